@@ -1,0 +1,266 @@
+/* weft moves sharded data between ranks by a plan that is made once and run many times.
+ *
+ *   weft_layout_parse("f32[4096/x,512] @x4", &a);            who holds what
+ *   weft_layout_parse("f32[4096,512/x] @x4", &b);
+ *   weft_lower(&(weft_move){"w", a, b}, 1, rank, NULL, &plan);   pure: no data, no peers
+ *   weft_comm_open("threads:4/job", &opts, &comm);           who takes part
+ *   weft_bind(plan, comm, &src, &dst, NULL, &exec);          collective: all ranks succeed, or all fail
+ *   weft_exec_run(exec);                                     as often as needed
+ *
+ * A layout says which elements of a global tensor each rank holds and how the copies of one
+ * element combine. A plan makes the destination's value equal to the source's, element by
+ * element; every collective, every reshard and every halo exchange is such a pair of layouts.
+ *
+ * Every int is 0 or a negative WEFT_E code; outputs are set on 0 only; weft_errmsg() has the
+ * words. Functions that fill a text buffer always set *len to the length without the closing
+ * zero and fill at most cap bytes; a buffer that is too small is not an error. Options structs
+ * start with their size; a field that is zero means its default, NULL means all defaults.
+ * Frees take NULL. The library never prints, aborts or exits. Layouts and plans never change
+ * once made and may be shared between threads; a comm and its execs belong to one thread at a
+ * time unless their declaration says otherwise. weft.h(3) tells it at length. */
+#ifndef WEFT_H
+#define WEFT_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define WEFT_VERSION 100 /* major * 10000 + minor * 100 + patch */
+#define WEFT_MAX_DIMS 8
+#define WEFT_MAX_AXES 8
+#define WEFT_MAX_NAME 31 /* letters of an axis name */
+
+typedef struct weft_layout weft_layout;
+typedef struct weft_plan weft_plan;
+typedef struct weft_comm weft_comm;
+typedef struct weft_exec weft_exec;
+
+enum weft_err {
+    WEFT_OK = 0,
+    WEFT_EINVAL = -1,       /* an argument, a layout or a file is wrong */
+    WEFT_ENOMEM = -2,       /* memory, or a limit that was set on it */
+    WEFT_EUNSUPPORTED = -3, /* right, but not possible here: see the limits in the docs */
+    WEFT_EMISMATCH = -4,    /* ranks do not agree (plans, order of calls) */
+    WEFT_EBUSY = -5,        /* the object is in use */
+    WEFT_ETIMEOUT = -6,     /* time ran out; the exec is still in flight */
+    WEFT_EPEER = -7,        /* another rank failed; the text names it */
+    WEFT_ETRANSPORT = -8,   /* the transport failed */
+    WEFT_EIO = -9           /* a file or the system failed */
+};
+
+enum weft_dtype {
+    WEFT_BOOL = 1,
+    WEFT_U8,
+    WEFT_I8,
+    WEFT_U16,
+    WEFT_I16,
+    WEFT_U32,
+    WEFT_I32,
+    WEFT_U64,
+    WEFT_I64,
+    WEFT_F16,
+    WEFT_BF16,
+    WEFT_F32,
+    WEFT_F64,
+    WEFT_F8E4M3, /* the OCP "fn" form: no infinities */
+    WEFT_F8E5M2
+};
+
+enum weft_op { WEFT_SUM = 1, WEFT_PROD, WEFT_MIN, WEFT_MAX, WEFT_AVG, WEFT_BAND, WEFT_BOR, WEFT_BXOR };
+
+uint32_t weft_version(void);           /* WEFT_VERSION of the library that was loaded */
+const char *weft_strerror(int err);    /* a few words for a code; never NULL */
+const char *weft_errmsg(void);         /* this thread's last error in detail; valid until the next error */
+const char *weft_dtype_name(int dtype); /* "f32"; NULL for none */
+size_t weft_dtype_size(int dtype);     /* bytes of one element; 0 for none */
+const char *weft_op_name(int op);      /* "sum"; NULL for none */
+
+/* ---- layouts ---- */
+
+/* The struct form of a layout. Parsing and creating give the same object. */
+typedef struct {
+    const char *name;
+    int64_t size;
+} weft_axis;
+typedef struct {
+    const char *axis;
+    int64_t block; /* 0: one contiguous chunk a coordinate; k > 0: blocks of k dealt round-robin */
+} weft_split;
+typedef struct {
+    int64_t extent;
+    weft_split splits[WEFT_MAX_AXES]; /* outermost first */
+    int nsplits;
+    int64_t lo, hi; /* ghosts before and after the piece */
+    bool wrap;      /* ghosts wrap round */
+} weft_dim;
+typedef struct {
+    enum weft_op op;
+    const char *over[WEFT_MAX_AXES + 1]; /* axis names, or "~" for the ghosts */
+    int nover;
+} weft_fold;
+typedef struct weft_layout_desc {
+    size_t size; /* sizeof(weft_layout_desc) */
+    enum weft_dtype dtype;
+    const weft_dim *dims;
+    int ndim;
+    const weft_axis *axes;
+    int naxes;
+    const int *ranks; /* of the mesh in row-major order; NULL: 0, 1, 2, ... */
+    const weft_fold *folds;
+    int nfolds;
+} weft_layout_desc;
+
+/* What one rank's buffer looks like. A rank outside the mesh holds nothing: bytes is 0. */
+typedef struct weft_local {
+    bool holds; /* the rank is in the mesh */
+    int ndim;
+    int64_t shape[WEFT_MAX_DIMS];    /* with ghosts; dense, row-major */
+    int64_t interior[WEFT_MAX_DIMS]; /* first element of the interior in each dim */
+    int64_t inner[WEFT_MAX_DIMS];    /* shape of the interior */
+    int64_t count;                   /* elements, with ghosts */
+    int64_t bytes;
+} weft_local;
+
+/* A box of global elements and where it stands in the local buffer. */
+typedef struct weft_box {
+    int64_t at[WEFT_MAX_DIMS], len[WEFT_MAX_DIMS], local[WEFT_MAX_DIMS];
+} weft_box;
+
+/* An error's text shows the layout with a caret under the place that is wrong. */
+int weft_layout_parse(const char *text, weft_layout **out);
+int weft_layout_create(const weft_layout_desc *desc, weft_layout **out);
+/* The struct form of l; what it points to lives until l is freed. ranks is never NULL here. */
+int weft_layout_describe(const weft_layout *l, weft_layout_desc *out);
+/* The layout of gradients: "equal" and "sum" change places on free axes and ghosts. Refused for other ops. */
+int weft_layout_dual(const weft_layout *l, weft_layout **out);
+int weft_layout_format(const weft_layout *l, char *buf, size_t cap, size_t *len);
+bool weft_layout_equal(const weft_layout *a, const weft_layout *b);
+int weft_layout_ranks(const weft_layout *l); /* one more than the largest rank used */
+int weft_layout_local(const weft_layout *l, int rank, weft_local *out);
+/* The boxes of the rank's interior, in the order of its buffer. Fills at most cap, sets *n to how many there are. */
+int weft_layout_boxes(const weft_layout *l, int rank, weft_box *out, size_t cap, size_t *n);
+void weft_layout_free(weft_layout *l);
+
+/* ---- plans ---- */
+
+/* One tensor to move. The name is part of the digest; NULL counts as "". */
+typedef struct {
+    const char *name;
+    const weft_layout *src, *dst;
+} weft_move;
+
+/* The machine as lowering sees it: plain integers, the same on all ranks. */
+typedef struct weft_machine {
+    size_t size;
+    int ranks_per_host;   /* ranks r with the same r / ranks_per_host share a host; 0: all on one */
+    int64_t latency_ns;   /* of one message between hosts; default 2000 */
+    int64_t bytes_per_us; /* of one host's link; default 12500 (100 Gbit/s) */
+} weft_machine;
+
+typedef struct weft_lower_opts {
+    size_t size;
+    int64_t bucket;          /* chunks of one channel share messages up to this many bytes; 1: never; default 1 MiB */
+    const char *algorithm;   /* NULL: the chooser; else one of weft_algorithm_name(), refused where it does not fit */
+    bool in_place;           /* folds may be bound with the source and the destination at the same address */
+    int world;               /* ranks in the world, at least what the layouts use; 0: just that */
+    weft_machine machine;    /* zeroed: one host */
+} weft_lower_opts;
+
+typedef struct weft_stats {
+    size_t size;
+    int rank, world, tensors;
+    const char *kind;      /* what the pair was recognised as ("allreduce"), "reshard" otherwise, "mixed" for several */
+    const char *algorithm; /* what was chosen or forced */
+    int64_t sent, received, copied, folded; /* bytes: on the wire, on the wire, local, read by folds */
+    int64_t bound;         /* this rank's share of the fewest bytes that must cross; sums to the bound of the move */
+    int64_t stated;        /* this rank's share of the bytes the algorithm says it moves; equals bound for "direct" */
+    int64_t scratch;       /* bytes of staging inside the plan */
+    int send_peers, recv_peers;
+    int64_t steps, sends, recvs, chunks; /* sends and recvs count buckets */
+    int64_t largest_send, largest_recv;  /* bytes of the largest bucket each way */
+    int64_t memory;        /* bytes of the plan itself */
+} weft_stats;
+
+/* One rank's plan for all the moves together. Pure: no communication, no clock, no environment. */
+int weft_lower(const weft_move *moves, size_t n, int rank, const weft_lower_opts *opts, weft_plan **out);
+/* The algorithms that can be forced, from 0 on; NULL after the last. */
+const char *weft_algorithm_name(int i);
+int weft_plan_explain(const weft_plan *p, bool json, char *buf, size_t cap, size_t *len);
+int weft_plan_stats(const weft_plan *p, weft_stats *out); /* set out->size first */
+/* Proves the plans of all ranks (all[r] is rank r's) right without data, or says what is wrong and where. */
+int weft_plan_verify(const weft_plan *const *all, size_t ranks);
+uint64_t weft_plan_digest(const weft_plan *p); /* of the whole problem: the same on every rank */
+bool weft_plan_equal(const weft_plan *a, const weft_plan *b);
+int weft_plan_save(const weft_plan *p, void *buf, size_t cap, size_t *len);
+int weft_plan_load(const void *buf, size_t len, weft_plan **out); /* trusts nothing in buf */
+/* Views of what the plan was made of; they live as long as the plan. */
+int weft_plan_tensors(const weft_plan *p);
+int weft_plan_tensor(const weft_plan *p, int i, weft_move *out);
+int weft_plan_rank(const weft_plan *p);
+int weft_plan_world(const weft_plan *p);
+void weft_plan_free(weft_plan *p);
+
+/* ---- comms: who takes part, and how they reach each other ---- */
+
+typedef struct weft_comm_opts {
+    size_t size;
+    int rank;               /* of this thread, for threads:N */
+    int64_t deadline_ns;    /* a rank that made no progress for so long has failed; default 30 s */
+    int64_t inflight_bytes; /* staging over all channels; default 64 MiB */
+    int inflight_buckets;   /* likewise in buckets; default 256 */
+    int channel_buckets;    /* in flight on one channel; default 4 */
+    bool staged;            /* move through staging buffers even where peers can reach each other's memory */
+} weft_comm_opts;
+
+/* "self:" or "threads:N/NAME": each of N threads opens the same name with its own rank and
+ * waits (until the deadline) for the others. */
+int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out);
+int weft_comm_rank(const weft_comm *c);
+int weft_comm_size(const weft_comm *c);
+int weft_comm_machine(const weft_comm *c, weft_machine *out);
+int weft_comm_barrier(weft_comm *c, int64_t timeout_ns);
+void weft_comm_close(weft_comm *c); /* frees no exec: free those first */
+
+/* ---- running ---- */
+
+/* A rank's buffer for one tensor. Data may be NULL where the rank holds nothing. */
+typedef struct {
+    void *data;
+    size_t bytes;           /* that may be touched from data on */
+    const int64_t *strides; /* in bytes, one a dim of the local shape; NULL: dense, row-major */
+} weft_view;
+
+typedef struct weft_bind_opts {
+    size_t size;
+    int64_t deadline_ns; /* 0: the comm's */
+} weft_bind_opts;
+
+/* Collective, in the same order on all ranks. One view a tensor on each side; src or dst may be
+ * NULL where the rank holds nothing there. Too small, an overlap that is not legal, another plan
+ * on another rank: refused on all ranks with one text that names the rank. After it nothing is
+ * allocated. The plan and the comm must outlive the exec. */
+int weft_bind(const weft_plan *p, weft_comm *c, const weft_view *src, const weft_view *dst,
+              const weft_bind_opts *opts, weft_exec **out);
+int weft_exec_rebind(weft_exec *x, const weft_view *src, const weft_view *dst); /* collective; not in flight */
+int weft_exec_start(weft_exec *x);
+int weft_exec_test(weft_exec *x, bool *done);
+/* Timeout: 0 polls once, negative waits until done or failed. WEFT_ETIMEOUT says which ranks it waits for. */
+int weft_exec_wait(weft_exec *x, int64_t timeout_ns);
+int weft_exec_run(weft_exec *x); /* start and wait */
+/* Called once a run completes or fails, from test or wait; it may start execs but not wait. NULL: none. */
+int weft_exec_notify(weft_exec *x, void (*done)(void *arg, int err), void *arg);
+typedef struct weft_exec_info {
+    size_t size;
+    int64_t runs;
+    int64_t staging_peak, staging_limit; /* bytes of staging in flight on the comm: the most so far, and allowed */
+} weft_exec_info;
+int weft_exec_stats(const weft_exec *x, weft_exec_info *out);
+void weft_exec_free(weft_exec *x); /* waits for a run in flight until the deadline */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

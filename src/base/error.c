@@ -1,0 +1,40 @@
+#include "base/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static _Thread_local char text[1024];
+
+int error_set(int code, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return code;
+}
+
+int error_nomem(void)
+{
+    return error_set(WEFT_ENOMEM, "out of memory");
+}
+
+const char *weft_errmsg(void)
+{
+    return text;
+}
+
+const char *weft_strerror(int err)
+{
+    static const char *const words[] = {
+        "success",         "invalid argument", "out of memory",     "not supported", "ranks do not agree",
+        "object is in use", "time ran out",    "another rank failed", "transport failed", "input or output failed",
+    };
+    int i = -err;
+    return i >= 0 && i < (int)(sizeof words / sizeof *words) ? words[i] : "unknown error";
+}
+
+uint32_t weft_version(void)
+{
+    return WEFT_VERSION;
+}

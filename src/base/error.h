@@ -1,0 +1,10 @@
+/* The error of a thread: a code that the function returns and a text, written where the error
+ * was first known. Everyone above passes the code on and leaves the text alone. */
+#ifndef WEFT_BASE_ERROR_H
+#define WEFT_BASE_ERROR_H
+#include "weft.h"
+
+/* Writes the text and returns code, so that `return error_set(WEFT_EINVAL, "...")` reads well. */
+int error_set(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int error_nomem(void);
+#endif

@@ -1,0 +1,87 @@
+/* Layouts: who holds which elements of a global tensor, and how copies combine. Immutable once
+ * made; counted references, so that plans share them. */
+#ifndef WEFT_LAYOUT_LAYOUT_H
+#define WEFT_LAYOUT_LAYOUT_H
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "layout/runs.h"
+#include "weft.h"
+
+/* What an axis does: >= 0 splits that dim; LAYOUT_FREE replicates; <= LAYOUT_FOLD folds in term LAYOUT_FOLD - role. */
+enum { LAYOUT_FREE = -1, LAYOUT_FOLD = -2 };
+
+struct layout_split {
+    int axis;
+    int64_t block;
+};
+struct layout_dim {
+    int64_t extent, lo, hi;
+    bool wrap;
+    int nsplits;
+    struct layout_split split[WEFT_MAX_AXES];
+    int64_t pieces; /* product of the sizes of its axes: coordinates along this dim */
+};
+struct layout_axis {
+    char name[WEFT_MAX_NAME + 1];
+    int64_t size;
+    int64_t stride; /* in the mesh's row-major numbering */
+    int role;
+};
+struct layout_fold {
+    int op;
+    uint32_t axes; /* bit a: axis a */
+    bool ghosts;
+};
+/* Mesh positions index .. index+n-1 are ranks rank .. rank+n-1. */
+struct layout_seg {
+    int64_t index, n;
+    int rank;
+};
+
+struct weft_layout {
+    atomic_uint refs;
+    int dtype, ndim, naxes, nfolds;
+    int64_t mesh; /* ranks in the mesh */
+    int nranks;   /* one more than the largest rank */
+    int minrank;
+    struct layout_dim dim[WEFT_MAX_DIMS];
+    struct layout_axis axis[WEFT_MAX_AXES];
+    struct layout_fold fold[WEFT_MAX_AXES + 1];
+    bool ghost_terms; /* some fold is over the ghosts */
+    size_t nsegs;
+    struct layout_seg *by_index, *by_rank; /* the same segments in two orders */
+    uint64_t hash;                         /* of all that is meant, names of axes included */
+    weft_layout_desc desc;                 /* the struct form, for weft_layout_describe */
+    weft_dim desc_dim[WEFT_MAX_DIMS];
+    weft_axis desc_axis[WEFT_MAX_AXES];
+    weft_fold desc_fold[WEFT_MAX_AXES + 1];
+    int *desc_ranks;
+};
+
+const weft_layout *layout_hold(const weft_layout *l); /* one more reference; weft_layout_free gives it back */
+int64_t layout_index(const weft_layout *l, int rank); /* mesh position of a rank, or -1 */
+int layout_rank(const weft_layout *l, int64_t index);
+static inline int64_t layout_coord(const weft_layout *l, int64_t index, int axis)
+{
+    return index / l->axis[axis].stride % l->axis[axis].size;
+}
+
+/* The coordinate along a dim: its axes' coordinates in order of its splits, row-major, below dim.pieces. */
+int64_t layout_piece(const weft_layout *l, int64_t index, int dim);
+/* What a coordinate along a dim adds to the mesh position. */
+int64_t layout_piece_offset(const weft_layout *l, int dim, int64_t piece);
+
+/* The interior of a piece: global positions to places in the local buffer (ghosts before it count). */
+int layout_interior(const weft_layout *l, int dim, int64_t piece, struct runs *out);
+/* All slots of a piece that stand for an element, ghosts too, in order of place; *inner says which is the first and
+ * how many are interior: runs out->v[*first .. *first + *ninner). Periodic ghosts may repeat a position. */
+int layout_slots(const weft_layout *l, int dim, int64_t piece, struct runs *out, size_t *first, size_t *ninner);
+/* Extent of the local buffer along a dim (0 for an empty piece: it has no ghosts), and of the interior. */
+int64_t layout_extent(const weft_layout *l, int dim, int64_t piece, int64_t *inner);
+
+/* The pieces along a dim that hold (ghosts: in any slot; else in the interior) some position of q, ascending, without
+ * walking the others. Calls visit for each until it returns non-zero. */
+int layout_pieces_at(const weft_layout *l, int dim, const struct runs *q, bool ghosts, struct arena *arena,
+                     int (*visit)(void *arg, int64_t piece), void *arg);
+#endif

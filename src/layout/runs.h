@@ -1,0 +1,44 @@
+/* Strided runs: index sets along one dim, with where each index stands.
+ *
+ * A run relates positions to places: position at + i*step + o stands at to + i*tostep + o, for
+ * 0 <= i < n, 0 <= o < len. A block-cyclic piece of any size is a handful of runs, an ordinary
+ * piece is one. Everything that layouts do along a dim is the join of two such lists on their
+ * positions: nesting splits, intersecting a source's piece with a destination's, cutting. */
+#ifndef WEFT_LAYOUT_RUNS_H
+#define WEFT_LAYOUT_RUNS_H
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+
+struct run {
+    int64_t at, len, n, step; /* len >= 1, n >= 1; n == 1: step and tostep are 0; n > 1: step >= len */
+    int64_t to, tostep;
+};
+
+struct runs {
+    struct run *v;
+    size_t n, cap;
+    struct arena *arena; /* where v lives */
+};
+
+/* One run of a join: the positions, and where they stand on either side. */
+struct pair_run {
+    int64_t at, len, n, step;
+    int64_t a, astep, b, bstep;
+};
+struct pair_runs {
+    struct pair_run *v;
+    size_t n, cap;
+    struct arena *arena;
+};
+
+int runs_add(struct runs *l, struct run r);            /* 0 or WEFT_ENOMEM; an empty run (n or len < 1) is left out */
+int64_t runs_count(const struct runs *l);              /* positions, each as often as it stands */
+/* Appends to out all positions that stand in both. Cost: the runs that come out plus, for each pair of runs that
+ * overlap, one period of the two strides. Order: by a's runs, then b's. */
+int runs_join(const struct runs *a, const struct runs *b, struct pair_runs *out);
+int64_t pair_runs_count(const struct pair_runs *l);
+/* Of a pair list, what lies at [lo, hi) when its positions are numbered 0, 1, 2, ... in order of the list (i before o). */
+int pair_runs_cut(const struct pair_runs *l, int64_t lo, int64_t hi, struct pair_runs *out);
+#endif

@@ -1,0 +1,55 @@
+/* Host memory kernels: copy, cast and fold over strided tiles. Pure functions of addresses; they
+ * know nothing of plans or layouts. A tile is a nest of loops over elements; bind makes it once
+ * (memory_tile_merge) and every run walks it. */
+#ifndef WEFT_MEMORY_MEMORY_H
+#define WEFT_MEMORY_MEMORY_H
+#include <stddef.h>
+#include <stdint.h>
+
+#include "weft.h"
+
+#define MEMORY_LOOPS 16 /* two for each of eight dims */
+#define MEMORY_OPERANDS 2
+
+/* Loop i (0 outermost) runs n[i] times; stride[k][i] is in bytes, for operand k (0 is written, 1 is read). */
+struct memory_tile {
+    int loops;
+    int64_t n[MEMORY_LOOPS];
+    int64_t stride[MEMORY_OPERANDS][MEMORY_LOOPS];
+};
+
+/* Drops loops of one turn and joins neighbours that walk as one on both sides, so that the
+ * innermost loop is as long as it can be. Does not reorder. A tile without loops is one element. */
+void memory_tile_merge(struct memory_tile *t);
+int64_t memory_tile_count(const struct memory_tile *t); /* elements; 0 if some loop has none */
+
+/* dst[...] = cast(src[...]): to == from moves bytes. The two must not overlap, unless they are the same
+ * addresses element by element. Cast rules: the design's (round to nearest even, float to integer truncates
+ * and saturates with NaN to 0, integers wrap, anything but zero to bool is true; a float too large becomes an
+ * infinity, in f8e4m3, which has none, NaN). */
+void memory_copy(const struct memory_tile *t, void *dst, int to, const void *src, int from);
+
+/* Fills with the identity of op for this dtype: sum 0, prod 1, min +inf or the largest, max -inf or the
+ * smallest, band all ones (bool: true), bor and bxor 0. Uses operand 0's strides. */
+void memory_fill_identity(const struct memory_tile *t, void *dst, int dtype, int op);
+
+/* The dtype in which values of dtype are folded: f32 for f16, bf16, f8; otherwise itself. */
+int memory_acc(int dtype);
+/* Can op fold dtype? (bit ops on floats: no; bool: min, max and bit ops only.) */
+int memory_foldable(int op, int dtype);
+
+struct memory_term {
+    const void *data;
+    int dtype;                    /* the source's dtype or its accumulation dtype */
+    const int64_t *stride;        /* bytes, one a loop of the tile */
+};
+/* dst[...] = cast(cast(fold(op, terms in order) / div, via), to) with n >= 1 terms, folded in acc. The tile gives the
+ * loops and operand 0's strides; each term has its own strides. div <= 1: none; via 0: none. dst may be the same
+ * addresses as any term element by element, when their dtypes have one size. Reads each term once, writes once. */
+void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int acc, int op, int64_t div,
+                 const struct memory_term *terms, size_t n);
+
+/* One value, for oracles and tests: exact scalar forms of the same rules. */
+void memory_cast1(void *dst, int to, const void *src, int from);
+void memory_fold1(void *acc_value, const void *term_value, int acc, int op); /* both of dtype acc */
+#endif

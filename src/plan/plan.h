@@ -1,0 +1,111 @@
+/* The plan: one rank's program, plain data in flat arrays, and the only bridge between the half
+ * that compiles and the half that runs.
+ *
+ * A *part* (the design's chunk) is a box of one tensor together with its place in one buffer.
+ * Along each dim the box is one strided run of global positions: at + i*step + o for 0 <= i < n,
+ * 0 <= o < len. The place says where it stands in the buffer, along the same dim: to + i*tostep
+ * + o. An ordinary box has n = 1. A 0-d tensor has no runs and one element.
+ *
+ * Order of elements: whenever a part is packed (in a message, or counted) its elements go row by
+ * row, the last dim fastest, and along a dim i before o. Two parts with the same box therefore
+ * correspond element by element, whatever their places are.
+ *
+ * Steps stand in an order that respects their dependencies; deps of a step are indices of earlier
+ * steps. The one rule that makes plans checkable: whatever a step reads from a DST or TEMP buffer
+ * was written by exactly one step, that step is among its direct deps, and the part that it wrote
+ * contains the part that is read. Nothing in DST or TEMP is written twice in one run.
+ *
+ *   COPY    part 0 is read, part 1 is written, cast on the way.
+ *   REDUCE  parts 1.. are read and folded by `op` in this order in the accumulation dtype of the
+ *           tensor's source (f32 for f16, bf16 and f8, else the source's own), divided by `div`
+ *           if div > 1, cast to `via` and then to part 0's dtype, written to part 0. `via` 0: no
+ *           such stop. Without inputs part 0 is filled with the identity of `op`.
+ *   SEND    all parts are read, cast to `wire` each, packed at `offset` each and sent to `peer`.
+ *   RECV    the k-th RECV from a peer takes the k-th SEND of that peer to this rank (plan order,
+ *           one channel a pair of ranks). Parts, wires and offsets equal the sender's.
+ */
+#ifndef WEFT_PLAN_PLAN_H
+#define WEFT_PLAN_PLAN_H
+#include "weft.h"
+
+enum plan_kind { PLAN_COPY = 1, PLAN_REDUCE, PLAN_SEND, PLAN_RECV };
+enum plan_space { PLAN_SRC = 1, PLAN_DST, PLAN_TEMP };
+
+/* Global positions along one dim. n >= 1, len >= 1; step is 0 when n is 1. */
+struct plan_run {
+    int64_t at, len, n, step;
+};
+/* Where a run stands along the same dim of a buffer. tostep is 0 when n is 1. */
+struct plan_spot {
+    int64_t to, tostep;
+};
+
+struct plan_buf {
+    uint8_t space;   /* enum plan_space */
+    uint8_t dtype;   /* enum weft_dtype */
+    uint32_t tensor;
+    uint32_t shape;  /* index into shapes: ndim extents, the local shape (dense, row-major for TEMP) */
+    int64_t offset;  /* TEMP: bytes from the start of the scratch, a multiple of 64; else 0 */
+};
+
+struct plan_part {
+    uint32_t buf;   /* index into bufs */
+    uint32_t runs;  /* index into runs: ndim entries */
+    uint32_t spots; /* index into spots: ndim entries */
+    uint8_t wire;   /* SEND, RECV: dtype in the message; else 0 */
+    int64_t offset; /* SEND, RECV: bytes from the start of the message, a multiple of the wire's size */
+    int64_t count;  /* elements */
+};
+
+struct plan_step {
+    uint8_t kind;  /* enum plan_kind */
+    uint8_t op;    /* REDUCE: enum weft_op, never avg (that is sum with div) */
+    uint8_t via;   /* REDUCE: dtype or 0 */
+    int32_t peer;  /* SEND, RECV: rank; else -1 */
+    int32_t stage; /* how many messages deep: all deps of a SEND at stage k come of stages below k */
+    uint32_t part, nparts;
+    uint32_t dep, ndeps; /* into deps */
+    int64_t div;         /* REDUCE: 0 or the divisor */
+    int64_t bytes;       /* SEND, RECV: of the message */
+};
+
+struct plan_tensor {
+    const weft_layout *src, *dst; /* held: plan_free releases them */
+    uint32_t name;                /* index into names, a zero-terminated text */
+    uint32_t src_buf, dst_buf;    /* index into bufs, or PLAN_NONE where this rank is not in that mesh */
+    uint8_t ndim;
+};
+#define PLAN_NONE UINT32_MAX
+
+struct weft_plan {
+    int32_t rank, world;
+    uint64_t digest;
+    const char *kind, *algorithm; /* static texts */
+    int64_t scratch;              /* bytes of all TEMP buffers */
+    int64_t bound, stated;
+    int64_t bucket; /* options, for explain and save */
+    uint8_t in_place;
+    weft_machine machine;
+    struct plan_tensor *tensors;
+    struct plan_buf *bufs;
+    struct plan_run *runs;
+    struct plan_spot *spots;
+    int64_t *shapes;
+    struct plan_part *parts;
+    struct plan_step *steps;
+    uint32_t *deps;
+    char *names;
+    size_t ntensors, nbufs, nruns, nspots, nshapes, nparts, nsteps, ndeps, nnames;
+};
+
+static inline int plan_ndim(const weft_plan *p, const struct plan_part *part)
+{
+    return p->tensors[p->bufs[part->buf].tensor].ndim;
+}
+
+/* Checks all that can be checked of one plan alone: every index, every bound, order of deps,
+ * dtypes and ops that exist, sizes that do not overflow, places inside their buffers, buffers
+ * that match their layouts. A plan that passes is safe to explain, verify, bind and run. */
+int plan_check(const weft_plan *p);
+
+#endif
