@@ -1,0 +1,74 @@
+#include "base/dtype.h"
+
+#include <string.h>
+
+static const struct {
+    char name[7];
+    unsigned char size;
+    bool is_float, is_signed;
+} dtypes[DTYPE_COUNT + 1] = {
+    [WEFT_BOOL] = {"bool", 1, false, false},  [WEFT_U8] = {"u8", 1, false, false},
+    [WEFT_I8] = {"i8", 1, false, true},       [WEFT_U16] = {"u16", 2, false, false},
+    [WEFT_I16] = {"i16", 2, false, true},     [WEFT_U32] = {"u32", 4, false, false},
+    [WEFT_I32] = {"i32", 4, false, true},     [WEFT_U64] = {"u64", 8, false, false},
+    [WEFT_I64] = {"i64", 8, false, true},     [WEFT_F16] = {"f16", 2, true, true},
+    [WEFT_BF16] = {"bf16", 2, true, true},    [WEFT_F32] = {"f32", 4, true, true},
+    [WEFT_F64] = {"f64", 8, true, true},      [WEFT_F8E4M3] = {"f8e4m3", 1, true, true},
+    [WEFT_F8E5M2] = {"f8e5m2", 1, true, true},
+};
+
+static const char ops[OP_COUNT + 1][5] = {
+    [WEFT_SUM] = "sum", [WEFT_PROD] = "prod", [WEFT_MIN] = "min", [WEFT_MAX] = "max",
+    [WEFT_AVG] = "avg", [WEFT_BAND] = "band", [WEFT_BOR] = "bor", [WEFT_BXOR] = "bxor",
+};
+
+static bool dtype_exists(int dtype)
+{
+    return dtype >= 1 && dtype <= DTYPE_COUNT;
+}
+
+const char *weft_dtype_name(int dtype)
+{
+    return dtype_exists(dtype) ? dtypes[dtype].name : NULL;
+}
+
+size_t weft_dtype_size(int dtype)
+{
+    return dtype_exists(dtype) ? dtypes[dtype].size : 0;
+}
+
+const char *weft_op_name(int op)
+{
+    return op >= 1 && op <= OP_COUNT ? ops[op] : NULL;
+}
+
+bool dtype_is_float(int dtype)
+{
+    return dtype_exists(dtype) && dtypes[dtype].is_float;
+}
+
+bool dtype_is_signed(int dtype)
+{
+    return dtype_exists(dtype) && dtypes[dtype].is_signed;
+}
+
+static bool same(const char *name, const char *text, size_t len)
+{
+    return strlen(name) == len && memcmp(name, text, len) == 0;
+}
+
+int dtype_parse(const char *text, size_t len)
+{
+    for (int d = 1; d <= DTYPE_COUNT; d++)
+        if (same(dtypes[d].name, text, len))
+            return d;
+    return 0;
+}
+
+int op_parse(const char *text, size_t len)
+{
+    for (int o = 1; o <= OP_COUNT; o++)
+        if (same(ops[o], text, len))
+            return o;
+    return 0;
+}
