@@ -14,8 +14,8 @@ CMAKE_ARGS += -DCMAKE_C_COMPILER=$(CC)
 endif
 
 configure = cmake -S . -B $(BUILD) $(CMAKE_ARGS) >/dev/null
-# MAKEFLAGS is emptied because the inner make runs its own jobs.
-build = MAKEFLAGS= cmake --build $(BUILD) --parallel $(JOBS)
+# The inner make runs its own jobs, so it must not inherit our flags.
+build = MAKEFLAGS=--no-print-directory cmake --build $(BUILD) --parallel $(JOBS)
 
 .PHONY: all demo test bench install asan tsan fuzz soak clean format help
 
@@ -27,7 +27,7 @@ all: ## build build/weft, build/libweft.so, build/libweft.a, the examples and th
 demo: ## build and run the demo: trainer weights to inference ranks
 	@bash cmake/setup.sh build
 	@$(configure)
-	@$(build) --target examples_weft-demo -- --no-print-directory -s
+	@$(build) --target examples_weft-demo
 	@$(BUILD)/examples/weft-demo
 
 test: ## set up, build and run all tests: ordinary, ASan and UBSan, TSan, fuzzers

@@ -21,7 +21,7 @@ build_tree()
     mkdir -p "$tree"
     # shellcheck disable=SC2086  # CMAKE_ARGS is a list
     if ! { cmake -S . -B "$tree" -DWEFT_DEVELOPER=ON ${CMAKE_ARGS:-} "$@" &&
-        MAKEFLAGS='' cmake --build "$tree" --parallel "$jobs"; } >"$log" 2>&1; then
+        MAKEFLAGS=--no-print-directory cmake --build "$tree" --parallel "$jobs"; } >"$log" 2>&1; then
         grep -vE '^\[ *[0-9]+%\]|^-- ' "$log" | head -n 60
         fail "$suite: the build failed, see $log"
         return 1
