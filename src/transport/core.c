@@ -83,6 +83,13 @@ void core_relax(void)
 #endif
 }
 
+int64_t core_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
 void core_fail(struct core_group *g, int rank, int code, const char *text)
 {
     struct core_rank *r = &g->ranks[rank];

@@ -60,6 +60,7 @@ uint32_t core_arm(struct core_group *g, int rank);
 void core_disarm(struct core_group *g, int rank);
 void core_doze(struct core_group *g, int rank, uint32_t bell, int64_t ns); /* and disarms */
 void core_relax(void); /* one turn of a spin */
+int64_t core_now(void); /* nanoseconds that only grow */
 
 /* The first failure of a group stays; all ranks are woken. `rank` is the caller's. */
 void core_fail(struct core_group *g, int rank, int code, const char *text);
