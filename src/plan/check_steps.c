@@ -124,13 +124,19 @@ static int check_deps(const weft_plan *p, size_t i)
     return 0;
 }
 
-static int check_step(const weft_plan *p, size_t i)
+static int check_ranges(const weft_plan *p, size_t i)
 {
     const struct plan_step *s = &p->steps[i];
     if (s->part > p->nparts || s->nparts > p->nparts - s->part)
         return check_refuse("step %zu: %" PRIu32 " parts at %" PRIu32 " of %zu", i, s->nparts, s->part, p->nparts);
     if (s->dep > p->ndeps || s->ndeps > p->ndeps - s->dep)
         return check_refuse("step %zu: %" PRIu32 " deps at %" PRIu32 " of %zu", i, s->ndeps, s->dep, p->ndeps);
+    return 0;
+}
+
+static int check_step(const weft_plan *p, size_t i)
+{
+    const struct plan_step *s = &p->steps[i];
     int err = check_deps(p, i);
     if (err)
         return err;
@@ -151,11 +157,14 @@ int check_steps(const weft_plan *p)
 {
     size_t parts = 0, deps = 0; /* so far; a step is walked only if it fits, so that all walks together are linear */
     for (size_t i = 0; i < p->nsteps; i++) {
+        int err = check_ranges(p, i);
+        if (err)
+            return err;
         parts += p->steps[i].nparts;
         deps += p->steps[i].ndeps;
         if (parts > p->nparts || deps > p->ndeps)
             return check_refuse("step %zu: its parts or deps are shared with another step", i);
-        int err = check_step(p, i);
+        err = check_step(p, i);
         if (err)
             return err;
     }
