@@ -180,22 +180,25 @@ int64_t layout_extent(const weft_layout *l, int dim, int64_t piece, int64_t *inn
 
 /* ---- which pieces hold a position ---- */
 
-typedef VEC(struct span_s { int64_t lo, hi; }) span_list;
+struct span {
+    int64_t lo, hi;
+};
+typedef VEC(struct span) span_list;
 
 static int add_span(span_list *v, int64_t lo, int64_t hi)
 {
     if (lo >= hi)
         return 0;
-    struct span_s *s = vec_push(v);
+    struct span *s = vec_push(v);
     if (!s)
         return error_nomem();
-    *s = (struct span_s){lo, hi};
+    *s = (struct span){lo, hi};
     return 0;
 }
 
 static int order_spans(const void *a, const void *b)
 {
-    const struct span_s *x = a, *y = b;
+    const struct span *x = a, *y = b;
     return x->lo < y->lo ? -1 : x->lo > y->lo;
 }
 
