@@ -142,11 +142,10 @@ int weft_exec_rebind(weft_exec *x, const weft_view *src, const weft_view *dst)
     err = comm_agree(c, &vote, c->deadline_ns, &meeting);
     if (!err)
         err = complete(x, p, meeting, COMM_REBOUND, c->deadline_ns);
-    if (err) {
-        program_free(x, p);
-        return err;
-    }
-    program_free(x, x->program);
-    x->program = p;
-    return 0;
+    struct program *goes = err ? p : x->program, *stays = err ? x->program : p;
+    if (goes && goes->reserve.offset == stays->reserve.offset)
+        goes->reserve.offset = -1;
+    x->program = stays;
+    program_free(x, goes);
+    return err;
 }

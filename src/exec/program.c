@@ -152,7 +152,6 @@ static void choose_staging(const weft_exec *x, struct program *p, int64_t *large
 int program_outline(weft_exec *x, struct program *p)
 {
     const weft_plan *plan = x->plan;
-    p->reserve.offset = -1;
     p->nsteps = (uint32_t)plan->nsteps;
     if (!allocate(plan, p))
         return error_nomem();
@@ -172,7 +171,13 @@ int program_outline(weft_exec *x, struct program *p)
         return err;
     int64_t largest;
     choose_staging(x, p, &largest);
-    return p->staged ? staging_reserve(&x->comm->staging, x->comm->link, largest ? largest : 1, &p->reserve) : 0;
+    if (!p->staged)
+        return 0;
+    if (x->program && x->program->reserve.offset >= 0 && largest <= x->program->reserve.bytes) {
+        p->reserve = x->program->reserve; /* binding again: the one that stays keeps it */
+        return 0;
+    }
+    return staging_reserve(&x->comm->staging, x->comm->link, largest ? largest : 1, &p->reserve);
 }
 
 void program_free(weft_exec *x, struct program *p)
