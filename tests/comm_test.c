@@ -238,7 +238,7 @@ static void run_late_start(struct ranks_rank *r)
     } else {
         RANKS_OK(r, weft_exec_start(p.x));
         RANKS_CHECK(r, weft_exec_wait(p.x, 0) == WEFT_ETIMEOUT);
-        RANKS_CHECK(r, weft_exec_wait(p.x, 100 * MS) == WEFT_ETIMEOUT); /* five deadlines */
+        RANKS_CHECK(r, weft_exec_wait(p.x, 1000 * MS) == WEFT_ETIMEOUT); /* beyond the deadline */
         RANKS_CHECK(r, !strcmp(weft_errmsg(), "time ran out: waiting for rank 2 (has not started)"));
         ranks_meet(r);
     }
@@ -251,8 +251,8 @@ static void run_late_start(struct ranks_rank *r)
 static void late_starters_are_waited_for(void **state)
 {
     (void)state;
-    ranks_run(4, &(weft_comm_opts){.deadline_ns = 20 * MS}, run_late_start, NULL, NULL);
-    ranks_run(4, &(weft_comm_opts){.deadline_ns = 20 * MS, .staged = true}, run_late_start, NULL, NULL);
+    ranks_run(4, &(weft_comm_opts){.deadline_ns = 400 * MS}, run_late_start, NULL, NULL);
+    ranks_run(4, &(weft_comm_opts){.deadline_ns = 400 * MS, .staged = true}, run_late_start, NULL, NULL);
 }
 
 /* A rank that has started and then does nothing fails the comm, for all; also for those who do not wait for it
@@ -293,11 +293,11 @@ static void a_stalled_rank_is_named(void **state)
     (void)state;
     struct ranks_rank out[4];
     for (int staged = 0; staged < 2; staged++) {
-        ranks_run(4, &(weft_comm_opts){.deadline_ns = 40 * MS, .staged = staged}, run_stall, NULL, out);
+        ranks_run(4, &(weft_comm_opts){.deadline_ns = 700 * MS, .staged = staged}, run_stall, NULL, out);
         for (int i = 0; i < 4; i++) {
             assert_int_equal(out[i].code, WEFT_EPEER);
             assert_string_equal(out[i].text, out[0].text);
-            assert_non_null(strstr(out[i].text, "rank 3 started a run and made no progress for 40 ms"));
+            assert_non_null(strstr(out[i].text, "rank 3 started a run and made no progress for 700 ms"));
         }
     }
 }
@@ -381,10 +381,10 @@ static void an_absent_rank_is_named(void **state)
 {
     (void)state;
     struct ranks_rank out[3];
-    ranks_run(3, &(weft_comm_opts){.deadline_ns = 30 * MS}, run_absent, NULL, out);
+    ranks_run(3, &(weft_comm_opts){.deadline_ns = 500 * MS}, run_absent, NULL, out);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(out[i].code, WEFT_ETIMEOUT);
-        assert_string_equal(out[i].text, "weft_bind: rank 1 did not take part within 30 ms");
+        assert_string_equal(out[i].text, "weft_bind: rank 1 did not take part within 500 ms");
     }
 }
 
@@ -423,7 +423,7 @@ static void run_never(struct ranks_rank *r)
 static void freed_without_an_end(void **state)
 {
     (void)state;
-    ranks_run(2, &(weft_comm_opts){.deadline_ns = 20 * MS}, run_never, NULL, NULL);
+    ranks_run(2, &(weft_comm_opts){.deadline_ns = 500 * MS}, run_never, NULL, NULL);
 }
 
 int main(void)
