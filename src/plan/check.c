@@ -86,18 +86,19 @@ static int check_tensors(const weft_plan *p)
     return 0;
 }
 
-/* Bytes of a buffer with this shape, or -1 where an extent is negative or the product too large. */
-static int64_t shape_bytes(const int64_t *shape, int ndim, int dtype)
+/* Bytes of a buffer, or -1 where an extent is negative or the product too large. */
+static int64_t buf_bytes(const weft_plan *p, const struct plan_buf *b)
 {
-    int64_t bytes = size_of(dtype);
+    int64_t bytes = size_of(b->dtype);
+    int ndim = p->tensors[b->tensor].ndim;
     bool empty = false;
     for (int d = 0; d < ndim; d++) {
-        if (shape[d] < 0)
+        if (p->shapes[b->shape + (size_t)d] < 0)
             return -1;
-        empty |= shape[d] == 0;
+        empty |= p->shapes[b->shape + (size_t)d] == 0;
     }
     for (int d = 0; d < ndim && !empty; d++)
-        if (__builtin_mul_overflow(bytes, shape[d], &bytes))
+        if (__builtin_mul_overflow(bytes, p->shapes[b->shape + (size_t)d], &bytes))
             return -1;
     return empty ? 0 : bytes;
 }
@@ -138,7 +139,7 @@ static int check_bufs(const weft_plan *p)
             return check_refuse("buffer %zu: dtype %d is unknown", i, b->dtype);
         if (b->shape > p->nshapes || (size_t)ndim > p->nshapes - b->shape)
             return check_refuse("buffer %zu: shape at %" PRIu32 " of %zu", i, b->shape, p->nshapes);
-        int64_t bytes = shape_bytes(p->shapes + b->shape, ndim, b->dtype), end;
+        int64_t bytes = buf_bytes(p, b), end;
         if (bytes < 0)
             return check_refuse("buffer %zu: its shape is negative or too large", i);
         if (b->space != PLAN_TEMP) {
@@ -177,9 +178,7 @@ static int check_scratch(const weft_plan *p)
     for (size_t i = 0; i < p->nbufs; i++) {
         const struct plan_buf *b = &p->bufs[i];
         if (b->space == PLAN_TEMP)
-            v[n++] = (struct extent){
-                b->offset,
-                b->offset + shape_bytes(p->shapes + b->shape, p->tensors[b->tensor].ndim, b->dtype), i};
+            v[n++] = (struct extent){b->offset, b->offset + buf_bytes(p, b), i};
     }
     qsort(v, n, sizeof *v, by_begin);
     int err = 0;
