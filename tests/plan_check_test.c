@@ -48,10 +48,10 @@ static void swap_layout(const weft_layout **l, const char *text)
     *l = make_layout(text);
 }
 
-#define BREAK(name, code)               \
-    static void name(weft_plan *p)      \
-    {                                   \
-        code;                           \
+#define BREAK(name, code)          \
+    static void name(weft_plan *p) \
+    {                              \
+        code;                      \
     }
 BREAK(rank_negative, p->rank = -1)
 BREAK(rank_beyond, p->rank = 3)
@@ -157,8 +157,9 @@ BREAK(reduce_via, p->steps[4].via = 16)
 BREAK(reduce_div, p->steps[4].div = -3)
 BREAK(reduce_div_max, p->steps[4].op = WEFT_MAX)
 BREAK(reduce_dtype, p->bufs[2].dtype = WEFT_F16)
-BREAK(reduce_empty, (p->steps[8] = (struct plan_step){.kind = PLAN_REDUCE, .op = WEFT_SUM, .peer = -1, .part = 11,
-                     .dep = 4}, p->nparts--))
+BREAK(reduce_empty,
+      (p->steps[8] = (struct plan_step){.kind = PLAN_REDUCE, .op = WEFT_SUM, .peer = -1, .part = 11, .dep = 4},
+       p->nparts--))
 BREAK(copy_peer, p->steps[0].peer = 1)
 BREAK(copy_op, p->steps[0].op = WEFT_SUM)
 BREAK(copy_three, (p->steps[0].nparts = 3, p->steps[1].part = 3, p->steps[1].nparts = 0))
@@ -174,7 +175,10 @@ static const struct {
     void (*harm)(weft_plan *p);
     const char *message;
 } breakages[] = {
-#define ON(sample, rank, harm, message) {#harm, sample, rank, harm, message}
+#define ON(sample, rank, harm, message)    \
+    {                                      \
+#harm, sample, rank, harm, message \
+    }
 #define A(harm, message) ON(sample_allreduce, 0, harm, message)
     A(rank_negative, "plan: rank -1 in a world of 3"),
     A(rank_beyond, "plan: rank 3 in a world of 3"),
@@ -316,16 +320,19 @@ static uint64_t next(uint64_t *rng)
 static const struct {
     size_t array, n, element;
 } arrays[] = {
-#define ARRAY(a, count) {offsetof(weft_plan, a), offsetof(weft_plan, count), sizeof *((weft_plan *)0)->a}
-    ARRAY(bufs, nbufs),   ARRAY(parts, nparts), ARRAY(steps, nsteps), ARRAY(runs, nruns),
-    ARRAY(spots, nspots), ARRAY(shapes, nshapes), ARRAY(deps, ndeps), ARRAY(names, nnames),
+#define ARRAY(a, count)                                                                 \
+    {                                                                                   \
+        offsetof(weft_plan, a), offsetof(weft_plan, count), sizeof *((weft_plan *)0)->a \
+    }
+    ARRAY(bufs, nbufs),   ARRAY(parts, nparts),   ARRAY(steps, nsteps), ARRAY(runs, nruns),
+    ARRAY(spots, nspots), ARRAY(shapes, nshapes), ARRAY(deps, ndeps),   ARRAY(names, nnames),
 };
 
 /* Changes one place: a bit, or a byte or a word of it to a value from the edges. */
 static void mutate(weft_plan *p, uint64_t *rng)
 {
-    static const int64_t edges[] = {0, 1, -1, 2, 3, 4, 63, 64, 127, 255, INT32_MAX, INT32_MIN, UINT32_MAX, INT64_MAX,
-                                    INT64_MIN, INT64_C(1) << 62};
+    static const int64_t edges[] = {0,   1,   -1,        2,         3,          4,         63,        64,
+                                    127, 255, INT32_MAX, INT32_MIN, UINT32_MAX, INT64_MAX, INT64_MIN, INT64_C(1) << 62};
     size_t a = next(rng) % (sizeof arrays / sizeof *arrays), n;
     unsigned char *base;
     memcpy(&base, (char *)p + arrays[a].array, sizeof base);
@@ -351,10 +358,21 @@ static void mutate_own(weft_plan *p, uint64_t *rng)
     case 1: p->world = (int32_t)some; break;
     case 2: p->scratch ^= (int64_t)(UINT64_C(1) << next(rng) % 64); break;
     case 3: p->in_place = (uint8_t)some; break;
-    case 4: if (t) t->src_buf = some ? some : PLAN_NONE; break;
-    case 5: if (t) t->dst_buf = some ? some : PLAN_NONE; break;
-    case 6: if (t) t->name = some * 3; break;
-    default: if (t) t->ndim = (uint8_t)some;
+    case 4:
+        if (t)
+            t->src_buf = some ? some : PLAN_NONE;
+        break;
+    case 5:
+        if (t)
+            t->dst_buf = some ? some : PLAN_NONE;
+        break;
+    case 6:
+        if (t)
+            t->name = some * 3;
+        break;
+    default:
+        if (t)
+            t->ndim = (uint8_t)some;
     }
 }
 
