@@ -16,6 +16,7 @@ struct sample_options {
     int dims, axes;       /* at most so many */
     int64_t mesh, extent; /* at most so large; beyond SAMPLE_RANKS ranks are 0, 1, 2, ... */
     int64_t ghosts;       /* at most so wide */
+    bool split;           /* every axis splits a dim */
 };
 
 struct sample {
@@ -130,7 +131,7 @@ static inline void sample_roles(struct random *g, struct sample *s, const struct
     for (int k = 0; k < n; k++) {
         const char *name = s->names[order[k]];
         int64_t role = random_in(g, 0, 5);
-        if (role < 4 && s->desc.ndim) {
+        if ((role < 4 || o->split) && s->desc.ndim) {
             weft_dim *d = &s->dims[random_in(g, 0, s->desc.ndim - 1)];
             int64_t block = !random_once_in(g, 3) ? 0 : random_in(g, 1, random_once_in(g, 4) ? o->extent : 4);
             d->splits[d->nsplits++] = (weft_split){name, block};
@@ -166,7 +167,7 @@ static inline void sample_desc(struct random *g, struct sample *s, const struct 
     s->desc.size = sizeof s->desc;
     s->desc.dtype = (enum weft_dtype)random_in(g, 1, DTYPE_COUNT);
     sample_mesh(g, s, o);
-    s->desc.ndim = (int)random_in(g, 0, o->dims);
+    s->desc.ndim = (int)random_in(g, o->split, o->dims);
     s->desc.dims = s->dims;
     s->desc.folds = s->folds;
     for (int64_t i = 0, room = INT64_C(1) << 59; i < s->desc.ndim; i++) {
