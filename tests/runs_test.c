@@ -13,6 +13,7 @@
 #include "layout/runs.h"
 #include "random.h"
 #include "share.h"
+#include "weft.h"
 
 /* One element of a join; of a list of runs, b is 0. */
 struct element {
@@ -345,6 +346,21 @@ static void join_of_long_and_short_blocks_is_small(void **state)
     arena_free(&arena);
 }
 
+/* Blocks of odd sizes that go round a billion times: refused before memory is full. */
+static void join_beyond_the_limit_is_refused(void **state)
+{
+    (void)state;
+    struct arena arena = {0};
+    struct runs a = {.arena = &arena}, b = {.arena = &arena};
+    struct pair_runs out = {.arena = &arena};
+    runs_add(&a, (struct run){.len = 1000000007, .n = 1 << 30, .step = 2000000014, .tostep = 1000000007});
+    runs_add(&b, (struct run){.len = 1000000009, .n = 1 << 30, .step = 2000000018, .tostep = 1000000009});
+    assert_int_equal(runs_join(&a, &b, &out), WEFT_EUNSUPPORTED);
+    assert_string_equal(weft_errmsg(), "layout: blocks meet in more than 4194304 ways along a dim; "
+                                       "sizes with a common factor meet in fewer");
+    arena_free(&arena);
+}
+
 /* ---- cuts ---- */
 
 static void cut_of_random_joins(void **state)
@@ -445,6 +461,7 @@ int main(void)
         cmocka_unit_test(join_of_many_repeats_in_a_window),
         cmocka_unit_test(join_of_two_endless_runs),
         cmocka_unit_test(join_of_long_and_short_blocks_is_small),
+        cmocka_unit_test(join_beyond_the_limit_is_refused),
         cmocka_unit_test(cut_of_random_joins),
         cmocka_unit_test(cut_of_many_repeats),
         cmocka_unit_test(add_keeps_elements),

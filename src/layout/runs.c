@@ -4,20 +4,24 @@
 
 #include "base/error.h"
 
-static void *grow(struct arena *arena, void *v, size_t n, size_t *cap, size_t size)
+/* Room for one more; *v moves. Blocks of odd sizes that go round very often could fill all memory: refused in time. */
+static int grow(struct arena *arena, void **v, size_t n, size_t *cap, size_t size)
 {
     if (n < *cap)
-        return v;
+        return 0;
+    if (n >= RUNS_MOST)
+        return error_set(WEFT_EUNSUPPORTED,
+                         "layout: blocks meet in more than %d ways along a dim; sizes with a common factor meet in fewer",
+                         RUNS_MOST);
     size_t c = *cap ? *cap * 2 : 4;
     void *p = arena_alloc(arena, c * size);
-    if (!p) {
-        error_nomem();
-        return NULL;
-    }
+    if (!p)
+        return error_nomem();
     if (n)
-        memcpy(p, v, n * size);
+        memcpy(p, *v, n * size);
     *cap = c;
-    return p;
+    *v = p;
+    return 0;
 }
 
 int runs_add(struct runs *l, struct run r)
@@ -30,9 +34,10 @@ int runs_add(struct runs *l, struct run r)
     }
     if (r.n == 1)
         r.step = r.tostep = 0;
-    struct run *v = grow(l->arena, l->v, l->n, &l->cap, sizeof *v);
-    if (!v)
-        return WEFT_ENOMEM;
+    void *v = l->v;
+    int rc = grow(l->arena, &v, l->n, &l->cap, sizeof *l->v);
+    if (rc)
+        return rc;
     l->v = v;
     l->v[l->n++] = r;
     return 0;
@@ -56,9 +61,10 @@ static int pair_add(struct pair_runs *l, struct pair_run r)
     }
     if (r.n == 1)
         r.step = r.astep = r.bstep = 0;
-    struct pair_run *v = grow(l->arena, l->v, l->n, &l->cap, sizeof *v);
-    if (!v)
-        return WEFT_ENOMEM;
+    void *v = l->v;
+    int rc = grow(l->arena, &v, l->n, &l->cap, sizeof *l->v);
+    if (rc)
+        return rc;
     l->v = v;
     l->v[l->n++] = r;
     return 0;
