@@ -124,7 +124,7 @@ static int take_ghosts(struct layout_dim *o, const weft_dim *in, const struct bu
             return build_fail(w, AT(ghost[d]), "dim %d: ghosts need contiguous pieces, and ':%lld' deals blocks", d,
                               (long long)o->split[s].block);
     int64_t most = in->lo > in->hi ? in->lo : in->hi;
-    if (o->wrap && o->extent && most / o->extent >= MAX_WRAPS)
+    if (o->wrap && o->extent && (most - 1) / o->extent >= MAX_WRAPS)
         return build_fail(w, AT(ghost[d]), "dim %d: ghosts wrap round an extent of %lld more than %d times", d,
                           (long long)o->extent, MAX_WRAPS);
     return 0;
