@@ -433,7 +433,7 @@ int weft_plan_load(const void *buf, size_t len, weft_plan **out)
     if (!buf || !out)
         return error_set(WEFT_EINVAL, "plan: a NULL argument");
     struct cursor c = {.in = buf};
-    uint64_t counts[COUNTS];
+    uint64_t counts[COUNTS] = {0};
     int err = read_prefix(&c, len);
     if (!err)
         err = read_counts(&c, len, counts);
