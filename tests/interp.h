@@ -148,8 +148,9 @@ static inline void interp_terms(const struct interp_view *v, const weft_layout *
 static inline bool interp_shares(const weft_layout *out, const weft_layout *in, int rank, int64_t *first)
 {
     weft_local a, b;
+    bool folds = out->nfolds || in->nfolds; /* else a cast would change what others read */
     if (weft_layout_local(out, rank, &a) || weft_layout_local(in, rank, &b) || !a.holds || !b.holds || !a.count ||
-        !b.count || weft_dtype_size(out->dtype) != weft_dtype_size(in->dtype))
+        !b.count || (folds ? weft_dtype_size(out->dtype) != weft_dtype_size(in->dtype) : out->dtype != in->dtype))
         return false;
     bool ok = true;
     for (int d = 0; d < out->ndim && ok; d++) {
@@ -516,7 +517,7 @@ static inline enum interp_result interp_run(const weft_plan *const *all, size_t 
                                             uint64_t data, unsigned char **out, size_t *bytes)
 {
     struct interp x = {.all = all, .how = how, .random = how.seed, .w = interp_open(all, ranks, how.in_place, data)};
-    size_t r, s, steps = 0, done = 0, sends = 0;
+    size_t r = 0, s = 0, steps = 0, done = 0, sends = 0;
     x.scratch = interp_alloc(ranks * sizeof *x.scratch);
     x.state = interp_alloc(ranks * sizeof *x.state);
     for (size_t i = 0; i < ranks; i++) {

@@ -332,7 +332,7 @@ static inline bool mutate_drop(struct mutation *m)
 
 static inline bool mutate_drop_both(struct mutation *m)
 {
-    size_t r, s, b, q;
+    size_t r, s, b = 0, q = 0;
     if (!pick_step(m, ANY_SEND, &r, &s) || !other_end(m, r, s, &b, &q))
         return false;
     drop_step(m->loose[r], s, true);
@@ -352,7 +352,7 @@ static inline bool mutate_repeat(struct mutation *m)
 
 static inline bool mutate_repeat_both(struct mutation *m)
 {
-    size_t r, s, b, q;
+    size_t r, s, b = 0, q = 0;
     if (!pick_step(m, ANY_SEND, &r, &s) || !other_end(m, r, s, &b, &q))
         return false;
     repeat_step(m->loose[r], s, s + 1);
@@ -483,7 +483,7 @@ static inline bool mutate_via(struct mutation *m)
 
 static inline bool mutate_wire(struct mutation *m)
 {
-    size_t r, s, b, q;
+    size_t r, s, b = 0, q = 0;
     struct loose_step *x = pick_step(m, ANY_MESSAGE, &r, &s);
     if (!x)
         return false;
@@ -564,7 +564,7 @@ static inline void change_run(struct plan_run *q, int how, int64_t by)
 /* A box shifts or grows: in all parts of a local step, in one part of a message, mostly at both ends. */
 static inline bool mutate_box(struct mutation *m)
 {
-    size_t r, s, b, q;
+    size_t r, s, b = 0, q = 0;
     struct loose_step *x = pick_step(m, ANY_STEP, &r, &s);
     if (!x)
         return false;
@@ -715,7 +715,7 @@ static inline bool mutate_kind(struct mutation *m)
 /* Sends of two ranks to each other wait for the receives of the other's. */
 static inline bool mutate_cycle(struct mutation *m)
 {
-    size_t r, s, b, q;
+    size_t r, s, b = 0, q = 0;
     if (!pick_step(m, ANY_SEND, &r, &s) || !other_end(m, r, s, &b, &q))
         return false;
     struct loose *x = m->loose[r], *y = loosen(m, b);
