@@ -1,11 +1,11 @@
 /* Data for a move and what must come out of it; see oracle.h. */
-#include "oracle.h"
+#include "cli/oracle.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "oracle_impl.h"
-#include "scalar.h"
+#include "cli/oracle_impl.h"
+#include "cli/scalar.h"
 
 int oracle_open(const weft_layout *src, const weft_layout *dst, struct oracle **out)
 {
@@ -54,6 +54,11 @@ void oracle_free(struct oracle *o)
 int oracle_world(const struct oracle *o)
 {
     return o->world;
+}
+
+int64_t oracle_elements(const struct oracle *o)
+{
+    return o->elements;
 }
 
 int64_t oracle_src_bytes(const struct oracle *o, int rank)

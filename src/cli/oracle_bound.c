@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "oracle_impl.h"
-#include "scalar.h"
+#include "cli/oracle_impl.h"
+#include "cli/scalar.h"
 
 struct class {
     int64_t example, count;

@@ -1,8 +1,8 @@
 /* What the files of the oracle share. */
 #ifndef WEFT_CLI_ORACLE_IMPL_H
 #define WEFT_CLI_ORACLE_IMPL_H
-#include "oracle.h"
-#include "oracle_side.h"
+#include "cli/oracle.h"
+#include "cli/oracle_side.h"
 
 struct oracle {
     struct side src, dst;

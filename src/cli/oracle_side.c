@@ -1,5 +1,5 @@
 /* Taking one layout apart; see oracle_side.h. */
-#include "oracle_side.h"
+#include "cli/oracle_side.h"
 
 #include <stdlib.h>
 #include <string.h>

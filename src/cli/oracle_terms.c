@@ -5,7 +5,7 @@
  * Groups, like single terms, are taken in the order of their first term: owners before ghosts, by rank, by slot. */
 #include <stdlib.h>
 
-#include "oracle_impl.h"
+#include "cli/oracle_impl.h"
 
 bool oracle_step(int ndim, const int64_t *extent, int64_t *index)
 {

@@ -1,6 +1,6 @@
 /* The arithmetic of one value; see scalar.h. All rounding goes through round_parts: an exact integer mantissa and an
  * exponent in, the nearest value of the format out, ties to even, once. */
-#include "scalar.h"
+#include "cli/scalar.h"
 
 #include <inttypes.h>
 #include <math.h>
