@@ -1,9 +1,13 @@
-/* Errors, quoting and sizes, as all verbs print them. */
+/* Errors, progress, quoting and sizes, as all verbs print them. */
+#define _POSIX_C_SOURCE 200809L
 #include "cli/cli.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <time.h>
+#include <unistd.h>
 
 int failure_set(struct failure *f, int code, const char *fmt, ...)
 {
@@ -21,24 +25,43 @@ int failure_print(const struct failure *f, const char *verb)
     return f->code;
 }
 
-char *shell_quote(const char *text, char *buf, size_t cap)
+#define PROGRESS_MS 100
+
+static bool progress_shown;
+
+void progress(const char *what, int64_t done, int64_t of)
 {
-    size_t n = 0;
-    if (cap > 1)
-        buf[n++] = '\'';
-    for (const char *p = text; *p && n + 6 < cap; p++) {
-        if (*p == '\'') {
-            for (const char *q = "'\\''"; *q; q++)
-                buf[n++] = *q;
-        } else {
-            buf[n++] = *p;
-        }
+    static int64_t last;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    int64_t ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    if (!last)
+        last = ms; /* what is done at once shows nothing */
+    if (ms - last < PROGRESS_MS || !isatty(STDERR_FILENO))
+        return;
+    last = ms;
+    progress_shown = true;
+    fprintf(stderr, "\r\033[K%s %" PRId64 " of %" PRId64, what, done, of);
+    fflush(stderr);
+}
+
+void progress_end(void)
+{
+    if (progress_shown)
+        fputs("\r\033[K", stderr);
+    progress_shown = false;
+}
+
+void shell_quote(FILE *to, const char *text)
+{
+    putc('\'', to);
+    for (const char *p = text; *p; p++) {
+        if (*p == '\'')
+            fputs("'\\''", to);
+        else
+            putc(*p, to);
     }
-    if (n + 1 < cap)
-        buf[n++] = '\'';
-    if (n < cap)
-        buf[n] = 0;
-    return buf;
+    putc('\'', to);
 }
 
 char *bytes_text(int64_t bytes, char *buf, size_t cap)

@@ -3,6 +3,7 @@
 #define WEFT_CLI_CLI_H
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 enum { CLI_OK = 0, CLI_WRONG = 1, CLI_BAD = 2 }; /* exit codes: right; wrong or failed; bad usage, layout or file */
 
@@ -22,8 +23,11 @@ int failure_set(struct failure *f, int code, const char *fmt, ...) __attribute__
 /* Prints "weft VERB: text" to stderr and returns the code. */
 int failure_print(const struct failure *f, const char *verb);
 
-/* Quotes a text for the shell; returns buf. Cut at cap. */
-char *shell_quote(const char *text, char *buf, size_t cap);
+/* A line on stderr that says how far it is, on a terminal only and not too often; the end wipes it. */
+void progress(const char *what, int64_t done, int64_t of);
+void progress_end(void);
+
+void shell_quote(FILE *to, const char *text); /* prints text so that a shell reads it as one word */
 /* "6291456 B (6.0 MiB)"; returns buf. */
 char *bytes_text(int64_t bytes, char *buf, size_t cap);
 #endif
