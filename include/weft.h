@@ -225,6 +225,8 @@ typedef struct weft_comm_opts {
 /* "self:" or "threads:N/NAME": each of N threads opens the same name with its own rank and
  * waits (until the deadline) for the others. */
 int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out);
+/* The transports of this build, as their URLs look, from 0 on; NULL after the last. */
+const char *weft_transport_name(int i);
 int weft_comm_rank(const weft_comm *c);
 int weft_comm_size(const weft_comm *c);
 int weft_comm_machine(const weft_comm *c, weft_machine *out);
