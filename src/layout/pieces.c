@@ -3,17 +3,9 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/math.h"
 #include "base/vec.h"
 #include "layout/layout.h"
-
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return a / b + (a % b > 0);
-}
 
 int64_t layout_piece(const weft_layout *l, int64_t index, int dim)
 {
@@ -285,13 +277,7 @@ static int candidates(const struct runs *q, int64_t n, int64_t p, int64_t block,
             len = (r->n - 1) * r->step + r->len;
             last = 1;
         } else if (block && r->n > 1) { /* after a common period the same coordinates come again */
-            int64_t a = r->step, b = period;
-            while (b) {
-                int64_t t = a % b;
-                a = b;
-                b = t;
-            }
-            last = min64(last, period / a);
+            last = min64(last, period / gcd64(r->step, period));
         }
         for (int64_t k = 0; k < last; k++) {
             int64_t lo = r->at + k * r->step, hi = lo + len, first = lo / unit, end = ceil_div(hi, unit);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/math.h"
 
 static void *grow(struct arena *arena, void *v, size_t n, size_t *cap, size_t size)
 {
@@ -72,32 +73,6 @@ int64_t pair_runs_count(const struct pair_runs *l)
     return c;
 }
 
-static int64_t max64(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-static int64_t floor_div(int64_t a, int64_t b)
-{
-    int64_t q = a / b;
-    return a % b < 0 ? q - 1 : q;
-}
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return -floor_div(-a, b);
-}
-static int64_t gcd(int64_t a, int64_t b)
-{
-    while (b) {
-        int64_t t = a % b;
-        a = b;
-        b = t;
-    }
-    return a;
-}
 static int64_t run_end(const struct run *r)
 {
     return r->at + (r->n - 1) * r->step + r->len;
@@ -119,15 +94,13 @@ static int add_overlap(const struct run *a, int64_t i, int64_t da, const struct 
                                            .bstep = db * b->tostep});
 }
 
-/* a is one interval, b repeats (or not): the repetitions that lie inside a whole stay one run. */
-static int join_one(const struct run *a, const struct run *b, struct pair_runs *out, int swap);
-
 static int emit(const struct run *a, int64_t i, int64_t da, const struct run *b, int64_t j, int64_t db, int64_t n,
                 int64_t step, struct pair_runs *out, int swap)
 {
     return swap ? add_overlap(b, j, db, a, i, da, n, step, out) : add_overlap(a, i, da, b, j, db, n, step, out);
 }
 
+/* a is one interval, b repeats (or not): the repetitions that lie inside a whole stay one run. */
 static int join_one(const struct run *a, const struct run *b, struct pair_runs *out, int swap)
 {
     int64_t s = b->n > 1 ? b->step : b->len;
@@ -158,7 +131,7 @@ static int join_one(const struct run *a, const struct run *b, struct pair_runs *
  * repetitions, db of b's. For each of the first da repetitions of a, look which of b's it meets. */
 static int join_many(const struct run *a, const struct run *b, struct pair_runs *out, int swap)
 {
-    int64_t g = gcd(a->step, b->step), da = b->step / g, db = a->step / g;
+    int64_t g = gcd64(a->step, b->step), da = b->step / g, db = a->step / g;
     int64_t from = 0, to = min64(da, a->n);
     if (da >= a->n) { /* no repeat: only those near b */
         from = max64(0, floor_div(b->at - a->at - a->len, a->step) + 1);
