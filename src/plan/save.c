@@ -395,7 +395,7 @@ static int read_layouts(const char *text, size_t bytes, size_t n, weft_layout **
 static int read_tensors(struct cursor *c, weft_plan *p, weft_layout **layouts, size_t n)
 {
     for (size_t i = 0; i < p->ntensors; i++) {
-        uint32_t of[2];
+        uint32_t of[2] = {0};
         code_tensor(c, &p->tensors[i], of);
         if (of[0] >= n || of[1] >= n)
             return error_set(WEFT_EINVAL, "plan: tensor %zu has layouts %" PRIu32 " and %" PRIu32 ", there are %zu", i,
