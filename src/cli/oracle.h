@@ -7,7 +7,7 @@
  *   for each rank: oracle_expect(o, rank, want[rank]);
  *
  * The order of a fold is the order written; within one, the owners' copies come first, by rank, then ghosts, by rank and
- * slot. Of equal copies the one on the lowest rank stands for all. */
+ * slot. Of equal copies the one at coordinate 0 of all free axes stands for all. */
 #ifndef WEFT_CLI_ORACLE_H
 #define WEFT_CLI_ORACLE_H
 #include <stdbool.h>
