@@ -34,12 +34,22 @@ struct check {
 
 /* ---- what each rank does, on its own thread ---- */
 
+/* Replicas of a source have the same data: one is made, the others copy it. */
+static int make_rank(void *arg, int rank)
+{
+    struct check *c = arg;
+    if (c->ranks[rank].src && oracle_replica_of(c->oracle, rank) == rank)
+        oracle_fill(c->oracle, c->seed, c->values, rank, c->ranks[rank].src);
+    return 0;
+}
+
 static int fill_rank(void *arg, int rank)
 {
     struct check *c = arg;
     struct rank *r = &c->ranks[rank];
-    if (r->src)
-        oracle_fill(c->oracle, c->seed, c->values, rank, r->src);
+    int from = oracle_replica_of(c->oracle, rank);
+    if (r->src && from != rank)
+        memcpy(r->src, c->ranks[from].src, (size_t)r->src_bytes);
     if (r->dst)
         memset(r->dst, UNTOUCHED, (size_t)r->dst_bytes);
     if (r->in_place.shared) {
@@ -214,6 +224,7 @@ static int run_once(struct check *c, struct runner *runner, int64_t seed, struct
     struct failure none;
     c->seed = (uint64_t)seed;
     c->values = values_of(c, seed);
+    team_do(runner->team, make_rank, c, &none);
     team_do(runner->team, fill_rank, c, &none);
     if (oracle_take(c->oracle, c->sources))
         return no_memory(why);
