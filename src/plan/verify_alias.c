@@ -1,9 +1,12 @@
 /* In place: a slot of the source and a slot of the destination that stand for the same element may
  * be one place in memory. Then every read of the element's source on a rank must have happened
- * before its destination is written there. A SEND has read once a step that waits for it runs, or
- * once its RECV has run; both are ways through the graph of waits, so the question is whether the
- * write can be reached from the read. That a channel is first in first out does not count. */
+ * before its destination is written there: the write must be reached from the read by waits. That
+ * a channel is first in first out does not count.
+ *
+ * When has a SEND read? Once a step that waits for it runs. If none does, its message may be taken
+ * from the sender's memory as late as its RECV runs, and what feeds folds only as late as they. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "plan/verify.h"
 
@@ -20,12 +23,21 @@ struct accesses {
     size_t *before, nbefore, cap; /* pairs of steps: a write, and a read that must come before it */
     size_t *seen;                 /* of a step: the last write, plus one, whose past it is in */
     size_t *queue;
+    bool *watched;                /* of a SEND: a step waits for it */
+    uint32_t *reader, *more;      /* of a written part: a part that is read of it; of that: the next one */
+    uint32_t *reads;              /* of a read part: its step */
 };
 
-/* A plain copy writes to a shared slot what is there already, and a cast may not share. */
+/* Without folds, what is copied to a shared slot is there already; what is cast may not share. */
 static bool may_share(const struct verify_tensor *t)
 {
-    return (t->folds || t->dst->nfolds > 0) && weft_dtype_size(t->src->dtype) == weft_dtype_size(t->dst->dtype);
+    return (t->folds || t->dst->nfolds > 0) && t->src->dtype == t->dst->dtype;
+}
+
+/* Does it write to a shared slot something else than the source has there? */
+static bool changes(const struct verify *v, size_t r, uint32_t part)
+{
+    return v->value[v->part0[r] + part].kind != VERIFY_TERM;
 }
 
 static int note_pair(void *arg, size_t i, size_t j)
@@ -77,6 +89,34 @@ static void mark_past(struct accesses *x, size_t w, size_t floor)
     }
 }
 
+/* Have the folds, if there is nothing but folds, that read what RECV i brings run before w? */
+static bool folds_ran(const struct accesses *x, size_t i, size_t w)
+{
+    const struct verify *v = x->v;
+    size_t r = verify_rank_of(v, i), part0 = v->part0[r];
+    const weft_plan *p = v->all[r];
+    const struct plan_step *s = &p->steps[i - v->step0[r]];
+    for (uint32_t k = s->part; k < s->part + s->nparts; k++) {
+        bool folds = verify_buf(p, &p->parts[k])->space == PLAN_TEMP, ran = true;
+        for (uint32_t q = x->reader[part0 + k]; q != PLAN_NONE && folds; q = x->more[part0 + q]) {
+            folds = p->steps[x->reads[part0 + q]].kind == PLAN_REDUCE;
+            ran = ran && x->seen[v->step0[r] + x->reads[part0 + q]] == w + 1;
+        }
+        if (folds && !ran)
+            return false;
+    }
+    return true;
+}
+
+/* Has step i read its source when w runs, given w's past? */
+static bool has_read(const struct accesses *x, size_t i, size_t w)
+{
+    const struct verify *v = x->v;
+    if (x->seen[i] != w + 1)
+        return false;
+    return verify_step(v, x->r, i - v->step0[x->r])->kind != PLAN_SEND || x->watched[i] || folds_ran(x, v->match[i], w);
+}
+
 static int check_pairs(struct accesses *x)
 {
     const struct verify *v = x->v;
@@ -90,7 +130,7 @@ static int check_pairs(struct accesses *x)
         mark_past(x, w, floor);
         for (size_t k = i; k < i + n; k++) {
             char one[VERIFY_TEXT], two[VERIFY_TEXT];
-            if (x->seen[x->before[2 * k + 1]] != w + 1)
+            if (!has_read(x, x->before[2 * k + 1], w))
                 return verify_refuse("in place, %s may overwrite what %s reads of the source: it does not wait for it",
                                      verify_step_text(v, x->r, w - v->step0[x->r], one),
                                      verify_step_text(v, x->r, x->before[2 * k + 1] - v->step0[x->r], two));
@@ -135,7 +175,8 @@ static size_t collect(struct verify *v, size_t r, struct access *out)
             uint32_t part = p->steps[s].part + k;
             const struct plan_buf *b = verify_buf(p, &p->parts[part]);
             bool write = verify_writes(&p->steps[s], k);
-            if (b->space == (write ? PLAN_DST : PLAN_SRC) && may_share(&v->tensors[b->tensor]))
+            const struct verify_tensor *t = &v->tensors[b->tensor];
+            if (b->space == (write ? PLAN_DST : PLAN_SRC) && may_share(t) && (!write || changes(v, r, part)))
                 out[n++] = (struct access){v->step0[r] + s, b->tensor, part, write};
         }
     if (n)
@@ -156,18 +197,49 @@ static int check_rank(struct accesses *x, struct access *all)
     return rc;
 }
 
+/* Who reads what, and who waits for SENDs. */
+static int index_reads(struct accesses *x)
+{
+    struct verify *v = x->v;
+    size_t steps = v->step0[v->ranks], parts = v->part0[v->ranks];
+    x->seen = verify_alloc(&v->arena, steps, sizeof *x->seen);
+    x->queue = verify_alloc(&v->arena, steps, sizeof *x->queue);
+    x->watched = verify_alloc(&v->arena, steps, sizeof *x->watched);
+    x->reader = verify_alloc(&v->arena, parts, sizeof *x->reader);
+    x->more = verify_alloc(&v->arena, parts, sizeof *x->more);
+    x->reads = verify_alloc(&v->arena, parts, sizeof *x->reads);
+    if (!x->seen || !x->queue || !x->watched || !x->reader || !x->more || !x->reads)
+        return WEFT_ENOMEM;
+    memset(x->reader, 0xff, parts * sizeof *x->reader); /* PLAN_NONE */
+    for (size_t r = 0; r < v->ranks; r++) {
+        const weft_plan *p = v->all[r];
+        size_t part0 = v->part0[r];
+        for (size_t s = 0; s < p->nsteps; s++) {
+            for (uint32_t k = 0; k < p->steps[s].ndeps; k++)
+                x->watched[v->step0[r] + p->deps[p->steps[s].dep + k]] = true;
+            for (uint32_t k = p->steps[s].part; k < p->steps[s].part + p->steps[s].nparts; k++) {
+                uint32_t from = v->origin[part0 + k];
+                if (from == PLAN_NONE)
+                    continue;
+                x->reads[part0 + k] = (uint32_t)s;
+                x->more[part0 + k] = x->reader[part0 + from];
+                x->reader[part0 + from] = k;
+            }
+        }
+    }
+    return 0;
+}
+
 int verify_in_place(struct verify *v)
 {
     if (!v->all[0]->in_place)
         return 0;
-    size_t steps = v->step0[v->ranks], parts = 0;
+    size_t parts = 0;
     for (size_t r = 0; r < v->ranks; r++)
         parts = v->all[r]->nparts > parts ? v->all[r]->nparts : parts;
     struct accesses x = {.v = v};
     struct access *all = verify_alloc(&v->arena, parts, sizeof *all);
-    x.seen = verify_alloc(&v->arena, steps, sizeof *x.seen);
-    x.queue = verify_alloc(&v->arena, steps, sizeof *x.queue);
-    int rc = all && x.seen && x.queue ? 0 : WEFT_ENOMEM;
+    int rc = all ? index_reads(&x) : WEFT_ENOMEM;
     for (x.r = 0; x.r < v->ranks && !rc; x.r++)
         rc = check_rank(&x, all);
     free(x.before);
