@@ -99,13 +99,12 @@ static int take_axes(weft_layout *l, const weft_layout_desc *d, const struct bui
 
 static int use_axis(weft_layout *l, const char *name, int role, const struct build_where *w, int at, int *axis)
 {
-    int a = find_axis(l, name);
+    int a = *axis = find_axis(l, name);
     if (a < 0)
         return build_fail(w, at, "axis '%.40s' is not in the mesh", name ? name : "");
     if (l->axis[a].role != LAYOUT_FREE)
         return build_fail(w, at, "axis '%s' stands in two places", name);
     l->axis[a].role = role;
-    *axis = a;
     return 0;
 }
 
@@ -124,7 +123,7 @@ static int take_ghosts(struct layout_dim *o, const weft_dim *in, const struct bu
             return build_fail(w, AT(ghost[d]), "dim %d: ghosts need contiguous pieces, and ':%lld' deals blocks", d,
                               (long long)o->split[s].block);
     int64_t most = in->lo > in->hi ? in->lo : in->hi;
-    if (o->wrap && o->extent && most / o->extent >= MAX_WRAPS)
+    if (o->wrap && o->extent && (most - 1) / o->extent >= MAX_WRAPS)
         return build_fail(w, AT(ghost[d]), "dim %d: ghosts wrap round an extent of %lld more than %d times", d,
                           (long long)o->extent, MAX_WRAPS);
     return 0;
@@ -194,7 +193,7 @@ static int take_folds(weft_layout *l, const weft_layout_desc *d, const struct bu
                 l->fold[f].ghosts = l->ghost_terms = true;
                 continue;
             }
-            int axis, rc = use_axis(l, in->over[k], LAYOUT_FOLD - f, w, AT(over[f][k]), &axis);
+            int axis = -1, rc = use_axis(l, in->over[k], LAYOUT_FOLD - f, w, AT(over[f][k]), &axis);
             if (rc)
                 return rc;
             l->fold[f].axes |= 1u << axis;

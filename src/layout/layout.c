@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/dtype.h"
 #include "base/error.h"
 #include "layout/build.h"
 
@@ -133,6 +134,9 @@ int weft_layout_dual(const weft_layout *l, weft_layout **out)
             sum.over[sum.nover++] = l->axis[a].name;
     if (ghosts && !l->ghost_terms)
         sum.over[sum.nover++] = "~";
+    if (sum.nover && !dtype_foldable(WEFT_SUM, l->dtype))
+        return error_set(WEFT_EINVAL, "dual: copies that are equal become terms of a sum, and sum does not fold %s",
+                         weft_dtype_name(l->dtype));
     d.folds = &sum;
     d.nfolds = sum.nover ? 1 : 0;
     return layout_build(&d, l->by_index, l->nsegs, NULL, out);
@@ -159,7 +163,7 @@ int weft_layout_local(const weft_layout *l, int rank, weft_local *out)
     return 0;
 }
 
-/* Intervals of one dim's interior in ascending order, written out. */
+/* The first intervals of one dim's interior in order of place, and how many there are in all. */
 struct spans {
     struct run *v;
     size_t n;
@@ -171,41 +175,52 @@ static int order_by_place(const void *a, const void *b)
     return x->to < y->to ? -1 : x->to > y->to;
 }
 
-static int write_out(const weft_layout *l, int dim, int64_t piece, struct arena *arena, struct spans *out)
+/* Writes out at least the first `most`: there may be more intervals than memory. */
+static int write_out(const weft_layout *l, int dim, int64_t piece, size_t most, struct arena *arena, struct spans *out)
 {
     struct runs r = {.arena = arena};
     int rc = layout_interior(l, dim, piece, &r);
     if (rc)
         return rc;
-    size_t n = 0, k = 0;
-    for (size_t i = 0; i < r.n; i++)
-        n += (size_t)r.v[i].n;
-    out->v = arena_alloc(arena, n * sizeof *out->v);
-    if (!out->v)
+    size_t taken = 0, k = 0;
+    out->n = 0;
+    for (size_t i = 0; i < r.n; i++) {
+        out->n += (size_t)r.v[i].n;
+        taken += (size_t)r.v[i].n < most ? (size_t)r.v[i].n : most;
+    }
+    if (taken > SIZE_MAX / sizeof *out->v || !(out->v = arena_alloc(arena, taken * sizeof *out->v)))
         return error_nomem();
     for (size_t i = 0; i < r.n; i++)
-        for (int64_t j = 0; j < r.v[i].n; j++)
-            out->v[k++] = (struct run){.at = r.v[i].at + j * r.v[i].step, .len = r.v[i].len, .n = 1, .to = r.v[i].to + j * r.v[i].tostep};
-    qsort(out->v, n, sizeof *out->v, order_by_place);
-    out->n = n;
+        for (size_t j = 0; j < (size_t)r.v[i].n && j < most; j++) {
+            const struct run *from = &r.v[i];
+            out->v[k++] = (struct run){.at = from->at + (int64_t)j * from->step,
+                                       .len = from->len,
+                                       .n = 1,
+                                       .to = from->to + (int64_t)j * from->tostep};
+        }
+    qsort(out->v, taken, sizeof *out->v, order_by_place);
     return 0;
 }
 
 int weft_layout_boxes(const weft_layout *l, int rank, weft_box *out, size_t cap, size_t *n)
 {
     if (!l || !n || (cap && !out))
-        return error_set(WEFT_EINVAL, "layout: a NULL argument");
-    int64_t index = rank < 0 ? -1 : layout_index(l, rank);
+        return error_set(WEFT_EINVAL, "layout: %s is NULL", !l ? "layout" : !n ? "n" : "out");
+    if (rank < 0)
+        return error_set(WEFT_EINVAL, "layout: rank %d is negative", rank);
+    int64_t index = layout_index(l, rank);
     struct arena arena = {0};
     struct spans s[WEFT_MAX_DIMS];
-    size_t total = index < 0 ? 0 : 1;
-    for (int d = 0; d < l->ndim && total; d++) {
-        int rc = write_out(l, d, layout_piece(l, index, d), &arena, &s[d]);
+    size_t total = index < 0 ? 0 : 1, most = cap; /* the total is at most that of elements */
+    for (int d = l->ndim - 1; d >= 0 && total; d--) {
+        int rc = write_out(l, d, layout_piece(l, index, d), most, &arena, &s[d]);
         if (rc) {
             arena_free(&arena);
             return rc;
         }
         total *= s[d].n;
+        if (s[d].n)
+            most = most / s[d].n + (most % s[d].n > 0); /* of the next dim: each goes with all of these */
     }
     for (size_t k = 0; k < total && k < cap; k++) {
         size_t rest = k;

@@ -408,12 +408,12 @@ static int64_t box_extent(const struct box *x, int d)
     return x->span[d].len * x->span[d].n;
 }
 
-/* Which dim to cut into k: the first that is long enough to come out even, else the longest. */
+/* Which dim to cut into k: the first that comes out even, or nearly so, else the longest. */
 static int cut_dim(const struct box *x, int64_t k)
 {
     int best = 0;
     for (int d = 0; d < x->j->ndim; d++) {
-        if (box_extent(x, d) >= 32 * k)
+        if (box_extent(x, d) % k == 0 || box_extent(x, d) >= 32 * k)
             return d;
         if (box_extent(x, d) > box_extent(x, best))
             best = d;

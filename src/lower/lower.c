@@ -105,7 +105,7 @@ static int lower_one(struct draft *d, const weft_move *m, const weft_lower_opts 
         d->received = before;
         if (!rc)
             rc = row->lower(&j, &r);
-        t->stated += row->volume(&j, &r);
+        t->stated += row->stated(&j, &r);
     } else {
         rc = j.fold ? lower_fold(&j) : lower_copy(&j);
         t->bound += d->received - before;

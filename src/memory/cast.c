@@ -25,14 +25,16 @@ typedef void cast_loop(void *dst, const void *src, size_t n);
         }                                                           \
     }
 
-#define EACH_INT(X) X(u8) X(i8) X(u16) X(i16) X(u32) X(i32) X(u64) X(i64)
+#define EACH_SMALL_INT(X) X(u8) X(i8) X(u16) X(i16) X(u32) X(i32)
+#define EACH_INT(X) EACH_SMALL_INT(X) X(u64) X(i64)
 
 #define FROM_BOOL(D) CAST(b8, D, x != 0)
 #define FROM_INT(S)                                                                            \
     CAST(S, b8, x != 0)                                                                      \
     CAST(S, u8, (raw_u8)x) CAST(S, i8, (raw_i8)x) CAST(S, u16, (raw_u16)x)                   \
     CAST(S, i16, (raw_i16)x) CAST(S, u32, (raw_u32)x) CAST(S, i32, (raw_i32)x)                \
-    CAST(S, u64, (raw_u64)x) CAST(S, i64, (raw_i64)x) CAST(S, f32, (raw_f32)x) CAST(S, f64, (raw_f64)x)
+    CAST(S, u64, (raw_u64)x) CAST(S, i64, (raw_i64)x) CAST(S, f64, (raw_f64)x)
+#define TO_F32(S) CAST(S, f32, (raw_f32)x)
 #define FROM_F32(D) CAST(f32, D, half_f32_to_##D(x))
 #define FROM_F64(D) CAST(f64, D, half_f64_to_##D(x))
 
@@ -41,6 +43,9 @@ FROM_BOOL(f32)
 FROM_BOOL(f64)
 EACH_INT(FROM_BOOL)
 EACH_INT(FROM_INT)
+EACH_SMALL_INT(TO_F32)
+CAST(u64, f32, half_u64_to_f32(x))
+CAST(i64, f32, half_i64_to_f32(x))
 CAST(f32, b8, x != 0)
 EACH_INT(FROM_F32)
 CAST(f32, f32, x)

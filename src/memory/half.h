@@ -137,17 +137,39 @@ static inline float half_odd_f64(double x)
     return half_float(is != was && !(u & 1) ? other : u);
 }
 
-/* Beyond 2^53 the last 13 bits are gathered into the first of them: a double holds the rest. */
-static inline float half_odd_u64(uint64_t x)
+/* To f64, rounded to odd at 41 bits or more: beyond 2^53 the last 13 bits are gathered into the
+ * first of them, and a double holds the rest. */
+static inline double half_gather(uint64_t x)
 {
     uint64_t cut = (x & ~UINT64_C(0x1fff)) | ((x & 0x1fff) != 0 ? UINT64_C(0x1000) : 0);
-    return half_odd_f64((double)(x ^ ((x ^ cut) & -(uint64_t)(x >> 53 != 0))));
+    return (double)(x ^ ((x ^ cut) & -(uint64_t)(x >> 53 != 0)));
+}
+
+static inline float half_odd_u64(uint64_t x)
+{
+    return half_odd_f64(half_gather(x));
+}
+
+static inline float half_signed(float x, int negative)
+{
+    return half_float(half_bits(x) | (negative ? 0x80000000 : 0));
 }
 
 static inline float half_odd_i64(int64_t x)
 {
-    uint32_t u = half_bits(half_odd_u64(x < 0 ? -(uint64_t)x : (uint64_t)x));
-    return half_float(u | (x < 0 ? 0x80000000 : 0));
+    return half_signed(half_odd_u64(x < 0 ? -(uint64_t)x : (uint64_t)x), x < 0);
+}
+
+/* 64-bit integers to f32, rounded to nearest even. A plain cast means the same, but a compiler
+ * (clang 14 for AArch64) that vectorises it goes through f64 and rounds twice. */
+static inline float half_u64_to_f32(uint64_t x)
+{
+    return (float)half_gather(x);
+}
+
+static inline float half_i64_to_f32(int64_t x)
+{
+    return half_signed(half_u64_to_f32(x < 0 ? -(uint64_t)x : (uint64_t)x), x < 0);
 }
 
 /* Float to integer: truncates, saturates, NaN gives 0. `hi` is the largest float that the integer

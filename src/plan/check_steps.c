@@ -27,8 +27,8 @@ static int check_message(const weft_plan *p, size_t i)
     if (s->op || s->via || s->div)
         return check_refuse("step %zu: a message with an op, a via or a divisor", i);
     if (s->peer < 0 || s->peer >= p->world || s->peer == p->rank)
-        return check_refuse("step %zu: peer %" PRId32 " of rank %" PRId32 " in a world of %" PRId32, i, s->peer, p->rank,
-                      p->world);
+        return check_refuse("step %zu: peer %" PRId32 " of rank %" PRId32 " in a world of %" PRId32, i, s->peer,
+                            p->rank, p->world);
     if (s->nparts == 0)
         return check_refuse("step %zu: a message without parts", i);
     for (uint32_t k = 0; k < s->nparts; k++) {
@@ -39,11 +39,11 @@ static int check_message(const weft_plan *p, size_t i)
         if (s->kind == PLAN_RECV && buf_of(p, part)->space == PLAN_SRC)
             return check_refuse("step %zu, part %" PRIu32 ": receives into a source", i, k);
         if (part->offset % size)
-            return check_refuse("step %zu, part %" PRIu32 ": offset %" PRId64 " is not aligned for %s", i, k, part->offset,
-                          weft_dtype_name(part->wire));
+            return check_refuse("step %zu, part %" PRIu32 ": offset %" PRId64 " is not aligned for %s", i, k,
+                                part->offset, weft_dtype_name(part->wire));
         if (part->offset < end || part->offset - end >= CHECK_PAD)
-            return check_refuse("step %zu, part %" PRIu32 ": offset %" PRId64 ", the part before ends at %" PRId64, i, k,
-                          part->offset, end);
+            return check_refuse("step %zu, part %" PRIu32 ": offset %" PRId64 ", the part before ends at %" PRId64, i,
+                                k, part->offset, end);
         if (__builtin_add_overflow(part->offset, part->count * size, &end))
             return check_refuse("step %zu, part %" PRIu32 ": ends beyond what can be counted", i, k);
     }
@@ -141,15 +141,11 @@ static int check_step(const weft_plan *p, size_t i)
     if (err)
         return err;
     switch (s->kind) {
-    case PLAN_COPY:
-        return check_copy(p, i);
-    case PLAN_REDUCE:
-        return check_reduce(p, i);
+    case PLAN_COPY: return check_copy(p, i);
+    case PLAN_REDUCE: return check_reduce(p, i);
     case PLAN_SEND:
-    case PLAN_RECV:
-        return check_message(p, i);
-    default:
-        return check_refuse("step %zu: kind %d is unknown", i, s->kind);
+    case PLAN_RECV: return check_message(p, i);
+    default: return check_refuse("step %zu: kind %d is unknown", i, s->kind);
     }
 }
 

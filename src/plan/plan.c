@@ -9,9 +9,9 @@
 #include "base/error.h"
 
 static const char *const kinds[] = {
-    "copy",      "reshard",        "send",      "permute",    "broadcast", "scatter",      "gather", "reduce",
-    "allgather", "reduce_scatter", "allreduce", "all_to_all", "halo",      "reverse_halo", "slice",  "identity",
-    "mixed",
+    "copy",   "reshard",      "send",      "permute",        "broadcast", "scatter",
+    "gather", "reduce",       "allgather", "reduce_scatter", "allreduce", "all_to_all",
+    "halo",   "reverse_halo", "slice",     "identity",       "mixed",
 };
 static const char *const algorithms[] = {
     "direct", "one_phase", "ring", "ring2", "doubling", "tree", "pairwise", "bruck", "mixed",
@@ -131,8 +131,8 @@ static bool same_head(const weft_plan *a, const weft_plan *b)
     return a->rank == b->rank && a->world == b->world && a->digest == b->digest && strcmp(a->kind, b->kind) == 0 &&
            strcmp(a->algorithm, b->algorithm) == 0 && a->scratch == b->scratch && a->bound == b->bound &&
            a->stated == b->stated && a->bucket == b->bucket && a->in_place == b->in_place &&
-           a->machine.ranks_per_host == b->machine.ranks_per_host &&
-           a->machine.latency_ns == b->machine.latency_ns && a->machine.bytes_per_us == b->machine.bytes_per_us;
+           a->machine.ranks_per_host == b->machine.ranks_per_host && a->machine.latency_ns == b->machine.latency_ns &&
+           a->machine.bytes_per_us == b->machine.bytes_per_us;
 }
 
 static bool same_bytes(const void *a, const void *b, size_t n, size_t size)

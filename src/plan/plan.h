@@ -41,11 +41,11 @@ struct plan_spot {
 };
 
 struct plan_buf {
-    uint8_t space;   /* enum plan_space */
-    uint8_t dtype;   /* enum weft_dtype */
+    uint8_t space; /* enum plan_space */
+    uint8_t dtype; /* enum weft_dtype */
     uint32_t tensor;
-    uint32_t shape;  /* index into shapes: ndim extents, the local shape (dense, row-major for TEMP) */
-    int64_t offset;  /* TEMP: bytes from the start of the scratch, a multiple of 64; else 0 */
+    uint32_t shape; /* index into shapes: ndim extents, the local shape (dense, row-major for TEMP) */
+    int64_t offset; /* TEMP: bytes from the start of the scratch, a multiple of 64; else 0 */
 };
 
 struct plan_part {
