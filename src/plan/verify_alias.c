@@ -15,17 +15,23 @@ struct access {
     uint32_t tensor, part;
     bool write;
 };
+/* A read that must come before a write on the same rank. */
+struct before {
+    size_t write, read;
+    uint32_t part; /* that is read */
+};
 struct accesses {
     struct verify *v;
     size_t r;
     struct access *a; /* of one tensor on one rank */
     size_t n;
-    size_t *before, nbefore, cap; /* pairs of steps: a write, and a read that must come before it */
-    size_t *seen;                 /* of a step: the last write, plus one, whose past it is in */
-    size_t *queue;
-    bool *watched;                /* of a SEND: a step waits for it */
-    uint32_t *reader, *more;      /* of a written part: a part that is read of it; of that: the next one */
-    uint32_t *reads;              /* of a read part: its step */
+    struct before *before;
+    size_t nbefore, cap;
+    size_t *seen, *queue;    /* seen, of a step: in the past of the write at hand if it is `mark` */
+    size_t mark;
+    bool *watched;           /* of a SEND: a step waits for it */
+    uint32_t *reader, *more; /* of a written part: a part that is read of it; of that: the next one */
+    uint32_t *reads;         /* of a read part: its step */
 };
 
 /* Without folds, what is copied to a shared slot is there already; what is cast may not share. */
@@ -48,22 +54,21 @@ static int note_pair(void *arg, size_t i, size_t j)
         return 0;
     if (x->nbefore == x->cap) {
         size_t cap = x->cap ? 2 * x->cap : 64;
-        size_t *more = realloc(x->before, 2 * cap * sizeof *more);
+        struct before *more = realloc(x->before, cap * sizeof *more);
         if (!more)
             return error_nomem();
         x->before = more;
         x->cap = cap;
     }
-    x->before[2 * x->nbefore] = a->write ? a->step : b->step;
-    x->before[2 * x->nbefore + 1] = a->write ? b->step : a->step;
-    x->nbefore++;
+    const struct access *w = a->write ? a : b, *r = a->write ? b : a;
+    x->before[x->nbefore++] = (struct before){w->step, r->step, r->part};
     return 0;
 }
 
 static int by_write(const void *a, const void *b)
 {
-    const size_t *x = a, *y = b;
-    return (x[0] > y[0]) - (x[0] < y[0]);
+    const struct before *x = a, *y = b;
+    return (x->write > y->write) - (x->write < y->write);
 }
 
 /* Marks all that comes before step w and not before the place `floor` in the order of all steps. */
@@ -71,8 +76,9 @@ static void mark_past(struct accesses *x, size_t w, size_t floor)
 {
     const struct verify *v = x->v;
     size_t n = 0;
+    x->mark++;
     x->queue[n++] = w;
-    x->seen[w] = w + 1;
+    x->seen[w] = x->mark;
     while (n) {
         size_t i = x->queue[--n], r = verify_rank_of(v, i);
         const weft_plan *p = v->all[r];
@@ -81,59 +87,58 @@ static void mark_past(struct accesses *x, size_t w, size_t floor)
             if (k == s->ndeps && s->kind != PLAN_RECV)
                 break;
             size_t before = k < s->ndeps ? v->step0[r] + p->deps[s->dep + k] : v->match[i];
-            if (x->seen[before] == w + 1 || v->at[before] < floor)
+            if (x->seen[before] == x->mark || v->at[before] < floor)
                 continue;
-            x->seen[before] = w + 1;
+            x->seen[before] = x->mark;
             x->queue[n++] = before;
         }
     }
 }
 
-/* Have the folds, if there is nothing but folds, that read what RECV i brings run before w? */
-static bool folds_ran(const struct accesses *x, size_t i, size_t w)
+/* Have the folds, if nothing but folds reads part k of RECV i's rank, run before the write? */
+static bool folds_ran(const struct accesses *x, size_t i, uint32_t k)
 {
     const struct verify *v = x->v;
     size_t r = verify_rank_of(v, i), part0 = v->part0[r];
     const weft_plan *p = v->all[r];
-    const struct plan_step *s = &p->steps[i - v->step0[r]];
-    for (uint32_t k = s->part; k < s->part + s->nparts; k++) {
-        bool folds = verify_buf(p, &p->parts[k])->space == PLAN_TEMP, ran = true;
-        for (uint32_t q = x->reader[part0 + k]; q != PLAN_NONE && folds; q = x->more[part0 + q]) {
-            folds = p->steps[x->reads[part0 + q]].kind == PLAN_REDUCE;
-            ran = ran && x->seen[v->step0[r] + x->reads[part0 + q]] == w + 1;
-        }
-        if (folds && !ran)
-            return false;
+    bool folds = verify_buf(p, &p->parts[k])->space == PLAN_TEMP, ran = true;
+    for (uint32_t q = x->reader[part0 + k]; q != PLAN_NONE && folds; q = x->more[part0 + q]) {
+        folds = p->steps[x->reads[part0 + q]].kind == PLAN_REDUCE;
+        ran = ran && x->seen[v->step0[r] + x->reads[part0 + q]] == x->mark;
     }
-    return true;
+    return ran || !folds;
 }
 
-/* Has step i read its source when w runs, given w's past? */
-static bool has_read(const struct accesses *x, size_t i, size_t w)
+/* Has the read been done when the write is, given the write's past? */
+static bool has_read(const struct accesses *x, const struct before *b)
 {
     const struct verify *v = x->v;
-    if (x->seen[i] != w + 1)
+    const struct plan_step *s = verify_step(v, x->r, b->read - v->step0[x->r]);
+    if (x->seen[b->read] != x->mark)
         return false;
-    return verify_step(v, x->r, i - v->step0[x->r])->kind != PLAN_SEND || x->watched[i] || folds_ran(x, v->match[i], w);
+    if (s->kind != PLAN_SEND || x->watched[b->read])
+        return true;
+    size_t recv = v->match[b->read], r = verify_rank_of(v, recv);
+    return folds_ran(x, recv, verify_step(v, r, recv - v->step0[r])->part + (b->part - s->part));
 }
 
 static int check_pairs(struct accesses *x)
 {
     const struct verify *v = x->v;
     if (x->nbefore)
-        qsort(x->before, x->nbefore, 2 * sizeof *x->before, by_write);
+        qsort(x->before, x->nbefore, sizeof *x->before, by_write);
     for (size_t i = 0, n; i < x->nbefore; i += n) {
-        size_t w = x->before[2 * i], floor = SIZE_MAX;
-        for (n = 0; i + n < x->nbefore && x->before[2 * (i + n)] == w; n++)
-            if (v->at[x->before[2 * (i + n) + 1]] < floor)
-                floor = v->at[x->before[2 * (i + n) + 1]];
+        size_t w = x->before[i].write, floor = SIZE_MAX;
+        for (n = 0; i + n < x->nbefore && x->before[i + n].write == w; n++)
+            if (v->at[x->before[i + n].read] < floor)
+                floor = v->at[x->before[i + n].read];
         mark_past(x, w, floor);
         for (size_t k = i; k < i + n; k++) {
             char one[VERIFY_TEXT], two[VERIFY_TEXT];
-            if (!has_read(x, x->before[2 * k + 1], w))
+            if (!has_read(x, &x->before[k]))
                 return verify_refuse("in place, %s may overwrite what %s reads of the source: it does not wait for it",
                                      verify_step_text(v, x->r, w - v->step0[x->r], one),
-                                     verify_step_text(v, x->r, x->before[2 * k + 1] - v->step0[x->r], two));
+                                     verify_step_text(v, x->r, x->before[k].read - v->step0[x->r], two));
         }
     }
     return 0;
