@@ -120,6 +120,7 @@ static int walk_mesh(struct feed *f)
         f->nlines = 1;
         return 0;
     }
+    f->nlines = 0;
     f->line = arena_alloc(j->arena, (size_t)(ns + 1) * sizeof *f->line);
     int64_t *givers = arena_alloc(j->arena, (size_t)ns * sizeof *givers);
     int64_t *takers = arena_alloc(j->arena, (size_t)(n + 1) * sizeof *takers);
