@@ -126,7 +126,8 @@ static void wrong_texts(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char message[600];
-        snprintf(message, sizeof message, "layout: %s\n  %s\n  %*s^", cases[i].words, cases[i].text, cases[i].caret, "");
+        snprintf(message, sizeof message, "layout: %s\n  %s\n  %*s^", cases[i].words, cases[i].text, cases[i].caret,
+                 "");
         assert_refused(cases[i].text, message);
     }
 }
@@ -158,10 +159,11 @@ static void long_texts_are_cut(void **state)
     char text[2000] = "f32[8/x] @x300=0", *at = text + strlen(text);
     for (int r = 1; r < 300; r++)
         at += sprintf(at, ",%d", r == 200 ? 7 : r);
-    assert_refused(text, "layout: rank 7 is listed twice\n"
-                         "  ...185,186,187,188,189,190,191,192,193,194,195,196,197,198,199,7,201,202,203,204,205,206,207,"
-                         "208,209,210,211,212,213,214,21...\n"
-                         "                                                                 ^");
+    assert_refused(text,
+                   "layout: rank 7 is listed twice\n"
+                   "  ...185,186,187,188,189,190,191,192,193,194,195,196,197,198,199,7,201,202,203,204,205,206,207,"
+                   "208,209,210,211,212,213,214,21...\n"
+                   "                                                                 ^");
     memset(text, 'a', 1000);
     strcpy(text + 1000, "[8] @x2");
     char message[600];
@@ -234,7 +236,8 @@ static void right(struct form *f)
     SPOIL(f.dims[0].lo = -1, "dim 0: ghosts are -1 and 1 wide: at least 0")                                       \
     SPOIL(f.dims[0].hi = -7, "dim 0: ghosts are 1 and -7 wide: at least 0")                                       \
     SPOIL(f.dims[0].hi = INT64_MAX, "the tensor with its ghosts has more than 2^62 bytes")                        \
-    SPOIL((f.dims[0].wrap = true, f.dims[0].lo = 8193), "dim 0: ghosts wrap round an extent of 8 more than 1024 times") \
+    SPOIL((f.dims[0].wrap = true, f.dims[0].lo = 8193),                                                           \
+          "dim 0: ghosts wrap round an extent of 8 more than 1024 times")                                         \
     SPOIL(f.folds[0].op = 0, "folds[0].op is 0, which is not an op")                                              \
     SPOIL(f.folds[0].op = 9, "folds[0].op is 9, which is not an op")                                              \
     SPOIL(f.folds[0].op = WEFT_BXOR, "bxor does not fold f32: bit ops take integers and bool")                    \
@@ -256,11 +259,11 @@ static void wrong_structs(void **state)
     assert_int_equal(weft_layout_create(&f.desc, &l), 0);
     weft_layout_free(l);
     l = NULL;
-#define SPOIL(change, words)                                              \
-    right(&f);                                                            \
-    (void)(change);                                                       \
-    assert_int_equal(weft_layout_create(&f.desc, &l), WEFT_EINVAL);       \
-    assert_null(l);                                                       \
+#define SPOIL(change, words)                                        \
+    right(&f);                                                      \
+    (void)(change);                                                 \
+    assert_int_equal(weft_layout_create(&f.desc, &l), WEFT_EINVAL); \
+    assert_null(l);                                                 \
     assert_string_equal(weft_errmsg(), "layout: " words);
     CASES
 #undef SPOIL
@@ -284,10 +287,10 @@ static void wrong_calls(void **state)
     weft_box box;
     size_t n = 5;
     assert_int_equal(weft_layout_parse("i32[8] @x2 +min(x)", &l), 0);
-#define REFUSED(call, message)                         \
-    do {                                               \
-        assert_int_equal(call, WEFT_EINVAL);           \
-        assert_string_equal(weft_errmsg(), message);   \
+#define REFUSED(call, message)                       \
+    do {                                             \
+        assert_int_equal(call, WEFT_EINVAL);         \
+        assert_string_equal(weft_errmsg(), message); \
     } while (0)
     REFUSED(weft_layout_parse(NULL, &out), "layout: text is NULL");
     REFUSED(weft_layout_parse("f32[] @x1", NULL), "layout: out is NULL");
@@ -313,7 +316,8 @@ static void wrong_calls(void **state)
     weft_layout_free(l);
     weft_layout *gate = NULL;
     assert_int_equal(weft_layout_parse("bool[8] @x2", &gate), 0);
-    REFUSED(weft_layout_dual(gate, &out), "dual: copies that are equal become terms of a sum, and sum does not fold bool");
+    REFUSED(weft_layout_dual(gate, &out),
+            "dual: copies that are equal become terms of a sum, and sum does not fold bool");
     weft_layout_free(gate);
 #undef REFUSED
 }
@@ -321,7 +325,7 @@ static void wrong_calls(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_texts),   cmocka_unit_test(odd_bytes_keep_the_caret_in_place),
+        cmocka_unit_test(wrong_texts),        cmocka_unit_test(odd_bytes_keep_the_caret_in_place),
         cmocka_unit_test(long_texts_are_cut), cmocka_unit_test(wrong_structs),
         cmocka_unit_test(wrong_calls),
     };

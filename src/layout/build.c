@@ -78,8 +78,8 @@ static int take_axes(weft_layout *l, const weft_layout_desc *d, const struct bui
             return build_fail(w, AT(axis[a]), "axes[%d].name is NULL", a);
         size_t n = axis_name_length(name);
         if (!n || name[n])
-            return build_fail(w, AT(axis[a]), "'%.40s' is not an axis name: a letter, then letters, '_', and digits after a '_'",
-                              name);
+            return build_fail(w, AT(axis[a]),
+                              "'%.40s' is not an axis name: a letter, then letters, '_', and digits after a '_'", name);
         if (n > WEFT_MAX_NAME)
             return build_fail(w, AT(axis[a]), "an axis name has at most %d characters", WEFT_MAX_NAME);
         if (find_axis(l, name) >= 0)
@@ -187,7 +187,8 @@ static int take_folds(weft_layout *l, const weft_layout_desc *d, const struct bu
             return build_fail(w, AT(fold[f]), "folds[%d].op is %d, which is not an op", f, (int)in->op);
         if (!dtype_foldable((int)in->op, l->dtype))
             return build_fail(w, AT(fold[f]), "%s does not fold %s: %s", op, weft_dtype_name(l->dtype),
-                              l->dtype == WEFT_BOOL ? "min, max, band, bor and bxor do" : "bit ops take integers and bool");
+                              l->dtype == WEFT_BOOL ? "min, max, band, bor and bxor do"
+                                                    : "bit ops take integers and bool");
         if (in->nover < 1 || in->nover > WEFT_MAX_AXES + 1)
             return build_fail(w, AT(fold[f]), "%s folds over 1 to %d axes, not %d", op, WEFT_MAX_AXES + 1, in->nover);
         l->fold[f].op = (int)in->op;
@@ -203,7 +204,7 @@ static int take_folds(weft_layout *l, const weft_layout_desc *d, const struct bu
                 l->fold[f].ghosts = l->ghost_terms = true;
                 continue;
             }
-            int axis, rc = use_axis(l, in->over[k], LAYOUT_FOLD - f, w, AT(over[f][k]), &axis);
+            int axis = 0, rc = use_axis(l, in->over[k], LAYOUT_FOLD - f, w, AT(over[f][k]), &axis);
             if (rc)
                 return rc;
             l->fold[f].axes |= 1u << axis;

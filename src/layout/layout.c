@@ -12,8 +12,9 @@ int weft_layout_create(const weft_layout_desc *d, weft_layout **out)
     if (!d || !out)
         return error_set(WEFT_EINVAL, "layout: %s is NULL", d ? "out" : "desc");
     if (d->size != sizeof *d)
-        return error_set(WEFT_EINVAL, "layout: desc.size is %zu: set it to sizeof(weft_layout_desc), %zu in this library",
-                         d->size, sizeof *d);
+        return error_set(WEFT_EINVAL,
+                         "layout: desc.size is %zu: set it to sizeof(weft_layout_desc), %zu in this library", d->size,
+                         sizeof *d);
     if ((d->ndim > 0 && !d->dims) || (d->naxes > 0 && !d->axes) || (d->nfolds > 0 && !d->folds)) {
         const char *what = d->ndim > 0 && !d->dims ? "dims" : d->naxes > 0 && !d->axes ? "axes" : "folds";
         return error_set(WEFT_EINVAL, "layout: desc.%s is NULL, and there should be some", what);
@@ -116,7 +117,8 @@ bool weft_layout_equal(const weft_layout *a, const weft_layout *b)
         if (a->axis[i].size != b->axis[i].size || strcmp(a->axis[i].name, b->axis[i].name))
             return false;
     for (int f = 0; f < a->nfolds; f++)
-        if (a->fold[f].op != b->fold[f].op || a->fold[f].axes != b->fold[f].axes || a->fold[f].ghosts != b->fold[f].ghosts)
+        if (a->fold[f].op != b->fold[f].op || a->fold[f].axes != b->fold[f].axes ||
+            a->fold[f].ghosts != b->fold[f].ghosts)
             return false;
     return layout_same_mesh(a, b);
 }

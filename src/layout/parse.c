@@ -18,7 +18,7 @@ struct scan {
     weft_dim dim[WEFT_MAX_DIMS];
     weft_axis axis[WEFT_MAX_AXES];
     weft_fold fold[WEFT_MAX_AXES + 1];
-    char name[WEFT_MAX_AXES][WEFT_MAX_NAME + 1];             /* of axes in the mesh */
+    char name[WEFT_MAX_AXES][WEFT_MAX_NAME + 1];         /* of axes in the mesh */
     char used[2 * WEFT_MAX_AXES + 8][WEFT_MAX_NAME + 1]; /* of axes in dims and folds */
     int nused;
     VEC(struct layout_seg) segs;
@@ -191,8 +191,8 @@ static int rank_item(struct scan *t)
         if (rc)
             return rc;
         if (to < from)
-            return build_fail(&t->w, at, "the range %lld..%lld runs backwards: list the ranks one by one", (long long)from,
-                              (long long)to);
+            return build_fail(&t->w, at, "the range %lld..%lld runs backwards: list the ranks one by one",
+                              (long long)from, (long long)to);
     }
     if (to >= INT_MAX)
         return build_fail(&t->w, at, "a rank is at most %d", INT_MAX - 1);
@@ -244,7 +244,8 @@ static int mesh(struct scan *t)
         bool digits = is_digit(t->s[t->pos - 1]);
         space(t);
         if (digits && !is_digit(t->s[t->pos]))
-            return build_fail(&t->w, t->pos, "axis '%s' has no size: digits after a '_' belong to the name, write 'x_1 4'",
+            return build_fail(&t->w, t->pos,
+                              "axis '%s' has no size: digits after a '_' belong to the name, write 'x_1 4'",
                               t->name[i]);
         rc = number(t, "the size of the axis", &t->axis[i].size);
         if (rc)
