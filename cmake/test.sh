@@ -28,8 +28,9 @@ build_tree()
     fi
 }
 
-# Reads CTest's JUnit file: one line a test, "status<TAB>name<TAB>last line of a skip's output".
-# A test that could not be started is "notrun" like a skip, but has another message.
+# Reads CTest's JUnit file: lines of "status<TAB>name<TAB>reason", one a test and one more for each
+# case that cmocka skipped inside a test. The reason of a skip is its line "skip: ...", else the
+# last line before it. A test that could not be started is "notrun" like a skip; its message differs.
 read_junit()
 {
     awk '
@@ -37,17 +38,28 @@ read_junit()
             s = $0
             return sub(".*[ \t]" name "=\"", "", s) ? substr(s, 1, index(s, "\"") - 1) : ""
         }
-        /<testcase / { name = attr("name"); status = attr("status"); reason = ""; out = 0 }
+        function tell(status, name, reason) {
+            sub(/^skip: /, "", reason)
+            gsub(/&lt;/, "<", reason); gsub(/&gt;/, ">", reason); gsub(/&quot;/, "\"", reason)
+            gsub(/&apos;/, "\047", reason); gsub(/&amp;/, "\\&", reason)
+            printf "%s\t%s\t%s\n", status, name, reason
+        }
+        /<testcase / { name = attr("name"); status = attr("status"); reason = last = ""; out = 0; split("", seen) }
         /<skipped /  { if (attr("message") ~ /^SKIP_/) status = "skip" }
         /<system-out>/ { sub(/.*<system-out>/, ""); out = 1 }
         out {
             line = $0
             end = sub(/<\/system-out>.*/, "", line)
-            if (line ~ /[^ \t]/ && reason !~ /^skip: /)
-                reason = line
+            if (line ~ /^\[  SKIPPED \] [A-Za-z0-9_]+$/) {
+                if (!(line in seen)) tell("skip", name "." substr(line, 14), last)
+                seen[line] = 1
+            } else if (line ~ /[^ \t]/) {
+                last = line
+                if (reason !~ /^skip: /) reason = line
+            }
             if (end) out = 0
         }
-        /<\/testcase>/ { sub(/^skip: /, "", reason); printf "%s\t%s\t%s\n", status, name, reason }
+        /<\/testcase>/ { tell(status, name, reason) }
     ' "$1"
 }
 
@@ -58,7 +70,7 @@ run_ctest()
     shift 2
     rm -f "$tree/junit.xml"
     ${launcher:-} ctest --test-dir "$tree" --output-on-failure --parallel "$jobs" --no-tests=ignore \
-        --output-junit junit.xml "$@"
+        --no-label-summary --test-output-size-passed 1000000 --output-junit junit.xml "$@"
     if [ ! -f "$tree/junit.xml" ]; then
         fail "$suite: ctest gave no result"
         return

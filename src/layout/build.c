@@ -103,13 +103,12 @@ static int take_axes(weft_layout *l, const weft_layout_desc *d, const struct bui
 
 static int use_axis(weft_layout *l, const char *name, int role, const struct build_where *w, int at, int *axis)
 {
-    int a = find_axis(l, name);
+    int a = *axis = find_axis(l, name);
     if (a < 0)
         return build_fail(w, at, "axis '%.40s' is not in the mesh", name);
     if (l->axis[a].role != LAYOUT_FREE)
         return build_fail(w, at, "axis '%s' stands in two places", name);
     l->axis[a].role = role;
-    *axis = a;
     return 0;
 }
 
@@ -204,7 +203,7 @@ static int take_folds(weft_layout *l, const weft_layout_desc *d, const struct bu
                 l->fold[f].ghosts = l->ghost_terms = true;
                 continue;
             }
-            int axis = 0, rc = use_axis(l, in->over[k], LAYOUT_FOLD - f, w, AT(over[f][k]), &axis);
+            int axis = -1, rc = use_axis(l, in->over[k], LAYOUT_FOLD - f, w, AT(over[f][k]), &axis);
             if (rc)
                 return rc;
             l->fold[f].axes |= 1u << axis;

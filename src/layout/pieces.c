@@ -3,26 +3,9 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/math.h"
 #include "base/vec.h"
 #include "layout/layout.h"
-
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return a / b + (a % b > 0);
-}
-static int64_t gcd(int64_t a, int64_t b)
-{
-    while (b) {
-        int64_t t = a % b;
-        a = b;
-        b = t;
-    }
-    return a;
-}
 
 int64_t layout_piece(const weft_layout *l, int64_t index, int dim)
 {
@@ -298,7 +281,7 @@ static int candidates(const struct runs *q, int64_t n, int64_t p, int64_t block,
             len += (r->n - 1) * r->step;
             last = 1;
         } else if (turn) { /* after a common period the same coordinates come again */
-            last = min64(last, turn / gcd(r->step, turn));
+            last = min64(last, turn / gcd64(r->step, turn));
         }
         for (int64_t k = 0; k < last; k++) {
             int64_t lo = r->at + k * r->step, first = lo / unit, end = ceil_div(lo + len, unit);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/math.h"
 
 /* Room for one more; *v moves. Blocks of odd sizes that go round very often could fill all memory: refused in time. */
 static int grow(struct arena *arena, void **v, size_t n, size_t *cap, size_t size)
@@ -79,32 +80,6 @@ int64_t pair_runs_count(const struct pair_runs *l)
     return c;
 }
 
-static int64_t max64(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-static int64_t floor_div(int64_t a, int64_t b)
-{
-    int64_t q = a / b;
-    return a % b < 0 ? q - 1 : q;
-}
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return -floor_div(-a, b);
-}
-static int64_t gcd(int64_t a, int64_t b)
-{
-    while (b) {
-        int64_t t = a % b;
-        a = b;
-        b = t;
-    }
-    return a;
-}
 static int64_t run_end(const struct run *r)
 {
     return r->at + (r->n - 1) * r->step + r->len;
@@ -185,7 +160,7 @@ static int join_each(const struct run *a, const struct run *b, struct pair_runs 
  * repetitions, db of b's. For each of the first da repetitions of a, look which of b's it meets. */
 static int join_many(const struct run *a, const struct run *b, struct pair_runs *out, int swap)
 {
-    int64_t g = gcd(a->step, b->step), da = b->step / g, db = a->step / g, from, to;
+    int64_t g = gcd64(a->step, b->step), da = b->step / g, db = a->step / g, from, to;
     if (near_reps(a, b, &from, &to) > da) { /* else no period comes twice */
         from = 0;
         to = da;
@@ -215,7 +190,7 @@ static int64_t times(int64_t a, int64_t b)
 /* Both repeat: by period or by repetition, from either side, whichever looks at less. */
 static int join_strided(const struct run *x, const struct run *y, struct pair_runs *out)
 {
-    int64_t g = gcd(x->step, y->step), from, to;
+    int64_t g = gcd64(x->step, y->step), from, to;
     int64_t xs = near_reps(x, y, &from, &to), ys = near_reps(y, x, &from, &to);
     int64_t ymeets = (x->len + y->len - 2) / y->step + 1; /* repetitions of y that one of x can meet */
     int64_t xmeets = (x->len + y->len - 2) / x->step + 1;

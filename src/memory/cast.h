@@ -1,0 +1,14 @@
+/* Casts of contiguous runs. */
+#ifndef WEFT_MEMORY_CAST_H
+#define WEFT_MEMORY_CAST_H
+#include <stdbool.h>
+#include <stddef.h>
+
+/* dst[i] = cast(src[i]) for n elements, at any alignment. The runs are disjoint, or one run where
+ * both dtypes have one size. to == from is right too; for bool it writes 0 or 1. */
+void cast_run(void *dst, int to, const void *src, int from, size_t n);
+
+/* Does the cast leave every bit pattern as it is? True of equal dtypes other than bool, and of
+ * integers of one size. */
+bool cast_is_move(int to, int from);
+#endif

@@ -1,0 +1,163 @@
+/* Copies without a cast. What is contiguous on both sides moves as one unit; units that fill part
+ * of a cache line get loops of their own; where one side is contiguous along one loop and the
+ * other side along another (a transpose), these two are walked in blocks that pass through the
+ * first cache, so that every line of either side is touched once. */
+#include "memory/copy.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "memory/memory.h"
+
+/* Two loops over units of `unit` bytes: `rows` turns, and in each `turns` turns. */
+struct grid {
+    int64_t rows, turns;
+    int64_t drow, srow, dturn, sturn;
+    size_t unit;
+};
+
+#define LINE 64   /* bytes of a cache line */
+#define STRIPE 16 /* blocks of a transpose that are done side by side, to use a page while its address is at hand */
+
+#define COPY_UNITS(bytes)                                                  \
+    for (int64_t r = 0; r < g->rows; r++) {                                \
+        unsigned char *to = dst + r * g->drow;                             \
+        const unsigned char *from = src + r * g->srow;                     \
+        for (int64_t i = 0; i < g->turns; i++)                             \
+            memcpy(to + i * g->dturn, from + i * g->sturn, bytes);         \
+    }
+
+static void copy_grid(const struct grid *g, unsigned char *dst, const unsigned char *src)
+{
+    switch (g->unit) {
+    case 1: COPY_UNITS(1) break;
+    case 2: COPY_UNITS(2) break;
+    case 4: COPY_UNITS(4) break;
+    case 8: COPY_UNITS(8) break;
+    case 16: COPY_UNITS(16) break;
+    case 32: COPY_UNITS(32) break;
+    case 64: COPY_UNITS(64) break;
+    default: COPY_UNITS(g->unit) break;
+    }
+}
+
+/* One block of a transpose: src is contiguous along b, dst along a. A whole block has as many units
+ * on a side as a line holds; it is read line by line, turned in `turned`, and written line by line. */
+#define TRANSPOSE_BLOCK(name, bytes)                                                                              \
+    static void name(unsigned char *dst, int64_t db, const unsigned char *src, int64_t sa, int64_t na, int64_t nb) \
+    {                                                                                                             \
+        enum { side = LINE / bytes };                                                                             \
+        unsigned char turned[side][side][bytes];                                                                  \
+        if (na == side && nb == side) {                                                                           \
+            for (int a = 0; a < side; a++)                                                                        \
+                memcpy(turned[a], src + a * sa, LINE);                                                            \
+            for (int b = 0; b < side; b++)                                                                        \
+                for (int a = 0; a < side; a++)                                                                    \
+                    memcpy(dst + b * db + a * bytes, turned[a][b], bytes);                                        \
+        } else {                                                                                                  \
+            for (int64_t b = 0; b < nb; b++)                                                                      \
+                for (int64_t a = 0; a < na; a++)                                                                  \
+                    memcpy(dst + b * db + a * bytes, src + a * sa + b * bytes, bytes);                            \
+        }                                                                                                         \
+    }
+TRANSPOSE_BLOCK(transpose_1, 1)
+TRANSPOSE_BLOCK(transpose_2, 2)
+TRANSPOSE_BLOCK(transpose_4, 4)
+TRANSPOSE_BLOCK(transpose_8, 8)
+TRANSPOSE_BLOCK(transpose_16, 16)
+
+typedef void transpose_block(unsigned char *dst, int64_t db, const unsigned char *src, int64_t sa, int64_t na, int64_t nb);
+
+static transpose_block *transpose_of(size_t unit)
+{
+    switch (unit) {
+    case 1: return transpose_1;
+    case 2: return transpose_2;
+    case 4: return transpose_4;
+    case 8: return transpose_8;
+    case 16: return transpose_16;
+    default: return NULL;
+    }
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* dst[b * db + a * unit] = src[a * sa + b * unit] */
+static void transpose(size_t unit, unsigned char *dst, int64_t db, const unsigned char *src, int64_t sa, int64_t na,
+                      int64_t nb)
+{
+    transpose_block *block = transpose_of(unit);
+    int64_t size = (int64_t)unit, side = LINE / size, stripe = side * STRIPE;
+    for (int64_t b0 = 0; b0 < nb; b0 += stripe)
+        for (int64_t a = 0; a < na; a += side)
+            for (int64_t b = b0; b < least(b0 + stripe, nb); b += side)
+                block(dst + b * db + a * size, db, src + a * sa + b * size, sa, least(side, na - a), least(side, nb - b));
+}
+
+/* A grid that is a transpose and large enough to gain by it. */
+static bool grid_transpose(const struct grid *g, unsigned char *dst, const unsigned char *src)
+{
+    int64_t unit = (int64_t)g->unit;
+    if (g->rows < 4 || g->turns < 4 || !transpose_of(g->unit))
+        return false;
+    if (g->dturn == unit && g->srow == unit)
+        transpose(g->unit, dst, g->drow, src, g->sturn, g->turns, g->rows);
+    else if (g->drow == unit && g->sturn == unit)
+        transpose(g->unit, dst, g->dturn, src, g->srow, g->rows, g->turns);
+    else
+        return false;
+    return true;
+}
+
+/* The loop, of those before the last, that goes best with the last one in a grid: one along which
+ * the side that is not contiguous in the last is; else the one just before. */
+static int partner(int last, const int64_t *n, const int64_t *ds, const int64_t *ss, int64_t unit)
+{
+    const int64_t *other = ds[last] == unit ? ss : ss[last] == unit ? ds : NULL;
+    for (int i = last - 1; other && i >= 0; i--)
+        if (other[i] == unit && n[i] > 1)
+            return i;
+    return last - 1;
+}
+
+void copy_nest(int loops, const int64_t *n, const int64_t *ds, const int64_t *ss, void *dst, const void *src,
+               size_t size)
+{
+    for (int i = 0; i < loops; i++)
+        if (n[i] == 0)
+            return;
+    int64_t unit = (int64_t)size, at[MEMORY_LOOPS] = {0}, doff = 0, soff = 0;
+    while (loops && ds[loops - 1] == unit && ss[loops - 1] == unit)
+        unit *= n[--loops];
+    if (!loops) {
+        memcpy(dst, src, (size_t)unit);
+        return;
+    }
+    int last = loops - 1, row = partner(last, n, ds, ss, unit);
+    struct grid g = {1, n[last], 0, 0, ds[last], ss[last], (size_t)unit};
+    if (row >= 0) {
+        g.rows = n[row];
+        g.drow = ds[row];
+        g.srow = ss[row];
+    }
+    for (int i = 0; i >= 0;) {
+        unsigned char *d = (unsigned char *)dst + doff;
+        const unsigned char *s = (const unsigned char *)src + soff;
+        if (!grid_transpose(&g, d, s))
+            copy_grid(&g, d, s);
+        for (i = last - 1; i >= 0; i--) {
+            if (i == row)
+                continue;
+            doff += ds[i];
+            soff += ss[i];
+            if (++at[i] < n[i])
+                break;
+            doff -= ds[i] * n[i];
+            soff -= ss[i] * n[i];
+            at[i] = 0;
+        }
+    }
+}

@@ -1,0 +1,145 @@
+/* Tiles under the kernels: copy, cast, fold and fill. All but the plain copy walk spans that stay
+ * in the first cache. A fold takes up to OPS_WAYS terms at a time and writes the destination in
+ * its last step, when the span's elements of all terms have been read, so that the destination
+ * may be any of them. */
+#include "memory/memory.h"
+
+#include <string.h>
+
+#include "base/dtype.h"
+#include "memory/cast.h"
+#include "memory/copy.h"
+#include "memory/ops.h"
+#include "memory/span.h"
+
+#define BLOCK 4096 /* bytes of one buffer */
+
+struct fold {
+    struct span_nest nest;
+    struct span span;
+    const struct memory_term *terms;
+    size_t n;
+    int acc;
+    ops_loop *loop;
+    /* A span has no more elements than fit a buffer in the widest dtype that is in use. */
+    _Alignas(64) unsigned char terms_buf[OPS_WAYS][BLOCK], acc_buf[BLOCK], raw_buf[BLOCK], out_buf[BLOCK];
+};
+
+/* The span of a term in the accumulation dtype: where it lies if that will do, else in buf. */
+static const void *fold_term(struct fold *f, const struct memory_term *term, void *buf)
+{
+    size_t size = weft_dtype_size(term->dtype);
+    bool as_is = term->dtype == f->acc && f->acc != WEFT_BOOL;
+    const void *p = span_direct(&f->nest, &f->span, term->data, term->stride, size);
+    if (!p) {
+        p = as_is ? buf : f->raw_buf;
+        span_gather(&f->nest, &f->span, as_is ? buf : f->raw_buf, term->data, term->stride, size);
+    }
+    if (as_is)
+        return p;
+    cast_run(buf, f->acc, p, term->dtype, (size_t)f->span.len);
+    return buf;
+}
+
+/* All terms folded: in `out`, or where the only term lies. */
+static const void *fold_terms(struct fold *f, void *out)
+{
+    if (f->n == 1)
+        return fold_term(f, f->terms, out);
+    const void *in[OPS_WAYS] = {fold_term(f, f->terms, f->terms_buf[0])};
+    for (size_t t = 1; t < f->n;) {
+        int ways = 1;
+        for (; ways < OPS_WAYS && t < f->n; ways++, t++)
+            in[ways] = fold_term(f, &f->terms[t], f->terms_buf[ways]);
+        void *to = t < f->n ? f->acc_buf : out;
+        f->loop(to, in, ways, (size_t)f->span.len);
+        in[0] = to;
+    }
+    return out;
+}
+
+static int64_t span_most(const struct memory_term *terms, size_t n, int to, int via, int acc)
+{
+    size_t widest = weft_dtype_size(acc), size;
+    if ((size = weft_dtype_size(to)) > widest)
+        widest = size;
+    if ((size = weft_dtype_size(via)) > widest)
+        widest = size;
+    for (size_t i = 0; i < n; i++)
+        if ((size = weft_dtype_size(terms[i].dtype)) > widest)
+            widest = size;
+    return (int64_t)(BLOCK / widest);
+}
+
+void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int acc, int op, int64_t div,
+                 const struct memory_term *terms, size_t n)
+{
+    struct fold f; /* not zeroed: most of it is buffers */
+    if (!span_nest_make(&f.nest, t, terms, n))
+        return;
+    f.span = (struct span){0};
+    f.terms = terms;
+    f.n = n;
+    f.acc = acc;
+    f.loop = ops_find(op, acc);
+    int stop = via ? via : acc;
+    bool divides = div > 1, stops = stop != acc, casts = to != stop;
+    size_t size = weft_dtype_size(to);
+    int64_t most = span_most(terms, n, to, via, acc);
+    while (span_next(&f.nest, &f.span, most)) {
+        size_t len = (size_t)f.span.len;
+        void *direct = span_direct(&f.nest, &f.span, dst, t->stride[0], size);
+        void *out = direct ? direct : f.out_buf, *into;
+        const void *value = fold_terms(&f, divides || stops || casts ? f.acc_buf : out);
+        if (divides) {
+            into = stops || casts ? f.acc_buf : out;
+            ops_divide(into, value, acc, div, len);
+            value = into;
+        }
+        if (stops) {
+            into = casts ? f.terms_buf[0] : out;
+            cast_run(into, stop, value, acc, len);
+            value = into;
+        }
+        if (casts) {
+            cast_run(out, to, value, stop, len);
+            value = out;
+        }
+        if (!direct)
+            span_scatter(&f.nest, &f.span, dst, t->stride[0], value, size);
+        else if (value != direct)
+            memcpy(direct, value, len * size);
+    }
+}
+
+void memory_copy(const struct memory_tile *t, void *dst, int to, const void *src, int from)
+{
+    if (to == from || cast_is_move(to, from)) {
+        if (dst != src)
+            copy_nest(t->loops, t->n, t->stride[0], t->stride[1], dst, src, weft_dtype_size(to));
+    } else {
+        struct memory_term term = {src, from, t->stride[1]};
+        memory_fold(t, dst, to, 0, from, 0, 0, &term, 1);
+    }
+}
+
+void memory_fill_identity(const struct memory_tile *t, void *dst, int dtype, int op)
+{
+    unsigned char block[BLOCK];
+    struct span_nest nest;
+    struct span span = {0};
+    if (!span_nest_make(&nest, t, NULL, 0))
+        return;
+    size_t size = weft_dtype_size(dtype);
+    int64_t room = (int64_t)(BLOCK / size), count = memory_tile_count(t);
+    ops_identity(block, dtype, op);
+    for (int64_t i = 1; i < room && i < count; i++)
+        memcpy(block + (size_t)i * size, block, size);
+    while (span_next(&nest, &span, room)) {
+        void *direct = span_direct(&nest, &span, dst, t->stride[0], size);
+        if (direct)
+            memcpy(direct, block, (size_t)span.len * size);
+        else
+            span_scatter(&nest, &span, dst, t->stride[0], block, size);
+    }
+}

@@ -1,0 +1,34 @@
+/* Elements as they lie in memory: at any alignment, under any type. Loops over them may be
+ * vectorised also when the written and the read run are the same run, which RAW_LOOP promises:
+ * turn i touches element i alone. */
+#ifndef WEFT_MEMORY_RAW_H
+#define WEFT_MEMORY_RAW_H
+#include <stdint.h>
+
+#define RAW_ANYWHERE __attribute__((may_alias, aligned(1)))
+
+typedef uint8_t RAW_ANYWHERE raw_b8;
+typedef uint8_t RAW_ANYWHERE raw_u8;
+typedef int8_t RAW_ANYWHERE raw_i8;
+typedef uint16_t RAW_ANYWHERE raw_u16;
+typedef int16_t RAW_ANYWHERE raw_i16;
+typedef uint32_t RAW_ANYWHERE raw_u32;
+typedef int32_t RAW_ANYWHERE raw_i32;
+typedef uint64_t RAW_ANYWHERE raw_u64;
+typedef int64_t RAW_ANYWHERE raw_i64;
+typedef uint16_t RAW_ANYWHERE raw_f16;
+typedef uint16_t RAW_ANYWHERE raw_bf16;
+typedef float RAW_ANYWHERE raw_f32;
+typedef double RAW_ANYWHERE raw_f64;
+typedef uint8_t RAW_ANYWHERE raw_f8e4m3;
+typedef uint8_t RAW_ANYWHERE raw_f8e5m2;
+
+#if defined(__clang__)
+#pragma clang diagnostic ignored "-Wpass-failed" /* the promise is not a wish: not every loop is worth it */
+#define RAW_LOOP _Pragma("clang loop vectorize(assume_safety)")
+#elif defined(__GNUC__)
+#define RAW_LOOP _Pragma("GCC ivdep")
+#else
+#define RAW_LOOP
+#endif
+#endif

@@ -1,0 +1,37 @@
+/* Spans: a nest of loops cut into stretches of consecutive turns that fit a small buffer, for
+ * kernels that want contiguous elements. An operand whose elements of a span are contiguous is
+ * used where it lies; any other is gathered to or scattered from a buffer. */
+#ifndef WEFT_MEMORY_SPAN_H
+#define WEFT_MEMORY_SPAN_H
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "memory/memory.h"
+
+/* The loops that remain (at least one) of a tile, merged where all operands allow it: loop i is
+ * loop of[i] of the tile, with n[i] turns. */
+struct span_nest {
+    int loops;
+    int64_t n[MEMORY_LOOPS];
+    int of[MEMORY_LOOPS];
+};
+
+struct span {
+    int64_t at[MEMORY_LOOPS]; /* turn of each loop at the first element */
+    int64_t len;              /* elements: part of one innermost loop, or all turns of one or several */
+};
+
+/* False if the tile has no elements. */
+bool span_nest_make(struct span_nest *nest, const struct memory_tile *t, const struct memory_term *terms, size_t n);
+
+/* The first span has len 0 before the call; false after the last. No span is longer than most. */
+bool span_next(const struct span_nest *nest, struct span *s, int64_t most);
+
+/* Where the span's elements lie contiguous, or NULL if they do not. Strides are the tile's. */
+void *span_direct(const struct span_nest *nest, const struct span *s, const void *base, const int64_t *stride,
+                  size_t size);
+void span_gather(const struct span_nest *nest, const struct span *s, void *buf, const void *base,
+                 const int64_t *stride, size_t size);
+void span_scatter(const struct span_nest *nest, const struct span *s, void *base, const int64_t *stride,
+                  const void *buf, size_t size);
+#endif

@@ -1,0 +1,207 @@
+/* Every cast against the definition: all values of the small types, and of the large ones those
+ * where rounding is decided. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "memory/memory.h"
+#include "memory_ref.h"
+
+/* n values of `from` to `to`, as one run and one by one. */
+static void check(int to, int from, const void *src, size_t n)
+{
+    size_t dsize = weft_dtype_size(to), ssize = weft_dtype_size(from);
+    unsigned char *dst = malloc(n * dsize);
+    assert_non_null(dst);
+    struct memory_tile t = {1, {(int64_t)n}, {{(int64_t)dsize}, {(int64_t)ssize}}};
+    memory_copy(&t, dst, to, src, from);
+    for (size_t i = 0; i < n; i++) {
+        const unsigned char *s = (const unsigned char *)src + i * ssize;
+        uint64_t one = 0, got = ref_load(to, dst + i * dsize);
+        uint64_t want = to == from ? ref_load(from, s) : ref_encode(to, ref_decode(from, s));
+        memory_cast1(&one, to, s, from);
+        if (!ref_same(to, got, want) || one != got)
+            fail_msg("%s to %s: %#llx gives %#llx, alone %#llx, and should give %#llx", weft_dtype_name(from),
+                     weft_dtype_name(to), (unsigned long long)ref_load(from, s), (unsigned long long)got,
+                     (unsigned long long)one, (unsigned long long)want);
+    }
+    free(dst);
+}
+
+static void check_all(int from, const void *src, size_t n)
+{
+    for (int to = 1; to <= DTYPE_COUNT; to++)
+        check(to, from, src, n);
+}
+
+static void test_small_sources(void **state)
+{
+    (void)state;
+    static uint16_t wide[65536];
+    static uint8_t slim[256];
+    for (int i = 0; i < 65536; i++)
+        wide[i] = (uint16_t)i;
+    for (int i = 0; i < 256; i++)
+        slim[i] = (uint8_t)i;
+    for (int from = 1; from <= DTYPE_COUNT; from++) {
+        if (weft_dtype_size(from) == 1)
+            check_all(from, slim, 256);
+        if (weft_dtype_size(from) == 2)
+            check_all(from, wide, 65536);
+    }
+}
+
+static void test_f32_by_halves(void **state)
+{
+    (void)state;
+    static const uint32_t low[] = {0, 1, 0x0fff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001, 0xf000, 0xffff};
+    static uint32_t v[65536];
+    for (size_t k = 0; k < sizeof low / sizeof *low; k++) {
+        for (uint32_t i = 0; i < 65536; i++)
+            v[i] = i << 16 | low[k];
+        for (int to = 1; to <= DTYPE_COUNT; to++)
+            if ((dtype_is_float(to) && weft_dtype_size(to) < 4) || k == 1)
+                check(to, WEFT_F32, v, 65536);
+    }
+}
+
+/* Halfway between neighbours of a narrow float, and a last place of f32 and of f64 to either side. */
+static void test_ties(void **state)
+{
+    (void)state;
+    static const int narrow[] = {WEFT_F16, WEFT_BF16, WEFT_F8E4M3, WEFT_F8E5M2};
+    static float f[6 * 32768];
+    static double d[6 * 32768];
+    for (size_t k = 0; k < 4; k++) {
+        struct ref_format format = ref_format_of(narrow[k]);
+        size_t n = 0;
+        for (uint64_t code = 0; code < ref_end(format); code++) {
+            long double a = ref_magnitude(format, code), b = ref_magnitude(format, code + 1);
+            long double middle = a + (b - a) / 2;
+            float x = (float)middle;
+            double y = (double)middle;
+            assert_true((long double)x == middle && (long double)y == middle);
+            for (int sign = 0; sign < 2; sign++, x = -x, y = -y) {
+                f[n] = x;
+                d[n++] = y;
+                f[n] = nextafterf(x, 0);
+                d[n++] = nextafter(y, 0);
+                f[n] = nextafterf(x, 2 * x);
+                d[n++] = nextafter(y, 2 * y);
+            }
+        }
+        check(narrow[k], WEFT_F32, f, n);
+        check(narrow[k], WEFT_F64, d, n);
+    }
+}
+
+/* Around every power of two and around half of a last place above it, for each precision there is. */
+static void test_wide_integers(void **state)
+{
+    (void)state;
+    static const int precision[] = {3, 4, 8, 11, 24, 53};
+    static uint64_t v[64 * 6 * 4 * 5 * 2];
+    static uint32_t w[sizeof v / sizeof *v];
+    size_t n = 0;
+    for (int k = 0; k < 64; k++)
+        for (size_t p = 0; p < 6; p++)
+            for (uint64_t odd = 0; odd < 4; odd++)
+                for (uint64_t d = 0; d < 5; d++) {
+                    uint64_t x = UINT64_C(1) << k;
+                    x += k >= precision[p] ? odd << (k - precision[p]) : odd;
+                    x += d - 2;
+                    v[n] = x;
+                    w[n++] = (uint32_t)x;
+                    v[n] = 0 - x;
+                    w[n++] = (uint32_t)(0 - x);
+                }
+    check_all(WEFT_U64, v, n);
+    check_all(WEFT_I64, v, n);
+    check_all(WEFT_U32, w, n);
+    check_all(WEFT_I32, w, n);
+    check_all(WEFT_F64, v, n); /* as patterns */
+    check_all(WEFT_F32, w, n);
+}
+
+static void test_wide_floats(void **state)
+{
+    (void)state;
+    enum { N = 20000 };
+    static uint64_t v[N];
+    static double d[N];
+    static float f[N];
+    uint64_t seed = 1;
+    for (int i = 0; i < N; i++) {
+        v[i] = ref_random(&seed);
+        int e = (int)(ref_random(&seed) % 140) - 70; /* about the ends of the integers and of f16 */
+        d[i] = ldexp((double)(int64_t)v[i], e - 63);
+        f[i] = ldexpf((float)(int64_t)v[i], e - 63);
+    }
+    size_t n = 0;
+    for (int k = 0; k < 65; k++) { /* and at these ends */
+        double x = ldexp(1, k);
+        for (int sign = 0; sign < 2; sign++, x = -x) {
+            const double near[] = {x, nextafter(x, 0), nextafter(x, 2 * x), x - 0.5, x - 1};
+            for (int i = 0; i < 5; i++, n++) {
+                d[n] = near[i];
+                f[n] = i == 1 ? nextafterf((float)x, 0) : (float)near[i];
+            }
+        }
+    }
+    check_all(WEFT_F64, v, N);
+    check_all(WEFT_F64, d, N);
+    check_all(WEFT_F32, f, N);
+    for (int i = 0; i < N; i++) { /* f64 just off the middle of two f32: rounds once */
+        float a = f[i];
+        d[i] = ((double)a + (double)nextafterf(a, HUGE_VALF)) / 2;
+        d[i] = i % 3 == 0 ? d[i] : nextafter(d[i], i % 3 == 1 ? HUGE_VAL : -HUGE_VAL);
+    }
+    check_all(WEFT_F64, d, N);
+}
+
+/* Values known from the formats' descriptions, so that the reference itself is held to something. */
+static void test_known(void **state)
+{
+    (void)state;
+    static const struct {
+        int to;
+        float x;
+        uint16_t code;
+    } known[] = {
+        {WEFT_F8E4M3, 448, 0x7e},         {WEFT_F8E4M3, 464, 0x7e},        {WEFT_F8E4M3, 465, 0x7f},
+        {WEFT_F8E4M3, -HUGE_VALF, 0xff},  {WEFT_F8E4M3, 0x1p-9f, 0x01},    {WEFT_F8E4M3, 0x1p-10f, 0x00},
+        {WEFT_F8E4M3, 0x1p-6f, 0x08},     {WEFT_F8E4M3, 1, 0x38},          {WEFT_F8E5M2, 57344, 0x7b},
+        {WEFT_F8E5M2, 61439, 0x7b},       {WEFT_F8E5M2, 61440, 0x7c},      {WEFT_F8E5M2, 0x1p-16f, 0x01},
+        {WEFT_F8E5M2, -0x1p-17f, 0x80},   {WEFT_F8E5M2, 1, 0x3c},          {WEFT_F16, 65504, 0x7bff},
+        {WEFT_F16, 65519, 0x7bff},        {WEFT_F16, 65520, 0x7c00},       {WEFT_F16, 0x1p-24f, 0x0001},
+        {WEFT_F16, 0x1p-25f, 0x0000},     {WEFT_F16, 0x1.8p-25f, 0x0001},  {WEFT_F16, 0x1p-14f, 0x0400},
+        {WEFT_BF16, 1.00390625f, 0x3f80}, {WEFT_BF16, 1.01171875f, 0x3f82}, {WEFT_BF16, 0x1.fffffep127f, 0x7f80},
+        {WEFT_BF16, 0x1p-133f, 0x0001},   {WEFT_BF16, -0.0f, 0x8000},      {WEFT_I8, -128.9f, 0x80},
+        {WEFT_I8, 1e30f, 0x7f},           {WEFT_U8, -3, 0x00},             {WEFT_U16, 65535.5f, 0xffff},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        uint16_t code = 0;
+        memory_cast1(&code, known[i].to, &known[i].x, WEFT_F32);
+        assert_int_equal(code, known[i].code);
+    }
+    int64_t big = (INT64_C(1) << 40) + (INT64_C(1) << 32) + 1; /* bf16: a tie in f32, above it in truth */
+    uint16_t code;
+    memory_cast1(&code, WEFT_BF16, &big, WEFT_I64);
+    assert_int_equal(code, 0x5381);
+    double d = 1 + 0x1p-11 + 0x1p-40; /* f16: the same */
+    memory_cast1(&code, WEFT_F16, &d, WEFT_F64);
+    assert_int_equal(code, 0x3c01);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_known),         cmocka_unit_test(test_small_sources), cmocka_unit_test(test_f32_by_halves),
+        cmocka_unit_test(test_ties),          cmocka_unit_test(test_wide_integers), cmocka_unit_test(test_wide_floats),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,531 @@
+/* Tiles against a naive walk: merging, copies, casts, folds and fills over random nests of loops.
+ * The casts themselves are memory_cast_test's matter; ops are computed here a second time. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "memory/memory.h"
+#include "memory_ref.h"
+
+static uint64_t seed;
+
+static int64_t upto(int64_t n) /* 0 .. n - 1 */
+{
+    return (int64_t)(ref_random(&seed) % (uint64_t)n);
+}
+
+/* ---- random nests ---- */
+
+/* A buffer of exactly the bytes that a nest touches, at any alignment. */
+struct operand {
+    int64_t stride[MEMORY_LOOPS];
+    int64_t first; /* offset of element 0 in the buffer */
+    int64_t bytes;
+    unsigned char *data;
+};
+
+static void random_loops(struct memory_tile *t)
+{
+    static const int64_t lengths[] = {1, 2, 2, 3, 4, 5, 7, 8, 16, 17, 33};
+    int64_t left = 6000;
+    t->loops = (int)upto(7);
+    for (int i = 0; i < t->loops; i++) {
+        int64_t n = upto(12) == 0 ? 1 + upto(3000) : lengths[upto(11)];
+        t->n[i] = n <= left ? n : 1;
+        left /= t->n[i];
+    }
+}
+
+/* Strides that never let two elements overlap: loops take their places from the smallest on in
+ * some order, often the natural one, with gaps at times, and any may run backwards. A read operand may
+ * stand still in some loops. */
+static void random_operand(const struct memory_tile *t, struct operand *o, int64_t size, bool read)
+{
+    int order[MEMORY_LOOPS];
+    for (int i = 0; i < t->loops; i++)
+        order[i] = t->loops - 1 - i;
+    if (upto(2))
+        for (int i = t->loops - 1; i > 0; i--) {
+            int j = (int)upto(i + 1), k = order[i];
+            order[i] = order[j];
+            order[j] = k;
+        }
+    bool gaps = upto(3) == 0, backwards = upto(4) == 0, still = read && upto(4) == 0, odd = upto(4) == 0;
+    int64_t extent = size;
+    o->first = 0;
+    for (int i = 0; i < t->loops; i++) {
+        int l = order[i];
+        if (gaps && upto(2))
+            extent += odd ? upto(9) : size * upto(4);
+        o->stride[l] = extent;
+        if (still && upto(3) == 0) {
+            o->stride[l] = 0;
+        } else if (backwards && upto(2)) {
+            o->stride[l] = -extent;
+            o->first += extent * (t->n[l] - 1);
+            extent *= t->n[l];
+        } else {
+            extent *= t->n[l];
+        }
+    }
+    int64_t shift = odd ? upto(8) : 0;
+    o->first += shift;
+    o->bytes = extent + shift;
+    o->data = malloc((size_t)o->bytes);
+    assert_non_null(o->data);
+    for (int64_t i = 0; i < o->bytes; i++)
+        o->data[i] = (unsigned char)ref_random(&seed);
+}
+
+static int64_t offset_of(const struct memory_tile *t, const int64_t *stride, int64_t index)
+{
+    int64_t off = 0;
+    for (int i = t->loops - 1; i >= 0; i--) {
+        off += index % t->n[i] * stride[i];
+        index /= t->n[i];
+    }
+    return off;
+}
+
+/* Values that mean something in a dtype: small ones, ends, zeros of both signs, infinities, NaNs, any bits. */
+static uint64_t random_value(int dtype)
+{
+    static const double special[] = {0, -0.0, 1, -1, 2, 3, 0.5, 1e-7, 1e30, -1e30, HUGE_VAL, -HUGE_VAL, NAN, 200, -90};
+    uint64_t word = ref_random(&seed), value = 0;
+    double small = (double)(int64_t)(word % 200) - 100;
+    switch (upto(4)) {
+    case 0:
+        memory_cast1(&value, dtype, &special[upto(15)], WEFT_F64);
+        return value;
+    case 1:
+        return weft_dtype_size(dtype) == 8 ? word : word & (UINT64_MAX >> (64 - 8 * weft_dtype_size(dtype)));
+    default:
+        memory_cast1(&value, dtype, &small, WEFT_F64);
+        return value;
+    }
+}
+
+static void random_values(const struct memory_tile *t, struct operand *o, int dtype)
+{
+    for (int64_t i = 0; i < memory_tile_count(t); i++) {
+        uint64_t v = random_value(dtype);
+        memcpy(o->data + o->first + offset_of(t, o->stride, i), &v, weft_dtype_size(dtype));
+    }
+}
+
+static unsigned char *twin(const struct operand *o)
+{
+    unsigned char *p = malloc((size_t)o->bytes);
+    assert_non_null(p);
+    memcpy(p, o->data, (size_t)o->bytes);
+    return p;
+}
+
+/* ---- tiles ---- */
+
+static void test_merge(void **state)
+{
+    (void)state;
+    seed = 11;
+    for (int round = 0; round < 3000; round++) {
+        struct memory_tile t = {0}, m;
+        struct operand a, b;
+        random_loops(&t);
+        random_operand(&t, &a, 4, false);
+        random_operand(&t, &b, 2, true);
+        memcpy(t.stride[0], a.stride, sizeof a.stride);
+        memcpy(t.stride[1], b.stride, sizeof b.stride);
+        m = t;
+        memory_tile_merge(&m);
+        int64_t count = memory_tile_count(&t);
+        assert_int_equal(memory_tile_count(&m), count);
+        for (int64_t i = 0; i < count; i++)
+            for (int k = 0; k < 2; k++)
+                assert_int_equal(offset_of(&t, t.stride[k], i), offset_of(&m, m.stride[k], i));
+        for (int i = 0; i < m.loops; i++) { /* nothing is left to merge */
+            assert_true(m.n[i] > 1);
+            assert_false(i && m.stride[0][i - 1] == m.stride[0][i] * m.n[i] &&
+                         m.stride[1][i - 1] == m.stride[1][i] * m.n[i]);
+        }
+        free(a.data);
+        free(b.data);
+    }
+    struct memory_tile none = {3, {4, 0, 5}, {{20, 5, 1}, {20, 5, 1}}};
+    memory_tile_merge(&none);
+    assert_int_equal(memory_tile_count(&none), 0);
+    memory_copy(&none, NULL, WEFT_F32, NULL, WEFT_F32);
+    memory_copy(&none, NULL, WEFT_F32, NULL, WEFT_F16);
+    memory_fill_identity(&none, NULL, WEFT_F32, WEFT_SUM);
+}
+
+/* ---- copies and casts ---- */
+
+static void check_copy(struct memory_tile *t, int to, int from)
+{
+    struct operand d, s;
+    size_t dsize = weft_dtype_size(to), ssize = weft_dtype_size(from);
+    random_operand(t, &d, (int64_t)dsize, false);
+    random_operand(t, &s, (int64_t)ssize, true);
+    random_values(t, &s, from);
+    memcpy(t->stride[0], d.stride, sizeof d.stride);
+    memcpy(t->stride[1], s.stride, sizeof s.stride);
+    unsigned char *want = twin(&d);
+    for (int64_t i = 0; i < memory_tile_count(t); i++)
+        memory_cast1(want + d.first + offset_of(t, d.stride, i), to, s.data + s.first + offset_of(t, s.stride, i),
+                     from);
+    if (upto(2))
+        memory_tile_merge(t);
+    memory_copy(t, d.data + d.first, to, s.data + s.first, from);
+    assert_memory_equal(d.data, want, (size_t)d.bytes);
+    free(want);
+    free(d.data);
+    free(s.data);
+}
+
+static void test_copy(void **state)
+{
+    (void)state;
+    seed = 22;
+    for (int round = 0; round < 4000; round++) {
+        struct memory_tile t = {0};
+        random_loops(&t);
+        int to = (int)(1 + upto(DTYPE_COUNT)), from = upto(2) ? to : (int)(1 + upto(DTYPE_COUNT));
+        check_copy(&t, to, from);
+    }
+}
+
+/* dst[b][a][unit] = src[a][.][b][unit], whole and broken blocks, loops in any order. */
+static void test_transpose(void **state)
+{
+    (void)state;
+    seed = 33;
+    static const int dtypes[] = {WEFT_U8, WEFT_U16, WEFT_U32, WEFT_U64, WEFT_F16};
+    for (int round = 0; round < 300; round++) {
+        int dtype = dtypes[upto(5)];
+        int64_t size = (int64_t)weft_dtype_size(dtype), unit = INT64_C(1) << upto(4);
+        int64_t a = 1 + upto(150), b = 1 + upto(150), c = 1 + upto(3), pad = upto(2) * size;
+        struct memory_tile t = {4, {a, c, b, unit}, {{0}, {0}}};
+        const int64_t ds[] = {unit * size, a * b * unit * size, a * unit * size, size};
+        const int64_t ss[] = {c * b * unit * size + pad, b * unit * size, unit * size, size};
+        int p[3] = {0, 1, 2};
+        for (int i = 2; i > 0; i--) {
+            int j = (int)upto(i + 1), k = p[i];
+            p[i] = p[j];
+            p[j] = k;
+        }
+        const int64_t n[] = {a, c, b};
+        for (int i = 0; i < 3; i++) {
+            t.n[i] = n[p[i]];
+            t.stride[0][i] = ds[p[i]];
+            t.stride[1][i] = ss[p[i]];
+        }
+        t.stride[0][3] = t.stride[1][3] = size;
+        size_t bytes = (size_t)(a * (c * b * unit * size + pad));
+        unsigned char *src = malloc(bytes), *dst = calloc(1, bytes), *want = calloc(1, bytes);
+        assert_true(src && dst && want);
+        for (size_t i = 0; i < bytes; i++)
+            src[i] = (unsigned char)ref_random(&seed);
+        for (int64_t i = 0; i < memory_tile_count(&t); i++)
+            memcpy(want + offset_of(&t, t.stride[0], i), src + offset_of(&t, t.stride[1], i), (size_t)size);
+        memory_tile_merge(&t);
+        memory_copy(&t, dst, dtype, src, dtype);
+        assert_memory_equal(dst, want, bytes);
+        free(src);
+        free(dst);
+        free(want);
+    }
+}
+
+/* Every cast between dtypes of one size may happen where the values lie. */
+static void test_copy_in_place(void **state)
+{
+    (void)state;
+    seed = 44;
+    for (int to = 1; to <= DTYPE_COUNT; to++)
+        for (int from = 1; from <= DTYPE_COUNT; from++) {
+            if (weft_dtype_size(to) != weft_dtype_size(from))
+                continue;
+            for (int round = 0; round < 5; round++) {
+                struct memory_tile t = {0};
+                struct operand o;
+                random_loops(&t);
+                random_operand(&t, &o, (int64_t)weft_dtype_size(to), false);
+                random_values(&t, &o, from);
+                memcpy(t.stride[0], o.stride, sizeof o.stride);
+                memcpy(t.stride[1], o.stride, sizeof o.stride);
+                unsigned char *want = twin(&o);
+                for (int64_t i = 0; i < memory_tile_count(&t); i++) {
+                    int64_t off = o.first + offset_of(&t, o.stride, i);
+                    memory_cast1(want + off, to, o.data + off, from);
+                }
+                memory_copy(&t, o.data + o.first, to, o.data + o.first, from);
+                assert_memory_equal(o.data, want, (size_t)o.bytes);
+                free(want);
+                free(o.data);
+            }
+        }
+}
+
+/* ---- ops ---- */
+
+static uint64_t float_op(int dtype, uint64_t a, uint64_t b, int op)
+{
+    struct ref x = ref_decode(dtype, &a), y = ref_decode(dtype, &b);
+    if (op == WEFT_MIN || op == WEFT_MAX) {
+        if (x.nan || y.nan)
+            return x.nan ? a : b;
+        if (x.x == y.x)
+            return x.neg == (op == WEFT_MIN) ? a : b;
+        return (x.x < y.x) == (op == WEFT_MIN) ? a : b;
+    }
+    uint64_t r = 0;
+    if (dtype == WEFT_F32) {
+        float p, q;
+        memcpy(&p, &a, 4);
+        memcpy(&q, &b, 4);
+        p = op == WEFT_PROD ? p * q : p + q;
+        memcpy(&r, &p, 4);
+    } else {
+        double p, q;
+        memcpy(&p, &a, 8);
+        memcpy(&q, &b, 8);
+        p = op == WEFT_PROD ? p * q : p + q;
+        memcpy(&r, &p, 8);
+    }
+    /* whichever NaN the machine gives, weft gives the positive quiet one */
+    return ref_decode(dtype, &r).nan ? (dtype == WEFT_F32 ? UINT64_C(0x7fc00000) : UINT64_C(0x7ff8) << 48) : r;
+}
+
+static uint64_t one_op(int dtype, uint64_t a, uint64_t b, int op)
+{
+    if (dtype_is_float(dtype))
+        return float_op(dtype, a, b, op);
+    struct ref x = ref_decode(dtype, &a), y = ref_decode(dtype, &b), r = {.integer = true};
+    switch (op) {
+    case WEFT_SUM:
+    case WEFT_AVG: r.word = x.word + y.word; break;
+    case WEFT_PROD: r.word = x.word * y.word; break;
+    case WEFT_MIN: r.word = x.x < y.x ? x.word : y.word; break;
+    case WEFT_MAX: r.word = x.x > y.x ? x.word : y.word; break;
+    case WEFT_BAND: r.word = x.word & y.word; break;
+    case WEFT_BOR: r.word = x.word | y.word; break;
+    default: r.word = x.word ^ y.word; break;
+    }
+    r.x = r.word != 0; /* for bool */
+    return ref_encode(dtype, r);
+}
+
+static uint64_t one_division(int dtype, uint64_t a, int64_t div)
+{
+    struct ref x = ref_decode(dtype, &a), r = {.integer = true};
+    if (dtype == WEFT_F32) {
+        float f;
+        memcpy(&f, &a, 4);
+        f /= (float)div;
+        memcpy(&a, &f, 4);
+        return a;
+    }
+    if (dtype == WEFT_F64) {
+        double f;
+        memcpy(&f, &a, 8);
+        f /= (double)div;
+        memcpy(&a, &f, 8);
+        return a;
+    }
+    if (dtype_is_signed(dtype)) {
+        int64_t q;
+        memcpy(&q, &x.word, 8);
+        q /= div;
+        memcpy(&r.word, &q, 8);
+    } else {
+        r.word = x.word / (uint64_t)div;
+    }
+    return ref_encode(dtype, r);
+}
+
+static void test_foldable(void **state)
+{
+    (void)state;
+    for (int d = 0; d <= DTYPE_COUNT + 1; d++)
+        for (int op = 0; op <= OP_COUNT + 1; op++) {
+            bool real = d >= 1 && d <= DTYPE_COUNT && op >= 1 && op <= OP_COUNT;
+            bool bits = op == WEFT_BAND || op == WEFT_BOR || op == WEFT_BXOR, ends = op == WEFT_MIN || op == WEFT_MAX;
+            bool want = real && (d == WEFT_BOOL ? bits || ends : dtype_is_float(d) ? !bits : true);
+            assert_int_equal(memory_foldable(op, d) != 0, want);
+        }
+    assert_int_equal(memory_acc(WEFT_F8E4M3), WEFT_F32);
+    assert_int_equal(memory_acc(WEFT_F8E5M2), WEFT_F32);
+    assert_int_equal(memory_acc(WEFT_F16), WEFT_F32);
+    assert_int_equal(memory_acc(WEFT_BF16), WEFT_F32);
+    assert_int_equal(memory_acc(WEFT_F64), WEFT_F64);
+    assert_int_equal(memory_acc(WEFT_I8), WEFT_I8);
+    assert_int_equal(memory_acc(WEFT_BOOL), WEFT_BOOL);
+}
+
+static void test_fold1(void **state)
+{
+    (void)state;
+    seed = 55;
+    for (int acc = 1; acc <= DTYPE_COUNT; acc++)
+        for (int op = 1; op <= OP_COUNT; op++) {
+            if (memory_acc(acc) != acc || !memory_foldable(op, acc))
+                continue;
+            for (int i = 0; i < 3000; i++) {
+                uint64_t a = random_value(acc), b = random_value(acc), want = one_op(acc, a, b, op);
+                memory_fold1(&a, &b, acc, op);
+                if (a != want)
+                    fail_msg("%s of %s: %#llx, should be %#llx", weft_op_name(op), weft_dtype_name(acc),
+                             (unsigned long long)a, (unsigned long long)want);
+            }
+        }
+    float zero = 0, minus = -0.0f; /* -0 stands below +0 whichever comes first */
+    memory_fold1(&zero, &minus, WEFT_F32, WEFT_MIN);
+    assert_true(signbit(zero));
+    zero = 0;
+    memory_fold1(&minus, &zero, WEFT_F32, WEFT_MAX);
+    assert_false(signbit(minus));
+}
+
+static void test_identity(void **state)
+{
+    (void)state;
+    seed = 66;
+    for (int dtype = 1; dtype <= DTYPE_COUNT; dtype++)
+        for (int op = 1; op <= OP_COUNT; op++) {
+            if (!memory_foldable(op, dtype) || op == WEFT_AVG)
+                continue;
+            struct memory_tile t = {0};
+            struct operand o;
+            size_t size = weft_dtype_size(dtype);
+            random_loops(&t);
+            random_operand(&t, &o, (int64_t)size, false);
+            memcpy(t.stride[0], o.stride, sizeof o.stride);
+            unsigned char *want = twin(&o);
+            uint64_t e = 0;
+            struct memory_tile one = {0};
+            memory_fill_identity(&one, &e, dtype, op);
+            for (int64_t i = 0; i < memory_tile_count(&t); i++)
+                memcpy(want + o.first + offset_of(&t, o.stride, i), &e, size);
+            memory_fill_identity(&t, o.data + o.first, dtype, op);
+            assert_memory_equal(o.data, want, (size_t)o.bytes);
+            for (int i = 0; i < 500; i++) { /* it changes nothing: e op x is x */
+                int acc = memory_acc(dtype);
+                uint64_t x = random_value(dtype), a = 0, b = 0;
+                memory_cast1(&a, acc, &e, dtype);
+                memory_cast1(&b, acc, &x, dtype);
+                struct ref v = ref_decode(acc, &b);
+                if (v.nan || (op == WEFT_SUM && v.x == 0) || (dtype == WEFT_BOOL && x > 1))
+                    continue;
+                memory_fold1(&a, &b, acc, op);
+                assert_int_equal(a, b);
+            }
+            free(want);
+            free(o.data);
+        }
+}
+
+/* ---- folds ---- */
+
+enum { TERMS = 11 };
+
+/* The fold of element i of all terms, one step after the other. */
+static void naive_fold(const struct memory_tile *t, int64_t i, void *out, int to, int via, int acc, int op, int64_t div,
+                       const struct memory_term *terms, size_t n)
+{
+    uint64_t value = 0, term = 0;
+    for (size_t k = 0; k < n; k++) {
+        const unsigned char *p = (const unsigned char *)terms[k].data + offset_of(t, terms[k].stride, i);
+        memory_cast1(k ? &term : &value, acc, p, terms[k].dtype);
+        if (k)
+            value = one_op(acc, value, term, op);
+    }
+    if (acc == WEFT_BOOL)
+        value = value != 0;
+    if (div > 1)
+        value = one_division(acc, value, div);
+    if (via)
+        memory_cast1(&term, via, &value, acc);
+    memory_cast1(out, to, via ? &term : &value, via ? via : acc);
+}
+
+static void check_fold(int dtype, int op)
+{
+    static const int64_t divs[] = {0, 1, 2, 3, 4, 7, 8, 64, 300, 100000, INT64_C(1) << 33, INT64_MAX};
+    struct memory_tile t = {0};
+    struct operand d, s[TERMS];
+    struct memory_term terms[TERMS];
+    size_t n = (size_t)(1 + upto(TERMS));
+    int acc = memory_acc(dtype), via = upto(3) ? 0 : upto(2) ? dtype : (int)(1 + upto(DTYPE_COUNT));
+    int to = upto(2) ? dtype : upto(2) ? acc : (int)(1 + upto(DTYPE_COUNT));
+    int64_t div = (op == WEFT_SUM || op == WEFT_AVG) && upto(2) ? divs[upto(12)] : 0;
+    random_loops(&t);
+    random_operand(&t, &d, (int64_t)weft_dtype_size(to), false);
+    memcpy(t.stride[0], d.stride, sizeof d.stride);
+    for (size_t k = 0; k < n; k++) {
+        terms[k].dtype = upto(2) ? dtype : acc;
+        random_operand(&t, &s[k], (int64_t)weft_dtype_size(terms[k].dtype), true);
+        random_values(&t, &s[k], terms[k].dtype);
+        terms[k].data = s[k].data + s[k].first;
+        terms[k].stride = s[k].stride;
+    }
+    size_t same = (size_t)upto((int64_t)n); /* now and then this term is the destination */
+    if (weft_dtype_size(terms[same].dtype) == weft_dtype_size(to) && upto(2)) {
+        terms[same].data = d.data + d.first;
+        terms[same].stride = d.stride;
+        random_values(&t, &d, terms[same].dtype);
+    }
+    unsigned char *want = twin(&d);
+    for (int64_t i = 0; i < memory_tile_count(&t); i++)
+        naive_fold(&t, i, want + d.first + offset_of(&t, d.stride, i), to, via, acc, op, div, terms, n);
+    memory_fold(&t, d.data + d.first, to, via, acc, op, div, terms, n);
+    if (memcmp(d.data, want, (size_t)d.bytes) != 0)
+        fail_msg("%s of %d terms of %s to %s via %d div %lld", weft_op_name(op), (int)n, weft_dtype_name(dtype),
+                 weft_dtype_name(to), via, (long long)div);
+    free(want);
+    free(d.data);
+    for (size_t k = 0; k < n; k++)
+        free(s[k].data);
+}
+
+static void test_fold(void **state)
+{
+    (void)state;
+    seed = 77;
+    for (int dtype = 1; dtype <= DTYPE_COUNT; dtype++)
+        for (int op = 1; op <= OP_COUNT; op++)
+            for (int round = 0; memory_foldable(op, dtype) && round < 30; round++)
+                check_fold(dtype, op);
+}
+
+/* Sums of f16, bf16 and f8 are rounded once, after the last term. */
+static void test_one_rounding(void **state)
+{
+    (void)state;
+    struct memory_tile one = {0};
+    float big = 256, small = 1;
+    uint16_t t[5], sum;
+    memory_cast1(&t[0], WEFT_BF16, &big, WEFT_F32); /* 256 + 1 is 256 in bf16 */
+    for (int i = 1; i < 5; i++)
+        memory_cast1(&t[i], WEFT_BF16, &small, WEFT_F32);
+    struct memory_term terms[5];
+    for (int i = 0; i < 5; i++)
+        terms[i] = (struct memory_term){&t[i], WEFT_BF16, NULL};
+    memory_fold(&one, &sum, WEFT_BF16, 0, WEFT_F32, WEFT_SUM, 0, terms, 5);
+    float got;
+    memory_cast1(&got, WEFT_F32, &sum, WEFT_BF16);
+    assert_true(got == 260);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_merge),         cmocka_unit_test(test_copy),     cmocka_unit_test(test_transpose),
+        cmocka_unit_test(test_copy_in_place), cmocka_unit_test(test_foldable), cmocka_unit_test(test_fold1),
+        cmocka_unit_test(test_identity),      cmocka_unit_test(test_fold),     cmocka_unit_test(test_one_rounding),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
