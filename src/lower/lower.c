@@ -30,6 +30,17 @@ static int check_move(const weft_move *m, size_t i)
     return 0;
 }
 
+/* Ranks that get the identity would write it over terms of theirs that others may not have read yet. */
+static int check_in_place(const weft_move *m, size_t i)
+{
+    const weft_layout *l = m->dst;
+    for (int a = 0; a < l->naxes; a++)
+        if (l->ghost_terms || (l->axis[a].role <= LAYOUT_FOLD && l->axis[a].size > 1))
+            return error_set(WEFT_EUNSUPPORTED, "lower: tensor %zu '%s': in place, a destination cannot have folds of its own", i,
+                             m->name ? m->name : "");
+    return 0;
+}
+
 static int check_options(const weft_lower_opts *in, weft_lower_opts *o)
 {
     *o = (weft_lower_opts){.size = sizeof *o};
@@ -113,6 +124,8 @@ int weft_lower(const weft_move *moves, size_t n, int rank, const weft_lower_opts
         rc = error_set(WEFT_EUNSUPPORTED, "lower: more than 2^32 tensors");
     for (size_t i = 0; i < n && !rc; i++) {
         rc = check_move(&moves[i], i);
+        if (!rc && o.in_place)
+            rc = check_in_place(&moves[i], i);
         if (rc)
             break;
         int need = moves[i].src->nranks > moves[i].dst->nranks ? moves[i].src->nranks : moves[i].dst->nranks;
