@@ -26,7 +26,7 @@ enum interp_order {
 };
 struct interp_schedule {
     enum interp_order order;
-    bool late;     /* a SEND is read when its RECV runs, and counts as done only then */
+    bool late;     /* a SEND is read when its RECV runs, or the folds that it feeds, and counts as done only then */
     bool in_place; /* source and destination share memory wherever that is legal */
     uint64_t seed;
 };
@@ -263,10 +263,12 @@ static inline unsigned char *interp_result(const struct interp_world *w, const w
 
 enum { INTERP_WAITS, INTERP_SENT, INTERP_OVER };
 struct interp_message {
-    size_t from, step;
+    size_t from, step, recv; /* recv: once it is taken */
     int to;
-    unsigned char *data;
+    unsigned char *data; /* NULL: dealt with */
     int64_t bytes;
+    bool taken;
+    bool *moved; /* of its parts, when folds read it at the sender's */
 };
 struct interp {
     const weft_plan *const *all;
@@ -381,36 +383,96 @@ static inline void interp_reduce(struct interp *x, size_t r, const struct plan_s
     free(term);
 }
 
-/* Between a message's bytes and the parts of a step; out: the step sends. */
+/* Between a message's bytes and one part of a step; out: the step sends. */
+static inline void interp_pack_part(struct interp *x, size_t r, const struct plan_step *s, uint64_t i,
+                                    unsigned char *data, int64_t bytes, bool out)
+{
+    struct interp_part p;
+    if (i >= s->nparts || !interp_part(x, r, s->part + i, &p)) {
+        x->broken = true;
+        return;
+    }
+    const struct plan_part *part = &x->all[r]->parts[s->part + i];
+    int64_t size = (int64_t)weft_dtype_size(part->wire);
+    if (!size || part->offset < 0 || part->offset + p.count * size > bytes) {
+        x->broken = true;
+        return;
+    }
+    for (int64_t k = 0; k < p.count; k++) {
+        unsigned char *wire = data + part->offset + k * size;
+        if (out)
+            memory_cast1(wire, part->wire, interp_at(&p, k), p.dtype);
+        else
+            memory_cast1(interp_at(&p, k), p.dtype, wire, part->wire);
+    }
+}
+
 static inline void interp_pack(struct interp *x, size_t r, const struct plan_step *s, unsigned char *data, int64_t bytes,
                                bool out)
 {
-    for (uint64_t i = 0; i < s->nparts; i++) {
-        struct interp_part p;
-        if (!interp_part(x, r, s->part + i, &p)) {
-            x->broken = true;
-            return;
+    for (uint64_t i = 0; i < s->nparts && !x->broken; i++)
+        interp_pack_part(x, r, s, i, data, bytes, out);
+}
+
+static inline void interp_drop(struct interp_message *m)
+{
+    free(m->data);
+    free(m->moved);
+    m->data = NULL;
+    m->moved = NULL;
+}
+
+/* May the message stay with its sender until folds read it? If nobody there waits to have it read, and folds alone
+ * read what it brings. */
+static inline bool interp_stays(const struct interp *x, const struct interp_message *m, size_t r, const struct plan_step *s)
+{
+    const weft_plan *from = x->all[m->from], *p = x->all[r];
+    for (size_t i = 0; i < from->ndeps; i++)
+        if (from->deps[i] == m->step)
+            return false;
+    for (uint64_t k = s->part; k < (uint64_t)s->part + s->nparts && k < p->nparts; k++) {
+        uint32_t buf = p->parts[k].buf;
+        if (buf >= p->nbufs || p->bufs[buf].space != PLAN_TEMP)
+            return false;
+        for (size_t i = 0; i < p->nsteps; i++)
+            for (uint64_t j = 0; j < p->steps[i].nparts && p->steps[i].part + j < p->nparts; j++)
+                if (p->parts[p->steps[i].part + j].buf == buf && p->steps[i].kind != PLAN_REDUCE && &p->steps[i] != s)
+                    return false;
+    }
+    return s->nparts > 0;
+}
+
+/* Before a fold reads them: the parts of messages that stayed. */
+static inline void interp_fetch(struct interp *x, size_t r, const struct plan_step *s)
+{
+    const weft_plan *p = x->all[r];
+    for (size_t i = 0; i < x->nmail && !x->broken; i++) {
+        struct interp_message *m = &x->mail[i];
+        if (!m->moved || m->to != (int)r)
+            continue;
+        const struct plan_step *recv = &p->steps[m->recv], *send = &x->all[m->from]->steps[m->step];
+        bool all = true;
+        for (uint64_t k = 0; k < recv->nparts && !x->broken; k++) {
+            for (uint64_t j = 1; j < s->nparts && s->part + j < p->nparts; j++)
+                if (!m->moved[k] && p->parts[s->part + j].buf == p->parts[recv->part + k].buf) {
+                    interp_pack_part(x, m->from, send, k, m->data, m->bytes, true);
+                    if (!x->broken)
+                        interp_pack_part(x, r, recv, k, m->data, m->bytes, false);
+                    m->moved[k] = true;
+                }
+            all = all && m->moved[k];
         }
-        const struct plan_part *part = &x->all[r]->parts[s->part + i];
-        int64_t size = (int64_t)weft_dtype_size(part->wire);
-        if (!size || part->offset < 0 || part->offset + p.count * size > bytes) {
-            x->broken = true;
-            return;
-        }
-        for (int64_t k = 0; k < p.count; k++) {
-            unsigned char *wire = data + part->offset + k * size;
-            if (out)
-                memory_cast1(wire, part->wire, interp_at(&p, k), p.dtype);
-            else
-                memory_cast1(interp_at(&p, k), p.dtype, wire, part->wire);
-        }
+        if (!all)
+            continue;
+        x->state[m->from][m->step] = INTERP_OVER;
+        interp_drop(m);
     }
 }
 
 static inline struct interp_message *interp_head(struct interp *x, size_t from, size_t to)
 {
     for (size_t i = 0; i < x->nmail; i++)
-        if (x->mail[i].data && x->mail[i].from == from && x->mail[i].to == (int)to)
+        if (x->mail[i].data && !x->mail[i].taken && x->mail[i].from == from && x->mail[i].to == (int)to)
             return &x->mail[i];
     return NULL;
 }
@@ -459,6 +521,7 @@ static inline void interp_step(struct interp *x, size_t r, size_t s)
         interp_copy(x, r, q);
         return;
     case PLAN_REDUCE:
+        interp_fetch(x, r, q);
         interp_reduce(x, r, q);
         return;
     case PLAN_SEND:
@@ -467,7 +530,8 @@ static inline void interp_step(struct interp *x, size_t r, size_t s)
             return;
         }
         m = &x->mail[x->nmail++];
-        *m = (struct interp_message){r, s, q->peer, interp_alloc((size_t)q->bytes), q->bytes};
+        *m = (struct interp_message){
+            .from = r, .step = s, .to = q->peer, .data = interp_alloc((size_t)q->bytes), .bytes = q->bytes};
         if (x->how.late)
             x->state[r][s] = INTERP_SENT;
         else
@@ -475,16 +539,22 @@ static inline void interp_step(struct interp *x, size_t r, size_t s)
         return;
     case PLAN_RECV:
         m = interp_head(x, (size_t)q->peer, r);
+        m->taken = true;
+        m->recv = s;
+        if (q->bytes != m->bytes) {
+            x->broken = true;
+            return;
+        }
+        if (x->how.late && interp_stays(x, m, r, q)) {
+            m->moved = interp_alloc(q->nparts * sizeof *m->moved);
+            return;
+        }
         if (x->how.late) {
             interp_pack(x, m->from, &x->all[m->from]->steps[m->step], m->data, m->bytes, true);
             x->state[m->from][m->step] = INTERP_OVER;
         }
-        if (q->bytes != m->bytes)
-            x->broken = true;
-        else
-            interp_pack(x, r, q, m->data, m->bytes, false);
-        free(m->data);
-        m->data = NULL;
+        interp_pack(x, r, q, m->data, m->bytes, false);
+        interp_drop(m);
         return;
     default:
         x->broken = true;
@@ -537,9 +607,9 @@ static inline enum interp_result interp_run(const weft_plan *const *all, size_t 
     }
     enum interp_result result = x.broken ? INTERP_BROKEN : done < steps ? INTERP_HANGS : INTERP_DONE;
     for (size_t i = 0; i < x.nmail; i++) {
-        if (x.mail[i].data && result == INTERP_DONE)
+        if (x.mail[i].data && !x.mail[i].taken && result == INTERP_DONE)
             result = INTERP_HANGS; /* sent and never taken */
-        free(x.mail[i].data);
+        interp_drop(&x.mail[i]);
     }
     if (result == INTERP_DONE)
         *out = interp_result(x.w, all, bytes);

@@ -90,7 +90,7 @@ static void check_boxes(const weft_layout *l, int rank, bool holds, const struct
     enum { CAP = 3000 };
     static weft_box boxes[CAP + 1];
     size_t n = 77, want = holds, sides[WEFT_MAX_DIMS];
-    int64_t at, len, place;
+    int64_t at = 0, len = 0, place = 0;
     for (int d = 0; d < l->ndim && holds; d++)
         want *= sides[d] = intervals(&o[d], SIZE_MAX, &at, &len, &place);
     LAW(!weft_layout_boxes(l, rank, NULL, 0, &n));

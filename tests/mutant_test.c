@@ -103,69 +103,54 @@ static bool make_plans(const struct setting *s, struct plans *x)
     return fits;
 }
 
-static struct interp_schedule schedule(const struct setting *s, int i)
+static struct interp_schedule schedule(const weft_plan *p, int i)
 {
-    struct interp_schedule how = {.order = i < 4 ? i % 2 ? INTERP_BACKWARD : INTERP_FORWARD : INTERP_RANDOM,
-                                  .late = i / 2 % 2,
-                                  .in_place = s->in_place && i % 3 != 0,
-                                  .seed = (uint64_t)i + 1};
-    return how;
+    return (struct interp_schedule){.order = i < 4 ? i % 2 ? INTERP_BACKWARD : INTERP_FORWARD : INTERP_RANDOM,
+                                    .late = i / 2 % 2,
+                                    .in_place = p->in_place && i % 3 != 0,
+                                    .seed = (uint64_t)i + 1};
 }
 
-/* What the right plans give: with memory of its own, and in place. */
-struct results {
-    unsigned char *of[2];
-    size_t bytes[2];
+struct result {
+    unsigned char *bytes;
+    size_t n;
 };
 
 /* Runs in all schedules; the first that does not give the known result ends it. */
-static enum interp_result differs(const struct setting *s, const weft_plan *const *all, size_t ranks,
-                                  const struct results *known, uint64_t data, int *which, bool *same)
+static enum interp_result differs(const weft_plan *const *all, size_t ranks, const struct result *known, uint64_t data,
+                                  int *which, bool *same)
 {
     *same = true;
     for (int i = 0; i < SCHEDULES; i++) {
-        unsigned char *out = NULL;
-        size_t bytes = 0;
-        struct interp_schedule how = schedule(s, i);
-        enum interp_result rc = interp_run(all, ranks, how, data, &out, &bytes);
+        struct result r = {0};
+        enum interp_result rc = interp_run(all, ranks, schedule(all[0], i), data, &r.bytes, &r.n);
         *which = i;
-        *same = rc == INTERP_DONE && bytes == known->bytes[how.in_place] &&
-                memcmp(out, known->of[how.in_place], bytes) == 0;
-        free(out);
+        *same = rc == INTERP_DONE && r.n == known->n && memcmp(r.bytes, known->bytes, r.n) == 0;
+        free(r.bytes);
         if (!*same)
             return rc;
     }
     return INTERP_DONE;
 }
 
-static void learn(const struct setting *s, const struct plans *x, uint64_t data, struct results *known)
+static void learn(const struct setting *s, const struct plans *x, uint64_t data, struct result *known)
 {
     const weft_plan *const *all = (const weft_plan *const *)x->p;
-    *known = (struct results){0};
-    for (int k = 0; k < 2; k++) {
-        struct interp_schedule how = {.in_place = k && s->in_place};
-        if (interp_run(all, x->ranks, how, data, &known->of[k], &known->bytes[k]) != INTERP_DONE)
-            fail_msg("%s -> %s: the plans do not run", cases[s->at][0], cases[s->at][1]);
-    }
+    if (interp_run(all, x->ranks, (struct interp_schedule){0}, data, &known->bytes, &known->n) != INTERP_DONE)
+        fail_msg("%s -> %s: the plans do not run", cases[s->at][0], cases[s->at][1]);
     int which;
     bool same;
-    differs(s, all, x->ranks, known, data, &which, &same);
+    differs(all, x->ranks, known, data, &which, &same);
     if (!same)
         fail_msg("%s -> %s by %s, bucket %lld%s: the result depends on the schedule (%d)", cases[s->at][0],
                  cases[s->at][1], s->algorithm, (long long)s->bucket, s->in_place ? ", in place" : "", which);
-}
-
-static void forget(struct results *known)
-{
-    free(known->of[0]);
-    free(known->of[1]);
 }
 
 struct count {
     long made, wrong, hang, broken, refused, harmless, harmless_refused, survived;
 };
 
-static void mutant(const struct setting *s, const struct plans *x, const struct results *known, int kind, uint64_t seed,
+static void mutant(const struct setting *s, const struct plans *x, const struct result *known, int kind, uint64_t seed,
                    bool tell, struct count *n)
 {
     weft_plan *changed[MAX_RANKS] = {0};
@@ -179,7 +164,7 @@ static void mutant(const struct setting *s, const struct plans *x, const struct 
     bool same, refused = weft_plan_verify(all, x->ranks) != 0;
     char why[1024];
     snprintf(why, sizeof why, "%s", refused ? weft_errmsg() : "");
-    enum interp_result rc = differs(s, all, x->ranks, known, seed % 4, &which, &same);
+    enum interp_result rc = differs(all, x->ranks, known, seed % 4, &which, &same);
     n->made++;
     n->harmless += same;
     n->harmless_refused += same && refused;
@@ -225,13 +210,13 @@ static void run_one(const char *words)
     s.bucket = bucket;
     s.in_place = in_place;
     struct plans x;
-    struct results known;
+    struct result known;
     struct count n = {0};
     assert_true(make_plans(&s, &x));
     check_right(&s, &x);
     learn(&s, &x, seed % 4, &known);
     mutant(&s, &x, &known, kind, seed, true, &n);
-    forget(&known);
+    free(known.bytes);
     free_plans(&x);
     assert_int_equal(n.survived, 0);
 }
@@ -249,7 +234,7 @@ static void campaign(const struct setting *s, int64_t seeds, struct count *n, st
     ++*settings;
     check_right(s, &x);
     for (uint64_t data = 0; data < 4; data++) {
-        struct results known;
+        struct result known;
         learn(s, &x, data, &known);
         for (int kind = 0; kind < MUTATIONS; kind++)
             for (uint64_t seed = data; seed < (uint64_t)seeds; seed += 4) {
@@ -267,7 +252,7 @@ static void campaign(const struct setting *s, int64_t seeds, struct count *n, st
                     c->survived += one.survived;
                 }
             }
-        forget(&known);
+        free(known.bytes);
     }
     free_plans(&x);
 }

@@ -30,6 +30,7 @@ struct loose {
     struct plan_buf *bufs;
     struct loose_step *steps;
     size_t nsteps;
+    bool in_place;
 };
 struct mutation {
     const weft_plan *const *all;
@@ -53,6 +54,7 @@ static inline struct loose *loose_open(const weft_plan *p)
 {
     struct loose *l = loose_alloc(1, sizeof *l);
     l->of = p;
+    l->in_place = p->in_place;
     l->bufs = loose_alloc(p->nbufs, sizeof *l->bufs);
     if (p->nbufs)
         memcpy(l->bufs, p->bufs, p->nbufs * sizeof *l->bufs);
@@ -111,6 +113,7 @@ static inline weft_plan *loose_close(const struct loose *l)
     p->shapes = loose_copy(p->shapes, p->nshapes, sizeof *p->shapes);
     p->names = loose_copy(p->names, p->nnames, 1);
     p->nsteps = l->nsteps;
+    p->in_place = l->in_place;
     p->nparts = p->ndeps = p->nruns = p->nspots = 0;
     for (size_t i = 0; i < l->nsteps; i++) {
         p->nparts += l->steps[i].s.nparts;
@@ -744,6 +747,17 @@ static inline bool mutate_cycle(struct mutation *m)
     return false;
 }
 
+/* Plans for memory of their own are said to be for use in place. */
+static inline bool mutate_in_place(struct mutation *m)
+{
+    for (size_t r = 0; r < m->ranks; r++) {
+        if (m->all[r]->in_place)
+            return false;
+        loosen(m, r)->in_place = true;
+    }
+    return say(m, "all ranks: in place");
+}
+
 typedef bool mutate_function(struct mutation *m);
 static const struct {
     const char *name;
@@ -773,6 +787,7 @@ static const struct {
     {"temp", mutate_temp},
     {"kind", mutate_kind},
     {"cycle", mutate_cycle},
+    {"in-place", mutate_in_place},
 };
 enum { MUTATIONS = sizeof mutations / sizeof *mutations };
 

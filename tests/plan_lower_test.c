@@ -117,6 +117,36 @@ static void each_pair(void **state)
     }
 }
 
+/* Whatever can be forced, where it fits; each algorithm fits somewhere. */
+static void each_algorithm(void **state)
+{
+    (void)state;
+    const char *name;
+    for (int a = 0; (name = weft_algorithm_name(a)); a++) {
+        int fits = 0;
+        for (int i = 0; i < PAIRS; i++) {
+            weft_layout *src = parse(pairs[i].src), *dst = parse(pairs[i].dst);
+            weft_move move = {"w", src, dst};
+            weft_lower_opts opts = {.size = sizeof opts, .algorithm = name};
+            weft_plan *p = NULL;
+            int err = weft_lower(&move, 1, 0, &opts, &p);
+            assert_true(err == 0 || err == WEFT_EINVAL || err == WEFT_EUNSUPPORTED);
+            if (err == 0) {
+                fits++;
+                weft_plan_free(p);
+                print_message("%s: %s -> %s\n", name, pairs[i].src, pairs[i].dst);
+                for (int b = 0; b < 3; b++) {
+                    opts.bucket = buckets[b];
+                    check_moves(&move, 1, &opts);
+                }
+            }
+            weft_layout_free(src);
+            weft_layout_free(dst);
+        }
+        assert_true(fits > 0);
+    }
+}
+
 /* All of them in one plan. */
 static void all_pairs_at_once(void **state)
 {
@@ -138,6 +168,7 @@ static void all_pairs_at_once(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_pair), cmocka_unit_test(all_pairs_at_once)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(each_pair), cmocka_unit_test(each_algorithm),
+                                       cmocka_unit_test(all_pairs_at_once)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -83,23 +83,6 @@ static void words_are_from_the_lists(void **state)
     assert_null(plan_algorithm_text("", 0));
 }
 
-static void folds_follow_the_design(void **state)
-{
-    (void)state;
-    assert_int_equal(plan_acc(WEFT_F8E5M2), WEFT_F32);
-    assert_int_equal(plan_acc(WEFT_F16), WEFT_F32);
-    assert_int_equal(plan_acc(WEFT_F64), WEFT_F64);
-    assert_int_equal(plan_acc(WEFT_U8), WEFT_U8);
-    for (int op = 0; op <= 9; op++)
-        for (int dtype = 0; dtype <= 16; dtype++) {
-            bool bits = op >= WEFT_BAND && op <= WEFT_BXOR, number = dtype >= WEFT_U8 && dtype <= WEFT_I64;
-            bool real = dtype >= WEFT_F16 && dtype <= WEFT_F8E5M2, order = op == WEFT_MIN || op == WEFT_MAX;
-            bool any = op >= WEFT_SUM && op <= WEFT_BXOR;
-            bool want = dtype == WEFT_BOOL ? bits || order : number ? any : real && any && !bits;
-            assert_int_equal(plan_foldable(op, dtype), want);
-        }
-}
-
 /* Every field of every array and of the plan itself counts. */
 #define FIELD(array, n, field)                                                                                  \
     {                                                                                                           \
@@ -706,7 +689,6 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_a_plan_was_made_of),
         cmocka_unit_test(words_are_from_the_lists),
-        cmocka_unit_test(folds_follow_the_design),
         cmocka_unit_test(equal_sees_every_field),
         cmocka_unit_test(samples_differ),
         cmocka_unit_test(load_gives_what_was_saved),

@@ -30,6 +30,17 @@ static int check_move(const weft_move *m, size_t i)
     return 0;
 }
 
+/* Ranks that get the identity would write it over terms of theirs that others may not have read yet. */
+static int check_in_place(const weft_move *m, size_t i)
+{
+    const weft_layout *l = m->dst;
+    for (int a = 0; a < l->naxes; a++)
+        if (l->ghost_terms || (l->axis[a].role <= LAYOUT_FOLD && l->axis[a].size > 1))
+            return error_set(WEFT_EUNSUPPORTED, "lower: tensor %zu '%s': in place, a destination cannot have folds of its own", i,
+                             m->name ? m->name : "");
+    return 0;
+}
+
 static int check_options(const weft_lower_opts *in, weft_lower_opts *o)
 {
     *o = (weft_lower_opts){.size = sizeof *o};
@@ -96,21 +107,10 @@ static int lower_one(struct draft *d, const weft_move *m, const weft_lower_opts 
         return rc;
     note(&t->algorithm, row ? row->name : "direct");
     int64_t before = d->received;
-    if (row) {
-        /* What the general lowering would receive is this rank's share of the bound. */
-        d->dry = true;
-        rc = j.fold ? lower_fold(&j) : lower_copy(&j);
-        d->dry = false;
-        t->bound += d->received - before;
-        d->received = before;
-        if (!rc)
-            rc = row->lower(&j, &r);
-        t->stated += row->stated(&j, &r);
-    } else {
-        rc = j.fold ? lower_fold(&j) : lower_copy(&j);
-        t->bound += d->received - before;
-        t->stated += d->received - before;
-    }
+    rc = row ? row->lower(&j, &r) : j.fold ? lower_fold(&j) : lower_copy(&j);
+    /* The general lowering meets the bound: what it receives is this rank's share. */
+    t->bound += row ? rows_bound(&j, &r) : d->received - before;
+    t->stated += row ? row->stated(&j, &r) : d->received - before;
     return rc ? rc : emit_identity(&j);
 }
 
@@ -124,6 +124,8 @@ int weft_lower(const weft_move *moves, size_t n, int rank, const weft_lower_opts
         rc = error_set(WEFT_EUNSUPPORTED, "lower: more than 2^32 tensors");
     for (size_t i = 0; i < n && !rc; i++) {
         rc = check_move(&moves[i], i);
+        if (!rc && o.in_place)
+            rc = check_in_place(&moves[i], i);
         if (rc)
             break;
         int need = moves[i].src->nranks > moves[i].dst->nranks ? moves[i].src->nranks : moves[i].dst->nranks;

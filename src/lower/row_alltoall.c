@@ -1,7 +1,6 @@
 /* Everyone to everyone. Pairwise: one partner a stage, so that no rank is sent to by all at once.
  * Bruck: log2 stages for small blocks; a block for the member d further on travels by the bits of
- * d, so it passes through others' scratch and moves more bytes in fewer messages. One phase: an
- * allreduce in which everyone gets all terms and folds them itself. */
+ * d, so it passes through others' scratch and moves more bytes in fewer messages. */
 #include "base/error.h"
 #include "lower/rows.h"
 
@@ -60,29 +59,4 @@ int row_bruck(const struct job *j, const struct recognised *r)
         }
     }
     return rc;
-}
-
-int row_one_phase(const struct job *j, const struct recognised *r)
-{
-    if (j->si < 0)
-        return 0;
-    struct group g;
-    group_open(j, r, &g);
-    struct block *b = arena_alloc(j->arena, (size_t)g.size * sizeof *b), done;
-    if (!b)
-        return error_nomem();
-    int rc = 0;
-    for (int64_t k = 0; k < g.size && !rc; k++) {
-        rc = block_open(&g, k, g.me, 0, 1, &b[k]);
-        if (rc || k == g.me)
-            continue;
-        struct block own;
-        rc = block_open(&g, g.me, g.me, 0, 1, &own);
-        if (!rc)
-            rc = block_send(&own, 0, group_rank(&g, k), j->src->dtype);
-        if (!rc)
-            rc = block_recv_temp(&b[k], 0, group_rank(&g, k), j->src->dtype);
-    }
-    int64_t div = row_div(j, g.size);
-    return rc ? rc : block_fold(b, (size_t)g.size, 0, true, false, div, &done);
 }

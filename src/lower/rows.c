@@ -40,7 +40,11 @@ static int64_t piece_once(const struct job *j, const struct recognised *r)
 
 static int64_t stated_one_phase(const struct job *j, const struct recognised *r)
 {
-    return local_count(j->src, j->si) * (members(j, r) - 1) * term_size(j);
+    return local_count(j->dst, j->di) * (members(j, r) - 1) * term_size(j);
+}
+static int64_t stated_two_phase(const struct job *j, const struct recognised *r)
+{
+    return piece_once(j, r) * (members(j, r) - 1) * (term_size(j) + value_size(j));
 }
 static int64_t stated_gather(const struct job *j, const struct recognised *r)
 {
@@ -111,6 +115,25 @@ static int64_t stated_bruck(const struct job *j, const struct recognised *r)
     return total;
 }
 
+int64_t rows_bound(const struct job *j, const struct recognised *r)
+{
+    int64_t n = local_count(j->dst, j->di);
+    if (!n)
+        return 0;
+    if (!strcmp(r->kind, "reduce"))
+        return n * (j->s_terms - (j->si >= 0)) * term_size(j);
+    if (j->fold) /* all destinations hold a term; the first of each piece answers for it */
+        return axes_number(j->dst, j->d_free, j->di) ? 0 : n * ((j->s_terms - 1) * term_size(j) + (j->d_replicas - 1) * value_size(j));
+    int64_t have = j->si >= 0 ? n : 0;
+    struct group g;
+    struct block own;
+    if (have && r->axes) {
+        group_open(j, r, &g);
+        have = block_open(&g, g.me, g.me, 0, 1, &own) ? 0 : block_count(&own);
+    }
+    return (n - have) * value_size(j);
+}
+
 /* ---- costs ---- */
 
 static int64_t log2_up(int64_t n)
@@ -124,6 +147,14 @@ static int64_t log2_up(int64_t n)
 static void cost_one_phase(int64_t p, int64_t bytes, struct row_cost *c)
 {
     *c = (struct row_cost){1, p - 1, (p - 1) * bytes};
+}
+static void cost_collect(int64_t p, int64_t bytes, struct row_cost *c)
+{
+    *c = (struct row_cost){1, p - 1, bytes - bytes / p};
+}
+static void cost_two_phase(int64_t p, int64_t bytes, struct row_cost *c)
+{
+    *c = (struct row_cost){2, 2 * (p - 1), 2 * (bytes - bytes / p)};
 }
 static void cost_ring(int64_t p, int64_t bytes, struct row_cost *c)
 {
@@ -156,6 +187,8 @@ static void cost_bruck(int64_t p, int64_t bytes, struct row_cost *c)
 
 static const struct row table[] = {
     {"one_phase", "allreduce", false, false, row_one_phase, stated_one_phase, cost_one_phase},
+    {"one_phase", "reduce_scatter", true, false, row_one_phase, stated_one_phase, cost_collect},
+    {"two_phase", "allreduce", true, false, row_two_phase, stated_two_phase, cost_two_phase},
     {"ring", "allgather", true, false, row_ring_allgather, stated_gather, cost_ring},
     {"ring", "reduce_scatter", true, false, row_ring_reduce_scatter, stated_ring_scatter, cost_ring},
     {"ring", "allreduce", true, false, row_ring_allreduce, stated_ring_allreduce, cost_ring_allreduce},
@@ -182,12 +215,16 @@ const char *weft_algorithm_name(int i)
     return NULL;
 }
 
-/* The general lowering, seen as a row. Within a host everyone reads the root's memory at once; over a network its
- * link carries a copy for each. */
-static void cost_direct(const char *kind, bool hosts, int64_t p, int64_t bytes, struct row_cost *c)
+/* The general lowering, seen as a row. It serves the replicas outside the group too (m of each piece): terms are folded
+ * once for all of them. Within a host everyone reads the root's memory at once; over a network its link carries a copy
+ * for each. */
+static void cost_direct(const char *kind, bool hosts, int64_t p, int64_t m, int64_t bytes, struct row_cost *c)
 {
+    int64_t all = p * m;
     if (!strcmp(kind, "allreduce"))
-        *c = (struct row_cost){2, 2 * (p - 1), 2 * (bytes - bytes / p)};
+        *c = (struct row_cost){2, p - 1 + all - 1, (bytes - bytes / p) / m + bytes - bytes / all};
+    else if (!strcmp(kind, "reduce_scatter"))
+        *c = (struct row_cost){m > 1 ? 2 : 1, p - 1 + m - 1, (bytes - bytes / p) / m + bytes / p - bytes / all};
     else if (!strcmp(kind, "broadcast") || !strcmp(kind, "reduce"))
         *c = (struct row_cost){1, p - 1, hosts || *kind == 'r' ? (p - 1) * bytes : bytes};
     else
@@ -234,7 +271,7 @@ static int force(const struct job *j, const struct recognised *r, const weft_low
         *row = &table[k];
         return 0;
     }
-    return error_set(WEFT_EINVAL, "lower: '%s' does not do a %s", o->algorithm, r->kind);
+    return error_set(WEFT_EINVAL, "lower: '%s' is not for this pair, which is of the kind '%s'", o->algorithm, r->kind);
 }
 
 int rows_choose(const struct job *j, const struct recognised *r, const weft_lower_opts *o, const struct row **row)
@@ -252,7 +289,7 @@ int rows_choose(const struct job *j, const struct recognised *r, const weft_lowe
     /* The largest piece of either side, by mesh position 0 of each: the same number on every rank. */
     int64_t a = local_count(j->src, 0) * term_size(j), b = local_count(j->dst, 0) * value_size(j), bytes = max64(a, b);
     struct row_cost c;
-    cost_direct(r->kind, hosts, p, bytes, &c);
+    cost_direct(r->kind, hosts, p, r->axes ? j->d_replicas / axes_count(j->dst, r->axes & j->d_free) : 1, bytes, &c);
     int64_t best = price(j, hosts, &c);
     for (size_t k = 0; k < ROWS; k++) {
         if (strcmp(table[k].kind, r->kind) || unfit(&table[k], j, p, o->in_place))

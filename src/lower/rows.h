@@ -19,7 +19,8 @@ struct row {
     int (*lower)(const struct job *j, const struct recognised *r);
     /* This rank's share of the bytes that it moves: summed over all ranks, what crosses. */
     int64_t (*stated)(const struct job *j, const struct recognised *r);
-    void (*cost)(int64_t members, int64_t bytes, struct row_cost *out); /* bytes: of one rank's larger side */
+    /* bytes: of one rank's larger side. */
+    void (*cost)(int64_t members, int64_t bytes, struct row_cost *out);
 };
 
 /* *row is NULL for the general lowering. Refuses a forced algorithm that does not fit. */
@@ -31,7 +32,11 @@ static inline int64_t row_div(const struct job *j, int64_t n)
     return fold_op(j) == WEFT_AVG ? n : 0;
 }
 
+/* This rank's share of the fewest bytes that a pair of one of the rows' kinds must move. */
+int64_t rows_bound(const struct job *j, const struct recognised *r);
+
 int row_one_phase(const struct job *j, const struct recognised *r);
+int row_two_phase(const struct job *j, const struct recognised *r);
 int row_ring_allgather(const struct job *j, const struct recognised *r);
 int row_ring_reduce_scatter(const struct job *j, const struct recognised *r);
 int row_ring_allreduce(const struct job *j, const struct recognised *r);

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/dtype.h"
 #include "layout/layout.h"
 #include "plan/check.h"
 
@@ -92,7 +93,7 @@ static int check_reduce(const weft_plan *p, size_t i)
     const struct plan_buf *out = buf_of(p, &p->parts[s->part]);
     int src = p->tensors[out->tensor].src->dtype;
     int folded = s->nparts > 1 ? src : out->dtype; /* without inputs the written dtype's identity is asked for */
-    if (s->op == WEFT_AVG || !plan_foldable(s->op, folded))
+    if (s->op == WEFT_AVG || !dtype_foldable(s->op, folded))
         return check_refuse("step %zu: op %s (%d) cannot fold %s", i, weft_op_name(s->op) ? weft_op_name(s->op) : "?",
                             s->op, weft_dtype_name(folded));
     if (s->via && !weft_dtype_size(s->via))
@@ -101,7 +102,7 @@ static int check_reduce(const weft_plan *p, size_t i)
         return check_refuse("step %zu: divisor %" PRId64 " with op %s", i, s->div, weft_op_name(s->op));
     for (uint32_t k = 1; k < s->nparts; k++) {
         int dtype = buf_of(p, &p->parts[s->part + k])->dtype;
-        if (dtype != src && dtype != plan_acc(src))
+        if (dtype != src && dtype != dtype_acc(src))
             return check_refuse("step %zu, part %" PRIu32 ": folds %s, the source is %s", i, k, weft_dtype_name(dtype),
                                 weft_dtype_name(src));
     }

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/dtype.h"
 #include "base/error.h"
 
 static const char *const kinds[] = {
@@ -14,7 +13,7 @@ static const char *const kinds[] = {
     "halo",   "reverse_halo", "slice",     "identity",       "mixed",
 };
 static const char *const algorithms[] = {
-    "direct", "one_phase", "ring", "ring2", "doubling", "tree", "pairwise", "bruck", "mixed",
+    "direct", "one_phase", "two_phase", "ring", "ring2", "doubling", "tree", "pairwise", "bruck", "mixed",
 };
 
 static const char *find(const char *const *list, size_t n, const char *text, size_t len)
@@ -33,21 +32,6 @@ const char *plan_kind_text(const char *text, size_t len)
 const char *plan_algorithm_text(const char *text, size_t len)
 {
     return find(algorithms, sizeof algorithms / sizeof *algorithms, text, len);
-}
-
-int plan_acc(int dtype)
-{
-    return dtype_is_float(dtype) && weft_dtype_size(dtype) < 4 ? WEFT_F32 : dtype;
-}
-
-bool plan_foldable(int op, int dtype)
-{
-    bool bits = op == WEFT_BAND || op == WEFT_BOR || op == WEFT_BXOR;
-    if (!weft_dtype_size(dtype) || !weft_op_name(op))
-        return false;
-    if (dtype == WEFT_BOOL)
-        return bits || op == WEFT_MIN || op == WEFT_MAX;
-    return !bits || !dtype_is_float(dtype);
 }
 
 void weft_plan_free(weft_plan *p)

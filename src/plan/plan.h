@@ -108,11 +108,6 @@ static inline int plan_ndim(const weft_plan *p, const struct plan_part *part)
 const char *plan_kind_text(const char *text, size_t len);
 const char *plan_algorithm_text(const char *text, size_t len);
 
-/* The dtype in which values of dtype are folded, and whether op can fold them at all. The memory
- * kernels follow the same rules. */
-int plan_acc(int dtype);
-bool plan_foldable(int op, int dtype);
-
 /* Checks all that can be checked of one plan alone: every index, every bound, order of deps,
  * dtypes and ops that exist, sizes that do not overflow, places inside their buffers, buffers
  * that match their layouts. A plan that passes is safe to explain, verify, bind and run.
