@@ -57,6 +57,9 @@ static void check_slots(const struct runs *got, size_t first, size_t ninner, con
             continue;
         }
         LAW(got->v[r].n == 1);
+        if (r && r != first + ninner) /* as long as it can be */
+            LAW(got->v[r].at != got->v[r - 1].at + got->v[r - 1].len ||
+                got->v[r].to != got->v[r - 1].to + got->v[r - 1].len);
         for (; place < got->v[r].to; place++)
             LAW(o->slot[place] < 0);
         LAW(place == got->v[r].to);
