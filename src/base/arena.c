@@ -11,7 +11,7 @@ struct arena_block {
 void *arena_alloc(struct arena *a, size_t bytes)
 {
     size_t need = (bytes + 15) & ~(size_t)15;
-    if (need < bytes)
+    if (need < bytes || need > SIZE_MAX - sizeof(struct arena_block))
         return NULL;
     if (!a->head || a->cap - a->used < need) {
         size_t cap = a->head ? a->cap * 2 : 8192;

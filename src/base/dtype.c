@@ -72,3 +72,18 @@ int op_parse(const char *text, size_t len)
             return o;
     return 0;
 }
+
+bool dtype_foldable(int op, int dtype)
+{
+    if (!dtype_exists(dtype) || !weft_op_name(op))
+        return false;
+    bool bits = op == WEFT_BAND || op == WEFT_BOR || op == WEFT_BXOR;
+    if (dtype == WEFT_BOOL)
+        return bits || op == WEFT_MIN || op == WEFT_MAX;
+    return !(bits && dtypes[dtype].is_float);
+}
+
+int dtype_acc(int dtype)
+{
+    return dtype_is_float(dtype) && dtypes[dtype].size < 4 ? WEFT_F32 : dtype;
+}

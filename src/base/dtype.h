@@ -17,4 +17,8 @@ int op_parse(const char *text, size_t len);
 /* False for numbers that are no dtype. Bool is neither a float nor signed; floats are signed. */
 bool dtype_is_float(int dtype);
 bool dtype_is_signed(int dtype);
+/* Can op fold this dtype? Bit ops do not fold floats; bool takes min, max and bit ops only. */
+bool dtype_foldable(int op, int dtype);
+/* The dtype in which values are folded: f32 for f16, bf16 and f8, otherwise the dtype itself. */
+int dtype_acc(int dtype);
 #endif

@@ -30,8 +30,7 @@ const char *weft_strerror(int err)
         "success",         "invalid argument", "out of memory",     "not supported", "ranks do not agree",
         "object is in use", "time ran out",    "another rank failed", "transport failed", "input or output failed",
     };
-    int i = -err;
-    return i >= 0 && i < (int)(sizeof words / sizeof *words) ? words[i] : "unknown error";
+    return err <= 0 && err > -(int)(sizeof words / sizeof *words) ? words[-err] : "unknown error";
 }
 
 uint32_t weft_version(void)

@@ -4,6 +4,7 @@
 #define WEFT_BASE_VEC_H
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define VEC(T)         \
     struct {           \
@@ -11,30 +12,25 @@
         size_t n, cap; \
     }
 
-static inline void *vec_grow_(void *v, size_t *cap, size_t need, size_t size)
+/* Makes room for k more elements; 0 when memory is out (the array is as before). */
+#define vec_room(a, k) vec_room_(&(a)->v, &(a)->cap, (a)->n + (k), sizeof *(a)->v)
+static inline int vec_room_(void *v, size_t *cap, size_t need, size_t size)
 {
     if (need <= *cap)
-        return v;
+        return 1;
     size_t c = *cap ? *cap : 8;
     while (c < need) {
         if (c > ((size_t)-1) / 2 / size)
-            return NULL;
+            return 0;
         c *= 2;
     }
-    void *p = realloc(v, c * size);
-    if (p)
-        *cap = c;
-    return p;
-}
-
-/* Makes room for k more elements; false when memory is out (the array is as before). */
-#define vec_room(a, k) vec_room_((void **)&(a)->v, &(a)->cap, (a)->n + (k), sizeof *(a)->v)
-static inline int vec_room_(void **v, size_t *cap, size_t need, size_t size)
-{
-    void *p = vec_grow_(*v, cap, need, size);
-    if (!p && need)
+    void *p;
+    memcpy(&p, v, sizeof p); /* v is the address of a pointer of any type: read and written as bytes */
+    p = realloc(p, c * size);
+    if (!p)
         return 0;
-    *v = p;
+    memcpy(v, &p, sizeof p);
+    *cap = c;
     return 1;
 }
 #define vec_push(a) (vec_room((a), 1) ? &(a)->v[(a)->n++] : NULL)

@@ -31,21 +31,21 @@
 enum plan_kind { PLAN_COPY = 1, PLAN_REDUCE, PLAN_SEND, PLAN_RECV };
 enum plan_space { PLAN_SRC = 1, PLAN_DST, PLAN_TEMP };
 
-/* Global positions along one dim. n >= 1, len >= 1; step is 0 when n is 1. */
+/* Global positions along one dim. n >= 1, len >= 1; step is 0 when n is 1, else at least len. */
 struct plan_run {
     int64_t at, len, n, step;
 };
-/* Where a run stands along the same dim of a buffer. tostep is 0 when n is 1. */
+/* Where a run stands along the same dim of a buffer. tostep is 0 when n is 1, else at least len. */
 struct plan_spot {
     int64_t to, tostep;
 };
 
 struct plan_buf {
-    uint8_t space;   /* enum plan_space */
-    uint8_t dtype;   /* enum weft_dtype */
+    uint8_t space; /* enum plan_space */
+    uint8_t dtype; /* enum weft_dtype */
     uint32_t tensor;
-    uint32_t shape;  /* index into shapes: ndim extents, the local shape (dense, row-major for TEMP) */
-    int64_t offset;  /* TEMP: bytes from the start of the scratch, a multiple of 64; else 0 */
+    uint32_t shape; /* index into shapes: ndim extents, the local shape (dense, row-major for TEMP) */
+    int64_t offset; /* TEMP: bytes from the start of the scratch, a multiple of 64; else 0 */
 };
 
 struct plan_part {
@@ -85,7 +85,7 @@ struct weft_plan {
     int64_t bound, stated;
     int64_t bucket; /* options, for explain and save */
     uint8_t in_place;
-    weft_machine machine;
+    weft_machine machine; /* its size field does not count */
     struct plan_tensor *tensors;
     struct plan_buf *bufs;
     struct plan_run *runs;
@@ -103,9 +103,22 @@ static inline int plan_ndim(const weft_plan *p, const struct plan_part *part)
     return p->tensors[p->bufs[part->buf].tensor].ndim;
 }
 
+/* The static text equal to the first len letters of text, for weft_plan.kind and .algorithm; NULL
+ * when there is no such kind or algorithm. */
+const char *plan_kind_text(const char *text, size_t len);
+const char *plan_algorithm_text(const char *text, size_t len);
+
 /* Checks all that can be checked of one plan alone: every index, every bound, order of deps,
  * dtypes and ops that exist, sizes that do not overflow, places inside their buffers, buffers
- * that match their layouts. A plan that passes is safe to explain, verify, bind and run. */
+ * that match their layouts. A plan that passes is safe to explain, verify, bind and run.
+ * Beyond what the structs above say, it asks that
+ *   - a field that has no meaning for a step's kind is 0 (peer: -1);
+ *   - a buffer of a side is its tensor's src_buf or dst_buf, and there is one exactly where this rank is in that mesh;
+ *   - no two TEMP buffers overlap, and the scratch ends less than 64 bytes after the last of them;
+ *   - the parts of a message stand in order of their offsets, less than 64 bytes of padding before each, and the
+ *     message ends with its last part;
+ *   - names, parts and deps are not shared: all steps together have nparts parts and ndeps deps, all names
+ *     together at most nnames bytes (so that whoever walks a plan takes time in proportion to its size). */
 int plan_check(const weft_plan *p);
 
 #endif

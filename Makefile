@@ -1,0 +1,66 @@
+# weft: `make help` lists the targets. CMake does the work; this file only drives it.
+BUILD ?= build
+PREFIX ?= /usr/local
+DESTDIR ?=
+JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 60
+CMAKE_ARGS ?=
+BENCH_ARGS ?=
+export BUILD JOBS FUZZ_SECONDS CMAKE_ARGS
+
+# A compiler is passed on when it was asked for, not when it is make's own default.
+ifneq ($(filter command environment,$(firstword $(origin CC))),)
+CMAKE_ARGS += -DCMAKE_C_COMPILER=$(CC)
+endif
+
+configure = cmake -S . -B $(BUILD) $(CMAKE_ARGS) >/dev/null
+# The inner make runs its own jobs, so it must not inherit our flags.
+build = MAKEFLAGS=--no-print-directory cmake --build $(BUILD) --parallel $(JOBS)
+
+.PHONY: all demo test bench install asan tsan fuzz soak clean format help
+
+all: ## build build/weft, build/libweft.so, build/libweft.a, the examples and the benchmarks
+	@bash cmake/setup.sh build
+	@$(configure)
+	@$(build)
+
+demo: ## build and run the demo: trainer weights to inference ranks
+	@bash cmake/setup.sh build
+	@$(configure)
+	@$(build) --target examples_weft-demo
+	@$(BUILD)/examples/weft-demo
+
+test: ## set up, build and run all tests: ordinary, ASan and UBSan, TSan, fuzzers
+	@bash cmake/setup.sh test
+	@bash cmake/test.sh ordinary asan tsan fuzz
+
+asan: ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@bash cmake/setup.sh test
+	@bash cmake/test.sh asan
+
+tsan: ## the threading tests under ThreadSanitizer
+	@bash cmake/setup.sh test
+	@bash cmake/test.sh tsan
+
+fuzz: ## the fuzzers, FUZZ_SECONDS (60) each
+	@bash cmake/setup.sh test
+	@bash cmake/test.sh fuzz
+
+soak: ## the ordinary tests with the full counts of their campaigns (long)
+	@bash cmake/setup.sh test
+	@bash cmake/test.sh soak
+
+bench: all ## build and run the benchmarks; BENCH_ARGS goes to each
+	@for b in $(BUILD)/bench/*; do if [ -x "$$b" ]; then echo "== $$b"; "$$b" $(BENCH_ARGS) || exit 1; fi; done
+
+install: all ## install below PREFIX (/usr/local); DESTDIR stands before it
+	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD) --prefix "$(PREFIX)"
+
+clean: ## remove all build trees
+	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz
+
+format: ## run clang-format on all C files
+	@find include src tests bench examples -name '*.[ch]' 2>/dev/null | xargs -r clang-format -i
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 10

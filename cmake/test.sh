@@ -1,0 +1,179 @@
+#!/usr/bin/env bash
+# Runs test suites and sums them up: test.sh SUITE..., with SUITE one of ordinary, soak, asan,
+# tsan, fuzz. Each has its own build tree. The last line is "N passed, N failed, N skipped".
+set -u
+cd "$(dirname "$0")/.." || exit 1
+
+build=${BUILD:-build}
+jobs=${JOBS:-$(nproc)}
+fuzz_seconds=${FUZZ_SECONDS:-60}
+passed=0 failed=0 skipped=0
+failures=() skips=()
+
+fail() { failed=$((failed + 1)); failures+=("$1"); }
+skip() { skipped=$((skipped + 1)); skips+=("$1"); }
+
+# build_tree SUITE TREE CMAKE-OPTIONS...
+build_tree()
+{
+    local suite=$1 tree=$2 log=$2/build.log
+    shift 2
+    mkdir -p "$tree"
+    # shellcheck disable=SC2086  # CMAKE_ARGS is a list
+    if ! { cmake -S . -B "$tree" -DWEFT_DEVELOPER=ON ${CMAKE_ARGS:-} "$@" &&
+        MAKEFLAGS=--no-print-directory cmake --build "$tree" --parallel "$jobs"; } >"$log" 2>&1; then
+        grep -vE '^\[ *[0-9]+%\]|^-- ' "$log" | head -n 60
+        fail "$suite: the build failed, see $log"
+        return 1
+    fi
+}
+
+# Reads CTest's JUnit file: lines of "status<TAB>name<TAB>reason", one a test and one more for each
+# case that cmocka skipped inside a test. The reason of a skip is its line "skip: ...", else the
+# last line before it. A test that could not be started is "notrun" like a skip; its message differs.
+read_junit()
+{
+    awk '
+        function attr(name,  s) {
+            s = $0
+            return sub(".*[ \t]" name "=\"", "", s) ? substr(s, 1, index(s, "\"") - 1) : ""
+        }
+        function tell(status, name, reason) {
+            sub(/^skip: /, "", reason)
+            gsub(/&lt;/, "<", reason); gsub(/&gt;/, ">", reason); gsub(/&quot;/, "\"", reason)
+            gsub(/&apos;/, "\047", reason); gsub(/&amp;/, "\\&", reason)
+            printf "%s\t%s\t%s\n", status, name, reason
+        }
+        /<testcase / { name = attr("name"); status = attr("status"); reason = last = ""; out = 0; split("", seen) }
+        /<skipped /  { if (attr("message") ~ /^SKIP_/) status = "skip" }
+        /<system-out>/ { sub(/.*<system-out>/, ""); out = 1 }
+        out {
+            line = $0
+            end = sub(/<\/system-out>.*/, "", line)
+            if (line ~ /^\[  SKIPPED \] [A-Za-z0-9_]+$/) {
+                if (!(line in seen)) tell("skip", name "." substr(line, 14), last)
+                seen[line] = 1
+            } else if (line ~ /[^ \t]/) {
+                last = line
+                if (reason !~ /^skip: /) reason = line
+            }
+            if (end) out = 0
+        }
+        /<\/testcase>/ { tell(status, name, reason) }
+    ' "$1"
+}
+
+# run_ctest SUITE TREE CTEST-OPTIONS...
+run_ctest()
+{
+    local suite=$1 tree=$2 status name reason
+    shift 2
+    rm -f "$tree/junit.xml"
+    ${launcher:-} ctest --test-dir "$tree" --output-on-failure --parallel "$jobs" --no-tests=ignore \
+        --no-label-summary --test-output-size-passed 1000000 --output-junit junit.xml "$@"
+    if [ ! -f "$tree/junit.xml" ]; then
+        fail "$suite: ctest gave no result"
+        return
+    fi
+    while IFS=$'\t' read -r status name reason; do
+        case $status in
+            run) passed=$((passed + 1)) ;;
+            skip) skip "$suite: $name: $reason" ;;
+            *) fail "$suite: $name" ;;
+        esac
+    done < <(read_junit "$tree/junit.xml")
+}
+
+suite_ordinary()
+{
+    build_tree ordinary "$build" -DWEFT_TESTS=ON -DWEFT_TIMEOUT_SCALE=1 || return
+    WEFT_TEST_SHARE=${WEFT_TEST_SHARE:-100} run_ctest ordinary "$build"
+}
+
+suite_soak()
+{
+    build_tree soak "$build" -DWEFT_TESTS=ON -DWEFT_TIMEOUT_SCALE=60 || return
+    WEFT_TEST_SHARE=full run_ctest soak "$build"
+}
+
+sanitized="-O1 -g"
+
+suite_asan()
+{
+    build_tree asan "$build-asan" -DWEFT_TESTS=ON -DWEFT_SANITIZE=address,undefined -DWEFT_TIMEOUT_SCALE=3 \
+        -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="$sanitized" || return
+    WEFT_TEST_SHARE=${WEFT_ASAN_SHARE:-10} run_ctest asan "$build-asan"
+}
+
+suite_tsan()
+{
+    build_tree tsan "$build-tsan" -DWEFT_TESTS=ON -DWEFT_SANITIZE=thread -DWEFT_TIMEOUT_SCALE=3 \
+        -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="$sanitized" || return
+    # Some kernels place mappings where TSan keeps its shadow; without randomised addresses they do not.
+    local launcher=
+    echo 'int main(void) { return 0; }' >"$build-tsan/probe.c"
+    "${CC:-cc}" -fsanitize=thread "$build-tsan/probe.c" -o "$build-tsan/probe"
+    if ! "$build-tsan/probe" >/dev/null 2>&1; then
+        launcher="setarch $(uname -m) -R"
+        if ! $launcher "$build-tsan/probe" >/dev/null 2>&1; then
+            skip "tsan: ThreadSanitizer does not run on this kernel"
+            return
+        fi
+    fi
+    WEFT_TEST_SHARE=${WEFT_TSAN_SHARE:-10} run_ctest tsan "$build-tsan" -L threads
+}
+
+# The kept corpus is read, what is found goes to the build tree.
+run_fuzzer()
+{
+    local name=$1 tree=$2 kept=tests/fuzz/corpus/$1 options=()
+    mkdir -p "$tree/corpus/$name"
+    [ -d "$kept" ] || kept=
+    [ -f "tests/fuzz/$name.dict" ] && options+=("-dict=tests/fuzz/$name.dict")
+    "$tree/fuzz/$name" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=2048 \
+        -artifact_prefix="$tree/$name-" "${options[@]}" "$tree/corpus/$name" ${kept:+"$kept"} >"$tree/$name.log" 2>&1
+}
+
+suite_fuzz()
+{
+    local tree=$build-fuzz names=() pids=() i
+    for source in tests/fuzz/*.c; do
+        [ -f "$source" ] && names+=("$(basename "$source" .c)")
+    done
+    [ ${#names[@]} -eq 0 ] && return
+    if ! echo 'int LLVMFuzzerTestOneInput(const char *d, long n) { return !d && n; }' |
+        clang -fsanitize=fuzzer,address,undefined -x c - -o /dev/null 2>/dev/null; then
+        skip "fuzz: clang with libFuzzer is not installed (${#names[@]} fuzzers)"
+        return
+    fi
+    build_tree fuzz "$tree" -DCMAKE_C_COMPILER=clang -DWEFT_FUZZ=ON \
+        -DWEFT_SANITIZE=fuzzer-no-link,address,undefined -DCMAKE_BUILD_TYPE=Debug \
+        -DCMAKE_C_FLAGS_DEBUG="$sanitized" || return
+    echo "fuzz: ${names[*]}, $fuzz_seconds s each"
+    for name in "${names[@]}"; do
+        run_fuzzer "$name" "$tree" &
+        pids+=($!)
+    done
+    for i in "${!names[@]}"; do
+        if wait "${pids[i]}"; then
+            passed=$((passed + 1))
+            echo "fuzz: ${names[i]}: $(tail -n 1 "$tree/${names[i]}.log")"
+        else
+            tail -n 40 "$tree/${names[i]}.log"
+            fail "fuzz: ${names[i]}: see $tree/${names[i]}.log and $tree/${names[i]}-*"
+        fi
+    done
+}
+
+for suite; do
+    echo "== $suite"
+    SECONDS=0
+    "suite_$suite"
+    echo "== $suite took $SECONDS s"
+done
+
+echo
+[ ${#skips[@]} -eq 0 ] || printf 'skipped: %s\n' "${skips[@]}"
+[ ${#failures[@]} -eq 0 ] || printf 'failed: %s\n' "${failures[@]}"
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

@@ -1,0 +1,39 @@
+/* Integer arithmetic that C leaves out. */
+#ifndef WEFT_BASE_MATH_H
+#define WEFT_BASE_MATH_H
+#include <stdint.h>
+
+__extension__ typedef __int128 wide;
+
+static inline int64_t min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+static inline int64_t max64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+static inline int64_t floor_div(int64_t a, int64_t b) /* b > 0 */
+{
+    int64_t q = a / b;
+    return a % b < 0 ? q - 1 : q;
+}
+static inline int64_t ceil_div(int64_t a, int64_t b) /* b > 0 */
+{
+    return a / b + (a % b > 0);
+}
+/* a * b / c without overflow on the way. */
+static inline int64_t mul_div(int64_t a, int64_t b, int64_t c)
+{
+    return (int64_t)((wide)a * b / c);
+}
+static inline int64_t gcd64(int64_t a, int64_t b)
+{
+    while (b) {
+        int64_t t = a % b;
+        a = b;
+        b = t;
+    }
+    return a;
+}
+#endif

@@ -1,0 +1,82 @@
+/* What one rank of an exec shows its peers, in memory that they can reach: the counters that they
+ * advance, and for every message it sends where the parts are. Places only, no pointers; the tables
+ * stand behind the head in the order of the functions below.
+ *
+ * A counter stands with the rank that polls it. The block stays until all its holders, the owner and
+ * its peers, have let go of it. */
+#ifndef WEFT_EXEC_BLOCK_H
+#define WEFT_EXEC_BLOCK_H
+#include "exec/exec.h"
+
+struct block {
+    _Alignas(CORE_LINE) _Atomic uint64_t started; /* runs that the owner has begun */
+    _Atomic uint32_t freed;                       /* the owner has freed its exec */
+    _Atomic uint32_t holders;
+    uint32_t nins, nouts, nsends, nparts, nloops;
+    uint64_t staging; /* place of the owner's pool */
+    uint64_t bytes;
+};
+
+struct block_in {
+    _Alignas(CORE_LINE) _Atomic uint64_t ready; /* by the peer: buckets that may be read, over all runs */
+    int32_t peer;
+    uint32_t n; /* buckets a run */
+};
+
+struct block_out {
+    _Alignas(CORE_LINE) _Atomic uint64_t done; /* by the peer: buckets that have been read, over all runs */
+    int32_t peer;
+    uint32_t n, send; /* into sends */
+};
+
+struct block_send {
+    int64_t bytes;
+    uint32_t part, nparts;
+    bool staged;
+    bool watched; /* a step waits until it has been read: the reader must not wait for others before it reads */
+    uint64_t slot; /* staged: where in the pool the message of this run is */
+};
+
+struct block_part {
+    uint64_t at; /* of its first element */
+    int64_t offset, count;
+    uint32_t loop; /* into loops */
+    uint8_t nloops, dtype, wire;
+};
+
+struct block_loop {
+    int64_t n, stride;
+};
+
+static inline struct block_in *block_ins(const struct block *b)
+{
+    return (struct block_in *)((uintptr_t)b + sizeof *b);
+}
+static inline struct block_out *block_outs(const struct block *b)
+{
+    return (struct block_out *)(void *)(block_ins(b) + b->nins);
+}
+static inline struct block_send *block_sends(const struct block *b)
+{
+    return (struct block_send *)(void *)(block_outs(b) + b->nouts);
+}
+static inline struct block_part *block_parts(const struct block *b)
+{
+    return (struct block_part *)(void *)(block_sends(b) + b->nsends);
+}
+static inline struct block_loop *block_loops(const struct block *b)
+{
+    return (struct block_loop *)(void *)(block_parts(b) + b->nparts);
+}
+
+/* Allocates the exec's block for the channels of p and writes what does not depend on views. */
+int block_make(weft_exec *x, const struct program *p, uint64_t *place);
+/* Writes where the messages are. */
+void block_describe(weft_exec *x, const struct program *p);
+/* Points the channels of p to their counters in this rank's block and in the peers', which are at block_at[rank]. */
+int block_connect(weft_exec *x, struct program *p, const uint64_t *block_at);
+/* Does the bucket travel as the receiver's plan says? WEFT_EMISMATCH if not. */
+int block_compare(const weft_exec *x, const struct exec_in *in, uint32_t k);
+/* Lets go of a peer's block, or of one's own. */
+void block_drop(const struct block *b);
+#endif

@@ -1,0 +1,74 @@
+/* A comm: this rank's end of a group, its limits, the execs it has in flight, and how it waits. */
+#ifndef WEFT_EXEC_COMM_H
+#define WEFT_EXEC_COMM_H
+#include "exec/staging.h"
+#include "transport/transport.h"
+#include "weft.h"
+
+enum comm_call { COMM_BARRIER = 1, COMM_BIND, COMM_BOUND, COMM_REBIND, COMM_REBOUND };
+
+/* A block of shared memory whose owner is done with it while peers may still look at it. */
+struct comm_grave {
+    struct comm_grave *next;
+    const _Atomic uint32_t *holders;
+    void *memory;
+};
+
+struct weft_comm {
+    const struct transport *transport;
+    struct transport_link *link;
+    struct core_group *group;
+    int rank, size;
+    int64_t deadline_ns;
+    int64_t beat_ns; /* longest sleep: peers see our pulse at least so often */
+    bool staged;
+    int channel_buckets;
+    int spins; /* turns before the first yield */
+    struct staging staging;
+
+    weft_exec *first, *last; /* in flight, in order of their starts */
+    int execs;               /* bound and not freed */
+    bool closed;             /* by the caller; freed with the last exec */
+    bool in_callback;
+    bool barrier_open;       /* a barrier's timeout ran out in this meeting */
+    uint64_t barrier;
+    int64_t watched_at;      /* when comm_watch last looked */
+    unsigned tests;          /* that found a run in flight */
+    struct comm_grave *graves;
+};
+
+/* Makes progress until met(arg): 0. COMM_LATE when core_now() reaches `until` first (negative: never); the comm's
+ * failure, with this thread's error text set, when it fails first. */
+#define COMM_LATE 1
+int comm_wait(weft_comm *c, bool (*met)(void *arg), void *arg, int64_t until);
+
+/* One meeting of all ranks: 0 when all are in the same call about the same object with equal digests and none voted a
+ * failure; else every rank gets the same code and the same text, which names the first rank that is to blame. vote
+ * needs call, object, digest, place and code; its text is taken from this thread's error. On 0, *meeting says where the
+ * votes are. When the deadline runs out the comm has failed. */
+int comm_agree(weft_comm *c, struct core_vote *vote, int64_t deadline_ns, uint64_t *meeting);
+
+/* Fails the comm for all its ranks; returns the failure that stays, with this thread's error text set. */
+int comm_fail(weft_comm *c, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int comm_failure(weft_comm *c); /* 0, or the failure with this thread's error text set */
+
+/* Releases shared memory once nobody holds it any more; grave is freed then. */
+void comm_bury(weft_comm *c, struct comm_grave *grave, const _Atomic uint32_t *holders, void *memory);
+void comm_exec_gone(weft_comm *c); /* an exec was freed */
+
+/* A list of ranks for a text, each with a note of up to 40 letters: "rank 3", "ranks 1, 2 and 5 more". Start with {0}. */
+struct comm_names {
+    char text[240];
+    size_t len;
+    int n, left;
+};
+void comm_name(struct comm_names *names, int rank, const char *note);
+const char *comm_named(struct comm_names *names);
+
+/* From run.c, for waits: one pass over all that is in flight. True if something moved. */
+bool comm_progress(weft_comm *c);
+/* From run.c: ends what is in flight with the comm's failure. */
+void comm_fail_execs(weft_comm *c, int err);
+/* From watch.c: fails the comm if a peer that is waited for is gone or stalled; looks at most every so often. */
+void comm_watch(weft_comm *c, int64_t now);
+#endif

@@ -1,0 +1,195 @@
+/* Waiting, and meetings of all ranks: barriers, and the agreement that ends bind and rebind. */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <sched.h>
+#include <stdio.h>
+
+#include "base/error.h"
+#include "exec/comm.h"
+
+#define YIELDS 20
+
+/* One turn of a wait that found nothing to do: spin while there is a core for each rank, then let
+ * others run, then sleep until a peer rings. The clock is not read in every turn of a spin. */
+static int idle(weft_comm *c, int turn, uint32_t bell, bool armed, int64_t until)
+{
+    if (turn < c->spins && turn % 64 != 63) {
+        core_relax();
+        return 0;
+    }
+    int64_t now = core_now();
+    if (until >= 0 && now >= until) {
+        if (armed)
+            core_disarm(c->group, c->rank);
+        return COMM_LATE;
+    }
+    comm_watch(c, now);
+    if (armed)
+        core_doze(c->group, c->rank, bell, until >= 0 && until - now < c->beat_ns ? until - now : c->beat_ns);
+    else if (turn < c->spins)
+        core_relax();
+    else
+        sched_yield();
+    return 0;
+}
+
+int comm_wait(weft_comm *c, bool (*met)(void *arg), void *arg, int64_t until)
+{
+    for (int turn = 0;;) {
+        bool armed = turn >= c->spins + YIELDS;
+        uint32_t bell = armed ? core_arm(c->group, c->rank) : 0;
+        /* From here to the doze everything is looked at once more: core_signal says why. */
+        bool moved = comm_progress(c);
+        bool done = met(arg);
+        int err = done || moved ? 0 : comm_failure(c);
+        if (done || moved || err) {
+            if (armed)
+                core_disarm(c->group, c->rank);
+            if (err)
+                comm_fail_execs(c, err);
+            if (done || err)
+                return done ? 0 : err;
+            turn = 0;
+            continue;
+        }
+        err = idle(c, turn, bell, armed, until);
+        if (err)
+            return err;
+        turn += turn < c->spins + YIELDS;
+    }
+}
+
+/* ---- meetings ---- */
+
+struct meeting {
+    struct core_group *group;
+    uint64_t number;
+};
+
+static bool met(void *arg)
+{
+    struct meeting *m = arg;
+    return core_met(m->group, m->number);
+}
+
+static const char *call_name(uint32_t call)
+{
+    switch (call) {
+    case COMM_BARRIER:
+        return "weft_comm_barrier";
+    case COMM_BIND:
+    case COMM_BOUND:
+        return "weft_bind";
+    default:
+        return "weft_exec_rebind";
+    }
+}
+
+/* Those who have not entered the meeting. */
+static const char *missing(weft_comm *c, uint64_t meeting, struct comm_names *names)
+{
+    *names = (struct comm_names){0};
+    for (int r = 0; r < c->size; r++)
+        if (atomic_load_explicit(&c->group->ranks[r].meetings, memory_order_relaxed) <= meeting)
+            comm_name(names, r, "");
+    return comm_named(names);
+}
+
+/* All ranks look at the same votes, so all come to the same end. */
+static int decide(weft_comm *c, uint64_t meeting)
+{
+    const struct core_vote *zero = core_vote_of(c->group, 0, meeting);
+    for (int r = 1; r < c->size; r++) {
+        const struct core_vote *v = core_vote_of(c->group, r, meeting);
+        if (v->call != zero->call)
+            return error_set(WEFT_EMISMATCH, "rank 0 is in %s, rank %d in %s: all ranks must make the same calls in one order",
+                             call_name(zero->call), r, call_name(v->call));
+        if (v->object != zero->object)
+            return error_set(WEFT_EMISMATCH, "%s: rank 0 means exec %" PRIu64 ", rank %d exec %" PRIu64,
+                             call_name(zero->call), zero->object, r, v->object);
+    }
+    for (int r = 0; r < c->size; r++) {
+        const struct core_vote *v = core_vote_of(c->group, r, meeting);
+        if (v->code)
+            return error_set(v->code, "rank %d: %s", r, v->text);
+    }
+    for (int r = 1; r < c->size; r++) {
+        const struct core_vote *v = core_vote_of(c->group, r, meeting);
+        if (v->digest != zero->digest)
+            return error_set(WEFT_EMISMATCH,
+                             "rank %d: its plan differs from rank 0's (digests %016" PRIx64 " and %016" PRIx64 ")", r,
+                             v->digest, zero->digest);
+    }
+    return 0;
+}
+
+/* A rank that has left will never come. */
+static int someone_left(weft_comm *c, uint64_t meeting, const char *call)
+{
+    for (int r = 0; r < c->size; r++)
+        if (c->transport->gone(c->link, r) &&
+            atomic_load_explicit(&c->group->ranks[r].meetings, memory_order_relaxed) <= meeting)
+            return comm_fail(c, WEFT_EPEER, "rank %d closed its comm, others are in %s", r, call);
+    return 0;
+}
+
+/* Like comm_wait for a meeting, but sees ranks that can no longer come. */
+static int wait_for(weft_comm *c, struct meeting *m, int64_t until, const char *call)
+{
+    for (;;) {
+        int64_t now = core_now(), next = now + c->beat_ns;
+        int err = comm_wait(c, met, m, until >= 0 && until < next ? until : next);
+        if (err != COMM_LATE || (until >= 0 && core_now() >= until))
+            return err;
+        err = someone_left(c, m->number, call);
+        if (err)
+            return err;
+    }
+}
+
+int comm_agree(weft_comm *c, struct core_vote *vote, int64_t deadline_ns, uint64_t *meeting)
+{
+    if (c->barrier_open)
+        return error_set(WEFT_EBUSY, "%s: a barrier that ran out of time is still open: enter it again first",
+                         call_name(vote->call));
+    if (vote->code)
+        snprintf(vote->text, sizeof vote->text, "%s", weft_errmsg());
+    int err = comm_failure(c);
+    if (err)
+        return err;
+    struct meeting m = {c->group, core_enter(c->group, c->rank, vote)};
+    err = wait_for(c, &m, core_now() + deadline_ns, call_name(vote->call));
+    if (err == COMM_LATE) {
+        struct comm_names names;
+        return comm_fail(c, WEFT_ETIMEOUT, "%s: %s did not take part within %lld ms", call_name(vote->call),
+                         missing(c, m.number, &names), (long long)(deadline_ns / 1000000));
+    }
+    *meeting = m.number;
+    return err ? err : decide(c, m.number);
+}
+
+int weft_comm_barrier(weft_comm *c, int64_t timeout_ns)
+{
+    if (!c)
+        return error_set(WEFT_EINVAL, "weft_comm_barrier: the comm is NULL");
+    if (c->in_callback)
+        return error_set(WEFT_EBUSY, "weft_comm_barrier: not inside a callback");
+    int err = comm_failure(c);
+    if (err)
+        return err;
+    if (!c->barrier_open) {
+        struct core_vote vote = {.call = COMM_BARRIER};
+        c->barrier = core_enter(c->group, c->rank, &vote);
+        c->barrier_open = true;
+    }
+    struct meeting m = {c->group, c->barrier};
+    int64_t wait_ns = timeout_ns < 0 ? c->deadline_ns : timeout_ns;
+    int64_t now = core_now();
+    err = wait_for(c, &m, wait_ns < INT64_MAX - now ? now + wait_ns : -1, "weft_comm_barrier");
+    if (err == COMM_LATE) {
+        struct comm_names names;
+        return error_set(WEFT_ETIMEOUT, "weft_comm_barrier: time ran out, %s not there yet", missing(c, m.number, &names));
+    }
+    c->barrier_open = false;
+    return err ? err : decide(c, m.number);
+}

@@ -1,0 +1,190 @@
+/* The outline of a program: steps with those who wait for them, and channels. It depends on the plan
+ * and on whether peers can reach the places, on nothing else. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "exec/block.h"
+
+void *program_take(struct program *p, size_t n, size_t size)
+{
+    void *v = arena_alloc(&p->arena, n ? n * size : 1);
+    if (v)
+        memset(v, 0, n ? n * size : 1);
+    return v;
+}
+
+static bool allocate(const weft_plan *plan, struct program *p)
+{
+    size_t n = plan->nsteps;
+    p->steps = program_take(p, n, sizeof *p->steps);
+    p->next = program_take(p, plan->ndeps, sizeof *p->next);
+    p->buckets = program_take(p, n, sizeof *p->buckets);
+    p->first = program_take(p, n, sizeof *p->first);
+    p->open0 = program_take(p, n, sizeof *p->open0);
+    p->open = program_take(p, n, sizeof *p->open);
+    p->readers0 = program_take(p, n, sizeof *p->readers0);
+    p->readers = program_take(p, n, sizeof *p->readers);
+    p->urgent = program_take(p, n, sizeof *p->urgent);
+    p->lazy = program_take(p, n, sizeof *p->lazy);
+    return p->steps && p->next && p->buckets && p->first && p->open0 && p->open && p->readers0 && p->readers &&
+           p->urgent && p->lazy;
+}
+
+/* deps lists what a step waits for; next lists who waits for a step. */
+static void turn_deps(const weft_plan *plan, struct program *p)
+{
+    for (size_t s = 0; s < plan->nsteps; s++)
+        for (uint32_t k = 0; k < plan->steps[s].ndeps; k++)
+            p->steps[plan->deps[plan->steps[s].dep + k]].nnext++;
+    uint32_t at = 0;
+    for (size_t s = 0; s < plan->nsteps; s++) {
+        p->steps[s].next = at;
+        at += p->steps[s].nnext;
+        p->steps[s].nnext = 0;
+    }
+    for (uint32_t s = 0; s < plan->nsteps; s++) {
+        p->open0[s] = plan->steps[s].ndeps;
+        for (uint32_t k = 0; k < plan->steps[s].ndeps; k++) {
+            struct exec_step *dep = &p->steps[plan->deps[plan->steps[s].dep + k]];
+            p->next[dep->next + dep->nnext++] = s;
+        }
+    }
+}
+
+/* The peers of one kind of step, from the next higher rank on round the world, so that ranks do not all turn to the
+ * same peer first. count[r] buckets with rank r. Returns how many there are, in order[]. */
+static uint32_t peers_in_order(const weft_comm *c, const uint32_t *count, int *order)
+{
+    uint32_t n = 0;
+    for (int i = 1; i < c->size; i++) {
+        int r = (c->rank + i) % c->size;
+        if (count[r])
+            order[n++] = r;
+    }
+    return n;
+}
+
+/* Groups the steps of one kind by their peers, in plan order: buckets[at[r]] on are those of rank r. */
+static void group(const weft_plan *plan, int kind, uint32_t *at, uint32_t *buckets)
+{
+    for (uint32_t s = 0; s < plan->nsteps; s++)
+        if (plan->steps[s].kind == kind)
+            buckets[at[plan->steps[s].peer]++] = s;
+}
+
+struct tally {
+    uint32_t *sends, *recvs, *at; /* of each rank */
+    int *order;
+};
+
+static void make_channels(const weft_exec *x, struct program *p, struct tally *t)
+{
+    uint32_t used = 0;
+    for (uint32_t i = 0, n = peers_in_order(x->comm, t->recvs, t->order); i < n; i++) {
+        int r = t->order[i];
+        p->ins[p->nins++] = (struct exec_in){.peer = r, .n = t->recvs[r], .steps = p->buckets + used};
+        t->at[r] = used;
+        used += t->recvs[r];
+    }
+    group(x->plan, PLAN_RECV, t->at, p->buckets);
+    for (uint32_t i = 0, n = peers_in_order(x->comm, t->sends, t->order); i < n; i++) {
+        int r = t->order[i];
+        p->outs[p->nouts++] = (struct exec_out){.peer = r, .n = t->sends[r], .steps = p->buckets + used};
+        t->at[r] = used;
+        used += t->sends[r];
+    }
+    group(x->plan, PLAN_SEND, t->at, p->buckets);
+    for (uint32_t i = 0; i < p->nins; i++)
+        for (uint32_t k = 0; k < p->ins[i].n; k++)
+            p->steps[p->ins[i].steps[k]].channel = i;
+    for (uint32_t i = 0; i < p->nouts; i++)
+        for (uint32_t k = 0; k < p->outs[i].n; k++)
+            p->steps[p->outs[i].steps[k]].channel = i;
+}
+
+static int channels(const weft_exec *x, struct program *p)
+{
+    const weft_plan *plan = x->plan;
+    size_t size = (size_t)x->comm->size;
+    struct tally t = {program_take(p, size, 4), program_take(p, size, 4), program_take(p, size, 4), program_take(p, size, sizeof(int))};
+    if (!t.sends || !t.recvs || !t.at || !t.order)
+        return error_nomem();
+    size_t nins = 0, nouts = 0;
+    for (size_t s = 0; s < plan->nsteps; s++) {
+        const struct plan_step *st = &plan->steps[s];
+        if (st->kind != PLAN_SEND && st->kind != PLAN_RECV)
+            continue;
+        if (st->peer < 0 || st->peer >= x->comm->size || st->peer == x->comm->rank)
+            return error_set(WEFT_EINVAL, "step %zu of the plan has rank %d as its peer", s, st->peer);
+        if (st->kind == PLAN_SEND)
+            nouts += !t.sends[st->peer]++;
+        else
+            nins += !t.recvs[st->peer]++;
+    }
+    p->ins = program_take(p, nins, sizeof *p->ins);
+    p->outs = program_take(p, nouts, sizeof *p->outs);
+    if (!p->ins || !p->outs)
+        return error_nomem();
+    make_channels(x, p, &t);
+    return 0;
+}
+
+/* A message goes through staging memory when the comm says so or when peers cannot reach some part of it. */
+static void choose_staging(const weft_exec *x, struct program *p, int64_t *largest)
+{
+    const weft_plan *plan = x->plan;
+    *largest = 0;
+    for (size_t s = 0; s < plan->nsteps; s++) {
+        const struct plan_step *st = &plan->steps[s];
+        if (st->kind != PLAN_SEND)
+            continue;
+        bool staged = x->comm->staged;
+        for (uint32_t k = 0; k < st->nparts && !staged; k++)
+            staged = !p->places[plan->parts[st->part + k].buf].reached;
+        p->steps[s].staged = staged;
+        p->staged |= staged;
+        if (staged && *largest < st->bytes)
+            *largest = st->bytes;
+    }
+}
+
+int program_outline(weft_exec *x, struct program *p)
+{
+    const weft_plan *plan = x->plan;
+    p->nsteps = (uint32_t)plan->nsteps;
+    if (!allocate(plan, p))
+        return error_nomem();
+    turn_deps(plan, p);
+    for (uint32_t s = 0; s < plan->nsteps; s++) {
+        const struct plan_step *st = &plan->steps[s];
+        p->steps[s].kind = st->kind;
+        p->steps[s].urgent = p->steps[s].nnext > 0;
+        if ((st->kind == PLAN_COPY || st->kind == PLAN_REDUCE) && !st->ndeps)
+            p->first[p->nfirst++] = s;
+        for (uint32_t k = 0; k < st->nparts; k++)
+            if (plan->parts[st->part + k].count && !p->places[plan->parts[st->part + k].buf].base)
+                return error_set(WEFT_EINVAL, "step %u of the plan is in a buffer that this rank does not hold", s);
+    }
+    int err = channels(x, p);
+    if (err)
+        return err;
+    int64_t largest;
+    choose_staging(x, p, &largest);
+    if (!p->staged)
+        return 0;
+    if (x->program && x->program->reserve.offset >= 0 && largest <= x->program->reserve.bytes) {
+        p->reserve = x->program->reserve; /* binding again: the one that stays keeps it */
+        return 0;
+    }
+    return staging_reserve(&x->comm->staging, x->comm->link, largest ? largest : 1, &p->reserve);
+}
+
+void program_free(weft_exec *x, struct program *p)
+{
+    if (!p)
+        return;
+    staging_unreserve(&x->comm->staging, &p->reserve);
+    arena_free(&p->arena);
+    free(p);
+}

@@ -1,0 +1,42 @@
+/* Staging memory of a comm: one pool of bounded size, out of which messages that cannot be read in
+ * place take slots. Bytes and buckets in flight over all channels and all execs stay within the
+ * limits. What an exec reserves at bind no other can take from it, so that the limit cannot make
+ * ranks wait for each other in a circle; it counts against the limit from then on. Nothing here
+ * allocates once the pool is open. */
+#ifndef WEFT_EXEC_STAGING_H
+#define WEFT_EXEC_STAGING_H
+#include "transport/transport.h"
+
+struct staging_slot {
+    int64_t offset, bytes;
+};
+
+struct staging {
+    int64_t limit;    /* bytes */
+    int buckets;      /* slots, those that are reserved too */
+    char *base;       /* NULL until it is open */
+    uint64_t place;   /* where peers find it */
+    int64_t room;     /* bytes of the pool: the limit and what alignment may waste */
+    struct staging_slot *slots; /* taken and reserved ones, ascending */
+    int nslots;
+    int64_t taken;    /* bytes of all slots */
+    int64_t used, peak; /* bytes of those that hold a message */
+};
+
+/* A reserved slot: offset < 0 for none. */
+struct staging_reserve {
+    int64_t offset, bytes;
+    bool busy;
+};
+
+void staging_init(struct staging *s, int64_t limit, int buckets);
+void staging_close(struct staging *s); /* the pool's memory stays until the group ends */
+
+/* Reserves bytes (at least 1) for an exec, opening the pool if need be. WEFT_ENOMEM names what is needed and what is allowed. */
+int staging_reserve(struct staging *s, struct transport_link *l, int64_t bytes, struct staging_reserve *out);
+void staging_unreserve(struct staging *s, struct staging_reserve *r);
+
+/* A slot for one message: the reserved one if it is free and large enough, else one of the shared rest. False: not now. */
+bool staging_take(struct staging *s, struct staging_reserve *r, int64_t bytes, int64_t *offset);
+void staging_give(struct staging *s, struct staging_reserve *r, int64_t bytes, int64_t offset);
+#endif

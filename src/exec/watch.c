@@ -1,0 +1,109 @@
+/* A rank waits for a peer when the next message of a channel has not been launched, or a launched one
+ * not been read. A peer that has left or has freed its exec will do neither: the comm fails. A
+ * peer that has started the run must show a pulse (it makes progress, or tries to) within the
+ * deadline; one that has not started may take its time. A peer that waits for a third rank has a
+ * pulse, so blame falls on the rank at the end of the chain, by the one who waits for that. */
+#include "exec/watch.h"
+
+#include "base/error.h"
+#include "exec/block.h"
+
+#define LOOK_NS 1000000 /* at most so often */
+
+static bool waits_in(const struct exec_in *in, const struct program *p)
+{
+    return in->taken < in->n && !p->open[in->steps[in->taken]] &&
+           atomic_load_explicit(in->ready, memory_order_seq_cst) <= in->base + in->taken;
+}
+
+static bool waits_out(const struct exec_out *out)
+{
+    return out->retired < out->posted &&
+           atomic_load_explicit(out->done, memory_order_seq_cst) <= out->base + out->retired;
+}
+
+static bool is_gone(const weft_comm *c, int peer, const struct block *b)
+{
+    return atomic_load_explicit(&b->freed, memory_order_seq_cst) || c->transport->gone(c->link, peer);
+}
+
+static bool has_started(const weft_exec *x, const struct block *b)
+{
+    return atomic_load_explicit(&b->started, memory_order_relaxed) >= x->run;
+}
+
+/* Has a peer that started the run shown no pulse for the whole deadline? */
+static bool has_stalled(const weft_exec *x, int peer, const struct block *b, uint64_t *seen_pulse, int64_t *seen_at,
+                        int64_t now)
+{
+    uint64_t pulse = atomic_load_explicit(&x->comm->group->ranks[peer].pulse, memory_order_relaxed);
+    if (!*seen_at || !has_started(x, b) || pulse != *seen_pulse) {
+        *seen_pulse = pulse;
+        *seen_at = now;
+    }
+    return now - *seen_at >= x->comm->deadline_ns;
+}
+
+/* What a peer did before it went is seen after its going was: only then is it sure that it will not come. */
+static void watch_exec(weft_exec *x, int64_t now)
+{
+    weft_comm *c = x->comm;
+    struct program *p = x->program;
+    int gone = -1, stalled = -1;
+    for (uint32_t i = 0; i < p->nins; i++) {
+        struct exec_in *in = &p->ins[i];
+        if (!waits_in(in, p))
+            in->seen_at = 0;
+        else if (is_gone(c, in->peer, in->block))
+            gone = waits_in(in, p) ? in->peer : gone;
+        else if (has_stalled(x, in->peer, in->block, &in->seen_pulse, &in->seen_at, now))
+            stalled = in->peer;
+    }
+    for (uint32_t i = 0; i < p->nouts; i++) {
+        struct exec_out *out = &p->outs[i];
+        if (!waits_out(out))
+            out->seen_at = 0;
+        else if (is_gone(c, out->peer, out->block))
+            gone = waits_out(out) ? out->peer : gone;
+        else if (has_stalled(x, out->peer, out->block, &out->seen_pulse, &out->seen_at, now))
+            stalled = out->peer;
+    }
+    if (gone >= 0)
+        comm_fail(c, WEFT_EPEER, "rank %d closed its comm or freed its exec, rank %d was waiting for it", gone, c->rank);
+    else if (stalled >= 0)
+        comm_fail(c, WEFT_EPEER, "rank %d started a run and made no progress for %lld ms, rank %d was waiting for it",
+                  stalled, (long long)(c->deadline_ns / 1000000), c->rank);
+}
+
+void comm_watch(weft_comm *c, int64_t now)
+{
+    if (now - c->watched_at < LOOK_NS)
+        return;
+    c->watched_at = now;
+    for (weft_exec *x = c->first; x; x = x->next_exec)
+        watch_exec(x, now);
+}
+
+static void add_name(const weft_exec *x, struct comm_names *names, int peer, const struct block *b)
+{
+    comm_name(names, peer, has_started(x, b) ? "" : " (has not started)");
+}
+
+int watch_timeout(const weft_exec *x)
+{
+    const struct program *p = x->program;
+    struct comm_names names = {0};
+    for (uint32_t i = 0; i < p->nins; i++)
+        if (waits_in(&p->ins[i], p))
+            add_name(x, &names, p->ins[i].peer, p->ins[i].block);
+    for (uint32_t i = 0; i < p->nouts; i++) {
+        bool named = false;
+        for (uint32_t k = 0; k < p->nins && !named; k++)
+            named = p->ins[k].peer == p->outs[i].peer && waits_in(&p->ins[k], p);
+        if (!named && waits_out(&p->outs[i]))
+            add_name(x, &names, p->outs[i].peer, p->outs[i].block);
+    }
+    if (!names.n)
+        return error_set(WEFT_ETIMEOUT, "time ran out: there is work of this rank's own left");
+    return error_set(WEFT_ETIMEOUT, "time ran out: waiting for %s", comm_named(&names));
+}

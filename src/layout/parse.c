@@ -1,0 +1,342 @@
+/* The text form of a layout: one pass, no look-ahead beyond a character, an error shows the
+ * place. The grammar stands in docs/notation.md; what it means is checked in build.c. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "base/error.h"
+#include "base/vec.h"
+#include "layout/build.h"
+
+struct scan {
+    const char *s;
+    int pos;
+    struct build_where w;
+    weft_layout_desc desc;
+    weft_dim dim[WEFT_MAX_DIMS];
+    weft_axis axis[WEFT_MAX_AXES];
+    weft_fold fold[WEFT_MAX_AXES + 1];
+    char name[WEFT_MAX_AXES][WEFT_MAX_NAME + 1];         /* of axes in the mesh */
+    char used[2 * WEFT_MAX_AXES + 8][WEFT_MAX_NAME + 1]; /* of axes in dims and folds */
+    int nused;
+    VEC(struct layout_seg) segs;
+};
+
+static void space(struct scan *t)
+{
+    while (t->s[t->pos] == ' ' || t->s[t->pos] == '\t' || t->s[t->pos] == '\n' || t->s[t->pos] == '\r')
+        t->pos++;
+}
+
+static bool peek(struct scan *t, char c)
+{
+    space(t);
+    return t->s[t->pos] == c;
+}
+
+static bool eat(struct scan *t, char c)
+{
+    if (!peek(t, c))
+        return false;
+    t->pos++;
+    return true;
+}
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static int expected(struct scan *t, const char *what)
+{
+    space(t);
+    char c = t->s[t->pos];
+    if (!c)
+        return build_fail(&t->w, t->pos, "expected %s, and the text ends", what);
+    if (c < ' ' || c > '~')
+        return build_fail(&t->w, t->pos, "expected %s, not byte 0x%02x", what, (unsigned)(unsigned char)c);
+    return build_fail(&t->w, t->pos, "expected %s, not '%c'", what, c);
+}
+
+static int number(struct scan *t, const char *what, int64_t *out)
+{
+    space(t);
+    int from = t->pos;
+    if (!is_digit(t->s[from]))
+        return expected(t, what);
+    int64_t n = 0;
+    for (; is_digit(t->s[t->pos]); t->pos++)
+        if (__builtin_mul_overflow(n, 10, &n) || __builtin_add_overflow(n, t->s[t->pos] - '0', &n))
+            return build_fail(&t->w, from, "the number is too large: at most 2^63 - 1");
+    *out = n;
+    return 0;
+}
+
+static int axis_name(struct scan *t, char *out)
+{
+    space(t);
+    size_t n = axis_name_length(t->s + t->pos);
+    if (!n)
+        return expected(t, "the name of an axis");
+    if (n > WEFT_MAX_NAME)
+        return build_fail(&t->w, t->pos, "an axis name has at most %d characters", WEFT_MAX_NAME);
+    memcpy(out, t->s + t->pos, n);
+    out[n] = 0;
+    t->pos += (int)n;
+    return 0;
+}
+
+/* An axis that is used in a dim or a fold, where no number may follow. */
+static int used_name(struct scan *t, char *out)
+{
+    int rc = axis_name(t, out);
+    if (!rc && is_digit(t->s[t->pos]))
+        return build_fail(&t->w, t->pos, "in the name of an axis digits need a '_' before them");
+    return rc;
+}
+
+/* The length of the word here. Words of the grammar are lower case; others are taken whole to be shown. */
+static size_t word(struct scan *t)
+{
+    space(t);
+    return strspn(t->s + t->pos, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
+}
+
+static int not_a_word(struct scan *t, size_t n, const char *what, const char *words)
+{
+    if (!n)
+        return expected(t, what);
+    return build_fail(&t->w, t->pos, "'%.*s%s' is not %s: %s", n > 40 ? 40 : (int)n, t->s + t->pos, n > 40 ? "..." : "",
+                      what, words);
+}
+
+static int ghosts(struct scan *t, weft_dim *d, int *where)
+{
+    *where = t->pos - 1;
+    int rc = number(t, "the number of ghosts", &d->lo);
+    d->hi = d->lo;
+    if (!rc && eat(t, ':'))
+        rc = number(t, "the number of ghosts behind the piece", &d->hi);
+    if (!rc)
+        d->wrap = eat(t, 'o');
+    return rc;
+}
+
+/* Ends before a ',' or a ']'. */
+static int dim(struct scan *t, int i)
+{
+    weft_dim *d = &t->dim[i];
+    *d = (weft_dim){0};
+    space(t);
+    t->w.dim[i] = t->pos;
+    int rc = number(t, "an extent", &d->extent);
+    while (!rc && eat(t, '/')) {
+        if (d->nsplits == WEFT_MAX_AXES)
+            return build_fail(&t->w, t->pos - 1, "a dim has at most %d splits", WEFT_MAX_AXES);
+        space(t);
+        t->w.split[i][d->nsplits] = t->pos;
+        if (t->nused == (int)(sizeof t->used / sizeof *t->used)) /* more than there are axes: some stands twice */
+            return build_fail(&t->w, t->pos, "more axes are used than a mesh can have (%d)", WEFT_MAX_AXES);
+        weft_split *s = &d->splits[d->nsplits++];
+        char *name = t->used[t->nused++];
+        rc = used_name(t, name);
+        *s = (weft_split){.axis = name};
+        if (!rc && eat(t, ':')) {
+            int at = t->pos;
+            rc = number(t, "the size of a block", &s->block);
+            if (!rc && !s->block)
+                return build_fail(&t->w, at, "a block of 0: at least 1");
+        }
+    }
+    bool ghosted = !rc && eat(t, '~');
+    if (ghosted)
+        rc = ghosts(t, d, &t->w.ghost[i]);
+    if (rc || peek(t, ',') || peek(t, ']'))
+        return rc;
+    if (ghosted && peek(t, '/'))
+        return build_fail(&t->w, t->pos, "splits stand before ghosts, as in 8/x~1");
+    return expected(t, ghosted ? "',' or ']'" : "'/' and an axis, '~' and ghosts, ',' or ']'");
+}
+
+static int dims(struct scan *t)
+{
+    if (!eat(t, '['))
+        return expected(t, "'['");
+    if (eat(t, ']'))
+        return 0;
+    for (;;) {
+        if (t->desc.ndim == WEFT_MAX_DIMS)
+            return build_fail(&t->w, t->pos, "a tensor has at most %d dims", WEFT_MAX_DIMS);
+        int rc = dim(t, t->desc.ndim++);
+        if (rc || eat(t, ']'))
+            return rc;
+        eat(t, ',');
+    }
+}
+
+static int rank_item(struct scan *t)
+{
+    int64_t from, to;
+    space(t);
+    int at = t->pos, rc = number(t, "a rank", &from);
+    if (rc)
+        return rc;
+    to = from;
+    space(t);
+    if (t->s[t->pos] == '.' && t->s[t->pos + 1] == '.') {
+        t->pos += 2;
+        rc = number(t, "the last rank of the range", &to);
+        if (rc)
+            return rc;
+        if (to < from)
+            return build_fail(&t->w, at, "the range %lld..%lld runs backwards: list the ranks one by one",
+                              (long long)from, (long long)to);
+    }
+    if (to >= INT_MAX)
+        return build_fail(&t->w, at, "a rank is at most %d", INT_MAX - 1);
+    int64_t index = t->segs.n ? t->segs.v[t->segs.n - 1].index + t->segs.v[t->segs.n - 1].n : 0;
+    struct layout_seg *s = vec_push(&t->segs);
+    if (!s)
+        return error_nomem();
+    *s = (struct layout_seg){.index = index, .n = to - from + 1, .rank = (int)from};
+    return 0;
+}
+
+int build_rank_again(const struct build_where *w, int rank)
+{
+    struct scan t = {.s = w->text, .pos = w->ranks, .w = *w};
+    bool seen = false;
+    do {
+        space(&t);
+        int at = t.pos;
+        int64_t from = 0, to;
+        number(&t, "", &from);
+        to = from;
+        space(&t);
+        if (t.s[t.pos] == '.') {
+            t.pos += 2;
+            number(&t, "", &to);
+        }
+        if (from <= rank && rank <= to) {
+            if (seen)
+                return at;
+            seen = true;
+        }
+    } while (eat(&t, ','));
+    return w->ranks;
+}
+
+static int mesh(struct scan *t)
+{
+    if (!eat(t, '@'))
+        return expected(t, "'@' and a mesh");
+    do {
+        int i = t->desc.naxes;
+        space(t);
+        if (i == WEFT_MAX_AXES)
+            return build_fail(&t->w, t->pos, "a mesh has at most %d axes", WEFT_MAX_AXES);
+        t->w.axis[i] = t->pos;
+        int rc = axis_name(t, t->name[i]);
+        if (rc)
+            return rc;
+        bool digits = is_digit(t->s[t->pos - 1]);
+        space(t);
+        if (digits && !is_digit(t->s[t->pos]))
+            return build_fail(&t->w, t->pos,
+                              "axis '%s' has no size: digits after a '_' belong to the name, write 'x_1 4'",
+                              t->name[i]);
+        rc = number(t, "the size of the axis", &t->axis[i].size);
+        if (rc)
+            return rc;
+        t->axis[i].name = t->name[i];
+        t->desc.naxes++;
+    } while (eat(t, '.'));
+    if (!eat(t, '='))
+        return 0;
+    space(t);
+    t->w.ranks = t->pos;
+    int rc = rank_item(t);
+    while (!rc && eat(t, ','))
+        rc = rank_item(t);
+    return rc;
+}
+
+static int fold(struct scan *t)
+{
+    int f = t->desc.nfolds;
+    if (f > WEFT_MAX_AXES)
+        return build_fail(&t->w, t->pos - 1, "a layout has at most %d folds", WEFT_MAX_AXES + 1);
+    size_t n = word(t);
+    t->w.fold[f] = t->pos;
+    int op = op_parse(t->s + t->pos, n);
+    if (!op)
+        return not_a_word(t, n, "an op", "sum prod min max avg band bor bxor");
+    weft_fold *o = &t->fold[f];
+    *o = (weft_fold){.op = (enum weft_op)op};
+    t->pos += (int)n;
+    if (!eat(t, '('))
+        return expected(t, "'(' and the axes to fold over");
+    do {
+        space(t);
+        if (o->nover > WEFT_MAX_AXES || t->nused == (int)(sizeof t->used / sizeof *t->used))
+            return build_fail(&t->w, t->pos, "more axes are used than a mesh can have (%d)", WEFT_MAX_AXES);
+        t->w.over[f][o->nover] = t->pos;
+        char *name = t->used[t->nused++];
+        if (eat(t, '~')) {
+            strcpy(name, "~");
+        } else if (!axis_name_length(t->s + t->pos)) {
+            return expected(t, "the name of an axis or '~'");
+        } else {
+            int rc = used_name(t, name);
+            if (rc)
+                return rc;
+        }
+        o->over[o->nover++] = name;
+    } while (eat(t, ','));
+    if (!eat(t, ')'))
+        return expected(t, "',' or ')'");
+    t->desc.nfolds++;
+    return 0;
+}
+
+static int scan(struct scan *t)
+{
+    size_t n = word(t);
+    int dtype = dtype_parse(t->s + t->pos, n);
+    t->w.dtype = t->pos;
+    if (!dtype)
+        return not_a_word(t, n, "a dtype", "bool u8 i8 u16 i16 u32 i32 u64 i64 f16 bf16 f32 f64 f8e4m3 f8e5m2");
+    t->desc.dtype = (enum weft_dtype)dtype;
+    t->pos += (int)n;
+    int rc = dims(t);
+    if (!rc)
+        rc = mesh(t);
+    while (!rc && eat(t, '+'))
+        rc = fold(t);
+    if (!rc && !peek(t, 0))
+        rc = expected(t, t->desc.nfolds ? "'+' and an op, or the end"
+                         : t->segs.n    ? "',' and a rank, '+' and an op, or the end"
+                                        : "'.' and an axis, '=' and ranks, '+' and an op, or the end");
+    return rc;
+}
+
+int weft_layout_parse(const char *text, weft_layout **out)
+{
+    if (!text || !out)
+        return error_set(WEFT_EINVAL, "layout: %s is NULL", text ? "out" : "text");
+    if (strlen(text) > INT_MAX / 2)
+        return error_set(WEFT_EINVAL, "layout: the text has more than %d characters", INT_MAX / 2);
+    struct scan *t = calloc(1, sizeof *t);
+    if (!t)
+        return error_nomem();
+    t->s = t->w.text = text;
+    t->desc = (weft_layout_desc){.size = sizeof t->desc, .dims = t->dim, .axes = t->axis, .folds = t->fold};
+    int rc = scan(t);
+    if (!rc)
+        rc = layout_build(&t->desc, t->segs.n ? t->segs.v : NULL, t->segs.n, &t->w, out);
+    free(t->segs.v);
+    free(t);
+    return rc;
+}

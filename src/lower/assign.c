@@ -1,0 +1,361 @@
+#include "lower/assign.h"
+
+#include "base/error.h"
+#include "base/math.h"
+
+#define GRAIN 16384 /* bytes: a stretch is cut below what one taker needs only down to this */
+
+bool feed_has(const struct job *j, int64_t s, int rank)
+{
+    int64_t index = layout_index(j->src, rank);
+    return index >= 0 && axes_part(j->src, j->s_split, index) == s;
+}
+
+/* ---- same mesh: which replicas of t have s ---- */
+
+/* Of the first n replicas of t, those whose coordinates on the fixed axes are s's. */
+static int64_t count_having(const struct feed *f, int64_t n)
+{
+    const weft_layout *l = f->j->dst;
+    int64_t below = 1, count = 0, same = 1; /* same: all digits above agree with the pattern */
+    int64_t digit[WEFT_MAX_AXES], rest = n;
+    if (f->none_has)
+        return 0;
+    for (int a = l->naxes - 1; a >= 0; a--)
+        if (f->j->d_free & 1u << a) {
+            digit[a] = rest % l->axis[a].size;
+            rest /= l->axis[a].size;
+            below *= f->fixed & 1u << a ? 1 : l->axis[a].size;
+        }
+    if (rest)
+        return below; /* n is all of them */
+    for (int a = 0; a < l->naxes && same; a++)
+        if (f->j->d_free & 1u << a) {
+            if (f->fixed & 1u << a) {
+                int64_t c = layout_coord(f->j->src, f->s, a);
+                count += c < digit[a] ? below : 0;
+                same = c == digit[a];
+            } else {
+                below /= l->axis[a].size;
+                count += digit[a] * below;
+            }
+        }
+    return count;
+}
+
+static void same_mesh(struct feed *f, struct feed_line *line)
+{
+    const struct job *j = f->j;
+    f->fixed = j->s_split & j->d_free;
+    for (int a = 0; a < j->src->naxes; a++)
+        if ((j->s_split & ~j->d_free & 1u << a) && layout_coord(j->src, f->s, a) != layout_coord(j->dst, f->t, a))
+            f->none_has = true;
+    line->takers = j->d_replicas - count_having(f, j->d_replicas);
+}
+
+/* The replica of t that stands k-th on the line, and back (the replica must lack s). */
+static int64_t feed_taker(const struct feed *f, const struct feed_line *l, int64_t k)
+{
+    if (l->taker)
+        return l->taker[k];
+    if (f->j->meet == JOB_APART || f->none_has)
+        return k;
+    int64_t lo = k, hi = f->j->d_replicas - 1; /* the first r with r + 1 - having(r + 1) = k + 1 */
+    while (lo < hi) {
+        int64_t mid = lo + (hi - lo) / 2;
+        if (mid + 1 - count_having(f, mid + 1) > k)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    return lo;
+}
+
+static int64_t feed_place(const struct feed *f, const struct feed_line *l, int64_t replica)
+{
+    if (!l->taker)
+        return replica - count_having(f, f->j->meet == JOB_SAME ? replica : 0);
+    for (int64_t k = 0; k < l->takers; k++)
+        if (l->taker[k] == replica)
+            return k;
+    return -1;
+}
+
+/* ---- walk ---- */
+
+static int host_of(const struct job *j, int rank)
+{
+    return j->machine->ranks_per_host > 0 ? rank / j->machine->ranks_per_host : 0;
+}
+
+static int d_rank(const struct feed *f, int64_t replica)
+{
+    return layout_rank(f->j->dst, f->t + axes_offset(f->j->dst, f->j->d_free, replica));
+}
+
+static int s_rank(const struct feed *f, int64_t replica)
+{
+    return layout_rank(f->j->src, f->s + axes_offset(f->j->src, f->j->s_free, replica));
+}
+
+/* Would it be cheaper to send once and hand on within the host? Nanoseconds by the machine's figures: each further copy
+ * on the link, against one more hop inside. */
+static bool hand_on(const struct feed *f, int64_t takers)
+{
+    const weft_machine *m = f->j->machine;
+    int64_t bytes = f->length * f->other * (int64_t)weft_dtype_size(f->j->wire);
+    return (takers - 1) * (500 + mul_div(bytes, 1000, m->bytes_per_us)) > 300 + takers * 100;
+}
+
+/* Orders a line's takers by host and notes where each host starts. */
+static int group_hosts(struct feed *f, struct feed_line *l, int64_t *taker)
+{
+    const struct job *j = f->j;
+    int64_t n = l->takers, hosts = 0, most = 0, *sorted = arena_alloc(j->arena, (size_t)n * sizeof *sorted);
+    int64_t *host = arena_alloc(j->arena, (size_t)(n + 1) * sizeof *host);
+    if (!sorted || !host)
+        return error_nomem();
+    for (int64_t k = 0, done = 0; done < n; k++) { /* takers that are placed already are marked -1 */
+        if (taker[k] < 0)
+            continue;
+        int on = host_of(j, d_rank(f, taker[k]));
+        host[hosts++] = done;
+        for (int64_t i = k; i < n; i++)
+            if (taker[i] >= 0 && host_of(j, d_rank(f, taker[i])) == on) {
+                sorted[done++] = taker[i];
+                taker[i] = -1;
+            }
+        most = max64(most, done - host[hosts - 1]);
+    }
+    host[hosts] = n;
+    l->taker = sorted;
+    l->host = host;
+    l->hosts = hand_on(f, most) ? hosts : 0;
+    return 0;
+}
+
+/* Lines by host: first those hosts that hold replicas, then one line of all others, fed by all replicas. */
+static int walk_mesh(struct feed *f)
+{
+    const struct job *j = f->j;
+    int64_t nd = j->d_replicas, ns = j->s_replicas, n = 0;
+    bool hosts = j->machine->ranks_per_host > 0 && j->machine->ranks_per_host < j->d->world;
+    int64_t *lacking = arena_alloc(j->arena, (size_t)(nd + 1) * sizeof *lacking);
+    if (!lacking)
+        return error_nomem();
+    for (int64_t r = 0; r < nd; r++)
+        if (!feed_has(j, f->s, d_rank(f, r)))
+            lacking[n++] = r;
+    if (!hosts || !n) {
+        f->line[0] = (struct feed_line){.takers = n, .givers = ns, .taker = lacking};
+        f->nlines = 1;
+        return 0;
+    }
+    f->nlines = 0;
+    f->line = arena_alloc(j->arena, (size_t)(ns + 1) * sizeof *f->line);
+    int64_t *givers = arena_alloc(j->arena, (size_t)ns * sizeof *givers);
+    int64_t *takers = arena_alloc(j->arena, (size_t)(n + 1) * sizeof *takers);
+    if (!f->line || !givers || !takers)
+        return error_nomem();
+    for (int64_t g = 0; g < ns; g++) { /* one line a host, where its first replica comes */
+        int host = host_of(j, s_rank(f, g));
+        bool seen = false;
+        for (int64_t k = 0; k < g && !seen; k++)
+            seen = host_of(j, s_rank(f, k)) == host;
+        if (seen)
+            continue;
+        int64_t ng = 0, nt = 0, left = 0;
+        for (int64_t k = g; k < ns; k++)
+            if (host_of(j, s_rank(f, k)) == host)
+                givers[ng++] = k;
+        for (int64_t k = 0; k < n; k++) {
+            if (host_of(j, d_rank(f, lacking[k])) == host)
+                takers[nt++] = lacking[k];
+            else
+                lacking[left++] = lacking[k];
+        }
+        n = left;
+        f->line[f->nlines++] = (struct feed_line){.takers = nt, .givers = ng, .taker = takers, .giver = givers};
+        takers += nt;
+        givers += ng;
+    }
+    f->line[f->nlines++] = (struct feed_line){.takers = n, .givers = ns, .taker = lacking};
+    return n ? group_hosts(f, &f->line[f->nlines - 1], lacking) : 0;
+}
+
+/* ---- lines ---- */
+
+/* The largest piece of a dim, if all its splits are by chunk; 0 otherwise. */
+static int64_t chunk_size(const weft_layout *l, int dim)
+{
+    int64_t n = l->dim[dim].extent;
+    for (int s = 0; s < l->dim[dim].nsplits; s++) {
+        if (l->dim[dim].split[s].block)
+            return 0;
+        n = ceil_div(n, l->axis[l->dim[dim].split[s].axis].size);
+    }
+    return n;
+}
+
+int feed_open(const struct job *j, int64_t s, int64_t t, int64_t length, int64_t first, int64_t other, int64_t s_piece,
+              struct feed *f)
+{
+    *f = (struct feed){.j = j, .s = s, .t = t, .length = length, .other = other, .nlines = 1};
+    f->line = arena_alloc(j->arena, sizeof *f->line);
+    if (!f->line)
+        return error_nomem();
+    *f->line = (struct feed_line){.takers = j->d_replicas, .givers = j->s_replicas};
+    if (j->meet == JOB_SAME)
+        same_mesh(f, f->line);
+    int rc = j->meet == JOB_WALK ? walk_mesh(f) : 0;
+    int64_t chunk = j->cut >= 0 ? chunk_size(j->dst, j->cut) : 0;
+    for (size_t i = 0; i < f->nlines && !rc; i++) {
+        struct feed_line *l = &f->line[i];
+        int64_t feeds = 1; /* destination pieces on the line */
+        l->total = (l->hosts ? l->hosts : l->takers) * length;
+        if (j->meet == JOB_APART && chunk) {
+            int64_t whole;
+            layout_extent(j->src, j->cut, s_piece, &whole);
+            l->base = first * l->takers;
+            l->total = whole * l->takers;
+            feeds = ceil_div(whole, chunk);
+        }
+        int64_t bytes = (int64_t)weft_dtype_size(j->wire) * other; /* of one position of the line */
+        int64_t grains = (int64_t)((wide)l->total * bytes / GRAIN > l->givers ? l->givers : (wide)l->total * bytes / GRAIN);
+        int64_t want = l->takers > l->givers ? l->givers : min64(l->takers * min64(feeds, l->givers), l->givers);
+        l->used = max64(1, min64(l->givers, max64(want, grains)));
+        l->turn = l->used == l->givers ? 0 : (int64_t)((j->d->tensor + (uint64_t)s + (l->base ? 0 : (uint64_t)t)) % (uint64_t)l->givers);
+    }
+    return rc;
+}
+
+/* Where on the line giver i's part starts. */
+static int64_t part_start(const struct feed_line *l, int64_t i)
+{
+    return (int64_t)(((wide)i * l->total + l->used - 1) / l->used);
+}
+
+/* How long the stretch is that starts at p of a taker (or a host) whose part of the line starts at `start`: to where
+ * another giver sends, or another of the `share` ranks of the host receives. */
+static int64_t cut_end(const struct feed *f, const struct feed_line *l, int64_t start, int64_t p, int64_t share, int64_t *giver,
+                       int64_t *member)
+{
+    int64_t g = min64(l->used - 1, mul_div(start + p, l->used, l->total)), end = f->length;
+    if (g < l->used - 1)
+        end = min64(end, part_start(l, g + 1) - start);
+    *member = mul_div(p, share, f->length);
+    end = min64(end, (int64_t)(((wide)(*member + 1) * f->length + share - 1) / share));
+    *giver = g;
+    return end;
+}
+
+static int giver_rank(const struct feed *f, const struct feed_line *l, int64_t g)
+{
+    int64_t who = (g + l->turn) % l->givers;
+    return s_rank(f, l->giver ? l->giver[who] : who);
+}
+
+/* This rank is the place-th taker of a line with fan-out. */
+static int receive_on_host(const struct feed *f, const struct feed_line *l, int64_t place,
+                           int (*visit)(void *arg, const struct feed_cut *c), void *arg)
+{
+    int64_t h = 0;
+    while (l->host[h + 1] <= place)
+        h++;
+    int64_t first = l->host[h], share = l->host[h + 1] - first, me = place - first;
+    int *mates = arena_alloc(f->j->arena, (size_t)share * sizeof *mates);
+    if (!mates)
+        return error_nomem();
+    size_t n = 0;
+    for (int64_t k = 0; k < share; k++)
+        if (k != me)
+            mates[n++] = d_rank(f, l->taker[first + k]);
+    int rc = 0;
+    for (int64_t p = 0, g, member; p < f->length && !rc;) {
+        struct feed_cut c = {.from = p, .to = cut_end(f, l, h * f->length, p, share, &g, &member)};
+        if (member == me) {
+            c.rank = giver_rank(f, l, g);
+            c.mates = mates;
+            c.nmates = n;
+        } else {
+            c.rank = d_rank(f, l->taker[first + member]);
+            c.stage = 1;
+        }
+        rc = visit(arg, &c);
+        p = c.to;
+    }
+    return rc;
+}
+
+int feed_receive(const struct feed *f, int (*visit)(void *arg, const struct feed_cut *c), void *arg)
+{
+    int64_t me = axes_number(f->j->dst, f->j->d_free, f->j->di);
+    for (size_t i = 0; i < f->nlines; i++) {
+        const struct feed_line *l = &f->line[i];
+        int64_t place = feed_place(f, l, me), g, member;
+        if (place < 0)
+            continue;
+        if (l->hosts)
+            return receive_on_host(f, l, place, visit, arg);
+        int rc = 0;
+        for (int64_t p = 0; p < f->length && !rc;) {
+            struct feed_cut c = {.from = p, .to = cut_end(f, l, l->base + place * f->length, p, 1, &g, &member)};
+            c.rank = giver_rank(f, l, g);
+            rc = visit(arg, &c);
+            p = c.to;
+        }
+        return rc;
+    }
+    return error_set(WEFT_EINVAL, "lower: rank %d takes no part in a piece that it lacks", f->j->d->rank);
+}
+
+static int64_t my_place(const struct feed_line *l, int64_t me)
+{
+    if (!l->giver)
+        return me;
+    for (int64_t k = 0; k < l->givers; k++)
+        if (l->giver[k] == me)
+            return k;
+    return -1;
+}
+
+/* What this rank, the g-th giver of the line, sends to its k-th taker or host. */
+static int send_to(const struct feed *f, const struct feed_line *l, int64_t g, int64_t k,
+                   int (*visit)(void *arg, const struct feed_cut *c), void *arg)
+{
+    int64_t first = l->hosts ? l->host[k] : k, share = l->hosts ? l->host[k + 1] - first : 1, start = l->base + k * f->length;
+    int64_t p = max64(0, part_start(l, g) - start), who, member;
+    int rc = 0;
+    while (p < f->length && !rc) {
+        struct feed_cut c = {.from = p, .to = cut_end(f, l, start, p, share, &who, &member)};
+        if (who != g)
+            break;
+        c.rank = d_rank(f, feed_taker(f, l, first + member));
+        rc = visit(arg, &c);
+        p = c.to;
+    }
+    return rc;
+}
+
+int feed_send(const struct feed *f, int (*visit)(void *arg, const struct feed_cut *c), void *arg)
+{
+    int64_t me = axes_number(f->j->src, f->j->s_free, f->j->si);
+    for (size_t i = 0; i < f->nlines; i++) {
+        const struct feed_line *l = &f->line[i];
+        int64_t who = my_place(l, me), n = l->hosts ? l->hosts : l->takers;
+        if (who < 0 || !n)
+            continue;
+        int64_t g = (who - l->turn + l->givers) % l->givers;
+        if (g >= l->used)
+            continue;
+        /* The takers that this part of the line meets; the last part has what ghosts reach beyond it too. */
+        int64_t k = max64(0, part_start(l, g) - l->base) / f->length;
+        int64_t end = g == l->used - 1 ? n : min64(n, ceil_div(part_start(l, g + 1) - l->base, f->length));
+        for (; k < end; k++) {
+            int rc = send_to(f, l, g, k, visit, arg);
+            if (rc)
+                return rc;
+        }
+    }
+    return 0;
+}

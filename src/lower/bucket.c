@@ -1,0 +1,203 @@
+/* The last pass: parts of a channel into buckets, nodes into steps, everything into a plan. */
+#include <string.h>
+
+#include "base/error.h"
+#include "lower/draft.h"
+
+/* Sorting key of a node: which block of steps it goes into, and where in there. */
+struct slot {
+    int32_t stage, class, peer;
+    uint32_t node;
+};
+
+enum { SENDS, COPIES, RECVS, LATER }; /* the order within a stage */
+
+static int class_of(const struct draft_node *n)
+{
+    switch (n->kind) {
+    case PLAN_SEND:
+        return SENDS;
+    case PLAN_RECV:
+        return RECVS;
+    default:
+        return n->ndeps ? LATER : COPIES;
+    }
+}
+
+/* Order of two parts of one channel and stage: by tensor, box, tie. */
+static int order_parts(const struct draft *d, const struct draft_node *a, const struct draft_node *b)
+{
+    if (a->tensor != b->tensor)
+        return a->tensor < b->tensor ? -1 : 1;
+    const struct plan_run *x = d->runs.v + d->parts.v[a->part].runs, *y = d->runs.v + d->parts.v[b->part].runs;
+    for (int i = 0; i < d->tensors.v[a->tensor].ndim; i++)
+        if (x[i].at != y[i].at)
+            return x[i].at < y[i].at ? -1 : 1;
+    return a->tie < b->tie ? -1 : a->tie > b->tie;
+}
+
+static int order_slots(const struct draft *d, const struct slot *a, const struct slot *b)
+{
+    if (a->stage != b->stage)
+        return a->stage < b->stage ? -1 : 1;
+    if (a->class != b->class)
+        return a->class < b->class ? -1 : 1;
+    if (a->class == SENDS || a->class == RECVS) {
+        if (a->peer != b->peer)
+            return a->peer < b->peer ? -1 : 1;
+        int c = order_parts(d, &d->nodes.v[a->node], &d->nodes.v[b->node]);
+        if (c)
+            return c;
+    }
+    return a->node < b->node ? -1 : a->node > b->node; /* nodes were put down in order of their deps */
+}
+
+/* Merge sort: stable, needs no context pointer, and linear for what is in order already. */
+static void sort_slots(const struct draft *d, struct slot *v, struct slot *tmp, size_t n)
+{
+    if (n < 2)
+        return;
+    size_t h = n / 2;
+    sort_slots(d, v, tmp, h);
+    sort_slots(d, v + h, tmp, n - h);
+    if (order_slots(d, &v[h - 1], &v[h]) <= 0)
+        return;
+    memcpy(tmp, v, h * sizeof *v);
+    size_t i = 0, j = h, k = 0;
+    while (i < h)
+        v[k++] = j < n && order_slots(d, &v[j], &tmp[i]) < 0 ? v[j++] : tmp[i++];
+}
+
+/* Peers are numbered from this rank on, so that not everyone sends to rank 0 first. */
+static int32_t turn(const struct draft *d, int32_t peer)
+{
+    return peer > d->rank ? peer - d->rank - 1 : peer - d->rank - 1 + d->world;
+}
+
+struct packing {
+    struct draft *d;
+    VEC(struct plan_step) steps;
+    VEC(struct plan_part) parts;
+    VEC(uint32_t) deps;
+};
+
+static int start_step(struct packing *k, const struct draft_node *n)
+{
+    struct plan_step *s = vec_push(&k->steps);
+    if (!s)
+        return error_nomem();
+    *s = (struct plan_step){.kind = n->kind,
+                            .op = n->op,
+                            .via = n->via,
+                            .peer = n->peer,
+                            .stage = n->stage,
+                            .part = (uint32_t)k->parts.n,
+                            .dep = (uint32_t)k->deps.n,
+                            .div = n->div};
+    return 0;
+}
+
+static int add_dep(struct packing *k, struct plan_step *s, uint32_t step)
+{
+    for (uint32_t i = 0; i < s->ndeps; i++) /* most often the last one again */
+        if (k->deps.v[s->dep + s->ndeps - 1 - i] == step)
+            return 0;
+    uint32_t *p = vec_push(&k->deps);
+    if (!p)
+        return error_nomem();
+    *p = step;
+    s->ndeps++;
+    return 0;
+}
+
+/* Adds a node's parts and deps to the step under way. */
+static int add_to_step(struct packing *k, struct draft_node *n)
+{
+    struct plan_step *s = &k->steps.v[k->steps.n - 1];
+    if (!vec_room(&k->parts, n->nparts))
+        return error_nomem();
+    for (uint32_t i = 0; i < n->nparts; i++) {
+        struct plan_part p = k->d->parts.v[n->part + i];
+        if (p.wire) {
+            int64_t size = (int64_t)weft_dtype_size(p.wire);
+            p.offset = (s->bytes + size - 1) / size * size;
+            s->bytes = p.offset + p.count * size;
+        }
+        k->parts.v[k->parts.n++] = p;
+    }
+    s->nparts += n->nparts;
+    for (uint32_t i = 0; i < n->ndeps; i++) {
+        int rc = add_dep(k, s, k->d->nodes.v[k->d->deps.v[n->dep + i]].step);
+        if (rc)
+            return rc;
+    }
+    n->step = (uint32_t)(k->steps.n - 1);
+    return 0;
+}
+
+/* Does the part go into the bucket under way? */
+static bool fits(const struct packing *k, const struct slot *prev, const struct slot *next)
+{
+    if (!prev || (next->class != SENDS && next->class != RECVS) || prev->stage != next->stage ||
+        prev->class != next->class || prev->peer != next->peer)
+        return false;
+    const struct plan_part *p = &k->d->parts.v[k->d->nodes.v[next->node].part];
+    int64_t size = (int64_t)weft_dtype_size(p->wire), bytes = k->steps.v[k->steps.n - 1].bytes;
+    return (bytes + size - 1) / size * size + p->count * size <= k->d->bucket;
+}
+
+static int pack(struct packing *k)
+{
+    struct draft *d = k->d;
+    size_t n = d->nodes.n;
+    struct slot *v = arena_alloc(&d->arena, (2 * n + 1) * sizeof *v);
+    if (!v)
+        return error_nomem();
+    for (size_t i = 0; i < n; i++) {
+        const struct draft_node *x = &d->nodes.v[i];
+        v[i] = (struct slot){x->stage, class_of(x), x->peer < 0 ? 0 : turn(d, x->peer), (uint32_t)i};
+    }
+    sort_slots(d, v, v + n, n);
+    for (size_t i = 0; i < n; i++) {
+        struct draft_node *x = &d->nodes.v[v[i].node];
+        int rc = fits(k, i ? &v[i - 1] : NULL, &v[i]) ? 0 : start_step(k, x);
+        if (!rc)
+            rc = add_to_step(k, x);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+#define GIVE(plan, list, count, from) ((plan)->list = (from).v, (plan)->count = (from).n, (from).v = NULL, (from).n = 0)
+
+int draft_finish(struct draft *d, weft_plan **out)
+{
+    weft_plan *p = calloc(1, sizeof *p);
+    if (!p)
+        return error_nomem();
+    struct packing k = {.d = d};
+    int rc = pack(&k);
+    if (rc) {
+        free(k.steps.v);
+        free(k.parts.v);
+        free(k.deps.v);
+        free(p);
+        return rc;
+    }
+    p->rank = d->rank;
+    p->world = d->world;
+    p->bucket = d->bucket;
+    p->scratch = d->scratch;
+    GIVE(p, tensors, ntensors, d->tensors);
+    GIVE(p, bufs, nbufs, d->bufs);
+    GIVE(p, runs, nruns, d->runs);
+    GIVE(p, spots, nspots, d->spots);
+    GIVE(p, shapes, nshapes, d->shapes);
+    GIVE(p, names, nnames, d->names);
+    GIVE(p, steps, nsteps, k.steps);
+    GIVE(p, parts, nparts, k.parts);
+    GIVE(p, deps, ndeps, k.deps);
+    *out = p;
+    return 0;
+}

@@ -1,0 +1,174 @@
+/* Lowering without folds: every element goes from one holder to all that need it and lack it;
+ * whoever has it copies. */
+#include "base/error.h"
+#include "lower/assign.h"
+
+/* One pair of pieces under way: the joined runs of each dim. */
+struct pair {
+    const struct job *j;
+    const struct slots *slots; /* as a destination */
+    const struct pair_runs *runs[WEFT_MAX_DIMS];
+    struct pair_runs cut; /* the cut dim's runs within the stretch at hand */
+    struct feed_cut stretch; /* who is at the other end */
+    bool local;
+};
+
+/* Receives a box and hands it on to this rank's mates. What travels on in another dtype than the destination's is
+ * kept as it came. */
+static int put_relay(const struct pair *p, const struct span *box)
+{
+    const struct job *j = p->j;
+    const struct feed_cut *c = &p->stretch;
+    bool keep = j->wire != j->dst->dtype;
+    uint32_t buf = PLAN_NONE, got, filled;
+    int rc = keep ? emit_temp(j, j->wire, box, &buf) : 0;
+    if (!rc)
+        rc = keep ? emit_part_temp(j, buf, box) : emit_part_dst(j, box);
+    if (!rc)
+        rc = draft_recv(j->d, c->stage, c->rank, j->wire, 0, &got);
+    filled = got;
+    if (!rc && keep && !(rc = emit_part_temp(j, buf, box)) && !(rc = emit_part_dst(j, box)))
+        rc = draft_copy(j->d, c->stage, &got, 1, &filled);
+    for (size_t i = 0; i < c->nmates && !rc; i++) {
+        rc = keep ? emit_part_temp(j, buf, box) : emit_part_dst(j, box);
+        if (!rc)
+            rc = draft_send(j->d, c->stage + 1, c->mates[i], j->wire, 0, got, NULL);
+    }
+    return rc ? rc : emit_dups(j, p->slots, box, false, filled, c->stage);
+}
+
+static int put_box(const struct pair *p, const struct span *box)
+{
+    const struct job *j = p->j;
+    const struct feed_cut *c = &p->stretch;
+    if (p->local)
+        return emit_local(j, p->slots, box);
+    if (p->slots && c->nmates)
+        return put_relay(p, box);
+    uint32_t node;
+    int rc = p->slots ? emit_part_dst(j, box) : emit_part_src(j, box);
+    if (rc)
+        return rc;
+    if (!p->slots)
+        return draft_send(j->d, c->stage, c->rank, j->wire, 0, DRAFT_NONE, NULL);
+    rc = draft_recv(j->d, c->stage, c->rank, j->wire, 0, &node);
+    return rc ? rc : emit_dups(j, p->slots, box, false, node, c->stage);
+}
+
+static int walk_runs(const struct pair *p, int dim, struct span *box)
+{
+    if (dim == p->j->ndim)
+        return put_box(p, box);
+    const struct pair_runs *r = p->runs[dim];
+    for (size_t i = 0; i < r->n; i++) {
+        span_of(&r->v[i], &box[dim]);
+        int rc = walk_runs(p, dim + 1, box);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static int take_cut(void *arg, const struct feed_cut *c)
+{
+    struct pair p = *(const struct pair *)arg;
+    struct span box[WEFT_MAX_DIMS];
+    p.stretch = *c;
+    if (p.j->cut >= 0) {
+        const struct pair_runs *whole = p.runs[p.j->cut];
+        p.cut = (struct pair_runs){.arena = p.j->arena};
+        if (c->from || c->to < pair_runs_count(whole)) {
+            int rc = pair_runs_cut(whole, c->from, c->to, &p.cut);
+            if (rc)
+                return rc;
+            p.runs[p.j->cut] = &p.cut;
+        }
+    }
+    return walk_runs(&p, 0, box);
+}
+
+/* The pair of this rank's piece with one of the other side's. */
+static int meet_pair(const struct job *j, const struct slots *slots, const struct hit *const *hit)
+{
+    struct pair p = {.j = j, .slots = slots};
+    int64_t other = 1, s = slots ? 0 : axes_part(j->src, j->s_split, j->si);
+    int64_t t = slots ? axes_part(j->dst, j->d_split, j->di) : 0;
+    for (int d = 0; d < j->ndim; d++) {
+        p.runs[d] = &hit[d]->j;
+        if (d != j->cut)
+            other *= hit[d]->count;
+        if (slots)
+            s += layout_piece_offset(j->src, d, hit[d]->piece);
+        else
+            t += layout_piece_offset(j->dst, d, hit[d]->piece);
+    }
+    if (slots && feed_has(j, s, j->d->rank)) {
+        struct span box[WEFT_MAX_DIMS];
+        p.local = true;
+        return walk_runs(&p, 0, box);
+    }
+    int64_t length = 1, first = 0, s_piece = 0;
+    if (j->cut >= 0) {
+        length = hit[j->cut]->count;
+        first = hit[j->cut]->j.v[0].a - j->src->dim[j->cut].lo;
+        s_piece = slots ? hit[j->cut]->piece : layout_piece(j->src, j->si, j->cut);
+    }
+    struct feed f;
+    int rc = feed_open(j, s, t, length, first, other, s_piece, &f);
+    if (rc)
+        return rc;
+    return slots ? feed_receive(&f, take_cut, &p) : feed_send(&f, take_cut, &p);
+}
+
+static int walk_hits(const struct job *j, const struct slots *slots, const struct hits *hits, int dim, const struct hit **pick)
+{
+    if (dim == j->ndim)
+        return meet_pair(j, slots, pick);
+    for (size_t i = 0; i < hits[dim].n; i++) {
+        pick[dim] = &hits[dim].v[i];
+        int rc = walk_hits(j, slots, hits, dim + 1, pick);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static int as_destination(const struct job *j)
+{
+    struct slots slots[WEFT_MAX_DIMS];
+    struct hits hits[WEFT_MAX_DIMS] = {0};
+    const struct hit *pick[WEFT_MAX_DIMS];
+    for (int d = 0; d < j->ndim; d++) {
+        int rc = job_slots(j, d, layout_piece(j->dst, j->di, d), &slots[d]);
+        if (!rc)
+            rc = job_hits_dst(j, d, &slots[d], &hits[d]);
+        if (rc)
+            return rc;
+    }
+    return walk_hits(j, slots, hits, 0, pick);
+}
+
+static int as_source(const struct job *j)
+{
+    struct hits hits[WEFT_MAX_DIMS] = {0};
+    const struct hit *pick[WEFT_MAX_DIMS];
+    for (int d = 0; d < j->ndim; d++) {
+        struct runs mine = {.arena = j->arena};
+        int rc = layout_interior(j->src, d, layout_piece(j->src, j->si, d), &mine);
+        if (!rc)
+            rc = job_hits_src(j, d, &mine, &hits[d]);
+        if (rc)
+            return rc;
+    }
+    return walk_hits(j, NULL, hits, 0, pick);
+}
+
+int lower_copy(const struct job *j)
+{
+    int rc = 0;
+    if (j->si >= 0)
+        rc = as_source(j);
+    if (!rc && j->di >= 0 && !axes_part(j->dst, j->d_fold, j->di))
+        rc = as_destination(j);
+    return rc;
+}

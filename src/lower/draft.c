@@ -1,0 +1,171 @@
+#include "lower/draft.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "layout/layout.h"
+
+static int too_many(const char *what)
+{
+    return error_set(WEFT_EUNSUPPORTED, "lower: the plan needs more than 2^32 %s", what);
+}
+
+static int add_shape(struct draft *d, const int64_t *extents, int n, uint32_t *at)
+{
+    if (!vec_room(&d->shapes, (size_t)n))
+        return error_nomem();
+    *at = (uint32_t)d->shapes.n;
+    if (n)
+        memcpy(d->shapes.v + d->shapes.n, extents, (size_t)n * sizeof *extents);
+    d->shapes.n += (size_t)n;
+    return 0;
+}
+
+static int add_buf(struct draft *d, struct plan_buf b, const int64_t *extents, int n, uint32_t *buf)
+{
+    int rc = add_shape(d, extents, n, &b.shape);
+    if (rc)
+        return rc;
+    if (d->bufs.n >= PLAN_NONE)
+        return too_many("buffers");
+    struct plan_buf *p = vec_push(&d->bufs);
+    if (!p)
+        return error_nomem();
+    *p = b;
+    *buf = (uint32_t)(d->bufs.n - 1);
+    return 0;
+}
+
+static int add_side(struct draft *d, uint32_t tensor, const weft_layout *l, int space, uint32_t *buf)
+{
+    weft_local local;
+    *buf = PLAN_NONE;
+    int rc = weft_layout_local(l, d->rank, &local);
+    if (rc || !local.holds)
+        return rc;
+    struct plan_buf b = {.space = (uint8_t)space, .dtype = (uint8_t)l->dtype, .tensor = tensor};
+    return add_buf(d, b, local.shape, l->ndim, buf);
+}
+
+int draft_tensor(struct draft *d, const weft_move *m)
+{
+    const char *name = m->name ? m->name : "";
+    size_t n = strlen(name) + 1;
+    if (d->names.n + n >= PLAN_NONE)
+        return too_many("bytes of names");
+    struct plan_tensor *t = vec_push(&d->tensors);
+    if (!t)
+        return error_nomem();
+    *t = (struct plan_tensor){.src = layout_hold(m->src), .dst = layout_hold(m->dst), .name = (uint32_t)d->names.n};
+    t->ndim = (uint8_t)m->src->ndim;
+    if (!vec_room(&d->names, n))
+        return error_nomem();
+    memcpy(d->names.v + d->names.n, name, n);
+    d->names.n += n;
+    uint32_t i = d->tensor = (uint32_t)(d->tensors.n - 1);
+    int rc = add_side(d, i, m->src, PLAN_SRC, &t->src_buf);
+    return rc ? rc : add_side(d, i, m->dst, PLAN_DST, &t->dst_buf);
+}
+
+int draft_temp(struct draft *d, int dtype, const int64_t *extents, uint32_t *buf)
+{
+    int n = d->tensors.v[d->tensor].ndim;
+    int64_t bytes = (int64_t)weft_dtype_size(dtype);
+    for (int i = 0; i < n; i++)
+        bytes *= extents[i]; /* no more than the tensor's, which fits */
+    struct plan_buf b = {.space = PLAN_TEMP, .dtype = (uint8_t)dtype, .tensor = d->tensor, .offset = d->scratch};
+    if (__builtin_add_overflow(d->scratch, (bytes + 63) / 64 * 64, &d->scratch))
+        return error_set(WEFT_EUNSUPPORTED, "lower: the scratch memory needs more than 2^63 bytes");
+    return add_buf(d, b, extents, n, buf);
+}
+
+int draft_part(struct draft *d, uint32_t buf, const struct draft_dim *dims)
+{
+    struct plan_part *p = vec_push(&d->parts);
+    if (!p)
+        return error_nomem();
+    int n = d->tensors.v[d->tensor].ndim;
+    if (d->runs.n + (size_t)n >= PLAN_NONE || d->parts.n >= PLAN_NONE)
+        return too_many("parts");
+    if (!vec_room(&d->runs, (size_t)n) || !vec_room(&d->spots, (size_t)n))
+        return error_nomem();
+    *p = (struct plan_part){.buf = buf, .runs = (uint32_t)d->runs.n, .spots = (uint32_t)d->spots.n, .count = 1};
+    for (int i = 0; i < n; i++) {
+        struct draft_dim x = dims[i];
+        if (x.n == 1)
+            x.step = x.tostep = 0;
+        d->runs.v[d->runs.n++] = (struct plan_run){x.at, x.len, x.n, x.step};
+        d->spots.v[d->spots.n++] = (struct plan_spot){x.to, x.tostep};
+        p->count *= x.len * x.n;
+    }
+    return 0;
+}
+
+static int add_node(struct draft *d, struct draft_node n, const uint32_t *deps, size_t ndeps, uint32_t *node)
+{
+    if (d->nodes.n >= DRAFT_NONE || d->deps.n + ndeps >= DRAFT_NONE)
+        return too_many("steps");
+    const struct draft_node *last = d->nodes.n ? &d->nodes.v[d->nodes.n - 1] : NULL;
+    n.part = last ? last->part + last->nparts : 0;
+    n.nparts = (uint32_t)d->parts.n - n.part;
+    n.tensor = d->tensor;
+    n.dep = (uint32_t)d->deps.n;
+    if (!vec_room(&d->deps, ndeps))
+        return error_nomem();
+    for (size_t i = 0; i < ndeps; i++)
+        if (deps[i] != DRAFT_NONE)
+            d->deps.v[d->deps.n++] = deps[i];
+    n.ndeps = (uint32_t)d->deps.n - n.dep;
+    struct draft_node *p = vec_push(&d->nodes);
+    if (!p)
+        return error_nomem();
+    *p = n;
+    if (node)
+        *node = (uint32_t)(d->nodes.n - 1);
+    return 0;
+}
+
+int draft_copy(struct draft *d, int32_t stage, const uint32_t *deps, size_t ndeps, uint32_t *node)
+{
+    return add_node(d, (struct draft_node){.kind = PLAN_COPY, .peer = -1, .stage = stage}, deps, ndeps, node);
+}
+
+int draft_reduce(struct draft *d, int32_t stage, int op, int64_t div, int via, const uint32_t *deps, size_t ndeps, uint32_t *node)
+{
+    struct draft_node n = {.kind = PLAN_REDUCE, .op = (uint8_t)op, .via = (uint8_t)via, .div = div, .peer = -1, .stage = stage};
+    return add_node(d, n, deps, ndeps, node);
+}
+
+int draft_send(struct draft *d, int32_t stage, int peer, int wire, int64_t tie, uint32_t dep, uint32_t *node)
+{
+    struct plan_part *p = &d->parts.v[d->parts.n - 1];
+    p->wire = (uint8_t)wire;
+    return add_node(d, (struct draft_node){.kind = PLAN_SEND, .peer = peer, .stage = stage, .tie = tie}, &dep, 1, node);
+}
+
+int draft_recv(struct draft *d, int32_t stage, int peer, int wire, int64_t tie, uint32_t *node)
+{
+    struct plan_part *p = &d->parts.v[d->parts.n - 1];
+    p->wire = (uint8_t)wire;
+    d->received += p->count * (int64_t)weft_dtype_size(wire);
+    return add_node(d, (struct draft_node){.kind = PLAN_RECV, .peer = peer, .stage = stage, .tie = tie}, NULL, 0, node);
+}
+
+void draft_drop(struct draft *d)
+{
+    for (size_t i = 0; i < d->tensors.n; i++) {
+        weft_layout_free((weft_layout *)d->tensors.v[i].src);
+        weft_layout_free((weft_layout *)d->tensors.v[i].dst);
+    }
+    free(d->tensors.v);
+    free(d->bufs.v);
+    free(d->runs.v);
+    free(d->spots.v);
+    free(d->shapes.v);
+    free(d->parts.v);
+    free(d->nodes.v);
+    free(d->deps.v);
+    free(d->names.v);
+    arena_free(&d->arena);
+    *d = (struct draft){0};
+}

@@ -1,0 +1,63 @@
+/* A plan under construction. The passes put down nodes (one part sent, received, copied, or
+ * folded); draft_finish packs the parts of each channel into buckets, orders the steps and makes
+ * the plan.
+ *
+ * Both ends of a channel must come to the same buckets without talking: within a stage the parts
+ * of a channel are ordered by tensor and global box (and `tie`, where one box travels twice), not
+ * by the order in which a pass found them. */
+#ifndef WEFT_LOWER_DRAFT_H
+#define WEFT_LOWER_DRAFT_H
+#include "base/arena.h"
+#include "base/vec.h"
+#include "plan/plan.h"
+
+/* One dim of a part: the run of positions and where it stands in the buffer. */
+struct draft_dim {
+    int64_t at, len, n, step, to, tostep;
+};
+
+struct draft_node {
+    uint8_t kind, op, via;
+    int32_t peer, stage;
+    uint32_t part, nparts; /* parts[] */
+    uint32_t dep, ndeps;   /* deps[], of nodes */
+    uint32_t tensor, step; /* step: set by draft_finish */
+    int64_t div, tie;
+};
+
+struct draft {
+    int32_t rank, world;
+    uint32_t tensor; /* the one being lowered: parts and nodes are its */
+    int64_t received; /* bytes, by all RECV nodes */
+    int64_t bucket, scratch;
+    struct arena arena; /* the passes' working memory */
+    VEC(struct plan_tensor) tensors;
+    VEC(struct plan_buf) bufs;
+    VEC(struct plan_run) runs;
+    VEC(struct plan_spot) spots;
+    VEC(int64_t) shapes;
+    VEC(struct plan_part) parts;
+    VEC(struct draft_node) nodes;
+    VEC(uint32_t) deps;
+    VEC(char) names;
+};
+
+#define DRAFT_NONE UINT32_MAX
+
+int draft_tensor(struct draft *d, const weft_move *m); /* becomes the one being lowered */
+/* A dense scratch buffer with these extents. */
+int draft_temp(struct draft *d, int dtype, const int64_t *extents, uint32_t *buf);
+/* A part: a box and its place in a buffer. It belongs to the node that is put down next. */
+int draft_part(struct draft *d, uint32_t buf, const struct draft_dim *dims);
+
+/* Each takes the parts that were put down since the last node, in the order that plan.h asks for, and depends on
+ * `ndeps` nodes (DRAFT_NONE among them is left out). *node may be NULL. */
+int draft_copy(struct draft *d, int32_t stage, const uint32_t *deps, size_t ndeps, uint32_t *node);
+int draft_reduce(struct draft *d, int32_t stage, int op, int64_t div, int via, const uint32_t *deps, size_t ndeps, uint32_t *node);
+int draft_send(struct draft *d, int32_t stage, int peer, int wire, int64_t tie, uint32_t dep, uint32_t *node);
+int draft_recv(struct draft *d, int32_t stage, int peer, int wire, int64_t tie, uint32_t *node);
+
+/* Moves everything into a new plan, of which kind, algorithm, digest, bound and the like are still to be set. */
+int draft_finish(struct draft *d, weft_plan **out);
+void draft_drop(struct draft *d); /* frees whatever is left; also after draft_finish */
+#endif

@@ -1,0 +1,165 @@
+/* What is put down for one box: parts in each buffer, local copies, further slots, identities. */
+#include "base/error.h"
+#include "lower/job.h"
+
+void span_of(const struct pair_run *r, struct span *o)
+{
+    *o = (struct span){r->at, r->len, r->n, r->step, r->a, r->astep, r->b, r->bstep};
+}
+
+int emit_part_src(const struct job *j, const struct span *box)
+{
+    struct draft_dim x[WEFT_MAX_DIMS];
+    for (int i = 0; i < j->ndim; i++)
+        x[i] = (struct draft_dim){box[i].at, box[i].len, box[i].n, box[i].step, box[i].a, box[i].astep};
+    return draft_part(j->d, j->d->tensors.v[j->d->tensor].src_buf, x);
+}
+
+int emit_part_dst(const struct job *j, const struct span *box)
+{
+    struct draft_dim x[WEFT_MAX_DIMS];
+    for (int i = 0; i < j->ndim; i++)
+        x[i] = (struct draft_dim){box[i].at, box[i].len, box[i].n, box[i].step, box[i].b, box[i].bstep};
+    return draft_part(j->d, j->d->tensors.v[j->d->tensor].dst_buf, x);
+}
+
+int emit_part_temp(const struct job *j, uint32_t buf, const struct span *box)
+{
+    struct draft_dim x[WEFT_MAX_DIMS];
+    for (int i = 0; i < j->ndim; i++)
+        x[i] = (struct draft_dim){box[i].at, box[i].len, box[i].n, box[i].step, 0, box[i].len};
+    return draft_part(j->d, buf, x);
+}
+
+int emit_temp(const struct job *j, int dtype, const struct span *box, uint32_t *buf)
+{
+    int64_t extents[WEFT_MAX_DIMS];
+    for (int i = 0; i < j->ndim; i++)
+        extents[i] = box[i].len * box[i].n;
+    return draft_temp(j->d, dtype, extents, buf);
+}
+
+static int put_dup(const struct job *j, const struct span *from, const struct span *to, bool from_src, uint32_t dep,
+                   int32_t stage)
+{
+    int rc = from_src ? emit_part_src(j, from) : emit_part_dst(j, from);
+    if (!rc)
+        rc = emit_part_dst(j, to);
+    return rc ? rc : draft_copy(j->d, stage, &dep, 1, NULL);
+}
+
+/* All ways to take, in each dim, the first slot or one of the others; `moved`: some dim took another. */
+static int walk_dups(const struct job *j, const struct slots *slots, int dim, struct span *from, struct span *to,
+                     bool moved, bool from_src, uint32_t dep, int32_t stage)
+{
+    if (dim == j->ndim)
+        return moved ? put_dup(j, from, to, from_src, dep, stage) : 0;
+    struct span whole = from[dim];
+    to[dim] = whole;
+    int rc = walk_dups(j, slots, dim + 1, from, to, moved, from_src, dep, stage);
+    for (size_t i = 0; i < slots[dim].ndup && !rc; i++) {
+        const struct dup *u = &slots[dim].dup[i];
+        int64_t shift = u->from - u->at; /* place minus position, for positions that this dup repeats */
+        for (int64_t k = 0; k < whole.n && !rc; k++) { /* n is 1 unless the source deals blocks */
+            int64_t at = whole.at + k * whole.step, end = at + whole.len, lo = at > u->at ? at : u->at;
+            int64_t hi = end < u->at + u->len ? end : u->at + u->len;
+            if (lo >= hi || whole.b + k * whole.bstep - at != shift)
+                continue;
+            from[dim] = (struct span){.at = lo, .len = hi - lo, .n = 1, .a = whole.a + k * whole.astep + (lo - at), .b = lo + shift};
+            to[dim] = from[dim];
+            to[dim].b = u->to + (lo - u->at);
+            rc = walk_dups(j, slots, dim + 1, from, to, true, from_src, dep, stage);
+        }
+    }
+    from[dim] = whole;
+    return rc;
+}
+
+int emit_dups(const struct job *j, const struct slots *slots, const struct span *box, bool from_src, uint32_t dep, int32_t stage)
+{
+    bool any = false;
+    for (int i = 0; i < j->ndim; i++)
+        any = any || slots[i].ndup;
+    if (!any)
+        return 0;
+    struct span from[WEFT_MAX_DIMS], to[WEFT_MAX_DIMS];
+    for (int i = 0; i < j->ndim; i++)
+        from[i] = box[i];
+    return walk_dups(j, slots, 0, from, to, false, from_src, dep, stage);
+}
+
+int emit_local(const struct job *j, const struct slots *slots, const struct span *box)
+{
+    int rc = emit_part_src(j, box);
+    if (!rc)
+        rc = emit_part_dst(j, box);
+    if (!rc)
+        rc = draft_copy(j->d, 0, NULL, 0, NULL);
+    return rc ? rc : emit_dups(j, slots, box, true, DRAFT_NONE, 0);
+}
+
+/* ---- identities ---- */
+
+struct fill {
+    const struct job *j;
+    int op;
+    struct runs all[WEFT_MAX_DIMS];
+    size_t first[WEFT_MAX_DIMS], ninner[WEFT_MAX_DIMS];
+};
+
+/* Fills the product of the chosen runs: dims before `edge` take the interior, `edge` the ghosts, later ones all. */
+static int fill_boxes(const struct fill *f, int dim, int edge, struct span *box)
+{
+    if (dim == f->j->ndim) {
+        int rc = emit_part_dst(f->j, box);
+        return rc ? rc : draft_reduce(f->j->d, 0, f->op, 0, 0, NULL, 0, NULL);
+    }
+    for (size_t i = 0; i < f->all[dim].n; i++) {
+        bool inner = i >= f->first[dim] && i < f->first[dim] + f->ninner[dim];
+        if ((dim < edge && !inner) || (dim == edge && inner))
+            continue;
+        const struct run *r = &f->all[dim].v[i];
+        box[dim] = (struct span){.at = r->at, .len = r->len, .n = r->n, .step = r->step, .b = r->to, .bstep = r->tostep};
+        int rc = fill_boxes(f, dim + 1, edge, box);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+int emit_identity(const struct job *j)
+{
+    const weft_layout *l = j->dst;
+    if (j->di < 0 || !l->nfolds)
+        return 0;
+    int by_axes = l->nfolds, by_ghosts = l->nfolds; /* the first fold in which this rank (a ghost of it) is not at 0 */
+    for (int k = l->nfolds - 1; k >= 0; k--) {
+        if (axes_part(l, l->fold[k].axes, j->di))
+            by_axes = k;
+        if (l->fold[k].ghosts)
+            by_ghosts = k;
+    }
+    if (by_axes == l->nfolds && by_ghosts == l->nfolds)
+        return 0;
+    struct fill f = {.j = j};
+    struct span box[WEFT_MAX_DIMS];
+    for (int d = 0; d < j->ndim; d++) {
+        f.all[d].arena = j->arena;
+        int rc = layout_slots(l, d, layout_piece(l, j->di, d), &f.all[d], &f.first[d], &f.ninner[d]);
+        if (rc)
+            return rc;
+        if (!f.all[d].n)
+            return 0;
+    }
+    int ghosts = by_ghosts < by_axes ? by_ghosts : by_axes, rc = 0;
+    if (by_axes < l->nfolds) { /* all slots, interior first */
+        f.op = l->fold[by_axes].op;
+        rc = fill_boxes(&f, 0, by_axes <= by_ghosts ? -1 : j->ndim, box);
+        if (by_axes <= by_ghosts)
+            return rc;
+    }
+    f.op = l->fold[ghosts].op;
+    for (int edge = 0; edge < j->ndim && !rc; edge++)
+        rc = fill_boxes(&f, 0, edge, box);
+    return rc;
+}

@@ -1,0 +1,503 @@
+/* Lowering with folds. Each box of elements is folded once, by a destination that holds a term if
+ * there is one, and handed on finished: T - 1 or T terms travel, then D - 1 values. Where several
+ * destinations could fold a box they share it. Terms of one box come together in a fixed order:
+ * owners before ghosts, then by rank, then by slot. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "base/error.h"
+#include "base/math.h"
+#include "lower/cells.h"
+
+#define GRAIN 16384 /* bytes: below this a stretch is not cut for the sake of more senders */
+
+struct term {
+    bool ghost;
+    int rank;      /* of its copy at coordinate 0 of the free axes */
+    int64_t slot;  /* where the box starts in that rank's buffer */
+    int64_t index; /* mesh position of that copy */
+    int64_t group[WEFT_MAX_AXES + 1]; /* coordinates on each fold, as one number */
+    int64_t a[WEFT_MAX_DIMS], astep[WEFT_MAX_DIMS];
+    uint32_t buf, node; /* at the folding rank: where it was received, by which node */
+};
+
+struct dest {
+    int rank;
+    bool holds; /* a term */
+    int64_t b[WEFT_MAX_DIMS], bstep[WEFT_MAX_DIMS];
+};
+
+struct box {
+    const struct job *j;
+    const struct slots *slots; /* as a destination */
+    bool source;
+    const struct cell *cell[WEFT_MAX_DIMS];
+    struct span span[WEFT_MAX_DIMS];
+    struct term *term;
+    struct dest *dest;
+    size_t nterms, ndests, nfolders; /* the first nfolders destinations fold */
+    const struct dest *me;           /* this rank among them, as a destination */
+};
+
+static int order_terms(const void *a, const void *b)
+{
+    const struct term *x = a, *y = b;
+    if (x->ghost != y->ghost)
+        return x->ghost ? 1 : -1;
+    if (x->rank != y->rank)
+        return x->rank < y->rank ? -1 : 1;
+    return x->slot < y->slot ? -1 : x->slot > y->slot;
+}
+
+static int order_dests(const void *a, const void *b)
+{
+    const struct dest *x = a, *y = b;
+    if (x->holds != y->holds)
+        return x->holds ? -1 : 1;
+    return x->rank < y->rank ? -1 : x->rank > y->rank;
+}
+
+/* The k-th way to pick one entry in each dim: base-n digits of k. */
+static void pick(const struct box *x, bool terms, size_t k, size_t *digit)
+{
+    for (int d = x->j->ndim - 1; d >= 0; d--) {
+        size_t n = terms ? x->cell[d]->nterms : x->cell[d]->ndests;
+        digit[d] = k % n;
+        k /= n;
+    }
+}
+
+static int fill_terms(struct box *x)
+{
+    const struct job *j = x->j;
+    const weft_layout *l = j->src;
+    size_t slots = 1;
+    for (int d = 0; d < j->ndim; d++)
+        slots *= x->cell[d]->nterms;
+    x->nterms = slots * (size_t)j->s_terms;
+    x->term = arena_alloc(j->arena, x->nterms * sizeof *x->term);
+    if (!x->term)
+        return error_nomem();
+    size_t n = 0, digit[WEFT_MAX_DIMS];
+    for (size_t k = 0; k < slots; k++) {
+        struct term t = {.buf = PLAN_NONE, .node = DRAFT_NONE};
+        int64_t index = 0;
+        pick(x, true, k, digit);
+        for (int d = 0; d < j->ndim; d++) {
+            const struct cell_term *c = &x->cell[d]->term[digit[d]];
+            int64_t extent = layout_extent(l, d, c->piece, NULL);
+            index += layout_piece_offset(l, d, c->piece);
+            t.ghost = t.ghost || c->ghost;
+            t.slot = t.slot * extent + c->a;
+            t.a[d] = c->a;
+            t.astep[d] = c->astep;
+        }
+        for (int64_t f = 0; f < j->s_terms; f++) {
+            t.index = index + axes_offset(l, j->s_fold, f);
+            t.rank = layout_rank(l, t.index);
+            for (int i = 0; i < l->nfolds; i++)
+                t.group[i] = axes_number(l, l->fold[i].axes, t.index) + (l->fold[i].ghosts ? (int64_t)k * l->mesh : 0);
+            x->term[n++] = t;
+        }
+    }
+    qsort(x->term, n, sizeof *x->term, order_terms);
+    return 0;
+}
+
+static bool holds_term(const struct box *x, int rank, const struct term *t)
+{
+    const struct job *j = x->j;
+    int64_t index = layout_index(j->src, rank);
+    return index >= 0 && axes_part(j->src, j->s_split | j->s_fold, index) == t->index;
+}
+
+/* Whether a rank holds any term of the box; the terms' mesh positions stand sorted in `at`. */
+static int order_index(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static int fill_dests(struct box *x)
+{
+    const struct job *j = x->j;
+    const weft_layout *l = j->dst;
+    size_t pieces = 1, n = 0, digit[WEFT_MAX_DIMS];
+    for (int d = 0; d < j->ndim; d++)
+        pieces *= x->cell[d]->ndests;
+    x->dest = arena_alloc(j->arena, pieces * (size_t)j->d_replicas * sizeof *x->dest);
+    int64_t *at = arena_alloc(j->arena, x->nterms * sizeof *at);
+    if (!x->dest || !at)
+        return error_nomem();
+    for (size_t i = 0; i < x->nterms; i++)
+        at[i] = x->term[i].index;
+    qsort(at, x->nterms, sizeof *at, order_index);
+    for (size_t k = 0; k < pieces; k++) {
+        struct dest t = {0};
+        int64_t index = 0;
+        pick(x, false, k, digit);
+        for (int d = 0; d < j->ndim; d++) {
+            const struct cell_dest *c = &x->cell[d]->dest[digit[d]];
+            index += layout_piece_offset(l, d, c->piece);
+            t.b[d] = c->b;
+            t.bstep[d] = c->bstep;
+        }
+        for (int64_t r = 0; r < j->d_replicas; r++) {
+            t.rank = layout_rank(l, index + axes_offset(l, j->d_free, r));
+            int64_t s = layout_index(j->src, t.rank);
+            int64_t key = s < 0 ? -1 : axes_part(j->src, j->s_split | j->s_fold, s);
+            t.holds = s >= 0 && bsearch(&key, at, x->nterms, sizeof *at, order_index);
+            x->dest[n++] = t;
+        }
+    }
+    qsort(x->dest, n, sizeof *x->dest, order_dests);
+    x->ndests = n;
+    for (x->nfolders = 0; x->nfolders < n && x->dest[x->nfolders].holds; x->nfolders++)
+        ;
+    if (!x->nfolders)
+        x->nfolders = n;
+    for (size_t i = 0; i < n && !x->source; i++)
+        if (x->dest[i].rank == j->d->rank)
+            x->me = &x->dest[i];
+    return 0;
+}
+
+/* ---- one stretch of the box, folded by one destination ---- */
+
+struct stretch {
+    struct box *x;
+    struct span span[WEFT_MAX_DIMS]; /* a and b are set when a part is put down */
+    int64_t shift[WEFT_MAX_DIMS];    /* how far into the box it starts, in positions of each dim */
+    const struct dest *folder;
+    int64_t giver; /* which replica of the source sends */
+};
+
+static int part_of_term(const struct stretch *s, const struct term *t)
+{
+    struct span v[WEFT_MAX_DIMS];
+    for (int d = 0; d < s->x->j->ndim; d++) {
+        v[d] = s->span[d];
+        /* A stretch of a run that repeats starts some repetitions in; of one that does not, some positions. */
+        int64_t len = s->x->span[d].len;
+        v[d].a = t->a[d] + s->shift[d] / len * t->astep[d] + s->shift[d] % len;
+        v[d].astep = t->astep[d];
+    }
+    return emit_part_src(s->x->j, v);
+}
+
+static void place_dest(const struct stretch *s, const struct dest *t, struct span *v)
+{
+    for (int d = 0; d < s->x->j->ndim; d++) {
+        v[d] = s->span[d];
+        int64_t len = s->x->span[d].len;
+        v[d].b = t->b[d] + s->shift[d] / len * t->bstep[d] + s->shift[d] % len;
+        v[d].bstep = t->bstep[d];
+    }
+}
+
+/* What a fold hands on: a part in some buffer. */
+struct value {
+    bool src;        /* a term on this rank */
+    uint32_t term;   /* src: which */
+    uint32_t buf, node;
+};
+
+static int part_of_value(const struct stretch *s, const struct value *v)
+{
+    return v->src ? part_of_term(s, &s->x->term[v->term]) : emit_part_temp(s->x->j, v->buf, s->span);
+}
+
+/* Where the finished value goes: into the destination, or into a temp as well when it travels on in another dtype. */
+struct goal {
+    bool temp;
+    uint32_t buf;
+    struct span dst[WEFT_MAX_DIMS];
+};
+
+static int part_of_goal(const struct stretch *s, const struct goal *g)
+{
+    return g->temp ? emit_part_temp(s->x->j, g->buf, s->span) : emit_part_dst(s->x->j, g->dst);
+}
+
+/* Folds terms[0..n) by the layout's folds 0 .. level; `last` is the level whose result is the finished value. */
+static int fold_level(const struct stretch *s, const uint32_t *terms, size_t n, int level, int last, const struct goal *g,
+                      struct value *out)
+{
+    const struct job *j = s->x->j;
+    const struct term *t = s->x->term;
+    if (level < 0) {
+        const struct term *only = &t[terms[0]];
+        *out = (struct value){.src = only->buf == PLAN_NONE, .term = terms[0], .buf = only->buf, .node = only->node};
+        return 0;
+    }
+    /* Groups by the coordinates on this fold, in order of their first terms. */
+    uint32_t *rest = arena_alloc(j->arena, 2 * n * sizeof *rest), *group = rest ? rest + n : NULL;
+    struct value *v = arena_alloc(j->arena, n * sizeof *v);
+    uint32_t *deps = arena_alloc(j->arena, n * sizeof *deps);
+    if (!rest || !v || !deps)
+        return error_nomem();
+    memcpy(rest, terms, n * sizeof *rest);
+    size_t groups = 0;
+    while (n) {
+        int64_t key = t[rest[0]].group[level];
+        size_t k = 0, left = 0;
+        for (size_t i = 0; i < n; i++) {
+            if (t[rest[i]].group[level] == key)
+                group[k++] = rest[i];
+            else
+                rest[left++] = rest[i];
+        }
+        n = left;
+        int rc = fold_level(s, group, k, level - 1, last, g, &v[groups]);
+        if (rc)
+            return rc;
+        deps[groups] = v[groups].node;
+        groups++;
+    }
+    if (level != last && groups == 1) {
+        *out = v[0];
+        return 0;
+    }
+    int op = j->src->fold[level].op, rc = 0;
+    int64_t div = op == WEFT_AVG && groups > 1 ? (int64_t)groups : 0;
+    op = op == WEFT_AVG ? WEFT_SUM : op;
+    *out = (struct value){.buf = PLAN_NONE};
+    if (level == last)
+        rc = part_of_goal(s, g);
+    else if (!(rc = emit_temp(j, dtype_acc(j->src->dtype), s->span, &out->buf)))
+        rc = emit_part_temp(j, out->buf, s->span);
+    for (size_t i = 0; i < groups && !rc; i++)
+        rc = part_of_value(s, &v[i]);
+    if (rc)
+        return rc;
+    int to = level != last ? dtype_acc(j->src->dtype) : g->temp ? j->wire : j->dst->dtype;
+    int via = level == last && j->wire != to ? j->wire : 0;
+    return draft_reduce(j->d, 0, op, div, via, deps, groups, &out->node);
+}
+
+/* One term alone: a copy. */
+static int take_single(const struct stretch *s, const struct goal *g, struct value *out)
+{
+    struct value v;
+    uint32_t zero = 0;
+    int rc = fold_level(s, &zero, 1, -1, -1, g, &v);
+    if (!rc)
+        rc = part_of_value(s, &v);
+    if (!rc)
+        rc = part_of_goal(s, g);
+    return rc ? rc : draft_copy(s->x->j->d, 0, &v.node, 1, &out->node);
+}
+
+static int sender_of(const struct stretch *s, const struct term *t)
+{
+    const struct job *j = s->x->j;
+    return layout_rank(j->src, t->index + axes_offset(j->src, j->s_free, s->giver));
+}
+
+/* This rank folds the stretch: collect the terms, fold, hand on. */
+static int fold_here(struct stretch *s)
+{
+    struct box *x = s->x;
+    const struct job *j = x->j;
+    int rc = 0;
+    for (size_t i = 0; i < x->nterms && !rc; i++) {
+        struct term *t = &x->term[i];
+        t->buf = PLAN_NONE;
+        t->node = DRAFT_NONE;
+        if (holds_term(x, j->d->rank, t))
+            continue;
+        if (!(rc = emit_temp(j, j->src->dtype, s->span, &t->buf)) && !(rc = emit_part_temp(j, t->buf, s->span)))
+            rc = draft_recv(j->d, 0, sender_of(s, t), j->src->dtype, (int64_t)i, &t->node);
+    }
+    struct goal g = {.temp = x->ndests > 1 && j->wire != j->dst->dtype};
+    place_dest(s, x->me, g.dst);
+    if (!rc && g.temp)
+        rc = emit_temp(j, j->wire, s->span, &g.buf);
+    uint32_t *all = arena_alloc(j->arena, x->nterms * sizeof *all);
+    if (!rc && !all)
+        rc = error_nomem();
+    for (size_t i = 0; i < x->nterms && !rc; i++)
+        all[i] = (uint32_t)i;
+    int last = -1; /* the outermost fold that has more than one term here */
+    for (int k = 0; k < j->src->nfolds; k++)
+        for (size_t i = 1; i < x->nterms; i++)
+            if (x->term[i].group[k] != x->term[0].group[k])
+                last = k;
+    struct value v = {.node = DRAFT_NONE};
+    if (!rc)
+        rc = last < 0 ? take_single(s, &g, &v) : fold_level(s, all, x->nterms, last, last, &g, &v);
+    uint32_t filled = v.node;
+    if (!rc && g.temp) {
+        rc = emit_part_temp(j, g.buf, s->span);
+        if (!rc)
+            rc = emit_part_dst(j, g.dst);
+        if (!rc)
+            rc = draft_copy(j->d, 0, &v.node, 1, &filled);
+    }
+    if (!rc)
+        rc = emit_dups(j, x->slots, g.dst, false, filled, 0);
+    for (size_t i = 0; i < x->ndests && !rc; i++) {
+        if (x->dest[i].rank == j->d->rank)
+            continue;
+        rc = part_of_goal(s, &g);
+        if (!rc)
+            rc = draft_send(j->d, 1, x->dest[i].rank, j->wire, 0, v.node, NULL);
+    }
+    return rc;
+}
+
+static int send_terms(const struct stretch *s)
+{
+    const struct box *x = s->x;
+    const struct job *j = x->j;
+    if (s->folder->rank == j->d->rank)
+        return 0;
+    for (size_t i = 0; i < x->nterms; i++) {
+        const struct term *t = &x->term[i];
+        if (!holds_term(x, j->d->rank, t) || holds_term(x, s->folder->rank, t) || sender_of(s, t) != j->d->rank)
+            continue;
+        int rc = part_of_term(s, t);
+        if (!rc)
+            rc = draft_send(j->d, 0, s->folder->rank, j->src->dtype, (int64_t)i, DRAFT_NONE, NULL);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static int do_stretch(struct stretch *s)
+{
+    struct box *x = s->x;
+    const struct job *j = x->j;
+    if (x->source)
+        return send_terms(s);
+    if (x->me == s->folder)
+        return fold_here(s);
+    struct span v[WEFT_MAX_DIMS];
+    uint32_t node;
+    place_dest(s, x->me, v);
+    int rc = emit_part_dst(j, v);
+    if (!rc)
+        rc = draft_recv(j->d, 1, s->folder->rank, j->wire, 0, &node);
+    return rc ? rc : emit_dups(j, x->slots, v, false, node, 1);
+}
+
+/* ---- cutting the box ---- */
+
+/* Positions [lo, hi) of the box along dim d, numbered i before o; calls for one, two or three runs. */
+static int cut_stretch(struct stretch *s, int d, int64_t lo, int64_t hi)
+{
+    const struct span *whole = &s->x->span[d];
+    int rc = 0;
+    for (int64_t p = lo; p < hi && !rc;) {
+        int64_t i = p / whole->len, o = p % whole->len;
+        int64_t len = whole->len - o < hi - p ? whole->len - o : hi - p, n = 1;
+        if (o == 0 && len == whole->len)
+            n = (hi - p) / len;
+        s->span[d] = (struct span){.at = whole->at + i * whole->step + o, .len = len, .n = n, .step = n > 1 ? whole->step : 0};
+        s->shift[d] = p;
+        rc = do_stretch(s);
+        p += n * len;
+    }
+    return rc;
+}
+
+static int64_t box_extent(const struct box *x, int d)
+{
+    return x->span[d].len * x->span[d].n;
+}
+
+/* Which dim to cut into k: the first that comes out even, or nearly so, else the longest. */
+static int cut_dim(const struct box *x, int64_t k)
+{
+    int best = 0;
+    for (int d = 0; d < x->j->ndim; d++) {
+        if (box_extent(x, d) % k == 0 || box_extent(x, d) >= 32 * k)
+            return d;
+        if (box_extent(x, d) > box_extent(x, best))
+            best = d;
+    }
+    return best;
+}
+
+/* Number of the destination piece's share of the source piece, so that givers take turns over pieces. */
+static int64_t turn_of(const struct box *x)
+{
+    int64_t turn = x->j->d->tensor;
+    for (int d = 0; d < x->j->ndim; d++)
+        turn += x->cell[d]->dest[0].piece;
+    return turn;
+}
+
+static int do_box(struct box *x)
+{
+    const struct job *j = x->j;
+    int rc = fill_terms(x);
+    if (!rc)
+        rc = fill_dests(x);
+    if (rc)
+        return rc;
+    int64_t k = (int64_t)x->nfolders, replicas = j->s_replicas, bytes = (int64_t)weft_dtype_size(j->src->dtype);
+    for (int d = 0; d < j->ndim; d++)
+        bytes *= box_extent(x, d);
+    /* Each folder's stretch is cut further where the source has more replicas than there are folders. */
+    int64_t per = (replicas + k - 1) / k, most = bytes / k / GRAIN;
+    per = per > most ? most : per;
+    per = per < 1 ? 1 : per;
+    int64_t cuts = k * per, turn = turn_of(x);
+    struct stretch s = {.x = x};
+    memcpy(s.span, x->span, sizeof s.span);
+    int d = j->ndim ? cut_dim(x, cuts) : 0;
+    int64_t length = j->ndim ? box_extent(x, d) : 1;
+    if (cuts > length) { /* not enough to share: one position each, and others' turn with other boxes */
+        per = 1;
+        cuts = k < length ? k : length;
+    }
+    for (int64_t c = 0; c < cuts && !rc; c++) {
+        int64_t lo = mul_div(c, length, cuts), hi = mul_div(c + 1, length, cuts);
+        s.folder = &x->dest[cuts < k ? (c + turn) % k : c / per];
+        s.giver = cuts >= replicas ? c * replicas / cuts : (c + turn * cuts) % replicas;
+        rc = j->ndim ? cut_stretch(&s, d, lo, hi) : do_stretch(&s);
+    }
+    return rc;
+}
+
+static int walk_cells(struct box *x, const struct cells *cells, int dim)
+{
+    if (dim == x->j->ndim)
+        return do_box(x);
+    for (size_t i = 0; i < cells[dim].n; i++) {
+        const struct cell *c = x->cell[dim] = &cells[dim].v[i];
+        x->span[dim] = (struct span){.at = c->at, .len = c->len, .n = c->n, .step = c->step};
+        int rc = walk_cells(x, cells, dim + 1);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+int lower_fold(const struct job *j)
+{
+    struct cells cells[WEFT_MAX_DIMS];
+    struct slots slots[WEFT_MAX_DIMS];
+    int rc = 0;
+    if (j->si >= 0) {
+        struct box x = {.j = j, .source = true};
+        for (int d = 0; d < j->ndim && !rc; d++)
+            rc = cells_src(j, d, &cells[d]);
+        if (!rc)
+            rc = walk_cells(&x, cells, 0);
+    }
+    if (!rc && j->di >= 0 && !axes_part(j->dst, j->d_fold, j->di)) {
+        struct box x = {.j = j, .slots = slots};
+        for (int d = 0; d < j->ndim && !rc; d++) {
+            rc = cells_dst(j, d, &cells[d]);
+            if (!rc)
+                rc = job_slots(j, d, layout_piece(j->dst, j->di, d), &slots[d]);
+        }
+        if (!rc)
+            rc = walk_cells(&x, cells, 0);
+    }
+    return rc;
+}

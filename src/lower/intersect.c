@@ -1,0 +1,139 @@
+/* Along one dim: what this rank holds, and which pieces of the other side meet it. */
+#include <string.h>
+
+#include "base/error.h"
+#include "lower/job.h"
+
+static int add_dup(const struct job *j, struct slots *s, struct dup u)
+{
+    if (s->ndup == s->cap) {
+        size_t cap = s->cap ? 2 * s->cap : 4;
+        struct dup *v = arena_alloc(j->arena, cap * sizeof *v);
+        if (!v)
+            return error_nomem();
+        if (s->ndup)
+            memcpy(v, s->dup, s->ndup * sizeof *v);
+        s->dup = v;
+        s->cap = cap;
+    }
+    s->dup[s->ndup++] = u;
+    return 0;
+}
+
+/* Adds a ghost run: what no earlier run covers is first there, the rest stands again. All runs are intervals. */
+static int add_ghost(const struct job *j, struct slots *s, const struct run *g)
+{
+    int64_t end = g->at + g->len;
+    for (int64_t x = g->at; x < end;) {
+        const struct run *in = NULL;
+        int64_t next = end;
+        for (size_t i = 0; i < s->first.n && !in; i++) {
+            const struct run *r = &s->first.v[i];
+            if (r->at <= x && x < r->at + r->len)
+                in = r;
+            else if (r->at > x && r->at < next)
+                next = r->at;
+        }
+        int64_t to = g->to + (x - g->at);
+        int rc;
+        if (in) {
+            next = in->at + in->len < end ? in->at + in->len : end;
+            rc = add_dup(j, s, (struct dup){x, next - x, to, in->to + (x - in->at)});
+        } else {
+            rc = runs_add(&s->first, (struct run){.at = x, .len = next - x, .n = 1, .to = to});
+        }
+        if (rc)
+            return rc;
+        x = next;
+    }
+    return 0;
+}
+
+int job_slots(const struct job *j, int dim, int64_t piece, struct slots *out)
+{
+    const struct layout_dim *d = &j->dst->dim[dim];
+    *out = (struct slots){.first = {.arena = j->arena}};
+    if ((!d->lo && !d->hi) || j->dst->ghost_terms)
+        return layout_interior(j->dst, dim, piece, &out->first);
+    struct runs all = {.arena = j->arena};
+    size_t first, n;
+    int rc = layout_slots(j->dst, dim, piece, &all, &first, &n);
+    if (!rc && n)
+        rc = runs_add(&out->first, all.v[first]);
+    for (size_t i = 0; i < all.n && !rc; i++)
+        if (i != first)
+            rc = add_ghost(j, out, &all.v[i]);
+    return rc;
+}
+
+int job_terms(const struct job *j, int dim, int64_t piece, struct runs *out, bool **ghost)
+{
+    const struct layout_dim *d = &j->src->dim[dim];
+    if (ghost)
+        *ghost = NULL;
+    if (!j->src->ghost_terms || (!d->lo && !d->hi))
+        return layout_interior(j->src, dim, piece, out);
+    size_t first, n;
+    int rc = layout_slots(j->src, dim, piece, out, &first, &n);
+    if (rc || !ghost)
+        return rc;
+    bool *g = *ghost = arena_alloc(j->arena, out->n * sizeof *g + 1);
+    if (!g)
+        return error_nomem();
+    for (size_t i = 0; i < out->n; i++)
+        g[i] = i < first || i >= first + n;
+    return 0;
+}
+
+static struct hit *add_hit(const struct job *j, struct hits *h)
+{
+    if (h->n == h->cap) {
+        size_t cap = h->cap ? 2 * h->cap : 4;
+        struct hit *v = arena_alloc(j->arena, cap * sizeof *v);
+        if (!v)
+            return error_nomem(), NULL;
+        if (h->n)
+            memcpy(v, h->v, h->n * sizeof *v);
+        h->v = v;
+        h->cap = cap;
+    }
+    return &h->v[h->n];
+}
+
+struct search {
+    const struct job *j;
+    int dim;
+    const struct slots *slots; /* mine as a destination, or NULL */
+    const struct runs *terms;  /* mine as a source, or NULL */
+    struct hits *out;
+};
+
+static int take_hit(void *arg, int64_t piece)
+{
+    struct search *s = arg;
+    struct hit *h = add_hit(s->j, s->out);
+    if (!h)
+        return WEFT_ENOMEM;
+    *h = (struct hit){.piece = piece, .j = {.arena = s->j->arena}};
+    struct slots slots;
+    struct runs terms = {.arena = s->j->arena};
+    int rc = s->slots ? layout_interior(s->j->src, s->dim, piece, &terms) : job_slots(s->j, s->dim, piece, &slots);
+    if (!rc)
+        rc = runs_join(s->terms ? s->terms : &terms, s->slots ? &s->slots->first : &slots.first, &h->j);
+    h->count = pair_runs_count(&h->j);
+    if (!rc && h->count)
+        s->out->n++;
+    return rc;
+}
+
+int job_hits_dst(const struct job *j, int dim, const struct slots *mine, struct hits *out)
+{
+    struct search s = {.j = j, .dim = dim, .slots = mine, .out = out};
+    return layout_pieces_at(j->src, dim, &mine->first, false, j->arena, take_hit, &s);
+}
+
+int job_hits_src(const struct job *j, int dim, const struct runs *mine, struct hits *out)
+{
+    struct search s = {.j = j, .dim = dim, .terms = mine, .out = out};
+    return layout_pieces_at(j->dst, dim, mine, !j->dst->ghost_terms, j->arena, take_hit, &s);
+}

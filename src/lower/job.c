@@ -1,0 +1,115 @@
+#include "lower/job.h"
+
+#include "base/error.h"
+
+int64_t axes_count(const weft_layout *l, uint32_t set)
+{
+    int64_t n = 1;
+    for (int a = 0; a < l->naxes; a++)
+        if (set & 1u << a)
+            n *= l->axis[a].size;
+    return n;
+}
+
+int64_t axes_number(const weft_layout *l, uint32_t set, int64_t index)
+{
+    int64_t n = 0;
+    for (int a = 0; a < l->naxes; a++)
+        if (set & 1u << a)
+            n = n * l->axis[a].size + layout_coord(l, index, a);
+    return n;
+}
+
+int64_t axes_offset(const weft_layout *l, uint32_t set, int64_t number)
+{
+    int64_t off = 0;
+    for (int a = l->naxes - 1; a >= 0; a--)
+        if (set & 1u << a) {
+            off += number % l->axis[a].size * l->axis[a].stride;
+            number /= l->axis[a].size;
+        }
+    return off;
+}
+
+int64_t axes_part(const weft_layout *l, uint32_t set, int64_t index)
+{
+    int64_t off = 0;
+    for (int a = 0; a < l->naxes; a++)
+        if (set & 1u << a)
+            off += layout_coord(l, index, a) * l->axis[a].stride;
+    return off;
+}
+
+static void sort_axes(const weft_layout *l, uint32_t *split, uint32_t *replicate, uint32_t *fold)
+{
+    *split = *replicate = *fold = 0;
+    for (int a = 0; a < l->naxes; a++)
+        *(l->axis[a].role >= 0 ? split : l->axis[a].role == LAYOUT_FREE ? replicate : fold) |= 1u << a;
+}
+
+static bool apart(const weft_layout *a, const weft_layout *b)
+{
+    if (a->nranks <= b->minrank || b->nranks <= a->minrank)
+        return true;
+    size_t i = 0, k = 0;
+    while (i < a->nsegs && k < b->nsegs) {
+        const struct layout_seg *x = &a->by_rank[i], *y = &b->by_rank[k];
+        if (x->rank + x->n <= y->rank)
+            i++;
+        else if (y->rank + y->n <= x->rank)
+            k++;
+        else
+            return false;
+    }
+    return true;
+}
+
+static bool same_sizes(const weft_layout *a, const weft_layout *b)
+{
+    if (a->naxes != b->naxes)
+        return false;
+    for (int i = 0; i < a->naxes; i++)
+        if (a->axis[i].size != b->axis[i].size)
+            return false;
+    return true;
+}
+
+/* The dim along which replicas share: where the destination has most pieces, so that a share is a whole piece of
+ * somebody's as often as it can be; among equals the longest. */
+static int choose_cut(const struct job *j)
+{
+    int best = -1;
+    int64_t pieces = 0, extent = 0;
+    for (int i = 0; i < j->ndim; i++) {
+        int64_t n = j->dst->dim[i].extent, p = j->dst->dim[i].pieces < n ? j->dst->dim[i].pieces : n;
+        if (best < 0 || p > pieces || (p == pieces && n > extent)) {
+            best = i;
+            pieces = p;
+            extent = n;
+        }
+    }
+    return best;
+}
+
+int job_open(struct job *j, struct draft *d, const weft_move *m, const weft_machine *machine)
+{
+    *j = (struct job){.d = d, .arena = &d->arena, .src = m->src, .dst = m->dst, .machine = machine, .ndim = m->src->ndim};
+    j->si = layout_index(m->src, d->rank);
+    j->di = layout_index(m->dst, d->rank);
+    sort_axes(m->src, &j->s_split, &j->s_free, &j->s_fold);
+    sort_axes(m->dst, &j->d_split, &j->d_free, &j->d_fold);
+    j->s_replicas = axes_count(m->src, j->s_free);
+    j->s_terms = axes_count(m->src, j->s_fold);
+    j->d_replicas = axes_count(m->dst, j->d_free);
+    j->fold = j->s_terms > 1 || m->src->ghost_terms;
+    j->wire = weft_dtype_size(m->dst->dtype) < weft_dtype_size(m->src->dtype) ? m->dst->dtype : m->src->dtype;
+    j->cut = choose_cut(j);
+    bool hosts = machine->ranks_per_host > 0 && machine->ranks_per_host < d->world;
+    if (apart(m->src, m->dst) && !hosts)
+        j->meet = JOB_APART;
+    else if (layout_same_mesh(m->src, m->dst) && same_sizes(m->src, m->dst) && !hosts)
+        j->meet = JOB_SAME;
+    else
+        j->meet = JOB_WALK;
+    return 0;
+}

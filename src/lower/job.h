@@ -1,0 +1,90 @@
+/* One move being lowered for one rank: the two layouts, where this rank stands in them, and what
+ * all passes ask of them. */
+#ifndef WEFT_LOWER_JOB_H
+#define WEFT_LOWER_JOB_H
+#include "layout/layout.h"
+#include "lower/draft.h"
+
+/* How the ranks of the two meshes relate: it decides how replicas that lack an element are counted. */
+enum job_meet {
+    JOB_APART, /* no rank is in both */
+    JOB_SAME,  /* the same ranks in the same order, the same sizes of axes: counted digit by digit */
+    JOB_WALK   /* anything else, or several hosts: the replicas of a piece are walked */
+};
+
+struct job {
+    struct draft *d;
+    struct arena *arena;
+    const weft_layout *src, *dst;
+    const weft_machine *machine;
+    int64_t si, di; /* this rank's mesh positions, or -1 */
+    int ndim;
+    int wire;       /* dtype of finished values on the wire: the narrower side's */
+    bool fold;      /* some element has more than one term */
+    enum job_meet meet;
+    int cut; /* the dim along which replicas share the work, -1 for none (0-d) */
+    /* Sets of axes, bit a for axis a. */
+    uint32_t s_split, s_free, s_fold, d_split, d_free, d_fold;
+    int64_t s_replicas, s_terms, d_replicas; /* products of the sizes of s_free, s_fold, d_free */
+};
+
+int job_open(struct job *j, struct draft *d, const weft_move *m, const weft_machine *machine);
+
+/* Numbers 0, 1, ... of the coordinates on a set of axes (row-major in mesh order), to and from mesh positions. */
+int64_t axes_count(const weft_layout *l, uint32_t set);
+int64_t axes_number(const weft_layout *l, uint32_t set, int64_t index);
+int64_t axes_offset(const weft_layout *l, uint32_t set, int64_t number);
+/* The part of a mesh position that comes of these axes. */
+int64_t axes_part(const weft_layout *l, uint32_t set, int64_t index);
+
+/* ---- intersect.c: along one dim ---- */
+
+/* Positions of ghosts that stand in the buffer once more: `to` is filled from `from`. */
+struct dup {
+    int64_t at, len, to, from;
+};
+struct slots {
+    struct runs first; /* every position once: to places of the buffer */
+    struct dup *dup;   /* further places of the same positions */
+    size_t ndup, cap;
+};
+/* The slots of a destination's piece that take values. */
+int job_slots(const struct job *j, int dim, int64_t piece, struct slots *out);
+/* The source's piece: interior, and the ghosts if they are terms; ghost[i] says which runs are ghosts (NULL: none). */
+int job_terms(const struct job *j, int dim, int64_t piece, struct runs *out, bool **ghost);
+
+/* A piece of the other side that meets this rank's, and how: a is the source's place, b the destination's. */
+struct hit {
+    int64_t piece;
+    struct pair_runs j;
+    int64_t count;
+};
+struct hits {
+    struct hit *v;
+    size_t n, cap;
+};
+/* As a destination: the source's pieces. As a source: the destination's. Interior terms only. */
+int job_hits_dst(const struct job *j, int dim, const struct slots *mine, struct hits *out);
+int job_hits_src(const struct job *j, int dim, const struct runs *mine, struct hits *out);
+
+/* ---- emit.c: what is put down for a box ---- */
+
+/* One dim of a box in both buffers. */
+struct span {
+    int64_t at, len, n, step, a, astep, b, bstep;
+};
+void span_of(const struct pair_run *r, struct span *out);
+/* The destination's slots of a box beyond the first: copied from the source buffer (from_src) or from the first
+ * slot, which node `dep` fills, at stage `stage`. */
+int emit_dups(const struct job *j, const struct slots *slots, const struct span *box, bool from_src, uint32_t dep, int32_t stage);
+int emit_local(const struct job *j, const struct slots *slots, const struct span *box); /* source to destination on this rank */
+int emit_part_src(const struct job *j, const struct span *box);
+int emit_part_dst(const struct job *j, const struct span *box);
+int emit_part_temp(const struct job *j, uint32_t buf, const struct span *box); /* the whole of a temp that has the box's extents */
+int emit_temp(const struct job *j, int dtype, const struct span *box, uint32_t *buf);
+int emit_identity(const struct job *j); /* what the destination's folds leave to the identity on this rank */
+
+/* ---- the passes ---- */
+int lower_copy(const struct job *j); /* no folds: every element has one term */
+int lower_fold(const struct job *j);
+#endif

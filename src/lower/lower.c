@@ -1,0 +1,147 @@
+/* weft_lower: the list of passes. Pure: integers decide, ties are broken by rank. */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "lower/job.h"
+#include "lower/recognise.h"
+#include "lower/rows.h"
+
+#define DEFAULT_BUCKET ((int64_t)1 << 20)
+
+static int check_move(const weft_move *m, size_t i)
+{
+    const char *name = m->name && *m->name ? m->name : "";
+    if (!m->src || !m->dst)
+        return error_set(WEFT_EINVAL, "lower: tensor %zu '%s' has no %s layout", i, name, m->src ? "destination" : "source");
+    bool same = m->src->ndim == m->dst->ndim;
+    for (int d = 0; d < m->src->ndim && same; d++)
+        same = m->src->dim[d].extent == m->dst->dim[d].extent;
+    if (!same) {
+        char a[200], b[200];
+        weft_layout_format(m->src, a, sizeof a, NULL);
+        weft_layout_format(m->dst, b, sizeof b, NULL);
+        return error_set(WEFT_EINVAL, "lower: tensor %zu '%s' has another shape on the other side: %s -> %s", i, name, a, b);
+    }
+    for (int f = 0; f < m->dst->nfolds; f++)
+        if (m->dst->fold[f].op == WEFT_AVG)
+            return error_set(WEFT_EINVAL, "lower: tensor %zu '%s': a destination cannot be left as terms of avg, which has no identity",
+                             i, name);
+    return 0;
+}
+
+static int check_options(const weft_lower_opts *in, weft_lower_opts *o)
+{
+    *o = (weft_lower_opts){.size = sizeof *o};
+    if (in) {
+        if (in->size != sizeof *in)
+            return error_set(WEFT_EINVAL, "lower: options have size %zu, and this library's %zu", in->size, sizeof *in);
+        *o = *in;
+    }
+    if (o->bucket < 0 || o->world < 0 || o->machine.ranks_per_host < 0 || o->machine.latency_ns < 0 || o->machine.bytes_per_us < 0)
+        return error_set(WEFT_EINVAL, "lower: an option is negative");
+    if (!o->bucket)
+        o->bucket = DEFAULT_BUCKET;
+    if (!o->machine.latency_ns)
+        o->machine.latency_ns = 2000;
+    if (!o->machine.bytes_per_us)
+        o->machine.bytes_per_us = 12500;
+    o->machine.size = sizeof o->machine;
+    return 0;
+}
+
+/* Of the whole problem, so that it is the same on every rank and differs wherever plans could. */
+static uint64_t digest(const weft_move *m, size_t n, const weft_lower_opts *o, int world)
+{
+    uint64_t h = hash_u64(WEFT_VERSION, n);
+    for (size_t i = 0; i < n; i++) {
+        const char *name = m[i].name ? m[i].name : "";
+        h = hash_u64(hash_u64(hash_bytes(h, name, strlen(name)), m[i].src->hash), m[i].dst->hash);
+    }
+    h = hash_u64(hash_u64(h, (uint64_t)o->bucket), (uint64_t)world << 1 | o->in_place);
+    h = hash_u64(hash_u64(h, (uint64_t)o->machine.ranks_per_host), (uint64_t)o->machine.latency_ns);
+    h = hash_u64(h, (uint64_t)o->machine.bytes_per_us);
+    return o->algorithm ? hash_bytes(h, o->algorithm, strlen(o->algorithm)) : h;
+}
+
+struct tally {
+    const char *kind, *algorithm;
+    int64_t bound, stated;
+};
+
+/* "mixed" for tensors that differ. */
+static void note(const char **of, const char *what)
+{
+    if (!*of)
+        *of = what;
+    else if (strcmp(*of, what))
+        *of = "mixed";
+}
+
+static int lower_one(struct draft *d, const weft_move *m, const weft_lower_opts *o, struct tally *t)
+{
+    struct job j;
+    struct recognised r;
+    arena_reset(&d->arena);
+    int rc = draft_tensor(d, m);
+    if (!rc)
+        rc = job_open(&j, d, m, &o->machine);
+    if (rc)
+        return rc;
+    recognise(m->src, m->dst, &r);
+    note(&t->kind, r.kind);
+    const struct row *row;
+    rc = rows_choose(&j, &r, o, &row);
+    if (rc)
+        return rc;
+    note(&t->algorithm, row ? row->name : "direct");
+    int64_t before = d->received;
+    rc = row ? row->lower(&j, &r) : j.fold ? lower_fold(&j) : lower_copy(&j);
+    /* The general lowering meets the bound: what it receives is this rank's share. */
+    t->bound += row ? rows_bound(&j, &r) : d->received - before;
+    t->stated += row ? row->stated(&j, &r) : d->received - before;
+    return rc ? rc : emit_identity(&j);
+}
+
+int weft_lower(const weft_move *moves, size_t n, int rank, const weft_lower_opts *opts, weft_plan **out)
+{
+    weft_lower_opts o;
+    if (!out || (n && !moves))
+        return error_set(WEFT_EINVAL, "lower: a NULL argument");
+    int rc = check_options(opts, &o), world = o.world;
+    if (!rc && n >= PLAN_NONE)
+        rc = error_set(WEFT_EUNSUPPORTED, "lower: more than 2^32 tensors");
+    for (size_t i = 0; i < n && !rc; i++) {
+        rc = check_move(&moves[i], i);
+        if (rc)
+            break;
+        int need = moves[i].src->nranks > moves[i].dst->nranks ? moves[i].src->nranks : moves[i].dst->nranks;
+        if (o.world && need > o.world)
+            rc = error_set(WEFT_EINVAL, "lower: tensor %zu '%s' uses rank %d, and the world has %d ranks", i,
+                           moves[i].name ? moves[i].name : "", need - 1, o.world);
+        world = need > world ? need : world;
+    }
+    if (!rc && (rank < 0 || rank >= world))
+        rc = error_set(WEFT_EINVAL, "lower: rank %d is not in a world of %d", rank, world);
+    if (rc)
+        return rc;
+    struct draft d = {.rank = rank, .world = world, .bucket = o.bucket};
+    struct tally t = {0};
+    for (size_t i = 0; i < n && !rc; i++)
+        rc = lower_one(&d, &moves[i], &o, &t);
+    weft_plan *p;
+    if (!rc)
+        rc = draft_finish(&d, &p);
+    draft_drop(&d);
+    if (rc)
+        return rc;
+    p->digest = digest(moves, n, &o, world);
+    p->kind = t.kind ? t.kind : "copy";
+    p->algorithm = t.algorithm ? t.algorithm : "direct";
+    p->bound = t.bound;
+    p->stated = t.stated;
+    p->in_place = o.in_place;
+    p->machine = o.machine;
+    *out = p;
+    return 0;
+}

@@ -1,0 +1,13 @@
+/* What a pair of layouts is, in the words of people who think in collectives. */
+#ifndef WEFT_LOWER_RECOGNISE_H
+#define WEFT_LOWER_RECOGNISE_H
+#include "lower/job.h"
+
+struct recognised {
+    const char *kind; /* one of plan_kind_text's */
+    /* Where both meshes are one and one set of axes changes its role: these axes; 0 otherwise. */
+    uint32_t axes;
+    int src_dim, dst_dim; /* the dim that they split on either side, -1 for none */
+};
+void recognise(const weft_layout *src, const weft_layout *dst, struct recognised *out);
+#endif

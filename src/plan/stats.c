@@ -1,0 +1,98 @@
+/* What a plan costs this rank, counted from its steps. plan_check has made sure that no sum here
+ * overflows. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "plan/plan.h"
+
+static int64_t part_bytes(const struct plan_part *part, int dtype)
+{
+    return part->count * (int64_t)weft_dtype_size(dtype);
+}
+
+static void count_message(const weft_plan *p, const struct plan_step *s, int64_t *bytes, int64_t *messages,
+                          int64_t *largest)
+{
+    for (uint32_t k = 0; k < s->nparts; k++)
+        *bytes += part_bytes(&p->parts[s->part + k], p->parts[s->part + k].wire);
+    *messages += 1;
+    if (s->bytes > *largest)
+        *largest = s->bytes;
+}
+
+static void count_step(const weft_plan *p, const struct plan_step *s, weft_stats *st)
+{
+    const struct plan_part *parts = &p->parts[s->part];
+    switch (s->kind) {
+    case PLAN_COPY: st->copied += part_bytes(&parts[1], p->bufs[parts[1].buf].dtype); break;
+    case PLAN_REDUCE:
+        for (uint32_t k = 1; k < s->nparts; k++)
+            st->folded += part_bytes(&parts[k], p->bufs[parts[k].buf].dtype);
+        break;
+    case PLAN_SEND:
+        count_message(p, s, &st->sent, &st->sends, &st->largest_send);
+        st->chunks += s->nparts;
+        break;
+    default: count_message(p, s, &st->received, &st->recvs, &st->largest_recv); st->chunks += s->nparts;
+    }
+}
+
+static int by_rank(const void *a, const void *b)
+{
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* How many different ranks the steps of one kind name. */
+static int count_peers(const weft_plan *p, int kind, int32_t *room)
+{
+    size_t n = 0;
+    int peers = 0;
+    for (size_t i = 0; i < p->nsteps; i++)
+        if (p->steps[i].kind == kind)
+            room[n++] = p->steps[i].peer;
+    qsort(room, n, sizeof *room, by_rank);
+    for (size_t i = 0; i < n; i++)
+        peers += i == 0 || room[i] != room[i - 1];
+    return peers;
+}
+
+static int64_t plan_memory(const weft_plan *p)
+{
+    return (int64_t)(sizeof *p + p->ntensors * sizeof *p->tensors + p->nbufs * sizeof *p->bufs +
+                     p->nruns * sizeof *p->runs + p->nspots * sizeof *p->spots + p->nshapes * sizeof *p->shapes +
+                     p->nparts * sizeof *p->parts + p->nsteps * sizeof *p->steps + p->ndeps * sizeof *p->deps +
+                     p->nnames);
+}
+
+int weft_plan_stats(const weft_plan *p, weft_stats *out)
+{
+    if (!p || !out)
+        return error_set(WEFT_EINVAL, "plan: a NULL argument");
+    if (out->size < sizeof out->size)
+        return error_set(WEFT_EINVAL, "plan: set the size field of the stats first");
+    weft_stats st = {
+        .size = out->size,
+        .rank = p->rank,
+        .world = p->world,
+        .tensors = (int)p->ntensors,
+        .kind = p->kind,
+        .algorithm = p->algorithm,
+        .bound = p->bound,
+        .stated = p->stated,
+        .scratch = p->scratch,
+        .steps = (int64_t)p->nsteps,
+        .memory = plan_memory(p),
+    };
+    int32_t *room = malloc(p->nsteps * sizeof *room + 1);
+    if (!room)
+        return error_nomem();
+    st.send_peers = count_peers(p, PLAN_SEND, room);
+    st.recv_peers = count_peers(p, PLAN_RECV, room);
+    free(room);
+    for (size_t i = 0; i < p->nsteps; i++)
+        count_step(p, &p->steps[i], &st);
+    memcpy(out, &st, st.size < sizeof st ? st.size : sizeof st);
+    return 0;
+}

@@ -1,0 +1,136 @@
+/* Doorbells, meetings and the failure of a group, in words that threads and processes share. */
+#define _GNU_SOURCE
+#include "transport/core.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+size_t core_bytes(int size)
+{
+    return sizeof(struct core_group) + (size_t)size * sizeof(struct core_rank);
+}
+
+void core_init(struct core_group *g, int size, bool shared)
+{
+    g->size = size;
+    g->shared = shared;
+}
+
+static void wake(struct core_group *g, int rank)
+{
+    struct core_rank *r = &g->ranks[rank];
+    atomic_fetch_add_explicit(&r->bell, 1, memory_order_seq_cst);
+    syscall(SYS_futex, &r->bell, g->shared ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+/* No wake-up is lost, and none is made when nobody sleeps: the waker stores the counter and then
+ * loads `sleeping`; the sleeper stores `sleeping` (core_arm) and then loads the counter once more.
+ * All four are seq_cst, so they have one order that all agree on, and in it one of the two loads
+ * comes after the other side's store: the sleeper sees the counter and does not sleep, or the waker
+ * sees the sleeper. In that case it changes the bell, which the sleeper has read before it stored
+ * `sleeping`: the futex either does not begin to sleep or is woken. */
+void core_signal(struct core_group *g, int rank, _Atomic uint64_t *counter, uint64_t value)
+{
+    atomic_store_explicit(counter, value, memory_order_seq_cst);
+    core_ring(g, rank);
+}
+
+void core_ring(struct core_group *g, int rank)
+{
+    if (atomic_load_explicit(&g->ranks[rank].sleeping, memory_order_seq_cst))
+        wake(g, rank);
+}
+
+void core_ring_all(struct core_group *g)
+{
+    for (int r = 0; r < g->size; r++)
+        core_ring(g, r);
+}
+
+uint32_t core_arm(struct core_group *g, int rank)
+{
+    struct core_rank *r = &g->ranks[rank];
+    uint32_t bell = atomic_load_explicit(&r->bell, memory_order_seq_cst);
+    atomic_store_explicit(&r->sleeping, 1, memory_order_seq_cst);
+    return bell;
+}
+
+void core_disarm(struct core_group *g, int rank)
+{
+    atomic_store_explicit(&g->ranks[rank].sleeping, 0, memory_order_seq_cst);
+}
+
+void core_doze(struct core_group *g, int rank, uint32_t bell, int64_t ns)
+{
+    struct core_rank *r = &g->ranks[rank];
+    struct timespec t = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
+    if (ns > 0)
+        syscall(SYS_futex, &r->bell, g->shared ? FUTEX_WAIT : FUTEX_WAIT_PRIVATE, bell, &t, NULL, 0);
+    core_disarm(g, rank);
+}
+
+void core_relax(void)
+{
+#if defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory");
+#elif defined(__x86_64__)
+    __asm__ volatile("pause" ::: "memory");
+#endif
+}
+
+int64_t core_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+void core_fail(struct core_group *g, int rank, int code, const char *text)
+{
+    struct core_rank *r = &g->ranks[rank];
+    uint32_t none = 0;
+    if (atomic_load_explicit(&g->failed, memory_order_seq_cst))
+        return;
+    r->code = code;
+    snprintf(r->text, sizeof r->text, "%s", text);
+    /* Publishes code and text; pairs with the load in core_failure. */
+    if (atomic_compare_exchange_strong_explicit(&g->failed, &none, (uint32_t)rank + 1, memory_order_seq_cst,
+                                                memory_order_relaxed))
+        core_ring_all(g);
+}
+
+int core_failure(const struct core_group *g, const char **text)
+{
+    uint32_t who = atomic_load_explicit(&g->failed, memory_order_seq_cst);
+    if (!who)
+        return 0;
+    *text = g->ranks[who - 1].text;
+    return g->ranks[who - 1].code;
+}
+
+/* Two votes a rank are enough: it writes the vote of meeting m + 2 only after meeting m + 1 was
+ * complete, and every rank had left meeting m, and its votes, before it entered m + 1.
+ *
+ * The arrivals are one chain of read-modify-writes, so the last rank to arrive has acquired the
+ * votes of all; its store of `met` passes them on to whoever loads it. */
+uint64_t core_enter(struct core_group *g, int rank, const struct core_vote *vote)
+{
+    struct core_rank *r = &g->ranks[rank];
+    uint64_t meeting = atomic_load_explicit(&r->meetings, memory_order_relaxed); /* only we write it */
+    struct core_vote *mine = &r->votes[meeting % 2];
+    memcpy(mine, vote, offsetof(struct core_vote, text));
+    if (vote->code)
+        snprintf(mine->text, sizeof mine->text, "%s", vote->text);
+    atomic_store_explicit(&r->meetings, meeting + 1, memory_order_relaxed); /* read to name those who are missing */
+    uint64_t n = (uint64_t)g->size * (meeting + 1);
+    if (atomic_fetch_add_explicit(&g->arrivals, 1, memory_order_acq_rel) + 1 == n) {
+        atomic_store_explicit(&g->met, meeting + 1, memory_order_seq_cst);
+        core_ring_all(g);
+    }
+    return meeting;
+}

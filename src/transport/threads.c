@@ -1,0 +1,324 @@
+/* Ranks that are threads of this process: threads:N/NAME, and self: for a group of one. A place is
+ * an address. Groups are found by name in a list under one lock, which is taken to join, to leave
+ * and to allocate, never to run. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "transport/transport.h"
+
+#define MAX_RANKS 65536
+#define MAP_FROM ((size_t)1 << 20) /* blocks from this size on are mapped: zeroed, and without cost until touched */
+
+struct block {
+    struct block *next, **link;
+    size_t bytes; /* of the mapping; 0: from the heap */
+    _Alignas(CORE_LINE) unsigned char data[];
+};
+
+struct group {
+    struct group *next;
+    char *name;
+    int size, present; /* ranks that joined and have not left */
+    bool complete;     /* all ranks were there once */
+    pthread_cond_t changed;
+    struct block *blocks;
+    struct core_group *core;
+};
+
+struct link {
+    struct transport_link base;
+    struct group *group;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct group *groups; /* that can be found by name */
+
+static struct core_rank *rank_of(struct group *g, int rank)
+{
+    return &g->core->ranks[rank];
+}
+
+static enum core_state state_of(struct group *g, int rank)
+{
+    return atomic_load_explicit(&rank_of(g, rank)->state, memory_order_seq_cst);
+}
+
+/* ---- memory ---- */
+
+static struct block *block_new(size_t bytes)
+{
+    if (bytes > SIZE_MAX - sizeof(struct block) - CORE_LINE)
+        return NULL;
+    size_t all = (sizeof(struct block) + bytes + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
+    struct block *b;
+    if (all >= MAP_FROM) {
+        b = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (b == MAP_FAILED)
+            return NULL;
+        b->bytes = all;
+    } else {
+        b = aligned_alloc(CORE_LINE, all);
+        if (!b)
+            return NULL;
+        memset(b, 0, all);
+    }
+    return b;
+}
+
+static void block_free(struct block *b)
+{
+    if (b->bytes)
+        munmap(b, b->bytes);
+    else
+        free(b);
+}
+
+static void block_keep(struct group *g, struct block *b)
+{
+    b->next = g->blocks;
+    b->link = &g->blocks;
+    if (b->next)
+        b->next->link = &b->next;
+    g->blocks = b;
+}
+
+static void *threads_alloc(struct transport_link *l, size_t bytes, uint64_t *place)
+{
+    struct group *g = ((struct link *)l)->group;
+    struct block *b = block_new(bytes);
+    if (!b)
+        return NULL;
+    pthread_mutex_lock(&lock);
+    block_keep(g, b);
+    pthread_mutex_unlock(&lock);
+    *place = (uintptr_t)b->data;
+    return b->data;
+}
+
+static void threads_release(struct transport_link *l, void *memory)
+{
+    (void)l;
+    if (!memory)
+        return;
+    struct block *b = (struct block *)((unsigned char *)memory - offsetof(struct block, data));
+    pthread_mutex_lock(&lock);
+    *b->link = b->next;
+    if (b->next)
+        b->next->link = b->link;
+    pthread_mutex_unlock(&lock);
+    block_free(b);
+}
+
+static bool threads_offer(struct transport_link *l, const void *memory, size_t bytes, uint64_t *place)
+{
+    (void)l, (void)bytes;
+    *place = (uintptr_t)memory;
+    return true;
+}
+
+static void *threads_reach(struct transport_link *l, int rank, uint64_t place)
+{
+    (void)l, (void)rank;
+    return (void *)(uintptr_t)place;
+}
+
+static bool threads_gone(struct transport_link *l, int rank)
+{
+    return state_of(((struct link *)l)->group, rank) == CORE_LEFT;
+}
+
+/* ---- groups ---- */
+
+static void group_free(struct group *g)
+{
+    while (g->blocks) {
+        struct block *b = g->blocks;
+        g->blocks = b->next;
+        block_free(b);
+    }
+    pthread_cond_destroy(&g->changed);
+    free(g->name);
+    free(g);
+}
+
+static struct group *group_new(const char *name, int size)
+{
+    struct group *g = calloc(1, sizeof *g);
+    if (!g)
+        return NULL;
+    g->size = size;
+    g->name = strdup(name);
+    struct block *core = block_new(core_bytes(size));
+    pthread_condattr_t monotonic;
+    if (!g->name || !core || pthread_condattr_init(&monotonic))
+        goto fail;
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    int err = pthread_cond_init(&g->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    if (err)
+        goto fail;
+    block_keep(g, core);
+    g->core = (struct core_group *)(void *)core->data;
+    core_init(g->core, size, false);
+    return g;
+fail:
+    if (core)
+        block_free(core);
+    free(g->name);
+    free(g);
+    return NULL;
+}
+
+static void group_remove(struct group *g)
+{
+    for (struct group **at = &groups; *at; at = &(*at)->next) {
+        if (*at == g) {
+            *at = g->next;
+            break;
+        }
+    }
+    group_free(g);
+}
+
+/* A name may be used again while ranks of an earlier, complete group of that name have yet to leave it: those who
+ * have left form the next one. */
+static int group_find(const char *name, int size, int rank, struct group **out)
+{
+    struct group *forming = NULL;
+    for (struct group *g = groups; g; g = g->next) {
+        if (strcmp(g->name, name))
+            continue;
+        if (rank < g->size && state_of(g, rank) == CORE_HERE)
+            return error_set(WEFT_EBUSY, "threads:%d/%s: rank %d is open already", g->size, name, rank);
+        if (!g->complete)
+            forming = g;
+    }
+    if (forming && forming->size != size)
+        return error_set(WEFT_EMISMATCH, "threads:%d/%s: others have opened it with %d ranks", size, name,
+                         forming->size);
+    if (!forming) {
+        forming = group_new(name, size);
+        if (!forming)
+            return error_nomem();
+        forming->next = groups;
+        groups = forming;
+    }
+    *out = forming;
+    return 0;
+}
+
+static void group_leave(struct group *g, int rank)
+{
+    atomic_store_explicit(&rank_of(g, rank)->state, g->complete ? CORE_LEFT : CORE_ABSENT, memory_order_seq_cst);
+    if (g->complete)
+        core_ring_all(g->core);
+    if (--g->present == 0)
+        group_remove(g);
+}
+
+static int missing(struct group *g, int64_t wait_ns)
+{
+    char names[256];
+    struct text t = text_start(names, sizeof names);
+    int n = 0;
+    for (int r = 0; r < g->size; r++)
+        if (state_of(g, r) != CORE_HERE)
+            text_printf(&t, "%s%d", n++ ? ", " : "", r);
+    return error_set(WEFT_ETIMEOUT, "threads:%d/%s: %s %s did not come within %lld ms", g->size, g->name,
+                     n > 1 ? "ranks" : "rank", names, (long long)(wait_ns / 1000000));
+}
+
+static int group_wait(struct group *g, int64_t wait_ns)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (time_t)(wait_ns / 1000000000);
+    until.tv_nsec += (long)(wait_ns % 1000000000);
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    while (!g->complete)
+        if (pthread_cond_timedwait(&g->changed, &lock, &until) == ETIMEDOUT && !g->complete)
+            return missing(g, wait_ns);
+    return 0;
+}
+
+static int enter(struct group *g, int rank, int64_t wait_ns, const struct transport *t, struct transport_link **out)
+{
+    struct link *l = calloc(1, sizeof *l);
+    g->present++;
+    atomic_store_explicit(&rank_of(g, rank)->state, CORE_HERE, memory_order_seq_cst);
+    if (g->present == g->size) {
+        g->complete = true;
+        pthread_cond_broadcast(&g->changed);
+    }
+    int err = l ? group_wait(g, wait_ns) : error_nomem();
+    if (err) {
+        group_leave(g, rank);
+        free(l);
+        return err;
+    }
+    l->base = (struct transport_link){.transport = t, .group = g->core, .rank = rank, .size = g->size};
+    l->group = g;
+    *out = &l->base;
+    return 0;
+}
+
+static int threads_join(const char *place, int rank, int64_t wait_ns, struct transport_link **out)
+{
+    char *name;
+    errno = 0;
+    long size = strtol(place, &name, 10);
+    if (*place < '1' || *place > '9' || errno || (*name && *name != '/'))
+        return error_set(WEFT_EINVAL, "threads:%s: expected threads:N/NAME, N ranks", place);
+    if (size > MAX_RANKS)
+        return error_set(WEFT_EUNSUPPORTED, "threads:%s: at most %d ranks", place, MAX_RANKS);
+    if (rank < 0 || rank >= size)
+        return error_set(WEFT_EINVAL, "threads:%s: there is no rank %d in it", place, rank);
+    struct group *g = NULL;
+    pthread_mutex_lock(&lock);
+    int err = group_find(*name ? name + 1 : name, (int)size, rank, &g);
+    if (!err)
+        err = enter(g, rank, wait_ns, &transport_threads, out);
+    pthread_mutex_unlock(&lock);
+    return err;
+}
+
+static int self_join(const char *place, int rank, int64_t wait_ns, struct transport_link **out)
+{
+    if (*place)
+        return error_set(WEFT_EINVAL, "self:%s: nothing may follow self:", place);
+    if (rank)
+        return error_set(WEFT_EINVAL, "self: has only rank 0, not %d", rank);
+    struct group *g = group_new("", 1);
+    if (!g)
+        return error_nomem();
+    pthread_mutex_lock(&lock);
+    int err = enter(g, 0, wait_ns, &transport_self, out);
+    pthread_mutex_unlock(&lock);
+    return err;
+}
+
+static void threads_leave(struct transport_link *l)
+{
+    pthread_mutex_lock(&lock);
+    group_leave(((struct link *)l)->group, l->rank);
+    pthread_mutex_unlock(&lock);
+    free(l);
+}
+
+#define THREADS_FUNCTIONS                                                                           \
+    .can = {.loads = true}, .leave = threads_leave, .alloc = threads_alloc, .release = threads_release, \
+    .offer = threads_offer, .reach = threads_reach, .gone = threads_gone
+
+const struct transport transport_self = {.scheme = "self", .form = "self:", .join = self_join, THREADS_FUNCTIONS};
+const struct transport transport_threads = {.scheme = "threads", .form = "threads:N/NAME", .join = threads_join, THREADS_FUNCTIONS};

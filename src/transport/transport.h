@@ -1,0 +1,56 @@
+/* What the run half needs of a transport: a group of ranks, memory that they can reach in each
+ * other, and word of a rank that is gone. What a transport can do is data (struct transport_can)
+ * that bind reads; every function is required.
+ *
+ * Shared structures hold places, never pointers. A place is a number that any rank of the group
+ * turns into an address of its own with `reach`: threads use the address itself, processes an
+ * offset into a mapping. The words that ranks meet on are the same for all of them (core.h). */
+#ifndef WEFT_TRANSPORT_TRANSPORT_H
+#define WEFT_TRANSPORT_TRANSPORT_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "transport/core.h"
+
+struct transport_can {
+    bool loads;  /* ranks load from and store to what their peers allocate or offer */
+    bool deaths; /* `gone` also knows ranks that ended without leaving */
+};
+
+/* One rank's end of a group. A transport embeds it first in a struct of its own. */
+struct transport_link {
+    const struct transport *transport;
+    struct core_group *group; /* mapped here */
+    int rank, size;
+};
+
+struct transport {
+    const char *scheme; /* the URL up to its colon */
+    const char *form;   /* how such a URL looks, for people */
+    struct transport_can can;
+
+    /* Joins the group that `place`, the URL after its colon, names, as `rank`, and waits for all its
+     * ranks, at most wait_ns. Errors: WEFT_EINVAL, WEFT_EBUSY (the rank is taken), WEFT_EMISMATCH,
+     * WEFT_ETIMEOUT (the text names the ranks that did not come), WEFT_ENOMEM. */
+    int (*join)(const char *place, int rank, int64_t wait_ns, struct transport_link **out);
+    /* Leaves and frees the link. The group and its memory go with the last rank. */
+    void (*leave)(struct transport_link *l);
+
+    /* Zeroed memory that all ranks can reach, aligned to CORE_LINE; NULL when memory is out. It lives
+     * until it is released or the group ends, also after the rank that allocated it has left. */
+    void *(*alloc)(struct transport_link *l, size_t bytes, uint64_t *place);
+    void (*release)(struct transport_link *l, void *memory); /* by the rank that allocated it; NULL is fine */
+    /* Where peers find memory of the caller's own; false: they cannot reach it. */
+    bool (*offer)(struct transport_link *l, const void *memory, size_t bytes, uint64_t *place);
+    /* The address here of a place that `rank` allocated or offered. */
+    void *(*reach)(struct transport_link *l, int rank, uint64_t place);
+    /* Has the rank left the group, or died? */
+    bool (*gone)(struct transport_link *l, int rank);
+};
+
+extern const struct transport transport_self, transport_threads;
+
+/* The transport of a URL, and the part of the URL after the colon; NULL (WEFT_EINVAL is set) for none. */
+const struct transport *transport_find(const char *url, const char **place);
+#endif
