@@ -190,6 +190,13 @@ int weft_lower(const weft_move *moves, size_t n, int rank, const weft_lower_opts
 const char *weft_algorithm_name(int i);
 int weft_plan_explain(const weft_plan *p, bool json, char *buf, size_t cap, size_t *len);
 int weft_plan_stats(const weft_plan *p, weft_stats *out); /* set out->size first */
+/* What this rank exchanges with each of its peers, by rank. Fills at most cap, sets *n to how many there are. */
+typedef struct weft_peer {
+    int rank;
+    int64_t sent, received; /* bytes */
+    int64_t sends, recvs;   /* messages */
+} weft_peer;
+int weft_plan_peers(const weft_plan *p, weft_peer *out, size_t cap, size_t *n);
 /* Proves the plans of all ranks (all[r] is rank r's) right without data, or says what is wrong and where. */
 int weft_plan_verify(const weft_plan *const *all, size_t ranks);
 uint64_t weft_plan_digest(const weft_plan *p); /* of the whole problem: the same on every rank */
@@ -218,6 +225,8 @@ typedef struct weft_comm_opts {
 /* "self:" or "threads:N/NAME": each of N threads opens the same name with its own rank and
  * waits (until the deadline) for the others. */
 int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out);
+/* The transports of this build, as their URLs look, from 0 on; NULL after the last. */
+const char *weft_transport_name(int i);
 int weft_comm_rank(const weft_comm *c);
 int weft_comm_size(const weft_comm *c);
 int weft_comm_machine(const weft_comm *c, weft_machine *out);

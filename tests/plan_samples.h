@@ -47,10 +47,14 @@ static inline weft_layout *make_layout(const char *text)
     return l;
 }
 
-static inline uint32_t make_buf(weft_plan *p, int space, int dtype, uint32_t tensor, const int64_t *shape, int64_t offset)
+static inline uint32_t make_buf(weft_plan *p, int space, int dtype, uint32_t tensor, const int64_t *shape,
+                                int64_t offset)
 {
-    struct plan_buf b = {.space = (uint8_t)space, .dtype = (uint8_t)dtype, .tensor = tensor,
-                         .shape = (uint32_t)p->nshapes, .offset = offset};
+    struct plan_buf b = {.space = (uint8_t)space,
+                         .dtype = (uint8_t)dtype,
+                         .tensor = tensor,
+                         .shape = (uint32_t)p->nshapes,
+                         .offset = offset};
     for (int d = 0; d < p->tensors[tensor].ndim; d++)
         *make_push(p, shapes, nshapes) = shape[d];
     *make_push(p, bufs, nbufs) = b;
@@ -94,8 +98,12 @@ static inline uint32_t make_temp(weft_plan *p, int dtype, uint32_t tensor, const
 /* A part of the step that comes next, one run a dim of its tensor. */
 static inline void make_part(weft_plan *p, uint32_t buf, int wire, int64_t offset, const struct run *r)
 {
-    struct plan_part part = {.buf = buf, .wire = (uint8_t)wire, .offset = offset, .count = 1,
-                             .runs = (uint32_t)p->nruns, .spots = (uint32_t)p->nspots};
+    struct plan_part part = {.buf = buf,
+                             .wire = (uint8_t)wire,
+                             .offset = offset,
+                             .count = 1,
+                             .runs = (uint32_t)p->nruns,
+                             .spots = (uint32_t)p->nspots};
     for (int d = 0; d < p->tensors[p->bufs[buf].tensor].ndim; d++) {
         *make_push(p, runs, nruns) = (struct plan_run){r[d].at, r[d].len, r[d].n, r[d].step};
         *make_push(p, spots, nspots) = (struct plan_spot){r[d].to, r[d].tostep};
@@ -104,7 +112,10 @@ static inline void make_part(weft_plan *p, uint32_t buf, int wire, int64_t offse
     *make_push(p, parts, nparts) = part;
 }
 /* Along one dim len positions from at on, standing at to. */
-#define SPAN(at_, len_, to_) {.at = (at_), .len = (len_), .n = 1, .to = (to_)}
+#define SPAN(at_, len_, to_)                            \
+    {                                                   \
+        .at = (at_), .len = (len_), .n = 1, .to = (to_) \
+    }
 #define PART(p, buf, wire, offset, ...) make_part((p), (buf), (wire), (offset), (const struct run[]){__VA_ARGS__})
 
 /* A step of all parts since the last one. deps: numbers of steps, closed by -1. */

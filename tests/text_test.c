@@ -24,7 +24,7 @@ static void write_all(struct text *t)
 static const char expected[] = "ab-42key=7;         q\\\"\\\\\\n\\t\\x01\\x7f"
                                "\"q\\\"\\\\\\u000a\\u0001\\u007f\xc3\xa9\\ufffd\"end";
 
-static void test_every_capacity(void **state)
+static void every_capacity(void **state)
 {
     (void)state;
     size_t len = strlen(expected);
@@ -42,7 +42,7 @@ static void test_every_capacity(void **state)
     }
 }
 
-static void test_ints(void **state)
+static void ints_like_printf(void **state)
 {
     (void)state;
     static const long long values[] = {0, 1, -1, 9, 10, 1234567890123, INT64_MAX, INT64_MIN};
@@ -55,7 +55,7 @@ static void test_ints(void **state)
     }
 }
 
-static void test_pad_always_parts(void **state)
+static void pad_always_parts(void **state)
 {
     (void)state;
     char buf[16];
@@ -66,7 +66,7 @@ static void test_pad_always_parts(void **state)
 }
 
 /* UTF-8 at its edges: what is right passes unchanged, each byte that is not becomes U+FFFD. */
-static void test_json_utf8(void **state)
+static void json_is_always_utf8(void **state)
 {
     (void)state;
     static const struct {
@@ -96,10 +96,10 @@ static void test_json_utf8(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_capacity),
-        cmocka_unit_test(test_ints),
-        cmocka_unit_test(test_pad_always_parts),
-        cmocka_unit_test(test_json_utf8),
+        cmocka_unit_test(every_capacity),
+        cmocka_unit_test(ints_like_printf),
+        cmocka_unit_test(pad_always_parts),
+        cmocka_unit_test(json_is_always_utf8),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

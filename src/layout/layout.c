@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/dtype.h"
 #include "base/error.h"
 #include "layout/build.h"
 
@@ -11,13 +12,17 @@ int weft_layout_create(const weft_layout_desc *d, weft_layout **out)
     if (!d || !out)
         return error_set(WEFT_EINVAL, "layout: %s is NULL", d ? "out" : "desc");
     if (d->size != sizeof *d)
-        return error_set(WEFT_EINVAL, "layout: desc.size is %zu, and this library's struct has %zu bytes", d->size, sizeof *d);
-    if ((d->ndim > 0 && !d->dims) || (d->naxes > 0 && !d->axes) || (d->nfolds > 0 && !d->folds))
-        return error_set(WEFT_EINVAL, "layout: desc names dims, axes or folds but points to none");
-    if (!d->ranks)
+        return error_set(WEFT_EINVAL,
+                         "layout: desc.size is %zu: set it to sizeof(weft_layout_desc), %zu in this library", d->size,
+                         sizeof *d);
+    if ((d->ndim > 0 && !d->dims) || (d->naxes > 0 && !d->axes) || (d->nfolds > 0 && !d->folds)) {
+        const char *what = d->ndim > 0 && !d->dims ? "dims" : d->naxes > 0 && !d->axes ? "axes" : "folds";
+        return error_set(WEFT_EINVAL, "layout: desc.%s is NULL, and there should be some", what);
+    }
+    if (!d->ranks || d->naxes < 1 || d->naxes > WEFT_MAX_AXES)
         return layout_build(d, NULL, 0, NULL, out);
     int64_t mesh = 1;
-    for (int a = 0; a < d->naxes && a < WEFT_MAX_AXES; a++)
+    for (int a = 0; a < d->naxes; a++)
         if (d->axes[a].size < 1 || __builtin_mul_overflow(mesh, d->axes[a].size, &mesh) || mesh > INT32_MAX)
             return layout_build(d, NULL, 0, NULL, out); /* says what is wrong with the axes */
     struct layout_seg *segs = malloc((size_t)mesh * sizeof *segs);
@@ -26,7 +31,7 @@ int weft_layout_create(const weft_layout_desc *d, weft_layout **out)
     int rc = 0;
     for (int64_t i = 0; i < mesh && !rc; i++) {
         if (d->ranks[i] < 0 || d->ranks[i] == INT32_MAX)
-            rc = error_set(WEFT_EINVAL, "layout: rank %d at mesh position %lld: 0 to %d", d->ranks[i], (long long)i, INT32_MAX - 1);
+            rc = error_set(WEFT_EINVAL, "layout: ranks[%lld] is %d: 0 to %d", (long long)i, d->ranks[i], INT32_MAX - 1);
         segs[i] = (struct layout_seg){.index = i, .n = 1, .rank = d->ranks[i]};
     }
     if (!rc)
@@ -37,6 +42,8 @@ int weft_layout_create(const weft_layout_desc *d, weft_layout **out)
 
 int weft_layout_describe(const weft_layout *l, weft_layout_desc *out)
 {
+    if (!l || !out)
+        return error_set(WEFT_EINVAL, "layout: %s is NULL", l ? "out" : "layout");
     /* The list of ranks is written out at the first call, whoever makes it. */
     weft_layout *m = (weft_layout *)l;
     int *ranks = atomic_load_explicit(&m->desc_ranks, memory_order_acquire);
@@ -110,7 +117,8 @@ bool weft_layout_equal(const weft_layout *a, const weft_layout *b)
         if (a->axis[i].size != b->axis[i].size || strcmp(a->axis[i].name, b->axis[i].name))
             return false;
     for (int f = 0; f < a->nfolds; f++)
-        if (a->fold[f].op != b->fold[f].op || a->fold[f].axes != b->fold[f].axes || a->fold[f].ghosts != b->fold[f].ghosts)
+        if (a->fold[f].op != b->fold[f].op || a->fold[f].axes != b->fold[f].axes ||
+            a->fold[f].ghosts != b->fold[f].ghosts)
             return false;
     return layout_same_mesh(a, b);
 }
@@ -133,6 +141,9 @@ int weft_layout_dual(const weft_layout *l, weft_layout **out)
             sum.over[sum.nover++] = l->axis[a].name;
     if (ghosts && !l->ghost_terms)
         sum.over[sum.nover++] = "~";
+    if (sum.nover && !dtype_foldable(WEFT_SUM, l->dtype))
+        return error_set(WEFT_EINVAL, "dual: copies that are equal become terms of a sum, and sum does not fold %s",
+                         weft_dtype_name(l->dtype));
     d.folds = &sum;
     d.nfolds = sum.nover ? 1 : 0;
     return layout_build(&d, l->by_index, l->nsegs, NULL, out);
@@ -159,7 +170,7 @@ int weft_layout_local(const weft_layout *l, int rank, weft_local *out)
     return 0;
 }
 
-/* Intervals of one dim's interior in ascending order, written out. */
+/* The first intervals of one dim's interior in order of place, and how many there are in all. */
 struct spans {
     struct run *v;
     size_t n;
@@ -171,41 +182,52 @@ static int order_by_place(const void *a, const void *b)
     return x->to < y->to ? -1 : x->to > y->to;
 }
 
-static int write_out(const weft_layout *l, int dim, int64_t piece, struct arena *arena, struct spans *out)
+/* Writes out at least the first `most`: there may be more intervals than memory. */
+static int write_out(const weft_layout *l, int dim, int64_t piece, size_t most, struct arena *arena, struct spans *out)
 {
     struct runs r = {.arena = arena};
     int rc = layout_interior(l, dim, piece, &r);
     if (rc)
         return rc;
-    size_t n = 0, k = 0;
-    for (size_t i = 0; i < r.n; i++)
-        n += (size_t)r.v[i].n;
-    out->v = arena_alloc(arena, n * sizeof *out->v);
-    if (!out->v)
+    size_t taken = 0, k = 0;
+    out->n = 0;
+    for (size_t i = 0; i < r.n; i++) {
+        out->n += (size_t)r.v[i].n;
+        taken += (size_t)r.v[i].n < most ? (size_t)r.v[i].n : most;
+    }
+    if (taken > SIZE_MAX / sizeof *out->v || !(out->v = arena_alloc(arena, taken * sizeof *out->v)))
         return error_nomem();
     for (size_t i = 0; i < r.n; i++)
-        for (int64_t j = 0; j < r.v[i].n; j++)
-            out->v[k++] = (struct run){.at = r.v[i].at + j * r.v[i].step, .len = r.v[i].len, .n = 1, .to = r.v[i].to + j * r.v[i].tostep};
-    qsort(out->v, n, sizeof *out->v, order_by_place);
-    out->n = n;
+        for (size_t j = 0; j < (size_t)r.v[i].n && j < most; j++) {
+            const struct run *from = &r.v[i];
+            out->v[k++] = (struct run){.at = from->at + (int64_t)j * from->step,
+                                       .len = from->len,
+                                       .n = 1,
+                                       .to = from->to + (int64_t)j * from->tostep};
+        }
+    qsort(out->v, taken, sizeof *out->v, order_by_place);
     return 0;
 }
 
 int weft_layout_boxes(const weft_layout *l, int rank, weft_box *out, size_t cap, size_t *n)
 {
     if (!l || !n || (cap && !out))
-        return error_set(WEFT_EINVAL, "layout: a NULL argument");
-    int64_t index = rank < 0 ? -1 : layout_index(l, rank);
+        return error_set(WEFT_EINVAL, "layout: %s is NULL", !l ? "layout" : !n ? "n" : "out");
+    if (rank < 0)
+        return error_set(WEFT_EINVAL, "layout: rank %d is negative", rank);
+    int64_t index = layout_index(l, rank);
     struct arena arena = {0};
     struct spans s[WEFT_MAX_DIMS];
-    size_t total = index < 0 ? 0 : 1;
-    for (int d = 0; d < l->ndim && total; d++) {
-        int rc = write_out(l, d, layout_piece(l, index, d), &arena, &s[d]);
+    size_t total = index < 0 ? 0 : 1, most = cap; /* the total is at most that of elements */
+    for (int d = l->ndim - 1; d >= 0 && total; d--) {
+        int rc = write_out(l, d, layout_piece(l, index, d), most, &arena, &s[d]);
         if (rc) {
             arena_free(&arena);
             return rc;
         }
         total *= s[d].n;
+        if (s[d].n)
+            most = most / s[d].n + (most % s[d].n > 0); /* of the next dim: each goes with all of these */
     }
     for (size_t k = 0; k < total && k < cap; k++) {
         size_t rest = k;

@@ -46,11 +46,14 @@ static int64_t share(int64_t n, int64_t p, int64_t block, int64_t c)
 static int select_share(int64_t n, int64_t p, int64_t block, int64_t c, struct runs *out)
 {
     int64_t mine = share(n, p, block, c);
+    if (!mine)
+        return 0;
     if (!block || p == 1)
         return runs_add(out, (struct run){.at = block ? 0 : c * ceil_div(n, p), .len = mine, .n = 1});
-    int64_t whole = mine / block, rest = mine % block;
-    int rc = runs_add(out, (struct run){.at = c * block, .len = block, .n = whole, .step = p * block, .tostep = block});
-    if (!rc)
+    /* Products only where they stay below n: a block may be far larger than what there is to deal. */
+    int64_t whole = mine / block, rest = mine % block, turn = whole > 1 ? p * block : 0;
+    int rc = runs_add(out, (struct run){.at = c * block, .len = block, .n = whole, .step = turn, .tostep = block});
+    if (!rc && rest)
         rc = runs_add(out, (struct run){.at = (c + whole * p) * block, .len = rest, .n = 1, .to = whole * block});
     return rc;
 }
@@ -266,29 +269,30 @@ static int pieces_of_chunks(const weft_layout *l, int dim, const struct runs *q,
     return rc;
 }
 
-/* Coordinates of one split that may hold a position of q (positions of the piece at hand, n of them). */
+/* Coordinates of one split that hold a position of q (positions of the piece at hand, n of them, n > 0). */
 static int candidates(const struct runs *q, int64_t n, int64_t p, int64_t block, span_list *out)
 {
-    int64_t unit = block ? block : ceil_div(n, p), period = block ? unit * p : n;
+    int64_t unit = block ? min64(block, n) : ceil_div(n, p);
+    int64_t turn = ceil_div(n, unit) > p ? unit * p : 0; /* 0: no coordinate comes twice */
     for (size_t i = 0; i < q->n; i++) {
         const struct run *r = &q->v[i];
         int64_t last = r->n, len = r->len;
-        if (!block && r->step <= unit) { /* no share lies in a gap: take the hull */
-            len = (r->n - 1) * r->step + r->len;
+        if (r->step - r->len < unit) { /* no unit fits into a gap: take the hull */
+            len += (r->n - 1) * r->step;
             last = 1;
-        } else if (block && r->n > 1) { /* after a common period the same coordinates come again */
-            last = min64(last, period / gcd64(r->step, period));
+        } else if (turn) { /* after a common period the same coordinates come again */
+            last = min64(last, turn / gcd64(r->step, turn));
         }
         for (int64_t k = 0; k < last; k++) {
-            int64_t lo = r->at + k * r->step, hi = lo + len, first = lo / unit, end = ceil_div(hi, unit);
+            int64_t lo = r->at + k * r->step, first = lo / unit, end = ceil_div(lo + len, unit);
             if (end - first >= p) {
                 out->n = 0;
                 return add_span(out, 0, p);
             }
-            int64_t c = block ? first % p : first;
-            int rc = add_span(out, c, min64(c + (end - first), p));
-            if (!rc && c + (end - first) > p)
-                rc = add_span(out, 0, c + (end - first) - p);
+            int64_t c = first % p, to = c + (end - first);
+            int rc = add_span(out, c, min64(to, p));
+            if (!rc && to > p)
+                rc = add_span(out, 0, to - p);
             if (rc)
                 return rc;
             if (out->n > 4096) /* many repetitions name the same few coordinates */
@@ -336,7 +340,7 @@ int layout_pieces_at(const weft_layout *l, int dim, const struct runs *q, bool g
                      int (*visit)(void *arg, int64_t piece), void *arg)
 {
     const struct layout_dim *d = &l->dim[dim];
-    if (!q->n)
+    if (!q->n || !d->extent)
         return 0;
     if (!d->nsplits)
         return visit(arg, 0);

@@ -5,20 +5,25 @@
 #include "base/error.h"
 #include "base/math.h"
 
-static void *grow(struct arena *arena, void *v, size_t n, size_t *cap, size_t size)
+/* Room for one more; *v moves. Blocks of odd sizes that go round very often could fill all memory: refused in time. */
+static int grow(struct arena *arena, void **v, size_t n, size_t *cap, size_t size)
 {
     if (n < *cap)
-        return v;
+        return 0;
+    if (n >= RUNS_MOST)
+        return error_set(WEFT_EUNSUPPORTED,
+                         "layout: blocks meet in more than %d ways along a dim; sizes with a common "
+                         "factor meet in fewer",
+                         RUNS_MOST);
     size_t c = *cap ? *cap * 2 : 4;
     void *p = arena_alloc(arena, c * size);
-    if (!p) {
-        error_nomem();
-        return NULL;
-    }
+    if (!p)
+        return error_nomem();
     if (n)
-        memcpy(p, v, n * size);
+        memcpy(p, *v, n * size);
     *cap = c;
-    return p;
+    *v = p;
+    return 0;
 }
 
 int runs_add(struct runs *l, struct run r)
@@ -31,9 +36,10 @@ int runs_add(struct runs *l, struct run r)
     }
     if (r.n == 1)
         r.step = r.tostep = 0;
-    struct run *v = grow(l->arena, l->v, l->n, &l->cap, sizeof *v);
-    if (!v)
-        return WEFT_ENOMEM;
+    void *v = l->v;
+    int rc = grow(l->arena, &v, l->n, &l->cap, sizeof *l->v);
+    if (rc)
+        return rc;
     l->v = v;
     l->v[l->n++] = r;
     return 0;
@@ -57,9 +63,10 @@ static int pair_add(struct pair_runs *l, struct pair_run r)
     }
     if (r.n == 1)
         r.step = r.astep = r.bstep = 0;
-    struct pair_run *v = grow(l->arena, l->v, l->n, &l->cap, sizeof *v);
-    if (!v)
-        return WEFT_ENOMEM;
+    void *v = l->v;
+    int rc = grow(l->arena, &v, l->n, &l->cap, sizeof *l->v);
+    if (rc)
+        return rc;
     l->v = v;
     l->v[l->n++] = r;
     return 0;
@@ -78,9 +85,9 @@ static int64_t run_end(const struct run *r)
     return r->at + (r->n - 1) * r->step + r->len;
 }
 
-/* Adds the overlap of repetition i of a with repetition j of b, repeated n times: every da-th of a, every db-th of b. */
-static int add_overlap(const struct run *a, int64_t i, int64_t da, const struct run *b, int64_t j, int64_t db, int64_t n,
-                       int64_t step, struct pair_runs *out)
+/* Adds the overlap of repetition i of a with j of b, repeated n times: every da-th of a, every db-th of b. */
+static int add_overlap(const struct run *a, int64_t i, int64_t da, const struct run *b, int64_t j, int64_t db,
+                       int64_t n, int64_t step, struct pair_runs *out)
 {
     int64_t x = a->at + i * a->step, y = b->at + j * b->step;
     int64_t lo = max64(x, y), hi = min64(x + a->len, y + b->len);
@@ -127,15 +134,36 @@ static int join_one(const struct run *a, const struct run *b, struct pair_runs *
     return rc;
 }
 
+/* The repetitions of a that may meet b: *from .. *to - 1. Returns how many. */
+static int64_t near_reps(const struct run *a, const struct run *b, int64_t *from, int64_t *to)
+{
+    *from = max64(0, floor_div(b->at - a->at - a->len, a->step) + 1);
+    *to = min64(a->n, ceil_div(run_end(b) - a->at, a->step));
+    return max64(0, *to - *from);
+}
+
+/* Both repeat, and a few times only: one repetition of a after the other. */
+static int join_each(const struct run *a, const struct run *b, struct pair_runs *out, int swap)
+{
+    int64_t from, to;
+    near_reps(a, b, &from, &to);
+    for (int64_t i = from; i < to; i++) {
+        struct run one = {.at = a->at + i * a->step, .len = a->len, .n = 1, .to = a->to + i * a->tostep};
+        int rc = join_one(&one, b, out, swap);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
 /* Both repeat. Repetition i of a and j of b meet the same way again after one common period: da of a's
  * repetitions, db of b's. For each of the first da repetitions of a, look which of b's it meets. */
 static int join_many(const struct run *a, const struct run *b, struct pair_runs *out, int swap)
 {
-    int64_t g = gcd64(a->step, b->step), da = b->step / g, db = a->step / g;
-    int64_t from = 0, to = min64(da, a->n);
-    if (da >= a->n) { /* no repeat: only those near b */
-        from = max64(0, floor_div(b->at - a->at - a->len, a->step) + 1);
-        to = min64(to, ceil_div(run_end(b) - a->at, a->step));
+    int64_t g = gcd64(a->step, b->step), da = b->step / g, db = a->step / g, from, to;
+    if (near_reps(a, b, &from, &to) > da) { /* else no period comes twice */
+        from = 0;
+        to = da;
     }
     for (int64_t i = from; i < to; i++) {
         int64_t x = a->at + i * a->step;
@@ -153,6 +181,26 @@ static int join_many(const struct run *a, const struct run *b, struct pair_runs 
     return 0;
 }
 
+static int64_t times(int64_t a, int64_t b)
+{
+    int64_t c;
+    return __builtin_mul_overflow(a, b, &c) ? INT64_MAX : c;
+}
+
+/* Both repeat: by period or by repetition, from either side, whichever looks at less. */
+static int join_strided(const struct run *x, const struct run *y, struct pair_runs *out)
+{
+    int64_t g = gcd64(x->step, y->step), from, to;
+    int64_t xs = near_reps(x, y, &from, &to), ys = near_reps(y, x, &from, &to);
+    int64_t ymeets = (x->len + y->len - 2) / y->step + 1; /* repetitions of y that one of x can meet */
+    int64_t xmeets = (x->len + y->len - 2) / x->step + 1;
+    int64_t by_x = times(min64(xs, y->step / g), ymeets), by_y = times(min64(ys, x->step / g), xmeets);
+    int64_t each_x = times(xs, min64(ymeets, 3)), each_y = times(ys, min64(xmeets, 3));
+    if (min64(by_x, by_y) <= min64(each_x, each_y))
+        return by_x <= by_y ? join_many(x, y, out, 0) : join_many(y, x, out, 1);
+    return each_x <= each_y ? join_each(x, y, out, 0) : join_each(y, x, out, 1);
+}
+
 int runs_join(const struct runs *a, const struct runs *b, struct pair_runs *out)
 {
     for (size_t i = 0; i < a->n; i++) {
@@ -167,10 +215,8 @@ int runs_join(const struct runs *a, const struct runs *b, struct pair_runs *out)
                 rc = join_one(x, y, out, 0);
             else if (y->n == 1)
                 rc = join_one(y, x, out, 1);
-            else if (min64(x->n, y->step) <= min64(y->n, x->step))
-                rc = join_many(x, y, out, 0);
             else
-                rc = join_many(y, x, out, 1);
+                rc = join_strided(x, y, out);
             if (rc)
                 return rc;
         }

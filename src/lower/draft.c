@@ -63,14 +63,13 @@ int draft_tensor(struct draft *d, const weft_move *m)
     memcpy(d->names.v + d->names.n, name, n);
     d->names.n += n;
     uint32_t i = d->tensor = (uint32_t)(d->tensors.n - 1);
+    d->first = (uint32_t)d->nodes.n;
     int rc = add_side(d, i, m->src, PLAN_SRC, &t->src_buf);
     return rc ? rc : add_side(d, i, m->dst, PLAN_DST, &t->dst_buf);
 }
 
 int draft_temp(struct draft *d, int dtype, const int64_t *extents, uint32_t *buf)
 {
-    if (d->dry)
-        return 0;
     int n = d->tensors.v[d->tensor].ndim;
     int64_t bytes = (int64_t)weft_dtype_size(dtype);
     for (int i = 0; i < n; i++)
@@ -86,12 +85,6 @@ int draft_part(struct draft *d, uint32_t buf, const struct draft_dim *dims)
     struct plan_part *p = vec_push(&d->parts);
     if (!p)
         return error_nomem();
-    if (d->dry) { /* only the count matters: there may be no buffer */
-        *p = (struct plan_part){.count = 1};
-        for (int i = 0; i < (int)d->tensors.v[d->tensor].ndim; i++)
-            p->count *= dims[i].len * dims[i].n;
-        return 0;
-    }
     int n = d->tensors.v[d->tensor].ndim;
     if (d->runs.n + (size_t)n >= PLAN_NONE || d->parts.n >= PLAN_NONE)
         return too_many("parts");
@@ -133,49 +126,26 @@ static int add_node(struct draft *d, struct draft_node n, const uint32_t *deps, 
     return 0;
 }
 
-/* In a dry draft parts are dropped as soon as a node would take them; returns how many elements the last one has. */
-static int64_t drop_parts(struct draft *d, uint32_t *node)
-{
-    int64_t count = d->parts.n ? d->parts.v[d->parts.n - 1].count : 0;
-    d->parts.n = 0;
-    if (node)
-        *node = DRAFT_NONE;
-    return count;
-}
-
 int draft_copy(struct draft *d, int32_t stage, const uint32_t *deps, size_t ndeps, uint32_t *node)
 {
-    if (d->dry)
-        return drop_parts(d, node), 0;
     return add_node(d, (struct draft_node){.kind = PLAN_COPY, .peer = -1, .stage = stage}, deps, ndeps, node);
 }
 
 int draft_reduce(struct draft *d, int32_t stage, int op, int64_t div, int via, const uint32_t *deps, size_t ndeps, uint32_t *node)
 {
-    if (d->dry)
-        return drop_parts(d, node), 0;
     struct draft_node n = {.kind = PLAN_REDUCE, .op = (uint8_t)op, .via = (uint8_t)via, .div = div, .peer = -1, .stage = stage};
     return add_node(d, n, deps, ndeps, node);
 }
 
 int draft_send(struct draft *d, int32_t stage, int peer, int wire, int64_t tie, uint32_t dep, uint32_t *node)
 {
-    if (d->dry) {
-        d->sent += drop_parts(d, node) * (int64_t)weft_dtype_size(wire);
-        return 0;
-    }
     struct plan_part *p = &d->parts.v[d->parts.n - 1];
     p->wire = (uint8_t)wire;
-    d->sent += p->count * (int64_t)weft_dtype_size(wire);
     return add_node(d, (struct draft_node){.kind = PLAN_SEND, .peer = peer, .stage = stage, .tie = tie}, &dep, 1, node);
 }
 
 int draft_recv(struct draft *d, int32_t stage, int peer, int wire, int64_t tie, uint32_t *node)
 {
-    if (d->dry) {
-        d->received += drop_parts(d, node) * (int64_t)weft_dtype_size(wire);
-        return 0;
-    }
     struct plan_part *p = &d->parts.v[d->parts.n - 1];
     p->wire = (uint8_t)wire;
     d->received += p->count * (int64_t)weft_dtype_size(wire);

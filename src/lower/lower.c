@@ -96,21 +96,10 @@ static int lower_one(struct draft *d, const weft_move *m, const weft_lower_opts 
         return rc;
     note(&t->algorithm, row ? row->name : "direct");
     int64_t before = d->received;
-    if (row) {
-        /* What the general lowering would receive is this rank's share of the bound. */
-        d->dry = true;
-        rc = j.fold ? lower_fold(&j) : lower_copy(&j);
-        d->dry = false;
-        t->bound += d->received - before;
-        d->received = before;
-        if (!rc)
-            rc = row->lower(&j, &r);
-        t->stated += row->volume(&j, &r);
-    } else {
-        rc = j.fold ? lower_fold(&j) : lower_copy(&j);
-        t->bound += d->received - before;
-        t->stated += d->received - before;
-    }
+    rc = row ? row->lower(&j, &r) : j.fold ? lower_fold(&j) : lower_copy(&j);
+    /* The general lowering meets the bound: what it receives is this rank's share. */
+    t->bound += row ? rows_bound(&j, &r) : d->received - before;
+    t->stated += row ? row->stated(&j, &r) : d->received - before;
     return rc ? rc : emit_identity(&j);
 }
 
@@ -136,7 +125,7 @@ int weft_lower(const weft_move *moves, size_t n, int rank, const weft_lower_opts
         rc = error_set(WEFT_EINVAL, "lower: rank %d is not in a world of %d", rank, world);
     if (rc)
         return rc;
-    struct draft d = {.rank = rank, .world = world, .bucket = o.bucket};
+    struct draft d = {.rank = rank, .world = world, .bucket = o.bucket, .in_place = o.in_place};
     struct tally t = {0};
     for (size_t i = 0; i < n && !rc; i++)
         rc = lower_one(&d, &moves[i], &o, &t);

@@ -2,24 +2,306 @@
 
 #include <string.h>
 
+#include "base/dtype.h"
 #include "base/error.h"
+#include "base/math.h"
+#include "plan/plan.h"
+
+/* ---- stated volumes: formulas, not counts of what the lowering put down ---- */
+
+static int64_t local_count(const weft_layout *l, int64_t index)
+{
+    int64_t n = index < 0 ? 0 : 1;
+    for (int d = 0; d < l->ndim && n; d++)
+        n *= layout_extent(l, d, layout_piece(l, index, d), NULL);
+    return n;
+}
+static int64_t term_size(const struct job *j)
+{
+    return (int64_t)weft_dtype_size(j->src->dtype);
+}
+static int64_t partial_size(const struct job *j)
+{
+    return (int64_t)weft_dtype_size(dtype_acc(j->src->dtype));
+}
+static int64_t value_size(const struct job *j)
+{
+    return (int64_t)weft_dtype_size(j->wire);
+}
+static int64_t members(const struct job *j, const struct recognised *r)
+{
+    return axes_count(j->src, r->axes);
+}
+/* An allreduce's slices add up to the piece; whoever is first in its group answers for all of it. */
+static int64_t piece_once(const struct job *j, const struct recognised *r)
+{
+    return j->si >= 0 && axes_number(j->src, r->axes, j->si) == 0 ? local_count(j->src, j->si) : 0;
+}
+
+static int64_t stated_one_phase(const struct job *j, const struct recognised *r)
+{
+    return local_count(j->dst, j->di) * (members(j, r) - 1) * term_size(j);
+}
+static int64_t stated_two_phase(const struct job *j, const struct recognised *r)
+{
+    return piece_once(j, r) * (members(j, r) - 1) * (term_size(j) + value_size(j));
+}
+static int64_t stated_gather(const struct job *j, const struct recognised *r)
+{
+    return local_count(j->src, j->si) * (members(j, r) - 1) * value_size(j);
+}
+static int64_t ring_hops(const struct job *j, const struct recognised *r)
+{
+    return term_size(j) + (members(j, r) - 2) * partial_size(j);
+}
+static int64_t stated_ring_scatter(const struct job *j, const struct recognised *r)
+{
+    return local_count(j->dst, j->di) * ring_hops(j, r);
+}
+static int64_t stated_ring_allreduce(const struct job *j, const struct recognised *r)
+{
+    return piece_once(j, r) * (ring_hops(j, r) + (members(j, r) - 1) * value_size(j));
+}
+static int64_t halving_hops(const struct job *j, const struct recognised *r)
+{
+    int64_t half = members(j, r) / 2;
+    return half * term_size(j) + (half - 1) * partial_size(j);
+}
+static int64_t stated_halving(const struct job *j, const struct recognised *r)
+{
+    return local_count(j->dst, j->di) * halving_hops(j, r);
+}
+static int64_t stated_doubling_allreduce(const struct job *j, const struct recognised *r)
+{
+    return piece_once(j, r) * (halving_hops(j, r) + (members(j, r) - 1) * value_size(j));
+}
+static int64_t stated_broadcast(const struct job *j, const struct recognised *r)
+{
+    (void)r;
+    return j->di >= 0 && j->si < 0 ? local_count(j->dst, j->di) * value_size(j) : 0;
+}
+/* In a binomial tree of m members, those numbered m/2 (rounded up to 2^k) and more have no children. */
+static int64_t stated_tree_reduce(const struct job *j, const struct recognised *r)
+{
+    (void)r;
+    if (j->si < 0 || j->di >= 0)
+        return 0;
+    int64_t root = layout_index(j->src, layout_rank(j->dst, 0)), me = j->si + (root < 0 || j->si < root);
+    int64_t size = j->src->mesh + (root < 0), high = 1;
+    while (high <= me)
+        high *= 2;
+    return local_count(j->src, j->si) * (me + high >= size ? term_size(j) : partial_size(j));
+}
+static int64_t stated_pairwise(const struct job *j, const struct recognised *r)
+{
+    struct group g;
+    struct block own;
+    group_open(j, r, &g);
+    if (j->si < 0 || block_open(&g, g.me, g.me, 0, 1, &own))
+        return 0;
+    return (local_count(j->src, j->si) - block_count(&own)) * value_size(j);
+}
+static int64_t stated_bruck(const struct job *j, const struct recognised *r)
+{
+    struct group g;
+    int64_t total = 0;
+    group_open(j, r, &g);
+    for (int64_t d = 1; d < g.size && j->si >= 0; d++) {
+        struct block b;
+        if (block_open(&g, g.me, (g.me + d) % g.size, 0, 1, &b))
+            return 0;
+        total += block_count(&b) * __builtin_popcountll((unsigned long long)d) * value_size(j);
+    }
+    return total;
+}
+
+int64_t rows_bound(const struct job *j, const struct recognised *r)
+{
+    int64_t n = local_count(j->dst, j->di);
+    if (!n)
+        return 0;
+    if (!strcmp(r->kind, "reduce"))
+        return n * (j->s_terms - (j->si >= 0)) * term_size(j);
+    if (j->fold) /* all destinations hold a term; the first of each piece answers for it */
+        return axes_number(j->dst, j->d_free, j->di) ? 0 : n * ((j->s_terms - 1) * term_size(j) + (j->d_replicas - 1) * value_size(j));
+    int64_t have = j->si >= 0 ? n : 0;
+    struct group g;
+    struct block own;
+    if (have && r->axes) {
+        group_open(j, r, &g);
+        have = block_open(&g, g.me, g.me, 0, 1, &own) ? 0 : block_count(&own);
+    }
+    return (n - have) * value_size(j);
+}
+
+/* ---- costs ---- */
+
+static int64_t log2_up(int64_t n)
+{
+    int64_t k = 0;
+    while ((int64_t)1 << k < n)
+        k++;
+    return k;
+}
+
+static void cost_one_phase(int64_t p, int64_t bytes, struct row_cost *c)
+{
+    *c = (struct row_cost){1, p - 1, (p - 1) * bytes};
+}
+static void cost_collect(int64_t p, int64_t bytes, struct row_cost *c)
+{
+    *c = (struct row_cost){1, p - 1, bytes - bytes / p};
+}
+static void cost_two_phase(int64_t p, int64_t bytes, struct row_cost *c)
+{
+    *c = (struct row_cost){2, 2 * (p - 1), 2 * (bytes - bytes / p)};
+}
+static void cost_ring(int64_t p, int64_t bytes, struct row_cost *c)
+{
+    *c = (struct row_cost){p - 1, p - 1, bytes - bytes / p};
+}
+static void cost_ring_allreduce(int64_t p, int64_t bytes, struct row_cost *c)
+{
+    *c = (struct row_cost){2 * (p - 1), 2 * (p - 1), 2 * (bytes - bytes / p)};
+}
+static void cost_doubling(int64_t p, int64_t bytes, struct row_cost *c)
+{
+    *c = (struct row_cost){log2_up(p), log2_up(p), bytes - bytes / p};
+}
+static void cost_doubling_allreduce(int64_t p, int64_t bytes, struct row_cost *c)
+{
+    *c = (struct row_cost){2 * log2_up(p), 2 * log2_up(p), 2 * (bytes - bytes / p)};
+}
+static void cost_tree(int64_t p, int64_t bytes, struct row_cost *c)
+{
+    *c = (struct row_cost){log2_up(p), log2_up(p), log2_up(p) * bytes};
+}
+static void cost_pairwise(int64_t p, int64_t bytes, struct row_cost *c)
+{
+    *c = (struct row_cost){p - 1, p - 1, bytes - bytes / p};
+}
+static void cost_bruck(int64_t p, int64_t bytes, struct row_cost *c)
+{
+    *c = (struct row_cost){log2_up(p), log2_up(p), log2_up(p) * (bytes / 2)};
+}
 
 static const struct row table[] = {
-    {0},
+    {"one_phase", "allreduce", false, false, row_one_phase, stated_one_phase, cost_one_phase},
+    {"one_phase", "reduce_scatter", true, false, row_one_phase, stated_one_phase, cost_collect},
+    {"two_phase", "allreduce", true, false, row_two_phase, stated_two_phase, cost_two_phase},
+    {"ring", "allgather", true, false, row_ring_allgather, stated_gather, cost_ring},
+    {"ring", "reduce_scatter", true, false, row_ring_reduce_scatter, stated_ring_scatter, cost_ring},
+    {"ring", "allreduce", true, false, row_ring_allreduce, stated_ring_allreduce, cost_ring_allreduce},
+    {"ring2", "allgather", true, false, row_ring2_allgather, stated_gather, cost_ring},
+    {"ring2", "reduce_scatter", true, false, row_ring2_reduce_scatter, stated_ring_scatter, cost_ring},
+    {"ring2", "allreduce", true, false, row_ring2_allreduce, stated_ring_allreduce, cost_ring_allreduce},
+    {"doubling", "allgather", true, true, row_doubling_allgather, stated_gather, cost_doubling},
+    {"doubling", "reduce_scatter", true, true, row_doubling_reduce_scatter, stated_halving, cost_doubling},
+    {"doubling", "allreduce", true, true, row_doubling_allreduce, stated_doubling_allreduce, cost_doubling_allreduce},
+    {"tree", "broadcast", true, false, row_tree_broadcast, stated_broadcast, cost_tree},
+    {"tree", "reduce", true, false, row_tree_reduce, stated_tree_reduce, cost_tree},
+    {"pairwise", "all_to_all", true, false, row_pairwise, stated_pairwise, cost_pairwise},
+    {"bruck", "all_to_all", true, false, row_bruck, stated_bruck, cost_bruck},
 };
-#define ROWS (sizeof table / sizeof *table - 1)
+#define ROWS (sizeof table / sizeof *table)
 
 const char *weft_algorithm_name(int i)
 {
-    return i == 0 ? "direct" : i > 0 && (size_t)i <= ROWS ? table[i - 1].name : NULL;
+    if (i == 0)
+        return "direct";
+    for (size_t k = 0; i > 0 && k < ROWS; k++)
+        if ((!k || strcmp(table[k].name, table[k - 1].name)) && --i == 0)
+            return table[k].name;
+    return NULL;
+}
+
+/* The general lowering, seen as a row. It serves the replicas outside the group too (m of each piece): terms are folded
+ * once for all of them. Within a host everyone reads the root's memory at once; over a network its link carries a copy
+ * for each host, or a term of each rank. hosts: how many there are. */
+static void cost_direct(const char *kind, int64_t hosts, int64_t p, int64_t m, int64_t bytes, struct row_cost *c)
+{
+    int64_t all = p * m;
+    if (!strcmp(kind, "allreduce"))
+        *c = (struct row_cost){2, p - 1 + all - 1, (bytes - bytes / p) / m + bytes - bytes / all};
+    else if (!strcmp(kind, "reduce_scatter"))
+        *c = (struct row_cost){m > 1 ? 2 : 1, p - 1 + m - 1, (bytes - bytes / p) / m + bytes / p - bytes / all};
+    else if (!strcmp(kind, "broadcast"))
+        *c = (struct row_cost){hosts > 1 ? 2 : 1, p - 1, hosts * bytes};
+    else if (!strcmp(kind, "reduce"))
+        *c = (struct row_cost){1, p - 1, (p - 1) * bytes};
+    else
+        *c = (struct row_cost){1, p - 1, bytes - bytes / p};
+}
+
+/* Nanoseconds by the machine's figures. Within one host: a flag, a bucket's set-up, memory. */
+static int64_t price(const struct job *j, bool hosts, const struct row_cost *c)
+{
+    int64_t latency = hosts ? j->machine->latency_ns : 300, each = hosts ? 500 : 100;
+    int64_t rate = hosts ? j->machine->bytes_per_us : 10000;
+    return c->depth * latency + c->messages * each + mul_div(c->bytes, 1000, rate);
+}
+
+static const char *unfit(const struct row *row, const struct job *j, int64_t p, bool in_place)
+{
+    if (row->power_of_two && (p & (p - 1)))
+        return "the group's size is not a power of two";
+    if (in_place && !row->in_place)
+        return "it cannot run in place";
+    if (j->fold && !fold_op(j))
+        return "it takes one fold, and the source has several";
+    return NULL;
+}
+
+static int64_t group_size(const struct job *j, const struct recognised *r)
+{
+    if (r->axes)
+        return members(j, r);
+    const weft_layout *many = j->src->mesh == 1 ? j->dst : j->src, *one = many == j->src ? j->dst : j->src;
+    return many->mesh + (layout_index(many, layout_rank(one, 0)) < 0);
+}
+
+static int force(const struct job *j, const struct recognised *r, const weft_lower_opts *o, const struct row **row)
+{
+    if (!plan_algorithm_text(o->algorithm, strlen(o->algorithm)) || !strcmp(o->algorithm, "mixed"))
+        return error_set(WEFT_EINVAL, "lower: there is no algorithm '%.40s': see weft info", o->algorithm);
+    for (size_t k = 0; k < ROWS; k++) {
+        if (strcmp(table[k].name, o->algorithm) || strcmp(table[k].kind, r->kind))
+            continue;
+        const char *why = unfit(&table[k], j, group_size(j, r), o->in_place);
+        if (why)
+            return error_set(WEFT_EINVAL, "lower: '%s' does not fit this %s: %s", o->algorithm, r->kind, why);
+        *row = &table[k];
+        return 0;
+    }
+    return error_set(WEFT_EINVAL, "lower: '%s' is not for this pair, which is of the kind '%s'", o->algorithm, r->kind);
 }
 
 int rows_choose(const struct job *j, const struct recognised *r, const weft_lower_opts *o, const struct row **row)
 {
-    (void)j;
-    (void)r;
     *row = NULL;
-    if (!o->algorithm || !strcmp(o->algorithm, "direct"))
+    if (o->algorithm)
+        return strcmp(o->algorithm, "direct") ? force(j, r, o, row) : 0;
+    bool any = false;
+    for (size_t k = 0; k < ROWS && !any; k++)
+        any = !strcmp(table[k].kind, r->kind);
+    int64_t p = any ? group_size(j, r) : 1;
+    if (p < 2)
         return 0;
-    return error_set(WEFT_EINVAL, "lower: there is no algorithm '%s'", o->algorithm);
+    bool hosts = j->machine->ranks_per_host > 0 && j->machine->ranks_per_host < j->d->world;
+    /* The largest piece of either side, by mesh position 0 of each: the same number on every rank. */
+    int64_t a = local_count(j->src, 0) * term_size(j), b = local_count(j->dst, 0) * value_size(j), bytes = max64(a, b);
+    struct row_cost c;
+    cost_direct(r->kind, hosts ? ceil_div(p, j->machine->ranks_per_host) : 1, p,
+                r->axes ? j->d_replicas / axes_count(j->dst, r->axes & j->d_free) : 1, bytes, &c);
+    int64_t best = price(j, hosts, &c);
+    for (size_t k = 0; k < ROWS; k++) {
+        if (strcmp(table[k].kind, r->kind) || unfit(&table[k], j, p, o->in_place))
+            continue;
+        table[k].cost(p, bytes, &c);
+        if (price(j, hosts, &c) < best) {
+            best = price(j, hosts, &c);
+            *row = &table[k];
+        }
+    }
+    return 0;
 }

@@ -25,13 +25,14 @@ static int check_head(const weft_plan *p)
     if (p->in_place > 1)
         return check_refuse("in_place is %d, not 0 or 1", p->in_place);
     if (p->scratch < 0 || p->bound < 0 || p->stated < 0 || p->bucket < 0)
-        return check_refuse("a size is negative: scratch %" PRId64 ", bound %" PRId64 ", stated %" PRId64 ", bucket %" PRId64,
-                      p->scratch, p->bound, p->stated, p->bucket);
+        return check_refuse("a size is negative: scratch %" PRId64 ", bound %" PRId64 ", stated %" PRId64
+                            ", bucket %" PRId64,
+                            p->scratch, p->bound, p->stated, p->bucket);
     if (p->machine.ranks_per_host < 0 || p->machine.latency_ns < 0 || p->machine.bytes_per_us < 0)
         return check_refuse("the machine has a negative number");
     if (p->ntensors > INT32_MAX || p->nbufs > UINT32_MAX || p->nparts > UINT32_MAX || p->nsteps > UINT32_MAX)
-        return check_refuse("too large: %zu tensors, %zu buffers, %zu parts, %zu steps", p->ntensors, p->nbufs, p->nparts,
-                      p->nsteps);
+        return check_refuse("too large: %zu tensors, %zu buffers, %zu parts, %zu steps", p->ntensors, p->nbufs,
+                            p->nparts, p->nsteps);
     if (p->nnames && p->names[p->nnames - 1] != 0)
         return check_refuse("the names do not end with a zero");
     return 0;
@@ -47,10 +48,11 @@ static int check_side(const weft_plan *p, size_t i, enum plan_space space)
     const char *side = src ? "source" : "destination";
     if (weft_layout_ranks(l) > p->world)
         return check_refuse("tensor %zu: its %s uses %d ranks, the world has %d", i, side, weft_layout_ranks(l),
-                      (int)p->world);
+                            (int)p->world);
     bool holds = layout_index(l, p->rank) >= 0;
     if (buf == PLAN_NONE)
-        return holds ? check_refuse("tensor %zu: rank %d holds its %s and has no buffer for it", i, (int)p->rank, side) : 0;
+        return holds ? check_refuse("tensor %zu: rank %d holds its %s and has no buffer for it", i, (int)p->rank, side)
+                     : 0;
     if (!holds)
         return check_refuse("tensor %zu: a buffer for its %s, which rank %d does not hold", i, side, (int)p->rank);
     if (buf >= p->nbufs)
@@ -71,12 +73,13 @@ static int check_tensors(const weft_plan *p)
         if (names > p->nnames)
             return check_refuse("tensor %zu: its name overlaps another tensor's", i);
         if (t->src->ndim != t->dst->ndim || t->src->ndim != t->ndim)
-            return check_refuse("tensor %zu: %d dims, its source has %d and its destination %d", i, t->ndim, t->src->ndim,
-                          t->dst->ndim);
+            return check_refuse("tensor %zu: %d dims, its source has %d and its destination %d", i, t->ndim,
+                                t->src->ndim, t->dst->ndim);
         for (int d = 0; d < t->ndim; d++)
             if (t->src->dim[d].extent != t->dst->dim[d].extent)
-                return check_refuse("tensor %zu: dim %d is %" PRId64 " long in the source, %" PRId64 " in the destination", i,
-                              d, t->src->dim[d].extent, t->dst->dim[d].extent);
+                return check_refuse("tensor %zu: dim %d is %" PRId64 " long in the source, %" PRId64
+                                    " in the destination",
+                                    i, d, t->src->dim[d].extent, t->dst->dim[d].extent);
         int err = check_side(p, i, PLAN_SRC);
         if (!err)
             err = check_side(p, i, PLAN_DST);
@@ -86,18 +89,19 @@ static int check_tensors(const weft_plan *p)
     return 0;
 }
 
-/* Bytes of a buffer with this shape, or -1 where an extent is negative or the product too large. */
-static int64_t shape_bytes(const int64_t *shape, int ndim, int dtype)
+/* Bytes of a buffer, or -1 where an extent is negative or the product too large. */
+static int64_t buf_bytes(const weft_plan *p, const struct plan_buf *b)
 {
-    int64_t bytes = size_of(dtype);
+    int64_t bytes = size_of(b->dtype);
+    int ndim = p->tensors[b->tensor].ndim;
     bool empty = false;
     for (int d = 0; d < ndim; d++) {
-        if (shape[d] < 0)
+        if (p->shapes[b->shape + (size_t)d] < 0)
             return -1;
-        empty |= shape[d] == 0;
+        empty |= p->shapes[b->shape + (size_t)d] == 0;
     }
     for (int d = 0; d < ndim && !empty; d++)
-        if (__builtin_mul_overflow(bytes, shape[d], &bytes))
+        if (__builtin_mul_overflow(bytes, p->shapes[b->shape + (size_t)d], &bytes))
             return -1;
     return empty ? 0 : bytes;
 }
@@ -113,7 +117,7 @@ static int check_side_buf(const weft_plan *p, size_t i)
         return check_refuse("buffer %zu: offset %" PRId64 " outside the scratch", i, b->offset);
     if (b->dtype != l->dtype)
         return check_refuse("buffer %zu: dtype %s, its layout has %s", i, weft_dtype_name(b->dtype),
-                      weft_dtype_name(l->dtype));
+                            weft_dtype_name(l->dtype));
     weft_local local;
     int err = weft_layout_local(l, p->rank, &local);
     if (err)
@@ -121,7 +125,7 @@ static int check_side_buf(const weft_plan *p, size_t i)
     for (int d = 0; d < t->ndim; d++)
         if (p->shapes[b->shape + (size_t)d] != local.shape[d])
             return check_refuse("buffer %zu: dim %d is %" PRId64 " long, its layout gives rank %d %" PRId64, i, d,
-                          p->shapes[b->shape + (size_t)d], (int)p->rank, local.shape[d]);
+                                p->shapes[b->shape + (size_t)d], (int)p->rank, local.shape[d]);
     return 0;
 }
 
@@ -138,7 +142,7 @@ static int check_bufs(const weft_plan *p)
             return check_refuse("buffer %zu: dtype %d is unknown", i, b->dtype);
         if (b->shape > p->nshapes || (size_t)ndim > p->nshapes - b->shape)
             return check_refuse("buffer %zu: shape at %" PRIu32 " of %zu", i, b->shape, p->nshapes);
-        int64_t bytes = shape_bytes(p->shapes + b->shape, ndim, b->dtype), end;
+        int64_t bytes = buf_bytes(p, b), end;
         if (bytes < 0)
             return check_refuse("buffer %zu: its shape is negative or too large", i);
         if (b->space != PLAN_TEMP) {
@@ -150,8 +154,8 @@ static int check_bufs(const weft_plan *p)
         } else if (b->offset < 0 || b->offset % CHECK_PAD) {
             return check_refuse("buffer %zu: offset %" PRId64 " is not a multiple of %d", i, b->offset, CHECK_PAD);
         } else if (__builtin_add_overflow(b->offset, bytes, &end) || end > p->scratch) {
-            return check_refuse("buffer %zu: %" PRId64 " bytes at %" PRId64 " of a scratch of %" PRId64, i, bytes, b->offset,
-                          p->scratch);
+            return check_refuse("buffer %zu: %" PRId64 " bytes at %" PRId64 " of a scratch of %" PRId64, i, bytes,
+                                b->offset, p->scratch);
         }
     }
     return 0;
@@ -177,9 +181,7 @@ static int check_scratch(const weft_plan *p)
     for (size_t i = 0; i < p->nbufs; i++) {
         const struct plan_buf *b = &p->bufs[i];
         if (b->space == PLAN_TEMP)
-            v[n++] = (struct extent){
-                b->offset,
-                b->offset + shape_bytes(p->shapes + b->shape, p->tensors[b->tensor].ndim, b->dtype), i};
+            v[n++] = (struct extent){b->offset, b->offset + buf_bytes(p, b), i};
     }
     qsort(v, n, sizeof *v, by_begin);
     int err = 0;
@@ -203,11 +205,11 @@ static int check_dim(size_t part, int d, const struct plan_run *r, const struct 
     if (r->n < 1 || r->len < 1)
         return check_refuse("part %zu, dim %d: an empty run, %" PRId64 " times %" PRId64, part, d, r->n, r->len);
     if (r->n == 1 ? r->step != 0 : r->step < r->len)
-        return check_refuse("part %zu, dim %d: step %" PRId64 " with %" PRId64 " runs of %" PRId64, part, d, r->step, r->n,
-                      r->len);
+        return check_refuse("part %zu, dim %d: step %" PRId64 " with %" PRId64 " runs of %" PRId64, part, d, r->step,
+                            r->n, r->len);
     if (r->n == 1 ? s->tostep != 0 : s->tostep < r->len)
-        return check_refuse("part %zu, dim %d: step %" PRId64 " in its buffer with %" PRId64 " runs of %" PRId64, part, d,
-                      s->tostep, r->n, r->len);
+        return check_refuse("part %zu, dim %d: step %" PRId64 " in its buffer with %" PRId64 " runs of %" PRId64, part,
+                            d, s->tostep, r->n, r->len);
     if (r->at < 0 || __builtin_mul_overflow(r->n - 1, r->step, &last) || __builtin_add_overflow(last, r->at, &last) ||
         __builtin_add_overflow(last, r->len, &last) || last > extent)
         return check_refuse("part %zu, dim %d: its box leaves the tensor, which is %" PRId64 " long", part, d, extent);

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/dtype.h"
 #include "layout/layout.h"
 #include "plan/check.h"
 
@@ -27,8 +28,8 @@ static int check_message(const weft_plan *p, size_t i)
     if (s->op || s->via || s->div)
         return check_refuse("step %zu: a message with an op, a via or a divisor", i);
     if (s->peer < 0 || s->peer >= p->world || s->peer == p->rank)
-        return check_refuse("step %zu: peer %" PRId32 " of rank %" PRId32 " in a world of %" PRId32, i, s->peer, p->rank,
-                      p->world);
+        return check_refuse("step %zu: peer %" PRId32 " of rank %" PRId32 " in a world of %" PRId32, i, s->peer,
+                            p->rank, p->world);
     if (s->nparts == 0)
         return check_refuse("step %zu: a message without parts", i);
     for (uint32_t k = 0; k < s->nparts; k++) {
@@ -39,11 +40,11 @@ static int check_message(const weft_plan *p, size_t i)
         if (s->kind == PLAN_RECV && buf_of(p, part)->space == PLAN_SRC)
             return check_refuse("step %zu, part %" PRIu32 ": receives into a source", i, k);
         if (part->offset % size)
-            return check_refuse("step %zu, part %" PRIu32 ": offset %" PRId64 " is not aligned for %s", i, k, part->offset,
-                          weft_dtype_name(part->wire));
+            return check_refuse("step %zu, part %" PRIu32 ": offset %" PRId64 " is not aligned for %s", i, k,
+                                part->offset, weft_dtype_name(part->wire));
         if (part->offset < end || part->offset - end >= CHECK_PAD)
-            return check_refuse("step %zu, part %" PRIu32 ": offset %" PRId64 ", the part before ends at %" PRId64, i, k,
-                          part->offset, end);
+            return check_refuse("step %zu, part %" PRIu32 ": offset %" PRId64 ", the part before ends at %" PRId64, i,
+                                k, part->offset, end);
         if (__builtin_add_overflow(part->offset, part->count * size, &end))
             return check_refuse("step %zu, part %" PRIu32 ": ends beyond what can be counted", i, k);
     }
@@ -92,7 +93,7 @@ static int check_reduce(const weft_plan *p, size_t i)
     const struct plan_buf *out = buf_of(p, &p->parts[s->part]);
     int src = p->tensors[out->tensor].src->dtype;
     int folded = s->nparts > 1 ? src : out->dtype; /* without inputs the written dtype's identity is asked for */
-    if (s->op == WEFT_AVG || !plan_foldable(s->op, folded))
+    if (s->op == WEFT_AVG || !dtype_foldable(s->op, folded))
         return check_refuse("step %zu: op %s (%d) cannot fold %s", i, weft_op_name(s->op) ? weft_op_name(s->op) : "?",
                             s->op, weft_dtype_name(folded));
     if (s->via && !weft_dtype_size(s->via))
@@ -101,7 +102,7 @@ static int check_reduce(const weft_plan *p, size_t i)
         return check_refuse("step %zu: divisor %" PRId64 " with op %s", i, s->div, weft_op_name(s->op));
     for (uint32_t k = 1; k < s->nparts; k++) {
         int dtype = buf_of(p, &p->parts[s->part + k])->dtype;
-        if (dtype != src && dtype != plan_acc(src))
+        if (dtype != src && dtype != dtype_acc(src))
             return check_refuse("step %zu, part %" PRIu32 ": folds %s, the source is %s", i, k, weft_dtype_name(dtype),
                                 weft_dtype_name(src));
     }
@@ -141,15 +142,11 @@ static int check_step(const weft_plan *p, size_t i)
     if (err)
         return err;
     switch (s->kind) {
-    case PLAN_COPY:
-        return check_copy(p, i);
-    case PLAN_REDUCE:
-        return check_reduce(p, i);
+    case PLAN_COPY: return check_copy(p, i);
+    case PLAN_REDUCE: return check_reduce(p, i);
     case PLAN_SEND:
-    case PLAN_RECV:
-        return check_message(p, i);
-    default:
-        return check_refuse("step %zu: kind %d is unknown", i, s->kind);
+    case PLAN_RECV: return check_message(p, i);
+    default: return check_refuse("step %zu: kind %d is unknown", i, s->kind);
     }
 }
 

@@ -248,8 +248,8 @@ static void put_all(struct explain *e)
     put_traffic(t, "sends", " to ", st->sent, st->send_peers, st->sends, st->largest_send);
     put_traffic(t, "receives", " from ", st->received, st->recv_peers, st->recvs, st->largest_recv);
     text_printf(t,
-                "  copies %" PRId64 " B, folds %" PRId64 " B, scratch %" PRId64 " B, bound %" PRId64 " B, stated %" PRId64
-                " B\n",
+                "  copies %" PRId64 " B, folds %" PRId64 " B, scratch %" PRId64 " B, bound %" PRId64
+                " B, stated %" PRId64 " B\n",
                 st->copied, st->folded, st->scratch, st->bound, st->stated);
     for (size_t i = 0; i < p->nsteps; i++)
         put_step(e, i, digits(p->nsteps - 1));

@@ -5,16 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/dtype.h"
 #include "base/error.h"
 
 static const char *const kinds[] = {
-    "copy",      "reshard",        "send",      "permute",    "broadcast", "scatter",      "gather", "reduce",
-    "allgather", "reduce_scatter", "allreduce", "all_to_all", "halo",      "reverse_halo", "slice",  "identity",
-    "mixed",
+    "copy",   "reshard",      "send",      "permute",        "broadcast", "scatter",
+    "gather", "reduce",       "allgather", "reduce_scatter", "allreduce", "all_to_all",
+    "halo",   "reverse_halo", "slice",     "identity",       "mixed",
 };
 static const char *const algorithms[] = {
-    "direct", "one_phase", "ring", "ring2", "doubling", "tree", "pairwise", "bruck", "mixed",
+    "direct", "one_phase", "two_phase", "ring", "ring2", "doubling", "tree", "pairwise", "bruck", "mixed",
 };
 
 static const char *find(const char *const *list, size_t n, const char *text, size_t len)
@@ -33,21 +32,6 @@ const char *plan_kind_text(const char *text, size_t len)
 const char *plan_algorithm_text(const char *text, size_t len)
 {
     return find(algorithms, sizeof algorithms / sizeof *algorithms, text, len);
-}
-
-int plan_acc(int dtype)
-{
-    return dtype_is_float(dtype) && weft_dtype_size(dtype) < 4 ? WEFT_F32 : dtype;
-}
-
-bool plan_foldable(int op, int dtype)
-{
-    bool bits = op == WEFT_BAND || op == WEFT_BOR || op == WEFT_BXOR;
-    if (!weft_dtype_size(dtype) || !weft_op_name(op))
-        return false;
-    if (dtype == WEFT_BOOL)
-        return bits || op == WEFT_MIN || op == WEFT_MAX;
-    return !bits || !dtype_is_float(dtype);
 }
 
 void weft_plan_free(weft_plan *p)
@@ -131,8 +115,8 @@ static bool same_head(const weft_plan *a, const weft_plan *b)
     return a->rank == b->rank && a->world == b->world && a->digest == b->digest && strcmp(a->kind, b->kind) == 0 &&
            strcmp(a->algorithm, b->algorithm) == 0 && a->scratch == b->scratch && a->bound == b->bound &&
            a->stated == b->stated && a->bucket == b->bucket && a->in_place == b->in_place &&
-           a->machine.ranks_per_host == b->machine.ranks_per_host &&
-           a->machine.latency_ns == b->machine.latency_ns && a->machine.bytes_per_us == b->machine.bytes_per_us;
+           a->machine.ranks_per_host == b->machine.ranks_per_host && a->machine.latency_ns == b->machine.latency_ns &&
+           a->machine.bytes_per_us == b->machine.bytes_per_us;
 }
 
 static bool same_bytes(const void *a, const void *b, size_t n, size_t size)

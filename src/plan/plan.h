@@ -13,7 +13,8 @@
  * Steps stand in an order that respects their dependencies; deps of a step are indices of earlier
  * steps. The one rule that makes plans checkable: whatever a step reads from a DST or TEMP buffer
  * was written by exactly one step, that step is among its direct deps, and the part that it wrote
- * contains the part that is read. Nothing in DST or TEMP is written twice in one run.
+ * contains the part that is read. Nothing in DST or TEMP is written twice in one run. A step that
+ * depends on a SEND waits until the message has been read, so that its memory may change.
  *
  *   COPY    part 0 is read, part 1 is written, cast on the way.
  *   REDUCE  parts 1.. are read and folded by `op` in this order in the accumulation dtype of the
@@ -41,11 +42,11 @@ struct plan_spot {
 };
 
 struct plan_buf {
-    uint8_t space;   /* enum plan_space */
-    uint8_t dtype;   /* enum weft_dtype */
+    uint8_t space; /* enum plan_space */
+    uint8_t dtype; /* enum weft_dtype */
     uint32_t tensor;
-    uint32_t shape;  /* index into shapes: ndim extents, the local shape (dense, row-major for TEMP) */
-    int64_t offset;  /* TEMP: bytes from the start of the scratch, a multiple of 64; else 0 */
+    uint32_t shape; /* index into shapes: ndim extents, the local shape (dense, row-major for TEMP) */
+    int64_t offset; /* TEMP: bytes from the start of the scratch, a multiple of 64; else 0 */
 };
 
 struct plan_part {
@@ -107,11 +108,6 @@ static inline int plan_ndim(const weft_plan *p, const struct plan_part *part)
  * when there is no such kind or algorithm. */
 const char *plan_kind_text(const char *text, size_t len);
 const char *plan_algorithm_text(const char *text, size_t len);
-
-/* The dtype in which values of dtype are folded, and whether op can fold them at all. The memory
- * kernels follow the same rules. */
-int plan_acc(int dtype);
-bool plan_foldable(int op, int dtype);
 
 /* Checks all that can be checked of one plan alone: every index, every bound, order of deps,
  * dtypes and ops that exist, sizes that do not overflow, places inside their buffers, buffers

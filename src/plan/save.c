@@ -50,7 +50,7 @@ static const struct {
 
 /* Where the next byte is read or written. Whoever makes one has checked that there is room. */
 struct cursor {
-    unsigned char *out;      /* one of the two is NULL */
+    unsigned char *out; /* one of the two is NULL */
     const unsigned char *in;
 };
 
@@ -270,8 +270,8 @@ int weft_plan_save(const weft_plan *p, void *buf, size_t cap, size_t *len)
     if (err)
         goto out;
     const uint64_t counts[COUNTS] = {
-        [TENSORS] = p->ntensors, [BUFS] = p->nbufs,     [PARTS] = p->nparts, [STEPS] = p->nsteps,
-        [RUNS] = p->nruns,       [SPOTS] = p->nspots,   [SHAPES] = p->nshapes, [DEPS] = p->ndeps,
+        [TENSORS] = p->ntensors, [BUFS] = p->nbufs,    [PARTS] = p->nparts,   [STEPS] = p->nsteps,
+        [RUNS] = p->nruns,       [SPOTS] = p->nspots,  [SHAPES] = p->nshapes, [DEPS] = p->ndeps,
         [NAMES] = p->nnames,     [LAYOUT_TEXT] = text, [LAYOUTS] = pool.n,
     };
     for (int s = 0; s < SECTIONS; s++)
@@ -372,8 +372,7 @@ static int take_arrays(weft_plan *p, const uint64_t counts[COUNTS])
               take(&p->runs, &p->nruns, counts[RUNS], sizeof *p->runs) &&
               take(&p->spots, &p->nspots, counts[SPOTS], sizeof *p->spots) &&
               take(&p->shapes, &p->nshapes, counts[SHAPES], sizeof *p->shapes) &&
-              take(&p->deps, &p->ndeps, counts[DEPS], sizeof *p->deps) &&
-              take(&p->names, &p->nnames, counts[NAMES], 1);
+              take(&p->deps, &p->ndeps, counts[DEPS], sizeof *p->deps) && take(&p->names, &p->nnames, counts[NAMES], 1);
     return ok ? 0 : error_nomem();
 }
 
@@ -396,7 +395,7 @@ static int read_layouts(const char *text, size_t bytes, size_t n, weft_layout **
 static int read_tensors(struct cursor *c, weft_plan *p, weft_layout **layouts, size_t n)
 {
     for (size_t i = 0; i < p->ntensors; i++) {
-        uint32_t of[2];
+        uint32_t of[2] = {0};
         code_tensor(c, &p->tensors[i], of);
         if (of[0] >= n || of[1] >= n)
             return error_set(WEFT_EINVAL, "plan: tensor %zu has layouts %" PRIu32 " and %" PRIu32 ", there are %zu", i,

@@ -25,9 +25,7 @@ static void count_step(const weft_plan *p, const struct plan_step *s, weft_stats
 {
     const struct plan_part *parts = &p->parts[s->part];
     switch (s->kind) {
-    case PLAN_COPY:
-        st->copied += part_bytes(&parts[1], p->bufs[parts[1].buf].dtype);
-        break;
+    case PLAN_COPY: st->copied += part_bytes(&parts[1], p->bufs[parts[1].buf].dtype); break;
     case PLAN_REDUCE:
         for (uint32_t k = 1; k < s->nparts; k++)
             st->folded += part_bytes(&parts[k], p->bufs[parts[k].buf].dtype);
@@ -36,9 +34,7 @@ static void count_step(const weft_plan *p, const struct plan_step *s, weft_stats
         count_message(p, s, &st->sent, &st->sends, &st->largest_send);
         st->chunks += s->nparts;
         break;
-    default:
-        count_message(p, s, &st->received, &st->recvs, &st->largest_recv);
-        st->chunks += s->nparts;
+    default: count_message(p, s, &st->received, &st->recvs, &st->largest_recv); st->chunks += s->nparts;
     }
 }
 

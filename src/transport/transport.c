@@ -7,9 +7,16 @@
 
 static const struct transport *const transports[] = {&transport_self, &transport_threads};
 
+#define TRANSPORTS (sizeof transports / sizeof *transports)
+
+const char *weft_transport_name(int i)
+{
+    return i >= 0 && (size_t)i < TRANSPORTS ? transports[i]->form : NULL;
+}
+
 const struct transport *transport_find(const char *url, const char **place)
 {
-    for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
+    for (size_t i = 0; i < TRANSPORTS; i++) {
         size_t n = strlen(transports[i]->scheme);
         if (!strncmp(url, transports[i]->scheme, n) && url[n] == ':') {
             *place = url + n + 1;

@@ -27,6 +27,7 @@ struct transport_link {
 
 struct transport {
     const char *scheme; /* the URL up to its colon */
+    const char *form;   /* how such a URL looks, for people */
     struct transport_can can;
 
     /* Joins the group that `place`, the URL after its colon, names, as `rank`, and waits for all its

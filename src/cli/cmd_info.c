@@ -1,0 +1,127 @@
+/* weft info: what this build can do and what machine it runs on. */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "cli/args.h"
+#include "cli/cli.h"
+#include "cli/json.h"
+#include "weft.h"
+
+struct machine {
+    struct utsname uname;
+    char cpu[320];
+    int64_t cores, memory;
+};
+
+/* The model as /proc/cpuinfo names it; AArch64 has numbers for maker and part instead. */
+static void read_cpu(char *out, size_t cap)
+{
+    static const char *const names[] = {"model name", "CPU implementer", "CPU part"};
+    char line[512], found[3][128] = {"", "", ""};
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    while (f && fgets(line, sizeof line, f)) {
+        const char *value = strchr(line, ':');
+        line[strcspn(line, "\n")] = 0;
+        for (int i = 0; value && i < 3; i++)
+            if (!found[i][0] && !strncmp(line, names[i], strlen(names[i])))
+                snprintf(found[i], sizeof found[i], "%s", value + 1 + strspn(value + 1, " \t"));
+    }
+    if (f)
+        fclose(f);
+    if (found[0][0])
+        snprintf(out, cap, "%s", found[0]);
+    else if (found[1][0])
+        snprintf(out, cap, "implementer %s, part %s", found[1], found[2]);
+}
+
+static void read_machine(struct machine *m)
+{
+    *m = (struct machine){.cores = sysconf(_SC_NPROCESSORS_ONLN)};
+    cpu_set_t set;
+    if (!sched_getaffinity(0, sizeof set, &set))
+        m->cores = CPU_COUNT(&set);
+    uname(&m->uname);
+    m->memory = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    read_cpu(m->cpu, sizeof m->cpu);
+}
+
+/* Lists that the library numbers from `first` on until it says NULL. */
+struct list {
+    const char *name;
+    const char *(*get)(int i);
+    int first;
+};
+static const struct list lists[] = {{"dtypes", weft_dtype_name, WEFT_BOOL},
+                                    {"ops", weft_op_name, WEFT_SUM},
+                                    {"algorithms", weft_algorithm_name, 0},
+                                    {"transports", weft_transport_name, 0}};
+#define LISTS (sizeof lists / sizeof *lists)
+
+static void print_json(const struct machine *m, const char *version)
+{
+    struct json j = {.to = stdout};
+    json_open(&j, NULL, '{', false);
+    json_text(&j, "version", version);
+    for (size_t k = 0; k < LISTS; k++) {
+        json_open(&j, lists[k].name, '[', true);
+        for (int i = lists[k].first; lists[k].get(i); i++)
+            json_text(&j, NULL, lists[k].get(i));
+        json_close(&j, ']');
+    }
+    json_open(&j, "limits", '{', true);
+    json_int(&j, "dims", WEFT_MAX_DIMS);
+    json_int(&j, "axes", WEFT_MAX_AXES);
+    json_int(&j, "axis_name", WEFT_MAX_NAME);
+    json_close(&j, '}');
+    json_open(&j, "machine", '{', true);
+    json_text(&j, "system", m->uname.sysname);
+    json_text(&j, "architecture", m->uname.machine);
+    json_text(&j, "cpu", m->cpu[0] ? m->cpu : NULL);
+    json_int(&j, "cores", m->cores);
+    json_int(&j, "memory", m->memory);
+    json_close(&j, '}');
+    json_close(&j, '}');
+}
+
+static void print_text(const struct machine *m, const char *version)
+{
+    char a[64];
+    printf("%-12s%s\n", "version", version);
+    for (size_t k = 0; k < LISTS; k++) {
+        printf("%-12s", lists[k].name);
+        for (int i = lists[k].first; lists[k].get(i); i++)
+            printf("%s%s", i > lists[k].first ? " " : "", lists[k].get(i));
+        putchar('\n');
+    }
+    printf("%-12s%d dims, %d axes, %d letters an axis name\n", "limits", WEFT_MAX_DIMS, WEFT_MAX_AXES, WEFT_MAX_NAME);
+    printf("%-12s%s %s%s%s\n", "cpu", m->uname.sysname, m->uname.machine, m->cpu[0] ? ", " : "", m->cpu);
+    printf("%-12s%" PRId64 "\n", "cores", m->cores);
+    printf("%-12s%s\n", "memory", bytes_text(m->memory, a, sizeof a));
+}
+
+int cmd_info(int argc, char **argv)
+{
+    bool json = false;
+    const struct args_option rows[] = {{"json", ARGS_FLAG, NULL, "the same as JSON", &json, 0, 0}, {0}};
+    const struct args_verb verb = {"info", "[--json]", "What this build of weft can do, its limits, and the machine.", rows, 0};
+    const char *words[1];
+    int n, code = args_parse(&verb, argc, argv, words, &n);
+    if (code)
+        return code < 0 ? CLI_OK : code;
+    struct machine m;
+    char version[32];
+    uint32_t v = weft_version();
+    read_machine(&m);
+    snprintf(version, sizeof version, "%u.%u.%u", v / 10000, v / 100 % 100, v % 100);
+    if (json)
+        print_json(&m, version);
+    else
+        print_text(&m, version);
+    return CLI_OK;
+}

@@ -1,0 +1,256 @@
+/* weft plan: totals over all ranks, then who sends what to whom, then the steps of the ranks that were asked for. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/args.h"
+#include "cli/cli.h"
+#include "cli/json.h"
+#include "cli/pair.h"
+
+#define SHOWN 64 /* pairs of ranks in the text; --json has all */
+
+struct options {
+    int64_t rank, bucket, per_host;
+    const char *algorithm;
+    bool all, json;
+};
+
+struct flow {
+    int from, to;
+    int64_t bytes, messages;
+};
+
+struct survey {
+    struct pair pair;
+    weft_lower_opts lower;
+    struct pair_totals totals;
+    uint64_t digest;
+    struct flow *flow;
+    size_t nflow, cap;
+};
+
+/* ---- lowering on all ranks ---- */
+
+static int add_flows(struct survey *s, const weft_plan *plan, struct failure *why)
+{
+    size_t n = 0, got;
+    if (weft_plan_peers(plan, NULL, 0, &n))
+        return failure_set(why, CLI_WRONG, "%s", weft_errmsg());
+    weft_peer *peers = malloc((n + 1) * sizeof *peers);
+    size_t need = s->nflow + n, cap = s->cap > need ? s->cap : 2 * need;
+    struct flow *flow = cap == s->cap && s->flow ? s->flow : realloc(s->flow, (cap + 1) * sizeof *flow);
+    if (flow) {
+        s->flow = flow;
+        s->cap = cap;
+    }
+    int code = CLI_OK;
+    if (!peers || !flow)
+        code = failure_set(why, CLI_WRONG, "not enough memory for what %d ranks send", s->pair.world);
+    else if (weft_plan_peers(plan, peers, n, &got))
+        code = failure_set(why, CLI_WRONG, "%s", weft_errmsg());
+    for (size_t i = 0; i < n && !code; i++)
+        if (peers[i].sends)
+            s->flow[s->nflow++] = (struct flow){weft_plan_rank(plan), peers[i].rank, peers[i].sent, peers[i].sends};
+    free(peers);
+    return code;
+}
+
+static int survey_all(struct survey *s, struct failure *why)
+{
+    pair_totals_start(&s->totals);
+    int code = CLI_OK;
+    for (int r = 0; r < s->pair.world && !code; r++) {
+        weft_plan *plan = NULL;
+        progress("lowering rank", r, s->pair.world);
+        code = pair_lower_one(&s->pair, r, &s->lower, &plan, why);
+        if (!code)
+            code = pair_totals_add(&s->totals, &s->pair, plan, why);
+        if (!code)
+            code = add_flows(s, plan, why);
+        if (!code)
+            s->digest = weft_plan_digest(plan);
+        weft_plan_free(plan);
+    }
+    progress_end();
+    return code;
+}
+
+/* The plan of one rank as text or JSON; the caller frees it. */
+static int explain_rank(const struct survey *s, int rank, bool json, char **out, struct failure *why)
+{
+    weft_plan *plan = NULL;
+    size_t len = 0;
+    int code = pair_lower_one(&s->pair, rank, &s->lower, &plan, why);
+    if (code)
+        return code;
+    *out = NULL;
+    if (weft_plan_explain(plan, json, NULL, 0, &len) || !(*out = malloc(len + 1)) ||
+        weft_plan_explain(plan, json, *out, len + 1, &len)) {
+        code = failure_set(why, CLI_WRONG, "rank %d: %s", rank, *out ? weft_errmsg() : "not enough memory");
+        free(*out);
+    }
+    weft_plan_free(plan);
+    return code;
+}
+
+/* ---- printing ---- */
+
+static double times_mean(int64_t most, int64_t total, int ranks)
+{
+    return total ? (double)most * ranks / (double)total : 1;
+}
+
+static void print_totals(const struct survey *s, const char *src, const char *dst)
+{
+    const struct pair_totals *t = &s->totals;
+    char a[64], b[64];
+    printf("%-18s%s\n%-18s%s\n", "src", src, "dst", dst);
+    printf("%-18s%s, by %s\n", "recognised as", t->kind, t->algorithm);
+    printf("%-18s%s, lower bound %s", "moved", bytes_text(t->sent, a, sizeof a), bytes_text(t->bound, b, sizeof b));
+    if (t->bound)
+        printf(", %.3f times the bound", (double)t->sent / (double)t->bound);
+    printf("\n%-18srank %d, %s, %.3f times the mean of the %d that hold the source\n", "busiest sender",
+           t->busiest_sender, bytes_text(t->busiest_sent, a, sizeof a),
+           times_mean(t->busiest_sent, t->sent, t->holders), t->holders);
+    printf("%-18srank %d, %s, %.3f times the mean of the %d that hold the destination\n", "busiest receiver",
+           t->busiest_receiver, bytes_text(t->busiest_received, a, sizeof a),
+           times_mean(t->busiest_received, t->received, t->receivers), t->receivers);
+    printf("%-18s%s\n", "local copies", bytes_text(t->copied, a, sizeof a));
+    printf("%-18s%s\n", "folded", bytes_text(t->folded, a, sizeof a));
+    printf("%-18s%" PRId64 ", on %d ranks\n", "steps", t->steps, s->pair.world);
+    printf("%-18s%" PRId64 " with %" PRId64 " chunks\n", "buckets", t->buckets, t->chunks);
+    printf("%-18s%s\n", "scratch", bytes_text(t->scratch, a, sizeof a));
+    printf("%-18s0x%016" PRIx64 "\n", "digest", s->digest);
+}
+
+static void print_flows(const struct survey *s)
+{
+    size_t shown = s->nflow > SHOWN ? SHOWN : s->nflow;
+    if (s->nflow)
+        printf("\n%7s    %-7s %16s %10s\n", "from", "to", "bytes", "messages");
+    for (size_t i = 0; i < shown; i++)
+        printf("%7d -> %-7d %16" PRId64 " %10" PRId64 "\n", s->flow[i].from, s->flow[i].to, s->flow[i].bytes,
+               s->flow[i].messages);
+    if (shown < s->nflow)
+        printf("... %zu more, use --json\n", s->nflow - shown);
+}
+
+static void json_totals(struct json *j, const struct survey *s, const char *src, const char *dst)
+{
+    const struct pair_totals *t = &s->totals;
+    char digest[32];
+    snprintf(digest, sizeof digest, "0x%016" PRIx64, s->digest);
+    json_text(j, "src", src);
+    json_text(j, "dst", dst);
+    json_int(j, "world", s->pair.world);
+    json_text(j, "digest", digest);
+    json_text(j, "kind", t->kind);
+    json_text(j, "algorithm", t->algorithm);
+    json_int(j, "moved", t->sent);
+    json_int(j, "bound", t->bound);
+    json_int(j, "stated", t->stated);
+    json_open(j, "busiest_sender", '{', true);
+    json_int(j, "rank", t->busiest_sender);
+    json_int(j, "bytes", t->busiest_sent);
+    json_real(j, "times_mean", times_mean(t->busiest_sent, t->sent, t->holders));
+    json_int(j, "holders", t->holders);
+    json_close(j, '}');
+    json_open(j, "busiest_receiver", '{', true);
+    json_int(j, "rank", t->busiest_receiver);
+    json_int(j, "bytes", t->busiest_received);
+    json_real(j, "times_mean", times_mean(t->busiest_received, t->received, t->receivers));
+    json_int(j, "holders", t->receivers);
+    json_close(j, '}');
+    json_int(j, "copied", t->copied);
+    json_int(j, "folded", t->folded);
+    json_int(j, "steps", t->steps);
+    json_int(j, "buckets", t->buckets);
+    json_int(j, "chunks", t->chunks);
+    json_int(j, "scratch", t->scratch);
+    json_open(j, "traffic", '[', false);
+    for (size_t i = 0; i < s->nflow; i++) {
+        json_open(j, NULL, '{', true);
+        json_int(j, "from", s->flow[i].from);
+        json_int(j, "to", s->flow[i].to);
+        json_int(j, "bytes", s->flow[i].bytes);
+        json_int(j, "messages", s->flow[i].messages);
+        json_close(j, '}');
+    }
+    json_close(j, ']');
+}
+
+static int print_all(const struct survey *s, const struct options *o, const char *src, const char *dst,
+                     struct failure *why)
+{
+    struct json j = {.to = stdout};
+    int first = o->all ? 0 : (int)o->rank, last = o->all ? s->pair.world - 1 : (int)o->rank, code = CLI_OK;
+    if (o->json) {
+        json_open(&j, NULL, '{', false);
+        json_totals(&j, s, src, dst);
+        json_open(&j, "plans", '[', false);
+    } else {
+        print_totals(s, src, dst);
+        print_flows(s);
+    }
+    for (int r = first; r >= 0 && r <= last && !code; r++) {
+        char *text = NULL;
+        code = explain_rank(s, r, o->json, &text, why);
+        if (code)
+            break;
+        if (o->json)
+            json_raw(&j, NULL, text);
+        else
+            printf("\n%s", text);
+        free(text);
+    }
+    if (o->json && !code) {
+        json_close(&j, ']');
+        json_close(&j, '}');
+    }
+    return code;
+}
+
+int cmd_plan(int argc, char **argv)
+{
+    struct options o = {.rank = -1};
+    const struct args_option rows[] = {
+        {"rank", ARGS_INT, "R", "also the steps of rank R", &o.rank, 0, INT32_MAX},
+        {"all", ARGS_FLAG, NULL, "also the steps of every rank", &o.all, 0, 0},
+        {"bucket", ARGS_BYTES, "BYTES", "chunks of one channel share messages up to this size; 1: never", &o.bucket, 1,
+         INT64_MAX},
+        {"algorithm", ARGS_TEXT, "NAME", "force an algorithm (weft info lists them)", &o.algorithm, 0, 0},
+        {"per-host", ARGS_INT, "N", "plan for hosts of N ranks each (default: one host)", &o.per_host, 1, INT32_MAX},
+        {"json", ARGS_FLAG, NULL, "everything as JSON", &o.json, 0, 0},
+        {0}};
+    const struct args_verb verb = {
+        "plan", "SRC DST [--rank R | --all] [--bucket BYTES] [--algorithm NAME] [--per-host N] [--json]",
+        "Lowers the pair of layouts for all ranks, without data: how many bytes move against the fewest possible,\n"
+        "how evenly, and who sends what to whom. BYTES may end in K, M, G or T.",
+        rows, 2};
+    const char *words[2];
+    int n, code = args_parse(&verb, argc, argv, words, &n);
+    if (code)
+        return code < 0 ? CLI_OK : code;
+    if (n < 2)
+        return args_complain(&verb, "two layouts are needed, SRC and DST");
+    if (o.all && o.rank >= 0)
+        return args_complain(&verb, "--rank and --all exclude each other");
+
+    struct failure why;
+    struct survey s = {.lower = {.size = sizeof s.lower, .bucket = o.bucket, .algorithm = o.algorithm,
+                                 .machine.ranks_per_host = (int)o.per_host}};
+    code = pair_parse(&s.pair, words[0], words[1], &why);
+    if (!code && o.rank >= s.pair.world)
+        code = failure_set(&why, CLI_BAD, "--rank %" PRId64 ": the layouts use ranks 0 to %d", o.rank, s.pair.world - 1);
+    if (!code)
+        code = survey_all(&s, &why);
+    if (!code)
+        code = print_all(&s, &o, words[0], words[1], &why);
+    if (code)
+        failure_print(&why, "plan");
+    free(s.flow);
+    pair_free(&s.pair);
+    return code;
+}

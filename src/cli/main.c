@@ -1,0 +1,60 @@
+/* The command line of weft: finds the verb and hands over. It uses the public interface only. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "weft.h"
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *about;
+} verbs[] = {
+    {"plan", cmd_plan, "what moves, from whom to whom, against the lower bound"},
+    {"check", cmd_check, "lower, verify, run on real data, compare with brute force"},
+    {"reshard", cmd_reshard, "the same for files: one for each rank in, one for each rank out"},
+    {"bench", cmd_bench, "measure, on this machine"},
+    {"info", cmd_info, "what this build and this machine can do"},
+};
+#define VERBS (sizeof verbs / sizeof *verbs)
+
+static int print_help(void)
+{
+    puts("usage: weft VERB ...\n\nMoves sharded data between ranks by a plan that is made once and run many times.\n");
+    for (size_t i = 0; i < VERBS; i++)
+        printf("  %-9s %s\n", verbs[i].name, verbs[i].about);
+    puts("\nA layout says who holds what, for instance\n"
+         "  'f32[4096/x,512] @x4'          4 ranks hold a quarter of the rows each\n"
+         "  'bf16[4096,512/x] @x4=4..7'    4 others hold columns, in another type\n"
+         "  'f32[4096,512] @x4 +sum(x)'    the value is the sum of the copies\n\n"
+         "weft VERB --help tells more about each; weft --version prints the version. The manual is weft(1).");
+    return CLI_OK;
+}
+
+int main(int argc, char **argv)
+{
+    const char *verb = argc > 1 ? argv[1] : NULL;
+    if (!verb) {
+        fprintf(stderr, "weft: a verb is missing; see weft --help\n");
+        return CLI_BAD;
+    }
+    if (!strcmp(verb, "--help") || !strcmp(verb, "-h"))
+        return print_help();
+    if (!strcmp(verb, "--version")) {
+        uint32_t v = weft_version();
+        printf("weft %u.%u.%u\n", v / 10000, v / 100 % 100, v % 100);
+        return CLI_OK;
+    }
+    for (size_t i = 0; i < VERBS; i++) {
+        if (strcmp(verb, verbs[i].name))
+            continue;
+        int code = verbs[i].run(argc - 2, argv + 2);
+        if (fflush(stdout) || ferror(stdout)) {
+            fprintf(stderr, "weft %s: the results could not be written\n", verb);
+            return code ? code : CLI_WRONG;
+        }
+        return code;
+    }
+    fprintf(stderr, "weft: there is no %s '%s'; see weft --help\n", *verb == '-' ? "option" : "verb", verb);
+    return CLI_BAD;
+}
