@@ -54,6 +54,9 @@ run 2 check --cases x y; err "'y' is one argument too many"
 run 2 check a b --values some; err "exact or wild, not 'some'"
 run 2 check --cases nowhere.txt; err "nowhere.txt: No such file"
 run 2 reshard a b --in x; err "--out is missing"
+run 2 bench; err "say what to measure"
+run 2 bench nothing; err "there is no benchmark 'nothing'"
+run 0 bench --help; out "lower"
 run 2 info x; err "'x' is one argument too many"
 
 # ---- layouts that are wrong: the argument, the text, a caret ----
