@@ -81,6 +81,7 @@ static void test_writer(void **state)
     json_text(&j, NULL, NULL);
     json_close(&j, ']');
     json_bool(&j, "no", false);
+    json_real(&j, "none", 1 / 0.0);
     json_close(&j, '}');
     json_text(&j, "te\"xt", "a\\b\n\x7f\xc0\xaf\xf0\x9f\x98\x80\xf4\x90\x80\x80\xe2\x82");
     json_raw(&j, "raw", "{\"x\": 1}");
@@ -89,7 +90,7 @@ static void test_writer(void **state)
     assert_true(json_is_valid(text));
     assert_string_equal(text, "{\n"
                               "  \"none\": [],\n"
-                              "  \"flat\": {\"inner\": [-9223372036854775808, null], \"no\": false},\n"
+                              "  \"flat\": {\"inner\": [-9223372036854775808, null], \"no\": false, \"none\": null},\n"
                               "  \"te\\\"xt\": \"a\\\\b\\n\\u007f\\ufffd\\ufffd\xf0\x9f\x98\x80"
                               "\\ufffd\\ufffd\\ufffd\\ufffd\\ufffd\\ufffd\",\n"
                               "  \"raw\": {\"x\": 1}\n"

@@ -2,6 +2,7 @@
 #include "cli/json.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 /* Bytes of the UTF-8 character at s, or 0 if there is none. Overlong forms and surrogates are none. */
 static int utf8_length(const unsigned char *s)
@@ -89,6 +90,15 @@ void json_int(struct json *j, const char *key, int64_t value)
 {
     start(j, key);
     fprintf(j->to, "%" PRId64, value);
+}
+
+void json_real(struct json *j, const char *key, double value)
+{
+    start(j, key);
+    if (isfinite(value))
+        fprintf(j->to, "%.6g", value);
+    else
+        fputs("null", j->to);
 }
 
 void json_bool(struct json *j, const char *key, bool value)

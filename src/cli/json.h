@@ -20,6 +20,7 @@ void json_open(struct json *j, const char *key, char bracket, bool flat);
 void json_close(struct json *j, char bracket);
 void json_text(struct json *j, const char *key, const char *value); /* NULL: null */
 void json_int(struct json *j, const char *key, int64_t value);
+void json_real(struct json *j, const char *key, double value); /* null if it is not finite */
 void json_bool(struct json *j, const char *key, bool value);
 void json_raw(struct json *j, const char *key, const char *value); /* JSON already */
 #endif
