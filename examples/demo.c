@@ -16,36 +16,32 @@
 
 #define RANKS 8
 #define TRAINERS 4
-#define HIDDEN 1024
-#define FFN 4096
-#define VOCAB 8192
-#define MEMCPY_BYTES ((size_t)96 << 20) /* by each of two threads: well beyond the caches */
 
 /* ---- the model ---- */
 
-/* One kind of weight: its shape, how trainers split it and how inference does. Trainers are dp2.tp2 on ranks 0..3;
- * "/tp/dp" cuts by tp first and then each piece by dp, as tensor parallelism under FSDP does. Inference is tp4 on
- * ranks 4..7. An axis that is not named holds copies. cols 0: a vector. */
+/* One kind of weight: its shape in units of the hidden size, how trainers split it and how inference does. Trainers are
+ * dp2.tp2 on ranks 0..3; "/tp/dp" cuts by tp first and then each piece by dp, as tensor parallelism under FSDP does.
+ * Inference is tp4 on ranks 4..7. An axis that is not named holds copies. cols 0: a vector. */
 struct kind {
     const char *name;
-    int64_t rows, cols;
+    int rows, cols;
     const char *src_rows, *src_cols, *dst_rows, *dst_cols;
 };
 static const struct kind of_layer[] = {
-    {"attn_norm", HIDDEN, 0, "", "", "", ""},
-    {"attn.wq", HIDDEN, HIDDEN, "/tp/dp", "", "/tp", ""},
-    {"attn.wk", HIDDEN, HIDDEN, "/tp/dp", "", "/tp", ""},
-    {"attn.wv", HIDDEN, HIDDEN, "/tp/dp", "", "/tp", ""},
-    {"attn.wo", HIDDEN, HIDDEN, "/dp", "/tp", "", "/tp"},
-    {"mlp_norm", HIDDEN, 0, "", "", "", ""},
-    {"mlp.w1", FFN, HIDDEN, "/dp/tp", "", "/tp", ""},
-    {"mlp.w3", FFN, HIDDEN, "/dp/tp", "", "/tp", ""},
-    {"mlp.w2", HIDDEN, FFN, "/dp/tp", "", "", "/tp"},
+    {"attn_norm", 1, 0, "", "", "", ""},
+    {"attn.wq", 1, 1, "/tp/dp", "", "/tp", ""},
+    {"attn.wk", 1, 1, "/tp/dp", "", "/tp", ""},
+    {"attn.wv", 1, 1, "/tp/dp", "", "/tp", ""},
+    {"attn.wo", 1, 1, "/dp", "/tp", "", "/tp"},
+    {"mlp_norm", 1, 0, "", "", "", ""},
+    {"mlp.w1", 4, 1, "/dp/tp", "", "/tp", ""},
+    {"mlp.w3", 4, 1, "/dp/tp", "", "/tp", ""},
+    {"mlp.w2", 1, 4, "/dp/tp", "", "", "/tp"},
 };
 static const struct kind of_model[] = {
-    {"embed", VOCAB, HIDDEN, "/tp", "", "/tp", ""},
-    {"norm", HIDDEN, 0, "", "", "", ""},
-    {"head", VOCAB, HIDDEN, "/dp", "/tp", "/tp", ""},
+    {"embed", 8, 1, "/tp", "", "/tp", ""},
+    {"norm", 1, 0, "", "", "", ""},
+    {"head", 8, 1, "/dp", "/tp", "/tp", ""},
 };
 #define OF_LAYER ((int)(sizeof of_layer / sizeof *of_layer))
 #define OF_MODEL ((int)(sizeof of_model / sizeof *of_model))
@@ -61,13 +57,15 @@ static const enum place stage_to[STAGES] = {INFERENCE, ROOT, ROOT_BF16, FULL, SL
 struct tensor {
     char name[48];
     const struct kind *kind;
+    int64_t rows, cols; /* cols 0: a vector */
     weft_layout *at[PLACES];
 };
 
 enum clock { MOVE, THROUGH_ROOT, MEMCPY, CLOCKS };
 
 static struct demo {
-    int rounds, layers, ntensors;
+    int rounds, layers, hidden, ntensors;
+    size_t copy_bytes; /* for memcpy, by each of two threads: well beyond the caches */
     struct tensor *tensors;
     weft_move *moves[STAGES];
     weft_plan *plans[STAGES][RANKS];
@@ -100,12 +98,11 @@ static double now(void)
 static void make_layout(struct tensor *t, enum place p, const char *dtype, const char *rows, const char *cols,
                         const char *mesh)
 {
-    const struct kind *k = t->kind;
     char text[128];
-    if (k->cols)
-        snprintf(text, sizeof text, "%s[%lld%s,%lld%s] @%s", dtype, (long long)k->rows, rows, (long long)k->cols, cols, mesh);
+    if (t->cols)
+        snprintf(text, sizeof text, "%s[%lld%s,%lld%s] @%s", dtype, (long long)t->rows, rows, (long long)t->cols, cols, mesh);
     else
-        snprintf(text, sizeof text, "%s[%lld%s] @%s", dtype, (long long)k->rows, rows, mesh);
+        snprintf(text, sizeof text, "%s[%lld%s] @%s", dtype, (long long)t->rows, rows, mesh);
     if (weft_layout_parse(text, &t->at[p]))
         fail(t->name, 0);
 }
@@ -113,6 +110,8 @@ static void make_layout(struct tensor *t, enum place p, const char *dtype, const
 static void make_tensor(struct tensor *t, const struct kind *k, int layer)
 {
     t->kind = k;
+    t->rows = (int64_t)k->rows * demo.hidden;
+    t->cols = (int64_t)k->cols * demo.hidden;
     if (layer < 0)
         snprintf(t->name, sizeof t->name, "%s", k->name);
     else
@@ -182,17 +181,18 @@ struct part {
     int64_t row, rows, col, cols, width; /* width: columns of the whole tensor */
 };
 
-static struct part part_of(const struct kind *k, int rank)
+static struct part part_of(const struct tensor *t, int rank)
 {
-    struct part p = {.width = k->cols ? k->cols : 1};
-    p.row = cut(rank < TRAINERS ? k->src_rows : k->dst_rows, rank, k->rows, &p.rows);
+    const struct kind *k = t->kind;
+    struct part p = {.width = t->cols ? t->cols : 1};
+    p.row = cut(rank < TRAINERS ? k->src_rows : k->dst_rows, rank, t->rows, &p.rows);
     p.col = cut(rank < TRAINERS ? k->src_cols : k->dst_cols, rank, p.width, &p.cols);
     return p;
 }
 
 static void fill(int tensor, int rank, int round, float *out)
 {
-    struct part p = part_of(demo.tensors[tensor].kind, rank);
+    struct part p = part_of(&demo.tensors[tensor], rank);
     uint32_t salt = salt_of(tensor, round);
     for (int64_t r = 0; r < p.rows; r++, out += p.cols) {
         uint64_t first = (uint64_t)((p.row + r) * p.width + p.col);
@@ -203,7 +203,7 @@ static void fill(int tensor, int rank, int round, float *out)
 
 static void verify(int tensor, int rank, int round, const uint16_t *got, const char *way)
 {
-    struct part p = part_of(demo.tensors[tensor].kind, rank);
+    struct part p = part_of(&demo.tensors[tensor], rank);
     uint32_t salt = salt_of(tensor, round);
     for (int64_t r = 0; r < p.rows; r++, got += p.cols) {
         uint64_t first = (uint64_t)((p.row + r) * p.width + p.col);
@@ -271,7 +271,7 @@ static void copy_bytes(struct rank *me, char *memory)
     meet(me);
     demo.begin[MEMCPY][me->rank] = now();
     if (memory)
-        memcpy(memory + MEMCPY_BYTES, memory, MEMCPY_BYTES);
+        memcpy(memory + demo.copy_bytes, memory, demo.copy_bytes);
     demo.end[MEMCPY][me->rank] = now();
 }
 
@@ -310,9 +310,9 @@ static void *rank_main(void *arg)
         fail("open", me.rank);
     for (int p = 0; p < PLACES; p++)
         allocate(&me, (enum place)p);
-    char *memory = me.rank < 2 ? need(malloc(2 * MEMCPY_BYTES)) : NULL;
+    char *memory = me.rank < 2 ? need(malloc(2 * demo.copy_bytes)) : NULL;
     if (memory)
-        memset(memory, me.rank, 2 * MEMCPY_BYTES);
+        memset(memory, me.rank, 2 * demo.copy_bytes);
     for (int s = 0; s < STAGES; s++)
         if (weft_bind(demo.plans[s][me.rank], me.comm, me.views[stage_from[s]], me.views[stage_to[s]], NULL, &me.execs[s]))
             fail("bind", me.rank);
@@ -373,7 +373,7 @@ static void show_model(void)
 {
     int64_t elements = 0;
     for (int i = 0; i < demo.ntensors; i++)
-        elements += demo.tensors[i].kind->rows * (demo.tensors[i].kind->cols ? demo.tensors[i].kind->cols : 1);
+        elements += demo.tensors[i].rows * (demo.tensors[i].cols ? demo.tensors[i].cols : 1);
     printf("model     %d tensors, %.1f million weights, %d layers\n", demo.ntensors, 1e-6 * (double)elements, demo.layers);
     for (int i = 0; i < OF_MODEL + OF_LAYER && i < demo.ntensors; i++) {
         char src[128], dst[128];
@@ -382,7 +382,7 @@ static void show_model(void)
         printf("          %-18s %-30s -> %s\n", demo.tensors[i].name, src, dst);
     }
     if (demo.layers > 1)
-        printf("          and the same for layers 1 to %d\n", demo.layers - 1);
+        printf("          and %d more layer%s like this one\n", demo.layers - 1, demo.layers == 2 ? "" : "s");
 }
 
 static weft_stats stats_of(int stage, int rank)
@@ -427,7 +427,7 @@ static double busiest(int first, int last)
 static void show_times(int64_t moved)
 {
     /* bf16 crosses, and f32 twice as wide was read for it. */
-    double written = (double)moved, read = 2 * written, copied = 2 * (double)MEMCPY_BYTES;
+    double written = (double)moved, read = 2 * written, copied = 2 * (double)demo.copy_bytes;
     double through_one = busiest(DIRECT, DIRECT), through_root = busiest(GATHER, SLICE), middle[CLOCKS];
     for (int c = 0; c < CLOCKS; c++)
         middle[c] = median(demo.took[c], demo.rounds);
@@ -449,42 +449,53 @@ static void show_times(int64_t moved)
 /* ---- options ---- */
 
 static const char usage[] =
-    "usage: weft-demo [--rounds N] [--layers N] [--help]\n"
+    "usage: weft-demo [--rounds N] [--layers N] [--hidden N] [--help]\n"
     "\n"
     "Moves a small transformer's weights from 4 trainer ranks to 4 inference ranks, which are threads, checks\n"
     "every byte, and compares the time with gather-then-broadcast and with memcpy.\n"
     "\n"
     "  --rounds N   moves, each with new weights (7)\n"
-    "  --layers N   layers of the model (4); each takes 0.4 GB of memory, and the rest 0.8 GB\n";
+    "  --layers N   layers of the model (4); each takes 0.4 GB of memory, and the rest 0.8 GB\n"
+    "  --hidden N   its width (1024), a multiple of 4\n";
 
-static int number(const char *option, const char *text)
+static int number(const char *option, const char *text, int unit, int most)
 {
     char *end = NULL;
     errno = 0;
     long n = text ? strtol(text, &end, 10) : 0;
-    if (!text || end == text || *end || errno || n < 1 || n > 1000) {
-        fprintf(stderr, "weft-demo: %s takes a number from 1 to 1000\n", option);
+    if (!text || end == text || *end || errno || n < unit || n > most || n % unit) {
+        fprintf(stderr, "weft-demo: %s takes a %s from %d to %d\n", option, unit > 1 ? "multiple of 4" : "number", unit, most);
         exit(2);
     }
     return (int)n;
+}
+
+static void read_options(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i += 2) {
+        if (!strcmp(argv[i], "--help")) {
+            fputs(usage, stdout);
+            exit(0);
+        } else if (!strcmp(argv[i], "--rounds")) {
+            demo.rounds = number(argv[i], argv[i + 1], 1, 1000);
+        } else if (!strcmp(argv[i], "--layers")) {
+            demo.layers = number(argv[i], argv[i + 1], 1, 1000);
+        } else if (!strcmp(argv[i], "--hidden")) {
+            demo.hidden = number(argv[i], argv[i + 1], 4, 16384);
+        } else {
+            fprintf(stderr, "weft-demo: there is no option '%s'; see weft-demo --help\n", argv[i]);
+            exit(2);
+        }
+    }
 }
 
 int main(int argc, char **argv)
 {
     demo.rounds = 7;
     demo.layers = 4;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--help")) {
-            fputs(usage, stdout);
-            return 0;
-        }
-        if (strcmp(argv[i], "--rounds") && strcmp(argv[i], "--layers")) {
-            fprintf(stderr, "weft-demo: there is no option '%s'; see weft-demo --help\n", argv[i]);
-            return 2;
-        }
-        *(argv[i][2] == 'r' ? &demo.rounds : &demo.layers) = number(argv[i], argv[i + 1]);
-        i++;
-    }
+    demo.hidden = 1024;
+    read_options(argc, argv);
+    demo.copy_bytes = (size_t)demo.hidden * 96 << 10;
     for (int c = 0; c < CLOCKS; c++)
         demo.took[c] = need(calloc((size_t)demo.rounds, sizeof *demo.took[c]));
     printf("weft demo: a transformer's weights from 4 trainer ranks (f32) to 4 inference ranks (bf16)\n\n");
