@@ -9,7 +9,7 @@ enum { ORACLE_MOST = 4096 }; /* slots along a dim */
 
 /* One rank's share of one dim. */
 struct oracle {
-    int64_t n, at[ORACLE_MOST];     /* the interior: positions in ascending order */
+    int64_t n, at[ORACLE_MOST];      /* the interior: positions in ascending order */
     int64_t room, slot[ORACLE_MOST]; /* the local buffer: the position that each place stands for, or -1 */
     int64_t first;                   /* place of the interior */
 };

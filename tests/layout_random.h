@@ -31,12 +31,12 @@ struct sample {
 };
 
 /* A law about a sample, which is shown where it does not hold. Include cmocka.h first. */
-#define SAMPLE_LAW(sample, holds)                      \
-    do {                                               \
-        if (!(holds)) {                                \
+#define SAMPLE_LAW(sample, holds)                       \
+    do {                                                \
+        if (!(holds)) {                                 \
             print_error("layout: %s\n", (sample).text); \
-            assert_true(holds);                        \
-        }                                              \
+            assert_true(holds);                         \
+        }                                               \
     } while (0)
 
 /* ---- the struct form ---- */
@@ -125,6 +125,7 @@ static inline void sample_roles(struct random *g, struct sample *s, const struct
     int order[WEFT_MAX_AXES], n = s->desc.naxes;
     for (int a = 0; a < n; a++) {
         int at = (int)random_in(g, 0, a);
+        order[a] = a;
         order[a] = order[at];
         order[at] = a;
     }

@@ -57,6 +57,9 @@ static void check_slots(const struct runs *got, size_t first, size_t ninner, con
             continue;
         }
         LAW(got->v[r].n == 1);
+        if (r && r != first + ninner) /* as long as it can be */
+            LAW(got->v[r].at != got->v[r - 1].at + got->v[r - 1].len ||
+                got->v[r].to != got->v[r - 1].to + got->v[r - 1].len);
         for (; place < got->v[r].to; place++)
             LAW(o->slot[place] < 0);
         LAW(place == got->v[r].to);
@@ -90,7 +93,7 @@ static void check_boxes(const weft_layout *l, int rank, bool holds, const struct
     enum { CAP = 3000 };
     static weft_box boxes[CAP + 1];
     size_t n = 77, want = holds, sides[WEFT_MAX_DIMS];
-    int64_t at, len, place;
+    int64_t at = 0, len = 0, place = 0;
     for (int d = 0; d < l->ndim && holds; d++)
         want *= sides[d] = intervals(&o[d], SIZE_MAX, &at, &len, &place);
     LAW(!weft_layout_boxes(l, rank, NULL, 0, &n));

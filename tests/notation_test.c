@@ -176,13 +176,33 @@ static void different_layouts_are_different(void **state)
 {
     (void)state;
     static const char *const texts[] = {
-        "f32[8/x] @x4.y2",         "bf16[8/x] @x4.y2",        "f32[9/x] @x4.y2",          "f32[8/y] @x4.y2",
-        "f32[8/x/y] @x4.y2",       "f32[8/y/x] @x4.y2",       "f32[8/x:1] @x4.y2",        "f32[8/x:2] @x4.y2",
-        "f32[8/x~1] @x4.y2",       "f32[8/x~1:0] @x4.y2",     "f32[8/x~0:1] @x4.y2",      "f32[8/x~1o] @x4.y2",
-        "f32[8/x] @x4.z2",         "f32[8/x] @x2.y4",         "f32[8/x] @x4.y2=1..8",     "f32[8/x] @x4.y2=1..7,0",
-        "f32[8/x] @x4.y2 +sum(y)", "f32[8/x] @x4.y2 +max(y)", "f32[8/x~1] @x4.y2 +sum(~)", "f32[8/x~1] @x4.y2 +sum(y)",
-        "f32[8/x,1] @x4.y2",       "f32[8] @x4.y2",           "f32[] @x4.y2",              "f32[8/x] @x4",
-        "f32[8/x~1] @x4.y2 +sum(y,~)", "f32[8/x~1] @x4.y2 +sum(y) +sum(~)", "f32[8/x~1] @x4.y2 +sum(~) +sum(y)",
+        "f32[8/x] @x4.y2",
+        "bf16[8/x] @x4.y2",
+        "f32[9/x] @x4.y2",
+        "f32[8/y] @x4.y2",
+        "f32[8/x/y] @x4.y2",
+        "f32[8/y/x] @x4.y2",
+        "f32[8/x:1] @x4.y2",
+        "f32[8/x:2] @x4.y2",
+        "f32[8/x~1] @x4.y2",
+        "f32[8/x~1:0] @x4.y2",
+        "f32[8/x~0:1] @x4.y2",
+        "f32[8/x~1o] @x4.y2",
+        "f32[8/x] @x4.z2",
+        "f32[8/x] @x2.y4",
+        "f32[8/x] @x4.y2=1..8",
+        "f32[8/x] @x4.y2=1..7,0",
+        "f32[8/x] @x4.y2 +sum(y)",
+        "f32[8/x] @x4.y2 +max(y)",
+        "f32[8/x~1] @x4.y2 +sum(~)",
+        "f32[8/x~1] @x4.y2 +sum(y)",
+        "f32[8/x,1] @x4.y2",
+        "f32[8] @x4.y2",
+        "f32[] @x4.y2",
+        "f32[8/x] @x4",
+        "f32[8/x~1] @x4.y2 +sum(y,~)",
+        "f32[8/x~1] @x4.y2 +sum(y) +sum(~)",
+        "f32[8/x~1] @x4.y2 +sum(~) +sum(y)",
     };
     enum { N = sizeof texts / sizeof *texts };
     weft_layout *l[N];
@@ -199,12 +219,67 @@ static void different_layouts_are_different(void **state)
     weft_layout_free(NULL);
 }
 
+/* ---- docs/notation.md ---- */
+
+static char *read_docs(void)
+{
+    FILE *f = fopen(WEFT_SOURCE_DIR "/docs/notation.md", "rb");
+    assert_non_null(f);
+    char *text = calloc(1, 1 << 20);
+    assert_non_null(text);
+    assert_true(fread(text, 1, (1 << 20) - 1, f) > 0);
+    fclose(f);
+    return text;
+}
+
+/* Every `layout` in the reference is one. */
+static void layouts_in_the_docs_are_right(void **state)
+{
+    (void)state;
+    char *docs = read_docs();
+    int found = 0;
+    for (char *p = strtok(docs, "`"); p; p = strtok(NULL, "`"))
+        if (strstr(p, "] @") && !strchr(p, '\n')) {
+            weft_layout_free(parse(p));
+            found++;
+        }
+    assert_true(found > 30);
+    free(docs);
+}
+
+/* Every indented error in the reference is what its second line gets. */
+static void errors_in_the_docs_are_right(void **state)
+{
+    (void)state;
+    char *docs = read_docs();
+    int found = 0;
+    for (char *p = strstr(docs, "\n    layout: "); p; p = strstr(p + 1, "\n    layout: ")) {
+        char message[500] = "", text[200] = "";
+        const char *line = p + 1;
+        for (int k = 0; k < 3; k++) {
+            size_t n = strcspn(line, "\n");
+            assert_in_range(n, 5, 150);
+            strncat(message, k ? "\n" : "", 2);
+            strncat(message, line + 4, n - 4);
+            if (k == 1)
+                strncat(text, line + 6, n - 6);
+            line += n + 1;
+        }
+        weft_layout *l = NULL;
+        assert_int_equal(weft_layout_parse(text, &l), WEFT_EINVAL);
+        assert_string_equal(weft_errmsg(), message);
+        found++;
+    }
+    assert_true(found >= 5);
+    free(docs);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text_and_struct_say_the_same),
-        cmocka_unit_test(printed_form),
-        cmocka_unit_test(different_layouts_are_different),
+        cmocka_unit_test(text_and_struct_say_the_same),    cmocka_unit_test(printed_form),
+        cmocka_unit_test(different_layouts_are_different), cmocka_unit_test(layouts_in_the_docs_are_right),
+        cmocka_unit_test(errors_in_the_docs_are_right),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

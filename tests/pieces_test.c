@@ -147,8 +147,8 @@ static void every_piece_that_holds_is_visited(void **state)
 static void a_visit_can_stop(void **state)
 {
     (void)state;
-    static const char *const texts[] = {"u8[64/x] @x16", "u8[64/x/y] @x4.y4", "u8[64/x:2] @x16", "u8[64/x:8/y:2] @x4.y4",
-                                        "u8[64/x~3o] @x16"};
+    static const char *const texts[] = {"u8[64/x] @x16", "u8[64/x/y] @x4.y4", "u8[64/x:2] @x16",
+                                        "u8[64/x:8/y:2] @x4.y4", "u8[64/x~3o] @x16"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         for (size_t stop = 1; stop <= 16; stop++) {
             weft_layout *l = NULL;
@@ -199,7 +199,8 @@ static bool few_runs(const struct sample *s, const weft_dim *d)
     int64_t period = 1;
     for (int k = 0; k < d->nsplits; k++)
         if (d->splits[k].block && blocks++)
-            period *= s->axes[oracle_axis(s, d->splits[k].axis)].size * (d->splits[k].block < 9 ? d->splits[k].block : 9999);
+            period *=
+                s->axes[oracle_axis(s, d->splits[k].axis)].size * (d->splits[k].block < 9 ? d->splits[k].block : 9999);
     return period < 5000;
 }
 

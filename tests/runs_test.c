@@ -183,7 +183,8 @@ static void join_of_all_small_strides(void **state)
                         struct runs a = {.arena = &arena}, b = {.arena = &arena};
                         struct pair_runs out = {.arena = &arena};
                         runs_add(&a, (struct run){.at = 20, .len = x, .n = 6, .step = s, .to = 5, .tostep = x});
-                        runs_add(&b, (struct run){.at = 20 + shift, .len = y, .n = 5, .step = t, .to = 3, .tostep = y + 1});
+                        runs_add(&b,
+                                 (struct run){.at = 20 + shift, .len = y, .n = 5, .step = t, .to = 3, .tostep = y + 1});
                         assert_int_equal(runs_join(&a, &b, &out), 0);
                         if (!join_is_right(&a, &b, &out)) {
                             print_runs("a", &a);
@@ -445,7 +446,8 @@ static void add_keeps_elements(void **state)
         for (size_t i = 0; i < l.n; i++) {
             const struct run *r = &l.v[i];
             assert_true(r->n >= 1 && r->len >= 1);
-            assert_true(r->n > 1 ? r->step >= r->len && (r->step > r->len || r->tostep != r->len) : !r->step && !r->tostep);
+            assert_true(r->n > 1 ? r->step >= r->len && (r->step > r->len || r->tostep != r->len)
+                                 : !r->step && !r->tostep);
         }
         arena_reset(&arena);
     }

@@ -12,7 +12,7 @@ struct check_opts {
     int64_t bucket;        /* 0: the library's default */
     const char *algorithm; /* NULL: the library chooses */
     bool staged, in_place;
-    int values; /* enum oracle_values; 0: exact if an algorithm is forced and for odd seeds, else wild */
+    int values; /* enum oracle_values; 0: wild for even seeds of the algorithm "direct", else exact */
 };
 
 struct check_result {

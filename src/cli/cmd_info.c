@@ -15,25 +15,29 @@
 
 struct machine {
     struct utsname uname;
-    char cpu[128];
+    char cpu[320];
     int64_t cores, memory;
 };
 
-/* The value of the first line of /proc/cpuinfo with one of these names. */
+/* The model as /proc/cpuinfo names it; AArch64 has numbers for maker and part instead. */
 static void read_cpu(char *out, size_t cap)
 {
-    static const char *const names[] = {"model name", "Model", "Hardware"};
-    char line[512];
+    static const char *const names[] = {"model name", "CPU implementer", "CPU part"};
+    char line[512], found[3][128] = {"", "", ""};
     FILE *f = fopen("/proc/cpuinfo", "r");
-    while (f && !*out && fgets(line, sizeof line, f)) {
-        char *value = strchr(line, ':');
-        for (size_t i = 0; value && i < sizeof names / sizeof *names; i++)
-            if (!strncmp(line, names[i], strlen(names[i])))
-                snprintf(out, cap, "%s", value + 1 + strspn(value + 1, " \t"));
+    while (f && fgets(line, sizeof line, f)) {
+        const char *value = strchr(line, ':');
+        line[strcspn(line, "\n")] = 0;
+        for (int i = 0; value && i < 3; i++)
+            if (!found[i][0] && !strncmp(line, names[i], strlen(names[i])))
+                snprintf(found[i], sizeof found[i], "%s", value + 1 + strspn(value + 1, " \t"));
     }
     if (f)
         fclose(f);
-    out[strcspn(out, "\n")] = 0;
+    if (found[0][0])
+        snprintf(out, cap, "%s", found[0]);
+    else if (found[1][0])
+        snprintf(out, cap, "implementer %s, part %s", found[1], found[2]);
 }
 
 static void read_machine(struct machine *m)

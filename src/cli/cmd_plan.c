@@ -106,22 +106,23 @@ static void print_totals(const struct survey *s, const char *src, const char *ds
 {
     const struct pair_totals *t = &s->totals;
     char a[64], b[64];
-    printf("src            %s\ndst            %s\n", src, dst);
-    printf("recognised as  %s, by %s\n", t->kind, t->algorithm);
-    printf("moved          %s, lower bound %s", bytes_text(t->sent, a, sizeof a), bytes_text(t->bound, b, sizeof b));
+    printf("%-18s%s\n%-18s%s\n", "src", src, "dst", dst);
+    printf("%-18s%s, by %s\n", "recognised as", t->kind, t->algorithm);
+    printf("%-18s%s, lower bound %s", "moved", bytes_text(t->sent, a, sizeof a), bytes_text(t->bound, b, sizeof b));
     if (t->bound)
         printf(", %.3f times the bound", (double)t->sent / (double)t->bound);
-    printf("\nbusiest sender    rank %d, %s, %.3f times the mean of the %d that hold the source\n", t->busiest_sender,
-           bytes_text(t->busiest_sent, a, sizeof a), times_mean(t->busiest_sent, t->sent, t->holders), t->holders);
-    printf("busiest receiver  rank %d, %s, %.3f times the mean of the %d that hold the destination\n",
+    printf("\n%-18srank %d, %s, %.3f times the mean of the %d that hold the source\n", "busiest sender",
+           t->busiest_sender, bytes_text(t->busiest_sent, a, sizeof a),
+           times_mean(t->busiest_sent, t->sent, t->holders), t->holders);
+    printf("%-18srank %d, %s, %.3f times the mean of the %d that hold the destination\n", "busiest receiver",
            t->busiest_receiver, bytes_text(t->busiest_received, a, sizeof a),
            times_mean(t->busiest_received, t->received, t->receivers), t->receivers);
-    printf("local copies   %s\n", bytes_text(t->copied, a, sizeof a));
-    printf("folded         %s\n", bytes_text(t->folded, a, sizeof a));
-    printf("steps          %" PRId64 ", on %d ranks\n", t->steps, s->pair.world);
-    printf("buckets        %" PRId64 " with %" PRId64 " chunks\n", t->buckets, t->chunks);
-    printf("scratch        %s\n", bytes_text(t->scratch, a, sizeof a));
-    printf("digest         0x%016" PRIx64 "\n", s->digest);
+    printf("%-18s%s\n", "local copies", bytes_text(t->copied, a, sizeof a));
+    printf("%-18s%s\n", "folded", bytes_text(t->folded, a, sizeof a));
+    printf("%-18s%" PRId64 ", on %d ranks\n", "steps", t->steps, s->pair.world);
+    printf("%-18s%" PRId64 " with %" PRId64 " chunks\n", "buckets", t->buckets, t->chunks);
+    printf("%-18s%s\n", "scratch", bytes_text(t->scratch, a, sizeof a));
+    printf("%-18s0x%016" PRIx64 "\n", "digest", s->digest);
 }
 
 static void print_flows(const struct survey *s)

@@ -13,6 +13,7 @@ static const struct {
     {"plan", cmd_plan, "what moves, from whom to whom, against the lower bound"},
     {"check", cmd_check, "lower, verify, run on real data, compare with brute force"},
     {"reshard", cmd_reshard, "the same for files: one for each rank in, one for each rank out"},
+    {"bench", cmd_bench, "measure, on this machine"},
     {"info", cmd_info, "what this build and this machine can do"},
 };
 #define VERBS (sizeof verbs / sizeof *verbs)

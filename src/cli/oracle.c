@@ -153,6 +153,9 @@ struct taste {
     bool is_float, any_bits; /* any_bits: any order of any values gives the same bits */
     bool products, bits;
     bool wild;
+    bool alone;              /* an element has one term */
+    uint64_t one, unit, sign; /* codes of floats: 1, one step of the exponent, the sign */
+    uint64_t odd;            /* elements whose hash has none of these bits may have odd terms */
 };
 
 static struct taste taste_of(const struct oracle *o, enum oracle_values values)
@@ -165,6 +168,13 @@ static struct taste taste_of(const struct oracle *o, enum oracle_values values)
         t.bits = t.bits || op == WEFT_BAND || op == WEFT_BOR;
     }
     t.wild = values == ORACLE_WILD || t.any_bits;
+    t.alone = !o->src.nlevels;
+    t.odd = t.any_bits ? 0 : 7;
+    if (t.is_float) {
+        t.one = scalar_code(t.dtype, false, 0, 0);
+        t.unit = scalar_code(t.dtype, false, 1, 0) - t.one;
+        t.sign = scalar_code(t.dtype, true, 0, 0) - t.one;
+    }
     return t;
 }
 
@@ -178,21 +188,21 @@ static uint64_t make_float(const struct oracle *o, const struct taste *t, uint64
             return o->small[r & 1 ? (r & 6 || combo >= 8 ? 9 : 10) : (r & 6 || combo >= 8 ? 7 : 6)];
         return o->small[r % 17];
     }
-    unsigned odd = t->any_bits ? 1 : 8; /* one element in so many may have odd terms */
-    if (element % odd == 0 && (r & 7) == 0 && scalar_special(t->dtype, (int)(r >> 3 & 15), &code))
+    if ((element & t->odd) == 0 && (r & 7) == 0 && scalar_special(t->dtype, (int)(r >> 3 & 15), &code))
         return code;
-    if (element % odd == 0 && (r & 7) == 1)
+    if ((element & t->odd) == 0 && (r & 7) == 1)
         return term;
-    int e = t->products ? (int)(r >> 3 & 1) - 1 : (int)(r >> 3 & 7) - 4;
-    return scalar_code(t->dtype, r >> 8 & 1, e, mix(term, 1));
+    int64_t e = t->products ? (int64_t)(r >> 3 & 1) - 1 : (int64_t)(r >> 3 & 7) - 4;
+    code = t->one + (uint64_t)e * t->unit; /* and the low bits of the hash as its mantissa */
+    return code | (r & 256 ? t->sign : 0) | (term & (t->unit - 1));
 }
 
 static uint64_t make_integer(const struct taste *t, uint64_t element, uint64_t term)
 {
     if (t->dtype == WEFT_BOOL) /* most terms of an element agree, so that the ops do not swallow them */
-        return (element & 1) ^ ((term >> 40 & 7) == 0);
+        return (element & 2) / 2 ^ ((term >> 40 & 7) == 0);
     if (t->bits)
-        return element & 1 ? term | mix(term, 1) | mix(term, 2) : term & mix(term, 1) & mix(term, 2);
+        return element & 2 ? term | mix(term, 1) | mix(term, 2) : term & mix(term, 1) & mix(term, 2);
     return (term >> 60) < 4 ? (term & 15) - 7 : term;
 }
 
@@ -214,7 +224,7 @@ void oracle_fill(const struct oracle *o, uint64_t seed, enum oracle_values value
                 code = taste.dtype == WEFT_BOOL ? code & 1 : code;
             } else {
                 uint64_t element = mix(seed, (uint64_t)(w.base + w.pos[i]));
-                uint64_t term = mix(element, (uint64_t)combo);
+                uint64_t term = taste.alone ? element : mix(element, (uint64_t)combo);
                 if (ghost)
                     term = mix(mix(term, (uint64_t)w.piece_offset + 1), (uint64_t)(w.slot + i));
                 code = taste.is_float ? make_float(o, &taste, element, term, ghost ? s->folds + 8 : combo)
@@ -223,6 +233,17 @@ void oracle_fill(const struct oracle *o, uint64_t seed, enum oracle_values value
             memcpy(p, &code, s->width);
         }
     } while (walk_next(&w));
+}
+
+int oracle_replica_of(const struct oracle *o, int rank)
+{
+    const struct side *s = &o->src;
+    if (rank >= s->world || s->index[rank] < 0)
+        return rank;
+    int64_t at = 0;
+    for (int k = 0; k < s->desc.ndim; k++)
+        at += s->dim[k].offset[side_piece(s, s->index[rank], k)];
+    return s->desc.ranks[at + s->fold[side_combo(s, s->index[rank])]];
 }
 
 /* ---- values ---- */

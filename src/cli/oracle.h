@@ -7,7 +7,7 @@
  *   for each rank: oracle_expect(o, rank, want[rank]);
  *
  * The order of a fold is the order written; within one, the owners' copies come first, by rank, then ghosts, by rank and
- * slot. Of equal copies the one on the lowest rank stands for all. */
+ * slot. Of equal copies the one at coordinate 0 of all free axes stands for all. */
 #ifndef WEFT_CLI_ORACLE_H
 #define WEFT_CLI_ORACLE_H
 #include <stdbool.h>
@@ -37,6 +37,9 @@ int64_t oracle_dst_bytes(const struct oracle *o, int rank);
 /* Fills a source buffer: copies that should be equal are, what is never read (ghosts that are not summands, slots that
  * stand for nothing) is garbage. */
 void oracle_fill(const struct oracle *o, uint64_t seed, enum oracle_values values, int rank, void *buf);
+/* The rank whose source buffer stands for this one's: the replica at coordinate 0 of all free axes. oracle_fill gives both
+ * the same data but for what is never read. */
+int oracle_replica_of(const struct oracle *o, int rank);
 /* Computes the value of every element from the source buffers, one for each rank (NULL where it holds nothing). */
 int oracle_take(struct oracle *o, const void *const *src);
 /* Writes what the destination must hold, after oracle_take; slots that stand for nothing are left as they are. */

@@ -18,7 +18,7 @@ struct oracle {
 /* One summand of an element. */
 struct oracle_term {
     int64_t at;    /* its mesh position where all free coordinates are 0 */
-    int rank;      /* the lowest that holds it */
+    int rank;      /* there */
     bool ghost;
     int64_t slot;  /* in that rank's buffer */
     int64_t piece; /* mesh offset of its piece: with slot, tells ghosts apart */

@@ -17,15 +17,6 @@ bool oracle_step(int ndim, const int64_t *extent, int64_t *index)
     return false;
 }
 
-static int lowest_rank(const struct side *s, int64_t at)
-{
-    int rank = s->desc.ranks[at];
-    for (int64_t i = 1; i < s->replicas; i++)
-        if (s->desc.ranks[at + s->replica[i]] < rank)
-            rank = s->desc.ranks[at + s->replica[i]];
-    return rank;
-}
-
 static struct oracle_term *push(struct oracle_terms *t)
 {
     if (t->n == t->cap) {
@@ -54,7 +45,7 @@ static int add_slot(const struct side *s, const struct side_slot *const *at, str
         if (!t)
             return WEFT_ENOMEM;
         *t = (struct oracle_term){.at = piece + s->fold[c], .ghost = ghost, .slot = slot, .piece = piece, .combo = c};
-        t->rank = lowest_rank(s, t->at);
+        t->rank = s->desc.ranks[t->at];
     }
     return 0;
 }

@@ -28,7 +28,7 @@ int pair_parse(struct pair *p, const char *src, const char *dst, struct failure 
 
 int pair_lower_one(const struct pair *p, int rank, const weft_lower_opts *opts, weft_plan **out, struct failure *why)
 {
-    weft_move move = {.src = p->src, .dst = p->dst};
+    weft_move move = {.name = "tensor", .src = p->src, .dst = p->dst};
     int err = weft_lower(&move, 1, rank, opts, out);
     if (err)
         return failure_set(why, err == WEFT_EINVAL || err == WEFT_EUNSUPPORTED ? CLI_BAD : CLI_WRONG, "%s",

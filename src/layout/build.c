@@ -27,8 +27,10 @@ int build_fail(const struct build_where *w, int at, const char *fmt, ...)
     const char *head = from ? "..." : "", *tail = to < len ? "..." : "";
     char shown[130];
     int n = to - from;
-    for (int i = 0; i < n; i++) /* one column a character: a tab or a control character would shift the caret */
-        shown[i] = w->text[from + i] >= ' ' && w->text[from + i] != 127 ? w->text[from + i] : ' ';
+    for (int i = 0; i < n; i++) { /* one column a byte: a tab, a control or a wide character would shift the caret */
+        unsigned char c = (unsigned char)w->text[from + i];
+        shown[i] = c < ' ' ? ' ' : c < 127 ? (char)c : '?';
+    }
     shown[n] = 0;
     return error_set(WEFT_EINVAL, "layout: %s\n  %s%s%s\n  %*s^", words, head, shown, tail,
                      at - from + (int)strlen(head), "");
@@ -58,7 +60,7 @@ size_t axis_name_length(const char *s)
 static int find_axis(const weft_layout *l, const char *name)
 {
     for (int a = 0; a < l->naxes; a++)
-        if (name && !strcmp(l->axis[a].name, name))
+        if (!strcmp(l->axis[a].name, name))
             return a;
     return -1;
 }
@@ -72,10 +74,12 @@ static int take_axes(weft_layout *l, const weft_layout_desc *d, const struct bui
     l->mesh = 1;
     for (int a = 0; a < d->naxes; a++) {
         const char *name = d->axes[a].name;
-        size_t n = name ? axis_name_length(name) : 0;
+        if (!name)
+            return build_fail(w, AT(axis[a]), "axes[%d].name is NULL", a);
+        size_t n = axis_name_length(name);
         if (!n || name[n])
-            return build_fail(w, AT(axis[a]), "'%.40s' is not an axis name: a letter, then letters, '_', and digits after a '_'",
-                              name ? name : "");
+            return build_fail(w, AT(axis[a]),
+                              "'%.40s' is not an axis name: a letter, then letters, '_', and digits after a '_'", name);
         if (n > WEFT_MAX_NAME)
             return build_fail(w, AT(axis[a]), "an axis name has at most %d characters", WEFT_MAX_NAME);
         if (find_axis(l, name) >= 0)
@@ -101,7 +105,7 @@ static int use_axis(weft_layout *l, const char *name, int role, const struct bui
 {
     int a = *axis = find_axis(l, name);
     if (a < 0)
-        return build_fail(w, at, "axis '%.40s' is not in the mesh", name ? name : "");
+        return build_fail(w, at, "axis '%.40s' is not in the mesh", name);
     if (l->axis[a].role != LAYOUT_FREE)
         return build_fail(w, at, "axis '%s' stands in two places", name);
     l->axis[a].role = role;
@@ -144,6 +148,8 @@ static int take_dims(weft_layout *l, const weft_layout_desc *d, const struct bui
         o->extent = in->extent;
         o->pieces = 1;
         for (int s = 0; s < in->nsplits; s++) {
+            if (!in->splits[s].axis)
+                return build_fail(w, -1, "dims[%d].splits[%d].axis is NULL", i, s);
             int rc = use_axis(l, in->splits[s].axis, i, w, AT(split[i][s]), &o->split[s].axis);
             if (rc)
                 return rc;
@@ -177,15 +183,19 @@ static int take_folds(weft_layout *l, const weft_layout_desc *d, const struct bu
         const weft_fold *in = &d->folds[f];
         const char *op = weft_op_name((int)in->op);
         if (!op)
-            return build_fail(w, AT(fold[f]), "%d is not an op", (int)in->op);
+            return build_fail(w, AT(fold[f]), "folds[%d].op is %d, which is not an op", f, (int)in->op);
         if (!dtype_foldable((int)in->op, l->dtype))
-            return build_fail(w, AT(fold[f]), "%s does not fold %s", op, weft_dtype_name(l->dtype));
+            return build_fail(w, AT(fold[f]), "%s does not fold %s: %s", op, weft_dtype_name(l->dtype),
+                              l->dtype == WEFT_BOOL ? "min, max, band, bor and bxor do"
+                                                    : "bit ops take integers and bool");
         if (in->nover < 1 || in->nover > WEFT_MAX_AXES + 1)
             return build_fail(w, AT(fold[f]), "%s folds over 1 to %d axes, not %d", op, WEFT_MAX_AXES + 1, in->nover);
         l->fold[f].op = (int)in->op;
         l->nfolds = f + 1;
         for (int k = 0; k < in->nover; k++) {
-            if (in->over[k] && !strcmp(in->over[k], "~")) {
+            if (!in->over[k])
+                return build_fail(w, -1, "folds[%d].over[%d] is NULL", f, k);
+            if (!strcmp(in->over[k], "~")) {
                 if (l->ghost_terms)
                     return build_fail(w, AT(over[f][k]), "'~' stands in two places");
                 if (!any)
@@ -259,7 +269,7 @@ int layout_build(const weft_layout_desc *d, const struct layout_seg *segs, size_
                  weft_layout **out)
 {
     if (!weft_dtype_size((int)d->dtype))
-        return build_fail(w, AT(dtype), "%d is not a dtype", (int)d->dtype);
+        return build_fail(w, AT(dtype), "dtype is %d, which is not a dtype", (int)d->dtype);
     weft_layout *l = calloc(1, sizeof *l);
     if (!l)
         return error_nomem();
@@ -274,7 +284,7 @@ int layout_build(const weft_layout_desc *d, const struct layout_seg *segs, size_
     if (!rc && segs) {
         const struct layout_seg *last = &segs[nsegs - 1];
         if (last->index + last->n != l->mesh)
-            rc = build_fail(w, AT(ranks), "the mesh has %lld ranks and %lld are listed", (long long)l->mesh,
+            rc = build_fail(w, AT(ranks), "the mesh has %lld ranks and the list has %lld", (long long)l->mesh,
                             (long long)(last->index + last->n));
     }
     if (!rc)

@@ -15,6 +15,7 @@ struct build_where {
 
 /* Sets the error: the words alone, or with the text and a caret at `at` below. Returns WEFT_EINVAL. */
 int build_fail(const struct build_where *w, int at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int build_rank_again(const struct build_where *w, int rank); /* where in the text a rank is listed a second time */
 /* w may be NULL. desc->ranks is not looked at: segs say which ranks, in order of mesh position. */
 int layout_build(const weft_layout_desc *desc, const struct layout_seg *segs, size_t nsegs, const struct build_where *w,
                  weft_layout **out);

@@ -44,7 +44,7 @@ static void put_mesh(struct text *t, const weft_layout *l)
 int weft_layout_format(const weft_layout *l, char *buf, size_t cap, size_t *len)
 {
     if (!l || (cap && !buf))
-        return error_set(WEFT_EINVAL, "layout: a NULL argument");
+        return error_set(WEFT_EINVAL, "layout: %s is NULL", l ? "buf" : "layout");
     struct text t = text_start(buf, cap);
     text_put(&t, weft_dtype_name(l->dtype));
     text_put(&t, "[");

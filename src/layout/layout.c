@@ -12,13 +12,17 @@ int weft_layout_create(const weft_layout_desc *d, weft_layout **out)
     if (!d || !out)
         return error_set(WEFT_EINVAL, "layout: %s is NULL", d ? "out" : "desc");
     if (d->size != sizeof *d)
-        return error_set(WEFT_EINVAL, "layout: desc.size is %zu, and this library's struct has %zu bytes", d->size, sizeof *d);
-    if ((d->ndim > 0 && !d->dims) || (d->naxes > 0 && !d->axes) || (d->nfolds > 0 && !d->folds))
-        return error_set(WEFT_EINVAL, "layout: desc names dims, axes or folds but points to none");
-    if (!d->ranks)
+        return error_set(WEFT_EINVAL,
+                         "layout: desc.size is %zu: set it to sizeof(weft_layout_desc), %zu in this library", d->size,
+                         sizeof *d);
+    if ((d->ndim > 0 && !d->dims) || (d->naxes > 0 && !d->axes) || (d->nfolds > 0 && !d->folds)) {
+        const char *what = d->ndim > 0 && !d->dims ? "dims" : d->naxes > 0 && !d->axes ? "axes" : "folds";
+        return error_set(WEFT_EINVAL, "layout: desc.%s is NULL, and there should be some", what);
+    }
+    if (!d->ranks || d->naxes < 1 || d->naxes > WEFT_MAX_AXES)
         return layout_build(d, NULL, 0, NULL, out);
     int64_t mesh = 1;
-    for (int a = 0; a < d->naxes && a < WEFT_MAX_AXES; a++)
+    for (int a = 0; a < d->naxes; a++)
         if (d->axes[a].size < 1 || __builtin_mul_overflow(mesh, d->axes[a].size, &mesh) || mesh > INT32_MAX)
             return layout_build(d, NULL, 0, NULL, out); /* says what is wrong with the axes */
     struct layout_seg *segs = malloc((size_t)mesh * sizeof *segs);
@@ -27,7 +31,7 @@ int weft_layout_create(const weft_layout_desc *d, weft_layout **out)
     int rc = 0;
     for (int64_t i = 0; i < mesh && !rc; i++) {
         if (d->ranks[i] < 0 || d->ranks[i] == INT32_MAX)
-            rc = error_set(WEFT_EINVAL, "layout: rank %d at mesh position %lld: 0 to %d", d->ranks[i], (long long)i, INT32_MAX - 1);
+            rc = error_set(WEFT_EINVAL, "layout: ranks[%lld] is %d: 0 to %d", (long long)i, d->ranks[i], INT32_MAX - 1);
         segs[i] = (struct layout_seg){.index = i, .n = 1, .rank = d->ranks[i]};
     }
     if (!rc)
@@ -38,6 +42,8 @@ int weft_layout_create(const weft_layout_desc *d, weft_layout **out)
 
 int weft_layout_describe(const weft_layout *l, weft_layout_desc *out)
 {
+    if (!l || !out)
+        return error_set(WEFT_EINVAL, "layout: %s is NULL", l ? "out" : "layout");
     /* The list of ranks is written out at the first call, whoever makes it. */
     weft_layout *m = (weft_layout *)l;
     int *ranks = atomic_load_explicit(&m->desc_ranks, memory_order_acquire);
@@ -111,7 +117,8 @@ bool weft_layout_equal(const weft_layout *a, const weft_layout *b)
         if (a->axis[i].size != b->axis[i].size || strcmp(a->axis[i].name, b->axis[i].name))
             return false;
     for (int f = 0; f < a->nfolds; f++)
-        if (a->fold[f].op != b->fold[f].op || a->fold[f].axes != b->fold[f].axes || a->fold[f].ghosts != b->fold[f].ghosts)
+        if (a->fold[f].op != b->fold[f].op || a->fold[f].axes != b->fold[f].axes ||
+            a->fold[f].ghosts != b->fold[f].ghosts)
             return false;
     return layout_same_mesh(a, b);
 }

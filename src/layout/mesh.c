@@ -31,7 +31,8 @@ int mesh_set_ranks(weft_layout *l, const struct layout_seg *segs, size_t n, cons
     qsort(l->by_rank, k, sizeof *l->by_rank, order_by_rank);
     for (size_t i = 1; i < k; i++)
         if (l->by_rank[i].rank < l->by_rank[i - 1].rank + l->by_rank[i - 1].n)
-            return build_fail(w, w ? w->ranks : -1, "rank %d is listed twice", l->by_rank[i].rank);
+            return build_fail(w, w ? build_rank_again(w, l->by_rank[i].rank) : -1, "rank %d is listed twice",
+                              l->by_rank[i].rank);
     l->minrank = l->by_rank[0].rank;
     l->nranks = (int)(l->by_rank[k - 1].rank + l->by_rank[k - 1].n);
     return 0;

@@ -18,7 +18,7 @@ struct scan {
     weft_dim dim[WEFT_MAX_DIMS];
     weft_axis axis[WEFT_MAX_AXES];
     weft_fold fold[WEFT_MAX_AXES + 1];
-    char name[WEFT_MAX_AXES][WEFT_MAX_NAME + 1];             /* of axes in the mesh */
+    char name[WEFT_MAX_AXES][WEFT_MAX_NAME + 1];         /* of axes in the mesh */
     char used[2 * WEFT_MAX_AXES + 8][WEFT_MAX_NAME + 1]; /* of axes in dims and folds */
     int nused;
     VEC(struct layout_seg) segs;
@@ -44,6 +44,11 @@ static bool eat(struct scan *t, char c)
     return true;
 }
 
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
 static int expected(struct scan *t, const char *what)
 {
     space(t);
@@ -59,12 +64,12 @@ static int number(struct scan *t, const char *what, int64_t *out)
 {
     space(t);
     int from = t->pos;
-    if (t->s[from] < '0' || t->s[from] > '9')
+    if (!is_digit(t->s[from]))
         return expected(t, what);
     int64_t n = 0;
-    for (; t->s[t->pos] >= '0' && t->s[t->pos] <= '9'; t->pos++)
+    for (; is_digit(t->s[t->pos]); t->pos++)
         if (__builtin_mul_overflow(n, 10, &n) || __builtin_add_overflow(n, t->s[t->pos] - '0', &n))
-            return build_fail(&t->w, from, "the number is too large");
+            return build_fail(&t->w, from, "the number is too large: at most 2^63 - 1");
     *out = n;
     return 0;
 }
@@ -83,28 +88,43 @@ static int axis_name(struct scan *t, char *out)
     return 0;
 }
 
-/* A word of the grammar: letters and digits. */
+/* An axis that is used in a dim or a fold, where no number may follow. */
+static int used_name(struct scan *t, char *out)
+{
+    int rc = axis_name(t, out);
+    if (!rc && is_digit(t->s[t->pos]))
+        return build_fail(&t->w, t->pos, "in the name of an axis digits need a '_' before them");
+    return rc;
+}
+
+/* The length of the word here. Words of the grammar are lower case; others are taken whole to be shown. */
 static size_t word(struct scan *t)
 {
     space(t);
-    size_t n = 0;
-    for (const char *p = t->s + t->pos; (p[n] >= 'a' && p[n] <= 'z') || (p[n] >= '0' && p[n] <= '9'); n++)
-        ;
-    return n;
+    return strspn(t->s + t->pos, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
+}
+
+static int not_a_word(struct scan *t, size_t n, const char *what, const char *words)
+{
+    if (!n)
+        return expected(t, what);
+    return build_fail(&t->w, t->pos, "'%.*s%s' is not %s: %s", n > 40 ? 40 : (int)n, t->s + t->pos, n > 40 ? "..." : "",
+                      what, words);
 }
 
 static int ghosts(struct scan *t, weft_dim *d, int *where)
 {
     *where = t->pos - 1;
-    int rc = number(t, "how many ghosts", &d->lo);
+    int rc = number(t, "the number of ghosts", &d->lo);
     d->hi = d->lo;
     if (!rc && eat(t, ':'))
-        rc = number(t, "how many ghosts behind the piece", &d->hi);
+        rc = number(t, "the number of ghosts behind the piece", &d->hi);
     if (!rc)
         d->wrap = eat(t, 'o');
     return rc;
 }
 
+/* Ends before a ',' or a ']'. */
 static int dim(struct scan *t, int i)
 {
     weft_dim *d = &t->dim[i];
@@ -121,7 +141,7 @@ static int dim(struct scan *t, int i)
             return build_fail(&t->w, t->pos, "more axes are used than a mesh can have (%d)", WEFT_MAX_AXES);
         weft_split *s = &d->splits[d->nsplits++];
         char *name = t->used[t->nused++];
-        rc = axis_name(t, name);
+        rc = used_name(t, name);
         *s = (weft_split){.axis = name};
         if (!rc && eat(t, ':')) {
             int at = t->pos;
@@ -130,9 +150,14 @@ static int dim(struct scan *t, int i)
                 return build_fail(&t->w, at, "a block of 0: at least 1");
         }
     }
-    if (!rc && eat(t, '~'))
+    bool ghosted = !rc && eat(t, '~');
+    if (ghosted)
         rc = ghosts(t, d, &t->w.ghost[i]);
-    return rc;
+    if (rc || peek(t, ',') || peek(t, ']'))
+        return rc;
+    if (ghosted && peek(t, '/'))
+        return build_fail(&t->w, t->pos, "splits stand before ghosts, as in 8/x~1");
+    return expected(t, ghosted ? "',' or ']'" : "'/' and an axis, '~' and ghosts, ',' or ']'");
 }
 
 static int dims(struct scan *t)
@@ -145,12 +170,9 @@ static int dims(struct scan *t)
         if (t->desc.ndim == WEFT_MAX_DIMS)
             return build_fail(&t->w, t->pos, "a tensor has at most %d dims", WEFT_MAX_DIMS);
         int rc = dim(t, t->desc.ndim++);
-        if (rc)
+        if (rc || eat(t, ']'))
             return rc;
-        if (eat(t, ']'))
-            return 0;
-        if (!eat(t, ','))
-            return expected(t, "',' or ']'");
+        eat(t, ',');
     }
 }
 
@@ -169,8 +191,8 @@ static int rank_item(struct scan *t)
         if (rc)
             return rc;
         if (to < from)
-            return build_fail(&t->w, at, "the range %lld..%lld runs backwards: list the ranks one by one", (long long)from,
-                              (long long)to);
+            return build_fail(&t->w, at, "the range %lld..%lld runs backwards: list the ranks one by one",
+                              (long long)from, (long long)to);
     }
     if (to >= INT_MAX)
         return build_fail(&t->w, at, "a rank is at most %d", INT_MAX - 1);
@@ -180,6 +202,30 @@ static int rank_item(struct scan *t)
         return error_nomem();
     *s = (struct layout_seg){.index = index, .n = to - from + 1, .rank = (int)from};
     return 0;
+}
+
+int build_rank_again(const struct build_where *w, int rank)
+{
+    struct scan t = {.s = w->text, .pos = w->ranks, .w = *w};
+    bool seen = false;
+    do {
+        space(&t);
+        int at = t.pos;
+        int64_t from = 0, to;
+        number(&t, "", &from);
+        to = from;
+        space(&t);
+        if (t.s[t.pos] == '.') {
+            t.pos += 2;
+            number(&t, "", &to);
+        }
+        if (from <= rank && rank <= to) {
+            if (seen)
+                return at;
+            seen = true;
+        }
+    } while (eat(&t, ','));
+    return w->ranks;
 }
 
 static int mesh(struct scan *t)
@@ -193,8 +239,15 @@ static int mesh(struct scan *t)
             return build_fail(&t->w, t->pos, "a mesh has at most %d axes", WEFT_MAX_AXES);
         t->w.axis[i] = t->pos;
         int rc = axis_name(t, t->name[i]);
-        if (!rc)
-            rc = number(t, "the size of the axis", &t->axis[i].size);
+        if (rc)
+            return rc;
+        bool digits = is_digit(t->s[t->pos - 1]);
+        space(t);
+        if (digits && !is_digit(t->s[t->pos]))
+            return build_fail(&t->w, t->pos,
+                              "axis '%s' has no size: digits after a '_' belong to the name, write 'x_1 4'",
+                              t->name[i]);
+        rc = number(t, "the size of the axis", &t->axis[i].size);
         if (rc)
             return rc;
         t->axis[i].name = t->name[i];
@@ -219,8 +272,7 @@ static int fold(struct scan *t)
     t->w.fold[f] = t->pos;
     int op = op_parse(t->s + t->pos, n);
     if (!op)
-        return n ? build_fail(&t->w, t->pos, "'%.*s' is not an op: sum prod min max avg band bor bxor", (int)n, t->s + t->pos)
-                 : expected(t, "an op");
+        return not_a_word(t, n, "an op", "sum prod min max avg band bor bxor");
     weft_fold *o = &t->fold[f];
     *o = (weft_fold){.op = (enum weft_op)op};
     t->pos += (int)n;
@@ -234,8 +286,10 @@ static int fold(struct scan *t)
         char *name = t->used[t->nused++];
         if (eat(t, '~')) {
             strcpy(name, "~");
+        } else if (!axis_name_length(t->s + t->pos)) {
+            return expected(t, "the name of an axis or '~'");
         } else {
-            int rc = axis_name(t, name);
+            int rc = used_name(t, name);
             if (rc)
                 return rc;
         }
@@ -253,10 +307,7 @@ static int scan(struct scan *t)
     int dtype = dtype_parse(t->s + t->pos, n);
     t->w.dtype = t->pos;
     if (!dtype)
-        return n ? build_fail(&t->w, t->pos,
-                              "'%.*s' is not a dtype: bool u8 i8 u16 i16 u32 i32 u64 i64 f16 bf16 f32 f64 f8e4m3 f8e5m2",
-                              (int)n, t->s + t->pos)
-                 : expected(t, "a dtype");
+        return not_a_word(t, n, "a dtype", "bool u8 i8 u16 i16 u32 i32 u64 i64 f16 bf16 f32 f64 f8e4m3 f8e5m2");
     t->desc.dtype = (enum weft_dtype)dtype;
     t->pos += (int)n;
     int rc = dims(t);
@@ -265,7 +316,9 @@ static int scan(struct scan *t)
     while (!rc && eat(t, '+'))
         rc = fold(t);
     if (!rc && !peek(t, 0))
-        rc = expected(t, "'+' and an op, or the end");
+        rc = expected(t, t->desc.nfolds ? "'+' and an op, or the end"
+                         : t->segs.n    ? "',' and a rank, '+' and an op, or the end"
+                                        : "'.' and an axis, '=' and ranks, '+' and an op, or the end");
     return rc;
 }
 

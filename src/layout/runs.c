@@ -12,7 +12,8 @@ static int grow(struct arena *arena, void **v, size_t n, size_t *cap, size_t siz
         return 0;
     if (n >= RUNS_MOST)
         return error_set(WEFT_EUNSUPPORTED,
-                         "layout: blocks meet in more than %d ways along a dim; sizes with a common factor meet in fewer",
+                         "layout: blocks meet in more than %d ways along a dim; sizes with a common "
+                         "factor meet in fewer",
                          RUNS_MOST);
     size_t c = *cap ? *cap * 2 : 4;
     void *p = arena_alloc(arena, c * size);
@@ -84,9 +85,9 @@ static int64_t run_end(const struct run *r)
     return r->at + (r->n - 1) * r->step + r->len;
 }
 
-/* Adds the overlap of repetition i of a with repetition j of b, repeated n times: every da-th of a, every db-th of b. */
-static int add_overlap(const struct run *a, int64_t i, int64_t da, const struct run *b, int64_t j, int64_t db, int64_t n,
-                       int64_t step, struct pair_runs *out)
+/* Adds the overlap of repetition i of a with j of b, repeated n times: every da-th of a, every db-th of b. */
+static int add_overlap(const struct run *a, int64_t i, int64_t da, const struct run *b, int64_t j, int64_t db,
+                       int64_t n, int64_t step, struct pair_runs *out)
 {
     int64_t x = a->at + i * a->step, y = b->at + j * b->step;
     int64_t lo = max64(x, y), hi = min64(x + a->len, y + b->len);

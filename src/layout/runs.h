@@ -39,9 +39,10 @@ struct pair_runs {
 int runs_add(struct runs *l, struct run r); /* an empty run (n or len < 1) is left out */
 int64_t runs_count(const struct runs *l);   /* positions, each as often as it stands */
 /* Appends to out all positions that stand in both. Cost: the runs that come out plus, for each pair of runs that
- * overlap, one period of the two strides. Order: by a's runs, then b's. */
+ * overlap, one period of the two strides or the repetitions of one of them, whichever is less. Order: by a's runs,
+ * then b's. */
 int runs_join(const struct runs *a, const struct runs *b, struct pair_runs *out);
 int64_t pair_runs_count(const struct pair_runs *l);
-/* Of a pair list, what lies at [lo, hi) when its positions are numbered 0, 1, 2, ... in order of the list (i before o). */
+/* Of a pair list, what lies at [lo, hi) when its positions are numbered from 0 in order of the list (i before o). */
 int pair_runs_cut(const struct pair_runs *l, int64_t lo, int64_t hi, struct pair_runs *out);
 #endif

@@ -75,15 +75,10 @@ static int64_t feed_place(const struct feed *f, const struct feed_line *l, int64
 {
     if (!l->taker)
         return replica - count_having(f, f->j->meet == JOB_SAME ? replica : 0);
-    int64_t lo = 0, hi = l->takers;
-    while (lo < hi) {
-        int64_t mid = (lo + hi) / 2;
-        if (l->taker[mid] < replica)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo < l->takers && l->taker[lo] == replica ? lo : -1;
+    for (int64_t k = 0; k < l->takers; k++)
+        if (l->taker[k] == replica)
+            return k;
+    return -1;
 }
 
 /* ---- walk ---- */
@@ -101,6 +96,42 @@ static int d_rank(const struct feed *f, int64_t replica)
 static int s_rank(const struct feed *f, int64_t replica)
 {
     return layout_rank(f->j->src, f->s + axes_offset(f->j->src, f->j->s_free, replica));
+}
+
+/* Would it be cheaper to send once and hand on within the host? Nanoseconds by the machine's figures: each further copy
+ * on the link, against one more hop inside. */
+static bool hand_on(const struct feed *f, int64_t takers)
+{
+    const weft_machine *m = f->j->machine;
+    int64_t bytes = f->length * f->other * (int64_t)weft_dtype_size(f->j->wire);
+    return (takers - 1) * (500 + mul_div(bytes, 1000, m->bytes_per_us)) > 300 + takers * 100;
+}
+
+/* Orders a line's takers by host and notes where each host starts. */
+static int group_hosts(struct feed *f, struct feed_line *l, int64_t *taker)
+{
+    const struct job *j = f->j;
+    int64_t n = l->takers, hosts = 0, most = 0, *sorted = arena_alloc(j->arena, (size_t)n * sizeof *sorted);
+    int64_t *host = arena_alloc(j->arena, (size_t)(n + 1) * sizeof *host);
+    if (!sorted || !host)
+        return error_nomem();
+    for (int64_t k = 0, done = 0; done < n; k++) { /* takers that are placed already are marked -1 */
+        if (taker[k] < 0)
+            continue;
+        int on = host_of(j, d_rank(f, taker[k]));
+        host[hosts++] = done;
+        for (int64_t i = k; i < n; i++)
+            if (taker[i] >= 0 && host_of(j, d_rank(f, taker[i])) == on) {
+                sorted[done++] = taker[i];
+                taker[i] = -1;
+            }
+        most = max64(most, done - host[hosts - 1]);
+    }
+    host[hosts] = n;
+    l->taker = sorted;
+    l->host = host;
+    l->hosts = hand_on(f, most) ? hosts : 0;
+    return 0;
 }
 
 /* Lines by host: first those hosts that hold replicas, then one line of all others, fed by all replicas. */
@@ -149,7 +180,7 @@ static int walk_mesh(struct feed *f)
         givers += ng;
     }
     f->line[f->nlines++] = (struct feed_line){.takers = n, .givers = ns, .taker = lacking};
-    return 0;
+    return n ? group_hosts(f, &f->line[f->nlines - 1], lacking) : 0;
 }
 
 /* ---- lines ---- */
@@ -169,7 +200,7 @@ static int64_t chunk_size(const weft_layout *l, int dim)
 int feed_open(const struct job *j, int64_t s, int64_t t, int64_t length, int64_t first, int64_t other, int64_t s_piece,
               struct feed *f)
 {
-    *f = (struct feed){.j = j, .s = s, .t = t, .length = length, .nlines = 1};
+    *f = (struct feed){.j = j, .s = s, .t = t, .length = length, .other = other, .nlines = 1};
     f->line = arena_alloc(j->arena, sizeof *f->line);
     if (!f->line)
         return error_nomem();
@@ -181,7 +212,7 @@ int feed_open(const struct job *j, int64_t s, int64_t t, int64_t length, int64_t
     for (size_t i = 0; i < f->nlines && !rc; i++) {
         struct feed_line *l = &f->line[i];
         int64_t feeds = 1; /* destination pieces on the line */
-        l->total = l->takers * length;
+        l->total = (l->hosts ? l->hosts : l->takers) * length;
         if (j->meet == JOB_APART && chunk) {
             int64_t whole;
             layout_extent(j->src, j->cut, s_piece, &whole);
@@ -204,10 +235,56 @@ static int64_t part_start(const struct feed_line *l, int64_t i)
     return (int64_t)(((wide)i * l->total + l->used - 1) / l->used);
 }
 
-static int visit_cut(int64_t from, int64_t to, int rank, int (*visit)(void *, const struct feed_cut *), void *arg)
+/* How long the stretch is that starts at p of a taker (or a host) whose part of the line starts at `start`: to where
+ * another giver sends, or another of the `share` ranks of the host receives. */
+static int64_t cut_end(const struct feed *f, const struct feed_line *l, int64_t start, int64_t p, int64_t share, int64_t *giver,
+                       int64_t *member)
 {
-    struct feed_cut c = {from, to, rank};
-    return from < to ? visit(arg, &c) : 0;
+    int64_t g = min64(l->used - 1, mul_div(start + p, l->used, l->total)), end = f->length;
+    if (g < l->used - 1)
+        end = min64(end, part_start(l, g + 1) - start);
+    *member = mul_div(p, share, f->length);
+    end = min64(end, (int64_t)(((wide)(*member + 1) * f->length + share - 1) / share));
+    *giver = g;
+    return end;
+}
+
+static int giver_rank(const struct feed *f, const struct feed_line *l, int64_t g)
+{
+    int64_t who = (g + l->turn) % l->givers;
+    return s_rank(f, l->giver ? l->giver[who] : who);
+}
+
+/* This rank is the place-th taker of a line with fan-out. */
+static int receive_on_host(const struct feed *f, const struct feed_line *l, int64_t place,
+                           int (*visit)(void *arg, const struct feed_cut *c), void *arg)
+{
+    int64_t h = 0;
+    while (l->host[h + 1] <= place)
+        h++;
+    int64_t first = l->host[h], share = l->host[h + 1] - first, me = place - first;
+    int *mates = arena_alloc(f->j->arena, (size_t)share * sizeof *mates);
+    if (!mates)
+        return error_nomem();
+    size_t n = 0;
+    for (int64_t k = 0; k < share; k++)
+        if (k != me)
+            mates[n++] = d_rank(f, l->taker[first + k]);
+    int rc = 0;
+    for (int64_t p = 0, g, member; p < f->length && !rc;) {
+        struct feed_cut c = {.from = p, .to = cut_end(f, l, h * f->length, p, share, &g, &member)};
+        if (member == me) {
+            c.rank = giver_rank(f, l, g);
+            c.mates = mates;
+            c.nmates = n;
+        } else {
+            c.rank = d_rank(f, l->taker[first + member]);
+            c.stage = 1;
+        }
+        rc = visit(arg, &c);
+        p = c.to;
+    }
+    return rc;
 }
 
 int feed_receive(const struct feed *f, int (*visit)(void *arg, const struct feed_cut *c), void *arg)
@@ -215,18 +292,19 @@ int feed_receive(const struct feed *f, int (*visit)(void *arg, const struct feed
     int64_t me = axes_number(f->j->dst, f->j->d_free, f->j->di);
     for (size_t i = 0; i < f->nlines; i++) {
         const struct feed_line *l = &f->line[i];
-        int64_t place = feed_place(f, l, me), rc = 0;
+        int64_t place = feed_place(f, l, me), g, member;
         if (place < 0)
             continue;
-        int64_t start = l->base + place * f->length;
+        if (l->hosts)
+            return receive_on_host(f, l, place, visit, arg);
+        int rc = 0;
         for (int64_t p = 0; p < f->length && !rc;) {
-            int64_t g = min64(l->used - 1, mul_div(start + p, l->used, l->total));
-            int64_t end = g == l->used - 1 ? f->length : min64(f->length, part_start(l, g + 1) - start);
-            int64_t who = (g + l->turn) % l->givers;
-            rc = visit_cut(p, end, s_rank(f, l->giver ? l->giver[who] : who), visit, arg);
-            p = end;
+            struct feed_cut c = {.from = p, .to = cut_end(f, l, l->base + place * f->length, p, 1, &g, &member)};
+            c.rank = giver_rank(f, l, g);
+            rc = visit(arg, &c);
+            p = c.to;
         }
-        return (int)rc;
+        return rc;
     }
     return error_set(WEFT_EINVAL, "lower: rank %d takes no part in a piece that it lacks", f->j->d->rank);
 }
@@ -241,23 +319,40 @@ static int64_t my_place(const struct feed_line *l, int64_t me)
     return -1;
 }
 
+/* What this rank, the g-th giver of the line, sends to its k-th taker or host. */
+static int send_to(const struct feed *f, const struct feed_line *l, int64_t g, int64_t k,
+                   int (*visit)(void *arg, const struct feed_cut *c), void *arg)
+{
+    int64_t first = l->hosts ? l->host[k] : k, share = l->hosts ? l->host[k + 1] - first : 1, start = l->base + k * f->length;
+    int64_t p = max64(0, part_start(l, g) - start), who, member;
+    int rc = 0;
+    while (p < f->length && !rc) {
+        struct feed_cut c = {.from = p, .to = cut_end(f, l, start, p, share, &who, &member)};
+        if (who != g)
+            break;
+        c.rank = d_rank(f, feed_taker(f, l, first + member));
+        rc = visit(arg, &c);
+        p = c.to;
+    }
+    return rc;
+}
+
 int feed_send(const struct feed *f, int (*visit)(void *arg, const struct feed_cut *c), void *arg)
 {
     int64_t me = axes_number(f->j->src, f->j->s_free, f->j->si);
     for (size_t i = 0; i < f->nlines; i++) {
         const struct feed_line *l = &f->line[i];
-        int64_t who = my_place(l, me);
-        if (who < 0 || !l->takers)
+        int64_t who = my_place(l, me), n = l->hosts ? l->hosts : l->takers;
+        if (who < 0 || !n)
             continue;
         int64_t g = (who - l->turn + l->givers) % l->givers;
         if (g >= l->used)
             continue;
-        int64_t from = part_start(l, g) - l->base, to = part_start(l, g + 1) - l->base, last = l->takers - 1;
-        if (g == l->used - 1) /* ghosts reach a little beyond the line: the last giver has that too */
-            to = l->takers * f->length;
-        for (int64_t k = max64(0, from) / f->length; k <= last && k * f->length < to; k++) {
-            int64_t start = k * f->length;
-            int rc = visit_cut(max64(0, from - start), min64(f->length, to - start), d_rank(f, feed_taker(f, l, k)), visit, arg);
+        /* The takers that this part of the line meets; the last part has what ghosts reach beyond it too. */
+        int64_t k = max64(0, part_start(l, g) - l->base) / f->length;
+        int64_t end = g == l->used - 1 ? n : min64(n, ceil_div(part_start(l, g + 1) - l->base, f->length));
+        for (; k < end; k++) {
+            int rc = send_to(f, l, g, k, visit, arg);
             if (rc)
                 return rc;
         }

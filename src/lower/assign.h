@@ -9,7 +9,9 @@
  *           through all destination pieces that it feeds: each replica feeds few of them.
  *   same    the two meshes are one: those that have it are counted digit by digit.
  *   walk    the replicas of t are looked at one by one. With several hosts, ranks are fed from
- *           their own host where it holds a replica. */
+ *           their own host where it holds a replica. Into a host that holds none a stretch goes
+ *           once, to one of those that need it, which hands it on to the others there; they share
+ *           that work, and it goes bucket by bucket, so that the two hops overlap. */
 #ifndef WEFT_LOWER_ASSIGN_H
 #define WEFT_LOWER_ASSIGN_H
 #include "lower/job.h"
@@ -21,12 +23,16 @@ struct feed_line {
     int64_t used, turn;   /* how many givers share it, and which comes first when not all do */
     const int64_t *taker; /* walk: numbers of the destination's replicas, ascending; NULL: see feed_taker */
     const int64_t *giver; /* walk: numbers of the source's replicas; NULL: all */
+    /* Fan-out: takers host[i] .. host[i + 1] - 1 are on one host, and the line has one stretch for each host. */
+    const int64_t *host;
+    int64_t hosts; /* 0: no fan-out */
 };
 
 struct feed {
     const struct job *j;
     int64_t s, t;   /* mesh positions of replica 0 of either piece */
     int64_t length; /* of what each taker needs, along the cut dim */
+    int64_t other;  /* its elements in all other dims */
     struct feed_line *line;
     size_t nlines;
     uint32_t fixed; /* same: free axes of the destination on which the source is split */
@@ -37,10 +43,13 @@ struct feed {
 struct feed_cut {
     int64_t from, to;
     int rank;
+    int32_t stage; /* 0: of the source; 1: handed on */
+    const int *mates; /* as a destination: to whom this rank hands it on */
+    size_t nmates;
 };
 
 /* first: the source's place of the pair's first position along the cut dim, counted from the interior; other: elements
- * of the pair in all other dims; s_piece, t_piece: coordinates along the cut dim. */
+ * of the pair in all other dims; s_piece: the source's coordinate along the cut dim. */
 int feed_open(const struct job *j, int64_t s, int64_t t, int64_t length, int64_t first, int64_t other, int64_t s_piece,
               struct feed *out);
 /* This rank as the destination: calls visit for each stretch, with who sends it. Must lack the piece. */

@@ -9,24 +9,50 @@ struct pair {
     const struct slots *slots; /* as a destination */
     const struct pair_runs *runs[WEFT_MAX_DIMS];
     struct pair_runs cut; /* the cut dim's runs within the stretch at hand */
-    int peer;
+    struct feed_cut stretch; /* who is at the other end */
     bool local;
 };
+
+/* Receives a box and hands it on to this rank's mates. What travels on in another dtype than the destination's is
+ * kept as it came. */
+static int put_relay(const struct pair *p, const struct span *box)
+{
+    const struct job *j = p->j;
+    const struct feed_cut *c = &p->stretch;
+    bool keep = j->wire != j->dst->dtype;
+    uint32_t buf = PLAN_NONE, got, filled;
+    int rc = keep ? emit_temp(j, j->wire, box, &buf) : 0;
+    if (!rc)
+        rc = keep ? emit_part_temp(j, buf, box) : emit_part_dst(j, box);
+    if (!rc)
+        rc = draft_recv(j->d, c->stage, c->rank, j->wire, 0, &got);
+    filled = got;
+    if (!rc && keep && !(rc = emit_part_temp(j, buf, box)) && !(rc = emit_part_dst(j, box)))
+        rc = draft_copy(j->d, c->stage, &got, 1, &filled);
+    for (size_t i = 0; i < c->nmates && !rc; i++) {
+        rc = keep ? emit_part_temp(j, buf, box) : emit_part_dst(j, box);
+        if (!rc)
+            rc = draft_send(j->d, c->stage + 1, c->mates[i], j->wire, 0, got, NULL);
+    }
+    return rc ? rc : emit_dups(j, p->slots, box, false, filled, c->stage);
+}
 
 static int put_box(const struct pair *p, const struct span *box)
 {
     const struct job *j = p->j;
+    const struct feed_cut *c = &p->stretch;
     if (p->local)
         return emit_local(j, p->slots, box);
-    if (!p->slots) {
-        int rc = emit_part_src(j, box);
-        return rc ? rc : draft_send(j->d, 0, p->peer, j->wire, 0, DRAFT_NONE, NULL);
-    }
+    if (p->slots && c->nmates)
+        return put_relay(p, box);
     uint32_t node;
-    int rc = emit_part_dst(j, box);
-    if (!rc)
-        rc = draft_recv(j->d, 0, p->peer, j->wire, 0, &node);
-    return rc ? rc : emit_dups(j, p->slots, box, false, node, 0);
+    int rc = p->slots ? emit_part_dst(j, box) : emit_part_src(j, box);
+    if (rc)
+        return rc;
+    if (!p->slots)
+        return draft_send(j->d, c->stage, c->rank, j->wire, 0, DRAFT_NONE, NULL);
+    rc = draft_recv(j->d, c->stage, c->rank, j->wire, 0, &node);
+    return rc ? rc : emit_dups(j, p->slots, box, false, node, c->stage);
 }
 
 static int walk_runs(const struct pair *p, int dim, struct span *box)
@@ -47,7 +73,7 @@ static int take_cut(void *arg, const struct feed_cut *c)
 {
     struct pair p = *(const struct pair *)arg;
     struct span box[WEFT_MAX_DIMS];
-    p.peer = c->rank;
+    p.stretch = *c;
     if (p.j->cut >= 0) {
         const struct pair_runs *whole = p.runs[p.j->cut];
         p.cut = (struct pair_runs){.arena = p.j->arena};

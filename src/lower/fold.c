@@ -1,7 +1,7 @@
 /* Lowering with folds. Each box of elements is folded once, by a destination that holds as many
  * terms as any, and handed on finished: the terms that it lacks travel, then D - 1 values. Where
- * several destinations could fold a box they share it. A box of one term is no fold: it is copied. Terms of one box come together in a fixed order:
- * owners before ghosts, then by rank, then by slot. */
+ * several destinations could fold a box they share it. A box of one term is no fold: it is copied.
+ * Terms of one box come together in a fixed order: owners before ghosts, then by rank, then by slot. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,6 +37,7 @@ struct box {
     struct term *term;
     struct dest *dest;
     size_t nterms, ndests, nfolders; /* the first nfolders destinations fold */
+    const struct dest *me;           /* this rank among them, as a destination */
 };
 
 static int order_terms(const void *a, const void *b)
@@ -125,9 +126,11 @@ static size_t count_held(const struct job *j, int rank, const int64_t *at, size_
         return 0;
     int64_t key = axes_part(j->src, j->s_split | j->s_fold, index);
     const int64_t *one = bsearch(&key, at, n, sizeof *at, order_index), *end = one;
-    while (one && one > at && one[-1] == key)
+    if (!one)
+        return 0;
+    while (one > at && one[-1] == key)
         one--;
-    while (end && end < at + n && *end == key)
+    while (end < at + n && *end == key)
         end++;
     return (size_t)(end - one);
 }
@@ -166,6 +169,9 @@ static int fill_dests(struct box *x)
     x->ndests = n;
     for (x->nfolders = 1; x->nfolders < n && x->dest[x->nfolders].holds == x->dest[0].holds; x->nfolders++)
         ;
+    for (size_t i = 0; i < n && !x->source; i++)
+        if (x->dest[i].rank == j->d->rank)
+            x->me = &x->dest[i];
     return 0;
 }
 
@@ -289,7 +295,7 @@ static int sender_of(const struct stretch *s, const struct term *t)
 }
 
 /* This rank folds the stretch: collect the terms, fold, hand on. */
-static int fold_here(struct stretch *s, const struct dest *me)
+static int fold_here(struct stretch *s)
 {
     struct box *x = s->x;
     const struct job *j = x->j;
@@ -304,7 +310,7 @@ static int fold_here(struct stretch *s, const struct dest *me)
             rc = draft_recv(j->d, 0, sender_of(s, t), j->src->dtype, (int64_t)i, &t->node);
     }
     struct goal g = {.temp = x->ndests > 1 && j->wire != j->dst->dtype};
-    place_dest(s, me, g.dst);
+    place_dest(s, x->me, g.dst);
     if (!rc && g.temp)
         rc = emit_temp(j, j->wire, s->span, &g.buf);
     uint32_t *all = arena_alloc(j->arena, x->nterms * sizeof *all);
@@ -365,15 +371,11 @@ static int do_stretch(struct stretch *s)
     const struct job *j = x->j;
     if (x->source)
         return send_terms(s);
-    const struct dest *me = NULL;
-    for (size_t i = 0; i < x->ndests && !me; i++)
-        if (x->dest[i].rank == j->d->rank)
-            me = &x->dest[i];
-    if (me->rank == s->folder->rank)
-        return fold_here(s, me);
+    if (x->me == s->folder)
+        return fold_here(s);
     struct span v[WEFT_MAX_DIMS];
     uint32_t node;
-    place_dest(s, me, v);
+    place_dest(s, x->me, v);
     int rc = emit_part_dst(j, v);
     if (!rc)
         rc = draft_recv(j->d, 1, s->folder->rank, j->wire, 0, &node);

@@ -125,7 +125,7 @@ int weft_lower(const weft_move *moves, size_t n, int rank, const weft_lower_opts
         rc = error_set(WEFT_EINVAL, "lower: rank %d is not in a world of %d", rank, world);
     if (rc)
         return rc;
-    struct draft d = {.rank = rank, .world = world, .bucket = o.bucket};
+    struct draft d = {.rank = rank, .world = world, .bucket = o.bucket, .in_place = o.in_place};
     struct tally t = {0};
     for (size_t i = 0; i < n && !rc; i++)
         rc = lower_one(&d, &moves[i], &o, &t);

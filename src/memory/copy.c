@@ -16,16 +16,35 @@ struct grid {
     size_t unit;
 };
 
-#define LINE 64   /* bytes of a cache line */
-#define STRIPE 16 /* blocks of a transpose that are done side by side, to use a page while its address is at hand */
+#define LINE 64    /* bytes of a cache line */
+#define STRIPE 256 /* rows of dst that a transpose writes side by side: as many pages as the TLB is glad to hold */
 
-#define COPY_UNITS(bytes)                                                  \
-    for (int64_t r = 0; r < g->rows; r++) {                                \
-        unsigned char *to = dst + r * g->drow;                             \
-        const unsigned char *from = src + r * g->srow;                     \
-        for (int64_t i = 0; i < g->turns; i++)                             \
-            memcpy(to + i * g->dturn, from + i * g->sturn, bytes);         \
+#define COPY_UNITS(bytes)                                          \
+    for (int64_t r = 0; r < g->rows; r++) {                        \
+        unsigned char *to = dst + r * g->drow;                     \
+        const unsigned char *from = src + r * g->srow;             \
+        for (int64_t i = 0; i < g->turns; i++)                     \
+            memcpy(to + i * g->dturn, from + i * g->sturn, bytes); \
     }
+
+/* Units of a line or more. Where gaps are between those that are read, the hardware does not see them coming. */
+static void copy_lines(const struct grid *g, unsigned char *dst, const unsigned char *src)
+{
+    const int64_t ahead = 16;
+    const bool gaps = g->sturn != (int64_t)g->unit;
+    for (int64_t r = 0; r < g->rows; r++) {
+        unsigned char *to = dst + r * g->drow;
+        const unsigned char *from = src + r * g->srow;
+        for (int64_t i = 0; i < g->turns; i++) {
+            if (gaps)
+                __builtin_prefetch((const void *)((uintptr_t)from + (uintptr_t)((i + ahead) * g->sturn)));
+            if (g->unit == LINE)
+                memcpy(to + i * g->dturn, from + i * g->sturn, LINE);
+            else
+                memcpy(to + i * g->dturn, from + i * g->sturn, g->unit);
+        }
+    }
+}
 
 static void copy_grid(const struct grid *g, unsigned char *dst, const unsigned char *src)
 {
@@ -36,35 +55,72 @@ static void copy_grid(const struct grid *g, unsigned char *dst, const unsigned c
     case 8: COPY_UNITS(8) break;
     case 16: COPY_UNITS(16) break;
     case 32: COPY_UNITS(32) break;
-    case 64: COPY_UNITS(64) break;
-    default: COPY_UNITS(g->unit) break;
+    default:
+        if (g->unit < LINE)
+            COPY_UNITS(g->unit)
+        else
+            copy_lines(g, dst, src);
     }
 }
 
-/* One block of a transpose: src is contiguous along b, dst along a. A whole block has as many units
- * on a side as a line holds; it is read line by line, turned in `turned`, and written line by line. */
-#define TRANSPOSE_BLOCK(name, bytes)                                                                              \
-    static void name(unsigned char *dst, int64_t db, const unsigned char *src, int64_t sa, int64_t na, int64_t nb) \
-    {                                                                                                             \
-        enum { side = LINE / bytes };                                                                             \
-        unsigned char turned[side][side][bytes];                                                                  \
-        if (na == side && nb == side) {                                                                           \
-            for (int a = 0; a < side; a++)                                                                        \
-                memcpy(turned[a], src + a * sa, LINE);                                                            \
-            for (int b = 0; b < side; b++)                                                                        \
-                for (int a = 0; a < side; a++)                                                                    \
-                    memcpy(dst + b * db + a * bytes, turned[a][b], bytes);                                        \
-        } else {                                                                                                  \
-            for (int64_t b = 0; b < nb; b++)                                                                      \
-                for (int64_t a = 0; a < na; a++)                                                                  \
-                    memcpy(dst + b * db + a * bytes, src + a * sa + b * bytes, bytes);                            \
-        }                                                                                                         \
+/* turned[j] = column j of `lanes` rows that are 16 bytes wide and sa apart. log2(lanes) rounds of
+ * interleaving the upper half of the rows with the lower half turn a square of vectors. */
+#define TURN(bytes, lanes, T, LOW, HIGH)                                                              \
+    static void turn_##bytes(unsigned char (*turned)[LINE], const unsigned char *src, int64_t sa)     \
+    {                                                                                                 \
+        typedef T vector __attribute__((vector_size(16)));                                            \
+        vector x[lanes], y[lanes];                                                                    \
+        for (int i = 0; i < lanes; i++)                                                               \
+            memcpy(&x[i], src + i * sa, 16);                                                          \
+        for (int round = 1; round < lanes; round *= 2) {                                              \
+            for (int i = 0; i < lanes / 2; i++) {                                                     \
+                y[2 * i] = __builtin_shufflevector(x[i], x[i + lanes / 2], LOW);                      \
+                y[2 * i + 1] = __builtin_shufflevector(x[i], x[i + lanes / 2], HIGH);                 \
+            }                                                                                         \
+            memcpy(x, y, sizeof x);                                                                   \
+        }                                                                                             \
+        for (int i = 0; i < lanes; i++)                                                               \
+            memcpy(turned[i], &x[i], 16);                                                             \
     }
-TRANSPOSE_BLOCK(transpose_1, 1)
-TRANSPOSE_BLOCK(transpose_2, 2)
-TRANSPOSE_BLOCK(transpose_4, 4)
-TRANSPOSE_BLOCK(transpose_8, 8)
-TRANSPOSE_BLOCK(transpose_16, 16)
+#define LIST(...) __VA_ARGS__
+TURN(1, 16, uint8_t, LIST(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23),
+     LIST(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31))
+TURN(2, 8, uint16_t, LIST(0, 8, 1, 9, 2, 10, 3, 11), LIST(4, 12, 5, 13, 6, 14, 7, 15))
+TURN(4, 4, uint32_t, LIST(0, 4, 1, 5), LIST(2, 6, 3, 7))
+TURN(8, 2, uint64_t, LIST(0, 2), LIST(1, 3))
+
+static void turn_16(unsigned char (*turned)[LINE], const unsigned char *src, int64_t sa)
+{
+    (void)sa;
+    memcpy(turned[0], src, 16);
+}
+
+/* One block of a transpose: src is contiguous along b, dst along a. A whole block has as many units
+ * on a side as a line holds; it is read line by line, turned, and written line by line, so that
+ * rows whose lines fall on one set of the cache do not drive each other out. */
+#define TRANSPOSE_BLOCK(bytes)                                                                                      \
+    static void transpose_##bytes(unsigned char *dst, int64_t db, const unsigned char *src, int64_t sa, int64_t na, \
+                                  int64_t nb)                                                                       \
+    {                                                                                                               \
+        enum { side = LINE / bytes, lanes = 16 / bytes };                                                           \
+        unsigned char turned[side][LINE];                                                                           \
+        if (na == side && nb == side) {                                                                             \
+            for (int a = 0; a < side; a += lanes)                                                                   \
+                for (int b = 0; b < side; b += lanes)                                                               \
+                    turn_##bytes((unsigned char(*)[LINE])(turned[b] + a * bytes), src + a * sa + b * bytes, sa);    \
+            for (int b = 0; b < side; b++)                                                                          \
+                memcpy(dst + b * db, turned[b], LINE);                                                              \
+        } else {                                                                                                    \
+            for (int64_t b = 0; b < nb; b++)                                                                        \
+                for (int64_t a = 0; a < na; a++)                                                                    \
+                    memcpy(dst + b * db + a * bytes, src + a * sa + b * bytes, bytes);                              \
+        }                                                                                                           \
+    }
+TRANSPOSE_BLOCK(1)
+TRANSPOSE_BLOCK(2)
+TRANSPOSE_BLOCK(4)
+TRANSPOSE_BLOCK(8)
+TRANSPOSE_BLOCK(16)
 
 typedef void transpose_block(unsigned char *dst, int64_t db, const unsigned char *src, int64_t sa, int64_t na, int64_t nb);
 
@@ -90,10 +146,10 @@ static void transpose(size_t unit, unsigned char *dst, int64_t db, const unsigne
                       int64_t nb)
 {
     transpose_block *block = transpose_of(unit);
-    int64_t size = (int64_t)unit, side = LINE / size, stripe = side * STRIPE;
-    for (int64_t b0 = 0; b0 < nb; b0 += stripe)
+    int64_t size = (int64_t)unit, side = LINE / size;
+    for (int64_t b0 = 0; b0 < nb; b0 += STRIPE)
         for (int64_t a = 0; a < na; a += side)
-            for (int64_t b = b0; b < least(b0 + stripe, nb); b += side)
+            for (int64_t b = b0; b < least(b0 + STRIPE, nb); b += side)
                 block(dst + b * db + a * size, db, src + a * sa + b * size, sa, least(side, na - a), least(side, nb - b));
 }
 

@@ -41,15 +41,15 @@ static inline uint32_t half_pick(int ok, uint32_t a, uint32_t b)
 /* A float format of one sign bit, an exponent with this bias and `mant` bits of mantissa. */
 struct half_format {
     int mant, bias;
-    uint32_t sign; /* the sign bit */
+    int gap;       /* bits that f32 has more */
     uint32_t inf;  /* code of infinity, or of NaN where there is none */
     uint32_t nan;  /* code of the NaN that is written */
     uint32_t over; /* the least f32, as bits, that rounds beyond the largest value */
 };
 
-#define HALF_F16 ((struct half_format){10, 15, 0x8000, 0x7c00, 0x7e00, 0x477ff000})
-#define HALF_F8E4M3 ((struct half_format){3, 7, 0x80, 0x7f, 0x7f, 0x43e80001})
-#define HALF_F8E5M2 ((struct half_format){2, 15, 0x80, 0x7c, 0x7e, 0x47700000})
+#define HALF_F16 ((struct half_format){10, 15, 16, 0x7c00, 0x7e00, 0x477ff000})
+#define HALF_F8E4M3 ((struct half_format){3, 7, 24, 0x7f, 0x7f, 0x43e80001})
+#define HALF_F8E5M2 ((struct half_format){2, 15, 24, 0x7c, 0x7e, 0x47700000})
 
 /* Rounds to nearest even. Subnormals: adding the power of two whose last place is the format's
  * smallest step lets the FPU round there; the low bits of the sum are the mantissa. */
@@ -63,14 +63,14 @@ static inline uint32_t half_narrow(float x, struct half_format f)
     uint32_t r = half_pick(u < (uint32_t)(128 - f.bias) << 23, small, normal);
     r = half_pick(u >= f.over, f.inf, r);
     r = half_pick(u > 0x7f800000, f.nan, r);
-    return r | (bits & 0x80000000 ? f.sign : 0);
+    return r | (bits >> f.gap & 0x80000000 >> f.gap);
 }
 
 /* Exact. NaNs become quiet and keep their sign. */
 static inline float half_widen(uint32_t code, struct half_format f)
 {
     int up = 23 - f.mant;
-    uint32_t em = code & (f.sign - 1), u = em << up;
+    uint32_t sign = 0x80000000 >> f.gap, em = code & (sign - 1), u = em << up;
     uint32_t normal = u + ((uint32_t)(127 - f.bias) << 23);
     float edge = half_float((uint32_t)(128 - f.bias) << 23); /* the smallest normal value */
     uint32_t small = half_bits(half_float(u | (uint32_t)(128 - f.bias) << 23) - edge);
@@ -81,7 +81,7 @@ static inline float half_widen(uint32_t code, struct half_format f)
         r = half_pick(em >= f.inf, u | 0x7f800000, r);
         r |= half_pick(em > f.inf, 0x00400000, 0);
     }
-    return half_float(r | (code & f.sign ? 0x80000000 : 0));
+    return half_float(r | (code & sign) << f.gap);
 }
 
 static inline uint16_t half_to_f16(float x)
@@ -116,15 +116,14 @@ static inline float half_from_f8e5m2(uint8_t c)
 
 static inline uint16_t half_to_bf16(float x)
 {
-    uint32_t u = half_bits(x);
-    uint32_t r = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
-    return (uint16_t)((u & 0x7fffffff) > 0x7f800000 ? u >> 16 | 0x40 : r);
+    uint32_t u = half_bits(x), r = u + 0x7fff + (u << 15 >> 31);
+    return (uint16_t)(half_pick(x == x, r, u | 0x00400000) >> 16);
 }
 
 static inline float half_from_bf16(uint16_t c)
 {
-    uint32_t u = (uint32_t)c << 16;
-    return half_float((u & 0x7fffffff) > 0x7f800000 ? u | 0x00400000 : u);
+    float x = half_float((uint32_t)c << 16);
+    return half_float(half_bits(x) | half_pick(x == x, 0, 0x00400000));
 }
 
 /* To f32, rounded to odd. A NaN stays one: its last bit may change, its first does not. */

@@ -13,6 +13,7 @@
 #include "memory/span.h"
 
 #define BLOCK 4096 /* bytes of one buffer */
+#define GATHERS 4  /* terms at a time if they need buffers: with the others these fill the cache */
 
 struct fold {
     struct span_nest nest;
@@ -20,15 +21,32 @@ struct fold {
     const struct memory_term *terms;
     size_t n;
     int acc;
-    ops_loop *loop;
+    bool lies;               /* every term is read where it lies, as it is */
+    ops_loop *first, *more;  /* for the first terms, and for the value so far with more of them */
     /* A span has no more elements than fit a buffer in the widest dtype that is in use. */
-    _Alignas(64) unsigned char terms_buf[OPS_WAYS][BLOCK], acc_buf[BLOCK], raw_buf[BLOCK], out_buf[BLOCK];
+    _Alignas(64) unsigned char terms_buf[GATHERS][BLOCK], acc_buf[BLOCK], raw_buf[BLOCK], out_buf[BLOCK];
 };
+
+/* Terms that are contiguous throughout, all of one dtype that a loop reads, need no buffers. */
+static void fold_choose(struct fold *f, int op)
+{
+    int dtype = f->terms[0].dtype;
+    size_t size = weft_dtype_size(dtype);
+    f->first = f->more = ops_find(op, f->acc);
+    f->lies = f->nest.loops == 1 && f->acc != WEFT_BOOL && f->n > 1;
+    for (size_t k = 0; f->lies && k < f->n; k++)
+        f->lies = f->terms[k].dtype == dtype &&
+                  (f->nest.n[0] == 1 || f->terms[k].stride[f->nest.of[0]] == (int64_t)size);
+    if (f->lies && dtype != f->acc)
+        f->lies = f->acc == WEFT_F32 && ops_find_half(op, dtype, &f->first, &f->more);
+}
 
 /* The span of a term in the accumulation dtype: where it lies if that will do, else in buf. */
 static const void *fold_term(struct fold *f, const struct memory_term *term, void *buf)
 {
     size_t size = weft_dtype_size(term->dtype);
+    if (f->lies)
+        return (const unsigned char *)term->data + (size_t)f->span.at[0] * size;
     bool as_is = term->dtype == f->acc && f->acc != WEFT_BOOL;
     const void *p = span_direct(&f->nest, &f->span, term->data, term->stride, size);
     if (!p) {
@@ -47,12 +65,13 @@ static const void *fold_terms(struct fold *f, void *out)
     if (f->n == 1)
         return fold_term(f, f->terms, out);
     const void *in[OPS_WAYS] = {fold_term(f, f->terms, f->terms_buf[0])};
-    for (size_t t = 1; t < f->n;) {
-        int ways = 1;
-        for (; ways < OPS_WAYS && t < f->n; ways++, t++)
-            in[ways] = fold_term(f, &f->terms[t], f->terms_buf[ways]);
+    ops_loop *loop = f->first;
+    for (size_t t = 1; t < f->n; loop = f->more) {
+        size_t left = f->n - t, ways = left < GATHERS ? left + 1 : f->lies && left >= OPS_WAYS - 1 ? OPS_WAYS : GATHERS;
+        for (size_t k = 1; k < ways; k++)
+            in[k] = fold_term(f, &f->terms[t++], f->terms_buf[k % GATHERS]);
         void *to = t < f->n ? f->acc_buf : out;
-        f->loop(to, in, ways, (size_t)f->span.len);
+        loop(to, in, (int)ways, (size_t)f->span.len);
         in[0] = to;
     }
     return out;
@@ -81,7 +100,7 @@ void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int ac
     f.terms = terms;
     f.n = n;
     f.acc = acc;
-    f.loop = ops_find(op, acc);
+    fold_choose(&f, op);
     int stop = via ? via : acc;
     bool divides = div > 1, stops = stop != acc, casts = to != stop;
     size_t size = weft_dtype_size(to);

@@ -17,35 +17,48 @@
 #define SAME(x) (x)
 #define ONE_NAN(x) ((x) == (x) ? (x) : NAN)
 
-#define OPS_LOOP(name, T, f, end)                                              \
-    static void name(void *dst, const void *const *in, int ways, size_t n)     \
-    {                                                                          \
-        raw_##T *o = dst;                                                      \
-        const raw_##T *a = in[0], *b = in[1];                                  \
-        if (ways == 2) {                                                       \
-            RAW_LOOP for (size_t i = 0; i < n; i++)                            \
-            {                                                                  \
-                raw_##T r = f(a[i], b[i]);                                     \
-                o[i] = end(r);                                                 \
-            }                                                                  \
-            return;                                                            \
-        }                                                                      \
-        const raw_##T *c = in[2];                                              \
-        if (ways == 3) {                                                       \
-            RAW_LOOP for (size_t i = 0; i < n; i++)                            \
-            {                                                                  \
-                raw_##T r = f(f(a[i], b[i]), c[i]);                            \
-                o[i] = end(r);                                                 \
-            }                                                                  \
-            return;                                                            \
-        }                                                                      \
-        const raw_##T *d = in[3];                                              \
-        RAW_LOOP for (size_t i = 0; i < n; i++)                                \
-        {                                                                      \
-            raw_##T r = f(f(f(a[i], b[i]), c[i]), d[i]);                       \
-            o[i] = end(r);                                                     \
-        }                                                                      \
+/* Term 0 is of type A and read by `first`, the others of type S and read by `each`; they are folded in type T. */
+#define OPS_LOOP(name, A, first, S, each, T, f, end)                                  \
+    static void name(void *dst, const void *const *in, int ways, size_t n)            \
+    {                                                                                 \
+        raw_##T *o = dst;                                                             \
+        const raw_##A *a = in[0];                                                     \
+        const raw_##S *b = in[1];                                                     \
+        if (ways == 2) {                                                              \
+            RAW_LOOP for (size_t i = 0; i < n; i++)                                   \
+            {                                                                         \
+                raw_##T r = f(first(a[i]), each(b[i]));                               \
+                o[i] = end(r);                                                        \
+            }                                                                         \
+            return;                                                                   \
+        }                                                                             \
+        const raw_##S *c = in[2];                                                     \
+        if (ways == 3) {                                                              \
+            RAW_LOOP for (size_t i = 0; i < n; i++)                                   \
+            {                                                                         \
+                raw_##T r = f(f(first(a[i]), each(b[i])), each(c[i]));                \
+                o[i] = end(r);                                                        \
+            }                                                                         \
+            return;                                                                   \
+        }                                                                             \
+        const raw_##S *d = in[3];                                                     \
+        if (ways == 4) {                                                              \
+            RAW_LOOP for (size_t i = 0; i < n; i++)                                   \
+            {                                                                         \
+                raw_##T r = f(f(f(first(a[i]), each(b[i])), each(c[i])), each(d[i])); \
+                o[i] = end(r);                                                        \
+            }                                                                         \
+            return;                                                                   \
+        }                                                                             \
+        const raw_##S *p = in[4], *q = in[5], *s = in[6], *t = in[7];                 \
+        RAW_LOOP for (size_t i = 0; i < n; i++)                                       \
+        {                                                                             \
+            raw_##T r = f(f(f(first(a[i]), each(b[i])), each(c[i])), each(d[i]));     \
+            r = f(f(f(f(r, each(p[i])), each(q[i])), each(s[i])), each(t[i]));        \
+            o[i] = end(r);                                                            \
+        }                                                                             \
     }
+#define OPS_SAME(name, T, f, end) OPS_LOOP(name, T, SAME, T, SAME, T, f, end)
 
 /* W: unsigned, at least as wide as int, so that the promotion of small types cannot overflow. */
 #define UNSIGNED_OPS(T, W)                                                            \
@@ -54,11 +67,11 @@
     static inline raw_##T T##_and(raw_##T a, raw_##T b) { return (raw_##T)(a & b); }  \
     static inline raw_##T T##_or(raw_##T a, raw_##T b) { return (raw_##T)(a | b); }   \
     static inline raw_##T T##_xor(raw_##T a, raw_##T b) { return (raw_##T)(a ^ b); }  \
-    OPS_LOOP(sum_##T, T, T##_add, SAME)                                               \
-    OPS_LOOP(prod_##T, T, T##_mul, SAME)                                              \
-    OPS_LOOP(band_##T, T, T##_and, SAME)                                              \
-    OPS_LOOP(bor_##T, T, T##_or, SAME)                                                \
-    OPS_LOOP(bxor_##T, T, T##_xor, SAME)
+    OPS_SAME(sum_##T, T, T##_add, SAME)                                               \
+    OPS_SAME(prod_##T, T, T##_mul, SAME)                                              \
+    OPS_SAME(band_##T, T, T##_and, SAME)                                              \
+    OPS_SAME(bor_##T, T, T##_or, SAME)                                                \
+    OPS_SAME(bxor_##T, T, T##_xor, SAME)
 UNSIGNED_OPS(u8, uint32_t)
 UNSIGNED_OPS(u16, uint32_t)
 UNSIGNED_OPS(u32, uint32_t)
@@ -67,8 +80,8 @@ UNSIGNED_OPS(u64, uint64_t)
 #define INTEGER_ENDS(T)                                                               \
     static inline raw_##T T##_min(raw_##T a, raw_##T b) { return a < b ? a : b; }     \
     static inline raw_##T T##_max(raw_##T a, raw_##T b) { return a > b ? a : b; }     \
-    OPS_LOOP(min_##T, T, T##_min, SAME)                                               \
-    OPS_LOOP(max_##T, T, T##_max, SAME)
+    OPS_SAME(min_##T, T, T##_min, SAME)                                               \
+    OPS_SAME(max_##T, T, T##_max, SAME)
 INTEGER_ENDS(u8)
 INTEGER_ENDS(i8)
 INTEGER_ENDS(u16)
@@ -107,12 +120,20 @@ INTEGER_ENDS(i64)
         r = a > b ? x : r;                                                            \
         return T##_of(a != a ? x : r);                                                \
     }                                                                                 \
-    OPS_LOOP(sum_##T, T, T##_add, ONE_NAN)                                            \
-    OPS_LOOP(prod_##T, T, T##_mul, ONE_NAN)                                           \
-    OPS_LOOP(min_##T, T, T##_min, SAME)                                               \
-    OPS_LOOP(max_##T, T, T##_max, SAME)
+    OPS_SAME(sum_##T, T, T##_add, ONE_NAN)                                            \
+    OPS_SAME(prod_##T, T, T##_mul, ONE_NAN)                                           \
+    OPS_SAME(min_##T, T, T##_min, SAME)                                               \
+    OPS_SAME(max_##T, T, T##_max, SAME)
 FLOAT_OPS(f32, float, uint32_t)
 FLOAT_OPS(f64, double, uint64_t)
+
+/* Sums of half floats, the bulk of what is folded in training, without a pass over f32 blocks. A NaN need not
+ * become quiet first: the sum's is always the same. */
+#define FROM_BF16(c) half_float((uint32_t)(c) << 16)
+OPS_LOOP(sum_bf16, bf16, FROM_BF16, bf16, FROM_BF16, f32, f32_add, ONE_NAN)
+OPS_LOOP(sum_f32_bf16, f32, SAME, bf16, FROM_BF16, f32, f32_add, ONE_NAN)
+OPS_LOOP(sum_f16, f16, half_from_f16, f16, half_from_f16, f32, f32_add, ONE_NAN)
+OPS_LOOP(sum_f32_f16, f32, SAME, f16, half_from_f16, f32, f32_add, ONE_NAN)
 
 #define INTEGERS(op)                                                                                     \
     [WEFT_U8] = op##_u8, [WEFT_I8] = op##_u8, [WEFT_U16] = op##_u16, [WEFT_I16] = op##_u16,              \
@@ -133,9 +154,18 @@ static ops_loop *const loops[OP_COUNT + 1][DTYPE_COUNT + 1] = {
     [WEFT_BXOR] = {INTEGERS(bxor), [WEFT_BOOL] = bxor_u8},
 };
 
-ops_loop *ops_find(int op, int dtype)
+ops_loop *ops_find(int op, int acc)
 {
-    return op >= 1 && op <= OP_COUNT && dtype >= 1 && dtype <= DTYPE_COUNT ? loops[op][dtype] : NULL;
+    return op >= 1 && op <= OP_COUNT && acc >= 1 && acc <= DTYPE_COUNT ? loops[op][acc] : NULL;
+}
+
+bool ops_find_half(int op, int dtype, ops_loop **first, ops_loop **more)
+{
+    if (op != WEFT_SUM || (dtype != WEFT_BF16 && dtype != WEFT_F16))
+        return false;
+    *first = dtype == WEFT_BF16 ? sum_bf16 : sum_f16;
+    *more = dtype == WEFT_BF16 ? sum_f32_bf16 : sum_f32_f16;
+    return true;
 }
 
 int memory_acc(int dtype)

@@ -1,18 +1,22 @@
 /* Folds of contiguous runs, all in one dtype that machines compute with: not f16, bf16 or f8. */
 #ifndef WEFT_MEMORY_OPS_H
 #define WEFT_MEMORY_OPS_H
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define OPS_WAYS 4
+#define OPS_WAYS 8
 
-/* dst[i] = in[0][i] op in[1][i] op ... for 2 <= ways <= OPS_WAYS runs of n elements, from the left. dst may be one
- * of them. A NaN that sum or prod gives is always the same one (quiet, positive), so that results do not depend on
+/* dst[i] = in[0][i] op in[1][i] op ... from the left, for n elements of ways runs: 2, 3, 4 or 8. dst may be one of
+ * them. A NaN that sum or prod gives is always the same one (quiet, positive), so that results do not depend on
  * how operands were ordered in instructions. Bools are 0 or 1 on both sides. */
 typedef void ops_loop(void *dst, const void *const *in, int ways, size_t n);
 
 /* NULL if op does not fold dtype. avg folds as sum. */
 ops_loop *ops_find(int op, int dtype);
+/* Loops that read terms of a half float as they are and write f32, where there are such: `first` takes such terms
+ * alone, `more` an f32 and such terms. */
+bool ops_find_half(int op, int dtype, ops_loop **first, ops_loop **more);
 
 /* dst[i] = src[i] / div; integers toward zero, whatever fits div or not. dst may be src. */
 void ops_divide(void *dst, const void *src, int dtype, int64_t div, size_t n);

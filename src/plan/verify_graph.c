@@ -1,6 +1,7 @@
 /* Who waits for whom. A step waits for its deps; a RECV waits for its SEND; the messages of a
  * channel go and come in the order of the plans. If some order of all steps respects all this,
- * no run can hang, whatever order the ranks take. */
+ * no run can hang, whatever order the ranks take. A RECV has no deps: what has been sent can be
+ * taken at once, so that messages under way never fill the room that others need to get there. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -112,6 +113,10 @@ static int match_channel(struct verify *v, size_t a, const struct mail *sends, s
     char text[VERIFY_TEXT];
     chain(v, a, sends->v + i, ns);
     chain(v, b, recvs->v + j, nr);
+    for (size_t k = 0; k < nr; k++)
+        if (verify_step(v, b, recvs->v[j + k].step)->ndeps)
+            return verify_refuse("%s waits for steps of its own: a receive may wait for its message only",
+                                 verify_step_text(v, b, recvs->v[j + k].step, text));
     for (size_t k = 0; k < ns && k < nr; k++) {
         int rc = match_pair(v, a, sends->v[i + k].step, b, recvs->v[j + k].step);
         if (rc)
@@ -123,6 +128,24 @@ static int match_channel(struct verify *v, size_t a, const struct mail *sends, s
     if (nr > ns)
         return verify_refuse("%s waits for ever: rank %zu sends %zu messages to rank %zu, which receives %zu",
                              verify_step_text(v, b, recvs->v[j + ns].step, text), a, ns, b, nr);
+    return 0;
+}
+
+/* The wire's bytes of all messages are those that the algorithm says it moves. */
+static int check_volume(const struct verify *v)
+{
+    int64_t sent = 0, stated = 0;
+    for (size_t r = 0; r < v->ranks; r++) {
+        const weft_plan *p = v->all[r];
+        stated += p->stated;
+        for (size_t s = 0; s < p->nsteps; s++)
+            for (uint32_t k = 0; k < p->steps[s].nparts && p->steps[s].kind == PLAN_SEND; k++) {
+                const struct plan_part *part = &p->parts[p->steps[s].part + k];
+                sent += part->count * (int64_t)weft_dtype_size(part->wire);
+            }
+    }
+    if (sent != stated)
+        return verify_refuse("%lld B are sent in all, the plans state %lld B", (long long)sent, (long long)stated);
     return 0;
 }
 
@@ -145,7 +168,7 @@ int verify_match(struct verify *v)
                 with_peer(&sends[recvs[r].v[i].peer], (int32_t)r, &first) == 0)
                 rc = match_channel(v, (size_t)recvs[r].v[i].peer, &sends[recvs[r].v[i].peer], r, &recvs[r]);
     }
-    return rc;
+    return rc ? rc : check_volume(v);
 }
 
 /* ---- an order of all steps ---- */
@@ -211,8 +234,8 @@ static int refuse_cycle(struct verify *v, const struct graph *g)
         j = stuck_on(v, g, j);
     while (verify_rank_of(v, j) == a); /* a cycle goes through two ranks: inside of one, steps wait for earlier ones */
     size_t b = verify_rank_of(v, j);
-    return verify_refuse("a cycle of waits: %s and %s wait for each other", verify_step_text(v, a, i - v->step0[a], one),
-                         verify_step_text(v, b, j - v->step0[b], two));
+    return verify_refuse("a cycle of waits: %s and %s wait for each other",
+                         verify_step_text(v, a, i - v->step0[a], one), verify_step_text(v, b, j - v->step0[b], two));
 }
 
 int verify_sort(struct verify *v)

@@ -1,0 +1,5 @@
+/* The benchmarks, one a file: each takes the arguments after its name and returns an exit code. */
+#ifndef WEFT_CLI_BENCH_H
+#define WEFT_CLI_BENCH_H
+int bench_lower(int argc, char **argv);
+#endif

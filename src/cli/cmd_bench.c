@@ -1,0 +1,36 @@
+/* weft bench: how long things take, measured on this machine. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/args.h"
+#include "cli/bench.h"
+#include "cli/cli.h"
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *about;
+} whats[] = {
+    {"lower", bench_lower, "one rank's lowering: worlds of 64 to 65,536 ranks, and a whole model"},
+};
+#define WHATS (sizeof whats / sizeof *whats)
+
+int cmd_bench(int argc, char **argv)
+{
+    const char *what = argc > 0 ? argv[0] : "";
+    if (!strcmp(what, "--help") || !strcmp(what, "-h")) {
+        puts("usage: weft bench WHAT [options]\n");
+        for (size_t i = 0; i < WHATS; i++)
+            printf("  %-9s %s\n", whats[i].name, whats[i].about);
+        puts("\nweft bench WHAT --help tells more about each.");
+        return CLI_OK;
+    }
+    for (size_t i = 0; i < WHATS; i++)
+        if (!strcmp(what, whats[i].name))
+            return whats[i].run(argc - 1, argv + 1);
+    if (*what)
+        fprintf(stderr, "weft bench: there is no benchmark '%s'; see weft bench --help\n", what);
+    else
+        fprintf(stderr, "weft bench: say what to measure; see weft bench --help\n");
+    return CLI_BAD;
+}

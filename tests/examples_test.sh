@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Runs every program of examples/ and looks at what it says. Each checks its own result.
+set -u
+: "${WEFT_SOURCE_DIR:?}" "${WEFT_BUILD_DIR:?}"
+out=$(mktemp)
+trap 'rm -f "$out"' EXIT
+failed=0
+complain() { echo "$1"; failed=1; }
+
+# expect STATUS TEXT COMMAND...: the command ends so, says so, and is silent on standard error when all is well.
+expect()
+{
+    local status=$1 text=$2 got
+    shift 2
+    if [ "$status" -eq 0 ]; then
+        "$@" >"$out" 2>"$out.err"
+        got=$?
+        [ ! -s "$out.err" ] || complain "$*: wrote to standard error: $(head -n 3 "$out.err")"
+        rm -f "$out.err"
+    else
+        "$@" >"$out" 2>&1
+        got=$?
+    fi
+    [ "$got" -eq "$status" ] || complain "$*: exit status $got, not $status"
+    grep -qF -- "$text" "$out" || complain "$*: does not say '$text' but: $(tail -n 3 "$out")"
+}
+
+bin=$WEFT_BUILD_DIR/examples
+expect 0 "rows to columns on 4 ranks: right" "$bin/01_reshard"
+expect 0 "allreduce of 1000 floats on 8 ranks, 10 times: right" "$bin/02_allreduce"
+expect 0 "50 steps of a periodic stencil on 3 ranks: right" "$bin/03_halo"
+for source in "$WEFT_SOURCE_DIR"/examples/[0-9]*.c; do
+    name=$(basename "$source" .c)
+    grep -q "/$name\"" "$0" || complain "examples/$name.c is not run here"
+done
+
+demo=$bin/weft-demo
+expect 0 "3 with new weights; every byte on ranks 4 to 7 was right in each" "$demo" --hidden 64 --layers 2 --rounds 3
+moved=$(sed -n 's/^ *\([0-9]*\) B a round in .*: \([0-9]*\)$/\1 \2/p' "$out")
+# 8 + 8 + 2 * 16 units of 64 * 64 weights and 5 norms in two bytes each; the norms go to four ranks.
+[ "$moved" = "395776 395776" ] || complain "$demo: moved '$moved' bytes, not 395776 with the same bound"
+expect 0 "usage: weft-demo" "$demo" --help
+expect 2 "a number from 1 to 1000" "$demo" --rounds 0
+expect 2 "a number from 1 to 1000" "$demo" --layers
+expect 2 "a multiple of 4" "$demo" --hidden 6
+expect 2 "no option '--what'" "$demo" --what
+exit "$failed"

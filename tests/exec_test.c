@@ -1,0 +1,660 @@
+/* Runs of real plans between threads: right values in both modes, many in flight, in any order, within
+ * tight limits, without allocating, again and again. */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "ranks.h"
+#include "share.h"
+#include "tensors.h"
+
+/* ---- counting allocations ---- */
+
+static atomic_long allocations;
+static atomic_bool counting;
+
+static void count_allocation(void)
+{
+    if (atomic_load_explicit(&counting, memory_order_relaxed))
+        atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
+}
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#endif
+
+#ifdef SANITIZED
+int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void *, size_t),
+                                              void (*on_free)(const volatile void *));
+static void on_malloc(const volatile void *p, size_t n)
+{
+    (void)p, (void)n;
+    count_allocation();
+}
+static void on_free(const volatile void *p)
+{
+    (void)p;
+}
+static void count_from_here(void)
+{
+    static bool installed;
+    if (!installed)
+        __sanitizer_install_malloc_and_free_hooks(on_malloc, on_free);
+    installed = true;
+}
+#else
+/* The C library's own, under the names it keeps for those who replace them. */
+void *__libc_malloc(size_t n);
+void *__libc_calloc(size_t n, size_t size);
+void *__libc_realloc(void *p, size_t n);
+void *__libc_memalign(size_t align, size_t n);
+void *malloc(size_t n)
+{
+    count_allocation();
+    return __libc_malloc(n);
+}
+void *calloc(size_t n, size_t size)
+{
+    count_allocation();
+    return __libc_calloc(n, size);
+}
+void *realloc(void *p, size_t n)
+{
+    count_allocation();
+    return __libc_realloc(p, n);
+}
+void *aligned_alloc(size_t align, size_t n)
+{
+    count_allocation();
+    return __libc_memalign(align, n);
+}
+static void count_from_here(void)
+{
+}
+#endif
+
+/* ---- one move on one rank ---- */
+
+#define COPIES 40
+struct move {
+    const char *src, *dst;
+    int64_t bucket;
+    int tensors; /* the pair so many times in one plan; 0 is 1 */
+};
+
+struct job {
+    weft_layout *src, *dst;
+    weft_plan *plan;
+    char *in, *out;
+    size_t in_bytes, out_bytes; /* of one tensor */
+    int tensors;
+    weft_exec *exec;
+};
+
+static int job_plan(struct job *j, const struct move *m, int rank, int world)
+{
+    weft_local at;
+    weft_lower_opts o = {.size = sizeof o, .bucket = m->bucket, .world = world};
+    weft_move moves[COPIES];
+    memset(j, 0, sizeof *j);
+    j->tensors = m->tensors ? m->tensors : 1;
+    int err = weft_layout_parse(m->src, &j->src);
+    if (!err)
+        err = weft_layout_parse(m->dst, &j->dst);
+    for (int i = 0; i < j->tensors; i++)
+        moves[i] = (weft_move){"w", j->src, j->dst};
+    if (!err)
+        err = weft_lower(moves, (size_t)j->tensors, rank, &o, &j->plan);
+    if (!err && !(err = weft_layout_local(j->src, rank, &at)))
+        j->in_bytes = (size_t)at.bytes;
+    if (!err && !(err = weft_layout_local(j->dst, rank, &at)))
+        j->out_bytes = (size_t)at.bytes;
+    j->in = calloc((size_t)j->tensors, j->in_bytes + 1);
+    j->out = calloc((size_t)j->tensors, j->out_bytes + 1);
+    return err;
+}
+
+static int job_bind(struct job *j, weft_comm *c)
+{
+    weft_view in[COPIES], out[COPIES];
+    for (int i = 0; i < j->tensors; i++) {
+        in[i] = (weft_view){j->in + (size_t)i * j->in_bytes, j->in_bytes, NULL};
+        out[i] = (weft_view){j->out + (size_t)i * j->out_bytes, j->out_bytes, NULL};
+    }
+    return weft_bind(j->plan, c, in, out, NULL, &j->exec);
+}
+
+static int job_make(struct job *j, const struct move *m, struct ranks_rank *r)
+{
+    int err = job_plan(j, m, r->rank, r->size);
+    return err ? err : job_bind(j, r->comm);
+}
+
+static void job_seed(struct job *j, int rank, int seed)
+{
+    memset(j->out, 0x5a, (size_t)j->tensors * j->out_bytes);
+    for (int i = 0; i < j->tensors; i++)
+        tensors_fill(j->src, rank, j->in + (size_t)i * j->in_bytes, seed + i);
+}
+
+static int64_t job_wrong(struct job *j, int rank, int seed)
+{
+    int64_t wrong = 0;
+    for (int i = 0; i < j->tensors; i++)
+        wrong += tensors_wrong(j->src, j->dst, rank, j->out + (size_t)i * j->out_bytes, seed + i);
+    return wrong;
+}
+
+static void job_free(struct job *j)
+{
+    weft_exec_free(j->exec);
+    weft_plan_free(j->plan);
+    weft_layout_free(j->src);
+    weft_layout_free(j->dst);
+    free(j->in);
+    free(j->out);
+}
+
+/* ---- right values ---- */
+
+static const struct move moves[] = {
+    {.src = "f32[17] @x4", .dst = "f32[17] @x4"},
+    {.src = "f32[64/x,6] @x4", .dst = "f32[64,6/x] @x4"},
+    {.src = "i32[30/x,7] @x3", .dst = "i32[30,7/x] @x5"},
+    {.src = "f64[1001/x] @x4", .dst = "f64[1001] @x4"},
+    {.src = "f32[100] @x1=2", .dst = "f32[100] @x5"},
+    {.src = "u8[40/x] @x4", .dst = "u8[40/x] @x4=1,2,3,0"},
+    {.src = "f32[64/x:4,12/y:2] @x2.y2", .dst = "f32[64/x:8,12/y:3] @x4.y1"},
+    {.src = "f32[24/x,16] @x4", .dst = "bf16[24,16/x] @x4"},
+    {.src = "bf16[24/x,16] @x4", .dst = "f32[24,16/x] @x4=4..7"},
+    {.src = "f16[33/x] @x3", .dst = "f8e4m3[33] @x3"},
+    {.src = "f32[50] @x4 +sum(x)", .dst = "f32[50] @x4"},
+    {.src = "f32[50] @x4 +sum(x)", .dst = "f32[50/x] @x4"},
+    {.src = "i64[50] @x5 +max(x)", .dst = "i64[50] @x1=3"},
+    {.src = "bf16[200] @x6 +sum(x)", .dst = "f32[200/x] @x6"},
+    {.src = "f16[40,9] @x4 +sum(x)", .dst = "f16[40/x,9] @x4=3,2,1,0"},
+    {.src = "f32[2000/x] @x2", .dst = "f32[2000] @x8"},
+    {.src = "f32[8/x,8,5] @x8", .dst = "f32[8,8/x,5] @x8"},
+    {.src = "f32[] @x2 +sum(x)", .dst = "f32[] @x2"},
+    {.src = "f32[0,4] @x2", .dst = "f32[0,4/x] @x2"},
+    {.src = "f32[3/x] @x6", .dst = "f32[3/x] @x6=5,4,3,2,1,0"},
+};
+
+static void run_some(struct ranks_rank *r)
+{
+    const struct move *m = r->arg;
+    struct job j;
+    RANKS_OK(r, job_make(&j, m, r));
+    for (int seed = 0; seed < 4; seed++) {
+        job_seed(&j, r->rank, seed);
+        RANKS_OK(r, weft_exec_run(j.exec));
+        int64_t wrong = job_wrong(&j, r->rank, seed);
+        if (wrong)
+            ranks_note(r, __FILE__, __LINE__, "%s -> %s, bucket %lld, staged %d, run %d: %lld wrong", m->src, m->dst,
+                       (long long)m->bucket, r->opts.staged, seed, (long long)wrong);
+    }
+    job_free(&j);
+}
+
+static void moves_are_right(void **state)
+{
+    (void)state;
+    static const int64_t buckets[] = {1, 64, 0};
+    for (size_t i = 0; i < sizeof moves / sizeof *moves; i++) {
+        weft_layout *a, *b;
+        assert_int_equal(weft_layout_parse(moves[i].src, &a), 0);
+        assert_int_equal(weft_layout_parse(moves[i].dst, &b), 0);
+        int n = weft_layout_ranks(a) > weft_layout_ranks(b) ? weft_layout_ranks(a) : weft_layout_ranks(b);
+        weft_layout_free(a);
+        weft_layout_free(b);
+        for (size_t k = 0; k < 3; k++) {
+            struct move m = moves[i];
+            m.bucket = buckets[k];
+            ranks_run(n, NULL, run_some, &m, NULL);
+            ranks_run(n, &(weft_comm_opts){.staged = true}, run_some, &m, NULL);
+            ranks_run(n + 1, &(weft_comm_opts){.staged = true, .channel_buckets = 1}, run_some, &m, NULL); /* one is idle */
+        }
+    }
+}
+
+static void one_rank_alone(void **state)
+{
+    (void)state;
+    struct move m = {.src = "f32[7,5] @x1", .dst = "bf16[7,5] @x1"};
+    struct ranks_rank r = {.size = 1};
+    struct job j;
+    assert_int_equal(weft_comm_open("self:", NULL, &r.comm), 0);
+    assert_int_equal(weft_comm_rank(r.comm), 0);
+    assert_int_equal(weft_comm_size(r.comm), 1);
+    assert_int_equal(job_make(&j, &m, &r), 0);
+    job_seed(&j, 0, 9);
+    assert_int_equal(weft_exec_run(j.exec), 0);
+    assert_int_equal(job_wrong(&j, 0, 9), 0);
+    job_free(&j);
+    weft_comm_close(r.comm);
+}
+
+/* A halo: ghosts are filled from the neighbours, edges left alone; also in place, where the interior stays put. */
+static void run_halo(struct ranks_rank *r)
+{
+    bool in_place = *(bool *)r->arg;
+    enum { N = 5 };
+    weft_layout *a, *b;
+    weft_plan *p;
+    weft_exec *x;
+    float in[N], out[N + 2];
+    char src[64], dst[64];
+    snprintf(src, sizeof src, "f32[%d/x] @x%d", N * r->size, r->size);
+    snprintf(dst, sizeof dst, "f32[%d/x~1] @x%d", N * r->size, r->size);
+    RANKS_OK(r, weft_layout_parse(src, &a));
+    RANKS_OK(r, weft_layout_parse(dst, &b));
+    RANKS_OK(r, weft_lower(&(weft_move){"h", a, b}, 1, r->rank, NULL, &p));
+    weft_view from = {in_place ? out + 1 : in, sizeof in, NULL}, to = {out, sizeof out, NULL};
+    RANKS_OK(r, weft_bind(p, r->comm, &from, &to, NULL, &x));
+    for (int run = 0; run < 3; run++) {
+        for (int i = 0; i < N; i++)
+            ((float *)from.data)[i] = (float)(100 * run + r->rank * N + i);
+        out[0] = out[N + 1] = -1;
+        RANKS_OK(r, weft_exec_run(x));
+        for (int i = 0; i < N + 2; i++) {
+            bool edge = (r->rank == 0 && i == 0) || (r->rank == r->size - 1 && i == N + 1);
+            RANKS_CHECK(r, out[i] == (edge ? -1.0f : (float)(100 * run + r->rank * N + i - 1)));
+        }
+    }
+    weft_exec_free(x);
+    weft_plan_free(p);
+    weft_layout_free(a);
+    weft_layout_free(b);
+}
+
+static void halo_with_and_without_a_copy(void **state)
+{
+    (void)state;
+    for (int mode = 0; mode < 4; mode++) {
+        bool in_place = mode & 1;
+        ranks_run(4, &(weft_comm_opts){.staged = mode & 2}, run_halo, &in_place, NULL);
+    }
+}
+
+/* Rows to columns between buffers that are transposed and padded in memory. */
+static void run_strided(struct ranks_rank *r)
+{
+    enum { R = 12, C = 8 };
+    weft_layout *a, *b;
+    weft_plan *p;
+    weft_exec *x;
+    RANKS_OK(r, weft_layout_parse("i32[12/x,8] @x4", &a));
+    RANKS_OK(r, weft_layout_parse("i32[12,8/x] @x4", &b));
+    RANKS_OK(r, weft_lower(&(weft_move){"s", a, b}, 1, r->rank, NULL, &p));
+    int32_t in[C][5], out[R][3]; /* in: column-major with room for 5 rows; out: rows of 3, 2 used */
+    int64_t in_strides[2] = {4, 20}, out_strides[2] = {12, 4};
+    memset(out, 0x11, sizeof out);
+    for (int row = 0; row < 3; row++)
+        for (int col = 0; col < C; col++)
+            in[col][row] = (r->rank * 3 + row) * 100 + col;
+    weft_view from = {in, sizeof in, in_strides}, to = {out, sizeof out, out_strides};
+    RANKS_OK(r, weft_bind(p, r->comm, &from, &to, NULL, &x));
+    RANKS_OK(r, weft_exec_run(x));
+    for (int row = 0; row < R; row++) {
+        RANKS_CHECK(r, out[row][0] == row * 100 + r->rank * 2 && out[row][1] == row * 100 + r->rank * 2 + 1);
+        RANKS_CHECK(r, out[row][2] == 0x11111111);
+    }
+    weft_exec_free(x);
+    weft_plan_free(p);
+    weft_layout_free(a);
+    weft_layout_free(b);
+}
+
+static void strided_views(void **state)
+{
+    (void)state;
+    ranks_run(4, NULL, run_strided, NULL, NULL);
+    ranks_run(4, &(weft_comm_opts){.staged = true}, run_strided, NULL, NULL);
+}
+
+/* ---- several in flight ---- */
+
+static void run_opposite(struct ranks_rank *r)
+{
+    /* 20 messages of 100 bytes from one rank to the other. */
+    struct move m = {.src = "f32[50/x] @x2", .dst = "f32[50] @x2", .bucket = 1, .tensors = 20};
+    struct job a, b;
+    RANKS_OK(r, job_make(&a, &m, r));
+    RANKS_OK(r, job_make(&b, &m, r));
+    for (int seed = 0; seed < 50; seed++) {
+        job_seed(&a, r->rank, seed);
+        job_seed(&b, r->rank, seed + 1);
+        struct job *first = r->rank ? &b : &a, *second = r->rank ? &a : &b;
+        RANKS_OK(r, weft_exec_start(first->exec));
+        RANKS_OK(r, weft_exec_start(second->exec));
+        RANKS_OK(r, weft_exec_wait(first->exec, -1));
+        RANKS_OK(r, weft_exec_wait(second->exec, -1));
+        RANKS_CHECK(r, !job_wrong(&a, r->rank, seed) && !job_wrong(&b, r->rank, seed + 1));
+    }
+    /* Even one after the other: the first is carried on while the second is waited for. */
+    for (int seed = 0; seed < 20; seed++) {
+        job_seed(&a, r->rank, seed);
+        job_seed(&b, r->rank, seed + 1);
+        RANKS_OK(r, weft_exec_start(a.exec));
+        RANKS_OK(r, weft_exec_start(b.exec));
+        RANKS_OK(r, weft_exec_wait(r->rank ? a.exec : b.exec, -1));
+        RANKS_OK(r, weft_comm_barrier(r->comm, -1)); /* carries on, too */
+        RANKS_OK(r, weft_exec_wait(r->rank ? b.exec : a.exec, -1));
+        RANKS_CHECK(r, !job_wrong(&a, r->rank, seed) && !job_wrong(&b, r->rank, seed + 1));
+    }
+    job_free(&a);
+    job_free(&b);
+}
+
+static void two_in_opposite_order(void **state)
+{
+    (void)state;
+    ranks_run(2, NULL, run_opposite, NULL, NULL);
+    ranks_run(2, &(weft_comm_opts){.staged = true}, run_opposite, NULL, NULL);
+    /* Each has one bucket of its own, none is left to share. */
+    ranks_run(2, &(weft_comm_opts){.staged = true, .inflight_bytes = 200}, run_opposite, NULL, NULL);
+    ranks_run(2, &(weft_comm_opts){.staged = true, .inflight_buckets = 2}, run_opposite, NULL, NULL);
+}
+
+#define TEN 10
+static void run_ten(struct ranks_rank *r)
+{
+    static const struct move kinds[] = {
+        {.src = "f32[20/x,4] @x4", .dst = "f32[20,4/x] @x4", .bucket = 1, .tensors = 7},
+        {.src = "f32[77] @x4 +sum(x)", .dst = "f32[77] @x4", .bucket = 100},
+        {.src = "i32[25] @x1=2", .dst = "i32[25] @x4", .bucket = 200, .tensors = 9},
+    };
+    struct job j[TEN];
+    for (int i = 0; i < TEN; i++)
+        RANKS_OK(r, job_make(&j[i], &kinds[i % 3], r));
+    /* One more of the first one's plan. */
+    weft_exec *again;
+    struct job two = j[0];
+    two.out = calloc((size_t)two.tensors, two.out_bytes);
+    RANKS_OK(r, job_bind(&two, r->comm));
+    again = two.exec;
+    for (int seed = 0; seed < 30; seed++) {
+        for (int i = 0; i < TEN; i++) {
+            int k = (i * 3 + r->rank * (seed + 1)) % TEN; /* another order on each rank */
+            job_seed(&j[k], r->rank, seed + k);
+            RANKS_OK(r, weft_exec_start(j[k].exec));
+        }
+        RANKS_OK(r, weft_exec_start(again));
+        RANKS_CHECK(r, weft_exec_start(again) == WEFT_EBUSY);
+        for (int i = 0; i < TEN; i++) {
+            int k = (i * 7 + r->rank) % TEN;
+            RANKS_OK(r, weft_exec_wait(j[k].exec, -1));
+            RANKS_CHECK(r, !job_wrong(&j[k], r->rank, seed + k));
+        }
+        RANKS_OK(r, weft_exec_wait(again, -1));
+        RANKS_CHECK(r, !job_wrong(&two, r->rank, seed));
+    }
+    weft_exec_free(again);
+    free(two.out);
+    for (int i = 0; i < TEN; i++)
+        job_free(&j[i]);
+}
+
+static void ten_in_flight(void **state)
+{
+    (void)state;
+    ranks_run(4, NULL, run_ten, NULL, NULL);
+    ranks_run(4, &(weft_comm_opts){.staged = true}, run_ten, NULL, NULL);
+    ranks_run(4, &(weft_comm_opts){.staged = true, .inflight_bytes = 1400, .channel_buckets = 1}, run_ten, NULL, NULL);
+    ranks_run(4, &(weft_comm_opts){.staged = true, .inflight_buckets = TEN + 1}, run_ten, NULL, NULL);
+}
+
+/* ---- limits ---- */
+
+static void run_tight(struct ranks_rank *r)
+{
+    struct move m = {.src = "f32[2000/x] @x8", .dst = "f32[2000] @x8", .bucket = 1, .tensors = 10};
+    struct job j;
+    weft_exec_info info = {.size = sizeof info};
+    RANKS_OK(r, job_make(&j, &m, r));
+    for (int seed = 0; seed < 10; seed++) {
+        job_seed(&j, r->rank, seed);
+        RANKS_OK(r, weft_exec_run(j.exec));
+        RANKS_CHECK(r, !job_wrong(&j, r->rank, seed));
+    }
+    RANKS_OK(r, weft_exec_stats(j.exec, &info));
+    RANKS_CHECK(r, info.runs == 10);
+    RANKS_CHECK(r, info.staging_limit == r->opts.inflight_bytes);
+    RANKS_CHECK(r, info.staging_peak > 0 && info.staging_peak <= info.staging_limit);
+    r->code = (int)info.staging_peak;
+    job_free(&j);
+}
+
+static void run_too_tight(struct ranks_rank *r)
+{
+    struct move m = {.src = "f32[2000/x] @x8", .dst = "f32[2000] @x8", .bucket = 1, .tensors = 10};
+    struct job j;
+    RANKS_OK(r, job_plan(&j, &m, r->rank, r->size));
+    r->code = job_bind(&j, r->comm);
+    snprintf(r->text, sizeof r->text, "%s", weft_errmsg());
+    job_free(&j);
+}
+
+static void limits_hold(void **state)
+{
+    (void)state;
+    struct ranks_rank out[8];
+    ranks_run(8, &(weft_comm_opts){.staged = true, .inflight_bytes = 1001}, run_tight, NULL, out);
+    assert_true(out[0].code <= 1000);
+    ranks_run(8, &(weft_comm_opts){.staged = true, .inflight_bytes = 1000}, run_tight, NULL, out);
+    ranks_run(8, &(weft_comm_opts){.staged = true, .inflight_bytes = 1 << 20, .inflight_buckets = 3}, run_tight, NULL, out);
+    assert_true(out[0].code <= 3000);
+    ranks_run(8, &(weft_comm_opts){.staged = true, .inflight_bytes = 1 << 20, .channel_buckets = 1}, run_tight, NULL, out);
+    assert_true(out[0].code <= 7 * 1000);
+    ranks_run(8, &(weft_comm_opts){.staged = true, .inflight_bytes = 999}, run_too_tight, NULL, out);
+    for (int i = 0; i < 8; i++) {
+        assert_int_equal(out[i].code, WEFT_ENOMEM);
+        assert_string_equal(out[i].text, "rank 0: the largest bucket needs 1000 bytes of staging, the comm's limit is 999");
+    }
+}
+
+/* ---- no allocation ---- */
+
+static void run_frugal(struct ranks_rank *r)
+{
+    struct move ms[] = {{.src = "f32[64/x,16] @x4", .dst = "bf16[64,16/x] @x4", .bucket = 64},
+                        {.src = "bf16[100] @x4 +sum(x)", .dst = "f32[100] @x4", .bucket = 64}};
+    struct job j[2];
+    for (int i = 0; i < 2; i++) {
+        RANKS_OK(r, job_make(&j[i], &ms[i], r));
+        job_seed(&j[i], r->rank, 3);
+    }
+    ranks_meet(r);
+    if (r->rank == 0)
+        atomic_store(&counting, true);
+    ranks_meet(r);
+    for (int run = 0; run < 1000; run++) {
+        bool done = false;
+        RANKS_OK(r, weft_exec_start(j[0].exec));
+        RANKS_OK(r, weft_exec_start(j[1].exec));
+        for (; !done; sched_yield())
+            RANKS_OK(r, weft_exec_test(j[0].exec, &done));
+        RANKS_OK(r, weft_exec_wait(j[1].exec, -1));
+    }
+    ranks_meet(r);
+    if (r->rank == 0)
+        atomic_store(&counting, false);
+    ranks_meet(r);
+    RANKS_CHECK(r, !job_wrong(&j[0], r->rank, 3) && !job_wrong(&j[1], r->rank, 3));
+    job_free(&j[0]);
+    job_free(&j[1]);
+}
+
+static void nothing_is_allocated(void **state)
+{
+    (void)state;
+    count_from_here();
+    atomic_store(&counting, true);
+    void *volatile p = malloc(10);
+    atomic_store(&counting, false);
+    free(p);
+    assert_true(atomic_load(&allocations) > 0); /* the counter counts */
+    for (int staged = 0; staged < 2; staged++) {
+        atomic_store(&allocations, 0);
+        ranks_run(4, &(weft_comm_opts){.staged = staged}, run_frugal, NULL, NULL);
+        assert_int_equal(atomic_load(&allocations), 0);
+    }
+}
+
+/* ---- callbacks ---- */
+
+struct chain {
+    struct ranks_rank *r;
+    struct job *j;
+    int left, calls, refused;
+    bool done;
+};
+
+static void next_in_chain(void *arg, int err)
+{
+    struct chain *c = arg;
+    bool done;
+    c->calls += err == 0;
+    c->refused += weft_exec_wait(c->j->exec, -1) == WEFT_EBUSY;
+    c->refused += weft_comm_barrier(c->r->comm, 0) == WEFT_EBUSY;
+    if (--c->left > 0 && (weft_exec_start(c->j->exec) || weft_exec_test(c->j->exec, &done)))
+        ranks_note(c->r, __FILE__, __LINE__, "start in a callback: %s", weft_errmsg());
+}
+
+static void run_chain(struct ranks_rank *r)
+{
+    struct move m = {.src = "i32[10/x] @x3", .dst = "i32[10] @x3"};
+    struct job j;
+    RANKS_OK(r, job_make(&j, &m, r));
+    struct chain c = {.r = r, .j = &j, .left = 20};
+    job_seed(&j, r->rank, 1);
+    RANKS_OK(r, weft_exec_notify(j.exec, next_in_chain, &c));
+    RANKS_OK(r, weft_exec_start(j.exec));
+    while (c.left > 0)
+        RANKS_OK(r, weft_exec_wait(j.exec, -1)); /* ends with each run, though the next has been started */
+    RANKS_CHECK(r, c.calls == 20 && c.refused == 40);
+    RANKS_CHECK(r, !job_wrong(&j, r->rank, 1));
+    job_free(&j);
+}
+
+static void callbacks_may_start(void **state)
+{
+    (void)state;
+    ranks_run(3, NULL, run_chain, NULL, NULL);
+    ranks_run(3, &(weft_comm_opts){.staged = true}, run_chain, NULL, NULL);
+}
+
+/* ---- many tensors ---- */
+
+#define TENSORS 40
+static void run_model(struct ranks_rank *r)
+{
+    weft_move mv[TENSORS];
+    weft_view in[TENSORS], out[TENSORS];
+    char names[TENSORS][8];
+    weft_plan *p;
+    weft_exec *x;
+    for (int i = 0; i < TENSORS; i++) {
+        char a[64], b[64];
+        weft_layout *la, *lb;
+        weft_local at;
+        int n = 3 + i * 5;
+        snprintf(names[i], sizeof names[i], "t%d", i);
+        snprintf(a, sizeof a, i % 3 ? "f32[%d/x,3] @x4" : "f32[%d,3] @x4 +sum(x)", n);
+        snprintf(b, sizeof b, i % 2 ? "bf16[%d,3] @x4" : "f32[%d,3/x] @x4=3,2,1,0", n);
+        RANKS_OK(r, weft_layout_parse(a, &la));
+        RANKS_OK(r, weft_layout_parse(b, &lb));
+        mv[i] = (weft_move){names[i], la, lb};
+        RANKS_OK(r, weft_layout_local(la, r->rank, &at));
+        in[i] = (weft_view){calloc(1, (size_t)at.bytes + 1), (size_t)at.bytes, NULL};
+        RANKS_OK(r, weft_layout_local(lb, r->rank, &at));
+        out[i] = (weft_view){calloc(1, (size_t)at.bytes + 1), (size_t)at.bytes, NULL};
+    }
+    weft_lower_opts o = {.size = sizeof o, .bucket = *(int64_t *)r->arg};
+    RANKS_OK(r, weft_lower(mv, TENSORS, r->rank, &o, &p));
+    RANKS_OK(r, weft_bind(p, r->comm, in, out, NULL, &x));
+    for (int seed = 0; seed < 3; seed++) {
+        for (int i = 0; i < TENSORS; i++)
+            tensors_fill(mv[i].src, r->rank, in[i].data, seed + i);
+        RANKS_OK(r, weft_exec_run(x));
+        for (int i = 0; i < TENSORS; i++)
+            RANKS_CHECK(r, !tensors_wrong(mv[i].src, mv[i].dst, r->rank, out[i].data, seed + i));
+    }
+    weft_exec_free(x);
+    weft_plan_free(p);
+    for (int i = 0; i < TENSORS; i++) {
+        weft_layout_free((weft_layout *)(uintptr_t)mv[i].src);
+        weft_layout_free((weft_layout *)(uintptr_t)mv[i].dst);
+        free(in[i].data);
+        free(out[i].data);
+    }
+}
+
+static void many_tensors(void **state)
+{
+    (void)state;
+    for (int64_t bucket = 1; bucket <= 4096; bucket *= 4096) {
+        ranks_run(4, NULL, run_model, &bucket, NULL);
+        ranks_run(4, &(weft_comm_opts){.staged = true}, run_model, &bucket, NULL);
+    }
+}
+
+/* ---- stress ---- */
+
+static void run_stress(struct ranks_rank *r)
+{
+    struct move m = {.src = "i32[8] @x4 +sum(x)", .dst = "i32[8] @x4", .bucket = 1};
+    struct job j;
+    int64_t runs = *(int64_t *)r->arg;
+    RANKS_OK(r, job_make(&j, &m, r));
+    for (int64_t run = 0; run < runs; run++) {
+        int32_t *in = (void *)j.in, *out = (void *)j.out;
+        for (int i = 0; i < 8; i++)
+            in[i] = (int32_t)run * (r->rank + 1) + i;
+        RANKS_OK(r, weft_exec_run(j.exec));
+        for (int i = 0; i < 8; i++)
+            RANKS_CHECK(r, out[i] == (int32_t)run * 10 + 4 * i);
+    }
+    job_free(&j);
+}
+
+static void many_small_runs(void **state)
+{
+    (void)state;
+#ifdef SANITIZED
+    int64_t runs = test_share(1000, 10000);
+#else
+    int64_t runs = test_share(20000, 1000000);
+#endif
+    ranks_run(4, NULL, run_stress, &runs, NULL);
+    ranks_run(4, &(weft_comm_opts){.staged = true}, run_stress, &runs, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(moves_are_right),
+        cmocka_unit_test(one_rank_alone),
+        cmocka_unit_test(halo_with_and_without_a_copy),
+        cmocka_unit_test(strided_views),
+        cmocka_unit_test(two_in_opposite_order),
+        cmocka_unit_test(ten_in_flight),
+        cmocka_unit_test(limits_hold),
+        cmocka_unit_test(nothing_is_allocated),
+        cmocka_unit_test(callbacks_may_start),
+        cmocka_unit_test(many_tensors),
+        cmocka_unit_test(many_small_runs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

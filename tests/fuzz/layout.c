@@ -1,0 +1,170 @@
+/* weft_layout_parse on any text. What is refused is shown with a caret under it; what is taken is
+ * printed and parsed to the same, described and made again, asked for buffers, boxes and pieces, and has a dual
+ * or a reason. */
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "layout/layout.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void must(int holds)
+{
+    if (!holds)
+        abort();
+}
+
+/* The message ends in a line with a caret that is below a character of the line before, or right behind it. */
+static void check_message(void)
+{
+    const char *text = weft_errmsg(), *caret = strrchr(text, '\n');
+    must(!strncmp(text, "layout: ", 8) && caret);
+    const char *shown = caret;
+    while (*--shown != '\n')
+        must(shown > text);
+    size_t column = strspn(caret + 1, " ");
+    must(caret[1 + column] == '^' && !caret[2 + column]);
+    must(column >= 2 && column <= (size_t)(caret - shown - 1));
+}
+
+static char *print(const weft_layout *l)
+{
+    size_t len = 0, again = 0;
+    must(!weft_layout_format(l, NULL, 0, &len));
+    char *text = malloc(len + 1);
+    must(text && !weft_layout_format(l, text, len + 1, &again));
+    must(again == len && strlen(text) == len);
+    return text;
+}
+
+static void check_text(const weft_layout *l)
+{
+    char *text = print(l);
+    weft_layout *again = NULL;
+    must(!weft_layout_parse(text, &again));
+    must(weft_layout_equal(l, again));
+    char *second = print(again);
+    must(!strcmp(text, second));
+    free(text);
+    free(second);
+    weft_layout_free(again);
+}
+
+static void check_struct(const weft_layout *l)
+{
+    weft_layout_desc desc;
+    weft_layout *again = NULL;
+    if (l->mesh > 65536)
+        return; /* the list of ranks is written out here */
+    must(!weft_layout_describe(l, &desc));
+    must(!weft_layout_create(&desc, &again));
+    must(weft_layout_equal(l, again));
+    weft_layout_free(again);
+}
+
+static void check_dual(const weft_layout *l)
+{
+    weft_layout *dual = NULL, *again = NULL;
+    if (weft_layout_dual(l, &dual)) {
+        must(!strncmp(weft_errmsg(), "dual: ", 6));
+        return;
+    }
+    if (!weft_layout_dual(dual, &again)) {
+        must(again->dtype == l->dtype && layout_same_mesh(again, l) && again->nfolds == (l->nfolds > 0));
+        for (int a = 0; a < l->naxes; a++)
+            must((again->axis[a].role <= LAYOUT_FOLD) == (l->axis[a].role <= LAYOUT_FOLD));
+    }
+    weft_layout_free(dual);
+    weft_layout_free(again);
+}
+
+/* Blocks inside blocks can meet in very many ways: only small ones are written out. */
+static int is_cheap(const weft_layout *l)
+{
+    for (int d = 0; d < l->ndim; d++) {
+        int blocks = 0;
+        for (int s = 0; s < l->dim[d].nsplits; s++)
+            blocks += l->dim[d].split[s].block > 0;
+        if (blocks > 1 && l->dim[d].extent > 100000)
+            return 0;
+    }
+    return 1;
+}
+
+static void check_rank(const weft_layout *l, int rank)
+{
+    enum { CAP = 64 };
+    weft_local local;
+    weft_box boxes[CAP];
+    size_t n = 0;
+    must(!weft_layout_local(l, rank, &local));
+    must(local.holds == (layout_index(l, rank) >= 0));
+    must(local.count >= 0 && local.bytes == local.count * (int64_t)weft_dtype_size(l->dtype));
+    must(!weft_layout_boxes(l, rank, boxes, CAP, &n));
+    int64_t inner = local.holds, sum = 0;
+    for (int d = 0; d < l->ndim; d++)
+        inner *= local.inner[d];
+    for (size_t k = 0; k < n && k < CAP; k++) {
+        int64_t volume = 1;
+        for (int d = 0; d < l->ndim; d++) {
+            const weft_box *b = &boxes[k];
+            must(b->at[d] >= 0 && b->len[d] > 0 && b->at[d] + b->len[d] <= l->dim[d].extent);
+            must(b->local[d] >= local.interior[d] && b->local[d] + b->len[d] <= local.interior[d] + local.inner[d]);
+            volume *= b->len[d];
+        }
+        sum += volume;
+    }
+    must(n <= CAP ? sum == inner : sum < inner);
+}
+
+static int first(void *arg, int64_t piece)
+{
+    *(int64_t *)arg = piece;
+    return 7;
+}
+
+/* The piece that is found for a position holds it. */
+static void check_owner(const weft_layout *l, int dim, int64_t at)
+{
+    struct arena arena = {0};
+    struct run one = {.at = at, .len = 1, .n = 1};
+    struct runs q = {&one, 1, 1, NULL}, inner = {.arena = &arena};
+    struct pair_runs both = {.arena = &arena};
+    int64_t piece = -1;
+    must(layout_pieces_at(l, dim, &q, false, &arena, first, &piece) == 7);
+    must(piece >= 0 && piece < l->dim[dim].pieces);
+    must(!layout_interior(l, dim, piece, &inner) && !runs_join(&inner, &q, &both));
+    must(pair_runs_count(&both) == 1);
+    arena_free(&arena);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char *text = malloc(size + 1);
+    must(text != NULL);
+    memcpy(text, data, size);
+    text[size] = 0;
+    weft_layout *l = NULL;
+    int rc = weft_layout_parse(text, &l);
+    free(text);
+    if (rc) {
+        must(rc == WEFT_EINVAL && !l);
+        check_message();
+        return 0;
+    }
+    check_text(l);
+    check_struct(l);
+    check_dual(l);
+    if (is_cheap(l)) {
+        int ranks[] = {0, layout_rank(l, 0), layout_rank(l, l->mesh / 2), l->nranks - 1, l->nranks, INT32_MAX};
+        for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++)
+            check_rank(l, ranks[i]);
+        for (int d = 0; d < l->ndim; d++)
+            for (int k = 0; k < 3 && l->dim[d].extent; k++)
+                check_owner(l, d, (l->dim[d].extent - 1) / 2 * k + (k == 2 && l->dim[d].extent % 2 == 0));
+    }
+    weft_layout_free(l);
+    return 0;
+}
