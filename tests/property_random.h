@@ -47,15 +47,17 @@ static inline void random_shape(struct random *g, struct side_spec *s)
         s->dim[d].extent = random_once_in(g, 40) ? 0 : random_in(g, 1, most[s->ndim] * (large ? 3 : 1));
 }
 
-/* A mesh of at most `world` ranks; which ranks comes after. */
+/* A mesh of at most `world` ranks; which ranks comes after. Axes of size 1 are few: they make a pair smaller. */
 static inline void random_mesh(struct random *g, struct side_spec *s, int world)
 {
-    int mesh = 1;
-    s->naxes = 1 + RANDOM_WEIGHTED(g, 30, 40, 20, 10);
-    for (int a = 0; a < s->naxes; a++) {
-        int room = world / mesh, most = room < 4 || random_once_in(g, 6) ? room : 4;
-        s->size[a] = (int)random_in(g, random_once_in(g, 6) || most < 2 ? 1 : 2, most);
-        mesh *= s->size[a];
+    int want = 1 + RANDOM_WEIGHTED(g, 22, 38, 25, 15);
+    s->naxes = 0;
+    for (int mesh = 1; s->naxes < want; s->naxes++) {
+        int room = world / mesh, most = room < 4 || random_once_in(g, 5) ? room : 4;
+        if (room < 2 && s->naxes && !random_once_in(g, 6))
+            break;
+        s->size[s->naxes] = most < 2 || random_once_in(g, 10) ? 1 : (int)random_in(g, 2, most);
+        mesh *= s->size[s->naxes];
     }
 }
 
@@ -105,7 +107,7 @@ static inline void random_fold(struct random *g, struct side_spec *s, int axis)
 
 static inline void random_role(struct random *g, struct side_spec *s, int axis)
 {
-    int what = RANDOM_WEIGHTED(g, 60, 18, 22);
+    int what = RANDOM_WEIGHTED(g, 56, 24, 20);
     if (what == 0 && s->ndim)
         random_split(g, s, axis, (int)random_in(g, 0, s->ndim - 1));
     else if (what == 1)
@@ -307,7 +309,7 @@ static inline void random_case(uint64_t seed, int64_t number, struct property_ca
     memset(c, 0, sizeof *c);
     c->number = number;
     c->moves = random_once_in(&g, 8) ? (int)random_in(&g, 2, CASE_MOVES) : 1;
-    int world = worlds[RANDOM_WEIGHTED(&g, 8, 12, 25, 6, 15, 16, 8, 5, 5)];
+    int world = worlds[RANDOM_WEIGHTED(&g, 4, 6, 14, 4, 12, 18, 16, 12, 14)];
     for (int m = 0; m < c->moves; m++)
         random_pair(&g, &c->side[m][0], &c->side[m][1], world);
     c->bucket = (int64_t[]){1, random_in(&g, 2, 300), 0}[random_in(&g, 0, 2)];
