@@ -50,8 +50,8 @@ soak: ## the ordinary tests with the full counts of their campaigns (long)
 	@bash cmake/setup.sh test
 	@bash cmake/test.sh soak
 
-bench: all ## build and run the benchmarks; BENCH_ARGS goes to each
-	@for b in $(BUILD)/bench/*; do if [ -x "$$b" ]; then echo "== $$b"; "$$b" $(BENCH_ARGS) || exit 1; fi; done
+bench: all ## build and run the benchmarks; BENCH_ARGS goes to weft bench
+	@$(BUILD)/weft bench lower $(BENCH_ARGS)
 
 install: all ## install below PREFIX (/usr/local); DESTDIR stands before it
 	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD) --prefix "$(PREFIX)"

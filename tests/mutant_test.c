@@ -85,15 +85,15 @@ static bool make_plans(const struct setting *s, struct plans *x)
         for (size_t k = 2 * n; k < 2 * n + 2; k++)
             world = weft_layout_ranks(l[k]) > world ? weft_layout_ranks(l[k]) : world;
     }
-    weft_lower_opts o = {.size = sizeof o,
-                         .bucket = s->bucket,
-                         .in_place = s->in_place,
-                         .algorithm = s->algorithm,
-                         .world = world};
+    weft_lower_opts o = {
+        .size = sizeof o, .bucket = s->bucket, .in_place = s->in_place, .algorithm = s->algorithm, .world = world};
     bool fits = true;
     *x = (struct plans){0};
     for (int r = 0; r < world && fits; r++) {
-        fits = weft_lower(moves, n, r, &o, &x->p[r]) == 0;
+        int rc = weft_lower(moves, n, r, &o, &x->p[r]);
+        fits = rc == 0;
+        if (rc && (rc != WEFT_EINVAL || !strcmp(s->algorithm, "direct")))
+            fail_msg("%s -> %s by %s: %s", cases[s->at][0], cases[s->at][1], s->algorithm, weft_errmsg());
         x->ranks += fits;
     }
     if (!fits)
@@ -147,7 +147,7 @@ static void learn(const struct setting *s, const struct plans *x, uint64_t data,
 }
 
 struct count {
-    long made, wrong, hang, broken, refused, harmless, harmless_refused, survived;
+    long made, wrong, hang, broken, refused, alone, harmless, harmless_refused, survived; /* alone: by plan_check */
 };
 
 static void mutant(const struct setting *s, const struct plans *x, const struct result *known, int kind, uint64_t seed,
@@ -172,15 +172,16 @@ static void mutant(const struct setting *s, const struct plans *x, const struct 
     n->hang += !same && rc == INTERP_HANGS;
     n->broken += !same && rc == INTERP_BROKEN;
     n->refused += !same && refused;
+    n->alone += !same && !strncmp(why, "plan:", 5);
     if (tell || (!same && !refused)) {
         print_message("mutant %d %s %lld %d %d %llu\n", s->at, s->algorithm, (long long)s->bucket, s->in_place, kind,
                       (unsigned long long)seed);
         print_message("  %s -> %s: %s (%s)\n  schedule %d: %s; verify: %s\n", cases[s->at][0], cases[s->at][1], text,
                       mutations[kind].name, which,
-                      same                  ? "the same result"
-                      : rc == INTERP_DONE   ? "another result"
+                      same                 ? "the same result"
+                      : rc == INTERP_DONE  ? "another result"
                       : rc == INTERP_HANGS ? "hangs"
-                                            : "out of bounds",
+                                           : "out of bounds",
                       refused ? why : "passes");
         n->survived += !same && !refused;
     }
@@ -221,16 +222,20 @@ static void run_one(const char *words)
     assert_int_equal(n.survived, 0);
 }
 
+/* Whether lowering knows how to do it in place: not where a destination is left as terms. */
+static bool does_in_place(int at)
+{
+    for (size_t k = 1; k < 6; k += 2)
+        if (cases[at][k] && strchr(cases[at][k], '+'))
+            return false;
+    return true;
+}
+
 static void campaign(const struct setting *s, int64_t seeds, struct count *n, struct count *by_kind, long *settings)
 {
     struct plans x;
     if (!make_plans(s, &x))
         return;
-    if (getenv("XSKIP") && s->in_place && weft_plan_verify((const weft_plan *const *)x.p, x.ranks)) {
-        print_message("XX %d %s\n", s->at, weft_errmsg());
-        free_plans(&x);
-        return;
-    }
     ++*settings;
     check_right(s, &x);
     for (uint64_t data = 0; data < 4; data++) {
@@ -247,6 +252,7 @@ static void campaign(const struct setting *s, int64_t seeds, struct count *n, st
                     c->hang += one.hang;
                     c->broken += one.broken;
                     c->refused += one.refused;
+                    c->alone += one.alone;
                     c->harmless += one.harmless;
                     c->harmless_refused += one.harmless_refused;
                     c->survived += one.survived;
@@ -271,20 +277,21 @@ static void mutants_are_refused(void **state)
     for (int at = 0; at < CASES; at++)
         for (int a = 0; weft_algorithm_name(a); a++)
             for (size_t b = 0; b < sizeof buckets / sizeof *buckets; b++)
-                for (int in_place = 0; in_place < 2; in_place++)
+                for (int in_place = 0; in_place < 1 + does_in_place(at); in_place++)
                     campaign(&(struct setting){at, weft_algorithm_name(a), buckets[b], in_place}, seeds, &n, by_kind,
                              &settings);
     for (int k = 0; k < MUTATIONS; k++)
         print_message("%-14s %6ld mutants, %6ld wrong, %6ld refused; %6ld harmless, %6ld of them refused\n",
                       mutations[k].name, by_kind[k].made, by_kind[k].wrong + by_kind[k].hang + by_kind[k].broken,
                       by_kind[k].refused, by_kind[k].harmless, by_kind[k].harmless_refused);
-    print_message("%ld settings, %ld mutants: %ld give another result, %ld hang, %ld leave their memory; of these %ld are "
-                  "refused, %ld survive\n",
-                  settings, n.made, n.wrong, n.hang, n.broken, n.refused, n.survived);
+    print_message(
+        "%ld settings, %ld mutants: %ld give another result, %ld hang, %ld leave their memory; of these %ld are "
+        "refused (%ld by the check of one plan alone), %ld survive\n",
+        settings, n.made, n.wrong, n.hang, n.broken, n.refused, n.alone, n.survived);
     assert_int_equal(n.survived, 0);
     assert_true(n.wrong + n.hang + n.broken == n.refused);
     if (seeds >= 8)
-        assert_true(n.wrong + n.hang >= 2000);
+        assert_true(n.wrong + n.hang + n.broken - n.alone >= 2000);
 }
 
 int main(void)

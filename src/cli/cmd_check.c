@@ -26,6 +26,8 @@ static void print_reproduce(FILE *to, const char *src, const char *dst, const st
         fprintf(to, " --repeat %" PRId64, o->repeat);
     if (o->bucket)
         fprintf(to, " --bucket %" PRId64, o->bucket);
+    if (o->per_host)
+        fprintf(to, " --per-host %" PRId64, o->per_host);
     if (o->algorithm) {
         fputs(" --algorithm ", to);
         shell_quote(to, o->algorithm);
@@ -230,6 +232,7 @@ int cmd_check(int argc, char **argv)
         {"bucket", ARGS_BYTES, "BYTES", "chunks of one channel share messages up to this size; 1: never", &o.bucket, 1,
          INT64_MAX},
         {"algorithm", ARGS_TEXT, "NAME", "force an algorithm (weft info lists them)", &o.algorithm, 0, 0},
+        {"per-host", ARGS_INT, "N", "plan for hosts of N ranks each (default: one host)", &o.per_host, 1, INT32_MAX},
         {"staged", ARGS_FLAG, NULL, "move through staging buffers, as where ranks do not share memory", &o.staged, 0, 0},
         {"in-place", ARGS_FLAG, NULL, "source and destination in one buffer where one stands inside the other",
          &o.in_place, 0, 0},

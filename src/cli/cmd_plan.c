@@ -12,7 +12,7 @@
 #define SHOWN 64 /* pairs of ranks in the text; --json has all */
 
 struct options {
-    int64_t rank, bucket;
+    int64_t rank, bucket, per_host;
     const char *algorithm;
     bool all, json;
 };
@@ -221,10 +221,11 @@ int cmd_plan(int argc, char **argv)
         {"bucket", ARGS_BYTES, "BYTES", "chunks of one channel share messages up to this size; 1: never", &o.bucket, 1,
          INT64_MAX},
         {"algorithm", ARGS_TEXT, "NAME", "force an algorithm (weft info lists them)", &o.algorithm, 0, 0},
+        {"per-host", ARGS_INT, "N", "plan for hosts of N ranks each (default: one host)", &o.per_host, 1, INT32_MAX},
         {"json", ARGS_FLAG, NULL, "everything as JSON", &o.json, 0, 0},
         {0}};
     const struct args_verb verb = {
-        "plan", "SRC DST [--rank R | --all] [--bucket BYTES] [--algorithm NAME] [--json]",
+        "plan", "SRC DST [--rank R | --all] [--bucket BYTES] [--algorithm NAME] [--per-host N] [--json]",
         "Lowers the pair of layouts for all ranks, without data: how many bytes move against the fewest possible,\n"
         "how evenly, and who sends what to whom. BYTES may end in K, M, G or T.",
         rows, 2};
@@ -238,7 +239,8 @@ int cmd_plan(int argc, char **argv)
         return args_complain(&verb, "--rank and --all exclude each other");
 
     struct failure why;
-    struct survey s = {.lower = {.size = sizeof s.lower, .bucket = o.bucket, .algorithm = o.algorithm}};
+    struct survey s = {.lower = {.size = sizeof s.lower, .bucket = o.bucket, .algorithm = o.algorithm,
+                                 .machine.ranks_per_host = (int)o.per_host}};
     code = pair_parse(&s.pair, words[0], words[1], &why);
     if (!code && o.rank >= s.pair.world)
         code = failure_set(&why, CLI_BAD, "--rank %" PRId64 ": the layouts use ranks 0 to %d", o.rank, s.pair.world - 1);

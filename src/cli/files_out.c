@@ -161,6 +161,10 @@ static bool keep_old(struct files_out *o, size_t i)
     struct stat st;
     if (lstat(o->target[i], &st))
         return errno == ENOENT;
+    if (!S_ISREG(st.st_mode)) { /* it came there since it was checked */
+        errno = EEXIST;
+        return false;
+    }
     if (asprintf(&o->backup[i], "%s.old", o->temp[i]) < 0) {
         o->backup[i] = NULL;
         errno = ENOMEM;

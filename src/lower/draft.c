@@ -63,6 +63,7 @@ int draft_tensor(struct draft *d, const weft_move *m)
     memcpy(d->names.v + d->names.n, name, n);
     d->names.n += n;
     uint32_t i = d->tensor = (uint32_t)(d->tensors.n - 1);
+    d->first = (uint32_t)d->nodes.n;
     int rc = add_side(d, i, m->src, PLAN_SRC, &t->src_buf);
     return rc ? rc : add_side(d, i, m->dst, PLAN_DST, &t->dst_buf);
 }

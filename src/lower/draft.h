@@ -28,6 +28,8 @@ struct draft_node {
 struct draft {
     int32_t rank, world;
     uint32_t tensor; /* the one being lowered: parts and nodes are its */
+    uint32_t first;  /* its first node */
+    bool in_place;   /* source and destination may share their memory */
     int64_t received; /* bytes, by all RECV nodes */
     int64_t bucket, scratch;
     struct arena arena; /* the passes' working memory */

@@ -103,6 +103,9 @@ int emit_local(const struct job *j, const struct slots *slots, const struct span
 struct fill {
     const struct job *j;
     int op;
+    int32_t stage;
+    uint32_t *deps;
+    size_t ndeps;
     struct runs all[WEFT_MAX_DIMS];
     size_t first[WEFT_MAX_DIMS], ninner[WEFT_MAX_DIMS];
 };
@@ -112,7 +115,7 @@ static int fill_boxes(const struct fill *f, int dim, int edge, struct span *box)
 {
     if (dim == f->j->ndim) {
         int rc = emit_part_dst(f->j, box);
-        return rc ? rc : draft_reduce(f->j->d, 0, f->op, 0, 0, NULL, 0, NULL);
+        return rc ? rc : draft_reduce(f->j->d, f->stage, f->op, 0, 0, f->deps, f->ndeps, NULL);
     }
     for (size_t i = 0; i < f->all[dim].n; i++) {
         bool inner = i >= f->first[dim] && i < f->first[dim] + f->ninner[dim];
@@ -123,6 +126,20 @@ static int fill_boxes(const struct fill *f, int dim, int edge, struct span *box)
         int rc = fill_boxes(f, dim + 1, edge, box);
         if (rc)
             return rc;
+    }
+    return 0;
+}
+
+/* In place the identity would overwrite terms: it waits for all that reads them. */
+static int wait_for_all(struct fill *f)
+{
+    const struct draft *d = f->j->d;
+    f->deps = arena_alloc(f->j->arena, (d->nodes.n - d->first) * sizeof *f->deps + 1);
+    if (!f->deps)
+        return error_nomem();
+    for (uint32_t n = d->first; n < d->nodes.n; n++) {
+        f->deps[f->ndeps++] = n;
+        f->stage = d->nodes.v[n].stage > f->stage ? d->nodes.v[n].stage : f->stage;
     }
     return 0;
 }
@@ -143,6 +160,11 @@ int emit_identity(const struct job *j)
         return 0;
     struct fill f = {.j = j};
     struct span box[WEFT_MAX_DIMS];
+    if (j->d->in_place) {
+        int rc = wait_for_all(&f);
+        if (rc)
+            return rc;
+    }
     for (int d = 0; d < j->ndim; d++) {
         f.all[d].arena = j->arena;
         int rc = layout_slots(l, d, layout_piece(l, j->di, d), &f.all[d], &f.first[d], &f.ninner[d]);

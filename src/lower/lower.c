@@ -30,17 +30,6 @@ static int check_move(const weft_move *m, size_t i)
     return 0;
 }
 
-/* Ranks that get the identity would write it over terms of theirs that others may not have read yet. */
-static int check_in_place(const weft_move *m, size_t i)
-{
-    const weft_layout *l = m->dst;
-    for (int a = 0; a < l->naxes; a++)
-        if (l->ghost_terms || (l->axis[a].role <= LAYOUT_FOLD && l->axis[a].size > 1))
-            return error_set(WEFT_EUNSUPPORTED, "lower: tensor %zu '%s': in place, a destination cannot have folds of its own", i,
-                             m->name ? m->name : "");
-    return 0;
-}
-
 static int check_options(const weft_lower_opts *in, weft_lower_opts *o)
 {
     *o = (weft_lower_opts){.size = sizeof *o};
@@ -124,8 +113,6 @@ int weft_lower(const weft_move *moves, size_t n, int rank, const weft_lower_opts
         rc = error_set(WEFT_EUNSUPPORTED, "lower: more than 2^32 tensors");
     for (size_t i = 0; i < n && !rc; i++) {
         rc = check_move(&moves[i], i);
-        if (!rc && o.in_place)
-            rc = check_in_place(&moves[i], i);
         if (rc)
             break;
         int need = moves[i].src->nranks > moves[i].dst->nranks ? moves[i].src->nranks : moves[i].dst->nranks;
@@ -138,7 +125,7 @@ int weft_lower(const weft_move *moves, size_t n, int rank, const weft_lower_opts
         rc = error_set(WEFT_EINVAL, "lower: rank %d is not in a world of %d", rank, world);
     if (rc)
         return rc;
-    struct draft d = {.rank = rank, .world = world, .bucket = o.bucket};
+    struct draft d = {.rank = rank, .world = world, .bucket = o.bucket, .in_place = o.in_place};
     struct tally t = {0};
     for (size_t i = 0; i < n && !rc; i++)
         rc = lower_one(&d, &moves[i], &o, &t);

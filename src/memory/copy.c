@@ -19,13 +19,32 @@ struct grid {
 #define LINE 64    /* bytes of a cache line */
 #define STRIPE 256 /* rows of dst that a transpose writes side by side: as many pages as the TLB is glad to hold */
 
-#define COPY_UNITS(bytes)                                                  \
-    for (int64_t r = 0; r < g->rows; r++) {                                \
-        unsigned char *to = dst + r * g->drow;                             \
-        const unsigned char *from = src + r * g->srow;                     \
-        for (int64_t i = 0; i < g->turns; i++)                             \
-            memcpy(to + i * g->dturn, from + i * g->sturn, bytes);         \
+#define COPY_UNITS(bytes)                                          \
+    for (int64_t r = 0; r < g->rows; r++) {                        \
+        unsigned char *to = dst + r * g->drow;                     \
+        const unsigned char *from = src + r * g->srow;             \
+        for (int64_t i = 0; i < g->turns; i++)                     \
+            memcpy(to + i * g->dturn, from + i * g->sturn, bytes); \
     }
+
+/* Units of a line or more. Where gaps are between those that are read, the hardware does not see them coming. */
+static void copy_lines(const struct grid *g, unsigned char *dst, const unsigned char *src)
+{
+    const int64_t ahead = 16;
+    const bool gaps = g->sturn != (int64_t)g->unit;
+    for (int64_t r = 0; r < g->rows; r++) {
+        unsigned char *to = dst + r * g->drow;
+        const unsigned char *from = src + r * g->srow;
+        for (int64_t i = 0; i < g->turns; i++) {
+            if (gaps)
+                __builtin_prefetch((const void *)((uintptr_t)from + (uintptr_t)((i + ahead) * g->sturn)));
+            if (g->unit == LINE)
+                memcpy(to + i * g->dturn, from + i * g->sturn, LINE);
+            else
+                memcpy(to + i * g->dturn, from + i * g->sturn, g->unit);
+        }
+    }
+}
 
 static void copy_grid(const struct grid *g, unsigned char *dst, const unsigned char *src)
 {
@@ -36,8 +55,11 @@ static void copy_grid(const struct grid *g, unsigned char *dst, const unsigned c
     case 8: COPY_UNITS(8) break;
     case 16: COPY_UNITS(16) break;
     case 32: COPY_UNITS(32) break;
-    case 64: COPY_UNITS(64) break;
-    default: COPY_UNITS(g->unit) break;
+    default:
+        if (g->unit < LINE)
+            COPY_UNITS(g->unit)
+        else
+            copy_lines(g, dst, src);
     }
 }
 

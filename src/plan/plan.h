@@ -13,7 +13,8 @@
  * Steps stand in an order that respects their dependencies; deps of a step are indices of earlier
  * steps. The one rule that makes plans checkable: whatever a step reads from a DST or TEMP buffer
  * was written by exactly one step, that step is among its direct deps, and the part that it wrote
- * contains the part that is read. Nothing in DST or TEMP is written twice in one run.
+ * contains the part that is read. Nothing in DST or TEMP is written twice in one run. A step that
+ * depends on a SEND waits until the message has been read, so that its memory may change.
  *
  *   COPY    part 0 is read, part 1 is written, cast on the way.
  *   REDUCE  parts 1.. are read and folded by `op` in this order in the accumulation dtype of the

@@ -56,15 +56,15 @@ struct verify_tensor {
 struct verify {
     const weft_plan *const *all;
     size_t ranks;
-    struct arena arena;          /* lives as long as this */
-    struct arena work;           /* for one question at a time: whoever asks it resets it */
-    size_t *step0, *part0;       /* rank r's steps and parts are numbered from step0[r], part0[r] on */
-    size_t *match;               /* SEND: its RECV, RECV: its SEND, by number */
-    size_t *next, *prev;         /* the messages of a channel in order, on either side; SIZE_MAX at the ends */
-    size_t *order, *at;          /* all steps, each after what it waits for; and where each stands in it */
-    uint32_t *writer;            /* of a part: the step that writes it, or PLAN_NONE */
-    uint32_t *origin;            /* of a part read from DST or TEMP: the part of this rank that it reads of */
-    struct verify_value *value;  /* of a written part */
+    struct arena arena;         /* lives as long as this */
+    struct arena work;          /* for one question at a time: whoever asks it resets it */
+    size_t *step0, *part0;      /* rank r's steps and parts are numbered from step0[r], part0[r] on */
+    size_t *match;              /* SEND: its RECV, RECV: its SEND, by number */
+    size_t *next, *prev;        /* the messages of a channel in order, on either side; SIZE_MAX at the ends */
+    size_t *order, *at;         /* all steps, each after what it waits for; and where each stands in it */
+    uint32_t *writer;           /* of a part: the step that writes it, or PLAN_NONE */
+    uint32_t *origin;           /* of a part read from DST or TEMP: the part of this rank that it reads of */
+    struct verify_value *value; /* of a written part */
     struct verify_tensor *tensors;
 };
 

@@ -27,7 +27,7 @@ struct accesses {
     size_t n;
     struct before *before;
     size_t nbefore, cap;
-    size_t *seen, *queue;    /* seen, of a step: in the past of the write at hand if it is `mark` */
+    size_t *seen, *queue; /* seen, of a step: in the past of the write at hand if it is `mark` */
     size_t mark;
     bool *watched;           /* of a SEND: a step waits for it */
     uint32_t *reader, *more; /* of a written part: a part that is read of it; of that: the next one */

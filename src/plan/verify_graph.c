@@ -234,8 +234,8 @@ static int refuse_cycle(struct verify *v, const struct graph *g)
         j = stuck_on(v, g, j);
     while (verify_rank_of(v, j) == a); /* a cycle goes through two ranks: inside of one, steps wait for earlier ones */
     size_t b = verify_rank_of(v, j);
-    return verify_refuse("a cycle of waits: %s and %s wait for each other", verify_step_text(v, a, i - v->step0[a], one),
-                         verify_step_text(v, b, j - v->step0[b], two));
+    return verify_refuse("a cycle of waits: %s and %s wait for each other",
+                         verify_step_text(v, a, i - v->step0[a], one), verify_step_text(v, b, j - v->step0[b], two));
 }
 
 int verify_sort(struct verify *v)

@@ -107,8 +107,9 @@ static uint64_t part_hash(const weft_plan *p, const struct plan_part *part)
 static bool part_same(const weft_plan *p, const struct plan_part *a, const struct plan_part *b)
 {
     size_t n = (size_t)plan_ndim(p, a);
-    return a->buf == b->buf && (n == 0 || (memcmp(&p->runs[a->runs], &p->runs[b->runs], n * sizeof *p->runs) == 0 &&
-                                           memcmp(&p->spots[a->spots], &p->spots[b->spots], n * sizeof *p->spots) == 0));
+    return a->buf == b->buf &&
+           (n == 0 || (memcmp(&p->runs[a->runs], &p->runs[b->runs], n * sizeof *p->runs) == 0 &&
+                       memcmp(&p->spots[a->spots], &p->spots[b->spots], n * sizeof *p->spots) == 0));
 }
 
 static int refuse_twice(struct places *x, const struct plan_part *part, size_t a, size_t b)
@@ -345,11 +346,8 @@ static int places_init(struct places *x)
 
 int verify_places(struct verify *v, size_t r)
 {
-    struct places x = {.v = v,
-                       .p = v->all[r],
-                       .r = r,
-                       .writer = v->writer + v->part0[r],
-                       .origin = v->origin + v->part0[r]};
+    struct places x = {
+        .v = v, .p = v->all[r], .r = r, .writer = v->writer + v->part0[r], .origin = v->origin + v->part0[r]};
     int rc = places_init(&x);
     for (size_t s = 0; s < x.p->nsteps && !rc; s++)
         rc = check_step(&x, s);

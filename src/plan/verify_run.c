@@ -83,9 +83,9 @@ static int refuse_cast(struct verify *v, size_t r, size_t s, const struct plan_p
     char step[VERIFY_TEXT], what[VERIFY_TEXT];
     const struct verify_tensor *t = &v->tensors[verify_buf(v->all[r], part)->tensor];
     return verify_refuse("%s rounds %s to %s: terms stay %s, folds %s, results become %s and then %s",
-                         verify_step_text(v, r, s, step), verify_part_text(v->all[r], part, what), weft_dtype_name(dtype),
-                         weft_dtype_name(t->src->dtype), weft_dtype_name(t->acc), weft_dtype_name(t->fin),
-                         weft_dtype_name(t->dst->dtype));
+                         verify_step_text(v, r, s, step), verify_part_text(v->all[r], part, what),
+                         weft_dtype_name(dtype), weft_dtype_name(t->src->dtype), weft_dtype_name(t->acc),
+                         weft_dtype_name(t->fin), weft_dtype_name(t->dst->dtype));
 }
 
 /* The order of a fold of floats is part of its bits. Boxes are compared later, if there are several orders at all. */
@@ -115,6 +115,9 @@ static int deliver(struct verify *v, size_t r, size_t s, uint32_t k, const struc
         return verify_refuse("%s: the destination's %s must hold the identity of %s here",
                              verify_step_text(v, r, s, step), verify_part_text(p, part, what), weft_op_name(op));
     }
+    if (x->kind == VERIFY_IDENTITY)
+        return verify_refuse("%s: it holds the identity of %s in place of the value", verify_step_text(v, r, s, step),
+                             weft_op_name(x->op));
     int rc = t->ghosts ? verify_expected(v, t, &p->runs[part->runs], &expected) : 0;
     if (rc < 0)
         return rc;
@@ -322,17 +325,10 @@ int verify_run(struct verify *v)
     for (size_t i = 0; i < v->step0[v->ranks] && !rc; i++) {
         size_t r = verify_rank_of(v, v->order[i]), s = v->order[i] - v->step0[r];
         switch (verify_step(v, r, s)->kind) {
-        case PLAN_COPY:
-            rc = run_copy(v, r, s);
-            break;
-        case PLAN_REDUCE:
-            rc = run_reduce(v, r, s);
-            break;
-        case PLAN_RECV:
-            rc = run_recv(v, r, s);
-            break;
-        default: /* what a SEND carries is read with its RECV: it cannot change in between */
-            break;
+        case PLAN_COPY: rc = run_copy(v, r, s); break;
+        case PLAN_REDUCE: rc = run_reduce(v, r, s); break;
+        case PLAN_RECV: rc = run_recv(v, r, s); break;
+        default: /* what a SEND carries is read with its RECV: it cannot change in between */ break;
         }
     }
     return rc ? rc : check_bits(v);

@@ -45,12 +45,8 @@ const char *verify_step_text(const struct verify *v, size_t r, size_t s, char bu
         put_tensor(&t, p, verify_buf(p, part)->tensor);
         put_box(&t, p, part);
         break;
-    case PLAN_SEND:
-        text_printf(&t, "send to rank %" PRId32, x->peer);
-        break;
-    default:
-        text_printf(&t, "receive from rank %" PRId32, x->peer);
-        break;
+    case PLAN_SEND: text_printf(&t, "send to rank %" PRId32, x->peer); break;
+    default: text_printf(&t, "receive from rank %" PRId32, x->peer); break;
     }
     text_put(&t, ")");
     return buf;

@@ -89,22 +89,14 @@ bool verify_same_terms(const struct verify_value *a, const struct verify_value *
 static int digits(int dtype)
 {
     switch (dtype) {
-    case WEFT_BOOL:
-        return 1;
-    case WEFT_F8E5M2:
-        return 3;
-    case WEFT_F8E4M3:
-        return 4;
-    case WEFT_BF16:
-        return 8;
-    case WEFT_F16:
-        return 11;
-    case WEFT_F32:
-        return 24;
-    case WEFT_F64:
-        return 53;
-    default:
-        return 8 * (int)weft_dtype_size(dtype) - dtype_is_signed(dtype);
+    case WEFT_BOOL: return 1;
+    case WEFT_F8E5M2: return 3;
+    case WEFT_F8E4M3: return 4;
+    case WEFT_BF16: return 8;
+    case WEFT_F16: return 11;
+    case WEFT_F32: return 24;
+    case WEFT_F64: return 53;
+    default: return 8 * (int)weft_dtype_size(dtype) - dtype_is_signed(dtype);
     }
 }
 
