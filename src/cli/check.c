@@ -157,6 +157,7 @@ static int lower_and_verify(struct check *c, struct check_result *out, struct fa
     weft_lower_opts lower = {.size = sizeof lower,
                              .bucket = c->opts->bucket,
                              .algorithm = c->opts->algorithm,
+                             .machine.ranks_per_host = (int)c->opts->per_host,
                              .in_place = c->opts->in_place,
                              .world = c->pair.world};
     int code = pair_lower(&c->pair, &lower, why);

@@ -11,6 +11,7 @@ struct check_opts {
     int64_t seed, repeat;  /* the k-th run has the data of seed + k */
     int64_t bucket;        /* 0: the library's default */
     const char *algorithm; /* NULL: the library chooses */
+    int64_t per_host;      /* ranks of a host; 0: one host */
     bool staged, in_place;
     int values; /* enum oracle_values; 0: wild for even seeds of the algorithm "direct", else exact */
 };

@@ -197,10 +197,10 @@ static int collect(const weft_plan *p, uint32_t buf, int dim, slots_vec *out)
 /* In the range of source slots [lo, hi), source slot i lies on destination slot i - k: are they the same position? */
 static bool agree(const slots_vec *src, const slots_vec *dst, int64_t lo, int64_t hi, int64_t k)
 {
-    int64_t least = INT64_MAX, most = INT64_MIN; /* positions that surely exist */
+    int64_t most = 0; /* positions below it surely exist */
     for (size_t j = 0; j < dst->n; j++) {
-        least = dst->v[j].to + dst->v[j].delta < least ? dst->v[j].to + dst->v[j].delta : least;
-        most = dst->v[j].to + dst->v[j].len + dst->v[j].delta > most ? dst->v[j].to + dst->v[j].len + dst->v[j].delta : most;
+        int64_t end = dst->v[j].to + dst->v[j].len + dst->v[j].delta;
+        most = end > most ? end : most;
     }
     bool one = src->n > 0; /* one distance for all: it holds for the slots that are not read, too */
     for (size_t m = 1; m < src->n; m++)
@@ -211,7 +211,7 @@ static bool agree(const slots_vec *src, const slots_vec *dst, int64_t lo, int64_
         int64_t from = d->to + k > lo ? d->to + k : lo, to = d->to + d->len + k < hi ? d->to + d->len + k : hi;
         if (from >= to)
             continue;
-        if (one && src->v[0].delta + k != d->delta && from + src->v[0].delta < most && to + src->v[0].delta > least)
+        if (one && src->v[0].delta + k != d->delta && from + src->v[0].delta < most && to + src->v[0].delta > 0)
             return false;
         while (i < src->n && src->v[i].to + src->v[i].len <= from)
             i++;

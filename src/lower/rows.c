@@ -217,16 +217,18 @@ const char *weft_algorithm_name(int i)
 
 /* The general lowering, seen as a row. It serves the replicas outside the group too (m of each piece): terms are folded
  * once for all of them. Within a host everyone reads the root's memory at once; over a network its link carries a copy
- * for each. */
-static void cost_direct(const char *kind, bool hosts, int64_t p, int64_t m, int64_t bytes, struct row_cost *c)
+ * for each host, or a term of each rank. hosts: how many there are. */
+static void cost_direct(const char *kind, int64_t hosts, int64_t p, int64_t m, int64_t bytes, struct row_cost *c)
 {
     int64_t all = p * m;
     if (!strcmp(kind, "allreduce"))
         *c = (struct row_cost){2, p - 1 + all - 1, (bytes - bytes / p) / m + bytes - bytes / all};
     else if (!strcmp(kind, "reduce_scatter"))
         *c = (struct row_cost){m > 1 ? 2 : 1, p - 1 + m - 1, (bytes - bytes / p) / m + bytes / p - bytes / all};
-    else if (!strcmp(kind, "broadcast") || !strcmp(kind, "reduce"))
-        *c = (struct row_cost){1, p - 1, hosts || *kind == 'r' ? (p - 1) * bytes : bytes};
+    else if (!strcmp(kind, "broadcast"))
+        *c = (struct row_cost){hosts > 1 ? 2 : 1, p - 1, hosts * bytes};
+    else if (!strcmp(kind, "reduce"))
+        *c = (struct row_cost){1, p - 1, (p - 1) * bytes};
     else
         *c = (struct row_cost){1, p - 1, bytes - bytes / p};
 }
@@ -289,7 +291,8 @@ int rows_choose(const struct job *j, const struct recognised *r, const weft_lowe
     /* The largest piece of either side, by mesh position 0 of each: the same number on every rank. */
     int64_t a = local_count(j->src, 0) * term_size(j), b = local_count(j->dst, 0) * value_size(j), bytes = max64(a, b);
     struct row_cost c;
-    cost_direct(r->kind, hosts, p, r->axes ? j->d_replicas / axes_count(j->dst, r->axes & j->d_free) : 1, bytes, &c);
+    cost_direct(r->kind, hosts ? ceil_div(p, j->machine->ranks_per_host) : 1, p,
+                r->axes ? j->d_replicas / axes_count(j->dst, r->axes & j->d_free) : 1, bytes, &c);
     int64_t best = price(j, hosts, &c);
     for (size_t k = 0; k < ROWS; k++) {
         if (strcmp(table[k].kind, r->kind) || unfit(&table[k], j, p, o->in_place))
