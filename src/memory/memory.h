@@ -40,8 +40,8 @@ int memory_foldable(int op, int dtype);
 
 struct memory_term {
     const void *data;
-    int dtype;                    /* the source's dtype or its accumulation dtype */
-    const int64_t *stride;        /* bytes, one a loop of the tile */
+    int dtype;             /* the source's dtype or its accumulation dtype */
+    const int64_t *stride; /* bytes, one a loop of the tile */
 };
 /* dst[...] = cast(cast(fold(op, terms in order) / div, via), to) with n >= 1 terms, folded in acc. The tile gives the
  * loops and operand 0's strides; each term has its own strides. div <= 1: none; via 0: none. dst may be the same
