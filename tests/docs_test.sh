@@ -2,7 +2,8 @@
 # shellcheck disable=SC2016  # what stands between backquotes is text
 # What the documents show is true: every command in a ```console block of README.md and docs/ prints what stands below
 # it and ends with 0 (or with what a following `echo $?` shows), every ```c block compiles without warnings, links
-# and runs, links between documents lead somewhere, and the numbers in docs/limits.md are those of the sources.
+# and runs, every pair of layouts in a table lowers, links between documents lead somewhere, and the numbers in
+# docs/limits.md are those of the sources.
 #
 # In a console block a line "$ COMMAND" is run, the lines up to the next one are its whole output, and a line "..."
 # stands for any lines. The commands of one file share one empty folder.
@@ -13,7 +14,7 @@ trap 'rm -rf "$work"' EXIT
 mkdir "$work/bin" "$work/blocks"
 ln -s "$WEFT_BIN" "$work/bin/weft"
 export PATH=$work/bin:$PATH
-failed=0 commands=0 programs=0
+failed=0 commands=0 programs=0 pairs=0
 complain() { echo "$1"; failed=1; }
 
 # blocks FILE LANGUAGE: each such block goes to blocks/LINE, LINE being that of its first line.
@@ -118,6 +119,15 @@ check_links()
     done < <(grep -oE '\]\([^)]+\)' "$file" | sed 's/^](\(.*\))$/\1/')
 }
 
+lower_pairs()
+{
+    local src dst
+    while IFS=$'\t' read -r src dst; do
+        pairs=$((pairs + 1))
+        weft plan "$src" "$dst" >"$work/got" 2>&1 || complain "$1: $src -> $dst: $(head -n 3 "$work/got")"
+    done < <(sed -n 's/^|.*| `\([^`]*@[^`]*\)` | `\([^`]*@[^`]*\)` |$/\1\t\2/p' "$2")
+}
+
 for file in "$WEFT_SOURCE_DIR"/*.md "$WEFT_SOURCE_DIR"/docs/*.md; do
     name=${file#"$WEFT_SOURCE_DIR"/}
     mkdir "$work/folder"
@@ -133,9 +143,10 @@ for file in "$WEFT_SOURCE_DIR"/*.md "$WEFT_SOURCE_DIR"/docs/*.md; do
     stray=$(stray_commands "$file")
     [ -z "$stray" ] || complain "these commands belong into a console block: $stray"
     check_links "$file"
+    lower_pairs "$name" "$file"
 done
-if [ "$commands" -lt 9 ] || [ "$programs" -lt 1 ]; then
-    complain "only $commands commands and $programs programs were found"
+if [ "$commands" -lt 9 ] || [ "$programs" -lt 1 ] || [ "$pairs" -lt 7 ]; then
+    complain "only $commands commands, $programs programs and $pairs pairs were found"
 fi
 
 # limit FILE SOURCE-LINE WORDS: the source still has this line, and docs/limits.md says so.
@@ -164,5 +175,5 @@ for transport in $("$WEFT_BIN" info | sed -n 's/^transports *//p'); do
     grep -qF "\`$transport\`" "$WEFT_SOURCE_DIR/docs/limits.md" || complain "docs/limits.md: no word of $transport"
 done
 
-echo "$commands commands and $programs programs in the documents"
+echo "$commands commands, $programs programs and $pairs pairs in the documents"
 exit "$failed"
