@@ -13,11 +13,19 @@
 
 #define RANKS_MAX 16
 
+/* A meeting of all ranks outside weft; a rank that has failed does not come, and nobody waits for it. */
+struct ranks_meeting {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int size, here, generation;
+    bool broken;
+};
+
 struct ranks_rank {
     int rank, size;
     weft_comm *comm;
     void *arg;
-    pthread_barrier_t *meet; /* of all ranks, outside weft */
+    struct ranks_meeting *meet;
     void (*body)(struct ranks_rank *r);
     const char *url;
     weft_comm_opts opts;
@@ -50,7 +58,25 @@ static inline void ranks_note(struct ranks_rank *r, const char *file, int line, 
 
 static inline void ranks_meet(struct ranks_rank *r)
 {
-    pthread_barrier_wait(r->meet);
+    struct ranks_meeting *m = r->meet;
+    pthread_mutex_lock(&m->lock);
+    int generation = m->generation;
+    if (++m->here == m->size) {
+        m->here = 0;
+        m->generation++;
+        pthread_cond_broadcast(&m->changed);
+    }
+    while (m->generation == generation && !m->broken)
+        pthread_cond_wait(&m->changed, &m->lock);
+    pthread_mutex_unlock(&m->lock);
+}
+
+static inline void ranks_break(struct ranks_rank *r)
+{
+    pthread_mutex_lock(&r->meet->lock);
+    r->meet->broken = true;
+    pthread_cond_broadcast(&r->meet->changed);
+    pthread_mutex_unlock(&r->meet->lock);
 }
 
 static inline void *ranks_main(void *arg)
@@ -59,9 +85,12 @@ static inline void *ranks_main(void *arg)
     int err = weft_comm_open(r->url, &r->opts, &r->comm);
     if (err) {
         ranks_note(r, __FILE__, __LINE__, "open: %s", weft_errmsg());
+        ranks_break(r);
         return NULL;
     }
     r->body(r);
+    if (r->failed[0])
+        ranks_break(r);
     if (!r->keep)
         weft_comm_close(r->comm);
     return NULL;
@@ -74,11 +103,10 @@ static inline void ranks_run(int n, const weft_comm_opts *opts, void (*body)(str
     static atomic_int job;
     struct ranks_rank *r = calloc((size_t)n, sizeof *r);
     pthread_t threads[RANKS_MAX];
-    pthread_barrier_t meet;
+    struct ranks_meeting meet = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .size = n};
     char url[64];
     assert_non_null(r);
     snprintf(url, sizeof url, "threads:%d/test-%d", n, atomic_fetch_add(&job, 1));
-    pthread_barrier_init(&meet, NULL, (unsigned)n);
     for (int i = 0; i < n; i++) {
         r[i] = (struct ranks_rank){.rank = i, .size = n, .arg = arg, .meet = &meet, .body = body, .url = url};
         if (opts)
@@ -89,7 +117,6 @@ static inline void ranks_run(int n, const weft_comm_opts *opts, void (*body)(str
     }
     for (int i = 0; i < n; i++)
         pthread_join(threads[i], NULL);
-    pthread_barrier_destroy(&meet);
     char failed[1600] = "";
     for (int i = n - 1; i >= 0; i--)
         if (r[i].failed[0])

@@ -65,10 +65,10 @@ struct comm_names {
 void comm_name(struct comm_names *names, int rank, const char *note);
 const char *comm_named(struct comm_names *names);
 
-/* From run.c, for waits: one pass over all that is in flight. True if something moved. */
+/* From run.c, for waits: one pass over all that is in flight; ends it when the comm has failed. True if something
+ * moved. */
 bool comm_progress(weft_comm *c);
-/* From run.c: ends what is in flight with the comm's failure. */
-void comm_fail_execs(weft_comm *c, int err);
-/* From watch.c: fails the comm if a peer that is waited for is gone or stalled; looks at most every so often. */
-void comm_watch(weft_comm *c, int64_t now);
+/* From watch.c: fails the comm if a peer that is waited for is gone or stalled. Unless it must, it looks only every so
+ * often. */
+void comm_watch(weft_comm *c, int64_t now, bool must);
 #endif

@@ -110,8 +110,8 @@ static int direct_part(struct filler *f, const struct exec_in *in, const struct 
 static bool same_box(const weft_plan *p, const struct plan_part *a, const struct plan_part *b)
 {
     size_t ndim = (size_t)plan_ndim(p, a);
-    return !memcmp(p->runs + a->runs, p->runs + b->runs, ndim * sizeof *p->runs) &&
-           !memcmp(p->spots + a->spots, p->spots + b->spots, ndim * sizeof *p->spots);
+    return !ndim || (!memcmp(p->runs + a->runs, p->runs + b->runs, ndim * sizeof *p->runs) &&
+                     !memcmp(p->spots + a->spots, p->spots + b->spots, ndim * sizeof *p->spots));
 }
 
 static bool boxes_apart(const weft_plan *p, const struct plan_part *a, const struct plan_part *b)

@@ -23,7 +23,7 @@ static int idle(weft_comm *c, int turn, uint32_t bell, bool armed, int64_t until
             core_disarm(c->group, c->rank);
         return COMM_LATE;
     }
-    comm_watch(c, now);
+    comm_watch(c, now, armed); /* who went before we sleep rings no more */
     if (armed)
         core_doze(c->group, c->rank, bell, until >= 0 && until - now < c->beat_ns ? until - now : c->beat_ns);
     else if (turn < c->spins)
@@ -45,8 +45,6 @@ int comm_wait(weft_comm *c, bool (*met)(void *arg), void *arg, int64_t until)
         if (done || moved || err) {
             if (armed)
                 core_disarm(c->group, c->rank);
-            if (err)
-                comm_fail_execs(c, err);
             if (done || err)
                 return done ? 0 : err;
             turn = 0;

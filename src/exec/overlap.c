@@ -197,10 +197,10 @@ static int collect(const weft_plan *p, uint32_t buf, int dim, slots_vec *out)
 /* In the range of source slots [lo, hi), source slot i lies on destination slot i - k: are they the same position? */
 static bool agree(const slots_vec *src, const slots_vec *dst, int64_t lo, int64_t hi, int64_t k)
 {
-    int64_t least = INT64_MAX, most = INT64_MIN; /* positions that surely exist */
+    int64_t most = 0; /* positions below it surely exist */
     for (size_t j = 0; j < dst->n; j++) {
-        least = dst->v[j].to + dst->v[j].delta < least ? dst->v[j].to + dst->v[j].delta : least;
-        most = dst->v[j].to + dst->v[j].len + dst->v[j].delta > most ? dst->v[j].to + dst->v[j].len + dst->v[j].delta : most;
+        int64_t end = dst->v[j].to + dst->v[j].len + dst->v[j].delta;
+        most = end > most ? end : most;
     }
     size_t i = 0;
     for (size_t j = 0; j < dst->n; j++) {
@@ -210,7 +210,7 @@ static bool agree(const slots_vec *src, const slots_vec *dst, int64_t lo, int64_
             continue;
         if (src->n == 1) { /* one distance for all: it holds for the slots that are not read, too */
             const struct slots *s = &src->v[0];
-            bool exists = from + s->delta < most && to + s->delta > least;
+            bool exists = from + s->delta < most && to + s->delta > 0;
             bool read = from < s->to + s->len && to > s->to;
             if (s->delta + k != d->delta && (exists || read))
                 return false;

@@ -52,10 +52,23 @@ static void finish(weft_exec *x, int err)
         weft_exec_free(x);
 }
 
+/* Ends what is in flight with the comm's failure. */
+static void fail_all(weft_comm *c, int err)
+{
+    for (weft_exec *x = c->first, *next; x; x = next) {
+        next = x->next_exec;
+        finish(x, err);
+    }
+}
+
 bool comm_progress(weft_comm *c)
 {
     struct core_rank *me = &c->group->ranks[c->rank];
-    bool moved = false;
+    const char *text;
+    int err = core_failure(c->group, &text);
+    bool moved = err && c->first;
+    if (err) /* before anything else: peers that have failed may have let go of their memory */
+        fail_all(c, err);
     /* Relaxed: peers only look whether it changes. */
     atomic_store_explicit(&me->pulse, atomic_load_explicit(&me->pulse, memory_order_relaxed) + 1, memory_order_relaxed);
     for (weft_exec *x = c->first, *next; x; x = next) {
@@ -67,15 +80,6 @@ bool comm_progress(weft_comm *c)
         }
     }
     return moved;
-}
-
-void comm_fail_execs(weft_comm *c, int err)
-{
-    for (weft_exec *x = c->first, *next; x; x = next) {
-        next = x->next_exec;
-        finish(x, err);
-    }
-    comm_failure(c); /* callbacks may have changed this thread's error text */
 }
 
 static int result(weft_exec *x)
@@ -109,11 +113,8 @@ int weft_exec_test(weft_exec *x, bool *done)
     weft_comm *c = x->comm;
     if (x->inflight && !c->in_callback) {
         comm_progress(c);
-        int err = x->inflight ? comm_failure(c) : 0;
-        if (err)
-            comm_fail_execs(c, err);
-        else if (x->inflight && ++c->tests % 64 == 0)
-            comm_watch(c, core_now());
+        if (x->inflight && ++c->tests % 64 == 0)
+            comm_watch(c, core_now(), false);
     }
     int err = x->inflight ? 0 : result(x);
     if (!err)
@@ -145,11 +146,7 @@ int weft_exec_wait(weft_exec *x, int64_t timeout_ns)
     int err = 0;
     if (timeout_ns == 0) {
         comm_progress(c);
-        err = over(&w) ? 0 : comm_failure(c);
-        if (err)
-            comm_fail_execs(c, err);
-        else if (!over(&w))
-            err = COMM_LATE;
+        err = over(&w) ? 0 : COMM_LATE;
     } else {
         int64_t now = core_now();
         err = comm_wait(c, over, &w, timeout_ns > 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1);

@@ -75,9 +75,9 @@ static void watch_exec(weft_exec *x, int64_t now)
                   stalled, (long long)(c->deadline_ns / 1000000), c->rank);
 }
 
-void comm_watch(weft_comm *c, int64_t now)
+void comm_watch(weft_comm *c, int64_t now, bool must)
 {
-    if (now - c->watched_at < LOOK_NS)
+    if (!must && now - c->watched_at < LOOK_NS)
         return;
     c->watched_at = now;
     for (weft_exec *x = c->first; x; x = x->next_exec)
