@@ -136,8 +136,8 @@ int weft_exec_rebind(weft_exec *x, const weft_view *src, const weft_view *dst)
     int err = x->inflight ? error_set(WEFT_EBUSY, "the exec is in flight") : outline(x, src, dst, &p);
     if (!err)
         block_describe(x, p);
-    struct core_vote vote = {.call = COMM_REBIND, .object = x->number, .digest = x->plan->digest, .place = x->place,
-                             .code = err};
+    struct core_vote vote = {
+        .call = COMM_REBIND, .object = x->number, .digest = x->plan->digest, .place = x->place, .code = err};
     uint64_t meeting;
     err = comm_agree(c, &vote, c->deadline_ns, &meeting);
     if (!err)

@@ -37,10 +37,10 @@ struct overlap {
     int n;
     int64_t size_a, size_b;
     bool same_strides;
-    int found;      /* shifts at which elements lie exactly on each other */
-    bool partial;   /* elements share some of their bytes only */
-    int64_t k[2 * WEFT_MAX_DIMS];     /* while walking: a's index minus b's at each level */
-    int64_t shift[WEFT_MAX_DIMS];     /* the same for each dim of the first overlap that was found */
+    int found;                    /* shifts at which elements lie exactly on each other */
+    bool partial;                 /* elements share some of their bytes only */
+    int64_t k[2 * WEFT_MAX_DIMS]; /* while walking: a's index minus b's at each level */
+    int64_t shift[WEFT_MAX_DIMS]; /* the same for each dim of the first overlap that was found */
 };
 
 /* ---- where two boxes meet ---- */
@@ -202,20 +202,17 @@ static bool agree(const slots_vec *src, const slots_vec *dst, int64_t lo, int64_
         int64_t end = dst->v[j].to + dst->v[j].len + dst->v[j].delta;
         most = end > most ? end : most;
     }
+    bool one = src->n > 0; /* one distance for all: it holds for the slots that are not read, too */
+    for (size_t m = 1; m < src->n; m++)
+        one = one && src->v[m].delta == src->v[0].delta;
     size_t i = 0;
     for (size_t j = 0; j < dst->n; j++) {
         const struct slots *d = &dst->v[j];
         int64_t from = d->to + k > lo ? d->to + k : lo, to = d->to + d->len + k < hi ? d->to + d->len + k : hi;
         if (from >= to)
             continue;
-        if (src->n == 1) { /* one distance for all: it holds for the slots that are not read, too */
-            const struct slots *s = &src->v[0];
-            bool exists = from + s->delta < most && to + s->delta > 0;
-            bool read = from < s->to + s->len && to > s->to;
-            if (s->delta + k != d->delta && (exists || read))
-                return false;
-            continue;
-        }
+        if (one && src->v[0].delta + k != d->delta && from + src->v[0].delta < most && to + src->v[0].delta > 0)
+            return false;
         while (i < src->n && src->v[i].to + src->v[i].len <= from)
             i++;
         for (size_t m = i; m < src->n && src->v[m].to < to; m++)
@@ -247,11 +244,12 @@ static int in_place(const weft_plan *p, const struct region *src, const struct r
     if (p->bufs[src->buf].dtype != p->bufs[dst->buf].dtype)
         return error_set(WEFT_EINVAL, "%s: source and destination overlap and have different dtypes", who);
     if (!p->in_place && has_fold(p, src->tensor))
-        return error_set(WEFT_EINVAL, "%s: source and destination overlap: a fold in place needs weft_lower's in_place option",
-                         who);
+        return error_set(WEFT_EINVAL,
+                         "%s: source and destination overlap: a fold in place needs weft_lower's in_place option", who);
     bool same = o.found == 1 && !o.partial;
     for (int d = 0; same && d < src->ndim; d++) {
-        int64_t k = o.shift[d], lo = k > 0 ? k : 0, hi = dst->shape[d] + k < src->shape[d] ? dst->shape[d] + k : src->shape[d];
+        int64_t k = o.shift[d], lo = k > 0 ? k : 0,
+                hi = dst->shape[d] + k < src->shape[d] ? dst->shape[d] + k : src->shape[d];
         slots_vec s = {0}, t = {0};
         int err = collect(p, src->buf, d, &s);
         if (!err)
@@ -263,8 +261,8 @@ static int in_place(const weft_plan *p, const struct region *src, const struct r
             return err;
     }
     if (!same)
-        return error_set(WEFT_EINVAL, "%s: source and destination overlap where an address stands for different elements",
-                         who);
+        return error_set(WEFT_EINVAL,
+                         "%s: source and destination overlap where an address stands for different elements", who);
     return 0;
 }
 
@@ -275,7 +273,8 @@ static int apart(const weft_plan *p, const struct region *a, const struct region
     if (meet(&o, a, b, false) && !o.found)
         return 0;
     return error_set(WEFT_EINVAL, "the %s of %s and the %s of %s overlap", a->written ? "destination" : "source",
-                     view_tensor(p, a->tensor, one), b->written ? "destination" : "source", view_tensor(p, b->tensor, two));
+                     view_tensor(p, a->tensor, one), b->written ? "destination" : "source",
+                     view_tensor(p, b->tensor, two));
 }
 
 static int by_address(const void *a, const void *b)
@@ -290,9 +289,14 @@ static void add_region(const weft_plan *p, const struct exec_place *places, uint
         return;
     const struct plan_buf *b = &p->bufs[buf];
     struct region *out = &r[(*n)++];
-    *out = (struct region){.place = &places[buf], .shape = p->shapes + b->shape, .base = places[buf].base,
-                           .size = (int64_t)weft_dtype_size(b->dtype), .tensor = b->tensor, .buf = buf,
-                           .ndim = p->tensors[b->tensor].ndim, .written = b->space == PLAN_DST};
+    *out = (struct region){.place = &places[buf],
+                           .shape = p->shapes + b->shape,
+                           .base = places[buf].base,
+                           .size = (int64_t)weft_dtype_size(b->dtype),
+                           .tensor = b->tensor,
+                           .buf = buf,
+                           .ndim = p->tensors[b->tensor].ndim,
+                           .written = b->space == PLAN_DST};
     out->end = out->base + view_extent(out->ndim, out->shape, out->place->stride, out->size);
 }
 

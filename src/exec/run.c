@@ -175,7 +175,9 @@ int weft_exec_stats(const weft_exec *x, weft_exec_info *out)
 {
     if (!x || !out || out->size < sizeof out->size)
         return error_set(WEFT_EINVAL, "weft_exec_stats: arguments must not be NULL and out->size must be set");
-    weft_exec_info info = {.size = out->size, .runs = x->completed, .staging_peak = x->comm->staging.peak,
+    weft_exec_info info = {.size = out->size,
+                           .runs = x->completed,
+                           .staging_peak = x->comm->staging.peak,
                            .staging_limit = x->comm->staging.limit};
     memcpy(out, &info, out->size < sizeof info ? out->size : sizeof info);
     return 0;
