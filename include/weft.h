@@ -186,6 +186,21 @@ typedef struct weft_stats {
 
 /* One rank's plan for all the moves together. Pure: no communication, no clock, no environment. */
 int weft_lower(const weft_move *moves, size_t n, int rank, const weft_lower_opts *opts, weft_plan **out);
+/* A collective by its name, for people who think in those: a pair of layouts made from a row of a table. */
+typedef struct weft_collective {
+    size_t size;
+    const char *kind; /* broadcast scatter gather reduce allgather reduce_scatter allreduce all_to_all send permute */
+    enum weft_dtype dtype;
+    enum weft_op op;  /* reduce, reduce_scatter, allreduce: default sum */
+    int64_t count;    /* elements: of the whole for broadcast, reduce, allreduce and send, else of one rank's part */
+    const int *ranks; /* the group; NULL: 0 .. n-1 */
+    int n;
+    int root;         /* broadcast, scatter, gather, reduce, send (who sends): a rank, in the group or outside it */
+    const int *to;    /* permute: the rank that gets what ranks[i] has */
+} weft_collective;
+int weft_lower_collective(const weft_collective *c, int rank, const weft_lower_opts *opts, weft_plan **out);
+/* The two layouts of it, e.g. to ask for the sizes of buffers; free both. */
+int weft_collective_layouts(const weft_collective *c, weft_layout **src, weft_layout **dst);
 /* The algorithms that can be forced, from 0 on; NULL after the last. */
 const char *weft_algorithm_name(int i);
 int weft_plan_explain(const weft_plan *p, bool json, char *buf, size_t cap, size_t *len);

@@ -10,10 +10,10 @@
 
 #include "weft.h"
 
-#define DTYPES       "bool u8 i8 u16 i16 u32 i32 u64 i64 f16 bf16 f32 f64 f8e4m3 f8e5m2"
-#define OPS          "sum prod min max avg band bor bxor"
+#define DTYPES "bool u8 i8 u16 i16 u32 i32 u64 i64 f16 bf16 f32 f64 f8e4m3 f8e5m2"
+#define OPS "sum prod min max avg band bor bxor"
 #define AFTER_EXTENT "'/' and an axis, '~' and ghosts, ',' or ']'"
-#define AFTER_MESH   "'.' and an axis, '=' and ranks, '+' and an op, or the end"
+#define AFTER_MESH "'.' and an axis, '=' and ranks, '+' and an op, or the end"
 
 static void assert_refused(const char *text, const char *message)
 {

@@ -47,7 +47,7 @@ static void check_interior(const struct runs *got, const struct oracle *o)
 /* Slots come in order of place and name each place that stands for an element. */
 static void check_slots(const struct runs *got, size_t first, size_t ninner, const struct oracle *o)
 {
-    struct runs inner = {got->v + first, ninner, ninner, NULL};
+    struct runs inner = {ninner ? got->v + first : NULL, ninner, ninner, NULL};
     LAW(first + ninner <= got->n);
     check_interior(&inner, o);
     int64_t place = 0;

@@ -3,7 +3,7 @@
  * hangs or leaves its memory must be refused. (Of those that happen to be right, verify may refuse
  * some: it asks for more than results, such as direct deps.)
  *
- * A survivor is printed as: mutant CASE ALGORITHM BUCKET IN_PLACE KIND SEED. Setting WEFT_MUTANT to
+ * A survivor is printed as: mutant CASE ALGORITHM BUCKET IN_PLACE HOSTS KIND SEED. Setting WEFT_MUTANT to
  * these words runs that one alone and tells all about it. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -56,6 +56,7 @@ struct setting {
     const char *algorithm;
     int64_t bucket;
     bool in_place;
+    int hosts; /* ranks on one; 0: all */
 };
 
 struct plans {
@@ -174,8 +175,8 @@ static void mutant(const struct setting *s, const struct plans *x, const struct 
     n->refused += !same && refused;
     n->alone += !same && !strncmp(why, "plan:", 5);
     if (tell || (!same && !refused)) {
-        print_message("mutant %d %s %lld %d %d %llu\n", s->at, s->algorithm, (long long)s->bucket, s->in_place, kind,
-                      (unsigned long long)seed);
+        print_message("mutant %d %s %lld %d %d %d %llu\n", s->at, s->algorithm, (long long)s->bucket, s->in_place,
+                      s->hosts, kind, (unsigned long long)seed);
         print_message("  %s -> %s: %s (%s)\n  schedule %d: %s; verify: %s\n", cases[s->at][0], cases[s->at][1], text,
                       mutations[kind].name, which,
                       same                 ? "the same result"
@@ -204,9 +205,10 @@ static void run_one(const char *words)
     int in_place, kind;
     long long bucket;
     unsigned long long seed;
-    if (sscanf(words, "%d %31s %lld %d %d %llu", &s.at, algorithm, &bucket, &in_place, &kind, &seed) != 6 || s.at < 0 ||
-        s.at >= CASES || kind < 0 || kind >= MUTATIONS)
-        fail_msg("WEFT_MUTANT is '%s': give CASE ALGORITHM BUCKET IN_PLACE KIND SEED", words);
+    if (sscanf(words, "%d %31s %lld %d %d %d %llu", &s.at, algorithm, &bucket, &in_place, &s.hosts, &kind, &seed) !=
+            7 ||
+        s.at < 0 || s.at >= CASES || kind < 0 || kind >= MUTATIONS)
+        fail_msg("WEFT_MUTANT is '%s': give CASE ALGORITHM BUCKET IN_PLACE HOSTS KIND SEED", words);
     s.algorithm = algorithm;
     s.bucket = bucket;
     s.in_place = in_place;
@@ -220,15 +222,6 @@ static void run_one(const char *words)
     free(known.bytes);
     free_plans(&x);
     assert_int_equal(n.survived, 0);
-}
-
-/* Whether lowering knows how to do it in place: not where a destination is left as terms. */
-static bool does_in_place(int at)
-{
-    for (size_t k = 1; k < 6; k += 2)
-        if (cases[at][k] && strchr(cases[at][k], '+'))
-            return false;
-    return true;
 }
 
 static void campaign(const struct setting *s, int64_t seeds, struct count *n, struct count *by_kind, long *settings)
@@ -273,13 +266,17 @@ static void mutants_are_refused(void **state)
     struct count n = {0}, by_kind[MUTATIONS] = {{0}};
     int64_t seeds = test_share(8, 80);
     long settings = 0;
-    static const int64_t buckets[] = {1, 40, 1 << 20};
+    static const struct {
+        int64_t bucket;
+        int hosts;
+    } ways[] = {{1, 0}, {40, 0}, {1 << 20, 0}, {1 << 20, 2}};
     for (int at = 0; at < CASES; at++)
         for (int a = 0; weft_algorithm_name(a); a++)
-            for (size_t b = 0; b < sizeof buckets / sizeof *buckets; b++)
-                for (int in_place = 0; in_place < 1 + does_in_place(at); in_place++)
-                    campaign(&(struct setting){at, weft_algorithm_name(a), buckets[b], in_place}, seeds, &n, by_kind,
-                             &settings);
+            for (size_t w = 0; w < sizeof ways / sizeof *ways; w++)
+                for (int in_place = 0; in_place < 2; in_place++) {
+                    struct setting one = {at, weft_algorithm_name(a), ways[w].bucket, in_place, ways[w].hosts};
+                    campaign(&one, seeds, &n, by_kind, &settings);
+                }
     for (int k = 0; k < MUTATIONS; k++)
         print_message("%-14s %6ld mutants, %6ld wrong, %6ld refused; %6ld harmless, %6ld of them refused\n",
                       mutations[k].name, by_kind[k].made, by_kind[k].wrong + by_kind[k].hang + by_kind[k].broken,

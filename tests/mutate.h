@@ -479,16 +479,37 @@ static const struct {
 };
 enum { MUTATIONS = sizeof mutations / sizeof *mutations };
 
-/* out[r] is a new plan where rank r's was changed, else NULL. False: nothing to break here. */
+static inline int64_t bytes_sent(const weft_plan *p)
+{
+    int64_t sent = 0;
+    for (size_t i = 0; i < p->nsteps; i++)
+        for (uint32_t k = 0; k < p->steps[i].nparts && p->steps[i].kind == PLAN_SEND; k++) {
+            const struct plan_part *part = &p->parts[p->steps[i].part + k];
+            sent += part->count * (int64_t)weft_dtype_size(part->wire);
+        }
+    return sent;
+}
+
+/* What is stated follows what is sent, so that the sum of all bytes gives nothing away.
+ * out[r] is a new plan where rank r's was changed, else NULL. False: nothing to break here. */
 static inline bool mutate_plans(const weft_plan *const *all, size_t ranks, int kind, uint64_t seed, weft_plan **out,
                                 char text[256])
 {
     struct mutation m = {.all = all, .ranks = ranks, .random = hash_u64(seed, (uint64_t)kind)};
     m.loose = loose_alloc(ranks, sizeof *m.loose);
     bool done = mutations[kind].mutate(&m);
+    int64_t stated = 0;
     for (size_t r = 0; r < ranks; r++) {
         out[r] = done && m.loose[r] ? loose_close(m.loose[r]) : NULL;
+        if (out[r])
+            stated += bytes_sent(out[r]) - bytes_sent(all[r]);
         loose_free(m.loose[r]);
+    }
+    for (size_t r = 0; r < ranks && stated; r++) {
+        if (!out[r] || (stated < 0 && out[r]->stated + stated < 0))
+            continue;
+        out[r]->stated += stated;
+        stated = 0;
     }
     free(m.loose);
     memcpy(text, m.text, sizeof m.text);

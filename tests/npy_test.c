@@ -44,8 +44,8 @@ static int parse(int version, const char *dict, struct npy *out, char *why)
 static void test_round_trip(void **state)
 {
     (void)state;
-    static const int64_t shapes[][WEFT_MAX_DIMS] = {{0}, {5}, {3, 4}, {0, 7}, {1, 1, 1, 1, 1, 1, 1, 1},
-                                                    {INT64_C(1) << 40, 1000}};
+    static const int64_t shapes[][WEFT_MAX_DIMS] = {
+        {0}, {5}, {3, 4}, {0, 7}, {1, 1, 1, 1, 1, 1, 1, 1}, {INT64_C(1) << 40, 1000}};
     static const int dims[] = {0, 1, 2, 2, 8, 2};
     int seen = 0;
     for (int dtype = 1; weft_dtype_name(dtype); dtype++)
@@ -255,9 +255,9 @@ static void test_names(void **state)
         int ranks, dtype;
         const char *why;
     } bad[] = {
-        {"a.npy", 2, WEFT_F32, "needs a %r"},         {"a.%d.npy", 2, WEFT_F32, "after % comes r"},
+        {"a.npy", 2, WEFT_F32, "needs a %r"},          {"a.%d.npy", 2, WEFT_F32, "after % comes r"},
         {"a.%r.npy%", 2, WEFT_F32, "after % comes r"}, {"a.%r.txt", 2, WEFT_F32, "end in .npy or .bin"},
-        {"a.%r.npy", 2, WEFT_BF16, "use .bin"},       {".npy", 1, WEFT_F32, "end in .npy or .bin"},
+        {"a.%r.npy", 2, WEFT_BF16, "use .bin"},        {".npy", 1, WEFT_F32, "end in .npy or .bin"},
         {"a.%%r.npy", 2, WEFT_F32, "needs a %r"},
     };
     struct files_pattern p;
@@ -295,7 +295,8 @@ static void test_inputs(void **state)
     assert_memory_equal(got, data, sizeof data);
     put("in.1.npy", file, n + sizeof data - 1);
     assert_int_equal(files_read(&npy, &piece, got, &why), CLI_BAD);
-    assert_string_equal(why.text, "in.1.npy: 23 bytes follow its header, and shape (2, 3) of f32 has 24: it is cut short");
+    assert_string_equal(why.text,
+                        "in.1.npy: 23 bytes follow its header, and shape (2, 3) of f32 has 24: it is cut short");
     put("in.1.npy", file, n + sizeof data + 1);
     assert_int_equal(files_check(&npy, &piece, &why), CLI_BAD);
     assert_non_null(strstr(why.text, "more than the array"));
@@ -416,9 +417,8 @@ static void test_outputs_undone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_accepted),
-        cmocka_unit_test(test_refused),    cmocka_unit_test(test_preludes),
-        cmocka_unit_test(test_names),      cmocka_unit_test(test_inputs),
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_accepted),       cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_preludes),   cmocka_unit_test(test_names),          cmocka_unit_test(test_inputs),
         cmocka_unit_test(test_outputs),    cmocka_unit_test(test_outputs_undone),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);

@@ -141,9 +141,11 @@ static void test_block_cyclic(void **state)
     expect("f32[7] @x1", "f32[7/x:2] @x2", LIST(0, 1, 2, 3, 4, 5, 6), LIST(0, 1, 4, 5, 2, 3, 6));
     expect("f32[7/x:2] @x2", "f32[7] @x1=1", LIST(0, 1, 4, 5, 2, 3, 6), LIST(0, 1, 2, 3, 4, 5, 6));
     /* blocks of the piece at hand */
-    expect("f32[10] @x1", "f32[10/a/b:1] @a2.b2", LIST(0, 1, 2, 3, 4, 5, 6, 7, 8, 9), LIST(0, 2, 4, 1, 3, 5, 7, 9, 6, 8));
+    expect("f32[10] @x1", "f32[10/a/b:1] @a2.b2", LIST(0, 1, 2, 3, 4, 5, 6, 7, 8, 9),
+           LIST(0, 2, 4, 1, 3, 5, 7, 9, 6, 8));
     /* a deals 012 | 345 | 678 | 9; b halves what a has: 0126 78 and 345 9 */
-    expect("f32[10] @x1", "f32[10/a:3/b] @a2.b2", LIST(0, 1, 2, 3, 4, 5, 6, 7, 8, 9), LIST(0, 1, 2, 6, 7, 8, 3, 4, 5, 9));
+    expect("f32[10] @x1", "f32[10/a:3/b] @a2.b2", LIST(0, 1, 2, 3, 4, 5, 6, 7, 8, 9),
+           LIST(0, 1, 2, 6, 7, 8, 3, 4, 5, 9));
     expect("f32[3] @x1", "f32[3/x:2] @x3", LIST(0, 1, 2), LIST(0, 1, 2));
 }
 
@@ -297,14 +299,47 @@ static void window(int p, const char *src, const char *dst, double (*in)(int p, 
     move_close(&m);
 }
 
-static double in_gather(int p, int r, int i) { (void)p; return 100 * r + i; }
-static double out_gather(int p, int r, int i) { (void)p; (void)r; return 100 * (i / 64) + i % 64; }
-static double in_reduce(int p, int r, int i) { (void)p; return i + 100 * r; }
-static double out_scatter(int p, int r, int i) { return p * (r * 64 + i) + 100 * p * (p - 1) / 2; }
-static double out_reduce(int p, int r, int i) { (void)r; return p * i + 100 * p * (p - 1) / 2; }
-static double in_broadcast(int p, int r, int i) { (void)p; (void)r; return i; }
-static double in_alltoall(int p, int r, int i) { (void)p; return 1000 * r + 100 * (i / 64) + i % 64; }
-static double out_alltoall(int p, int r, int i) { (void)p; return 1000 * (i / 64) + 100 * r + i % 64; }
+static double in_gather(int p, int r, int i)
+{
+    (void)p;
+    return 100 * r + i;
+}
+static double out_gather(int p, int r, int i)
+{
+    (void)p;
+    (void)r;
+    return 100 * (i / 64) + i % 64;
+}
+static double in_reduce(int p, int r, int i)
+{
+    (void)p;
+    return i + 100 * r;
+}
+static double out_scatter(int p, int r, int i)
+{
+    return p * (r * 64 + i) + 100 * p * (p - 1) / 2;
+}
+static double out_reduce(int p, int r, int i)
+{
+    (void)r;
+    return p * i + 100 * p * (p - 1) / 2;
+}
+static double in_broadcast(int p, int r, int i)
+{
+    (void)p;
+    (void)r;
+    return i;
+}
+static double in_alltoall(int p, int r, int i)
+{
+    (void)p;
+    return 1000 * r + 100 * (i / 64) + i % 64;
+}
+static double out_alltoall(int p, int r, int i)
+{
+    (void)p;
+    return 1000 * (i / 64) + 100 * r + i % 64;
+}
 
 static void test_windows(void **state)
 {
@@ -358,8 +393,8 @@ static void test_bound(void **state)
     bound("bf16[8/x] @x4", "f32[8] @x4", 8 * 3 * 2);
     bound("f32[8] @x4 +sum(x)", "bf16[8] @x4", 8 * (3 * 4 + 3 * 2));
     bound("f32[8] @r2.x2 +sum(x)", "f32[8] @r2.x2", 8 * 4 * 4); /* replicas of a term count once */
-    bound("f32[8] @x1", "f32[8] @x4 +sum(x)", 0);             /* identities need nothing */
-    bound("f32[8] @x1 +avg(x)", "f32[8] @x3", 8 * 2 * 4);     /* a fold of one term is none */
+    bound("f32[8] @x1", "f32[8] @x4 +sum(x)", 0);               /* identities need nothing */
+    bound("f32[8] @x1 +avg(x)", "f32[8] @x3", 8 * 2 * 4);       /* a fold of one term is none */
     bound("f32[8/x~1] @x4 +sum(~)", "f32[8/x] @x4", 6 * 4);
     bound("f64[0,3/x] @x2", "f64[0/x,3] @x2", 0);
     bound("f64[] @x1", "f64[] @x3", 2 * 8);
@@ -397,7 +432,8 @@ static void test_fill(void **state)
 static void test_exact_is_exact(void **state)
 {
     (void)state;
-    const char *const types[] = {"f8e4m3", "f8e5m2", "f16", "bf16", "f32", "f64"}, *const ops[] = {"sum", "prod", "avg"};
+    const char *const types[] = {"f8e4m3", "f8e5m2", "f16", "bf16", "f32", "f64"}, *const ops[] = {"sum", "prod",
+                                                                                                   "avg"};
     for (int t = 0; t < 6; t++)
         for (int k = 0; k < 3; k++) {
             char a[64], b[64], c[64];

@@ -12,7 +12,7 @@ enum args_kind {
 };
 
 struct args_option {
-    const char *name;  /* without the dashes */
+    const char *name; /* without the dashes */
     enum args_kind kind;
     const char *value; /* what the help calls its value */
     const char *help;
@@ -22,10 +22,10 @@ struct args_option {
 
 struct args_verb {
     const char *name;
-    const char *usage;  /* what follows the name; several lines are several forms */
-    const char *about;  /* for --help */
+    const char *usage;                 /* what follows the name; several lines are several forms */
+    const char *about;                 /* for --help */
     const struct args_option *options; /* ends with a row without a name; --help is added */
-    int words;          /* most arguments that are not options */
+    int words;                         /* most arguments that are not options */
 };
 
 /* Reads argv[0..argc). Words that are not options go to words[0..*nwords). 0; or -1 after printing the help (exit 0);

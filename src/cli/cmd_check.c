@@ -209,7 +209,8 @@ static int check_cases(const char *path, const struct check_opts *o, bool as_jso
         printf("%" PRId64 " passed, %" PRId64 " failed\n", c.passed, c.failed);
     }
     if (unread || c.passed + c.failed == 0) {
-        fprintf(stderr, "weft check: %s: %s\n", path, unread ? "could not be read to its end" : "there are no cases in it");
+        fprintf(stderr, "weft check: %s: %s\n", path,
+                unread ? "could not be read to its end" : "there are no cases in it");
         return CLI_BAD;
     }
     return c.code;
@@ -222,27 +223,30 @@ int cmd_check(int argc, char **argv)
     bool json = false;
     const struct args_option rows[] = {
         {"cases", ARGS_TEXT, "FILE", "check each line 'name: SRC -> DST' of FILE ('-': standard input)", &cases, 0, 0},
-        {"on", ARGS_TEXT, "URL", "where the ranks run: threads: (as many as needed, the default),\nthreads:N or self:",
-         &o.url, 0, 0},
+        {"on", ARGS_TEXT, "URL",
+         "where the ranks run: threads: (as many as needed, the default),\nthreads:N or self:", &o.url, 0, 0},
         {"seed", ARGS_INT, "N", "of the data (1)", &o.seed, 0, INT64_MAX / 2},
         {"repeat", ARGS_INT, "K", "runs, each with other data: seeds N to N+K-1 (1)", &o.repeat, 1, 1000000000},
-        {"values", ARGS_TEXT, "KIND", "exact: small numbers, whose folds have the same bits in any order;\n"
-                                      "wild: any bits. Default: wild for even seeds of the algorithm direct",
+        {"values", ARGS_TEXT, "KIND",
+         "exact: small numbers, whose folds have the same bits in any order;\n"
+         "wild: any bits. Default: wild for even seeds of the algorithm direct",
          &values, 0, 0},
         {"bucket", ARGS_BYTES, "BYTES", "chunks of one channel share messages up to this size; 1: never", &o.bucket, 1,
          INT64_MAX},
         {"algorithm", ARGS_TEXT, "NAME", "force an algorithm (weft info lists them)", &o.algorithm, 0, 0},
         {"per-host", ARGS_INT, "N", "plan for hosts of N ranks each (default: one host)", &o.per_host, 1, INT32_MAX},
-        {"staged", ARGS_FLAG, NULL, "move through staging buffers, as where ranks do not share memory", &o.staged, 0, 0},
+        {"staged", ARGS_FLAG, NULL, "move through staging buffers, as where ranks do not share memory", &o.staged, 0,
+         0},
         {"in-place", ARGS_FLAG, NULL, "source and destination in one buffer where one stands inside the other",
          &o.in_place, 0, 0},
         {"json", ARGS_FLAG, NULL, "the result as JSON", &json, 0, 0},
         {0}};
-    const struct args_verb verb = {
-        "check", "SRC DST [options]\n--cases FILE [options]",
-        "Lowers the pair of layouts on all ranks, verifies the plans, runs them on real data on threads that it starts,\n"
-        "and compares every element with a brute-force computation. Exit code 0: right; 1: wrong; 2: bad usage or layout.",
-        rows, 2};
+    const struct args_verb verb = {"check", "SRC DST [options]\n--cases FILE [options]",
+                                   "Lowers the pair of layouts on all ranks, verifies the plans, runs them on real "
+                                   "data on threads that it starts,\n"
+                                   "and compares every element with a brute-force computation. Exit code 0: right; 1: "
+                                   "wrong; 2: bad usage or layout.",
+                                   rows, 2};
     const char *words[2];
     int n, code = args_parse(&verb, argc, argv, words, &n);
     if (code)

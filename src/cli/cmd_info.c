@@ -109,7 +109,8 @@ int cmd_info(int argc, char **argv)
 {
     bool json = false;
     const struct args_option rows[] = {{"json", ARGS_FLAG, NULL, "the same as JSON", &json, 0, 0}, {0}};
-    const struct args_verb verb = {"info", "[--json]", "What this build of weft can do, its limits, and the machine.", rows, 0};
+    const struct args_verb verb = {"info", "[--json]", "What this build of weft can do, its limits, and the machine.",
+                                   rows, 0};
     const char *words[1];
     int n, code = args_parse(&verb, argc, argv, words, &n);
     if (code)

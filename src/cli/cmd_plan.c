@@ -120,7 +120,7 @@ static void print_totals(const struct survey *s, const char *src, const char *ds
     printf("%-18s%s\n", "local copies", bytes_text(t->copied, a, sizeof a));
     printf("%-18s%s\n", "folded", bytes_text(t->folded, a, sizeof a));
     printf("%-18s%" PRId64 ", on %d ranks\n", "steps", t->steps, s->pair.world);
-    printf("%-18s%" PRId64 " with %" PRId64 " chunks\n", "buckets", t->buckets, t->chunks);
+    printf("%-18s%" PRId64 " with %" PRId64 " chunks\n", "buckets", t->buckets, t->chunks / 2);
     printf("%-18s%s\n", "scratch", bytes_text(t->scratch, a, sizeof a));
     printf("%-18s0x%016" PRIx64 "\n", "digest", s->digest);
 }
@@ -154,20 +154,20 @@ static void json_totals(struct json *j, const struct survey *s, const char *src,
     json_open(j, "busiest_sender", '{', true);
     json_int(j, "rank", t->busiest_sender);
     json_int(j, "bytes", t->busiest_sent);
-    json_real(j, "times_mean", times_mean(t->busiest_sent, t->sent, t->holders));
-    json_int(j, "holders", t->holders);
+    json_int(j, "mean", t->sent / t->holders);
+    json_int(j, "of", t->holders);
     json_close(j, '}');
     json_open(j, "busiest_receiver", '{', true);
     json_int(j, "rank", t->busiest_receiver);
     json_int(j, "bytes", t->busiest_received);
-    json_real(j, "times_mean", times_mean(t->busiest_received, t->received, t->receivers));
-    json_int(j, "holders", t->receivers);
+    json_int(j, "mean", t->received / t->receivers);
+    json_int(j, "of", t->receivers);
     json_close(j, '}');
     json_int(j, "copied", t->copied);
     json_int(j, "folded", t->folded);
     json_int(j, "steps", t->steps);
     json_int(j, "buckets", t->buckets);
-    json_int(j, "chunks", t->chunks);
+    json_int(j, "chunks", t->chunks / 2);
     json_int(j, "scratch", t->scratch);
     json_open(j, "traffic", '[', false);
     for (size_t i = 0; i < s->nflow; i++) {
@@ -239,11 +239,14 @@ int cmd_plan(int argc, char **argv)
         return args_complain(&verb, "--rank and --all exclude each other");
 
     struct failure why;
-    struct survey s = {.lower = {.size = sizeof s.lower, .bucket = o.bucket, .algorithm = o.algorithm,
+    struct survey s = {.lower = {.size = sizeof s.lower,
+                                 .bucket = o.bucket,
+                                 .algorithm = o.algorithm,
                                  .machine.ranks_per_host = (int)o.per_host}};
     code = pair_parse(&s.pair, words[0], words[1], &why);
     if (!code && o.rank >= s.pair.world)
-        code = failure_set(&why, CLI_BAD, "--rank %" PRId64 ": the layouts use ranks 0 to %d", o.rank, s.pair.world - 1);
+        code =
+            failure_set(&why, CLI_BAD, "--rank %" PRId64 ": the layouts use ranks 0 to %d", o.rank, s.pair.world - 1);
     if (!code)
         code = survey_all(&s, &why);
     if (!code)

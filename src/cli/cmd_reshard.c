@@ -112,11 +112,8 @@ static int lower(struct job *j, const weft_lower_opts *opts, struct failure *why
 
 static int move(struct job *j, struct failure *why)
 {
-    struct runner runner = {.place = &j->place,
-                            .plans = j->pair.plans,
-                            .src = j->in.view,
-                            .dst = j->out.view,
-                            .staged = j->staged};
+    struct runner runner = {
+        .place = &j->place, .plans = j->pair.plans, .src = j->in.view, .dst = j->out.view, .staged = j->staged};
     int code = team_open(j->place.ranks, &runner.team, why);
     if (code)
         return code;
@@ -218,8 +215,10 @@ int cmd_reshard(int argc, char **argv)
         {0}};
     const struct args_verb verb = {
         "reshard", "SRC DST --in 'a/src.%r.npy' --out 'a/out.%r.npy' [options]",
-        "Reads the local buffer of every source rank from a file, moves, and writes one file for every destination rank.\n"
-        "A name ends in .npy (numpy, C order, little-endian) or in .bin (the bare elements, for any dtype). A rank with an\n"
+        "Reads the local buffer of every source rank from a file, moves, and writes one file for every destination "
+        "rank.\n"
+        "A name ends in .npy (numpy, C order, little-endian) or in .bin (the bare elements, for any dtype). A rank "
+        "with an\n"
         "empty piece has a file too. The outputs appear all together or not at all. Ghosts that nothing fills are 0.",
         rows, 2};
     const char *words[2];

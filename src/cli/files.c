@@ -103,8 +103,8 @@ static int read_header(int fd, const char *name, int64_t size, struct npy *out, 
     if (npy_header_length(start, n, &length, words))
         return failure_set(why, CLI_BAD, "%s: %s", name, words);
     if (length > size)
-        return failure_set(why, CLI_BAD, "%s: it has %" PRId64 " bytes, and its header alone should have %" PRId64, name,
-                           size, length);
+        return failure_set(why, CLI_BAD, "%s: it has %" PRId64 " bytes, and its header alone should have %" PRId64,
+                           name, size, length);
     unsigned char *header = malloc((size_t)length);
     int code = CLI_OK;
     if (!header)
@@ -141,9 +141,9 @@ static int check_open(int fd, const char *name, const struct files_pattern *p, c
     if (p->format == FILES_BIN) {
         *data = 0;
         if (st.st_size != l->bytes)
-            return failure_set(why, CLI_BAD, "%s: it has %" PRId64 " bytes; rank %d of the layout has %s of %s, %" PRId64
-                               " bytes", name, (int64_t)st.st_size, piece->rank, needs, weft_dtype_name(piece->dtype),
-                               l->bytes);
+            return failure_set(why, CLI_BAD,
+                               "%s: it has %" PRId64 " bytes; rank %d of the layout has %s of %s, %" PRId64 " bytes",
+                               name, (int64_t)st.st_size, piece->rank, needs, weft_dtype_name(piece->dtype), l->bytes);
         return CLI_OK;
     }
     int code = read_header(fd, name, st.st_size, &h, why);
@@ -151,13 +151,13 @@ static int check_open(int fd, const char *name, const struct files_pattern *p, c
         return code;
     if (h.dtype != piece->dtype || !same_shape(&h, l))
         return failure_set(why, CLI_BAD, "%s: it has shape %s of %s; rank %d of the layout has %s of %s", name,
-                           npy_shape_text(h.ndim, h.shape, has, sizeof has), weft_dtype_name(h.dtype), piece->rank, needs,
-                           weft_dtype_name(piece->dtype));
+                           npy_shape_text(h.ndim, h.shape, has, sizeof has), weft_dtype_name(h.dtype), piece->rank,
+                           needs, weft_dtype_name(piece->dtype));
     if (st.st_size - h.data != h.bytes)
-        return failure_set(why, CLI_BAD, "%s: %" PRId64 " bytes follow its header, and shape %s of %s has %" PRId64
-                           ": it %s", name, (int64_t)st.st_size - h.data,
-                           npy_shape_text(h.ndim, h.shape, has, sizeof has), weft_dtype_name(h.dtype), h.bytes,
-                           st.st_size - h.data < h.bytes ? "is cut short" : "has more than the array in it");
+        return failure_set(
+            why, CLI_BAD, "%s: %" PRId64 " bytes follow its header, and shape %s of %s has %" PRId64 ": it %s", name,
+            (int64_t)st.st_size - h.data, npy_shape_text(h.ndim, h.shape, has, sizeof has), weft_dtype_name(h.dtype),
+            h.bytes, st.st_size - h.data < h.bytes ? "is cut short" : "has more than the array in it");
     *data = h.data;
     return CLI_OK;
 }

@@ -4,19 +4,40 @@
 #include <inttypes.h>
 #include <math.h>
 
-static void put_string(FILE *to, const char *s)
+/* Bytes of the UTF-8 character at s, or 0 if there is none. Overlong forms and surrogates are none. */
+static int utf8_length(const unsigned char *s)
 {
+    int n = s[0] < 0x80                   ? 1
+            : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
+            : s[0] >= 0xe0 && s[0] < 0xf0 ? 3
+            : s[0] >= 0xf0 && s[0] < 0xf5 ? 4
+                                          : 0;
+    for (int i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) ||
+        (s[0] == 0xf4 && s[1] > 0x8f))
+        return 0;
+    return n;
+}
+
+static void put_string(FILE *to, const char *text)
+{
+    const unsigned char *s = (const unsigned char *)text;
     putc('"', to);
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)*s;
-        if (c == '"' || c == '\\')
-            fprintf(to, "\\%c", c);
-        else if (c == '\n')
+    while (*s) {
+        int n = utf8_length(s);
+        if (!n)
+            fputs("\\ufffd", to);
+        else if (*s == '"' || *s == '\\')
+            fprintf(to, "\\%c", *s);
+        else if (*s == '\n')
             fputs("\\n", to);
-        else if (c < 0x20 || c == 0x7f)
-            fprintf(to, "\\u%04x", c);
+        else if (*s < 0x20 || *s == 0x7f)
+            fprintf(to, "\\u%04x", *s);
         else
-            putc(c, to);
+            fwrite(s, 1, (size_t)n, to);
+        s += n ? n : 1;
     }
     putc('"', to);
 }

@@ -120,7 +120,8 @@ static int take_descr(struct scan *s, struct npy *out)
     if (!take_string(s, text, sizeof text))
         return refuse(s->why, "its 'descr' is not understood");
     if (text[0] == '>')
-        return refuse(s->why, "its elements are big-endian ('%s'); convert it: a.astype(a.dtype.newbyteorder('<'))", text);
+        return refuse(s->why, "its elements are big-endian ('%s'); convert it: a.astype(a.dtype.newbyteorder('<'))",
+                      text);
     if (text[0] == '=' || text[0] == '<' || text[0] == '|')
         for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
             bool one_byte = types[i].descr[2] == '1';
@@ -204,7 +205,10 @@ int npy_parse(const void *header, size_t n, struct npy *out, char why[NPY_WHY])
         char key[24];
         if (!take_string(&s, key, sizeof key) || !take(&s, ':'))
             return refuse(why, "its header is not a dict of texts");
-        int which = !strcmp(key, "descr") ? DESCR : !strcmp(key, "fortran_order") ? ORDER : !strcmp(key, "shape") ? SHAPE : 0;
+        int which = !strcmp(key, "descr")           ? DESCR
+                    : !strcmp(key, "fortran_order") ? ORDER
+                    : !strcmp(key, "shape")         ? SHAPE
+                                                    : 0;
         if (!which || seen & which)
             return refuse(why, "its header has '%s' %s", key, which ? "twice" : "in it, which is not known");
         seen |= which;
@@ -222,7 +226,9 @@ int npy_parse(const void *header, size_t n, struct npy *out, char why[NPY_WHY])
         return refuse(why, "something follows the dict in its header");
     if (seen != (DESCR | ORDER | SHAPE))
         return refuse(why, "its header lacks '%s'",
-                      !(seen & DESCR) ? "descr" : !(seen & ORDER) ? "fortran_order" : "shape");
+                      !(seen & DESCR)   ? "descr"
+                      : !(seen & ORDER) ? "fortran_order"
+                                        : "shape");
     return count_bytes(out, why);
 }
 

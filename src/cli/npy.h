@@ -7,9 +7,9 @@
 
 #include "weft.h"
 
-#define NPY_PRELUDE 12            /* bytes that tell how long the header is; version 1 needs 10 of them */
-#define NPY_HEADER_MAX (1 << 20)  /* longer headers are refused: those of plain arrays have a hundred bytes */
-#define NPY_WHY 256               /* room for the words of an error */
+#define NPY_PRELUDE 12           /* bytes that tell how long the header is; version 1 needs 10 of them */
+#define NPY_HEADER_MAX (1 << 20) /* longer headers are refused: those of plain arrays have a hundred bytes */
+#define NPY_WHY 256              /* room for the words of an error */
 
 struct npy {
     int dtype; /* enum weft_dtype */

@@ -153,9 +153,9 @@ struct taste {
     bool is_float, any_bits; /* any_bits: any order of any values gives the same bits */
     bool products, bits;
     bool wild;
-    bool alone;              /* an element has one term */
+    bool alone;               /* an element has one term */
     uint64_t one, unit, sign; /* codes of floats: 1, one step of the exponent, the sign */
-    uint64_t odd;            /* elements whose hash has none of these bits may have odd terms */
+    uint64_t odd;             /* elements whose hash has none of these bits may have odd terms */
 };
 
 static struct taste taste_of(const struct oracle *o, enum oracle_values values)
@@ -180,7 +180,8 @@ static struct taste taste_of(const struct oracle *o, enum oracle_values values)
 
 /* The code of a float. `element` is the hash of the element, `term` that of the term, `combo` its number: products stay
  * exact because only the first few terms may be other than 1 or -1. Few elements have terms that swallow the others. */
-static uint64_t make_float(const struct oracle *o, const struct taste *t, uint64_t element, uint64_t term, int64_t combo)
+static uint64_t make_float(const struct oracle *o, const struct taste *t, uint64_t element, uint64_t term,
+                           int64_t combo)
 {
     uint64_t r = term >> 40, code;
     if (!t->wild) {

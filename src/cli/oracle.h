@@ -28,7 +28,7 @@ int oracle_open(const weft_layout *src, const weft_layout *dst, struct oracle **
 void oracle_free(struct oracle *o);
 
 int oracle_world(const struct oracle *o);
-int64_t oracle_elements(const struct oracle *o); /* of the tensor */
+int64_t oracle_elements(const struct oracle *o);            /* of the tensor */
 int64_t oracle_src_bytes(const struct oracle *o, int rank); /* of the rank's dense buffer; 0 where it holds nothing */
 int64_t oracle_dst_bytes(const struct oracle *o, int rank);
 

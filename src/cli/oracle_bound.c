@@ -9,7 +9,8 @@
 #include "cli/oracle_impl.h"
 #include "cli/scalar.h"
 
-struct class {
+struct class
+{
     int64_t example, count;
 };
 struct classes {

@@ -17,14 +17,15 @@ struct oracle {
 
 /* One summand of an element. */
 struct oracle_term {
-    int64_t at;    /* its mesh position where all free coordinates are 0 */
-    int rank;      /* there */
+    int64_t at; /* its mesh position where all free coordinates are 0 */
+    int rank;   /* there */
     bool ghost;
     int64_t slot;  /* in that rank's buffer */
     int64_t piece; /* mesh offset of its piece: with slot, tells ghosts apart */
     int64_t combo; /* combination of the fold axes */
     int close;     /* how many levels, innermost first, are complete before this term */
-    int64_t key[WEFT_MAX_AXES + 1]; /* for each level: number of the first term of its group, counted by rank and slot */
+    int64_t
+        key[WEFT_MAX_AXES + 1]; /* for each level: number of the first term of its group, counted by rank and slot */
 };
 struct oracle_terms {
     struct oracle_term *v;

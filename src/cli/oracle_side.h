@@ -41,17 +41,17 @@ struct side {
     struct side_dim dim[WEFT_MAX_DIMS];
     int64_t stride[WEFT_MAX_AXES]; /* of an axis in the mesh's numbering */
     int64_t mesh;
-    int world;         /* one more than the largest rank */
-    int64_t *index;    /* of each rank: its mesh position, or -1 */
-    int nlevels;       /* folds, in the order written */
+    int world;      /* one more than the largest rank */
+    int64_t *index; /* of each rank: its mesh position, or -1 */
+    int nlevels;    /* folds, in the order written */
     struct side_level level[WEFT_MAX_AXES + 1];
-    bool ghost_terms;  /* ghosts are summands */
-    int64_t folds;     /* combinations of all fold axes */
+    bool ghost_terms; /* ghosts are summands */
+    int64_t folds;    /* combinations of all fold axes */
     int fold_axis[WEFT_MAX_AXES], nfold_axes;
-    int64_t *fold;     /* of each: what it adds to the mesh position */
-    int64_t *coord;    /* of each: nlevels coordinates, one a level */
-    int64_t replicas;  /* combinations of the free axes */
-    int64_t *replica;  /* of each: what it adds to the mesh position */
+    int64_t *fold;    /* of each: what it adds to the mesh position */
+    int64_t *coord;   /* of each: nlevels coordinates, one a level */
+    int64_t replicas; /* combinations of the free axes */
+    int64_t *replica; /* of each: what it adds to the mesh position */
 };
 
 /* 0 or WEFT_ENOMEM. The layout must outlive the side. On an error there is nothing to close. */
@@ -59,8 +59,8 @@ int side_open(struct side *s, const weft_layout *l);
 void side_close(struct side *s);
 int side_index(struct side *s); /* builds at and where of all dims; 0 or WEFT_ENOMEM */
 
-int64_t side_piece(const struct side *s, int64_t index, int dim); /* of a mesh position */
-int64_t side_combo(const struct side *s, int64_t index);          /* its combination of the fold axes */
+int64_t side_piece(const struct side *s, int64_t index, int dim);          /* of a mesh position */
+int64_t side_combo(const struct side *s, int64_t index);                   /* its combination of the fold axes */
 static inline int64_t side_extent(const struct side_dim *d, int64_t piece) /* slots */
 {
     return d->first[piece + 1] - d->first[piece];

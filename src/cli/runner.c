@@ -33,8 +33,8 @@ int runner_place(const char *url, int world, struct runner_place *out, struct fa
         return failure_set(why, CLI_BAD, "--on %s: ranks are started here on self: and threads: only", url);
     }
     if (out->ranks < world)
-        return failure_set(why, CLI_BAD, "--on %s: the layouts use ranks up to %d, and there are %d ranks", url, world - 1,
-                           out->ranks);
+        return failure_set(why, CLI_BAD, "--on %s: the layouts use ranks up to %d, and there are %d ranks", url,
+                           world - 1, out->ranks);
     return CLI_OK;
 }
 

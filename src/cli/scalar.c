@@ -19,8 +19,8 @@ static const struct format *format_of(int dtype)
     static const struct format f16 = {10, 15, 15, 0x7bff, 0x7c00, 0x7e00};
     static const struct format bf16 = {7, 127, 127, 0x7f7f, 0x7f80, 0x7fc0};
     static const struct format f32 = {23, 127, 127, 0x7f7fffff, 0x7f800000, 0x7fc00000};
-    static const struct format f64 = {52, 1023, 1023, UINT64_C(0x7fefffffffffffff), UINT64_C(0x7ff0000000000000),
-                                      UINT64_C(0x7ff8000000000000)};
+    static const struct format f64 = {
+        52, 1023, 1023, UINT64_C(0x7fefffffffffffff), UINT64_C(0x7ff0000000000000), UINT64_C(0x7ff8000000000000)};
     static const struct format e4m3 = {3, 7, 8, 0x7e, 0, 0x7f};
     static const struct format e5m2 = {2, 15, 15, 0x7b, 0x7c, 0x7e};
     switch (dtype) {
@@ -286,8 +286,8 @@ bool scalar_special(int dtype, int i, uint64_t *code)
 {
     const struct format *f = format_of(dtype);
     uint64_t s = sign_bit(dtype), tiny = UINT64_C(1) << f->mbits, inf = f->inf ? f->inf : f->max;
-    const uint64_t list[] = {0,        s,        f->nan, f->nan | s, inf, inf | s, f->max,   f->max | s,
-                             1,        1 | s,    tiny,   tiny | s,   (tiny - 1),   (tiny - 1) | s};
+    const uint64_t list[] = {0,          s, f->nan, f->nan | s, inf,      inf | s,    f->max,
+                             f->max | s, 1, 1 | s,  tiny,       tiny | s, (tiny - 1), (tiny - 1) | s};
     if (i < 0 || (size_t)i >= sizeof list / sizeof *list)
         return false;
     *code = list[i];

@@ -202,20 +202,17 @@ static bool agree(const slots_vec *src, const slots_vec *dst, int64_t lo, int64_
         int64_t end = dst->v[j].to + dst->v[j].len + dst->v[j].delta;
         most = end > most ? end : most;
     }
+    bool one = src->n > 0; /* one distance for all: it holds for the slots that are not read, too */
+    for (size_t m = 1; m < src->n; m++)
+        one = one && src->v[m].delta == src->v[0].delta;
     size_t i = 0;
     for (size_t j = 0; j < dst->n; j++) {
         const struct slots *d = &dst->v[j];
         int64_t from = d->to + k > lo ? d->to + k : lo, to = d->to + d->len + k < hi ? d->to + d->len + k : hi;
         if (from >= to)
             continue;
-        if (src->n == 1) { /* one distance for all: it holds for the slots that are not read, too */
-            const struct slots *s = &src->v[0];
-            bool exists = from + s->delta < most && to + s->delta > 0;
-            bool read = from < s->to + s->len && to > s->to;
-            if (s->delta + k != d->delta && (exists || read))
-                return false;
-            continue;
-        }
+        if (one && src->v[0].delta + k != d->delta && from + src->v[0].delta < most && to + src->v[0].delta > 0)
+            return false;
         while (i < src->n && src->v[i].to + src->v[i].len <= from)
             i++;
         for (size_t m = i; m < src->n && src->v[m].to < to; m++)

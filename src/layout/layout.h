@@ -59,7 +59,8 @@ struct weft_layout {
     _Atomic(int *) desc_ranks; /* written out when first asked for */
 };
 
-bool layout_same_mesh(const weft_layout *a, const weft_layout *b); /* the same ranks in the same order */
+bool layout_same_mesh(const weft_layout *a, const weft_layout *b);  /* the same ranks in the same order */
+bool layout_same_sizes(const weft_layout *a, const weft_layout *b); /* as many axes, of the same sizes */
 const weft_layout *layout_hold(const weft_layout *l); /* one more reference; weft_layout_free gives it back */
 int64_t layout_index(const weft_layout *l, int rank); /* mesh position of a rank, or -1 */
 int layout_rank(const weft_layout *l, int64_t index);
@@ -81,8 +82,9 @@ int layout_slots(const weft_layout *l, int dim, int64_t piece, struct runs *out,
 /* Extent of the local buffer along a dim (0 for an empty piece: it has no ghosts), and of the interior. */
 int64_t layout_extent(const weft_layout *l, int dim, int64_t piece, int64_t *inner);
 
-/* The pieces along a dim that hold (ghosts: in any slot; else in the interior) some position of q, ascending, without
- * walking the others. Calls visit for each until it returns non-zero. */
+/* The pieces along a dim that hold (ghosts: in any slot; else in the interior) some position of q, ascending, each
+ * once, without walking the others; between the repeats of a strided q a few that hold none may be among them. Calls
+ * visit for each until it returns non-zero. */
 int layout_pieces_at(const weft_layout *l, int dim, const struct runs *q, bool ghosts, struct arena *arena,
                      int (*visit)(void *arg, int64_t piece), void *arg);
 #endif

@@ -20,7 +20,7 @@ static int put_relay(const struct pair *p, const struct span *box)
     const struct job *j = p->j;
     const struct feed_cut *c = &p->stretch;
     bool keep = j->wire != j->dst->dtype;
-    uint32_t buf = PLAN_NONE, got, filled;
+    uint32_t buf = PLAN_NONE, got = DRAFT_NONE, filled;
     int rc = keep ? emit_temp(j, j->wire, box, &buf) : 0;
     if (!rc)
         rc = keep ? emit_part_temp(j, buf, box) : emit_part_dst(j, box);
@@ -87,37 +87,49 @@ static int take_cut(void *arg, const struct feed_cut *c)
     return walk_runs(&p, 0, box);
 }
 
-/* The pair of this rank's piece with one of the other side's. */
-static int meet_pair(const struct job *j, const struct slots *slots, const struct hit *const *hit)
+int lower_pair(const struct job *j, const struct slots *slots, const struct pair_runs *const *runs, int64_t s, int64_t t,
+               int64_t s_piece)
 {
     struct pair p = {.j = j, .slots = slots};
-    int64_t other = 1, s = slots ? 0 : axes_part(j->src, j->s_split, j->si);
-    int64_t t = slots ? axes_part(j->dst, j->d_split, j->di) : 0;
+    int64_t other = 1;
     for (int d = 0; d < j->ndim; d++) {
-        p.runs[d] = &hit[d]->j;
+        p.runs[d] = runs[d];
         if (d != j->cut)
-            other *= hit[d]->count;
-        if (slots)
-            s += layout_piece_offset(j->src, d, hit[d]->piece);
-        else
-            t += layout_piece_offset(j->dst, d, hit[d]->piece);
+            other *= pair_runs_count(runs[d]);
     }
     if (slots && feed_has(j, s, j->d->rank)) {
         struct span box[WEFT_MAX_DIMS];
         p.local = true;
         return walk_runs(&p, 0, box);
     }
-    int64_t length = 1, first = 0, s_piece = 0;
+    int64_t length = 1, first = 0;
     if (j->cut >= 0) {
-        length = hit[j->cut]->count;
-        first = hit[j->cut]->j.v[0].a - j->src->dim[j->cut].lo;
-        s_piece = slots ? hit[j->cut]->piece : layout_piece(j->src, j->si, j->cut);
+        length = pair_runs_count(runs[j->cut]);
+        first = runs[j->cut]->v[0].a - j->src->dim[j->cut].lo;
     }
     struct feed f;
     int rc = feed_open(j, s, t, length, first, other, s_piece, &f);
     if (rc)
         return rc;
     return slots ? feed_receive(&f, take_cut, &p) : feed_send(&f, take_cut, &p);
+}
+
+/* The pair of this rank's piece with one of the other side's. */
+static int meet_pair(const struct job *j, const struct slots *slots, const struct hit *const *hit)
+{
+    const struct pair_runs *runs[WEFT_MAX_DIMS];
+    int64_t s = slots ? 0 : axes_part(j->src, j->s_split, j->si), t = slots ? axes_part(j->dst, j->d_split, j->di) : 0;
+    int64_t s_piece = 0;
+    for (int d = 0; d < j->ndim; d++) {
+        runs[d] = &hit[d]->j;
+        if (slots)
+            s += layout_piece_offset(j->src, d, hit[d]->piece);
+        else
+            t += layout_piece_offset(j->dst, d, hit[d]->piece);
+    }
+    if (j->cut >= 0)
+        s_piece = slots ? hit[j->cut]->piece : layout_piece(j->src, j->si, j->cut);
+    return lower_pair(j, slots, runs, s, t, s_piece);
 }
 
 static int walk_hits(const struct job *j, const struct slots *slots, const struct hits *hits, int dim, const struct hit **pick)

@@ -1,7 +1,7 @@
-/* Lowering with folds. Each box of elements is folded once, by a destination that holds a term if
- * there is one, and handed on finished: T - 1 or T terms travel, then D - 1 values. Where several
- * destinations could fold a box they share it. Terms of one box come together in a fixed order:
- * owners before ghosts, then by rank, then by slot. */
+/* Lowering with folds. Each box of elements is folded once, by a destination that holds as many
+ * terms as any, and handed on finished: the terms that it lacks travel, then D - 1 values. Where
+ * several destinations could fold a box they share it. A box of one term is no fold: it is copied.
+ * Terms of one box come together in a fixed order: owners before ghosts, then by rank, then by slot. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ struct term {
 
 struct dest {
     int rank;
-    bool holds; /* a term */
+    size_t holds; /* terms */
     int64_t b[WEFT_MAX_DIMS], bstep[WEFT_MAX_DIMS];
 };
 
@@ -54,7 +54,7 @@ static int order_dests(const void *a, const void *b)
 {
     const struct dest *x = a, *y = b;
     if (x->holds != y->holds)
-        return x->holds ? -1 : 1;
+        return x->holds > y->holds ? -1 : 1;
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
@@ -112,11 +112,27 @@ static bool holds_term(const struct box *x, int rank, const struct term *t)
     return index >= 0 && axes_part(j->src, j->s_split | j->s_fold, index) == t->index;
 }
 
-/* Whether a rank holds any term of the box; the terms' mesh positions stand sorted in `at`. */
 static int order_index(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return x < y ? -1 : x > y;
+}
+
+/* How many terms of the box a rank holds; the terms' mesh positions stand sorted in at. */
+static size_t count_held(const struct job *j, int rank, const int64_t *at, size_t n)
+{
+    int64_t index = layout_index(j->src, rank);
+    if (index < 0)
+        return 0;
+    int64_t key = axes_part(j->src, j->s_split | j->s_fold, index);
+    const int64_t *one = bsearch(&key, at, n, sizeof *at, order_index), *end = one;
+    if (!one)
+        return 0;
+    while (one > at && one[-1] == key)
+        one--;
+    while (end < at + n && *end == key)
+        end++;
+    return (size_t)(end - one);
 }
 
 static int fill_dests(struct box *x)
@@ -145,18 +161,14 @@ static int fill_dests(struct box *x)
         }
         for (int64_t r = 0; r < j->d_replicas; r++) {
             t.rank = layout_rank(l, index + axes_offset(l, j->d_free, r));
-            int64_t s = layout_index(j->src, t.rank);
-            int64_t key = s < 0 ? -1 : axes_part(j->src, j->s_split | j->s_fold, s);
-            t.holds = s >= 0 && bsearch(&key, at, x->nterms, sizeof *at, order_index);
+            t.holds = count_held(j, t.rank, at, x->nterms);
             x->dest[n++] = t;
         }
     }
     qsort(x->dest, n, sizeof *x->dest, order_dests);
     x->ndests = n;
-    for (x->nfolders = 0; x->nfolders < n && x->dest[x->nfolders].holds; x->nfolders++)
+    for (x->nfolders = 1; x->nfolders < n && x->dest[x->nfolders].holds == x->dest[0].holds; x->nfolders++)
         ;
-    if (!x->nfolders)
-        x->nfolders = n;
     for (size_t i = 0; i < n && !x->source; i++)
         if (x->dest[i].rank == j->d->rank)
             x->me = &x->dest[i];
@@ -276,19 +288,6 @@ static int fold_level(const struct stretch *s, const uint32_t *terms, size_t n, 
     return draft_reduce(j->d, 0, op, div, via, deps, groups, &out->node);
 }
 
-/* One term alone: a copy. */
-static int take_single(const struct stretch *s, const struct goal *g, struct value *out)
-{
-    struct value v;
-    uint32_t zero = 0;
-    int rc = fold_level(s, &zero, 1, -1, -1, g, &v);
-    if (!rc)
-        rc = part_of_value(s, &v);
-    if (!rc)
-        rc = part_of_goal(s, g);
-    return rc ? rc : draft_copy(s->x->j->d, 0, &v.node, 1, &out->node);
-}
-
 static int sender_of(const struct stretch *s, const struct term *t)
 {
     const struct job *j = s->x->j;
@@ -326,7 +325,7 @@ static int fold_here(struct stretch *s)
                 last = k;
     struct value v = {.node = DRAFT_NONE};
     if (!rc)
-        rc = last < 0 ? take_single(s, &g, &v) : fold_level(s, all, x->nterms, last, last, &g, &v);
+        rc = fold_level(s, all, x->nterms, last, last, &g, &v);
     uint32_t filled = v.node;
     if (!rc && g.temp) {
         rc = emit_part_temp(j, g.buf, s->span);
@@ -430,10 +429,44 @@ static int64_t turn_of(const struct box *x)
     return turn;
 }
 
+/* A box of one term, which is its owner's, with all destinations (as the source) or with this rank. */
+static int copy_box(const struct box *x)
+{
+    const struct job *j = x->j;
+    const struct term *owner = &x->term[0];
+    struct pair_run run[WEFT_MAX_DIMS];
+    struct pair_runs one[WEFT_MAX_DIMS];
+    const struct pair_runs *runs[WEFT_MAX_DIMS];
+    size_t pieces = 1, digit[WEFT_MAX_DIMS];
+    int64_t s_piece = j->cut < 0 ? 0 : x->cell[j->cut]->term[0].piece;
+    for (int d = 0; d < j->ndim; d++)
+        pieces *= x->cell[d]->ndests;
+    for (size_t k = 0; k < pieces; k++) {
+        int64_t t = 0;
+        pick(x, false, k, digit);
+        for (int d = 0; d < j->ndim; d++) {
+            const struct cell_dest *c = &x->cell[d]->dest[digit[d]];
+            const struct span *v = &x->span[d];
+            t += layout_piece_offset(j->dst, d, c->piece);
+            run[d] = (struct pair_run){v->at, v->len, v->n, v->step, owner->a[d], owner->astep[d], c->b, c->bstep};
+            one[d] = (struct pair_runs){.v = &run[d], .n = 1, .cap = 1};
+            runs[d] = &one[d];
+        }
+        if (!x->source && t != axes_part(j->dst, j->d_split, j->di))
+            continue;
+        int rc = lower_pair(j, x->slots, runs, owner->index, t, s_piece);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
 static int do_box(struct box *x)
 {
     const struct job *j = x->j;
     int rc = fill_terms(x);
+    if (!rc && x->nterms == 1)
+        return copy_box(x);
     if (!rc)
         rc = fill_dests(x);
     if (rc)

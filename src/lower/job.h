@@ -87,4 +87,9 @@ int emit_identity(const struct job *j); /* what the destination's folds leave to
 /* ---- the passes ---- */
 int lower_copy(const struct job *j); /* no folds: every element has one term */
 int lower_fold(const struct job *j);
+/* What a piece of the source and one of the destination (at mesh positions s and t where all other coordinates are 0)
+ * have in common, or some of it: elements of one term each. slots: of this rank as the destination; NULL: as the source.
+ * s_piece: the source's coordinate along the cut dim. */
+int lower_pair(const struct job *j, const struct slots *slots, const struct pair_runs *const *runs, int64_t s, int64_t t,
+               int64_t s_piece);
 #endif

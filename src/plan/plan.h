@@ -23,7 +23,8 @@
  *           such stop. Without inputs part 0 is filled with the identity of `op`.
  *   SEND    all parts are read, cast to `wire` each, packed at `offset` each and sent to `peer`.
  *   RECV    the k-th RECV from a peer takes the k-th SEND of that peer to this rank (plan order,
- *           one channel a pair of ranks). Parts, wires and offsets equal the sender's.
+ *           one channel a pair of ranks). Parts, wires and offsets equal the sender's. It has no
+ *           deps: what was sent can be taken at once, so that no message holds up another.
  */
 #ifndef WEFT_PLAN_PLAN_H
 #define WEFT_PLAN_PLAN_H

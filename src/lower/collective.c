@@ -1,0 +1,90 @@
+/* Collectives by name: each is a row that says how the tensor lies on either side. Nothing else
+ * knows these names; what the pair is lowered to is the same as if it had been written out. */
+#include <string.h>
+
+#include "base/error.h"
+#include "layout/layout.h"
+
+/* How a side lies: on the root alone; on the group, whole on each; split along the first dim; along the second. */
+enum lies { ROOT, WHOLE, TERMS, FIRST, SECOND, MOVED };
+
+static const struct named {
+    const char *kind;
+    enum lies src, dst;
+    int dims; /* 1: [count]; 2: [n, count]; 3: [n, n, count] */
+} table[] = {
+    {"broadcast", ROOT, WHOLE, 1},     {"scatter", ROOT, FIRST, 2},         {"gather", FIRST, ROOT, 2},
+    {"reduce", TERMS, ROOT, 1},        {"allgather", FIRST, WHOLE, 2},      {"reduce_scatter", TERMS, FIRST, 2},
+    {"allreduce", TERMS, WHOLE, 1},    {"all_to_all", FIRST, SECOND, 3},    {"send", ROOT, WHOLE, 1},
+    {"permute", FIRST, MOVED, 2},
+};
+#define NAMED (sizeof table / sizeof *table)
+
+static int make(const weft_collective *c, const struct named *row, enum lies lies, weft_layout **out)
+{
+    weft_dim dims[3] = {{0}};
+    for (int d = 0; d < row->dims; d++)
+        dims[d].extent = d == row->dims - 1 ? c->count : c->n;
+    int split = lies == FIRST || lies == MOVED ? 0 : lies == SECOND ? 1 : -1;
+    if (split >= 0) {
+        dims[split].nsplits = 1;
+        dims[split].splits[0].axis = "x";
+    }
+    weft_axis x = {"x", lies == ROOT ? 1 : c->n};
+    weft_fold fold = {.op = c->op ? c->op : WEFT_SUM, .over = {"x"}, .nover = 1};
+    weft_layout_desc d = {.size = sizeof d,
+                          .dtype = c->dtype,
+                          .dims = dims,
+                          .ndim = row->dims,
+                          .axes = &x,
+                          .naxes = 1,
+                          .ranks = lies == ROOT ? &c->root : lies == MOVED ? c->to : c->ranks,
+                          .folds = &fold,
+                          .nfolds = lies == TERMS};
+    return weft_layout_create(&d, out);
+}
+
+int weft_collective_layouts(const weft_collective *c, weft_layout **src, weft_layout **dst)
+{
+    if (!c || !src || !dst)
+        return error_set(WEFT_EINVAL, "collective: a NULL argument");
+    if (c->size != sizeof *c)
+        return error_set(WEFT_EINVAL, "collective: its size is %zu, and this library's struct has %zu bytes", c->size, sizeof *c);
+    const struct named *row = NULL;
+    for (size_t i = 0; i < NAMED && c->kind; i++)
+        if (!strcmp(table[i].kind, c->kind))
+            row = &table[i];
+    if (!row)
+        return error_set(WEFT_EINVAL,
+                         "collective: there is no '%.40s': broadcast scatter gather reduce allgather reduce_scatter "
+                         "allreduce all_to_all send permute",
+                         c->kind ? c->kind : "");
+    if (c->n < 1)
+        return error_set(WEFT_EINVAL, "collective: %s in a group of %d ranks", c->kind, c->n);
+    if (row->dst == MOVED && !c->to)
+        return error_set(WEFT_EINVAL, "collective: permute needs to say where each piece goes");
+    weft_layout *a, *b;
+    int rc = make(c, row, row->src, &a);
+    if (rc)
+        return rc;
+    rc = make(c, row, row->dst, &b);
+    if (rc) {
+        weft_layout_free(a);
+        return rc;
+    }
+    *src = a;
+    *dst = b;
+    return 0;
+}
+
+int weft_lower_collective(const weft_collective *c, int rank, const weft_lower_opts *opts, weft_plan **out)
+{
+    weft_layout *src, *dst;
+    int rc = weft_collective_layouts(c, &src, &dst);
+    if (rc)
+        return rc;
+    rc = weft_lower(&(weft_move){c->kind, src, dst}, 1, rank, opts, out);
+    weft_layout_free(src);
+    weft_layout_free(dst);
+    return rc;
+}

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# All the cases of tests/cases, run on threads with messages of one chunk, of 4 KiB and of the default size; and staged, but
+# for the large ones. A share below 100 (WEFT_TEST_SHARE) leaves out the large ones everywhere.
+set -u
+: "${WEFT_BIN:?}" "${WEFT_SOURCE_DIR:?}"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+share=${WEFT_TEST_SHARE:-100}
+failed=0
+
+# check FILE OPTIONS...
+check()
+{
+    local file=$1 count code
+    shift
+    count=$(grep -c '^[^#]*->' "$file")
+    "$WEFT_BIN" check --cases "$file" "$@" >"$work/out" 2>"$work/err"
+    code=$?
+    if [ $code -ne 0 ] || [ "$(tail -n 1 "$work/out")" != "$count passed, 0 failed" ] || [ -s "$work/err" ]; then
+        echo "$(basename "$file") $*: exit code $code"
+        grep -A 1 FAILED "$work/out"
+        cat "$work/err"
+        failed=1
+    fi
+    echo "$(basename "$file") $*: $count cases"
+}
+
+for file in "$WEFT_SOURCE_DIR"/tests/cases/*.txt; do
+    small=$work/$(basename "$file")
+    grep -v '^bench' "$file" >"$small"
+    all=$file
+    if [ "$share" != full ] && [ "$share" -lt 100 ]; then all=$small; fi
+    check "$all" --seed 1
+    check "$all" --seed 2 --bucket 1
+    check "$all" --seed 3 --bucket 4096
+    check "$small" --seed 4 --staged
+done
+exit $failed

@@ -1,0 +1,121 @@
+/* Collectives by name are the pairs of layouts that the notation's table says they are. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "weft.h"
+
+static void assert_pair(weft_collective c, const char *src, const char *dst)
+{
+    weft_layout *a, *b, *x, *y;
+    c.size = sizeof c;
+    assert_int_equal(weft_collective_layouts(&c, &a, &b), 0);
+    assert_int_equal(weft_layout_parse(src, &x), 0);
+    assert_int_equal(weft_layout_parse(dst, &y), 0);
+    assert_true(weft_layout_equal(a, x));
+    assert_true(weft_layout_equal(b, y));
+    weft_layout_free(a);
+    weft_layout_free(b);
+    weft_layout_free(x);
+    weft_layout_free(y);
+}
+
+static void names_are_pairs(void **state)
+{
+    (void)state;
+    const int group[] = {4, 2, 7}, to[] = {2, 7, 4}, two[] = {5};
+    weft_collective c = {.dtype = WEFT_F32, .count = 10, .n = 4, .root = 1};
+    c.kind = "broadcast";
+    assert_pair(c, "f32[10] @x1=1", "f32[10] @x4");
+    c.root = 9; /* outside the group */
+    assert_pair(c, "f32[10] @x1=9", "f32[10] @x4");
+    c.kind = "scatter";
+    assert_pair(c, "f32[4,10] @x1=9", "f32[4/x,10] @x4");
+    c.kind = "gather";
+    assert_pair(c, "f32[4/x,10] @x4", "f32[4,10] @x1=9");
+    c.kind = "reduce";
+    c.op = WEFT_MAX;
+    assert_pair(c, "f32[10] @x4 +max(x)", "f32[10] @x1=9");
+    c.kind = "allreduce";
+    c.op = 0;
+    assert_pair(c, "f32[10] @x4 +sum(x)", "f32[10] @x4");
+    c.kind = "reduce_scatter";
+    assert_pair(c, "f32[4,10] @x4 +sum(x)", "f32[4/x,10] @x4");
+    c.kind = "allgather";
+    assert_pair(c, "f32[4/x,10] @x4", "f32[4,10] @x4");
+    c.kind = "all_to_all";
+    c.ranks = group;
+    c.n = 3;
+    assert_pair(c, "f32[3/x,3,10] @x3=4,2,7", "f32[3,3/x,10] @x3=4,2,7");
+    c.kind = "permute";
+    c.to = to;
+    assert_pair(c, "f32[3/x,10] @x3=4,2,7", "f32[3/x,10] @x3=2,7,4");
+    c.kind = "send";
+    c.ranks = two;
+    c.n = 1;
+    c.root = 0;
+    assert_pair(c, "f32[10] @x1=0", "f32[10] @x1=5");
+}
+
+static void wrong_ones_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        weft_collective c;
+        const char *words;
+    } cases[] = {
+        {{.kind = "allreduces", .dtype = WEFT_F32, .n = 2}, "there is no 'allreduces'"},
+        {{.kind = NULL, .dtype = WEFT_F32, .n = 2}, "there is no ''"},
+        {{.kind = "allreduce", .dtype = WEFT_F32, .n = 0}, "a group of 0 ranks"},
+        {{.kind = "allreduce", .dtype = WEFT_F32, .n = 2, .op = WEFT_BAND}, "band does not fold f32"},
+        {{.kind = "allreduce", .n = 2}, "not a dtype"},
+        {{.kind = "permute", .dtype = WEFT_F32, .n = 2}, "where each piece goes"},
+        {{.kind = "allgather", .dtype = WEFT_F32, .n = 2, .count = -1}, "-1"},
+        {{.kind = "broadcast", .dtype = WEFT_F32, .n = 2, .root = -3}, "-3"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        weft_collective c = cases[i].c;
+        weft_plan *p = NULL;
+        c.size = sizeof c;
+        assert_int_equal(weft_lower_collective(&c, 0, NULL, &p), WEFT_EINVAL);
+        assert_null(p);
+        if (!strstr(weft_errmsg(), cases[i].words))
+            fail_msg("expected '%s', got '%s'", cases[i].words, weft_errmsg());
+    }
+    weft_plan *p;
+    assert_int_equal(weft_lower_collective(&(weft_collective){.size = 3}, 0, NULL, &p), WEFT_EINVAL);
+}
+
+static void plans_know_what_they_are(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"broadcast",      "scatter",   "gather",     "reduce", "allgather",
+                                        "reduce_scatter", "allreduce", "all_to_all"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        weft_collective c = {.size = sizeof c, .kind = kinds[i], .dtype = WEFT_BF16, .count = 7, .n = 5, .root = 2};
+        weft_plan *all[5];
+        for (int r = 0; r < 5; r++)
+            assert_int_equal(weft_lower_collective(&c, r, NULL, &all[r]), 0);
+        weft_stats s = {.size = sizeof s};
+        assert_int_equal(weft_plan_stats(all[0], &s), 0);
+        assert_string_equal(s.kind, kinds[i]);
+        assert_int_equal(weft_plan_verify((const weft_plan *const *)all, 5), 0);
+        for (int r = 0; r < 5; r++)
+            weft_plan_free(all[r]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_are_pairs),
+        cmocka_unit_test(wrong_ones_are_refused),
+        cmocka_unit_test(plans_know_what_they_are),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,189 @@
+#!/usr/bin/env bash
+# shellcheck disable=SC2016  # what stands between backquotes is text
+# What the documents show is true: every command in a ```console block of README.md and docs/ prints what stands below
+# it and ends with 0 (or with what a following `echo $?` shows), every ```c block compiles without warnings, links
+# and runs, every pair of layouts in a table lowers, links between documents lead somewhere, and the numbers in
+# docs/limits.md are those of the sources.
+#
+# In a console block a line "$ COMMAND" is run, the lines up to the next one are its whole output, and a line "..."
+# stands for any lines. The commands of one file share one empty folder.
+set -u
+: "${WEFT_SOURCE_DIR:?}" "${WEFT_BUILD_DIR:?}" "${WEFT_BIN:?}"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/bin" "$work/blocks"
+ln -s "$WEFT_BIN" "$work/bin/weft"
+export PATH=$work/bin:$PATH
+failed=0 commands=0 programs=0 pairs=0
+complain() { echo "$1"; failed=1; }
+
+# blocks FILE LANGUAGE: each such block goes to blocks/LINE, LINE being that of its first line.
+blocks()
+{
+    rm -f "$work"/blocks/*
+    awk -v want="$2" -v dir="$work/blocks" '
+        /^```/ && !inside { inside = 1; out = $0 == "```" want ? sprintf("%s/%06d", dir, NR + 1) : ""; next }
+        /^```/ { inside = 0; if (out) close(out); next }
+        inside && out { print > out }
+        ' "$1"
+}
+
+# same WANT GOT: equal, line by line, with "..." in WANT for any lines.
+same()
+{
+    awk -v want="$1" '
+        BEGIN { n = 0; while ((getline line < want) > 0) w[++n] = line }
+        { g[NR] = $0 }
+        END {
+            # can[i]: the first i lines of want match what has been read so far
+            can[0] = 1
+            for (i = 1; i <= n; i++) can[i] = can[i - 1] && w[i] == "..."
+            for (k = 1; k <= NR; k++) {
+                for (i = n; i >= 1; i--) can[i] = w[i] == "..." ? can[i] : can[i - 1] && w[i] == g[k]
+                can[0] = 0
+                for (i = 1; i <= n; i++) if (w[i] == "...") can[i] = can[i] || can[i - 1]
+            }
+            exit !can[n]
+        }' "$2"
+}
+
+# run_block FILE BLOCK: a shell runs the commands; "$?" is that of the command before.
+run_block()
+{
+    local file=$1 block=$2 command='' status=0 line wanted=0
+    run_command()
+    {
+        [ -n "$command" ] || return 0
+        commands=$((commands + 1))
+        if [[ "$command" == 'echo $?' ]]; then
+            echo "$status" >"$work/got"
+            status=0
+        else
+            # A failure that nobody looks at is a failure of the document.
+            [ "$status" -eq 0 ] || complain "$file: exit status $status of the command before: $command"
+            (cd "$work/folder" && exec bash -c "$command") >"$work/got" 2>&1 </dev/null
+            status=$?
+        fi
+        if ! same "$work/want" "$work/got"; then
+            complain "$file: $command"
+            diff "$work/want" "$work/got" | sed 's/^/    /'
+        fi
+    }
+    : >"$work/want"
+    while IFS= read -r line || [ -n "$line" ]; do
+        if [ "${line:0:2}" = '$ ' ]; then
+            run_command
+            command=${line:2}
+            : >"$work/want"
+        elif [ -z "$command" ]; then
+            complain "$file: a console block starts with a command, not with: $line"
+        else
+            printf '%s\n' "$line" >>"$work/want"
+        fi
+        wanted=1
+    done <"$block"
+    run_command
+    [ "$status" -eq 0 ] || complain "$file: exit status $status: $command"
+    [ "$wanted" -eq 1 ] || complain "$file: an empty console block"
+}
+
+cc=$(sed -n 's/^CMAKE_C_COMPILER:[A-Z]*=//p' "$WEFT_BUILD_DIR/CMakeCache.txt")
+sanitize=$(sed -n 's/^WEFT_SANITIZE:[A-Z]*=\(..*\)/-fsanitize=\1/p' "$WEFT_BUILD_DIR/CMakeCache.txt")
+
+build_program()
+{
+    programs=$((programs + 1))
+    # shellcheck disable=SC2086  # the option may be absent
+    if ! { "$cc" -std=c11 -O1 -Wall -Wextra -Wpedantic -Werror $sanitize -I"$WEFT_SOURCE_DIR/include" -x c "$2" -x none \
+        "$WEFT_BUILD_DIR/libweft.a" -pthread -lm -o "$work/program" && "$work/program"; } >"$work/got" 2>&1; then
+        complain "$1: the program at line $((10#$(basename "$2"))): $(head -n 5 "$work/got")"
+    fi
+}
+
+# A command line that stands in another kind of block would go unchecked.
+stray_commands()
+{
+    awk '/^```/ { inside = !inside; skip = $0 == "```console"; next }
+         (inside && !skip || /^    /) && /^[ ]*(\$ )?weft (plan|check|reshard|bench|info|run)( |$)/ { print FILENAME ": " FNR ": " $0 }' "$1"
+}
+
+check_links()
+{
+    local file=$1 target dir
+    dir=$(dirname "$file")
+    while IFS= read -r target; do
+        case $target in
+            http*) ;;
+            *) [ -e "$dir/${target%%#*}" ] || complain "$file: the link to $target leads nowhere" ;;
+        esac
+    done < <(grep -oE '\]\([^)]+\)' "$file" | sed 's/^](\(.*\))$/\1/')
+}
+
+lower_pairs()
+{
+    local src dst
+    while IFS=$'\t' read -r src dst; do
+        pairs=$((pairs + 1))
+        weft plan "$src" "$dst" >"$work/got" 2>&1 || complain "$1: $src -> $dst: $(head -n 3 "$work/got")"
+    done < <(sed -n 's/^|.*| `\([^`]*@[^`]*\)` | `\([^`]*@[^`]*\)` |$/\1\t\2/p' "$2")
+}
+
+for file in "$WEFT_SOURCE_DIR"/*.md "$WEFT_SOURCE_DIR"/docs/*.md; do
+    name=${file#"$WEFT_SOURCE_DIR"/}
+    mkdir "$work/folder"
+    blocks "$file" console
+    for block in "$work"/blocks/*; do
+        [ -f "$block" ] && run_block "$name" "$block"
+    done
+    blocks "$file" c
+    for block in "$work"/blocks/*; do
+        [ -f "$block" ] && build_program "$name" "$block"
+    done
+    rm -rf "$work/folder"
+    stray=$(stray_commands "$file")
+    [ -z "$stray" ] || complain "these commands belong into a console block: $stray"
+    check_links "$file"
+    lower_pairs "$name" "$file"
+done
+if [ "$commands" -lt 9 ] || [ "$programs" -lt 1 ] || [ "$pairs" -lt 7 ]; then
+    complain "only $commands commands, $programs programs and $pairs pairs were found"
+fi
+
+# limit FILE SOURCE-LINE WORDS: the source still has this line, and docs/limits.md says so.
+limit()
+{
+    grep -qF -- "$2" "$WEFT_SOURCE_DIR/$1" || complain "docs/limits.md: $1 no longer has '$2'"
+    grep -qF -- "$3" "$WEFT_SOURCE_DIR/docs/limits.md" || complain "docs/limits.md does not say '$3'"
+}
+limit include/weft.h '#define WEFT_MAX_DIMS 8' '0 to 8 (`WEFT_MAX_DIMS`)'
+limit include/weft.h '#define WEFT_MAX_AXES 8' '1 to 8 (`WEFT_MAX_AXES`)'
+limit include/weft.h '#define WEFT_MAX_NAME 31' '31 characters (`WEFT_MAX_NAME`)'
+limit src/layout/build.c '#define MAX_WRAPS 1024' '1024 times the extent'
+limit src/layout/build.c '#define MAX_BYTES ((int64_t)1 << 62)' '2^62 bytes'
+limit src/layout/runs.h '#define RUNS_MOST (1 << 22)' '2^22 different ways to meet'
+limit src/exec/overlap.c '#define MAX_SLOTS ((size_t)1 << 22)' '2^22 blocks along a dim'
+limit src/exec/comm.c '"WEFT_INFLIGHT_BYTES", 1, INT64_MAX / 4, INT64_C(64) << 20' '`inflight_bytes` (64 MiB)'
+limit src/exec/comm.c '"WEFT_INFLIGHT_BUCKETS", 1, 1 << 20, 256' '`inflight_buckets` (256)'
+limit src/exec/comm.c '30 * SECOND' '`deadline_ns` (30 s)'
+limit src/transport/threads.c '#define MAX_RANKS 65536' 'N up to 65,536'
+limit src/layout/build.c 'ghosts need contiguous pieces' 'ghosts with blocks'
+limit src/layout/parse.c 'runs backwards' '`3..0` is refused'
+limit src/layout/layout.c 'only sum has an adjoint' 'layouts whose folds are all `sum`'
+limit src/lower/lower.c 'cannot be left as terms of avg' '`avg` in a destination'
+limit src/lower/lower.c 'has another shape on the other side' 'the same shape'
+limit src/lower/draft.c 'the plan needs more than 2^32' '2^32 each'
+limit src/lower/rows.c "the group's size is not a power of two" 'a power of two'
+limit src/lower/rows.c '{"one_phase", "allreduce", false' '`one_phase` on an allreduce | not with `in_place`'
+limit src/lower/rows.c 'it takes one fold, and the source has several' 'a source with one fold at most'
+limit src/exec/overlap.c "a fold in place needs weft_lower's in_place option" 'a fold needs `in_place` when lowering'
+limit src/cli/npy.h '#define NPY_HEADER_MAX (1 << 20)' '| `.npy` header | 1 MiB |'
+limit src/cli/cmd_plan.c '#define SHOWN 64' 'the text lists 64 pairs'
+for algorithm in $("$WEFT_BIN" info | sed -n 's/^algorithms *//p'); do
+    grep -q "^| .*\`$algorithm\`" "$WEFT_SOURCE_DIR/docs/limits.md" || complain "docs/limits.md: no row for $algorithm"
+done
+for transport in $("$WEFT_BIN" info | sed -n 's/^transports *//p'); do
+    grep -qF "\`$transport\`" "$WEFT_SOURCE_DIR/docs/limits.md" || complain "docs/limits.md: no word of $transport"
+done
+
+echo "$commands commands, $programs programs and $pairs pairs in the documents"
+exit "$failed"
