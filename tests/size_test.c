@@ -36,7 +36,7 @@ static const struct {
     {"f32[10000000000/x] @x8", "f32[10000000000/x~2000000000:0] @x8", 4 * (125 * G / 100 + 6 * 2 * G)},
     {"f32[10000000000/x~1o] @x8 +sum(~)", "f32[10000000000/x] @x8", 8 * 2 * 4},
     {"u8[4000000000000000000/x] @x24", "u8[4000000000000000000/x] @x24=23,0..22", INT64_C(4000000000000000000)},
-    {"u8[4611686018427387904] @x1", "u8[4611686018427387904/x] @x1", 0},
+    {"u8[4611686018427387903] @x1", "u8[4611686018427387903/x] @x1", 0},
     {"f32[70000/p:64,70000/q:64] @p2.q2", "f32[70000/p:64,70000/q:64] @p2.q2=4..7", 4 * 49 * G / 10},
     {"f64[70016/p:64,70016] @p2", "f64[70016/p:32,70016] @p2", 8 * INT64_C(70016) * 70016 / 2},
     {"f64[6000000000/x:1000] @x2", "f64[6000000000/x:1000] @x2=1,0", 48 * G},
@@ -75,6 +75,31 @@ static void lowered_and_verified(void **state)
             fail_msg("%lld B sent, %lld B received, %lld B the bound, %lld B by hand", (long long)t.sent,
                      (long long)t.received, (long long)t.bound, (long long)pairs[i].bytes);
         assert_true(took < 0.5);
+        pair_free(&p);
+    }
+}
+
+/* What cannot be counted is refused. */
+static void refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *src, *dst, *algorithm, *says;
+    } bad[] = {
+        {"u8[4611686018427387904] @x1", "u8[4611686018427387904/x] @x1", NULL, "2^63 bytes"},
+        {"f32[1000000000000000000] @x8 +sum(x)", "f32[1000000000000000000] @x1", NULL, "2^63 bytes"},
+        {"f32[1000000000000000000] @x8 +sum(x)", "f32[1000000000000000000] @x8", "ring", "can be counted"},
+        {"f32[1000000000000000000] @x8 +sum(x)", "f32[1000000000000000000] @x8", "one_phase", "can be counted"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct pair p;
+        struct failure why;
+        weft_lower_opts opts = {.size = sizeof opts, .algorithm = bad[i].algorithm};
+        assert_int_equal(pair_parse(&p, bad[i].src, bad[i].dst, &why), CLI_OK);
+        weft_plan *plan = NULL;
+        assert_int_equal(pair_lower_one(&p, 0, &opts, &plan, &why), CLI_BAD);
+        if (!strstr(why.text, bad[i].says))
+            fail_msg("%s -> %s: %s", bad[i].src, bad[i].dst, why.text);
         pair_free(&p);
     }
 }
@@ -207,6 +232,7 @@ static void moved(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(lowered_and_verified), cmocka_unit_test(moved)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(lowered_and_verified), cmocka_unit_test(refused),
+                                       cmocka_unit_test(moved)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
