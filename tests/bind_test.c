@@ -65,7 +65,8 @@ static void run_refusal(struct ranks_rank *r)
     float in[64], out[4][64];
     int64_t strides[2] = {16, 4};
     weft_exec *x = NULL;
-    RANKS_OK(r, pair_make(&p, "f32[16/x,16] @x4", "f32[16,16/x] @x4", bad && f->fault == OTHER_RANK ? 1 : r->rank, NULL));
+    RANKS_OK(r,
+             pair_make(&p, "f32[16/x,16] @x4", "f32[16,16/x] @x4", bad && f->fault == OTHER_RANK ? 1 : r->rank, NULL));
     RANKS_OK(r, pair_make(&other, "f32[16/x,16] @x4", "f32[16,16/x] @x4=3,2,1,0", r->rank, NULL));
     weft_view from = {in, sizeof in, NULL}, to = {out, 256, strides};
     const weft_plan *plan = bad && f->fault == OTHER_PLAN ? other.plan : bad && f->fault == NO_PLAN ? NULL : p.plan;
@@ -154,11 +155,11 @@ static void sizes_of_plan_and_comm(void **state)
 
 struct sharing {
     const char *src, *dst;
-    int64_t src_at, dst_at;         /* in bytes */
-    int64_t src_step, dst_step;     /* what each rank adds to them */
+    int64_t src_at, dst_at;     /* in bytes */
+    int64_t src_step, dst_step; /* what each rank adds to them */
     const int64_t *src_strides, *dst_strides;
-    bool in_place;                  /* the option */
-    const char *refusal;            /* a part of the text; NULL: legal */
+    bool in_place;       /* the option */
+    const char *refusal; /* a part of the text; NULL: legal */
 };
 
 static const int64_t padded[2] = {64, 4}, transposed[2] = {4, 16}, narrow[2] = {16, 4};
@@ -170,9 +171,11 @@ static const struct sharing sharings[] = {
     {"f32[32/x] @x4", "f32[32/x~2] @x4", 4, 0, 0, 0, NULL, NULL, false, "stands for different elements"},
     {"f32[32/x] @x4", "f32[32/x~2] @x4", 10, 0, 0, 0, NULL, NULL, false, "aligned"},
     {"f32[32/x] @x4", "f32[32] @x4", 0, 0, 32, 0, NULL, NULL, false, NULL}, /* a rank's slice of an allgather */
-    {"f32[32/x] @x4", "f32[32] @x4", 0, 0, 0, 0, NULL, NULL, false, "rank 1: tensor 'w': source and destination overlap where"},
+    {"f32[32/x] @x4", "f32[32] @x4", 0, 0, 0, 0, NULL, NULL, false,
+     "rank 1: tensor 'w': source and destination overlap where"},
     {"f32[32] @x4", "f32[32/x] @x4", 0, 0, 0, 32, NULL, NULL, false, NULL}, /* and back */
-    {"f32[32] @x4", "f32[32/x] @x4", 0, 0, 0, 0, NULL, NULL, false, "rank 1: tensor 'w': source and destination overlap where"},
+    {"f32[32] @x4", "f32[32/x] @x4", 0, 0, 0, 0, NULL, NULL, false,
+     "rank 1: tensor 'w': source and destination overlap where"},
     {"f32[32/x] @x4", "f32[32/x] @x4", 0, 0, 0, 0, NULL, NULL, false, NULL},
     {"f32[32/x] @x4", "f32[32/x] @x4=1,2,3,0", 0, 0, 0, 0, NULL, NULL, false, "stands for different elements"},
     {"f32[32/x] @x4", "f32[32/x] @x4=1,2,3,0", 0, 32, 0, 0, NULL, NULL, false, NULL}, /* side by side */
@@ -279,7 +282,8 @@ static void two_tensors_apart(void **state)
     assert_int_equal(two_tensors(0, 128, 0, 256, NULL), 0); /* one source for both */
     assert_int_equal(two_tensors(0, 256, 64, 384, NULL), 0);
     assert_int_equal(two_tensors(0, 128, 256, 128, NULL), WEFT_EINVAL);
-    assert_string_equal(weft_errmsg(), "rank 0: the destination of tensor 'a' and the destination of tensor 'b' overlap");
+    assert_string_equal(weft_errmsg(),
+                        "rank 0: the destination of tensor 'a' and the destination of tensor 'b' overlap");
     assert_int_equal(two_tensors(0, 128, 252, 384, NULL), WEFT_EINVAL);
     assert_string_equal(weft_errmsg(), "rank 0: the destination of tensor 'a' and the source of tensor 'b' overlap");
     /* Column blocks of one matrix lie between each other and share nothing. */
@@ -325,7 +329,8 @@ static void run_rebind(struct ranks_rank *r)
     RANKS_CHECK(r, weft_exec_rebind(r->rank == 1 ? y : x, &from[0], &to[0]) == WEFT_EMISMATCH);
     RANKS_CHECK(r, !strncmp(weft_errmsg(), "weft_exec_rebind: rank 0 means exec ", 36));
     weft_exec *z = NULL;
-    int err = r->rank == 2 ? weft_bind(p.plan, r->comm, &from[0], &to[0], NULL, &z) : weft_exec_rebind(x, &from[0], &to[0]);
+    int err =
+        r->rank == 2 ? weft_bind(p.plan, r->comm, &from[0], &to[0], NULL, &z) : weft_exec_rebind(x, &from[0], &to[0]);
     RANKS_CHECK(r, err == WEFT_EMISMATCH && !z);
     /* In flight on one rank. */
     if (r->rank == 1)
@@ -348,14 +353,17 @@ static void binding_again(void **state)
     ranks_run(4, NULL, run_rebind, NULL, NULL);
     ranks_run(4, &(weft_comm_opts){.staged = true}, run_rebind, NULL, NULL);
     /* Room for the two execs, none for a third: binding again takes no more. */
-    ranks_run(4, &(weft_comm_opts){.staged = true, .inflight_bytes = 192, .inflight_buckets = 3}, run_rebind, NULL, NULL);
+    ranks_run(4, &(weft_comm_opts){.staged = true, .inflight_bytes = 192, .inflight_buckets = 3}, run_rebind, NULL,
+              NULL);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused_alike_on_all_ranks), cmocka_unit_test(sizes_of_plan_and_comm),
-        cmocka_unit_test(sharing_memory),             cmocka_unit_test(two_tensors_apart),
+        cmocka_unit_test(refused_alike_on_all_ranks),
+        cmocka_unit_test(sizes_of_plan_and_comm),
+        cmocka_unit_test(sharing_memory),
+        cmocka_unit_test(two_tensors_apart),
         cmocka_unit_test(binding_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,8 +20,8 @@
 static int open_one(const char *url, int rank, int64_t deadline_ns)
 {
     weft_comm *c = NULL;
-    int err = weft_comm_open(url, &(weft_comm_opts){.size = sizeof(weft_comm_opts), .rank = rank, .deadline_ns = deadline_ns},
-                             &c);
+    int err = weft_comm_open(
+        url, &(weft_comm_opts){.size = sizeof(weft_comm_opts), .rank = rank, .deadline_ns = deadline_ns}, &c);
     weft_comm_close(c);
     return err;
 }
@@ -41,7 +41,8 @@ static void bad_urls(void **state)
         {"threads:0/a", 0, WEFT_EINVAL, "threads:0/a: expected threads:N/NAME, N ranks"},
         {"threads:-1/a", 0, WEFT_EINVAL, "threads:-1/a: expected threads:N/NAME, N ranks"},
         {"threads:2x/a", 0, WEFT_EINVAL, "threads:2x/a: expected threads:N/NAME, N ranks"},
-        {"threads:99999999999999999999/a", 0, WEFT_EINVAL, "threads:99999999999999999999/a: expected threads:N/NAME, N ranks"},
+        {"threads:99999999999999999999/a", 0, WEFT_EINVAL,
+         "threads:99999999999999999999/a: expected threads:N/NAME, N ranks"},
         {"threads:100000/a", 0, WEFT_EUNSUPPORTED, "threads:100000/a: at most 65536 ranks"},
         {"threads:2/a", 2, WEFT_EINVAL, "threads:2/a: there is no rank 2 in it"},
         {"threads:2/a", -1, WEFT_EINVAL, "threads:2/a: there is no rank -1 in it"},
@@ -162,7 +163,8 @@ static void run_late_barrier(struct ranks_rank *r)
         RANKS_CHECK(r, weft_comm_barrier(r->comm, 2 * MS) == WEFT_ETIMEOUT);
         RANKS_CHECK(r, !strcmp(weft_errmsg(), "weft_comm_barrier: time ran out, ranks 0, 2 not there yet"));
         weft_exec *x;
-        RANKS_CHECK(r, weft_bind(NULL, r->comm, NULL, NULL, NULL, &x) == WEFT_EBUSY); /* not before the barrier is over */
+        RANKS_CHECK(r,
+                    weft_bind(NULL, r->comm, NULL, NULL, NULL, &x) == WEFT_EBUSY); /* not before the barrier is over */
         ranks_meet(r);
     } else {
         ranks_meet(r);

@@ -47,12 +47,12 @@ static inline void ranks_note(struct ranks_rank *r, const char *file, int line, 
     va_end(ap);
 }
 
-#define RANKS_CHECK(r, condition)                                                                \
-    do {                                                                                         \
-        if (!(condition)) {                                                                      \
+#define RANKS_CHECK(r, condition)                                                                  \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
             ranks_note((r), __FILE__, __LINE__, "%s (last error: %s)", #condition, weft_errmsg()); \
-            return;                                                                              \
-        }                                                                                        \
+            return;                                                                                \
+        }                                                                                          \
     } while (0)
 #define RANKS_OK(r, call) RANKS_CHECK(r, (call) == WEFT_OK)
 

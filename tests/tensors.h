@@ -97,7 +97,11 @@ static inline struct tensors_side tensors_of(const weft_layout *l, int rank, voi
 {
     weft_layout_desc d = {.size = sizeof d};
     weft_layout_describe(l, &d);
-    return (struct tensors_side){.l = l, .dtype = (int)d.dtype, .rank = rank, .seed = seed, .data = data,
+    return (struct tensors_side){.l = l,
+                                 .dtype = (int)d.dtype,
+                                 .rank = rank,
+                                 .seed = seed,
+                                 .data = data,
                                  .op = d.nfolds ? (int)d.folds[0].op : 0};
 }
 

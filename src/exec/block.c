@@ -73,16 +73,22 @@ void block_describe(weft_exec *x, const struct program *p)
         for (uint32_t k = 0; k < p->outs[i].n; k++, send++) {
             const struct plan_step *st = &plan->steps[p->outs[i].steps[k]];
             const struct exec_step *step = &p->steps[p->outs[i].steps[k]];
-            *send = (struct block_send){.bytes = st->bytes, .part = part, .nparts = st->nparts,
-                                        .staged = step->staged, .watched = step->nnext > 0};
+            *send = (struct block_send){.bytes = st->bytes,
+                                        .part = part,
+                                        .nparts = st->nparts,
+                                        .staged = step->staged,
+                                        .watched = step->nnext > 0};
             for (uint32_t q = 0; q < st->nparts; q++) {
                 const struct plan_part *pp = &plan->parts[st->part + q];
                 const struct exec_place *at = &p->places[pp->buf];
                 int64_t n[MEMORY_LOOPS], stride[MEMORY_LOOPS], first;
                 int loops = tile_loops(plan, pp, at->stride, n, stride, &first);
-                block_parts(b)[part++] = (struct block_part){.at = at->at + (uint64_t)first, .offset = pp->offset,
-                                                             .count = pp->count, .loop = loop,
-                                                             .nloops = (uint8_t)loops, .wire = pp->wire,
+                block_parts(b)[part++] = (struct block_part){.at = at->at + (uint64_t)first,
+                                                             .offset = pp->offset,
+                                                             .count = pp->count,
+                                                             .loop = loop,
+                                                             .nloops = (uint8_t)loops,
+                                                             .wire = pp->wire,
                                                              .dtype = plan->bufs[pp->buf].dtype};
                 for (int l = 0; l < loops; l++)
                     block_loops(b)[loop++] = (struct block_loop){n[l], stride[l]};
@@ -115,8 +121,8 @@ int block_connect(weft_exec *x, struct program *p, const uint64_t *block_at)
         struct block *b = c->transport->reach(c->link, in->peer, block_at[in->peer]);
         int k = find_out(b, c->rank, in->n);
         if (k < 0)
-            return error_set(WEFT_EMISMATCH, "rank %d does not send the %u messages that this rank's plan has", in->peer,
-                             in->n);
+            return error_set(WEFT_EMISMATCH, "rank %d does not send the %u messages that this rank's plan has",
+                             in->peer, in->n);
         in->block = b;
         in->done = &block_outs(b)[k].done;
         in->sends = block_sends(b) + block_outs(b)[k].send;
@@ -160,7 +166,8 @@ int block_compare(const weft_exec *x, const struct exec_in *in, uint32_t k)
     bool same = st->bytes == send->bytes && st->nparts == send->nparts;
     for (uint32_t q = 0; same && q < st->nparts; q++)
         same = same_part(x->plan, &x->plan->parts[st->part + q], in->block, &block_parts(in->block)[send->part + q]);
-    return same ? 0 : error_set(WEFT_EMISMATCH, "message %u from rank %d is not the one this rank's plan has", k, in->peer);
+    return same ? 0
+                : error_set(WEFT_EMISMATCH, "message %u from rank %d is not the one this rank's plan has", k, in->peer);
 }
 
 void block_drop(const struct block *b)

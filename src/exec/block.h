@@ -33,7 +33,7 @@ struct block_send {
     int64_t bytes;
     uint32_t part, nparts;
     bool staged;
-    bool watched; /* a step waits until it has been read: the reader must not wait for others before it reads */
+    bool watched;  /* a step waits until it has been read: the reader must not wait for others before it reads */
     uint64_t slot; /* staged: where in the pool the message of this run is */
 };
 

@@ -30,10 +30,10 @@ struct weft_comm {
     int execs;               /* bound and not freed */
     bool closed;             /* by the caller; freed with the last exec */
     bool in_callback;
-    bool barrier_open;       /* a barrier's timeout ran out in this meeting */
+    bool barrier_open; /* a barrier's timeout ran out in this meeting */
     uint64_t barrier;
-    int64_t watched_at;      /* when comm_watch last looked */
-    unsigned tests;          /* that found a run in flight */
+    int64_t watched_at; /* when comm_watch last looked */
+    unsigned tests;     /* that found a run in flight */
     struct comm_grave *graves;
 };
 

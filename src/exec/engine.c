@@ -35,11 +35,8 @@ static void open_next(struct program *p, const struct exec_step *step)
         if (--p->open[s])
             continue;
         switch (p->steps[s].kind) {
-        case PLAN_SEND:
-            p->launchable = true;
-            break;
-        case PLAN_RECV:
-            break; /* receive looks at the first of each channel */
+        case PLAN_SEND: p->launchable = true; break;
+        case PLAN_RECV: break; /* receive looks at the first of each channel */
         default:
             if (p->steps[s].urgent)
                 p->urgent[p->urgent_tail++] = s;

@@ -17,8 +17,8 @@
 /* Where a buffer of the plan stands in memory. */
 struct exec_place {
     char *base;
-    uint64_t at;  /* where peers find base */
-    bool reached; /* they can */
+    uint64_t at;                   /* where peers find base */
+    bool reached;                  /* they can */
     int64_t stride[WEFT_MAX_DIMS]; /* in bytes */
 };
 
@@ -42,14 +42,14 @@ struct exec_fold {
 };
 
 struct exec_step {
-    uint8_t kind;   /* enum plan_kind */
-    bool staged;    /* SEND, RECV: through staging memory */
-    bool urgent;    /* COPY, REDUCE: other steps wait for it */
+    uint8_t kind; /* enum plan_kind */
+    bool staged;  /* SEND, RECV: through staging memory */
+    bool urgent;  /* COPY, REDUCE: other steps wait for it */
     uint32_t channel;
-    uint32_t work, nwork; /* moves; for REDUCE the fold's number */
-    uint32_t next, nnext; /* into program.next: the steps that wait for this one */
+    uint32_t work, nwork;  /* moves; for REDUCE the fold's number */
+    uint32_t next, nnext;  /* into program.next: the steps that wait for this one */
     uint32_t hold, nholds; /* REDUCE: into program.holds, the RECVs whose messages it reads where they are */
-    int64_t bytes;        /* that are read */
+    int64_t bytes;         /* that are read */
 };
 
 /* Messages from one peer, first in first out. Counts are of this run, counters of all runs. */
@@ -64,8 +64,8 @@ struct exec_in {
     uint32_t settled;              /* read to the end, told to the peer */
     const struct block *block;     /* the peer's */
     const struct block_send *sends;
-    const char *staging;           /* the peer's pool */
-    uint64_t seen_pulse;           /* for watch.c */
+    const char *staging; /* the peer's pool */
+    uint64_t seen_pulse; /* for watch.c */
     int64_t seen_at;
 };
 
@@ -80,7 +80,7 @@ struct exec_out {
     uint32_t posted;              /* may be read */
     uint32_t retired;             /* have been read */
     const struct block *block;
-    struct block_send *sends;     /* in our block */
+    struct block_send *sends; /* in our block */
     uint64_t seen_pulse;
     int64_t seen_at;
 };
@@ -100,8 +100,8 @@ struct program {
     struct staging_reserve reserve;
 
     /* the run */
-    uint32_t *open;    /* steps that a step still waits for */
-    uint32_t *readers; /* RECV: folds that have yet to read its message where it is */
+    uint32_t *open;          /* steps that a step still waits for */
+    uint32_t *readers;       /* RECV: folds that have yet to read its message where it is */
     uint32_t *urgent, *lazy; /* steps that can go */
     uint32_t urgent_head, urgent_tail, lazy_head, lazy_tail;
     uint32_t left;     /* steps to do */
@@ -112,7 +112,7 @@ struct program {
 struct weft_exec {
     weft_comm *comm;
     const weft_plan *plan;
-    uint64_t number;          /* of the meeting that bound it: the same on all ranks */
+    uint64_t number; /* of the meeting that bound it: the same on all ranks */
     struct block *block;
     uint64_t place;           /* of the block */
     struct comm_grave *grave; /* for the block's end, kept so that free cannot fail */
@@ -120,8 +120,9 @@ struct weft_exec {
     struct program *program;
     weft_exec *prev, *next_exec; /* in the comm's list of those in flight */
     bool inflight;
-    bool orphan; /* freed in a callback while in flight */
-    int err;     /* 0, or the failure that ended its last run */
+    bool binding; /* in rebind: callbacks that run meanwhile must not start it */
+    bool orphan;  /* freed in a callback while in flight */
+    int err;      /* 0, or the failure that ended its last run */
     uint64_t run; /* started so far */
     int64_t completed;
     void (*done)(void *arg, int err);

@@ -67,8 +67,12 @@ static int add_move(struct filler *f, int loops, const int64_t *n, const struct 
     if (same || !count)
         return 0;
     struct exec_move *m = &f->p->moves[f->nmoves++];
-    *m = (struct exec_move){.dst = dst->base, .src = src->base, .offset = offset, .bytes = count * size,
-                            .to = (uint8_t)dst->dtype, .from = (uint8_t)src->dtype};
+    *m = (struct exec_move){.dst = dst->base,
+                            .src = src->base,
+                            .offset = offset,
+                            .bytes = count * size,
+                            .to = (uint8_t)dst->dtype,
+                            .from = (uint8_t)src->dtype};
     if (m->to == m->from && (t.loops == 0 || (t.loops == 1 && t.stride[0][0] == size && t.stride[1][0] == size)))
         return 0;
     struct memory_tile *tile = program_take(f->p, 1, sizeof *tile);
@@ -119,7 +123,8 @@ static bool boxes_apart(const weft_plan *p, const struct plan_part *a, const str
     for (uint32_t d = 0; d < (uint32_t)plan_ndim(p, a); d++) {
         const struct plan_run *ra = &p->runs[a->runs + d], *rb = &p->runs[b->runs + d];
         const struct plan_spot *sa = &p->spots[a->spots + d], *sb = &p->spots[b->spots + d];
-        int64_t end_a = sa->to + (ra->n - 1) * sa->tostep + ra->len, end_b = sb->to + (rb->n - 1) * sb->tostep + rb->len;
+        int64_t end_a = sa->to + (ra->n - 1) * sa->tostep + ra->len,
+                end_b = sb->to + (rb->n - 1) * sb->tostep + rb->len;
         if (end_a <= sb->to || end_b <= sa->to)
             return true;
     }
@@ -213,8 +218,14 @@ static int fill_fold(struct filler *f, uint32_t s)
         return error_nomem();
     int loops = own_operand(f, st->part, tile->n, &o);
     memcpy(stride[0], o.stride, sizeof o.stride);
-    *fold = (struct exec_fold){.dst = o.base, .tile = tile, .terms = f->terms + f->nterms, .n = n, .div = st->div,
-                               .to = (uint8_t)o.dtype, .via = st->via, .op = st->op};
+    *fold = (struct exec_fold){.dst = o.base,
+                               .tile = tile,
+                               .terms = f->terms + f->nterms,
+                               .n = n,
+                               .div = st->div,
+                               .to = (uint8_t)o.dtype,
+                               .via = st->via,
+                               .op = st->op};
     step->work = f->nfolds++;
     step->hold = f->nholds;
     for (uint32_t k = 0; k < n; k++) {
@@ -322,7 +333,8 @@ static int64_t bytes_read(const weft_plan *plan, const struct plan_step *st)
     int64_t bytes = 0;
     for (uint32_t k = 0; k < st->nparts; k++)
         if (st->kind == PLAN_RECV || is_read(st, k))
-            bytes += plan->parts[st->part + k].count * (int64_t)weft_dtype_size(plan->bufs[plan->parts[st->part + k].buf].dtype);
+            bytes += plan->parts[st->part + k].count *
+                     (int64_t)weft_dtype_size(plan->bufs[plan->parts[st->part + k].buf].dtype);
     return bytes;
 }
 

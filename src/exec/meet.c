@@ -73,13 +73,10 @@ static bool met(void *arg)
 static const char *call_name(uint32_t call)
 {
     switch (call) {
-    case COMM_BARRIER:
-        return "weft_comm_barrier";
+    case COMM_BARRIER: return "weft_comm_barrier";
     case COMM_BIND:
-    case COMM_BOUND:
-        return "weft_bind";
-    default:
-        return "weft_exec_rebind";
+    case COMM_BOUND: return "weft_bind";
+    default: return "weft_exec_rebind";
     }
 }
 
@@ -100,7 +97,8 @@ static int decide(weft_comm *c, uint64_t meeting)
     for (int r = 1; r < c->size; r++) {
         const struct core_vote *v = core_vote_of(c->group, r, meeting);
         if (v->call != zero->call)
-            return error_set(WEFT_EMISMATCH, "rank 0 is in %s, rank %d in %s: all ranks must make the same calls in one order",
+            return error_set(WEFT_EMISMATCH,
+                             "rank 0 is in %s, rank %d in %s: all ranks must make the same calls in one order",
                              call_name(zero->call), r, call_name(v->call));
         if (v->object != zero->object)
             return error_set(WEFT_EMISMATCH, "%s: rank 0 means exec %" PRIu64 ", rank %d exec %" PRIu64,
@@ -186,7 +184,8 @@ int weft_comm_barrier(weft_comm *c, int64_t timeout_ns)
     err = wait_for(c, &m, wait_ns < INT64_MAX - now ? now + wait_ns : -1, "weft_comm_barrier");
     if (err == COMM_LATE) {
         struct comm_names names;
-        return error_set(WEFT_ETIMEOUT, "weft_comm_barrier: time ran out, %s not there yet", missing(c, m.number, &names));
+        return error_set(WEFT_ETIMEOUT, "weft_comm_barrier: time ran out, %s not there yet",
+                         missing(c, m.number, &names));
     }
     c->barrier_open = false;
     return err ? err : decide(c, m.number);

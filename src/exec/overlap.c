@@ -37,10 +37,10 @@ struct overlap {
     int n;
     int64_t size_a, size_b;
     bool same_strides;
-    int found;      /* shifts at which elements lie exactly on each other */
-    bool partial;   /* elements share some of their bytes only */
-    int64_t k[2 * WEFT_MAX_DIMS];     /* while walking: a's index minus b's at each level */
-    int64_t shift[WEFT_MAX_DIMS];     /* the same for each dim of the first overlap that was found */
+    int found;                    /* shifts at which elements lie exactly on each other */
+    bool partial;                 /* elements share some of their bytes only */
+    int64_t k[2 * WEFT_MAX_DIMS]; /* while walking: a's index minus b's at each level */
+    int64_t shift[WEFT_MAX_DIMS]; /* the same for each dim of the first overlap that was found */
 };
 
 /* ---- where two boxes meet ---- */
@@ -244,11 +244,12 @@ static int in_place(const weft_plan *p, const struct region *src, const struct r
     if (p->bufs[src->buf].dtype != p->bufs[dst->buf].dtype)
         return error_set(WEFT_EINVAL, "%s: source and destination overlap and have different dtypes", who);
     if (!p->in_place && has_fold(p, src->tensor))
-        return error_set(WEFT_EINVAL, "%s: source and destination overlap: a fold in place needs weft_lower's in_place option",
-                         who);
+        return error_set(WEFT_EINVAL,
+                         "%s: source and destination overlap: a fold in place needs weft_lower's in_place option", who);
     bool same = o.found == 1 && !o.partial;
     for (int d = 0; same && d < src->ndim; d++) {
-        int64_t k = o.shift[d], lo = k > 0 ? k : 0, hi = dst->shape[d] + k < src->shape[d] ? dst->shape[d] + k : src->shape[d];
+        int64_t k = o.shift[d], lo = k > 0 ? k : 0,
+                hi = dst->shape[d] + k < src->shape[d] ? dst->shape[d] + k : src->shape[d];
         slots_vec s = {0}, t = {0};
         int err = collect(p, src->buf, d, &s);
         if (!err)
@@ -260,8 +261,8 @@ static int in_place(const weft_plan *p, const struct region *src, const struct r
             return err;
     }
     if (!same)
-        return error_set(WEFT_EINVAL, "%s: source and destination overlap where an address stands for different elements",
-                         who);
+        return error_set(WEFT_EINVAL,
+                         "%s: source and destination overlap where an address stands for different elements", who);
     return 0;
 }
 
@@ -272,7 +273,8 @@ static int apart(const weft_plan *p, const struct region *a, const struct region
     if (meet(&o, a, b, false) && !o.found)
         return 0;
     return error_set(WEFT_EINVAL, "the %s of %s and the %s of %s overlap", a->written ? "destination" : "source",
-                     view_tensor(p, a->tensor, one), b->written ? "destination" : "source", view_tensor(p, b->tensor, two));
+                     view_tensor(p, a->tensor, one), b->written ? "destination" : "source",
+                     view_tensor(p, b->tensor, two));
 }
 
 static int by_address(const void *a, const void *b)
@@ -287,9 +289,14 @@ static void add_region(const weft_plan *p, const struct exec_place *places, uint
         return;
     const struct plan_buf *b = &p->bufs[buf];
     struct region *out = &r[(*n)++];
-    *out = (struct region){.place = &places[buf], .shape = p->shapes + b->shape, .base = places[buf].base,
-                           .size = (int64_t)weft_dtype_size(b->dtype), .tensor = b->tensor, .buf = buf,
-                           .ndim = p->tensors[b->tensor].ndim, .written = b->space == PLAN_DST};
+    *out = (struct region){.place = &places[buf],
+                           .shape = p->shapes + b->shape,
+                           .base = places[buf].base,
+                           .size = (int64_t)weft_dtype_size(b->dtype),
+                           .tensor = b->tensor,
+                           .buf = buf,
+                           .ndim = p->tensors[b->tensor].ndim,
+                           .written = b->space == PLAN_DST};
     out->end = out->base + view_extent(out->ndim, out->shape, out->place->stride, out->size);
 }
 

@@ -107,7 +107,8 @@ static int channels(const weft_exec *x, struct program *p)
 {
     const weft_plan *plan = x->plan;
     size_t size = (size_t)x->comm->size;
-    struct tally t = {program_take(p, size, 4), program_take(p, size, 4), program_take(p, size, 4), program_take(p, size, sizeof(int))};
+    struct tally t = {program_take(p, size, 4), program_take(p, size, 4), program_take(p, size, 4),
+                      program_take(p, size, sizeof(int))};
     if (!t.sends || !t.recvs || !t.at || !t.order)
         return error_nomem();
     size_t nins = 0, nouts = 0;

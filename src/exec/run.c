@@ -93,8 +93,8 @@ int weft_exec_start(weft_exec *x)
 {
     if (!x)
         return error_set(WEFT_EINVAL, "weft_exec_start: the exec is NULL");
-    if (x->inflight)
-        return error_set(WEFT_EBUSY, "weft_exec_start: the exec is in flight");
+    if (x->inflight || x->binding)
+        return error_set(WEFT_EBUSY, "weft_exec_start: the exec is %s", x->binding ? "being bound again" : "in flight");
     int err = comm_failure(x->comm);
     if (err)
         return err;
@@ -175,7 +175,9 @@ int weft_exec_stats(const weft_exec *x, weft_exec_info *out)
 {
     if (!x || !out || out->size < sizeof out->size)
         return error_set(WEFT_EINVAL, "weft_exec_stats: arguments must not be NULL and out->size must be set");
-    weft_exec_info info = {.size = out->size, .runs = x->completed, .staging_peak = x->comm->staging.peak,
+    weft_exec_info info = {.size = out->size,
+                           .runs = x->completed,
+                           .staging_peak = x->comm->staging.peak,
                            .staging_limit = x->comm->staging.limit};
     memcpy(out, &info, out->size < sizeof info ? out->size : sizeof info);
     return 0;

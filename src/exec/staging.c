@@ -112,9 +112,10 @@ int staging_reserve(struct staging *s, struct transport_link *l, int64_t bytes, 
         return error_set(WEFT_ENOMEM, "one more bucket of staging is needed, the comm's limit of %d is in use",
                          s->buckets);
     if (!fits(s, bytes) || !take_high(s, bytes, &out->offset))
-        return error_set(WEFT_ENOMEM,
-                         "the largest bucket needs %lld bytes of staging, of the comm's limit of %lld other execs hold %lld",
-                         (long long)bytes, (long long)s->limit, (long long)s->taken);
+        return error_set(
+            WEFT_ENOMEM,
+            "the largest bucket needs %lld bytes of staging, of the comm's limit of %lld other execs hold %lld",
+            (long long)bytes, (long long)s->limit, (long long)s->taken);
     out->bytes = bytes;
     out->busy = false;
     return 0;

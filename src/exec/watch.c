@@ -69,7 +69,8 @@ static void watch_exec(weft_exec *x, int64_t now)
             stalled = out->peer;
     }
     if (gone >= 0)
-        comm_fail(c, WEFT_EPEER, "rank %d closed its comm or freed its exec, rank %d was waiting for it", gone, c->rank);
+        comm_fail(c, WEFT_EPEER, "rank %d closed its comm or freed its exec, rank %d was waiting for it", gone,
+                  c->rank);
     else if (stalled >= 0)
         comm_fail(c, WEFT_EPEER, "rank %d started a run and made no progress for %lld ms, rank %d was waiting for it",
                   stalled, (long long)(c->deadline_ns / 1000000), c->rank);

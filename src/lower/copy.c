@@ -20,7 +20,7 @@ static int put_relay(const struct pair *p, const struct span *box)
     const struct job *j = p->j;
     const struct feed_cut *c = &p->stretch;
     bool keep = j->wire != j->dst->dtype;
-    uint32_t buf = PLAN_NONE, got, filled;
+    uint32_t buf = PLAN_NONE, got = DRAFT_NONE, filled;
     int rc = keep ? emit_temp(j, j->wire, box, &buf) : 0;
     if (!rc)
         rc = keep ? emit_part_temp(j, buf, box) : emit_part_dst(j, box);

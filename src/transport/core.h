@@ -28,8 +28,8 @@ struct core_vote {
 };
 
 struct core_rank {
-    _Alignas(CORE_LINE) _Atomic uint32_t bell; /* futex word: changes when the owner shall wake */
-    _Atomic uint32_t sleeping;                 /* the owner is about to sleep on it, or does */
+    _Alignas(CORE_LINE) _Atomic uint32_t bell;  /* futex word: changes when the owner shall wake */
+    _Atomic uint32_t sleeping;                  /* the owner is about to sleep on it, or does */
     _Alignas(CORE_LINE) _Atomic uint64_t pulse; /* the owner is alive and at work: changes with every pass */
     _Atomic uint64_t meetings;                  /* that it has entered */
     _Atomic uint32_t state;                     /* enum core_state */
@@ -40,10 +40,10 @@ struct core_rank {
 
 struct core_group {
     int32_t size;
-    int32_t shared; /* other processes wake us: futexes are not private */
+    int32_t shared;                                /* other processes wake us: futexes are not private */
     _Alignas(CORE_LINE) _Atomic uint64_t arrivals; /* at all meetings by all ranks */
     _Alignas(CORE_LINE) _Atomic uint64_t met;      /* meetings that are complete */
-    _Alignas(CORE_LINE) _Atomic uint32_t failed;   /* 0, or one more than the rank that has the failure's code and text */
+    _Alignas(CORE_LINE) _Atomic uint32_t failed; /* 0, or one more than the rank that has the failure's code and text */
     struct core_rank ranks[];
 };
 
@@ -59,8 +59,8 @@ void core_ring_all(struct core_group *g);
 uint32_t core_arm(struct core_group *g, int rank);
 void core_disarm(struct core_group *g, int rank);
 void core_doze(struct core_group *g, int rank, uint32_t bell, int64_t ns); /* and disarms */
-void core_relax(void); /* one turn of a spin */
-int64_t core_now(void); /* nanoseconds that only grow */
+void core_relax(void);                                                     /* one turn of a spin */
+int64_t core_now(void);                                                    /* nanoseconds that only grow */
 
 /* The first failure of a group stays; all ranks are woken. `rank` is the caller's. */
 void core_fail(struct core_group *g, int rank, int code, const char *text);

@@ -316,9 +316,10 @@ static void threads_leave(struct transport_link *l)
     free(l);
 }
 
-#define THREADS_FUNCTIONS                                                                           \
+#define THREADS_FUNCTIONS                                                                               \
     .can = {.loads = true}, .leave = threads_leave, .alloc = threads_alloc, .release = threads_release, \
     .offer = threads_offer, .reach = threads_reach, .gone = threads_gone
 
 const struct transport transport_self = {.scheme = "self", .form = "self:", .join = self_join, THREADS_FUNCTIONS};
-const struct transport transport_threads = {.scheme = "threads", .form = "threads:N/NAME", .join = threads_join, THREADS_FUNCTIONS};
+const struct transport transport_threads = {
+    .scheme = "threads", .form = "threads:N/NAME", .join = threads_join, THREADS_FUNCTIONS};
