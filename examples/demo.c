@@ -28,13 +28,19 @@ struct kind {
     int rows, cols;
     const char *src_rows, *src_cols, *dst_rows, *dst_cols;
 };
+/* clang-format off */
 static const struct kind of_layer[] = {
-    {"attn_norm", 1, 0, "", "", "", ""},        {"attn.wq", 1, 1, "/tp/dp", "", "/tp", ""},
-    {"attn.wk", 1, 1, "/tp/dp", "", "/tp", ""}, {"attn.wv", 1, 1, "/tp/dp", "", "/tp", ""},
-    {"attn.wo", 1, 1, "/dp", "/tp", "", "/tp"}, {"mlp_norm", 1, 0, "", "", "", ""},
-    {"mlp.w1", 4, 1, "/dp/tp", "", "/tp", ""},  {"mlp.w3", 4, 1, "/dp/tp", "", "/tp", ""},
+    {"attn_norm", 1, 0, "", "", "", ""},
+    {"attn.wq", 1, 1, "/tp/dp", "", "/tp", ""},
+    {"attn.wk", 1, 1, "/tp/dp", "", "/tp", ""},
+    {"attn.wv", 1, 1, "/tp/dp", "", "/tp", ""},
+    {"attn.wo", 1, 1, "/dp", "/tp", "", "/tp"},
+    {"mlp_norm", 1, 0, "", "", "", ""},
+    {"mlp.w1", 4, 1, "/dp/tp", "", "/tp", ""},
+    {"mlp.w3", 4, 1, "/dp/tp", "", "/tp", ""},
     {"mlp.w2", 1, 4, "/dp/tp", "", "", "/tp"},
 };
+/* clang-format on */
 static const struct kind of_model[] = {
     {"embed", 8, 1, "/tp", "", "/tp", ""},
     {"norm", 1, 0, "", "", "", ""},
