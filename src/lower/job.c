@@ -64,16 +64,6 @@ static bool apart(const weft_layout *a, const weft_layout *b)
     return true;
 }
 
-static bool same_sizes(const weft_layout *a, const weft_layout *b)
-{
-    if (a->naxes != b->naxes)
-        return false;
-    for (int i = 0; i < a->naxes; i++)
-        if (a->axis[i].size != b->axis[i].size)
-            return false;
-    return true;
-}
-
 /* The dim along which replicas share: where the destination has most pieces, so that a share is a whole piece of
  * somebody's as often as it can be; among equals the longest. */
 static int choose_cut(const struct job *j)
@@ -107,7 +97,7 @@ int job_open(struct job *j, struct draft *d, const weft_move *m, const weft_mach
     bool hosts = machine->ranks_per_host > 0 && machine->ranks_per_host < d->world;
     if (apart(m->src, m->dst) && !hosts)
         j->meet = JOB_APART;
-    else if (layout_same_mesh(m->src, m->dst) && same_sizes(m->src, m->dst) && !hosts)
+    else if (layout_same_mesh(m->src, m->dst) && layout_same_sizes(m->src, m->dst) && !hosts)
         j->meet = JOB_SAME;
     else
         j->meet = JOB_WALK;
