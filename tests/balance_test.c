@@ -160,7 +160,7 @@ static void whole_benchmark(void **state)
     for (int i = 0; i < MESHES; i++)
         for (int k = 0; k < SOURCES; k++) {
             weft_move moves[MOST];
-            char name[64], names[MOST][16];
+            char name[64], names[MOST][24];
             for (int t = 0; t < MOST; t++) {
                 snprintf(names[t], sizeof names[t], "layer.%d", t);
                 moves[t].name = names[t];

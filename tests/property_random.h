@@ -322,4 +322,31 @@ static inline void random_case(uint64_t seed, int64_t number, struct property_ca
     c->wild = !random_once_in(&g, 4);
     c->seed = random_next(&g) >> 40;
 }
+
+/* The same case with other sizes: far beyond what memory holds. Both sides of a dim grow alike, blocks and ghosts too. */
+static inline void random_giant(uint64_t seed, int64_t number, struct property_case *c)
+{
+    struct random g = {hash_u64(seed + 1, (uint64_t)number)};
+    random_case(seed, number, c);
+    for (int m = 0; m < c->moves; m++) {
+        double room = 0x1p58;
+        struct side_spec *both = c->side[m];
+        for (int k = 0; k < 2; k++)
+            for (int d = 0; d < both->ndim; d++)
+                room /= 1 + (double)(both[k].dim[d].extent + both[k].dim[d].lo + both[k].dim[d].hi);
+        for (int d = 0; d < both->ndim && room > 1000; d++) {
+            int64_t most = room > 0x1p40 ? INT64_C(1) << 40 : (int64_t)room;
+            int64_t by = both->dim[d].extent ? random_in(&g, 1, random_once_in(&g, 3) ? 9 : most) : 1;
+            int64_t more = random_in(&g, 0, by - 1);
+            for (int k = 0; k < 2; k++) {
+                both[k].dim[d].extent = both[k].dim[d].extent * by + more;
+                both[k].dim[d].lo *= random_once_in(&g, 2) || both[k].dim[d].wrap ? by : 1;
+                both[k].dim[d].hi *= random_once_in(&g, 2) || both[k].dim[d].wrap ? by : 1;
+                for (int i = 0; i < both[k].dim[d].nsplits; i++)
+                    both[k].dim[d].split[i].block *= by;
+            }
+            room /= (double)by + 1;
+        }
+    }
+}
 #endif
