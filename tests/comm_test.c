@@ -311,6 +311,7 @@ static void run_deserter(struct ranks_rank *r)
     bool close = *(bool *)r->arg;
     RANKS_OK(r, pair_make(&p, "f32[32/x] @x4", "f32[32] @x4", r));
     RANKS_OK(r, weft_exec_run(p.x));
+    RANKS_OK(r, weft_comm_barrier(r->comm, -1));
     if (r->rank == 1) {
         pair_free(&p);
         if (close)

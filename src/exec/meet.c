@@ -41,12 +41,18 @@ int comm_wait(weft_comm *c, bool (*met)(void *arg), void *arg, int64_t until)
         /* From here to the doze everything is looked at once more: core_signal says why. */
         bool moved = comm_progress(c);
         bool done = met(arg);
-        int err = done || moved ? 0 : comm_failure(c);
+        int err = done ? 0 : comm_failure(c);
         if (done || moved || err) {
             if (armed)
                 core_disarm(c->group, c->rank);
-            if (done || err)
-                return done ? 0 : err;
+            if (err) { /* it may have failed since progress looked: end what is in flight, then say why */
+                comm_progress(c);
+                return comm_failure(c);
+            }
+            if (done)
+                return 0;
+            if (until >= 0 && core_now() >= until)
+                return COMM_LATE;
             turn = 0;
             continue;
         }
