@@ -8,10 +8,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "weft.h"
 
 #define RANKS_MAX 16
+
+/* Where the ranks run; conformance.h goes through all of them. They are threads of this process on every transport. */
+static const char *ranks_on = "threads";
+
+static inline void ranks_url(char *url, size_t cap, int n, int job, weft_comm_opts *opts)
+{
+    if (!strcmp(ranks_on, "threads")) {
+        snprintf(url, cap, "threads:%d/test-%d", n, job);
+        return;
+    }
+    snprintf(url, cap, "%s:test-%ld-%d", ranks_on, (long)getpid(), job);
+    opts->ranks = n;
+}
 
 /* A meeting of all ranks outside weft; a rank that has failed does not come, and nobody waits for it. */
 struct ranks_meeting {
@@ -106,13 +120,15 @@ static inline void ranks_run(int n, const weft_comm_opts *opts, void (*body)(str
     struct ranks_meeting meet = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .size = n};
     char url[64];
     assert_non_null(r);
-    snprintf(url, sizeof url, "threads:%d/test-%d", n, atomic_fetch_add(&job, 1));
+    weft_comm_opts where = {.ranks = 0};
+    ranks_url(url, sizeof url, n, atomic_fetch_add(&job, 1), &where);
     for (int i = 0; i < n; i++) {
         r[i] = (struct ranks_rank){.rank = i, .size = n, .arg = arg, .meet = &meet, .body = body, .url = url};
         if (opts)
             r[i].opts = *opts;
         r[i].opts.size = sizeof r[i].opts;
         r[i].opts.rank = i;
+        r[i].opts.ranks = where.ranks;
         assert_int_equal(pthread_create(&threads[i], NULL, ranks_main, &r[i]), 0);
     }
     for (int i = 0; i < n; i++)

@@ -14,12 +14,12 @@ struct staging_slot {
 };
 
 struct staging {
-    int64_t limit;              /* bytes */
-    int buckets;                /* slots, those that are reserved too */
-    char *base;                 /* NULL until it is open */
-    uint64_t place;             /* where peers find it */
-    int64_t room;               /* bytes of the pool: the limit and what alignment may waste */
-    int64_t wanted, backed;     /* what the execs can have in flight; bytes from the front that have memory behind them */
+    int64_t limit;          /* bytes */
+    int buckets;            /* slots, those that are reserved too */
+    char *base;             /* NULL until it is open */
+    uint64_t place;         /* where peers find it */
+    int64_t room;           /* bytes of the pool: the limit and what alignment may waste */
+    int64_t wanted, backed; /* what the execs can have in flight; bytes from the front that have memory behind them */
     struct staging_slot *slots; /* taken and reserved ones, ascending */
     int nslots;
     int64_t taken;      /* bytes of all slots */

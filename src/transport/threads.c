@@ -335,9 +335,9 @@ static void threads_leave(struct transport_link *l)
     free(l);
 }
 
-#define THREADS_FUNCTIONS                                                                             \
-    .can = {.loads = true}, .leave = threads_leave, .alloc = threads_alloc, .room = threads_alloc,    \
-    .back = threads_back, .release = threads_release, .offer = threads_offer, .reach = threads_reach, \
+#define THREADS_FUNCTIONS                                                                                         \
+    .can = {.loads = true, .sized = true}, .leave = threads_leave, .alloc = threads_alloc, .room = threads_alloc, \
+    .back = threads_back, .release = threads_release, .offer = threads_offer, .reach = threads_reach,             \
     .gone = threads_gone
 
 const struct transport transport_self = {.scheme = "self", .form = "self:", .join = self_join, THREADS_FUNCTIONS};
