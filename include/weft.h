@@ -162,7 +162,8 @@ typedef struct weft_machine {
 
 typedef struct weft_lower_opts {
     size_t size;
-    int64_t bucket;          /* chunks of one channel share messages up to this many bytes; 1: never; default 1 MiB */
+    int64_t bucket;          /* bytes of a message: small chunks of a channel share one, larger ones are cut; default 4 MiB;
+                                1: each chunk travels alone and whole */
     const char *algorithm;   /* NULL: the chooser; else one of weft_algorithm_name(), refused where it does not fit */
     bool in_place;           /* folds may be bound with the source and the destination at the same address */
     int world;               /* ranks in the world, at least what the layouts use; 0: just that */
