@@ -252,7 +252,7 @@ int cmd_check(int argc, char **argv)
          "exact: small numbers, whose folds have the same bits in any order;\n"
          "wild: any bits. Default: wild for even seeds of the algorithm direct",
          &values, 0, 0},
-        {"bucket", ARGS_BYTES, "BYTES", "chunks of one channel share messages up to this size; 1: never", &o.bucket, 1,
+        {"bucket", ARGS_BYTES, "BYTES", "bytes of a message: small chunks share one, larger are cut; 1: each chunk alone", &o.bucket, 1,
          INT64_MAX},
         {"algorithm", ARGS_TEXT, "NAME", "force an algorithm (weft info lists them)", &o.algorithm, 0, 0},
         {"per-host", ARGS_INT, "N", "plan for hosts of N ranks each (default: one host)", &o.per_host, 1, INT32_MAX},

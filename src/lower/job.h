@@ -78,7 +78,8 @@ void span_of(const struct pair_run *r, struct span *out);
 /* The run that starts at position p of a span, numbered i before o, and ends before hi: whole repetitions, or a part of
  * one. */
 struct span span_from(const struct span *s, int64_t p, int64_t hi);
-/* Calls put for the box, or for the pieces of it that have at most j->most elements each, in order. */
+/* Calls put for the box, or for pieces of it of at most j->most elements each, in order; of a very large box for so many
+ * pieces and no more. */
 int emit_cut(const struct job *j, const struct span *box, int (*put)(void *arg, const struct span *box), void *arg);
 /* The destination's slots of a box beyond the first: copied from the source buffer (from_src) or from the first
  * slot, which node `dep` fills, at stage `stage`. */
