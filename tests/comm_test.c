@@ -153,8 +153,9 @@ static void barriers_hold(void **state)
 {
     (void)state;
     for (int n = 1; n <= 8; n += n > 1 ? 3 : 1) {
-        atomic_int count = 0;
-        ranks_run(n, NULL, run_barriers, &count, NULL);
+        atomic_int *count = ranks_shared(sizeof *count);
+        ranks_run(n, NULL, run_barriers, count, NULL);
+        munmap(count, sizeof *count);
     }
 }
 

@@ -6,17 +6,25 @@
 
 #include "ranks.h"
 
-static const char *const conformance_transports[] = {"threads", "shm"};
+static const struct {
+    const char *transport, *ranks;
+    bool forked;
+} conformance_list[] = {
+    {"threads", "threads", false},
+    {"shm", "threads", false}, /* of one process, where a sanitizer sees both sides */
+    {"shm", "processes", true},
+};
 
 /* How many tests failed, over all transports. */
 static inline int conformance_run(const char *suite, const struct CMUnitTest *tests, size_t n)
 {
     int failed = 0;
-    for (size_t i = 0; i < sizeof conformance_transports / sizeof *conformance_transports; i++) {
-        char name[80];
-        ranks_on = conformance_transports[i];
-        snprintf(name, sizeof name, "%s on %s", suite, ranks_on);
-        failed += _cmocka_run_group_tests(name, tests, n, NULL, NULL);
+    for (size_t i = 0; i < sizeof conformance_list / sizeof *conformance_list; i++) {
+        const char *file = strrchr(suite, '/');
+        ranks_on = conformance_list[i].transport;
+        ranks_forked = conformance_list[i].forked;
+        printf("%s on %s, ranks are %s\n", file ? file + 1 : suite, ranks_on, conformance_list[i].ranks);
+        failed += _cmocka_run_group_tests(suite, tests, n, NULL, NULL);
     }
     return failed;
 }
