@@ -37,7 +37,7 @@ int weft_comm_alloc(weft_comm *c, size_t bytes, void **out)
     if (!w)
         return error_nomem();
     uint64_t place;
-    w->memory = c->transport->alloc(c->link, bytes ? bytes : 1, &place);
+    w->memory = transport_affords(bytes) ? c->transport->alloc(c->link, bytes ? bytes : 1, &place) : NULL;
     if (!w->memory) {
         free(w);
         return error_set(WEFT_ENOMEM, "no memory for %zu bytes that all ranks can reach", bytes);

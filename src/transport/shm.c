@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -17,6 +18,8 @@
 #include "base/error.h"
 
 #define MAGIC UINT64_C(0x0131746665770a00) /* with the version of the layout of all that is shared */
+
+#define LEAST (SHM_PAGE << 4) /* bytes of a file that would not be worth it */
 
 /* ---- the file ---- */
 
@@ -53,12 +56,17 @@ static char *map_file(int fd, uint64_t total)
     return at;
 }
 
-/* Four times the memory that there is: parts that were given back may be scattered. */
+/* Four times the memory that there is: parts that were given back may be scattered. A process that makes a file longer
+ * than it may is killed for it. */
 static uint64_t total_bytes(void)
 {
     uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE), total = SHM_PAGE << 10;
+    struct rlimit most = {.rlim_cur = RLIM_INFINITY};
+    getrlimit(RLIMIT_FSIZE, &most);
     while (total / 4 < memory)
         total *= 2;
+    while (most.rlim_cur != RLIM_INFINITY && total > most.rlim_cur)
+        total /= 2;
     return total;
 }
 
@@ -89,11 +97,10 @@ int shm_create(struct shm_link *l)
     l->file = file_open();
     if (l->file < 0)
         return no_room(l, "a memfd cannot be made", errno);
-    while (!(l->map = map_file(l->file, total))) {
-        if (total <= SHM_PAGE << 5)
-            return no_room(l, "there is no address space (ulimit -v)", errno);
+    while (total > LEAST && !(l->map = map_file(l->file, total)))
         total /= 2;
-    }
+    if (total <= LEAST)
+        return no_room(l, "no address space, or no file of the size (ulimit -v, ulimit -f)", ENOMEM);
     l->head = (struct shm_head *)(void *)l->map; /* not touched before it is backed */
     int err = ftruncate(l->file, (off_t)total) || !shm_heap_back(l, 0, core + core_bytes(size)) ? errno : 0;
     if (err) {

@@ -44,8 +44,9 @@ struct shm_heap {
 struct shm_link {
     struct transport_link base;
     char name[SHM_NAME + 1];
-    int file;  /* the memfd */
-    int claim; /* the socket that says that this rank is here */
+    char late[256]; /* why a host gave up */
+    int file;       /* the memfd */
+    int claim;      /* the socket that says that this rank is here */
     char *map;
     struct shm_head *head;
     struct shm_heap heap;

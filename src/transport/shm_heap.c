@@ -119,6 +119,10 @@ bool shm_heap_back(struct shm_link *l, uint64_t at, uint64_t bytes)
     int err;
     if (!bytes)
         return true;
+    if (!transport_affords(bytes)) {
+        errno = ENOMEM;
+        return false;
+    }
     do
         err = fallocate(l->file, FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)bytes) ? errno : 0;
     while (err == EINTR);

@@ -144,9 +144,11 @@ static void tell(int fd, const struct message *m, int file)
     }
 }
 
-static void say(int fd, enum kind kind)
+static void say(int fd, enum kind kind, const char *text)
 {
-    tell(fd, &(struct message){.protocol = PROTOCOL, .kind = kind}, -1);
+    struct message m = {.protocol = PROTOCOL, .kind = kind};
+    snprintf(m.text, sizeof m.text, "%s", text);
+    tell(fd, &m, -1);
 }
 
 /* 1: *m, and *file if one came; 0: the other end is closed; -1: nothing has come. */
@@ -301,7 +303,7 @@ static void dismiss(struct host *h, int err)
         if (err == WEFT_EPEER) {
             refuse(h->peers[r], err, weft_errmsg());
         } else {
-            say(h->peers[r], err ? BYE : GO);
+            say(h->peers[r], err ? BYE : GO, err ? weft_errmsg() : "");
             close(h->peers[r]);
         }
     }
@@ -355,6 +357,13 @@ static int await(const struct shm_link *l, int fd, int64_t until, struct message
     return n ? 0 : AGAIN;
 }
 
+/* The host's time has run out; if ours has, too, what it said is the reason. */
+static int bye(struct shm_link *l, const struct message *m)
+{
+    snprintf(l->late, sizeof l->late, "%s", m->text);
+    return AGAIN;
+}
+
 static int enlist(struct shm_link *l, int fd, int64_t wait_ns, int64_t until)
 {
     bool zombie;
@@ -371,7 +380,7 @@ static int enlist(struct shm_link *l, int fd, int64_t wait_ns, int64_t until)
     if (m.kind == REFUSED && m.protocol == PROTOCOL)
         return error_set(m.code < 0 ? m.code : WEFT_ETRANSPORT, "%s", m.text);
     if (m.kind == BYE)
-        return AGAIN;
+        return bye(l, &m);
     if (m.protocol != PROTOCOL || m.kind != WELCOME || l->file < 0)
         return error_set(WEFT_EMISMATCH, "shm:%s: the others use another version of weft", l->name);
     int hosted_by = m.rank;
@@ -379,7 +388,7 @@ static int enlist(struct shm_link *l, int fd, int64_t wait_ns, int64_t until)
     if (err)
         return err;
     atomic_store_explicit(&l->base.group->ranks[l->base.rank].state, CORE_HERE, memory_order_seq_cst);
-    say(fd, READY);
+    say(fd, READY, "");
     err = await(l, fd, until, &m, NULL);
     if (err == AGAIN)
         return error_set(WEFT_EPEER, "shm:%s: rank %d ended while the ranks were joining", l->name, hosted_by);
@@ -390,7 +399,7 @@ static int enlist(struct shm_link *l, int fd, int64_t wait_ns, int64_t until)
     }
     if (m.kind == REFUSED)
         return error_set(m.code < 0 ? m.code : WEFT_ETRANSPORT, "%s", m.text);
-    return m.kind == GO ? 0 : AGAIN;
+    return m.kind == GO ? 0 : bye(l, &m);
 }
 
 static int visit(struct shm_link *l, int fd, const struct ucred *who, int64_t wait_ns, int64_t until)
@@ -401,7 +410,7 @@ static int visit(struct shm_link *l, int fd, const struct ucred *who, int64_t wa
     if (err)
         shm_unmap(l);
     if (err)
-        say(fd, BYE);
+        say(fd, BYE, "");
     close(fd);
     return err;
 }
@@ -441,6 +450,8 @@ int shm_meet(struct shm_link *l, int64_t wait_ns)
             return err;
         if (fd < 0 && fd != -ECONNREFUSED && fd != -EAGAIN)
             return socket_error(l, -fd);
+        if (core_now() >= until && l->late[0])
+            return error_set(WEFT_ETIMEOUT, "%s", l->late);
         if (core_now() >= until)
             return error_set(WEFT_ETIMEOUT, "shm:%s: the group did not form within %lld ms", l->name,
                              (long long)(wait_ns / 1000000));

@@ -61,6 +61,9 @@ struct transport {
 
 extern const struct transport transport_self, transport_threads, transport_shm;
 
+/* Has the system, or this part of it, so much memory to give? */
+bool transport_affords(uint64_t bytes);
+
 /* The transport of a URL, and the part of the URL after the colon; NULL (WEFT_EINVAL is set) for none. */
 const struct transport *transport_find(const char *url, const char **place);
 #endif
