@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "conformance.h"
 #include "ranks.h"
 #include "tensors.h"
 
@@ -368,5 +369,5 @@ int main(void)
         cmocka_unit_test(two_tensors_apart),
         cmocka_unit_test(binding_again),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return CONFORMANCE_RUN(tests);
 }

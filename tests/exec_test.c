@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "conformance.h"
 #include "ranks.h"
 #include "share.h"
 #include "tensors.h"
@@ -665,5 +666,5 @@ int main(void)
         cmocka_unit_test(many_tensors),
         cmocka_unit_test(many_small_runs),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return CONFORMANCE_RUN(tests);
 }
