@@ -37,6 +37,7 @@ typedef struct weft_layout weft_layout;
 typedef struct weft_plan weft_plan;
 typedef struct weft_comm weft_comm;
 typedef struct weft_exec weft_exec;
+typedef struct weft_window weft_window;
 
 enum weft_err {
     WEFT_OK = 0,
@@ -290,6 +291,41 @@ typedef struct weft_exec_info {
 } weft_exec_info;
 int weft_exec_stats(const weft_exec *x, weft_exec_info *out);
 void weft_exec_free(weft_exec *x); /* waits for a run in flight until the deadline */
+
+/* ---- windows: memory of one shape on every rank, in which all load, store and wait ---- */
+
+typedef struct {
+    const char *name; /* not empty, no two alike */
+    enum weft_dtype dtype;
+    int64_t count;    /* elements on each rank, 0 or more */
+    size_t align;     /* a power of two up to 4096, on every rank's pointers; 0: 128; never less than the element's size */
+} weft_buffer;
+enum weft_notify { WEFT_NOTIFY_SET = 1, WEFT_NOTIFY_ADD };
+enum weft_compare { WEFT_EQ = 1, WEFT_NE, WEFT_GE, WEFT_GT, WEFT_LE, WEFT_LT };
+
+/* Collective like bind: n buffers and `signals` 64-bit counters on each rank, all zero before anyone sees them. What
+ * ranks ask for must be the same; if not, all are refused and told the first rank that differs. */
+int weft_window_create(weft_comm *c, const weft_buffer *buffers, int n, int signals, weft_window **out);
+int weft_window_find(const weft_window *w, const char *name); /* the buffer's number, or WEFT_EINVAL */
+/* Where the rank's buffer is here, to load from and store to; NULL for none. Notify and wait, or a barrier, order it. */
+void *weft_window_pointer(const weft_window *w, int buffer, int rank);
+/* Stores count elements of src into the rank's buffer from its element offset on. src may be used again at once. */
+int weft_window_put(weft_window *w, int buffer, int rank, int64_t offset, const void *src, int64_t count);
+/* The same with an add that is atomic for each element among all that put_add, in any dtype but bool. Floats are
+ * rounded after each add, in the order in which ranks happen to come. */
+int weft_window_put_add(weft_window *w, int buffer, int rank, int64_t offset, const void *src, int64_t count);
+/* Sets the rank's signal or adds to it (it wraps). Whoever waits for it sees all that this rank stored or put before. */
+int weft_window_notify(weft_window *w, int rank, int signal, enum weft_notify how, uint64_t value);
+/* Until this rank's signal compares so (unsigned), making progress with all execs of the comm. Timeout as for
+ * weft_exec_wait. WEFT_ETIMEOUT names the signal; WEFT_EPEER: the comm failed, or nobody is left who could notify. */
+int weft_window_wait(weft_window *w, int signal, enum weft_compare compare, uint64_t value, int64_t timeout_ns);
+int weft_window_signal(const weft_window *w, int signal, uint64_t *value); /* this rank's signal now */
+/* All ranks of the comm, or this one and those n that list it in the same turn. Any number of times, and groups may
+ * overlap: any two ranks must enter the barriers that both are in in one order. Timeout negative: the comm's deadline.
+ * After WEFT_ETIMEOUT, which names who is missing, this rank is still in it: enter it again with the same ranks. */
+int weft_window_barrier(weft_window *w, int64_t timeout_ns);
+int weft_window_barrier_with(weft_window *w, const int *ranks, int n, int64_t timeout_ns);
+void weft_window_free(weft_window *w); /* not collective: peers may use their pointers until they free theirs */
 
 #ifdef __cplusplus
 }

@@ -165,6 +165,8 @@ limit src/exec/overlap.c '#define MAX_SLOTS ((size_t)1 << 22)' '2^22 blocks alon
 limit src/exec/comm.c '"WEFT_INFLIGHT_BYTES", 1, INT64_MAX / 4, INT64_C(64) << 20' '`inflight_bytes` (64 MiB)'
 limit src/exec/comm.c '"WEFT_INFLIGHT_BUCKETS", 1, 1 << 20, 256' '`inflight_buckets` (256)'
 limit src/exec/comm.c '30 * SECOND' '`deadline_ns` (30 s)'
+limit src/exec/window.h '#define WINDOW_PAGE 4096' 'a power of two up to 4096'
+limit src/exec/window.c '#define MOST ((uint64_t)1 << 62)' '| 2^62 | refused; so is'
 limit src/transport/threads.c '#define MAX_RANKS 65536' 'N up to 65,536'
 limit src/layout/build.c 'ghosts need contiguous pieces' 'ghosts with blocks'
 limit src/layout/parse.c 'runs backwards' '`3..0` is refused'

@@ -1,4 +1,4 @@
-/* Every allocation of open, bind and rebind fails once, on one rank: all ranks are told, with the same
+/* Every allocation of open, bind, rebind and the making of a window fails once, on one rank: all ranks are told, with the same
  * words, nothing is leaked (the sanitizer build looks) and the comm goes on. The linker sends the
  * library's allocations through here. */
 #define _GNU_SOURCE
@@ -104,11 +104,38 @@ static void bind_together(void **state)
     ranks_run(3, &(weft_comm_opts){.staged = true}, run_binds, NULL, NULL);
 }
 
+static void run_windows(struct ranks_rank *r)
+{
+    const weft_buffer b[] = {{"a", WEFT_F32, 100, 0}, {"large", WEFT_F32, 1 << 20, 0}};
+    int err, n = 0;
+    do {
+        weft_window *w = NULL;
+        if (r->rank == r->size - 1)
+            until_failure = n;
+        n++;
+        err = weft_window_create(r->comm, b, 2, 4, &w);
+        until_failure = -1;
+        RANKS_CHECK(r, err == 0 || (err == WEFT_ENOMEM && !w));
+        RANKS_CHECK(r, !err || !strncmp(weft_errmsg(), "rank 2: ", 8));
+        if (!err)
+            RANKS_OK(r, weft_window_barrier(w, -1));
+        weft_window_free(w);
+    } while (err);
+    RANKS_CHECK(r, n > 3);
+}
+
+static void windows_together(void **state)
+{
+    (void)state;
+    ranks_run(3, NULL, run_windows, NULL, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(open_alone),
         cmocka_unit_test(bind_together),
+        cmocka_unit_test(windows_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

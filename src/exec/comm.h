@@ -5,7 +5,7 @@
 #include "transport/transport.h"
 #include "weft.h"
 
-enum comm_call { COMM_BARRIER = 1, COMM_BIND, COMM_BOUND, COMM_REBIND, COMM_REBOUND };
+enum comm_call { COMM_BARRIER = 1, COMM_BIND, COMM_BOUND, COMM_REBIND, COMM_REBOUND, COMM_WINDOW, COMM_WINDOWED };
 
 /* A block of shared memory whose owner is done with it while peers may still look at it. */
 struct comm_grave {
@@ -32,7 +32,7 @@ struct weft_comm {
     struct staging staging;
 
     weft_exec *first, *last; /* in flight, in order of their starts */
-    int execs;               /* bound and not freed */
+    int execs;               /* bound and not freed; windows count, too */
     bool closed;             /* by the caller; freed with the last exec */
     bool in_callback;
     bool barrier_open; /* a barrier's timeout ran out in this meeting */
@@ -60,7 +60,7 @@ int comm_failure(weft_comm *c); /* 0, or the failure with this thread's error te
 
 /* Releases shared memory once nobody holds it any more; grave is freed then. */
 void comm_bury(weft_comm *c, struct comm_grave *grave, const _Atomic uint32_t *holders, void *memory);
-void comm_exec_gone(weft_comm *c);    /* an exec was freed */
+void comm_exec_gone(weft_comm *c);    /* an exec or a window was freed */
 void comm_windows_free(weft_comm *c); /* from memory.c */
 
 /* A list of ranks for a text, each with a note of up to 40 letters: "rank 3", "ranks 1, 2 and 5 more". Start with {0}. */

@@ -1,4 +1,4 @@
-/* Waiting, and meetings of all ranks: barriers, and the agreement that ends bind and rebind. */
+/* Waiting, and meetings of all ranks: barriers, and the agreement that ends bind, rebind and the making of windows. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <sched.h>
@@ -82,6 +82,8 @@ static const char *call_name(uint32_t call)
     case COMM_BARRIER: return "weft_comm_barrier";
     case COMM_BIND:
     case COMM_BOUND: return "weft_bind";
+    case COMM_WINDOW:
+    case COMM_WINDOWED: return "weft_window_create";
     default: return "weft_exec_rebind";
     }
 }
