@@ -51,7 +51,7 @@ static double rate(const struct work *w)
 {
     double best = 1e9, spent = 0;
     int64_t turns = 1 + (INT64_C(4) << 20) / w->bytes;
-    for (int round = 0; round < 4 || (spent < 0.15 && round < 60); round++) {
+    for (int round = 0; round < 4 || (spent < 0.2 && round < 200); round++) {
         double start = now();
         for (int64_t i = 0; i < turns; i++)
             work_once(w);

@@ -147,7 +147,7 @@ INTEGER_ENDS(i64)
     OPS_SAME(prod_##T, T, T##_mul, ONE_NAN)
 FLOAT_OPS(f32, float, uint32_t)
 FLOAT_OPS(f64, double, uint64_t)
-#ifndef WIDE_MIN_MAX
+#ifndef WIDE_QUICK
 OPS_SAME(min_f32, f32, f32_min, SAME)
 OPS_SAME(max_f32, f32, f32_max, SAME)
 #endif
@@ -212,7 +212,7 @@ DIVIDE(scale_f64, f64, double, 1.0 / (double)div, s[i] * by)
 #define INTEGERS(op)                                                                                               \
     [WEFT_U8] = op##_u8, [WEFT_I8] = op##_u8, [WEFT_U16] = op##_u16, [WEFT_I16] = op##_u16, [WEFT_U32] = op##_u32, \
     [WEFT_I32] = op##_u32, [WEFT_U64] = op##_u64, [WEFT_I64] = op##_u64
-#ifdef WIDE_MIN_MAX
+#ifdef WIDE_QUICK
 #define FLOAT_ENDS(op) [WEFT_F32] = op##_wide, [WEFT_F64] = op##_f64
 #else
 #define FLOAT_ENDS(op) FLOATS(op)

@@ -180,7 +180,6 @@ static inline wide_f wide_same(wide_f a)
 }
 
 /* See FLOAT_OPS in ops_loops.h. */
-#ifndef WIDE_MIN_MAX
 static inline wide_f wide_min(wide_f a, wide_f b)
 {
     wide_u x = (wide_u)a, y = (wide_u)b, r = y | (x & (wide_u)(a == b));
@@ -194,7 +193,6 @@ static inline wide_f wide_max(wide_f a, wide_f b)
     r = wide_pick((wide_u)(a > b), x, r);
     return (wide_f)wide_pick((wide_u)(a != a), x, r);
 }
-#endif
 
 #define WIDE_TAKE(op, T, load, expr)                                    \
     static inline void op##_take_##T(wide_f *r, const unsigned char *p) \
@@ -205,7 +203,8 @@ static inline wide_f wide_max(wide_f a, wide_f b)
             r[i] = expr;                                                \
     }
 
-#define WIDE_FOLD(op, T, end)                                                                                      \
+/* One step of a fold: STEP elements at `at` of every run. */
+#define WIDE_STEP(op, T, load, end)                                                                                \
     static inline void op##_##T##_step(unsigned char *d, bool wide_out, const unsigned char *const *in, size_t at, \
                                        bool wide_first, int ways)                                                  \
     {                                                                                                              \
@@ -213,7 +212,7 @@ static inline wide_f wide_max(wide_f a, wide_f b)
         if (wide_first)                                                                                            \
             load_f32(r, in[0] + at * 4);                                                                           \
         else                                                                                                       \
-            load_##T(r, in[0] + at * size_##T);                                                                    \
+            load(r, in[0] + at * size_##T);                                                                        \
         for (int k = 1; k < ways; k++)                                                                             \
             op##_take_##T(r, in[k] + at * size_##T);                                                               \
         for (int i = 0; i < WIDE; i++)                                                                             \
@@ -222,36 +221,79 @@ static inline wide_f wide_max(wide_f a, wide_f b)
             store_f32(d + at * 4, r);                                                                              \
         else                                                                                                       \
             store_##T(d + at * size_##T, r);                                                                       \
-    }                                                                                                              \
-    static void op##_##T(void *dst, bool wide_out, const void *const *in, bool wide_first, int ways, size_t n)     \
-    {                                                                                                              \
-        const unsigned char *p[OPS_WAYS];                                                                          \
-        unsigned char pad[OPS_WAYS][STEP * 4] = {{0}}, *d = dst;                                                   \
-        size_t at = 0, dsize = wide_out ? 4 : size_##T;                                                            \
-        for (int k = 0; k < ways; k++)                                                                             \
-            p[k] = in[k];                                                                                          \
-        for (; at + STEP <= n; at += STEP)                                                                         \
-            op##_##T##_step(d, wide_out, p, at, wide_first, ways);                                                 \
-        if (at == n)                                                                                               \
-            return;                                                                                                \
-        for (int k = 0; k < ways; k++) {                                                                           \
-            size_t size = k || !wide_first ? size_##T : 4;                                                         \
-            memcpy(pad[k], p[k] + at * size, (n - at) * size);                                                     \
-            p[k] = pad[k];                                                                                         \
-        }                                                                                                          \
-        op##_##T##_step(pad[0], wide_out, p, 0, wide_first, ways);                                                 \
-        memcpy(d + at * dsize, pad[0], (n - at) * dsize);                                                          \
     }
 
-/* In a sum or product a NaN need not become quiet first: the result's is always the same. */
-#define WIDE_FOLDS(T, load_any)                       \
-    WIDE_TAKE(prod, T, load_any, r[i] * x[i])         \
-    WIDE_TAKE(min, T, load_##T, wide_min(r[i], x[i])) \
-    WIDE_TAKE(max, T, load_##T, wide_max(r[i], x[i])) \
-    WIDE_FOLD(sum, T, wide_one_nan)                   \
-    WIDE_FOLD(prod, T, wide_one_nan)                  \
-    WIDE_FOLD(min, T, wide_same)                      \
-    WIDE_FOLD(max, T, wide_same)
+/* The same with an instruction that is right unless there is a NaN, which it hands on. */
+#define WIDE_QUICK_STEP(op, T, load)                                                                                \
+    static inline void op##_##T##_quick(unsigned char *d, bool wide_out, const unsigned char *const *in, size_t at, \
+                                        bool wide_first, int ways)                                                  \
+    {                                                                                                               \
+        wide_f r[WIDE], x[WIDE];                                                                                    \
+        if (wide_first)                                                                                             \
+            load_f32(r, in[0] + at * 4);                                                                            \
+        else                                                                                                        \
+            load(r, in[0] + at * size_##T);                                                                         \
+        for (int k = 1; k < ways; k++) {                                                                            \
+            load(x, in[k] + at * size_##T);                                                                         \
+            for (int i = 0; i < WIDE; i++)                                                                          \
+                r[i] = wide_quick_##op(r[i], x[i]);                                                                 \
+        }                                                                                                           \
+        if (wide_any_nan(r))                                                                                        \
+            op##_##T##_step(d, wide_out, in, at, wide_first, ways);                                                 \
+        else if (wide_out)                                                                                          \
+            store_f32(d + at * 4, r);                                                                               \
+        else                                                                                                        \
+            store_##T(d + at * size_##T, r);                                                                        \
+    }
+
+#define WIDE_FOLD(op, T, step)                                                                                 \
+    static void op##_##T(void *dst, bool wide_out, const void *const *in, bool wide_first, int ways, size_t n) \
+    {                                                                                                          \
+        const unsigned char *p[OPS_WAYS];                                                                      \
+        unsigned char pad[OPS_WAYS][STEP * 4] = {{0}}, *d = dst;                                               \
+        size_t at = 0, dsize = wide_out ? 4 : size_##T;                                                        \
+        for (int k = 0; k < ways; k++)                                                                         \
+            p[k] = in[k];                                                                                      \
+        for (; at + STEP <= n; at += STEP)                                                                     \
+            op##_##T##_##step(d, wide_out, p, at, wide_first, ways);                                           \
+        if (at == n)                                                                                           \
+            return;                                                                                            \
+        for (int k = 0; k < ways; k++) {                                                                       \
+            size_t size = k || !wide_first ? size_##T : 4;                                                     \
+            memcpy(pad[k], p[k] + at * size, (n - at) * size);                                                 \
+            p[k] = pad[k];                                                                                     \
+        }                                                                                                      \
+        op##_##T##_step(pad[0], wide_out, p, 0, wide_first, ways);                                             \
+        memcpy(d + at * dsize, pad[0], (n - at) * dsize);                                                      \
+    }
+
+/* In a sum or product a NaN need not become quiet first: the result's is always the same. `any` loads NaNs as they
+ * are, or quiet. */
+#define WIDE_SUM(T, any)                 \
+    WIDE_STEP(sum, T, any, wide_one_nan) \
+    WIDE_FOLD(sum, T, step)
+#define WIDE_PROD(T, any)                 \
+    WIDE_TAKE(prod, T, any, r[i] * x[i])  \
+    WIDE_STEP(prod, T, any, wide_one_nan) \
+    WIDE_FOLD(prod, T, step)
+#ifdef WIDE_QUICK
+#define WIDE_END(op, T, any)                          \
+    WIDE_TAKE(op, T, load_##T, wide_##op(r[i], x[i])) \
+    WIDE_STEP(op, T, load_##T, wide_same)             \
+    WIDE_QUICK_STEP(op, T, any)                       \
+    WIDE_FOLD(op, T, quick)
+#else
+#define WIDE_END(op, T, any)                          \
+    WIDE_TAKE(op, T, load_##T, wide_##op(r[i], x[i])) \
+    WIDE_STEP(op, T, load_##T, wide_same)             \
+    WIDE_FOLD(op, T, step)
+#endif
+#define WIDE_FOLDS(T, any) \
+    WIDE_SUM(T, any)       \
+    WIDE_PROD(T, any)      \
+    WIDE_END(min, T, any)  \
+    WIDE_END(max, T, any)
+
 #ifdef WIDE_ADD_F16
 static inline void sum_take_f16(wide_f *r, const unsigned char *p)
 {
@@ -270,16 +312,15 @@ WIDE_FOLDS(bf16, load_any_bf16)
 WIDE_FOLDS(f8e4m3, load_f8e4m3)
 WIDE_FOLDS(f8e5m2, load_f8e5m2)
 
-/* f32 itself, where minima and maxima have instructions that know NaN. */
-#ifdef WIDE_MIN_MAX
-#define WIDE_ENDS(op)                                                           \
-    WIDE_TAKE(op, f32, load_f32, wide_##op(r[i], x[i]))                         \
-    WIDE_FOLD(op, f32, wide_same)                                               \
+/* f32 itself, where minima and maxima have such instructions. */
+#ifdef WIDE_QUICK
+#define WIDE_F32_END(op)                                                        \
+    WIDE_END(op, f32, load_f32)                                                 \
     static void op##_wide(void *dst, const void *const *in, int ways, size_t n) \
     {                                                                           \
         op##_f32(dst, true, in, true, ways, n);                                 \
     }
-WIDE_ENDS(min)
-WIDE_ENDS(max)
+WIDE_F32_END(min)
+WIDE_F32_END(max)
 #endif
 #endif

@@ -76,22 +76,22 @@ static inline void wide_to_f16(wide_h *h, const wide_f *x)
         h[i] = (wide_h)vcvt_high_f16_f32(vcvt_f16_f32((float32x4_t)x[2 * i]), (float32x4_t)x[2 * i + 1]);
 }
 
-/* The instructions order -0 below +0 and give NaN if there is one; which one, weft says. */
-#define WIDE_MIN_MAX
-static inline wide_f wide_nan_of(wide_f m, wide_f a, wide_f b)
+/* These order -0 below +0, and give a NaN if there is one; not the one that weft says. */
+#define WIDE_QUICK
+static inline wide_f wide_quick_min(wide_f a, wide_f b)
 {
-    uint32x4_t ok = vceqq_f32((float32x4_t)m, (float32x4_t)m), first = vceqq_f32((float32x4_t)a, (float32x4_t)a);
-    return (wide_f)vbslq_f32(ok, (float32x4_t)m, vbslq_f32(first, (float32x4_t)b, (float32x4_t)a));
+    return (wide_f)vminq_f32((float32x4_t)a, (float32x4_t)b);
 }
 
-static inline wide_f wide_min(wide_f a, wide_f b)
+static inline wide_f wide_quick_max(wide_f a, wide_f b)
 {
-    return wide_nan_of((wide_f)vminq_f32((float32x4_t)a, (float32x4_t)b), a, b);
+    return (wide_f)vmaxq_f32((float32x4_t)a, (float32x4_t)b);
 }
 
-static inline wide_f wide_max(wide_f a, wide_f b)
+static inline bool wide_any_nan(const wide_f *x)
 {
-    return wide_nan_of((wide_f)vmaxq_f32((float32x4_t)a, (float32x4_t)b), a, b);
+    wide_f m = wide_quick_max(wide_quick_max(x[0], x[1]), wide_quick_max(x[2], x[3]));
+    return vminvq_u32(vceqq_f32((float32x4_t)m, (float32x4_t)m)) == 0;
 }
 
 /* Not by intrinsics: compilers offer these only when the whole file is for such processors. */
