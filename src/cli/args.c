@@ -32,6 +32,18 @@ static void print_lines(const char *text, int indent)
     putchar('\n');
 }
 
+/* A name of one letter has one dash. */
+static const char *dashes(const struct args_option *o)
+{
+    return o->name[1] ? "--" : "-";
+}
+
+static bool is_option(const struct args_option *o, const char *arg, size_t n)
+{
+    size_t lead = strlen(dashes(o));
+    return n == lead + strlen(o->name) && !strncmp(arg, dashes(o), lead) && !strncmp(arg + lead, o->name, n - lead);
+}
+
 static void print_help(const struct args_verb *verb)
 {
     const char *usage = verb->usage;
@@ -43,7 +55,7 @@ static void print_help(const struct args_verb *verb)
     printf("\n%s\n\n", verb->about);
     for (const struct args_option *o = verb->options; o->name; o++) {
         char left[64];
-        snprintf(left, sizeof left, "--%s%s%s", o->name, o->value ? " " : "", o->value ? o->value : "");
+        snprintf(left, sizeof left, "%s%s%s%s", dashes(o), o->name, o->value ? " " : "", o->value ? o->value : "");
         printf("  %-20s ", left);
         print_lines(o->help, 23);
     }
@@ -108,7 +120,7 @@ int args_parse(const struct args_verb *verb, int argc, char **argv, const char *
         }
         size_t n = strcspn(arg, "=");
         const struct args_option *o = verb->options;
-        while (o->name && (strncmp(arg, "--", 2) || strlen(o->name) != n - 2 || strncmp(arg + 2, o->name, n - 2)))
+        while (o->name && !is_option(o, arg, n))
             o++;
         if (!o->name)
             return args_complain(verb, "there is no option '%.*s'", (int)n, arg);
@@ -119,7 +131,7 @@ int args_parse(const struct args_verb *verb, int argc, char **argv, const char *
             continue;
         }
         if (!arg[n] && i + 1 == argc)
-            return args_complain(verb, "--%s lacks its %s", o->name, o->value);
+            return args_complain(verb, "%s%s lacks its %s", dashes(o), o->name, o->value);
         int err = take_value(verb, o, arg[n] ? arg + n + 1 : argv[++i]);
         if (err)
             return err;

@@ -12,7 +12,7 @@ enum args_kind {
 };
 
 struct args_option {
-    const char *name; /* without the dashes */
+    const char *name; /* without the dashes, of which a single letter has one */
     enum args_kind kind;
     const char *value; /* what the help calls its value */
     const char *help;
