@@ -1,8 +1,8 @@
 /* Every cast against the definition: all values of the small types, and of the large ones those
  * where rounding is decided. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -145,8 +145,8 @@ static void test_wide_floats(void **state)
     for (int k = 0; k < 65; k++) { /* and at these ends */
         double x = ldexp(1, k);
         for (int sign = 0; sign < 2; sign++, x = -x) {
-            const double near[] = {x, nextafter(x, 0), nextafter(x, 2 * x), x - 0.5, x - 1};
-            for (int i = 0; i < 5; i++, n++) {
+            const double near[] = {x, nextafter(x, 0), nextafter(x, 2 * x), x - 0.5, x - 1, x - 1.5};
+            for (int i = 0; i < 6; i++, n++) {
                 d[n] = near[i];
                 f[n] = i == 1 ? nextafterf((float)x, 0) : (float)near[i];
             }
@@ -172,16 +172,36 @@ static void test_known(void **state)
         float x;
         uint16_t code;
     } known[] = {
-        {WEFT_F8E4M3, 448, 0x7e},         {WEFT_F8E4M3, 464, 0x7e},        {WEFT_F8E4M3, 465, 0x7f},
-        {WEFT_F8E4M3, -HUGE_VALF, 0xff},  {WEFT_F8E4M3, 0x1p-9f, 0x01},    {WEFT_F8E4M3, 0x1p-10f, 0x00},
-        {WEFT_F8E4M3, 0x1p-6f, 0x08},     {WEFT_F8E4M3, 1, 0x38},          {WEFT_F8E5M2, 57344, 0x7b},
-        {WEFT_F8E5M2, 61439, 0x7b},       {WEFT_F8E5M2, 61440, 0x7c},      {WEFT_F8E5M2, 0x1p-16f, 0x01},
-        {WEFT_F8E5M2, -0x1p-17f, 0x80},   {WEFT_F8E5M2, 1, 0x3c},          {WEFT_F16, 65504, 0x7bff},
-        {WEFT_F16, 65519, 0x7bff},        {WEFT_F16, 65520, 0x7c00},       {WEFT_F16, 0x1p-24f, 0x0001},
-        {WEFT_F16, 0x1p-25f, 0x0000},     {WEFT_F16, 0x1.8p-25f, 0x0001},  {WEFT_F16, 0x1p-14f, 0x0400},
-        {WEFT_BF16, 1.00390625f, 0x3f80}, {WEFT_BF16, 1.01171875f, 0x3f82}, {WEFT_BF16, 0x1.fffffep127f, 0x7f80},
-        {WEFT_BF16, 0x1p-133f, 0x0001},   {WEFT_BF16, -0.0f, 0x8000},      {WEFT_I8, -128.9f, 0x80},
-        {WEFT_I8, 1e30f, 0x7f},           {WEFT_U8, -3, 0x00},             {WEFT_U16, 65535.5f, 0xffff},
+        {WEFT_F8E4M3, 448, 0x7e},
+        {WEFT_F8E4M3, 464, 0x7e},
+        {WEFT_F8E4M3, 465, 0x7f},
+        {WEFT_F8E4M3, -HUGE_VALF, 0xff},
+        {WEFT_F8E4M3, 0x1p-9f, 0x01},
+        {WEFT_F8E4M3, 0x1p-10f, 0x00},
+        {WEFT_F8E4M3, 0x1p-6f, 0x08},
+        {WEFT_F8E4M3, 1, 0x38},
+        {WEFT_F8E5M2, 57344, 0x7b},
+        {WEFT_F8E5M2, 61439, 0x7b},
+        {WEFT_F8E5M2, 61440, 0x7c},
+        {WEFT_F8E5M2, 0x1p-16f, 0x01},
+        {WEFT_F8E5M2, -0x1p-17f, 0x80},
+        {WEFT_F8E5M2, 1, 0x3c},
+        {WEFT_F16, 65504, 0x7bff},
+        {WEFT_F16, 65519, 0x7bff},
+        {WEFT_F16, 65520, 0x7c00},
+        {WEFT_F16, 0x1p-24f, 0x0001},
+        {WEFT_F16, 0x1p-25f, 0x0000},
+        {WEFT_F16, 0x1.8p-25f, 0x0001},
+        {WEFT_F16, 0x1p-14f, 0x0400},
+        {WEFT_BF16, 1.00390625f, 0x3f80},
+        {WEFT_BF16, 1.01171875f, 0x3f82},
+        {WEFT_BF16, 0x1.fffffep127f, 0x7f80},
+        {WEFT_BF16, 0x1p-133f, 0x0001},
+        {WEFT_BF16, -0.0f, 0x8000},
+        {WEFT_I8, -128.9f, 0x80},
+        {WEFT_I8, 1e30f, 0x7f},
+        {WEFT_U8, -3, 0x00},
+        {WEFT_U16, 65535.5f, 0xffff},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         uint16_t code = 0;
@@ -200,8 +220,8 @@ static void test_known(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known),         cmocka_unit_test(test_small_sources), cmocka_unit_test(test_f32_by_halves),
-        cmocka_unit_test(test_ties),          cmocka_unit_test(test_wide_integers), cmocka_unit_test(test_wide_floats),
+        cmocka_unit_test(test_known), cmocka_unit_test(test_small_sources), cmocka_unit_test(test_f32_by_halves),
+        cmocka_unit_test(test_ties),  cmocka_unit_test(test_wide_integers), cmocka_unit_test(test_wide_floats),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -95,12 +95,18 @@ static inline void engine_close(struct engine *e)
         engine_team_close(&e->teams[i]);
 }
 
-/* The smallest team for so many ranks, opened when it is first needed, and again after it failed. */
-static inline struct engine_team *engine_team_for(struct engine *e, int world, struct why *why)
+static inline int engine_team_number(int world)
 {
     int i = 0;
     while (engine_size[i] < world)
         i++;
+    return i;
+}
+
+/* The smallest team for so many ranks, opened when it is first needed, and again after it failed. */
+static inline struct engine_team *engine_team_for(struct engine *e, int world, struct why *why)
+{
+    int i = engine_team_number(world);
     if (!e->teams[i].team && !engine_team_open(e, &e->teams[i], engine_size[i], why))
         return NULL;
     return &e->teams[i];

@@ -162,6 +162,15 @@ static inline bool laws_of_lowering(const struct property_case *c, struct why *w
     return ok;
 }
 
+/* The pairs of two labs, where a law has made them of the case. */
+static inline void law_again(const struct lab *a, const struct lab *b, struct why *why)
+{
+    struct text t = text_start(why->again, sizeof why->again);
+    lab_again(a->c, a->layout[0][0], a->layout[0][1], &t);
+    text_put(&t, "\n         ");
+    lab_again(b->c, b->layout[0][0], b->layout[0][1], &t);
+}
+
 /* ---- return ---- */
 
 /* Does every value of `from` come back from `to`? */
@@ -232,8 +241,11 @@ static inline bool law_return(const struct property_case *c, struct why *why)
     bool open = ok;
     ok = ok && lab_layouts(&m, &back, world, why) && lab_lower(&m, why) && lab_flow(&m, l.dst, came, why) &&
          same_owned(&l, came, why);
-    if (open)
+    if (open) {
+        if (!ok)
+            law_again(&l, &m, why);
         lab_close(&m);
+    }
     lab_close(&l);
     for (int r = 0; r < world; r++)
         free(came[r]);
@@ -300,6 +312,8 @@ static inline bool law_adjoint(const struct property_case *c, struct why *why)
             ok = broken(why, "adjoint: <lower(A, B) x, y> is %llu, <x, lower(dual B, dual A) y> is %llu", (unsigned long long)a,
                         (unsigned long long)b);
     }
+    if (!ok)
+        law_again(&l, &m, why);
     lab_close(&m);
     lab_close(&l);
     return ok;

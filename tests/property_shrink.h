@@ -298,7 +298,7 @@ static inline void shrink(property_law *law, struct property_case *c, struct why
         again = false;
         for (int n = 0;; n++) {
             struct property_case next = *c;
-            struct why how = {""};
+            struct why how = {"", ""};
             if (!simplify(&next, n))
                 break;
             for (int m = 0; m < next.moves; m++) {

@@ -7,13 +7,13 @@ static const struct {
     unsigned char size;
     bool is_float, is_signed;
 } dtypes[DTYPE_COUNT + 1] = {
-    [WEFT_BOOL] = {"bool", 1, false, false},  [WEFT_U8] = {"u8", 1, false, false},
-    [WEFT_I8] = {"i8", 1, false, true},       [WEFT_U16] = {"u16", 2, false, false},
-    [WEFT_I16] = {"i16", 2, false, true},     [WEFT_U32] = {"u32", 4, false, false},
-    [WEFT_I32] = {"i32", 4, false, true},     [WEFT_U64] = {"u64", 8, false, false},
-    [WEFT_I64] = {"i64", 8, false, true},     [WEFT_F16] = {"f16", 2, true, true},
-    [WEFT_BF16] = {"bf16", 2, true, true},    [WEFT_F32] = {"f32", 4, true, true},
-    [WEFT_F64] = {"f64", 8, true, true},      [WEFT_F8E4M3] = {"f8e4m3", 1, true, true},
+    [WEFT_BOOL] = {"bool", 1, false, false},   [WEFT_U8] = {"u8", 1, false, false},
+    [WEFT_I8] = {"i8", 1, false, true},        [WEFT_U16] = {"u16", 2, false, false},
+    [WEFT_I16] = {"i16", 2, false, true},      [WEFT_U32] = {"u32", 4, false, false},
+    [WEFT_I32] = {"i32", 4, false, true},      [WEFT_U64] = {"u64", 8, false, false},
+    [WEFT_I64] = {"i64", 8, false, true},      [WEFT_F16] = {"f16", 2, true, true},
+    [WEFT_BF16] = {"bf16", 2, true, true},     [WEFT_F32] = {"f32", 4, true, true},
+    [WEFT_F64] = {"f64", 8, true, true},       [WEFT_F8E4M3] = {"f8e4m3", 1, true, true},
     [WEFT_F8E5M2] = {"f8e5m2", 1, true, true},
 };
 

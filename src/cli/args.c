@@ -32,16 +32,9 @@ static void print_lines(const char *text, int indent)
     putchar('\n');
 }
 
-/* A name of one letter has one dash. */
 static const char *dashes(const struct args_option *o)
 {
     return o->name[1] ? "--" : "-";
-}
-
-static bool is_option(const struct args_option *o, const char *arg, size_t n)
-{
-    size_t lead = strlen(dashes(o));
-    return n == lead + strlen(o->name) && !strncmp(arg, dashes(o), lead) && !strncmp(arg + lead, o->name, n - lead);
 }
 
 static void print_help(const struct args_verb *verb)
@@ -89,13 +82,19 @@ static int take_value(const struct args_verb *verb, const struct args_option *o,
     int64_t v;
     bool size = o->kind == ARGS_BYTES;
     if (!read_number(text, size, &v))
-        return args_complain(verb, "--%s takes a %s, not '%s'", o->name,
+        return args_complain(verb, "%s%s takes a %s, not '%s'", dashes(o), o->name,
                              size ? "number of bytes (K, M, G or T may follow)" : "whole number", text);
     if (v < o->min || v > o->max)
-        return args_complain(verb, "--%s takes a number from %" PRId64 " to %" PRId64 ", not '%s'", o->name, o->min,
-                             o->max, text);
+        return args_complain(verb, "%s%s takes a number from %" PRId64 " to %" PRId64 ", not '%s'", dashes(o), o->name,
+                             o->min, o->max, text);
     *(int64_t *)o->out = v;
     return 0;
+}
+
+static bool is_option(const struct args_option *o, const char *arg, size_t n)
+{
+    size_t dash = strlen(dashes(o));
+    return !strncmp(arg, dashes(o), dash) && strlen(o->name) == n - dash && !strncmp(arg + dash, o->name, n - dash);
 }
 
 int args_parse(const struct args_verb *verb, int argc, char **argv, const char **words, int *nwords)
@@ -104,6 +103,10 @@ int args_parse(const struct args_verb *verb, int argc, char **argv, const char *
     *nwords = 0;
     for (int i = 0; i < argc; i++) {
         const char *arg = argv[i];
+        if (verb->words == ARGS_COMMAND && (only_words || arg[0] != '-')) {
+            *nwords = i;
+            return 0;
+        }
         if (only_words || arg[0] != '-' || !arg[1]) {
             if (*nwords == verb->words)
                 return args_complain(verb, "'%s' is one argument too many", arg);
@@ -136,5 +139,7 @@ int args_parse(const struct args_verb *verb, int argc, char **argv, const char *
         if (err)
             return err;
     }
+    if (verb->words == ARGS_COMMAND)
+        *nwords = argc;
     return 0;
 }

@@ -65,23 +65,33 @@ static void copy_grid(const struct grid *g, unsigned char *dst, const unsigned c
 
 /* turned[j] = column j of `lanes` rows that are 16 bytes wide and sa apart. log2(lanes) rounds of
  * interleaving the upper half of the rows with the lower half turn a square of vectors. */
-#define TURN(bytes, lanes, T, LOW, HIGH)                                                              \
-    static void turn_##bytes(unsigned char (*turned)[LINE], const unsigned char *src, int64_t sa)     \
-    {                                                                                                 \
-        typedef T vector __attribute__((vector_size(16)));                                            \
-        vector x[lanes], y[lanes];                                                                    \
-        for (int i = 0; i < lanes; i++)                                                               \
-            memcpy(&x[i], src + i * sa, 16);                                                          \
-        for (int round = 1; round < lanes; round *= 2) {                                              \
-            for (int i = 0; i < lanes / 2; i++) {                                                     \
-                y[2 * i] = __builtin_shufflevector(x[i], x[i + lanes / 2], LOW);                      \
-                y[2 * i + 1] = __builtin_shufflevector(x[i], x[i + lanes / 2], HIGH);                 \
-            }                                                                                         \
-            memcpy(x, y, sizeof x);                                                                   \
-        }                                                                                             \
-        for (int i = 0; i < lanes; i++)                                                               \
-            memcpy(turned[i], &x[i], 16);                                                             \
+#if defined(__clang__) || __GNUC__ >= 12
+#define TURN(bytes, lanes, T, LOW, HIGH)                                                         \
+    static void turn_##bytes(unsigned char(*turned)[LINE], const unsigned char *src, int64_t sa) \
+    {                                                                                            \
+        typedef T vector __attribute__((vector_size(16)));                                       \
+        vector x[lanes], y[lanes];                                                               \
+        for (int i = 0; i < lanes; i++)                                                          \
+            memcpy(&x[i], src + i * sa, 16);                                                     \
+        for (int round = 1; round < lanes; round *= 2) {                                         \
+            for (int i = 0; i < lanes / 2; i++) {                                                \
+                y[2 * i] = __builtin_shufflevector(x[i], x[i + lanes / 2], LOW);                 \
+                y[2 * i + 1] = __builtin_shufflevector(x[i], x[i + lanes / 2], HIGH);            \
+            }                                                                                    \
+            memcpy(x, y, sizeof x);                                                              \
+        }                                                                                        \
+        for (int i = 0; i < lanes; i++)                                                          \
+            memcpy(turned[i], &x[i], 16);                                                        \
     }
+#else
+#define TURN(bytes, lanes, T, LOW, HIGH)                                                         \
+    static void turn_##bytes(unsigned char(*turned)[LINE], const unsigned char *src, int64_t sa) \
+    {                                                                                            \
+        for (int j = 0; j < lanes; j++)                                                          \
+            for (int i = 0; i < lanes; i++)                                                      \
+                memcpy(turned[j] + i * bytes, src + i * sa + j * bytes, bytes);                  \
+    }
+#endif
 #define LIST(...) __VA_ARGS__
 TURN(1, 16, uint8_t, LIST(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23),
      LIST(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31))
@@ -122,7 +132,8 @@ TRANSPOSE_BLOCK(4)
 TRANSPOSE_BLOCK(8)
 TRANSPOSE_BLOCK(16)
 
-typedef void transpose_block(unsigned char *dst, int64_t db, const unsigned char *src, int64_t sa, int64_t na, int64_t nb);
+typedef void transpose_block(unsigned char *dst, int64_t db, const unsigned char *src, int64_t sa, int64_t na,
+                             int64_t nb);
 
 static transpose_block *transpose_of(size_t unit)
 {
@@ -150,7 +161,8 @@ static void transpose(size_t unit, unsigned char *dst, int64_t db, const unsigne
     for (int64_t b0 = 0; b0 < nb; b0 += STRIPE)
         for (int64_t a = 0; a < na; a += side)
             for (int64_t b = b0; b < least(b0 + STRIPE, nb); b += side)
-                block(dst + b * db + a * size, db, src + a * sa + b * size, sa, least(side, na - a), least(side, nb - b));
+                block(dst + b * db + a * size, db, src + a * sa + b * size, sa, least(side, na - a),
+                      least(side, nb - b));
 }
 
 /* A grid that is a transpose and large enough to gain by it. */

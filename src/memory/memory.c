@@ -21,8 +21,8 @@ struct fold {
     const struct memory_term *terms;
     size_t n;
     int acc;
-    bool lies;               /* every term is read where it lies, as it is */
-    ops_loop *first, *more;  /* for the first terms, and for the value so far with more of them */
+    bool lies;              /* every term is read where it lies, as it is */
+    ops_loop *first, *more; /* for the first terms, and for the value so far with more of them */
     /* A span has no more elements than fit a buffer in the widest dtype that is in use. */
     _Alignas(64) unsigned char terms_buf[GATHERS][BLOCK], acc_buf[BLOCK], raw_buf[BLOCK], out_buf[BLOCK];
 };
@@ -35,8 +35,8 @@ static void fold_choose(struct fold *f, int op)
     f->first = f->more = ops_find(op, f->acc);
     f->lies = f->nest.loops == 1 && f->acc != WEFT_BOOL && f->n > 1;
     for (size_t k = 0; f->lies && k < f->n; k++)
-        f->lies = f->terms[k].dtype == dtype &&
-                  (f->nest.n[0] == 1 || f->terms[k].stride[f->nest.of[0]] == (int64_t)size);
+        f->lies =
+            f->terms[k].dtype == dtype && (f->nest.n[0] == 1 || f->terms[k].stride[f->nest.of[0]] == (int64_t)size);
     if (f->lies && dtype != f->acc)
         f->lies = f->acc == WEFT_F32 && ops_find_half(op, dtype, &f->first, &f->more);
 }

@@ -30,22 +30,20 @@ int64_t memory_tile_count(const struct memory_tile *t); /* elements; 0 if some l
 void memory_copy(const struct memory_tile *t, void *dst, int to, const void *src, int from);
 
 /* Fills with the identity of op for this dtype: sum 0, prod 1, min +inf or the largest, max -inf or the
- * smallest, band all ones (bool: true), bor and bxor 0. Uses operand 0's strides. */
+ * smallest, band all ones (bool: true), bor and bxor 0. f8e4m3 has no infinity: its largest and smallest. Uses
+ * operand 0's strides. Sum's is +0: folds start from their first term, so a sum of -0 alone stays -0. */
 void memory_fill_identity(const struct memory_tile *t, void *dst, int dtype, int op);
-
-/* The dtype in which values of dtype are folded: f32 for f16, bf16, f8; otherwise itself. */
-int memory_acc(int dtype);
-/* Can op fold dtype? (bit ops on floats: no; bool: min, max and bit ops only.) */
-int memory_foldable(int op, int dtype);
 
 struct memory_term {
     const void *data;
-    int dtype;                    /* the source's dtype or its accumulation dtype */
-    const int64_t *stride;        /* bytes, one a loop of the tile */
+    int dtype;             /* the source's dtype or its accumulation dtype */
+    const int64_t *stride; /* bytes, one a loop of the tile */
 };
 /* dst[...] = cast(cast(fold(op, terms in order) / div, via), to) with n >= 1 terms, folded in acc. The tile gives the
  * loops and operand 0's strides; each term has its own strides. div <= 1: none; via 0: none. dst may be the same
- * addresses as any term element by element, when their dtypes have one size. Reads each term once, writes once. */
+ * addresses as any term element by element, when their dtypes have one size. Reads each term once, writes once.
+ * Bools are written as 0 or 1, a NaN that sum or prod of two terms or more gives is always the positive quiet one.
+ * Merges the loops as all operands allow: the tile need not be merged. */
 void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int acc, int op, int64_t div,
                  const struct memory_term *terms, size_t n);
 

@@ -61,26 +61,47 @@
 #define OPS_SAME(name, T, f, end) OPS_LOOP(name, T, SAME, T, SAME, T, f, end)
 
 /* W: unsigned, at least as wide as int, so that the promotion of small types cannot overflow. */
-#define UNSIGNED_OPS(T, W)                                                            \
-    static inline raw_##T T##_add(raw_##T a, raw_##T b) { return (raw_##T)((W)a + (W)b); } \
-    static inline raw_##T T##_mul(raw_##T a, raw_##T b) { return (raw_##T)((W)a * (W)b); } \
-    static inline raw_##T T##_and(raw_##T a, raw_##T b) { return (raw_##T)(a & b); }  \
-    static inline raw_##T T##_or(raw_##T a, raw_##T b) { return (raw_##T)(a | b); }   \
-    static inline raw_##T T##_xor(raw_##T a, raw_##T b) { return (raw_##T)(a ^ b); }  \
-    OPS_SAME(sum_##T, T, T##_add, SAME)                                               \
-    OPS_SAME(prod_##T, T, T##_mul, SAME)                                              \
-    OPS_SAME(band_##T, T, T##_and, SAME)                                              \
-    OPS_SAME(bor_##T, T, T##_or, SAME)                                                \
+#define UNSIGNED_OPS(T, W)                              \
+    static inline raw_##T T##_add(raw_##T a, raw_##T b) \
+    {                                                   \
+        return (raw_##T)((W)a + (W)b);                  \
+    }                                                   \
+    static inline raw_##T T##_mul(raw_##T a, raw_##T b) \
+    {                                                   \
+        return (raw_##T)((W)a * (W)b);                  \
+    }                                                   \
+    static inline raw_##T T##_and(raw_##T a, raw_##T b) \
+    {                                                   \
+        return (raw_##T)(a & b);                        \
+    }                                                   \
+    static inline raw_##T T##_or(raw_##T a, raw_##T b)  \
+    {                                                   \
+        return (raw_##T)(a | b);                        \
+    }                                                   \
+    static inline raw_##T T##_xor(raw_##T a, raw_##T b) \
+    {                                                   \
+        return (raw_##T)(a ^ b);                        \
+    }                                                   \
+    OPS_SAME(sum_##T, T, T##_add, SAME)                 \
+    OPS_SAME(prod_##T, T, T##_mul, SAME)                \
+    OPS_SAME(band_##T, T, T##_and, SAME)                \
+    OPS_SAME(bor_##T, T, T##_or, SAME)                  \
     OPS_SAME(bxor_##T, T, T##_xor, SAME)
 UNSIGNED_OPS(u8, uint32_t)
 UNSIGNED_OPS(u16, uint32_t)
 UNSIGNED_OPS(u32, uint32_t)
 UNSIGNED_OPS(u64, uint64_t)
 
-#define INTEGER_ENDS(T)                                                               \
-    static inline raw_##T T##_min(raw_##T a, raw_##T b) { return a < b ? a : b; }     \
-    static inline raw_##T T##_max(raw_##T a, raw_##T b) { return a > b ? a : b; }     \
-    OPS_SAME(min_##T, T, T##_min, SAME)                                               \
+#define INTEGER_ENDS(T)                                 \
+    static inline raw_##T T##_min(raw_##T a, raw_##T b) \
+    {                                                   \
+        return a < b ? a : b;                           \
+    }                                                   \
+    static inline raw_##T T##_max(raw_##T a, raw_##T b) \
+    {                                                   \
+        return a > b ? a : b;                           \
+    }                                                   \
+    OPS_SAME(min_##T, T, T##_min, SAME)                 \
     OPS_SAME(max_##T, T, T##_max, SAME)
 INTEGER_ENDS(u8)
 INTEGER_ENDS(i8)
@@ -93,36 +114,42 @@ INTEGER_ENDS(i64)
 
 /* Min and max of floats: the first NaN stays; of equal values, which differ in bits only if they
  * are -0 and +0, min takes any sign bit that is set and max only one that both have. */
-#define FLOAT_OPS(T, F, U)                                                            \
-    static inline U T##_bits(F x)                                                     \
-    {                                                                                 \
-        U u;                                                                          \
-        memcpy(&u, &x, sizeof u);                                                     \
-        return u;                                                                     \
-    }                                                                                 \
-    static inline F T##_of(U u)                                                       \
-    {                                                                                 \
-        F x;                                                                          \
-        memcpy(&x, &u, sizeof x);                                                     \
-        return x;                                                                     \
-    }                                                                                 \
-    static inline F T##_add(F a, F b) { return a + b; }                               \
-    static inline F T##_mul(F a, F b) { return a * b; }                               \
-    static inline F T##_min(F a, F b)                                                 \
-    {                                                                                 \
-        U x = T##_bits(a), y = T##_bits(b), r = a == b ? x | y : y;                   \
-        r = a < b ? x : r;                                                            \
-        return T##_of(a != a ? x : r);                                                \
-    }                                                                                 \
-    static inline F T##_max(F a, F b)                                                 \
-    {                                                                                 \
-        U x = T##_bits(a), y = T##_bits(b), r = a == b ? x & y : y;                   \
-        r = a > b ? x : r;                                                            \
-        return T##_of(a != a ? x : r);                                                \
-    }                                                                                 \
-    OPS_SAME(sum_##T, T, T##_add, ONE_NAN)                                            \
-    OPS_SAME(prod_##T, T, T##_mul, ONE_NAN)                                           \
-    OPS_SAME(min_##T, T, T##_min, SAME)                                               \
+#define FLOAT_OPS(T, F, U)                                          \
+    static inline U T##_bits(F x)                                   \
+    {                                                               \
+        U u;                                                        \
+        memcpy(&u, &x, sizeof u);                                   \
+        return u;                                                   \
+    }                                                               \
+    static inline F T##_of(U u)                                     \
+    {                                                               \
+        F x;                                                        \
+        memcpy(&x, &u, sizeof x);                                   \
+        return x;                                                   \
+    }                                                               \
+    static inline F T##_add(F a, F b)                               \
+    {                                                               \
+        return a + b;                                               \
+    }                                                               \
+    static inline F T##_mul(F a, F b)                               \
+    {                                                               \
+        return a * b;                                               \
+    }                                                               \
+    static inline F T##_min(F a, F b)                               \
+    {                                                               \
+        U x = T##_bits(a), y = T##_bits(b), r = a == b ? x | y : y; \
+        r = a < b ? x : r;                                          \
+        return T##_of(a != a ? x : r);                              \
+    }                                                               \
+    static inline F T##_max(F a, F b)                               \
+    {                                                               \
+        U x = T##_bits(a), y = T##_bits(b), r = a == b ? x & y : y; \
+        r = a > b ? x : r;                                          \
+        return T##_of(a != a ? x : r);                              \
+    }                                                               \
+    OPS_SAME(sum_##T, T, T##_add, ONE_NAN)                          \
+    OPS_SAME(prod_##T, T, T##_mul, ONE_NAN)                         \
+    OPS_SAME(min_##T, T, T##_min, SAME)                             \
     OPS_SAME(max_##T, T, T##_max, SAME)
 FLOAT_OPS(f32, float, uint32_t)
 FLOAT_OPS(f64, double, uint64_t)
@@ -135,13 +162,13 @@ OPS_LOOP(sum_f32_bf16, f32, SAME, bf16, FROM_BF16, f32, f32_add, ONE_NAN)
 OPS_LOOP(sum_f16, f16, half_from_f16, f16, half_from_f16, f32, f32_add, ONE_NAN)
 OPS_LOOP(sum_f32_f16, f32, SAME, f16, half_from_f16, f32, f32_add, ONE_NAN)
 
-#define INTEGERS(op)                                                                                     \
-    [WEFT_U8] = op##_u8, [WEFT_I8] = op##_u8, [WEFT_U16] = op##_u16, [WEFT_I16] = op##_u16,              \
-    [WEFT_U32] = op##_u32, [WEFT_I32] = op##_u32, [WEFT_U64] = op##_u64, [WEFT_I64] = op##_u64
+#define INTEGERS(op)                                                                                               \
+    [WEFT_U8] = op##_u8, [WEFT_I8] = op##_u8, [WEFT_U16] = op##_u16, [WEFT_I16] = op##_u16, [WEFT_U32] = op##_u32, \
+    [WEFT_I32] = op##_u32, [WEFT_U64] = op##_u64, [WEFT_I64] = op##_u64
 #define FLOATS(op) [WEFT_F32] = op##_f32, [WEFT_F64] = op##_f64
-#define SIGNED(op)                                                                                       \
-    [WEFT_U8] = op##_u8, [WEFT_I8] = op##_i8, [WEFT_U16] = op##_u16, [WEFT_I16] = op##_i16,              \
-    [WEFT_U32] = op##_u32, [WEFT_I32] = op##_i32, [WEFT_U64] = op##_u64, [WEFT_I64] = op##_i64
+#define SIGNED(op)                                                                                                 \
+    [WEFT_U8] = op##_u8, [WEFT_I8] = op##_i8, [WEFT_U16] = op##_u16, [WEFT_I16] = op##_i16, [WEFT_U32] = op##_u32, \
+    [WEFT_I32] = op##_i32, [WEFT_U64] = op##_u64, [WEFT_I64] = op##_i64
 
 static ops_loop *const loops[OP_COUNT + 1][DTYPE_COUNT + 1] = {
     [WEFT_SUM] = {INTEGERS(sum), FLOATS(sum)},
@@ -166,16 +193,6 @@ bool ops_find_half(int op, int dtype, ops_loop **first, ops_loop **more)
     *first = dtype == WEFT_BF16 ? sum_bf16 : sum_f16;
     *more = dtype == WEFT_BF16 ? sum_f32_bf16 : sum_f32_f16;
     return true;
-}
-
-int memory_acc(int dtype)
-{
-    return dtype_is_float(dtype) && weft_dtype_size(dtype) < 4 ? WEFT_F32 : dtype;
-}
-
-int memory_foldable(int op, int dtype)
-{
-    return ops_find(op, memory_acc(dtype)) != NULL;
 }
 
 void memory_fold1(void *acc_value, const void *term_value, int acc, int op)
@@ -231,23 +248,15 @@ void ops_identity(void *value, int dtype, int op)
     static const double up = INFINITY, down = -INFINITY, up8 = 448, down8 = -448; /* f8e4m3 has no infinity */
     bool finite = dtype == WEFT_F8E4M3;
     switch (op) {
-    case WEFT_PROD:
-        cast_run(value, dtype, &one, WEFT_I64, 1);
-        break;
-    case WEFT_MIN:
-        cast_run(value, dtype, finite ? &up8 : &up, WEFT_F64, 1);
-        break;
+    case WEFT_PROD: cast_run(value, dtype, &one, WEFT_I64, 1); break;
+    case WEFT_MIN: cast_run(value, dtype, finite ? &up8 : &up, WEFT_F64, 1); break;
     case WEFT_MAX:
         if (dtype == WEFT_BOOL)
             cast_run(value, dtype, &zero, WEFT_I64, 1);
         else
             cast_run(value, dtype, finite ? &down8 : &down, WEFT_F64, 1);
         break;
-    case WEFT_BAND:
-        cast_run(value, dtype, &ones, WEFT_I64, 1);
-        break;
-    default:
-        cast_run(value, dtype, &zero, WEFT_I64, 1);
-        break;
+    case WEFT_BAND: cast_run(value, dtype, &ones, WEFT_I64, 1); break;
+    default: cast_run(value, dtype, &zero, WEFT_I64, 1); break;
     }
 }

@@ -138,8 +138,8 @@ static void transfer(const struct span_nest *nest, const struct span *s, unsigne
     }
 }
 
-void span_gather(const struct span_nest *nest, const struct span *s, void *buf, const void *base,
-                 const int64_t *stride, size_t size)
+void span_gather(const struct span_nest *nest, const struct span *s, void *buf, const void *base, const int64_t *stride,
+                 size_t size)
 {
     transfer(nest, s, (unsigned char *)(uintptr_t)base, stride, buf, size, false);
 }

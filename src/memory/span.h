@@ -30,8 +30,8 @@ bool span_next(const struct span_nest *nest, struct span *s, int64_t most);
 /* Where the span's elements lie contiguous, or NULL if they do not. Strides are the tile's. */
 void *span_direct(const struct span_nest *nest, const struct span *s, const void *base, const int64_t *stride,
                   size_t size);
-void span_gather(const struct span_nest *nest, const struct span *s, void *buf, const void *base,
-                 const int64_t *stride, size_t size);
+void span_gather(const struct span_nest *nest, const struct span *s, void *buf, const void *base, const int64_t *stride,
+                 size_t size);
 void span_scatter(const struct span_nest *nest, const struct span *s, void *base, const int64_t *stride,
                   const void *buf, size_t size);
 #endif

@@ -1,0 +1,63 @@
+/* Names and sizes of dtypes and ops, both ways. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/dtype.h"
+
+static void test_dtypes(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"bool", "u8",  "i8",   "u16", "i16", "u32",    "i32",   "u64",
+                                        "i64",  "f16", "bf16", "f32", "f64", "f8e4m3", "f8e5m2"};
+    static const size_t sizes[] = {1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 1, 1};
+    for (int d = 1; d <= DTYPE_COUNT; d++) {
+        assert_string_equal(weft_dtype_name(d), names[d - 1]);
+        assert_int_equal(weft_dtype_size(d), sizes[d - 1]);
+        assert_int_equal(dtype_parse(names[d - 1], strlen(names[d - 1])), d);
+        assert_int_equal(dtype_is_float(d), strchr(names[d - 1], 'f') != NULL);
+        assert_int_equal(dtype_is_signed(d), dtype_is_float(d) || names[d - 1][0] == 'i');
+    }
+    assert_int_equal(dtype_parse("f32x", 3), WEFT_F32);
+    assert_int_equal(dtype_parse("f32x", 4), 0);
+    assert_int_equal(dtype_parse("f3", 2), 0);
+    assert_int_equal(dtype_parse("", 0), 0);
+}
+
+static void test_ops(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"sum", "prod", "min", "max", "avg", "band", "bor", "bxor"};
+    for (int o = 1; o <= OP_COUNT; o++) {
+        assert_string_equal(weft_op_name(o), names[o - 1]);
+        assert_int_equal(op_parse(names[o - 1], strlen(names[o - 1])), o);
+    }
+    assert_int_equal(op_parse("summ", 4), 0);
+    assert_int_equal(op_parse("", 0), 0);
+}
+
+static void test_strangers(void **state)
+{
+    (void)state;
+    static const int none[] = {0, -1, DTYPE_COUNT + 1, INT32_MAX, INT32_MIN};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        assert_null(weft_dtype_name(none[i]));
+        assert_int_equal(weft_dtype_size(none[i]), 0);
+        assert_null(weft_op_name(none[i]));
+        assert_false(dtype_is_float(none[i]) || dtype_is_signed(none[i]));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_dtypes),
+        cmocka_unit_test(test_ops),
+        cmocka_unit_test(test_strangers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
