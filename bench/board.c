@@ -76,8 +76,10 @@ static int check_call(const struct subject *s, struct board *b)
 {
     s->fill(s->self, b->order.variant);
     int err = s->barrier(s->self);
+    double from = work_now();
     if (!err)
         err = s->call(s->self, b->order.variant);
+    b->report[s->rank].each = work_now() - from;
     if (!err)
         err = s->barrier(s->self);
     b->report[s->rank].wrong = err ? 0 : s->check(s->self, b->order.variant);

@@ -29,7 +29,7 @@ struct board {
     _Alignas(128) _Atomic uint32_t done; /* ranks that have done this one */
     _Alignas(128) struct board_order order;
     struct board_report {
-        _Alignas(128) double each; /* seconds a call, back to back */
+        _Alignas(128) double each; /* seconds a call, back to back (time) or of the first one (check) */
         int64_t wrong;
         int err; /* 0, or the rank could not, and says why */
         char why[236];

@@ -40,6 +40,7 @@ static int measure_cells(struct report *r, struct field *f, const struct work_ce
             f->c[k] = all.c[k];
         if (code)
             return code;
+        report_row(r);
     }
     return CLI_OK;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define TOO_SLOW 4.0 /* times the best of its kind */
+#define FAR 20.0      /* likewise, in its first call */
 #define LOOK 0.002   /* s for a first look */
 
 /* One contender in one of its ways. */
@@ -85,7 +86,7 @@ static int open_all(struct contender *c, const struct work_cell *cell, struct en
         o = (struct board_order){.verb = BOARD_CHECK, .variant = v};
         if (contender_do(c, &o))
             return n;
-        e[n] = (struct entry){.c = c, .variant = v};
+        e[n] = (struct entry){.c = c, .variant = v, .look = slowest(c->board)};
         for (uint32_t r = 0; r < c->board->ranks; r++)
             e[n].wrong += c->board->report[r].wrong;
         n++;
@@ -93,15 +94,20 @@ static int open_all(struct contender *c, const struct work_cell *cell, struct en
     return n;
 }
 
+/* The checked call is the first look, with all that a first call costs; who is far off is not asked for more. */
 static void look_at_all(struct entry *e, int n)
 {
     double best[WORK_MEMORY + 1] = {0};
-    for (int i = 0; i < n; i++) {
-        double *b = &best[e[i].c->kind];
-        e[i].look = look(&e[i], 1);
-        if (!*b || e[i].look < 50 * *b) /* who is far off is not asked for more */
-            e[i].look = look(&e[i], between(LOOK / (e[i].look + 1e-9), 2, 500));
-        *b = !*b || e[i].look < *b ? e[i].look : *b;
+    for (int pass = 0; pass < 3; pass++) {
+        double far = pass == 1 ? FAR : TOO_SLOW;
+        for (int i = 0; i < n && pass; i++)
+            if (e[i].look < far * best[e[i].c->kind])
+                e[i].look = look(&e[i], between(LOOK / (e[i].look + 1e-9), 1, 500));
+        memset(best, 0, sizeof best);
+        for (int i = 0; i < n; i++) {
+            double *b = &best[e[i].c->kind];
+            *b = *b <= 0 || e[i].look < *b ? e[i].look : *b;
+        }
     }
     for (int i = 0; i < n; i++)
         e[i].brief = e[i].look > TOO_SLOW * best[e[i].c->kind];
@@ -132,10 +138,11 @@ static void keep(struct entry *e, const struct work_cell *cell, struct row *row)
     *f = (struct figure){.kind = e->c->kind, .variant = e->variant, .wrong = e->wrong, .brief = e->brief};
     snprintf(f->who, sizeof f->who, "%s%s%s", e->c->name, *way ? ", " : "", way);
     if (e->brief) {
-        f->each = f->single = f->tail = e->look;
+        f->each = f->least = f->single = f->tail = e->look;
         return;
     }
     f->each = quantile(e->each, e->rounds, 0.5);
+    f->least = quantile(e->each, e->rounds, 0);
     f->single = quantile(e->single, e->nsingle, 0.5);
     f->tail = quantile(e->single, e->nsingle, 0.95);
 }

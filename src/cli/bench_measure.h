@@ -16,6 +16,7 @@ struct figure {
     enum work_kind kind;
     int variant;
     double each;         /* a call of many back to back, slowest rank: median over rounds */
+    double least;        /* the same, of the best round */
     double single, tail; /* a call after a barrier: median and 95th percentile */
     int64_t wrong;       /* elements */
     bool brief;          /* so slow beside the others of its kind that it was not measured further */

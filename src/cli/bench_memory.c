@@ -62,7 +62,7 @@ int bench_memory(int argc, char **argv)
                              "1,2", "16K,256K,4M,256M", argc, argv, &o);
     if (code)
         return code < 0 ? CLI_OK : code;
-    struct report r = {.name = "memory", .options = &o};
+    struct report r = {.name = "memory", .options = &o, .quiet = true};
     struct failure why = {0};
     for (int i = 0; i < o.nranks && !code; i++)
         code = run_workers(&r, o.ranks[i], &why);
@@ -70,7 +70,7 @@ int bench_memory(int argc, char **argv)
     if (code)
         failure_print(&why, "bench memory");
     else if (!o.json && !o.csv)
-        print_text(&r), r.n = 0;
+        print_text(&r);
     int end = report_end(&r);
     return code ? code : end;
 }

@@ -118,7 +118,7 @@ static void print_mean(const char *what, const struct mean *m)
 {
     char size[32];
     if (m->n)
-        printf("  %s %.2f (geometric mean of %d), worst %.2f: %s %s", what, exp(m->log / m->n), m->n, m->worst, m->where->label,
+        printf("%s %.2f (geometric mean of %d), worst %.2f: %s %s", what, exp(m->log / m->n), m->n, m->worst, m->where->label,
                size_text(m->where->cell.bytes, size, sizeof size));
 }
 
@@ -139,39 +139,45 @@ static void print_summary(const struct report *r)
             }
             if (!ratio.n && !floor.n)
                 continue;
-            printf("%d ranks, %s 64 KiB:", r->options->ranks[i], large ? "from" : "below");
+            printf("%d ranks, %s 64 KiB: ", r->options->ranks[i], large ? "from" : "below");
             print_mean("best peer / weft", &ratio);
-            print_mean(ratio.n ? ";  weft / floor" : "weft / floor", &floor);
+            print_mean(ratio.n ? "; weft / floor" : "weft / floor", &floor);
             putchar('\n');
         }
 }
 
-static void print_text(const struct report *r)
+static void print_head(const struct report *r, int width)
 {
-    int width = 14;
-    for (int i = 0; i < r->n; i++)
-        width = (int)strlen(r->rows[i].label) > width ? (int)strlen(r->rows[i].label) : width;
     printf("%5s  %-*s %7s %11s %11s %8s %8s %6s %7s %11s %7s %11s %7s  %s\n", "ranks", width, r->name, "size", "time", "median",
            "algbw", "busbw", "wrong", "of", "floor", "of", "best peer", "ratio", "which");
     printf("%5s  %-*s %7s %11s %11s %8s %8s %6s %7s %11s %7s %11s\n", "", width, "", "B", "us", "us", "GB/s", "GB/s", "", "memcpy",
            "us", "floor", "us");
-    for (int i = 0; i < r->n; i++)
-        print_line(&r->rows[i], width);
-    putchar('\n');
-    print_summary(r);
+}
+
+void report_row(const struct report *r)
+{
+    int width = r->rows[0].cell.op == WORK_RESHARD ? 38 : 14;
+    if (r->options->json || r->options->csv || r->quiet)
+        return;
+    progress_end();
+    if (r->n == 1)
+        print_head(r, width);
+    print_line(&r->rows[r->n - 1], width);
+    fflush(stdout);
 }
 
 /* ---- CSV and JSON ---- */
 
 static void print_csv(const struct report *r)
 {
-    puts("bench,ranks,what,bytes,who,time_us,back_to_back_us,median_us,p95_us,wrong,brief,memcpy_GBps");
+    puts("bench,ranks,what,bytes,who,time_us,back_to_back_us,least_us,median_us,p95_us,wrong,brief,memcpy_GBps");
     for (int i = 0; i < r->n; i++)
         for (int k = 0; k < r->rows[i].n; k++) {
             const struct row *row = &r->rows[i];
             const struct figure *f = &row->f[k];
-            printf("%s,%d,\"%s\",%" PRId64 ",\"%s\",%.3f,%.3f,%.3f,%.3f,%" PRId64 ",%d,%.2f\n", r->name, row->ranks, row->label,
-                   row->cell.bytes, f->who, row_time(row, f) * 1e6, f->each * 1e6, f->single * 1e6, f->tail * 1e6, f->wrong,
+            printf("%s,%d,\"%s\",%" PRId64 ",\"%s\",%.3f,%.3f,%.3f,%.3f,%.3f,%" PRId64 ",%d,%.2f\n", r->name, row->ranks, row->label,
+                   row->cell.bytes, f->who, row_time(row, f) * 1e6, f->each * 1e6, f->least * 1e6, f->single * 1e6, f->tail * 1e6,
+                   f->wrong,
                    f->brief, row->copy / 1e9);
         }
 }
@@ -182,6 +188,7 @@ static void json_figure(struct json *j, const struct row *row, const struct figu
     json_text(j, "who", f->who);
     json_real(j, "time_us", row_time(row, f) * 1e6);
     json_real(j, "back_to_back_us", f->each * 1e6);
+    json_real(j, "least_us", f->least * 1e6);
     json_real(j, "median_us", f->single * 1e6);
     json_real(j, "p95_us", f->tail * 1e6);
     json_int(j, "wrong", f->wrong);
@@ -232,8 +239,10 @@ int report_end(struct report *r)
         print_json(r);
     else if (r->options->csv)
         print_csv(r);
-    else
-        print_text(r);
+    else if (!r->quiet) {
+        putchar('\n');
+        print_summary(r);
+    }
     fflush(stdout);
     if (*r->left_out)
         fprintf(stderr, "left out: %s", r->left_out);

@@ -77,6 +77,8 @@ static int run_ranks(struct report *r, int ranks, struct failure *why)
         row->ranks = ranks;
         row->workers = workers;
         code = measure_row(&f, &o->measure, row, why);
+        if (!code)
+            report_row(r);
     }
     report_out(r, &f, ranks);
     field_close(&f);

@@ -28,10 +28,12 @@ struct weft_rank {
 
 static void *take(struct weft_rank *w, size_t bytes)
 {
-    (void)w;
+    void *p = NULL;
     if (!bytes)
         return NULL;
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (!w->how->private_)
+        return weft_comm_alloc(w->comm, bytes, &p) ? NULL : p;
+    p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         return NULL;
     madvise(p, bytes, MADV_HUGEPAGE);
@@ -41,9 +43,10 @@ static void *take(struct weft_rank *w, size_t bytes)
 
 static void give(struct weft_rank *w, void *p, size_t bytes)
 {
-    (void)w;
-    if (p)
+    if (p && w->how->private_)
         munmap(p, bytes);
+    else
+        weft_comm_dealloc(w->comm, p);
 }
 
 static void release(struct weft_rank *w)
@@ -70,7 +73,7 @@ static int take_buffers(struct weft_rank *w, size_t in, size_t out, char *why, s
     w->out = take(w, out);
     if ((w->in || !in) && (w->out || !out))
         return 0;
-    snprintf(why, cap, "no memory for buffers of %zu and %zu bytes", in, out);
+    snprintf(why, cap, "no memory for buffers of %zu and %zu bytes: %s", in, out, w->how->private_ ? "" : weft_errmsg());
     return WEFT_ENOMEM;
 }
 
@@ -342,7 +345,9 @@ void weft_rank_serve(const struct field_weft *how, const char *url, int rank, st
                         .barrier = do_barrier,
                         .call = do_call,
                         .words = weft_errmsg};
-    weft_comm_opts opts = {.size = sizeof opts, .rank = rank, .staged = how->private_};
+    bool threads = !strcmp(how->on, "threads:"); /* whose memory is private only if they stage */
+    weft_comm_opts opts = {
+        .size = sizeof opts, .rank = rank, .ranks = threads ? 0 : w.ranks, .staged = threads && how->private_};
     char why[300];
     work_pin(rank, w.ranks);
     if (weft_comm_open(url, &opts, &w.comm)) {
