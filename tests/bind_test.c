@@ -195,6 +195,7 @@ static const struct sharing sharings[] = {
     {"f32[32] @x4 +sum(x)", "f32[32] @x4", 0, 0, 0, 0, NULL, NULL, true, NULL},
     {"f32[32] @x4 +sum(x)", "f32[32] @x4", 0, 4, 0, 0, NULL, NULL, true, "stands for different elements"},
     {"f32[32] @x4 +sum(x)", "f32[32/x] @x4", 0, 0, 0, 32, NULL, NULL, true, NULL},
+    {"f32[32/x:2] @x2.y2 +sum(y)", "f32[32/x:2] @x2.y2", 0, 0, 0, 0, NULL, NULL, true, NULL}, /* each reads half of it */
     {"f32[32] @x4 +max(x)", "f32[32] @x1=2", 0, 0, 0, 0, NULL, NULL, true, NULL},
 };
 
