@@ -218,26 +218,27 @@ static int do_barrier(void *self)
 
 /* ---- values ---- */
 
-/* Place in the tensor and in the buffer of one element after another of a rank's boxes. */
+/* Place in the tensor and in the buffer of one row after another of a rank's box; a row is along the last dim. */
 struct walk {
-    weft_box box;
+    const weft_box *box;
     int64_t extent[WEFT_MAX_DIMS], stride[WEFT_MAX_DIMS]; /* of the tensor; of the buffer, in elements */
     int64_t i[WEFT_MAX_DIMS];
     int ndim;
 };
 
-static int64_t walk_sum(const struct walk *k, const int64_t *at, const int64_t *step)
+static void walk_at(const struct walk *k, int64_t *place, int64_t *at)
 {
-    int64_t n = 0;
-    for (int d = 0; d < k->ndim; d++)
-        n = step ? n + (at[d] + k->i[d]) * step[d] : n * k->extent[d] + at[d] + k->i[d];
-    return n;
+    *place = *at = 0;
+    for (int d = 0; d < k->ndim; d++) {
+        *place = *place * k->extent[d] + k->box->at[d] + k->i[d];
+        *at += (k->box->local[d] + k->i[d]) * k->stride[d];
+    }
 }
 
 static bool walk_next(struct walk *k)
 {
-    for (int d = k->ndim - 1; d >= 0; d--) {
-        if (++k->i[d] < k->box.len[d])
+    for (int d = k->ndim - 2; d >= 0; d--) {
+        if (++k->i[d] < k->box->len[d])
             return true;
         k->i[d] = 0;
     }
@@ -270,7 +271,7 @@ static int64_t visit(const struct weft_rank *w, const weft_layout *l, float *in,
         return 1;
     }
     for (size_t b = 0; b < n; b++) {
-        struct walk k = {.box = boxes[b], .ndim = desc.ndim};
+        struct walk k = {.box = &boxes[b], .ndim = desc.ndim};
         for (int64_t d = desc.ndim - 1, step = 1; d >= 0; step *= local.shape[d--]) {
             k.extent[d] = desc.dims[d].extent;
             k.stride[d] = step;
@@ -280,12 +281,14 @@ static int64_t visit(const struct weft_rank *w, const weft_layout *l, float *in,
             k.stride[1] = local.shape[0];
         }
         do {
-            float v = work_value(walk_sum(&k, boxes[b].at, NULL));
-            int64_t at = walk_sum(&k, boxes[b].local, k.stride);
-            if (in)
-                in[at] = v;
-            else
-                wrong += load(out, at, desc.dtype) != v;
+            int last = desc.ndim - 1;
+            int64_t place, at;
+            walk_at(&k, &place, &at);
+            for (int64_t i = 0; i < boxes[b].len[last]; i++, at += k.stride[last])
+                if (in)
+                    in[at] = work_value(place + i);
+                else
+                    wrong += load(out, at, desc.dtype) != work_value(place + i);
         } while (walk_next(&k));
     }
     free(boxes);
