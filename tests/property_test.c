@@ -73,7 +73,7 @@ static void campaign(void **state)
 static void giants(void **state)
 {
     (void)state;
-    int64_t n = test_share(10000, 200000);
+    int64_t n = test_share(1000, 20000);
     report_install();
     for (int64_t i = 0; i < n && !report.broken; i++) {
         struct property_case c;
