@@ -487,7 +487,7 @@ struct killing {
     atomic_int joined;
     struct {
         int code;
-        int64_t at;
+        int64_t from, at;
         char text[512];
     } end[MOST];
 };
@@ -527,6 +527,7 @@ static int work_until_failure(struct killing *k, int rank)
 static void rank_of_killing(struct killing *k, int rank)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    k->end[rank].from = now_ns();
     k->end[rank].code = work_until_failure(k, rank);
     k->end[rank].at = now_ns();
     snprintf(k->end[rank].text, sizeof k->end[rank].text, "%s", weft_errmsg());
@@ -586,10 +587,11 @@ static void kill_one(struct random *rng, int number)
         const char *text = k->end[r].text;
         if (r == victim)
             continue;
+        int64_t since = k->end[r].from > killed ? k->end[r].from : killed;
         if ((code != WEFT_EPEER && (!early || code != WEFT_ETIMEOUT)) || !names(text, victim) ||
-            k->end[r].at - killed > 2 * SECOND)
+            k->end[r].at - since > 2 * SECOND)
             fail_msg("kill %d: rank %d of %d was killed, rank %d got %d after %lld ms: %s", number, victim, k->ranks, r,
-                     code, (long long)((k->end[r].at - killed) / MS), text);
+                     code, (long long)((k->end[r].at - since) / MS), text);
     }
     nothing_left(k->url + 4);
     munmap(k, sizeof *k);
