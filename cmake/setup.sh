@@ -41,6 +41,7 @@ find_missing()
     [ "$1" = test ] || return 0
     has_cmocka || needed+=(libcmocka-dev)
     have pkg-config || wanted+=(pkg-config)
+    have spin || wanted+=(spin)
     have groff || wanted+=(groff-base)
     has_fuzzer || wanted+=(clang libclang-rt-dev)
     has_numpy || wanted+=(python3 python3-numpy)
