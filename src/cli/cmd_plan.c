@@ -154,13 +154,13 @@ static void json_totals(struct json *j, const struct survey *s, const char *src,
     json_open(j, "busiest_sender", '{', true);
     json_int(j, "rank", t->busiest_sender);
     json_int(j, "bytes", t->busiest_sent);
-    json_int(j, "mean", t->sent / t->holders);
+    json_int(j, "mean", t->holders ? t->sent / t->holders : 0);
     json_int(j, "of", t->holders);
     json_close(j, '}');
     json_open(j, "busiest_receiver", '{', true);
     json_int(j, "rank", t->busiest_receiver);
     json_int(j, "bytes", t->busiest_received);
-    json_int(j, "mean", t->received / t->receivers);
+    json_int(j, "mean", t->receivers ? t->received / t->receivers : 0);
     json_int(j, "of", t->receivers);
     json_close(j, '}');
     json_int(j, "copied", t->copied);
