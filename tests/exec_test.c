@@ -576,7 +576,7 @@ static void run_model(struct ranks_rank *r)
 {
     weft_move mv[TENSORS];
     weft_view in[TENSORS], out[TENSORS];
-    char names[TENSORS][8];
+    char names[TENSORS][16];
     weft_plan *p;
     weft_exec *x;
     for (int i = 0; i < TENSORS; i++) {

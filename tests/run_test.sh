@@ -39,7 +39,7 @@ run 0 -n 2 sh -c 'echo "$WEFT_URL"'
 first=$(head -n 1 "$work/out")
 run 0 -n 1 sh -c 'echo "$WEFT_URL"'
 [ "$(cat "$work/out")" != "$first" ] || complain "two jobs have one name"
-run 0 -n 1 --on shm:mine sh -c 'echo "$WEFT_URL"'; out shm:mine
+run 0 -n 1 --on shm:mine-$$ sh -c 'echo "$WEFT_URL"'; out "shm:mine-$$"
 run 0 -n 2 --tag-output -- sh -c 'echo out; echo err >&2; printf rest'
 out "$(printf '[0] out\n[0] rest\n[1] out\n[1] rest')"
 err "[1] err"
@@ -94,6 +94,6 @@ run 0 -n 4 -- "$WEFT_BIN" check --on shm: 'f32[64/x,6] @x4' 'f32[64,6/x] @x4' --
 out "ok: all_to_all by direct on 4 ranks, 1152 B (1.1 KiB) moved, bound 1152 B, 5 runs of 384 elements right"
 run 2 -n 3 -- "$WEFT_BIN" check --on shm: 'f32[64/x] @x4' 'f32[64] @x4'; err "the job has 3"
 "$WEFT_BIN" check --on shm: 'f32[64/x,6] @x4' 'f32[64,6/x] @x4' --repeat 5 >"$work/out" || complain "check on shm:"
-"$WEFT_BIN" check --on shm:name --private 'f32[64] @x4 +sum(x)' 'f32[64/x] @x4' >"$work/out" || complain "check on shm:name"
+"$WEFT_BIN" check --on "shm:name-$$" --private 'f32[64] @x4 +sum(x)' 'f32[64/x] @x4' >"$work/out" || complain "check on shm:name"
 compgen -G '/dev/shm/*weft*' && complain "files are left in /dev/shm"
 exit $failed

@@ -116,9 +116,12 @@ static void bad_names(void **state)
     assert_int_equal(open_as("shm:a", -1, 2, 0, &c), WEFT_EINVAL);
     assert_int_equal(open_as("shm:a", 0, 5000, 0, &c), WEFT_EUNSUPPORTED);
     assert_int_equal(open_as("shm:a", 0, -2, 0, &c), WEFT_EINVAL);
-    assert_int_equal(open_as("shm:alone", 1, 3, 20 * MS, &c), WEFT_ETIMEOUT);
-    assert_string_equal(weft_errmsg(), "shm:alone: ranks 0, 2 did not come within 20 ms");
-    nothing_left("weft:alone");
+    char url[64], text[120];
+    snprintf(url, sizeof url, "shm:alone-%ld", (long)getpid());
+    snprintf(text, sizeof text, "%s: ranks 0, 2 did not come within 20 ms", url);
+    assert_int_equal(open_as(url, 1, 3, 20 * MS, &c), WEFT_ETIMEOUT);
+    assert_string_equal(weft_errmsg(), text);
+    nothing_left(url + 4);
 }
 
 /* Runs f in a child and gives its exit code. */
@@ -159,7 +162,8 @@ static void names_are_refused(void **state)
 {
     (void)state;
     weft_comm *c;
-    char url[] = "shm:taken";
+    char url[64];
+    snprintf(url, sizeof url, "shm:taken-%ld", (long)getpid());
     int files = open_files();
     assert_int_equal(open_as(url, 0, 1, 0, &c), 0);
     assert_int_equal(in_child(another_job, url), 0);
@@ -169,7 +173,7 @@ static void names_are_refused(void **state)
     assert_int_equal(open_as(url, 0, 1, 0, &c), 0); /* and then it is */
     weft_comm_close(c);
     assert_int_equal(open_files(), files);
-    nothing_left("weft:taken");
+    nothing_left(url + 4);
 }
 
 struct forming {
@@ -229,8 +233,11 @@ static int open_job(void *arg)
 {
     const char *const *set = arg;
     weft_comm *c;
-    for (int i = 0; set[i]; i += 2)
-        setenv(set[i], set[i + 1], 1);
+    for (int i = 0; set[i]; i += 2) {
+        char value[128];
+        snprintf(value, sizeof value, set[i + 1], (long)getppid());
+        setenv(set[i], value, 1);
+    }
     if (weft_comm_open(NULL, NULL, &c))
         return -weft_comm_open(NULL, NULL, &c);
     int size = weft_comm_size(c);
@@ -245,19 +252,19 @@ static void jobs_are_found(void **state)
         const char *set[12];
         int code;
     } jobs[] = {
-        {{"WEFT_RANK", "0", "WEFT_SIZE", "1", "WEFT_URL", "shm:env-a"}, 101},
-        {{"WEFT_RANK", "0", "WEFT_SIZE", "1", "WEFT_NAME", "env-b"}, 101},
+        {{"WEFT_RANK", "0", "WEFT_SIZE", "1", "WEFT_URL", "shm:env-a-%ld"}, 101},
+        {{"WEFT_RANK", "0", "WEFT_SIZE", "1", "WEFT_NAME", "env-b-%ld"}, 101},
         {{"WEFT_RANK", "0", "WEFT_SIZE", "1"}, -WEFT_EINVAL},
-        {{"WEFT_RANK", "1", "WEFT_SIZE", "1", "WEFT_URL", "shm:env-c"}, -WEFT_EINVAL},
-        {{"WEFT_RANK", "x", "WEFT_SIZE", "1", "WEFT_URL", "shm:env-d"}, -WEFT_EINVAL},
-        {{"OMPI_COMM_WORLD_RANK", "0", "OMPI_COMM_WORLD_SIZE", "1", "PMIX_NAMESPACE", "env.1@/x y"}, 101},
+        {{"WEFT_RANK", "1", "WEFT_SIZE", "1", "WEFT_URL", "shm:env-c-%ld"}, -WEFT_EINVAL},
+        {{"WEFT_RANK", "x", "WEFT_SIZE", "1", "WEFT_URL", "shm:env-d-%ld"}, -WEFT_EINVAL},
+        {{"OMPI_COMM_WORLD_RANK", "0", "OMPI_COMM_WORLD_SIZE", "1", "PMIX_NAMESPACE", "env.%ld@/x y"}, 101},
         {{"OMPI_COMM_WORLD_RANK", "0", "OMPI_COMM_WORLD_SIZE", "2", "OMPI_COMM_WORLD_LOCAL_SIZE", "1"},
          -WEFT_EUNSUPPORTED},
         {{"PMI_RANK", "0", "PMI_SIZE", "1"}, 101},
-        {{"SLURM_PROCID", "0", "SLURM_NTASKS", "1", "SLURM_JOB_ID", "77", "SLURM_STEP_ID", "3"}, 101},
-        {{"RANK", "0", "WORLD_SIZE", "1", "MASTER_PORT", "29500", "TORCHELASTIC_RUN_ID", "none"}, 101},
+        {{"SLURM_PROCID", "0", "SLURM_NTASKS", "1", "SLURM_JOB_ID", "%ld", "SLURM_STEP_ID", "3"}, 101},
+        {{"RANK", "0", "WORLD_SIZE", "1", "MASTER_PORT", "%ld", "TORCHELASTIC_RUN_ID", "none"}, 101},
         {{"RANK", "0", "WORLD_SIZE", "1", "TORCHELASTIC_RUN_ID",
-          "a-name-that-is-much-longer-than-any-that-a-group-could-ever-have-and-still-is-one-job"},
+          "%ld-a-name-that-is-much-longer-than-any-that-a-group-could-ever-have-and-still-is-one-job"},
          101},
         {{"RANK", "0"}, -WEFT_EINVAL},
         {{NULL}, -WEFT_EINVAL},
@@ -309,9 +316,9 @@ static void window_memory(void **state)
         ranks_forked = i == 2;
         ranks_run(3, NULL, run_windows, NULL, NULL);
     }
-    char mine[64];
-    snprintf(mine, sizeof mine, "weft:test-%ld-", (long)getpid());
-    nothing_left(mine);
+    char name[64];
+    snprintf(name, sizeof name, "weft:test-%ld-", (long)getpid());
+    nothing_left(name);
 }
 
 /* More than the machine has is refused, not killed for. */
@@ -335,14 +342,14 @@ static void more_than_there_is(void **state)
 /* Without memfds the file is in /dev/shm, which may be small: then memory is refused, and nobody gets a SIGBUS. */
 static int on_small_dev_shm(void *arg)
 {
-    (void)arg;
+    const char *url = arg;
     weft_comm *c;
     void *memory;
     if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
         mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=4m"))
         return 77;
     no_memfds = true;
-    if (open_as("shm:small", 0, 1, 0, &c))
+    if (open_as(url, 0, 1, 0, &c))
         return 1;
     if (weft_comm_alloc(c, 1 << 20, &memory) || files_in_dev_shm())
         return 2;
@@ -356,14 +363,16 @@ static int on_small_dev_shm(void *arg)
     int fd = open("/dev/shm/fill", O_CREAT | O_RDWR, 0600);
     if (fd < 0 || posix_fallocate(fd, 0, (4 << 20) - 8192))
         return 5;
-    int code = open_as("shm:small", 0, 1, 0, &c);
+    int code = open_as(url, 0, 1, 0, &c);
     return code == WEFT_ENOMEM || code == 0 ? 0 : 6;
 }
 
 static void a_small_dev_shm(void **state)
 {
     (void)state;
-    int code = in_child(on_small_dev_shm, NULL);
+    char url[64];
+    snprintf(url, sizeof url, "shm:small-%ld", (long)getpid());
+    int code = in_child(on_small_dev_shm, url);
     if (code == 77) {
         print_message("skip: no right to mount a small /dev/shm\n");
         skip();
