@@ -17,7 +17,8 @@ search()
     local model=$1
     shift
     rm -f pan pan.*
-    spin "$@" -a "$model.pml" >out 2>&1 && [ -f pan.c ] || { complain "$model $*: spin: $(tail -n 3 out)"; return 1; }
+    spin "$@" -a "$model.pml" >out 2>&1
+    [ -f pan.c ] || { complain "$model $*: spin: $(tail -n 3 out)"; return 1; }
     "$cc" "$optimise" -w -DSAFETY -DCOLLAPSE -DMEMLIM=2000 pan.c -o pan >out 2>&1 ||
         { complain "$model $*: the checker does not compile: $(head -n 3 out)"; return 1; }
     ./pan -m100000 >out 2>&1
