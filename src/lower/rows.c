@@ -244,7 +244,8 @@ static int64_t price(const struct job *j, bool hosts, const struct row_cost *c)
 /* Volumes and costs of a group of p are products of these: do they fit into 64 bits, with room? */
 static bool countable(const struct job *j, int64_t p)
 {
-    return (wide)max64(local_count(j->src, 0), local_count(j->dst, 0)) * p * 32 <= INT64_MAX;
+    int64_t all;
+    return !__builtin_mul_overflow(max64(local_count(j->src, 0), local_count(j->dst, 0)), p, &all) && all <= INT64_MAX / 32;
 }
 
 static const char *unfit(const struct row *row, const struct job *j, int64_t p, bool in_place)
