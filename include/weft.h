@@ -163,7 +163,8 @@ typedef struct weft_machine {
 
 typedef struct weft_lower_opts {
     size_t size;
-    int64_t bucket;          /* chunks of one channel share messages up to this many bytes; 1: never; default 1 MiB */
+    int64_t bucket;          /* bytes of a message: small chunks of a channel share one, larger ones are cut; default 4 MiB;
+                                1: each chunk travels alone and whole */
     const char *algorithm;   /* NULL: the chooser; else one of weft_algorithm_name(), refused where it does not fit */
     bool in_place;           /* folds may be bound with the source and the destination at the same address */
     int world;               /* ranks in the world, at least what the layouts use; 0: just that */
@@ -230,22 +231,28 @@ void weft_plan_free(weft_plan *p);
 
 typedef struct weft_comm_opts {
     size_t size;
-    int rank;               /* of this thread, for threads:N */
+    int rank;               /* of the caller, for threads:N and where ranks is set */
     int64_t deadline_ns;    /* a rank that made no progress for so long has failed; default 30 s */
     int64_t inflight_bytes; /* staging over all channels; default 64 MiB */
     int inflight_buckets;   /* likewise in buckets; default 256 */
     int channel_buckets;    /* in flight on one channel; default 4 */
     bool staged;            /* move through staging buffers even where peers can reach each other's memory */
+    int ranks;              /* how many there are, for shm:NAME; 0: rank and ranks are as the launcher has set them */
 } weft_comm_opts;
 
-/* "self:" or "threads:N/NAME": each of N threads opens the same name with its own rank and
- * waits (until the deadline) for the others. */
+/* "self:", "threads:N/NAME" (each of N threads) or "shm:NAME" (each of the processes of one machine): every rank opens
+ * the same name with its own rank and waits (until the deadline) for the others. NULL is the job that weft run, mpirun,
+ * mpiexec, srun or torchrun started this process in, and so is "shm:" there. */
 int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out);
 /* The transports of this build, as their URLs look, from 0 on; NULL after the last. */
 const char *weft_transport_name(int i);
 int weft_comm_rank(const weft_comm *c);
 int weft_comm_size(const weft_comm *c);
 int weft_comm_machine(const weft_comm *c, weft_machine *out);
+/* Window memory: zeroed, touched, aligned to 128 bytes or more; peers reach what is in it without a copy between. Not
+ * collective. It lives until dealloc or until the comm is closed; no exec may then be bound to it. */
+int weft_comm_alloc(weft_comm *c, size_t bytes, void **out);
+void weft_comm_dealloc(weft_comm *c, void *ptr);
 int weft_comm_barrier(weft_comm *c, int64_t timeout_ns);
 void weft_comm_close(weft_comm *c); /* frees no exec: free those first */
 

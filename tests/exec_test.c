@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "conformance.h"
 #include "ranks.h"
 #include "share.h"
 #include "tensors.h"
@@ -335,7 +336,7 @@ static void run_opposite(struct ranks_rank *r)
     struct job a, b;
     RANKS_OK(r, job_make(&a, &m, r));
     RANKS_OK(r, job_make(&b, &m, r));
-    for (int seed = 0; seed < 50; seed++) {
+    for (int seed = 0; seed < (int)test_share(50, 50); seed++) {
         job_seed(&a, r->rank, seed);
         job_seed(&b, r->rank, seed + 1);
         struct job *first = r->rank ? &b : &a, *second = r->rank ? &a : &b;
@@ -346,7 +347,7 @@ static void run_opposite(struct ranks_rank *r)
         RANKS_CHECK(r, !job_wrong(&a, r->rank, seed) && !job_wrong(&b, r->rank, seed + 1));
     }
     /* Even one after the other: the first is carried on while the second is waited for. */
-    for (int seed = 0; seed < 20; seed++) {
+    for (int seed = 0; seed < (int)test_share(20, 20); seed++) {
         job_seed(&a, r->rank, seed);
         job_seed(&b, r->rank, seed + 1);
         RANKS_OK(r, weft_exec_start(a.exec));
@@ -388,7 +389,7 @@ static void run_ten(struct ranks_rank *r)
     two.out = calloc((size_t)two.tensors, two.out_bytes);
     RANKS_OK(r, job_bind(&two, r->comm));
     again = two.exec;
-    for (int seed = 0; seed < 30; seed++) {
+    for (int seed = 0; seed < (int)test_share(30, 30); seed++) {
         for (int i = 0; i < TEN; i++) {
             int k = (i * 3 + r->rank * (seed + 1)) % TEN; /* another order on each rank */
             job_seed(&j[k], r->rank, seed + k);
@@ -431,7 +432,7 @@ static void run_tight(struct ranks_rank *r)
     struct job j;
     weft_exec_info info = {.size = sizeof info};
     RANKS_OK(r, job_make(&j, &gather, r));
-    for (int seed = 0; seed < 10; seed++) {
+    for (int seed = 0; seed < (int)test_share(10, 10); seed++) {
         job_seed(&j, r->rank, seed);
         RANKS_OK(r, weft_exec_run(j.exec));
         RANKS_CHECK(r, !job_wrong(&j, r->rank, seed));
@@ -575,7 +576,7 @@ static void run_model(struct ranks_rank *r)
 {
     weft_move mv[TENSORS];
     weft_view in[TENSORS], out[TENSORS];
-    char names[TENSORS][8];
+    char names[TENSORS][16];
     weft_plan *p;
     weft_exec *x;
     for (int i = 0; i < TENSORS; i++) {
@@ -665,5 +666,5 @@ int main(void)
         cmocka_unit_test(many_tensors),
         cmocka_unit_test(many_small_runs),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return CONFORMANCE_RUN(tests);
 }

@@ -69,11 +69,26 @@ static void campaign(void **state)
     print_message("\n");
 }
 
+/* Sizes up to the limits: no data, only plans. */
+static void giants(void **state)
+{
+    (void)state;
+    int64_t n = test_share(1000, 20000);
+    report_install();
+    for (int64_t i = 0; i < n && !report.broken; i++) {
+        struct property_case c;
+        random_giant(SEED, i, &c);
+        c.algorithm = "direct";
+        report_law(program, laws_of_size, c);
+    }
+    assert_int_equal(report.broken, 0);
+}
+
 int main(int argc, char **argv)
 {
     program = argv[0];
     if (argc > 2)
         return report_range(argv, one_case);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(campaign)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(campaign), cmocka_unit_test(giants)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

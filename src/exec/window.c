@@ -93,9 +93,8 @@ static int place_buffers(weft_window *w, const weft_buffer *buffers, uint64_t *b
         if (!copy)
             return error_nomem();
         memcpy(copy, b->name, name);
-        at = (at + align - 1) / align * align;
-        if (align < size)
-            at = (at + (wide)size - 1) / (wide)size * (wide)size;
+        align = align < size ? size : align;
+        at += at % (wide)align ? (wide)align - at % (wide)align : 0;
         w->buffers[i] = (struct window_buffer){copy, (int)b->dtype, size, b->count, (uint64_t)at};
         at += (wide)b->count * (wide)size;
         if (at > (wide)MOST)

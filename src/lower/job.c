@@ -1,6 +1,7 @@
 #include "lower/job.h"
 
-#include "base/error.h"
+#include "base/dtype.h"
+#include "base/math.h"
 
 int64_t axes_count(const weft_layout *l, uint32_t set)
 {
@@ -93,6 +94,8 @@ int job_open(struct job *j, struct draft *d, const weft_move *m, const weft_mach
     j->d_replicas = axes_count(m->dst, j->d_free);
     j->fold = j->s_terms > 1 || m->src->ghost_terms;
     j->wire = weft_dtype_size(m->dst->dtype) < weft_dtype_size(m->src->dtype) ? m->dst->dtype : m->src->dtype;
+    int64_t widest = (int64_t)weft_dtype_size(j->fold ? dtype_acc(m->src->dtype) : j->wire);
+    j->most = d->bucket == 1 ? INT64_MAX : max64(1, d->bucket / widest);
     j->cut = choose_cut(j);
     bool hosts = machine->ranks_per_host > 0 && machine->ranks_per_host < d->world;
     if (apart(m->src, m->dst) && !hosts)

@@ -44,12 +44,13 @@ struct half_format {
     int gap;       /* bits that f32 has more */
     uint32_t inf;  /* code of infinity, or of NaN where there is none */
     uint32_t nan;  /* code of the NaN that is written */
+    uint32_t keep; /* bits of a NaN's payload that are written too, as processors do */
     uint32_t over; /* the least f32, as bits, that rounds beyond the largest value */
 };
 
-#define HALF_F16 ((struct half_format){10, 15, 16, 0x7c00, 0x7e00, 0x477ff000})
-#define HALF_F8E4M3 ((struct half_format){3, 7, 24, 0x7f, 0x7f, 0x43e80001})
-#define HALF_F8E5M2 ((struct half_format){2, 15, 24, 0x7c, 0x7e, 0x47700000})
+#define HALF_F16 ((struct half_format){10, 15, 16, 0x7c00, 0x7e00, 0x1ff, 0x477ff000})
+#define HALF_F8E4M3 ((struct half_format){3, 7, 24, 0x7f, 0x7f, 0, 0x43e80001})
+#define HALF_F8E5M2 ((struct half_format){2, 15, 24, 0x7c, 0x7e, 0, 0x47700000})
 
 /* Rounds to nearest even. Subnormals: adding the power of two whose last place is the format's
  * smallest step lets the FPU round there; the low bits of the sum are the mantissa. */
@@ -62,7 +63,7 @@ static inline uint32_t half_narrow(float x, struct half_format f)
     uint32_t small = half_bits(half_float(u) + half_float(magic)) - magic;
     uint32_t r = half_pick(u < (uint32_t)(128 - f.bias) << 23, small, normal);
     r = half_pick(u >= f.over, f.inf, r);
-    r = half_pick(u > 0x7f800000, f.nan, r);
+    r = half_pick(u > 0x7f800000, f.nan | (u >> drop & f.keep), r);
     return r | (bits >> f.gap & 0x80000000 >> f.gap);
 }
 

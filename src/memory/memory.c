@@ -21,60 +21,87 @@ struct fold {
     const struct memory_term *terms;
     size_t n;
     int acc;
-    bool lies;              /* every term is read where it lies, as it is */
-    ops_loop *first, *more; /* for the first terms, and for the value so far with more of them */
+    int native;     /* dtype in which the terms are folded as they are: acc, or a narrow one with its own loop */
+    int first;      /* the same of terms[0], which may be acc when the others are narrow */
+    ops_loop *loop; /* of acc */
+    ops_narrow_loop *narrow; /* of native, if that is not acc */
     /* A span has no more elements than fit a buffer in the widest dtype that is in use. */
     _Alignas(64) unsigned char terms_buf[GATHERS][BLOCK], acc_buf[BLOCK], raw_buf[BLOCK], out_buf[BLOCK];
 };
 
-/* Terms that are contiguous throughout, all of one dtype that a loop reads, need no buffers. */
+/* Terms that all have one narrow dtype, the first aside, are folded without a pass over f32 buffers. */
 static void fold_choose(struct fold *f, int op)
 {
-    int dtype = f->terms[0].dtype;
-    size_t size = weft_dtype_size(dtype);
-    f->first = f->more = ops_find(op, f->acc);
-    f->lies = f->nest.loops == 1 && f->acc != WEFT_BOOL && f->n > 1;
-    for (size_t k = 0; f->lies && k < f->n; k++)
-        f->lies =
-            f->terms[k].dtype == dtype && (f->nest.n[0] == 1 || f->terms[k].stride[f->nest.of[0]] == (int64_t)size);
-    if (f->lies && dtype != f->acc)
-        f->lies = f->acc == WEFT_F32 && ops_find_half(op, dtype, &f->first, &f->more);
+    int dtype = f->terms[f->n - 1].dtype;
+    f->native = f->first = f->acc;
+    f->loop = f->n > 1 ? ops_find(op, f->acc) : NULL;
+    f->narrow = f->n > 1 && dtype != f->acc && f->acc == WEFT_F32 ? ops_find_narrow(op, dtype) : NULL;
+    for (size_t k = 1; k < f->n && f->narrow; k++)
+        if (f->terms[k].dtype != dtype)
+            f->narrow = NULL;
+    if (f->narrow) {
+        f->native = dtype;
+        f->first = f->terms[0].dtype == dtype ? dtype : f->acc;
+    }
 }
 
-/* The span of a term in the accumulation dtype: where it lies if that will do, else in buf. */
-static const void *fold_term(struct fold *f, const struct memory_term *term, void *buf)
+/* The span of a term in a dtype: where it lies if that will do, else in buf. */
+static const void *fold_term(struct fold *f, const struct memory_term *term, int dtype, void *buf)
 {
-    size_t size = weft_dtype_size(term->dtype);
-    if (f->lies)
-        return (const unsigned char *)term->data + (size_t)f->span.at[0] * size;
-    bool as_is = term->dtype == f->acc && f->acc != WEFT_BOOL;
-    const void *p = span_direct(&f->nest, &f->span, term->data, term->stride, size);
+    bool as_is = term->dtype == dtype && dtype != WEFT_BOOL;
+    const void *p = span_direct(&f->nest, &f->span, term->data, term->stride, weft_dtype_size(term->dtype));
     if (!p) {
         p = as_is ? buf : f->raw_buf;
-        span_gather(&f->nest, &f->span, as_is ? buf : f->raw_buf, term->data, term->stride, size);
+        span_gather(&f->nest, &f->span, as_is ? buf : f->raw_buf, term->data, term->stride,
+                    weft_dtype_size(term->dtype));
     }
     if (as_is)
         return p;
-    cast_run(buf, f->acc, p, term->dtype, (size_t)f->span.len);
+    cast_run(buf, dtype, p, term->dtype, (size_t)f->span.len);
     return buf;
 }
 
-/* All terms folded: in `out`, or where the only term lies. */
-static const void *fold_terms(struct fold *f, void *out)
+/* How many runs the next step takes, the value so far among them, when `left` terms are left. */
+static size_t fold_ways(const struct fold *f, size_t left, bool lies)
+{
+    size_t most = lies ? OPS_WAYS : GATHERS, ways = left + 1 < most ? left + 1 : most;
+    return f->narrow || ways <= 4 || ways == OPS_WAYS ? ways : 4;
+}
+
+/* All terms folded: in `out`, which is of dtype `as`, or where the only term lies. as is acc, or native. */
+static const void *fold_terms(struct fold *f, void *out, int as, bool lies)
 {
     if (f->n == 1)
-        return fold_term(f, f->terms, out);
-    const void *in[OPS_WAYS] = {fold_term(f, f->terms, f->terms_buf[0])};
-    ops_loop *loop = f->first;
-    for (size_t t = 1; t < f->n; loop = f->more) {
-        size_t left = f->n - t, ways = left < GATHERS ? left + 1 : f->lies && left >= OPS_WAYS - 1 ? OPS_WAYS : GATHERS;
+        return fold_term(f, f->terms, f->acc, out);
+    const void *in[OPS_WAYS] = {fold_term(f, f->terms, f->first, f->terms_buf[0])};
+    bool wide = f->first == f->acc; /* the value so far is in acc */
+    for (size_t t = 1; t < f->n; wide = true) {
+        size_t ways = fold_ways(f, f->n - t, lies);
         for (size_t k = 1; k < ways; k++)
-            in[k] = fold_term(f, &f->terms[t++], f->terms_buf[k % GATHERS]);
+            in[k] = fold_term(f, &f->terms[t++], f->native, f->terms_buf[k % GATHERS]);
         void *to = t < f->n ? f->acc_buf : out;
-        loop(to, in, (int)ways, (size_t)f->span.len);
+        if (f->narrow)
+            f->narrow(to, t < f->n || as == f->acc, in, wide, (int)ways, (size_t)f->span.len);
+        else
+            f->loop(to, in, (int)ways, (size_t)f->span.len);
         in[0] = to;
     }
     return out;
+}
+
+/* Does every term lie contiguous throughout, in a dtype that is folded as it is? */
+static bool fold_lies(const struct fold *f)
+{
+    if (f->nest.loops > 1 || f->acc == WEFT_BOOL)
+        return false;
+    for (size_t k = 0; k < f->n; k++) {
+        const struct memory_term *term = &f->terms[k];
+        if (term->dtype != (k ? f->native : f->first))
+            return false;
+        if (f->nest.n[0] > 1 && term->stride[f->nest.of[0]] != (int64_t)weft_dtype_size(term->dtype))
+            return false;
+    }
+    return true;
 }
 
 static int64_t span_most(const struct memory_term *terms, size_t n, int to, int via, int acc)
@@ -101,15 +128,24 @@ void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int ac
     f.n = n;
     f.acc = acc;
     fold_choose(&f, op);
-    int stop = via ? via : acc;
-    bool divides = div > 1, stops = stop != acc, casts = to != stop;
+    int stop = via ? via : acc, as = acc;
+    bool divides = div > 1, stops = stop != acc, casts = to != stop, lies = fold_lies(&f);
+    if (!divides && f.narrow && (stops ? stop : to) == f.native) { /* the fold's own step rounds */
+        as = f.native;
+        casts = to != as;
+        stops = false;
+    }
     size_t size = weft_dtype_size(to);
-    int64_t most = span_most(terms, n, to, via, acc);
+    bool contiguous = f.nest.loops == 1 && (f.nest.n[0] == 1 || t->stride[0][f.nest.of[0]] == (int64_t)size);
+    /* What needs no buffer at all is one call of a loop, however long. */
+    bool at_once = contiguous && lies && !divides && !(stops && casts) &&
+                   (n == 1 || (!stops && !casts && fold_ways(&f, n - 1, true) == n));
+    int64_t most = at_once ? INT64_MAX : span_most(terms, n, to, via, acc);
     while (span_next(&f.nest, &f.span, most)) {
         size_t len = (size_t)f.span.len;
         void *direct = span_direct(&f.nest, &f.span, dst, t->stride[0], size);
         void *out = direct ? direct : f.out_buf, *into;
-        const void *value = fold_terms(&f, divides || stops || casts ? f.acc_buf : out);
+        const void *value = fold_terms(&f, divides || stops || casts ? f.acc_buf : out, as, lies);
         if (divides) {
             into = stops || casts ? f.acc_buf : out;
             ops_divide(into, value, acc, div, len);
@@ -121,7 +157,7 @@ void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int ac
             value = into;
         }
         if (casts) {
-            cast_run(out, to, value, stop, len);
+            cast_run(out, to, value, as == acc ? stop : as, len);
             value = out;
         }
         if (!direct)

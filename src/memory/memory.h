@@ -47,6 +47,12 @@ struct memory_term {
 void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int acc, int op, int64_t div,
                  const struct memory_term *terms, size_t n);
 
+/* For tests: use the kernels of this level from now on, or of the best that the processor has if level is negative or
+ * beyond it; returns the level. 0 is plain C, 1 what every processor of the architecture has; all give the same bits.
+ * No kernel runs meanwhile. */
+int memory_level(int level);
+const char *memory_level_name(int level); /* NULL if the processor has no such level */
+
 /* One value, for oracles and tests: exact scalar forms of the same rules. */
 void memory_cast1(void *dst, int to, const void *src, int from);
 void memory_fold1(void *acc_value, const void *term_value, int acc, int op); /* both of dtype acc */

@@ -12,11 +12,18 @@
  * how operands were ordered in instructions. Bools are 0 or 1 on both sides. */
 typedef void ops_loop(void *dst, const void *const *in, int ways, size_t n);
 
+/* dst[i] = in[0][i] op in[1][i] op ... for n elements of f16, bf16 or f8 in 2 to OPS_WAYS runs, folded in f32 and
+ * rounded once. wide_first: in[0] is f32 already; wide_out: dst is f32 and nothing is rounded. dst may be a run of
+ * its own dtype, or in[0]. */
+typedef void ops_narrow_loop(void *dst, bool wide_out, const void *const *in, bool wide_first, int ways, size_t n);
+
+/* dst[i] = src[i] / div */
+typedef void ops_divide_loop(void *dst, const void *src, int64_t div, size_t n);
+
 /* NULL if op does not fold dtype. avg folds as sum. */
 ops_loop *ops_find(int op, int dtype);
-/* Loops that read terms of a half float as they are and write f32, where there are such: `first` takes such terms
- * alone, `more` an f32 and such terms. */
-bool ops_find_half(int op, int dtype, ops_loop **first, ops_loop **more);
+/* NULL where there is no such loop: then casts and ops_find's loop do it. */
+ops_narrow_loop *ops_find_narrow(int op, int dtype);
 
 /* dst[i] = src[i] / div; integers toward zero, whatever fits div or not. dst may be src. */
 void ops_divide(void *dst, const void *src, int dtype, int64_t div, size_t n);

@@ -23,7 +23,11 @@ typedef double RAW_ANYWHERE raw_f64;
 typedef uint8_t RAW_ANYWHERE raw_f8e4m3;
 typedef uint8_t RAW_ANYWHERE raw_f8e5m2;
 
-#if defined(__clang__)
+#if defined(RAW_SCALAR) && defined(__clang__)
+#define RAW_LOOP _Pragma("clang loop vectorize(disable) interleave(disable)")
+#elif defined(RAW_SCALAR)
+#define RAW_LOOP
+#elif defined(__clang__)
 #pragma clang diagnostic ignored "-Wpass-failed" /* the promise is not a wish: not every loop is worth it */
 #define RAW_LOOP _Pragma("clang loop vectorize(assume_safety)")
 #elif defined(__GNUC__)

@@ -1,0 +1,114 @@
+/* Loops of casts, compiled once a level (see kernels.h). Between the eleven types that machines compute with every
+ * pair has its own loop; f16, bf16 and f8 have loops to and from f32, and among each other where vectors can hold
+ * them (wide_loops.h). */
+#ifndef WEFT_MEMORY_CAST_LOOPS_H
+#define WEFT_MEMORY_CAST_LOOPS_H
+#include "memory/half.h"
+#include "memory/raw.h"
+
+#define CAST(S, D, expr)                                         \
+    static void S##_to_##D(void *dst, const void *src, size_t n) \
+    {                                                            \
+        raw_##D *d = dst;                                        \
+        const raw_##S *s = src;                                  \
+        RAW_LOOP for (size_t i = 0; i < n; i++)                  \
+        {                                                        \
+            const raw_##S x = s[i];                              \
+            d[i] = expr;                                         \
+        }                                                        \
+    }
+
+#define EACH_SMALL_INT(X) X(u8) X(i8) X(u16) X(i16) X(u32) X(i32)
+#define EACH_INT(X) EACH_SMALL_INT(X) X(u64) X(i64)
+
+#define FROM_BOOL(D) CAST(b8, D, x != 0)
+/* clang-format off */
+#define FROM_INT(S)          \
+    CAST(S, b8, x != 0)      \
+    CAST(S, u8, (raw_u8)x)   \
+    CAST(S, i8, (raw_i8)x)   \
+    CAST(S, u16, (raw_u16)x) \
+    CAST(S, i16, (raw_i16)x) \
+    CAST(S, u32, (raw_u32)x) \
+    CAST(S, i32, (raw_i32)x) \
+    CAST(S, u64, (raw_u64)x) \
+    CAST(S, i64, (raw_i64)x) \
+    CAST(S, f64, (raw_f64)x)
+/* clang-format on */
+#define TO_F32(S) CAST(S, f32, (raw_f32)x)
+#define FROM_F32(D) CAST(f32, D, half_f32_to_##D(x))
+#define FROM_F64(D) CAST(f64, D, half_f64_to_##D(x))
+
+FROM_BOOL(b8)
+FROM_BOOL(f32)
+FROM_BOOL(f64)
+EACH_INT(FROM_BOOL)
+EACH_INT(FROM_INT)
+EACH_SMALL_INT(TO_F32)
+CAST(u64, f32, half_u64_to_f32(x))
+CAST(i64, f32, half_i64_to_f32(x))
+CAST(f32, b8, x != 0)
+EACH_INT(FROM_F32)
+CAST(f32, f32, x)
+CAST(f32, f64, (double)x)
+CAST(f64, b8, x != 0)
+EACH_INT(FROM_F64)
+CAST(f64, f32, (float)x)
+CAST(f64, f64, x)
+
+#ifndef WIDE
+#define NARROW_CASTS(T)          \
+    CAST(f32, T, half_to_##T(x)) \
+    CAST(T, f32, half_from_##T(x))
+NARROW_CASTS(f16)
+NARROW_CASTS(bf16)
+NARROW_CASTS(f8e4m3)
+NARROW_CASTS(f8e5m2)
+#endif
+
+/* To f32, rounded to odd. */
+#define ODD(S, expr)                                             \
+    static void S##_to_odd(void *dst, const void *src, size_t n) \
+    {                                                            \
+        raw_f32 *d = dst;                                        \
+        const raw_##S *s = src;                                  \
+        RAW_LOOP for (size_t i = 0; i < n; i++)                  \
+        {                                                        \
+            d[i] = expr;                                         \
+        }                                                        \
+    }
+ODD(u32, half_odd_f64(s[i]))
+ODD(i32, half_odd_f64(s[i]))
+ODD(u64, half_odd_u64(s[i]))
+ODD(i64, half_odd_i64(s[i]))
+ODD(f64, half_odd_f64(s[i]))
+
+#define CAST_ROW(S)                                                                                     \
+    [WEFT_BOOL] = S##_to_b8, [WEFT_U8] = S##_to_u8, [WEFT_I8] = S##_to_i8, [WEFT_U16] = S##_to_u16,     \
+    [WEFT_I16] = S##_to_i16, [WEFT_U32] = S##_to_u32, [WEFT_I32] = S##_to_i32, [WEFT_U64] = S##_to_u64, \
+    [WEFT_I64] = S##_to_i64, [WEFT_F32] = S##_to_f32, [WEFT_F64] = S##_to_f64
+#ifdef WIDE
+#define CAST_OTHERS(S, T, t, U, u, V, v) , [WEFT_##T] = S##_to_##t, [WEFT_##U] = S##_to_##u, [WEFT_##V] = S##_to_##v
+#else
+#define CAST_OTHERS(S, T, t, U, u, V, v)
+#endif
+
+#define CAST_TABLE                                                                                              \
+    {                                                                                                           \
+        [WEFT_BOOL] = {CAST_ROW(b8)}, [WEFT_U8] = {CAST_ROW(u8)}, [WEFT_I8] = {CAST_ROW(i8)},                   \
+        [WEFT_U16] = {CAST_ROW(u16)}, [WEFT_I16] = {CAST_ROW(i16)}, [WEFT_U32] = {CAST_ROW(u32)},               \
+        [WEFT_I32] = {CAST_ROW(i32)}, [WEFT_U64] = {CAST_ROW(u64)}, [WEFT_I64] = {CAST_ROW(i64)},               \
+        [WEFT_F32] = {CAST_ROW(f32), [WEFT_F16] = f32_to_f16, [WEFT_BF16] = f32_to_bf16,                        \
+                      [WEFT_F8E4M3] = f32_to_f8e4m3, [WEFT_F8E5M2] = f32_to_f8e5m2},                            \
+        [WEFT_F64] = {CAST_ROW(f64)},                                                                           \
+        [WEFT_F16] = {[WEFT_F32] = f16_to_f32 CAST_OTHERS(f16, BF16, bf16, F8E4M3, f8e4m3, F8E5M2, f8e5m2)},    \
+        [WEFT_BF16] = {[WEFT_F32] = bf16_to_f32 CAST_OTHERS(bf16, F16, f16, F8E4M3, f8e4m3, F8E5M2, f8e5m2)},   \
+        [WEFT_F8E4M3] = {[WEFT_F32] = f8e4m3_to_f32 CAST_OTHERS(f8e4m3, F16, f16, BF16, bf16, F8E5M2, f8e5m2)}, \
+        [WEFT_F8E5M2] = {[WEFT_F32] = f8e5m2_to_f32 CAST_OTHERS(f8e5m2, F16, f16, BF16, bf16, F8E4M3, f8e4m3)}, \
+    }
+#define ODD_TABLE                                                                                           \
+    {                                                                                                       \
+        [WEFT_U32] = u32_to_odd, [WEFT_I32] = i32_to_odd, [WEFT_U64] = u64_to_odd, [WEFT_I64] = i64_to_odd, \
+        [WEFT_F64] = f64_to_odd,                                                                            \
+    }
+#endif

@@ -1,0 +1,35 @@
+/* The loops that do the work, in one table a level of the processor. The same sources are compiled once a level
+ * (kernels_body.h, with that level's instructions) and give the same bits at every one; `plain` is scalar C and is what
+ * the others are tested against. The level is chosen when the first table is asked for. */
+#ifndef WEFT_MEMORY_KERNELS_H
+#define WEFT_MEMORY_KERNELS_H
+#include "base/dtype.h"
+#include "memory/cast.h"
+#include "memory/copy.h"
+#include "memory/ops.h"
+
+#define KERNELS_PLAIN 0  /* scalar C */
+#define KERNELS_BASE 1   /* what every processor of the architecture has: NEON, or SSE2 */
+#define KERNELS_BF16 2   /* AArch64 with instructions for bf16 and for sums of f16 */
+#define KERNELS_AVX2 2   /* x86-64 with AVX2 and F16C */
+#define KERNELS_AVX512 3 /* and AVX-512 F, BW, DQ, VL */
+
+struct kernels {
+    const char *name;
+    ops_loop *ops[OP_COUNT + 1][DTYPE_COUNT + 1];
+    ops_narrow_loop *narrow[OP_COUNT + 1][DTYPE_COUNT + 1];
+    ops_divide_loop *divide[DTYPE_COUNT + 1];
+    ops_divide_loop *scale[DTYPE_COUNT + 1];           /* by powers of two */
+    cast_loop *cast[DTYPE_COUNT + 1][DTYPE_COUNT + 1]; /* by source and target; NULL: in two steps through f32 */
+    cast_loop *odd[DTYPE_COUNT + 1];                   /* to f32, rounded to odd, where f32 does not hold the source */
+};
+
+extern const struct kernels kernels_plain, kernels_base;
+#if defined(__aarch64__)
+extern const struct kernels kernels_bf16;
+#elif defined(__x86_64__)
+extern const struct kernels kernels_avx2, kernels_avx512;
+#endif
+
+const struct kernels *kernels(void); /* the table in use; any thread */
+#endif

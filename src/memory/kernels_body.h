@@ -1,0 +1,33 @@
+/* One level's kernels: included by kernels_*.c, which say the level (KERNELS_LEVEL), the table's name (KERNELS) and what
+ * it is called (KERNELS_NAME), and which instructions may be used. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "memory/raw.h"
+
+#if KERNELS_LEVEL != KERNELS_PLAIN && defined(__aarch64__)
+#include "memory/wide_neon.h"
+#elif KERNELS_LEVEL == KERNELS_AVX2
+#include "memory/wide_avx2.h"
+#elif KERNELS_LEVEL == KERNELS_AVX512
+#include "memory/wide_avx512.h"
+#endif
+
+#include "memory/cast_loops.h"
+#include "memory/ops_loops.h"
+#ifdef WIDE
+#include "memory/wide_loops.h"
+#endif
+
+const struct kernels KERNELS = {
+    .name = KERNELS_NAME,
+    .ops = OPS_TABLE,
+#if defined(WIDE) || KERNELS_LEVEL == KERNELS_PLAIN
+    .narrow = NARROW_TABLE,
+#endif
+    .divide = DIVIDE_TABLE,
+    .scale = SCALE_TABLE,
+    .cast = CAST_TABLE,
+    .odd = ODD_TABLE,
+};

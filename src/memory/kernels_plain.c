@@ -1,0 +1,11 @@
+/* The kernels in scalar C: the compiler is kept from vectorising, so that they can tell what the others should give. */
+#include "memory/kernels.h"
+
+#define KERNELS kernels_plain
+#define KERNELS_NAME "plain"
+#define KERNELS_LEVEL KERNELS_PLAIN
+#define RAW_SCALAR
+#if !defined(__clang__)
+#pragma GCC optimize("no-tree-vectorize")
+#endif
+#include "memory/kernels_body.h"

@@ -1,0 +1,65 @@
+/* Sixteen elements in an AVX-512 register: what wide_loops.h is written with. */
+#ifndef WEFT_MEMORY_WIDE_H
+#define WEFT_MEMORY_WIDE_H
+#include <immintrin.h>
+
+#define WIDE 1 /* vectors of f32 */
+typedef float wide_f __attribute__((vector_size(64)));
+typedef uint32_t wide_u __attribute__((vector_size(64)));
+typedef uint16_t wide_h __attribute__((vector_size(32)));
+#define WIDE_HALVES 1 /* vectors of 16-bit codes */
+
+static inline wide_f wide_load(const unsigned char *p)
+{
+    return (wide_f)_mm512_loadu_si512(p);
+}
+
+static inline void wide_store(unsigned char *p, wide_f x)
+{
+    _mm512_storeu_si512(p, (__m512i)x);
+}
+
+static inline void wide_load16(wide_h *x, const unsigned char *p)
+{
+    x[0] = (wide_h)_mm256_loadu_si256((const __m256i *)(const void *)p);
+}
+
+static inline void wide_store16(unsigned char *p, const wide_h *x)
+{
+    _mm256_storeu_si256((__m256i *)(void *)p, (__m256i)x[0]);
+}
+
+/* Bytes as 16-bit values. */
+static inline void wide_load8(wide_h *x, const unsigned char *p)
+{
+    x[0] = (wide_h)_mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+
+/* Values below 256 as bytes. */
+static inline void wide_store8(unsigned char *p, const wide_u *x)
+{
+    _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtepi32_epi8((__m512i)x[0]));
+}
+
+/* 16-bit values as the upper halves of 32-bit ones, and back: the lower halves are lost. */
+static inline void wide_raise(wide_u *x, const wide_h *h)
+{
+    x[0] = (wide_u)_mm512_cvtepu16_epi32((__m256i)h[0]) << 16;
+}
+
+static inline void wide_upper(wide_h *h, const wide_u *x)
+{
+    h[0] = (wide_h)_mm512_cvtepi32_epi16((__m512i)(x[0] >> 16));
+}
+
+/* f16: exact; to nearest even. NaNs become quiet and keep what of their payload fits. */
+static inline void wide_from_f16(wide_f *x, const wide_h *h)
+{
+    x[0] = (wide_f)_mm512_cvtph_ps((__m256i)h[0]);
+}
+
+static inline void wide_to_f16(wide_h *h, const wide_f *x)
+{
+    h[0] = (wide_h)_mm512_cvtps_ph((__m512)x[0], _MM_FROUND_TO_NEAREST_INT);
+}
+#endif

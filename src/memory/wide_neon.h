@@ -1,0 +1,119 @@
+/* Sixteen elements in NEON registers: what wide_loops.h is written with. */
+#ifndef WEFT_MEMORY_WIDE_H
+#define WEFT_MEMORY_WIDE_H
+#include <arm_neon.h>
+
+#define WIDE 4 /* vectors of f32 */
+typedef float wide_f __attribute__((vector_size(16)));
+typedef uint32_t wide_u __attribute__((vector_size(16)));
+typedef uint16_t wide_h __attribute__((vector_size(16)));
+#define WIDE_HALVES 2 /* vectors of 16-bit codes */
+
+static inline wide_f wide_load(const unsigned char *p)
+{
+    return (wide_f)vld1q_u8(p);
+}
+
+static inline void wide_store(unsigned char *p, wide_f x)
+{
+    vst1q_u8(p, (uint8x16_t)x);
+}
+
+static inline void wide_load16(wide_h *x, const unsigned char *p)
+{
+    x[0] = (wide_h)vld1q_u8(p);
+    x[1] = (wide_h)vld1q_u8(p + 16);
+}
+
+static inline void wide_store16(unsigned char *p, const wide_h *x)
+{
+    vst1q_u8(p, (uint8x16_t)x[0]);
+    vst1q_u8(p + 16, (uint8x16_t)x[1]);
+}
+
+/* Bytes as 16-bit values. */
+static inline void wide_load8(wide_h *x, const unsigned char *p)
+{
+    uint8x16_t b = vld1q_u8(p);
+    x[0] = (wide_h)vmovl_u8(vget_low_u8(b));
+    x[1] = (wide_h)vmovl_high_u8(b);
+}
+
+/* Values below 256 as bytes. */
+static inline void wide_store8(unsigned char *p, const wide_u *x)
+{
+    uint16x8_t a = vuzp1q_u16((uint16x8_t)x[0], (uint16x8_t)x[1]), b = vuzp1q_u16((uint16x8_t)x[2], (uint16x8_t)x[3]);
+    vst1q_u8(p, vuzp1q_u8((uint8x16_t)a, (uint8x16_t)b));
+}
+
+/* 16-bit values as the upper halves of 32-bit ones, and back: the lower halves are lost. */
+static inline void wide_raise(wide_u *x, const wide_h *h)
+{
+    for (int i = 0; i < 2; i++) {
+        x[2 * i] = (wide_u)vshll_n_u16(vget_low_u16((uint16x8_t)h[i]), 16);
+        x[2 * i + 1] = (wide_u)vzip2q_u16(vdupq_n_u16(0), (uint16x8_t)h[i]);
+    }
+}
+
+static inline void wide_upper(wide_h *h, const wide_u *x)
+{
+    for (int i = 0; i < 2; i++)
+        h[i] = (wide_h)vuzp2q_u16((uint16x8_t)x[2 * i], (uint16x8_t)x[2 * i + 1]);
+}
+
+/* f16: exact; to nearest even. NaNs become quiet and keep what of their payload fits. */
+static inline void wide_from_f16(wide_f *x, const wide_h *h)
+{
+    for (int i = 0; i < 2; i++) {
+        x[2 * i] = (wide_f)vcvt_f32_f16(vget_low_f16((float16x8_t)h[i]));
+        x[2 * i + 1] = (wide_f)vcvt_high_f32_f16((float16x8_t)h[i]);
+    }
+}
+
+static inline void wide_to_f16(wide_h *h, const wide_f *x)
+{
+    for (int i = 0; i < 2; i++)
+        h[i] = (wide_h)vcvt_high_f16_f32(vcvt_f16_f32((float32x4_t)x[2 * i]), (float32x4_t)x[2 * i + 1]);
+}
+
+/* These order -0 below +0, and give a NaN if there is one; not the one that weft says. */
+#define WIDE_QUICK
+static inline wide_f wide_quick_min(wide_f a, wide_f b)
+{
+    return (wide_f)vminq_f32((float32x4_t)a, (float32x4_t)b);
+}
+
+static inline wide_f wide_quick_max(wide_f a, wide_f b)
+{
+    return (wide_f)vmaxq_f32((float32x4_t)a, (float32x4_t)b);
+}
+
+static inline bool wide_any_nan(const wide_f *x)
+{
+    wide_f m = wide_quick_max(wide_quick_max(x[0], x[1]), wide_quick_max(x[2], x[3]));
+    return vminvq_u32(vceqq_f32((float32x4_t)m, (float32x4_t)m)) == 0;
+}
+
+/* Not by intrinsics: compilers offer these only when the whole file is for such processors. */
+#if KERNELS_LEVEL == KERNELS_BF16
+#define WIDE_TO_BF16
+static inline void wide_to_bf16(wide_h *h, const wide_f *x)
+{
+    for (int i = 0; i < 2; i++) {
+        __asm__("bfcvtn %0.4h, %1.4s" : "=w"(h[i]) : "w"(x[2 * i]));
+        __asm__("bfcvtn2 %0.8h, %1.4s" : "+w"(h[i]) : "w"(x[2 * i + 1]));
+    }
+}
+
+/* x + 1 * h, exact before its one rounding. */
+#define WIDE_ADD_F16
+static inline void wide_add_f16(wide_f *x, const wide_h *h)
+{
+    const wide_h one = (wide_h)vdupq_n_u16(0x3c00);
+    for (int i = 0; i < 2; i++) {
+        __asm__("fmlal %0.4s, %1.4h, %2.4h" : "+w"(x[2 * i]) : "w"(h[i]), "w"(one));
+        __asm__("fmlal2 %0.4s, %1.4h, %2.4h" : "+w"(x[2 * i + 1]) : "w"(h[i]), "w"(one));
+    }
+}
+#endif
+#endif

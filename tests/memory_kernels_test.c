@@ -1,0 +1,287 @@
+/* Every kernel of every level that this processor has against the plain C one, bit by bit: all dtypes and ops, lengths
+ * around the widths of vectors, any alignment, in place, and not a byte beyond the end. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "memory/kernels.h"
+#include "memory/memory.h"
+#include "memory_ref.h"
+
+enum { MOST = 300, ROOM = MOST * 8 + 64 };
+
+static uint64_t seed;
+static const struct kernels *levels[8];
+static int nlevels;
+
+static size_t upto(size_t n) /* 0 .. n - 1 */
+{
+    return (size_t)(ref_random(&seed) % n);
+}
+
+static int find_levels(void **state)
+{
+    (void)state;
+    int most = memory_level(-1);
+    for (int level = 1; level <= most; level++) {
+        assert_int_equal(memory_level(level), level);
+        levels[nlevels++] = kernels();
+        assert_string_equal(memory_level_name(level), kernels()->name);
+        print_message("level %d: %s\n", level, kernels()->name);
+    }
+    assert_int_equal(memory_level(most + 1), most);
+    assert_int_equal(memory_level(0), 0);
+    assert_ptr_equal(kernels(), &kernels_plain);
+    memory_level(-1);
+    return 0;
+}
+
+static size_t random_length(void)
+{
+    static const size_t lengths[] = {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 127, 128, 129};
+    return upto(4) ? lengths[upto(sizeof lengths / sizeof *lengths)] : 1 + upto(MOST);
+}
+
+/* Any bits, ordinary values, and the ends and specials of the dtype. */
+static void random_values(void *data, int dtype, size_t n)
+{
+    static const double special[] = {0,   -0.0, 1,    -1,     0.5,      1e-7,      -1e-7,   65519, 65520,
+                                     464, 465,  1e30, -1e30,  HUGE_VAL, -HUGE_VAL, NAN,     -NAN,  255,
+                                     256, -128, -129, 0x1p31, -0x1p31,  0x1p63,    -0x1p63, 0x1p64};
+    size_t size = weft_dtype_size(dtype), plain = upto(3);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t word = ref_random(&seed), value = word;
+        double x = ldexp((double)(int64_t)word, (int)upto(40) - 83);
+        switch (plain == 0 ? 0 : upto(4)) {
+        case 0: memory_cast1(&value, dtype, &x, WEFT_F64); break;
+        case 1: memory_cast1(&value, dtype, &special[upto(sizeof special / sizeof *special)], WEFT_F64); break;
+        case 2: value = UINT64_C(0x7f7f7f7f7f7f7f7f) & word; /* fall through: often NaN */
+        default: break;
+        }
+        memcpy((unsigned char *)data + i * size, &value, size);
+    }
+}
+
+static void bools(void *data, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        ((unsigned char *)data)[i] &= 1;
+}
+
+/* ---- casts ---- */
+
+static void check_casts(cast_loop *plain, cast_loop *loop, const char *level, int to, int from)
+{
+    static unsigned char src[ROOM], want[ROOM], got[ROOM];
+    size_t dsize = weft_dtype_size(to), n = random_length(), s = upto(17), d = upto(17);
+    random_values(src + s, from, n);
+    for (size_t i = 0; i < ROOM; i++)
+        want[i] = got[i] = (unsigned char)i;
+    plain(want + d, src + s, n);
+    loop(got + d, src + s, n);
+    if (memcmp(want, got, ROOM) != 0)
+        fail_msg("%s: %zu of %s to %s", level, n, weft_dtype_name(from), weft_dtype_name(to));
+    if (dsize == weft_dtype_size(from)) {
+        loop(src + s, src + s, n);
+        assert_memory_equal(src + s, want + d, n * dsize);
+    }
+}
+
+/* What is one step at a level may be two in plain C. */
+static int twice_to, twice_from;
+static void plain_twice(void *dst, const void *src, size_t n)
+{
+    float block[MOST];
+    kernels_plain.cast[twice_from][WEFT_F32](block, src, n);
+    kernels_plain.cast[WEFT_F32][twice_to](dst, block, n);
+}
+
+static void test_casts(void **state)
+{
+    (void)state;
+    seed = 101;
+    for (int k = 0; k < nlevels; k++)
+        for (int from = 1; from <= DTYPE_COUNT; from++)
+            for (int to = 1; to <= DTYPE_COUNT; to++) {
+                cast_loop *plain = kernels_plain.cast[from][to], *loop = levels[k]->cast[from][to];
+                if (!plain && loop) {
+                    twice_from = from;
+                    twice_to = to;
+                    plain = plain_twice;
+                }
+                assert_true(!plain || loop);
+                for (int round = 0; loop && round < 200; round++)
+                    check_casts(plain, loop, levels[k]->name, to, from);
+            }
+}
+
+static void test_odd(void **state)
+{
+    (void)state;
+    seed = 102;
+    for (int k = 0; k < nlevels; k++)
+        for (int from = 1; from <= DTYPE_COUNT; from++) {
+            assert_int_equal(!levels[k]->odd[from], !kernels_plain.odd[from]);
+            for (int round = 0; levels[k]->odd[from] && round < 500; round++)
+                check_casts(kernels_plain.odd[from], levels[k]->odd[from], levels[k]->name, WEFT_F32, from);
+        }
+}
+
+/* Every f16, bf16 and f8, and f32 around every one of them, in vectors and in tails. */
+static void test_narrow_casts(void **state)
+{
+    (void)state;
+    static const int narrow[] = {WEFT_F16, WEFT_BF16, WEFT_F8E4M3, WEFT_F8E5M2};
+    enum { N = 65536 };
+    static uint16_t codes[N];
+    static float wide[N], near[N], want32[N], got32[N];
+    static uint16_t want[N], got[N];
+    for (int j = 0; j < 4; j++) {
+        int t = narrow[j];
+        size_t size = weft_dtype_size(t);
+        for (uint32_t i = 0; i < N; i++) {
+            if (size == 2)
+                codes[i] = (uint16_t)i;
+            else
+                ((unsigned char *)codes)[i] = (unsigned char)(i ^ i >> 8);
+        }
+        kernels_plain.cast[t][WEFT_F32](wide, codes, N);
+        for (int k = 0; k < nlevels; k++) {
+            levels[k]->cast[t][WEFT_F32](got32, codes, N);
+            assert_memory_equal(got32, wide, sizeof wide);
+            for (uint32_t off = 0; off < 64;
+                 off++) { /* every place of the bits that are dropped, and about the middle */
+                static const uint32_t offs[] = {0,       1,       0xfff,   0x1000,  0x1001,   0x1fff,
+                                                0x7fff,  0x8000,  0x8001,  0xfffff, 0x100000, 0x100001,
+                                                0x7ffff, 0x80000, 0x80001, 0x1fffff};
+                for (size_t i = 0; i < N; i++) {
+                    uint32_t u;
+                    memcpy(&u, &wide[i], 4);
+                    u += off < 16 ? offs[off] : off < 32 ? 0 - offs[off - 16] : UINT32_C(1) << (off % 32);
+                    memcpy(&near[i], &u, 4);
+                }
+                kernels_plain.cast[WEFT_F32][t](want, near, N);
+                levels[k]->cast[WEFT_F32][t](got, near, N);
+                assert_memory_equal(got, want, N * size);
+            }
+        }
+    }
+    (void)want32;
+}
+
+/* ---- folds ---- */
+
+static void test_folds(void **state)
+{
+    (void)state;
+    seed = 103;
+    static unsigned char src[OPS_WAYS][ROOM], want[ROOM], got[ROOM];
+    static const int ways[] = {2, 3, 4, 8};
+    for (int k = 0; k < nlevels; k++)
+        for (int op = 1; op <= OP_COUNT; op++)
+            for (int dtype = 1; dtype <= DTYPE_COUNT; dtype++) {
+                ops_loop *plain = kernels_plain.ops[op][dtype], *loop = levels[k]->ops[op][dtype];
+                assert_int_equal(!plain, !loop);
+                for (int round = 0; loop && round < 200; round++) {
+                    size_t n = random_length(), d = upto(17), s[OPS_WAYS], bytes = n * weft_dtype_size(dtype);
+                    int w = ways[upto(4)];
+                    const void *in[OPS_WAYS];
+                    for (int i = 0; i < w; i++) {
+                        s[i] = upto(17);
+                        in[i] = src[i] + s[i];
+                        random_values(src[i] + s[i], dtype, n);
+                        if (dtype == WEFT_BOOL)
+                            bools(src[i] + s[i], n);
+                    }
+                    for (size_t i = 0; i < ROOM; i++)
+                        want[i] = got[i] = (unsigned char)i;
+                    plain(want + d, in, w, n);
+                    loop(got + d, in, w, n);
+                    if (memcmp(want, got, ROOM) != 0)
+                        fail_msg("%s: %s of %d runs of %zu %s", levels[k]->name, weft_op_name(op), w, n,
+                                 weft_dtype_name(dtype));
+                    size_t at = upto((size_t)w);
+                    loop(src[at] + s[at], in, w, n);
+                    assert_memory_equal(src[at] + s[at], want + d, bytes);
+                }
+            }
+}
+
+static void test_narrow_folds(void **state)
+{
+    (void)state;
+    seed = 104;
+    static unsigned char src[OPS_WAYS][ROOM], want[ROOM], got[ROOM];
+    for (int k = 0; k < nlevels; k++)
+        for (int op = 1; op <= OP_COUNT; op++)
+            for (int dtype = 1; dtype <= DTYPE_COUNT; dtype++) {
+                ops_narrow_loop *plain = kernels_plain.narrow[op][dtype], *loop = levels[k]->narrow[op][dtype];
+                assert_true(plain || !loop);
+                for (int round = 0; loop && round < 400; round++) {
+                    size_t n = random_length(), d = upto(17), s[OPS_WAYS];
+                    int w = 2 + (int)upto(OPS_WAYS - 1);
+                    bool wide_first = upto(2), wide_out = upto(2);
+                    const void *in[OPS_WAYS];
+                    for (int i = 0; i < w; i++) {
+                        s[i] = upto(17);
+                        in[i] = src[i] + s[i];
+                        random_values(src[i] + s[i], i == 0 && wide_first ? WEFT_F32 : dtype, n);
+                    }
+                    for (size_t i = 0; i < ROOM; i++)
+                        want[i] = got[i] = (unsigned char)i;
+                    plain(want + d, wide_out, in, wide_first, w, n);
+                    loop(got + d, wide_out, in, wide_first, w, n);
+                    if (memcmp(want, got, ROOM) != 0)
+                        fail_msg("%s: %s of %d runs of %zu %s", levels[k]->name, weft_op_name(op), w, n,
+                                 weft_dtype_name(dtype));
+                    size_t at = wide_out && wide_first ? 0
+                                : wide_out             ? (size_t)w
+                                : wide_first           ? upto(2)
+                                                       : upto((size_t)w);
+                    if (at == (size_t)w)
+                        continue;
+                    loop(src[at] + s[at], wide_out, in, wide_first, w, n);
+                    assert_memory_equal(src[at] + s[at], want + d, n * (wide_out ? 4 : weft_dtype_size(dtype)));
+                }
+            }
+}
+
+static void test_divisions(void **state)
+{
+    (void)state;
+    seed = 105;
+    static unsigned char src[ROOM], want[ROOM], got[ROOM];
+    static const int64_t divs[] = {2, 3, 4, 7, 8, 64, 300, 65536, 100000, INT64_C(1) << 33, INT64_MAX};
+    for (int k = 0; k < nlevels; k++)
+        for (int dtype = 1; dtype <= DTYPE_COUNT; dtype++)
+            for (int round = 0; round < 300; round++) {
+                bool scale = upto(2);
+                int64_t div = scale ? INT64_C(1) << (1 + upto(62)) : divs[upto(11)];
+                ops_divide_loop *plain = scale ? kernels_plain.scale[dtype] : kernels_plain.divide[dtype];
+                ops_divide_loop *loop = scale ? levels[k]->scale[dtype] : levels[k]->divide[dtype];
+                assert_int_equal(!plain, !loop);
+                if (!loop)
+                    continue;
+                size_t n = random_length(), d = upto(17), s = upto(17);
+                random_values(src + s, dtype, n);
+                for (size_t i = 0; i < ROOM; i++)
+                    want[i] = got[i] = (unsigned char)i;
+                plain(want + d, src + s, div, n);
+                loop(got + d, src + s, div, n);
+                if (memcmp(want, got, ROOM) != 0)
+                    fail_msg("%s: %zu of %s / %lld", levels[k]->name, n, weft_dtype_name(dtype), (long long)div);
+            }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_casts), cmocka_unit_test(test_odd),          cmocka_unit_test(test_narrow_casts),
+        cmocka_unit_test(test_folds), cmocka_unit_test(test_narrow_folds), cmocka_unit_test(test_divisions),
+    };
+    return cmocka_run_group_tests(tests, find_levels, NULL);
+}
