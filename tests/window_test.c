@@ -1,5 +1,5 @@
-/* Windows on threads: the cases that every transport runs, the collectives of tests/cases/windows.txt written on windows
- * alone, and a stress of the signals and barriers. */
+/* Windows on every transport: what they must do, the collectives of tests/cases/windows.txt written on windows alone, a
+ * stress of the signals and barriers, and ranks that are killed. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "conformance.h"
 #include "share.h"
 #include "window_cases.h"
 #include "window_forms.h"
@@ -59,7 +60,7 @@ static void stress(void **state)
 {
     (void)state;
     static const int sizes[] = {2, 3, 6};
-    int64_t ns = test_share(3000, 60000) * WINDOW_MS / 3;
+    int64_t ns = test_share(1500, 60000) * WINDOW_MS / 3;
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
         struct ranks_rank left[RANKS_MAX];
         ranks_run(sizes[k], NULL, stress_body, &ns, left);
@@ -68,7 +69,104 @@ static void stress(void **state)
     }
 }
 
-/* ---- threads alone: what a callback may do ---- */
+/* ---- ranks that are killed ---- */
+
+struct killing {
+    char url[64];
+    int ranks;
+    atomic_int ready;
+    struct {
+        int code;
+        int64_t at;
+        char text[300];
+    } end[RANKS_MAX];
+};
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Barriers of the group and of neighbours and a token that goes round, until something fails. */
+static int work_until_failure(weft_window *w, int rank, int ranks)
+{
+    int right = (rank + 1) % ranks, beside[2] = {right, (rank + ranks - 1) % ranks};
+    for (uint64_t turn = 1;; turn++) {
+        int err = weft_window_barrier(w, -1);
+        if (!err)
+            err = weft_window_barrier_with(w, beside, ranks > 2 ? 2 : 1, -1);
+        if (!err)
+            err = weft_window_notify(w, right, 0, WEFT_NOTIFY_ADD, 1);
+        if (!err)
+            err = weft_window_wait(w, 0, WEFT_GE, turn, -1);
+        if (err)
+            return err;
+    }
+}
+
+static void rank_of_killing(struct killing *k, int rank)
+{
+    weft_comm *c;
+    weft_window *w;
+    weft_comm_opts o = {.size = sizeof o, .rank = rank, .ranks = k->ranks};
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (weft_comm_open(k->url, &o, &c) || weft_window_create(c, NULL, 0, 1, &w))
+        _exit(1);
+    atomic_fetch_add(&k->ready, 1);
+    k->end[rank].code = work_until_failure(w, rank, k->ranks);
+    k->end[rank].at = now_ns();
+    snprintf(k->end[rank].text, sizeof k->end[rank].text, "%s", weft_errmsg());
+    weft_window_free(w);
+    weft_comm_close(c);
+    _exit(0);
+}
+
+static void kill_one(struct random *rnd, int number)
+{
+    struct killing *k = ranks_shared(sizeof *k);
+    pid_t pids[RANKS_MAX];
+    char text[32];
+    k->ranks = (int)random_in(rnd, 2, 5);
+    int victim = (int)random_in(rnd, 0, k->ranks - 1), status;
+    snprintf(k->url, sizeof k->url, "shm:window-kill-%ld-%d", (long)getpid(), number);
+    snprintf(text, sizeof text, "rank %d has died, ", victim);
+    fflush(NULL);
+    for (int r = 0; r < k->ranks; r++) {
+        pids[r] = fork();
+        assert_true(pids[r] >= 0);
+        if (pids[r] == 0)
+            rank_of_killing(k, r);
+    }
+    while (atomic_load(&k->ready) < k->ranks)
+        sched_yield();
+    nanosleep(&(struct timespec){.tv_nsec = random_in(rnd, 0, 3000000)}, NULL);
+    int64_t killed = now_ns();
+    kill(pids[victim], SIGKILL);
+    for (int r = 0; r < k->ranks; r++) {
+        assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
+        if (r != victim && (status || k->end[r].code != WEFT_EPEER || strncmp(k->end[r].text, text, strlen(text)) ||
+                            k->end[r].at - killed > 2000 * WINDOW_MS))
+            fail_msg("kill %d: rank %d of %d was killed, rank %d ended with %d, %d after %lld ms: %s", number, victim,
+                     k->ranks, r, status, k->end[r].code, (long long)((k->end[r].at - killed) / WINDOW_MS),
+                     k->end[r].text);
+    }
+    munmap(k, sizeof *k);
+}
+
+static void killed(void **state)
+{
+    (void)state;
+    struct random rnd = {3};
+    if (!ranks_forked) /* processes alone can be killed */
+        return;
+    int64_t n = test_share(15, 200);
+    for (int i = 0; i < n; i++)
+        kill_one(&rnd, i);
+}
+
+/* ---- what a callback may do ---- */
 
 struct from_callback {
     weft_window *w;
@@ -121,7 +219,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cases),  cmocka_unit_test(barriers),    cmocka_unit_test(forms),
-        cmocka_unit_test(stress), cmocka_unit_test(in_callback),
+        cmocka_unit_test(stress), cmocka_unit_test(in_callback), cmocka_unit_test(killed),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return CONFORMANCE_RUN(tests);
 }

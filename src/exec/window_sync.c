@@ -38,9 +38,15 @@ static int wait_until(weft_window *w, bool (*met)(void *arg), lost_check *lost, 
     }
 }
 
-static bool is_gone(const weft_window *w, int rank)
+static enum transport_fate fate_of(const weft_window *w, int rank)
 {
-    return w->comm->transport->gone(w->comm->link, rank);
+    return rank == w->comm->rank ? TRANSPORT_HERE : w->comm->transport->gone(w->comm->link, rank);
+}
+
+static int fail_for(weft_window *w, int rank, bool died, const char *call)
+{
+    return comm_fail(w->comm, WEFT_EPEER, "rank %d %s, rank %d was waiting for it in %s", rank,
+                     died ? "has died" : "freed its window or closed its comm", w->comm->rank, call);
 }
 
 static bool has_freed(const weft_window *w, int rank)
@@ -125,10 +131,9 @@ static int signal_lost(void *arg)
     for (int r = 0; r < w->comm->size; r++) {
         if (r == w->comm->rank || has_freed(w, r))
             continue;
-        if (is_gone(w, r) && !has_freed(w, r))
-            return compares(s) ? 0
-                               : comm_fail(w->comm, WEFT_EPEER, "rank %d is gone, rank %d was waiting in a window", r,
-                                           w->comm->rank);
+        enum transport_fate fate = fate_of(w, r);
+        if (fate != TRANSPORT_HERE && !has_freed(w, r))
+            return compares(s) ? 0 : fail_for(w, r, fate == TRANSPORT_DIED, "weft_window_wait");
         left++;
     }
     if (left || w->comm->first || compares(s))
@@ -198,6 +203,8 @@ static bool all_came(void *arg)
     return true;
 }
 
+/* A rank that has died may have gone halfway in, or been about to tell the group that all are there: it is to blame
+ * whenever that barrier is not complete after its death. */
 static int barrier_lost(void *arg)
 {
     const struct barrier *b = arg;
@@ -205,10 +212,10 @@ static int barrier_lost(void *arg)
     int n = b->group ? w->comm->size : w->nwith;
     for (int i = 0; i < n; i++) {
         int r = b->group ? i : w->with[i];
-        if (is_missing(b, r) && (has_freed(w, r) || is_gone(w, r)) && is_missing(b, r))
-            return comm_fail(w->comm, WEFT_EPEER,
-                             "rank %d freed its window or is gone, rank %d was waiting for it in %s", r, w->comm->rank,
-                             b->call);
+        enum transport_fate fate = fate_of(w, r);
+        bool died = fate == TRANSPORT_DIED && !all_came(arg);
+        if ((died && b->group) || ((fate != TRANSPORT_HERE || has_freed(w, r)) && is_missing(b, r)))
+            return fail_for(w, r, died, b->call);
     }
     return 0;
 }
