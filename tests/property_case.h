@@ -12,7 +12,13 @@
 #include "base/text.h"
 #include "weft.h"
 
-enum { CASE_DIMS = 5, CASE_AXES = 4, CASE_RANKS = 24, CASE_MOVES = 5, CASE_GHOSTS = -1 /* "~" among what a fold is over */ };
+enum {
+    CASE_DIMS = 5,
+    CASE_AXES = 4,
+    CASE_RANKS = 24,
+    CASE_MOVES = 5,
+    CASE_GHOSTS = -1 /* "~" among what a fold is over */
+};
 
 struct side_spec {
     int dtype, ndim, naxes, nfolds;
@@ -40,7 +46,7 @@ struct property_case {
     int ranks_per_host;
     const char *algorithm; /* NULL: the chooser */
     bool in_place, staged, wild;
-    int on; /* ranks of the comm, where there are more than the case needs; else 0 */
+    int on;        /* ranks of the comm, where there are more than the case needs; else 0 */
     uint64_t seed; /* of the data */
 };
 

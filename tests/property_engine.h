@@ -51,7 +51,8 @@ struct engine_opening {
 static inline int engine_open_rank(void *arg, int rank)
 {
     struct engine_opening *o = arg;
-    weft_comm_opts opts = {.size = sizeof opts, .rank = rank, .staged = o->way == 1, .deadline_ns = INT64_C(20000000000)};
+    weft_comm_opts opts = {
+        .size = sizeof opts, .rank = rank, .staged = o->way == 1, .deadline_ns = INT64_C(20000000000)};
     return weft_comm_open(o->url, &opts, &o->team->comm[o->way][rank]);
 }
 
@@ -183,7 +184,8 @@ static inline enum engine_legal engine_legality(const struct lab *l, int m, int 
 }
 
 /* Lays out one tensor on one rank. *worst: the least legal sharing that was made; bold: also where it is not legal. */
-static inline bool engine_place(struct engine_job *j, int m, int rank, bool bold, enum engine_legal *worst, struct why *why)
+static inline bool engine_place(struct engine_job *j, int m, int rank, bool bold, enum engine_legal *worst,
+                                struct why *why)
 {
     struct lab *l = j->lab;
     struct engine_tensor *t = &j->tensor[m][rank];
@@ -209,7 +211,8 @@ static inline bool engine_place(struct engine_job *j, int m, int rank, bool bold
             s->bytes = fit.bytes;
             s->memory = k ? t->side[0].memory : lab_buffer(s->bytes);
         } else {
-            s->view = engine_view(&local, weft_dtype_size(l->c->side[m][k].dtype), tight ? 0 : gaps >> (20 * k), &s->bytes);
+            s->view =
+                engine_view(&local, weft_dtype_size(l->c->side[m][k].dtype), tight ? 0 : gaps >> (20 * k), &s->bytes);
             s->memory = lab_buffer(s->bytes);
         }
         if (!local.count)
@@ -294,7 +297,8 @@ static inline int engine_run_rank(void *arg, int rank)
             if (turn && memcmp(first, dst, (size_t)oracle_dst_bytes(l->oracle[m], rank)))
                 snprintf(j->wrong[rank], sizeof j->wrong[rank], "tensor %d has other bits after the second run", m);
             if (turn && !engine_untouched(j, m, rank))
-                snprintf(j->wrong[rank], sizeof j->wrong[rank], "tensor %d: a source or the room between rows was changed", m);
+                snprintf(j->wrong[rank], sizeof j->wrong[rank],
+                         "tensor %d: a source or the room between rows was changed", m);
         }
     }
     weft_exec_free(x);

@@ -34,12 +34,13 @@ struct flow_part {
     int64_t n[MEMORY_LOOPS], stride[MEMORY_LOOPS];
 };
 
-static inline void flow_part(const struct flow *f, const weft_plan *p, const struct plan_part *part, struct flow_part *out)
+static inline void flow_part(const struct flow *f, const weft_plan *p, const struct plan_part *part,
+                             struct flow_part *out)
 {
     const struct plan_buf *b = &p->bufs[part->buf];
     int ndim = p->tensors[b->tensor].ndim;
     size_t side = b->tensor * (size_t)f->ranks + (size_t)p->rank;
-    out->at = b->space == PLAN_TEMP ? f->scratch[p->rank] + b->offset
+    out->at = b->space == PLAN_TEMP  ? f->scratch[p->rank] + b->offset
               : b->space == PLAN_SRC ? f->src[side]
                                      : f->dst[side];
     out->dtype = b->dtype;

@@ -29,7 +29,8 @@ struct lab {
     weft_layout *layout[CASE_MOVES][2];
     weft_move moves[CASE_MOVES];
     struct oracle *oracle[CASE_MOVES];
-    void *src[CASE_MOVES * CASE_RANKS], *dst[CASE_MOVES * CASE_RANKS], *want[CASE_MOVES * CASE_RANKS]; /* [move * world + rank] */
+    void *src[CASE_MOVES * CASE_RANKS], *dst[CASE_MOVES * CASE_RANKS],
+        *want[CASE_MOVES * CASE_RANKS]; /* [move * world + rank] */
     weft_plan *plans[CASE_RANKS];
     weft_lower_opts opts;
 };
@@ -84,7 +85,8 @@ static inline bool lab_layouts(struct lab *l, const struct property_case *c, int
 }
 
 /* The command that checks a pair with the options of a case. */
-static inline void lab_again(const struct property_case *c, const weft_layout *src, const weft_layout *dst, struct text *t)
+static inline void lab_again(const struct property_case *c, const weft_layout *src, const weft_layout *dst,
+                             struct text *t)
 {
     char a[1024], b[1024];
     size_t n;
@@ -163,7 +165,8 @@ static inline bool lab_compare(const struct lab *l, struct why *why)
             int i = m * l->world + r;
             int64_t at = oracle_compare(l->oracle[m], r, l->dst[i], l->want[i]);
             if (at >= 0)
-                return broken(why, "value: tensor %d, rank %d, slot %lld is not what the oracle says", m, r, (long long)at);
+                return broken(why, "value: tensor %d, rank %d, slot %lld is not what the oracle says", m, r,
+                              (long long)at);
         }
     return true;
 }

@@ -83,10 +83,11 @@ static inline bool law_volume(const struct lab *l, struct why *why)
         least += b;
     }
     if (bound != least)
-        return broken(why, "volume: the plans give %lld B as the lower bound, the oracle %lld B", (long long)bound, (long long)least);
+        return broken(why, "volume: the plans give %lld B as the lower bound, the oracle %lld B", (long long)bound,
+                      (long long)least);
     if (sent != received || sent != stated || (direct && sent != bound) || sent < bound)
-        return broken(why, "volume: %lld B sent, %lld B received, %lld B stated, %lld B are the lower bound", (long long)sent,
-                      (long long)received, (long long)stated, (long long)bound);
+        return broken(why, "volume: %lld B sent, %lld B received, %lld B stated, %lld B are the lower bound",
+                      (long long)sent, (long long)received, (long long)stated, (long long)bound);
     for (int r = 0; r < l->world && direct; r++)
         if (!law_nothing_twice(l, r, why))
             return false;
@@ -171,7 +172,7 @@ static inline bool lab_flow(struct lab *l, void *const *src, void *const *dst, s
 {
     int rc = flow_run(l->plans, l->world, src, dst);
     return !rc || broken(why, "the plans do not run: %s",
-                         rc == WEFT_ETIMEOUT  ? "a message is waited for that nobody sends, or sent and not taken"
+                         rc == WEFT_ETIMEOUT ? "a message is waited for that nobody sends, or sent and not taken"
                          : rc == WEFT_EINVAL ? "the parts of a step differ"
                                              : "no memory");
 }
@@ -183,8 +184,8 @@ static inline bool laws_of_lowering(const struct property_case *c, struct why *w
     bool ok = lab_layouts(&l, c, case_world(c), why), fits = ok && lab_fits(&l, why);
     ok = ok && !why->text[0];
     if (fits && ok)
-        ok = lab_lower(&l, why) && lab_data(&l, c->wild, why) && law_plans(&l, why) && lab_flow(&l, l.src, l.dst, why) &&
-             lab_compare(&l, why);
+        ok = lab_lower(&l, why) && lab_data(&l, c->wild, why) && law_plans(&l, why) &&
+             lab_flow(&l, l.src, l.dst, why) && lab_compare(&l, why);
     for (int m = 0; m < c->moves && ok && fits; m++)
         ok = law_same_bits(&l, m, why);
     lab_close(&l);
@@ -207,7 +208,7 @@ static inline bool lossless(int from, int to)
 {
     static const struct {
         int digits, range; /* bits of a whole number that it holds exactly; its largest power of two */
-    } of[DTYPE_COUNT + 1] = {[WEFT_F16] = {11, 15},     [WEFT_BF16] = {8, 127},  [WEFT_F32] = {24, 127},
+    } of[DTYPE_COUNT + 1] = {[WEFT_F16] = {11, 15},   [WEFT_BF16] = {8, 127}, [WEFT_F32] = {24, 127},
                              [WEFT_F64] = {53, 1023}, [WEFT_F8E4M3] = {4, 8}, [WEFT_F8E5M2] = {3, 15}};
     if (from == to)
         return true;
@@ -338,8 +339,8 @@ static inline bool law_adjoint(const struct property_case *c, struct why *why)
     if (ok) {
         uint64_t a = inner(&l, 1, l.dst, m.src), b = inner(&l, 0, l.src, m.dst);
         if (a != b)
-            ok = broken(why, "adjoint: <lower(A, B) x, y> is %llu, <x, lower(dual B, dual A) y> is %llu", (unsigned long long)a,
-                        (unsigned long long)b);
+            ok = broken(why, "adjoint: <lower(A, B) x, y> is %llu, <x, lower(dual B, dual A) y> is %llu",
+                        (unsigned long long)a, (unsigned long long)b);
     }
     if (!ok)
         law_again(&l, &m, why);

@@ -16,7 +16,8 @@ static inline int random_weighted(struct random *g, const int *weight, int n)
         x -= weight[i++];
     return i;
 }
-#define RANDOM_WEIGHTED(g, ...) random_weighted(g, (const int[]){__VA_ARGS__}, (int)(sizeof((const int[]){__VA_ARGS__}) / sizeof(int)))
+#define RANDOM_WEIGHTED(g, ...) \
+    random_weighted(g, (const int[]){__VA_ARGS__}, (int)(sizeof((const int[]){__VA_ARGS__}) / sizeof(int)))
 
 static inline int random_dtype(struct random *g)
 {
@@ -46,7 +47,8 @@ static inline void random_shape(struct random *g, struct side_spec *s)
     int size = RANDOM_WEIGHTED(g, 94, 4, 2);
     s->ndim = RANDOM_WEIGHTED(g, 4, 26, 34, 20, 10, 6);
     for (int d = 0; d < s->ndim; d++)
-        s->dim[d].extent = random_once_in(g, 40) ? 0 : random_in(g, size == 2 ? most[2][s->ndim] / 2 : 1, most[size][s->ndim]);
+        s->dim[d].extent =
+            random_once_in(g, 40) ? 0 : random_in(g, size == 2 ? most[2][s->ndim] / 2 : 1, most[size][s->ndim]);
 }
 
 /* A mesh of at most `world` ranks; which ranks comes after. Axes of size 1 are few: they make a pair smaller. */
@@ -176,9 +178,7 @@ static inline void change_a_little(struct random *g, struct side_spec *s, int wo
         else
             random_ghosts(g, s);
         break;
-    case 2: /* folds are done */
-        s->nfolds = 0;
-        break;
+    case 2: /* folds are done */ s->nfolds = 0; break;
     case 3: /* other blocks */
         if (d >= 0 && s->dim[d].nsplits)
             s->dim[d].split[random_in(g, 0, s->dim[d].nsplits - 1)].block = random_block(g);
@@ -190,9 +190,7 @@ static inline void change_a_little(struct random *g, struct side_spec *s, int wo
             s->dim[d].split[s->dim[d].nsplits - 1].axis = a;
         }
         break;
-    case 5: /* other ranks */
-        random_ranks(g, s, world);
-        break;
+    case 5: /* other ranks */ random_ranks(g, s, world); break;
     default: /* ghosts are terms, or are no more */
         if (!spec_has_ghosts(s))
             break;
@@ -235,7 +233,8 @@ static inline void both_ends(struct random *g, struct side_spec *src, struct sid
         struct side_spec *one = random_once_in(g, 2) ? src : dst, *many = one == src ? dst : src;
         random_clear(one);
         one->naxes = one->size[0] = 1;
-        one->ranks[0] = random_once_in(g, 3) ? (int)random_in(g, 0, CASE_RANKS - 1) : many->ranks[random_in(g, 0, spec_mesh(many) - 1)];
+        one->ranks[0] = random_once_in(g, 3) ? (int)random_in(g, 0, CASE_RANKS - 1)
+                                             : many->ranks[random_in(g, 0, spec_mesh(many) - 1)];
         random_clear(many);
         for (int a = 0, way = (int)random_in(g, 0, 2); a < many->naxes; a++)
             if (way == 0 && d >= 0)

@@ -35,13 +35,9 @@ void __asan_on_error(void)
 {
     report_crash();
 }
-static inline void report_install(void)
-{
-}
+static inline void report_install(void) {}
 #elif defined(__SANITIZE_THREAD__)
-static inline void report_install(void)
-{
-}
+static inline void report_install(void) {}
 #else
 static inline void report_signal(int number)
 {

@@ -104,9 +104,10 @@ static void campaign(void **state)
     for (int64_t i = 0; i < n && !report.broken; i++)
         one_case(i);
     assert_int_equal(report.broken, 0);
-    print_message("%lld cases on threads, %lld staged, %lld in place, %lld refused in place, %lld by other algorithms\n",
-                  (long long)seen.cases, (long long)seen.staged, (long long)seen.shared, (long long)seen.refused,
-                  (long long)seen.chosen);
+    print_message(
+        "%lld cases on threads, %lld staged, %lld in place, %lld refused in place, %lld by other algorithms\n",
+        (long long)seen.cases, (long long)seen.staged, (long long)seen.shared, (long long)seen.refused,
+        (long long)seen.chosen);
     assert_true(seen.staged > seen.cases / 4 && seen.shared > seen.cases / 50 && seen.refused > seen.cases / 400);
     assert_true(seen.chosen > seen.cases / 50);
     engine_close(&engine);

@@ -103,26 +103,15 @@ static inline bool simplify_dim(struct side_spec *both, int side, int d, int k)
     case 3:
         both[0].dim[d].extent = both[1].dim[d].extent = k == 1 ? n > 1 : k == 2 ? n / 2 : n > 0 ? n - 1 : 0;
         return true;
-    case 4:
-        s->dim[d].lo = s->dim[d].hi = 0;
-        return true;
+    case 4: s->dim[d].lo = s->dim[d].hi = 0; return true;
     case 5:
-    case 6:
-        *(k == 5 ? &s->dim[d].lo : &s->dim[d].hi) = 0;
-        return true;
+    case 6: *(k == 5 ? &s->dim[d].lo : &s->dim[d].hi) = 0; return true;
     case 7:
-    case 8:
-        *(k == 7 ? &s->dim[d].lo : &s->dim[d].hi) /= 2;
-        return true;
+    case 8: *(k == 7 ? &s->dim[d].lo : &s->dim[d].hi) /= 2; return true;
     case 9:
-    case 10:
-        *(k == 9 ? &s->dim[d].lo : &s->dim[d].hi) -= *(k == 9 ? &s->dim[d].lo : &s->dim[d].hi) > 0;
-        return true;
-    case 11:
-        s->dim[d].wrap = false;
-        return true;
-    default:
-        return false;
+    case 10: *(k == 9 ? &s->dim[d].lo : &s->dim[d].hi) -= *(k == 9 ? &s->dim[d].lo : &s->dim[d].hi) > 0; return true;
+    case 11: s->dim[d].wrap = false; return true;
+    default: return false;
     }
 }
 
@@ -132,20 +121,11 @@ static inline bool simplify_split(struct side_spec *s, int d, int at, int k)
     if (at >= s->dim[d].nsplits)
         return false;
     switch (k) {
-    case 0:
-        spec_free_axis(s, s->dim[d].split[at].axis);
-        return true;
-    case 1:
-        *block = 0;
-        return true;
-    case 2:
-        *block = *block > 1 ? 1 : *block;
-        return true;
-    case 3:
-        *block -= *block > 1;
-        return true;
-    default:
-        return false;
+    case 0: spec_free_axis(s, s->dim[d].split[at].axis); return true;
+    case 1: *block = 0; return true;
+    case 2: *block = *block > 1 ? 1 : *block; return true;
+    case 3: *block -= *block > 1; return true;
+    default: return false;
     }
 }
 
@@ -184,31 +164,20 @@ static inline bool simplify_side(struct side_spec *both, int side, int k)
 {
     struct side_spec *s = &both[side], *other = &both[1 - side];
     switch (k) {
-    case 0:
-        plain_dtype(s, WEFT_F32);
-        return true;
-    case 1:
-        plain_dtype(s, WEFT_I32);
-        return true;
-    case 2:
-        plain_dtype(s, other->dtype);
-        return true;
+    case 0: plain_dtype(s, WEFT_F32); return true;
+    case 1: plain_dtype(s, WEFT_I32); return true;
+    case 2: plain_dtype(s, other->dtype); return true;
     case 3:
         if (plainness(s->dtype) == 2 && plainness(other->dtype) == 2)
             s->dtype = s->dtype > other->dtype ? other->dtype : s->dtype;
         return true;
-    case 4:
-        plain_ranks(s);
-        return true;
-    case 5:
-        sort_ranks(s);
-        return true;
+    case 4: plain_ranks(s); return true;
+    case 5: sort_ranks(s); return true;
     case 6: /* in order, behind the other side's */
         for (int i = 0, first = spec_world(other); i < spec_mesh(s); i++)
             s->ranks[i] = first + i < CASE_RANKS ? first + i : s->ranks[i];
         return true;
-    default:
-        return false;
+    default: return false;
     }
 }
 
@@ -262,8 +231,8 @@ static inline bool simplify(struct property_case *c, int n)
 /* How much there is to a case: what simplifications make smaller. Each that is kept must, so that it comes to an end. */
 static inline int64_t case_weight(const struct property_case *c)
 {
-    int64_t w = 1000 * c->moves + 3 * (c->bucket != 0) + 5 * (c->ranks_per_host != 0) + c->in_place + c->staged + c->wild +
-                (c->seed != 1);
+    int64_t w = 1000 * c->moves + 3 * (c->bucket != 0) + 5 * (c->ranks_per_host != 0) + c->in_place + c->staged +
+                c->wild + (c->seed != 1);
     for (int m = 0; m < 2 * c->moves; m++) {
         const struct side_spec *s = &c->side[m / 2][m % 2];
         w += 100 * s->ndim + 40 * s->naxes + 10 * spec_mesh(s) + 5 * s->nfolds + 2 * plainness(s->dtype);

@@ -147,8 +147,8 @@ static bool meet(struct overlap *o, const struct region *a, const struct region 
 enum sameness { SHARE_NOTHING, SHARE_THE_SAME, SHARE_OTHERS };
 
 /* In the range of source slots [lo, hi), source slot i lies on destination slot i - k: are they the same position? */
-static enum sameness compare(const struct plan_slots *src, size_t ns, const struct plan_slots *dst, size_t nd, int64_t lo,
-                             int64_t hi, int64_t k)
+static enum sameness compare(const struct plan_slots *src, size_t ns, const struct plan_slots *dst, size_t nd,
+                             int64_t lo, int64_t hi, int64_t k)
 {
     enum sameness found = SHARE_NOTHING;
     for (size_t i = 0, j = 0; i < ns && j < nd;) {

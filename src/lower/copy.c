@@ -8,7 +8,7 @@ struct pair {
     const struct job *j;
     const struct slots *slots; /* as a destination */
     const struct pair_runs *runs[WEFT_MAX_DIMS];
-    struct pair_runs cut; /* the cut dim's runs within the stretch at hand */
+    struct pair_runs cut;    /* the cut dim's runs within the stretch at hand */
     struct feed_cut stretch; /* who is at the other end */
     bool local;
 };
@@ -86,8 +86,8 @@ static int take_cut(void *arg, const struct feed_cut *c)
     return walk_runs(&p, 0, box);
 }
 
-int lower_pair(const struct job *j, const struct slots *slots, const struct pair_runs *const *runs, int64_t s, int64_t t,
-               int64_t s_piece)
+int lower_pair(const struct job *j, const struct slots *slots, const struct pair_runs *const *runs, int64_t s,
+               int64_t t, int64_t s_piece)
 {
     struct pair p = {.j = j, .slots = slots};
     int64_t other = 1;
@@ -131,7 +131,8 @@ static int meet_pair(const struct job *j, const struct slots *slots, const struc
     return lower_pair(j, slots, runs, s, t, s_piece);
 }
 
-static int walk_hits(const struct job *j, const struct slots *slots, const struct hits *hits, int dim, const struct hit **pick)
+static int walk_hits(const struct job *j, const struct slots *slots, const struct hits *hits, int dim,
+                     const struct hit **pick)
 {
     if (dim == j->ndim)
         return meet_pair(j, slots, pick);

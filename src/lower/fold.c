@@ -14,9 +14,9 @@
 
 struct term {
     bool ghost;
-    int rank;      /* of its copy at coordinate 0 of the free axes */
-    int64_t slot;  /* where the box starts in that rank's buffer */
-    int64_t index; /* mesh position of that copy */
+    int rank;                         /* of its copy at coordinate 0 of the free axes */
+    int64_t slot;                     /* where the box starts in that rank's buffer */
+    int64_t index;                    /* mesh position of that copy */
     int64_t group[WEFT_MAX_AXES + 1]; /* coordinates on each fold, as one number */
     int64_t a[WEFT_MAX_DIMS], astep[WEFT_MAX_DIMS];
     uint32_t buf, node; /* at the folding rank: where it was received, by which node */
@@ -210,8 +210,8 @@ static void place_dest(const struct stretch *s, const struct dest *t, struct spa
 
 /* What a fold hands on: a part in some buffer. */
 struct value {
-    bool src;        /* a term on this rank */
-    uint32_t term;   /* src: which */
+    bool src;      /* a term on this rank */
+    uint32_t term; /* src: which */
     uint32_t buf, node;
 };
 
@@ -233,8 +233,8 @@ static int part_of_goal(const struct stretch *s, const struct goal *g)
 }
 
 /* Folds terms[0..n) by the layout's folds 0 .. level; `last` is the level whose result is the finished value. */
-static int fold_level(const struct stretch *s, const uint32_t *terms, size_t n, int level, int last, const struct goal *g,
-                      struct value *out)
+static int fold_level(const struct stretch *s, const uint32_t *terms, size_t n, int level, int last,
+                      const struct goal *g, struct value *out)
 {
     const struct job *j = s->x->j;
     const struct term *t = s->x->term;
