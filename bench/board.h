@@ -46,7 +46,7 @@ struct subject {
     int64_t (*check)(void *self, int variant);
     int (*barrier)(void *self);
     int (*call)(void *self, int variant);
-    void (*idle)(void *self); /* now and then while other ranks still work; NULL: not needed */
+    void (*idle)(void *self);   /* now and then while other ranks still work; NULL: not needed */
     const char *(*words)(void); /* of the last call or barrier that failed; NULL: none */
 };
 

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 enum { SMALL = 4096, LINE = 128, YIELDS = 20, BLOCK = 8192 };
+#define SPINS 10000 /* who spins for longer waits for a rank that has no core: other programs run */
 
 struct line {
     _Alignas(LINE) _Atomic uint32_t v;
@@ -62,9 +63,9 @@ static void relax(void)
 static void await_change(struct floor *f, _Atomic uint32_t *a, uint32_t old)
 {
     for (unsigned i = 0; atomic_load_explicit(a, memory_order_acquire) == old; i++) {
-        if (f->wait == FLOOR_SPIN) {
+        if (f->wait == FLOOR_SPIN && i < SPINS) {
             relax();
-        } else if (f->wait == FLOOR_YIELD || i < YIELDS) {
+        } else if (f->wait != FLOOR_HYBRID || i < YIELDS) {
             sched_yield();
         } else {
             atomic_fetch_add_explicit(&f->c->sleepers.v, 1, memory_order_seq_cst);
@@ -165,7 +166,9 @@ static void publish(struct floor *f, bool small, char **src)
     enum work_op op = f->cell.op;
     size_t in, out, S = (size_t)work_count(&f->cell) * 4;
     work_sizes(&f->cell, f->me, f->ranks, &in, &out);
-    const char *from = op == WORK_BROADCAST ? (f->staged ? f->own_out : f->out[f->me]) : f->staged ? f->own_in : f->in[f->me];
+    const char *from = op == WORK_BROADCAST ? (f->staged ? f->own_out : f->out[f->me])
+                       : f->staged          ? f->own_in
+                                            : f->in[f->me];
     bool gives = op != WORK_BROADCAST || f->me == 0;
     size_t n = op == WORK_BROADCAST ? S : in;
     uint32_t p = f->slots & 1;

@@ -72,7 +72,8 @@ static int ping(struct peer *p)
 static int reshard(struct peer *p, bool pack)
 {
     if (!pack)
-        return MPI_Alltoallw(p->in, p->scount, p->sbytes, p->stype, p->out, p->rcount, p->rbytes, p->rtype, MPI_COMM_WORLD);
+        return MPI_Alltoallw(p->in, p->scount, p->sbytes, p->stype, p->out, p->rcount, p->rbytes, p->rtype,
+                             MPI_COMM_WORLD);
     size_t row = (size_t)p->cell.columns, w = (size_t)p->w, h = (size_t)p->h;
     for (size_t j = 0; p->rank < p->k && j < (size_t)p->k; j++)
         for (size_t r = 0; r < h; r++)

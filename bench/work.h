@@ -66,7 +66,7 @@ double work_moved(const struct work_cell *cell, int ranks);
 /* What nccl-tests call the bus bandwidth, over bytes / time. */
 double work_bus(const struct work_cell *cell, int ranks);
 
-double work_now(void);             /* seconds, the same clock in all processes */
+double work_now(void);              /* seconds, the same clock in all processes */
 void work_pin(int rank, int ranks); /* to a core of its own, if there are as many */
 int work_cores(void);
 #endif

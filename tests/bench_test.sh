@@ -6,7 +6,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
 complain() { echo "FAILED: $1"; tail -n 5 "$work/out" "$work/err"; failed=1; }
-run() { what="weft bench $*"; timeout 100 "$WEFT_BIN" bench "$@" >"$work/out" 2>"$work/err" || complain "$what: exit code $?"; }
+run() { what="weft bench $*"; timeout 300 "$WEFT_BIN" bench "$@" >"$work/out" 2>"$work/err" || complain "$what: exit code $?"; }
 
 # rows WHO N: so many lines of the CSV are of that contender, each with a time and nothing wrong.
 rows()
@@ -26,9 +26,9 @@ cores=$(nproc) two=2 three=2
 before=$(ls /dev/shm 2>/dev/null)
 for url in "${on[@]}"; do
     for memory in --window --private; do
-        run coll -n 2,3 --sizes 8,12,4K,100000 --on "$url" "$memory" "${quick[@]}" --csv
-        rows weft 50
-        rows floor $((25 * (two + three)))
+        run coll -n 2,3 --sizes 12,100000 --on "$url" "$memory" "${quick[@]}" --csv
+        rows weft 26
+        rows floor $((13 * (two + three)))
     done
     run latency --on "$url" "${quick[@]}" --csv; rows weft 2; rows floor $((2 * two))
 done

@@ -17,7 +17,8 @@ static int list_cells(const struct bench_options *o, const enum work_op *ops, in
     return n;
 }
 
-static int measure_cells(struct report *r, struct field *f, const struct work_cell *cells, int n, int ranks, struct failure *why)
+static int measure_cells(struct report *r, struct field *f, const struct work_cell *cells, int n, int ranks,
+                         struct failure *why)
 {
     int workers = ranks < work_cores() ? ranks : work_cores();
     int memory = f->n; /* joins for the larger cells */
@@ -71,18 +72,20 @@ static int run(const char *name, const struct bench_options *o, const enum work_
 int bench_coll(int argc, char **argv)
 {
     struct bench_options o;
-    int code = bench_options("bench coll",
-                             "Collectives: broadcast, allgather, reduce_scatter, allreduce, all_to_all, halo (a pair of faces) and\n"
-                             "barrier. A size is what each rank gives (halo: one face). Time is that of calls back to back, for a\n"
-                             "broadcast not less than that of one call after a barrier; the floor is the same work by hand.",
-                             "2,4,8", "8,4K,64K,1M,16M", argc, argv, &o);
+    int code = bench_options(
+        "bench coll",
+        "Collectives: broadcast, allgather, reduce_scatter, allreduce, all_to_all, halo (a pair of faces) and\n"
+        "barrier. A size is what each rank gives (halo: one face). Time is that of calls back to back, for a\n"
+        "broadcast not less than that of one call after a barrier; the floor is the same work by hand.",
+        "2,4,8", "8,4K,64K,1M,16M", argc, argv, &o);
     return code ? (code < 0 ? CLI_OK : code) : run("coll", &o, colls, sizeof colls / sizeof *colls);
 }
 
 int bench_latency(int argc, char **argv)
 {
     struct bench_options o;
-    int code = bench_options("bench latency",
-                             "A barrier, and a move from rank 0 to rank 1 and back: half of the round trip.", "2", "8", argc, argv, &o);
+    int code =
+        bench_options("bench latency", "A barrier, and a move from rank 0 to rank 1 and back: half of the round trip.",
+                      "2", "8", argc, argv, &o);
     return code ? (code < 0 ? CLI_OK : code) : run("latency", &o, latencies, sizeof latencies / sizeof *latencies);
 }

@@ -112,8 +112,8 @@ void field_add_weft(struct field *f, const struct field_weft *how, int ranks)
 
 /* ---- the floor ---- */
 
-static void add_floor(struct field *f, const char *name, enum work_kind kind, int ranks, enum floor_wait wait, bool staged,
-                      size_t in, size_t out)
+static void add_floor(struct field *f, const char *name, enum work_kind kind, int ranks, enum floor_wait wait,
+                      bool staged, size_t in, size_t out)
 {
     struct contender *c = add(f, name, kind, ranks);
     struct floor *fl = c->out ? NULL : floor_create(ranks, wait, staged, in, out);

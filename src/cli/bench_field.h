@@ -11,7 +11,7 @@ struct contender {
     char name[40];
     enum work_kind kind;
     struct board *board;
-    int fd, log;             /* of the board; of what a peer says on stderr */
+    int fd, log;            /* of the board; of what a peer says on stderr */
     pid_t pid[BOARD_RANKS]; /* of its processes, or of its launcher; 0: ended */
     int npids;
     bool out; /* could not be started, or failed: not asked any more */
@@ -28,8 +28,8 @@ struct field {
 
 /* How weft's own ranks run. */
 struct field_weft {
-    const char *on;  /* "threads:" or "shm:" */
-    bool private_;   /* tensors in private memory: staged on threads */
+    const char *on;        /* "threads:" or "shm:" */
+    bool private_;         /* tensors in private memory: staged on threads */
     const char *algorithm; /* NULL: the chooser's */
 };
 

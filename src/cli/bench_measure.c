@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define TOO_SLOW 4.0 /* times the best of its kind */
-#define FAR 20.0      /* likewise, in its first call */
+#define FAR 20.0     /* likewise, in its first call */
 #define LOOK 0.002   /* s for a first look */
 
 /* One contender in one of its ways. */
@@ -95,14 +95,14 @@ static int open_all(struct contender *c, const struct work_cell *cell, struct en
 }
 
 /* The checked call is the first look, with all that a first call costs; who is far off is not asked for more. */
-static void look_at_all(struct entry *e, int n)
+static void look_at_all(struct entry *e, int n, const struct measure *m)
 {
-    double best[WORK_MEMORY + 1] = {0};
+    double best[WORK_MEMORY + 1] = {0}, time = m->seconds / 10 < LOOK ? m->seconds / 10 : LOOK;
     for (int pass = 0; pass < 3; pass++) {
         double far = pass == 1 ? FAR : TOO_SLOW;
         for (int i = 0; i < n && pass; i++)
             if (e[i].look < far * best[e[i].c->kind])
-                e[i].look = look(&e[i], between(LOOK / (e[i].look + 1e-9), 1, 500));
+                e[i].look = look(&e[i], between(time / (e[i].look + 1e-9), 1, 500));
         memset(best, 0, sizeof best);
         for (int i = 0; i < n; i++) {
             double *b = &best[e[i].c->kind];
@@ -160,7 +160,7 @@ int measure_row(struct field *f, const struct measure *m, struct row *row, struc
         n += open_all(&f->c[i], cell_of(&f->c[i], row, &copy), &e[n]);
     for (int i = 0; i < n; i++)
         e[i].single = singles[i];
-    look_at_all(e, n);
+    look_at_all(e, n, m);
     for (int r = 0; r < m->rounds; r++)
         for (int i = 0; i < n; i++)
             if (!e[i].brief)

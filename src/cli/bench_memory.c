@@ -22,8 +22,8 @@ static void print_text(const struct report *r)
         double v[OPS], weft = rate(row, row_best(row, WORK_WEFT));
         for (int k = 0; k < OPS; k++)
             v[k] = rate(row + k, row_best(row + k, WORK_MEMORY));
-        printf("%7d %12" PRId64 " %9.2f %9.2f %9.2f %9.2f %8.0f%%\n", row->ranks, row->cell.bytes, v[0], v[1], v[2], weft,
-               v[0] > 0 ? 100 * weft / v[0] : 0);
+        printf("%7d %12" PRId64 " %9.2f %9.2f %9.2f %9.2f %8.0f%%\n", row->ranks, row->cell.bytes, v[0], v[1], v[2],
+               weft, v[0] > 0 ? 100 * weft / v[0] : 0);
     }
 }
 
@@ -56,10 +56,11 @@ static int run_workers(struct report *r, int workers, struct failure *why)
 int bench_memory(int argc, char **argv)
 {
     struct bench_options o;
-    int code = bench_options("bench memory",
-                             "What memory gives: memcpy, reads and writes by plain loops, and weft's own copy of a rank's tensor,\n"
-                             "by as many workers as -n says.",
-                             "1,2", "16K,256K,4M,256M", argc, argv, &o);
+    int code = bench_options(
+        "bench memory",
+        "What memory gives: memcpy, reads and writes by plain loops, and weft's own copy of a rank's tensor,\n"
+        "by as many workers as -n says.",
+        "1,2", "16K,256K,4M,256M", argc, argv, &o);
     if (code)
         return code < 0 ? CLI_OK : code;
     struct report r = {.name = "memory", .options = &o, .quiet = true};

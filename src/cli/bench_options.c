@@ -67,7 +67,8 @@ static bool transport_here(const char *scheme)
     return false;
 }
 
-static int check(const struct args_verb *verb, const char *ranks, const char *sizes, struct bench_options *o, bool window)
+static int check(const struct args_verb *verb, const char *ranks, const char *sizes, struct bench_options *o,
+                 bool window)
 {
     int64_t n[BENCH_RANKS_MAX];
     o->nranks = read_list(ranks, n, BENCH_RANKS_MAX);
@@ -80,7 +81,8 @@ static int check(const struct args_verb *verb, const char *ranks, const char *si
         return args_complain(verb, "-n takes numbers of ranks such as 2,4,8, not '%s'", ranks);
     o->nsizes = read_list(sizes, o->sizes, BENCH_SIZES_MAX);
     if (o->nsizes < 1)
-        return args_complain(verb, "--sizes takes sizes such as 8,4K,1M or 8:16M (at most %d), not '%s'", BENCH_SIZES_MAX, sizes);
+        return args_complain(verb, "--sizes takes sizes such as 8,4K,1M or 8:16M (at most %d), not '%s'",
+                             BENCH_SIZES_MAX, sizes);
     if (strcmp(o->weft.on, "threads:") && strcmp(o->weft.on, "shm:"))
         return args_complain(verb, "--on takes threads: or shm:, not '%s'", o->weft.on);
     if (!transport_here(o->weft.on))
@@ -113,8 +115,9 @@ int bench_options(const char *name, const char *about, const char *ranks, const 
         {"csv", ARGS_FLAG, NULL, "the result as CSV", &out->csv, 0, 0},
         {"plot", ARGS_TEXT, "FILE", "and as a picture, in SVG", &out->plot, 0, 0},
         {0}};
-    const struct args_verb verb = {name, "[-n 2,4,8] [--sizes 8:16M] [--peers] [--window|--private] [--json|--csv] [--plot out.svg]",
-                                   about, rows, 0};
+    const struct args_verb verb = {
+        name, "[-n 2,4,8] [--sizes 8:16M] [--peers] [--window|--private] [--json|--csv] [--plot out.svg]", about, rows,
+        0};
     const char *words[1];
     int n, code = args_parse(&verb, argc, argv, words, &n);
     if (code)

@@ -25,8 +25,9 @@ static FILE *begin(const char *path, int width, int height, struct failure *why)
             "font-family=\"sans-serif\" font-size=\"11\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
             width, height, width, height);
     for (int i = 0; i < LINES; i++)
-        fprintf(to, "<rect x=\"%d\" y=\"10\" width=\"14\" height=\"6\" fill=\"%s\"/><text x=\"%d\" y=\"17\">%s</text>\n", LEFT + 100 * i,
-                lines[i].colour, LEFT + 100 * i + 18, lines[i].name);
+        fprintf(to,
+                "<rect x=\"%d\" y=\"10\" width=\"14\" height=\"6\" fill=\"%s\"/><text x=\"%d\" y=\"17\">%s</text>\n",
+                LEFT + 100 * i, lines[i].colour, LEFT + 100 * i + 18, lines[i].name);
     return to;
 }
 
@@ -47,7 +48,7 @@ static const struct figure *figure_of(const struct row *row, enum work_kind kind
 /* ---- curves ---- */
 
 struct frame {
-    double x, y;        /* upper left */
+    double x, y;           /* upper left */
     double x0, x1, y0, y1; /* logarithms of what is shown */
 };
 
@@ -63,12 +64,16 @@ static double at_y(const struct frame *f, double us)
 
 static void draw_axes(FILE *to, const struct frame *f, const char *op, int ranks)
 {
-    fprintf(to, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%d\" fill=\"none\" stroke=\"#bbb\"/>\n", f->x, f->y, PANEL_W, PANEL_H);
-    fprintf(to, "<text x=\"%.1f\" y=\"%.1f\" font-weight=\"bold\">%s, %d ranks</text>\n", f->x + 4, f->y + 13, op, ranks);
+    fprintf(to, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%d\" fill=\"none\" stroke=\"#bbb\"/>\n", f->x, f->y,
+            PANEL_W, PANEL_H);
+    fprintf(to, "<text x=\"%.1f\" y=\"%.1f\" font-weight=\"bold\">%s, %d ranks</text>\n", f->x + 4, f->y + 13, op,
+            ranks);
     for (int d = (int)ceil(f->y0); d <= (int)floor(f->y1); d++) {
         double y = at_y(f, pow(10, d));
-        fprintf(to, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#eee\"/>", f->x, f->x + PANEL_W, y, y);
-        fprintf(to, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\" fill=\"#666\">%g us</text>\n", f->x - 4, y + 4, pow(10, d));
+        fprintf(to, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#eee\"/>", f->x, f->x + PANEL_W, y,
+                y);
+        fprintf(to, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\" fill=\"#666\">%g us</text>\n", f->x - 4, y + 4,
+                pow(10, d));
     }
     static const struct {
         double bytes;
@@ -76,8 +81,8 @@ static void draw_axes(FILE *to, const struct frame *f, const char *op, int ranks
     } ticks[] = {{8, "8"}, {1024, "1K"}, {65536, "64K"}, {1048576, "1M"}, {16777216, "16M"}};
     for (size_t i = 0; i < sizeof ticks / sizeof *ticks; i++)
         if (log2(ticks[i].bytes) >= f->x0 && log2(ticks[i].bytes) <= f->x1)
-            fprintf(to, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" fill=\"#666\">%s</text>\n", at_x(f, ticks[i].bytes),
-                    f->y + PANEL_H + 13, ticks[i].name);
+            fprintf(to, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" fill=\"#666\">%s</text>\n",
+                    at_x(f, ticks[i].bytes), f->y + PANEL_H + 13, ticks[i].name);
 }
 
 static bool in_panel(const struct row *row, enum work_op op, int ranks)
@@ -103,7 +108,8 @@ static void draw_panel(FILE *to, const struct report *r, enum work_op op, int ra
         for (int i = 0; i < r->n; i++) {
             const struct figure *v = in_panel(&r->rows[i], op, ranks) ? figure_of(&r->rows[i], lines[k].kind) : NULL;
             if (v)
-                fprintf(to, "%.1f,%.1f ", at_x(&f, (double)r->rows[i].cell.bytes), at_y(&f, row_time(&r->rows[i], v) * 1e6));
+                fprintf(to, "%.1f,%.1f ", at_x(&f, (double)r->rows[i].cell.bytes),
+                        at_y(&f, row_time(&r->rows[i], v) * 1e6));
         }
         fputs("\"/>\n", to);
     }
@@ -155,20 +161,22 @@ int plot_bars(const struct report *r, const char *path, struct failure *why)
     for (int i = 0; i < r->n; i++) {
         const struct row *row = &r->rows[i];
         int y = TOP - 14 + i * each;
-        fprintf(to, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">%s, %d ranks</text>\n", TEXT - 8, y + 20, row->label, row->ranks);
+        fprintf(to, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">%s, %d ranks</text>\n", TEXT - 8, y + 20, row->label,
+                row->ranks);
         for (int k = 0; k < LINES; k++) {
             const struct figure *v = figure_of(row, lines[k].kind);
             double speed = v ? work_moved(&row->cell, row->ranks) / row_time(row, v) / 1e9 : 0;
             if (v)
                 fprintf(to,
-                        "<rect x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"%d\" fill=\"%s\"/><text x=\"%.1f\" y=\"%d\" fill=\"#444\">"
+                        "<rect x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"%d\" fill=\"%s\"/><text x=\"%.1f\" y=\"%d\" "
+                        "fill=\"#444\">"
                         "%.1f GB/s</text>\n",
-                        TEXT, y + k * THICK, speed / most * LONG, THICK - 1, lines[k].colour, TEXT + speed / most * LONG + 4,
-                        y + k * THICK + 9, speed);
+                        TEXT, y + k * THICK, speed / most * LONG, THICK - 1, lines[k].colour,
+                        TEXT + speed / most * LONG + 4, y + k * THICK + 9, speed);
         }
         double copy = TEXT + row->copy / 1e9 / most * LONG;
-        fprintf(to, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\" stroke=\"black\" stroke-dasharray=\"3,2\"/>\n", copy, copy, y,
-                y + LINES * THICK);
+        fprintf(to, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\" stroke=\"black\" stroke-dasharray=\"3,2\"/>\n",
+                copy, copy, y, y + LINES * THICK);
     }
     fprintf(to, "<text x=\"%d\" y=\"17\">dashed: memcpy by all cores</text>\n", LEFT + 100 * LINES);
     return end(to, path, why);

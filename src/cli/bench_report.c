@@ -83,8 +83,8 @@ static void print_line(const struct row *row, int width)
     if (!l.weft)
         return;
     printf("%5d  %-*s %7s %11.2f %11.2f %8.2f %8.2f %6" PRId64, row->ranks, width, row->label,
-           size_text(row->cell.bytes, size, sizeof size), l.time * 1e6, l.weft->single * 1e6, l.algbw / 1e9, l.busbw / 1e9,
-           l.weft->wrong);
+           size_text(row->cell.bytes, size, sizeof size), l.time * 1e6, l.weft->single * 1e6, l.algbw / 1e9,
+           l.busbw / 1e9, l.weft->wrong);
     print_share(l.copy_share);
     if (l.floor)
         printf(" %11.2f", row_time(row, l.floor) * 1e6);
@@ -118,8 +118,8 @@ static void print_mean(const char *what, const struct mean *m)
 {
     char size[32];
     if (m->n)
-        printf("%s %.2f (geometric mean of %d), worst %.2f: %s %s", what, exp(m->log / m->n), m->n, m->worst, m->where->label,
-               size_text(m->where->cell.bytes, size, sizeof size));
+        printf("%s %.2f (geometric mean of %d), worst %.2f: %s %s", what, exp(m->log / m->n), m->n, m->worst,
+               m->where->label, size_text(m->where->cell.bytes, size, sizeof size));
 }
 
 static void print_summary(const struct report *r)
@@ -148,10 +148,10 @@ static void print_summary(const struct report *r)
 
 static void print_head(const struct report *r, int width)
 {
-    printf("%5s  %-*s %7s %11s %11s %8s %8s %6s %7s %11s %7s %11s %7s  %s\n", "ranks", width, r->name, "size", "time", "median",
-           "algbw", "busbw", "wrong", "of", "floor", "of", "best peer", "ratio", "which");
-    printf("%5s  %-*s %7s %11s %11s %8s %8s %6s %7s %11s %7s %11s\n", "", width, "", "B", "us", "us", "GB/s", "GB/s", "", "memcpy",
-           "us", "floor", "us");
+    printf("%5s  %-*s %7s %11s %11s %8s %8s %6s %7s %11s %7s %11s %7s  %s\n", "ranks", width, r->name, "size", "time",
+           "median", "algbw", "busbw", "wrong", "of", "floor", "of", "best peer", "ratio", "which");
+    printf("%5s  %-*s %7s %11s %11s %8s %8s %6s %7s %11s %7s %11s\n", "", width, "", "B", "us", "us", "GB/s", "GB/s",
+           "", "memcpy", "us", "floor", "us");
 }
 
 void report_row(const struct report *r)
@@ -175,10 +175,9 @@ static void print_csv(const struct report *r)
         for (int k = 0; k < r->rows[i].n; k++) {
             const struct row *row = &r->rows[i];
             const struct figure *f = &row->f[k];
-            printf("%s,%d,\"%s\",%" PRId64 ",\"%s\",%.3f,%.3f,%.3f,%.3f,%.3f,%" PRId64 ",%d,%.2f\n", r->name, row->ranks, row->label,
-                   row->cell.bytes, f->who, row_time(row, f) * 1e6, f->each * 1e6, f->least * 1e6, f->single * 1e6, f->tail * 1e6,
-                   f->wrong,
-                   f->brief, row->copy / 1e9);
+            printf("%s,%d,\"%s\",%" PRId64 ",\"%s\",%.3f,%.3f,%.3f,%.3f,%.3f,%" PRId64 ",%d,%.2f\n", r->name,
+                   row->ranks, row->label, row->cell.bytes, f->who, row_time(row, f) * 1e6, f->each * 1e6,
+                   f->least * 1e6, f->single * 1e6, f->tail * 1e6, f->wrong, f->brief, row->copy / 1e9);
         }
 }
 

@@ -8,7 +8,7 @@ struct report {
     const struct bench_options *options;
     struct row *rows;
     int n;
-    bool quiet; /* no table */
+    bool quiet;          /* no table */
     char left_out[2048]; /* contenders that failed, and why */
 };
 
@@ -19,6 +19,7 @@ void report_out(struct report *r, const struct field *f, int ranks); /* notes wh
 /* Prints, draws if asked for, frees the rows. Exit code: CLI_WRONG if a result of weft was wrong. */
 int report_end(struct report *r);
 
-int plot_curves(const struct report *r, const char *path, struct failure *why); /* time by size, for each op and group */
-int plot_bars(const struct report *r, const char *path, struct failure *why);   /* speed of each row */
+int plot_curves(const struct report *r, const char *path,
+                struct failure *why);                                         /* time by size, for each op and group */
+int plot_bars(const struct report *r, const char *path, struct failure *why); /* speed of each row */
 #endif

@@ -12,10 +12,10 @@ static const struct reshard {
     int ranks;
     struct work_cell cell;
 } cases[] = {
-#define ROWS(r, c, n, d, ap)                                                                                           \
-    {                                                                                                                  \
-        .op = WORK_RESHARD, .bytes = (int64_t)(r) * (c)*4, .landed = (int64_t)(r) * (c)*4, .rows = (r), .columns = (c),  \
-        .apart = (ap), .src = "f32[" #r "/x," #c "] @x" #n, .dst = "f32[" #r "," #c "/x] @x" #n d                       \
+#define ROWS(r, c, n, d, ap)                                                                                      \
+    {                                                                                                             \
+        .op = WORK_RESHARD, .bytes = (int64_t)(r) * (c)*4, .landed = (int64_t)(r) * (c)*4, .rows = (r),           \
+        .columns = (c), .apart = (ap), .src = "f32[" #r "/x," #c "] @x" #n, .dst = "f32[" #r "," #c "/x] @x" #n d \
     }
     {"square", "8192x8192 rows to columns", 2, ROWS(8192, 8192, 2, "", false)},
     {"square", "8192x8192 rows to columns", 4, ROWS(8192, 8192, 4, "", false)},
@@ -26,21 +26,37 @@ static const struct reshard {
     {"3d",
      "8192x64x64, first to second dim",
      4,
-     {.op = WORK_RESHARD, .bytes = MIB(128), .landed = MIB(128), .rows = 8192, .columns = 4096, .src = "f32[8192/x,64,64] @x4",
+     {.op = WORK_RESHARD,
+      .bytes = MIB(128),
+      .landed = MIB(128),
+      .rows = 8192,
+      .columns = 4096,
+      .src = "f32[8192/x,64,64] @x4",
       .dst = "f32[8192,64/x,64] @x4"}},
     {"cast",
      "8192x8192 rows to columns, f32 to bf16",
      4,
-     {.op = WORK_RESHARD, .bytes = MIB(256), .landed = MIB(128), .src = "f32[8192/x,8192] @x4", .dst = "bf16[8192,8192/x] @x4"}},
+     {.op = WORK_RESHARD,
+      .bytes = MIB(256),
+      .landed = MIB(128),
+      .src = "f32[8192/x,8192] @x4",
+      .dst = "bf16[8192,8192/x] @x4"}},
     {"transpose",
      "8192x8192 rows to columns, transposed",
      4,
-     {.op = WORK_RESHARD, .bytes = MIB(256), .landed = MIB(256), .turned = true, .src = "f32[8192/x,8192] @x4",
+     {.op = WORK_RESHARD,
+      .bytes = MIB(256),
+      .landed = MIB(256),
+      .turned = true,
+      .src = "f32[8192/x,8192] @x4",
       .dst = "f32[8192,8192/x] @x4"}},
     {"cyclic",
      "8192x8192 rows to columns, blocks of 64",
      4,
-     {.op = WORK_RESHARD, .bytes = MIB(256), .landed = MIB(256), .src = "f32[8192/x:64,8192] @x4",
+     {.op = WORK_RESHARD,
+      .bytes = MIB(256),
+      .landed = MIB(256),
+      .src = "f32[8192/x:64,8192] @x4",
       .dst = "f32[8192,8192/x:64] @x4"}},
 };
 enum { CASES = sizeof cases / sizeof *cases };
@@ -88,11 +104,12 @@ static int run_ranks(struct report *r, int ranks, struct failure *why)
 int bench_reshard(int argc, char **argv)
 {
     struct bench_options o;
-    int code = bench_options("bench reshard",
-                             "A tensor from one layout to another: square and thin (rows to columns, on 2 and 4 ranks and from 4\n"
-                             "to 4 others), 3d, cast, transpose and cyclic; --only names some. Time is from the first rank's start\n"
-                             "to the last one's end. Peers: MPI_Alltoallw, and packing by hand with MPI_Alltoallv.",
-                             "2,4,8", "256M", argc, argv, &o);
+    int code = bench_options(
+        "bench reshard",
+        "A tensor from one layout to another: square and thin (rows to columns, on 2 and 4 ranks and from 4\n"
+        "to 4 others), 3d, cast, transpose and cyclic; --only names some. Time is from the first rank's start\n"
+        "to the last one's end. Peers: MPI_Alltoallw, and packing by hand with MPI_Alltoallv.",
+        "2,4,8", "256M", argc, argv, &o);
     if (code)
         return code < 0 ? CLI_OK : code;
     struct report r = {.name = "reshard", .options = &o};

@@ -73,7 +73,8 @@ static int take_buffers(struct weft_rank *w, size_t in, size_t out, char *why, s
     w->out = take(w, out);
     if ((w->in || !in) && (w->out || !out))
         return 0;
-    snprintf(why, cap, "no memory for buffers of %zu and %zu bytes: %s", in, out, w->how->private_ ? "" : weft_errmsg());
+    snprintf(why, cap, "no memory for buffers of %zu and %zu bytes: %s", in, out,
+             w->how->private_ ? "" : weft_errmsg());
     return WEFT_ENOMEM;
 }
 
@@ -167,7 +168,8 @@ static int open_reshard(struct weft_rank *w, char *why, size_t cap)
     if (err)
         return err;
     int64_t size = to.count ? to.bytes / to.count : 0, column_order[2] = {size, size * to.shape[0]};
-    weft_view a = {w->in, w->in_bytes, NULL}, b = {w->out, w->out_bytes, w->cell.turned && to.count ? column_order : NULL};
+    weft_view a = {w->in, w->in_bytes, NULL},
+              b = {w->out, w->out_bytes, w->cell.turned && to.count ? column_order : NULL};
     return bind_move(w, w->src, w->dst, a, b);
 }
 
@@ -263,7 +265,8 @@ static int64_t visit(const struct weft_rank *w, const weft_layout *l, float *in,
     weft_local local;
     size_t n = 0;
     int64_t wrong = 0;
-    if (weft_layout_describe(l, &desc) || weft_layout_local(l, w->rank, &local) || weft_layout_boxes(l, w->rank, NULL, 0, &n))
+    if (weft_layout_describe(l, &desc) || weft_layout_local(l, w->rank, &local) ||
+        weft_layout_boxes(l, w->rank, NULL, 0, &n))
         return 1;
     weft_box *boxes = calloc(n ? n : 1, sizeof *boxes);
     if (!boxes || weft_layout_boxes(l, w->rank, boxes, n, &n)) {
