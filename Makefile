@@ -50,8 +50,11 @@ soak: ## the ordinary tests with the full counts of their campaigns (long)
 	@bash cmake/setup.sh test
 	@bash cmake/test.sh soak
 
-bench: all ## build and run the benchmarks; BENCH_ARGS goes to weft bench
-	@$(BUILD)/weft bench lower $(BENCH_ARGS)
+bench: ## install the peers, run all benchmarks beside them, write docs/benchmarks.md; BENCH_ARGS goes to those of moves
+	@bash cmake/setup.sh bench
+	@$(configure)
+	@$(build)
+	@BENCH_ARGS="$(BENCH_ARGS)" bash cmake/bench.sh docs
 
 install: all ## install below PREFIX (/usr/local); DESTDIR stands before it
 	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD) --prefix "$(PREFIX)"

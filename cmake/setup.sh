@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sees to it that what a target needs is there: `setup.sh build` or `setup.sh test`. Missing
+# Sees to it that what a target needs is there: `setup.sh build`, `test` or `bench`. Missing
 # packages are installed with apt-get where that is permitted; otherwise the command to install
 # them is printed. Does nothing when all is there.
 set -u
@@ -34,9 +34,14 @@ find_missing()
     needed=() wanted=()
     have "${CC:-cc}" || needed+=(gcc libc6-dev)
     have cmake || needed+=(cmake)
+    if [ "$1" = bench ]; then
+        have mpicc.openmpi && have mpirun.openmpi || wanted+=(libopenmpi-dev openmpi-bin)
+        have mpicc.mpich && have mpiexec.hydra || wanted+=(libmpich-dev mpich)
+    fi
     [ "$1" = test ] || return 0
     has_cmocka || needed+=(libcmocka-dev)
     have pkg-config || wanted+=(pkg-config)
+    have spin || wanted+=(spin)
     have groff || wanted+=(groff-base)
     has_fuzzer || wanted+=(clang libclang-rt-dev)
     has_numpy || wanted+=(python3 python3-numpy)
@@ -69,4 +74,4 @@ fi
 echo "setup: these Debian packages are missing: ${missing[*]}" >&2
 echo "setup: install them with:  sudo apt-get install -y ${missing[*]}" >&2
 [ ${#needed[@]} -eq 0 ] || exit 1
-echo "setup: going on without them; the tests that need them are skipped" >&2
+echo "setup: going on without them; what needs them is skipped" >&2

@@ -16,6 +16,7 @@
 
 #define RANKS 8
 #define TRAINERS 4
+#define COPIES 8 /* by memcpy in a round: as long as a move takes, so that the two threads find their cores */
 
 /* ---- the model ---- */
 
@@ -27,6 +28,7 @@ struct kind {
     int rows, cols;
     const char *src_rows, *src_cols, *dst_rows, *dst_cols;
 };
+/* clang-format off */
 static const struct kind of_layer[] = {
     {"attn_norm", 1, 0, "", "", "", ""},
     {"attn.wq", 1, 1, "/tp/dp", "", "/tp", ""},
@@ -38,6 +40,7 @@ static const struct kind of_layer[] = {
     {"mlp.w3", 4, 1, "/dp/tp", "", "/tp", ""},
     {"mlp.w2", 1, 4, "/dp/tp", "", "", "/tp"},
 };
+/* clang-format on */
 static const struct kind of_model[] = {
     {"embed", 8, 1, "/tp", "", "/tp", ""},
     {"norm", 1, 0, "", "", "", ""},
@@ -65,7 +68,7 @@ enum clock { MOVE, THROUGH_ROOT, MEMCPY, CLOCKS };
 
 static struct demo {
     int rounds, layers, hidden, ntensors;
-    size_t copy_bytes; /* for memcpy, by each of two threads: well beyond the caches */
+    size_t copy_bytes; /* that memcpy copies at a time in each of two threads: well beyond the caches */
     struct tensor *tensors;
     weft_move *moves[STAGES];
     weft_plan *plans[STAGES][RANKS];
@@ -100,7 +103,8 @@ static void make_layout(struct tensor *t, enum place p, const char *dtype, const
 {
     char text[128];
     if (t->cols)
-        snprintf(text, sizeof text, "%s[%lld%s,%lld%s] @%s", dtype, (long long)t->rows, rows, (long long)t->cols, cols, mesh);
+        snprintf(text, sizeof text, "%s[%lld%s,%lld%s] @%s", dtype, (long long)t->rows, rows, (long long)t->cols, cols,
+                 mesh);
     else
         snprintf(text, sizeof text, "%s[%lld%s] @%s", dtype, (long long)t->rows, rows, mesh);
     if (weft_layout_parse(text, &t->at[p]))
@@ -270,7 +274,7 @@ static void copy_bytes(struct rank *me, char *memory)
 {
     meet(me);
     demo.begin[MEMCPY][me->rank] = now();
-    if (memory)
+    for (int i = 0; memory && i < COPIES; i++)
         memcpy(memory + demo.copy_bytes, memory, demo.copy_bytes);
     demo.end[MEMCPY][me->rank] = now();
 }
@@ -314,7 +318,8 @@ static void *rank_main(void *arg)
     if (memory)
         memset(memory, me.rank, 2 * demo.copy_bytes);
     for (int s = 0; s < STAGES; s++)
-        if (weft_bind(demo.plans[s][me.rank], me.comm, me.views[stage_from[s]], me.views[stage_to[s]], NULL, &me.execs[s]))
+        if (weft_bind(demo.plans[s][me.rank], me.comm, me.views[stage_from[s]], me.views[stage_to[s]], NULL,
+                      &me.execs[s]))
             fail("bind", me.rank);
     bool show = me.rank == 0 && isatty(2);
     for (int round = 0; round < demo.rounds; round++) {
@@ -374,7 +379,8 @@ static void show_model(void)
     int64_t elements = 0;
     for (int i = 0; i < demo.ntensors; i++)
         elements += demo.tensors[i].rows * (demo.tensors[i].cols ? demo.tensors[i].cols : 1);
-    printf("model     %d tensors, %.1f million weights, %d layers\n", demo.ntensors, 1e-6 * (double)elements, demo.layers);
+    printf("model     %d tensors, %.1f million weights, %d layers\n", demo.ntensors, 1e-6 * (double)elements,
+           demo.layers);
     for (int i = 0; i < OF_MODEL + OF_LAYER && i < demo.ntensors; i++) {
         char src[128], dst[128];
         weft_layout_format(demo.tensors[i].at[TRAINER], src, sizeof src, NULL);
@@ -427,23 +433,24 @@ static double busiest(int first, int last)
 static void show_times(int64_t moved)
 {
     /* bf16 crosses, and f32 twice as wide was read for it. */
-    double written = (double)moved, read = 2 * written, copied = 2 * (double)demo.copy_bytes;
+    double written = (double)moved, read = 2 * written, copied = 2.0 * COPIES * (double)demo.copy_bytes;
     double through_one = busiest(DIRECT, DIRECT), through_root = busiest(GATHER, SLICE), middle[CLOCKS];
     for (int c = 0; c < CLOCKS; c++)
         middle[c] = median(demo.took[c], demo.rounds);
     double traffic = (read + written) / middle[MOVE], copy_traffic = 2 * copied / middle[MEMCPY];
     printf("rounds    %d with new weights; every byte on ranks 4 to 7 was right in each\n\n", demo.rounds);
     printf("                                      median       best   through the busiest rank\n");
-    printf("weft, one plan                    %7.2f ms %7.2f ms   %8.1f MB\n", 1e3 * middle[MOVE], 1e3 * demo.took[MOVE][0],
-           1e-6 * through_one);
+    printf("weft, one plan                    %7.2f ms %7.2f ms   %8.1f MB\n", 1e3 * middle[MOVE],
+           1e3 * demo.took[MOVE][0], 1e-6 * through_one);
     printf("gather, cast, broadcast, slice    %7.2f ms %7.2f ms   %8.1f MB\n", 1e3 * middle[THROUGH_ROOT],
            1e3 * demo.took[THROUGH_ROOT][0], 1e-6 * through_root);
     printf("                                  %7.1f times as long     %7.1f times as much\n\n",
            middle[THROUGH_ROOT] / middle[MOVE], through_root / through_one);
     printf("weft      reads %.1f GB/s of f32 and writes %.1f GB/s of bf16: %.1f GB/s in and out of memory\n",
            1e-9 * read / middle[MOVE], 1e-9 * written / middle[MOVE], 1e-9 * traffic);
-    printf("memcpy    by two threads copies %.1f GB/s: %.1f GB/s in and out; weft, which casts too, is at %.0f %% of it\n",
-           1e-9 * copied / middle[MEMCPY], 1e-9 * copy_traffic, 100 * traffic / copy_traffic);
+    printf(
+        "memcpy    by two threads copies %.1f GB/s: %.1f GB/s in and out; weft, which casts too, is at %.0f %% of it\n",
+        1e-9 * copied / middle[MEMCPY], 1e-9 * copy_traffic, 100 * traffic / copy_traffic);
 }
 
 /* ---- options ---- */
@@ -464,7 +471,8 @@ static int number(const char *option, const char *text, int unit, int most)
     errno = 0;
     long n = text ? strtol(text, &end, 10) : 0;
     if (!text || end == text || *end || errno || n < unit || n > most || n % unit) {
-        fprintf(stderr, "weft-demo: %s takes a %s from %d to %d\n", option, unit > 1 ? "multiple of 4" : "number", unit, most);
+        fprintf(stderr, "weft-demo: %s takes a %s from %d to %d\n", option, unit > 1 ? "multiple of 4" : "number", unit,
+                most);
         exit(2);
     }
     return (int)n;

@@ -37,6 +37,7 @@ typedef struct weft_layout weft_layout;
 typedef struct weft_plan weft_plan;
 typedef struct weft_comm weft_comm;
 typedef struct weft_exec weft_exec;
+typedef struct weft_window weft_window;
 
 enum weft_err {
     WEFT_OK = 0,
@@ -162,7 +163,8 @@ typedef struct weft_machine {
 
 typedef struct weft_lower_opts {
     size_t size;
-    int64_t bucket;          /* chunks of one channel share messages up to this many bytes; 1: never; default 1 MiB */
+    int64_t bucket;          /* bytes of a message: small chunks of a channel share one, larger ones are cut; default 4 MiB;
+                                1: each chunk travels alone and whole */
     const char *algorithm;   /* NULL: the chooser; else one of weft_algorithm_name(), refused where it does not fit */
     bool in_place;           /* folds may be bound with the source and the destination at the same address */
     int world;               /* ranks in the world, at least what the layouts use; 0: just that */
@@ -229,22 +231,28 @@ void weft_plan_free(weft_plan *p);
 
 typedef struct weft_comm_opts {
     size_t size;
-    int rank;               /* of this thread, for threads:N */
+    int rank;               /* of the caller, for threads:N and where ranks is set */
     int64_t deadline_ns;    /* a rank that made no progress for so long has failed; default 30 s */
     int64_t inflight_bytes; /* staging over all channels; default 64 MiB */
     int inflight_buckets;   /* likewise in buckets; default 256 */
     int channel_buckets;    /* in flight on one channel; default 4 */
     bool staged;            /* move through staging buffers even where peers can reach each other's memory */
+    int ranks;              /* how many there are, for shm:NAME; 0: rank and ranks are as the launcher has set them */
 } weft_comm_opts;
 
-/* "self:" or "threads:N/NAME": each of N threads opens the same name with its own rank and
- * waits (until the deadline) for the others. */
+/* "self:", "threads:N/NAME" (each of N threads) or "shm:NAME" (each of the processes of one machine): every rank opens
+ * the same name with its own rank and waits (until the deadline) for the others. NULL is the job that weft run, mpirun,
+ * mpiexec, srun or torchrun started this process in, and so is "shm:" there. */
 int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out);
 /* The transports of this build, as their URLs look, from 0 on; NULL after the last. */
 const char *weft_transport_name(int i);
 int weft_comm_rank(const weft_comm *c);
 int weft_comm_size(const weft_comm *c);
 int weft_comm_machine(const weft_comm *c, weft_machine *out);
+/* Window memory: zeroed, touched, aligned to 128 bytes or more; peers reach what is in it without a copy between. Not
+ * collective. It lives until dealloc or until the comm is closed; no exec may then be bound to it. */
+int weft_comm_alloc(weft_comm *c, size_t bytes, void **out);
+void weft_comm_dealloc(weft_comm *c, void *ptr);
 int weft_comm_barrier(weft_comm *c, int64_t timeout_ns);
 void weft_comm_close(weft_comm *c); /* frees no exec: free those first */
 
@@ -283,6 +291,41 @@ typedef struct weft_exec_info {
 } weft_exec_info;
 int weft_exec_stats(const weft_exec *x, weft_exec_info *out);
 void weft_exec_free(weft_exec *x); /* waits for a run in flight until the deadline */
+
+/* ---- windows: memory of one shape on every rank, in which all load, store and wait ---- */
+
+typedef struct {
+    const char *name; /* not empty, no two alike */
+    enum weft_dtype dtype;
+    int64_t count;    /* elements on each rank, 0 or more */
+    size_t align;     /* a power of two up to 4096, on every rank's pointers; 0: 128; never less than the element's size */
+} weft_buffer;
+enum weft_notify { WEFT_NOTIFY_SET = 1, WEFT_NOTIFY_ADD };
+enum weft_compare { WEFT_EQ = 1, WEFT_NE, WEFT_GE, WEFT_GT, WEFT_LE, WEFT_LT };
+
+/* Collective like bind: n buffers and `signals` 64-bit counters on each rank, all zero before anyone sees them. What
+ * ranks ask for must be the same; if not, all are refused and told the first rank that differs. */
+int weft_window_create(weft_comm *c, const weft_buffer *buffers, int n, int signals, weft_window **out);
+int weft_window_find(const weft_window *w, const char *name); /* the buffer's number, or WEFT_EINVAL */
+/* Where the rank's buffer is here, to load from and store to; NULL for none. Notify and wait, or a barrier, order it. */
+void *weft_window_pointer(const weft_window *w, int buffer, int rank);
+/* Stores count elements of src into the rank's buffer from its element offset on. src may be used again at once. */
+int weft_window_put(weft_window *w, int buffer, int rank, int64_t offset, const void *src, int64_t count);
+/* The same with an add that is atomic for each element among all that put_add, in any dtype but bool. Floats are
+ * rounded after each add, in the order in which ranks happen to come. */
+int weft_window_put_add(weft_window *w, int buffer, int rank, int64_t offset, const void *src, int64_t count);
+/* Sets the rank's signal or adds to it (it wraps). Whoever waits for it sees all that this rank stored or put before. */
+int weft_window_notify(weft_window *w, int rank, int signal, enum weft_notify how, uint64_t value);
+/* Until this rank's signal compares so (unsigned), making progress with all execs of the comm. Timeout as for
+ * weft_exec_wait. WEFT_ETIMEOUT names the signal; WEFT_EPEER: the comm failed, or nobody is left who could notify. */
+int weft_window_wait(weft_window *w, int signal, enum weft_compare compare, uint64_t value, int64_t timeout_ns);
+int weft_window_signal(const weft_window *w, int signal, uint64_t *value); /* this rank's signal now */
+/* All ranks of the comm, or this one and those n that list it in the same turn. Any number of times, and groups may
+ * overlap: any two ranks must enter the barriers that both are in in one order. Timeout negative: the comm's deadline.
+ * After WEFT_ETIMEOUT, which names who is missing, this rank is still in it: enter it again with the same ranks. */
+int weft_window_barrier(weft_window *w, int64_t timeout_ns);
+int weft_window_barrier_with(weft_window *w, const int *ranks, int n, int64_t timeout_ns);
+void weft_window_free(weft_window *w); /* not collective: peers may use their pointers until they free theirs */
 
 #ifdef __cplusplus
 }

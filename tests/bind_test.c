@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "conformance.h"
 #include "ranks.h"
 #include "tensors.h"
 
@@ -181,6 +182,8 @@ static const struct sharing sharings[] = {
     {"f32[32/x] @x4", "f32[32/x] @x4=1,2,3,0", 0, 32, 0, 0, NULL, NULL, false, NULL}, /* side by side */
     {"f32[32/x:2] @x4", "f32[32/x:2] @x4", 0, 0, 0, 0, NULL, NULL, false, NULL},
     {"f32[32/x:2] @x4", "f32[32/x:1] @x4", 0, 0, 0, 0, NULL, NULL, false, "stands for different elements"},
+    {"f32[32] @x4", "f32[32/x:2] @x4", 0, 0, 0, 0, NULL, NULL, false, /* what lies under the second block is not read */
+     "rank 0: tensor 'w': source and destination overlap where"},
     {"f32[16/x,4] @x4", "f32[16,4/x] @x4", 0, 0, 0, 0, NULL, NULL, false, "different strides"},
     {"f32[16/x,4] @x4", "f32[16,4/x] @x4", 0, 256, 0, 0, NULL, NULL, false, NULL},
     {"f32[4,16/x] @x4", "f32[4,16] @x4", 0, 0, 16, 0, padded, padded, false, NULL}, /* a column block of the whole */
@@ -192,6 +195,7 @@ static const struct sharing sharings[] = {
     {"f32[32] @x4 +sum(x)", "f32[32] @x4", 0, 0, 0, 0, NULL, NULL, true, NULL},
     {"f32[32] @x4 +sum(x)", "f32[32] @x4", 0, 4, 0, 0, NULL, NULL, true, "stands for different elements"},
     {"f32[32] @x4 +sum(x)", "f32[32/x] @x4", 0, 0, 0, 32, NULL, NULL, true, NULL},
+    {"f32[32/x:2] @x2.y2 +sum(y)", "f32[32/x:2] @x2.y2", 0, 0, 0, 0, NULL, NULL, true, NULL}, /* each reads half of it */
     {"f32[32] @x4 +max(x)", "f32[32] @x1=2", 0, 0, 0, 0, NULL, NULL, true, NULL},
 };
 
@@ -366,5 +370,5 @@ int main(void)
         cmocka_unit_test(two_tensors_apart),
         cmocka_unit_test(binding_again),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return CONFORMANCE_RUN(tests);
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All the cases of tests/cases, run on threads with messages of one chunk, of 4 KiB and of the default size; and staged, but
+# All the cases of tests/cases, run on threads and on processes, with messages of one chunk, of 4 KiB and of the default size; and staged, but
 # for the large ones. A share below 100 (WEFT_TEST_SHARE) leaves out the large ones everywhere.
 set -u
 : "${WEFT_BIN:?}" "${WEFT_SOURCE_DIR:?}"
@@ -34,5 +34,13 @@ for file in "$WEFT_SOURCE_DIR"/tests/cases/*.txt; do
     check "$all" --seed 2 --bucket 1
     check "$all" --seed 3 --bucket 4096
     check "$small" --seed 4 --staged
+    check "$small" --seed 5 --on shm:
+    check "$small" --seed 6 --on shm: --private
+    check "$small" --seed 7 --on shm: --staged --bucket 4096
 done
+windows=$WEFT_SOURCE_DIR/tests/cases/windows.txt
+repeat=100
+[ "$share" = full ] && repeat=1000
+check "$windows" --on shm: --repeat $repeat
+check "$windows" --on shm: --private --repeat $repeat
 exit $failed

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "conformance.h"
 #include "ranks.h"
 #include "tensors.h"
 
@@ -34,9 +35,9 @@ static void bad_urls(void **state)
         int rank, code;
         const char *text;
     } bad[] = {
-        {"", 0, WEFT_EINVAL, ": no such transport; there are self: and threads:N/NAME"},
-        {"thread:2/a", 0, WEFT_EINVAL, "thread:2/a: no such transport; there are self: and threads:N/NAME"},
-        {"threads", 0, WEFT_EINVAL, "threads: no such transport; there are self: and threads:N/NAME"},
+        {"", 0, WEFT_EINVAL, ": no such transport; there are self:, threads:N/NAME and shm:NAME"},
+        {"thread:2/a", 0, WEFT_EINVAL, "thread:2/a: no such transport; there are self:, threads:N/NAME and shm:NAME"},
+        {"threads", 0, WEFT_EINVAL, "threads: no such transport; there are self:, threads:N/NAME and shm:NAME"},
         {"threads:", 0, WEFT_EINVAL, "threads:: expected threads:N/NAME, N ranks"},
         {"threads:0/a", 0, WEFT_EINVAL, "threads:0/a: expected threads:N/NAME, N ranks"},
         {"threads:-1/a", 0, WEFT_EINVAL, "threads:-1/a: expected threads:N/NAME, N ranks"},
@@ -55,6 +56,7 @@ static void bad_urls(void **state)
     }
     weft_comm *c;
     assert_int_equal(weft_comm_open(NULL, NULL, &c), WEFT_EINVAL);
+    assert_non_null(strstr(weft_errmsg(), "not started as a rank"));
     assert_int_equal(weft_comm_open("self:", &(weft_comm_opts){0}, &c), WEFT_EINVAL);
     assert_int_equal(open_one("self:", 0, -5), WEFT_EINVAL);
     assert_string_equal(weft_errmsg(), "deadline_ns is -5: it must not be negative");
@@ -151,8 +153,9 @@ static void barriers_hold(void **state)
 {
     (void)state;
     for (int n = 1; n <= 8; n += n > 1 ? 3 : 1) {
-        atomic_int count = 0;
-        ranks_run(n, NULL, run_barriers, &count, NULL);
+        atomic_int *count = ranks_shared(sizeof *count);
+        ranks_run(n, NULL, run_barriers, count, NULL);
+        munmap(count, sizeof *count);
     }
 }
 
@@ -311,6 +314,7 @@ static void run_deserter(struct ranks_rank *r)
     bool close = *(bool *)r->arg;
     RANKS_OK(r, pair_make(&p, "f32[32/x] @x4", "f32[32] @x4", r));
     RANKS_OK(r, weft_exec_run(p.x));
+    RANKS_OK(r, weft_comm_barrier(r->comm, -1));
     if (r->rank == 1) {
         pair_free(&p);
         if (close)
@@ -430,11 +434,13 @@ static void freed_without_an_end(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
+    const struct CMUnitTest urls[] = {
         cmocka_unit_test(bad_urls),
         cmocka_unit_test(settings_of_the_environment),
-        cmocka_unit_test(names_are_used_again),
         cmocka_unit_test(sizes_differ),
+    };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_are_used_again),
         cmocka_unit_test(barriers_hold),
         cmocka_unit_test(a_barrier_can_be_entered_again),
         cmocka_unit_test(a_rank_that_left_never_comes),
@@ -446,5 +452,5 @@ int main(void)
         cmocka_unit_test(freed_in_flight),
         cmocka_unit_test(freed_without_an_end),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(urls, NULL, NULL) + CONFORMANCE_RUN(tests);
 }

@@ -2,7 +2,8 @@
 # shellcheck disable=SC2016  # what stands between backquotes is text
 # What the documents show is true: every command in a ```console block of README.md and docs/ prints what stands below
 # it and ends with 0 (or with what a following `echo $?` shows), every ```c block compiles without warnings, links
-# and runs, links between documents lead somewhere, and the numbers in docs/limits.md are those of the sources.
+# and runs, every pair of layouts in a table lowers, links between documents lead somewhere, and the numbers in
+# docs/limits.md are those of the sources.
 #
 # In a console block a line "$ COMMAND" is run, the lines up to the next one are its whole output, and a line "..."
 # stands for any lines. The commands of one file share one empty folder.
@@ -13,7 +14,7 @@ trap 'rm -rf "$work"' EXIT
 mkdir "$work/bin" "$work/blocks"
 ln -s "$WEFT_BIN" "$work/bin/weft"
 export PATH=$work/bin:$PATH
-failed=0 commands=0 programs=0
+failed=0 commands=0 programs=0 pairs=0
 complain() { echo "$1"; failed=1; }
 
 # blocks FILE LANGUAGE: each such block goes to blocks/LINE, LINE being that of its first line.
@@ -118,6 +119,15 @@ check_links()
     done < <(grep -oE '\]\([^)]+\)' "$file" | sed 's/^](\(.*\))$/\1/')
 }
 
+lower_pairs()
+{
+    local src dst
+    while IFS=$'\t' read -r src dst; do
+        pairs=$((pairs + 1))
+        weft plan "$src" "$dst" >"$work/got" 2>&1 || complain "$1: $src -> $dst: $(head -n 3 "$work/got")"
+    done < <(sed -n 's/^|.*| `\([^`]*@[^`]*\)` | `\([^`]*@[^`]*\)` |$/\1\t\2/p' "$2")
+}
+
 for file in "$WEFT_SOURCE_DIR"/*.md "$WEFT_SOURCE_DIR"/docs/*.md; do
     name=${file#"$WEFT_SOURCE_DIR"/}
     mkdir "$work/folder"
@@ -133,9 +143,10 @@ for file in "$WEFT_SOURCE_DIR"/*.md "$WEFT_SOURCE_DIR"/docs/*.md; do
     stray=$(stray_commands "$file")
     [ -z "$stray" ] || complain "these commands belong into a console block: $stray"
     check_links "$file"
+    lower_pairs "$name" "$file"
 done
-if [ "$commands" -lt 9 ] || [ "$programs" -lt 1 ]; then
-    complain "only $commands commands and $programs programs were found"
+if [ "$commands" -lt 9 ] || [ "$programs" -lt 1 ] || [ "$pairs" -lt 7 ]; then
+    complain "only $commands commands, $programs programs and $pairs pairs were found"
 fi
 
 # limit FILE SOURCE-LINE WORDS: the source still has this line, and docs/limits.md says so.
@@ -151,10 +162,22 @@ limit src/layout/build.c '#define MAX_WRAPS 1024' '1024 times the extent'
 limit src/layout/build.c '#define MAX_BYTES ((int64_t)1 << 62)' '2^62 bytes'
 limit src/layout/runs.h '#define RUNS_MOST (1 << 22)' '2^22 different ways to meet'
 limit src/exec/overlap.c '#define MAX_SLOTS ((size_t)1 << 22)' '2^22 blocks along a dim'
-limit src/exec/comm.c '"WEFT_INFLIGHT_BYTES", 1, INT64_MAX / 4, INT64_C(64) << 20' '`inflight_bytes` (64 MiB)'
-limit src/exec/comm.c '"WEFT_INFLIGHT_BUCKETS", 1, 1 << 20, 256' '`inflight_buckets` (256)'
-limit src/exec/comm.c '30 * SECOND' '`deadline_ns` (30 s)'
+limit src/exec/environment.c '"WEFT_INFLIGHT_BYTES", 1, INT64_MAX / 4, INT64_C(64) << 20' '`inflight_bytes` (64 MiB)'
+limit src/exec/environment.c '"WEFT_INFLIGHT_BUCKETS", 1, 1 << 20, 256' '`inflight_buckets` (256)'
+limit src/exec/environment.c '30 * SECOND' '`deadline_ns` (30 s)'
+limit src/exec/window.h '#define WINDOW_PAGE 4096' 'a power of two up to 4096'
+limit src/exec/window.c '#define MOST ((uint64_t)1 << 62)' '| 2^62 | refused; so is'
 limit src/transport/threads.c '#define MAX_RANKS 65536' 'N up to 65,536'
+limit src/layout/build.c 'ghosts need contiguous pieces' 'ghosts with blocks'
+limit src/layout/parse.c 'runs backwards' '`3..0` is refused'
+limit src/layout/layout.c 'only sum has an adjoint' 'layouts whose folds are all `sum`'
+limit src/lower/lower.c 'cannot be left as terms of avg' '`avg` in a destination'
+limit src/lower/lower.c 'has another shape on the other side' 'the same shape'
+limit src/lower/draft.c 'the plan needs more than 2^32' '2^32 each'
+limit src/lower/rows.c "the group's size is not a power of two" 'a power of two'
+limit src/lower/rows.c '{"one_phase", "allreduce", false' '`one_phase` on an allreduce | not with `in_place`'
+limit src/lower/rows.c 'it takes one fold, and the source has several' 'a source with one fold at most'
+limit src/exec/overlap.c "a fold in place needs weft_lower's in_place option" 'a fold needs `in_place` when lowering'
 limit src/cli/npy.h '#define NPY_HEADER_MAX (1 << 20)' '| `.npy` header | 1 MiB |'
 limit src/cli/cmd_plan.c '#define SHOWN 64' 'the text lists 64 pairs'
 for algorithm in $("$WEFT_BIN" info | sed -n 's/^algorithms *//p'); do
@@ -164,5 +187,5 @@ for transport in $("$WEFT_BIN" info | sed -n 's/^transports *//p'); do
     grep -qF "\`$transport\`" "$WEFT_SOURCE_DIR/docs/limits.md" || complain "docs/limits.md: no word of $transport"
 done
 
-echo "$commands commands and $programs programs in the documents"
+echo "$commands commands, $programs programs and $pairs pairs in the documents"
 exit "$failed"

@@ -29,9 +29,12 @@ bin=$WEFT_BUILD_DIR/examples
 expect 0 "rows to columns on 4 ranks: right" "$bin/01_reshard"
 expect 0 "allreduce of 1000 floats on 8 ranks, 10 times: right" "$bin/02_allreduce"
 expect 0 "50 steps of a periodic stencil on 3 ranks: right" "$bin/03_halo"
+expect 0 "allgather of 4000 floats on 4 ranks by puts and signals, 100 times: right" "$bin/04_window_allgather"
+expect 0 "reduce-scatter of 4000 floats on 4 ranks through pointers, 100 times: right" "$bin/05_window_reduce_scatter"
 for source in "$WEFT_SOURCE_DIR"/examples/[0-9]*.c; do
     name=$(basename "$source" .c)
     grep -q "/$name\"" "$0" || complain "examples/$name.c is not run here"
+    grep -qF "($name.c)" "$WEFT_SOURCE_DIR/examples/README.md" || complain "examples/README.md: no word of $name.c"
 done
 
 demo=$bin/weft-demo

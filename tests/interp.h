@@ -125,17 +125,17 @@ static inline void interp_reduce(struct interp *x, size_t r, const struct plan_s
     bool ok = s->nparts && interp_part(x, r, s->part, &to) && (!s->via || weft_dtype_size(s->via)) && s->div >= 0 &&
               s->op != WEFT_AVG;
     int src = ok ? x->all[r]->tensors[x->all[r]->bufs[x->all[r]->parts[s->part].buf].tensor].src->dtype : 0;
-    ok = ok && memory_foldable(s->op, n ? src : to.dtype);
+    ok = ok && dtype_foldable(s->op, n ? src : to.dtype);
     for (size_t i = 0; i < n && ok; i++)
         ok = interp_part(x, r, s->part + 1 + i, &in[i]) && in[i].count == to.count &&
-             (in[i].dtype == src || in[i].dtype == memory_acc(src));
+             (in[i].dtype == src || in[i].dtype == dtype_acc(src));
     x->broken = x->broken || !ok;
     struct memory_tile one = {0};
     for (int64_t k = 0; ok && k < to.count; k++) {
         for (size_t i = 0; i < n; i++)
             term[i] = (struct memory_term){interp_at(&in[i], k), in[i].dtype, NULL};
         if (n)
-            memory_fold(&one, interp_at(&to, k), to.dtype, s->via, memory_acc(src), s->op, s->div, term, n);
+            memory_fold(&one, interp_at(&to, k), to.dtype, s->via, dtype_acc(src), s->op, s->div, term, n);
         else
             memory_fill_identity(&one, interp_at(&to, k), to.dtype, s->op);
     }

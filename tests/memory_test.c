@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/dtype.h"
 #include "memory/memory.h"
 #include "memory_ref.h"
 
@@ -380,15 +381,15 @@ static void test_foldable(void **state)
             bool real = d >= 1 && d <= DTYPE_COUNT && op >= 1 && op <= OP_COUNT;
             bool bits = op == WEFT_BAND || op == WEFT_BOR || op == WEFT_BXOR, ends = op == WEFT_MIN || op == WEFT_MAX;
             bool want = real && (d == WEFT_BOOL ? bits || ends : dtype_is_float(d) ? !bits : true);
-            assert_int_equal(memory_foldable(op, d) != 0, want);
+            assert_int_equal(dtype_foldable(op, d) != 0, want);
         }
-    assert_int_equal(memory_acc(WEFT_F8E4M3), WEFT_F32);
-    assert_int_equal(memory_acc(WEFT_F8E5M2), WEFT_F32);
-    assert_int_equal(memory_acc(WEFT_F16), WEFT_F32);
-    assert_int_equal(memory_acc(WEFT_BF16), WEFT_F32);
-    assert_int_equal(memory_acc(WEFT_F64), WEFT_F64);
-    assert_int_equal(memory_acc(WEFT_I8), WEFT_I8);
-    assert_int_equal(memory_acc(WEFT_BOOL), WEFT_BOOL);
+    assert_int_equal(dtype_acc(WEFT_F8E4M3), WEFT_F32);
+    assert_int_equal(dtype_acc(WEFT_F8E5M2), WEFT_F32);
+    assert_int_equal(dtype_acc(WEFT_F16), WEFT_F32);
+    assert_int_equal(dtype_acc(WEFT_BF16), WEFT_F32);
+    assert_int_equal(dtype_acc(WEFT_F64), WEFT_F64);
+    assert_int_equal(dtype_acc(WEFT_I8), WEFT_I8);
+    assert_int_equal(dtype_acc(WEFT_BOOL), WEFT_BOOL);
 }
 
 static void test_fold1(void **state)
@@ -397,7 +398,7 @@ static void test_fold1(void **state)
     seed = 55;
     for (int acc = 1; acc <= DTYPE_COUNT; acc++)
         for (int op = 1; op <= OP_COUNT; op++) {
-            if (memory_acc(acc) != acc || !memory_foldable(op, acc))
+            if (dtype_acc(acc) != acc || !dtype_foldable(op, acc))
                 continue;
             for (int i = 0; i < 3000; i++) {
                 uint64_t a = random_value(acc), b = random_value(acc), want = one_op(acc, a, b, op);
@@ -421,7 +422,7 @@ static void test_identity(void **state)
     seed = 66;
     for (int dtype = 1; dtype <= DTYPE_COUNT; dtype++)
         for (int op = 1; op <= OP_COUNT; op++) {
-            if (!memory_foldable(op, dtype) || op == WEFT_AVG)
+            if (!dtype_foldable(op, dtype) || op == WEFT_AVG)
                 continue;
             struct memory_tile t = {0};
             struct operand o;
@@ -438,7 +439,7 @@ static void test_identity(void **state)
             memory_fill_identity(&t, o.data + o.first, dtype, op);
             assert_memory_equal(o.data, want, (size_t)o.bytes);
             for (int i = 0; i < 500; i++) { /* it changes nothing: e op x is x */
-                int acc = memory_acc(dtype);
+                int acc = dtype_acc(dtype);
                 uint64_t x = random_value(dtype), a = 0, b = 0;
                 memory_cast1(&a, acc, &e, dtype);
                 memory_cast1(&b, acc, &x, dtype);
@@ -484,7 +485,7 @@ static void check_fold(int dtype, int op)
     struct operand d, s[TERMS];
     struct memory_term terms[TERMS];
     size_t n = (size_t)(1 + upto(TERMS));
-    int acc = memory_acc(dtype), via = upto(3) ? 0 : upto(2) ? dtype : (int)(1 + upto(DTYPE_COUNT));
+    int acc = dtype_acc(dtype), via = upto(3) ? 0 : upto(2) ? dtype : (int)(1 + upto(DTYPE_COUNT));
     int to = upto(2) ? dtype : upto(2) ? acc : (int)(1 + upto(DTYPE_COUNT));
     int64_t div = (op == WEFT_SUM || op == WEFT_AVG) && upto(2) ? divs[upto(12)] : 0;
     random_loops(&t);
@@ -528,7 +529,7 @@ static void test_fold(void **state)
     seed = 77;
     for (int dtype = 1; dtype <= DTYPE_COUNT; dtype++)
         for (int op = 1; op <= OP_COUNT; op++)
-            for (int round = 0; memory_foldable(op, dtype) && round < 16; round++) {
+            for (int round = 0; dtype_foldable(op, dtype) && round < 16; round++) {
                 dense = round % 2;
                 check_fold(dtype, op);
             }

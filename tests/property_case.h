@@ -40,6 +40,7 @@ struct property_case {
     int ranks_per_host;
     const char *algorithm; /* NULL: the chooser */
     bool in_place, staged, wild;
+    int on; /* ranks of the comm, where there are more than the case needs; else 0 */
     uint64_t seed; /* of the data */
 };
 
@@ -183,24 +184,31 @@ static inline void spec_text(const struct side_spec *s, struct text *t)
     }
 }
 
-/* The command that runs the case again. */
-static inline void case_text(const struct property_case *c, struct text *t)
+static inline void case_text_options(const struct property_case *c, struct text *t)
 {
-    text_put(t, "weft check");
-    for (int m = 0; m < c->moves; m++)
-        for (int k = 0; k < 2; k++) {
-            text_put(t, " '");
-            spec_text(&c->side[m][k], t);
-            text_put(t, "'");
-        }
     text_printf(t, " --seed %llu --values %s", (unsigned long long)c->seed, c->wild ? "wild" : "exact");
     if (c->bucket)
         text_printf(t, " --bucket %lld", (long long)c->bucket);
     if (c->algorithm)
         text_printf(t, " --algorithm %s", c->algorithm);
     if (c->ranks_per_host)
-        text_printf(t, " --ranks-per-host %d", c->ranks_per_host);
+        text_printf(t, " --per-host %d", c->ranks_per_host);
     text_put(t, c->in_place ? " --in-place" : "");
     text_put(t, c->staged ? " --staged" : "");
+    if (c->on)
+        text_printf(t, " --on threads:%d", c->on);
+}
+
+/* The command that runs the case again, one line a tensor. */
+static inline void case_text(const struct property_case *c, struct text *t)
+{
+    for (int m = 0; m < c->moves; m++) {
+        text_put(t, m ? "\n         weft check '" : "weft check '");
+        spec_text(&c->side[m][0], t);
+        text_put(t, "' '");
+        spec_text(&c->side[m][1], t);
+        text_put(t, "'");
+        case_text_options(c, t);
+    }
 }
 #endif

@@ -95,12 +95,18 @@ static inline void engine_close(struct engine *e)
         engine_team_close(&e->teams[i]);
 }
 
-/* The smallest team for so many ranks, opened when it is first needed, and again after it failed. */
-static inline struct engine_team *engine_team_for(struct engine *e, int world, struct why *why)
+static inline int engine_team_number(int world)
 {
     int i = 0;
     while (engine_size[i] < world)
         i++;
+    return i;
+}
+
+/* The smallest team for so many ranks, opened when it is first needed, and again after it failed. */
+static inline struct engine_team *engine_team_for(struct engine *e, int world, struct why *why)
+{
+    int i = engine_team_number(world);
     if (!e->teams[i].team && !engine_team_open(e, &e->teams[i], engine_size[i], why))
         return NULL;
     return &e->teams[i];
@@ -141,35 +147,10 @@ static inline int64_t *engine_places(const struct inplace_view *v, int64_t count
     return out;
 }
 
-/* Which slots of a rank's source some step reads. The caller frees it. */
-static inline bool *engine_reads(const weft_plan *p, int m, int64_t count)
-{
-    bool *out = lab_buffer(count + 1);
-    memset(out, 0, (size_t)count + 1);
-    for (size_t i = 0; i < p->nparts; i++) {
-        const struct plan_part *part = &p->parts[i];
-        if (part->buf != p->tensors[m].src_buf)
-            continue;
-        const struct plan_run *run = p->runs + part->runs;
-        const struct plan_spot *spot = p->spots + part->spots;
-        const int64_t *shape = p->shapes + p->bufs[part->buf].shape;
-        int64_t at[WEFT_MAX_DIMS] = {0}, extent[WEFT_MAX_DIMS];
-        for (int d = 0; d < p->tensors[m].ndim; d++)
-            extent[d] = run[d].n * run[d].len;
-        do {
-            int64_t slot = 0;
-            for (int d = 0; d < p->tensors[m].ndim; d++)
-                slot = slot * shape[d] + spot[d].to + at[d] / run[d].len * spot[d].tostep + at[d] % run[d].len;
-            out[slot] = true;
-        } while (oracle_step(p->tensors[m].ndim, extent, at));
-    }
-    return out;
-}
-
 enum engine_legal { ENGINE_LEGAL, ENGINE_UNCLEAR, ENGINE_ILLEGAL };
 
-/* By brute force: does every shared address stand for the same element on both sides? Unclear where they differ in a slot
- * of the source that no step reads: it can do no harm. */
+/* By brute force: does every shared address stand for the same element on both sides? Unclear where it stands for nothing
+ * on one of them. */
 static inline enum engine_legal engine_legality(const struct lab *l, int m, int rank, const struct inplace *fit)
 {
     const struct oracle *o = l->oracle[m];
@@ -179,7 +160,6 @@ static inline enum engine_legal engine_legality(const struct lab *l, int m, int 
     int64_t *slot[2] = {lab_slots(&o->src, rank, &n[0]), lab_slots(&o->dst, rank, &n[1])};
     int64_t *place[2] = {engine_places(&fit->src, n[0]), engine_places(&fit->dst, n[1])};
     int64_t *on = lab_buffer((room + 1) * (int64_t)sizeof *on); /* the source's slot at an address, or -1 */
-    bool *reads = engine_reads(l->plans[rank], m, n[0]);
     enum engine_legal legal = ENGINE_LEGAL;
     for (int64_t i = 0; i < room; i++)
         on[i] = -1;
@@ -189,7 +169,7 @@ static inline enum engine_legal engine_legality(const struct lab *l, int m, int 
         int64_t at = on[place[1][i]], a = at < 0 ? -1 : slot[0][at], b = slot[1][i];
         if (at < 0 || (a < 0 && b < 0) || (a >= 0 && b >= 0 && a / 2 == b / 2))
             continue;
-        if (reads[at] && b >= 0)
+        if (a >= 0 && b >= 0)
             legal = ENGINE_ILLEGAL;
         else if (legal == ENGINE_LEGAL)
             legal = ENGINE_UNCLEAR;
@@ -199,7 +179,6 @@ static inline enum engine_legal engine_legality(const struct lab *l, int m, int 
         free(place[k]);
     }
     free(on);
-    free(reads);
     return legal;
 }
 

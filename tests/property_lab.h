@@ -10,9 +10,9 @@
 
 #define LAB_UNTOUCHED 0x5a /* what a destination holds before a run */
 
-/* The words for a law that does not hold. */
+/* The words for a law that does not hold, and the commands for the pairs that it used if those are not the case's own. */
 struct why {
-    char text[2000];
+    char text[2000], again[4000];
 };
 __attribute__((format(printf, 2, 3))) static inline bool broken(struct why *w, const char *fmt, ...)
 {
@@ -81,6 +81,16 @@ static inline bool lab_layouts(struct lab *l, const struct property_case *c, int
                                 .world = world,
                                 .machine = {.size = sizeof(weft_machine), .ranks_per_host = c->ranks_per_host}};
     return true;
+}
+
+/* The command that checks a pair with the options of a case. */
+static inline void lab_again(const struct property_case *c, const weft_layout *src, const weft_layout *dst, struct text *t)
+{
+    char a[1024], b[1024];
+    size_t n;
+    if (!weft_layout_format(src, a, sizeof a, &n) && !weft_layout_format(dst, b, sizeof b, &n))
+        text_printf(t, "weft check '%s' '%s'", a, b);
+    case_text_options(c, t);
 }
 
 static inline void *lab_buffer(int64_t bytes)

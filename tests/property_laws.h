@@ -106,6 +106,35 @@ static inline bool law_plans(const struct lab *l, struct why *why)
     return law_volume(l, why);
 }
 
+/* Plans alone, of tensors that no memory holds: nothing is compared with an oracle. What is beyond the limits may be
+ * refused. */
+static inline bool laws_of_size(const struct property_case *c, struct why *why)
+{
+    struct lab l;
+    int64_t sent = 0, received = 0, bound = 0;
+    bool ok = lab_layouts(&l, c, case_world(c), why), fits = ok;
+    for (int r = 0; r < l.world && ok && fits; r++) {
+        int rc = weft_lower(l.moves, (size_t)c->moves, r, &l.opts, &l.plans[r]);
+        weft_stats st = {.size = sizeof st};
+        fits = rc != WEFT_EUNSUPPORTED;
+        if (rc && fits)
+            ok = broken(why, "lowering on rank %d: %s", r, weft_errmsg());
+        else if (fits && weft_plan_stats(l.plans[r], &st))
+            ok = broken(why, "stats: %s", weft_errmsg());
+        ok = ok && (!fits || law_save(l.plans[r], why));
+        sent += st.sent;
+        received += st.received;
+        bound += st.bound;
+    }
+    if (ok && fits && weft_plan_verify((const weft_plan *const *)l.plans, (size_t)l.world))
+        ok = broken(why, "%s", weft_errmsg());
+    if (ok && fits && (sent != received || sent != bound))
+        ok = broken(why, "volume: %lld B sent, %lld B received, %lld B are the lower bound", (long long)sent,
+                    (long long)received, (long long)bound);
+    lab_close(&l);
+    return ok;
+}
+
 /* ---- value ---- */
 
 /* All who have the value of a reduced element have the same bits, NaN too. */
@@ -160,6 +189,15 @@ static inline bool laws_of_lowering(const struct property_case *c, struct why *w
         ok = law_same_bits(&l, m, why);
     lab_close(&l);
     return ok;
+}
+
+/* The pairs of two labs, where a law has made them of the case. */
+static inline void law_again(const struct lab *a, const struct lab *b, struct why *why)
+{
+    struct text t = text_start(why->again, sizeof why->again);
+    lab_again(a->c, a->layout[0][0], a->layout[0][1], &t);
+    text_put(&t, "\n         ");
+    lab_again(b->c, b->layout[0][0], b->layout[0][1], &t);
 }
 
 /* ---- return ---- */
@@ -232,8 +270,11 @@ static inline bool law_return(const struct property_case *c, struct why *why)
     bool open = ok;
     ok = ok && lab_layouts(&m, &back, world, why) && lab_lower(&m, why) && lab_flow(&m, l.dst, came, why) &&
          same_owned(&l, came, why);
-    if (open)
+    if (open) {
+        if (!ok)
+            law_again(&l, &m, why);
         lab_close(&m);
+    }
     lab_close(&l);
     for (int r = 0; r < world; r++)
         free(came[r]);
@@ -300,6 +341,8 @@ static inline bool law_adjoint(const struct property_case *c, struct why *why)
             ok = broken(why, "adjoint: <lower(A, B) x, y> is %llu, <x, lower(dual B, dual A) y> is %llu", (unsigned long long)a,
                         (unsigned long long)b);
     }
+    if (!ok)
+        law_again(&l, &m, why);
     lab_close(&m);
     lab_close(&l);
     return ok;

@@ -38,13 +38,15 @@ static inline int64_t random_block(struct random *g)
     return random_once_in(g, 3) ? random_in(g, 1, random_once_in(g, 5) ? 20 : 4) : 0;
 }
 
+/* Mostly below 500 elements, some a few thousand; a few so many that replicas cut what they send. */
 static inline void random_shape(struct random *g, struct side_spec *s)
 {
-    static const int64_t most[CASE_DIMS + 1] = {0, 60, 16, 8, 5, 4};
+    static const int64_t most[3][CASE_DIMS + 1] = {
+        {0, 60, 16, 8, 5, 4}, {0, 180, 48, 24, 15, 12}, {0, 20000, 140, 27, 11, 7}};
+    int size = RANDOM_WEIGHTED(g, 94, 4, 2);
     s->ndim = RANDOM_WEIGHTED(g, 4, 26, 34, 20, 10, 6);
-    bool large = random_once_in(g, 25);
     for (int d = 0; d < s->ndim; d++)
-        s->dim[d].extent = random_once_in(g, 40) ? 0 : random_in(g, 1, most[s->ndim] * (large ? 3 : 1));
+        s->dim[d].extent = random_once_in(g, 40) ? 0 : random_in(g, size == 2 ? most[2][s->ndim] / 2 : 1, most[size][s->ndim]);
 }
 
 /* A mesh of at most `world` ranks; which ranks comes after. Axes of size 1 are few: they make a pair smaller. */
@@ -248,17 +250,18 @@ static inline void both_ends(struct random *g, struct side_spec *src, struct sid
 /* Keeps what ghosts add within bounds: they multiply over dims, and as terms over pieces. */
 static inline void random_tame(struct side_spec *s)
 {
-    double slots = 1, terms = 1;
+    double slots = 1, terms = 1, elements = 1;
     for (int d = 0; d < s->ndim; d++) {
         double n = (double)s->dim[d].extent, pieces = 1, more = (double)(s->dim[d].lo + s->dim[d].hi);
         for (int k = 0; k < s->dim[d].nsplits; k++)
             pieces *= s->size[s->dim[d].split[k].axis];
         pieces = pieces > n ? n : pieces;
+        elements *= n;
         slots *= n + pieces * more;
         terms *= n > 0 ? 1 + pieces * more / n : 1;
     }
     for (int d = 0; d < s->ndim; d++)
-        if (slots * spec_mesh(s) > 60000 || slots > 8000 || terms > 60)
+        if (slots > 8000 + 2 * elements || terms > 60)
             s->dim[d].lo = s->dim[d].hi = 0;
 }
 
@@ -318,5 +321,32 @@ static inline void random_case(uint64_t seed, int64_t number, struct property_ca
     c->staged = random_once_in(&g, 2);
     c->wild = !random_once_in(&g, 4);
     c->seed = random_next(&g) >> 40;
+}
+
+/* The same case with other sizes: far beyond what memory holds. Both sides of a dim grow alike, blocks and ghosts too. */
+static inline void random_giant(uint64_t seed, int64_t number, struct property_case *c)
+{
+    struct random g = {hash_u64(seed + 1, (uint64_t)number)};
+    random_case(seed, number, c);
+    for (int m = 0; m < c->moves; m++) {
+        double room = 0x1p58;
+        struct side_spec *both = c->side[m];
+        for (int k = 0; k < 2; k++)
+            for (int d = 0; d < both->ndim; d++)
+                room /= 1 + (double)(both[k].dim[d].extent + both[k].dim[d].lo + both[k].dim[d].hi);
+        for (int d = 0; d < both->ndim && room > 1000; d++) {
+            int64_t most = room > 0x1p40 ? INT64_C(1) << 40 : (int64_t)room;
+            int64_t by = both->dim[d].extent ? random_in(&g, 1, random_once_in(&g, 3) ? 9 : most) : 1;
+            int64_t more = random_in(&g, 0, by - 1);
+            for (int k = 0; k < 2; k++) {
+                both[k].dim[d].extent = both[k].dim[d].extent * by + more;
+                both[k].dim[d].lo *= random_once_in(&g, 2) || both[k].dim[d].wrap ? by : 1;
+                both[k].dim[d].hi *= random_once_in(&g, 2) || both[k].dim[d].wrap ? by : 1;
+                for (int i = 0; i < both[k].dim[d].nsplits; i++)
+                    both[k].dim[d].split[i].block *= by;
+            }
+            room /= (double)by + 1;
+        }
+    }
 }
 #endif

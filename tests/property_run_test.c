@@ -14,14 +14,16 @@
 #include "property_engine.h"
 #include "property_laws.h"
 #include "property_random.h"
-#include "property_shrink.h"
+#include "property_report.h"
 #include "share.h"
 
 #define SEED 20240611
 
+static const char *program;
+
 static struct engine engine;
 static struct {
-    int64_t cases, broken, staged, shared, refused, chosen;
+    int64_t cases, staged, shared, refused, chosen;
 } seen;
 
 static bool run_job(struct engine_job *j, struct why *why)
@@ -73,48 +75,35 @@ static bool law_run(const struct property_case *c, struct why *why)
     return ok;
 }
 
-static void show_broken(struct property_case *c, struct why *why)
-{
-    char was[4096], is[4096];
-    struct text a = text_start(was, sizeof was), b = text_start(is, sizeof is);
-    case_text(c, &a);
-    print_error("case %lld: %s\n  found as: %s\n", (long long)c->number, why->text, was);
-    shrink(law_run, c, why);
-    case_text(c, &b);
-    print_error("  made small: %s\n  again: %s\n", why->text, is);
-}
-
 static void one_case(int64_t number)
 {
     struct property_case c;
-    struct why why = {""};
+    struct why why = {"", ""};
     random_case(SEED, number, &c);
     int way = (int)(number % 4), algorithms = 0;
     while (weft_algorithm_name(algorithms))
         algorithms++;
     c.algorithm = way == 0 ? NULL : way == 1 ? "direct" : weft_algorithm_name((int)(c.seed % (uint64_t)algorithms));
-    struct property_case forced = c;
+    c.on = engine_size[engine_team_number(case_world(&c))];
     seen.cases++;
     if (way > 1) { /* where it does not fit, whatever is chosen */
         struct lab l;
+        struct property_case forced = c;
         if (!lab_layouts(&l, &forced, case_world(&c), &why) || !lab_fits(&l, &why))
             c.algorithm = NULL;
         lab_close(&l);
     }
-    why.text[0] = 0;
-    if (law_run(&c, &why))
-        return;
-    seen.broken++;
-    show_broken(&c, &why);
+    report_law(program, law_run, c);
 }
 
 static void campaign(void **state)
 {
     (void)state;
     int64_t n = test_share(50000, 1000000);
-    for (int64_t i = 0; i < n && !seen.broken; i++)
+    report_install(); /* in place of cmocka's */
+    for (int64_t i = 0; i < n && !report.broken; i++)
         one_case(i);
-    assert_int_equal(seen.broken, 0);
+    assert_int_equal(report.broken, 0);
     print_message("%lld cases on threads, %lld staged, %lld in place, %lld refused in place, %lld by other algorithms\n",
                   (long long)seen.cases, (long long)seen.staged, (long long)seen.shared, (long long)seen.refused,
                   (long long)seen.chosen);
@@ -125,12 +114,11 @@ static void campaign(void **state)
 
 int main(int argc, char **argv)
 {
-    if (argc > 2) { /* FROM COUNT: these cases of the campaign, and all that is wrong with them */
-        int64_t from = strtoll(argv[1], NULL, 10), n = strtoll(argv[2], NULL, 10);
-        for (int64_t i = from; i < from + n; i++)
-            one_case(i);
+    program = argv[0];
+    if (argc > 2) {
+        int code = report_range(argv, one_case);
         engine_close(&engine);
-        return seen.broken > 0;
+        return code;
     }
     const struct CMUnitTest tests[] = {cmocka_unit_test(campaign)};
     return cmocka_run_group_tests(tests, NULL, NULL);

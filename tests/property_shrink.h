@@ -22,14 +22,14 @@ static inline void drop_dim(struct side_spec *s, int d)
     memmove(&s->dim[d], &s->dim[d + 1], (size_t)(s->ndim - d) * sizeof s->dim[0]);
 }
 
-/* An axis becomes smaller; the ranks at coordinates that stay keep their places. Size 0 takes the axis out. */
-static inline void shrink_axis(struct side_spec *s, int axis, int size)
+/* An axis becomes smaller; the ranks at its first coordinates (or at its last) stay. Size 0 takes the axis out. */
+static inline void shrink_axis(struct side_spec *s, int axis, int size, bool last)
 {
-    int n = spec_mesh(s), inner = 1, kept = 0, old = s->size[axis];
+    int n = spec_mesh(s), inner = 1, kept = 0, old = s->size[axis], stay = size ? size : 1;
     for (int a = axis + 1; a < s->naxes; a++)
         inner *= s->size[a];
     for (int i = 0; i < n; i++)
-        if (i / inner % old < (size ? size : 1))
+        if (last ? i / inner % old >= old - stay : i / inner % old < stay)
             s->ranks[kept++] = s->ranks[i];
     s->size[axis] = size;
     if (size || s->naxes == 1) {
@@ -151,16 +151,16 @@ static inline bool simplify_split(struct side_spec *s, int d, int at, int k)
 
 static inline bool simplify_axis(struct side_spec *s, int axis, int k)
 {
-    if (axis >= s->naxes || k > 3)
+    if (axis >= s->naxes || k > 6)
         return false;
-    if (k == 0)
-        shrink_axis(s, axis, 0);
-    if (k == 1)
-        shrink_axis(s, axis, s->size[axis] > 1 ? s->size[axis] - 1 : 1);
-    if (k == 2)
-        shrink_axis(s, axis, s->size[axis] > 2 ? 2 : s->size[axis]);
-    if (k == 3)
+    if (k == 6)
         spec_free_axis(s, axis);
+    else if (k / 2 == 0)
+        shrink_axis(s, axis, 0, k % 2);
+    else if (k / 2 == 1)
+        shrink_axis(s, axis, s->size[axis] > 2 ? 2 : s->size[axis], k % 2);
+    else
+        shrink_axis(s, axis, s->size[axis] > 1 ? s->size[axis] - 1 : 1, k % 2);
     return true;
 }
 
@@ -203,6 +203,10 @@ static inline bool simplify_side(struct side_spec *both, int side, int k)
     case 5:
         sort_ranks(s);
         return true;
+    case 6: /* in order, behind the other side's */
+        for (int i = 0, first = spec_world(other); i < spec_mesh(s); i++)
+            s->ranks[i] = first + i < CASE_RANKS ? first + i : s->ranks[i];
+        return true;
     default:
         return false;
     }
@@ -211,7 +215,7 @@ static inline bool simplify_side(struct side_spec *both, int side, int k)
 /* Simplification number n of the case, in *c; false after the last. Numbers without a meaning leave the case alone. */
 static inline bool simplify(struct property_case *c, int n)
 {
-    enum { WHOLE = 12, DIM = 12, SPLIT = 4, AXIS = 4, FOLD = 3, SIDE = 6 };
+    enum { WHOLE = 12, DIM = 12, SPLIT = 4, AXIS = 7, FOLD = 3, SIDE = 7 };
     enum { DIMS = CASE_DIMS * DIM, SPLITS = CASE_DIMS * CASE_AXES * SPLIT, AXES = CASE_AXES * AXIS };
     enum { FOLDS = (CASE_AXES + 1) * FOLD, EACH = AXES + DIMS + FOLDS + SPLITS + SIDE };
     if (n < WHOLE) {
@@ -298,7 +302,7 @@ static inline void shrink(property_law *law, struct property_case *c, struct why
         again = false;
         for (int n = 0;; n++) {
             struct property_case next = *c;
-            struct why how = {""};
+            struct why how = {"", ""};
             if (!simplify(&next, n))
                 break;
             for (int m = 0; m < next.moves; m++) {

@@ -1,17 +1,44 @@
-/* Ranks as threads for tests: each runs one function with a comm of its own; what goes wrong is
- * noted and told by the main thread, since cmocka's asserts work there only. */
+/* Ranks as threads or processes for tests: each runs one function with a comm of its own; what goes wrong is noted and told
+ * by the main thread, since cmocka's asserts work there only. Ranks that are processes see what the test had in memory when
+ * they began; what they write is seen by others in their struct ranks_rank and in memory of ranks_shared only. */
 #ifndef WEFT_TESTS_RANKS_H
 #define WEFT_TESTS_RANKS_H
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "weft.h"
 
 #define RANKS_MAX 16
+
+/* Where the ranks run; conformance.h goes through all of them. */
+static const char *ranks_on = "threads";
+static bool ranks_forked; /* they are processes, not threads of this one */
+
+static inline void *ranks_shared(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(memory != MAP_FAILED);
+    return memory;
+}
+
+static inline void ranks_url(char *url, size_t cap, int n, int job, weft_comm_opts *opts)
+{
+    if (!strcmp(ranks_on, "threads")) {
+        snprintf(url, cap, "threads:%d/test-%d", n, job);
+        return;
+    }
+    snprintf(url, cap, "%s:test-%ld-%d", ranks_on, (long)getpid(), job);
+    opts->ranks = n;
+}
 
 /* A meeting of all ranks outside weft; a rank that has failed does not come, and nobody waits for it. */
 struct ranks_meeting {
@@ -96,26 +123,76 @@ static inline void *ranks_main(void *arg)
     return NULL;
 }
 
+static inline void ranks_meeting_init(struct ranks_meeting *m, int n)
+{
+    pthread_mutexattr_t lock;
+    pthread_condattr_t changed;
+    pthread_mutexattr_init(&lock);
+    pthread_condattr_init(&changed);
+    pthread_mutexattr_setpshared(&lock, PTHREAD_PROCESS_SHARED);
+    pthread_condattr_setpshared(&changed, PTHREAD_PROCESS_SHARED);
+    pthread_mutex_init(&m->lock, &lock);
+    pthread_cond_init(&m->changed, &changed);
+    pthread_mutexattr_destroy(&lock);
+    pthread_condattr_destroy(&changed);
+    m->size = n;
+}
+
+/* A process that ends otherwise than by the end of its rank has failed. */
+static inline void ranks_fork(struct ranks_rank *r, int n)
+{
+    pid_t pids[RANKS_MAX];
+    for (int i = 0; i < n; i++) {
+        fflush(NULL);
+        pids[i] = fork();
+        assert_true(pids[i] >= 0);
+        if (pids[i] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            ranks_main(&r[i]);
+            _exit(0);
+        }
+    }
+    for (int left = n; left > 0; left--) {
+        int status, i = 0;
+        pid_t pid = wait(&status);
+        assert_true(pid > 0);
+        while (i < n - 1 && pids[i] != pid)
+            i++;
+        if (status) {
+            ranks_note(&r[i], __FILE__, __LINE__, "its process ended with status %#x", (unsigned)status);
+            ranks_break(&r[i]);
+        }
+    }
+}
+
 /* Runs body on n ranks; out (may be NULL) gets what they left. Fails the test if a rank noted something. */
 static inline void ranks_run(int n, const weft_comm_opts *opts, void (*body)(struct ranks_rank *), void *arg,
                              struct ranks_rank *out)
 {
     static atomic_int job;
-    struct ranks_rank *r = calloc((size_t)n, sizeof *r);
+    struct {
+        struct ranks_meeting meet;
+        struct ranks_rank r[];
+    } *all = ranks_shared(sizeof *all + (size_t)n * sizeof all->r[0]);
+    struct ranks_rank *r = all->r;
     pthread_t threads[RANKS_MAX];
-    struct ranks_meeting meet = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .size = n};
     char url[64];
-    assert_non_null(r);
-    snprintf(url, sizeof url, "threads:%d/test-%d", n, atomic_fetch_add(&job, 1));
+    weft_comm_opts where = {.ranks = 0};
+    ranks_meeting_init(&all->meet, n);
+    ranks_url(url, sizeof url, n, atomic_fetch_add(&job, 1), &where);
     for (int i = 0; i < n; i++) {
-        r[i] = (struct ranks_rank){.rank = i, .size = n, .arg = arg, .meet = &meet, .body = body, .url = url};
+        r[i] = (struct ranks_rank){.rank = i, .size = n, .arg = arg, .meet = &all->meet, .body = body, .url = url};
         if (opts)
             r[i].opts = *opts;
         r[i].opts.size = sizeof r[i].opts;
         r[i].opts.rank = i;
-        assert_int_equal(pthread_create(&threads[i], NULL, ranks_main, &r[i]), 0);
+        r[i].opts.ranks = where.ranks;
+        if (!ranks_forked)
+            assert_int_equal(pthread_create(&threads[i], NULL, ranks_main, &r[i]), 0);
     }
-    for (int i = 0; i < n; i++)
+    if (ranks_forked)
+        ranks_fork(r, n);
+    for (int i = 0; i < n && !ranks_forked; i++)
         pthread_join(threads[i], NULL);
     char failed[1600] = "";
     for (int i = n - 1; i >= 0; i--)
@@ -123,7 +200,7 @@ static inline void ranks_run(int n, const weft_comm_opts *opts, void (*body)(str
             memcpy(failed, r[i].failed, sizeof failed);
     if (out)
         memcpy(out, r, (size_t)n * sizeof *r);
-    free(r);
+    munmap(all, sizeof *all + (size_t)n * sizeof all->r[0]);
     if (failed[0])
         fail_msg("%s", failed);
 }

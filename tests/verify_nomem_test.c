@@ -9,36 +9,8 @@
 
 #include <cmocka.h>
 
+#include "nomem.h"
 #include "weft.h"
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-
-static long until_failure = -1; /* allocations that still succeed; negative: all do */
-
-static bool fails(void)
-{
-    return until_failure >= 0 && until_failure-- == 0;
-}
-
-void *__wrap_malloc(size_t n)
-{
-    return fails() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-    return fails() ? NULL : __real_realloc(p, n);
-}
 
 /* How many allocations there are; each has failed once. */
 static long exhaust(const weft_plan *const *all, size_t n, int result)

@@ -32,6 +32,11 @@ static void print_lines(const char *text, int indent)
     putchar('\n');
 }
 
+static const char *dashes(const struct args_option *o)
+{
+    return o->name[1] ? "--" : "-";
+}
+
 static void print_help(const struct args_verb *verb)
 {
     const char *usage = verb->usage;
@@ -43,7 +48,7 @@ static void print_help(const struct args_verb *verb)
     printf("\n%s\n\n", verb->about);
     for (const struct args_option *o = verb->options; o->name; o++) {
         char left[64];
-        snprintf(left, sizeof left, "--%s%s%s", o->name, o->value ? " " : "", o->value ? o->value : "");
+        snprintf(left, sizeof left, "%s%s%s%s", dashes(o), o->name, o->value ? " " : "", o->value ? o->value : "");
         printf("  %-20s ", left);
         print_lines(o->help, 23);
     }
@@ -77,13 +82,19 @@ static int take_value(const struct args_verb *verb, const struct args_option *o,
     int64_t v;
     bool size = o->kind == ARGS_BYTES;
     if (!read_number(text, size, &v))
-        return args_complain(verb, "--%s takes a %s, not '%s'", o->name,
+        return args_complain(verb, "%s%s takes a %s, not '%s'", dashes(o), o->name,
                              size ? "number of bytes (K, M, G or T may follow)" : "whole number", text);
     if (v < o->min || v > o->max)
-        return args_complain(verb, "--%s takes a number from %" PRId64 " to %" PRId64 ", not '%s'", o->name, o->min,
-                             o->max, text);
+        return args_complain(verb, "%s%s takes a number from %" PRId64 " to %" PRId64 ", not '%s'", dashes(o), o->name,
+                             o->min, o->max, text);
     *(int64_t *)o->out = v;
     return 0;
+}
+
+static bool is_option(const struct args_option *o, const char *arg, size_t n)
+{
+    size_t dash = strlen(dashes(o));
+    return !strncmp(arg, dashes(o), dash) && strlen(o->name) == n - dash && !strncmp(arg + dash, o->name, n - dash);
 }
 
 int args_parse(const struct args_verb *verb, int argc, char **argv, const char **words, int *nwords)
@@ -92,6 +103,10 @@ int args_parse(const struct args_verb *verb, int argc, char **argv, const char *
     *nwords = 0;
     for (int i = 0; i < argc; i++) {
         const char *arg = argv[i];
+        if (verb->words == ARGS_COMMAND && (only_words || arg[0] != '-')) {
+            *nwords = i;
+            return 0;
+        }
         if (only_words || arg[0] != '-' || !arg[1]) {
             if (*nwords == verb->words)
                 return args_complain(verb, "'%s' is one argument too many", arg);
@@ -108,7 +123,7 @@ int args_parse(const struct args_verb *verb, int argc, char **argv, const char *
         }
         size_t n = strcspn(arg, "=");
         const struct args_option *o = verb->options;
-        while (o->name && (strncmp(arg, "--", 2) || strlen(o->name) != n - 2 || strncmp(arg + 2, o->name, n - 2)))
+        while (o->name && !is_option(o, arg, n))
             o++;
         if (!o->name)
             return args_complain(verb, "there is no option '%.*s'", (int)n, arg);
@@ -119,10 +134,12 @@ int args_parse(const struct args_verb *verb, int argc, char **argv, const char *
             continue;
         }
         if (!arg[n] && i + 1 == argc)
-            return args_complain(verb, "--%s lacks its %s", o->name, o->value);
+            return args_complain(verb, "%s%s lacks its %s", dashes(o), o->name, o->value);
         int err = take_value(verb, o, arg[n] ? arg + n + 1 : argv[++i]);
         if (err)
             return err;
     }
+    if (verb->words == ARGS_COMMAND)
+        *nwords = argc;
     return 0;
 }

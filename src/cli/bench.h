@@ -1,5 +1,9 @@
 /* The benchmarks, one a file: each takes the arguments after its name and returns an exit code. */
 #ifndef WEFT_CLI_BENCH_H
 #define WEFT_CLI_BENCH_H
+int bench_coll(int argc, char **argv);
+int bench_reshard(int argc, char **argv);
+int bench_latency(int argc, char **argv);
+int bench_memory(int argc, char **argv);
 int bench_lower(int argc, char **argv);
 #endif

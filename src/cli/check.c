@@ -22,6 +22,7 @@ struct rank {
 
 struct check {
     const struct check_opts *opts;
+    struct runner_place place;
     struct pair pair;
     const char *algorithm; /* that was chosen */
     struct oracle *oracle;
@@ -75,6 +76,8 @@ static int compare_rank(void *arg, int rank)
 {
     struct check *c = arg;
     struct rank *r = &c->ranks[rank];
+    if (!runner_has(&c->place, rank))
+        return 0;
     if (r->in_place.shared)
         inplace_gather(&r->in_place.dst, r->both, r->dst);
     r->wrong = r->dst ? oracle_compare(c->oracle, rank, r->dst, r->want) : -1;
@@ -96,7 +99,7 @@ static int share_rank(struct check *c, int rank, bool *any, struct failure *why)
     if (!r->in_place.shared)
         return CLI_OK;
     *any = true;
-    if (!(r->both = malloc((size_t)r->in_place.bytes)))
+    if (!(r->both = runner_alloc(&c->place, (size_t)r->in_place.bytes)))
         return no_memory(why);
     const struct inplace *p = &r->in_place;
     c->src_views[rank] = (weft_view){r->both + p->src.first, (size_t)(p->bytes - p->src.first), p->src.strides};
@@ -104,8 +107,9 @@ static int share_rank(struct check *c, int rank, bool *any, struct failure *why)
     return CLI_OK;
 }
 
-static int allocate(struct check *c, int ranks, struct failure *why)
+static int allocate(struct check *c, struct failure *why)
 {
+    int ranks = c->place.ranks;
     c->ranks = calloc((size_t)ranks, sizeof *c->ranks);
     c->sources = calloc((size_t)ranks, sizeof *c->sources);
     c->src_views = calloc((size_t)ranks, sizeof *c->src_views);
@@ -118,9 +122,10 @@ static int allocate(struct check *c, int ranks, struct failure *why)
         r->wrong = -1;
         r->src_bytes = oracle_src_bytes(c->oracle, i);
         r->dst_bytes = oracle_dst_bytes(c->oracle, i);
-        if (r->src_bytes && !(r->src = malloc((size_t)r->src_bytes)))
+        if (r->src_bytes && !(r->src = runner_alloc(&c->place, (size_t)r->src_bytes)))
             return no_memory(why);
-        if (r->dst_bytes && (!(r->dst = malloc((size_t)r->dst_bytes)) || !(r->want = malloc((size_t)r->dst_bytes))))
+        if (r->dst_bytes &&
+            (!(r->dst = runner_alloc(&c->place, (size_t)r->dst_bytes)) || !(r->want = malloc((size_t)r->dst_bytes))))
             return no_memory(why);
         c->sources[i] = r->src;
         c->src_views[i] = (weft_view){.data = r->src, .bytes = (size_t)r->src_bytes};
@@ -136,13 +141,14 @@ static int allocate(struct check *c, int ranks, struct failure *why)
     return CLI_OK;
 }
 
-static void release(struct check *c, int ranks)
+static void release(struct check *c)
 {
-    for (int i = 0; c->ranks && i < ranks; i++) {
-        free(c->ranks[i].src);
-        free(c->ranks[i].dst);
-        free(c->ranks[i].want);
-        free(c->ranks[i].both);
+    for (int i = 0; c->ranks && i < c->place.ranks; i++) {
+        struct rank *r = &c->ranks[i];
+        runner_free(&c->place, r->src, (size_t)r->src_bytes);
+        runner_free(&c->place, r->dst, (size_t)r->dst_bytes);
+        runner_free(&c->place, r->both, (size_t)r->in_place.bytes);
+        free(r->want);
     }
     free(c->ranks);
     free(c->sources);
@@ -234,26 +240,27 @@ static int run_once(struct check *c, struct runner *runner, int64_t seed, struct
     if (code)
         return code;
     team_do(runner->team, compare_rank, c, &none);
-    for (int r = 0; r < c->pair.world; r++)
+    for (int r = 0; r < c->pair.world && !code; r++)
         if (c->ranks[r].wrong >= 0)
-            return say_difference(c, r, why);
-    return CLI_OK;
+            code = say_difference(c, r, why);
+    return runner_agree(&c->place, code, why);
 }
 
 int check_pair(const char *src, const char *dst, const struct check_opts *opts, struct check_result *out,
                struct failure *why)
 {
     struct check c = {.opts = opts};
-    struct runner_place place = {.ranks = 0};
-    struct runner runner = {.place = &place, .staged = opts->staged};
+    struct runner runner = {.place = &c.place, .staged = opts->staged};
     *out = (struct check_result){0};
     int code = pair_parse(&c.pair, src, dst, why);
     if (code)
         return code;
-    code = runner_place(opts->url, c.pair.world, &place, why);
+    code = opts->job ? runner_join(opts->job, c.pair.world, &c.place, why)
+                     : runner_place(opts->url, c.pair.world, &c.place, why);
     if (code)
         goto out;
-    c.pair.world = out->world = place.ranks;
+    runner.window = !opts->private && (c.place.processes || opts->job);
+    c.pair.world = out->world = c.place.ranks;
     code = lower_and_verify(&c, out, why);
     if (code)
         goto out;
@@ -262,9 +269,9 @@ int check_pair(const char *src, const char *dst, const struct check_opts *opts, 
         goto out;
     }
     out->elements = oracle_elements(c.oracle);
-    code = allocate(&c, place.ranks, why);
+    code = allocate(&c, why);
     if (!code)
-        code = team_open(place.ranks, &runner.team, why);
+        code = team_open(c.place.ranks, &runner.team, why);
     if (code)
         goto out;
     runner.plans = c.pair.plans;
@@ -280,6 +287,6 @@ int check_pair(const char *src, const char *dst, const struct check_opts *opts, 
     if (!code)
         code = check_bound(&c, &out->totals, why);
 out:
-    release(&c, place.ranks);
+    release(&c);
     return code;
 }

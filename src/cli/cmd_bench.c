@@ -11,6 +11,10 @@ static const struct {
     int (*run)(int argc, char **argv);
     const char *about;
 } whats[] = {
+    {"coll", bench_coll, "collectives by size and ranks, beside the floor and MPI"},
+    {"reshard", bench_reshard, "large tensors from one layout to another, likewise"},
+    {"latency", bench_latency, "a barrier, and a small move between two ranks"},
+    {"memory", bench_memory, "what memory gives plain loops, and weft's copies"},
     {"lower", bench_lower, "one rank's lowering: worlds of 64 to 65,536 ranks, and a whole model"},
 };
 #define WHATS (sizeof whats / sizeof *whats)

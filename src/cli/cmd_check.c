@@ -34,7 +34,8 @@ static void print_reproduce(FILE *to, const char *src, const char *dst, const st
     }
     if (o->values)
         fprintf(to, " --values %s", o->values == ORACLE_EXACT ? "exact" : "wild");
-    fprintf(to, "%s%s", o->staged ? " --staged" : "", o->in_place ? " --in-place" : "");
+    fprintf(to, "%s%s%s", o->staged ? " --staged" : "", o->in_place ? " --in-place" : "",
+            o->private ? " --private" : "");
 }
 
 static void json_reproduce(struct json *j, const char *src, const char *dst, const struct check_opts *o)
@@ -216,6 +217,24 @@ static int check_cases(const char *path, const struct check_opts *o, bool as_jso
     return c.code;
 }
 
+/* In a job, the ranks for shm: are its processes. All do the same and come to the same end; rank 0 tells it. */
+static int join_job(struct check_opts *o)
+{
+    weft_comm_opts opts = {.size = sizeof opts, .staged = o->staged};
+    if (!o->url || strcmp(o->url, "shm:"))
+        return CLI_OK;
+    int err = weft_comm_open(NULL, &opts, &o->job);
+    if (err == WEFT_EINVAL) /* there is no job */
+        return CLI_OK;
+    if (err) {
+        fprintf(stderr, "weft check: %s\n", weft_errmsg());
+        return CLI_WRONG;
+    }
+    if (weft_comm_rank(o->job) && (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr)))
+        return CLI_WRONG;
+    return CLI_OK;
+}
+
 int cmd_check(int argc, char **argv)
 {
     struct check_opts o = {.seed = 1, .repeat = 1};
@@ -224,14 +243,16 @@ int cmd_check(int argc, char **argv)
     const struct args_option rows[] = {
         {"cases", ARGS_TEXT, "FILE", "check each line 'name: SRC -> DST' of FILE ('-': standard input)", &cases, 0, 0},
         {"on", ARGS_TEXT, "URL",
-         "where the ranks run: threads: (as many as needed, the default),\nthreads:N or self:", &o.url, 0, 0},
+         "where the ranks run: threads: (as many as needed, the default),\n"
+         "threads:N, self:, or shm: (processes; in a job of weft run, its ranks)",
+         &o.url, 0, 0},
         {"seed", ARGS_INT, "N", "of the data (1)", &o.seed, 0, INT64_MAX / 2},
         {"repeat", ARGS_INT, "K", "runs, each with other data: seeds N to N+K-1 (1)", &o.repeat, 1, 1000000000},
         {"values", ARGS_TEXT, "KIND",
          "exact: small numbers, whose folds have the same bits in any order;\n"
          "wild: any bits. Default: wild for even seeds of the algorithm direct",
          &values, 0, 0},
-        {"bucket", ARGS_BYTES, "BYTES", "chunks of one channel share messages up to this size; 1: never", &o.bucket, 1,
+        {"bucket", ARGS_BYTES, "BYTES", "bytes of a message: small chunks share one, larger are cut; 1: each chunk alone", &o.bucket, 1,
          INT64_MAX},
         {"algorithm", ARGS_TEXT, "NAME", "force an algorithm (weft info lists them)", &o.algorithm, 0, 0},
         {"per-host", ARGS_INT, "N", "plan for hosts of N ranks each (default: one host)", &o.per_host, 1, INT32_MAX},
@@ -239,11 +260,12 @@ int cmd_check(int argc, char **argv)
          0},
         {"in-place", ARGS_FLAG, NULL, "source and destination in one buffer where one stands inside the other",
          &o.in_place, 0, 0},
+        {"private", ARGS_FLAG, NULL, "on shm: keep the data in private memory, not in window memory", &o.private, 0, 0},
         {"json", ARGS_FLAG, NULL, "the result as JSON", &json, 0, 0},
         {0}};
     const struct args_verb verb = {"check", "SRC DST [options]\n--cases FILE [options]",
                                    "Lowers the pair of layouts on all ranks, verifies the plans, runs them on real "
-                                   "data on threads that it starts,\n"
+                                   "data on threads or processes that it starts,\n"
                                    "and compares every element with a brute-force computation. Exit code 0: right; 1: "
                                    "wrong; 2: bad usage or layout.",
                                    rows, 2};
@@ -257,9 +279,15 @@ int cmd_check(int argc, char **argv)
         o.values = *values == 'e' ? ORACLE_EXACT : ORACLE_WILD;
     if (cases && n)
         return args_complain(&verb, "--cases takes its layouts from the file: '%s' is one argument too many", words[0]);
-    if (cases)
-        return check_cases(cases, &o, json);
-    if (n < 2)
+    if (!cases && n < 2)
         return args_complain(&verb, "two layouts are needed, SRC and DST, or --cases FILE");
-    return check_one(words[0], words[1], &o, json);
+    code = join_job(&o);
+    if (code)
+        return code;
+    code = cases ? check_cases(cases, &o, json) : check_one(words[0], words[1], &o, json);
+    fflush(NULL);
+    if (o.job)
+        weft_comm_barrier(o.job, -1); /* a launcher ends the others when a rank fails: not before rank 0 has told why */
+    weft_comm_close(o.job);
+    return code;
 }

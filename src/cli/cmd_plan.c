@@ -154,13 +154,13 @@ static void json_totals(struct json *j, const struct survey *s, const char *src,
     json_open(j, "busiest_sender", '{', true);
     json_int(j, "rank", t->busiest_sender);
     json_int(j, "bytes", t->busiest_sent);
-    json_int(j, "mean", t->sent / t->holders);
+    json_int(j, "mean", t->holders ? t->sent / t->holders : 0);
     json_int(j, "of", t->holders);
     json_close(j, '}');
     json_open(j, "busiest_receiver", '{', true);
     json_int(j, "rank", t->busiest_receiver);
     json_int(j, "bytes", t->busiest_received);
-    json_int(j, "mean", t->received / t->receivers);
+    json_int(j, "mean", t->receivers ? t->received / t->receivers : 0);
     json_int(j, "of", t->receivers);
     json_close(j, '}');
     json_int(j, "copied", t->copied);
@@ -218,7 +218,7 @@ int cmd_plan(int argc, char **argv)
     const struct args_option rows[] = {
         {"rank", ARGS_INT, "R", "also the steps of rank R", &o.rank, 0, INT32_MAX},
         {"all", ARGS_FLAG, NULL, "also the steps of every rank", &o.all, 0, 0},
-        {"bucket", ARGS_BYTES, "BYTES", "chunks of one channel share messages up to this size; 1: never", &o.bucket, 1,
+        {"bucket", ARGS_BYTES, "BYTES", "bytes of a message: small chunks share one, larger are cut; 1: each chunk alone", &o.bucket, 1,
          INT64_MAX},
         {"algorithm", ARGS_TEXT, "NAME", "force an algorithm (weft info lists them)", &o.algorithm, 0, 0},
         {"per-host", ARGS_INT, "N", "plan for hosts of N ranks each (default: one host)", &o.per_host, 1, INT32_MAX},

@@ -13,6 +13,7 @@ static const struct {
     {"plan", cmd_plan, "what moves, from whom to whom, against the lower bound"},
     {"check", cmd_check, "lower, verify, run on real data, compare with brute force"},
     {"reshard", cmd_reshard, "the same for files: one for each rank in, one for each rank out"},
+    {"run", cmd_run, "start the ranks of a program on this machine"},
     {"bench", cmd_bench, "measure, on this machine"},
     {"info", cmd_info, "what this build and this machine can do"},
 };

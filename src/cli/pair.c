@@ -81,8 +81,8 @@ int pair_totals_add(struct pair_totals *t, const struct pair *p, const weft_plan
     t->buckets += s.sends;
     t->chunks += s.chunks;
     t->scratch += s.scratch;
-    t->holders += src.holds;
-    t->receivers += dst.holds;
+    t->holders += src.bytes > 0;
+    t->receivers += dst.bytes > 0;
     if (s.sent > t->busiest_sent) {
         t->busiest_sent = s.sent;
         t->busiest_sender = rank;

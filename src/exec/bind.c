@@ -133,6 +133,7 @@ int weft_exec_rebind(weft_exec *x, const weft_view *src, const weft_view *dst)
     if (c->in_callback)
         return error_set(WEFT_EBUSY, "weft_exec_rebind: not inside a callback");
     struct program *p = NULL;
+    x->binding = true;
     int err = x->inflight ? error_set(WEFT_EBUSY, "the exec is in flight") : outline(x, src, dst, &p);
     if (!err)
         block_describe(x, p);
@@ -146,6 +147,7 @@ int weft_exec_rebind(weft_exec *x, const weft_view *src, const weft_view *dst)
     if (goes && goes->reserve.offset == stays->reserve.offset)
         goes->reserve.offset = -1;
     x->program = stays;
+    x->binding = false;
     program_free(x, goes);
     return err;
 }

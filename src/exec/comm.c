@@ -1,8 +1,7 @@
-/* Opening and closing comms, and the one place that reads the environment. */
+/* Opening and closing comms, and their failures. */
 #define _GNU_SOURCE
 #include "exec/comm.h"
 
-#include <errno.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,58 +9,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "exec/environment.h"
 
 #define SECOND INT64_C(1000000000)
-
-/* A whole number of the environment that stands for an option which was left at 0. */
-static int from_environment(const char *name, int64_t scale, int64_t max, int64_t *value)
-{
-    const char *text = getenv(name);
-    if (*value || !text || !*text)
-        return 0;
-    char *end;
-    errno = 0;
-    long long n = strtoll(text, &end, 10);
-    if (errno || *end || n < 1 || n > max / scale)
-        return error_set(WEFT_EINVAL, "%s=%s: expected a number from 1 to %lld", name, text, (long long)(max / scale));
-    *value = n * scale;
-    return 0;
-}
-
-static int settle(int64_t *value, const char *what, const char *name, int64_t scale, int64_t max, int64_t fallback)
-{
-    if (*value < 0)
-        return error_set(WEFT_EINVAL, "%s is %lld: it must not be negative", what, (long long)*value);
-    if (*value > max)
-        return error_set(WEFT_EINVAL, "%s is %lld: it must be at most %lld", what, (long long)*value, (long long)max);
-    int err = from_environment(name, scale, max, value);
-    if (!err && !*value)
-        *value = fallback;
-    return err;
-}
-
-/* Fills in what the caller left open: first from WEFT_*, then the defaults. */
-static int settle_options(weft_comm_opts *o)
-{
-    int64_t buckets = o->inflight_buckets, channel = o->channel_buckets, staged = o->staged;
-    int err = settle(&o->deadline_ns, "deadline_ns", "WEFT_DEADLINE_MS", 1000000, INT64_MAX / 4, 30 * SECOND);
-    if (!err)
-        err = settle(&o->inflight_bytes, "inflight_bytes", "WEFT_INFLIGHT_BYTES", 1, INT64_MAX / 4, INT64_C(64) << 20);
-    if (!err)
-        err = settle(&buckets, "inflight_buckets", "WEFT_INFLIGHT_BUCKETS", 1, 1 << 20, 256);
-    if (!err)
-        err = settle(&channel, "channel_buckets", "WEFT_CHANNEL_BUCKETS", 1, 1 << 20, 4);
-    const char *text = getenv("WEFT_STAGED");
-    if (!err && !staged && text && *text) {
-        if (strcmp(text, "0") && strcmp(text, "1"))
-            err = error_set(WEFT_EINVAL, "WEFT_STAGED=%s: expected 0 or 1", text);
-        staged = text[0] == '1';
-    }
-    o->inflight_buckets = (int)buckets;
-    o->channel_buckets = (int)channel;
-    o->staged = staged;
-    return err;
-}
 
 static int cores(void)
 {
@@ -71,24 +21,59 @@ static int cores(void)
     return CPU_COUNT(&set);
 }
 
+/* Where the caller's options and URL leave something open, the launcher's environment says it. */
+static int find_group(const char *url, weft_comm_opts *o, struct environment_job *job, const struct transport **t,
+                      const char **place)
+{
+    bool have_job = false;
+    if (!url) {
+        int err = environment_job(job, &have_job);
+        if (err || !have_job)
+            return err ? err : environment_no_job();
+        url = job->url;
+    }
+    *t = transport_find(url, place);
+    if (!*t)
+        return WEFT_EINVAL;
+    if ((*t)->can.sized || (o->ranks && **place))
+        return 0;
+    if (!have_job) {
+        int err = environment_job(job, &have_job);
+        if (err)
+            return err;
+    }
+    if (have_job && !**place && (*t = transport_find(job->url, place)) == NULL)
+        return WEFT_EINVAL;
+    if (have_job && !o->ranks) {
+        o->rank = job->rank;
+        o->ranks = job->size;
+    }
+    return 0;
+}
+
 int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out)
 {
     weft_comm_opts o = {.size = sizeof o};
-    if (!url || !out)
-        return error_set(WEFT_EINVAL, "weft_comm_open: url and out must not be NULL");
+    struct environment_job job;
+    if (!out)
+        return error_set(WEFT_EINVAL, "weft_comm_open: out must not be NULL");
     if (opts && opts->size < sizeof opts->size)
         return error_set(WEFT_EINVAL, "weft_comm_open: opts.size is not set");
     if (opts)
         memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
-    int err = settle_options(&o);
+    if (o.ranks < 0)
+        return error_set(WEFT_EINVAL, "ranks is %d: it must not be negative", o.ranks);
     const char *place = NULL;
-    const struct transport *t = err ? NULL : transport_find(url, &place);
-    if (!t)
-        return err ? err : WEFT_EINVAL;
+    const struct transport *t = NULL;
+    int err = environment_settle(&o);
+    if (!err)
+        err = find_group(url, &o, &job, &t, &place);
+    if (err)
+        return err;
     weft_comm *c = calloc(1, sizeof *c);
     if (!c)
         return error_nomem();
-    err = t->join(place, o.rank, o.deadline_ns, &c->link);
+    err = t->join(place, o.rank, o.ranks, o.deadline_ns, &c->link);
     if (err) {
         free(c);
         return err;
@@ -158,6 +143,7 @@ static void comm_free(weft_comm *c)
         free(g);
     }
     staging_close(&c->staging);
+    comm_windows_free(c);
     c->transport->leave(c->link);
     free(c);
 }

@@ -5,12 +5,17 @@
 #include "transport/transport.h"
 #include "weft.h"
 
-enum comm_call { COMM_BARRIER = 1, COMM_BIND, COMM_BOUND, COMM_REBIND, COMM_REBOUND };
+enum comm_call { COMM_BARRIER = 1, COMM_BIND, COMM_BOUND, COMM_REBIND, COMM_REBOUND, COMM_WINDOW, COMM_WINDOWED };
 
 /* A block of shared memory whose owner is done with it while peers may still look at it. */
 struct comm_grave {
     struct comm_grave *next;
     const _Atomic uint32_t *holders;
+    void *memory;
+};
+
+struct comm_window {
+    struct comm_window *next;
     void *memory;
 };
 
@@ -27,7 +32,7 @@ struct weft_comm {
     struct staging staging;
 
     weft_exec *first, *last; /* in flight, in order of their starts */
-    int execs;               /* bound and not freed */
+    int execs;               /* bound and not freed; windows count, too */
     bool closed;             /* by the caller; freed with the last exec */
     bool in_callback;
     bool barrier_open; /* a barrier's timeout ran out in this meeting */
@@ -35,6 +40,7 @@ struct weft_comm {
     int64_t watched_at; /* when comm_watch last looked */
     unsigned tests;     /* that found a run in flight */
     struct comm_grave *graves;
+    struct comm_window *windows; /* that weft_comm_alloc has given out */
 };
 
 /* Makes progress until met(arg): 0. COMM_LATE when core_now() reaches `until` first (negative: never); the comm's
@@ -54,7 +60,8 @@ int comm_failure(weft_comm *c); /* 0, or the failure with this thread's error te
 
 /* Releases shared memory once nobody holds it any more; grave is freed then. */
 void comm_bury(weft_comm *c, struct comm_grave *grave, const _Atomic uint32_t *holders, void *memory);
-void comm_exec_gone(weft_comm *c); /* an exec was freed */
+void comm_exec_gone(weft_comm *c);    /* an exec or a window was freed */
+void comm_windows_free(weft_comm *c); /* from memory.c */
 
 /* A list of ranks for a text, each with a note of up to 40 letters: "rank 3", "ranks 1, 2 and 5 more". Start with {0}. */
 struct comm_names {

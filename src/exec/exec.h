@@ -120,6 +120,7 @@ struct weft_exec {
     struct program *program;
     weft_exec *prev, *next_exec; /* in the comm's list of those in flight */
     bool inflight;
+    bool binding; /* in rebind: callbacks that run meanwhile must not start it */
     bool orphan;  /* freed in a callback while in flight */
     int err;      /* 0, or the failure that ended its last run */
     uint64_t run; /* started so far */

@@ -1,4 +1,4 @@
-/* Waiting, and meetings of all ranks: barriers, and the agreement that ends bind and rebind. */
+/* Waiting, and meetings of all ranks: barriers, and the agreement that ends bind, rebind and the making of windows. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <sched.h>
@@ -41,12 +41,18 @@ int comm_wait(weft_comm *c, bool (*met)(void *arg), void *arg, int64_t until)
         /* From here to the doze everything is looked at once more: core_signal says why. */
         bool moved = comm_progress(c);
         bool done = met(arg);
-        int err = done || moved ? 0 : comm_failure(c);
+        int err = done ? 0 : comm_failure(c);
         if (done || moved || err) {
             if (armed)
                 core_disarm(c->group, c->rank);
-            if (done || err)
-                return done ? 0 : err;
+            if (err) { /* it may have failed since progress looked: end what is in flight, then say why */
+                comm_progress(c);
+                return comm_failure(c);
+            }
+            if (done)
+                return 0;
+            if (until >= 0 && core_now() >= until)
+                return COMM_LATE;
             turn = 0;
             continue;
         }
@@ -76,6 +82,8 @@ static const char *call_name(uint32_t call)
     case COMM_BARRIER: return "weft_comm_barrier";
     case COMM_BIND:
     case COMM_BOUND: return "weft_bind";
+    case COMM_WINDOW:
+    case COMM_WINDOWED: return "weft_window_create";
     default: return "weft_exec_rebind";
     }
 }
@@ -119,13 +127,19 @@ static int decide(weft_comm *c, uint64_t meeting)
     return 0;
 }
 
-/* A rank that has left will never come. */
+/* A rank that has left will never come. One that has died may have gone halfway in, or been about to tell that all are
+ * there: it is to blame whenever the meeting is not complete after its death. */
 static int someone_left(weft_comm *c, uint64_t meeting, const char *call)
 {
-    for (int r = 0; r < c->size; r++)
-        if (c->transport->gone(c->link, r) &&
-            atomic_load_explicit(&c->group->ranks[r].meetings, memory_order_relaxed) <= meeting)
+    for (int r = 0; r < c->size; r++) {
+        enum transport_fate fate = r == c->rank ? TRANSPORT_HERE : c->transport->gone(c->link, r);
+        if (!fate || core_met(c->group, meeting))
+            continue;
+        if (fate == TRANSPORT_DIED)
+            return comm_fail(c, WEFT_EPEER, "rank %d has died, others are in %s", r, call);
+        if (atomic_load_explicit(&c->group->ranks[r].meetings, memory_order_relaxed) <= meeting)
             return comm_fail(c, WEFT_EPEER, "rank %d closed its comm, others are in %s", r, call);
+    }
     return 0;
 }
 

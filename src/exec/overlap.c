@@ -4,14 +4,10 @@
  *
  * Two strided boxes with the same strides share addresses in few ways: going from the outermost stride
  * inwards, rows of one can lie over rows of the other at one or two shifts only. What a slot of a
- * buffer stands for along a dim is read off the plan's parts: run and spot relate the two. Slots that no
- * step reads or writes can do no harm; where the others all stand at one distance from their global
- * positions, so do these, and they are held to it. */
+ * buffer stands for along a dim the plan says; one at an edge that stands for nothing may be shared. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
-#include "base/vec.h"
 #include "exec/exec.h"
 
 #define MAX_SLOTS ((size_t)1 << 22) /* runs of slots along one dim that are looked at */
@@ -148,78 +144,44 @@ static bool meet(struct overlap *o, const struct region *a, const struct region 
 
 /* ---- what slots stand for ---- */
 
-/* Slots to .. to+len-1 of a buffer along one dim stand for global positions to+delta and so on. */
-struct slots {
-    int64_t to, len, delta;
-};
-typedef VEC(struct slots) slots_vec;
-
-static int by_slot(const void *a, const void *b)
-{
-    const struct slots *x = a, *y = b;
-    return x->to < y->to ? -1 : x->to > y->to;
-}
-
-static int collect(const weft_plan *p, uint32_t buf, int dim, slots_vec *out)
-{
-    for (size_t i = 0; i < p->nparts; i++) {
-        const struct plan_part *part = &p->parts[i];
-        if (part->buf != buf)
-            continue;
-        const struct plan_run *r = &p->runs[part->runs + (uint32_t)dim];
-        const struct plan_spot *s = &p->spots[part->spots + (uint32_t)dim];
-        if (out->n + (size_t)r->n > MAX_SLOTS)
-            return error_set(WEFT_EUNSUPPORTED, "in place with more than %zu blocks along a dim", MAX_SLOTS);
-        if (!vec_room(out, (size_t)r->n))
-            return error_nomem();
-        for (int64_t k = 0; k < r->n; k++) {
-            int64_t to = s->to + k * s->tostep;
-            out->v[out->n++] = (struct slots){to, r->len, r->at + k * r->step - to};
-        }
-    }
-    if (!out->n)
-        return 0;
-    qsort(out->v, out->n, sizeof *out->v, by_slot);
-    size_t n = 0;
-    for (size_t i = 1; i < out->n; i++) {
-        struct slots *last = &out->v[n], *s = &out->v[i];
-        if (s->delta == last->delta && s->to <= last->to + last->len) {
-            if (s->to + s->len > last->to + last->len)
-                last->len = s->to + s->len - last->to;
-        } else {
-            out->v[++n] = *s;
-        }
-    }
-    out->n = n + 1;
-    return 0;
-}
+enum sameness { SHARE_NOTHING, SHARE_THE_SAME, SHARE_OTHERS };
 
 /* In the range of source slots [lo, hi), source slot i lies on destination slot i - k: are they the same position? */
-static bool agree(const slots_vec *src, const slots_vec *dst, int64_t lo, int64_t hi, int64_t k)
+static enum sameness compare(const struct plan_slots *src, size_t ns, const struct plan_slots *dst, size_t nd, int64_t lo,
+                             int64_t hi, int64_t k)
 {
-    int64_t most = 0; /* positions below it surely exist */
-    for (size_t j = 0; j < dst->n; j++) {
-        int64_t end = dst->v[j].to + dst->v[j].len + dst->v[j].delta;
-        most = end > most ? end : most;
-    }
-    bool one = src->n > 0; /* one distance for all: it holds for the slots that are not read, too */
-    for (size_t m = 1; m < src->n; m++)
-        one = one && src->v[m].delta == src->v[0].delta;
-    size_t i = 0;
-    for (size_t j = 0; j < dst->n; j++) {
-        const struct slots *d = &dst->v[j];
-        int64_t from = d->to + k > lo ? d->to + k : lo, to = d->to + d->len + k < hi ? d->to + d->len + k : hi;
-        if (from >= to)
-            continue;
-        if (one && src->v[0].delta + k != d->delta && from + src->v[0].delta < most && to + src->v[0].delta > 0)
-            return false;
-        while (i < src->n && src->v[i].to + src->v[i].len <= from)
+    enum sameness found = SHARE_NOTHING;
+    for (size_t i = 0, j = 0; i < ns && j < nd;) {
+        int64_t s_end = src[i].to + src[i].len, d_end = dst[j].to + dst[j].len + k;
+        int64_t from = src[i].to > dst[j].to + k ? src[i].to : dst[j].to + k, to = s_end < d_end ? s_end : d_end;
+        if ((from > lo ? from : lo) < (to < hi ? to : hi)) {
+            if (src[i].at - src[i].to != dst[j].at - dst[j].to - k)
+                return SHARE_OTHERS;
+            found = SHARE_THE_SAME;
+        }
+        if (s_end <= d_end)
             i++;
-        for (size_t m = i; m < src->n && src->v[m].to < to; m++)
-            if (src->v[m].delta + k != d->delta)
-                return false;
+        else
+            j++;
     }
-    return true;
+    return found;
+}
+
+/* The two buffers along one dim, the destination's slot 0 on the source's slot k. */
+static int compare_dim(const weft_plan *p, const struct region *src, const struct region *dst, int dim, int64_t k,
+                       enum sameness *out)
+{
+    struct plan_slots *s = NULL, *t = NULL;
+    size_t ns = 0, nt = 0;
+    int err = plan_slots(p, src->buf, dim, MAX_SLOTS, &s, &ns);
+    if (!err)
+        err = plan_slots(p, dst->buf, dim, MAX_SLOTS, &t, &nt);
+    int64_t lo = k > 0 ? k : 0, hi = dst->shape[dim] + k < src->shape[dim] ? dst->shape[dim] + k : src->shape[dim];
+    if (!err)
+        *out = compare(s, ns, t, nt, lo, hi, k);
+    free(s);
+    free(t);
+    return err;
 }
 
 static bool has_fold(const weft_plan *p, uint32_t tensor)
@@ -247,20 +209,16 @@ static int in_place(const weft_plan *p, const struct region *src, const struct r
         return error_set(WEFT_EINVAL,
                          "%s: source and destination overlap: a fold in place needs weft_lower's in_place option", who);
     bool same = o.found == 1 && !o.partial;
-    for (int d = 0; same && d < src->ndim; d++) {
-        int64_t k = o.shift[d], lo = k > 0 ? k : 0,
-                hi = dst->shape[d] + k < src->shape[d] ? dst->shape[d] + k : src->shape[d];
-        slots_vec s = {0}, t = {0};
-        int err = collect(p, src->buf, d, &s);
-        if (!err)
-            err = collect(p, dst->buf, d, &t);
-        same = err || agree(&s, &t, lo, hi, k);
-        free(s.v);
-        free(t.v);
+    bool nothing = false; /* what is shared stands for nothing on one side: at an edge */
+    for (int d = 0; d < src->ndim && o.found == 1 && !nothing; d++) {
+        enum sameness share;
+        int err = compare_dim(p, src, dst, d, o.shift[d], &share);
         if (err)
             return err;
+        nothing = share == SHARE_NOTHING;
+        same = same && share != SHARE_OTHERS;
     }
-    if (!same)
+    if (!same && (!nothing || o.partial))
         return error_set(WEFT_EINVAL,
                          "%s: source and destination overlap where an address stands for different elements", who);
     return 0;

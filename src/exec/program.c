@@ -132,10 +132,9 @@ static int channels(const weft_exec *x, struct program *p)
 }
 
 /* A message goes through staging memory when the comm says so or when peers cannot reach some part of it. */
-static void choose_staging(const weft_exec *x, struct program *p, int64_t *largest)
+static void choose_staging(const weft_exec *x, struct program *p)
 {
     const weft_plan *plan = x->plan;
-    *largest = 0;
     for (size_t s = 0; s < plan->nsteps; s++) {
         const struct plan_step *st = &plan->steps[s];
         if (st->kind != PLAN_SEND)
@@ -145,8 +144,29 @@ static void choose_staging(const weft_exec *x, struct program *p, int64_t *large
             staged = !p->places[plan->parts[st->part + k].buf].reached;
         p->steps[s].staged = staged;
         p->staged |= staged;
-        if (staged && *largest < st->bytes)
-            *largest = st->bytes;
+    }
+}
+
+/* The largest staged message, and what all channels can have in flight together. */
+static void staging_needs(const weft_exec *x, const struct program *p, int64_t *largest, int64_t *wanted)
+{
+    *largest = *wanted = 0;
+    for (uint32_t i = 0; i < p->nouts; i++) {
+        const struct exec_out *out = &p->outs[i];
+        int64_t most = 0, staged = 0;
+        for (uint32_t k = 0; k < out->n; k++) {
+            int64_t bytes = x->plan->steps[out->steps[k]].bytes;
+            if (!p->steps[out->steps[k]].staged)
+                continue;
+            most = bytes > most ? bytes : most;
+            staged++;
+        }
+        if (staged > x->comm->channel_buckets)
+            staged = x->comm->channel_buckets;
+        int64_t all;
+        if (__builtin_mul_overflow(most + STAGING_ALIGN, staged, &all) || __builtin_add_overflow(*wanted, all, wanted))
+            *wanted = INT64_MAX;
+        *largest = most > *largest ? most : *largest;
     }
 }
 
@@ -170,15 +190,16 @@ int program_outline(weft_exec *x, struct program *p)
     int err = channels(x, p);
     if (err)
         return err;
-    int64_t largest;
-    choose_staging(x, p, &largest);
+    choose_staging(x, p);
     if (!p->staged)
         return 0;
+    int64_t largest, wanted;
+    staging_needs(x, p, &largest, &wanted);
     if (x->program && x->program->reserve.offset >= 0 && largest <= x->program->reserve.bytes) {
         p->reserve = x->program->reserve; /* binding again: the one that stays keeps it */
         return 0;
     }
-    return staging_reserve(&x->comm->staging, x->comm->link, largest ? largest : 1, &p->reserve);
+    return staging_reserve(&x->comm->staging, x->comm->link, largest ? largest : 1, wanted, &p->reserve);
 }
 
 void program_free(weft_exec *x, struct program *p)

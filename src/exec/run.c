@@ -93,8 +93,8 @@ int weft_exec_start(weft_exec *x)
 {
     if (!x)
         return error_set(WEFT_EINVAL, "weft_exec_start: the exec is NULL");
-    if (x->inflight)
-        return error_set(WEFT_EBUSY, "weft_exec_start: the exec is in flight");
+    if (x->inflight || x->binding)
+        return error_set(WEFT_EBUSY, "weft_exec_start: the exec is %s", x->binding ? "being bound again" : "in flight");
     int err = comm_failure(x->comm);
     if (err)
         return err;

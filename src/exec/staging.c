@@ -1,5 +1,6 @@
 /* The staging pool: slots in order of their offsets, found by first fit. Their number is bounded by
- * the limit in buckets, so walking them is cheap beside the copies that fill them. */
+ * the limit in buckets, so walking them is cheap beside the copies that fill them. The
+ * pool is addresses first; memory comes behind them as execs are bound that can use it. */
 #include "exec/staging.h"
 
 #include <stdlib.h>
@@ -7,11 +8,9 @@
 
 #include "base/error.h"
 
-#define ALIGN 64
-
 static int64_t round_up(int64_t bytes)
 {
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    return (bytes + STAGING_ALIGN - 1) / STAGING_ALIGN * STAGING_ALIGN;
 }
 
 void staging_init(struct staging *s, int64_t limit, int buckets)
@@ -21,17 +20,17 @@ void staging_init(struct staging *s, int64_t limit, int buckets)
 
 static int pool_open(struct staging *s, struct transport_link *l)
 {
-    if (s->limit > INT64_MAX - (int64_t)s->buckets * ALIGN)
+    if (s->limit > INT64_MAX - (int64_t)s->buckets * STAGING_ALIGN)
         return error_set(WEFT_ENOMEM, "a staging limit of %lld bytes is too large", (long long)s->limit);
-    s->room = s->limit + (int64_t)s->buckets * ALIGN;
+    s->room = s->limit + (int64_t)s->buckets * STAGING_ALIGN;
     s->slots = calloc((size_t)s->buckets, sizeof *s->slots);
     if (!s->slots)
         return error_nomem();
-    s->base = l->transport->alloc(l, (size_t)s->room, &s->place);
+    s->base = l->transport->room(l, (size_t)s->room, &s->place);
     if (!s->base) {
         free(s->slots);
         s->slots = NULL;
-        return error_set(WEFT_ENOMEM, "no memory for %lld bytes of staging", (long long)s->room);
+        return error_set(WEFT_ENOMEM, "no room for %lld bytes of staging", (long long)s->room);
     }
     return 0;
 }
@@ -75,7 +74,7 @@ static bool take_low(struct staging *s, int64_t bytes, int64_t *offset)
         at = s->slots[i].offset + round_up(s->slots[i].bytes);
         i++;
     }
-    if (s->room - at < bytes)
+    if (s->backed - at < bytes)
         return false;
     insert(s, i, at, bytes);
     *offset = at;
@@ -84,7 +83,7 @@ static bool take_low(struct staging *s, int64_t bytes, int64_t *offset)
 
 static bool take_high(struct staging *s, int64_t bytes, int64_t *offset)
 {
-    int64_t end = s->room / ALIGN * ALIGN;
+    int64_t end = s->room / STAGING_ALIGN * STAGING_ALIGN;
     for (int i = s->nslots;; i--) {
         int64_t below = i ? s->slots[i - 1].offset + round_up(s->slots[i - 1].bytes) : 0;
         if (end - below >= round_up(bytes)) {
@@ -98,7 +97,24 @@ static bool take_high(struct staging *s, int64_t bytes, int64_t *offset)
     }
 }
 
-int staging_reserve(struct staging *s, struct transport_link *l, int64_t bytes, struct staging_reserve *out)
+static int out_of_memory(int64_t bytes)
+{
+    return error_set(WEFT_ENOMEM, "no memory for %lld bytes of staging", (long long)bytes);
+}
+
+/* Memory for what the execs can have in flight, and no more than the pool has. */
+static int back(struct staging *s, struct transport_link *l, int64_t wanted)
+{
+    int64_t all = s->wanted > s->room - wanted ? s->room : s->wanted + wanted;
+    if (all > s->backed && !l->transport->back(l, s->base + s->backed, (size_t)(all - s->backed)))
+        return out_of_memory(all);
+    s->backed = all > s->backed ? all : s->backed;
+    s->wanted += wanted;
+    return 0;
+}
+
+int staging_reserve(struct staging *s, struct transport_link *l, int64_t bytes, int64_t wanted,
+                    struct staging_reserve *out)
 {
     if (bytes > s->limit)
         return error_set(WEFT_ENOMEM, "the largest bucket needs %lld bytes of staging, the comm's limit is %lld",
@@ -116,15 +132,25 @@ int staging_reserve(struct staging *s, struct transport_link *l, int64_t bytes, 
             WEFT_ENOMEM,
             "the largest bucket needs %lld bytes of staging, of the comm's limit of %lld other execs hold %lld",
             (long long)bytes, (long long)s->limit, (long long)s->taken);
+    wanted = wanted < s->room ? wanted : s->room;
+    int err = l->transport->back(l, s->base + out->offset, (size_t)bytes) ? back(s, l, wanted) : out_of_memory(bytes);
+    if (err) {
+        erase(s, out->offset);
+        out->offset = -1;
+        return err;
+    }
     out->bytes = bytes;
+    out->wanted = wanted;
     out->busy = false;
     return 0;
 }
 
 void staging_unreserve(struct staging *s, struct staging_reserve *r)
 {
-    if (r->offset >= 0)
+    if (r->offset >= 0) {
         erase(s, r->offset);
+        s->wanted -= r->wanted;
+    }
     r->offset = -1;
 }
 

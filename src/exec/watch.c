@@ -22,9 +22,9 @@ static bool waits_out(const struct exec_out *out)
            atomic_load_explicit(out->done, memory_order_seq_cst) <= out->base + out->retired;
 }
 
-static bool is_gone(const weft_comm *c, int peer, const struct block *b)
+static enum transport_fate fate_of(const weft_comm *c, int peer, const struct block *b)
 {
-    return atomic_load_explicit(&b->freed, memory_order_seq_cst) || c->transport->gone(c->link, peer);
+    return atomic_load_explicit(&b->freed, memory_order_seq_cst) ? TRANSPORT_LEFT : c->transport->gone(c->link, peer);
 }
 
 static bool has_started(const weft_exec *x, const struct block *b)
@@ -44,36 +44,55 @@ static bool has_stalled(const weft_exec *x, int peer, const struct block *b, uin
     return now - *seen_at >= x->comm->deadline_ns;
 }
 
+/* The worst that is known of the peers that are waited for. */
+struct blame {
+    int left, died, stalled;
+};
+
 /* What a peer did before it went is seen after its going was: only then is it sure that it will not come. */
+static void watch_in(const weft_exec *x, struct exec_in *in, int64_t now, struct blame *b)
+{
+    if (!waits_in(in, x->program)) {
+        in->seen_at = 0;
+        return;
+    }
+    enum transport_fate fate = fate_of(x->comm, in->peer, in->block);
+    if (fate && waits_in(in, x->program))
+        *(fate == TRANSPORT_DIED ? &b->died : &b->left) = in->peer;
+    else if (!fate && has_stalled(x, in->peer, in->block, &in->seen_pulse, &in->seen_at, now))
+        b->stalled = in->peer;
+}
+
+static void watch_out(const weft_exec *x, struct exec_out *out, int64_t now, struct blame *b)
+{
+    if (!waits_out(out)) {
+        out->seen_at = 0;
+        return;
+    }
+    enum transport_fate fate = fate_of(x->comm, out->peer, out->block);
+    if (fate && waits_out(out))
+        *(fate == TRANSPORT_DIED ? &b->died : &b->left) = out->peer;
+    else if (!fate && has_stalled(x, out->peer, out->block, &out->seen_pulse, &out->seen_at, now))
+        b->stalled = out->peer;
+}
+
 static void watch_exec(weft_exec *x, int64_t now)
 {
     weft_comm *c = x->comm;
     struct program *p = x->program;
-    int gone = -1, stalled = -1;
-    for (uint32_t i = 0; i < p->nins; i++) {
-        struct exec_in *in = &p->ins[i];
-        if (!waits_in(in, p))
-            in->seen_at = 0;
-        else if (is_gone(c, in->peer, in->block))
-            gone = waits_in(in, p) ? in->peer : gone;
-        else if (has_stalled(x, in->peer, in->block, &in->seen_pulse, &in->seen_at, now))
-            stalled = in->peer;
-    }
-    for (uint32_t i = 0; i < p->nouts; i++) {
-        struct exec_out *out = &p->outs[i];
-        if (!waits_out(out))
-            out->seen_at = 0;
-        else if (is_gone(c, out->peer, out->block))
-            gone = waits_out(out) ? out->peer : gone;
-        else if (has_stalled(x, out->peer, out->block, &out->seen_pulse, &out->seen_at, now))
-            stalled = out->peer;
-    }
-    if (gone >= 0)
-        comm_fail(c, WEFT_EPEER, "rank %d closed its comm or freed its exec, rank %d was waiting for it", gone,
+    struct blame b = {-1, -1, -1};
+    for (uint32_t i = 0; i < p->nins; i++)
+        watch_in(x, &p->ins[i], now, &b);
+    for (uint32_t i = 0; i < p->nouts; i++)
+        watch_out(x, &p->outs[i], now, &b);
+    if (b.died >= 0)
+        comm_fail(c, WEFT_EPEER, "rank %d has died, rank %d was waiting for it", b.died, c->rank);
+    else if (b.left >= 0)
+        comm_fail(c, WEFT_EPEER, "rank %d closed its comm or freed its exec, rank %d was waiting for it", b.left,
                   c->rank);
-    else if (stalled >= 0)
+    else if (b.stalled >= 0)
         comm_fail(c, WEFT_EPEER, "rank %d started a run and made no progress for %lld ms, rank %d was waiting for it",
-                  stalled, (long long)(c->deadline_ns / 1000000), c->rank);
+                  b.stalled, (long long)(c->deadline_ns / 1000000), c->rank);
 }
 
 void comm_watch(weft_comm *c, int64_t now, bool must)

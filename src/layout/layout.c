@@ -103,6 +103,16 @@ bool layout_same_mesh(const weft_layout *a, const weft_layout *b)
     return true;
 }
 
+bool layout_same_sizes(const weft_layout *a, const weft_layout *b)
+{
+    if (a->naxes != b->naxes)
+        return false;
+    for (int i = 0; i < a->naxes; i++)
+        if (a->axis[i].size != b->axis[i].size)
+            return false;
+    return true;
+}
+
 bool weft_layout_equal(const weft_layout *a, const weft_layout *b)
 {
     if (a == b)

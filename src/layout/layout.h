@@ -59,7 +59,8 @@ struct weft_layout {
     _Atomic(int *) desc_ranks; /* written out when first asked for */
 };
 
-bool layout_same_mesh(const weft_layout *a, const weft_layout *b); /* the same ranks in the same order */
+bool layout_same_mesh(const weft_layout *a, const weft_layout *b);  /* the same ranks in the same order */
+bool layout_same_sizes(const weft_layout *a, const weft_layout *b); /* as many axes, of the same sizes */
 const weft_layout *layout_hold(const weft_layout *l); /* one more reference; weft_layout_free gives it back */
 int64_t layout_index(const weft_layout *l, int rank); /* mesh position of a rank, or -1 */
 int layout_rank(const weft_layout *l, int64_t index);

@@ -254,7 +254,7 @@ static int pieces_of_chunks(const weft_layout *l, int dim, const struct runs *q,
     int rc = 0;
     for (size_t i = 0; i < q->n && !rc; i++) {
         const struct run *r = &q->v[i];
-        if (r->step <= 2 * size) /* few pieces lie in the gaps: take the hull */
+        if (r->step - size <= size) /* few pieces lie in the gaps: take the hull */
             rc = reach(d, ghosts, r->at, r->at + (r->n - 1) * r->step + r->len, &spans);
         else
             for (int64_t k = 0; k < r->n && !rc; k++)

@@ -1,5 +1,7 @@
 #include "lower/block.h"
 
+#include <string.h>
+
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/math.h"
@@ -50,14 +52,66 @@ static int cut_dim(const struct job *j, const struct pair_runs *runs, int64_t pi
     return best;
 }
 
+static int add_box(void *arg, const struct span *box)
+{
+    struct block *b = arg;
+    size_t nd = (size_t)b->j->ndim;
+    if (b->n == b->cap) {
+        size_t cap = b->cap ? 2 * b->cap : 4;
+        struct span *v = arena_alloc(b->j->arena, cap * nd * sizeof *v + 1);
+        if (!v)
+            return error_nomem();
+        if (b->n)
+            memcpy(v, b->box, b->n * nd * sizeof *v);
+        b->box = v;
+        b->cap = cap;
+    }
+    for (size_t d = 0; d < nd; d++)
+        b->box[b->n * nd + d] = box[d];
+    b->n++;
+    return 0;
+}
+
+int block_boxes(struct block *b, const struct pair_runs *runs)
+{
+    const struct job *j = b->j;
+    size_t n = 1;
+    int rc = 0;
+    for (int d = 0; d < j->ndim; d++)
+        n *= runs[d].n;
+    for (size_t x = 0; x < n && !rc; x++) {
+        struct span box[WEFT_MAX_DIMS];
+        size_t rest = x;
+        for (int d = j->ndim - 1; d >= 0; d--) {
+            span_of(&runs[d].v[rest % runs[d].n], &box[d]);
+            rest /= runs[d].n;
+        }
+        rc = emit_cut(j, box, add_box, b);
+    }
+    return rc ? rc : block_places(b);
+}
+
+int block_places(struct block *b)
+{
+    b->buf = arena_alloc(b->j->arena, b->n * sizeof *b->buf + 1);
+    b->node = arena_alloc(b->j->arena, b->n * sizeof *b->node + 1);
+    if (!b->buf || !b->node)
+        return error_nomem();
+    for (size_t x = 0; x < b->n; x++) {
+        b->buf[x] = PLAN_NONE;
+        b->node[x] = DRAFT_NONE;
+    }
+    return 0;
+}
+
 int block_open(const struct group *g, int64_t i, int64_t k, int64_t part, int64_t pieces, struct block *b)
 {
     const struct job *j = g->j;
     struct pair_runs runs[WEFT_MAX_DIMS];
-    *b = (struct block){.j = j, .n = 1, .space = i == g->me ? PLAN_SRC : 0};
+    *b = (struct block){.j = j, .space = i == g->me ? PLAN_SRC : 0};
+    if (pieces > 1 && !j->ndim && part > 0) /* one element: it is the first cut's */
+        return block_places(b);
     int rc = join_members(g, i, k, runs);
-    if (!rc && pieces > 1 && !j->ndim)
-        b->n = part == 0;
     if (!rc && pieces > 1 && j->ndim) {
         int d = cut_dim(j, runs, pieces);
         int64_t n = pair_runs_count(&runs[d]);
@@ -65,26 +119,7 @@ int block_open(const struct group *g, int64_t i, int64_t k, int64_t part, int64_
         rc = pair_runs_cut(&runs[d], mul_div(part, n, pieces), mul_div(part + 1, n, pieces), &cut);
         runs[d] = cut;
     }
-    if (rc)
-        return rc;
-    for (int d = 0; d < j->ndim; d++)
-        b->n *= runs[d].n;
-    size_t nd = (size_t)j->ndim;
-    b->box = arena_alloc(j->arena, b->n * nd * sizeof *b->box + 1);
-    b->buf = arena_alloc(j->arena, b->n * sizeof *b->buf + 1);
-    b->node = arena_alloc(j->arena, b->n * sizeof *b->node + 1);
-    if (!b->box || !b->buf || !b->node)
-        return error_nomem();
-    for (size_t x = 0; x < b->n; x++) {
-        size_t rest = x;
-        for (size_t d = nd; d-- > 0;) {
-            span_of(&runs[d].v[rest % runs[d].n], &b->box[x * nd + d]);
-            rest /= runs[d].n;
-        }
-        b->buf[x] = PLAN_NONE;
-        b->node[x] = DRAFT_NONE;
-    }
-    return 0;
+    return rc ? rc : block_boxes(b, runs);
 }
 
 static const struct span *box_at(const struct block *b, size_t x)
@@ -193,11 +228,10 @@ int block_fold(const struct block *terms, size_t n, int32_t stage, bool last, bo
     op = op == WEFT_AVG ? WEFT_SUM : op;
     keep = last && keep && j->wire != j->dst->dtype;
     b.space = last && !keep ? PLAN_DST : PLAN_TEMP;
-    b.buf = arena_alloc(j->arena, b.n * sizeof *b.buf + 1);
-    b.node = arena_alloc(j->arena, b.n * sizeof *b.node + 1);
     uint32_t *deps = arena_alloc(j->arena, n * sizeof *deps);
-    if (!b.buf || !b.node || !deps)
+    if (!deps)
         return error_nomem();
+    rc = block_places(&b);
     int to = !last ? acc : keep ? j->wire : j->dst->dtype, via = last && to != j->wire ? j->wire : 0;
     for (size_t x = 0; x < b.n && !rc; x++) {
         if (b.space == PLAN_TEMP)

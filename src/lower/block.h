@@ -16,7 +16,7 @@ int group_rank(const struct group *g, int64_t member);
 /* Where a block is on this rank: the parts of its boxes, and the nodes that put them there. */
 struct block {
     const struct job *j;
-    size_t n;         /* boxes */
+    size_t n, cap;    /* boxes */
     struct span *box; /* n * ndim */
     int space;        /* enum plan_space, 0: not here */
     uint32_t *buf;    /* TEMP: one a box */
@@ -25,6 +25,9 @@ struct block {
 
 /* Makes block (i, k), in the source buffer if i is this rank. With pieces > 1 only the part-th of so many even cuts. */
 int block_open(const struct group *g, int64_t i, int64_t k, int64_t part, int64_t pieces, struct block *out);
+/* The boxes of a product of runs, cut to what a message may have; and no place for them yet. */
+int block_boxes(struct block *b, const struct pair_runs *runs);
+int block_places(struct block *b);
 int64_t block_count(const struct block *b); /* elements */
 int block_send(const struct block *b, int32_t stage, int peer, int wire);
 /* Into scratch of the wire's dtype, or straight into the destination. */

@@ -37,12 +37,11 @@ static int put_relay(const struct pair *p, const struct span *box)
     return rc ? rc : emit_dups(j, p->slots, box, false, filled, c->stage);
 }
 
-static int put_box(const struct pair *p, const struct span *box)
+static int put_box(void *arg, const struct span *box)
 {
+    const struct pair *p = arg;
     const struct job *j = p->j;
     const struct feed_cut *c = &p->stretch;
-    if (p->local)
-        return emit_local(j, p->slots, box);
     if (p->slots && c->nmates)
         return put_relay(p, box);
     uint32_t node;
@@ -55,10 +54,10 @@ static int put_box(const struct pair *p, const struct span *box)
     return rc ? rc : emit_dups(j, p->slots, box, false, node, c->stage);
 }
 
-static int walk_runs(const struct pair *p, int dim, struct span *box)
+static int walk_runs(struct pair *p, int dim, struct span *box)
 {
     if (dim == p->j->ndim)
-        return put_box(p, box);
+        return p->local ? emit_local(p->j, p->slots, box) : emit_cut(p->j, box, put_box, p);
     const struct pair_runs *r = p->runs[dim];
     for (size_t i = 0; i < r->n; i++) {
         span_of(&r->v[i], &box[dim]);

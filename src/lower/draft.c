@@ -99,6 +99,10 @@ int draft_part(struct draft *d, uint32_t buf, const struct draft_dim *dims)
         d->spots.v[d->spots.n++] = (struct plan_spot){x.to, x.tostep};
         p->count *= x.len * x.n;
     }
+    /* No wire is wider than its buffer, so that what is sent and received can be counted too. */
+    int64_t bytes = p->count * (int64_t)weft_dtype_size(d->bufs.v[buf].dtype);
+    if (__builtin_add_overflow(d->bytes, bytes, &d->bytes))
+        return error_set(WEFT_EUNSUPPORTED, "lower: rank %d would read and write more than 2^63 bytes in one run", d->rank);
     return 0;
 }
 

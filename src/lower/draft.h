@@ -32,6 +32,7 @@ struct draft {
     bool in_place;   /* source and destination may share their memory */
     int64_t received; /* bytes, by all RECV nodes */
     int64_t bucket, scratch;
+    int64_t bytes; /* of all parts: what a run reads and writes */
     struct arena arena; /* the passes' working memory */
     VEC(struct plan_tensor) tensors;
     VEC(struct plan_buf) bufs;

@@ -1,5 +1,6 @@
 /* What is put down for one box: parts in each buffer, local copies, further slots, identities. */
 #include "base/error.h"
+#include "base/math.h"
 #include "lower/job.h"
 
 void span_of(const struct pair_run *r, struct span *o)
@@ -37,6 +38,51 @@ int emit_temp(const struct job *j, int dtype, const struct span *box, uint32_t *
     for (int i = 0; i < j->ndim; i++)
         extents[i] = box[i].len * box[i].n;
     return draft_temp(j->d, dtype, extents, buf);
+}
+
+struct span span_from(const struct span *s, int64_t p, int64_t hi)
+{
+    int64_t i = p / s->len, o = p % s->len, len = min64(s->len - o, hi - p), n = 1;
+    if (o == 0 && len == s->len)
+        n = (hi - p) / len;
+    return (struct span){s->at + i * s->step + o,  len,     n, s->step, s->a + i * s->astep + o, s->astep,
+                         s->b + i * s->bstep + o, s->bstep};
+}
+
+#define MOST_PIECES 256 /* of one box: a plan does not grow with the size of its tensors beyond that */
+
+static int cut_from(const struct job *j, struct span *box, int dim, int64_t most, int (*put)(void *, const struct span *),
+                    void *arg)
+{
+    int64_t rest = 1;
+    while (dim < j->ndim && box[dim].len * box[dim].n == 1)
+        dim++;
+    for (int d = dim + 1; d < j->ndim; d++)
+        rest *= box[d].len * box[d].n;
+    if (dim == j->ndim || (box[dim].len * box[dim].n <= most / rest))
+        return put(arg, box);
+    struct span whole = box[dim];
+    int64_t extent = whole.len * whole.n, rows = max64(1, most / rest), pieces = ceil_div(extent, rows);
+    int rc = 0;
+    for (int64_t k = 0; k < pieces; k++)
+        for (int64_t p = mul_div(k, extent, pieces), hi = mul_div(k + 1, extent, pieces); p < hi && !rc;) {
+            box[dim] = span_from(&whole, p, hi);
+            p += box[dim].len * box[dim].n;
+            rc = rest > most ? cut_from(j, box, dim + 1, most, put, arg) : put(arg, box);
+        }
+    box[dim] = whole;
+    return rc;
+}
+
+int emit_cut(const struct job *j, const struct span *box, int (*put)(void *arg, const struct span *box), void *arg)
+{
+    struct span v[WEFT_MAX_DIMS];
+    int64_t count = 1;
+    for (int i = 0; i < j->ndim; i++) {
+        v[i] = box[i];
+        count *= box[i].len * box[i].n;
+    }
+    return cut_from(j, v, 0, max64(j->most, count / MOST_PIECES), put, arg);
 }
 
 static int put_dup(const struct job *j, const struct span *from, const struct span *to, bool from_src, uint32_t dep,

@@ -384,20 +384,32 @@ static int do_stretch(struct stretch *s)
 
 /* ---- cutting the box ---- */
 
-/* Positions [lo, hi) of the box along dim d, numbered i before o; calls for one, two or three runs. */
+/* A piece of a stretch: in the spans that are cut, a counts positions of the box. */
+static int do_piece(void *arg, const struct span *piece)
+{
+    struct stretch *s = arg;
+    for (int d = 0; d < s->x->j->ndim; d++) {
+        s->span[d] = piece[d];
+        s->shift[d] = piece[d].a;
+    }
+    return do_stretch(s);
+}
+
+/* Positions [lo, hi) of the box along dim d, numbered i before o, in pieces that a message may have. */
 static int cut_stretch(struct stretch *s, int d, int64_t lo, int64_t hi)
 {
-    const struct span *whole = &s->x->span[d];
+    struct span v[WEFT_MAX_DIMS];
     int rc = 0;
+    for (int k = 0; k < s->x->j->ndim; k++) {
+        v[k] = s->x->span[k];
+        v[k].a = 0;
+        v[k].astep = v[k].len;
+    }
+    struct span whole = v[d];
     for (int64_t p = lo; p < hi && !rc;) {
-        int64_t i = p / whole->len, o = p % whole->len;
-        int64_t len = whole->len - o < hi - p ? whole->len - o : hi - p, n = 1;
-        if (o == 0 && len == whole->len)
-            n = (hi - p) / len;
-        s->span[d] = (struct span){.at = whole->at + i * whole->step + o, .len = len, .n = n, .step = n > 1 ? whole->step : 0};
-        s->shift[d] = p;
-        rc = do_stretch(s);
-        p += n * len;
+        v[d] = span_from(&whole, p, hi);
+        p += v[d].len * v[d].n;
+        rc = emit_cut(s->x->j, v, do_piece, s);
     }
     return rc;
 }
@@ -480,7 +492,6 @@ static int do_box(struct box *x)
     per = per < 1 ? 1 : per;
     int64_t cuts = k * per, turn = turn_of(x);
     struct stretch s = {.x = x};
-    memcpy(s.span, x->span, sizeof s.span);
     int d = j->ndim ? cut_dim(x, cuts) : 0;
     int64_t length = j->ndim ? box_extent(x, d) : 1;
     if (cuts > length) { /* not enough to share: one position each, and others' turn with other boxes */

@@ -1,6 +1,7 @@
 #include "lower/job.h"
 
-#include "base/error.h"
+#include "base/dtype.h"
+#include "base/math.h"
 
 int64_t axes_count(const weft_layout *l, uint32_t set)
 {
@@ -64,16 +65,6 @@ static bool apart(const weft_layout *a, const weft_layout *b)
     return true;
 }
 
-static bool same_sizes(const weft_layout *a, const weft_layout *b)
-{
-    if (a->naxes != b->naxes)
-        return false;
-    for (int i = 0; i < a->naxes; i++)
-        if (a->axis[i].size != b->axis[i].size)
-            return false;
-    return true;
-}
-
 /* The dim along which replicas share: where the destination has most pieces, so that a share is a whole piece of
  * somebody's as often as it can be; among equals the longest. */
 static int choose_cut(const struct job *j)
@@ -103,11 +94,13 @@ int job_open(struct job *j, struct draft *d, const weft_move *m, const weft_mach
     j->d_replicas = axes_count(m->dst, j->d_free);
     j->fold = j->s_terms > 1 || m->src->ghost_terms;
     j->wire = weft_dtype_size(m->dst->dtype) < weft_dtype_size(m->src->dtype) ? m->dst->dtype : m->src->dtype;
+    int64_t widest = (int64_t)weft_dtype_size(j->fold ? dtype_acc(m->src->dtype) : j->wire);
+    j->most = d->bucket == 1 ? INT64_MAX : max64(1, d->bucket / widest);
     j->cut = choose_cut(j);
     bool hosts = machine->ranks_per_host > 0 && machine->ranks_per_host < d->world;
     if (apart(m->src, m->dst) && !hosts)
         j->meet = JOB_APART;
-    else if (layout_same_mesh(m->src, m->dst) && same_sizes(m->src, m->dst) && !hosts)
+    else if (layout_same_mesh(m->src, m->dst) && layout_same_sizes(m->src, m->dst) && !hosts)
         j->meet = JOB_SAME;
     else
         j->meet = JOB_WALK;

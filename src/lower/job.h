@@ -22,6 +22,7 @@ struct job {
     int wire;       /* dtype of finished values on the wire: the narrower side's */
     bool fold;      /* some element has more than one term */
     enum job_meet meet;
+    int64_t most;   /* elements that one part of a message may have */
     int cut; /* the dim along which replicas share the work, -1 for none (0-d) */
     /* Sets of axes, bit a for axis a. */
     uint32_t s_split, s_free, s_fold, d_split, d_free, d_fold;
@@ -74,6 +75,12 @@ struct span {
     int64_t at, len, n, step, a, astep, b, bstep;
 };
 void span_of(const struct pair_run *r, struct span *out);
+/* The run that starts at position p of a span, numbered i before o, and ends before hi: whole repetitions, or a part of
+ * one. */
+struct span span_from(const struct span *s, int64_t p, int64_t hi);
+/* Calls put for the box, or for pieces of it of at most j->most elements each, in order; of a very large box for so many
+ * pieces and no more. */
+int emit_cut(const struct job *j, const struct span *box, int (*put)(void *arg, const struct span *box), void *arg);
 /* The destination's slots of a box beyond the first: copied from the source buffer (from_src) or from the first
  * slot, which node `dep` fills, at stage `stage`. */
 int emit_dups(const struct job *j, const struct slots *slots, const struct span *box, bool from_src, uint32_t dep, int32_t stage);

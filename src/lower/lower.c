@@ -7,7 +7,7 @@
 #include "lower/recognise.h"
 #include "lower/rows.h"
 
-#define DEFAULT_BUCKET ((int64_t)1 << 20)
+#define DEFAULT_BUCKET ((int64_t)4 << 20)
 
 static int check_move(const weft_move *m, size_t i)
 {

@@ -10,19 +10,9 @@ static bool same_dim_shape(const struct layout_dim *a, const struct layout_dim *
     return true;
 }
 
-static bool same_axes(const weft_layout *a, const weft_layout *b)
-{
-    if (a->naxes != b->naxes)
-        return false;
-    for (int i = 0; i < a->naxes; i++)
-        if (a->axis[i].size != b->axis[i].size)
-            return false;
-    return true;
-}
-
 static bool same_roles(const weft_layout *a, const weft_layout *b)
 {
-    if (!same_axes(a, b) || a->nfolds != b->nfolds)
+    if (!layout_same_sizes(a, b) || a->nfolds != b->nfolds)
         return false;
     for (int i = 0; i < a->naxes; i++)
         if (a->axis[i].role != b->axis[i].role)
@@ -132,7 +122,7 @@ void recognise(const weft_layout *src, const weft_layout *dst, struct recognised
     bool sg = has_ghosts(src), dg = has_ghosts(dst), mesh = layout_same_mesh(src, dst);
     if (sg || dg) {
         bool halo = mesh && same_roles(src, dst) && !src->nfolds && dg && !dst->ghost_terms;
-        bool back = mesh && same_axes(src, dst) && src->ghost_terms && src->nfolds == 1 && !src->fold[0].axes && !dst->nfolds && !dg;
+        bool back = mesh && layout_same_sizes(src, dst) && src->ghost_terms && src->nfolds == 1 && !src->fold[0].axes && !dst->nfolds && !dg;
         for (int d = 0; d < src->ndim && back; d++)
             back = same_dim_shape(&src->dim[d], &dst->dim[d]);
         out->kind = halo ? "halo" : back ? "reverse_halo" : "reshard";
@@ -140,7 +130,7 @@ void recognise(const weft_layout *src, const weft_layout *dst, struct recognised
         out->kind = rooted(src, dst);
     } else if (same_roles(src, dst) && !src->nfolds) {
         out->kind = mesh ? src->dtype == dst->dtype ? "identity" : "copy" : "permute";
-    } else if (mesh && same_axes(src, dst)) {
+    } else if (mesh && layout_same_sizes(src, dst)) {
         out->kind = role_change(src, dst, out);
     }
 }

@@ -25,11 +25,9 @@ static int halve(const struct group *g, struct block *b, bool keep)
         for (int64_t k = mine; k < mine + width && !rc; k++) {
             struct block in[2] = {b[k], b[k]}; /* the lower member's first, so that the order is one for both */
             struct block *got = &in[g->me > partner ? 0 : 1];
-            got->buf = arena_alloc(j->arena, got->n * sizeof *got->buf + 1);
-            got->node = arena_alloc(j->arena, got->n * sizeof *got->node + 1);
-            if (!got->buf || !got->node)
-                return error_nomem();
-            rc = block_recv_temp(got, stage, peer, acc);
+            rc = block_places(got);
+            if (!rc)
+                rc = block_recv_temp(got, stage, peer, acc);
             int64_t div = last ? row_div(j, g->size) : 0;
             if (!rc)
                 rc = block_fold(in, 2, stage, last, keep, div, &b[k]);

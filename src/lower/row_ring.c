@@ -45,10 +45,8 @@ static int reduce_round(const struct way *w, struct block *mine, bool keep, stru
         bool last = s == n - 2;
         rc = block_send(&sum, (int32_t)s, next, acc);
         in[0] = mine[k]; /* the same boxes, received into scratch of its own */
-        in[0].buf = arena_alloc(j->arena, in[0].n * sizeof *in[0].buf + 1);
-        in[0].node = arena_alloc(j->arena, in[0].n * sizeof *in[0].node + 1);
-        if (!rc && (!in[0].buf || !in[0].node))
-            rc = error_nomem();
+        if (!rc)
+            rc = block_places(&in[0]);
         if (!rc)
             rc = block_recv_temp(&in[0], (int32_t)s, prev, acc);
         in[1] = mine[k];

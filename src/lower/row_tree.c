@@ -37,24 +37,18 @@ static int levels(int64_t v) /* bits of v */
     return n;
 }
 
-/* The whole tensor as one box in this rank's buffers; nothing is split on either side. */
+/* The whole tensor in this rank's buffers; nothing is split on either side. */
 static int whole(const struct job *j, struct block *b, bool here)
 {
-    *b = (struct block){.j = j, .n = 1, .space = here ? PLAN_SRC : 0};
-    b->box = arena_alloc(j->arena, (size_t)j->ndim * sizeof *b->box + 1);
-    b->buf = arena_alloc(j->arena, sizeof *b->buf);
-    b->node = arena_alloc(j->arena, sizeof *b->node);
-    if (!b->box || !b->buf || !b->node)
-        return error_nomem();
-    b->buf[0] = PLAN_NONE;
-    b->node[0] = DRAFT_NONE;
+    struct pair_run run[WEFT_MAX_DIMS];
+    struct pair_runs runs[WEFT_MAX_DIMS];
+    *b = (struct block){.j = j, .space = here ? PLAN_SRC : 0};
     for (int d = 0; d < j->ndim; d++) {
         int64_t n = j->src->dim[d].extent;
-        if (!n)
-            b->n = 0;
-        b->box[d] = (struct span){.at = 0, .len = n, .n = 1};
+        run[d] = (struct pair_run){.len = n, .n = 1};
+        runs[d] = (struct pair_runs){.v = &run[d], .n = n > 0};
     }
-    return 0;
+    return block_boxes(b, runs);
 }
 
 int row_tree_broadcast(const struct job *j, const struct recognised *r)

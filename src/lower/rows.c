@@ -241,8 +241,16 @@ static int64_t price(const struct job *j, bool hosts, const struct row_cost *c)
     return c->depth * latency + c->messages * each + mul_div(c->bytes, 1000, rate);
 }
 
+/* Volumes and costs of a group of p are products of these: do they fit into 64 bits, with room? */
+static bool countable(const struct job *j, int64_t p)
+{
+    return (wide)max64(local_count(j->src, 0), local_count(j->dst, 0)) * p * 32 <= INT64_MAX;
+}
+
 static const char *unfit(const struct row *row, const struct job *j, int64_t p, bool in_place)
 {
+    if (!countable(j, p))
+        return "the group would move more bytes than can be counted";
     if (row->power_of_two && (p & (p - 1)))
         return "the group's size is not a power of two";
     if (in_place && !row->in_place)
@@ -285,7 +293,7 @@ int rows_choose(const struct job *j, const struct recognised *r, const weft_lowe
     for (size_t k = 0; k < ROWS && !any; k++)
         any = !strcmp(table[k].kind, r->kind);
     int64_t p = any ? group_size(j, r) : 1;
-    if (p < 2)
+    if (p < 2 || !countable(j, p))
         return 0;
     bool hosts = j->machine->ranks_per_host > 0 && j->machine->ranks_per_host < j->d->world;
     /* The largest piece of either side, by mesh position 0 of each: the same number on every rank. */

@@ -34,11 +34,6 @@ void memory_copy(const struct memory_tile *t, void *dst, int to, const void *src
  * operand 0's strides. Sum's is +0: folds start from their first term, so a sum of -0 alone stays -0. */
 void memory_fill_identity(const struct memory_tile *t, void *dst, int dtype, int op);
 
-/* The dtype in which values of dtype are folded: f32 for f16, bf16, f8; otherwise itself. */
-int memory_acc(int dtype);
-/* Can op fold dtype? (bit ops on floats: no; bool: min, max and bit ops only.) */
-int memory_foldable(int op, int dtype);
-
 struct memory_term {
     const void *data;
     int dtype;             /* the source's dtype or its accumulation dtype */

@@ -18,16 +18,6 @@ ops_narrow_loop *ops_find_narrow(int op, int dtype)
     return kernels()->narrow[op][dtype];
 }
 
-int memory_acc(int dtype)
-{
-    return dtype_is_float(dtype) && weft_dtype_size(dtype) < 4 ? WEFT_F32 : dtype;
-}
-
-int memory_foldable(int op, int dtype)
-{
-    return ops_find(op, memory_acc(dtype)) != NULL;
-}
-
 void memory_fold1(void *acc_value, const void *term_value, int acc, int op)
 {
     uint64_t a, b; /* room for one value each */

@@ -123,4 +123,13 @@ const char *plan_algorithm_text(const char *text, size_t len);
  *     together at most nnames bytes (so that whoever walks a plan takes time in proportion to its size). */
 int plan_check(const weft_plan *p);
 
+
+/* Slots to .. to+len-1 of a buffer along one dim stand for global positions at .. at+len-1. */
+struct plan_slots {
+    int64_t to, len, at;
+};
+/* What the slots of a source's or a destination's buffer stand for along a dim, ghosts too, in order of slots; those at an
+ * edge that stand for nothing are left out. WEFT_EUNSUPPORTED when there are more than `most` runs. The caller frees *out. */
+int plan_slots(const weft_plan *p, uint32_t buf, int dim, size_t most, struct plan_slots **out, size_t *n);
+
 #endif

@@ -19,7 +19,8 @@
 
 struct block {
     struct block *next, **link;
-    size_t bytes; /* of the mapping; 0: from the heap */
+    void *map; /* what is to be unmapped; NULL: the block is from the heap */
+    size_t mapped;
     _Alignas(CORE_LINE) unsigned char data[];
 };
 
@@ -53,30 +54,37 @@ static enum core_state state_of(struct group *g, int rank)
 
 /* ---- memory ---- */
 
+/* A mapping with room for the block's head before its data, which begin at a huge page. */
+static struct block *block_map(size_t bytes)
+{
+    if (bytes > SIZE_MAX - 3 * TRANSPORT_HUGE)
+        return NULL;
+    size_t all = bytes + 2 * TRANSPORT_HUGE;
+    char *map = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (map == MAP_FAILED)
+        return NULL;
+    uintptr_t data = ((uintptr_t)map + sizeof(struct block) + TRANSPORT_HUGE - 1) / TRANSPORT_HUGE * TRANSPORT_HUGE;
+    struct block *b = (struct block *)(data - offsetof(struct block, data));
+    b->map = map;
+    b->mapped = all;
+    return b;
+}
+
 static struct block *block_new(size_t bytes)
 {
-    if (bytes > SIZE_MAX - sizeof(struct block) - CORE_LINE)
-        return NULL;
+    if (bytes >= MAP_FROM)
+        return block_map(bytes);
     size_t all = (sizeof(struct block) + bytes + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
-    struct block *b;
-    if (all >= MAP_FROM) {
-        b = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (b == MAP_FAILED)
-            return NULL;
-        b->bytes = all;
-    } else {
-        b = aligned_alloc(CORE_LINE, all);
-        if (!b)
-            return NULL;
+    struct block *b = aligned_alloc(CORE_LINE, all);
+    if (b)
         memset(b, 0, all);
-    }
     return b;
 }
 
 static void block_free(struct block *b)
 {
-    if (b->bytes)
-        munmap(b, b->bytes);
+    if (b->map)
+        munmap(b->map, b->mapped);
     else
         free(b);
 }
@@ -130,9 +138,16 @@ static void *threads_reach(struct transport_link *l, int rank, uint64_t place)
     return (void *)(uintptr_t)place;
 }
 
-static bool threads_gone(struct transport_link *l, int rank)
+/* The kernel backs it when it is touched. */
+static bool threads_back(struct transport_link *l, const void *memory, size_t bytes)
 {
-    return state_of(((struct link *)l)->group, rank) == CORE_LEFT;
+    (void)l, (void)memory, (void)bytes;
+    return true;
+}
+
+static enum transport_fate threads_gone(struct transport_link *l, int rank)
+{
+    return state_of(((struct link *)l)->group, rank) == CORE_LEFT ? TRANSPORT_LEFT : TRANSPORT_HERE;
 }
 
 /* ---- groups ---- */
@@ -273,32 +288,36 @@ static int enter(struct group *g, int rank, int64_t wait_ns, const struct transp
     return 0;
 }
 
-static int threads_join(const char *place, int rank, int64_t wait_ns, struct transport_link **out)
+static int threads_join(const char *place, int rank, int size, int64_t wait_ns, struct transport_link **out)
 {
     char *name;
     errno = 0;
-    long size = strtol(place, &name, 10);
+    long n = strtol(place, &name, 10);
     if (*place < '1' || *place > '9' || errno || (*name && *name != '/'))
         return error_set(WEFT_EINVAL, "threads:%s: expected threads:N/NAME, N ranks", place);
-    if (size > MAX_RANKS)
+    if (n > MAX_RANKS)
         return error_set(WEFT_EUNSUPPORTED, "threads:%s: at most %d ranks", place, MAX_RANKS);
-    if (rank < 0 || rank >= size)
+    if (rank < 0 || rank >= n)
         return error_set(WEFT_EINVAL, "threads:%s: there is no rank %d in it", place, rank);
+    if (size && size != n)
+        return error_set(WEFT_EINVAL, "threads:%s: there are to be %d ranks", place, size);
     struct group *g = NULL;
     pthread_mutex_lock(&lock);
-    int err = group_find(*name ? name + 1 : name, (int)size, rank, &g);
+    int err = group_find(*name ? name + 1 : name, (int)n, rank, &g);
     if (!err)
         err = enter(g, rank, wait_ns, &transport_threads, out);
     pthread_mutex_unlock(&lock);
     return err;
 }
 
-static int self_join(const char *place, int rank, int64_t wait_ns, struct transport_link **out)
+static int self_join(const char *place, int rank, int size, int64_t wait_ns, struct transport_link **out)
 {
     if (*place)
         return error_set(WEFT_EINVAL, "self:%s: nothing may follow self:", place);
     if (rank)
         return error_set(WEFT_EINVAL, "self: has only rank 0, not %d", rank);
+    if (size > 1)
+        return error_set(WEFT_EINVAL, "self: has one rank, not %d", size);
     struct group *g = group_new("", 1);
     if (!g)
         return error_nomem();
@@ -316,9 +335,10 @@ static void threads_leave(struct transport_link *l)
     free(l);
 }
 
-#define THREADS_FUNCTIONS                                                                               \
-    .can = {.loads = true}, .leave = threads_leave, .alloc = threads_alloc, .release = threads_release, \
-    .offer = threads_offer, .reach = threads_reach, .gone = threads_gone
+#define THREADS_FUNCTIONS                                                                                         \
+    .can = {.loads = true, .sized = true}, .leave = threads_leave, .alloc = threads_alloc, .room = threads_alloc, \
+    .back = threads_back, .release = threads_release, .offer = threads_offer, .reach = threads_reach,             \
+    .gone = threads_gone
 
 const struct transport transport_self = {.scheme = "self", .form = "self:", .join = self_join, THREADS_FUNCTIONS};
 const struct transport transport_threads = {

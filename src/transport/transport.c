@@ -4,8 +4,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 
-static const struct transport *const transports[] = {&transport_self, &transport_threads};
+static const struct transport *const transports[] = {&transport_self, &transport_threads, &transport_shm};
 
 #define TRANSPORTS (sizeof transports / sizeof *transports)
 
@@ -23,6 +24,10 @@ const struct transport *transport_find(const char *url, const char **place)
             return transports[i];
         }
     }
-    error_set(WEFT_EINVAL, "%s: no such transport; there are self: and threads:N/NAME", url);
+    char forms[128];
+    struct text t = text_start(forms, sizeof forms);
+    for (size_t i = 0; i < TRANSPORTS; i++)
+        text_printf(&t, "%s%s", i == 0 ? "" : i + 1 < TRANSPORTS ? ", " : " and ", transports[i]->form);
+    error_set(WEFT_EINVAL, "%s: no such transport; there are %s", url, forms);
     return NULL;
 }

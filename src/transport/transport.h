@@ -13,9 +13,12 @@
 
 #include "transport/core.h"
 
+#define TRANSPORT_HUGE ((size_t)2 << 20)
+
 struct transport_can {
     bool loads;  /* ranks load from and store to what their peers allocate or offer */
     bool deaths; /* `gone` also knows ranks that ended without leaving */
+    bool sized;  /* the URL says how many ranks there are */
 };
 
 /* One rank's end of a group. A transport embeds it first in a struct of its own. */
@@ -25,31 +28,41 @@ struct transport_link {
     int rank, size;
 };
 
+enum transport_fate { TRANSPORT_HERE, TRANSPORT_LEFT, TRANSPORT_DIED };
+
 struct transport {
     const char *scheme; /* the URL up to its colon */
     const char *form;   /* how such a URL looks, for people */
     struct transport_can can;
 
-    /* Joins the group that `place`, the URL after its colon, names, as `rank`, and waits for all its
-     * ranks, at most wait_ns. Errors: WEFT_EINVAL, WEFT_EBUSY (the rank is taken), WEFT_EMISMATCH,
-     * WEFT_ETIMEOUT (the text names the ranks that did not come), WEFT_ENOMEM. */
-    int (*join)(const char *place, int rank, int64_t wait_ns, struct transport_link **out);
+    /* Joins the group that `place`, the URL after its colon, names, as `rank` of `size` (0: only the URL says how many),
+     * and waits for all its ranks, at most wait_ns. Errors: WEFT_EINVAL, WEFT_EBUSY (the rank or the name is taken),
+     * WEFT_EMISMATCH, WEFT_ETIMEOUT (the text names the ranks that did not come), WEFT_EPEER, WEFT_ENOMEM,
+     * WEFT_ETRANSPORT. */
+    int (*join)(const char *place, int rank, int size, int64_t wait_ns, struct transport_link **out);
     /* Leaves and frees the link. The group and its memory go with the last rank. */
     void (*leave)(struct transport_link *l);
 
-    /* Zeroed memory that all ranks can reach, aligned to CORE_LINE; NULL when memory is out. It lives
-     * until it is released or the group ends, also after the rank that allocated it has left. */
+    /* Zeroed memory that all ranks can reach, aligned to CORE_LINE, from TRANSPORT_HUGE bytes on to that; NULL when memory
+     * is out. It lives until it is released or the group ends, also after the rank that allocated it has left. */
     void *(*alloc)(struct transport_link *l, size_t bytes, uint64_t *place);
+    /* The same without the memory: addresses of which each part is backed before it is touched. What is in it is not
+     * defined. */
+    void *(*room)(struct transport_link *l, size_t bytes, uint64_t *place);
+    bool (*back)(struct transport_link *l, const void *memory, size_t bytes); /* false: memory is out */
     void (*release)(struct transport_link *l, void *memory); /* by the rank that allocated it; NULL is fine */
     /* Where peers find memory of the caller's own; false: they cannot reach it. */
     bool (*offer)(struct transport_link *l, const void *memory, size_t bytes, uint64_t *place);
     /* The address here of a place that `rank` allocated or offered. */
     void *(*reach)(struct transport_link *l, int rank, uint64_t place);
-    /* Has the rank left the group, or died? */
-    bool (*gone)(struct transport_link *l, int rank);
+    /* Has the rank left the group, or (where deaths are seen) ended without leaving? */
+    enum transport_fate (*gone)(struct transport_link *l, int rank);
 };
 
-extern const struct transport transport_self, transport_threads;
+extern const struct transport transport_self, transport_threads, transport_shm;
+
+/* Has the system, or this part of it, so much memory to give? */
+bool transport_affords(uint64_t bytes);
 
 /* The transport of a URL, and the part of the URL after the colon; NULL (WEFT_EINVAL is set) for none. */
 const struct transport *transport_find(const char *url, const char **place);

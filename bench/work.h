@@ -1,0 +1,72 @@
+/* The work that is measured: what a collective's size means, what its buffers hold, whether the result is right, and what
+ * peers do beside weft. Shared by the command and by the programs it measures against; needs neither weft nor MPI. */
+#ifndef WEFT_BENCH_WORK_H
+#define WEFT_BENCH_WORK_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum work_op {
+    WORK_BARRIER,
+    WORK_BROADCAST,
+    WORK_ALLGATHER,
+    WORK_REDUCE_SCATTER,
+    WORK_ALLREDUCE,
+    WORK_ALL_TO_ALL,
+    WORK_HALO,
+    WORK_PING, /* from rank 0 to rank 1 and back */
+    WORK_RESHARD,
+    WORK_COPY, /* memory: each rank by itself, in memory of its own */
+    WORK_READ,
+    WORK_WRITE,
+    WORK_OPS
+};
+
+enum work_kind { WORK_WEFT, WORK_FLOOR, WORK_PEER, WORK_MEMORY }; /* memory: plain loops of each rank by itself */
+
+/* One thing to measure. bytes, f32 unless a layout says otherwise, is for
+ *   broadcast, allreduce, ping   the buffer
+ *   allgather                    what each rank gives (it gets ranks * bytes)
+ *   reduce_scatter               each rank's input (it keeps bytes / ranks)
+ *   all_to_all                   each rank's whole input (bytes / ranks for each rank)
+ *   halo                         one face: each rank sends one to either side; the ends do not wrap
+ *   reshard                      the tensor in its source's type
+ *   copy, read, write            each rank's buffer
+ * A share is one float at least. */
+struct work_cell {
+    enum work_op op;
+    int64_t bytes;
+    int64_t rows, columns; /* reshard: of a matrix that goes from rows to columns; 0 where peers have no such thing */
+    bool apart;            /* reshard: the first half of the ranks sends to the other half */
+    bool turned;           /* reshard: the destination is bound with its strides in column order */
+    int64_t landed;        /* reshard: bytes of the tensor in its destination's type */
+    char src[64], dst[64]; /* reshard: the layouts */
+};
+
+const char *work_name(enum work_op op);
+/* The ways in which this kind does the op, from 0 on; NULL past the last. "" where there is one. */
+const char *work_variant(enum work_kind kind, const struct work_cell *cell, int i);
+
+int64_t work_count(const struct work_cell *cell);            /* floats in bytes */
+int64_t work_share(const struct work_cell *cell, int ranks); /* floats of one rank's share */
+/* Bytes of the buffers of one rank, in plain form (halo: both faces one behind the other). */
+void work_sizes(const struct work_cell *cell, int rank, int ranks, size_t *in, size_t *out);
+
+/* A rank's buffers; faces of a halo that come from the left are at out, those from the right at right. */
+struct work_memory {
+    float *in, *out, *right;
+};
+/* Fills the input and spoils the output. A broadcast's root has its values in out. */
+void work_fill(const struct work_cell *cell, int rank, int ranks, const struct work_memory *m);
+int64_t work_check(const struct work_cell *cell, int rank, int ranks, const struct work_memory *m); /* wrong elements */
+/* What the element at a place of a resharded tensor holds: exact in bf16 too. */
+float work_value(int64_t place);
+/* Half of the bytes that all ranks together must read and write, as a memcpy counts them. */
+double work_moved(const struct work_cell *cell, int ranks);
+/* What nccl-tests call the bus bandwidth, over bytes / time. */
+double work_bus(const struct work_cell *cell, int ranks);
+
+double work_now(void);             /* seconds, the same clock in all processes */
+void work_pin(int rank, int ranks); /* to a core of its own, if there are as many */
+int work_cores(void);
+#endif

@@ -1,0 +1,18 @@
+# The programs that `weft bench --peers` measures against, one for each MPI library whose compiler is found; none is needed.
+# build/bench/peer_NAME, started by that library's launcher.
+foreach(library openmpi mpich)
+    find_program(WEFT_MPICC_${library} mpicc.${library})
+    if(NOT WEFT_MPICC_${library} OR WEFT_SANITIZE)
+        continue()
+    endif()
+    set(program ${PROJECT_BINARY_DIR}/bench/peer_${library})
+    add_custom_command(OUTPUT ${program}
+        COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/bench
+        COMMAND ${WEFT_MPICC_${library}} -std=c11 -O3 -Wall -Wextra -Wno-stringop-overflow -I${PROJECT_SOURCE_DIR}
+            -o ${program} ${peer} ${board}
+        DEPENDS ${peer} ${board} bench/board.h bench/work.h
+        COMMENT "Building bench/peer_${library}"
+        VERBATIM)
+    add_custom_target(bench_peer_${library} ALL DEPENDS ${program})
+    install(PROGRAMS ${program} DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/weft)
+endforeach()

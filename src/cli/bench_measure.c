@@ -1,0 +1,198 @@
+/* Rounds and medians; see bench_measure.h. */
+#define _GNU_SOURCE
+#include "cli/bench_measure.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TOO_SLOW 4.0 /* times the best of its kind */
+#define FAR 20.0      /* likewise, in its first call */
+#define LOOK 0.002   /* s for a first look */
+
+/* One contender in one of its ways. */
+struct entry {
+    struct contender *c;
+    int variant;
+    double look;
+    double each[MEASURE_ROUNDS];
+    double *single;
+    int nsingle, rounds;
+    bool brief;
+    int64_t wrong;
+};
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static double quantile(double *v, int n, double q)
+{
+    if (!n)
+        return 0;
+    qsort(v, (size_t)n, sizeof *v, by_value);
+    return v[(int)(q * (n - 1) + 0.5)];
+}
+
+static int between(double v, int least, int most)
+{
+    return v < least ? least : v > most ? most : (int)v;
+}
+
+static double slowest(const struct board *b)
+{
+    double t = 0;
+    for (uint32_t r = 0; r < b->ranks; r++)
+        t = b->report[r].each > t ? b->report[r].each : t;
+    return t;
+}
+
+/* Of single call i: the slowest rank's time, or from the first start to the last end. */
+static double single(const struct board *b, int i, bool span)
+{
+    double from = b->from[0][i], to = b->to[0][i], longest = 0;
+    for (uint32_t r = 0; r < b->ranks; r++) {
+        double t = b->to[r][i] - b->from[r][i];
+        longest = t > longest ? t : longest;
+        from = b->from[r][i] < from ? b->from[r][i] : from;
+        to = b->to[r][i] > to ? b->to[r][i] : to;
+    }
+    return span ? to - from : longest;
+}
+
+static double look(struct entry *e, int calls)
+{
+    struct board_order o = {.verb = BOARD_TIME, .variant = e->variant, .warm = calls / 2 + 1, .runs = calls};
+    return contender_do(e->c, &o) ? 0 : slowest(e->c->board);
+}
+
+static const struct work_cell *cell_of(const struct contender *c, const struct row *row, const struct work_cell *copy)
+{
+    return c->kind == WORK_MEMORY && row->cell.op < WORK_COPY ? copy : &row->cell;
+}
+
+/* Opens the cell on a contender and checks each of its ways; adds them to the entries. */
+static int open_all(struct contender *c, const struct work_cell *cell, struct entry *e)
+{
+    int n = 0;
+    if (c->out || !work_variant(c->kind, cell, 0))
+        return 0;
+    struct board_order o = {.verb = BOARD_OPEN, .cell = *cell};
+    if (contender_do(c, &o))
+        return 0;
+    for (int v = 0; work_variant(c->kind, cell, v); v++) {
+        o = (struct board_order){.verb = BOARD_CHECK, .variant = v};
+        if (contender_do(c, &o))
+            return n;
+        e[n] = (struct entry){.c = c, .variant = v, .look = slowest(c->board)};
+        for (uint32_t r = 0; r < c->board->ranks; r++)
+            e[n].wrong += c->board->report[r].wrong;
+        n++;
+    }
+    return n;
+}
+
+/* The checked call is the first look, with all that a first call costs; who is far off is not asked for more. */
+static void look_at_all(struct entry *e, int n)
+{
+    double best[WORK_MEMORY + 1] = {0};
+    for (int pass = 0; pass < 3; pass++) {
+        double far = pass == 1 ? FAR : TOO_SLOW;
+        for (int i = 0; i < n && pass; i++)
+            if (e[i].look < far * best[e[i].c->kind])
+                e[i].look = look(&e[i], between(LOOK / (e[i].look + 1e-9), 1, 500));
+        memset(best, 0, sizeof best);
+        for (int i = 0; i < n; i++) {
+            double *b = &best[e[i].c->kind];
+            *b = *b <= 0 || e[i].look < *b ? e[i].look : *b;
+        }
+    }
+    for (int i = 0; i < n; i++)
+        e[i].brief = e[i].look > TOO_SLOW * best[e[i].c->kind];
+}
+
+static void one_round(struct entry *e, const struct measure *m, bool first, bool span)
+{
+    int over = (int)e->c->board->ranks > work_cores();
+    double part = m->seconds / 2 / m->rounds, t = e->look + 1e-9, barrier = over ? 5e-6 * e->c->board->ranks : 5e-7;
+    struct board_order o = {.verb = BOARD_TIME,
+                            .variant = e->variant,
+                            .runs = between(part / t, 2, 20000),
+                            .singles = between(part / (t + barrier), 2, BOARD_SINGLES / m->rounds)};
+    o.warm = o.runs / (first ? 2 : 10) + 1;
+    if (e->c->out || contender_do(e->c, &o))
+        return;
+    e->each[e->rounds++] = slowest(e->c->board);
+    for (int i = 0; i < o.singles; i++)
+        e->single[e->nsingle++] = single(e->c->board, i, span);
+}
+
+static void keep(struct entry *e, const struct work_cell *cell, struct row *row)
+{
+    if (e->c->out)
+        return;
+    struct figure *f = &row->f[row->n++];
+    const char *way = work_variant(e->c->kind, cell, e->variant);
+    *f = (struct figure){.kind = e->c->kind, .variant = e->variant, .wrong = e->wrong, .brief = e->brief};
+    snprintf(f->who, sizeof f->who, "%s%s%s", e->c->name, *way ? ", " : "", way);
+    if (e->brief) {
+        f->each = f->least = f->single = f->tail = e->look;
+        return;
+    }
+    f->each = quantile(e->each, e->rounds, 0.5);
+    f->least = quantile(e->each, e->rounds, 0);
+    f->single = quantile(e->single, e->nsingle, 0.5);
+    f->tail = quantile(e->single, e->nsingle, 0.95);
+}
+
+int measure_row(struct field *f, const struct measure *m, struct row *row, struct failure *why)
+{
+    static struct entry e[MEASURE_FIGURES];
+    static double singles[MEASURE_FIGURES][BOARD_SINGLES];
+    int n = 0;
+    struct work_cell copy = {.op = WORK_COPY, .bytes = row->cell.bytes};
+    if (row->cell.op == WORK_RESHARD)
+        copy.bytes /= row->workers;
+    row->n = 0;
+    for (int i = 0; i < f->n && n + 2 <= MEASURE_FIGURES; i++)
+        n += open_all(&f->c[i], cell_of(&f->c[i], row, &copy), &e[n]);
+    for (int i = 0; i < n; i++)
+        e[i].single = singles[i];
+    look_at_all(e, n);
+    for (int r = 0; r < m->rounds; r++)
+        for (int i = 0; i < n; i++)
+            if (!e[i].brief)
+                one_round(&e[i], m, r == 0, row->cell.op == WORK_RESHARD);
+    row->copy = 0;
+    for (int i = 0; i < n; i++) {
+        keep(&e[i], cell_of(e[i].c, row, &copy), row);
+        if (e[i].c->kind == WORK_MEMORY && row->cell.op < WORK_COPY && !e[i].c->out)
+            row->copy = (double)row->workers * (double)copy.bytes / row->f[--row->n].each;
+    }
+    for (int i = 0; i < f->n; i++)
+        if (f->c[i].kind == WORK_WEFT && f->c[i].out)
+            return failure_set(why, CLI_WRONG, "%s", f->c[i].why);
+    return 0;
+}
+
+double row_time(const struct row *row, const struct figure *f)
+{
+    if (row->cell.op == WORK_RESHARD)
+        return f->single;
+    if (row->cell.op == WORK_PING)
+        return f->each / 2;
+    return row->cell.op == WORK_BROADCAST && f->single > f->each ? f->single : f->each;
+}
+
+const struct figure *row_best(const struct row *row, enum work_kind kind)
+{
+    const struct figure *best = NULL;
+    for (int i = 0; i < row->n; i++) {
+        const struct figure *f = &row->f[i];
+        if (f->kind == kind && !f->wrong && (!best || row_time(row, f) < row_time(row, best)))
+            best = f;
+    }
+    return best;
+}

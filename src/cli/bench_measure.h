@@ -1,0 +1,41 @@
+/* One line of a benchmark: all contenders do the same work, in rounds that take turns, and medians are kept. */
+#ifndef WEFT_CLI_BENCH_MEASURE_H
+#define WEFT_CLI_BENCH_MEASURE_H
+#include "cli/bench_field.h"
+
+enum { MEASURE_ROUNDS = 25, MEASURE_FIGURES = 40 };
+
+struct measure {
+    double seconds; /* for each contender */
+    int rounds;
+};
+
+/* What one contender took, in one of its ways; seconds. */
+struct figure {
+    char who[64];
+    enum work_kind kind;
+    int variant;
+    double each;         /* a call of many back to back, slowest rank: median over rounds */
+    double least;        /* the same, of the best round */
+    double single, tail; /* a call after a barrier: median and 95th percentile */
+    int64_t wrong;       /* elements */
+    bool brief;          /* so slow beside the others of its kind that it was not measured further */
+};
+
+struct row {
+    const char *label;
+    struct work_cell cell;
+    int ranks, workers; /* workers: who copied memory */
+    struct figure f[MEASURE_FIGURES];
+    int n;
+    double copy; /* bytes a second of memcpy by the workers, about as much as the cell moves; 0: not measured */
+};
+
+/* Measures the cell on the field. Contenders that fail are out afterwards; what they took is left out. */
+int measure_row(struct field *f, const struct measure *m, struct row *row, struct failure *why);
+/* The time that counts: back to back; for a broadcast, whose calls overlap, not less than a single one; for a reshard the
+ * single call, from the first rank's start to the last one's end. */
+double row_time(const struct row *row, const struct figure *f);
+/* The fastest right one of a kind, NULL if there is none. */
+const struct figure *row_best(const struct row *row, enum work_kind kind);
+#endif

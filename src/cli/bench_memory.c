@@ -1,0 +1,76 @@
+/* weft bench memory: what this machine's memory gives plain loops, and what share of it weft's own copies reach. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "cli/bench.h"
+#include "cli/bench_report.h"
+
+static const enum work_op ops[] = {WORK_COPY, WORK_READ, WORK_WRITE};
+enum { OPS = sizeof ops / sizeof *ops };
+
+static double rate(const struct row *row, const struct figure *f)
+{
+    return f ? (double)row->ranks * (double)row->cell.bytes / f->each / 1e9 : 0;
+}
+
+static void print_text(const struct report *r)
+{
+    puts("GB/s of all workers together; each has its own buffers. memcpy, read and write are plain loops.\n");
+    printf("%7s %12s %9s %9s %9s %9s  %s\n", "workers", "bytes", "memcpy", "read", "write", "weft", "of memcpy");
+    for (int i = 0; i + OPS <= r->n; i += OPS) {
+        const struct row *row = &r->rows[i];
+        double v[OPS], weft = rate(row, row_best(row, WORK_WEFT));
+        for (int k = 0; k < OPS; k++)
+            v[k] = rate(row + k, row_best(row + k, WORK_MEMORY));
+        printf("%7d %12" PRId64 " %9.2f %9.2f %9.2f %9.2f %8.0f%%\n", row->ranks, row->cell.bytes, v[0], v[1], v[2], weft,
+               v[0] > 0 ? 100 * weft / v[0] : 0);
+    }
+}
+
+static int run_workers(struct report *r, int workers, struct failure *why)
+{
+    static struct field f;
+    const struct bench_options *o = r->options;
+    int code = CLI_OK;
+    field_add_weft(&f, &o->weft, workers);
+    field_add_memory(&f, workers);
+    for (int s = 0; s < o->nsizes && !code; s++)
+        for (int k = 0; k < OPS && !code; k++) {
+            struct row *row = report_add(r);
+            progress("sizes", s, o->nsizes);
+            if (!row) {
+                code = failure_set(why, CLI_WRONG, "out of memory");
+                break;
+            }
+            *row = (struct row){.label = work_name(ops[k]),
+                                .cell = {.op = ops[k], .bytes = o->sizes[s]},
+                                .ranks = workers,
+                                .workers = workers};
+            code = measure_row(&f, &o->measure, row, why);
+        }
+    report_out(r, &f, workers);
+    field_close(&f);
+    return code;
+}
+
+int bench_memory(int argc, char **argv)
+{
+    struct bench_options o;
+    int code = bench_options("bench memory",
+                             "What memory gives: memcpy, reads and writes by plain loops, and weft's own copy of a rank's tensor,\n"
+                             "by as many workers as -n says.",
+                             "1,2", "16K,256K,4M,256M", argc, argv, &o);
+    if (code)
+        return code < 0 ? CLI_OK : code;
+    struct report r = {.name = "memory", .options = &o, .quiet = true};
+    struct failure why = {0};
+    for (int i = 0; i < o.nranks && !code; i++)
+        code = run_workers(&r, o.ranks[i], &why);
+    progress_end();
+    if (code)
+        failure_print(&why, "bench memory");
+    else if (!o.json && !o.csv)
+        print_text(&r);
+    int end = report_end(&r);
+    return code ? code : end;
+}

@@ -1,0 +1,322 @@
+/* weft run: starts the ranks of a program on this machine and stays with them until all have ended. One loop over one
+ * signalfd and the pipes of the ranks; nothing outlives it, since ranks end with their launcher. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/args.h"
+#include "cli/cli.h"
+#include "cli/tag.h"
+
+#define GRACE_MS 2000 /* between TERM and KILL */
+
+struct job {
+    char **argv;
+    const char *url;
+    int64_t ranks;
+    bool bind, tag;
+    bool terminal; /* rank 0 reads from one: it stays in the launcher's process group */
+    pid_t launcher;
+    cpu_set_t cores;
+    sigset_t mask;    /* of signals, as it was */
+    int signals;      /* the signalfd */
+    pid_t *pids;      /* 0: has ended */
+    struct tag *tags; /* two a rank */
+    struct pollfd *polls;
+    int left, code; /* ranks that run; the first exit code that is not 0 */
+    bool ending;
+    int64_t kill_at; /* in ms; 0: not */
+};
+
+static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT, SIGWINCH};
+#define FORWARDED (sizeof forwarded / sizeof *forwarded)
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* ---- a rank ---- */
+
+/* The i-th of the cores that the launcher may use, round and round. */
+static void pin(const struct job *j, int rank)
+{
+    int want = rank % CPU_COUNT(&j->cores);
+    for (size_t core = 0; core < CPU_SETSIZE; core++) {
+        if (!CPU_ISSET(core, &j->cores) || want-- > 0)
+            continue;
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        CPU_SET(core, &one);
+        sched_setaffinity(0, sizeof one, &one);
+        return;
+    }
+}
+
+/* Only rank 0 has the standard input. */
+static void redirect(int rank, int out, int err)
+{
+    int null = rank ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
+    if (null >= 0)
+        dup2(null, STDIN_FILENO);
+    if (out >= 0)
+        dup2(out, STDOUT_FILENO);
+    if (err >= 0)
+        dup2(err, STDERR_FILENO);
+}
+
+static void become_rank(const struct job *j, int rank, int out, int err)
+{
+    char number[16];
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != j->launcher)
+        _exit(128 + SIGKILL);
+    if (rank || !j->terminal)
+        setpgid(0, 0);
+    sigprocmask(SIG_SETMASK, &j->mask, NULL);
+    snprintf(number, sizeof number, "%d", rank);
+    setenv("WEFT_RANK", number, 1);
+    snprintf(number, sizeof number, "%d", (int)j->ranks);
+    setenv("WEFT_SIZE", number, 1);
+    setenv("WEFT_URL", j->url, 1);
+    if (j->bind)
+        pin(j, rank);
+    redirect(rank, out, err);
+    execvp(j->argv[0], j->argv);
+    int code = errno == ENOENT ? 127 : 126;
+    fprintf(stderr, "weft run: %s: %s\n", j->argv[0], strerror(errno));
+    fflush(stderr);
+    _exit(code);
+}
+
+static int start_rank(struct job *j, int rank)
+{
+    int out[2] = {-1, -1}, err[2] = {-1, -1};
+    if (j->tag && (pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC)))
+        return -1;
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0)
+        become_rank(j, rank, out[1], err[1]);
+    if (j->tag) {
+        close(out[1]);
+        close(err[1]);
+        tag_open(&j->tags[2 * rank], out[0], stdout, rank);
+        tag_open(&j->tags[2 * rank + 1], err[0], stderr, rank);
+    }
+    if (pid < 0)
+        return -1;
+    if (rank || !j->terminal)
+        setpgid(pid, pid); /* here, too, so that it is done for both */
+    j->pids[rank] = pid;
+    j->left++;
+    return 0;
+}
+
+/* ---- the loop ---- */
+
+/* To a rank and what it has started. */
+static void send_one(const struct job *j, int rank, int signal)
+{
+    kill(rank || !j->terminal ? -j->pids[rank] : j->pids[rank], signal);
+}
+
+static void send_all(const struct job *j, int signal)
+{
+    for (int r = 0; r < j->ranks; r++)
+        if (j->pids[r])
+            send_one(j, r, signal);
+}
+
+static void end_all(struct job *j)
+{
+    if (j->ending)
+        return;
+    j->ending = true;
+    j->kill_at = now_ms() + GRACE_MS;
+    send_all(j, SIGTERM);
+    send_all(j, SIGCONT); /* a stopped one would not hear it */
+}
+
+static void note_end(struct job *j, int rank, const siginfo_t *how)
+{
+    bool by_signal = how->si_code != CLD_EXITED;
+    int code = by_signal ? 128 + how->si_status : how->si_status;
+    if (code && !j->ending) {
+        j->code = code;
+        const char *rest = j->left > 1 ? "; ending the others" : "";
+        if (by_signal)
+            fprintf(stderr, "weft run: rank %d was ended by signal %d (%s)%s\n", rank, how->si_status,
+                    strsignal(how->si_status), rest);
+        else
+            fprintf(stderr, "weft run: rank %d ended with code %d%s\n", rank, code, rest);
+        end_all(j);
+    }
+    if (j->ending)
+        send_one(j, rank, SIGKILL); /* what it has started and left behind */
+    waitpid(j->pids[rank], NULL, 0);
+    j->pids[rank] = 0;
+    j->left--;
+}
+
+/* A rank that has ended is reaped last: until then nobody else can have its number. */
+static void reap(struct job *j)
+{
+    for (int r = 0; r < j->ranks; r++) {
+        siginfo_t how = {.si_pid = 0};
+        if (j->pids[r] && !waitid(P_PID, (id_t)j->pids[r], &how, WEXITED | WNOHANG | WNOWAIT) && how.si_pid)
+            note_end(j, r, &how);
+    }
+}
+
+/* What a terminal sends goes to all of the launcher's process group already. */
+static void read_signals(struct job *j)
+{
+    struct signalfd_siginfo s;
+    while (read(j->signals, &s, sizeof s) == (ssize_t)sizeof s) {
+        if (s.ssi_signo == SIGCHLD)
+            continue;
+        for (int r = 0; r < j->ranks; r++)
+            if (j->pids[r] && (r || !j->terminal || s.ssi_code != SI_KERNEL))
+                send_one(j, r, (int)s.ssi_signo);
+    }
+    reap(j);
+}
+
+static void poll_once(struct job *j)
+{
+    nfds_t n = 1;
+    j->polls[0] = (struct pollfd){.fd = j->signals, .events = POLLIN};
+    for (int i = 0; j->tag && i < 2 * j->ranks; i++)
+        j->polls[n++] = (struct pollfd){.fd = j->tags[i].fd, .events = POLLIN};
+    int64_t wait = j->kill_at ? j->kill_at - now_ms() : -1;
+    poll(j->polls, n, wait < 0 && j->kill_at ? 0 : (int)wait);
+    for (int i = 0; j->tag && i < 2 * j->ranks; i++)
+        if (j->polls[1 + i].revents)
+            tag_read(&j->tags[i]);
+    read_signals(j);
+    if (j->kill_at && now_ms() >= j->kill_at) {
+        send_all(j, SIGKILL);
+        j->kill_at = 0;
+    }
+}
+
+static int run_job(struct job *j)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    for (size_t i = 0; i < FORWARDED; i++)
+        sigaddset(&set, forwarded[i]);
+    sigprocmask(SIG_BLOCK, &set, &j->mask);
+    j->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (j->signals < 0) {
+        fprintf(stderr, "weft run: no signalfd: %s\n", strerror(errno));
+        return CLI_WRONG;
+    }
+    for (int r = 0; r < j->ranks; r++) {
+        if (start_rank(j, r)) {
+            fprintf(stderr, "weft run: rank %d could not be started: %s\n", r, strerror(errno));
+            j->code = CLI_WRONG;
+            end_all(j);
+            break;
+        }
+    }
+    while (j->left)
+        poll_once(j);
+    for (int i = 0; j->tag && i < 2 * j->ranks; i++)
+        tag_close(&j->tags[i]);
+    close(j->signals);
+    sigprocmask(SIG_SETMASK, &j->mask, NULL);
+    return j->code;
+}
+
+/* ---- the verb ---- */
+
+/* A name that no other job has. */
+static int fresh_url(char *url, size_t cap)
+{
+    uint64_t random;
+    if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
+        return -1;
+    snprintf(url, cap, "shm:weft-%ld-%016llx", (long)getpid(), (unsigned long long)random);
+    return 0;
+}
+
+static int launch(struct job *j)
+{
+    size_t n = (size_t)j->ranks;
+    j->launcher = getpid();
+    j->terminal = isatty(STDIN_FILENO);
+    if (sched_getaffinity(0, sizeof j->cores, &j->cores)) {
+        CPU_ZERO(&j->cores);
+        CPU_SET(0, &j->cores);
+    }
+    j->pids = calloc(n, sizeof *j->pids);
+    j->tags = calloc(2 * n, sizeof *j->tags);
+    j->polls = calloc(2 * n + 1, sizeof *j->polls);
+    int code = CLI_WRONG;
+    if (j->pids && j->tags && j->polls) {
+        for (size_t i = 0; i < 2 * n; i++)
+            j->tags[i].fd = -1;
+        code = run_job(j);
+    } else {
+        fprintf(stderr, "weft run: no memory for %lld ranks\n", (long long)j->ranks);
+    }
+    free(j->pids);
+    free(j->tags);
+    free(j->polls);
+    return code;
+}
+
+int cmd_run(int argc, char **argv)
+{
+    struct job j = {.ranks = 0};
+    const char *on = "shm:";
+    const struct args_option rows[] = {
+        {"n", ARGS_INT, "N", "how many ranks", &j.ranks, 1, 4096},
+        {"on", ARGS_TEXT, "URL", "how they reach each other: shm: (a fresh name, the default) or shm:NAME", &on, 0, 0},
+        {"bind", ARGS_FLAG, NULL, "rank i runs on core i, modulo the cores there are", &j.bind, 0, 0},
+        {"tag-output", ARGS_FLAG, NULL, "put [rank] before every line that a rank prints", &j.tag, 0, 0},
+        {0}};
+    const struct args_verb verb = {
+        "run", "-n N [options] [--] PROG [ARGUMENT...]",
+        "Starts N ranks of a program on this machine; weft_comm_open(NULL, ...) finds the others. Signals are passed "
+        "on.\n"
+        "When a rank fails, the others are ended (TERM, after 2 s KILL), and its exit code is the result: 128 and the\n"
+        "signal's number for a signal. Rank 0 has the standard input.",
+        rows, ARGS_COMMAND};
+    int first, code = args_parse(&verb, argc, argv, NULL, &first);
+    if (code)
+        return code < 0 ? CLI_OK : code;
+    char url[128];
+    if (!j.ranks)
+        return args_complain(&verb, "-n is missing");
+    if (first == argc)
+        return args_complain(&verb, "there is no program to run");
+    if (strncmp(on, "shm:", 4))
+        return args_complain(&verb, "--on takes shm: or shm:NAME, not '%s'", on);
+    if (strlen(on) >= sizeof url)
+        return args_complain(&verb, "--on %s: the name is too long", on);
+    if (!on[4] && fresh_url(url, sizeof url)) {
+        fprintf(stderr, "weft run: no random number: %s\n", strerror(errno));
+        return CLI_WRONG;
+    }
+    j.url = on[4] ? on : url;
+    j.argv = argv + first;
+    return launch(&j);
+}

@@ -1,0 +1,190 @@
+/* The one place that reads the environment. weft run sets WEFT_RANK, WEFT_SIZE and WEFT_URL; of other
+ * launchers a row of a table says which variables have the rank, the size and something that no
+ * other job on this machine has. */
+#define _GNU_SOURCE
+#include "exec/environment.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/text.h"
+
+#define SECOND INT64_C(1000000000)
+
+/* A whole number of the environment that stands for an option which was left at 0. */
+static int from_environment(const char *name, int64_t scale, int64_t max, int64_t *value)
+{
+    const char *text = getenv(name);
+    if (*value || !text || !*text)
+        return 0;
+    char *end;
+    errno = 0;
+    long long n = strtoll(text, &end, 10);
+    if (errno || *end || n < 1 || n > max / scale)
+        return error_set(WEFT_EINVAL, "%s=%s: expected a number from 1 to %lld", name, text, (long long)(max / scale));
+    *value = n * scale;
+    return 0;
+}
+
+static int settle(int64_t *value, const char *what, const char *name, int64_t scale, int64_t max, int64_t fallback)
+{
+    if (*value < 0)
+        return error_set(WEFT_EINVAL, "%s is %lld: it must not be negative", what, (long long)*value);
+    if (*value > max)
+        return error_set(WEFT_EINVAL, "%s is %lld: it must be at most %lld", what, (long long)*value, (long long)max);
+    int err = from_environment(name, scale, max, value);
+    if (!err && !*value)
+        *value = fallback;
+    return err;
+}
+
+/* Fills in what the caller left open: first from WEFT_*, then the defaults. */
+int environment_settle(weft_comm_opts *o)
+{
+    int64_t buckets = o->inflight_buckets, channel = o->channel_buckets, staged = o->staged;
+    int err = settle(&o->deadline_ns, "deadline_ns", "WEFT_DEADLINE_MS", 1000000, INT64_MAX / 4, 30 * SECOND);
+    if (!err)
+        err = settle(&o->inflight_bytes, "inflight_bytes", "WEFT_INFLIGHT_BYTES", 1, INT64_MAX / 4, INT64_C(64) << 20);
+    if (!err)
+        err = settle(&buckets, "inflight_buckets", "WEFT_INFLIGHT_BUCKETS", 1, 1 << 20, 256);
+    if (!err)
+        err = settle(&channel, "channel_buckets", "WEFT_CHANNEL_BUCKETS", 1, 1 << 20, 4);
+    const char *text = getenv("WEFT_STAGED");
+    if (!err && !staged && text && *text) {
+        if (strcmp(text, "0") && strcmp(text, "1"))
+            err = error_set(WEFT_EINVAL, "WEFT_STAGED=%s: expected 0 or 1", text);
+        staged = text[0] == '1';
+    }
+    o->inflight_buckets = (int)buckets;
+    o->channel_buckets = (int)channel;
+    o->staged = staged;
+    return err;
+}
+
+/* ---- jobs ---- */
+
+struct launcher {
+    const char *name, *rank, *size;
+    const char *local;     /* how many ranks are on this machine; NULL: not told */
+    const char *unique[3]; /* together they name the job; where none is set, the parent process does */
+};
+
+static const struct launcher launchers[] = {
+    {"mpirun",
+     "OMPI_COMM_WORLD_RANK",
+     "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_SIZE",
+     {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", NULL}},
+    {"mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", {"PMI_JOBID", NULL, NULL}},
+    {"srun", "SLURM_PROCID", "SLURM_NTASKS", NULL, {"SLURM_JOB_ID", "SLURM_STEP_ID", NULL}},
+    {"torchrun",
+     "RANK",
+     "WORLD_SIZE",
+     "LOCAL_WORLD_SIZE",
+     {"TORCHELASTIC_RUN_ID", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"}},
+};
+
+static const char *variable(const char *name)
+{
+    const char *text = name ? getenv(name) : NULL;
+    return text && *text ? text : NULL;
+}
+
+static int number(const char *name, int64_t min, int64_t max, int *out)
+{
+    const char *text = variable(name);
+    char *end = NULL;
+    errno = 0;
+    long long n = text ? strtoll(text, &end, 10) : 0;
+    if (!text)
+        return error_set(WEFT_EINVAL, "%s is not set, as it would be in a whole job", name);
+    if (errno || *end || !isdigit((unsigned char)*text) || n < min || n > max)
+        return error_set(WEFT_EINVAL, "%s=%s: expected a number from %lld to %lld", name, text, (long long)min,
+                         (long long)max);
+    *out = (int)n;
+    return 0;
+}
+
+static int place_in(const char *rank, const char *size, struct environment_job *job)
+{
+    int err = number(size, 1, INT32_MAX, &job->size);
+    return err ? err : number(rank, 0, job->size - 1, &job->rank);
+}
+
+/* Only letters that names may have; a name that is too long is cut and gets a number made of all of it. */
+static void name_job(struct environment_job *job, const char *name)
+{
+    char clean[64];
+    size_t n = 0, all = strlen(name);
+    uint64_t hash = hash_bytes(0, name, all);
+    for (; n < all && n + 1 < sizeof clean; n++)
+        clean[n] = isalnum((unsigned char)name[n]) || strchr("._-", name[n]) ? name[n] : '-';
+    clean[n] = 0;
+    if (n < all)
+        snprintf(job->url, sizeof job->url, "shm:%.40s-%016llx", clean, (unsigned long long)hash);
+    else
+        snprintf(job->url, sizeof job->url, "shm:%s", clean);
+}
+
+static int job_of(const struct launcher *l, struct environment_job *job)
+{
+    int err = place_in(l->rank, l->size, job), local;
+    if (err)
+        return err;
+    if (variable(l->local)) {
+        err = number(l->local, 1, INT32_MAX, &local);
+        if (err)
+            return err;
+        if (local < job->size)
+            return error_set(WEFT_EUNSUPPORTED, "%s=%d of %s=%d: the job spans several machines, shm: one", l->local,
+                             local, l->size, job->size);
+    }
+    char name[512];
+    struct text t = text_start(name, sizeof name);
+    bool unique = false;
+    text_put(&t, l->name);
+    for (int i = 0; i < 3; i++) {
+        const char *text = variable(l->unique[i]);
+        if (text)
+            text_printf(&t, "-%s", text);
+        unique |= text != NULL;
+    }
+    if (!unique)
+        text_printf(&t, "-%ld", (long)getppid());
+    name_job(job, variable("WEFT_NAME") ? variable("WEFT_NAME") : name);
+    return 0;
+}
+
+int environment_job(struct environment_job *job, bool *found)
+{
+    *job = (struct environment_job){.size = 0};
+    *found = true;
+    if (variable("WEFT_RANK") || variable("WEFT_SIZE")) {
+        const char *url = variable("WEFT_URL");
+        if (url && strlen(url) < sizeof job->url)
+            strcpy(job->url, url);
+        else if (variable("WEFT_NAME"))
+            name_job(job, variable("WEFT_NAME"));
+        else
+            return error_set(WEFT_EINVAL, "WEFT_RANK and WEFT_SIZE need WEFT_URL or WEFT_NAME, %s",
+                             url ? "and WEFT_URL is too long" : "neither is set");
+        return place_in("WEFT_RANK", "WEFT_SIZE", job);
+    }
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
+        if (variable(launchers[i].rank) && variable(launchers[i].size))
+            return job_of(&launchers[i], job);
+    *found = false;
+    return 0;
+}
+
+int environment_no_job(void)
+{
+    return error_set(WEFT_EINVAL, "this process was not started as a rank: no weft run, mpirun, srun or torchrun has "
+                                  "left a rank in the environment; name a URL, for instance self:");
+}

@@ -1,0 +1,74 @@
+/* Window memory: what the transport allocates, made ready so that no run waits for the kernel. A page
+ * that is touched for the first time costs many times a copy of it. */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "exec/comm.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/* A transport's memory is zero: a page that reads so may be written so. */
+static void touch(volatile char *memory, size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    for (size_t i = 0; i < bytes; i += page)
+        memory[i] = 0;
+}
+
+static void make_ready(char *memory, size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (bytes >= TRANSPORT_HUGE)
+        madvise(memory, bytes / TRANSPORT_HUGE * TRANSPORT_HUGE, MADV_HUGEPAGE);
+    if ((uintptr_t)memory % page || madvise(memory, bytes, MADV_POPULATE_WRITE))
+        touch(memory, bytes);
+}
+
+int weft_comm_alloc(weft_comm *c, size_t bytes, void **out)
+{
+    if (!c || !out)
+        return error_set(WEFT_EINVAL, "weft_comm_alloc: the comm and out must not be NULL");
+    struct comm_window *w = malloc(sizeof *w);
+    if (!w)
+        return error_nomem();
+    uint64_t place;
+    w->memory = transport_affords(bytes) ? c->transport->alloc(c->link, bytes ? bytes : 1, &place) : NULL;
+    if (!w->memory) {
+        free(w);
+        return error_set(WEFT_ENOMEM, "no memory for %zu bytes that all ranks can reach", bytes);
+    }
+    make_ready(w->memory, bytes);
+    w->next = c->windows;
+    c->windows = w;
+    *out = w->memory;
+    return 0;
+}
+
+void weft_comm_dealloc(weft_comm *c, void *ptr)
+{
+    for (struct comm_window **at = c && ptr ? &c->windows : NULL; at && *at; at = &(*at)->next) {
+        struct comm_window *w = *at;
+        if (w->memory != ptr)
+            continue;
+        *at = w->next;
+        const char *text;
+        if (!core_failure(c->group, &text)) /* else peers may still read it: the group frees it in the end */
+            c->transport->release(c->link, ptr);
+        free(w);
+        return;
+    }
+}
+
+void comm_windows_free(weft_comm *c)
+{
+    while (c->windows) {
+        struct comm_window *w = c->windows;
+        c->windows = w->next;
+        free(w); /* the memory goes with the group */
+    }
+}

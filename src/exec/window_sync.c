@@ -1,0 +1,332 @@
+/* What waits in a window: signals, and barriers of the group and of neighbours. All waits make progress with the execs
+ * of the comm (comm_wait), and none is for ever: a rank that others wait for and that is gone fails the comm. */
+#include "base/error.h"
+#include "exec/window.h"
+
+/* Says whether a wait can still end; an error if not. Called when a beat has passed. */
+typedef int lost_check(void *arg);
+
+/* 0 when met(arg), COMM_LATE when time runs out first, or the error that ends the wait. */
+static int wait_until(weft_window *w, bool (*met)(void *arg), lost_check *lost, void *arg, int64_t timeout_ns)
+{
+    weft_comm *c = w->comm;
+    if (met(arg)) {
+        if (c->first)
+            comm_progress(c);
+        return 0;
+    }
+    if (timeout_ns == 0) {
+        comm_progress(c);
+        if (met(arg))
+            return 0;
+        int err = comm_failure(c);
+        if (!err && ++w->polls % 64 == 0)
+            err = lost(arg);
+        return err ? err : COMM_LATE;
+    }
+    int64_t now = core_now(), until = timeout_ns > 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1;
+    for (;;) {
+        int64_t next = now + c->beat_ns;
+        int err = comm_wait(c, met, arg, until >= 0 && until < next ? until : next);
+        if (err == COMM_LATE) {
+            int gone = lost(arg);
+            err = gone ? gone : err;
+        }
+        now = core_now();
+        if (err != COMM_LATE || (until >= 0 && now >= until))
+            return err;
+    }
+}
+
+static bool is_gone(const weft_window *w, int rank)
+{
+    return w->comm->transport->gone(w->comm->link, rank);
+}
+
+static bool has_freed(const weft_window *w, int rank)
+{
+    return atomic_load_explicit(&w->heads[rank]->freed, memory_order_seq_cst);
+}
+
+static int check_signal(const weft_window *w, int signal, const char *call)
+{
+    if (!w)
+        return error_set(WEFT_EINVAL, "%s: the window is NULL", call);
+    if (signal < 0 || signal >= w->signals)
+        return error_set(WEFT_EINVAL, "%s: there is no signal %d, the window has %d", call, signal, w->signals);
+    return 0;
+}
+
+static int check_call(const weft_window *w, const char *call)
+{
+    if (!w)
+        return error_set(WEFT_EINVAL, "%s: the window is NULL", call);
+    if (w->comm->in_callback)
+        return error_set(WEFT_EBUSY, "%s: not inside a callback", call);
+    return 0;
+}
+
+/* ---- signals ---- */
+
+int weft_window_notify(weft_window *w, int rank, int signal, enum weft_notify how, uint64_t value)
+{
+    int err = check_signal(w, signal, "weft_window_notify");
+    if (err)
+        return err;
+    weft_comm *c = w->comm;
+    if (rank < 0 || rank >= c->size)
+        return error_set(WEFT_EINVAL, "weft_window_notify: there is no rank %d, the comm has %d", rank, c->size);
+    err = comm_failure(c);
+    if (err)
+        return err;
+    _Atomic uint64_t *word = &window_signals(w->heads[rank])[signal].value;
+    switch (how) {
+    case WEFT_NOTIFY_SET: core_signal(c->group, rank, word, value); return 0;
+    case WEFT_NOTIFY_ADD:
+        /* seq_cst: pairs with the load in compares, and with core_arm as in core_signal. */
+        atomic_fetch_add_explicit(word, value, memory_order_seq_cst);
+        core_ring(c->group, rank);
+        return 0;
+    default: return error_set(WEFT_EINVAL, "weft_window_notify: there is no way %d to notify", (int)how);
+    }
+}
+
+static const char *const compare_names[] = {NULL, "==", "!=", ">=", ">", "<=", "<"};
+
+struct signal_wait {
+    weft_window *w;
+    const _Atomic uint64_t *word;
+    int signal;
+    enum weft_compare compare;
+    uint64_t value;
+};
+
+static bool compares(void *arg)
+{
+    const struct signal_wait *s = arg;
+    uint64_t now = atomic_load_explicit(s->word, memory_order_seq_cst);
+    switch (s->compare) {
+    case WEFT_EQ: return now == s->value;
+    case WEFT_NE: return now != s->value;
+    case WEFT_GE: return now >= s->value;
+    case WEFT_GT: return now > s->value;
+    case WEFT_LE: return now <= s->value;
+    default: return now < s->value;
+    }
+}
+
+/* Anyone may notify, so the wait is in vain only when nobody is left. A rank that has gone without freeing its window
+ * did not mean to. What a rank did before it went is seen after its going was. */
+static int signal_lost(void *arg)
+{
+    struct signal_wait *s = arg;
+    weft_window *w = s->w;
+    int left = 0;
+    for (int r = 0; r < w->comm->size; r++) {
+        if (r == w->comm->rank || has_freed(w, r))
+            continue;
+        if (is_gone(w, r) && !has_freed(w, r))
+            return compares(s) ? 0
+                               : comm_fail(w->comm, WEFT_EPEER, "rank %d is gone, rank %d was waiting in a window", r,
+                                           w->comm->rank);
+        left++;
+    }
+    if (left || w->comm->first || compares(s))
+        return 0;
+    return error_set(WEFT_EPEER, "weft_window_wait: signal %d: no other rank is left that could notify", s->signal);
+}
+
+int weft_window_wait(weft_window *w, int signal, enum weft_compare compare, uint64_t value, int64_t timeout_ns)
+{
+    int err = check_signal(w, signal, "weft_window_wait");
+    if (!err)
+        err = check_call(w, "weft_window_wait");
+    if (err)
+        return err;
+    if (compare < WEFT_EQ || compare > WEFT_LT)
+        return error_set(WEFT_EINVAL, "weft_window_wait: there is no comparison %d", (int)compare);
+    struct window_head *mine = w->heads[w->comm->rank];
+    struct signal_wait s = {w, &window_signals(mine)[signal].value, signal, compare, value};
+    err = wait_until(w, compares, signal_lost, &s, timeout_ns);
+    if (err != COMM_LATE)
+        return err;
+    return error_set(WEFT_ETIMEOUT, "weft_window_wait: time ran out: signal %d is %llu, waiting for %s %llu", signal,
+                     (unsigned long long)atomic_load_explicit(s.word, memory_order_relaxed), compare_names[compare],
+                     (unsigned long long)value);
+}
+
+int weft_window_signal(const weft_window *w, int signal, uint64_t *value)
+{
+    int err = check_signal(w, signal, "weft_window_signal");
+    if (err)
+        return err;
+    if (!value)
+        return error_set(WEFT_EINVAL, "weft_window_signal: value must not be NULL");
+    /* seq_cst: who polls instead of waiting acquires as much. */
+    *value = atomic_load_explicit(&window_signals(w->heads[w->comm->rank])[signal].value, memory_order_seq_cst);
+    return 0;
+}
+
+/* ---- barriers ---- */
+
+/* One that this rank has entered: of the group, or with the ranks of w->with. */
+struct barrier {
+    weft_window *w;
+    const char *call;
+    bool group;
+};
+
+/* Has this rank, of those that the barrier is for, yet to come? */
+static bool is_missing(const struct barrier *b, int rank)
+{
+    weft_window *w = b->w;
+    if (b->group) /* relaxed: for texts, and after a load of `freed` that orders it */
+        return atomic_load_explicit(&w->heads[rank]->entered, memory_order_relaxed) < w->generation;
+    return atomic_load_explicit(&window_turns(w->heads[w->comm->rank])[rank].value, memory_order_seq_cst) <
+           w->turns[rank];
+}
+
+static bool all_came(void *arg)
+{
+    const struct barrier *b = arg;
+    weft_window *w = b->w;
+    if (b->group) /* pairs with the store in enter_group */
+        return atomic_load_explicit(&w->heads[0]->met, memory_order_seq_cst) >= w->generation;
+    for (int i = 0; i < w->nwith; i++)
+        if (is_missing(b, w->with[i]))
+            return false;
+    return true;
+}
+
+static int barrier_lost(void *arg)
+{
+    const struct barrier *b = arg;
+    weft_window *w = b->w;
+    int n = b->group ? w->comm->size : w->nwith;
+    for (int i = 0; i < n; i++) {
+        int r = b->group ? i : w->with[i];
+        if (is_missing(b, r) && (has_freed(w, r) || is_gone(w, r)) && is_missing(b, r))
+            return comm_fail(w->comm, WEFT_EPEER,
+                             "rank %d freed its window or is gone, rank %d was waiting for it in %s", r, w->comm->rank,
+                             b->call);
+    }
+    return 0;
+}
+
+static int barrier_late(const struct barrier *b)
+{
+    weft_window *w = b->w;
+    struct comm_names names = {0};
+    int n = b->group ? w->comm->size : w->nwith;
+    for (int i = 0; i < n; i++) {
+        int r = b->group ? i : w->with[i];
+        if (is_missing(b, r))
+            comm_name(&names, r, "");
+    }
+    if (!names.n) /* the last came between two looks */
+        return error_set(WEFT_ETIMEOUT, "%s: time ran out", b->call);
+    return error_set(WEFT_ETIMEOUT, "%s: time ran out, %s not there yet", b->call, comm_named(&names));
+}
+
+static int barrier_wait(struct barrier *b, int64_t timeout_ns)
+{
+    weft_window *w = b->w;
+    int err = wait_until(w, all_came, barrier_lost, b, timeout_ns < 0 ? w->comm->deadline_ns : timeout_ns);
+    if (err == COMM_LATE)
+        return barrier_late(b);
+    if (b->group)
+        w->open = false;
+    else
+        w->nwith = 0;
+    return err;
+}
+
+static void enter_group(weft_window *w)
+{
+    weft_comm *c = w->comm;
+    struct window_head *zero = w->heads[0];
+    w->generation++;
+    atomic_store_explicit(&w->heads[c->rank]->entered, w->generation, memory_order_relaxed);
+    /* Release for those who come later, acquire of those who came: the last passes on what all have stored. */
+    uint64_t n = atomic_fetch_add_explicit(&zero->arrivals, 1, memory_order_acq_rel) + 1;
+    if (n == w->generation * (uint64_t)c->size) {
+        atomic_store_explicit(&zero->met, w->generation, memory_order_seq_cst);
+        core_ring_all(c->group);
+    }
+}
+
+int weft_window_barrier(weft_window *w, int64_t timeout_ns)
+{
+    int err = check_call(w, "weft_window_barrier");
+    if (!err)
+        err = comm_failure(w->comm);
+    if (err)
+        return err;
+    if (!w->open)
+        enter_group(w);
+    w->open = true;
+    return barrier_wait(&(struct barrier){w, "weft_window_barrier", true}, timeout_ns);
+}
+
+static int check_ranks(const weft_window *w, const int *ranks, int n)
+{
+    if (n < 0 || n > w->comm->size || (n && !ranks))
+        return error_set(WEFT_EINVAL, "weft_window_barrier_with: %d ranks%s, the comm has %d", n,
+                         n > 0 && !ranks ? " at NULL" : "", w->comm->size);
+    for (int i = 0; i < n; i++) {
+        if (ranks[i] < 0 || ranks[i] >= w->comm->size)
+            return error_set(WEFT_EINVAL, "weft_window_barrier_with: there is no rank %d, the comm has %d", ranks[i],
+                             w->comm->size);
+        for (int k = 0; k < i; k++)
+            if (ranks[k] == ranks[i])
+                return error_set(WEFT_EINVAL, "weft_window_barrier_with: rank %d is listed twice", ranks[i]);
+    }
+    return 0;
+}
+
+/* Are these the ranks of the barrier that is open, in any order, with or without this rank? */
+static bool same_ranks(const weft_window *w, const int *ranks, int n)
+{
+    int others = 0;
+    for (int i = 0; i < n; i++) {
+        if (ranks[i] == w->comm->rank)
+            continue;
+        int k = 0;
+        while (k < w->nwith && w->with[k] != ranks[i])
+            k++;
+        if (k == w->nwith)
+            return false;
+        others++;
+    }
+    return others == w->nwith;
+}
+
+static void enter_with(weft_window *w, const int *ranks, int n)
+{
+    weft_comm *c = w->comm;
+    for (int i = 0; i < n; i++) {
+        int r = ranks[i];
+        if (r == c->rank)
+            continue;
+        w->with[w->nwith++] = r;
+        core_signal(c->group, r, &window_turns(w->heads[r])[c->rank].value, ++w->turns[r]);
+    }
+}
+
+int weft_window_barrier_with(weft_window *w, const int *ranks, int n, int64_t timeout_ns)
+{
+    int err = check_call(w, "weft_window_barrier_with");
+    if (!err)
+        err = check_ranks(w, ranks, n);
+    if (!err)
+        err = comm_failure(w->comm);
+    if (err)
+        return err;
+    if (w->nwith && !same_ranks(w, ranks, n))
+        return error_set(WEFT_EBUSY,
+                         "weft_window_barrier_with: a barrier with other ranks ran out of time and is still "
+                         "open: enter it again first");
+    if (!w->nwith)
+        enter_with(w, ranks, n);
+    return barrier_wait(&(struct barrier){w, "weft_window_barrier_with", false}, timeout_ns);
+}

@@ -1,0 +1,79 @@
+/* Ranks that are processes of one machine. All they share is one file without a name (a memfd), which
+ * every rank maps whole: a place is an offset in it. The file is sparse and far larger than what is
+ * used of it; a part is backed with memory, for good, before anybody touches it. It goes with the
+ * last process that has it open, however that ends.
+ *
+ *   shm_meet.c   how ranks find each other and get the file: sockets whose names the kernel forgets
+ *   shm_heap.c   who has which part of the file
+ *   shm.c        the transport, and whether a peer is alive */
+#ifndef WEFT_TRANSPORT_SHM_H
+#define WEFT_TRANSPORT_SHM_H
+#include <sys/types.h>
+
+#include "transport/transport.h"
+
+#define SHM_PAGE ((uint64_t)2 << 20) /* a huge page: parts of the file that ranks take are multiples of it */
+#define SHM_NAME 80                  /* letters of a group's name */
+#define SHM_RANKS 4096
+
+/* A process, so that another one with the same number is not taken for it. */
+struct shm_process {
+    int64_t pid;
+    uint64_t start; /* when it began, in the kernel's ticks; 0: unknown */
+};
+
+/* The front of the file. */
+struct shm_head {
+    uint64_t magic, total;                    /* bytes of the file */
+    uint64_t core;                            /* where the core_group is */
+    _Alignas(CORE_LINE) _Atomic uint64_t top; /* parts below it are taken */
+    struct shm_process process[];
+};
+
+struct shm_extent {
+    uint64_t at, bytes;
+};
+struct shm_extents {
+    struct shm_extent *item;
+    size_t n, cap;
+};
+struct shm_heap {
+    struct shm_extents used, small, large; /* small and large are free ones */
+};
+
+struct shm_link {
+    struct transport_link base;
+    char name[SHM_NAME + 1];
+    char late[256]; /* why a host gave up */
+    int file;       /* the memfd */
+    int claim;      /* the socket that says that this rank is here */
+    char *map;
+    struct shm_head *head;
+    struct shm_heap heap;
+    int *watch; /* a pidfd of each rank: -1 for none yet, -2 for none to be had */
+};
+
+/* ---- shm_meet.c ---- */
+
+/* Claims the rank, finds the others within wait_ns and maps the file. On an error nothing is held. */
+int shm_meet(struct shm_link *l, int64_t wait_ns);
+/* When the process began; 0 if the system does not say or there is none. *zombie: it has ended. */
+uint64_t shm_process_start(int64_t pid, bool *zombie);
+
+/* ---- shm.c ---- */
+
+/* Makes the file for a group of l->base.size ranks and maps it; or maps the one in l->file. */
+int shm_create(struct shm_link *l);
+int shm_attach(struct shm_link *l);
+void shm_unmap(struct shm_link *l); /* and closes the file */
+
+/* ---- shm_heap.c ---- */
+
+/* A part of the file that is nobody's, aligned to CORE_LINE, from a huge page on to that; 0: none. Not backed. */
+uint64_t shm_heap_take(struct shm_link *l, uint64_t bytes);
+/* Backs a part with memory, zeroed if it was not backed. False: there is none. */
+bool shm_heap_back(struct shm_link *l, uint64_t at, uint64_t bytes);
+void shm_heap_give(struct shm_link *l, uint64_t at);
+bool shm_heap_small(uint64_t bytes); /* does it stand among others in a page? */
+void shm_heap_free(struct shm_link *l);
+#endif

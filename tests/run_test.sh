@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# weft run: what ranks are given, how they end, and that nothing is left of them. Where a launcher waits for something to
+# happen it is told so through a pipe.
+set -u
+: "${WEFT_BIN:?}"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+complain() { echo "FAILED: $1"; failed=1; }
+
+# run CODE ARGUMENTS...: weft run ends with the code.
+run()
+{
+    local want=$1 got
+    shift
+    "$WEFT_BIN" run "$@" >"$work/out" 2>"$work/err" </dev/null
+    got=$?
+    [ "$got" = "$want" ] || complain "weft run $*: exit code $got, not $want: $(cat "$work/err")"
+}
+out() { [ "$(sort "$work/out")" = "$1" ] || complain "output: $(sort "$work/out"), not $1"; }
+err() { grep -qF -- "$1" "$work/err" || complain "stderr lacks '$1': $(cat "$work/err")"; }
+# alive PID: it is there and no zombie.
+alive() { [ -d "/proc/$1" ] && ! grep -q '^State:[[:space:]]*Z' "/proc/$1/status" 2>/dev/null; }
+gone() { for _ in $(seq 500); do alive "$1" || return 0; read -rt 0.01 <> <(:); done; complain "process $1 is still there"; }
+
+# ---- usage ----
+run 2; err "-n is missing"
+run 2 -n 2; err "there is no program to run"
+run 2 -n 0 true; err "-n takes a number from 1 to 4096"
+run 2 -n 2 --on threads: true; err "--on takes shm:"
+run 2 --what -n 2 true; err "there is no option '--what'"
+run 0 --help
+grep -q -- "--tag-output" "$work/out" || complain "the help lacks --tag-output"
+
+# ---- what a rank is given ----
+run 0 -n 3 -- sh -c 'echo "$WEFT_RANK of $WEFT_SIZE"'; out "$(printf '0 of 3\n1 of 3\n2 of 3')"
+run 0 -n 2 sh -c 'echo "$WEFT_URL"'
+[ "$(sort -u "$work/out" | wc -l)" = 1 ] && grep -q '^shm:weft-' "$work/out" || complain "URLs: $(cat "$work/out")"
+first=$(head -n 1 "$work/out")
+run 0 -n 1 sh -c 'echo "$WEFT_URL"'
+[ "$(cat "$work/out")" != "$first" ] || complain "two jobs have one name"
+run 0 -n 1 --on shm:mine-$$ sh -c 'echo "$WEFT_URL"'; out "shm:mine-$$"
+run 0 -n 2 --tag-output -- sh -c 'echo out; echo err >&2; printf rest'
+out "$(printf '[0] out\n[0] rest\n[1] out\n[1] rest')"
+err "[1] err"
+echo hello | "$WEFT_BIN" run -n 2 -- sh -c 'read -r x; echo "$WEFT_RANK:$x"' >"$work/out"
+out "$(printf '0:hello\n1:')"
+run 0 -n 2 --bind -- sh -c 'grep Cpus_allowed_list /proc/self/status'
+grep -qE '[,-]' <(cut -f 2 "$work/out") && complain "--bind: $(cat "$work/out")"
+
+# ---- how it ends ----
+run 7 -n 3 -- sh -c 'test "$WEFT_RANK" = 1 && exit 7; exec tail -f /dev/null'; err "rank 1 ended with code 7; ending the others"
+run 137 -n 3 -- sh -c 'test "$WEFT_RANK" = 2 && kill -9 $$; exec tail -f /dev/null'; err "rank 2 was ended by signal 9"
+run 127 -n 2 -- /no/such/program; err "/no/such/program: No such file or directory"
+run 126 -n 1 -- /etc/passwd
+# A rank that does not hear TERM, and what it has started.
+mkfifo "$work/fifo"
+run 5 -n 2 -- sh -c 'trap "" TERM; test "$WEFT_RANK" = 1 && { read -r x <"$0"; exit 5; }; tail -f /dev/null & echo $! >"$0"; wait' \
+    "$work/fifo"
+pgrep -f "$work/fifo" >/dev/null && complain "a rank that ignores TERM is left"
+
+# start ARGUMENTS...: a job whose ranks write their numbers to a file and wait; sets launcher and pids.
+start()
+{
+    : >"$work/started"
+    "$WEFT_BIN" run -n 3 "$@" >"$work/out" 2>"$work/err" </dev/null &
+    launcher=$!
+    for _ in $(seq 2000); do
+        [ "$(wc -l <"$work/started")" = 3 ] && break
+        read -rt 0.01 <> <(:)
+    done
+    pids=$(cat "$work/started")
+    [ "$(wc -w <<<"$pids")" = 3 ] || complain "the ranks did not start"
+}
+body='echo $$ >>"'$work'/started"; exec tail -f /dev/null'
+for signal in TERM HUP USR2; do # INT is ignored by what a script starts in the background
+    start sh -c "$body"
+    kill -$signal $launcher
+    wait $launcher
+    code=$?
+    [ $code = $((128 + $(kill -l $signal))) ] || complain "$signal: exit code $code"
+    for pid in $pids; do alive "$pid" && complain "$signal: rank $pid is left"; done
+done
+start sh -c "trap 'exit 9' USR1; echo \$\$ >>$work/started; tail -f /dev/null & wait"
+kill -USR1 $launcher
+wait $launcher
+[ $? = 9 ] || complain "USR1 was not passed on"
+start sh -c "$body"
+{ kill -9 $launcher; wait $launcher; } 2>/dev/null
+for pid in $pids; do gone "$pid"; done
+
+# ---- jobs ----
+run 0 -n 4 -- "$WEFT_BIN" check --on shm: 'f32[64/x,6] @x4' 'f32[64,6/x] @x4' --repeat 5
+out "ok: all_to_all by direct on 4 ranks, 1152 B (1.1 KiB) moved, bound 1152 B, 5 runs of 384 elements right"
+run 2 -n 3 -- "$WEFT_BIN" check --on shm: 'f32[64/x] @x4' 'f32[64] @x4'; err "the job has 3"
+"$WEFT_BIN" check --on shm: 'f32[64/x,6] @x4' 'f32[64,6/x] @x4' --repeat 5 >"$work/out" || complain "check on shm:"
+"$WEFT_BIN" check --on "shm:name-$$" --private 'f32[64] @x4 +sum(x)' 'f32[64/x] @x4' >"$work/out" || complain "check on shm:name"
+compgen -G '/dev/shm/*weft*' && complain "files are left in /dev/shm"
+exit $failed

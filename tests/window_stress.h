@@ -1,0 +1,197 @@
+/* Signals and barriers of all kinds in an order that chance chooses, with ranks that are early, late or asleep, and a
+ * run of an exec in flight meanwhile, for as many seconds as rank 0 says. */
+#ifndef WEFT_TESTS_WINDOW_STRESS_H
+#define WEFT_TESTS_WINDOW_STRESS_H
+#include <sched.h>
+#include <time.h>
+
+#include "window_cases.h"
+
+enum stress_signal { STRESS_GO, STRESS_TOKEN, STRESS_ADDED, STRESS_PING, STRESS_SIGNALS };
+enum stress_buffer { STRESS_STAMP, STRESS_SUM, STRESS_WORD };
+
+struct stress {
+    struct ranks_rank *r;
+    weft_window *w;
+    struct random common, own; /* the same on all ranks; this rank's */
+    int64_t round, *stamp;
+    uint64_t tokens, added, pings[RANKS_MAX];
+};
+
+static inline void stress_skew(struct stress *s)
+{
+    window_skew(&s->own);
+    if (random_once_in(&s->own, 20))
+        sched_yield();
+    if (random_once_in(&s->own, 200)) /* long enough for the others to fall asleep */
+        nanosleep(&(struct timespec){.tv_nsec = random_in(&s->own, 1000, 200000)}, NULL);
+}
+
+#define STRESS_CHECK(s, condition)                                                                           \
+    do {                                                                                                     \
+        if (!(condition)) {                                                                                  \
+            ranks_note((s)->r, __FILE__, __LINE__, "round %lld: %s (%s)", (long long)(s)->round, #condition, \
+                       weft_errmsg());                                                                       \
+            return;                                                                                          \
+        }                                                                                                    \
+    } while (0)
+
+static inline int64_t stress_stamp_of(const struct stress *s, int rank)
+{
+    return *(const int64_t *)weft_window_pointer(s->w, STRESS_STAMP, rank);
+}
+
+static inline void stress_barrier(struct stress *s)
+{
+    *s->stamp = s->round;
+    stress_skew(s);
+    STRESS_CHECK(s, !weft_window_barrier(s->w, WINDOW_LONG));
+    for (int q = 0; q < s->r->size; q++)
+        STRESS_CHECK(s, stress_stamp_of(s, q) == s->round);
+    STRESS_CHECK(s, !weft_window_barrier(s->w, WINDOW_LONG));
+}
+
+/* Neighbours at a distance that all choose alike. */
+static inline void stress_neighbours(struct stress *s)
+{
+    int size = s->r->size, far = (int)random_in(&s->common, 1, size - 1);
+    int beside[2] = {(s->r->rank + far) % size, (s->r->rank + size - far) % size}, n = beside[0] == beside[1] ? 1 : 2;
+    *s->stamp = s->round;
+    stress_skew(s);
+    STRESS_CHECK(s, !weft_window_barrier_with(s->w, beside, n, WINDOW_LONG));
+    for (int i = 0; i < n; i++)
+        STRESS_CHECK(s, stress_stamp_of(s, beside[i]) == s->round);
+    STRESS_CHECK(s, !weft_window_barrier_with(s->w, beside, n, WINDOW_LONG));
+}
+
+/* A word goes round; each adds its own. */
+static inline void stress_token(struct stress *s)
+{
+    struct ranks_rank *r = s->r;
+    int64_t *word = weft_window_pointer(s->w, STRESS_WORD, r->rank), sum = 0;
+    s->tokens++;
+    for (int q = 0; q < r->size; q++)
+        sum += q + s->round;
+    if (r->rank > 0)
+        STRESS_CHECK(s, !weft_window_wait(s->w, STRESS_TOKEN, WEFT_EQ, s->tokens, WINDOW_LONG));
+    int64_t next = (r->rank ? *word : 0) + r->rank + s->round;
+    stress_skew(s);
+    STRESS_CHECK(s, !weft_window_put(s->w, STRESS_WORD, (r->rank + 1) % r->size, 0, &next, 1));
+    STRESS_CHECK(s, !weft_window_notify(s->w, (r->rank + 1) % r->size, STRESS_TOKEN, WEFT_NOTIFY_SET, s->tokens));
+    if (r->rank == 0) {
+        STRESS_CHECK(s, !weft_window_wait(s->w, STRESS_TOKEN, WEFT_GE, s->tokens, WINDOW_LONG));
+        STRESS_CHECK(s, *word == sum);
+    }
+}
+
+/* All add to all. */
+static inline void stress_add(struct stress *s)
+{
+    struct ranks_rank *r = s->r;
+    int64_t one = r->rank + 1;
+    stress_skew(s);
+    for (int k = 0; k < r->size; k++) {
+        int q = (r->rank + k) % r->size;
+        STRESS_CHECK(s, !weft_window_put_add(s->w, STRESS_SUM, q, 0, &one, 1));
+        STRESS_CHECK(s, !weft_window_notify(s->w, q, STRESS_ADDED, WEFT_NOTIFY_ADD, 1));
+    }
+    s->added++;
+    STRESS_CHECK(s, !weft_window_wait(s->w, STRESS_ADDED, WEFT_EQ, s->added * (uint64_t)r->size, WINDOW_LONG));
+    const int64_t *sum = weft_window_pointer(s->w, STRESS_SUM, r->rank);
+    STRESS_CHECK(s, *sum == (int64_t)s->added * r->size * (r->size + 1) / 2);
+    STRESS_CHECK(s, !weft_window_barrier(s->w, WINDOW_LONG));
+}
+
+/* Two ranks, back and forth; the others have the time to sleep. */
+static inline void stress_ping(struct stress *s)
+{
+    struct ranks_rank *r = s->r;
+    int a = (int)random_in(&s->common, 0, r->size - 1), b = (a + (int)random_in(&s->common, 1, r->size - 1)) % r->size;
+    int turns = (int)random_in(&s->common, 1, 20), other = r->rank == a ? b : a;
+    if (r->rank != a && r->rank != b)
+        return;
+    uint64_t base;
+    STRESS_CHECK(s, !weft_window_signal(s->w, STRESS_PING, &base));
+    STRESS_CHECK(s, !weft_window_barrier_with(s->w, &other, 1, WINDOW_LONG)); /* both know where they begin */
+    for (uint64_t t = 1; t <= (uint64_t)turns; t++) {
+        if (r->rank == b)
+            STRESS_CHECK(s, !weft_window_wait(s->w, STRESS_PING, WEFT_GE, base + t, WINDOW_LONG));
+        stress_skew(s);
+        STRESS_CHECK(s, !weft_window_notify(s->w, other, STRESS_PING, WEFT_NOTIFY_ADD, 1));
+        if (r->rank == a)
+            STRESS_CHECK(s, !weft_window_wait(s->w, STRESS_PING, WEFT_GE, base + t, WINDOW_LONG));
+    }
+}
+
+/* Rank 0 says whether there is another round. */
+static inline bool stress_goes_on(struct stress *s, int64_t until)
+{
+    struct ranks_rank *r = s->r;
+    uint64_t value = (uint64_t)s->round * 2;
+    if (r->rank == 0) {
+        struct timespec t;
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        value += (int64_t)t.tv_sec * 1000000000 + t.tv_nsec < until;
+        for (int q = 1; q < r->size; q++)
+            if (weft_window_notify(s->w, q, STRESS_GO, WEFT_NOTIFY_SET, value))
+                return false;
+    } else if (weft_window_wait(s->w, STRESS_GO, WEFT_GE, value, WINDOW_LONG) ||
+               weft_window_signal(s->w, STRESS_GO, &value)) {
+        ranks_note(r, __FILE__, __LINE__, "round %lld: %s", (long long)s->round, weft_errmsg());
+        return false;
+    }
+    return value % 2;
+}
+
+static inline void stress_rounds(struct stress *s, weft_exec *x, int64_t ns)
+{
+    static void (*const kinds[])(struct stress *) = {stress_barrier, stress_neighbours, stress_token, stress_add,
+                                                     stress_ping};
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    int64_t until = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec + ns;
+    do {
+        s->round++;
+        bool run = random_once_in(&s->common, 4);
+        if (run)
+            STRESS_CHECK(s, !weft_exec_start(x));
+        for (int k = 0; k < 16 && !s->r->failed[0]; k++)
+            kinds[random_in(&s->common, 0, 4)](s);
+        if (s->r->failed[0])
+            return;
+        if (run)
+            STRESS_CHECK(s, !weft_exec_wait(x, WINDOW_LONG));
+        /* Stamps are not written in the next round before all have looked at them in this one: each kind sees to it. */
+    } while (stress_goes_on(s, until));
+}
+
+/* *(int64_t *)arg nanoseconds. */
+static inline void stress_body(struct ranks_rank *r)
+{
+    const weft_buffer b[] = {{"stamp", WEFT_I64, 1, 0}, {"sum", WEFT_I64, 1, 0}, {"word", WEFT_I64, 1, 0}};
+    struct stress s = {.r = r, .common = {5}, .own = {100 + (uint64_t)r->rank}};
+    weft_layout *from, *to;
+    weft_plan *p;
+    weft_exec *x;
+    float in[1000] = {0}, out[1000];
+    char text[60];
+    snprintf(text, sizeof text, "f32[1000] @x%d +sum(x)", r->size);
+    RANKS_OK(r, weft_layout_parse(text, &from));
+    snprintf(text, sizeof text, "f32[1000] @x%d", r->size);
+    RANKS_OK(r, weft_layout_parse(text, &to));
+    RANKS_OK(r, weft_lower(&(weft_move){"g", from, to}, 1, r->rank, NULL, &p));
+    RANKS_OK(r,
+             weft_bind(p, r->comm, &(weft_view){in, sizeof in, NULL}, &(weft_view){out, sizeof out, NULL}, NULL, &x));
+    RANKS_OK(r, weft_window_create(r->comm, b, 3, STRESS_SIGNALS, &s.w));
+    s.stamp = weft_window_pointer(s.w, STRESS_STAMP, r->rank);
+    stress_rounds(&s, x, *(const int64_t *)r->arg);
+    r->code = (int)s.round;
+    if (!r->failed[0])
+        RANKS_OK(r, weft_window_barrier(s.w, WINDOW_LONG));
+    weft_window_free(s.w);
+    weft_exec_free(x);
+    weft_plan_free(p);
+    weft_layout_free(from);
+    weft_layout_free(to);
+}
+#endif
