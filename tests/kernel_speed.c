@@ -43,7 +43,7 @@ static void work_once(const struct work *w)
         struct memory_term t[WAYS];
         for (int k = 0; k < w->terms; k++)
             t[k] = (struct memory_term){from_mem[k], w->from, w->tile.stride[1]};
-        memory_fold(&w->tile, to_mem, w->to, 0, memory_acc(w->from), w->op, 0, t, (size_t)w->terms);
+        memory_fold(&w->tile, to_mem, w->to, 0, dtype_acc(w->from), w->op, 0, t, (size_t)w->terms);
     }
 }
 
