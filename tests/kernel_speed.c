@@ -22,7 +22,7 @@ static double memcpy_rate[2]; /* of LARGE and of SMALL */
 static double now(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
@@ -43,7 +43,7 @@ static void work_once(const struct work *w)
         struct memory_term t[WAYS];
         for (int k = 0; k < w->terms; k++)
             t[k] = (struct memory_term){from_mem[k], w->from, w->tile.stride[1]};
-        memory_fold(&w->tile, to_mem, w->to, 0, memory_acc(w->from), w->op, 0, t, (size_t)w->terms);
+        memory_fold(&w->tile, to_mem, w->to, 0, dtype_acc(w->from), w->op, 0, t, (size_t)w->terms);
     }
 }
 

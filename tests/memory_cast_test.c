@@ -223,5 +223,10 @@ int main(void)
         cmocka_unit_test(test_known), cmocka_unit_test(test_small_sources), cmocka_unit_test(test_f32_by_halves),
         cmocka_unit_test(test_ties),  cmocka_unit_test(test_wide_integers), cmocka_unit_test(test_wide_floats),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = 0;
+    for (int level = memory_level(-1); level >= 0; level--) {
+        print_message("level %s\n", memory_level_name(memory_level(level)));
+        failed += cmocka_run_group_tests(tests, NULL, NULL);
+    }
+    return failed;
 }

@@ -238,6 +238,34 @@ static void test_transpose(void **state)
     }
 }
 
+/* The same with a cast: dst[c][b][a] = cast(src[a][b][c]). */
+static void test_transpose_cast(void **state)
+{
+    (void)state;
+    seed = 34;
+    for (int round = 0; round < 200; round++) {
+        int to = (int)(1 + upto(DTYPE_COUNT)), from = (int)(1 + upto(DTYPE_COUNT));
+        int64_t d = (int64_t)weft_dtype_size(to), s = (int64_t)weft_dtype_size(from);
+        int64_t a = 1 + upto(150), b = 1 + upto(4), c = 1 + upto(round % 8 ? 150 : 600);
+        struct memory_tile t = {3, {a, b, c}, {{d, a * d, a * b * d}, {b * c * s, c * s, s}}};
+        size_t n = (size_t)(a * b * c);
+        unsigned char *src = malloc(n * (size_t)s), *dst = calloc(n, (size_t)d), *want = calloc(n, (size_t)d);
+        assert_true(src && dst && want);
+        for (size_t i = 0; i < n; i++) {
+            uint64_t v = random_value(from);
+            memcpy(src + i * (size_t)s, &v, (size_t)s);
+        }
+        for (int64_t i = 0; i < memory_tile_count(&t); i++)
+            memory_cast1(want + offset_of(&t, t.stride[0], i), to, src + offset_of(&t, t.stride[1], i), from);
+        memory_tile_merge(&t);
+        memory_copy(&t, dst, to, src, from);
+        assert_memory_equal(dst, want, n * (size_t)d);
+        free(src);
+        free(dst);
+        free(want);
+    }
+}
+
 /* Every cast between dtypes of one size may happen where the values lie. */
 static void test_copy_in_place(void **state)
 {
@@ -530,9 +558,15 @@ static void test_one_rounding(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_merge),         cmocka_unit_test(test_copy),     cmocka_unit_test(test_transpose),
-        cmocka_unit_test(test_copy_in_place), cmocka_unit_test(test_foldable), cmocka_unit_test(test_fold1),
-        cmocka_unit_test(test_identity),      cmocka_unit_test(test_fold),     cmocka_unit_test(test_one_rounding),
+        cmocka_unit_test(test_merge),          cmocka_unit_test(test_copy),          cmocka_unit_test(test_transpose),
+        cmocka_unit_test(test_transpose_cast), cmocka_unit_test(test_copy_in_place), cmocka_unit_test(test_foldable),
+        cmocka_unit_test(test_fold1),          cmocka_unit_test(test_identity),      cmocka_unit_test(test_fold),
+        cmocka_unit_test(test_one_rounding),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = 0;
+    for (int level = memory_level(-1); level >= 0; level--) {
+        print_message("level %s\n", memory_level_name(memory_level(level)));
+        failed += cmocka_run_group_tests(tests, NULL, NULL);
+    }
+    return failed;
 }

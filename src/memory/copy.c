@@ -16,8 +16,13 @@ struct grid {
     size_t unit;
 };
 
-#define LINE 64    /* bytes of a cache line */
-#define STRIPE 256 /* rows of dst that a transpose writes side by side: as many pages as the TLB is glad to hold */
+#define LINE 64 /* bytes of a cache line */
+/* A transpose's panel: rows of dst, bytes of each, and their distance in the buffer, no power of two lest they meet in
+ * the same sets of the cache. */
+#define PANEL_ROWS 256
+#define PANEL_RUN 128
+#define PANEL_ROW (PANEL_RUN + LINE)
+#define PANEL_STREAMS 16 /* rows of src that are read side by side */
 
 #define COPY_UNITS(bytes)                                          \
     for (int64_t r = 0; r < g->rows; r++) {                        \
@@ -63,35 +68,35 @@ static void copy_grid(const struct grid *g, unsigned char *dst, const unsigned c
     }
 }
 
-/* turned[j] = column j of `lanes` rows that are 16 bytes wide and sa apart. log2(lanes) rounds of
- * interleaving the upper half of the rows with the lower half turn a square of vectors. */
-#if defined(__clang__) || __GNUC__ >= 12
-#define TURN(bytes, lanes, T, LOW, HIGH)                                                         \
-    static void turn_##bytes(unsigned char(*turned)[LINE], const unsigned char *src, int64_t sa) \
-    {                                                                                            \
-        typedef T vector __attribute__((vector_size(16)));                                       \
-        vector x[lanes], y[lanes];                                                               \
-        for (int i = 0; i < lanes; i++)                                                          \
-            memcpy(&x[i], src + i * sa, 16);                                                     \
-        for (int round = 1; round < lanes; round *= 2) {                                         \
-            for (int i = 0; i < lanes / 2; i++) {                                                \
-                y[2 * i] = __builtin_shufflevector(x[i], x[i + lanes / 2], LOW);                 \
-                y[2 * i + 1] = __builtin_shufflevector(x[i], x[i + lanes / 2], HIGH);            \
-            }                                                                                    \
-            memcpy(x, y, sizeof x);                                                              \
-        }                                                                                        \
-        for (int i = 0; i < lanes; i++)                                                          \
-            memcpy(turned[i], &x[i], 16);                                                        \
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* to[j] = column j of `lanes` rows that are 16 bytes wide. log2(lanes) rounds of interleaving the upper half of the
+ * rows with the lower half turn a square of vectors. */
+#define TURN_ROUND(from, into, lanes, LOW, HIGH)                                       \
+    for (int i = 0; i < lanes / 2; i++) {                                              \
+        into[2 * i] = __builtin_shufflevector(from[i], from[i + lanes / 2], LOW);      \
+        into[2 * i + 1] = __builtin_shufflevector(from[i], from[i + lanes / 2], HIGH); \
     }
-#else
-#define TURN(bytes, lanes, T, LOW, HIGH)                                                         \
-    static void turn_##bytes(unsigned char(*turned)[LINE], const unsigned char *src, int64_t sa) \
-    {                                                                                            \
-        for (int j = 0; j < lanes; j++)                                                          \
-            for (int i = 0; i < lanes; i++)                                                      \
-                memcpy(turned[j] + i * bytes, src + i * sa + j * bytes, bytes);                  \
+#define TURN(bytes, lanes, T, LOW, HIGH)                                                     \
+    static inline void turn_##bytes(unsigned char *to, const unsigned char *src, int64_t sa) \
+    {                                                                                        \
+        typedef T vector __attribute__((vector_size(16)));                                   \
+        vector x[lanes], y[lanes];                                                           \
+        for (int i = 0; i < lanes; i++)                                                      \
+            memcpy(&x[i], src + i * sa, 16);                                                 \
+        TURN_ROUND(x, y, lanes, LIST(LOW), LIST(HIGH))                                       \
+        if (lanes >= 4)                                                                      \
+            TURN_ROUND(y, x, lanes, LIST(LOW), LIST(HIGH))                                   \
+        if (lanes >= 8)                                                                      \
+            TURN_ROUND(x, y, lanes, LIST(LOW), LIST(HIGH))                                   \
+        if (lanes >= 16)                                                                     \
+            TURN_ROUND(y, x, lanes, LIST(LOW), LIST(HIGH))                                   \
+        for (int i = 0; i < lanes; i++)                                                      \
+            memcpy(to + i * PANEL_ROW, lanes == 4 || lanes == 16 ? &x[i] : &y[i], 16);       \
     }
-#endif
 #define LIST(...) __VA_ARGS__
 TURN(1, 16, uint8_t, LIST(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23),
      LIST(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31))
@@ -99,77 +104,71 @@ TURN(2, 8, uint16_t, LIST(0, 8, 1, 9, 2, 10, 3, 11), LIST(4, 12, 5, 13, 6, 14, 7
 TURN(4, 4, uint32_t, LIST(0, 4, 1, 5), LIST(2, 6, 3, 7))
 TURN(8, 2, uint64_t, LIST(0, 2), LIST(1, 3))
 
-static void turn_16(unsigned char (*turned)[LINE], const unsigned char *src, int64_t sa)
+static inline void turn_16(unsigned char *to, const unsigned char *src, int64_t sa)
 {
     (void)sa;
-    memcpy(turned[0], src, 16);
+    memcpy(to, src, 16);
 }
 
-/* One block of a transpose: src is contiguous along b, dst along a. A whole block has as many units
- * on a side as a line holds; it is read line by line, turned, and written line by line, so that
- * rows whose lines fall on one set of the cache do not drive each other out. */
-#define TRANSPOSE_BLOCK(bytes)                                                                                      \
-    static void transpose_##bytes(unsigned char *dst, int64_t db, const unsigned char *src, int64_t sa, int64_t na, \
-                                  int64_t nb)                                                                       \
-    {                                                                                                               \
-        enum { side = LINE / bytes, lanes = 16 / bytes };                                                           \
-        unsigned char turned[side][LINE];                                                                           \
-        if (na == side && nb == side) {                                                                             \
-            for (int a = 0; a < side; a += lanes)                                                                   \
-                for (int b = 0; b < side; b += lanes)                                                               \
-                    turn_##bytes((unsigned char(*)[LINE])(turned[b] + a * bytes), src + a * sa + b * bytes, sa);    \
-            for (int b = 0; b < side; b++)                                                                          \
-                memcpy(dst + b * db, turned[b], LINE);                                                              \
-        } else {                                                                                                    \
-            for (int64_t b = 0; b < nb; b++)                                                                        \
-                for (int64_t a = 0; a < na; a++)                                                                    \
-                    memcpy(dst + b * db + a * bytes, src + a * sa + b * bytes, bytes);                              \
-        }                                                                                                           \
+/* panel[b][a] = src[a * sa + b * bytes], na by nb: in blocks of few rows, which are walked along src; squares of vectors, and the edges one by one. */
+#define TURN_PANEL(bytes)                                                                                         \
+    static void panel_##bytes(unsigned char *panel, const unsigned char *src, int64_t sa, int64_t na, int64_t nb) \
+    {                                                                                                             \
+        enum { lanes = 16 / bytes, line = LINE / bytes };                                                         \
+        int64_t wide = na - na % lanes, high = nb - nb % lanes;                                                   \
+        for (int64_t a0 = 0; a0 < wide; a0 += PANEL_STREAMS)                                                      \
+            for (int64_t b0 = 0; b0 < high; b0 += line)                                                           \
+                for (int64_t a = a0; a < least(a0 + PANEL_STREAMS, wide); a += lanes)                             \
+                    for (int64_t b = b0; b < least(b0 + line, high); b += lanes)                                  \
+                        turn_##bytes(panel + b * PANEL_ROW + a * bytes, src + a * sa + b * bytes, sa);            \
+        for (int64_t a = 0; a < na; a++)                                                                          \
+            for (int64_t b = a < wide ? high : 0; b < nb; b++)                                                    \
+                memcpy(panel + b * PANEL_ROW + a * bytes, src + a * sa + b * bytes, bytes);                       \
     }
-TRANSPOSE_BLOCK(1)
-TRANSPOSE_BLOCK(2)
-TRANSPOSE_BLOCK(4)
-TRANSPOSE_BLOCK(8)
-TRANSPOSE_BLOCK(16)
+TURN_PANEL(1)
+TURN_PANEL(2)
+TURN_PANEL(4)
+TURN_PANEL(8)
+TURN_PANEL(16)
 
-typedef void transpose_block(unsigned char *dst, int64_t db, const unsigned char *src, int64_t sa, int64_t na,
-                             int64_t nb);
+typedef void turn_panel(unsigned char *panel, const unsigned char *src, int64_t sa, int64_t na, int64_t nb);
 
-static transpose_block *transpose_of(size_t unit)
+static turn_panel *panel_of(size_t unit)
 {
     switch (unit) {
-    case 1: return transpose_1;
-    case 2: return transpose_2;
-    case 4: return transpose_4;
-    case 8: return transpose_8;
-    case 16: return transpose_16;
+    case 1: return panel_1;
+    case 2: return panel_2;
+    case 4: return panel_4;
+    case 8: return panel_8;
+    case 16: return panel_16;
     default: return NULL;
     }
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-/* dst[b * db + a * unit] = src[a * sa + b * unit] */
+/* dst[b * db + a * unit] = src[a * sa + b * unit]. Memory likes to be read in few long runs and written in bursts of
+ * several lines, and not both at once: so a panel is turned into a buffer in the cache, row by row of src, and then
+ * written row by row of dst. Panels follow each other along dst's rows, so that the same pages of it are written. */
 static void transpose(size_t unit, unsigned char *dst, int64_t db, const unsigned char *src, int64_t sa, int64_t na,
                       int64_t nb)
 {
-    transpose_block *block = transpose_of(unit);
-    int64_t size = (int64_t)unit, side = LINE / size;
-    for (int64_t b0 = 0; b0 < nb; b0 += STRIPE)
-        for (int64_t a = 0; a < na; a += side)
-            for (int64_t b = b0; b < least(b0 + STRIPE, nb); b += side)
-                block(dst + b * db + a * size, db, src + a * sa + b * size, sa, least(side, na - a),
-                      least(side, nb - b));
+    _Alignas(LINE) unsigned char panel[PANEL_ROWS * PANEL_ROW];
+    turn_panel *turn = panel_of(unit);
+    int64_t size = (int64_t)unit, most = PANEL_RUN / size;
+    for (int64_t b0 = 0; b0 < nb; b0 += PANEL_ROWS)
+        for (int64_t a = 0; a < na; a += most) {
+            int64_t wide = least(most, na - a), high = least(PANEL_ROWS, nb - b0);
+            unsigned char *to = dst + b0 * db + a * size;
+            turn(panel, src + a * sa + b0 * size, sa, wide, high);
+            for (int64_t b = 0; b < high; b++)
+                memcpy(to + b * db, panel + b * PANEL_ROW, (size_t)(wide * size));
+        }
 }
 
 /* A grid that is a transpose and large enough to gain by it. */
 static bool grid_transpose(const struct grid *g, unsigned char *dst, const unsigned char *src)
 {
     int64_t unit = (int64_t)g->unit;
-    if (g->rows < 4 || g->turns < 4 || !transpose_of(g->unit))
+    if (g->rows < 4 || g->turns < 4 || !panel_of(g->unit))
         return false;
     if (g->dturn == unit && g->srow == unit)
         transpose(g->unit, dst, g->drow, src, g->sturn, g->turns, g->rows);
