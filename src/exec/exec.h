@@ -131,6 +131,7 @@ struct exec_out {
 struct weave_rows {
     struct memory_tile inner;
     int cut;
+    bool plain; /* a row is bytes in one piece, on both sides */
     int64_t n, bytes;
 };
 
@@ -148,8 +149,19 @@ struct weave_stream {
     int64_t row;    /* of the move */
 };
 
+/* Where a stream is that goes row by row with the others. */
+struct weave_lane {
+    char *dst;
+    const char *src;
+    int64_t dstep, sstep;
+    struct weave_stream *stream;
+    struct weave_rows *rows;
+    uint8_t to, from;
+};
+
 struct weave {
     struct weave_stream *streams;
+    struct weave_lane *lanes;
     uint32_t n, left; /* left: streams that are not through */
 };
 

@@ -1,8 +1,9 @@
 /* Copies of several channels at once. A rank that sends columns of its rows to many peers walks
  * through its rows once and serves all peers from them, itself included, rather than once for each.
- * Every stream (what a channel has to copy, or this rank's own copies) takes turns in proportion to
- * its bytes, so that together they go through the strided memory in the order of its addresses, in
- * pieces that stay in cache.
+ * Streams (what a channel has to copy, or this rank's own copies) stand in the order of their
+ * addresses on the strided side. Where their rows are alike they take turns row by row, so that this
+ * side is walked from end to end as one stream that the hardware sees coming; else in proportion to
+ * their bytes, in pieces that stay in cache.
  *
  * The streams start when all can. Should some peer be late, what can go goes when the rank has
  * nothing better to do: others may wait for it before they start. */
@@ -15,6 +16,7 @@
 #define PASS (1024 << 10) /* bytes of a pass */
 #define CHUNK 4096        /* of bytes in one piece */
 #define ROW 8192          /* bytes of a row, at most where loops allow it */
+#define CAST_ROWS 2048    /* bytes for which a call of the kernel pays */
 
 /* ---- making ---- */
 
@@ -44,6 +46,9 @@ static int cut(struct program *p, struct exec_move *m)
         for (int k = 0; k < MEMORY_OPERANDS; k++)
             r->inner.stride[k][i] = m->tile->stride[k][i + r->cut];
     }
+    const struct memory_tile *t = &r->inner;
+    int64_t size = (int64_t)weft_dtype_size(m->to);
+    r->plain = m->to == m->from && t->loops == 2 && t->stride[0][1] == size && t->stride[1][1] == size;
     return 0;
 }
 
@@ -104,6 +109,30 @@ static void choose(const weft_exec *x, struct program *p)
     }
 }
 
+/* The address on the strided side that a stream begins with: where pushes read and pulls write. */
+static uintptr_t begins(const struct program *p, const struct weave_stream *s, bool pushes)
+{
+    const uint32_t *steps = s->kind == PLAN_SEND   ? p->outs[s->index].steps
+                            : s->kind == PLAN_RECV ? p->ins[s->index].steps
+                                                   : s->steps;
+    while (!p->steps[*steps].woven)
+        steps++;
+    const struct exec_step *step = &p->steps[*steps];
+    const struct exec_move *m = &p->moves[step->work];
+    return !step->nwork ? 0 : (uintptr_t)(pushes ? m->src : m->dst);
+}
+
+static void sort(const struct program *p, struct weave *w)
+{
+    bool pushes = w->streams[0].kind == PLAN_SEND;
+    for (uint32_t i = 1; i < w->n; i++)
+        for (uint32_t j = i; j > 0 && begins(p, &w->streams[j - 1], pushes) > begins(p, &w->streams[j], pushes); j--) {
+            struct weave_stream t = w->streams[j];
+            w->streams[j] = w->streams[j - 1];
+            w->streams[j - 1] = t;
+        }
+}
+
 int weave_make(weft_exec *x, struct program *p)
 {
     struct weave *w = &p->weave;
@@ -127,6 +156,10 @@ int weave_make(weft_exec *x, struct program *p)
     if (err)
         return err;
     w->n += w->streams[w->n].n > 0;
+    sort(p, w);
+    w->lanes = program_take(p, w->n, sizeof *w->lanes);
+    if (!w->lanes)
+        return error_nomem();
     for (uint32_t i = 0; i < w->n; i++)
         all += w->streams[i].quantum;
     int64_t turns = all / TURN + 1;
@@ -264,18 +297,120 @@ static bool all_ready(weft_exec *x, bool *any)
     return all;
 }
 
+/* ---- row by row ---- */
+
+/* The move that a stream is at, if it can go on and is cut by its first loop. */
+static const struct exec_move *whole_rows(const weft_exec *x, const struct weave_stream *s)
+{
+    bool through;
+    uint32_t at = current(x, s, &through);
+    if (at == PLAN_NONE || s->move >= x->program->steps[at].nwork)
+        return NULL;
+    const struct exec_move *m = &x->program->moves[x->program->steps[at].work + s->move];
+    return m->tile && m->tile->loops && !m->rows->cut ? m : NULL;
+}
+
+/* Fills the lanes. Returns how many rows they have left in common; 0: they are not alike. */
+static int64_t line_up(weft_exec *x, uint32_t *n)
+{
+    struct weave *w = &x->program->weave;
+    int64_t rows = INT64_MAX;
+    *n = 0;
+    for (uint32_t i = 0; i < w->n; i++) {
+        struct weave_stream *s = &w->streams[i];
+        if (s->kind == PLAN_COPY && s->at == s->n)
+            continue;
+        const struct exec_move *m = whole_rows(x, s);
+        if (!m || (*n && (m->rows->bytes != w->lanes[0].rows->bytes || m->rows->plain != w->lanes[0].rows->plain ||
+                          m->to != w->lanes[0].to || m->from != w->lanes[0].from)))
+            return 0;
+        const int64_t *stride[2] = {m->tile->stride[0], m->tile->stride[1]};
+        w->lanes[(*n)++] = (struct weave_lane){.stream = s,
+                                               .rows = m->rows,
+                                               .dst = m->dst + s->row * stride[0][0],
+                                               .src = m->src + s->row * stride[1][0],
+                                               .dstep = stride[0][0],
+                                               .sstep = stride[1][0],
+                                               .to = m->to,
+                                               .from = m->from};
+        rows = least(rows, m->rows->n - s->row);
+    }
+    return *n ? rows : 0;
+}
+
+#define PLAIN_ROWS(bytes)              \
+    for (int64_t r = 0; r < rows; r++) \
+        for (uint32_t i = 0; i < n; i++) \
+            memcpy(lanes[i].dst + r * lanes[i].dstep, lanes[i].src + r * lanes[i].sstep, bytes);
+
+static void plain_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows, size_t bytes)
+{
+    switch (bytes) {
+    case 4: PLAIN_ROWS(4) break;
+    case 8: PLAIN_ROWS(8) break;
+    case 16: PLAIN_ROWS(16) break;
+    case 32: PLAIN_ROWS(32) break;
+    case 64: PLAIN_ROWS(64) break;
+    case 128: PLAIN_ROWS(128) break;
+    default: PLAIN_ROWS(bytes)
+    }
+}
+
+static void kernel_rows(struct weave_lane *lanes, uint32_t n, int64_t rows)
+{
+    int64_t several = (CAST_ROWS + lanes[0].rows->bytes - 1) / lanes[0].rows->bytes;
+    for (int64_t r = 0; r < rows; r += several) {
+        int64_t turn = least(several, rows - r);
+        for (uint32_t i = 0; i < n; i++) {
+            struct weave_lane *l = &lanes[i];
+            l->rows->inner.n[0] = turn;
+            memory_copy(&l->rows->inner, l->dst, l->to, l->src, l->from);
+            l->dst += turn * l->dstep;
+            l->src += turn * l->sstep;
+        }
+    }
+}
+
+/* All streams row by row, as far as they are alike. Returns the bytes; 0: they are not. */
+static int64_t abreast(weft_exec *x)
+{
+    struct weave *w = &x->program->weave;
+    uint32_t n;
+    int64_t rows = line_up(x, &n);
+    if (!rows)
+        return 0;
+    int64_t bytes = w->lanes[0].rows->bytes;
+    rows = least(rows, PASS / (bytes * n) + 1);
+    if (w->lanes[0].rows->plain)
+        plain_rows(w->lanes, n, rows, (size_t)bytes);
+    else
+        kernel_rows(w->lanes, n, rows);
+    for (uint32_t i = 0; i < n; i++) {
+        struct weave_stream *s = w->lanes[i].stream;
+        bool through;
+        s->row += rows;
+        if (s->row < w->lanes[i].rows->n)
+            continue;
+        s->row = 0;
+        if (++s->move == x->program->steps[current(x, s, &through)].nwork)
+            end_step(x, s);
+    }
+    return rows * bytes * n;
+}
+
 bool weave_pass(weft_exec *x, bool eager)
 {
     struct weave *w = &x->program->weave;
     bool any, moved = false;
     for (int64_t room = PASS; w->left && room > 0;) {
-        if (!all_ready(x, &any) && !(eager && any))
-            break;
-        if (!any)
+        bool all = all_ready(x, &any);
+        if (!any || !(all || eager))
             break;
         moved = true;
-        for (uint32_t i = 0; i < w->n; i++)
+        int64_t bytes = all ? abreast(x) : 0;
+        for (uint32_t i = 0; i < w->n && !bytes; i++)
             room -= turn(x, &w->streams[i]);
+        room -= bytes;
     }
     return moved;
 }
