@@ -49,10 +49,11 @@ static void choose(const weft_exec *x, struct program *p, int64_t limit)
             continue;
         uint32_t k = find_letter(x->plan, p, s);
         if (k == p->nletters) {
-            int64_t bytes = (LETTER_HEAD + st->bytes + STAGING_ALIGN - 1) / STAGING_ALIGN * STAGING_ALIGN;
+            int64_t bytes = st->bytes <= LETTER_TINY ? 2 * st->bytes : LETTER_HEAD + st->bytes;
+            bytes = bytes < STAGING_ALIGN ? STAGING_ALIGN : (bytes + STAGING_ALIGN - 1) / STAGING_ALIGN * STAGING_ALIGN;
             if (p->letter_bytes + LETTERS * bytes > limit)
                 continue;
-            p->letters[p->nletters++] = (struct exec_letter){.slot_bytes = bytes, .step = s};
+            p->letters[p->nletters++] = (struct exec_letter){.slot_bytes = bytes, .bytes = st->bytes, .step = s};
             p->letter_bytes += LETTERS * bytes;
         }
         p->letters[k].nouts++;
