@@ -140,7 +140,7 @@ static void kill_one(struct random *rnd, int number)
             rank_of_killing(k, r);
     }
     while (atomic_load(&k->ready) < k->ranks)
-        sched_yield();
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
     nanosleep(&(struct timespec){.tv_nsec = random_in(rnd, 0, 3000000)}, NULL);
     int64_t killed = now_ns();
     kill(pids[victim], SIGKILL);
