@@ -50,7 +50,7 @@ static void one_case(int64_t number)
 static void campaign(void **state)
 {
     (void)state;
-    int64_t n = test_share(1000, 5000);
+    int64_t n = test_share(5000, 50000);
     report_install(); /* in place of cmocka's */
     for (int64_t i = 0; runs_seen.cases < n && !report.broken; i++)
         one_case(i);
