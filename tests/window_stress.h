@@ -138,8 +138,10 @@ static inline void stress_receive(struct stress *s, int from, uint64_t turn, uin
 {
     const int64_t *here = weft_window_pointer(s->w, STRESS_BULK, s->r->rank);
     STRESS_CHECK(s, !weft_window_wait(s->w, STRESS_PING, WEFT_GE, signal, WINDOW_LONG));
-    for (int n = stress_words(turn), i = 0; i < n; i++)
+    for (int n = stress_words(turn), k = 0; k < n; k++) {
+        int i = turn % 2 ? n - 1 - k : k; /* what was written last comes first: it had the least time */
         STRESS_CHECK(s, here[i] == stress_word(s, from, turn, i));
+    }
 }
 
 /* Two ranks, back and forth; the others have the time to sleep. */
