@@ -257,50 +257,23 @@ static void more_than_there_is(void **state)
     ranks_run(2, NULL, run_too_much, NULL, NULL);
 }
 
-/* Without memfds the file is in /dev/shm, which may be small: then memory is refused, and nobody gets a SIGBUS. */
-static int on_small_dev_shm(void *arg)
+/* ---- a small /dev/shm ---- */
+
+/* A /dev/shm of its own for this process and its children. */
+static bool small_dev_shm(const char *size)
 {
-    const char *url = arg;
-    weft_comm *c;
-    void *memory;
-    if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
-        mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=4m"))
-        return 77;
-    no_memfds = true;
-    if (process_open(url, 0, 1, 0, &c))
-        return 1;
-    if (weft_comm_alloc(c, 1 << 20, &memory) || process_dev_shm("weft"))
-        return 2;
-    memset(memory, 1, 1 << 20);
-    if (weft_comm_alloc(c, 8 << 20, &memory) != WEFT_ENOMEM)
-        return 3;
-    if (weft_comm_alloc(c, 100000, &memory)) /* what is there can still be had */
-        return 4;
-    memset(memory, 1, 100000);
-    weft_comm_close(c);
-    int fd = open("/dev/shm/fill", O_CREAT | O_RDWR, 0600);
-    if (fd < 0 || posix_fallocate(fd, 0, (4 << 20) - 8192))
-        return 5;
-    int code = process_open(url, 0, 1, 0, &c);
-    return code == WEFT_ENOMEM || code == 0 ? 0 : 6;
+    return !unshare(CLONE_NEWNS) && !mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) &&
+           !mount("tmpfs", "/dev/shm", "tmpfs", 0, size);
 }
 
-static void a_small_dev_shm(void **state)
+static bool says(const char *text)
 {
-    (void)state;
-    char url[64];
-    snprintf(url, sizeof url, "shm:small-%ld", (long)getpid());
-    int code = process_do(on_small_dev_shm, url);
-    if (code == 77) {
-        print_message("skip: no right to mount a small /dev/shm\n");
-        skip();
-    }
-    assert_int_equal(code, 0);
+    return strstr(weft_errmsg(), text) != NULL;
 }
 
-static void run_mode(struct ranks_rank *r)
+/* Files of /dev/shm that this process has open; -1 if others may read one. */
+static int private_files(const char *where)
 {
-    (void)r;
     struct stat s;
     int found = 0;
     DIR *d = opendir("/proc/self/fd");
@@ -309,13 +282,131 @@ static void run_mode(struct ranks_rank *r)
         snprintf(path, sizeof path, "/proc/self/fd/%s", e->d_name);
         ssize_t n = readlink(path, to, sizeof to - 1);
         to[n > 0 ? n : 0] = 0;
-        if (!strstr(to, "memfd:weft"))
+        if (strncmp(to, where, strlen(where)))
             continue;
+        if (stat(path, &s) || (s.st_mode & 07777) != 0600) {
+            found = -1;
+            break;
+        }
         found++;
-        RANKS_CHECK(r, !stat(path, &s) && (s.st_mode & 07777) == 0600);
     }
     closedir(d);
-    RANKS_CHECK(r, found == 1);
+    return found;
+}
+
+/* Without memfds the file is in /dev/shm: what does not fit is refused, and nobody gets a SIGBUS. */
+static int on_small_dev_shm(void *arg)
+{
+    const char *url = arg;
+    weft_comm *c;
+    void *memory;
+    if (!small_dev_shm("size=4m"))
+        return 77;
+    no_memfds = true;
+    if (process_open(url, 0, 1, 0, &c))
+        return 1;
+    if (weft_comm_alloc(c, 1 << 20, &memory) || process_dev_shm("weft") || private_files("/dev/shm/") != 1)
+        return 2;
+    memset(memory, 1, 1 << 20);
+    if (weft_comm_alloc(c, 8 << 20, &memory) != WEFT_ENOMEM || !says("no memory for 8388608 bytes"))
+        return 3;
+    if (weft_comm_alloc(c, 100000, &memory)) /* what is there can still be had */
+        return 4;
+    memset(memory, 1, 100000);
+    weft_comm_close(c);
+    int fd = open("/dev/shm/fill", O_CREAT | O_RDWR, 0600);
+    if (fd < 0 || posix_fallocate(fd, 0, 4 << 20))
+        return 5;
+    return process_open(url, 0, 1, 0, &c) == WEFT_ENOMEM && says("no memory for the group: No space left") ? 0 : 6;
+}
+
+/* With memfds it does not matter how small and full it is. */
+static int beside_small_dev_shm(void *arg)
+{
+    weft_comm *c;
+    void *memory;
+    if (!small_dev_shm("size=64k"))
+        return 77;
+    int fd = open("/dev/shm/fill", O_CREAT | O_RDWR, 0600);
+    if (fd < 0 || posix_fallocate(fd, 0, 64 << 10))
+        return 1;
+    if (process_open(arg, 0, 1, 0, &c) || weft_comm_alloc(c, 8 << 20, &memory))
+        return 2;
+    memset(memory, 1, 8 << 20);
+    weft_comm_close(c);
+    return 0;
+}
+
+/* Moves of two ranks: one that has no room, in window memory and through staging, and one that has. */
+static int rank_on_small(const char *url, int rank)
+{
+    weft_comm *c;
+    struct pair p;
+    if (process_open(url, rank, 2, 10 * SECOND, &c))
+        return 1;
+    if (pair_make(&p, "f32[8388608/x] @x2", "f32[8388608] @x2", true, c) != WEFT_ENOMEM || !says("no memory for "))
+        return 2;
+    pair_free(&p);
+    if (weft_comm_barrier(c, -1))
+        return 3;
+    int err = pair_make(&p, "f32[8388608/x] @x2", "f32[8388608] @x2", false, c);
+    if (err && (err != WEFT_ENOMEM || !says("rank ") || !says("no memory for ")))
+        return 4;
+    if (!err && weft_exec_run(p.x)) /* it found another way */
+        return 5;
+    pair_free(&p);
+    if (pair_make(&p, "f32[64/x,64] @x2", "f32[64,64/x] @x2", false, c))
+        return 6;
+    tensors_fill(p.src, rank, p.in, 1);
+    if (weft_exec_run(p.x) || tensors_wrong(p.src, p.dst, rank, p.out, 1))
+        return 7;
+    pair_free(&p);
+    weft_comm_close(c);
+    return 0;
+}
+
+static int two_on_small_dev_shm(void *arg)
+{
+    pid_t pids[2];
+    int status, code = 0;
+    if (!small_dev_shm("size=4m"))
+        return 77;
+    no_memfds = true;
+    for (int r = 0; r < 2; r++) {
+        pids[r] = fork();
+        if (pids[r] == 0) {
+            alarm(60);
+            _exit(rank_on_small(arg, r));
+        }
+    }
+    for (int r = 0; r < 2; r++) {
+        waitpid(pids[r], &status, 0);
+        if (status && !code)
+            code = WIFSIGNALED(status) ? 100 + WTERMSIG(status) : WEXITSTATUS(status);
+    }
+    return code;
+}
+
+static void a_small_dev_shm(void **state)
+{
+    (void)state;
+    int (*const all[])(void *) = {on_small_dev_shm, beside_small_dev_shm, two_on_small_dev_shm};
+    for (int i = 0; i < 3; i++) {
+        char url[64];
+        snprintf(url, sizeof url, "shm:small-%ld-%d", (long)getpid(), i);
+        int code = process_do(all[i], url);
+        if (code == 77) {
+            print_message("skip: no right to mount a small /dev/shm\n");
+            skip();
+        }
+        if (code)
+            fail_msg("part %d of the test ended with %d", i, code);
+    }
+}
+
+static void run_mode(struct ranks_rank *r)
+{
+    RANKS_CHECK(r, private_files("/memfd:weft") == 1);
 }
 
 static void segments_are_private(void **state)
