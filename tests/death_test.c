@@ -230,7 +230,7 @@ static void sleeping_rank(struct sleeping *s, int rank)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     alarm(HANGS);
     if (process_open(s->url, rank, 2, HANGS * SECOND, &c) ||
-        pair_make(&p, "f32[64/x,64] @x2", "f32[64,64/x] @x2", true, c) || weft_window_create(c, NULL, 0, 1, &w))
+        pair_make(&p, "f32[128/x,128] @x2", "f32[128,128/x] @x2", true, c) || weft_window_create(c, NULL, 0, 1, &w))
         _exit(1);
     atomic_fetch_add(&s->ready, 1);
     if (rank == 1)
@@ -315,7 +315,7 @@ static void stopped_rank(struct stopping *s, int rank)
     struct pair p;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (process_open(s->url, rank, 2, s->deadline_ns, &c) ||
-        pair_make(&p, "f32[64/x,64] @x2", "f32[64,64/x] @x2", true, c))
+        pair_make(&p, "f32[128/x,128] @x2", "f32[128,128/x] @x2", true, c))
         _exit(1);
     tensors_fill(p.src, rank, p.in, 3);
     if (weft_exec_start(p.x))
