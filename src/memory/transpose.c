@@ -9,15 +9,11 @@
 #include "base/dtype.h"
 #include "memory/cast.h"
 
-#define LINE 64     /* bytes of a cache line */
-#define BLOCK 16384 /* bytes of a block */
-#define AHEAD 4     /* rows: far enough for memory, and few enough to stay in the cache */
-
-/* Rows of a block: narrow elements make short runs of dst, so theirs are more, and shorter. Their distance in the buffer
- * is no power of two, lest they meet in the same sets of the cache. */
-#define ROWS(size) ((size) < 4 ? 64 : 32)
-#define RUN(size) (BLOCK / ROWS(size))
-#define ROW(size) (RUN(size) + LINE)
+#define LINE 64          /* bytes of a cache line */
+#define ROWS 32          /* of a block */
+#define RUN 512          /* bytes of each */
+#define ROW (RUN + LINE) /* and their distance: no power of two, lest they meet in the same sets of the cache */
+#define AHEAD 4          /* rows: far enough for memory, and few enough to stay in the cache */
 
 static int64_t least(int64_t a, int64_t b)
 {
@@ -46,7 +42,7 @@ struct block {
 #define COLUMNS(bytes, squares, T, TURN)                                                                              \
     static inline __attribute__((always_inline)) void columns_##bytes(const struct block *k, int64_t b, int64_t high) \
     {                                                                                                                 \
-        enum { lanes = 16 / bytes, step = lanes * squares, row = ROW(bytes) };                                        \
+        enum { lanes = 16 / bytes, step = lanes * squares, row = ROW };                                               \
         typedef T vector __attribute__((vector_size(16)));                                                            \
         const unsigned char *from = k->data + b * bytes;                                                              \
         unsigned char *to = k->to + b * k->across;                                                                    \
@@ -65,7 +61,7 @@ struct block {
     }                                                                                                                 \
     static void edges_##bytes(const struct block *k)                                                                  \
     {                                                                                                                 \
-        enum { lanes = 16 / bytes, step = lanes * squares, row = ROW(bytes) };                                        \
+        enum { lanes = 16 / bytes, step = lanes * squares, row = ROW };                                               \
         int64_t high = k->high - k->high % step, wide = k->wide - k->wide % lanes;                                    \
         for (int64_t b = 0; b < wide; b += lanes)                                                                     \
             columns_##bytes(k, b, high);                                                                              \
@@ -102,7 +98,7 @@ COLUMNS(8, 4, uint64_t, TURN_8)
 COLUMNS(16, 4, uint64_t, TURN_16)
 
 /* Without a loop: one would tell the hardware that there is more to come, and it would read far beyond the run. */
-static inline void copy_lines_4(unsigned char *to, const unsigned char *from)
+static inline void copy_half(unsigned char *to, const unsigned char *from)
 {
     memcpy(to, from, LINE);
     memcpy(to + LINE, from + LINE, LINE);
@@ -119,12 +115,11 @@ static inline __attribute__((always_inline)) void read_row(const struct transpos
         for (int64_t i = 0; i < wide * t->ssize; i += LINE)
             __builtin_prefetch(ahead + i, 0, 2);
         cast_run(to, t->to, from, t->from, (size_t)wide);
-    } else if (wide * size == RUN(size)) {
-        for (int i = 0; i < RUN(size); i += LINE)
+    } else if (wide * size == RUN) {
+        for (int i = 0; i < RUN; i += LINE)
             __builtin_prefetch(ahead + i, 0, 2);
-        copy_lines_4(to, from);
-        if (RUN(size) == 8 * LINE)
-            copy_lines_4(to + 4 * LINE, from + 4 * LINE);
+        copy_half(to, from);
+        copy_half(to + RUN / 2, from + RUN / 2);
     } else {
         memcpy(to, from, (size_t)(wide * size));
     }
@@ -137,27 +132,25 @@ static inline __attribute__((always_inline)) void walk(const struct transpose *t
                                                        const unsigned char *src, const int64_t size,
                                                        turn_columns *columns, turn_edges *edges)
 {
-    _Alignas(LINE) unsigned char buf[2][BLOCK + ROWS(1) * LINE];
+    _Alignas(LINE) unsigned char buf[2][ROWS * ROW];
     struct block now = {0}, next = {.data = buf[0], .across = t->drow};
-    const int64_t rows = ROWS(size), most = RUN(size) / size, lanes = 16 / size, share = rows * lanes / most;
+    const int64_t most = RUN / size, lanes = 16 / size;
     for (int64_t b = 0; b < t->wide; b += most)
-        for (int64_t a = 0; a < t->high; a += rows) {
+        for (int64_t a = 0; a < t->high; a += ROWS) {
             const unsigned char *from = src + a * t->srow + b * t->ssize;
-            next.data = buf[next.data == buf[0]];
+            unsigned char *to = next.data = buf[next.data == buf[0]];
             next.to = dst + b * t->drow + a * size;
-            next.high = least(rows, t->high - a);
+            next.high = least(ROWS, t->high - a);
             next.wide = least(most, t->wide - b);
-            if (now.high == rows && now.wide == most && next.high == rows && next.wide == most) {
-                unsigned char *to = next.data;
-                for (int64_t c = 0; c < most; c += lanes) {
-                    for (int64_t r = 0; r < share; r++, from += t->srow, to += ROW(size))
-                        read_row(t, to, from, size, most);
-                    columns(&now, c, rows);
+            if (now.high == ROWS && now.wide == most && next.high == ROWS && next.wide == most) {
+                for (int64_t c = 0; c < most; c += lanes, from += t->srow, to += ROW) {
+                    read_row(t, to, from, size, most);
+                    columns(&now, c, ROWS);
                 }
             } else {
                 edges(&now);
-                for (int64_t r = 0; r < next.high; r++)
-                    read_row(t, next.data + r * ROW(size), from + r * t->srow, size, next.wide);
+                for (int64_t r = 0; r < next.high; r++, from += t->srow, to += ROW)
+                    read_row(t, to, from, size, next.wide);
             }
             now = next;
         }
