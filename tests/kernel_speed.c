@@ -149,7 +149,7 @@ static void print_rates(const char *name, const struct work *large, const struct
     int best = memory_level(-1);
     for (int level = each_level ? 0 : best; level <= best; level++) {
         memory_level(level);
-        printf("%-36s%-7s", name, memory_level_name(level));
+        printf("%-38s%-7s", name, memory_level_name(level));
         print_rate(large, WORKERS, LARGE);
         print_rate(large, 1, LARGE);
         if (small)
@@ -378,7 +378,7 @@ int main(int argc, char **argv)
             }
         }
     }
-    printf("%-36s%-7s  %-12s  %-12s  %s\n", "GB/s and share of memcpy", "level", "2 workers", "1 worker", "in cache");
+    printf("%-38s%-7s  %-12s  %-12s  %s\n", "GB/s and share of memcpy", "level", "2 workers", "1 worker", "in cache");
     all_copies();
     all_casts();
     all_folds();

@@ -1,13 +1,14 @@
-/* Copies without a cast. What is contiguous on both sides moves as one unit; units that fill part
- * of a cache line get loops of their own; where one side is contiguous along one loop and the
- * other side along another (a transpose), these two are walked in blocks that pass through the
- * first cache, so that every line of either side is touched once. */
+/* Copies without a cast. What is contiguous on both sides moves as one unit. The loops of a nest that are nearest in
+ * the memory of either side make a grid. If it is one loop that is nearest in both, units are copied in order; if not,
+ * some units of src that follow each other are read at once and go to as many places of dst, which are filled side by
+ * side: both sides are walked in runs. Units of 16 bytes or less that are contiguous in both are transposed. */
 #include "memory/copy.h"
 
 #include <stdbool.h>
 #include <string.h>
 
 #include "memory/memory.h"
+#include "memory/raw.h"
 #include "memory/transpose.h"
 
 /* Two loops over units of `unit` bytes: `rows` turns, and in each `turns` turns. */
@@ -17,7 +18,54 @@ struct grid {
     size_t unit;
 };
 
-#define LINE 64 /* bytes of a cache line */
+#define RUN 512 /* bytes that are read at once, where units are short */
+
+/* The grid with as many turns at a time as make a run. Returns the turns that are done. Across: all rows have their part
+ * before any has the next one. */
+#define STRIPS(bytes)                                                                                                \
+    static int64_t strips_##bytes(const struct grid *g, bool across, unsigned char *dst, const unsigned char *src)   \
+    {                                                                                                                \
+        enum { together = RUN / bytes };                                                                             \
+        const int64_t strips = g->turns / together, n[2] = {g->rows, strips};                                        \
+        const int64_t d[2] = {g->drow, together * g->dturn}, s[2] = {g->srow, together * g->sturn};                  \
+        const int outer = across, inner = !across;                                                                   \
+        for (int64_t i = 0; i < n[outer]; i++)                                                                       \
+            for (int64_t j = 0; j < n[inner]; j++) {                                                                 \
+                unsigned char *to = dst + i * d[outer] + j * d[inner];                                               \
+                const unsigned char *from = src + i * s[outer] + j * s[inner];                                       \
+                RAW_UNROLL for (int k = 0; k < together; k++) memcpy(to + k * g->dturn, from + k * g->sturn, bytes); \
+            }                                                                                                        \
+        return strips * together;                                                                                    \
+    }
+STRIPS(32)
+STRIPS(64)
+STRIPS(128)
+STRIPS(256)
+
+static int64_t copy_strips(const struct grid *g, bool across, unsigned char *dst, const unsigned char *src)
+{
+    switch (g->unit) {
+    case 32: return strips_32(g, across, dst, src);
+    case 64: return strips_64(g, across, dst, src);
+    case 128: return strips_128(g, across, dst, src);
+    case 256: return strips_256(g, across, dst, src);
+    default: return 0;
+    }
+}
+
+/* Units of 16 to 255 bytes, in vectors; the last one may overlap the one before. */
+static void copy_vectors(const struct grid *g, unsigned char *dst, const unsigned char *src)
+{
+    const size_t last = g->unit - 16;
+    for (int64_t r = 0; r < g->rows; r++)
+        for (int64_t i = 0; i < g->turns; i++) {
+            unsigned char *to = dst + r * g->drow + i * g->dturn;
+            const unsigned char *from = src + r * g->srow + i * g->sturn;
+            for (size_t k = 0; k < last; k += 16)
+                memcpy(to + k, from + k, 16);
+            memcpy(to + last, from + last, 16);
+        }
+}
 
 #define COPY_UNITS(bytes)                                          \
     for (int64_t r = 0; r < g->rows; r++) {                        \
@@ -27,26 +75,7 @@ struct grid {
             memcpy(to + i * g->dturn, from + i * g->sturn, bytes); \
     }
 
-/* Units of a line or more. Where gaps are between those that are read, the hardware does not see them coming. */
-static void copy_lines(const struct grid *g, unsigned char *dst, const unsigned char *src)
-{
-    const int64_t ahead = 16;
-    const bool gaps = g->sturn != (int64_t)g->unit;
-    for (int64_t r = 0; r < g->rows; r++) {
-        unsigned char *to = dst + r * g->drow;
-        const unsigned char *from = src + r * g->srow;
-        for (int64_t i = 0; i < g->turns; i++) {
-            if (gaps)
-                __builtin_prefetch((const void *)((uintptr_t)from + (uintptr_t)((i + ahead) * g->sturn)));
-            if (g->unit == LINE)
-                memcpy(to + i * g->dturn, from + i * g->sturn, LINE);
-            else
-                memcpy(to + i * g->dturn, from + i * g->sturn, g->unit);
-        }
-    }
-}
-
-static void copy_grid(const struct grid *g, unsigned char *dst, const unsigned char *src)
+static void copy_units(const struct grid *g, unsigned char *dst, const unsigned char *src)
 {
     switch (g->unit) {
     case 1: COPY_UNITS(1) break;
@@ -54,13 +83,27 @@ static void copy_grid(const struct grid *g, unsigned char *dst, const unsigned c
     case 4: COPY_UNITS(4) break;
     case 8: COPY_UNITS(8) break;
     case 16: COPY_UNITS(16) break;
-    case 32: COPY_UNITS(32) break;
     default:
-        if (g->unit < LINE)
-            COPY_UNITS(g->unit)
+        if (g->unit > 16 && g->unit < 256)
+            copy_vectors(g, dst, src);
         else
-            copy_lines(g, dst, src);
+            COPY_UNITS(g->unit)
     }
+}
+
+static bool nearer(int64_t a, int64_t b)
+{
+    return (a < 0 ? -a : a) < (b < 0 ? -b : b);
+}
+
+/* Reads src in its order. */
+static void copy_grid(struct grid g, unsigned char *dst, const unsigned char *src)
+{
+    if (g.rows > 1 && nearer(g.srow, g.sturn))
+        g = (struct grid){g.turns, g.rows, g.dturn, g.sturn, g.drow, g.srow, g.unit};
+    int64_t done = copy_strips(&g, g.rows > 1 && nearer(g.drow, g.dturn), dst, src);
+    g.turns -= done;
+    copy_units(&g, dst + done * g.dturn, src + done * g.sturn);
 }
 
 /* A grid that is a transpose and large enough to gain by it. */
@@ -80,15 +123,16 @@ static bool grid_transpose(const struct grid *g, unsigned char *dst, const unsig
     return true;
 }
 
-/* The loop, of those before the last, that goes best with the last one in a grid: one along which
- * the side that is not contiguous in the last is; else the one just before. */
-static int partner(int last, const int64_t *n, const int64_t *ds, const int64_t *ss, int64_t unit)
+/* The loop, of those before the last, that goes best with the last one in a grid: the nearest one of src, or of dst
+ * if the last is src's; else the one just before. */
+static int partner(int last, const int64_t *n, const int64_t *ds, const int64_t *ss)
 {
-    const int64_t *other = ds[last] == unit ? ss : ss[last] == unit ? ds : NULL;
-    for (int i = last - 1; other && i >= 0; i--)
-        if (other[i] == unit && n[i] > 1)
-            return i;
-    return last - 1;
+    int s = last, d = last;
+    for (int i = last - 1; i >= 0; i--) {
+        s = n[i] > 1 && nearer(ss[i], ss[s]) ? i : s;
+        d = n[i] > 1 && nearer(ds[i], ds[d]) ? i : d;
+    }
+    return s != last ? s : d != last ? d : last - 1;
 }
 
 void copy_nest(int loops, const int64_t *n, const int64_t *ds, const int64_t *ss, void *dst, const void *src,
@@ -104,7 +148,7 @@ void copy_nest(int loops, const int64_t *n, const int64_t *ds, const int64_t *ss
         memcpy(dst, src, (size_t)unit);
         return;
     }
-    int last = loops - 1, row = partner(last, n, ds, ss, unit);
+    int last = loops - 1, row = partner(last, n, ds, ss);
     struct grid g = {1, n[last], 0, 0, ds[last], ss[last], (size_t)unit};
     if (row >= 0) {
         g.rows = n[row];
@@ -115,7 +159,7 @@ void copy_nest(int loops, const int64_t *n, const int64_t *ds, const int64_t *ss
         unsigned char *d = (unsigned char *)dst + doff;
         const unsigned char *s = (const unsigned char *)src + soff;
         if (!grid_transpose(&g, d, s))
-            copy_grid(&g, d, s);
+            copy_grid(g, d, s);
         for (i = last - 1; i >= 0; i--) {
             if (i == row)
                 continue;

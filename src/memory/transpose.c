@@ -8,6 +8,7 @@
 
 #include "base/dtype.h"
 #include "memory/cast.h"
+#include "memory/raw.h"
 
 #define LINE 64          /* bytes of a cache line */
 #define ROWS 32          /* of a block */
@@ -97,15 +98,6 @@ COLUMNS(4, 4, uint32_t, TURN_4)
 COLUMNS(8, 4, uint64_t, TURN_8)
 COLUMNS(16, 4, uint64_t, TURN_16)
 
-/* Without a loop: one would tell the hardware that there is more to come, and it would read far beyond the run. */
-static inline void copy_half(unsigned char *to, const unsigned char *from)
-{
-    memcpy(to, from, LINE);
-    memcpy(to + LINE, from + LINE, LINE);
-    memcpy(to + 2 * LINE, from + 2 * LINE, LINE);
-    memcpy(to + 3 * LINE, from + 3 * LINE, LINE);
-}
-
 /* Row `from` of src into the block; one that comes later is asked for. */
 static inline __attribute__((always_inline)) void read_row(const struct transpose *t, unsigned char *to,
                                                            const unsigned char *from, int64_t size, int64_t wide)
@@ -116,10 +108,8 @@ static inline __attribute__((always_inline)) void read_row(const struct transpos
             __builtin_prefetch(ahead + i, 0, 2);
         cast_run(to, t->to, from, t->from, (size_t)wide);
     } else if (wide * size == RUN) {
-        for (int i = 0; i < RUN; i += LINE)
-            __builtin_prefetch(ahead + i, 0, 2);
-        copy_half(to, from);
-        copy_half(to + RUN / 2, from + RUN / 2);
+        RAW_UNROLL for (int i = 0; i < RUN; i += LINE) __builtin_prefetch(ahead + i, 0, 2);
+        RAW_UNROLL for (int i = 0; i < RUN; i += LINE) memcpy(to + i, from + i, LINE);
     } else {
         memcpy(to, from, (size_t)(wide * size));
     }
