@@ -269,7 +269,7 @@ static void permute_rates(int to, int from, const int64_t *n, const int *places,
 
 static void all_copies(void)
 {
-    static const int64_t runs[] = {4, 8, 16, 24, 32, 48, 64, 100, 128, 256, 512, 1024, 4096, 16384};
+    static const int64_t runs[] = {4, 8, 16, 24, 32, 48, 64, 100, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 65536};
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         blocks_rates(runs[i], 1, 4, false, false);
         blocks_rates(runs[i], 4, 1, false, false);

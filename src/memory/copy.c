@@ -18,37 +18,47 @@ struct grid {
     size_t unit;
 };
 
-#define RUN 512 /* bytes that are read at once, where units are short */
+#define LINE 64 /* bytes of a cache line */
 
-/* The grid with as many turns at a time as make a run. Returns the turns that are done. Across: all rows have their part
- * before any has the next one. */
-#define STRIPS(bytes)                                                                                                \
-    static int64_t strips_##bytes(const struct grid *g, bool across, unsigned char *dst, const unsigned char *src)   \
-    {                                                                                                                \
-        enum { together = RUN / bytes };                                                                             \
-        const int64_t strips = g->turns / together, n[2] = {g->rows, strips};                                        \
-        const int64_t d[2] = {g->drow, together * g->dturn}, s[2] = {g->srow, together * g->sturn};                  \
-        const int outer = across, inner = !across;                                                                   \
-        for (int64_t i = 0; i < n[outer]; i++)                                                                       \
-            for (int64_t j = 0; j < n[inner]; j++) {                                                                 \
-                unsigned char *to = dst + i * d[outer] + j * d[inner];                                               \
-                const unsigned char *from = src + i * s[outer] + j * s[inner];                                       \
-                RAW_UNROLL for (int k = 0; k < together; k++) memcpy(to + k * g->dturn, from + k * g->sturn, bytes); \
-            }                                                                                                        \
-        return strips * together;                                                                                    \
+/* Straight-line code for what is at least a line. */
+#define COPY_LINES(to, from, bytes)                           \
+    RAW_UNROLL for (int line = 0; line < bytes; line += LINE) \
+        memcpy((to) + line, (from) + line, bytes < LINE ? bytes : LINE)
+
+/* The grid with `together` turns at a time. Returns the turns that are done. Across: all rows have their part before
+ * any has the next one. */
+#define STRIPS(bytes, together)                                                                                    \
+    static int64_t strips_##bytes(const struct grid *g, bool across, unsigned char *dst, const unsigned char *src) \
+    {                                                                                                              \
+        const int64_t strips = g->turns / together, n[2] = {g->rows, strips};                                      \
+        const int64_t d[2] = {g->drow, together * g->dturn}, s[2] = {g->srow, together * g->sturn};                \
+        const int outer = across, inner = !across;                                                                 \
+        for (int64_t i = 0; i < n[outer]; i++)                                                                     \
+            for (int64_t j = 0; j < n[inner]; j++) {                                                               \
+                unsigned char *to = dst + i * d[outer] + j * d[inner];                                             \
+                const unsigned char *from = src + i * s[outer] + j * s[inner];                                     \
+                RAW_UNROLL for (int k = 0; k < together; k++)                                                      \
+                    COPY_LINES(to + k * g->dturn, from + k * g->sturn, bytes);                                     \
+            }                                                                                                      \
+        return strips * together;                                                                                  \
     }
-STRIPS(32)
-STRIPS(64)
-STRIPS(128)
-STRIPS(256)
+STRIPS(32, 16)
+STRIPS(64, 8)
+STRIPS(128, 4)
+STRIPS(256, 2)
+STRIPS(512, 1)
+STRIPS(1024, 1)
 
 static int64_t copy_strips(const struct grid *g, bool across, unsigned char *dst, const unsigned char *src)
 {
+    bool gaps = g->sturn != (int64_t)g->unit;
     switch (g->unit) {
     case 32: return strips_32(g, across, dst, src);
     case 64: return strips_64(g, across, dst, src);
     case 128: return strips_128(g, across, dst, src);
     case 256: return strips_256(g, across, dst, src);
+    case 512: return gaps ? strips_512(g, across, dst, src) : 0;
+    case 1024: return gaps ? strips_1024(g, across, dst, src) : 0;
     default: return 0;
     }
 }
@@ -65,6 +75,41 @@ static void copy_vectors(const struct grid *g, unsigned char *dst, const unsigne
                 memcpy(to + k, from + k, 16);
             memcpy(to + last, from + last, 16);
         }
+}
+
+/* Long units with gaps between those that are read: some of them side by side, piece by piece, lest memory wait for the
+ * begin of each. Returns the turns that are done, of one row. */
+#define STREAMS(count, piece)                                                                           \
+    static int64_t streams_##count(const struct grid *g, unsigned char *dst, const unsigned char *src)  \
+    {                                                                                                   \
+        const int64_t unit = (int64_t)g->unit, whole = unit - unit % piece;                             \
+        int64_t i = 0;                                                                                  \
+        for (; i + count <= g->turns; i += count) {                                                     \
+            unsigned char *to = dst + i * g->dturn;                                                     \
+            const unsigned char *from = src + i * g->sturn;                                             \
+            for (int64_t at = 0; at < whole; at += piece)                                               \
+                RAW_UNROLL for (int k = 0; k < count; k++)                                              \
+                    COPY_LINES(to + k * g->dturn + at, from + k * g->sturn + at, piece);                \
+            for (int k = 0; k < count && whole < unit; k++)                                             \
+                memcpy(to + k * g->dturn + whole, from + k * g->sturn + whole, (size_t)(unit - whole)); \
+        }                                                                                               \
+        return i;                                                                                       \
+    }
+STREAMS(4, 256)
+STREAMS(16, 64)
+
+/* Units of no special size. */
+static void copy_long(const struct grid *g, unsigned char *dst, const unsigned char *src)
+{
+    const int64_t cached = 1 << 20, unit = (int64_t)g->unit;
+    bool gaps = g->sturn != unit && unit >= 2048 && unit <= 65536 && g->rows * g->turns * unit > cached;
+    for (int64_t r = 0; r < g->rows; r++) {
+        unsigned char *to = dst + r * g->drow;
+        const unsigned char *from = src + r * g->srow;
+        int64_t i = !gaps ? 0 : unit < 8192 ? streams_16(g, to, from) : streams_4(g, to, from);
+        for (; i < g->turns; i++)
+            memcpy(to + i * g->dturn, from + i * g->sturn, g->unit);
+    }
 }
 
 #define COPY_UNITS(bytes)                                          \
@@ -87,7 +132,7 @@ static void copy_units(const struct grid *g, unsigned char *dst, const unsigned 
         if (g->unit > 16 && g->unit < 256)
             copy_vectors(g, dst, src);
         else
-            COPY_UNITS(g->unit)
+            copy_long(g, dst, src);
     }
 }
 
