@@ -6,7 +6,7 @@
 
 #include "bench/work.h"
 
-enum { BOARD_RANKS = 64, BOARD_SINGLES = 2000 };
+enum { BOARD_RANKS = 64, BOARD_SINGLES = 2000, BOARD_WAYS = 3 };
 
 enum board_verb {
     BOARD_OPEN,  /* make ready for the cell */
@@ -33,6 +33,7 @@ struct board {
         int64_t wrong;
         int err; /* 0, or the rank could not, and says why */
         char why[236];
+        double made[BOARD_WAYS]; /* open: seconds that making each way ready took; 0: not said */
     } report[BOARD_RANKS];
     double from[BOARD_RANKS][BOARD_SINGLES], to[BOARD_RANKS][BOARD_SINGLES]; /* of the single calls */
 };
@@ -42,6 +43,7 @@ struct subject {
     void *self;
     int rank, ranks;
     int (*open)(void *self, const struct work_cell *cell, char *why, size_t cap); /* in the place of what was open */
+    double made[BOARD_WAYS];                                                      /* what open took, where it says so */
     void (*fill)(void *self, int variant);
     int64_t (*check)(void *self, int variant);
     int (*barrier)(void *self);

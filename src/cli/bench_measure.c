@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "cli/bench_measure.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +21,23 @@ struct entry {
     int nsingle, rounds;
     bool brief;
     int64_t wrong;
+    double made;
 };
+
+/* Calls after a barrier, from the first rank's start to the last one's end. */
+static bool timed_alone(enum work_op op)
+{
+    return op == WORK_RESHARD || op == WORK_MANY;
+}
+
+/* On a terminal: what goes on. */
+static void tell(const struct row *row, const char *who, const char *what)
+{
+    char text[160];
+    snprintf(text, sizeof text, "%d ranks, %s, %" PRId64 " B: %s, %s", row->ranks, row->label, row->cell.bytes, who,
+             what);
+    progress_text(text);
+}
 
 static int by_value(const void *a, const void *b)
 {
@@ -73,20 +90,34 @@ static const struct work_cell *cell_of(const struct contender *c, const struct r
     return c->kind == WORK_MEMORY && row->cell.op < WORK_COPY ? copy : &row->cell;
 }
 
+static double longest_made(const struct board *b, int way)
+{
+    double t = 0;
+    for (uint32_t r = 0; r < b->ranks && way < BOARD_WAYS; r++)
+        t = b->report[r].made[way] > t ? b->report[r].made[way] : t;
+    return t;
+}
+
 /* Opens the cell on a contender and checks each of its ways; adds them to the entries. */
-static int open_all(struct contender *c, const struct work_cell *cell, struct entry *e)
+static int open_all(struct contender *c, const struct work_cell *cell, struct row *row, struct entry *e)
 {
     int n = 0;
     if (c->out || !work_variant(c->kind, cell, 0))
         return 0;
     struct board_order o = {.verb = BOARD_OPEN, .cell = *cell};
-    if (contender_do(c, &o))
+    if (contender_do(c, &o)) {
+        if (c->kind == WORK_WEFT && !c->out)
+            snprintf(row->refused, sizeof row->refused, "%s", c->why);
         return 0;
+    }
+    double made[BOARD_WAYS];
+    for (int v = 0; v < BOARD_WAYS; v++)
+        made[v] = longest_made(c->board, v);
     for (int v = 0; work_variant(c->kind, cell, v); v++) {
         o = (struct board_order){.verb = BOARD_CHECK, .variant = v};
         if (contender_do(c, &o))
             return n;
-        e[n] = (struct entry){.c = c, .variant = v, .look = slowest(c->board)};
+        e[n] = (struct entry){.c = c, .variant = v, .look = slowest(c->board), .made = v < BOARD_WAYS ? made[v] : 0};
         for (uint32_t r = 0; r < c->board->ranks; r++)
             e[n].wrong += c->board->report[r].wrong;
         n++;
@@ -95,14 +126,16 @@ static int open_all(struct contender *c, const struct work_cell *cell, struct en
 }
 
 /* The checked call is the first look, with all that a first call costs; who is far off is not asked for more. */
-static void look_at_all(struct entry *e, int n, const struct measure *m)
+static void look_at_all(struct entry *e, int n, const struct measure *m, const struct row *row)
 {
     double best[WORK_MEMORY + 1] = {0}, time = m->seconds / 10 < LOOK ? m->seconds / 10 : LOOK;
     for (int pass = 0; pass < 3; pass++) {
         double far = pass == 1 ? FAR : TOO_SLOW;
         for (int i = 0; i < n && pass; i++)
-            if (e[i].look < far * best[e[i].c->kind])
+            if (e[i].look < far * best[e[i].c->kind]) {
+                tell(row, e[i].c->name, "first look");
                 e[i].look = look(&e[i], between(time / (e[i].look + 1e-9), 1, 500));
+            }
         memset(best, 0, sizeof best);
         for (int i = 0; i < n; i++) {
             double *b = &best[e[i].c->kind];
@@ -135,7 +168,8 @@ static void keep(struct entry *e, const struct work_cell *cell, struct row *row)
         return;
     struct figure *f = &row->f[row->n++];
     const char *way = work_variant(e->c->kind, cell, e->variant);
-    *f = (struct figure){.kind = e->c->kind, .variant = e->variant, .wrong = e->wrong, .brief = e->brief};
+    *f = (struct figure){
+        .kind = e->c->kind, .variant = e->variant, .wrong = e->wrong, .brief = e->brief, .made = e->made};
     snprintf(f->who, sizeof f->who, "%s%s%s", e->c->name, *way ? ", " : "", way);
     if (e->brief) {
         f->each = f->least = f->single = f->tail = e->look;
@@ -153,18 +187,28 @@ int measure_row(struct field *f, const struct measure *m, struct row *row, struc
     static double singles[MEASURE_FIGURES][BOARD_SINGLES];
     int n = 0;
     struct work_cell copy = {.op = WORK_COPY, .bytes = row->cell.bytes};
-    if (row->cell.op == WORK_RESHARD)
-        copy.bytes /= row->workers;
+    if (row->cell.op == WORK_RESHARD || row->cell.op == WORK_MANY) /* as much as it moves */
+        copy.bytes = (int64_t)work_moved(&row->cell, row->ranks) / row->workers;
     row->n = 0;
-    for (int i = 0; i < f->n && n + 2 <= MEASURE_FIGURES; i++)
-        n += open_all(&f->c[i], cell_of(&f->c[i], row, &copy), &e[n]);
+    for (int i = 0; i < f->n && n + BOARD_WAYS <= MEASURE_FIGURES && !*row->refused; i++) {
+        tell(row, f->c[i].name, "open");
+        n += open_all(&f->c[i], cell_of(&f->c[i], row, &copy), row, &e[n]);
+    }
+    if (*row->refused)
+        return 0;
     for (int i = 0; i < n; i++)
         e[i].single = singles[i];
-    look_at_all(e, n, m);
+    look_at_all(e, n, m, row);
     for (int r = 0; r < m->rounds; r++)
-        for (int i = 0; i < n; i++)
+        for (int i = 0; i < n; i++) {
+            char round[32];
+            snprintf(round, sizeof round, "round %d of %d", r + 1, m->rounds);
+            tell(row, e[i].c->name, round);
             if (!e[i].brief)
-                one_round(&e[i], m, r == 0, row->cell.op == WORK_RESHARD);
+                one_round(&e[i], m, r == 0, timed_alone(row->cell.op));
+        }
+    if (field_signal())
+        return failure_set(why, CLI_WRONG, "interrupted");
     row->copy = 0;
     for (int i = 0; i < n; i++) {
         keep(&e[i], cell_of(e[i].c, row, &copy), row);
@@ -179,7 +223,7 @@ int measure_row(struct field *f, const struct measure *m, struct row *row, struc
 
 double row_time(const struct row *row, const struct figure *f)
 {
-    if (row->cell.op == WORK_RESHARD)
+    if (timed_alone(row->cell.op))
         return f->single;
     if (row->cell.op == WORK_PING)
         return f->each / 2;

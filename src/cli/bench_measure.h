@@ -19,15 +19,18 @@ struct figure {
     double least;        /* the same, of the best round */
     double single, tail; /* a call after a barrier: median and 95th percentile */
     int64_t wrong;       /* elements */
+    double made;         /* making it ready, slowest rank; 0: not said */
     bool brief;          /* so slow beside the others of its kind that it was not measured further */
 };
 
 struct row {
-    const char *label;
+    char label[64];
     struct work_cell cell;
     int ranks, workers; /* workers: who copied memory */
     struct figure f[MEASURE_FIGURES];
     int n;
+    double aim_share, aim_ratio; /* of memcpy; best peer over weft; 0: none */
+    char refused[300];           /* weft cannot do the cell as it is asked to: nothing was measured */
     double copy; /* bytes a second of memcpy by the workers, about as much as the cell moves; 0: not measured */
 };
 
