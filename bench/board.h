@@ -9,6 +9,7 @@
 enum { BOARD_RANKS = 64, BOARD_SINGLES = 2000, BOARD_WAYS = 3 };
 
 enum board_verb {
+    BOARD_READY, /* nothing: who has done it has started up */
     BOARD_OPEN,  /* make ready for the cell */
     BOARD_CHECK, /* run it once on known values and count what is wrong */
     BOARD_TIME,

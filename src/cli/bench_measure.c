@@ -8,7 +8,9 @@
 #include <string.h>
 
 #define TOO_SLOW 4.0 /* times the best of its kind */
-#define FAR 20.0     /* likewise, in its first call */
+#define TOO_LONG 2.0 /* likewise, from LONG on: what takes long is seen well at first look */
+#define LONG 0.002   /* s */
+#define FAR 20.0     /* in its first call */
 #define LOOK 0.002   /* s for a first look */
 
 /* One contender in one of its ways. */
@@ -66,17 +68,24 @@ static double slowest(const struct board *b)
     return t;
 }
 
-/* Of single call i: the slowest rank's time, or from the first start to the last end. */
-static double single(const struct board *b, int i, bool span)
+/* How a single call is timed. */
+enum span {
+    SLOWEST, /* the slowest rank's time in it */
+    SPAN,    /* from the first rank's start to the last one's end */
+    ROOT     /* from rank 0's start to the last one's end: with more ranks than cores one that has only to receive may
+                not run before the data is there, and its own time says nothing */
+};
+
+static double single(const struct board *b, int i, enum span how)
 {
     double from = b->from[0][i], to = b->to[0][i], longest = 0;
     for (uint32_t r = 0; r < b->ranks; r++) {
         double t = b->to[r][i] - b->from[r][i];
         longest = t > longest ? t : longest;
-        from = b->from[r][i] < from ? b->from[r][i] : from;
+        from = how == SPAN && b->from[r][i] < from ? b->from[r][i] : from;
         to = b->to[r][i] > to ? b->to[r][i] : to;
     }
-    return span ? to - from : longest;
+    return how == SLOWEST ? longest : to - from;
 }
 
 static double look(struct entry *e, int calls)
@@ -142,24 +151,27 @@ static void look_at_all(struct entry *e, int n, const struct measure *m, const s
             *b = *b <= 0 || e[i].look < *b ? e[i].look : *b;
         }
     }
-    for (int i = 0; i < n; i++)
-        e[i].brief = e[i].look > TOO_SLOW * best[e[i].c->kind];
+    for (int i = 0; i < n; i++) {
+        bool peer = e[i].c->kind == WORK_PEER && e[i].look > LONG;
+        e[i].brief = e[i].c->kind != WORK_WEFT && e[i].look > (peer ? TOO_LONG : TOO_SLOW) * best[e[i].c->kind];
+    }
 }
 
-static void one_round(struct entry *e, const struct measure *m, bool first, bool span)
+static void one_round(struct entry *e, const struct measure *m, bool first, enum work_op op)
 {
-    int over = (int)e->c->board->ranks > work_cores();
-    double part = m->seconds / 2 / m->rounds, t = e->look + 1e-9, barrier = over ? 5e-6 * e->c->board->ranks : 5e-7;
+    bool over = (int)e->c->board->ranks > work_cores(), alone = timed_alone(op);
+    enum span how = alone ? SPAN : over && op == WORK_BROADCAST ? ROOT : SLOWEST;
+    double part = m->seconds / m->rounds, t = e->look + 1e-9, barrier = over ? 5e-6 * e->c->board->ranks : 5e-7;
     struct board_order o = {.verb = BOARD_TIME,
                             .variant = e->variant,
-                            .runs = between(part / t, 2, 20000),
-                            .singles = between(part / (t + barrier), 2, BOARD_SINGLES / m->rounds)};
-    o.warm = o.runs / (first ? 2 : 10) + 1;
+                            .runs = alone ? 1 : between(part / 2 / t, 2, 20000),
+                            .singles = between(part / (alone ? 1 : 2) / (t + barrier), 2, BOARD_SINGLES / m->rounds)};
+    o.warm = alone ? 1 : o.runs / (first ? 2 : 10) + 1;
     if (e->c->out || contender_do(e->c, &o))
         return;
     e->each[e->rounds++] = slowest(e->c->board);
     for (int i = 0; i < o.singles; i++)
-        e->single[e->nsingle++] = single(e->c->board, i, span);
+        e->single[e->nsingle++] = single(e->c->board, i, how);
 }
 
 static void keep(struct entry *e, const struct work_cell *cell, struct row *row)
@@ -190,6 +202,10 @@ int measure_row(struct field *f, const struct measure *m, struct row *row, struc
     if (row->cell.op == WORK_RESHARD || row->cell.op == WORK_MANY) /* as much as it moves */
         copy.bytes = (int64_t)work_moved(&row->cell, row->ranks) / row->workers;
     row->n = 0;
+    for (int i = 0; i < f->n; i++) { /* launchers at work would disturb those who are measured first */
+        tell(row, f->c[i].name, "start");
+        contender_do(&f->c[i], &(struct board_order){.verb = BOARD_READY});
+    }
     for (int i = 0; i < f->n && n + BOARD_WAYS <= MEASURE_FIGURES && !*row->refused; i++) {
         tell(row, f->c[i].name, "open");
         n += open_all(&f->c[i], cell_of(&f->c[i], row, &copy), row, &e[n]);
@@ -205,7 +221,7 @@ int measure_row(struct field *f, const struct measure *m, struct row *row, struc
             snprintf(round, sizeof round, "round %d of %d", r + 1, m->rounds);
             tell(row, e[i].c->name, round);
             if (!e[i].brief)
-                one_round(&e[i], m, r == 0, timed_alone(row->cell.op));
+                one_round(&e[i], m, r == 0, row->cell.op);
         }
     if (field_signal())
         return failure_set(why, CLI_WRONG, "interrupted");

@@ -180,7 +180,7 @@ static void keep(const struct contender *c, const struct setting *s, const char 
     sigprocmask(SIG_BLOCK, &set, &old);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    setsid();
+    setpgid(0, 0); /* not a session of its own, which the scheduler may treat as another job */
     if (getppid() != command || !make_folder(folder, sizeof folder))
         _exit(1);
     set_environment(folder);
