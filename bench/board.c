@@ -89,6 +89,7 @@ static int check_call(const struct subject *s, struct board *b)
 
 void board_serve(struct board *b, const struct subject *s)
 {
+    atomic_fetch_add_explicit(&b->here, 1, memory_order_relaxed);
     for (uint32_t turn = 0;; turn++) {
         next_order(b, s, turn);
         struct board_report *mine = &b->report[s->rank];

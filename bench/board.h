@@ -26,6 +26,7 @@ struct board_order {
 
 struct board {
     uint32_t ranks;
+    _Atomic uint32_t here;               /* ranks that have started up */
     _Alignas(128) _Atomic uint32_t turn; /* counts orders */
     _Alignas(128) _Atomic uint32_t done; /* ranks that have done this one */
     _Alignas(128) struct board_order order;

@@ -63,17 +63,21 @@ echo "bench: lower" >&2
 "$weft" bench lower --json >"$work/lower.json"
 list+=("lower=$work/lower.json")
 
+# shellcheck source=/dev/null
+system=$(. /etc/os-release 2>/dev/null; echo "${PRETTY_NAME:-}")
+kernel="Linux $(uname -r | sed 's/[-+].*//')"
 cpu=$(lscpu 2>/dev/null | sed -n 's/^Model name: *//p' | head -n 1)
 python3 - "$work/machine.json" "$(uname -m)" "$cores" "${cpu:-unknown}" \
     "$(awk '/MemTotal/ { printf "%.0f GiB", $2 / 1048576 }' /proc/meminfo)" \
-    "$(. /etc/os-release 2>/dev/null; echo "${PRETTY_NAME:-}"), Linux $(uname -r | sed 's/[-+].*//')" \
+    "$system, $kernel" \
     "$("$weft" --version), $(git rev-parse --short HEAD 2>/dev/null || echo unknown)" \
     "$(first_line "$(sed -n 's/^CMAKE_C_COMPILER:[A-Z]*=//p' "${BUILD:-build}/CMakeCache.txt")" --version)" \
-    "$(mpirun.openmpi --version 2>/dev/null | sed -n 's/.*(Open MPI) *//p')" \
+    "$(OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun.openmpi --version 2>/dev/null |
+        sed -n 's/^mpirun[^)]*) *//p')" \
     "$(mpiexec.hydra --version 2>/dev/null | sed -n 's/^ *Version: *//p')" \
-    "$(($(date +%s) - began)) s, of which others took $(($(steal) - stolen)) ticks" <<'END'
+    "$(($(date +%s) - began)) s" "$(($(steal) - stolen)) ticks" <<'END'
 import json, sys
-names = ["arch", "cores", "cpu", "memory", "system", "weft", "compiler", "Open MPI", "MPICH", "measured in"]
+names = ["arch", "cores", "cpu", "memory", "system", "weft", "compiler", "Open MPI", "MPICH", "measured in", "time stolen meanwhile"]
 v = dict(zip(names, sys.argv[2:]))
 title = {"aarch64": "AArch64", "x86_64": "x86-64"}.get(v["arch"], v["arch"]) + f", {v.pop('cores')} cores"
 json.dump({"title": title} | v, open(sys.argv[1], "w"))

@@ -92,6 +92,8 @@ static void exec_peer(const struct contender *c, const struct setting *s, pid_t 
 
 /* ---- keeping ---- */
 
+#define STARTING \
+    8           /* s: ranks that are starting up are left to it for so long: MPICH has a file in the open until then */
 #define GRACE 3 /* s for a launcher to end its ranks */
 
 /* In shared memory where that is a folder, as the libraries would have it. */
@@ -152,8 +154,21 @@ static void kill_children(void)
         closedir(d);
 }
 
+/* True once the launcher has ended. */
+static bool await_started(const struct contender *c, pid_t launcher)
+{
+    double from = work_now();
+    while (atomic_load_explicit(&c->board->here, memory_order_relaxed) < c->board->ranks &&
+           work_now() - from < STARTING) {
+        if (waitpid(launcher, NULL, WNOHANG) == launcher)
+            return true;
+        usleep(10000);
+    }
+    return false;
+}
+
 /* Until the launcher has ended, or is told to and does not in time. */
-static void await_launcher(pid_t launcher, const sigset_t *set)
+static void await_launcher(const struct contender *c, pid_t launcher, const sigset_t *set)
 {
     struct timespec tick = {GRACE, 0};
     bool told = false;
@@ -162,6 +177,8 @@ static void await_launcher(pid_t launcher, const sigset_t *set)
         if (waitpid(launcher, NULL, WNOHANG) == launcher || (sig < 0 && errno == EAGAIN))
             return;
         if (sig > 0 && sig != SIGCHLD && !told) {
+            if (await_started(c, launcher))
+                return;
             kill(launcher, SIGTERM);
             told = true;
         }
@@ -191,7 +208,7 @@ static void keep(const struct contender *c, const struct setting *s, const char 
         exec_peer(c, s, command, program);
     }
     if (launcher > 0)
-        await_launcher(launcher, &set);
+        await_launcher(c, launcher, &set);
     do
         kill_children();
     while (waitpid(-1, NULL, 0) > 0 || errno == EINTR);

@@ -95,15 +95,17 @@ static int say_aim(char *buf, size_t cap, const char *before, double v, double a
 static void remark_mean(struct remarks *out, int ranks, const char *sizes, const char *what, const struct mean *m,
                         double aim, bool high)
 {
-    char one[64], all[64], size[32];
+    char one[64], all[64], size[32] = "";
     if (!m->n)
         return;
     double mean = exp(m->log / m->n);
     int met_mean = say_aim(all, sizeof all, "; ", mean, aim, high);
     int met_cell = say_aim(one, sizeof one, "; ", m->value, m->aim, high);
     int met = met_mean < 0 && met_cell < 0 ? -1 : met_mean != 0 && met_cell != 0;
-    remark_add(out, met, "%d ranks, %s: %s %.2f (geometric mean of %d%s), worst %.2f (%s %s%s)", ranks, sizes, what,
-               mean, m->n, all, m->value, m->where->label, report_size(m->where->cell.bytes, size, sizeof size), one);
+    if (m->where->cell.bytes)
+        report_size(m->where->cell.bytes, size, sizeof size);
+    remark_add(out, met, "%d ranks, %s: %s %.2f (geometric mean of %d%s), worst %.2f (%s%s%s%s)", ranks, sizes, what,
+               mean, m->n, all, m->value, m->where->label, *size ? " " : "", size, one);
 }
 
 static void remark_peers(const struct report *r, int ranks, bool large, struct remarks *out)
