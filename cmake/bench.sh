@@ -49,14 +49,14 @@ run()
 }
 
 # The ranks that are measured: up to four on a core, or up to one on each.
-ranks=2,4,8
-[ "$cores" -lt 16 ] || ranks=2,8,16
+ranks=2,4,8 reshards=2,4,8
+[ "$cores" -lt 16 ] || ranks=2,8,16 reshards=2,4,8,16
 stolen=$(steal)
 began=$(date +%s)
 run coll coll --peers -n "$ranks" --plot "$pictures/$machine-coll.svg"
 run private coll --peers --private -n "$ranks"
-run reshard reshard --peers --plot "$pictures/$machine-reshard.svg"
-run many many --peers
+run reshard reshard --peers -n "$reshards" --plot "$pictures/$machine-reshard.svg"
+run many many --peers -n "$ranks"
 run latency latency --peers
 run memory memory
 echo "bench: lower" >&2

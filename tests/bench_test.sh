@@ -49,9 +49,10 @@ done
 [ "$(ls /dev/shm 2>/dev/null)" = "$before" ] || complain "$what: left something in /dev/shm"
 [ "$cores" -lt 4 ] && four=2 || four=1
 [ "$cores" -lt 8 ] && eight=2 || eight=1
+[ "$cores" -lt 8 ] && more=0 || more=6 # eight among themselves, too
 for memory in --window --private; do
     run reshard --sizes 256K "$memory" "${quick[@]}" --csv
-    rows weft 10; rows floor $((2 * (2 * two + 6 * four + 2 * eight)))
+    rows weft $((10 + more)); rows floor $((2 * (2 * two + 6 * four + (2 + more) * eight)))
 done
 run many -n 2,4 --only 25 "${quick[@]}" --csv; rows weft 6; rows floor $((two + four))
 [ "$(ls /dev/shm 2>/dev/null)" = "$before" ] || complain "$what: left something in /dev/shm"

@@ -90,7 +90,7 @@ static int run_ranks(struct report *r, int ranks, struct failure *why)
     const char *labels[CASES];
     int n = 0, workers = work_cores() < ranks ? work_cores() : ranks, code = CLI_OK;
     if (ranks > 16 || 16 % ranks)
-        return failure_set(why, CLI_BAD, "takes 1, 2, 4, 8 or 16 ranks, by which the tensors' sizes can be divided");
+        return failure_set(why, CLI_BAD, "-n takes 1, 2, 4, 8 and 16 ranks");
     for (int i = 0; i < CASES; i++)
         if (bench_wants(o, cases[i].name)) {
             labels[n] = cases[i].label;

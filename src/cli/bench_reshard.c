@@ -1,9 +1,11 @@
 /* weft bench reshard: a tensor from one layout to another, against memcpy, the floor and what MPI has for it. */
 #include <stdio.h>
-#include <string.h>
 
 #include "cli/bench.h"
 #include "cli/bench_report.h"
+
+#define LEAST 262144 /* bytes: a square of 256 by 256 */
+#define FULL ((int64_t)256 << 20)
 
 enum shape { SQUARE, THIN, BOX }; /* n x n; n x 64; n x 64 x 64 */
 
@@ -11,38 +13,48 @@ enum shape { SQUARE, THIN, BOX }; /* n x n; n x 64; n x 64 x 64 */
 static const struct reshard {
     const char *name, *words; /* words: behind the sizes, in the table */
     enum shape shape;
-    int ranks;
     bool apart, casts, turned; /* see struct work_cell */
     int block;
-    double share, ratio; /* aimed at for 256 MiB: of memcpy, best peer over weft; 0: none */
+    int from;        /* as few ranks as this */
+    double share;    /* aimed at for 256 MiB: of memcpy; 0: none */
+    double ratio[2]; /* and best peer over weft, on 2 and 4 ranks, or to 4 others */
 } cases[] = {
-    {"square", "rows to columns", SQUARE, 2, false, false, false, 0, 0.85, 2.5},
-    {"square", "rows to columns", SQUARE, 4, false, false, false, 0, 0.85, 3},
-    {"square", "rows to columns, 4 others", SQUARE, 8, true, false, false, 0, 0.85, 3.5},
-    {"thin", "rows to columns", THIN, 2, false, false, false, 0, 0, 2.5},
-    {"thin", "rows to columns", THIN, 4, false, false, false, 0, 0, 3.5},
-    {"thin", "rows to columns, 4 others", THIN, 8, true, false, false, 0, 0, 4},
-    {"3d", "first to second dim", BOX, 4, false, false, false, 0, 0.7, 0},
-    {"cast", "rows to columns, f32 to bf16", SQUARE, 4, false, true, false, 0, 0.7, 0},
-    {"transpose", "rows to columns, transposed", SQUARE, 4, false, false, true, 0, 0.7, 0},
-    {"cyclic", "rows to columns, blocks of 64", SQUARE, 4, false, false, false, 64, 0.7, 0},
+    {"square", "rows to columns", SQUARE, false, false, false, 0, 1, 0.85, {2.5, 3}},
+    {"thin", "rows to columns", THIN, false, false, false, 0, 1, 0, {2.5, 3.5}},
+    {"square", "rows to columns, to others", SQUARE, true, false, false, 0, 8, 0.85, {3.5, 0}},
+    {"thin", "rows to columns, to others", THIN, true, false, false, 0, 8, 0, {4, 0}},
+    {"3d", "first to second dim", BOX, false, false, false, 0, 4, 0.7, {0, 0}},
+    {"cast", "rows to columns, f32 to bf16", SQUARE, false, true, false, 0, 4, 0.7, {0, 0}},
+    {"transpose", "rows to columns, transposed", SQUARE, false, false, true, 0, 4, 0.7, {0, 0}},
+    {"cyclic", "rows to columns, blocks of 64", SQUARE, false, false, false, 64, 4, 0.7, {0, 0}},
 };
 enum { CASES = sizeof cases / sizeof *cases, ROWS_MAX = CASES * BENCH_SIZES_MAX };
 
-#define STEP 256     /* a square's side is a multiple of it: four ranks, blocks of 64 */
-#define LEAST 262144 /* bytes: the smallest square */
-#define FULL ((int64_t)256 << 20)
-
-/* The largest square with sides in steps, in at most so many floats. */
-static int64_t side_of(int64_t floats)
+/* More than four ranks reshard among themselves where there are cores for them; else half of them to the others only. */
+static bool fits(const struct reshard *c, int ranks)
 {
-    int64_t side = STEP;
-    while ((side + STEP) * (side + STEP) <= floats)
-        side += STEP;
+    return ranks >= c->from && (c->apart || ranks <= 4 || ranks <= work_cores());
+}
+
+static void set_aims(struct row *row, const struct reshard *c, int ranks, int64_t asked)
+{
+    bool same = !c->apart && (ranks == 2 || ranks == 4);
+    if (asked != FULL || !(same || (c->apart && ranks == 8)))
+        return;
+    row->aim_share = c->share;
+    row->aim_ratio = c->ratio[same && ranks == 4];
+}
+
+/* The largest square with sides in steps, in at most so many floats; one step at least. */
+static int64_t side_of(int64_t floats, int64_t step)
+{
+    int64_t side = step;
+    while ((side + step) * (side + step) <= floats)
+        side += step;
     return side;
 }
 
-static struct work_cell make_cell(const struct reshard *c, int64_t bytes, char *label, size_t cap)
+static struct work_cell make_cell(const struct reshard *c, int ranks, int64_t bytes, char *label, size_t cap)
 {
     struct work_cell cell = {.op = WORK_RESHARD,
                              .apart = c->apart,
@@ -50,8 +62,10 @@ static struct work_cell make_cell(const struct reshard *c, int64_t bytes, char *
                              .turned = c->turned,
                              .block = c->block,
                              .columns = c->shape == BOX ? 64 * 64 : 64};
-    long long n = c->shape == SQUARE ? side_of(bytes / 4) : c->shape == THIN ? bytes / 4 / 64 : bytes / 4 / 64 / 128;
-    int k = c->apart ? c->ranks / 2 : c->ranks;
+    int k = c->apart ? ranks / 2 : ranks;
+    long long n = c->shape == SQUARE ? side_of(bytes / 4, k > 4 ? 64 * k : 256)
+                  : c->shape == THIN ? bytes / 4 / 64
+                                     : bytes / 4 / 64 / 128;
     char block[16] = "", more[8] = "", others[16] = "";
     n -= n % k;
     cell.rows = n;
@@ -63,7 +77,7 @@ static struct work_cell make_cell(const struct reshard *c, int64_t bytes, char *
     if (c->shape == BOX)
         snprintf(more, sizeof more, ",64");
     if (c->apart)
-        snprintf(others, sizeof others, "=%d..%d", k, c->ranks - 1);
+        snprintf(others, sizeof others, "=%d..%d", k, ranks - 1);
     long long second = c->shape == SQUARE ? n : 64;
     snprintf(cell.src, sizeof cell.src, "f32[%lld/x%s,%lld%s] @x%d", n, block, second, more, k);
     snprintf(cell.dst, sizeof cell.dst, "%s[%lld,%lld/x%s%s] @x%d%s", c->casts ? "bf16" : "f32", n, second, block, more,
@@ -83,8 +97,8 @@ static int run_ranks(struct report *r, int ranks, struct failure *why)
     int n = 0, workers = work_cores() < ranks ? work_cores() : ranks, code = CLI_OK;
     char label[64];
     for (int i = 0; i < CASES; i++)
-        for (int s = 0; s < o->nsizes && cases[i].ranks == ranks && bench_wants(o, cases[i].name); s++, n++) {
-            cells[n] = make_cell(&cases[i], o->sizes[s], label, sizeof label);
+        for (int s = 0; s < o->nsizes && fits(&cases[i], ranks) && bench_wants(o, cases[i].name); s++, n++) {
+            cells[n] = make_cell(&cases[i], ranks, o->sizes[s], label, sizeof label);
             list[n] = &cases[i];
             asked[n] = o->sizes[s];
         }
@@ -101,9 +115,8 @@ static int run_ranks(struct report *r, int ranks, struct failure *why)
             code = failure_set(why, CLI_WRONG, "out of memory");
             break;
         }
-        row->cell = make_cell(list[i], asked[i], row->label, sizeof row->label);
-        row->aim_share = asked[i] == FULL ? list[i]->share : 0;
-        row->aim_ratio = asked[i] == FULL ? list[i]->ratio : 0;
+        row->cell = make_cell(list[i], ranks, asked[i], row->label, sizeof row->label);
+        set_aims(row, list[i], ranks, asked[i]);
         row->ranks = ranks;
         row->workers = workers;
         code = measure_row(&f, &o->measure, row, why);
@@ -122,20 +135,23 @@ int bench_reshard(int argc, char **argv)
     struct bench_options o;
     int code = bench_options(
         "bench reshard",
-        "A tensor from one layout to another: square and thin (rows to columns, on 2 and 4 ranks and from 4\n"
-        "to 4 others: -n 8), 3d, cast, transpose and cyclic; --only names some. A size is that of the tensor,\n"
-        "256 MiB (3d: half of it). Time is from the first rank's start to the last one's end. Peers: MPI_Alltoallw, "
-        "and packing by hand with MPI_Alltoallv.",
+        "A tensor from one layout to another: square and thin (rows to columns), 3d, cast, transpose and cyclic\n"
+        "from 4 ranks on, and from 8 on square and thin from half of the ranks to the others; --only names some.\n"
+        "A size is that of the tensor, 256 MiB (3d: half of it). Time is from the first rank's start to the last\n"
+        "one's end. Peers: MPI_Alltoallw, and packing by hand with MPI_Alltoallv.",
         "2,4,8", "256M", argc, argv, &o);
     if (code)
         return code < 0 ? CLI_OK : code;
     struct report r = {.name = "reshard", .options = &o, .remark = remark_cases, .bars = true};
     struct failure why = {0};
-    for (int i = 0; i < o.nsizes; i++)
-        if (o.sizes[i] < LEAST) {
-            failure_set(&why, CLI_BAD, "--sizes takes tensors of 256K and more");
-            return failure_print(&why, "bench reshard");
-        }
+    for (int i = 0; i < o.nsizes && !code; i++)
+        if (o.sizes[i] < LEAST)
+            code = failure_set(&why, CLI_BAD, "--sizes takes tensors of 256K and more");
+    for (int i = 0; i < o.nranks && !code; i++)
+        if (64 % o.ranks[i] || o.ranks[i] > 16)
+            code = failure_set(&why, CLI_BAD, "-n takes 1, 2, 4, 8 and 16 ranks");
+    if (code)
+        return failure_print(&why, "bench reshard");
     report_begin(&r);
     for (int i = 0; i < o.nranks && !code; i++)
         code = run_ranks(&r, o.ranks[i], &why);
