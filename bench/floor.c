@@ -355,7 +355,7 @@ static struct work_memory memory_of(struct floor *f)
 {
     bool own = f->staged || f->cell.op >= WORK_COPY;
     void *in = own ? f->own_in : f->in[f->me], *out = own ? f->own_out : f->out[f->me];
-    return (struct work_memory){in, out, (float *)out + (f->cell.op == WORK_HALO ? work_count(&f->cell) : 0)};
+    return (struct work_memory){in, out, f->cell.op == WORK_HALO ? (float *)out + work_count(&f->cell) : out};
 }
 
 static void do_fill(void *self, int variant)

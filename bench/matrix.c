@@ -64,18 +64,24 @@ static void run(const struct matrix *m, char *to, const float *from, size_t n)
 }
 
 typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
+#ifdef __clang__
+#define MIX(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
+#else
+typedef int32_t four_places __attribute__((vector_size(16)));
+#define MIX(a, b, i, j, k, l) __builtin_shuffle(a, b, (four_places){i, j, k, l})
+#endif
 
 /* Four rows of four to four columns. */
 static void turn_four(float *to, size_t step, const float *from, size_t row)
 {
     four a = *(const four *)from, b = *(const four *)(from + row);
     four c = *(const four *)(from + 2 * row), d = *(const four *)(from + 3 * row);
-    four e = __builtin_shufflevector(a, b, 0, 4, 1, 5), f = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-    four g = __builtin_shufflevector(c, d, 0, 4, 1, 5), h = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-    *(four *)to = __builtin_shufflevector(e, g, 0, 1, 4, 5);
-    *(four *)(to + step) = __builtin_shufflevector(e, g, 2, 3, 6, 7);
-    *(four *)(to + 2 * step) = __builtin_shufflevector(f, h, 0, 1, 4, 5);
-    *(four *)(to + 3 * step) = __builtin_shufflevector(f, h, 2, 3, 6, 7);
+    four e = MIX(a, b, 0, 4, 1, 5), f = MIX(a, b, 2, 6, 3, 7);
+    four g = MIX(c, d, 0, 4, 1, 5), h = MIX(c, d, 2, 6, 3, 7);
+    *(four *)to = MIX(e, g, 0, 1, 4, 5);
+    *(four *)(to + step) = MIX(e, g, 2, 3, 6, 7);
+    *(four *)(to + 2 * step) = MIX(f, h, 0, 1, 4, 5);
+    *(four *)(to + 3 * step) = MIX(f, h, 2, 3, 6, 7);
 }
 
 /* A tile is turned in the first cache and goes out in whole lines: rows are far apart on both sides. */
