@@ -156,7 +156,7 @@ int weft_exec_wait(weft_exec *x, int64_t timeout_ns)
         comm_progress(c, true);
         err = over(&w) ? 0 : COMM_LATE;
     } else {
-        int64_t now = core_now();
+        int64_t now = timeout_ns > 0 ? core_now() : 0;
         struct comm_need need = {over, lacking, &w, timeout_ns > 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1};
         err = comm_wait(c, &need);
     }

@@ -15,6 +15,7 @@
 
 #define CORE_LINE 128 /* bytes between words of different writers: two lines, since some machines fetch pairs */
 #define CORE_TEXT 640
+#define CORE_CORES 1024
 
 enum core_state { CORE_ABSENT, CORE_HERE, CORE_LEFT };
 
@@ -33,6 +34,7 @@ struct core_rank {
     _Atomic int32_t awaits;                     /* signals until it shall; 0 or less: it does not sleep */
     _Alignas(CORE_LINE) _Atomic uint64_t pulse; /* the owner is alive and at work: changes with every pass */
     _Atomic uint32_t state;                     /* enum core_state */
+    uint64_t cores[CORE_CORES / 64];            /* that the owner may run on, from when it is here */
     uint64_t meetings;                          /* that it has entered; only the owner looks at it */
     int32_t code;                               /* of the failure that this rank found first */
     char text[CORE_TEXT];
@@ -48,6 +50,9 @@ struct core_group {
 
 size_t core_bytes(int size);
 void core_init(struct core_group *g, int size, bool shared); /* in zeroed memory of core_bytes(size) */
+
+void core_arrive(struct core_group *g, int rank); /* the rank is here */
+int core_cores(const struct core_group *g);       /* on which the ranks that are here may run, all together */
 
 /* Stores a new value where the rank polls it: a signal, which wakes the rank if it sleeps and awaits no other. */
 void core_signal(struct core_group *g, int rank, _Atomic uint64_t *counter, uint64_t value);

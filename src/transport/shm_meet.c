@@ -313,7 +313,7 @@ static void come_in(struct shm_link *l)
 {
     bool zombie;
     l->head->process[l->base.rank] = (struct shm_process){getpid(), shm_process_start(getpid(), &zombie)};
-    atomic_store_explicit(&l->base.group->ranks[l->base.rank].state, CORE_HERE, memory_order_seq_cst);
+    core_arrive(l->base.group, l->base.rank);
 }
 
 static int host(struct shm_link *l, int listener, int64_t wait_ns, int64_t until)
@@ -387,7 +387,7 @@ static int enlist(struct shm_link *l, int fd, int64_t wait_ns, int64_t until)
     err = shm_attach(l);
     if (err)
         return err;
-    atomic_store_explicit(&l->base.group->ranks[l->base.rank].state, CORE_HERE, memory_order_seq_cst);
+    core_arrive(l->base.group, l->base.rank);
     say(fd, READY, "");
     err = await(l, fd, until, &m, NULL);
     if (err == AGAIN)
