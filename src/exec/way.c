@@ -152,6 +152,21 @@ static int64_t run_bytes(const struct block *b, const struct block_part *part, b
     return packed ? n[loops - 1] * size : size;
 }
 
+/* Do both sides have runs along the same loop? Else it is a transpose, which the kernel does best as a whole. */
+static bool runs_along(const struct block *from, const struct block_part *src, const struct block *to,
+                       const struct block_part *dst)
+{
+    int64_t n[MEMORY_LOOPS], stride[2][MEMORY_LOOPS];
+    for (int i = 0; i < src->nloops; i++) {
+        n[i] = block_loops(from)[src->loop + (uint32_t)i].n;
+        stride[0][i] = block_loops(to)[dst->loop + (uint32_t)i].stride;
+        stride[1][i] = block_loops(from)[src->loop + (uint32_t)i].stride;
+    }
+    int loops = tile_merge(src->nloops, n, stride, 2);
+    return !loops || (stride[0][loops - 1] == (int64_t)weft_dtype_size(dst->dtype) &&
+                      stride[1][loops - 1] == (int64_t)weft_dtype_size(src->dtype));
+}
+
 bool way_pushes(const struct block *from, const struct block_message *sends, const struct block *to,
                 const struct block_message *recvs, uint32_t n, bool *woven)
 {
@@ -174,6 +189,8 @@ bool way_pushes(const struct block *from, const struct block_message *sends, con
             int64_t src_run = run_bytes(from, src, &src_dense) / (int64_t)weft_dtype_size(src->dtype);
             int64_t dst_run = run_bytes(to, dst, &dst_dense) / (int64_t)weft_dtype_size(dst->dtype);
             all += bytes;
+            if (src->nloops != dst->nloops || !runs_along(from, src, to, dst))
+                continue;
             if (!src_dense && (src_run < dst_run || dst_dense))
                 push += bytes;
             else if (!dst_dense)
