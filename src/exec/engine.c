@@ -276,7 +276,7 @@ static bool arrived(const weft_exec *x, const struct exec_in *in)
     const struct exec_step *step = &x->program->steps[in->steps[in->taken]];
     if (step->way == WAY_LETTER)
         return letter_there(slot_of(x, step), x->run, step->letter_bytes);
-    return atomic_load_explicit(in->ready, memory_order_relaxed) > in->base + in->taken;
+    return atomic_load_explicit(in->ready, CORE_LOOK) > in->base + in->taken;
 }
 
 void engine_pulled(weft_exec *x, struct exec_in *in)

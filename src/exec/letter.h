@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "transport/core.h"
+
 /* A letter has LETTERS slots that runs use in turn: run r's is r % LETTERS. Readers say that they are done every
  * LETTERS / 2 runs only. */
 #define LETTERS 16
@@ -44,7 +46,7 @@ static inline void letter_write_tiny(char *slot, uint64_t run, const void *messa
 static inline bool letter_there(const char *slot, uint64_t run, int64_t bytes)
 {
     if (bytes > LETTER_TINY)
-        return atomic_load_explicit(letter_words(slot), memory_order_relaxed) == run;
+        return atomic_load_explicit(letter_words(slot), CORE_LOOK) == run;
     for (int64_t i = 0; 4 * i < bytes || !i; i++)
         if (atomic_load_explicit(&letter_words(slot)[i], memory_order_relaxed) >> 32 != (run & UINT32_MAX))
             return false;

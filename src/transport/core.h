@@ -17,6 +17,19 @@
 #define CORE_TEXT 640
 #define CORE_CORES 1024
 
+/* The order of a look at a peer's word where a fence comes before what is behind the word is read: none. ThreadSanitizer
+ * does not know fences. */
+#if defined(__SANITIZE_THREAD__)
+#define CORE_LOOK memory_order_acquire
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define CORE_LOOK memory_order_acquire
+#endif
+#endif
+#ifndef CORE_LOOK
+#define CORE_LOOK memory_order_relaxed
+#endif
+
 enum core_state { CORE_ABSENT, CORE_HERE, CORE_LEFT };
 
 /* What a rank says in a meeting: which call it is in, whether it failed there, and what must be equal or known. */
