@@ -290,7 +290,7 @@ typedef struct weft_exec_info {
     int64_t staging_peak, staging_limit; /* bytes of staging in flight on the comm: the most so far, and allowed */
 } weft_exec_info;
 int weft_exec_stats(const weft_exec *x, weft_exec_info *out);
-void weft_exec_free(weft_exec *x); /* waits for a run in flight until the deadline */
+void weft_exec_free(weft_exec *x); /* waits for a run in flight until the deadline, then fails the comm */
 
 /* ---- windows: memory of one shape on every rank, in which all load, store and wait ---- */
 

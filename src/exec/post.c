@@ -1,13 +1,15 @@
-/* Programs of letters alone: every message is small, and none waits for another one to come. They are
- * most of what programs send when they wait for each other, so they have a way of their own that
- * keeps no state of channels: write all letters, look for all that are due, then do the rest of the
- * steps in the order of the plan.
+/* Programs of letters alone: every message is small, none waits for another one to come, and there is
+ * little else to do. They are most of what programs send when they wait for each other, so they have a
+ * way of their own that keeps no state of channels: write all letters, look for all that are due, then
+ * do the rest of the steps in the order of the plan, all in one pass.
  *
  * The letters are packed before anything else is written, so nothing in place can be lost; and nobody
  * waits for what this rank does with the letters that have come, since their slots are its peers'
  * for LETTERS runs. */
 #include "base/error.h"
 #include "exec/block.h"
+
+#define REST (256 << 10) /* bytes that the rest may read */
 
 static bool is_message(const struct exec_step *step)
 {
@@ -16,9 +18,10 @@ static bool is_message(const struct exec_step *step)
 
 static bool fits(const weft_plan *plan, const struct program *p)
 {
+    int64_t rest = 0;
     for (uint32_t s = 0; s < p->nsteps; s++) {
         const struct plan_step *st = &plan->steps[s];
-        if (is_message(&p->steps[s]) && p->steps[s].way != WAY_LETTER)
+        if (is_message(&p->steps[s]) ? p->steps[s].way != WAY_LETTER : (rest += p->steps[s].bytes) > REST)
             return false;
         for (uint32_t k = 0; k < st->ndeps; k++) {
             uint32_t dep = plan->deps[st->dep + k];
