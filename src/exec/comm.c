@@ -9,7 +9,8 @@
 #include "base/error.h"
 #include "exec/environment.h"
 
-#define SECOND INT64_C(1000000000)
+#define BEAT_NS \
+    INT64_C(20000000) /* a death is seen so soon by who sleeps; a rank that is idle wakes fifty times a second */
 
 /* Where the caller's options and URL leave something open, the launcher's environment says it. */
 static int find_group(const char *url, weft_comm_opts *o, struct environment_job *job, const struct transport **t,
@@ -73,7 +74,7 @@ int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out)
     c->rank = c->link->rank;
     c->size = c->link->size;
     c->deadline_ns = o.deadline_ns;
-    c->beat_ns = o.deadline_ns / 8 < SECOND / 4 ? o.deadline_ns / 8 + 1 : SECOND / 4;
+    c->beat_ns = o.deadline_ns / 8 < BEAT_NS ? o.deadline_ns / 8 + 1 : BEAT_NS;
     c->staged = o.staged || !t->can.loads;
     c->channel_buckets = o.channel_buckets;
     c->spins = c->size <= core_cores(c->group) ? 2000 : 0;

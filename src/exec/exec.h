@@ -296,7 +296,8 @@ bool way_pushes(const struct block *from, const struct block_message *sends, con
 
 /* ---- engine.c ---- */
 
-void engine_start(weft_exec *x);
+void engine_start(weft_exec *x); /* a pass or engine_call follows */
+void engine_call(weft_exec *x);  /* wakes those who sleep and are to see what the start has sent */
 /* Does what can be done, within bounds; true if something moved. `eager`: also what might go better later. */
 bool engine_pass(weft_exec *x, bool eager);
 int engine_lacking(const weft_exec *x); /* signals without which the run cannot go on, at least 1 */
