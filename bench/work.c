@@ -34,7 +34,7 @@ const char *work_variant(enum work_kind kind, const struct work_cell *cell, int 
         return pick(many, 3, i);
     if (cell->op == WORK_MANY && kind == WORK_PEER)
         return pick(reshard + 1, 1, i);
-    if (cell->op == WORK_RESHARD && kind == WORK_FLOOR)
+    if ((cell->op == WORK_RESHARD || cell->op == WORK_MANY) && kind == WORK_FLOOR)
         return pick(sides, 2, i);
     if (cell->op == WORK_RESHARD && kind == WORK_PEER)
         return pick(reshard, 2, i);
