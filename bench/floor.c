@@ -408,7 +408,7 @@ void floor_serve(struct floor *f, int rank, struct board *b)
                         .barrier = do_barrier,
                         .call = do_call};
     f->me = rank;
-    work_pin(rank, f->ranks);
+    work_pin(rank);
     board_serve(b, &s);
 }
 

@@ -284,14 +284,14 @@ int work_cores(void)
     return sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
 }
 
-void work_pin(int rank, int ranks)
+void work_pin(int rank)
 {
     cpu_set_t may, one;
     CPU_ZERO(&may);
-    if (sched_getaffinity(0, sizeof may, &may) || CPU_COUNT(&may) < ranks)
+    if (sched_getaffinity(0, sizeof may, &may))
         return;
     size_t cpu = 0;
-    for (int left = rank; left > 0 || !CPU_ISSET(cpu, &may); cpu++)
+    for (int left = rank % CPU_COUNT(&may); left > 0 || !CPU_ISSET(cpu, &may); cpu++)
         left -= CPU_ISSET(cpu, &may) != 0;
     CPU_ZERO(&one);
     CPU_SET(cpu, &one);
