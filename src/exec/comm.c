@@ -1,8 +1,6 @@
 /* Opening and closing comms, and their failures. */
-#define _GNU_SOURCE
 #include "exec/comm.h"
 
-#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,15 +9,8 @@
 #include "base/error.h"
 #include "exec/environment.h"
 
-#define SECOND INT64_C(1000000000)
-
-static int cores(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set))
-        return 1;
-    return CPU_COUNT(&set);
-}
+#define BEAT_NS \
+    INT64_C(20000000) /* a death is seen so soon by who sleeps; a rank that is idle wakes fifty times a second */
 
 /* Where the caller's options and URL leave something open, the launcher's environment says it. */
 static int find_group(const char *url, weft_comm_opts *o, struct environment_job *job, const struct transport **t,
@@ -83,10 +74,10 @@ int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out)
     c->rank = c->link->rank;
     c->size = c->link->size;
     c->deadline_ns = o.deadline_ns;
-    c->beat_ns = o.deadline_ns / 8 < SECOND / 4 ? o.deadline_ns / 8 + 1 : SECOND / 4;
+    c->beat_ns = o.deadline_ns / 8 < BEAT_NS ? o.deadline_ns / 8 + 1 : BEAT_NS;
     c->staged = o.staged || !t->can.loads;
     c->channel_buckets = o.channel_buckets;
-    c->spins = c->size <= cores() ? 2000 : 0;
+    c->spins = c->size <= core_cores(c->group) ? 2000 : 0;
     staging_init(&c->staging, o.inflight_bytes, o.inflight_buckets);
     *out = c;
     return 0;

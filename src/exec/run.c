@@ -61,7 +61,7 @@ static void fail_all(weft_comm *c, int err)
     }
 }
 
-bool comm_progress(weft_comm *c)
+bool comm_progress(weft_comm *c, bool eager)
 {
     struct core_rank *me = &c->group->ranks[c->rank];
     const char *text;
@@ -72,7 +72,7 @@ bool comm_progress(weft_comm *c)
     /* Relaxed: peers only look whether it changes. */
     atomic_store_explicit(&me->pulse, atomic_load_explicit(&me->pulse, memory_order_relaxed) + 1, memory_order_relaxed);
     for (weft_exec *x = c->first, *next; x; x = next) {
-        moved |= engine_pass(x);
+        moved |= engine_pass(x, eager);
         next = x->next_exec;
         if (!x->program->left) {
             finish(x, 0);
@@ -89,7 +89,7 @@ static int result(weft_exec *x)
 
 /* ---- the calls ---- */
 
-int weft_exec_start(weft_exec *x)
+static int start(weft_exec *x)
 {
     if (!x)
         return error_set(WEFT_EINVAL, "weft_exec_start: the exec is NULL");
@@ -106,13 +106,21 @@ int weft_exec_start(weft_exec *x)
     return 0;
 }
 
+int weft_exec_start(weft_exec *x)
+{
+    int err = start(x);
+    if (!err)
+        engine_call(x); /* it may be long before the next call here */
+    return err;
+}
+
 int weft_exec_test(weft_exec *x, bool *done)
 {
     if (!x || !done)
         return error_set(WEFT_EINVAL, "weft_exec_test: arguments must not be NULL");
     weft_comm *c = x->comm;
     if (x->inflight && !c->in_callback) {
-        comm_progress(c);
+        comm_progress(c, c->tests % 64 == 63);
         if (x->inflight && ++c->tests % 64 == 0)
             comm_watch(c, core_now(), false);
     }
@@ -133,6 +141,14 @@ static bool over(void *arg)
     return !w->x->inflight || w->x->run != w->run;
 }
 
+/* With others in flight every signal may be of use. */
+static int lacking(void *arg)
+{
+    const struct waiting *w = arg;
+    const weft_comm *c = w->x->comm;
+    return c->first == w->x && c->last == w->x ? engine_lacking(w->x) : 1;
+}
+
 int weft_exec_wait(weft_exec *x, int64_t timeout_ns)
 {
     if (!x)
@@ -145,11 +161,12 @@ int weft_exec_wait(weft_exec *x, int64_t timeout_ns)
         return result(x);
     int err = 0;
     if (timeout_ns == 0) {
-        comm_progress(c);
+        comm_progress(c, true);
         err = over(&w) ? 0 : COMM_LATE;
     } else {
-        int64_t now = core_now();
-        err = comm_wait(c, over, &w, timeout_ns > 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1);
+        int64_t now = timeout_ns > 0 ? core_now() : 0;
+        struct comm_need need = {over, lacking, &w, timeout_ns > 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1};
+        err = comm_wait(c, &need);
     }
     if (err == COMM_LATE)
         return watch_timeout(x);
@@ -158,7 +175,7 @@ int weft_exec_wait(weft_exec *x, int64_t timeout_ns)
 
 int weft_exec_run(weft_exec *x)
 {
-    int err = weft_exec_start(x);
+    int err = start(x);
     return err ? err : weft_exec_wait(x, -1);
 }
 
@@ -222,8 +239,9 @@ void weft_exec_free(weft_exec *x)
         return;
     }
     struct waiting w = {x, x->run};
+    struct comm_need need = {over, lacking, &w, core_now() + c->deadline_ns};
     if (x->inflight)
-        comm_wait(c, over, &w, core_now() + c->deadline_ns);
+        comm_wait(c, &need);
     const char *text;
     bool clean = !x->inflight && !x->err && !core_failure(c->group, &text);
     if (x->inflight)

@@ -168,6 +168,20 @@ void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int ac
     }
 }
 
+memory_runs *memory_fold_runs(const struct memory_tile *t, int to, int via, int acc, int op, int64_t div,
+                              const struct memory_term *terms, size_t n)
+{
+    int64_t size = (int64_t)weft_dtype_size(to);
+    bool one = t->loops == 0 || (t->loops == 1 && t->stride[0][0] == size);
+    if (!one || (n != 2 && n != 3 && n != 4 && n != OPS_WAYS) || div > 1 || acc != to || (via && via != to) ||
+        to == WEFT_BOOL)
+        return NULL;
+    for (size_t k = 0; k < n; k++)
+        if (terms[k].dtype != to || (t->loops && terms[k].stride[0] != size))
+            return NULL;
+    return ops_find(op, to);
+}
+
 /* The loop along which an operand is contiguous, or -1. */
 static int unit_loop(const struct memory_tile *t, int operand, size_t size)
 {

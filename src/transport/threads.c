@@ -271,7 +271,7 @@ static int enter(struct group *g, int rank, int64_t wait_ns, const struct transp
 {
     struct link *l = calloc(1, sizeof *l);
     g->present++;
-    atomic_store_explicit(&rank_of(g, rank)->state, CORE_HERE, memory_order_seq_cst);
+    core_arrive(g->core, rank);
     if (g->present == g->size) {
         g->complete = true;
         pthread_cond_broadcast(&g->changed);
