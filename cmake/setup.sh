@@ -35,6 +35,7 @@ find_missing()
     have "${CC:-cc}" || needed+=(gcc libc6-dev)
     have cmake || needed+=(cmake)
     if [ "$1" = bench ]; then
+        have python3 || needed+=(python3)
         have mpicc.openmpi && have mpirun.openmpi || wanted+=(libopenmpi-dev openmpi-bin)
         have mpicc.mpich && have mpiexec.hydra || wanted+=(libmpich-dev mpich)
     fi

@@ -68,17 +68,33 @@ static void pack(const struct program *p, const struct exec_step *step, char *me
     }
 }
 
+/* Are all channels of a share at it, with room in flight? */
+static bool all_at(const weft_exec *x, const struct exec_share *share)
+{
+    const struct program *p = x->program;
+    for (uint32_t i = 0; i < share->nouts; i++) {
+        const struct exec_out *out = &p->outs[p->sharers[share->outs + i]];
+        if (out->posted != share->index || p->open[out->steps[out->posted]] ||
+            out->posted - out->retired >= (uint32_t)x->comm->channel_buckets)
+            return false;
+    }
+    return true;
+}
+
 static bool stage(weft_exec *x, struct exec_out *out, const struct exec_step *step)
 {
     struct program *p = x->program;
     struct staging *staging = &x->comm->staging;
     struct block_message *send = &out->sends[out->posted];
-    int64_t slot;
-    if (out->posted - out->retired >= (uint32_t)x->comm->channel_buckets ||
-        !staging_take(staging, &p->reserve, send->bytes, &slot))
-        return false;
-    pack(p, step, staging->base + slot);
-    send->slot = (uint64_t)slot;
+    struct exec_share *share = &p->shares[step->letter];
+    if (share->run != x->run) {
+        if (!all_at(x, share) || !staging_take(staging, &p->reserve, send->bytes, &share->slot))
+            return false;
+        pack(p, step, staging->base + share->slot);
+        share->run = x->run;
+        share->readers = share->nouts;
+    }
+    send->slot = (uint64_t)share->slot;
     open_next(p, step);
     return true;
 }
@@ -176,10 +192,10 @@ static bool retire(weft_exec *x)
             if (out->base + out->retired >= out->seen_done)
                 break;
             const struct block_message *send = &out->sends[out->retired++];
-            if (step->way == WAY_STAGED)
-                staging_give(&x->comm->staging, &p->reserve, send->bytes, (int64_t)send->slot);
-            else
+            if (step->way == WAY_PULL)
                 open_next(p, step);
+            else if (--p->shares[step->letter].readers == 0)
+                staging_give(&x->comm->staging, &p->reserve, send->bytes, (int64_t)send->slot);
             p->left--;
             moved = true;
         }

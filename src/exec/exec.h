@@ -72,7 +72,7 @@ struct exec_step {
     bool urgent;  /* COPY, REDUCE: other steps wait for it */
     bool woven;   /* weave.c does it */
     uint32_t channel;
-    uint32_t letter; /* SEND: which */
+    uint32_t letter; /* SEND: which; of a staged one its share */
     uint32_t work, nwork;  /* moves; for REDUCE the fold's number */
     uint32_t next, nnext;  /* into program.next: the steps that wait for this one */
     uint32_t hold, nholds; /* REDUCE: into program.holds, the RECVs whose messages it reads where they are */
@@ -89,6 +89,15 @@ struct exec_letter {
     uint32_t step;        /* one of the SENDs */
     uint32_t outs, nouts; /* into program.readers_of: the channels that it goes to */
     uint64_t run;         /* the last that it was written in */
+};
+
+/* A staged message: one SEND, or several of the same data that stand at the same place in their channels. */
+struct exec_share {
+    uint32_t step, index;   /* one of the SENDs; how many of its channel are before it */
+    uint32_t outs, nouts;   /* into program.sharers */
+    uint64_t run;           /* the last that it was packed in */
+    int64_t slot;
+    uint32_t readers; /* that have yet to read it */
 };
 
 /* Messages from one peer, first in first out. Counts are of this run, counters of all runs. */
@@ -202,6 +211,8 @@ struct program {
     struct exec_letter *letters;
     uint32_t nletters, *readers_of;
     int64_t letter_bytes; /* of all their slots */
+    struct exec_share *shares;
+    uint32_t nshares, *sharers;
     struct weave weave;
     struct post post;
     struct staging_reserve reserve;
@@ -274,6 +285,8 @@ void *program_take(struct program *p, size_t n, size_t size); /* zeroed memory t
 
 /* Which SENDs are letters, from the plan alone; room for all in *p. */
 int way_letters(const weft_exec *x, struct program *p);
+/* Which staged SENDs share a slot. */
+int way_shares(const weft_exec *x, struct program *p);
 /* Does a channel push what is neither letter nor staged? Both ends come to the same answer. *woven: whoever copies
  * should walk through the memory of all its peers' messages at once. */
 struct block;
@@ -283,7 +296,8 @@ bool way_pushes(const struct block *from, const struct block_message *sends, con
 
 /* ---- engine.c ---- */
 
-void engine_start(weft_exec *x);
+void engine_start(weft_exec *x); /* a pass or engine_call follows */
+void engine_call(weft_exec *x);  /* wakes those who sleep and are to see what the start has sent */
 /* Does what can be done, within bounds; true if something moved. `eager`: also what might go better later. */
 bool engine_pass(weft_exec *x, bool eager);
 int engine_lacking(const weft_exec *x); /* signals without which the run cannot go on, at least 1 */

@@ -89,7 +89,7 @@ static int result(weft_exec *x)
 
 /* ---- the calls ---- */
 
-int weft_exec_start(weft_exec *x)
+static int start(weft_exec *x)
 {
     if (!x)
         return error_set(WEFT_EINVAL, "weft_exec_start: the exec is NULL");
@@ -104,6 +104,14 @@ int weft_exec_start(weft_exec *x)
     link_in(x);
     engine_start(x);
     return 0;
+}
+
+int weft_exec_start(weft_exec *x)
+{
+    int err = start(x);
+    if (!err)
+        engine_call(x); /* it may be long before the next call here */
+    return err;
 }
 
 int weft_exec_test(weft_exec *x, bool *done)
@@ -167,7 +175,7 @@ int weft_exec_wait(weft_exec *x, int64_t timeout_ns)
 
 int weft_exec_run(weft_exec *x)
 {
-    int err = weft_exec_start(x);
+    int err = start(x);
     return err ? err : weft_exec_wait(x, -1);
 }
 
