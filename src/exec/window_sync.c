@@ -139,7 +139,8 @@ static int signal_lost(void *arg)
     }
     if (left || w->comm->first || compares(s))
         return 0;
-    return error_set(WEFT_EPEER, "weft_window_wait: signal %d: no other rank is left that could notify", s->signal);
+    int err = comm_failure(w->comm); /* it may be why they have gone */
+    return err ? err : error_set(WEFT_EPEER, "weft_window_wait: signal %d: no other rank is left that could notify", s->signal);
 }
 
 int weft_window_wait(weft_window *w, int signal, enum weft_compare compare, uint64_t value, int64_t timeout_ns)
