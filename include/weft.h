@@ -246,6 +246,12 @@ typedef struct weft_comm_opts {
 int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out);
 /* The transports of this build, as their URLs look, from 0 on; NULL after the last. */
 const char *weft_transport_name(int i);
+/* Collective: a comm of some of c's ranks, in the order of the list, in which the caller stands; all n list the same.
+ * Who is in none passes n 0 and gets NULL. Other ranks may make other groups in the same call, and a rank may be in any
+ * number of them by several calls: they have nothing in common but the threads they run in, and waiting in one makes
+ * progress in all. It has c's options. Lists that differ, repeat a rank, name one that is not there or leave the caller out:
+ * refused on all ranks with one text. Close it before c or after. */
+int weft_comm_split(weft_comm *c, const int *ranks, int n, weft_comm **out);
 int weft_comm_rank(const weft_comm *c);
 int weft_comm_size(const weft_comm *c);
 int weft_comm_machine(const weft_comm *c, weft_machine *out);

@@ -1,4 +1,4 @@
-/* Waiting, and meetings of all ranks: barriers, and the agreement that ends bind, rebind and the making of windows. */
+/* Waiting, and meetings of all ranks: barriers, and the agreement that ends bind, rebind, split and making windows. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <sched.h>
@@ -84,6 +84,8 @@ static const char *call_name(uint32_t call)
     case COMM_BOUND: return "weft_bind";
     case COMM_WINDOW:
     case COMM_WINDOWED: return "weft_window_create";
+    case COMM_SPLIT:
+    case COMM_SPLITTED: return "weft_comm_split";
     default: return "weft_exec_rebind";
     }
 }
@@ -131,14 +133,15 @@ static int decide(weft_comm *c, uint64_t meeting)
  * there: it is to blame whenever the meeting is not complete after its death. */
 static int someone_left(weft_comm *c, uint64_t meeting, const char *call)
 {
+    char who[COMM_WHO];
     for (int r = 0; r < c->size; r++) {
         enum transport_fate fate = r == c->rank ? TRANSPORT_HERE : c->transport->gone(c->link, r);
         if (!fate || core_met(c->group, meeting))
             continue;
         if (fate == TRANSPORT_DIED)
-            return comm_fail(c, WEFT_EPEER, "rank %d has died, others are in %s", r, call);
+            return comm_fail(c, WEFT_EPEER, "%s has died, others are in %s", comm_who(c, r, who), call);
         if (atomic_load_explicit(&c->group->ranks[r].meetings, memory_order_relaxed) <= meeting)
-            return comm_fail(c, WEFT_EPEER, "rank %d closed its comm, others are in %s", r, call);
+            return comm_fail(c, WEFT_EPEER, "%s closed its comm, others are in %s", comm_who(c, r, who), call);
     }
     return 0;
 }

@@ -16,7 +16,7 @@
 #define CORE_LINE 128 /* bytes between words of different writers: two lines, since some machines fetch pairs */
 #define CORE_TEXT 640
 
-enum core_state { CORE_ABSENT, CORE_HERE, CORE_LEFT };
+enum core_state { CORE_ABSENT, CORE_HERE, CORE_LEFT, CORE_SETTLED /* left, and looks at the group no more */ };
 
 /* What a rank says in a meeting: which call it is in, whether it failed there, and what must be equal or known. */
 struct core_vote {
@@ -30,6 +30,7 @@ struct core_vote {
 struct core_rank {
     _Alignas(CORE_LINE) _Atomic uint32_t bell;  /* futex word: changes when the owner shall wake */
     _Atomic uint32_t sleeping;                  /* the owner is about to sleep on it, or does */
+    int64_t door;                               /* bytes from here to the core_rank whose bell is rung instead; 0: none */
     _Alignas(CORE_LINE) _Atomic uint64_t pulse; /* the owner is alive and at work: changes with every pass */
     _Atomic uint64_t meetings;                  /* that it has entered */
     _Atomic uint32_t state;                     /* enum core_state */
@@ -49,6 +50,9 @@ struct core_group {
 
 size_t core_bytes(int size);
 void core_init(struct core_group *g, int size, bool shared); /* in zeroed memory of core_bytes(size) */
+/* The same for a group of ranks of another, `ranks` of it, at the same distance from it for all of them. A rank has one
+ * bell for all its groups: it sleeps in one of them and hears the others. The other group must outlive this one. */
+void core_init_split(struct core_group *g, const struct core_group *of, const int *ranks, int size);
 
 /* Stores a new value where the rank polls it, and wakes the rank if it sleeps. */
 void core_signal(struct core_group *g, int rank, _Atomic uint64_t *counter, uint64_t value);

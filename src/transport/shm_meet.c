@@ -247,9 +247,9 @@ static void admit(struct host *h)
         refuse(fd, err, weft_errmsg());
         return;
     }
-    h->link->head->process[m.rank] = (struct shm_process){who.pid, m.start};
+    h->link->home->head->process[m.rank] = (struct shm_process){who.pid, m.start};
     h->peers[m.rank] = fd;
-    tell(fd, &(struct message){.protocol = PROTOCOL, .kind = WELCOME, .rank = h->link->base.rank}, h->link->file);
+    tell(fd, &(struct message){.protocol = PROTOCOL, .kind = WELCOME, .rank = h->link->base.rank}, h->link->home->file);
 }
 
 /* A member has said something, or ended. */
@@ -312,8 +312,8 @@ static void dismiss(struct host *h, int err)
 static void come_in(struct shm_link *l)
 {
     bool zombie;
-    l->head->process[l->base.rank] = (struct shm_process){getpid(), shm_process_start(getpid(), &zombie)};
-    atomic_store_explicit(&l->base.group->ranks[l->base.rank].state, CORE_HERE, memory_order_seq_cst);
+    l->home->head->process[l->base.rank] = (struct shm_process){getpid(), shm_process_start(getpid(), &zombie)};
+    transport_enter(&l->base);
 }
 
 static int host(struct shm_link *l, int listener, int64_t wait_ns, int64_t until)
@@ -374,20 +374,20 @@ static int enlist(struct shm_link *l, int fd, int64_t wait_ns, int64_t until)
                         .pid = getpid(),
                         .start = shm_process_start(getpid(), &zombie)};
     tell(fd, &m, -1);
-    int err = await(l, fd, until, &m, &l->file);
+    int err = await(l, fd, until, &m, &l->home->file);
     if (err)
         return err;
     if (m.kind == REFUSED && m.protocol == PROTOCOL)
         return error_set(m.code < 0 ? m.code : WEFT_ETRANSPORT, "%s", m.text);
     if (m.kind == BYE)
         return bye(l, &m);
-    if (m.protocol != PROTOCOL || m.kind != WELCOME || l->file < 0)
+    if (m.protocol != PROTOCOL || m.kind != WELCOME || l->home->file < 0)
         return error_set(WEFT_EMISMATCH, "shm:%s: the others use another version of weft", l->name);
     int hosted_by = m.rank;
     err = shm_attach(l);
     if (err)
         return err;
-    atomic_store_explicit(&l->base.group->ranks[l->base.rank].state, CORE_HERE, memory_order_seq_cst);
+    transport_enter(&l->base);
     say(fd, READY, "");
     err = await(l, fd, until, &m, NULL);
     if (err == AGAIN)
