@@ -95,8 +95,14 @@ static void self_can_be_split(void **state)
 
 /* ---- what is refused ---- */
 
-#define LIST(...) {(const int[]){__VA_ARGS__}, sizeof((const int[]){__VA_ARGS__}) / sizeof(int)}
-#define NONE {NULL, 0}
+#define LIST(...)                                                                    \
+    {                                                                                \
+        (const int[]){__VA_ARGS__}, sizeof((const int[]){__VA_ARGS__}) / sizeof(int) \
+    }
+#define NONE    \
+    {           \
+        NULL, 0 \
+    }
 
 static const struct {
     struct {
@@ -121,9 +127,7 @@ static const struct {
     {{LIST(0, 1, 2), LIST(0, 1, 2), LIST(0, 2, 1)},
      WEFT_EMISMATCH,
      "rank 0: weft_comm_split: number 1 of its list is rank 1, of the list of rank 2 it is rank 2"},
-    {{LIST(0), LIST(1, 2), NONE},
-     WEFT_EMISMATCH,
-     "rank 1: weft_comm_split: it lists rank 2, whose own list is empty"},
+    {{LIST(0), LIST(1, 2), NONE}, WEFT_EMISMATCH, "rank 1: weft_comm_split: it lists rank 2, whose own list is empty"},
     {{LIST(0), LIST(1, 2), LIST(2)},
      WEFT_EMISMATCH,
      "rank 1: weft_comm_split: it lists 2 ranks, rank 2, one of them, lists 1"},

@@ -8,8 +8,17 @@
 #include "transport/transport.h"
 #include "weft.h"
 
-enum comm_call { COMM_BARRIER = 1, COMM_BIND, COMM_BOUND, COMM_REBIND, COMM_REBOUND, COMM_WINDOW, COMM_WINDOWED,
-                 COMM_SPLIT, COMM_SPLITTED };
+enum comm_call {
+    COMM_BARRIER = 1,
+    COMM_BIND,
+    COMM_BOUND,
+    COMM_REBIND,
+    COMM_REBOUND,
+    COMM_WINDOW,
+    COMM_WINDOWED,
+    COMM_SPLIT,
+    COMM_SPLITTED
+};
 
 /* A block of shared memory whose owner is done with it while peers may still look at it. */
 struct comm_grave {

@@ -48,9 +48,10 @@ static int check(struct split *s)
     }
     free(seen);
     if (!err && s->rank < 0)
-        err = error_set(WEFT_EINVAL,
-                        "weft_comm_split: its list of %d ranks leaves out rank %d itself; who is in no group passes none",
-                        s->n, c->rank);
+        err =
+            error_set(WEFT_EINVAL,
+                      "weft_comm_split: its list of %d ranks leaves out rank %d itself; who is in no group passes none",
+                      s->n, c->rank);
     return err;
 }
 
@@ -82,8 +83,8 @@ static int compare(const struct card *mine, int rank, const struct card *other)
     for (int i = 0; i < mine->n; i++)
         if (mine->ranks[i] != other->ranks[i])
             return error_set(WEFT_EMISMATCH,
-                             "weft_comm_split: number %d of its list is rank %d, of the list of rank %d it is rank %d", i,
-                             mine->ranks[i], rank, other->ranks[i]);
+                             "weft_comm_split: number %d of its list is rank %d, of the list of rank %d it is rank %d",
+                             i, mine->ranks[i], rank, other->ranks[i]);
     return 0;
 }
 

@@ -28,9 +28,9 @@ struct core_vote {
 };
 
 struct core_rank {
-    _Alignas(CORE_LINE) _Atomic uint32_t bell;  /* futex word: changes when the owner shall wake */
-    _Atomic uint32_t sleeping;                  /* the owner is about to sleep on it, or does */
-    int64_t door;                               /* bytes from here to the core_rank whose bell is rung instead; 0: none */
+    _Alignas(CORE_LINE) _Atomic uint32_t bell; /* futex word: changes when the owner shall wake */
+    _Atomic uint32_t sleeping;                 /* the owner is about to sleep on it, or does */
+    int64_t door; /* bytes from here to the core_rank whose bell is rung instead; 0: none */
     _Alignas(CORE_LINE) _Atomic uint64_t pulse; /* the owner is alive and at work: changes with every pass */
     _Atomic uint64_t meetings;                  /* that it has entered */
     _Atomic uint32_t state;                     /* enum core_state */

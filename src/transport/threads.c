@@ -25,7 +25,7 @@ struct block {
 };
 
 struct group {
-    struct group *next;                   /* with names */
+    struct group *next;                    /* with names */
     struct group *parent, *kids, *sibling; /* split from, into */
     char *name;
     int size, present; /* links: ranks that joined and have not left */
@@ -381,12 +381,8 @@ static int threads_split(struct transport_link *l, const int *ranks, int size, i
         free(k);
         return err;
     }
-    k->base = (struct transport_link){.transport = l->transport,
-                                      .group = g->core,
-                                      .rank = rank,
-                                      .size = size,
-                                      .opened = l->opened,
-                                      .origin = origin};
+    k->base = (struct transport_link){
+        .transport = l->transport, .group = g->core, .rank = rank, .size = size, .opened = l->opened, .origin = origin};
     k->group = g;
     *place = (uintptr_t)g;
     *out = &k->base;
@@ -402,10 +398,10 @@ static void threads_leave(struct transport_link *l)
     free(l);
 }
 
-#define THREADS_FUNCTIONS                                                                                    \
-    .can = {.loads = true, .sized = true}, .split = threads_split, .leave = threads_leave,                   \
-    .alloc = threads_alloc, .room = threads_alloc, .back = threads_back, .release = threads_release,         \
-    .offer = threads_offer, .reach = threads_reach, .gone = threads_gone
+#define THREADS_FUNCTIONS                                                                                          \
+    .can = {.loads = true, .sized = true}, .split = threads_split, .leave = threads_leave, .alloc = threads_alloc, \
+    .room = threads_alloc, .back = threads_back, .release = threads_release, .offer = threads_offer,               \
+    .reach = threads_reach, .gone = threads_gone
 
 const struct transport transport_self = {.scheme = "self", .form = "self:", .join = self_join, THREADS_FUNCTIONS};
 const struct transport transport_threads = {
