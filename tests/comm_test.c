@@ -207,7 +207,7 @@ static void a_rank_that_left_never_comes(void **state)
 struct pair {
     weft_layout *src, *dst;
     weft_plan *plan;
-    float in[64], out[64];
+    float in[8192], out[8192];
     weft_exec *x;
 };
 
@@ -271,8 +271,8 @@ static void run_stall(struct ranks_rank *r)
 {
     struct pair p, q;
     int told = 0;
-    RANKS_OK(r, pair_make(&p, "f32[32] @x4 +sum(x)", "f32[32/x] @x4", r));
-    RANKS_OK(r, pair_make(&q, "f32[32/x] @x4", "f32[32] @x4", r));
+    RANKS_OK(r, pair_make(&p, "f32[8192] @x4 +sum(x)", "f32[8192/x] @x4", r));
+    RANKS_OK(r, pair_make(&q, "f32[8192/x] @x4", "f32[8192] @x4", r));
     RANKS_OK(r, weft_exec_notify(p.x, called, &told));
     RANKS_OK(r, weft_exec_start(p.x));
     if (r->rank == 3) { /* has started, and no more */

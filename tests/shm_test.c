@@ -634,7 +634,7 @@ static void stopped_rank(struct stopping *s, int rank)
     weft_comm *c;
     struct pair p;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (open_as(s->url, rank, 2, s->deadline_ns, &c) || pair_make(&p, "f32[64/x,64] @x2", "f32[64,64/x] @x2", true, c))
+    if (open_as(s->url, rank, 2, s->deadline_ns, &c) || pair_make(&p, "f32[128/x,128] @x2", "f32[128,128/x] @x2", true, c))
         _exit(1);
     tensors_fill(p.src, rank, p.in, 3);
     if (weft_exec_start(p.x))

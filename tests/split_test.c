@@ -231,7 +231,9 @@ static void run_memory(struct ranks_rank *r)
 static void memory_is_for_all_of_the_family(void **state)
 {
     (void)state;
+    sums_count = COUNT;
     ranks_run(3, NULL, run_memory, NULL, NULL);
+    sums_count = SMALL;
 }
 
 static int open_files(void)
@@ -290,6 +292,9 @@ static void groups_come_and_go(void **state)
     (void)state;
     int files = open_files();
     ranks_run(4, NULL, run_many, NULL, NULL);
+    sums_count = COUNT;
+    ranks_run(4, NULL, run_many, NULL, NULL);
+    sums_count = SMALL;
     assert_int_equal(open_files(), files);
 }
 
@@ -386,6 +391,9 @@ static void a_failure_stays_in_its_group(void **state)
 {
     (void)state;
     ranks_run(4, NULL, run_isolation, NULL, NULL);
+    sums_count = COUNT;
+    ranks_run(4, NULL, run_isolation, NULL, NULL);
+    sums_count = SMALL;
     ranks_run(4, &(weft_comm_opts){.staged = true}, run_isolation, NULL, NULL);
 }
 

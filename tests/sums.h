@@ -9,7 +9,10 @@
 
 #define MS INT64_C(1000000)
 #define SECOND (1000 * MS)
-#define COUNT 96
+#define COUNT 4500 /* large enough for messages that travel in no letter, among up to 4 ranks */
+#define SMALL 96
+
+static int sums_count = SMALL; /* elements of those that are made */
 
 static inline int64_t now_ns(void)
 {
@@ -36,8 +39,8 @@ static inline int sum_make(struct sum *s, weft_comm *c, int32_t *from, int32_t *
     s->comm = c;
     s->from = from ? from : s->in;
     s->to = to ? to : s->out;
-    snprintf(src, sizeof src, "i32[%d] @x%d +sum(x)", COUNT, n);
-    snprintf(dst, sizeof dst, "i32[%d] @x%d", COUNT, n);
+    snprintf(src, sizeof src, "i32[%d] @x%d +sum(x)", sums_count, n);
+    snprintf(dst, sizeof dst, "i32[%d] @x%d", sums_count, n);
     int err = weft_layout_parse(src, &s->src);
     if (!err)
         err = weft_layout_parse(dst, &s->dst);

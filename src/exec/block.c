@@ -5,14 +5,14 @@
 
 #include "base/error.h"
 
-/* Adds up what the SENDs need. */
+/* Adds up what the messages need. */
 static void count(const weft_plan *plan, struct block *head)
 {
     for (size_t s = 0; s < plan->nsteps; s++) {
         const struct plan_step *st = &plan->steps[s];
-        if (st->kind != PLAN_SEND)
+        if (st->kind != PLAN_SEND && st->kind != PLAN_RECV)
             continue;
-        head->nsends++;
+        head->nmessages++;
         head->nparts += st->nparts;
         for (uint32_t k = 0; k < st->nparts; k++)
             head->nloops += 2 * (uint32_t)plan_ndim(plan, &plan->parts[st->part + k]);
@@ -36,65 +36,92 @@ int block_make(weft_exec *x, const struct program *p, uint64_t *place)
     struct block head = {.nins = p->nins, .nouts = p->nouts};
     count(x->plan, &head);
     size_t bytes = sizeof head + head.nins * sizeof(struct block_in) + head.nouts * sizeof(struct block_out) +
-                   head.nsends * sizeof(struct block_send) + head.nparts * sizeof(struct block_part) +
+                   head.nmessages * sizeof(struct block_message) + head.nparts * sizeof(struct block_part) +
                    head.nloops * sizeof(struct block_loop);
-    struct block *b = x->comm->transport->alloc(x->comm->link, bytes, place);
+    bytes = (bytes + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
+    struct block *b = x->comm->transport->alloc(x->comm->link, bytes + (size_t)p->letter_bytes, place);
     if (!b)
         return error_nomem();
     b->nins = head.nins;
     b->nouts = head.nouts;
-    b->nsends = head.nsends;
+    b->nmessages = head.nmessages;
     b->nparts = head.nparts;
     b->nloops = head.nloops;
+    b->letters = bytes;
     atomic_store_explicit(&b->holders, holders(p), memory_order_relaxed); /* published by the meeting */
-    for (uint32_t i = 0; i < p->nins; i++) {
-        block_ins(b)[i].peer = p->ins[i].peer;
-        block_ins(b)[i].n = p->ins[i].n;
-    }
-    uint32_t send = 0;
+    uint32_t message = 0;
     for (uint32_t i = 0; i < p->nouts; i++) {
         block_outs(b)[i].peer = p->outs[i].peer;
         block_outs(b)[i].n = p->outs[i].n;
-        block_outs(b)[i].send = send;
-        send += p->outs[i].n;
+        block_outs(b)[i].message = message;
+        message += p->outs[i].n;
+    }
+    for (uint32_t i = 0; i < p->nins; i++) {
+        block_ins(b)[i].peer = p->ins[i].peer;
+        block_ins(b)[i].n = p->ins[i].n;
+        block_ins(b)[i].message = message;
+        message += p->ins[i].n;
     }
     x->block = b;
     return 0;
 }
 
-void block_describe(weft_exec *x, const struct program *p)
+/* Where in the tables the next part and loop go. */
+struct cursor {
+    uint32_t part, loop;
+};
+
+static void describe(weft_exec *x, const struct program *p, uint32_t s, struct block_message *m, struct cursor *c)
 {
     const weft_plan *plan = x->plan;
+    const struct plan_step *st = &plan->steps[s];
+    const struct exec_step *step = &p->steps[s];
     struct block *b = x->block;
-    struct block_send *send = block_sends(b);
-    uint32_t part = 0, loop = 0;
-    b->staging = x->comm->staging.place;
-    for (uint32_t i = 0; i < p->nouts; i++) {
-        for (uint32_t k = 0; k < p->outs[i].n; k++, send++) {
-            const struct plan_step *st = &plan->steps[p->outs[i].steps[k]];
-            const struct exec_step *step = &p->steps[p->outs[i].steps[k]];
-            *send = (struct block_send){.bytes = st->bytes,
-                                        .part = part,
-                                        .nparts = st->nparts,
-                                        .staged = step->staged,
-                                        .watched = step->nnext > 0};
-            for (uint32_t q = 0; q < st->nparts; q++) {
-                const struct plan_part *pp = &plan->parts[st->part + q];
-                const struct exec_place *at = &p->places[pp->buf];
-                int64_t n[MEMORY_LOOPS], stride[MEMORY_LOOPS], first;
-                int loops = tile_loops(plan, pp, at->stride, n, stride, &first);
-                block_parts(b)[part++] = (struct block_part){.at = at->at + (uint64_t)first,
-                                                             .offset = pp->offset,
-                                                             .count = pp->count,
-                                                             .loop = loop,
-                                                             .nloops = (uint8_t)loops,
-                                                             .wire = pp->wire,
-                                                             .dtype = plan->bufs[pp->buf].dtype};
-                for (int l = 0; l < loops; l++)
-                    block_loops(b)[loop++] = (struct block_loop){n[l], stride[l]};
-            }
-        }
+    *m = (struct block_message){.bytes = st->bytes,
+                                .part = c->part,
+                                .nparts = st->nparts,
+                                .way = step->way,
+                                .watched = step->nnext > 0,
+                                .open = st->kind == PLAN_RECV && !st->ndeps};
+    if (st->kind == PLAN_SEND && step->way == WAY_LETTER) {
+        const struct exec_letter *letter = &p->letters[step->letter];
+        m->slot = b->letters + (uint64_t)(letter->slots - p->letters[0].slots);
+        m->slot_bytes = letter->slot_bytes;
     }
+    for (uint32_t q = 0; q < st->nparts; q++) {
+        const struct plan_part *pp = &plan->parts[st->part + q];
+        const struct exec_place *at = &p->places[pp->buf];
+        int64_t n[MEMORY_LOOPS], stride[MEMORY_LOOPS], first;
+        int loops = tile_loops(plan, pp, at->stride, n, stride, &first);
+        block_parts(b)[c->part++] = (struct block_part){.at = at->at + (uint64_t)first,
+                                                        .offset = pp->offset,
+                                                        .count = pp->count,
+                                                        .loop = c->loop,
+                                                        .nloops = (uint8_t)loops,
+                                                        .wire = pp->wire,
+                                                        .dtype = plan->bufs[pp->buf].dtype};
+        for (int l = 0; l < loops; l++)
+            block_loops(b)[c->loop++] = (struct block_loop){n[l], stride[l]};
+        m->open &= at->reached && plan->bufs[pp->buf].space == PLAN_DST;
+    }
+}
+
+void block_describe(weft_exec *x, struct program *p)
+{
+    struct block_message *message = block_messages(x->block);
+    struct cursor c = {0, 0};
+    x->block->staging = x->comm->staging.place;
+    char *at = (char *)x->block + x->block->letters;
+    for (uint32_t i = 0; i < p->nletters; i++) {
+        p->letters[i].slots = at;
+        at += LETTERS * p->letters[i].slot_bytes;
+    }
+    for (uint32_t i = 0; i < p->nouts; i++)
+        for (uint32_t k = 0; k < p->outs[i].n; k++)
+            describe(x, p, p->outs[i].steps[k], message++, &c);
+    for (uint32_t i = 0; i < p->nins; i++)
+        for (uint32_t k = 0; k < p->ins[i].n; k++)
+            describe(x, p, p->ins[i].steps[k], message++, &c);
 }
 
 static int find_in(const struct block *b, int peer, uint32_t n)
@@ -125,7 +152,7 @@ int block_connect(weft_exec *x, struct program *p, const uint64_t *block_at)
                              in->peer, in->n);
         in->block = b;
         in->done = &block_outs(b)[k].done;
-        in->sends = block_sends(b) + block_outs(b)[k].send;
+        in->sends = block_messages(b) + block_outs(b)[k].message;
         in->staging = b->staging ? c->transport->reach(c->link, in->peer, b->staging) : NULL;
         in->ready = &block_ins(x->block)[i].ready;
     }
@@ -139,7 +166,8 @@ int block_connect(weft_exec *x, struct program *p, const uint64_t *block_at)
         out->block = b;
         out->ready = &block_ins(b)[k].ready;
         out->done = &block_outs(x->block)[i].done;
-        out->sends = block_sends(x->block) + block_outs(x->block)[i].send;
+        out->sends = block_messages(x->block) + block_outs(x->block)[i].message;
+        out->recvs = block_messages(b) + block_ins(b)[k].message;
     }
     return 0;
 }
@@ -162,7 +190,7 @@ static bool same_part(const weft_plan *plan, const struct plan_part *mine, const
 int block_compare(const weft_exec *x, const struct exec_in *in, uint32_t k)
 {
     const struct plan_step *st = &x->plan->steps[in->steps[k]];
-    const struct block_send *send = &in->sends[k];
+    const struct block_message *send = &in->sends[k];
     bool same = st->bytes == send->bytes && st->nparts == send->nparts;
     for (uint32_t q = 0; same && q < st->nparts; q++)
         same = same_part(x->plan, &x->plan->parts[st->part + q], in->block, &block_parts(in->block)[send->part + q]);

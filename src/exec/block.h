@@ -1,6 +1,6 @@
 /* What one rank of an exec shows its peers, in memory that they can reach: the counters that they
- * advance, and for every message it sends where the parts are. Places only, no pointers; the tables
- * stand behind the head in the order of the functions below.
+ * advance, for every message it sends or receives where the parts are, and its letters. Places only,
+ * no pointers; the tables stand behind the head in the order of the functions below.
  *
  * A counter stands with the rank that polls it. The block stays until all its holders, the owner and
  * its peers, have let go of it. */
@@ -12,29 +12,31 @@ struct block {
     _Alignas(CORE_LINE) _Atomic uint64_t started; /* runs that the owner has begun */
     _Atomic uint32_t freed;                       /* the owner has freed its exec */
     _Atomic uint32_t holders;
-    uint32_t nins, nouts, nsends, nparts, nloops;
+    uint32_t nins, nouts, nmessages, nparts, nloops;
     uint64_t staging; /* place of the owner's pool */
-    uint64_t bytes;
+    uint64_t letters; /* bytes from the head to the first */
 };
 
 struct block_in {
-    _Alignas(CORE_LINE) _Atomic uint64_t ready; /* by the peer: buckets that may be read, over all runs */
+    _Alignas(CORE_LINE) _Atomic uint64_t ready; /* by the peer: buckets that may be read, or were pushed, over all runs */
     int32_t peer;
-    uint32_t n; /* buckets a run */
+    uint32_t n, message; /* buckets a run; into messages */
 };
 
 struct block_out {
-    _Alignas(CORE_LINE) _Atomic uint64_t done; /* by the peer: buckets that have been read, over all runs */
+    _Alignas(CORE_LINE) _Atomic uint64_t done; /* by the peer: buckets that were read, or may be pushed, over all runs */
     int32_t peer;
-    uint32_t n, send; /* into sends */
+    uint32_t n, message;
 };
 
-struct block_send {
+struct block_message {
     int64_t bytes;
     uint32_t part, nparts;
-    bool staged;
-    bool watched;  /* a step waits until it has been read: the reader must not wait for others before it reads */
-    uint64_t slot; /* staged: where in the pool the message of this run is */
+    uint8_t way;        /* of a SEND: WAY_PULL stands for WAY_PUSH, too */
+    bool watched;       /* SEND: a step waits until it has been read: the reader must not wait for others before it reads */
+    bool open;          /* RECV: peers can write it from the start of a run on */
+    uint64_t slot;      /* staged: where in the pool the message of this run is; letter: bytes from the head to slot 0 */
+    int64_t slot_bytes; /* letter */
 };
 
 struct block_part {
@@ -56,13 +58,13 @@ static inline struct block_out *block_outs(const struct block *b)
 {
     return (struct block_out *)(void *)(block_ins(b) + b->nins);
 }
-static inline struct block_send *block_sends(const struct block *b)
+static inline struct block_message *block_messages(const struct block *b)
 {
-    return (struct block_send *)(void *)(block_outs(b) + b->nouts);
+    return (struct block_message *)(void *)(block_outs(b) + b->nouts);
 }
 static inline struct block_part *block_parts(const struct block *b)
 {
-    return (struct block_part *)(void *)(block_sends(b) + b->nsends);
+    return (struct block_part *)(void *)(block_messages(b) + b->nmessages);
 }
 static inline struct block_loop *block_loops(const struct block *b)
 {
@@ -71,8 +73,8 @@ static inline struct block_loop *block_loops(const struct block *b)
 
 /* Allocates the exec's block for the channels of p and writes what does not depend on views. */
 int block_make(weft_exec *x, const struct program *p, uint64_t *place);
-/* Writes where the messages are. */
-void block_describe(weft_exec *x, const struct program *p);
+/* Writes where the messages are, and gives the letters their slots. */
+void block_describe(weft_exec *x, struct program *p);
 /* Points the channels of p to their counters in this rank's block and in the peers', which are at block_at[rank]. */
 int block_connect(weft_exec *x, struct program *p, const uint64_t *block_at);
 /* Does the bucket travel as the receiver's plan says? WEFT_EMISMATCH if not. */

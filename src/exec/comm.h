@@ -62,10 +62,18 @@ struct weft_comm {
 /* Fills a zeroed comm over a link; it is its own kin then. */
 void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o);
 
-/* Makes progress until met(arg): 0. COMM_LATE when core_now() reaches `until` first (negative: never); the comm's
- * failure, with this thread's error text set, when it fails first. */
+/* What a wait is for. */
+struct comm_need {
+    bool (*met)(void *arg);
+    int (*lacking)(void *arg); /* signals without which nothing can be done, at least 1; NULL: 1 */
+    void *arg;
+    int64_t until; /* core_now() at which it has waited long enough; negative: never */
+};
+
+/* Makes progress until the need is met: 0. COMM_LATE when its time runs out first; the comm's failure, with this
+ * thread's error text set, when it fails first. */
 #define COMM_LATE 1
-int comm_wait(weft_comm *c, bool (*met)(void *arg), void *arg, int64_t until);
+int comm_wait(weft_comm *c, const struct comm_need *need);
 
 /* One meeting of all ranks: 0 when all are in the same call about the same object with equal digests and none voted a
  * failure; else every rank gets the same code and the same text, which names the first rank that is to blame. vote
@@ -98,9 +106,10 @@ void comm_name(struct comm_names *names, int rank, const char *note);
 const char *comm_named(struct comm_names *names);
 
 /* From run.c, for waits: one pass over all that is in flight on the comm and its kin; ends what is on one that has
- * failed. True if something moved. */
-bool comm_progress(weft_comm *c);
-bool comm_flying(const weft_comm *c); /* is there any? */
+ * failed. True if something moved. `eager`: the rank has nothing better to do, so that work which might go better later
+ * is done now. */
+bool comm_progress(weft_comm *c, bool eager);
+bool comm_kin_fly(const weft_comm *c); /* has one of its kin something in flight? */
 /* From watch.c: fails the comm, or one of its kin, if a peer that is waited for there is gone or stalled. Unless it must,
  * it looks only every so often. */
 void comm_watch(weft_comm *c, int64_t now, bool must);

@@ -1,19 +1,23 @@
 /* The run of a program: one pipeline for all messages. A SEND is prepared (staged ones take a slot and
- * are packed), launched (the peer's counter says so) and retired when the peer has read it. A RECV
- * is taken when it is the next of its channel, has been launched and waits for nothing; it is
- * settled, which the sender sees, when nobody here will look at the message again. Channels are
- * first in first out both ways, so one counter each way says all.
+ * are packed, letters are packed), launched (the peer can see it) and retired when its memory is this
+ * rank's own again. A RECV is taken when it is the next of its channel, has been launched and waits
+ * for nothing; it is settled, which the sender sees, when nobody here will look at the message again.
+ * Channels are first in first out both ways, so one counter each way says all.
  *
- * Counters only grow: bucket k of run r (from 0) of a channel with n buckets a run is launched when
- * `ready` reaches r*n + k + 1 and read when `done` does. core_signal's store of `ready` releases
- * what the sender wrote, and the load in `receive` acquires it; the store of `done` releases the
- * reads of the receiver, and the load in `retire` acquires them.
+ * Counters only grow. Bucket k of run r (from 0) of a channel with n buckets a run is:
+ *   pulled, staged   launched when `ready` reaches r*n + k + 1, read when `done` does
+ *   pushed           open for writing when `done` reaches r*n + k + 1, written when `ready` does
+ *   a letter         launched when its slot has the number of the run; `done` says every few runs that
+ *                    the letters of all runs before have been read
+ * core_signal's store of a counter, and that of the letter's number, release what the one side wrote or
+ * has read; the load on the other side acquires it.
  *
- * Why runs need nothing else between them: peers read a rank's SRC, DST and TEMP memory through
- * its SENDs only, and nobody but the rank itself writes it. A run of a rank is over when all its
- * steps are done and all its SENDs are retired. So when it returns, no peer will touch its memory
- * for this run any more: the caller may change the source, and the next run may overwrite DST and
- * TEMP. A sender that is a run ahead only raises `ready` beyond what the receiver asks for.
+ * Why runs need nothing else between them: peers read a rank's SRC, DST and TEMP memory through its
+ * SENDs only, and write its DST through its RECVs only. A run of a rank is over when all its steps
+ * are done and all its SENDs are retired. So when it returns, no peer will touch its memory for this
+ * run any more: the caller may change the source, and the next run may overwrite DST and TEMP. A
+ * peer that is a run ahead only raises its counter beyond what is asked for. Letters are in memory of
+ * their own: a rank may be LETTERS runs ahead of their readers before it must wait for them.
  *
  * Why staging cannot block for ever: a staged RECV is unpacked as soon as it is launched and first
  * in its channel, and frees the slot. A SEND that waits for a slot therefore waits for receivers
@@ -21,7 +25,7 @@
  * a SEND of the same run, which its receivers take for this SEND's run to end at all.
  *
  * What a step that depends on a SEND waits for is that the memory behind it has been read: by the
- * packing if it is staged, by the peer if not. */
+ * packing if it is staged or a letter, by this rank if it is pushed, by the peer if it is pulled. */
 #include <string.h>
 
 #include "exec/block.h"
@@ -46,7 +50,7 @@ static void open_next(struct program *p, const struct exec_step *step)
     }
 }
 
-static void move(const struct exec_move *m, char *dst, const char *src)
+void engine_move(const struct exec_move *m, char *dst, const char *src)
 {
     if (m->tile)
         memory_copy(m->tile, dst, m->to, src, m->from);
@@ -56,21 +60,55 @@ static void move(const struct exec_move *m, char *dst, const char *src)
 
 /* ---- sending ---- */
 
-static bool prepare(weft_exec *x, struct exec_out *out, const struct exec_step *step)
+static void pack(const struct program *p, const struct exec_step *step, char *message)
+{
+    for (uint32_t k = 0; k < step->nwork; k++) {
+        const struct exec_move *m = &p->moves[step->work + k];
+        engine_move(m, message + m->offset, m->src);
+    }
+}
+
+static bool stage(weft_exec *x, struct exec_out *out, const struct exec_step *step)
 {
     struct program *p = x->program;
     struct staging *staging = &x->comm->staging;
-    struct block_send *send = &out->sends[out->posted];
+    struct block_message *send = &out->sends[out->posted];
     int64_t slot;
     if (out->posted - out->retired >= (uint32_t)x->comm->channel_buckets ||
         !staging_take(staging, &p->reserve, send->bytes, &slot))
         return false;
-    for (uint32_t k = 0; k < step->nwork; k++) {
-        const struct exec_move *m = &p->moves[step->work + k];
-        move(m, staging->base + slot + m->offset, m->src);
-    }
+    pack(p, step, staging->base + slot);
     send->slot = (uint64_t)slot;
     open_next(p, step);
+    return true;
+}
+
+/* Have the readers on a channel let go of the slot that a letter of this run goes into? */
+static bool slot_free(const weft_exec *x, struct exec_out *out)
+{
+    uint64_t need = x->run > LETTERS ? (x->run - LETTERS) * out->n : 0;
+    if (out->seen_done < need)
+        out->seen_done = atomic_load_explicit(out->done, memory_order_seq_cst);
+    return out->seen_done >= need;
+}
+
+static bool write_letter(weft_exec *x, const struct exec_step *step)
+{
+    struct program *p = x->program;
+    struct exec_letter *letter = &p->letters[step->letter];
+    if (letter->run == x->run)
+        return true;
+    const uint32_t *outs = p->readers_of + letter->outs;
+    for (uint32_t i = 0; i < letter->nouts; i++)
+        if (!slot_free(x, &p->outs[outs[i]]))
+            return false;
+    char *slot = letter->slots + (int64_t)(x->run % LETTERS) * letter->slot_bytes;
+    pack(p, step, slot + LETTER_HEAD);
+    /* As in core_signal: releases the message, and comes before the looks at who sleeps. */
+    atomic_store_explicit((_Atomic uint64_t *)(void *)slot, x->run, memory_order_seq_cst);
+    for (uint32_t i = 0; i < letter->nouts; i++)
+        core_call(x->comm->group, p->outs[outs[i]].peer);
+    letter->run = x->run;
     return true;
 }
 
@@ -82,17 +120,27 @@ static bool launch(weft_exec *x)
     p->launchable = false;
     for (uint32_t i = 0; i < p->nouts; i++) {
         struct exec_out *out = &p->outs[i];
-        uint32_t before = out->posted;
+        uint32_t before = out->posted, told = before;
         while (out->posted < out->n && !p->open[out->steps[out->posted]]) {
             const struct exec_step *step = &p->steps[out->steps[out->posted]];
-            if (step->staged && (out->posted != before || !prepare(x, out, step)))
+            if (step->way == WAY_PUSH || (step->way == WAY_LETTER && !write_letter(x, step)) ||
+                (step->way == WAY_STAGED && (told != before || !stage(x, out, step))))
                 break;
             out->posted++;
+            if (step->way != WAY_LETTER) {
+                told = out->posted;
+                continue;
+            }
+            if (out->retired == out->posted - 1)
+                out->retired++;
+            p->left--;
+            open_next(p, step);
         }
         if (out->posted == before)
             continue;
         p->unposted -= out->posted - before;
-        core_signal(x->comm->group, out->peer, out->ready, out->base + out->posted);
+        if (told != before)
+            core_signal(x->comm->group, out->peer, out->ready, out->base + told);
         moved = true;
     }
     return moved;
@@ -106,11 +154,17 @@ static bool retire(weft_exec *x)
         struct exec_out *out = &p->outs[i];
         if (out->retired == out->posted)
             continue;
-        uint64_t done = atomic_load_explicit(out->done, memory_order_seq_cst);
-        while (out->retired < out->posted && out->base + out->retired < done) {
+        out->seen_done = atomic_load_explicit(out->done, memory_order_seq_cst);
+        while (out->retired < out->posted) {
             const struct exec_step *step = &p->steps[out->steps[out->retired]];
-            const struct block_send *send = &out->sends[out->retired++];
-            if (step->staged)
+            if (step->way == WAY_LETTER) { /* it was when it was launched */
+                out->retired++;
+                continue;
+            }
+            if (out->base + out->retired >= out->seen_done)
+                break;
+            const struct block_message *send = &out->sends[out->retired++];
+            if (step->way == WAY_STAGED)
                 staging_give(&x->comm->staging, &p->reserve, send->bytes, (int64_t)send->slot);
             else
                 open_next(p, step);
@@ -121,32 +175,81 @@ static bool retire(weft_exec *x)
     return moved;
 }
 
+void engine_pushed(weft_exec *x, struct exec_out *out)
+{
+    struct program *p = x->program;
+    const struct exec_step *step = &p->steps[out->steps[out->posted]];
+    if (out->retired == out->posted++)
+        out->retired++;
+    p->unposted--;
+    p->left--;
+    core_signal(x->comm->group, out->peer, out->ready, out->base + out->posted);
+    open_next(p, step);
+    p->launchable |= out->posted < out->n; /* a letter may be next */
+}
+
 /* ---- receiving ---- */
 
 /* Tells the sender of the messages that have been read to the end. */
 static void settle(weft_exec *x, struct exec_in *in)
 {
     struct program *p = x->program;
-    uint32_t before = in->settled;
-    while (in->settled < in->taken && !p->readers[in->steps[in->settled]])
-        in->settled++;
-    if (in->settled != before)
+    bool tell = false;
+    while (in->settled < in->taken && !p->readers[in->steps[in->settled]]) {
+        int way = p->steps[in->steps[in->settled++]].way;
+        tell |= way == WAY_PULL || way == WAY_STAGED;
+    }
+    if (tell || (in->letters && in->settled == in->n && x->run % (LETTERS / 2) == 0))
         core_signal(x->comm->group, in->peer, in->done, in->base + in->settled);
+}
+
+/* Opens what peers push into. */
+static void welcome(weft_exec *x)
+{
+    for (uint32_t i = 0; i < x->program->nins; i++) {
+        struct exec_in *in = &x->program->ins[i];
+        if (in->pushed)
+            core_signal(x->comm->group, in->peer, in->done, in->base + in->n);
+    }
+}
+
+static const _Atomic uint64_t *letter_at(const weft_exec *x, const struct exec_step *step)
+{
+    return (const _Atomic uint64_t *)(const void *)(step->slots + (int64_t)(x->run % LETTERS) * step->slot_bytes);
+}
+
+/* Is the next message of the channel there? */
+static bool arrived(const weft_exec *x, const struct exec_in *in)
+{
+    const struct exec_step *step = &x->program->steps[in->steps[in->taken]];
+    if (step->way == WAY_LETTER)
+        return atomic_load_explicit(letter_at(x, step), memory_order_seq_cst) == x->run;
+    return atomic_load_explicit(in->ready, memory_order_seq_cst) > in->base + in->taken;
+}
+
+void engine_pulled(weft_exec *x, struct exec_in *in)
+{
+    struct program *p = x->program;
+    const struct exec_step *step = &p->steps[in->steps[in->taken++]];
+    p->left--;
+    settle(x, in);
+    open_next(p, step);
 }
 
 static int64_t take(weft_exec *x, struct exec_in *in)
 {
     struct program *p = x->program;
     const struct exec_step *step = &p->steps[in->steps[in->taken]];
-    const char *message = step->staged ? in->staging + in->sends[in->taken].slot : NULL;
+    const char *message = NULL;
+    if (step->way == WAY_STAGED)
+        message = in->staging + in->sends[in->taken].slot;
+    else if (step->way == WAY_LETTER)
+        message = (const char *)letter_at(x, step) + LETTER_HEAD;
     for (uint32_t k = 0; k < step->nwork; k++) {
         const struct exec_move *m = &p->moves[step->work + k];
-        move(m, m->dst, step->staged ? message + m->offset : m->src);
+        engine_move(m, m->dst, message ? message + m->offset : m->src);
     }
-    in->taken++;
-    p->left--;
-    settle(x, in);
-    open_next(p, step);
+    engine_pulled(x, in);
     return step->nwork ? step->bytes : 0;
 }
 
@@ -157,10 +260,8 @@ static bool receive(weft_exec *x)
     bool moved = false;
     for (uint32_t i = 0; i < p->nins && room > 0; i++) {
         struct exec_in *in = &p->ins[i];
-        if (in->taken == in->n || p->open[in->steps[in->taken]])
-            continue;
-        uint64_t ready = atomic_load_explicit(in->ready, memory_order_seq_cst);
-        while (room > 0 && in->taken < in->n && in->base + in->taken < ready && !p->open[in->steps[in->taken]]) {
+        while (room > 0 && in->taken < in->n && !p->open[in->steps[in->taken]] &&
+               !p->steps[in->steps[in->taken]].woven && arrived(x, in)) {
             room -= take(x, in);
             moved = true;
         }
@@ -170,8 +271,12 @@ static bool receive(weft_exec *x)
 
 /* ---- local steps ---- */
 
-static void fold(const struct exec_fold *f)
+static void fold(const weft_exec *x, const struct exec_fold *f)
 {
+    for (uint32_t k = 0; k < f->nletters; k++) {
+        const struct exec_lettered *l = &f->letters[k];
+        f->terms[l->term].data = l->at + (int64_t)(x->run % LETTERS) * l->slot_bytes;
+    }
     if (f->n)
         memory_fold(f->tile, f->dst, f->to, f->via, f->acc, f->op, f->div, f->terms, f->n);
     else
@@ -183,7 +288,7 @@ static void work(weft_exec *x, uint32_t s)
     struct program *p = x->program;
     const struct exec_step *step = &p->steps[s];
     if (step->kind == PLAN_REDUCE) {
-        fold(&p->folds[step->work]);
+        fold(x, &p->folds[step->work]);
         for (uint32_t k = 0; k < step->nholds; k++) {
             uint32_t recv = p->holds[step->hold + k];
             if (--p->readers[recv] == 0)
@@ -192,11 +297,18 @@ static void work(weft_exec *x, uint32_t s)
     } else {
         for (uint32_t k = 0; k < step->nwork; k++) {
             const struct exec_move *m = &p->moves[step->work + k];
-            move(m, m->dst, m->src);
+            engine_move(m, m->dst, m->src);
         }
     }
     p->left--;
     open_next(p, step);
+}
+
+void engine_copied(weft_exec *x, uint32_t step)
+{
+    struct program *p = x->program;
+    p->left--;
+    open_next(p, &p->steps[step]);
 }
 
 static bool drain(weft_exec *x, const uint32_t *queue, uint32_t *head, const uint32_t *tail)
@@ -240,20 +352,64 @@ void engine_start(weft_exec *x)
         else
             p->lazy[p->lazy_tail++] = s;
     }
+    if (p->pushed)
+        welcome(x);
+    if (p->weave.n)
+        weave_start(p);
     if (p->unposted)
         launch(x);
 }
 
 /* Others wait for what is launched, folded and received; copies that only this rank needs come last. */
-bool engine_pass(weft_exec *x)
+bool engine_pass(weft_exec *x, bool eager)
 {
     struct program *p = x->program;
     bool moved = retire(x);
     moved |= drain(x, p->urgent, &p->urgent_head, &p->urgent_tail);
-    if (p->unposted && (p->launchable || p->staged)) /* slots are freed by other execs, too */
+    if (p->unposted && (p->launchable || p->held)) /* what holds it may be freed by others, too */
         moved |= launch(x);
     moved |= receive(x);
+    if (p->weave.left)
+        moved |= weave_pass(x, eager);
     if (!moved)
         moved = drain(x, p->lazy, &p->lazy_head, &p->lazy_tail);
     return moved;
+}
+
+/* ---- waiting ---- */
+
+bool engine_in_waits(const weft_exec *x, const struct exec_in *in)
+{
+    return in->taken < in->n && !x->program->open[in->steps[in->taken]] && !arrived(x, in);
+}
+
+bool engine_out_waits(const weft_exec *x, const struct exec_out *out)
+{
+    const struct program *p = x->program;
+    uint64_t done = atomic_load_explicit(out->done, memory_order_seq_cst);
+    if (out->retired < out->posted && out->base + out->retired >= done)
+        return true;
+    if (out->posted == out->n || p->open[out->steps[out->posted]])
+        return false;
+    switch (p->steps[out->steps[out->posted]].way) {
+    case WAY_PUSH: return out->base + out->posted >= done;
+    case WAY_LETTER: return x->run > LETTERS && done < (x->run - LETTERS) * out->n;
+    default: return false;
+    }
+}
+
+/* A rank that waits for arrivals and has read all that has come needs all of them to end its run; the same holds for
+ * the peers that have yet to read or to open what they are sent. Which of the two comes last is not known. */
+int engine_lacking(const weft_exec *x)
+{
+    const struct program *p = x->program;
+    int ins = 0, outs = 0, opens = 0;
+    for (uint32_t i = 0; i < p->nins; i++)
+        ins += engine_in_waits(x, &p->ins[i]);
+    for (uint32_t i = 0; i < p->nouts; i++) {
+        bool waits = engine_out_waits(x, &p->outs[i]);
+        outs += waits;
+        opens += waits && p->outs[i].posted < p->outs[i].n;
+    }
+    return opens ? opens : ins ? ins : outs ? outs : 1;
 }

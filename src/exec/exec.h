@@ -6,7 +6,9 @@
  *   overlap.c  which places may share memory
  *   block.c    what a rank shows its peers: counters, and where its messages are
  *   program.c  steps and channels, from the plan alone; fill.c the tiles, with the peers' blocks at hand
- *   engine.c   the run; run.c the calls around it; watch.c peers that are gone or stalled */
+ *   way.c      how each message travels: as a letter, staged, pulled or pushed
+ *   engine.c   the run; weave.c strided copies of several channels at once; run.c the calls around it;
+ *   watch.c    peers that are gone or stalled */
 #ifndef WEFT_EXEC_EXEC_H
 #define WEFT_EXEC_EXEC_H
 #include "base/arena.h"
@@ -22,14 +24,36 @@ struct exec_place {
     int64_t stride[WEFT_MAX_DIMS]; /* in bytes */
 };
 
+/* How a message travels. */
+enum exec_way {
+    WAY_PULL,   /* the receiver reads it at the sender's and writes it where it belongs */
+    WAY_PUSH,   /* the sender does both */
+    WAY_STAGED, /* packed into staging memory, unpacked from there */
+    WAY_LETTER  /* the same for small ones, in a slot of the sender's block that carries its own signal */
+};
+
+/* A letter has LETTERS slots that runs use in turn: run r's is r % LETTERS. A slot is a number, that of the run whose
+ * message it holds, and the message behind it. Readers say that they are done every LETTERS / 2 runs only. */
+#define LETTERS 8
+#define LETTER_HEAD 8
+#define LETTER_MOST 4096 /* bytes of a message */
+
 /* One part read and written, cast on the way. */
 struct exec_move {
     char *dst;       /* packing: dst is the message at offset */
     const char *src; /* unpacking: src is */
     int64_t offset;
     const struct memory_tile *tile; /* NULL: bytes in one piece, no cast */
-    int64_t bytes;
+    int64_t bytes;                  /* that are written */
+    struct weave_rows *rows;        /* where weave.c cuts it */
     uint8_t to, from;
+};
+
+/* A term of a fold that is read out of a letter. */
+struct exec_lettered {
+    uint32_t term;
+    const char *at; /* in slot 0 */
+    int64_t slot_bytes;
 };
 
 struct exec_fold {
@@ -38,18 +62,33 @@ struct exec_fold {
     struct memory_term *terms;
     size_t n; /* 0: fill with the identity */
     int64_t div;
+    const struct exec_lettered *letters;
+    uint32_t nletters;
     uint8_t to, via, acc, op;
 };
 
 struct exec_step {
     uint8_t kind; /* enum plan_kind */
-    bool staged;  /* SEND, RECV: through staging memory */
+    uint8_t way;  /* SEND, RECV: enum exec_way */
     bool urgent;  /* COPY, REDUCE: other steps wait for it */
+    bool woven;   /* weave.c does it */
     uint32_t channel;
+    uint32_t letter; /* SEND: which */
     uint32_t work, nwork;  /* moves; for REDUCE the fold's number */
     uint32_t next, nnext;  /* into program.next: the steps that wait for this one */
     uint32_t hold, nholds; /* REDUCE: into program.holds, the RECVs whose messages it reads where they are */
     int64_t bytes;         /* that are read */
+    const char *slots;     /* RECV of a letter */
+    int64_t slot_bytes;
+};
+
+/* A letter of this rank's: one or more SENDs of the same data. */
+struct exec_letter {
+    char *slots;
+    int64_t slot_bytes;
+    uint32_t step;        /* one of the SENDs */
+    uint32_t outs, nouts; /* into program.readers_of: the channels that it goes to */
+    uint64_t run;         /* the last that it was written in */
 };
 
 /* Messages from one peer, first in first out. Counts are of this run, counters of all runs. */
@@ -62,8 +101,9 @@ struct exec_in {
     _Atomic uint64_t *done;        /* in the peer's block: buckets that have been read */
     uint32_t taken;                /* arrived, and copied where they are not read in place */
     uint32_t settled;              /* read to the end, told to the peer */
+    bool letters, pushed;          /* some message is a letter; those that are none are pushed */
     const struct block *block;     /* the peer's */
-    const struct block_send *sends;
+    const struct block_message *sends;
     const char *staging; /* the peer's pool */
     uint64_t seen_pulse; /* for watch.c */
     int64_t seen_at;
@@ -77,12 +117,52 @@ struct exec_out {
     uint64_t base;
     _Atomic uint64_t *ready;      /* in the peer's block */
     const _Atomic uint64_t *done; /* in ours */
-    uint32_t posted;              /* may be read */
+    uint64_t seen_done;           /* what it was when we last looked */
+    uint32_t posted;              /* may be read, or has been pushed */
     uint32_t retired;             /* have been read */
     const struct block *block;
-    struct block_send *sends; /* in our block */
+    struct block_message *sends;       /* in our block */
+    const struct block_message *recvs; /* in the peer's */
     uint64_t seen_pulse;
     int64_t seen_at;
+};
+
+/* A tile whose outer loops 0 to cut are walked by the weave: n rows of so many bytes. */
+struct weave_rows {
+    struct memory_tile inner;
+    int cut;
+    bool plain; /* a row is bytes in one piece, on both sides */
+    int64_t n, bytes;
+};
+
+/* Copies that take turns. */
+struct weave_stream {
+    uint8_t kind; /* PLAN_SEND: pushes of channel `index`; PLAN_RECV: pulls of it; PLAN_COPY: local steps */
+    uint32_t index;
+    const uint32_t *steps; /* COPY */
+    uint32_t n;
+    int64_t quantum; /* bytes a turn */
+
+    int64_t credit; /* of this turn */
+    uint32_t at;    /* COPY: the step */
+    uint32_t move;  /* of the step */
+    int64_t row;    /* of the move */
+};
+
+/* Where a stream is that goes row by row with the others. */
+struct weave_lane {
+    char *dst;
+    const char *src;
+    int64_t dstep, sstep;
+    struct weave_stream *stream;
+    struct weave_rows *rows;
+    uint8_t to, from;
+};
+
+struct weave {
+    struct weave_stream *streams;
+    struct weave_lane *lanes;
+    uint32_t n, left; /* left: streams that are not through */
 };
 
 struct program {
@@ -90,6 +170,8 @@ struct program {
     struct exec_place *places; /* one a buffer of the plan */
     uint32_t nsteps, nins, nouts, nfirst;
     bool staged; /* some SEND is */
+    bool held;   /* some SEND may have to wait for what peers do: it is staged or a letter */
+    bool pushed; /* some RECV is */
     struct exec_step *steps;
     uint32_t *next, *holds, *buckets, *first; /* first: COPY and REDUCE steps that wait for nothing */
     uint32_t *open0, *readers0;               /* what open and readers are at the start of a run */
@@ -97,6 +179,10 @@ struct program {
     struct exec_out *outs;
     struct exec_move *moves;
     struct exec_fold *folds;
+    struct exec_letter *letters;
+    uint32_t nletters, *readers_of;
+    int64_t letter_bytes; /* of all their slots */
+    struct weave weave;
     struct staging_reserve reserve;
 
     /* the run */
@@ -163,8 +249,34 @@ int program_fill(weft_exec *x, struct program *p, const uint64_t *block_at);
 void program_free(weft_exec *x, struct program *p);
 void *program_take(struct program *p, size_t n, size_t size); /* zeroed memory that lives as long as p; NULL: none */
 
+/* ---- way.c ---- */
+
+/* Which SENDs are letters, from the plan alone; room for all in *p. */
+int way_letters(const weft_exec *x, struct program *p);
+/* Does a channel push what is neither letter nor staged? Both ends come to the same answer. *woven: whoever copies
+ * should walk through the memory of all its peers' messages at once. */
+struct block;
+struct block_message;
+bool way_pushes(const struct block *from, const struct block_message *sends, const struct block *to,
+                const struct block_message *recvs, uint32_t n, bool *woven);
+
 /* ---- engine.c ---- */
 
 void engine_start(weft_exec *x);
-bool engine_pass(weft_exec *x); /* does what can be done, within bounds; true if something moved */
+/* Does what can be done, within bounds; true if something moved. `eager`: also what might go better later. */
+bool engine_pass(weft_exec *x, bool eager);
+int engine_lacking(const weft_exec *x); /* signals without which the run cannot go on, at least 1 */
+/* What the channel is held up by: its peer has yet to signal it. */
+bool engine_in_waits(const weft_exec *x, const struct exec_in *in);
+bool engine_out_waits(const weft_exec *x, const struct exec_out *out);
+void engine_move(const struct exec_move *m, char *dst, const char *src);
+void engine_pushed(weft_exec *x, struct exec_out *out); /* the first that was not posted has been */
+void engine_pulled(weft_exec *x, struct exec_in *in);   /* the first that was not taken has been */
+void engine_copied(weft_exec *x, uint32_t step);
+
+/* ---- weave.c ---- */
+
+int weave_make(weft_exec *x, struct program *p);
+void weave_start(struct program *p);
+bool weave_pass(weft_exec *x, bool eager);
 #endif

@@ -18,8 +18,9 @@ struct filler {
     weft_exec *x;
     struct program *p;
     const weft_plan *plan;
-    uint32_t nmoves, nfolds, nterms, nholds;
+    uint32_t nmoves, nfolds, nterms, nholds, nlettered;
     struct memory_term *terms;
+    struct exec_lettered *lettered;
     const struct block_part **direct; /* of each part that a fold reads at a peer's: the peer's part */
     uint32_t *direct_step;            /* and the RECV step it stands for */
     uint32_t *reader_at, *readers;    /* of each buffer: the parts that are read from it */
@@ -38,14 +39,14 @@ static int own_operand(const struct filler *f, uint32_t part, int64_t *n, struct
     return loops;
 }
 
-static void peer_operand(const struct filler *f, const struct exec_in *in, const struct block_part *part,
+static void peer_operand(const struct filler *f, int peer, const struct block *b, const struct block_part *part,
                          struct operand *o)
 {
     struct transport_link *l = f->x->comm->link;
-    o->base = l->transport->reach(l, in->peer, part->at);
+    o->base = l->transport->reach(l, peer, part->at);
     o->dtype = part->dtype;
     for (int i = 0; i < part->nloops; i++)
-        o->stride[i] = block_loops(in->block)[part->loop + (uint32_t)i].stride;
+        o->stride[i] = block_loops(b)[part->loop + (uint32_t)i].stride;
 }
 
 /* Writes a move; one that would change nothing (in place, and no cast) is left out. */
@@ -96,19 +97,35 @@ static int staged_part(struct filler *f, uint32_t part, bool pack)
     return pack ? add_move(f, loops, n, &message, &own, pp->offset) : add_move(f, loops, n, &own, &message, pp->offset);
 }
 
-/* One part straight from the peer's place. If neither side has the message's dtype there are two casts, the first into
- * the bounce buffer. */
-static int direct_part(struct filler *f, const struct exec_in *in, const struct block_part *theirs, uint32_t part)
+/* One part straight from its place to its place. If neither has the message's dtype there are two casts, the first
+ * into the bounce buffer. */
+static int direct_part(struct filler *f, int loops, const int64_t *n, const struct operand *dst,
+                       const struct operand *src, int wire)
 {
-    struct operand own, peer, mid = {.base = f->bounce, .dtype = theirs->wire};
+    struct operand mid = {.base = f->bounce, .dtype = wire};
+    if (wire == dst->dtype || wire == src->dtype)
+        return add_move(f, loops, n, dst, src, 0);
+    tile_dense(loops, n, (int64_t)weft_dtype_size(wire), mid.stride);
+    int err = add_move(f, loops, n, &mid, src, 0);
+    return err ? err : add_move(f, loops, n, dst, &mid, 0);
+}
+
+static int pull_part(struct filler *f, const struct exec_in *in, const struct block_part *theirs, uint32_t part)
+{
+    struct operand own, peer;
     int64_t n[MEMORY_LOOPS];
     int loops = own_operand(f, part, n, &own);
-    peer_operand(f, in, theirs, &peer);
-    if (theirs->wire == own.dtype || theirs->wire == peer.dtype)
-        return add_move(f, loops, n, &own, &peer, 0);
-    tile_dense(loops, n, (int64_t)weft_dtype_size(theirs->wire), mid.stride);
-    int err = add_move(f, loops, n, &mid, &peer, 0);
-    return err ? err : add_move(f, loops, n, &own, &mid, 0);
+    peer_operand(f, in->peer, in->block, theirs, &peer);
+    return direct_part(f, loops, n, &own, &peer, theirs->wire);
+}
+
+static int push_part(struct filler *f, const struct exec_out *out, const struct block_part *theirs, uint32_t part)
+{
+    struct operand own, peer;
+    int64_t n[MEMORY_LOOPS];
+    int loops = own_operand(f, part, n, &own);
+    peer_operand(f, out->peer, out->block, theirs, &peer);
+    return direct_part(f, loops, n, &peer, &own, theirs->wire);
 }
 
 static bool same_box(const weft_plan *p, const struct plan_part *a, const struct plan_part *b)
@@ -149,42 +166,57 @@ static uint32_t only_reader(const struct filler *f, uint32_t part)
     return found;
 }
 
+/* Can a fold read the message where it is? Not if someone waits to have it read: the fold may wait for others. */
+static bool stays(const struct exec_step *step, const struct block_message *send, const struct block_part *theirs)
+{
+    return step->way == WAY_LETTER || (step->way == WAY_PULL && !send->watched && theirs->dtype == theirs->wire);
+}
+
 static int fill_recv(struct filler *f, const struct exec_in *in, uint32_t k)
 {
     uint32_t s = in->steps[k];
     struct exec_step *step = &f->p->steps[s];
     const struct plan_step *st = &f->plan->steps[s];
-    const struct block_send *send = &in->sends[k];
+    const struct block_message *send = &in->sends[k];
     int err = block_compare(f->x, in, k);
-    step->staged = send->staged;
+    step->way = send->way == WAY_PULL && in->pushed ? WAY_PUSH : send->way;
+    if (step->way == WAY_LETTER) {
+        step->slots = (const char *)in->block + send->slot;
+        step->slot_bytes = send->slot_bytes;
+    }
     step->work = f->nmoves;
-    for (uint32_t q = 0; q < st->nparts && !err; q++) {
+    for (uint32_t q = 0; q < st->nparts && step->way != WAY_PUSH && !err; q++) {
         const struct block_part *theirs = &block_parts(in->block)[send->part + q];
         uint8_t dtype = f->plan->bufs[f->plan->parts[st->part + q].buf].dtype;
         uint32_t reader = PLAN_NONE;
-        /* A message that someone waits to have read is copied out at once: its fold may wait for others. */
-        if (!send->staged && !send->watched && theirs->dtype == theirs->wire && theirs->wire == dtype)
+        if (stays(step, send, theirs) && theirs->wire == dtype)
             reader = only_reader(f, st->part + q);
         if (reader != PLAN_NONE) {
             f->direct[reader] = theirs;
             f->direct_step[reader] = s;
             f->p->readers0[s]++;
         } else {
-            err = send->staged ? staged_part(f, st->part + q, false) : direct_part(f, in, theirs, st->part + q);
+            err = step->way == WAY_PULL ? pull_part(f, in, theirs, st->part + q) : staged_part(f, st->part + q, false);
         }
     }
     step->nwork = f->nmoves - step->work;
     return err;
 }
 
-static int fill_send(struct filler *f, uint32_t s)
+static int fill_send(struct filler *f, const struct exec_out *out, uint32_t k, bool pushed)
 {
-    struct exec_step *step = &f->p->steps[s];
-    const struct plan_step *st = &f->plan->steps[s];
+    struct exec_step *step = &f->p->steps[out->steps[k]];
+    const struct plan_step *st = &f->plan->steps[out->steps[k]];
     int err = 0;
+    if (pushed && step->way == WAY_PULL)
+        step->way = WAY_PUSH;
     step->work = f->nmoves;
-    for (uint32_t q = 0; q < st->nparts && step->staged && !err; q++)
-        err = staged_part(f, st->part + q, true);
+    for (uint32_t q = 0; q < st->nparts && step->way != WAY_PULL && !err; q++) {
+        if (step->way == WAY_PUSH)
+            err = push_part(f, out, &block_parts(out->block)[out->recvs[k].part + q], st->part + q);
+        else
+            err = staged_part(f, st->part + q, true);
+    }
     step->nwork = f->nmoves - step->work;
     return err;
 }
@@ -203,6 +235,18 @@ static int fill_copy(struct filler *f, uint32_t s)
     int err = add_move(f, loops, n, &dst, &src, 0);
     step->nwork = f->nmoves - step->work;
     return err;
+}
+
+/* Term k of the fold is in a letter: dense, in another slot in each run. */
+static void letter_operand(struct filler *f, uint32_t recv, uint32_t k, const struct block_part *part, int loops,
+                           const int64_t *n, struct operand *o)
+{
+    const struct exec_step *step = &f->p->steps[recv];
+    const char *at = step->slots + LETTER_HEAD + part->offset;
+    f->lettered[f->nlettered++] = (struct exec_lettered){k, at, step->slot_bytes};
+    o->base = (char *)(uintptr_t)at;
+    o->dtype = part->wire;
+    tile_dense(loops, n, (int64_t)weft_dtype_size(part->wire), o->stride);
 }
 
 static int fill_fold(struct filler *f, uint32_t s)
@@ -228,12 +272,17 @@ static int fill_fold(struct filler *f, uint32_t s)
                                .op = st->op};
     step->work = f->nfolds++;
     step->hold = f->nholds;
+    fold->letters = f->lettered + f->nlettered;
     for (uint32_t k = 0; k < n; k++) {
         uint32_t part = st->part + 1 + k, recv = f->direct_step[part];
         int64_t turns[MEMORY_LOOPS];
-        own_operand(f, part, turns, &o);
+        int n_own = own_operand(f, part, turns, &o);
         if (recv != PLAN_NONE) {
-            peer_operand(f, &f->p->ins[f->p->steps[recv].channel], f->direct[part], &o);
+            const struct exec_in *in = &f->p->ins[f->p->steps[recv].channel];
+            if (f->p->steps[recv].way == WAY_LETTER)
+                letter_operand(f, recv, k, f->direct[part], n_own, turns, &o);
+            else
+                peer_operand(f, in->peer, in->block, f->direct[part], &o);
             f->p->holds[f->nholds++] = recv;
         }
         memcpy(stride[k + 1], o.stride, sizeof o.stride);
@@ -241,6 +290,7 @@ static int fill_fold(struct filler *f, uint32_t s)
         fold->acc = (uint8_t)dtype_acc(o.dtype); /* the same for all: of the source's dtype, or that already */
     }
     step->nholds = f->nholds - step->hold;
+    fold->nletters = f->nlettered - (uint32_t)(fold->letters - f->lettered);
     tile->loops = tile_merge(loops, tile->n, stride, n + 1);
     memcpy(tile->stride[0], stride[0], sizeof stride[0]);
     return 0;
@@ -278,22 +328,36 @@ static void list_readers(struct filler *f)
     f->reader_at[0] = 0;
 }
 
-/* Bytes of the largest part that takes two casts. */
+/* Bytes of the largest part that takes two casts, among the messages with one peer. */
+static size_t bounce_of(const struct filler *f, const uint32_t *steps, uint32_t n, const struct block *b,
+                        const struct block_message *theirs)
+{
+    size_t most = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        const struct plan_step *st = &f->plan->steps[steps[k]];
+        for (uint32_t q = 0; q < st->nparts && q < theirs[k].nparts; q++) {
+            const struct plan_part *pp = &f->plan->parts[st->part + q];
+            size_t bytes = (size_t)pp->count * weft_dtype_size(pp->wire);
+            if (pp->wire != f->plan->bufs[pp->buf].dtype && bytes > most &&
+                pp->wire != block_parts(b)[theirs[k].part + q].dtype)
+                most = bytes;
+        }
+    }
+    return most;
+}
+
 static size_t largest_bounce(const struct filler *f)
 {
     size_t most = 0;
     for (uint32_t i = 0; i < f->p->nins; i++) {
         const struct exec_in *in = &f->p->ins[i];
-        for (uint32_t k = 0; k < in->n; k++) {
-            const struct plan_step *st = &f->plan->steps[in->steps[k]];
-            for (uint32_t q = 0; q < st->nparts && q < in->sends[k].nparts && !in->sends[k].staged; q++) {
-                const struct plan_part *pp = &f->plan->parts[st->part + q];
-                size_t bytes = (size_t)pp->count * weft_dtype_size(pp->wire);
-                if (pp->wire != f->plan->bufs[pp->buf].dtype && bytes > most &&
-                    pp->wire != block_parts(in->block)[in->sends[k].part + q].dtype)
-                    most = bytes;
-            }
-        }
+        size_t bytes = bounce_of(f, in->steps, in->n, in->block, in->sends);
+        most = bytes > most ? bytes : most;
+    }
+    for (uint32_t i = 0; i < f->p->nouts; i++) {
+        const struct exec_out *out = &f->p->outs[i];
+        size_t bytes = bounce_of(f, out->steps, out->n, out->block, out->recvs);
+        most = bytes > most ? bytes : most;
     }
     return most;
 }
@@ -308,21 +372,22 @@ static int make_room(struct filler *f)
             folds++;
             terms += st->nparts - 1;
         } else {
-            moves += st->kind == PLAN_RECV ? 2 * (size_t)st->nparts : st->nparts;
+            moves += st->kind == PLAN_COPY ? st->nparts : 2 * (size_t)st->nparts;
         }
     }
     f->p->moves = program_take(f->p, moves, sizeof *f->p->moves);
     f->p->folds = program_take(f->p, folds, sizeof *f->p->folds);
     f->p->holds = program_take(f->p, terms, sizeof *f->p->holds);
     f->terms = program_take(f->p, terms, sizeof *f->terms);
+    f->lettered = program_take(f->p, terms, sizeof *f->lettered);
     f->direct = program_take(f->p, f->plan->nparts, sizeof *f->direct);
     f->direct_step = program_take(f->p, f->plan->nparts, sizeof *f->direct_step);
     f->reader_at = program_take(f->p, f->plan->nbufs + 2, sizeof *f->reader_at);
     f->readers = program_take(f->p, f->plan->nparts, sizeof *f->readers);
     f->folded = program_take(f->p, f->plan->nparts, sizeof *f->folded);
     f->bounce = arena_alloc(&f->p->arena, largest_bounce(f));
-    if (!f->p->moves || !f->p->folds || !f->p->holds || !f->terms || !f->direct || !f->direct_step || !f->reader_at ||
-        !f->readers || !f->folded || !f->bounce)
+    if (!f->p->moves || !f->p->folds || !f->p->holds || !f->terms || !f->lettered || !f->direct || !f->direct_step ||
+        !f->reader_at || !f->readers || !f->folded || !f->bounce)
         return error_nomem();
     memset(f->direct_step, 0xff, f->plan->nparts * sizeof *f->direct_step);
     return 0;
@@ -338,6 +403,32 @@ static int64_t bytes_read(const weft_plan *plan, const struct plan_step *st)
     return bytes;
 }
 
+/* Both ends of every channel: how its messages travel, and the moves. RECVs come before the folds, which ask what they
+ * can read in place. */
+static int fill_channels(struct filler *f)
+{
+    struct program *p = f->p;
+    const struct block *own = f->x->block;
+    bool woven;
+    int err = 0;
+    for (uint32_t i = 0; i < p->nins && !err; i++) {
+        struct exec_in *in = &p->ins[i];
+        for (uint32_t k = 0; k < in->n; k++)
+            in->letters |= in->sends[k].way == WAY_LETTER;
+        in->pushed = way_pushes(in->block, in->sends, own, block_messages(own) + block_ins(own)[i].message, in->n, &woven);
+        p->pushed |= in->pushed;
+        for (uint32_t k = 0; k < in->n && !err; k++)
+            err = fill_recv(f, in, k);
+    }
+    for (uint32_t i = 0; i < p->nouts && !err; i++) {
+        const struct exec_out *out = &p->outs[i];
+        bool pushed = way_pushes(own, out->sends, out->block, out->recvs, out->n, &woven);
+        for (uint32_t k = 0; k < out->n && !err; k++)
+            err = fill_send(f, out, k, pushed);
+    }
+    return err;
+}
+
 int program_fill(weft_exec *x, struct program *p, const uint64_t *block_at)
 {
     struct filler f = {.x = x, .p = p, .plan = x->plan};
@@ -347,17 +438,13 @@ int program_fill(weft_exec *x, struct program *p, const uint64_t *block_at)
     if (err)
         return err;
     list_readers(&f);
-    for (uint32_t i = 0; i < p->nins && !err; i++) /* before the folds, which ask what they can read in place */
-        for (uint32_t k = 0; k < p->ins[i].n && !err; k++)
-            err = fill_recv(&f, &p->ins[i], k);
+    err = fill_channels(&f);
     for (uint32_t s = 0; s < p->nsteps && !err; s++) {
         p->steps[s].bytes = bytes_read(x->plan, &x->plan->steps[s]);
         if (x->plan->steps[s].kind == PLAN_COPY)
             err = fill_copy(&f, s);
         else if (x->plan->steps[s].kind == PLAN_REDUCE)
             err = fill_fold(&f, s);
-        else if (x->plan->steps[s].kind == PLAN_SEND)
-            err = fill_send(&f, s);
     }
-    return err;
+    return err ? err : weave_make(x, p);
 }

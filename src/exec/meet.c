@@ -9,71 +9,106 @@
 
 #define YIELDS 20
 
-/* One turn of a wait that found nothing to do: spin while there is a core for each rank, then let
- * others run, then sleep until a peer rings. The clock is not read in every turn of a spin. */
-static int idle(weft_comm *c, int turn, uint32_t bell, bool armed, int64_t until)
+/* Who waits for several signals is woken by the last of them, and should one of those need what has come already, by
+ * this timer; it doubles while nothing comes. */
+#define PATIENCE_NS 1000000
+
+struct sleep {
+    int turn;
+    int64_t patience;
+};
+
+static int64_t least(int64_t a, int64_t b)
 {
-    if (turn < c->spins && turn % 64 != 63) {
+    return a < b ? a : b;
+}
+
+/* One turn of a wait that found nothing to do: spin while there is a core for each rank, then let
+ * others run, then sleep until peers ring. The clock is not read in every turn of a spin. */
+static int idle(weft_comm *c, const struct comm_need *need, struct sleep *s, uint32_t bell, bool armed)
+{
+    if (s->turn < c->spins && s->turn % 64 != 63) {
         core_relax();
         return 0;
     }
     int64_t now = core_now();
-    if (until >= 0 && now >= until) {
+    if (need->until >= 0 && now >= need->until) {
         if (armed)
             core_disarm(c->group, c->rank);
         return COMM_LATE;
     }
     comm_watch(c, now, armed); /* who went before we sleep rings no more */
-    if (armed)
-        core_doze(c->group, c->rank, bell, until >= 0 && until - now < c->beat_ns ? until - now : c->beat_ns);
-    else if (turn < c->spins)
+    if (armed) {
+        /* What is in flight on kin may need every signal. */
+        int lacking = need->lacking && !comm_kin_fly(c) ? need->lacking(need->arg) : 1;
+        int64_t ns = need->until >= 0 ? least(need->until - now, c->beat_ns) : c->beat_ns;
+        if (lacking > 1) {
+            ns = least(ns, s->patience);
+            s->patience *= 2;
+        }
+        core_doze(c->group, c->rank, bell, lacking, ns);
+    } else if (s->turn < c->spins) {
         core_relax();
-    else
+    } else {
         sched_yield();
+    }
     return 0;
 }
 
-int comm_wait(weft_comm *c, bool (*met)(void *arg), void *arg, int64_t until)
+int comm_wait(weft_comm *c, const struct comm_need *need)
 {
-    for (int turn = 0;;) {
-        bool armed = turn >= c->spins + YIELDS;
+    struct sleep s = {0, PATIENCE_NS};
+    for (;;) {
+        bool armed = s.turn >= c->spins + YIELDS;
         uint32_t bell = armed ? core_arm(c->group, c->rank) : 0;
         /* From here to the doze everything is looked at once more: core_signal says why. */
-        bool moved = comm_progress(c);
-        bool done = met(arg);
+        bool moved = comm_progress(c, armed);
+        bool done = need->met(need->arg);
         int err = done ? 0 : comm_failure(c);
         if (done || moved || err) {
             if (armed)
                 core_disarm(c->group, c->rank);
             if (err) { /* it may have failed since progress looked: end what is in flight, then say why */
-                comm_progress(c);
+                comm_progress(c, armed);
                 return comm_failure(c);
             }
             if (done)
                 return 0;
-            if (until >= 0 && core_now() >= until)
+            if (need->until >= 0 && core_now() >= need->until)
                 return COMM_LATE;
-            turn = 0;
+            s = (struct sleep){0, PATIENCE_NS};
             continue;
         }
-        err = idle(c, turn, bell, armed, until);
+        err = idle(c, need, &s, bell, armed);
         if (err)
             return err;
-        turn += turn < c->spins + YIELDS;
+        s.turn += s.turn < c->spins + YIELDS;
     }
 }
 
 /* ---- meetings ---- */
 
 struct meeting {
-    struct core_group *group;
+    weft_comm *comm;
     uint64_t number;
+    int next; /* all ranks before it have entered */
 };
 
 static bool met(void *arg)
 {
     struct meeting *m = arg;
-    return core_met(m->group, m->number);
+    while (m->next < m->comm->size && core_entered(m->comm->group, m->next, m->number))
+        m->next++;
+    return m->next == m->comm->size;
+}
+
+static int absent(void *arg)
+{
+    const struct meeting *m = arg;
+    int n = 0;
+    for (int r = m->next; r < m->comm->size; r++)
+        n += !core_entered(m->comm->group, r, m->number);
+    return m->comm->first || !n ? 1 : n; /* a run in flight needs every signal */
 }
 
 static const char *call_name(uint32_t call)
@@ -95,7 +130,7 @@ static const char *missing(weft_comm *c, uint64_t meeting, struct comm_names *na
 {
     *names = (struct comm_names){0};
     for (int r = 0; r < c->size; r++)
-        if (atomic_load_explicit(&c->group->ranks[r].meetings, memory_order_relaxed) <= meeting)
+        if (!core_entered(c->group, r, meeting))
             comm_name(names, r, "");
     return comm_named(names);
 }
@@ -129,18 +164,19 @@ static int decide(weft_comm *c, uint64_t meeting)
     return 0;
 }
 
-/* A rank that has left will never come. One that has died may have gone halfway in, or been about to tell that all are
- * there: it is to blame whenever the meeting is not complete after its death. */
-static int someone_left(weft_comm *c, uint64_t meeting, const char *call)
+/* A rank that left before it entered will never come. One that has died may have entered and not told all: it is to
+ * blame whenever the meeting is not complete after its death. */
+static int someone_left(struct meeting *m, const char *call)
 {
+    weft_comm *c = m->comm;
     char who[COMM_WHO];
     for (int r = 0; r < c->size; r++) {
         enum transport_fate fate = r == c->rank ? TRANSPORT_HERE : c->transport->gone(c->link, r);
-        if (!fate || core_met(c->group, meeting))
+        if (!fate || met(m))
             continue;
         if (fate == TRANSPORT_DIED)
             return comm_fail(c, WEFT_EPEER, "%s has died, others are in %s", comm_who(c, r, who), call);
-        if (atomic_load_explicit(&c->group->ranks[r].meetings, memory_order_relaxed) <= meeting)
+        if (!core_entered(c->group, r, m->number))
             return comm_fail(c, WEFT_EPEER, "%s closed its comm, others are in %s", comm_who(c, r, who), call);
     }
     return 0;
@@ -151,10 +187,11 @@ static int wait_for(weft_comm *c, struct meeting *m, int64_t until, const char *
 {
     for (;;) {
         int64_t now = core_now(), next = now + c->beat_ns;
-        int err = comm_wait(c, met, m, until >= 0 && until < next ? until : next);
+        struct comm_need need = {met, absent, m, until >= 0 && until < next ? until : next};
+        int err = comm_wait(c, &need);
         if (err != COMM_LATE || (until >= 0 && core_now() >= until))
             return err;
-        err = someone_left(c, m->number, call);
+        err = someone_left(m, call);
         if (err)
             return err;
     }
@@ -170,7 +207,7 @@ int comm_agree(weft_comm *c, struct core_vote *vote, int64_t deadline_ns, uint64
     int err = comm_failure(c);
     if (err)
         return err;
-    struct meeting m = {c->group, core_enter(c->group, c->rank, vote)};
+    struct meeting m = {c, core_enter(c->group, c->rank, vote), 0};
     err = wait_for(c, &m, core_now() + deadline_ns, call_name(vote->call));
     if (err == COMM_LATE) {
         struct comm_names names;
@@ -195,7 +232,7 @@ int weft_comm_barrier(weft_comm *c, int64_t timeout_ns)
         c->barrier = core_enter(c->group, c->rank, &vote);
         c->barrier_open = true;
     }
-    struct meeting m = {c->group, c->barrier};
+    struct meeting m = {c, c->barrier, 0};
     int64_t wait_ns = timeout_ns < 0 ? c->deadline_ns : timeout_ns;
     int64_t now = core_now();
     err = wait_for(c, &m, wait_ns < INT64_MAX - now ? now + wait_ns : -1, "weft_comm_barrier");

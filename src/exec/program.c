@@ -131,18 +131,19 @@ static int channels(const weft_exec *x, struct program *p)
     return 0;
 }
 
-/* A message goes through staging memory when the comm says so or when peers cannot reach some part of it. */
+/* A message that is no letter goes through staging memory when the comm says so or when peers cannot reach some part
+ * of it. */
 static void choose_staging(const weft_exec *x, struct program *p)
 {
     const weft_plan *plan = x->plan;
     for (size_t s = 0; s < plan->nsteps; s++) {
         const struct plan_step *st = &plan->steps[s];
-        if (st->kind != PLAN_SEND)
+        if (st->kind != PLAN_SEND || p->steps[s].way == WAY_LETTER)
             continue;
         bool staged = x->comm->staged;
         for (uint32_t k = 0; k < st->nparts && !staged; k++)
             staged = !p->places[plan->parts[st->part + k].buf].reached;
-        p->steps[s].staged = staged;
+        p->steps[s].way = staged ? WAY_STAGED : WAY_PULL;
         p->staged |= staged;
     }
 }
@@ -156,7 +157,7 @@ static void staging_needs(const weft_exec *x, const struct program *p, int64_t *
         int64_t most = 0, staged = 0;
         for (uint32_t k = 0; k < out->n; k++) {
             int64_t bytes = x->plan->steps[out->steps[k]].bytes;
-            if (!p->steps[out->steps[k]].staged)
+            if (p->steps[out->steps[k]].way != WAY_STAGED)
                 continue;
             most = bytes > most ? bytes : most;
             staged++;
@@ -188,9 +189,12 @@ int program_outline(weft_exec *x, struct program *p)
                 return error_set(WEFT_EINVAL, "step %u of the plan is in a buffer that this rank does not hold", s);
     }
     int err = channels(x, p);
+    if (!err)
+        err = way_letters(x, p);
     if (err)
         return err;
     choose_staging(x, p);
+    p->held = p->staged || p->nletters;
     if (!p->staged)
         return 0;
     int64_t largest, wanted;

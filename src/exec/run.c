@@ -70,7 +70,7 @@ static void fail_all(weft_comm *c, int err)
     }
 }
 
-static bool pass(weft_comm *c)
+static bool pass(weft_comm *c, bool eager)
 {
     struct core_rank *me = &c->group->ranks[c->rank];
     const char *text;
@@ -81,7 +81,7 @@ static bool pass(weft_comm *c)
     /* Relaxed: peers only look whether it changes. */
     atomic_store_explicit(&me->pulse, atomic_load_explicit(&me->pulse, memory_order_relaxed) + 1, memory_order_relaxed);
     for (weft_exec *x = c->first, *next; x; x = next) {
-        moved |= engine_pass(x);
+        moved |= engine_pass(x, eager);
         next = x->next_exec;
         if (!x->program->left) {
             finish(x, 0);
@@ -92,28 +92,28 @@ static bool pass(weft_comm *c)
 }
 
 /* A callback may free what is in flight and close comms, but not the one whose kin are walked: the caller is in it. */
-bool comm_progress(weft_comm *c)
+bool comm_progress(weft_comm *c, bool eager)
 {
-    bool moved = pass(c);
+    bool moved = pass(c, eager);
     for (weft_comm *k = c->kin, *next; k != c; k = next) {
         if (!k->first) {
             next = k->kin;
             continue;
         }
         k->execs++;
-        moved |= pass(k);
+        moved |= pass(k, eager);
         next = k->kin;
         comm_exec_gone(k);
     }
     return moved;
 }
 
-bool comm_flying(const weft_comm *c)
+bool comm_kin_fly(const weft_comm *c)
 {
-    const weft_comm *k = c;
-    while (!k->first && (k = k->kin) != c)
-        ;
-    return k->first;
+    for (const weft_comm *k = c->kin; k != c; k = k->kin)
+        if (k->first)
+            return true;
+    return false;
 }
 
 static int result(weft_exec *x)
@@ -146,7 +146,7 @@ int weft_exec_test(weft_exec *x, bool *done)
         return error_set(WEFT_EINVAL, "weft_exec_test: arguments must not be NULL");
     weft_comm *c = x->comm;
     if (x->inflight && !c->in_callback) {
-        comm_progress(c);
+        comm_progress(c, c->tests % 64 == 63);
         if (x->inflight && ++c->tests % 64 == 0)
             comm_watch(c, core_now(), false);
     }
@@ -167,6 +167,14 @@ static bool over(void *arg)
     return !w->x->inflight || w->x->run != w->run;
 }
 
+/* With others in flight every signal may be of use. */
+static int lacking(void *arg)
+{
+    const struct waiting *w = arg;
+    const weft_comm *c = w->x->comm;
+    return c->first == w->x && c->last == w->x ? engine_lacking(w->x) : 1;
+}
+
 int weft_exec_wait(weft_exec *x, int64_t timeout_ns)
 {
     if (!x)
@@ -179,11 +187,12 @@ int weft_exec_wait(weft_exec *x, int64_t timeout_ns)
         return result(x);
     int err = 0;
     if (timeout_ns == 0) {
-        comm_progress(c);
+        comm_progress(c, true);
         err = over(&w) ? 0 : COMM_LATE;
     } else {
         int64_t now = core_now();
-        err = comm_wait(c, over, &w, timeout_ns > 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1);
+        struct comm_need need = {over, lacking, &w, timeout_ns > 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1};
+        err = comm_wait(c, &need);
     }
     if (err == COMM_LATE)
         return watch_timeout(x);
@@ -256,8 +265,9 @@ void weft_exec_free(weft_exec *x)
         return;
     }
     struct waiting w = {x, x->run};
+    struct comm_need need = {over, lacking, &w, core_now() + c->deadline_ns};
     if (x->inflight)
-        comm_wait(c, over, &w, core_now() + c->deadline_ns);
+        comm_wait(c, &need);
     const char *text;
     bool clean = !x->inflight && !x->err && !core_failure(c->group, &text);
     if (x->inflight)

@@ -1,5 +1,5 @@
-/* A rank waits for a peer when the next message of a channel has not been launched, or a launched one
- * not been read. A peer that has left or has freed its exec will do neither: the comm fails. A
+/* A rank waits for a peer when the next message of a channel has not come, or one of its own not been
+ * read or not been let in. A peer that has left or has freed its exec will do neither: the comm fails. A
  * peer that has started the run must show a pulse (it makes progress, or tries to) within the
  * deadline; one that has not started may take its time. A peer that waits for a third rank has a
  * pulse, so blame falls on the rank at the end of the chain, by the one who waits for that. */
@@ -9,18 +9,6 @@
 #include "exec/block.h"
 
 #define LOOK_NS 1000000 /* at most so often */
-
-static bool waits_in(const struct exec_in *in, const struct program *p)
-{
-    return in->taken < in->n && !p->open[in->steps[in->taken]] &&
-           atomic_load_explicit(in->ready, memory_order_seq_cst) <= in->base + in->taken;
-}
-
-static bool waits_out(const struct exec_out *out)
-{
-    return out->retired < out->posted &&
-           atomic_load_explicit(out->done, memory_order_seq_cst) <= out->base + out->retired;
-}
 
 static enum transport_fate fate_of(const weft_comm *c, int peer, const struct block *b)
 {
@@ -52,12 +40,12 @@ struct blame {
 /* What a peer did before it went is seen after its going was: only then is it sure that it will not come. */
 static void watch_in(const weft_exec *x, struct exec_in *in, int64_t now, struct blame *b)
 {
-    if (!waits_in(in, x->program)) {
+    if (!engine_in_waits(x, in)) {
         in->seen_at = 0;
         return;
     }
     enum transport_fate fate = fate_of(x->comm, in->peer, in->block);
-    if (fate && waits_in(in, x->program))
+    if (fate && engine_in_waits(x, in))
         *(fate == TRANSPORT_DIED ? &b->died : &b->left) = in->peer;
     else if (!fate && has_stalled(x, in->peer, in->block, &in->seen_pulse, &in->seen_at, now))
         b->stalled = in->peer;
@@ -65,12 +53,12 @@ static void watch_in(const weft_exec *x, struct exec_in *in, int64_t now, struct
 
 static void watch_out(const weft_exec *x, struct exec_out *out, int64_t now, struct blame *b)
 {
-    if (!waits_out(out)) {
+    if (!engine_out_waits(x, out)) {
         out->seen_at = 0;
         return;
     }
     enum transport_fate fate = fate_of(x->comm, out->peer, out->block);
-    if (fate && waits_out(out))
+    if (fate && engine_out_waits(x, out))
         *(fate == TRANSPORT_DIED ? &b->died : &b->left) = out->peer;
     else if (!fate && has_stalled(x, out->peer, out->block, &out->seen_pulse, &out->seen_at, now))
         b->stalled = out->peer;
@@ -118,13 +106,13 @@ int watch_timeout(const weft_exec *x)
     const struct program *p = x->program;
     struct comm_names names = {0};
     for (uint32_t i = 0; i < p->nins; i++)
-        if (waits_in(&p->ins[i], p))
+        if (engine_in_waits(x, &p->ins[i]))
             add_name(x, &names, p->ins[i].peer, p->ins[i].block);
     for (uint32_t i = 0; i < p->nouts; i++) {
         bool named = false;
         for (uint32_t k = 0; k < p->nins && !named; k++)
-            named = p->ins[k].peer == p->outs[i].peer && waits_in(&p->ins[k], p);
-        if (!named && waits_out(&p->outs[i]))
+            named = p->ins[k].peer == p->outs[i].peer && engine_in_waits(x, &p->ins[k]);
+        if (!named && engine_out_waits(x, &p->outs[i]))
             add_name(x, &names, p->outs[i].peer, p->outs[i].block);
     }
     if (!names.n)

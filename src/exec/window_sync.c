@@ -12,11 +12,11 @@ static int wait_until(weft_window *w, bool (*met)(void *arg), lost_check *lost, 
     weft_comm *c = w->comm;
     if (met(arg)) {
         if (c->first)
-            comm_progress(c);
+            comm_progress(c, false);
         return 0;
     }
     if (timeout_ns == 0) {
-        comm_progress(c);
+        comm_progress(c, false);
         if (met(arg))
             return 0;
         int err = comm_failure(c);
@@ -27,7 +27,8 @@ static int wait_until(weft_window *w, bool (*met)(void *arg), lost_check *lost, 
     int64_t now = core_now(), until = timeout_ns > 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1;
     for (;;) {
         int64_t next = now + c->beat_ns;
-        int err = comm_wait(c, met, arg, until >= 0 && until < next ? until : next);
+        struct comm_need need = {met, NULL, arg, until >= 0 && until < next ? until : next};
+        int err = comm_wait(c, &need);
         if (err == COMM_LATE) {
             int gone = lost(arg);
             err = gone ? gone : err;
@@ -137,7 +138,7 @@ static int signal_lost(void *arg)
             return compares(s) ? 0 : fail_for(w, r, fate == TRANSPORT_DIED, "weft_window_wait");
         left++;
     }
-    if (left || comm_flying(w->comm) || compares(s))
+    if (left || w->comm->first || comm_kin_fly(w->comm) || compares(s))
         return 0;
     return error_set(WEFT_EPEER, "weft_window_wait: signal %d: no other rank is left that could notify", s->signal);
 }

@@ -42,21 +42,37 @@ static void wake(struct core_group *g, struct core_rank *r)
 }
 
 /* No wake-up is lost, and none is made when nobody sleeps: the waker stores the counter and then
- * loads `sleeping`; the sleeper stores `sleeping` (core_arm) and then loads the counter once more.
+ * loads `awaits`; the sleeper stores `awaits` (core_arm) and then loads the counter once more.
  * All four are seq_cst, so they have one order that all agree on, and in it one of the two loads
  * comes after the other side's store: the sleeper sees the counter and does not sleep, or the waker
  * sees the sleeper. In that case it changes the bell, which the sleeper has read before it stored
- * `sleeping`: the futex either does not begin to sleep or is woken. */
+ * `awaits`: the futex either does not begin to sleep or is woken.
+ *
+ * A rank that can do nothing before n signals have come is not woken before. It arms with MANY,
+ * counts the n counters that have not come, and takes MANY - n off. Each of the n is stored after
+ * the rank looked at it, so whoever stores it sees the rank armed and takes off one: the last of them
+ * comes to 0 and wakes. Others that take off one (their counter was seen, or is of no interest, or
+ * was stored before an earlier sleep ended) wake the rank early, which is harmless. */
+#define MANY (1 << 30)
+
 void core_signal(struct core_group *g, int rank, _Atomic uint64_t *counter, uint64_t value)
 {
     atomic_store_explicit(counter, value, memory_order_seq_cst);
-    core_ring(g, rank);
+    core_call(g, rank);
+}
+
+void core_call(struct core_group *g, int rank)
+{
+    struct core_rank *r = door(g, rank);
+    if (atomic_load_explicit(&r->awaits, memory_order_seq_cst) > 0 &&
+        atomic_fetch_sub_explicit(&r->awaits, 1, memory_order_seq_cst) == 1)
+        wake(g, r);
 }
 
 void core_ring(struct core_group *g, int rank)
 {
     struct core_rank *r = door(g, rank);
-    if (atomic_load_explicit(&r->sleeping, memory_order_seq_cst))
+    if (atomic_load_explicit(&r->awaits, memory_order_seq_cst) > 0)
         wake(g, r);
 }
 
@@ -70,20 +86,21 @@ uint32_t core_arm(struct core_group *g, int rank)
 {
     struct core_rank *r = door(g, rank);
     uint32_t bell = atomic_load_explicit(&r->bell, memory_order_seq_cst);
-    atomic_store_explicit(&r->sleeping, 1, memory_order_seq_cst);
+    atomic_store_explicit(&r->awaits, MANY, memory_order_seq_cst);
     return bell;
 }
 
 void core_disarm(struct core_group *g, int rank)
 {
-    atomic_store_explicit(&door(g, rank)->sleeping, 0, memory_order_seq_cst);
+    atomic_store_explicit(&door(g, rank)->awaits, 0, memory_order_relaxed); /* seen late, it costs a wake-up */
 }
 
-void core_doze(struct core_group *g, int rank, uint32_t bell, int64_t ns)
+void core_doze(struct core_group *g, int rank, uint32_t bell, int lacking, int64_t ns)
 {
     struct core_rank *r = door(g, rank);
     struct timespec t = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
-    if (ns > 0)
+    int32_t spare = MANY - lacking;
+    if (ns > 0 && atomic_fetch_sub_explicit(&r->awaits, spare, memory_order_seq_cst) > spare)
         syscall(SYS_futex, &r->bell, g->shared ? FUTEX_WAIT : FUTEX_WAIT_PRIVATE, bell, &t, NULL, 0);
     core_disarm(g, rank);
 }
@@ -127,24 +144,24 @@ int core_failure(const struct core_group *g, const char **text)
     return g->ranks[who - 1].code;
 }
 
-/* Two votes a rank are enough: it writes the vote of meeting m + 2 only after meeting m + 1 was
- * complete, and every rank had left meeting m, and its votes, before it entered m + 1.
- *
- * The arrivals are one chain of read-modify-writes, so the last rank to arrive has acquired the
- * votes of all; its store of `met` passes them on to whoever loads it. */
+/* A meeting is complete when all ranks have entered it. Two votes a rank are enough: it writes the
+ * vote of meeting m + 2 only after meeting m + 1 was complete, and every rank had left meeting m, and
+ * its votes, before it entered m + 1. The store of `entered` releases the vote. */
 uint64_t core_enter(struct core_group *g, int rank, const struct core_vote *vote)
 {
     struct core_rank *r = &g->ranks[rank];
-    uint64_t meeting = atomic_load_explicit(&r->meetings, memory_order_relaxed); /* only we write it */
+    uint64_t meeting = r->meetings++;
     struct core_vote *mine = &r->votes[meeting % 2];
-    memcpy(mine, vote, offsetof(struct core_vote, text));
+    mine->call = vote->call;
+    mine->code = vote->code;
+    mine->object = vote->object;
+    mine->digest = vote->digest;
+    mine->place = vote->place;
     if (vote->code)
         snprintf(mine->text, sizeof mine->text, "%s", vote->text);
-    atomic_store_explicit(&r->meetings, meeting + 1, memory_order_relaxed); /* read to name those who are missing */
-    uint64_t n = (uint64_t)g->size * (meeting + 1);
-    if (atomic_fetch_add_explicit(&g->arrivals, 1, memory_order_acq_rel) + 1 == n) {
-        atomic_store_explicit(&g->met, meeting + 1, memory_order_seq_cst);
-        core_ring_all(g);
-    }
+    atomic_store_explicit(&mine->entered, meeting + 1, memory_order_seq_cst);
+    for (int i = 0; i < g->size; i++)
+        if (i != rank)
+            core_call(g, i);
     return meeting;
 }

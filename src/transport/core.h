@@ -20,6 +20,7 @@ enum core_state { CORE_ABSENT, CORE_HERE, CORE_LEFT, CORE_SETTLED /* left, and l
 
 /* What a rank says in a meeting: which call it is in, whether it failed there, and what must be equal or known. */
 struct core_vote {
+    _Alignas(CORE_LINE) _Atomic uint64_t entered; /* one more than the meeting that it is for */
     uint32_t call;
     int32_t code; /* 0 or why it cannot go on; then text says it */
     uint64_t object, digest;
@@ -29,21 +30,19 @@ struct core_vote {
 
 struct core_rank {
     _Alignas(CORE_LINE) _Atomic uint32_t bell; /* futex word: changes when the owner shall wake */
-    _Atomic uint32_t sleeping;                 /* the owner is about to sleep on it, or does */
+    _Atomic int32_t awaits;                    /* signals until it shall; 0 or less: it does not sleep */
     int64_t door; /* bytes from here to the core_rank whose bell is rung instead; 0: none */
     _Alignas(CORE_LINE) _Atomic uint64_t pulse; /* the owner is alive and at work: changes with every pass */
-    _Atomic uint64_t meetings;                  /* that it has entered */
     _Atomic uint32_t state;                     /* enum core_state */
-    struct core_vote votes[2];                  /* of meeting m in m % 2 */
+    uint64_t meetings;                          /* that it has entered; only the owner looks at it */
     int32_t code;                               /* of the failure that this rank found first */
     char text[CORE_TEXT];
+    struct core_vote votes[2]; /* of meeting m in m % 2 */
 };
 
 struct core_group {
     int32_t size;
-    int32_t shared;                                /* other processes wake us: futexes are not private */
-    _Alignas(CORE_LINE) _Atomic uint64_t arrivals; /* at all meetings by all ranks */
-    _Alignas(CORE_LINE) _Atomic uint64_t met;      /* meetings that are complete */
+    int32_t shared;                              /* other processes wake us: futexes are not private */
     _Alignas(CORE_LINE) _Atomic uint32_t failed; /* 0, or one more than the rank that has the failure's code and text */
     struct core_rank ranks[];
 };
@@ -54,17 +53,19 @@ void core_init(struct core_group *g, int size, bool shared); /* in zeroed memory
  * bell for all its groups: it sleeps in one of them and hears the others. The other group must outlive this one. */
 void core_init_split(struct core_group *g, const struct core_group *of, const int *ranks, int size);
 
-/* Stores a new value where the rank polls it, and wakes the rank if it sleeps. */
+/* Stores a new value where the rank polls it: a signal, which wakes the rank if it sleeps and awaits no other. */
 void core_signal(struct core_group *g, int rank, _Atomic uint64_t *counter, uint64_t value);
-void core_ring(struct core_group *g, int rank); /* wakes the rank if it sleeps; what it looks at was stored seq_cst */
+void core_call(struct core_group *g, int rank); /* what a signal does beside the store, which was seq_cst */
+void core_ring(struct core_group *g, int rank); /* wakes the rank if it sleeps, whatever it awaits */
 void core_ring_all(struct core_group *g);
 
-/* Sleep: arm, look once more at everything that could have changed (seq_cst loads), then doze or disarm. */
+/* Sleep: arm; look once more at everything that could have changed (seq_cst loads) and count the signals that are
+ * lacking; then doze until so many more have come, or disarm. */
 uint32_t core_arm(struct core_group *g, int rank);
 void core_disarm(struct core_group *g, int rank);
-void core_doze(struct core_group *g, int rank, uint32_t bell, int64_t ns); /* and disarms */
-void core_relax(void);                                                     /* one turn of a spin */
-int64_t core_now(void);                                                    /* nanoseconds that only grow */
+void core_doze(struct core_group *g, int rank, uint32_t bell, int lacking, int64_t ns); /* and disarms */
+void core_relax(void);                                                                  /* one turn of a spin */
+int64_t core_now(void);                                                                 /* nanoseconds that only grow */
 
 /* The first failure of a group stays; all ranks are woken. `rank` is the caller's. */
 void core_fail(struct core_group *g, int rank, int code, const char *text);
@@ -72,9 +73,9 @@ int core_failure(const struct core_group *g, const char **text); /* 0: none */
 
 /* Enters the rank's next meeting with its vote and returns the number of the meeting. */
 uint64_t core_enter(struct core_group *g, int rank, const struct core_vote *vote);
-static inline bool core_met(const struct core_group *g, uint64_t meeting)
+static inline bool core_entered(const struct core_group *g, int rank, uint64_t meeting)
 {
-    return atomic_load_explicit(&g->met, memory_order_seq_cst) > meeting;
+    return atomic_load_explicit(&g->ranks[rank].votes[meeting % 2].entered, memory_order_seq_cst) > meeting;
 }
 /* A rank's vote in a meeting that is complete; valid until the caller enters the next one. */
 static inline const struct core_vote *core_vote_of(const struct core_group *g, int rank, uint64_t meeting)

@@ -1,0 +1,137 @@
+/* How messages travel.
+ *
+ * Small ones are letters: the sender packs the message into a slot of its block and puts the run's
+ * number in front of it, which is all the signal there is. SENDs of the same data to several ranks
+ * are one letter that all of them read.
+ *
+ * Of the others, one side copies straight from memory to memory. It should be the side whose memory is
+ * walked in shorter runs: it goes through that in the order of its addresses, all channels together
+ * (weave.c), and the runs of the other sides are so many open streams. */
+#include <string.h>
+
+#include "base/error.h"
+#include "exec/block.h"
+
+#define LETTERS_LIMIT (512 << 10) /* bytes of all letters of an exec */
+
+/* ---- letters ---- */
+
+static bool same_data(const weft_plan *plan, const struct plan_step *a, const struct plan_step *b)
+{
+    if (a->nparts != b->nparts || a->bytes != b->bytes)
+        return false;
+    for (uint32_t k = 0; k < a->nparts; k++) {
+        const struct plan_part *pa = &plan->parts[a->part + k], *pb = &plan->parts[b->part + k];
+        if (pa->buf != pb->buf || pa->wire != pb->wire || pa->offset != pb->offset || pa->count != pb->count)
+            return false;
+        size_t ndim = (size_t)plan_ndim(plan, pa);
+        if (ndim && (memcmp(plan->runs + pa->runs, plan->runs + pb->runs, ndim * sizeof *plan->runs) ||
+                     memcmp(plan->spots + pa->spots, plan->spots + pb->spots, ndim * sizeof *plan->spots)))
+            return false;
+    }
+    return true;
+}
+
+static uint32_t find_letter(const weft_plan *plan, const struct program *p, uint32_t step)
+{
+    uint32_t i = 0;
+    while (i < p->nletters && !same_data(plan, &plan->steps[p->letters[i].step], &plan->steps[step]))
+        i++;
+    return i;
+}
+
+/* Gives every small SEND its letter while the limit lasts; it depends on nothing but the plan and the comm. */
+static void choose(const weft_exec *x, struct program *p, int64_t limit)
+{
+    for (uint32_t s = 0; s < p->nsteps; s++) {
+        const struct plan_step *st = &x->plan->steps[s];
+        if (st->kind != PLAN_SEND || st->bytes > LETTER_MOST)
+            continue;
+        uint32_t k = find_letter(x->plan, p, s);
+        if (k == p->nletters) {
+            int64_t bytes = (LETTER_HEAD + st->bytes + STAGING_ALIGN - 1) / STAGING_ALIGN * STAGING_ALIGN;
+            if (p->letter_bytes + LETTERS * bytes > limit)
+                continue;
+            p->letters[p->nletters++] = (struct exec_letter){.slot_bytes = bytes, .step = s};
+            p->letter_bytes += LETTERS * bytes;
+        }
+        p->letters[k].nouts++;
+        p->steps[s].way = WAY_LETTER;
+        p->steps[s].letter = k;
+    }
+}
+
+int way_letters(const weft_exec *x, struct program *p)
+{
+    int64_t limit = x->comm->staging.limit / 4;
+    uint32_t sends = 0, at = 0;
+    if (x->comm->staged)
+        return 0;
+    for (uint32_t s = 0; s < p->nsteps; s++)
+        sends += x->plan->steps[s].kind == PLAN_SEND && x->plan->steps[s].bytes <= LETTER_MOST;
+    p->letters = program_take(p, sends, sizeof *p->letters);
+    p->readers_of = program_take(p, sends, sizeof *p->readers_of);
+    if (!p->letters || !p->readers_of)
+        return error_nomem();
+    choose(x, p, limit < LETTERS_LIMIT ? limit : LETTERS_LIMIT);
+    for (uint32_t k = 0; k < p->nletters; k++) {
+        p->letters[k].outs = at;
+        at += p->letters[k].nouts;
+        p->letters[k].nouts = 0;
+    }
+    for (uint32_t s = 0; s < p->nsteps; s++) {
+        struct exec_letter *letter = &p->letters[p->steps[s].letter];
+        if (p->steps[s].kind == PLAN_SEND && p->steps[s].way == WAY_LETTER)
+            p->readers_of[letter->outs + letter->nouts++] = p->steps[s].channel;
+    }
+    return 0;
+}
+
+/* ---- pull or push ---- */
+
+/* Bytes of one side of a part that follow each other in memory; *dense: all of them do. */
+static int64_t run_bytes(const struct block *b, const struct block_part *part, bool *dense)
+{
+    int64_t n[MEMORY_LOOPS], stride[1][MEMORY_LOOPS], size = (int64_t)weft_dtype_size(part->dtype);
+    for (int i = 0; i < part->nloops; i++) {
+        n[i] = block_loops(b)[part->loop + (uint32_t)i].n;
+        stride[0][i] = block_loops(b)[part->loop + (uint32_t)i].stride;
+    }
+    int loops = tile_merge(part->nloops, n, stride, 1);
+    bool packed = loops && stride[0][loops - 1] == size;
+    *dense = !loops || (loops == 1 && packed);
+    return packed ? n[loops - 1] * size : size;
+}
+
+bool way_pushes(const struct block *from, const struct block_message *sends, const struct block *to,
+                const struct block_message *recvs, uint32_t n, bool *woven)
+{
+    int64_t all = 0, push = 0, pull = 0;
+    bool open = true;
+    *woven = false;
+    for (uint32_t k = 0; k < n; k++) {
+        if (sends[k].way == WAY_LETTER)
+            continue;
+        if (sends[k].way == WAY_STAGED || sends[k].nparts != recvs[k].nparts)
+            return false;
+        open &= recvs[k].open;
+        for (uint32_t q = 0; q < sends[k].nparts; q++) {
+            const struct block_part *src = &block_parts(from)[sends[k].part + q];
+            const struct block_part *dst = &block_parts(to)[recvs[k].part + q];
+            bool src_dense, dst_dense;
+            if (src->wire != src->dtype && src->wire != dst->dtype)
+                return false; /* two casts through one buffer: one part at a time */
+            int64_t bytes = src->count * (int64_t)weft_dtype_size(src->dtype);
+            int64_t src_run = run_bytes(from, src, &src_dense) / (int64_t)weft_dtype_size(src->dtype);
+            int64_t dst_run = run_bytes(to, dst, &dst_dense) / (int64_t)weft_dtype_size(dst->dtype);
+            all += bytes;
+            if (!src_dense && (src_run < dst_run || dst_dense))
+                push += bytes;
+            else if (!dst_dense)
+                pull += bytes;
+        }
+    }
+    bool pushes = open && push > pull && push > all / 2;
+    *woven = pushes || pull > all / 2;
+    return pushes;
+}

@@ -1,0 +1,416 @@
+/* Copies of several channels at once. A rank that sends columns of its rows to many peers walks
+ * through its rows once and serves all peers from them, itself included, rather than once for each.
+ * Streams (what a channel has to copy, or this rank's own copies) stand in the order of their
+ * addresses on the strided side. Where their rows are alike they take turns row by row, so that this
+ * side is walked from end to end as one stream that the hardware sees coming; else in proportion to
+ * their bytes, in pieces that stay in cache.
+ *
+ * The streams start when all can. Should some peer be late, what can go goes when the rank has
+ * nothing better to do: others may wait for it before they start. */
+#include <string.h>
+
+#include "base/error.h"
+#include "exec/block.h"
+
+#define TURN (32 << 10)   /* bytes of all streams together in a turn */
+#define PASS (1024 << 10) /* bytes of a pass */
+#define CHUNK 4096        /* of bytes in one piece */
+#define ROW 8192          /* bytes of a row, at most where loops allow it */
+#define CAST_ROWS 2048    /* bytes for which a call of the kernel pays */
+
+/* ---- making ---- */
+
+static bool woven_copy(const struct program *p, uint32_t s)
+{
+    return p->steps[s].kind == PLAN_COPY && !p->open0[s] && !p->steps[s].nnext && p->steps[s].nwork;
+}
+
+/* Cuts a move into rows: the turns of its outer loops, of as many as make a row small. */
+static int cut(struct program *p, struct exec_move *m)
+{
+    struct weave_rows *r = m->rows = program_take(p, 1, sizeof *r);
+    if (!r)
+        return error_nomem();
+    if (m->tile)
+        r->inner = *m->tile;
+    r->n = 1;
+    r->bytes = m->bytes;
+    for (int i = 0; m->tile && i < m->tile->loops && (!i || (r->bytes > ROW && i < m->tile->loops - 1)); i++) {
+        r->cut = i;
+        r->n *= m->tile->n[i];
+        r->bytes /= m->tile->n[i];
+    }
+    r->inner.loops -= r->cut;
+    for (int i = 0; i < r->inner.loops; i++) {
+        r->inner.n[i] = m->tile->n[i + r->cut];
+        for (int k = 0; k < MEMORY_OPERANDS; k++)
+            r->inner.stride[k][i] = m->tile->stride[k][i + r->cut];
+    }
+    const struct memory_tile *t = &r->inner;
+    int64_t size = (int64_t)weft_dtype_size(m->to);
+    r->plain = m->to == m->from && t->loops == 2 && t->stride[0][1] == size && t->stride[1][1] == size;
+    return 0;
+}
+
+/* Takes the steps that travel this way into the weave. *bytes: what they move. */
+static int mark(struct program *p, const uint32_t *steps, uint32_t n, int way, int64_t *bytes)
+{
+    int err = 0;
+    *bytes = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        struct exec_step *step = &p->steps[steps[k]];
+        if (step->kind != PLAN_COPY && step->way != way)
+            continue;
+        step->woven = true;
+        for (uint32_t i = 0; i < step->nwork && !err; i++) {
+            err = cut(p, &p->moves[step->work + i]);
+            *bytes += p->moves[step->work + i].bytes;
+        }
+    }
+    return err;
+}
+
+static int add_copies(struct program *p, struct weave_stream *s)
+{
+    uint32_t *steps = program_take(p, p->nfirst, sizeof *steps), kept = 0;
+    if (!steps)
+        return error_nomem();
+    *s = (struct weave_stream){.kind = PLAN_COPY, .steps = steps};
+    for (uint32_t k = 0; k < p->nfirst; k++) {
+        if (woven_copy(p, p->first[k]))
+            steps[s->n++] = p->first[k];
+        else
+            p->first[kept++] = p->first[k];
+    }
+    p->nfirst = kept;
+    return mark(p, steps, s->n, 0, &s->quantum);
+}
+
+static void add_channel(struct weave *w, int kind, uint32_t index)
+{
+    w->streams[w->n++] = (struct weave_stream){.kind = (uint8_t)kind, .index = index};
+}
+
+/* Pushes if there are any, else pulls; a rank with both leaves its pulls to the engine. */
+static void choose(const weft_exec *x, struct program *p)
+{
+    struct weave *w = &p->weave;
+    bool woven;
+    for (uint32_t i = 0; i < p->nouts; i++) {
+        const struct exec_out *out = &p->outs[i];
+        if (way_pushes(x->block, out->sends, out->block, out->recvs, out->n, &woven))
+            add_channel(w, PLAN_SEND, i);
+    }
+    for (uint32_t i = 0; i < p->nins && (!w->n || w->streams[0].kind == PLAN_RECV); i++) {
+        const struct exec_in *in = &p->ins[i];
+        const struct block_message *recvs = block_messages(x->block) + block_ins(x->block)[i].message;
+        if (!way_pushes(in->block, in->sends, x->block, recvs, in->n, &woven) && woven)
+            add_channel(w, PLAN_RECV, i);
+    }
+}
+
+/* The address on the strided side that a stream begins with: where pushes read and pulls write. */
+static uintptr_t begins(const struct program *p, const struct weave_stream *s, bool pushes)
+{
+    const uint32_t *steps = s->kind == PLAN_SEND   ? p->outs[s->index].steps
+                            : s->kind == PLAN_RECV ? p->ins[s->index].steps
+                                                   : s->steps;
+    while (!p->steps[*steps].woven)
+        steps++;
+    const struct exec_step *step = &p->steps[*steps];
+    const struct exec_move *m = &p->moves[step->work];
+    return !step->nwork ? 0 : (uintptr_t)(pushes ? m->src : m->dst);
+}
+
+static void sort(const struct program *p, struct weave *w)
+{
+    bool pushes = w->streams[0].kind == PLAN_SEND;
+    for (uint32_t i = 1; i < w->n; i++)
+        for (uint32_t j = i; j > 0 && begins(p, &w->streams[j - 1], pushes) > begins(p, &w->streams[j], pushes); j--) {
+            struct weave_stream t = w->streams[j];
+            w->streams[j] = w->streams[j - 1];
+            w->streams[j - 1] = t;
+        }
+}
+
+int weave_make(weft_exec *x, struct program *p)
+{
+    struct weave *w = &p->weave;
+    int64_t all = 0;
+    int err = 0;
+    w->streams = program_take(p, p->nins + p->nouts + 1, sizeof *w->streams);
+    if (!w->streams)
+        return error_nomem();
+    choose(x, p);
+    if (!w->n)
+        return 0;
+    for (uint32_t i = 0; i < w->n && !err; i++) {
+        struct weave_stream *s = &w->streams[i];
+        if (s->kind == PLAN_SEND)
+            err = mark(p, p->outs[s->index].steps, p->outs[s->index].n, WAY_PUSH, &s->quantum);
+        else
+            err = mark(p, p->ins[s->index].steps, p->ins[s->index].n, WAY_PULL, &s->quantum);
+    }
+    if (!err)
+        err = add_copies(p, &w->streams[w->n]);
+    if (err)
+        return err;
+    w->n += w->streams[w->n].n > 0;
+    sort(p, w);
+    w->lanes = program_take(p, w->n, sizeof *w->lanes);
+    if (!w->lanes)
+        return error_nomem();
+    for (uint32_t i = 0; i < w->n; i++)
+        all += w->streams[i].quantum;
+    int64_t turns = all / TURN + 1;
+    for (uint32_t i = 0; i < w->n; i++)
+        w->streams[i].quantum = w->streams[i].quantum / turns + 1;
+    return 0;
+}
+
+void weave_start(struct program *p)
+{
+    struct weave *w = &p->weave;
+    w->left = w->n;
+    for (uint32_t i = 0; i < w->n; i++) {
+        struct weave_stream *s = &w->streams[i];
+        s->credit = s->row = 0;
+        s->at = s->move = 0;
+    }
+}
+
+/* ---- running ---- */
+
+/* The step that the stream is at; PLAN_NONE if it has none (*through: nor will have). */
+static uint32_t current(const weft_exec *x, const struct weave_stream *s, bool *through)
+{
+    const struct program *p = x->program;
+    *through = false;
+    if (s->kind == PLAN_COPY) {
+        *through = s->at == s->n;
+        return *through ? PLAN_NONE : s->steps[s->at];
+    }
+    if (s->kind == PLAN_SEND) {
+        struct exec_out *out = &p->outs[s->index];
+        *through = out->posted == out->n;
+        uint32_t step = *through ? PLAN_NONE : out->steps[out->posted];
+        if (*through || p->steps[step].way != WAY_PUSH || p->open[step])
+            return PLAN_NONE;
+        if (out->seen_done <= out->base + out->posted)
+            out->seen_done = atomic_load_explicit(out->done, memory_order_seq_cst);
+        return out->seen_done > out->base + out->posted ? step : PLAN_NONE;
+    }
+    const struct exec_in *in = &p->ins[s->index];
+    *through = in->taken == in->n;
+    uint32_t step = *through ? PLAN_NONE : in->steps[in->taken];
+    if (*through || !p->steps[step].woven || p->open[step])
+        return PLAN_NONE;
+    return atomic_load_explicit(in->ready, memory_order_seq_cst) > in->base + in->taken ? step : PLAN_NONE;
+}
+
+static void end_step(weft_exec *x, struct weave_stream *s)
+{
+    s->move = 0;
+    switch (s->kind) {
+    case PLAN_SEND: engine_pushed(x, &x->program->outs[s->index]); break;
+    case PLAN_RECV: engine_pulled(x, &x->program->ins[s->index]); break;
+    default: engine_copied(x, s->steps[s->at++]);
+    }
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Some rows of a move, about so many bytes. Returns how many, *row is then the next. */
+static int64_t move_rows(const struct exec_move *m, int64_t *row, int64_t bytes)
+{
+    struct weave_rows *r = m->rows;
+    const struct memory_tile *t = m->tile;
+    if (!t) {
+        int64_t n = least((bytes + CHUNK - 1) / CHUNK * CHUNK, m->bytes - *row);
+        memcpy(m->dst + *row, m->src + *row, (size_t)n);
+        *row = *row + n == m->bytes ? 0 : *row + n;
+        return n;
+    }
+    if (!t->loops) {
+        engine_move(m, m->dst, m->src);
+        return m->bytes;
+    }
+    int64_t in_loop = r->cut ? *row % t->n[r->cut] : *row, outer = r->cut ? *row / t->n[r->cut] : 0;
+    int64_t n = least((bytes + r->bytes - 1) / r->bytes, t->n[r->cut] - in_loop);
+    int64_t to = in_loop * t->stride[0][r->cut], from = in_loop * t->stride[1][r->cut];
+    for (int i = r->cut - 1; i >= 0; i--) {
+        to += outer % t->n[i] * t->stride[0][i];
+        from += outer % t->n[i] * t->stride[1][i];
+        outer /= t->n[i];
+    }
+    r->inner.n[0] = n;
+    memory_copy(&r->inner, m->dst + to, m->to, m->src + from, m->from);
+    *row = *row + n == r->n ? 0 : *row + n;
+    return n * r->bytes;
+}
+
+/* One turn of a stream. Returns the bytes that it moved. */
+static int64_t turn(weft_exec *x, struct weave_stream *s)
+{
+    struct program *p = x->program;
+    int64_t moved = 0;
+    s->credit += s->quantum;
+    while (s->credit > 0) {
+        bool through;
+        uint32_t at = current(x, s, &through);
+        if (at == PLAN_NONE)
+            break;
+        const struct exec_step *step = &p->steps[at];
+        if (s->move == step->nwork) {
+            end_step(x, s);
+            continue;
+        }
+        int64_t bytes = move_rows(&p->moves[step->work + s->move], &s->row, s->credit);
+        s->credit -= bytes;
+        moved += bytes;
+        if (!s->row && ++s->move == step->nwork)
+            end_step(x, s);
+    }
+    return moved;
+}
+
+/* Can all streams that are not through go on? Those that wait have no credit. */
+static bool all_ready(weft_exec *x, bool *any)
+{
+    struct weave *w = &x->program->weave;
+    bool all = true;
+    *any = false;
+    w->left = 0;
+    for (uint32_t i = 0; i < w->n; i++) {
+        bool through, ready = current(x, &w->streams[i], &through) != PLAN_NONE;
+        if (through)
+            continue;
+        w->left++;
+        *any |= ready;
+        all &= ready;
+        if (!ready)
+            w->streams[i].credit = 0;
+    }
+    return all;
+}
+
+/* ---- row by row ---- */
+
+/* The move that a stream is at, if it can go on and is cut by its first loop. */
+static const struct exec_move *whole_rows(const weft_exec *x, const struct weave_stream *s)
+{
+    bool through;
+    uint32_t at = current(x, s, &through);
+    if (at == PLAN_NONE || s->move >= x->program->steps[at].nwork)
+        return NULL;
+    const struct exec_move *m = &x->program->moves[x->program->steps[at].work + s->move];
+    return m->tile && m->tile->loops && !m->rows->cut ? m : NULL;
+}
+
+/* Fills the lanes. Returns how many rows they have left in common; 0: they are not alike. */
+static int64_t line_up(weft_exec *x, uint32_t *n)
+{
+    struct weave *w = &x->program->weave;
+    int64_t rows = INT64_MAX;
+    *n = 0;
+    for (uint32_t i = 0; i < w->n; i++) {
+        struct weave_stream *s = &w->streams[i];
+        if (s->kind == PLAN_COPY && s->at == s->n)
+            continue;
+        const struct exec_move *m = whole_rows(x, s);
+        if (!m || (*n && (m->rows->bytes != w->lanes[0].rows->bytes || m->rows->plain != w->lanes[0].rows->plain ||
+                          m->to != w->lanes[0].to || m->from != w->lanes[0].from)))
+            return 0;
+        const int64_t *stride[2] = {m->tile->stride[0], m->tile->stride[1]};
+        w->lanes[(*n)++] = (struct weave_lane){.stream = s,
+                                               .rows = m->rows,
+                                               .dst = m->dst + s->row * stride[0][0],
+                                               .src = m->src + s->row * stride[1][0],
+                                               .dstep = stride[0][0],
+                                               .sstep = stride[1][0],
+                                               .to = m->to,
+                                               .from = m->from};
+        rows = least(rows, m->rows->n - s->row);
+    }
+    return *n ? rows : 0;
+}
+
+#define PLAIN_ROWS(bytes)              \
+    for (int64_t r = 0; r < rows; r++) \
+        for (uint32_t i = 0; i < n; i++) \
+            memcpy(lanes[i].dst + r * lanes[i].dstep, lanes[i].src + r * lanes[i].sstep, bytes);
+
+static void plain_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows, size_t bytes)
+{
+    switch (bytes) {
+    case 4: PLAIN_ROWS(4) break;
+    case 8: PLAIN_ROWS(8) break;
+    case 16: PLAIN_ROWS(16) break;
+    case 32: PLAIN_ROWS(32) break;
+    case 64: PLAIN_ROWS(64) break;
+    case 128: PLAIN_ROWS(128) break;
+    default: PLAIN_ROWS(bytes)
+    }
+}
+
+static void kernel_rows(struct weave_lane *lanes, uint32_t n, int64_t rows)
+{
+    int64_t several = (CAST_ROWS + lanes[0].rows->bytes - 1) / lanes[0].rows->bytes;
+    for (int64_t r = 0; r < rows; r += several) {
+        int64_t turn = least(several, rows - r);
+        for (uint32_t i = 0; i < n; i++) {
+            struct weave_lane *l = &lanes[i];
+            l->rows->inner.n[0] = turn;
+            memory_copy(&l->rows->inner, l->dst, l->to, l->src, l->from);
+            l->dst += turn * l->dstep;
+            l->src += turn * l->sstep;
+        }
+    }
+}
+
+/* All streams row by row, as far as they are alike. Returns the bytes; 0: they are not. */
+static int64_t abreast(weft_exec *x)
+{
+    struct weave *w = &x->program->weave;
+    uint32_t n;
+    int64_t rows = line_up(x, &n);
+    if (!rows)
+        return 0;
+    int64_t bytes = w->lanes[0].rows->bytes;
+    rows = least(rows, PASS / (bytes * n) + 1);
+    if (w->lanes[0].rows->plain)
+        plain_rows(w->lanes, n, rows, (size_t)bytes);
+    else
+        kernel_rows(w->lanes, n, rows);
+    for (uint32_t i = 0; i < n; i++) {
+        struct weave_stream *s = w->lanes[i].stream;
+        bool through;
+        s->row += rows;
+        if (s->row < w->lanes[i].rows->n)
+            continue;
+        s->row = 0;
+        if (++s->move == x->program->steps[current(x, s, &through)].nwork)
+            end_step(x, s);
+    }
+    return rows * bytes * n;
+}
+
+bool weave_pass(weft_exec *x, bool eager)
+{
+    struct weave *w = &x->program->weave;
+    bool any, moved = false;
+    for (int64_t room = PASS; w->left && room > 0;) {
+        bool all = all_ready(x, &any);
+        if (!any || !(all || eager))
+            break;
+        moved = true;
+        int64_t bytes = all ? abreast(x) : 0;
+        for (uint32_t i = 0; i < w->n && !bytes; i++)
+            room -= turn(x, &w->streams[i]);
+        room -= bytes;
+    }
+    return moved;
+}
