@@ -1,5 +1,7 @@
-/* A process that is killed while it is in several groups: each of them fails and names it by its rank there, the others go on. */
+/* A process that is killed while it is in several groups: each of them fails and names it by its rank there, the others go on.
+ * One that is killed while ranks split: all are told, and what was half made is left alone. */
 #define _GNU_SOURCE
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -9,7 +11,9 @@
 
 #include <cmocka.h>
 
+#include "random.h"
 #include "ranks.h"
+#include "share.h"
 #include "sums.h"
 
 #define MOST 6
@@ -121,10 +125,86 @@ static void a_death_is_seen_in_all_groups(void **state)
     }
 }
 
+/* Splits, moves and closes in random groups until something fails. What fails first may be a group; all groups have the
+ * parent's ranks, so that fails in the end. */
+static void rank_of_splitting(struct killing *k, int rank)
+{
+    weft_comm *world, *c;
+    struct random all = {(uint64_t)k->delay};
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    weft_comm_opts o = {.size = sizeof o, .rank = rank, .ranks = k->ranks};
+    int err = weft_comm_open(k->url, &o, &world);
+    for (bool first = true; !err; first = false) {
+        int list[MOST], n = 0;
+        for (int r = 0; r < k->ranks; r++) { /* those in it, each before a random one */
+            int at = random_once_in(&all, 4) ? -1 : (int)random_in(&all, 0, n);
+            if (at < 0)
+                continue;
+            memmove(list + at + 1, list + at, (size_t)(n++ - at) * sizeof *list);
+            list[at] = r;
+        }
+        err = split(world, list, n, &c);
+        if (!err && c) {
+            struct sum s;
+            if (!sum_make(&s, c, NULL, NULL))
+                sum_run(&s, rank);
+            sum_free(&s);
+            weft_comm_close(c);
+        }
+        if (first)
+            atomic_fetch_add(&k->ready, 1);
+    }
+    char who[64];
+    snprintf(who, sizeof who, "rank %d has died", k->victim);
+    if (err != WEFT_EPEER || !strstr(weft_errmsg(), who))
+        complain(k, rank, who, err);
+    weft_comm_close(world);
+}
+
+static void killed_while_splitting(void **state)
+{
+    (void)state;
+    struct random rng = {3};
+    int64_t n = test_share(12, 200);
+    for (int i = 0; i < n; i++) {
+        struct killing *k = ranks_shared(sizeof *k);
+        pid_t pids[MOST];
+        k->ranks = (int)random_in(&rng, 2, MOST);
+        k->victim = (int)random_in(&rng, 0, k->ranks - 1);
+        k->delay = i;
+        snprintf(k->url, sizeof k->url, "shm:splitting-%ld-%d", (long)getpid(), i);
+        fflush(NULL);
+        for (int r = 0; r < k->ranks; r++) {
+            pids[r] = fork();
+            assert_true(pids[r] >= 0);
+            if (pids[r] == 0) {
+                rank_of_splitting(k, r);
+                _exit(0);
+            }
+        }
+        while (atomic_load(&k->ready) < k->ranks)
+            sched_yield();
+        struct timespec t = {.tv_nsec = (long)random_in(&rng, 0, 5 * MS)};
+        nanosleep(&t, NULL); /* the moment is the test's input, it waits for nothing */
+        kill(pids[k->victim], SIGKILL);
+        for (int r = 0; r < k->ranks; r++) {
+            int status;
+            assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
+            if (r != k->victim && status)
+                complain(k, r, "its process ended otherwise", status);
+        }
+        for (int r = 0; r < k->ranks; r++)
+            if (k->end[r].wrong[0])
+                fail_msg("kill %d, of rank %d, rank %d of %d: %s", i, k->victim, r, k->ranks, k->end[r].wrong);
+        munmap(k, sizeof *k);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_death_is_seen_in_all_groups),
+        cmocka_unit_test(killed_while_splitting),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -231,6 +231,46 @@ static void all_waits_move_all(void **state)
     ranks_run(3, NULL, run_deaf, NULL, NULL);
 }
 
+/* Rank 0 is in a run with all and waits, beyond the deadline, in a group with rank 2, which has started neither: that is
+ * no stall. */
+static void run_patient(struct ranks_rank *r)
+{
+    static const int in_a[] = {2, 0};
+    weft_comm *a, *b;
+    struct sum s, t;
+    RANKS_OK(r, split(r->comm, in_a, 2, &a));
+    RANKS_OK(r, weft_comm_split(r->comm, (const int[]){1, 2, 0}, 3, &b));
+    if (a)
+        RANKS_OK(r, sum_make(&s, a, NULL, NULL));
+    RANKS_OK(r, sum_make(&t, b, NULL, NULL));
+    if (r->rank == 2)
+        ranks_meet(r);
+    RANKS_OK(r, sum_start(&t, 1));
+    if (a)
+        RANKS_OK(r, sum_start(&s, 2));
+    if (r->rank != 2) {
+        RANKS_CHECK(r, weft_exec_wait(a ? s.x : t.x, 1000 * MS) == WEFT_ETIMEOUT);
+        RANKS_CHECK(r, strstr(weft_errmsg(), " (has not started)"));
+        ranks_meet(r);
+    }
+    if (a)
+        RANKS_OK(r, sum_end(&s, 20 * SECOND));
+    RANKS_OK(r, sum_end(&t, 20 * SECOND));
+    if (a)
+        sum_free(&s);
+    sum_free(&t);
+    weft_comm_close(a);
+    weft_comm_close(b);
+}
+
+static void waiting_in_another_is_no_stall(void **state)
+{
+    (void)state;
+    sums_count = COUNT;
+    ranks_run(3, &(weft_comm_opts){.deadline_ns = 400 * MS}, run_patient, NULL, NULL);
+    sums_count = SMALL;
+}
+
 /* ---- callbacks ---- */
 
 struct called {
@@ -292,6 +332,7 @@ int main(void)
         cmocka_unit_test(random_groups),
         cmocka_unit_test(whoever_waits_in_one_moves_all),
         cmocka_unit_test(all_waits_move_all),
+        cmocka_unit_test(waiting_in_another_is_no_stall),
         cmocka_unit_test(callbacks_of_kin),
     };
     return CONFORMANCE_RUN(tests);
