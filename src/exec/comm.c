@@ -1,8 +1,6 @@
 /* Opening and closing comms, and their failures. */
-#define _GNU_SOURCE
 #include "exec/comm.h"
 
-#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,15 +9,8 @@
 #include "base/error.h"
 #include "exec/environment.h"
 
-#define SECOND INT64_C(1000000000)
-
-static int cores(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set))
-        return 1;
-    return CPU_COUNT(&set);
-}
+#define BEAT_NS \
+    INT64_C(20000000) /* a death is seen so soon by who sleeps; a rank that is idle wakes fifty times a second */
 
 /* Where the caller's options and URL leave something open, the launcher's environment says it. */
 static int find_group(const char *url, weft_comm_opts *o, struct environment_job *job, const struct transport **t,
@@ -51,7 +42,7 @@ static int find_group(const char *url, weft_comm_opts *o, struct environment_job
     return 0;
 }
 
-void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o)
+void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o, int spins)
 {
     c->transport = l->transport;
     c->link = l;
@@ -60,10 +51,10 @@ void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o)
     c->size = l->size;
     c->opts = *o;
     c->deadline_ns = o->deadline_ns;
-    c->beat_ns = o->deadline_ns / 8 < SECOND / 4 ? o->deadline_ns / 8 + 1 : SECOND / 4;
+    c->beat_ns = o->deadline_ns / 8 < BEAT_NS ? o->deadline_ns / 8 + 1 : BEAT_NS;
     c->staged = o->staged || !l->transport->can.loads;
     c->channel_buckets = o->channel_buckets;
-    c->spins = l->opened <= cores() ? 2000 : 0; /* the ranks of other comms want cores, too */
+    c->spins = spins;
     c->kin = c;
     staging_init(&c->staging, o->inflight_bytes, o->inflight_buckets);
 }
@@ -96,7 +87,7 @@ int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out)
         free(c);
         return err;
     }
-    comm_begin(c, link, &o);
+    comm_begin(c, link, &o, link->size <= core_cores(link->group) ? 2000 : 0);
     *out = c;
     return 0;
 }

@@ -60,7 +60,7 @@ struct weft_comm {
 };
 
 /* Fills a zeroed comm over a link; it is its own kin then. */
-void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o);
+void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o, int spins);
 
 /* What a wait is for. */
 struct comm_need {

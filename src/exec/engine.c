@@ -68,17 +68,33 @@ static void pack(const struct program *p, const struct exec_step *step, char *me
     }
 }
 
+/* Are all channels of a share at it, with room in flight? */
+static bool all_at(const weft_exec *x, const struct exec_share *share)
+{
+    const struct program *p = x->program;
+    for (uint32_t i = 0; i < share->nouts; i++) {
+        const struct exec_out *out = &p->outs[p->sharers[share->outs + i]];
+        if (out->posted != share->index || p->open[out->steps[out->posted]] ||
+            out->posted - out->retired >= (uint32_t)x->comm->channel_buckets)
+            return false;
+    }
+    return true;
+}
+
 static bool stage(weft_exec *x, struct exec_out *out, const struct exec_step *step)
 {
     struct program *p = x->program;
     struct staging *staging = &x->comm->staging;
     struct block_message *send = &out->sends[out->posted];
-    int64_t slot;
-    if (out->posted - out->retired >= (uint32_t)x->comm->channel_buckets ||
-        !staging_take(staging, &p->reserve, send->bytes, &slot))
-        return false;
-    pack(p, step, staging->base + slot);
-    send->slot = (uint64_t)slot;
+    struct exec_share *share = &p->shares[step->letter];
+    if (share->run != x->run) {
+        if (!all_at(x, share) || !staging_take(staging, &p->reserve, send->bytes, &share->slot))
+            return false;
+        pack(p, step, staging->base + share->slot);
+        share->run = x->run;
+        share->readers = share->nouts;
+    }
+    send->slot = (uint64_t)share->slot;
     open_next(p, step);
     return true;
 }
@@ -92,6 +108,20 @@ static bool slot_free(const weft_exec *x, struct exec_out *out)
     return out->seen_done >= need;
 }
 
+void engine_write(const weft_exec *x, const struct exec_letter *letter)
+{
+    const struct exec_step *step = &x->program->steps[letter->step];
+    char *slot = letter->slots + letter_slot(x->run, letter->slot_bytes);
+    char tiny[LETTER_TINY];
+    if (letter->bytes > LETTER_TINY) {
+        pack(x->program, step, slot + LETTER_HEAD);
+        letter_seal(slot, x->run);
+    } else {
+        pack(x->program, step, tiny);
+        letter_write_tiny(slot, x->run, tiny, letter->bytes);
+    }
+}
+
 static bool write_letter(weft_exec *x, const struct exec_step *step)
 {
     struct program *p = x->program;
@@ -102,10 +132,8 @@ static bool write_letter(weft_exec *x, const struct exec_step *step)
     for (uint32_t i = 0; i < letter->nouts; i++)
         if (!slot_free(x, &p->outs[outs[i]]))
             return false;
-    char *slot = letter->slots + (int64_t)(x->run % LETTERS) * letter->slot_bytes;
-    pack(p, step, slot + LETTER_HEAD);
-    /* As in core_signal: releases the message, and comes before the looks at who sleeps. */
-    atomic_store_explicit((_Atomic uint64_t *)(void *)slot, x->run, memory_order_seq_cst);
+    engine_write(x, letter);
+    atomic_thread_fence(memory_order_seq_cst); /* between the letter and the looks at who sleeps, as in core_signal */
     for (uint32_t i = 0; i < letter->nouts; i++)
         core_call(x->comm->group, p->outs[outs[i]].peer);
     letter->run = x->run;
@@ -164,10 +192,10 @@ static bool retire(weft_exec *x)
             if (out->base + out->retired >= out->seen_done)
                 break;
             const struct block_message *send = &out->sends[out->retired++];
-            if (step->way == WAY_STAGED)
-                staging_give(&x->comm->staging, &p->reserve, send->bytes, (int64_t)send->slot);
-            else
+            if (step->way == WAY_PULL)
                 open_next(p, step);
+            else if (--p->shares[step->letter].readers == 0)
+                staging_give(&x->comm->staging, &p->reserve, send->bytes, (int64_t)send->slot);
             p->left--;
             moved = true;
         }
@@ -213,18 +241,28 @@ static void welcome(weft_exec *x)
     }
 }
 
-static const _Atomic uint64_t *letter_at(const weft_exec *x, const struct exec_step *step)
+const char *engine_open(const char *slot, char *tiny, int64_t bytes)
 {
-    return (const _Atomic uint64_t *)(const void *)(step->slots + (int64_t)(x->run % LETTERS) * step->slot_bytes);
+    if (!tiny)
+        return slot + LETTER_HEAD;
+    letter_read_tiny(slot, tiny, bytes);
+    return tiny;
 }
 
-/* Is the next message of the channel there? */
+static const char *slot_of(const weft_exec *x, const struct exec_step *step)
+{
+    return step->slots + letter_slot(x->run, step->slot_bytes);
+}
+
+/* Is the next message of the channel there? Relaxed, so that looks at several peers do not wait for each other:
+ * core_arm's fence comes before them where they are to be the last before a sleep, and who reads the message then
+ * fences it from the look. */
 static bool arrived(const weft_exec *x, const struct exec_in *in)
 {
     const struct exec_step *step = &x->program->steps[in->steps[in->taken]];
     if (step->way == WAY_LETTER)
-        return atomic_load_explicit(letter_at(x, step), memory_order_seq_cst) == x->run;
-    return atomic_load_explicit(in->ready, memory_order_seq_cst) > in->base + in->taken;
+        return letter_there(slot_of(x, step), x->run, step->letter_bytes);
+    return atomic_load_explicit(in->ready, memory_order_relaxed) > in->base + in->taken;
 }
 
 void engine_pulled(weft_exec *x, struct exec_in *in)
@@ -244,7 +282,7 @@ static int64_t take(weft_exec *x, struct exec_in *in)
     if (step->way == WAY_STAGED)
         message = in->staging + in->sends[in->taken].slot;
     else if (step->way == WAY_LETTER)
-        message = (const char *)letter_at(x, step) + LETTER_HEAD;
+        message = engine_open(slot_of(x, step), step->tiny, step->letter_bytes);
     for (uint32_t k = 0; k < step->nwork; k++) {
         const struct exec_move *m = &p->moves[step->work + k];
         engine_move(m, m->dst, message ? message + m->offset : m->src);
@@ -253,20 +291,30 @@ static int64_t take(weft_exec *x, struct exec_in *in)
     return step->nwork ? step->bytes : 0;
 }
 
+static bool can_take(const weft_exec *x, const struct exec_in *in)
+{
+    const struct program *p = x->program;
+    return in->taken < in->n && !p->open[in->steps[in->taken]] && !p->steps[in->steps[in->taken]].woven &&
+           arrived(x, in);
+}
+
 static bool receive(weft_exec *x)
 {
     struct program *p = x->program;
     int64_t room = SLICE;
-    bool moved = false;
-    for (uint32_t i = 0; i < p->nins && room > 0; i++) {
+    uint32_t first = 0;
+    for (; first < p->nins && !can_take(x, &p->ins[first]); first++) {
+    }
+    if (first == p->nins)
+        return false;
+    for (uint32_t i = first; i < p->nins && room > 0; i++) {
         struct exec_in *in = &p->ins[i];
-        while (room > 0 && in->taken < in->n && !p->open[in->steps[in->taken]] &&
-               !p->steps[in->steps[in->taken]].woven && arrived(x, in)) {
+        while (room > 0 && can_take(x, in)) {
+            atomic_thread_fence(memory_order_acquire); /* pairs with the store that arrived() has seen */
             room -= take(x, in);
-            moved = true;
         }
     }
-    return moved;
+    return true;
 }
 
 /* ---- local steps ---- */
@@ -275,30 +323,42 @@ static void fold(const weft_exec *x, const struct exec_fold *f)
 {
     for (uint32_t k = 0; k < f->nletters; k++) {
         const struct exec_lettered *l = &f->letters[k];
-        f->terms[l->term].data = l->at + (int64_t)(x->run % LETTERS) * l->slot_bytes;
+        const void *at = l->at + letter_slot(x->run, l->slot_bytes);
+        if (f->runs)
+            f->in[l->term] = at;
+        else
+            f->terms[l->term].data = at;
     }
-    if (f->n)
+    if (f->runs)
+        f->runs(f->dst, f->in, (int)f->n, f->count);
+    else if (f->n)
         memory_fold(f->tile, f->dst, f->to, f->via, f->acc, f->op, f->div, f->terms, f->n);
     else
         memory_fill_identity(f->tile, f->dst, f->to, f->op);
+}
+
+void engine_do(const weft_exec *x, const struct exec_step *step)
+{
+    const struct program *p = x->program;
+    if (step->kind == PLAN_REDUCE) {
+        fold(x, &p->folds[step->work]);
+        return;
+    }
+    for (uint32_t k = 0; k < step->nwork; k++) {
+        const struct exec_move *m = &p->moves[step->work + k];
+        engine_move(m, m->dst, m->src);
+    }
 }
 
 static void work(weft_exec *x, uint32_t s)
 {
     struct program *p = x->program;
     const struct exec_step *step = &p->steps[s];
-    if (step->kind == PLAN_REDUCE) {
-        fold(x, &p->folds[step->work]);
-        for (uint32_t k = 0; k < step->nholds; k++) {
-            uint32_t recv = p->holds[step->hold + k];
-            if (--p->readers[recv] == 0)
-                settle(x, &p->ins[p->steps[recv].channel]);
-        }
-    } else {
-        for (uint32_t k = 0; k < step->nwork; k++) {
-            const struct exec_move *m = &p->moves[step->work + k];
-            engine_move(m, m->dst, m->src);
-        }
+    engine_do(x, step);
+    for (uint32_t k = 0; k < step->nholds; k++) {
+        uint32_t recv = p->holds[step->hold + k];
+        if (--p->readers[recv] == 0)
+            settle(x, &p->ins[p->steps[recv].channel]);
     }
     p->left--;
     open_next(p, step);
@@ -327,6 +387,10 @@ static bool drain(weft_exec *x, const uint32_t *queue, uint32_t *head, const uin
 void engine_start(weft_exec *x)
 {
     struct program *p = x->program;
+    if (p->post.on) {
+        post_start(x);
+        return;
+    }
     memcpy(p->open, p->open0, p->nsteps * sizeof *p->open);
     memcpy(p->readers, p->readers0, p->nsteps * sizeof *p->readers);
     p->left = p->nsteps;
@@ -364,11 +428,16 @@ void engine_start(weft_exec *x)
 bool engine_pass(weft_exec *x, bool eager)
 {
     struct program *p = x->program;
+    if (p->post.on)
+        return post_pass(x);
     bool moved = retire(x);
     moved |= drain(x, p->urgent, &p->urgent_head, &p->urgent_tail);
     if (p->unposted && (p->launchable || p->held)) /* what holds it may be freed by others, too */
         moved |= launch(x);
-    moved |= receive(x);
+    if (receive(x)) {
+        drain(x, p->urgent, &p->urgent_head, &p->urgent_tail);
+        moved = true;
+    }
     if (p->weave.left)
         moved |= weave_pass(x, eager);
     if (!moved)
@@ -380,12 +449,16 @@ bool engine_pass(weft_exec *x, bool eager)
 
 bool engine_in_waits(const weft_exec *x, const struct exec_in *in)
 {
+    if (x->program->post.on)
+        return post_in_waits(x, in);
     return in->taken < in->n && !x->program->open[in->steps[in->taken]] && !arrived(x, in);
 }
 
 bool engine_out_waits(const weft_exec *x, const struct exec_out *out)
 {
     const struct program *p = x->program;
+    if (p->post.on)
+        return post_out_waits(x, out);
     uint64_t done = atomic_load_explicit(out->done, memory_order_seq_cst);
     if (out->retired < out->posted && out->base + out->retired >= done)
         return true;
@@ -409,7 +482,7 @@ int engine_lacking(const weft_exec *x)
     for (uint32_t i = 0; i < p->nouts; i++) {
         bool waits = engine_out_waits(x, &p->outs[i]);
         outs += waits;
-        opens += waits && p->outs[i].posted < p->outs[i].n;
+        opens += waits && (p->post.on || p->outs[i].posted < p->outs[i].n);
     }
     return opens ? opens : ins ? ins : outs ? outs : 1;
 }

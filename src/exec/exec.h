@@ -7,12 +7,14 @@
  *   block.c    what a rank shows its peers: counters, and where its messages are
  *   program.c  steps and channels, from the plan alone; fill.c the tiles, with the peers' blocks at hand
  *   way.c      how each message travels: as a letter, staged, pulled or pushed
- *   engine.c   the run; weave.c strided copies of several channels at once; run.c the calls around it;
+ *   engine.c   the run; weave.c strided copies of several channels at once; post.c programs of letters alone;
+ *   run.c      the calls around it
  *   watch.c    peers that are gone or stalled */
 #ifndef WEFT_EXEC_EXEC_H
 #define WEFT_EXEC_EXEC_H
 #include "base/arena.h"
 #include "exec/comm.h"
+#include "exec/letter.h"
 #include "memory/memory.h"
 #include "plan/plan.h"
 
@@ -31,12 +33,6 @@ enum exec_way {
     WAY_STAGED, /* packed into staging memory, unpacked from there */
     WAY_LETTER  /* the same for small ones, in a slot of the sender's block that carries its own signal */
 };
-
-/* A letter has LETTERS slots that runs use in turn: run r's is r % LETTERS. A slot is a number, that of the run whose
- * message it holds, and the message behind it. Readers say that they are done every LETTERS / 2 runs only. */
-#define LETTERS 8
-#define LETTER_HEAD 8
-#define LETTER_MOST 4096 /* bytes of a message */
 
 /* One part read and written, cast on the way. */
 struct exec_move {
@@ -65,6 +61,9 @@ struct exec_fold {
     const struct exec_lettered *letters;
     uint32_t nletters;
     uint8_t to, via, acc, op;
+    memory_runs *runs; /* NULL: memory_fold does it */
+    const void **in;   /* for runs */
+    size_t count;
 };
 
 struct exec_step {
@@ -73,22 +72,32 @@ struct exec_step {
     bool urgent;  /* COPY, REDUCE: other steps wait for it */
     bool woven;   /* weave.c does it */
     uint32_t channel;
-    uint32_t letter; /* SEND: which */
+    uint32_t letter; /* SEND: which; of a staged one its share */
     uint32_t work, nwork;  /* moves; for REDUCE the fold's number */
     uint32_t next, nnext;  /* into program.next: the steps that wait for this one */
     uint32_t hold, nholds; /* REDUCE: into program.holds, the RECVs whose messages it reads where they are */
     int64_t bytes;         /* that are read */
     const char *slots;     /* RECV of a letter */
-    int64_t slot_bytes;
+    int64_t slot_bytes, letter_bytes;
+    char *tiny; /* where a tiny letter is put together; else NULL */
 };
 
 /* A letter of this rank's: one or more SENDs of the same data. */
 struct exec_letter {
     char *slots;
-    int64_t slot_bytes;
+    int64_t slot_bytes, bytes;
     uint32_t step;        /* one of the SENDs */
     uint32_t outs, nouts; /* into program.readers_of: the channels that it goes to */
     uint64_t run;         /* the last that it was written in */
+};
+
+/* A staged message: one SEND, or several of the same data that stand at the same place in their channels. */
+struct exec_share {
+    uint32_t step, index;   /* one of the SENDs; how many of its channel are before it */
+    uint32_t outs, nouts;   /* into program.sharers */
+    uint64_t run;           /* the last that it was packed in */
+    int64_t slot;
+    uint32_t readers; /* that have yet to read it */
 };
 
 /* Messages from one peer, first in first out. Counts are of this run, counters of all runs. */
@@ -165,6 +174,26 @@ struct weave {
     uint32_t n, left; /* left: streams that are not through */
 };
 
+/* A letter that is due, and the moves out of it. */
+struct post_due {
+    const char *slots;
+    int64_t slot_bytes, bytes;
+    char *tiny;
+    uint32_t move, nmoves;
+};
+
+struct post {
+    bool on;
+    bool written; /* the letters of this run */
+    bool calls;   /* those who sleep have yet to be woken for them */
+    struct post_due *dues;
+    uint32_t *rest; /* COPY and REDUCE steps */
+    int *peers;     /* that letters go to */
+    uint32_t ndues, nrest, npeers;
+    uint32_t next;       /* dues before it are there */
+    uint64_t free_until; /* letters of runs before it have free slots */
+};
+
 struct program {
     struct arena arena;
     struct exec_place *places; /* one a buffer of the plan */
@@ -182,7 +211,10 @@ struct program {
     struct exec_letter *letters;
     uint32_t nletters, *readers_of;
     int64_t letter_bytes; /* of all their slots */
+    struct exec_share *shares;
+    uint32_t nshares, *sharers;
     struct weave weave;
+    struct post post;
     struct staging_reserve reserve;
 
     /* the run */
@@ -253,6 +285,8 @@ void *program_take(struct program *p, size_t n, size_t size); /* zeroed memory t
 
 /* Which SENDs are letters, from the plan alone; room for all in *p. */
 int way_letters(const weft_exec *x, struct program *p);
+/* Which staged SENDs share a slot. */
+int way_shares(const weft_exec *x, struct program *p);
 /* Does a channel push what is neither letter nor staged? Both ends come to the same answer. *woven: whoever copies
  * should walk through the memory of all its peers' messages at once. */
 struct block;
@@ -262,7 +296,8 @@ bool way_pushes(const struct block *from, const struct block_message *sends, con
 
 /* ---- engine.c ---- */
 
-void engine_start(weft_exec *x);
+void engine_start(weft_exec *x); /* a pass or engine_call follows */
+void engine_call(weft_exec *x);  /* wakes those who sleep and are to see what the start has sent */
 /* Does what can be done, within bounds; true if something moved. `eager`: also what might go better later. */
 bool engine_pass(weft_exec *x, bool eager);
 int engine_lacking(const weft_exec *x); /* signals without which the run cannot go on, at least 1 */
@@ -270,9 +305,21 @@ int engine_lacking(const weft_exec *x); /* signals without which the run cannot 
 bool engine_in_waits(const weft_exec *x, const struct exec_in *in);
 bool engine_out_waits(const weft_exec *x, const struct exec_out *out);
 void engine_move(const struct exec_move *m, char *dst, const char *src);
+void engine_write(const weft_exec *x, const struct exec_letter *letter);
+/* The message of a letter that is there: in its slot, or put together. */
+const char *engine_open(const char *slot, char *tiny, int64_t bytes);
+void engine_do(const weft_exec *x, const struct exec_step *step); /* COPY or REDUCE */
 void engine_pushed(weft_exec *x, struct exec_out *out); /* the first that was not posted has been */
 void engine_pulled(weft_exec *x, struct exec_in *in);   /* the first that was not taken has been */
 void engine_copied(weft_exec *x, uint32_t step);
+
+/* ---- post.c ---- */
+
+int post_make(weft_exec *x, struct program *p);
+void post_start(weft_exec *x);
+bool post_pass(weft_exec *x);
+bool post_in_waits(const weft_exec *x, const struct exec_in *in);
+bool post_out_waits(const weft_exec *x, const struct exec_out *out);
 
 /* ---- weave.c ---- */
 

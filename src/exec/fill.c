@@ -183,6 +183,9 @@ static int fill_recv(struct filler *f, const struct exec_in *in, uint32_t k)
     if (step->way == WAY_LETTER) {
         step->slots = (const char *)in->block + send->slot;
         step->slot_bytes = send->slot_bytes;
+        step->letter_bytes = send->bytes;
+        if (send->bytes <= LETTER_TINY && (step->tiny = program_take(f->p, 1, LETTER_TINY)) == NULL)
+            return error_nomem();
     }
     step->work = f->nmoves;
     for (uint32_t q = 0; q < st->nparts && step->way != WAY_PUSH && !err; q++) {
@@ -237,13 +240,14 @@ static int fill_copy(struct filler *f, uint32_t s)
     return err;
 }
 
-/* Term k of the fold is in a letter: dense, in another slot in each run. */
+/* Term k of the fold is in a letter: dense, in another slot in each run unless it is put together elsewhere. */
 static void letter_operand(struct filler *f, uint32_t recv, uint32_t k, const struct block_part *part, int loops,
                            const int64_t *n, struct operand *o)
 {
     const struct exec_step *step = &f->p->steps[recv];
-    const char *at = step->slots + LETTER_HEAD + part->offset;
-    f->lettered[f->nlettered++] = (struct exec_lettered){k, at, step->slot_bytes};
+    const char *at = step->tiny ? step->tiny + part->offset : step->slots + LETTER_HEAD + part->offset;
+    if (!step->tiny)
+        f->lettered[f->nlettered++] = (struct exec_lettered){k, at, step->slot_bytes};
     o->base = (char *)(uintptr_t)at;
     o->dtype = part->wire;
     tile_dense(loops, n, (int64_t)weft_dtype_size(part->wire), o->stride);
@@ -293,7 +297,14 @@ static int fill_fold(struct filler *f, uint32_t s)
     fold->nletters = f->nlettered - (uint32_t)(fold->letters - f->lettered);
     tile->loops = tile_merge(loops, tile->n, stride, n + 1);
     memcpy(tile->stride[0], stride[0], sizeof stride[0]);
-    return 0;
+    fold->runs = memory_fold_runs(tile, fold->to, fold->via, fold->acc, fold->op, fold->div, fold->terms, n);
+    if (!fold->runs)
+        return 0;
+    fold->count = tile->loops ? (size_t)tile->n[0] : 1;
+    fold->in = program_take(f->p, n, sizeof *fold->in);
+    for (uint32_t k = 0; fold->in && k < n; k++)
+        fold->in[k] = fold->terms[k].data;
+    return fold->in ? 0 : error_nomem();
 }
 
 /* ---- all of it ---- */
@@ -446,5 +457,7 @@ int program_fill(weft_exec *x, struct program *p, const uint64_t *block_at)
         else if (x->plan->steps[s].kind == PLAN_REDUCE)
             err = fill_fold(&f, s);
     }
-    return err ? err : weave_make(x, p);
+    if (!err)
+        err = weave_make(x, p);
+    return err ? err : post_make(x, p);
 }

@@ -197,6 +197,9 @@ int program_outline(weft_exec *x, struct program *p)
     p->held = p->staged || p->nletters;
     if (!p->staged)
         return 0;
+    err = way_shares(x, p);
+    if (err)
+        return err;
     int64_t largest, wanted;
     staging_needs(x, p, &largest, &wanted);
     if (x->program && x->program->reserve.offset >= 0 && largest <= x->program->reserve.bytes) {

@@ -123,7 +123,7 @@ static int result(weft_exec *x)
 
 /* ---- the calls ---- */
 
-int weft_exec_start(weft_exec *x)
+static int start(weft_exec *x)
 {
     if (!x)
         return error_set(WEFT_EINVAL, "weft_exec_start: the exec is NULL");
@@ -138,6 +138,14 @@ int weft_exec_start(weft_exec *x)
     link_in(x);
     engine_start(x);
     return 0;
+}
+
+int weft_exec_start(weft_exec *x)
+{
+    int err = start(x);
+    if (!err)
+        engine_call(x); /* it may be long before the next call here */
+    return err;
 }
 
 int weft_exec_test(weft_exec *x, bool *done)
@@ -190,7 +198,7 @@ int weft_exec_wait(weft_exec *x, int64_t timeout_ns)
         comm_progress(c, true);
         err = over(&w) ? 0 : COMM_LATE;
     } else {
-        int64_t now = core_now();
+        int64_t now = timeout_ns > 0 ? core_now() : 0;
         struct comm_need need = {over, lacking, &w, timeout_ns > 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1};
         err = comm_wait(c, &need);
     }
@@ -201,7 +209,7 @@ int weft_exec_wait(weft_exec *x, int64_t timeout_ns)
 
 int weft_exec_run(weft_exec *x)
 {
-    int err = weft_exec_start(x);
+    int err = start(x);
     return err ? err : weft_exec_wait(x, -1);
 }
 

@@ -49,10 +49,11 @@ static void choose(const weft_exec *x, struct program *p, int64_t limit)
             continue;
         uint32_t k = find_letter(x->plan, p, s);
         if (k == p->nletters) {
-            int64_t bytes = (LETTER_HEAD + st->bytes + STAGING_ALIGN - 1) / STAGING_ALIGN * STAGING_ALIGN;
+            int64_t bytes = st->bytes <= LETTER_TINY ? 2 * st->bytes : LETTER_HEAD + st->bytes;
+            bytes = bytes < STAGING_ALIGN ? STAGING_ALIGN : (bytes + STAGING_ALIGN - 1) / STAGING_ALIGN * STAGING_ALIGN;
             if (p->letter_bytes + LETTERS * bytes > limit)
                 continue;
-            p->letters[p->nletters++] = (struct exec_letter){.slot_bytes = bytes, .step = s};
+            p->letters[p->nletters++] = (struct exec_letter){.slot_bytes = bytes, .bytes = st->bytes, .step = s};
             p->letter_bytes += LETTERS * bytes;
         }
         p->letters[k].nouts++;
@@ -84,6 +85,54 @@ int way_letters(const weft_exec *x, struct program *p)
         if (p->steps[s].kind == PLAN_SEND && p->steps[s].way == WAY_LETTER)
             p->readers_of[letter->outs + letter->nouts++] = p->steps[s].channel;
     }
+    return 0;
+}
+
+/* ---- staging ---- */
+
+/* The same data to several ranks is packed once. That needs all of them to be ready for it, so it is done only for
+ * messages that have the same number before them in their channels: of those that have the fewest, all are ready. */
+static uint32_t find_share(const weft_plan *plan, const struct program *p, uint32_t step, uint32_t index)
+{
+    uint32_t i = 0;
+    while (i < p->nshares && (p->shares[i].index != index ||
+                              !same_data(plan, &plan->steps[p->shares[i].step], &plan->steps[step])))
+        i++;
+    return i;
+}
+
+int way_shares(const weft_exec *x, struct program *p)
+{
+    uint32_t sends = 0, at = 0;
+    for (uint32_t i = 0; i < p->nouts; i++)
+        sends += p->outs[i].n;
+    p->shares = program_take(p, sends, sizeof *p->shares);
+    p->sharers = program_take(p, sends, sizeof *p->sharers);
+    if (!p->shares || !p->sharers)
+        return error_nomem();
+    for (uint32_t i = 0; i < p->nouts; i++)
+        for (uint32_t k = 0; k < p->outs[i].n; k++) {
+            uint32_t s = p->outs[i].steps[k];
+            if (p->steps[s].way != WAY_STAGED)
+                continue;
+            uint32_t share = p->nouts > 1 ? find_share(x->plan, p, s, k) : p->nshares;
+            if (share == p->nshares)
+                p->shares[p->nshares++] = (struct exec_share){.step = s, .index = k};
+            p->shares[share].nouts++;
+            p->steps[s].letter = share;
+        }
+    for (uint32_t k = 0; k < p->nshares; k++) {
+        p->shares[k].outs = at;
+        at += p->shares[k].nouts;
+        p->shares[k].nouts = 0;
+    }
+    for (uint32_t i = 0; i < p->nouts; i++)
+        for (uint32_t k = 0; k < p->outs[i].n; k++) {
+            const struct exec_step *step = &p->steps[p->outs[i].steps[k]];
+            struct exec_share *share = &p->shares[step->letter];
+            if (step->way == WAY_STAGED)
+                p->sharers[share->outs + share->nouts++] = i;
+        }
     return 0;
 }
 

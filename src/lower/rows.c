@@ -146,7 +146,7 @@ static int64_t log2_up(int64_t n)
 
 static void cost_one_phase(int64_t p, int64_t bytes, struct row_cost *c)
 {
-    *c = (struct row_cost){1, p - 1, (p - 1) * bytes};
+    *c = (struct row_cost){1, p - 1, p * bytes}; /* and all of it is folded by everyone */
 }
 static void cost_collect(int64_t p, int64_t bytes, struct row_cost *c)
 {
@@ -228,7 +228,7 @@ static void cost_direct(const char *kind, int64_t hosts, int64_t p, int64_t m, i
     else if (!strcmp(kind, "broadcast"))
         *c = (struct row_cost){hosts > 1 ? 2 : 1, p - 1, hosts * bytes};
     else if (!strcmp(kind, "reduce"))
-        *c = (struct row_cost){1, p - 1, (p - 1) * bytes};
+        *c = (struct row_cost){1, p - 1, p * bytes}; /* and all of it is folded by everyone */
     else
         *c = (struct row_cost){1, p - 1, bytes - bytes / p};
 }
@@ -236,7 +236,7 @@ static void cost_direct(const char *kind, int64_t hosts, int64_t p, int64_t m, i
 /* Nanoseconds by the machine's figures. Within one host: a flag, a bucket's set-up, memory. */
 static int64_t price(const struct job *j, bool hosts, const struct row_cost *c)
 {
-    int64_t latency = hosts ? j->machine->latency_ns : 300, each = hosts ? 500 : 100;
+    int64_t latency = hosts ? j->machine->latency_ns : 2000, each = hosts ? 500 : 100;
     int64_t rate = hosts ? j->machine->bytes_per_us : 10000;
     return c->depth * latency + c->messages * each + mul_div(c->bytes, 1000, rate);
 }

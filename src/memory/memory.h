@@ -47,6 +47,12 @@ struct memory_term {
 void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int acc, int op, int64_t div,
                  const struct memory_term *terms, size_t n);
 
+/* The same for contiguous runs of one dtype, looked up once: dst[i] = in[0][i] op in[1][i] op ... for n elements of
+ * `ways` runs. memory_fold_runs gives NULL where memory_fold is needed. */
+typedef void memory_runs(void *dst, const void *const *in, int ways, size_t n);
+memory_runs *memory_fold_runs(const struct memory_tile *t, int to, int via, int acc, int op, int64_t div,
+                              const struct memory_term *terms, size_t n);
+
 /* For tests: use the kernels of this level from now on, or of the best that the processor has if level is negative or
  * beyond it; returns the level. 0 is plain C, 1 what every processor of the architecture has; all give the same bits.
  * No kernel runs meanwhile. */

@@ -4,6 +4,7 @@
 
 #include <limits.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -19,6 +20,28 @@ void core_init(struct core_group *g, int size, bool shared)
 {
     g->size = size;
     g->shared = shared;
+}
+
+void core_arrive(struct core_group *g, int rank)
+{
+    struct core_rank *r = &g->ranks[rank];
+    cpu_set_t set;
+    if (!sched_getaffinity(0, sizeof set, &set))
+        for (size_t i = 0; i < CORE_CORES && i < CPU_SETSIZE; i++)
+            r->cores[i / 64] |= (uint64_t)(CPU_ISSET(i, &set) != 0) << i % 64;
+    atomic_store_explicit(&r->state, CORE_HERE, memory_order_seq_cst); /* releases the cores */
+}
+
+int core_cores(const struct core_group *g)
+{
+    int n = 0;
+    for (int w = 0; w < CORE_CORES / 64; w++) {
+        uint64_t all = 0;
+        for (int r = 0; r < g->size; r++)
+            all |= g->ranks[r].cores[w];
+        n += __builtin_popcountll(all);
+    }
+    return n ? n : 1;
 }
 
 /* Where the rank's bell is. */
@@ -87,6 +110,7 @@ uint32_t core_arm(struct core_group *g, int rank)
     struct core_rank *r = door(g, rank);
     uint32_t bell = atomic_load_explicit(&r->bell, memory_order_seq_cst);
     atomic_store_explicit(&r->awaits, MANY, memory_order_seq_cst);
+    atomic_thread_fence(memory_order_seq_cst); /* the looks that follow may then be relaxed */
     return bell;
 }
 

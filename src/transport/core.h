@@ -15,6 +15,7 @@
 
 #define CORE_LINE 128 /* bytes between words of different writers: two lines, since some machines fetch pairs */
 #define CORE_TEXT 640
+#define CORE_CORES 1024
 
 enum core_state { CORE_ABSENT, CORE_HERE, CORE_LEFT, CORE_SETTLED /* left, and looks at the group no more */ };
 
@@ -34,6 +35,7 @@ struct core_rank {
     int64_t door; /* bytes from here to the core_rank whose bell is rung instead; 0: none */
     _Alignas(CORE_LINE) _Atomic uint64_t pulse; /* the owner is alive and at work: changes with every pass */
     _Atomic uint32_t state;                     /* enum core_state */
+    uint64_t cores[CORE_CORES / 64];            /* that the owner may run on, from when it is here */
     uint64_t meetings;                          /* that it has entered; only the owner looks at it */
     int32_t code;                               /* of the failure that this rank found first */
     char text[CORE_TEXT];
@@ -52,6 +54,9 @@ void core_init(struct core_group *g, int size, bool shared); /* in zeroed memory
 /* The same for a group of ranks of another, `ranks` of it, at the same distance from it for all of them. A rank has one
  * bell for all its groups: it sleeps in one of them and hears the others. The other group must outlive this one. */
 void core_init_split(struct core_group *g, const struct core_group *of, const int *ranks, int size);
+
+void core_arrive(struct core_group *g, int rank); /* the rank is here */
+int core_cores(const struct core_group *g);       /* on which the ranks that are here may run, all together */
 
 /* Stores a new value where the rank polls it: a signal, which wakes the rank if it sleeps and awaits no other. */
 void core_signal(struct core_group *g, int rank, _Atomic uint64_t *counter, uint64_t value);

@@ -152,6 +152,7 @@ static struct shm_home *home_new(int size)
     }
     for (int r = 0; r < size; r++)
         watch[r] = -1;
+    h->ranks = size;
     h->watch = watch;
     h->file = -1;
     h->links = 1;
@@ -175,7 +176,7 @@ static int shm_join(const char *place, int rank, int size, int64_t wait_ns, stru
     struct shm_link *l = calloc(1, sizeof *l);
     if (!l)
         return error_nomem();
-    l->base = (struct transport_link){.transport = &transport_shm, .rank = rank, .size = size, .opened = size};
+    l->base = (struct transport_link){.transport = &transport_shm, .rank = rank, .size = size};
     l->claim = -1;
     snprintf(l->name, sizeof l->name, "%s", place);
     l->home = home_new(size);

@@ -45,7 +45,8 @@ struct shm_home {
     char *map;
     struct shm_head *head;
     struct shm_extents small, large; /* free parts of the file */
-    int *watch;                      /* a pidfd of each rank: -1 for none yet, -2 for none to be had */
+    int ranks;                       /* of the group that was opened */
+    int *watch;                      /* a pidfd of each: -1 for none yet, -2 for none to be had */
     int links;                       /* that have not left */
     struct shm_link *left;           /* that have, and whose memory others may still look at */
 };

@@ -15,8 +15,7 @@ int shm_split(struct transport_link *base, const int *ranks, int size, int rank,
     int *origin = transport_origin(base, ranks, size);
     if (!k || !origin)
         goto fail;
-    k->base = (struct transport_link){
-        .transport = base->transport, .rank = rank, .size = size, .opened = base->opened, .origin = origin};
+    k->base = (struct transport_link){.transport = base->transport, .rank = rank, .size = size, .origin = origin};
     k->home = l->home;
     k->claim = -1;
     if (rank == 0) {
@@ -67,7 +66,7 @@ void shm_link_free(struct shm_link *l)
             h->left = next;
         }
         shm_unmap(l);
-        for (int r = 0; r < l->base.opened; r++)
+        for (int r = 0; r < h->ranks; r++)
             if (h->watch[r] >= 0)
                 close(h->watch[r]);
         free(h->watch);

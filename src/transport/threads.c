@@ -283,7 +283,7 @@ static int enter(struct group *g, int rank, int64_t wait_ns, const struct transp
 {
     struct link *l = calloc(1, sizeof *l);
     g->present++;
-    atomic_store_explicit(&rank_of(g, rank)->state, CORE_HERE, memory_order_seq_cst);
+    core_arrive(g->core, rank);
     if (g->present == g->size) {
         g->complete = true;
         pthread_cond_broadcast(&g->changed);
@@ -294,8 +294,7 @@ static int enter(struct group *g, int rank, int64_t wait_ns, const struct transp
         free(l);
         return err;
     }
-    l->base = (struct transport_link){
-        .transport = t, .group = g->core, .rank = rank, .size = g->size, .opened = g->size, .inside = true};
+    l->base = (struct transport_link){.transport = t, .group = g->core, .rank = rank, .size = g->size, .inside = true};
     l->group = g;
     *out = &l->base;
     return 0;
@@ -382,7 +381,7 @@ static int threads_split(struct transport_link *l, const int *ranks, int size, i
         return err;
     }
     k->base = (struct transport_link){
-        .transport = l->transport, .group = g->core, .rank = rank, .size = size, .opened = l->opened, .origin = origin};
+        .transport = l->transport, .group = g->core, .rank = rank, .size = size, .origin = origin};
     k->group = g;
     *place = (uintptr_t)g;
     *out = &k->base;

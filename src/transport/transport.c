@@ -36,7 +36,7 @@ const struct transport *transport_find(const char *url, const char **place)
 void transport_enter(struct transport_link *l)
 {
     l->inside = true;
-    atomic_store_explicit(&l->group->ranks[l->rank].state, CORE_HERE, memory_order_seq_cst);
+    core_arrive(l->group, l->rank);
 }
 
 int *transport_origin(const struct transport_link *l, const int *ranks, int size)

@@ -26,8 +26,7 @@ struct transport_link {
     const struct transport *transport;
     struct core_group *group; /* mapped here */
     int rank, size;
-    int opened;  /* ranks of the group that was joined by its URL: this one, or the one this was split from */
-    int *origin; /* each rank's rank in that; NULL: the same */
+    int *origin; /* of a group that was split: each rank's rank in the one that was joined by its URL; else NULL */
     bool inside; /* peers see this rank as one of the group */
 };
 

@@ -1,0 +1,178 @@
+/* Programs of letters alone: every message is small, and none waits for another one to come. They are
+ * most of what programs send when they wait for each other, so they have a way of their own that
+ * keeps no state of channels: write all letters, look for all that are due, then do the rest of the
+ * steps in the order of the plan.
+ *
+ * The letters are packed before anything else is written, so nothing in place can be lost; and nobody
+ * waits for what this rank does with the letters that have come, since their slots are its peers'
+ * for LETTERS runs. */
+#include "base/error.h"
+#include "exec/block.h"
+
+static bool is_message(const struct exec_step *step)
+{
+    return step->kind == PLAN_SEND || step->kind == PLAN_RECV;
+}
+
+static bool fits(const weft_plan *plan, const struct program *p)
+{
+    for (uint32_t s = 0; s < p->nsteps; s++) {
+        const struct plan_step *st = &plan->steps[s];
+        if (is_message(&p->steps[s]) && p->steps[s].way != WAY_LETTER)
+            return false;
+        for (uint32_t k = 0; k < st->ndeps; k++) {
+            uint32_t dep = plan->deps[st->dep + k];
+            if (dep >= s || (st->kind == PLAN_SEND && p->steps[dep].kind != PLAN_SEND))
+                return false;
+        }
+    }
+    return p->nletters || p->nins;
+}
+
+/* Whom a letter wakes, each once. */
+static uint32_t list_peers(const struct program *p, int *peers)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->nouts; i++)
+        peers[n++] = p->outs[i].peer;
+    return n;
+}
+
+int post_make(weft_exec *x, struct program *p)
+{
+    struct post *post = &p->post;
+    if (!fits(x->plan, p))
+        return 0;
+    uint32_t recvs = 0, rest = 0;
+    for (uint32_t s = 0; s < p->nsteps; s++) {
+        recvs += p->steps[s].kind == PLAN_RECV;
+        rest += !is_message(&p->steps[s]);
+    }
+    post->dues = program_take(p, recvs, sizeof *post->dues);
+    post->rest = program_take(p, rest, sizeof *post->rest);
+    post->peers = program_take(p, p->nouts, sizeof *post->peers);
+    if (!post->dues || !post->rest || !post->peers)
+        return error_nomem();
+    post->npeers = list_peers(p, post->peers);
+    for (uint32_t i = 0; i < p->nins; i++)
+        for (uint32_t k = 0; k < p->ins[i].n; k++) {
+            const struct exec_step *step = &p->steps[p->ins[i].steps[k]];
+            post->dues[post->ndues++] = (struct post_due){
+                step->slots, step->slot_bytes, step->letter_bytes, step->tiny, step->work, step->nwork};
+        }
+    for (uint32_t s = 0; s < p->nsteps; s++)
+        if (!is_message(&p->steps[s]))
+            post->rest[post->nrest++] = s;
+    post->on = true;
+    return 0;
+}
+
+/* ---- the run ---- */
+
+static bool slots_free(const weft_exec *x, struct program *p)
+{
+    if (x->run < p->post.free_until)
+        return true;
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < p->nouts; i++) {
+        uint64_t runs = atomic_load_explicit(p->outs[i].done, memory_order_seq_cst) / p->outs[i].n;
+        least = runs < least ? runs : least;
+    }
+    p->post.free_until = least > UINT64_MAX - LETTERS - 1 ? UINT64_MAX : least + LETTERS + 1;
+    return x->run < p->post.free_until;
+}
+
+static bool write_all(weft_exec *x)
+{
+    struct program *p = x->program;
+    if (!slots_free(x, p))
+        return false;
+    for (uint32_t i = 0; i < p->nletters; i++)
+        engine_write(x, &p->letters[i]);
+    p->post.written = p->post.calls = true;
+    return true;
+}
+
+/* Wakes those who sleep and are to see the letters. The fence between the letters and the looks, as in core_signal,
+ * would wait for the letters to be out; so where a pass follows it comes when there is nothing left to do beside. */
+void engine_call(weft_exec *x)
+{
+    struct post *post = &x->program->post;
+    if (!post->calls)
+        return;
+    post->calls = false;
+    atomic_thread_fence(memory_order_seq_cst);
+    for (uint32_t i = 0; i < post->npeers; i++)
+        core_call(x->comm->group, post->peers[i]);
+}
+
+static const char *slot_of(const weft_exec *x, const struct post_due *due)
+{
+    return due->slots + letter_slot(x->run, due->slot_bytes);
+}
+
+static bool is_there(const weft_exec *x, const struct post_due *due)
+{
+    return letter_there(slot_of(x, due), x->run, due->bytes);
+}
+
+void post_start(weft_exec *x)
+{
+    struct post *post = &x->program->post;
+    x->program->left = 1;
+    post->next = 0;
+    post->written = false;
+    write_all(x);
+}
+
+static void finish(weft_exec *x)
+{
+    struct program *p = x->program;
+    struct post *post = &p->post;
+    for (uint32_t i = 0; i < post->ndues; i++) {
+        const struct post_due *due = &post->dues[i];
+        const char *message = engine_open(slot_of(x, due), due->tiny, due->bytes);
+        for (uint32_t k = 0; k < due->nmoves; k++) {
+            const struct exec_move *m = &p->moves[due->move + k];
+            engine_move(m, m->dst, message + m->offset);
+        }
+    }
+    for (uint32_t i = 0; i < post->nrest; i++)
+        engine_do(x, &p->steps[post->rest[i]]);
+    engine_call(x);
+    if (x->run % (LETTERS / 2) == 0)
+        for (uint32_t i = 0; i < p->nins; i++)
+            core_signal(x->comm->group, p->ins[i].peer, p->ins[i].done, x->run * p->ins[i].n);
+    p->left = 0;
+}
+
+bool post_pass(weft_exec *x)
+{
+    struct post *post = &x->program->post;
+    bool moved = !post->written && write_all(x);
+    while (post->next < post->ndues && is_there(x, &post->dues[post->next]))
+        post->next++;
+    if (post->next < post->ndues || !post->written) {
+        engine_call(x);
+        return moved;
+    }
+    atomic_thread_fence(memory_order_acquire); /* pairs with the stores that is_there has seen */
+    finish(x);
+    return true;
+}
+
+bool post_in_waits(const weft_exec *x, const struct exec_in *in)
+{
+    for (uint32_t k = 0; k < in->n; k++) {
+        const struct exec_step *step = &x->program->steps[in->steps[k]];
+        if (!letter_there(step->slots + letter_slot(x->run, step->slot_bytes), x->run, step->letter_bytes))
+            return true;
+    }
+    return false;
+}
+
+bool post_out_waits(const weft_exec *x, const struct exec_out *out)
+{
+    return !x->program->post.written &&
+           atomic_load_explicit(out->done, memory_order_seq_cst) / out->n + LETTERS < x->run;
+}
