@@ -44,7 +44,7 @@ static int idle(weft_comm *c, const struct comm_need *need, struct sleep *s, uin
         int64_t ns = need->until >= 0 ? least(need->until - now, c->beat_ns) : c->beat_ns;
         if (lacking > 1) {
             ns = least(ns, s->patience);
-            s->patience *= 2;
+            s->patience = least(2 * s->patience, c->beat_ns);
         }
         core_doze(c->group, c->rank, bell, lacking, ns);
     } else if (s->turn < c->spins) {
