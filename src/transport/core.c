@@ -110,7 +110,7 @@ uint32_t core_arm(struct core_group *g, int rank)
     struct core_rank *r = door(g, rank);
     uint32_t bell = atomic_load_explicit(&r->bell, memory_order_seq_cst);
     atomic_store_explicit(&r->awaits, MANY, memory_order_seq_cst);
-    atomic_thread_fence(memory_order_seq_cst); /* the looks that follow may then be relaxed */
+    core_fence_all(); /* the looks that follow may then be relaxed */
     return bell;
 }
 

@@ -14,6 +14,22 @@
 #include <stdint.h>
 
 #define CORE_LINE 128 /* bytes between words of different writers: two lines, since some machines fetch pairs */
+/* Orders where a fence stands apart from the load or the store: looks that one fence follows, stores that one comes
+ * behind. ThreadSanitizer knows no fences; for it the loads and stores have the order themselves. */
+#ifdef __SANITIZE_THREAD__
+#define CORE_LOOK memory_order_seq_cst
+#define CORE_TELL memory_order_seq_cst
+#define CORE_TELL_ALONE memory_order_seq_cst
+#define core_fence_looks() ((void)0)
+#define core_fence_all() ((void)0)
+#else
+#define CORE_LOOK memory_order_relaxed
+#define CORE_TELL memory_order_release
+#define CORE_TELL_ALONE memory_order_relaxed
+#define core_fence_looks() atomic_thread_fence(memory_order_acquire)
+#define core_fence_all() atomic_thread_fence(memory_order_seq_cst)
+#endif
+
 #define CORE_TEXT 640
 #define CORE_CORES 1024
 
