@@ -176,7 +176,7 @@ void weft_comm_close(weft_comm *c)
 
 /* ---- failures ---- */
 
-int comm_failure(weft_comm *c)
+int comm_told(weft_comm *c)
 {
     const char *text;
     int code = core_failure(c->group, &text);

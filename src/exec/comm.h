@@ -83,7 +83,11 @@ int comm_agree(weft_comm *c, struct core_vote *vote, int64_t deadline_ns, uint64
 
 /* Fails the comm for all its ranks; returns the failure that stays, with this thread's error text set. */
 int comm_fail(weft_comm *c, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-int comm_failure(weft_comm *c); /* 0, or the failure with this thread's error text set */
+int comm_told(weft_comm *c); /* the failure of a comm that has failed, with this thread's error text set */
+static inline int comm_failure(weft_comm *c) /* 0, or comm_told */
+{
+    return core_failed(c->group) ? comm_told(c) : 0;
+}
 /* May peers, after a failure of the comm or of its kin, still touch memory that was bound there? */
 bool comm_tainted(const weft_comm *c);
 

@@ -73,11 +73,12 @@ static void fail_all(weft_comm *c, int err)
 static bool pass(weft_comm *c, bool eager)
 {
     struct core_rank *me = &c->group->ranks[c->rank];
-    const char *text;
-    int err = core_failure(c->group, &text);
-    bool moved = err && c->first;
-    if (err) /* before anything else: peers that have failed may have let go of their memory */
-        fail_all(c, err);
+    bool moved = false;
+    if (core_failed(c->group)) { /* before anything else: peers that have failed may have let go of their memory */
+        const char *text;
+        moved = c->first;
+        fail_all(c, core_failure(c->group, &text));
+    }
     /* Relaxed: peers only look whether it changes. */
     atomic_store_explicit(&me->pulse, atomic_load_explicit(&me->pulse, memory_order_relaxed) + 1, memory_order_relaxed);
     for (weft_exec *x = c->first, *next; x; x = next) {

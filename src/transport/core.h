@@ -91,6 +91,10 @@ int64_t core_now(void);                                                         
 /* The first failure of a group stays; all ranks are woken. `rank` is the caller's. */
 void core_fail(struct core_group *g, int rank, int code, const char *text);
 int core_failure(const struct core_group *g, const char **text); /* 0: none */
+static inline bool core_failed(const struct core_group *g)
+{
+    return atomic_load_explicit(&g->failed, memory_order_seq_cst) != 0;
+}
 
 /* Enters the rank's next meeting with its vote and returns the number of the meeting. */
 uint64_t core_enter(struct core_group *g, int rank, const struct core_vote *vote);
