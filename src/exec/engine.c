@@ -218,17 +218,31 @@ void engine_pushed(weft_exec *x, struct exec_out *out)
 
 /* ---- receiving ---- */
 
-/* Tells the sender of the messages that have been read to the end. */
+/* Tells the sender of the messages that have been read to the end. Letters do not count: a fold may read one when others
+ * have come that need what is behind it. That their slots are free is told by let_go; here it is told too early, but
+ * where there is something else to tell, the sender cannot get more than a run ahead. */
 static void settle(weft_exec *x, struct exec_in *in)
 {
     struct program *p = x->program;
     bool tell = false;
-    while (in->settled < in->taken && !p->readers[in->steps[in->settled]]) {
-        int way = p->steps[in->steps[in->settled++]].way;
-        tell |= way == WAY_PULL || way == WAY_STAGED;
+    for (; in->settled < in->taken; in->settled++) {
+        uint32_t s = in->steps[in->settled];
+        if (p->steps[s].way != WAY_LETTER && p->readers[s])
+            break;
+        tell |= p->steps[s].way == WAY_PULL || p->steps[s].way == WAY_STAGED;
     }
-    if (tell || (in->letters && in->settled == in->n && x->run % (LETTERS / 2) == 0))
+    if (tell)
         core_signal(x->comm->group, in->peer, in->done, in->base + in->settled);
+}
+
+/* At the end of a run all letters have been read. */
+static void let_go(weft_exec *x)
+{
+    for (uint32_t i = 0; i < x->program->nins; i++) {
+        struct exec_in *in = &x->program->ins[i];
+        if (in->letters)
+            core_signal(x->comm->group, in->peer, in->done, in->base + in->n);
+    }
 }
 
 /* Opens what peers push into. */
@@ -442,6 +456,8 @@ bool engine_pass(weft_exec *x, bool eager)
         moved |= weave_pass(x, eager);
     if (!moved)
         moved = drain(x, p->lazy, &p->lazy_head, &p->lazy_tail);
+    if (!p->left && x->run % (LETTERS / 2) == 0)
+        let_go(x);
     return moved;
 }
 

@@ -93,11 +93,12 @@ struct exec_letter {
 
 /* A staged message: one SEND, or several of the same data that stand at the same place in their channels. */
 struct exec_share {
-    uint32_t step, index;   /* one of the SENDs; how many of its channel are before it */
-    uint32_t outs, nouts;   /* into program.sharers */
-    uint64_t run;           /* the last that it was packed in */
+    uint32_t step, index; /* one of the SENDs; how many of its channel are before it */
+    uint32_t outs, nouts; /* into program.sharers */
+    uint64_t run;         /* the last that it was packed in */
     int64_t slot;
     uint32_t readers; /* that have yet to read it */
+    bool alone;       /* no other SEND may share it */
 };
 
 /* Messages from one peer, first in first out. Counts are of this run, counters of all runs. */

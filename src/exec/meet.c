@@ -80,8 +80,11 @@ int comm_wait(weft_comm *c, const struct comm_need *need)
             continue;
         }
         err = idle(c, need, &s, bell, armed);
-        if (err)
-            return err;
+        if (err) { /* who only ever waits for short times has to be eager, too */
+            if (!armed)
+                comm_progress(c, true);
+            return need->met(need->arg) ? 0 : err;
+        }
         s.turn += s.turn < c->spins + YIELDS;
     }
 }

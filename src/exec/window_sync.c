@@ -16,11 +16,12 @@ static int wait_until(weft_window *w, bool (*met)(void *arg), lost_check *lost, 
         return 0;
     }
     if (timeout_ns == 0) {
-        comm_progress(c, false);
+        bool seldom = ++w->polls % 64 == 0;
+        comm_progress(c, seldom);
         if (met(arg))
             return 0;
         int err = comm_failure(c);
-        if (!err && ++w->polls % 64 == 0)
+        if (!err && seldom)
             err = lost(arg);
         return err ? err : COMM_LATE;
     }
