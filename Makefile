@@ -50,11 +50,11 @@ soak: ## the ordinary tests with the full counts of their campaigns (long)
 	@bash cmake/setup.sh test
 	@bash cmake/test.sh soak
 
-bench: ## install the peers, run all benchmarks beside them, write docs/benchmarks.md; BENCH_ARGS goes to those of moves
+bench: ## install the peers, measure beside them (15 minutes), write bench/results and docs/benchmarks.md; BENCH_ARGS goes to each
 	@bash cmake/setup.sh bench
 	@$(configure)
 	@$(build)
-	@BENCH_ARGS="$(BENCH_ARGS)" bash cmake/bench.sh docs
+	@BENCH_ARGS="$(BENCH_ARGS)" bash cmake/bench.sh
 
 install: all ## install below PREFIX (/usr/local); DESTDIR stands before it
 	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD) --prefix "$(PREFIX)"

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -88,17 +89,20 @@ static int check_call(const struct subject *s, struct board *b)
 
 void board_serve(struct board *b, const struct subject *s)
 {
+    atomic_fetch_add_explicit(&b->here, 1, memory_order_relaxed);
     for (uint32_t turn = 0;; turn++) {
         next_order(b, s, turn);
         struct board_report *mine = &b->report[s->rank];
         enum board_verb verb = b->order.verb;
         int err = 0;
         mine->why[0] = 0;
-        if (verb == BOARD_OPEN)
+        if (verb == BOARD_OPEN) {
             err = s->open(s->self, &b->order.cell, mine->why, sizeof mine->why);
-        else if (verb == BOARD_CHECK)
+            memcpy(mine->made, s->made, sizeof mine->made);
+        }
+        if (verb == BOARD_CHECK)
             err = check_call(s, b);
-        else if (verb == BOARD_TIME)
+        if (verb == BOARD_TIME)
             err = time_calls(s, b);
         if (err && !mine->why[0])
             snprintf(mine->why, sizeof mine->why, "%s", s->words ? s->words() : "a call failed");

@@ -6,9 +6,10 @@
 
 #include "bench/work.h"
 
-enum { BOARD_RANKS = 64, BOARD_SINGLES = 2000 };
+enum { BOARD_RANKS = 64, BOARD_SINGLES = 2000, BOARD_WAYS = 3 };
 
 enum board_verb {
+    BOARD_READY, /* nothing: who has done it has started up */
     BOARD_OPEN,  /* make ready for the cell */
     BOARD_CHECK, /* run it once on known values and count what is wrong */
     BOARD_TIME,
@@ -25,6 +26,7 @@ struct board_order {
 
 struct board {
     uint32_t ranks;
+    _Atomic uint32_t here;               /* ranks that have started up */
     _Alignas(128) _Atomic uint32_t turn; /* counts orders */
     _Alignas(128) _Atomic uint32_t done; /* ranks that have done this one */
     _Alignas(128) struct board_order order;
@@ -33,6 +35,7 @@ struct board {
         int64_t wrong;
         int err; /* 0, or the rank could not, and says why */
         char why[236];
+        double made[BOARD_WAYS]; /* open: seconds that making each way ready took; 0: not said */
     } report[BOARD_RANKS];
     double from[BOARD_RANKS][BOARD_SINGLES], to[BOARD_RANKS][BOARD_SINGLES]; /* of the single calls */
 };
@@ -42,6 +45,7 @@ struct subject {
     void *self;
     int rank, ranks;
     int (*open)(void *self, const struct work_cell *cell, char *why, size_t cap); /* in the place of what was open */
+    double made[BOARD_WAYS];                                                      /* what open took, where it says so */
     void (*fill)(void *self, int variant);
     int64_t (*check)(void *self, int variant);
     int (*barrier)(void *self);

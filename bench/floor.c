@@ -15,6 +15,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "bench/matrix.h"
+
 enum { SMALL = 4096, LINE = 128, YIELDS = 20, BLOCK = 8192 };
 #define SPINS 10000 /* who spins for longer waits for a rank that has no core: other programs run */
 
@@ -39,7 +41,14 @@ struct floor {
     size_t own_in_bytes, own_out_bytes;
     uint32_t epoch, slots, pings;
     struct work_cell cell;
+    struct matrix matrix;   /* reshard */
+    struct matrix *tensors; /* many */
 };
+
+static float *floats(char *p)
+{
+    return (float *)(void *)p;
+}
 
 static void *map(size_t n, int how)
 {
@@ -112,49 +121,43 @@ static void sum_all(const struct floor *f, char *d, char *const *src, size_t off
     }
 }
 
-/* ---- reshard: rows to columns ---- */
-
-static void copy_run(char *d, const char *s, size_t n)
-{
-    if (n > 128 || n % 16) {
-        memcpy(d, s, n);
-    } else { /* too short for a call each */
-        for (size_t x = 0; x < n; x += 16)
-            memcpy(d + x, s + x, 16);
-    }
-}
-
-/* Source shard i to destination shard j of k, by the receiver. */
-static void pull_rows(const struct floor *f, size_t i, size_t j, size_t k, char *to)
-{
-    size_t row = (size_t)f->cell.columns * 4, w = row / k, h = (size_t)f->cell.rows / k;
-    char *d = to + i * h * w;
-    const char *s = f->in[i] + j * w;
-    for (size_t r = 0; r < h; r++)
-        copy_run(d + r * w, s + r * row, w);
-}
-
-/* By the sender, who reads its shard once, in order. */
-static void push_rows(const struct floor *f, size_t i, size_t k, size_t first)
-{
-    size_t w = (size_t)f->cell.columns * 4 / k, h = (size_t)f->cell.rows / k;
-    const char *s = f->in[i];
-    for (size_t r = 0; r < h; r++)
-        for (size_t j = 0; j < k; j++, s += w)
-            copy_run(f->out[first + j] + (i * h + r) * w, s, w);
-}
+/* ---- rows to columns ---- */
 
 static void reshard(struct floor *f, bool push)
 {
-    size_t n = (size_t)f->ranks, k = f->cell.apart ? n / 2 : n, first = n - k, me = (size_t)f->me;
+    const struct matrix *m = &f->matrix;
+    size_t me = (size_t)f->me;
     push = push && !f->staged;
-    if (f->staged && me < k)
-        memcpy(f->in[me], f->own_in, (size_t)(f->cell.rows * f->cell.columns) * 4 / k);
+    if (f->staged && me < m->k)
+        memcpy(f->in[me], f->own_in, m->height * m->columns * sizeof(float));
     barrier(f);
-    if (push && me < k)
-        push_rows(f, me, k, first);
-    for (size_t i = 0; !push && me >= first && i < k; i++)
-        pull_rows(f, (me + i) % k, me - first, k, f->staged ? f->own_out : f->out[me]);
+    if (push && me < m->k)
+        matrix_spread(m, me, floats(f->in[me]), f->out + m->first);
+    for (size_t i = 0; !push && me >= m->first && i < m->k; i++) {
+        size_t from = (me + i) % m->k;
+        matrix_move(m, from, me - m->first, floats(f->in[from]), f->staged ? f->own_out : f->out[me]);
+    }
+    barrier(f);
+}
+
+static void many(struct floor *f, bool push)
+{
+    size_t n = (size_t)f->ranks, me = (size_t)f->me, at = 0;
+    char *to = f->staged ? f->own_out : f->out[me], *out[BOARD_RANKS];
+    push = push && !f->staged;
+    if (f->staged)
+        memcpy(f->in[me], f->own_in, (size_t)f->cell.bytes / n);
+    barrier(f);
+    for (int t = 0; t < f->cell.tensors; t++) {
+        const struct matrix *m = &f->tensors[t];
+        for (size_t i = 0; i < n && !push; i++)
+            matrix_move(m, (me + i) % n, me, floats(f->in[(me + i) % n] + at), to + at);
+        for (size_t i = 0; i < n && push; i++)
+            out[i] = f->out[i] + at;
+        if (push)
+            matrix_spread(m, me, floats(f->in[me] + at), out);
+        at += m->height * m->columns * sizeof(float);
+    }
     barrier(f);
 }
 
@@ -289,6 +292,7 @@ static int do_call(void *self, int variant)
     case WORK_BARRIER: barrier(f); break;
     case WORK_PING: ping(f); break;
     case WORK_RESHARD: reshard(f, variant == 1); break;
+    case WORK_MANY: many(f, variant == 1); break;
     case WORK_COPY: memcpy(f->own_out, f->own_in, n); break;
     case WORK_READ: read_all(f->own_in, n); break;
     case WORK_WRITE: memset(f->own_out, 0, n); break;
@@ -324,9 +328,14 @@ static int do_open(void *self, const struct work_cell *cell, char *why, size_t c
     struct floor *f = self;
     size_t in, out;
     f->cell = *cell;
+    f->matrix = matrix_of(cell, f->ranks);
+    free(f->tensors);
+    f->tensors = calloc((size_t)cell->tensors + 1, sizeof *f->tensors);
+    for (int i = 0; f->tensors && i < cell->tensors; i++)
+        f->tensors[i] = matrix_of_tensor(i, f->ranks);
     work_sizes(cell, f->me, f->ranks, &in, &out);
     bool own = cell->op >= WORK_COPY;
-    if (own_memory(&f->own_in, &f->own_in_bytes, own || f->staged ? in : 0) ||
+    if (!f->tensors || own_memory(&f->own_in, &f->own_in_bytes, own || f->staged ? in : 0) ||
         own_memory(&f->own_out, &f->own_out_bytes, own || f->staged ? out : 0)) {
         snprintf(why, cap, "no memory for buffers of %zu and %zu bytes", in, out);
         return -1;
@@ -349,7 +358,7 @@ static struct work_memory memory_of(struct floor *f)
 {
     bool own = f->staged || f->cell.op >= WORK_COPY;
     void *in = own ? f->own_in : f->in[f->me], *out = own ? f->own_out : f->out[f->me];
-    return (struct work_memory){in, out, (float *)out + (f->cell.op == WORK_HALO ? work_count(&f->cell) : 0)};
+    return (struct work_memory){in, out, f->cell.op == WORK_HALO ? (float *)out + work_count(&f->cell) : out};
 }
 
 static void do_fill(void *self, int variant)
@@ -399,7 +408,7 @@ void floor_serve(struct floor *f, int rank, struct board *b)
                         .barrier = do_barrier,
                         .call = do_call};
     f->me = rank;
-    work_pin(rank, f->ranks);
+    work_pin(rank);
     board_serve(b, &s);
 }
 
@@ -415,5 +424,6 @@ void floor_free(struct floor *f)
         if (f->out[r])
             munmap(f->out[r], f->out_cap ? f->out_cap : 1);
     }
+    free(f->tensors);
     free(f);
 }

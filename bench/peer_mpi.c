@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include "bench/board.h"
+#include "bench/matrix.h"
 
 struct peer {
     int rank, ranks;
@@ -16,12 +17,13 @@ struct peer {
     int count, share; /* floats */
     MPI_Request halo[4];
     int nhalo;
-    /* reshard */
-    int k, first, h, w; /* shards; first destination rank; rows and columns of one piece */
-    int scount[BOARD_RANKS], rcount[BOARD_RANKS], sbytes[BOARD_RANKS], rbytes[BOARD_RANKS];
-    int pcount[BOARD_RANKS], pat[BOARD_RANKS], rat[BOARD_RANKS];
-    MPI_Datatype stype[BOARD_RANKS], rtype[BOARD_RANKS], piece[BOARD_RANKS];
-    int npieces;
+    /* reshard and many */
+    float *got; /* what came and is not in its place yet; pack is what is sent */
+    struct matrix matrix, *tensors;
+    struct lists {
+        int scount[BOARD_RANKS], rcount[BOARD_RANKS], sat[BOARD_RANKS], rat[BOARD_RANKS];
+    } typed, packed; /* counts of types and bytes of displacement; elements */
+    MPI_Datatype stype[BOARD_RANKS], rtype[BOARD_RANKS], send_type, recv_type;
 };
 
 /* in: to the left, to the right; out: from the left, from the right. */
@@ -69,16 +71,55 @@ static int ping(struct peer *p)
     return 0;
 }
 
-static int reshard(struct peer *p, bool pack)
+/* ---- rows to columns ---- */
+
+/* With derived types, from place to place; a cast comes behind. */
+static int reshard_typed(struct peer *p)
 {
-    if (!pack)
-        return MPI_Alltoallw(p->in, p->scount, p->sbytes, p->stype, p->out, p->rcount, p->rbytes, p->rtype,
-                             MPI_COMM_WORLD);
-    size_t row = (size_t)p->cell.columns, w = (size_t)p->w, h = (size_t)p->h;
-    for (size_t j = 0; p->rank < p->k && j < (size_t)p->k; j++)
-        for (size_t r = 0; r < h; r++)
-            memcpy(p->pack + (j * h + r) * w, p->in + r * row + j * w, w * sizeof(float));
-    return MPI_Alltoallv(p->pack, p->pcount, p->pat, MPI_FLOAT, p->out, p->rcount, p->rat, MPI_FLOAT, MPI_COMM_WORLD);
+    bool casts = p->matrix.size == 2;
+    struct lists *l = &p->typed;
+    int err = MPI_Alltoallw(p->in, l->scount, l->sat, p->stype, casts ? p->got : p->out, l->rcount, l->rat, p->rtype,
+                            MPI_COMM_WORLD);
+    if (casts && (size_t)p->rank >= p->matrix.first)
+        matrix_round((uint16_t *)(void *)p->out, p->got, p->matrix.rows * p->matrix.width);
+    return err;
+}
+
+/* Packed by hand, cast on the way, and unpacked where it does not land in its place. */
+static int reshard_packed(struct peer *p)
+{
+    const struct matrix *m = &p->matrix;
+    struct lists *l = &p->packed;
+    MPI_Datatype type = m->size == 2 ? MPI_UINT16_T : MPI_FLOAT;
+    bool lands = matrix_lands_packed(m);
+    if ((size_t)p->rank < m->k)
+        matrix_pack(m, p->in, p->pack);
+    int err = MPI_Alltoallv(p->pack, l->scount, l->sat, type, lands ? p->out : p->got, l->rcount, l->rat, type,
+                            MPI_COMM_WORLD);
+    if (!lands && (size_t)p->rank >= m->first)
+        matrix_unpack(m, p->got, p->out);
+    return err;
+}
+
+/* All tensors in one exchange: packed by destination, unpacked by source. */
+static int many_packed(struct peer *p)
+{
+    size_t n = (size_t)p->ranks, whole = (size_t)work_count(&p->cell) / n / n, at = 0;
+    for (int t = 0; t < p->cell.tensors; t++) {
+        const struct matrix *m = &p->tensors[t];
+        for (size_t j = 0; j < n; j++)
+            matrix_cut(m, j, p->in + at * n, p->pack + j * whole + at);
+        at += m->height * m->width;
+    }
+    int err = MPI_Alltoall(p->pack, (int)whole, MPI_FLOAT, p->got, (int)whole, MPI_FLOAT, MPI_COMM_WORLD);
+    at = 0;
+    for (int t = 0; t < p->cell.tensors; t++) {
+        size_t piece = p->tensors[t].height * p->tensors[t].width;
+        for (size_t i = 0; i < n; i++)
+            memcpy(p->out + at * n + i * piece, p->got + i * whole + at, piece * sizeof *p->out);
+        at += piece;
+    }
+    return err;
 }
 
 static int do_call(void *self, int variant)
@@ -97,51 +138,86 @@ static int do_call(void *self, int variant)
     case WORK_ALL_TO_ALL: return MPI_Alltoall(p->in, p->share, MPI_FLOAT, p->out, p->share, MPI_FLOAT, world);
     case WORK_HALO: return halo(p, variant == 1);
     case WORK_PING: return ping(p);
-    case WORK_RESHARD: return reshard(p, variant == 1);
+    case WORK_RESHARD: return variant ? reshard_packed(p) : reshard_typed(p);
+    case WORK_MANY: return many_packed(p);
     default: return -1;
     }
+}
+
+static void free_type(MPI_Datatype *type)
+{
+    if (*type != MPI_DATATYPE_NULL)
+        MPI_Type_free(type);
 }
 
 static void release(struct peer *p)
 {
     for (int i = 0; i < p->nhalo; i++)
         MPI_Request_free(&p->halo[i]);
-    for (int i = 0; i < p->npieces; i++)
-        MPI_Type_free(&p->piece[i]);
+    free_type(&p->send_type);
+    free_type(&p->recv_type);
     free(p->in);
     free(p->out);
     free(p->pack);
-    p->in = p->out = p->pack = NULL;
-    p->nhalo = p->npieces = 0;
+    free(p->got);
+    free(p->tensors);
+    p->in = p->out = p->pack = p->got = NULL;
+    p->tensors = NULL;
+    p->nhalo = 0;
+}
+
+/* What a source has for a destination, from the first of its columns on; how it lands, from the first of its rows on. */
+static void make_types(struct peer *p)
+{
+    const struct matrix *m = &p->matrix;
+    int width = (int)m->width, row_block = (int)m->row_block, column_block = (int)m->column_block, k = (int)m->k;
+    int blocks = (int)(m->height / m->row_block);
+    MPI_Type_vector((int)(m->height * m->width / m->column_block), column_block, k * column_block, MPI_FLOAT,
+                    &p->send_type);
+    if (m->turned) { /* a row at a time, each behind the one before */
+        MPI_Datatype row;
+        MPI_Type_vector(width, 1, (int)m->rows, MPI_FLOAT, &row);
+        MPI_Type_create_resized(row, 0, sizeof(float), &p->recv_type);
+        MPI_Type_free(&row);
+    } else {
+        MPI_Type_vector(blocks, row_block * width, k * row_block * width, MPI_FLOAT, &p->recv_type);
+    }
+    MPI_Type_commit(&p->send_type);
+    MPI_Type_commit(&p->recv_type);
 }
 
 static void open_reshard(struct peer *p)
 {
-    const struct work_cell *c = &p->cell;
-    int k = p->k = c->apart ? p->ranks / 2 : p->ranks, piece = 0;
-    p->first = p->ranks - k;
-    p->h = (int)(c->rows / k);
-    p->w = (int)(c->columns / k);
-    piece = p->h * p->w;
+    const struct matrix *m = &p->matrix;
+    int piece = (int)(m->height * m->width), k = (int)m->k, first = (int)m->first;
+    make_types(p);
+    memset(&p->typed, 0, sizeof p->typed);
+    memset(&p->packed, 0, sizeof p->packed);
     for (int r = 0; r < p->ranks; r++) {
-        p->stype[r] = p->rtype[r] = MPI_FLOAT;
-        p->scount[r] = p->rcount[r] = p->sbytes[r] = p->rbytes[r] = p->pcount[r] = p->pat[r] = p->rat[r] = 0;
+        p->stype[r] = p->send_type;
+        p->rtype[r] = p->recv_type;
     }
     for (int j = 0; p->rank < k && j < k; j++) {
-        int whole[2] = {p->h, (int)c->columns}, part[2] = {p->h, p->w}, at[2] = {0, j * p->w}, to = p->first + j;
-        MPI_Type_create_subarray(2, whole, part, at, MPI_ORDER_C, MPI_FLOAT, &p->piece[j]);
-        MPI_Type_commit(&p->piece[j]);
-        p->npieces++;
-        p->stype[to] = p->piece[j];
-        p->scount[to] = 1;
-        p->pcount[to] = piece;
-        p->pat[to] = j * piece;
+        p->typed.scount[first + j] = 1;
+        p->typed.sat[first + j] = j * (int)m->column_block * (int)sizeof(float);
+        p->packed.scount[first + j] = piece;
+        p->packed.sat[first + j] = j * piece;
     }
-    for (int i = 0; p->rank >= p->first && i < k; i++) {
-        p->rcount[i] = piece;
-        p->rat[i] = i * piece;
-        p->rbytes[i] = i * piece * (int)sizeof(float);
+    for (int i = 0; p->rank >= first && i < k; i++) {
+        size_t row = matrix_row(m, (size_t)i, 0);
+        p->typed.rcount[i] = m->turned ? (int)m->height : 1;
+        p->typed.rat[i] = (int)((m->turned ? row : row * m->width) * sizeof(float));
+        p->packed.rcount[i] = piece;
+        p->packed.rat[i] = i * piece;
     }
+}
+
+static float *take(size_t bytes, bool wanted)
+{
+    float *f = malloc(wanted && bytes ? bytes : 1);
+    if (f && wanted)
+        memset(f, 0, bytes);
+    return f;
 }
 
 static int do_open(void *self, const struct work_cell *cell, char *why, size_t cap)
@@ -153,20 +229,21 @@ static int do_open(void *self, const struct work_cell *cell, char *why, size_t c
     work_sizes(cell, p->rank, p->ranks, &in, &out);
     p->count = (int)work_count(cell);
     p->share = (int)work_share(cell, p->ranks);
-    bool reshards = cell->op == WORK_RESHARD;
-    p->in = malloc(in ? in : 1);
-    p->out = malloc(out ? out : 1);
-    p->pack = malloc(reshards && in ? in : 1);
-    if (!p->in || !p->out || !p->pack) {
+    p->matrix = matrix_of(cell, p->ranks);
+    bool reshards = cell->op == WORK_RESHARD, many = cell->op == WORK_MANY;
+    p->in = take(in, true);
+    p->out = take(out, true);
+    p->pack = take(in, reshards || many);
+    p->got = take(out, many || (reshards && (p->matrix.size == 2 || !matrix_lands_packed(&p->matrix))));
+    p->tensors = calloc((size_t)cell->tensors + 1, sizeof *p->tensors);
+    if (!p->in || !p->out || !p->pack || !p->got || !p->tensors) {
         snprintf(why, cap, "no memory for buffers of %zu and %zu bytes", in, out);
         return -1;
     }
-    memset(p->in, 0, in);
-    memset(p->out, 0, out);
-    if (reshards) {
-        memset(p->pack, 0, in);
+    for (int i = 0; i < cell->tensors; i++)
+        p->tensors[i] = matrix_of_tensor(i, p->ranks);
+    if (reshards)
         open_reshard(p);
-    }
     if (cell->op == WORK_HALO)
         p->nhalo = halo_post(p, p->halo, true);
     return 0;
@@ -205,10 +282,12 @@ static void do_idle(void *self)
 
 int main(int argc, char **argv)
 {
-    static struct peer p;
+    static struct peer p = {.send_type = MPI_DATATYPE_NULL, .recv_type = MPI_DATATYPE_NULL};
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &p.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &p.ranks);
+    if (work_cores() > 1) /* else the launcher has bound it */
+        work_pin(p.rank);
     int fd = argc == 2 ? open(argv[1], O_RDWR) : -1;
     struct board *b = MAP_FAILED;
     if (fd >= 0)

@@ -3,13 +3,16 @@
 #include "bench/work.h"
 
 #include <sched.h>
+#include <string.h>
 #include <time.h>
+
+#include "bench/matrix.h"
 
 const char *work_name(enum work_op op)
 {
-    static const char *const names[WORK_OPS] = {"barrier",   "broadcast",  "allgather", "reduce_scatter",
-                                                "allreduce", "all_to_all", "halo",      "ping",
-                                                "reshard",   "copy",       "read",      "write"};
+    static const char *const names[WORK_OPS] = {"barrier",    "broadcast", "allgather", "reduce_scatter", "allreduce",
+                                                "all_to_all", "halo",      "ping",      "reshard",        "many",
+                                                "copy",       "read",      "write"};
     return names[op];
 }
 
@@ -23,12 +26,15 @@ const char *work_variant(enum work_kind kind, const struct work_cell *cell, int 
     static const char *const one[] = {""}, *const sides[] = {"pull", "push"};
     static const char *const reshard[] = {"alltoallw", "pack+alltoallv"}, *const halo[] = {"isend", "persistent"};
     static const char *const scatter[] = {"", "allreduce"}; /* who allreduces has reduce-scattered */
-    if (cell->op == WORK_RESHARD && kind != WORK_WEFT && !cell->rows)
-        return NULL;
+    static const char *const many[] = {"one plan", "one plan each, started together", "one plan each, in turn"};
     bool memory = cell->op >= WORK_COPY, local = kind == WORK_MEMORY || (kind == WORK_WEFT && cell->op == WORK_COPY);
     if (memory ? !local : kind == WORK_MEMORY)
         return NULL;
-    if (cell->op == WORK_RESHARD && kind == WORK_FLOOR)
+    if (cell->op == WORK_MANY && kind == WORK_WEFT)
+        return pick(many, 3, i);
+    if (cell->op == WORK_MANY && kind == WORK_PEER)
+        return pick(reshard + 1, 1, i);
+    if ((cell->op == WORK_RESHARD || cell->op == WORK_MANY) && kind == WORK_FLOOR)
         return pick(sides, 2, i);
     if (cell->op == WORK_RESHARD && kind == WORK_PEER)
         return pick(reshard, 2, i);
@@ -37,6 +43,12 @@ const char *work_variant(enum work_kind kind, const struct work_cell *cell, int 
     if (cell->op == WORK_REDUCE_SCATTER && kind == WORK_PEER)
         return pick(scatter, 2, i);
     return pick(one, 1, i);
+}
+
+struct work_tensor work_tensor(int i)
+{
+    int size = i % 7; /* 1 KiB << size */
+    return (struct work_tensor){16 << (size + 1) / 2, 16 << size / 2, (int64_t)(i / 7 * 127 + (1 << size) - 1) * 256};
 }
 
 int64_t work_count(const struct work_cell *cell)
@@ -61,10 +73,11 @@ void work_sizes(const struct work_cell *cell, int rank, int ranks, size_t *in, s
     case WORK_REDUCE_SCATTER: /* as much as an allreduce, for peers that do it so */
     case WORK_ALL_TO_ALL: a = b = s * ranks; break;
     case WORK_HALO: a = b = 2 * c; break;
-    case WORK_RESHARD:
+    case WORK_RESHARD: /* of bf16 half is used */
         a = rank < k ? cell->rows / k * cell->columns : 0;
         b = rank >= ranks - k ? cell->rows * (cell->columns / k) : 0;
         break;
+    case WORK_MANY: a = b = c / ranks; break;
     case WORK_COPY:
     case WORK_READ:
     case WORK_WRITE: a = b = c; break;
@@ -90,8 +103,72 @@ static float sum(int ranks, int64_t i)
 
 float work_value(int64_t place)
 {
-    return (float)(((uint64_t)place * 2654435761u >> 16) % 251);
+    return (float)((uint32_t)place * 2654435761u >> 24);
 }
+
+/* ---- rows to columns ---- */
+
+static void fill_rows(const struct matrix *m, size_t source, int64_t salt, float *in)
+{
+    for (size_t r = 0; r < m->height; r++, in += m->columns) {
+        int64_t place = (int64_t)(matrix_row(m, source, r) * m->columns) + salt;
+        for (size_t c = 0; c < m->columns; c++)
+            in[c] = work_value(place + (int64_t)c);
+    }
+}
+
+/* A run of what a destination has against the places from `place` on, `far` apart. */
+static int64_t check_run(const void *out, size_t at, size_t size, size_t n, int64_t place, size_t far)
+{
+    const float *f = (const float *)out + at;
+    const uint16_t *h = (const uint16_t *)out + at;
+    int64_t wrong = 0;
+    for (size_t i = 0; i < n; i++) {
+        float want = work_value(place + (int64_t)(i * far));
+        uint32_t bits;
+        memcpy(&bits, &want, sizeof bits); /* bf16 is the upper half, and holds it exactly */
+        wrong += size == 4 ? f[i] != want : h[i] != bits >> 16;
+    }
+    return wrong;
+}
+
+static int64_t check_columns(const struct matrix *m, size_t target, int64_t salt, const void *out)
+{
+    int64_t wrong = 0;
+    for (size_t c = 0; m->turned && c < m->width; c++)
+        wrong += check_run(out, c * m->rows, m->size, m->rows, (int64_t)matrix_column(m, target, c) + salt, m->columns);
+    for (size_t r = 0; !m->turned && r < m->rows; r++)
+        for (size_t c = 0; c < m->width; c += m->column_block)
+            wrong += check_run(out, r * m->width + c, m->size, m->column_block,
+                               (int64_t)(r * m->columns + matrix_column(m, target, c)) + salt, 1);
+    return wrong;
+}
+
+static void fill_matrices(const struct work_cell *cell, int rank, int ranks, const struct work_memory *m)
+{
+    for (int i = 0; cell->op == WORK_MANY && i < cell->tensors; i++) {
+        struct matrix t = matrix_of_tensor(i, ranks);
+        fill_rows(&t, (size_t)rank, i, m->in + work_tensor(i).before / ranks);
+    }
+    struct matrix t = matrix_of(cell, ranks);
+    if (cell->op == WORK_RESHARD && (size_t)rank < t.k)
+        fill_rows(&t, (size_t)rank, 0, m->in);
+}
+
+static int64_t check_matrices(const struct work_cell *cell, int rank, int ranks, const struct work_memory *m)
+{
+    int64_t wrong = 0;
+    for (int i = 0; cell->op == WORK_MANY && i < cell->tensors; i++) {
+        struct matrix t = matrix_of_tensor(i, ranks);
+        wrong += check_columns(&t, (size_t)rank, i, m->out + work_tensor(i).before / ranks);
+    }
+    struct matrix t = matrix_of(cell, ranks);
+    if (cell->op == WORK_RESHARD && (size_t)rank >= t.first)
+        wrong += check_columns(&t, (size_t)rank - t.first, 0, m->out);
+    return wrong;
+}
+
+/* ---- all ---- */
 
 void work_fill(const struct work_cell *cell, int rank, int ranks, const struct work_memory *m)
 {
@@ -103,17 +180,11 @@ void work_fill(const struct work_cell *cell, int rank, int ranks, const struct w
         m->out[i] = cell->op == WORK_BROADCAST && !rank ? value(0, i) : -1;
     for (int64_t i = 0; i < nout / 2 && faces; i++)
         m->right[i] = -1;
-    for (int64_t i = 0; i < nin; i++)
-        m->in[i] = cell->op == WORK_RESHARD ? work_value(rank * nin + i) : value(rank, i);
-}
-
-static int64_t check_columns(const struct work_cell *cell, int rank, int ranks, const float *out)
-{
-    int64_t k = cell->apart ? ranks / 2 : ranks, w = cell->columns / k, at = rank - (ranks - k), wrong = 0;
-    for (int64_t r = 0; r < cell->rows && at >= 0; r++)
-        for (int64_t x = 0; x < w; x++)
-            wrong += out[r * w + x] != work_value(r * cell->columns + at * w + x);
-    return wrong;
+    if (cell->op == WORK_RESHARD || cell->op == WORK_MANY)
+        fill_matrices(cell, rank, ranks, m);
+    else
+        for (int64_t i = 0; i < nin; i++)
+            m->in[i] = value(rank, i);
 }
 
 int64_t work_check(const struct work_cell *cell, int rank, int ranks, const struct work_memory *m)
@@ -150,7 +221,8 @@ int64_t work_check(const struct work_cell *cell, int rank, int ranks, const stru
             wrong += rank < ranks - 1 && m->right[i] != value(rank + 1, i);
         }
         break;
-    case WORK_RESHARD: return check_columns(cell, rank, ranks, o);
+    case WORK_RESHARD:
+    case WORK_MANY: return check_matrices(cell, rank, ranks, m);
     case WORK_COPY:
         for (int64_t i = 0; i < c; i++)
             wrong += o[i] != value(rank, i);
@@ -171,7 +243,8 @@ double work_moved(const struct work_cell *cell, int ranks)
     case WORK_ALL_TO_ALL: return n * n * share;
     case WORK_HALO: return 2 * (n - 1) * s;
     case WORK_PING: return 2 * s;
-    case WORK_RESHARD: return (double)(cell->bytes + cell->landed) / 2;
+    case WORK_RESHARD: return (double)cell->bytes * (cell->casts ? 0.75 : 1);
+    case WORK_MANY: return (double)cell->bytes;
     case WORK_COPY: return n * s;
     case WORK_READ:
     case WORK_WRITE: return n * s / 2;
@@ -188,7 +261,8 @@ double work_bus(const struct work_cell *cell, int ranks)
     case WORK_ALL_TO_ALL: return (n - 1) / n;
     case WORK_ALLREDUCE:
     case WORK_HALO: return 2 * (n - 1) / n;
-    case WORK_RESHARD: return cell->apart ? 1 : (n - 1) / n;
+    case WORK_RESHARD:
+    case WORK_MANY: return cell->apart ? 1 : (n - 1) / n;
     case WORK_COPY:
     case WORK_READ:
     case WORK_WRITE: return n;
@@ -210,14 +284,14 @@ int work_cores(void)
     return sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
 }
 
-void work_pin(int rank, int ranks)
+void work_pin(int rank)
 {
     cpu_set_t may, one;
     CPU_ZERO(&may);
-    if (sched_getaffinity(0, sizeof may, &may) || CPU_COUNT(&may) < ranks)
+    if (sched_getaffinity(0, sizeof may, &may))
         return;
     size_t cpu = 0;
-    for (int left = rank; left > 0 || !CPU_ISSET(cpu, &may); cpu++)
+    for (int left = rank % CPU_COUNT(&may); left > 0 || !CPU_ISSET(cpu, &may); cpu++)
         left -= CPU_ISSET(cpu, &may) != 0;
     CPU_ZERO(&one);
     CPU_SET(cpu, &one);

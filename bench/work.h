@@ -16,6 +16,7 @@ enum work_op {
     WORK_HALO,
     WORK_PING, /* from rank 0 to rank 1 and back */
     WORK_RESHARD,
+    WORK_MANY, /* small tensors from rows to columns */
     WORK_COPY, /* memory: each rank by itself, in memory of its own */
     WORK_READ,
     WORK_WRITE,
@@ -31,17 +32,28 @@ enum work_kind { WORK_WEFT, WORK_FLOOR, WORK_PEER, WORK_MEMORY }; /* memory: pla
  *   all_to_all                   each rank's whole input (bytes / ranks for each rank)
  *   halo                         one face: each rank sends one to either side; the ends do not wrap
  *   reshard                      the tensor in its source's type
+ *   many                         all tensors together
  *   copy, read, write            each rank's buffer
  * A share is one float at least. */
 struct work_cell {
     enum work_op op;
     int64_t bytes;
-    int64_t rows, columns; /* reshard: of a matrix that goes from rows to columns; 0 where peers have no such thing */
-    bool apart;            /* reshard: the first half of the ranks sends to the other half */
-    bool turned;           /* reshard: the destination is bound with its strides in column order */
-    int64_t landed;        /* reshard: bytes of the tensor in its destination's type */
-    char src[64], dst[64]; /* reshard: the layouts */
+    int tensors;           /* many */
+    char src[64], dst[64]; /* reshard: the layouts; all that follows says the same as they do */
+    int64_t rows, columns; /* of a matrix that goes from rows to columns */
+    int64_t block;         /* both in blocks of so many, dealt round-robin; 0: in one piece a rank */
+    bool apart;            /* the first half of the ranks sends to the other half */
+    bool turned;           /* the destination is bound with its strides in column order */
+    bool casts;            /* to bf16 */
 };
+
+/* One of many: rows * columns floats, 1 to 64 KiB, in a rank's buffer behind those of the tensors before. Both sizes are
+ * multiples of 16. */
+struct work_tensor {
+    int64_t rows, columns;
+    int64_t before; /* floats of the tensors before it, whole */
+};
+struct work_tensor work_tensor(int i);
 
 const char *work_name(enum work_op op);
 /* The ways in which this kind does the op, from 0 on; NULL past the last. "" where there is one. */
@@ -66,7 +78,8 @@ double work_moved(const struct work_cell *cell, int ranks);
 /* What nccl-tests call the bus bandwidth, over bytes / time. */
 double work_bus(const struct work_cell *cell, int ranks);
 
-double work_now(void);              /* seconds, the same clock in all processes */
-void work_pin(int rank, int ranks); /* to a core of its own, if there are as many */
+double work_now(void); /* seconds, the same clock in all processes */
+/* To a core, in turn: where ranks are more than cores, who gets which is else a matter of luck that lasts. */
+void work_pin(int rank);
 int work_cores(void);
 #endif

@@ -1,107 +1,86 @@
 #!/usr/bin/env bash
-# Measures weft beside its peers and writes what was found: bench.sh FOLDER gives FOLDER/benchmarks.md and the pictures it
-# shows. BENCH_ARGS goes to each benchmark of moves.
+# Measures weft beside its peers and writes what was found.
+#   bench.sh              measures; bench/results/MACHINE.json, docs/pictures/MACHINE-*.svg, then the document
+#   bench.sh --document   docs/benchmarks.md alone, of the results that are there: this machine's first
+# MACHINE is the architecture and the number of cores, so that results of several machines stand side by side: copy the
+# other's JSON and pictures here. BENCH_ARGS goes to each benchmark of moves; BENCH_ROOT is where bench/ and docs/ are written.
 set -eu
 cd "$(dirname "$0")/.."
-folder=${1:-docs}
 weft=${BUILD:-build}/weft
-mkdir -p "$folder/pictures"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+root=${BENCH_ROOT:-.}
+cores=$(nproc)
+machine=$(uname -m)-$cores
+results=$root/bench/results
+pictures=$root/docs/pictures
+mkdir -p "$results" "$pictures"
 
-steal() { awk '/^cpu / { print $9 }' /proc/stat; }
 first_line() { "$@" 2>/dev/null | head -n 1; }
+steal() { awk '/^cpu / { print $9 }' /proc/stat; }
 
-# The part of /proc/cpuinfo that says what the cores are.
-cpu()
+document()
 {
-    local name
-    name=$(lscpu 2>/dev/null | sed -n 's/^Model name: *//p' | head -n 1)
-    echo "$(nproc) x ${name:-unknown} ($(uname -m))"
+    local others=() f
+    for f in "$results"/*.json; do
+        [ "$f" = "$results/$machine.json" ] || [ ! -f "$f" ] || others+=("$f")
+    done
+    [ ! -f "$results/$machine.json" ] || others=("$results/$machine.json" "${others[@]}")
+    [ ${#others[@]} -gt 0 ] || { echo "bench: there are no results yet" >&2; exit 1; }
+    python3 cmake/benchmarks.py document "$root/docs/benchmarks.md" "${others[@]}"
+    echo "bench: wrote $root/docs/benchmarks.md" >&2
 }
 
-# run NAME ARGS...: a table in $work/NAME, and a picture where there is one.
+if [ "${1:-}" = --document ]; then
+    document
+    exit
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+list=()
+
+# run NAME ARGS...: shows the table, keeps the figures.
 run()
 {
     local name=$1
     shift
     echo "bench: $name" >&2
     # shellcheck disable=SC2086  # BENCH_ARGS is a list
-    "$weft" bench "$@" ${BENCH_ARGS:-} | tee "$work/$name"
+    "$weft" bench "$@" --save "$work/$name.json" ${BENCH_ARGS:-}
+    list+=("$name=$work/$name.json")
 }
 
+# The ranks that are measured: up to four on a core, or up to one on each.
+ranks=2,4,8 reshards=2,4,8
+[ "$cores" -lt 16 ] || ranks=2,8,16 reshards=2,4,8,16
 stolen=$(steal)
-run memory memory
+began=$(date +%s)
+run coll coll --peers -n "$ranks" --plot "$pictures/$machine-coll.svg"
+run private coll --peers --private -n "$ranks"
+run reshard reshard --peers -n "$reshards" --plot "$pictures/$machine-reshard.svg"
+run many many --peers -n "$ranks"
 run latency latency --peers
-run coll coll --peers --plot "$folder/pictures/coll.svg"
-run private coll --peers --private
-run reshard reshard --peers --plot "$folder/pictures/reshard.svg"
-"$weft" bench lower | tee "$work/lower"
-stolen=$(($(steal) - stolen))
+run memory memory
+echo "bench: lower" >&2
+"$weft" bench lower --json >"$work/lower.json"
+list+=("lower=$work/lower.json")
 
-table() { printf '```\n'; cat "$work/$1"; printf '```\n'; }
-
-cat >"$folder/benchmarks.md" <<END
-# Benchmarks
-
-Written by \`make bench\`; do not edit. All of it was measured in one go on this machine:
-
-| | |
-| --- | --- |
-| machine | $(cpu), $(awk '/MemTotal/ { printf "%.0f GiB", $2 / 1048576 }' /proc/meminfo) |
-| system | $(. /etc/os-release 2>/dev/null; echo "${PRETTY_NAME:-}"), Linux $(uname -r) |
-| weft | $("$weft" --version), $(git rev-parse --short HEAD 2>/dev/null || echo unknown), $(first_line "${CC:-cc}" --version) |
-| Open MPI | $(first_line mpirun.openmpi --version || true) |
-| MPICH | $(mpiexec.hydra --version 2>/dev/null | sed -n 's/^ *Version: *//p' || true) |
-| time stolen by others | $stolen ticks |
-
-## How it was measured
-
-- Ranks are processes. weft, the floor and each setting of each MPI library stand ready, asleep, and take turns in rounds on
-  the same work; a figure is the median over the rounds. No more ranks than cores: each is bound to a core of its own.
-- The *floor* is the same work written by hand on shared mappings, without a library (\`bench/floor.c\`). It waits by spinning
-  where there are cores enough, else by yielding, and by yielding and then sleeping: the better one counts.
-- *time* is that of calls back to back, slowest rank. Broadcasts overlap when called so; for them it is not less than that
-  of a single call. A reshard is a single call, from the first rank's start to the last one's end. *median* is that of single
-  calls. A barrier stands before each timed stretch and outside it.
-- *best peer* is the fastest of all settings: Open MPI with and without the kernel's cross-memory copy, over UCX, with its
-  shared-memory collectives, spinning and yielding; MPICH. A peer's reduce-scatter is never worse than its allreduce, its
-  halo is the better of plain and persistent requests, its reshard the better of \`MPI_Alltoallw\` and packing with
-  \`MPI_Alltoallv\`. *ratio* is its time over weft's: above 1 weft is faster. A setting that is four times slower than the best
-  one at first sight is not measured further.
-- *of floor* is the floor's time over weft's; *of memcpy* is half of the bytes read and written over time, against memcpy by
-  as many workers as there are cores or ranks, on buffers of the same size.
-- Every contender's result is checked once for each line; *wrong* counts weft's wrong elements.
-- Sizes are per rank: what each gives (broadcast and allreduce: the buffer; halo: one face; all_to_all: all that it sends).
-
-## Collectives, window memory
-
-$(table coll)
-
-![time by size](pictures/coll.svg)
-
-## Collectives, private memory
-
-The floor copies its inputs into windows first.
-
-$(table private)
-
-## Reshard
-
-$(table reshard)
-
-![speed of each case](pictures/reshard.svg)
-
-## Latency
-
-$(table latency)
-
-## Memory
-
-$(table memory)
-
-## Lowering
-
-$(table lower)
+# shellcheck source=/dev/null
+system=$(. /etc/os-release 2>/dev/null; echo "${PRETTY_NAME:-}")
+kernel="Linux $(uname -r | sed 's/[-+].*//')"
+cpu=$(lscpu 2>/dev/null | sed -n 's/^Model name: *//p' | head -n 1)
+python3 - "$work/machine.json" "$(uname -m)" "$cores" "${cpu:-unknown}" \
+    "$(awk '/MemTotal/ { printf "%.0f GiB", $2 / 1048576 }' /proc/meminfo)" \
+    "$system, $kernel" \
+    "$("$weft" --version), $(git rev-parse --short HEAD 2>/dev/null || echo unknown)" \
+    "$(first_line "$(sed -n 's/^CMAKE_C_COMPILER:[A-Z]*=//p' "${BUILD:-build}/CMakeCache.txt")" --version)" \
+    "$(OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun.openmpi --version 2>/dev/null |
+        sed -n 's/^mpirun[^)]*) *//p')" \
+    "$(mpiexec.hydra --version 2>/dev/null | sed -n 's/^ *Version: *//p')" \
+    "$(($(date +%s) - began)) s" "$(($(steal) - stolen)) ticks" <<'END'
+import json, sys
+names = ["arch", "cores", "cpu", "memory", "system", "weft", "compiler", "Open MPI", "MPICH", "measured in", "time stolen meanwhile"]
+v = dict(zip(names, sys.argv[2:]))
+title = {"aarch64": "AArch64", "x86_64": "x86-64"}.get(v["arch"], v["arch"]) + f", {v.pop('cores')} cores"
+json.dump({"title": title} | v, open(sys.argv[1], "w"))
 END
-echo "bench: wrote $folder/benchmarks.md" >&2
+python3 cmake/benchmarks.py collect "$results/$machine.json" "machine=$work/machine.json" "${list[@]}"
+document

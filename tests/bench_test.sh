@@ -1,19 +1,33 @@
 #!/usr/bin/env bash
 # Benchmarks: each contender's results are right, what is printed can be read, and nothing is left behind.
 set -u
-: "${WEFT_BIN:?}"
+: "${WEFT_BIN:?}" "${WEFT_SOURCE_DIR:?}" "${WEFT_BUILD_DIR:?}"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
 complain() { echo "FAILED: $1"; tail -n 5 "$work/out" "$work/err"; failed=1; }
 run() { what="weft bench $*"; timeout 300 "$WEFT_BIN" bench "$@" >"$work/out" 2>"$work/err" || complain "$what: exit code $?"; }
 
+# The CSV with bars between its fields, and no commas or quotes inside them.
+fields() { awk -F'"' -v OFS='' '{ for (i = 1; i <= NF; i += 2) gsub(",", "|", $i) } 1' "$work/out"; }
+
 # rows WHO N: so many lines of the CSV are of that contender, each with a time and nothing wrong.
 rows()
 {
     local n
-    n=$(tr -d '"' <"$work/out" | awk -F, -v who="$1" '$5 ~ "^" who && $6 > 0 && $11 == 0' | wc -l)
+    n=$(fields | awk -F'|' -v who="$1" '$5 ~ "^" who && $6 > 0 && $11 == 0' | wc -l)
     [ "$n" -eq "$2" ] || complain "$what: $n right lines of $1, should be $2"
+}
+
+# right LEAST: every line has nothing wrong, and there are as many at least.
+right()
+{
+    local n bad
+    n=$(fields | tail -n +2 | wc -l)
+    bad=$(fields | tail -n +2 | awk -F'|' '$11 != 0 || $6 <= 0' | head -n 3)
+    if [ "$n" -lt "$1" ] || [ -n "$bad" ]; then
+        complain "$what: $n lines, should be $1 or more; wrong: $bad"
+    fi
 }
 
 quick=(--ms 1 --rounds 2)
@@ -33,19 +47,83 @@ for url in "${on[@]}"; do
     run latency --on "$url" "${quick[@]}" --csv; rows weft 2; rows floor $((2 * two))
 done
 [ "$(ls /dev/shm 2>/dev/null)" = "$before" ] || complain "$what: left something in /dev/shm"
+[ "$cores" -lt 4 ] && four=2 || four=1
+[ "$cores" -lt 8 ] && eight=2 || eight=1
+[ "$cores" -lt 8 ] && more=0 || more=6 # eight among themselves, too
+for memory in --window --private; do
+    run reshard --sizes 256K "$memory" "${quick[@]}" --csv
+    rows weft $((10 + more)); rows floor $((2 * (2 * two + 6 * four + (2 + more) * eight)))
+done
+run many -n 2,4 --only 25 "${quick[@]}" --csv; rows weft 6; rows floor $((2 * (two + four)))
+[ "$(ls /dev/shm 2>/dev/null)" = "$before" ] || complain "$what: left something in /dev/shm"
 run memory -n 1 --sizes 16K,64K "${quick[@]}" --csv; rows weft 2; rows memory 6
+
+# What is forced, and what cannot be.
+run coll -n 2 --sizes 8 --only broadcast,allreduce --algorithm ring "${quick[@]}" --csv; rows weft 1
+grep -q 'left out: broadcast' "$work/err" || complain "$what: it does not say what was left out"
+"$WEFT_BIN" bench coll -n 2 --sizes 8 --only broadcast --algorithm ring "${quick[@]}" >"$work/out" 2>"$work/err"
+[ $? -eq 1 ] || complain "a broadcast by ring: not refused"
+grep -q 'ring' "$work/err" || complain "a broadcast by ring: not refused in words"
+
 run coll -n 2 --sizes 8:64:4,1K --only allreduce "${quick[@]}" --plot "$work/a.svg"
 [ "$(grep -c allreduce "$work/out")" -ge 3 ] || complain "$what: lines are missing"
+grep -q 'weft / floor .* (geometric mean of 3' "$work/out" || complain "$what: no summary"
 grep -q '<polyline' "$work/a.svg" || complain "$what: no curve"
+
+# The document, from saved figures; this machine's picture is shown, others have none.
 if [ -n "${WEFT_PYTHON:-}" ]; then
     "$WEFT_PYTHON" -c 'import sys, xml.dom.minidom as d; d.parse(sys.argv[1])' "$work/a.svg" || complain "$what: the picture is no XML"
     run coll -n 2 --sizes 8 --only halo,barrier "${quick[@]}" --json
     "$WEFT_PYTHON" -c 'import json, sys; d = json.load(open(sys.argv[1])); assert len(d["rows"]) == 2' "$work/out" ||
         complain "$what: not the JSON that was expected"
+    document=$WEFT_SOURCE_DIR/cmake/benchmarks.py
+    run coll -n 2 --sizes 8 --save "$work/coll.json" "${quick[@]}"
+    run reshard -n 2 --sizes 256K --save "$work/reshard.json" "${quick[@]}"
+    run many -n 2 --only 25 --save "$work/many.json" "${quick[@]}"
+    run memory -n 1 --sizes 16K --save "$work/memory.json" "${quick[@]}"
+    echo '{"title": "one machine", "cpu": "this"}' >"$work/machine.json"
+    mkdir -p "$work/docs/pictures"
+    cp "$work/a.svg" "$work/docs/pictures/here-coll.svg"
+    for name in here there; do
+        "$WEFT_PYTHON" "$document" collect "$work/$name.json" machine="$work/machine.json" coll="$work/coll.json" \
+            reshard="$work/reshard.json" many="$work/many.json" memory="$work/memory.json" || complain "$document collect"
+    done
+    "$WEFT_PYTHON" "$document" document "$work/docs/benchmarks.md" "$work/here.json" "$work/there.json" || complain "$document"
+    for lines in '^### 8' '^!\[ 1' '^| 2 | 256x256 2'; do
+        [ "$(grep -c -- "${lines% *}" "$work/docs/benchmarks.md")" -eq "${lines##* }" ] ||
+            complain "the document has not ${lines##* } lines with ${lines% *}"
+    done
 fi
-for bad in "-n 0" "-n 2,x" "--sizes 0" "--sizes 8:4" "--on tcp:" "--json --csv" "--window --private"; do
+
+# The MPI libraries, where they are: what they do is right too, and they leave nothing.
+if [ -x "$WEFT_BUILD_DIR/bench/peer_openmpi" ] && command -v mpirun.openmpi >/dev/null; then
+    run reshard -n 4 --sizes 256K --peers "${quick[@]}" --csv; right 60
+    run coll -n 2 --sizes 4K --only reduce_scatter,halo --peers "${quick[@]}" --csv; right 16
+    run many -n 2 --only 25 --peers "${quick[@]}" --csv; right 8
+    [ "$(ls /dev/shm 2>/dev/null)" = "$before" ] || complain "$what: left something in /dev/shm"
+fi
+
+# Ended from outside, it ends what it started. Its children are there once it has begun.
+"$WEFT_BIN" bench coll -n 2 --peers --ms 60000 --only allreduce >"$work/out" 2>"$work/err" &
+pid=$!
+until children=$(cat "/proc/$pid/task/$pid/children" 2>/dev/null) && [ "$(wc -w <<<"$children")" -ge 3 ]; do
+    kill -0 "$pid" 2>/dev/null || break
+done
+kill -TERM "$pid"
+wait "$pid" 2>/dev/null
+[ $? -eq 143 ] || complain "SIGTERM: it did not end by it"
+for child in $children; do
+    kill -0 "$child" 2>/dev/null && complain "SIGTERM: process $child is left"
+done
+[ "$(ls /dev/shm 2>/dev/null)" = "$before" ] || complain "SIGTERM: left something in /dev/shm"
+
+for bad in "-n 0" "-n 2,x" "--sizes 0" "--sizes 8:4" "--on tcp:" "--json --csv" "--window --private" "--algorithm none"; do
     # shellcheck disable=SC2086  # words
     "$WEFT_BIN" bench coll $bad >"$work/out" 2>"$work/err"
     [ $? -eq 2 ] || complain "weft bench coll $bad: not refused"
 done
+"$WEFT_BIN" bench many --sizes 8 >"$work/out" 2>"$work/err"
+[ $? -eq 2 ] || complain "weft bench many --sizes: not refused"
+"$WEFT_BIN" bench reshard --sizes 8 >"$work/out" 2>"$work/err"
+[ $? -eq 2 ] || complain "weft bench reshard --sizes 8: not refused"
 exit $failed

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# All the cases of tests/cases, run on threads and on processes, with messages of one chunk, of 4 KiB and of the default size; and staged, but
-# for the large ones. A share below 100 (WEFT_TEST_SHARE) leaves out the large ones everywhere.
+# All the cases of tests/cases, run on threads and on processes, with messages of one chunk, of 4 KiB and of the default
+# size; and staged and in private memory, but for the large ones. A share below 100 (WEFT_TEST_SHARE) leaves out the large
+# ones everywhere.
 set -u
 : "${WEFT_BIN:?}" "${WEFT_SOURCE_DIR:?}"
 work=$(mktemp -d)
@@ -34,7 +35,7 @@ for file in "$WEFT_SOURCE_DIR"/tests/cases/*.txt; do
     check "$all" --seed 2 --bucket 1
     check "$all" --seed 3 --bucket 4096
     check "$small" --seed 4 --staged
-    check "$small" --seed 5 --on shm:
+    check "$all" --seed 5 --on shm:
     check "$small" --seed 6 --on shm: --private
     check "$small" --seed 7 --on shm: --staged --bucket 4096
 done

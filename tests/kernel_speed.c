@@ -1,30 +1,34 @@
-/* How fast the memory kernels are, each level that this machine has next to the others and to memcpy: GB/s of bytes
- * read plus bytes written, the best of several rounds, once in memory and once in the second cache. Not a test: CTest
- * does not run it.  kernel_speed [SUBSTRING-OF-A-NAME] */
+/* How fast the memory kernels are beside memcpy: GB/s of bytes read plus bytes written, in memory that is like window
+ * memory and larger than the caches, by two workers on two cores, then by one; and by one in the second cache. memcpy
+ * by as many workers takes turns with what is measured, medians are compared. Not a test: CTest does not run it.
+ *   kernel_speed [-a] [SUBSTRING-OF-A-NAME]...      -a: each level of kernels, not the best alone */
 #define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "base/dtype.h"
+#include "exec/exec.h"
 #include "memory/memory.h"
 
 #define LARGE (INT64_C(64) << 20) /* bytes that are read or written, whichever are more */
 #define SMALL (INT64_C(128) << 10)
 
-enum { WAYS = 8, LEVELS = 8 };
+enum { WAYS = 8, WORKERS = 2, ROUNDS = 41 };
 
-static unsigned char *to_mem, *from_mem[WAYS];
-static const char *only;
-static double memcpy_rate[2]; /* of LARGE and of SMALL */
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+struct arrays {
+    unsigned char *to, *from[WAYS];
+};
+static struct arrays arrays[WORKERS];
+static bool each_level;
+static int nwanted;
+static char **wanted_names;
 
 /* One thing to measure: a copy or cast along a tile, or a fold of contiguous terms. */
 struct work {
@@ -33,56 +37,134 @@ struct work {
     int64_t bytes;           /* read plus written */
 };
 
-static void work_once(const struct work *w)
+static void work_once(const struct work *w, const struct arrays *m)
 {
     if (w->terms < 0) {
-        memcpy(to_mem, from_mem[0], (size_t)w->bytes / 2);
+        memcpy(m->to, m->from[0], (size_t)w->bytes / 2);
     } else if (!w->terms) {
-        memory_copy(&w->tile, to_mem, w->to, from_mem[0], w->from);
+        memory_copy(&w->tile, m->to, w->to, m->from[0], w->from);
     } else {
         struct memory_term t[WAYS];
         for (int k = 0; k < w->terms; k++)
-            t[k] = (struct memory_term){from_mem[k], w->from, w->tile.stride[1]};
-        memory_fold(&w->tile, to_mem, w->to, 0, dtype_acc(w->from), w->op, 0, t, (size_t)w->terms);
+            t[k] = (struct memory_term){m->from[k], w->from, w->tile.stride[1]};
+        memory_fold(&w->tile, m->to, w->to, 0, dtype_acc(w->from), w->op, 0, t, (size_t)w->terms);
     }
 }
 
-static double rate(const struct work *w)
+/* ---- workers ---- */
+
+static double now(void)
 {
-    double best = 1e9, spent = 0;
-    int64_t turns = 1 + (INT64_C(4) << 20) / w->bytes;
-    for (int round = 0; round < 4 || (spent < 0.2 && round < 200); round++) {
-        double start = now();
-        for (int64_t i = 0; i < turns; i++)
-            work_once(w);
-        double t = now() - start;
-        spent += t;
-        best = t < best ? t : best;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* What all workers do: memcpy and the work in turn, all beginning each at once. */
+static struct race {
+    int workers, rounds;
+    struct work what[2];
+    int64_t turns[2]; /* calls a round */
+    double took[2][ROUNDS];
+    atomic_int here, phase;
+} race;
+
+static void meet(void)
+{
+    int phase = atomic_load_explicit(&race.phase, memory_order_acquire);
+    if (atomic_fetch_add_explicit(&race.here, 1, memory_order_acq_rel) == race.workers - 1) {
+        atomic_store_explicit(&race.here, 0, memory_order_relaxed);
+        atomic_store_explicit(&race.phase, phase + 1, memory_order_release);
+    } else {
+        while (atomic_load_explicit(&race.phase, memory_order_acquire) == phase)
+            ;
     }
-    return (double)(w->bytes * turns) / best * 1e-9;
+}
+
+static void *worker(void *arg)
+{
+    struct arrays *m = arg;
+    int self = (int)(m - arrays);
+    size_t cpu = 0;
+    cpu_set_t all, one;
+    CPU_ZERO(&one);
+    if (!sched_getaffinity(0, sizeof all, &all) && CPU_COUNT(&all) >= race.workers) {
+        for (int left = self; left || !CPU_ISSET(cpu, &all); cpu++)
+            left -= CPU_ISSET(cpu, &all) != 0;
+        CPU_SET(cpu, &one);
+        sched_setaffinity(0, sizeof one, &one);
+    }
+    for (int round = 0; round < race.rounds; round++)
+        for (int k = 0; k < 2; k++) {
+            meet();
+            double start = now();
+            for (int64_t i = 0; i < race.turns[k]; i++)
+                work_once(&race.what[k], m);
+            meet();
+            if (self == 0)
+                race.took[k][round] = now() - start;
+        }
+    return NULL;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* GB/s of work `k`: the median round. */
+static double race_rate(int k)
+{
+    qsort(race.took[k], (size_t)race.rounds, sizeof race.took[k][0], by_size);
+    double took = race.took[k][race.rounds / 2];
+    return (double)(race.workers * race.turns[k] * race.what[k].bytes) / took * 1e-9;
+}
+
+static void print_rate(const struct work *w, int workers, int64_t size)
+{
+    pthread_t threads[WORKERS];
+    race.workers = workers;
+    race.rounds = ROUNDS;
+    race.what[0] = (struct work){.terms = -1, .bytes = 2 * size};
+    race.what[1] = *w;
+    for (int k = 0; k < 2; k++)
+        race.turns[k] = 1 + (INT64_C(4) << 20) / race.what[k].bytes;
+    double start = now();
+    work_once(w, arrays);
+    if (now() - start > 0.03)
+        race.rounds = 9;
+    /* Workers other than this thread, which stays free to run anywhere. */
+    for (int i = 0; i < workers; i++)
+        if (pthread_create(&threads[i], NULL, worker, &arrays[i]))
+            exit(1);
+    for (int i = 0; i < workers; i++)
+        pthread_join(threads[i], NULL);
+    double copied = race_rate(0), did = race_rate(1);
+    printf("  %6.1f %4.0f%%", did, 100 * did / copied);
 }
 
 static void print_rates(const char *name, const struct work *large, const struct work *small)
 {
-    int had = memory_level(-1), last = had;
-    printf("%-34s", name);
-    for (int level = 0; level <= last; level++) {
+    int best = memory_level(-1);
+    for (int level = each_level ? 0 : best; level <= best; level++) {
         memory_level(level);
-        double r = rate(large);
-        printf("  %-7s%6.1f %4.0f%%", memory_level_name(level), r, 100 * r / memcpy_rate[0]);
+        printf("%-38s%-7s", name, memory_level_name(level));
+        print_rate(large, WORKERS, LARGE);
+        print_rate(large, 1, LARGE);
         if (small)
-            printf(" %6.1f %4.0f%%", rate(small), 100 * rate(small) / memcpy_rate[1]);
-        else
-            printf("%13s", "");
+            print_rate(small, 1, SMALL);
+        printf("\n");
+        fflush(stdout);
     }
-    printf("\n");
-    fflush(stdout);
-    memory_level(had);
 }
 
-static int wanted(const char *name)
+static bool wanted(const char *name)
 {
-    return !only || strstr(name, only);
+    for (int i = 0; i < nwanted; i++)
+        if (strstr(name, wanted_names[i]))
+            return true;
+    return !nwanted;
 }
 
 /* ---- contiguous runs ---- */
@@ -108,42 +190,48 @@ static void fold_rates(int to, int from, int op, int terms)
     char name[64];
     snprintf(name, sizeof name, "%s of %d %s to %s", weft_op_name(op), terms, weft_dtype_name(from),
              weft_dtype_name(to));
-    struct work large = run_of(to, from, op, terms, LARGE / 2), small = run_of(to, from, op, terms, SMALL / 2);
+    struct work large = run_of(to, from, op, terms, LARGE / 2), small = run_of(to, from, op, terms, SMALL / 4);
     if (wanted(name))
         print_rates(name, &large, &small);
 }
 
-/* ---- strided copies ---- */
+/* ---- tiles ---- */
 
-/* Runs of `run` bytes, `dgap` and `sgap` apart on the two sides. */
-static void runs_rates(int64_t run, int64_t dgap, int64_t sgap)
+/* dst[i][j] = src[j][i] or dst[i][j] = src[i][j], of runs of `run` bytes: n[0] by n[1], with gaps after each run in dst
+ * and in src. Block-cyclic pieces and columns are of this kind. Walked as tile_merge orders it, or, swapped, the other
+ * way round. */
+static void blocks_rates(int64_t run, int64_t dgap, int64_t sgap, bool across, bool swapped)
 {
     char name[64];
-    snprintf(name, sizeof name, "runs of %d, every %d from %d", (int)run, (int)dgap, (int)sgap);
+    snprintf(name, sizeof name, "runs of %d, 1 of %d from 1 of %d%s%s", (int)run, (int)dgap, (int)sgap,
+             across ? ", across" : "", swapped ? ", swapped" : "");
     if (!wanted(name))
         return;
-    int64_t far = dgap > sgap ? dgap : sgap;
     struct work w[2];
-    for (int i = 0; i < 2; i++) {
-        int64_t n = (i ? SMALL : LARGE) / far;
-        w[i] = (struct work){{2, {n, run}, {{dgap, 1}, {sgap, 1}}}, WEFT_U8, WEFT_U8, 0, 0, 2 * n * run};
-    }
-    print_rates(name, &w[0], &w[1]);
-}
-
-/* The rows of a matrix of `cols` bytes a row cut into columns: one part of `parts`, read from its place. */
-static void element_rates(int dtype, int64_t dgap, int64_t sgap)
-{
-    char name[64];
-    int64_t size = (int64_t)weft_dtype_size(dtype);
-    snprintf(name, sizeof name, "%s, every %d from every %d", weft_dtype_name(dtype), (int)dgap, (int)sgap);
-    if (!wanted(name))
-        return;
-    int64_t far = dgap > sgap ? dgap : sgap;
-    struct work w[2];
-    for (int i = 0; i < 2; i++) {
-        int64_t n = (i ? SMALL : LARGE) / (far * size);
-        w[i] = (struct work){{1, {n}, {{dgap * size}, {sgap * size}}}, dtype, dtype, 0, 0, 2 * n * size};
+    for (int k = 0; k < 2; k++) {
+        int64_t most = (k ? SMALL : LARGE) / run / (dgap > sgap ? dgap : sgap), n = 1;
+        while (n * n < most)
+            n *= 2;
+        int64_t m = most / n;
+        struct memory_tile t = {3, {n, m, run}, {{0}, {0}}};
+        const int64_t ds[2] = {m * dgap * run, dgap * run};
+        t.stride[0][0] = ds[0];
+        t.stride[0][1] = ds[1];
+        t.stride[1][0] = across ? sgap * run : m * sgap * run;
+        t.stride[1][1] = across ? n * sgap * run : sgap * run;
+        t.stride[0][2] = t.stride[1][2] = 1;
+        t.loops = tile_merge(3, t.n, t.stride, 2);
+        if (swapped && t.loops == 3) {
+            for (int o = 0; o < 2; o++) {
+                int64_t x = t.stride[o][0];
+                t.stride[o][0] = t.stride[o][1];
+                t.stride[o][1] = x;
+            }
+            int64_t x = t.n[0];
+            t.n[0] = t.n[1];
+            t.n[1] = x;
+        }
+        w[k] = (struct work){t, WEFT_U8, WEFT_U8, 0, 0, 2 * n * m * run};
     }
     print_rates(name, &w[0], &w[1]);
 }
@@ -175,46 +263,33 @@ static void permute_rates(int to, int from, const int64_t *n, const int *places,
         d *= n[i];
     }
     w.bytes = all * (s + (int64_t)weft_dtype_size(to));
-    memory_tile_merge(&w.tile);
+    w.tile.loops = tile_merge(axes, w.tile.n, w.tile.stride, 2);
     print_rates(name, &w, NULL);
-}
-
-/* Measured again by each group: what runs beside this program changes. */
-static void memcpy_rates(void)
-{
-    struct work large = {.terms = -1, .bytes = 2 * LARGE}, small = {.terms = -1, .bytes = 2 * SMALL};
-    memcpy_rate[0] = rate(&large);
-    memcpy_rate[1] = rate(&small);
-    printf("memcpy: %.1f GB/s in memory, %.1f in cache\n", memcpy_rate[0], memcpy_rate[1]);
 }
 
 static void all_copies(void)
 {
-    static const int64_t runs[] = {16, 24, 32, 48, 64, 100, 128, 192, 256, 1024};
-    memcpy_rates();
+    static const int64_t runs[] = {4, 8, 16, 24, 32, 48, 64, 100, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 65536};
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
-        runs_rates(runs[i], runs[i], 4 * runs[i]);
-        runs_rates(runs[i], 4 * runs[i], runs[i]);
+        blocks_rates(runs[i], 1, 4, false, false);
+        blocks_rates(runs[i], 4, 1, false, false);
+        blocks_rates(runs[i], 2, 4, false, false);
+        for (int swapped = 0; runs[i] >= 16 && swapped < 2; swapped++) {
+            blocks_rates(runs[i], 1, 1, true, swapped);
+            blocks_rates(runs[i], 1, 4, true, swapped);
+            blocks_rates(runs[i], 4, 1, true, swapped);
+        }
     }
-    runs_rates(64, 16384, 64);
-    runs_rates(64, 64, 16384);
-    memcpy_rates();
-    for (int dtype = WEFT_F32; dtype; dtype = dtype == WEFT_F32 ? WEFT_F64 : dtype == WEFT_F64 ? WEFT_BF16 : 0) {
-        element_rates(dtype, 1, 2);
-        element_rates(dtype, 1, 4);
-        element_rates(dtype, 1, 64);
-        element_rates(dtype, 4, 1);
-        element_rates(dtype, 64, 1);
-    }
-    memcpy_rates();
     static const int turn[] = {1, 0}, inner[] = {0, 2, 1}, back[] = {2, 1, 0}, heads[] = {0, 2, 1, 3},
                      front[] = {2, 0, 1};
-    static const int64_t square[] = {4096, 4096}, odd[] = {4097, 4099}, cube[] = {256, 256, 256},
-                         tall[] = {1048576, 16}, wide[] = {16, 1048576}, attention[] = {8, 1024, 16, 128},
-                         few[] = {1048576, 3}, image[] = {64, 65536, 3};
-    static const int dtypes[] = {WEFT_U8, WEFT_F16, WEFT_F32, WEFT_F64};
-    for (int i = 0; i < 4; i++)
-        permute_rates(dtypes[i], dtypes[i], square, turn, 2);
+    static const int64_t bytes[] = {8192, 8192}, halves[] = {8192, 4096}, square[] = {4096, 4096}, odd[] = {4097, 4099},
+                         doubles[] = {4096, 2048}, cube[] = {256, 256, 256}, tall[] = {1048576, 16},
+                         wide[] = {16, 1048576}, attention[] = {8, 1024, 16, 128}, few[] = {1048576, 3},
+                         image[] = {64, 65536, 3};
+    permute_rates(WEFT_U8, WEFT_U8, bytes, turn, 2);
+    permute_rates(WEFT_F16, WEFT_F16, halves, turn, 2);
+    permute_rates(WEFT_F32, WEFT_F32, square, turn, 2);
+    permute_rates(WEFT_F64, WEFT_F64, doubles, turn, 2);
     permute_rates(WEFT_F32, WEFT_F32, odd, turn, 2);
     permute_rates(WEFT_F32, WEFT_F32, tall, turn, 2);
     permute_rates(WEFT_F32, WEFT_F32, wide, turn, 2);
@@ -231,7 +306,6 @@ static void all_copies(void)
 static void all_casts(void)
 {
     static const int narrow[] = {WEFT_BF16, WEFT_F16, WEFT_F8E4M3, WEFT_F8E5M2, WEFT_F64, WEFT_I32, WEFT_I8, WEFT_I64};
-    memcpy_rates();
     for (size_t i = 0; i < sizeof narrow / sizeof *narrow; i++) {
         cast_rates(narrow[i], WEFT_F32);
         cast_rates(WEFT_F32, narrow[i]);
@@ -248,7 +322,6 @@ static void all_casts(void)
 
 static void all_folds(void)
 {
-    memcpy_rates();
     for (int terms = 2; terms <= 8; terms *= 2) {
         fold_rates(WEFT_F32, WEFT_F32, WEFT_SUM, terms);
         fold_rates(WEFT_BF16, WEFT_BF16, WEFT_SUM, terms);
@@ -274,28 +347,40 @@ static void all_folds(void)
     fold_rates(WEFT_BOOL, WEFT_BOOL, WEFT_MAX, 4);
 }
 
+/* As window memory is: shared, in huge pages where the system gives them, touched. */
+static unsigned char *take(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        exit(1);
+    madvise(p, bytes, MADV_HUGEPAGE);
+    memset(p, 1, bytes);
+    return p;
+}
+
 int main(int argc, char **argv)
 {
-    only = argc > 1 ? argv[1] : NULL;
-    to_mem = aligned_alloc(4096, 2 * LARGE);
-    if (!to_mem)
-        return 1;
-    memset(to_mem, 1, 2 * LARGE);
-    for (int k = 0; k < WAYS; k++) {
-        from_mem[k] = aligned_alloc(4096, 2 * LARGE);
-        if (!from_mem[k])
-            return 1;
-        for (int64_t i = 0; i < 2 * LARGE / 4; i++) { /* ordinary floats of every kind */
-            uint32_t x = (uint32_t)(i * 2654435761u);
-            ((uint32_t *)(void *)from_mem[k])[i] = (x & 0x807fffff) | 0x3f000000 | (x >> 8 & 0x00800000);
+    wanted_names = argv + 1;
+    nwanted = argc - 1;
+    if (nwanted && !strcmp(argv[1], "-a")) {
+        each_level = true;
+        wanted_names++;
+        nwanted--;
+    }
+    for (int w = 0; w < WORKERS; w++) {
+        arrays[w].to = take(LARGE + LARGE / 8);
+        for (int k = 0; k < WAYS; k++) {
+            size_t bytes = (size_t)(k ? LARGE / 2 : LARGE + LARGE / 8);
+            arrays[w].from[k] = take(bytes);
+            for (size_t i = 0; i < bytes / 4; i++) { /* ordinary numbers in every dtype: no infinities, no NaN */
+                uint32_t x = (uint32_t)(i * 2654435761u);
+                ((uint32_t *)(void *)arrays[w].from[k])[i] = (x & 0x80bf80bf) | 0x3f003f00;
+            }
         }
     }
-    printf("each level: GB/s and share of memcpy, in memory and then in cache\n");
+    printf("%-38s%-7s  %-12s  %-12s  %s\n", "GB/s and share of memcpy", "level", "2 workers", "1 worker", "in cache");
     all_copies();
     all_casts();
     all_folds();
-    for (int k = 0; k < WAYS; k++)
-        free(from_mem[k]);
-    free(to_mem);
     return 0;
 }

@@ -46,8 +46,9 @@ struct property_case {
     int ranks_per_host;
     const char *algorithm; /* NULL: the chooser */
     bool in_place, staged, wild;
-    int on;        /* ranks of the comm, where there are more than the case needs; else 0 */
-    uint64_t seed; /* of the data */
+    int on;                  /* ranks of the comm, where there are more than the case needs; else 0 */
+    bool processes, private; /* on shm:, and there in private memory */
+    uint64_t seed;           /* of the data */
 };
 
 static inline int spec_mesh(const struct side_spec *s)
@@ -201,15 +202,26 @@ static inline void case_text_options(const struct property_case *c, struct text 
         text_printf(t, " --per-host %d", c->ranks_per_host);
     text_put(t, c->in_place ? " --in-place" : "");
     text_put(t, c->staged ? " --staged" : "");
-    if (c->on)
+    if (c->processes)
+        text_put(t, c->private ? " --on shm: --private" : " --on shm:");
+    else if (c->on)
         text_printf(t, " --on threads:%d", c->on);
+}
+
+/* Processes are as many as the case needs, or those of a job. */
+static inline void case_text_command(const struct property_case *c, struct text *t)
+{
+    if (c->processes && c->on)
+        text_printf(t, "weft run -n %d -- ", c->on);
+    text_put(t, "weft check '");
 }
 
 /* The command that runs the case again, one line a tensor. */
 static inline void case_text(const struct property_case *c, struct text *t)
 {
     for (int m = 0; m < c->moves; m++) {
-        text_put(t, m ? "\n         weft check '" : "weft check '");
+        text_put(t, m ? "\n         " : "");
+        case_text_command(c, t);
         spec_text(&c->side[m][0], t);
         text_put(t, "' '");
         spec_text(&c->side[m][1], t);

@@ -228,7 +228,7 @@ static inline bool engine_place(struct engine_job *j, int m, int rank, bool bold
 static inline void engine_release(struct engine_job *j)
 {
     for (int m = 0; m < j->lab->c->moves; m++)
-        for (int r = 0; r < j->team->size; r++) {
+        for (int r = 0; r < j->lab->world; r++) {
             struct engine_tensor *t = &j->tensor[m][r];
             free(t->side[0].memory);
             if (!t->shared)
@@ -305,17 +305,24 @@ static inline int engine_run_rank(void *arg, int rank)
     return rc;
 }
 
+/* What must come out: in place, a destination holds parts of the source before. */
+static inline void engine_expect(struct engine_job *j)
+{
+    struct lab *l = j->lab;
+    for (int m = 0; m < l->c->moves; m++)
+        for (int r = 0; r < l->world; r++) {
+            engine_fill(j, r);
+            engine_take(j, m, r, l->want[m * l->world + r]);
+            oracle_expect(l->oracle[m], r, l->want[m * l->world + r]);
+        }
+}
+
 /* Binds and runs twice. *refused: bind said that the memory overlaps in a way that is not legal. */
 static inline bool engine_run(struct engine *e, struct engine_job *j, bool *refused, struct why *why)
 {
     struct failure f;
     struct lab *l = j->lab;
-    for (int m = 0; m < l->c->moves; m++)
-        for (int r = 0; r < l->world; r++) { /* what a destination holds before: parts of the source, in place */
-            engine_fill(j, r);
-            engine_take(j, m, r, l->want[m * l->world + r]);
-            oracle_expect(l->oracle[m], r, l->want[m * l->world + r]);
-        }
+    engine_expect(j);
     int rc = team_do(j->team->team, engine_run_rank, j, &f);
     *refused = rc == WEFT_EINVAL && strstr(f.text, "overlap");
     if (*refused)

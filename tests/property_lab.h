@@ -90,8 +90,9 @@ static inline void lab_again(const struct property_case *c, const weft_layout *s
 {
     char a[1024], b[1024];
     size_t n;
+    case_text_command(c, t);
     if (!weft_layout_format(src, a, sizeof a, &n) && !weft_layout_format(dst, b, sizeof b, &n))
-        text_printf(t, "weft check '%s' '%s'", a, b);
+        text_printf(t, "%s' '%s'", a, b);
     case_text_options(c, t);
 }
 

@@ -47,6 +47,7 @@ echo hello | "$WEFT_BIN" run -n 2 -- sh -c 'read -r x; echo "$WEFT_RANK:$x"' >"$
 out "$(printf '0:hello\n1:')"
 run 0 -n 2 --bind -- sh -c 'grep Cpus_allowed_list /proc/self/status'
 grep -qE '[,-]' <(cut -f 2 "$work/out") && complain "--bind: $(cat "$work/out")"
+[ "$(sort -u "$work/out" | wc -l)" = $(($(nproc) > 1 ? 2 : 1)) ] || complain "--bind: not one core each: $(cat "$work/out")"
 
 # ---- how it ends ----
 run 7 -n 3 -- sh -c 'test "$WEFT_RANK" = 1 && exit 7; exec tail -f /dev/null'; err "rank 1 ended with code 7; ending the others"
@@ -63,7 +64,7 @@ pgrep -f "$work/fifo" >/dev/null && complain "a rank that ignores TERM is left"
 start()
 {
     : >"$work/started"
-    "$WEFT_BIN" run -n 3 "$@" >"$work/out" 2>"$work/err" </dev/null &
+    env --default-signal=INT "$WEFT_BIN" run -n 3 "$@" >"$work/out" 2>"$work/err" </dev/null &
     launcher=$!
     for _ in $(seq 2000); do
         [ "$(wc -l <"$work/started")" = 3 ] && break
@@ -73,7 +74,7 @@ start()
     [ "$(wc -w <<<"$pids")" = 3 ] || complain "the ranks did not start"
 }
 body='echo $$ >>"'$work'/started"; exec tail -f /dev/null'
-for signal in TERM HUP USR2; do # INT is ignored by what a script starts in the background
+for signal in TERM HUP USR2 INT; do # what a script starts in the background ignores INT: `start` undoes that
     start sh -c "$body"
     kill -$signal $launcher
     wait $launcher
@@ -88,6 +89,43 @@ wait $launcher
 start sh -c "$body"
 { kill -9 $launcher; wait $launcher; } 2>/dev/null
 for pid in $pids; do gone "$pid"; done
+
+# The first that fails counts, not those that are ended for it nor a later one.
+mkfifo "$work/second"
+run 3 -n 3 -- sh -c 'case $WEFT_RANK in 0) trap "exit 8" TERM; echo >"$0"; tail -f /dev/null & wait ;;
+    1) read -r x <"$0"; exit 3 ;; *) exec tail -f /dev/null ;; esac' "$work/second"
+err "rank 1 ended with code 3"
+
+# ---- other launchers ----
+# A program finds its place by what they leave in the environment; here two ranks of each.
+check=(check --on shm: 'f32[64/x,6] @x2' 'f32[64,6/x] @x2')
+right="ok: all_to_all by direct on 2 ranks, 768 B moved, bound 768 B, 1 run of 384 elements right"
+# by NAME VARIABLE=VALUE...: @ stands for the rank.
+by()
+{
+    local name=$1 r pids=()
+    shift
+    for r in 0 1; do
+        env "${@//@/$r}" "$WEFT_BIN" "${check[@]}" >"$work/by.$r" 2>&1 &
+        pids+=($!)
+    done
+    for r in 0 1; do
+        wait "${pids[r]}" || complain "$name: rank $r: exit code $?: $(cat "$work/by.$r")"
+    done
+    [ "$(cat "$work/by.0" "$work/by.1")" = "$right" ] || complain "$name: $(cat "$work/by.0" "$work/by.1")"
+}
+by torchrun RANK=@ WORLD_SIZE=2 LOCAL_RANK=@ LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$$ TORCHELASTIC_RUN_ID=none
+by srun SLURM_PROCID=@ SLURM_NTASKS=2 SLURM_JOB_ID=$$ SLURM_STEP_ID=0
+by mpirun OMPI_COMM_WORLD_RANK=@ OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=job-$$
+by mpiexec PMI_RANK=@ PMI_SIZE=2 PMI_JOBID=$$
+for launcher in "mpirun.openmpi --allow-run-as-root --oversubscribe" mpiexec.hydra; do
+    # shellcheck disable=SC2086  # a command and its options
+    command -v ${launcher%% *} >/dev/null || { echo "without ${launcher%% *}: it is not installed"; continue; }
+    # shellcheck disable=SC2086
+    $launcher -n 2 "$WEFT_BIN" "${check[@]}" >"$work/out" 2>"$work/err" </dev/null ||
+        complain "$launcher: exit code $?: $(cat "$work/err")"
+    out "$right"
+done
 
 # ---- jobs ----
 run 0 -n 4 -- "$WEFT_BIN" check --on shm: 'f32[64/x,6] @x4' 'f32[64,6/x] @x4' --repeat 5

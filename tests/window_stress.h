@@ -1,5 +1,6 @@
 /* Signals and barriers of all kinds in an order that chance chooses, with ranks that are early, late or asleep, and a
- * run of an exec in flight meanwhile, for as many seconds as rank 0 says. */
+ * run of an exec in flight meanwhile, for as many seconds as rank 0 says. What was written before a signal is there when
+ * the signal is. */
 #ifndef WEFT_TESTS_WINDOW_STRESS_H
 #define WEFT_TESTS_WINDOW_STRESS_H
 #include <sched.h>
@@ -8,7 +9,9 @@
 #include "window_cases.h"
 
 enum stress_signal { STRESS_GO, STRESS_TOKEN, STRESS_ADDED, STRESS_PING, STRESS_SIGNALS };
-enum stress_buffer { STRESS_STAMP, STRESS_SUM, STRESS_WORD };
+enum stress_buffer { STRESS_STAMP, STRESS_SUM, STRESS_WORD, STRESS_BULK };
+#define STRESS_WORDS 512   /* of STRESS_BULK */
+#define STRESS_FLOATS 1000 /* of the exec */
 
 struct stress {
     struct ranks_rank *r;
@@ -102,6 +105,45 @@ static inline void stress_add(struct stress *s)
     STRESS_CHECK(s, !weft_window_barrier(s->w, WINDOW_LONG));
 }
 
+/* What travels with a signal: so many words, each of its own value, of rank `from`. */
+static inline int stress_words(uint64_t turn)
+{
+    return 1 + (int)(hash_mix(turn) % STRESS_WORDS);
+}
+
+static inline int64_t stress_word(const struct stress *s, int from, uint64_t turn, int i)
+{
+    return (int64_t)hash_mix((uint64_t)s->round * 1000003 + turn * 16 + (uint64_t)from) + i;
+}
+
+/* Writes them by put, or by plain stores from the last to the first, and says so by a signal. */
+static inline void stress_send(struct stress *s, int to, uint64_t turn)
+{
+    int n = stress_words(turn), from = s->r->rank;
+    if (turn % 2) {
+        int64_t words[STRESS_WORDS];
+        for (int i = 0; i < n; i++)
+            words[i] = stress_word(s, from, turn, i);
+        STRESS_CHECK(s, !weft_window_put(s->w, STRESS_BULK, to, 0, words, n));
+    } else {
+        int64_t *there = weft_window_pointer(s->w, STRESS_BULK, to);
+        for (int i = n; i-- > 0;)
+            there[i] = stress_word(s, from, turn, i);
+    }
+    STRESS_CHECK(s, !weft_window_notify(s->w, to, STRESS_PING, WEFT_NOTIFY_ADD, 1));
+}
+
+/* Who has seen the signal sees all that was written before it. */
+static inline void stress_receive(struct stress *s, int from, uint64_t turn, uint64_t signal)
+{
+    const int64_t *here = weft_window_pointer(s->w, STRESS_BULK, s->r->rank);
+    STRESS_CHECK(s, !weft_window_wait(s->w, STRESS_PING, WEFT_GE, signal, WINDOW_LONG));
+    for (int n = stress_words(turn), k = 0; k < n; k++) {
+        int i = turn % 2 ? n - 1 - k : k; /* what was written last comes first: it had the least time */
+        STRESS_CHECK(s, here[i] == stress_word(s, from, turn, i));
+    }
+}
+
 /* Two ranks, back and forth; the others have the time to sleep. */
 static inline void stress_ping(struct stress *s)
 {
@@ -115,11 +157,14 @@ static inline void stress_ping(struct stress *s)
     STRESS_CHECK(s, !weft_window_barrier_with(s->w, &other, 1, WINDOW_LONG)); /* both know where they begin */
     for (uint64_t t = 1; t <= (uint64_t)turns; t++) {
         if (r->rank == b)
-            STRESS_CHECK(s, !weft_window_wait(s->w, STRESS_PING, WEFT_GE, base + t, WINDOW_LONG));
+            stress_receive(s, other, t, base + t);
         stress_skew(s);
-        STRESS_CHECK(s, !weft_window_notify(s->w, other, STRESS_PING, WEFT_NOTIFY_ADD, 1));
-        if (r->rank == a)
-            STRESS_CHECK(s, !weft_window_wait(s->w, STRESS_PING, WEFT_GE, base + t, WINDOW_LONG));
+        if (!r->failed[0])
+            stress_send(s, other, t);
+        if (r->rank == a && !r->failed[0])
+            stress_receive(s, other, t, base + t);
+        if (r->failed[0])
+            return;
     }
 }
 
@@ -143,7 +188,28 @@ static inline bool stress_goes_on(struct stress *s, int64_t until)
     return value % 2;
 }
 
-static inline void stress_rounds(struct stress *s, weft_exec *x, int64_t ns)
+/* An allreduce whose values change with the round. */
+struct stress_exec {
+    weft_exec *x;
+    float *in, *out;
+};
+
+static inline void stress_start(struct stress *s, const struct stress_exec *e)
+{
+    for (int i = 0; i < STRESS_FLOATS; i++)
+        e->in[i] = (float)(s->round % 1000 + i + s->r->rank);
+    STRESS_CHECK(s, !weft_exec_start(e->x));
+}
+
+static inline void stress_finish(struct stress *s, const struct stress_exec *e)
+{
+    int p = s->r->size;
+    STRESS_CHECK(s, !weft_exec_wait(e->x, WINDOW_LONG));
+    for (int i = 0; i < STRESS_FLOATS; i++)
+        STRESS_CHECK(s, e->out[i] == (float)(p * (s->round % 1000 + i) + p * (p - 1) / 2));
+}
+
+static inline void stress_rounds(struct stress *s, const struct stress_exec *e, int64_t ns)
 {
     static void (*const kinds[])(struct stress *) = {stress_barrier, stress_neighbours, stress_token, stress_add,
                                                      stress_ping};
@@ -154,13 +220,15 @@ static inline void stress_rounds(struct stress *s, weft_exec *x, int64_t ns)
         s->round++;
         bool run = random_once_in(&s->common, 4);
         if (run)
-            STRESS_CHECK(s, !weft_exec_start(x));
+            stress_start(s, e);
         for (int k = 0; k < 16 && !s->r->failed[0]; k++)
             kinds[random_in(&s->common, 0, 4)](s);
         if (s->r->failed[0])
             return;
         if (run)
-            STRESS_CHECK(s, !weft_exec_wait(x, WINDOW_LONG));
+            stress_finish(s, e);
+        if (s->r->failed[0])
+            return;
         /* Stamps are not written in the next round before all have looked at them in this one: each kind sees to it. */
     } while (stress_goes_on(s, until));
 }
@@ -168,28 +236,31 @@ static inline void stress_rounds(struct stress *s, weft_exec *x, int64_t ns)
 /* *(int64_t *)arg nanoseconds. */
 static inline void stress_body(struct ranks_rank *r)
 {
-    const weft_buffer b[] = {{"stamp", WEFT_I64, 1, 0}, {"sum", WEFT_I64, 1, 0}, {"word", WEFT_I64, 1, 0}};
+    const weft_buffer b[] = {{"stamp", WEFT_I64, 1, 0},
+                             {"sum", WEFT_I64, 1, 0},
+                             {"word", WEFT_I64, 1, 0},
+                             {"bulk", WEFT_I64, STRESS_WORDS, 0}};
     struct stress s = {.r = r, .common = {5}, .own = {100 + (uint64_t)r->rank}};
     weft_layout *from, *to;
     weft_plan *p;
-    weft_exec *x;
-    float in[1000] = {0}, out[1000];
+    float in[STRESS_FLOATS], out[STRESS_FLOATS];
+    struct stress_exec e = {.in = in, .out = out};
     char text[60];
-    snprintf(text, sizeof text, "f32[1000] @x%d +sum(x)", r->size);
+    snprintf(text, sizeof text, "f32[%d] @x%d +sum(x)", STRESS_FLOATS, r->size);
     RANKS_OK(r, weft_layout_parse(text, &from));
-    snprintf(text, sizeof text, "f32[1000] @x%d", r->size);
+    snprintf(text, sizeof text, "f32[%d] @x%d", STRESS_FLOATS, r->size);
     RANKS_OK(r, weft_layout_parse(text, &to));
     RANKS_OK(r, weft_lower(&(weft_move){"g", from, to}, 1, r->rank, NULL, &p));
     RANKS_OK(r,
-             weft_bind(p, r->comm, &(weft_view){in, sizeof in, NULL}, &(weft_view){out, sizeof out, NULL}, NULL, &x));
-    RANKS_OK(r, weft_window_create(r->comm, b, 3, STRESS_SIGNALS, &s.w));
+             weft_bind(p, r->comm, &(weft_view){in, sizeof in, NULL}, &(weft_view){out, sizeof out, NULL}, NULL, &e.x));
+    RANKS_OK(r, weft_window_create(r->comm, b, 4, STRESS_SIGNALS, &s.w));
     s.stamp = weft_window_pointer(s.w, STRESS_STAMP, r->rank);
-    stress_rounds(&s, x, *(const int64_t *)r->arg);
+    stress_rounds(&s, &e, *(const int64_t *)r->arg);
     r->code = (int)s.round;
     if (!r->failed[0])
         RANKS_OK(r, weft_window_barrier(s.w, WINDOW_LONG));
     weft_window_free(s.w);
-    weft_exec_free(x);
+    weft_exec_free(e.x);
     weft_plan_free(p);
     weft_layout_free(from);
     weft_layout_free(to);

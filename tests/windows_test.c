@@ -1,7 +1,10 @@
-/* The window collectives through the library, by every algorithm that does them, on 2, 3, 4, 5 and 8 ranks: the results
- * are the closed forms of tests/cases/windows.txt, in every run on the same buffers. */
+/* The window collectives through the library, by every algorithm that does them, on 2, 3, 4, 5 and 8 ranks of every
+ * transport, in window memory and in private memory: the results are the closed forms of tests/cases/windows.txt, in every
+ * run on the same buffers. */
+#define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -9,101 +12,146 @@
 
 #include <cmocka.h>
 
-#include "cli/pair.h"
-#include "cli/runner.h"
+#include "conformance.h"
+#include "share.h"
 
 #define C 64
-#define RUNS 5
-#define MOST 8
 
 typedef float form(int p, int r, int i);
 
-/* Runs the pair on threads; rank r gives in(p, r, i) + run and must end with out(p, r, i) + run * per_run. */
+/* Rank r gives in(p, r, i) + run and must end with out(p, r, i) + run * per_run. */
 struct window {
-    int p, run, per_run;
+    const char *src, *dst, *algorithm; /* NULL: the library's choice */
+    int runs, per_run;
+    bool private;
     form *in, *out;
-    weft_local src[MOST], dst[MOST];
-    weft_view src_view[MOST], dst_view[MOST];
 };
 
-static int fill(void *arg, int rank)
+struct move {
+    weft_layout *src, *dst;
+    weft_plan *plan;
+    weft_local from, to;
+    float *in, *out;
+    weft_exec *exec;
+};
+
+static void *memory_for(struct ranks_rank *r, bool private, int64_t bytes)
 {
-    struct window *w = arg;
-    float *data = w->src_view[rank].data;
-    for (int i = 0; i < w->src[rank].count; i++)
-        data[i] = w->in(w->p, rank, i) + (float)w->run;
-    return 0;
+    void *memory = NULL;
+    if (private)
+        return calloc(1, (size_t)bytes + 1);
+    return weft_comm_alloc(r->comm, (size_t)bytes, &memory) ? NULL : memory;
 }
 
-static int compare(void *arg, int rank)
+static int move_make(struct move *m, const struct window *w, struct ranks_rank *r)
 {
-    struct window *w = arg;
-    const float *data = w->dst_view[rank].data;
-    for (int i = 0; i < w->dst[rank].count; i++)
-        if (data[i] != w->out(w->p, rank, i) + (float)(w->run * w->per_run))
-            return WEFT_EINVAL;
-    return 0;
+    weft_lower_opts o = {.size = sizeof o, .world = r->size, .algorithm = w->algorithm};
+    *m = (struct move){.src = NULL};
+    int err = weft_layout_parse(w->src, &m->src);
+    if (!err)
+        err = weft_layout_parse(w->dst, &m->dst);
+    if (!err)
+        err = weft_lower(&(weft_move){"w", m->src, m->dst}, 1, r->rank, &o, &m->plan);
+    if (err || (err = weft_layout_local(m->src, r->rank, &m->from)) ||
+        (err = weft_layout_local(m->dst, r->rank, &m->to)))
+        return err;
+    m->in = memory_for(r, w->private, m->from.bytes);
+    m->out = memory_for(r, w->private, m->to.bytes);
+    if (!m->in || !m->out)
+        return WEFT_ENOMEM;
+    return weft_bind(m->plan, r->comm, &(weft_view){m->in, (size_t)m->from.bytes, NULL},
+                     &(weft_view){m->out, (size_t)m->to.bytes, NULL}, NULL, &m->exec);
 }
 
-static void run_plans(struct window *w, struct pair *pair)
+static void move_free(struct move *m, const struct window *w, struct ranks_rank *r)
 {
-    struct failure why = {.text = ""};
-    struct runner_place place;
-    assert_int_equal(runner_place("threads:", pair->world, &place, &why), CLI_OK);
-    struct runner runner = {.place = &place, .plans = pair->plans, .src = w->src_view, .dst = w->dst_view};
-    assert_int_equal(team_open(place.ranks, &runner.team, &why), CLI_OK);
-    if (runner_open(&runner, &why))
-        fail_msg("%s", why.text);
-    for (w->run = 0; w->run < RUNS; w->run++) {
-        team_do(runner.team, fill, w, &why);
-        if (runner_run(&runner, &why))
-            fail_msg("%s", why.text);
-        if (team_do(runner.team, compare, w, &why))
-            fail_msg("run %d: %s", w->run, why.text);
+    weft_exec_free(m->exec);
+    weft_plan_free(m->plan);
+    weft_layout_free(m->src);
+    weft_layout_free(m->dst);
+    for (int k = 0; k < 2; k++) {
+        if (w->private)
+            free(k ? m->in : m->out);
+        else
+            weft_comm_dealloc(r->comm, k ? m->in : m->out);
     }
-    runner_close(&runner);
-    team_close(runner.team);
 }
 
-/* By the algorithm, or by the library's choice if that is NULL. false if it does not do this pair. */
-static bool run_window(struct window *w, const char *src, const char *dst, const char *algorithm)
+static void move_fill(struct move *m, const struct window *w, struct ranks_rank *r, int run)
 {
-    struct failure why;
-    struct pair pair;
-    weft_lower_opts opts = {.size = sizeof opts, .algorithm = algorithm};
-    assert_int_equal(pair_parse(&pair, src, dst, &why), CLI_OK);
-    assert_int_equal(pair.world, w->p);
-    int code = pair_lower(&pair, &opts, &why);
-    if (!code && weft_plan_verify((const weft_plan *const *)pair.plans, (size_t)pair.world))
-        fail_msg("%s -> %s by %s: %s", src, dst, algorithm, weft_errmsg());
-    for (int r = 0; r < w->p && !code; r++) {
-        assert_int_equal(weft_layout_local(pair.src, r, &w->src[r]), 0);
-        assert_int_equal(weft_layout_local(pair.dst, r, &w->dst[r]), 0);
-        w->src_view[r] = (weft_view){.data = malloc((size_t)w->src[r].bytes + 1), .bytes = (size_t)w->src[r].bytes};
-        w->dst_view[r] = (weft_view){.data = malloc((size_t)w->dst[r].bytes + 1), .bytes = (size_t)w->dst[r].bytes};
+    for (int i = 0; i < m->from.count; i++)
+        m->in[i] = w->in(r->size, r->rank, i) + (float)run;
+}
+
+/* The first element that is wrong, or -1. */
+static int move_wrong(const struct move *m, const struct window *w, const struct ranks_rank *r, int run)
+{
+    for (int i = 0; i < m->to.count; i++)
+        if (m->out[i] != w->out(r->size, r->rank, i) + (float)(run * w->per_run))
+            return i;
+    return -1;
+}
+
+static void run_window(struct ranks_rank *r)
+{
+    const struct window *w = r->arg;
+    struct move m;
+    RANKS_OK(r, move_make(&m, w, r));
+    for (int run = 0; run < w->runs; run++) {
+        move_fill(&m, w, r, run);
+        RANKS_OK(r, weft_exec_run(m.exec));
+        int at = move_wrong(&m, w, r, run);
+        if (at >= 0) {
+            ranks_note(r, __FILE__, __LINE__, "weft check '%s' '%s'%s%s: run %d: element %d is %g", w->src, w->dst,
+                       w->algorithm ? " --algorithm " : "", w->algorithm ? w->algorithm : "", run, at,
+                       (double)m.out[at]);
+            return;
+        }
     }
-    if (!code)
-        run_plans(w, &pair);
-    for (int r = 0; r < w->p && !code; r++) {
-        free(w->src_view[r].data);
-        free(w->dst_view[r].data);
+    move_free(&m, w, r);
+}
+
+/* Does the algorithm do the pair? */
+static bool fits(const struct window *w, int p)
+{
+    weft_lower_opts o = {.size = sizeof o, .world = p, .algorithm = w->algorithm};
+    weft_layout *src, *dst;
+    weft_plan *plan = NULL;
+    assert_int_equal(weft_layout_parse(w->src, &src), 0);
+    assert_int_equal(weft_layout_parse(w->dst, &dst), 0);
+    int err = weft_lower(&(weft_move){"w", src, dst}, 1, 0, &o, &plan);
+    weft_plan_free(plan);
+    weft_layout_free(src);
+    weft_layout_free(dst);
+    return !err;
+}
+
+static int run_ways(struct window *w, int p)
+{
+    if (!fits(w, p))
+        return 0;
+    for (int private = 0; private < 2; private ++) {
+        w->private = private;
+        ranks_run(p, NULL, run_window, w, NULL);
     }
-    pair_free(&pair);
-    return !code;
+    return 1;
 }
 
 static void all_sizes(const char *src, const char *dst, form *in, form *out, bool sums, int least)
 {
     static const int sizes[] = {2, 3, 4, 5, 8};
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
-        struct window w = {.p = sizes[k], .in = in, .out = out, .per_run = sums ? sizes[k] : 1};
+        int p = sizes[k], did = 0;
         char a[80], b[80];
-        snprintf(a, sizeof a, src, w.p, w.p * C);
-        snprintf(b, sizeof b, dst, w.p, w.p * C);
-        int did = 0;
-        assert_true(run_window(&w, a, b, NULL));
-        for (int i = 0; weft_algorithm_name(i); i++)
-            did += run_window(&w, a, b, weft_algorithm_name(i));
+        snprintf(a, sizeof a, src, p, p * C);
+        snprintf(b, sizeof b, dst, p, p * C);
+        struct window w = {
+            .src = a, .dst = b, .runs = (int)test_share(100, 1000), .per_run = sums ? p : 1, .in = in, .out = out};
+        assert_true(run_ways(&w, p));
+        for (int i = 0; weft_algorithm_name(i); i++) {
+            w.algorithm = weft_algorithm_name(i);
+            did += run_ways(&w, p);
+        }
         if (did < least)
             fail_msg("%s -> %s: %d algorithms do it, at least %d should", a, b, did, least);
     }
@@ -181,11 +229,53 @@ static void test_allreduce(void **state)
     all_sizes("f32[%2$d] @x%1$d +sum(x)", "f32[%2$d] @x%1$d", in_reduce, out_reduce, true, 4);
 }
 
+/* Groups that share ranks: each rank starts the three moves in an order of its own, all at once. */
+static void run_groups(struct ranks_rank *r)
+{
+    static const char *const groups[3] = {"0,1", "1,2", "0,2"};
+    char src[3][64], dst[3][64];
+    struct window w[3];
+    struct move m[3];
+    for (int g = 0; g < 3; g++) {
+        snprintf(src[g], sizeof src[g], "f32[64] @x2=%s +sum(x)", groups[g]);
+        snprintf(dst[g], sizeof dst[g], "f32[64] @x2=%s", groups[g]);
+        w[g] = (struct window){.src = src[g], .dst = dst[g], .private = *(const bool *)r->arg, .in = in_reduce};
+        RANKS_OK(r, move_make(&m[g], &w[g], r));
+    }
+    int64_t runs = test_share(100, 1000);
+    for (int run = 0; run < runs; run++) {
+        for (int g = 0; g < 3; g++)
+            move_fill(&m[g], &w[g], r, run);
+        for (int k = 0; k < 3; k++)
+            RANKS_OK(r, weft_exec_start(m[(k + r->rank + run) % 3].exec));
+        for (int k = 0; k < 3; k++)
+            RANKS_OK(r, weft_exec_wait(m[(k + run) % 3].exec, -1));
+        for (int g = 0; g < 3; g++) {
+            int both = groups[g][0] - '0' + groups[g][2] - '0'; /* the sum of their numbers */
+            for (int i = 0; i < m[g].to.count; i++)
+                RANKS_CHECK(r, m[g].out[i] == (float)(2 * i + 100 * both + 2 * run));
+        }
+    }
+    for (int g = 0; g < 3; g++)
+        move_free(&m[g], &w[g], r);
+}
+
+static void test_groups(void **state)
+{
+    (void)state;
+    for (int private = 0; private < 2; private ++) {
+        bool *arg = ranks_shared(sizeof *arg);
+        *arg = private;
+        ranks_run(3, NULL, run_groups, arg, NULL);
+        munmap(arg, sizeof *arg);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_allgather), cmocka_unit_test(test_reduce_scatter), cmocka_unit_test(test_broadcast),
-        cmocka_unit_test(test_alltoall),  cmocka_unit_test(test_allreduce),
+        cmocka_unit_test(test_alltoall),  cmocka_unit_test(test_allreduce),      cmocka_unit_test(test_groups),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return CONFORMANCE_RUN(tests);
 }

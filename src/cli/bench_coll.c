@@ -26,11 +26,10 @@ static int measure_cells(struct report *r, struct field *f, const struct work_ce
         struct row *row = report_add(r);
         if (!row)
             return failure_set(why, CLI_WRONG, "out of memory");
-        row->label = work_name(cells[i].op);
+        snprintf(row->label, sizeof row->label, "%s", work_name(cells[i].op));
         row->cell = cells[i];
         row->ranks = ranks;
         row->workers = workers;
-        progress("cells", i, n);
         if (cells[i].bytes >= MEMORY_FROM && f->n == memory)
             field_add_memory(f, workers);
         struct field all = *f;
@@ -41,7 +40,10 @@ static int measure_cells(struct report *r, struct field *f, const struct work_ce
             f->c[k] = all.c[k];
         if (code)
             return code;
-        report_row(r);
+        if (!*row->refused)
+            report_row(r);
+        else if ((code = report_refused(r, why)))
+            return code;
     }
     return CLI_OK;
 }
@@ -50,9 +52,10 @@ static int run(const char *name, const struct bench_options *o, const enum work_
 {
     static struct work_cell cells[BENCH_SIZES_MAX * WORK_OPS];
     static struct field f;
-    struct report r = {.name = name, .options = o};
+    struct report r = {.name = name, .options = o, .remark = remark_sizes};
     struct failure why = {0};
     int n = list_cells(o, ops, nops, cells), code = CLI_OK;
+    report_begin(&r);
     for (int i = 0; i < o->nranks && !code; i++) {
         field_add_weft(&f, &o->weft, o->ranks[i]);
         field_add_floors(&f, o->ranks[i], o->weft.private_, cells, n);
@@ -62,11 +65,7 @@ static int run(const char *name, const struct bench_options *o, const enum work_
         report_out(&r, &f, o->ranks[i]);
         field_close(&f);
     }
-    progress_end();
-    if (code)
-        failure_print(&why, "bench");
-    int end = report_end(&r);
-    return code ? code : end;
+    return report_end(&r, code, &why);
 }
 
 int bench_coll(int argc, char **argv)

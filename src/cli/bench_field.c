@@ -16,11 +16,33 @@
 #include "bench/floor.h"
 #include "weft.h"
 
-#define ORDER_LIMIT 120.0 /* s: who takes longer for one order is ended */
+#define ORDER_LIMIT 30.0 /* s: who takes longer for one order is ended */
 #define POLL 0.05
+#define QUIT 5.0 /* s for ranks to end by themselves, then as many for a launcher to end them */
 
-/* The next contender, with a board; out already if there is none to be had. */
-static struct contender *add(struct field *f, const char *name, enum work_kind kind, int ranks)
+static volatile sig_atomic_t caught;
+
+static void catch_signal(int sig)
+{
+    caught = sig;
+}
+
+void field_watch_signals(void)
+{
+    static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction how = {.sa_handler = catch_signal}, was;
+    sigemptyset(&how.sa_mask);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (!sigaction(ends[i], NULL, &was) && was.sa_handler != SIG_IGN)
+            sigaction(ends[i], &how, NULL);
+}
+
+int field_signal(void)
+{
+    return caught;
+}
+
+struct contender *field_add(struct field *f, const char *name, enum work_kind kind, int ranks)
 {
     struct contender *c = &f->c[f->n++];
     *c = (struct contender){.kind = kind, .fd = memfd_create("weft-bench", 0), .log = -1};
@@ -42,8 +64,7 @@ static void give_up(struct contender *c, const char *why)
     snprintf(c->why, sizeof c->why, "%s", why);
 }
 
-/* A child that dies with this process; 0 in it. */
-static pid_t spawn(struct contender *c)
+pid_t contender_spawn(struct contender *c)
 {
     pid_t parent = getpid();
     fflush(NULL);
@@ -52,6 +73,9 @@ static pid_t spawn(struct contender *c)
         c->pid[c->npids++] = pid;
     } else if (!pid) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
+        signal(SIGINT, SIG_IGN); /* of the terminal: the command ends its ranks */
+        signal(SIGHUP, SIG_IGN);
+        signal(SIGTERM, SIG_DFL);
         if (getppid() != parent)
             _exit(1);
     } else {
@@ -93,9 +117,9 @@ static void serve_threads(const struct field_weft *how, int ranks, struct board 
 
 void field_add_weft(struct field *f, const struct field_weft *how, int ranks)
 {
-    struct contender *c = add(f, "weft", WORK_WEFT, ranks);
+    struct contender *c = field_add(f, "weft", WORK_WEFT, ranks);
     if (!strcmp(how->on, "threads:")) {
-        if (!c->out && !spawn(c)) {
+        if (!c->out && !contender_spawn(c)) {
             serve_threads(how, ranks, c->board);
             _exit(0);
         }
@@ -104,7 +128,7 @@ void field_add_weft(struct field *f, const struct field_weft *how, int ranks)
     char url[128];
     snprintf(url, sizeof url, "%sbench-%ld-%d", how->on, (long)getpid(), ranks);
     for (int r = 0; r < ranks && !c->out; r++)
-        if (!spawn(c)) {
+        if (!contender_spawn(c)) {
             weft_rank_serve(how, url, r, c->board);
             _exit(0);
         }
@@ -115,12 +139,12 @@ void field_add_weft(struct field *f, const struct field_weft *how, int ranks)
 static void add_floor(struct field *f, const char *name, enum work_kind kind, int ranks, enum floor_wait wait,
                       bool staged, size_t in, size_t out)
 {
-    struct contender *c = add(f, name, kind, ranks);
+    struct contender *c = field_add(f, name, kind, ranks);
     struct floor *fl = c->out ? NULL : floor_create(ranks, wait, staged, in, out);
     if (!fl && !c->out)
         give_up(c, "no memory for its windows");
     for (int r = 0; r < ranks && !c->out; r++)
-        if (!spawn(c)) {
+        if (!contender_spawn(c)) {
             floor_serve(fl, r, c->board);
             _exit(0);
         }
@@ -152,104 +176,6 @@ void field_add_memory(struct field *f, int workers)
     add_floor(f, "memory", WORK_MEMORY, workers, FLOOR_SPIN, false, 0, 0);
 }
 
-/* ---- MPI ---- */
-
-enum fits { FITS = 1, OVER = 2, BOTH = 3 }; /* no more ranks than cores; more */
-
-#define OB1 "--mca", "pml", "ob1", "--mca", "btl", "vader,self"
-#define CMA "--mca", "btl_vader_single_copy_mechanism", "cma"
-#define NOCMA "--mca", "btl_vader_single_copy_mechanism", "none"
-#define UCX "--mca", "pml", "ucx", "--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any"
-#define SM "--mca", "coll_sm_priority", "90"
-#define YIELD "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"
-#define SPIN "--bind-to", "none", "--mca", "mpi_yield_when_idle", "0"
-#define BOUND "--bind-to", "core", "--mca", "mpi_yield_when_idle", "0"
-
-static const struct setting {
-    const char *name, *program, *launcher;
-    enum fits when;
-    const char *args[20];
-} settings[] = {
-    {"Open MPI cma spin", "peer_openmpi", "mpirun.openmpi", FITS, {"--oversubscribe", OB1, CMA, BOUND}},
-    {"Open MPI nocma spin", "peer_openmpi", "mpirun.openmpi", FITS, {"--oversubscribe", OB1, NOCMA, BOUND}},
-    {"Open MPI ucx spin", "peer_openmpi", "mpirun.openmpi", FITS, {"--oversubscribe", UCX, BOUND}},
-    {"Open MPI sm spin", "peer_openmpi", "mpirun.openmpi", FITS, {"--oversubscribe", OB1, CMA, SM, BOUND}},
-    {"Open MPI cma spin", "peer_openmpi", "mpirun.openmpi", OVER, {"--oversubscribe", OB1, CMA, SPIN}},
-    {"Open MPI cma yield", "peer_openmpi", "mpirun.openmpi", BOTH, {"--oversubscribe", OB1, CMA, YIELD}},
-    {"Open MPI nocma yield", "peer_openmpi", "mpirun.openmpi", BOTH, {"--oversubscribe", OB1, NOCMA, YIELD}},
-    {"Open MPI ucx yield", "peer_openmpi", "mpirun.openmpi", OVER, {"--oversubscribe", UCX, YIELD}},
-    {"Open MPI sm yield", "peer_openmpi", "mpirun.openmpi", OVER, {"--oversubscribe", OB1, CMA, SM, YIELD}},
-    {"MPICH", "peer_mpich", "mpiexec.hydra", BOTH, {0}},
-};
-#define SETTINGS (sizeof settings / sizeof *settings)
-
-static bool on_path(const char *program)
-{
-    char name[1024];
-    const char *path = getenv("PATH");
-    for (size_t n; path && *path; path += n + (path[n] == ':')) {
-        n = strcspn(path, ":");
-        if ((size_t)snprintf(name, sizeof name, "%.*s/%s", (int)n, path, program) < sizeof name && !access(name, X_OK))
-            return true;
-    }
-    return false;
-}
-
-/* Where the peers' programs are: beside the command in a build tree, below libexec where it is installed. */
-static bool find_program(const char *program, char *out, size_t cap)
-{
-    static const char *const places[] = {"bench", "../libexec/weft"};
-    char self[512];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (n < 0)
-        return false;
-    self[n] = 0;
-    char *slash = strrchr(self, '/');
-    *(slash ? slash : self) = 0;
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
-        if ((size_t)snprintf(out, cap, "%s/%s/%s", self, places[i], program) < cap && !access(out, X_OK))
-            return true;
-    return false;
-}
-
-static void exec_peer(const struct contender *c, const struct setting *s, int ranks, const char *program)
-{
-    char n[16], board[64];
-    const char *argv[40] = {s->launcher, "-n", n};
-    int argc = 3;
-    snprintf(n, sizeof n, "%d", ranks);
-    snprintf(board, sizeof board, "/proc/%ld/fd/%d", (long)getppid(), c->fd);
-    for (int i = 0; s->args[i]; i++)
-        argv[argc++] = s->args[i];
-    argv[argc++] = program;
-    argv[argc++] = board;
-    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    prctl(PR_SET_PDEATHSIG, SIGTERM); /* the launcher then ends its ranks */
-    if (!freopen("/dev/null", "r", stdin) || dup2(c->log, STDOUT_FILENO) < 0 || dup2(c->log, STDERR_FILENO) < 0)
-        _exit(127);
-    execvp(s->launcher, (char *const *)argv);
-    _exit(127);
-}
-
-int field_add_peers(struct field *f, int ranks)
-{
-    enum fits now = ranks <= work_cores() ? FITS : OVER;
-    int n = 0;
-    for (size_t i = 0; i < SETTINGS; i++) {
-        char program[600];
-        if (!(settings[i].when & now) || !on_path(settings[i].launcher) ||
-            !find_program(settings[i].program, program, sizeof program))
-            continue;
-        struct contender *c = add(f, settings[i].name, WORK_PEER, ranks);
-        c->log = memfd_create("weft-bench-log", 0);
-        if (!c->out && !spawn(c))
-            exec_peer(c, &settings[i], ranks, program);
-        n++;
-    }
-    return n;
-}
-
 /* ---- driving ---- */
 
 static void kill_all(struct contender *c)
@@ -262,9 +188,13 @@ static void kill_all(struct contender *c)
 static void reap(struct contender *c)
 {
     double from = work_now();
+    int asked = 0;
     for (int i = 0; i < c->npids; i++)
         while (c->pid[i] && waitpid(c->pid[i], NULL, WNOHANG) == 0) {
-            if (work_now() - from > 10)
+            double waited = work_now() - from;
+            if (asked == 0 && (waited > QUIT || caught))
+                kill_all(c), asked = 1;
+            else if (asked == 1 && waited > 3 * QUIT)
                 kill(c->pid[i], SIGKILL);
             usleep(1000);
         }
@@ -302,20 +232,24 @@ int contender_do(struct contender *c, const struct board_order *order)
     double from = work_now();
     board_order(c->board, order);
     while (!board_wait(c->board, POLL) && !c->out) {
-        if (one_ended(c))
+        if (caught)
+            give_up(c, "interrupted");
+        else if (one_ended(c))
             say_log(c);
         else if (work_now() - from > ORDER_LIMIT)
-            give_up(c, "took too long");
+            give_up(c, "took more than 30 s for one order");
     }
-    for (uint32_t r = 0; r < c->board->ranks && !c->out; r++)
+    bool refused = false;
+    for (uint32_t r = 0; r < c->board->ranks && !c->out && !refused; r++)
         if (c->board->report[r].err) {
-            char why[300];
-            snprintf(why, sizeof why, "rank %u: %s", r, c->board->report[r].why);
-            give_up(c, why);
+            snprintf(c->why, sizeof c->why, "rank %u: %s", r, c->board->report[r].why);
+            refused = true;
         }
+    if (refused && order->verb != BOARD_OPEN) /* else it may do other cells */
+        c->out = true;
     if (c->out)
         kill_all(c);
-    return c->out ? -1 : 0;
+    return c->out || refused ? -1 : 0;
 }
 
 void field_close(struct field *f)

@@ -2,12 +2,15 @@
 #define _GNU_SOURCE
 #include "cli/bench_measure.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define TOO_SLOW 4.0 /* times the best of its kind */
-#define FAR 20.0     /* likewise, in its first call */
+#define TOO_LONG 2.0 /* likewise, from LONG on: what takes long is seen well at first look */
+#define LONG 0.002   /* s */
+#define FAR 20.0     /* in its first call */
 #define LOOK 0.002   /* s for a first look */
 
 /* One contender in one of its ways. */
@@ -20,7 +23,23 @@ struct entry {
     int nsingle, rounds;
     bool brief;
     int64_t wrong;
+    double made;
 };
+
+/* Calls after a barrier, from the first rank's start to the last one's end. */
+static bool timed_alone(enum work_op op)
+{
+    return op == WORK_RESHARD || op == WORK_MANY;
+}
+
+/* On a terminal: what goes on. */
+static void tell(const struct row *row, const char *who, const char *what)
+{
+    char text[160];
+    snprintf(text, sizeof text, "%d ranks, %s, %" PRId64 " B: %s, %s", row->ranks, row->label, row->cell.bytes, who,
+             what);
+    progress_text(text);
+}
 
 static int by_value(const void *a, const void *b)
 {
@@ -49,17 +68,24 @@ static double slowest(const struct board *b)
     return t;
 }
 
-/* Of single call i: the slowest rank's time, or from the first start to the last end. */
-static double single(const struct board *b, int i, bool span)
+/* How a single call is timed. */
+enum span {
+    SLOWEST, /* the slowest rank's time in it */
+    SPAN,    /* from the first rank's start to the last one's end */
+    ROOT     /* from rank 0's start to the last one's end: with more ranks than cores one that has only to receive may
+                not run before the data is there, and its own time says nothing */
+};
+
+static double single(const struct board *b, int i, enum span how)
 {
     double from = b->from[0][i], to = b->to[0][i], longest = 0;
     for (uint32_t r = 0; r < b->ranks; r++) {
         double t = b->to[r][i] - b->from[r][i];
         longest = t > longest ? t : longest;
-        from = b->from[r][i] < from ? b->from[r][i] : from;
+        from = how == SPAN && b->from[r][i] < from ? b->from[r][i] : from;
         to = b->to[r][i] > to ? b->to[r][i] : to;
     }
-    return span ? to - from : longest;
+    return how == SLOWEST ? longest : to - from;
 }
 
 static double look(struct entry *e, int calls)
@@ -73,20 +99,34 @@ static const struct work_cell *cell_of(const struct contender *c, const struct r
     return c->kind == WORK_MEMORY && row->cell.op < WORK_COPY ? copy : &row->cell;
 }
 
+static double longest_made(const struct board *b, int way)
+{
+    double t = 0;
+    for (uint32_t r = 0; r < b->ranks && way < BOARD_WAYS; r++)
+        t = b->report[r].made[way] > t ? b->report[r].made[way] : t;
+    return t;
+}
+
 /* Opens the cell on a contender and checks each of its ways; adds them to the entries. */
-static int open_all(struct contender *c, const struct work_cell *cell, struct entry *e)
+static int open_all(struct contender *c, const struct work_cell *cell, struct row *row, struct entry *e)
 {
     int n = 0;
     if (c->out || !work_variant(c->kind, cell, 0))
         return 0;
     struct board_order o = {.verb = BOARD_OPEN, .cell = *cell};
-    if (contender_do(c, &o))
+    if (contender_do(c, &o)) {
+        if (c->kind == WORK_WEFT && !c->out)
+            snprintf(row->refused, sizeof row->refused, "%s", c->why);
         return 0;
+    }
+    double made[BOARD_WAYS];
+    for (int v = 0; v < BOARD_WAYS; v++)
+        made[v] = longest_made(c->board, v);
     for (int v = 0; work_variant(c->kind, cell, v); v++) {
         o = (struct board_order){.verb = BOARD_CHECK, .variant = v};
         if (contender_do(c, &o))
             return n;
-        e[n] = (struct entry){.c = c, .variant = v, .look = slowest(c->board)};
+        e[n] = (struct entry){.c = c, .variant = v, .look = slowest(c->board), .made = v < BOARD_WAYS ? made[v] : 0};
         for (uint32_t r = 0; r < c->board->ranks; r++)
             e[n].wrong += c->board->report[r].wrong;
         n++;
@@ -95,38 +135,43 @@ static int open_all(struct contender *c, const struct work_cell *cell, struct en
 }
 
 /* The checked call is the first look, with all that a first call costs; who is far off is not asked for more. */
-static void look_at_all(struct entry *e, int n, const struct measure *m)
+static void look_at_all(struct entry *e, int n, const struct measure *m, const struct row *row)
 {
     double best[WORK_MEMORY + 1] = {0}, time = m->seconds / 10 < LOOK ? m->seconds / 10 : LOOK;
     for (int pass = 0; pass < 3; pass++) {
         double far = pass == 1 ? FAR : TOO_SLOW;
         for (int i = 0; i < n && pass; i++)
-            if (e[i].look < far * best[e[i].c->kind])
+            if (e[i].look < far * best[e[i].c->kind]) {
+                tell(row, e[i].c->name, "first look");
                 e[i].look = look(&e[i], between(time / (e[i].look + 1e-9), 1, 500));
+            }
         memset(best, 0, sizeof best);
         for (int i = 0; i < n; i++) {
             double *b = &best[e[i].c->kind];
             *b = *b <= 0 || e[i].look < *b ? e[i].look : *b;
         }
     }
-    for (int i = 0; i < n; i++)
-        e[i].brief = e[i].look > TOO_SLOW * best[e[i].c->kind];
+    for (int i = 0; i < n; i++) {
+        bool peer = e[i].c->kind == WORK_PEER && e[i].look > LONG;
+        e[i].brief = e[i].c->kind != WORK_WEFT && e[i].look > (peer ? TOO_LONG : TOO_SLOW) * best[e[i].c->kind];
+    }
 }
 
-static void one_round(struct entry *e, const struct measure *m, bool first, bool span)
+static void one_round(struct entry *e, const struct measure *m, bool first, enum work_op op)
 {
-    int over = (int)e->c->board->ranks > work_cores();
-    double part = m->seconds / 2 / m->rounds, t = e->look + 1e-9, barrier = over ? 5e-6 * e->c->board->ranks : 5e-7;
+    bool over = (int)e->c->board->ranks > work_cores(), alone = timed_alone(op);
+    enum span how = alone ? SPAN : over && op == WORK_BROADCAST ? ROOT : SLOWEST;
+    double part = m->seconds / m->rounds, t = e->look + 1e-9, barrier = over ? 5e-6 * e->c->board->ranks : 5e-7;
     struct board_order o = {.verb = BOARD_TIME,
                             .variant = e->variant,
-                            .runs = between(part / t, 2, 20000),
-                            .singles = between(part / (t + barrier), 2, BOARD_SINGLES / m->rounds)};
-    o.warm = o.runs / (first ? 2 : 10) + 1;
+                            .runs = alone ? 1 : between(part / 2 / t, 2, 20000),
+                            .singles = between(part / (alone ? 1 : 2) / (t + barrier), 2, BOARD_SINGLES / m->rounds)};
+    o.warm = alone ? 1 : o.runs / (first ? 2 : 10) + 1;
     if (e->c->out || contender_do(e->c, &o))
         return;
     e->each[e->rounds++] = slowest(e->c->board);
     for (int i = 0; i < o.singles; i++)
-        e->single[e->nsingle++] = single(e->c->board, i, span);
+        e->single[e->nsingle++] = single(e->c->board, i, how);
 }
 
 static void keep(struct entry *e, const struct work_cell *cell, struct row *row)
@@ -135,7 +180,8 @@ static void keep(struct entry *e, const struct work_cell *cell, struct row *row)
         return;
     struct figure *f = &row->f[row->n++];
     const char *way = work_variant(e->c->kind, cell, e->variant);
-    *f = (struct figure){.kind = e->c->kind, .variant = e->variant, .wrong = e->wrong, .brief = e->brief};
+    *f = (struct figure){
+        .kind = e->c->kind, .variant = e->variant, .wrong = e->wrong, .brief = e->brief, .made = e->made};
     snprintf(f->who, sizeof f->who, "%s%s%s", e->c->name, *way ? ", " : "", way);
     if (e->brief) {
         f->each = f->least = f->single = f->tail = e->look;
@@ -153,18 +199,32 @@ int measure_row(struct field *f, const struct measure *m, struct row *row, struc
     static double singles[MEASURE_FIGURES][BOARD_SINGLES];
     int n = 0;
     struct work_cell copy = {.op = WORK_COPY, .bytes = row->cell.bytes};
-    if (row->cell.op == WORK_RESHARD)
-        copy.bytes /= row->workers;
+    if (row->cell.op == WORK_RESHARD || row->cell.op == WORK_MANY) /* as much as it moves */
+        copy.bytes = (int64_t)work_moved(&row->cell, row->ranks) / row->workers;
     row->n = 0;
-    for (int i = 0; i < f->n && n + 2 <= MEASURE_FIGURES; i++)
-        n += open_all(&f->c[i], cell_of(&f->c[i], row, &copy), &e[n]);
+    for (int i = 0; i < f->n; i++) { /* launchers at work would disturb those who are measured first */
+        tell(row, f->c[i].name, "start");
+        contender_do(&f->c[i], &(struct board_order){.verb = BOARD_READY});
+    }
+    for (int i = 0; i < f->n && n + BOARD_WAYS <= MEASURE_FIGURES && !*row->refused; i++) {
+        tell(row, f->c[i].name, "open");
+        n += open_all(&f->c[i], cell_of(&f->c[i], row, &copy), row, &e[n]);
+    }
+    if (*row->refused)
+        return 0;
     for (int i = 0; i < n; i++)
         e[i].single = singles[i];
-    look_at_all(e, n, m);
+    look_at_all(e, n, m, row);
     for (int r = 0; r < m->rounds; r++)
-        for (int i = 0; i < n; i++)
+        for (int i = 0; i < n; i++) {
+            char round[32];
+            snprintf(round, sizeof round, "round %d of %d", r + 1, m->rounds);
+            tell(row, e[i].c->name, round);
             if (!e[i].brief)
-                one_round(&e[i], m, r == 0, row->cell.op == WORK_RESHARD);
+                one_round(&e[i], m, r == 0, row->cell.op);
+        }
+    if (field_signal())
+        return failure_set(why, CLI_WRONG, "interrupted");
     row->copy = 0;
     for (int i = 0; i < n; i++) {
         keep(&e[i], cell_of(e[i].c, row, &copy), row);
@@ -179,7 +239,7 @@ int measure_row(struct field *f, const struct measure *m, struct row *row, struc
 
 double row_time(const struct row *row, const struct figure *f)
 {
-    if (row->cell.op == WORK_RESHARD)
+    if (timed_alone(row->cell.op))
         return f->single;
     if (row->cell.op == WORK_PING)
         return f->each / 2;

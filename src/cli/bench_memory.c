@@ -37,15 +37,13 @@ static int run_workers(struct report *r, int workers, struct failure *why)
     for (int s = 0; s < o->nsizes && !code; s++)
         for (int k = 0; k < OPS && !code; k++) {
             struct row *row = report_add(r);
-            progress("sizes", s, o->nsizes);
             if (!row) {
                 code = failure_set(why, CLI_WRONG, "out of memory");
                 break;
             }
-            *row = (struct row){.label = work_name(ops[k]),
-                                .cell = {.op = ops[k], .bytes = o->sizes[s]},
-                                .ranks = workers,
-                                .workers = workers};
+            snprintf(row->label, sizeof row->label, "%s", work_name(ops[k]));
+            row->cell = (struct work_cell){.op = ops[k], .bytes = o->sizes[s]};
+            row->ranks = row->workers = workers;
             code = measure_row(&f, &o->measure, row, why);
         }
     report_out(r, &f, workers);
@@ -63,15 +61,10 @@ int bench_memory(int argc, char **argv)
         "1,2", "16K,256K,4M,256M", argc, argv, &o);
     if (code)
         return code < 0 ? CLI_OK : code;
-    struct report r = {.name = "memory", .options = &o, .quiet = true};
+    struct report r = {.name = "memory", .options = &o, .print = print_text};
     struct failure why = {0};
+    report_begin(&r);
     for (int i = 0; i < o.nranks && !code; i++)
         code = run_workers(&r, o.ranks[i], &why);
-    progress_end();
-    if (code)
-        failure_print(&why, "bench memory");
-    else if (!o.json && !o.csv)
-        print_text(&r);
-    int end = report_end(&r);
-    return code ? code : end;
+    return report_end(&r, code, &why);
 }

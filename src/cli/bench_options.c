@@ -67,6 +67,15 @@ static bool transport_here(const char *scheme)
     return false;
 }
 
+static bool algorithm_here(const char *wanted)
+{
+    const char *name;
+    for (int i = 0; (name = weft_algorithm_name(i)); i++)
+        if (!strcmp(name, wanted))
+            return true;
+    return false;
+}
+
 static int check(const struct args_verb *verb, const char *ranks, const char *sizes, struct bench_options *o,
                  bool window)
 {
@@ -79,14 +88,16 @@ static int check(const struct args_verb *verb, const char *ranks, const char *si
     }
     if (o->nranks < 1)
         return args_complain(verb, "-n takes numbers of ranks such as 2,4,8, not '%s'", ranks);
-    o->nsizes = read_list(sizes, o->sizes, BENCH_SIZES_MAX);
-    if (o->nsizes < 1)
+    o->nsizes = sizes ? read_list(sizes, o->sizes, BENCH_SIZES_MAX) : 0;
+    if (sizes && o->nsizes < 1)
         return args_complain(verb, "--sizes takes sizes such as 8,4K,1M or 8:16M (at most %d), not '%s'",
                              BENCH_SIZES_MAX, sizes);
     if (strcmp(o->weft.on, "threads:") && strcmp(o->weft.on, "shm:"))
         return args_complain(verb, "--on takes threads: or shm:, not '%s'", o->weft.on);
     if (!transport_here(o->weft.on))
         return args_complain(verb, "this build has no %s", o->weft.on);
+    if (o->weft.algorithm && !algorithm_here(o->weft.algorithm))
+        return args_complain(verb, "there is no algorithm '%s'; weft info lists them", o->weft.algorithm);
     if (window && o->weft.private_)
         return args_complain(verb, "--window and --private exclude each other");
     if (o->json && o->csv)
@@ -101,8 +112,8 @@ int bench_options(const char *name, const char *about, const char *ranks, const 
     bool window = false;
     *out = (struct bench_options){.weft.on = transport_here("shm:") ? "shm:" : "threads:"};
     const struct args_option rows[] = {
-        {"n", ARGS_TEXT, "N,N", "ranks", &ranks, 0, 0},
         {"sizes", ARGS_TEXT, "LIST", "bytes: 8,4K,1M, or 8:16M (doubling), or 8:16M:4", &sizes, 0, 0},
+        {"n", ARGS_TEXT, "N,N", "ranks", &ranks, 0, 0},
         {"only", ARGS_TEXT, "NAMES", "of what is measured, these only", &out->only, 0, 0},
         {"peers", ARGS_FLAG, NULL, "beside the MPI libraries that are installed", &out->peers, 0, 0},
         {"window", ARGS_FLAG, NULL, "tensors in window memory (default)", &window, 0, 0},
@@ -113,11 +124,15 @@ int bench_options(const char *name, const char *about, const char *ranks, const 
         {"rounds", ARGS_INT, "N", "rounds in which they take turns (5)", &rounds, 1, MEASURE_ROUNDS},
         {"json", ARGS_FLAG, NULL, "the result as JSON", &out->json, 0, 0},
         {"csv", ARGS_FLAG, NULL, "the result as CSV", &out->csv, 0, 0},
+        {"save", ARGS_TEXT, "FILE", "beside what is printed, the result as JSON", &out->save, 0, 0},
         {"plot", ARGS_TEXT, "FILE", "and as a picture, in SVG", &out->plot, 0, 0},
         {0}};
+    bool sized = sizes != NULL; /* their option is the first */
     const struct args_verb verb = {
-        name, "[-n 2,4,8] [--sizes 8:16M] [--peers] [--window|--private] [--json|--csv] [--plot out.svg]", about, rows,
-        0};
+        name,
+        sized ? "[-n 2,4,8] [--sizes 8:16M] [--peers] [--window|--private] [--json|--csv] [--plot out.svg]"
+              : "[-n 2,4,8] [--peers] [--window|--private] [--json|--csv] [--plot out.svg]",
+        about, sized ? rows : rows + 1, 0};
     const char *words[1];
     int n, code = args_parse(&verb, argc, argv, words, &n);
     if (code)
@@ -133,12 +148,4 @@ bool bench_wants(const struct bench_options *o, const char *name)
         if (strcspn(p, ",") == n && !strncmp(p, name, n))
             return true;
     return !o->only;
-}
-
-bool bench_has_ranks(const struct bench_options *o, int ranks)
-{
-    for (int i = 0; i < o->nranks; i++)
-        if (o->ranks[i] == ranks)
-            return true;
-    return false;
 }

@@ -10,16 +10,16 @@ struct bench_options {
     int64_t sizes[BENCH_SIZES_MAX];
     int nsizes;
     bool peers, json, csv;
-    const char *only; /* what to measure, by names with commas between; NULL: all */
-    const char *plot;
+    const char *only;        /* what to measure, by names with commas between; NULL: all */
+    const char *plot, *save; /* files to write: SVG, JSON */
     struct field_weft weft;
     struct measure measure;
 };
 
-/* Reads the arguments; ranks and sizes are given as texts such as "2,4,8" and "8:16M". 0; -1 after the help; or CLI_BAD
+/* Reads the arguments; ranks and sizes are given as texts such as "2,4,8" and "8:16M", sizes as NULL where they are not
+ * to be chosen. 0; -1 after the help; or CLI_BAD
  * after saying what is wrong. */
 int bench_options(const char *name, const char *about, const char *ranks, const char *sizes, int argc, char **argv,
                   struct bench_options *out);
 bool bench_wants(const struct bench_options *o, const char *name);
-bool bench_has_ranks(const struct bench_options *o, int ranks);
 #endif

@@ -5,7 +5,7 @@
 
 #include "cli/bench_report.h"
 
-enum { PANEL_W = 190, PANEL_H = 150, LEFT = 52, TOP = 46, GAP = 26 };
+enum { PANEL_W = 220, PANEL_H = 140, LEFT = 62, TOP = 46, GAP = 40, LEGEND = 380 };
 
 static const struct {
     enum work_kind kind;
@@ -42,7 +42,7 @@ static int end(FILE *to, const char *path, struct failure *why)
 
 static const struct figure *figure_of(const struct row *row, enum work_kind kind)
 {
-    return row_best(row, kind);
+    return kind == WORK_WEFT ? report_line(row).weft : row_best(row, kind);
 }
 
 /* ---- curves ---- */
@@ -62,12 +62,10 @@ static double at_y(const struct frame *f, double us)
     return f->y + PANEL_H - (log10(us) - f->y0) / (f->y1 > f->y0 ? f->y1 - f->y0 : 1) * PANEL_H;
 }
 
-static void draw_axes(FILE *to, const struct frame *f, const char *op, int ranks)
+static void draw_axes(FILE *to, const struct frame *f)
 {
     fprintf(to, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%d\" fill=\"none\" stroke=\"#bbb\"/>\n", f->x, f->y,
             PANEL_W, PANEL_H);
-    fprintf(to, "<text x=\"%.1f\" y=\"%.1f\" font-weight=\"bold\">%s, %d ranks</text>\n", f->x + 4, f->y + 13, op,
-            ranks);
     for (int d = (int)ceil(f->y0); d <= (int)floor(f->y1); d++) {
         double y = at_y(f, pow(10, d));
         fprintf(to, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#eee\"/>", f->x, f->x + PANEL_W, y,
@@ -78,7 +76,7 @@ static void draw_axes(FILE *to, const struct frame *f, const char *op, int ranks
     static const struct {
         double bytes;
         const char *name;
-    } ticks[] = {{8, "8"}, {1024, "1K"}, {65536, "64K"}, {1048576, "1M"}, {16777216, "16M"}};
+    } ticks[] = {{8, "8"}, {4096, "4K"}, {65536, "64K"}, {1048576, "1M"}, {16777216, "16M"}};
     for (size_t i = 0; i < sizeof ticks / sizeof *ticks; i++)
         if (log2(ticks[i].bytes) >= f->x0 && log2(ticks[i].bytes) <= f->x1)
             fprintf(to, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" fill=\"#666\">%s</text>\n",
@@ -102,7 +100,7 @@ static void draw_panel(FILE *to, const struct report *r, enum work_op op, int ra
             f.y0 = v && t - 0.1 < f.y0 ? t - 0.1 : f.y0;
             f.y1 = v && t + 0.3 > f.y1 ? t + 0.3 : f.y1;
         }
-    draw_axes(to, &f, work_name(op), ranks);
+    draw_axes(to, &f);
     for (int k = 0; k < LINES; k++) {
         fprintf(to, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\" points=\"", lines[k].colour);
         for (int i = 0; i < r->n; i++) {
@@ -113,6 +111,8 @@ static void draw_panel(FILE *to, const struct report *r, enum work_op op, int ra
         }
         fputs("\"/>\n", to);
     }
+    fprintf(to, "<text x=\"%.1f\" y=\"%.1f\" font-weight=\"bold\">%s, %d ranks</text>\n", f.x + 4, f.y - 4,
+            work_name(op), ranks);
 }
 
 static bool has(const struct report *r, enum work_op op)
@@ -125,18 +125,18 @@ static bool has(const struct report *r, enum work_op op)
 
 int plot_curves(const struct report *r, const char *path, struct failure *why)
 {
-    int ops = 0, step_x = PANEL_W + LEFT + 6, step_y = PANEL_H + GAP;
+    int ops = 0, step_x = PANEL_W + LEFT + 6, step_y = PANEL_H + GAP, n = r->options->nranks;
     for (int op = 0; op < WORK_OPS; op++)
         ops += has(r, (enum work_op)op);
-    FILE *to = begin(path, ops * step_x + 20, TOP + r->options->nranks * step_y, why);
+    FILE *to = begin(path, LEGEND > n * step_x + 20 ? LEGEND : n * step_x + 20, TOP + ops * step_y, why);
     if (!to)
         return why->code;
-    for (int op = 0, column = 0; op < WORK_OPS; op++) {
+    for (int op = 0, line = 0; op < WORK_OPS; op++) {
         if (!has(r, (enum work_op)op))
             continue;
-        for (int i = 0; i < r->options->nranks; i++)
-            draw_panel(to, r, (enum work_op)op, r->options->ranks[i], LEFT + column * step_x, TOP - 16 + i * step_y);
-        column++;
+        for (int i = 0; i < n; i++)
+            draw_panel(to, r, (enum work_op)op, r->options->ranks[i], LEFT + i * step_x, TOP + line * step_y);
+        line++;
     }
     return end(to, path, why);
 }

@@ -1,25 +1,60 @@
-/* How rows of a benchmark are said: a table like that of nccl-tests, a summary, CSV, JSON, a picture. */
+/* How rows of a benchmark are said: a table like that of nccl-tests, remarks below it, CSV, JSON, a picture. */
 #ifndef WEFT_CLI_BENCH_REPORT_H
 #define WEFT_CLI_BENCH_REPORT_H
 #include "cli/bench_options.h"
+
+/* What the figures come to, a line each, with what was aimed at. */
+struct remark {
+    char text[300];
+    bool aims, met; /* there is an aim; it is met */
+};
+enum { REMARKS_MAX = 64 };
+struct remarks {
+    struct remark of[REMARKS_MAX];
+    int n;
+};
 
 struct report {
     const char *name; /* of the benchmark */
     const struct bench_options *options;
     struct row *rows;
-    int n;
-    bool quiet;          /* no table */
-    char left_out[2048]; /* contenders that failed, and why */
+    int n, refused; /* refused: cells that weft could not do, with the algorithm that was forced */
+    void (*print)(const struct report *r); /* a table of its own, at the end; NULL: the common one */
+    void (*remark)(const struct report *r, struct remarks *out); /* NULL: none */
+    bool bars;                                                   /* is drawn so; else in curves */
+    char left_out[4096];                                         /* what failed, and why */
 };
 
+/* The figures of a row that are printed. weft is its first way, if it has several. */
+struct line {
+    const struct figure *weft, *floor, *peer;
+    double time, algbw, busbw;             /* s, B/s */
+    double floor_share, ratio, copy_share; /* 0: none */
+};
+struct line report_line(const struct row *row);
+const char *report_size(int64_t bytes, char *buf, size_t cap); /* "64K" */
+
+void report_begin(struct report *r); /* from now on signals end what is measured; see field_watch_signals() */
 /* Room for one more row, zeroed; NULL if there is none. It may move the rows. */
 struct row *report_add(struct report *r);
 void report_row(const struct report *r); /* the last row is measured: prints it, if it is to be a table */
+/* weft cannot do the last row: an error, or, where an algorithm was forced, noted and the row taken out. */
+int report_refused(struct report *r, struct failure *why);
 void report_out(struct report *r, const struct field *f, int ranks); /* notes who is out */
-/* Prints, draws if asked for, frees the rows. Exit code: CLI_WRONG if a result of weft was wrong. */
-int report_end(struct report *r);
+/* With code 0 prints, saves and draws what was asked for, else says why it failed; frees the rows. Returns the exit code:
+ * CLI_WRONG if a result of weft was wrong. Does not return if a signal came. */
+int report_end(struct report *r, int code, const struct failure *why);
 
+void report_csv(const struct report *r, FILE *to);
+void report_json(const struct report *r, FILE *to);
 int plot_curves(const struct report *r, const char *path,
                 struct failure *why);                                         /* time by size, for each op and group */
 int plot_bars(const struct report *r, const char *path, struct failure *why); /* speed of each row */
+
+/* Remarks of what is measured by size and ranks, and of large tensors. */
+void remark_sizes(const struct report *r, struct remarks *out);
+void remark_cases(const struct report *r, struct remarks *out);
+/* One more remark; met: 1, 0, or -1 where there is no aim. */
+void remark_add(struct remarks *out, int met, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+bool report_has_aims(const struct report *r); /* they are for two cores, and for what the chooser chose */
 #endif

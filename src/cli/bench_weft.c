@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "cli/bench_field.h"
+#include "cli/bench_many.h"
 #include "weft.h"
 
 /* One bound move. */
@@ -24,6 +25,8 @@ struct weft_rank {
     weft_layout *src, *dst; /* of a reshard */
     struct bound move[2];   /* a ping has two */
     int nmoves;
+    struct many *many;
+    double *made; /* where to say what opening took */
 };
 
 static void *take(struct weft_rank *w, size_t bytes)
@@ -57,6 +60,8 @@ static void release(struct weft_rank *w)
         w->move[i] = (struct bound){0};
     }
     w->nmoves = 0;
+    many_free(w->many);
+    w->many = NULL;
     weft_layout_free(w->src);
     weft_layout_free(w->dst);
     w->src = w->dst = NULL;
@@ -193,7 +198,9 @@ static int do_open(void *self, const struct work_cell *cell, char *why, size_t c
             err = cell->op == WORK_HALO   ? open_halo(w)
                   : cell->op == WORK_PING ? open_ping(w)
                   : cell->op == WORK_COPY ? open_copy(w)
-                                          : open_collective(w);
+                  : cell->op == WORK_MANY
+                      ? many_open(w->comm, w->how->algorithm, cell, w->in, w->out, w->made, &w->many)
+                      : open_collective(w);
     }
     if (err && !*why)
         snprintf(why, cap, "%s", weft_errmsg());
@@ -203,9 +210,10 @@ static int do_open(void *self, const struct work_cell *cell, char *why, size_t c
 static int do_call(void *self, int variant)
 {
     struct weft_rank *w = self;
-    (void)variant;
     if (w->cell.op == WORK_BARRIER)
         return weft_comm_barrier(w->comm, -1);
+    if (w->cell.op == WORK_MANY)
+        return many_run(w->many, variant);
     int err = 0;
     for (int i = 0; i < w->nmoves && !err; i++)
         err = weft_exec_run(w->move[i].exec);
@@ -355,7 +363,8 @@ void weft_rank_serve(const struct field_weft *how, const char *url, int rank, st
     weft_comm_opts opts = {
         .size = sizeof opts, .rank = rank, .ranks = threads ? 0 : w.ranks, .staged = threads && how->private_};
     char why[300];
-    work_pin(rank, w.ranks);
+    w.made = s.made;
+    work_pin(rank);
     if (weft_comm_open(url, &opts, &w.comm)) {
         snprintf(why, sizeof why, "%s", weft_errmsg());
         s.self = why;

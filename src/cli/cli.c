@@ -29,7 +29,7 @@ int failure_print(const struct failure *f, const char *verb)
 
 static bool progress_shown;
 
-void progress(const char *what, int64_t done, int64_t of)
+void progress_text(const char *text)
 {
     static int64_t last;
     struct timespec now;
@@ -41,8 +41,15 @@ void progress(const char *what, int64_t done, int64_t of)
         return;
     last = ms;
     progress_shown = true;
-    fprintf(stderr, "\r\033[K%s %" PRId64 " of %" PRId64, what, done, of);
+    fprintf(stderr, "\r\033[K%s", text);
     fflush(stderr);
+}
+
+void progress(const char *what, int64_t done, int64_t of)
+{
+    char text[100];
+    snprintf(text, sizeof text, "%s %" PRId64 " of %" PRId64, what, done, of);
+    progress_text(text);
 }
 
 void progress_end(void)

@@ -27,6 +27,7 @@ int failure_print(const struct failure *f, const char *verb);
 
 /* A line on stderr that says how far it is, on a terminal only and not too often; the end wipes it. */
 void progress(const char *what, int64_t done, int64_t of);
+void progress_text(const char *text); /* the same in words */
 void progress_end(void);
 
 void shell_quote(FILE *to, const char *text); /* prints text so that a shell reads it as one word */

@@ -152,8 +152,10 @@ void crew_close(struct crew *c)
 {
     if (!c)
         return;
-    for (int r = 0; r < c->ranks; r++)
+    for (int r = 0; r < c->ranks; r++) {
+        shutdown(c->member[r].socket, SHUT_RDWR); /* crews that were started later have copies of it */
         close(c->member[r].socket);
+    }
     for (int r = 0; r < c->ranks; r++)
         if (c->member[r].pid)
             waitpid(c->member[r].pid, NULL, 0);

@@ -55,7 +55,7 @@ void engine_move(const struct exec_move *m, char *dst, const char *src)
     if (m->tile)
         memory_copy(m->tile, dst, m->to, src, m->from);
     else
-        memcpy(dst, src, (size_t)m->bytes);
+        letter_copy(dst, src, m->bytes);
 }
 
 /* ---- sending ---- */
@@ -112,12 +112,12 @@ void engine_write(const weft_exec *x, const struct exec_letter *letter)
 {
     const struct exec_step *step = &x->program->steps[letter->step];
     char *slot = letter->slots + letter_slot(x->run, letter->slot_bytes);
-    char tiny[LETTER_TINY];
     if (letter->bytes > LETTER_TINY) {
         pack(x->program, step, slot + LETTER_HEAD);
         letter_seal(slot, x->run);
     } else {
-        pack(x->program, step, tiny);
+        uint32_t tiny[LETTER_TINY / 4] = {0};
+        pack(x->program, step, (char *)tiny);
         letter_write_tiny(slot, x->run, tiny, letter->bytes);
     }
 }
@@ -133,7 +133,7 @@ static bool write_letter(weft_exec *x, const struct exec_step *step)
         if (!slot_free(x, &p->outs[outs[i]]))
             return false;
     engine_write(x, letter);
-    atomic_thread_fence(memory_order_seq_cst); /* between the letter and the looks at who sleeps, as in core_signal */
+    core_fence_all(); /* between the letter and the looks at who sleeps, as in core_signal */
     for (uint32_t i = 0; i < letter->nouts; i++)
         core_call(x->comm->group, p->outs[outs[i]].peer);
     letter->run = x->run;
@@ -218,17 +218,31 @@ void engine_pushed(weft_exec *x, struct exec_out *out)
 
 /* ---- receiving ---- */
 
-/* Tells the sender of the messages that have been read to the end. */
+/* Tells the sender of the messages that have been read to the end. Letters do not count: a fold may read one when others
+ * have come that need what is behind it. That their slots are free is told by let_go; here it is told too early, but
+ * where there is something else to tell, the sender cannot get more than a run ahead. */
 static void settle(weft_exec *x, struct exec_in *in)
 {
     struct program *p = x->program;
     bool tell = false;
-    while (in->settled < in->taken && !p->readers[in->steps[in->settled]]) {
-        int way = p->steps[in->steps[in->settled++]].way;
-        tell |= way == WAY_PULL || way == WAY_STAGED;
+    for (; in->settled < in->taken; in->settled++) {
+        uint32_t s = in->steps[in->settled];
+        if (p->steps[s].way != WAY_LETTER && p->readers[s])
+            break;
+        tell |= p->steps[s].way == WAY_PULL || p->steps[s].way == WAY_STAGED;
     }
-    if (tell || (in->letters && in->settled == in->n && x->run % (LETTERS / 2) == 0))
+    if (tell)
         core_signal(x->comm->group, in->peer, in->done, in->base + in->settled);
+}
+
+/* At the end of a run all letters have been read. */
+static void let_go(weft_exec *x)
+{
+    for (uint32_t i = 0; i < x->program->nins; i++) {
+        struct exec_in *in = &x->program->ins[i];
+        if (in->letters)
+            core_signal(x->comm->group, in->peer, in->done, in->base + in->n);
+    }
 }
 
 /* Opens what peers push into. */
@@ -262,7 +276,7 @@ static bool arrived(const weft_exec *x, const struct exec_in *in)
     const struct exec_step *step = &x->program->steps[in->steps[in->taken]];
     if (step->way == WAY_LETTER)
         return letter_there(slot_of(x, step), x->run, step->letter_bytes);
-    return atomic_load_explicit(in->ready, memory_order_relaxed) > in->base + in->taken;
+    return atomic_load_explicit(in->ready, CORE_LOOK) > in->base + in->taken;
 }
 
 void engine_pulled(weft_exec *x, struct exec_in *in)
@@ -310,7 +324,7 @@ static bool receive(weft_exec *x)
     for (uint32_t i = first; i < p->nins && room > 0; i++) {
         struct exec_in *in = &p->ins[i];
         while (room > 0 && can_take(x, in)) {
-            atomic_thread_fence(memory_order_acquire); /* pairs with the store that arrived() has seen */
+            core_fence_looks(); /* pairs with the store that arrived() has seen */
             room -= take(x, in);
         }
     }
@@ -442,6 +456,8 @@ bool engine_pass(weft_exec *x, bool eager)
         moved |= weave_pass(x, eager);
     if (!moved)
         moved = drain(x, p->lazy, &p->lazy_head, &p->lazy_tail);
+    if (!p->left && x->run % (LETTERS / 2) == 0)
+        let_go(x);
     return moved;
 }
 

@@ -93,11 +93,12 @@ struct exec_letter {
 
 /* A staged message: one SEND, or several of the same data that stand at the same place in their channels. */
 struct exec_share {
-    uint32_t step, index;   /* one of the SENDs; how many of its channel are before it */
-    uint32_t outs, nouts;   /* into program.sharers */
-    uint64_t run;           /* the last that it was packed in */
+    uint32_t step, index; /* one of the SENDs; how many of its channel are before it */
+    uint32_t outs, nouts; /* into program.sharers */
+    uint64_t run;         /* the last that it was packed in */
     int64_t slot;
     uint32_t readers; /* that have yet to read it */
+    bool alone;       /* no other SEND may share it */
 };
 
 /* Messages from one peer, first in first out. Counts are of this run, counters of all runs. */
@@ -296,7 +297,8 @@ bool way_pushes(const struct block *from, const struct block_message *sends, con
 
 /* ---- engine.c ---- */
 
-void engine_start(weft_exec *x);
+void engine_start(weft_exec *x); /* a pass or engine_call follows */
+void engine_call(weft_exec *x);  /* wakes those who sleep and are to see what the start has sent */
 /* Does what can be done, within bounds; true if something moved. `eager`: also what might go better later. */
 bool engine_pass(weft_exec *x, bool eager);
 int engine_lacking(const weft_exec *x); /* signals without which the run cannot go on, at least 1 */

@@ -166,13 +166,23 @@ static uint32_t only_reader(const struct filler *f, uint32_t part)
     return found;
 }
 
-/* Can a fold read the message where it is? Not if someone waits to have it read: the fold may wait for others. */
-static bool stays(const struct exec_step *step, const struct block_message *send, const struct block_part *theirs)
+/* Messages from which on nobody waits to have one read: they follow all that hold a slot or that a step waits for. */
+static uint32_t unwatched_from(const struct exec_in *in)
 {
-    return step->way == WAY_LETTER || (step->way == WAY_PULL && !send->watched && theirs->dtype == theirs->wire);
+    uint32_t k = in->n;
+    while (k && (in->sends[k - 1].way == WAY_LETTER || (in->sends[k - 1].way == WAY_PULL && !in->sends[k - 1].watched)))
+        k--;
+    return k;
 }
 
-static int fill_recv(struct filler *f, const struct exec_in *in, uint32_t k)
+/* Can a fold read the message where it is? Not if someone waits to have it read, or one behind it: the fold may wait for
+ * others. */
+static bool stays(const struct exec_step *step, bool watched, const struct block_part *theirs)
+{
+    return step->way == WAY_LETTER || (step->way == WAY_PULL && !watched && theirs->dtype == theirs->wire);
+}
+
+static int fill_recv(struct filler *f, const struct exec_in *in, uint32_t k, bool watched)
 {
     uint32_t s = in->steps[k];
     struct exec_step *step = &f->p->steps[s];
@@ -192,7 +202,7 @@ static int fill_recv(struct filler *f, const struct exec_in *in, uint32_t k)
         const struct block_part *theirs = &block_parts(in->block)[send->part + q];
         uint8_t dtype = f->plan->bufs[f->plan->parts[st->part + q].buf].dtype;
         uint32_t reader = PLAN_NONE;
-        if (stays(step, send, theirs) && theirs->wire == dtype)
+        if (stays(step, watched, theirs) && theirs->wire == dtype)
             reader = only_reader(f, st->part + q);
         if (reader != PLAN_NONE) {
             f->direct[reader] = theirs;
@@ -428,8 +438,8 @@ static int fill_channels(struct filler *f)
             in->letters |= in->sends[k].way == WAY_LETTER;
         in->pushed = way_pushes(in->block, in->sends, own, block_messages(own) + block_ins(own)[i].message, in->n, &woven);
         p->pushed |= in->pushed;
-        for (uint32_t k = 0; k < in->n && !err; k++)
-            err = fill_recv(f, in, k);
+        for (uint32_t k = 0, from = unwatched_from(in); k < in->n && !err; k++)
+            err = fill_recv(f, in, k, k < from);
     }
     for (uint32_t i = 0; i < p->nouts && !err; i++) {
         const struct exec_out *out = &p->outs[i];

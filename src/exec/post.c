@@ -94,14 +94,14 @@ static bool write_all(weft_exec *x)
 }
 
 /* Wakes those who sleep and are to see the letters. The fence between the letters and the looks, as in core_signal,
- * would wait for the letters to be out; so it comes when there is nothing left to do beside. */
-static void call_all(weft_exec *x)
+ * would wait for the letters to be out; so where a pass follows it comes when there is nothing left to do beside. */
+void engine_call(weft_exec *x)
 {
     struct post *post = &x->program->post;
     if (!post->calls)
         return;
     post->calls = false;
-    atomic_thread_fence(memory_order_seq_cst);
+    core_fence_all();
     for (uint32_t i = 0; i < post->npeers; i++)
         core_call(x->comm->group, post->peers[i]);
 }
@@ -139,7 +139,7 @@ static void finish(weft_exec *x)
     }
     for (uint32_t i = 0; i < post->nrest; i++)
         engine_do(x, &p->steps[post->rest[i]]);
-    call_all(x);
+    engine_call(x);
     if (x->run % (LETTERS / 2) == 0)
         for (uint32_t i = 0; i < p->nins; i++)
             core_signal(x->comm->group, p->ins[i].peer, p->ins[i].done, x->run * p->ins[i].n);
@@ -153,10 +153,10 @@ bool post_pass(weft_exec *x)
     while (post->next < post->ndues && is_there(x, &post->dues[post->next]))
         post->next++;
     if (post->next < post->ndues || !post->written) {
-        call_all(x);
+        engine_call(x);
         return moved;
     }
-    atomic_thread_fence(memory_order_acquire); /* pairs with the stores that is_there has seen */
+    core_fence_looks(); /* pairs with the stores that is_there has seen */
     finish(x);
     return true;
 }

@@ -91,36 +91,52 @@ int way_letters(const weft_exec *x, struct program *p)
 /* ---- staging ---- */
 
 /* The same data to several ranks is packed once. That needs all of them to be ready for it, so it is done only for
- * messages that have the same number before them in their channels: of those that have the fewest, all are ready. */
-static uint32_t find_share(const weft_plan *plan, const struct program *p, uint32_t step, uint32_t index)
+ * messages of one stage that have the same number before them in their channels, and none of a later stage among those:
+ * of the messages of the earliest stage, those that have the fewest before them wait for nothing but earlier stages. */
+static uint32_t find_share(const weft_plan *plan, const struct program *p, uint32_t first, uint32_t step)
 {
-    uint32_t i = 0;
-    while (i < p->nshares && (p->shares[i].index != index ||
+    uint32_t i = first;
+    while (i < p->nshares && (p->shares[i].alone || plan->steps[p->shares[i].step].stage != plan->steps[step].stage ||
                               !same_data(plan, &plan->steps[p->shares[i].step], &plan->steps[step])))
         i++;
     return i;
 }
 
+/* The shares of all messages that have `index` before them. latest[] is the latest stage so far of each channel. */
+static void share_at(const weft_plan *plan, struct program *p, uint32_t index, int32_t *latest)
+{
+    uint32_t first = p->nshares;
+    for (uint32_t i = 0; i < p->nouts; i++) {
+        if (index >= p->outs[i].n)
+            continue;
+        uint32_t s = p->outs[i].steps[index];
+        bool in_order = plan->steps[s].stage >= latest[i];
+        if (in_order)
+            latest[i] = plan->steps[s].stage;
+        if (p->steps[s].way != WAY_STAGED)
+            continue;
+        uint32_t share = in_order ? find_share(plan, p, first, s) : p->nshares;
+        if (share == p->nshares)
+            p->shares[p->nshares++] = (struct exec_share){.step = s, .index = index, .alone = !in_order};
+        p->shares[share].nouts++;
+        p->steps[s].letter = share;
+    }
+}
+
 int way_shares(const weft_exec *x, struct program *p)
 {
-    uint32_t sends = 0, at = 0;
-    for (uint32_t i = 0; i < p->nouts; i++)
+    uint32_t sends = 0, most = 0, at = 0;
+    for (uint32_t i = 0; i < p->nouts; i++) {
         sends += p->outs[i].n;
+        most = p->outs[i].n > most ? p->outs[i].n : most;
+    }
+    int32_t *latest = program_take(p, p->nouts, sizeof *latest);
     p->shares = program_take(p, sends, sizeof *p->shares);
     p->sharers = program_take(p, sends, sizeof *p->sharers);
-    if (!p->shares || !p->sharers)
+    if (!latest || !p->shares || !p->sharers)
         return error_nomem();
-    for (uint32_t i = 0; i < p->nouts; i++)
-        for (uint32_t k = 0; k < p->outs[i].n; k++) {
-            uint32_t s = p->outs[i].steps[k];
-            if (p->steps[s].way != WAY_STAGED)
-                continue;
-            uint32_t share = p->nouts > 1 ? find_share(x->plan, p, s, k) : p->nshares;
-            if (share == p->nshares)
-                p->shares[p->nshares++] = (struct exec_share){.step = s, .index = k};
-            p->shares[share].nouts++;
-            p->steps[s].letter = share;
-        }
+    for (uint32_t index = 0; index < most; index++)
+        share_at(x->plan, p, index, latest);
     for (uint32_t k = 0; k < p->nshares; k++) {
         p->shares[k].outs = at;
         at += p->shares[k].nouts;
@@ -152,6 +168,21 @@ static int64_t run_bytes(const struct block *b, const struct block_part *part, b
     return packed ? n[loops - 1] * size : size;
 }
 
+/* Do both sides have runs along the same loop? Else it is a transpose, which the kernel does best as a whole. */
+static bool runs_along(const struct block *from, const struct block_part *src, const struct block *to,
+                       const struct block_part *dst)
+{
+    int64_t n[MEMORY_LOOPS], stride[2][MEMORY_LOOPS];
+    for (int i = 0; i < src->nloops; i++) {
+        n[i] = block_loops(from)[src->loop + (uint32_t)i].n;
+        stride[0][i] = block_loops(to)[dst->loop + (uint32_t)i].stride;
+        stride[1][i] = block_loops(from)[src->loop + (uint32_t)i].stride;
+    }
+    int loops = tile_merge(src->nloops, n, stride, 2);
+    return !loops || (stride[0][loops - 1] == (int64_t)weft_dtype_size(dst->dtype) &&
+                      stride[1][loops - 1] == (int64_t)weft_dtype_size(src->dtype));
+}
+
 bool way_pushes(const struct block *from, const struct block_message *sends, const struct block *to,
                 const struct block_message *recvs, uint32_t n, bool *woven)
 {
@@ -174,6 +205,8 @@ bool way_pushes(const struct block *from, const struct block_message *sends, con
             int64_t src_run = run_bytes(from, src, &src_dense) / (int64_t)weft_dtype_size(src->dtype);
             int64_t dst_run = run_bytes(to, dst, &dst_dense) / (int64_t)weft_dtype_size(dst->dtype);
             all += bytes;
+            if (src->nloops != dst->nloops || !runs_along(from, src, to, dst))
+                continue;
             if (!src_dense && (src_run < dst_run || dst_dense))
                 push += bytes;
             else if (!dst_dense)

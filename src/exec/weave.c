@@ -16,6 +16,7 @@
 #define PASS (1024 << 10) /* bytes of a pass */
 #define CHUNK 4096        /* of bytes in one piece */
 #define ROW 8192          /* bytes of a row, at most where loops allow it */
+#define RUN 64            /* bytes in one piece that are worth a turn */
 #define CAST_ROWS 2048    /* bytes for which a call of the kernel pays */
 
 /* ---- making ---- */
@@ -25,30 +26,39 @@ static bool woven_copy(const struct program *p, uint32_t s)
     return p->steps[s].kind == PLAN_COPY && !p->open0[s] && !p->steps[s].nnext && p->steps[s].nwork;
 }
 
-/* Cuts a move into rows: the turns of its outer loops, of as many as make a row small. */
+/* Are the loops from i on bytes in one piece, on both sides? */
+static bool is_plain(const struct exec_move *m, int i)
+{
+    const struct memory_tile *t = m->tile;
+    int64_t size = (int64_t)weft_dtype_size(m->to);
+    return m->to == m->from && i == t->loops - 1 && t->stride[0][i] == size && t->stride[1][i] == size;
+}
+
+/* Cuts a move into rows, the turns of its outer loops: of as many as make a row small, and of all but the last where
+ * rows are then bytes in one piece. */
 static int cut(struct program *p, struct exec_move *m)
 {
     struct weave_rows *r = m->rows = program_take(p, 1, sizeof *r);
+    const struct memory_tile *t = m->tile;
     if (!r)
         return error_nomem();
-    if (m->tile)
-        r->inner = *m->tile;
     r->n = 1;
     r->bytes = m->bytes;
-    for (int i = 0; m->tile && i < m->tile->loops && (!i || (r->bytes > ROW && i < m->tile->loops - 1)); i++) {
+    if (!t || !t->loops)
+        return 0;
+    bool fine = t->loops > 1 && is_plain(m, t->loops - 1) && t->n[t->loops - 1] * (int64_t)weft_dtype_size(m->to) >= RUN;
+    for (int i = 0; !i || (i < t->loops - 1 && (fine || r->bytes > ROW)); i++) {
         r->cut = i;
-        r->n *= m->tile->n[i];
-        r->bytes /= m->tile->n[i];
+        r->n *= t->n[i];
+        r->bytes /= t->n[i];
     }
-    r->inner.loops -= r->cut;
+    r->plain = r->cut + 1 < t->loops && is_plain(m, r->cut + 1);
+    r->inner.loops = t->loops - r->cut;
     for (int i = 0; i < r->inner.loops; i++) {
-        r->inner.n[i] = m->tile->n[i + r->cut];
+        r->inner.n[i] = t->n[i + r->cut];
         for (int k = 0; k < MEMORY_OPERANDS; k++)
-            r->inner.stride[k][i] = m->tile->stride[k][i + r->cut];
+            r->inner.stride[k][i] = t->stride[k][i + r->cut];
     }
-    const struct memory_tile *t = &r->inner;
-    int64_t size = (int64_t)weft_dtype_size(m->to);
-    r->plain = m->to == m->from && t->loops == 2 && t->stride[0][1] == size && t->stride[1][1] == size;
     return 0;
 }
 
@@ -223,29 +233,38 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* Where a row is, and how many are left with it in the loop that is cut last. */
+static int64_t place_row(const struct exec_move *m, int64_t row, int64_t *to, int64_t *from)
+{
+    const struct memory_tile *t = m->tile;
+    int at = m->rows->cut;
+    int64_t in_loop = at ? row % t->n[at] : row, outer = at ? row / t->n[at] : 0;
+    *to = in_loop * t->stride[0][at];
+    *from = in_loop * t->stride[1][at];
+    for (int i = at - 1; i >= 0; i--) {
+        *to += outer % t->n[i] * t->stride[0][i];
+        *from += outer % t->n[i] * t->stride[1][i];
+        outer /= t->n[i];
+    }
+    return t->n[at] - in_loop;
+}
+
 /* Some rows of a move, about so many bytes. Returns how many, *row is then the next. */
 static int64_t move_rows(const struct exec_move *m, int64_t *row, int64_t bytes)
 {
     struct weave_rows *r = m->rows;
-    const struct memory_tile *t = m->tile;
-    if (!t) {
+    int64_t to, from;
+    if (!m->tile) {
         int64_t n = least((bytes + CHUNK - 1) / CHUNK * CHUNK, m->bytes - *row);
         memcpy(m->dst + *row, m->src + *row, (size_t)n);
         *row = *row + n == m->bytes ? 0 : *row + n;
         return n;
     }
-    if (!t->loops) {
+    if (!m->tile->loops) {
         engine_move(m, m->dst, m->src);
         return m->bytes;
     }
-    int64_t in_loop = r->cut ? *row % t->n[r->cut] : *row, outer = r->cut ? *row / t->n[r->cut] : 0;
-    int64_t n = least((bytes + r->bytes - 1) / r->bytes, t->n[r->cut] - in_loop);
-    int64_t to = in_loop * t->stride[0][r->cut], from = in_loop * t->stride[1][r->cut];
-    for (int i = r->cut - 1; i >= 0; i--) {
-        to += outer % t->n[i] * t->stride[0][i];
-        from += outer % t->n[i] * t->stride[1][i];
-        outer /= t->n[i];
-    }
+    int64_t left = place_row(m, *row, &to, &from), n = least((bytes + r->bytes - 1) / r->bytes, left);
     r->inner.n[0] = n;
     memory_copy(&r->inner, m->dst + to, m->to, m->src + from, m->from);
     *row = *row + n == r->n ? 0 : *row + n;
@@ -299,15 +318,15 @@ static bool all_ready(weft_exec *x, bool *any)
 
 /* ---- row by row ---- */
 
-/* The move that a stream is at, if it can go on and is cut by its first loop. */
-static const struct exec_move *whole_rows(const weft_exec *x, const struct weave_stream *s)
+/* The move that a stream is at, if it can go on and has rows. */
+static const struct exec_move *move_at(const weft_exec *x, const struct weave_stream *s)
 {
     bool through;
     uint32_t at = current(x, s, &through);
     if (at == PLAN_NONE || s->move >= x->program->steps[at].nwork)
         return NULL;
     const struct exec_move *m = &x->program->moves[x->program->steps[at].work + s->move];
-    return m->tile && m->tile->loops && !m->rows->cut ? m : NULL;
+    return m->tile && m->tile->loops ? m : NULL;
 }
 
 /* Fills the lanes. Returns how many rows they have left in common; 0: they are not alike. */
@@ -320,20 +339,20 @@ static int64_t line_up(weft_exec *x, uint32_t *n)
         struct weave_stream *s = &w->streams[i];
         if (s->kind == PLAN_COPY && s->at == s->n)
             continue;
-        const struct exec_move *m = whole_rows(x, s);
+        const struct exec_move *m = move_at(x, s);
         if (!m || (*n && (m->rows->bytes != w->lanes[0].rows->bytes || m->rows->plain != w->lanes[0].rows->plain ||
                           m->to != w->lanes[0].to || m->from != w->lanes[0].from)))
             return 0;
-        const int64_t *stride[2] = {m->tile->stride[0], m->tile->stride[1]};
+        int64_t to, from, left = place_row(m, s->row, &to, &from);
         w->lanes[(*n)++] = (struct weave_lane){.stream = s,
                                                .rows = m->rows,
-                                               .dst = m->dst + s->row * stride[0][0],
-                                               .src = m->src + s->row * stride[1][0],
-                                               .dstep = stride[0][0],
-                                               .sstep = stride[1][0],
+                                               .dst = m->dst + to,
+                                               .src = m->src + from,
+                                               .dstep = m->tile->stride[0][m->rows->cut],
+                                               .sstep = m->tile->stride[1][m->rows->cut],
                                                .to = m->to,
                                                .from = m->from};
-        rows = least(rows, m->rows->n - s->row);
+        rows = least(rows, left);
     }
     return *n ? rows : 0;
 }

@@ -1,13 +1,15 @@
-/* Copies without a cast. What is contiguous on both sides moves as one unit; units that fill part
- * of a cache line get loops of their own; where one side is contiguous along one loop and the
- * other side along another (a transpose), these two are walked in blocks that pass through the
- * first cache, so that every line of either side is touched once. */
+/* Copies without a cast. What is contiguous on both sides moves as one unit. The loops of a nest that are nearest in
+ * the memory of either side make a grid. If it is one loop that is nearest in both, units are copied in order; if not,
+ * some units of src that follow each other are read at once and go to as many places of dst, which are filled side by
+ * side: both sides are walked in runs. Units of 16 bytes or less that are contiguous in both are transposed. */
 #include "memory/copy.h"
 
 #include <stdbool.h>
 #include <string.h>
 
 #include "memory/memory.h"
+#include "memory/raw.h"
+#include "memory/transpose.h"
 
 /* Two loops over units of `unit` bytes: `rows` turns, and in each `turns` turns. */
 struct grid {
@@ -17,12 +19,98 @@ struct grid {
 };
 
 #define LINE 64 /* bytes of a cache line */
-/* A transpose's panel: rows of dst, bytes of each, and their distance in the buffer, no power of two lest they meet in
- * the same sets of the cache. */
-#define PANEL_ROWS 256
-#define PANEL_RUN 128
-#define PANEL_ROW (PANEL_RUN + LINE)
-#define PANEL_STREAMS 16 /* rows of src that are read side by side */
+
+/* Straight-line code for what is at least a line. */
+#define COPY_LINES(to, from, bytes)                           \
+    RAW_UNROLL for (int line = 0; line < bytes; line += LINE) \
+        memcpy((to) + line, (from) + line, bytes < LINE ? bytes : LINE)
+
+/* The grid with `together` turns at a time. Returns the turns that are done. Across: all rows have their part before
+ * any has the next one. */
+#define STRIPS(bytes, together)                                                                                    \
+    static int64_t strips_##bytes(const struct grid *g, bool across, unsigned char *dst, const unsigned char *src) \
+    {                                                                                                              \
+        const int64_t strips = g->turns / together, n[2] = {g->rows, strips};                                      \
+        const int64_t d[2] = {g->drow, together * g->dturn}, s[2] = {g->srow, together * g->sturn};                \
+        const int outer = across, inner = !across;                                                                 \
+        for (int64_t i = 0; i < n[outer]; i++)                                                                     \
+            for (int64_t j = 0; j < n[inner]; j++) {                                                               \
+                unsigned char *to = dst + i * d[outer] + j * d[inner];                                             \
+                const unsigned char *from = src + i * s[outer] + j * s[inner];                                     \
+                RAW_UNROLL for (int k = 0; k < together; k++)                                                      \
+                    COPY_LINES(to + k * g->dturn, from + k * g->sturn, bytes);                                     \
+            }                                                                                                      \
+        return strips * together;                                                                                  \
+    }
+STRIPS(32, 16)
+STRIPS(64, 8)
+STRIPS(128, 4)
+STRIPS(256, 2)
+STRIPS(512, 1)
+STRIPS(1024, 1)
+
+static int64_t copy_strips(const struct grid *g, bool across, unsigned char *dst, const unsigned char *src)
+{
+    bool gaps = g->sturn != (int64_t)g->unit;
+    switch (g->unit) {
+    case 32: return strips_32(g, across, dst, src);
+    case 64: return strips_64(g, across, dst, src);
+    case 128: return strips_128(g, across, dst, src);
+    case 256: return strips_256(g, across, dst, src);
+    case 512: return gaps ? strips_512(g, across, dst, src) : 0;
+    case 1024: return gaps ? strips_1024(g, across, dst, src) : 0;
+    default: return 0;
+    }
+}
+
+/* Units of 16 to 255 bytes, in vectors; the last one may overlap the one before. */
+static void copy_vectors(const struct grid *g, unsigned char *dst, const unsigned char *src)
+{
+    const size_t last = g->unit - 16;
+    for (int64_t r = 0; r < g->rows; r++)
+        for (int64_t i = 0; i < g->turns; i++) {
+            unsigned char *to = dst + r * g->drow + i * g->dturn;
+            const unsigned char *from = src + r * g->srow + i * g->sturn;
+            for (size_t k = 0; k < last; k += 16)
+                memcpy(to + k, from + k, 16);
+            memcpy(to + last, from + last, 16);
+        }
+}
+
+/* Long units with gaps between those that are read: some of them side by side, piece by piece, lest memory wait for the
+ * begin of each. Returns the turns that are done, of one row. */
+#define STREAMS(count, piece)                                                                           \
+    static int64_t streams_##count(const struct grid *g, unsigned char *dst, const unsigned char *src)  \
+    {                                                                                                   \
+        const int64_t unit = (int64_t)g->unit, whole = unit - unit % piece;                             \
+        int64_t i = 0;                                                                                  \
+        for (; i + count <= g->turns; i += count) {                                                     \
+            unsigned char *to = dst + i * g->dturn;                                                     \
+            const unsigned char *from = src + i * g->sturn;                                             \
+            for (int64_t at = 0; at < whole; at += piece)                                               \
+                RAW_UNROLL for (int k = 0; k < count; k++)                                              \
+                    COPY_LINES(to + k * g->dturn + at, from + k * g->sturn + at, piece);                \
+            for (int k = 0; k < count && whole < unit; k++)                                             \
+                memcpy(to + k * g->dturn + whole, from + k * g->sturn + whole, (size_t)(unit - whole)); \
+        }                                                                                               \
+        return i;                                                                                       \
+    }
+STREAMS(4, 256)
+STREAMS(16, 64)
+
+/* Units of no special size. */
+static void copy_long(const struct grid *g, unsigned char *dst, const unsigned char *src)
+{
+    const int64_t cached = 1 << 20, unit = (int64_t)g->unit;
+    bool gaps = g->sturn != unit && unit >= 2048 && unit <= 65536 && g->rows * g->turns * unit > cached;
+    for (int64_t r = 0; r < g->rows; r++) {
+        unsigned char *to = dst + r * g->drow;
+        const unsigned char *from = src + r * g->srow;
+        int64_t i = !gaps ? 0 : unit < 8192 ? streams_16(g, to, from) : streams_4(g, to, from);
+        for (; i < g->turns; i++)
+            memcpy(to + i * g->dturn, from + i * g->sturn, g->unit);
+    }
+}
 
 #define COPY_UNITS(bytes)                                          \
     for (int64_t r = 0; r < g->rows; r++) {                        \
@@ -32,26 +120,7 @@ struct grid {
             memcpy(to + i * g->dturn, from + i * g->sturn, bytes); \
     }
 
-/* Units of a line or more. Where gaps are between those that are read, the hardware does not see them coming. */
-static void copy_lines(const struct grid *g, unsigned char *dst, const unsigned char *src)
-{
-    const int64_t ahead = 16;
-    const bool gaps = g->sturn != (int64_t)g->unit;
-    for (int64_t r = 0; r < g->rows; r++) {
-        unsigned char *to = dst + r * g->drow;
-        const unsigned char *from = src + r * g->srow;
-        for (int64_t i = 0; i < g->turns; i++) {
-            if (gaps)
-                __builtin_prefetch((const void *)((uintptr_t)from + (uintptr_t)((i + ahead) * g->sturn)));
-            if (g->unit == LINE)
-                memcpy(to + i * g->dturn, from + i * g->sturn, LINE);
-            else
-                memcpy(to + i * g->dturn, from + i * g->sturn, g->unit);
-        }
-    }
-}
-
-static void copy_grid(const struct grid *g, unsigned char *dst, const unsigned char *src)
+static void copy_units(const struct grid *g, unsigned char *dst, const unsigned char *src)
 {
     switch (g->unit) {
     case 1: COPY_UNITS(1) break;
@@ -59,135 +128,56 @@ static void copy_grid(const struct grid *g, unsigned char *dst, const unsigned c
     case 4: COPY_UNITS(4) break;
     case 8: COPY_UNITS(8) break;
     case 16: COPY_UNITS(16) break;
-    case 32: COPY_UNITS(32) break;
     default:
-        if (g->unit < LINE)
-            COPY_UNITS(g->unit)
+        if (g->unit > 16 && g->unit < 256)
+            copy_vectors(g, dst, src);
         else
-            copy_lines(g, dst, src);
+            copy_long(g, dst, src);
     }
 }
 
-static int64_t least(int64_t a, int64_t b)
+static bool nearer(int64_t a, int64_t b)
 {
-    return a < b ? a : b;
+    return (a < 0 ? -a : a) < (b < 0 ? -b : b);
 }
 
-/* to[j] = column j of `lanes` rows that are 16 bytes wide. log2(lanes) rounds of interleaving the upper half of the
- * rows with the lower half turn a square of vectors. */
-#define TURN_ROUND(from, into, lanes, LOW, HIGH)                                       \
-    for (int i = 0; i < lanes / 2; i++) {                                              \
-        into[2 * i] = __builtin_shufflevector(from[i], from[i + lanes / 2], LOW);      \
-        into[2 * i + 1] = __builtin_shufflevector(from[i], from[i + lanes / 2], HIGH); \
-    }
-#define TURN(bytes, lanes, T, LOW, HIGH)                                                     \
-    static inline void turn_##bytes(unsigned char *to, const unsigned char *src, int64_t sa) \
-    {                                                                                        \
-        typedef T vector __attribute__((vector_size(16)));                                   \
-        vector x[lanes], y[lanes];                                                           \
-        for (int i = 0; i < lanes; i++)                                                      \
-            memcpy(&x[i], src + i * sa, 16);                                                 \
-        TURN_ROUND(x, y, lanes, LIST(LOW), LIST(HIGH))                                       \
-        if (lanes >= 4)                                                                      \
-            TURN_ROUND(y, x, lanes, LIST(LOW), LIST(HIGH))                                   \
-        if (lanes >= 8)                                                                      \
-            TURN_ROUND(x, y, lanes, LIST(LOW), LIST(HIGH))                                   \
-        if (lanes >= 16)                                                                     \
-            TURN_ROUND(y, x, lanes, LIST(LOW), LIST(HIGH))                                   \
-        for (int i = 0; i < lanes; i++)                                                      \
-            memcpy(to + i * PANEL_ROW, lanes == 4 || lanes == 16 ? &x[i] : &y[i], 16);       \
-    }
-#define LIST(...) __VA_ARGS__
-TURN(1, 16, uint8_t, LIST(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23),
-     LIST(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31))
-TURN(2, 8, uint16_t, LIST(0, 8, 1, 9, 2, 10, 3, 11), LIST(4, 12, 5, 13, 6, 14, 7, 15))
-TURN(4, 4, uint32_t, LIST(0, 4, 1, 5), LIST(2, 6, 3, 7))
-TURN(8, 2, uint64_t, LIST(0, 2), LIST(1, 3))
-
-static inline void turn_16(unsigned char *to, const unsigned char *src, int64_t sa)
+/* Reads src in its order. */
+static void copy_grid(struct grid g, unsigned char *dst, const unsigned char *src)
 {
-    (void)sa;
-    memcpy(to, src, 16);
-}
-
-/* panel[b][a] = src[a * sa + b * bytes], na by nb: in blocks of few rows, which are walked along src; squares of vectors, and the edges one by one. */
-#define TURN_PANEL(bytes)                                                                                         \
-    static void panel_##bytes(unsigned char *panel, const unsigned char *src, int64_t sa, int64_t na, int64_t nb) \
-    {                                                                                                             \
-        enum { lanes = 16 / bytes, line = LINE / bytes };                                                         \
-        int64_t wide = na - na % lanes, high = nb - nb % lanes;                                                   \
-        for (int64_t a0 = 0; a0 < wide; a0 += PANEL_STREAMS)                                                      \
-            for (int64_t b0 = 0; b0 < high; b0 += line)                                                           \
-                for (int64_t a = a0; a < least(a0 + PANEL_STREAMS, wide); a += lanes)                             \
-                    for (int64_t b = b0; b < least(b0 + line, high); b += lanes)                                  \
-                        turn_##bytes(panel + b * PANEL_ROW + a * bytes, src + a * sa + b * bytes, sa);            \
-        for (int64_t a = 0; a < na; a++)                                                                          \
-            for (int64_t b = a < wide ? high : 0; b < nb; b++)                                                    \
-                memcpy(panel + b * PANEL_ROW + a * bytes, src + a * sa + b * bytes, bytes);                       \
-    }
-TURN_PANEL(1)
-TURN_PANEL(2)
-TURN_PANEL(4)
-TURN_PANEL(8)
-TURN_PANEL(16)
-
-typedef void turn_panel(unsigned char *panel, const unsigned char *src, int64_t sa, int64_t na, int64_t nb);
-
-static turn_panel *panel_of(size_t unit)
-{
-    switch (unit) {
-    case 1: return panel_1;
-    case 2: return panel_2;
-    case 4: return panel_4;
-    case 8: return panel_8;
-    case 16: return panel_16;
-    default: return NULL;
-    }
-}
-
-/* dst[b * db + a * unit] = src[a * sa + b * unit]. Memory likes to be read in few long runs and written in bursts of
- * several lines, and not both at once: so a panel is turned into a buffer in the cache, row by row of src, and then
- * written row by row of dst. Panels follow each other along dst's rows, so that the same pages of it are written. */
-static void transpose(size_t unit, unsigned char *dst, int64_t db, const unsigned char *src, int64_t sa, int64_t na,
-                      int64_t nb)
-{
-    _Alignas(LINE) unsigned char panel[PANEL_ROWS * PANEL_ROW];
-    turn_panel *turn = panel_of(unit);
-    int64_t size = (int64_t)unit, most = PANEL_RUN / size;
-    for (int64_t b0 = 0; b0 < nb; b0 += PANEL_ROWS)
-        for (int64_t a = 0; a < na; a += most) {
-            int64_t wide = least(most, na - a), high = least(PANEL_ROWS, nb - b0);
-            unsigned char *to = dst + b0 * db + a * size;
-            turn(panel, src + a * sa + b0 * size, sa, wide, high);
-            for (int64_t b = 0; b < high; b++)
-                memcpy(to + b * db, panel + b * PANEL_ROW, (size_t)(wide * size));
-        }
+    if (g.rows > 1 && nearer(g.srow, g.sturn))
+        g = (struct grid){g.turns, g.rows, g.dturn, g.sturn, g.drow, g.srow, g.unit};
+    int64_t done = copy_strips(&g, g.rows > 1 && nearer(g.drow, g.dturn), dst, src);
+    g.turns -= done;
+    copy_units(&g, dst + done * g.dturn, src + done * g.sturn);
 }
 
 /* A grid that is a transpose and large enough to gain by it. */
 static bool grid_transpose(const struct grid *g, unsigned char *dst, const unsigned char *src)
 {
     int64_t unit = (int64_t)g->unit;
-    if (g->rows < 4 || g->turns < 4 || !panel_of(g->unit))
+    if (g->rows < 4 || g->turns < 4 || !transpose_knows(g->unit))
         return false;
+    struct transpose t;
     if (g->dturn == unit && g->srow == unit)
-        transpose(g->unit, dst, g->drow, src, g->sturn, g->turns, g->rows);
+        t = (struct transpose){g->turns, g->rows, g->drow, g->sturn, unit, 0, 0};
     else if (g->drow == unit && g->sturn == unit)
-        transpose(g->unit, dst, g->dturn, src, g->srow, g->rows, g->turns);
+        t = (struct transpose){g->rows, g->turns, g->dturn, g->srow, unit, 0, 0};
     else
         return false;
+    transpose(&t, dst, src, g->unit);
     return true;
 }
 
-/* The loop, of those before the last, that goes best with the last one in a grid: one along which
- * the side that is not contiguous in the last is; else the one just before. */
-static int partner(int last, const int64_t *n, const int64_t *ds, const int64_t *ss, int64_t unit)
+/* The loop, of those before the last, that goes best with the last one in a grid: the nearest one of src, or of dst
+ * if the last is src's; else the one just before. */
+static int partner(int last, const int64_t *n, const int64_t *ds, const int64_t *ss)
 {
-    const int64_t *other = ds[last] == unit ? ss : ss[last] == unit ? ds : NULL;
-    for (int i = last - 1; other && i >= 0; i--)
-        if (other[i] == unit && n[i] > 1)
-            return i;
-    return last - 1;
+    int s = last, d = last;
+    for (int i = last - 1; i >= 0; i--) {
+        s = n[i] > 1 && nearer(ss[i], ss[s]) ? i : s;
+        d = n[i] > 1 && nearer(ds[i], ds[d]) ? i : d;
+    }
+    return s != last ? s : d != last ? d : last - 1;
 }
 
 void copy_nest(int loops, const int64_t *n, const int64_t *ds, const int64_t *ss, void *dst, const void *src,
@@ -203,7 +193,7 @@ void copy_nest(int loops, const int64_t *n, const int64_t *ds, const int64_t *ss
         memcpy(dst, src, (size_t)unit);
         return;
     }
-    int last = loops - 1, row = partner(last, n, ds, ss, unit);
+    int last = loops - 1, row = partner(last, n, ds, ss);
     struct grid g = {1, n[last], 0, 0, ds[last], ss[last], (size_t)unit};
     if (row >= 0) {
         g.rows = n[row];
@@ -214,7 +204,7 @@ void copy_nest(int loops, const int64_t *n, const int64_t *ds, const int64_t *ss
         unsigned char *d = (unsigned char *)dst + doff;
         const unsigned char *s = (const unsigned char *)src + soff;
         if (!grid_transpose(&g, d, s))
-            copy_grid(&g, d, s);
+            copy_grid(g, d, s);
         for (i = last - 1; i >= 0; i--) {
             if (i == row)
                 continue;

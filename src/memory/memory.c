@@ -11,6 +11,7 @@
 #include "memory/copy.h"
 #include "memory/ops.h"
 #include "memory/span.h"
+#include "memory/transpose.h"
 
 #define BLOCK 4096 /* bytes of one buffer */
 #define GATHERS 4  /* terms at a time if they need buffers: with the others these fill the cache */
@@ -190,41 +191,19 @@ static int unit_loop(const struct memory_tile *t, int operand, size_t size)
     return -1;
 }
 
-/* Casts of n[0] rows of n[1] elements that src holds contiguous, and dst across: rows are cast into a buffer, which is
- * copied as a transpose. ds and ss are the strides along rows and elements. */
-static void cast_across(const int64_t *n, const int64_t *ds, int64_t srow, unsigned char *dst, int to,
-                        const unsigned char *src, int from)
-{
-    enum { ROWS = 64, RUN = 512, ROW = RUN + 64 };
-    _Alignas(64) unsigned char buf[ROWS * ROW];
-    int64_t size = (int64_t)weft_dtype_size(to), ssize = (int64_t)weft_dtype_size(from), most = RUN / size;
-    const int64_t near[2] = {ROW, size};
-    for (int64_t j = 0; j < n[1]; j += most)
-        for (int64_t i = 0; i < n[0]; i += ROWS) {
-            const int64_t part[2] = {n[0] - i < ROWS ? n[0] - i : ROWS, n[1] - j < most ? n[1] - j : most};
-            for (int64_t r = 0; r < part[0]; r++) {
-                const unsigned char *ahead = i + r + 4 < n[0] ? src + (i + r + 4) * srow + j * ssize : src;
-                for (int64_t k = 0; k < part[1] * ssize; k += 64) /* short runs far apart: nothing sees them coming */
-                    __builtin_prefetch(ahead + k);
-                cast_run(buf + r * ROW, to, src + (i + r) * srow + j * ssize, from, (size_t)part[1]);
-            }
-            copy_nest(2, part, ds, near, dst + i * ds[0] + j * ds[1], buf, (size_t)size);
-        }
-}
-
 /* A cast between operands that are contiguous along different loops, both long enough to gain by it. */
 static bool cast_turned(const struct memory_tile *t, unsigned char *dst, int to, const unsigned char *src, int from)
 {
     int a = unit_loop(t, 0, weft_dtype_size(to)), b = unit_loop(t, 1, weft_dtype_size(from));
     if (a < 0 || b < 0 || a == b || t->n[a] < 8 || t->n[b] < 8)
         return false;
-    const int64_t n[2] = {t->n[a], t->n[b]}, ds[2] = {t->stride[0][a], t->stride[0][b]};
+    const struct transpose turn = {t->n[a], t->n[b], t->stride[0][b], t->stride[1][a], t->stride[1][b], to, from};
     int64_t at[MEMORY_LOOPS] = {0}, doff = 0, soff = 0;
     for (int i = 0; i < t->loops; i++)
         if (t->n[i] == 0)
             return true;
     for (int i = 0; i >= 0;) {
-        cast_across(n, ds, t->stride[1][a], dst + doff, to, src + soff, from);
+        transpose(&turn, dst + doff, src + soff, weft_dtype_size(to));
         for (i = t->loops - 1; i >= 0; i--) {
             if (i == a || i == b)
                 continue;

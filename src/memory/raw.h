@@ -35,4 +35,14 @@ typedef uint8_t RAW_ANYWHERE raw_f8e5m2;
 #else
 #define RAW_LOOP
 #endif
+
+/* Before a loop of few turns, their number a constant: code without a loop. Where one load instruction walks through
+ * memory, the hardware takes it for the begin of a long run and reads far ahead; short runs are read faster without. */
+#if defined(__clang__)
+#define RAW_UNROLL _Pragma("clang loop unroll(full)")
+#elif defined(__GNUC__)
+#define RAW_UNROLL _Pragma("GCC unroll 32")
+#else
+#define RAW_UNROLL
+#endif
 #endif

@@ -158,9 +158,9 @@ static int hear(int fd, struct message *m, int *file)
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
     struct msghdr h = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
     ssize_t n;
-    do
+    do /* an end that was closed before it had read all is told once, ahead of its last words */
         n = recvmsg(fd, &h, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    while (n < 0 && errno == EINTR);
+    while (n < 0 && (errno == EINTR || errno == ECONNRESET));
     if (n < 0)
         return errno == EAGAIN ? -1 : 0;
     struct cmsghdr *c = n ? CMSG_FIRSTHDR(&h) : NULL;
@@ -247,9 +247,9 @@ static void admit(struct host *h)
         refuse(fd, err, weft_errmsg());
         return;
     }
-    h->link->head->process[m.rank] = (struct shm_process){who.pid, m.start};
+    h->link->home->head->process[m.rank] = (struct shm_process){who.pid, m.start};
     h->peers[m.rank] = fd;
-    tell(fd, &(struct message){.protocol = PROTOCOL, .kind = WELCOME, .rank = h->link->base.rank}, h->link->file);
+    tell(fd, &(struct message){.protocol = PROTOCOL, .kind = WELCOME, .rank = h->link->base.rank}, h->link->home->file);
 }
 
 /* A member has said something, or ended. */
@@ -312,8 +312,8 @@ static void dismiss(struct host *h, int err)
 static void come_in(struct shm_link *l)
 {
     bool zombie;
-    l->head->process[l->base.rank] = (struct shm_process){getpid(), shm_process_start(getpid(), &zombie)};
-    core_arrive(l->base.group, l->base.rank);
+    l->home->head->process[l->base.rank] = (struct shm_process){getpid(), shm_process_start(getpid(), &zombie)};
+    transport_enter(&l->base);
 }
 
 static int host(struct shm_link *l, int listener, int64_t wait_ns, int64_t until)
@@ -342,8 +342,27 @@ static int host(struct shm_link *l, int listener, int64_t wait_ns, int64_t until
 
 /* ---- the other ranks ---- */
 
-/* Waits for the host's next word: 0; AGAIN when the host is gone; WEFT_ETIMEOUT. */
-static int await(const struct shm_link *l, int fd, int64_t until, struct message *m, int *file)
+/* The host has not said a word. Which rank it is shows whose claim is its process's. */
+static int no_answer(const struct shm_link *l, const struct ucred *host, int64_t wait_ns)
+{
+    char name[40] = "the rank";
+    for (int r = 0; r < l->base.size; r++) {
+        struct ucred who;
+        int fd = connect_to(l, r, &who);
+        if (fd < 0)
+            continue;
+        close(fd);
+        if (who.pid == host->pid) {
+            snprintf(name, sizeof name, "rank %d", r);
+            break;
+        }
+    }
+    return error_set(WEFT_ETIMEOUT, "shm:%s: %s in process %d, which gathers the others, did not answer within %lld ms",
+                     l->name, name, (int)host->pid, (long long)(wait_ns / 1000000));
+}
+
+/* Waits for the host's next word: 0; AGAIN when the host is gone; WEFT_ETIMEOUT, without a text. */
+static int await(int fd, int64_t until, struct message *m, int *file)
 {
     struct pollfd wait = {.fd = fd, .events = POLLIN};
     int n = -1;
@@ -352,9 +371,7 @@ static int await(const struct shm_link *l, int fd, int64_t until, struct message
         if (poll(&wait, 1, milliseconds(until)) >= 0)
             n = hear(fd, m, file);
     }
-    if (n < 0)
-        return error_set(WEFT_ETIMEOUT, "shm:%s: time ran out while ranks were joining", l->name);
-    return n ? 0 : AGAIN;
+    return n < 0 ? WEFT_ETIMEOUT : n ? 0 : AGAIN;
 }
 
 /* The host's time has run out; if ours has, too, what it said is the reason. */
@@ -364,7 +381,7 @@ static int bye(struct shm_link *l, const struct message *m)
     return AGAIN;
 }
 
-static int enlist(struct shm_link *l, int fd, int64_t wait_ns, int64_t until)
+static int enlist(struct shm_link *l, int fd, const struct ucred *host, int64_t wait_ns, int64_t until)
 {
     bool zombie;
     struct message m = {.protocol = PROTOCOL,
@@ -374,22 +391,22 @@ static int enlist(struct shm_link *l, int fd, int64_t wait_ns, int64_t until)
                         .pid = getpid(),
                         .start = shm_process_start(getpid(), &zombie)};
     tell(fd, &m, -1);
-    int err = await(l, fd, until, &m, &l->file);
+    int err = await(fd, until, &m, &l->home->file);
     if (err)
-        return err;
+        return err == AGAIN ? err : no_answer(l, host, wait_ns);
     if (m.kind == REFUSED && m.protocol == PROTOCOL)
         return error_set(m.code < 0 ? m.code : WEFT_ETRANSPORT, "%s", m.text);
     if (m.kind == BYE)
         return bye(l, &m);
-    if (m.protocol != PROTOCOL || m.kind != WELCOME || l->file < 0)
+    if (m.protocol != PROTOCOL || m.kind != WELCOME || l->home->file < 0)
         return error_set(WEFT_EMISMATCH, "shm:%s: the others use another version of weft", l->name);
     int hosted_by = m.rank;
     err = shm_attach(l);
     if (err)
         return err;
-    core_arrive(l->base.group, l->base.rank);
+    transport_enter(&l->base);
     say(fd, READY, "");
-    err = await(l, fd, until, &m, NULL);
+    err = await(fd, until, &m, NULL);
     if (err == AGAIN)
         return error_set(WEFT_EPEER, "shm:%s: rank %d ended while the ranks were joining", l->name, hosted_by);
     if (err) { /* should the host count on us all the same, we are gone */
@@ -406,7 +423,7 @@ static int visit(struct shm_link *l, int fd, const struct ucred *who, int64_t wa
 {
     int err = who->uid != geteuid()
                   ? error_set(WEFT_EBUSY, "shm:%s: the name is in use by another user (uid %u)", l->name, who->uid)
-                  : enlist(l, fd, wait_ns, until);
+                  : enlist(l, fd, who, wait_ns, until);
     if (err)
         shm_unmap(l);
     if (err)

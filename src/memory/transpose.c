@@ -1,0 +1,164 @@
+/* Transposes: one side is contiguous along one loop, the other side along another. Rows of src are read in runs of some
+ * lines into a block that stays in the first cache, whatever their distance, and the block is written out turned, in
+ * runs of dst. Memory is slow when runs are short and when it waits: so the rows of the next block are read while this
+ * one is written, a row and some columns in turn. A cast happens on the way into the block. */
+#include "memory/transpose.h"
+
+#include <string.h>
+
+#include "base/dtype.h"
+#include "memory/cast.h"
+#include "memory/raw.h"
+
+#define LINE 64          /* bytes of a cache line */
+#define ROWS 32          /* of a block */
+#define RUN 512          /* bytes of each */
+#define ROW (RUN + LINE) /* and their distance: no power of two, lest they meet in the same sets of the cache */
+#define AHEAD 4          /* rows: far enough for memory, and few enough to stay in the cache */
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+struct block {
+    unsigned char *data, *to;   /* to: where its first column goes, the next `across` bytes on */
+    int64_t across, high, wide; /* rows, and elements of each */
+};
+
+/* x[j] = column j of `lanes` rows that are 16 bytes wide. log2(lanes) rounds of interleaving the upper half of the
+ * rows with the lower half turn a square of vectors. */
+#define ROUND(x, lanes, LOW, HIGH)                                                \
+    do {                                                                          \
+        vector y[lanes];                                                          \
+        for (int i = 0; i < lanes / 2; i++) {                                     \
+            y[2 * i] = __builtin_shufflevector(x[i], x[i + lanes / 2], LOW);      \
+            y[2 * i + 1] = __builtin_shufflevector(x[i], x[i + lanes / 2], HIGH); \
+        }                                                                         \
+        memcpy(x, y, sizeof y);                                                   \
+    } while (0)
+
+/* Writes the columns from b on that fill 16 bytes of the block's rows. Several squares side by side are held in
+ * registers, so that lines of dst are written whole. */
+#define COLUMNS(bytes, squares, T, TURN)                                                                              \
+    static inline __attribute__((always_inline)) void columns_##bytes(const struct block *k, int64_t b, int64_t high) \
+    {                                                                                                                 \
+        enum { lanes = 16 / bytes, step = lanes * squares, row = ROW };                                               \
+        typedef T vector __attribute__((vector_size(16)));                                                            \
+        const unsigned char *from = k->data + b * bytes;                                                              \
+        unsigned char *to = k->to + b * k->across;                                                                    \
+        const int64_t across = k->across;                                                                             \
+        for (int64_t a = 0; a < high; a += step, from += step * row, to += step * bytes) {                            \
+            vector x[squares][lanes];                                                                                 \
+            for (int s = 0; s < squares; s++) {                                                                       \
+                for (int i = 0; i < lanes; i++)                                                                       \
+                    memcpy(&x[s][i], from + (s * lanes + i) * row, 16);                                               \
+                TURN(x[s]);                                                                                           \
+            }                                                                                                         \
+            for (int i = 0; i < lanes; i++)                                                                           \
+                for (int s = 0; s < squares; s++)                                                                     \
+                    memcpy(to + i * across + s * 16, &x[s][i], 16);                                                   \
+        }                                                                                                             \
+    }                                                                                                                 \
+    static void edges_##bytes(const struct block *k)                                                                  \
+    {                                                                                                                 \
+        enum { lanes = 16 / bytes, step = lanes * squares, row = ROW };                                               \
+        int64_t high = k->high - k->high % step, wide = k->wide - k->wide % lanes;                                    \
+        for (int64_t b = 0; b < wide; b += lanes)                                                                     \
+            columns_##bytes(k, b, high);                                                                              \
+        for (int64_t b = 0; b < k->wide; b++)                                                                         \
+            for (int64_t a = b < wide ? high : 0; a < k->high; a++)                                                   \
+                memcpy(k->to + b * k->across + a * bytes, k->data + a * row + b * bytes, bytes);                      \
+    }
+
+#define LIST(...) __VA_ARGS__
+#define ROUND_1(x)                                                             \
+    ROUND(x, 16, LIST(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23), \
+          LIST(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31))
+#define ROUND_2(x) ROUND(x, 8, LIST(0, 8, 1, 9, 2, 10, 3, 11), LIST(4, 12, 5, 13, 6, 14, 7, 15))
+#define ROUND_4(x) ROUND(x, 4, LIST(0, 4, 1, 5), LIST(2, 6, 3, 7))
+#define ROUND_8(x) ROUND(x, 2, LIST(0, 2), LIST(1, 3))
+#define TURN_1(x) \
+    ROUND_1(x);   \
+    ROUND_1(x);   \
+    ROUND_1(x);   \
+    ROUND_1(x)
+#define TURN_2(x) \
+    ROUND_2(x);   \
+    ROUND_2(x);   \
+    ROUND_2(x)
+#define TURN_4(x) \
+    ROUND_4(x);   \
+    ROUND_4(x)
+#define TURN_8(x) ROUND_8(x)
+#define TURN_16(x) (void)(x)
+COLUMNS(1, 1, uint8_t, TURN_1)
+COLUMNS(2, 2, uint16_t, TURN_2)
+COLUMNS(4, 4, uint32_t, TURN_4)
+COLUMNS(8, 4, uint64_t, TURN_8)
+COLUMNS(16, 4, uint64_t, TURN_16)
+
+/* Row `from` of src into the block; one that comes later is asked for. */
+static inline __attribute__((always_inline)) void read_row(const struct transpose *t, unsigned char *to,
+                                                           const unsigned char *from, int64_t size, int64_t wide)
+{
+    const unsigned char *ahead = (const void *)((uintptr_t)from + (uintptr_t)(AHEAD * t->srow));
+    if (t->to != t->from) {
+        for (int64_t i = 0; i < wide * t->ssize; i += LINE)
+            __builtin_prefetch(ahead + i, 0, 2);
+        cast_run(to, t->to, from, t->from, (size_t)wide);
+    } else if (wide * size == RUN) {
+        RAW_UNROLL for (int i = 0; i < RUN; i += LINE) __builtin_prefetch(ahead + i, 0, 2);
+        RAW_UNROLL for (int i = 0; i < RUN; i += LINE) memcpy(to + i, from + i, LINE);
+    } else {
+        memcpy(to, from, (size_t)(wide * size));
+    }
+}
+
+typedef void turn_columns(const struct block *k, int64_t b, int64_t high);
+typedef void turn_edges(const struct block *k);
+
+static inline __attribute__((always_inline)) void walk(const struct transpose *t, unsigned char *dst,
+                                                       const unsigned char *src, const int64_t size,
+                                                       turn_columns *columns, turn_edges *edges)
+{
+    _Alignas(LINE) unsigned char buf[2][ROWS * ROW];
+    struct block now = {0}, next = {.data = buf[0], .across = t->drow};
+    const int64_t most = RUN / size, lanes = 16 / size;
+    for (int64_t b = 0; b < t->wide; b += most)
+        for (int64_t a = 0; a < t->high; a += ROWS) {
+            const unsigned char *from = src + a * t->srow + b * t->ssize;
+            unsigned char *to = next.data = buf[next.data == buf[0]];
+            next.to = dst + b * t->drow + a * size;
+            next.high = least(ROWS, t->high - a);
+            next.wide = least(most, t->wide - b);
+            if (now.high == ROWS && now.wide == most && next.high == ROWS && next.wide == most) {
+                for (int64_t c = 0; c < most; c += lanes, from += t->srow, to += ROW) {
+                    read_row(t, to, from, size, most);
+                    columns(&now, c, ROWS);
+                }
+            } else {
+                edges(&now);
+                for (int64_t r = 0; r < next.high; r++, from += t->srow, to += ROW)
+                    read_row(t, to, from, size, next.wide);
+            }
+            now = next;
+        }
+    edges(&now);
+}
+
+bool transpose_knows(size_t size)
+{
+    return size == 1 || size == 2 || size == 4 || size == 8 || size == 16;
+}
+
+void transpose(const struct transpose *t, void *dst, const void *src, size_t size)
+{
+    switch (size) {
+    case 1: walk(t, dst, src, 1, columns_1, edges_1); break;
+    case 2: walk(t, dst, src, 2, columns_2, edges_2); break;
+    case 4: walk(t, dst, src, 4, columns_4, edges_4); break;
+    case 8: walk(t, dst, src, 8, columns_8, edges_8); break;
+    default: walk(t, dst, src, 16, columns_16, edges_16); break;
+    }
+}

@@ -1,0 +1,258 @@
+/* The engine where it seldom is: ranks that come late, wait in small pieces or run far ahead, messages of all ways in one
+ * channel, and staging so scarce that every slot counts. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "conformance.h"
+#include "random.h"
+#include "ranks.h"
+#include "share.h"
+#include "tensors.h"
+
+#define SECOND INT64_C(1000000000)
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * SECOND + t.tv_nsec;
+}
+
+/* ---- several tensors in one exec ---- */
+
+#define MOST 24
+
+struct pair {
+    const char *src, *dst;
+    unsigned ours; /* ranks (bits) whose source, from bit 16 on whose destination is in memory of the comm's */
+};
+
+struct model {
+    int n;
+    weft_layout *src[MOST], *dst[MOST];
+    weft_view in[MOST], out[MOST];
+    bool ours[2 * MOST];
+    weft_plan *plan;
+    weft_exec *exec;
+    struct ranks_rank *r;
+};
+
+static int model_view(struct model *m, const weft_layout *l, bool ours, weft_view *v)
+{
+    weft_local at;
+    int err = weft_layout_local(l, m->r->rank, &at);
+    if (err)
+        return err;
+    *v = (weft_view){NULL, (size_t)at.bytes, NULL};
+    if (ours)
+        return weft_comm_alloc(m->r->comm, (size_t)at.bytes + 1, &v->data);
+    v->data = calloc(1, (size_t)at.bytes + 1);
+    return 0;
+}
+
+static void model_unview(struct model *m, bool ours, weft_view *v)
+{
+    if (ours)
+        weft_comm_dealloc(m->r->comm, v->data);
+    else
+        free(v->data);
+}
+
+static int model_views(struct model *m, int i, const struct pair *pair)
+{
+    m->ours[2 * i] = pair->ours >> m->r->rank & 1;
+    m->ours[2 * i + 1] = pair->ours >> (16 + m->r->rank) & 1;
+    int err = model_view(m, m->src[i], m->ours[2 * i], &m->in[i]);
+    return err ? err : model_view(m, m->dst[i], m->ours[2 * i + 1], &m->out[i]);
+}
+
+static int model_make(struct model *m, struct ranks_rank *r, const struct pair *pairs, int n, const weft_lower_opts *opts)
+{
+    weft_move moves[MOST];
+    int err = 0;
+    *m = (struct model){.n = n, .r = r};
+    for (int i = 0; i < n && !err; i++) {
+        err = weft_layout_parse(pairs[i].src, &m->src[i]);
+        if (!err)
+            err = weft_layout_parse(pairs[i].dst, &m->dst[i]);
+        moves[i] = (weft_move){"t", m->src[i], m->dst[i]};
+        if (!err)
+            err = model_views(m, i, &pairs[i]);
+    }
+    weft_lower_opts o = *opts;
+    o.size = sizeof o;
+    o.world = r->size;
+    if (!err)
+        err = weft_lower(moves, (size_t)n, r->rank, &o, &m->plan);
+    return err ? err : weft_bind(m->plan, r->comm, m->in, m->out, NULL, &m->exec);
+}
+
+static void model_fill(struct model *m, int seed)
+{
+    for (int i = 0; i < m->n; i++) {
+        if (m->in[i].bytes)
+            tensors_fill(m->src[i], m->r->rank, m->in[i].data, seed + i);
+        memset(m->out[i].data, 0x5a, m->out[i].bytes);
+    }
+}
+
+static int64_t model_wrong(struct model *m, int seed)
+{
+    int64_t wrong = 0;
+    for (int i = 0; i < m->n; i++)
+        if (m->out[i].bytes)
+            wrong += tensors_wrong(m->src[i], m->dst[i], m->r->rank, m->out[i].data, seed + i);
+    return wrong;
+}
+
+static void model_free(struct model *m)
+{
+    weft_exec_free(m->exec);
+    weft_plan_free(m->plan);
+    for (int i = 0; i < m->n; i++) {
+        weft_layout_free(m->src[i]);
+        weft_layout_free(m->dst[i]);
+        model_unview(m, m->ours[2 * i], &m->in[i]);
+        model_unview(m, m->ours[2 * i + 1], &m->out[i]);
+    }
+}
+
+/* ---- waits in small pieces ---- */
+
+enum { BY_WAIT, BY_TEST, BY_BARRIER, BY_WINDOW };
+
+/* Rank 0 sends columns to two ranks; the second begins when the first is through. Rank 0 never waits for long. */
+static void run_impatient(struct ranks_rank *r)
+{
+    static const struct pair pair = {.src = "f32[96,2000] @x1=0", .dst = "f32[96,2000/x] @x2=1,2", .ours = 0xffffffff};
+    int how = *(int *)r->arg;
+    struct model m;
+    weft_window *w;
+    RANKS_OK(r, weft_window_create(r->comm, NULL, 0, 1, &w));
+    RANKS_OK(r, model_make(&m, r, &pair, 1, &(weft_lower_opts){.bucket = 0}));
+    model_fill(&m, 1);
+    if (r->rank == 1) {
+        RANKS_OK(r, weft_exec_start(m.exec));
+        RANKS_OK(r, weft_exec_wait(m.exec, 5 * SECOND));
+        RANKS_OK(r, weft_window_notify(w, 2, 0, WEFT_NOTIFY_SET, 1));
+    }
+    if (r->rank == 2) {
+        RANKS_OK(r, weft_window_wait(w, 0, WEFT_GE, 1, 5 * SECOND));
+        RANKS_OK(r, weft_exec_run(m.exec));
+        RANKS_OK(r, weft_window_notify(w, 0, 0, WEFT_NOTIFY_SET, 1));
+    }
+    if (r->rank == 0) {
+        int64_t until = now_ns() + 3 * SECOND;
+        int err = weft_exec_start(m.exec);
+        for (bool done = false; !err && !done && now_ns() < until;) {
+            if (how == BY_TEST) {
+                err = weft_exec_test(m.exec, &done);
+                continue;
+            }
+            err = how == BY_WAIT      ? weft_exec_wait(m.exec, 1000)
+                  : how == BY_BARRIER ? weft_comm_barrier(r->comm, 0)
+                                      : weft_window_wait(w, 0, WEFT_GE, 1, 0);
+            done = !err;
+            err = err == WEFT_ETIMEOUT ? 0 : err;
+        }
+        RANKS_OK(r, err);
+        RANKS_CHECK(r, now_ns() < until);
+        RANKS_OK(r, weft_exec_wait(m.exec, 5 * SECOND));
+    }
+    if (how == BY_BARRIER && r->rank)
+        RANKS_OK(r, weft_comm_barrier(r->comm, -1));
+    RANKS_CHECK(r, !model_wrong(&m, 1));
+    model_free(&m);
+    weft_window_free(w);
+}
+
+static void short_waits_suffice(void **state)
+{
+    (void)state;
+    for (int how = BY_WAIT; how <= BY_WINDOW; how++)
+        ranks_run(3, NULL, run_impatient, &how, NULL);
+}
+
+/* ---- one slot ---- */
+
+struct scene {
+    const struct pair *pairs;
+    int n;
+    const char *algorithm;
+};
+
+static void run_scene(struct ranks_rank *r)
+{
+    const struct scene *s = r->arg;
+    struct model m;
+    RANKS_OK(r, model_make(&m, r, s->pairs, s->n, &(weft_lower_opts){.bucket = 1, .algorithm = s->algorithm}));
+    for (int seed = 0; seed < 20; seed++) {
+        model_fill(&m, seed);
+        RANKS_OK(r, weft_exec_start(m.exec));
+        RANKS_OK(r, weft_exec_wait(m.exec, 4 * SECOND));
+        RANKS_CHECK(r, !model_wrong(&m, seed));
+    }
+    model_free(&m);
+}
+
+/* Each rank's only slot goes to a message behind one that a fold of the receiver's reads where it is; and each fold needs
+ * another one that has to wait for the slot. */
+static void slots_behind_what_folds_read(void **state)
+{
+    (void)state;
+    static const struct pair pulled[] = {
+        {"f32[2000] @x2=0,2 +sum(x)", "f32[2000] @x1=1", 1},
+        {"f32[2000] @x2=1,0 +sum(x)", "f32[2000] @x1=2", 2},
+        {"f32[2000] @x2=2,1 +sum(x)", "f32[2000] @x1=0", 4},
+        {"f32[1500] @x1=0", "f32[1500] @x1=1", 0},
+        {"f32[1500] @x1=1", "f32[1500] @x1=2", 0},
+        {"f32[1500] @x1=2", "f32[1500] @x1=0", 0},
+    };
+    /* Of each fold one term is a letter and one is none, by what the letters before have left. */
+    static const struct pair letters[] = {
+        {"f32[250] @x1=0", "f32[250] @x1=1", 0},
+        {"f32[250] @x1=2", "f32[250] @x1=0", 0},
+        {"f32[500] @x2=1,0 +sum(x)", "f32[500] @x1=2", 0},
+        {"f32[250] @x2=2,1 +sum(x)", "f32[250] @x1=0", 0},
+        {"f32[125] @x2=0,2 +sum(x)", "f32[125] @x1=1", 0},
+        {"f32[1500] @x1=0", "f32[1500] @x1=1", 0},
+        {"f32[1500] @x1=1", "f32[1500] @x1=2", 0},
+        {"f32[1500] @x1=2", "f32[1500] @x1=0", 0},
+    };
+    struct scene s = {pulled, 6, NULL};
+    ranks_run(3, &(weft_comm_opts){.inflight_buckets = 1, .deadline_ns = 5 * SECOND}, run_scene, &s, NULL);
+    s = (struct scene){letters, 8, NULL};
+    ranks_run(3, &(weft_comm_opts){.inflight_buckets = 1, .inflight_bytes = 4 * 39 * 1024, .deadline_ns = 5 * SECOND},
+              run_scene, &s, NULL);
+}
+
+/* What two roots send at once to ranks of several stages would wait for what each has to pass on of the other's. */
+static void trees_that_cross(void **state)
+{
+    (void)state;
+    static const struct pair pairs[] = {
+        {"f32[1500] @x1=0", "f32[1500] @x2=0,1", 0},
+        {"f32[1500] @x1=1", "f32[1500] @x2=1,0", 0},
+        {"f32[2000] @x1=0", "f32[2000] @x8=0,1,2,5,4,3,6,7", 0},
+        {"f32[2001] @x1=1", "f32[2001] @x8=1,0,3,4,5,2,6,7", 0},
+    };
+    struct scene s = {pairs, 4, "tree"};
+    ranks_run(8, &(weft_comm_opts){.staged = true, .deadline_ns = 5 * SECOND}, run_scene, &s, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(short_waits_suffice),
+        cmocka_unit_test(slots_behind_what_folds_read),
+        cmocka_unit_test(trees_that_cross),
+    };
+    return CONFORMANCE_RUN(tests);
+}
