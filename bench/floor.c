@@ -140,20 +140,23 @@ static void reshard(struct floor *f, bool push)
     barrier(f);
 }
 
-static void many(struct floor *f)
+static void many(struct floor *f, bool push)
 {
-    size_t n = (size_t)f->ranks, me = (size_t)f->me;
-    char *to = f->staged ? f->own_out : f->out[me];
+    size_t n = (size_t)f->ranks, me = (size_t)f->me, at = 0;
+    char *to = f->staged ? f->own_out : f->out[me], *out[BOARD_RANKS];
+    push = push && !f->staged;
     if (f->staged)
         memcpy(f->in[me], f->own_in, (size_t)f->cell.bytes / n);
     barrier(f);
-    for (size_t i = 0; i < n; i++) {
-        size_t from = (me + i) % n, at = 0;
-        for (int t = 0; t < f->cell.tensors; t++) {
-            const struct matrix *m = &f->tensors[t];
-            matrix_move(m, from, me, floats(f->in[from] + at), to + at);
-            at += m->height * m->columns * sizeof(float);
-        }
+    for (int t = 0; t < f->cell.tensors; t++) {
+        const struct matrix *m = &f->tensors[t];
+        for (size_t i = 0; i < n && !push; i++)
+            matrix_move(m, (me + i) % n, me, floats(f->in[(me + i) % n] + at), to + at);
+        for (size_t i = 0; i < n && push; i++)
+            out[i] = f->out[i] + at;
+        if (push)
+            matrix_spread(m, me, floats(f->in[me] + at), out);
+        at += m->height * m->columns * sizeof(float);
     }
     barrier(f);
 }
@@ -289,7 +292,7 @@ static int do_call(void *self, int variant)
     case WORK_BARRIER: barrier(f); break;
     case WORK_PING: ping(f); break;
     case WORK_RESHARD: reshard(f, variant == 1); break;
-    case WORK_MANY: many(f); break;
+    case WORK_MANY: many(f, variant == 1); break;
     case WORK_COPY: memcpy(f->own_out, f->own_in, n); break;
     case WORK_READ: read_all(f->own_in, n); break;
     case WORK_WRITE: memset(f->own_out, 0, n); break;
@@ -405,7 +408,7 @@ void floor_serve(struct floor *f, int rank, struct board *b)
                         .barrier = do_barrier,
                         .call = do_call};
     f->me = rank;
-    work_pin(rank, f->ranks);
+    work_pin(rank);
     board_serve(b, &s);
 }
 

@@ -286,6 +286,8 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &p.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &p.ranks);
+    if (work_cores() > 1) /* else the launcher has bound it */
+        work_pin(p.rank);
     int fd = argc == 2 ? open(argv[1], O_RDWR) : -1;
     struct board *b = MAP_FAILED;
     if (fd >= 0)

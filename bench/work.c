@@ -34,7 +34,7 @@ const char *work_variant(enum work_kind kind, const struct work_cell *cell, int 
         return pick(many, 3, i);
     if (cell->op == WORK_MANY && kind == WORK_PEER)
         return pick(reshard + 1, 1, i);
-    if (cell->op == WORK_RESHARD && kind == WORK_FLOOR)
+    if ((cell->op == WORK_RESHARD || cell->op == WORK_MANY) && kind == WORK_FLOOR)
         return pick(sides, 2, i);
     if (cell->op == WORK_RESHARD && kind == WORK_PEER)
         return pick(reshard, 2, i);
@@ -284,14 +284,14 @@ int work_cores(void)
     return sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
 }
 
-void work_pin(int rank, int ranks)
+void work_pin(int rank)
 {
     cpu_set_t may, one;
     CPU_ZERO(&may);
-    if (sched_getaffinity(0, sizeof may, &may) || CPU_COUNT(&may) < ranks)
+    if (sched_getaffinity(0, sizeof may, &may))
         return;
     size_t cpu = 0;
-    for (int left = rank; left > 0 || !CPU_ISSET(cpu, &may); cpu++)
+    for (int left = rank % CPU_COUNT(&may); left > 0 || !CPU_ISSET(cpu, &may); cpu++)
         left -= CPU_ISSET(cpu, &may) != 0;
     CPU_ZERO(&one);
     CPU_SET(cpu, &one);

@@ -78,7 +78,8 @@ double work_moved(const struct work_cell *cell, int ranks);
 /* What nccl-tests call the bus bandwidth, over bytes / time. */
 double work_bus(const struct work_cell *cell, int ranks);
 
-double work_now(void);              /* seconds, the same clock in all processes */
-void work_pin(int rank, int ranks); /* to a core of its own, if there are as many */
+double work_now(void); /* seconds, the same clock in all processes */
+/* To a core, in turn: where ranks are more than cores, who gets which is else a matter of luck that lasts. */
+void work_pin(int rank);
 int work_cores(void);
 #endif

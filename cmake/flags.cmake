@@ -11,7 +11,7 @@ if(WEFT_SANITIZE)
         -fsanitize=${WEFT_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
     target_link_options(weft_flags INTERFACE -fsanitize=${WEFT_SANITIZE})
     # Instrumented code makes gcc doubt what it can prove without: these warn wrongly there.
-    foreach(flag maybe-uninitialized stringop-overflow format-truncation tsan)
+    foreach(flag maybe-uninitialized stringop-overflow format-truncation)
         check_c_compiler_flag(-W${flag} WEFT_HAS_W_${flag})
         if(WEFT_HAS_W_${flag})
             target_compile_options(weft_flags INTERFACE -Wno-${flag})

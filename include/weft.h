@@ -16,8 +16,8 @@
  * zero and fill at most cap bytes; a buffer that is too small is not an error. Options structs
  * start with their size; a field that is zero means its default, NULL means all defaults.
  * Frees take NULL. The library never prints, aborts or exits. Layouts and plans never change
- * once made and may be shared between threads; a comm and its execs belong to one thread at a
- * time unless their declaration says otherwise. weft.h(3) tells it at length. */
+ * once made and may be shared between threads; a comm, its execs and the comms split from it belong
+ * to one thread at a time unless their declaration says otherwise. weft.h(3) tells it at length. */
 #ifndef WEFT_H
 #define WEFT_H
 #include <stdbool.h>
@@ -246,11 +246,18 @@ typedef struct weft_comm_opts {
 int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out);
 /* The transports of this build, as their URLs look, from 0 on; NULL after the last. */
 const char *weft_transport_name(int i);
+/* Collective over c: a comm of n of its ranks, numbered in the order of the list. All of them pass the same list; who is in
+ * no group passes none (n 0) and gets NULL. Different groups may form in one call, and by several calls a rank may be in any
+ * number of groups that overlap: each has c's options and its own execs, windows, barriers and failure, and waiting in one
+ * makes progress in all. Lists that differ, have a rank twice or one that is not there, or leave the caller out are refused
+ * on all ranks of c with one text that names them. A comm may be closed before or after those split from it. */
+int weft_comm_split(weft_comm *c, const int *ranks, int n, weft_comm **out);
 int weft_comm_rank(const weft_comm *c);
 int weft_comm_size(const weft_comm *c);
 int weft_comm_machine(const weft_comm *c, weft_machine *out);
-/* Window memory: zeroed, touched, aligned to 128 bytes or more; peers reach what is in it without a copy between. Not
- * collective. It lives until dealloc or until the comm is closed; no exec may then be bound to it. */
+/* Window memory: zeroed, touched, aligned to 128 bytes or more; peers reach what is in it without a copy between, in the comm
+ * and in all that were split from it or that it was split from. Not collective. It lives until dealloc on the same comm or
+ * until that is closed; no exec may then be bound to it. */
 int weft_comm_alloc(weft_comm *c, size_t bytes, void **out);
 void weft_comm_dealloc(weft_comm *c, void *ptr);
 int weft_comm_barrier(weft_comm *c, int64_t timeout_ns);

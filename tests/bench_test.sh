@@ -54,7 +54,7 @@ for memory in --window --private; do
     run reshard --sizes 256K "$memory" "${quick[@]}" --csv
     rows weft $((10 + more)); rows floor $((2 * (2 * two + 6 * four + (2 + more) * eight)))
 done
-run many -n 2,4 --only 25 "${quick[@]}" --csv; rows weft 6; rows floor $((two + four))
+run many -n 2,4 --only 25 "${quick[@]}" --csv; rows weft 6; rows floor $((2 * (two + four)))
 [ "$(ls /dev/shm 2>/dev/null)" = "$before" ] || complain "$what: left something in /dev/shm"
 run memory -n 1 --sizes 16K,64K "${quick[@]}" --csv; rows weft 2; rows memory 6
 

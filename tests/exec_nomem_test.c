@@ -1,5 +1,5 @@
-/* Every allocation of open, bind, rebind and the making of a window fails once, on one rank: all ranks are told, with the same
- * words, nothing is leaked (the sanitizer build looks) and the comm goes on. The linker sends the
+/* Every allocation of open, bind, rebind, split and the making of a window fails once, on one rank: all ranks are told, with the
+ * same words, nothing is leaked (the sanitizer build looks) and the comm goes on. The linker sends the
  * library's allocations through here. */
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -130,12 +130,46 @@ static void windows_together(void **state)
     ranks_run(3, NULL, run_windows, NULL, NULL);
 }
 
+/* The rank whose memory runs out is the first of its group, which makes what they share, or the last. */
+static void run_splits(struct ranks_rank *r)
+{
+    static const int lists[2][3] = {{2, 0, 1}, {0, 1, 2}};
+    for (int i = 0; i < 2; i++) {
+        weft_comm *c = NULL;
+        int err, n = 0;
+        do {
+            if (r->rank == r->size - 1)
+                until_failure = n;
+            n++;
+            err = weft_comm_split(r->comm, lists[i], 3, &c);
+            until_failure = -1;
+            RANKS_CHECK(r, err == 0 || (err == WEFT_ENOMEM && !c));
+            RANKS_CHECK(r, !err || !strncmp(weft_errmsg(), "rank 2: ", 8));
+        } while (err);
+        RANKS_CHECK(r, n > 4);
+        RANKS_OK(r, weft_comm_barrier(c, -1));
+        weft_comm_close(c);
+    }
+}
+
+static void splits_together(void **state)
+{
+    (void)state;
+    ranks_run(3, NULL, run_splits, NULL, NULL);
+#if !defined(__SANITIZE_THREAD__) /* which tells the words of two mappings apart */
+    ranks_on = "shm";
+    ranks_run(3, NULL, run_splits, NULL, NULL);
+    ranks_on = "threads";
+#endif
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(open_alone),
         cmocka_unit_test(bind_together),
         cmocka_unit_test(windows_together),
+        cmocka_unit_test(splits_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -266,6 +266,54 @@ static void test_transpose_cast(void **state)
     }
 }
 
+/* Runs of bytes, rows and turns of them, walked in the same order on both sides or across, with gaps or without: every
+ * length that has its own loop, and others. Tiles of long runs are larger than the caches. */
+static void test_runs(void **state)
+{
+    (void)state;
+    seed = 35;
+    static const int64_t runs[] = {17,  24,  31,  32,   33,   48,   64,   100,  128,  200,   255,  256,
+                                   257, 512, 700, 1024, 2048, 2100, 4096, 8191, 8192, 10000, 70000};
+    for (int round = 0; round < 400; round++) {
+        int64_t run = runs[upto(sizeof runs / sizeof *runs)];
+        bool many = run >= 2048 && upto(4) == 0; /* beyond the caches */
+        int64_t rows = 1 + upto(run < 512 ? 20 : 5), turns = many ? 1 + (3 << 19) / run / rows + upto(5) : 1 + upto(37);
+        if (run >= 8191 && !many)
+            turns = 1 + turns % 6;
+        bool across[2] = {upto(2), upto(2)};
+        struct memory_tile t = {3, {rows, turns, run}, {{0}, {0}}};
+        unsigned char *data[2], *want;
+        int64_t bytes[2];
+        for (int k = 0; k < 2; k++) {
+            int64_t gap = run + upto(2) * upto(3) * (upto(2) ? run : 7);
+            t.stride[k][0] = across[k] ? gap : turns * gap + upto(2) * 64;
+            t.stride[k][1] = across[k] ? rows * gap + upto(2) * 64 : gap;
+            t.stride[k][2] = 1;
+            bytes[k] = (rows - 1) * t.stride[k][0] + (turns - 1) * t.stride[k][1] + run;
+            data[k] = malloc((size_t)bytes[k]);
+            assert_non_null(data[k]);
+            uint64_t word = 0;
+            for (int64_t i = 0; i < bytes[k]; i++)
+                data[k][i] = (unsigned char)(word = i % 8 ? word >> 8 : ref_random(&seed));
+        }
+        want = malloc((size_t)bytes[0]);
+        assert_non_null(want);
+        memcpy(want, data[0], (size_t)bytes[0]);
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t i = 0; i < turns; i++)
+                memcpy(want + r * t.stride[0][0] + i * t.stride[0][1],
+                       data[1] + r * t.stride[1][0] + i * t.stride[1][1], (size_t)run);
+        if (upto(2))
+            memory_tile_merge(&t);
+        memory_copy(&t, data[0], WEFT_U8, data[1], WEFT_U8);
+        if (memcmp(data[0], want, (size_t)bytes[0]) != 0)
+            fail_msg("round %d: %d by %d runs of %d", round, (int)rows, (int)turns, (int)run);
+        free(data[0]);
+        free(data[1]);
+        free(want);
+    }
+}
+
 /* Every cast between dtypes of one size may happen where the values lie. */
 static void test_copy_in_place(void **state)
 {
@@ -559,9 +607,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_merge),          cmocka_unit_test(test_copy),          cmocka_unit_test(test_transpose),
-        cmocka_unit_test(test_transpose_cast), cmocka_unit_test(test_copy_in_place), cmocka_unit_test(test_foldable),
-        cmocka_unit_test(test_fold1),          cmocka_unit_test(test_identity),      cmocka_unit_test(test_fold),
-        cmocka_unit_test(test_one_rounding),
+        cmocka_unit_test(test_transpose_cast), cmocka_unit_test(test_copy_in_place), cmocka_unit_test(test_runs),
+        cmocka_unit_test(test_foldable),       cmocka_unit_test(test_fold1),         cmocka_unit_test(test_identity),
+        cmocka_unit_test(test_fold),           cmocka_unit_test(test_one_rounding),
     };
     int failed = 0;
     for (int level = memory_level(-1); level >= 0; level--) {

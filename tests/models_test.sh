@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The models of the barriers and of the slots, checked by spin in all orders in which ranks can act: nothing is found in
+# The models of wake-ups, barriers, channels and letters, checked by spin in all orders in which ranks can act: nothing is found in
 # them, and what is broken on purpose is found. With WEFT_TEST_SHARE=full larger ones, too.
 set -u
 : "${WEFT_SOURCE_DIR:?}" "${WEFT_BUILD_DIR:?}"
@@ -8,7 +8,7 @@ cc=$(sed -n 's/^CMAKE_C_COMPILER:[A-Z]*=//p' "$WEFT_BUILD_DIR/CMakeCache.txt")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp "$WEFT_SOURCE_DIR"/tests/models/*.pml "$work" && cd "$work" || exit 1
-failed=0 optimise=-O2
+failed=0 optimise=-O1
 complain() { echo "$1"; failed=1; }
 
 # search WHAT...: makes and runs the checker of a model with -D options; its words are in ./out.
@@ -44,33 +44,72 @@ broken()
     grep -q "^pan:1: $kind" out || complain "$*: what is broken was not found: $(grep 'errors:' out)"
 }
 
+right wake -DLATE_DISARM
+right wake -DCHAIN -DPATIENCE
 right barrier
-right barrier -DROUNDS=3
-right barrier -DPAIRS -DROUNDS=1
+right barrier -DPAIRS -DAPART -DROUNDS=1
+right barrier -DVOTES -DROUNDS=1
+right barrier -DVOTES -DN=2 -DROUNDS=4
 right slots
-right slots -DDIRECT
-right slots -DSTAR -DN=3 -DMESSAGES=1
+right slots -DPULL
+right slots -DPUSH
+right slots -DSTAR -DN=3 -DMESSAGES=1 -DRUNS=1
+right slots -DSTAR -DN=3 -DAWAKE
+right slots -DSTAR -DN=3 -DAWAKE -DSHARE
+right letters
+right letters -DTINY
+right letters -DMUTUAL
+right letters -DTINY -DMUTUAL
+right letters -DN=3 -DLETTERS=1 -DTELLS=1 -DRUNS=2
 if [ "${WEFT_TEST_SHARE:-}" = full ]; then
+    right wake -DN=4 -DLATE_DISARM
+    right barrier -DROUNDS=3
     right barrier -DN=4
-    right barrier -DPAIRS
-    right slots -DSTAR -DN=3
-    right slots -DSTAR -DN=3 -DSLOTS=2 -DLIMIT=1
-    right slots -DSTAR -DN=3 -DDIRECT
-    right slots -DSLOTS=3 -DMESSAGES=3 -DRUNS=3
+    right barrier -DPAIRS -DROUNDS=1
+    right barrier -DVOTES
+    right slots -DSTAR -DN=3 -DMESSAGES=1
+    right slots -DSTAR -DN=3 -DAWAKE -DSHARE -DSLOTS=2 -DLIMIT=1
+    right slots -DSTAR -DN=3 -DAWAKE -DSHARE -DSLOTS=2 -DMESSAGES=3 -DRUNS=3
+    right slots -DSLOTS=3 -DMESSAGES=3
+    right letters -DN=3 -DLETTERS=2 -DRUNS=3
 fi
 
 optimise=-O0 # found at once
 stuck='invalid end state' wrong='assertion violated'
-for model in barrier 'barrier -DPAIRS' slots 'slots -DDIRECT'; do
-    for fault in NO_LOOK LATE_BELL EARLY_RING; do
+for fault in COUNT_FIRST LATE_BELL NO_CHECK SET_COUNT EARLY_LOOK; do
+    broken "$stuck" wake -D$fault
+    broken "$stuck" barrier -DVOTES -D$fault
+done
+for model in barrier 'barrier -DPAIRS -DAPART' slots 'slots -DPULL' 'slots -DPUSH'; do
+    for fault in COUNT_FIRST EARLY_LOOK; do
         # shellcheck disable=SC2086  # a model and its options
         broken "$stuck" $model -D$fault
     done
 done
+broken "$stuck" wake -DCHAIN
 broken "$stuck" barrier -DNO_GENERATION
-broken "$wrong" barrier -DPAIRS -DONE_COUNT
+broken "$wrong" barrier -DPAIRS -DAPART -DONE_COUNT
+broken "$wrong" barrier -DVOTES -DONE_VOTE
+broken "$wrong" barrier -DVOTES -DEARLY_ENTER
 broken "$wrong" slots -DEARLY_DONE
 broken "$wrong" slots -DEARLY_READY
-broken "$wrong" slots -DDIRECT -DEARLY_DONE
+broken "$wrong" slots -DPULL -DEARLY_DONE
+broken "$wrong" slots -DPUSH -DEARLY_READY
+broken "$wrong" slots -DPUSH -DEARLY_OPEN
+broken "$wrong" slots -DPUSH -DNOT_ASKED
 broken "$stuck" slots -DNO_RECEIVE
+broken "$wrong" slots -DSTAR -DN=3 -DAWAKE -DSHARE -DFIRST_FREES
+for layout in LARGE TINY; do
+    broken "$stuck" letters -D$layout -DNO_FENCE
+    broken "$wrong" letters -D$layout -DNO_ACQUIRE
+    broken "$wrong" letters -D$layout -DSHORT_NUMBER
+    broken "$wrong" letters -D$layout -DAHEAD=5
+done
+broken "$stuck" letters -DCOUNT_FIRST
+broken "$stuck" letters -DTELLS=5
+broken "$wrong" letters -DEARLY_DONE
+broken "$stuck" letters -DMUTUAL -DNO_FENCE
+broken "$wrong" letters -DNO_RELEASE
+broken "$wrong" letters -DTINY -DONE_NUMBER
+broken "$wrong" letters -DN=3 -DLETTERS=1 -DTELLS=1 -DRUNS=2 -DONE_ASKED
 exit "$failed"

@@ -58,13 +58,16 @@ static void print_text(const struct report *r)
         const struct figure *one = find_way(row, ONE), *each = find_way(row, TOGETHER), *turn = find_way(row, IN_TURN);
         struct line l = report_line(row);
         char size[32];
+        char peer[40] = "        -      -";
         int64_t wrong = 0;
+        if (l.peer)
+            snprintf(peer, sizeof peer, "%9.1f %6.2f", us(row, l.peer), l.ratio);
         for (int k = 0; k < row->n; k++)
             wrong += row->f[k].kind == WORK_WEFT ? row->f[k].wrong : 0;
-        printf("%5d %7d %7s | %9.1f %9.1f | %9.1f %9.1f %9.1f | %6.2f %6.2f %5" PRId64 " %9.1f %5.0f%% %9.1f %6.2f\n",
+        printf("%5d %7d %7s | %9.1f %9.1f | %9.1f %9.1f %9.1f | %6.2f %6.2f %5" PRId64 " %9.1f %5.0f%% %s\n",
                row->ranks, row->cell.tensors, report_size(row->cell.bytes, size, sizeof size), us(row, one),
                one ? one->made * 1e6 : 0, us(row, each), us(row, turn), each ? each->made * 1e6 : 0, gain(row, false),
-               gain(row, true), wrong, us(row, l.floor), 100 * l.floor_share, us(row, l.peer), l.ratio);
+               gain(row, true), wrong, us(row, l.floor), 100 * l.floor_share, peer);
     }
 }
 

@@ -364,7 +364,7 @@ void weft_rank_serve(const struct field_weft *how, const char *url, int rank, st
         .size = sizeof opts, .rank = rank, .ranks = threads ? 0 : w.ranks, .staged = threads && how->private_};
     char why[300];
     w.made = s.made;
-    work_pin(rank, w.ranks);
+    work_pin(rank);
     if (weft_comm_open(url, &opts, &w.comm)) {
         snprintf(why, sizeof why, "%s", weft_errmsg());
         s.self = why;

@@ -42,6 +42,23 @@ static int find_group(const char *url, weft_comm_opts *o, struct environment_job
     return 0;
 }
 
+void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o, int spins)
+{
+    c->transport = l->transport;
+    c->link = l;
+    c->group = l->group;
+    c->rank = l->rank;
+    c->size = l->size;
+    c->opts = *o;
+    c->deadline_ns = o->deadline_ns;
+    c->beat_ns = o->deadline_ns / 8 < BEAT_NS ? o->deadline_ns / 8 + 1 : BEAT_NS;
+    c->staged = o->staged || !l->transport->can.loads;
+    c->channel_buckets = o->channel_buckets;
+    c->spins = spins;
+    c->kin = c;
+    staging_init(&c->staging, o->inflight_bytes, o->inflight_buckets);
+}
+
 int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out)
 {
     weft_comm_opts o = {.size = sizeof o};
@@ -64,21 +81,13 @@ int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out)
     weft_comm *c = calloc(1, sizeof *c);
     if (!c)
         return error_nomem();
-    err = t->join(place, o.rank, o.ranks, o.deadline_ns, &c->link);
+    struct transport_link *link;
+    err = t->join(place, o.rank, o.ranks, o.deadline_ns, &link);
     if (err) {
         free(c);
         return err;
     }
-    c->transport = t;
-    c->group = c->link->group;
-    c->rank = c->link->rank;
-    c->size = c->link->size;
-    c->deadline_ns = o.deadline_ns;
-    c->beat_ns = o.deadline_ns / 8 < BEAT_NS ? o.deadline_ns / 8 + 1 : BEAT_NS;
-    c->staged = o.staged || !t->can.loads;
-    c->channel_buckets = o.channel_buckets;
-    c->spins = c->size <= core_cores(c->group) ? 2000 : 0;
-    staging_init(&c->staging, o.inflight_bytes, o.inflight_buckets);
+    comm_begin(c, link, &o, link->size <= core_cores(link->group) ? 2000 : 0);
     *out = c;
     return 0;
 }
@@ -125,8 +134,19 @@ void comm_bury(weft_comm *c, struct comm_grave *grave, const _Atomic uint32_t *h
     sweep(c);
 }
 
+static void kin_leave(weft_comm *c)
+{
+    const char *text;
+    bool tainted = c->tainted || core_failure(c->group, &text);
+    weft_comm *k = c;
+    for (; k->kin != c; k = k->kin)
+        k->kin->tainted |= tainted;
+    k->kin = c->kin;
+}
+
 static void comm_free(weft_comm *c)
 {
+    kin_leave(c);
     sweep(c);
     while (c->graves) { /* the group keeps the memory for those who still look at it */
         struct comm_grave *g = c->graves;
@@ -156,11 +176,22 @@ void weft_comm_close(weft_comm *c)
 
 /* ---- failures ---- */
 
-int comm_failure(weft_comm *c)
+int comm_told(weft_comm *c)
 {
     const char *text;
     int code = core_failure(c->group, &text);
     return code ? error_set(code, "%s", text) : 0;
+}
+
+bool comm_tainted(const weft_comm *c)
+{
+    const char *text;
+    bool tainted = c->tainted;
+    const weft_comm *k = c;
+    do
+        tainted |= core_failure(k->group, &text) != 0;
+    while ((k = k->kin) != c);
+    return tainted;
 }
 
 int comm_fail(weft_comm *c, int code, const char *fmt, ...)
@@ -172,6 +203,15 @@ int comm_fail(weft_comm *c, int code, const char *fmt, ...)
     va_end(ap);
     core_fail(c->group, c->rank, code, text);
     return comm_failure(c);
+}
+
+const char *comm_who(const weft_comm *c, int rank, char *buf)
+{
+    if (c->link->origin)
+        snprintf(buf, COMM_WHO, "rank %d (opened as rank %d)", rank, c->link->origin[rank]);
+    else
+        snprintf(buf, COMM_WHO, "rank %d", rank);
+    return buf;
 }
 
 #define PREFIX 6 /* room for "ranks " */

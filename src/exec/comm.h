@@ -1,11 +1,24 @@
-/* A comm: this rank's end of a group, its limits, the execs it has in flight, and how it waits. */
+/* A comm: this rank's end of a group, its limits, the execs it has in flight, and how it waits.
+ *
+ * A comm that was opened and those that were split from it are kin. They have nothing in common but this rank, its bell
+ * and its attention: each has its own meetings, staging and failure, and whoever waits in one makes progress in all. */
 #ifndef WEFT_EXEC_COMM_H
 #define WEFT_EXEC_COMM_H
 #include "exec/staging.h"
 #include "transport/transport.h"
 #include "weft.h"
 
-enum comm_call { COMM_BARRIER = 1, COMM_BIND, COMM_BOUND, COMM_REBIND, COMM_REBOUND, COMM_WINDOW, COMM_WINDOWED };
+enum comm_call {
+    COMM_BARRIER = 1,
+    COMM_BIND,
+    COMM_BOUND,
+    COMM_REBIND,
+    COMM_REBOUND,
+    COMM_WINDOW,
+    COMM_WINDOWED,
+    COMM_SPLIT,
+    COMM_SPLITTED
+};
 
 /* A block of shared memory whose owner is done with it while peers may still look at it. */
 struct comm_grave {
@@ -24,6 +37,7 @@ struct weft_comm {
     struct transport_link *link;
     struct core_group *group;
     int rank, size;
+    weft_comm_opts opts; /* as they were settled at open */
     int64_t deadline_ns;
     int64_t beat_ns; /* longest sleep: peers see our pulse at least so often */
     bool staged;
@@ -41,7 +55,12 @@ struct weft_comm {
     unsigned tests;     /* that found a run in flight */
     struct comm_grave *graves;
     struct comm_window *windows; /* that weft_comm_alloc has given out */
+    weft_comm *kin;              /* a ring of those of this rank */
+    bool tainted;                /* one of them had failed when it was closed */
 };
+
+/* Fills a zeroed comm over a link; it is its own kin then. */
+void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o, int spins);
 
 /* What a wait is for. */
 struct comm_need {
@@ -64,12 +83,22 @@ int comm_agree(weft_comm *c, struct core_vote *vote, int64_t deadline_ns, uint64
 
 /* Fails the comm for all its ranks; returns the failure that stays, with this thread's error text set. */
 int comm_fail(weft_comm *c, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-int comm_failure(weft_comm *c); /* 0, or the failure with this thread's error text set */
+int comm_told(weft_comm *c); /* the failure of a comm that has failed, with this thread's error text set */
+static inline int comm_failure(weft_comm *c) /* 0, or comm_told */
+{
+    return core_failed(c->group) ? comm_told(c) : 0;
+}
+/* May peers, after a failure of the comm or of its kin, still touch memory that was bound there? */
+bool comm_tainted(const weft_comm *c);
 
 /* Releases shared memory once nobody holds it any more; grave is freed then. */
 void comm_bury(weft_comm *c, struct comm_grave *grave, const _Atomic uint32_t *holders, void *memory);
 void comm_exec_gone(weft_comm *c);    /* an exec or a window was freed */
 void comm_windows_free(weft_comm *c); /* from memory.c */
+
+/* "rank 1", and for a comm that was split "rank 1 (opened as rank 5)"; in a buffer of COMM_WHO bytes. */
+#define COMM_WHO 64
+const char *comm_who(const weft_comm *c, int rank, char *buf);
 
 /* A list of ranks for a text, each with a note of up to 40 letters: "rank 3", "ranks 1, 2 and 5 more". Start with {0}. */
 struct comm_names {
@@ -80,10 +109,12 @@ struct comm_names {
 void comm_name(struct comm_names *names, int rank, const char *note);
 const char *comm_named(struct comm_names *names);
 
-/* From run.c, for waits: one pass over all that is in flight; ends it when the comm has failed. True if something
- * moved. `eager`: the rank has nothing better to do, so that work which might go better later is done now. */
+/* From run.c, for waits: one pass over all that is in flight on the comm and its kin; ends what is on one that has
+ * failed. True if something moved. `eager`: the rank has nothing better to do, so that work which might go better later
+ * is done now. */
 bool comm_progress(weft_comm *c, bool eager);
-/* From watch.c: fails the comm if a peer that is waited for is gone or stalled. Unless it must, it looks only every so
- * often. */
+bool comm_kin_fly(const weft_comm *c); /* has one of its kin something in flight? */
+/* From watch.c: fails the comm, or one of its kin, if a peer that is waited for there is gone or stalled. Unless it must,
+ * it looks only every so often. */
 void comm_watch(weft_comm *c, int64_t now, bool must);
 #endif

@@ -55,7 +55,7 @@ void engine_move(const struct exec_move *m, char *dst, const char *src)
     if (m->tile)
         memory_copy(m->tile, dst, m->to, src, m->from);
     else
-        memcpy(dst, src, (size_t)m->bytes);
+        letter_copy(dst, src, m->bytes);
 }
 
 /* ---- sending ---- */
@@ -112,12 +112,12 @@ void engine_write(const weft_exec *x, const struct exec_letter *letter)
 {
     const struct exec_step *step = &x->program->steps[letter->step];
     char *slot = letter->slots + letter_slot(x->run, letter->slot_bytes);
-    char tiny[LETTER_TINY];
     if (letter->bytes > LETTER_TINY) {
         pack(x->program, step, slot + LETTER_HEAD);
         letter_seal(slot, x->run);
     } else {
-        pack(x->program, step, tiny);
+        uint32_t tiny[LETTER_TINY / 4] = {0};
+        pack(x->program, step, (char *)tiny);
         letter_write_tiny(slot, x->run, tiny, letter->bytes);
     }
 }
@@ -133,7 +133,7 @@ static bool write_letter(weft_exec *x, const struct exec_step *step)
         if (!slot_free(x, &p->outs[outs[i]]))
             return false;
     engine_write(x, letter);
-    atomic_thread_fence(memory_order_seq_cst); /* between the letter and the looks at who sleeps, as in core_signal */
+    core_fence_all(); /* between the letter and the looks at who sleeps, as in core_signal */
     for (uint32_t i = 0; i < letter->nouts; i++)
         core_call(x->comm->group, p->outs[outs[i]].peer);
     letter->run = x->run;
@@ -324,7 +324,7 @@ static bool receive(weft_exec *x)
     for (uint32_t i = first; i < p->nins && room > 0; i++) {
         struct exec_in *in = &p->ins[i];
         while (room > 0 && can_take(x, in)) {
-            atomic_thread_fence(memory_order_acquire); /* pairs with the store that arrived() has seen */
+            core_fence_looks(); /* pairs with the store that arrived() has seen */
             room -= take(x, in);
         }
     }

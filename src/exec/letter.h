@@ -28,29 +28,50 @@ static inline _Atomic uint64_t *letter_words(const char *slot)
     return (_Atomic uint64_t *)(uintptr_t)slot;
 }
 
+/* The sizes that small messages mostly have, without a call. */
+static inline void letter_copy(void *dst, const void *src, int64_t bytes)
+{
+    switch (bytes) {
+    case 4: memcpy(dst, src, 4); break;
+    case 8: memcpy(dst, src, 8); break;
+    case 16: memcpy(dst, src, 16); break;
+    default: memcpy(dst, src, (size_t)bytes);
+    }
+}
+
 /* The message that is complete behind the head. Release: pairs with the reader's fence. */
 static inline void letter_seal(char *slot, uint64_t run)
 {
-    atomic_store_explicit(letter_words(slot), run, memory_order_release);
+    atomic_store_explicit(letter_words(slot), run, CORE_TELL);
 }
 
-static inline void letter_write_tiny(char *slot, uint64_t run, const void *message, int64_t bytes)
+static inline void letter_tell(char *slot, uint64_t run, int64_t word, uint32_t part)
 {
-    uint32_t part[LETTER_TINY / 4] = {0};
-    memcpy(part, message, (size_t)bytes);
-    for (int64_t i = 0; 4 * i < bytes || !i; i++)
-        atomic_store_explicit(&letter_words(slot)[i], run << 32 | part[i], memory_order_relaxed);
+    atomic_store_explicit(&letter_words(slot)[word], run << 32 | part, CORE_TELL_ALONE);
 }
 
-/* Is the letter of this run there? Who then reads it fences it from the look (acquire). */
+static inline bool letter_told(const char *slot, uint64_t run, int64_t word)
+{
+    return atomic_load_explicit(&letter_words(slot)[word], CORE_LOOK) >> 32 == (run & UINT32_MAX);
+}
+
+/* part has LETTER_TINY bytes, of which the first `bytes` count. */
+static inline void letter_write_tiny(char *slot, uint64_t run, const uint32_t *part, int64_t bytes)
+{
+    letter_tell(slot, run, 0, part[0]);
+    for (int64_t i = 1; 4 * i < bytes; i++)
+        letter_tell(slot, run, i, part[i]);
+}
+
+/* Is the letter of this run there? Who then reads it fences it from the look (core_fence_looks). */
 static inline bool letter_there(const char *slot, uint64_t run, int64_t bytes)
 {
     if (bytes > LETTER_TINY)
         return atomic_load_explicit(letter_words(slot), CORE_LOOK) == run;
-    for (int64_t i = 0; 4 * i < bytes || !i; i++)
-        if (atomic_load_explicit(&letter_words(slot)[i], memory_order_relaxed) >> 32 != (run & UINT32_MAX))
+    for (int64_t i = 1; 4 * i < bytes; i++)
+        if (!letter_told(slot, run, i))
             return false;
-    return true;
+    return letter_told(slot, run, 0);
 }
 
 static inline void letter_read_tiny(const char *slot, void *message, int64_t bytes)
@@ -58,6 +79,6 @@ static inline void letter_read_tiny(const char *slot, void *message, int64_t byt
     uint32_t part[LETTER_TINY / 4];
     for (int64_t i = 0; 4 * i < bytes; i++)
         part[i] = (uint32_t)atomic_load_explicit(&letter_words(slot)[i], memory_order_relaxed);
-    memcpy(message, part, (size_t)bytes);
+    letter_copy(message, part, bytes);
 }
 #endif

@@ -1,4 +1,4 @@
-/* Waiting, and meetings of all ranks: barriers, and the agreement that ends bind, rebind and the making of windows. */
+/* Waiting, and meetings of all ranks: barriers, and the agreement that ends bind, rebind, split and making windows. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <sched.h>
@@ -39,11 +39,12 @@ static int idle(weft_comm *c, const struct comm_need *need, struct sleep *s, uin
     }
     comm_watch(c, now, armed); /* who went before we sleep rings no more */
     if (armed) {
-        int lacking = need->lacking ? need->lacking(need->arg) : 1;
+        /* What is in flight on kin may need every signal. */
+        int lacking = need->lacking && !comm_kin_fly(c) ? need->lacking(need->arg) : 1;
         int64_t ns = need->until >= 0 ? least(need->until - now, c->beat_ns) : c->beat_ns;
         if (lacking > 1) {
             ns = least(ns, s->patience);
-            s->patience *= 2;
+            s->patience = least(2 * s->patience, c->beat_ns);
         }
         core_doze(c->group, c->rank, bell, lacking, ns);
     } else if (s->turn < c->spins) {
@@ -121,6 +122,8 @@ static const char *call_name(uint32_t call)
     case COMM_BOUND: return "weft_bind";
     case COMM_WINDOW:
     case COMM_WINDOWED: return "weft_window_create";
+    case COMM_SPLIT:
+    case COMM_SPLITTED: return "weft_comm_split";
     default: return "weft_exec_rebind";
     }
 }
@@ -182,14 +185,15 @@ static int decide(weft_comm *c, uint64_t meeting)
 static int someone_left(struct meeting *m, const char *call)
 {
     weft_comm *c = m->comm;
+    char who[COMM_WHO];
     for (int r = 0; r < c->size; r++) {
         enum transport_fate fate = r == c->rank ? TRANSPORT_HERE : c->transport->gone(c->link, r);
         if (!fate || met(m))
             continue;
         if (fate == TRANSPORT_DIED)
-            return comm_fail(c, WEFT_EPEER, "rank %d has died, others are in %s", r, call);
+            return comm_fail(c, WEFT_EPEER, "%s has died, others are in %s", comm_who(c, r, who), call);
         if (!core_entered(c->group, r, m->number))
-            return comm_fail(c, WEFT_EPEER, "rank %d closed its comm, others are in %s", r, call);
+            return comm_fail(c, WEFT_EPEER, "%s closed its comm, others are in %s", comm_who(c, r, who), call);
     }
     return 0;
 }

@@ -56,8 +56,7 @@ void weft_comm_dealloc(weft_comm *c, void *ptr)
         if (w->memory != ptr)
             continue;
         *at = w->next;
-        const char *text;
-        if (!core_failure(c->group, &text)) /* else peers may still read it: the group frees it in the end */
+        if (!comm_tainted(c)) /* else peers may still read it: the group frees it in the end */
             c->transport->release(c->link, ptr);
         free(w);
         return;

@@ -104,7 +104,7 @@ void engine_call(weft_exec *x)
     if (!post->calls)
         return;
     post->calls = false;
-    atomic_thread_fence(memory_order_seq_cst);
+    core_fence_all();
     for (uint32_t i = 0; i < post->npeers; i++)
         core_call(x->comm->group, post->peers[i]);
 }
@@ -159,7 +159,7 @@ bool post_pass(weft_exec *x)
         engine_call(x);
         return moved;
     }
-    atomic_thread_fence(memory_order_acquire); /* pairs with the stores that is_there has seen */
+    core_fence_looks(); /* pairs with the stores that is_there has seen */
     finish(x);
     return true;
 }

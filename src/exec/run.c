@@ -35,6 +35,15 @@ static void link_out(weft_exec *x)
     x->inflight = false;
 }
 
+/* For the kin, too: what they wait with would come back here. */
+static void in_callback(weft_comm *c, bool is)
+{
+    weft_comm *k = c;
+    do
+        k->in_callback = is;
+    while ((k = k->kin) != c);
+}
+
 /* Ends a run. The callback may start this exec again, or free it: it is not touched after that. */
 static void finish(weft_exec *x, int err)
 {
@@ -44,9 +53,9 @@ static void finish(weft_exec *x, int err)
     x->err = err;
     x->completed += !err;
     if (x->done) {
-        c->in_callback = true;
+        in_callback(c, true);
         x->done(x->arg, err);
-        c->in_callback = false;
+        in_callback(c, false);
     }
     if (orphan)
         weft_exec_free(x);
@@ -61,14 +70,15 @@ static void fail_all(weft_comm *c, int err)
     }
 }
 
-bool comm_progress(weft_comm *c, bool eager)
+static bool pass(weft_comm *c, bool eager)
 {
     struct core_rank *me = &c->group->ranks[c->rank];
-    const char *text;
-    int err = core_failure(c->group, &text);
-    bool moved = err && c->first;
-    if (err) /* before anything else: peers that have failed may have let go of their memory */
-        fail_all(c, err);
+    bool moved = false;
+    if (core_failed(c->group)) { /* before anything else: peers that have failed may have let go of their memory */
+        const char *text;
+        moved = c->first;
+        fail_all(c, core_failure(c->group, &text));
+    }
     /* Relaxed: peers only look whether it changes. */
     atomic_store_explicit(&me->pulse, atomic_load_explicit(&me->pulse, memory_order_relaxed) + 1, memory_order_relaxed);
     for (weft_exec *x = c->first, *next; x; x = next) {
@@ -80,6 +90,31 @@ bool comm_progress(weft_comm *c, bool eager)
         }
     }
     return moved;
+}
+
+/* A callback may free what is in flight and close comms, but not the one whose kin are walked: the caller is in it. */
+bool comm_progress(weft_comm *c, bool eager)
+{
+    bool moved = pass(c, eager);
+    for (weft_comm *k = c->kin, *next; k != c; k = next) {
+        if (!k->first) {
+            next = k->kin;
+            continue;
+        }
+        k->execs++;
+        moved |= pass(k, eager);
+        next = k->kin;
+        comm_exec_gone(k);
+    }
+    return moved;
+}
+
+bool comm_kin_fly(const weft_comm *c)
+{
+    for (const weft_comm *k = c->kin; k != c; k = k->kin)
+        if (k->first)
+            return true;
+    return false;
 }
 
 static int result(weft_exec *x)

@@ -69,18 +69,19 @@ static void watch_exec(weft_exec *x, int64_t now)
     weft_comm *c = x->comm;
     struct program *p = x->program;
     struct blame b = {-1, -1, -1};
+    char who[COMM_WHO];
     for (uint32_t i = 0; i < p->nins; i++)
         watch_in(x, &p->ins[i], now, &b);
     for (uint32_t i = 0; i < p->nouts; i++)
         watch_out(x, &p->outs[i], now, &b);
     if (b.died >= 0)
-        comm_fail(c, WEFT_EPEER, "rank %d has died, rank %d was waiting for it", b.died, c->rank);
+        comm_fail(c, WEFT_EPEER, "%s has died, rank %d was waiting for it", comm_who(c, b.died, who), c->rank);
     else if (b.left >= 0)
-        comm_fail(c, WEFT_EPEER, "rank %d closed its comm or freed its exec, rank %d was waiting for it", b.left,
-                  c->rank);
+        comm_fail(c, WEFT_EPEER, "%s closed its comm or freed its exec, rank %d was waiting for it",
+                  comm_who(c, b.left, who), c->rank);
     else if (b.stalled >= 0)
-        comm_fail(c, WEFT_EPEER, "rank %d started a run and made no progress for %lld ms, rank %d was waiting for it",
-                  b.stalled, (long long)(c->deadline_ns / 1000000), c->rank);
+        comm_fail(c, WEFT_EPEER, "%s started a run and made no progress for %lld ms, rank %d was waiting for it",
+                  comm_who(c, b.stalled, who), (long long)(c->deadline_ns / 1000000), c->rank);
 }
 
 void comm_watch(weft_comm *c, int64_t now, bool must)
@@ -88,8 +89,11 @@ void comm_watch(weft_comm *c, int64_t now, bool must)
     if (!must && now - c->watched_at < LOOK_NS)
         return;
     c->watched_at = now;
-    for (weft_exec *x = c->first; x; x = x->next_exec)
-        watch_exec(x, now);
+    weft_comm *k = c;
+    do
+        for (weft_exec *x = k->first; x; x = x->next_exec)
+            watch_exec(x, now);
+    while ((k = k->kin) != c);
 }
 
 static void add_name(const weft_exec *x, struct comm_names *names, int peer, const struct block *b)

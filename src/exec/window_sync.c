@@ -47,7 +47,8 @@ static enum transport_fate fate_of(const weft_window *w, int rank)
 
 static int fail_for(weft_window *w, int rank, bool died, const char *call)
 {
-    return comm_fail(w->comm, WEFT_EPEER, "rank %d %s, rank %d was waiting for it in %s", rank,
+    char who[COMM_WHO];
+    return comm_fail(w->comm, WEFT_EPEER, "%s %s, rank %d was waiting for it in %s", comm_who(w->comm, rank, who),
                      died ? "has died" : "freed its window or closed its comm", w->comm->rank, call);
 }
 
@@ -138,9 +139,10 @@ static int signal_lost(void *arg)
             return compares(s) ? 0 : fail_for(w, r, fate == TRANSPORT_DIED, "weft_window_wait");
         left++;
     }
-    if (left || w->comm->first || compares(s))
+    if (left || w->comm->first || comm_kin_fly(w->comm) || compares(s))
         return 0;
-    return error_set(WEFT_EPEER, "weft_window_wait: signal %d: no other rank is left that could notify", s->signal);
+    int err = comm_failure(w->comm); /* it may be why they have gone */
+    return err ? err : error_set(WEFT_EPEER, "weft_window_wait: signal %d: no other rank is left that could notify", s->signal);
 }
 
 int weft_window_wait(weft_window *w, int signal, enum weft_compare compare, uint64_t value, int64_t timeout_ns)

@@ -44,9 +44,22 @@ int core_cores(const struct core_group *g)
     return n ? n : 1;
 }
 
-static void wake(struct core_group *g, int rank)
+/* Where the rank's bell is. */
+static struct core_rank *door(const struct core_group *g, int rank)
 {
-    struct core_rank *r = &g->ranks[rank];
+    const struct core_rank *r = &g->ranks[rank];
+    return (struct core_rank *)((uintptr_t)r + (uintptr_t)r->door);
+}
+
+void core_init_split(struct core_group *g, const struct core_group *of, const int *ranks, int size)
+{
+    core_init(g, size, of->shared);
+    for (int r = 0; r < size; r++)
+        g->ranks[r].door = (int64_t)((uintptr_t)door(of, ranks[r]) - (uintptr_t)&g->ranks[r]);
+}
+
+static void wake(struct core_group *g, struct core_rank *r)
+{
     atomic_fetch_add_explicit(&r->bell, 1, memory_order_seq_cst);
     syscall(SYS_futex, &r->bell, g->shared ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
@@ -73,16 +86,17 @@ void core_signal(struct core_group *g, int rank, _Atomic uint64_t *counter, uint
 
 void core_call(struct core_group *g, int rank)
 {
-    _Atomic int32_t *awaits = &g->ranks[rank].awaits;
-    if (atomic_load_explicit(awaits, memory_order_seq_cst) > 0 &&
-        atomic_fetch_sub_explicit(awaits, 1, memory_order_seq_cst) == 1)
-        wake(g, rank);
+    struct core_rank *r = door(g, rank);
+    if (atomic_load_explicit(&r->awaits, memory_order_seq_cst) > 0 &&
+        atomic_fetch_sub_explicit(&r->awaits, 1, memory_order_seq_cst) == 1)
+        wake(g, r);
 }
 
 void core_ring(struct core_group *g, int rank)
 {
-    if (atomic_load_explicit(&g->ranks[rank].awaits, memory_order_seq_cst) > 0)
-        wake(g, rank);
+    struct core_rank *r = door(g, rank);
+    if (atomic_load_explicit(&r->awaits, memory_order_seq_cst) > 0)
+        wake(g, r);
 }
 
 void core_ring_all(struct core_group *g)
@@ -93,21 +107,21 @@ void core_ring_all(struct core_group *g)
 
 uint32_t core_arm(struct core_group *g, int rank)
 {
-    struct core_rank *r = &g->ranks[rank];
+    struct core_rank *r = door(g, rank);
     uint32_t bell = atomic_load_explicit(&r->bell, memory_order_seq_cst);
     atomic_store_explicit(&r->awaits, MANY, memory_order_seq_cst);
-    atomic_thread_fence(memory_order_seq_cst); /* the looks that follow may then be relaxed */
+    core_fence_all(); /* the looks that follow may then be relaxed */
     return bell;
 }
 
 void core_disarm(struct core_group *g, int rank)
 {
-    atomic_store_explicit(&g->ranks[rank].awaits, 0, memory_order_relaxed); /* seen late, it costs a wake-up */
+    atomic_store_explicit(&door(g, rank)->awaits, 0, memory_order_relaxed); /* seen late, it costs a wake-up */
 }
 
 void core_doze(struct core_group *g, int rank, uint32_t bell, int lacking, int64_t ns)
 {
-    struct core_rank *r = &g->ranks[rank];
+    struct core_rank *r = door(g, rank);
     struct timespec t = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
     int32_t spare = MANY - lacking;
     if (ns > 0 && atomic_fetch_sub_explicit(&r->awaits, spare, memory_order_seq_cst) > spare)

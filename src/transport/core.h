@@ -14,23 +14,26 @@
 #include <stdint.h>
 
 #define CORE_LINE 128 /* bytes between words of different writers: two lines, since some machines fetch pairs */
+/* Orders where a fence stands apart from the load or the store: looks that one fence follows, stores that one comes
+ * behind. ThreadSanitizer knows no fences; for it the loads and stores have the order themselves. */
+#ifdef __SANITIZE_THREAD__
+#define CORE_LOOK memory_order_seq_cst
+#define CORE_TELL memory_order_seq_cst
+#define CORE_TELL_ALONE memory_order_seq_cst
+#define core_fence_looks() ((void)0)
+#define core_fence_all() ((void)0)
+#else
+#define CORE_LOOK memory_order_relaxed
+#define CORE_TELL memory_order_release
+#define CORE_TELL_ALONE memory_order_relaxed
+#define core_fence_looks() atomic_thread_fence(memory_order_acquire)
+#define core_fence_all() atomic_thread_fence(memory_order_seq_cst)
+#endif
+
 #define CORE_TEXT 640
 #define CORE_CORES 1024
 
-/* The order of a look at a peer's word where a fence comes before what is behind the word is read: none. ThreadSanitizer
- * does not know fences. */
-#if defined(__SANITIZE_THREAD__)
-#define CORE_LOOK memory_order_acquire
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define CORE_LOOK memory_order_acquire
-#endif
-#endif
-#ifndef CORE_LOOK
-#define CORE_LOOK memory_order_relaxed
-#endif
-
-enum core_state { CORE_ABSENT, CORE_HERE, CORE_LEFT };
+enum core_state { CORE_ABSENT, CORE_HERE, CORE_LEFT, CORE_SETTLED /* left, and looks at the group no more */ };
 
 /* What a rank says in a meeting: which call it is in, whether it failed there, and what must be equal or known. */
 struct core_vote {
@@ -43,8 +46,9 @@ struct core_vote {
 };
 
 struct core_rank {
-    _Alignas(CORE_LINE) _Atomic uint32_t bell;  /* futex word: changes when the owner shall wake */
-    _Atomic int32_t awaits;                     /* signals until it shall; 0 or less: it does not sleep */
+    _Alignas(CORE_LINE) _Atomic uint32_t bell; /* futex word: changes when the owner shall wake */
+    _Atomic int32_t awaits;                    /* signals until it shall; 0 or less: it does not sleep */
+    int64_t door; /* bytes from here to the core_rank whose bell is rung instead; 0: none */
     _Alignas(CORE_LINE) _Atomic uint64_t pulse; /* the owner is alive and at work: changes with every pass */
     _Atomic uint32_t state;                     /* enum core_state */
     uint64_t cores[CORE_CORES / 64];            /* that the owner may run on, from when it is here */
@@ -63,6 +67,9 @@ struct core_group {
 
 size_t core_bytes(int size);
 void core_init(struct core_group *g, int size, bool shared); /* in zeroed memory of core_bytes(size) */
+/* The same for a group of ranks of another, `ranks` of it, at the same distance from it for all of them. A rank has one
+ * bell for all its groups: it sleeps in one of them and hears the others. The other group must outlive this one. */
+void core_init_split(struct core_group *g, const struct core_group *of, const int *ranks, int size);
 
 void core_arrive(struct core_group *g, int rank); /* the rank is here */
 int core_cores(const struct core_group *g);       /* on which the ranks that are here may run, all together */
@@ -78,12 +85,16 @@ void core_ring_all(struct core_group *g);
 uint32_t core_arm(struct core_group *g, int rank);
 void core_disarm(struct core_group *g, int rank);
 void core_doze(struct core_group *g, int rank, uint32_t bell, int lacking, int64_t ns); /* and disarms */
-void core_relax(void);   /* one turn of a spin */
-int64_t core_now(void); /* nanoseconds that only grow */
+void core_relax(void);                                                                  /* one turn of a spin */
+int64_t core_now(void);                                                                 /* nanoseconds that only grow */
 
 /* The first failure of a group stays; all ranks are woken. `rank` is the caller's. */
 void core_fail(struct core_group *g, int rank, int code, const char *text);
 int core_failure(const struct core_group *g, const char **text); /* 0: none */
+static inline bool core_failed(const struct core_group *g)
+{
+    return atomic_load_explicit(&g->failed, memory_order_seq_cst) != 0;
+}
 
 /* Enters the rank's next meeting with its vote and returns the number of the meeting. */
 uint64_t core_enter(struct core_group *g, int rank, const struct core_vote *vote);

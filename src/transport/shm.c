@@ -17,7 +17,7 @@
 
 #include "base/error.h"
 
-#define MAGIC UINT64_C(0x0131746665770a00) /* with the version of the layout of all that is shared */
+#define MAGIC UINT64_C(0x0231746665770a00) /* with the version of the layout of all that is shared */
 
 #define LEAST (SHM_PAGE << 4) /* bytes of a file that would not be worth it */
 
@@ -72,13 +72,13 @@ static uint64_t total_bytes(void)
 
 void shm_unmap(struct shm_link *l)
 {
-    if (l->map)
-        munmap(l->map, l->head->total);
-    if (l->file >= 0)
-        close(l->file);
-    l->map = NULL;
-    l->head = NULL;
-    l->file = -1;
+    if (l->home->map)
+        munmap(l->home->map, l->home->head->total);
+    if (l->home->file >= 0)
+        close(l->home->file);
+    l->home->map = NULL;
+    l->home->head = NULL;
+    l->home->file = -1;
     l->base.group = NULL;
 }
 
@@ -94,28 +94,28 @@ int shm_create(struct shm_link *l)
     uint64_t total = total_bytes();
     uint64_t core =
         (sizeof(struct shm_head) + (uint64_t)size * sizeof(struct shm_process) + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
-    l->file = file_open();
-    if (l->file < 0)
+    l->home->file = file_open();
+    if (l->home->file < 0)
         return no_room(l, "a memfd cannot be made", errno);
-    while (total > LEAST && !(l->map = map_file(l->file, total)))
+    while (total > LEAST && !(l->home->map = map_file(l->home->file, total)))
         total /= 2;
     if (total <= LEAST)
         return no_room(l, "no address space, or no file of the size (ulimit -v, ulimit -f)", ENOMEM);
-    l->head = (struct shm_head *)(void *)l->map; /* not touched before it is backed */
-    int err = ftruncate(l->file, (off_t)total) || !shm_heap_back(l, 0, core + core_bytes(size)) ? errno : 0;
+    l->home->head = (struct shm_head *)(void *)l->home->map; /* not touched before it is backed */
+    int err = ftruncate(l->home->file, (off_t)total) || !shm_heap_back(l, 0, core + core_bytes(size)) ? errno : 0;
     if (err) {
-        munmap(l->map, total);
-        l->map = NULL;
+        munmap(l->home->map, total);
+        l->home->map = NULL;
         return no_room(l, "no memory for the group", err);
     }
     /* Nobody can make the file shorter, so nobody's access can end beyond it. A file of /dev/shm has no such seals. */
-    fcntl(l->file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-    l->head->magic = MAGIC;
-    l->head->total = total;
-    l->head->core = core;
-    atomic_store_explicit(&l->head->top, (core + core_bytes(size) + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE,
+    fcntl(l->home->file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+    l->home->head->magic = MAGIC;
+    l->home->head->total = total;
+    l->home->head->core = core;
+    atomic_store_explicit(&l->home->head->top, (core + core_bytes(size) + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE,
                           memory_order_relaxed); /* published by the sockets */
-    l->base.group = (struct core_group *)(void *)(l->map + core);
+    l->base.group = (struct core_group *)(void *)(l->home->map + core);
     core_init(l->base.group, size, true);
     return 0;
 }
@@ -123,35 +123,40 @@ int shm_create(struct shm_link *l)
 int shm_attach(struct shm_link *l)
 {
     struct stat s;
-    if (fstat(l->file, &s))
+    if (fstat(l->home->file, &s))
         return no_room(l, "the group's file cannot be looked at", errno);
-    l->map = map_file(l->file, (uint64_t)s.st_size);
-    if (!l->map)
+    l->home->map = map_file(l->home->file, (uint64_t)s.st_size);
+    if (!l->home->map)
         return no_room(l, "the group's file cannot be mapped (ulimit -v)", errno);
-    l->head = (struct shm_head *)(void *)l->map;
-    if (l->head->magic != MAGIC || l->head->total != (uint64_t)s.st_size) {
-        munmap(l->map, (size_t)s.st_size);
-        l->map = NULL;
+    l->home->head = (struct shm_head *)(void *)l->home->map;
+    if (l->home->head->magic != MAGIC || l->home->head->total != (uint64_t)s.st_size) {
+        munmap(l->home->map, (size_t)s.st_size);
+        l->home->map = NULL;
         shm_unmap(l);
         return error_set(WEFT_EMISMATCH, "shm:%s: the others use another version of weft", l->name);
     }
-    l->base.group = (struct core_group *)(void *)(l->map + l->head->core);
+    l->base.group = (struct core_group *)(void *)(l->home->map + l->home->head->core);
     return 0;
 }
 
-/* ---- joining and leaving ---- */
+/* ---- joining ---- */
 
-static void link_free(struct shm_link *l)
+static struct shm_home *home_new(int size)
 {
-    shm_unmap(l);
-    shm_heap_free(l);
-    for (int r = 0; l->watch && r < l->base.size; r++)
-        if (l->watch[r] >= 0)
-            close(l->watch[r]);
-    if (l->claim >= 0)
-        close(l->claim);
-    free(l->watch);
-    free(l);
+    struct shm_home *h = calloc(1, sizeof *h);
+    int *watch = malloc((size_t)size * sizeof *watch);
+    if (!h || !watch) {
+        free(h);
+        free(watch);
+        return NULL;
+    }
+    for (int r = 0; r < size; r++)
+        watch[r] = -1;
+    h->ranks = size;
+    h->watch = watch;
+    h->file = -1;
+    h->links = 1;
+    return h;
 }
 
 static int shm_join(const char *place, int rank, int size, int64_t wait_ns, struct transport_link **out)
@@ -172,27 +177,15 @@ static int shm_join(const char *place, int rank, int size, int64_t wait_ns, stru
     if (!l)
         return error_nomem();
     l->base = (struct transport_link){.transport = &transport_shm, .rank = rank, .size = size};
-    l->file = l->claim = -1;
+    l->claim = -1;
     snprintf(l->name, sizeof l->name, "%s", place);
-    l->watch = malloc((size_t)size * sizeof *l->watch);
-    int err = l->watch ? 0 : error_nomem();
-    for (int r = 0; r < size && !err; r++)
-        l->watch[r] = -1;
-    if (!err)
-        err = shm_meet(l, wait_ns);
+    l->home = home_new(size);
+    int err = l->home ? shm_meet(l, wait_ns) : error_nomem();
     if (err)
-        link_free(l);
+        shm_link_free(l);
     else
         *out = &l->base;
     return err;
-}
-
-static void shm_leave(struct transport_link *base)
-{
-    struct shm_link *l = (struct shm_link *)base;
-    atomic_store_explicit(&base->group->ranks[base->rank].state, CORE_LEFT, memory_order_seq_cst);
-    core_ring_all(base->group);
-    link_free(l);
 }
 
 /* ---- memory ---- */
@@ -200,21 +193,22 @@ static void shm_leave(struct transport_link *base)
 static void *shm_room(struct transport_link *base, size_t bytes, uint64_t *place)
 {
     struct shm_link *l = (struct shm_link *)base;
+    shm_sweep(l->home);
     *place = shm_heap_take(l, bytes);
-    return *place ? l->map + *place : NULL;
+    return *place ? l->home->map + *place : NULL;
 }
 
 static bool shm_back(struct transport_link *base, const void *memory, size_t bytes)
 {
     struct shm_link *l = (struct shm_link *)base;
-    return shm_heap_back(l, (uint64_t)((const char *)memory - l->map), bytes);
+    return shm_heap_back(l, (uint64_t)((const char *)memory - l->home->map), bytes);
 }
 
 static void shm_release(struct transport_link *base, void *memory)
 {
     struct shm_link *l = (struct shm_link *)base;
     if (memory)
-        shm_heap_give(l, (uint64_t)((char *)memory - l->map));
+        shm_heap_give(l, (uint64_t)((char *)memory - l->home->map));
 }
 
 static void *shm_alloc(struct transport_link *base, size_t bytes, uint64_t *place)
@@ -232,8 +226,8 @@ static void *shm_alloc(struct transport_link *base, size_t bytes, uint64_t *plac
 static bool shm_offer(struct transport_link *base, const void *memory, size_t bytes, uint64_t *place)
 {
     struct shm_link *l = (struct shm_link *)base;
-    uint64_t at = (uint64_t)((uintptr_t)memory - (uintptr_t)l->map);
-    if (at >= l->head->total || bytes > l->head->total - at)
+    uint64_t at = (uint64_t)((uintptr_t)memory - (uintptr_t)l->home->map);
+    if (at >= l->home->head->total || bytes > l->home->head->total - at)
         return false;
     *place = at;
     return true;
@@ -242,7 +236,7 @@ static bool shm_offer(struct transport_link *base, const void *memory, size_t by
 static void *shm_reach(struct transport_link *base, int rank, uint64_t place)
 {
     (void)rank;
-    return ((struct shm_link *)base)->map + place;
+    return ((struct shm_link *)base)->home->map + place;
 }
 
 /* ---- who is alive ---- */
@@ -258,10 +252,11 @@ static bool has_ended(const struct shm_process *p)
     return kill((pid_t)p->pid, 0) && errno == ESRCH;
 }
 
-static bool has_died(struct shm_link *l, int rank)
+bool shm_has_died(struct shm_link *l, int rank)
 {
-    const struct shm_process *p = &l->head->process[rank];
-    int *fd = &l->watch[rank];
+    int origin = l->base.origin ? l->base.origin[rank] : rank;
+    const struct shm_process *p = &l->home->head->process[origin];
+    int *fd = &l->home->watch[origin];
     if (*fd == -1) {
         *fd = (int)syscall(SYS_pidfd_open, (pid_t)p->pid, 0);
         if (*fd < 0)
@@ -277,18 +272,19 @@ static bool has_died(struct shm_link *l, int rank)
 static enum transport_fate shm_gone(struct transport_link *base, int rank)
 {
     const _Atomic uint32_t *state = &base->group->ranks[rank].state;
-    if (atomic_load_explicit(state, memory_order_seq_cst) == CORE_LEFT)
+    if (atomic_load_explicit(state, memory_order_seq_cst) >= CORE_LEFT)
         return TRANSPORT_LEFT;
-    if (!has_died((struct shm_link *)base, rank))
+    if (!shm_has_died((struct shm_link *)base, rank))
         return TRANSPORT_HERE;
     /* It may have left before it ended. */
-    return atomic_load_explicit(state, memory_order_seq_cst) == CORE_LEFT ? TRANSPORT_LEFT : TRANSPORT_DIED;
+    return atomic_load_explicit(state, memory_order_seq_cst) >= CORE_LEFT ? TRANSPORT_LEFT : TRANSPORT_DIED;
 }
 
 const struct transport transport_shm = {.scheme = "shm",
                                         .form = "shm:NAME",
                                         .can = {.loads = true, .deaths = true},
                                         .join = shm_join,
+                                        .split = shm_split,
                                         .leave = shm_leave,
                                         .alloc = shm_alloc,
                                         .room = shm_room,

@@ -5,6 +5,7 @@
  *
  *   shm_meet.c   how ranks find each other and get the file: sockets whose names the kernel forgets
  *   shm_heap.c   who has which part of the file
+ *   shm_split.c  smaller groups in the same file, and leaving
  *   shm.c        the transport, and whether a peer is alive */
 #ifndef WEFT_TRANSPORT_SHM_H
 #define WEFT_TRANSPORT_SHM_H
@@ -37,20 +38,29 @@ struct shm_extents {
     struct shm_extent *item;
     size_t n, cap;
 };
-struct shm_heap {
-    struct shm_extents used, small, large; /* small and large are free ones */
+
+/* What the group that was opened and those split from it have in common on one rank. */
+struct shm_home {
+    int file; /* the memfd */
+    char *map;
+    struct shm_head *head;
+    struct shm_extents small, large; /* free parts of the file */
+    int ranks;                       /* of the group that was opened */
+    int *watch;                      /* a pidfd of each: -1 for none yet, -2 for none to be had */
+    int links;                       /* that have not left */
+    struct shm_link *left;           /* that have, and whose memory others may still look at */
 };
 
 struct shm_link {
     struct transport_link base;
+    struct shm_home *home;
+    struct shm_extents used; /* parts of the file that it has taken */
+    uint64_t core;           /* that one of them which is the core of its group; 0: none is */
+    struct shm_link *next;   /* of home->left */
+    bool settled;            /* has left, and given back all but the core */
+    int claim;               /* the socket that says that this rank is here */
     char name[SHM_NAME + 1];
     char late[256]; /* why a host gave up */
-    int file;       /* the memfd */
-    int claim;      /* the socket that says that this rank is here */
-    char *map;
-    struct shm_head *head;
-    struct shm_heap heap;
-    int *watch; /* a pidfd of each rank: -1 for none yet, -2 for none to be had */
 };
 
 /* ---- shm_meet.c ---- */
@@ -62,10 +72,20 @@ uint64_t shm_process_start(int64_t pid, bool *zombie);
 
 /* ---- shm.c ---- */
 
-/* Makes the file for a group of l->base.size ranks and maps it; or maps the one in l->file. */
+/* Makes the file for a group of l->base.size ranks and maps it; or maps the one in l->home->file. */
 int shm_create(struct shm_link *l);
 int shm_attach(struct shm_link *l);
 void shm_unmap(struct shm_link *l); /* and closes the file */
+bool shm_has_died(struct shm_link *l, int rank);
+
+/* ---- shm_split.c ---- */
+
+int shm_split(struct transport_link *base, const int *ranks, int size, int rank, uint64_t *place,
+              struct transport_link **out);
+void shm_leave(struct transport_link *base);
+void shm_link_free(struct shm_link *l); /* and its home, if no other link has it */
+/* Gives back the memory of links that have left groups which all ranks have left. */
+void shm_sweep(struct shm_home *home);
 
 /* ---- shm_heap.c ---- */
 
@@ -75,5 +95,4 @@ uint64_t shm_heap_take(struct shm_link *l, uint64_t bytes);
 bool shm_heap_back(struct shm_link *l, uint64_t at, uint64_t bytes);
 void shm_heap_give(struct shm_link *l, uint64_t at);
 bool shm_heap_small(uint64_t bytes); /* does it stand among others in a page? */
-void shm_heap_free(struct shm_link *l);
 #endif

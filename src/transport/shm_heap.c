@@ -1,6 +1,6 @@
 /* Who has which part of the group's file. A rank takes huge pages from the file's top, which all ranks
- * move with one atomic addition; what it gives back it keeps for itself. So nobody else ever writes
- * to a rank's lists, and they need not be shared. Small pieces stand among others in pages that stay
+ * move with one atomic addition; what it gives back it keeps for itself and the other groups that it is
+ * in. So nobody else ever writes to a rank's lists, and they need not be shared. Small pieces stand among others in pages that stay
  * backed, large ones have theirs to themselves and hand the memory back with a hole in the file. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -81,23 +81,22 @@ static uint64_t cut(struct shm_extents *e, uint64_t bytes)
 
 static uint64_t from_top(struct shm_link *l, uint64_t bytes)
 {
-    uint64_t top = atomic_load_explicit(&l->head->top, memory_order_relaxed);
+    uint64_t top = atomic_load_explicit(&l->home->head->top, memory_order_relaxed);
     do {
-        if (bytes > l->head->total - top)
+        if (bytes > l->home->head->total - top)
             return 0;
         /* Relaxed: it hands out numbers and publishes nothing. */
-    } while (!atomic_compare_exchange_weak_explicit(&l->head->top, &top, top + bytes, memory_order_relaxed,
+    } while (!atomic_compare_exchange_weak_explicit(&l->home->head->top, &top, top + bytes, memory_order_relaxed,
                                                     memory_order_relaxed));
     return top;
 }
 
 uint64_t shm_heap_take(struct shm_link *l, uint64_t bytes)
 {
-    struct shm_heap *h = &l->heap;
-    if (bytes > l->head->total)
+    if (bytes > l->home->head->total)
         return 0;
     bool small = shm_heap_small(bytes);
-    struct shm_extents *list = small ? &h->small : &h->large;
+    struct shm_extents *list = small ? &l->home->small : &l->home->large;
     uint64_t need = round_up(bytes ? bytes : 1, small ? CORE_LINE : SHM_PAGE);
     uint64_t at = cut(list, need);
     if (!at) {
@@ -107,7 +106,7 @@ uint64_t shm_heap_take(struct shm_link *l, uint64_t bytes)
         put(list, (struct shm_extent){page, round_up(need, SHM_PAGE)});
         at = cut(list, need);
     }
-    if (at && !insert(&h->used, h->used.n, (struct shm_extent){at, need})) {
+    if (at && !insert(&l->used, l->used.n, (struct shm_extent){at, need})) {
         put(list, (struct shm_extent){at, need});
         return 0;
     }
@@ -124,34 +123,26 @@ bool shm_heap_back(struct shm_link *l, uint64_t at, uint64_t bytes)
         return false;
     }
     do
-        err = fallocate(l->file, FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)bytes) ? errno : 0;
+        err = fallocate(l->home->file, FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)bytes) ? errno : 0;
     while (err == EINTR);
     return !err;
 }
 
 void shm_heap_give(struct shm_link *l, uint64_t at)
 {
-    struct shm_heap *h = &l->heap;
-    size_t i = h->used.n;
-    while (i > 0 && h->used.item[i - 1].at != at)
+    size_t i = l->used.n;
+    while (i > 0 && l->used.item[i - 1].at != at)
         i--;
     if (!i)
         return;
-    struct shm_extent e = h->used.item[i - 1];
-    erase(&h->used, i - 1);
+    struct shm_extent e = l->used.item[i - 1];
+    erase(&l->used, i - 1);
     if (e.bytes % SHM_PAGE) {
-        put(&h->small, e);
+        put(&l->home->small, e);
         return;
     }
-    while (fallocate(l->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)e.at, (off_t)e.bytes) &&
+    while (fallocate(l->home->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)e.at, (off_t)e.bytes) &&
            errno == EINTR) {
     }
-    put(&h->large, e);
-}
-
-void shm_heap_free(struct shm_link *l)
-{
-    free(l->heap.used.item);
-    free(l->heap.small.item);
-    free(l->heap.large.item);
+    put(&l->home->large, e);
 }

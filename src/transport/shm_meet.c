@@ -247,9 +247,9 @@ static void admit(struct host *h)
         refuse(fd, err, weft_errmsg());
         return;
     }
-    h->link->head->process[m.rank] = (struct shm_process){who.pid, m.start};
+    h->link->home->head->process[m.rank] = (struct shm_process){who.pid, m.start};
     h->peers[m.rank] = fd;
-    tell(fd, &(struct message){.protocol = PROTOCOL, .kind = WELCOME, .rank = h->link->base.rank}, h->link->file);
+    tell(fd, &(struct message){.protocol = PROTOCOL, .kind = WELCOME, .rank = h->link->base.rank}, h->link->home->file);
 }
 
 /* A member has said something, or ended. */
@@ -312,8 +312,8 @@ static void dismiss(struct host *h, int err)
 static void come_in(struct shm_link *l)
 {
     bool zombie;
-    l->head->process[l->base.rank] = (struct shm_process){getpid(), shm_process_start(getpid(), &zombie)};
-    core_arrive(l->base.group, l->base.rank);
+    l->home->head->process[l->base.rank] = (struct shm_process){getpid(), shm_process_start(getpid(), &zombie)};
+    transport_enter(&l->base);
 }
 
 static int host(struct shm_link *l, int listener, int64_t wait_ns, int64_t until)
@@ -391,20 +391,20 @@ static int enlist(struct shm_link *l, int fd, const struct ucred *host, int64_t 
                         .pid = getpid(),
                         .start = shm_process_start(getpid(), &zombie)};
     tell(fd, &m, -1);
-    int err = await(fd, until, &m, &l->file);
+    int err = await(fd, until, &m, &l->home->file);
     if (err)
         return err == AGAIN ? err : no_answer(l, host, wait_ns);
     if (m.kind == REFUSED && m.protocol == PROTOCOL)
         return error_set(m.code < 0 ? m.code : WEFT_ETRANSPORT, "%s", m.text);
     if (m.kind == BYE)
         return bye(l, &m);
-    if (m.protocol != PROTOCOL || m.kind != WELCOME || l->file < 0)
+    if (m.protocol != PROTOCOL || m.kind != WELCOME || l->home->file < 0)
         return error_set(WEFT_EMISMATCH, "shm:%s: the others use another version of weft", l->name);
     int hosted_by = m.rank;
     err = shm_attach(l);
     if (err)
         return err;
-    core_arrive(l->base.group, l->base.rank);
+    transport_enter(&l->base);
     say(fd, READY, "");
     err = await(fd, until, &m, NULL);
     if (err == AGAIN)

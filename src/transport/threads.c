@@ -1,6 +1,6 @@
 /* Ranks that are threads of this process: threads:N/NAME, and self: for a group of one. A place is
- * an address. Groups are found by name in a list under one lock, which is taken to join, to leave
- * and to allocate, never to run. */
+ * an address. Groups are found by name in a list under one lock, which is taken to join, to split, to
+ * leave and to allocate, never to run. A group stays as long as one that was split from it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -25,9 +25,10 @@ struct block {
 };
 
 struct group {
-    struct group *next;
+    struct group *next;                    /* with names */
+    struct group *parent, *kids, *sibling; /* split from, into */
     char *name;
-    int size, present; /* ranks that joined and have not left */
+    int size, present; /* links: ranks that joined and have not left */
     bool complete;     /* all ranks were there once */
     pthread_cond_t changed;
     struct block *blocks;
@@ -200,6 +201,12 @@ static void group_remove(struct group *g)
             break;
         }
     }
+    for (struct group **at = g->parent ? &g->parent->kids : NULL; at && *at; at = &(*at)->sibling) {
+        if (*at == g) {
+            *at = g->sibling;
+            break;
+        }
+    }
     group_free(g);
 }
 
@@ -230,13 +237,18 @@ static int group_find(const char *name, int size, int rank, struct group **out)
     return 0;
 }
 
-static void group_leave(struct group *g, int rank)
+static void group_leave(struct group *g, int rank, bool inside)
 {
-    atomic_store_explicit(&rank_of(g, rank)->state, g->complete ? CORE_LEFT : CORE_ABSENT, memory_order_seq_cst);
-    if (g->complete)
+    if (inside)
+        atomic_store_explicit(&rank_of(g, rank)->state, g->complete ? CORE_LEFT : CORE_ABSENT, memory_order_seq_cst);
+    if (inside && g->complete)
         core_ring_all(g->core);
-    if (--g->present == 0)
+    g->present--;
+    while (g && !g->present && !g->kids) {
+        struct group *parent = g->parent;
         group_remove(g);
+        g = parent;
+    }
 }
 
 static int missing(struct group *g, int64_t wait_ns)
@@ -278,11 +290,11 @@ static int enter(struct group *g, int rank, int64_t wait_ns, const struct transp
     }
     int err = l ? group_wait(g, wait_ns) : error_nomem();
     if (err) {
-        group_leave(g, rank);
+        group_leave(g, rank, true);
         free(l);
         return err;
     }
-    l->base = (struct transport_link){.transport = t, .group = g->core, .rank = rank, .size = g->size};
+    l->base = (struct transport_link){.transport = t, .group = g->core, .rank = rank, .size = g->size, .inside = true};
     l->group = g;
     *out = &l->base;
     return 0;
@@ -327,18 +339,68 @@ static int self_join(const char *place, int rank, int size, int64_t wait_ns, str
     return err;
 }
 
+static struct group *group_split(struct group *parent, const int *ranks, int size)
+{
+    struct group *g = group_new("", size);
+    if (!g)
+        return NULL;
+    core_init_split(g->core, parent->core, ranks, size);
+    g->complete = true;
+    g->parent = parent;
+    g->sibling = parent->kids;
+    parent->kids = g;
+    return g;
+}
+
+static struct group *group_kid(struct group *parent, uint64_t place)
+{
+    struct group *g = parent->kids;
+    while (g && (uintptr_t)g != place)
+        g = g->sibling;
+    return g;
+}
+
+static int threads_split(struct transport_link *l, const int *ranks, int size, int rank, uint64_t *place,
+                         struct transport_link **out)
+{
+    struct group *parent = ((struct link *)l)->group, *g = NULL;
+    struct link *k = calloc(1, sizeof *k);
+    int *origin = transport_origin(l, ranks, size);
+    if (k && origin) {
+        pthread_mutex_lock(&lock);
+        g = rank ? group_kid(parent, *place) : group_split(parent, ranks, size);
+        if (g)
+            g->present++;
+        pthread_mutex_unlock(&lock);
+    }
+    if (!g) {
+        int err = k && origin && rank ? error_set(WEFT_EPEER, "the group is gone: rank %d has left it", ranks[0])
+                                      : error_nomem();
+        free(origin);
+        free(k);
+        return err;
+    }
+    k->base = (struct transport_link){
+        .transport = l->transport, .group = g->core, .rank = rank, .size = size, .origin = origin};
+    k->group = g;
+    *place = (uintptr_t)g;
+    *out = &k->base;
+    return 0;
+}
+
 static void threads_leave(struct transport_link *l)
 {
     pthread_mutex_lock(&lock);
-    group_leave(((struct link *)l)->group, l->rank);
+    group_leave(((struct link *)l)->group, l->rank, l->inside);
     pthread_mutex_unlock(&lock);
+    free(l->origin);
     free(l);
 }
 
-#define THREADS_FUNCTIONS                                                                                         \
-    .can = {.loads = true, .sized = true}, .leave = threads_leave, .alloc = threads_alloc, .room = threads_alloc, \
-    .back = threads_back, .release = threads_release, .offer = threads_offer, .reach = threads_reach,             \
-    .gone = threads_gone
+#define THREADS_FUNCTIONS                                                                                          \
+    .can = {.loads = true, .sized = true}, .split = threads_split, .leave = threads_leave, .alloc = threads_alloc, \
+    .room = threads_alloc, .back = threads_back, .release = threads_release, .offer = threads_offer,               \
+    .reach = threads_reach, .gone = threads_gone
 
 const struct transport transport_self = {.scheme = "self", .form = "self:", .join = self_join, THREADS_FUNCTIONS};
 const struct transport transport_threads = {

@@ -1,6 +1,7 @@
-/* Which transport a URL names. */
+/* Which transport a URL names, and what is the same in all of them. */
 #include "transport/transport.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -30,4 +31,18 @@ const struct transport *transport_find(const char *url, const char **place)
         text_printf(&t, "%s%s", i == 0 ? "" : i + 1 < TRANSPORTS ? ", " : " and ", transports[i]->form);
     error_set(WEFT_EINVAL, "%s: no such transport; there are %s", url, forms);
     return NULL;
+}
+
+void transport_enter(struct transport_link *l)
+{
+    l->inside = true;
+    core_arrive(l->group, l->rank);
+}
+
+int *transport_origin(const struct transport_link *l, const int *ranks, int size)
+{
+    int *origin = malloc((size_t)size * sizeof *origin);
+    for (int r = 0; r < size && origin; r++)
+        origin[r] = l->origin ? l->origin[ranks[r]] : ranks[r];
+    return origin;
 }

@@ -26,6 +26,8 @@ struct transport_link {
     const struct transport *transport;
     struct core_group *group; /* mapped here */
     int rank, size;
+    int *origin; /* of a group that was split: each rank's rank in the one that was joined by its URL; else NULL */
+    bool inside; /* peers see this rank as one of the group */
 };
 
 enum transport_fate { TRANSPORT_HERE, TRANSPORT_LEFT, TRANSPORT_DIED };
@@ -40,7 +42,13 @@ struct transport {
      * WEFT_EMISMATCH, WEFT_ETIMEOUT (the text names the ranks that did not come), WEFT_EPEER, WEFT_ENOMEM,
      * WEFT_ETRANSPORT. */
     int (*join)(const char *place, int rank, int size, int64_t wait_ns, struct transport_link **out);
-    /* Leaves and frees the link. The group and its memory go with the last rank. */
+    /* This rank's end of a smaller group: `size` of the ranks of l's, of which this is number `rank`. Number 0 makes the
+     * group and sets *place; the others get it from there. Nobody is inside before transport_enter. It may outlive l.
+     * Errors: WEFT_ENOMEM; WEFT_EPEER when number 0 has left already. */
+    int (*split)(struct transport_link *l, const int *ranks, int size, int rank, uint64_t *place,
+                 struct transport_link **out);
+    /* Leaves and frees the link. The group and its memory go with the last rank. Where nobody has gone inside and nobody
+     * will, a group of `split` goes with number 0. */
     void (*leave)(struct transport_link *l);
 
     /* Zeroed memory that all ranks can reach, aligned to CORE_LINE, from TRANSPORT_HUGE bytes on to that; NULL when memory
@@ -58,6 +66,10 @@ struct transport {
     /* Has the rank left the group, or (where deaths are seen) ended without leaving? */
     enum transport_fate (*gone)(struct transport_link *l, int rank);
 };
+
+void transport_enter(struct transport_link *l);
+/* The ranks of a group to be split from l's, as they are in the one that was opened; NULL: no memory. */
+int *transport_origin(const struct transport_link *l, const int *ranks, int size);
 
 extern const struct transport transport_self, transport_threads, transport_shm;
 
