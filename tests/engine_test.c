@@ -1,6 +1,7 @@
 /* The engine where it seldom is: ranks that come late, wait in small pieces or run far ahead, messages of all ways in one
  * channel, and staging so scarce that every slot counts. */
 #define _GNU_SOURCE
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -247,12 +248,229 @@ static void trees_that_cross(void **state)
     ranks_run(8, &(weft_comm_opts){.staged = true, .deadline_ns = 5 * SECOND}, run_scene, &s, NULL);
 }
 
+/* ---- an exec that is given up ---- */
+
+/* Rank 0 begins a run, gives up and takes its memory back: nobody may read or write it after that. */
+static void run_given_up(struct ranks_rank *r)
+{
+    const struct pair *pair = r->arg;
+    struct model m;
+    weft_exec *x;
+    RANKS_OK(r, model_make(&m, r, pair, 1, &(weft_lower_opts){.bucket = 0}));
+    model_fill(&m, 1);
+    if (r->rank == 0) {
+        RANKS_OK(r, weft_exec_start(m.exec));
+        x = m.exec;
+        m.exec = NULL;
+        weft_exec_free(x);
+        memset(m.in[0].data, 0x77, m.in[0].bytes);
+        memset(m.out[0].data, 0x77, m.out[0].bytes);
+        ranks_meet(r);
+        ranks_meet(r);
+        for (size_t i = 0; i < m.out[0].bytes; i++)
+            RANKS_CHECK(r, ((unsigned char *)m.out[0].data)[i] == 0x77);
+    } else {
+        ranks_meet(r);
+        RANKS_CHECK(r, weft_exec_run(m.exec) == WEFT_EPEER);
+        RANKS_CHECK(r, strstr(weft_errmsg(), "rank 0"));
+        ranks_meet(r);
+    }
+    model_free(&m);
+}
+
+static void given_up_memory_is_left_alone(void **state)
+{
+    (void)state;
+    static const struct pair pushed = {"f32[64,200] @x1=1", "f32[64,200/x] @x2=0,2", 0xffffffff},
+                             pulled = {"f32[64,200/x] @x2=0,1", "f32[64,200] @x1=2", 0xffffffff};
+    const weft_comm_opts opts = {.deadline_ns = SECOND / 5};
+    ranks_run(3, &opts, run_given_up, (void *)(uintptr_t)&pushed, NULL);
+    ranks_run(3, &opts, run_given_up, (void *)(uintptr_t)&pulled, NULL);
+}
+
+/* ---- everything at once ---- */
+
+enum { EXECS = 4, TENSORS = 4, RUNS = 40 };
+
+struct mix {
+    struct pair pairs[EXECS][TENSORS];
+    char texts[EXECS][TENSORS][2][64];
+    int64_t bucket[EXECS];
+    int n[EXECS], execs;
+    uint64_t seed;
+};
+
+/* Sizes around those at which messages travel otherwise. */
+static int64_t some_size(struct random *rnd)
+{
+    static const int64_t about[] = {1, 8, 32, 1020, 4096, 20000};
+    int64_t n = about[random_in(rnd, 0, 5)] + random_in(rnd, -9, 9);
+    return n < 1 ? 1 : n;
+}
+
+static void some_pair(struct random *rnd, struct pair *pair, char (*text)[64])
+{
+    long n = (long)some_size(rnd), m = (long)random_in(rnd, 3, 40), rows = n / m + 4;
+    int from = (int)random_in(rnd, 0, 3), to = (int)random_in(rnd, 0, 3);
+    switch (random_in(rnd, 0, 8)) {
+    case 0: sprintf(text[0], "f32[%ld/x] @x4", n), sprintf(text[1], "f32[%ld] @x4", n); break;
+    case 1: sprintf(text[0], "f32[%ld] @x4 +sum(x)", n), sprintf(text[1], "f32[%ld/x] @x4", n); break;
+    case 2: sprintf(text[0], "f32[%ld] @x4 +sum(x)", n), sprintf(text[1], "f32[%ld] @x4", n); break;
+    case 3: sprintf(text[0], "f32[%ld/x,%ld] @x4", rows, m), sprintf(text[1], "f32[%ld,%ld/x] @x4", rows, m); break;
+    case 4: sprintf(text[0], "f32[%ld] @x1=%d", n, from), sprintf(text[1], "f32[%ld] @x4", n); break;
+    case 5:
+        sprintf(text[0], "f32[%ld,%ld/x] @x4", rows, m), sprintf(text[1], "bf16[%ld/x,%ld] @x4=3,2,1,0", rows, m);
+        break;
+    case 6: sprintf(text[0], "u8[%ld] @x1=%d", n, from), sprintf(text[1], "u8[%ld] @x1=%d", n, to); break;
+    case 7: sprintf(text[0], "f32[%ld/x] @x4", n), sprintf(text[1], "f32[%ld/x] @x4=1,2,3,0", n); break;
+    default: sprintf(text[0], "i64[%ld] @x3=1,2,3 +max(x)", n), sprintf(text[1], "i64[%ld] @x1=%d", n, to);
+    }
+    static const unsigned ours[] = {0, 0xffffffff, 0x00050005, 0xffff0000, 0x0000ffff};
+    *pair = (struct pair){text[0], text[1], ours[random_in(rnd, 0, 4)]};
+}
+
+static void linger(struct random *rnd)
+{
+    if (random_once_in(rnd, 3))
+        for (int64_t i = random_in(rnd, 0, 4); i > 0; i--)
+            sched_yield();
+}
+
+static int end_run(struct random *rnd, struct model *m)
+{
+    bool done = false;
+    int err = 0;
+    switch (random_in(rnd, 0, 2)) {
+    case 0: return weft_exec_wait(m->exec, -1);
+    case 1:
+        do
+            err = weft_exec_wait(m->exec, random_in(rnd, 0, 2000));
+        while (err == WEFT_ETIMEOUT);
+        return err;
+    default:
+        for (; !err && !done; err = weft_exec_test(m->exec, &done))
+            sched_yield();
+        return err;
+    }
+}
+
+/* The same tensors in other memory. */
+static int move_house(struct model *m, const struct pair *pairs)
+{
+    weft_view in[MOST], out[MOST];
+    bool ours[2 * MOST];
+    memcpy(in, m->in, sizeof in);
+    memcpy(out, m->out, sizeof out);
+    memcpy(ours, m->ours, sizeof ours);
+    int err = 0;
+    for (int i = 0; i < m->n && !err; i++) {
+        struct pair other = pairs[i];
+        other.ours = ~other.ours;
+        err = model_views(m, i, &other);
+    }
+    if (!err)
+        err = weft_exec_rebind(m->exec, m->in, m->out);
+    for (int i = 0; i < m->n; i++) {
+        model_unview(m, ours[2 * i], &in[i]);
+        model_unview(m, ours[2 * i + 1], &out[i]);
+    }
+    return err;
+}
+
+static void run_mix(struct ranks_rank *r)
+{
+    const struct mix *mix = r->arg;
+    struct random rnd = {mix->seed * 31 + (uint64_t)r->rank};
+    struct model m[EXECS];
+    for (int x = 0; x < mix->execs; x++)
+        RANKS_OK(r, model_make(&m[x], r, mix->pairs[x], mix->n[x], &(weft_lower_opts){.bucket = mix->bucket[x]}));
+    for (int run = 0; run < RUNS; run++) {
+        int turn = (int)random_in(&rnd, 0, EXECS), back = (int)random_in(&rnd, 0, EXECS);
+        if (run == RUNS / 2)
+            for (int x = 0; x < mix->execs; x++)
+                RANKS_OK(r, move_house(&m[x], mix->pairs[x]));
+        for (int i = 0; i < mix->execs; i++) {
+            struct model *at = &m[(i + turn) % mix->execs];
+            linger(&rnd);
+            model_fill(at, run);
+            RANKS_OK(r, weft_exec_start(at->exec));
+        }
+        for (int i = 0; i < mix->execs; i++) {
+            struct model *at = &m[(i + back) % mix->execs];
+            linger(&rnd);
+            RANKS_OK(r, end_run(&rnd, at));
+            int64_t wrong = model_wrong(at, run);
+            if (wrong)
+                ranks_note(r, __FILE__, __LINE__, "seed %lld, exec %d, run %d: %lld wrong", (long long)mix->seed,
+                           (int)(at - m), run, (long long)wrong);
+        }
+    }
+    for (int x = 0; x < mix->execs; x++)
+        model_free(&m[x]);
+}
+
+static void mixtures(void **state)
+{
+    (void)state;
+    static const int buckets[] = {1, 2, 256}, few[] = {1, 2, 8};
+    for (uint64_t seed = 1; seed <= (uint64_t)test_share(5, 100); seed++) {
+        struct random rnd = {seed};
+        struct mix mix = {.seed = seed, .execs = (int)random_in(&rnd, 1, EXECS)};
+        for (int x = 0; x < mix.execs; x++) {
+            static const int64_t bytes[] = {0, 1, 64, 4096};
+            mix.n[x] = (int)random_in(&rnd, 1, TENSORS);
+            mix.bucket[x] = bytes[random_in(&rnd, 0, 3)];
+            for (int i = 0; i < mix.n[x]; i++)
+                some_pair(&rnd, &mix.pairs[x][i], mix.texts[x][i]);
+        }
+        weft_comm_opts opts = {.staged = random_once_in(&rnd, 4),
+                               .inflight_buckets = mix.execs - 1 + buckets[random_in(&rnd, 0, 2)],
+                               .channel_buckets = few[random_in(&rnd, 0, 2)],
+                               .deadline_ns = 10 * SECOND};
+        ranks_run(4, &opts, run_mix, &mix, NULL);
+    }
+}
+
+/* ---- far ahead ---- */
+
+/* Rank 0 only sends: it runs ahead as far as letters let it. Rank 3 comes late, again and again. */
+static void run_ahead(struct ranks_rank *r)
+{
+    static const struct pair pairs[] = {
+        {"f32[7] @x1=0", "f32[7] @x4", 0},
+        {"f32[900] @x1=0", "f32[900] @x4", 0},
+        {"u8[1] @x1=0", "u8[1] @x1=3", 0},
+    };
+    int n = *(int *)r->arg;
+    struct random rnd = {(uint64_t)r->rank};
+    struct model m;
+    RANKS_OK(r, model_make(&m, r, pairs, n, &(weft_lower_opts){.bucket = 1, .algorithm = "direct"}));
+    for (int run = 0; run < 300; run++) {
+        model_fill(&m, run);
+        if (r->rank == 3)
+            linger(&rnd);
+        RANKS_OK(r, weft_exec_run(m.exec));
+        RANKS_CHECK(r, !model_wrong(&m, run));
+    }
+    model_free(&m);
+}
+
+static void far_ahead(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 3; n++)
+        ranks_run(4, NULL, run_ahead, &n, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(short_waits_suffice),
         cmocka_unit_test(slots_behind_what_folds_read),
         cmocka_unit_test(trees_that_cross),
+        cmocka_unit_test(given_up_memory_is_left_alone),
+        cmocka_unit_test(mixtures),
+        cmocka_unit_test(far_ahead),
     };
     return CONFORMANCE_RUN(tests);
 }

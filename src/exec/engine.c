@@ -478,13 +478,12 @@ bool engine_out_waits(const weft_exec *x, const struct exec_out *out)
     uint64_t done = atomic_load_explicit(out->done, memory_order_seq_cst);
     if (out->retired < out->posted && out->base + out->retired >= done)
         return true;
-    if (out->posted == out->n || p->open[out->steps[out->posted]])
+    if (out->posted == out->n)
         return false;
-    switch (p->steps[out->steps[out->posted]].way) {
-    case WAY_PUSH: return out->base + out->posted >= done;
-    case WAY_LETTER: return x->run > LETTERS && done < (x->run - LETTERS) * out->n;
-    default: return false;
-    }
+    if (x->run > LETTERS && done < (x->run - LETTERS) * out->n) /* so far ahead one gets by letters alone */
+        return true;
+    uint32_t s = out->steps[out->posted];
+    return !p->open[s] && p->steps[s].way == WAY_PUSH && out->base + out->posted >= done;
 }
 
 /* A rank that waits for arrivals and has read all that has come needs all of them to end its run; the same holds for

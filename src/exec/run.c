@@ -275,8 +275,9 @@ void weft_exec_free(weft_exec *x)
     }
     struct waiting w = {x, x->run};
     struct comm_need need = {over, lacking, &w, core_now() + c->deadline_ns};
-    if (x->inflight)
-        comm_wait(c, &need);
+    if (x->inflight && comm_wait(c, &need) == COMM_LATE) /* peers that come later must not find memory that is gone */
+        comm_fail(c, WEFT_EPEER, "rank %d gave up a run and freed its exec: the run did not end within %lld ms", c->rank,
+                  (long long)(c->deadline_ns / 1000000));
     const char *text;
     bool clean = !x->inflight && !x->err && !core_failure(c->group, &text);
     if (x->inflight)
