@@ -1,6 +1,6 @@
 /* The barriers of src/exec/window_sync.c and the meetings of src/exec/meet.c, of N ranks over ROUNDS rounds: nobody
- * leaves before all have come, nobody is left behind, and nothing is cleared between rounds. Each rank writes the number
- * of the round into its stamp, enters, and looks at the stamps of the others when it has left.
+ * leaves before all have come, nobody is left behind, and nothing is cleared between rounds. Each rank writes the
+ * number of the round into its stamp, enters, and looks at the stamps of the others when it has left.
  *
  *   (default)  the barrier of a window's group: one chain of arrivals, the last says that all have met
  *   -DPAIRS    barriers of neighbours: groups {0,1}, {1,2}, {0,2} and (not with -DAPART) all three at the same time, a
