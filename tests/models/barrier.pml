@@ -1,12 +1,12 @@
-/* The barriers of src/exec/window_sync.c and the meetings of src/exec/meet.c, of N ranks over ROUNDS rounds: nobody leaves
- * before all have come, nobody is left behind, and nothing is cleared between rounds. Each rank writes the number of the
- * round into its stamp, enters, and looks at the stamps of the others when it has left.
+/* The barriers of src/exec/window_sync.c and the meetings of src/exec/meet.c, of N ranks over ROUNDS rounds: nobody
+ * leaves before all have come, nobody is left behind, and nothing is cleared between rounds. Each rank writes the
+ * number of the round into its stamp, enters, and looks at the stamps of the others when it has left.
  *
  *   (default)  the barrier of a window's group: one chain of arrivals, the last says that all have met
  *   -DPAIRS    barriers of neighbours: groups {0,1}, {1,2}, {0,2} and (not with -DAPART) all three at the same time, a
  *              count for each two
  *   -DVOTES    a comm's meeting: each rank has two votes, which meetings use in turn, with the number of the meeting in
- *              them; who waits is woken by the last of those that are missing. The votes are what is looked at in the end.
+ *              them; who waits is woken by the last of those that are missing. In the end the votes are looked at.
  *
  * Broken on purpose, besides what bell.pml has:
  *   NO_GENERATION  the group's barrier waits until the arrivals come out even, and not for a generation

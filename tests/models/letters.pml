@@ -5,10 +5,14 @@
  *
  *   (default)  rank 0 writes to all others
  *   -DMUTUAL   all write, and all read all others
+ *   -DMIXED    with N=2: the channel has a message that is pulled, too, after the letter. That it was read is told at
+ *              once, and says the same of the letter, which is read later: nobody minds, as nobody is two runs ahead.
+ *              Needs LETTERS of 2 at least.
  *   -DTINY     each word has its part of the message and the number of the run, and stores have no order among them;
  *              else one number stands in front and is stored last, which its order (release) says
  *
- * Stores are relaxed: they wait in the writer's core, and come out one by one in any order that release and fences leave.
+ * Stores are relaxed: they wait in the writer's core and come out one by one, in any order that release and fences
+ * leave.
  *
  * Broken on purpose, besides what bell.pml has:
  *   NO_FENCE      the writer looks for sleepers while its letter may still be in its core
@@ -57,6 +61,7 @@ byte number[N * LETTERS * WORDS]; /* in words if TINY, else the first stands for
 bit stored[N * WORDS], sealed[N]; /* by the program, not out yet */
 byte writes[N];                   /* the run of these */
 byte done[N * N];                 /* [from * N + by] */
+byte ready;                       /* MIXED */
 byte ended;
 
 #define NONE_STORED(r) (!stored[(r) * WORDS] && !stored[(r) * WORDS + 1])
@@ -118,7 +123,12 @@ inline look()
     lacks = 0;
     q = 0;
     do
+#ifdef MIXED
+    :: pulls -> lacks = (me == 0 -> done[1] < turn : ready < turn); break
+    :: !pulls && q < N ->
+#else
     :: q < N ->
+#endif
         if
         :: !written && ASKS(q) ->
             if
@@ -217,10 +227,30 @@ inline read_letters()
     od
 }
 
+#ifdef MIXED
+inline pull()
+{
+    if
+    :: me == 0 -> signal(1, ready, turn)
+    :: else
+    fi;
+    pulls = 1;
+    await();
+    pulls = 0;
+    if
+    :: me == 1 -> signal(0, done[1], turn)
+    :: else
+    fi
+}
+#endif
+
 proctype rank(byte me)
 {
     byte q, turn = 1, lacks;
     bit ok, written = 1;
+#ifdef MIXED
+    bit pulls;
+#endif
 #ifdef NO_ACQUIRE
     byte early;
 #endif
@@ -235,6 +265,9 @@ proctype rank(byte me)
         :: READS(me, 0) -> read_early(0)
         :: else
         fi;
+#endif
+#ifdef MIXED
+        pull();
 #endif
         await();
         read_letters();

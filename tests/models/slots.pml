@@ -1,12 +1,12 @@
-/* The channels of src/exec/engine.c, but for letters: N ranks that each send MESSAGES a run to each other, in RUNS runs.
- * `ready` and `done` count messages over all runs. Nothing is written before it was read, nothing is read before it is
- * written, and all runs end.
+/* The channels of src/exec/engine.c, but for letters: N ranks that each send MESSAGES a run to each other, in RUNS
+ * runs. `ready` and `done` count messages over all runs. Nothing is overwritten before it was read, nothing is read
+ * before it is written, and all runs end.
  *
  *   (default)  staged: a message waits in a slot of the sender's pool until the receiver has read it. A pool has only
  *              SLOTS for all channels, and a channel at most LIMIT at once.
  *   -DSTAR     only rank 0 sends: channels that share a pool
  *   -DSHARE    with STAR: the k-th message is the same for all; it is packed once, and all read it in one slot
- *   -DAWAKE    with STAR, N=3: ranks see at once what they wait for, and not by the bell, so that all else can be larger
+ *   -DAWAKE    with STAR, N=3: ranks see at once what they wait for, without the bell, so that all else can be larger
  *   -DPULL     receivers read the sender's memory, which it writes again in its next run
  *   -DPUSH     senders write the receiver's memory, which that opens in each run and looks at when the run is over
  *
