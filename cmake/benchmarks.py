@@ -11,7 +11,7 @@ import sys
 
 HOW = """\
 - Ranks are processes. weft, the floor and each setting of each MPI library stand ready, asleep, and take turns in rounds on
-  the same work; a figure is the median over the rounds. No more ranks than cores: each is bound to a core of its own.
+  the same work; a figure is the median over the rounds. Ranks of all of them are bound to the cores in turn.
 - The *floor* is the same work written by hand on shared mappings, without a library (`bench/floor.c`, `bench/matrix.c`). It
   waits by spinning where there are cores enough, else by yielding, and by yielding and then sleeping; a reshard is pushed
   and pulled. The best counts.
