@@ -13,7 +13,7 @@
 #include "exec/block.h"
 
 #define TURN (32 << 10)   /* bytes of all streams together in a turn */
-#define PASS (1024 << 10) /* bytes of a pass */
+#define PASS (8 << 20)     /* bytes of a pass: half a millisecond */
 #define CHUNK 4096        /* of bytes in one piece */
 #define ROW 8192          /* bytes of a row, at most where loops allow it */
 #define RUN 64            /* bytes in one piece that are worth a turn */
