@@ -16,7 +16,14 @@
 #define CORE_LINE 128 /* bytes between words of different writers: two lines, since some machines fetch pairs */
 /* Orders where a fence stands apart from the load or the store: looks that one fence follows, stores that one comes
  * behind. ThreadSanitizer knows no fences; for it the loads and stores have the order themselves. */
-#ifdef __SANITIZE_THREAD__
+#if defined(__SANITIZE_THREAD__)
+#define CORE_TSAN 1
+#elif defined(__has_feature)
+#define CORE_TSAN __has_feature(thread_sanitizer)
+#else
+#define CORE_TSAN 0
+#endif
+#if CORE_TSAN
 #define CORE_LOOK memory_order_seq_cst
 #define CORE_TELL memory_order_seq_cst
 #define CORE_TELL_ALONE memory_order_seq_cst
