@@ -174,7 +174,7 @@ def section(path, folder):
 
 def document(out, paths):
     folder = os.path.dirname(out) or "."
-    text = "# Benchmarks\n\nWritten by `make bench`; do not edit. Each machine's figures were measured in one go.\n\n"
+    text = "# Benchmarks\n\nWritten by `make bench`; do not edit. Each machine's figures were measured in one go, unless its table says otherwise.\n\n"
     text += "## How it was measured\n\n" + HOW
     for path in paths:
         text += "\n" + section(path, folder)
