@@ -290,4 +290,15 @@ static const struct {
     {"idle7", sample_idle, 7},
 };
 enum { SAMPLES = sizeof samples / sizeof *samples };
+
+static inline char *explain(const weft_plan *p, bool json)
+{
+    size_t len, again;
+    assert_int_equal(weft_plan_explain(p, json, NULL, 0, &len), 0);
+    char *text = malloc(len + 1);
+    assert_int_equal(weft_plan_explain(p, json, text, len + 1, &again), 0);
+    assert_int_equal(again, len);
+    assert_int_equal(strlen(text), len);
+    return text;
+}
 #endif

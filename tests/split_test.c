@@ -1,7 +1,6 @@
 /* Comms split from others: who is in them and in which order, what is refused, memory of one used in the other, the end in any
  * order, and failures that stay where they belong. Groups that overlap are in split_overlap_test.c. */
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -13,6 +12,7 @@
 
 #include "conformance.h"
 #include "exec/comm.h"
+#include "processes.h"
 #include "random.h"
 #include "ranks.h"
 #include "sums.h"
@@ -236,16 +236,6 @@ static void memory_is_for_all_of_the_family(void **state)
     sums_count = SMALL;
 }
 
-static int open_files(void)
-{
-    int n = 0;
-    DIR *d = opendir("/proc/self/fd");
-    while (d && readdir(d))
-        n++;
-    closedir(d);
-    return n;
-}
-
 /* Groups come and go, whoever closes first: the file that the processes share stays as large as it is. */
 static void run_many(struct ranks_rank *r)
 {
@@ -278,11 +268,11 @@ static void run_many(struct ranks_rank *r)
         if (i == 20) {
             top = atomic_load(&home->head->top);
             blocks = st.st_blocks;
-            files = open_files();
+            files = process_files();
         }
         RANKS_CHECK(r, i <= 20 || (atomic_load(&home->head->top) <= top + 32 * SHM_PAGE));
         RANKS_CHECK(r, i <= 20 || st.st_blocks <= 2 * blocks);
-        RANKS_CHECK(r, i <= 20 || !ranks_forked || open_files() <= files + r->size); /* each peer is watched once */
+        RANKS_CHECK(r, i <= 20 || !ranks_forked || process_files() <= files + r->size); /* each peer is watched once */
         ranks_meet(r);
     }
 }
@@ -290,12 +280,12 @@ static void run_many(struct ranks_rank *r)
 static void groups_come_and_go(void **state)
 {
     (void)state;
-    int files = open_files();
+    int files = process_files();
     ranks_run(4, NULL, run_many, NULL, NULL);
     sums_count = COUNT;
     ranks_run(4, NULL, run_many, NULL, NULL);
     sums_count = SMALL;
-    assert_int_equal(open_files(), files);
+    assert_int_equal(process_files(), files);
 }
 
 /* ---- the end ---- */

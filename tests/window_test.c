@@ -12,6 +12,7 @@
 #include "conformance.h"
 #include "share.h"
 #include "window_cases.h"
+#include "window_ends.h"
 #include "window_forms.h"
 #include "window_stress.h"
 

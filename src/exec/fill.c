@@ -110,22 +110,16 @@ static int direct_part(struct filler *f, int loops, const int64_t *n, const stru
     return err ? err : add_move(f, loops, n, dst, &mid, 0);
 }
 
-static int pull_part(struct filler *f, const struct exec_in *in, const struct block_part *theirs, uint32_t part)
+/* One part between its place here and its place at the peer's. */
+static int shared_part(struct filler *f, int peer, const struct block *b, const struct block_part *theirs, uint32_t part,
+                       bool push)
 {
-    struct operand own, peer;
+    struct operand own, other;
     int64_t n[MEMORY_LOOPS];
     int loops = own_operand(f, part, n, &own);
-    peer_operand(f, in->peer, in->block, theirs, &peer);
-    return direct_part(f, loops, n, &own, &peer, theirs->wire);
-}
-
-static int push_part(struct filler *f, const struct exec_out *out, const struct block_part *theirs, uint32_t part)
-{
-    struct operand own, peer;
-    int64_t n[MEMORY_LOOPS];
-    int loops = own_operand(f, part, n, &own);
-    peer_operand(f, out->peer, out->block, theirs, &peer);
-    return direct_part(f, loops, n, &peer, &own, theirs->wire);
+    peer_operand(f, peer, b, theirs, &other);
+    return push ? direct_part(f, loops, n, &other, &own, theirs->wire)
+                : direct_part(f, loops, n, &own, &other, theirs->wire);
 }
 
 static bool same_box(const weft_plan *p, const struct plan_part *a, const struct plan_part *b)
@@ -209,7 +203,8 @@ static int fill_recv(struct filler *f, const struct exec_in *in, uint32_t k, boo
             f->direct_step[reader] = s;
             f->p->readers0[s]++;
         } else {
-            err = step->way == WAY_PULL ? pull_part(f, in, theirs, st->part + q) : staged_part(f, st->part + q, false);
+            err = step->way == WAY_PULL ? shared_part(f, in->peer, in->block, theirs, st->part + q, false)
+                                        : staged_part(f, st->part + q, false);
         }
     }
     step->nwork = f->nmoves - step->work;
@@ -226,7 +221,8 @@ static int fill_send(struct filler *f, const struct exec_out *out, uint32_t k, b
     step->work = f->nmoves;
     for (uint32_t q = 0; q < st->nparts && step->way != WAY_PULL && !err; q++) {
         if (step->way == WAY_PUSH)
-            err = push_part(f, out, &block_parts(out->block)[out->recvs[k].part + q], st->part + q);
+            err = shared_part(f, out->peer, out->block, &block_parts(out->block)[out->recvs[k].part + q], st->part + q,
+                              true);
         else
             err = staged_part(f, st->part + q, true);
     }
