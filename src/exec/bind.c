@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "exec/block.h"
+#include "exec/far.h"
 
 static int check_plan(const weft_plan *p, const weft_comm *c)
 {
@@ -62,6 +63,7 @@ static int complete(weft_exec *x, struct program *p, uint64_t meeting, uint32_t 
     int err = block_at ? 0 : error_nomem();
     for (int r = 0; r < c->size && !err; r++)
         block_at[r] = core_vote_of(c->group, r, meeting)->place;
+    far_tags(x, p);
     if (!err)
         err = program_fill(x, p, block_at);
     free(block_at);

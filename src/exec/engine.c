@@ -29,10 +29,11 @@
 #include <string.h>
 
 #include "exec/block.h"
+#include "exec/far.h"
 
 #define SLICE (256 << 10) /* bytes that one pass moves in each of its parts, and one step more */
 
-static void open_next(struct program *p, const struct exec_step *step)
+void engine_opened(struct program *p, const struct exec_step *step)
 {
     for (uint32_t k = 0; k < step->nnext; k++) {
         uint32_t s = p->next[step->next + k];
@@ -60,7 +61,7 @@ void engine_move(const struct exec_move *m, char *dst, const char *src)
 
 /* ---- sending ---- */
 
-static void pack(const struct program *p, const struct exec_step *step, char *message)
+void engine_pack(const struct program *p, const struct exec_step *step, char *message)
 {
     for (uint32_t k = 0; k < step->nwork; k++) {
         const struct exec_move *m = &p->moves[step->work + k];
@@ -90,12 +91,12 @@ static bool stage(weft_exec *x, struct exec_out *out, const struct exec_step *st
     if (share->run != x->run) {
         if (!all_at(x, share) || !staging_take(staging, &p->reserve, send->bytes, &share->slot))
             return false;
-        pack(p, step, staging->base + share->slot);
+        engine_pack(p, step, staging->base + share->slot);
         share->run = x->run;
         share->readers = share->nouts;
     }
     send->slot = (uint64_t)share->slot;
-    open_next(p, step);
+    engine_opened(p, step);
     return true;
 }
 
@@ -113,11 +114,11 @@ void engine_write(const weft_exec *x, const struct exec_letter *letter)
     const struct exec_step *step = &x->program->steps[letter->step];
     char *slot = letter->slots + letter_slot(x->run, letter->slot_bytes);
     if (letter->bytes > LETTER_TINY) {
-        pack(x->program, step, slot + LETTER_HEAD);
+        engine_pack(x->program, step, slot + LETTER_HEAD);
         letter_seal(slot, x->run);
     } else {
         uint32_t tiny[LETTER_TINY / 4] = {0};
-        pack(x->program, step, (char *)tiny);
+        engine_pack(x->program, step, (char *)tiny);
         letter_write_tiny(slot, x->run, tiny, letter->bytes);
     }
 }
@@ -162,7 +163,7 @@ static bool launch(weft_exec *x)
             if (out->retired == out->posted - 1)
                 out->retired++;
             p->left--;
-            open_next(p, step);
+            engine_opened(p, step);
         }
         if (out->posted == before)
             continue;
@@ -193,7 +194,7 @@ static bool retire(weft_exec *x)
                 break;
             const struct block_message *send = &out->sends[out->retired++];
             if (step->way == WAY_PULL)
-                open_next(p, step);
+                engine_opened(p, step);
             else if (--p->shares[step->letter].readers == 0)
                 staging_give(&x->comm->staging, &p->reserve, send->bytes, (int64_t)send->slot);
             p->left--;
@@ -212,11 +213,20 @@ void engine_pushed(weft_exec *x, struct exec_out *out)
     p->unposted--;
     p->left--;
     core_signal(x->comm->group, out->peer, out->ready, out->base + out->posted);
-    open_next(p, step);
+    engine_opened(p, step);
     p->launchable |= out->posted < out->n; /* a letter may be next */
 }
 
 /* ---- receiving ---- */
+
+/* Without a message each move knows where its part is. */
+void engine_unpack(const struct program *p, const struct exec_step *step, const char *message)
+{
+    for (uint32_t k = 0; k < step->nwork; k++) {
+        const struct exec_move *m = &p->moves[step->work + k];
+        engine_move(m, m->dst, message ? message + m->offset : m->src);
+    }
+}
 
 /* Tells the sender of the messages that have been read to the end. Letters do not count: a fold may read one when others
  * have come that need what is behind it. That their slots are free is told by let_go; here it is told too early, but
@@ -285,7 +295,7 @@ void engine_pulled(weft_exec *x, struct exec_in *in)
     const struct exec_step *step = &p->steps[in->steps[in->taken++]];
     p->left--;
     settle(x, in);
-    open_next(p, step);
+    engine_opened(p, step);
 }
 
 static int64_t take(weft_exec *x, struct exec_in *in)
@@ -297,10 +307,7 @@ static int64_t take(weft_exec *x, struct exec_in *in)
         message = in->staging + in->sends[in->taken].slot;
     else if (step->way == WAY_LETTER)
         message = engine_open(slot_of(x, step), step->tiny, step->letter_bytes);
-    for (uint32_t k = 0; k < step->nwork; k++) {
-        const struct exec_move *m = &p->moves[step->work + k];
-        engine_move(m, m->dst, message ? message + m->offset : m->src);
-    }
+    engine_unpack(p, step, message);
     engine_pulled(x, in);
     return step->nwork ? step->bytes : 0;
 }
@@ -358,10 +365,7 @@ void engine_do(const weft_exec *x, const struct exec_step *step)
         fold(x, &p->folds[step->work]);
         return;
     }
-    for (uint32_t k = 0; k < step->nwork; k++) {
-        const struct exec_move *m = &p->moves[step->work + k];
-        engine_move(m, m->dst, m->src);
-    }
+    engine_unpack(p, step, NULL);
 }
 
 static void work(weft_exec *x, uint32_t s)
@@ -375,14 +379,14 @@ static void work(weft_exec *x, uint32_t s)
             settle(x, &p->ins[p->steps[recv].channel]);
     }
     p->left--;
-    open_next(p, step);
+    engine_opened(p, step);
 }
 
 void engine_copied(weft_exec *x, uint32_t step)
 {
     struct program *p = x->program;
     p->left--;
-    open_next(p, &p->steps[step]);
+    engine_opened(p, &p->steps[step]);
 }
 
 static bool drain(weft_exec *x, const uint32_t *queue, uint32_t *head, const uint32_t *tail)
@@ -436,6 +440,8 @@ void engine_start(weft_exec *x)
         weave_start(p);
     if (p->unposted)
         launch(x);
+    if (p->far.n)
+        far_start(x);
 }
 
 /* Others wait for what is launched, folded and received; copies that only this rank needs come last. */
@@ -452,6 +458,8 @@ bool engine_pass(weft_exec *x, bool eager)
         drain(x, p->urgent, &p->urgent_head, &p->urgent_tail);
         moved = true;
     }
+    if (p->far.n)
+        moved |= far_pass(x);
     if (p->weave.left)
         moved |= weave_pass(x, eager);
     if (!moved)
@@ -492,6 +500,8 @@ int engine_lacking(const weft_exec *x)
 {
     const struct program *p = x->program;
     int ins = 0, outs = 0, opens = 0;
+    if (p->far.n)
+        return 1;
     for (uint32_t i = 0; i < p->nins; i++)
         ins += engine_in_waits(x, &p->ins[i]);
     for (uint32_t i = 0; i < p->nouts; i++) {

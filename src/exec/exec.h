@@ -7,6 +7,7 @@
  *   block.c    what a rank shows its peers: counters, and where its messages are
  *   program.c  steps and channels, from the plan alone; fill.c the tiles, with the peers' blocks at hand
  *   way.c      how each message travels: as a letter, staged, pulled or pushed
+ *   far.c      messages with ranks on other hosts
  *   engine.c   the run; weave.c strided copies of several channels at once; post.c programs of letters alone;
  *   run.c      the calls around it
  *   watch.c    peers that are gone or stalled */
@@ -31,7 +32,8 @@ enum exec_way {
     WAY_PULL,   /* the receiver reads it at the sender's and writes it where it belongs */
     WAY_PUSH,   /* the sender does both */
     WAY_STAGED, /* packed into staging memory, unpacked from there */
-    WAY_LETTER  /* the same for small ones, in a slot of the sender's block that carries its own signal */
+    WAY_LETTER, /* the same for small ones, in a slot of the sender's block that carries its own signal */
+    WAY_WIRE    /* a message of the wire: far.c */
 };
 
 /* One part read and written, cast on the way. */
@@ -195,6 +197,14 @@ struct post {
     uint64_t free_until; /* letters of runs before it have free slots */
 };
 
+/* Channels with ranks on other hosts (far.h). */
+struct far_channel;
+struct far {
+    uint32_t n;
+    struct far_channel *channels; /* those that receive first */
+    int64_t slot_bytes;           /* of all of them: counts against the comm's limit */
+};
+
 struct program {
     struct arena arena;
     struct exec_place *places; /* one a buffer of the plan */
@@ -216,6 +226,7 @@ struct program {
     uint32_t nshares, *sharers;
     struct weave weave;
     struct post post;
+    struct far far;
     struct staging_reserve reserve;
 
     /* the run */
@@ -305,6 +316,10 @@ int engine_lacking(const weft_exec *x); /* signals without which the run cannot 
 /* What the channel is held up by: its peer has yet to signal it. */
 bool engine_in_waits(const weft_exec *x, const struct exec_in *in);
 bool engine_out_waits(const weft_exec *x, const struct exec_out *out);
+/* A step is done as far as those that wait for it are concerned. */
+void engine_opened(struct program *p, const struct exec_step *step);
+void engine_pack(const struct program *p, const struct exec_step *step, char *message);
+void engine_unpack(const struct program *p, const struct exec_step *step, const char *message);
 void engine_move(const struct exec_move *m, char *dst, const char *src);
 void engine_write(const weft_exec *x, const struct exec_letter *letter);
 /* The message of a letter that is there: in its slot, or put together. */

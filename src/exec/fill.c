@@ -6,6 +6,7 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "exec/block.h"
+#include "exec/far.h"
 
 /* One operand of a tile. */
 struct operand {
@@ -230,6 +231,19 @@ static int fill_send(struct filler *f, const struct exec_out *out, uint32_t k, b
     return err;
 }
 
+/* Between its places and a message of the wire. */
+static int fill_far(struct filler *f, uint32_t s)
+{
+    struct exec_step *step = &f->p->steps[s];
+    const struct plan_step *st = &f->plan->steps[s];
+    int err = 0;
+    step->work = f->nmoves;
+    for (uint32_t q = 0; q < st->nparts && !err; q++)
+        err = staged_part(f, st->part + q, st->kind == PLAN_SEND);
+    step->nwork = f->nmoves - step->work;
+    return err;
+}
+
 /* ---- local steps ---- */
 
 static int fill_copy(struct filler *f, uint32_t s)
@@ -443,7 +457,10 @@ static int fill_channels(struct filler *f)
         for (uint32_t k = 0; k < out->n && !err; k++)
             err = fill_send(f, out, k, pushed);
     }
-    return err;
+    for (uint32_t i = 0; i < p->far.n && !err; i++)
+        for (uint32_t k = 0; k < p->far.channels[i].n && !err; k++)
+            err = fill_far(f, p->far.channels[i].messages[k].step);
+    return err ? err : far_fill(f->x, p);
 }
 
 int program_fill(weft_exec *x, struct program *p, const uint64_t *block_at)

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "exec/block.h"
+#include "exec/far.h"
 
 void *program_take(struct program *p, size_t n, size_t size)
 {
@@ -66,11 +67,13 @@ static uint32_t peers_in_order(const weft_comm *c, const uint32_t *count, int *o
 }
 
 /* Groups the steps of one kind by their peers, in plan order: buckets[at[r]] on are those of rank r. */
-static void group(const weft_plan *plan, int kind, uint32_t *at, uint32_t *buckets)
+static void group(const weft_exec *x, int kind, uint32_t *at, uint32_t *buckets)
 {
-    for (uint32_t s = 0; s < plan->nsteps; s++)
-        if (plan->steps[s].kind == kind)
-            buckets[at[plan->steps[s].peer]++] = s;
+    for (uint32_t s = 0; s < x->plan->nsteps; s++) {
+        const struct plan_step *st = &x->plan->steps[s];
+        if (st->kind == kind && !transport_far(x->comm->link, st->peer))
+            buckets[at[st->peer]++] = s;
+    }
 }
 
 struct tally {
@@ -87,14 +90,14 @@ static void make_channels(const weft_exec *x, struct program *p, struct tally *t
         t->at[r] = used;
         used += t->recvs[r];
     }
-    group(x->plan, PLAN_RECV, t->at, p->buckets);
+    group(x, PLAN_RECV, t->at, p->buckets);
     for (uint32_t i = 0, n = peers_in_order(x->comm, t->sends, t->order); i < n; i++) {
         int r = t->order[i];
         p->outs[p->nouts++] = (struct exec_out){.peer = r, .n = t->sends[r], .steps = p->buckets + used};
         t->at[r] = used;
         used += t->sends[r];
     }
-    group(x->plan, PLAN_SEND, t->at, p->buckets);
+    group(x, PLAN_SEND, t->at, p->buckets);
     for (uint32_t i = 0; i < p->nins; i++)
         for (uint32_t k = 0; k < p->ins[i].n; k++)
             p->steps[p->ins[i].steps[k]].channel = i;
@@ -118,6 +121,8 @@ static int channels(const weft_exec *x, struct program *p)
             continue;
         if (st->peer < 0 || st->peer >= x->comm->size || st->peer == x->comm->rank)
             return error_set(WEFT_EINVAL, "step %zu of the plan has rank %d as its peer", s, st->peer);
+        if (transport_far(x->comm->link, st->peer))
+            continue;
         if (st->kind == PLAN_SEND)
             nouts += !t.sends[st->peer]++;
         else
@@ -138,7 +143,7 @@ static void choose_staging(const weft_exec *x, struct program *p)
     const weft_plan *plan = x->plan;
     for (size_t s = 0; s < plan->nsteps; s++) {
         const struct plan_step *st = &plan->steps[s];
-        if (st->kind != PLAN_SEND || p->steps[s].way == WAY_LETTER)
+        if (st->kind != PLAN_SEND || p->steps[s].way == WAY_LETTER || p->steps[s].way == WAY_WIRE)
             continue;
         bool staged = x->comm->staged;
         for (uint32_t k = 0; k < st->nparts && !staged; k++)
@@ -190,6 +195,8 @@ int program_outline(weft_exec *x, struct program *p)
     }
     int err = channels(x, p);
     if (!err)
+        err = far_outline(x, p);
+    if (!err)
         err = way_letters(x, p);
     if (err)
         return err;
@@ -213,7 +220,9 @@ void program_free(weft_exec *x, struct program *p)
 {
     if (!p)
         return;
+    bool ours = far_free(p);
     staging_unreserve(&x->comm->staging, &p->reserve);
-    arena_free(&p->arena);
+    if (ours) /* else its memory stays, after a failure: better lost than written by others */
+        arena_free(&p->arena);
     free(p);
 }

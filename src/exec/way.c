@@ -45,7 +45,7 @@ static void choose(const weft_exec *x, struct program *p, int64_t limit)
 {
     for (uint32_t s = 0; s < p->nsteps; s++) {
         const struct plan_step *st = &x->plan->steps[s];
-        if (st->kind != PLAN_SEND || st->bytes > LETTER_MOST)
+        if (st->kind != PLAN_SEND || st->bytes > LETTER_MOST || p->steps[s].way == WAY_WIRE)
             continue;
         uint32_t k = find_letter(x->plan, p, s);
         if (k == p->nletters) {

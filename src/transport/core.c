@@ -55,7 +55,8 @@ void core_init_split(struct core_group *g, const struct core_group *of, const in
 {
     core_init(g, size, of->shared);
     for (int r = 0; r < size; r++)
-        g->ranks[r].door = (int64_t)((uintptr_t)door(of, ranks[r]) - (uintptr_t)&g->ranks[r]);
+        if (ranks[r] >= 0)
+            g->ranks[r].door = (int64_t)((uintptr_t)door(of, ranks[r]) - (uintptr_t)&g->ranks[r]);
 }
 
 static void wake(struct core_group *g, struct core_rank *r)
@@ -173,9 +174,14 @@ int core_failure(const struct core_group *g, const char **text)
  * its votes, before it entered m + 1. The store of `entered` releases the vote. */
 uint64_t core_enter(struct core_group *g, int rank, const struct core_vote *vote)
 {
-    struct core_rank *r = &g->ranks[rank];
-    uint64_t meeting = r->meetings++;
-    struct core_vote *mine = &r->votes[meeting % 2];
+    uint64_t meeting = g->ranks[rank].meetings++;
+    core_put_vote(g, rank, meeting, vote);
+    return meeting;
+}
+
+void core_put_vote(struct core_group *g, int rank, uint64_t meeting, const struct core_vote *vote)
+{
+    struct core_vote *mine = &g->ranks[rank].votes[meeting % 2];
     mine->call = vote->call;
     mine->code = vote->code;
     mine->object = vote->object;
@@ -187,5 +193,4 @@ uint64_t core_enter(struct core_group *g, int rank, const struct core_vote *vote
     for (int i = 0; i < g->size; i++)
         if (i != rank)
             core_call(g, i);
-    return meeting;
 }

@@ -74,7 +74,7 @@ struct core_group {
 
 size_t core_bytes(int size);
 void core_init(struct core_group *g, int size, bool shared); /* in zeroed memory of core_bytes(size) */
-/* The same for a group of ranks of another, `ranks` of it, at the same distance from it for all of them. A rank has one
+/* The same for a group of ranks of another, `ranks` of it (-1: one that is not in it, and never sleeps on a bell), at the same distance from it for all of them. A rank has one
  * bell for all its groups: it sleeps in one of them and hears the others. The other group must outlive this one. */
 void core_init_split(struct core_group *g, const struct core_group *of, const int *ranks, int size);
 
@@ -105,6 +105,8 @@ static inline bool core_failed(const struct core_group *g)
 
 /* Enters the rank's next meeting with its vote and returns the number of the meeting. */
 uint64_t core_enter(struct core_group *g, int rank, const struct core_vote *vote);
+/* The same for a rank that is on another host, from which its vote came. */
+void core_put_vote(struct core_group *g, int rank, uint64_t meeting, const struct core_vote *vote);
 static inline bool core_entered(const struct core_group *g, int rank, uint64_t meeting)
 {
     return atomic_load_explicit(&g->ranks[rank].votes[meeting % 2].entered, memory_order_seq_cst) > meeting;

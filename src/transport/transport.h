@@ -28,7 +28,25 @@ struct transport_link {
     int rank, size;
     int *origin; /* of a group that was split: each rank's rank in the one that was joined by its URL; else NULL */
     bool inside; /* peers see this rank as one of the group */
+    struct transport_hosts *hosts; /* of a group on several hosts; else NULL */
 };
+
+/* A group whose ranks do not all share memory. The core is then one for each host, and what happens on other hosts comes
+ * to it by mail (exec/mail.c). */
+struct transport_hosts {
+    struct wire *wire;    /* by which ranks reach those that they share no memory with */
+    int *near;            /* each rank's number among those that share memory with this one, -1: it does not */
+    int *host;            /* of each rank, numbered in the order of their first ranks */
+    int *firsts, nhosts;  /* the first rank of each host */
+    uint64_t *told;       /* of each near rank: votes that other hosts have been told of; kept by the first of them */
+    uint32_t *tags_in, *tags_out; /* of each rank: messages of the wire that were made with it, the same at both ends */
+};
+
+/* Does the rank share no memory with this one? */
+static inline bool transport_far(const struct transport_link *l, int rank)
+{
+    return l->hosts && l->hosts->near[rank] < 0;
+}
 
 enum transport_fate { TRANSPORT_HERE, TRANSPORT_LEFT, TRANSPORT_DIED };
 

@@ -1,0 +1,181 @@
+/* Every host has a core of the whole group in its own shared memory. Of far ranks it has what came by mail.
+ *
+ * Votes: the first rank of a host passes on what the ranks of its host have voted to the first ranks of the
+ * others, and puts what it gets from these into the core, where all its neighbours find it. It is in the same
+ * meeting as those for whom it does this, so it is there as long as it is needed. A vote of meeting m + 2
+ * takes the place of that of m: whoever has entered m + 2 knew all votes of m + 1, and so every rank here
+ * has left m.
+ *
+ * Failures and farewells go from who has them to every far rank: the first rank of a host may be the one
+ * that is gone. A vote or a failure is written into the core as by the rank that it is of; several ranks of a
+ * host may do so at once with a farewell, which is one word. */
+#include "exec/mail.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "exec/far.h"
+
+enum kind { VOTE = 1, FAILURE, PULSE, GOODBYE };
+
+struct mail {
+    uint32_t kind;
+    int32_t rank; /* of whom it speaks */
+    union {
+        struct {
+            uint64_t meeting, object, digest, place;
+            uint32_t call;
+            int32_t code;
+        } vote;
+        struct {
+            int32_t code;
+        } failure;
+        struct {
+            uint64_t exec, run;
+        } pulse;
+    };
+    char text[CORE_TEXT]; /* of a vote or a failure that has one; what is mailed ends with it */
+};
+
+_Static_assert(sizeof(struct mail) <= WIRE_MAIL, "a mail fits");
+
+static size_t length(const struct mail *m)
+{
+    return offsetof(struct mail, text) + strlen(m->text) + 1;
+}
+
+static void send_to(weft_comm *c, int peer, const struct mail *m)
+{
+    struct wire *wire = c->link->hosts->wire;
+    /* A peer that cannot be reached is seen by who waits for it. */
+    (void)wire->ops->mail(wire, peer, m, length(m));
+}
+
+static void send_to_all(weft_comm *c, const struct mail *m)
+{
+    for (int r = 0; r < c->size; r++)
+        if (transport_far(c->link, r) && c->transport->gone(c->link, r) == TRANSPORT_HERE)
+            send_to(c, r, m);
+}
+
+/* ---- votes ---- */
+
+static void pass_on(weft_comm *c, int rank, uint64_t meeting)
+{
+    const struct core_vote *v = core_vote_of(c->group, rank, meeting);
+    struct mail m = {.kind = VOTE, .rank = rank};
+    m.vote.meeting = meeting;
+    m.vote.object = v->object;
+    m.vote.digest = v->digest;
+    m.vote.place = v->place;
+    m.vote.call = v->call;
+    m.vote.code = v->code;
+    if (v->code)
+        snprintf(m.text, sizeof m.text, "%s", v->text);
+    const struct transport_hosts *hosts = c->link->hosts;
+    for (int h = 0; h < hosts->nhosts; h++)
+        if (hosts->firsts[h] != c->rank)
+            send_to(c, hosts->firsts[h], &m);
+}
+
+/* The first rank of a host: votes of its ranks that the other hosts have yet to hear of. */
+static bool pass_on_votes(weft_comm *c)
+{
+    bool moved = false;
+    if (c->link->hosts->near[c->rank] != 0)
+        return false;
+    for (int r = 0; r < c->size; r++) {
+        if (transport_far(c->link, r))
+            continue;
+        for (; core_entered(c->group, r, c->link->hosts->told[r]); moved = true)
+            pass_on(c, r, c->link->hosts->told[r]++);
+    }
+    return moved;
+}
+
+/* ---- what comes ---- */
+
+static void take(weft_comm *c, int peer, const struct mail *m)
+{
+    switch (m->kind) {
+    case VOTE: {
+        struct core_vote v = {.call = m->vote.call,
+                              .code = m->vote.code,
+                              .object = m->vote.object,
+                              .digest = m->vote.digest,
+                              .place = m->vote.place};
+        snprintf(v.text, sizeof v.text, "%s", m->text);
+        core_put_vote(c->group, m->rank, m->vote.meeting, &v);
+        break;
+    }
+    case FAILURE: core_fail(c->group, m->rank, m->failure.code, m->text); break;
+    case PULSE:
+        for (weft_exec *x = c->first; x; x = x->next_exec)
+            if (x->number == m->pulse.exec)
+                far_heard(x, peer, m->pulse.run, core_now());
+        break;
+    case GOODBYE:
+        atomic_store_explicit(&c->group->ranks[peer].state, CORE_LEFT, memory_order_seq_cst);
+        core_ring_all(c->group);
+        break;
+    default: break; /* the same version is at the other end; bytes that are not ours cannot come */
+    }
+}
+
+/* Is it a mail at all, and of a rank that may speak of that rank? */
+static bool is_sound(const weft_comm *c, const struct mail *m, size_t n)
+{
+    return n > offsetof(struct mail, text) && n <= sizeof *m && m->rank >= 0 && m->rank < c->size &&
+           transport_far(c->link, m->rank) && memchr(m->text, 0, n - offsetof(struct mail, text));
+}
+
+bool mail_pass(weft_comm *c)
+{
+    struct wire *wire = c->link->hosts->wire;
+    bool moved = wire->ops->progress(wire);
+    const void *bytes;
+    size_t n;
+    int peer;
+    while (wire->ops->fetch(wire, &peer, &bytes, &n)) {
+        struct mail m;
+        memcpy(&m, bytes, n < sizeof m ? n : sizeof m);
+        if (is_sound(c, &m, n))
+            take(c, peer, &m);
+        moved = true;
+    }
+    return pass_on_votes(c) || moved;
+}
+
+void mail_flush(weft_comm *c)
+{
+    struct wire *wire = c->link->hosts->wire;
+    int64_t until = core_now() + c->deadline_ns;
+    pass_on_votes(c);
+    while (!wire->ops->flushed(wire) && core_now() < until)
+        if (!wire->ops->progress(wire))
+            core_relax();
+}
+
+void mail_failure(weft_comm *c, int code, const char *text)
+{
+    struct mail m = {.kind = FAILURE, .rank = c->rank};
+    m.failure.code = code;
+    snprintf(m.text, sizeof m.text, "%s", text);
+    send_to_all(c, &m);
+}
+
+void mail_pulse(weft_comm *c, int peer, uint64_t exec, uint64_t run)
+{
+    struct mail m = {.kind = PULSE, .rank = c->rank};
+    m.pulse.exec = exec;
+    m.pulse.run = run;
+    send_to(c, peer, &m);
+}
+
+void mail_goodbye(weft_comm *c)
+{
+    struct mail m = {.kind = GOODBYE, .rank = c->rank};
+    send_to_all(c, &m);
+    mail_flush(c);
+}
