@@ -82,7 +82,8 @@ int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out)
     if (!c)
         return error_nomem();
     struct transport_link *link;
-    err = t->join(place, o.rank, o.ranks, o.deadline_ns, &link);
+    struct transport_ask ask = {.place = place, .rank = o.rank, .size = o.ranks, .wait_ns = o.deadline_ns};
+    err = t->join(&ask, &link);
     if (err) {
         free(c);
         return err;

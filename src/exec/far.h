@@ -5,7 +5,7 @@
 #ifndef WEFT_EXEC_FAR_H
 #define WEFT_EXEC_FAR_H
 #include "exec/exec.h"
-#include "transport/wire.h"
+#include "transport/hosts.h"
 
 struct far_message {
     struct wire_message *wire;

@@ -109,7 +109,7 @@ static void take(weft_comm *c, int peer, const struct mail *m)
         core_put_vote(c->group, m->rank, m->vote.meeting, &v);
         break;
     }
-    case FAILURE: core_fail(c->group, m->rank, m->failure.code, m->text); break;
+    case FAILURE: core_fail(c->group, c->rank, m->failure.code, m->text); break;
     case PULSE:
         for (weft_exec *x = c->first; x; x = x->next_exec)
             if (x->number == m->pulse.exec)
@@ -137,7 +137,7 @@ bool mail_pass(weft_comm *c)
     const void *bytes;
     size_t n;
     int peer;
-    while (wire->ops->fetch(wire, &peer, &bytes, &n)) {
+    while (hosts_fetch(c->link->hosts, &peer, &bytes, &n)) {
         struct mail m;
         memcpy(&m, bytes, n < sizeof m ? n : sizeof m);
         if (is_sound(c, &m, n))

@@ -159,8 +159,10 @@ static struct shm_home *home_new(int size)
     return h;
 }
 
-static int shm_join(const char *place, int rank, int size, int64_t wait_ns, struct transport_link **out)
+static int shm_join(const struct transport_ask *ask, struct transport_link **out)
 {
+    const char *place = ask->place;
+    int rank = ask->rank, size = ask->size;
     if (strlen(place) > SHM_NAME)
         return error_set(WEFT_EINVAL, "shm:%s: the name has more than %d letters", place, SHM_NAME);
     if (!*place)
@@ -180,7 +182,7 @@ static int shm_join(const char *place, int rank, int size, int64_t wait_ns, stru
     l->claim = -1;
     snprintf(l->name, sizeof l->name, "%s", place);
     l->home = home_new(size);
-    int err = l->home ? shm_meet(l, wait_ns) : error_nomem();
+    int err = l->home ? shm_meet(l, ask->wait_ns) : error_nomem();
     if (err)
         shm_link_free(l);
     else

@@ -300,8 +300,10 @@ static int enter(struct group *g, int rank, int64_t wait_ns, const struct transp
     return 0;
 }
 
-static int threads_join(const char *place, int rank, int size, int64_t wait_ns, struct transport_link **out)
+static int threads_join(const struct transport_ask *ask, struct transport_link **out)
 {
+    const char *place = ask->place;
+    int rank = ask->rank;
     char *name;
     errno = 0;
     long n = strtol(place, &name, 10);
@@ -311,30 +313,30 @@ static int threads_join(const char *place, int rank, int size, int64_t wait_ns, 
         return error_set(WEFT_EUNSUPPORTED, "threads:%s: at most %d ranks", place, MAX_RANKS);
     if (rank < 0 || rank >= n)
         return error_set(WEFT_EINVAL, "threads:%s: there is no rank %d in it", place, rank);
-    if (size && size != n)
-        return error_set(WEFT_EINVAL, "threads:%s: there are to be %d ranks", place, size);
+    if (ask->size && ask->size != n)
+        return error_set(WEFT_EINVAL, "threads:%s: there are to be %d ranks", place, ask->size);
     struct group *g = NULL;
     pthread_mutex_lock(&lock);
     int err = group_find(*name ? name + 1 : name, (int)n, rank, &g);
     if (!err)
-        err = enter(g, rank, wait_ns, &transport_threads, out);
+        err = enter(g, rank, ask->wait_ns, &transport_threads, out);
     pthread_mutex_unlock(&lock);
     return err;
 }
 
-static int self_join(const char *place, int rank, int size, int64_t wait_ns, struct transport_link **out)
+static int self_join(const struct transport_ask *ask, struct transport_link **out)
 {
-    if (*place)
-        return error_set(WEFT_EINVAL, "self:%s: nothing may follow self:", place);
-    if (rank)
-        return error_set(WEFT_EINVAL, "self: has only rank 0, not %d", rank);
-    if (size > 1)
-        return error_set(WEFT_EINVAL, "self: has one rank, not %d", size);
+    if (*ask->place)
+        return error_set(WEFT_EINVAL, "self:%s: nothing may follow self:", ask->place);
+    if (ask->rank)
+        return error_set(WEFT_EINVAL, "self: has only rank 0, not %d", ask->rank);
+    if (ask->size > 1)
+        return error_set(WEFT_EINVAL, "self: has one rank, not %d", ask->size);
     struct group *g = group_new("", 1);
     if (!g)
         return error_nomem();
     pthread_mutex_lock(&lock);
-    int err = enter(g, 0, wait_ns, &transport_self, out);
+    int err = enter(g, 0, ask->wait_ns, &transport_self, out);
     pthread_mutex_unlock(&lock);
     return err;
 }

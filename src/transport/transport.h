@@ -31,22 +31,19 @@ struct transport_link {
     struct transport_hosts *hosts; /* of a group on several hosts; else NULL */
 };
 
-/* A group whose ranks do not all share memory. The core is then one for each host, and what happens on other hosts comes
- * to it by mail (exec/mail.c). */
-struct transport_hosts {
-    struct wire *wire;    /* by which ranks reach those that they share no memory with */
-    int *near;            /* each rank's number among those that share memory with this one, -1: it does not */
-    int *host;            /* of each rank, numbered in the order of their first ranks */
-    int *firsts, nhosts;  /* the first rank of each host */
-    uint64_t *told;       /* of each near rank: votes that other hosts have been told of; kept by the first of them */
-    uint32_t *tags_in, *tags_out; /* of each rank: messages of the wire that were made with it, the same at both ends */
+/* What join is to do. */
+struct transport_ask {
+    const char *place; /* the URL after its colon */
+    int rank, size;    /* size 0: only the URL, or the launcher, says how many */
+    int64_t wait_ns;
+    /* for groups on several hosts */
+    const char *host; /* who says the same is on the same host */
+    /* Gives every rank's bytes to all of them; NULL: no way to do so. The wire says more (wire.h). */
+    int (*gather)(void *arg, const void *mine, size_t bytes, void *all);
+    void *gather_arg;
+    const void *communicator; /* the caller's MPI_Comm; NULL: all ranks of the job */
+    const char *modules;      /* folder in which modules are looked for first; NULL: none */
 };
-
-/* Does the rank share no memory with this one? */
-static inline bool transport_far(const struct transport_link *l, int rank)
-{
-    return l->hosts && l->hosts->near[rank] < 0;
-}
 
 enum transport_fate { TRANSPORT_HERE, TRANSPORT_LEFT, TRANSPORT_DIED };
 
@@ -55,11 +52,10 @@ struct transport {
     const char *form;   /* how such a URL looks, for people */
     struct transport_can can;
 
-    /* Joins the group that `place`, the URL after its colon, names, as `rank` of `size` (0: only the URL says how many),
-     * and waits for all its ranks, at most wait_ns. Errors: WEFT_EINVAL, WEFT_EBUSY (the rank or the name is taken),
-     * WEFT_EMISMATCH, WEFT_ETIMEOUT (the text names the ranks that did not come), WEFT_EPEER, WEFT_ENOMEM,
-     * WEFT_ETRANSPORT. */
-    int (*join)(const char *place, int rank, int size, int64_t wait_ns, struct transport_link **out);
+    /* Joins the group that `place` names as rank `rank` and waits for all its ranks, at most wait_ns. Errors: WEFT_EINVAL,
+     * WEFT_EBUSY (the rank or the name is taken), WEFT_EMISMATCH, WEFT_ETIMEOUT (the text names the ranks that did not come),
+     * WEFT_EPEER, WEFT_ENOMEM, WEFT_ETRANSPORT. */
+    int (*join)(const struct transport_ask *ask, struct transport_link **out);
     /* This rank's end of a smaller group: `size` of the ranks of l's, of which this is number `rank`. Number 0 makes the
      * group and sets *place; the others get it from there. Nobody is inside before transport_enter. It may outlive l.
      * Errors: WEFT_ENOMEM; WEFT_EPEER when number 0 has left already. */
@@ -89,7 +85,7 @@ void transport_enter(struct transport_link *l);
 /* The ranks of a group to be split from l's, as they are in the one that was opened; NULL: no memory. */
 int *transport_origin(const struct transport_link *l, const int *ranks, int size);
 
-extern const struct transport transport_self, transport_threads, transport_shm;
+extern const struct transport transport_self, transport_threads, transport_shm, transport_ucx, transport_mpi, transport_auto;
 
 /* Has the system, or this part of it, so much memory to give? */
 bool transport_affords(uint64_t bytes);

@@ -1,0 +1,400 @@
+/* The transports ucx:, mpi: and auto:. With the first two every rank is a host of its own and all goes by the
+ * wire; auto: finds out who shares a host with whom. The ranks of a host are a group of shm: (or of self:), in
+ * whose memory is the core of the whole group; its bells are theirs. All memory is the host's.
+ *
+ * Joining: the wire is opened; all ranks tell rank 0 by mail on which host they are and get the whole list back; the
+ * ranks of a host meet in shared memory, and the first of them makes the core and mails the others where it is. */
+#define _GNU_SOURCE
+#include "transport/hosts.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/text.h"
+
+struct hosts_early {
+    struct hosts_early *next;
+    int peer;
+    size_t n;
+    char bytes[WIRE_MAIL];
+};
+
+struct link {
+    struct transport_link base;
+    struct transport_hosts hosts;
+    bool reading; /* the first early mail has been given out */
+};
+
+static struct link *of(struct transport_link *l)
+{
+    return (struct link *)l;
+}
+
+static struct transport_link *home(const struct transport_link *l)
+{
+    return l->hosts->home;
+}
+
+/* ---- mail while joining ---- */
+
+enum kind { NAMES = UINT32_C(0x686f7374), LIST, PLACE }; /* none of exec/mail.c's */
+
+#define RECORDS ((WIRE_MAIL - 16) / 8)
+
+struct note {
+    uint32_t kind;
+    int32_t first, n; /* records of ranks first to first + n - 1 */
+    uint64_t records[RECORDS];
+};
+
+static int put_aside(struct transport_hosts *h, int peer, const void *bytes, size_t n)
+{
+    struct hosts_early **at = &h->early, *e = malloc(sizeof *e);
+    if (!e)
+        return error_nomem();
+    while (*at)
+        at = &(*at)->next;
+    *e = (struct hosts_early){.peer = peer, .n = n};
+    memcpy(e->bytes, bytes, n);
+    *at = e;
+    return 0;
+}
+
+bool hosts_fetch(struct transport_hosts *h, int *peer, const void **bytes, size_t *n)
+{
+    struct link *l = (struct link *)((char *)h - offsetof(struct link, hosts));
+    if (l->reading) {
+        struct hosts_early *e = h->early;
+        h->early = e->next;
+        free(e);
+    }
+    l->reading = h->early != NULL;
+    if (!l->reading)
+        return h->wire->ops->fetch(h->wire, peer, bytes, n);
+    *peer = h->early->peer;
+    *bytes = h->early->bytes;
+    *n = h->early->n;
+    return true;
+}
+
+static int send_note(struct wire *w, int peer, uint32_t kind, int first, int n, const uint64_t *records)
+{
+    struct note note = {.kind = kind, .first = first, .n = n};
+    memcpy(note.records, records, (size_t)n * sizeof *records);
+    return w->ops->mail(w, peer, &note, offsetof(struct note, records) + (size_t)n * sizeof *records);
+}
+
+/* Waits for records of this kind until `have` of `want` ranks' are there. Other mail is put aside. */
+static int collect(struct link *l, uint32_t kind, uint64_t *records, bool *there, int have, int want, int64_t until)
+{
+    struct wire *w = l->hosts.wire;
+    while (have < want) {
+        const void *bytes;
+        size_t n;
+        int peer;
+        bool moved = w->ops->progress(w);
+        while (w->ops->fetch(w, &peer, &bytes, &n)) {
+            struct note note = {0};
+            moved = true;
+            memcpy(&note, bytes, n < sizeof note ? n : sizeof note);
+            if (n < offsetof(struct note, records) || note.kind != kind) {
+                int err = put_aside(&l->hosts, peer, bytes, n);
+                if (err)
+                    return err;
+                continue;
+            }
+            if (note.n < 0 || note.first < 0 || note.n > (int)RECORDS || note.first > w->size - note.n)
+                return error_set(WEFT_ETRANSPORT, "rank %d sent mail that makes no sense while joining", peer);
+            for (int i = 0; i < note.n; i++) {
+                have += !there[note.first + i];
+                there[note.first + i] = true;
+                records[note.first + i] = note.records[i];
+            }
+        }
+        if (!moved && core_now() >= until)
+            return WEFT_ETIMEOUT;
+        if (!moved)
+            sched_yield();
+    }
+    return 0;
+}
+
+static int did_not_come(const bool *there, int size, int64_t wait_ns)
+{
+    char names[256];
+    struct text t = text_start(names, sizeof names);
+    int n = 0;
+    for (int r = 0; r < size; r++)
+        if (!there[r])
+            text_printf(&t, "%s%d", n++ ? ", " : "", r);
+    return error_set(WEFT_ETIMEOUT, "%s %s did not come within %lld ms", n > 1 ? "ranks" : "rank", names,
+                     (long long)(wait_ns / 1000000));
+}
+
+/* One record of each rank, to all. */
+static int gather(struct link *l, uint64_t mine, uint64_t *all, int64_t wait_ns)
+{
+    struct wire *w = l->hosts.wire;
+    int64_t until = core_now() + wait_ns;
+    bool *there = calloc((size_t)w->size, sizeof *there);
+    if (!there)
+        return error_nomem();
+    all[w->rank] = mine;
+    there[w->rank] = w->rank == 0;
+    int err = w->rank ? send_note(w, 0, NAMES, w->rank, 1, &mine) : 0;
+    if (!err)
+        err = w->rank ? collect(l, LIST, all, there, 0, w->size, until)
+                      : collect(l, NAMES, all, there, 1, w->size, until);
+    if (err == WEFT_ETIMEOUT)
+        err = w->rank ? error_set(WEFT_ETIMEOUT, "rank 0 has not told rank %d who is on which host within %lld ms",
+                                  w->rank, (long long)(wait_ns / 1000000))
+                      : did_not_come(there, w->size, wait_ns);
+    for (int r = 1; r < w->size && !w->rank && !err; r++)
+        for (int first = 0; first < w->size && !err; first += (int)RECORDS) {
+            int n = w->size - first < (int)RECORDS ? w->size - first : (int)RECORDS;
+            err = send_note(w, r, LIST, first, n, all + first);
+        }
+    free(there);
+    return err;
+}
+
+/* ---- joining ---- */
+
+/* Numbers hosts in the order of their first ranks. */
+static void sort_out(struct transport_hosts *h, const uint64_t *names, int rank, int size, int *near_size)
+{
+    h->nhosts = *near_size = 0;
+    for (int r = 0; r < size; r++) {
+        int k = 0;
+        while (k < h->nhosts && names[h->firsts[k]] != names[r])
+            k++;
+        if (k == h->nhosts)
+            h->firsts[h->nhosts++] = r;
+        h->host[r] = k;
+        h->near[r] = names[r] == names[rank] ? (*near_size)++ : -1;
+    }
+}
+
+static int make_tables(struct transport_hosts *h, int size)
+{
+    size_t n = (size_t)size;
+    h->near = calloc(n, sizeof *h->near);
+    h->host = calloc(n, sizeof *h->host);
+    h->firsts = calloc(n, sizeof *h->firsts);
+    h->told = calloc(n, sizeof *h->told);
+    h->tags_in = calloc(n, sizeof *h->tags_in);
+    h->tags_out = calloc(n, sizeof *h->tags_out);
+    return h->near && h->host && h->firsts && h->told && h->tags_in && h->tags_out ? 0 : error_nomem();
+}
+
+static void link_free(struct link *l)
+{
+    struct transport_hosts *h = &l->hosts;
+    if (h->home)
+        h->home->transport->leave(h->home);
+    if (h->wire)
+        h->wire->ops->close(h->wire);
+    while (h->early) {
+        struct hosts_early *e = h->early;
+        h->early = e->next;
+        free(e);
+    }
+    free(h->near);
+    free(h->host);
+    free(h->firsts);
+    free(h->told);
+    free(h->tags_in);
+    free(h->tags_out);
+    free(l);
+}
+
+static int join_home(struct link *l, const struct transport_ask *ask, uint64_t name, int near_size)
+{
+    struct transport_ask inner = *ask;
+    char place[64];
+    inner.rank = l->hosts.near[l->base.rank];
+    inner.size = near_size;
+    inner.place = "";
+    if (near_size == 1)
+        return transport_self.join(&inner, &l->hosts.home);
+    snprintf(place, sizeof place, "host-%016llx-%016llx",
+             (unsigned long long)hash_bytes(0, ask->place, strlen(ask->place)), (unsigned long long)name);
+    inner.place = place;
+    return transport_shm.join(&inner, &l->hosts.home);
+}
+
+/* The core of the whole group, in the memory of this host's; bells are those of the host's own. */
+static int make_core(struct link *l, int64_t until)
+{
+    struct transport_hosts *h = &l->hosts;
+    struct wire *w = h->wire;
+    uint64_t place = 0;
+    if (h->near[w->rank] == 0) {
+        struct core_group *g = home(&l->base)->transport->alloc(h->home, core_bytes(w->size), &place);
+        if (!g)
+            return error_set(WEFT_ENOMEM, "no memory for the words of %d ranks", w->size);
+        core_init_split(g, h->home->group, h->near, w->size);
+        for (int r = 0; r < w->size; r++)
+            if (h->near[r] < 0)
+                atomic_store_explicit(&g->ranks[r].state, CORE_HERE, memory_order_relaxed);
+        int err = 0;
+        for (int r = 0; r < w->size && !err; r++)
+            if (h->near[r] > 0)
+                err = send_note(w, r, PLACE, r, 1, &place);
+        l->base.group = g;
+        return err;
+    }
+    int first = h->firsts[h->host[w->rank]];
+    uint64_t *records = calloc((size_t)w->size, sizeof *records);
+    bool *there = calloc((size_t)w->size, sizeof *there);
+    int err = records && there ? collect(l, PLACE, records, there, 0, 1, until) : error_nomem();
+    if (err == WEFT_ETIMEOUT)
+        err = error_set(WEFT_ETIMEOUT, "rank %d, the first of this host, has not made the group in time", first);
+    if (!err)
+        l->base.group = h->home->transport->reach(h->home, 0, records[w->rank]);
+    free(records);
+    free(there);
+    return err;
+}
+
+static int open_wire(struct link *l, const struct transport_ask *ask, const char *url)
+{
+    struct wire_boot boot = {.rank = ask->rank,
+                             .size = ask->size,
+                             .gather = ask->gather,
+                             .arg = ask->gather_arg,
+                             .wait_ns = ask->wait_ns,
+                             .no_shm = true,
+                             .communicator = ask->communicator,
+                             .modules = ask->modules};
+    return wire_open(url, &boot, &l->hosts.wire);
+}
+
+static int join(const struct transport_ask *ask, const struct transport *t, const char *url, bool alone,
+                struct transport_link **out)
+{
+    int64_t until = core_now() + ask->wait_ns;
+    struct link *l = calloc(1, sizeof *l);
+    if (!l)
+        return error_nomem();
+    int err = open_wire(l, ask, url);
+    uint64_t *names = NULL;
+    int near_size;
+    if (!err) {
+        int size = l->hosts.wire->size;
+        l->base = (struct transport_link){.transport = t, .rank = l->hosts.wire->rank, .size = size, .hosts = &l->hosts};
+        names = calloc((size_t)size, sizeof *names);
+        err = names ? make_tables(&l->hosts, size) : error_nomem();
+        for (int r = 0; r < size && !err; r++)
+            names[r] = (uint64_t)r;
+    }
+    if (!err && !alone)
+        err = gather(l, hash_bytes(0, ask->host, strlen(ask->host)), names, until - core_now());
+    if (!err) {
+        sort_out(&l->hosts, names, l->base.rank, l->base.size, &near_size);
+        err = join_home(l, ask, names[l->base.rank], near_size);
+    }
+    if (!err)
+        err = make_core(l, until);
+    free(names);
+    if (err) {
+        link_free(l);
+        return err;
+    }
+    transport_enter(&l->base);
+    *out = &l->base;
+    return 0;
+}
+
+static int ucx_join(const struct transport_ask *ask, struct transport_link **out)
+{
+    return join(ask, &transport_ucx, "ucx:", true, out);
+}
+
+static int mpi_join(const struct transport_ask *ask, struct transport_link **out)
+{
+    char url[64];
+    snprintf(url, sizeof url, "mpi:%s", ask->place);
+    return join(ask, &transport_mpi, url, true, out);
+}
+
+static int auto_join(const struct transport_ask *ask, struct transport_link **out)
+{
+    return join(ask, &transport_auto, ask->gather ? "ucx:" : "mpi:", false, out);
+}
+
+static void hosts_leave(struct transport_link *l)
+{
+    atomic_store_explicit(&l->group->ranks[l->rank].state, CORE_LEFT, memory_order_seq_cst);
+    core_ring_all(l->group);
+    link_free(of(l));
+}
+
+static int hosts_split(struct transport_link *l, const int *ranks, int size, int rank, uint64_t *place,
+                       struct transport_link **out)
+{
+    (void)ranks, (void)size, (void)rank, (void)place, (void)out;
+    return error_set(WEFT_EUNSUPPORTED, "%s: comms on several hosts cannot be split", l->transport->scheme);
+}
+
+/* ---- memory: the host's ---- */
+
+static void *hosts_alloc(struct transport_link *l, size_t bytes, uint64_t *place)
+{
+    return home(l)->transport->alloc(home(l), bytes, place);
+}
+
+static void *hosts_room(struct transport_link *l, size_t bytes, uint64_t *place)
+{
+    return home(l)->transport->room(home(l), bytes, place);
+}
+
+static bool hosts_back(struct transport_link *l, const void *memory, size_t bytes)
+{
+    return home(l)->transport->back(home(l), memory, bytes);
+}
+
+static void hosts_release(struct transport_link *l, void *memory)
+{
+    home(l)->transport->release(home(l), memory);
+}
+
+static bool hosts_offer(struct transport_link *l, const void *memory, size_t bytes, uint64_t *place)
+{
+    return home(l)->transport->offer(home(l), memory, bytes, place);
+}
+
+static void *hosts_reach(struct transport_link *l, int rank, uint64_t place)
+{
+    return home(l)->transport->reach(home(l), l->hosts->near[rank], place);
+}
+
+static enum transport_fate hosts_gone(struct transport_link *l, int rank)
+{
+    if (atomic_load_explicit(&l->group->ranks[rank].state, memory_order_seq_cst) == CORE_LEFT)
+        return TRANSPORT_LEFT;
+    if (!transport_far(l, rank))
+        return home(l)->transport->gone(home(l), l->hosts->near[rank]);
+    return l->hosts->wire->ops->gone(l->hosts->wire, rank);
+}
+
+#define HOSTS_FUNCTIONS                                                                                          \
+    .split = hosts_split, .leave = hosts_leave, .alloc = hosts_alloc, .room = hosts_room, .back = hosts_back, \
+    .release = hosts_release, .offer = hosts_offer, .reach = hosts_reach, .gone = hosts_gone
+
+const struct transport transport_ucx = {.scheme = "ucx",
+                                        .form = "ucx:NAME",
+                                        .can = {.loads = true, .deaths = true},
+                                        .join = ucx_join,
+                                        HOSTS_FUNCTIONS};
+const struct transport transport_mpi = {
+    .scheme = "mpi", .form = "mpi:", .can = {.loads = true, .sized = true}, .join = mpi_join, HOSTS_FUNCTIONS};
+const struct transport transport_auto = {.scheme = "auto",
+                                         .form = "auto:NAME",
+                                         .can = {.loads = true, .deaths = true},
+                                         .join = auto_join,
+                                         HOSTS_FUNCTIONS};

@@ -1,0 +1,29 @@
+/* Groups on several hosts: inside a host the ranks share memory, between hosts they have a wire. */
+#ifndef WEFT_TRANSPORT_HOSTS_H
+#define WEFT_TRANSPORT_HOSTS_H
+#include "transport/wire.h"
+
+struct hosts_early; /* mail that came while this rank was still joining */
+
+/* A group whose ranks do not all share memory. The core is then one for each host, and what happens on other hosts comes
+ * to it by mail (exec/mail.c). */
+struct transport_hosts {
+    struct wire *wire;              /* by which ranks reach those that they share no memory with */
+    struct transport_link *home;    /* the group of this host's ranks */
+    int *near;                      /* each rank's number in it, -1: it is on another host */
+    int *host;                      /* of each rank, numbered in the order of their first ranks */
+    int *firsts, nhosts;            /* the first rank of each host */
+    uint64_t *told;                 /* of each near rank: votes that other hosts were told of; kept by the first of them */
+    uint32_t *tags_in, *tags_out;   /* of each rank: messages of the wire that were made with it, the same at both ends */
+    struct hosts_early *early;
+};
+
+/* Does the rank share no memory with this one? */
+static inline bool transport_far(const struct transport_link *l, int rank)
+{
+    return l->hosts && l->hosts->near[rank] < 0;
+}
+
+/* The next mail of the wire, those first that came early; as the wire's fetch. */
+bool hosts_fetch(struct transport_hosts *h, int *peer, const void **bytes, size_t *n);
+#endif
