@@ -8,6 +8,8 @@
 
 #include "base/error.h"
 #include "exec/environment.h"
+#include "exec/mail.h"
+#include "transport/hosts.h"
 
 #define BEAT_NS \
     INT64_C(20000000) /* a death is seen so soon by who sleeps; a rank that is idle wakes fifty times a second */
@@ -42,7 +44,7 @@ static int find_group(const char *url, weft_comm_opts *o, struct environment_job
     return 0;
 }
 
-void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o, int spins)
+void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o, int spins, struct comm_family *f)
 {
     c->transport = l->transport;
     c->link = l;
@@ -56,6 +58,8 @@ void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o,
     c->channel_buckets = o->channel_buckets;
     c->spins = spins;
     c->kin = c;
+    c->family = f;
+    f->comms++;
     staging_init(&c->staging, o->inflight_bytes, o->inflight_buckets);
 }
 
@@ -79,16 +83,21 @@ int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out)
     if (err)
         return err;
     weft_comm *c = calloc(1, sizeof *c);
-    if (!c)
-        return error_nomem();
+    struct comm_family *f = calloc(1, sizeof *f);
     struct transport_link *link;
     struct transport_ask ask = {.place = place, .rank = o.rank, .size = o.ranks, .wait_ns = o.deadline_ns};
-    err = t->join(&ask, &link);
+    err = c && f ? t->join(&ask, &link) : error_nomem();
     if (err) {
+        free(f);
         free(c);
         return err;
     }
-    comm_begin(c, link, &o, link->size <= core_cores(link->group) ? 2000 : 0);
+    const struct transport_link *home = link->hosts ? link->hosts->home : link;
+    comm_begin(c, link, &o, home->size <= core_cores(home->group) ? 2000 : 0, f);
+    if (link->hosts && !(c->mail = mail_open(c))) {
+        weft_comm_close(c);
+        return error_nomem();
+    }
     *out = c;
     return 0;
 }
@@ -147,6 +156,7 @@ static void kin_leave(weft_comm *c)
 
 static void comm_free(weft_comm *c)
 {
+    mail_close(c);
     kin_leave(c);
     sweep(c);
     while (c->graves) { /* the group keeps the memory for those who still look at it */
@@ -157,6 +167,8 @@ static void comm_free(weft_comm *c)
     staging_close(&c->staging);
     comm_windows_free(c);
     c->transport->leave(c->link);
+    if (--c->family->comms == 0)
+        free(c->family);
     free(c);
 }
 
@@ -202,6 +214,8 @@ int comm_fail(weft_comm *c, int code, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    if (!core_failed(c->group))
+        mail_failure(c, code, text);
     core_fail(c->group, c->rank, code, text);
     return comm_failure(c);
 }

@@ -11,15 +11,19 @@
  * host may do so at once with a farewell, which is one word. */
 #include "exec/mail.h"
 
+#include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "exec/far.h"
 
+#define PULSE_NS INT64_C(250000000)
+
 enum kind { VOTE = 1, FAILURE, PULSE, GOODBYE };
 
-struct mail {
+struct letter {
     uint32_t kind;
     int32_t rank; /* of whom it speaks */
     union {
@@ -38,21 +42,27 @@ struct mail {
     char text[CORE_TEXT]; /* of a vote or a failure that has one; what is mailed ends with it */
 };
 
-_Static_assert(sizeof(struct mail) <= WIRE_MAIL, "a mail fits");
+struct mail {
+    struct comm_task task;
+    weft_comm *comm;
+    int64_t pulsed_at;
+};
 
-static size_t length(const struct mail *m)
+_Static_assert(sizeof(struct letter) <= WIRE_MAIL, "a mail fits");
+
+static size_t length(const struct letter *m)
 {
-    return offsetof(struct mail, text) + strlen(m->text) + 1;
+    return offsetof(struct letter, text) + strlen(m->text) + 1;
 }
 
-static void send_to(weft_comm *c, int peer, const struct mail *m)
+static void send_to(weft_comm *c, int peer, const struct letter *m)
 {
     struct wire *wire = c->link->hosts->wire;
     /* A peer that cannot be reached is seen by who waits for it. */
     (void)wire->ops->mail(wire, peer, m, length(m));
 }
 
-static void send_to_all(weft_comm *c, const struct mail *m)
+static void send_to_all(weft_comm *c, const struct letter *m)
 {
     for (int r = 0; r < c->size; r++)
         if (transport_far(c->link, r) && c->transport->gone(c->link, r) == TRANSPORT_HERE)
@@ -64,7 +74,7 @@ static void send_to_all(weft_comm *c, const struct mail *m)
 static void pass_on(weft_comm *c, int rank, uint64_t meeting)
 {
     const struct core_vote *v = core_vote_of(c->group, rank, meeting);
-    struct mail m = {.kind = VOTE, .rank = rank};
+    struct letter m = {.kind = VOTE, .rank = rank};
     m.vote.meeting = meeting;
     m.vote.object = v->object;
     m.vote.digest = v->digest;
@@ -96,7 +106,7 @@ static bool pass_on_votes(weft_comm *c)
 
 /* ---- what comes ---- */
 
-static void take(weft_comm *c, int peer, const struct mail *m)
+static void take(weft_comm *c, int peer, const struct letter *m)
 {
     switch (m->kind) {
     case VOTE: {
@@ -124,21 +134,23 @@ static void take(weft_comm *c, int peer, const struct mail *m)
 }
 
 /* Is it a mail at all, and of a rank that may speak of that rank? */
-static bool is_sound(const weft_comm *c, const struct mail *m, size_t n)
+static bool is_sound(const weft_comm *c, const struct letter *m, size_t n)
 {
-    return n > offsetof(struct mail, text) && n <= sizeof *m && m->rank >= 0 && m->rank < c->size &&
-           transport_far(c->link, m->rank) && memchr(m->text, 0, n - offsetof(struct mail, text));
+    return n > offsetof(struct letter, text) && n <= sizeof *m && m->rank >= 0 && m->rank < c->size &&
+           transport_far(c->link, m->rank) && memchr(m->text, 0, n - offsetof(struct letter, text));
 }
 
-bool mail_pass(weft_comm *c)
+static bool pass(struct comm_task *t, bool eager)
 {
+    (void)eager;
+    weft_comm *c = ((struct mail *)t)->comm;
     struct wire *wire = c->link->hosts->wire;
     bool moved = wire->ops->progress(wire);
     const void *bytes;
     size_t n;
     int peer;
     while (hosts_fetch(c->link->hosts, &peer, &bytes, &n)) {
-        struct mail m;
+        struct letter m;
         memcpy(&m, bytes, n < sizeof m ? n : sizeof m);
         if (is_sound(c, &m, n))
             take(c, peer, &m);
@@ -147,35 +159,88 @@ bool mail_pass(weft_comm *c)
     return pass_on_votes(c) || moved;
 }
 
+/* What it waits for comes by the wire, which wakes whoever sleeps for it. */
+static int lacking(struct comm_task *t)
+{
+    (void)t;
+    return 0;
+}
+
+/* ---- being at work ---- */
+
+/* Those who wait for this rank hear so often that it is at work: they have to tell it from one that has stalled. */
+static void pulse(weft_comm *c)
+{
+    for (const weft_exec *x = c->first; x; x = x->next_exec)
+        for (uint32_t i = 0; i < x->program->far.n; i++) {
+            struct letter m = {.kind = PULSE, .rank = c->rank};
+            m.pulse.exec = x->number;
+            m.pulse.run = x->run;
+            send_to(c, x->program->far.channels[i].peer, &m);
+        }
+}
+
+static void watch(struct comm_task *t, int64_t now)
+{
+    struct mail *mail = (struct mail *)t;
+    weft_comm *c = mail->comm;
+    int64_t every = c->deadline_ns / 8 < PULSE_NS ? c->deadline_ns / 8 : PULSE_NS;
+    if (now - mail->pulsed_at < every)
+        return;
+    mail->pulsed_at = now;
+    pulse(c);
+}
+
+static void fail(struct comm_task *t)
+{
+    (void)t; /* whoever failed the comm has told the others */
+}
+
+struct mail *mail_open(weft_comm *c)
+{
+    struct mail *mail = calloc(1, sizeof *mail);
+    if (!mail)
+        return NULL;
+    mail->comm = c;
+    mail->task.pass = pass;
+    mail->task.lacking = lacking;
+    mail->task.watch = watch;
+    mail->task.fail = fail;
+    comm_task_add(c, &mail->task);
+    return mail;
+}
+
+/* ---- from the comm ---- */
+
 void mail_flush(weft_comm *c)
 {
+    if (!c->mail)
+        return;
     struct wire *wire = c->link->hosts->wire;
     int64_t until = core_now() + c->deadline_ns;
     pass_on_votes(c);
     while (!wire->ops->flushed(wire) && core_now() < until)
         if (!wire->ops->progress(wire))
-            core_relax();
+            sched_yield();
 }
 
 void mail_failure(weft_comm *c, int code, const char *text)
 {
-    struct mail m = {.kind = FAILURE, .rank = c->rank};
+    struct letter m = {.kind = FAILURE, .rank = c->rank};
+    if (!c->mail)
+        return;
     m.failure.code = code;
     snprintf(m.text, sizeof m.text, "%s", text);
     send_to_all(c, &m);
 }
 
-void mail_pulse(weft_comm *c, int peer, uint64_t exec, uint64_t run)
+void mail_close(weft_comm *c)
 {
-    struct mail m = {.kind = PULSE, .rank = c->rank};
-    m.pulse.exec = exec;
-    m.pulse.run = run;
-    send_to(c, peer, &m);
-}
-
-void mail_goodbye(weft_comm *c)
-{
-    struct mail m = {.kind = GOODBYE, .rank = c->rank};
-    send_to_all(c, &m);
-    mail_flush(c);
+    struct letter m = {.kind = GOODBYE, .rank = c->rank};
+    if (!c->mail)
+        return;
+    send_to_all(c, &m); /* the wire's close sees to it that it leaves */
+    comm_task_remove(c, &c->mail->task);
+    free(c->mail);
+    c->mail = NULL;
 }

@@ -5,11 +5,13 @@
 #define WEFT_EXEC_MAIL_H
 #include "exec/comm.h"
 
-/* Moves the wire, puts what has come in its place and passes on what this host's ranks have voted. */
-bool mail_pass(weft_comm *c);
-/* Sees to it that all that was mailed is on its way, within a bounded time. */
-void mail_flush(weft_comm *c);
-void mail_failure(weft_comm *c, int code, const char *text);     /* to all far ranks */
-void mail_pulse(weft_comm *c, int peer, uint64_t exec, uint64_t run); /* this rank is at work in it */
-void mail_goodbye(weft_comm *c);                                 /* this rank leaves */
+/* Makes the mail of a comm on several hosts one of its tasks. It moves the wire, puts what has come in its place and
+ * passes on what this host's ranks have voted. NULL: no memory. */
+struct mail *mail_open(weft_comm *c);
+void mail_close(weft_comm *c); /* says goodbye first */
+
+/* The calls below do nothing for a comm on one host. */
+
+void mail_flush(weft_comm *c); /* sees to it that what this host's ranks have voted is on its way, within a bounded time */
+void mail_failure(weft_comm *c, int code, const char *text);
 #endif

@@ -6,6 +6,8 @@
 
 #include "base/error.h"
 #include "exec/comm.h"
+#include "exec/mail.h"
+#include "transport/hosts.h"
 
 #define YIELDS 20
 
@@ -46,7 +48,10 @@ static int idle(weft_comm *c, const struct comm_need *need, struct sleep *s, uin
             ns = least(ns, s->patience);
             s->patience = least(2 * s->patience, c->beat_ns);
         }
-        core_doze(c->group, c->rank, bell, lacking, ns);
+        if (c->mail)
+            hosts_doze(c->link, bell, ns);
+        else
+            core_doze(c->group, c->rank, bell, lacking, ns);
     } else if (s->turn < c->spins) {
         core_relax();
     } else {
@@ -61,6 +66,8 @@ int comm_wait(weft_comm *c, const struct comm_need *need)
     for (;;) {
         bool armed = s.turn >= c->spins + YIELDS;
         uint32_t bell = armed ? core_arm(c->group, c->rank) : 0;
+        if (armed) /* pairs with comm_nudge */
+            atomic_load_explicit(&c->family->nudges, memory_order_seq_cst);
         /* From here to the doze everything is looked at once more: core_signal says why. */
         bool moved = comm_progress(c, armed);
         bool done = need->met(need->arg);
@@ -111,7 +118,7 @@ static int absent(void *arg)
     int n = 0;
     for (int r = m->next; r < m->comm->size; r++)
         n += !core_entered(m->comm->group, r, m->number);
-    return m->comm->first || !n ? 1 : n; /* a run in flight needs every signal */
+    return m->comm->first || comm_tasks_lack(m->comm, NULL) || !n ? 1 : n; /* a run in flight needs every signal */
 }
 
 static const char *call_name(uint32_t call)
@@ -205,6 +212,8 @@ static int wait_for(weft_comm *c, struct meeting *m, int64_t until, const char *
         int64_t now = core_now(), next = now + c->beat_ns;
         struct comm_need need = {met, absent, m, until >= 0 && until < next ? until : next};
         int err = comm_wait(c, &need);
+        if (!err)
+            mail_flush(c); /* it may be long before the next call, and others wait for these votes */
         if (err != COMM_LATE || (until >= 0 && core_now() >= until))
             return err;
         err = someone_left(m, call);
@@ -250,7 +259,7 @@ int weft_comm_barrier(weft_comm *c, int64_t timeout_ns)
     }
     struct meeting m = {c, c->barrier, 0};
     bool all = met(&m);
-    for (int turn = 0; !all && !c->first && turn < c->spins / 4; turn++) { /* most end here: no clock is read */
+    for (int turn = 0; !all && !c->first && !c->tasks && turn < c->spins / 4; turn++) { /* most end here: no clock is read */
         core_relax();
         all = met(&m);
     }

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "exec/block.h"
+#include "exec/far.h"
 
 #define LOOK_NS 1000000 /* at most so often */
 
@@ -64,6 +65,21 @@ static void watch_out(const weft_exec *x, struct exec_out *out, int64_t now, str
         b->stalled = out->peer;
 }
 
+static void watch_far(const weft_exec *x, struct far_channel *ch, int64_t now, struct blame *b)
+{
+    if (!far_waits(ch)) {
+        ch->heard_at = 0;
+        return;
+    }
+    enum transport_fate fate = x->comm->transport->gone(x->comm->link, ch->peer);
+    if (fate)
+        *(fate == TRANSPORT_DIED ? &b->died : &b->left) = ch->peer;
+    else if (!ch->heard_at || ch->peer_run < x->run)
+        ch->heard_at = now;
+    else if (now - ch->heard_at >= x->comm->deadline_ns)
+        b->stalled = ch->peer;
+}
+
 static void watch_exec(weft_exec *x, int64_t now)
 {
     weft_comm *c = x->comm;
@@ -74,6 +90,8 @@ static void watch_exec(weft_exec *x, int64_t now)
         watch_in(x, &p->ins[i], now, &b);
     for (uint32_t i = 0; i < p->nouts; i++)
         watch_out(x, &p->outs[i], now, &b);
+    for (uint32_t i = 0; i < p->far.n; i++)
+        watch_far(x, &p->far.channels[i], now, &b);
     if (b.died >= 0)
         comm_fail(c, WEFT_EPEER, "%s has died, rank %d was waiting for it", comm_who(c, b.died, who), c->rank);
     else if (b.left >= 0)
@@ -90,10 +108,11 @@ void comm_watch(weft_comm *c, int64_t now, bool must)
         return;
     c->watched_at = now;
     weft_comm *k = c;
-    do
+    do {
         for (weft_exec *x = k->first; x; x = x->next_exec)
             watch_exec(x, now);
-    while ((k = k->kin) != c);
+        comm_tasks_watch(k, now);
+    } while ((k = k->kin) != c);
 }
 
 static void add_name(const weft_exec *x, struct comm_names *names, int peer, const struct block *b)
@@ -114,6 +133,14 @@ int watch_timeout(const weft_exec *x)
             named = p->ins[k].peer == p->outs[i].peer && engine_in_waits(x, &p->ins[k]);
         if (!named && engine_out_waits(x, &p->outs[i]))
             add_name(x, &names, p->outs[i].peer, p->outs[i].block);
+    }
+    for (uint32_t i = 0; i < p->far.n; i++) {
+        const struct far_channel *ch = &p->far.channels[i];
+        bool named = false;
+        for (uint32_t k = 0; k < i && !named; k++)
+            named = p->far.channels[k].peer == ch->peer && far_waits(&p->far.channels[k]);
+        if (!named && far_waits(ch))
+            comm_name(&names, ch->peer, ch->peer_run < x->run ? " (has not started)" : "");
     }
     if (!names.n)
         return error_set(WEFT_ETIMEOUT, "time ran out: there is work of this rank's own left");

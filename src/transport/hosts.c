@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "transport/hosts.h"
 
+#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -380,6 +381,25 @@ static enum transport_fate hosts_gone(struct transport_link *l, int rank)
     if (!transport_far(l, rank))
         return home(l)->transport->gone(home(l), l->hosts->near[rank]);
     return l->hosts->wire->ops->gone(l->hosts->wire, rank);
+}
+
+/* ---- sleep ---- */
+
+#define NAP_NS 1000000      /* the wire wakes this rank, others who share memory with it do not */
+#define SHORT_NAP_NS 100000 /* these do, the wire does not */
+
+void hosts_doze(struct transport_link *l, uint32_t bell, int64_t ns)
+{
+    struct wire *w = l->hosts->wire;
+    if (home(l)->size > 1 || w->fd < 0) {
+        core_doze(l->group, l->rank, bell, 1, ns < SHORT_NAP_NS ? ns : SHORT_NAP_NS);
+        return;
+    }
+    struct pollfd ask = {.fd = w->fd, .events = POLLIN};
+    struct timespec t = {.tv_nsec = (long)(ns < NAP_NS ? ns : NAP_NS)};
+    if (w->ops->arm(w))
+        ppoll(&ask, 1, &t, NULL);
+    core_disarm(l->group, l->rank);
 }
 
 #define HOSTS_FUNCTIONS                                                                                          \

@@ -24,6 +24,9 @@ static inline bool transport_far(const struct transport_link *l, int rank)
     return l->hosts && l->hosts->near[rank] < 0;
 }
 
+/* As core_doze for one signal, and wakes also when something comes by the wire. */
+void hosts_doze(struct transport_link *l, uint32_t bell, int64_t ns);
+
 /* The next mail of the wire, those first that came early; as the wire's fetch. */
 bool hosts_fetch(struct transport_hosts *h, int *peer, const void **bytes, size_t *n);
 #endif
