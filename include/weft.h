@@ -159,6 +159,8 @@ typedef struct weft_machine {
     int ranks_per_host;   /* ranks r with the same r / ranks_per_host share a host; 0: all on one */
     int64_t latency_ns;   /* of one message between hosts; default 2000 */
     int64_t bytes_per_us; /* of one host's link; default 12500 (100 Gbit/s) */
+    int ranks;            /* entries of host; in a plan: that there were when it was lowered */
+    const int *host;      /* of each rank, from 0 on, where ranks_per_host does not say it; else NULL */
 } weft_machine;
 
 typedef struct weft_lower_opts {

@@ -86,7 +86,7 @@ static void explain_json_has_it_all(void **state)
         "\"direct\",",
         "\"options\": {\"bucket\": 1048576, \"in_place\": false, \"machine\": {\"ranks_per_host\": 4, \"latency_ns\": "
         "2000, "
-        "\"bytes_per_us\": 12500}}",
+        "\"bytes_per_us\": 12500, \"ranks\": 0}}",
         "\"tensors\": [\n  {\"name\": \"gradient/0\", \"src\": \"bf16[12] @x3 +avg(x)\", \"dst\": \"f32[12] @x3\"}]",
         "\"temps\": [\n  {\"tensor\": 0, \"dtype\": \"bf16\", \"shape\": [4], \"offset\": 0},\n"
         "  {\"tensor\": 0, \"dtype\": \"bf16\", \"shape\": [4], \"offset\": 64}]",

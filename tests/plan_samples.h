@@ -33,7 +33,7 @@ static inline weft_plan *make_plan(int rank, int world, const char *kind, const 
     p->kind = kind;
     p->algorithm = algorithm;
     p->bucket = 1 << 20;
-    p->machine = (weft_machine){sizeof(weft_machine), 4, 2000, 12500};
+    p->machine = (weft_machine){sizeof(weft_machine), 4, 2000, 12500, 0, NULL};
     return p;
 }
 

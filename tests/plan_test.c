@@ -138,6 +138,7 @@ static const struct {
     OWN(machine.ranks_per_host),
     OWN(machine.latency_ns),
     OWN(machine.bytes_per_us),
+    OWN(machine.ranks),
 };
 
 static void equal_sees_every_field(void **state)

@@ -116,7 +116,20 @@ int weft_comm_machine(const weft_comm *c, weft_machine *out)
 {
     if (!c || !out)
         return error_set(WEFT_EINVAL, "weft_comm_machine: arguments must not be NULL");
-    *out = (weft_machine){.size = sizeof *out}; /* all ranks are on one host */
+    *out = (weft_machine){.size = sizeof *out};
+    const struct transport_hosts *hosts = c->link->hosts;
+    if (!hosts || hosts->nhosts == 1)
+        return 0;
+    int each = (c->size + hosts->nhosts - 1) / hosts->nhosts;
+    bool regular = true;
+    for (int r = 0; r < c->size; r++)
+        regular &= hosts->host[r] == r / each;
+    if (regular) {
+        out->ranks_per_host = each;
+    } else {
+        out->ranks = c->size;
+        out->host = hosts->host;
+    }
     return 0;
 }
 
@@ -167,6 +180,7 @@ static void comm_free(weft_comm *c)
     staging_close(&c->staging);
     comm_windows_free(c);
     c->transport->leave(c->link);
+    free(c->verdict);
     if (--c->family->comms == 0)
         free(c->family);
     free(c);

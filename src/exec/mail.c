@@ -18,10 +18,11 @@
 
 #include "base/error.h"
 #include "exec/far.h"
+#include "exec/survive.h"
 
 #define PULSE_NS INT64_C(250000000)
 
-enum kind { VOTE = 1, FAILURE, PULSE, GOODBYE };
+enum kind { VOTE = 1, FAILURE, PULSE, GOODBYE, SURVIVES, VERDICT };
 
 struct letter {
     uint32_t kind;
@@ -38,8 +39,11 @@ struct letter {
         struct {
             uint64_t exec, run;
         } pulse;
+        struct {
+            uint32_t times, bytes;
+        } survival;
     };
-    char text[CORE_TEXT]; /* of a vote or a failure that has one; what is mailed ends with it */
+    char text[CORE_TEXT]; /* of a vote or a failure that has one, or a list; what is mailed ends with it */
 };
 
 struct mail {
@@ -52,7 +56,8 @@ _Static_assert(sizeof(struct letter) <= WIRE_MAIL, "a mail fits");
 
 static size_t length(const struct letter *m)
 {
-    return offsetof(struct letter, text) + strlen(m->text) + 1;
+    size_t text = m->kind == VERDICT ? m->survival.bytes : strlen(m->text);
+    return offsetof(struct letter, text) + text + 1;
 }
 
 static void send_to(weft_comm *c, int peer, const struct letter *m)
@@ -129,6 +134,10 @@ static void take(weft_comm *c, int peer, const struct letter *m)
         atomic_store_explicit(&c->group->ranks[peer].state, CORE_LEFT, memory_order_seq_cst);
         core_ring_all(c->group);
         break;
+    case SURVIVES:
+        atomic_store_explicit(&c->group->ranks[peer].survives, m->survival.times, memory_order_seq_cst);
+        break;
+    case VERDICT: survive_heard(c, peer, m->survival.times, m->text, m->survival.bytes); break;
     default: break; /* the same version is at the other end; bytes that are not ours cannot come */
     }
 }
@@ -137,13 +146,13 @@ static void take(weft_comm *c, int peer, const struct letter *m)
 static bool is_sound(const weft_comm *c, const struct letter *m, size_t n)
 {
     return n > offsetof(struct letter, text) && n <= sizeof *m && m->rank >= 0 && m->rank < c->size &&
-           transport_far(c->link, m->rank) && memchr(m->text, 0, n - offsetof(struct letter, text));
+           transport_far(c->link, m->rank) && n - offsetof(struct letter, text) <= sizeof m->text &&
+           (m->kind == VERDICT ? m->survival.bytes < sizeof m->text
+                               : memchr(m->text, 0, n - offsetof(struct letter, text)) != NULL);
 }
 
-static bool pass(struct comm_task *t, bool eager)
+static bool receive(weft_comm *c)
 {
-    (void)eager;
-    weft_comm *c = ((struct mail *)t)->comm;
     struct wire *wire = c->link->hosts->wire;
     bool moved = wire->ops->progress(wire);
     const void *bytes;
@@ -156,6 +165,14 @@ static bool pass(struct comm_task *t, bool eager)
             take(c, peer, &m);
         moved = true;
     }
+    return moved;
+}
+
+static bool pass(struct comm_task *t, bool eager)
+{
+    (void)eager;
+    weft_comm *c = ((struct mail *)t)->comm;
+    bool moved = receive(c);
     return pass_on_votes(c) || moved;
 }
 
@@ -231,6 +248,32 @@ void mail_failure(weft_comm *c, int code, const char *text)
         return;
     m.failure.code = code;
     snprintf(m.text, sizeof m.text, "%s", text);
+    send_to_all(c, &m);
+}
+
+void mail_receive(weft_comm *c)
+{
+    if (c->mail)
+        receive(c);
+}
+
+void mail_survives(weft_comm *c, uint32_t times)
+{
+    struct letter m = {.kind = SURVIVES, .rank = c->rank};
+    if (!c->mail)
+        return;
+    m.survival.times = times;
+    send_to_all(c, &m);
+}
+
+void mail_verdict(weft_comm *c, uint32_t times, const unsigned char *list, size_t bytes)
+{
+    struct letter m = {.kind = VERDICT, .rank = c->rank};
+    if (!c->mail)
+        return;
+    m.survival.times = times;
+    m.survival.bytes = (uint32_t)bytes;
+    memcpy(m.text, list, bytes);
     send_to_all(c, &m);
 }
 

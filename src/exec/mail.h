@@ -14,4 +14,8 @@ void mail_close(weft_comm *c); /* says goodbye first */
 
 void mail_flush(weft_comm *c); /* sees to it that what this host's ranks have voted is on its way, within a bounded time */
 void mail_failure(weft_comm *c, int code, const char *text);
+/* For survive.c, when the comm has failed and its tasks no longer pass: takes what has come. */
+void mail_receive(weft_comm *c);
+void mail_survives(weft_comm *c, uint32_t times); /* to all that are left: this rank is one of them */
+void mail_verdict(weft_comm *c, uint32_t times, const unsigned char *list, size_t bytes);
 #endif

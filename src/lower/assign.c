@@ -83,11 +83,6 @@ static int64_t feed_place(const struct feed *f, const struct feed_line *l, int64
 
 /* ---- walk ---- */
 
-static int host_of(const struct job *j, int rank)
-{
-    return j->machine->ranks_per_host > 0 ? rank / j->machine->ranks_per_host : 0;
-}
-
 static int d_rank(const struct feed *f, int64_t replica)
 {
     return layout_rank(f->j->dst, f->t + axes_offset(f->j->dst, f->j->d_free, replica));
@@ -118,10 +113,10 @@ static int group_hosts(struct feed *f, struct feed_line *l, int64_t *taker)
     for (int64_t k = 0, done = 0; done < n; k++) { /* takers that are placed already are marked -1 */
         if (taker[k] < 0)
             continue;
-        int on = host_of(j, d_rank(f, taker[k]));
+        int on = job_host(j->machine, d_rank(f, taker[k]));
         host[hosts++] = done;
         for (int64_t i = k; i < n; i++)
-            if (taker[i] >= 0 && host_of(j, d_rank(f, taker[i])) == on) {
+            if (taker[i] >= 0 && job_host(j->machine, d_rank(f, taker[i])) == on) {
                 sorted[done++] = taker[i];
                 taker[i] = -1;
             }
@@ -139,7 +134,7 @@ static int walk_mesh(struct feed *f)
 {
     const struct job *j = f->j;
     int64_t nd = j->d_replicas, ns = j->s_replicas, n = 0;
-    bool hosts = j->machine->ranks_per_host > 0 && j->machine->ranks_per_host < j->d->world;
+    bool hosts = job_hosts(j->machine, j->d->world);
     int64_t *lacking = arena_alloc(j->arena, (size_t)(nd + 1) * sizeof *lacking);
     if (!lacking)
         return error_nomem();
@@ -158,18 +153,18 @@ static int walk_mesh(struct feed *f)
     if (!f->line || !givers || !takers)
         return error_nomem();
     for (int64_t g = 0; g < ns; g++) { /* one line a host, where its first replica comes */
-        int host = host_of(j, s_rank(f, g));
+        int host = job_host(j->machine, s_rank(f, g));
         bool seen = false;
         for (int64_t k = 0; k < g && !seen; k++)
-            seen = host_of(j, s_rank(f, k)) == host;
+            seen = job_host(j->machine, s_rank(f, k)) == host;
         if (seen)
             continue;
         int64_t ng = 0, nt = 0, left = 0;
         for (int64_t k = g; k < ns; k++)
-            if (host_of(j, s_rank(f, k)) == host)
+            if (job_host(j->machine, s_rank(f, k)) == host)
                 givers[ng++] = k;
         for (int64_t k = 0; k < n; k++) {
-            if (host_of(j, d_rank(f, lacking[k])) == host)
+            if (job_host(j->machine, d_rank(f, lacking[k])) == host)
                 takers[nt++] = lacking[k];
             else
                 lacking[left++] = lacking[k];

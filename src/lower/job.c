@@ -82,6 +82,21 @@ static int choose_cut(const struct job *j)
     return best;
 }
 
+bool job_hosts(const weft_machine *m, int world)
+{
+    if (!m->host)
+        return m->ranks_per_host > 0 && m->ranks_per_host < world;
+    for (int r = 1; r < world; r++)
+        if (m->host[r] != m->host[0])
+            return true;
+    return false;
+}
+
+int job_host(const weft_machine *m, int rank)
+{
+    return m->host ? m->host[rank] : m->ranks_per_host > 0 ? rank / m->ranks_per_host : 0;
+}
+
 int job_open(struct job *j, struct draft *d, const weft_move *m, const weft_machine *machine)
 {
     *j = (struct job){.d = d, .arena = &d->arena, .src = m->src, .dst = m->dst, .machine = machine, .ndim = m->src->ndim};
@@ -97,7 +112,7 @@ int job_open(struct job *j, struct draft *d, const weft_move *m, const weft_mach
     int64_t widest = (int64_t)weft_dtype_size(j->fold ? dtype_acc(m->src->dtype) : j->wire);
     j->most = d->bucket == 1 ? INT64_MAX : max64(1, d->bucket / widest);
     j->cut = choose_cut(j);
-    bool hosts = machine->ranks_per_host > 0 && machine->ranks_per_host < d->world;
+    bool hosts = job_hosts(machine, d->world);
     if (apart(m->src, m->dst) && !hosts)
         j->meet = JOB_APART;
     else if (layout_same_mesh(m->src, m->dst) && layout_same_sizes(m->src, m->dst) && !hosts)

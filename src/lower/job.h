@@ -30,6 +30,9 @@ struct job {
 };
 
 int job_open(struct job *j, struct draft *d, const weft_move *m, const weft_machine *machine);
+/* Are the ranks of the world on more than one host, and on which is each? */
+bool job_hosts(const weft_machine *m, int world);
+int job_host(const weft_machine *m, int rank);
 
 /* Numbers 0, 1, ... of the coordinates on a set of axes (row-major in mesh order), to and from mesh positions. */
 int64_t axes_count(const weft_layout *l, uint32_t set);

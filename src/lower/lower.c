@@ -40,6 +40,16 @@ static int check_options(const weft_lower_opts *in, weft_lower_opts *o)
     }
     if (o->bucket < 0 || o->world < 0 || o->machine.ranks_per_host < 0 || o->machine.latency_ns < 0 || o->machine.bytes_per_us < 0)
         return error_set(WEFT_EINVAL, "lower: an option is negative");
+    if (o->machine.host && o->machine.ranks < 1)
+        return error_set(WEFT_EINVAL, "lower: machine.host has %d entries", o->machine.ranks);
+    if (o->machine.host && o->machine.ranks_per_host)
+        return error_set(WEFT_EINVAL, "lower: machine.host and machine.ranks_per_host are both set");
+    for (int r = 0; o->machine.host && r < o->machine.ranks; r++)
+        if (o->machine.host[r] < 0 || o->machine.host[r] >= o->machine.ranks)
+            return error_set(WEFT_EINVAL, "lower: machine.host[%d] is %d, among %d ranks", r, o->machine.host[r],
+                             o->machine.ranks);
+    if (!o->machine.host)
+        o->machine.ranks = 0;
     if (!o->bucket)
         o->bucket = DEFAULT_BUCKET;
     if (!o->machine.latency_ns)
@@ -61,6 +71,8 @@ static uint64_t digest(const weft_move *m, size_t n, const weft_lower_opts *o, i
     h = hash_u64(hash_u64(h, (uint64_t)o->bucket), (uint64_t)world << 1 | o->in_place);
     h = hash_u64(hash_u64(h, (uint64_t)o->machine.ranks_per_host), (uint64_t)o->machine.latency_ns);
     h = hash_u64(h, (uint64_t)o->machine.bytes_per_us);
+    for (int r = 0; o->machine.host && r < world; r++)
+        h = hash_u64(h, (uint64_t)o->machine.host[r]);
     return o->algorithm ? hash_bytes(h, o->algorithm, strlen(o->algorithm)) : h;
 }
 
@@ -121,6 +133,8 @@ int weft_lower(const weft_move *moves, size_t n, int rank, const weft_lower_opts
                            moves[i].name ? moves[i].name : "", need - 1, o.world);
         world = need > world ? need : world;
     }
+    if (!rc && o.machine.host && o.machine.ranks < world)
+        rc = error_set(WEFT_EINVAL, "lower: machine.host has %d entries, the world %d ranks", o.machine.ranks, world);
     if (!rc && (rank < 0 || rank >= world))
         rc = error_set(WEFT_EINVAL, "lower: rank %d is not in a world of %d", rank, world);
     if (rc)
@@ -142,6 +156,7 @@ int weft_lower(const weft_move *moves, size_t n, int rank, const weft_lower_opts
     p->stated = t.stated;
     p->in_place = o.in_place;
     p->machine = o.machine;
+    p->machine.host = NULL;
     *out = p;
     return 0;
 }

@@ -285,6 +285,18 @@ static int force(const struct job *j, const struct recognised *r, const weft_low
     return error_set(WEFT_EINVAL, "lower: '%s' is not for this pair, which is of the kind '%s'", o->algorithm, r->kind);
 }
 
+/* How many hosts a group of p ranks is on; those of the world's hosts at most. */
+static int64_t group_hosts(const struct job *j, int64_t p)
+{
+    const weft_machine *m = j->machine;
+    if (!m->host)
+        return ceil_div(p, m->ranks_per_host);
+    int64_t n = 0;
+    for (int r = 0; r < j->d->world; r++)
+        n = max64(n, m->host[r] + 1);
+    return n < p ? n : p;
+}
+
 int rows_choose(const struct job *j, const struct recognised *r, const weft_lower_opts *o, const struct row **row)
 {
     *row = NULL;
@@ -296,11 +308,11 @@ int rows_choose(const struct job *j, const struct recognised *r, const weft_lowe
     int64_t p = any ? group_size(j, r) : 1;
     if (p < 2 || !countable(j, p))
         return 0;
-    bool hosts = j->machine->ranks_per_host > 0 && j->machine->ranks_per_host < j->d->world;
+    bool hosts = job_hosts(j->machine, j->d->world);
     /* The largest piece of either side, by mesh position 0 of each: the same number on every rank. */
     int64_t a = local_count(j->src, 0) * term_size(j), b = local_count(j->dst, 0) * value_size(j), bytes = max64(a, b);
     struct row_cost c;
-    cost_direct(r->kind, hosts ? ceil_div(p, j->machine->ranks_per_host) : 1, p,
+    cost_direct(r->kind, hosts ? group_hosts(j, p) : 1, p,
                 r->axes ? j->d_replicas / axes_count(j->dst, r->axes & j->d_free) : 1, bytes, &c);
     int64_t best = price(j, hosts, &c);
     for (size_t k = 0; k < ROWS; k++) {

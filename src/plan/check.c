@@ -28,7 +28,8 @@ static int check_head(const weft_plan *p)
         return check_refuse("a size is negative: scratch %" PRId64 ", bound %" PRId64 ", stated %" PRId64
                             ", bucket %" PRId64,
                             p->scratch, p->bound, p->stated, p->bucket);
-    if (p->machine.ranks_per_host < 0 || p->machine.latency_ns < 0 || p->machine.bytes_per_us < 0)
+    if (p->machine.ranks_per_host < 0 || p->machine.latency_ns < 0 || p->machine.bytes_per_us < 0 ||
+        p->machine.ranks < 0)
         return check_refuse("the machine has a negative number");
     if (p->ntensors > INT32_MAX || p->nbufs > UINT32_MAX || p->nparts > UINT32_MAX || p->nsteps > UINT32_MAX)
         return check_refuse("too large: %zu tensors, %zu buffers, %zu parts, %zu steps", p->ntensors, p->nbufs,

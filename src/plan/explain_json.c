@@ -1,7 +1,7 @@
 /* A plan as JSON, all of it:
  *
  *   {"rank", "world", "digest": "0x...", "kind", "algorithm",
- *    "options": {"bucket", "in_place", "machine": {"ranks_per_host", "latency_ns", "bytes_per_us"}},
+ *    "options": {"bucket", "in_place", "machine": {"ranks_per_host", "latency_ns", "bytes_per_us", "ranks"}},
  *    "tensors": [{"name", "src", "dst"}],                      src and dst: layouts in their text form
  *    "temps": [{"tensor", "dtype", "shape", "offset"}],
  *    "stats": {as in weft_stats},
@@ -64,7 +64,8 @@ static void put_head(struct explain *e)
     text_printf(t, "\"in_place\": %s, \"machine\": {", p->in_place ? "true" : "false");
     put_int(t, "ranks_per_host", p->machine.ranks_per_host, ", ");
     put_int(t, "latency_ns", p->machine.latency_ns, ", ");
-    put_int(t, "bytes_per_us", p->machine.bytes_per_us, "}},\n");
+    put_int(t, "bytes_per_us", p->machine.bytes_per_us, ", ");
+    put_int(t, "ranks", p->machine.ranks, "}},\n");
 }
 
 static void put_tensors(struct explain *e)

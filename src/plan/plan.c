@@ -116,7 +116,7 @@ static bool same_head(const weft_plan *a, const weft_plan *b)
            strcmp(a->algorithm, b->algorithm) == 0 && a->scratch == b->scratch && a->bound == b->bound &&
            a->stated == b->stated && a->bucket == b->bucket && a->in_place == b->in_place &&
            a->machine.ranks_per_host == b->machine.ranks_per_host && a->machine.latency_ns == b->machine.latency_ns &&
-           a->machine.bytes_per_us == b->machine.bytes_per_us;
+           a->machine.bytes_per_us == b->machine.bytes_per_us && a->machine.ranks == b->machine.ranks;
 }
 
 static bool same_bytes(const void *a, const void *b, size_t n, size_t size)

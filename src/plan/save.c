@@ -24,7 +24,7 @@
 #include "plan/plan.h"
 
 #define MAGIC "WEFTPLAN"
-#define FORMAT UINT32_C(1)
+#define FORMAT UINT32_C(2)
 #define ORDER_MARK UINT32_C(0x01020304)
 
 enum section { TENSORS, BUFS, PARTS, STEPS, RUNS, SPOTS, SHAPES, DEPS, NAMES, LAYOUT_TEXT, SECTIONS };
@@ -81,6 +81,7 @@ static void code_fixed(struct cursor *c, weft_plan *p, char *kind, char *algorit
     code_field(c, p->machine.ranks_per_host);
     code_field(c, p->machine.latency_ns);
     code_field(c, p->machine.bytes_per_us);
+    code_field(c, p->machine.ranks);
     code(c, kind, WORD);
     code(c, algorithm, WORD);
 }

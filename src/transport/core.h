@@ -59,6 +59,8 @@ struct core_rank {
     _Alignas(CORE_LINE) _Atomic uint64_t pulse; /* the owner is alive and at work: changes with every pass */
     _Atomic uint32_t state;                     /* enum core_state */
     uint64_t cores[CORE_CORES / 64];            /* that the owner may run on, from when it is here */
+    _Atomic uint32_t survives;                  /* after a failure: how often it has asked who else does */
+    _Atomic uint32_t verdicts;                  /* that it has given on that */
     uint64_t meetings;                          /* that it has entered; only the owner looks at it */
     int32_t code;                               /* of the failure that this rank found first */
     char text[CORE_TEXT];
