@@ -1,0 +1,127 @@
+/* Opening: what a transport is asked, and the store through which ranks on several hosts exchange addresses. */
+#include "exec/boot.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "exec/environment.h"
+
+static int open_store(struct boot *b)
+{
+    struct store_opts opts = {.name = b->place,
+                              .rank = b->ask.rank,
+                              .size = b->ask.size,
+                              .token = b->token,
+                              .timeout_ns = b->ask.wait_ns};
+    return store_open(b->at, &opts, &b->store);
+}
+
+/* For the wire: every rank's bytes, as many from each, to all. */
+static int gather(void *arg, const void *mine, size_t bytes, void *all)
+{
+    struct boot *b = arg;
+    char prefix[32];
+    struct store_parts parts;
+    int err = b->store ? 0 : open_store(b);
+    snprintf(prefix, sizeof prefix, "wire%d", b->gathers++);
+    if (!err)
+        err = store_gather(b->store, prefix, mine, bytes, b->ask.wait_ns, &parts);
+    if (err)
+        return err;
+    for (int r = 0; r < b->ask.size && !err; r++) {
+        if (parts.at[r + 1] - parts.at[r] != bytes)
+            err = error_set(WEFT_EMISMATCH, "rank %d uses another version of weft or of its libraries", r);
+        else
+            memcpy((char *)all + (size_t)r * bytes, parts.bytes + parts.at[r], bytes);
+    }
+    store_parts_free(&parts);
+    return err;
+}
+
+static char *copy(const char *text)
+{
+    return text ? strdup(text) : NULL;
+}
+
+static struct boot *make(const struct transport *t, const char *place, const char *at, const char *token,
+                         const char *modules)
+{
+    struct boot *b = calloc(1, sizeof *b);
+    if (!b)
+        return NULL;
+    b->transport = t;
+    b->place = copy(place);
+    b->at = copy(at);
+    b->token = copy(token);
+    b->modules = copy(modules);
+    if (!b->place || (at && !b->at) || (token && !b->token) || (modules && !b->modules)) {
+        boot_free(b, 0);
+        return NULL;
+    }
+    return b;
+}
+
+static void set_ask(struct boot *b, int rank, int size, int64_t wait_ns, const void *communicator)
+{
+    b->ask = (struct transport_ask){.place = b->place,
+                                    .rank = rank,
+                                    .size = size,
+                                    .wait_ns = wait_ns,
+                                    .host = b->host,
+                                    .gather = b->at ? gather : NULL,
+                                    .gather_arg = b,
+                                    .communicator = communicator,
+                                    .modules = b->modules};
+}
+
+struct boot *boot_new(const struct transport *t, const char *place, const weft_comm_opts *o)
+{
+    struct environment_place e;
+    environment_place(&e);
+    struct boot *b = t->can.wide ? make(t, place, e.at, e.token, e.modules) : make(t, place, NULL, NULL, NULL);
+    if (!b)
+        return NULL;
+    snprintf(b->host, sizeof b->host, "%s", e.host);
+    set_ask(b, o->rank, o->ranks, o->deadline_ns, NULL);
+    return b;
+}
+
+int boot_join(struct boot *b, struct transport_link **out)
+{
+    return b->transport->join(&b->ask, out);
+}
+
+int boot_again(const struct boot *of, const int *ranks, int n, int rank, struct boot **out)
+{
+    char place[64];
+    uint64_t list = hash_bytes((uint64_t)of->generation, ranks, (size_t)n * sizeof *ranks);
+    snprintf(place, sizeof place, "again-%016llx", (unsigned long long)hash_bytes(list, of->place, strlen(of->place)));
+    struct boot *b = make(of->transport, place, of->at, of->token, of->modules);
+    if (!b)
+        return error_nomem();
+    memcpy(b->host, of->host, sizeof b->host);
+    b->generation = of->generation + 1;
+    set_ask(b, rank, n, of->ask.wait_ns, NULL);
+    int err = of->store ? store_again(of->store, ranks, n, of->ask.wait_ns, &b->store) : 0;
+    if (err) {
+        boot_free(b, 0);
+        return err;
+    }
+    *out = b;
+    return 0;
+}
+
+void boot_free(struct boot *b, int64_t linger_ns)
+{
+    if (!b)
+        return;
+    store_close(b->store, linger_ns);
+    free(b->place);
+    free(b->at);
+    free(b->token);
+    free(b->modules);
+    free(b);
+}
