@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/process.h"
 
 #define MAGIC UINT64_C(0x0231746665770a00) /* with the version of the layout of all that is shared */
 
@@ -248,7 +249,7 @@ static void *shm_reach(struct transport_link *base, int rank, uint64_t place)
 static bool has_ended(const struct shm_process *p)
 {
     bool zombie = false;
-    uint64_t start = shm_process_start(p->pid, &zombie);
+    uint64_t start = process_start(p->pid, &zombie);
     if (start)
         return zombie || (p->start && start != p->start);
     return kill((pid_t)p->pid, 0) && errno == ESRCH;

@@ -67,8 +67,6 @@ struct shm_link {
 
 /* Claims the rank, finds the others within wait_ns and maps the file. On an error nothing is held. */
 int shm_meet(struct shm_link *l, int64_t wait_ns);
-/* When the process began; 0 if the system does not say or there is none. *zombie: it has ended. */
-uint64_t shm_process_start(int64_t pid, bool *zombie);
 
 /* ---- shm.c ---- */
 

@@ -11,7 +11,6 @@
  * another. A connection that ends without one is a process that ended. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "transport/shm.h"
 
@@ -45,27 +45,7 @@ struct host {
     struct pollfd *polls;
 };
 
-/* ---- processes and sockets ---- */
-
-uint64_t shm_process_start(int64_t pid, bool *zombie)
-{
-    char path[64], text[512];
-    snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return 0;
-    ssize_t n = read(fd, text, sizeof text - 1);
-    close(fd);
-    text[n > 0 ? n : 0] = 0;
-    /* The name, in parentheses, may hold anything; after it come the state and 18 fields before the start. */
-    char *at = strrchr(text, ')');
-    if (!at || !at[1])
-        return 0;
-    *zombie = at[2] == 'Z' || at[2] == 'X';
-    for (int field = 2; field < 22 && at; field++)
-        at = strchr(at + 1, ' ');
-    return at ? strtoull(at, NULL, 10) : 0;
-}
+/* ---- sockets ---- */
 
 /* "weft:NAME", or "weft:NAME:rank" for a rank's own. */
 static socklen_t address(const struct shm_link *l, int rank, struct sockaddr_un *a)
@@ -312,7 +292,7 @@ static void dismiss(struct host *h, int err)
 static void come_in(struct shm_link *l)
 {
     bool zombie;
-    l->home->head->process[l->base.rank] = (struct shm_process){getpid(), shm_process_start(getpid(), &zombie)};
+    l->home->head->process[l->base.rank] = (struct shm_process){getpid(), process_start(getpid(), &zombie)};
     transport_enter(&l->base);
 }
 
@@ -389,7 +369,7 @@ static int enlist(struct shm_link *l, int fd, const struct ucred *host, int64_t 
                         .rank = l->base.rank,
                         .size = l->base.size,
                         .pid = getpid(),
-                        .start = shm_process_start(getpid(), &zombie)};
+                        .start = process_start(getpid(), &zombie)};
     tell(fd, &m, -1);
     int err = await(fd, until, &m, &l->home->file);
     if (err)

@@ -1,0 +1,29 @@
+/* The few functions of libsodium that the store needs, from a library that is looked for when a tcp: store is first opened
+ * or served: weft is built and runs without it. */
+#ifndef WEFT_RENDEZVOUS_SODIUM_H
+#define WEFT_RENDEZVOUS_SODIUM_H
+#include <stddef.h>
+
+#define SODIUM_KEY 32
+#define SODIUM_TAG 16
+#define SODIUM_NONCE 12
+
+struct sodium {
+    void (*random)(void *bytes, size_t n);
+    /* A keyed hash (BLAKE2b). */
+    int (*hash)(unsigned char *out, size_t outlen, const unsigned char *in, unsigned long long inlen,
+                const unsigned char *key, size_t keylen);
+    /* ChaCha20-Poly1305 (IETF): encrypts and authenticates; open returns -1 for what was not sealed so. */
+    int (*seal)(unsigned char *c, unsigned long long *clen, const unsigned char *m, unsigned long long mlen,
+                const unsigned char *ad, unsigned long long adlen, const unsigned char *nothing,
+                const unsigned char *nonce, const unsigned char *key);
+    int (*open)(unsigned char *m, unsigned long long *mlen, unsigned char *nothing, const unsigned char *c,
+                unsigned long long clen, const unsigned char *ad, unsigned long long adlen, const unsigned char *nonce,
+                const unsigned char *key);
+    int (*same)(const void *a, const void *b, size_t n); /* 0 or -1, in a time that does not tell where they differ */
+    void (*wipe)(void *bytes, size_t n);
+};
+
+/* NULL, with WEFT_EUNSUPPORTED set, where the library is not installed. */
+const struct sodium *sodium_find(void);
+#endif

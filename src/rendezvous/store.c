@@ -1,0 +1,331 @@
+/* What is the same for all kinds of store: which one a URL names, the limits, the clock, and what is built on top. */
+#define _GNU_SOURCE
+#include "rendezvous/store.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/math.h"
+#include "base/text.h"
+
+static const struct store_kind *const kinds[] = {&store_file, &store_tcp, &store_pmix};
+#define KINDS (sizeof kinds / sizeof *kinds)
+
+/* ---- time ---- */
+
+int64_t store_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+int64_t store_until(int64_t timeout_ns)
+{
+    int64_t now = store_now();
+    return timeout_ns > INT64_MAX - now ? INT64_MAX : now + timeout_ns;
+}
+
+int store_left_ms(int64_t until)
+{
+    int64_t left = until - store_now();
+    return left <= 0 ? 0 : left > INT64_C(3600000000000) ? 3600000 : (int)((left + 999999) / 1000000);
+}
+
+void store_pause(int64_t *pause_ns, int64_t most_ns, int64_t until)
+{
+    int64_t ns = min64(*pause_ns, max64(until - store_now(), 0));
+    struct timespec t = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
+    while (nanosleep(&t, &t) && errno == EINTR)
+        ;
+    *pause_ns = min64(*pause_ns * 2, most_ns);
+}
+
+/* ---- texts ---- */
+
+int store_late(const struct store *s, const char *key)
+{
+    return error_set(WEFT_ETIMEOUT, "%s: nobody has set '%s' in time", s->url, key);
+}
+
+bool store_word(const char *text, size_t len, size_t most)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:/@+";
+    for (size_t i = 0; i < len; i++)
+        if (!text[i] || !strchr(letters, text[i]))
+            return false;
+    return len >= 1 && len <= most;
+}
+
+void store_missing(char *text, size_t cap, int size, bool (*here)(void *arg, int rank), void *arg)
+{
+    char list[128];
+    struct text t = text_start(list, sizeof list);
+    int n = 0, more = 0;
+    for (int r = 0; r < size; r++) {
+        if (here(arg, r))
+            continue;
+        if (t.len + 16 > sizeof list)
+            more++;
+        else
+            text_printf(&t, "%s%d", n++ ? ", " : "", r);
+    }
+    if (more)
+        snprintf(text, cap, "ranks %s and %d more", list, more);
+    else
+        snprintf(text, cap, "%s %s", n == 1 ? "rank" : "ranks", list);
+}
+
+/* ---- opening and closing ---- */
+
+static const struct store_kind *find_kind(const char *url, const char **place)
+{
+    for (size_t i = 0; i < KINDS; i++) {
+        size_t n = strlen(kinds[i]->scheme);
+        if (!strncmp(url, kinds[i]->scheme, n) && url[n] == ':') {
+            *place = url + n + 1;
+            return kinds[i];
+        }
+    }
+    char forms[128];
+    struct text t = text_start(forms, sizeof forms);
+    for (size_t i = 0; i < KINDS; i++)
+        text_printf(&t, "%s%s", i == 0 ? "" : i + 1 < KINDS ? ", " : " and ", kinds[i]->form);
+    error_set(WEFT_EINVAL, "%s: no such store; there are %s", url, forms);
+    return NULL;
+}
+
+static int check_opts(const char *url, const struct store_opts *o)
+{
+    size_t n = o->name ? strlen(o->name) : 0;
+    if (o->size < 1 || o->size > STORE_RANKS_MAX)
+        return error_set(WEFT_EINVAL, "%s: %d ranks; a store takes 1 to %d", url, o->size, STORE_RANKS_MAX);
+    if (o->rank < 0 || o->rank >= o->size)
+        return error_set(WEFT_EINVAL, "%s: there is no rank %d of %d", url, o->rank, o->size);
+    if (n && !store_word(o->name, n, STORE_NAME_MAX))
+        return error_set(WEFT_EINVAL, "%s: the name of a store has at most %d letters, digits and . _ - : / @ +", url,
+                         STORE_NAME_MAX);
+    if (o->timeout_ns < 0)
+        return error_set(WEFT_EINVAL, "%s: the timeout must not be negative", url);
+    return 0;
+}
+
+int store_init(struct store *s, const struct store_kind *kind, const char *place, const struct store_opts *o)
+{
+    s->kind = kind;
+    s->rank = o->rank;
+    s->size = o->size;
+    snprintf(s->name, sizeof s->name, "%s", o->name ? o->name : "");
+    size_t cap = strlen(kind->scheme) + strlen(place) + 2;
+    s->url = malloc(cap);
+    if (!s->url)
+        return error_nomem();
+    snprintf(s->url, cap, "%s:%s", kind->scheme, place);
+    return 0;
+}
+
+void store_free(struct store *s)
+{
+    if (!s)
+        return;
+    free(s->url);
+    free(s);
+}
+
+int store_open(const char *url, const struct store_opts *o, struct store **out)
+{
+    const char *place;
+    const struct store_kind *kind = find_kind(url, &place);
+    if (!kind)
+        return WEFT_EINVAL;
+    int err = check_opts(url, o);
+    return err ? err : kind->open(place, o, store_until(o->timeout_ns), out);
+}
+
+int store_again(struct store *s, const int *survivors, int n, int64_t timeout_ns, struct store **out)
+{
+    int me = -1;
+    for (int i = 0; i < n; i++) {
+        if (survivors[i] < 0 || survivors[i] >= s->size || (i && survivors[i] <= survivors[i - 1]))
+            return error_set(WEFT_EINVAL, "%s: survivors are ranks of the store in ascending order", s->url);
+        if (survivors[i] == s->rank)
+            me = i;
+    }
+    if (me < 0)
+        return error_set(WEFT_EINVAL, "%s: rank %d is not among the survivors", s->url, s->rank);
+    char name[STORE_NAME_MAX + 1];
+    uint64_t hash = hash_bytes(hash_bytes(0, s->name, strlen(s->name)), survivors, (size_t)n * sizeof *survivors);
+    snprintf(name, sizeof name, "%.40s:%016llx", s->name, (unsigned long long)hash);
+    struct store_opts o = {.name = name, .rank = me, .size = n, .timeout_ns = timeout_ns};
+    int err = check_opts(s->url, &o);
+    return err ? err : s->kind->again(s, survivors, &o, store_until(timeout_ns), out);
+}
+
+void store_close(struct store *s, int64_t linger_ns)
+{
+    if (s)
+        s->kind->close(s, store_until(max64(linger_ns, 0)));
+}
+
+int store_rank(const struct store *s)
+{
+    return s->rank;
+}
+
+int store_size(const struct store *s)
+{
+    return s->size;
+}
+
+/* ---- keys and values ---- */
+
+static int check_key(const struct store *s, const char *key, int64_t timeout_ns)
+{
+    if (!store_word(key, strlen(key), STORE_KEY_MAX))
+        return error_set(WEFT_EINVAL, "%s: the key '%.40s' is not 1 to %d letters, digits and . _ - : / @ +", s->url,
+                         key, STORE_KEY_MAX);
+    if (timeout_ns < 0)
+        return error_set(WEFT_EINVAL, "%s: the timeout for '%s' must not be negative", s->url, key);
+    return 0;
+}
+
+int store_set(struct store *s, const char *key, const void *value, size_t bytes, int64_t timeout_ns)
+{
+    int err = check_key(s, key, timeout_ns);
+    if (!err && bytes > STORE_VALUE_MAX)
+        err = error_set(WEFT_EINVAL, "%s: the value of '%s' has %zu bytes; %d are allowed", s->url, key, bytes,
+                        STORE_VALUE_MAX);
+    return err ? err : s->kind->set(s, key, value, bytes, store_until(timeout_ns));
+}
+
+int store_get(struct store *s, const char *key, void *value, size_t cap, size_t *bytes, int64_t timeout_ns)
+{
+    size_t n = 0;
+    int err = check_key(s, key, timeout_ns);
+    if (!err)
+        err = s->kind->get(s, key, value, cap, &n, store_until(timeout_ns));
+    if (err)
+        return err;
+    *bytes = n;
+    return n <= cap ? 0
+                    : error_set(WEFT_EINVAL, "%s: the value of '%s' has %zu bytes, the room is for %zu", s->url, key, n,
+                                cap);
+}
+
+int store_try_get(struct store *s, const char *key, void *value, size_t cap, size_t *bytes, bool *found)
+{
+    int err = store_get(s, key, value, cap, bytes, 0);
+    if (err && err != WEFT_ETIMEOUT)
+        return err;
+    *found = !err;
+    return 0;
+}
+
+int store_wait(struct store *s, const char *key, int64_t timeout_ns)
+{
+    size_t n;
+    int err = check_key(s, key, timeout_ns);
+    return err ? err : s->kind->get(s, key, NULL, 0, &n, store_until(timeout_ns));
+}
+
+int store_add(struct store *s, const char *key, int64_t delta, int64_t *value, int64_t timeout_ns)
+{
+    int err = check_key(s, key, timeout_ns);
+    return err ? err : s->kind->add(s, key, delta, value, store_until(timeout_ns));
+}
+
+int store_delete(struct store *s, const char *key, int64_t timeout_ns)
+{
+    int err = check_key(s, key, timeout_ns);
+    return err ? err : s->kind->erase(s, key, store_until(timeout_ns));
+}
+
+/* ---- gather ---- */
+
+struct gathering {
+    struct store *s;
+    const char *prefix;
+};
+
+static int part_key(const struct store *s, const char *prefix, int rank, char *key, size_t cap)
+{
+    int n = snprintf(key, cap, "%s/%d", prefix, rank);
+    return n > STORE_KEY_MAX ? error_set(WEFT_EINVAL, "%s: the prefix '%.40s' is too long", s->url, prefix) : 0;
+}
+
+static bool part_here(void *arg, int rank)
+{
+    struct gathering *g = arg;
+    char key[STORE_KEY_MAX + 16];
+    return !part_key(g->s, g->prefix, rank, key, sizeof key) && !store_wait(g->s, key, 0);
+}
+
+static int parts_late(struct store *s, const char *prefix)
+{
+    char who[192];
+    store_missing(who, sizeof who, s->size, part_here, &(struct gathering){s, prefix});
+    return error_set(WEFT_ETIMEOUT, "%s: no '%s' of %s in time", s->url, prefix, who);
+}
+
+/* Appends a rank's value. */
+static int part_take(struct store *s, const char *key, int64_t until, unsigned char *scratch, size_t *cap, int rank,
+                     struct store_parts *p)
+{
+    size_t n, at = p->at[rank];
+    int err = s->kind->get(s, key, scratch, STORE_VALUE_MAX, &n, until);
+    if (err)
+        return err;
+    if (at + n > *cap) {
+        *cap = (at + n) * 2;
+        unsigned char *more = realloc(p->bytes, *cap);
+        if (!more)
+            return error_nomem();
+        p->bytes = more;
+    }
+    if (n)
+        memcpy(p->bytes + at, scratch, n);
+    p->at[rank + 1] = at + n;
+    return 0;
+}
+
+int store_gather(struct store *s, const char *prefix, const void *mine, size_t bytes, int64_t timeout_ns,
+                 struct store_parts *out)
+{
+    char key[STORE_KEY_MAX + 16];
+    int64_t until = store_until(timeout_ns);
+    size_t cap = (bytes + 16) * (size_t)s->size;
+    int err = part_key(s, prefix, s->size, key, sizeof key);
+    if (!err)
+        err = part_key(s, prefix, s->rank, key, sizeof key);
+    if (!err)
+        err = store_set(s, key, mine, bytes, timeout_ns);
+    if (err)
+        return err;
+    struct store_parts p = {.bytes = malloc(cap), .at = calloc((size_t)s->size + 1, sizeof *p.at)};
+    unsigned char *scratch = malloc(STORE_VALUE_MAX);
+    err = p.bytes && p.at && scratch ? 0 : error_nomem();
+    for (int r = 0; r < s->size && !err; r++) {
+        err = part_key(s, prefix, r, key, sizeof key);
+        if (!err)
+            err = part_take(s, key, until, scratch, &cap, r, &p);
+    }
+    free(scratch);
+    if (err) {
+        store_parts_free(&p);
+        return err == WEFT_ETIMEOUT ? parts_late(s, prefix) : err;
+    }
+    *out = p;
+    return 0;
+}
+
+void store_parts_free(struct store_parts *p)
+{
+    free(p->bytes);
+    free(p->at);
+    *p = (struct store_parts){.bytes = NULL};
+}
