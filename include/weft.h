@@ -263,6 +263,12 @@ int weft_comm_machine(const weft_comm *c, weft_machine *out);
 int weft_comm_alloc(weft_comm *c, size_t bytes, void **out);
 void weft_comm_dealloc(weft_comm *c, void *ptr);
 int weft_comm_barrier(weft_comm *c, int64_t timeout_ns);
+/* After a failure of the comm, collective among the ranks that are left: who they are, ascending, the same list on all of
+ * them. A rank that does not call it within the deadline is not on it. */
+int weft_comm_survivors(weft_comm *c, int *ranks, size_t cap, size_t *n);
+/* Collective among n ranks of a comm that was opened, ascending, such as its survivors: a new comm of them alone, opened the
+ * same way, in which they are numbered in the order of the list. c stays and is to be closed. */
+int weft_comm_reopen(weft_comm *c, const int *ranks, int n, weft_comm **out);
 void weft_comm_close(weft_comm *c); /* frees no exec: free those first */
 
 /* ---- running ---- */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "exec/boot.h"
 #include "exec/environment.h"
 #include "exec/mail.h"
 #include "transport/hosts.h"
@@ -63,6 +64,29 @@ void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o,
     staging_init(&c->staging, o->inflight_bytes, o->inflight_buckets);
 }
 
+/* Joins the group; b is the comm's on success. */
+static int open_comm(struct boot *b, const weft_comm_opts *o, weft_comm **out)
+{
+    struct transport_link *link;
+    weft_comm *c = calloc(1, sizeof *c);
+    struct comm_family *f = calloc(1, sizeof *f);
+    int err = c && f ? boot_join(b, &link) : error_nomem();
+    if (err) {
+        free(f);
+        free(c);
+        return err;
+    }
+    const struct transport_link *home = link->hosts ? link->hosts->home : link;
+    comm_begin(c, link, o, home->size <= core_cores(home->group) ? 2000 : 0, f);
+    if (link->hosts && !(c->mail = mail_open(c))) {
+        weft_comm_close(c);
+        return error_nomem();
+    }
+    c->boot = b;
+    *out = c;
+    return 0;
+}
+
 int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out)
 {
     weft_comm_opts o = {.size = sizeof o};
@@ -82,24 +106,41 @@ int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out)
         err = find_group(url, &o, &job, &t, &place);
     if (err)
         return err;
-    weft_comm *c = calloc(1, sizeof *c);
-    struct comm_family *f = calloc(1, sizeof *f);
-    struct transport_link *link;
-    struct transport_ask ask = {.place = place, .rank = o.rank, .size = o.ranks, .wait_ns = o.deadline_ns};
-    err = c && f ? t->join(&ask, &link) : error_nomem();
-    if (err) {
-        free(f);
-        free(c);
+    struct boot *b = boot_new(t, place, &o);
+    err = b ? open_comm(b, &o, out) : error_nomem();
+    if (err)
+        boot_free(b, 0);
+    return err;
+}
+
+int weft_comm_reopen(weft_comm *c, const int *ranks, int n, weft_comm **out)
+{
+    if (!c || !ranks || !out)
+        return error_set(WEFT_EINVAL, "weft_comm_reopen: arguments must not be NULL");
+    if (c->in_callback)
+        return error_set(WEFT_EBUSY, "weft_comm_reopen: not inside a callback");
+    if (!c->boot)
+        return error_set(WEFT_EUNSUPPORTED, "weft_comm_reopen: the comm was split from another: open that again");
+    int rank = -1;
+    for (int i = 0; i < n; i++) {
+        if (ranks[i] < 0 || ranks[i] >= c->size || (i && ranks[i] <= ranks[i - 1]))
+            return error_set(WEFT_EINVAL, "weft_comm_reopen: ranks must ascend, from 0 to %d", c->size - 1);
+        if (ranks[i] == c->rank)
+            rank = i;
+    }
+    if (rank < 0)
+        return error_set(WEFT_EINVAL, "weft_comm_reopen: rank %d itself is not in the list", c->rank);
+    struct boot *b;
+    weft_comm_opts o = c->opts;
+    o.rank = rank;
+    o.ranks = n;
+    int err = boot_again(c->boot, ranks, n, rank, &b);
+    if (err)
         return err;
-    }
-    const struct transport_link *home = link->hosts ? link->hosts->home : link;
-    comm_begin(c, link, &o, home->size <= core_cores(home->group) ? 2000 : 0, f);
-    if (link->hosts && !(c->mail = mail_open(c))) {
-        weft_comm_close(c);
-        return error_nomem();
-    }
-    *out = c;
-    return 0;
+    err = open_comm(b, &o, out);
+    if (err)
+        boot_free(b, 0);
+    return err;
 }
 
 int weft_comm_rank(const weft_comm *c)
@@ -181,6 +222,7 @@ static void comm_free(weft_comm *c)
     comm_windows_free(c);
     c->transport->leave(c->link);
     free(c->verdict);
+    boot_free(c->boot, c->deadline_ns);
     if (--c->family->comms == 0)
         free(c->family);
     free(c);

@@ -68,6 +68,7 @@ struct weft_comm {
     struct comm_task *task_at; /* the next to be looked at in a walk through tasks */
     struct comm_family *family;
     struct mail *mail;       /* on several hosts; else NULL */
+    struct boot *boot;       /* how it was opened; NULL: split from another */
     struct verdict *verdict; /* of survive.c: what far ranks have said; else NULL */
     int execs;               /* bound and not freed; windows count, too */
     bool closed;             /* by the caller; freed with the last exec */

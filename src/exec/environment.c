@@ -17,6 +17,12 @@
 
 #define SECOND INT64_C(1000000000)
 
+static const char *variable(const char *name)
+{
+    const char *text = name ? getenv(name) : NULL;
+    return text && *text ? text : NULL;
+}
+
 /* A whole number of the environment that stands for an option which was left at 0. */
 static int from_environment(const char *name, int64_t scale, int64_t max, int64_t *value)
 {
@@ -67,6 +73,33 @@ int environment_settle(weft_comm_opts *o)
     return err;
 }
 
+/* ---- hosts ---- */
+
+static void host_name(char *out, size_t cap)
+{
+    char boot[64] = "", space[64] = "";
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (f && !fgets(boot, sizeof boot, f))
+        boot[0] = 0;
+    if (f)
+        fclose(f);
+    boot[strcspn(boot, "\n")] = 0;
+    ssize_t n = readlink("/proc/self/ns/net", space, sizeof space - 1);
+    space[n > 0 ? n : 0] = 0;
+    snprintf(out, cap, "%s %s", boot, space);
+}
+
+void environment_place(struct environment_place *p)
+{
+    const char *host = variable("WEFT_HOST");
+    *p = (struct environment_place){
+        .at = variable("WEFT_AT"), .token = variable("WEFT_TOKEN"), .modules = variable("WEFT_MODULES")};
+    if (host)
+        snprintf(p->host, sizeof p->host, "%s", host);
+    else
+        host_name(p->host, sizeof p->host);
+}
+
 /* ---- jobs ---- */
 
 struct launcher {
@@ -89,12 +122,6 @@ static const struct launcher launchers[] = {
      "LOCAL_WORLD_SIZE",
      {"TORCHELASTIC_RUN_ID", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"}},
 };
-
-static const char *variable(const char *name)
-{
-    const char *text = name ? getenv(name) : NULL;
-    return text && *text ? text : NULL;
-}
 
 static int number(const char *name, int64_t min, int64_t max, int *out)
 {

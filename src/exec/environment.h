@@ -9,6 +9,15 @@ struct environment_job {
     int rank, size;
 };
 
+/* Where ranks on several hosts find each other. Strings are the environment's, or NULL. */
+struct environment_place {
+    const char *at;      /* WEFT_AT: the URL of a store */
+    const char *token;   /* WEFT_TOKEN */
+    const char *modules; /* WEFT_MODULES: a folder */
+    char host[160];      /* WEFT_HOST; else the boot of the system and the network namespace */
+};
+void environment_place(struct environment_place *p);
+
 /* Fills in what the caller left open: first from WEFT_*, then the defaults. */
 int environment_settle(weft_comm_opts *o);
 /* The job this process is a rank of. WEFT_EINVAL if the launcher's variables make no sense, WEFT_EUNSUPPORTED if the job

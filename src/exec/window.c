@@ -30,6 +30,7 @@
 #include "base/error.h"
 #include "base/math.h"
 #include "memory/add.h"
+#include "transport/hosts.h"
 
 #define MOST ((uint64_t)1 << 62) /* bytes of a window on one rank */
 
@@ -226,7 +227,8 @@ int weft_window_create(weft_comm *c, const weft_buffer *buffers, int n, int sign
         return error_set(WEFT_EBUSY, "weft_window_create: not inside a callback");
     weft_window *w = NULL;
     uint64_t place = 0, meeting;
-    int err = c->transport->can.loads
+    bool far = c->link->hosts && c->link->hosts->nhosts > 1;
+    int err = !far && c->transport->can.loads
                   ? prepare(c, buffers, n, signals, &w, &place)
                   : error_set(WEFT_EUNSUPPORTED, "weft_window_create: ranks of %s: cannot reach each other's memory",
                               c->transport->scheme);

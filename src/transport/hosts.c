@@ -299,9 +299,15 @@ static int join(const struct transport_ask *ask, const struct transport *t, cons
         sort_out(&l->hosts, names, l->base.rank, l->base.size, &near_size);
         err = join_home(l, ask, names[l->base.rank], near_size);
     }
+    free(names);
+    if (!err && !alone && l->hosts.nhosts == 1) { /* then it is a group of that host, and nothing else is needed */
+        *out = l->hosts.home;
+        l->hosts.home = NULL;
+        link_free(l);
+        return 0;
+    }
     if (!err)
         err = make_core(l, until);
-    free(names);
     if (err) {
         link_free(l);
         return err;
@@ -408,13 +414,13 @@ void hosts_doze(struct transport_link *l, uint32_t bell, int64_t ns)
 
 const struct transport transport_ucx = {.scheme = "ucx",
                                         .form = "ucx:NAME",
-                                        .can = {.loads = true, .deaths = true},
+                                        .can = {.loads = true, .deaths = true, .wide = true},
                                         .join = ucx_join,
                                         HOSTS_FUNCTIONS};
 const struct transport transport_mpi = {
-    .scheme = "mpi", .form = "mpi:", .can = {.loads = true, .sized = true}, .join = mpi_join, HOSTS_FUNCTIONS};
+    .scheme = "mpi", .form = "mpi:", .can = {.loads = true, .sized = true, .wide = true}, .join = mpi_join, HOSTS_FUNCTIONS};
 const struct transport transport_auto = {.scheme = "auto",
                                          .form = "auto:NAME",
-                                         .can = {.loads = true, .deaths = true},
+                                         .can = {.loads = true, .deaths = true, .wide = true},
                                          .join = auto_join,
                                          HOSTS_FUNCTIONS};

@@ -19,6 +19,7 @@ struct transport_can {
     bool loads;  /* ranks load from and store to what their peers allocate or offer */
     bool deaths; /* `gone` also knows ranks that ended without leaving */
     bool sized;  /* the URL says how many ranks there are */
+    bool wide;   /* ranks may be on several hosts */
 };
 
 /* One rank's end of a group. A transport embeds it first in a struct of its own. */
