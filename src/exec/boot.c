@@ -1,4 +1,5 @@
 /* Opening: what a transport is asked, and the store through which ranks on several hosts exchange addresses. */
+#define _POSIX_C_SOURCE 200809L
 #include "exec/boot.h"
 
 #include <stdio.h>
