@@ -263,7 +263,9 @@ int weft_comm_barrier(weft_comm *c, int64_t timeout_ns)
         core_relax();
         all = met(&m);
     }
-    if (!all) {
+    if (all) {
+        mail_flush(c);
+    } else {
         int64_t wait_ns = timeout_ns < 0 ? c->deadline_ns : timeout_ns, now = core_now();
         err = wait_for(c, &m, wait_ns < INT64_MAX - now ? now + wait_ns : -1, "weft_comm_barrier");
     }
