@@ -87,6 +87,7 @@ struct boot *boot_new(const struct transport *t, const char *place, const weft_c
         return NULL;
     snprintf(b->host, sizeof b->host, "%s", e.host);
     set_ask(b, o->rank, o->ranks, o->deadline_ns, NULL);
+    b->ask.machine = e.machine;
     return b;
 }
 
@@ -106,6 +107,7 @@ int boot_again(const struct boot *of, const int *ranks, int n, int rank, struct 
     memcpy(b->host, of->host, sizeof b->host);
     b->generation = of->generation + 1;
     set_ask(b, rank, n, of->ask.wait_ns, NULL);
+    b->ask.machine = of->ask.machine;
     int err = of->store ? store_again(of->store, ranks, n, of->ask.wait_ns, &b->store) : 0;
     if (err) {
         boot_free(b, 0);

@@ -77,7 +77,8 @@ static int open_comm(struct boot *b, const weft_comm_opts *o, weft_comm **out)
         return err;
     }
     const struct transport_link *home = link->hosts ? link->hosts->home : link;
-    comm_begin(c, link, o, home->size <= core_cores(home->group) ? 2000 : 0, f);
+    int crowd = link->hosts ? link->hosts->crowd : link->size;
+    comm_begin(c, link, o, crowd <= core_cores(home->group) ? 2000 : 0, f);
     if (link->hosts && !(c->mail = mail_open(c))) {
         weft_comm_close(c);
         return error_nomem();

@@ -75,29 +75,31 @@ int environment_settle(weft_comm_opts *o)
 
 /* ---- hosts ---- */
 
-static void host_name(char *out, size_t cap)
+static void boot_name(char boot[64])
 {
-    char boot[64] = "", space[64] = "";
+    boot[0] = 0;
     FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-    if (f && !fgets(boot, sizeof boot, f))
+    if (f && !fgets(boot, 64, f))
         boot[0] = 0;
     if (f)
         fclose(f);
     boot[strcspn(boot, "\n")] = 0;
-    ssize_t n = readlink("/proc/self/ns/net", space, sizeof space - 1);
-    space[n > 0 ? n : 0] = 0;
-    snprintf(out, cap, "%s %s", boot, space);
 }
 
 void environment_place(struct environment_place *p)
 {
     const char *host = variable("WEFT_HOST");
+    char boot[64], space[64];
     *p = (struct environment_place){
         .at = variable("WEFT_AT"), .token = variable("WEFT_TOKEN"), .modules = variable("WEFT_MODULES")};
+    boot_name(boot);
+    p->machine = hash_bytes(0, boot, strlen(boot));
+    ssize_t n = readlink("/proc/self/ns/net", space, sizeof space - 1);
+    space[n > 0 ? n : 0] = 0;
     if (host)
         snprintf(p->host, sizeof p->host, "%s", host);
     else
-        host_name(p->host, sizeof p->host);
+        snprintf(p->host, sizeof p->host, "%s %s", boot, space);
 }
 
 /* ---- jobs ---- */

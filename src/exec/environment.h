@@ -14,6 +14,7 @@ struct environment_place {
     const char *at;      /* WEFT_AT: the URL of a store */
     const char *token;   /* WEFT_TOKEN */
     const char *modules; /* WEFT_MODULES: a folder */
+    uint64_t machine;    /* which boot of which system */
     char host[160];      /* WEFT_HOST; else the boot of the system and the network namespace */
 };
 void environment_place(struct environment_place *p);

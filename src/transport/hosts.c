@@ -7,11 +7,17 @@
 #define _GNU_SOURCE
 #include "transport/hosts.h"
 
+#include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -28,6 +34,11 @@ struct link {
     struct transport_link base;
     struct transport_hosts hosts;
     bool reading; /* the first early mail has been given out */
+
+    /* Wakes this rank, which sleeps on its bell, when something comes by the wire. */
+    pthread_t sentinel;
+    bool watched;
+    int events, stop; /* an epoll with the wire, each time once, and with `stop`, an eventfd */
 };
 
 static struct link *of(struct transport_link *l)
@@ -40,16 +51,25 @@ static struct transport_link *home(const struct transport_link *l)
     return l->hosts->home;
 }
 
+#define NAP_NS 100000   /* between looks at a wire that cannot be slept on */
+#define NUDGE_NS 1000000 /* who sleeps on the wire alone does not hear its own bell */
+
 /* ---- mail while joining ---- */
 
 enum kind { NAMES = UINT32_C(0x686f7374), LIST, PLACE }; /* none of exec/mail.c's */
 
-#define RECORDS ((WIRE_MAIL - 16) / 8)
+/* What ranks tell each other of themselves. */
+struct record {
+    uint64_t host;    /* its name, hashed; or, in a PLACE, where the core is */
+    uint64_t machine; /* several hosts may be played on one */
+};
+
+#define RECORDS ((WIRE_MAIL - 16) / sizeof(struct record))
 
 struct note {
     uint32_t kind;
     int32_t first, n; /* records of ranks first to first + n - 1 */
-    uint64_t records[RECORDS];
+    struct record records[RECORDS];
 };
 
 static int put_aside(struct transport_hosts *h, int peer, const void *bytes, size_t n)
@@ -82,15 +102,23 @@ bool hosts_fetch(struct transport_hosts *h, int *peer, const void **bytes, size_
     return true;
 }
 
-static int send_note(struct wire *w, int peer, uint32_t kind, int first, int n, const uint64_t *records)
+static int send_note(struct wire *w, int peer, uint32_t kind, int first, int n, const struct record *records)
 {
     struct note note = {.kind = kind, .first = first, .n = n};
     memcpy(note.records, records, (size_t)n * sizeof *records);
     return w->ops->mail(w, peer, &note, offsetof(struct note, records) + (size_t)n * sizeof *records);
 }
 
+/* What comes next may wait without moving the wire. */
+static void see_off(struct wire *w, int64_t until)
+{
+    while (!w->ops->flushed(w) && core_now() < until)
+        if (!w->ops->progress(w))
+            sched_yield();
+}
+
 /* Waits for records of this kind until `have` of `want` ranks' are there. Other mail is put aside. */
-static int collect(struct link *l, uint32_t kind, uint64_t *records, bool *there, int have, int want, int64_t until)
+static int collect(struct link *l, uint32_t kind, struct record *records, bool *there, int have, int want, int64_t until)
 {
     struct wire *w = l->hosts.wire;
     while (have < want) {
@@ -137,7 +165,7 @@ static int did_not_come(const bool *there, int size, int64_t wait_ns)
 }
 
 /* One record of each rank, to all. */
-static int gather(struct link *l, uint64_t mine, uint64_t *all, int64_t wait_ns)
+static int gather(struct link *l, struct record mine, struct record *all, int64_t wait_ns)
 {
     struct wire *w = l->hosts.wire;
     int64_t until = core_now() + wait_ns;
@@ -159,24 +187,99 @@ static int gather(struct link *l, uint64_t mine, uint64_t *all, int64_t wait_ns)
             int n = w->size - first < (int)RECORDS ? w->size - first : (int)RECORDS;
             err = send_note(w, r, LIST, first, n, all + first);
         }
+    see_off(w, until);
     free(there);
     return err;
+}
+
+/* ---- sleep ---- */
+
+/* A rank that shares its host with others sleeps on its bell, which they ring; the sentinel rings it when something comes
+ * by the wire. It hears of that once each time it is asked to, so that it does not wake while the rank is at work. The
+ * rank arms its bell before it asks: a ring after that is not lost (core_signal says why). */
+static void *sentinel(void *arg)
+{
+    struct link *l = arg;
+    for (;;) {
+        struct epoll_event e;
+        int n = epoll_wait(l->events, &e, 1, -1);
+        if (n == 1 && e.data.fd == l->stop)
+            return NULL;
+        if (n == 1)
+            core_ring(l->base.group, l->base.rank);
+    }
+}
+
+static int post_sentinel(struct link *l)
+{
+    struct wire *w = l->hosts.wire;
+    struct epoll_event stop = {.events = EPOLLIN}, wire = {.events = EPOLLONESHOT};
+    sigset_t all, before;
+    if (l->hosts.home->size == 1 || w->fd < 0)
+        return 0;
+    l->events = epoll_create1(EPOLL_CLOEXEC);
+    l->stop = eventfd(0, EFD_CLOEXEC);
+    stop.data.fd = l->stop;
+    wire.data.fd = w->fd;
+    if (l->events < 0 || l->stop < 0 || epoll_ctl(l->events, EPOLL_CTL_ADD, l->stop, &stop) ||
+        epoll_ctl(l->events, EPOLL_CTL_ADD, w->fd, &wire))
+        return error_set(WEFT_EIO, "no epoll to wait for the network with: %s", strerror(errno));
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int err = pthread_create(&l->sentinel, NULL, sentinel, l);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    l->watched = !err;
+    return err ? error_set(WEFT_EIO, "no thread to wait for the network with: %s", strerror(err)) : 0;
+}
+
+static void dismiss_sentinel(struct link *l)
+{
+    uint64_t one = 1;
+    if (l->watched && write(l->stop, &one, sizeof one) == (ssize_t)sizeof one)
+        pthread_join(l->sentinel, NULL);
+    if (l->events >= 0)
+        close(l->events);
+    if (l->stop >= 0)
+        close(l->stop);
+}
+
+void hosts_doze(struct transport_link *base, uint32_t bell, int64_t ns)
+{
+    struct link *l = of(base);
+    struct wire *w = base->hosts->wire;
+    if (w->fd < 0) {
+        core_doze(base->group, base->rank, bell, 1, ns < NAP_NS ? ns : NAP_NS);
+        return;
+    }
+    if (w->ops->arm(w)) {
+        if (l->watched) {
+            struct epoll_event e = {.events = EPOLLIN | EPOLLONESHOT, .data.fd = w->fd};
+            epoll_ctl(l->events, EPOLL_CTL_MOD, w->fd, &e);
+            core_doze(base->group, base->rank, bell, 1, ns);
+            return;
+        }
+        struct pollfd ask = {.fd = w->fd, .events = POLLIN};
+        struct timespec t = {.tv_nsec = (long)(ns < NUDGE_NS ? ns : NUDGE_NS)};
+        ppoll(&ask, 1, &t, NULL);
+    }
+    core_disarm(base->group, base->rank);
 }
 
 /* ---- joining ---- */
 
 /* Numbers hosts in the order of their first ranks. */
-static void sort_out(struct transport_hosts *h, const uint64_t *names, int rank, int size, int *near_size)
+static void sort_out(struct transport_hosts *h, const struct record *all, int rank, int size, int *near_size)
 {
-    h->nhosts = *near_size = 0;
+    h->nhosts = h->crowd = *near_size = 0;
     for (int r = 0; r < size; r++) {
         int k = 0;
-        while (k < h->nhosts && names[h->firsts[k]] != names[r])
+        while (k < h->nhosts && all[h->firsts[k]].host != all[r].host)
             k++;
         if (k == h->nhosts)
             h->firsts[h->nhosts++] = r;
         h->host[r] = k;
-        h->near[r] = names[r] == names[rank] ? (*near_size)++ : -1;
+        h->near[r] = all[r].host == all[rank].host ? (*near_size)++ : -1;
+        h->crowd += all[r].machine == all[rank].machine;
     }
 }
 
@@ -195,6 +298,7 @@ static int make_tables(struct transport_hosts *h, int size)
 static void link_free(struct link *l)
 {
     struct transport_hosts *h = &l->hosts;
+    dismiss_sentinel(l);
     if (h->home)
         h->home->transport->leave(h->home);
     if (h->wire)
@@ -233,9 +337,9 @@ static int make_core(struct link *l, int64_t until)
 {
     struct transport_hosts *h = &l->hosts;
     struct wire *w = h->wire;
-    uint64_t place = 0;
+    struct record core = {0};
     if (h->near[w->rank] == 0) {
-        struct core_group *g = home(&l->base)->transport->alloc(h->home, core_bytes(w->size), &place);
+        struct core_group *g = home(&l->base)->transport->alloc(h->home, core_bytes(w->size), &core.host);
         if (!g)
             return error_set(WEFT_ENOMEM, "no memory for the words of %d ranks", w->size);
         core_init_split(g, h->home->group, h->near, w->size);
@@ -245,18 +349,19 @@ static int make_core(struct link *l, int64_t until)
         int err = 0;
         for (int r = 0; r < w->size && !err; r++)
             if (h->near[r] > 0)
-                err = send_note(w, r, PLACE, r, 1, &place);
+                err = send_note(w, r, PLACE, r, 1, &core);
+        see_off(w, until);
         l->base.group = g;
         return err;
     }
     int first = h->firsts[h->host[w->rank]];
-    uint64_t *records = calloc((size_t)w->size, sizeof *records);
+    struct record *records = calloc((size_t)w->size, sizeof *records);
     bool *there = calloc((size_t)w->size, sizeof *there);
     int err = records && there ? collect(l, PLACE, records, there, 0, 1, until) : error_nomem();
     if (err == WEFT_ETIMEOUT)
         err = error_set(WEFT_ETIMEOUT, "rank %d, the first of this host, has not made the group in time", first);
     if (!err)
-        l->base.group = h->home->transport->reach(h->home, 0, records[w->rank]);
+        l->base.group = h->home->transport->reach(h->home, 0, records[w->rank].host);
     free(records);
     free(there);
     return err;
@@ -282,24 +387,23 @@ static int join(const struct transport_ask *ask, const struct transport *t, cons
     struct link *l = calloc(1, sizeof *l);
     if (!l)
         return error_nomem();
-    int err = open_wire(l, ask, url);
-    uint64_t *names = NULL;
-    int near_size;
+    l->events = l->stop = -1;
+    int err = open_wire(l, ask, url), near_size;
+    struct record *all = NULL, mine = {.machine = ask->machine};
     if (!err) {
-        int size = l->hosts.wire->size;
-        l->base = (struct transport_link){.transport = t, .rank = l->hosts.wire->rank, .size = size, .hosts = &l->hosts};
-        names = calloc((size_t)size, sizeof *names);
-        err = names ? make_tables(&l->hosts, size) : error_nomem();
-        for (int r = 0; r < size && !err; r++)
-            names[r] = (uint64_t)r;
+        int size = l->hosts.wire->size, rank = l->hosts.wire->rank;
+        l->base = (struct transport_link){.transport = t, .rank = rank, .size = size, .hosts = &l->hosts};
+        mine.host = alone ? (uint64_t)rank : hash_bytes(0, ask->host, strlen(ask->host));
+        all = calloc((size_t)size, sizeof *all);
+        err = all ? make_tables(&l->hosts, size) : error_nomem();
     }
-    if (!err && !alone)
-        err = gather(l, hash_bytes(0, ask->host, strlen(ask->host)), names, until - core_now());
+    if (!err)
+        err = gather(l, mine, all, until - core_now());
     if (!err) {
-        sort_out(&l->hosts, names, l->base.rank, l->base.size, &near_size);
-        err = join_home(l, ask, names[l->base.rank], near_size);
+        sort_out(&l->hosts, all, l->base.rank, l->base.size, &near_size);
+        err = join_home(l, ask, mine.host, near_size);
     }
-    free(names);
+    free(all);
     if (!err && !alone && l->hosts.nhosts == 1) { /* then it is a group of that host, and nothing else is needed */
         *out = l->hosts.home;
         l->hosts.home = NULL;
@@ -308,6 +412,8 @@ static int join(const struct transport_ask *ask, const struct transport *t, cons
     }
     if (!err)
         err = make_core(l, until);
+    if (!err)
+        err = post_sentinel(l);
     if (err) {
         link_free(l);
         return err;
@@ -387,25 +493,6 @@ static enum transport_fate hosts_gone(struct transport_link *l, int rank)
     if (!transport_far(l, rank))
         return home(l)->transport->gone(home(l), l->hosts->near[rank]);
     return l->hosts->wire->ops->gone(l->hosts->wire, rank);
-}
-
-/* ---- sleep ---- */
-
-#define NAP_NS 1000000      /* the wire wakes this rank, others who share memory with it do not */
-#define SHORT_NAP_NS 100000 /* these do, the wire does not */
-
-void hosts_doze(struct transport_link *l, uint32_t bell, int64_t ns)
-{
-    struct wire *w = l->hosts->wire;
-    if (home(l)->size > 1 || w->fd < 0) {
-        core_doze(l->group, l->rank, bell, 1, ns < SHORT_NAP_NS ? ns : SHORT_NAP_NS);
-        return;
-    }
-    struct pollfd ask = {.fd = w->fd, .events = POLLIN};
-    struct timespec t = {.tv_nsec = (long)(ns < NAP_NS ? ns : NAP_NS)};
-    if (w->ops->arm(w))
-        ppoll(&ask, 1, &t, NULL);
-    core_disarm(l->group, l->rank);
 }
 
 #define HOSTS_FUNCTIONS                                                                                          \
