@@ -4,6 +4,7 @@
  * between the ends: the wire matches the messages of a channel in the order in which they are started. */
 #include "exec/far.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -187,10 +188,10 @@ bool far_free(struct program *p)
 
 static bool broken(weft_exec *x, const struct far_channel *ch, int err)
 {
-    char who[COMM_WHO];
-    const char *peer = comm_who(x->comm, ch->peer, who);
-    comm_fail(x->comm, err, "the connection with %s is lost, rank %d was %s it", peer, x->comm->rank,
-              ch->sends ? "sending to" : "waiting for");
+    char who[COMM_WHO], text[CORE_TEXT / 2];
+    snprintf(text, sizeof text, "%s", weft_errmsg()); /* the wire's */
+    comm_fail(x->comm, err, "rank %d, which was %s %s: %s", x->comm->rank, ch->sends ? "sending to" : "waiting for",
+              comm_who(x->comm, ch->peer, who), text);
     return true;
 }
 
