@@ -14,7 +14,8 @@ struct message {
     MPI_Request *active;     /* the one that is started; NULL: none */
     MPI_Datatype large;      /* else null */
     unsigned starts;
-    int code;     /* of a start that failed */
+    int code;            /* of a start or a test that failed */
+    MPI_Count received;  /* bytes of the last run of a receive */
     bool settled; /* false: MPI may still know the request */
 };
 
@@ -78,6 +79,7 @@ int wire_mpi_make(struct wire *base, int peer, uint64_t tag, void *memory, size_
                           .plain = MPI_REQUEST_NULL,
                           .sync = MPI_REQUEST_NULL,
                           .large = MPI_DATATYPE_NULL,
+                          .received = (MPI_Count)bytes,
                           .settled = true};
     int code = init(m);
     if (code) {
@@ -104,16 +106,15 @@ int wire_mpi_start(struct wire_message *base)
     return m->code ? wire_mpi_error(base->wire, m->code, "a message with", base->peer) : 0;
 }
 
-static int check_length(const struct message *m, MPI_Status *status)
+static int result(const struct message *m)
 {
-    MPI_Count bytes = 0;
-    if (m->base.send)
-        return 1;
-    MPI_Get_elements_x(status, m->large == MPI_DATATYPE_NULL ? MPI_BYTE : m->large, &bytes);
-    return (uint64_t)bytes == m->base.bytes
-               ? 1
-               : m->base.wire->error(WEFT_EMISMATCH, "rank %d sent %lld bytes; %zu are expected of it", m->base.peer,
-                                     (long long)bytes, m->base.bytes);
+    const struct wire_message *b = &m->base;
+    if (m->code)
+        return wire_mpi_error(b->wire, m->code, "a message with", b->peer);
+    if (!b->send && (uint64_t)m->received != b->bytes)
+        return b->wire->error(WEFT_EMISMATCH, "rank %d sent %lld bytes; %zu are expected of it", b->peer,
+                              (long long)m->received, b->bytes);
+    return 1;
 }
 
 int wire_mpi_test(struct wire_message *base)
@@ -122,17 +123,14 @@ int wire_mpi_test(struct wire_message *base)
     MPI_Status status;
     int done = 0;
     if (!m->active)
-        return m->code ? wire_mpi_error(base->wire, m->code, "a message with", base->peer) : 1;
+        return result(m);
     m->code = MPI_Test(m->active, &done, &status);
-    if (m->code) {
-        m->active = NULL;
-        return wire_mpi_error(base->wire, m->code, "a message with", base->peer);
-    }
-    if (done) {
-        m->active = NULL;
-        return check_length(m, &status);
-    }
-    return wire_of(m)->peers[base->peer].left ? base->wire->error(WEFT_EPEER, "rank %d has left", base->peer) : 0;
+    if (!m->code && !done)
+        return wire_of(m)->peers[base->peer].left ? base->wire->error(WEFT_EPEER, "rank %d has left", base->peer) : 0;
+    m->active = NULL;
+    if (!m->code && !base->send)
+        MPI_Get_elements_x(&status, m->large == MPI_DATATYPE_NULL ? MPI_BYTE : m->large, &m->received);
+    return result(m);
 }
 
 bool wire_mpi_cancel(struct wire_message *base)

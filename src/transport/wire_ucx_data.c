@@ -55,8 +55,7 @@ int ucx_make(struct wire *base, int peer, uint64_t tag, void *memory, size_t byt
         m->param.cb.send = on_sent;
     } else {
         m->param.cb.recv = on_received;
-        m->param.op_attr_mask |= UCP_OP_ATTR_FIELD_RECV_INFO;
-        m->param.recv_info.tag_info = &m->info;
+        m->param.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL; /* the length comes with the call back alone */
     }
     *out = &m->base;
     return 0;

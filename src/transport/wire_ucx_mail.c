@@ -21,20 +21,15 @@ static bool post(struct ucx_wire *w, struct ucx_letter *l)
 {
     ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                        UCP_OP_ATTR_FIELD_RECV_INFO,
+                        UCP_OP_ATTR_FLAG_NO_IMM_CMPL, /* the length comes with the call back alone */
         .request = l,
         .cb.recv = on_mail,
         .user_data = l,
-        .recv_info.tag_info = &l->info,
     };
     l->done = false;
     l->status = UCS_OK;
     ucs_status_ptr_t r = ucp_tag_recv_nbx(w->worker, l->bytes, sizeof l->bytes, UCX_MAIL, UCX_MAIL, &param);
-    if (UCS_PTR_IS_ERR(r))
-        return false;
-    if (!r)
-        l->done = true;
-    return true;
+    return !UCS_PTR_IS_ERR(r);
 }
 
 bool ucx_letters_open(struct ucx_wire *w)

@@ -1,0 +1,253 @@
+/* Wires: what they carry arrives, unchanged, in order, from all peers, on UCX between processes of this test and on both MPIs
+ * under their launchers (which start this program once more). */
+#define _GNU_SOURCE
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+#include <fcntl.h>
+
+#include "wire_bodies.h"
+
+static bool have(const char *url)
+{
+    const char *name;
+    for (int i = 0; (name = wire_module(getenv("WEFT_MODULES"), i)); i++)
+        if (!strcmp(name, url))
+            return true;
+    return false;
+}
+
+static void need(const char *url)
+{
+    if (have(url))
+        return;
+    print_message("skip: this build has no module for %s\n", url);
+    skip();
+}
+
+static void on_ucx(void (*body)(struct wire_rank *))
+{
+    static const int sizes[] = {2, 3, 5};
+    need("ucx:");
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const char *failed = wire_run(sizes[i], -1, body, NULL);
+        if (failed)
+            fail_msg("%s", failed);
+    }
+}
+
+static void ucx_mail(void **state)
+{
+    (void)state;
+    on_ucx(mail_body);
+}
+
+static void ucx_sizes(void **state)
+{
+    (void)state;
+    on_ucx(sizes_body);
+}
+
+static void ucx_crowd(void **state)
+{
+    (void)state;
+    on_ucx(crowd_body);
+}
+
+static void ucx_ahead(void **state)
+{
+    (void)state;
+    on_ucx(ahead_body);
+}
+
+static void ucx_mismatch(void **state)
+{
+    (void)state;
+    on_ucx(mismatch_body);
+}
+
+static void ucx_sleep(void **state)
+{
+    (void)state;
+    on_ucx(sleep_body);
+}
+
+static bool full(void)
+{
+    return test_share(1, 1000000) == 1000000;
+}
+
+static void ucx_huge(void **state)
+{
+    (void)state;
+    if (!full()) {
+        print_message("more than 2^31 bytes: with WEFT_TEST_SHARE=full only\n");
+        return;
+    }
+    need("ucx:");
+    const char *failed = wire_run(2, -1, huge_body, NULL);
+    if (failed)
+        fail_msg("%s", failed);
+}
+
+/* ---- opening ---- */
+
+static int files(void)
+{
+    int n = 0;
+    for (int fd = 0; fd < 1024; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+/* Rank 0 of one rank, again and again: nothing is left open. */
+static void reopen_body(struct wire_rank *r)
+{
+    int before = 0;
+    for (int i = 0; i < 6; i++) {
+        struct wire_rank again = {.rank = r->rank, .size = r->size, .job = r->job};
+        WIRE_OK(r, wire_rank_open(&again, "ucx:"));
+        wire_barrier(&again);
+        again.w->ops->close(again.w);
+        WIRE_CHECK(r, !again.failed[0]);
+        if (i == 1)
+            before = files();
+    }
+    WIRE_CHECK(r, files() <= before);
+}
+
+static void ucx_reopen(void **state)
+{
+    (void)state;
+    on_ucx(reopen_body);
+}
+
+static void refused(void **state)
+{
+    (void)state;
+    struct wire_boot boot = {.rank = 0, .size = 1, .wait_ns = SECOND, .modules = getenv("WEFT_MODULES")};
+    struct wire *w;
+    assert_int_equal(wire_open("nowhere:", &boot, &w), WEFT_EINVAL);
+    assert_int_equal(wire_open("mpi:", &boot, &w), WEFT_EINVAL);
+    assert_non_null(strstr(weft_errmsg(), "mpirun"));
+    assert_int_equal(wire_open("mpi:other", &boot, &w), WEFT_EINVAL);
+    assert_non_null(strstr(weft_errmsg(), "mpi:mpich"));
+    if (have("ucx:")) {
+        boot.size = 0;
+        assert_int_equal(wire_open("ucx:", &boot, &w), WEFT_EINVAL);
+        boot.size = 2, boot.rank = 2;
+        assert_int_equal(wire_open("ucx:", &boot, &w), WEFT_EINVAL);
+    }
+    boot = (struct wire_boot){.size = 1, .modules = "/nowhere/at/all"};
+    int found = 0;
+    while (wire_module(boot.modules, found))
+        found++;
+    if (!found) { /* the program is not beside the modules */
+        assert_int_equal(wire_open("ucx:", &boot, &w), WEFT_EUNSUPPORTED);
+        assert_non_null(strstr(weft_errmsg(), "/nowhere/at/all"));
+        assert_non_null(strstr(weft_errmsg(), "libucx-dev"));
+    }
+}
+
+/* ---- under the launchers of MPI ---- */
+
+struct row {
+    const char *name;
+    void (*body)(struct wire_rank *);
+};
+
+static const struct row rows[] = {{"mail", mail_body},   {"sizes", sizes_body},       {"crowd", crowd_body},
+                                  {"ahead", ahead_body}, {"mismatch", mismatch_body}, {"huge", huge_body}};
+
+/* Opens more communicators than MPI has room for. */
+static void many_opens(struct wire_rank *r)
+{
+    for (int i = 0; i < (int)test_share(100, 3000) && !r->failed[0]; i++) {
+        struct wire_rank again = {.rank = r->rank, .size = r->size};
+        WIRE_OK(r, wire_rank_open(&again, "mpi:"));
+        wire_barrier(&again);
+        again.w->ops->close(again.w);
+        memcpy(r->failed, again.failed, sizeof r->failed);
+    }
+}
+
+static int mpi_rank(const char *library)
+{
+    struct wire_rank r = {.size = 0};
+    if (wire_rank_open(&r, "mpi:")) {
+        printf("failed: open: %s\n", weft_errmsg());
+        return 1;
+    }
+    if (!strstr(r.w->ops->name, library))
+        wire_note(&r, __FILE__, __LINE__, "%s is not %s", r.w->ops->name, library);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows && !r.failed[0]; i++)
+        if (rows[i].body != huge_body || full())
+            rows[i].body(&r);
+    many_opens(&r);
+    wire_barrier(&r);
+    if (r.failed[0])
+        printf("failed: %s\n", r.failed);
+    else
+        r.w->ops->close(r.w);
+    fflush(stdout);
+    if (r.failed[0])
+        _exit(1); /* ends the job: the others wait */
+    return 0;
+}
+
+static void on_mpi(const char *url, const char *launcher, const char *library)
+{
+    char command[1200], line[600], self[512], failed[600] = "";
+    need(url);
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    assert_true(n > 0);
+    self[n] = 0;
+    for (int ranks = 2; ranks <= 3; ranks++) {
+        snprintf(command, sizeof command, "command -v %s >/dev/null || exit 127; exec %s -n %d '%s' --mpi '%s' 2>&1",
+                 launcher, launcher, ranks, self, library);
+        FILE *f = popen(command, "r");
+        assert_non_null(f);
+        while (fgets(line, sizeof line, f))
+            if (!failed[0] || !strncmp(line, "failed: ", 8))
+                snprintf(failed, sizeof failed, "%s", line);
+        int status = pclose(f);
+        if (status == 127 << 8) {
+            print_message("skip: there is no launcher of %s\n", library);
+            skip();
+        }
+        if (status)
+            fail_msg("%d ranks: status %#x: %s", ranks, (unsigned)status, failed);
+    }
+}
+
+static void openmpi(void **state)
+{
+    (void)state;
+    on_mpi("mpi:openmpi", "mpirun.openmpi", "Open MPI");
+}
+
+static void mpich(void **state)
+{
+    (void)state;
+    on_mpi("mpi:mpich", "mpiexec.hydra", "MPICH");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && !strcmp(argv[1], "--mpi"))
+        return mpi_rank(argv[2]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(refused),      cmocka_unit_test(ucx_mail),  cmocka_unit_test(ucx_sizes),
+        cmocka_unit_test(ucx_crowd),    cmocka_unit_test(ucx_ahead), cmocka_unit_test(ucx_mismatch),
+        cmocka_unit_test(ucx_sleep),    cmocka_unit_test(ucx_huge),  cmocka_unit_test(ucx_reopen),
+        cmocka_unit_test(openmpi),      cmocka_unit_test(mpich),
+    };
+    /* Open MPI wants to be asked before it runs as root, and more ranks than cores. */
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
+    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0);
+    setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
