@@ -271,6 +271,17 @@ int weft_comm_survivors(weft_comm *c, int *ranks, size_t cap, size_t *n);
 int weft_comm_reopen(weft_comm *c, const int *ranks, int n, weft_comm **out);
 void weft_comm_close(weft_comm *c); /* frees no exec: free those first */
 
+/* ---- rendezvous: a store of keys and values where ranks of several machines find each other ---- */
+
+/* Serves one from a thread of this process, for ranks that have its place and its token; weft run --at does. `at` is
+ * "tcp:HOST:PORT" or "tcp::PORT" (loopback), with port 0 for one that the system chooses. The token is that of WEFT_TOKEN or
+ * WEFT_TOKEN_FILE, else a fresh one. Needs libsodium: WEFT_EUNSUPPORTED without it. */
+typedef struct weft_store weft_store;
+int weft_store_serve(const char *at, weft_store **out);
+const char *weft_store_at(const weft_store *s);    /* with the port: for WEFT_AT of the ranks */
+const char *weft_store_token(const weft_store *s); /* for their WEFT_TOKEN */
+void weft_store_stop(weft_store *s);               /* at once: ranks that still use it are told that it is gone */
+
 /* ---- running ---- */
 
 /* A rank's buffer for one tensor. Data may be NULL where the rank holds nothing. */

@@ -19,12 +19,14 @@
 #include "cli/args.h"
 #include "cli/cli.h"
 #include "cli/tag.h"
+#include "weft.h"
 
 #define GRACE_MS 2000 /* between TERM and KILL */
 
 struct job {
     char **argv;
     const char *url;
+    const char *at, *token; /* where the ranks meet, if need be; NULL: not told */
     int64_t ranks;
     bool bind, tag;
     bool terminal; /* rank 0 reads from one: it stays in the launcher's process group */
@@ -93,6 +95,10 @@ static void become_rank(const struct job *j, int rank, int out, int err)
     snprintf(number, sizeof number, "%d", (int)j->ranks);
     setenv("WEFT_SIZE", number, 1);
     setenv("WEFT_URL", j->url, 1);
+    if (j->at)
+        setenv("WEFT_AT", j->at, 1);
+    if (j->token)
+        setenv("WEFT_TOKEN", j->token, 1);
     if (j->bind)
         pin(j, rank);
     redirect(rank, out, err);
@@ -283,6 +289,24 @@ static int launch(struct job *j)
     return code;
 }
 
+/* A folder is only named; a tcp: store is served here while the ranks run. */
+static int serve_and_launch(struct job *j)
+{
+    weft_store *store = NULL;
+    if (j->at && !strncmp(j->at, "tcp:", 4)) {
+        int err = weft_store_serve(strcmp(j->at, "tcp:") ? j->at : "tcp::0", &store);
+        if (err) {
+            fprintf(stderr, "weft run: %s\n", weft_errmsg());
+            return err == WEFT_EINVAL ? CLI_BAD : CLI_WRONG;
+        }
+        j->at = weft_store_at(store);
+        j->token = weft_store_token(store);
+    }
+    int code = launch(j);
+    weft_store_stop(store);
+    return code;
+}
+
 int cmd_run(int argc, char **argv)
 {
     struct job j = {.ranks = 0};
@@ -290,6 +314,8 @@ int cmd_run(int argc, char **argv)
     const struct args_option rows[] = {
         {"n", ARGS_INT, "N", "how many ranks", &j.ranks, 1, 4096},
         {"on", ARGS_TEXT, "URL", "how they reach each other: shm: (a fresh name, the default) or shm:NAME", &on, 0, 0},
+        {"at", ARGS_TEXT, "PLACE", "where they meet: file:DIR, or tcp:HOST:PORT, tcp::PORT, tcp: (loopback), served by weft run",
+         &j.at, 0, 0},
         {"bind", ARGS_FLAG, NULL, "rank i runs on core i, modulo the cores there are", &j.bind, 0, 0},
         {"tag-output", ARGS_FLAG, NULL, "put [rank] before every line that a rank prints", &j.tag, 0, 0},
         {0}};
@@ -310,6 +336,8 @@ int cmd_run(int argc, char **argv)
         return args_complain(&verb, "there is no program to run");
     if (strncmp(on, "shm:", 4))
         return args_complain(&verb, "--on takes shm: or shm:NAME, not '%s'", on);
+    if (j.at && strncmp(j.at, "tcp:", 4) && (strncmp(j.at, "file:", 5) || !j.at[5]))
+        return args_complain(&verb, "--at takes file:DIR or tcp:HOST:PORT, not '%s'", j.at);
     if (strlen(on) >= sizeof url)
         return args_complain(&verb, "--on %s: the name is too long", on);
     if (!on[4] && fresh_url(url, sizeof url)) {
@@ -318,5 +346,5 @@ int cmd_run(int argc, char **argv)
     }
     j.url = on[4] ? on : url;
     j.argv = argv + first;
-    return launch(&j);
+    return serve_and_launch(&j);
 }

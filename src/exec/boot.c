@@ -8,16 +8,19 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "exec/environment.h"
 
 static int open_store(struct boot *b)
 {
-    struct store_opts opts = {.name = b->place,
+    char name[STORE_NAME_MAX + 1];
+    /* Several comms of a job are several stores. */
+    snprintf(name, sizeof name, "%.40s-%016llx", b->meet->name,
+             (unsigned long long)hash_bytes(0, b->place, strlen(b->place)));
+    struct store_opts opts = {.name = name,
                               .rank = b->ask.rank,
                               .size = b->ask.size,
-                              .token = b->token,
+                              .token = *b->meet->token ? b->meet->token : NULL,
                               .timeout_ns = b->ask.wait_ns};
-    return store_open(b->at, &opts, &b->store);
+    return store_open(b->meet->at, &opts, &b->store);
 }
 
 /* For the wire: every rank's bytes, as many from each, to all. */
@@ -42,53 +45,57 @@ static int gather(void *arg, const void *mine, size_t bytes, void *all)
     return err;
 }
 
-static char *copy(const char *text)
-{
-    return text ? strdup(text) : NULL;
-}
-
-static struct boot *make(const struct transport *t, const char *place, const char *at, const char *token,
+static struct boot *make(const struct transport *t, const char *place, const struct environment_store *meet,
                          const char *modules)
 {
     struct boot *b = calloc(1, sizeof *b);
     if (!b)
         return NULL;
     b->transport = t;
-    b->place = copy(place);
-    b->at = copy(at);
-    b->token = copy(token);
-    b->modules = copy(modules);
-    if (!b->place || (at && !b->at) || (token && !b->token) || (modules && !b->modules)) {
+    b->place = strdup(place);
+    b->modules = modules ? strdup(modules) : NULL;
+    b->meet = meet ? malloc(sizeof *b->meet) : NULL;
+    if (!b->place || (modules && !b->modules) || (meet && !b->meet)) {
         boot_free(b, 0);
         return NULL;
     }
+    if (meet)
+        *b->meet = *meet;
     return b;
 }
 
-static void set_ask(struct boot *b, int rank, int size, int64_t wait_ns, const void *communicator)
+static void set_ask(struct boot *b, int rank, int size, int64_t wait_ns, uint64_t machine)
 {
     b->ask = (struct transport_ask){.place = b->place,
                                     .rank = rank,
                                     .size = size,
                                     .wait_ns = wait_ns,
                                     .host = b->host,
-                                    .gather = b->at ? gather : NULL,
+                                    .machine = machine,
+                                    .gather = b->meet ? gather : NULL,
                                     .gather_arg = b,
-                                    .communicator = communicator,
                                     .modules = b->modules};
 }
 
-struct boot *boot_new(const struct transport *t, const char *place, const weft_comm_opts *o)
+int boot_new(const struct transport *t, const char *place, const weft_comm_opts *o, struct boot **out)
 {
-    struct environment_place e;
-    environment_place(&e);
-    struct boot *b = t->can.wide ? make(t, place, e.at, e.token, e.modules) : make(t, place, NULL, NULL, NULL);
+    struct environment_place e = {.machine = 0};
+    struct environment_store meet;
+    bool known = false;
+    if (t->can.wide) {
+        environment_place(&e);
+        int err = environment_store(NULL, &meet);
+        if (err && t->can.meets)
+            return err;
+        known = !err;
+    }
+    struct boot *b = make(t, place, known ? &meet : NULL, e.modules);
     if (!b)
-        return NULL;
+        return error_nomem();
     snprintf(b->host, sizeof b->host, "%s", e.host);
-    set_ask(b, o->rank, o->ranks, o->deadline_ns, NULL);
-    b->ask.machine = e.machine;
-    return b;
+    set_ask(b, o->rank, o->ranks, o->deadline_ns, e.machine);
+    *out = b;
+    return 0;
 }
 
 int boot_join(struct boot *b, struct transport_link **out)
@@ -101,13 +108,12 @@ int boot_again(const struct boot *of, const int *ranks, int n, int rank, struct 
     char place[64];
     uint64_t list = hash_bytes((uint64_t)of->generation, ranks, (size_t)n * sizeof *ranks);
     snprintf(place, sizeof place, "again-%016llx", (unsigned long long)hash_bytes(list, of->place, strlen(of->place)));
-    struct boot *b = make(of->transport, place, of->at, of->token, of->modules);
+    struct boot *b = make(of->transport, place, of->meet, of->modules);
     if (!b)
         return error_nomem();
     memcpy(b->host, of->host, sizeof b->host);
     b->generation = of->generation + 1;
-    set_ask(b, rank, n, of->ask.wait_ns, NULL);
-    b->ask.machine = of->ask.machine;
+    set_ask(b, rank, n, of->ask.wait_ns, of->ask.machine);
     int err = of->store ? store_again(of->store, ranks, n, of->ask.wait_ns, &b->store) : 0;
     if (err) {
         boot_free(b, 0);
@@ -123,8 +129,7 @@ void boot_free(struct boot *b, int64_t linger_ns)
         return;
     store_close(b->store, linger_ns);
     free(b->place);
-    free(b->at);
-    free(b->token);
+    free(b->meet);
     free(b->modules);
     free(b);
 }

@@ -1,6 +1,7 @@
 /* How the ranks of a comm find each other, and again when some of them are gone. */
 #ifndef WEFT_EXEC_BOOT_H
 #define WEFT_EXEC_BOOT_H
+#include "exec/environment.h"
 #include "rendezvous/store.h"
 #include "transport/transport.h"
 #include "weft.h"
@@ -8,15 +9,16 @@
 struct boot {
     const struct transport *transport;
     struct transport_ask ask;
-    char *place, *at, *token, *modules;
+    char *place, *modules;
+    struct environment_store *meet; /* where ranks on several hosts do; NULL: not known */
     char host[160];
     struct store *store; /* of this group; NULL: none was needed */
     int gathers;
     int generation; /* how often it was opened again */
 };
 
-/* From a URL's place and the options; reads the environment. NULL: no memory. */
-struct boot *boot_new(const struct transport *t, const char *place, const weft_comm_opts *o);
+/* From a URL's place and the options; reads the environment. */
+int boot_new(const struct transport *t, const char *place, const weft_comm_opts *o, struct boot **out);
 int boot_join(struct boot *b, struct transport_link **out);
 /* The same for those ranks of a group that are left; `of` stays. Collective among them. */
 int boot_again(const struct boot *of, const int *ranks, int n, int rank, struct boot **out);

@@ -107,8 +107,11 @@ int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out)
         err = find_group(url, &o, &job, &t, &place);
     if (err)
         return err;
-    struct boot *b = boot_new(t, place, &o);
-    err = b ? open_comm(b, &o, out) : error_nomem();
+    struct boot *b;
+    err = boot_new(t, place, &o, &b);
+    if (err)
+        return err;
+    err = open_comm(b, &o, out);
     if (err)
         boot_free(b, 0);
     return err;

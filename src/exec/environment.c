@@ -1,4 +1,4 @@
-/* The one place that reads the environment. weft run sets WEFT_RANK, WEFT_SIZE and WEFT_URL; of other
+/* The one place that reads the environment. weft run sets WEFT_RANK, WEFT_SIZE and WEFT_URL, and with --at WEFT_AT; of other
  * launchers a row of a table says which variables have the rank, the size and something that no
  * other job on this machine has. */
 #define _GNU_SOURCE
@@ -6,9 +6,11 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -90,8 +92,7 @@ void environment_place(struct environment_place *p)
 {
     const char *host = variable("WEFT_HOST");
     char boot[64], space[64];
-    *p = (struct environment_place){
-        .at = variable("WEFT_AT"), .token = variable("WEFT_TOKEN"), .modules = variable("WEFT_MODULES")};
+    *p = (struct environment_place){.modules = variable("WEFT_MODULES")};
     boot_name(boot);
     p->machine = hash_bytes(0, boot, strlen(boot));
     ssize_t n = readlink("/proc/self/ns/net", space, sizeof space - 1);
@@ -216,4 +217,83 @@ int environment_no_job(void)
 {
     return error_set(WEFT_EINVAL, "this process was not started as a rank: no weft run, mpirun, srun or torchrun has "
                                   "left a rank in the environment; name a URL, for instance self:");
+}
+
+/* ---- where they meet ---- */
+
+/* The first line of a file that only its owner can read. */
+static int read_token(const char *path, char token[SERVER_TOKEN_MAX + 2])
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return error_set(WEFT_EINVAL, "WEFT_TOKEN_FILE=%s: %s", path, strerror(errno));
+    int err = 0;
+    ssize_t n = 0;
+    if (fstat(fd, &st) || !S_ISREG(st.st_mode))
+        err = error_set(WEFT_EINVAL, "WEFT_TOKEN_FILE=%s: it is no file", path);
+    else if ((st.st_uid != geteuid() && st.st_uid) || (st.st_mode & 077))
+        err = error_set(WEFT_EINVAL, "WEFT_TOKEN_FILE=%s: others may read it; 'chmod 600' it", path);
+    else if ((n = read(fd, token, SERVER_TOKEN_MAX + 1)) < 0)
+        err = error_set(WEFT_EINVAL, "WEFT_TOKEN_FILE=%s: %s", path, strerror(errno));
+    close(fd);
+    token[n > 0 ? n : 0] = 0;
+    token[strcspn(token, "\r\n")] = 0;
+    if (!err && !*token)
+        err = error_set(WEFT_EINVAL, "WEFT_TOKEN_FILE=%s: its first line is empty", path);
+    return err;
+}
+
+int environment_token(char token[SERVER_TOKEN_MAX + 2])
+{
+    const char *text = variable("WEFT_TOKEN"), *file = variable("WEFT_TOKEN_FILE");
+    token[0] = 0;
+    if (!text)
+        return file ? read_token(file, token) : 0;
+    if (strlen(text) > SERVER_TOKEN_MAX)
+        return error_set(WEFT_EINVAL, "WEFT_TOKEN has more than %d letters", SERVER_TOKEN_MAX);
+    strcpy(token, text);
+    return 0;
+}
+
+/* torchrun's own store listens at MASTER_PORT; ours is at the next port, or at WEFT_PORT. */
+static int beside_torch(char *at, size_t cap)
+{
+    int port, err;
+    if (variable("WEFT_PORT")) {
+        err = number("WEFT_PORT", 1, 65535, &port);
+    } else {
+        err = number("MASTER_PORT", 1, 65535, &port);
+        port += port < 65535 ? 1 : -1;
+    }
+    const char *host = variable("MASTER_ADDR");
+    snprintf(at, cap, strchr(host, ':') ? "tcp:[%s]:%d" : "tcp:%s:%d", host, port);
+    return err;
+}
+
+int environment_store(const char *at, struct environment_store *out)
+{
+    struct environment_job job;
+    bool found = false;
+    *out = (struct environment_store){.at = ""};
+    if (!at)
+        at = variable("WEFT_AT");
+    if (at && strlen(at) >= sizeof out->at)
+        return error_set(WEFT_EINVAL, "%.40s...: the place of a store has at most %zu letters", at, sizeof out->at - 1);
+    int err = environment_token(out->token);
+    if (err)
+        return err;
+    if (at)
+        strcpy(out->at, at);
+    else if (variable("PMIX_RANK"))
+        strcpy(out->at, "pmix:");
+    else if (variable("RANK") && variable("WORLD_SIZE") && variable("MASTER_ADDR"))
+        err = beside_torch(out->at, sizeof out->at);
+    else
+        err = error_set(WEFT_EINVAL, "the ranks have no place to meet: set WEFT_AT to file:DIR, a folder that all of them "
+                                     "see, or to tcp:HOST:PORT, where rank 0 serves (weft run --at sets it)");
+    if (!err && !environment_job(&job, &found) && found && !strncmp(job.url, "shm:", 4) &&
+        store_word(job.url + 4, strlen(job.url + 4), STORE_NAME_MAX))
+        strcpy(out->name, job.url + 4);
+    return err;
 }

@@ -2,6 +2,7 @@
  * process in. It is read here and nowhere else, when a comm is opened. */
 #ifndef WEFT_EXEC_ENVIRONMENT_H
 #define WEFT_EXEC_ENVIRONMENT_H
+#include "rendezvous/server.h"
 #include "weft.h"
 
 struct environment_job {
@@ -9,10 +10,8 @@ struct environment_job {
     int rank, size;
 };
 
-/* Where ranks on several hosts find each other. Strings are the environment's, or NULL. */
+/* On which host this rank is, and where modules are. */
 struct environment_place {
-    const char *at;      /* WEFT_AT: the URL of a store */
-    const char *token;   /* WEFT_TOKEN */
     const char *modules; /* WEFT_MODULES: a folder */
     uint64_t machine;    /* which boot of which system */
     char host[160];      /* WEFT_HOST; else the boot of the system and the network namespace */
@@ -24,5 +23,17 @@ int environment_settle(weft_comm_opts *o);
 /* The job this process is a rank of. WEFT_EINVAL if the launcher's variables make no sense, WEFT_EUNSUPPORTED if the job
  * spans several machines. */
 int environment_job(struct environment_job *job, bool *found);
+/* Where the ranks of the job meet, for store_open. */
+struct environment_store {
+    char at[512];
+    char name[STORE_NAME_MAX + 1];    /* of the job; empty: it has none */
+    char token[SERVER_TOKEN_MAX + 2]; /* empty: none is set */
+};
+
+/* `at`, else WEFT_AT, else what the launcher has: PMIx, or torchrun's master. WEFT_EINVAL if there is nothing, or the token
+ * or its file cannot be used. */
+int environment_store(const char *at, struct environment_store *out);
+int environment_token(char token[SERVER_TOKEN_MAX + 2]); /* of WEFT_TOKEN or WEFT_TOKEN_FILE; empty: neither is set */
+
 int environment_no_job(void); /* sets and returns the error of one who needs a job */
 #endif

@@ -501,7 +501,7 @@ static enum transport_fate hosts_gone(struct transport_link *l, int rank)
 
 const struct transport transport_ucx = {.scheme = "ucx",
                                         .form = "ucx:NAME",
-                                        .can = {.loads = true, .deaths = true, .wide = true},
+                                        .can = {.loads = true, .deaths = true, .wide = true, .meets = true},
                                         .join = ucx_join,
                                         HOSTS_FUNCTIONS};
 const struct transport transport_mpi = {

@@ -20,6 +20,7 @@ struct transport_can {
     bool deaths; /* `gone` also knows ranks that ended without leaving */
     bool sized;  /* the URL says how many ranks there are */
     bool wide;   /* ranks may be on several hosts */
+    bool meets;  /* and need a store to find each other */
 };
 
 /* One rank's end of a group. A transport embeds it first in a struct of its own. */

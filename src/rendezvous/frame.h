@@ -11,39 +11,39 @@
  * What is recorded on one connection is of no use on another, since one of a and b differs. From then on each side sends
  * frames, sealed (ChaCha20-Poly1305) by a key of its own, hash("client sends" a b) and hash("server sends" a b):
  *
- *   length[4]   of what follows, WIRE_FRAME_MAX at most; it is authenticated, too
+ *   length[4]   of what follows, FRAME_FRAME_MAX at most; it is authenticated, too
  *   sealed      message and 16 bytes of tag; the nonce is the number of the frame in its direction, from 0 on
  *
  * so that one which is changed, left out, repeated or put elsewhere is not opened, and ends the connection.
  *
  * A client's message is a request, the server's one reply to it; the next request comes after the reply. */
-#ifndef WEFT_RENDEZVOUS_WIRE_H
-#define WEFT_RENDEZVOUS_WIRE_H
+#ifndef WEFT_RENDEZVOUS_FRAME_H
+#define WEFT_RENDEZVOUS_FRAME_H
 #include "rendezvous/sodium.h"
 #include "rendezvous/store.h"
 
-#define WIRE_MAGIC "weft-st1"
-#define WIRE_MAGIC_SIZE 8
-#define WIRE_NONCE 32
-#define WIRE_PROOF 32
-#define WIRE_HELLO (WIRE_MAGIC_SIZE + WIRE_NONCE) /* the first message of either side */
-#define WIRE_VERDICT (1 + WIRE_PROOF)             /* the server's second one */
+#define FRAME_MAGIC "weft-st1"
+#define FRAME_MAGIC_SIZE 8
+#define FRAME_NONCE 32
+#define FRAME_PROOF 32
+#define FRAME_HELLO (FRAME_MAGIC_SIZE + FRAME_NONCE) /* the first message of either side */
+#define FRAME_VERDICT (1 + FRAME_PROOF)             /* the server's second one */
 
-#define WIRE_LENGTH 4
-#define WIRE_HEAD 16 /* of a request and of a reply */
-#define WIRE_MESSAGE_MAX (WIRE_HEAD + STORE_KEY_MAX + STORE_VALUE_MAX)
-#define WIRE_FRAME_MAX (WIRE_MESSAGE_MAX + SODIUM_TAG)
+#define FRAME_LENGTH 4
+#define FRAME_HEAD 16 /* of a request and of a reply */
+#define FRAME_MESSAGE_MAX (FRAME_HEAD + STORE_KEY_MAX + STORE_VALUE_MAX)
+#define FRAME_FRAME_MAX (FRAME_MESSAGE_MAX + SODIUM_TAG)
 
 /* ---- messages ---- */
 
 /* JOIN has to be the first: key is the store's name (or empty), number the rank + (size << 32); it is answered when all
  * ranks have joined, with the rank of the server, or -1 for one that is none. GET waits for the key, wait_ms at most; its
  * reply is the value, which may be longer than asked for. LEAVE has no reply. */
-enum wire_op { WIRE_JOIN = 1, WIRE_SET, WIRE_GET, WIRE_ADD, WIRE_DELETE, WIRE_LEAVE };
+enum frame_op { FRAME_JOIN = 1, FRAME_SET, FRAME_GET, FRAME_ADD, FRAME_DELETE, FRAME_LEAVE };
 
 /* op[1], bytes of the key[1], 0[2], wait_ms[4], number[8], key, value */
-struct wire_request {
-    enum wire_op op;
+struct frame_request {
+    enum frame_op op;
     uint32_t wait_ms;
     int64_t number;
     const char *key; /* not closed by a zero */
@@ -53,46 +53,46 @@ struct wire_request {
 };
 
 /* code[4], 0[4], number[8], value; with a code, which is weft's, the value is the text of the error */
-struct wire_reply {
+struct frame_reply {
     int code;
     int64_t number;
     const unsigned char *value;
     size_t bytes;
 };
 
-/* Into WIRE_MESSAGE_MAX bytes; how many it has. Limits are kept by the caller. */
-size_t wire_put_request(unsigned char *out, const struct wire_request *r);
-size_t wire_put_reply(unsigned char *out, const struct wire_reply *r);
+/* Into FRAME_MESSAGE_MAX bytes; how many it has. Limits are kept by the caller. */
+size_t frame_put_request(unsigned char *out, const struct frame_request *r);
+size_t frame_put_reply(unsigned char *out, const struct frame_reply *r);
 /* Views of the bytes. False: it is none. */
-bool wire_take_request(const unsigned char *in, size_t n, struct wire_request *r);
-bool wire_take_reply(const unsigned char *in, size_t n, struct wire_reply *r);
+bool frame_take_request(const unsigned char *in, size_t n, struct frame_request *r);
+bool frame_take_reply(const unsigned char *in, size_t n, struct frame_reply *r);
 
 /* ---- one end of a connection ---- */
 
-struct wire_end {
+struct frame_end {
     const struct sodium *sodium;
     bool server;
     unsigned char key[SODIUM_KEY];               /* of the token, until the proofs are made */
-    unsigned char nonces[2 * WIRE_NONCE];        /* a and b */
+    unsigned char nonces[2 * FRAME_NONCE];        /* a and b */
     unsigned char sends[SODIUM_KEY], takes[SODIUM_KEY];
     uint64_t sent, taken; /* frames */
 };
 
-void wire_token_key(const struct sodium *na, const char *token, unsigned char key[SODIUM_KEY]);
+void frame_token_key(const struct sodium *na, const char *token, unsigned char key[SODIUM_KEY]);
 /* Draws this end's number and writes its hello. */
-void wire_begin(struct wire_end *e, const struct sodium *na, bool server, const unsigned char key[SODIUM_KEY],
-                unsigned char hello[WIRE_HELLO]);
+void frame_begin(struct frame_end *e, const struct sodium *na, bool server, const unsigned char key[SODIUM_KEY],
+                unsigned char hello[FRAME_HELLO]);
 /* The other end's hello; false: it is not of this protocol. Then all keys are made. */
-bool wire_meet(struct wire_end *e, const unsigned char hello[WIRE_HELLO]);
-void wire_prove(const struct wire_end *e, unsigned char proof[WIRE_PROOF]);
-bool wire_believe(const struct wire_end *e, const unsigned char proof[WIRE_PROOF]); /* is the other end's right? */
-void wire_forget(struct wire_end *e);                                               /* the keys */
+bool frame_meet(struct frame_end *e, const unsigned char hello[FRAME_HELLO]);
+void frame_prove(const struct frame_end *e, unsigned char proof[FRAME_PROOF]);
+bool frame_believe(const struct frame_end *e, const unsigned char proof[FRAME_PROOF]); /* is the other end's right? */
+void frame_forget(struct frame_end *e);                                               /* the keys */
 
-/* The frame of a message: n + WIRE_LENGTH + SODIUM_TAG bytes. */
-size_t wire_seal(struct wire_end *e, const unsigned char *message, size_t n, unsigned char *frame);
+/* The frame of a message: n + FRAME_LENGTH + SODIUM_TAG bytes. */
+size_t frame_seal(struct frame_end *e, const unsigned char *message, size_t n, unsigned char *frame);
 /* What follows a length: 0 for one that no frame has. */
-size_t wire_length(const unsigned char length[WIRE_LENGTH]);
+size_t frame_length(const unsigned char length[FRAME_LENGTH]);
 /* Opens `n` bytes behind a length, in place: the message has n - SODIUM_TAG bytes. False: it was not sealed by the other
  * end as its next frame. */
-bool wire_open(struct wire_end *e, unsigned char *sealed, size_t n);
+bool frame_open(struct frame_end *e, unsigned char *sealed, size_t n);
 #endif

@@ -1,0 +1,151 @@
+/* Proofs, frames and messages: bytes to bytes, without sockets or time. */
+#include "rendezvous/frame.h"
+
+#include <string.h>
+
+/* ---- messages ---- */
+
+size_t frame_put_request(unsigned char *out, const struct frame_request *r)
+{
+    memset(out, 0, FRAME_HEAD);
+    out[0] = (unsigned char)r->op;
+    out[1] = (unsigned char)r->key_len;
+    memcpy(out + 4, &r->wait_ms, 4);
+    memcpy(out + 8, &r->number, 8);
+    if (r->key_len)
+        memcpy(out + FRAME_HEAD, r->key, r->key_len);
+    if (r->bytes)
+        memcpy(out + FRAME_HEAD + r->key_len, r->value, r->bytes);
+    return FRAME_HEAD + r->key_len + r->bytes;
+}
+
+bool frame_take_request(const unsigned char *in, size_t n, struct frame_request *r)
+{
+    if (n < FRAME_HEAD || n > FRAME_MESSAGE_MAX || in[0] < FRAME_JOIN || in[0] > FRAME_LEAVE || in[2] || in[3])
+        return false;
+    *r = (struct frame_request){.op = (enum frame_op)in[0], .key_len = in[1]};
+    if (r->key_len > n - FRAME_HEAD)
+        return false;
+    memcpy(&r->wait_ms, in + 4, 4);
+    memcpy(&r->number, in + 8, 8);
+    r->key = (const char *)in + FRAME_HEAD;
+    r->value = in + FRAME_HEAD + r->key_len;
+    r->bytes = n - FRAME_HEAD - r->key_len;
+    bool keyed = r->op != FRAME_JOIN && r->op != FRAME_LEAVE;
+    if ((keyed || r->key_len) && !store_word(r->key, r->key_len, keyed ? STORE_KEY_MAX : STORE_NAME_MAX))
+        return false;
+    return r->bytes <= (r->op == FRAME_SET ? STORE_VALUE_MAX : 0);
+}
+
+size_t frame_put_reply(unsigned char *out, const struct frame_reply *r)
+{
+    int32_t code = r->code;
+    memset(out, 0, FRAME_HEAD);
+    memcpy(out, &code, 4);
+    memcpy(out + 8, &r->number, 8);
+    if (r->bytes)
+        memcpy(out + FRAME_HEAD, r->value, r->bytes);
+    return FRAME_HEAD + r->bytes;
+}
+
+bool frame_take_reply(const unsigned char *in, size_t n, struct frame_reply *r)
+{
+    int32_t code;
+    if (n < FRAME_HEAD || n > FRAME_HEAD + STORE_VALUE_MAX)
+        return false;
+    memcpy(&code, in, 4);
+    *r = (struct frame_reply){.code = code, .value = in + FRAME_HEAD, .bytes = n - FRAME_HEAD};
+    memcpy(&r->number, in + 8, 8);
+    return code <= 0 && code > -100;
+}
+
+/* ---- proofs ---- */
+
+void frame_token_key(const struct sodium *na, const char *token, unsigned char key[SODIUM_KEY])
+{
+    static const unsigned char what[] = "weft store token";
+    na->hash(key, SODIUM_KEY, (const unsigned char *)token, strlen(token), what, sizeof what - 1);
+}
+
+static void derive(const struct frame_end *e, const char *what, unsigned char out[SODIUM_KEY])
+{
+    unsigned char text[16 + sizeof e->nonces];
+    size_t n = strlen(what);
+    memcpy(text, what, n);
+    memcpy(text + n, e->nonces, sizeof e->nonces);
+    e->sodium->hash(out, SODIUM_KEY, text, n + sizeof e->nonces, e->key, sizeof e->key);
+}
+
+void frame_begin(struct frame_end *e, const struct sodium *na, bool server, const unsigned char key[SODIUM_KEY],
+                unsigned char hello[FRAME_HELLO])
+{
+    *e = (struct frame_end){.sodium = na, .server = server};
+    unsigned char *mine = e->nonces + (server ? FRAME_NONCE : 0);
+    memcpy(e->key, key, sizeof e->key);
+    na->random(mine, FRAME_NONCE);
+    memcpy(hello, FRAME_MAGIC, FRAME_MAGIC_SIZE);
+    memcpy(hello + FRAME_MAGIC_SIZE, mine, FRAME_NONCE);
+}
+
+bool frame_meet(struct frame_end *e, const unsigned char hello[FRAME_HELLO])
+{
+    if (memcmp(hello, FRAME_MAGIC, FRAME_MAGIC_SIZE))
+        return false;
+    memcpy(e->nonces + (e->server ? 0 : FRAME_NONCE), hello + FRAME_MAGIC_SIZE, FRAME_NONCE);
+    derive(e, "client sends", e->server ? e->takes : e->sends);
+    derive(e, "server sends", e->server ? e->sends : e->takes);
+    return true;
+}
+
+void frame_prove(const struct frame_end *e, unsigned char proof[FRAME_PROOF])
+{
+    derive(e, e->server ? "server proves" : "client proves", proof);
+}
+
+bool frame_believe(const struct frame_end *e, const unsigned char proof[FRAME_PROOF])
+{
+    unsigned char want[FRAME_PROOF];
+    derive(e, e->server ? "client proves" : "server proves", want);
+    return !e->sodium->same(want, proof, sizeof want);
+}
+
+void frame_forget(struct frame_end *e)
+{
+    if (e->sodium)
+        e->sodium->wipe(e, sizeof *e);
+}
+
+/* ---- frames ---- */
+
+static void nonce_of(uint64_t number, unsigned char nonce[SODIUM_NONCE])
+{
+    memset(nonce, 0, SODIUM_NONCE);
+    memcpy(nonce + SODIUM_NONCE - sizeof number, &number, sizeof number);
+}
+
+size_t frame_seal(struct frame_end *e, const unsigned char *message, size_t n, unsigned char *frame)
+{
+    unsigned char nonce[SODIUM_NONCE];
+    uint32_t length = (uint32_t)(n + SODIUM_TAG);
+    memcpy(frame, &length, FRAME_LENGTH);
+    nonce_of(e->sent++, nonce);
+    e->sodium->seal(frame + FRAME_LENGTH, NULL, message, n, frame, FRAME_LENGTH, NULL, nonce, e->sends);
+    return FRAME_LENGTH + length;
+}
+
+size_t frame_length(const unsigned char length[FRAME_LENGTH])
+{
+    uint32_t n;
+    memcpy(&n, length, FRAME_LENGTH);
+    return n >= FRAME_HEAD + SODIUM_TAG && n <= FRAME_FRAME_MAX ? n : 0;
+}
+
+bool frame_open(struct frame_end *e, unsigned char *sealed, size_t n)
+{
+    unsigned char nonce[SODIUM_NONCE], length[FRAME_LENGTH];
+    uint32_t n32 = (uint32_t)n;
+    memcpy(length, &n32, sizeof n32);
+    nonce_of(e->taken++, nonce);
+    return n >= SODIUM_TAG &&
+           !e->sodium->open(sealed, NULL, NULL, sealed, n, length, sizeof length, nonce, e->takes);
+}

@@ -1,0 +1,413 @@
+/* The client's end of a tcp: store. Rank 0 serves it, unless somebody listens there already, as weft run does, or the
+ * address is another machine's.
+ *
+ * In case the rank that serves dies, every rank keeps a socket that listens at the address by which it came, and all know
+ * all of these from the start: store_again makes the lowest survivor serve at its own. Whoever connects before it does so
+ * waits in that socket's queue. */
+#define _GNU_SOURCE
+#include "rendezvous/tcp.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/math.h"
+#include "rendezvous/server.h"
+#include "rendezvous/frame.h"
+
+#define GRACE_NS INT64_C(2000000000) /* beyond a request's timeout: then the server does not answer any more */
+#define RETRY_NS INT64_C(2000000)
+#define RETRY_MOST_NS INT64_C(100000000)
+#define SPARES "weft:spares"
+
+#define AGAIN 1 /* not an error: the connection was lost before the store was open */
+
+struct tcp_store {
+    struct store base;
+    char *token;
+    struct address *at; /* where the server may be */
+    int nat;
+    int fd;
+    struct frame_end end;
+    unsigned char *message, *frame;
+    struct server *server; /* NULL: not this process */
+    int served_by;         /* a rank; -1: none of them */
+    int spare;             /* a socket that listens; -1: none */
+    struct store_parts spares;
+    char why[256]; /* the store is gone */
+};
+
+/* ---- bytes ---- */
+
+/* 0, or the errno of why not all went; ETIMEDOUT when the time was over. */
+static int send_all(int fd, const unsigned char *bytes, size_t n, int64_t until)
+{
+    while (n) {
+        ssize_t sent = send(fd, bytes, n, MSG_NOSIGNAL);
+        struct pollfd p = {.fd = fd, .events = POLLOUT};
+        if (sent >= 0) {
+            bytes += sent;
+            n -= (size_t)sent;
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            if (!poll(&p, 1, store_left_ms(until)))
+                return ETIMEDOUT;
+        } else if (errno != EINTR) {
+            return errno;
+        }
+    }
+    return 0;
+}
+
+static int recv_all(int fd, unsigned char *bytes, size_t n, int64_t until)
+{
+    while (n) {
+        ssize_t got = recv(fd, bytes, n, 0);
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        if (got > 0) {
+            bytes += got;
+            n -= (size_t)got;
+        } else if (got == 0) {
+            return ECONNRESET;
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            if (!poll(&p, 1, store_left_ms(until)))
+                return ETIMEDOUT;
+        } else if (errno != EINTR) {
+            return errno;
+        }
+    }
+    return 0;
+}
+
+/* ---- one request, one reply ---- */
+
+static int gone(struct tcp_store *t, const char *how)
+{
+    char who[64];
+    if (t->served_by >= 0)
+        snprintf(who, sizeof who, "rank %d, which served it, ", t->served_by);
+    else
+        snprintf(who, sizeof who, "who served it ");
+    snprintf(t->why, sizeof t->why, "the store is gone: %s%s", who, how);
+    return error_set(WEFT_ETRANSPORT, "%s: %s", t->base.url, t->why);
+}
+
+static int lost(struct tcp_store *t, int why)
+{
+    char text[128];
+    if (why == ETIMEDOUT)
+        return gone(t, "does not answer");
+    if (why == ECONNRESET || why == EPIPE)
+        return gone(t, "has ended or closed it");
+    snprintf(text, sizeof text, "cannot be reached: %s", strerror(why));
+    return gone(t, text);
+}
+
+static int take_reply(struct tcp_store *t, int64_t until, struct frame_reply *r)
+{
+    unsigned char length[FRAME_LENGTH];
+    int why = recv_all(t->fd, length, sizeof length, until);
+    size_t n = why ? 0 : frame_length(length);
+    if (!why && n)
+        why = recv_all(t->fd, t->frame, n, until);
+    if (why)
+        return lost(t, why);
+    if (!n || !frame_open(&t->end, t->frame, n) || !frame_take_reply(t->frame, n - SODIUM_TAG, r))
+        return gone(t, "sent something that cannot be its own");
+    return 0;
+}
+
+/* A reply with a code becomes this thread's error. */
+static int ask(struct tcp_store *t, const struct frame_request *q, int64_t until, struct frame_reply *r)
+{
+    if (t->why[0])
+        return error_set(WEFT_ETRANSPORT, "%s: %s", t->base.url, t->why);
+    int64_t limit = until > INT64_MAX - GRACE_NS ? until : max64(until, store_now()) + GRACE_NS;
+    size_t n = frame_seal(&t->end, t->message, frame_put_request(t->message, q), t->frame);
+    int why = send_all(t->fd, t->frame, n, limit);
+    int err = why ? lost(t, why) : take_reply(t, limit, r);
+    if (!err && r->code)
+        err = error_set(r->code, "%s: %.*s", t->base.url, (int)min64((int64_t)r->bytes, 500), (const char *)r->value);
+    return err;
+}
+
+static struct frame_request about(enum frame_op op, const char *key, int64_t number)
+{
+    return (struct frame_request){.op = op, .key = key, .key_len = strlen(key), .number = number};
+}
+
+int tcp_set(struct store *s, const char *key, const void *value, size_t bytes, int64_t until)
+{
+    struct frame_request q = about(FRAME_SET, key, 0);
+    struct frame_reply r;
+    q.value = value;
+    q.bytes = bytes;
+    return ask((struct tcp_store *)s, &q, until, &r);
+}
+
+int tcp_get(struct store *s, const char *key, void *value, size_t cap, size_t *bytes, int64_t until)
+{
+    struct frame_request q = about(FRAME_GET, key, 0);
+    struct frame_reply r;
+    int err;
+    do { /* the server's limit may be shorter than ours */
+        q.wait_ms = (uint32_t)store_left_ms(until);
+        err = ask((struct tcp_store *)s, &q, store_until((int64_t)q.wait_ms * 1000000), &r);
+    } while (err == WEFT_ETIMEOUT && store_left_ms(until));
+    if (err)
+        return err == WEFT_ETIMEOUT ? store_late(s, key) : err;
+    size_t n = r.bytes < cap ? r.bytes : cap;
+    if (n)
+        memcpy(value, r.value, n);
+    *bytes = r.bytes;
+    return 0;
+}
+
+int tcp_add(struct store *s, const char *key, int64_t delta, int64_t *value, int64_t until)
+{
+    struct frame_request q = about(FRAME_ADD, key, delta);
+    struct frame_reply r;
+    int err = ask((struct tcp_store *)s, &q, until, &r);
+    if (!err)
+        *value = r.number;
+    return err;
+}
+
+int tcp_erase(struct store *s, const char *key, int64_t until)
+{
+    struct frame_request q = about(FRAME_DELETE, key, 0);
+    struct frame_reply r;
+    return ask((struct tcp_store *)s, &q, until, &r);
+}
+
+/* ---- opening ---- */
+
+/* AGAIN, and *why: the other end closed, which it does to newcomers when too many come, or is silent. */
+static int shake_hands(struct tcp_store *t, const struct sodium *na, int64_t until, int *why)
+{
+    unsigned char hello[FRAME_HELLO], proof[FRAME_PROOF], verdict[FRAME_VERDICT], key[SODIUM_KEY];
+    frame_token_key(na, t->token, key);
+    frame_begin(&t->end, na, false, key, hello);
+    na->wipe(key, sizeof key);
+    if ((*why = send_all(t->fd, hello, sizeof hello, until)) || (*why = recv_all(t->fd, hello, sizeof hello, until)))
+        return AGAIN;
+    if (!frame_meet(&t->end, hello))
+        return error_set(WEFT_ETRANSPORT, "%s: what listens there is no store of weft's", t->base.url);
+    frame_prove(&t->end, proof);
+    if ((*why = send_all(t->fd, proof, sizeof proof, until)) ||
+        (*why = recv_all(t->fd, verdict, sizeof verdict, until)))
+        return AGAIN;
+    if (verdict[0])
+        return error_set(WEFT_ETRANSPORT,
+                         "%s: the store there has another token than rank %d: is it another job's, or does WEFT_TOKEN or "
+                         "WEFT_TOKEN_FILE differ?",
+                         t->base.url, t->base.rank);
+    if (!frame_believe(&t->end, verdict + 1))
+        return error_set(WEFT_ETRANSPORT, "%s: what listens there cannot prove that it has the token", t->base.url);
+    return 0;
+}
+
+static int join(struct tcp_store *t, int64_t until)
+{
+    uint64_t number = (uint64_t)(uint32_t)t->base.rank | (uint64_t)(uint32_t)t->base.size << 32;
+    struct frame_request q = about(FRAME_JOIN, t->base.name, (int64_t)number);
+    struct frame_reply r;
+    q.wait_ms = (uint32_t)store_left_ms(until);
+    int err = ask(t, &q, until, &r);
+    if (err && t->why[0]) {
+        t->why[0] = 0;
+        return AGAIN;
+    }
+    t->served_by = err ? -1 : (int)r.number;
+    return err;
+}
+
+static void hang_up(struct tcp_store *t)
+{
+    if (t->fd >= 0)
+        close(t->fd);
+    t->fd = -1;
+    frame_forget(&t->end);
+}
+
+static int try_open(struct tcp_store *t, const struct sodium *na, const struct address *at, int64_t until, int *why)
+{
+    int err = address_connect(at, until, &t->fd);
+    if (err) {
+        *why = err > 0 ? err : 0;
+        return err > 0 ? AGAIN : err;
+    }
+    err = shake_hands(t, na, until, why);
+    if (!err) {
+        *why = ECONNRESET;
+        err = join(t, until);
+    }
+    if (err)
+        hang_up(t);
+    return err;
+}
+
+static int keep_trying(struct tcp_store *t, int64_t until)
+{
+    const struct sodium *na = sodium_find();
+    int why = 0, err = na ? 0 : WEFT_EUNSUPPORTED;
+    if (err)
+        return err;
+    for (int64_t pause = RETRY_NS;; store_pause(&pause, RETRY_MOST_NS, until)) {
+        bool last = store_now() >= until;
+        for (int i = 0; i < t->nat; i++) {
+            err = try_open(t, na, &t->at[i], until, &why);
+            bool other = t->nat > 1 && err == WEFT_ETRANSPORT; /* somebody else's address, as seen from here */
+            if (err != AGAIN && !other)
+                return err;
+        }
+        if (last && err == AGAIN)
+            return error_set(WEFT_ETIMEOUT, "%s: no store there in time (rank 0 or weft run should serve it): %s",
+                             t->base.url, why == ECONNRESET ? "it closes connections" : strerror(why));
+        if (last)
+            return err;
+    }
+}
+
+/* A socket at the address by which this rank reached the server, and everybody's. */
+static int share_spares(struct tcp_store *t, int64_t until)
+{
+    struct address mine;
+    char text[ADDRESS_TEXT];
+    if (t->served_by < 0 || t->base.size == 1)
+        return 0;
+    int err = address_here(t->fd, &mine);
+    mine.port = 0;
+    if (!err)
+        err = address_listen(&mine, &t->spare);
+    if (err > 0)
+        err = error_set(WEFT_ETRANSPORT, "%s: cannot listen at %s: %s", t->base.url, mine.host, strerror(err));
+    if (err)
+        return err;
+    address_format(&mine, text);
+    return store_gather(&t->base, SPARES, text, strlen(text) + 1, max64(until - store_now(), 0), &t->spares);
+}
+
+int tcp_open_at(const struct store_kind *kind, const char *place, const struct address *at, int n, int listener,
+                const struct store_opts *o, int64_t until, struct store **out)
+{
+    struct tcp_store *t = calloc(1, sizeof *t);
+    if (!t) {
+        if (listener >= 0)
+            close(listener);
+        return error_nomem();
+    }
+    t->fd = t->spare = t->served_by = -1;
+    int err = store_init(&t->base, kind, place, o);
+    if (listener >= 0 && err)
+        close(listener);
+    else if (listener >= 0)
+        err = server_start(listener, o->token, o->rank, &t->server);
+    t->token = strdup(o->token);
+    t->at = calloc((size_t)n, sizeof *t->at);
+    t->nat = n;
+    t->message = malloc(FRAME_MESSAGE_MAX);
+    t->frame = malloc(FRAME_LENGTH + FRAME_FRAME_MAX);
+    if (!err && (!t->token || !t->at || !t->message || !t->frame))
+        err = error_nomem();
+    if (!err) {
+        memcpy(t->at, at, (size_t)n * sizeof *at);
+        err = keep_trying(t, until);
+    }
+    if (!err)
+        err = share_spares(t, until);
+    if (err)
+        tcp_close(&t->base, 0);
+    else
+        *out = &t->base;
+    return err;
+}
+
+static int open_store(const char *place, const struct store_opts *o, int64_t until, struct store **out)
+{
+    char url[ADDRESS_TEXT + 8];
+    struct address at;
+    snprintf(url, sizeof url, "tcp:%s", place);
+    int listener = -1, err = address_parse(place, &at);
+    if (!err)
+        err = server_check_token(o->token, url);
+    if (!err && !sodium_find())
+        err = WEFT_EUNSUPPORTED;
+    if (!err && !at.port)
+        err = error_set(WEFT_EINVAL, "%s: ranks need the port; only weft run can let the system choose one", url);
+    if (!err && o->rank == 0) {
+        err = address_listen(&at, &listener);
+        err = err > 0 ? 0 : err; /* somebody else serves */
+    }
+    return err ? err : tcp_open_at(&store_tcp, place, &at, 1, listener, o, until, out);
+}
+
+/* ---- again, and the end ---- */
+
+static bool among(int rank, const int *list, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (list[i] == rank)
+            return true;
+    return false;
+}
+
+int tcp_again(struct store *s, const int *survivors, const struct store_opts *o, int64_t until, struct store **out)
+{
+    struct tcp_store *t = (struct tcp_store *)s;
+    struct store_opts opts = *o;
+    struct address at;
+    char place[ADDRESS_TEXT];
+    opts.token = t->token;
+    if (t->served_by < 0 || among(t->served_by, survivors, o->size)) {
+        address_format(&t->at[0], place);
+        return tcp_open_at(&store_tcp, place, t->at, t->nat, -1, &opts, until, out);
+    }
+    int err = address_parse((const char *)t->spares.bytes + t->spares.at[survivors[0]], &at);
+    if (err)
+        return err;
+    address_format(&at, place);
+    int listener = o->rank == 0 ? t->spare : -1;
+    if (o->rank == 0)
+        t->spare = -1;
+    return tcp_open_at(&store_tcp, place, &at, 1, listener, &opts, until, out);
+}
+
+void tcp_close(struct store *s, int64_t until)
+{
+    struct tcp_store *t = (struct tcp_store *)s;
+    if (t->fd >= 0 && !t->why[0]) {
+        struct frame_request q = about(FRAME_LEAVE, "", 0);
+        size_t n = frame_seal(&t->end, t->message, frame_put_request(t->message, &q), t->frame);
+        send_all(t->fd, t->frame, n, store_now());
+    }
+    hang_up(t);
+    if (t->spare >= 0)
+        close(t->spare);
+    if (t->server)
+        server_stop(t->server, until);
+    store_parts_free(&t->spares);
+    if (t->token)
+        explicit_bzero(t->token, strlen(t->token));
+    free(t->token);
+    free(t->at);
+    free(t->message);
+    free(t->frame);
+    store_free(s);
+}
+
+const struct store_kind store_tcp = {
+    .scheme = "tcp",
+    .form = "tcp:HOST:PORT",
+    .open = open_store,
+    .set = tcp_set,
+    .get = tcp_get,
+    .add = tcp_add,
+    .erase = tcp_erase,
+    .again = tcp_again,
+    .close = tcp_close,
+};

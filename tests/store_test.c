@@ -1,0 +1,341 @@
+/* Stores of every kind: the laws of keys, counters and gathers among threads and processes, opens that fail and are tried
+ * again, ranks that die, jobs beside each other and after each other in one place. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "stores.h"
+
+#if defined(__SANITIZE_THREAD__)
+enum { FORKS = 1 }; /* TSan looks at one process */
+#else
+enum { FORKS = 2 };
+#endif
+
+/* Every kind, with threads and with processes. */
+static void each(void (*test)(enum stores_kind kind, bool forked))
+{
+    for (int kind = 0; kind < STORES_KINDS; kind++)
+        for (int forked = 0; forked < FORKS; forked++)
+            if (kind == STORES_FILE || stores_sodium())
+                test((enum stores_kind)kind, forked);
+}
+
+/* ---- laws ---- */
+
+static void key_of(char *key, const char *what, int rank)
+{
+    snprintf(key, 64, "%s/%d", what, rank);
+}
+
+/* What is set is what all get, to the byte, at every length. */
+static void check_values(struct stores_rank *r)
+{
+    static const size_t lengths[] = {0, 1, 31, 4096, STORE_VALUE_MAX};
+    unsigned char *mine = malloc(STORE_VALUE_MAX), *got = malloc(STORE_VALUE_MAX);
+    char key[64];
+    size_t n = 0;
+    bool found = true;
+    STORES_CHECK(r, mine && got);
+    STORES_CHECK(r, !store_try_get(r->s, "nobody/sets/this", got, 8, &n, &found) && !found);
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        memset(mine, r->rank * 16 + (int)i, lengths[i]);
+        snprintf(key, sizeof key, "value-%zu/%d", i, r->rank);
+        STORES_CHECK(r, !store_set(r->s, key, mine, lengths[i], LONG));
+    }
+    for (int peer = 0; peer < r->size; peer++) {
+        for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+            snprintf(key, sizeof key, "value-%zu/%d", i, peer);
+            STORES_CHECK(r, !store_get(r->s, key, got, STORE_VALUE_MAX, &n, LONG) && n == lengths[i]);
+            memset(mine, peer * 16 + (int)i, n);
+            STORES_CHECK(r, !memcmp(mine, got, n));
+        }
+    }
+    free(mine);
+    free(got);
+}
+
+/* Adds are atomic: each sees another sum, and the last is the sum of all. */
+static void check_adds(struct stores_rank *r)
+{
+    enum { ADDS = 20 };
+    int64_t last = 0, now, mine[ADDS];
+    struct store_parts all;
+    for (int i = 0; i < ADDS; i++) {
+        STORES_CHECK(r, !store_add(r->s, "count", 1, &mine[i], LONG) && mine[i] > last);
+        last = mine[i];
+    }
+    STORES_CHECK(r, !store_gather(r->s, "counts", mine, sizeof mine, LONG, &all));
+    if (r->broken)
+        return;
+    bool seen[STORES_RANKS * ADDS + 1] = {false};
+    for (int i = 0; i < r->size * ADDS; i++) {
+        memcpy(&now, all.bytes + (size_t)i * sizeof now, sizeof now);
+        STORES_CHECK(r, now >= 1 && now <= r->size * ADDS && !seen[now]);
+        seen[r->broken ? 0 : now] = true;
+    }
+    STORES_CHECK(r, !store_add(r->s, "count", 0, &now, LONG) && now == r->size * ADDS);
+    store_parts_free(&all);
+}
+
+/* Values of any length, by rank; and what was deleted is gone for all. */
+static void check_gather(struct stores_rank *r)
+{
+    char key[64];
+    unsigned char mine[64];
+    struct store_parts all;
+    size_t n;
+    bool found = true;
+    memset(mine, r->rank, sizeof mine);
+    key_of(key, "doomed", r->rank);
+    STORES_CHECK(r, !store_set(r->s, key, "x", 1, LONG) && !store_set(r->s, key, "longer", 6, LONG));
+    STORES_CHECK(r, !store_delete(r->s, key, LONG) && !store_delete(r->s, key, LONG));
+    STORES_CHECK(r, !store_gather(r->s, "all", mine, (size_t)r->rank * 3, LONG, &all));
+    for (int peer = 0; peer < r->size && !r->broken; peer++) {
+        STORES_CHECK(r, all.at[peer + 1] - all.at[peer] == (size_t)peer * 3);
+        for (size_t i = all.at[peer]; i < all.at[peer + 1]; i++)
+            STORES_CHECK(r, all.bytes[i] == peer);
+        key_of(key, "doomed", peer);
+        STORES_CHECK(r, !store_try_get(r->s, key, mine, sizeof mine, &n, &found) && !found);
+    }
+    if (!r->broken)
+        store_parts_free(&all);
+}
+
+static void laws_body(struct stores_rank *r)
+{
+    STORES_CHECK(r, !stores_open(r));
+    if (r->broken)
+        return;
+    STORES_CHECK(r, store_rank(r->s) == r->rank && store_size(r->s) == r->size);
+    check_values(r);
+    check_adds(r);
+    check_gather(r);
+    STORES_CHECK(r, store_wait(r->s, "never", 20 * MS) == WEFT_ETIMEOUT && strstr(weft_errmsg(), "'never'"));
+    STORES_CHECK(r, !store_wait(r->s, "value-0/0", 0));
+    store_close(r->s, LONG);
+}
+
+static void laws(enum stores_kind kind, bool forked)
+{
+    static const int sizes[] = {1, 2, 8};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct stores_place p;
+        int n = sizes[i];
+        stores_begin(&p, kind);
+        struct stores_rank *ranks = stores_crew(&p, n, laws_body);
+        stores_run(ranks, n, forked);
+        stores_free(ranks, n);
+        stores_end(&p);
+    }
+}
+
+static void test_laws(void **state)
+{
+    (void)state;
+    each(laws);
+}
+
+/* ---- what is refused ---- */
+
+static void refused_body(struct stores_rank *r)
+{
+    char longest[STORE_KEY_MAX + 2], small[4];
+    size_t n = 0;
+    int64_t value;
+    memset(longest, 'k', sizeof longest);
+    longest[STORE_KEY_MAX + 1] = 0;
+    STORES_CHECK(r, !stores_open(r));
+    if (r->broken)
+        return;
+    unsigned char *big = calloc(1, STORE_VALUE_MAX + 1);
+    STORES_CHECK(r, store_set(r->s, longest, "x", 1, LONG) == WEFT_EINVAL);
+    longest[STORE_KEY_MAX] = 0;
+    STORES_CHECK(r, !store_set(r->s, longest, "12345", 5, LONG));
+    STORES_CHECK(r, store_set(r->s, "k", big, STORE_VALUE_MAX + 1, LONG) == WEFT_EINVAL);
+    STORES_CHECK(r, store_set(r->s, "", "x", 1, LONG) == WEFT_EINVAL);
+    STORES_CHECK(r, store_set(r->s, "a b", "x", 1, LONG) == WEFT_EINVAL);
+    STORES_CHECK(r, store_set(r->s, "a,b", "x", 1, LONG) == WEFT_EINVAL);
+    STORES_CHECK(r, store_wait(r->s, "k", -1) == WEFT_EINVAL);
+    STORES_CHECK(r, store_get(r->s, longest, small, sizeof small, &n, 0) == WEFT_EINVAL && n == 5);
+    STORES_CHECK(r, !store_add(r->s, longest, INT64_MAX, &value, LONG) && value == INT64_MAX);
+    STORES_CHECK(r, !store_add(r->s, longest, 1, &value, LONG) && value == INT64_MIN);
+    STORES_CHECK(r, !store_set(r->s, "../../etc/passwd", "x", 1, LONG) && !store_wait(r->s, "../../etc/passwd", 0));
+    free(big);
+    store_close(r->s, LONG);
+}
+
+static void refused(enum stores_kind kind, bool forked)
+{
+    struct stores_place p;
+    stores_begin(&p, kind);
+    struct stores_rank *r = stores_crew(&p, 1, refused_body);
+    stores_run(r, 1, forked);
+    stores_free(r, 1);
+    stores_end(&p);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    struct store *s;
+    struct store_opts o = {.size = 2, .token = TOKEN};
+    each(refused);
+    assert_int_equal(store_open("what:ever", &o, &s), WEFT_EINVAL);
+    assert_non_null(strstr(weft_errmsg(), "file:DIR, tcp:HOST:PORT and pmix:"));
+    assert_int_equal(store_open("file:", &o, &s), WEFT_EINVAL);
+    assert_int_equal(store_open("file:/no/such/folder", &o, &s), WEFT_ETRANSPORT);
+    assert_int_equal(store_open("tcp:localhost", &o, &s), WEFT_EINVAL);
+    assert_int_equal(store_open("tcp:::1:5", &o, &s), WEFT_EINVAL);
+    assert_int_equal(store_open("tcp:localhost:65536", &o, &s), WEFT_EINVAL);
+    o.rank = 2;
+    assert_int_equal(store_open("file:/tmp", &o, &s), WEFT_EINVAL);
+    o = (struct store_opts){.size = STORE_RANKS_MAX + 1};
+    assert_int_equal(store_open("file:/tmp", &o, &s), WEFT_EINVAL);
+    o = (struct store_opts){.size = 1, .name = "no blanks"};
+    assert_int_equal(store_open("file:/tmp", &o, &s), WEFT_EINVAL);
+}
+
+/* ---- opens ---- */
+
+static void open_body(struct stores_rank *r)
+{
+    if (!stores_open(r))
+        store_close(r->s, LONG);
+}
+
+/* Rank 2 does not come: all are told so, and when it comes later, all is well. */
+static void missing(enum stores_kind kind, bool forked)
+{
+    struct stores_place p;
+    stores_begin(&p, kind);
+    struct stores_rank *ranks = stores_crew(&p, 3, open_body);
+    for (int i = 0; i < 3; i++)
+        ranks[i].timeout_ns = 300 * MS;
+    stores_run(ranks, 2, forked);
+    bool named = false;
+    for (int i = 0; i < 2; i++) {
+        assert_true(ranks[i].code == WEFT_ETIMEOUT || ranks[i].code == WEFT_EPEER);
+        named |= strstr(ranks[i].text, "rank 2 did not come") != NULL;
+    }
+    assert_true(named); /* by each, unless a slow machine has brought one so late that the other had gone */
+    for (int i = 0; i < 3; i++)
+        ranks[i].timeout_ns = LONG;
+    stores_run(ranks, 3, forked);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(ranks[i].code, 0);
+    stores_free(ranks, 3);
+    stores_end(&p);
+}
+
+static void test_missing(void **state)
+{
+    (void)state;
+    each(missing);
+}
+
+static void mismatch(enum stores_kind kind, bool forked)
+{
+    struct stores_place p;
+    stores_begin(&p, kind);
+    struct stores_rank *ranks = stores_crew(&p, 3, open_body);
+    for (int i = 0; i < 3; i++)
+        ranks[i].timeout_ns = 2 * SECOND;
+    ranks[2].size = 4;
+    stores_run(ranks, 3, forked);
+    int told = 0;
+    for (int i = 0; i < 3; i++) {
+        assert_int_not_equal(ranks[i].code, 0);
+        told += ranks[i].code == WEFT_EMISMATCH;
+    }
+    assert_true(told >= 1);
+    if (kind == STORES_FILE)
+        assert_int_equal(told, 3);
+    stores_free(ranks, 3);
+    stores_end(&p);
+}
+
+static void test_mismatch(void **state)
+{
+    (void)state;
+    each(mismatch);
+}
+
+/* Again and again at the same place under the same name: nothing of before is seen. */
+static void repeat_body(struct stores_rank *r)
+{
+    int rounds = *(int *)r->arg;
+    for (int round = 0; round < rounds && !r->broken; round++) {
+        struct store_parts all;
+        int mine = round * 100 + r->rank, got;
+        int64_t count;
+        STORES_CHECK(r, !stores_open(r));
+        if (r->broken)
+            return;
+        STORES_CHECK(r, !store_gather(r->s, "same", &mine, sizeof mine, LONG, &all));
+        for (int peer = 0; peer < r->size && !r->broken; peer++) {
+            memcpy(&got, all.bytes + all.at[peer], sizeof got);
+            STORES_CHECK(r, got == round * 100 + peer);
+        }
+        STORES_CHECK(r, !store_add(r->s, "count", 1, &count, LONG) && count <= r->size);
+        if (!r->broken)
+            store_parts_free(&all);
+        store_close(r->s, LONG);
+    }
+}
+
+static void repeat(enum stores_kind kind, bool forked)
+{
+    struct stores_place p;
+    stores_begin(&p, kind);
+    struct stores_rank *ranks = stores_crew(&p, 3, repeat_body);
+    int *rounds = ranks_shared(sizeof *rounds);
+    *rounds = (int)test_share(10, 200);
+    for (int i = 0; i < 3; i++)
+        ranks[i].arg = rounds;
+    stores_run(ranks, 3, forked);
+    munmap(rounds, sizeof *rounds);
+    stores_free(ranks, 3);
+    stores_end(&p);
+}
+
+static void test_repeat(void **state)
+{
+    (void)state;
+    each(repeat);
+}
+
+/* Two jobs at one place, under names of their own, at the same time. */
+static void two_jobs(enum stores_kind kind, bool forked)
+{
+    struct stores_place p;
+    stores_begin(&p, kind);
+    struct stores_rank *ranks = stores_crew(&p, 8, laws_body);
+    for (int i = 0; i < 8; i++) {
+        ranks[i].rank = i % 4;
+        ranks[i].size = 4;
+        ranks[i].name = i < 4 ? "one" : "one.two/three";
+    }
+    stores_run(ranks, 8, forked);
+    stores_free(ranks, 8);
+    stores_end(&p);
+}
+
+static void test_two_jobs(void **state)
+{
+    (void)state;
+    each(two_jobs);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_laws),     cmocka_unit_test(test_refused), cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_mismatch), cmocka_unit_test(test_repeat),  cmocka_unit_test(test_two_jobs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
