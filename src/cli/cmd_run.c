@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -18,6 +19,7 @@
 
 #include "cli/args.h"
 #include "cli/cli.h"
+#include "cli/netns.h"
 #include "cli/tag.h"
 #include "weft.h"
 
@@ -27,7 +29,9 @@ struct job {
     char **argv;
     const char *url;
     const char *at, *token; /* where the ranks meet, if need be; NULL: not told */
-    int64_t ranks;
+    int64_t ranks, hosts; /* hosts 0: none are played */
+    struct netns netns;
+    char folder[64]; /* made for the ranks to meet in; empty: none was */
     bool bind, tag;
     bool terminal; /* rank 0 reads from one: it stays in the launcher's process group */
     pid_t launcher;
@@ -99,6 +103,16 @@ static void become_rank(const struct job *j, int rank, int out, int err)
         setenv("WEFT_AT", j->at, 1);
     if (j->token)
         setenv("WEFT_TOKEN", j->token, 1);
+    if (j->hosts) {
+        int host = (int)(rank * j->hosts / j->ranks);
+        snprintf(number, sizeof number, "host%d", host);
+        setenv("WEFT_HOST", number, 1);
+        if (!netns_enter(&j->netns, host)) {
+            fprintf(stderr, "weft run: rank %d cannot go to its host: %s\n", rank, strerror(errno));
+            fflush(stderr);
+            _exit(CLI_WRONG);
+        }
+    }
     if (j->bind)
         pin(j, rank);
     redirect(rank, out, err);
@@ -253,14 +267,43 @@ static int run_job(struct job *j)
 
 /* ---- the verb ---- */
 
-/* A name that no other job has. */
-static int fresh_url(char *url, size_t cap)
+/* A name that no other job has, behind the scheme. */
+static int fresh_url(char *url, size_t cap, const char *scheme)
 {
     uint64_t random;
     if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
         return -1;
-    snprintf(url, cap, "shm:weft-%ld-%016llx", (long)getpid(), (unsigned long long)random);
+    snprintf(url, cap, "%sweft-%ld-%016llx", scheme, (long)getpid(), (unsigned long long)random);
     return 0;
+}
+
+/* Ranks that do not meet in shared memory and were not told where get a folder of their own. */
+static int make_folder(struct job *j, char *at, size_t cap)
+{
+    const char *tmp = getenv("TMPDIR");
+    if (!tmp || !*tmp || strlen(tmp) > sizeof j->folder - 20)
+        tmp = "/tmp";
+    snprintf(j->folder, sizeof j->folder, "%s/weft-run-XXXXXX", tmp);
+    if (!mkdtemp(j->folder)) {
+        fprintf(stderr, "weft run: no folder for the ranks to meet in: %s: %s\n", j->folder, strerror(errno));
+        j->folder[0] = 0;
+        return CLI_WRONG;
+    }
+    snprintf(at, cap, "file:%s", j->folder);
+    j->at = at;
+    return CLI_OK;
+}
+
+static int remove_one(const char *path, const struct stat *s, int kind, struct FTW *where)
+{
+    (void)s, (void)kind, (void)where;
+    return remove(path);
+}
+
+static void remove_folder(const struct job *j)
+{
+    if (j->folder[0])
+        nftw(j->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 static int launch(struct job *j)
@@ -307,13 +350,34 @@ static int serve_and_launch(struct job *j)
     return code;
 }
 
+/* With hosts to play, and what must be gone afterwards. */
+static int set_up_and_launch(struct job *j, bool wide)
+{
+    char at[80], why[256];
+    int code = CLI_OK;
+    if (wide && !j->at)
+        code = make_folder(j, at, sizeof at);
+    if (!code && j->hosts && !netns_make((int)j->hosts, &j->netns, why, sizeof why)) {
+        fprintf(stderr, "weft run: hosts cannot be played here: %s\n", why);
+        j->hosts = 0;
+        code = CLI_WRONG;
+    }
+    if (!code)
+        code = serve_and_launch(j);
+    if (j->hosts)
+        netns_remove(&j->netns);
+    remove_folder(j);
+    return code;
+}
+
 int cmd_run(int argc, char **argv)
 {
     struct job j = {.ranks = 0};
-    const char *on = "shm:";
+    const char *on = NULL;
     const struct args_option rows[] = {
         {"n", ARGS_INT, "N", "how many ranks", &j.ranks, 1, 4096},
-        {"on", ARGS_TEXT, "URL", "how they reach each other: shm: (a fresh name, the default) or shm:NAME", &on, 0, 0},
+        {"on", ARGS_TEXT, "URL", "how they reach each other: shm: (the default), ucx: or auto:, each with a name or for a fresh one", &on, 0, 0},
+        {"hosts", ARGS_INT, "H", "play H hosts: network namespaces with N/H ranks each, on auto: unless --on says otherwise", &j.hosts, 1, NETNS_HOSTS},
         {"at", ARGS_TEXT, "PLACE", "where they meet: file:DIR, or tcp:HOST:PORT, tcp::PORT, tcp: (loopback), served by weft run",
          &j.at, 0, 0},
         {"bind", ARGS_FLAG, NULL, "rank i runs on core i, modulo the cores there are", &j.bind, 0, 0},
@@ -334,17 +398,27 @@ int cmd_run(int argc, char **argv)
         return args_complain(&verb, "-n is missing");
     if (first == argc)
         return args_complain(&verb, "there is no program to run");
-    if (strncmp(on, "shm:", 4))
-        return args_complain(&verb, "--on takes shm: or shm:NAME, not '%s'", on);
+    if (!on)
+        on = j.hosts ? "auto:" : "shm:";
+    const char *colon = strchr(on, ':');
+    bool shm = !strncmp(on, "shm:", 4), wide = !strncmp(on, "ucx:", 4) || !strncmp(on, "auto:", 5);
+    if (!strncmp(on, "mpi:", 4))
+        return args_complain(&verb, "--on mpi: ranks of MPI are started by its own mpirun or mpiexec");
+    if (!shm && !wide)
+        return args_complain(&verb, "--on takes shm:, ucx: or auto:, not '%s'", on);
+    if (j.hosts && shm)
+        return args_complain(&verb, "--hosts: shm: is for one host");
+    if (j.hosts > j.ranks)
+        return args_complain(&verb, "--hosts %lld: there are only %lld ranks", (long long)j.hosts, (long long)j.ranks);
     if (j.at && strncmp(j.at, "tcp:", 4) && (strncmp(j.at, "file:", 5) || !j.at[5]))
         return args_complain(&verb, "--at takes file:DIR or tcp:HOST:PORT, not '%s'", j.at);
     if (strlen(on) >= sizeof url)
         return args_complain(&verb, "--on %s: the name is too long", on);
-    if (!on[4] && fresh_url(url, sizeof url)) {
+    if (!colon[1] && fresh_url(url, sizeof url, on)) {
         fprintf(stderr, "weft run: no random number: %s\n", strerror(errno));
         return CLI_WRONG;
     }
-    j.url = on[4] ? on : url;
+    j.url = colon[1] ? on : url;
     j.argv = argv + first;
-    return serve_and_launch(&j);
+    return set_up_and_launch(&j, wide);
 }
