@@ -144,18 +144,20 @@ static int make_messages(weft_exec *x, struct program *p, struct far_channel *ch
 int far_fill(weft_exec *x, struct program *p)
 {
     struct far *far = &p->far;
-    const weft_comm *c = x->comm;
+    weft_comm *c = x->comm;
     uint32_t slots = (uint32_t)c->channel_buckets;
     if (!far->n)
         return 0;
-    while (slots > 1 && all_slots(x, p, slots) > c->staging.limit / 2)
+    while (slots > 1 && all_slots(x, p, slots) > (c->staging.limit - c->staging.taken) / 2)
         slots--;
-    far->slot_bytes = all_slots(x, p, slots);
-    if (far->slot_bytes > c->staging.limit)
+    int64_t bytes = all_slots(x, p, slots);
+    if (!staging_charge(&c->staging, bytes))
         return error_set(WEFT_ENOMEM,
-                         "messages with %u channels to other hosts need %lld bytes of staging, %lld are allowed: raise "
+                         "%u channels with other hosts need %lld bytes of staging, %lld of %lld are left: raise "
                          "inflight_bytes, or lower with a smaller bucket",
-                         far->n, (long long)far->slot_bytes, (long long)c->staging.limit);
+                         far->n, (long long)bytes, (long long)(c->staging.limit - c->staging.taken),
+                         (long long)c->staging.limit);
+    far->slot_bytes = bytes;
     char *room = arena_alloc(&p->arena, (size_t)far->slot_bytes + STAGING_ALIGN);
     if (!room)
         return error_nomem();

@@ -176,3 +176,19 @@ void staging_give(struct staging *s, struct staging_reserve *r, int64_t bytes, i
     else
         erase(s, offset);
 }
+
+bool staging_charge(struct staging *s, int64_t bytes)
+{
+    if (bytes > s->limit - s->taken)
+        return false;
+    s->taken += bytes;
+    s->used += bytes;
+    s->peak = s->used > s->peak ? s->used : s->peak;
+    return true;
+}
+
+void staging_uncharge(struct staging *s, int64_t bytes)
+{
+    s->taken -= bytes;
+    s->used -= bytes;
+}

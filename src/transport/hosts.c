@@ -380,47 +380,68 @@ static int open_wire(struct link *l, const struct transport_ask *ask, const char
     return wire_open(url, &boot, &l->hosts.wire);
 }
 
+static int know_each_other(struct link *l, const struct transport_ask *ask, bool alone, int64_t until, int *near_size,
+                           struct record *mine)
+{
+    int rank = l->base.rank, size = l->base.size;
+    struct record *all = calloc((size_t)size, sizeof *all);
+    int err = all ? make_tables(&l->hosts, size) : error_nomem();
+    mine->machine = ask->machine;
+    mine->host = alone ? (uint64_t)rank : hash_bytes(0, ask->host, strlen(ask->host));
+    if (!err)
+        err = ask->gather ? ask->gather(ask->gather_arg, mine, sizeof *mine, all)
+                          : gather(l, *mine, all, until - core_now());
+    if (!err)
+        sort_out(&l->hosts, all, rank, size, near_size);
+    free(all);
+    return err;
+}
+
+/* Where there is a store, ranks know who is on which host before there is a wire, which one host does not need. */
+static int join_all(struct link *l, const struct transport_ask *ask, const char *url, bool alone)
+{
+    int64_t until = core_now() + ask->wait_ns;
+    struct record mine;
+    int near_size = 0, err = ask->gather ? 0 : open_wire(l, ask, url);
+    if (err)
+        return err;
+    l->base.rank = l->hosts.wire ? l->hosts.wire->rank : ask->rank;
+    l->base.size = l->hosts.wire ? l->hosts.wire->size : ask->size;
+    err = know_each_other(l, ask, alone, until, &near_size, &mine);
+    if (!err && !l->hosts.wire && l->hosts.nhosts > 1)
+        err = open_wire(l, ask, url);
+    if (!err)
+        err = join_home(l, ask, mine.host, near_size);
+    if (!err && l->hosts.nhosts > 1)
+        err = make_core(l, until);
+    return err || l->hosts.nhosts == 1 ? err : post_sentinel(l);
+}
+
 static int join(const struct transport_ask *ask, const struct transport *t, const char *url, bool alone,
                 struct transport_link **out)
 {
-    int64_t until = core_now() + ask->wait_ns;
     struct link *l = calloc(1, sizeof *l);
     if (!l)
         return error_nomem();
+    if (ask->gather && (ask->size < 1 || ask->rank < 0 || ask->rank >= ask->size)) {
+        free(l);
+        return error_set(WEFT_EINVAL, "%s: rank %d of %d: set ranks and rank, or start with weft run", t->scheme, ask->rank,
+                         ask->size);
+    }
     l->events = l->stop = -1;
-    int err = open_wire(l, ask, url), near_size;
-    struct record *all = NULL, mine = {.machine = ask->machine};
-    if (!err) {
-        int size = l->hosts.wire->size, rank = l->hosts.wire->rank;
-        l->base = (struct transport_link){.transport = t, .rank = rank, .size = size, .hosts = &l->hosts};
-        mine.host = alone ? (uint64_t)rank : hash_bytes(0, ask->host, strlen(ask->host));
-        all = calloc((size_t)size, sizeof *all);
-        err = all ? make_tables(&l->hosts, size) : error_nomem();
-    }
-    if (!err)
-        err = gather(l, mine, all, until - core_now());
-    if (!err) {
-        sort_out(&l->hosts, all, l->base.rank, l->base.size, &near_size);
-        err = join_home(l, ask, mine.host, near_size);
-    }
-    free(all);
-    if (!err && !alone && l->hosts.nhosts == 1) { /* then it is a group of that host, and nothing else is needed */
-        *out = l->hosts.home;
-        l->hosts.home = NULL;
-        link_free(l);
+    l->base = (struct transport_link){.transport = t, .hosts = &l->hosts};
+    int err = join_all(l, ask, url, alone);
+    if (!err && l->hosts.nhosts > 1) {
+        transport_enter(&l->base);
+        *out = &l->base;
         return 0;
     }
-    if (!err)
-        err = make_core(l, until);
-    if (!err)
-        err = post_sentinel(l);
-    if (err) {
-        link_free(l);
-        return err;
+    if (!err) { /* a group of one host */
+        *out = l->hosts.home;
+        l->hosts.home = NULL;
     }
-    transport_enter(&l->base);
-    *out = &l->base;
-    return 0;
+    link_free(l);
+    return err;
 }
 
 static int ucx_join(const struct transport_ask *ask, struct transport_link **out)
