@@ -10,9 +10,9 @@
 /* ---- in flight ---- */
 
 /* Release: pairs with exec_flies. */
-static void set_flies(weft_exec *x, bool flies)
+static void set_state(weft_exec *x, int state)
 {
-    atomic_store_explicit(&x->inflight, flies, memory_order_release);
+    atomic_store_explicit(&x->state, state, memory_order_release);
 }
 
 static int64_t count(const _Atomic int64_t *runs)
@@ -36,10 +36,10 @@ static void link_in(weft_exec *x)
     else
         c->first = x;
     c->last = x;
-    set_flies(x, true);
+    set_state(x, EXEC_FLIES);
 }
 
-static void link_out(weft_exec *x)
+static void link_out(weft_exec *x, int err)
 {
     weft_comm *c = x->comm;
     if (x->prev)
@@ -50,7 +50,7 @@ static void link_out(weft_exec *x)
         x->next_exec->prev = x->prev;
     else
         c->last = x->prev;
-    set_flies(x, false);
+    set_state(x, err);
 }
 
 /* For the kin, too: what they wait with would come back here. */
@@ -62,16 +62,10 @@ void comm_callback(weft_comm *c, bool is)
     while ((k = k->kin) != c);
 }
 
-/* Ends a run. The callback may start this exec again, or free it: it is not touched after that. */
-static void finish(weft_exec *x, int err)
+/* Whom the end of a run concerns. The callback may start this exec again, or free it: it is not touched after that. */
+static __attribute__((noinline)) void tell(weft_exec *x, int err, bool orphan)
 {
     weft_comm *c = x->comm;
-    bool orphan = x->orphan;
-    atomic_store_explicit(&x->err, err, memory_order_relaxed);
-    if (err)
-        count_one(&x->failed);
-    link_out(x);
-    count_one(&x->ended);
     if (c->threaded)
         progress_ended(c->family);
     if (x->done) {
@@ -83,24 +77,35 @@ static void finish(weft_exec *x, int err)
         weft_exec_free(x);
 }
 
-/* Ends what is in flight with the comm's failure. */
-static void fail_all(weft_comm *c, int err)
+static inline void finish(weft_exec *x, int err)
 {
+    bool orphan = x->orphan;
+    link_out(x, err);
+    count_one(&x->ended);
+    if (x->done || orphan || x->comm->threaded)
+        tell(x, err, orphan);
+}
+
+/* Ends what is in flight with the comm's failure. */
+static __attribute__((noinline)) bool fail_all(weft_comm *c)
+{
+    const char *text;
+    bool any = c->first;
+    int err = core_failure(c->group, &text);
     for (weft_exec *x = c->first, *next; x; x = next) {
         next = x->next_exec;
+        count_one(&x->failed);
         finish(x, err);
     }
+    return any;
 }
 
 static bool pass(weft_comm *c, bool eager)
 {
     struct core_rank *me = &c->group->ranks[c->rank];
     bool moved = false;
-    if (core_failed(c->group)) { /* before anything else: peers that have failed may have let go of their memory */
-        const char *text;
-        moved = c->first;
-        fail_all(c, core_failure(c->group, &text));
-    }
+    if (core_failed(c->group)) /* before anything else: peers that have failed may have let go of their memory */
+        moved = fail_all(c);
     /* Relaxed: peers only look whether it changes. */
     atomic_store_explicit(&me->pulse, atomic_load_explicit(&me->pulse, memory_order_relaxed) + 1, memory_order_relaxed);
     for (weft_exec *x = c->first, *next; x; x = next) {
@@ -143,7 +148,8 @@ bool comm_kin_fly(const weft_comm *c)
 
 static int result(weft_exec *x)
 {
-    return atomic_load_explicit(&x->err, memory_order_relaxed) ? comm_failure(x->comm) : 0;
+    int state = atomic_load_explicit(&x->state, memory_order_acquire);
+    return state && state != EXEC_FLIES ? comm_failure(x->comm) : 0;
 }
 
 /* ---- the calls ---- */
@@ -159,13 +165,12 @@ static int check_start(weft_exec *x)
 
 static void begin(weft_exec *x)
 {
-    atomic_store_explicit(&x->err, 0, memory_order_relaxed);
     x->run++;
     atomic_store_explicit(&x->block->started, x->run, memory_order_relaxed); /* for watch.c of peers */
     link_in(x);
 }
 
-static int start(weft_exec *x)
+static inline __attribute__((always_inline)) int start(weft_exec *x)
 {
     int err = check_start(x);
     if (err)
@@ -185,7 +190,7 @@ void exec_begin(weft_exec *x)
 }
 
 /* With a progress thread. Where that is in the seat it does the rest. */
-static int start_shared(weft_exec *x)
+__attribute__((noinline)) static int start_shared(weft_exec *x)
 {
     struct comm_family *f = x->comm->family;
     int err = 0;
@@ -197,7 +202,7 @@ static int start_shared(weft_exec *x)
         }
         progress_leave(f);
     } else if (!(err = check_start(x))) {
-        set_flies(x, true);
+        set_state(x, EXEC_FLIES);
         progress_submit(f, x);
     }
     return err;
@@ -214,7 +219,7 @@ int weft_exec_start(weft_exec *x)
 }
 
 /* True: something moved. */
-static bool test_in_seat(weft_exec *x)
+static inline __attribute__((always_inline)) bool test_in_seat(weft_exec *x)
 {
     weft_comm *c = x->comm;
     if (c->in_callback)
@@ -225,24 +230,32 @@ static bool test_in_seat(weft_exec *x)
     return moved;
 }
 
+/* Never waits for the seat: if it is taken, somebody else makes progress. */
+__attribute__((noinline)) static void test_shared(weft_exec *x)
+{
+    struct comm_family *f = x->comm->family;
+    if (!progress_try(f))
+        return;
+    if (test_in_seat(x))
+        progress_disturb(f);
+    progress_leave(f);
+}
+
 int weft_exec_test(weft_exec *x, bool *done)
 {
     if (!x || !done)
         return error_set(WEFT_EINVAL, "weft_exec_test: arguments must not be NULL");
     weft_comm *c = x->comm;
     if (exec_flies(x)) {
-        if (!c->threaded) {
+        if (!c->threaded)
             test_in_seat(x);
-        } else if (progress_try(c->family)) {
-            if (test_in_seat(x))
-                progress_disturb(c->family);
-            progress_leave(c->family);
-        }
+        else
+            test_shared(x);
     }
-    bool flies = exec_flies(x);
-    int err = flies ? 0 : result(x);
+    int state = atomic_load_explicit(&x->state, memory_order_acquire);
+    int err = state < 0 ? comm_failure(c) : 0;
     if (!err)
-        *done = !flies;
+        *done = state != EXEC_FLIES;
     return err;
 }
 
@@ -389,9 +402,9 @@ static void free_in_seat(weft_exec *x)
         comm_fail(c, WEFT_EPEER, "rank %d gave up a run and freed its exec: the run did not end within %lld ms", c->rank,
                   (long long)(c->deadline_ns / 1000000));
     const char *text;
-    bool clean = !exec_flies(x) && !x->err && !core_failure(c->group, &text);
+    bool clean = !atomic_load_explicit(&x->state, memory_order_relaxed) && !core_failure(c->group, &text);
     if (exec_flies(x))
-        link_out(x);
+        link_out(x, WEFT_EPEER);
     part_from_peers(x);
     comm_bury(c, x->grave, &x->block->holders, x->block);
     if (clean)
