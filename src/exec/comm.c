@@ -10,6 +10,7 @@
 #include "exec/boot.h"
 #include "exec/environment.h"
 #include "exec/mail.h"
+#include "exec/progress.h"
 #include "transport/hosts.h"
 
 #define BEAT_NS \
@@ -60,32 +61,48 @@ void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o,
     c->spins = spins;
     c->kin = c;
     c->family = f;
-    f->comms++;
+    c->threaded = f->seat != NULL;
+    if (!f->comms++) {
+        f->any = c;
+        progress_settle(f);
+    }
     staging_init(&c->staging, o->inflight_bytes, o->inflight_buckets);
 }
+
+static void comm_free(weft_comm *c);
 
 /* Joins the group; b is the comm's on success. */
 static int open_comm(struct boot *b, const weft_comm_opts *o, weft_comm **out)
 {
-    struct transport_link *link;
     weft_comm *c = calloc(1, sizeof *c);
-    struct comm_family *f = calloc(1, sizeof *f);
-    int err = c && f ? boot_join(b, &link) : error_nomem();
+    struct comm_family *f = NULL;
+    struct transport_link *link;
+    int err = c ? progress_open(o->progress == WEFT_PROGRESS_THREAD, &f) : error_nomem();
+    bool threaded = !err && f->seat;
+    if (!err)
+        err = boot_join(b, &link);
     if (err) {
-        free(f);
+        if (f)
+            progress_close(f);
+        if (threaded)
+            progress_leave(f);
         free(c);
         return err;
     }
     const struct transport_link *home = link->hosts ? link->hosts->home : link;
     int crowd = link->hosts ? link->hosts->crowd : link->size;
     comm_begin(c, link, o, crowd <= core_cores(home->group) ? 2000 : 0, f);
-    if (link->hosts && !(c->mail = mail_open(c))) {
-        weft_comm_close(c);
-        return error_nomem();
-    }
-    c->boot = b;
-    *out = c;
-    return 0;
+    if (link->hosts && !(c->mail = mail_open(c)))
+        err = error_nomem();
+    if (err)
+        comm_free(c);
+    else
+        c->boot = b;
+    if (threaded)
+        progress_leave(f);
+    if (!err)
+        *out = c;
+    return err;
 }
 
 int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out)
@@ -121,7 +138,7 @@ int weft_comm_reopen(weft_comm *c, const int *ranks, int n, weft_comm **out)
 {
     if (!c || !ranks || !out)
         return error_set(WEFT_EINVAL, "weft_comm_reopen: arguments must not be NULL");
-    if (c->in_callback)
+    if (progress_called_back(c))
         return error_set(WEFT_EBUSY, "weft_comm_reopen: not inside a callback");
     if (!c->boot)
         return error_set(WEFT_EUNSUPPORTED, "weft_comm_reopen: the comm was split from another: open that again");
@@ -210,12 +227,16 @@ static void kin_leave(weft_comm *c)
     for (; k->kin != c; k = k->kin)
         k->kin->tainted |= tainted;
     k->kin = c->kin;
+    if (c->family->any == c)
+        c->family->any = k;
 }
 
 static void comm_free(weft_comm *c)
 {
     mail_close(c);
     kin_leave(c);
+    if (--c->family->comms == 0) /* before its bell goes */
+        progress_close(c->family);
     sweep(c);
     while (c->graves) { /* the group keeps the memory for those who still look at it */
         struct comm_grave *g = c->graves;
@@ -227,8 +248,6 @@ static void comm_free(weft_comm *c)
     c->transport->leave(c->link);
     free(c->verdict);
     boot_free(c->boot, c->deadline_ns);
-    if (--c->family->comms == 0)
-        free(c->family);
     free(c);
 }
 
@@ -242,9 +261,11 @@ void weft_comm_close(weft_comm *c)
 {
     if (!c)
         return;
+    struct comm_family *f = comm_enter(c);
     c->closed = true;
     if (c->execs == 0)
         comm_free(c);
+    comm_leave(f);
 }
 
 /* ---- failures ---- */

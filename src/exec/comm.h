@@ -47,7 +47,10 @@ struct comm_task {
 /* What a comm and those split from it have in common, for as long as one of them is there. */
 struct comm_family {
     int comms;
+    weft_comm *any; /* one of them */
+    int spins;      /* turns that find nothing before the progress thread sleeps */
     _Atomic uint32_t nudges;
+    struct comm_seat *seat; /* progress.c; NULL: no progress thread */
 };
 
 struct weft_comm {
@@ -70,6 +73,7 @@ struct weft_comm {
     struct mail *mail;       /* on several hosts; else NULL */
     struct boot *boot;       /* how it was opened; NULL: split from another */
     struct verdict *verdict; /* of survive.c: what far ranks have said; else NULL */
+    bool threaded; /* it has a progress thread */
     int execs;               /* bound and not freed; windows count, too */
     bool closed;             /* by the caller; freed with the last exec */
     bool in_callback;

@@ -5,8 +5,8 @@
 #include <stdio.h>
 
 #include "base/error.h"
-#include "exec/comm.h"
 #include "exec/mail.h"
+#include "exec/progress.h"
 #include "transport/hosts.h"
 
 #define YIELDS 20
@@ -48,10 +48,10 @@ static int idle(weft_comm *c, const struct comm_need *need, struct sleep *s, uin
             ns = least(ns, s->patience);
             s->patience = least(2 * s->patience, c->beat_ns);
         }
-        if (c->mail)
-            hosts_doze(c->link, bell, ns);
+        if (!c->mail || hosts_listen(c->link))
+            core_doze(c->group, c->rank, bell, c->mail ? 1 : lacking, c->mail ? hosts_nap(c->link, ns) : ns);
         else
-            core_doze(c->group, c->rank, bell, lacking, ns);
+            core_disarm(c->group, c->rank);
     } else if (s->turn < c->spins) {
         core_relax();
     } else {
@@ -66,8 +66,10 @@ int comm_wait(weft_comm *c, const struct comm_need *need)
     for (;;) {
         bool armed = s.turn >= c->spins + YIELDS;
         uint32_t bell = armed ? core_arm(c->group, c->rank) : 0;
-        if (armed) /* pairs with comm_nudge */
-            atomic_load_explicit(&c->family->nudges, memory_order_seq_cst);
+        if (armed) {
+            atomic_load_explicit(&c->family->nudges, memory_order_seq_cst); /* pairs with comm_nudge */
+            progress_disturb(c->family);
+        }
         /* From here to the doze everything is looked at once more: core_signal says why. */
         bool moved = comm_progress(c, armed);
         bool done = need->met(need->arg);
@@ -243,10 +245,8 @@ int comm_agree(weft_comm *c, struct core_vote *vote, int64_t deadline_ns, uint64
     return err ? err : decide(c, m.number);
 }
 
-int weft_comm_barrier(weft_comm *c, int64_t timeout_ns)
+static int barrier(weft_comm *c, int64_t timeout_ns)
 {
-    if (!c)
-        return error_set(WEFT_EINVAL, "weft_comm_barrier: the comm is NULL");
     if (c->in_callback)
         return error_set(WEFT_EBUSY, "weft_comm_barrier: not inside a callback");
     int err = comm_failure(c);
@@ -276,4 +276,14 @@ int weft_comm_barrier(weft_comm *c, int64_t timeout_ns)
     }
     c->barrier_open = false;
     return err ? err : decide(c, m.number);
+}
+
+int weft_comm_barrier(weft_comm *c, int64_t timeout_ns)
+{
+    if (!c)
+        return error_set(WEFT_EINVAL, "weft_comm_barrier: the comm is NULL");
+    struct comm_family *f = comm_enter(c);
+    int err = barrier(c, timeout_ns);
+    comm_leave(f);
+    return err;
 }

@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "exec/mail.h"
+#include "exec/progress.h"
 
 #define NAP_NS 200000
 
@@ -111,18 +112,20 @@ int weft_comm_survivors(weft_comm *c, int *ranks, size_t cap, size_t *n)
 {
     if (!c || !n || (cap && !ranks))
         return error_set(WEFT_EINVAL, "weft_comm_survivors: arguments must not be NULL");
-    if (c->in_callback)
+    if (progress_called_back(c))
         return error_set(WEFT_EBUSY, "weft_comm_survivors: not inside a callback");
     if (!core_failed(c->group))
         return error_set(WEFT_EINVAL, "weft_comm_survivors: the comm has not failed");
     if (c->size > 8 * CORE_TEXT)
         return error_set(WEFT_EUNSUPPORTED, "weft_comm_survivors: at most %d ranks, not %d", 8 * CORE_TEXT, c->size);
     unsigned char list[CORE_TEXT];
+    struct comm_family *f = comm_enter(c);
     struct core_rank *me = &c->group->ranks[c->rank];
     uint32_t times = atomic_load_explicit(&me->survives, memory_order_relaxed) + 1;
     atomic_store_explicit(&me->survives, times, memory_order_seq_cst);
     mail_survives(c, times);
     int err = agree(c, times, list);
+    comm_leave(f);
     if (err)
         return err;
     if (!listed(list, c->rank))

@@ -8,7 +8,6 @@
 #include "transport/hosts.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -52,7 +51,6 @@ static struct transport_link *home(const struct transport_link *l)
 }
 
 #define NAP_NS 100000   /* between looks at a wire that cannot be slept on */
-#define NUDGE_NS 1000000 /* who sleeps on the wire alone does not hear its own bell */
 
 /* ---- mail while joining ---- */
 
@@ -194,8 +192,7 @@ static int gather(struct link *l, struct record mine, struct record *all, int64_
 
 /* ---- sleep ---- */
 
-/* A rank that shares its host with others sleeps on its bell, which they ring; the sentinel rings it when something comes
- * by the wire. It hears of that once each time it is asked to, so that it does not wake while the rank is at work. The
+/* A rank sleeps on its bell, which the ranks of its host ring; the sentinel rings it when something comes by the wire. It hears of that once each time it is asked to, so that it does not wake while the rank is at work. The
  * rank arms its bell before it asks: a ring after that is not lost (core_signal says why). */
 static void *sentinel(void *arg)
 {
@@ -215,7 +212,7 @@ static int post_sentinel(struct link *l)
     struct wire *w = l->hosts.wire;
     struct epoll_event stop = {.events = EPOLLIN}, wire = {.events = EPOLLONESHOT};
     sigset_t all, before;
-    if (l->hosts.home->size == 1 || w->fd < 0)
+    if (w->fd < 0)
         return 0;
     l->events = epoll_create1(EPOLL_CLOEXEC);
     l->stop = eventfd(0, EFD_CLOEXEC);
@@ -243,26 +240,18 @@ static void dismiss_sentinel(struct link *l)
         close(l->stop);
 }
 
-void hosts_doze(struct transport_link *base, uint32_t bell, int64_t ns)
+bool hosts_listen(struct transport_link *base)
 {
-    struct link *l = of(base);
     struct wire *w = base->hosts->wire;
-    if (w->fd < 0) {
-        core_doze(base->group, base->rank, bell, 1, ns < NAP_NS ? ns : NAP_NS);
-        return;
-    }
-    if (w->ops->arm(w)) {
-        if (l->watched) {
-            struct epoll_event e = {.events = EPOLLIN | EPOLLONESHOT, .data.fd = w->fd};
-            epoll_ctl(l->events, EPOLL_CTL_MOD, w->fd, &e);
-            core_doze(base->group, base->rank, bell, 1, ns);
-            return;
-        }
-        struct pollfd ask = {.fd = w->fd, .events = POLLIN};
-        struct timespec t = {.tv_nsec = (long)(ns < NUDGE_NS ? ns : NUDGE_NS)};
-        ppoll(&ask, 1, &t, NULL);
-    }
-    core_disarm(base->group, base->rank);
+    struct epoll_event e = {.events = EPOLLIN | EPOLLONESHOT, .data.fd = w->fd};
+    if (w->fd < 0)
+        return true;
+    return w->ops->arm(w) && !epoll_ctl(of(base)->events, EPOLL_CTL_MOD, w->fd, &e);
+}
+
+int64_t hosts_nap(const struct transport_link *l, int64_t ns)
+{
+    return l->hosts->wire->fd < 0 && ns > NAP_NS ? NAP_NS : ns;
 }
 
 /* ---- joining ---- */

@@ -25,8 +25,10 @@ static inline bool transport_far(const struct transport_link *l, int rank)
     return l->hosts && l->hosts->near[rank] < 0;
 }
 
-/* As core_doze for one signal, and wakes also when something comes by the wire. */
-void hosts_doze(struct transport_link *l, uint32_t bell, int64_t ns);
+/* From here on the rank's bell, which it has armed, rings also when something comes by the wire. False: something has. */
+bool hosts_listen(struct transport_link *l);
+/* How long it may sleep: a wire that cannot be listened to is looked at now and then. */
+int64_t hosts_nap(const struct transport_link *l, int64_t ns);
 
 /* The next mail of the wire, those first that came early; as the wire's fetch. */
 bool hosts_fetch(struct transport_hosts *h, int *peer, const void **bytes, size_t *n);
