@@ -28,6 +28,20 @@ has_numpy()
     return 1
 }
 
+has_sodium()
+{
+    ldconfig -p 2>/dev/null | grep -q 'libsodium\.so' || /sbin/ldconfig -p 2>/dev/null | grep -q 'libsodium\.so'
+}
+
+has_pmix()
+{
+    local h
+    for h in /usr/lib/*/pmix2/include/pmix.h /usr/include/pmix.h /usr/local/include/pmix.h; do
+        [ -f "$h" ] && return 0
+    done
+    return 1
+}
+
 # What must be there, and what only costs skipped tests when it is not.
 find_missing()
 {
@@ -41,6 +55,8 @@ find_missing()
     fi
     [ "$1" = test ] || return 0
     has_cmocka || needed+=(libcmocka-dev)
+    has_sodium || wanted+=(libsodium23)
+    has_pmix || wanted+=(libpmix-dev)
     have pkg-config || wanted+=(pkg-config)
     have spin || wanted+=(spin)
     have valgrind || wanted+=(valgrind)

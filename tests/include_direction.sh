@@ -7,7 +7,7 @@ set -u
 here=$(cd "$(dirname "$0")/.." && pwd)
 
 compile_half="layout plan lower"
-library="base layout plan lower memory transport exec bus"
+library="base layout plan lower memory rendezvous transport exec bus"
 
 # What the files of a folder may include with quotes, besides weft.h and their own folder.
 allowed()
@@ -18,9 +18,10 @@ allowed()
         plan) echo 'base/|layout/' ;;
         lower) echo 'base/|layout/|plan/' ;;
         memory) echo 'base/|layout/' ;;
-        transport) echo 'base/|memory/|plan/plan\.h$' ;;
-        exec) echo 'base/|memory/|transport/|plan/plan\.h$' ;;
-        bus) echo 'base/|memory/|transport/|exec/|plan/plan\.h$' ;;
+        rendezvous) echo 'base/' ;;
+        transport) echo 'base/|memory/|rendezvous/|plan/plan\.h$' ;;
+        exec) echo 'base/|memory/|rendezvous/|transport/|plan/plan\.h$' ;;
+        bus) echo 'base/|memory/|rendezvous/|transport/|exec/|plan/plan\.h$' ;;
         cli) echo 'bench/' ;;
         bench | examples) ;;
     esac
@@ -144,7 +145,7 @@ plant()
     rm -rf "${copy:?}"/*
     mkdir -p "$copy/src" "$copy/include" "$copy/$2"
     cp "$here/include/weft.h" "$copy/include/"
-    for folder in base layout plan lower memory transport exec cli; do
+    for folder in base layout plan lower memory rendezvous transport exec cli; do
         mkdir -p "$copy/src/$folder"
         touch "$copy/src/$folder/$folder.h"
     done
@@ -162,6 +163,8 @@ plant bad src/plan '#include "lower/lower.h"'
 plant bad src/lower '#include "memory/memory.h"'
 plant bad src/lower '  #  include "exec/exec.h"'
 plant bad src/memory '#include "plan/plan.h"'
+plant bad src/rendezvous '#include "transport/transport.h"'
+plant bad src/rendezvous '#include "memory/memory.h"'
 plant bad src/transport '#include "exec/exec.h"'
 plant bad src/transport '#include "lower/lower.h"'
 plant bad src/exec '#include "layout/layout.h"'
@@ -189,6 +192,7 @@ plant good src/layout '#include "base/base.h"'
 plant good src/lower '#include "plan/plan.h"'
 plant good src/exec '#include "plan/plan.h"'
 plant good src/exec '#include "transport/transport.h"'
+plant good src/transport '#include "rendezvous/store.h"'
 plant good src/exec 'void f(void) { pthread_mutex_lock(0); }'
 plant good src/cli '#include "cli/cli.h"'
 plant good src/cli '#include "cli.h"'

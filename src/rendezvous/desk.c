@@ -189,6 +189,9 @@ static bool join(struct desk *d, struct desk_guest *g, const struct frame_reques
     if (s && s->size != (int)size) {
         snprintf(text, sizeof text, "rank %u says that there are %u ranks, others say %d", rank, size, s->size);
         refuse(d, g, WEFT_EMISMATCH, text);
+        for (struct desk_guest *w = s->guests; w; w = w->next)
+            if (w->waits)
+                refuse(d, w, WEFT_EMISMATCH, text);
         return true;
     }
     if (!s)

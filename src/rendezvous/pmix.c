@@ -43,6 +43,8 @@ static struct {
     __typeof__(PMIx_Error_string) *text;
 } pmix;
 static bool usable;
+static pmix_status_t joined; /* PMIX_SUCCESS: this process is `self` of a launcher's job */
+static pmix_proc_t self;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Atomic int opens; /* in the same order on all ranks: no key is used twice */
 
@@ -53,6 +55,12 @@ static bool take(void *library, const char *name, void *function)
     return at != NULL;
 }
 
+/* Once, and until the process ends: a fence fails for those in it when another rank takes its leave. */
+static void leave(void)
+{
+    pmix.finalize(NULL, 0);
+}
+
 static void load(void)
 {
     void *l = dlopen("libpmix.so.2", RTLD_NOW | RTLD_LOCAL);
@@ -60,6 +68,11 @@ static void load(void)
              take(l, "PMIx_Put", &pmix.put) && take(l, "PMIx_Commit", &pmix.commit) &&
              take(l, "PMIx_Fence_nb", &pmix.fence) && take(l, "PMIx_Get", &pmix.get) &&
              take(l, "PMIx_Error_string", &pmix.text);
+    if (!usable)
+        return;
+    joined = pmix.init(&self, NULL, 0);
+    if (joined == PMIX_SUCCESS)
+        atexit(leave);
 }
 
 static int failed(const char *what, pmix_status_t status)
@@ -131,9 +144,9 @@ static int fence(int64_t until)
 
 /* ---- what rank 0 tells ---- */
 
-static bool all_here(const pmix_proc_t *self, int size)
+static bool all_here(int size)
 {
-    pmix_proc_t all = *self;
+    pmix_proc_t all = self;
     pmix_value_t *v = NULL;
     all.rank = PMIX_RANK_WILDCARD;
     if (pmix.get(&all, PMIX_LOCAL_SIZE, NULL, 0, &v) != PMIX_SUCCESS)
@@ -165,12 +178,12 @@ static void put_places(struct text *t, int port)
 }
 
 /* Listens, and writes "TOKEN ADDRESS..." */
-static int make_card(const pmix_proc_t *self, int size, char *card, int *listener)
+static int make_card(int size, char *card, int *listener)
 {
     struct address a = {.port = 0};
     unsigned char random[32];
     struct text t = text_start(card, CARD);
-    bool local = all_here(self, size);
+    bool local = all_here(size);
     strcpy(a.host, local ? "127.0.0.1" : "0.0.0.0");
     if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
         return error_set(WEFT_ETRANSPORT, "pmix: no random number for a token: %s", strerror(errno));
@@ -195,9 +208,9 @@ static int tell(const char *key, char *card)
     return status == PMIX_SUCCESS ? 0 : failed("put", status);
 }
 
-static int ask(const pmix_proc_t *self, const char *key, char *card)
+static int ask(const char *key, char *card)
 {
-    pmix_proc_t first = *self;
+    pmix_proc_t first = self;
     pmix_value_t *v = NULL;
     first.rank = 0;
     pmix_status_t status = pmix.get(&first, key, NULL, 0, &v);
@@ -232,24 +245,24 @@ static int open_card(char *card, int listener, const struct store_opts *o, int64
     return err;
 }
 
-static int meet(const pmix_proc_t *self, const struct store_opts *o, int64_t until, struct store **out)
+static int meet(const struct store_opts *o, int64_t until, struct store **out)
 {
     char key[64 + STORE_NAME_MAX], card[CARD] = "";
     int listener = -1, err = 0;
-    if (self->rank != (pmix_rank_t)o->rank)
+    if (self.rank != (pmix_rank_t)o->rank)
         return error_set(WEFT_EINVAL, "pmix: rank %d of the store is rank %u of the launcher; all ranks of the job, as they are, "
                                       "open it",
-                         o->rank, self->rank);
+                         o->rank, self.rank);
     snprintf(key, sizeof key, "weft.store.%d.%s", atomic_fetch_add_explicit(&opens, 1, memory_order_relaxed),
              o->name ? o->name : "");
     if (!o->rank)
-        err = make_card(self, o->size, card, &listener);
+        err = make_card(o->size, card, &listener);
     if (!err && !o->rank)
         err = tell(key, card);
     if (!err)
         err = fence(until);
     if (!err && o->rank)
-        err = ask(self, key, card);
+        err = ask(key, card);
     if (!err)
         err = open_card(card, listener, o, until, out);
     else if (listener >= 0)
@@ -260,7 +273,6 @@ static int meet(const pmix_proc_t *self, const struct store_opts *o, int64_t unt
 
 static int open_store(const char *place, const struct store_opts *o, int64_t until, struct store **out)
 {
-    pmix_proc_t self;
     if (*place)
         return error_set(WEFT_EINVAL, "pmix:%s: pmix: stands alone", place);
     if (!sodium_find())
@@ -268,19 +280,9 @@ static int open_store(const char *place, const struct store_opts *o, int64_t unt
     pthread_once(&once, load);
     if (!usable)
         return error_set(WEFT_EUNSUPPORTED, "pmix: needs libpmix, which is not installed (Debian: apt-get install libpmix2)");
-    pmix_status_t status = pmix.init(&self, NULL, 0);
-    if (status != PMIX_SUCCESS)
-        return error_set(WEFT_EINVAL, "pmix: no launcher that speaks PMIx has started this process (%s)", pmix.text(status));
-    int err = meet(&self, o, until, out);
-    if (err)
-        pmix.finalize(NULL, 0);
-    return err;
-}
-
-static void close_store(struct store *s, int64_t until)
-{
-    tcp_close(s, until);
-    pmix.finalize(NULL, 0);
+    if (joined != PMIX_SUCCESS)
+        return error_set(WEFT_EINVAL, "pmix: no launcher that speaks PMIx has started this process (%s)", pmix.text(joined));
+    return meet(o, until, out);
 }
 
 #else
@@ -290,11 +292,6 @@ static int open_store(const char *place, const struct store_opts *o, int64_t unt
     (void)place, (void)o, (void)until, (void)out;
     return error_set(WEFT_EUNSUPPORTED, "pmix: this weft was built without PMIx (Debian: apt-get install libpmix-dev, then "
                                         "build again); file:DIR and tcp:HOST:PORT need none");
-}
-
-static void close_store(struct store *s, int64_t until)
-{
-    tcp_close(s, until);
 }
 #endif
 
@@ -307,5 +304,5 @@ const struct store_kind store_pmix = {
     .add = tcp_add,
     .erase = tcp_erase,
     .again = tcp_again,
-    .close = close_store,
+    .close = tcp_close,
 };

@@ -68,8 +68,11 @@ int server_check_token(const char *token, const char *url)
 
 /* ---- connections ---- */
 
+/* A child that was forked meanwhile has the socket, too, until it executes something: closing it would not do. */
 static void drop(struct server *s, struct connection *c)
 {
+    epoll_ctl(s->epoll, EPOLL_CTL_DEL, c->fd, NULL);
+    shutdown(c->fd, SHUT_RDWR);
     s->strangers -= !guest_known(&c->guest);
     *(c->previous ? &c->previous->next : &s->first) = c->next;
     *(c->next ? &c->next->previous : &s->last) = c->previous;
@@ -233,8 +236,11 @@ static int64_t tidy(struct server *s, int64_t now, bool stopping)
 
 static void close_listener(struct server *s)
 {
-    if (s->listener >= 0)
-        close(s->listener);
+    if (s->listener < 0)
+        return;
+    epoll_ctl(s->epoll, EPOLL_CTL_DEL, s->listener, NULL);
+    shutdown(s->listener, SHUT_RDWR);
+    close(s->listener);
     s->listener = -1;
 }
 

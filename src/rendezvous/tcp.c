@@ -228,8 +228,10 @@ static int join(struct tcp_store *t, int64_t until)
 
 static void hang_up(struct tcp_store *t)
 {
-    if (t->fd >= 0)
+    if (t->fd >= 0) {
+        shutdown(t->fd, SHUT_RDWR); /* a child may have it, too */
         close(t->fd);
+    }
     t->fd = -1;
     frame_forget(&t->end);
 }

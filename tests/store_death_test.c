@@ -1,0 +1,301 @@
+/* What is left of a job that died, in a folder and elsewhere, and what its survivors can do. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "stores.h"
+
+/* ---- a folder with leftovers ---- */
+
+static void write_text(const char *dir, const char *name, const char *text)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void remove_all(const char *dir)
+{
+    char command[512];
+    snprintf(command, sizeof command, "rm -rf '%s'/*", dir);
+    assert_int_equal(system(command), 0);
+}
+
+static void value_body(struct stores_rank *r)
+{
+    size_t n;
+    char got[32];
+    STORES_CHECK(r, !stores_open(r));
+    if (r->broken)
+        return;
+    if (r->rank == 0)
+        STORES_CHECK(r, store_wait(r->s, "who", 0) == WEFT_ETIMEOUT && !store_set(r->s, "who", "new", 3, LONG));
+    STORES_CHECK(r, !store_get(r->s, "who", got, sizeof got, &n, LONG) && n == 3 && !memcmp(got, "new", 3));
+    store_close(r->s, LONG);
+}
+
+static void killed_body(struct stores_rank *r)
+{
+    STORES_CHECK(r, !stores_open(r));
+    STORES_CHECK(r, !store_set(r->s, "who", "old", 3, LONG));
+    r->code = 1;
+    kill(getpid(), SIGKILL);
+}
+
+/* All ranks were killed: the next job sees nothing of them and clears them away. */
+static void test_killed_job(void **state)
+{
+    (void)state;
+    struct stores_place p;
+    stores_begin(&p, STORES_FILE);
+    for (int round = 0; round < 3; round++) {
+        struct stores_rank *ranks = stores_crew(&p, 3, killed_body);
+        stores_run(ranks, 3, true);
+        assert_int_equal(stores_names(p.dir), 1); /* their room */
+        for (int i = 0; i < 3; i++) {
+            assert_int_equal(ranks[i].code, 1);
+            ranks[i].body = value_body;
+        }
+        stores_run(ranks, 3, true);
+        assert_int_equal(stores_names(p.dir), 0);
+        stores_free(ranks, 3);
+    }
+    stores_end(&p);
+}
+
+/* One of three was killed: the others, when they close, leave nothing. */
+static void one_killed_body(struct stores_rank *r)
+{
+    STORES_CHECK(r, !stores_open(r));
+    if (r->rank == 1)
+        kill(getpid(), SIGKILL);
+    while (!r->broken && !((struct stores_rank *)r->arg)->code)
+        usleep(1000);
+    store_close(r->s, LONG);
+}
+
+static void test_killed_rank(void **state)
+{
+    (void)state;
+    struct stores_place p;
+    pid_t pids[3];
+    stores_begin(&p, STORES_FILE);
+    struct stores_rank *ranks = stores_crew(&p, 3, one_killed_body);
+    fflush(NULL);
+    for (int i = 0; i < 3; i++) {
+        ranks[i].arg = &ranks[1];
+        if ((pids[i] = fork()) == 0) {
+            ranks[i].body(&ranks[i]);
+            _exit(0);
+        }
+    }
+    waitpid(pids[1], NULL, 0);
+    ranks[1].code = 1;
+    waitpid(pids[0], NULL, 0);
+    waitpid(pids[2], NULL, 0);
+    assert_false(ranks[0].broken || ranks[2].broken);
+    stores_free(ranks, 3);
+    stores_end(&p);
+}
+
+/* Killed while they were still looking for each other: hello and lead are left, which name processes that are gone; or
+ * processes of another machine; or are no cards at all. */
+static void test_leftover_cards(void **state)
+{
+    (void)state;
+    static const char id[] = "00112233445566778899aabbccddeeff";
+    struct stores_place p;
+    char room[128], text[400];
+    stores_begin(&p, STORES_FILE);
+    for (int round = 0; round < 3; round++) {
+        snprintf(room, sizeof room, "%s/weft.g-0011223344556677", p.dir);
+        assert_int_equal(mkdir(room, 0700), 0);
+        const char *who = round == 0 ? "1999999999 77 1 boot-of-elsewhere other" : "4 99 1 - here";
+        snprintf(text, sizeof text, round < 2 ? "weft-1 %s 2 %s -\n" : "nonsense", id, who);
+        write_text(p.dir, "weft.hello.1", text);
+        write_text(room, "here.1", text);
+        write_text(room, "admit.1", text);
+        write_text(room, "all", text);
+        write_text(room, "v-who", "old");
+        snprintf(text, sizeof text, round < 2 ? "weft-1 %s 2 %s weft.g-0011223344556677\n" : "%.0s%.0s", id, who);
+        write_text(p.dir, "weft.lead", text);
+        struct stores_rank *ranks = stores_crew(&p, 2, value_body);
+        stores_run(ranks, 2, false);
+        stores_free(ranks, 2);
+        assert_int_equal(stores_names(p.dir), 1); /* the room of those who cannot be judged stays */
+        remove_all(p.dir);
+    }
+    stores_end(&p);
+}
+
+static void *hold(void *arg)
+{
+    stores_open(arg);
+    return NULL;
+}
+
+static bool appears(const char *dir, const char *name)
+{
+    char path[512];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    for (int64_t until = store_now() + LONG; stat(path, &st);) {
+        if (store_now() > until)
+            return false;
+        usleep(1000);
+    }
+    return (st.st_mode & 0777) == 0600;
+}
+
+/* A rank that is waiting is not pushed aside: the second is refused, and told by whom. */
+static void test_taken(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"weft.lead", "weft.hello.1"};
+    for (int rank = 0; rank < 2; rank++) {
+        struct stores_place p;
+        pthread_t thread;
+        char who[64];
+        stores_begin(&p, STORES_FILE);
+        struct stores_rank *ranks = stores_crew(&p, 2, NULL);
+        struct stores_rank second = ranks[rank];
+        assert_int_equal(pthread_create(&thread, NULL, hold, &ranks[rank]), 0);
+        assert_true(appears(p.dir, names[rank]));
+        assert_int_equal(stores_open(&second), WEFT_EBUSY);
+        snprintf(who, sizeof who, "rank %d is taken by process %ld", rank, (long)getpid());
+        assert_non_null(strstr(second.text, who));
+        assert_int_equal(stores_open(&ranks[1 - rank]), 0);
+        pthread_join(thread, NULL);
+        assert_int_equal(ranks[rank].code, 0);
+        store_close(ranks[0].s, 0);
+        store_close(ranks[1].s, 0);
+        stores_free(ranks, 2);
+        stores_end(&p);
+    }
+}
+
+/* Somebody removes the folder under the ranks' feet. */
+static void test_folder_gone(void **state)
+{
+    (void)state;
+    struct stores_place p;
+    int64_t value;
+    stores_begin(&p, STORES_FILE);
+    struct stores_rank *r = stores_crew(&p, 1, NULL);
+    assert_int_equal(stores_open(r), 0);
+    remove_all(p.dir);
+    assert_int_equal(store_set(r->s, "k", "v", 1, LONG), WEFT_ETRANSPORT);
+    assert_int_equal(store_wait(r->s, "k", LONG), WEFT_ETRANSPORT);
+    assert_int_equal(store_add(r->s, "k", 1, &value, LONG), WEFT_ETRANSPORT);
+    store_close(r->s, 0);
+    stores_free(r, 1);
+    stores_end(&p);
+}
+
+/* ---- survivors ---- */
+
+#define CREW 4
+
+struct fate {
+    int victim; /* dies when all have opened */
+    _Atomic int ready;
+};
+
+/* The victim is gone; the others meet again and go on. */
+static void survivor_body(struct stores_rank *r)
+{
+    struct fate *f = r->arg;
+    int survivors[CREW], n = 0, me = 0, got;
+    STORES_CHECK(r, !stores_open(r));
+    if (r->broken)
+        return;
+    atomic_fetch_add(&f->ready, 1);
+    while (atomic_load(&f->ready) < r->size)
+        usleep(1000);
+    if (r->rank == f->victim)
+        kill(getpid(), SIGKILL);
+    for (int i = 0; i < r->size; i++) {
+        if (i == r->rank)
+            me = n;
+        if (i != f->victim)
+            survivors[n++] = i;
+    }
+    bool served = !strncmp(r->url, "tcp::", 5);
+    if (served && f->victim == 0)
+        STORES_CHECK(r, store_wait(r->s, "never", LONG) == WEFT_ETRANSPORT &&
+                            strstr(weft_errmsg(), "rank 0, which served it, has ended"));
+    for (int round = 0; round < 2 && !r->broken; round++) {
+        struct store *next;
+        struct store_parts all;
+        STORES_CHECK(r, !store_again(r->s, survivors, n, LONG, &next));
+        if (r->broken)
+            return;
+        STORES_CHECK(r, store_rank(next) == me && store_size(next) == n);
+        STORES_CHECK(r, !store_gather(next, "again", &r->rank, sizeof r->rank, LONG, &all));
+        for (int i = 0; i < n && !r->broken; i++) {
+            memcpy(&got, all.bytes + all.at[i], sizeof got);
+            STORES_CHECK(r, got == survivors[i]);
+        }
+        if (!r->broken)
+            store_parts_free(&all);
+        store_close(next, LONG);
+        if (served && f->victim == 0)
+            break; /* the spare socket is used up: the next one again is of the new store */
+    }
+    store_close(r->s, LONG);
+}
+
+static void test_survivors(void **state)
+{
+    (void)state;
+    struct fate *f = ranks_shared(sizeof *f);
+    for (int kind = 0; kind < STORES_KINDS; kind++) {
+        for (int victim = 0; victim < CREW && (kind == STORES_FILE || stores_sodium()); victim += CREW - 1) {
+            struct stores_place p;
+            stores_begin(&p, (enum stores_kind)kind);
+            struct stores_rank *ranks = stores_crew(&p, CREW, survivor_body);
+            *f = (struct fate){.victim = victim};
+            for (int i = 0; i < CREW; i++)
+                ranks[i].arg = f;
+            stores_run(ranks, CREW, true);
+            stores_free(ranks, CREW);
+            stores_end(&p);
+        }
+    }
+    munmap(f, sizeof *f);
+}
+
+/* A list that is none. */
+static void test_survivors_refused(void **state)
+{
+    (void)state;
+    struct stores_place p;
+    struct store *next;
+    stores_begin(&p, STORES_FILE);
+    struct stores_rank *r = stores_crew(&p, 1, NULL);
+    assert_int_equal(stores_open(r), 0);
+    assert_int_equal(store_again(r->s, (int[]){1}, 1, LONG, &next), WEFT_EINVAL);
+    assert_int_equal(store_again(r->s, (int[]){0, 0}, 2, LONG, &next), WEFT_EINVAL);
+    assert_int_equal(store_again(r->s, NULL, 0, LONG, &next), WEFT_EINVAL);
+    store_close(r->s, 0);
+    store_close(NULL, 0);
+    stores_free(r, 1);
+    stores_end(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_killed_job),     cmocka_unit_test(test_killed_rank), cmocka_unit_test(test_leftover_cards),
+        cmocka_unit_test(test_taken),          cmocka_unit_test(test_folder_gone), cmocka_unit_test(test_survivors),
+        cmocka_unit_test(test_survivors_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
