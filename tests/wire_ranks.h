@@ -197,10 +197,10 @@ static inline int wire_rank_open(struct wire_rank *r, const char *url)
 }
 
 /* Runs body on n processes that have a wire of UCX. The rank `victim` (-1: none) is expected to be killed. The body may set
- * r->w to NULL when it has closed it. The text of the first rank that failed, or NULL. */
+ * r->w to NULL when it has closed it. What the ranks that failed say, or NULL. */
 static inline const char *wire_run(int n, int victim, void (*body)(struct wire_rank *), void *arg)
 {
-    static char failed[600];
+    static char failed[WIRE_RANKS * 512];
     struct wire_job *job = mmap(NULL, sizeof *job, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (job == MAP_FAILED)
         return "no memory to share";
@@ -234,8 +234,9 @@ static inline const char *wire_run(int n, int victim, void (*body)(struct wire_r
             snprintf(job->failed[i], sizeof job->failed[i], "rank %d of %d ended with status %#x", i, n,
                      (unsigned)status);
         }
-        if (job->failed[i][0] && !result) {
-            snprintf(failed, sizeof failed, "%s", job->failed[i]);
+        if (job->failed[i][0]) {
+            size_t at = result ? strlen(failed) : 0;
+            snprintf(failed + at, sizeof failed - at, "%s%s", at ? "\n" : "", job->failed[i]);
             result = failed;
         }
     }
