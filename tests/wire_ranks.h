@@ -2,6 +2,7 @@
  * that an MPI launcher started. A body sees its wire alone, so that the same bodies run on both. */
 #ifndef WEFT_TESTS_WIRE_RANKS_H
 #define WEFT_TESTS_WIRE_RANKS_H
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -100,8 +101,10 @@ static inline bool wire_pump(struct wire_rank *r)
         else
             wire_note(r, __FILE__, __LINE__, "mail that nobody expects from rank %d", peer);
     }
-    if (!moved)
-        sched_yield(); /* there are more ranks than cores */
+    if (!moved && r->w->ops->arm(r->w)) /* there are more ranks than cores */
+        poll(&(struct pollfd){.fd = r->w->fd, .events = POLLIN}, 1, 1);
+    else if (!moved)
+        sched_yield();
     return moved;
 }
 

@@ -2,6 +2,7 @@
  *   wire_speed RANK FOLDER SIZE RUNS
  * They find each other by files in the folder. Rank 0 says how long an 8-byte message takes one way (half of there and back),
  * and how fast messages of SIZE go one after the other; all of them are checked. */
+#define _GNU_SOURCE
 #include <stdio.h>
 
 #include "wire_ranks.h"
@@ -78,7 +79,7 @@ static double latency(struct wire_rank *r, int runs)
 
 static double bandwidth(struct wire_rank *r, size_t bytes, int runs)
 {
-    unsigned char *memory = malloc(bytes);
+    unsigned char *memory = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     struct wire_message *m = NULL;
     if (!memory || r->w->ops->make(r->w, 1 - r->rank, 2, memory, bytes, r->rank == 0, &m)) {
         wire_note(r, __FILE__, __LINE__, "%s", weft_errmsg());
