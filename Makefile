@@ -13,7 +13,8 @@ ifneq ($(filter command environment,$(firstword $(origin CC))),)
 CMAKE_ARGS += -DCMAKE_C_COMPILER=$(CC)
 endif
 
-configure = cmake -S . -B $(BUILD) $(CMAKE_ARGS) >/dev/null
+# Says which modules are built.
+configure = found=$$(cmake -S . -B $(BUILD) $(CMAKE_ARGS)) || exit 1; echo "$$found" | sed -n 's/^-- \(module for\)/\1/p'
 # The inner make runs its own jobs, so it must not inherit our flags.
 build = MAKEFLAGS=--no-print-directory cmake --build $(BUILD) --parallel $(JOBS)
 

@@ -98,6 +98,8 @@ foreach(name openmpi mpich)
     endif()
     message(STATUS "module for ${mpi_title_${name}}: weft_mpi_${name}.so with ${link}")
     list(POP_BACK folders)
+    set(weft_mpi_include_${name} ${folders}) # for tests
+    set(weft_mpi_link_${name} ${link})
     file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/transport/wire_mpi*.c)
     weft_add_module(mpi_${name} ${sources})
     target_include_directories(weft_mpi_${name} SYSTEM PRIVATE ${folders})

@@ -15,6 +15,11 @@ has_cmocka()
 #include <cmocka.h>' | "${CC:-cc}" -E - >/dev/null 2>&1
 }
 
+has_ucx()
+{
+    echo '#include <ucp/api/ucp.h>' | "${CC:-cc}" -E - >/dev/null 2>&1
+}
+
 has_fuzzer()
 {
     have clang && [ -f "$(clang --print-file-name="libclang_rt.fuzzer-$(uname -m).a")" ]
@@ -48,12 +53,15 @@ find_missing()
     needed=() wanted=()
     have "${CC:-cc}" || needed+=(gcc libc6-dev)
     have cmake || needed+=(cmake)
-    if [ "$1" = bench ]; then
-        have python3 || needed+=(python3)
+    [ "$1" != bench ] || have python3 || needed+=(python3)
+    if [ "$1" = bench ] || [ "$1" = test ]; then
         have mpicc.openmpi && have mpirun.openmpi || wanted+=(libopenmpi-dev openmpi-bin)
         have mpicc.mpich && have mpiexec.hydra || wanted+=(libmpich-dev mpich)
     fi
     [ "$1" = test ] || return 0
+    has_ucx || wanted+=(libucx-dev)
+    have ucx_perftest || wanted+=(ucx-utils)
+    have ip || wanted+=(iproute2)
     has_cmocka || needed+=(libcmocka-dev)
     has_sodium || wanted+=(libsodium23)
     has_pmix || wanted+=(libpmix-dev)

@@ -10,7 +10,7 @@
 
 #include <poll.h>
 
-#include "rendezvous/wire.h"
+#include "rendezvous/frame.h"
 #include "stores.h"
 
 static struct stores_place place;
@@ -55,8 +55,8 @@ static int end(void **state)
 
 struct hand {
     int fd;
-    struct wire_end end;
-    unsigned char hello[WIRE_HELLO], proof[WIRE_PROOF], message[WIRE_MESSAGE_MAX], frame[WIRE_LENGTH + WIRE_FRAME_MAX];
+    struct frame_end end;
+    unsigned char hello[FRAME_HELLO], proof[FRAME_PROOF], message[FRAME_MESSAGE_MAX], frame[FRAME_LENGTH + FRAME_FRAME_MAX];
 };
 
 static void put(int fd, const void *bytes, size_t n)
@@ -95,43 +95,43 @@ static int dial(void)
 /* The handshake; the server's verdict. */
 static int shake(struct hand *h, const char *token)
 {
-    unsigned char key[SODIUM_KEY], answer[WIRE_HELLO], verdict[WIRE_VERDICT];
+    unsigned char key[SODIUM_KEY], answer[FRAME_HELLO], verdict[FRAME_VERDICT];
     h->fd = dial();
-    wire_token_key(sodium_find(), token, key);
-    wire_begin(&h->end, sodium_find(), false, key, h->hello);
+    frame_token_key(sodium_find(), token, key);
+    frame_begin(&h->end, sodium_find(), false, key, h->hello);
     put(h->fd, h->hello, sizeof h->hello);
     assert_true(take(h->fd, answer, sizeof answer));
-    assert_true(wire_meet(&h->end, answer));
-    wire_prove(&h->end, h->proof);
+    assert_true(frame_meet(&h->end, answer));
+    frame_prove(&h->end, h->proof);
     put(h->fd, h->proof, sizeof h->proof);
     assert_true(take(h->fd, verdict, sizeof verdict));
     if (!verdict[0])
-        assert_true(wire_believe(&h->end, verdict + 1));
+        assert_true(frame_believe(&h->end, verdict + 1));
     return verdict[0];
 }
 
-static size_t frame_of(struct hand *h, enum wire_op op, const char *key, int64_t number, const char *value)
+static size_t frame_of(struct hand *h, enum frame_op op, const char *key, int64_t number, const char *value)
 {
-    struct wire_request q = {.op = op, .key = key, .key_len = strlen(key), .number = number, .wait_ms = 1000};
+    struct frame_request q = {.op = op, .key = key, .key_len = strlen(key), .number = number, .wait_ms = 1000};
     q.value = (const unsigned char *)value;
     q.bytes = strlen(value);
-    return wire_seal(&h->end, h->message, wire_put_request(h->message, &q), h->frame);
+    return frame_seal(&h->end, h->message, frame_put_request(h->message, &q), h->frame);
 }
 
 /* The code of the reply; 1: the connection is over. */
 static int reply(struct hand *h)
 {
-    unsigned char length[WIRE_LENGTH];
-    struct wire_reply r;
+    unsigned char length[FRAME_LENGTH];
+    struct frame_reply r;
     if (!take(h->fd, length, sizeof length))
         return 1;
-    size_t n = wire_length(length);
-    assert_true(n > 0 && take(h->fd, h->frame, n) && wire_open(&h->end, h->frame, n));
-    assert_true(wire_take_reply(h->frame, n - SODIUM_TAG, &r));
+    size_t n = frame_length(length);
+    assert_true(n > 0 && take(h->fd, h->frame, n) && frame_open(&h->end, h->frame, n));
+    assert_true(frame_take_reply(h->frame, n - SODIUM_TAG, &r));
     return r.code;
 }
 
-static int tell(struct hand *h, enum wire_op op, const char *key, int64_t number, const char *value)
+static int tell(struct hand *h, enum frame_op op, const char *key, int64_t number, const char *value)
 {
     put(h->fd, h->frame, frame_of(h, op, key, number, value));
     return reply(h);
@@ -144,7 +144,7 @@ static struct hand *inside(const char *name)
     struct hand *h = malloc(sizeof *h);
     assert_non_null(h);
     assert_int_equal(shake(h, TOKEN), 0);
-    assert_int_equal(tell(h, WIRE_JOIN, name, ALONE, ""), 0);
+    assert_int_equal(tell(h, FRAME_JOIN, name, ALONE, ""), 0);
     return h;
 }
 
@@ -184,7 +184,7 @@ static void *answer(void *arg)
 {
     int listener = *(int *)arg;
     static const char words[] = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-    char hello[WIRE_HELLO];
+    char hello[FRAME_HELLO];
     struct pollfd p = {.fd = listener, .events = POLLIN};
     poll(&p, 1, 60000);
     int fd = accept(listener, NULL, NULL);
@@ -229,8 +229,8 @@ static void test_replay(void **state)
     if (!place.server)
         skip();
     struct hand *h = inside("replay");
-    unsigned char recorded[256], answered[WIRE_HELLO], verdict[WIRE_VERDICT];
-    size_t n = frame_of(h, WIRE_ADD, "n", 1, "");
+    unsigned char recorded[256], answered[FRAME_HELLO], verdict[FRAME_VERDICT];
+    size_t n = frame_of(h, FRAME_ADD, "n", 1, "");
     memcpy(recorded, h->frame, n);
     put(h->fd, recorded, n);
     assert_int_equal(reply(h), 0);
@@ -244,7 +244,7 @@ static void test_replay(void **state)
     put(fd, h->proof, sizeof h->proof);
     assert_true(take(fd, verdict, sizeof verdict));
     assert_int_equal(verdict[0], 1);
-    for (int i = 1; i < WIRE_VERDICT; i++)
+    for (int i = 1; i < FRAME_VERDICT; i++)
         assert_int_equal(verdict[i], 0);
     assert_true(closed(fd));
     close(fd);
@@ -252,7 +252,7 @@ static void test_replay(void **state)
     fd = dial();
     put(fd, h->hello, sizeof h->hello);
     assert_true(take(fd, answered, sizeof answered));
-    put(fd, answered + WIRE_MAGIC_SIZE, WIRE_PROOF);
+    put(fd, answered + FRAME_MAGIC_SIZE, FRAME_PROOF);
     assert_true(take(fd, verdict, sizeof verdict));
     assert_int_equal(verdict[0], 1);
     close(fd);
@@ -270,7 +270,7 @@ static void test_frames(void **state)
     struct random rnd = (struct random){5};
     for (int64_t i = 0; i < test_share(20, 400); i++) {
         struct hand *h = inside("bits");
-        size_t n = frame_of(h, WIRE_SET, "key", 0, "value"), bit = (size_t)random_in(&rnd, 0, (int64_t)n * 8 - 1);
+        size_t n = frame_of(h, FRAME_SET, "key", 0, "value"), bit = (size_t)random_in(&rnd, 0, (int64_t)n * 8 - 1);
         h->frame[bit / 8] ^= (unsigned char)(1 << bit % 8);
         put(h->fd, h->frame, n);
         shutdown(h->fd, SHUT_WR); /* a length may have become longer */
@@ -278,23 +278,23 @@ static void test_frames(void **state)
         leave(h);
     }
     /* Lengths that no frame has. */
-    static const uint32_t lengths[] = {0, 1, WIRE_HEAD + SODIUM_TAG - 1, WIRE_FRAME_MAX + 1, INT32_MAX, UINT32_MAX};
+    static const uint32_t lengths[] = {0, 1, FRAME_HEAD + SODIUM_TAG - 1, FRAME_FRAME_MAX + 1, INT32_MAX, UINT32_MAX};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         struct hand *h = inside("lengths");
-        put(h->fd, &lengths[i], WIRE_LENGTH);
+        put(h->fd, &lengths[i], FRAME_LENGTH);
         assert_true(closed(h->fd));
         leave(h);
     }
     /* A frame that ends in the middle. */
     struct hand *h = inside("cut");
-    put(h->fd, h->frame, frame_of(h, WIRE_SET, "key", 0, "value") - 1);
+    put(h->fd, h->frame, frame_of(h, FRAME_SET, "key", 0, "value") - 1);
     shutdown(h->fd, SHUT_WR);
     assert_true(closed(h->fd));
     leave(h);
     /* One left out. */
     h = inside("gap");
-    frame_of(h, WIRE_SET, "key", 0, "value");
-    put(h->fd, h->frame, frame_of(h, WIRE_SET, "key", 0, "value"));
+    frame_of(h, FRAME_SET, "key", 0, "value");
+    put(h->fd, h->frame, frame_of(h, FRAME_SET, "key", 0, "value"));
     assert_true(closed(h->fd));
     leave(h);
 }
@@ -306,15 +306,15 @@ static void test_messages(void **state)
     if (!place.server)
         skip();
     static const struct {
-        enum wire_op op;
+        enum frame_op op;
         const char *key;
         int64_t number;
         const char *value;
     } bad[] = {
-        {(enum wire_op)0, "k", 0, ""},  {(enum wire_op)7, "k", 0, ""},  {(enum wire_op)255, "k", 0, ""},
-        {WIRE_SET, "", 0, "v"},         {WIRE_SET, "a b", 0, "v"},      {WIRE_GET, "k", 0, "v"},
-        {WIRE_ADD, "k\n", 0, ""},       {WIRE_DELETE, "a,b", 0, ""},    {WIRE_JOIN, "again", ALONE, ""},
-        {WIRE_LEAVE, "", 0, "v"},
+        {(enum frame_op)0, "k", 0, ""},  {(enum frame_op)7, "k", 0, ""},  {(enum frame_op)255, "k", 0, ""},
+        {FRAME_SET, "", 0, "v"},         {FRAME_SET, "a b", 0, "v"},      {FRAME_GET, "k", 0, "v"},
+        {FRAME_ADD, "k\n", 0, ""},       {FRAME_DELETE, "a,b", 0, ""},    {FRAME_JOIN, "again", ALONE, ""},
+        {FRAME_LEAVE, "", 0, "v"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct hand *h = inside("bad");
@@ -326,20 +326,20 @@ static void test_messages(void **state)
         struct hand *h = malloc(sizeof *h);
         assert_non_null(h);
         assert_int_equal(shake(h, TOKEN), 0);
-        assert_int_equal(tell(h, WIRE_JOIN, "joins", joins[i], ""), 1);
+        assert_int_equal(tell(h, FRAME_JOIN, "joins", joins[i], ""), 1);
         leave(h);
     }
     struct hand *h = malloc(sizeof *h); /* nothing before JOIN */
     assert_non_null(h);
     assert_int_equal(shake(h, TOKEN), 0);
-    assert_int_equal(tell(h, WIRE_SET, "k", 0, "v"), 1);
+    assert_int_equal(tell(h, FRAME_SET, "k", 0, "v"), 1);
     leave(h);
     /* Two requests at once: the second is heard after the first. */
     h = inside("two");
     unsigned char both[512];
-    size_t n = frame_of(h, WIRE_ADD, "n", 1, "");
+    size_t n = frame_of(h, FRAME_ADD, "n", 1, "");
     memcpy(both, h->frame, n);
-    size_t m = frame_of(h, WIRE_ADD, "n", 1, "");
+    size_t m = frame_of(h, FRAME_ADD, "n", 1, "");
     memcpy(both + n, h->frame, m);
     put(h->fd, both, n + m);
     assert_int_equal(reply(h), 0);
@@ -358,8 +358,8 @@ static void test_random_bytes(void **state)
         size_t n = (size_t)random_in(&rnd, 0, sizeof bytes);
         for (size_t k = 0; k < n; k++)
             bytes[k] = (unsigned char)random_in(&rnd, 0, 255);
-        if (i % 2 && n > WIRE_MAGIC_SIZE)
-            memcpy(bytes, WIRE_MAGIC, WIRE_MAGIC_SIZE);
+        if (i % 2 && n > FRAME_MAGIC_SIZE)
+            memcpy(bytes, FRAME_MAGIC, FRAME_MAGIC_SIZE);
         int fd = dial();
         put(fd, bytes, n);
         shutdown(fd, SHUT_WR);
@@ -400,9 +400,9 @@ static void test_thousand(void **state)
         all[i] = inside(name);
     }
     for (int i = 0; i < N; i++)
-        assert_int_equal(tell(all[i], WIRE_SET, "mine", 0, "v"), 0);
+        assert_int_equal(tell(all[i], FRAME_SET, "mine", 0, "v"), 0);
     for (int i = 0; i < N; i++) {
-        assert_int_equal(tell(all[i], WIRE_GET, "mine", 0, ""), 0);
+        assert_int_equal(tell(all[i], FRAME_GET, "mine", 0, ""), 0);
         leave(all[i]);
     }
 }
@@ -421,13 +421,13 @@ static void test_flood(void **state)
     for (int i = 0; i < N; i++) {
         fds[i] = dial();
         if (i % 3 == 0)
-            put(fds[i], WIRE_MAGIC, 1);
+            put(fds[i], FRAME_MAGIC, 1);
     }
-    assert_int_equal(tell(h, WIRE_SET, "k", 0, "v"), 0);
+    assert_int_equal(tell(h, FRAME_SET, "k", 0, "v"), 0);
     int64_t began = store_now();
     serves();
     assert_true(store_now() - began < 30 * SECOND); /* it takes two */
-    assert_int_equal(tell(h, WIRE_GET, "k", 0, ""), 0);
+    assert_int_equal(tell(h, FRAME_GET, "k", 0, ""), 0);
     for (int i = 0; i < N; i++) { /* all: the last ones when their 5 s are over */
         assert_true(closed(fds[i]));
         close(fds[i]);

@@ -2,6 +2,7 @@
  * that an MPI launcher started. A body sees its wire alone, so that the same bodies run on both. */
 #ifndef WEFT_TESTS_WIRE_RANKS_H
 #define WEFT_TESTS_WIRE_RANKS_H
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -100,8 +101,10 @@ static inline bool wire_pump(struct wire_rank *r)
         else
             wire_note(r, __FILE__, __LINE__, "mail that nobody expects from rank %d", peer);
     }
-    if (!moved)
-        sched_yield(); /* there are more ranks than cores */
+    if (!moved && r->w->ops->arm(r->w)) /* there are more ranks than cores */
+        poll(&(struct pollfd){.fd = r->w->fd, .events = POLLIN}, 1, 1);
+    else if (!moved)
+        sched_yield();
     return moved;
 }
 
@@ -197,10 +200,10 @@ static inline int wire_rank_open(struct wire_rank *r, const char *url)
 }
 
 /* Runs body on n processes that have a wire of UCX. The rank `victim` (-1: none) is expected to be killed. The body may set
- * r->w to NULL when it has closed it. The text of the first rank that failed, or NULL. */
+ * r->w to NULL when it has closed it. What the ranks that failed say, or NULL. */
 static inline const char *wire_run(int n, int victim, void (*body)(struct wire_rank *), void *arg)
 {
-    static char failed[600];
+    static char failed[WIRE_RANKS * 512];
     struct wire_job *job = mmap(NULL, sizeof *job, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (job == MAP_FAILED)
         return "no memory to share";
@@ -234,8 +237,9 @@ static inline const char *wire_run(int n, int victim, void (*body)(struct wire_r
             snprintf(job->failed[i], sizeof job->failed[i], "rank %d of %d ended with status %#x", i, n,
                      (unsigned)status);
         }
-        if (job->failed[i][0] && !result) {
-            snprintf(failed, sizeof failed, "%s", job->failed[i]);
+        if (job->failed[i][0]) {
+            size_t at = result ? strlen(failed) : 0;
+            snprintf(failed + at, sizeof failed - at, "%s%s", at ? "\n" : "", job->failed[i]);
             result = failed;
         }
     }

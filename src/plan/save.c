@@ -30,7 +30,7 @@
 enum section { TENSORS, BUFS, PARTS, STEPS, RUNS, SPOTS, SHAPES, DEPS, NAMES, LAYOUT_TEXT, SECTIONS };
 /* The count of layouts comes after those of the sections; their bytes are in LAYOUT_TEXT. */
 enum { LAYOUTS = SECTIONS, COUNTS };
-enum { WORD = 32, PREFIX = 24, FIXED = 69 + 2 * WORD, HEAD = PREFIX + 8 * COUNTS + FIXED, TAIL = 8 };
+enum { WORD = 32, PREFIX = 24, FIXED = 73 + 2 * WORD, HEAD = PREFIX + 8 * COUNTS + FIXED, TAIL = 8 };
 
 static const struct {
     const char *what;

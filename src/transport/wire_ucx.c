@@ -8,6 +8,7 @@
 #include "transport/wire_ucx.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -168,24 +169,35 @@ void ucx_shut(struct ucx_wire *w)
 /* ---- opening ---- */
 
 struct setting {
-    const char *user, *name, *value; /* the user's own variable, which counts first */
+    const char *name, *value;
+    bool tcp;
 };
+
+/* Sets what the user's own variable UCX_NAME, or UCX_TCP_NAME, does not. Names of the TCP transport are with UCX's core in
+ * some versions and with the transport in others, so both forms are given; one that is not known is left aside. */
+static ucs_status_t set(ucp_config_t *config, const struct setting *s)
+{
+    char name[64];
+    snprintf(name, sizeof name, "UCX_%s%s", s->tcp ? "TCP_" : "", s->name);
+    if (getenv(name))
+        return UCS_OK;
+    ucs_status_t status = ucp_config_modify(config, s->name, s->value);
+    return status || !s->tcp ? status : ucp_config_modify(config, name + strlen("UCX_"), s->value);
+}
 
 static ucs_status_t configure(const struct wire_boot *boot, ucp_config_t **config)
 {
     static const struct setting settings[] = {
-        {"UCX_TCP_CONN_NB", "TCP_CONN_NB", "y"}, /* connecting a host that is not there must not block */
-        {"UCX_TCP_KEEPIDLE", "TCP_KEEPIDLE", "2s"},
-        {"UCX_TCP_KEEPINTVL", "TCP_KEEPINTVL", "1s"},
-        {"UCX_TCP_KEEPCNT", "TCP_KEEPCNT", "3"},
+        {"CONN_NB", "y", true}, /* connecting a host that is not there must not block */
+        {"KEEPIDLE", "2s", true},
+        {"KEEPINTVL", "1s", true},
+        {"KEEPCNT", "3", true},
     };
+    static const struct setting no_shm = {"TLS", "^sysv,posix,cma,knem,xpmem", false};
     ucs_status_t status = ucp_config_read(NULL, NULL, config);
     for (size_t i = 0; !status && i < sizeof settings / sizeof *settings; i++)
-        if (!getenv(settings[i].user))
-            status = ucp_config_modify(*config, settings[i].name, settings[i].value);
-    if (!status && boot->no_shm && !getenv("UCX_TLS"))
-        status = ucp_config_modify(*config, "TLS", "^sysv,posix,cma,knem,xpmem");
-    return status;
+        status = set(*config, &settings[i]);
+    return status || !boot->no_shm ? status : set(*config, &no_shm);
 }
 
 /* UCX prints its warnings and catches SIGSEGV and the like; in somebody's program it shall do neither unasked. The

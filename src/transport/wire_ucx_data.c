@@ -72,8 +72,12 @@ int ucx_start(struct wire_message *base)
     if (m->state == UCX_ACTIVE || m->state == UCX_KEPT)
         return base->wire->error(WEFT_EBUSY, "a message with rank %d is started twice", base->peer);
     /* What a peer sent before it left can still be received. */
-    if (base->send && (p->lost_ns || !p->ep || ucx_lost(w, base->peer)))
+    if (base->send && ucx_lost(w, base->peer))
         return ucx_lost_error(w, base->peer);
+    if (base->send && p->lost_ns) { /* whether it left or ended is not known yet: test will tell */
+        finish(m, p->status);
+        return 0;
+    }
     m->state = UCX_ACTIVE;
     if (!base->send)
         r = ucp_tag_recv_nbx(w->worker, base->memory, base->bytes, m->tag, UINT64_MAX, &m->param);
@@ -95,8 +99,10 @@ static int failed(const struct ucx_message *m)
                               b->bytes);
     if (m->status == UCS_ERR_NO_MEMORY)
         return b->wire->error(WEFT_ENOMEM, "out of memory");
-    if (w->peers[b->peer].lost_ns || ucx_lost(w, b->peer))
+    if (ucx_lost(w, b->peer))
         return ucx_lost_error(w, b->peer);
+    if (w->peers[b->peer].lost_ns)
+        return 0; /* whether it left or ended is not known yet */
     return b->wire->error(WEFT_ETRANSPORT, "a message %s rank %d: %s", b->send ? "to" : "from", b->peer,
                           ucs_status_string(m->status));
 }

@@ -80,7 +80,7 @@ static const unsigned char key[SODIUM_KEY] = "any";
 
 struct caller {
     struct guest guest;
-    struct wire_end end; /* the client's, where it is made right */
+    struct frame_end end; /* the client's, where it is made right */
     bool over;
 };
 
@@ -92,10 +92,10 @@ static void feed(struct caller *c, const unsigned char *bytes, size_t n)
 {
     while (!c->over) {
         unsigned char *at;
-        must(c->guest.out_end - c->guest.out_at <= WIRE_HELLO + WIRE_LENGTH + WIRE_FRAME_MAX);
+        must(c->guest.out_end - c->guest.out_at <= FRAME_HELLO + FRAME_LENGTH + FRAME_FRAME_MAX);
         c->guest.out_at = c->guest.out_end;
         size_t room = guest_room(&c->guest, &at);
-        must(room <= WIRE_FRAME_MAX);
+        must(room <= FRAME_FRAME_MAX);
         if (!room || !n)
             return;
         size_t some = room < n ? room : n;
@@ -108,15 +108,15 @@ static void feed(struct caller *c, const unsigned char *bytes, size_t n)
 
 static void greet(struct caller *c)
 {
-    unsigned char hello[WIRE_HELLO], proof[WIRE_PROOF];
-    wire_begin(&c->end, &play, false, key, hello);
+    unsigned char hello[FRAME_HELLO], proof[FRAME_PROOF];
+    frame_begin(&c->end, &play, false, key, hello);
     unsigned char *at;
-    must(guest_room(&c->guest, &at) == WIRE_HELLO);
-    memcpy(at, hello, WIRE_HELLO);
-    must(guest_take(&c->guest, WIRE_HELLO, &desk, &play, key, now));
-    must(wire_meet(&c->end, c->guest.out));
+    must(guest_room(&c->guest, &at) == FRAME_HELLO);
+    memcpy(at, hello, FRAME_HELLO);
+    must(guest_take(&c->guest, FRAME_HELLO, &desk, &play, key, now));
+    must(frame_meet(&c->end, c->guest.out));
     c->guest.out_at = c->guest.out_end;
-    wire_prove(&c->end, proof);
+    frame_prove(&c->end, proof);
     feed(c, proof, sizeof proof);
     must(!c->over && guest_known(&c->guest));
 }
@@ -124,24 +124,24 @@ static void greet(struct caller *c)
 /* A message of the input's, in a frame that is right. */
 static void feed_sealed(struct caller *c, const unsigned char *bytes, size_t n)
 {
-    unsigned char frame[WIRE_LENGTH + 512 + SODIUM_TAG], message[512] = {0};
-    if (n < WIRE_HEAD) { /* a short one is padded, else most would fail at the length */
+    unsigned char frame[FRAME_LENGTH + 512 + SODIUM_TAG], message[512] = {0};
+    if (n < FRAME_HEAD) { /* a short one is padded, else most would fail at the length */
         memcpy(message, bytes, n);
-        n = WIRE_HEAD;
+        n = FRAME_HEAD;
     } else {
         memcpy(message, bytes, n);
     }
     if (!c->over && !c->guest.at_desk.waits)
-        feed(c, frame, wire_seal(&c->end, message, n, frame));
+        feed(c, frame, frame_seal(&c->end, message, n, frame));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct caller callers[2] = {{.over = false}, {.over = false}};
-    struct wire_reply r;
+    struct frame_reply r;
     bool sealed = size && data[0] & 1;
-    if (wire_take_reply(data, size, &r))
-        must(r.code <= 0 && r.bytes == size - WIRE_HEAD);
+    if (frame_take_reply(data, size, &r))
+        must(r.code <= 0 && r.bytes == size - FRAME_HEAD);
     desk = (struct desk){.served_by = -1, .answer = guest_answer};
     now = 1;
     for (int i = 0; i < 2; i++) {

@@ -1,0 +1,134 @@
+/* Two ranks of a wire of UCX that may be in different network namespaces, started by hand or by wire_net_test.sh:
+ *   wire_speed RANK FOLDER SIZE RUNS
+ * They find each other by files in the folder. Rank 0 says how long an 8-byte message takes one way (half of there and back),
+ * and how fast messages of SIZE go one after the other; all of them are checked. */
+#define _GNU_SOURCE
+#include <stdio.h>
+
+#include "wire_ranks.h"
+
+static char folder[256];
+static int meeting;
+
+/* Files FOLDER/MEETING.RANK, which appear whole. */
+static int gather(void *arg, const void *mine, size_t bytes, void *all)
+{
+    struct wire_rank *r = arg;
+    char name[320], part[340];
+    snprintf(name, sizeof name, "%s/%d.%d", folder, meeting, r->rank);
+    snprintf(part, sizeof part, "%s.part", name);
+    FILE *f = fopen(part, "wb");
+    if (!f || fwrite(mine, 1, bytes, f) != bytes || fclose(f) || rename(part, name))
+        return WEFT_EIO;
+    for (int i = 0; i < r->size; i++) {
+        int64_t end = wire_now() + PATIENCE;
+        snprintf(name, sizeof name, "%s/%d.%d", folder, meeting, i);
+        while (!(f = fopen(name, "rb")))
+            if (wire_now() > end)
+                return WEFT_ETIMEOUT;
+        size_t n = fread((unsigned char *)all + (size_t)i * bytes, 1, bytes, f);
+        fclose(f);
+        if (n != bytes)
+            return WEFT_EIO;
+    }
+    meeting++;
+    return 0;
+}
+
+static void wait_for(struct wire_rank *r, struct wire_message *m)
+{
+    int done;
+    while (!(done = r->w->ops->test(m)))
+        r->w->ops->progress(r->w);
+    if (done < 0)
+        wire_note(r, __FILE__, __LINE__, "%s", weft_errmsg());
+}
+
+static double latency(struct wire_rank *r, int runs)
+{
+    uint64_t out = 0, in = 0;
+    struct wire_message *send, *recv;
+    const struct wire_ops *o = r->w->ops;
+    if (o->make(r->w, 1 - r->rank, 1, &out, 8, true, &send) || o->make(r->w, 1 - r->rank, 1, &in, 8, false, &recv)) {
+        wire_note(r, __FILE__, __LINE__, "%s", weft_errmsg());
+        return 0;
+    }
+    int64_t began = 0;
+    for (int i = -runs / 10; i < runs && !r->failed[0]; i++) {
+        if (i == 0)
+            began = wire_now();
+        o->start(recv);
+        if (r->rank == 0) {
+            out = (uint64_t)i;
+            o->start(send);
+        }
+        wait_for(r, recv);
+        if (in != (uint64_t)i)
+            wire_note(r, __FILE__, __LINE__, "wrong value");
+        if (r->rank == 1) {
+            out = in;
+            o->start(send);
+        }
+        wait_for(r, send);
+    }
+    double ns = (double)(wire_now() - began) / (2 * runs);
+    o->drop(send);
+    o->drop(recv);
+    return ns / 1000;
+}
+
+static double bandwidth(struct wire_rank *r, size_t bytes, int runs)
+{
+    unsigned char *memory = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    struct wire_message *m = NULL;
+    if (!memory || r->w->ops->make(r->w, 1 - r->rank, 2, memory, bytes, r->rank == 0, &m)) {
+        wire_note(r, __FILE__, __LINE__, "%s", weft_errmsg());
+        return 0;
+    }
+    if (r->rank == 0)
+        wire_fill(memory, bytes, 5);
+    else
+        memset(memory, 0, bytes);
+    wire_barrier(r);
+    int64_t began = 0;
+    for (int i = -2; i < runs && !r->failed[0]; i++) {
+        if (i == 0)
+            began = wire_now();
+        r->w->ops->start(m);
+        wait_for(r, m);
+    }
+    int64_t ns = wire_now() - began;
+    if (wire_differs(memory, bytes, 5) != bytes)
+        wire_note(r, __FILE__, __LINE__, "wrong bytes");
+    wire_barrier(r);
+    r->w->ops->drop(m);
+    free(memory);
+    return (double)bytes * runs / 1048576 / ((double)ns / 1e9);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 5) {
+        fprintf(stderr, "usage: wire_speed RANK FOLDER SIZE RUNS\n");
+        return 2;
+    }
+    struct wire_rank r = {.rank = atoi(argv[1]), .size = 2};
+    snprintf(folder, sizeof folder, "%s", argv[2]);
+    struct wire_boot boot = {.rank = r.rank, .size = 2, .gather = gather, .arg = &r, .wait_ns = PATIENCE, .no_shm = true,
+                             .modules = getenv("WEFT_MODULES")};
+    if (wire_open("ucx:", &boot, &r.w)) {
+        fprintf(stderr, "rank %d: %s\n", r.rank, weft_errmsg());
+        return 1;
+    }
+    int runs = atoi(argv[4]);
+    double us = latency(&r, runs * 100), mib = bandwidth(&r, (size_t)atoll(argv[3]), runs);
+    wire_barrier(&r);
+    r.w->ops->close(r.w);
+    if (r.failed[0]) {
+        fprintf(stderr, "%s\n", r.failed);
+        return 1;
+    }
+    if (r.rank == 0)
+        printf("latency_us %.2f\nbandwidth_mib %.1f\n", us, mib);
+    return 0;
+}
