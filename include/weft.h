@@ -246,11 +246,14 @@ typedef struct weft_comm_opts {
     bool staged;            /* move through staging buffers even where peers can reach each other's memory */
     int ranks;              /* how many there are, for shm:NAME; 0: rank and ranks are as the launcher has set them */
     enum weft_progress progress; /* who moves along what is in flight */
+    const void *communicator; /* mpi: points to an MPI_Comm of the caller's, which is duplicated; NULL: MPI_COMM_WORLD */
 } weft_comm_opts;
 
-/* "self:", "threads:N/NAME" (each of N threads) or "shm:NAME" (each of the processes of one machine): every rank opens
- * the same name with its own rank and waits (until the deadline) for the others. NULL is the job that weft run, mpirun,
- * mpiexec, srun or torchrun started this process in, and so is "shm:" there. */
+/* Every rank opens the same URL with its own rank and waits (until the deadline) for the others: "self:", "threads:N/NAME"
+ * (each of N threads), "shm:NAME" (each of the processes of one machine), "ucx:NAME" (all by UCX), "mpi:" (all by the MPI
+ * that has started them; "mpi:openmpi", "mpi:mpich") or "auto:NAME" (shared memory inside a host, UCX or, where there is no
+ * WEFT_AT, MPI between hosts). NULL is the job that weft run, mpirun, mpiexec, srun or torchrun started this process in,
+ * and so is "shm:" there. */
 int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out);
 /* The transports of this build, as their URLs look, from 0 on; NULL after the last. */
 const char *weft_transport_name(int i);

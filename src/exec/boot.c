@@ -94,6 +94,7 @@ int boot_new(const struct transport *t, const char *place, const weft_comm_opts 
         return error_nomem();
     snprintf(b->host, sizeof b->host, "%s", e.host);
     set_ask(b, o->rank, o->ranks, o->deadline_ns, e.machine);
+    b->ask.communicator = o->communicator;
     *out = b;
     return 0;
 }

@@ -158,6 +158,8 @@ int weft_comm_split(weft_comm *c, const int *ranks, int n, weft_comm **out)
 {
     if (!c || !out)
         return error_set(WEFT_EINVAL, "weft_comm_split: the comm and out must not be NULL");
+    if (c->link->hosts)
+        return error_set(WEFT_EUNSUPPORTED, "weft_comm_split: a comm on several hosts cannot be split yet");
     struct comm_family *f = comm_enter(c);
     int err = split(c, ranks, n, out);
     comm_leave(f);

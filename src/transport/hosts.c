@@ -457,11 +457,12 @@ static void hosts_leave(struct transport_link *l)
     link_free(of(l));
 }
 
+/* Cards and groups of a split are in memory that all ranks reach (exec/split.c). */
 static int hosts_split(struct transport_link *l, const int *ranks, int size, int rank, uint64_t *place,
                        struct transport_link **out)
 {
     (void)ranks, (void)size, (void)rank, (void)place, (void)out;
-    return error_set(WEFT_EUNSUPPORTED, "%s: comms on several hosts cannot be split", l->transport->scheme);
+    return error_set(WEFT_EUNSUPPORTED, "%s: a group on several hosts cannot be split yet", l->transport->scheme);
 }
 
 /* ---- memory: the host's ---- */
