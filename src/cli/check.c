@@ -166,6 +166,8 @@ static int lower_and_verify(struct check *c, struct check_result *out, struct fa
                              .machine.ranks_per_host = (int)c->opts->per_host,
                              .in_place = c->opts->in_place,
                              .world = c->pair.world};
+    if (c->opts->job && !c->opts->per_host && weft_comm_machine(c->opts->job, &lower.machine))
+        return failure_set(why, CLI_WRONG, "%s", weft_errmsg());
     int code = pair_lower(&c->pair, &lower, why);
     if (code)
         return code;

@@ -217,14 +217,16 @@ static int check_cases(const char *path, const struct check_opts *o, bool as_jso
     return c.code;
 }
 
-/* In a job, the ranks for shm: are its processes. All do the same and come to the same end; rank 0 tells it. */
+/* In a job, the ranks for a URL without a name are its processes. All do the same and come to the same end; rank 0 tells
+ * it. For shm: processes are started here if there is no job. */
 static int join_job(struct check_opts *o)
 {
     weft_comm_opts opts = {.size = sizeof opts, .staged = o->staged};
-    if (!o->url || strcmp(o->url, "shm:"))
+    bool shm = o->url && !strcmp(o->url, "shm:"), mpi = o->url && !strncmp(o->url, "mpi:", 4);
+    if (!shm && !mpi && (!o->url || (strcmp(o->url, "ucx:") && strcmp(o->url, "auto:"))))
         return CLI_OK;
-    int err = weft_comm_open(NULL, &opts, &o->job);
-    if (err == WEFT_EINVAL) /* there is no job */
+    int err = weft_comm_open(mpi ? o->url : NULL, &opts, &o->job);
+    if (err == WEFT_EINVAL && shm) /* there is no job */
         return CLI_OK;
     if (err) {
         fprintf(stderr, "weft check: %s\n", weft_errmsg());
@@ -244,7 +246,8 @@ int cmd_check(int argc, char **argv)
         {"cases", ARGS_TEXT, "FILE", "check each line 'name: SRC -> DST' of FILE ('-': standard input)", &cases, 0, 0},
         {"on", ARGS_TEXT, "URL",
          "where the ranks run: threads: (as many as needed, the default),\n"
-         "threads:N, self:, or shm: (processes; in a job of weft run, its ranks)",
+         "threads:N, self:, or shm: (processes); in a job of weft run or of MPI its\n"
+         "ranks, for shm:, ucx:, auto: or mpi:",
          &o.url, 0, 0},
         {"seed", ARGS_INT, "N", "of the data (1)", &o.seed, 0, INT64_MAX / 2},
         {"repeat", ARGS_INT, "K", "runs, each with other data: seeds N to N+K-1 (1)", &o.repeat, 1, 1000000000},
