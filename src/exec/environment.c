@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "transport/wire.h"
 
 #define SECOND INT64_C(1000000000)
 
@@ -42,6 +43,17 @@ static int settle(int64_t *value, const char *what, const char *name, int64_t sc
     if (!err && !*value)
         *value = fallback;
     return err;
+}
+
+const char *weft_module_name(int i)
+{
+    return wire_module(environment_modules(), i);
+}
+
+/* A program that runs with more rights than its user's loads no code that the user names. */
+const char *environment_modules(void)
+{
+    return secure_getenv("WEFT_MODULES");
 }
 
 /* Fills in what the caller left open: first from WEFT_*, then the defaults. */

@@ -14,5 +14,6 @@ int environment_settle(weft_comm_opts *o);
 /* The job this process is a rank of. WEFT_EINVAL if the launcher's variables make no sense, WEFT_EUNSUPPORTED if the job
  * spans several machines. */
 int environment_job(struct environment_job *job, bool *found);
+const char *environment_modules(void); /* where modules are looked for first; NULL: nowhere */
 int environment_no_job(void); /* sets and returns the error of one who needs a job */
 #endif
