@@ -257,6 +257,8 @@ typedef struct weft_comm_opts {
 int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out);
 /* The transports of this build, as their URLs look, from 0 on; NULL after the last. */
 const char *weft_transport_name(int i);
+/* The modules that are installed with this build, each for a library that carries messages between hosts, likewise. */
+const char *weft_module_name(int i);
 /* Collective over c: a comm of n of its ranks, numbered in the order of the list. All of them pass the same list; who is in
  * no group passes none (n 0) and gets NULL. Different groups may form in one call, and by several calls a rank may be in any
  * number of groups that overlap: each has c's options and its own execs, windows, barriers and failure, and waiting in one

@@ -166,10 +166,12 @@ static void idle_body(struct wire_rank *r)
     struct wire_message *with[4] = {NULL, NULL, NULL, NULL};
     unsigned char nothing = 0;
     wire_barrier(r);
-    if (r->rank != 0)
-        WIRE_OK(r, r->w->ops->mail(r->w, 3 - r->rank, "b", 1)); /* ranks 1 and 2 know each other */
+    if (r->rank == 2) /* ranks 1 and 2 know each other */
+        WIRE_OK(r, r->w->ops->mail(r->w, 1, "b", 1));
     if (r->rank != 0)
         WIRE_UNTIL(r, r->arrived == 1);
+    if (r->rank == 1)
+        WIRE_OK(r, r->w->ops->mail(r->w, 2, "b", 1));
     if (r->rank == 2)
         die(r, &none, with);
     else

@@ -28,6 +28,8 @@
 #define SECOND (1000 * MS)
 #define PATIENCE (60 * SECOND) /* after which something hangs */
 
+static bool wire_leaks; /* rank 0 of 2 looks for leaks when it ends, which takes seconds */
+
 /* What processes of one test share. */
 struct wire_job {
     pthread_barrier_t barrier;
@@ -225,6 +227,8 @@ static inline const char *wire_run(int n, int victim, void (*body)(struct wire_r
             if (r.w)
                 r.w->ops->close(r.w);
             memcpy(job->failed[i], r.failed, sizeof r.failed);
+            if (n > 2 || i > 0 || !wire_leaks)
+                _exit(0);
             exit(0); /* looks for leaks, where that is built in */
         }
         job->pids[i] = pid;

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "transport/wire.h"
 
 #define SECOND INT64_C(1000000000)
 
@@ -65,6 +66,17 @@ static int settle_progress(weft_comm_opts *o)
     return 0;
 }
 
+const char *weft_module_name(int i)
+{
+    return wire_module(environment_modules(), i);
+}
+
+/* A program that runs with more rights than its user's loads no code that the user names. */
+const char *environment_modules(void)
+{
+    return secure_getenv("WEFT_MODULES");
+}
+
 /* Fills in what the caller left open: first from WEFT_*, then the defaults. */
 int environment_settle(weft_comm_opts *o)
 {
@@ -105,7 +117,7 @@ void environment_place(struct environment_place *p)
 {
     const char *host = variable("WEFT_HOST");
     char boot[64], space[64];
-    *p = (struct environment_place){.modules = variable("WEFT_MODULES")};
+    *p = (struct environment_place){.modules = environment_modules()};
     boot_name(boot);
     p->machine = hash_bytes(0, boot, strlen(boot));
     ssize_t n = readlink("/proc/self/ns/net", space, sizeof space - 1);

@@ -35,5 +35,6 @@ struct environment_store {
 int environment_store(const char *at, struct environment_store *out);
 int environment_token(char token[SERVER_TOKEN_MAX + 2]); /* of WEFT_TOKEN or WEFT_TOKEN_FILE; empty: neither is set */
 
+const char *environment_modules(void); /* where modules are looked for first; NULL: nowhere */
 int environment_no_job(void); /* sets and returns the error of one who needs a job */
 #endif
