@@ -214,6 +214,14 @@ typedef struct weft_peer {
     int64_t sends, recvs;   /* messages */
 } weft_peer;
 int weft_plan_peers(const weft_plan *p, weft_peer *out, size_t cap, size_t *n);
+/* A box of a tensor's destination that a step of the plan completes. */
+typedef struct weft_arrival {
+    int tensor;
+    weft_box box;
+} weft_arrival;
+/* All boxes of this rank's destination, in an order that is the plan's own: the boxes are disjoint and cover all that a
+ * run writes. Fills at most cap, sets *n to how many there are. */
+int weft_plan_arrivals(const weft_plan *p, weft_arrival *out, size_t cap, size_t *n);
 /* Proves the plans of all ranks (all[r] is rank r's) right without data, or says what is wrong and where. */
 int weft_plan_verify(const weft_plan *const *all, size_t ranks);
 uint64_t weft_plan_digest(const weft_plan *p); /* of the whole problem: the same on every rank */
@@ -297,6 +305,13 @@ int weft_exec_wait(weft_exec *x, int64_t timeout_ns);
 int weft_exec_run(weft_exec *x); /* start and wait */
 /* Called once a run completes or fails, from test or wait; it may start execs but not wait. NULL: none. */
 int weft_exec_notify(weft_exec *x, void (*done)(void *arg, int err), void *arg);
+/* Watches the destination piece by piece, in the runs that are started from now on: arrived is called (NULL: by nobody,
+ * for who polls) as soon as box i of weft_plan_arrivals has its final values, by whoever makes progress and under the rules
+ * of weft_exec_notify. Refused while in flight. */
+int weft_exec_arrivals(weft_exec *x, void (*arrived)(void *arg, size_t i, const weft_arrival *a), void *arg);
+/* The boxes that are complete in the run that was started last, in the order in which they came. Fills at most cap, sets *n
+ * to how many there are. Makes no progress itself. */
+int weft_exec_arrived(const weft_exec *x, size_t *out, size_t cap, size_t *n);
 typedef struct weft_exec_info {
     size_t size;
     int64_t runs;

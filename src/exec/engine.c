@@ -286,6 +286,8 @@ void engine_pulled(weft_exec *x, struct exec_in *in)
     p->left--;
     settle(x, in);
     open_next(p, step);
+    if (x->arrivals)
+        arrivals_step(x, (uint32_t)(step - p->steps));
 }
 
 static int64_t take(weft_exec *x, struct exec_in *in)
@@ -374,8 +376,7 @@ static void work(weft_exec *x, uint32_t s)
         if (--p->readers[recv] == 0)
             settle(x, &p->ins[p->steps[recv].channel]);
     }
-    p->left--;
-    open_next(p, step);
+    engine_copied(x, s);
 }
 
 void engine_copied(weft_exec *x, uint32_t step)
@@ -383,6 +384,8 @@ void engine_copied(weft_exec *x, uint32_t step)
     struct program *p = x->program;
     p->left--;
     open_next(p, &p->steps[step]);
+    if (x->arrivals)
+        arrivals_step(x, step);
 }
 
 static bool drain(weft_exec *x, const uint32_t *queue, uint32_t *head, const uint32_t *tail)
