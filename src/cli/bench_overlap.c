@@ -142,6 +142,8 @@ static int calibrate(struct side *s, struct overlap *o, int64_t *turns)
 {
     double exchange, took = 0;
     int err = best(s, o, true, 0, &exchange);
+    if (!err)
+        err = best(s, o, true, 0, &exchange); /* now that all is warm */
     for (*turns = 1000; !err && took < 0.002; *turns *= 2)
         err = best(s, o, false, *turns, &took);
     *turns = (int64_t)((double)*turns / 2 * exchange / took) + 1;
