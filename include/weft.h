@@ -16,8 +16,9 @@
  * zero and fill at most cap bytes; a buffer that is too small is not an error. Options structs
  * start with their size; a field that is zero means its default, NULL means all defaults.
  * Frees take NULL. The library never prints, aborts or exits. Layouts and plans never change
- * once made and may be shared between threads; a comm, its execs and the comms split from it belong
- * to one thread at a time unless their declaration says otherwise. weft.h(3) tells it at length. */
+ * once made and may be shared between threads; a comm, its execs, windows and the comms split from it belong
+ * to one thread at a time, and beside it to their progress thread if they have one, unless their declaration says
+ * otherwise. weft.h(3) tells it at length. */
 #ifndef WEFT_H
 #define WEFT_H
 #include <stdbool.h>
@@ -216,6 +217,14 @@ typedef struct weft_peer {
     int64_t sends, recvs;   /* messages */
 } weft_peer;
 int weft_plan_peers(const weft_plan *p, weft_peer *out, size_t cap, size_t *n);
+/* A box of a tensor's destination that a step of the plan completes. */
+typedef struct weft_arrival {
+    int tensor;
+    weft_box box;
+} weft_arrival;
+/* All boxes of this rank's destination, in an order that is the plan's own: the boxes are disjoint and cover all that a
+ * run writes. Fills at most cap, sets *n to how many there are. */
+int weft_plan_arrivals(const weft_plan *p, weft_arrival *out, size_t cap, size_t *n);
 /* Proves the plans of all ranks (all[r] is rank r's) right without data, or says what is wrong and where. */
 int weft_plan_verify(const weft_plan *const *all, size_t ranks);
 uint64_t weft_plan_digest(const weft_plan *p); /* of the whole problem: the same on every rank */
@@ -231,9 +240,14 @@ void weft_plan_free(weft_plan *p);
 
 /* ---- comms: who takes part, and how they reach each other ---- */
 
+/* Who moves along what is in flight. With WEFT_PROGRESS_THREAD a thread of weft's own, one for the comm that was opened and
+ * all that are split from it, completes what was started without a further call, and runs the callbacks. It sleeps while
+ * there is nothing to do, and ends with the last of these comms. Calls are made as before, by one thread at a time (or
+ * inside a callback, whichever thread runs it): start and test never wait for the progress thread, the others may, for as
+ * long as one of its passes or a callback takes. A process that forks has no such thread in the child. */
 enum weft_progress {
-    WEFT_PROGRESS_CALLER, /* in test, wait and the other calls that wait */
-    WEFT_PROGRESS_THREAD  /* by a thread that the comm and those split from it share, and in those calls */
+    WEFT_PROGRESS_CALLER, /* test, wait and the other calls that wait */
+    WEFT_PROGRESS_THREAD  /* a thread, and those calls at the same time */
 };
 
 typedef struct weft_comm_opts {
@@ -319,8 +333,16 @@ int weft_exec_test(weft_exec *x, bool *done);
 /* Timeout: 0 polls once, negative waits until done or failed. WEFT_ETIMEOUT says which ranks it waits for. */
 int weft_exec_wait(weft_exec *x, int64_t timeout_ns);
 int weft_exec_run(weft_exec *x); /* start and wait */
-/* Called once a run completes or fails, from test or wait; it may start execs but not wait. NULL: none. */
+/* Called once a run completes or fails, from test or wait or on the progress thread; it may start and free execs and close
+ * comms but not wait, neither here nor for the thread that makes the calls. NULL: none. */
 int weft_exec_notify(weft_exec *x, void (*done)(void *arg, int err), void *arg);
+/* Watches the destination piece by piece, in the runs that are started from now on: arrived is called (NULL: by nobody,
+ * for who polls) as soon as box i of weft_plan_arrivals has its final values, by whoever makes progress and under the rules
+ * of weft_exec_notify. Refused while in flight. */
+int weft_exec_arrivals(weft_exec *x, void (*arrived)(void *arg, size_t i, const weft_arrival *a), void *arg);
+/* The boxes that are complete in the run that was started last, in the order in which they came. Fills at most cap, sets *n
+ * to how many there are. Makes no progress itself. */
+int weft_exec_arrived(const weft_exec *x, size_t *out, size_t cap, size_t *n);
 typedef struct weft_exec_info {
     size_t size;
     int64_t runs;

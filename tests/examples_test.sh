@@ -31,6 +31,8 @@ expect 0 "allreduce of 1000 floats on 8 ranks, 10 times: right" "$bin/02_allredu
 expect 0 "50 steps of a periodic stencil on 3 ranks: right" "$bin/03_halo"
 expect 0 "allgather of 4000 floats on 4 ranks by puts and signals, 100 times: right" "$bin/04_window_allgather"
 expect 0 "reduce-scatter of 4000 floats on 4 ranks through pointers, 100 times: right" "$bin/05_window_reduce_scatter"
+expect 0 "4 pieces of a ring allgather fed a product of 64 x 1024 by 1024 x 128 on 4 ranks, 7 times: right" "$bin/06_ring_matmul"
+grep -qE '^exchange .* product .* both .*: -?[0-9]+% of the exchange hidden$' "$out" || complain "06_ring_matmul: does not say what is hidden"
 for source in "$WEFT_SOURCE_DIR"/examples/[0-9]*.c; do
     name=$(basename "$source" .c)
     grep -q "/$name\"" "$0" || complain "examples/$name.c is not run here"

@@ -75,7 +75,7 @@ static int64_t job_wrong(struct job *j, int rank, int seed)
 }
 
 /* The largest message that any rank sends. */
-static int64_t job_largest(const struct move *m, int world)
+static inline int64_t job_largest(const struct move *m, int world)
 {
     int64_t largest = 0;
     for (int rank = 0; rank < world; rank++) {

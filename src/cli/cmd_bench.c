@@ -17,6 +17,7 @@ static const struct {
     {"latency", bench_latency, "a barrier, and a small move between two ranks"},
     {"memory", bench_memory, "what memory gives plain loops, and weft's copies"},
     {"lower", bench_lower, "one rank's lowering: worlds of 64 to 65,536 ranks, and a whole model"},
+    {"overlap", bench_overlap, "how much of an exchange hides behind computation"},
 };
 #define WHATS (sizeof whats / sizeof *whats)
 

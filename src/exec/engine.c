@@ -296,6 +296,8 @@ void engine_pulled(weft_exec *x, struct exec_in *in)
     p->left--;
     settle(x, in);
     engine_opened(p, step);
+    if (x->arrivals)
+        arrivals_step(x, (uint32_t)(step - p->steps));
 }
 
 static int64_t take(weft_exec *x, struct exec_in *in)
@@ -378,8 +380,7 @@ static void work(weft_exec *x, uint32_t s)
         if (--p->readers[recv] == 0)
             settle(x, &p->ins[p->steps[recv].channel]);
     }
-    p->left--;
-    engine_opened(p, step);
+    engine_copied(x, s);
 }
 
 void engine_copied(weft_exec *x, uint32_t step)
@@ -387,6 +388,8 @@ void engine_copied(weft_exec *x, uint32_t step)
     struct program *p = x->program;
     p->left--;
     engine_opened(p, &p->steps[step]);
+    if (x->arrivals)
+        arrivals_step(x, step);
 }
 
 static bool drain(weft_exec *x, const uint32_t *queue, uint32_t *head, const uint32_t *tail)

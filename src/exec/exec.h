@@ -9,7 +9,7 @@
  *   way.c      how each message travels: as a letter, staged, pulled or pushed
  *   far.c      messages with ranks on other hosts
  *   engine.c   the run; weave.c strided copies of several channels at once; post.c programs of letters alone;
- *   run.c      the calls around it
+ *   run.c      the calls around it; arrivals.c which boxes of the destination are complete
  *   watch.c    peers that are gone or stalled */
 #ifndef WEFT_EXEC_EXEC_H
 #define WEFT_EXEC_EXEC_H
@@ -257,6 +257,7 @@ struct weft_exec {
     uint64_t run; /* started so far */
     void (*done)(void *arg, int err);
     void *arg;
+    struct arrivals *arrivals; /* NULL: nobody asks for them */
 };
 
 /* ---- run.c ---- */
@@ -339,6 +340,13 @@ void engine_do(const weft_exec *x, const struct exec_step *step); /* COPY or RED
 void engine_pushed(weft_exec *x, struct exec_out *out); /* the first that was not posted has been */
 void engine_pulled(weft_exec *x, struct exec_in *in);   /* the first that was not taken has been */
 void engine_copied(weft_exec *x, uint32_t step);
+
+/* ---- arrivals.c: only where x->arrivals ---- */
+
+void arrivals_reset(struct arrivals *a);        /* a run begins */
+void arrivals_step(weft_exec *x, uint32_t step); /* a COPY, REDUCE or RECV is done */
+void arrivals_all(weft_exec *x);                 /* all are */
+void arrivals_free(struct arrivals *a);          /* NULL is fine */
 
 /* ---- post.c ---- */
 

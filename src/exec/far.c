@@ -250,6 +250,8 @@ static bool end(weft_exec *x, struct far_channel *ch)
         p->left--;
         if (!ch->sends || !m->slot)
             engine_opened(p, step);
+        if (!ch->sends && x->arrivals)
+            arrivals_step(x, m->step);
     }
     return moved;
 }

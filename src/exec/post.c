@@ -147,6 +147,8 @@ static void finish(weft_exec *x)
         for (uint32_t i = 0; i < p->nins; i++)
             core_signal(x->comm->group, p->ins[i].peer, p->ins[i].done, x->run * p->ins[i].n);
     p->left = 0;
+    if (x->arrivals)
+        arrivals_all(x);
 }
 
 bool post_pass(weft_exec *x)

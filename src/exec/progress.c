@@ -60,6 +60,7 @@ struct comm_seat {
     _Atomic(weft_exec *) submitted;            /* linked by x->submitted, the last first */
 
     _Alignas(CORE_LINE) _Atomic uint32_t asleep; /* where the thread is */
+    _Atomic uint32_t inside;                     /* callers that look at this */
     _Atomic uint32_t calls;                      /* a futex: it is parked on it */
     _Atomic bool stop;
     pthread_t thread;
@@ -84,7 +85,25 @@ static void futex_wake(_Atomic uint32_t *word)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
+static void family_free(struct comm_family *f)
+{
+    free(f->seat);
+    free(f);
+}
+
 /* ---- the seat ---- */
+
+/* A call begins and ends to look at the family. While a start is about to return, a callback on the thread may close the
+ * last comm: it waits for those who are inside. */
+static void come_in(struct comm_seat *s)
+{
+    atomic_fetch_add_explicit(&s->inside, 1, memory_order_relaxed);
+}
+
+static void go_out(struct comm_seat *s)
+{
+    atomic_fetch_sub_explicit(&s->inside, 1, memory_order_release); /* pairs with the load in progress_close */
+}
 
 static bool take(struct comm_seat *s)
 {
@@ -155,8 +174,11 @@ bool progress_try(struct comm_family *f)
         s->depth++;
         return true;
     }
-    if (!take(s))
+    come_in(s);
+    if (!take(s)) {
+        go_out(s);
         return false;
+    }
     begin_submitted(s);
     return true;
 }
@@ -177,12 +199,14 @@ int progress_enter_unless(struct comm_family *f, bool (*over)(void *arg), void *
         return 0;
     if (until >= 0 && core_now() >= until)
         return COMM_LATE;
+    come_in(s);
     atomic_fetch_add_explicit(&s->wanted, 1, memory_order_seq_cst);
     for (int turn = 0; !take(s); turn++) {
         int64_t now = turn >= SEAT_SPINS || turn % 64 == 63 ? core_now() : 0;
         bool late = until >= 0 && now >= until;
         if (late || (over && over(arg))) {
             give_up(s);
+            go_out(s);
             return late ? COMM_LATE : 0;
         }
         if (turn < SEAT_SPINS)
@@ -214,12 +238,6 @@ static bool has_work(const struct comm_family *f)
     return false;
 }
 
-static void family_free(struct comm_family *f)
-{
-    free(f->seat);
-    free(f);
-}
-
 void progress_leave(struct comm_family *f)
 {
     struct comm_seat *s = f->seat;
@@ -235,6 +253,7 @@ void progress_leave(struct comm_family *f)
         work = disturbed = true;
     if (work && (disturbed || atomic_load_explicit(&s->asleep, memory_order_seq_cst) == PARKED))
         call_thread(s);
+    go_out(s);
 }
 
 void progress_disturb(struct comm_family *f)
@@ -247,11 +266,14 @@ void progress_submit(struct comm_family *f, weft_exec *x)
 {
     struct comm_seat *s = f->seat;
     weft_exec *first = atomic_load_explicit(&s->submitted, memory_order_relaxed);
+    come_in(s);
     do
         x->submitted = first;
     while (!atomic_compare_exchange_weak_explicit(&s->submitted, &first, x, memory_order_seq_cst, memory_order_relaxed));
     if (take(s))
         progress_leave(f);
+    else
+        go_out(s);
 }
 
 void progress_ended(struct comm_family *f)
@@ -373,7 +395,7 @@ static void *thread_main(void *arg)
         if (!drive(f)) { /* a callback has closed the last comm: nobody else knows the family any more */
             pthread_detach(pthread_self());
             family_free(f);
-            return NULL;
+            break;
         }
     return NULL;
 }
@@ -389,6 +411,7 @@ static int thread_begin(struct comm_family *f)
 {
     struct comm_seat *s = f->seat;
     sigset_t all, before;
+    come_in(s);
     take(s);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the threads of the program */
@@ -433,10 +456,15 @@ void progress_settle(struct comm_family *f)
 void progress_close(struct comm_family *f)
 {
     struct comm_seat *s = f->seat;
-    if (!s)
+    if (!s) {
         free(f);
-    if (!s || is_thread(s))
         return;
+    }
+    if (is_thread(s)) {
+        while (atomic_load_explicit(&s->inside, memory_order_acquire))
+            sched_yield();
+        return;
+    }
     atomic_store_explicit(&s->stop, true, memory_order_seq_cst);
     call_thread(s);
     pthread_join(s->thread, NULL);

@@ -166,6 +166,8 @@ static int check_start(weft_exec *x)
 static void begin(weft_exec *x)
 {
     x->run++;
+    if (x->arrivals)
+        arrivals_reset(x->arrivals);
     atomic_store_explicit(&x->block->started, x->run, memory_order_relaxed); /* for watch.c of peers */
     link_in(x);
 }
@@ -412,6 +414,7 @@ static void free_in_seat(weft_exec *x)
     else
         x->program->reserve.offset = -1; /* peers may still read scratch and staging: the group frees them in the end */
     program_free(x, x->program);
+    arrivals_free(x->arrivals);
     free(x);
     comm_exec_gone(c);
 }

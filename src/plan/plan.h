@@ -124,6 +124,11 @@ const char *plan_algorithm_text(const char *text, size_t len);
 int plan_check(const weft_plan *p);
 
 
+/* How many boxes of the destination a step completes, and the i-th of them: COPY, REDUCE and RECV write destination
+ * elements once, with their final values. A part whose runs repeat is several boxes. */
+size_t plan_step_boxes(const weft_plan *p, const struct plan_step *st);
+void plan_step_box(const weft_plan *p, const struct plan_step *st, size_t i, weft_arrival *out);
+
 /* Slots to .. to+len-1 of a buffer along one dim stand for global positions at .. at+len-1. */
 struct plan_slots {
     int64_t to, len, at;

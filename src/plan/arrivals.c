@@ -1,0 +1,65 @@
+/* The boxes of the destination as a run completes them: what each step that writes there adds, in the order of steps. */
+#include <string.h>
+
+#include "base/error.h"
+#include "plan/plan.h"
+
+/* The parts that a step writes. */
+static const struct plan_part *written(const weft_plan *p, const struct plan_step *st, uint32_t *n)
+{
+    const struct plan_part *parts = &p->parts[st->part];
+    *n = st->kind == PLAN_SEND ? 0 : st->kind == PLAN_RECV ? st->nparts : 1;
+    return st->kind == PLAN_COPY ? parts + 1 : parts;
+}
+
+static size_t boxes(const weft_plan *p, const struct plan_part *part)
+{
+    size_t n = p->bufs[part->buf].space == PLAN_DST && part->count > 0;
+    for (int d = 0; n && d < plan_ndim(p, part); d++)
+        n *= (size_t)p->runs[part->runs + (uint32_t)d].n;
+    return n;
+}
+
+size_t plan_step_boxes(const weft_plan *p, const struct plan_step *st)
+{
+    uint32_t n;
+    const struct plan_part *parts = written(p, st, &n);
+    size_t all = 0;
+    for (uint32_t k = 0; k < n; k++)
+        all += boxes(p, &parts[k]);
+    return all;
+}
+
+void plan_step_box(const weft_plan *p, const struct plan_step *st, size_t i, weft_arrival *out)
+{
+    uint32_t n;
+    const struct plan_part *part = written(p, st, &n);
+    for (size_t in_part; i >= (in_part = boxes(p, part)); part++)
+        i -= in_part;
+    memset(out, 0, sizeof *out);
+    out->tensor = (int)p->bufs[part->buf].tensor;
+    for (int d = plan_ndim(p, part) - 1; d >= 0; d--) {
+        const struct plan_run *run = &p->runs[part->runs + (uint32_t)d];
+        const struct plan_spot *spot = &p->spots[part->spots + (uint32_t)d];
+        int64_t turn = (int64_t)(i % (size_t)run->n);
+        i /= (size_t)run->n;
+        out->box.at[d] = run->at + turn * run->step;
+        out->box.len[d] = run->len;
+        out->box.local[d] = spot->to + turn * spot->tostep;
+    }
+}
+
+int weft_plan_arrivals(const weft_plan *p, weft_arrival *out, size_t cap, size_t *n)
+{
+    if (!p || !n || (cap && !out))
+        return error_set(WEFT_EINVAL, "weft_plan_arrivals: arguments must not be NULL");
+    size_t all = 0;
+    for (size_t s = 0; s < p->nsteps; s++) {
+        size_t here = plan_step_boxes(p, &p->steps[s]);
+        for (size_t i = 0; i < here && all + i < cap; i++)
+            plan_step_box(p, &p->steps[s], i, &out[all + i]);
+        all += here;
+    }
+    *n = all;
+    return 0;
+}
