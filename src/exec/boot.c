@@ -82,8 +82,9 @@ int boot_new(const struct transport *t, const char *place, const weft_comm_opts 
     struct environment_place e = {.machine = 0};
     struct environment_store meet;
     bool known = false;
-    if (t->can.wide) {
+    if (t->can.wide)
         environment_place(&e);
+    if (t->can.wide && !t->can.sized) {
         int err = environment_store(NULL, &meet);
         if (err && t->can.meets)
             return err;

@@ -1,0 +1,188 @@
+/* Ranks that end, on comms of several hosts: kill -9 at random moments of runs, barriers and binds, on ucx: and on auto: with
+ * two and three hosts. Every survivor gets an error that names the rank within 2 s, all get the same list of survivors, and
+ * they open a comm again in which the result is right. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "processes.h"
+#include "share.h"
+#include "transport/wire.h"
+
+#define MOST 6
+
+struct life {
+    int ranks, hosts, victim, at;
+    char url[64];
+};
+
+/* What the ranks tell the test; each writes its own. */
+struct told {
+    _Atomic int64_t died_at;
+    struct {
+        int64_t knew_at;
+        int code, left, list[MOST];
+        bool fine;
+        char text[700], end[700]; /* of the failure; of the comm that was opened again */
+    } rank[MOST];
+};
+
+static int sum_layouts(int n, weft_layout **src, weft_layout **dst)
+{
+    char a[64], b[64];
+    snprintf(a, sizeof a, "f32[3000] @x%d +sum(x)", n);
+    snprintf(b, sizeof b, "f32[3000] @x%d", n);
+    int err = weft_layout_parse(a, src);
+    return err ? err : weft_layout_parse(b, dst);
+}
+
+/* Sums and barriers until `times`, or until something fails; the victim ends at turn `at` (negative: never). */
+static int work(weft_comm *c, int times, int at, struct told *told)
+{
+    static float x[3000], y[3000];
+    weft_layout *a = NULL, *b = NULL;
+    weft_plan *plan = NULL;
+    weft_exec *exec = NULL;
+    weft_lower_opts o = {.size = sizeof o};
+    int n = weft_comm_size(c), me = weft_comm_rank(c);
+    weft_view src = {x, sizeof x, NULL}, dst = {y, sizeof y, NULL};
+    int err = sum_layouts(n, &a, &b);
+    if (!err)
+        err = weft_comm_machine(c, &o.machine);
+    if (!err)
+        err = weft_lower(&(weft_move){"v", a, b}, 1, me, &o, &plan);
+    if (!err)
+        err = weft_bind(plan, c, &src, &dst, NULL, &exec);
+    for (int k = 0; k < times && !err; k++) {
+        if (k == at) {
+            atomic_store(&told->died_at, process_now());
+            raise(SIGKILL);
+        }
+        for (int i = 0; i < 3000; i++)
+            x[i] = (float)(me + k + i);
+        err = k % 5 == 4 ? weft_comm_barrier(c, -1) : weft_exec_run(exec);
+        for (int i = 0; i < 3000 && !err && k % 5 != 4; i++)
+            if (y[i] != (float)(n * (n - 1) / 2 + n * (k + i)))
+                err = -1000;
+    }
+    weft_exec_free(exec);
+    weft_plan_free(plan);
+    weft_layout_free(a);
+    weft_layout_free(b);
+    return err;
+}
+
+static void live(const struct life *l, int rank, struct told *told)
+{
+    weft_comm *c, *again;
+    char host[16];
+    size_t n;
+    int list[MOST];
+    snprintf(host, sizeof host, "h%d", rank * l->hosts / l->ranks);
+    setenv("WEFT_HOST", host, 1);
+    if (process_open(l->url, rank, l->ranks, 10 * SECOND, &c)) {
+        snprintf(told->rank[rank].text, sizeof told->rank[rank].text, "open: %s", weft_errmsg());
+        return;
+    }
+    told->rank[rank].code = work(c, 1 << 30, rank == l->victim ? l->at : -1, told);
+    told->rank[rank].knew_at = process_now();
+    snprintf(told->rank[rank].text, sizeof told->rank[rank].text, "%s", weft_errmsg());
+    if (told->rank[rank].code != WEFT_EPEER || weft_comm_survivors(c, list, MOST, &n))
+        return;
+    told->rank[rank].left = (int)n;
+    memcpy(told->rank[rank].list, list, n * sizeof *list);
+    int err = weft_comm_reopen(c, list, (int)n, &again);
+    weft_comm_close(c);
+    if (!err) {
+        err = work(again, 20, -1, told);
+        snprintf(told->rank[rank].end, sizeof told->rank[rank].end, "%s", err ? weft_errmsg() : "right");
+        weft_comm_close(again);
+    } else {
+        snprintf(told->rank[rank].end, sizeof told->rank[rank].end, "%s", weft_errmsg());
+    }
+    told->rank[rank].fine = !err;
+}
+
+static void one_life(const struct life *l, int64_t *slowest)
+{
+    struct told *told = ranks_shared(sizeof *told);
+    pid_t pids[MOST];
+    char name[32];
+    fflush(NULL);
+    for (int r = 0; r < l->ranks; r++) {
+        pids[r] = fork();
+        assert_true(pids[r] >= 0);
+        if (pids[r] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            alarm(60);
+            live(l, r, told);
+            _exit(0);
+        }
+    }
+    for (int r = 0; r < l->ranks; r++)
+        waitpid(pids[r], NULL, 0);
+    snprintf(name, sizeof name, "rank %d", l->victim);
+    for (int r = 0; r < l->ranks; r++) {
+        if (r == l->victim)
+            continue;
+        int64_t after = told->rank[r].knew_at - atomic_load(&told->died_at);
+        if (told->rank[r].code != WEFT_EPEER || !strstr(told->rank[r].text, name) || after > 2 * SECOND)
+            fail_msg("%s, %d ranks on %d hosts, %d ends at %d: rank %d after %lld ms: %d, %s", l->url, l->ranks, l->hosts,
+                     l->victim, l->at, r, (long long)(after / MS), told->rank[r].code, told->rank[r].text);
+        if (told->rank[r].left != l->ranks - 1 || !told->rank[r].fine)
+            fail_msg("%s, %d ranks on %d hosts, %d ends at %d: rank %d sees %d left, the new comm: %s", l->url, l->ranks,
+                     l->hosts, l->victim, l->at, r, told->rank[r].left, told->rank[r].end);
+        for (int i = 0; i < l->ranks - 1; i++)
+            assert_int_equal(told->rank[r].list[i], i + (i >= l->victim));
+        *slowest = after > *slowest ? after : *slowest;
+    }
+    munmap(told, sizeof *told);
+}
+
+static char folder[] = "/tmp/weft-hosts-XXXXXX";
+
+static void survivors_go_on(void **state)
+{
+    (void)state;
+    if (!wire_module(getenv("WEFT_MODULES"), 0) || strcmp(wire_module(getenv("WEFT_MODULES"), 0), "ucx:")) {
+        print_message("SKIPPED: there is no module for UCX\n");
+        skip();
+    }
+    struct random r = {.state = 20261115};
+    int64_t slowest = 0, lives = test_share(20, 200);
+    for (int64_t i = 0; i < lives; i++) {
+        struct life l = {.ranks = (int)random_in(&r, 2, MOST)};
+        l.hosts = i % 3 == 0 ? l.ranks : (int)random_in(&r, 2, l.ranks < 3 ? l.ranks : 3);
+        l.victim = (int)random_in(&r, 0, l.ranks - 1);
+        l.at = (int)random_in(&r, 0, 200);
+        snprintf(l.url, sizeof l.url, "%s:life-%ld-%lld", i % 3 ? "auto" : "ucx", (long)getpid(), (long long)i);
+        one_life(&l, &slowest);
+    }
+    print_message("%lld lives, the slowest knew after %lld ms\n", (long long)lives, (long long)(slowest / MS));
+}
+
+static int clean(void **state)
+{
+    char command[80];
+    (void)state;
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command);
+}
+
+int main(void)
+{
+    char at[80];
+    if (!mkdtemp(folder))
+        return 1;
+    snprintf(at, sizeof at, "file:%s", folder);
+    setenv("WEFT_AT", at, 1);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(survivors_go_on)};
+    return cmocka_run_group_tests(tests, NULL, clean);
+}
