@@ -1,9 +1,9 @@
 /* Opening and closing a wire of UCX, connections with peers, and word of those that are gone.
  *
- * Peers that end are seen because each end connects itself (UCX_ERR_HANDLING_MODE_PEER): when a process ends, the kernel
+ * Peers that end are seen because each end connects itself (UCP_ERR_HANDLING_MODE_PEER): when a process ends, the kernel
  * closes its connections, and the next progress calls the error handler. A host that vanishes without a word is seen by the
- * keepalive of TCP, only where nothing is on its way: what has been sent and is not acknowledged is sent again by the kernel
- * for many minutes. The deadline of the comm is for that. */
+ * keepalive of TCP, but only where nothing is on its way: what has been sent and is not acknowledged is sent again by the
+ * kernel for many minutes. The deadline of the comm is for that. */
 #define _GNU_SOURCE
 #include "transport/wire_ucx.h"
 
@@ -15,6 +15,8 @@
 
 #include "weft.h"
 
+#define LITERAL(x) #x
+#define STRING(x) LITERAL(x) /* of a macro's value */
 #define MS INT64_C(1000000)
 #define GRACE_NS (100 * MS)  /* from a broken connection on: what the peer sent before may come by another one */
 #define CLOSE_NS (1000 * MS) /* for what was sent to leave this process */
@@ -189,9 +191,9 @@ static ucs_status_t configure(const struct wire_boot *boot, ucp_config_t **confi
 {
     static const struct setting settings[] = {
         {"CONN_NB", "y", true}, /* connecting a host that is not there must not block */
-        {"KEEPIDLE", "2s", true},
-        {"KEEPINTVL", "1s", true},
-        {"KEEPCNT", "3", true},
+        {"KEEPIDLE", STRING(UCX_KEEPIDLE) "s", true},
+        {"KEEPINTVL", STRING(UCX_KEEPINTVL) "s", true},
+        {"KEEPCNT", STRING(UCX_KEEPCNT), true},
     };
     static const struct setting no_shm = {"TLS", "^sysv,posix,cma,knem,xpmem", false};
     ucs_status_t status = ucp_config_read(NULL, NULL, config);
@@ -240,8 +242,12 @@ static ucs_status_t open_worker(struct ucx_wire *w, const struct wire_boot *boot
     w->request_bytes = (attr.request_size + 63) / 64 * 64;
     ucp_worker_params_t worker = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
                                   .thread_mode = UCS_THREAD_MODE_SERIALIZED};
+    int listeners[UCX_LISTENERS];
+    size_t n = ucx_listeners(listeners, UCX_LISTENERS);
     if (!status)
         status = ucp_worker_create(w->context, &worker, &w->worker);
+    if (!status && !getenv("UCX_TCP_KEEPIDLE"))
+        ucx_keep_alive(listeners, n);
     return status ? status : ucp_worker_get_efd(w->worker, &w->base.fd);
 }
 
@@ -375,12 +381,9 @@ static bool arm(struct wire *base)
     return ucp_worker_arm(w->worker) == UCS_OK;
 }
 
-#define STRING(x) #x
-#define VERSION(major, minor) "UCX " STRING(major) "." STRING(minor)
-
 __attribute__((visibility("default"))) const struct wire_ops weft_wire = {
     .abi = WIRE_ABI,
-    .name = VERSION(UCP_API_MAJOR, UCP_API_MINOR),
+    .name = "UCX " STRING(UCP_API_MAJOR) "." STRING(UCP_API_MINOR),
     .can = {.deaths = true, .cancels = true},
     .open = open_wire,
     .close = close_wire,

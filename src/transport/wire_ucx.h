@@ -2,6 +2,7 @@
  *
  *   wire_ucx.c        open and close, connecting peers, who is gone
  *   wire_ucx_mail.c   mail
+ *   wire_ucx_keep.c   the keepalive of connections
  *   wire_ucx_data.c   messages that are set up once and started many times
  *
  * A tag of UCX has 64 bits and does not say who sent: the sender's rank is part of it, the highest bit is set for mail. */
@@ -14,6 +15,10 @@
 #define UCX_TAG_BITS 40
 #define UCX_RANK_BITS 23
 #define UCX_MAIL (UINT64_C(1) << 63)
+#define UCX_LISTENERS 64 /* sockets of this process that are looked at */
+#define UCX_KEEPIDLE 2   /* seconds without a word before the kernel asks whether the other host is there ... */
+#define UCX_KEEPINTVL 1  /* ... again after so many ... */
+#define UCX_KEEPCNT 3    /* ... so often */
 #define UCX_LETTERS 32 /* mails that are received without UCX's queue of unexpected messages */
 
 /* What is known of a peer that was used. */
@@ -78,6 +83,10 @@ int ucx_lost_error(const struct ucx_wire *w, int peer);
 /* Ends the connection with a peer, at once: what is under way with it fails. */
 void ucx_cut(struct ucx_wire *w, int peer, int64_t ns);
 void ucx_shut(struct ucx_wire *w); /* ends all of them and the worker */
+
+/* The sockets that listen; what peers connect to those that were not there before is kept alive. */
+size_t ucx_listeners(int *fds, size_t cap);
+void ucx_keep_alive(const int *before, size_t n);
 
 bool ucx_letters_open(struct ucx_wire *w);   /* false: no memory, or UCX refuses */
 void ucx_letters_close(struct ucx_wire *w);  /* takes the rooms back from UCX */
