@@ -132,7 +132,12 @@ int main(int argc, char **argv)
     }
     struct wire_rank r = {.rank = atoi(argv[1]), .size = 2};
     snprintf(folder, sizeof folder, "%s", argv[2]);
-    struct wire_boot boot = {.rank = r.rank, .size = 2, .gather = gather, .arg = &r, .wait_ns = PATIENCE, .no_shm = true,
+    struct wire_boot boot = {.rank = r.rank,
+                             .size = 2,
+                             .gather = gather,
+                             .arg = &r,
+                             .wait_ns = PATIENCE,
+                             .no_shm = true,
                              .modules = getenv("WEFT_MODULES")};
     if (wire_open("ucx:", &boot, &r.w)) {
         fprintf(stderr, "rank %d: %s\n", r.rank, weft_errmsg());

@@ -72,8 +72,8 @@ int ucx_connect(struct ucx_wire *w, int peer)
     if (p->ep)
         return 0;
     ucp_ep_params_t params = {
-        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .field_mask =
+            UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER,
         .address = (const ucp_address_t *)(w->addresses + (size_t)peer * w->address_bytes),
         .err_mode = UCP_ERR_HANDLING_MODE_PEER,
         .err_handler = {.cb = on_error, .arg = w},
@@ -113,7 +113,8 @@ int ucx_lost_error(const struct ucx_wire *w, int peer)
     if (p->left)
         return w->base.error(WEFT_EPEER, "rank %d has left", peer);
     if (p->lost_ns)
-        return w->base.error(WEFT_EPEER, "rank %d has ended or cannot be reached: %s", peer, ucs_status_string(p->status));
+        return w->base.error(WEFT_EPEER, "rank %d has ended or cannot be reached: %s", peer,
+                             ucs_status_string(p->status));
     return w->base.error(WEFT_EPEER, "the connection with rank %d was ended after a failure", peer);
 }
 
@@ -129,16 +130,14 @@ static void drain(struct ucx_wire *w, const int64_t *left, int64_t ns)
         ucp_worker_progress(w->worker);
 }
 
-static void close_now(struct ucx_wire *w, struct ucx_peer *p)
+static void close_now(struct ucx_wire *w, struct ucx_peer *p, int64_t end)
 {
     ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
     ucs_status_ptr_t request = ucp_ep_close_nbx(p->ep, &param);
-    for (int64_t end = ucx_now() + CLOSE_NS; UCS_PTR_IS_PTR(request);) {
-        ucp_worker_progress(w->worker);
-        if (ucp_request_check_status(request) != UCS_INPROGRESS || ucx_now() > end) {
-            ucp_request_free(request);
-            break;
-        }
+    if (UCS_PTR_IS_PTR(request)) {
+        while (ucp_request_check_status(request) == UCS_INPROGRESS && ucx_now() < end)
+            ucp_worker_progress(w->worker);
+        ucp_request_free(request);
     }
     p->ep = NULL;
 }
@@ -151,7 +150,7 @@ void ucx_cut(struct ucx_wire *w, int peer, int64_t ns)
     if (!p->lost_ns && !ucx_bye(w, peer))
         drain(w, &w->posts, ns);
     p->cut = true;
-    close_now(w, p);
+    close_now(w, p, ucx_now() + CLOSE_NS);
 }
 
 /* Worker and connections first: nobody calls back or touches memory after that. */
@@ -159,10 +158,11 @@ void ucx_shut(struct ucx_wire *w)
 {
     if (!w->worker)
         return;
+    int64_t end = ucx_now() + CLOSE_NS;
     ucx_letters_close(w);
     for (int i = w->used; i >= 0; i = w->peers[i].next)
         if (w->peers[i].ep)
-            close_now(w, &w->peers[i]);
+            close_now(w, &w->peers[i], end);
     ucp_worker_destroy(w->worker);
     w->worker = NULL;
     ucx_letters_free(w);

@@ -19,7 +19,7 @@
 #define UCX_KEEPIDLE 2   /* seconds without a word before the kernel asks whether the other host is there ... */
 #define UCX_KEEPINTVL 1  /* ... again after so many ... */
 #define UCX_KEEPCNT 3    /* ... so often */
-#define UCX_LETTERS 32 /* mails that are received without UCX's queue of unexpected messages */
+#define UCX_LETTERS 32   /* mails that are received without UCX's queue of unexpected messages */
 
 /* What is known of a peer that was used. */
 struct ucx_peer {
@@ -40,7 +40,13 @@ struct ucx_letter {
     unsigned char bytes[WIRE_MAIL];
 };
 
-enum ucx_state { UCX_IDLE, UCX_ACTIVE, UCX_DONE, UCX_FAILED, UCX_KEPT /* cancelled, but UCX knows the request still */ };
+enum ucx_state {
+    UCX_IDLE,
+    UCX_ACTIVE,
+    UCX_DONE,
+    UCX_FAILED,
+    UCX_KEPT /* cancelled, but UCX knows the request still */
+};
 
 /* UCX's part of the request stands before it, too. */
 struct ucx_message {
@@ -62,9 +68,10 @@ struct ucx_wire {
     unsigned char *addresses;
     size_t address_bytes; /* of each */
     struct ucx_peer *peers;
-    int used;        /* the first of them that is used; -1: none */
-    int last_lost;   /* whose connection broke last; -1: none */
-    struct ucx_letter *in[UCX_LETTERS], *spare; /* rooms for mail, in the order in which they are filled; letters to send */
+    int used;      /* the first of them that is used; -1: none */
+    int last_lost; /* whose connection broke last; -1: none */
+    struct ucx_letter *in[UCX_LETTERS],
+        *spare; /* rooms for mail, in the order in which they are filled; letters to send */
     unsigned next_in;
     bool read;     /* the letter before next_in is being looked at */
     int64_t posts; /* mails that UCX has not finished with */
@@ -88,9 +95,9 @@ void ucx_shut(struct ucx_wire *w); /* ends all of them and the worker */
 size_t ucx_listeners(int *fds, size_t cap);
 void ucx_keep_alive(const int *before, size_t n);
 
-bool ucx_letters_open(struct ucx_wire *w);   /* false: no memory, or UCX refuses */
-void ucx_letters_close(struct ucx_wire *w);  /* takes the rooms back from UCX */
-void ucx_letters_free(struct ucx_wire *w);   /* when there is no worker any more */
+bool ucx_letters_open(struct ucx_wire *w);  /* false: no memory, or UCX refuses */
+void ucx_letters_close(struct ucx_wire *w); /* takes the rooms back from UCX */
+void ucx_letters_free(struct ucx_wire *w);  /* when there is no worker any more */
 int ucx_mail(struct wire *w, int peer, const void *bytes, size_t n);
 int ucx_bye(struct ucx_wire *w, int peer); /* a mail of no bytes says that this rank leaves */
 bool ucx_fetch(struct wire *w, int *peer, const void **bytes, size_t *n);

@@ -67,10 +67,9 @@ bool ucx_fetch(struct wire *base, int *peer, const void **bytes, size_t *n)
     struct ucx_wire *w = (struct ucx_wire *)base;
     while (w->worker) {
         if (w->read) { /* the letter that was handed out last is room again */
-            struct ucx_letter *l = w->in[(w->next_in - 1) % UCX_LETTERS];
-            w->read = false;
-            if (!post(w, l))
+            if (!post(w, w->in[(w->next_in - 1) % UCX_LETTERS]))
                 return false;
+            w->read = false;
         }
         struct ucx_letter *l = w->in[w->next_in % UCX_LETTERS];
         if (!l->done)
