@@ -168,7 +168,8 @@ static inline void crowd_body(struct wire_rank *r)
     struct random rng = {(uint64_t)r->rank * 77 + 5};
     int n = crowd_make(r, items);
     WIRE_CHECK(r, n >= 0);
-    uint64_t runs = (uint64_t)test_share(320, 3200); /* 10,000 messages between two ranks */;
+    uint64_t runs = (uint64_t)test_share(320, 3200); /* 10,000 messages between two ranks */
+    ;
     for (uint64_t run = 0; run < runs && !r->failed[0]; run++)
         crowd_run(r, items, n, run, &rng);
     wire_barrier(r);
@@ -270,7 +271,8 @@ static inline void huge_body(struct wire_rank *r)
     size_t n = ((size_t)1 << 31) + ((size_t)1 << 30) + 12345;
     const struct wire_ops *o = r->w->ops;
     struct wire_message *m = NULL;
-    unsigned char *memory = r->rank < 2 ? mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : NULL;
+    unsigned char *memory =
+        r->rank < 2 ? mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : NULL;
     WIRE_CHECK(r, memory != MAP_FAILED);
     if (r->rank == 0)
         for (size_t i = 0; i < n; i += 4096)

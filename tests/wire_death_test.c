@@ -1,9 +1,10 @@
 /* Wires of UCX when peers end, stop or leave: the others see it in time, get their memory back, and go on with each other. */
 #define _GNU_SOURCE
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <setjmp.h>
+
 #include <cmocka.h>
 
 #include "share.h"
@@ -27,9 +28,9 @@ static void run(int n, int victim, void (*body)(struct wire_rank *), void *arg)
 /* ---- kill -9 ---- */
 
 struct moment {
-    size_t bytes;     /* of the messages with the victim */
-    int progress;     /* times that the victim lets things move before it dies */
-    bool send, recv;  /* what the others do with it */
+    size_t bytes;    /* of the messages with the victim */
+    int progress;    /* times that the victim lets things move before it dies */
+    bool send, recv; /* what the others do with it */
 };
 
 static void die(struct wire_rank *r, const struct moment *m, struct wire_message *const *with)
@@ -80,7 +81,8 @@ static void survivors_talk(struct wire_rank *r)
     o->drop(recv);
 }
 
-static void survive(struct wire_rank *r, const struct moment *m, struct wire_message *const *with, unsigned char *memory)
+static void survive(struct wire_rank *r, const struct moment *m, struct wire_message *const *with,
+                    unsigned char *memory)
 {
     const struct wire_ops *o = r->w->ops;
     for (int i = 0; i < 2; i++)
@@ -125,7 +127,8 @@ static void kill_body(struct wire_rank *r)
         if (r->rank < 2 && i == 1)
             break;
         if (m->send)
-            WIRE_OK(r, o->make(r->w, peer, 1, memory + (size_t)(2 * i) * m->bytes, m->bytes, r->rank < 2, &with[2 * i]));
+            WIRE_OK(r,
+                    o->make(r->w, peer, 1, memory + (size_t)(2 * i) * m->bytes, m->bytes, r->rank < 2, &with[2 * i]));
         if (m->recv)
             WIRE_OK(r, o->make(r->w, peer, 2, memory + (size_t)(2 * i + 1) * m->bytes, m->bytes, r->rank == 2,
                                &with[2 * i + 1]));

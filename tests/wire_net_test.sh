@@ -44,20 +44,21 @@ grep -q '^bandwidth_mib [1-9]' "$work/weft" || exit 1
 
 # Left to itself ucx_perftest sends memory that was never written: the kernel reads one page of zeros again and again. With
 # malloc and MALLOC_PERTURB_ it sends real memory, as weft does.
-export UCX_TLS=tcp UCX_ALLOC_PRIO=heap MALLOC_PERTURB_=85
+
+real="env UCX_TLS=tcp UCX_ALLOC_PRIO=heap MALLOC_PERTURB_=85"
 
 # perftest KIND COLUMN ARGS...: a figure of its final line.
 perftest()
 {
     local kind=$1 column=$2
     shift 2
-    ip netns exec "$b" timeout 60 ucx_perftest -t "$kind" "$@" >/dev/null 2>&1 &
+    $real ip netns exec "$b" timeout 60 ucx_perftest -t "$kind" "$@" >/dev/null 2>&1 &
     local server=$!
     for _ in $(seq 200); do # until it listens on 13337
         ip netns exec "$b" grep -q ':3419 ' /proc/net/tcp /proc/net/tcp6 2>/dev/null && break
         sleep 0.01
     done
-    ip netns exec "$a" timeout 60 ucx_perftest 10.77.0.2 -t "$kind" "$@" 2>/dev/null |
+    $real ip netns exec "$a" timeout 60 ucx_perftest 10.77.0.2 -t "$kind" "$@" 2>/dev/null |
         awk -v c="$column" '/^Final/ { print $c }'
     wait "$server"
 }
@@ -65,4 +66,19 @@ if command -v ucx_perftest >/dev/null; then
     echo "ucx_perftest tag_lat, us: $(perftest tag_lat 5 -s 8 -n $((runs * 100)) -w $((runs * 10)))"
     echo "ucx_perftest tag_bw, MiB/s: $(perftest tag_bw 7 -s "$size" -n "$runs" -w 2)"
 fi
+
+# A host that vanishes without a word: its link is down and nothing is reset. Both ends see it by the keepalive.
+rm -rf "$work"/*
+ip netns exec "$b" timeout 100 "$speed" 1 "$work" watch &
+other=$!
+ip netns exec "$a" timeout 100 "$speed" 0 "$work" watch >"$work/gone" &
+first=$!
+for _ in $(seq 3000); do
+    [ -f "$work/watching" ] && break
+    sleep 0.01
+done
+ip -n "$b" link set wb down
+wait "$first" || { echo "rank 0 did not see that rank 1 is gone"; exit 1; }
+wait "$other" || { echo "rank 1 did not see that rank 0 is gone"; exit 1; }
+cat "$work/gone"
 exit 0

@@ -43,7 +43,7 @@ struct wire_job {
 struct wire_rank {
     int rank, size;
     struct wire *w;
-    struct wire_job *job; /* NULL under MPI */
+    struct wire_job *job;  /* NULL under MPI */
     int arrived, released; /* of the barrier by mail */
     void (*on_mail)(struct wire_rank *r, int peer, const unsigned char *bytes, size_t n);
     void *arg;
@@ -58,7 +58,7 @@ static inline int64_t wire_now(void)
 }
 
 __attribute__((format(printf, 4, 5))) static inline void wire_note(struct wire_rank *r, const char *file, int line,
-                                                                    const char *fmt, ...)
+                                                                   const char *fmt, ...)
 {
     if (r->failed[0])
         return;
@@ -111,18 +111,18 @@ static inline bool wire_pump(struct wire_rank *r)
 }
 
 /* Moves things until the condition holds; notes what hangs and leaves the body. */
-#define WIRE_UNTIL(r, condition)                                                              \
-    do {                                                                                      \
-        int64_t until_ = wire_now() + PATIENCE;                                               \
-        while (!(condition)) {                                                                \
-            wire_pump(r);                                                                     \
-            if ((r)->failed[0])                                                               \
-                return;                                                                       \
-            if (wire_now() > until_) {                                                        \
+#define WIRE_UNTIL(r, condition)                                                                \
+    do {                                                                                        \
+        int64_t until_ = wire_now() + PATIENCE;                                                 \
+        while (!(condition)) {                                                                  \
+            wire_pump(r);                                                                       \
+            if ((r)->failed[0])                                                                 \
+                return;                                                                         \
+            if (wire_now() > until_) {                                                          \
                 wire_note((r), __FILE__, __LINE__, "hangs: %s does not come true", #condition); \
-                return;                                                                       \
-            }                                                                                 \
-        }                                                                                     \
+                return;                                                                         \
+            }                                                                                   \
+        }                                                                                       \
     } while (0)
 
 static inline void wire_barrier(struct wire_rank *r)
@@ -235,7 +235,7 @@ static inline const char *wire_run(int n, int victim, void (*body)(struct wire_r
     }
     const char *result = NULL;
     for (int i = 0; i < n; i++) {
-        int status, killed = i == victim ? SIGKILL : 0;
+        int status = -1, killed = i == victim ? SIGKILL : 0;
         if (job->pids[i] < 0 || waitpid(job->pids[i], &status, 0) != job->pids[i] ||
             (job->failed[i][0] == 0 && status != killed)) {
             snprintf(job->failed[i], sizeof job->failed[i], "rank %d of %d ended with status %#x", i, n,

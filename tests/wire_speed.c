@@ -1,7 +1,9 @@
 /* Two ranks of a wire of UCX that may be in different network namespaces, started by hand or by wire_net_test.sh:
  *   wire_speed RANK FOLDER SIZE RUNS
+ *   wire_speed RANK FOLDER watch
  * They find each other by files in the folder. Rank 0 says how long an 8-byte message takes one way (half of there and back),
- * and how fast messages of SIZE go one after the other; all of them are checked. */
+ * and how fast messages of SIZE go one after the other; all of them are checked. With watch it makes the file FOLDER/watching
+ * and says how long after that it saw that rank 1 is gone, which is silent until then. */
 #define _GNU_SOURCE
 #include <stdio.h>
 
@@ -106,29 +108,56 @@ static double bandwidth(struct wire_rank *r, size_t bytes, int runs)
     return (double)bytes * runs / 1048576 / ((double)ns / 1e9);
 }
 
+/* Nothing is on its way while it waits. */
+static void watch(struct wire_rank *r)
+{
+    char name[300];
+    wire_barrier(r);
+    snprintf(name, sizeof name, "%s/watching", folder);
+    FILE *f = r->rank == 0 ? fopen(name, "wb") : NULL;
+    if (f)
+        fclose(f);
+    int64_t began = wire_now();
+    WIRE_UNTIL(r, r->w->ops->gone(r->w, 1 - r->rank) != TRANSPORT_HERE);
+    if (r->rank == 0)
+        printf("gone_ms %lld\n", (long long)((wire_now() - began) / MS));
+}
+
 int main(int argc, char **argv)
 {
-    if (argc != 5) {
-        fprintf(stderr, "usage: wire_speed RANK FOLDER SIZE RUNS\n");
+    bool watches = argc == 4 && !strcmp(argv[3], "watch");
+    if (argc != 5 && !watches) {
+        fprintf(stderr, "usage: wire_speed RANK FOLDER SIZE RUNS, or RANK FOLDER watch\n");
         return 2;
     }
     struct wire_rank r = {.rank = atoi(argv[1]), .size = 2};
     snprintf(folder, sizeof folder, "%s", argv[2]);
-    struct wire_boot boot = {.rank = r.rank, .size = 2, .gather = gather, .arg = &r, .wait_ns = PATIENCE, .no_shm = true,
+    struct wire_boot boot = {.rank = r.rank,
+                             .size = 2,
+                             .gather = gather,
+                             .arg = &r,
+                             .wait_ns = PATIENCE,
+                             .no_shm = true,
                              .modules = getenv("WEFT_MODULES")};
     if (wire_open("ucx:", &boot, &r.w)) {
         fprintf(stderr, "rank %d: %s\n", r.rank, weft_errmsg());
         return 1;
     }
-    int runs = atoi(argv[4]);
-    double us = latency(&r, runs * 100), mib = bandwidth(&r, (size_t)atoll(argv[3]), runs);
-    wire_barrier(&r);
+    double us = 0, mib = 0;
+    if (watches) {
+        watch(&r);
+    } else {
+        int runs = atoi(argv[4]);
+        us = latency(&r, runs * 100);
+        mib = bandwidth(&r, (size_t)atoll(argv[3]), runs);
+        wire_barrier(&r);
+    }
     r.w->ops->close(r.w);
     if (r.failed[0]) {
         fprintf(stderr, "%s\n", r.failed);
         return 1;
     }
-    if (r.rank == 0)
+    if (r.rank == 0 && !watches)
         printf("latency_us %.2f\nbandwidth_mib %.1f\n", us, mib);
     return 0;
 }

@@ -1,12 +1,13 @@
 /* Wires: what they carry arrives, unchanged, in order, from all peers, on UCX between processes of this test and on both MPIs
  * under their launchers (which start this program once more). */
 #define _GNU_SOURCE
+#include <fcntl.h>
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <setjmp.h>
+
 #include <cmocka.h>
-#include <fcntl.h>
 
 #include "wire_bodies.h"
 
@@ -243,10 +244,10 @@ int main(int argc, char **argv)
     if (argc == 3 && !strcmp(argv[1], "--mpi"))
         return mpi_rank(argv[2]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused),      cmocka_unit_test(ucx_mail),  cmocka_unit_test(ucx_sizes),
-        cmocka_unit_test(ucx_crowd),    cmocka_unit_test(ucx_ahead), cmocka_unit_test(ucx_mismatch),
-        cmocka_unit_test(ucx_sleep),    cmocka_unit_test(ucx_huge),  cmocka_unit_test(ucx_reopen),
-        cmocka_unit_test(openmpi),      cmocka_unit_test(mpich),
+        cmocka_unit_test(refused),   cmocka_unit_test(ucx_mail),  cmocka_unit_test(ucx_sizes),
+        cmocka_unit_test(ucx_crowd), cmocka_unit_test(ucx_ahead), cmocka_unit_test(ucx_mismatch),
+        cmocka_unit_test(ucx_sleep), cmocka_unit_test(ucx_huge),  cmocka_unit_test(ucx_reopen),
+        cmocka_unit_test(openmpi),   cmocka_unit_test(mpich),
     };
     /* Open MPI wants to be asked before it runs as root, and more ranks than cores. */
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);

@@ -11,12 +11,12 @@
 
 static int failed;
 
-#define CHECK(condition)                                                                          \
-    do {                                                                                          \
-        if (!(condition)) {                                                                       \
+#define CHECK(condition)                                                                                  \
+    do {                                                                                                  \
+        if (!(condition)) {                                                                               \
             printf("failed: wire_user.c:%d: %s (last error: %s)\n", __LINE__, #condition, weft_errmsg()); \
-            failed = 1;                                                                           \
-        }                                                                                         \
+            failed = 1;                                                                                   \
+        }                                                                                                 \
     } while (0)
 
 static void talk(struct wire *w, MPI_Comm comm)

@@ -17,9 +17,9 @@
 
 #include "transport/transport.h"
 
-#define WIRE_ABI 1       /* of this header, between the core and its modules */
-#define WIRE_MAIL 2048   /* bytes of a mail at most */
-#define WIRE_AHEAD 8     /* starts of a send that may be done before the receiver has begun the first of them */
+#define WIRE_ABI 1            /* of this header, between the core and its modules */
+#define WIRE_MAIL 2048        /* bytes of a mail at most */
+#define WIRE_AHEAD 8          /* starts of a send that may be done before the receiver has begun the first of them */
 #define WIRE_NAME "weft_wire" /* the one symbol that a module exports: its struct wire_ops */
 
 struct wire_can {
@@ -33,8 +33,8 @@ struct wire {
     const struct wire_ops *ops;
     int (*error)(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* error_set of the core */
     int rank, size;
-    uint64_t tags; /* that `make` takes: 0 to tags - 1; 2^30 or more */
-    int fd;        /* readable when something comes after `arm`; -1: this wire cannot be slept on, look at it now and then */
+    uint64_t tags; /* that `make` takes: 0 to tags - 1. UCX has 2^40, Open MPI 2^31 - 1, MPICH 2^28 - 1 */
+    int fd; /* readable when something comes after `arm`; -1: this wire cannot be slept on, look at it now and then */
 };
 
 /* One message, set up for many runs. A module embeds it first, too. */
@@ -79,8 +79,7 @@ struct wire_ops {
 
     bool (*progress)(struct wire *w); /* true: something moved */
 
-    /* Mail: 1 to WIRE_MAIL bytes, copied, in order for each peer (also with respect to the mail of no other), never waits
-     * for the peer. Errors: WEFT_ENOMEM, WEFT_EPEER, WEFT_ETRANSPORT. */
+    /* Mail: 1 to WIRE_MAIL bytes, copied, in order for each peer, never waits for it. Errors: WEFT_ENOMEM, WEFT_EPEER, WEFT_ETRANSPORT. */
     int (*mail)(struct wire *w, int peer, const void *bytes, size_t n);
     bool (*flushed)(struct wire *w); /* has all that was mailed left this process, but for what is lost? */
     /* The next mail, in the order in which they came; the bytes are valid until the next fetch. False: there is none. */
@@ -89,7 +88,8 @@ struct wire_ops {
     /* Sets up a send to the peer or a receive from it. Both ends use the same tag and the same bytes; among the messages of
      * one direction between two ranks a tag is used once at a time, and again only when all that was started with it has
      * been received. The peer is watched from here on (gone). bytes may be 0 and beyond 2^31. */
-    int (*make)(struct wire *w, int peer, uint64_t tag, void *memory, size_t bytes, bool send, struct wire_message **out);
+    int (*make)(struct wire *w, int peer, uint64_t tag, void *memory, size_t bytes, bool send,
+                struct wire_message **out);
     /* One start in flight at a time. The nth start of the send meets the nth start of the receive. A send that is done lets
      * its memory be written again; it does not say that the receiver has begun, but the sender is at most WIRE_AHEAD starts
      * ahead of it. Allocates nothing here. Errors: WEFT_EPEER, WEFT_ETRANSPORT. */
@@ -98,12 +98,15 @@ struct wire_ops {
      * sizes differ), WEFT_ETRANSPORT. What failed keeps its memory until it is cancelled. */
     int (*test)(struct wire_message *m);
     /* Ends what was started, after a failure, send or receive. True: the memory is the caller's again, nobody will read or
-     * write it. Peers may lose messages of this rank by it: the comm has failed. At most 1 s. */
+     * write it. Peers may lose messages of this rank by it: the comm has failed. Takes some 1 s at
+     * most. False, where !can.cancels: the library may use the memory as long as the process lives. */
     bool (*cancel)(struct wire_message *m);
     /* Frees a message that is done, cancelled or was never started; NULL is fine. */
     void (*drop)(struct wire_message *m);
 
-    /* Whether a peer with which there were messages or mail has left (closed its wire) or ended. Others are HERE. */
+    /* Whether a peer with which there were messages or mail has left (closed its wire) or ended. Others are HERE. Known
+     * 100 ms after the connection broke, when it is clear which of the two it is; until then messages are not done either.
+     * LEFT is learnt by `fetch`. */
     enum transport_fate (*gone)(struct wire *w, int rank);
 
     /* Before sleeping on fd (poll for reading): true: it will be readable when something comes; false: something has come,

@@ -103,8 +103,9 @@ static int mpi_choose(const char *place, int *which)
     if (*place == 0) {
         *which = in >= 0 ? in : mpi_launched();
         if (*which < 0)
-            return error_set(WEFT_EINVAL, "mpi: this process was not started by Open MPI or MPICH and has loaded neither; "
-                                          "start it with mpirun or mpiexec, or say mpi:openmpi or mpi:mpich");
+            return error_set(WEFT_EINVAL,
+                             "mpi: this process was not started by Open MPI or MPICH and has loaded neither; "
+                             "start it with mpirun or mpiexec, or say mpi:openmpi or mpi:mpich");
         return 0;
     }
     for (int k = OPENMPI; k <= MPICH; k++)
@@ -137,10 +138,11 @@ static int missing(const struct module *m, const char *asked)
     for (int i = 0; i < PLACES; i++)
         if (folder(asked, i, dir, sizeof dir))
             text_printf(&t, "%s%s", t.len ? ", " : "", dir);
-    return error_set(WEFT_EUNSUPPORTED,
-                     "%s this weft has no module for %s (%s is not in %s): build and install it where %s is installed, or "
-                     "name its folder in WEFT_MODULES",
-                     m->url, m->library, m->file, text, m->package);
+    return error_set(
+        WEFT_EUNSUPPORTED,
+        "%s this weft has no module for %s (%s is not in %s): build and install it where %s is installed, or "
+        "name its folder in WEFT_MODULES",
+        m->url, m->library, m->file, text, m->package);
 }
 
 static int load(const struct module *m, const char *asked, const struct wire_ops **out)

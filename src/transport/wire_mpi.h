@@ -65,7 +65,8 @@ bool wire_mpi_fetch(struct wire *w, int *peer, const void **bytes, size_t *n);
 
 /* ---- wire_mpi_data.c ---- */
 
-int wire_mpi_make(struct wire *w, int peer, uint64_t tag, void *memory, size_t bytes, bool send, struct wire_message **out);
+int wire_mpi_make(struct wire *w, int peer, uint64_t tag, void *memory, size_t bytes, bool send,
+                  struct wire_message **out);
 int wire_mpi_start(struct wire_message *m);
 int wire_mpi_test(struct wire_message *m);
 bool wire_mpi_cancel(struct wire_message *m);

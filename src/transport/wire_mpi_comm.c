@@ -50,8 +50,9 @@ int wire_mpi_begin(const struct wire_boot *boot)
         return boot->error(WEFT_EUNSUPPORTED, "mpi: MPI was started without support for threads: call MPI_Init_thread "
                                               "with MPI_THREAD_SERIALIZED or more before weft is opened");
     if (level < MPI_THREAD_SERIALIZED && !main_thread)
-        return boot->error(WEFT_EUNSUPPORTED, "mpi: only the thread that started MPI may use it: call MPI_Init_thread with "
-                                              "MPI_THREAD_SERIALIZED or more, or open weft there");
+        return boot->error(WEFT_EUNSUPPORTED,
+                           "mpi: only the thread that started MPI may use it: call MPI_Init_thread with "
+                           "MPI_THREAD_SERIALIZED or more, or open weft there");
     return 0;
 }
 

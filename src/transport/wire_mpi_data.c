@@ -14,9 +14,9 @@ struct message {
     MPI_Request *active;     /* the one that is started; NULL: none */
     MPI_Datatype large;      /* else null */
     unsigned starts;
-    int code;            /* of a start or a test that failed */
-    MPI_Count received;  /* bytes of the last run of a receive */
-    bool settled; /* false: MPI may still know the request */
+    int code;           /* of a start or a test that failed */
+    MPI_Count received; /* bytes of the last run of a receive */
+    bool settled;       /* false: MPI may still know the request */
 };
 
 static struct wire_mpi *wire_of(const struct message *m)

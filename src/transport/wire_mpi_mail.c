@@ -52,9 +52,9 @@ bool wire_mpi_fetch(struct wire *base, int *peer, const void **bytes, size_t *n)
     struct wire_mpi *w = (struct wire_mpi *)base;
     for (;;) {
         if (w->read) { /* the letter that was handed out last is room again */
-            w->read = false;
             if (start(letter(w, w->next_in - 1)))
                 return false;
+            w->read = false;
         }
         receive(w);
         if (!w->came)

@@ -1,9 +1,9 @@
 /* Opening and closing a wire of UCX, connections with peers, and word of those that are gone.
  *
- * Peers that end are seen because each end connects itself (UCX_ERR_HANDLING_MODE_PEER): when a process ends, the kernel
+ * Peers that end are seen because each end connects itself (UCP_ERR_HANDLING_MODE_PEER): when a process ends, the kernel
  * closes its connections, and the next progress calls the error handler. A host that vanishes without a word is seen by the
- * keepalive of TCP, only where nothing is on its way: what has been sent and is not acknowledged is sent again by the kernel
- * for many minutes. The deadline of the comm is for that. */
+ * keepalive of TCP, but only where nothing is on its way: what has been sent and is not acknowledged is sent again by the
+ * kernel for many minutes. The deadline of the comm is for that. */
 #define _GNU_SOURCE
 #include "transport/wire_ucx.h"
 
@@ -15,6 +15,8 @@
 
 #include "weft.h"
 
+#define LITERAL(x) #x
+#define STRING(x) LITERAL(x) /* of a macro's value */
 #define MS INT64_C(1000000)
 #define GRACE_NS (100 * MS)  /* from a broken connection on: what the peer sent before may come by another one */
 #define CLOSE_NS (1000 * MS) /* for what was sent to leave this process */
@@ -70,8 +72,8 @@ int ucx_connect(struct ucx_wire *w, int peer)
     if (p->ep)
         return 0;
     ucp_ep_params_t params = {
-        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .field_mask =
+            UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER,
         .address = (const ucp_address_t *)(w->addresses + (size_t)peer * w->address_bytes),
         .err_mode = UCP_ERR_HANDLING_MODE_PEER,
         .err_handler = {.cb = on_error, .arg = w},
@@ -111,7 +113,8 @@ int ucx_lost_error(const struct ucx_wire *w, int peer)
     if (p->left)
         return w->base.error(WEFT_EPEER, "rank %d has left", peer);
     if (p->lost_ns)
-        return w->base.error(WEFT_EPEER, "rank %d has ended or cannot be reached: %s", peer, ucs_status_string(p->status));
+        return w->base.error(WEFT_EPEER, "rank %d has ended or cannot be reached: %s", peer,
+                             ucs_status_string(p->status));
     return w->base.error(WEFT_EPEER, "the connection with rank %d was ended after a failure", peer);
 }
 
@@ -127,16 +130,14 @@ static void drain(struct ucx_wire *w, const int64_t *left, int64_t ns)
         ucp_worker_progress(w->worker);
 }
 
-static void close_now(struct ucx_wire *w, struct ucx_peer *p)
+static void close_now(struct ucx_wire *w, struct ucx_peer *p, int64_t end)
 {
     ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
     ucs_status_ptr_t request = ucp_ep_close_nbx(p->ep, &param);
-    for (int64_t end = ucx_now() + CLOSE_NS; UCS_PTR_IS_PTR(request);) {
-        ucp_worker_progress(w->worker);
-        if (ucp_request_check_status(request) != UCS_INPROGRESS || ucx_now() > end) {
-            ucp_request_free(request);
-            break;
-        }
+    if (UCS_PTR_IS_PTR(request)) {
+        while (ucp_request_check_status(request) == UCS_INPROGRESS && ucx_now() < end)
+            ucp_worker_progress(w->worker);
+        ucp_request_free(request);
     }
     p->ep = NULL;
 }
@@ -149,7 +150,7 @@ void ucx_cut(struct ucx_wire *w, int peer, int64_t ns)
     if (!p->lost_ns && !ucx_bye(w, peer))
         drain(w, &w->posts, ns);
     p->cut = true;
-    close_now(w, p);
+    close_now(w, p, ucx_now() + CLOSE_NS);
 }
 
 /* Worker and connections first: nobody calls back or touches memory after that. */
@@ -157,10 +158,14 @@ void ucx_shut(struct ucx_wire *w)
 {
     if (!w->worker)
         return;
+    int64_t end = ucx_now() + CLOSE_NS;
     ucx_letters_close(w);
     for (int i = w->used; i >= 0; i = w->peers[i].next)
         if (w->peers[i].ep)
-            close_now(w, &w->peers[i]);
+            close_now(w, &w->peers[i], end);
+    if (w->flush)
+        ucp_request_free(w->flush);
+    w->flush = NULL;
     ucp_worker_destroy(w->worker);
     w->worker = NULL;
     ucx_letters_free(w);
@@ -189,9 +194,9 @@ static ucs_status_t configure(const struct wire_boot *boot, ucp_config_t **confi
 {
     static const struct setting settings[] = {
         {"CONN_NB", "y", true}, /* connecting a host that is not there must not block */
-        {"KEEPIDLE", "2s", true},
-        {"KEEPINTVL", "1s", true},
-        {"KEEPCNT", "3", true},
+        {"KEEPIDLE", STRING(UCX_KEEPIDLE) "s", true},
+        {"KEEPINTVL", STRING(UCX_KEEPINTVL) "s", true},
+        {"KEEPCNT", STRING(UCX_KEEPCNT), true},
     };
     static const struct setting no_shm = {"TLS", "^sysv,posix,cma,knem,xpmem", false};
     ucs_status_t status = ucp_config_read(NULL, NULL, config);
@@ -240,8 +245,12 @@ static ucs_status_t open_worker(struct ucx_wire *w, const struct wire_boot *boot
     w->request_bytes = (attr.request_size + 63) / 64 * 64;
     ucp_worker_params_t worker = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
                                   .thread_mode = UCS_THREAD_MODE_SERIALIZED};
+    int listeners[UCX_LISTENERS];
+    size_t n = ucx_listeners(listeners, UCX_LISTENERS);
     if (!status)
         status = ucp_worker_create(w->context, &worker, &w->worker);
+    if (!status && !getenv("UCX_TCP_KEEPIDLE"))
+        ucx_keep_alive(listeners, n);
     return status ? status : ucp_worker_get_efd(w->worker, &w->base.fd);
 }
 
@@ -375,12 +384,9 @@ static bool arm(struct wire *base)
     return ucp_worker_arm(w->worker) == UCS_OK;
 }
 
-#define STRING(x) #x
-#define VERSION(major, minor) "UCX " STRING(major) "." STRING(minor)
-
 __attribute__((visibility("default"))) const struct wire_ops weft_wire = {
     .abi = WIRE_ABI,
-    .name = VERSION(UCP_API_MAJOR, UCP_API_MINOR),
+    .name = "UCX " STRING(UCP_API_MAJOR) "." STRING(UCP_API_MINOR),
     .can = {.deaths = true, .cancels = true},
     .open = open_wire,
     .close = close_wire,

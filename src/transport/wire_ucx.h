@@ -2,6 +2,7 @@
  *
  *   wire_ucx.c        open and close, connecting peers, who is gone
  *   wire_ucx_mail.c   mail
+ *   wire_ucx_keep.c   the keepalive of connections
  *   wire_ucx_data.c   messages that are set up once and started many times
  *
  * A tag of UCX has 64 bits and does not say who sent: the sender's rank is part of it, the highest bit is set for mail. */
@@ -14,7 +15,11 @@
 #define UCX_TAG_BITS 40
 #define UCX_RANK_BITS 23
 #define UCX_MAIL (UINT64_C(1) << 63)
-#define UCX_LETTERS 32 /* mails that are received without UCX's queue of unexpected messages */
+#define UCX_LISTENERS 64 /* sockets of this process that are looked at */
+#define UCX_KEEPIDLE 2   /* seconds without a word before the kernel asks whether the other host is there ... */
+#define UCX_KEEPINTVL 1  /* ... again after so many ... */
+#define UCX_KEEPCNT 3    /* ... so often */
+#define UCX_LETTERS 32   /* mails that are received without UCX's queue of unexpected messages */
 
 /* What is known of a peer that was used. */
 struct ucx_peer {
@@ -35,7 +40,13 @@ struct ucx_letter {
     unsigned char bytes[WIRE_MAIL];
 };
 
-enum ucx_state { UCX_IDLE, UCX_ACTIVE, UCX_DONE, UCX_FAILED, UCX_KEPT /* cancelled, but UCX knows the request still */ };
+enum ucx_state {
+    UCX_IDLE,
+    UCX_ACTIVE,
+    UCX_DONE,
+    UCX_FAILED,
+    UCX_KEPT /* cancelled, but UCX knows the request still */
+};
 
 /* UCX's part of the request stands before it, too. */
 struct ucx_message {
@@ -57,12 +68,15 @@ struct ucx_wire {
     unsigned char *addresses;
     size_t address_bytes; /* of each */
     struct ucx_peer *peers;
-    int used;        /* the first of them that is used; -1: none */
-    int last_lost;   /* whose connection broke last; -1: none */
-    struct ucx_letter *in[UCX_LETTERS], *spare; /* rooms for mail, in the order in which they are filled; letters to send */
+    int used;      /* the first of them that is used; -1: none */
+    int last_lost; /* whose connection broke last; -1: none */
+    struct ucx_letter *in[UCX_LETTERS],
+        *spare; /* rooms for mail, in the order in which they are filled; letters to send */
     unsigned next_in;
     bool read;     /* the letter before next_in is being looked at */
     int64_t posts; /* mails that UCX has not finished with */
+    bool unsent;   /* there was mail since the last flush */
+    void *flush;   /* one that is under way; else NULL */
     struct ucx_message *kept;
 };
 
@@ -79,9 +93,13 @@ int ucx_lost_error(const struct ucx_wire *w, int peer);
 void ucx_cut(struct ucx_wire *w, int peer, int64_t ns);
 void ucx_shut(struct ucx_wire *w); /* ends all of them and the worker */
 
-bool ucx_letters_open(struct ucx_wire *w);   /* false: no memory, or UCX refuses */
-void ucx_letters_close(struct ucx_wire *w);  /* takes the rooms back from UCX */
-void ucx_letters_free(struct ucx_wire *w);   /* when there is no worker any more */
+/* The sockets that listen; what peers connect to those that were not there before is kept alive. */
+size_t ucx_listeners(int *fds, size_t cap);
+void ucx_keep_alive(const int *before, size_t n);
+
+bool ucx_letters_open(struct ucx_wire *w);  /* false: no memory, or UCX refuses */
+void ucx_letters_close(struct ucx_wire *w); /* takes the rooms back from UCX */
+void ucx_letters_free(struct ucx_wire *w);  /* when there is no worker any more */
 int ucx_mail(struct wire *w, int peer, const void *bytes, size_t n);
 int ucx_bye(struct ucx_wire *w, int peer); /* a mail of no bytes says that this rank leaves */
 bool ucx_flushed(struct wire *w);

@@ -32,7 +32,8 @@ static void on_received(void *request, ucs_status_t status, const ucp_tag_recv_i
     finish(m, status);
 }
 
-int ucx_make(struct wire *base, int peer, uint64_t tag, void *memory, size_t bytes, bool send, struct wire_message **out)
+int ucx_make(struct wire *base, int peer, uint64_t tag, void *memory, size_t bytes, bool send,
+             struct wire_message **out)
 {
     struct ucx_wire *w = (struct ucx_wire *)base;
     if (tag >= base->tags)
@@ -46,8 +47,7 @@ int ucx_make(struct wire *base, int peer, uint64_t tag, void *memory, size_t byt
     *m = (struct ucx_message){
         .base = {base, memory, bytes, tag, peer, send},
         .tag = (uint64_t)(send ? base->rank : peer) << UCX_TAG_BITS | tag,
-        .param = {.op_attr_mask =
-                      UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+        .param = {.op_attr_mask = UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
                   .request = m,
                   .user_data = m},
     };

@@ -67,10 +67,9 @@ bool ucx_fetch(struct wire *base, int *peer, const void **bytes, size_t *n)
     struct ucx_wire *w = (struct ucx_wire *)base;
     while (w->worker) {
         if (w->read) { /* the letter that was handed out last is room again */
-            struct ucx_letter *l = w->in[(w->next_in - 1) % UCX_LETTERS];
-            w->read = false;
-            if (!post(w, l))
+            if (!post(w, w->in[(w->next_in - 1) % UCX_LETTERS]))
                 return false;
+            w->read = false;
         }
         struct ucx_letter *l = w->in[w->next_in % UCX_LETTERS];
         if (!l->done)
@@ -124,6 +123,7 @@ static int send_letter(struct ucx_wire *w, int peer, const void *bytes, size_t n
         .user_data = l,
     };
     w->posts++;
+    w->unsent = true;
     ucs_status_ptr_t r = ucp_tag_send_nbx(w->peers[peer].ep, l->bytes, n, UCX_MAIL | (unsigned)w->base.rank, &param);
     if (!UCS_PTR_IS_PTR(r))
         on_sent(NULL, UCS_OK, l);
@@ -139,9 +139,26 @@ int ucx_mail(struct wire *base, int peer, const void *bytes, size_t n)
     return send_letter((struct ucx_wire *)base, peer, bytes, n);
 }
 
-bool ucx_flushed(struct wire *w)
+/* A mail that UCX is done with may still be in its own buffers, until it is flushed. */
+bool ucx_flushed(struct wire *base)
 {
-    return ((struct ucx_wire *)w)->posts == 0;
+    struct ucx_wire *w = (struct ucx_wire *)base;
+    if (!w->worker)
+        return true;
+    if (w->posts)
+        return false;
+    if (!w->flush && w->unsent) {
+        ucp_request_param_t none = {.op_attr_mask = 0};
+        w->unsent = false;
+        w->flush = ucp_worker_flush_nbx(w->worker, &none);
+        if (!UCS_PTR_IS_PTR(w->flush))
+            w->flush = NULL;
+    }
+    if (!w->flush || ucp_request_check_status(w->flush) == UCS_INPROGRESS)
+        return !w->flush;
+    ucp_request_free(w->flush);
+    w->flush = NULL;
+    return !w->unsent;
 }
 
 int ucx_bye(struct ucx_wire *w, int peer)
