@@ -27,7 +27,7 @@ struct life {
 struct told {
     _Atomic int64_t died_at;
     struct {
-        int64_t knew_at;
+        int64_t knew_at, listed_at, opened_at, closed_at, ended_at;
         int code, left, list[MOST];
         bool fine;
         char text[700], end[700]; /* of the failure; of the comm that was opened again */
@@ -96,10 +96,13 @@ static void live(const struct life *l, int rank, struct told *told)
     snprintf(told->rank[rank].text, sizeof told->rank[rank].text, "%s", weft_errmsg());
     if (told->rank[rank].code != WEFT_EPEER || weft_comm_survivors(c, list, MOST, &n))
         return;
+    told->rank[rank].listed_at = process_now();
     told->rank[rank].left = (int)n;
     memcpy(told->rank[rank].list, list, n * sizeof *list);
     int err = weft_comm_reopen(c, list, (int)n, &again);
+    told->rank[rank].opened_at = process_now();
     weft_comm_close(c);
+    told->rank[rank].closed_at = process_now();
     if (!err) {
         err = work(again, 20, -1, told);
         snprintf(told->rank[rank].end, sizeof told->rank[rank].end, "%s", err ? weft_errmsg() : "right");
@@ -107,7 +110,18 @@ static void live(const struct life *l, int rank, struct told *told)
     } else {
         snprintf(told->rank[rank].end, sizeof told->rank[rank].end, "%s", weft_errmsg());
     }
+    told->rank[rank].ended_at = process_now();
     told->rank[rank].fine = !err;
+}
+
+/* When each rank knew, had the list, had the new comm, had closed the old one, and had ended, in ms from the death on. */
+static void print_times(const struct life *l, const struct told *told)
+{
+    int64_t from = atomic_load(&told->died_at);
+    for (int r = 0; r < l->ranks; r++)
+        print_message("rank %d: %lld %lld %lld %lld %lld\n", r, (long long)(told->rank[r].knew_at - from) / MS,
+                      (long long)(told->rank[r].listed_at - from) / MS, (long long)(told->rank[r].opened_at - from) / MS,
+                      (long long)(told->rank[r].closed_at - from) / MS, (long long)(told->rank[r].ended_at - from) / MS);
 }
 
 static void one_life(const struct life *l, int64_t *slowest)
@@ -136,9 +150,11 @@ static void one_life(const struct life *l, int64_t *slowest)
         if (told->rank[r].code != WEFT_EPEER || !strstr(told->rank[r].text, name) || after > 2 * SECOND)
             fail_msg("%s, %d ranks on %d hosts, %d ends at %d: rank %d after %lld ms: %d, %s", l->url, l->ranks, l->hosts,
                      l->victim, l->at, r, (long long)(after / MS), told->rank[r].code, told->rank[r].text);
-        if (told->rank[r].left != l->ranks - 1 || !told->rank[r].fine)
+        if (told->rank[r].left != l->ranks - 1 || !told->rank[r].fine) {
+            print_times(l, told);
             fail_msg("%s, %d ranks on %d hosts, %d ends at %d: rank %d sees %d left, the new comm: %s", l->url, l->ranks,
                      l->hosts, l->victim, l->at, r, told->rank[r].left, told->rank[r].end);
+        }
         for (int i = 0; i < l->ranks - 1; i++)
             assert_int_equal(told->rank[r].list[i], i + (i >= l->victim));
         *slowest = after > *slowest ? after : *slowest;
