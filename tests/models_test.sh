@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The models of wake-ups, barriers, channels and letters, checked by spin in all orders in which ranks can act: nothing
+# The models of wake-ups, barriers, channels, letters and the seat, checked by spin in all orders in which ranks can act: nothing
 # is found in them, and what is broken on purpose is found. With WEFT_TEST_SHARE=full larger ones, too.
 set -u
 : "${WEFT_SOURCE_DIR:?}" "${WEFT_BUILD_DIR:?}"
@@ -63,6 +63,7 @@ right slots
 right slots -DPULL
 right slots -DPUSH
 right letters -DN=3 -DLETTERS=1 -DTELLS=1 -DRUNS=2
+right seat
 if [ "${WEFT_TEST_SHARE:-}" = full ]; then
     right wake -DN=4 -DLATE_DISARM
     right barrier -DROUNDS=3
@@ -74,6 +75,7 @@ if [ "${WEFT_TEST_SHARE:-}" = full ]; then
     right slots -DSTAR -DN=3 -DAWAKE -DSHARE -DSLOTS=2 -DMESSAGES=3 -DRUNS=3
     right slots -DSLOTS=3 -DMESSAGES=3
     right letters -DN=3 -DLETTERS=2 -DRUNS=3
+    right seat -DRUNS=3
 fi
 
 optimise=-O0
@@ -115,4 +117,8 @@ broken "$wrong" letters -DMIXED -DLETTERS=1 -DTELLS=1
 broken "$wrong" letters -DNO_RELEASE
 broken "$wrong" letters -DTINY -DONE_NUMBER
 broken "$wrong" letters -DN=3 -DLETTERS=1 -DTELLS=1 -DRUNS=2 -DONE_ASKED
+for fault in NO_RECHECK PARK_BLIND NO_CALL NO_DISTURB LATE_ASLEEP DISARM_AWAY COUNT_FIRST WANT_LATE; do
+    broken "$stuck" seat -D$fault
+done
+broken "$wrong" seat -DTWO_STEPS
 exit "$failed"
