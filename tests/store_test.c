@@ -106,6 +106,28 @@ static void check_gather(struct stores_rank *r)
         store_parts_free(&all);
 }
 
+/* So large that a reply has one value; and one that never becomes whole, which says who is missing. */
+static void check_large_gather(struct stores_rank *r)
+{
+    unsigned char *mine = malloc(STORE_VALUE_MAX);
+    struct store_parts all;
+    STORES_CHECK(r, mine);
+    memset(mine, r->rank + 1, STORE_VALUE_MAX);
+    STORES_CHECK(r, !store_gather(r->s, "large", mine, STORE_VALUE_MAX, LONG, &all));
+    for (int peer = 0; peer < r->size && !r->broken; peer++) {
+        memset(mine, peer + 1, STORE_VALUE_MAX);
+        STORES_CHECK(r, all.at[peer + 1] - all.at[peer] == STORE_VALUE_MAX);
+        STORES_CHECK(r, !memcmp(all.bytes + all.at[peer], mine, STORE_VALUE_MAX));
+    }
+    if (!r->broken)
+        store_parts_free(&all);
+    free(mine);
+    if (r->rank || r->size == 1)
+        return;
+    STORES_CHECK(r, store_gather(r->s, "alone", "x", 1, 20 * MS, &all) == WEFT_ETIMEOUT);
+    STORES_CHECK(r, strstr(weft_errmsg(), r->size == 2 ? "no 'alone' of rank 1 in time" : "no 'alone' of ranks 1, 2, "));
+}
+
 static void laws_body(struct stores_rank *r)
 {
     STORES_CHECK(r, !stores_open(r));
@@ -115,6 +137,7 @@ static void laws_body(struct stores_rank *r)
     check_values(r);
     check_adds(r);
     check_gather(r);
+    check_large_gather(r);
     STORES_CHECK(r, store_wait(r->s, "never", 20 * MS) == WEFT_ETIMEOUT && strstr(weft_errmsg(), "'never'"));
     STORES_CHECK(r, !store_wait(r->s, "value-0/0", 0));
     store_close(r->s, LONG);

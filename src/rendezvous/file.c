@@ -161,6 +161,22 @@ static int get_value(struct store *base, const char *key, void *value, size_t ca
     }
 }
 
+static int get_part(struct store *base, const char *prefix, int rank, unsigned char *packed, int *count, int64_t until)
+{
+    char key[STORE_KEY_MAX + 1];
+    size_t n;
+    int err = store_part_key(base, prefix, rank, key);
+    if (!err)
+        err = get_value(base, key, packed + 4, STORE_VALUE_MAX, &n, until);
+    if (err)
+        return err;
+    if (n > STORE_VALUE_MAX)
+        return error_set(WEFT_ETRANSPORT, "%s: somebody has changed the value of '%s'", base->url, key);
+    memcpy(packed, &(uint32_t){(uint32_t)n}, 4);
+    *count = 1;
+    return 0;
+}
+
 static int erase(struct store *base, const char *key, int64_t until)
 {
     struct file_store *s = (struct file_store *)base;
@@ -312,6 +328,7 @@ const struct store_kind store_file = {
     .open = open_store,
     .set = set_value,
     .get = get_value,
+    .parts = get_part,
     .add = add,
     .erase = erase,
     .again = again,

@@ -301,6 +301,7 @@ const struct store_kind store_pmix = {
     .open = open_store,
     .set = tcp_set,
     .get = tcp_get,
+    .parts = tcp_parts,
     .add = tcp_add,
     .erase = tcp_erase,
     .again = tcp_again,

@@ -81,6 +81,8 @@ struct store {
     char *url; /* for texts */
 };
 
+#define STORE_PARTS (STORE_VALUE_MAX + 4)
+
 /* Keys, values and options are checked before they come here; `until` is a time of store_now(). */
 struct store_kind {
     const char *scheme;
@@ -88,6 +90,9 @@ struct store_kind {
     int (*open)(const char *place, const struct store_opts *opts, int64_t until, struct store **out);
     int (*set)(struct store *s, const char *key, const void *value, size_t bytes, int64_t until);
     int (*get)(struct store *s, const char *key, void *value, size_t cap, size_t *bytes, int64_t until);
+    /* Of the values PREFIX/r of the ranks r from `first` on some, one at least: *count of them, each as its length[4] and its
+     * bytes, in STORE_PARTS bytes. */
+    int (*parts)(struct store *s, const char *prefix, int first, unsigned char *packed, int *count, int64_t until);
     int (*add)(struct store *s, const char *key, int64_t delta, int64_t *value, int64_t until);
     int (*erase)(struct store *s, const char *key, int64_t until);
     /* opts are those of the new store; survivors are ranks of s. */
@@ -106,6 +111,7 @@ int store_left_ms(int64_t until); /* rounded up; 0 when it is over */
 void store_pause(int64_t *pause_ns, int64_t most_ns, int64_t until); /* sleeps; twice as long next time, up to most_ns */
 int store_late(const struct store *s, const char *key);              /* sets and returns WEFT_ETIMEOUT */
 bool store_word(const char *text, size_t len, size_t most);          /* are these a key's letters, 1 to most of them? */
+int store_part_key(const struct store *s, const char *prefix, int rank, char key[STORE_KEY_MAX + 1]);
 /* "rank 3", "ranks 1, 2 and 5 more": those of 0 .. size-1 for which here(arg, r) is false. */
 void store_missing(char *text, size_t cap, int size, bool (*here)(void *arg, int rank), void *arg);
 #endif

@@ -149,21 +149,57 @@ int tcp_set(struct store *s, const char *key, const void *value, size_t bytes, i
     return ask((struct tcp_store *)s, &q, until, &r);
 }
 
+/* Asks again while there is time: the server's limit may be shorter than ours. */
+static int ask_patiently(struct tcp_store *t, struct wire_request *q, int64_t until, struct wire_reply *r)
+{
+    int err;
+    do {
+        q->wait_ms = (uint32_t)store_left_ms(until);
+        err = ask(t, q, store_until((int64_t)q->wait_ms * 1000000), r);
+    } while (err == WEFT_ETIMEOUT && store_left_ms(until));
+    return err;
+}
+
 int tcp_get(struct store *s, const char *key, void *value, size_t cap, size_t *bytes, int64_t until)
 {
     struct wire_request q = about(WIRE_GET, key, 0);
     struct wire_reply r;
-    int err;
-    do { /* the server's limit may be shorter than ours */
-        q.wait_ms = (uint32_t)store_left_ms(until);
-        err = ask((struct tcp_store *)s, &q, store_until((int64_t)q.wait_ms * 1000000), &r);
-    } while (err == WEFT_ETIMEOUT && store_left_ms(until));
+    int err = ask_patiently((struct tcp_store *)s, &q, until, &r);
     if (err)
         return err == WEFT_ETIMEOUT ? store_late(s, key) : err;
     size_t n = r.bytes < cap ? r.bytes : cap;
     if (n)
         memcpy(value, r.value, n);
     *bytes = r.bytes;
+    return 0;
+}
+
+/* Are there `count` parts in these bytes, and nothing else? */
+static bool well_packed(const unsigned char *packed, size_t bytes, int64_t count)
+{
+    size_t at = 0;
+    for (; count > 0 && bytes - at >= 4; count--) {
+        uint32_t n;
+        memcpy(&n, packed + at, 4);
+        if (n > bytes - at - 4)
+            return false;
+        at += 4 + n;
+    }
+    return count == 0 && at == bytes;
+}
+
+int tcp_parts(struct store *s, const char *prefix, int first, unsigned char *packed, int *count, int64_t until)
+{
+    struct tcp_store *t = (struct tcp_store *)s;
+    struct wire_request q = about(WIRE_GATHER, prefix, first);
+    struct wire_reply r;
+    int err = ask_patiently(t, &q, until, &r);
+    if (err)
+        return err;
+    if (r.number < 1 || r.number > s->size - first || !well_packed(r.value, r.bytes, r.number))
+        return gone(t, "sent something that cannot be its own");
+    memcpy(packed, r.value, r.bytes);
+    *count = (int)r.number;
     return 0;
 }
 
@@ -408,6 +444,7 @@ const struct store_kind store_tcp = {
     .open = open_store,
     .set = tcp_set,
     .get = tcp_get,
+    .parts = tcp_parts,
     .add = tcp_add,
     .erase = tcp_erase,
     .again = tcp_again,

@@ -51,7 +51,7 @@ size_t wire_put_reply(unsigned char *out, const struct wire_reply *r)
 bool wire_take_reply(const unsigned char *in, size_t n, struct wire_reply *r)
 {
     int32_t code;
-    if (n < WIRE_HEAD || n > WIRE_HEAD + STORE_VALUE_MAX)
+    if (n < WIRE_HEAD || n > WIRE_HEAD + WIRE_REPLY_MAX)
         return false;
     memcpy(&code, in, 4);
     *r = (struct wire_reply){.code = code, .value = in + WIRE_HEAD, .bytes = n - WIRE_HEAD};

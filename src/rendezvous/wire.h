@@ -31,6 +31,7 @@
 
 #define WIRE_LENGTH 4
 #define WIRE_HEAD 16 /* of a request and of a reply */
+#define WIRE_REPLY_MAX (STORE_VALUE_MAX + 4) /* bytes of a reply's value */
 #define WIRE_MESSAGE_MAX (WIRE_HEAD + STORE_KEY_MAX + STORE_VALUE_MAX)
 #define WIRE_FRAME_MAX (WIRE_MESSAGE_MAX + SODIUM_TAG)
 
@@ -38,8 +39,9 @@
 
 /* JOIN has to be the first: key is the store's name (or empty), number the rank + (size << 32); it is answered when all
  * ranks have joined, with the rank of the server, or -1 for one that is none. GET waits for the key, wait_ms at most; its
- * reply is the value, which may be longer than asked for. LEAVE has no reply. */
-enum wire_op { WIRE_JOIN = 1, WIRE_SET, WIRE_GET, WIRE_ADD, WIRE_DELETE, WIRE_LEAVE };
+ * reply is the value, which may be longer than asked for. GATHER waits for KEY/r of all ranks r from `number` on; its reply
+ * has as many of them as fit, one at least, each as length[4] and value, and how many in its number. LEAVE has no reply. */
+enum wire_op { WIRE_JOIN = 1, WIRE_SET, WIRE_GET, WIRE_ADD, WIRE_DELETE, WIRE_GATHER, WIRE_LEAVE };
 
 /* op[1], bytes of the key[1], 0[2], wait_ms[4], number[8], key, value */
 struct wire_request {
