@@ -80,7 +80,7 @@ static void one_killed_body(struct stores_rank *r)
         return;
     if (r->rank == 1)
         kill(getpid(), SIGKILL);
-    while ( !((struct stores_rank *)r->arg)->code)
+    while (!((struct stores_rank *)r->arg)->code)
         usleep(1000);
     store_close(r->s, LONG);
 }
@@ -299,8 +299,9 @@ static void test_survivors_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed_job),     cmocka_unit_test(test_killed_rank), cmocka_unit_test(test_leftover_cards),
-        cmocka_unit_test(test_taken),          cmocka_unit_test(test_folder_gone), cmocka_unit_test(test_survivors),
+        cmocka_unit_test(test_killed_job),        cmocka_unit_test(test_killed_rank),
+        cmocka_unit_test(test_leftover_cards),    cmocka_unit_test(test_taken),
+        cmocka_unit_test(test_folder_gone),       cmocka_unit_test(test_survivors),
         cmocka_unit_test(test_survivors_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

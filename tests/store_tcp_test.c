@@ -311,10 +311,10 @@ static void test_messages(void **state)
         int64_t number;
         const char *value;
     } bad[] = {
-        {(enum wire_op)0, "k", 0, ""},  {(enum wire_op)8, "k", 0, ""},  {(enum wire_op)255, "k", 0, ""},
-        {WIRE_SET, "", 0, "v"},         {WIRE_SET, "a b", 0, "v"},      {WIRE_GET, "k", 0, "v"},
-        {WIRE_ADD, "k\n", 0, ""},       {WIRE_DELETE, "a,b", 0, ""},    {WIRE_JOIN, "again", ALONE, ""},
-        {WIRE_LEAVE, "", 0, "v"},       {WIRE_GATHER, "k", 1, ""},      {WIRE_GATHER, "k", -1, ""},
+        {(enum wire_op)0, "k", 0, ""}, {(enum wire_op)8, "k", 0, ""}, {(enum wire_op)255, "k", 0, ""},
+        {WIRE_SET, "", 0, "v"},        {WIRE_SET, "a b", 0, "v"},     {WIRE_GET, "k", 0, "v"},
+        {WIRE_ADD, "k\n", 0, ""},      {WIRE_DELETE, "a,b", 0, ""},   {WIRE_JOIN, "again", ALONE, ""},
+        {WIRE_LEAVE, "", 0, "v"},      {WIRE_GATHER, "k", 1, ""},     {WIRE_GATHER, "k", -1, ""},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct hand *h = inside("bad");

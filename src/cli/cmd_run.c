@@ -314,8 +314,8 @@ int cmd_run(int argc, char **argv)
     const struct args_option rows[] = {
         {"n", ARGS_INT, "N", "how many ranks", &j.ranks, 1, 4096},
         {"on", ARGS_TEXT, "URL", "how they reach each other: shm: (a fresh name, the default) or shm:NAME", &on, 0, 0},
-        {"at", ARGS_TEXT, "PLACE", "where they meet: file:DIR, or tcp:HOST:PORT, tcp::PORT, tcp: (loopback), served by weft run",
-         &j.at, 0, 0},
+        {"at", ARGS_TEXT, "PLACE",
+         "where they meet: file:DIR, or tcp:HOST:PORT, tcp::PORT, tcp: (loopback), served by weft run", &j.at, 0, 0},
         {"bind", ARGS_FLAG, NULL, "rank i runs on core i, modulo the cores there are", &j.bind, 0, 0},
         {"tag-output", ARGS_FLAG, NULL, "put [rank] before every line that a rank prints", &j.tag, 0, 0},
         {0}};

@@ -50,8 +50,8 @@ static struct entry **find(const struct desk_session *s, bool counter, const cha
 {
     *hash = hash_bytes(counter, key, len);
     struct entry **at = &s->buckets[*hash & (s->nbuckets - 1)];
-    while (*at && ((*at)->hash != *hash || (*at)->counter != counter || (*at)->key_len != len ||
-                   memcmp((*at)->key, key, len)))
+    while (*at &&
+           ((*at)->hash != *hash || (*at)->counter != counter || (*at)->key_len != len || memcmp((*at)->key, key, len)))
         at = &(*at)->next;
     return at;
 }

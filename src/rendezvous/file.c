@@ -123,9 +123,9 @@ static void name_of(char *name, const char *what, const char *key)
 static int room(const struct file_store *s, int *fd)
 {
     int err = file_folder(s, s->room, fd);
-    return err == FILE_NONE ? error_set(WEFT_ETRANSPORT, "file:%s: somebody has removed the store's folder %s", s->dir,
-                                        s->room)
-                            : err;
+    return err == FILE_NONE
+               ? error_set(WEFT_ETRANSPORT, "file:%s: somebody has removed the store's folder %s", s->dir, s->room)
+               : err;
 }
 
 static int set_value(struct store *base, const char *key, const void *value, size_t bytes, int64_t until)
@@ -316,7 +316,8 @@ static int open_store(const char *place, const struct store_opts *o, int64_t unt
     return err;
 }
 
-static int again(struct store *base, const int *survivors, const struct store_opts *o, int64_t until, struct store **out)
+static int again(struct store *base, const int *survivors, const struct store_opts *o, int64_t until,
+                 struct store **out)
 {
     (void)survivors;
     return open_store(((struct file_store *)base)->dir, o, until, out);

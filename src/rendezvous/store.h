@@ -21,9 +21,9 @@
 #define STORE_NAME_MAX 64     /* of a store's name, likewise */
 #define STORE_VALUE_MAX 65536 /* bytes of a value */
 #define STORE_RANKS_MAX 65536
-#define STORE_ENTRIES_MAX 262144           /* keys of one store */
+#define STORE_ENTRIES_MAX 262144            /* keys of one store */
 #define STORE_BYTES_MAX ((size_t)256 << 20) /* of all the keys and values that one process serves */
-#define STORE_ADDS_MAX 65536               /* that file: can count for one key */
+#define STORE_ADDS_MAX 65536                /* that file: can count for one key */
 
 struct store_opts {
     const char *name; /* of the group that meets; NULL or empty: of the job */
@@ -108,9 +108,10 @@ extern const struct store_kind store_file, store_tcp, store_pmix;
 int64_t store_now(void); /* ns, of a clock that only goes forward */
 int64_t store_until(int64_t timeout_ns);
 int store_left_ms(int64_t until); /* rounded up; 0 when it is over */
-void store_pause(int64_t *pause_ns, int64_t most_ns, int64_t until); /* sleeps; twice as long next time, up to most_ns */
-int store_late(const struct store *s, const char *key);              /* sets and returns WEFT_ETIMEOUT */
-bool store_word(const char *text, size_t len, size_t most);          /* are these a key's letters, 1 to most of them? */
+/* Sleeps, not beyond until; twice as long next time, up to most_ns. */
+void store_pause(int64_t *pause_ns, int64_t most_ns, int64_t until);
+int store_late(const struct store *s, const char *key);     /* sets and returns WEFT_ETIMEOUT */
+bool store_word(const char *text, size_t len, size_t most); /* are these a key's letters, 1 to most of them? */
 int store_part_key(const struct store *s, const char *prefix, int rank, char key[STORE_KEY_MAX + 1]);
 /* "rank 3", "ranks 1, 2 and 5 more": those of 0 .. size-1 for which here(arg, r) is false. */
 void store_missing(char *text, size_t cap, int size, bool (*here)(void *arg, int rank), void *arg);

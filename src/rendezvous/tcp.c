@@ -44,43 +44,40 @@ struct tcp_store {
 
 /* ---- bytes ---- */
 
-/* 0, or the errno of why not all went; ETIMEDOUT when the time was over. */
+/* After errno of a send or recv: 0 when it is worth another try, else why not; ETIMEDOUT when the time is over. */
+static int try_again(int fd, short events, int64_t until)
+{
+    if (errno == EINTR)
+        return 0;
+    if (errno != EAGAIN && errno != EWOULDBLOCK)
+        return errno;
+    return poll(&(struct pollfd){.fd = fd, .events = events}, 1, store_left_ms(until)) ? 0 : ETIMEDOUT;
+}
+
 static int send_all(int fd, const unsigned char *bytes, size_t n, int64_t until)
 {
-    while (n) {
-        ssize_t sent = send(fd, bytes, n, MSG_NOSIGNAL);
-        struct pollfd p = {.fd = fd, .events = POLLOUT};
-        if (sent >= 0) {
-            bytes += sent;
-            n -= (size_t)sent;
-        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            if (!poll(&p, 1, store_left_ms(until)))
-                return ETIMEDOUT;
-        } else if (errno != EINTR) {
-            return errno;
-        }
+    int why = 0;
+    for (size_t sent = 0; sent < n && !why;) {
+        ssize_t more = send(fd, bytes + sent, n - sent, MSG_NOSIGNAL);
+        if (more >= 0)
+            sent += (size_t)more;
+        else
+            why = try_again(fd, POLLOUT, until);
     }
-    return 0;
+    return why;
 }
 
 static int recv_all(int fd, unsigned char *bytes, size_t n, int64_t until)
 {
-    while (n) {
-        ssize_t got = recv(fd, bytes, n, 0);
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        if (got > 0) {
-            bytes += got;
-            n -= (size_t)got;
-        } else if (got == 0) {
-            return ECONNRESET;
-        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            if (!poll(&p, 1, store_left_ms(until)))
-                return ETIMEDOUT;
-        } else if (errno != EINTR) {
-            return errno;
-        }
+    int why = 0;
+    for (size_t got = 0; got < n && !why;) {
+        ssize_t more = recv(fd, bytes + got, n - got, 0);
+        if (more > 0)
+            got += (size_t)more;
+        else
+            why = more ? try_again(fd, POLLIN, until) : ECONNRESET;
     }
-    return 0;
+    return why;
 }
 
 /* ---- one request, one reply ---- */
@@ -238,10 +235,11 @@ static int shake_hands(struct tcp_store *t, const struct sodium *na, int64_t unt
         (*why = recv_all(t->fd, verdict, sizeof verdict, until)))
         return AGAIN;
     if (verdict[0])
-        return error_set(WEFT_ETRANSPORT,
-                         "%s: the store there has another token than rank %d: is it another job's, or does WEFT_TOKEN or "
-                         "WEFT_TOKEN_FILE differ?",
-                         t->base.url, t->base.rank);
+        return error_set(
+            WEFT_ETRANSPORT,
+            "%s: the store there has another token than rank %d: is it another job's, or does WEFT_TOKEN or "
+            "WEFT_TOKEN_FILE differ?",
+            t->base.url, t->base.rank);
     if (!wire_believe(&t->end, verdict + 1))
         return error_set(WEFT_ETRANSPORT, "%s: what listens there cannot prove that it has the token", t->base.url);
     return 0;

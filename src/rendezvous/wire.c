@@ -146,6 +146,5 @@ bool wire_open(struct wire_end *e, unsigned char *sealed, size_t n)
     uint32_t n32 = (uint32_t)n;
     memcpy(length, &n32, sizeof n32);
     nonce_of(e->taken++, nonce);
-    return n >= SODIUM_TAG &&
-           !e->sodium->open(sealed, NULL, NULL, sealed, n, length, sizeof length, nonce, e->takes);
+    return n >= SODIUM_TAG && !e->sodium->open(sealed, NULL, NULL, sealed, n, length, sizeof length, nonce, e->takes);
 }

@@ -30,7 +30,7 @@
 #define WIRE_VERDICT (1 + WIRE_PROOF)             /* the server's second one */
 
 #define WIRE_LENGTH 4
-#define WIRE_HEAD 16 /* of a request and of a reply */
+#define WIRE_HEAD 16                         /* of a request and of a reply */
 #define WIRE_REPLY_MAX (STORE_VALUE_MAX + 4) /* bytes of a reply's value */
 #define WIRE_MESSAGE_MAX (WIRE_HEAD + STORE_KEY_MAX + STORE_VALUE_MAX)
 #define WIRE_FRAME_MAX (WIRE_MESSAGE_MAX + SODIUM_TAG)
@@ -74,8 +74,8 @@ bool wire_take_reply(const unsigned char *in, size_t n, struct wire_reply *r);
 struct wire_end {
     const struct sodium *sodium;
     bool server;
-    unsigned char key[SODIUM_KEY];               /* of the token, until the proofs are made */
-    unsigned char nonces[2 * WIRE_NONCE];        /* a and b */
+    unsigned char key[SODIUM_KEY];        /* of the token, until the proofs are made */
+    unsigned char nonces[2 * WIRE_NONCE]; /* a and b */
     unsigned char sends[SODIUM_KEY], takes[SODIUM_KEY];
     uint64_t sent, taken; /* frames */
 };
