@@ -424,9 +424,7 @@ static void test_flood(void **state)
             put(fds[i], WIRE_MAGIC, 1);
     }
     assert_int_equal(tell(h, WIRE_SET, "k", 0, "v"), 0);
-    int64_t began = store_now();
-    serves();
-    assert_true(store_now() - began < 30 * SECOND); /* it takes two */
+    serves(); /* within its time, of which it takes two seconds */
     assert_int_equal(tell(h, WIRE_GET, "k", 0, ""), 0);
     for (int i = 0; i < N; i++) { /* all: the last ones when their 5 s are over */
         assert_true(closed(fds[i]));
@@ -454,13 +452,11 @@ static void test_server_ends(void **state)
     stores_begin(&p, STORES_SERVED);
     struct stores_rank *r = stores_crew(&p, 1, NULL);
     assert_int_equal(stores_open(r), 0);
-    int64_t began = store_now();
     assert_int_equal(pthread_create(&thread, NULL, wait_for_ever, r), 0);
     server_stop(p.server, 0);
     pthread_join(thread, NULL);
     assert_int_equal(r->code, WEFT_ETRANSPORT);
     assert_non_null(strstr(r->text, "the store is gone"));
-    assert_true(store_now() - began < 30 * SECOND);
     assert_int_equal(store_set(r->s, "k", "v", 1, LONG), WEFT_ETRANSPORT); /* and it stays so */
     store_close(r->s, 0);
     stores_free(r, 1);

@@ -232,23 +232,30 @@ static void open_body(struct stores_rank *r)
         store_close(r->s, LONG);
 }
 
-/* Rank 2 does not come: all are told so, and when it comes later, all is well. */
+/* Tests of ranks that should meet and then fail take longer and longer: on a machine that stalls they miss each other. */
+static void set_timeout(struct stores_rank *ranks, int n, int64_t timeout_ns)
+{
+    for (int i = 0; i < n; i++)
+        ranks[i].timeout_ns = timeout_ns;
+}
+
+/* Rank 2 does not come: those who do are told so, and when it comes later, all is well. */
 static void missing(enum stores_kind kind, bool forked)
 {
     struct stores_place p;
     stores_begin(&p, kind);
     struct stores_rank *ranks = stores_crew(&p, 3, open_body);
-    for (int i = 0; i < 3; i++)
-        ranks[i].timeout_ns = 300 * MS;
-    stores_run(ranks, 2, forked);
     bool named = false;
-    for (int i = 0; i < 2; i++) {
-        assert_true(ranks[i].code == WEFT_ETIMEOUT || ranks[i].code == WEFT_EPEER);
-        named |= strstr(ranks[i].text, "rank 2 did not come") != NULL;
+    for (int64_t timeout = 300 * MS; !named && timeout < LONG; timeout *= 4) {
+        set_timeout(ranks, 3, timeout);
+        stores_run(ranks, 2, forked);
+        for (int i = 0; i < 2; i++) {
+            assert_true(ranks[i].code == WEFT_ETIMEOUT || ranks[i].code == WEFT_EPEER);
+            named |= strstr(ranks[i].text, "rank 2 did not come") != NULL;
+        }
     }
-    assert_true(named); /* by each, unless a slow machine has brought one so late that the other had gone */
-    for (int i = 0; i < 3; i++)
-        ranks[i].timeout_ns = LONG;
+    assert_true(named);
+    set_timeout(ranks, 3, LONG);
     stores_run(ranks, 3, forked);
     for (int i = 0; i < 3; i++)
         assert_int_equal(ranks[i].code, 0);
@@ -262,23 +269,24 @@ static void test_missing(void **state)
     each(missing);
 }
 
+/* In a folder all are told. Who comes to a server after the others were told so waits in vain. */
 static void mismatch(enum stores_kind kind, bool forked)
 {
     struct stores_place p;
     stores_begin(&p, kind);
     struct stores_rank *ranks = stores_crew(&p, 3, open_body);
-    for (int i = 0; i < 3; i++)
-        ranks[i].timeout_ns = 2 * SECOND;
+    int told = 0, want = kind == STORES_FILE ? 3 : 2;
     ranks[2].size = 4;
-    stores_run(ranks, 3, forked);
-    int told = 0;
-    for (int i = 0; i < 3; i++) {
-        assert_int_not_equal(ranks[i].code, 0);
-        told += ranks[i].code == WEFT_EMISMATCH;
+    for (int64_t timeout = SECOND; told < want && timeout < LONG; timeout *= 4) {
+        set_timeout(ranks, 3, timeout);
+        stores_run(ranks, 3, forked);
+        told = 0;
+        for (int i = 0; i < 3; i++) {
+            assert_int_not_equal(ranks[i].code, 0);
+            told += ranks[i].code == WEFT_EMISMATCH;
+        }
     }
-    assert_true(told >= 1);
-    if (kind == STORES_FILE)
-        assert_int_equal(told, 3);
+    assert_true(told >= want);
     stores_free(ranks, 3);
     stores_end(&p);
 }

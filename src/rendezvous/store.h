@@ -10,7 +10,8 @@
  * to one thread at a time.
  *
  * Every call that may wait takes a timeout in ns (0: look once) and returns WEFT_ETIMEOUT, with the key in its text, when
- * it runs out. WEFT_ETRANSPORT: the store is gone, or does not do what it should; it stays so. */
+ * it runs out. WEFT_ETRANSPORT: the store is gone, or does not do what it should; it stays so. A server that says nothing is
+ * taken to be gone 10 s after the timeout. */
 #ifndef WEFT_RENDEZVOUS_STORE_H
 #define WEFT_RENDEZVOUS_STORE_H
 #include <stdbool.h>

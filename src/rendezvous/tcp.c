@@ -20,7 +20,7 @@
 #include "rendezvous/server.h"
 #include "rendezvous/wire.h"
 
-#define GRACE_NS INT64_C(2000000000) /* beyond a request's timeout: then the server does not answer any more */
+#define GRACE_NS INT64_C(10000000000) /* beyond a request's timeout: then the server does not answer any more */
 #define RETRY_NS INT64_C(2000000)
 #define RETRY_MOST_NS INT64_C(100000000)
 #define SPARES "weft:spares"
