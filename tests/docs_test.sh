@@ -184,6 +184,7 @@ limit src/rendezvous/server.h '#define SERVER_STRANGERS 256' '256 at once, 72 by
 limit src/rendezvous/server.h '#define SERVER_PROVE_NS INT64_C(5000000000)' '256 at once, 72 bytes and 5 s each'
 limit src/rendezvous/server.h '#define SERVER_STAY_NS INT64_C(250000000)' 'from a quarter of a second on'
 limit src/rendezvous/server.h '#define SERVER_FRAME_NS INT64_C(10000000000)' 'once begun | 10 s |'
+limit src/rendezvous/tcp.c '#define GRACE_NS INT64_C(10000000000)' '10 s beyond the timeout'
 limit src/rendezvous/pmix.c '#define PLACES 16 ' '16, IPv4'
 limit src/layout/build.c 'ghosts need contiguous pieces' 'ghosts with blocks'
 limit src/layout/parse.c 'runs backwards' '`3..0` is refused'

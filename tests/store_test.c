@@ -106,6 +106,29 @@ static void check_gather(struct stores_rank *r)
         store_parts_free(&all);
 }
 
+/* So large that a reply has one value; and one that never becomes whole, which says who is missing. */
+static void check_large_gather(struct stores_rank *r)
+{
+    unsigned char *mine = malloc(STORE_VALUE_MAX);
+    struct store_parts all;
+    STORES_CHECK(r, mine);
+    memset(mine, r->rank + 1, STORE_VALUE_MAX);
+    STORES_CHECK(r, !store_gather(r->s, "large", mine, STORE_VALUE_MAX, LONG, &all));
+    for (int peer = 0; peer < r->size && !r->broken; peer++) {
+        memset(mine, peer + 1, STORE_VALUE_MAX);
+        STORES_CHECK(r, all.at[peer + 1] - all.at[peer] == STORE_VALUE_MAX);
+        STORES_CHECK(r, !memcmp(all.bytes + all.at[peer], mine, STORE_VALUE_MAX));
+    }
+    if (!r->broken)
+        store_parts_free(&all);
+    free(mine);
+    if (r->rank || r->size == 1)
+        return;
+    STORES_CHECK(r, store_gather(r->s, "alone", "x", 1, 20 * MS, &all) == WEFT_ETIMEOUT);
+    STORES_CHECK(r,
+                 strstr(weft_errmsg(), r->size == 2 ? "no 'alone' of rank 1 in time" : "no 'alone' of ranks 1, 2, "));
+}
+
 static void laws_body(struct stores_rank *r)
 {
     STORES_CHECK(r, !stores_open(r));
@@ -115,6 +138,7 @@ static void laws_body(struct stores_rank *r)
     check_values(r);
     check_adds(r);
     check_gather(r);
+    check_large_gather(r);
     STORES_CHECK(r, store_wait(r->s, "never", 20 * MS) == WEFT_ETIMEOUT && strstr(weft_errmsg(), "'never'"));
     STORES_CHECK(r, !store_wait(r->s, "value-0/0", 0));
     store_close(r->s, LONG);
@@ -208,23 +232,30 @@ static void open_body(struct stores_rank *r)
         store_close(r->s, LONG);
 }
 
-/* Rank 2 does not come: all are told so, and when it comes later, all is well. */
+/* Tests of ranks that should meet and then fail take longer and longer: on a machine that stalls they miss each other. */
+static void set_timeout(struct stores_rank *ranks, int n, int64_t timeout_ns)
+{
+    for (int i = 0; i < n; i++)
+        ranks[i].timeout_ns = timeout_ns;
+}
+
+/* Rank 2 does not come: those who do are told so, and when it comes later, all is well. */
 static void missing(enum stores_kind kind, bool forked)
 {
     struct stores_place p;
     stores_begin(&p, kind);
     struct stores_rank *ranks = stores_crew(&p, 3, open_body);
-    for (int i = 0; i < 3; i++)
-        ranks[i].timeout_ns = 300 * MS;
-    stores_run(ranks, 2, forked);
     bool named = false;
-    for (int i = 0; i < 2; i++) {
-        assert_true(ranks[i].code == WEFT_ETIMEOUT || ranks[i].code == WEFT_EPEER);
-        named |= strstr(ranks[i].text, "rank 2 did not come") != NULL;
+    for (int64_t timeout = 300 * MS; !named && timeout < LONG; timeout *= 4) {
+        set_timeout(ranks, 3, timeout);
+        stores_run(ranks, 2, forked);
+        for (int i = 0; i < 2; i++) {
+            assert_true(ranks[i].code == WEFT_ETIMEOUT || ranks[i].code == WEFT_EPEER);
+            named |= strstr(ranks[i].text, "rank 2 did not come") != NULL;
+        }
     }
-    assert_true(named); /* by each, unless a slow machine has brought one so late that the other had gone */
-    for (int i = 0; i < 3; i++)
-        ranks[i].timeout_ns = LONG;
+    assert_true(named);
+    set_timeout(ranks, 3, LONG);
     stores_run(ranks, 3, forked);
     for (int i = 0; i < 3; i++)
         assert_int_equal(ranks[i].code, 0);
@@ -238,23 +269,24 @@ static void test_missing(void **state)
     each(missing);
 }
 
+/* In a folder all are told. Who comes to a server after the others were told so waits in vain. */
 static void mismatch(enum stores_kind kind, bool forked)
 {
     struct stores_place p;
     stores_begin(&p, kind);
     struct stores_rank *ranks = stores_crew(&p, 3, open_body);
-    for (int i = 0; i < 3; i++)
-        ranks[i].timeout_ns = 2 * SECOND;
+    int told = 0, want = kind == STORES_FILE ? 3 : 2;
     ranks[2].size = 4;
-    stores_run(ranks, 3, forked);
-    int told = 0;
-    for (int i = 0; i < 3; i++) {
-        assert_int_not_equal(ranks[i].code, 0);
-        told += ranks[i].code == WEFT_EMISMATCH;
+    for (int64_t timeout = SECOND; told < want && timeout < LONG; timeout *= 4) {
+        set_timeout(ranks, 3, timeout);
+        stores_run(ranks, 3, forked);
+        told = 0;
+        for (int i = 0; i < 3; i++) {
+            assert_int_not_equal(ranks[i].code, 0);
+            told += ranks[i].code == WEFT_EMISMATCH;
+        }
     }
-    assert_true(told >= 1);
-    if (kind == STORES_FILE)
-        assert_int_equal(told, 3);
+    assert_true(told >= want);
     stores_free(ranks, 3);
     stores_end(&p);
 }

@@ -25,7 +25,12 @@
 
 /* ---- places ---- */
 
-enum stores_kind { STORES_FILE, STORES_SERVED /* by the test, as by weft run */, STORES_RANK /* by rank 0 */, STORES_KINDS };
+enum stores_kind {
+    STORES_FILE,
+    STORES_SERVED /* by the test, as by weft run */,
+    STORES_RANK /* by rank 0 */,
+    STORES_KINDS
+};
 static const char *const stores_words[] = {"file:", "tcp: of a launcher", "tcp: of rank 0"};
 
 struct stores_place {
@@ -121,12 +126,13 @@ struct stores_rank {
     char text[1200]; /* the error, or what is wrong */
 };
 
-#define STORES_CHECK(r, what)                                                                                          \
-    do {                                                                                                               \
-        if (!(what) && !(r)->broken) {                                                                                 \
-            (r)->broken = true;                                                                                        \
-            snprintf((r)->text, sizeof(r)->text, "rank %d of %d, line %d: %s (%.600s)", (r)->rank, (r)->size, __LINE__, #what, weft_errmsg());     \
-        }                                                                                                              \
+#define STORES_CHECK(r, what)                                                                                 \
+    do {                                                                                                      \
+        if (!(what) && !(r)->broken) {                                                                        \
+            (r)->broken = true;                                                                               \
+            snprintf((r)->text, sizeof(r)->text, "rank %d of %d, line %d: %s (%.600s)", (r)->rank, (r)->size, \
+                     __LINE__, #what, weft_errmsg());                                                         \
+        }                                                                                                     \
     } while (0)
 
 static inline int stores_open(struct stores_rank *r)
@@ -151,8 +157,8 @@ static inline struct stores_rank *stores_crew(const struct stores_place *p, int 
 {
     struct stores_rank *ranks = ranks_shared((size_t)n * sizeof *ranks);
     for (int i = 0; i < n; i++)
-        ranks[i] = (struct stores_rank){
-            .rank = i, .size = n, .url = p->url, .token = TOKEN, .timeout_ns = LONG, .body = body};
+        ranks[i] =
+            (struct stores_rank){.rank = i, .size = n, .url = p->url, .token = TOKEN, .timeout_ns = LONG, .body = body};
     return ranks;
 }
 

@@ -376,10 +376,12 @@ int cmd_run(int argc, char **argv)
     const char *on = NULL;
     const struct args_option rows[] = {
         {"n", ARGS_INT, "N", "how many ranks", &j.ranks, 1, 4096},
-        {"on", ARGS_TEXT, "URL", "how they reach each other: shm: (the default), ucx: or auto:, each with a name or for a fresh one", &on, 0, 0},
-        {"hosts", ARGS_INT, "H", "play H hosts: network namespaces with N/H ranks each, on auto: unless --on says otherwise", &j.hosts, 1, NETNS_HOSTS},
-        {"at", ARGS_TEXT, "PLACE", "where they meet: file:DIR, or tcp:HOST:PORT, tcp::PORT, tcp: (loopback), served by weft run",
-         &j.at, 0, 0},
+        {"on", ARGS_TEXT, "URL", "how they reach each other: shm: (the default), ucx: or auto:, with a name or a fresh one", &on,
+         0, 0},
+        {"hosts", ARGS_INT, "H", "play H hosts: network namespaces with N/H ranks each, on auto: unless --on says otherwise",
+         &j.hosts, 1, NETNS_HOSTS},
+        {"at", ARGS_TEXT, "PLACE",
+         "where they meet: file:DIR, or tcp:HOST:PORT, tcp::PORT, tcp: (loopback), served by weft run", &j.at, 0, 0},
         {"bind", ARGS_FLAG, NULL, "rank i runs on core i, modulo the cores there are", &j.bind, 0, 0},
         {"tag-output", ARGS_FLAG, NULL, "put [rank] before every line that a rank prints", &j.tag, 0, 0},
         {0}};

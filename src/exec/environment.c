@@ -315,8 +315,9 @@ int environment_store(const char *at, struct environment_store *out)
     else if (variable("RANK") && variable("WORLD_SIZE") && variable("MASTER_ADDR"))
         err = beside_torch(out->at, sizeof out->at);
     else
-        err = error_set(WEFT_EINVAL, "the ranks have no place to meet: set WEFT_AT to file:DIR, a folder that all of them "
-                                     "see, or to tcp:HOST:PORT, where rank 0 serves (weft run --at sets it)");
+        err = error_set(WEFT_EINVAL,
+                        "the ranks have no place to meet: set WEFT_AT to file:DIR, a folder that all of them "
+                        "see, or to tcp:HOST:PORT, where rank 0 serves (weft run --at sets it)");
     if (!err && !environment_job(&job, &found) && found && !strncmp(job.url, "shm:", 4) &&
         store_word(job.url + 4, strlen(job.url + 4), STORE_NAME_MAX))
         strcpy(out->name, job.url + 4);

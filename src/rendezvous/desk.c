@@ -35,6 +35,7 @@ struct desk_session {
 static void give(struct desk *d, struct desk_guest *g, int code, int64_t number, const void *value, size_t bytes)
 {
     g->waits = false;
+    g->prefix = 0;
     d->answer(g, &(struct frame_reply){.code = code, .number = number, .value = value, .bytes = bytes});
 }
 
@@ -49,8 +50,8 @@ static struct entry **find(const struct desk_session *s, bool counter, const cha
 {
     *hash = hash_bytes(counter, key, len);
     struct entry **at = &s->buckets[*hash & (s->nbuckets - 1)];
-    while (*at && ((*at)->hash != *hash || (*at)->counter != counter || (*at)->key_len != len ||
-                   memcmp((*at)->key, key, len)))
+    while (*at &&
+           ((*at)->hash != *hash || (*at)->counter != counter || (*at)->key_len != len || memcmp((*at)->key, key, len)))
         at = &(*at)->next;
     return at;
 }
@@ -239,6 +240,8 @@ bool desk_joining(const struct desk_guest *g)
 
 /* ---- requests ---- */
 
+static void gather(struct desk *d, struct desk_guest *g);
+
 static void set(struct desk *d, struct desk_guest *g, const struct frame_request *r)
 {
     struct desk_session *s = g->session;
@@ -259,7 +262,7 @@ static void set(struct desk *d, struct desk_guest *g, const struct frame_request
     give(d, g, 0, 0, NULL, 0);
     for (struct desk_guest *w = s->guests; w; w = w->next)
         if (w->waits && strlen(w->key) == r->key_len && !memcmp(w->key, r->key, r->key_len))
-            give(d, w, 0, 0, e->value, e->bytes);
+            w->prefix ? gather(d, w) : give(d, w, 0, 0, e->value, e->bytes);
 }
 
 static void get(struct desk *d, struct desk_guest *g, const struct frame_request *r, int64_t now)
@@ -276,6 +279,53 @@ static void get(struct desk *d, struct desk_guest *g, const struct frame_request
         g->waits = true;
         g->until = now + (int64_t)r->wait_ms * 1000000;
     }
+}
+
+static struct entry *part(struct desk_guest *g, int rank)
+{
+    uint64_t hash;
+    int n = snprintf(g->key + g->prefix, sizeof g->key - g->prefix, "/%d", rank);
+    return *find(g->session, false, g->key, g->prefix + (size_t)n, &hash);
+}
+
+/* Waits for the first part that is missing; when none is, gives as many as fit. */
+static void gather(struct desk *d, struct desk_guest *g)
+{
+    const struct entry *e;
+    g->waits = true;
+    while (g->seen < g->session->size) {
+        if (!part(g, g->seen))
+            return;
+        g->seen++;
+    }
+    unsigned char *packed = malloc(FRAME_REPLY_MAX);
+    size_t n = 0;
+    int r = g->first;
+    for (; packed && r < g->session->size && (e = part(g, r)) && n + 4 + e->bytes <= FRAME_REPLY_MAX; r++) {
+        uint32_t length = (uint32_t)e->bytes;
+        memcpy(packed + n, &length, 4);
+        memcpy(packed + n + 4, e->value, e->bytes);
+        n += 4 + e->bytes;
+    }
+    if (!packed)
+        refuse(d, g, WEFT_ENOMEM, "the store is out of memory");
+    else if (r > g->first)
+        give(d, g, 0, r - g->first, packed, n);
+    else
+        g->seen = r; /* somebody has deleted it */
+    free(packed);
+}
+
+static bool gather_from(struct desk *d, struct desk_guest *g, const struct frame_request *r, int64_t now)
+{
+    if (r->number < 0 || r->number >= g->session->size || r->key_len + sizeof "/65535" > sizeof g->key)
+        return false;
+    memcpy(g->key, r->key, r->key_len);
+    g->prefix = r->key_len;
+    g->first = g->seen = (int)r->number;
+    g->until = now + (int64_t)r->wait_ms * 1000000;
+    gather(d, g);
+    return true;
 }
 
 static void add(struct desk *d, struct desk_guest *g, const struct frame_request *r)
@@ -309,6 +359,7 @@ bool desk_ask(struct desk *d, struct desk_guest *g, const struct frame_request *
     case FRAME_GET: get(d, g, r, now); return true;
     case FRAME_ADD: add(d, g, r); return true;
     case FRAME_DELETE: erase(d, g, r); return true;
+    case FRAME_GATHER: return gather_from(d, g, r, now);
     case FRAME_LEAVE: break;
     }
     desk_leave(d, g);

@@ -9,9 +9,11 @@ struct desk_guest {
     struct desk_session *session; /* NULL: has not joined */
     struct desk_guest *next;      /* in the session */
     int rank;
-    bool waits; /* for a reply: to JOIN, or to GET of the key */
+    bool waits; /* for a reply: to JOIN, or, if there is a key, until that is set */
     int64_t until;
     char key[STORE_KEY_MAX + 1];
+    size_t prefix;   /* of GATHER: letters of the key before the rank; else 0 */
+    int first, seen; /* it asks for the values from rank `first` on; those before `seen` were there */
 };
 
 struct desk {

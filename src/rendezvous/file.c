@@ -123,9 +123,9 @@ static void name_of(char *name, const char *what, const char *key)
 static int room(const struct file_store *s, int *fd)
 {
     int err = file_folder(s, s->room, fd);
-    return err == FILE_NONE ? error_set(WEFT_ETRANSPORT, "file:%s: somebody has removed the store's folder %s", s->dir,
-                                        s->room)
-                            : err;
+    return err == FILE_NONE
+               ? error_set(WEFT_ETRANSPORT, "file:%s: somebody has removed the store's folder %s", s->dir, s->room)
+               : err;
 }
 
 static int set_value(struct store *base, const char *key, const void *value, size_t bytes, int64_t until)
@@ -159,6 +159,22 @@ static int get_value(struct store *base, const char *key, void *value, size_t ca
         if (last)
             return store_late(base, key);
     }
+}
+
+static int get_part(struct store *base, const char *prefix, int rank, unsigned char *packed, int *count, int64_t until)
+{
+    char key[STORE_KEY_MAX + 1];
+    size_t n;
+    int err = store_part_key(base, prefix, rank, key);
+    if (!err)
+        err = get_value(base, key, packed + 4, STORE_VALUE_MAX, &n, until);
+    if (err)
+        return err;
+    if (n > STORE_VALUE_MAX)
+        return error_set(WEFT_ETRANSPORT, "%s: somebody has changed the value of '%s'", base->url, key);
+    memcpy(packed, &(uint32_t){(uint32_t)n}, 4);
+    *count = 1;
+    return 0;
 }
 
 static int erase(struct store *base, const char *key, int64_t until)
@@ -300,7 +316,8 @@ static int open_store(const char *place, const struct store_opts *o, int64_t unt
     return err;
 }
 
-static int again(struct store *base, const int *survivors, const struct store_opts *o, int64_t until, struct store **out)
+static int again(struct store *base, const int *survivors, const struct store_opts *o, int64_t until,
+                 struct store **out)
 {
     (void)survivors;
     return open_store(((struct file_store *)base)->dir, o, until, out);
@@ -312,6 +329,7 @@ const struct store_kind store_file = {
     .open = open_store,
     .set = set_value,
     .get = get_value,
+    .parts = get_part,
     .add = add,
     .erase = erase,
     .again = again,

@@ -10,12 +10,12 @@
 
 struct file_store {
     struct store base;
-    char *dir;               /* of the URL */
-    char *room;              /* the folder in it that these ranks have for themselves */
-    char prefix[96];         /* of what ranks say in dir */
-    char id[FILE_ID];        /* of this open: no other ever had it */
+    char *dir;        /* of the URL */
+    char *room;       /* the folder in it that these ranks have for themselves */
+    char prefix[96];  /* of what ranks say in dir */
+    char id[FILE_ID]; /* of this open: no other ever had it */
     struct process_id self;
-    unsigned temporaries;    /* names given to files on their way */
+    unsigned temporaries; /* names given to files on their way */
 };
 
 /* ---- file.c: whole files in a folder, which appear at once ---- */

@@ -41,8 +41,9 @@ static int card_write(struct file_store *s, int folder, const char *name, const 
 {
     char text[640];
     const struct process_id *p = &s->self;
-    int n = snprintf(text, sizeof text, "weft-1 %s %d %lld %llu %llu %s %s %s\n", id, s->base.size, (long long)p->pid,
-                     (unsigned long long)p->start, (unsigned long long)p->space, p->boot[0] ? p->boot : "-", p->host, room);
+    int n =
+        snprintf(text, sizeof text, "weft-1 %s %d %lld %llu %llu %s %s %s\n", id, s->base.size, (long long)p->pid,
+                 (unsigned long long)p->start, (unsigned long long)p->space, p->boot[0] ? p->boot : "-", p->host, room);
     return file_write(s, folder, name, text, (size_t)n);
 }
 
@@ -81,13 +82,9 @@ static bool has(int folder, const char *what, int rank)
     return !fstatat(folder, rank >= 0 ? name : what, &st, AT_SYMLINK_NOFOLLOW);
 }
 
-struct here {
-    int folder;
-};
-
-static bool is_here(void *arg, int rank)
+static bool is_here(void *folder, int rank)
 {
-    return has(((struct here *)arg)->folder, "here", rank);
+    return has(*(int *)folder, "here", rank);
 }
 
 /* ---- rooms that are over ---- */
@@ -117,8 +114,8 @@ static bool over(const struct file_store *s, int folder)
         if (sscanf(e->d_name, "here.%d", &rank) != 1)
             continue;
         any = true;
-        alive = !has(folder, "bye", rank) &&
-                (card_read(s, folder, e->d_name, &c) || process_judge(&c.who) != PROCESS_GONE);
+        alive =
+            !has(folder, "bye", rank) && (card_read(s, folder, e->d_name, &c) || process_judge(&c.who) != PROCESS_GONE);
     }
     closedir(d);
     return any && !alive;
@@ -251,14 +248,14 @@ static int admit(struct file_store *s, int dir, int folder, char (*admitted)[FIL
     return 0;
 }
 
-/* Nobody is left to wait for what will not come. */
+/* Nobody is left to wait for what will not come. The error stays this thread's. */
 static void tell_failure(struct file_store *s, int folder, int err)
 {
-    char text[1200];
-    int n = snprintf(text, sizeof text, "%d %s", err, weft_errmsg());
-    int code = error_set(err, "%s", strchr(text, ' ') + 1);
-    if (code != WEFT_ENOMEM && file_write(s, folder, "failed", text, (size_t)n))
-        error_set(err, "%s", strchr(text, ' ') + 1);
+    char why[1024], text[1100];
+    snprintf(why, sizeof why, "%s", weft_errmsg());
+    int n = snprintf(text, sizeof text, "%d %s", err, why);
+    file_write(s, folder, "failed", text, (size_t)n);
+    error_set(err, "%s", why);
 }
 
 static int gather_all(struct file_store *s, const char *lead, char (*admitted)[FILE_ID], int64_t until)
@@ -277,7 +274,7 @@ static int gather_all(struct file_store *s, const char *lead, char (*admitted)[F
             err = card_write(s, folder, "all", s->id, "-");
         if (!err && here < s->base.size && last) {
             char who[192];
-            store_missing(who, sizeof who, s->base.size, is_here, &(struct here){folder});
+            store_missing(who, sizeof who, s->base.size, is_here, &folder);
             err = error_set(WEFT_ETIMEOUT, "file:%s: %s did not come in time", s->dir, who);
         }
         if (err && folder >= 0)
@@ -286,7 +283,8 @@ static int gather_all(struct file_store *s, const char *lead, char (*admitted)[F
             close(folder);
         close(dir);
         if (err || here == s->base.size)
-            return err == FILE_NONE ? error_set(WEFT_ETRANSPORT, "file:%s: somebody has removed the room", s->dir) : err;
+            return err == FILE_NONE ? error_set(WEFT_ETRANSPORT, "file:%s: somebody has removed the room", s->dir)
+                                    : err;
     }
 }
 
@@ -380,7 +378,7 @@ static int look_round(const struct file_store *s, bool last)
         err = error_set(WEFT_EPEER, "file:%s: rank 0, process %lld on %s, has died", s->dir, (long long)first.who.pid,
                         first.who.host);
     if (err == FILE_NONE && last) {
-        store_missing(who, sizeof who, s->base.size, is_here, &(struct here){folder});
+        store_missing(who, sizeof who, s->base.size, is_here, &folder);
         err = error_set(WEFT_ETIMEOUT, "file:%s: %s did not come in time", s->dir, who);
     }
     close(folder);
@@ -394,12 +392,15 @@ static int follow(struct file_store *s, const char *hello, const char *lead_name
         int dir, err = open_dir(s, &dir);
         if (err)
             return err;
-        if (!s->room && (err = keep(s, dir, hello)) == 0)
-            err = find_room(s, dir, lead_name);
-        if (s->room)
-            unlinkat(dir, hello, 0);
+        if (!s->room) {
+            err = keep(s, dir, hello);
+            if (!err)
+                err = find_room(s, dir, lead_name);
+            if (!err)
+                unlinkat(dir, hello, 0);
+        }
         close(dir);
-        if (!err && s->room)
+        if (!err)
             err = look_round(s, last);
         if (err == FILE_NONE && last)
             err = error_set(WEFT_ETIMEOUT, "file:%s: rank 0 did not come in time", s->dir);

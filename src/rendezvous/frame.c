@@ -51,7 +51,7 @@ size_t frame_put_reply(unsigned char *out, const struct frame_reply *r)
 bool frame_take_reply(const unsigned char *in, size_t n, struct frame_reply *r)
 {
     int32_t code;
-    if (n < FRAME_HEAD || n > FRAME_HEAD + STORE_VALUE_MAX)
+    if (n < FRAME_HEAD || n > FRAME_HEAD + FRAME_REPLY_MAX)
         return false;
     memcpy(&code, in, 4);
     *r = (struct frame_reply){.code = code, .value = in + FRAME_HEAD, .bytes = n - FRAME_HEAD};
@@ -146,6 +146,5 @@ bool frame_open(struct frame_end *e, unsigned char *sealed, size_t n)
     uint32_t n32 = (uint32_t)n;
     memcpy(length, &n32, sizeof n32);
     nonce_of(e->taken++, nonce);
-    return n >= SODIUM_TAG &&
-           !e->sodium->open(sealed, NULL, NULL, sealed, n, length, sizeof length, nonce, e->takes);
+    return n >= SODIUM_TAG && !e->sodium->open(sealed, NULL, NULL, sealed, n, length, sizeof length, nonce, e->takes);
 }

@@ -30,7 +30,8 @@
 #define FRAME_VERDICT (1 + FRAME_PROOF)             /* the server's second one */
 
 #define FRAME_LENGTH 4
-#define FRAME_HEAD 16 /* of a request and of a reply */
+#define FRAME_HEAD 16                         /* of a request and of a reply */
+#define FRAME_REPLY_MAX (STORE_VALUE_MAX + 4) /* bytes of a reply's value */
 #define FRAME_MESSAGE_MAX (FRAME_HEAD + STORE_KEY_MAX + STORE_VALUE_MAX)
 #define FRAME_FRAME_MAX (FRAME_MESSAGE_MAX + SODIUM_TAG)
 
@@ -38,8 +39,9 @@
 
 /* JOIN has to be the first: key is the store's name (or empty), number the rank + (size << 32); it is answered when all
  * ranks have joined, with the rank of the server, or -1 for one that is none. GET waits for the key, wait_ms at most; its
- * reply is the value, which may be longer than asked for. LEAVE has no reply. */
-enum frame_op { FRAME_JOIN = 1, FRAME_SET, FRAME_GET, FRAME_ADD, FRAME_DELETE, FRAME_LEAVE };
+ * reply is the value, which may be longer than asked for. GATHER waits for KEY/r of all ranks r from `number` on; its reply
+ * has as many of them as fit, one at least, each as length[4] and value, and how many in its number. LEAVE has no reply. */
+enum frame_op { FRAME_JOIN = 1, FRAME_SET, FRAME_GET, FRAME_ADD, FRAME_DELETE, FRAME_GATHER, FRAME_LEAVE };
 
 /* op[1], bytes of the key[1], 0[2], wait_ms[4], number[8], key, value */
 struct frame_request {
@@ -72,8 +74,8 @@ bool frame_take_reply(const unsigned char *in, size_t n, struct frame_reply *r);
 struct frame_end {
     const struct sodium *sodium;
     bool server;
-    unsigned char key[SODIUM_KEY];               /* of the token, until the proofs are made */
-    unsigned char nonces[2 * FRAME_NONCE];        /* a and b */
+    unsigned char key[SODIUM_KEY];        /* of the token, until the proofs are made */
+    unsigned char nonces[2 * FRAME_NONCE]; /* a and b */
     unsigned char sends[SODIUM_KEY], takes[SODIUM_KEY];
     uint64_t sent, taken; /* frames */
 };

@@ -117,7 +117,8 @@ static bool hear(struct guest *g, struct desk *d, int64_t now)
     return fine && !g->broken;
 }
 
-bool guest_take(struct guest *g, size_t n, struct desk *d, const struct sodium *na, const unsigned char *key, int64_t now)
+bool guest_take(struct guest *g, size_t n, struct desk *d, const struct sodium *na, const unsigned char *key,
+                int64_t now)
 {
     g->have += n;
     if (guest_known(g) && !g->since)

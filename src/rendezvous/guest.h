@@ -13,8 +13,8 @@ struct guest {
     size_t have, want;
     int64_t since; /* when it came; from the proof on, when the message that is on its way began, or 0 */
     unsigned char first[FRAME_HELLO];
-    unsigned char *in;      /* of `want` bytes: a message */
-    unsigned char *out;     /* to be sent, from out_at to out_end */
+    unsigned char *in;  /* of `want` bytes: a message */
+    unsigned char *out; /* to be sent, from out_at to out_end */
     size_t out_at, out_end;
     bool broken; /* nothing can be sent to it */
 };
@@ -25,7 +25,8 @@ void guest_end(struct guest *g, struct desk *d);
 /* Where the next bytes go and how many there may be; 0: none before what is in `out` is sent and the desk has answered. */
 size_t guest_room(struct guest *g, unsigned char **at);
 /* n bytes came there. False: the connection is over; out may still have a last word. */
-bool guest_take(struct guest *g, size_t n, struct desk *d, const struct sodium *na, const unsigned char *key, int64_t now);
-bool guest_known(const struct guest *g); /* has it proved itself? */
+bool guest_take(struct guest *g, size_t n, struct desk *d, const struct sodium *na, const unsigned char *key,
+                int64_t now);
+bool guest_known(const struct guest *g);                             /* has it proved itself? */
 void guest_answer(struct desk_guest *g, const struct frame_reply *r); /* for the desk */
 #endif

@@ -250,8 +250,9 @@ static int meet(const struct store_opts *o, int64_t until, struct store **out)
     char key[64 + STORE_NAME_MAX], card[CARD] = "";
     int listener = -1, err = 0;
     if (self.rank != (pmix_rank_t)o->rank)
-        return error_set(WEFT_EINVAL, "pmix: rank %d of the store is rank %u of the launcher; all ranks of the job, as they are, "
-                                      "open it",
+        return error_set(WEFT_EINVAL,
+                         "pmix: rank %d of the store is rank %u of the launcher; all ranks of the job, as they are, "
+                         "open it",
                          o->rank, self.rank);
     snprintf(key, sizeof key, "weft.store.%d.%s", atomic_fetch_add_explicit(&opens, 1, memory_order_relaxed),
              o->name ? o->name : "");
@@ -279,9 +280,11 @@ static int open_store(const char *place, const struct store_opts *o, int64_t unt
         return WEFT_EUNSUPPORTED;
     pthread_once(&once, load);
     if (!usable)
-        return error_set(WEFT_EUNSUPPORTED, "pmix: needs libpmix, which is not installed (Debian: apt-get install libpmix2)");
+        return error_set(WEFT_EUNSUPPORTED,
+                         "pmix: needs libpmix, which is not installed (Debian: apt-get install libpmix2)");
     if (joined != PMIX_SUCCESS)
-        return error_set(WEFT_EINVAL, "pmix: no launcher that speaks PMIx has started this process (%s)", pmix.text(joined));
+        return error_set(WEFT_EINVAL, "pmix: no launcher that speaks PMIx has started this process (%s)",
+                         pmix.text(joined));
     return meet(o, until, out);
 }
 
@@ -290,8 +293,9 @@ static int open_store(const char *place, const struct store_opts *o, int64_t unt
 static int open_store(const char *place, const struct store_opts *o, int64_t until, struct store **out)
 {
     (void)place, (void)o, (void)until, (void)out;
-    return error_set(WEFT_EUNSUPPORTED, "pmix: this weft was built without PMIx (Debian: apt-get install libpmix-dev, then "
-                                        "build again); file:DIR and tcp:HOST:PORT need none");
+    return error_set(WEFT_EUNSUPPORTED,
+                     "pmix: this weft was built without PMIx (Debian: apt-get install libpmix-dev, then "
+                     "build again); file:DIR and tcp:HOST:PORT need none");
 }
 #endif
 
@@ -301,6 +305,7 @@ const struct store_kind store_pmix = {
     .open = open_store,
     .set = tcp_set,
     .get = tcp_get,
+    .parts = tcp_parts,
     .add = tcp_add,
     .erase = tcp_erase,
     .again = tcp_again,

@@ -11,6 +11,8 @@
 #include "rendezvous/server.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -19,8 +21,6 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -43,8 +43,8 @@ struct server {
     unsigned char key[SODIUM_KEY];
     struct desk desk;
     int epoll, wake, listener;
-    bool listens;         /* epoll was asked for the listener */
-    int64_t listen_at;    /* not before */
+    bool listens;      /* epoll was asked for the listener */
+    int64_t listen_at; /* not before */
     int strangers;
     struct connection *first, *last;
     pthread_t thread;
@@ -56,10 +56,11 @@ int server_check_token(const char *token, const char *url)
 {
     size_t n = token ? strlen(token) : 0;
     if (!n)
-        return error_set(WEFT_EINVAL,
-                         "%s: a tcp: store needs a token that all ranks have; make one by 'head -c 32 /dev/urandom | base64 > "
-                         "FILE; chmod 600 FILE' and set WEFT_TOKEN_FILE=FILE (or WEFT_TOKEN) for all of them",
-                         url);
+        return error_set(
+            WEFT_EINVAL,
+            "%s: a tcp: store needs a token that all ranks have; make one by 'head -c 32 /dev/urandom | base64 > "
+            "FILE; chmod 600 FILE' and set WEFT_TOKEN_FILE=FILE (or WEFT_TOKEN) for all of them",
+            url);
     if (n < SERVER_TOKEN_MIN || n > SERVER_TOKEN_MAX)
         return error_set(WEFT_EINVAL, "%s: the token has %zu letters; it should have %d to %d, at random", url, n,
                          SERVER_TOKEN_MIN, SERVER_TOKEN_MAX);

@@ -40,7 +40,8 @@ const struct sodium *sodium_find(void)
     pthread_once(&once, load);
     if (usable)
         return &found;
-    error_set(WEFT_EUNSUPPORTED, "tcp: stores need libsodium, which is not installed (Debian: apt-get install libsodium23); "
-                                 "file:DIR needs nothing");
+    error_set(WEFT_EUNSUPPORTED,
+              "tcp: stores need libsodium, which is not installed (Debian: apt-get install libsodium23); "
+              "file:DIR needs nothing");
     return NULL;
 }

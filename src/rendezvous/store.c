@@ -252,17 +252,17 @@ struct gathering {
     const char *prefix;
 };
 
-static int part_key(const struct store *s, const char *prefix, int rank, char *key, size_t cap)
+int store_part_key(const struct store *s, const char *prefix, int rank, char key[STORE_KEY_MAX + 1])
 {
-    int n = snprintf(key, cap, "%s/%d", prefix, rank);
+    int n = snprintf(key, STORE_KEY_MAX + 1, "%s/%d", prefix, rank);
     return n > STORE_KEY_MAX ? error_set(WEFT_EINVAL, "%s: the prefix '%.40s' is too long", s->url, prefix) : 0;
 }
 
 static bool part_here(void *arg, int rank)
 {
     struct gathering *g = arg;
-    char key[STORE_KEY_MAX + 16];
-    return !part_key(g->s, g->prefix, rank, key, sizeof key) && !store_wait(g->s, key, 0);
+    char key[STORE_KEY_MAX + 1];
+    return !store_part_key(g->s, g->prefix, rank, key) && !store_wait(g->s, key, 0);
 }
 
 static int parts_late(struct store *s, const char *prefix)
@@ -272,49 +272,49 @@ static int parts_late(struct store *s, const char *prefix)
     return error_set(WEFT_ETIMEOUT, "%s: no '%s' of %s in time", s->url, prefix, who);
 }
 
-/* Appends a rank's value. */
-static int part_take(struct store *s, const char *key, int64_t until, unsigned char *scratch, size_t *cap, int rank,
-                     struct store_parts *p)
+/* Appends what a store has packed. */
+static int parts_append(struct store_parts *p, size_t *cap, int *rank, const unsigned char *packed, int count)
 {
-    size_t n, at = p->at[rank];
-    int err = s->kind->get(s, key, scratch, STORE_VALUE_MAX, &n, until);
-    if (err)
-        return err;
-    if (at + n > *cap) {
-        *cap = (at + n) * 2;
-        unsigned char *more = realloc(p->bytes, *cap);
-        if (!more)
-            return error_nomem();
-        p->bytes = more;
+    for (; count; count--, ++*rank) {
+        uint32_t n;
+        size_t at = p->at[*rank];
+        memcpy(&n, packed, 4);
+        if (at + n > *cap) {
+            *cap = (at + n) * 2;
+            unsigned char *more = realloc(p->bytes, *cap);
+            if (!more)
+                return error_nomem();
+            p->bytes = more;
+        }
+        memcpy(p->bytes + at, packed + 4, n);
+        p->at[*rank + 1] = at + n;
+        packed += 4 + n;
     }
-    if (n)
-        memcpy(p->bytes + at, scratch, n);
-    p->at[rank + 1] = at + n;
     return 0;
 }
 
 int store_gather(struct store *s, const char *prefix, const void *mine, size_t bytes, int64_t timeout_ns,
                  struct store_parts *out)
 {
-    char key[STORE_KEY_MAX + 16];
+    char key[STORE_KEY_MAX + 1];
     int64_t until = store_until(timeout_ns);
     size_t cap = (bytes + 16) * (size_t)s->size;
-    int err = part_key(s, prefix, s->size, key, sizeof key);
+    int err = store_part_key(s, prefix, STORE_RANKS_MAX, key);
     if (!err)
-        err = part_key(s, prefix, s->rank, key, sizeof key);
+        err = store_part_key(s, prefix, s->rank, key);
     if (!err)
         err = store_set(s, key, mine, bytes, timeout_ns);
     if (err)
         return err;
     struct store_parts p = {.bytes = malloc(cap), .at = calloc((size_t)s->size + 1, sizeof *p.at)};
-    unsigned char *scratch = malloc(STORE_VALUE_MAX);
-    err = p.bytes && p.at && scratch ? 0 : error_nomem();
-    for (int r = 0; r < s->size && !err; r++) {
-        err = part_key(s, prefix, r, key, sizeof key);
+    unsigned char *packed = malloc(STORE_PARTS);
+    err = p.bytes && p.at && packed ? 0 : error_nomem();
+    for (int r = 0, count; r < s->size && !err;) {
+        err = s->kind->parts(s, prefix, r, packed, &count, until);
         if (!err)
-            err = part_take(s, key, until, scratch, &cap, r, &p);
+            err = parts_append(&p, &cap, &r, packed, count);
     }
-    free(scratch);
+    free(packed);
     if (err) {
         store_parts_free(&p);
         return err == WEFT_ETIMEOUT ? parts_late(s, prefix) : err;

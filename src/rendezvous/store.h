@@ -10,7 +10,8 @@
  * to one thread at a time.
  *
  * Every call that may wait takes a timeout in ns (0: look once) and returns WEFT_ETIMEOUT, with the key in its text, when
- * it runs out. WEFT_ETRANSPORT: the store is gone, or does not do what it should; it stays so. */
+ * it runs out. WEFT_ETRANSPORT: the store is gone, or does not do what it should; it stays so. A server that says nothing is
+ * taken to be gone 10 s after the timeout. */
 #ifndef WEFT_RENDEZVOUS_STORE_H
 #define WEFT_RENDEZVOUS_STORE_H
 #include <stdbool.h>
@@ -21,9 +22,9 @@
 #define STORE_NAME_MAX 64     /* of a store's name, likewise */
 #define STORE_VALUE_MAX 65536 /* bytes of a value */
 #define STORE_RANKS_MAX 65536
-#define STORE_ENTRIES_MAX 262144           /* keys of one store */
+#define STORE_ENTRIES_MAX 262144            /* keys of one store */
 #define STORE_BYTES_MAX ((size_t)256 << 20) /* of all the keys and values that one process serves */
-#define STORE_ADDS_MAX 65536               /* that file: can count for one key */
+#define STORE_ADDS_MAX 65536                /* that file: can count for one key */
 
 struct store_opts {
     const char *name; /* of the group that meets; NULL or empty: of the job */
@@ -81,6 +82,8 @@ struct store {
     char *url; /* for texts */
 };
 
+#define STORE_PARTS (STORE_VALUE_MAX + 4)
+
 /* Keys, values and options are checked before they come here; `until` is a time of store_now(). */
 struct store_kind {
     const char *scheme;
@@ -88,6 +91,9 @@ struct store_kind {
     int (*open)(const char *place, const struct store_opts *opts, int64_t until, struct store **out);
     int (*set)(struct store *s, const char *key, const void *value, size_t bytes, int64_t until);
     int (*get)(struct store *s, const char *key, void *value, size_t cap, size_t *bytes, int64_t until);
+    /* Of the values PREFIX/r of the ranks r from `first` on some, one at least: *count of them, each as its length[4] and its
+     * bytes, in STORE_PARTS bytes. */
+    int (*parts)(struct store *s, const char *prefix, int first, unsigned char *packed, int *count, int64_t until);
     int (*add)(struct store *s, const char *key, int64_t delta, int64_t *value, int64_t until);
     int (*erase)(struct store *s, const char *key, int64_t until);
     /* opts are those of the new store; survivors are ranks of s. */
@@ -103,9 +109,11 @@ extern const struct store_kind store_file, store_tcp, store_pmix;
 int64_t store_now(void); /* ns, of a clock that only goes forward */
 int64_t store_until(int64_t timeout_ns);
 int store_left_ms(int64_t until); /* rounded up; 0 when it is over */
-void store_pause(int64_t *pause_ns, int64_t most_ns, int64_t until); /* sleeps; twice as long next time, up to most_ns */
-int store_late(const struct store *s, const char *key);              /* sets and returns WEFT_ETIMEOUT */
-bool store_word(const char *text, size_t len, size_t most);          /* are these a key's letters, 1 to most of them? */
+/* Sleeps, not beyond until; twice as long next time, up to most_ns. */
+void store_pause(int64_t *pause_ns, int64_t most_ns, int64_t until);
+int store_late(const struct store *s, const char *key);     /* sets and returns WEFT_ETIMEOUT */
+bool store_word(const char *text, size_t len, size_t most); /* are these a key's letters, 1 to most of them? */
+int store_part_key(const struct store *s, const char *prefix, int rank, char key[STORE_KEY_MAX + 1]);
 /* "rank 3", "ranks 1, 2 and 5 more": those of 0 .. size-1 for which here(arg, r) is false. */
 void store_missing(char *text, size_t cap, int size, bool (*here)(void *arg, int rank), void *arg);
 #endif

@@ -20,7 +20,7 @@
 #include "rendezvous/server.h"
 #include "rendezvous/frame.h"
 
-#define GRACE_NS INT64_C(2000000000) /* beyond a request's timeout: then the server does not answer any more */
+#define GRACE_NS INT64_C(10000000000) /* beyond a request's timeout: then the server does not answer any more */
 #define RETRY_NS INT64_C(2000000)
 #define RETRY_MOST_NS INT64_C(100000000)
 #define SPARES "weft:spares"
@@ -44,43 +44,40 @@ struct tcp_store {
 
 /* ---- bytes ---- */
 
-/* 0, or the errno of why not all went; ETIMEDOUT when the time was over. */
+/* After errno of a send or recv: 0 when it is worth another try, else why not; ETIMEDOUT when the time is over. */
+static int try_again(int fd, short events, int64_t until)
+{
+    if (errno == EINTR)
+        return 0;
+    if (errno != EAGAIN && errno != EWOULDBLOCK)
+        return errno;
+    return poll(&(struct pollfd){.fd = fd, .events = events}, 1, store_left_ms(until)) ? 0 : ETIMEDOUT;
+}
+
 static int send_all(int fd, const unsigned char *bytes, size_t n, int64_t until)
 {
-    while (n) {
-        ssize_t sent = send(fd, bytes, n, MSG_NOSIGNAL);
-        struct pollfd p = {.fd = fd, .events = POLLOUT};
-        if (sent >= 0) {
-            bytes += sent;
-            n -= (size_t)sent;
-        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            if (!poll(&p, 1, store_left_ms(until)))
-                return ETIMEDOUT;
-        } else if (errno != EINTR) {
-            return errno;
-        }
+    int why = 0;
+    for (size_t sent = 0; sent < n && !why;) {
+        ssize_t more = send(fd, bytes + sent, n - sent, MSG_NOSIGNAL);
+        if (more >= 0)
+            sent += (size_t)more;
+        else
+            why = try_again(fd, POLLOUT, until);
     }
-    return 0;
+    return why;
 }
 
 static int recv_all(int fd, unsigned char *bytes, size_t n, int64_t until)
 {
-    while (n) {
-        ssize_t got = recv(fd, bytes, n, 0);
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        if (got > 0) {
-            bytes += got;
-            n -= (size_t)got;
-        } else if (got == 0) {
-            return ECONNRESET;
-        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            if (!poll(&p, 1, store_left_ms(until)))
-                return ETIMEDOUT;
-        } else if (errno != EINTR) {
-            return errno;
-        }
+    int why = 0;
+    for (size_t got = 0; got < n && !why;) {
+        ssize_t more = recv(fd, bytes + got, n - got, 0);
+        if (more > 0)
+            got += (size_t)more;
+        else
+            why = more ? try_again(fd, POLLIN, until) : ECONNRESET;
     }
-    return 0;
+    return why;
 }
 
 /* ---- one request, one reply ---- */
@@ -149,21 +146,57 @@ int tcp_set(struct store *s, const char *key, const void *value, size_t bytes, i
     return ask((struct tcp_store *)s, &q, until, &r);
 }
 
+/* Asks again while there is time: the server's limit may be shorter than ours. */
+static int ask_patiently(struct tcp_store *t, struct frame_request *q, int64_t until, struct frame_reply *r)
+{
+    int err;
+    do {
+        q->wait_ms = (uint32_t)store_left_ms(until);
+        err = ask(t, q, store_until((int64_t)q->wait_ms * 1000000), r);
+    } while (err == WEFT_ETIMEOUT && store_left_ms(until));
+    return err;
+}
+
 int tcp_get(struct store *s, const char *key, void *value, size_t cap, size_t *bytes, int64_t until)
 {
     struct frame_request q = about(FRAME_GET, key, 0);
     struct frame_reply r;
-    int err;
-    do { /* the server's limit may be shorter than ours */
-        q.wait_ms = (uint32_t)store_left_ms(until);
-        err = ask((struct tcp_store *)s, &q, store_until((int64_t)q.wait_ms * 1000000), &r);
-    } while (err == WEFT_ETIMEOUT && store_left_ms(until));
+    int err = ask_patiently((struct tcp_store *)s, &q, until, &r);
     if (err)
         return err == WEFT_ETIMEOUT ? store_late(s, key) : err;
     size_t n = r.bytes < cap ? r.bytes : cap;
     if (n)
         memcpy(value, r.value, n);
     *bytes = r.bytes;
+    return 0;
+}
+
+/* Are there `count` parts in these bytes, and nothing else? */
+static bool well_packed(const unsigned char *packed, size_t bytes, int64_t count)
+{
+    size_t at = 0;
+    for (; count > 0 && bytes - at >= 4; count--) {
+        uint32_t n;
+        memcpy(&n, packed + at, 4);
+        if (n > bytes - at - 4)
+            return false;
+        at += 4 + n;
+    }
+    return count == 0 && at == bytes;
+}
+
+int tcp_parts(struct store *s, const char *prefix, int first, unsigned char *packed, int *count, int64_t until)
+{
+    struct tcp_store *t = (struct tcp_store *)s;
+    struct frame_request q = about(FRAME_GATHER, prefix, first);
+    struct frame_reply r;
+    int err = ask_patiently(t, &q, until, &r);
+    if (err)
+        return err;
+    if (r.number < 1 || r.number > s->size - first || !well_packed(r.value, r.bytes, r.number))
+        return gone(t, "sent something that cannot be its own");
+    memcpy(packed, r.value, r.bytes);
+    *count = (int)r.number;
     return 0;
 }
 
@@ -202,10 +235,11 @@ static int shake_hands(struct tcp_store *t, const struct sodium *na, int64_t unt
         (*why = recv_all(t->fd, verdict, sizeof verdict, until)))
         return AGAIN;
     if (verdict[0])
-        return error_set(WEFT_ETRANSPORT,
-                         "%s: the store there has another token than rank %d: is it another job's, or does WEFT_TOKEN or "
-                         "WEFT_TOKEN_FILE differ?",
-                         t->base.url, t->base.rank);
+        return error_set(
+            WEFT_ETRANSPORT,
+            "%s: the store there has another token than rank %d: is it another job's, or does WEFT_TOKEN or "
+            "WEFT_TOKEN_FILE differ?",
+            t->base.url, t->base.rank);
     if (!frame_believe(&t->end, verdict + 1))
         return error_set(WEFT_ETRANSPORT, "%s: what listens there cannot prove that it has the token", t->base.url);
     return 0;
@@ -408,6 +442,7 @@ const struct store_kind store_tcp = {
     .open = open_store,
     .set = tcp_set,
     .get = tcp_get,
+    .parts = tcp_parts,
     .add = tcp_add,
     .erase = tcp_erase,
     .again = tcp_again,
