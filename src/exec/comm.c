@@ -42,7 +42,7 @@ static int find_group(const char *url, weft_comm_opts *o, struct environment_job
     return 0;
 }
 
-void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o, int spins)
+void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o, int spins, struct comm_family *f)
 {
     c->transport = l->transport;
     c->link = l;
@@ -56,6 +56,8 @@ void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o,
     c->channel_buckets = o->channel_buckets;
     c->spins = spins;
     c->kin = c;
+    c->family = f;
+    f->comms++;
     staging_init(&c->staging, o->inflight_bytes, o->inflight_buckets);
 }
 
@@ -79,15 +81,15 @@ int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out)
     if (err)
         return err;
     weft_comm *c = calloc(1, sizeof *c);
-    if (!c)
-        return error_nomem();
+    struct comm_family *f = calloc(1, sizeof *f);
     struct transport_link *link;
-    err = t->join(place, o.rank, o.ranks, o.deadline_ns, &link);
+    err = c && f ? t->join(place, o.rank, o.ranks, o.deadline_ns, &link) : error_nomem();
     if (err) {
+        free(f);
         free(c);
         return err;
     }
-    comm_begin(c, link, &o, link->size <= core_cores(link->group) ? 2000 : 0);
+    comm_begin(c, link, &o, link->size <= core_cores(link->group) ? 2000 : 0, f);
     *out = c;
     return 0;
 }
@@ -156,6 +158,8 @@ static void comm_free(weft_comm *c)
     staging_close(&c->staging);
     comm_windows_free(c);
     c->transport->leave(c->link);
+    if (--c->family->comms == 0)
+        free(c->family);
     free(c);
 }
 

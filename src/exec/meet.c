@@ -61,6 +61,8 @@ int comm_wait(weft_comm *c, const struct comm_need *need)
     for (;;) {
         bool armed = s.turn >= c->spins + YIELDS;
         uint32_t bell = armed ? core_arm(c->group, c->rank) : 0;
+        if (armed) /* pairs with comm_nudge */
+            atomic_load_explicit(&c->family->nudges, memory_order_seq_cst);
         /* From here to the doze everything is looked at once more: core_signal says why. */
         bool moved = comm_progress(c, armed);
         bool done = need->met(need->arg);
@@ -111,7 +113,7 @@ static int absent(void *arg)
     int n = 0;
     for (int r = m->next; r < m->comm->size; r++)
         n += !core_entered(m->comm->group, r, m->number);
-    return m->comm->first || !n ? 1 : n; /* a run in flight needs every signal */
+    return m->comm->first || comm_tasks_lack(m->comm, NULL) || !n ? 1 : n; /* a run in flight needs every signal */
 }
 
 static const char *call_name(uint32_t call)
@@ -250,7 +252,7 @@ int weft_comm_barrier(weft_comm *c, int64_t timeout_ns)
     }
     struct meeting m = {c, c->barrier, 0};
     bool all = met(&m);
-    for (int turn = 0; !all && !c->first && turn < c->spins / 4; turn++) { /* most end here: no clock is read */
+    for (int turn = 0; !all && !c->first && !c->tasks && turn < c->spins / 4; turn++) { /* most end here: no clock is read */
         core_relax();
         all = met(&m);
     }

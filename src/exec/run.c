@@ -36,7 +36,7 @@ static void link_out(weft_exec *x)
 }
 
 /* For the kin, too: what they wait with would come back here. */
-static void in_callback(weft_comm *c, bool is)
+void comm_callback(weft_comm *c, bool is)
 {
     weft_comm *k = c;
     do
@@ -53,9 +53,9 @@ static void finish(weft_exec *x, int err)
     x->err = err;
     x->completed += !err;
     if (x->done) {
-        in_callback(c, true);
+        comm_callback(c, true);
         x->done(x->arg, err);
-        in_callback(c, false);
+        comm_callback(c, false);
     }
     if (orphan)
         weft_exec_free(x);
@@ -89,6 +89,8 @@ static bool pass(weft_comm *c, bool eager)
             moved = true;
         }
     }
+    if (c->tasks)
+        moved |= comm_tasks_pass(c, eager);
     return moved;
 }
 
@@ -97,7 +99,7 @@ bool comm_progress(weft_comm *c, bool eager)
 {
     bool moved = pass(c, eager);
     for (weft_comm *k = c->kin, *next; k != c; k = next) {
-        if (!k->first) {
+        if (!k->first && !k->tasks) {
             next = k->kin;
             continue;
         }
@@ -112,7 +114,7 @@ bool comm_progress(weft_comm *c, bool eager)
 bool comm_kin_fly(const weft_comm *c)
 {
     for (const weft_comm *k = c->kin; k != c; k = k->kin)
-        if (k->first)
+        if (k->first || comm_tasks_lack(k, NULL))
             return true;
     return false;
 }
@@ -181,7 +183,7 @@ static int lacking(void *arg)
 {
     const struct waiting *w = arg;
     const weft_comm *c = w->x->comm;
-    return c->first == w->x && c->last == w->x ? engine_lacking(w->x) : 1;
+    return c->first == w->x && c->last == w->x && !comm_tasks_lack(c, NULL) ? engine_lacking(w->x) : 1;
 }
 
 int weft_exec_wait(weft_exec *x, int64_t timeout_ns)

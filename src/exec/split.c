@@ -147,7 +147,7 @@ int weft_comm_split(weft_comm *c, const int *ranks, int n, weft_comm **out)
     if (s.comm) {
         c->transport->release(c->link, s.card);
         transport_enter(s.link);
-        comm_begin(s.comm, s.link, &c->opts, c->spins); /* the ranks that are not in it want cores, too */
+        comm_begin(s.comm, s.link, &c->opts, c->spins, c->family); /* the ranks that are not in it want cores, too */
         s.comm->tainted = c->tainted;
         s.comm->kin = c->kin;
         c->kin = s.comm;

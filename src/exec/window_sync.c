@@ -11,7 +11,7 @@ static int wait_until(weft_window *w, bool (*met)(void *arg), lost_check *lost, 
 {
     weft_comm *c = w->comm;
     if (met(arg)) {
-        if (c->first)
+        if (c->first || c->tasks)
             comm_progress(c, false);
         return 0;
     }
@@ -139,7 +139,7 @@ static int signal_lost(void *arg)
             return compares(s) ? 0 : fail_for(w, r, fate == TRANSPORT_DIED, "weft_window_wait");
         left++;
     }
-    if (left || w->comm->first || comm_kin_fly(w->comm) || compares(s))
+    if (left || w->comm->first || comm_tasks_lack(w->comm, NULL) || comm_kin_fly(w->comm) || compares(s))
         return 0;
     int err = comm_failure(w->comm); /* it may be why they have gone */
     return err ? err : error_set(WEFT_EPEER, "weft_window_wait: signal %d: no other rank is left that could notify", s->signal);
