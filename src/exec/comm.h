@@ -17,7 +17,9 @@ enum comm_call {
     COMM_WINDOW,
     COMM_WINDOWED,
     COMM_SPLIT,
-    COMM_SPLITTED
+    COMM_SPLITTED,
+    COMM_EXCHANGE,
+    COMM_EXCHANGED
 };
 
 /* A block of shared memory whose owner is done with it while peers may still look at it. */
