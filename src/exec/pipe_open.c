@@ -99,7 +99,7 @@ static int prepare(struct pipes *p, const int *from, int nfrom, const int *to, i
     memset(h, 0, bytes); /* the first touch of a page is what costs: it is made here */
     p->nins = h->nfrom = nfrom;
     p->nouts = h->nto = nto;
-    p->memory = (int64_t)(bytes + ((size_t)nto + 1) * sizeof *p->outs + ((size_t)nfrom + 1) * sizeof *p->ins);
+    p->memory += (int64_t)(bytes + ((size_t)nto + 1) * sizeof *p->outs + ((size_t)nfrom + 1) * sizeof *p->ins);
     h->ring_bytes = p->ring_bytes;
     h->first = first;
     h->votes = p->votes;
