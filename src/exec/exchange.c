@@ -88,17 +88,14 @@ static void begin(weft_exchange *x, size_t bytes)
         .pass = exchange_pass, .lacking = exchange_lacking, .watch = exchange_watch, .fail = exchange_fail};
 }
 
-int weft_exchange_open(weft_comm *c, const int *from, int nfrom, const int *to, int nto, const weft_exchange_opts *opts,
-                       weft_exchange **out)
+int exchange_open(weft_comm *c, const int *from, int nfrom, const int *to, int nto, const weft_exchange_opts *opts, int err,
+                  weft_exchange **out)
 {
-    if (!c || !out)
-        return error_set(WEFT_EINVAL, "weft_exchange_open: the comm and out must not be NULL");
     if (c->in_callback)
         return error_set(WEFT_EBUSY, "weft_exchange_open: not inside a callback");
     weft_exchange_opts o = {0};
-    int err = 0;
     size_t bytes = 0;
-    if (opts && opts->size < sizeof opts->size)
+    if (!err && opts && opts->size < sizeof opts->size)
         err = error_set(WEFT_EINVAL, "weft_exchange_open: opts.size is not set");
     else if (opts)
         memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
@@ -123,6 +120,14 @@ int weft_exchange_open(weft_comm *c, const int *from, int nfrom, const int *to, 
     c->execs++;
     *out = x;
     return 0;
+}
+
+int weft_exchange_open(weft_comm *c, const int *from, int nfrom, const int *to, int nto, const weft_exchange_opts *opts,
+                       weft_exchange **out)
+{
+    if (!c || !out)
+        return error_set(WEFT_EINVAL, "weft_exchange_open: the comm and out must not be NULL");
+    return exchange_open(c, from, nfrom, to, nto, opts, 0, out);
 }
 
 /* ---- rounds ---- */

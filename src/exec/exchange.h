@@ -99,6 +99,10 @@ struct weft_exchange {
 
 /* ---- exchange.c ---- */
 
+/* As weft_exchange_open; err is 0 or why this rank cannot take part, with this thread's text: then all ranks are told. */
+int exchange_open(weft_comm *c, const int *from, int nfrom, const int *to, int nto, const weft_exchange_opts *opts, int err,
+                  weft_exchange **out);
+
 /* The comm's failure, with this thread's error text set; then nobody looks at what was put any more. 0: none. */
 int exchange_failure(weft_exchange *x);
 bool exchange_in_callback(void); /* is this thread in a callback of an exchange? */

@@ -27,12 +27,13 @@ int weft_halo_open(weft_comm *c, bool periodic, const weft_exchange_opts *opts, 
         list[n++] = left;
     if (right >= 0 && right != rank && right != left)
         list[n++] = right;
-    /* Without memory it still takes part, so that all ranks are told. */
-    int err = weft_exchange_open(c, list, h ? n : -1, list, n, opts, h ? &h->exchange : &(weft_exchange *){NULL});
+    weft_exchange *x = NULL;
+    int err = exchange_open(c, list, n, list, n, opts, h ? 0 : error_nomem(), &x);
     if (err) {
         free(h);
         return err;
     }
+    h->exchange = x;
     h->peers[LEFT] = left;
     h->peers[RIGHT] = right;
     *out = h;
