@@ -231,6 +231,11 @@ void weft_plan_free(weft_plan *p);
 
 /* ---- comms: who takes part, and how they reach each other ---- */
 
+enum weft_progress {
+    WEFT_PROGRESS_CALLER, /* in test, wait and the other calls that wait */
+    WEFT_PROGRESS_THREAD  /* by a thread that the comm and those split from it share, and in those calls */
+};
+
 typedef struct weft_comm_opts {
     size_t size;
     int rank;               /* of the caller, for threads:N and where ranks is set */
@@ -240,6 +245,7 @@ typedef struct weft_comm_opts {
     int channel_buckets;    /* in flight on one channel; default 4 */
     bool staged;            /* move through staging buffers even where peers can reach each other's memory */
     int ranks;              /* how many there are, for shm:NAME; 0: rank and ranks are as the launcher has set them */
+    enum weft_progress progress; /* who moves along what is in flight */
 } weft_comm_opts;
 
 /* "self:", "threads:N/NAME" (each of N threads) or "shm:NAME" (each of the processes of one machine): every rank opens

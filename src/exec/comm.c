@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "exec/environment.h"
+#include "exec/progress.h"
 
 #define BEAT_NS \
     INT64_C(20000000) /* a death is seen so soon by who sleeps; a rank that is idle wakes fifty times a second */
@@ -57,7 +58,11 @@ void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o,
     c->spins = spins;
     c->kin = c;
     c->family = f;
-    f->comms++;
+    c->threaded = f->seat != NULL;
+    if (!f->comms++) {
+        f->any = c;
+        progress_settle(f);
+    }
     staging_init(&c->staging, o->inflight_bytes, o->inflight_buckets);
 }
 
@@ -81,15 +86,23 @@ int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out)
     if (err)
         return err;
     weft_comm *c = calloc(1, sizeof *c);
-    struct comm_family *f = calloc(1, sizeof *f);
+    struct comm_family *f = NULL;
     struct transport_link *link;
-    err = c && f ? t->join(place, o.rank, o.ranks, o.deadline_ns, &link) : error_nomem();
+    err = c ? progress_open(o.progress == WEFT_PROGRESS_THREAD, &f) : error_nomem();
+    bool threaded = !err && f->seat;
+    if (!err)
+        err = t->join(place, o.rank, o.ranks, o.deadline_ns, &link);
     if (err) {
-        free(f);
+        if (f)
+            progress_close(f);
+        if (threaded)
+            progress_leave(f);
         free(c);
         return err;
     }
     comm_begin(c, link, &o, link->size <= core_cores(link->group) ? 2000 : 0, f);
+    if (threaded)
+        progress_leave(f);
     *out = c;
     return 0;
 }
@@ -144,11 +157,15 @@ static void kin_leave(weft_comm *c)
     for (; k->kin != c; k = k->kin)
         k->kin->tainted |= tainted;
     k->kin = c->kin;
+    if (c->family->any == c)
+        c->family->any = k;
 }
 
 static void comm_free(weft_comm *c)
 {
     kin_leave(c);
+    if (--c->family->comms == 0) /* before its bell goes */
+        progress_close(c->family);
     sweep(c);
     while (c->graves) { /* the group keeps the memory for those who still look at it */
         struct comm_grave *g = c->graves;
@@ -158,8 +175,6 @@ static void comm_free(weft_comm *c)
     staging_close(&c->staging);
     comm_windows_free(c);
     c->transport->leave(c->link);
-    if (--c->family->comms == 0)
-        free(c->family);
     free(c);
 }
 
@@ -173,9 +188,11 @@ void weft_comm_close(weft_comm *c)
 {
     if (!c)
         return;
+    struct comm_family *f = comm_enter(c);
     c->closed = true;
     if (c->execs == 0)
         comm_free(c);
+    comm_leave(f);
 }
 
 /* ---- failures ---- */

@@ -49,7 +49,10 @@ struct comm_task {
 /* What a comm and those split from it have in common, for as long as one of them is there. */
 struct comm_family {
     int comms;
+    weft_comm *any; /* one of them */
+    int spins;      /* turns that find nothing before the progress thread sleeps */
     _Atomic uint32_t nudges;
+    struct comm_seat *seat; /* progress.c; NULL: no progress thread */
 };
 
 struct weft_comm {
@@ -69,6 +72,7 @@ struct weft_comm {
     struct comm_task *tasks; /* those added last stand first */
     struct comm_task *task_at; /* the next to be looked at in a walk through tasks */
     struct comm_family *family;
+    bool threaded; /* it has a progress thread */
     int execs;               /* bound and not freed; windows count, too */
     bool closed;             /* by the caller; freed with the last exec */
     bool in_callback;

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "base/error.h"
-#include "exec/comm.h"
+#include "exec/progress.h"
 
 #define YIELDS 20
 
@@ -61,8 +61,10 @@ int comm_wait(weft_comm *c, const struct comm_need *need)
     for (;;) {
         bool armed = s.turn >= c->spins + YIELDS;
         uint32_t bell = armed ? core_arm(c->group, c->rank) : 0;
-        if (armed) /* pairs with comm_nudge */
-            atomic_load_explicit(&c->family->nudges, memory_order_seq_cst);
+        if (armed) {
+            atomic_load_explicit(&c->family->nudges, memory_order_seq_cst); /* pairs with comm_nudge */
+            progress_disturb(c->family);
+        }
         /* From here to the doze everything is looked at once more: core_signal says why. */
         bool moved = comm_progress(c, armed);
         bool done = need->met(need->arg);
@@ -238,10 +240,8 @@ int comm_agree(weft_comm *c, struct core_vote *vote, int64_t deadline_ns, uint64
     return err ? err : decide(c, m.number);
 }
 
-int weft_comm_barrier(weft_comm *c, int64_t timeout_ns)
+static int barrier(weft_comm *c, int64_t timeout_ns)
 {
-    if (!c)
-        return error_set(WEFT_EINVAL, "weft_comm_barrier: the comm is NULL");
     if (c->in_callback)
         return error_set(WEFT_EBUSY, "weft_comm_barrier: not inside a callback");
     int err = comm_failure(c);
@@ -269,4 +269,14 @@ int weft_comm_barrier(weft_comm *c, int64_t timeout_ns)
     }
     c->barrier_open = false;
     return err ? err : decide(c, m.number);
+}
+
+int weft_comm_barrier(weft_comm *c, int64_t timeout_ns)
+{
+    if (!c)
+        return error_set(WEFT_EINVAL, "weft_comm_barrier: the comm is NULL");
+    struct comm_family *f = comm_enter(c);
+    int err = barrier(c, timeout_ns);
+    comm_leave(f);
+    return err;
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "exec/comm.h"
+#include "exec/progress.h"
 
 /* What a rank shows the others of the parent. */
 struct card {
@@ -121,10 +121,8 @@ static void discard(struct split *s)
     free(s->comm);
 }
 
-int weft_comm_split(weft_comm *c, const int *ranks, int n, weft_comm **out)
+static int split(weft_comm *c, const int *ranks, int n, weft_comm **out)
 {
-    if (!c || !out)
-        return error_set(WEFT_EINVAL, "weft_comm_split: the comm and out must not be NULL");
     if (c->in_callback)
         return error_set(WEFT_EBUSY, "weft_comm_split: not inside a callback");
     int err = comm_failure(c);
@@ -154,4 +152,14 @@ int weft_comm_split(weft_comm *c, const int *ranks, int n, weft_comm **out)
     }
     *out = s.comm;
     return 0;
+}
+
+int weft_comm_split(weft_comm *c, const int *ranks, int n, weft_comm **out)
+{
+    if (!c || !out)
+        return error_set(WEFT_EINVAL, "weft_comm_split: the comm and out must not be NULL");
+    struct comm_family *f = comm_enter(c);
+    int err = split(c, ranks, n, out);
+    comm_leave(f);
+    return err;
 }

@@ -1,18 +1,21 @@
 /* Tasks of a comm: what is moved along beside execs. A walk through them keeps its place in the comm, so that a task may
  * remove itself or any other. */
-#include "exec/comm.h"
+#include "exec/progress.h"
 
 void comm_task_add(weft_comm *c, struct comm_task *t)
 {
+    struct comm_family *f = comm_enter(c);
     t->failed = false;
     t->prev = NULL;
     t->next = c->tasks;
     if (c->tasks)
         c->tasks->prev = t;
     c->tasks = t;
+    progress_disturb(c->family);
+    comm_leave(f);
 }
 
-void comm_task_remove(weft_comm *c, struct comm_task *t)
+static void take_out(weft_comm *c, struct comm_task *t)
 {
     if (c->tasks != t && !t->prev)
         return;
@@ -25,6 +28,13 @@ void comm_task_remove(weft_comm *c, struct comm_task *t)
     if (t->next)
         t->next->prev = t->prev;
     t->next = t->prev = NULL;
+}
+
+void comm_task_remove(weft_comm *c, struct comm_task *t)
+{
+    struct comm_family *f = comm_enter(c);
+    take_out(c, t);
+    comm_leave(f);
 }
 
 /* Whoever is about to sleep arms and then loads `nudges` before it looks at tasks: either it sees this nudge, and with it
