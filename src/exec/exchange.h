@@ -62,6 +62,7 @@ enum exchange_state {
 struct weft_exchange {
     struct comm_task task; /* first: a task is its exchange */
     weft_comm *comm;
+    weft_exchange *next; /* of the family */
     struct pipes pipes;
     struct exchange_out *outs; /* as in pipes */
     struct exchange_in *ins;
@@ -105,7 +106,7 @@ int exchange_open(weft_comm *c, const int *from, int nfrom, const int *to, int n
 
 /* The comm's failure, with this thread's error text set; then nobody looks at what was put any more. 0: none. */
 int exchange_failure(weft_exchange *x);
-bool exchange_in_callback(void); /* is this thread in a callback of an exchange? */
+bool exchange_called_back(const weft_exchange *x); /* is this thread in a callback? */
 /* Begins the next round unless one has begun. With the lock. WEFT_EINVAL: this one is finished. */
 int exchange_begin(weft_exchange *x, const char *call);
 
@@ -118,6 +119,9 @@ int exchange_put(weft_exchange *x, int to, uint32_t tag, const weft_message *m, 
 void exchange_end(weft_exchange *x);   /* with the lock: the end of the round to everyone */
 bool exchange_flush(weft_exchange *x); /* with the lock: what is queued, as far as there is room; true: something went */
 void exchange_drop_sends(weft_exchange *x); /* with the lock */
+/* Those who wait for room in one exchange receive in all of the family, so that no two ranks wait for each other. */
+void exchange_join(weft_exchange *x);
+void exchange_part(weft_exchange *x);
 
 /* ---- exchange_move.c ---- */
 

@@ -210,7 +210,7 @@ bool exchange_pass(struct comm_task *t, bool eager)
     weft_exchange *x = (weft_exchange *)t;
     (void)eager;
     if (atomic_flag_test_and_set_explicit(&x->moving, memory_order_acquire))
-        return false;
+        return true; /* who has set it may be past what a signal has just brought: do not sleep yet */
     bool moved = move(x), complete = false;
     if (atomic_load_explicit(&x->state, memory_order_acquire) == EXCHANGE_FLYING) {
         pthread_mutex_lock(&x->lock);

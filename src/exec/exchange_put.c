@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "exec/exchange.h"
+#include "exec/progress.h"
 
 #define YIELDS 20
 #define NAP_NS 50000
@@ -161,16 +162,70 @@ static struct exchange_send outline(weft_exchange *x, uint32_t tag, const weft_m
     return s;
 }
 
+/* ---- waiting for room ---- */
+
+static bool walk_try(struct comm_family *f)
+{
+    uint32_t nobody = 0;
+    return atomic_compare_exchange_strong_explicit(&f->walked, &nobody, 1, memory_order_acquire, memory_order_relaxed);
+}
+
+static void walk_end(struct comm_family *f)
+{
+    atomic_store_explicit(&f->walked, 0, memory_order_release);
+}
+
+void exchange_join(weft_exchange *x)
+{
+    struct comm_family *f = x->comm->family;
+    while (!walk_try(f))
+        sched_yield();
+    x->next = f->exchanges;
+    f->exchanges = x;
+    walk_end(f);
+}
+
+void exchange_part(weft_exchange *x)
+{
+    struct comm_family *f = x->comm->family;
+    while (!walk_try(f))
+        sched_yield();
+    weft_exchange **at = &f->exchanges;
+    while (*at != x)
+        at = &(*at)->next;
+    *at = x->next;
+    walk_end(f);
+}
+
+/* Where there is a seat, whoever waits may drive all that its family has in flight; else only the comm's owner may, and
+ * exchanges are what any thread can move. */
+static bool drive(weft_exchange *x)
+{
+    struct comm_family *f = x->comm->family;
+    bool moved = false;
+    if (x->comm->threaded && progress_try(f)) {
+        moved = comm_progress(x->comm, true);
+        progress_leave(f);
+        return moved;
+    }
+    if (!walk_try(f))
+        return false;
+    for (weft_exchange *y = f->exchanges; y; y = y->next)
+        moved |= exchange_move(y);
+    walk_end(f);
+    return moved;
+}
+
 /* Until the queue has room for so much. */
 static int wait_for_room(weft_exchange *x, int64_t cost, const char *call)
 {
     const struct timespec nap = {.tv_nsec = NAP_NS};
     int err = 0, turn = 0;
-    if (exchange_in_callback())
+    if (exchange_called_back(x))
         return error_set(WEFT_EBUSY, "%s: there is no room now, and a callback must not wait for it", call);
     atomic_fetch_add_explicit(&x->putters, 1, memory_order_seq_cst);
     for (bool fits = false; !fits && !err;) {
-        bool moved = exchange_move(x);
+        bool moved = drive(x);
         pthread_mutex_lock(&x->lock);
         fits = x->queued + cost <= x->queue_limit;
         pthread_mutex_unlock(&x->lock);
@@ -188,16 +243,28 @@ static int wait_for_room(weft_exchange *x, int64_t cost, const char *call)
     return err;
 }
 
-/* With the lock. *full: there is no room; nothing was done. */
-static int put(weft_exchange *x, struct exchange_out *out, struct exchange_send *s, bool *full)
+enum put_end { PUT_WRITTEN, PUT_QUEUED, PUT_NO_ROOM };
+
+/* With the lock. */
+static int put(weft_exchange *x, struct exchange_out *out, struct exchange_send *s, enum put_end *end)
 {
     int64_t cost = cost_of(s);
-    bool queued = x->queued + cost <= x->queue_limit; /* may it be? */
-    *full = false;
-    if (!out->first && (queued || one_frame(x, s)) && advance(x, out, s))
+    bool can_queue = x->queued + cost <= x->queue_limit;
+    *end = PUT_WRITTEN;
+    if (!out->first && (can_queue || one_frame(x, s)) && advance(x, out, s))
         return 0;
-    *full = !queued;
-    return queued ? enqueue(x, out, s, cost) : 0;
+    *end = can_queue ? PUT_QUEUED : PUT_NO_ROOM;
+    return can_queue ? enqueue(x, out, s, cost) : 0;
+}
+
+/* With the lock: it is on its way. */
+static void count(weft_exchange *x, struct exchange_out *out, const struct exchange_send *s)
+{
+    x->sent++;
+    if (s->head.kind != EXCHANGE_PLACED)
+        return;
+    out->pipe->offers++;
+    pipe_ring(&x->pipes, out->pipe); /* it can be loaded while the caller goes on */
 }
 
 int exchange_put(weft_exchange *x, int to, uint32_t tag, const weft_message *m, const char *call)
@@ -211,23 +278,20 @@ int exchange_put(weft_exchange *x, int to, uint32_t tag, const weft_message *m, 
         return error_set(WEFT_ENOMEM, "%s: %zu bytes of metadata are more than the budget of %lld bytes has room for", call,
                          m->meta_bytes, (long long)x->budget);
     for (;;) {
-        bool full = false;
+        enum put_end end = PUT_WRITTEN;
         err = core_failed(x->comm->group) ? exchange_failure(x) : 0;
         if (err)
             return err;
         pthread_mutex_lock(&x->lock);
         err = exchange_begin(x, call);
         if (!err)
-            err = put(x, out, &s, &full);
-        if (!err && !full) {
-            x->sent++;
-            if (s.head.kind == EXCHANGE_PLACED) {
-                out->pipe->offers++;
-                pipe_ring(&x->pipes, out->pipe); /* it can be loaded while the caller goes on */
-            }
-        }
+            err = put(x, out, &s, &end);
+        if (!err && end != PUT_NO_ROOM)
+            count(x, out, &s);
         pthread_mutex_unlock(&x->lock);
-        if (!full)
+        if (end == PUT_QUEUED) /* who sleeps may have been called for the room before this was queued */
+            comm_nudge(x->comm);
+        if (err || end != PUT_NO_ROOM)
             return err;
         err = wait_for_room(x, cost_of(&s), call);
         if (err)
