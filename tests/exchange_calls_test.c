@@ -285,8 +285,50 @@ static void slow_receivers_slow_senders(void **state)
 {
     (void)state;
     for (int i = 0; i < SIZES; i++)
-        for (int progress = WEFT_PROGRESS_CALLER; progress <= WEFT_PROGRESS_THREAD; progress++)
-            ranks_run(sizes[i], &(weft_comm_opts){.progress = (enum weft_progress)progress}, slow_receiver, NULL, NULL);
+        ranks_run(sizes[i], &(weft_comm_opts){.progress = i % 2 ? WEFT_PROGRESS_THREAD : WEFT_PROGRESS_CALLER},
+                  slow_receiver, NULL, NULL);
+}
+
+/* ---- a rank that goes in the middle of it ---- */
+
+static void one_leaves(struct ranks_rank *r)
+{
+    weft_exchange *x;
+    weft_exchange_opts o = {.size = sizeof o, .vote = true};
+    int next = (r->rank + 1) % r->size, prev = (r->rank + r->size - 1) % r->size, err = 0;
+    size_t bytes = 300000;
+    unsigned char *payload = calloc(1, bytes);
+    RANKS_CHECK(r, payload);
+    RANKS_OK(r, weft_exchange_open(r->comm, &prev, 1, &next, 1, &o, &x));
+    for (int round = 0; round < 5 && !err; round++) {
+        if (r->rank == 1 && round == 2)
+            break;
+        for (int k = 0; k < 10 && !err; k++)
+            err = weft_exchange_put(x, next, &k, sizeof k, payload, k % 2 ? bytes : 100);
+        if (r->rank == 1 && round == 1 && r->size > 3)
+            break;
+        if (!err)
+            err = weft_exchange_finish(x, false);
+        if (!err)
+            err = weft_exchange_wait(x, -1);
+    }
+    if (r->rank != 1) {
+        RANKS_CHECK(r, err == WEFT_EPEER);
+        RANKS_CHECK(r, strstr(weft_errmsg(), "rank 1 closed its comm or freed its exchange") ||
+                           strstr(weft_errmsg(), "rank 1 freed its exchange in the middle of a round"));
+        RANKS_CHECK(r, weft_exchange_put(x, next, NULL, 0, NULL, 0) == WEFT_EPEER);
+        RANKS_CHECK(r, weft_exchange_wait(x, -1) == WEFT_EPEER);
+    }
+    weft_exchange_free(x);
+    free(payload);
+}
+
+static void leaving_is_told(void **state)
+{
+    (void)state;
+    for (int i = 1; i < SIZES; i++)
+        ranks_run(sizes[i], &(weft_comm_opts){.progress = i % 2 ? WEFT_PROGRESS_THREAD : WEFT_PROGRESS_CALLER}, one_leaves,
+                  NULL, NULL);
 }
 
 /* ---- memory ---- */
@@ -320,6 +362,7 @@ int main(void)
         cmocka_unit_test(misuse_is_refused),           cmocka_unit_test(timeouts_name_ranks),
         cmocka_unit_test(callbacks_go_on),             cmocka_unit_test(descriptors_poll),
         cmocka_unit_test(slow_receivers_slow_senders), cmocka_unit_test(memory_goes_with_neighbours),
+        cmocka_unit_test(leaving_is_told),
     };
     return CONFORMANCE_RUN(tests);
 }
