@@ -9,6 +9,7 @@
 
 #include "bench/board.h"
 #include "bench/matrix.h"
+#include "bench/peer_grid.h"
 
 struct peer {
     int rank, ranks;
@@ -17,6 +18,7 @@ struct peer {
     int count, share; /* floats */
     MPI_Request halo[4];
     int nhalo;
+    struct peer_grid grid;
     /* reshard and many */
     float *got; /* what came and is not in its place yet; pack is what is sent */
     struct matrix matrix, *tensors;
@@ -140,6 +142,7 @@ static int do_call(void *self, int variant)
     case WORK_PING: return ping(p);
     case WORK_RESHARD: return variant ? reshard_packed(p) : reshard_typed(p);
     case WORK_MANY: return many_packed(p);
+    case WORK_GRID: return peer_grid_call(&p->grid, variant);
     default: return -1;
     }
 }
@@ -154,6 +157,7 @@ static void release(struct peer *p)
 {
     for (int i = 0; i < p->nhalo; i++)
         MPI_Request_free(&p->halo[i]);
+    peer_grid_close(&p->grid);
     free_type(&p->send_type);
     free_type(&p->recv_type);
     free(p->in);
@@ -246,6 +250,8 @@ static int do_open(void *self, const struct work_cell *cell, char *why, size_t c
         open_reshard(p);
     if (cell->op == WORK_HALO)
         p->nhalo = halo_post(p, p->halo, true);
+    if (cell->op == WORK_GRID)
+        peer_grid_open(&p->grid, &cell->grid, p->rank, p->out);
     return 0;
 }
 

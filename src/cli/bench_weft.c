@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "bench/grid.h"
 #include "cli/bench_field.h"
 #include "cli/bench_many.h"
 #include "weft.h"
@@ -151,6 +152,30 @@ static int open_ping(struct weft_rank *w)
     return err ? err : bind_texts(w, one, zero, w->rank == 1 ? out : none, w->rank == 0 ? out : none);
 }
 
+/* In place: a rank's cells are the source where they stand, and ghosts around them are all that moves. */
+static int open_grid(struct weft_rank *w)
+{
+    struct grid g = grid_of(&w->cell.grid, w->rank);
+    char src[200], dst[200], mesh[64];
+    size_t a = (size_t)snprintf(src, sizeof src, "f32["), b = (size_t)snprintf(dst, sizeof dst, "f32["), m = 0;
+    int64_t strides[WORK_DIMS], step = sizeof(float), first = 0;
+    for (int d = 0; d < g.dims; d++) {
+        long long extent = g.own[d] * g.ranks[d];
+        const char *comma = d ? "," : "";
+        a += (size_t)snprintf(src + a, sizeof src - a, "%s%lld/%c", comma, extent, 'a' + d);
+        b += (size_t)snprintf(dst + b, sizeof dst - b, "%s%lld/%c~%lld", comma, extent, 'a' + d, (long long)g.wide[d]);
+        m += (size_t)snprintf(mesh + m, sizeof mesh - m, "%s%c%d", d ? "." : "] @", 'a' + d, g.ranks[d]);
+    }
+    snprintf(src + a, sizeof src - a, "%s", mesh);
+    snprintf(dst + b, sizeof dst - b, "%s", mesh);
+    for (int d = g.dims - 1; d >= 0; d--, step *= g.shape[d + 1]) {
+        strides[d] = step;
+        first += g.wide[d] * step;
+    }
+    weft_view inside = {(char *)w->out + first, w->out_bytes - (size_t)first, strides};
+    return bind_texts(w, src, dst, inside, (weft_view){w->out, w->out_bytes, NULL});
+}
+
 static int open_copy(struct weft_rank *w)
 {
     char text[64];
@@ -196,6 +221,7 @@ static int do_open(void *self, const struct work_cell *cell, char *why, size_t c
         err = take_buffers(w, in, out, why, cap);
         if (!err && cell->op != WORK_BARRIER)
             err = cell->op == WORK_HALO   ? open_halo(w)
+                  : cell->op == WORK_GRID ? open_grid(w)
                   : cell->op == WORK_PING ? open_ping(w)
                   : cell->op == WORK_COPY ? open_copy(w)
                   : cell->op == WORK_MANY
