@@ -7,12 +7,12 @@
 
 #define MOST (4 << 20) /* bytes of a face: ghosts are then as wide as the cells */
 
-enum { SQUARE = 1024, CUBE = 128, PLATE = 512, DEPTH = 16 }; /* cells along a side, at most; behind an x face */
+enum { SQUARE = 1024, CUBE = 128 }; /* cells along a side, at most */
 
 static const struct shape {
     const char *name, *label;
     int dims;
-    bool last; /* the last dim alone is cut: its faces are single cells, far apart */
+    bool last; /* the last dim alone is cut: cells of its faces are far apart */
 } shapes[] = {{"1d", "1d", 1, false}, {"2d", "2d", 2, false}, {"3d", "3d", 3, false}, {"x", "3d x faces", 3, true}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -30,19 +30,15 @@ static struct work_cell make_cell(const struct shape *s, int ranks, int64_t byte
 {
     struct work_cell c = {.op = WORK_GRID, .grid.dims = s->dims};
     int64_t floats = bytes < 4 ? 1 : bytes / 4;
-    int64_t side = s->dims == 1 ? 1 : s->dims == 2 ? (floats < SQUARE ? floats : SQUARE)
-                                                   : side_of(floats, s->last ? PLATE : CUBE);
+    int64_t side = s->dims == 1 ? 1 : s->dims == 3 ? side_of(floats, CUBE) : floats < SQUARE ? floats : SQUARE;
     int64_t face = s->dims == 3 ? side * side : side, wide = floats / face;
     grid_deal(s->last ? 1 : ranks, s->dims, c.grid.ranks);
     for (int d = 0; d < s->dims; d++) {
         c.grid.own[d] = s->dims == 1 ? 2 * floats : side;
-        c.grid.wide[d] = s->last ? 0 : wide;
+        c.grid.wide[d] = s->last && d < s->dims - 1 ? 0 : wide;
     }
-    if (s->last) {
-        c.grid.ranks[2] = ranks;
-        c.grid.own[2] = wide > DEPTH ? wide : DEPTH;
-        c.grid.wide[2] = wide;
-    }
+    if (s->last)
+        c.grid.ranks[s->dims - 1] = ranks;
     c.bytes = face * wide * 4;
     return c;
 }
@@ -72,8 +68,8 @@ int bench_halo(int argc, char **argv)
     int code = bench_options(
         "bench halo",
         "Ghosts around each rank's cells, corners too, filled in place: in 1d, 2d and 3d, and x: the faces of a\n"
-        "3-d array across its rows, where no two cells are neighbours; --only names some. A size is that of one\n"
-        "face (the nearest below that is a square, in 3-d). Peers: MPI_Neighbor_alltoallw and persistent requests\n"
+        "3-d array across its rows, whose cells are far apart; --only names some. A size is that of one face\n"
+        "(the nearest below that is a square, in 3-d). Peers: MPI_Neighbor_alltoallw and persistent requests\n"
         "with derived datatypes, to all neighbours at once and dim by dim; the best counts.",
         "2,4,8", "64,4K,64K,1M", argc, argv, &o);
     if (code)
