@@ -539,6 +539,7 @@ static void the_interior_is_computed_meanwhile(void **state)
         {2, 4, {{40, 2, 3, 2, true}, {130, 2, 2, 2, false}}},
         {3, 4, {{12, 1, 1, 1, true}, {18, 2, 1, 1, true}, {20, 2, 1, 0, false}}},
         {2, 6, {{7, 3, 1, 1, false}, {900, 2, 1, 1, true}}},
+        {3, 2, {{24, 1, 0, 0, false}, {25, 1, 0, 0, false}, {6, 2, 1, 1, true}}}, /* elements far apart are packed */
     };
     for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
         ranks_run(grids[i].ranks, NULL, run_overlap, &grids[i], NULL);

@@ -135,18 +135,23 @@ static int channels(const weft_exec *x, struct program *p)
 #define CHOICE_MESSAGE 64
 #define CHOICE_POOL 4
 
-/* May messages be packed that peers could reach, since that is faster? Where a rank's own receives are scattered as what it
- * sends, the receivers' are, which it cannot see yet. */
-static bool may_pack(const weft_exec *x, const struct program *p)
+/* Is a message better packed that peers could reach, since it is scattered on both sides? The receiver's is not known
+ * yet; what comes from there stands for it. */
+static bool better_packed(const weft_exec *x, const struct program *p, uint32_t step)
 {
     const struct staging *pool = &x->comm->staging;
-    return pool->taken <= pool->limit / CHOICE_POOL && pool->nslots <= pool->buckets / CHOICE_POOL &&
-           way_scattered(x, p, PLAN_RECV, 0, p->nsteps);
+    if (pool->taken > pool->limit / CHOICE_POOL || pool->nslots > pool->buckets / CHOICE_POOL ||
+        x->plan->steps[step].bytes > pool->limit / CHOICE_MESSAGE || !way_scattered(x, p, &step, 1))
+        return false;
+    for (uint32_t i = 0; i < p->nins; i++)
+        if (p->ins[i].peer == x->plan->steps[step].peer)
+            return way_scattered(x, p, p->ins[i].steps, p->ins[i].n);
+    return false;
 }
 
 /* A message that is no letter goes through staging memory when the comm says so, when peers cannot reach some part of it,
- * or, if pack is set, when it is scattered. True: some does for that alone. */
-static bool choose_staging(const weft_exec *x, struct program *p, bool pack)
+ * or, if choice is set, when it is better packed. True: some does for that alone. */
+static bool choose_staging(const weft_exec *x, struct program *p, bool choice)
 {
     const weft_plan *plan = x->plan;
     bool chosen = false;
@@ -158,8 +163,7 @@ static bool choose_staging(const weft_exec *x, struct program *p, bool pack)
         bool staged = x->comm->staged;
         for (uint32_t k = 0; k < st->nparts && !staged; k++)
             staged = !p->places[plan->parts[st->part + k].buf].reached;
-        if (pack && !staged && st->bytes <= x->comm->staging.limit / CHOICE_MESSAGE &&
-            way_scattered(x, p, PLAN_SEND, s, 1))
+        if (choice && !staged && better_packed(x, p, s))
             staged = chosen = true;
         p->steps[s].way = staged ? WAY_STAGED : WAY_PULL;
         p->staged |= staged;
@@ -231,7 +235,7 @@ int program_outline(weft_exec *x, struct program *p)
         err = way_letters(x, p);
     if (err)
         return err;
-    bool chosen = choose_staging(x, p, may_pack(x, p));
+    bool chosen = choose_staging(x, p, true);
     err = reserve(x, p);
     if (err && chosen) { /* then not */
         choose_staging(x, p, false);

@@ -16,7 +16,7 @@
 #include "exec/block.h"
 
 #define LETTERS_LIMIT (512 << 10) /* bytes of all letters of an exec */
-#define LINE 64                   /* of a cache: runs that are longer are not worth packing */
+#define SCATTERED 32              /* bytes of a run: half of a cache's line, most often; longer ones are not worth packing */
 
 /* ---- letters ---- */
 
@@ -178,21 +178,21 @@ static int64_t run_bytes(const struct block *b, const struct block_part *part, b
     return run_of(part->nloops, n, stride, (int64_t)weft_dtype_size(part->dtype), dense);
 }
 
-bool way_scattered(const weft_exec *x, const struct program *p, enum plan_kind kind, uint32_t first, uint32_t nsteps)
+bool way_scattered(const weft_exec *x, const struct program *p, const uint32_t *steps, uint32_t n)
 {
     const weft_plan *plan = x->plan;
     int64_t all = 0, scattered = 0;
-    for (uint32_t s = first; s < first + nsteps; s++) {
-        const struct plan_step *st = &plan->steps[s];
-        for (uint32_t k = 0; k < st->nparts && st->kind == kind; k++) {
+    for (uint32_t i = 0; i < n; i++) {
+        const struct plan_step *st = &plan->steps[steps[i]];
+        for (uint32_t k = 0; k < st->nparts; k++) {
             const struct plan_part *part = &plan->parts[st->part + k];
             int64_t size = (int64_t)weft_dtype_size(plan->bufs[part->buf].dtype);
-            int64_t n[MEMORY_LOOPS], stride[1][MEMORY_LOOPS], at;
-            int loops = tile_loops(plan, part, p->places[part->buf].stride, n, stride[0], &at);
+            int64_t turns[MEMORY_LOOPS], stride[1][MEMORY_LOOPS], at;
+            int loops = tile_loops(plan, part, p->places[part->buf].stride, turns, stride[0], &at);
             bool dense;
-            int64_t run = run_of(loops, n, stride, size, &dense);
+            int64_t run = run_of(loops, turns, stride, size, &dense);
             all += part->count * size;
-            scattered += dense || run > LINE ? 0 : part->count * size;
+            scattered += dense || run > SCATTERED ? 0 : part->count * size;
         }
     }
     return scattered > all / 2;
