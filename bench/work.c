@@ -13,7 +13,7 @@ const char *work_name(enum work_op op)
 {
     static const char *const names[WORK_OPS] = {"barrier",    "broadcast", "allgather", "reduce_scatter", "allreduce",
                                                 "all_to_all", "halo",      "ping",      "reshard",        "many",
-                                                "grid",       "copy",      "read",      "write"};
+                                                "exchange",   "grid",      "copy",      "read",           "write"};
     return names[op];
 }
 
@@ -36,13 +36,16 @@ const char *work_variant(enum work_kind kind, const struct work_cell *cell, int 
     static const char *const reshard[] = {"alltoallw", "pack+alltoallv"}, *const halo[] = {"isend", "persistent"};
     static const char *const scatter[] = {"", "allreduce"}; /* who allreduces has reduce-scattered */
     static const char *const grid[] = {"neighbor_alltoallw", "persistent", "persistent, dim by dim"};
+    static const char *const exchange[] = {"isend, probe, recv"};
     static const char *const many[] = {"one plan", "one plan each, started together", "one plan each, in turn"};
     bool memory = cell->op >= WORK_COPY, local = kind == WORK_MEMORY || (kind == WORK_WEFT && cell->op == WORK_COPY);
     if (memory ? !local : kind == WORK_MEMORY)
         return NULL;
     if (cell->op == WORK_GRID && kind == WORK_PEER) /* dim by dim is the same where one dim is cut */
         return pick(grid, split_dims(&cell->grid) > 1 ? 3 : 2, i);
-    if (cell->op == WORK_GRID && kind == WORK_FLOOR)
+    if (cell->op == WORK_EXCHANGE && kind == WORK_PEER)
+        return pick(exchange, 1, i);
+    if ((cell->op == WORK_GRID || cell->op == WORK_EXCHANGE) && kind == WORK_FLOOR)
         return NULL;
     if (cell->op == WORK_MANY && kind == WORK_WEFT)
         return pick(many, 3, i);
@@ -86,6 +89,7 @@ void work_sizes(const struct work_cell *cell, int rank, int ranks, size_t *in, s
     case WORK_PING: a = b = c; break;
     case WORK_REDUCE_SCATTER: /* as much as an allreduce, for peers that do it so */
     case WORK_ALL_TO_ALL: a = b = s * ranks; break;
+    case WORK_EXCHANGE:
     case WORK_HALO: a = b = 2 * c; break;
     case WORK_RESHARD: /* of bf16 half is used */
         a = rank < k ? cell->rows / k * cell->columns : 0;
@@ -195,7 +199,7 @@ void work_fill(const struct work_cell *cell, int rank, int ranks, const struct w
     }
     work_sizes(cell, rank, ranks, &in, &out);
     int64_t nin = (int64_t)(in / sizeof(float)), nout = (int64_t)(out / sizeof(float));
-    bool faces = cell->op == WORK_HALO;
+    bool faces = cell->op == WORK_HALO || cell->op == WORK_EXCHANGE;
     for (int64_t i = 0; i < (faces ? nout / 2 : nout); i++)
         m->out[i] = cell->op == WORK_BROADCAST && !rank ? value(0, i) : -1;
     for (int64_t i = 0; i < nout / 2 && faces; i++)
@@ -236,6 +240,7 @@ int64_t work_check(const struct work_cell *cell, int rank, int ranks, const stru
             for (int64_t i = 0; i < s; i++)
                 wrong += o[r * s + i] != value(r, rank * s + i);
         break;
+    case WORK_EXCHANGE:
     case WORK_HALO:
         for (int64_t i = 0; i < c; i++) {
             wrong += rank > 0 && o[i] != value(rank - 1, c + i);
@@ -263,6 +268,7 @@ double work_moved(const struct work_cell *cell, int ranks)
     case WORK_REDUCE_SCATTER: return n * (n + 1) * share / 2; /* each reads n shares and writes one */
     case WORK_ALLREDUCE: return (n + 1) * s / 2 + (n - 1) * s;
     case WORK_ALL_TO_ALL: return n * n * share;
+    case WORK_EXCHANGE:
     case WORK_HALO: return 2 * (n - 1) * s;
     case WORK_PING: return 2 * s;
     case WORK_RESHARD: return (double)cell->bytes * (cell->casts ? 0.75 : 1);
@@ -283,6 +289,7 @@ double work_bus(const struct work_cell *cell, int ranks)
     case WORK_REDUCE_SCATTER:
     case WORK_ALL_TO_ALL: return (n - 1) / n;
     case WORK_ALLREDUCE:
+    case WORK_EXCHANGE:
     case WORK_HALO: return 2 * (n - 1) / n;
     case WORK_RESHARD:
     case WORK_MANY: return cell->apart ? 1 : (n - 1) / n;

@@ -17,6 +17,7 @@ enum work_op {
     WORK_PING, /* from rank 0 to rank 1 and back */
     WORK_RESHARD,
     WORK_MANY, /* small tensors from rows to columns */
+    WORK_EXCHANGE, /* a message to either neighbour, who does not know its size */
     WORK_GRID, /* halos of a grid, ghosts around each rank's cells; in place */
     WORK_COPY, /* memory: each rank by itself, in memory of its own */
     WORK_READ,
@@ -42,6 +43,7 @@ struct work_grid {
  *   halo                         one face: each rank sends one to either side; the ends do not wrap
  *   reshard                      the tensor in its source's type
  *   many                         all tensors together
+ *   exchange                     one message
  *   grid                         one face
  *   copy, read, write            each rank's buffer
  * A share is one float at least. */
@@ -75,7 +77,7 @@ int64_t work_share(const struct work_cell *cell, int ranks); /* floats of one ra
 /* Bytes of the buffers of one rank, in plain form (halo: both faces one behind the other). */
 void work_sizes(const struct work_cell *cell, int rank, int ranks, size_t *in, size_t *out);
 
-/* A rank's buffers; faces of a halo that come from the left are at out, those from the right at right. */
+/* A rank's buffers; faces of a halo, or messages, that come from the left are at out, those from the right at right. */
 struct work_memory {
     float *in, *out, *right;
 };

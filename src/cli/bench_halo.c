@@ -1,4 +1,5 @@
-/* weft bench halo: ghosts of a grid in one, two and three dims, in place, beside what MPI has for it. */
+/* weft bench halo: ghosts of a grid in one, two and three dims, in place, and messages of unknown size, beside what MPI has
+ * for them. */
 #include <string.h>
 
 #include "bench/grid.h"
@@ -11,9 +12,10 @@ enum { SQUARE = 1024, CUBE = 128 }; /* cells along a side, at most */
 
 static const struct shape {
     const char *name, *label;
-    int dims;
+    int dims; /* 0: messages of unknown size in a row of ranks, no grid */
     bool last; /* the last dim alone is cut: cells of its faces are far apart */
-} shapes[] = {{"1d", "1d", 1, false}, {"2d", "2d", 2, false}, {"3d", "3d", 3, false}, {"x", "3d x faces", 3, true}};
+} shapes[] = {{"1d", "1d", 1, false}, {"2d", "2d", 2, false}, {"3d", "3d", 3, false}, {"x", "3d x faces", 3, true},
+              {"exchange", "exchange", 0, false}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 /* The largest side with a square of at most so many, up to most. */
@@ -30,6 +32,8 @@ static struct work_cell make_cell(const struct shape *s, int ranks, int64_t byte
 {
     struct work_cell c = {.op = WORK_GRID, .grid.dims = s->dims};
     int64_t floats = bytes < 4 ? 1 : bytes / 4;
+    if (!s->dims)
+        return (struct work_cell){.op = WORK_EXCHANGE, .bytes = floats * 4};
     int64_t side = s->dims == 1 ? 1 : s->dims == 3 ? side_of(floats, CUBE) : floats < SQUARE ? floats : SQUARE;
     int64_t face = s->dims == 3 ? side * side : side, wide = floats / face;
     grid_deal(s->last ? 1 : ranks, s->dims, c.grid.ranks);
@@ -70,7 +74,8 @@ int bench_halo(int argc, char **argv)
         "Ghosts around each rank's cells, corners too, filled in place: in 1d, 2d and 3d, and x: the faces of a\n"
         "3-d array across its rows, whose cells are far apart; --only names some. A size is that of one face\n"
         "(the nearest below that is a square, in 3-d). Peers: MPI_Neighbor_alltoallw and persistent requests\n"
-        "with derived datatypes, to all neighbours at once and dim by dim; the best counts.",
+        "with derived datatypes, to all neighbours at once and dim by dim; the best counts. And exchange:\n"
+        "messages to either neighbour, whose sizes only their senders know, beside MPI_Isend, MPI_Probe, MPI_Recv.",
         "2,4,8", "64,4K,64K,1M", argc, argv, &o);
     if (code)
         return code < 0 ? CLI_OK : code;

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "bench/grid.h"
+#include "cli/bench_exchange.h"
 #include "cli/bench_field.h"
 #include "cli/bench_many.h"
 #include "weft.h"
@@ -27,6 +28,7 @@ struct weft_rank {
     struct bound move[2];   /* a ping has two */
     int nmoves;
     struct many *many;
+    struct bench_exchange *exchange;
     double *made; /* where to say what opening took */
 };
 
@@ -63,6 +65,8 @@ static void release(struct weft_rank *w)
     w->nmoves = 0;
     many_free(w->many);
     w->many = NULL;
+    bench_exchange_free(w->exchange);
+    w->exchange = NULL;
     weft_layout_free(w->src);
     weft_layout_free(w->dst);
     w->src = w->dst = NULL;
@@ -224,6 +228,8 @@ static int do_open(void *self, const struct work_cell *cell, char *why, size_t c
                   : cell->op == WORK_GRID ? open_grid(w)
                   : cell->op == WORK_PING ? open_ping(w)
                   : cell->op == WORK_COPY ? open_copy(w)
+                  : cell->op == WORK_EXCHANGE
+                      ? bench_exchange_open(w->comm, cell, w->in, w->out, &w->exchange)
                   : cell->op == WORK_MANY
                       ? many_open(w->comm, w->how->algorithm, cell, w->in, w->out, w->made, &w->many)
                       : open_collective(w);
@@ -240,6 +246,8 @@ static int do_call(void *self, int variant)
         return weft_comm_barrier(w->comm, -1);
     if (w->cell.op == WORK_MANY)
         return many_run(w->many, variant);
+    if (w->cell.op == WORK_EXCHANGE)
+        return bench_exchange_run(w->exchange);
     int err = 0;
     for (int i = 0; i < w->nmoves && !err; i++)
         err = weft_exec_run(w->move[i].exec);
@@ -336,7 +344,7 @@ static struct work_memory memory_of(const struct weft_rank *w)
 {
     int64_t c = work_count(&w->cell);
     if (w->cell.op != WORK_HALO)
-        return (struct work_memory){w->in, w->out, NULL};
+        return (struct work_memory){w->in, w->out, w->cell.op == WORK_EXCHANGE ? (float *)w->out + c : NULL};
     return (struct work_memory){(float *)w->out + c, w->out, (float *)w->out + 3 * c};
 }
 
