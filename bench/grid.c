@@ -91,8 +91,7 @@ static int64_t visit(const struct grid *g, float *fill, const float *check)
         for (int d = 0; d < g->dims; d++) {
             int64_t x = at[d] - g->wide[d], all = x + g->coord[d] * g->own[d];
             own = own && x >= 0 && x < g->own[d];
-            place = place < 0 || all < 0 || all >= g->own[d] * g->ranks[d] ? -1
-                                                                           : place * g->own[d] * g->ranks[d] + all;
+            place = place < 0 || all < 0 || all >= g->own[d] * g->ranks[d] ? -1 : place * g->own[d] * g->ranks[d] + all;
         }
         if (fill)
             fill[i] = own ? work_value(place) : spoilt;

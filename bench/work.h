@@ -16,10 +16,10 @@ enum work_op {
     WORK_HALO,
     WORK_PING, /* from rank 0 to rank 1 and back */
     WORK_RESHARD,
-    WORK_MANY, /* small tensors from rows to columns */
+    WORK_MANY,     /* small tensors from rows to columns */
     WORK_EXCHANGE, /* a message to either neighbour, who does not know its size */
-    WORK_GRID, /* halos of a grid, ghosts around each rank's cells; in place */
-    WORK_COPY, /* memory: each rank by itself, in memory of its own */
+    WORK_GRID,     /* halos of a grid, ghosts around each rank's cells; in place */
+    WORK_COPY,     /* memory: each rank by itself, in memory of its own */
     WORK_READ,
     WORK_WRITE,
     WORK_OPS

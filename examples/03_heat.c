@@ -111,7 +111,7 @@ static double *alone(void)
             line[COLUMNS + 1] = line[1];
         }
         for (int64_t row = 1; row <= ROWS; row++)
-            warm(new + row * pitch + 1, old + row * pitch + 1, COLUMNS, pitch);
+            warm(new + row *pitch + 1, old + row * pitch + 1, COLUMNS, pitch);
         double *other = old;
         old = new;
         new = other;

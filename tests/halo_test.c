@@ -209,7 +209,7 @@ struct halo {
     weft_layout *own, *all, *terms; /* terms: all, with ghosts as summands */
     weft_plan *plan, *back;
     weft_exec *exec, *reverse;
-    int64_t *buffer, *dense;  /* with ghosts; own elements alone, where not in place */
+    int64_t *buffer, *dense; /* with ghosts; own elements alone, where not in place */
     struct grid_view view;
 };
 
@@ -365,8 +365,7 @@ static struct fields make_fields(int rows, int columns, bool wrap)
 {
     struct fields f = {{"i64", "u8", "i32"}, {8, 1, 4}, {{0}, {0}, {0}}};
     for (int i = 0; i < FIELDS; i++)
-        f.grid[i] = (struct grid){
-            2, rows * columns, {{11, rows, 1, i, wrap}, {17, columns, 1 + i, 1, false}}};
+        f.grid[i] = (struct grid){2, rows * columns, {{11, rows, 1, i, wrap}, {17, columns, 1 + i, 1, false}}};
     return f;
 }
 

@@ -12,9 +12,12 @@ enum { SQUARE = 1024, CUBE = 128 }; /* cells along a side, at most */
 
 static const struct shape {
     const char *name, *label;
-    int dims; /* 0: messages of unknown size in a row of ranks, no grid */
+    int dims;  /* 0: messages of unknown size in a row of ranks, no grid */
     bool last; /* the last dim alone is cut: cells of its faces are far apart */
-} shapes[] = {{"1d", "1d", 1, false}, {"2d", "2d", 2, false}, {"3d", "3d", 3, false}, {"x", "3d x faces", 3, true},
+} shapes[] = {{"1d", "1d", 1, false},
+              {"2d", "2d", 2, false},
+              {"3d", "3d", 3, false},
+              {"x", "3d x faces", 3, true},
               {"exchange", "exchange", 0, false}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 

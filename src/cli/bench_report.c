@@ -13,7 +13,6 @@ void report_begin(struct report *r)
     field_watch_signals();
 }
 
-
 void report_out(struct report *r, const struct field *f, int ranks)
 {
     for (int i = 0; i < f->n; i++) {

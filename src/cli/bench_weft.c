@@ -224,12 +224,11 @@ static int do_open(void *self, const struct work_cell *cell, char *why, size_t c
         }
         err = take_buffers(w, in, out, why, cap);
         if (!err && cell->op != WORK_BARRIER)
-            err = cell->op == WORK_HALO   ? open_halo(w)
-                  : cell->op == WORK_GRID ? open_grid(w)
-                  : cell->op == WORK_PING ? open_ping(w)
-                  : cell->op == WORK_COPY ? open_copy(w)
-                  : cell->op == WORK_EXCHANGE
-                      ? bench_exchange_open(w->comm, cell, w->in, w->out, &w->exchange)
+            err = cell->op == WORK_HALO       ? open_halo(w)
+                  : cell->op == WORK_GRID     ? open_grid(w)
+                  : cell->op == WORK_PING     ? open_ping(w)
+                  : cell->op == WORK_COPY     ? open_copy(w)
+                  : cell->op == WORK_EXCHANGE ? bench_exchange_open(w->comm, cell, w->in, w->out, &w->exchange)
                   : cell->op == WORK_MANY
                       ? many_open(w->comm, w->how->algorithm, cell, w->in, w->out, w->made, &w->many)
                       : open_collective(w);

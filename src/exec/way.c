@@ -16,7 +16,7 @@
 #include "exec/block.h"
 
 #define LETTERS_LIMIT (512 << 10) /* bytes of all letters of an exec */
-#define SCATTERED 32              /* bytes of a run: half of a cache's line, most often; longer ones are not worth packing */
+#define SCATTERED 32 /* bytes of a run: half of a cache's line, most often; longer ones are not worth packing */
 
 /* ---- letters ---- */
 
