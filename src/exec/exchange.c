@@ -185,7 +185,7 @@ int weft_exchange_finish(weft_exchange *x, bool done)
         set_state(x, EXCHANGE_FLYING);
     }
     pthread_mutex_unlock(&x->lock);
-    if (!err)
+    if (!err && x->comm->threaded)
         comm_nudge(x->comm);
     return err;
 }
@@ -244,6 +244,12 @@ void exchange_complete(weft_exchange *x, int err)
 static int result(weft_exchange *x)
 {
     int err = exchange_failure(x);
+    if (state_of(x) != EXCHANGE_COMPLETE)
+        return err;
+    if (x->fd < 0) { /* only this thread goes on from here */
+        set_state(x, EXCHANGE_OPEN);
+        return err;
+    }
     pthread_mutex_lock(&x->lock);
     acknowledge(x);
     pthread_mutex_unlock(&x->lock);

@@ -6,7 +6,8 @@
  *   exchange_message.c  messages that came
  *
  * A message is a head and a stream of bytes, its metadata and its payload one after the other, cut into frames; a small one
- * is one frame. A large payload that the other end can load is not in the stream: the head says where it is.
+ * is one frame. A large payload that the other end can load is not in the stream: the head says where it is. An empty frame ends a
+ * round.
  *
  * Threads. `lock` guards the round's state, all that goes and the lists of what came; holding it nobody waits. What comes is
  * read by one thread at a time, the one that has set `moving`; who finds it set goes away. */
@@ -17,7 +18,7 @@
 #include "exec/exchange_message.h"
 #include "exec/pipe.h"
 
-enum exchange_kind { EXCHANGE_STREAM = 1, EXCHANGE_PLACED, EXCHANGE_END };
+enum exchange_kind { EXCHANGE_STREAM = 1, EXCHANGE_PLACED };
 
 struct exchange_head {
     uint32_t kind; /* enum exchange_kind */

@@ -54,7 +54,6 @@ static bool one_frame(const weft_exchange *x, const struct exchange_send *s)
 /* Sends what is queued behind a pipe, and the end of the round after it; true: nothing is left. */
 static bool flush(weft_exchange *x, struct exchange_out *out)
 {
-    struct exchange_send end = {.head = {.kind = EXCHANGE_END}};
     for (struct exchange_send *s; (s = out->first);) {
         if (!advance(x, out, s))
             return false;
@@ -65,7 +64,7 @@ static bool flush(weft_exchange *x, struct exchange_out *out)
         atomic_fetch_sub_explicit(&x->sends, 1, memory_order_relaxed); /* under the lock; others only guess by it */
         free(s);
     }
-    if (out->ends && advance(x, out, &end)) {
+    if (out->ends && pipe_write(&x->pipes, out->pipe, NULL, 0)) { /* an empty frame */
         out->ends = false;
         atomic_fetch_sub_explicit(&x->sends, 1, memory_order_relaxed);
     }
