@@ -139,7 +139,7 @@ int weft_exchange_open(weft_comm *c, const int *from, int nfrom, const int *to, 
 
 int exchange_failure(weft_exchange *x)
 {
-    int err = comm_failure(x->comm);
+    int err = exchange_has_failed(x) ? comm_failure(x->comm) : 0;
     if (!err)
         return 0;
     pthread_mutex_lock(&x->lock);

@@ -82,6 +82,7 @@ struct weft_exchange {
     int64_t queued, queued_peak; /* bytes of messages that are not in their pipes */
     int64_t budget, queue_limit;
     _Atomic int sends;        /* that are queued */
+    atomic_bool holds;        /* a message that is in its pipe may wait there for the next */
     _Atomic int64_t untaken;  /* bytes */
     int64_t untaken_peak;
     uint64_t received;
@@ -98,6 +99,12 @@ struct weft_exchange {
     unsigned tests;
     int looked_at; /* the rank that a vote's wait looked at last */
 };
+
+/* Relaxed: it is seen a little later, without waiting for what this rank has stored. */
+static inline bool exchange_has_failed(const weft_exchange *x)
+{
+    return atomic_load_explicit(&x->comm->group->failed, memory_order_relaxed) != 0;
+}
 
 /* ---- exchange.c ---- */
 
@@ -117,6 +124,7 @@ void exchange_complete(weft_exchange *x, int err);
 /* ---- exchange_put.c ---- */
 
 int exchange_put(weft_exchange *x, int to, uint32_t tag, const weft_message *m, const char *call);
+void exchange_seal(weft_exchange *x);  /* with the lock: what is in the pipes can be seen */
 void exchange_end(weft_exchange *x);   /* with the lock: the end of the round to everyone */
 bool exchange_flush(weft_exchange *x); /* with the lock: what is queued, as far as there is room; true: something went */
 void exchange_drop_sends(weft_exchange *x); /* with the lock */

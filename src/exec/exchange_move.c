@@ -157,8 +157,13 @@ static bool receive_from(weft_exchange *x, struct exchange_in *in)
 static bool move(weft_exchange *x)
 {
     bool moved = false;
-    if (core_failed(x->comm->group))
+    if (exchange_has_failed(x))
         return false;
+    if (atomic_load_explicit(&x->holds, memory_order_relaxed)) {
+        pthread_mutex_lock(&x->lock);
+        exchange_seal(x);
+        pthread_mutex_unlock(&x->lock);
+    }
     if (atomic_load_explicit(&x->sends, memory_order_relaxed)) {
         pthread_mutex_lock(&x->lock);
         if (!x->failed)

@@ -31,13 +31,14 @@ static int cut(const struct exchange_send *s, uint64_t most, struct pipe_part *p
     return k;
 }
 
-/* Writes as much of it as there is room for; true: all of it is in the pipe. */
-static bool advance(weft_exchange *x, struct exchange_out *out, struct exchange_send *s)
+/* Writes as much of it as there is room for; true: all of it is in the pipe. The end of the round often follows a small
+ * message at once: with `hold` that is held back for it. */
+static bool advance(weft_exchange *x, struct exchange_out *out, struct exchange_send *s, bool hold)
 {
     while (!s->begun || s->at < s->stream) {
         struct pipe_part parts[3] = {{&s->head, sizeof s->head}};
         int first = s->begun ? 0 : 1, n = first + cut(s, x->pipes.frame - (s->begun ? 0 : sizeof s->head), parts + first);
-        if (!pipe_write(&x->pipes, out->pipe, parts, n))
+        if (!pipe_write(&x->pipes, out->pipe, parts, n, hold))
             return false;
         s->begun = true;
         for (int i = first; i < n; i++)
@@ -55,7 +56,7 @@ static bool one_frame(const weft_exchange *x, const struct exchange_send *s)
 static bool flush(weft_exchange *x, struct exchange_out *out)
 {
     for (struct exchange_send *s; (s = out->first);) {
-        if (!advance(x, out, s))
+        if (!advance(x, out, s, false))
             return false;
         out->first = s->next;
         if (!out->first)
@@ -64,7 +65,7 @@ static bool flush(weft_exchange *x, struct exchange_out *out)
         atomic_fetch_sub_explicit(&x->sends, 1, memory_order_relaxed); /* under the lock; others only guess by it */
         free(s);
     }
-    if (out->ends && pipe_write(&x->pipes, out->pipe, NULL, 0)) { /* an empty frame */
+    if (out->ends && pipe_write(&x->pipes, out->pipe, NULL, 0, false)) { /* an empty frame */
         out->ends = false;
         atomic_fetch_sub_explicit(&x->sends, 1, memory_order_relaxed);
     }
@@ -84,6 +85,13 @@ bool exchange_flush(weft_exchange *x)
     return moved;
 }
 
+void exchange_seal(weft_exchange *x)
+{
+    for (int i = 0; i < x->pipes.nouts; i++)
+        pipe_seal(x->outs[i].pipe);
+    atomic_store_explicit(&x->holds, false, memory_order_relaxed);
+}
+
 void exchange_end(weft_exchange *x)
 {
     atomic_fetch_add_explicit(&x->sends, x->pipes.nouts, memory_order_relaxed);
@@ -91,6 +99,7 @@ void exchange_end(weft_exchange *x)
         x->outs[i].ends = true;
         flush(x, &x->outs[i]);
     }
+    exchange_seal(x);
     pipes_call(&x->pipes);
 }
 
@@ -249,9 +258,13 @@ static int put(weft_exchange *x, struct exchange_out *out, struct exchange_send 
 {
     int64_t cost = cost_of(s);
     bool can_queue = x->queued + cost <= x->queue_limit;
+    bool whole = one_frame(x, s), hold = whole && s->head.kind == EXCHANGE_STREAM;
     *end = PUT_WRITTEN;
-    if (!out->first && (can_queue || one_frame(x, s)) && advance(x, out, s))
+    if (!out->first && (can_queue || whole) && advance(x, out, s, hold)) {
+        if (hold)
+            atomic_store_explicit(&x->holds, true, memory_order_relaxed);
         return 0;
+    }
     *end = can_queue ? PUT_QUEUED : PUT_NO_ROOM;
     return can_queue ? enqueue(x, out, s, cost) : 0;
 }
@@ -278,7 +291,7 @@ int exchange_put(weft_exchange *x, int to, uint32_t tag, const weft_message *m, 
                          m->meta_bytes, (long long)x->budget);
     for (;;) {
         enum put_end end = PUT_WRITTEN;
-        err = core_failed(x->comm->group) ? exchange_failure(x) : 0;
+        err = exchange_failure(x);
         if (err)
             return err;
         pthread_mutex_lock(&x->lock);

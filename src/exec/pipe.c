@@ -7,7 +7,8 @@
  * Why what is read was written. The writer stores the body and then the seal (release); the reader, which looks at the head of
  * the frame that comes next, loads the seal (acquire) and only then the rest. What stood there before is never taken for a
  * seal: before a frame is sealed the seal of the head behind it is cleared, and the reader looks there only after it saw the
- * frame. So the signal is in the line of the message; on AArch64 it is stlr and ldar or ldapr, and nothing rests on the order of
+ * frame. So the signal is in the line of the message, and the seal of a frame may be held back until the next is there, so that
+ * one transfer of the line carries both: a frame sealed before the seal of the one before it is seen with that; on AArch64 it is stlr and ldar or ldapr, and nothing rests on the order of
  * other stores.
  *
  * Why nothing is overwritten that is still to be read. The reader has loaded all of a frame before it stores `read` (a release
@@ -84,7 +85,15 @@ static struct head *fill(struct pipe_out *o, uint64_t at, const struct pipe_part
     return h;
 }
 
-bool pipe_write(struct pipes *p, struct pipe_out *o, const struct pipe_part *parts, int n)
+void pipe_seal(struct pipe_out *o)
+{
+    if (!o->held)
+        return;
+    atomic_store_explicit(&((struct head *)o->held)->seal, o->seal, CORE_TELL); /* pairs with the load in pipe_read */
+    o->held = NULL;
+}
+
+bool pipe_write(struct pipes *p, struct pipe_out *o, const struct pipe_part *parts, int n, bool hold)
 {
     uint64_t body = 0, at = o->written, rest = o->bytes - (at & (o->bytes - 1));
     for (int i = 0; i < n; i++)
@@ -100,7 +109,16 @@ bool pipe_write(struct pipes *p, struct pipe_out *o, const struct pipe_part *par
         h = head_at(o->ring, o->bytes, at);
         h->skip = 1;
     }
-    atomic_store_explicit(&h->seal, at + 1, CORE_TELL); /* pairs with the load in pipe_read */
+    if (o->held && !hold) /* likewise by who sees the one before it */
+        atomic_store_explicit(&h->seal, at + 1, memory_order_relaxed);
+    bool sealed = o->held && !hold;
+    pipe_seal(o);
+    if (!sealed) {
+        o->held = h;
+        o->seal = at + 1;
+        if (!hold)
+            pipe_seal(o);
+    }
     o->written += skip + need;
     if (o->written - o->read > o->peak) {
         o->read = atomic_load_explicit(&o->ring->read, memory_order_acquire);
@@ -128,6 +146,7 @@ void pipes_call(struct pipes *p)
 
 void pipe_ring(struct pipes *p, struct pipe_out *o)
 {
+    pipe_seal(o);
     o->called = o->written;
     core_fence_all();
     core_ring(p->comm->group, o->peer);
