@@ -80,7 +80,7 @@ static void random_flows(void **state)
 {
     (void)state;
     const char *text = getenv("WEFT_TEST_SEED");
-    int64_t n = text ? 1 : test_share(20, 1000);
+    int64_t n = text ? 1 : test_share(12, 1000);
     for (int64_t i = 0; i < n; i++)
         one_flow(text ? strtoull(text, NULL, 10) : 1 + (uint64_t)i);
 }
