@@ -17,7 +17,9 @@ enum comm_call {
     COMM_WINDOW,
     COMM_WINDOWED,
     COMM_SPLIT,
-    COMM_SPLITTED
+    COMM_SPLITTED,
+    COMM_EXCHANGE,
+    COMM_EXCHANGED
 };
 
 /* A block of shared memory whose owner is done with it while peers may still look at it. */
@@ -51,6 +53,8 @@ struct comm_family {
     int spins;      /* turns that find nothing before the progress thread sleeps */
     _Atomic uint32_t nudges;
     struct comm_seat *seat; /* progress.c; NULL: no progress thread */
+    _Atomic uint32_t walked;         /* exchange_put.c: somebody is in the list of exchanges */
+    struct weft_exchange *exchanges; /* of all the comms */
 };
 
 struct weft_comm {

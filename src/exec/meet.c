@@ -133,6 +133,8 @@ static const char *call_name(uint32_t call)
     case COMM_WINDOWED: return "weft_window_create";
     case COMM_SPLIT:
     case COMM_SPLITTED: return "weft_comm_split";
+    case COMM_EXCHANGE:
+    case COMM_EXCHANGED: return "weft_exchange_open";
     default: return "weft_exec_rebind";
     }
 }
