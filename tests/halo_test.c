@@ -532,8 +532,8 @@ static void the_interior_is_computed_meanwhile(void **state)
 {
     (void)state;
     struct grid grids[] = {
-        {1, 2, {{5001, 2, 900, 700, true}}}, /* two faces to one neighbour */
-        {1, 3, {{4000, 3, 0, 600, false}}},
+        {1, 2, {{1201, 2, 520, 400, true}}}, /* two faces to one neighbour */
+        {1, 3, {{1600, 3, 0, 520, false}}},
         {1, 4, {{10, 4, 4, 5, true}}}, /* ghosts of neighbours' neighbours; the last piece is short */
         {2, 4, {{40, 2, 3, 2, true}, {130, 2, 2, 2, false}}},
         {3, 4, {{12, 1, 1, 1, true}, {18, 2, 1, 1, true}, {20, 2, 1, 0, false}}},
