@@ -382,8 +382,8 @@ typedef struct weft_exchange_opts {
 int weft_exchange_open(weft_comm *c, const int *from, int nfrom, const int *to, int nto, const weft_exchange_opts *opts,
                        weft_exchange **out);
 /* One message, from any thread, also several at once; those of one thread to one rank arrive in order. Metadata and payloads
- * up to WEFT_EXCHANGE_SMALL may be used again at once; a larger payload must stay as it is until the round is complete. When the
- * budget is used up it waits for room, and receives meanwhile: inside a callback that is WEFT_EBUSY. */
+ * up to WEFT_EXCHANGE_SMALL may be used again at once; a larger payload must stay as it is until the round is complete. A small
+ * message may stay here until the next put, finish or test. When the budget is used up it waits for room, and receives meanwhile: inside a callback that is WEFT_EBUSY. */
 int weft_exchange_put(weft_exchange *x, int to, const void *meta, size_t meta_bytes, const void *payload, size_t bytes);
 /* No more messages of this rank in this round; done is its vote. The round is complete here when all that was put to this rank
  * has come, all that it put was taken over, and, with votes, all ranks have voted. The next round begins with the next put

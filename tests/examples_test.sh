@@ -36,6 +36,10 @@ done
 expect 1 "start it by: weft run" "$bin/03_heat"
 expect 0 "allgather of 4000 floats on 4 ranks by puts and signals, 100 times: right" "$bin/04_window_allgather"
 expect 0 "reduce-scatter of 4000 floats on 4 ranks through pointers, 100 times: right" "$bin/05_window_reduce_scatter"
+for ranks in 1 2 5; do
+    expect 0 "rolling mean of 20000 samples on $ranks ranks" "$WEFT_BIN" run -n "$ranks" "$bin/07_rolling_mean"
+    expect 0 "on $ranks ranks: equal to the serial ones" "$WEFT_BIN" run -n "$ranks" "$bin/08_moe_dispatch"
+done
 for source in "$WEFT_SOURCE_DIR"/examples/[0-9]*.c; do
     name=$(basename "$source" .c)
     grep -q "/$name\"" "$0" || complain "examples/$name.c is not run here"

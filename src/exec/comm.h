@@ -53,6 +53,8 @@ struct comm_family {
     int spins;      /* turns that find nothing before the progress thread sleeps */
     _Atomic uint32_t nudges;
     struct comm_seat *seat; /* progress.c; NULL: no progress thread */
+    _Atomic uint32_t walked;         /* exchange_put.c: somebody is in the list of exchanges */
+    struct weft_exchange *exchanges; /* of all the comms */
 };
 
 struct weft_comm {

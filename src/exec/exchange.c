@@ -8,14 +8,15 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "exec/progress.h"
 
 #define BUDGET (INT64_C(16) << 20)
 
 static _Thread_local int in_callback; /* depth */
 
-bool exchange_in_callback(void)
+bool exchange_called_back(const weft_exchange *x)
 {
-    return in_callback > 0;
+    return in_callback > 0 || (x->comm->threaded && progress_called_back(x->comm));
 }
 
 static enum exchange_state state_of(const weft_exchange *x)
@@ -116,6 +117,7 @@ int exchange_open(weft_comm *c, const int *from, int nfrom, const int *to, int n
     }
     x->comm = c;
     begin(x, bytes);
+    exchange_join(x);
     comm_task_add(c, &x->task);
     c->execs++;
     *out = x;
@@ -127,14 +129,17 @@ int weft_exchange_open(weft_comm *c, const int *from, int nfrom, const int *to, 
 {
     if (!c || !out)
         return error_set(WEFT_EINVAL, "weft_exchange_open: the comm and out must not be NULL");
-    return exchange_open(c, from, nfrom, to, nto, opts, 0, out);
+    struct comm_family *f = comm_enter(c);
+    int err = exchange_open(c, from, nfrom, to, nto, opts, 0, out);
+    comm_leave(f);
+    return err;
 }
 
 /* ---- rounds ---- */
 
 int exchange_failure(weft_exchange *x)
 {
-    int err = comm_failure(x->comm);
+    int err = exchange_has_failed(x) ? comm_failure(x->comm) : 0;
     if (!err)
         return 0;
     pthread_mutex_lock(&x->lock);
@@ -180,7 +185,7 @@ int weft_exchange_finish(weft_exchange *x, bool done)
         set_state(x, EXCHANGE_FLYING);
     }
     pthread_mutex_unlock(&x->lock);
-    if (!err)
+    if (!err && x->comm->threaded)
         comm_nudge(x->comm);
     return err;
 }
@@ -220,6 +225,8 @@ void exchange_complete(weft_exchange *x, int err)
     if (done)
         acknowledge(x);
     pthread_mutex_unlock(&x->lock);
+    if (flew && c->threaded)
+        progress_ended(c->family);
     if (done) {
         in_callback++;
         comm_callback(c, true);
@@ -237,21 +244,41 @@ void exchange_complete(weft_exchange *x, int err)
 static int result(weft_exchange *x)
 {
     int err = exchange_failure(x);
+    if (state_of(x) != EXCHANGE_COMPLETE)
+        return err;
+    if (x->fd < 0) { /* only this thread goes on from here */
+        set_state(x, EXCHANGE_OPEN);
+        return err;
+    }
     pthread_mutex_lock(&x->lock);
     acknowledge(x);
     pthread_mutex_unlock(&x->lock);
     return err;
 }
 
+/* True: something moved. */
+static bool test_in_seat(weft_exchange *x)
+{
+    weft_comm *c = x->comm;
+    if (c->in_callback)
+        return false;
+    bool moved = comm_progress(c, x->tests % 64 == 63);
+    if (state_of(x) == EXCHANGE_FLYING && ++x->tests % 64 == 0)
+        comm_watch(c, core_now(), false);
+    return moved;
+}
+
 int weft_exchange_test(weft_exchange *x, bool *complete)
 {
     if (!x || !complete)
         return error_set(WEFT_EINVAL, "weft_exchange_test: arguments must not be NULL");
-    weft_comm *c = x->comm;
-    if (!c->in_callback) {
-        comm_progress(c, x->tests % 64 == 63);
-        if (state_of(x) == EXCHANGE_FLYING && ++x->tests % 64 == 0)
-            comm_watch(c, core_now(), false);
+    struct comm_family *f = x->comm->family;
+    if (!x->comm->threaded) {
+        test_in_seat(x);
+    } else if (progress_try(f)) {
+        if (test_in_seat(x))
+            progress_disturb(f);
+        progress_leave(f);
     }
     bool flying = state_of(x) == EXCHANGE_FLYING;
     int err = flying ? 0 : result(x);
@@ -272,16 +299,14 @@ static int lacking(void *arg)
     return x->comm->first || comm_tasks_lack(x->comm, &x->task) ? 1 : exchange_lacking(&x->task);
 }
 
-int weft_exchange_wait(weft_exchange *x, int64_t timeout_ns)
+static int wait_in_seat(weft_exchange *x, int64_t timeout_ns)
 {
-    if (!x)
-        return error_set(WEFT_EINVAL, "weft_exchange_wait: the exchange is NULL");
     weft_comm *c = x->comm;
+    int err = 0;
     if (c->in_callback)
         return error_set(WEFT_EBUSY, "weft_exchange_wait: not inside a callback");
     if (landed(x))
         return result(x);
-    int err = 0;
     if (timeout_ns == 0) {
         comm_progress(c, true);
         err = landed(x) ? 0 : COMM_LATE;
@@ -290,9 +315,30 @@ int weft_exchange_wait(weft_exchange *x, int64_t timeout_ns)
         struct comm_need need = {landed, lacking, x, timeout_ns > 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1};
         err = comm_wait(c, &need);
     }
-    if (err == COMM_LATE)
-        return exchange_timeout(x);
-    return result(x);
+    return err == COMM_LATE ? exchange_timeout(x) : result(x);
+}
+
+/* With a progress thread: in the seat, unless that ends the round first. */
+static int wait_shared(weft_exchange *x, int64_t timeout_ns)
+{
+    struct comm_family *f = x->comm->family;
+    bool seated = false;
+    int64_t now = timeout_ns >= 0 ? core_now() : 0;
+    int64_t until = timeout_ns >= 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1;
+    int err = !landed(x) || progress_seated(f) ? progress_enter_unless(f, landed, x, until, &seated) : 0;
+    if (seated) {
+        err = wait_in_seat(x, timeout_ns);
+        progress_leave(f);
+        return err;
+    }
+    return err == COMM_LATE ? exchange_timeout(x) : result(x);
+}
+
+int weft_exchange_wait(weft_exchange *x, int64_t timeout_ns)
+{
+    if (!x)
+        return error_set(WEFT_EINVAL, "weft_exchange_wait: the exchange is NULL");
+    return x->comm->threaded ? wait_shared(x, timeout_ns) : wait_in_seat(x, timeout_ns);
 }
 
 bool weft_exchange_over(const weft_exchange *x)
@@ -406,10 +452,8 @@ static bool all_taken(const weft_exchange *x)
     return true;
 }
 
-void weft_exchange_free(weft_exchange *x)
+static void free_in_seat(weft_exchange *x)
 {
-    if (!x)
-        return;
     weft_comm *c = x->comm;
     if (state_of(x) == EXCHANGE_FLYING && c->in_callback) {
         x->orphan = true;
@@ -423,10 +467,20 @@ void weft_exchange_free(weft_exchange *x)
     else if (!err && !all_taken(x)) /* peers that come later must not find memory that is gone */
         comm_fail(c, WEFT_EPEER, "rank %d freed its exchange in the middle of a round", c->rank);
     comm_task_remove(c, &x->task);
+    exchange_part(x);
     exchange_failure(x);
     exchange_drop_sends(x);
     free_messages(x);
     pipes_close(&x->pipes);
     unmake(x);
     comm_exec_gone(c);
+}
+
+void weft_exchange_free(weft_exchange *x)
+{
+    if (!x)
+        return;
+    struct comm_family *f = comm_enter(x->comm);
+    free_in_seat(x);
+    comm_leave(f);
 }

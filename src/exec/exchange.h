@@ -6,7 +6,8 @@
  *   exchange_message.c  messages that came
  *
  * A message is a head and a stream of bytes, its metadata and its payload one after the other, cut into frames; a small one
- * is one frame. A large payload that the other end can load is not in the stream: the head says where it is.
+ * is one frame. A large payload that the other end can load is not in the stream: the head says where it is. An empty frame ends a
+ * round.
  *
  * Threads. `lock` guards the round's state, all that goes and the lists of what came; holding it nobody waits. What comes is
  * read by one thread at a time, the one that has set `moving`; who finds it set goes away. */
@@ -17,7 +18,7 @@
 #include "exec/exchange_message.h"
 #include "exec/pipe.h"
 
-enum exchange_kind { EXCHANGE_STREAM = 1, EXCHANGE_PLACED, EXCHANGE_END };
+enum exchange_kind { EXCHANGE_STREAM = 1, EXCHANGE_PLACED };
 
 struct exchange_head {
     uint32_t kind; /* enum exchange_kind */
@@ -62,6 +63,7 @@ enum exchange_state {
 struct weft_exchange {
     struct comm_task task; /* first: a task is its exchange */
     weft_comm *comm;
+    weft_exchange *next; /* of the family */
     struct pipes pipes;
     struct exchange_out *outs; /* as in pipes */
     struct exchange_in *ins;
@@ -80,6 +82,7 @@ struct weft_exchange {
     int64_t queued, queued_peak; /* bytes of messages that are not in their pipes */
     int64_t budget, queue_limit;
     _Atomic int sends;        /* that are queued */
+    atomic_bool holds;        /* a message that is in its pipe may wait there for the next */
     _Atomic int64_t untaken;  /* bytes */
     int64_t untaken_peak;
     uint64_t received;
@@ -97,6 +100,12 @@ struct weft_exchange {
     int looked_at; /* the rank that a vote's wait looked at last */
 };
 
+/* Relaxed: it is seen a little later, without waiting for what this rank has stored. */
+static inline bool exchange_has_failed(const weft_exchange *x)
+{
+    return atomic_load_explicit(&x->comm->group->failed, memory_order_relaxed) != 0;
+}
+
 /* ---- exchange.c ---- */
 
 /* As weft_exchange_open; err is 0 or why this rank cannot take part, with this thread's text: then all ranks are told. */
@@ -105,7 +114,7 @@ int exchange_open(weft_comm *c, const int *from, int nfrom, const int *to, int n
 
 /* The comm's failure, with this thread's error text set; then nobody looks at what was put any more. 0: none. */
 int exchange_failure(weft_exchange *x);
-bool exchange_in_callback(void); /* is this thread in a callback of an exchange? */
+bool exchange_called_back(const weft_exchange *x); /* is this thread in a callback? */
 /* Begins the next round unless one has begun. With the lock. WEFT_EINVAL: this one is finished. */
 int exchange_begin(weft_exchange *x, const char *call);
 
@@ -115,9 +124,13 @@ void exchange_complete(weft_exchange *x, int err);
 /* ---- exchange_put.c ---- */
 
 int exchange_put(weft_exchange *x, int to, uint32_t tag, const weft_message *m, const char *call);
+void exchange_seal(weft_exchange *x);  /* with the lock: what is in the pipes can be seen */
 void exchange_end(weft_exchange *x);   /* with the lock: the end of the round to everyone */
 bool exchange_flush(weft_exchange *x); /* with the lock: what is queued, as far as there is room; true: something went */
 void exchange_drop_sends(weft_exchange *x); /* with the lock */
+/* Those who wait for room in one exchange receive in all of the family, so that no two ranks wait for each other. */
+void exchange_join(weft_exchange *x);
+void exchange_part(weft_exchange *x);
 
 /* ---- exchange_move.c ---- */
 

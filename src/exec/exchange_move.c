@@ -91,15 +91,14 @@ static bool receive_frame(weft_exchange *x, struct exchange_in *in, struct batch
     const char *frame = pipe_read(in->pipe, &bytes);
     if (!frame)
         return false;
+    if (!bytes) {
+        atomic_store_explicit(&in->ends, ends_of(in) + 1, memory_order_relaxed);
+        pipe_pop(in->pipe);
+        return true;
+    }
     if (!in->building) {
         memcpy(&in->head, frame, sizeof in->head);
         in->frame_at = sizeof in->head;
-        if (in->head.kind == EXCHANGE_END) {
-            atomic_store_explicit(&in->ends, ends_of(in) + 1, memory_order_relaxed);
-            in->frame_at = 0;
-            pipe_pop(in->pipe);
-            return true;
-        }
         if (!build(x, in))
             return false;
     }
@@ -116,8 +115,7 @@ static bool receive_frame(weft_exchange *x, struct exchange_in *in, struct batch
         return false;
     in->frame_at = 0;
     pipe_pop(in->pipe);
-    if (in->pipe->read - in->pipe->told >= in->pipe->bytes / 4)
-        pipe_tell(&x->pipes, in->pipe);
+    pipe_tell(&x->pipes, in->pipe);
     return true;
 }
 
@@ -152,7 +150,6 @@ static bool receive_from(weft_exchange *x, struct exchange_in *in)
         deliver(x, in, &b);
         pthread_mutex_unlock(&x->lock);
     }
-    pipe_tell(&x->pipes, in->pipe);
     return moved;
 }
 
@@ -160,8 +157,13 @@ static bool receive_from(weft_exchange *x, struct exchange_in *in)
 static bool move(weft_exchange *x)
 {
     bool moved = false;
-    if (core_failed(x->comm->group))
+    if (exchange_has_failed(x))
         return false;
+    if (atomic_load_explicit(&x->holds, memory_order_relaxed)) {
+        pthread_mutex_lock(&x->lock);
+        exchange_seal(x);
+        pthread_mutex_unlock(&x->lock);
+    }
     if (atomic_load_explicit(&x->sends, memory_order_relaxed)) {
         pthread_mutex_lock(&x->lock);
         if (!x->failed)
@@ -189,20 +191,25 @@ static bool out_waits(const struct exchange_out *out)
     return out->first || out->ends || !pipe_offers_taken(out->pipe);
 }
 
-/* While `moving` is set, with the lock. */
+/* While `moving` is set. What is queued is known for sure under the lock only, but nothing is added in this state. */
 static bool is_complete(weft_exchange *x)
 {
     uint64_t begun = atomic_load_explicit(&x->begun, memory_order_relaxed);
-    if (atomic_load_explicit(&x->state, memory_order_relaxed) != EXCHANGE_FLYING || x->failed)
+    bool voted = true;
+    if (x->pipes.votes) { /* goes on whatever else is lacking */
+        pthread_mutex_lock(&x->lock);
+        voted = pipes_vote(&x->pipes, begun - 1);
+        pthread_mutex_unlock(&x->lock);
+    }
+    if (!voted || atomic_load_explicit(&x->sends, memory_order_acquire))
         return false;
-    bool voted = !x->pipes.votes || pipes_vote(&x->pipes, begun - 1); /* goes on whatever else is lacking */
     for (int i = 0; i < x->pipes.nins; i++)
         if (ends_of(&x->ins[i]) < begun)
             return false;
     for (int i = 0; i < x->pipes.nouts; i++)
-        if (out_waits(&x->outs[i]))
+        if (!pipe_offers_taken(x->outs[i].pipe))
             return false;
-    return voted;
+    return true;
 }
 
 bool exchange_pass(struct comm_task *t, bool eager)
@@ -210,13 +217,10 @@ bool exchange_pass(struct comm_task *t, bool eager)
     weft_exchange *x = (weft_exchange *)t;
     (void)eager;
     if (atomic_flag_test_and_set_explicit(&x->moving, memory_order_acquire))
-        return false;
-    bool moved = move(x), complete = false;
-    if (atomic_load_explicit(&x->state, memory_order_acquire) == EXCHANGE_FLYING) {
-        pthread_mutex_lock(&x->lock);
-        complete = is_complete(x);
-        pthread_mutex_unlock(&x->lock);
-    }
+        return true; /* who has set it may be past what a signal has just brought: do not sleep yet */
+    bool moved = move(x);
+    /* Acquire: pairs with finish, after which what is looked at only changes here. */
+    bool complete = atomic_load_explicit(&x->state, memory_order_acquire) == EXCHANGE_FLYING && is_complete(x);
     atomic_flag_clear_explicit(&x->moving, memory_order_release);
     if (complete)
         exchange_complete(x, 0);

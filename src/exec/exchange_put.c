@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "exec/exchange.h"
+#include "exec/progress.h"
 
 #define YIELDS 20
 #define NAP_NS 50000
@@ -30,13 +31,14 @@ static int cut(const struct exchange_send *s, uint64_t most, struct pipe_part *p
     return k;
 }
 
-/* Writes as much of it as there is room for; true: all of it is in the pipe. */
-static bool advance(weft_exchange *x, struct exchange_out *out, struct exchange_send *s)
+/* Writes as much of it as there is room for; true: all of it is in the pipe. The end of the round often follows a small
+ * message at once: with `hold` that is held back for it. */
+static bool advance(weft_exchange *x, struct exchange_out *out, struct exchange_send *s, bool hold)
 {
     while (!s->begun || s->at < s->stream) {
         struct pipe_part parts[3] = {{&s->head, sizeof s->head}};
         int first = s->begun ? 0 : 1, n = first + cut(s, x->pipes.frame - (s->begun ? 0 : sizeof s->head), parts + first);
-        if (!pipe_write(&x->pipes, out->pipe, parts, n))
+        if (!pipe_write(&x->pipes, out->pipe, parts, n, hold))
             return false;
         s->begun = true;
         for (int i = first; i < n; i++)
@@ -53,9 +55,8 @@ static bool one_frame(const weft_exchange *x, const struct exchange_send *s)
 /* Sends what is queued behind a pipe, and the end of the round after it; true: nothing is left. */
 static bool flush(weft_exchange *x, struct exchange_out *out)
 {
-    struct exchange_send end = {.head = {.kind = EXCHANGE_END}};
     for (struct exchange_send *s; (s = out->first);) {
-        if (!advance(x, out, s))
+        if (!advance(x, out, s, false))
             return false;
         out->first = s->next;
         if (!out->first)
@@ -64,7 +65,7 @@ static bool flush(weft_exchange *x, struct exchange_out *out)
         atomic_fetch_sub_explicit(&x->sends, 1, memory_order_relaxed); /* under the lock; others only guess by it */
         free(s);
     }
-    if (out->ends && advance(x, out, &end)) {
+    if (out->ends && pipe_write(&x->pipes, out->pipe, NULL, 0, false)) { /* an empty frame */
         out->ends = false;
         atomic_fetch_sub_explicit(&x->sends, 1, memory_order_relaxed);
     }
@@ -84,6 +85,13 @@ bool exchange_flush(weft_exchange *x)
     return moved;
 }
 
+void exchange_seal(weft_exchange *x)
+{
+    for (int i = 0; i < x->pipes.nouts; i++)
+        pipe_seal(x->outs[i].pipe);
+    atomic_store_explicit(&x->holds, false, memory_order_relaxed);
+}
+
 void exchange_end(weft_exchange *x)
 {
     atomic_fetch_add_explicit(&x->sends, x->pipes.nouts, memory_order_relaxed);
@@ -91,6 +99,7 @@ void exchange_end(weft_exchange *x)
         x->outs[i].ends = true;
         flush(x, &x->outs[i]);
     }
+    exchange_seal(x);
     pipes_call(&x->pipes);
 }
 
@@ -161,16 +170,70 @@ static struct exchange_send outline(weft_exchange *x, uint32_t tag, const weft_m
     return s;
 }
 
+/* ---- waiting for room ---- */
+
+static bool walk_try(struct comm_family *f)
+{
+    uint32_t nobody = 0;
+    return atomic_compare_exchange_strong_explicit(&f->walked, &nobody, 1, memory_order_acquire, memory_order_relaxed);
+}
+
+static void walk_end(struct comm_family *f)
+{
+    atomic_store_explicit(&f->walked, 0, memory_order_release);
+}
+
+void exchange_join(weft_exchange *x)
+{
+    struct comm_family *f = x->comm->family;
+    while (!walk_try(f))
+        sched_yield();
+    x->next = f->exchanges;
+    f->exchanges = x;
+    walk_end(f);
+}
+
+void exchange_part(weft_exchange *x)
+{
+    struct comm_family *f = x->comm->family;
+    while (!walk_try(f))
+        sched_yield();
+    weft_exchange **at = &f->exchanges;
+    while (*at != x)
+        at = &(*at)->next;
+    *at = x->next;
+    walk_end(f);
+}
+
+/* Where there is a seat, whoever waits may drive all that its family has in flight; else only the comm's owner may, and
+ * exchanges are what any thread can move. */
+static bool drive(weft_exchange *x)
+{
+    struct comm_family *f = x->comm->family;
+    bool moved = false;
+    if (x->comm->threaded && progress_try(f)) {
+        moved = comm_progress(x->comm, true);
+        progress_leave(f);
+        return moved;
+    }
+    if (!walk_try(f))
+        return false;
+    for (weft_exchange *y = f->exchanges; y; y = y->next)
+        moved |= exchange_move(y);
+    walk_end(f);
+    return moved;
+}
+
 /* Until the queue has room for so much. */
 static int wait_for_room(weft_exchange *x, int64_t cost, const char *call)
 {
     const struct timespec nap = {.tv_nsec = NAP_NS};
     int err = 0, turn = 0;
-    if (exchange_in_callback())
+    if (exchange_called_back(x))
         return error_set(WEFT_EBUSY, "%s: there is no room now, and a callback must not wait for it", call);
     atomic_fetch_add_explicit(&x->putters, 1, memory_order_seq_cst);
     for (bool fits = false; !fits && !err;) {
-        bool moved = exchange_move(x);
+        bool moved = drive(x);
         pthread_mutex_lock(&x->lock);
         fits = x->queued + cost <= x->queue_limit;
         pthread_mutex_unlock(&x->lock);
@@ -188,16 +251,32 @@ static int wait_for_room(weft_exchange *x, int64_t cost, const char *call)
     return err;
 }
 
-/* With the lock. *full: there is no room; nothing was done. */
-static int put(weft_exchange *x, struct exchange_out *out, struct exchange_send *s, bool *full)
+enum put_end { PUT_WRITTEN, PUT_QUEUED, PUT_NO_ROOM };
+
+/* With the lock. */
+static int put(weft_exchange *x, struct exchange_out *out, struct exchange_send *s, enum put_end *end)
 {
     int64_t cost = cost_of(s);
-    bool queued = x->queued + cost <= x->queue_limit; /* may it be? */
-    *full = false;
-    if (!out->first && (queued || one_frame(x, s)) && advance(x, out, s))
+    bool can_queue = x->queued + cost <= x->queue_limit;
+    bool whole = one_frame(x, s), hold = whole && s->head.kind == EXCHANGE_STREAM;
+    *end = PUT_WRITTEN;
+    if (!out->first && (can_queue || whole) && advance(x, out, s, hold)) {
+        if (hold)
+            atomic_store_explicit(&x->holds, true, memory_order_relaxed);
         return 0;
-    *full = !queued;
-    return queued ? enqueue(x, out, s, cost) : 0;
+    }
+    *end = can_queue ? PUT_QUEUED : PUT_NO_ROOM;
+    return can_queue ? enqueue(x, out, s, cost) : 0;
+}
+
+/* With the lock: it is on its way. */
+static void count(weft_exchange *x, struct exchange_out *out, const struct exchange_send *s)
+{
+    x->sent++;
+    if (s->head.kind != EXCHANGE_PLACED)
+        return;
+    out->pipe->offers++;
+    pipe_ring(&x->pipes, out->pipe); /* it can be loaded while the caller goes on */
 }
 
 int exchange_put(weft_exchange *x, int to, uint32_t tag, const weft_message *m, const char *call)
@@ -211,23 +290,20 @@ int exchange_put(weft_exchange *x, int to, uint32_t tag, const weft_message *m, 
         return error_set(WEFT_ENOMEM, "%s: %zu bytes of metadata are more than the budget of %lld bytes has room for", call,
                          m->meta_bytes, (long long)x->budget);
     for (;;) {
-        bool full = false;
-        err = core_failed(x->comm->group) ? exchange_failure(x) : 0;
+        enum put_end end = PUT_WRITTEN;
+        err = exchange_failure(x);
         if (err)
             return err;
         pthread_mutex_lock(&x->lock);
         err = exchange_begin(x, call);
         if (!err)
-            err = put(x, out, &s, &full);
-        if (!err && !full) {
-            x->sent++;
-            if (s.head.kind == EXCHANGE_PLACED) {
-                out->pipe->offers++;
-                pipe_ring(&x->pipes, out->pipe); /* it can be loaded while the caller goes on */
-            }
-        }
+            err = put(x, out, &s, &end);
+        if (!err && end != PUT_NO_ROOM)
+            count(x, out, &s);
         pthread_mutex_unlock(&x->lock);
-        if (!full)
+        if (end == PUT_QUEUED) /* who sleeps may have been called for the room before this was queued */
+            comm_nudge(x->comm);
+        if (err || end != PUT_NO_ROOM)
             return err;
         err = wait_for_room(x, cost_of(&s), call);
         if (err)

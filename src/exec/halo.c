@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "exec/exchange.h"
+#include "exec/progress.h"
 
 enum side { LEFT, RIGHT };
 
@@ -28,7 +29,9 @@ int weft_halo_open(weft_comm *c, bool periodic, const weft_exchange_opts *opts, 
     if (right >= 0 && right != rank && right != left)
         list[n++] = right;
     weft_exchange *x = NULL;
+    struct comm_family *f = comm_enter(c);
     int err = exchange_open(c, list, n, list, n, opts, h ? 0 : error_nomem(), &x);
+    comm_leave(f);
     if (err) {
         free(h);
         return err;
@@ -99,8 +102,9 @@ int weft_halo_start(weft_halo *h, const weft_message *send_left, const weft_mess
         err = check(send_right);
     if (!err && h->took != atomic_load_explicit(&x->begun, memory_order_acquire))
         err = error_set(WEFT_EBUSY, "weft_halo_start: what the round before brings was not taken");
-    if (!err)
-        err = send(h, LEFT, send_left);
+    if (err)
+        return err;
+    err = send(h, LEFT, send_left);
     if (!err)
         err = send(h, RIGHT, send_right);
     if (!err)

@@ -11,10 +11,9 @@
 #define PIPE_LEAST ((size_t)32 << 10) /* bytes of a pipe: a power of two between these */
 #define PIPE_MOST ((size_t)256 << 10)
 
-/* What is shared of one pipe, in memory of its writer. Each word has one writer. */
+/* What is shared of one pipe, in memory of its writer. */
 struct pipe_ring {
-    _Alignas(CORE_LINE) _Atomic uint64_t written; /* bytes, by the writer */
-    _Atomic uint32_t hungry;                      /* by both: the writer wants to be called when there is room */
+    _Alignas(CORE_LINE) _Atomic uint32_t hungry; /* by both: the writer wants to be called when there is room */
     _Alignas(CORE_LINE) _Atomic uint64_t read;    /* bytes, by the reader */
     _Atomic uint64_t loaded;                      /* offers, by the reader */
     _Atomic uint32_t loading;                     /* by the reader: it is in the middle of it */
@@ -51,6 +50,8 @@ struct pipe_out {
     uint64_t peak;           /* the most that were written and not read */
     uint64_t called;         /* written when the peer was last called or woken */
     size_t bytes;            /* of the ring */
+    void *held;              /* the head of a frame that is not sealed yet; NULL: none */
+    uint64_t seal;           /* and what its seal will be */
     uint64_t offers;         /* payloads that the peer was told of and has to say when it has loaded them */
     uint64_t seen_pulse;     /* for watching */
     int64_t seen_at;
@@ -61,7 +62,6 @@ struct pipe_in {
     struct pipe_ring *ring;
     struct pipe_head *head;
     uint64_t read, told;   /* bytes: of this end, and what the other was told of it */
-    uint64_t written;      /* as far as is known */
     uint64_t loaded;       /* payloads */
     size_t bytes;          /* of the ring */
     uint64_t seen_pulse;
@@ -102,15 +102,17 @@ struct pipe_in *pipes_in(const struct pipes *p, int rank);
 /* ---- frames ---- */
 
 /* Puts one frame of the parts into the pipe, at most p->frame bytes. False: there is no room now, and the reader will call
- * when there is. The reader finds the frame if it looks; it is woken once there is a good deal to read, or by a call. */
-bool pipe_write(struct pipes *p, struct pipe_out *o, const struct pipe_part *parts, int n);
+ * when there is. The reader finds the frame if it looks; it is woken once there is a good deal to read, or by a call. With
+ * `hold` it finds it only after the next write, or after it was sealed; a frame that is not held must follow by and by. */
+bool pipe_write(struct pipes *p, struct pipe_out *o, const struct pipe_part *parts, int n, bool hold);
+void pipe_seal(struct pipe_out *o);
 void pipes_call(struct pipes *p); /* a signal to each reader that had none since the last write */
 void pipe_ring(struct pipes *p, struct pipe_out *o); /* wakes the reader if it sleeps */
-/* The next frame, in the pipe's memory; NULL: none yet. Pop lets go of it, tell lets the writer know. */
+/* The next frame, in the pipe's memory; NULL: none yet. Pop lets go of it, tell lets the writer know, by and by. */
 const void *pipe_read(struct pipe_in *in, size_t *bytes);
 void pipe_pop(struct pipe_in *in);
 void pipe_tell(struct pipes *p, struct pipe_in *in);
-int64_t pipe_held(const struct pipe_out *o); /* bytes that were written and not read, as far as is known here */
+int64_t pipe_held(const struct pipe_out *o); /* bytes that were written and not read, or read and not told */
 
 /* ---- payloads that do not go through the pipe ---- */
 
