@@ -532,8 +532,8 @@ static void the_interior_is_computed_meanwhile(void **state)
 {
     (void)state;
     struct grid grids[] = {
-        {1, 2, {{5001, 2, 900, 700, true}}}, /* two faces to one neighbour */
-        {1, 3, {{4000, 3, 0, 600, false}}},
+        {1, 2, {{1201, 2, 520, 400, true}}}, /* two faces to one neighbour */
+        {1, 3, {{1600, 3, 0, 520, false}}},
         {1, 4, {{10, 4, 4, 5, true}}}, /* ghosts of neighbours' neighbours; the last piece is short */
         {2, 4, {{40, 2, 3, 2, true}, {130, 2, 2, 2, false}}},
         {3, 4, {{12, 1, 1, 1, true}, {18, 2, 1, 1, true}, {20, 2, 1, 0, false}}},
@@ -544,6 +544,37 @@ static void the_interior_is_computed_meanwhile(void **state)
         ranks_run(grids[i].ranks, NULL, run_overlap, &grids[i], NULL);
         ranks_run(grids[i].ranks, &(weft_comm_opts){.staged = true}, run_overlap, &grids[i], NULL);
     }
+}
+
+/* ---- elements far apart ---- */
+
+/* Faces whose elements are far apart go through staging memory, unless that is scarce. */
+static void run_scattered(struct ranks_rank *r)
+{
+    struct halo h = {.grid = {3, 2, {{24, 1, 0, 0, false}, {25, 1, 0, 0, false}, {6, 2, 1, 1, true}}},
+                     .window = true,
+                     .in_place = true};
+    weft_exec_info info = {.size = sizeof info};
+    h.mine = grid_rank(&h.grid, r->rank);
+    RANKS_OK(r, halo_make(&h, r));
+    for (int64_t run = 0; run < 3; run++) {
+        halo_fill(&h, run, -7);
+        RANKS_OK(r, weft_exec_run(h.exec));
+        RANKS_CHECK(r, !halo_wrong(&h, run, -7));
+    }
+    RANKS_OK(r, weft_exec_stats(h.exec, &info));
+    RANKS_CHECK(r, (info.staging_peak > 0) == *(const bool *)r->arg);
+    halo_free(&h, r);
+}
+
+static void faces_are_packed_where_there_is_room(void **state)
+{
+    (void)state;
+    bool packed = true, not = false;
+    ranks_run(2, NULL, run_scattered, &packed, NULL);
+    ranks_run(2, &(weft_comm_opts){.inflight_buckets = 3}, run_scattered, &not, NULL);
+    ranks_run(2, &(weft_comm_opts){.inflight_bytes = 64 * 9000}, run_scattered, &not,
+              NULL); /* a 64th is less than both faces */
 }
 
 int main(void)
@@ -557,6 +588,7 @@ int main(void)
         cmocka_unit_test(exchanges_of_any_shape),
         cmocka_unit_test(fields_share_messages),
         cmocka_unit_test(the_interior_is_computed_meanwhile),
+        cmocka_unit_test(faces_are_packed_where_there_is_room),
     };
     return cmocka_run_group_tests(layouts, NULL, NULL) + CONFORMANCE_RUN(runs);
 }

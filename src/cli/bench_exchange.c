@@ -54,9 +54,11 @@ int bench_exchange_run(struct bench_exchange *e)
         err = weft_exchange_finish(e->rounds, false);
     if (!err)
         err = weft_exchange_wait(e->rounds, -1);
-    for (weft_message *m = NULL; !err; weft_message_free(m))
-        if ((err = weft_exchange_take(e->rounds, -1, &m)) || !m)
-            break;
+    for (int i = 0; i < e->n && !err; i++) {
+        weft_message *m = NULL;
+        err = weft_exchange_take(e->rounds, e->neighbour[i], &m);
+        weft_message_free(m);
+    }
     return err;
 }
 

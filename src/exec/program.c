@@ -145,7 +145,7 @@ static int channels(const weft_exec *x, struct program *p)
 static bool better_packed(const weft_exec *x, const struct program *p, uint32_t step)
 {
     const struct staging *pool = &x->comm->staging;
-    if (pool->taken > pool->limit / CHOICE_POOL || pool->nslots > pool->buckets / CHOICE_POOL ||
+    if (pool->taken > pool->limit / CHOICE_POOL || pool->nslots >= pool->buckets / CHOICE_POOL ||
         x->plan->steps[step].bytes > pool->limit / CHOICE_MESSAGE || !way_scattered(x, p, &step, 1))
         return false;
     for (uint32_t i = 0; i < p->nins; i++)

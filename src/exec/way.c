@@ -16,7 +16,9 @@
 #include "exec/block.h"
 
 #define LETTERS_LIMIT (512 << 10) /* bytes of all letters of an exec */
-#define SCATTERED 32 /* bytes of a run: half of a cache's line, most often; longer ones are not worth packing */
+#define SCATTERED 32              /* bytes of runs that are worth packing: half of a cache's line, most often */
+#define SCATTERED_FAR 64          /* and of those that stand FAR apart, each on a page of its own */
+#define FAR 4096
 
 /* ---- letters ---- */
 
@@ -158,24 +160,27 @@ int way_shares(const weft_exec *x, struct program *p)
 
 /* ---- what is packed, pulled or pushed ---- */
 
-/* Bytes that follow each other in memory; *dense: all of them do. */
-static int64_t run_of(int loops, int64_t *n, int64_t (*stride)[MEMORY_LOOPS], int64_t size, bool *dense)
+/* Bytes that follow each other in memory; *step: from one such run to the next, 0 if there is but one. */
+static int64_t run_of(int loops, int64_t *n, int64_t (*stride)[MEMORY_LOOPS], int64_t size, int64_t *step)
 {
     loops = tile_merge(loops, n, stride, 1);
     bool packed = loops && stride[0][loops - 1] == size;
-    *dense = !loops || (loops == 1 && packed);
+    int between = loops - 1 - packed; /* the innermost loop over runs */
+    *step = between < 0 ? 0 : stride[0][between];
     return packed ? n[loops - 1] * size : size;
 }
 
-/* Of one side of a part. */
+/* Of one side of a part; *dense: there is but one. */
 static int64_t run_bytes(const struct block *b, const struct block_part *part, bool *dense)
 {
-    int64_t n[MEMORY_LOOPS], stride[1][MEMORY_LOOPS];
+    int64_t n[MEMORY_LOOPS], stride[1][MEMORY_LOOPS], step;
     for (int i = 0; i < part->nloops; i++) {
         n[i] = block_loops(b)[part->loop + (uint32_t)i].n;
         stride[0][i] = block_loops(b)[part->loop + (uint32_t)i].stride;
     }
-    return run_of(part->nloops, n, stride, (int64_t)weft_dtype_size(part->dtype), dense);
+    int64_t run = run_of(part->nloops, n, stride, (int64_t)weft_dtype_size(part->dtype), &step);
+    *dense = !step;
+    return run;
 }
 
 bool way_scattered(const weft_exec *x, const struct program *p, const uint32_t *steps, uint32_t n)
@@ -187,12 +192,12 @@ bool way_scattered(const weft_exec *x, const struct program *p, const uint32_t *
         for (uint32_t k = 0; k < st->nparts; k++) {
             const struct plan_part *part = &plan->parts[st->part + k];
             int64_t size = (int64_t)weft_dtype_size(plan->bufs[part->buf].dtype);
-            int64_t turns[MEMORY_LOOPS], stride[1][MEMORY_LOOPS], at;
+            int64_t turns[MEMORY_LOOPS], stride[1][MEMORY_LOOPS], at, step;
             int loops = tile_loops(plan, part, p->places[part->buf].stride, turns, stride[0], &at);
-            bool dense;
-            int64_t run = run_of(loops, turns, stride, size, &dense);
+            int64_t run = run_of(loops, turns, stride, size, &step);
             all += part->count * size;
-            scattered += dense || run > SCATTERED ? 0 : part->count * size;
+            if (step && run <= (step < FAR ? SCATTERED : SCATTERED_FAR))
+                scattered += part->count * size;
         }
     }
     return scattered > all / 2;

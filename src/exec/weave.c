@@ -101,17 +101,41 @@ static void add_channel(struct weave *w, int kind, uint32_t index)
     w->streams[w->n++] = (struct weave_stream){.kind = (uint8_t)kind, .index = index};
 }
 
+/* Does a run write most of the destination? Then rows of one channel stand between those of others. Else, as with the faces
+ * of a halo, there is nothing between them, and each channel is better copied by itself. */
+static bool fills(const weft_exec *x, const struct program *p)
+{
+    const weft_plan *plan = x->plan;
+    int64_t written = 0, room = 0;
+    for (uint32_t s = 0; s < p->nsteps; s++) {
+        const struct plan_step *st = &plan->steps[s];
+        bool writes = st->kind == PLAN_RECV || (st->kind == PLAN_COPY && p->steps[s].nwork);
+        for (uint32_t k = 0; k < st->nparts && writes; k++) {
+            const struct plan_part *part = &plan->parts[st->part + k];
+            if (plan->bufs[part->buf].space == PLAN_DST)
+                written += part->count * (int64_t)weft_dtype_size(plan->bufs[part->buf].dtype);
+        }
+    }
+    for (size_t b = 0; b < plan->nbufs; b++) {
+        int64_t bytes = (int64_t)weft_dtype_size(plan->bufs[b].dtype);
+        for (int d = 0; d < plan->tensors[plan->bufs[b].tensor].ndim; d++)
+            bytes *= plan->shapes[plan->bufs[b].shape + (uint32_t)d];
+        room += plan->bufs[b].space == PLAN_DST ? bytes : 0;
+    }
+    return written >= room / 2;
+}
+
 /* Pushes if there are any, else pulls; a rank with both leaves its pulls to the engine. */
 static void choose(const weft_exec *x, struct program *p)
 {
     struct weave *w = &p->weave;
-    bool woven;
+    bool woven, pulls = fills(x, p);
     for (uint32_t i = 0; i < p->nouts; i++) {
         const struct exec_out *out = &p->outs[i];
         if (way_pushes(x->block, out->sends, out->block, out->recvs, out->n, &woven))
             add_channel(w, PLAN_SEND, i);
     }
-    for (uint32_t i = 0; i < p->nins && (!w->n || w->streams[0].kind == PLAN_RECV); i++) {
+    for (uint32_t i = 0; i < p->nins && pulls && (!w->n || w->streams[0].kind == PLAN_RECV); i++) {
         const struct exec_in *in = &p->ins[i];
         const struct block_message *recvs = block_messages(x->block) + block_ins(x->block)[i].message;
         if (!way_pushes(in->block, in->sends, x->block, recvs, in->n, &woven) && woven)

@@ -103,12 +103,15 @@ STREAMS(16, 64)
 /* Units of no special size. */
 static void copy_long(const struct grid *g, unsigned char *dst, const unsigned char *src)
 {
-    const int64_t cached = 1 << 20, unit = (int64_t)g->unit;
-    bool gaps = g->sturn != unit && unit >= 2048 && unit <= 65536 && g->rows * g->turns * unit > cached;
+    const int64_t cached = 1 << 20, unit = (int64_t)g->unit, step = g->sturn < 0 ? -g->sturn : g->sturn;
+    bool gaps = g->sturn != unit && unit >= 2048 && unit <= 65536, large = g->rows * g->turns * unit > cached;
+    bool far = step - unit >= 512; /* the hardware begins anew with each */
     for (int64_t r = 0; r < g->rows; r++) {
         unsigned char *to = dst + r * g->drow;
         const unsigned char *from = src + r * g->srow;
-        int64_t i = !gaps ? 0 : unit < 8192 ? streams_16(g, to, from) : streams_4(g, to, from);
+        int64_t i = !gaps || !(large || far) ? 0
+                    : large && unit < 8192   ? streams_16(g, to, from)
+                                             : streams_4(g, to, from);
         for (; i < g->turns; i++)
             memcpy(to + i * g->dturn, from + i * g->sturn, g->unit);
     }
