@@ -238,6 +238,8 @@ typedef struct weft_comm_opts {
     int channel_buckets;    /* in flight on one channel; default 4 */
     bool staged;            /* move through staging buffers even where peers can reach each other's memory */
     int ranks;              /* how many there are, for shm:NAME; 0: rank and ranks are as the launcher has set them */
+    int cross;              /* the system's copies out of the private memory of other processes: 0 where they are faster than
+                               staging, 1 wherever they are permitted, -1 never */
 } weft_comm_opts;
 
 /* "self:", "threads:N/NAME" (each of N threads) or "shm:NAME" (each of the processes of one machine): every rank opens

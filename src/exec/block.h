@@ -21,6 +21,7 @@ struct block_in {
     _Alignas(CORE_LINE) _Atomic uint64_t ready; /* by the peer: buckets that may be read, or were pushed, over all runs */
     int32_t peer;
     uint32_t n, message; /* buckets a run; into messages */
+    bool crosses;        /* cross_may */
 };
 
 struct block_out {
@@ -32,6 +33,7 @@ struct block_out {
 struct block_message {
     int64_t bytes;
     uint32_t part, nparts;
+    int64_t least;      /* SEND that is staged for one reader: bytes in one piece with which that may cross; else INT64_MAX */
     uint8_t way;        /* of a SEND: WAY_PULL stands for WAY_PUSH, too */
     bool watched;       /* SEND: a step waits until it has been read: the reader must not wait for others before it reads */
     bool open;          /* RECV: peers can write it from the start of a run on */
@@ -40,7 +42,7 @@ struct block_message {
 };
 
 struct block_part {
-    uint64_t at; /* of its first element */
+    uint64_t at; /* of its first element: a place, or in a staged message the owner's address */
     int64_t offset, count;
     uint32_t loop; /* into loops */
     uint8_t nloops, dtype, wire;

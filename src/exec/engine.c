@@ -229,7 +229,7 @@ static void settle(weft_exec *x, struct exec_in *in)
         uint32_t s = in->steps[in->settled];
         if (p->steps[s].way != WAY_LETTER && p->readers[s])
             break;
-        tell |= p->steps[s].way == WAY_PULL || p->steps[s].way == WAY_STAGED;
+        tell |= p->steps[s].way != WAY_LETTER && p->steps[s].way != WAY_PUSH;
     }
     if (tell)
         core_signal(x->comm->group, in->peer, in->done, in->base + in->settled);
@@ -293,6 +293,12 @@ static int64_t take(weft_exec *x, struct exec_in *in)
     struct program *p = x->program;
     const struct exec_step *step = &p->steps[in->steps[in->taken]];
     const char *message = NULL;
+    if (step->way == WAY_CROSS) {
+        if (!cross_take(x, in, step))
+            return SLICE;
+        engine_pulled(x, in);
+        return step->bytes;
+    }
     if (step->way == WAY_STAGED)
         message = in->staging + in->sends[in->taken].slot;
     else if (step->way == WAY_LETTER)

@@ -6,7 +6,7 @@
  *   overlap.c  which places may share memory
  *   block.c    what a rank shows its peers: counters, and where its messages are
  *   program.c  steps and channels, from the plan alone; fill.c the tiles, with the peers' blocks at hand
- *   way.c      how each message travels: as a letter, staged, pulled or pushed
+ *   way.c      how each message travels: as a letter, staged, pulled or pushed; cross.c pulls of private memory
  *   engine.c   the run; weave.c strided copies of several channels at once; post.c programs of letters alone;
  *   run.c      the calls around it
  *   watch.c    peers that are gone or stalled */
@@ -31,7 +31,8 @@ enum exec_way {
     WAY_PULL,   /* the receiver reads it at the sender's and writes it where it belongs */
     WAY_PUSH,   /* the sender does both */
     WAY_STAGED, /* packed into staging memory, unpacked from there */
-    WAY_LETTER  /* the same for small ones, in a slot of the sender's block that carries its own signal */
+    WAY_LETTER, /* the same for small ones, in a slot of the sender's block that carries its own signal */
+    WAY_CROSS   /* RECV: pulled out of memory that only the system reaches; to the sender it is a pull */
 };
 
 /* One part read and written, cast on the way. */
@@ -133,6 +134,7 @@ struct exec_out {
     const struct block *block;
     struct block_message *sends;       /* in our block */
     const struct block_message *recvs; /* in the peer's */
+    bool crosses;                      /* the peer may read our private memory */
     uint64_t seen_pulse;
     int64_t seen_at;
 };
@@ -294,6 +296,18 @@ struct block;
 struct block_message;
 bool way_pushes(const struct block *from, const struct block_message *sends, const struct block *to,
                 const struct block_message *recvs, uint32_t n, bool *woven);
+
+/* ---- cross.c ---- */
+
+/* May this rank read the peer's private memory? */
+bool cross_may(const weft_comm *c, int peer);
+/* The least bytes in one piece with which the messages of this rank's private memory should be read there; INT64_MAX: none. */
+int64_t cross_worth(const weft_exec *x, const struct program *p);
+/* Is the message read so, by a receiver that may? Both ends come to the same answer. */
+bool cross_fits(const struct block *from, const struct block_message *send, const struct block *to,
+                const struct block_message *recv, bool may);
+/* Reads the message; false: the comm has failed. */
+bool cross_take(weft_exec *x, const struct exec_in *in, const struct exec_step *step);
 
 /* ---- engine.c ---- */
 
