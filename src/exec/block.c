@@ -128,7 +128,8 @@ void block_describe(weft_exec *x, struct program *p)
             describe(x, p, p->ins[i].steps[k], message++, &c);
             most = message[-1].bytes > most ? message[-1].bytes : most;
         }
-        block_ins(x->block)[i].crosses = most > LETTER_MOST && cross_may(x->comm, p->ins[i].peer);
+        bool asks = most > LETTER_MOST || x->comm->opts.cross > 0; /* else all of them are letters */
+        block_ins(x->block)[i].crosses = asks && cross_may(x->comm, p->ins[i].peer);
     }
 }
 
