@@ -16,24 +16,25 @@
 
 #include <cmocka.h>
 
+#include "processes.h"
 #include "ranks.h"
 #include "tensors.h"
 
 static const struct {
     const char *src, *dst;
     bool casts;
-} pairs[] = {
-    {"f32[40000/x] @x4", "f32[40000/x~9000] @x4", false},         /* in one piece */
-    {"f32[96/x,400] @x4", "f32[96,400/x] @x4", false},            /* in rows */
-    {"u8[64/x,64,33] @x4", "u8[64,64,33/x] @x4", false},          /* in rows of 8 bytes and 9 */
-    {"f64[30000] @x4 +sum(x)", "f64[30000/x] @x4", false},        /* that are folded */
-    {"i32[20000/x] @x4", "i32[20000/x] @x4=2,3,0,1", false},      /* in pairs */
-    {"f32[60000/x] @x4", "bf16[60000/x] @x4=1,2,3,0", true},      /* cast: stays staged */
-    {"f32[90000/x:50] @x4", "f32[90000/x:70] @x4", false},        /* blocks */
+} cases[] = {
+    {"f32[40000/x] @x4", "f32[40000/x~9000] @x4", false},    /* in one piece */
+    {"f32[96/x,400] @x4", "f32[96,400/x] @x4", false},       /* in rows */
+    {"u8[64/x,64,33] @x4", "u8[64,64,33/x] @x4", false},     /* in rows of 8 bytes and 9 */
+    {"f64[30000] @x4 +sum(x)", "f64[30000/x] @x4", false},   /* that are folded */
+    {"i32[20000/x] @x4", "i32[20000/x] @x4=2,3,0,1", false}, /* in pairs */
+    {"f32[60000/x] @x4", "bf16[60000/x] @x4=1,2,3,0", true}, /* cast: stays staged */
+    {"f32[90000/x:50] @x4", "f32[90000/x:70] @x4", false},   /* blocks */
 };
 
 struct job {
-    int pair;
+    int number;
     bool refuse; /* the system refuses some of the ranks */
 };
 
@@ -73,68 +74,28 @@ static bool permitted(void)
     return status == 0;
 }
 
-struct bound {
-    weft_layout *src, *dst;
-    weft_plan *plan;
-    weft_exec *exec;
-    weft_view in, out;
-};
-
-static int view_make(const weft_layout *l, int rank, weft_view *v)
-{
-    weft_local at;
-    int err = weft_layout_local(l, rank, &at);
-    *v = (weft_view){err ? NULL : calloc(1, (size_t)at.bytes + 1), (size_t)at.bytes, NULL};
-    return err;
-}
-
-static int bound_make(struct bound *b, const char *src, const char *dst, weft_comm *c)
-{
-    weft_lower_opts opts = {.size = sizeof opts, .world = weft_comm_size(c)};
-    int rank = weft_comm_rank(c), err = weft_layout_parse(src, &b->src);
-    if (!err)
-        err = weft_layout_parse(dst, &b->dst);
-    if (!err)
-        err = view_make(b->src, rank, &b->in);
-    if (!err)
-        err = view_make(b->dst, rank, &b->out);
-    if (!err)
-        err = weft_lower(&(weft_move){"t", b->src, b->dst}, 1, rank, &opts, &b->plan);
-    return err ? err : weft_bind(b->plan, c, &b->in, &b->out, NULL, &b->exec);
-}
-
-static void bound_free(struct bound *b)
-{
-    weft_exec_free(b->exec);
-    weft_plan_free(b->plan);
-    weft_layout_free(b->src);
-    weft_layout_free(b->dst);
-    free(b->in.data);
-    free(b->out.data);
-}
-
 static void run_pair(struct ranks_rank *r)
 {
     const struct job *job = r->arg;
-    struct bound b = {0};
+    struct pair b;
     weft_exec_info info = {.size = sizeof info};
     if (job->refuse && r->rank % 2)
         RANKS_CHECK(r, refuse_reads());
-    RANKS_OK(r, bound_make(&b, pairs[job->pair].src, pairs[job->pair].dst, r->comm));
+    RANKS_OK(r, pair_make(&b, cases[job->number].src, cases[job->number].dst, false, r->comm));
     for (int seed = 0; seed < 4; seed++) {
-        tensors_fill(b.src, r->rank, b.in.data, seed);
-        RANKS_OK(r, weft_exec_run(b.exec));
-        RANKS_CHECK(r, !tensors_wrong(b.src, b.dst, r->rank, b.out.data, seed));
+        tensors_fill(b.src, r->rank, b.in, seed);
+        RANKS_OK(r, weft_exec_run(b.x));
+        RANKS_CHECK(r, !tensors_wrong(b.src, b.dst, r->rank, b.out, seed));
     }
-    RANKS_OK(r, weft_exec_stats(b.exec, &info));
+    RANKS_OK(r, weft_exec_stats(b.x, &info));
     r->code = info.staging_peak > 0;
-    bound_free(&b);
+    pair_free(&b);
 }
 
 /* How many of four ranks have staged something. */
-static int staging_ranks(int pair, int cross, bool refuse)
+static int staging_ranks(int number, int cross, bool refuse)
 {
-    struct job job = {pair, refuse};
+    struct job job = {number, refuse};
     struct ranks_rank r[4];
     int n = 0;
     ranks_on = "shm";
@@ -145,7 +106,7 @@ static int staging_ranks(int pair, int cross, bool refuse)
     return n;
 }
 
-#define PAIRS ((int)(sizeof pairs / sizeof *pairs))
+#define CASES ((int)(sizeof cases / sizeof *cases))
 
 static void private_memory_is_read(void **state)
 {
@@ -153,14 +114,14 @@ static void private_memory_is_read(void **state)
     bool may = permitted();
     if (!may)
         print_message("reading other processes is not permitted here: everything is staged\n");
-    for (int i = 0; i < PAIRS; i++)
-        assert_int_equal(staging_ranks(i, 1, false), may && !pairs[i].casts ? 0 : 4);
+    for (int i = 0; i < CASES; i++)
+        assert_int_equal(staging_ranks(i, 1, false), may && !cases[i].casts ? 0 : 4);
 }
 
 static void forbidden_is_staged(void **state)
 {
     (void)state;
-    for (int i = 0; i < PAIRS; i++)
+    for (int i = 0; i < CASES; i++)
         assert_int_equal(staging_ranks(i, -1, false), 4);
 }
 
@@ -168,7 +129,7 @@ static void forbidden_is_staged(void **state)
 static void measured_is_right(void **state)
 {
     (void)state;
-    for (int i = 0; i < PAIRS; i++)
+    for (int i = 0; i < CASES; i++)
         staging_ranks(i, 0, false);
 }
 
@@ -176,7 +137,7 @@ static void measured_is_right(void **state)
 static void refused_is_staged(void **state)
 {
     (void)state;
-    for (int i = 0; i < PAIRS; i++)
+    for (int i = 0; i < CASES; i++)
         assert_true(staging_ranks(i, 1, true) >= 2);
 }
 
@@ -189,15 +150,15 @@ struct stage {
     char text[200];
 };
 
-static void send_and_die(struct stage *s, struct bound *b)
+static void send_and_die(struct stage *s, struct pair *b)
 {
-    if (!weft_exec_start(b->exec))
+    if (!weft_exec_start(b->x))
         atomic_store(&s->sender, getpid());
     raise(SIGKILL);
 }
 
 /* Reads when the sender has ended, but was not seen to. */
-static void outlive(struct stage *s, struct bound *b)
+static void outlive(struct stage *s, struct pair *b)
 {
     while (!atomic_load(&s->sender))
         sched_yield();
@@ -205,22 +166,22 @@ static void outlive(struct stage *s, struct bound *b)
     struct pollfd ask = {.fd = fd, .events = POLLIN};
     poll(&ask, 1, -1);
     close(fd);
-    atomic_store(&s->code, weft_exec_run(b->exec));
+    atomic_store(&s->code, weft_exec_run(b->x));
     snprintf(s->text, sizeof s->text, "%s", weft_errmsg());
 }
 
 static void play(struct stage *s, int rank)
 {
     weft_comm *c;
-    struct bound b = {0};
+    struct pair b;
     weft_comm_opts o = {.size = sizeof o, .rank = rank, .ranks = 2, .cross = 1};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (weft_comm_open(s->url, &o, &c) || bound_make(&b, "f32[500000] @x1=1", "f32[500000] @x1=0", c))
+    if (weft_comm_open(s->url, &o, &c) || pair_make(&b, "f32[500000] @x1=1", "f32[500000] @x1=0", false, c))
         _exit(1);
     if (rank)
         send_and_die(s, &b);
     outlive(s, &b);
-    bound_free(&b);
+    pair_free(&b);
     weft_comm_close(c);
     _exit(0);
 }

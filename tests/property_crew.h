@@ -10,7 +10,7 @@
 
 #define CREW_RANKS 8
 #define CREW_WAYS 3
-#define CREW_SCARCE (128 << 10) /* bytes of staging, so that few messages are letters */
+#define CREW_SCARCE (128 << 10)       /* bytes of staging, so that few messages are letters */
 #define CREW_ROOM (INT64_C(64) << 20) /* bytes of data of a case, in both directions */
 
 /* One tensor on a rank. */
@@ -54,7 +54,8 @@ static inline int crew_open_rank(void *arg, int rank)
     struct crew_errand *e = arg;
     int rc = 0;
     for (int way = 0; way < CREW_WAYS && !rc; way++) {
-        weft_comm_opts o = {.size = sizeof o, .rank = rank, .ranks = e->size, .staged = way == 1, .cross = way == 2 ? 1 : -1};
+        weft_comm_opts o = {
+            .size = sizeof o, .rank = rank, .ranks = e->size, .staged = way == 1, .cross = way == 2 ? 1 : -1};
         if (way == 2)
             o.inflight_bytes = CREW_SCARCE; /* a quarter of it for letters */
         rc = weft_comm_open(e->url[way], &o, &crew_comm[way]);

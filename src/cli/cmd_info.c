@@ -136,7 +136,8 @@ static void print_text(const struct machine *m, const char *version)
     printf("%-12s%s %s%s%s\n", "cpu", m->uname.sysname, m->uname.machine, m->cpu[0] ? ", " : "", m->cpu);
     printf("%-12s%" PRId64 "\n", "cores", m->cores);
     printf("%-12s%s\n", "memory", bytes_text(m->memory, a, sizeof a));
-    printf("%-12s%s\n", "private", m->crosses ? "processes may read each other's memory" : "is not read by other processes");
+    printf("%-12s%s\n", "private",
+           m->crosses ? "processes may read each other's memory" : "is not read by other processes");
 }
 
 int cmd_info(int argc, char **argv)

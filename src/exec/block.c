@@ -70,26 +70,31 @@ int block_make(weft_exec *x, const struct program *p, uint64_t *place)
 struct cursor {
     uint32_t part, loop;
     int64_t worth; /* of cross.c */
+    bool one_way;  /* of flow.c */
 };
 
-static void describe(weft_exec *x, const struct program *p, uint32_t s, struct block_message *m, struct cursor *c)
+static void describe(weft_exec *x, struct program *p, uint32_t s, struct block_message *m, struct cursor *c)
 {
     const weft_plan *plan = x->plan;
     const struct plan_step *st = &plan->steps[s];
     const struct exec_step *step = &p->steps[s];
     struct block *b = x->block;
+    uint64_t packed = (uint64_t)x->run * (uint64_t)st->bytes; /* binding again: all that it has sent */
     *m = (struct block_message){.bytes = st->bytes,
                                 .part = c->part,
                                 .nparts = st->nparts,
                                 .way = step->way,
                                 .watched = step->nnext > 0,
-                                .open = st->kind == PLAN_RECV && !st->ndeps};
+                                .open = st->kind == PLAN_RECV && !st->ndeps,
+                                .packed = packed};
     if (st->kind == PLAN_SEND && step->way == WAY_LETTER) {
         const struct exec_letter *letter = &p->letters[step->letter];
         m->slot = b->letters + (uint64_t)(letter->slots - p->letters[0].slots);
         m->slot_bytes = letter->slot_bytes;
     }
     bool staged = st->kind == PLAN_SEND && step->way == WAY_STAGED;
+    m->flows = staged && c->one_way && flow_fits(st);
+    p->steps[s].flows = m->flows;
     m->least = staged && p->shares[step->letter].nouts == 1 ? c->worth : INT64_MAX;
     for (uint32_t q = 0; q < st->nparts; q++) {
         const struct plan_part *pp = &plan->parts[st->part + q];
@@ -112,7 +117,7 @@ static void describe(weft_exec *x, const struct program *p, uint32_t s, struct b
 void block_describe(weft_exec *x, struct program *p)
 {
     struct block_message *message = block_messages(x->block);
-    struct cursor c = {0, 0, cross_worth(x, p)};
+    struct cursor c = {0, 0, cross_worth(x, p), flow_one_way(x, p)};
     x->block->staging = x->comm->staging.place;
     char *at = (char *)x->block + x->block->letters;
     for (uint32_t i = 0; i < p->nletters; i++) {

@@ -19,20 +19,15 @@ bool cross_may(const weft_comm *c, int peer)
     return c->transport->can.crosses && !c->staged && c->opts.cross >= 0 && c->transport->crosses(c->link, peer);
 }
 
-/* The first part of the largest staged message that has one reader; the bytes that are received are added up. */
-static const struct plan_part *sample(const weft_exec *x, const struct program *p, int64_t *sent, int64_t *received)
+/* The first part of the largest staged message that has one reader. */
+static const struct plan_part *sample(const weft_exec *x, const struct program *p)
 {
     const struct plan_part *found = NULL;
     int64_t most = 0;
-    *sent = *received = 0;
     for (uint32_t s = 0; s < p->nsteps; s++) {
         const struct plan_step *st = &x->plan->steps[s];
-        if (st->kind == PLAN_RECV)
-            *received += st->bytes;
-        if (st->kind != PLAN_SEND || p->steps[s].way != WAY_STAGED)
-            continue;
-        *sent += st->bytes;
-        if (st->bytes <= most || p->shares[p->steps[s].letter].nouts > 1)
+        if (st->kind != PLAN_SEND || p->steps[s].way != WAY_STAGED || st->bytes <= most ||
+            p->shares[p->steps[s].letter].nouts > 1)
             continue;
         most = st->bytes;
         found = &x->plan->parts[st->part];
@@ -40,15 +35,14 @@ static const struct plan_part *sample(const weft_exec *x, const struct program *
     return most >= LEAST ? found : NULL;
 }
 
-/* Where every rank has a core, one that only sends packs while its receivers unpack, and two copies take the time of one. */
+/* Messages that flow are better off so. */
 int64_t cross_worth(const weft_exec *x, const struct program *p)
 {
     const weft_comm *c = x->comm;
-    int64_t sent, received;
     if (!c->transport->can.crosses || c->opts.cross || !p->staged)
         return c->opts.cross > 0 && !c->staged ? 1 : INT64_MAX;
-    const struct plan_part *part = sample(x, p, &sent, &received);
-    if (!part || c->staged || (c->spins && received < sent / 2))
+    const struct plan_part *part = sample(x, p);
+    if (!part || c->staged || flow_one_way(x, p))
         return INT64_MAX;
     const struct plan_buf *buf = &x->plan->bufs[part->buf];
     const struct exec_place *at = &p->places[part->buf];

@@ -90,7 +90,10 @@ static bool stage(weft_exec *x, struct exec_out *out, const struct exec_step *st
     if (share->run != x->run) {
         if (!all_at(x, share) || !staging_take(staging, &p->reserve, send->bytes, &share->slot))
             return false;
-        pack(p, step, staging->base + share->slot);
+        if (step->flows)
+            flow_pack(x, share, step, staging->base + share->slot);
+        else
+            pack(p, step, staging->base + share->slot);
         share->run = x->run;
         share->readers = share->nouts;
     }
@@ -276,7 +279,7 @@ static bool arrived(const weft_exec *x, const struct exec_in *in)
     const struct exec_step *step = &x->program->steps[in->steps[in->taken]];
     if (step->way == WAY_LETTER)
         return letter_there(slot_of(x, step), x->run, step->letter_bytes);
-    return atomic_load_explicit(in->ready, CORE_LOOK) > in->base + in->taken;
+    return atomic_load_explicit(in->ready, CORE_LOOK) > in->base + in->taken && (!step->flows || flow_arrived(x, in));
 }
 
 void engine_pulled(weft_exec *x, struct exec_in *in)
@@ -298,6 +301,12 @@ static int64_t take(weft_exec *x, struct exec_in *in)
             return SLICE;
         engine_pulled(x, in);
         return step->bytes;
+    }
+    if (step->flows) {
+        int64_t bytes;
+        if (flow_take(x, in, step, &bytes))
+            engine_pulled(x, in);
+        return bytes;
     }
     if (step->way == WAY_STAGED)
         message = in->staging + in->sends[in->taken].slot;

@@ -7,6 +7,7 @@
  *   block.c    what a rank shows its peers: counters, and where its messages are
  *   program.c  steps and channels, from the plan alone; fill.c the tiles, with the peers' blocks at hand
  *   way.c      how each message travels: as a letter, staged, pulled or pushed; cross.c pulls of private memory
+ *   flow.c     staged messages that are unpacked while they are packed
  *   engine.c   the run; weave.c strided copies of several channels at once; post.c programs of letters alone;
  *   run.c      the calls around it
  *   watch.c    peers that are gone or stalled */
@@ -72,8 +73,9 @@ struct exec_step {
     uint8_t way;  /* SEND, RECV: enum exec_way */
     bool urgent;  /* COPY, REDUCE: other steps wait for it */
     bool woven;   /* weave.c does it */
+    bool flows;   /* SEND, RECV that is staged */
     uint32_t channel;
-    uint32_t letter; /* SEND: which; of a staged one its share */
+    uint32_t letter;       /* SEND: which; of a staged one its share */
     uint32_t work, nwork;  /* moves; for REDUCE the fold's number */
     uint32_t next, nnext;  /* into program.next: the steps that wait for this one */
     uint32_t hold, nholds; /* REDUCE: into program.holds, the RECVs whose messages it reads where they are */
@@ -116,6 +118,8 @@ struct exec_in {
     const struct block *block;     /* the peer's */
     const struct block_message *sends;
     const char *staging; /* the peer's pool */
+    uint32_t move;       /* of a message that flows: where unpacking is, */
+    int64_t at, seen;    /* bytes of that move, and bytes that were packed when it last looked */
     uint64_t seen_pulse; /* for watch.c */
     int64_t seen_at;
 };
@@ -309,6 +313,18 @@ bool cross_fits(const struct block *from, const struct block_message *send, cons
 /* Reads the message; false: the comm has failed. */
 bool cross_take(weft_exec *x, const struct exec_in *in, const struct exec_step *step);
 
+/* ---- flow.c ---- */
+
+/* Is this rank one whose messages flow: with a core for itself, and with more to send than to receive? */
+bool flow_one_way(const weft_exec *x, const struct program *p);
+bool flow_fits(const struct plan_step *send);
+/* Packs a share that has its slot; the receivers see it from the first piece on. */
+void flow_pack(weft_exec *x, const struct exec_share *share, const struct exec_step *step, char *message);
+/* Of the next message of the channel, which has been launched: is there more than was seen? */
+bool flow_arrived(const weft_exec *x, const struct exec_in *in);
+/* Unpacks what is there, so many bytes; true: that was the rest. */
+bool flow_take(const weft_exec *x, struct exec_in *in, const struct exec_step *step, int64_t *bytes);
+
 /* ---- engine.c ---- */
 
 void engine_start(weft_exec *x); /* a pass or engine_call follows */
@@ -324,8 +340,8 @@ void engine_write(const weft_exec *x, const struct exec_letter *letter);
 /* The message of a letter that is there: in its slot, or put together. */
 const char *engine_open(const char *slot, char *tiny, int64_t bytes);
 void engine_do(const weft_exec *x, const struct exec_step *step); /* COPY or REDUCE */
-void engine_pushed(weft_exec *x, struct exec_out *out); /* the first that was not posted has been */
-void engine_pulled(weft_exec *x, struct exec_in *in);   /* the first that was not taken has been */
+void engine_pushed(weft_exec *x, struct exec_out *out);           /* the first that was not posted has been */
+void engine_pulled(weft_exec *x, struct exec_in *in);             /* the first that was not taken has been */
 void engine_copied(weft_exec *x, uint32_t step);
 
 /* ---- post.c ---- */

@@ -125,8 +125,8 @@ static int crossed_part(struct filler *f, const struct block *b, const struct bl
 }
 
 /* One part between its place here and its place at the peer's. */
-static int shared_part(struct filler *f, int peer, const struct block *b, const struct block_part *theirs, uint32_t part,
-                       bool push)
+static int shared_part(struct filler *f, int peer, const struct block *b, const struct block_part *theirs,
+                       uint32_t part, bool push)
 {
     struct operand own, other;
     int64_t n[MEMORY_LOOPS];
@@ -203,6 +203,7 @@ static int fill_recv(struct filler *f, const struct exec_in *in, uint32_t k, boo
     if (!err && cross_fits(in->block, send, own, block_messages(own) + block_ins(own)[channel].message + k,
                            block_ins(own)[channel].crosses))
         step->way = WAY_CROSS;
+    step->flows = step->way == WAY_STAGED && send->flows;
     if (step->way == WAY_LETTER) {
         step->slots = (const char *)in->block + send->slot;
         step->slot_bytes = send->slot_bytes;
@@ -454,7 +455,8 @@ static int fill_channels(struct filler *f)
         struct exec_in *in = &p->ins[i];
         for (uint32_t k = 0; k < in->n; k++)
             in->letters |= in->sends[k].way == WAY_LETTER;
-        in->pushed = way_pushes(in->block, in->sends, own, block_messages(own) + block_ins(own)[i].message, in->n, &woven);
+        in->pushed =
+            way_pushes(in->block, in->sends, own, block_messages(own) + block_ins(own)[i].message, in->n, &woven);
         p->pushed |= in->pushed;
         for (uint32_t k = 0, from = unwatched_from(in); k < in->n && !err; k++)
             err = fill_recv(f, in, k, k < from);

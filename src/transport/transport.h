@@ -20,9 +20,9 @@
 struct iovec;
 
 struct transport_can {
-    bool loads;  /* ranks load from and store to what their peers allocate or offer */
-    bool deaths; /* `gone` also knows ranks that ended without leaving */
-    bool sized;  /* the URL says how many ranks there are */
+    bool loads;   /* ranks load from and store to what their peers allocate or offer */
+    bool deaths;  /* `gone` also knows ranks that ended without leaving */
+    bool sized;   /* the URL says how many ranks there are */
     bool crosses; /* `cross` reads what peers have not offered, where the system lets it */
 };
 
