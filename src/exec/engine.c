@@ -97,7 +97,8 @@ static bool stage(weft_exec *x, struct exec_out *out, const struct exec_step *st
         share->run = x->run;
         share->readers = share->nouts;
     }
-    send->slot = (uint64_t)share->slot;
+    if (!step->flows) /* else it has been shown already */
+        send->slot = (uint64_t)share->slot;
     open_next(p, step);
     return true;
 }

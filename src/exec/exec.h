@@ -157,6 +157,7 @@ struct weave_stream {
     uint32_t index;
     const uint32_t *steps; /* COPY */
     uint32_t n;
+    bool lined;      /* COPY: their moves follow each other */
     int64_t quantum; /* bytes a turn */
 
     int64_t credit; /* of this turn */
@@ -172,13 +173,24 @@ struct weave_lane {
     int64_t dstep, sstep;
     struct weave_stream *stream;
     struct weave_rows *rows;
+    const struct weave_line *line;
     uint8_t to, from;
+};
+
+/* A move that is plain rows in one loop, in a small space: with many tensors, what there is to know about their moves
+ * is as large as the tensors. */
+struct weave_line {
+    char *dst;
+    const char *src;
+    int64_t dstep, sstep, n; /* n rows; 0: the move is none such */
+    int64_t bytes;           /* of a row */
 };
 
 struct weave {
     struct weave_stream *streams;
     struct weave_lane *lanes;
-    uint32_t n, left; /* left: streams that are not through */
+    struct weave_line *lines; /* one for each move of the program */
+    uint32_t n, left;         /* left: streams that are not through */
 };
 
 /* A letter that is due, and the moves out of it. */
