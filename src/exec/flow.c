@@ -9,9 +9,10 @@
 
 #include "exec/block.h"
 
-#define LEAST (128 << 10) /* bytes of a message that is worth it */
-#define PIECES 16
-#define PIECE_MOST (256 << 10) /* bytes: what is packed is still in the cache */
+#define LEAST (64 << 10)       /* bytes of a message that is worth it */
+#define PIECES 16              /* of a message, unless that makes them smaller or larger than */
+#define PIECE_LEAST (16 << 10) /* what a signal costs, and */
+#define PIECE_MOST (256 << 10) /* what stays in cache */
 
 bool flow_one_way(const weft_exec *x, const struct program *p)
 {
@@ -58,7 +59,7 @@ void flow_pack(weft_exec *x, const struct exec_share *share, const struct exec_s
 {
     const struct program *p = x->program;
     int64_t all = x->plan->steps[share->step].bytes;
-    int64_t piece = all / PIECES < PIECE_MOST ? all / PIECES : PIECE_MOST;
+    int64_t piece = all / PIECES < PIECE_LEAST ? PIECE_LEAST : all / PIECES < PIECE_MOST ? all / PIECES : PIECE_MOST;
     show(x, share);
     for (uint32_t k = 0; k < step->nwork; k++) {
         const struct exec_move *m = &p->moves[step->work + k];
