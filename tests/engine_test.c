@@ -458,17 +458,23 @@ static void far_ahead(void **state)
 
 /* ---- messages that flow ---- */
 
-/* One rank sends, the other follows: in one piece, in rows, with a cast. */
+/* One rank sends, the others follow: in one piece, in rows, with a cast, and what all of them get. That needs a core for
+ * each, else the messages are staged as usual. */
 static void run_flowing(struct ranks_rank *r)
 {
-    static const struct pair pairs[] = {{"f32[70000] @x1=0", "f32[70000] @x2", 0},
-                                        {"u8[5] @x1=0", "u8[5] @x1=1", 0},
-                                        {"f32[300,401] @x1=0", "f32[300,401/x] @x2=1,0", 0},
-                                        {"f64[40000] @x1=0", "f32[40000] @x1=1", 0},
-                                        {"i32[50001] @x1=0", "i32[50001] @x1=1", 0}};
+    static const struct pair all[2][5] = {{{"f32[70000] @x1=0", "f32[70000] @x2", 0},
+                                           {"u8[5] @x1=0", "u8[5] @x1=1", 0},
+                                           {"f32[300,401] @x1=0", "f32[300,401/x] @x2=1,0", 0},
+                                           {"f64[40000] @x1=0", "f32[40000] @x1=1", 0},
+                                           {"i32[50001] @x1=0", "i32[50001] @x1=1", 0}},
+                                          {{"f32[70000] @x1=0", "f32[70000] @x4", 0},
+                                           {"u8[5] @x1=0", "u8[5] @x3=1,2,3", 0},
+                                           {"f32[300,801] @x1=0", "f32[300,801/x] @x4=1,0,3,2", 0},
+                                           {"f64[40000] @x1=0", "f32[40000] @x2=3,1", 0},
+                                           {"i32[50001] @x1=0", "i32[50001] @x3=3,2,1", 0}}};
+    const struct pair *pairs = all[r->size == 4];
     struct model m;
-    RANKS_OK(r,
-             model_make(&m, r, pairs, sizeof pairs / sizeof *pairs, &(weft_lower_opts){.bucket = *(int64_t *)r->arg}));
+    RANKS_OK(r, model_make(&m, r, pairs, 5, &(weft_lower_opts){.bucket = *(int64_t *)r->arg}));
     for (int seed = 0; seed < 12; seed++) {
         model_fill(&m, seed);
         bool done = false;
@@ -488,7 +494,8 @@ static void flowing(void **state)
     (void)state;
     for (int64_t bucket = 0; bucket <= 1 << 18; bucket += 1 << 18)
         for (int staged = 0; staged < 2; staged++)
-            ranks_run(2, &(weft_comm_opts){.staged = staged, .cross = -1}, run_flowing, &bucket, NULL);
+            for (int size = 2; size <= 4; size += 2)
+                ranks_run(size, &(weft_comm_opts){.staged = staged, .cross = -1}, run_flowing, &bucket, NULL);
 }
 
 int main(void)

@@ -5,7 +5,8 @@
  * Channels are first in first out both ways, so one counter each way says all.
  *
  * Counters only grow. Bucket k of run r (from 0) of a channel with n buckets a run is:
- *   pulled, staged   launched when `ready` reaches r*n + k + 1, read when `done` does
+ *   pulled, staged   launched when `ready` reaches r*n + k + 1, read when `done` does; one that flows (flow.c) is
+ *                    launched before it is packed
  *   pushed           open for writing when `done` reaches r*n + k + 1, written when `ready` does
  *   a letter         launched when its slot has the number of the run; `done` says every few runs that
  *                    the letters of all runs before have been read
