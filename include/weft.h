@@ -75,12 +75,12 @@ enum weft_dtype {
 
 enum weft_op { WEFT_SUM = 1, WEFT_PROD, WEFT_MIN, WEFT_MAX, WEFT_AVG, WEFT_BAND, WEFT_BOR, WEFT_BXOR };
 
-uint32_t weft_version(void);           /* WEFT_VERSION of the library that was loaded */
-const char *weft_strerror(int err);    /* a few words for a code; never NULL */
-const char *weft_errmsg(void);         /* this thread's last error in detail; valid until the next error */
+uint32_t weft_version(void);            /* WEFT_VERSION of the library that was loaded */
+const char *weft_strerror(int err);     /* a few words for a code; never NULL */
+const char *weft_errmsg(void);          /* this thread's last error in detail; valid until the next error */
 const char *weft_dtype_name(int dtype); /* "f32"; NULL for none */
-size_t weft_dtype_size(int dtype);     /* bytes of one element; 0 for none */
-const char *weft_op_name(int op);      /* "sum"; NULL for none */
+size_t weft_dtype_size(int dtype);      /* bytes of one element; 0 for none */
+const char *weft_op_name(int op);       /* "sum"; NULL for none */
 
 /* ---- layouts ---- */
 
@@ -178,12 +178,12 @@ typedef struct weft_machine {
 
 typedef struct weft_lower_opts {
     size_t size;
-    int64_t bucket;          /* bytes of a message: small chunks of a channel share one, larger ones are cut; default 4 MiB;
+    int64_t bucket; /* bytes of a message: small chunks of a channel share one, larger ones are cut; default 4 MiB;
                                 1: each chunk travels alone and whole */
-    const char *algorithm;   /* NULL: the chooser; else one of weft_algorithm_name(), refused where it does not fit */
-    bool in_place;           /* folds may be bound with the source and the destination at the same address */
-    int world;               /* ranks in the world, at least what the layouts use; 0: just that */
-    weft_machine machine;    /* zeroed: one host */
+    const char *algorithm; /* NULL: the chooser; else one of weft_algorithm_name(), refused where it does not fit */
+    bool in_place;         /* folds may be bound with the source and the destination at the same address */
+    int world;             /* ranks in the world, at least what the layouts use; 0: just that */
+    weft_machine machine;  /* zeroed: one host */
 } weft_lower_opts;
 
 typedef struct weft_stats {
@@ -192,13 +192,13 @@ typedef struct weft_stats {
     const char *kind;      /* what the pair was recognised as ("allreduce"), "reshard" otherwise, "mixed" for several */
     const char *algorithm; /* what was chosen or forced */
     int64_t sent, received, copied, folded; /* bytes: on the wire, on the wire, local, read by folds */
-    int64_t bound;         /* this rank's share of the fewest bytes that must cross; sums to the bound of the move */
-    int64_t stated;        /* this rank's share of the bytes the algorithm says it moves; equals bound for "direct" */
-    int64_t scratch;       /* bytes of staging inside the plan */
+    int64_t bound;   /* this rank's share of the fewest bytes that must cross; sums to the bound of the move */
+    int64_t stated;  /* this rank's share of the bytes the algorithm says it moves; equals bound for "direct" */
+    int64_t scratch; /* bytes of staging inside the plan */
     int send_peers, recv_peers;
     int64_t steps, sends, recvs, chunks; /* sends and recvs count buckets */
     int64_t largest_send, largest_recv;  /* bytes of the largest bucket each way */
-    int64_t memory;        /* bytes of the plan itself */
+    int64_t memory;                      /* bytes of the plan itself */
 } weft_stats;
 
 /* One rank's plan for all the moves together. Pure: no communication, no clock, no environment. */
@@ -212,8 +212,8 @@ typedef struct weft_collective {
     int64_t count;    /* elements: of the whole for broadcast, reduce, allreduce and send, else of one rank's part */
     const int *ranks; /* the group; NULL: 0 .. n-1 */
     int n;
-    int root;         /* broadcast, scatter, gather, reduce, send (who sends): a rank, in the group or outside it */
-    const int *to;    /* permute: the rank that gets what ranks[i] has */
+    int root;      /* broadcast, scatter, gather, reduce, send (who sends): a rank, in the group or outside it */
+    const int *to; /* permute: the rank that gets what ranks[i] has */
 } weft_collective;
 int weft_lower_collective(const weft_collective *c, int rank, const weft_lower_opts *opts, weft_plan **out);
 /* The two layouts of it, e.g. to ask for the sizes of buffers; free both. */
@@ -273,6 +273,8 @@ typedef struct weft_comm_opts {
     int ranks;              /* how many there are, for shm:NAME; 0: rank and ranks are as the launcher has set them */
     enum weft_progress progress; /* who moves along what is in flight */
     const void *communicator; /* mpi: points to an MPI_Comm of the caller's, which is duplicated; NULL: MPI_COMM_WORLD */
+    int cross; /* the system's copies out of the private memory of other processes: 0 where they are faster than
+                               staging, 1 wherever they are permitted, -1 never */
 } weft_comm_opts;
 
 /* Every rank opens the same URL with its own rank and waits (until the deadline) for the others: "self:", "threads:N/NAME"
@@ -337,8 +339,8 @@ typedef struct weft_bind_opts {
  * NULL where the rank holds nothing there. Too small, an overlap that is not legal, another plan
  * on another rank: refused on all ranks with one text that names the rank. After it nothing is
  * allocated. The plan and the comm must outlive the exec. */
-int weft_bind(const weft_plan *p, weft_comm *c, const weft_view *src, const weft_view *dst,
-              const weft_bind_opts *opts, weft_exec **out);
+int weft_bind(const weft_plan *p, weft_comm *c, const weft_view *src, const weft_view *dst, const weft_bind_opts *opts,
+              weft_exec **out);
 int weft_exec_rebind(weft_exec *x, const weft_view *src, const weft_view *dst); /* collective; not in flight */
 int weft_exec_start(weft_exec *x);
 int weft_exec_test(weft_exec *x, bool *done);
@@ -368,8 +370,8 @@ void weft_exec_free(weft_exec *x); /* waits for a run in flight until the deadli
 typedef struct {
     const char *name; /* not empty, no two alike */
     enum weft_dtype dtype;
-    int64_t count;    /* elements on each rank, 0 or more */
-    size_t align;     /* a power of two up to 4096, on every rank's pointers; 0: 128; never less than the element's size */
+    int64_t count; /* elements on each rank, 0 or more */
+    size_t align;  /* a power of two up to 4096, on every rank's pointers; 0: 128; never less than the element's size */
 } weft_buffer;
 enum weft_notify { WEFT_NOTIFY_SET = 1, WEFT_NOTIFY_ADD };
 enum weft_compare { WEFT_EQ = 1, WEFT_NE, WEFT_GE, WEFT_GT, WEFT_LE, WEFT_LT };

@@ -226,7 +226,8 @@ fi
 
 # ---- info ----
 run 0 info; out "version     0."; out "bf16"; out "avg"; out "threads:N/NAME"; out "direct"; out "8 dims, 8 axes"
-run 0 info --json; out '"cores":'
+out "private     "
+run 0 info --json; out '"cores":'; out '"cross":'
 mkdir -p modules && touch modules/weft_ucx.so modules/weft_mpi_mpich.so # looks for files alone
 WEFT_MODULES=$PWD/modules run 0 info; out "modules     ucx: mpi:"; out "mpi:mpich"
 

@@ -74,7 +74,8 @@ static int model_views(struct model *m, int i, const struct pair *pair)
     return err ? err : model_view(m, m->dst[i], m->ours[2 * i + 1], &m->out[i]);
 }
 
-static int model_make(struct model *m, struct ranks_rank *r, const struct pair *pairs, int n, const weft_lower_opts *opts)
+static int model_make(struct model *m, struct ranks_rank *r, const struct pair *pairs, int n,
+                      const weft_lower_opts *opts)
 {
     weft_move moves[MOST];
     int err = 0;
@@ -209,23 +210,16 @@ static void slots_behind_what_folds_read(void **state)
 {
     (void)state;
     static const struct pair pulled[] = {
-        {"f32[2000] @x2=0,2 +sum(x)", "f32[2000] @x1=1", 1},
-        {"f32[2000] @x2=1,0 +sum(x)", "f32[2000] @x1=2", 2},
-        {"f32[2000] @x2=2,1 +sum(x)", "f32[2000] @x1=0", 4},
-        {"f32[1500] @x1=0", "f32[1500] @x1=1", 0},
-        {"f32[1500] @x1=1", "f32[1500] @x1=2", 0},
-        {"f32[1500] @x1=2", "f32[1500] @x1=0", 0},
+        {"f32[2000] @x2=0,2 +sum(x)", "f32[2000] @x1=1", 1}, {"f32[2000] @x2=1,0 +sum(x)", "f32[2000] @x1=2", 2},
+        {"f32[2000] @x2=2,1 +sum(x)", "f32[2000] @x1=0", 4}, {"f32[1500] @x1=0", "f32[1500] @x1=1", 0},
+        {"f32[1500] @x1=1", "f32[1500] @x1=2", 0},           {"f32[1500] @x1=2", "f32[1500] @x1=0", 0},
     };
     /* Of each fold one term is a letter and one is none, by what the letters before have left. */
     static const struct pair letters[] = {
-        {"f32[250] @x1=0", "f32[250] @x1=1", 0},
-        {"f32[250] @x1=2", "f32[250] @x1=0", 0},
-        {"f32[500] @x2=1,0 +sum(x)", "f32[500] @x1=2", 0},
-        {"f32[250] @x2=2,1 +sum(x)", "f32[250] @x1=0", 0},
-        {"f32[125] @x2=0,2 +sum(x)", "f32[125] @x1=1", 0},
-        {"f32[1500] @x1=0", "f32[1500] @x1=1", 0},
-        {"f32[1500] @x1=1", "f32[1500] @x1=2", 0},
-        {"f32[1500] @x1=2", "f32[1500] @x1=0", 0},
+        {"f32[250] @x1=0", "f32[250] @x1=1", 0},           {"f32[250] @x1=2", "f32[250] @x1=0", 0},
+        {"f32[500] @x2=1,0 +sum(x)", "f32[500] @x1=2", 0}, {"f32[250] @x2=2,1 +sum(x)", "f32[250] @x1=0", 0},
+        {"f32[125] @x2=0,2 +sum(x)", "f32[125] @x1=1", 0}, {"f32[1500] @x1=0", "f32[1500] @x1=1", 0},
+        {"f32[1500] @x1=1", "f32[1500] @x1=2", 0},         {"f32[1500] @x1=2", "f32[1500] @x1=0", 0},
     };
     struct scene s = {pulled, 6, NULL};
     ranks_run(3, &(weft_comm_opts){.inflight_buckets = 1, .deadline_ns = 5 * SECOND}, run_scene, &s, NULL);
@@ -462,6 +456,48 @@ static void far_ahead(void **state)
         ranks_run(4, NULL, run_ahead, &n, NULL);
 }
 
+/* ---- messages that flow ---- */
+
+/* One rank sends, the others follow: in one piece, in rows, with a cast, and what all of them get. That needs a core for
+ * each, else the messages are staged as usual. */
+static void run_flowing(struct ranks_rank *r)
+{
+    static const struct pair all[2][5] = {{{"f32[70000] @x1=0", "f32[70000] @x2", 0},
+                                           {"u8[5] @x1=0", "u8[5] @x1=1", 0},
+                                           {"f32[300,401] @x1=0", "f32[300,401/x] @x2=1,0", 0},
+                                           {"f64[40000] @x1=0", "f32[40000] @x1=1", 0},
+                                           {"i32[50001] @x1=0", "i32[50001] @x1=1", 0}},
+                                          {{"f32[70000] @x1=0", "f32[70000] @x4", 0},
+                                           {"u8[5] @x1=0", "u8[5] @x3=1,2,3", 0},
+                                           {"f32[300,801] @x1=0", "f32[300,801/x] @x4=1,0,3,2", 0},
+                                           {"f64[40000] @x1=0", "f32[40000] @x2=3,1", 0},
+                                           {"i32[50001] @x1=0", "i32[50001] @x3=3,2,1", 0}}};
+    const struct pair *pairs = all[r->size == 4];
+    struct model m;
+    RANKS_OK(r, model_make(&m, r, pairs, 5, &(weft_lower_opts){.bucket = *(int64_t *)r->arg}));
+    for (int seed = 0; seed < 12; seed++) {
+        model_fill(&m, seed);
+        bool done = false;
+        RANKS_OK(r, weft_exec_start(m.exec));
+        for (int i = 0; i < 100 * (seed % 3) && !done; i++)
+            RANKS_OK(r, weft_exec_test(m.exec, &done));
+        RANKS_OK(r, weft_exec_wait(m.exec, 10 * SECOND));
+        RANKS_CHECK(r, !model_wrong(&m, seed));
+        if (seed == 5)
+            RANKS_OK(r, weft_exec_rebind(m.exec, m.in, m.out));
+    }
+    model_free(&m);
+}
+
+static void flowing(void **state)
+{
+    (void)state;
+    for (int64_t bucket = 0; bucket <= 1 << 18; bucket += 1 << 18)
+        for (int staged = 0; staged < 2; staged++)
+            for (int size = 2; size <= 4; size += 2)
+                ranks_run(size, &(weft_comm_opts){.staged = staged, .cross = -1}, run_flowing, &bucket, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -471,6 +507,7 @@ int main(void)
         cmocka_unit_test(given_up_memory_is_left_alone),
         cmocka_unit_test(mixtures),
         cmocka_unit_test(far_ahead),
+        cmocka_unit_test(flowing),
     };
     return CONFORMANCE_RUN(tests);
 }

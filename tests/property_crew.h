@@ -9,6 +9,8 @@
 #include "property_engine.h"
 
 #define CREW_RANKS 8
+#define CREW_WAYS 3
+#define CREW_SCARCE (128 << 10)       /* bytes of staging, so that few messages are letters */
 #define CREW_ROOM (INT64_C(64) << 20) /* bytes of data of a case, in both directions */
 
 /* One tensor on a rank. */
@@ -25,7 +27,7 @@ struct crew_tensor {
 
 struct crew_errand {
     struct property_case c;
-    char url[2][80];
+    char url[CREW_WAYS][80];
     int size;
     struct crew_tensor tensor[CASE_MOVES][CREW_RANKS];
     char wrong[CREW_RANKS][200];
@@ -40,14 +42,22 @@ struct crews {
 
 /* ---- what a rank does, in its process ---- */
 
-static weft_comm *crew_comm[2]; /* direct, staged */
+static weft_comm *crew_comm[CREW_WAYS]; /* direct, staged, and direct where private memory is read by the system */
+
+static inline int crew_way(const struct property_case *c)
+{
+    return c->staged ? 1 : c->private && c->seed / 24 % 2 ? 2 : 0;
+}
 
 static inline int crew_open_rank(void *arg, int rank)
 {
     struct crew_errand *e = arg;
     int rc = 0;
-    for (int way = 0; way < 2 && !rc; way++) {
-        weft_comm_opts o = {.size = sizeof o, .rank = rank, .ranks = e->size, .staged = way == 1};
+    for (int way = 0; way < CREW_WAYS && !rc; way++) {
+        weft_comm_opts o = {
+            .size = sizeof o, .rank = rank, .ranks = e->size, .staged = way == 1, .cross = way == 2 ? 1 : -1};
+        if (way == 2)
+            o.inflight_bytes = CREW_SCARCE; /* a quarter of it for letters */
         rc = weft_comm_open(e->url[way], &o, &crew_comm[way]);
     }
     return rc;
@@ -139,7 +149,7 @@ static inline int crew_run_rank(void *arg, int rank)
     struct lab l;
     struct engine_tensor t[CASE_MOVES] = {{.shared = false}};
     weft_view view[2][CASE_MOVES];
-    weft_comm *c = crew_comm[e->c.staged];
+    weft_comm *c = crew_comm[crew_way(&e->c)];
     weft_plan *plan = NULL;
     weft_exec *x = NULL;
     int rc = lab_layouts(&l, &e->c, e->size, &why) ? 0 : WEFT_EINVAL;
@@ -192,7 +202,7 @@ static inline struct crew *crews_get(struct crews *s, int size, struct why *why)
         return NULL;
     }
     s->errand->size = size;
-    for (int way = 0; way < 2; way++)
+    for (int way = 0; way < CREW_WAYS; way++)
         snprintf(s->errand->url[way], sizeof s->errand->url[way], "shm:property-%ld-%d", (long)getpid(), s->opened++);
     if (crew_do(s->crew[size], crew_open_rank, s->errand, &f)) {
         broken(why, "%s", f.text);

@@ -1,5 +1,5 @@
 /* The property campaign on shm: with 1 to 8 processes, which stay from case to case; data in window memory and in private
- * memory. */
+ * memory, which is staged or read by the system. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@
 
 static const char *program;
 static struct crews crews;
-static int64_t of_size[CREW_RANKS + 1], in_windows;
+static int64_t of_size[CREW_RANKS + 1], in_windows, crossing;
 
 static bool run_on_processes(struct engine_job *j, bool *refused, struct why *why)
 {
@@ -43,6 +43,7 @@ static void one_case(int64_t number)
     c.on = size > world ? size : 0;
     runs_seen.cases++;
     in_windows += !c.private;
+    crossing += crew_way(&c) == 2;
     of_size[size > world ? size : world]++;
     report_law(program, law_run, c);
 }
@@ -55,7 +56,9 @@ static void campaign(void **state)
     for (int64_t i = 0; runs_seen.cases < n && !report.broken; i++)
         one_case(i);
     runs_judge("processes");
-    print_message("%lld in window memory; crews of", (long long)in_windows);
+    print_message("%lld in window memory, %lld read out of private memory; crews of", (long long)in_windows,
+                  (long long)crossing);
+    assert_true(crossing > n / 50);
     for (int size = 1; size <= CREW_RANKS; size++)
         print_message(" %d: %lld", size, (long long)of_size[size]);
     print_message("\n");

@@ -69,31 +69,39 @@ int block_make(weft_exec *x, const struct program *p, uint64_t *place)
 /* Where in the tables the next part and loop go. */
 struct cursor {
     uint32_t part, loop;
+    int64_t worth; /* of cross.c */
+    bool one_way;  /* of flow.c */
 };
 
-static void describe(weft_exec *x, const struct program *p, uint32_t s, struct block_message *m, struct cursor *c)
+static void describe(weft_exec *x, struct program *p, uint32_t s, struct block_message *m, struct cursor *c)
 {
     const weft_plan *plan = x->plan;
     const struct plan_step *st = &plan->steps[s];
     const struct exec_step *step = &p->steps[s];
     struct block *b = x->block;
+    uint64_t packed = (uint64_t)x->run * (uint64_t)st->bytes; /* binding again: all that it has sent */
     *m = (struct block_message){.bytes = st->bytes,
                                 .part = c->part,
                                 .nparts = st->nparts,
                                 .way = step->way,
                                 .watched = step->nnext > 0,
-                                .open = st->kind == PLAN_RECV && !st->ndeps};
+                                .open = st->kind == PLAN_RECV && !st->ndeps,
+                                .packed = packed};
     if (st->kind == PLAN_SEND && step->way == WAY_LETTER) {
         const struct exec_letter *letter = &p->letters[step->letter];
         m->slot = b->letters + (uint64_t)(letter->slots - p->letters[0].slots);
         m->slot_bytes = letter->slot_bytes;
     }
+    bool staged = st->kind == PLAN_SEND && step->way == WAY_STAGED;
+    m->flows = staged && c->one_way && flow_fits(st);
+    p->steps[s].flows = m->flows;
+    m->least = staged && p->shares[step->letter].nouts == 1 ? c->worth : INT64_MAX;
     for (uint32_t q = 0; q < st->nparts; q++) {
         const struct plan_part *pp = &plan->parts[st->part + q];
         const struct exec_place *at = &p->places[pp->buf];
         int64_t n[MEMORY_LOOPS], stride[MEMORY_LOOPS], first;
         int loops = tile_loops(plan, pp, at->stride, n, stride, &first);
-        block_parts(b)[c->part++] = (struct block_part){.at = at->at + (uint64_t)first,
+        block_parts(b)[c->part++] = (struct block_part){.at = (staged ? (uintptr_t)at->base : at->at) + (uint64_t)first,
                                                         .offset = pp->offset,
                                                         .count = pp->count,
                                                         .loop = c->loop,
@@ -109,7 +117,7 @@ static void describe(weft_exec *x, const struct program *p, uint32_t s, struct b
 void block_describe(weft_exec *x, struct program *p)
 {
     struct block_message *message = block_messages(x->block);
-    struct cursor c = {0, 0};
+    struct cursor c = {0, 0, cross_worth(x, p), flow_one_way(x, p)};
     x->block->staging = x->comm->staging.place;
     char *at = (char *)x->block + x->block->letters;
     for (uint32_t i = 0; i < p->nletters; i++) {
@@ -119,9 +127,15 @@ void block_describe(weft_exec *x, struct program *p)
     for (uint32_t i = 0; i < p->nouts; i++)
         for (uint32_t k = 0; k < p->outs[i].n; k++)
             describe(x, p, p->outs[i].steps[k], message++, &c);
-    for (uint32_t i = 0; i < p->nins; i++)
-        for (uint32_t k = 0; k < p->ins[i].n; k++)
+    for (uint32_t i = 0; i < p->nins; i++) {
+        int64_t most = 0;
+        for (uint32_t k = 0; k < p->ins[i].n; k++) {
             describe(x, p, p->ins[i].steps[k], message++, &c);
+            most = message[-1].bytes > most ? message[-1].bytes : most;
+        }
+        bool asks = most > LETTER_MOST || x->comm->opts.cross > 0; /* else all of them are letters */
+        block_ins(x->block)[i].crosses = asks && cross_may(x->comm, p->ins[i].peer);
+    }
 }
 
 static int find_in(const struct block *b, int peer, uint32_t n)
@@ -168,6 +182,7 @@ int block_connect(weft_exec *x, struct program *p, const uint64_t *block_at)
         out->done = &block_outs(x->block)[i].done;
         out->sends = block_messages(x->block) + block_outs(x->block)[i].message;
         out->recvs = block_messages(b) + block_ins(b)[k].message;
+        out->crosses = block_ins(b)[k].crosses;
     }
     return 0;
 }

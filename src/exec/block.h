@@ -18,13 +18,16 @@ struct block {
 };
 
 struct block_in {
-    _Alignas(CORE_LINE) _Atomic uint64_t ready; /* by the peer: buckets that may be read, or were pushed, over all runs */
+    _Alignas(
+        CORE_LINE) _Atomic uint64_t ready; /* by the peer: buckets that may be read, or were pushed, over all runs */
     int32_t peer;
     uint32_t n, message; /* buckets a run; into messages */
+    bool crosses;        /* cross_may */
 };
 
 struct block_out {
-    _Alignas(CORE_LINE) _Atomic uint64_t done; /* by the peer: buckets that were read, or may be pushed, over all runs */
+    _Alignas(
+        CORE_LINE) _Atomic uint64_t done; /* by the peer: buckets that were read, or may be pushed, over all runs */
     int32_t peer;
     uint32_t n, message;
 };
@@ -32,15 +35,19 @@ struct block_out {
 struct block_message {
     int64_t bytes;
     uint32_t part, nparts;
-    uint8_t way;        /* of a SEND: WAY_PULL stands for WAY_PUSH, too */
-    bool watched;       /* SEND: a step waits until it has been read: the reader must not wait for others before it reads */
-    bool open;          /* RECV: peers can write it from the start of a run on */
-    uint64_t slot;      /* staged: where in the pool the message of this run is; letter: bytes from the head to slot 0 */
-    int64_t slot_bytes; /* letter */
+    int64_t
+        least;    /* SEND that is staged for one reader: bytes in one piece with which that may cross; else INT64_MAX */
+    uint8_t way;  /* of a SEND: WAY_PULL stands for WAY_PUSH, too */
+    bool watched; /* SEND: a step waits until it has been read: the reader must not wait for others before it reads */
+    bool flows;   /* SEND that is staged: it is shown before it is packed */
+    bool open;    /* RECV: peers can write it from the start of a run on */
+    uint64_t slot; /* staged: where in the pool the message of this run is; letter: bytes from the head to slot 0 */
+    int64_t slot_bytes;      /* letter */
+    _Atomic uint64_t packed; /* SEND that flows: bytes, over all runs */
 };
 
 struct block_part {
-    uint64_t at; /* of its first element */
+    uint64_t at; /* of its first element: a place, or in a staged message the owner's address */
     int64_t offset, count;
     uint32_t loop; /* into loops */
     uint8_t nloops, dtype, wire;

@@ -5,7 +5,8 @@
  * Channels are first in first out both ways, so one counter each way says all.
  *
  * Counters only grow. Bucket k of run r (from 0) of a channel with n buckets a run is:
- *   pulled, staged   launched when `ready` reaches r*n + k + 1, read when `done` does
+ *   pulled, staged   launched when `ready` reaches r*n + k + 1, read when `done` does; one that flows (flow.c) is
+ *                    launched before it is packed
  *   pushed           open for writing when `done` reaches r*n + k + 1, written when `ready` does
  *   a letter         launched when its slot has the number of the run; `done` says every few runs that
  *                    the letters of all runs before have been read
@@ -91,11 +92,15 @@ static bool stage(weft_exec *x, struct exec_out *out, const struct exec_step *st
     if (share->run != x->run) {
         if (!all_at(x, share) || !staging_take(staging, &p->reserve, send->bytes, &share->slot))
             return false;
-        engine_pack(p, step, staging->base + share->slot);
+        if (step->flows)
+            flow_pack(x, share, step, staging->base + share->slot);
+        else
+            engine_pack(p, step, staging->base + share->slot);
         share->run = x->run;
         share->readers = share->nouts;
     }
-    send->slot = (uint64_t)share->slot;
+    if (!step->flows) /* else it has been shown already */
+        send->slot = (uint64_t)share->slot;
     engine_opened(p, step);
     return true;
 }
@@ -239,7 +244,7 @@ static void settle(weft_exec *x, struct exec_in *in)
         uint32_t s = in->steps[in->settled];
         if (p->steps[s].way != WAY_LETTER && p->readers[s])
             break;
-        tell |= p->steps[s].way == WAY_PULL || p->steps[s].way == WAY_STAGED;
+        tell |= p->steps[s].way != WAY_LETTER && p->steps[s].way != WAY_PUSH;
     }
     if (tell)
         core_signal(x->comm->group, in->peer, in->done, in->base + in->settled);
@@ -286,7 +291,7 @@ static bool arrived(const weft_exec *x, const struct exec_in *in)
     const struct exec_step *step = &x->program->steps[in->steps[in->taken]];
     if (step->way == WAY_LETTER)
         return letter_there(slot_of(x, step), x->run, step->letter_bytes);
-    return atomic_load_explicit(in->ready, CORE_LOOK) > in->base + in->taken;
+    return atomic_load_explicit(in->ready, CORE_LOOK) > in->base + in->taken && (!step->flows || flow_arrived(x, in));
 }
 
 void engine_pulled(weft_exec *x, struct exec_in *in)
@@ -305,6 +310,18 @@ static int64_t take(weft_exec *x, struct exec_in *in)
     struct program *p = x->program;
     const struct exec_step *step = &p->steps[in->steps[in->taken]];
     const char *message = NULL;
+    if (step->way == WAY_CROSS) {
+        if (!cross_take(x, in, step))
+            return SLICE;
+        engine_pulled(x, in);
+        return step->bytes;
+    }
+    if (step->flows) {
+        int64_t bytes;
+        if (flow_take(x, in, step, &bytes))
+            engine_pulled(x, in);
+        return bytes;
+    }
     if (step->way == WAY_STAGED)
         message = in->staging + in->sends[in->taken].slot;
     else if (step->way == WAY_LETTER)

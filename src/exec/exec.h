@@ -6,8 +6,9 @@
  *   overlap.c  which places may share memory
  *   block.c    what a rank shows its peers: counters, and where its messages are
  *   program.c  steps and channels, from the plan alone; fill.c the tiles, with the peers' blocks at hand
- *   way.c      how each message travels: as a letter, staged, pulled or pushed
+ *   way.c      how each message travels: as a letter, staged, pulled or pushed; cross.c pulls of private memory
  *   far.c      messages with ranks on other hosts
+ *   flow.c     staged messages that are unpacked while they are packed
  *   engine.c   the run; weave.c strided copies of several channels at once; post.c programs of letters alone;
  *   run.c      the calls around it; arrivals.c which boxes of the destination are complete
  *   watch.c    peers that are gone or stalled */
@@ -33,6 +34,7 @@ enum exec_way {
     WAY_PUSH,   /* the sender does both */
     WAY_STAGED, /* packed into staging memory, unpacked from there */
     WAY_LETTER, /* the same for small ones, in a slot of the sender's block that carries its own signal */
+    WAY_CROSS,  /* RECV: pulled out of memory that only the system reaches; to the sender it is a pull */
     WAY_WIRE    /* a message of the wire: far.c */
 };
 
@@ -73,8 +75,9 @@ struct exec_step {
     uint8_t way;  /* SEND, RECV: enum exec_way */
     bool urgent;  /* COPY, REDUCE: other steps wait for it */
     bool woven;   /* weave.c does it */
+    bool flows;   /* SEND, RECV that is staged */
     uint32_t channel;
-    uint32_t letter; /* SEND: which; of a staged one its share */
+    uint32_t letter;       /* SEND: which; of a staged one its share */
     uint32_t work, nwork;  /* moves; for REDUCE the fold's number */
     uint32_t next, nnext;  /* into program.next: the steps that wait for this one */
     uint32_t hold, nholds; /* REDUCE: into program.holds, the RECVs whose messages it reads where they are */
@@ -117,6 +120,8 @@ struct exec_in {
     const struct block *block;     /* the peer's */
     const struct block_message *sends;
     const char *staging; /* the peer's pool */
+    uint32_t move;       /* of a message that flows: where unpacking is, */
+    int64_t at, seen;    /* bytes of that move, and bytes that were packed when it last looked */
     uint64_t seen_pulse; /* for watch.c */
     int64_t seen_at;
 };
@@ -135,6 +140,7 @@ struct exec_out {
     const struct block *block;
     struct block_message *sends;       /* in our block */
     const struct block_message *recvs; /* in the peer's */
+    bool crosses;                      /* the peer may read our private memory */
     uint64_t seen_pulse;
     int64_t seen_at;
 };
@@ -153,6 +159,7 @@ struct weave_stream {
     uint32_t index;
     const uint32_t *steps; /* COPY */
     uint32_t n;
+    bool lined;      /* COPY: their moves follow each other */
     int64_t quantum; /* bytes a turn */
 
     int64_t credit; /* of this turn */
@@ -168,13 +175,24 @@ struct weave_lane {
     int64_t dstep, sstep;
     struct weave_stream *stream;
     struct weave_rows *rows;
+    const struct weave_line *line;
     uint8_t to, from;
+};
+
+/* A move that is plain rows in one loop, in a small space: with many tensors, what there is to know about their moves
+ * is as large as the tensors. */
+struct weave_line {
+    char *dst;
+    const char *src;
+    int64_t dstep, sstep, n; /* n rows; 0: the move is none such */
+    int64_t bytes;           /* of a row */
 };
 
 struct weave {
     struct weave_stream *streams;
     struct weave_lane *lanes;
-    uint32_t n, left; /* left: streams that are not through */
+    struct weave_line *lines; /* one for each move of the program */
+    uint32_t n, left;         /* left: streams that are not through */
 };
 
 /* A letter that is due, and the moves out of it. */
@@ -320,6 +338,30 @@ struct block_message;
 bool way_pushes(const struct block *from, const struct block_message *sends, const struct block *to,
                 const struct block_message *recvs, uint32_t n, bool *woven);
 
+/* ---- cross.c ---- */
+
+/* May this rank read the peer's private memory? */
+bool cross_may(const weft_comm *c, int peer);
+/* The least bytes in one piece with which the messages of this rank's private memory should be read there; INT64_MAX: none. */
+int64_t cross_worth(const weft_exec *x, const struct program *p);
+/* Is the message read so, by a receiver that may? Both ends come to the same answer. */
+bool cross_fits(const struct block *from, const struct block_message *send, const struct block *to,
+                const struct block_message *recv, bool may);
+/* Reads the message; false: the comm has failed. */
+bool cross_take(weft_exec *x, const struct exec_in *in, const struct exec_step *step);
+
+/* ---- flow.c ---- */
+
+/* Is this rank one whose messages flow: with a core for itself, and with more to send than to receive? */
+bool flow_one_way(const weft_exec *x, const struct program *p);
+bool flow_fits(const struct plan_step *send);
+/* Packs a share that has its slot; the receivers see it from the first piece on. */
+void flow_pack(weft_exec *x, const struct exec_share *share, const struct exec_step *step, char *message);
+/* Of the next message of the channel, which has been launched: is there more than was seen? */
+bool flow_arrived(const weft_exec *x, const struct exec_in *in);
+/* Unpacks what is there, so many bytes; true: that was the rest. */
+bool flow_take(const weft_exec *x, struct exec_in *in, const struct exec_step *step, int64_t *bytes);
+
 /* ---- engine.c ---- */
 
 void engine_start(weft_exec *x); /* a pass or engine_call follows */
@@ -339,8 +381,8 @@ void engine_write(const weft_exec *x, const struct exec_letter *letter);
 /* The message of a letter that is there: in its slot, or put together. */
 const char *engine_open(const char *slot, char *tiny, int64_t bytes);
 void engine_do(const weft_exec *x, const struct exec_step *step); /* COPY or REDUCE */
-void engine_pushed(weft_exec *x, struct exec_out *out); /* the first that was not posted has been */
-void engine_pulled(weft_exec *x, struct exec_in *in);   /* the first that was not taken has been */
+void engine_pushed(weft_exec *x, struct exec_out *out);           /* the first that was not posted has been */
+void engine_pulled(weft_exec *x, struct exec_in *in);             /* the first that was not taken has been */
 void engine_copied(weft_exec *x, uint32_t step);
 
 /* ---- arrivals.c: only where x->arrivals ---- */

@@ -13,6 +13,7 @@ struct operand {
     char *base;
     int64_t stride[MEMORY_LOOPS];
     int dtype;
+    bool far; /* base is an address of another process */
 };
 
 struct filler {
@@ -31,6 +32,7 @@ struct filler {
 
 static int own_operand(const struct filler *f, uint32_t part, int64_t *n, struct operand *o)
 {
+    o->far = false;
     const struct plan_part *pp = &f->plan->parts[part];
     const struct exec_place *at = &f->p->places[pp->buf];
     int64_t first;
@@ -44,6 +46,7 @@ static void peer_operand(const struct filler *f, int peer, const struct block *b
                          struct operand *o)
 {
     struct transport_link *l = f->x->comm->link;
+    o->far = false;
     o->base = l->transport->reach(l, peer, part->at);
     o->dtype = part->dtype;
     for (int i = 0; i < part->nloops; i++)
@@ -63,7 +66,7 @@ static int add_move(struct filler *f, int loops, const int64_t *n, const struct 
         count *= n[i];
     }
     t.loops = tile_merge(loops, t.n, t.stride, 2);
-    bool same = dst->base == src->base && dst->dtype == src->dtype;
+    bool same = dst->base == src->base && dst->dtype == src->dtype && !src->far;
     for (int i = 0; same && i < t.loops; i++)
         same = t.stride[0][i] == t.stride[1][i];
     if (same || !count)
@@ -111,9 +114,20 @@ static int direct_part(struct filler *f, int loops, const int64_t *n, const stru
     return err ? err : add_move(f, loops, n, dst, &mid, 0);
 }
 
+/* One part out of the peer's private memory. */
+static int crossed_part(struct filler *f, const struct block *b, const struct block_part *theirs, uint32_t part)
+{
+    struct operand own, other = {.base = (char *)(uintptr_t)theirs->at, .dtype = theirs->dtype, .far = true};
+    int64_t n[MEMORY_LOOPS];
+    int loops = own_operand(f, part, n, &own);
+    for (int i = 0; i < theirs->nloops; i++)
+        other.stride[i] = block_loops(b)[theirs->loop + (uint32_t)i].stride;
+    return add_move(f, loops, n, &own, &other, 0);
+}
+
 /* One part between its place here and its place at the peer's. */
-static int shared_part(struct filler *f, int peer, const struct block *b, const struct block_part *theirs, uint32_t part,
-                       bool push)
+static int shared_part(struct filler *f, int peer, const struct block *b, const struct block_part *theirs,
+                       uint32_t part, bool push)
 {
     struct operand own, other;
     int64_t n[MEMORY_LOOPS];
@@ -184,7 +198,13 @@ static int fill_recv(struct filler *f, const struct exec_in *in, uint32_t k, boo
     const struct plan_step *st = &f->plan->steps[s];
     const struct block_message *send = &in->sends[k];
     int err = block_compare(f->x, in, k);
+    const struct block *own = f->x->block;
+    uint32_t channel = (uint32_t)(in - f->p->ins);
     step->way = send->way == WAY_PULL && in->pushed ? WAY_PUSH : send->way;
+    if (!err && cross_fits(in->block, send, own, block_messages(own) + block_ins(own)[channel].message + k,
+                           block_ins(own)[channel].crosses))
+        step->way = WAY_CROSS;
+    step->flows = step->way == WAY_STAGED && send->flows;
     if (step->way == WAY_LETTER) {
         step->slots = (const char *)in->block + send->slot;
         step->slot_bytes = send->slot_bytes;
@@ -204,8 +224,9 @@ static int fill_recv(struct filler *f, const struct exec_in *in, uint32_t k, boo
             f->direct_step[reader] = s;
             f->p->readers0[s]++;
         } else {
-            err = step->way == WAY_PULL ? shared_part(f, in->peer, in->block, theirs, st->part + q, false)
-                                        : staged_part(f, st->part + q, false);
+            err = step->way == WAY_CROSS  ? crossed_part(f, in->block, theirs, st->part + q)
+                  : step->way == WAY_PULL ? shared_part(f, in->peer, in->block, theirs, st->part + q, false)
+                                          : staged_part(f, st->part + q, false);
         }
     }
     step->nwork = f->nmoves - step->work;
@@ -219,6 +240,8 @@ static int fill_send(struct filler *f, const struct exec_out *out, uint32_t k, b
     int err = 0;
     if (pushed && step->way == WAY_PULL)
         step->way = WAY_PUSH;
+    if (cross_fits(f->x->block, &out->sends[k], out->block, &out->recvs[k], out->crosses))
+        step->way = WAY_PULL;
     step->work = f->nmoves;
     for (uint32_t q = 0; q < st->nparts && step->way != WAY_PULL && !err; q++) {
         if (step->way == WAY_PUSH)
@@ -446,7 +469,8 @@ static int fill_channels(struct filler *f)
         struct exec_in *in = &p->ins[i];
         for (uint32_t k = 0; k < in->n; k++)
             in->letters |= in->sends[k].way == WAY_LETTER;
-        in->pushed = way_pushes(in->block, in->sends, own, block_messages(own) + block_ins(own)[i].message, in->n, &woven);
+        in->pushed =
+            way_pushes(in->block, in->sends, own, block_messages(own) + block_ins(own)[i].message, in->n, &woven);
         p->pushed |= in->pushed;
         for (uint32_t k = 0, from = unwatched_from(in); k < in->n && !err; k++)
             err = fill_recv(f, in, k, k < from);

@@ -12,12 +12,12 @@
 #include "base/error.h"
 #include "exec/block.h"
 
-#define TURN (32 << 10)   /* bytes of all streams together in a turn */
-#define PASS (8 << 20)     /* bytes of a pass: half a millisecond */
-#define CHUNK 4096        /* of bytes in one piece */
-#define ROW 8192          /* bytes of a row, at most where loops allow it */
-#define RUN 64            /* bytes in one piece that are worth a turn */
-#define CAST_ROWS 2048    /* bytes for which a call of the kernel pays */
+#define TURN (32 << 10) /* bytes of all streams together in a turn */
+#define PASS (8 << 20)  /* bytes of a pass: half a millisecond */
+#define CHUNK 4096      /* of bytes in one piece */
+#define ROW 8192        /* bytes of a row, at most where loops allow it */
+#define RUN 64          /* bytes in one piece that are worth a turn */
+#define CAST_ROWS 2048  /* bytes for which a call of the kernel pays */
 
 /* ---- making ---- */
 
@@ -46,7 +46,8 @@ static int cut(struct program *p, struct exec_move *m)
     r->bytes = m->bytes;
     if (!t || !t->loops)
         return 0;
-    bool fine = t->loops > 1 && is_plain(m, t->loops - 1) && t->n[t->loops - 1] * (int64_t)weft_dtype_size(m->to) >= RUN;
+    bool fine =
+        t->loops > 1 && is_plain(m, t->loops - 1) && t->n[t->loops - 1] * (int64_t)weft_dtype_size(m->to) >= RUN;
     for (int i = 0; !i || (i < t->loops - 1 && (fine || r->bytes > ROW)); i++) {
         r->cut = i;
         r->n *= t->n[i];
@@ -62,6 +63,14 @@ static int cut(struct program *p, struct exec_move *m)
     return 0;
 }
 
+static struct weave_line line_of(const struct exec_move *m)
+{
+    const struct weave_rows *r = m->rows;
+    if (!m->tile || !r->plain || r->cut)
+        return (struct weave_line){.n = 0};
+    return (struct weave_line){m->dst, m->src, m->tile->stride[0][0], m->tile->stride[1][0], r->n, r->bytes};
+}
+
 /* Takes the steps that travel this way into the weave. *bytes: what they move. */
 static int mark(struct program *p, const uint32_t *steps, uint32_t n, int way, int64_t *bytes)
 {
@@ -75,6 +84,8 @@ static int mark(struct program *p, const uint32_t *steps, uint32_t n, int way, i
         for (uint32_t i = 0; i < step->nwork && !err; i++) {
             err = cut(p, &p->moves[step->work + i]);
             *bytes += p->moves[step->work + i].bytes;
+            if (!err)
+                p->weave.lines[step->work + i] = line_of(&p->moves[step->work + i]);
         }
     }
     return err;
@@ -93,6 +104,9 @@ static int add_copies(struct program *p, struct weave_stream *s)
             p->first[kept++] = p->first[k];
     }
     p->nfirst = kept;
+    s->lined = true; /* a copy is one move; their moves stand in the order of the plan, others may be between them */
+    for (uint32_t k = 1; k < s->n; k++)
+        s->lined &= p->steps[steps[k]].work == p->steps[steps[k - 1]].work + 1;
     return mark(p, steps, s->n, 0, &s->quantum);
 }
 
@@ -178,6 +192,13 @@ int weave_make(weft_exec *x, struct program *p)
     choose(x, p);
     if (!w->n)
         return 0;
+    uint32_t moves = 0;
+    for (uint32_t s = 0; s < p->nsteps; s++)
+        if (p->steps[s].kind != PLAN_REDUCE && p->steps[s].work + p->steps[s].nwork > moves)
+            moves = p->steps[s].work + p->steps[s].nwork;
+    w->lines = program_take(p, moves, sizeof *w->lines);
+    if (!w->lines)
+        return error_nomem();
     for (uint32_t i = 0; i < w->n && !err; i++) {
         struct weave_stream *s = &w->streams[i];
         if (s->kind == PLAN_SEND)
@@ -381,8 +402,8 @@ static int64_t line_up(weft_exec *x, uint32_t *n)
     return *n ? rows : 0;
 }
 
-#define PLAIN_ROWS(bytes)              \
-    for (int64_t r = 0; r < rows; r++) \
+#define PLAIN_ROWS(bytes)                \
+    for (int64_t r = 0; r < rows; r++)   \
         for (uint32_t i = 0; i < n; i++) \
             memcpy(lanes[i].dst + r * lanes[i].dstep, lanes[i].src + r * lanes[i].sstep, bytes);
 
@@ -412,6 +433,74 @@ static void kernel_rows(struct weave_lane *lanes, uint32_t n, int64_t rows)
             l->src += turn * l->sstep;
         }
     }
+}
+
+/* The line that a stream is at, and how many can go, with it; NULL: none, or it is within a move. */
+static const struct weave_line *lines_at(const weft_exec *x, const struct weave_stream *s, uint32_t *n)
+{
+    const struct program *p = x->program;
+    bool through;
+    uint32_t at = s->row ? PLAN_NONE : current(x, s, &through);
+    if (at == PLAN_NONE)
+        return NULL;
+    const struct exec_step *step = &p->steps[at];
+    *n = step->nwork - s->move;
+    if (s->kind == PLAN_COPY)
+        *n = s->lined ? s->n - s->at : 1;
+    return *n ? &p->weave.lines[step->work + s->move] : NULL;
+}
+
+static void pass_lines(weft_exec *x, struct weave_stream *s, uint32_t n)
+{
+    struct program *p = x->program;
+    bool through;
+    if (s->kind == PLAN_COPY) { /* nobody waits for them: woven_copy */
+        s->at += n;
+        p->left -= n;
+        return;
+    }
+    s->move += n;
+    if (s->move == p->steps[current(x, s, &through)].nwork)
+        end_step(x, s);
+}
+
+/* Whole moves of all streams, as long as they are lines that are alike, without a look at anything else between them.
+ * Returns the bytes; 0: there are none. */
+static int64_t line_by_line(weft_exec *x)
+{
+    struct weave *w = &x->program->weave;
+    uint32_t n = 0, count = UINT32_MAX, done = 0;
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < w->n; i++) {
+        struct weave_stream *s = &w->streams[i];
+        uint32_t left = 0;
+        if (s->kind == PLAN_COPY && s->at == s->n)
+            continue;
+        const struct weave_line *line = lines_at(x, s, &left);
+        if (!line || !line->n)
+            return 0;
+        w->lanes[n++] = (struct weave_lane){.stream = s, .line = line};
+        count = left < count ? left : count;
+    }
+    for (bool alike = n > 0; done < count; done++) {
+        const struct weave_line *first = w->lanes[0].line + done;
+        for (uint32_t i = 0; i < n; i++) {
+            struct weave_lane *lane = &w->lanes[i];
+            const struct weave_line *l = lane->line + done;
+            alike &= l->n == first->n && l->bytes == first->bytes;
+            lane->dst = l->dst;
+            lane->src = l->src;
+            lane->dstep = l->dstep;
+            lane->sstep = l->sstep;
+        }
+        if (!alike || !first->n || bytes + first->n * first->bytes * n > PASS)
+            break;
+        plain_rows(w->lanes, n, first->n, (size_t)first->bytes);
+        bytes += first->n * first->bytes * n;
+    }
+    for (uint32_t i = 0; i < n && done; i++)
+        pass_lines(x, w->lanes[i].stream, done);
+    return bytes;
 }
 
 /* All streams row by row, as far as they are alike. Returns the bytes; 0: they are not. */
@@ -450,7 +539,9 @@ bool weave_pass(weft_exec *x, bool eager)
         if (!any || !(all || eager))
             break;
         moved = true;
-        int64_t bytes = all ? abreast(x) : 0;
+        int64_t bytes = all ? line_by_line(x) : 0;
+        if (all && !bytes)
+            bytes = abreast(x);
         for (uint32_t i = 0; i < w->n && !bytes; i++)
             room -= turn(x, &w->streams[i]);
         room -= bytes;

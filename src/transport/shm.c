@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "base/process.h"
 
-#define MAGIC UINT64_C(0x0231746665770a00) /* with the version of the layout of all that is shared */
+#define MAGIC UINT64_C(0x0331746665770a00) /* with the version of the layout of all that is shared */
 
 #define LEAST (SHM_PAGE << 4) /* bytes of a file that would not be worth it */
 
@@ -137,6 +137,7 @@ int shm_attach(struct shm_link *l)
         return error_set(WEFT_EMISMATCH, "shm:%s: the others use another version of weft", l->name);
     }
     l->base.group = (struct core_group *)(void *)(l->home->map + l->home->head->core);
+    l->home->head->process[l->base.rank].map = (uintptr_t)l->home->map;
     return 0;
 }
 
@@ -285,7 +286,7 @@ static enum transport_fate shm_gone(struct transport_link *base, int rank)
 
 const struct transport transport_shm = {.scheme = "shm",
                                         .form = "shm:NAME",
-                                        .can = {.loads = true, .deaths = true},
+                                        .can = {.loads = true, .deaths = true, .crosses = true},
                                         .join = shm_join,
                                         .split = shm_split,
                                         .leave = shm_leave,
@@ -295,4 +296,7 @@ const struct transport transport_shm = {.scheme = "shm",
                                         .release = shm_release,
                                         .offer = shm_offer,
                                         .reach = shm_reach,
+                                        .crosses = shm_crosses,
+                                        .worth = shm_worth,
+                                        .cross = shm_cross,
                                         .gone = shm_gone};

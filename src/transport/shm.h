@@ -6,6 +6,7 @@
  *   shm_meet.c   how ranks find each other and get the file: sockets whose names the kernel forgets
  *   shm_heap.c   who has which part of the file
  *   shm_split.c  smaller groups in the same file, and leaving
+ *   shm_cross.c  reading what is not in it, but a peer's own
  *   shm.c        the transport, and whether a peer is alive */
 #ifndef WEFT_TRANSPORT_SHM_H
 #define WEFT_TRANSPORT_SHM_H
@@ -21,6 +22,7 @@
 struct shm_process {
     int64_t pid;
     uint64_t start; /* when it began, in the kernel's ticks; 0: unknown */
+    uint64_t map;   /* where it has the file */
 };
 
 /* The front of the file. */
@@ -75,6 +77,12 @@ int shm_create(struct shm_link *l);
 int shm_attach(struct shm_link *l);
 void shm_unmap(struct shm_link *l); /* and closes the file */
 bool shm_has_died(struct shm_link *l, int rank);
+
+/* ---- shm_cross.c ---- */
+
+bool shm_crosses(struct transport_link *base, int rank);
+int64_t shm_worth(struct transport_link *base, const void *memory, size_t bytes);
+int shm_cross(struct transport_link *base, int rank, const struct iovec *to, const struct iovec *from, size_t n);
 
 /* ---- shm_split.c ---- */
 

@@ -14,6 +14,10 @@
 #include "transport/core.h"
 
 #define TRANSPORT_HUGE ((size_t)2 << 20)
+#define TRANSPORT_PIECES 256
+#define TRANSPORT_CROSS ((size_t)1 << 30)
+
+struct iovec;
 
 struct transport_can {
     bool loads;  /* ranks load from and store to what their peers allocate or offer */
@@ -21,6 +25,7 @@ struct transport_can {
     bool sized;  /* the URL says how many ranks there are */
     bool wide;   /* ranks may be on several hosts */
     bool meets;  /* and need a store to find each other */
+    bool crosses; /* `cross` reads what peers have not offered, where the system lets it */
 };
 
 /* One rank's end of a group. A transport embeds it first in a struct of its own. */
@@ -80,6 +85,15 @@ struct transport {
     bool (*offer)(struct transport_link *l, const void *memory, size_t bytes, uint64_t *place);
     /* The address here of a place that `rank` allocated or offered. */
     void *(*reach)(struct transport_link *l, int rank, uint64_t place);
+    /* Is this rank permitted to `cross` out of that one's own memory? This and the next two only where can.crosses. */
+    bool (*crosses)(struct transport_link *l, int rank);
+    /* The least bytes in one piece with which a peer's `cross` out of this memory, the caller's own, takes less time than two
+     * copies of its would, measured on what is there; INT64_MAX: it never does, or nothing is there yet. */
+    int64_t (*worth)(struct transport_link *l, const void *memory, size_t bytes);
+    /* Reads n pieces, at most TRANSPORT_PIECES, at addresses of `rank`'s own memory into pieces here of the same lengths, of
+     * TRANSPORT_CROSS bytes at most together. Errors: WEFT_ETRANSPORT, with what the system says. Who reads must make sure
+     * afterwards that the rank was not gone meanwhile: its number may be another process's then. */
+    int (*cross)(struct transport_link *l, int rank, const struct iovec *to, const struct iovec *from, size_t n);
     /* Has the rank left the group, or (where deaths are seen) ended without leaving? */
     enum transport_fate (*gone)(struct transport_link *l, int rank);
 };
