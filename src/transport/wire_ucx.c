@@ -18,9 +18,8 @@
 #define LITERAL(x) #x
 #define STRING(x) LITERAL(x) /* of a macro's value */
 #define MS INT64_C(1000000)
-#define GRACE_NS (100 * MS) /* from a broken connection on: what the peer sent before may come by another one */
-#define LEAVE_NS \
-    (5000 * MS) /* for what was sent to leave this process: on a busy machine connecting alone takes seconds */
+#define GRACE_NS (100 * MS)  /* from a broken connection on: what the peer sent before may come by another one */
+#define LEAVE_NS (5000 * MS) /* for what was sent to leave this process; to connect takes seconds where all is busy */
 #define CLOSE_NS (1000 * MS) /* for connections that are ended at once */
 
 int64_t ucx_now(void)
