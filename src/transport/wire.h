@@ -72,7 +72,7 @@ struct wire_ops {
      * addresses and the cost of a rank its peers. Errors: WEFT_EINVAL, WEFT_EUNSUPPORTED, WEFT_ENOMEM, WEFT_ETIMEOUT,
      * WEFT_ETRANSPORT, and those of gather. */
     int (*open)(const struct wire_boot *boot, struct wire **out);
-    /* Not collective, bounded in time (2 s at most, and only where peers do not take what was sent), also after failures.
+    /* Not collective, bounded in time (some 6 s at most, and only where peers do not take what was sent), also after failures.
      * Tells the peers that this rank has left. What was mailed or sent and is done still reaches them. Messages are dropped
      * before. */
     void (*close)(struct wire *w);

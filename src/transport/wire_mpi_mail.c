@@ -6,7 +6,7 @@
 #include "transport/wire_mpi.h"
 #include "weft.h"
 
-#define CLOSE_NS INT64_C(1000000000) /* for what was mailed to leave this process */
+#define CLOSE_NS INT64_C(5000000000) /* for what was mailed to leave this process */
 
 /* ---- in ---- */
 
