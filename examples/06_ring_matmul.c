@@ -1,6 +1,7 @@
-/* Computation that follows the data: y = w x on four threads. Each holds some rows of x and some rows of w, and needs all of
- * x. A ring allgather brings x piece by piece, a progress thread moves it along, and what has arrived is multiplied while
- * the next piece is on its way. Values are small whole numbers, so the order of the sums does not show in the result. */
+/* Computation that follows the data: y = w x on four threads. Each holds some rows of x and some rows of w, and needs
+ * all of x. A ring allgather brings x piece by piece, a progress thread moves it along, and what has arrived is
+ * multiplied while the next piece is on its way. Values are small whole numbers, so the order of the sums does not
+ * show in the result. */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <sched.h>
@@ -164,9 +165,9 @@ int main(void)
     weft_layout_free(pieces);
     weft_layout_free(whole);
     double e = median(exchange_s), p = median(product_s), b = median(both_s);
-    printf("%d pieces of a ring allgather fed a product of %d x %d by %d x %d on %d ranks, %d times: right\n", RANKS, ROWS,
-           K, K, COLUMNS, RANKS, ROUNDS);
-    printf("exchange %.3f ms, product %.3f ms, both %.3f ms: %.0f%% of the exchange hidden\n", e * 1e3, p * 1e3, b * 1e3,
-           100 * (e + p - b) / e);
+    printf("%d pieces of a ring allgather fed a product of %d x %d by %d x %d on %d ranks, %d times: right\n", RANKS,
+           ROWS, K, K, COLUMNS, RANKS, ROUNDS);
+    printf("exchange %.3f ms, product %.3f ms, both %.3f ms: %.0f%% of the exchange hidden\n", e * 1e3, p * 1e3,
+           b * 1e3, 100 * (e + p - b) / e);
     return 0;
 }

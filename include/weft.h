@@ -252,11 +252,12 @@ void weft_plan_free(weft_plan *p);
 
 /* ---- comms: who takes part, and how they reach each other ---- */
 
-/* Who moves along what is in flight. With WEFT_PROGRESS_THREAD a thread of weft's own, one for the comm that was opened and
- * all that are split from it, completes what was started without a further call, and runs the callbacks. It sleeps while
- * there is nothing to do, and ends with the last of these comms. Calls are made as before, by one thread at a time (or
- * inside a callback, whichever thread runs it): start and test never wait for the progress thread, the others may, for as
- * long as one of its passes or a callback takes. A process that forks has no such thread in the child. */
+/* Who moves along what is in flight. With WEFT_PROGRESS_THREAD a thread of weft's own, one for the comm that was
+ * opened and all that are split from it, completes what was started without a further call, and runs the callbacks. It
+ * sleeps while there is nothing to do, and ends with the last of these comms. Calls are made as before, by one thread
+ * at a time (or inside a callback, whichever thread runs it): start and test never wait for the progress thread, the
+ * others may, for as long as one of its passes or a callback takes. A process that forks has no such thread in the
+ * child. */
 enum weft_progress {
     WEFT_PROGRESS_CALLER, /* test, wait and the other calls that wait */
     WEFT_PROGRESS_THREAD  /* a thread, and those calls at the same time */
@@ -347,15 +348,15 @@ int weft_exec_test(weft_exec *x, bool *done);
 /* Timeout: 0 polls once, negative waits until done or failed. WEFT_ETIMEOUT says which ranks it waits for. */
 int weft_exec_wait(weft_exec *x, int64_t timeout_ns);
 int weft_exec_run(weft_exec *x); /* start and wait */
-/* Called once a run completes or fails, from test or wait or on the progress thread; it may start and free execs and close
- * comms but not wait, neither here nor for the thread that makes the calls. NULL: none. */
+/* Called once a run completes or fails, from test or wait or on the progress thread; it may start and free execs and
+ * close comms but not wait, neither here nor for the thread that makes the calls. NULL: none. */
 int weft_exec_notify(weft_exec *x, void (*done)(void *arg, int err), void *arg);
 /* Watches the destination piece by piece, in the runs that are started from now on: arrived is called (NULL: by nobody,
- * for who polls) as soon as box i of weft_plan_arrivals has its final values, by whoever makes progress and under the rules
- * of weft_exec_notify. Refused while in flight. */
+ * for who polls) as soon as box i of weft_plan_arrivals has its final values, by whoever makes progress and under the
+ * rules of weft_exec_notify. Refused while in flight. */
 int weft_exec_arrivals(weft_exec *x, void (*arrived)(void *arg, size_t i, const weft_arrival *a), void *arg);
-/* The boxes that are complete in the run that was started last, in the order in which they came. Fills at most cap, sets *n
- * to how many there are. Makes no progress itself. */
+/* The boxes that are complete in the run that was started last, in the order in which they came. Fills at most cap,
+ * sets *n to how many there are. Makes no progress itself. */
 int weft_exec_arrived(const weft_exec *x, size_t *out, size_t cap, size_t *n);
 typedef struct weft_exec_info {
     size_t size;

@@ -1,6 +1,7 @@
-/* Arrivals piece by piece. The law, for many pairs by every algorithm, in all ways that messages travel: the boxes that a run
- * tells of are those of weft_plan_arrivals, each once and disjoint; what stands in a box when it is told stays; and what no
- * box covers the run does not touch. Every run starts from other bytes, so what is told too early is seen. */
+/* Arrivals piece by piece. The law, for many pairs by every algorithm, in all ways that messages travel: the boxes
+ * that a run tells of are those of weft_plan_arrivals, each once and disjoint; what stands in a box when it is told
+ * stays; and what no box covers the run does not touch. Every run starts from other bytes, so what is told too early
+ * is seen. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -99,8 +100,7 @@ static void judge(struct watch *w, const weft_exec *x, unsigned char before, con
     if (!all)
         ranks_note(r, __FILE__, __LINE__, "%s: %zu of %zu boxes were told, %zu counted", what, w->count, w->n, come);
     if (!right)
-        ranks_note(r, __FILE__, __LINE__, "%s: a box was told early or twice, or an element that no box has was written",
-                   what);
+        ranks_note(r, __FILE__, __LINE__, "%s: a box was told early or twice, or more than boxes was written", what);
 }
 
 static void *memory_of(struct ranks_rank *r, size_t bytes, bool window)
@@ -239,7 +239,8 @@ static void run_refused(struct ranks_rank *r)
     RANKS_OK(r, weft_layout_parse("f32[2/x] @x2", &src));
     RANKS_OK(r, weft_layout_parse("f32[2/x] @x2=1,0", &dst));
     RANKS_OK(r, weft_lower(&(weft_move){"w", src, dst}, 1, r->rank, NULL, &p));
-    RANKS_OK(r, weft_bind(p, r->comm, &(weft_view){&in, sizeof in, NULL}, &(weft_view){&out, sizeof out, NULL}, NULL, &x));
+    weft_view from = {&in, sizeof in, NULL}, to = {&out, sizeof out, NULL};
+    RANKS_OK(r, weft_bind(p, r->comm, &from, &to, NULL, &x));
     RANKS_CHECK(r, weft_plan_arrivals(p, NULL, 1, &n) == WEFT_EINVAL);
     RANKS_CHECK(r, weft_exec_arrivals(NULL, ignore, NULL) == WEFT_EINVAL);
     RANKS_CHECK(r, weft_exec_arrived(x, NULL, 0, &n) == WEFT_EINVAL && n == 7);

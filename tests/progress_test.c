@@ -1,5 +1,5 @@
-/* Progress by a thread: what was started ends without a call of its owner, callbacks start more, errors reach the owner, an
- * idle thread sleeps, and the owner may call whatever it likes meanwhile. */
+/* Progress by a thread: what was started ends without a call of its owner, callbacks start more, errors reach the
+ * owner, an idle thread sleeps, and the owner may call whatever it likes meanwhile. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -238,8 +238,9 @@ static void *ask(void *arg)
 /* Another thread nudges; who passes is the progress thread, or the owner while it waits. */
 static void run_nudged(struct ranks_rank *r)
 {
-    struct counter c = {.task = {.pass = counter_pass, .lacking = counter_lacking, .watch = counter_watch, .fail = counter_fail},
-                        .comm = r->comm};
+    struct comm_task task = {
+        .pass = counter_pass, .lacking = counter_lacking, .watch = counter_watch, .fail = counter_fail};
+    struct counter c = {.task = task, .comm = r->comm};
     pthread_t thread;
     void *text = "";
     sem_init(&c.each, 0, 0);

@@ -1,6 +1,6 @@
-/* weft bench overlap: how much of an exchange hides behind computation, by the progress thread and without one. Each rank
- * gives its bytes to the next and computes in registers for as long as the exchange takes alone: alone, the one and the
- * other, and then both at once (start, compute, wait), one after another in every round. */
+/* weft bench overlap: how much of an exchange hides behind computation, by the progress thread and without one. Each
+ * rank gives its bytes to the next and computes in registers for as long as the exchange takes alone: alone, the one
+ * and the other, and then both at once (start, compute, wait), one after another in every round. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -203,7 +203,9 @@ static int tell(struct overlap *o)
            b / (e + c), hidden, (long long)o->wrong);
     if (!thread)
         return -1;
-    return work_cores() >= 2 * o->ranks ? hidden >= FOUR_CORES : work_cores() >= o->ranks ? b / (e + c) <= TWO_CORES : -1;
+    if (work_cores() >= 2 * o->ranks)
+        return hidden >= FOUR_CORES;
+    return work_cores() >= o->ranks ? b / (e + c) <= TWO_CORES : -1;
 }
 
 static int run_both(struct overlap *o, struct failure *why)

@@ -36,11 +36,12 @@ struct comm_window {
 
 /* Something beside execs that the comm's waits, tests and progress thread move along. Its owner embeds it and fills in
  * the functions, all of which are required; they are called by whoever makes progress, one at a time, and may not wait.
- * They may add and remove tasks. One that calls back to the user does so between comm_callback(c, true) and (c, false). */
+ * They may add and remove tasks. One that calls back to the user does so between comm_callback(c, true) and
+ * comm_callback(c, false). */
 struct comm_task {
     struct comm_task *next, *prev;
     bool (*pass)(struct comm_task *t, bool eager); /* does what can be done without waiting; true: something moved */
-    int (*lacking)(struct comm_task *t); /* signals (core_signal) that it lacks before it can go on; 0: waits for none */
+    int (*lacking)(struct comm_task *t); /* signals without which it cannot go on; 0: it waits for none */
     void (*watch)(struct comm_task *t, int64_t now); /* fails the comm if a peer that is waited for will not come */
     void (*fail)(struct comm_task *t);               /* the comm has failed: called once, pass no more */
     bool failed;                                     /* fail has been called */
@@ -71,7 +72,7 @@ struct weft_comm {
     struct staging staging;
 
     weft_exec *first, *last; /* in flight, in order of their starts */
-    struct comm_task *tasks; /* those added last stand first */
+    struct comm_task *tasks;   /* those added last stand first */
     struct comm_task *task_at; /* the next to be looked at in a walk through tasks */
     struct comm_family *family;
     struct mail *mail;       /* on several hosts; else NULL */

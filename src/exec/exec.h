@@ -268,7 +268,8 @@ struct weft_exec {
     struct program *program;
     weft_exec *prev, *next_exec; /* in the comm's list of those in flight */
     weft_exec *submitted;        /* the next of those that progress_submit was told of */
-    _Atomic int state; /* EXEC_FLIES, or how its last run ended: 0 or a failure. Also for who is not in the seat, as are: */
+    /* These three also for who is not in the seat: */
+    _Atomic int state;             /* EXEC_FLIES, or how its last run ended: 0 or a failure */
     _Atomic int64_t ended, failed; /* runs */
     bool binding; /* in rebind: callbacks that run meanwhile must not start it */
     bool orphan;  /* freed in a callback while in flight */

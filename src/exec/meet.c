@@ -261,7 +261,8 @@ static int barrier(weft_comm *c, int64_t timeout_ns)
     }
     struct meeting m = {c, c->barrier, 0};
     bool all = met(&m);
-    for (int turn = 0; !all && !c->first && !c->tasks && turn < c->spins / 4; turn++) { /* most end here: no clock is read */
+    bool idle_else = !c->first && !c->tasks;
+    for (int turn = 0; !all && idle_else && turn < c->spins / 4; turn++) { /* most end here: no clock is read */
         core_relax();
         all = met(&m);
     }

@@ -1,9 +1,9 @@
 /* The progress thread of a family, and the seat that it shares with the thread which makes the calls.
  *
- * Who is in the seat drives: it alone touches comms and execs, arms the bell and disarms it. A caller that waits stays in
- * the seat, also while it sleeps, so that it is woken by peers as if there were no thread; one that tests or starts is in
- * it for that moment. The thread leaves it before it sleeps. Nobody waits for the seat but calls that may wait: test
- * makes progress only if the seat is free; a start that finds it taken is left in `submitted` for who is in it.
+ * Who is in the seat drives: it alone touches comms and execs, arms the bell and disarms it. A caller that waits stays
+ * in the seat, also while it sleeps, so that it is woken by peers as if there were no thread; one that tests or starts
+ * is in it for that moment. The thread leaves it before it sleeps. Nobody waits for the seat but calls that may wait:
+ * test makes progress only if the seat is free; a start that finds it taken is left in `submitted` for who is in it.
  *
  * The thread sleeps in two places. ON_BELL: there is something in flight; it has armed the bell, looked at everything
  * once more, and left the seat. PARKED: there is nothing in flight, or another is in the seat.
@@ -16,15 +16,16 @@
  *       the thread finds the seat free, or who leaves finds the thread parked and, if there is work, calls it. Who only
  *       wanted the seat and gives up does the same after its store of `wanted`.
  *   wait for the seat   add `wanted`, futex looks at `seat` | leave: store `seat`, load `wanted`
- *   park or sleep in the seat: `asleep` is stored before the seat is left, so whoever is in it later has the store behind
- *       the seat; it calls the thread if it leaves work that the thread has not seen: all of it if PARKED, what was
+ *   park or sleep in the seat: `asleep` is stored before the seat is left, so whoever is in it later sees it
+ *       through the seat; it calls the thread if it leaves work that the thread has not seen: all of it if PARKED, what was
  *       started, moved or disarmed since (`disturbed`) if ON_BELL. An armed bell that nobody has touched still
  *       rings for the signals that the thread looked for.
- * A call changes the word that the thread sleeps on (`calls`, or the bell), which it has read before it stored `asleep`:
- * the futex does not begin to sleep, or is woken. comm_nudge and peers' signals ring the bell, as core_signal says, for
- * whoever has armed it; a thread that they wake and that finds the seat taken parks as above.
+ * A call changes the word that the thread sleeps on (`calls`, or the bell), which it has read before it stored
+ * `asleep`: the futex does not begin to sleep, or is woken. comm_nudge and peers' signals ring the bell, as
+ * core_signal says, for whoever has armed it; a thread that they wake and that finds the seat taken parks as above.
  *
- * The seat is taken with acquire and left with release (by seq_cst), so all that one driver wrote is there for the next. */
+ * The seat is taken with acquire and left with release (by seq_cst), so all that one driver wrote is there for the
+ * next. */
 #define _GNU_SOURCE
 #include "exec/progress.h"
 
@@ -93,8 +94,8 @@ static void family_free(struct comm_family *f)
 
 /* ---- the seat ---- */
 
-/* A call begins and ends to look at the family. While a start is about to return, a callback on the thread may close the
- * last comm: it waits for those who are inside. */
+/* A call begins and ends to look at the family. While a start is about to return, a callback on the thread may close
+ * the last comm: it waits for those who are inside. */
 static void come_in(struct comm_seat *s)
 {
     atomic_fetch_add_explicit(&s->inside, 1, memory_order_relaxed);
@@ -108,7 +109,7 @@ static void go_out(struct comm_seat *s)
 static bool take(struct comm_seat *s)
 {
     uint32_t free_seat = 0;
-    if (atomic_load_explicit(&s->seat, memory_order_relaxed) ||
+    if (atomic_load_explicit(&s->seat, memory_order_seq_cst) || /* spares those who poll the exchange */
         !atomic_compare_exchange_strong_explicit(&s->seat, &free_seat, 1, memory_order_seq_cst, memory_order_seq_cst))
         return false;
     atomic_store_explicit(&s->holder, self(), memory_order_relaxed); /* only equal for who stored it */
@@ -269,7 +270,8 @@ void progress_submit(struct comm_family *f, weft_exec *x)
     come_in(s);
     do
         x->submitted = first;
-    while (!atomic_compare_exchange_weak_explicit(&s->submitted, &first, x, memory_order_seq_cst, memory_order_relaxed));
+    while (!atomic_compare_exchange_weak_explicit(&s->submitted, &first, x, memory_order_seq_cst,
+                                                  memory_order_relaxed));
     if (take(s))
         progress_leave(f);
     else
@@ -332,7 +334,7 @@ static void park(struct comm_seat *s)
     atomic_store_explicit(&s->asleep, AWAKE, memory_order_seq_cst);
 }
 
-/* Sleeps until peers ring, unless something moves when all has been looked at once more. True: it was out of the seat. */
+/* Sleeps until peers ring, unless something moves when all has been looked at once more. True: it has left the seat. */
 static bool sleep_on_bell(struct comm_family *f)
 {
     struct comm_seat *s = f->seat;

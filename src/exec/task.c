@@ -1,5 +1,5 @@
-/* Tasks of a comm: what is moved along beside execs. A walk through them keeps its place in the comm, so that a task may
- * remove itself or any other. */
+/* Tasks of a comm: what is moved along beside execs. A walk through them keeps its place in the comm, so that a task
+ * may remove itself or any other. */
 #include "exec/progress.h"
 
 void comm_task_add(weft_comm *c, struct comm_task *t)
@@ -37,8 +37,8 @@ void comm_task_remove(weft_comm *c, struct comm_task *t)
     comm_leave(f);
 }
 
-/* Whoever is about to sleep arms and then loads `nudges` before it looks at tasks: either it sees this nudge, and with it
- * the work, or the ring here sees it armed. */
+/* Whoever is about to sleep arms and then loads `nudges` before it looks at tasks: either it sees this nudge, and with
+ * it the work, or the ring here sees it armed. */
 void comm_nudge(weft_comm *c)
 {
     atomic_fetch_add_explicit(&c->family->nudges, 1, memory_order_seq_cst);

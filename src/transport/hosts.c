@@ -287,11 +287,14 @@ static int make_tables(struct transport_hosts *h, int size)
 static void link_free(struct link *l)
 {
     struct transport_hosts *h = &l->hosts;
+    bool failed = l->base.group && core_failed(l->base.group); /* its memory goes with `home` */
     dismiss_sentinel(l);
     if (h->home)
         h->home->transport->leave(h->home);
-    if (h->wire)
+    if (h->wire) {
+        h->wire->failed = failed;
         h->wire->ops->close(h->wire);
+    }
     while (h->early) {
         struct hosts_early *e = h->early;
         h->early = e->next;

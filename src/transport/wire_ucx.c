@@ -20,6 +20,7 @@
 #define MS INT64_C(1000000)
 #define GRACE_NS (100 * MS)  /* from a broken connection on: what the peer sent before may come by another one */
 #define LEAVE_NS (5000 * MS) /* for what was sent to leave this process; to connect takes seconds where all is busy */
+#define FAILED_NS (50 * MS) /* the same after a failure, when peers may look at it no more */
 #define CLOSE_NS (1000 * MS) /* for connections that are ended at once */
 
 int64_t ucx_now(void)
@@ -343,7 +344,7 @@ static void on_flushed(void *request, ucs_status_t status, void *arg)
  * finished with and connections that it has not flushed are counted alike. */
 static void leave(struct ucx_wire *w)
 {
-    int64_t open = 0, end = ucx_now() + LEAVE_NS;
+    int64_t open = 0, end = ucx_now() + (w->base.failed ? FAILED_NS : LEAVE_NS);
     for (int i = w->used; i >= 0; i = w->peers[i].next)
         if (w->peers[i].ep && !w->peers[i].lost_ns && !w->peers[i].left)
             ucx_bye(w, i);
