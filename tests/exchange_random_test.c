@@ -1,6 +1,6 @@
-/* Random flows: any neighbourhood, any number of messages of any size, from any number of threads, in any memory, with any
- * budget, taken early or late, with and without votes, hooks, staging and a progress thread. The functions of the flow are the
- * oracle. A failure prints the seed: WEFT_TEST_SEED repeats it. */
+/* Random flows: any neighbourhood, any number of messages of any size, from any number of threads, in any memory, with
+ * any budget, taken early or late, with and without votes, hooks, staging and a progress thread. The functions of the
+ * flow are the oracle. A failure prints the seed: WEFT_TEST_SEED repeats it. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* What comes: frames become messages, in the order of each pipe and no further than the round that this rank is in. And when
- * a round is complete, what it lacks, and who is to blame if that will not come. */
+/* What comes: frames become messages, in the order of each pipe and no further than the round that this rank is in. And
+ * when a round is complete, what it lacks, and who is to blame if that will not come. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,8 +16,8 @@ static uint64_t ends_of(const struct exchange_in *in)
 
 /* ---- receiving ---- */
 
-/* What came and was not taken is bounded, unless the caller can do nothing about it: it waits for room, or it has finished
- * and needs the whole round. */
+/* What came and was not taken is bounded, unless the caller can do nothing about it: it waits for room, or it has
+ * finished and needs the whole round. */
 static bool may_receive(const weft_exchange *x)
 {
     return atomic_load_explicit(&x->untaken, memory_order_relaxed) < x->budget ||
@@ -42,7 +42,8 @@ static struct message *build(weft_exchange *x, struct exchange_in *in)
 }
 
 /* Takes bytes of the frame for a part of the message; true: the part is complete. */
-static bool fill(struct exchange_in *in, char *part, uint64_t begin, uint64_t bytes, const char *frame, size_t frame_bytes)
+static bool fill(struct exchange_in *in, char *part, uint64_t begin, uint64_t bytes, const char *frame,
+                 size_t frame_bytes)
 {
     uint64_t lacks = begin + bytes - in->at, there = frame_bytes - in->frame_at, n = lacks < there ? lacks : there;
     if (n)
@@ -292,8 +293,9 @@ static void watch_out(weft_exchange *x, struct exchange_out *out, int64_t now, s
     enum transport_fate fate = pipe_fate(&x->pipes, p->peer, p->head);
     if (fate && out_waits(out))
         blame_fate(b, p->peer, fate);
-    else if (!fate && pipe_stalled(&x->pipes, p->peer, p->head, atomic_load_explicit(&x->begun, memory_order_relaxed) - 1,
-                                   &p->seen_pulse, &p->seen_at, now))
+    else if (!fate &&
+             pipe_stalled(&x->pipes, p->peer, p->head, atomic_load_explicit(&x->begun, memory_order_relaxed) - 1,
+                          &p->seen_pulse, &p->seen_at, now))
         b->stalled = p->peer;
 }
 
@@ -307,7 +309,8 @@ static void watch_vote(weft_exchange *x, struct blame *b)
         return;
     for (int i = 0; i < n; i++) {
         enum transport_fate fate = c->transport->gone(c->link, ranks[i]);
-        int still[3], left = pipes_vote_lacks(&x->pipes, atomic_load_explicit(&x->begun, memory_order_relaxed) - 1, still);
+        int still[3],
+            left = pipes_vote_lacks(&x->pipes, atomic_load_explicit(&x->begun, memory_order_relaxed) - 1, still);
         for (int k = 0; k < left && fate; k++)
             if (still[k] == ranks[i])
                 blame_fate(b, ranks[i], fate);
@@ -356,8 +359,8 @@ void exchange_watch(struct comm_task *t, int64_t now)
 void exchange_watch_putter(weft_exchange *x)
 {
     int64_t now = core_now(), last = atomic_load_explicit(&x->watched_at, memory_order_relaxed);
-    if (now - last < LOOK_NS ||
-        !atomic_compare_exchange_strong_explicit(&x->watched_at, &last, now, memory_order_relaxed, memory_order_relaxed))
+    if (now - last < LOOK_NS || !atomic_compare_exchange_strong_explicit(&x->watched_at, &last, now,
+                                                                         memory_order_relaxed, memory_order_relaxed))
         return;
     exchange_watch(&x->task, now);
 }
@@ -370,7 +373,8 @@ int exchange_timeout(weft_exchange *x)
     uint64_t begun = atomic_load_explicit(&x->begun, memory_order_relaxed);
     for (int i = 0; i < x->pipes.nins; i++)
         if (ends_of(&x->ins[i]) < begun)
-            comm_name(&names, x->ins[i].pipe->peer, pipe_finished(x->ins[i].pipe->head, begun - 1) ? "" : " (has not finished)");
+            comm_name(&names, x->ins[i].pipe->peer,
+                      pipe_finished(x->ins[i].pipe->head, begun - 1) ? "" : " (has not finished)");
     for (int i = 0, named = names.n; i < x->pipes.nouts && !named; i++)
         if (out_waits(&x->outs[i]))
             comm_name(&names, x->outs[i].pipe->peer, "");

@@ -1,6 +1,6 @@
-/* What goes: a message is written into its pipe at once if nothing is before it and there is room; else it is queued, with
- * copies of what the caller may change, as long as the budget has room for them. Who finds none waits, and receives
- * meanwhile: whatever others do, those who are waited for can go on. */
+/* What goes: a message is written into its pipe at once if nothing is before it and there is room; else it is queued,
+ * with copies of what the caller may change, as long as the budget has room for them. Who finds none waits, and
+ * receives meanwhile: whatever others do, those who are waited for can go on. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdlib.h>
@@ -37,7 +37,8 @@ static bool advance(weft_exchange *x, struct exchange_out *out, struct exchange_
 {
     while (!s->begun || s->at < s->stream) {
         struct pipe_part parts[3] = {{&s->head, sizeof s->head}};
-        int first = s->begun ? 0 : 1, n = first + cut(s, x->pipes.frame - (s->begun ? 0 : sizeof s->head), parts + first);
+        int first = s->begun ? 0 : 1,
+            n = first + cut(s, x->pipes.frame - (s->begun ? 0 : sizeof s->head), parts + first);
         if (!pipe_write(&x->pipes, out->pipe, parts, n, hold))
             return false;
         s->begun = true;
@@ -152,7 +153,8 @@ static int check(const weft_exchange *x, int to, const weft_message *m, const ch
         return error_set(WEFT_EINVAL, "%s: rank %d is not among the %d ranks that this exchange sends to", call, to,
                          x->pipes.nouts);
     if ((m->meta_bytes && !m->meta) || (m->bytes && !m->payload))
-        return error_set(WEFT_EINVAL, "%s: %zu bytes of %s at NULL", call, m->bytes && !m->payload ? m->bytes : m->meta_bytes,
+        return error_set(WEFT_EINVAL, "%s: %zu bytes of %s at NULL", call,
+                         m->bytes && !m->payload ? m->bytes : m->meta_bytes,
                          m->bytes && !m->payload ? "payload" : "metadata");
     return 0;
 }
@@ -287,8 +289,8 @@ int exchange_put(weft_exchange *x, int to, uint32_t tag, const weft_message *m, 
     struct exchange_send s = outline(x, tag, m);
     struct exchange_out *out = &x->outs[pipes_out(&x->pipes, to) - x->pipes.outs];
     if (cost_of(&s) > x->queue_limit)
-        return error_set(WEFT_ENOMEM, "%s: %zu bytes of metadata are more than the budget of %lld bytes has room for", call,
-                         m->meta_bytes, (long long)x->budget);
+        return error_set(WEFT_ENOMEM, "%s: %zu bytes of metadata are more than the budget of %lld bytes has room for",
+                         call, m->meta_bytes, (long long)x->budget);
     for (;;) {
         enum put_end end = PUT_WRITTEN;
         err = exchange_failure(x);

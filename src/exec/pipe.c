@@ -1,29 +1,30 @@
 /* Pipes in shared memory: frames in rings, payloads that the reader loads, votes, and who is gone.
  *
- * A ring holds frames one after the other, each a head of HEAD bytes and its body, in a multiple of HEAD bytes without a
- * break: where the rest of the ring is too short, a head that says so fills it. A frame is known by where it begins, counted in
- * all bytes that were ever written: its head has that number, plus one, in `seal`.
+ * A ring holds frames one after the other, each a head of HEAD bytes and its body, in a multiple of HEAD bytes without
+ * a break: where the rest of the ring is too short, a head that says so fills it. A frame is known by where it begins,
+ * counted in all bytes that were ever written: its head has that number, plus one, in `seal`.
  *
- * Why what is read was written. The writer stores the body and then the seal (release); the reader, which looks at the head of
- * the frame that comes next, loads the seal (acquire) and only then the rest. What stood there before is never taken for a
- * seal: before a frame is sealed the seal of the head behind it is cleared, and the reader looks there only after it saw the
- * frame. So the signal is in the line of the message, and the seal of a frame may be held back until the next is there, so that
- * one transfer of the line carries both: a frame sealed before the seal of the one before it is seen with that; on AArch64 it is stlr and ldar or ldapr, and nothing rests on the order of
- * other stores.
+ * Why what is read was written. The writer stores the body and then the seal (release); the reader, which looks at the
+ * head of the frame that comes next, loads the seal (acquire) and only then the rest. What stood there before is never
+ * taken for a seal: before a frame is sealed the seal of the head behind it is cleared, and the reader looks there only
+ * after it saw the frame. So the signal is in the line of the message, and the seal of a frame may be held back until
+ * the next is there, so that one transfer of the line carries both: a frame sealed before the seal of the one before it
+ * is seen with that; on AArch64 it is stlr and ldar or ldapr, and nothing rests on the order of other stores.
  *
- * Why nothing is overwritten that is still to be read. The reader has loaded all of a frame before it stores `read` (a release
- * orders loads before it, too); the writer loads `read` (acquire) before it stores into what that frees. What it clears
- * behind a frame must be free, too.
+ * Why nothing is overwritten that is still to be read. The reader has loaded all of a frame before it stores `read` (a
+ * release orders loads before it, too); the writer loads `read` (acquire) before it stores into what that frees. What
+ * it clears behind a frame must be free, too.
  *
  * Why a payload may change after it was loaded: `loaded` is the same pair again, stored after the copy.
  *
- * Why nobody sleeps for ever. Readers: a write alone wakes nobody, so the writer calls (pipes_call, a fence and then the look at
- * `awaits` that core_signal explains) when its rank has finished its round, and every quarter of a ring. A reader that sleeps
- * in between lacks the end of the round anyhow. Writers: one that finds no room stores `hungry` and looks at `read` once
- * more; the reader stores `read` and then looks at `hungry`. All four are seq_cst, so one of the two sees the other. A writer
- * that goes to sleep after that has made itself known before, and the call finds it as core_signal says. The reader tells
- * every quarter of a ring only: what it has read and not told is less than that, a frame with what is skipped before it less
- * than half a ring, so when all was read there is room as far as the writer knows, and it was called. */
+ * Why nobody sleeps for ever. Readers: a write alone wakes nobody, so the writer calls (pipes_call, a fence and then
+ * the look at `awaits` that core_signal explains) when its rank has finished its round, and every quarter of a ring. A
+ * reader that sleeps in between lacks the end of the round anyhow. Writers: one that finds no room stores `hungry` and
+ * looks at `read` once more; the reader stores `read` and then looks at `hungry`. All four are seq_cst, so one of the
+ * two sees the other. A writer that goes to sleep after that has made itself known before, and the call finds it as
+ * core_signal says. The reader tells every quarter of a ring only: what it has read and not told is less than that, a
+ * frame with what is skipped before it less than half a ring, so when all was read there is room as far as the writer
+ * knows, and it was called. */
 #define _GNU_SOURCE
 #include "exec/pipe.h"
 
@@ -191,8 +192,8 @@ bool pipe_offer(struct pipes *p, const void *memory, size_t bytes, uint64_t *pla
     return !c->staged && c->transport->offer(c->link, memory, bytes, place);
 }
 
-/* The flag and the failure are stored and looked at crosswise, all seq_cst: this end sees the failure and does not begin, or
- * the other, which looks after the failure, sees the flag and waits until the copy is over. */
+/* The flag and the failure are stored and looked at crosswise, all seq_cst: this end sees the failure and does not
+ * begin, or the other, which looks after the failure, sees the flag and waits until the copy is over. */
 bool pipe_load(struct pipes *p, struct pipe_in *in, void *dst, uint64_t place, size_t bytes)
 {
     weft_comm *c = p->comm;
@@ -222,9 +223,9 @@ void pipes_fence(struct pipes *p)
 
 /* ---- rounds and votes ----
  *
- * Ranks form a tree: r votes through (r - 1) / 2. A rank that has voted and has the votes of those below it passes theirs and
- * its own on; the outcome comes back the same way. A word is not written again before it was read: its writer casts the next
- * vote only after the outcome of this one, which rests on all of them. */
+ * Ranks form a tree: r votes through (r - 1) / 2. A rank that has voted and has the votes of those below it passes
+ * theirs and its own on; the outcome comes back the same way. A word is not written again before it was read: its
+ * writer casts the next vote only after the outcome of this one, which rests on all of them. */
 
 void pipes_round(struct pipes *p, uint64_t finished, bool yes)
 {
@@ -277,7 +278,8 @@ bool pipes_vote(struct pipes *p, uint64_t round)
 enum transport_fate pipe_fate(const struct pipes *p, int rank, const struct pipe_head *head)
 {
     const weft_comm *c = p->comm;
-    return atomic_load_explicit(&head->freed, memory_order_seq_cst) ? TRANSPORT_LEFT : c->transport->gone(c->link, rank);
+    return atomic_load_explicit(&head->freed, memory_order_seq_cst) ? TRANSPORT_LEFT
+                                                                    : c->transport->gone(c->link, rank);
 }
 
 bool pipe_finished(const struct pipe_head *head, uint64_t round)
