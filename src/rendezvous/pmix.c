@@ -248,7 +248,7 @@ static int open_card(char *card, int listener, const struct store_opts *o, int64
 static int meet(const struct store_opts *o, int64_t until, struct store **out)
 {
     char key[64 + STORE_NAME_MAX], card[CARD] = "";
-    int listener = -1, err = 0;
+    int listener = TCP_GUEST, err = 0;
     if (self.rank != (pmix_rank_t)o->rank)
         return error_set(WEFT_EINVAL,
                          "pmix: rank %d of the store is rank %u of the launcher; all ranks of the job, as they are, "

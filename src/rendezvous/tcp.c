@@ -36,6 +36,7 @@ struct tcp_store {
     struct frame_end end;
     unsigned char *message, *frame;
     struct server *server; /* NULL: not this process */
+    bool may_serve;        /* serves if nobody else does */
     int served_by;         /* a rank; -1: none of them */
     int spare;             /* a socket that listens; -1: none */
     struct store_parts spares;
@@ -287,6 +288,15 @@ static int try_open(struct tcp_store *t, const struct sodium *na, const struct a
     return err;
 }
 
+/* Unless somebody else does. That one may end, having served another job, before all of ours have come. */
+static int serve_if_free(struct tcp_store *t)
+{
+    int listener, err = t->may_serve && !t->server ? address_listen(&t->at[0], &listener) : EADDRINUSE;
+    if (err)
+        return err < 0 ? err : 0;
+    return server_start(listener, t->token, t->base.rank, &t->server);
+}
+
 static int keep_trying(struct tcp_store *t, int64_t until)
 {
     const struct sodium *na = sodium_find();
@@ -295,6 +305,9 @@ static int keep_trying(struct tcp_store *t, int64_t until)
         return err;
     for (int64_t pause = RETRY_NS;; store_pause(&pause, RETRY_MOST_NS, until)) {
         bool last = store_now() >= until;
+        err = serve_if_free(t);
+        if (err)
+            return err;
         for (int i = 0; i < t->nat; i++) {
             err = try_open(t, na, &t->at[i], until, &why);
             bool other = t->nat > 1 && err == WEFT_ETRANSPORT; /* somebody else's address, as seen from here */
@@ -338,6 +351,7 @@ int tcp_open_at(const struct store_kind *kind, const char *place, const struct a
         return error_nomem();
     }
     t->fd = t->spare = t->served_by = -1;
+    t->may_serve = listener == TCP_IF_FREE;
     int err = store_init(&t->base, kind, place, o);
     if (listener >= 0 && err)
         close(listener);
@@ -368,18 +382,14 @@ static int open_store(const char *place, const struct store_opts *o, int64_t unt
     char url[ADDRESS_TEXT + 8];
     struct address at;
     snprintf(url, sizeof url, "tcp:%s", place);
-    int listener = -1, err = address_parse(place, &at);
+    int err = address_parse(place, &at);
     if (!err)
         err = server_check_token(o->token, url);
     if (!err && !sodium_find())
         err = WEFT_EUNSUPPORTED;
     if (!err && !at.port)
         err = error_set(WEFT_EINVAL, "%s: ranks need the port; only weft run can let the system choose one", url);
-    if (!err && o->rank == 0) {
-        err = address_listen(&at, &listener);
-        err = err > 0 ? 0 : err; /* somebody else serves */
-    }
-    return err ? err : tcp_open_at(&store_tcp, place, &at, 1, listener, o, until, out);
+    return err ? err : tcp_open_at(&store_tcp, place, &at, 1, o->rank ? TCP_GUEST : TCP_IF_FREE, o, until, out);
 }
 
 /* ---- again, and the end ---- */
@@ -401,13 +411,13 @@ int tcp_again(struct store *s, const int *survivors, const struct store_opts *o,
     opts.token = t->token;
     if (t->served_by < 0 || among(t->served_by, survivors, o->size)) {
         address_format(&t->at[0], place);
-        return tcp_open_at(&store_tcp, place, t->at, t->nat, -1, &opts, until, out);
+        return tcp_open_at(&store_tcp, place, t->at, t->nat, TCP_GUEST, &opts, until, out);
     }
     int err = address_parse((const char *)t->spares.bytes + t->spares.at[survivors[0]], &at);
     if (err)
         return err;
     address_format(&at, place);
-    int listener = o->rank == 0 ? t->spare : -1;
+    int listener = o->rank == 0 ? t->spare : TCP_GUEST;
     if (o->rank == 0)
         t->spare = -1;
     return tcp_open_at(&store_tcp, place, &at, 1, listener, &opts, until, out);
