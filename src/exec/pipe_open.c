@@ -211,7 +211,7 @@ int pipes_open(struct pipes *p, weft_comm *c, const int *from, int nfrom, const 
     p->ring_bytes = bytes;
     p->frame = bytes / 4 - 64;
     int err = code;
-    if (!err && !c->transport->can.loads)
+    if (!err && (!c->transport->can.loads || c->link->hosts))
         err = error_set(WEFT_EUNSUPPORTED, "weft_exchange_open: ranks of %s: cannot reach each other's memory",
                         c->transport->scheme);
     if (!err)

@@ -33,9 +33,9 @@ struct wire {
     const struct wire_ops *ops;
     int (*error)(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* error_set of the core */
     int rank, size;
-    bool failed;   /* set by the owner before close: nobody waits for what was sent to leave */
     uint64_t tags; /* that `make` takes: 0 to tags - 1. UCX has 2^40, Open MPI 2^31 - 1, MPICH 2^28 - 1 */
     int fd; /* readable when something comes after `arm`; -1: this wire cannot be slept on, look at it now and then */
+    bool failed;   /* set by the owner before close: nobody waits for what was sent to leave */
 };
 
 /* One message, set up for many runs. A module embeds it first, too. */

@@ -58,7 +58,7 @@ static int open_wire(const struct wire_boot *boot, struct wire **out)
     MPI_Comm_set_errhandler(w->comm, MPI_ERRORS_RETURN);
     MPI_Comm_get_attr(w->comm, MPI_TAG_UB, &highest, &tagged);
     w->mail_tag = tagged ? *highest : 32767; /* what MPI promises */
-    w->base = (struct wire){&weft_wire, boot->error, rank, size, (uint64_t)w->mail_tag, -1};
+    w->base = (struct wire){&weft_wire, boot->error, rank, size, (uint64_t)w->mail_tag, -1, false};
     int code = wire_mpi_letters_open(w);
     if (code) {
         err = wire_mpi_error(&w->base, code, "mpi: receives for mail on", rank);
