@@ -481,7 +481,7 @@ static void run_flowing(struct ranks_rank *r)
         RANKS_OK(r, weft_exec_start(m.exec));
         for (int i = 0; i < 100 * (seed % 3) && !done; i++)
             RANKS_OK(r, weft_exec_test(m.exec, &done));
-        RANKS_OK(r, weft_exec_wait(m.exec, 10 * SECOND));
+        RANKS_OK(r, weft_exec_wait(m.exec, 60 * SECOND));
         RANKS_CHECK(r, !model_wrong(&m, seed));
         if (seed == 5)
             RANKS_OK(r, weft_exec_rebind(m.exec, m.in, m.out));
