@@ -462,28 +462,28 @@ static void far_ahead(void **state)
  * each, else the messages are staged as usual. */
 static void run_flowing(struct ranks_rank *r)
 {
-    static const struct pair all[2][5] = {{{"f32[70000] @x1=0", "f32[70000] @x2", 0},
+    static const struct pair all[2][5] = {{{"f32[20000] @x1=0", "f32[20000] @x2", 0},
                                            {"u8[5] @x1=0", "u8[5] @x1=1", 0},
-                                           {"f32[300,401] @x1=0", "f32[300,401/x] @x2=1,0", 0},
-                                           {"f64[40000] @x1=0", "f32[40000] @x1=1", 0},
-                                           {"i32[50001] @x1=0", "i32[50001] @x1=1", 0}},
-                                          {{"f32[70000] @x1=0", "f32[70000] @x4", 0},
+                                           {"f32[90,201] @x1=0", "f32[90,201/x] @x2=1,0", 0},
+                                           {"f64[9000] @x1=0", "f32[9000] @x1=1", 0},
+                                           {"i32[20001] @x1=0", "i32[20001] @x1=1", 0}},
+                                          {{"f32[20000] @x1=0", "f32[20000] @x4", 0},
                                            {"u8[5] @x1=0", "u8[5] @x3=1,2,3", 0},
-                                           {"f32[300,801] @x1=0", "f32[300,801/x] @x4=1,0,3,2", 0},
-                                           {"f64[40000] @x1=0", "f32[40000] @x2=3,1", 0},
-                                           {"i32[50001] @x1=0", "i32[50001] @x3=3,2,1", 0}}};
+                                           {"f32[90,401] @x1=0", "f32[90,401/x] @x4=1,0,3,2", 0},
+                                           {"f64[9000] @x1=0", "f32[9000] @x2=3,1", 0},
+                                           {"i32[20001] @x1=0", "i32[20001] @x3=3,2,1", 0}}};
     const struct pair *pairs = all[r->size == 4];
     struct model m;
     RANKS_OK(r, model_make(&m, r, pairs, 5, &(weft_lower_opts){.bucket = *(int64_t *)r->arg}));
-    for (int seed = 0; seed < 12; seed++) {
+    for (int seed = 0; seed < 6; seed++) {
         model_fill(&m, seed);
         bool done = false;
         RANKS_OK(r, weft_exec_start(m.exec));
         for (int i = 0; i < 100 * (seed % 3) && !done; i++)
             RANKS_OK(r, weft_exec_test(m.exec, &done));
-        RANKS_OK(r, weft_exec_wait(m.exec, 10 * SECOND));
+        RANKS_OK(r, weft_exec_wait(m.exec, 60 * SECOND));
         RANKS_CHECK(r, !model_wrong(&m, seed));
-        if (seed == 5)
+        if (seed == 3)
             RANKS_OK(r, weft_exec_rebind(m.exec, m.in, m.out));
     }
     model_free(&m);
