@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Comms on several hosts, hosts.sh WHAT: random pairs, and where there are ranks enough all cases. ucx: by UCX alone; auto: over
+# 2 and 3 hosts of 1 to 3 ranks each and more (network namespaces, which weft run makes and removes); openmpi, mpich: on mpi:.
+set -u
+: "${WEFT_BIN:?}" "${WEFT_SOURCE_DIR:?}"
+dir=$(dirname "$WEFT_BIN")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+share=${WEFT_TEST_SHARE:-100}
+pairs=2000
+[ "$share" != full ] && pairs=$((2 * share))
+[ "$pairs" -lt 20 ] && pairs=20
+failed=0
+grep -hv '^bench' "$WEFT_SOURCE_DIR"/tests/cases/*.txt >"$work/cases.txt"
+
+# check RANKS URL LAUNCHER...: cases where there are ranks enough for all of them, and pairs of that many ranks
+check()
+{
+    local ranks=$1 url=$2 file files=("$work/pairs.txt") count
+    shift 2
+    "$dir/tests/random_pairs" "$pairs" "$ranks" "$ranks" >"$work/pairs.txt"
+    [ "$ranks" -ge 16 ] && files+=("$work/cases.txt")
+    for file in "${files[@]}"; do
+        count=$(grep -c '^[^#]*->' "$file")
+        if ! timeout 300 "$@" "$WEFT_BIN" check --cases "$file" --on "$url" >"$work/out" 2>"$work/err" ||
+            [ "$(tail -n 1 "$work/out")" != "$count passed, 0 failed" ]; then
+            echo "FAILED: $* weft check --cases $(basename "$file") --on $url"
+            grep -A 1 FAILED "$work/out" | head
+            head "$work/err"
+            failed=1
+        fi
+        echo "$url, $* : $count of $(basename "$file")"
+    done
+}
+
+# need MODULE: leaves the test out where it is not built
+need()
+{
+    case " $("$WEFT_BIN" info | sed -n 's/^modules *//p') " in
+    *" $1 "*) ;;
+    *) echo "skip: there is no module for $1" && exit 77 ;;
+    esac
+}
+
+case $1 in
+ucx)
+    need ucx:
+    check 5 ucx: "$WEFT_BIN" run -n 5 --on ucx: --
+    check 16 ucx: "$WEFT_BIN" run -n 16 --on ucx: --
+    ;;
+auto)
+    need ucx:
+    if ! "$WEFT_BIN" run -n 2 --hosts 2 -- true 2>"$work/err"; then
+        echo "skip: $(cat "$work/err")"
+        exit 77
+    fi
+    for ranks in 2 4 6; do check $ranks auto: "$WEFT_BIN" run -n $ranks --hosts 2 --; done
+    for ranks in 3 6 9; do check $ranks auto: "$WEFT_BIN" run -n $ranks --hosts 3 --; done
+    check 5 auto: "$WEFT_BIN" run -n 5 --hosts 3 --
+    check 16 auto: "$WEFT_BIN" run -n 16 --hosts 3 --
+    ;;
+openmpi | mpich)
+    need "mpi:$1"
+    launcher=$(command -v "mpiexec.$1") || { echo "skip: there is no mpiexec.$1" && exit 77; }
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+    check 4 "mpi:$1" "$launcher" -n 4
+    ;;
+*)
+    echo "usage: hosts.sh ucx|auto|openmpi|mpich" >&2
+    exit 2
+    ;;
+esac
+exit $failed
