@@ -454,7 +454,9 @@ static void pass_lines(weft_exec *x, struct weave_stream *s, uint32_t n)
 {
     struct program *p = x->program;
     bool through;
-    if (s->kind == PLAN_COPY) { /* nobody waits for them: woven_copy */
+    if (s->kind == PLAN_COPY) { /* no step waits for them: woven_copy */
+        for (uint32_t k = 0; k < n && x->arrivals; k++)
+            arrivals_step(x, s->steps[s->at + k]);
         s->at += n;
         p->left -= n;
         return;
