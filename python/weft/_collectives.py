@@ -1,0 +1,237 @@
+"""Collectives by name, for arrays of any shape. Each is a plan, made once for a dtype and a size, and kept by the comm.
+
+Small ones keep more than that: arrays of their own in window memory, bound once, which the caller's are copied into and out of.
+For larger arrays those copies cost more than a bind does, so these are bound as they are, for one run.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+
+from . import _dtypes
+from ._arrays import Memory, memory_of
+from ._errors import ArrayError, InvalidError
+from ._weft import ffi, lib
+
+_SMALL = 64 << 10  # bytes on either side of one rank: up to here copies are cheaper than binding
+_KEPT = 64  # of each kind; the same on all ranks, so that all forget the same ones
+
+
+class _Room(NamedTuple):
+    """A bound exec with arrays of its own; None where the rank holds nothing."""
+
+    bound: Any
+    src: "Optional[np.ndarray[Any, Any]]"
+    dst: "Optional[np.ndarray[Any, Any]]"
+
+
+class _Strided:
+    """The elements of some memory, as unsigned integers of their size."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._keep = memory
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (memory.address, not memory.writable),
+            "shape": memory.shape,
+            "strides": memory.strides,
+            "typestr": f"<u{memory.itemsize}" if memory.itemsize > 1 else "|u1",
+        }
+
+
+def _elements(memory: Memory) -> "np.ndarray[Any, Any]":
+    if not memory.bytes:
+        return np.zeros(memory.shape, f"u{memory.itemsize}")
+    return np.asarray(_Strided(memory))
+
+
+def _like(x: Any, dtype: str, shape: Tuple[int, ...]) -> Any:
+    """A new array of the library that x is of."""
+    if type(x).__module__.partition(".")[0] == "torch":
+        import torch
+
+        return torch.empty(shape, dtype=_dtypes.to_torch(dtype))
+    return np.empty(shape, _dtypes.to_numpy(dtype))
+
+
+def _flat(memory: Optional[Memory], shape: Tuple[int, ...]) -> Optional[Memory]:
+    """Dense memory in another shape of as many elements."""
+    if memory is None:
+        return None
+    strides, step = [0] * len(shape), memory.itemsize
+    for i in reversed(range(len(shape))):
+        strides[i] = step
+        step *= shape[i]
+    return memory._replace(shape=shape, strides=tuple(strides))
+
+
+def _dense(memory: Optional[Memory]) -> Optional[Memory]:
+    if memory is None or memory.dense:
+        return memory
+    copy = np.ascontiguousarray(_elements(memory))
+    return memory_of(copy)._replace(dtype=memory.dtype)
+
+
+class Collectives:
+    """The collectives of a comm. All ranks call them in the same order, with arrays of the same dtype and shape.
+
+    Each returns a new array of the library that it was given one of, or ``out``, which may be the array itself.
+    """
+
+    _plans: Any
+    _rank: int
+    _size: int
+
+    def allreduce(self, x: Any, op: str = "sum", out: Any = None) -> Any:
+        """The sum (or ``op``) of all ranks' arrays, on all ranks."""
+        return self._collect("allreduce", x, x, memory_of(x).shape, out, op=op)
+
+    def reduce(self, x: Any, op: str = "sum", root: int = 0, out: Any = None) -> Any:
+        """The sum (or ``op``) of all ranks' arrays on the root; None elsewhere."""
+        shape = memory_of(x).shape if self._rank == root else None
+        return self._collect("reduce", x, x, shape, out, op=op, root=root)
+
+    def reduce_scatter(self, x: Any, op: str = "sum", out: Any = None) -> Any:
+        """This rank's part of the sum (or ``op``) of all ranks' arrays, which are cut along their first dim."""
+        return self._collect("reduce_scatter", x, x, self._cut(memory_of(x).shape, "reduce_scatter"), out, op=op)
+
+    def allgather(self, x: Any, out: Any = None) -> Any:
+        """All ranks' arrays, one after the other along the first dim, on all ranks."""
+        return self._collect("allgather", x, x, self._joined(memory_of(x).shape), out)
+
+    def gather(self, x: Any, root: int = 0, out: Any = None) -> Any:
+        """All ranks' arrays, one after the other along the first dim, on the root; None elsewhere."""
+        shape = self._joined(memory_of(x).shape) if self._rank == root else None
+        return self._collect("gather", x, x, shape, out, root=root)
+
+    def scatter(self, x: Any = None, root: int = 0, out: Any = None) -> Any:
+        """This rank's part of the root's array, which is cut along its first dim. Other ranks give ``out`` alone."""
+        if self._rank != root:
+            if out is None:
+                raise InvalidError("scatter: give out on the ranks that are not the root, for its dtype and shape")
+            return self._collect("scatter", None, out, memory_of(out).shape, out, root=root)
+        return self._collect("scatter", x, x, self._cut(memory_of(x).shape, "scatter"), out, root=root)
+
+    def broadcast(self, x: Any, root: int = 0, out: Any = None) -> Any:
+        """The root's array, on all ranks. Other ranks give an array of its dtype and shape; only ``out=x`` writes to it."""
+        return self._collect("broadcast", x if self._rank == root else None, x, memory_of(x).shape, out, root=root)
+
+    def all_to_all(self, x: Any, out: Any = None) -> Any:
+        """Part r of the array, which is cut along its first dim, goes to rank r; what comes is joined the same way."""
+        shape = memory_of(x).shape
+        self._cut(shape, "all_to_all")
+        return self._collect("all_to_all", x, x, shape, out)
+
+    def permute(self, x: Any, to: Sequence[int], out: Any = None) -> Any:
+        """Rank r's array goes to rank ``to[r]``; every rank gets one."""
+        if sorted(to) != list(range(self._size)):
+            raise InvalidError(f"permute: to is {list(to)}; it must have each of the {self._size} ranks once")
+        return self._collect("permute", x, x, memory_of(x).shape, out, to=tuple(to))
+
+    # ---- how ----
+
+    def _cut(self, shape: Tuple[int, ...], what: str) -> Tuple[int, ...]:
+        if not shape or shape[0] % self._size:
+            raise ArrayError(f"{what}: the array is {shape}; its first dim must be a multiple of the {self._size} ranks")
+        return (shape[0] // self._size, *shape[1:])
+
+    def _joined(self, shape: Tuple[int, ...]) -> Tuple[int, ...]:
+        return (shape[0] * self._size, *shape[1:]) if shape else (self._size,)
+
+    def _plan(self, in_place: bool, **what: Any) -> Any:
+        from ._plan import collective
+
+        key = ("plan", in_place, *what.values())
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = collective(ranks=self._size, in_place=in_place, **what)
+        self._forget(key)
+        return plan
+
+    def _forget(self, key: Tuple[Any, ...]) -> None:
+        plans: "OrderedDict[Any, Any]" = self._plans
+        plans.move_to_end(key)
+        of_kind = [k for k in plans if k[0] == key[0]] if len(plans) > _KEPT else []
+        for old in of_kind[: max(0, len(of_kind) - _KEPT)]:
+            gone = plans.pop(old)
+            if isinstance(gone, _Room):
+                gone.bound.close()
+
+    def _own(self, which: Any) -> "Optional[np.ndarray[Any, Any]]":
+        bytes_here = which.local(self._rank).bytes
+        if not bytes_here:
+            return None
+        array: "np.ndarray[Any, Any]" = self.empty(f"u8[{bytes_here}] @x1={self._rank}")  # type: ignore[attr-defined]
+        return array
+
+    def _room(self, **what: Any) -> _Room:
+        key = ("room", *what.values())
+        room: Optional[_Room] = self._plans.get(key)
+        if room is None:
+            plan = self._plan(False, **what)
+            move = plan.moves[0]
+            src, dst = self._own(move.src), self._own(move.dst)
+            sides = []
+            for array, which in ((src, move.src), (dst, move.dst)):
+                memory = None if array is None else memory_of(array)
+                if memory is not None:
+                    memory = memory._replace(dtype=which.dtype, itemsize=_dtypes.size_of(which.dtype))
+                sides.append(_flat(memory, which.local(self._rank).shape))
+            room = self._plans[key] = _Room(plan.bind(self, *sides), src, dst)
+        self._forget(key)
+        return room
+
+    def _collect(
+        self,
+        kind: str,
+        x: Any,
+        like: Any,
+        shape: Optional[Tuple[int, ...]],
+        out: Any,
+        op: str = "sum",
+        root: int = 0,
+        to: Optional[Tuple[int, ...]] = None,
+    ) -> Any:
+        """Runs it. The destination has the given shape, and none on ranks that get nothing."""
+        given = memory_of(like)
+        here = None if x is None else given
+        if shape is None:
+            target = out = None
+        else:
+            out = _like(like, given.dtype, shape) if out is None else out
+            target = memory_of(out)
+            if target.dtype != given.dtype or target.shape != shape:
+                raise ArrayError(f"{kind}: out is {target}, it should be {given.dtype} {shape}")
+            if not target.writable:
+                raise ArrayError(f"{kind}: out is read-only")
+        count, n = int(np.prod(given.shape, dtype=np.int64)), self._size
+        if kind in ("reduce_scatter", "all_to_all") or kind == "scatter" and x is not None:
+            count //= n
+        what = {"kind": kind, "dtype": given.dtype, "count": count, "op": op, "root": root, "to": to}
+        if count * given.itemsize * (1 if kind in ("broadcast", "reduce", "allreduce", "permute") else n) <= _SMALL:
+            self._run_small(what, here, target)
+        else:
+            self._run_large(what, here, target)
+        return out
+
+    def _run_small(self, what: Any, here: Optional[Memory], target: Optional[Memory]) -> None:
+        room = self._room(**what)
+        if room.src is not None and here is not None:
+            room.src.view(f"u{here.itemsize}").reshape(here.shape)[...] = _elements(here)
+        room.bound.run()
+        if room.dst is not None and target is not None:
+            _elements(target)[...] = room.dst.view(f"u{target.itemsize}").reshape(target.shape)
+
+    def _run_large(self, what: Any, here: Optional[Memory], target: Optional[Memory]) -> None:
+        src, dst = _dense(here), _dense(target)
+        in_place = src is not None and dst is not None and src.address == dst.address
+        plan = self._plan(in_place, **what)
+        move = plan.moves[0]
+        sides = [_flat(m, which.local(self._rank).shape) for m, which in ((src, move.src), (dst, move.dst))]
+        with plan.bind(self, *sides) as bound:
+            bound.run()
+        if dst is not None and dst is not target and target is not None:
+            _elements(target)[...] = _elements(dst._replace(shape=target.shape, strides=_flat(dst, target.shape).strides))  # type: ignore[union-attr]

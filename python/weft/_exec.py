@@ -1,0 +1,307 @@
+"""Running a plan: bound arrays, runs in flight, and waiting for them, in asyncio too."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Dict, Generator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type
+
+from ._arrays import Memory, memory_for
+from ._comm import ChildHandle, Comm, CommHandle, nanoseconds
+from ._errors import ArrayError, BusyError, Error, check, failure
+from ._weft import ffi, lib
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from ._plan import Move, Plan
+
+__all__ = ["Bound", "ExecStats", "Work"]
+
+_ETIMEOUT: int = lib.WEFT_ETIMEOUT
+_SLICE = 100_000_000  # ns; between two of them Python looks for signals, so that Ctrl-C ends a wait
+_start, _wait = lib.weft_exec_start, lib.weft_exec_wait
+
+
+class ExecStats(NamedTuple):
+    """What an exec has done so far, and the staging memory of its comm."""
+
+    runs: int
+    staging_peak: int
+    staging_limit: int
+
+
+# ---- arrays ----
+
+
+def _arrays(plan: "Plan", given: Any, side: str) -> List[Any]:
+    """One array (or None) a tensor."""
+    if not plan._many:
+        return [given]
+    if given is None:
+        return [None] * len(plan.moves)
+    if not isinstance(given, Mapping):
+        raise ArrayError(f"{side}: the plan has named tensors; give a dict of arrays, not {type(given).__name__}")
+    names = {m.name for m in plan.moves}
+    strange = [repr(name) for name in given if name not in names]
+    if strange:
+        raise ArrayError(f"{side}: the plan has no tensor {', '.join(strange)}")
+    return [given.get(m.name) for m in plan.moves]
+
+
+def _what(side: str, move: "Move", which: Any, rank: int) -> str:
+    name = f" of {move.name!r}" if move.name else ""
+    return f"rank {rank}: {side}{name} ({which})"
+
+
+def _memories(plan: "Plan", comm: Comm, given: Any, side: str) -> List[Optional[Memory]]:
+    out: List[Optional[Memory]] = []
+    for move, array in zip(plan.moves, _arrays(plan, given, side)):
+        which = move.src if side == "src" else move.dst
+        what = _what(side, move, which, comm.rank)
+        out.append(memory_for(array, which.dtype, which.local(comm.rank), what, side == "dst"))
+    return out
+
+
+def _views(memories: Sequence[Optional[Memory]]) -> Tuple[Any, List[Any]]:
+    views, keep = ffi.new("weft_view[]", max(1, len(memories))), []
+    for view, m in zip(views, memories):
+        if m is not None:
+            view.data, view.bytes = ffi.cast("void *", m.address), m.bytes
+            if not m.dense:
+                view.strides = strides = ffi.new("int64_t[]", m.strides)
+                keep.append(strides)
+    return views, keep
+
+
+def _refuse(comm: CommHandle, opts: Any) -> None:
+    """Takes part in a bind that cannot succeed, so that the other ranks learn of it at once."""
+    out = ffi.new("weft_exec **")
+    lib.weft_bind(ffi.NULL, comm.ptr, ffi.NULL, ffi.NULL, opts, out)
+
+
+# ---- bound ----
+
+
+class Bound:
+    """A plan with its arrays and peers, made by :meth:`Plan.bind`. It runs any number of times, one run at a time."""
+
+    def __init__(self, plan: "Plan", comm: Comm, src: Any, dst: Any, deadline: Optional[float] = None) -> None:
+        handle = comm._open()
+        handle.used()
+        self.plan = plan  #: what it runs
+        self.comm = comm  #: with whom
+        self.src = src  #: the arrays that were given
+        self.dst = dst
+        self._run = 0
+        self._flag = ffi.new("bool *")
+        opts = ffi.new("weft_bind_opts *")
+        opts.size = ffi.sizeof("weft_bind_opts")
+        opts.deadline_ns = 0 if deadline is None else max(1, nanoseconds(deadline))
+        try:
+            part = plan._part(comm.rank, comm.size)
+            memories = [_memories(plan, comm, given, side) for side, given in (("src", src), ("dst", dst))]
+        except Error:
+            _refuse(handle, opts)
+            raise
+        (src_views, src_keep), (dst_views, dst_keep) = map(_views, memories)
+        out = ffi.new("weft_exec **")
+        check(lib.weft_bind(part, handle.ptr, src_views, dst_views, opts, out))
+        self._x = out[0]
+        keep = (part, memories, src_keep, dst_keep)
+        self._handle: Optional[ChildHandle] = ChildHandle(handle, self._x, lib.weft_exec_free, keep)
+        comm._bound.add(self)
+
+    def start(self) -> "Work":
+        """Starts a run. Source arrays must not change, and destination arrays not be looked at, until it is done."""
+        code = _start(self._x)
+        if code:
+            raise failure(code)
+        self._run += 1
+        return Work(self, self._run)
+
+    def run(self, timeout: Optional[float] = None) -> None:
+        """Starts a run and waits for it."""
+        self.start().wait(timeout)
+
+    def rebind(self, src: Any = None, dst: Any = None) -> None:
+        """Goes on with other arrays. Collective; not in flight."""
+        handle = self._handle
+        if handle is None:
+            raise BusyError("the exec is closed")
+        handle.comm.used()
+        memories = [_memories(self.plan, self.comm, given, side) for side, given in (("src", src), ("dst", dst))]
+        (src_views, src_keep), (dst_views, dst_keep) = map(_views, memories)
+        check(lib.weft_exec_rebind(self._x, src_views, dst_views))
+        self.src, self.dst = src, dst
+        handle.keep = (handle.keep[0], memories, src_keep, dst_keep)
+
+    @property
+    def stats(self) -> ExecStats:
+        """What it has done so far."""
+        out = ffi.new("weft_exec_info *")
+        out.size = ffi.sizeof("weft_exec_info")
+        check(lib.weft_exec_stats(self._x, out))
+        return ExecStats(out.runs, out.staging_peak, out.staging_limit)
+
+    def close(self) -> None:
+        """Frees it. A run in flight is waited for until the comm's deadline."""
+        handle, x, self._handle, self._x = self._handle, self._x, None, ffi.NULL
+        if handle is not None:
+            handle.free()
+            flight = _flights.pop(int(ffi.cast("uintptr_t", x)), None)
+            if flight is not None:  # the run did not end
+                flight.poller.landed(flight)
+
+    def __enter__(self) -> "Bound":
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: "Optional[TracebackType]",
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<weft.Bound {self.plan!r} on {self.comm!r}>"
+
+
+class Work:
+    """One run in flight, made by :meth:`Bound.start`. It can be waited for, asked, and awaited."""
+
+    __slots__ = ("bound", "_run")
+
+    def __init__(self, bound: Bound, run: int) -> None:
+        self.bound = bound  #: what runs
+        self._run = run
+
+    def wait(self, timeout: Optional[float] = None) -> None:
+        """Until it is done. After a timeout (in seconds) it is still in flight, and TimeoutError names the ranks that are
+        waited for. Other Python threads run meanwhile."""
+        bound = self.bound
+        if self._run != bound._run:
+            return  # a later run has started, so this one is over
+        if timeout is None:
+            code = _wait(bound._x, _SLICE)
+            while code == _ETIMEOUT:
+                code = _wait(bound._x, _SLICE)
+        else:
+            left = nanoseconds(timeout)
+            code = _wait(bound._x, min(left, _SLICE))
+            while code == _ETIMEOUT and left > _SLICE:
+                left -= _SLICE
+                code = _wait(bound._x, min(left, _SLICE))
+        if code:
+            raise failure(code)
+
+    def done(self) -> bool:
+        """Whether it is done. Makes progress, and raises what the run failed with."""
+        bound = self.bound
+        if self._run != bound._run:
+            return True
+        code = lib.weft_exec_test(bound._x, bound._flag)
+        if code:
+            raise failure(code)
+        return bool(bound._flag[0])
+
+    def __await__(self) -> Generator[Any, None, None]:
+        if not self.done():
+            bound, handle = self.bound, self.bound._handle
+            assert handle is not None
+            poller = Poller.of(bound.comm)
+            yield from poller.flight(handle, bound._x, bound._flag).__await__()
+            self.wait(0)
+
+    def __repr__(self) -> str:
+        return f"<weft.Work run {self._run} of {self.bound!r}>"
+
+
+# ---- asyncio ----
+
+_flights: Dict[int, "Flight"] = {}
+
+
+class Flight:
+    """A run that somebody awaits. It stays until the run is over, also when nobody awaits it any more: what was started
+    goes on, and its arrays must stay."""
+
+    def __init__(self, poller: "Poller", handle: ChildHandle, x: Any, flag: Any) -> None:
+        self.poller = poller
+        self.handle = handle
+        self.x = x
+        self.flag = flag
+        self.waiting: List["asyncio.Future[None]"] = []
+
+
+@ffi.def_extern()  # type: ignore[untyped-decorator]
+def weft_python_done(arg: Any, err: int) -> None:
+    """A run is over: called from inside test or wait."""
+    flight = _flights.pop(int(ffi.cast("uintptr_t", arg)), None)
+    if flight is None:
+        return
+    lib.weft_exec_notify(flight.x, ffi.NULL, ffi.NULL)
+    flight.poller.landed(flight)
+
+
+class Poller:
+    """Makes progress on an event loop while runs of one comm are awaited on it: one callback for all of them.
+
+    First at each turn of the loop, then, when nothing has come for a while, every millisecond.
+    """
+
+    _EAGER = 256
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._flying: Dict[int, Flight] = {}
+        self._scheduled = False
+        self._idle = 0
+
+    @staticmethod
+    def of(comm: Comm) -> "Poller":
+        loop = asyncio.get_running_loop()
+        poller: Optional[Poller] = comm._poller
+        if poller is None or poller.loop is not loop:
+            old, poller = poller, Poller(loop)
+            if old is not None:  # its loop is over; what it left in flight is moved along here
+                for key, flight in old._flying.items():
+                    flight.poller, flight.waiting = poller, []
+                    poller._flying[key] = flight
+            comm._poller = poller
+        return poller
+
+    def flight(self, handle: ChildHandle, x: Any, flag: Any) -> "asyncio.Future[None]":
+        key = int(ffi.cast("uintptr_t", x))
+        flight = self._flying.get(key)
+        if flight is None:
+            flight = self._flying[key] = _flights[key] = Flight(self, handle, x, flag)
+            check(lib.weft_exec_notify(x, lib.weft_python_done, x))
+        future = self.loop.create_future()
+        flight.waiting.append(future)
+        self._idle = 0
+        if not self._scheduled:
+            self._scheduled = True
+            self.loop.call_soon(self._turn)
+        return future
+
+    def landed(self, flight: Flight) -> None:
+        del self._flying[int(ffi.cast("uintptr_t", flight.x))]
+        self._idle = 0
+        for future in flight.waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def _turn(self) -> None:
+        """One look at one run makes progress with all; those that are over have called back."""
+        self._scheduled = False
+        if self._flying:
+            flight = next(iter(self._flying.values()))
+            self._idle += 1
+            lib.weft_exec_test(flight.x, flight.flag)
+        if self._flying:
+            self._scheduled = True
+            if self._idle < self._EAGER:
+                self.loop.call_soon(self._turn)
+            else:
+                self.loop.call_later(0.001, self._turn)
