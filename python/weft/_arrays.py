@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from typing import Any, NamedTuple, Optional, Tuple
 
 import numpy as np
@@ -85,12 +86,18 @@ def _of_numpy(array: "np.ndarray[Any, Any]", keep: Any) -> Memory:
     )
 
 
+def is_torch(array: Any) -> bool:
+    """Whether it is a tensor of PyTorch, which is not imported for that."""
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor)
+
+
 def _of_torch(tensor: Any) -> Memory:
     if hasattr(tensor, "to_local"):
         raise ArrayError("this is a DTensor: give its local part, tensor.to_local()")
     if tensor.device.type != "cpu":
         raise UnsupportedError(f"the tensor is on {tensor.device}: weft moves host memory")
-    if tensor.layout is not _torch().strided:
+    if str(tensor.layout) != "torch.strided":
         raise UnsupportedError(f"the tensor is {tensor.layout}: weft moves strided ones")
     size = tensor.element_size()
     return Memory(
@@ -102,12 +109,6 @@ def _of_torch(tensor: Any) -> Memory:
         True,
         tensor,
     )
-
-
-def _torch() -> Any:
-    import torch
-
-    return torch
 
 
 def _of_dlpack(array: Any) -> Memory:
@@ -150,7 +151,7 @@ def memory_of(array: Any) -> Memory:
         return inner._replace(dtype=array.dtype)
     if isinstance(array, np.ndarray):
         return _of_numpy(array, array)
-    if type(array).__module__.partition(".")[0] == "torch" or hasattr(array, "data_ptr") and hasattr(array, "to_local"):
+    if is_torch(array):
         return _of_torch(array)
     if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
         return _of_dlpack(array)
@@ -168,7 +169,7 @@ def memory_of(array: Any) -> Memory:
 def memory_for(array: Optional[Any], dtype: str, local: Local, what: str, write: bool) -> Optional[Memory]:
     """The memory of an array that is to be a rank's buffer; None for none. Raises where it does not fit."""
     if array is None:
-        if local.count:
+        if local.elements:
             raise ArrayError(f"{what}: there is no array; the layout has {dtype} {local.shape} here")
         return None
     try:
@@ -206,5 +207,8 @@ def array_at(owner: Any, address: int, dtype: str, shape: Tuple[int, ...], torch
     else:
         flat = np.asarray(WindowArray(owner, address, shape, size))
     if torch:
-        return _torch().from_numpy(flat).view(_dtypes.to_torch(dtype)).view(shape)
+        import torch as pytorch
+
+        kind = _dtypes.to_torch(dtype)
+        return pytorch.from_numpy(flat).view(kind).view(shape) if flat.size else pytorch.empty(shape, dtype=kind)
     return flat.view(_dtypes.to_numpy(dtype)).reshape(shape)

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple, Optional, Sequence, Tuple
 import numpy as np
 
 from . import _dtypes
-from ._arrays import Memory, memory_of
+from ._arrays import Memory, is_torch, memory_of
 from ._errors import ArrayError, InvalidError
-from ._weft import ffi, lib
 
 _SMALL = 64 << 10  # bytes on either side of one rank: up to here copies are cheaper than binding
 _KEPT = 64  # of each kind; the same on all ranks, so that all forget the same ones
@@ -50,7 +49,7 @@ def _elements(memory: Memory) -> "np.ndarray[Any, Any]":
 
 def _like(x: Any, dtype: str, shape: Tuple[int, ...]) -> Any:
     """A new array of the library that x is of."""
-    if type(x).__module__.partition(".")[0] == "torch":
+    if is_torch(x):
         import torch
 
         return torch.empty(shape, dtype=_dtypes.to_torch(dtype))

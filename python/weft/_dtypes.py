@@ -101,7 +101,8 @@ def to_numpy(name: str) -> "np.dtype[Any]":
             f"NumPy has no {name}: install ml_dtypes, ask for a torch tensor (torch=True), "
             f"or give the bits as an array of unsigned integers in weft.bits(array, {name!r})"
         ) from None
-    return np.dtype(getattr(ml_dtypes, numpy))
+    known: "np.dtype[Any]" = np.dtype(getattr(ml_dtypes, numpy))
+    return known
 
 
 def to_torch(name: str) -> Any:

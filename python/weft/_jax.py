@@ -57,9 +57,9 @@ def from_jax(
             raise UnsupportedError(f"{spec}: {extent} elements are not a multiple of the {parts} devices that hold them")
         dims.append("/".join([str(extent), *axes]))
     unreduced = [n for n in names if n in (getattr(spec, "unreduced", None) or ())]
-    devices = getattr(mesh, "devices", None)
     number = rank or (lambda device: int(device.id))
-    ranks = [number(d) for d in devices.flatten()] if hasattr(devices, "flatten") else list(range(_product(sizes)))
+    abstract = type(mesh).__name__ == "AbstractMesh"  # which has no devices
+    ranks = list(range(_product(sizes))) if abstract else [number(d) for d in mesh.devices.flatten()]
     folds = [("sum", unreduced)] if unreduced else []
     return layout(layout_text(_dtypes.of_any(dtype), dims, mesh_text(names, sizes, ranks), folds))
 

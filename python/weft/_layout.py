@@ -18,7 +18,7 @@ class Local(NamedTuple):
     shape: Tuple[int, ...]  #: with ghosts; dense, row-major
     interior: Tuple[int, ...]  #: first element of the interior in each dim
     inner: Tuple[int, ...]  #: shape of the interior
-    count: int  #: elements, with ghosts
+    elements: int  #: with ghosts
     bytes: int
 
 

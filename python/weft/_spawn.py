@@ -87,7 +87,8 @@ def spawn(
             pipes.append(ours)
         left = dict(zip(pipes, range(n)))
         while left:
-            for pipe in multiprocessing.connection.wait(list(left)):
+            ready: Any = multiprocessing.connection.wait(list(left))
+            for pipe in ready:
                 rank = left.pop(pipe)
                 try:
                     well, data, trace = pipe.recv()
