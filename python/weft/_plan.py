@@ -118,7 +118,7 @@ class Plan:
         o = self._options
         algorithm = ffi.new("char[]", o["algorithm"].encode()) if o.get("algorithm") else ffi.NULL
         opts.bucket, opts.algorithm = o.get("bucket") or 0, algorithm
-        opts.in_place, opts.world = bool(o.get("in_place")), world if world > self._world else o.get("world") or 0
+        opts.in_place, opts.world = bool(o.get("in_place")), world
         machine = o.get("machine")
         if machine is not None:
             opts.machine.size = ffi.sizeof("weft_machine")
