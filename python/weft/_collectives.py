@@ -67,11 +67,16 @@ def _flat(memory: Optional[Memory], shape: Tuple[int, ...]) -> Optional[Memory]:
     return memory._replace(shape=shape, strides=tuple(strides))
 
 
+def _copy(memory: Memory) -> Memory:
+    return memory_of(_elements(memory).copy())._replace(dtype=memory.dtype)
+
+
 def _dense(memory: Optional[Memory]) -> Optional[Memory]:
-    if memory is None or memory.dense:
-        return memory
-    copy = np.ascontiguousarray(_elements(memory))
-    return memory_of(copy)._replace(dtype=memory.dtype)
+    return memory if memory is None or memory.dense else _copy(memory)
+
+
+def _overlap(a: Memory, b: Memory) -> bool:
+    return a.address < b.address + b.bytes and b.address < a.address + a.bytes
 
 
 class Collectives:
@@ -226,11 +231,16 @@ class Collectives:
 
     def _run_large(self, what: Any, here: Optional[Memory], target: Optional[Memory]) -> None:
         src, dst = _dense(here), _dense(target)
-        in_place = src is not None and dst is not None and src.address == dst.address
+        in_place = False
+        if src is not None and dst is not None and _overlap(src, dst):
+            same = src.address == dst.address
+            in_place = same and what["kind"] == "allreduce"
+            if not (in_place or same and what["kind"] == "broadcast"):
+                src = _copy(src)
         plan = self._plan(in_place, **what)
         move = plan.moves[0]
         sides = [_flat(m, which.local(self._rank).shape) for m, which in ((src, move.src), (dst, move.dst))]
         with plan.bind(self, *sides) as bound:
             bound.run()
-        if dst is not None and dst is not target and target is not None:
-            _elements(target)[...] = _elements(dst._replace(shape=target.shape, strides=_flat(dst, target.shape).strides))  # type: ignore[union-attr]
+        if dst is not None and target is not None and dst is not target:
+            _elements(target)[...] = _elements(dst)
