@@ -6,6 +6,7 @@ For larger arrays those copies cost more than a bind does, so these are bound as
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from typing import Any, NamedTuple, Optional, Sequence, Tuple
 
@@ -17,6 +18,9 @@ from ._errors import ArrayError, InvalidError
 
 _SMALL = 64 << 10  # bytes on either side of one rank: up to here copies are cheaper than binding
 _KEPT = 64  # of each kind; the same on all ranks, so that all forget the same ones
+
+
+_UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
 
 class _Room(NamedTuple):
@@ -37,13 +41,16 @@ class _Strided:
             "data": (memory.address, not memory.writable),
             "shape": memory.shape,
             "strides": memory.strides,
-            "typestr": f"<u{memory.itemsize}" if memory.itemsize > 1 else "|u1",
+            "typestr": _UNSIGNED[memory.itemsize].str,
         }
 
 
 def _elements(memory: Memory) -> "np.ndarray[Any, Any]":
+    keep = memory.keep
+    if isinstance(keep, np.ndarray) and keep.shape == memory.shape and keep.strides == memory.strides:
+        return keep.view(_UNSIGNED[memory.itemsize])
     if not memory.bytes:
-        return np.zeros(memory.shape, f"u{memory.itemsize}")
+        return np.zeros(memory.shape, _UNSIGNED[memory.itemsize])
     return np.asarray(_Strided(memory))
 
 
@@ -91,49 +98,58 @@ class Collectives:
 
     def allreduce(self, x: Any, op: str = "sum", out: Any = None) -> Any:
         """The sum (or ``op``) of all ranks' arrays, on all ranks."""
-        return self._collect("allreduce", x, x, memory_of(x).shape, out, op=op)
+        given = memory_of(x)
+        return self._collect("allreduce", x, given, True, given.shape, out, op=op)
 
     def reduce(self, x: Any, op: str = "sum", root: int = 0, out: Any = None) -> Any:
         """The sum (or ``op``) of all ranks' arrays on the root; None elsewhere."""
-        shape = memory_of(x).shape if self._rank == root else None
-        return self._collect("reduce", x, x, shape, out, op=op, root=root)
+        given = memory_of(x)
+        shape = given.shape if self._rank == root else None
+        return self._collect("reduce", x, given, True, shape, out, op=op, root=root)
 
     def reduce_scatter(self, x: Any, op: str = "sum", out: Any = None) -> Any:
         """This rank's part of the sum (or ``op``) of all ranks' arrays, which are cut along their first dim."""
-        return self._collect("reduce_scatter", x, x, self._cut(memory_of(x).shape, "reduce_scatter"), out, op=op)
+        given = memory_of(x)
+        return self._collect("reduce_scatter", x, given, True, self._cut(given.shape, "reduce_scatter"), out, op=op)
 
     def allgather(self, x: Any, out: Any = None) -> Any:
         """All ranks' arrays, one after the other along the first dim, on all ranks."""
-        return self._collect("allgather", x, x, self._joined(memory_of(x).shape), out)
+        given = memory_of(x)
+        return self._collect("allgather", x, given, True, self._joined(given.shape), out)
 
     def gather(self, x: Any, root: int = 0, out: Any = None) -> Any:
         """All ranks' arrays, one after the other along the first dim, on the root; None elsewhere."""
-        shape = self._joined(memory_of(x).shape) if self._rank == root else None
-        return self._collect("gather", x, x, shape, out, root=root)
+        given = memory_of(x)
+        shape = self._joined(given.shape) if self._rank == root else None
+        return self._collect("gather", x, given, True, shape, out, root=root)
 
     def scatter(self, x: Any = None, root: int = 0, out: Any = None) -> Any:
         """This rank's part of the root's array, which is cut along its first dim. Other ranks give ``out`` alone."""
         if self._rank != root:
             if out is None:
                 raise InvalidError("scatter: give out on the ranks that are not the root, for its dtype and shape")
-            return self._collect("scatter", None, out, memory_of(out).shape, out, root=root)
-        return self._collect("scatter", x, x, self._cut(memory_of(x).shape, "scatter"), out, root=root)
+            given = memory_of(out)
+            return self._collect("scatter", out, given, False, given.shape, out, root=root)
+        given = memory_of(x)
+        return self._collect("scatter", x, given, True, self._cut(given.shape, "scatter"), out, root=root)
 
     def broadcast(self, x: Any, root: int = 0, out: Any = None) -> Any:
         """The root's array, on all ranks. Other ranks give an array of its dtype and shape; only ``out=x`` writes to it."""
-        return self._collect("broadcast", x if self._rank == root else None, x, memory_of(x).shape, out, root=root)
+        given = memory_of(x)
+        return self._collect("broadcast", x, given, self._rank == root, given.shape, out, root=root)
 
     def all_to_all(self, x: Any, out: Any = None) -> Any:
         """Part r of the array, which is cut along its first dim, goes to rank r; what comes is joined the same way."""
-        shape = memory_of(x).shape
-        self._cut(shape, "all_to_all")
-        return self._collect("all_to_all", x, x, shape, out)
+        given = memory_of(x)
+        self._cut(given.shape, "all_to_all")
+        return self._collect("all_to_all", x, given, True, given.shape, out)
 
     def permute(self, x: Any, to: Sequence[int], out: Any = None) -> Any:
         """Rank r's array goes to rank ``to[r]``; every rank gets one."""
         if sorted(to) != list(range(self._size)):
             raise InvalidError(f"permute: to is {list(to)}; it must have each of the {self._size} ranks once")
-        return self._collect("permute", x, x, memory_of(x).shape, out, to=tuple(to))
+        given = memory_of(x)
+        return self._collect("permute", x, given, True, given.shape, out, to=tuple(to))
 
     # ---- how ----
 
@@ -191,17 +207,18 @@ class Collectives:
     def _collect(
         self,
         kind: str,
-        x: Any,
         like: Any,
+        given: Memory,
+        sends: bool,
         shape: Optional[Tuple[int, ...]],
         out: Any,
         op: str = "sum",
         root: int = 0,
         to: Optional[Tuple[int, ...]] = None,
     ) -> Any:
-        """Runs it. The destination has the given shape, and none on ranks that get nothing."""
-        given = memory_of(like)
-        here = None if x is None else given
+        """Runs it. ``given`` is the memory of ``like``, and the source where the rank sends; the destination has the shape, and
+        there is none on ranks that get nothing."""
+        here = given if sends else None
         if shape is None:
             target = out = None
         else:
@@ -211,8 +228,8 @@ class Collectives:
                 raise ArrayError(f"{kind}: out is {target}, it should be {given.dtype} {shape}")
             if not target.writable:
                 raise ArrayError(f"{kind}: out is read-only")
-        count, n = int(np.prod(given.shape, dtype=np.int64)), self._size
-        if kind in ("reduce_scatter", "all_to_all") or kind == "scatter" and x is not None:
+        count, n = math.prod(given.shape), self._size
+        if kind in ("reduce_scatter", "all_to_all") or kind == "scatter" and sends:
             count //= n
         what = {"kind": kind, "dtype": given.dtype, "count": count, "op": op, "root": root, "to": to}
         if count * given.itemsize * (1 if kind in ("broadcast", "reduce", "allreduce", "permute") else n) <= _SMALL:
@@ -224,10 +241,10 @@ class Collectives:
     def _run_small(self, what: Any, here: Optional[Memory], target: Optional[Memory]) -> None:
         room = self._room(**what)
         if room.src is not None and here is not None:
-            room.src.view(f"u{here.itemsize}").reshape(here.shape)[...] = _elements(here)
+            room.src.view(_UNSIGNED[here.itemsize]).reshape(here.shape)[...] = _elements(here)
         room.bound.run()
         if room.dst is not None and target is not None:
-            _elements(target)[...] = room.dst.view(f"u{target.itemsize}").reshape(target.shape)
+            _elements(target)[...] = room.dst.view(_UNSIGNED[target.itemsize]).reshape(target.shape)
 
     def _run_large(self, what: Any, here: Optional[Memory], target: Optional[Memory]) -> None:
         src, dst = _dense(here), _dense(target)

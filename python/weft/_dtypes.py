@@ -31,6 +31,7 @@ _TABLE: Tuple[Tuple[str, str, str, Tuple[int, int]], ...] = (
 _FROM_NUMPY: Dict[str, str] = {numpy: name for name, numpy, _, _ in _TABLE}
 _FROM_TORCH: Dict[str, str] = {"torch." + torch: name for name, _, torch, _ in _TABLE}
 _FROM_DLPACK: Dict[Tuple[int, int], str] = {code: name for name, _, _, code in _TABLE}
+_KNOWN: Dict[Any, str] = {}  # dtypes of NumPy that have been asked for
 _TO_NUMPY: Dict[str, str] = {name: numpy for name, numpy, _, _ in _TABLE}
 _TO_TORCH: Dict[str, str] = {name: torch for name, _, torch, _ in _TABLE}
 
@@ -55,12 +56,16 @@ for _code in range(1, 64):
 
 def of_numpy(dtype: Any) -> str:
     """weft's name of a NumPy (or ml_dtypes, or JAX) dtype."""
+    known = _KNOWN.get(dtype)
+    if known is not None:
+        return known
     dtype = np.dtype(dtype)
     if dtype.byteorder == (">" if sys.byteorder == "little" else "<"):
         raise ArrayError(f"{dtype.str} has the byte order of other machines")
     name = _FROM_NUMPY.get(dtype.name)
     if name is None:
         raise ArrayError(f"weft has no element type for NumPy's {dtype.name}")
+    _KNOWN[dtype] = name
     return name
 
 
