@@ -3,7 +3,7 @@
 #include <weft.h>
 
 /* Start and wait `runs` times; how long it took. */
-int weft_python_runs(weft_exec *x, int64_t runs, int64_t *ns)
+static int weft_python_runs(weft_exec *x, int64_t runs, int64_t *ns)
 {
     struct timespec a, b;
     int err = 0;
