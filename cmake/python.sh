@@ -19,7 +19,7 @@ install()
 }
 
 echo "python: installing the package into $venv"
-install . pytest mypy build || exit 1
+install -C "build-dir=$build/pip" . pytest mypy build || exit 1
 # The plain wheel of PyTorch has a GPU's libraries in it on x86-64.
 [ "$(uname -m)" = x86_64 ] && index=(--index-url https://download.pytorch.org/whl/cpu) || index=()
 "$python" -c 'import torch' 2>/dev/null || install "${index[@]}" torch || install torch ||
