@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "exec/block.h"
+#include "exec/progress.h"
 
 static int check_plan(const weft_plan *p, const weft_comm *c)
 {
@@ -85,11 +86,9 @@ static void discard(weft_exec *x)
     free(x);
 }
 
-int weft_bind(const weft_plan *p, weft_comm *c, const weft_view *src, const weft_view *dst, const weft_bind_opts *opts,
-              weft_exec **out)
+static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, const weft_view *dst,
+                     const weft_bind_opts *opts, weft_exec **out)
 {
-    if (!c || !out)
-        return error_set(WEFT_EINVAL, "weft_bind: the comm and out must not be NULL");
     if (c->in_callback)
         return error_set(WEFT_EBUSY, "weft_bind: not inside a callback");
     weft_bind_opts o = {0};
@@ -125,16 +124,25 @@ int weft_bind(const weft_plan *p, weft_comm *c, const weft_view *src, const weft
     return 0;
 }
 
-int weft_exec_rebind(weft_exec *x, const weft_view *src, const weft_view *dst)
+int weft_bind(const weft_plan *p, weft_comm *c, const weft_view *src, const weft_view *dst, const weft_bind_opts *opts,
+              weft_exec **out)
 {
-    if (!x)
-        return error_set(WEFT_EINVAL, "weft_exec_rebind: the exec is NULL");
+    if (!c || !out)
+        return error_set(WEFT_EINVAL, "weft_bind: the comm and out must not be NULL");
+    struct comm_family *f = comm_enter(c);
+    int err = bind_exec(p, c, src, dst, opts, out);
+    comm_leave(f);
+    return err;
+}
+
+static int rebind_exec(weft_exec *x, const weft_view *src, const weft_view *dst)
+{
     weft_comm *c = x->comm;
     if (c->in_callback)
         return error_set(WEFT_EBUSY, "weft_exec_rebind: not inside a callback");
     struct program *p = NULL;
     x->binding = true;
-    int err = x->inflight ? error_set(WEFT_EBUSY, "the exec is in flight") : outline(x, src, dst, &p);
+    int err = exec_flies(x) ? error_set(WEFT_EBUSY, "the exec is in flight") : outline(x, src, dst, &p);
     if (!err)
         block_describe(x, p);
     struct core_vote vote = {
@@ -149,5 +157,15 @@ int weft_exec_rebind(weft_exec *x, const weft_view *src, const weft_view *dst)
     x->program = stays;
     x->binding = false;
     program_free(x, goes);
+    return err;
+}
+
+int weft_exec_rebind(weft_exec *x, const weft_view *src, const weft_view *dst)
+{
+    if (!x)
+        return error_set(WEFT_EINVAL, "weft_exec_rebind: the exec is NULL");
+    struct comm_family *f = comm_enter(x->comm);
+    int err = rebind_exec(x, src, dst);
+    comm_leave(f);
     return err;
 }

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "exec/environment.h"
+#include "exec/progress.h"
 
 #define BEAT_NS \
     INT64_C(20000000) /* a death is seen so soon by who sleeps; a rank that is idle wakes fifty times a second */
@@ -42,7 +43,7 @@ static int find_group(const char *url, weft_comm_opts *o, struct environment_job
     return 0;
 }
 
-void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o, int spins)
+void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o, int spins, struct comm_family *f)
 {
     c->transport = l->transport;
     c->link = l;
@@ -56,6 +57,12 @@ void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o,
     c->channel_buckets = o->channel_buckets;
     c->spins = spins;
     c->kin = c;
+    c->family = f;
+    c->threaded = f->seat != NULL;
+    if (!f->comms++) {
+        f->any = c;
+        progress_settle(f);
+    }
     staging_init(&c->staging, o->inflight_bytes, o->inflight_buckets);
 }
 
@@ -79,15 +86,23 @@ int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out)
     if (err)
         return err;
     weft_comm *c = calloc(1, sizeof *c);
-    if (!c)
-        return error_nomem();
+    struct comm_family *f = NULL;
     struct transport_link *link;
-    err = t->join(place, o.rank, o.ranks, o.deadline_ns, &link);
+    err = c ? progress_open(o.progress == WEFT_PROGRESS_THREAD, &f) : error_nomem();
+    bool threaded = !err && f->seat;
+    if (!err)
+        err = t->join(place, o.rank, o.ranks, o.deadline_ns, &link);
     if (err) {
+        if (f)
+            progress_close(f);
+        if (threaded)
+            progress_leave(f);
         free(c);
         return err;
     }
-    comm_begin(c, link, &o, link->size <= core_cores(link->group) ? 2000 : 0);
+    comm_begin(c, link, &o, link->size <= core_cores(link->group) ? 2000 : 0, f);
+    if (threaded)
+        progress_leave(f);
     *out = c;
     return 0;
 }
@@ -142,11 +157,15 @@ static void kin_leave(weft_comm *c)
     for (; k->kin != c; k = k->kin)
         k->kin->tainted |= tainted;
     k->kin = c->kin;
+    if (c->family->any == c)
+        c->family->any = k;
 }
 
 static void comm_free(weft_comm *c)
 {
     kin_leave(c);
+    if (--c->family->comms == 0) /* before its bell goes */
+        progress_close(c->family);
     sweep(c);
     while (c->graves) { /* the group keeps the memory for those who still look at it */
         struct comm_grave *g = c->graves;
@@ -169,9 +188,11 @@ void weft_comm_close(weft_comm *c)
 {
     if (!c)
         return;
+    struct comm_family *f = comm_enter(c);
     c->closed = true;
     if (c->execs == 0)
         comm_free(c);
+    comm_leave(f);
 }
 
 /* ---- failures ---- */

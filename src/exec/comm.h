@@ -17,7 +17,9 @@ enum comm_call {
     COMM_WINDOW,
     COMM_WINDOWED,
     COMM_SPLIT,
-    COMM_SPLITTED
+    COMM_SPLITTED,
+    COMM_EXCHANGE,
+    COMM_EXCHANGED
 };
 
 /* A block of shared memory whose owner is done with it while peers may still look at it. */
@@ -30,6 +32,29 @@ struct comm_grave {
 struct comm_window {
     struct comm_window *next;
     void *memory;
+};
+
+/* Something beside execs that the comm's waits, tests and progress thread move along. Its owner embeds it and fills in
+ * the functions, all of which are required; they are called by whoever makes progress, one at a time, and may not wait.
+ * They may add and remove tasks. One that calls back to the user does so between comm_callback(c, true) and (c, false). */
+struct comm_task {
+    struct comm_task *next, *prev;
+    bool (*pass)(struct comm_task *t, bool eager); /* does what can be done without waiting; true: something moved */
+    int (*lacking)(struct comm_task *t); /* signals (core_signal) that it lacks before it can go on; 0: waits for none */
+    void (*watch)(struct comm_task *t, int64_t now); /* fails the comm if a peer that is waited for will not come */
+    void (*fail)(struct comm_task *t);               /* the comm has failed: called once, pass no more */
+    bool failed;                                     /* fail has been called */
+};
+
+/* What a comm and those split from it have in common, for as long as one of them is there. */
+struct comm_family {
+    int comms;
+    weft_comm *any; /* one of them */
+    int spins;      /* turns that find nothing before the progress thread sleeps */
+    _Atomic uint32_t nudges;
+    struct comm_seat *seat; /* progress.c; NULL: no progress thread */
+    _Atomic uint32_t walked;         /* exchange_put.c: somebody is in the list of exchanges */
+    struct weft_exchange *exchanges; /* of all the comms */
 };
 
 struct weft_comm {
@@ -46,6 +71,10 @@ struct weft_comm {
     struct staging staging;
 
     weft_exec *first, *last; /* in flight, in order of their starts */
+    struct comm_task *tasks; /* those added last stand first */
+    struct comm_task *task_at; /* the next to be looked at in a walk through tasks */
+    struct comm_family *family;
+    bool threaded; /* it has a progress thread */
     int execs;               /* bound and not freed; windows count, too */
     bool closed;             /* by the caller; freed with the last exec */
     bool in_callback;
@@ -59,8 +88,8 @@ struct weft_comm {
     bool tainted;                /* one of them had failed when it was closed */
 };
 
-/* Fills a zeroed comm over a link; it is its own kin then. */
-void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o, int spins);
+/* Fills a zeroed comm over a link; it is its own kin then. The family counts it. */
+void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o, int spins, struct comm_family *f);
 
 /* What a wait is for. */
 struct comm_need {
@@ -113,8 +142,23 @@ const char *comm_named(struct comm_names *names);
  * failed. True if something moved. `eager`: the rank has nothing better to do, so that work which might go better later
  * is done now. */
 bool comm_progress(weft_comm *c, bool eager);
-bool comm_kin_fly(const weft_comm *c); /* has one of its kin something in flight? */
+bool comm_kin_fly(const weft_comm *c); /* has one of its kin something in flight, or a task that lacks signals? */
+void comm_callback(weft_comm *c, bool is); /* around what a user wrote: waits in it are refused, in all the kin */
 /* From watch.c: fails the comm, or one of its kin, if a peer that is waited for there is gone or stalled. Unless it must,
  * it looks only every so often. */
 void comm_watch(weft_comm *c, int64_t now, bool must);
+
+/* ---- task.c ---- */
+
+/* Not from another thread than those that may make calls on the comm. Remove returns when no function of the task runs
+ * any more, unless it is called by one of them; it may be called for a task that was never added (zeroed links). */
+void comm_task_add(weft_comm *c, struct comm_task *t);
+void comm_task_remove(weft_comm *c, struct comm_task *t);
+/* There is new work for a task: from any thread, after the work was made visible (at least release). Whoever sleeps on
+ * behalf of the comm wakes and passes; without a progress thread and a wait nobody does before the next call. */
+void comm_nudge(weft_comm *c);
+bool comm_tasks_pass(weft_comm *c, bool eager); /* all; or fails them, if the comm has failed */
+void comm_tasks_watch(weft_comm *c, int64_t now);
+/* Does any task but `except` (may be NULL) lack signals? Then a wait for several signals must hear each. */
+bool comm_tasks_lack(const weft_comm *c, const struct comm_task *except);
 #endif

@@ -44,6 +44,19 @@ static int settle(int64_t *value, const char *what, const char *name, int64_t sc
     return err;
 }
 
+static int settle_progress(weft_comm_opts *o)
+{
+    const char *text = getenv("WEFT_PROGRESS");
+    if (o->progress != WEFT_PROGRESS_CALLER && o->progress != WEFT_PROGRESS_THREAD)
+        return error_set(WEFT_EINVAL, "progress is %d: there is no such way", (int)o->progress);
+    if (o->progress || !text || !*text || !strcmp(text, "caller"))
+        return 0;
+    if (strcmp(text, "thread"))
+        return error_set(WEFT_EINVAL, "WEFT_PROGRESS=%s: expected thread or caller", text);
+    o->progress = WEFT_PROGRESS_THREAD;
+    return 0;
+}
+
 /* Fills in what the caller left open: first from WEFT_*, then the defaults. */
 int environment_settle(weft_comm_opts *o)
 {
@@ -64,7 +77,7 @@ int environment_settle(weft_comm_opts *o)
     o->inflight_buckets = (int)buckets;
     o->channel_buckets = (int)channel;
     o->staged = staged;
-    return err;
+    return err ? err : settle_progress(o);
 }
 
 /* ---- jobs ---- */

@@ -238,15 +238,26 @@ struct weft_exec {
     char *scratch;
     struct program *program;
     weft_exec *prev, *next_exec; /* in the comm's list of those in flight */
-    bool inflight;
+    weft_exec *submitted;        /* the next of those that progress_submit was told of */
+    _Atomic int state; /* EXEC_FLIES, or how its last run ended: 0 or a failure. Also for who is not in the seat, as are: */
+    _Atomic int64_t ended, failed; /* runs */
     bool binding; /* in rebind: callbacks that run meanwhile must not start it */
     bool orphan;  /* freed in a callback while in flight */
-    int err;      /* 0, or the failure that ended its last run */
     uint64_t run; /* started so far */
-    int64_t completed;
     void (*done)(void *arg, int err);
     void *arg;
 };
+
+/* ---- run.c ---- */
+
+#define EXEC_FLIES 1
+
+/* Has it a run in flight? Acquire: if not, all that the last one wrote is there. */
+static inline bool exec_flies(const weft_exec *x)
+{
+    return atomic_load_explicit(&x->state, memory_order_acquire) == EXEC_FLIES;
+}
+void exec_begin(weft_exec *x); /* begins a run whose start found another thread in the seat */
 
 /* ---- view.c ---- */
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "base/error.h"
-#include "exec/comm.h"
+#include "exec/progress.h"
 
 #define YIELDS 20
 
@@ -61,6 +61,10 @@ int comm_wait(weft_comm *c, const struct comm_need *need)
     for (;;) {
         bool armed = s.turn >= c->spins + YIELDS;
         uint32_t bell = armed ? core_arm(c->group, c->rank) : 0;
+        if (armed) {
+            atomic_load_explicit(&c->family->nudges, memory_order_seq_cst); /* pairs with comm_nudge */
+            progress_disturb(c->family);
+        }
         /* From here to the doze everything is looked at once more: core_signal says why. */
         bool moved = comm_progress(c, armed);
         bool done = need->met(need->arg);
@@ -111,7 +115,7 @@ static int absent(void *arg)
     int n = 0;
     for (int r = m->next; r < m->comm->size; r++)
         n += !core_entered(m->comm->group, r, m->number);
-    return m->comm->first || !n ? 1 : n; /* a run in flight needs every signal */
+    return m->comm->first || comm_tasks_lack(m->comm, NULL) || !n ? 1 : n; /* a run in flight needs every signal */
 }
 
 static const char *call_name(uint32_t call)
@@ -124,6 +128,8 @@ static const char *call_name(uint32_t call)
     case COMM_WINDOWED: return "weft_window_create";
     case COMM_SPLIT:
     case COMM_SPLITTED: return "weft_comm_split";
+    case COMM_EXCHANGE:
+    case COMM_EXCHANGED: return "weft_exchange_open";
     default: return "weft_exec_rebind";
     }
 }
@@ -234,10 +240,8 @@ int comm_agree(weft_comm *c, struct core_vote *vote, int64_t deadline_ns, uint64
     return err ? err : decide(c, m.number);
 }
 
-int weft_comm_barrier(weft_comm *c, int64_t timeout_ns)
+static int barrier(weft_comm *c, int64_t timeout_ns)
 {
-    if (!c)
-        return error_set(WEFT_EINVAL, "weft_comm_barrier: the comm is NULL");
     if (c->in_callback)
         return error_set(WEFT_EBUSY, "weft_comm_barrier: not inside a callback");
     int err = comm_failure(c);
@@ -250,7 +254,7 @@ int weft_comm_barrier(weft_comm *c, int64_t timeout_ns)
     }
     struct meeting m = {c, c->barrier, 0};
     bool all = met(&m);
-    for (int turn = 0; !all && !c->first && turn < c->spins / 4; turn++) { /* most end here: no clock is read */
+    for (int turn = 0; !all && !c->first && !c->tasks && turn < c->spins / 4; turn++) { /* most end here: no clock is read */
         core_relax();
         all = met(&m);
     }
@@ -265,4 +269,14 @@ int weft_comm_barrier(weft_comm *c, int64_t timeout_ns)
     }
     c->barrier_open = false;
     return err ? err : decide(c, m.number);
+}
+
+int weft_comm_barrier(weft_comm *c, int64_t timeout_ns)
+{
+    if (!c)
+        return error_set(WEFT_EINVAL, "weft_comm_barrier: the comm is NULL");
+    struct comm_family *f = comm_enter(c);
+    int err = barrier(c, timeout_ns);
+    comm_leave(f);
+    return err;
 }

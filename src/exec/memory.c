@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "exec/comm.h"
+#include "exec/progress.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -36,31 +36,37 @@ int weft_comm_alloc(weft_comm *c, size_t bytes, void **out)
     struct comm_window *w = malloc(sizeof *w);
     if (!w)
         return error_nomem();
+    struct comm_family *f = comm_enter(c);
     uint64_t place;
     w->memory = transport_affords(bytes) ? c->transport->alloc(c->link, bytes ? bytes : 1, &place) : NULL;
     if (!w->memory) {
+        comm_leave(f);
         free(w);
         return error_set(WEFT_ENOMEM, "no memory for %zu bytes that all ranks can reach", bytes);
     }
-    make_ready(w->memory, bytes);
     w->next = c->windows;
     c->windows = w;
+    comm_leave(f);
+    make_ready(w->memory, bytes);
     *out = w->memory;
     return 0;
 }
 
 void weft_comm_dealloc(weft_comm *c, void *ptr)
 {
-    for (struct comm_window **at = c && ptr ? &c->windows : NULL; at && *at; at = &(*at)->next) {
-        struct comm_window *w = *at;
-        if (w->memory != ptr)
-            continue;
+    if (!c || !ptr)
+        return;
+    struct comm_family *f = comm_enter(c);
+    struct comm_window **at = &c->windows, *w;
+    while ((w = *at) != NULL && w->memory != ptr)
+        at = &w->next;
+    if (w) {
         *at = w->next;
         if (!comm_tainted(c)) /* else peers may still read it: the group frees it in the end */
             c->transport->release(c->link, ptr);
         free(w);
-        return;
     }
+    comm_leave(f);
 }
 
 void comm_windows_free(weft_comm *c)

@@ -4,9 +4,27 @@
 
 #include "base/error.h"
 #include "exec/block.h"
+#include "exec/progress.h"
 #include "exec/watch.h"
 
 /* ---- in flight ---- */
+
+/* Release: pairs with exec_flies. */
+static void set_state(weft_exec *x, int state)
+{
+    atomic_store_explicit(&x->state, state, memory_order_release);
+}
+
+static int64_t count(const _Atomic int64_t *runs)
+{
+    return atomic_load_explicit(runs, memory_order_acquire);
+}
+
+/* By who is in the seat: no other thread counts. Release: pairs with count. */
+static void count_one(_Atomic int64_t *runs)
+{
+    atomic_store_explicit(runs, atomic_load_explicit(runs, memory_order_relaxed) + 1, memory_order_release);
+}
 
 static void link_in(weft_exec *x)
 {
@@ -18,10 +36,10 @@ static void link_in(weft_exec *x)
     else
         c->first = x;
     c->last = x;
-    x->inflight = true;
+    set_state(x, EXEC_FLIES);
 }
 
-static void link_out(weft_exec *x)
+static void link_out(weft_exec *x, int err)
 {
     weft_comm *c = x->comm;
     if (x->prev)
@@ -32,11 +50,11 @@ static void link_out(weft_exec *x)
         x->next_exec->prev = x->prev;
     else
         c->last = x->prev;
-    x->inflight = false;
+    set_state(x, err);
 }
 
 /* For the kin, too: what they wait with would come back here. */
-static void in_callback(weft_comm *c, bool is)
+void comm_callback(weft_comm *c, bool is)
 {
     weft_comm *k = c;
     do
@@ -44,41 +62,50 @@ static void in_callback(weft_comm *c, bool is)
     while ((k = k->kin) != c);
 }
 
-/* Ends a run. The callback may start this exec again, or free it: it is not touched after that. */
-static void finish(weft_exec *x, int err)
+/* Whom the end of a run concerns. The callback may start this exec again, or free it: it is not touched after that. */
+static __attribute__((noinline)) void tell(weft_exec *x, int err, bool orphan)
 {
     weft_comm *c = x->comm;
-    bool orphan = x->orphan;
-    link_out(x);
-    x->err = err;
-    x->completed += !err;
+    if (c->threaded)
+        progress_ended(c->family);
     if (x->done) {
-        in_callback(c, true);
+        comm_callback(c, true);
         x->done(x->arg, err);
-        in_callback(c, false);
+        comm_callback(c, false);
     }
     if (orphan)
         weft_exec_free(x);
 }
 
-/* Ends what is in flight with the comm's failure. */
-static void fail_all(weft_comm *c, int err)
+static inline void finish(weft_exec *x, int err)
 {
+    bool orphan = x->orphan;
+    link_out(x, err);
+    count_one(&x->ended);
+    if (x->done || orphan || x->comm->threaded)
+        tell(x, err, orphan);
+}
+
+/* Ends what is in flight with the comm's failure. */
+static __attribute__((noinline)) bool fail_all(weft_comm *c)
+{
+    const char *text;
+    bool any = c->first;
+    int err = core_failure(c->group, &text);
     for (weft_exec *x = c->first, *next; x; x = next) {
         next = x->next_exec;
+        count_one(&x->failed);
         finish(x, err);
     }
+    return any;
 }
 
 static bool pass(weft_comm *c, bool eager)
 {
     struct core_rank *me = &c->group->ranks[c->rank];
     bool moved = false;
-    if (core_failed(c->group)) { /* before anything else: peers that have failed may have let go of their memory */
-        const char *text;
-        moved = c->first;
-        fail_all(c, core_failure(c->group, &text));
-    }
+    if (core_failed(c->group)) /* before anything else: peers that have failed may have let go of their memory */
+        moved = fail_all(c);
     /* Relaxed: peers only look whether it changes. */
     atomic_store_explicit(&me->pulse, atomic_load_explicit(&me->pulse, memory_order_relaxed) + 1, memory_order_relaxed);
     for (weft_exec *x = c->first, *next; x; x = next) {
@@ -89,6 +116,8 @@ static bool pass(weft_comm *c, bool eager)
             moved = true;
         }
     }
+    if (c->tasks)
+        moved |= comm_tasks_pass(c, eager);
     return moved;
 }
 
@@ -97,7 +126,7 @@ bool comm_progress(weft_comm *c, bool eager)
 {
     bool moved = pass(c, eager);
     for (weft_comm *k = c->kin, *next; k != c; k = next) {
-        if (!k->first) {
+        if (!k->first && !k->tasks) {
             next = k->kin;
             continue;
         }
@@ -112,41 +141,104 @@ bool comm_progress(weft_comm *c, bool eager)
 bool comm_kin_fly(const weft_comm *c)
 {
     for (const weft_comm *k = c->kin; k != c; k = k->kin)
-        if (k->first)
+        if (k->first || comm_tasks_lack(k, NULL))
             return true;
     return false;
 }
 
 static int result(weft_exec *x)
 {
-    return x->err ? comm_failure(x->comm) : 0;
+    int state = atomic_load_explicit(&x->state, memory_order_acquire);
+    return state && state != EXEC_FLIES ? comm_failure(x->comm) : 0;
 }
 
 /* ---- the calls ---- */
 
-static int start(weft_exec *x)
+static int check_start(weft_exec *x)
 {
     if (!x)
         return error_set(WEFT_EINVAL, "weft_exec_start: the exec is NULL");
-    if (x->inflight || x->binding)
+    if (exec_flies(x) || x->binding)
         return error_set(WEFT_EBUSY, "weft_exec_start: the exec is %s", x->binding ? "being bound again" : "in flight");
-    int err = comm_failure(x->comm);
-    if (err)
-        return err;
-    x->err = 0;
+    return comm_failure(x->comm);
+}
+
+static void begin(weft_exec *x)
+{
     x->run++;
     atomic_store_explicit(&x->block->started, x->run, memory_order_relaxed); /* for watch.c of peers */
     link_in(x);
+}
+
+static inline __attribute__((always_inline)) int start(weft_exec *x)
+{
+    int err = check_start(x);
+    if (err)
+        return err;
+    begin(x);
     engine_start(x);
     return 0;
 }
 
+void exec_begin(weft_exec *x)
+{
+    begin(x);
+    if (core_failed(x->comm->group)) /* since the start: the next pass ends it */
+        return;
+    engine_start(x);
+    engine_call(x);
+}
+
+/* With a progress thread. Where that is in the seat it does the rest. */
+__attribute__((noinline)) static int start_shared(weft_exec *x)
+{
+    struct comm_family *f = x->comm->family;
+    int err = 0;
+    if (progress_try(f)) {
+        err = start(x);
+        if (!err) {
+            engine_call(x);
+            progress_disturb(f);
+        }
+        progress_leave(f);
+    } else if (!(err = check_start(x))) {
+        set_state(x, EXEC_FLIES);
+        progress_submit(f, x);
+    }
+    return err;
+}
+
 int weft_exec_start(weft_exec *x)
 {
+    if (x && x->comm->threaded)
+        return start_shared(x);
     int err = start(x);
     if (!err)
         engine_call(x); /* it may be long before the next call here */
     return err;
+}
+
+/* True: something moved. */
+static inline __attribute__((always_inline)) bool test_in_seat(weft_exec *x)
+{
+    weft_comm *c = x->comm;
+    if (c->in_callback)
+        return false;
+    bool moved = comm_progress(c, c->tests % 64 == 63);
+    if (exec_flies(x) && ++c->tests % 64 == 0)
+        comm_watch(c, core_now(), false);
+    return moved;
+}
+
+/* Never waits for the seat: if it is taken, somebody else makes progress. */
+__attribute__((noinline)) static void test_shared(weft_exec *x)
+{
+    struct comm_family *f = x->comm->family;
+    if (!progress_try(f))
+        return;
+    if (test_in_seat(x))
+        progress_disturb(f);
+    progress_leave(f);
 }
 
 int weft_exec_test(weft_exec *x, bool *done)
@@ -154,26 +246,28 @@ int weft_exec_test(weft_exec *x, bool *done)
     if (!x || !done)
         return error_set(WEFT_EINVAL, "weft_exec_test: arguments must not be NULL");
     weft_comm *c = x->comm;
-    if (x->inflight && !c->in_callback) {
-        comm_progress(c, c->tests % 64 == 63);
-        if (x->inflight && ++c->tests % 64 == 0)
-            comm_watch(c, core_now(), false);
+    if (exec_flies(x)) {
+        if (!c->threaded)
+            test_in_seat(x);
+        else
+            test_shared(x);
     }
-    int err = x->inflight ? 0 : result(x);
+    int state = atomic_load_explicit(&x->state, memory_order_acquire);
+    int err = state < 0 ? comm_failure(c) : 0;
     if (!err)
-        *done = !x->inflight;
+        *done = state != EXEC_FLIES;
     return err;
 }
 
 struct waiting {
     const weft_exec *x;
-    uint64_t run;
+    int64_t ended; /* runs, before the one that is waited for */
 };
 
 static bool over(void *arg)
 {
     const struct waiting *w = arg;
-    return !w->x->inflight || w->x->run != w->run;
+    return count(&w->x->ended) != w->ended;
 }
 
 /* With others in flight every signal may be of use. */
@@ -181,26 +275,23 @@ static int lacking(void *arg)
 {
     const struct waiting *w = arg;
     const weft_comm *c = w->x->comm;
-    return c->first == w->x && c->last == w->x ? engine_lacking(w->x) : 1;
+    return c->first == w->x && c->last == w->x && !comm_tasks_lack(c, NULL) ? engine_lacking(w->x) : 1;
 }
 
-int weft_exec_wait(weft_exec *x, int64_t timeout_ns)
+static int wait_in_seat(weft_exec *x, struct waiting *w, int64_t timeout_ns)
 {
-    if (!x)
-        return error_set(WEFT_EINVAL, "weft_exec_wait: the exec is NULL");
     weft_comm *c = x->comm;
+    int err = 0;
     if (c->in_callback)
         return error_set(WEFT_EBUSY, "weft_exec_wait: not inside a callback");
-    struct waiting w = {x, x->run};
-    if (!x->inflight)
+    if (!exec_flies(x))
         return result(x);
-    int err = 0;
     if (timeout_ns == 0) {
         comm_progress(c, true);
-        err = over(&w) ? 0 : COMM_LATE;
+        err = over(w) ? 0 : COMM_LATE;
     } else {
         int64_t now = timeout_ns > 0 ? core_now() : 0;
-        struct comm_need need = {over, lacking, &w, timeout_ns > 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1};
+        struct comm_need need = {over, lacking, w, timeout_ns > 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1};
         err = comm_wait(c, &need);
     }
     if (err == COMM_LATE)
@@ -208,18 +299,50 @@ int weft_exec_wait(weft_exec *x, int64_t timeout_ns)
     return err ? err : result(x);
 }
 
+/* With a progress thread: in the seat, unless that ends the run first. */
+static int wait_shared(weft_exec *x, struct waiting *w, int64_t timeout_ns)
+{
+    struct comm_family *f = x->comm->family;
+    bool seated = false;
+    int64_t now = timeout_ns >= 0 ? core_now() : 0;
+    int64_t until = timeout_ns >= 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1;
+    int err = exec_flies(x) || progress_seated(f) ? progress_enter_unless(f, over, w, until, &seated) : 0;
+    if (seated) {
+        err = wait_in_seat(x, w, timeout_ns);
+        progress_leave(f);
+        return err;
+    }
+    if (err == COMM_LATE)
+        return error_set(WEFT_ETIMEOUT, "time ran out: the progress thread was at work all the time");
+    return result(x);
+}
+
+int weft_exec_wait(weft_exec *x, int64_t timeout_ns)
+{
+    if (!x)
+        return error_set(WEFT_EINVAL, "weft_exec_wait: the exec is NULL");
+    struct waiting w = {x, count(&x->ended)};
+    return x->comm->threaded ? wait_shared(x, &w, timeout_ns) : wait_in_seat(x, &w, timeout_ns);
+}
+
 int weft_exec_run(weft_exec *x)
 {
+    struct comm_family *f = x ? comm_enter(x->comm) : NULL; /* the thread is not called: this one waits */
     int err = start(x);
-    return err ? err : weft_exec_wait(x, -1);
+    if (!err)
+        err = wait_in_seat(x, &(struct waiting){x, count(&x->ended)}, -1);
+    comm_leave(f);
+    return err;
 }
 
 int weft_exec_notify(weft_exec *x, void (*done)(void *arg, int err), void *arg)
 {
     if (!x)
         return error_set(WEFT_EINVAL, "weft_exec_notify: the exec is NULL");
+    struct comm_family *f = comm_enter(x->comm);
     x->done = done;
     x->arg = arg;
+    comm_leave(f);
     return 0;
 }
 
@@ -227,10 +350,12 @@ int weft_exec_stats(const weft_exec *x, weft_exec_info *out)
 {
     if (!x || !out || out->size < sizeof out->size)
         return error_set(WEFT_EINVAL, "weft_exec_stats: arguments must not be NULL and out->size must be set");
+    struct comm_family *f = comm_enter(x->comm);
     weft_exec_info info = {.size = out->size,
-                           .runs = x->completed,
+                           .runs = count(&x->ended) - count(&x->failed),
                            .staging_peak = x->comm->staging.peak,
                            .staging_limit = x->comm->staging.limit};
+    comm_leave(f);
     memcpy(out, &info, out->size < sizeof info ? out->size : sizeof info);
     return 0;
 }
@@ -264,24 +389,22 @@ static void part_from_peers(weft_exec *x)
     block_drop(x->block);
 }
 
-void weft_exec_free(weft_exec *x)
+static void free_in_seat(weft_exec *x)
 {
-    if (!x)
-        return;
     weft_comm *c = x->comm;
-    if (x->inflight && c->in_callback) {
+    if (exec_flies(x) && c->in_callback) {
         x->orphan = true;
         return;
     }
-    struct waiting w = {x, x->run};
+    struct waiting w = {x, count(&x->ended)};
     struct comm_need need = {over, lacking, &w, core_now() + c->deadline_ns};
-    if (x->inflight && comm_wait(c, &need) == COMM_LATE) /* peers that come later must not find memory that is gone */
+    if (exec_flies(x) && comm_wait(c, &need) == COMM_LATE) /* peers that come later must not find memory that is gone */
         comm_fail(c, WEFT_EPEER, "rank %d gave up a run and freed its exec: the run did not end within %lld ms", c->rank,
                   (long long)(c->deadline_ns / 1000000));
     const char *text;
-    bool clean = !x->inflight && !x->err && !core_failure(c->group, &text);
-    if (x->inflight)
-        link_out(x);
+    bool clean = !atomic_load_explicit(&x->state, memory_order_relaxed) && !core_failure(c->group, &text);
+    if (exec_flies(x))
+        link_out(x, WEFT_EPEER);
     part_from_peers(x);
     comm_bury(c, x->grave, &x->block->holders, x->block);
     if (clean)
@@ -291,4 +414,13 @@ void weft_exec_free(weft_exec *x)
     program_free(x, x->program);
     free(x);
     comm_exec_gone(c);
+}
+
+void weft_exec_free(weft_exec *x)
+{
+    if (!x)
+        return;
+    struct comm_family *f = comm_enter(x->comm);
+    free_in_seat(x);
+    comm_leave(f);
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "exec/comm.h"
+#include "exec/progress.h"
 
 /* What a rank shows the others of the parent. */
 struct card {
@@ -121,10 +121,8 @@ static void discard(struct split *s)
     free(s->comm);
 }
 
-int weft_comm_split(weft_comm *c, const int *ranks, int n, weft_comm **out)
+static int split(weft_comm *c, const int *ranks, int n, weft_comm **out)
 {
-    if (!c || !out)
-        return error_set(WEFT_EINVAL, "weft_comm_split: the comm and out must not be NULL");
     if (c->in_callback)
         return error_set(WEFT_EBUSY, "weft_comm_split: not inside a callback");
     int err = comm_failure(c);
@@ -147,11 +145,21 @@ int weft_comm_split(weft_comm *c, const int *ranks, int n, weft_comm **out)
     if (s.comm) {
         c->transport->release(c->link, s.card);
         transport_enter(s.link);
-        comm_begin(s.comm, s.link, &c->opts, c->spins); /* the ranks that are not in it want cores, too */
+        comm_begin(s.comm, s.link, &c->opts, c->spins, c->family); /* the ranks that are not in it want cores, too */
         s.comm->tainted = c->tainted;
         s.comm->kin = c->kin;
         c->kin = s.comm;
     }
     *out = s.comm;
     return 0;
+}
+
+int weft_comm_split(weft_comm *c, const int *ranks, int n, weft_comm **out)
+{
+    if (!c || !out)
+        return error_set(WEFT_EINVAL, "weft_comm_split: the comm and out must not be NULL");
+    struct comm_family *f = comm_enter(c);
+    int err = split(c, ranks, n, out);
+    comm_leave(f);
+    return err;
 }

@@ -90,10 +90,11 @@ void comm_watch(weft_comm *c, int64_t now, bool must)
         return;
     c->watched_at = now;
     weft_comm *k = c;
-    do
+    do {
         for (weft_exec *x = k->first; x; x = x->next_exec)
             watch_exec(x, now);
-    while ((k = k->kin) != c);
+        comm_tasks_watch(k, now);
+    } while ((k = k->kin) != c);
 }
 
 static void add_name(const weft_exec *x, struct comm_names *names, int peer, const struct block *b)

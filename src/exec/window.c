@@ -29,6 +29,7 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/math.h"
+#include "exec/progress.h"
 #include "memory/add.h"
 
 #define MOST ((uint64_t)1 << 62) /* bytes of a window on one rank */
@@ -218,10 +219,8 @@ static void discard(weft_window *w)
     free(w);
 }
 
-int weft_window_create(weft_comm *c, const weft_buffer *buffers, int n, int signals, weft_window **out)
+static int create(weft_comm *c, const weft_buffer *buffers, int n, int signals, weft_window **out)
 {
-    if (!c || !out)
-        return error_set(WEFT_EINVAL, "weft_window_create: the comm and out must not be NULL");
     if (c->in_callback)
         return error_set(WEFT_EBUSY, "weft_window_create: not inside a callback");
     weft_window *w = NULL;
@@ -244,6 +243,16 @@ int weft_window_create(weft_comm *c, const weft_buffer *buffers, int n, int sign
     c->execs++;
     *out = w;
     return 0;
+}
+
+int weft_window_create(weft_comm *c, const weft_buffer *buffers, int n, int signals, weft_window **out)
+{
+    if (!c || !out)
+        return error_set(WEFT_EINVAL, "weft_window_create: the comm and out must not be NULL");
+    struct comm_family *f = comm_enter(c);
+    int err = create(c, buffers, n, signals, out);
+    comm_leave(f);
+    return err;
 }
 
 /* ---- finding ---- */
@@ -321,6 +330,7 @@ void weft_window_free(weft_window *w)
     if (!w)
         return;
     weft_comm *c = w->comm;
+    struct comm_family *f = comm_enter(c);
     struct window_head *mine = w->heads[c->rank];
     /* Orders all that this rank ever signalled before it; pairs with the loads in window_sync.c. */
     atomic_store_explicit(&mine->freed, 1, memory_order_seq_cst);
@@ -331,4 +341,5 @@ void weft_window_free(weft_window *w)
     arena_free(&w->arena);
     free(w);
     comm_exec_gone(c);
+    comm_leave(f);
 }

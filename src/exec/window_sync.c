@@ -1,17 +1,17 @@
 /* What waits in a window: signals, and barriers of the group and of neighbours. All waits make progress with the execs
  * of the comm (comm_wait), and none is for ever: a rank that others wait for and that is gone fails the comm. */
 #include "base/error.h"
+#include "exec/progress.h"
 #include "exec/window.h"
 
 /* Says whether a wait can still end; an error if not. Called when a beat has passed. */
 typedef int lost_check(void *arg);
 
-/* 0 when met(arg), COMM_LATE when time runs out first, or the error that ends the wait. */
-static int wait_until(weft_window *w, bool (*met)(void *arg), lost_check *lost, void *arg, int64_t timeout_ns)
+static int wait_in_seat(weft_window *w, bool (*met)(void *arg), lost_check *lost, void *arg, int64_t timeout_ns)
 {
     weft_comm *c = w->comm;
     if (met(arg)) {
-        if (c->first)
+        if (c->first || c->tasks)
             comm_progress(c, false);
         return 0;
     }
@@ -38,6 +38,22 @@ static int wait_until(weft_window *w, bool (*met)(void *arg), lost_check *lost, 
         if (err != COMM_LATE || (until >= 0 && now >= until))
             return err;
     }
+}
+
+/* 0 when met(arg), COMM_LATE when time runs out first, or the error that ends the wait. */
+static int wait_until(weft_window *w, bool (*met)(void *arg), lost_check *lost, void *arg, int64_t timeout_ns)
+{
+    weft_comm *c = w->comm;
+    bool seated = false;
+    if (!c->threaded)
+        return wait_in_seat(w, met, lost, arg, timeout_ns);
+    int64_t now = core_now(), until = timeout_ns >= 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1;
+    int err = progress_enter_unless(c->family, met, arg, until, &seated);
+    if (seated) {
+        err = wait_in_seat(w, met, lost, arg, timeout_ns);
+        progress_leave(c->family);
+    }
+    return err;
 }
 
 static enum transport_fate fate_of(const weft_window *w, int rank)
@@ -70,7 +86,7 @@ static int check_call(const weft_window *w, const char *call)
 {
     if (!w)
         return error_set(WEFT_EINVAL, "%s: the window is NULL", call);
-    if (w->comm->in_callback)
+    if (progress_called_back(w->comm))
         return error_set(WEFT_EBUSY, "%s: not inside a callback", call);
     return 0;
 }
@@ -139,7 +155,7 @@ static int signal_lost(void *arg)
             return compares(s) ? 0 : fail_for(w, r, fate == TRANSPORT_DIED, "weft_window_wait");
         left++;
     }
-    if (left || w->comm->first || comm_kin_fly(w->comm) || compares(s))
+    if (left || w->comm->first || comm_tasks_lack(w->comm, NULL) || comm_kin_fly(w->comm) || compares(s))
         return 0;
     int err = comm_failure(w->comm); /* it may be why they have gone */
     return err ? err : error_set(WEFT_EPEER, "weft_window_wait: signal %d: no other rank is left that could notify", s->signal);

@@ -45,7 +45,7 @@ int core_cores(const struct core_group *g)
 }
 
 /* Where the rank's bell is. */
-static struct core_rank *door(const struct core_group *g, int rank)
+struct core_rank *core_door(const struct core_group *g, int rank)
 {
     const struct core_rank *r = &g->ranks[rank];
     return (struct core_rank *)((uintptr_t)r + (uintptr_t)r->door);
@@ -55,13 +55,13 @@ void core_init_split(struct core_group *g, const struct core_group *of, const in
 {
     core_init(g, size, of->shared);
     for (int r = 0; r < size; r++)
-        g->ranks[r].door = (int64_t)((uintptr_t)door(of, ranks[r]) - (uintptr_t)&g->ranks[r]);
+        g->ranks[r].door = (int64_t)((uintptr_t)core_door(of, ranks[r]) - (uintptr_t)&g->ranks[r]);
 }
 
-static void wake(struct core_group *g, struct core_rank *r)
+void core_knock(struct core_rank *r, bool shared)
 {
     atomic_fetch_add_explicit(&r->bell, 1, memory_order_seq_cst);
-    syscall(SYS_futex, &r->bell, g->shared ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    syscall(SYS_futex, &r->bell, shared ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
 /* No wake-up is lost, and none is made when nobody sleeps: the waker stores the counter and then
@@ -86,17 +86,17 @@ void core_signal(struct core_group *g, int rank, _Atomic uint64_t *counter, uint
 
 void core_call(struct core_group *g, int rank)
 {
-    struct core_rank *r = door(g, rank);
+    struct core_rank *r = core_door(g, rank);
     if (atomic_load_explicit(&r->awaits, memory_order_seq_cst) > 0 &&
         atomic_fetch_sub_explicit(&r->awaits, 1, memory_order_seq_cst) == 1)
-        wake(g, r);
+        core_knock(r, g->shared);
 }
 
 void core_ring(struct core_group *g, int rank)
 {
-    struct core_rank *r = door(g, rank);
+    struct core_rank *r = core_door(g, rank);
     if (atomic_load_explicit(&r->awaits, memory_order_seq_cst) > 0)
-        wake(g, r);
+        core_knock(r, g->shared);
 }
 
 void core_ring_all(struct core_group *g)
@@ -107,7 +107,7 @@ void core_ring_all(struct core_group *g)
 
 uint32_t core_arm(struct core_group *g, int rank)
 {
-    struct core_rank *r = door(g, rank);
+    struct core_rank *r = core_door(g, rank);
     uint32_t bell = atomic_load_explicit(&r->bell, memory_order_seq_cst);
     atomic_store_explicit(&r->awaits, MANY, memory_order_seq_cst);
     core_fence_all(); /* the looks that follow may then be relaxed */
@@ -116,16 +116,25 @@ uint32_t core_arm(struct core_group *g, int rank)
 
 void core_disarm(struct core_group *g, int rank)
 {
-    atomic_store_explicit(&door(g, rank)->awaits, 0, memory_order_relaxed); /* seen late, it costs a wake-up */
+    atomic_store_explicit(&core_door(g, rank)->awaits, 0, memory_order_relaxed); /* seen late, it costs a wake-up */
+}
+
+bool core_expect(struct core_group *g, int rank, int lacking)
+{
+    int32_t spare = MANY - lacking;
+    return atomic_fetch_sub_explicit(&core_door(g, rank)->awaits, spare, memory_order_seq_cst) > spare;
+}
+
+void core_sleep(struct core_rank *r, bool shared, uint32_t bell, int64_t ns)
+{
+    struct timespec t = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
+    syscall(SYS_futex, &r->bell, shared ? FUTEX_WAIT : FUTEX_WAIT_PRIVATE, bell, ns < 0 ? NULL : &t, NULL, 0);
 }
 
 void core_doze(struct core_group *g, int rank, uint32_t bell, int lacking, int64_t ns)
 {
-    struct core_rank *r = door(g, rank);
-    struct timespec t = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
-    int32_t spare = MANY - lacking;
-    if (ns > 0 && atomic_fetch_sub_explicit(&r->awaits, spare, memory_order_seq_cst) > spare)
-        syscall(SYS_futex, &r->bell, g->shared ? FUTEX_WAIT : FUTEX_WAIT_PRIVATE, bell, &t, NULL, 0);
+    if (ns > 0 && core_expect(g, rank, lacking))
+        core_sleep(core_door(g, rank), g->shared, bell, ns);
     core_disarm(g, rank);
 }
 

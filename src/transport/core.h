@@ -92,6 +92,13 @@ void core_ring_all(struct core_group *g);
 uint32_t core_arm(struct core_group *g, int rank);
 void core_disarm(struct core_group *g, int rank);
 void core_doze(struct core_group *g, int rank, uint32_t bell, int lacking, int64_t ns); /* and disarms */
+/* The parts of core_doze, for who sleeps while another may arm and disarm the bell in its place: core_expect says how many
+ * signals are lacking (false: they have come), core_sleep sleeps at the rank's door until it is rung or ns are over
+ * (negative: never), core_knock rings it whether or not it is armed. */
+bool core_expect(struct core_group *g, int rank, int lacking);
+struct core_rank *core_door(const struct core_group *g, int rank);
+void core_sleep(struct core_rank *door, bool shared, uint32_t bell, int64_t ns);
+void core_knock(struct core_rank *door, bool shared);
 void core_relax(void);                                                                  /* one turn of a spin */
 int64_t core_now(void);                                                                 /* nanoseconds that only grow */
 

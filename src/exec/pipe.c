@@ -1,0 +1,276 @@
+/* Pipes in shared memory: frames in rings, payloads that the reader loads, votes, and who is gone.
+ *
+ * A ring holds frames one after the other, each a head of HEAD bytes and its body, in a multiple of HEAD bytes without a
+ * break: where the rest of the ring is too short, a head that says so fills it. Two counts of bytes only grow.
+ *
+ * Why what is read was written. The writer stores a frame and then `written` (release); the reader loads `written` (acquire)
+ * and only then the frame. On AArch64 these are stlr and ldar or ldapr; nothing rests on the order of other stores.
+ *
+ * Why nothing is overwritten that is still to be read. The reader has loaded all of a frame before it stores `read` (a release
+ * orders loads before it, too); the writer loads `read` (acquire) before it stores into what that frees.
+ *
+ * Why a payload may change after it was loaded: `loaded` is the same pair again, stored after the copy.
+ *
+ * Why nobody sleeps for ever. Readers: a write alone wakes nobody, so the writer calls (pipes_call, a fence and then the look at
+ * `awaits` that core_signal explains) when its rank has finished its round, and every quarter of a ring. A reader that sleeps
+ * in between lacks the end of the round anyhow. Writers: one that finds no room stores `hungry` and looks at `read` once
+ * more; the reader stores `read` and then looks at `hungry`. All four are seq_cst, so one of the two sees the other. A writer
+ * that goes to sleep after that has made itself known before, and the call finds it as core_signal says. */
+#define _GNU_SOURCE
+#include "exec/pipe.h"
+
+#include <sched.h>
+#include <string.h>
+
+#define HEAD 16
+
+struct head {
+    uint32_t bytes; /* of the body */
+    uint32_t skip;  /* no body: all up to the ring's end is empty */
+    uint64_t unused;
+};
+
+static uint64_t frame_bytes(uint64_t body)
+{
+    return (HEAD + body + HEAD - 1) / HEAD * HEAD;
+}
+
+/* ---- frames ---- */
+
+int64_t pipe_held(const struct pipe_out *o)
+{
+    return (int64_t)(o->written - atomic_load_explicit(&o->ring->read, memory_order_relaxed));
+}
+
+static bool has_room(struct pipe_out *o, uint64_t need)
+{
+    if (o->bytes - (o->written - o->read) >= need)
+        return true;
+    o->read = atomic_load_explicit(&o->ring->read, memory_order_acquire); /* pairs with pipe_tell */
+    if (o->bytes - (o->written - o->read) >= need)
+        return true;
+    atomic_store_explicit(&o->ring->hungry, 1, memory_order_seq_cst);
+    o->read = atomic_load_explicit(&o->ring->read, memory_order_seq_cst);
+    return o->bytes - (o->written - o->read) >= need;
+}
+
+bool pipe_write(struct pipes *p, struct pipe_out *o, const struct pipe_part *parts, int n)
+{
+    uint64_t body = 0;
+    for (int i = 0; i < n; i++)
+        body += parts[i].bytes;
+    uint64_t at = o->written & (o->bytes - 1), need = frame_bytes(body), rest = o->bytes - at;
+    uint64_t skip = rest < need ? rest : 0;
+    if (!has_room(o, need + skip)) {
+        pipe_ring(p, o);
+        return false;
+    }
+    unsigned char *to = o->ring->data + at;
+    if (skip) {
+        memcpy(to, &(struct head){.skip = 1}, sizeof(struct head));
+        to = o->ring->data;
+    }
+    memcpy(to, &(struct head){.bytes = (uint32_t)body}, sizeof(struct head));
+    to += HEAD;
+    for (int i = 0; i < n; i++) {
+        if (parts[i].bytes)
+            memcpy(to, parts[i].data, parts[i].bytes);
+        to += parts[i].bytes;
+    }
+    o->written += need + skip;
+    if (o->written - o->read > o->peak) {
+        o->read = atomic_load_explicit(&o->ring->read, memory_order_acquire);
+        o->peak = o->written - o->read > o->peak ? o->written - o->read : o->peak;
+    }
+    atomic_store_explicit(&o->ring->written, o->written, CORE_TELL); /* pairs with the load in pipe_read */
+    if (o->written - o->called >= o->bytes / 4)
+        pipe_ring(p, o);
+    return true;
+}
+
+void pipes_call(struct pipes *p)
+{
+    bool fenced = false;
+    for (int i = 0; i < p->nouts; i++) {
+        struct pipe_out *o = &p->outs[i];
+        if (o->called == o->written)
+            continue;
+        if (!fenced)
+            core_fence_all();
+        fenced = true;
+        o->called = o->written;
+        core_call(p->comm->group, o->peer);
+    }
+}
+
+void pipe_ring(struct pipes *p, struct pipe_out *o)
+{
+    o->called = o->written;
+    core_fence_all();
+    core_ring(p->comm->group, o->peer);
+}
+
+const void *pipe_read(struct pipe_in *in, size_t *bytes)
+{
+    for (;;) {
+        struct head h;
+        if (in->read == in->written) {
+            in->written = atomic_load_explicit(&in->ring->written, memory_order_acquire);
+            if (in->read == in->written)
+                return NULL;
+        }
+        uint64_t at = in->read & (in->bytes - 1);
+        memcpy(&h, in->ring->data + at, sizeof h);
+        if (!h.skip) {
+            *bytes = h.bytes;
+            return in->ring->data + at + HEAD;
+        }
+        in->read += in->bytes - at;
+    }
+}
+
+void pipe_pop(struct pipe_in *in)
+{
+    struct head h;
+    memcpy(&h, in->ring->data + (in->read & (in->bytes - 1)), sizeof h);
+    in->read += frame_bytes(h.bytes);
+}
+
+void pipe_tell(struct pipes *p, struct pipe_in *in)
+{
+    if (in->told == in->read)
+        return;
+    in->told = in->read;
+    atomic_store_explicit(&in->ring->read, in->read, memory_order_seq_cst);
+    if (atomic_load_explicit(&in->ring->hungry, memory_order_seq_cst)) {
+        atomic_store_explicit(&in->ring->hungry, 0, memory_order_seq_cst);
+        core_call(p->comm->group, in->peer);
+    }
+}
+
+/* ---- payloads ---- */
+
+bool pipe_offer(struct pipes *p, const void *memory, size_t bytes, uint64_t *place)
+{
+    weft_comm *c = p->comm;
+    return !c->staged && c->transport->offer(c->link, memory, bytes, place);
+}
+
+/* The flag and the failure are stored and looked at crosswise, all seq_cst: this end sees the failure and does not begin, or
+ * the other, which looks after the failure, sees the flag and waits until the copy is over. */
+bool pipe_load(struct pipes *p, struct pipe_in *in, void *dst, uint64_t place, size_t bytes)
+{
+    weft_comm *c = p->comm;
+    atomic_store_explicit(&in->ring->loading, 1, memory_order_seq_cst);
+    bool can = !core_failed(c->group);
+    if (can)
+        memcpy(dst, c->transport->reach(c->link, in->peer, place), bytes);
+    atomic_store_explicit(&in->ring->loading, 0, memory_order_release); /* pairs with pipes_fence */
+    if (can)
+        core_signal(c->group, in->peer, &in->ring->loaded, ++in->loaded);
+    return can;
+}
+
+bool pipe_offers_taken(const struct pipe_out *o)
+{
+    return atomic_load_explicit(&o->ring->loaded, memory_order_seq_cst) == o->offers;
+}
+
+void pipes_fence(struct pipes *p)
+{
+    weft_comm *c = p->comm;
+    for (int i = 0; i < p->nouts; i++)
+        while (atomic_load_explicit(&p->outs[i].ring->loading, memory_order_seq_cst) &&
+               c->transport->gone(c->link, p->outs[i].peer) != TRANSPORT_DIED)
+            sched_yield();
+}
+
+/* ---- rounds and votes ----
+ *
+ * Ranks form a tree: r votes through (r - 1) / 2. A rank that has voted and has the votes of those below it passes theirs and
+ * its own on; the outcome comes back the same way. A word is not written again before it was read: its writer casts the next
+ * vote only after the outcome of this one, which rests on all of them. */
+
+void pipes_round(struct pipes *p, uint64_t finished, bool yes)
+{
+    p->finished = finished;
+    p->yes = yes;
+    atomic_store_explicit(&p->head->finished, finished, memory_order_relaxed); /* for those who watch */
+}
+
+static bool cast(const struct pipe_ballot *b, uint64_t votes, bool *yes)
+{
+    uint64_t word = atomic_load_explicit(&b->word, memory_order_seq_cst);
+    if (word >> 1 < votes)
+        return false;
+    *yes &= word & 1;
+    return true;
+}
+
+bool pipes_vote(struct pipes *p, uint64_t round)
+{
+    struct core_group *g = p->comm->group;
+    int rank = p->comm->rank;
+    uint64_t votes = round + 1;
+    bool yes = p->yes;
+    if (p->ballot >= votes)
+        return true;
+    if (p->finished < votes)
+        return false;
+    for (int k = 0; k < 2; k++)
+        if (p->kids[k] && !cast(&p->head->up[k], votes, &yes))
+            return false;
+    if (p->up) {
+        if (!p->passed)
+            core_signal(g, (rank - 1) / 2, &p->up->up[(rank - 1) % 2].word, votes << 1 | yes);
+        p->passed = true;
+        yes = true;
+        if (!cast(&p->head->down, votes, &yes))
+            return false;
+    }
+    for (int k = 0; k < 2; k++)
+        if (p->kids[k])
+            core_signal(g, 2 * rank + 1 + k, &p->kids[k]->down.word, votes << 1 | yes);
+    p->ballot = votes;
+    p->passed = false;
+    p->all = yes;
+    return true;
+}
+
+/* ---- watching ---- */
+
+enum transport_fate pipe_fate(const struct pipes *p, int rank, const struct pipe_head *head)
+{
+    const weft_comm *c = p->comm;
+    return atomic_load_explicit(&head->freed, memory_order_seq_cst) ? TRANSPORT_LEFT : c->transport->gone(c->link, rank);
+}
+
+bool pipe_finished(const struct pipe_head *head, uint64_t round)
+{
+    return atomic_load_explicit(&head->finished, memory_order_relaxed) > round;
+}
+
+bool pipe_stalled(const struct pipes *p, int rank, const struct pipe_head *head, uint64_t round, uint64_t *pulse,
+                  int64_t *at, int64_t now)
+{
+    uint64_t seen = atomic_load_explicit(&p->comm->group->ranks[rank].pulse, memory_order_relaxed);
+    if (!*at || !pipe_finished(head, round) || seen != *pulse) {
+        *pulse = seen;
+        *at = now;
+    }
+    return now - *at >= p->comm->deadline_ns;
+}
+
+int pipes_vote_lacks(const struct pipes *p, uint64_t round, int *ranks)
+{
+    int n = 0, rank = p->comm->rank;
+    bool yes;
+    if (!p->votes || p->ballot > round || p->finished <= round)
+        return 0;
+    for (int k = 0; k < 2; k++)
+        if (p->kids[k] && !cast(&p->head->up[k], round + 1, &yes))
+            ranks[n++] = 2 * rank + 1 + k;
+    if (p->up && p->passed && !cast(&p->head->down, round + 1, &yes))
+        ranks[n++] = (rank - 1) / 2;
+    return n;
+}
