@@ -30,6 +30,7 @@ from ._errors import (
     TransportError,
     UnsupportedError,
 )
+from ._exchange import Exchange, ExchangeStats, Halo, Message, Round
 from ._exec import Bound, ExecStats, Work
 from ._jax import from_jax
 from ._layout import Box, Dim, Fold, Layout, Local, Split, layout
@@ -51,13 +52,17 @@ __all__ = [
     "Comm",
     "Dim",
     "Error",
+    "Exchange",
+    "ExchangeStats",
     "ExecStats",
     "Fold",
+    "Halo",
     "InvalidError",
     "Layout",
     "LayoutError",
     "Local",
     "Machine",
+    "Message",
     "MismatchError",
     "Move",
     "OutOfMemoryError",
@@ -66,6 +71,7 @@ __all__ = [
     "Plan",
     "RankError",
     "RankStats",
+    "Round",
     "Split",
     "Stats",
     "SystemError",

@@ -18,9 +18,12 @@ from ._weft import ffi, lib
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from ._exchange import Exchange, Halo
     from ._window import Window
 
 __all__ = ["Comm", "open", "transports"]
+
+_PROGRESS = {"caller": lib.WEFT_PROGRESS_CALLER, "thread": lib.WEFT_PROGRESS_THREAD}
 
 
 def nanoseconds(seconds: Optional[float]) -> int:
@@ -28,6 +31,19 @@ def nanoseconds(seconds: Optional[float]) -> int:
     if seconds is None:
         return -1
     return max(0, int(seconds * 1e9))
+
+
+SLICE = 100_000_000  # ns; between two of them Python looks for signals, so that Ctrl-C ends a wait
+
+
+def in_slices(wait: Callable[[int], int], timeout: Optional[float]) -> int:
+    """What wait(ns) returns when it is over, or when the timeout is."""
+    left = nanoseconds(timeout)
+    while True:
+        code = wait(SLICE if left < 0 else min(left, SLICE))
+        if code != lib.WEFT_ETIMEOUT or 0 <= left <= SLICE:
+            return code
+        left -= SLICE if left > 0 else 0
 
 
 class CommHandle:
@@ -171,6 +187,23 @@ class Comm(Collectives):
 
         return Window(self, buffers, signals)
 
+    def exchange(
+        self, sources: Sequence[int], targets: Sequence[int], *, vote: bool = False, budget: int = 0
+    ) -> "Exchange":
+        """Rounds of messages whose sizes only their senders know: from the ranks of one list, to those of the other. Collective.
+
+        With ``vote`` a round ends with a vote of all ranks; ``budget`` is the bytes in flight, 0 for the default.
+        """
+        from ._exchange import Exchange
+
+        return Exchange(self, sources, targets, vote, budget)
+
+    def halo(self, periodic: bool = False, *, vote: bool = False, budget: int = 0) -> "Halo":
+        """Rounds in which each rank sends one message to the rank before it and one to the rank after it. Collective."""
+        from ._exchange import Halo
+
+        return Halo(self, periodic, vote, budget)
+
     def close(self) -> None:
         """Frees what is bound, and leaves. Arrays of :meth:`empty` stay until they are gone themselves; the ranks that are
         left see this one leave then."""
@@ -205,19 +238,23 @@ def open(
     inflight_buckets: int = 0,
     channel_buckets: int = 0,
     staged: bool = False,
+    progress: str = "caller",
 ) -> Comm:
     """Joins a comm. All of its ranks call this, and wait for each other.
 
     Without a URL it is the job that ``weft run``, mpirun, srun or torchrun has started this process in. ``self:`` is a
     comm of one rank, ``threads:4/name`` of four threads, each with its ``rank``, ``shm:name`` of processes of one machine,
     each with its ``rank`` and the number of ``ranks``. ``deadline`` is in seconds: a rank that made no progress for so
-    long has failed. The other options are those of weft.h; zeros are the defaults.
+    long has failed. ``progress="thread"`` has a thread move along what is in flight while this one computes. The other options
+    are those of weft.h; zeros are the defaults.
     """
+    if progress not in _PROGRESS:
+        raise InvalidError(f"progress is {progress!r}: it must be one of {', '.join(map(repr, _PROGRESS))}")
     opts = ffi.new("weft_comm_opts *")
     opts.size, opts.rank, opts.ranks = ffi.sizeof("weft_comm_opts"), rank, ranks
     opts.deadline_ns = 0 if deadline is None else max(1, nanoseconds(deadline))
     opts.inflight_bytes, opts.inflight_buckets = inflight_bytes, inflight_buckets
-    opts.channel_buckets, opts.staged = channel_buckets, staged
+    opts.channel_buckets, opts.staged, opts.progress = channel_buckets, staged, _PROGRESS[progress]
     out = ffi.new("weft_comm **")
     check(lib.weft_comm_open(ffi.NULL if url is None else url.encode(), opts, out))
     return Comm(CommHandle(out[0]))

@@ -1,12 +1,12 @@
-"""Running a plan: bound arrays, runs in flight, and waiting for them, in asyncio too."""
+"""Running a plan: bound arrays, runs in flight, and waiting for them."""
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Any, Dict, Generator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import TYPE_CHECKING, Any, Generator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type
 
+from ._aio import Flight, Poller, forget
 from ._arrays import Memory, memory_for
-from ._comm import ChildHandle, Comm, CommHandle, nanoseconds
+from ._comm import SLICE, ChildHandle, Comm, CommHandle, in_slices, nanoseconds
 from ._errors import ArrayError, BusyError, Error, check, failure
 from ._weft import ffi, lib
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["Bound", "ExecStats", "Work"]
 
 _ETIMEOUT: int = lib.WEFT_ETIMEOUT
-_SLICE = 100_000_000  # ns; between two of them Python looks for signals, so that Ctrl-C ends a wait
 _start, _wait = lib.weft_exec_start, lib.weft_exec_wait
 
 
@@ -148,9 +147,7 @@ class Bound:
         handle, x, self._handle, self._x = self._handle, self._x, None, ffi.NULL
         if handle is not None:
             handle.free()
-            flight = _flights.pop(int(ffi.cast("uintptr_t", x)), None)
-            if flight is not None:  # the run did not end
-                flight.poller.landed(flight)
+            forget(x)
 
     def __enter__(self) -> "Bound":
         return self
@@ -182,16 +179,9 @@ class Work:
         bound = self.bound
         if self._run != bound._run:
             return  # a later run has started, so this one is over
-        if timeout is None:
-            code = _wait(bound._x, _SLICE)
-            while code == _ETIMEOUT:
-                code = _wait(bound._x, _SLICE)
-        else:
-            left = nanoseconds(timeout)
-            code = _wait(bound._x, min(left, _SLICE))
-            while code == _ETIMEOUT and left > _SLICE:
-                left -= _SLICE
-                code = _wait(bound._x, min(left, _SLICE))
+        code = _wait(bound._x, SLICE) if timeout is None else _ETIMEOUT
+        if code == _ETIMEOUT:
+            code = in_slices(lambda ns: _wait(bound._x, ns), timeout)
         if code:
             raise failure(code)
 
@@ -207,101 +197,10 @@ class Work:
 
     def __await__(self) -> Generator[Any, None, None]:
         if not self.done():
-            bound, handle = self.bound, self.bound._handle
-            assert handle is not None
-            poller = Poller.of(bound.comm)
-            yield from poller.flight(handle, bound._x, bound._flag).__await__()
+            bound = self.bound
+            flight = Flight(bound._x, bound._handle, lib.weft_exec_notify, lib.weft_exec_test)
+            yield from Poller.of(bound.comm).until_over(flight).__await__()
             self.wait(0)
 
     def __repr__(self) -> str:
         return f"<weft.Work run {self._run} of {self.bound!r}>"
-
-
-# ---- asyncio ----
-
-_flights: Dict[int, "Flight"] = {}
-
-
-class Flight:
-    """A run that somebody awaits. It stays until the run is over, also when nobody awaits it any more: what was started
-    goes on, and its arrays must stay."""
-
-    def __init__(self, poller: "Poller", handle: ChildHandle, x: Any, flag: Any) -> None:
-        self.poller = poller
-        self.handle = handle
-        self.x = x
-        self.flag = flag
-        self.waiting: List["asyncio.Future[None]"] = []
-
-
-@ffi.def_extern()  # type: ignore[untyped-decorator]
-def weft_python_done(arg: Any, err: int) -> None:
-    """A run is over: called from inside test or wait."""
-    flight = _flights.pop(int(ffi.cast("uintptr_t", arg)), None)
-    if flight is None:
-        return
-    lib.weft_exec_notify(flight.x, ffi.NULL, ffi.NULL)
-    flight.poller.landed(flight)
-
-
-class Poller:
-    """Makes progress on an event loop while runs of one comm are awaited on it: one callback for all of them.
-
-    First at each turn of the loop, then, when nothing has come for a while, every millisecond.
-    """
-
-    _EAGER = 256
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-        self._flying: Dict[int, Flight] = {}
-        self._scheduled = False
-        self._idle = 0
-
-    @staticmethod
-    def of(comm: Comm) -> "Poller":
-        loop = asyncio.get_running_loop()
-        poller: Optional[Poller] = comm._poller
-        if poller is None or poller.loop is not loop:
-            old, poller = poller, Poller(loop)
-            if old is not None:  # its loop is over; what it left in flight is moved along here
-                for key, flight in old._flying.items():
-                    flight.poller, flight.waiting = poller, []
-                    poller._flying[key] = flight
-            comm._poller = poller
-        return poller
-
-    def flight(self, handle: ChildHandle, x: Any, flag: Any) -> "asyncio.Future[None]":
-        key = int(ffi.cast("uintptr_t", x))
-        flight = self._flying.get(key)
-        if flight is None:
-            flight = self._flying[key] = _flights[key] = Flight(self, handle, x, flag)
-            check(lib.weft_exec_notify(x, lib.weft_python_done, x))
-        future = self.loop.create_future()
-        flight.waiting.append(future)
-        self._idle = 0
-        if not self._scheduled:
-            self._scheduled = True
-            self.loop.call_soon(self._turn)
-        return future
-
-    def landed(self, flight: Flight) -> None:
-        del self._flying[int(ffi.cast("uintptr_t", flight.x))]
-        self._idle = 0
-        for future in flight.waiting:
-            if not future.done():
-                future.set_result(None)
-
-    def _turn(self) -> None:
-        """One look at one run makes progress with all; those that are over have called back."""
-        self._scheduled = False
-        if self._flying:
-            flight = next(iter(self._flying.values()))
-            self._idle += 1
-            lib.weft_exec_test(flight.x, flight.flag)
-        if self._flying:
-            self._scheduled = True
-            if self._idle < self._EAGER:
-                self.loop.call_soon(self._turn)
-            else:
-                self.loop.call_later(0.001, self._turn)

@@ -7,7 +7,7 @@ import multiprocessing.connection
 import os
 import pickle
 import traceback
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 from ._comm import open as open_comm
 from ._errors import InvalidError, PeerError, RankError
@@ -35,10 +35,10 @@ def _portable(error: BaseException) -> BaseException:
         return RuntimeError(f"{type(error).__name__}: {error}")
 
 
-def _rank_main(fn: Callable[..., Any], url: str, rank: int, n: int, deadline: Optional[float], pipe: Any, args: Any) -> None:
+def _rank_main(fn: Callable[..., Any], url: str, rank: int, n: int, options: Any, pipe: Any, args: Any) -> None:
     answer: Tuple[Any, ...]
     try:
-        with open_comm(url, rank=rank, ranks=n, deadline=deadline) as comm:
+        with open_comm(url, rank=rank, ranks=n, **options) as comm:
             answer = (True, pickle.dumps(fn(comm, *args)), "")
     except BaseException as error:
         answer = (False, pickle.dumps(_portable(error)), traceback.format_exc())
@@ -62,13 +62,13 @@ def spawn(
     n: int,
     *args: Any,
     method: str = "fork",
-    deadline: Optional[float] = None,
+    **options: Any,
 ) -> List[Any]:
     """Runs ``fn(comm, *args)`` in n processes, the ranks of a comm, and returns what each returned, by rank.
 
     If ranks fail, raises RankError with the number of the one to blame as ``rank`` and its exception as the cause; no process
     is left. ``method`` is one of multiprocessing: ``fork`` takes any function; ``spawn`` needs one that can be imported, and
-    is the one to use where threads run, as they do once JAX has been used.
+    is the one to use where threads run, as they do once JAX has been used. Other ``options`` are those of :func:`weft.open`.
     """
     if n < 1:
         raise InvalidError(f"spawn: there must be one rank at least, not {n}")
@@ -80,7 +80,7 @@ def spawn(
     try:
         for rank in range(n):
             ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_rank_main, args=(fn, url, rank, n, deadline, theirs, args), daemon=True)
+            process = context.Process(target=_rank_main, args=(fn, url, rank, n, options, theirs, args), daemon=True)
             process.start()
             theirs.close()
             processes.append(process)

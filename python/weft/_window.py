@@ -8,7 +8,7 @@ import numpy as np
 
 from . import _dtypes
 from ._arrays import array_at, memory_of
-from ._comm import ChildHandle, Comm, nanoseconds
+from ._comm import ChildHandle, Comm, in_slices, nanoseconds
 from ._errors import ArrayError, InvalidError, check, failure
 from ._weft import ffi, lib
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Window"]
 
-_ETIMEOUT: int = lib.WEFT_ETIMEOUT
-_SLICE = 100_000_000  # ns; between two of them Python looks for signals
 _COMPARE: Dict[str, int] = {
     "==": lib.WEFT_EQ,
     "!=": lib.WEFT_NE,
@@ -84,7 +82,7 @@ class Window:
         if m.dtype != b.dtype:
             raise ArrayError(f"put: the array is {m}, the buffer {name!r} has {b.dtype} {b.shape}")
         if not m.dense:
-            raise ArrayError(f"put: the array is strided; numpy.ascontiguousarray gives a dense one")
+            raise ArrayError("put: the array is strided; numpy.ascontiguousarray gives a dense one")
         check(call(w, b.number, rank, offset, ffi.cast("void *", m.address), int(np.prod(m.shape, dtype=np.int64))))
 
     def put(self, name: str, rank: int, x: Any, offset: int = 0) -> None:
@@ -104,13 +102,8 @@ class Window:
         """Until this rank's signal compares so: ``wait(0, ">=", 3)``. Other Python threads run meanwhile."""
         if compare not in _COMPARE:
             raise InvalidError(f"there is no comparison {compare!r}: one of {' '.join(_COMPARE)}")
-        left = nanoseconds(timeout)
-        while True:
-            now = _SLICE if left < 0 else min(left, _SLICE)
-            code = lib.weft_window_wait(self._open(), signal, _COMPARE[compare], value, now)
-            if code != _ETIMEOUT or 0 <= left <= _SLICE:
-                break
-            left -= _SLICE if left > 0 else 0
+        w, how = self._open(), _COMPARE[compare]
+        code = in_slices(lambda ns: int(lib.weft_window_wait(w, signal, how, value, ns)), timeout)
         if code:
             raise failure(code)
 

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -34,8 +33,9 @@ def many(comm, n):
     return asyncio.run(main())
 
 
-def test_thousand_awaits_without_threads():
-    assert weft.spawn(many, 2, 1000) == [True, True]
+@pytest.mark.parametrize("progress", ["caller", "thread"])
+def test_thousand_awaits_without_threads(progress):
+    assert weft.spawn(many, 2, 1000, progress=progress) == [True, True]
 
 
 def test_other_tasks_run_meanwhile():
@@ -69,7 +69,8 @@ def test_other_tasks_run_meanwhile():
     assert turns[0] > 5
 
 
-def test_cancellation_leaves_the_comm_usable():
+@pytest.mark.parametrize("progress", ["caller", "thread"])
+def test_cancellation_leaves_the_comm_usable(progress):
     def rank_main(comm):
         plan = weft.lower("i32[4/x] @x2", "i32[4] @x2")
         bound = plan.bind(comm, comm.empty(plan.moves[0].src), comm.empty(plan.moves[0].dst))
@@ -104,7 +105,7 @@ def test_cancellation_leaves_the_comm_usable():
         assert bound.dst.tolist() == [0, 0, 1, 1]
         return comm.allreduce(np.ones(1)).tolist()
 
-    assert weft.spawn(rank_main, 2) == [[2.0], [2.0]]
+    assert weft.spawn(rank_main, 2, progress=progress) == [[2.0], [2.0]]
 
 
 def test_run_that_outlives_its_loop():
@@ -136,7 +137,8 @@ def test_run_that_outlives_its_loop():
     assert weft.spawn(rank_main, 2) == [True, True]
 
 
-def test_failure_reaches_all_that_await():
+@pytest.mark.parametrize("progress", ["caller", "thread"])
+def test_failure_reaches_all_that_await(progress):
     def rank_main(comm):
         plan = weft.lower("i32[4/x] @x2", "i32[4] @x2")
         bound = [plan.bind(comm, comm.empty(plan.moves[0].src), comm.empty(plan.moves[0].dst)) for _ in range(5)]
@@ -152,7 +154,7 @@ def test_failure_reaches_all_that_await():
         return [(type(e).__name__, e.rank) for e in errors]
 
     with pytest.raises(weft.RankError) as caught:
-        weft.spawn(lambda comm: check(rank_main(comm)), 2)
+        weft.spawn(lambda comm: check(rank_main(comm)), 2, progress=progress)
     assert caught.value.rank == 1 and set(caught.value.errors) == {1}
 
 
