@@ -16,9 +16,11 @@ from . import _dtypes
 from ._arrays import Memory, is_torch, memory_of
 from ._errors import ArrayError, InvalidError
 
-_SMALL = 64 << 10  # bytes on either side of one rank: up to here copies are cheaper than binding
+_SMALL = 256 << 10  # bytes on either side of one rank: up to here copies are cheaper than binding
 _KEPT = 64  # of each kind; the same on all ranks, so that all forget the same ones
 
+
+_FAST = ("allreduce", "reduce_scatter", "allgather", "broadcast", "all_to_all")  # in which all ranks get something
 
 _UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
@@ -29,6 +31,15 @@ class _Room(NamedTuple):
     bound: Any
     src: "Optional[np.ndarray[Any, Any]]"
     dst: "Optional[np.ndarray[Any, Any]]"
+
+
+class _Known(NamedTuple):
+    """A room with its arrays as the caller's NumPy arrays look."""
+
+    key: Tuple[Any, ...]
+    room: _Room
+    src: "Optional[np.ndarray[Any, Any]]"
+    dst: "np.ndarray[Any, Any]"
 
 
 class _Strided:
@@ -93,11 +104,15 @@ class Collectives:
     """
 
     _plans: Any
+    _known: Any
     _rank: int
     _size: int
 
     def allreduce(self, x: Any, op: str = "sum", out: Any = None) -> Any:
         """The sum (or ``op``) of all ranks' arrays, on all ranks."""
+        again = self._again(x, out, "allreduce", op, 0)
+        if again is not None:
+            return again
         given = memory_of(x)
         return self._collect("allreduce", x, given, True, given.shape, out, op=op)
 
@@ -109,11 +124,17 @@ class Collectives:
 
     def reduce_scatter(self, x: Any, op: str = "sum", out: Any = None) -> Any:
         """This rank's part of the sum (or ``op``) of all ranks' arrays, which are cut along their first dim."""
+        again = self._again(x, out, "reduce_scatter", op, 0)
+        if again is not None:
+            return again
         given = memory_of(x)
         return self._collect("reduce_scatter", x, given, True, self._cut(given.shape, "reduce_scatter"), out, op=op)
 
     def allgather(self, x: Any, out: Any = None) -> Any:
         """All ranks' arrays, one after the other along the first dim, on all ranks."""
+        again = self._again(x, out, "allgather", "sum", 0)
+        if again is not None:
+            return again
         given = memory_of(x)
         return self._collect("allgather", x, given, True, self._joined(given.shape), out)
 
@@ -135,11 +156,17 @@ class Collectives:
 
     def broadcast(self, x: Any, root: int = 0, out: Any = None) -> Any:
         """The root's array, on all ranks. Other ranks give an array of its dtype and shape; only ``out=x`` writes to it."""
+        again = self._again(x, out, "broadcast", "sum", root)
+        if again is not None:
+            return again
         given = memory_of(x)
         return self._collect("broadcast", x, given, self._rank == root, given.shape, out, root=root)
 
     def all_to_all(self, x: Any, out: Any = None) -> Any:
         """Part r of the array, which is cut along its first dim, goes to rank r; what comes is joined the same way."""
+        again = self._again(x, out, "all_to_all", "sum", 0)
+        if again is not None:
+            return again
         given = memory_of(x)
         self._cut(given.shape, "all_to_all")
         return self._collect("all_to_all", x, given, True, given.shape, out)
@@ -179,6 +206,7 @@ class Collectives:
             gone = plans.pop(old)
             if isinstance(gone, _Room):
                 gone.bound.close()
+                self._known = {k: v for k, v in self._known.items() if v.room is not gone}
 
     def _own(self, which: Any) -> "Optional[np.ndarray[Any, Any]]":
         bytes_here = which.local(self._rank).bytes
@@ -233,18 +261,42 @@ class Collectives:
             count //= n
         what = {"kind": kind, "dtype": given.dtype, "count": count, "op": op, "root": root, "to": to}
         if count * given.itemsize * (1 if kind in ("broadcast", "reduce", "allreduce", "permute") else n) <= _SMALL:
-            self._run_small(what, here, target)
+            room = self._run_small(what, here, target)
+            if kind in _FAST and type(like) is np.ndarray and room.dst is not None and shape is not None:
+                src = room.src.view(like.dtype).reshape(like.shape) if sends and room.src is not None else None
+                known = _Known(("room", *what.values()), room, src, room.dst.view(like.dtype).reshape(shape))
+                self._known[kind, op, root, like.dtype, like.shape] = known
         else:
             self._run_large(what, here, target)
         return out
 
-    def _run_small(self, what: Any, here: Optional[Memory], target: Optional[Memory]) -> None:
+    def _again(self, x: Any, out: Any, kind: str, op: str, root: int) -> Any:
+        """The short way, for NumPy arrays that look like earlier ones; None where it is not open."""
+        known: Optional[_Known] = self._known.get((kind, op, root, x.dtype, x.shape)) if type(x) is np.ndarray else None
+        if known is None or self._plans.get(known.key) is not known.room:
+            return None
+        dst = known.dst
+        if out is not None and (
+            type(out) is not np.ndarray or out.dtype != dst.dtype or out.shape != dst.shape or not out.flags.writeable
+        ):
+            return None
+        self._plans.move_to_end(known.key)
+        if known.src is not None:
+            known.src[...] = x
+        known.room.bound.run()
+        if out is None:
+            return dst.copy()
+        out[...] = dst
+        return out
+
+    def _run_small(self, what: Any, here: Optional[Memory], target: Optional[Memory]) -> _Room:
         room = self._room(**what)
         if room.src is not None and here is not None:
             room.src.view(_UNSIGNED[here.itemsize]).reshape(here.shape)[...] = _elements(here)
         room.bound.run()
         if room.dst is not None and target is not None:
             _elements(target)[...] = room.dst.view(_UNSIGNED[target.itemsize]).reshape(target.shape)
+        return room
 
     def _run_large(self, what: Any, here: Optional[Memory], target: Optional[Memory]) -> None:
         src, dst = _dense(here), _dense(target)

@@ -126,6 +126,7 @@ class Comm(Collectives):
         self._bound: "weakref.WeakSet[Any]" = weakref.WeakSet()  # execs, windows: close() closes them
         self._poller: Any = None
         self._plans: "OrderedDict[Any, Any]" = OrderedDict()  # of the collectives
+        self._known: Any = {}  # likewise
         self._rank: int = lib.weft_comm_rank(handle.ptr)
         self._size: int = lib.weft_comm_size(handle.ptr)
 
@@ -210,6 +211,7 @@ class Comm(Collectives):
         for bound in list(self._bound):
             bound.close()
         self._plans.clear()
+        self._known.clear()
         self._handle = None
 
     def __enter__(self) -> "Comm":
