@@ -9,10 +9,8 @@ import sys
 
 import cffi
 
-EXTRA = """
-int weft_python_runs(weft_exec *x, int64_t runs, int64_t *ns);
-extern "Python" void weft_python_done(void *arg, int err);
-
+# DLPack's structs as their specification gives them (version 1); Python needs to see a part of the last two.
+TENSOR = """
 typedef struct { int32_t device_type; int32_t device_id; } DLDevice;
 typedef struct { uint8_t code; uint8_t bits; uint16_t lanes; } DLDataType;
 typedef struct {
@@ -24,23 +22,8 @@ typedef struct {
     int64_t *strides;
     uint64_t byte_offset;
 } DLTensor;
-typedef struct { DLTensor dl_tensor; ...; } DLManagedTensor;
-typedef struct { uint64_t flags; DLTensor dl_tensor; ...; } DLManagedTensorVersioned;
 """
-
-# DLPack's structs as their specification gives them (version 1).
-DLPACK = """
-typedef struct { int32_t device_type; int32_t device_id; } DLDevice;
-typedef struct { uint8_t code; uint8_t bits; uint16_t lanes; } DLDataType;
-typedef struct {
-    void *data;
-    DLDevice device;
-    int32_t ndim;
-    DLDataType dtype;
-    int64_t *shape;
-    int64_t *strides;
-    uint64_t byte_offset;
-} DLTensor;
+MANAGED = """
 typedef struct DLManagedTensor {
     DLTensor dl_tensor;
     void *manager_ctx;
@@ -53,6 +36,12 @@ typedef struct DLManagedTensorVersioned {
     uint64_t flags;
     DLTensor dl_tensor;
 } DLManagedTensorVersioned;
+"""
+SEEN = """
+typedef struct { DLTensor dl_tensor; ...; } DLManagedTensor;
+typedef struct { uint64_t flags; DLTensor dl_tensor; ...; } DLManagedTensorVersioned;
+int weft_python_runs(weft_exec *x, int64_t runs, int64_t *ns);
+extern "Python" void weft_python_done(void *arg, int err);
 """
 
 
@@ -68,8 +57,8 @@ def main() -> None:
     header, target = map(pathlib.Path, sys.argv[1:3])
     glue = pathlib.Path(__file__).with_name("glue.c").read_text()
     ffi = cffi.FFI()
-    ffi.cdef(declarations(header.read_text()) + EXTRA)
-    ffi.set_source("weft._weft", "#include <weft.h>\n" + DLPACK + glue)
+    ffi.cdef(declarations(header.read_text()) + TENSOR + SEEN)
+    ffi.set_source("weft._weft", "#include <weft.h>\n" + TENSOR + MANAGED + glue)
     ffi.emit_c_code(str(target))
 
 

@@ -81,7 +81,8 @@ class Poller:
         return poller
 
     def until_over(self, flight: Flight) -> "asyncio.Future[None]":
-        """A future that is done when the flight is over, or that may be given up."""
+        """A future that is done when the flight is over, or that may be given up. It can be early: with a progress thread, by
+        the callback of the run before. Look whether it is over, and ask again."""
         flight = self._flying.setdefault(flight.key, flight)
         if flight.poller is None:
             flight.poller = self
@@ -97,9 +98,9 @@ class Poller:
 
     def landed(self, flight: Flight, freed: bool = False) -> None:
         """It is over."""
-        if self._flying.pop(flight.key, None) is not flight:
+        if self._flying.get(flight.key) is not flight:
             return
-        del _flights[flight.key]
+        del self._flying[flight.key], _flights[flight.key]
         if not freed:
             flight.notify(flight.ptr, ffi.NULL, ffi.NULL)
         self._idle = 0

@@ -6,7 +6,7 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Sequence, Tuple, Type, Union
+from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 from ._arrays import array_at
 from ._collectives import Collectives
@@ -16,13 +16,12 @@ from ._plan import Machine
 from ._weft import ffi, lib
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from ._exchange import Exchange, Halo
     from ._window import Window
 
 __all__ = ["Comm", "open", "transports"]
 
+_Self = TypeVar("_Self")
 _PROGRESS = {"caller": lib.WEFT_PROGRESS_CALLER, "thread": lib.WEFT_PROGRESS_THREAD}
 
 
@@ -31,6 +30,19 @@ def nanoseconds(seconds: Optional[float]) -> int:
     if seconds is None:
         return -1
     return max(0, int(seconds * 1e9))
+
+
+class Closing:
+    """What ``with`` closes."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.close()
 
 
 SLICE = 100_000_000  # ns; between two of them Python looks for signals, so that Ctrl-C ends a wait
@@ -118,7 +130,7 @@ class ChildHandle:
         self.free()
 
 
-class Comm(Collectives):
+class Comm(Collectives, Closing):
     """A group of ranks, opened by :func:`weft.open`. Used by one thread at a time."""
 
     def __init__(self, handle: CommHandle) -> None:
@@ -213,17 +225,6 @@ class Comm(Collectives):
         self._plans.clear()
         self._known.clear()
         self._handle = None
-
-    def __enter__(self) -> "Comm":
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: "Optional[TracebackType]",
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         closed = ", closed" if self._handle is None else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Dict, List, Sequence, Tuple
+from typing import List, Sequence, Tuple
 
 from ._layout import layout
 
@@ -79,7 +79,7 @@ def same_pieces(dim: str, extent: int, axes: Sequence[Tuple[str, int, int]]) -> 
     if extent % whole == 0 and ":" not in dim:
         return True
     names, sizes = [a[0] for a in axes], [a[1] for a in axes]
-    one = layout(layout_text("u8", [dim], mesh_text(names, sizes, range(_product(sizes))), []))
+    one = layout(layout_text("u8", [dim], mesh_text(names, sizes, range(product(sizes))), []))
     for rank, place in enumerate(itertools.product(*(range(s) for s in sizes))):
         ours = _merge([(box.at[0], box.len[0]) for box in one.boxes(rank)])
         if ours != torch_piece(extent, [(a[1], a[2], c) for a, c in zip(axes, place)]):
@@ -87,7 +87,7 @@ def same_pieces(dim: str, extent: int, axes: Sequence[Tuple[str, int, int]]) -> 
     return True
 
 
-def _product(sizes: Sequence[int]) -> int:
+def product(sizes: Sequence[int]) -> int:
     total = 1
     for s in sizes:
         total *= s
@@ -97,8 +97,3 @@ def _product(sizes: Sequence[int]) -> int:
 def default_names(n: int) -> List[str]:
     """Names for the axes of a mesh that has none."""
     return [chr(ord("a") + i) for i in range(n)]
-
-
-def dims_by_axis(splits: Sequence[Sequence[str]]) -> Dict[str, int]:
-    """Which dim each axis cuts."""
-    return {axis: d for d, axes in enumerate(splits) for axis in axes}

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generator, Generic, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar
+from typing import Any, Generator, Generic, Iterator, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 import numpy as np
 
 from ._aio import Flight, Poller, forget
 from ._arrays import array_at, memory_of
-from ._comm import ChildHandle, Comm, in_slices
+from ._comm import ChildHandle, Closing, Comm, in_slices
 from ._errors import ArrayError, InvalidError, check, failure
 from ._weft import ffi, lib
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 __all__ = ["Exchange", "ExchangeStats", "Halo", "Message", "Round"]
 
@@ -98,14 +95,14 @@ class Round(Generic[_Result]):
         return self._result is not None or self._rounds._test(self)
 
     def __await__(self) -> Generator[Any, None, _Result]:
-        if not self.done():
+        while not self.done():
             rounds = self._rounds
             flight = Flight(rounds._open(), (rounds._handle, rounds._kept), lib.weft_exchange_notify, lib.weft_exchange_test)
             yield from Poller.of(rounds.comm).until_over(flight).__await__()
         return self.wait(0)
 
 
-class _Rounds(Generic[_Result]):
+class _Rounds(Closing, Generic[_Result]):
     """What exchanges and halos have in common: rounds on a weft_exchange."""
 
     def __init__(self, comm: Comm) -> None:
@@ -167,14 +164,6 @@ class _Rounds(Generic[_Result]):
             handle.free()
             forget(x)
 
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: "Optional[TracebackType]",
-    ) -> None:
-        self.close()
-
 
 class Exchange(_Rounds[List[Message]]):
     """Rounds of messages among declared neighbours, made by :meth:`Comm.exchange`."""
@@ -228,9 +217,6 @@ class Exchange(_Rounds[List[Message]]):
     def _collect(self) -> List[Message]:
         return list(self._messages())
 
-    def __enter__(self) -> "Exchange":
-        return self
-
 
 Pair = Tuple[Optional[Message], Optional[Message]]
 
@@ -274,6 +260,3 @@ class Halo(_Rounds[Pair]):
         left, right = ffi.new("weft_message **"), ffi.new("weft_message **")
         check(lib.weft_halo_take(self._h, left, right))
         return _message(left[0]), _message(right[0])
-
-    def __enter__(self) -> "Halo":
-        return self

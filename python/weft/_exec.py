@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import TYPE_CHECKING, Any, Generator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ._aio import Flight, Poller, forget
 from ._arrays import Memory, memory_for
-from ._comm import SLICE, ChildHandle, Comm, CommHandle, in_slices, nanoseconds
+from ._comm import SLICE, ChildHandle, Closing, Comm, CommHandle, in_slices, nanoseconds
 from ._errors import ArrayError, BusyError, Error, check, failure
 from ._weft import ffi, lib
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from ._plan import Move, Plan
 
 __all__ = ["Bound", "ExecStats", "Work"]
@@ -81,7 +79,7 @@ def _refuse(comm: CommHandle, opts: Any) -> None:
 # ---- bound ----
 
 
-class Bound:
+class Bound(Closing):
     """A plan with its arrays and peers, made by :meth:`Plan.bind`. It runs any number of times, one run at a time."""
 
     def __init__(self, plan: "Plan", comm: Comm, src: Any, dst: Any, deadline: Optional[float] = None) -> None:
@@ -149,17 +147,6 @@ class Bound:
             handle.free()
             forget(x)
 
-    def __enter__(self) -> "Bound":
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: "Optional[TracebackType]",
-    ) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         return f"<weft.Bound {self.plan!r} on {self.comm!r}>"
 
@@ -196,11 +183,10 @@ class Work:
         return bool(bound._flag[0])
 
     def __await__(self) -> Generator[Any, None, None]:
-        if not self.done():
+        while not self.done():
             bound = self.bound
             flight = Flight(bound._x, bound._handle, lib.weft_exec_notify, lib.weft_exec_test)
             yield from Poller.of(bound.comm).until_over(flight).__await__()
-            self.wait(0)
 
     def __repr__(self) -> str:
         return f"<weft.Work run {self._run} of {self.bound!r}>"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence
 
 from . import _dtypes
-from ._convert import layout_text, mesh_text
+from ._convert import layout_text, mesh_text, product
 from ._errors import InvalidError, UnsupportedError
 from ._layout import layout
 
@@ -50,25 +50,16 @@ def from_jax(
     entries = [_axes(e) for e in spec] + [[]] * (len(shape) - len(spec))
     dims = []
     for extent, axes in zip(shape, entries):
-        parts = 1
-        for axis in axes:
-            parts *= int(mesh.shape[axis])
+        parts = product([int(mesh.shape[axis]) for axis in axes])
         if len(axes) > 1 and extent % parts:
             raise UnsupportedError(f"{spec}: {extent} elements are not a multiple of the {parts} devices that hold them")
         dims.append("/".join([str(extent), *axes]))
     unreduced = [n for n in names if n in (getattr(spec, "unreduced", None) or ())]
     number = rank or (lambda device: int(device.id))
     abstract = type(mesh).__name__ == "AbstractMesh"  # which has no devices
-    ranks = list(range(_product(sizes))) if abstract else [number(d) for d in mesh.devices.flatten()]
+    ranks = list(range(product(sizes))) if abstract else [number(d) for d in mesh.devices.flatten()]
     folds = [("sum", unreduced)] if unreduced else []
     return layout(layout_text(_dtypes.of_any(dtype), dims, mesh_text(names, sizes, ranks), folds))
-
-
-def _product(sizes: Sequence[int]) -> int:
-    total = 1
-    for size in sizes:
-        total *= size
-    return total
 
 
 def partition_spec(of: "Layout") -> Any:

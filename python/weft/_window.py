@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
 from . import _dtypes
 from ._arrays import array_at, memory_of
-from ._comm import ChildHandle, Comm, in_slices, nanoseconds
+from ._comm import ChildHandle, Closing, Comm, in_slices, nanoseconds
 from ._errors import ArrayError, InvalidError, check, failure
 from ._weft import ffi, lib
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 __all__ = ["Window"]
 
@@ -33,7 +30,7 @@ class _Buffer(NamedTuple):
     shape: Tuple[int, ...]
 
 
-class Window:
+class Window(Closing):
     """Named arrays of one shape and counters (signals) on every rank, made by :meth:`Comm.window`."""
 
     def __init__(self, comm: Comm, buffers: Mapping[str, Tuple[Any, Any]], signals: int = 0) -> None:
@@ -124,17 +121,6 @@ class Window:
     def close(self) -> None:
         """Lets go of it. Its memory stays while arrays of it are there."""
         self._handle = None
-
-    def __enter__(self) -> "Window":
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: "Optional[TracebackType]",
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         what = ", ".join(f"{name}: {b.dtype} {b.shape}" for name, b in self._buffers.items())
