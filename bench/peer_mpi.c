@@ -9,6 +9,7 @@
 
 #include "bench/board.h"
 #include "bench/matrix.h"
+#include "bench/peer_grid.h"
 
 struct peer {
     int rank, ranks;
@@ -17,6 +18,7 @@ struct peer {
     int count, share; /* floats */
     MPI_Request halo[4];
     int nhalo;
+    struct peer_grid grid;
     /* reshard and many */
     float *got; /* what came and is not in its place yet; pack is what is sent */
     struct matrix matrix, *tensors;
@@ -55,6 +57,27 @@ static int halo(struct peer *p, bool persistent)
     }
     int n = halo_post(p, q, false);
     return MPI_Waitall(n, q, MPI_STATUSES_IGNORE);
+}
+
+/* Messages as they come: their sizes are known by looking at them. */
+static int exchange(struct peer *p)
+{
+    MPI_Request q[2];
+    int n = 0, err = 0;
+    for (int side = 0; side < 2; side++) {
+        int other = side ? p->rank + 1 : p->rank - 1;
+        if (other >= 0 && other < p->ranks)
+            MPI_Isend(p->in + (size_t)side * (size_t)p->count, p->count, MPI_FLOAT, other, 0, MPI_COMM_WORLD, &q[n++]);
+    }
+    for (int i = 0; i < n && !err; i++) {
+        MPI_Status s;
+        int count;
+        MPI_Probe(MPI_ANY_SOURCE, 0, MPI_COMM_WORLD, &s);
+        MPI_Get_count(&s, MPI_FLOAT, &count);
+        float *to = p->out + (s.MPI_SOURCE > p->rank ? (size_t)p->count : 0);
+        err = MPI_Recv(to, count, MPI_FLOAT, s.MPI_SOURCE, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+    return err ? err : MPI_Waitall(n, q, MPI_STATUSES_IGNORE);
 }
 
 static int ping(struct peer *p)
@@ -137,9 +160,11 @@ static int do_call(void *self, int variant)
     case WORK_ALLREDUCE: return MPI_Allreduce(p->in, p->out, p->count, MPI_FLOAT, MPI_SUM, world);
     case WORK_ALL_TO_ALL: return MPI_Alltoall(p->in, p->share, MPI_FLOAT, p->out, p->share, MPI_FLOAT, world);
     case WORK_HALO: return halo(p, variant == 1);
+    case WORK_EXCHANGE: return exchange(p);
     case WORK_PING: return ping(p);
     case WORK_RESHARD: return variant ? reshard_packed(p) : reshard_typed(p);
     case WORK_MANY: return many_packed(p);
+    case WORK_GRID: return peer_grid_call(&p->grid, variant);
     default: return -1;
     }
 }
@@ -154,6 +179,7 @@ static void release(struct peer *p)
 {
     for (int i = 0; i < p->nhalo; i++)
         MPI_Request_free(&p->halo[i]);
+    peer_grid_close(&p->grid);
     free_type(&p->send_type);
     free_type(&p->recv_type);
     free(p->in);
@@ -246,21 +272,29 @@ static int do_open(void *self, const struct work_cell *cell, char *why, size_t c
         open_reshard(p);
     if (cell->op == WORK_HALO)
         p->nhalo = halo_post(p, p->halo, true);
+    if (cell->op == WORK_GRID)
+        peer_grid_open(&p->grid, &cell->grid, p->rank, p->out);
     return 0;
+}
+
+static struct work_memory memory_of(const struct peer *p)
+{
+    bool faces = p->cell.op == WORK_HALO || p->cell.op == WORK_EXCHANGE;
+    return (struct work_memory){p->in, p->out, p->out + (faces ? p->count : 0)};
 }
 
 static void do_fill(void *self, int variant)
 {
     struct peer *p = self;
     (void)variant;
-    struct work_memory m = {p->in, p->out, p->out + (p->cell.op == WORK_HALO ? p->count : 0)};
+    struct work_memory m = memory_of(p);
     work_fill(&p->cell, p->rank, p->ranks, &m);
 }
 
 static int64_t do_check(void *self, int variant)
 {
     struct peer *p = self;
-    struct work_memory m = {p->in, p->out, p->out + (p->cell.op == WORK_HALO ? p->count : 0)};
+    struct work_memory m = memory_of(p);
     if (p->cell.op == WORK_REDUCE_SCATTER && variant)
         m.out += (size_t)p->rank * (size_t)p->share;
     return work_check(&p->cell, p->rank, p->ranks, &m);

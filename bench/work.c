@@ -6,13 +6,14 @@
 #include <string.h>
 #include <time.h>
 
+#include "bench/grid.h"
 #include "bench/matrix.h"
 
 const char *work_name(enum work_op op)
 {
     static const char *const names[WORK_OPS] = {"barrier",    "broadcast", "allgather", "reduce_scatter", "allreduce",
                                                 "all_to_all", "halo",      "ping",      "reshard",        "many",
-                                                "copy",       "read",      "write"};
+                                                "exchange",   "grid",      "copy",      "read",           "write"};
     return names[op];
 }
 
@@ -21,14 +22,30 @@ static const char *pick(const char *const *list, int n, int i)
     return i < n ? list[i] : NULL;
 }
 
+static int split_dims(const struct work_grid *g)
+{
+    int n = 0;
+    for (int d = 0; d < g->dims; d++)
+        n += g->ranks[d] > 1;
+    return n;
+}
+
 const char *work_variant(enum work_kind kind, const struct work_cell *cell, int i)
 {
     static const char *const one[] = {""}, *const sides[] = {"pull", "push"};
     static const char *const reshard[] = {"alltoallw", "pack+alltoallv"}, *const halo[] = {"isend", "persistent"};
     static const char *const scatter[] = {"", "allreduce"}; /* who allreduces has reduce-scattered */
+    static const char *const grid[] = {"neighbor_alltoallw", "persistent", "persistent, dim by dim"};
+    static const char *const exchange[] = {"isend, probe, recv"};
     static const char *const many[] = {"one plan", "one plan each, started together", "one plan each, in turn"};
     bool memory = cell->op >= WORK_COPY, local = kind == WORK_MEMORY || (kind == WORK_WEFT && cell->op == WORK_COPY);
     if (memory ? !local : kind == WORK_MEMORY)
+        return NULL;
+    if (cell->op == WORK_GRID && kind == WORK_PEER) /* dim by dim is the same where one dim is cut */
+        return pick(grid, split_dims(&cell->grid) > 1 ? 3 : 2, i);
+    if (cell->op == WORK_EXCHANGE && kind == WORK_PEER)
+        return pick(exchange, 1, i);
+    if ((cell->op == WORK_GRID || cell->op == WORK_EXCHANGE) && kind == WORK_FLOOR)
         return NULL;
     if (cell->op == WORK_MANY && kind == WORK_WEFT)
         return pick(many, 3, i);
@@ -72,12 +89,14 @@ void work_sizes(const struct work_cell *cell, int rank, int ranks, size_t *in, s
     case WORK_PING: a = b = c; break;
     case WORK_REDUCE_SCATTER: /* as much as an allreduce, for peers that do it so */
     case WORK_ALL_TO_ALL: a = b = s * ranks; break;
+    case WORK_EXCHANGE:
     case WORK_HALO: a = b = 2 * c; break;
     case WORK_RESHARD: /* of bf16 half is used */
         a = rank < k ? cell->rows / k * cell->columns : 0;
         b = rank >= ranks - k ? cell->rows * (cell->columns / k) : 0;
         break;
     case WORK_MANY: a = b = c / ranks; break;
+    case WORK_GRID: b = grid_of(&cell->grid, rank).floats; break;
     case WORK_COPY:
     case WORK_READ:
     case WORK_WRITE: a = b = c; break;
@@ -173,9 +192,14 @@ static int64_t check_matrices(const struct work_cell *cell, int rank, int ranks,
 void work_fill(const struct work_cell *cell, int rank, int ranks, const struct work_memory *m)
 {
     size_t in, out;
+    if (cell->op == WORK_GRID) {
+        struct grid g = grid_of(&cell->grid, rank);
+        grid_fill(&g, m->out);
+        return;
+    }
     work_sizes(cell, rank, ranks, &in, &out);
     int64_t nin = (int64_t)(in / sizeof(float)), nout = (int64_t)(out / sizeof(float));
-    bool faces = cell->op == WORK_HALO;
+    bool faces = cell->op == WORK_HALO || cell->op == WORK_EXCHANGE;
     for (int64_t i = 0; i < (faces ? nout / 2 : nout); i++)
         m->out[i] = cell->op == WORK_BROADCAST && !rank ? value(0, i) : -1;
     for (int64_t i = 0; i < nout / 2 && faces; i++)
@@ -191,6 +215,7 @@ int64_t work_check(const struct work_cell *cell, int rank, int ranks, const stru
 {
     int64_t c = work_count(cell), s = work_share(cell, ranks), wrong = 0;
     const float *o = m->out;
+    struct grid g = grid_of(&cell->grid, rank);
     switch (cell->op) {
     case WORK_BROADCAST:
     case WORK_PING:
@@ -215,6 +240,7 @@ int64_t work_check(const struct work_cell *cell, int rank, int ranks, const stru
             for (int64_t i = 0; i < s; i++)
                 wrong += o[r * s + i] != value(r, rank * s + i);
         break;
+    case WORK_EXCHANGE:
     case WORK_HALO:
         for (int64_t i = 0; i < c; i++) {
             wrong += rank > 0 && o[i] != value(rank - 1, c + i);
@@ -223,6 +249,7 @@ int64_t work_check(const struct work_cell *cell, int rank, int ranks, const stru
         break;
     case WORK_RESHARD:
     case WORK_MANY: return check_matrices(cell, rank, ranks, m);
+    case WORK_GRID: return grid_check(&g, m->out);
     case WORK_COPY:
         for (int64_t i = 0; i < c; i++)
             wrong += o[i] != value(rank, i);
@@ -241,10 +268,12 @@ double work_moved(const struct work_cell *cell, int ranks)
     case WORK_REDUCE_SCATTER: return n * (n + 1) * share / 2; /* each reads n shares and writes one */
     case WORK_ALLREDUCE: return (n + 1) * s / 2 + (n - 1) * s;
     case WORK_ALL_TO_ALL: return n * n * share;
+    case WORK_EXCHANGE:
     case WORK_HALO: return 2 * (n - 1) * s;
     case WORK_PING: return 2 * s;
     case WORK_RESHARD: return (double)cell->bytes * (cell->casts ? 0.75 : 1);
     case WORK_MANY: return (double)cell->bytes;
+    case WORK_GRID: return grid_moved(&cell->grid);
     case WORK_COPY: return n * s;
     case WORK_READ:
     case WORK_WRITE: return n * s / 2;
@@ -260,9 +289,11 @@ double work_bus(const struct work_cell *cell, int ranks)
     case WORK_REDUCE_SCATTER:
     case WORK_ALL_TO_ALL: return (n - 1) / n;
     case WORK_ALLREDUCE:
+    case WORK_EXCHANGE:
     case WORK_HALO: return 2 * (n - 1) / n;
     case WORK_RESHARD:
     case WORK_MANY: return cell->apart ? 1 : (n - 1) / n;
+    case WORK_GRID: return grid_moved(&cell->grid) / (double)cell->bytes / n;
     case WORK_COPY:
     case WORK_READ:
     case WORK_WRITE: return n;

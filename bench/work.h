@@ -16,14 +16,24 @@ enum work_op {
     WORK_HALO,
     WORK_PING, /* from rank 0 to rank 1 and back */
     WORK_RESHARD,
-    WORK_MANY, /* small tensors from rows to columns */
-    WORK_COPY, /* memory: each rank by itself, in memory of its own */
+    WORK_MANY,     /* small tensors from rows to columns */
+    WORK_EXCHANGE, /* a message to either neighbour, who does not know its size */
+    WORK_GRID,     /* halos of a grid, ghosts around each rank's cells; in place */
+    WORK_COPY,     /* memory: each rank by itself, in memory of its own */
     WORK_READ,
     WORK_WRITE,
     WORK_OPS
 };
 
 enum work_kind { WORK_WEFT, WORK_FLOOR, WORK_PEER, WORK_MEMORY }; /* memory: plain loops of each rank by itself */
+
+enum { WORK_DIMS = 3 };
+
+/* Cells and ghosts of each rank, and ranks, along each dim; see grid.h. */
+struct work_grid {
+    int dims, ranks[WORK_DIMS];
+    int64_t own[WORK_DIMS], wide[WORK_DIMS];
+};
 
 /* One thing to measure. bytes, f32 unless a layout says otherwise, is for
  *   broadcast, allreduce, ping   the buffer
@@ -33,6 +43,8 @@ enum work_kind { WORK_WEFT, WORK_FLOOR, WORK_PEER, WORK_MEMORY }; /* memory: pla
  *   halo                         one face: each rank sends one to either side; the ends do not wrap
  *   reshard                      the tensor in its source's type
  *   many                         all tensors together
+ *   exchange                     one message
+ *   grid                         one face
  *   copy, read, write            each rank's buffer
  * A share is one float at least. */
 struct work_cell {
@@ -45,6 +57,7 @@ struct work_cell {
     bool apart;            /* the first half of the ranks sends to the other half */
     bool turned;           /* the destination is bound with its strides in column order */
     bool casts;            /* to bf16 */
+    struct work_grid grid; /* grid */
 };
 
 /* One of many: rows * columns floats, 1 to 64 KiB, in a rank's buffer behind those of the tensors before. Both sizes are
@@ -64,7 +77,7 @@ int64_t work_share(const struct work_cell *cell, int ranks); /* floats of one ra
 /* Bytes of the buffers of one rank, in plain form (halo: both faces one behind the other). */
 void work_sizes(const struct work_cell *cell, int rank, int ranks, size_t *in, size_t *out);
 
-/* A rank's buffers; faces of a halo that come from the left are at out, those from the right at right. */
+/* A rank's buffers; faces of a halo, or messages, that come from the left are at out, those from the right at right. */
 struct work_memory {
     float *in, *out, *right;
 };

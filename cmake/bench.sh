@@ -56,6 +56,7 @@ began=$(date +%s)
 run coll coll --peers -n "$ranks" --plot "$pictures/$machine-coll.svg"
 run private coll --peers --private -n "$ranks"
 run reshard reshard --peers -n "$reshards" --plot "$pictures/$machine-reshard.svg"
+run halo halo --peers -n "$ranks" --plot "$pictures/$machine-halo.svg"
 run many many --peers -n "$ranks"
 run latency latency --peers
 run memory memory

@@ -8,9 +8,9 @@ foreach(library openmpi mpich)
     set(program ${PROJECT_BINARY_DIR}/bench/peer_${library})
     add_custom_command(OUTPUT ${program}
         COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/bench
-        COMMAND ${WEFT_MPICC_${library}} -std=c11 -O3 -Wall -Wextra -Wno-stringop-overflow -I${PROJECT_SOURCE_DIR}
+        COMMAND ${WEFT_MPICC_${library}} -std=c11 -O3 -Wall -Wextra -Wno-stringop-overflow -Wno-stringop-overread -I${PROJECT_SOURCE_DIR}
             -o ${program} ${peer} ${board}
-        DEPENDS ${peer} ${board} bench/board.h bench/matrix.h bench/work.h
+        DEPENDS ${peer} ${board} bench/board.h bench/grid.h bench/matrix.h bench/peer_grid.h bench/work.h
         COMMENT "Building bench/peer_${library}"
         VERBATIM)
     add_custom_target(bench_peer_${library} ALL DEPENDS ${program})

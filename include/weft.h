@@ -145,6 +145,16 @@ int weft_layout_ranks(const weft_layout *l); /* one more than the largest rank u
 int weft_layout_local(const weft_layout *l, int rank, weft_local *out);
 /* The boxes of the rank's interior, in the order of its buffer. Fills at most cap, sets *n to how many there are. */
 int weft_layout_boxes(const weft_layout *l, int rank, weft_box *out, size_t cap, size_t *n);
+/* What a stencil that reads as far as the ghosts reach treats apart. Each slot of a rank's buffer is in one box of one part. */
+enum weft_halo_part {
+    WEFT_HALO_INNER = 1, /* own elements that read no ghost: may be computed while an exchange is in flight */
+    WEFT_HALO_RIM,       /* the other own elements */
+    WEFT_HALO_GHOSTS,    /* filled by an exchange; at: the elements that they are copies of */
+    WEFT_HALO_EDGES      /* beyond an end that does not wrap round, left untouched; at: where they would be, below 0 or
+                            from the extent on in some dim */
+};
+/* The boxes of a part, by faces, edges and corners; the rim has two a dim at most, as long as they can be. Fills as boxes does. */
+int weft_layout_halo(const weft_layout *l, int rank, enum weft_halo_part part, weft_box *out, size_t cap, size_t *n);
 void weft_layout_free(weft_layout *l);
 
 /* ---- plans ---- */

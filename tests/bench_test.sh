@@ -43,6 +43,7 @@ for url in "${on[@]}"; do
         run coll -n 2,3 --sizes 12,100000 --on "$url" "$memory" "${quick[@]}" --csv
         rows weft 26
         rows floor $((13 * (two + three)))
+        run halo -n 2,3 --sizes 12,20000 --on "$url" "$memory" "${quick[@]}" --csv; rows weft 20
     done
     run latency --on "$url" "${quick[@]}" --csv; rows weft 2; rows floor $((2 * two))
 done
@@ -80,16 +81,17 @@ if [ -n "${WEFT_PYTHON:-}" ]; then
     run coll -n 2 --sizes 8 --save "$work/coll.json" "${quick[@]}"
     run reshard -n 2 --sizes 256K --save "$work/reshard.json" "${quick[@]}"
     run many -n 2 --only 25 --save "$work/many.json" "${quick[@]}"
+    run halo -n 2 --sizes 64 --save "$work/halo.json" "${quick[@]}"
     run memory -n 1 --sizes 16K --save "$work/memory.json" "${quick[@]}"
     echo '{"title": "one machine", "cpu": "this"}' >"$work/machine.json"
     mkdir -p "$work/docs/pictures"
     cp "$work/a.svg" "$work/docs/pictures/here-coll.svg"
     for name in here there; do
         "$WEFT_PYTHON" "$document" collect "$work/$name.json" machine="$work/machine.json" coll="$work/coll.json" \
-            reshard="$work/reshard.json" many="$work/many.json" memory="$work/memory.json" || complain "$document collect"
+            reshard="$work/reshard.json" halo="$work/halo.json" many="$work/many.json" memory="$work/memory.json" || complain "$document collect"
     done
     "$WEFT_PYTHON" "$document" document "$work/docs/benchmarks.md" "$work/here.json" "$work/there.json" || complain "$document"
-    for lines in '^### 8' '^!\[ 1' '^| 2 | 256x256 2'; do
+    for lines in '^### 10' '^!\[ 1' '^| 2 | 256x256 2' '^| 2 | 3d x faces 2'; do
         [ "$(grep -c -- "${lines% *}" "$work/docs/benchmarks.md")" -eq "${lines##* }" ] ||
             complain "the document has not ${lines##* } lines with ${lines% *}"
     done
@@ -100,6 +102,7 @@ if [ -x "$WEFT_BUILD_DIR/bench/peer_openmpi" ] && command -v mpirun.openmpi >/de
     run reshard -n 4 --sizes 256K --peers "${quick[@]}" --csv; right 60
     run coll -n 2 --sizes 4K --only reduce_scatter,halo --peers "${quick[@]}" --csv; right 16
     run many -n 2 --only 25 --peers "${quick[@]}" --csv; right 8
+    run halo -n 4 --sizes 4K --peers "${quick[@]}" --csv; right 60
     [ "$(ls /dev/shm 2>/dev/null)" = "$before" ] || complain "$what: left something in /dev/shm"
 fi
 
@@ -124,6 +127,8 @@ for bad in "-n 0" "-n 2,x" "--sizes 0" "--sizes 8:4" "--on tcp:" "--json --csv" 
 done
 "$WEFT_BIN" bench many --sizes 8 >"$work/out" 2>"$work/err"
 [ $? -eq 2 ] || complain "weft bench many --sizes: not refused"
+"$WEFT_BIN" bench halo --sizes 8M >"$work/out" 2>"$work/err"
+[ $? -eq 2 ] || complain "weft bench halo --sizes 8M: not refused"
 "$WEFT_BIN" bench reshard --sizes 8 >"$work/out" 2>"$work/err"
 [ $? -eq 2 ] || complain "weft bench reshard --sizes 8: not refused"
 exit $failed

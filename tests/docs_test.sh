@@ -167,6 +167,8 @@ limit src/exec/environment.c '"WEFT_INFLIGHT_BUCKETS", 1, 1 << 20, 256' '`inflig
 limit src/exec/environment.c '30 * SECOND' '`deadline_ns` (30 s)'
 limit src/exec/way.c '#define LETTERS_LIMIT (512 << 10)' 'at most 512 KiB'
 limit src/exec/way.c 'x->comm->staging.limit / 4' 'a quarter of `inflight_bytes`'
+limit src/exec/program.c '#define CHOICE_POOL 4' 'no more than a quarter of it is taken'
+limit src/exec/program.c '#define CHOICE_MESSAGE 64' 'up to a 64th of it'
 limit src/exec/letter.h '#define LETTER_MOST 4096' 'messages of up to 4,096 bytes'
 limit src/exec/letter.h '#define LETTERS 16' '16 runs ahead'
 limit src/exec/meet.c '#define PATIENCE_NS 1000000' 'after 1 ms'

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs every program of examples/ and looks at what it says. Each checks its own result.
 set -u
-: "${WEFT_SOURCE_DIR:?}" "${WEFT_BUILD_DIR:?}"
+: "${WEFT_SOURCE_DIR:?}" "${WEFT_BUILD_DIR:?}" "${WEFT_BIN:?}"
 out=$(mktemp)
-trap 'rm -f "$out"' EXIT
+trap 'rm -f "$out" "$out".*' EXIT
 failed=0
 complain() { echo "$1"; failed=1; }
 
@@ -28,9 +28,18 @@ expect()
 bin=$WEFT_BUILD_DIR/examples
 expect 0 "rows to columns on 4 ranks: right" "$bin/01_reshard"
 expect 0 "allreduce of 1000 floats on 8 ranks, 10 times: right" "$bin/02_allreduce"
-expect 0 "50 steps of a periodic stencil on 3 ranks: right" "$bin/03_halo"
+for n in 1 2 3 4 6; do
+    expect 0 "1000 steps of heat on $n ranks: the same bits as on one" "$WEFT_BIN" run -n "$n" "$bin/03_heat" "$out.$n.ppm"
+    cmp "$out.1.ppm" "$out.$n.ppm" || complain "03_heat on $n ranks: another picture"
+done
+[ "$(head -c 15 "$out.1.ppm" | tr '\n' ' ')" = "P6 211 150 255 " ] || complain "03_heat: no picture"
+expect 1 "start it by: weft run" "$bin/03_heat"
 expect 0 "allgather of 4000 floats on 4 ranks by puts and signals, 100 times: right" "$bin/04_window_allgather"
 expect 0 "reduce-scatter of 4000 floats on 4 ranks through pointers, 100 times: right" "$bin/05_window_reduce_scatter"
+for ranks in 1 2 5; do
+    expect 0 "rolling mean of 20000 samples on $ranks ranks" "$WEFT_BIN" run -n "$ranks" "$bin/07_rolling_mean"
+    expect 0 "on $ranks ranks: equal to the serial ones" "$WEFT_BIN" run -n "$ranks" "$bin/08_moe_dispatch"
+done
 for source in "$WEFT_SOURCE_DIR"/examples/[0-9]*.c; do
     name=$(basename "$source" .c)
     grep -q "/$name\"" "$0" || complain "examples/$name.c is not run here"

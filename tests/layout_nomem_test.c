@@ -134,6 +134,15 @@ static int boxes(void)
     return rc;
 }
 
+static int parts(void)
+{
+    static weft_box out[1000];
+    size_t n = 4321;
+    int rc = weft_layout_halo(given, 13, WEFT_HALO_GHOSTS, out, 1000, &n);
+    assert_true(rc ? n == 4321 : n > 0 && n < 1000);
+    return rc;
+}
+
 static int go_on(void *arg, int64_t piece)
 {
     *(int64_t *)arg += piece;
@@ -183,6 +192,7 @@ static const struct {
     {"describe", describe, 1},
     {"dual", dual, 3},
     {"boxes", boxes, 1},
+    {"parts", parts, 1},
     {"pieces", pieces, 4},
     {"slots", slots, 8},
 };

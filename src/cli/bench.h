@@ -3,6 +3,7 @@
 #define WEFT_CLI_BENCH_H
 int bench_coll(int argc, char **argv);
 int bench_reshard(int argc, char **argv);
+int bench_halo(int argc, char **argv);
 int bench_many(int argc, char **argv);
 int bench_latency(int argc, char **argv);
 int bench_memory(int argc, char **argv);

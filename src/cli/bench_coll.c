@@ -23,26 +23,17 @@ static int measure_cells(struct report *r, struct field *f, const struct work_ce
     int workers = ranks < work_cores() ? ranks : work_cores();
     int memory = f->n; /* joins for the larger cells */
     for (int i = 0; i < n; i++) {
-        struct row *row = report_add(r);
-        if (!row)
-            return failure_set(why, CLI_WRONG, "out of memory");
-        snprintf(row->label, sizeof row->label, "%s", work_name(cells[i].op));
-        row->cell = cells[i];
-        row->ranks = ranks;
-        row->workers = workers;
+        struct row row = {.cell = cells[i], .ranks = ranks, .workers = workers};
+        snprintf(row.label, sizeof row.label, "%s", work_name(cells[i].op));
         if (cells[i].bytes >= MEMORY_FROM && f->n == memory)
             field_add_memory(f, workers);
         struct field all = *f;
         if (cells[i].bytes < MEMORY_FROM)
             all.n = memory;
-        int code = measure_row(&all, &r->options->measure, row, why);
+        int code = report_measure(r, &all, &row, why);
         for (int k = 0; k < all.n; k++)
             f->c[k] = all.c[k];
         if (code)
-            return code;
-        if (!*row->refused)
-            report_row(r);
-        else if ((code = report_refused(r, why)))
             return code;
     }
     return CLI_OK;

@@ -106,18 +106,9 @@ static int run_ranks(struct report *r, int ranks, struct failure *why)
     if (o->peers)
         field_add_peers(&f, ranks);
     for (int i = 0; i < n && !code; i++) {
-        struct row *row = report_add(r);
-        if (!row) {
-            code = failure_set(why, CLI_WRONG, "out of memory");
-            break;
-        }
-        snprintf(row->label, sizeof row->label, "%s", labels[i]);
-        row->cell = cells[i];
-        row->ranks = ranks;
-        row->workers = workers;
-        code = measure_row(&f, &o->measure, row, why);
-        if (!code && *row->refused)
-            code = report_refused(r, why);
+        struct row row = {.cell = cells[i], .ranks = ranks, .workers = workers};
+        snprintf(row.label, sizeof row.label, "%s", labels[i]);
+        code = report_measure(r, &f, &row, why);
     }
     report_out(r, &f, ranks);
     field_close(&f);

@@ -36,15 +36,9 @@ static int run_workers(struct report *r, int workers, struct failure *why)
     field_add_memory(&f, workers);
     for (int s = 0; s < o->nsizes && !code; s++)
         for (int k = 0; k < OPS && !code; k++) {
-            struct row *row = report_add(r);
-            if (!row) {
-                code = failure_set(why, CLI_WRONG, "out of memory");
-                break;
-            }
-            snprintf(row->label, sizeof row->label, "%s", work_name(ops[k]));
-            row->cell = (struct work_cell){.op = ops[k], .bytes = o->sizes[s]};
-            row->ranks = row->workers = workers;
-            code = measure_row(&f, &o->measure, row, why);
+            struct row row = {.cell = {.op = ops[k], .bytes = o->sizes[s]}, .ranks = workers, .workers = workers};
+            snprintf(row.label, sizeof row.label, "%s", work_name(ops[k]));
+            code = report_measure(r, &f, &row, why);
         }
     report_out(r, &f, workers);
     field_close(&f);

@@ -83,16 +83,16 @@ static void draw_axes(FILE *to, const struct frame *f)
                     at_x(f, ticks[i].bytes), f->y + PANEL_H + 13, ticks[i].name);
 }
 
-static bool in_panel(const struct row *row, enum work_op op, int ranks)
+static bool in_panel(const struct row *row, const char *label, int ranks)
 {
-    return row->cell.op == op && row->ranks == ranks && row->cell.bytes > 0;
+    return !strcmp(row->label, label) && row->ranks == ranks && row->cell.bytes > 0;
 }
 
-static void draw_panel(FILE *to, const struct report *r, enum work_op op, int ranks, double x, double y)
+static void draw_panel(FILE *to, const struct report *r, const char *label, int ranks, double x, double y)
 {
     struct frame f = {.x = x, .y = y, .x0 = 1e9, .x1 = -1e9, .y0 = 1e9, .y1 = -1e9};
     for (int i = 0; i < r->n; i++)
-        for (int k = 0; k < LINES && in_panel(&r->rows[i], op, ranks); k++) {
+        for (int k = 0; k < LINES && in_panel(&r->rows[i], label, ranks); k++) {
             const struct figure *v = figure_of(&r->rows[i], lines[k].kind);
             double s = log2((double)r->rows[i].cell.bytes), t = v ? log10(row_time(&r->rows[i], v) * 1e6) : 0;
             f.x0 = s < f.x0 ? s : f.x0;
@@ -104,38 +104,39 @@ static void draw_panel(FILE *to, const struct report *r, enum work_op op, int ra
     for (int k = 0; k < LINES; k++) {
         fprintf(to, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\" points=\"", lines[k].colour);
         for (int i = 0; i < r->n; i++) {
-            const struct figure *v = in_panel(&r->rows[i], op, ranks) ? figure_of(&r->rows[i], lines[k].kind) : NULL;
+            const struct figure *v = in_panel(&r->rows[i], label, ranks) ? figure_of(&r->rows[i], lines[k].kind) : NULL;
             if (v)
                 fprintf(to, "%.1f,%.1f ", at_x(&f, (double)r->rows[i].cell.bytes),
                         at_y(&f, row_time(&r->rows[i], v) * 1e6));
         }
         fputs("\"/>\n", to);
     }
-    fprintf(to, "<text x=\"%.1f\" y=\"%.1f\" font-weight=\"bold\">%s, %d ranks</text>\n", f.x + 4, f.y - 4,
-            work_name(op), ranks);
+    fprintf(to, "<text x=\"%.1f\" y=\"%.1f\" font-weight=\"bold\">%s, %d ranks</text>\n", f.x + 4, f.y - 4, label,
+            ranks);
 }
 
-static bool has(const struct report *r, enum work_op op)
+/* The row is the first with its label, and has a size. */
+static bool begins_line(const struct report *r, int row)
 {
-    for (int i = 0; i < r->n; i++)
-        if (r->rows[i].cell.op == op && r->rows[i].cell.bytes > 0)
-            return true;
-    return false;
+    for (int i = 0; i < row; i++)
+        if (!strcmp(r->rows[i].label, r->rows[row].label))
+            return false;
+    return r->rows[row].cell.bytes > 0;
 }
 
 int plot_curves(const struct report *r, const char *path, struct failure *why)
 {
-    int ops = 0, step_x = PANEL_W + LEFT + 6, step_y = PANEL_H + GAP, n = r->options->nranks;
-    for (int op = 0; op < WORK_OPS; op++)
-        ops += has(r, (enum work_op)op);
-    FILE *to = begin(path, LEGEND > n * step_x + 20 ? LEGEND : n * step_x + 20, TOP + ops * step_y, why);
+    int panels = 0, step_x = PANEL_W + LEFT + 6, step_y = PANEL_H + GAP, n = r->options->nranks;
+    for (int i = 0; i < r->n; i++)
+        panels += begins_line(r, i);
+    FILE *to = begin(path, LEGEND > n * step_x + 20 ? LEGEND : n * step_x + 20, TOP + panels * step_y, why);
     if (!to)
         return why->code;
-    for (int op = 0, line = 0; op < WORK_OPS; op++) {
-        if (!has(r, (enum work_op)op))
+    for (int i = 0, line = 0; i < r->n; i++) {
+        if (!begins_line(r, i))
             continue;
-        for (int i = 0; i < n; i++)
-            draw_panel(to, r, (enum work_op)op, r->options->ranks[i], LEFT + i * step_x, TOP + line * step_y);
+        for (int k = 0; k < n; k++)
+            draw_panel(to, r, r->rows[i].label, r->options->ranks[k], LEFT + k * step_x, TOP + line * step_y);
         line++;
     }
     return end(to, path, why);

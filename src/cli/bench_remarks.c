@@ -161,3 +161,38 @@ void remark_cases(const struct report *r, struct remarks *out)
         remark_add(out, met, "%d ranks, %s: %.2f of memcpy%s%s", row->ranks, row->label, l.copy_share, share, peers);
     }
 }
+
+/* ---- halos ---- */
+
+/* Rows that have one aim: best peer over weft, on 2, 4 and 8 ranks. */
+static const struct group {
+    const char *name;
+    double least[AIMS];
+} groups[] = {{"from 64 KiB", {2, 2, 2}},
+              {"4 KiB", {0.95, 0.95, 1.3}},
+              {"other sizes", {0.9, 0.9, 0.9}},
+              {"strided faces from 64 KiB", {3, 3, 3}}};
+enum { GROUPS = sizeof groups / sizeof *groups };
+
+static int group_of(const struct row *row)
+{
+    const struct work_grid *g = &row->cell.grid;
+    bool strided = row->cell.op == WORK_GRID && g->dims > 1 && !g->wide[0];
+    return row->cell.bytes < LARGE ? (row->cell.bytes == 4096 ? 1 : 2) : strided ? 3 : 0;
+}
+
+void remark_halos(const struct report *r, struct remarks *out)
+{
+    bool aims = report_has_aims(r) && !r->options->weft.private_;
+    for (int i = 0; i < r->options->nranks * GROUPS; i++) {
+        int ranks = r->options->ranks[i / GROUPS], which = ranks == 2 ? 0 : ranks == 4 ? 1 : ranks == 8 ? 2 : AIMS;
+        double aim = aims && which < AIMS ? groups[i % GROUPS].least[which] : 0;
+        struct mean m = {0};
+        for (int k = 0; k < r->n; k++) {
+            struct line l = report_line(&r->rows[k]);
+            if (r->rows[k].ranks == ranks && group_of(&r->rows[k]) == i % GROUPS && l.ratio > 0)
+                mean_add(&m, l.ratio, aim, &r->rows[k], true);
+        }
+        remark_mean(out, ranks, groups[i % GROUPS].name, "best peer / weft", &m, 0, true);
+    }
+}

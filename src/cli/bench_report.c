@@ -13,16 +13,6 @@ void report_begin(struct report *r)
     field_watch_signals();
 }
 
-struct row *report_add(struct report *r)
-{
-    struct row *rows = realloc(r->rows, ((size_t)r->n + 1) * sizeof *rows);
-    if (!rows)
-        return NULL;
-    r->rows = rows;
-    rows[r->n] = (struct row){0};
-    return &rows[r->n++];
-}
-
 void report_out(struct report *r, const struct field *f, int ranks)
 {
     for (int i = 0; i < f->n; i++) {
@@ -32,7 +22,8 @@ void report_out(struct report *r, const struct field *f, int ranks)
     }
 }
 
-int report_refused(struct report *r, struct failure *why)
+/* The last row could not be measured. */
+static int leave_out(struct report *r, struct failure *why)
 {
     const struct row *row = &r->rows[--r->n];
     size_t n = strlen(r->left_out);
@@ -115,7 +106,8 @@ static void print_head(const struct report *r, int width)
            "", "memcpy", "us", "floor", "us");
 }
 
-void report_row(const struct report *r)
+/* The last row, where a table is asked for. */
+static void print_row(const struct report *r)
 {
     int width = r->rows[0].cell.op == WORK_RESHARD ? 39 : 14;
     if (r->options->json || r->options->csv || r->print)
@@ -125,6 +117,23 @@ void report_row(const struct report *r)
         print_head(r, width);
     print_line(&r->rows[r->n - 1], width);
     fflush(stdout);
+}
+
+int report_measure(struct report *r, struct field *f, const struct row *what, struct failure *why)
+{
+    struct row *rows = realloc(r->rows, ((size_t)r->n + 1) * sizeof *rows);
+    if (!rows)
+        return failure_set(why, CLI_WRONG, "out of memory");
+    r->rows = rows;
+    struct row *row = &rows[r->n++];
+    *row = *what;
+    int code = measure_row(f, &r->options->measure, row, why);
+    if (code)
+        return code;
+    if (*row->refused)
+        return leave_out(r, why);
+    print_row(r);
+    return CLI_OK;
 }
 
 /* ---- the end ---- */

@@ -35,11 +35,9 @@ struct line report_line(const struct row *row);
 const char *report_size(int64_t bytes, char *buf, size_t cap); /* "64K" */
 
 void report_begin(struct report *r); /* from now on signals end what is measured; see field_watch_signals() */
-/* Room for one more row, zeroed; NULL if there is none. It may move the rows. */
-struct row *report_add(struct report *r);
-void report_row(const struct report *r); /* the last row is measured: prints it, if it is to be a table */
-/* weft cannot do the last row: an error, or, where an algorithm was forced, noted and the row taken out. */
-int report_refused(struct report *r, struct failure *why);
+/* Adds the row (label, cell, ranks, workers and aims are given), measures it on the field and prints it. What weft cannot do
+ * is an error, or, where an algorithm was forced, noted and left out. */
+int report_measure(struct report *r, struct field *f, const struct row *what, struct failure *why);
 void report_out(struct report *r, const struct field *f, int ranks); /* notes who is out */
 /* With code 0 prints, saves and draws what was asked for, else says why it failed; frees the rows. Returns the exit code:
  * CLI_WRONG if a result of weft was wrong. Does not return if a signal came. */
@@ -51,9 +49,10 @@ int plot_curves(const struct report *r, const char *path,
                 struct failure *why);                                         /* time by size, for each op and group */
 int plot_bars(const struct report *r, const char *path, struct failure *why); /* speed of each row */
 
-/* Remarks of what is measured by size and ranks, and of large tensors. */
+/* Remarks of what is measured by size and ranks, of large tensors, and of halos. */
 void remark_sizes(const struct report *r, struct remarks *out);
 void remark_cases(const struct report *r, struct remarks *out);
+void remark_halos(const struct report *r, struct remarks *out);
 /* One more remark; met: 1, 0, or -1 where there is no aim. */
 void remark_add(struct remarks *out, int met, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 bool report_has_aims(const struct report *r); /* they are for two cores, and for what the chooser chose */

@@ -110,20 +110,10 @@ static int run_ranks(struct report *r, int ranks, struct failure *why)
     if (o->peers)
         field_add_peers(&f, ranks);
     for (int i = 0; i < n && !code; i++) {
-        struct row *row = report_add(r);
-        if (!row) {
-            code = failure_set(why, CLI_WRONG, "out of memory");
-            break;
-        }
-        row->cell = make_cell(list[i], ranks, asked[i], row->label, sizeof row->label);
-        set_aims(row, list[i], ranks, asked[i]);
-        row->ranks = ranks;
-        row->workers = workers;
-        code = measure_row(&f, &o->measure, row, why);
-        if (!code && *row->refused)
-            code = report_refused(r, why);
-        else if (!code)
-            report_row(r);
+        struct row row = {.ranks = ranks, .workers = workers};
+        row.cell = make_cell(list[i], ranks, asked[i], row.label, sizeof row.label);
+        set_aims(&row, list[i], ranks, asked[i]);
+        code = report_measure(r, &f, &row, why);
     }
     report_out(r, &f, ranks);
     field_close(&f);

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "bench/grid.h"
+#include "cli/bench_exchange.h"
 #include "cli/bench_field.h"
 #include "cli/bench_many.h"
 #include "weft.h"
@@ -26,6 +28,7 @@ struct weft_rank {
     struct bound move[2];   /* a ping has two */
     int nmoves;
     struct many *many;
+    struct bench_exchange *exchange;
     double *made; /* where to say what opening took */
 };
 
@@ -62,6 +65,8 @@ static void release(struct weft_rank *w)
     w->nmoves = 0;
     many_free(w->many);
     w->many = NULL;
+    bench_exchange_free(w->exchange);
+    w->exchange = NULL;
     weft_layout_free(w->src);
     weft_layout_free(w->dst);
     w->src = w->dst = NULL;
@@ -151,6 +156,30 @@ static int open_ping(struct weft_rank *w)
     return err ? err : bind_texts(w, one, zero, w->rank == 1 ? out : none, w->rank == 0 ? out : none);
 }
 
+/* In place: a rank's cells are the source where they stand, and ghosts around them are all that moves. */
+static int open_grid(struct weft_rank *w)
+{
+    struct grid g = grid_of(&w->cell.grid, w->rank);
+    char src[200], dst[200], mesh[64];
+    size_t a = (size_t)snprintf(src, sizeof src, "f32["), b = (size_t)snprintf(dst, sizeof dst, "f32["), m = 0;
+    int64_t strides[WORK_DIMS], step = sizeof(float), first = 0;
+    for (int d = 0; d < g.dims; d++) {
+        long long extent = g.own[d] * g.ranks[d];
+        const char *comma = d ? "," : "";
+        a += (size_t)snprintf(src + a, sizeof src - a, "%s%lld/%c", comma, extent, 'a' + d);
+        b += (size_t)snprintf(dst + b, sizeof dst - b, "%s%lld/%c~%lld", comma, extent, 'a' + d, (long long)g.wide[d]);
+        m += (size_t)snprintf(mesh + m, sizeof mesh - m, "%s%c%d", d ? "." : "] @", 'a' + d, g.ranks[d]);
+    }
+    snprintf(src + a, sizeof src - a, "%s", mesh);
+    snprintf(dst + b, sizeof dst - b, "%s", mesh);
+    for (int d = g.dims - 1; d >= 0; d--, step *= g.shape[d + 1]) {
+        strides[d] = step;
+        first += g.wide[d] * step;
+    }
+    weft_view inside = {(char *)w->out + first, w->out_bytes - (size_t)first, strides};
+    return bind_texts(w, src, dst, inside, (weft_view){w->out, w->out_bytes, NULL});
+}
+
 static int open_copy(struct weft_rank *w)
 {
     char text[64];
@@ -195,9 +224,11 @@ static int do_open(void *self, const struct work_cell *cell, char *why, size_t c
         }
         err = take_buffers(w, in, out, why, cap);
         if (!err && cell->op != WORK_BARRIER)
-            err = cell->op == WORK_HALO   ? open_halo(w)
-                  : cell->op == WORK_PING ? open_ping(w)
-                  : cell->op == WORK_COPY ? open_copy(w)
+            err = cell->op == WORK_HALO       ? open_halo(w)
+                  : cell->op == WORK_GRID     ? open_grid(w)
+                  : cell->op == WORK_PING     ? open_ping(w)
+                  : cell->op == WORK_COPY     ? open_copy(w)
+                  : cell->op == WORK_EXCHANGE ? bench_exchange_open(w->comm, cell, w->in, w->out, &w->exchange)
                   : cell->op == WORK_MANY
                       ? many_open(w->comm, w->how->algorithm, cell, w->in, w->out, w->made, &w->many)
                       : open_collective(w);
@@ -214,6 +245,8 @@ static int do_call(void *self, int variant)
         return weft_comm_barrier(w->comm, -1);
     if (w->cell.op == WORK_MANY)
         return many_run(w->many, variant);
+    if (w->cell.op == WORK_EXCHANGE)
+        return bench_exchange_run(w->exchange);
     int err = 0;
     for (int i = 0; i < w->nmoves && !err; i++)
         err = weft_exec_run(w->move[i].exec);
@@ -310,7 +343,7 @@ static struct work_memory memory_of(const struct weft_rank *w)
 {
     int64_t c = work_count(&w->cell);
     if (w->cell.op != WORK_HALO)
-        return (struct work_memory){w->in, w->out, NULL};
+        return (struct work_memory){w->in, w->out, w->cell.op == WORK_EXCHANGE ? (float *)w->out + c : NULL};
     return (struct work_memory){(float *)w->out + c, w->out, (float *)w->out + 3 * c};
 }
 

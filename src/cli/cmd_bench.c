@@ -13,6 +13,7 @@ static const struct {
 } whats[] = {
     {"coll", bench_coll, "collectives by size and ranks, beside the floor and MPI"},
     {"reshard", bench_reshard, "large tensors from one layout to another, likewise"},
+    {"halo", bench_halo, "ghosts of grids in one, two and three dims, likewise"},
     {"many", bench_many, "small tensors in one plan, against one plan each"},
     {"latency", bench_latency, "a barrier, and a small move between two ranks"},
     {"memory", bench_memory, "what memory gives plain loops, and weft's copies"},

@@ -297,6 +297,8 @@ void *program_take(struct program *p, size_t n, size_t size); /* zeroed memory t
 
 /* Which SENDs are letters, from the plan alone; room for all in *p. */
 int way_letters(const weft_exec *x, struct program *p);
+/* Are most bytes of these SENDs, or RECVs, far apart in this rank's memory? */
+bool way_scattered(const weft_exec *x, const struct program *p, const uint32_t *steps, uint32_t n);
 /* Which staged SENDs share a slot. */
 int way_shares(const weft_exec *x, struct program *p);
 /* Does a channel push what is neither letter nor staged? Both ends come to the same answer. *woven: whoever copies

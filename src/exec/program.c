@@ -131,21 +131,44 @@ static int channels(const weft_exec *x, struct program *p)
     return 0;
 }
 
-/* A message that is no letter goes through staging memory when the comm says so or when peers cannot reach some part
- * of it. */
-static void choose_staging(const weft_exec *x, struct program *p)
+/* Packing by choice takes no more than a share of the pool, in each message and in all: others may depend on it. */
+#define CHOICE_MESSAGE 64
+#define CHOICE_POOL 4
+
+/* Is a message better packed that peers could reach, since it is scattered on both sides? The receiver's is not known
+ * yet; what comes from there stands for it. */
+static bool better_packed(const weft_exec *x, const struct program *p, uint32_t step)
+{
+    const struct staging *pool = &x->comm->staging;
+    if (pool->taken > pool->limit / CHOICE_POOL || pool->nslots > pool->buckets / CHOICE_POOL ||
+        x->plan->steps[step].bytes > pool->limit / CHOICE_MESSAGE || !way_scattered(x, p, &step, 1))
+        return false;
+    for (uint32_t i = 0; i < p->nins; i++)
+        if (p->ins[i].peer == x->plan->steps[step].peer)
+            return way_scattered(x, p, p->ins[i].steps, p->ins[i].n);
+    return false;
+}
+
+/* A message that is no letter goes through staging memory when the comm says so, when peers cannot reach some part of it,
+ * or, if choice is set, when it is better packed. True: some does for that alone. */
+static bool choose_staging(const weft_exec *x, struct program *p, bool choice)
 {
     const weft_plan *plan = x->plan;
-    for (size_t s = 0; s < plan->nsteps; s++) {
+    bool chosen = false;
+    p->staged = false;
+    for (uint32_t s = 0; s < p->nsteps; s++) {
         const struct plan_step *st = &plan->steps[s];
         if (st->kind != PLAN_SEND || p->steps[s].way == WAY_LETTER)
             continue;
         bool staged = x->comm->staged;
         for (uint32_t k = 0; k < st->nparts && !staged; k++)
             staged = !p->places[plan->parts[st->part + k].buf].reached;
+        if (choice && !staged && better_packed(x, p, s))
+            staged = chosen = true;
         p->steps[s].way = staged ? WAY_STAGED : WAY_PULL;
         p->staged |= staged;
     }
+    return chosen;
 }
 
 /* The largest staged message, and what all channels can have in flight together. */
@@ -171,6 +194,25 @@ static void staging_needs(const weft_exec *x, const struct program *p, int64_t *
     }
 }
 
+/* Room in the pool, and what goes into it. */
+static int reserve(weft_exec *x, struct program *p)
+{
+    int64_t largest, wanted;
+    p->held = p->staged || p->nletters;
+    p->nshares = 0;
+    if (!p->staged)
+        return 0;
+    int err = way_shares(x, p);
+    if (err)
+        return err;
+    staging_needs(x, p, &largest, &wanted);
+    if (x->program && x->program->reserve.offset >= 0 && largest <= x->program->reserve.bytes) {
+        p->reserve = x->program->reserve; /* binding again: the one that stays keeps it */
+        return 0;
+    }
+    return staging_reserve(&x->comm->staging, x->comm->link, largest ? largest : 1, wanted, &p->reserve);
+}
+
 int program_outline(weft_exec *x, struct program *p)
 {
     const weft_plan *plan = x->plan;
@@ -193,20 +235,13 @@ int program_outline(weft_exec *x, struct program *p)
         err = way_letters(x, p);
     if (err)
         return err;
-    choose_staging(x, p);
-    p->held = p->staged || p->nletters;
-    if (!p->staged)
-        return 0;
-    err = way_shares(x, p);
-    if (err)
-        return err;
-    int64_t largest, wanted;
-    staging_needs(x, p, &largest, &wanted);
-    if (x->program && x->program->reserve.offset >= 0 && largest <= x->program->reserve.bytes) {
-        p->reserve = x->program->reserve; /* binding again: the one that stays keeps it */
-        return 0;
+    bool chosen = choose_staging(x, p, true);
+    err = reserve(x, p);
+    if (err && chosen) { /* then not */
+        choose_staging(x, p, false);
+        err = reserve(x, p);
     }
-    return staging_reserve(&x->comm->staging, x->comm->link, largest ? largest : 1, wanted, &p->reserve);
+    return err;
 }
 
 void program_free(weft_exec *x, struct program *p)

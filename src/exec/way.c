@@ -4,6 +4,9 @@
  * number in front of it, which is all the signal there is. SENDs of the same data to several ranks
  * are one letter that all of them read.
  *
+ * Elements that lie far apart on both sides are packed, too, into staging memory: who reads them where they are has a
+ * line of the other's cache come for each, and it is the line in which that one writes next (a ghost beside a cell).
+ *
  * Of the others, one side copies straight from memory to memory. It should be the side whose memory is
  * walked in shorter runs: it goes through that in the order of its addresses, all channels together
  * (weave.c), and the runs of the other sides are so many open streams. */
@@ -13,6 +16,7 @@
 #include "exec/block.h"
 
 #define LETTERS_LIMIT (512 << 10) /* bytes of all letters of an exec */
+#define SCATTERED 32 /* bytes of a run: half of a cache's line, most often; longer ones are not worth packing */
 
 /* ---- letters ---- */
 
@@ -152,20 +156,46 @@ int way_shares(const weft_exec *x, struct program *p)
     return 0;
 }
 
-/* ---- pull or push ---- */
+/* ---- what is packed, pulled or pushed ---- */
 
-/* Bytes of one side of a part that follow each other in memory; *dense: all of them do. */
+/* Bytes that follow each other in memory; *dense: all of them do. */
+static int64_t run_of(int loops, int64_t *n, int64_t (*stride)[MEMORY_LOOPS], int64_t size, bool *dense)
+{
+    loops = tile_merge(loops, n, stride, 1);
+    bool packed = loops && stride[0][loops - 1] == size;
+    *dense = !loops || (loops == 1 && packed);
+    return packed ? n[loops - 1] * size : size;
+}
+
+/* Of one side of a part. */
 static int64_t run_bytes(const struct block *b, const struct block_part *part, bool *dense)
 {
-    int64_t n[MEMORY_LOOPS], stride[1][MEMORY_LOOPS], size = (int64_t)weft_dtype_size(part->dtype);
+    int64_t n[MEMORY_LOOPS], stride[1][MEMORY_LOOPS];
     for (int i = 0; i < part->nloops; i++) {
         n[i] = block_loops(b)[part->loop + (uint32_t)i].n;
         stride[0][i] = block_loops(b)[part->loop + (uint32_t)i].stride;
     }
-    int loops = tile_merge(part->nloops, n, stride, 1);
-    bool packed = loops && stride[0][loops - 1] == size;
-    *dense = !loops || (loops == 1 && packed);
-    return packed ? n[loops - 1] * size : size;
+    return run_of(part->nloops, n, stride, (int64_t)weft_dtype_size(part->dtype), dense);
+}
+
+bool way_scattered(const weft_exec *x, const struct program *p, const uint32_t *steps, uint32_t n)
+{
+    const weft_plan *plan = x->plan;
+    int64_t all = 0, scattered = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct plan_step *st = &plan->steps[steps[i]];
+        for (uint32_t k = 0; k < st->nparts; k++) {
+            const struct plan_part *part = &plan->parts[st->part + k];
+            int64_t size = (int64_t)weft_dtype_size(plan->bufs[part->buf].dtype);
+            int64_t turns[MEMORY_LOOPS], stride[1][MEMORY_LOOPS], at;
+            int loops = tile_loops(plan, part, p->places[part->buf].stride, turns, stride[0], &at);
+            bool dense;
+            int64_t run = run_of(loops, turns, stride, size, &dense);
+            all += part->count * size;
+            scattered += dense || run > SCATTERED ? 0 : part->count * size;
+        }
+    }
+    return scattered > all / 2;
 }
 
 /* Do both sides have runs along the same loop? Else it is a transpose, which the kernel does best as a whole. */

@@ -33,10 +33,12 @@ struct grid {
         const int64_t strips = g->turns / together, n[2] = {g->rows, strips};                                      \
         const int64_t d[2] = {g->drow, together * g->dturn}, s[2] = {g->srow, together * g->sturn};                \
         const int outer = across, inner = !across;                                                                 \
+        const int64_t ahead = g->sturn == bytes ? 0 : 2 * s[inner]; /* what is near is seen coming by itself */    \
         for (int64_t i = 0; i < n[outer]; i++)                                                                     \
             for (int64_t j = 0; j < n[inner]; j++) {                                                               \
                 unsigned char *to = dst + i * d[outer] + j * d[inner];                                             \
                 const unsigned char *from = src + i * s[outer] + j * s[inner];                                     \
+                RAW_UNROLL for (int k = 0; k < together; k++) __builtin_prefetch(from + ahead + k * g->sturn);     \
                 RAW_UNROLL for (int k = 0; k < together; k++)                                                      \
                     COPY_LINES(to + k * g->dturn, from + k * g->sturn, bytes);                                     \
             }                                                                                                      \
@@ -112,12 +114,19 @@ static void copy_long(const struct grid *g, unsigned char *dst, const unsigned c
     }
 }
 
-#define COPY_UNITS(bytes)                                          \
-    for (int64_t r = 0; r < g->rows; r++) {                        \
-        unsigned char *to = dst + r * g->drow;                     \
-        const unsigned char *from = src + r * g->srow;             \
-        for (int64_t i = 0; i < g->turns; i++)                     \
-            memcpy(to + i * g->dturn, from + i * g->sturn, bytes); \
+/* Some are read before they are written, so that as many lines as can be are waited for together. */
+#define COPY_UNITS(bytes)                                                                             \
+    for (int64_t r = 0; r < g->rows; r++) {                                                           \
+        unsigned char *to = dst + r * g->drow;                                                        \
+        const unsigned char *from = src + r * g->srow;                                                \
+        int64_t i = 0;                                                                                \
+        for (; i + 8 <= g->turns; i += 8) {                                                           \
+            unsigned char unit[8][bytes];                                                             \
+            RAW_UNROLL for (int k = 0; k < 8; k++) memcpy(unit[k], from + (i + k) * g->sturn, bytes); \
+            RAW_UNROLL for (int k = 0; k < 8; k++) memcpy(to + (i + k) * g->dturn, unit[k], bytes);   \
+        }                                                                                             \
+        for (; i < g->turns; i++)                                                                     \
+            memcpy(to + i * g->dturn, from + i * g->sturn, bytes);                                    \
     }
 
 static void copy_units(const struct grid *g, unsigned char *dst, const unsigned char *src)

@@ -93,6 +93,30 @@ static int is_cheap(const weft_layout *l)
     return 1;
 }
 
+/* The parts of a halo have as many slots as the buffer. */
+static void check_parts(const weft_layout *l, int rank, const weft_local *local)
+{
+    enum { CAP = 256 };
+    weft_box boxes[CAP];
+    int64_t sum = 0;
+    bool all = true;
+    for (enum weft_halo_part part = WEFT_HALO_INNER; part <= WEFT_HALO_EDGES; part++) {
+        size_t n = 0;
+        must(!weft_layout_halo(l, rank, part, boxes, CAP, &n));
+        all = all && n <= CAP;
+        for (size_t k = 0; k < n && k < CAP; k++) {
+            int64_t volume = 1;
+            for (int d = 0; d < l->ndim; d++) {
+                must(boxes[k].local[d] >= 0 && boxes[k].len[d] > 0);
+                must(boxes[k].local[d] + boxes[k].len[d] <= local->shape[d]);
+                volume *= boxes[k].len[d];
+            }
+            sum += volume;
+        }
+    }
+    must(all ? sum == local->count : sum <= local->count);
+}
+
 static void check_rank(const weft_layout *l, int rank)
 {
     enum { CAP = 64 };
@@ -117,6 +141,7 @@ static void check_rank(const weft_layout *l, int rank)
         sum += volume;
     }
     must(n <= CAP ? sum == inner : sum < inner);
+    check_parts(l, rank, &local);
 }
 
 static int first(void *arg, int64_t piece)
