@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from ._dtypes import NAMES, OP_NAMES
-from ._errors import LayoutError, check, failure, filled, text_of
+from ._errors import InvalidError, LayoutError, check, failure, filled, text_of
 from ._weft import ffi, lib
+
+_PARTS = {
+    "inner": lib.WEFT_HALO_INNER,
+    "rim": lib.WEFT_HALO_RIM,
+    "ghosts": lib.WEFT_HALO_GHOSTS,
+    "edges": lib.WEFT_HALO_EDGES,
+}
 
 __all__ = ["Box", "Dim", "Fold", "Layout", "Local", "Split", "layout"]
 
@@ -149,11 +156,24 @@ class Layout:
 
     def boxes(self, rank: int) -> List[Box]:
         """The boxes of global elements that the rank holds, in the order of its buffer; ghosts are left out."""
+        return self._boxes(lambda out, cap, n: lib.weft_layout_boxes(self._ptr, rank, out, cap, n))
+
+    def halo(self, rank: int, part: str) -> List[Box]:
+        """The boxes of one part of the rank's buffer, for stencils that read as far as the ghosts reach.
+
+        ``inner``: own elements that read no ghost, and may be computed while an exchange is in flight; ``rim``: the other own
+        ones; ``ghosts``: what an exchange fills; ``edges``: beyond an end that does not wrap round, left untouched.
+        """
+        if part not in _PARTS:
+            raise InvalidError(f"there is no part {part!r} of a halo: one of {', '.join(map(repr, _PARTS))}")
+        return self._boxes(lambda out, cap, n: lib.weft_layout_halo(self._ptr, rank, _PARTS[part], out, cap, n))
+
+    def _boxes(self, fill: Callable[[Any, int, Any], int]) -> List[Box]:
         n = ffi.new("size_t *")
-        check(lib.weft_layout_boxes(self._ptr, rank, ffi.NULL, 0, n))
+        check(fill(ffi.NULL, 0, n))
         room = max(1, n[0])
         out = ffi.new("weft_box[]", room)
-        check(lib.weft_layout_boxes(self._ptr, rank, out, room, n))
+        check(fill(out, room, n))
         d = self._desc.ndim
         return [
             Box(*(tuple(ffi.unpack(part, d)) if d else () for part in (out[i].at, out[i].len, out[i].local)))

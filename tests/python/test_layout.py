@@ -59,6 +59,19 @@ def test_boxes_cover_the_tensor():
         assert (seen == 1).all()
 
 
+def test_halo_parts_cover_the_buffer():
+    for text in ("f32[12/x~1,9/y~2:1o] @x2.y2", "f32[10/x~3] @x4", "f32[5] @x1"):
+        a = weft.layout(text)
+        for rank in range(a.world):
+            seen = np.zeros(a.local(rank).shape, int)
+            for part_ in ("inner", "rim", "ghosts", "edges"):
+                for box in a.halo(rank, part_):
+                    seen[tuple(slice(s, s + n) for s, n in zip(box.local, box.len))] += 1
+            assert (seen == 1).all(), (text, rank)
+    with pytest.raises(weft.InvalidError, match="no part 'core'"):
+        weft.layout("f32[5] @x1").halo(0, "core")
+
+
 def test_layout_errors_show_the_place():
     with pytest.raises(weft.LayoutError) as caught:
         weft.layout("f32[4096/y,512] @x4")
