@@ -19,6 +19,12 @@ def rng(request):
     return random.Random(request.node.name)
 
 
+def pytest_collection_modifyitems(items):
+    """JAX and PyTorch start threads, and the other tests fork: so these come last."""
+    last = {"test_torch": 1, "test_jax": 2}
+    items.sort(key=lambda item: last.get(item.module.__name__, 0))
+
+
 def pytest_terminal_summary(terminalreporter):
     if _notes:
         terminalreporter.section("notes")

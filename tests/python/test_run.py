@@ -263,6 +263,7 @@ def test_gil_is_released_while_waiting():
 
 
 def test_ctrl_c_ends_a_wait():
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have this started with it ignored
     def first():
         with weft.open("threads:2/interrupt", rank=0) as comm:
             window = comm.window({}, signals=1)
