@@ -1,7 +1,7 @@
 """Collectives by name, for arrays of any shape. Each is a plan, made once for a dtype and a size, and kept by the comm.
 
-Small ones keep more than that: arrays of their own in window memory, bound once, which the caller's are copied into and out of.
-For larger arrays those copies cost more than a bind does, so these are bound as they are, for one run.
+Most keep more than that: arrays of their own in window memory, bound once, which the caller's are copied into and out of. That
+costs less than binding, and than moving private memory. Arrays that would take too much of it are bound as they are, for one run.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from . import _dtypes
 from ._arrays import Memory, is_torch, memory_of
 from ._errors import ArrayError, InvalidError
 
-_SMALL = 256 << 10  # bytes on either side of one rank: up to here copies are cheaper than binding
-_KEPT = 64  # of each kind; the same on all ranks, so that all forget the same ones
+_SMALL = 16 << 20  # bytes on either side of one rank: up to here arrays are kept for it
+_KEPT_BYTES = 256 << 20  # of all that are kept; the same on all ranks, so that all forget the same ones
+_KEPT = 64  # of each kind; likewise
 
 
 _FAST = ("allreduce", "reduce_scatter", "allgather", "broadcast", "all_to_all")  # in which all ranks get something
@@ -29,6 +30,7 @@ class _Room(NamedTuple):
     """A bound exec with arrays of its own; None where the rank holds nothing."""
 
     bound: Any
+    size: int  # the same on all ranks: the most that one has on a side
     src: "Optional[np.ndarray[Any, Any]]"
     dst: "Optional[np.ndarray[Any, Any]]"
 
@@ -195,16 +197,21 @@ class Collectives:
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plans[key] = collective(ranks=self._size, in_place=in_place, **what)
-        self._forget(key)
+            self._forget(key)
+        self._plans.move_to_end(key)
         return plan
 
     def _forget(self, key: Tuple[Any, ...]) -> None:
         plans: "OrderedDict[Any, Any]" = self._plans
-        plans.move_to_end(key)
-        of_kind = [k for k in plans if k[0] == key[0]] if len(plans) > _KEPT else []
-        for old in of_kind[: max(0, len(of_kind) - _KEPT)]:
+        of_kind = [k for k in plans if k[0] == key[0]]
+        left, size = len(of_kind), sum(plans[k].size for k in of_kind) if key[0] == "room" else 0
+        for old in of_kind:
+            if left <= _KEPT and size <= _KEPT_BYTES:
+                break
             gone = plans.pop(old)
+            left -= 1
             if isinstance(gone, _Room):
+                size -= gone.size
                 gone.bound.close()
                 self._known = {k: v for k, v in self._known.items() if v.room is not gone}
 
@@ -215,7 +222,7 @@ class Collectives:
         array: "np.ndarray[Any, Any]" = self.empty(f"u8[{bytes_here}] @x1={self._rank}")  # type: ignore[attr-defined]
         return array
 
-    def _room(self, **what: Any) -> _Room:
+    def _room(self, size: int, **what: Any) -> _Room:
         key = ("room", *what.values())
         room: Optional[_Room] = self._plans.get(key)
         if room is None:
@@ -228,8 +235,9 @@ class Collectives:
                 if memory is not None:
                     memory = memory._replace(dtype=which.dtype, itemsize=_dtypes.size_of(which.dtype))
                 sides.append(_flat(memory, which.local(self._rank).shape))
-            room = self._plans[key] = _Room(plan.bind(self, *sides), src, dst)
-        self._forget(key)
+            room = self._plans[key] = _Room(plan.bind(self, *sides), size, src, dst)
+            self._forget(key)
+        self._plans.move_to_end(key)
         return room
 
     def _collect(
@@ -260,8 +268,9 @@ class Collectives:
         if kind in ("reduce_scatter", "all_to_all") or kind == "scatter" and sends:
             count //= n
         what = {"kind": kind, "dtype": given.dtype, "count": count, "op": op, "root": root, "to": to}
-        if count * given.itemsize * (1 if kind in ("broadcast", "reduce", "allreduce", "permute") else n) <= _SMALL:
-            room = self._run_small(what, here, target)
+        size = count * given.itemsize * (1 if kind in ("broadcast", "reduce", "allreduce", "permute") else n)
+        if size <= _SMALL:
+            room = self._run_small(size, what, here, target)
             if kind in _FAST and type(like) is np.ndarray and room.dst is not None and shape is not None:
                 src = room.src.view(like.dtype).reshape(like.shape) if sends and room.src is not None else None
                 known = _Known(("room", *what.values()), room, src, room.dst.view(like.dtype).reshape(shape))
@@ -289,8 +298,8 @@ class Collectives:
         out[...] = dst
         return out
 
-    def _run_small(self, what: Any, here: Optional[Memory], target: Optional[Memory]) -> _Room:
-        room = self._room(**what)
+    def _run_small(self, size: int, what: Any, here: Optional[Memory], target: Optional[Memory]) -> _Room:
+        room = self._room(size, **what)
         if room.src is not None and here is not None:
             room.src.view(_UNSIGNED[here.itemsize]).reshape(here.shape)[...] = _elements(here)
         room.bound.run()

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Generator, List, Mapping, NamedTuple, Opt
 
 from ._aio import Flight, Poller, forget
 from ._arrays import Memory, memory_for
-from ._comm import SLICE, ChildHandle, Closing, Comm, CommHandle, in_slices, nanoseconds
-from ._errors import ArrayError, BusyError, Error, check, failure
+from ._comm import SLICE, ChildHandle, Closing, Comm, in_slices, nanoseconds
+from ._errors import ArrayError, Error, InvalidError, check, failure
 from ._weft import ffi, lib
 
 if TYPE_CHECKING:
@@ -70,10 +70,8 @@ def _views(memories: Sequence[Optional[Memory]]) -> Tuple[Any, List[Any]]:
     return views, keep
 
 
-def _refuse(comm: CommHandle, opts: Any) -> None:
-    """Takes part in a bind that cannot succeed, so that the other ranks learn of it at once."""
-    out = ffi.new("weft_exec **")
-    lib.weft_bind(ffi.NULL, comm.ptr, ffi.NULL, ffi.NULL, opts, out)
+def _holds(plan: "Plan", rank: int) -> bool:
+    return any(which.local(rank).elements for move in plan.moves for which in (move.src, move.dst))
 
 
 # ---- bound ----
@@ -94,14 +92,15 @@ class Bound(Closing):
         opts = ffi.new("weft_bind_opts *")
         opts.size = ffi.sizeof("weft_bind_opts")
         opts.deadline_ns = 0 if deadline is None else max(1, nanoseconds(deadline))
+        out = ffi.new("weft_exec **")
+        part = ffi.NULL
         try:
             part = plan._part(comm.rank, comm.size)
             memories = [_memories(plan, comm, given, side) for side, given in (("src", src), ("dst", dst))]
-        except Error:
-            _refuse(handle, opts)
+        except Error:  # takes part without arrays, which cannot succeed: the other ranks learn of it at once
+            lib.weft_bind(part if _holds(plan, comm.rank) else ffi.NULL, handle.ptr, ffi.NULL, ffi.NULL, opts, out)
             raise
         (src_views, src_keep), (dst_views, dst_keep) = map(_views, memories)
-        out = ffi.new("weft_exec **")
         check(lib.weft_bind(part, handle.ptr, src_views, dst_views, opts, out))
         self._x = out[0]
         keep = (part, memories, src_keep, dst_keep)
@@ -124,9 +123,14 @@ class Bound(Closing):
         """Goes on with other arrays. Collective; not in flight."""
         handle = self._handle
         if handle is None:
-            raise BusyError("the exec is closed")
+            raise InvalidError("the exec is closed")
         handle.comm.used()
-        memories = [_memories(self.plan, self.comm, given, side) for side, given in (("src", src), ("dst", dst))]
+        try:
+            memories = [_memories(self.plan, self.comm, given, side) for side, given in (("src", src), ("dst", dst))]
+        except Error:  # as in bind
+            if _holds(self.plan, self.comm.rank):
+                lib.weft_exec_rebind(self._x, ffi.NULL, ffi.NULL)
+            raise
         (src_views, src_keep), (dst_views, dst_keep) = map(_views, memories)
         check(lib.weft_exec_rebind(self._x, src_views, dst_views))
         self.src, self.dst = src, dst

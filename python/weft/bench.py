@@ -48,8 +48,8 @@ def slowest(comm: weft.Comm, seconds: float) -> float:
     return float(comm.allreduce(np.array([seconds]), op="max")[0])
 
 
-def turns(comm: weft.Comm, loops: Sequence[Callable[[], float]], rounds: int) -> List[float]:
-    """The median of each loop's time, all of them in turns."""
+def turns(comm: weft.Comm, loops: Sequence[Callable[[], float]], rounds: int) -> List[List[float]]:
+    """Each loop's times, all of them in turns."""
     times: List[List[float]] = [[] for _ in loops]
     for round_ in range(rounds + 1):
         for i, loop in enumerate(loops):
@@ -57,7 +57,7 @@ def turns(comm: weft.Comm, loops: Sequence[Callable[[], float]], rounds: int) ->
             seconds = slowest(comm, loop())
             if round_:  # the first one warms up
                 times[i].append(seconds)
-    return [statistics.median(t) for t in times]
+    return times
 
 
 def overhead(comm: weft.Comm, small: bool) -> Dict[str, float]:
@@ -65,8 +65,10 @@ def overhead(comm: weft.Comm, small: bool) -> Dict[str, float]:
     runs, n = 500 if small else 5000, comm.size
     plan = weft.lower(f"f64[{n}/x] @x{n}", f"f64[{n}] @x{n}")
     with plan.bind(comm, comm.empty(plan.moves[0].src), comm.empty(plan.moves[0].dst)) as bound:
-        c, python = turns(comm, [lambda: c_loop(bound, runs), lambda: python_loop(bound, runs)], 9)
-    return {"c_us": c / runs * 1e6, "python_us": python / runs * 1e6, "more_us": (python - c) / runs * 1e6}
+        c, python = turns(comm, [lambda: c_loop(bound, runs), lambda: python_loop(bound, runs)], 15)
+    more = statistics.median(p - t for p, t in zip(python, c))
+    each = 1e6 / runs
+    return {"c_us": statistics.median(c) * each, "python_us": statistics.median(python) * each, "more_us": more * each}
 
 
 def rate(comm: weft.Comm, small: bool) -> Dict[str, float]:
@@ -74,9 +76,11 @@ def rate(comm: weft.Comm, small: bool) -> Dict[str, float]:
     n, side = comm.size, 4096 if small else 16384
     plan = weft.lower(f"f32[{side}/x,{side}] @x{n}", f"f32[{side},{side}/x] @x{n}")
     with plan.bind(comm, comm.empty(plan.moves[0].src), comm.empty(plan.moves[0].dst)) as bound:
-        c, python = turns(comm, [lambda: c_loop(bound, 1), lambda: python_loop(bound, 1)], 9)
-    size = side * side * 4
-    return {"bytes": size, "c_gbs": size / c / 1e9, "python_gbs": size / python / 1e9, "share": c / python}
+        c, python = turns(comm, [lambda: c_loop(bound, 1), lambda: python_loop(bound, 1)], 15)
+    size = side * side * 4 / 1e9
+    share = statistics.median(t / p for p, t in zip(python, c))
+    rates = {"c_gbs": size / statistics.median(c), "python_gbs": size / statistics.median(python)}
+    return {"bytes": side * side * 4, **rates, "share": share}
 
 
 # ---- beside others ----
@@ -168,7 +172,7 @@ def beside(comm: weft.Comm, port: int, small: bool) -> Tuple[List[Dict[str, Any]
                 cases.setdefault(work, []).extend(some)
         runs = max(1, min(200, (4 << 20) // size) // (10 if small else 1))
         for work, each in cases.items():
-            medians = turns(comm, [timed(run, runs) for _, run in each], 5)
+            medians = map(statistics.median, turns(comm, [timed(run, runs) for _, run in each], 5))
             rows += [
                 {"work": work, "bytes": size, "who": who, "us": t / runs * 1e6} for (who, _), t in zip(each, medians)
             ]

@@ -55,10 +55,27 @@ def rank_main(comm, shape, dtype, seed):
 
 
 @pytest.mark.parametrize("n", [2, 3])
-@pytest.mark.parametrize("shape", [(1,), (3, 2), (400, 700)])  # the last one is beyond what is kept bound
+@pytest.mark.parametrize("shape", [(1,), (3, 2), (40, 700)])
 def test_against_numpy(n, shape):
     for dtype in ("i4", "f8") if shape == (3, 2) else ("f4",):
         assert weft.spawn(rank_main, n, shape, dtype, 7) == [True] * n
+
+
+def test_arrays_that_are_not_kept(monkeypatch):
+    monkeypatch.setattr("weft._collectives._SMALL", 1000)
+    assert weft.spawn(rank_main, 3, (40, 70), "f4", 3) == [True] * 3
+
+
+def test_kept_bytes_are_bounded(monkeypatch):
+    monkeypatch.setattr("weft._collectives._KEPT_BYTES", 10_000)
+
+    def rank_main(comm):
+        for _ in range(2):
+            for count in range(100, 120):
+                assert comm.allreduce(np.ones(count)).sum() == count * comm.size
+        return sum(v.size for k, v in comm._plans.items() if k[0] == "room") <= 10_000 and len(comm._known) <= 13
+
+    assert weft.spawn(rank_main, 2) == [True, True]
 
 
 def test_many_sizes():
