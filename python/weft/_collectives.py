@@ -19,10 +19,6 @@ from ._errors import ArrayError, InvalidError
 _SMALL = 16 << 20  # bytes on either side of one rank: up to here arrays are kept for it
 _KEPT_BYTES = 256 << 20  # of all that are kept; the same on all ranks, so that all forget the same ones
 _KEPT = 64  # of each kind; likewise
-
-
-_FAST = ("allreduce", "reduce_scatter", "allgather", "broadcast", "all_to_all")  # in which all ranks get something
-
 _UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
 
@@ -112,11 +108,7 @@ class Collectives:
 
     def allreduce(self, x: Any, op: str = "sum", out: Any = None) -> Any:
         """The sum (or ``op``) of all ranks' arrays, on all ranks."""
-        again = self._again(x, out, "allreduce", op, 0)
-        if again is not None:
-            return again
-        given = memory_of(x)
-        return self._collect("allreduce", x, given, True, given.shape, out, op=op)
+        return self._to_all("allreduce", x, out, op=op)
 
     def reduce(self, x: Any, op: str = "sum", root: int = 0, out: Any = None) -> Any:
         """The sum (or ``op``) of all ranks' arrays on the root; None elsewhere."""
@@ -126,19 +118,11 @@ class Collectives:
 
     def reduce_scatter(self, x: Any, op: str = "sum", out: Any = None) -> Any:
         """This rank's part of the sum (or ``op``) of all ranks' arrays, which are cut along their first dim."""
-        again = self._again(x, out, "reduce_scatter", op, 0)
-        if again is not None:
-            return again
-        given = memory_of(x)
-        return self._collect("reduce_scatter", x, given, True, self._cut(given.shape, "reduce_scatter"), out, op=op)
+        return self._to_all("reduce_scatter", x, out, op=op)
 
     def allgather(self, x: Any, out: Any = None) -> Any:
         """All ranks' arrays, one after the other along the first dim, on all ranks."""
-        again = self._again(x, out, "allgather", "sum", 0)
-        if again is not None:
-            return again
-        given = memory_of(x)
-        return self._collect("allgather", x, given, True, self._joined(given.shape), out)
+        return self._to_all("allgather", x, out)
 
     def gather(self, x: Any, root: int = 0, out: Any = None) -> Any:
         """All ranks' arrays, one after the other along the first dim, on the root; None elsewhere."""
@@ -158,20 +142,11 @@ class Collectives:
 
     def broadcast(self, x: Any, root: int = 0, out: Any = None) -> Any:
         """The root's array, on all ranks. Other ranks give an array of its dtype and shape; only ``out=x`` writes to it."""
-        again = self._again(x, out, "broadcast", "sum", root)
-        if again is not None:
-            return again
-        given = memory_of(x)
-        return self._collect("broadcast", x, given, self._rank == root, given.shape, out, root=root)
+        return self._to_all("broadcast", x, out, root=root)
 
     def all_to_all(self, x: Any, out: Any = None) -> Any:
         """Part r of the array, which is cut along its first dim, goes to rank r; what comes is joined the same way."""
-        again = self._again(x, out, "all_to_all", "sum", 0)
-        if again is not None:
-            return again
-        given = memory_of(x)
-        self._cut(given.shape, "all_to_all")
-        return self._collect("all_to_all", x, given, True, given.shape, out)
+        return self._to_all("all_to_all", x, out)
 
     def permute(self, x: Any, to: Sequence[int], out: Any = None) -> Any:
         """Rank r's array goes to rank ``to[r]``; every rank gets one."""
@@ -189,6 +164,18 @@ class Collectives:
 
     def _joined(self, shape: Tuple[int, ...]) -> Tuple[int, ...]:
         return (shape[0] * self._size, *shape[1:]) if shape else (self._size,)
+
+    def _to_all(self, kind: str, x: Any, out: Any, op: str = "sum", root: int = 0) -> Any:
+        """A collective in which all ranks give an array and get one."""
+        again = self._again(x, out, kind, op, root)
+        if again is not None:
+            return again
+        given = memory_of(x)
+        shape = self._joined(given.shape) if kind == "allgather" else given.shape
+        if kind in ("reduce_scatter", "all_to_all"):
+            part = self._cut(shape, kind)
+            shape = part if kind == "reduce_scatter" else shape
+        return self._collect(kind, x, given, kind != "broadcast" or self._rank == root, shape, out, op=op, root=root)
 
     def _plan(self, in_place: bool, **what: Any) -> Any:
         from ._plan import collective
@@ -271,7 +258,7 @@ class Collectives:
         size = count * given.itemsize * (1 if kind in ("broadcast", "reduce", "allreduce", "permute") else n)
         if size <= _SMALL:
             room = self._run_small(size, what, here, target)
-            if kind in _FAST and type(like) is np.ndarray and room.dst is not None and shape is not None:
+            if type(like) is np.ndarray and room.dst is not None and shape is not None:
                 src = room.src.view(like.dtype).reshape(like.shape) if sends and room.src is not None else None
                 known = _Known(("room", *what.values()), room, src, room.dst.view(like.dtype).reshape(shape))
                 self._known[kind, op, root, like.dtype, like.shape] = known

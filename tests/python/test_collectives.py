@@ -90,6 +90,18 @@ def test_many_sizes():
     assert weft.spawn(rank_main, 2) == [True, True]
 
 
+def test_scalars_and_nothing():
+    def rank_main(comm):
+        for _ in range(2):
+            assert comm.allreduce(np.array(3.0)).shape == () and comm.allreduce(np.array(3.0)) == 3.0 * comm.size
+            assert comm.allgather(np.array(comm.rank)).tolist() == list(range(comm.size))
+            assert comm.allreduce(np.zeros((0, 4))).shape == (0, 4)
+            assert comm.all_to_all(np.zeros((0, 4))).shape == (0, 4)
+        return True
+
+    assert weft.spawn(rank_main, 2) == [True, True]
+
+
 def test_mistakes():
     comm = weft.open("self:")
     x = np.zeros((3, 2), np.float32)
