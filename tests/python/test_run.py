@@ -4,8 +4,9 @@ import array
 import gc
 import os
 import signal
+import subprocess
+import sys
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -436,6 +437,23 @@ def test_freed_on_another_thread():
     assert len(comm._handle.aside) == 1
     plan.bind(comm, x, x.copy()).run()
     assert not comm._handle.aside
+
+
+LEFT_OPEN = """
+import numpy as np, weft
+comm = weft.open("shm:left-open", rank=0, ranks=1, progress="thread")
+x = comm.empty("f32[4] @x1")
+bound = weft.lower("f32[4] @x1", "f32[4] @x1").bind(comm, x, np.zeros(4, np.float32))
+work, window, halo = bound.start(), comm.window({"a": ("f32", 3)}), comm.halo()
+array, round_ = window.array("a"), halo.start(b"", b"")
+comm.allreduce(x)
+print("end")
+"""
+
+
+def test_exit_with_everything_open():
+    done = subprocess.run([sys.executable, "-X", "dev", "-c", LEFT_OPEN], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
 
 
 def test_cycles_are_collected():
