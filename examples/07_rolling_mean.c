@@ -1,7 +1,7 @@
-/* A rolling mean over a time series that is sorted over all ranks: each value's mean with those of the last WINDOW seconds
- * before it. How many ranks back that reaches depends on the data: samples are dense here and sparse there, and some ranks
- * have none. So each rank passes on to the right what came from the left, one hop a round, until all have voted that they
- * have enough; nobody knows the number of rounds beforehand.
+/* A rolling mean over a time series that is sorted over all ranks: each value's mean with those of the last WINDOW
+ * seconds before it. How many ranks back that reaches depends on the data: samples are dense here and sparse there, and
+ * some ranks have none. So each rank passes on to the right what came from the left, one hop a round, until all have
+ * voted that they have enough; nobody knows the number of rounds beforehand.
  *
  *   weft run -n 5 build/examples/07_rolling_mean */
 #include <stdio.h>
@@ -68,7 +68,8 @@ static int begin_of(int rank, int ranks)
     return (int)((long long)SAMPLES * before / shares);
 }
 
-/* Means of s[from .. n): each sums its window from the oldest sample on, so that serial and parallel sums are the same. */
+/* Means of s[from .. n): each sums its window from the oldest sample on, so that serial and parallel sums are the same.
+ */
 static void means(const struct sample *s, int from, int n, double *out)
 {
     int oldest = 0;
@@ -135,8 +136,8 @@ int main(void)
     weft_halo_free(halo);
     must(weft_comm_barrier(comm, -1)); /* all are right */
     if (rank == 0)
-        printf("rolling mean of %d samples on %d ranks, look-back in %d rounds: equal to the serial one\n", SAMPLES, ranks,
-               rounds);
+        printf("rolling mean of %d samples on %d ranks, look-back in %d rounds: equal to the serial one\n", SAMPLES,
+               ranks, rounds);
     weft_comm_close(comm);
     free(want);
     free(got);

@@ -1,7 +1,7 @@
-/* A mixture-of-experts layer: each token goes to its TOP experts, which live on other ranks, and their answers come back to be
- * summed. Which rank gets how many tokens is known when the gate has spoken, so no plan can be made beforehand: tokens travel
- * as messages whose sizes their senders know. One exchange serves both ways of all layers: an odd round for each dispatch, an
- * even one for each combine.
+/* A mixture-of-experts layer: each token goes to its TOP experts, which live on other ranks, and their answers come
+ * back to be summed. Which rank gets how many tokens is known when the gate has spoken, so no plan can be made
+ * beforehand: tokens travel as messages whose sizes their senders know. One exchange serves both ways of all layers: an
+ * odd round for each dispatch, an even one for each combine.
  *
  *   weft run -n 4 build/examples/08_moe_dispatch */
 #include <stdio.h>
@@ -121,7 +121,8 @@ static void dispatch(struct layer *l, int number, const float *tokens)
             place(l, routes, out, n);
             free(out);
         } else if (n) { /* who gets no tokens gets no message */
-            must(weft_exchange_put(l->x, to, routes, (size_t)n * sizeof *routes, rows, (size_t)n * WIDTH * sizeof *rows));
+            must(weft_exchange_put(l->x, to, routes, (size_t)n * sizeof *routes, rows,
+                                   (size_t)n * WIDTH * sizeof *rows));
         }
     }
     must(weft_exchange_finish(l->x, false));
@@ -194,7 +195,8 @@ int main(void)
     weft_exchange_free(l.x);
     must(weft_comm_barrier(comm, -1)); /* all are right */
     if (l.rank == 0)
-        printf("%d layers of %d tokens a rank, %d of %d experts each, on %d ranks: equal to the serial ones (rank 0 answered "
+        printf("%d layers of %d tokens a rank, %d of %d experts each, on %d ranks: equal to the serial ones (rank 0 "
+               "answered "
                "%d)\n",
                LAYERS, TOKENS, TOP, l.ranks * LOCAL, l.ranks, answered);
     weft_comm_close(comm);

@@ -368,48 +368,49 @@ typedef struct weft_message {
 
 typedef struct weft_exchange_opts {
     size_t size;
-    int64_t budget; /* bytes in flight: what this rank holds of messages that were put and did not arrive; default 16 MiB */
+    int64_t budget; /* bytes in flight: what this rank holds of messages that did not arrive yet; default 16 MiB */
     bool vote;      /* a round ends with a vote of all ranks of the comm; the same on all of them */
-    /* Where a payload of at least one byte shall be stored; it must stay until the message is complete. NULL: not now, ask
-     * again; its sender waits meanwhile. Called by whoever makes progress; it must not call weft. */
+    /* Where a payload of at least one byte shall be stored; it must stay until the message is complete. NULL: not now,
+     * ask again; its sender waits meanwhile. Called by whoever makes progress; it must not call weft. */
     void *(*buffer)(void *arg, int from, const void *meta, size_t meta_bytes, size_t bytes);
     void *arg;
 } weft_exchange_opts;
 
-/* Collective like bind: this rank will get messages from the ranks of one list and put them to those of the other. Oneself, a
- * rank that is not there or twice in a list, lists that do not match between ranks: refused on all ranks with one text. What
- * it allocates goes with the neighbours, not with the ranks. Free it before the comm is closed. */
+/* Collective like bind: this rank will get messages from the ranks of one list and put them to those of the other.
+ * Oneself, a rank that is not there or twice in a list, lists that do not match between ranks: refused on all ranks
+ * with one text. What it allocates goes with the neighbours, not with the ranks. Free it before the comm is closed. */
 int weft_exchange_open(weft_comm *c, const int *from, int nfrom, const int *to, int nto, const weft_exchange_opts *opts,
                        weft_exchange **out);
-/* One message, from any thread, also several at once; those of one thread to one rank arrive in order. Metadata and payloads
- * up to WEFT_EXCHANGE_SMALL may be used again at once; a larger payload must stay as it is until the round is complete. When the
- * budget is used up it waits for room, and receives meanwhile: inside a callback that is WEFT_EBUSY. */
+/* One message, from any thread, also several at once; those of one thread to one rank arrive in order. Metadata and
+ * payloads up to WEFT_EXCHANGE_SMALL may be used again at once; a larger payload must stay as it is until the round is
+ * complete. A small message may stay here until the next put, finish or test. When the budget is used up it waits for
+ * room, and receives meanwhile: inside a callback that is WEFT_EBUSY. */
 int weft_exchange_put(weft_exchange *x, int to, const void *meta, size_t meta_bytes, const void *payload, size_t bytes);
-/* No more messages of this rank in this round; done is its vote. The round is complete here when all that was put to this rank
- * has come, all that it put was taken over, and, with votes, all ranks have voted. The next round begins with the next put
- * or finish after that was seen by test, by wait or by the callback. */
+/* No more messages of this rank in this round; done is its vote. The round is complete here when all that was put to
+ * this rank has come, all that it put was taken over, and, with votes, all ranks have voted. The next round begins with
+ * the next put or finish after that was seen by test, by wait or by the callback. */
 int weft_exchange_finish(weft_exchange *x, bool done);
-int weft_exchange_test(weft_exchange *x, bool *complete); /* true also when no round is in flight */
+int weft_exchange_test(weft_exchange *x, bool *complete);     /* true also when no round is in flight */
 int weft_exchange_wait(weft_exchange *x, int64_t timeout_ns); /* as weft_exec_wait */
-bool weft_exchange_over(const weft_exchange *x); /* did all ranks vote done in the last complete round? */
+bool weft_exchange_over(const weft_exchange *x);              /* did all ranks vote done in the last complete round? */
 /* Called once a round is complete or has failed, as for weft_exec_notify. It may put, finish and take. NULL: none. */
 int weft_exchange_notify(weft_exchange *x, void (*done)(void *arg, int err), void *arg);
-/* A descriptor that polls readable from when a round is complete or has failed until test, wait or the callback have seen it.
- * Somebody must make progress: a progress thread, or calls of test. It is closed with the exchange. */
+/* A descriptor that polls readable from when a round is complete or has failed until test, wait or the callback have
+ * seen it. Somebody must make progress: a progress thread, or calls of test. It is closed with the exchange. */
 int weft_exchange_fd(weft_exchange *x, int *fd);
-/* The next message of a rank, or of any one (from -1), in the order in which that rank put them, also before the round is
- * complete; NULL: none yet. It is the caller's until weft_message_free, which any thread may call, even after the exchange was
- * freed. A payload in memory of the hook stays the hook's. From any thread. */
+/* The next message of a rank, or of any one (from -1), in the order in which that rank put them, also before the round
+ * is complete; NULL: none yet. It is the caller's until weft_message_free, which any thread may call, even after the
+ * exchange was freed. A payload in memory of the hook stays the hook's. From any thread. */
 int weft_exchange_take(weft_exchange *x, int from, weft_message **out);
 void weft_message_free(weft_message *m);
 typedef struct weft_exchange_info {
     size_t size;
-    uint64_t rounds; /* complete */
-    uint64_t sent, received; /* messages */
+    uint64_t rounds;                         /* complete */
+    uint64_t sent, received;                 /* messages */
     int64_t budget, inflight, inflight_peak; /* bytes, as in the options */
-    int64_t untaken, untaken_peak; /* bytes that came and are not taken. Beyond the budget nothing more is let in before finish,
-                                      unless put waits; from finish on all that the round brings */
-    int64_t memory; /* bytes of the exchange itself, rings included; the same for any number of ranks */
+    int64_t untaken, untaken_peak; /* bytes that came and are not taken. Beyond the budget nothing more is let in before
+                                      finish, unless put waits; from finish on all that the round brings */
+    int64_t memory;                /* bytes of the exchange itself, rings included; the same for any number of ranks */
 } weft_exchange_info;
 int weft_exchange_stats(weft_exchange *x, weft_exchange_info *out); /* set out->size first */
 /* Waits for a round in flight until the deadline, then fails the comm. What was not taken is freed. */
@@ -419,12 +420,13 @@ void weft_exchange_free(weft_exchange *x);
 int weft_halo_open(weft_comm *c, bool periodic, const weft_exchange_opts *opts, weft_halo **out);
 /* NULL sends an empty message. done is the vote. Payloads must stay as they are until the round is complete. */
 int weft_halo_start(weft_halo *h, const weft_message *send_left, const weft_message *send_right, bool done);
-weft_exchange *weft_halo_rounds(weft_halo *h); /* to test, wait, notify, poll and ask whether all are done; do not put, take or free */
+/* The exchange below, to test, wait, notify, poll and ask whether all are done; not to put, take or free. */
+weft_exchange *weft_halo_rounds(weft_halo *h);
 /* What the last complete round brought, once; NULL where there is no neighbour. Free both. */
 int weft_halo_take(weft_halo *h, weft_message **from_left, weft_message **from_right);
 /* Start, wait and take. */
-int weft_halo_exchange(weft_halo *h, const weft_message *send_left, const weft_message *send_right, weft_message **from_left,
-                       weft_message **from_right);
+int weft_halo_exchange(weft_halo *h, const weft_message *send_left, const weft_message *send_right,
+                       weft_message **from_left, weft_message **from_right);
 void weft_halo_free(weft_halo *h);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
-/* Ranks that are killed before they open an exchange, between rounds, or inside one: all others are told who it was within two
- * seconds, whether they wait for that rank or for one that does, and can close and free everything. */
+/* Ranks that are killed before they open an exchange, between rounds, or inside one: all others are told who it was
+ * within two seconds, whether they wait for that rank or for one that does, and can close and free everything. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -132,9 +132,9 @@ static void one_death(int ranks, int victim, enum when when, int number)
         assert_int_equal(status, 0);
         if (d->end[r].code != WEFT_EPEER || !strstr(d->end[r].text, name) || d->end[r].files ||
             d->end[r].at - d->died > 2 * SECOND)
-            fail_msg("death %d of rank %d of %d: rank %d was told %d '%s' after %lld ms and has %d files more", (int)when,
-                     victim, ranks, r, d->end[r].code, d->end[r].text, (long long)((d->end[r].at - d->died) / MS),
-                     d->end[r].files);
+            fail_msg("death %d of rank %d of %d: rank %d was told %d '%s' after %lld ms and has %d files more",
+                     (int)when, victim, ranks, r, d->end[r].code, d->end[r].text,
+                     (long long)((d->end[r].at - d->died) / MS), d->end[r].files);
     }
     char left[32];
     snprintf(left, sizeof left, "xdeath-%ld-%d", (long)getpid(), number);
@@ -148,7 +148,7 @@ static void deaths_are_told(void **state)
     int number = 0;
     for (int when = 0; when < AT_ANY_MOMENT; when++)
         for (int ranks = 2; ranks <= 5; ranks++)
-            for (int victim = 0; victim < ranks; victim += ranks > 3 ? 2 : 1)
+            for (int victim = 0; victim<ranks; victim += ranks> 3 ? 2 : 1)
                 one_death(ranks, victim, (enum when)when, number++);
 }
 

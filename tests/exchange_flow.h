@@ -1,5 +1,5 @@
-/* A flow: who sends how many messages of which sizes to whom in which round, as functions of a seed; and a rank that runs it
- * and compares all that comes with what the functions say. */
+/* A flow: who sends how many messages of which sizes to whom in which round, as functions of a seed; and a rank that
+ * runs it and compares all that comes with what the functions say. */
 #ifndef WEFT_TESTS_EXCHANGE_FLOW_H
 #define WEFT_TESTS_EXCHANGE_FLOW_H
 #include <time.h>

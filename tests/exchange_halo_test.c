@@ -1,5 +1,5 @@
-/* The 1-D halo: what goes to the left comes from the right, absent neighbours are absent, and rounds go on until all ranks
- * have what they need. */
+/* The 1-D halo: what goes to the left comes from the right, absent neighbours are absent, and rounds go on until all
+ * ranks have what they need. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
-/* Random flows: any neighbourhood, any number of messages of any size, from any number of threads, in any memory, with any
- * budget, taken early or late, with and without votes, hooks, staging and a progress thread. The functions of the flow are the
- * oracle. A failure prints the seed: WEFT_TEST_SEED repeats it. */
+/* Random flows: any neighbourhood, any number of messages of any size, from any number of threads, in any memory, with
+ * any budget, taken early or late, with and without votes, hooks, staging and a progress thread. The functions of the
+ * flow are the oracle. A failure prints the seed: WEFT_TEST_SEED repeats it. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -80,7 +80,7 @@ static void random_flows(void **state)
 {
     (void)state;
     const char *text = getenv("WEFT_TEST_SEED");
-    int64_t n = text ? 1 : test_share(20, 1000);
+    int64_t n = text ? 1 : test_share(12, 1000);
     for (int64_t i = 0; i < n; i++)
         one_flow(text ? strtoull(text, NULL, 10) : 1 + (uint64_t)i);
 }

@@ -1,5 +1,5 @@
-/* Many small messages through one exchange: none is lost, all are in order, memory stays bounded. And what a round costs goes
- * with the neighbours of a rank, not with the number of ranks. */
+/* Many small messages through one exchange: none is lost, all are in order, memory stays bounded. And what a round
+ * costs goes with the neighbours of a rank, not with the number of ranks. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,7 +38,8 @@ static int64_t take_all(struct ranks_rank *r, weft_exchange *x, int64_t next)
         else
             memcpy(&number[0], m->meta, 8), memcpy(&number[1], m->payload, 8);
         if (r->failed[0] || number[0] != next || number[1] != ~next)
-            ranks_note(r, __FILE__, __LINE__, "message %lld is not the next one, %lld", (long long)number[0], (long long)next);
+            ranks_note(r, __FILE__, __LINE__, "message %lld is not the next one, %lld", (long long)number[0],
+                       (long long)next);
         weft_message_free(m);
     }
     return next;
@@ -153,7 +154,8 @@ static int64_t time_of(int ranks, int number)
     return most;
 }
 
-/* On an idle machine the ratio is below 1.3; what others do meanwhile makes it larger, so the best of several counts. */
+/* On an idle machine the ratio is below 1.3; what others do meanwhile makes it larger, so the best of several counts.
+ */
 static void cost_goes_with_neighbours(void **state)
 {
     (void)state;

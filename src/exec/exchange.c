@@ -89,8 +89,8 @@ static void begin(weft_exchange *x, size_t bytes)
         .pass = exchange_pass, .lacking = exchange_lacking, .watch = exchange_watch, .fail = exchange_fail};
 }
 
-int exchange_open(weft_comm *c, const int *from, int nfrom, const int *to, int nto, const weft_exchange_opts *opts, int err,
-                  weft_exchange **out)
+int exchange_open(weft_comm *c, const int *from, int nfrom, const int *to, int nto, const weft_exchange_opts *opts,
+                  int err, weft_exchange **out)
 {
     if (c->in_callback)
         return error_set(WEFT_EBUSY, "weft_exchange_open: not inside a callback");
@@ -139,7 +139,7 @@ int weft_exchange_open(weft_comm *c, const int *from, int nfrom, const int *to, 
 
 int exchange_failure(weft_exchange *x)
 {
-    int err = comm_failure(x->comm);
+    int err = exchange_has_failed(x) ? comm_failure(x->comm) : 0;
     if (!err)
         return 0;
     pthread_mutex_lock(&x->lock);
@@ -155,8 +155,10 @@ int exchange_begin(weft_exchange *x, const char *call)
 {
     uint64_t begun = atomic_load_explicit(&x->begun, memory_order_relaxed);
     if (state_of(x) != EXCHANGE_OPEN)
-        return error_set(WEFT_EINVAL, "%s: this rank has finished the round; the next one begins when test, wait or the "
-                                      "callback have seen that it is complete", call);
+        return error_set(WEFT_EINVAL,
+                         "%s: this rank has finished the round; the next one begins when test, wait or the "
+                         "callback have seen that it is complete",
+                         call);
     if (begun == atomic_load_explicit(&x->rounds, memory_order_relaxed))
         atomic_store_explicit(&x->begun, begun + 1, memory_order_release);
     return 0;
@@ -185,7 +187,7 @@ int weft_exchange_finish(weft_exchange *x, bool done)
         set_state(x, EXCHANGE_FLYING);
     }
     pthread_mutex_unlock(&x->lock);
-    if (!err)
+    if (!err && x->comm->threaded)
         comm_nudge(x->comm);
     return err;
 }
@@ -214,7 +216,8 @@ void exchange_complete(weft_exchange *x, int err)
     bool flew = state_of(x) == EXCHANGE_FLYING;
     if (flew) {
         if (!err)
-            atomic_store_explicit(&x->rounds, atomic_load_explicit(&x->begun, memory_order_relaxed), memory_order_relaxed);
+            atomic_store_explicit(&x->rounds, atomic_load_explicit(&x->begun, memory_order_relaxed),
+                                  memory_order_relaxed);
         atomic_store_explicit(&x->over, !err && x->pipes.all, memory_order_relaxed);
         set_state(x, EXCHANGE_COMPLETE);
         poll_readable(x);
@@ -244,6 +247,12 @@ void exchange_complete(weft_exchange *x, int err)
 static int result(weft_exchange *x)
 {
     int err = exchange_failure(x);
+    if (state_of(x) != EXCHANGE_COMPLETE)
+        return err;
+    if (x->fd < 0) { /* only this thread goes on from here */
+        set_state(x, EXCHANGE_OPEN);
+        return err;
+    }
     pthread_mutex_lock(&x->lock);
     acknowledge(x);
     pthread_mutex_unlock(&x->lock);
@@ -306,7 +315,8 @@ static int wait_in_seat(weft_exchange *x, int64_t timeout_ns)
         err = landed(x) ? 0 : COMM_LATE;
     } else {
         int64_t now = timeout_ns > 0 ? core_now() : 0;
-        struct comm_need need = {landed, lacking, x, timeout_ns > 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1};
+        struct comm_need need = {landed, lacking, x,
+                                 timeout_ns > 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1};
         err = comm_wait(c, &need);
     }
     return err == COMM_LATE ? exchange_timeout(x) : result(x);
@@ -386,8 +396,9 @@ int weft_exchange_take(weft_exchange *x, int from, weft_message **out)
         return error_set(WEFT_EINVAL, "weft_exchange_take: arguments must not be NULL");
     const struct pipe_in *in = from == -1 ? NULL : pipes_in(&x->pipes, from);
     if (from != -1 && !in)
-        return error_set(WEFT_EINVAL, "weft_exchange_take: rank %d is not among the %d ranks that this exchange receives from",
-                         from, x->pipes.nins);
+        return error_set(WEFT_EINVAL,
+                         "weft_exchange_take: rank %d is not among the %d ranks that this exchange receives from", from,
+                         x->pipes.nins);
     struct message *m = NULL;
     pthread_mutex_lock(&x->lock);
     if (in)

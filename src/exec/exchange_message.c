@@ -72,7 +72,7 @@ struct message *message_new(struct message_pool *p, size_t meta_bytes, size_t by
         return NULL;
     size_t need = front + round_up(meta_bytes) + held;
     while (class < CLASSES && class_bytes(class) < need)
-        class++;
+        class ++;
     if (class == CLASSES)
         return NULL;
     pthread_mutex_lock(&p->lock);

@@ -1,5 +1,5 @@
-/* What comes: frames become messages, in the order of each pipe and no further than the round that this rank is in. And when
- * a round is complete, what it lacks, and who is to blame if that will not come. */
+/* What comes: frames become messages, in the order of each pipe and no further than the round that this rank is in. And
+ * when a round is complete, what it lacks, and who is to blame if that will not come. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,8 +16,8 @@ static uint64_t ends_of(const struct exchange_in *in)
 
 /* ---- receiving ---- */
 
-/* What came and was not taken is bounded, unless the caller can do nothing about it: it waits for room, or it has finished
- * and needs the whole round. */
+/* What came and was not taken is bounded, unless the caller can do nothing about it: it waits for room, or it has
+ * finished and needs the whole round. */
 static bool may_receive(const weft_exchange *x)
 {
     return atomic_load_explicit(&x->untaken, memory_order_relaxed) < x->budget ||
@@ -42,7 +42,8 @@ static struct message *build(weft_exchange *x, struct exchange_in *in)
 }
 
 /* Takes bytes of the frame for a part of the message; true: the part is complete. */
-static bool fill(struct exchange_in *in, char *part, uint64_t begin, uint64_t bytes, const char *frame, size_t frame_bytes)
+static bool fill(struct exchange_in *in, char *part, uint64_t begin, uint64_t bytes, const char *frame,
+                 size_t frame_bytes)
 {
     uint64_t lacks = begin + bytes - in->at, there = frame_bytes - in->frame_at, n = lacks < there ? lacks : there;
     if (n)
@@ -91,15 +92,14 @@ static bool receive_frame(weft_exchange *x, struct exchange_in *in, struct batch
     const char *frame = pipe_read(in->pipe, &bytes);
     if (!frame)
         return false;
+    if (!bytes) {
+        atomic_store_explicit(&in->ends, ends_of(in) + 1, memory_order_relaxed);
+        pipe_pop(in->pipe);
+        return true;
+    }
     if (!in->building) {
         memcpy(&in->head, frame, sizeof in->head);
         in->frame_at = sizeof in->head;
-        if (in->head.kind == EXCHANGE_END) {
-            atomic_store_explicit(&in->ends, ends_of(in) + 1, memory_order_relaxed);
-            in->frame_at = 0;
-            pipe_pop(in->pipe);
-            return true;
-        }
         if (!build(x, in))
             return false;
     }
@@ -116,8 +116,7 @@ static bool receive_frame(weft_exchange *x, struct exchange_in *in, struct batch
         return false;
     in->frame_at = 0;
     pipe_pop(in->pipe);
-    if (in->pipe->read - in->pipe->told >= in->pipe->bytes / 4)
-        pipe_tell(&x->pipes, in->pipe);
+    pipe_tell(&x->pipes, in->pipe);
     return true;
 }
 
@@ -152,7 +151,6 @@ static bool receive_from(weft_exchange *x, struct exchange_in *in)
         deliver(x, in, &b);
         pthread_mutex_unlock(&x->lock);
     }
-    pipe_tell(&x->pipes, in->pipe);
     return moved;
 }
 
@@ -160,8 +158,13 @@ static bool receive_from(weft_exchange *x, struct exchange_in *in)
 static bool move(weft_exchange *x)
 {
     bool moved = false;
-    if (core_failed(x->comm->group))
+    if (exchange_has_failed(x))
         return false;
+    if (atomic_load_explicit(&x->holds, memory_order_relaxed)) {
+        pthread_mutex_lock(&x->lock);
+        exchange_seal(x);
+        pthread_mutex_unlock(&x->lock);
+    }
     if (atomic_load_explicit(&x->sends, memory_order_relaxed)) {
         pthread_mutex_lock(&x->lock);
         if (!x->failed)
@@ -189,20 +192,25 @@ static bool out_waits(const struct exchange_out *out)
     return out->first || out->ends || !pipe_offers_taken(out->pipe);
 }
 
-/* While `moving` is set, with the lock. */
+/* While `moving` is set. What is queued is known for sure under the lock only, but nothing is added in this state. */
 static bool is_complete(weft_exchange *x)
 {
     uint64_t begun = atomic_load_explicit(&x->begun, memory_order_relaxed);
-    if (atomic_load_explicit(&x->state, memory_order_relaxed) != EXCHANGE_FLYING || x->failed)
+    bool voted = true;
+    if (x->pipes.votes) { /* goes on whatever else is lacking */
+        pthread_mutex_lock(&x->lock);
+        voted = pipes_vote(&x->pipes, begun - 1);
+        pthread_mutex_unlock(&x->lock);
+    }
+    if (!voted || atomic_load_explicit(&x->sends, memory_order_acquire))
         return false;
-    bool voted = !x->pipes.votes || pipes_vote(&x->pipes, begun - 1); /* goes on whatever else is lacking */
     for (int i = 0; i < x->pipes.nins; i++)
         if (ends_of(&x->ins[i]) < begun)
             return false;
     for (int i = 0; i < x->pipes.nouts; i++)
-        if (out_waits(&x->outs[i]))
+        if (!pipe_offers_taken(x->outs[i].pipe))
             return false;
-    return voted;
+    return true;
 }
 
 bool exchange_pass(struct comm_task *t, bool eager)
@@ -211,12 +219,9 @@ bool exchange_pass(struct comm_task *t, bool eager)
     (void)eager;
     if (atomic_flag_test_and_set_explicit(&x->moving, memory_order_acquire))
         return true; /* who has set it may be past what a signal has just brought: do not sleep yet */
-    bool moved = move(x), complete = false;
-    if (atomic_load_explicit(&x->state, memory_order_acquire) == EXCHANGE_FLYING) {
-        pthread_mutex_lock(&x->lock);
-        complete = is_complete(x);
-        pthread_mutex_unlock(&x->lock);
-    }
+    bool moved = move(x);
+    /* Acquire: pairs with finish, after which what is looked at only changes here. */
+    bool complete = atomic_load_explicit(&x->state, memory_order_acquire) == EXCHANGE_FLYING && is_complete(x);
     atomic_flag_clear_explicit(&x->moving, memory_order_release);
     if (complete)
         exchange_complete(x, 0);
@@ -288,8 +293,9 @@ static void watch_out(weft_exchange *x, struct exchange_out *out, int64_t now, s
     enum transport_fate fate = pipe_fate(&x->pipes, p->peer, p->head);
     if (fate && out_waits(out))
         blame_fate(b, p->peer, fate);
-    else if (!fate && pipe_stalled(&x->pipes, p->peer, p->head, atomic_load_explicit(&x->begun, memory_order_relaxed) - 1,
-                                   &p->seen_pulse, &p->seen_at, now))
+    else if (!fate &&
+             pipe_stalled(&x->pipes, p->peer, p->head, atomic_load_explicit(&x->begun, memory_order_relaxed) - 1,
+                          &p->seen_pulse, &p->seen_at, now))
         b->stalled = p->peer;
 }
 
@@ -303,7 +309,8 @@ static void watch_vote(weft_exchange *x, struct blame *b)
         return;
     for (int i = 0; i < n; i++) {
         enum transport_fate fate = c->transport->gone(c->link, ranks[i]);
-        int still[3], left = pipes_vote_lacks(&x->pipes, atomic_load_explicit(&x->begun, memory_order_relaxed) - 1, still);
+        int still[3],
+            left = pipes_vote_lacks(&x->pipes, atomic_load_explicit(&x->begun, memory_order_relaxed) - 1, still);
         for (int k = 0; k < left && fate; k++)
             if (still[k] == ranks[i])
                 blame_fate(b, ranks[i], fate);
@@ -352,8 +359,8 @@ void exchange_watch(struct comm_task *t, int64_t now)
 void exchange_watch_putter(weft_exchange *x)
 {
     int64_t now = core_now(), last = atomic_load_explicit(&x->watched_at, memory_order_relaxed);
-    if (now - last < LOOK_NS ||
-        !atomic_compare_exchange_strong_explicit(&x->watched_at, &last, now, memory_order_relaxed, memory_order_relaxed))
+    if (now - last < LOOK_NS || !atomic_compare_exchange_strong_explicit(&x->watched_at, &last, now,
+                                                                         memory_order_relaxed, memory_order_relaxed))
         return;
     exchange_watch(&x->task, now);
 }
@@ -366,7 +373,8 @@ int exchange_timeout(weft_exchange *x)
     uint64_t begun = atomic_load_explicit(&x->begun, memory_order_relaxed);
     for (int i = 0; i < x->pipes.nins; i++)
         if (ends_of(&x->ins[i]) < begun)
-            comm_name(&names, x->ins[i].pipe->peer, pipe_finished(x->ins[i].pipe->head, begun - 1) ? "" : " (has not finished)");
+            comm_name(&names, x->ins[i].pipe->peer,
+                      pipe_finished(x->ins[i].pipe->head, begun - 1) ? "" : " (has not finished)");
     for (int i = 0, named = names.n; i < x->pipes.nouts && !named; i++)
         if (out_waits(&x->outs[i]))
             comm_name(&names, x->outs[i].pipe->peer, "");

@@ -1,6 +1,6 @@
-/* What goes: a message is written into its pipe at once if nothing is before it and there is room; else it is queued, with
- * copies of what the caller may change, as long as the budget has room for them. Who finds none waits, and receives
- * meanwhile: whatever others do, those who are waited for can go on. */
+/* What goes: a message is written into its pipe at once if nothing is before it and there is room; else it is queued,
+ * with copies of what the caller may change, as long as the budget has room for them. Who finds none waits, and
+ * receives meanwhile: whatever others do, those who are waited for can go on. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdlib.h>
@@ -31,13 +31,15 @@ static int cut(const struct exchange_send *s, uint64_t most, struct pipe_part *p
     return k;
 }
 
-/* Writes as much of it as there is room for; true: all of it is in the pipe. */
-static bool advance(weft_exchange *x, struct exchange_out *out, struct exchange_send *s)
+/* Writes as much of it as there is room for; true: all of it is in the pipe. The end of the round often follows a small
+ * message at once: with `hold` that is held back for it. */
+static bool advance(weft_exchange *x, struct exchange_out *out, struct exchange_send *s, bool hold)
 {
     while (!s->begun || s->at < s->stream) {
         struct pipe_part parts[3] = {{&s->head, sizeof s->head}};
-        int first = s->begun ? 0 : 1, n = first + cut(s, x->pipes.frame - (s->begun ? 0 : sizeof s->head), parts + first);
-        if (!pipe_write(&x->pipes, out->pipe, parts, n))
+        int first = s->begun ? 0 : 1,
+            n = first + cut(s, x->pipes.frame - (s->begun ? 0 : sizeof s->head), parts + first);
+        if (!pipe_write(&x->pipes, out->pipe, parts, n, hold))
             return false;
         s->begun = true;
         for (int i = first; i < n; i++)
@@ -54,9 +56,8 @@ static bool one_frame(const weft_exchange *x, const struct exchange_send *s)
 /* Sends what is queued behind a pipe, and the end of the round after it; true: nothing is left. */
 static bool flush(weft_exchange *x, struct exchange_out *out)
 {
-    struct exchange_send end = {.head = {.kind = EXCHANGE_END}};
     for (struct exchange_send *s; (s = out->first);) {
-        if (!advance(x, out, s))
+        if (!advance(x, out, s, false))
             return false;
         out->first = s->next;
         if (!out->first)
@@ -65,7 +66,7 @@ static bool flush(weft_exchange *x, struct exchange_out *out)
         atomic_fetch_sub_explicit(&x->sends, 1, memory_order_relaxed); /* under the lock; others only guess by it */
         free(s);
     }
-    if (out->ends && advance(x, out, &end)) {
+    if (out->ends && pipe_write(&x->pipes, out->pipe, NULL, 0, false)) { /* an empty frame */
         out->ends = false;
         atomic_fetch_sub_explicit(&x->sends, 1, memory_order_relaxed);
     }
@@ -85,6 +86,13 @@ bool exchange_flush(weft_exchange *x)
     return moved;
 }
 
+void exchange_seal(weft_exchange *x)
+{
+    for (int i = 0; i < x->pipes.nouts; i++)
+        pipe_seal(x->outs[i].pipe);
+    atomic_store_explicit(&x->holds, false, memory_order_relaxed);
+}
+
 void exchange_end(weft_exchange *x)
 {
     atomic_fetch_add_explicit(&x->sends, x->pipes.nouts, memory_order_relaxed);
@@ -92,6 +100,7 @@ void exchange_end(weft_exchange *x)
         x->outs[i].ends = true;
         flush(x, &x->outs[i]);
     }
+    exchange_seal(x);
     pipes_call(&x->pipes);
 }
 
@@ -144,7 +153,8 @@ static int check(const weft_exchange *x, int to, const weft_message *m, const ch
         return error_set(WEFT_EINVAL, "%s: rank %d is not among the %d ranks that this exchange sends to", call, to,
                          x->pipes.nouts);
     if ((m->meta_bytes && !m->meta) || (m->bytes && !m->payload))
-        return error_set(WEFT_EINVAL, "%s: %zu bytes of %s at NULL", call, m->bytes && !m->payload ? m->bytes : m->meta_bytes,
+        return error_set(WEFT_EINVAL, "%s: %zu bytes of %s at NULL", call,
+                         m->bytes && !m->payload ? m->bytes : m->meta_bytes,
                          m->bytes && !m->payload ? "payload" : "metadata");
     return 0;
 }
@@ -250,9 +260,13 @@ static int put(weft_exchange *x, struct exchange_out *out, struct exchange_send 
 {
     int64_t cost = cost_of(s);
     bool can_queue = x->queued + cost <= x->queue_limit;
+    bool whole = one_frame(x, s), hold = whole && s->head.kind == EXCHANGE_STREAM;
     *end = PUT_WRITTEN;
-    if (!out->first && (can_queue || one_frame(x, s)) && advance(x, out, s))
+    if (!out->first && (can_queue || whole) && advance(x, out, s, hold)) {
+        if (hold)
+            atomic_store_explicit(&x->holds, true, memory_order_relaxed);
         return 0;
+    }
     *end = can_queue ? PUT_QUEUED : PUT_NO_ROOM;
     return can_queue ? enqueue(x, out, s, cost) : 0;
 }
@@ -275,11 +289,11 @@ int exchange_put(weft_exchange *x, int to, uint32_t tag, const weft_message *m, 
     struct exchange_send s = outline(x, tag, m);
     struct exchange_out *out = &x->outs[pipes_out(&x->pipes, to) - x->pipes.outs];
     if (cost_of(&s) > x->queue_limit)
-        return error_set(WEFT_ENOMEM, "%s: %zu bytes of metadata are more than the budget of %lld bytes has room for", call,
-                         m->meta_bytes, (long long)x->budget);
+        return error_set(WEFT_ENOMEM, "%s: %zu bytes of metadata are more than the budget of %lld bytes has room for",
+                         call, m->meta_bytes, (long long)x->budget);
     for (;;) {
         enum put_end end = PUT_WRITTEN;
-        err = core_failed(x->comm->group) ? exchange_failure(x) : 0;
+        err = exchange_failure(x);
         if (err)
             return err;
         pthread_mutex_lock(&x->lock);

@@ -1,6 +1,6 @@
-/* The 1-D halo: an exchange with the ranks before and after this one, in which each sends one message each way in a round.
- * On two ranks of a ring left and right are one peer: the tag in a message's head says which way it went. A ring of one rank
- * sends to itself: its messages are copied here. */
+/* The 1-D halo: an exchange with the ranks before and after this one, in which each sends one message each way in a
+ * round. On two ranks of a ring left and right are one peer: the tag in a message's head says which way it went. A ring
+ * of one rank sends to itself: its messages are copied here. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,8 +79,8 @@ static int send(weft_halo *h, enum side side, const weft_message *m)
 static int check(const weft_message *m)
 {
     return m && ((m->meta_bytes && !m->meta) || (m->bytes && !m->payload))
-               ? error_set(WEFT_EINVAL, "weft_halo_start: a message of %zu and %zu bytes has one of them at NULL", m->meta_bytes,
-                           m->bytes)
+               ? error_set(WEFT_EINVAL, "weft_halo_start: a message of %zu and %zu bytes has one of them at NULL",
+                           m->meta_bytes, m->bytes)
                : 0;
 }
 
@@ -136,8 +136,8 @@ int weft_halo_take(weft_halo *h, weft_message **from_left, weft_message **from_r
     return 0;
 }
 
-int weft_halo_exchange(weft_halo *h, const weft_message *send_left, const weft_message *send_right, weft_message **from_left,
-                       weft_message **from_right)
+int weft_halo_exchange(weft_halo *h, const weft_message *send_left, const weft_message *send_right,
+                       weft_message **from_left, weft_message **from_right)
 {
     int err = weft_halo_start(h, send_left, send_right, false);
     if (!err)

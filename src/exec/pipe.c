@@ -1,21 +1,30 @@
 /* Pipes in shared memory: frames in rings, payloads that the reader loads, votes, and who is gone.
  *
- * A ring holds frames one after the other, each a head of HEAD bytes and its body, in a multiple of HEAD bytes without a
- * break: where the rest of the ring is too short, a head that says so fills it. Two counts of bytes only grow.
+ * A ring holds frames one after the other, each a head of HEAD bytes and its body, in a multiple of HEAD bytes without
+ * a break: where the rest of the ring is too short, a head that says so fills it. A frame is known by where it begins,
+ * counted in all bytes that were ever written: its head has that number, plus one, in `seal`.
  *
- * Why what is read was written. The writer stores a frame and then `written` (release); the reader loads `written` (acquire)
- * and only then the frame. On AArch64 these are stlr and ldar or ldapr; nothing rests on the order of other stores.
+ * Why what is read was written. The writer stores the body and then the seal (release); the reader, which looks at the
+ * head of the frame that comes next, loads the seal (acquire) and only then the rest. What stood there before is never
+ * taken for a seal: before a frame is sealed the seal of the head behind it is cleared, and the reader looks there only
+ * after it saw the frame. So the signal is in the line of the message, and the seal of a frame may be held back until
+ * the next is there, so that one transfer of the line carries both: a frame sealed before the seal of the one before it
+ * is seen with that; on AArch64 it is stlr and ldar or ldapr, and nothing rests on the order of other stores.
  *
- * Why nothing is overwritten that is still to be read. The reader has loaded all of a frame before it stores `read` (a release
- * orders loads before it, too); the writer loads `read` (acquire) before it stores into what that frees.
+ * Why nothing is overwritten that is still to be read. The reader has loaded all of a frame before it stores `read` (a
+ * release orders loads before it, too); the writer loads `read` (acquire) before it stores into what that frees. What
+ * it clears behind a frame must be free, too.
  *
  * Why a payload may change after it was loaded: `loaded` is the same pair again, stored after the copy.
  *
- * Why nobody sleeps for ever. Readers: a write alone wakes nobody, so the writer calls (pipes_call, a fence and then the look at
- * `awaits` that core_signal explains) when its rank has finished its round, and every quarter of a ring. A reader that sleeps
- * in between lacks the end of the round anyhow. Writers: one that finds no room stores `hungry` and looks at `read` once
- * more; the reader stores `read` and then looks at `hungry`. All four are seq_cst, so one of the two sees the other. A writer
- * that goes to sleep after that has made itself known before, and the call finds it as core_signal says. */
+ * Why nobody sleeps for ever. Readers: a write alone wakes nobody, so the writer calls (pipes_call, a fence and then
+ * the look at `awaits` that core_signal explains) when its rank has finished its round, and every quarter of a ring. A
+ * reader that sleeps in between lacks the end of the round anyhow. Writers: one that finds no room stores `hungry` and
+ * looks at `read` once more; the reader stores `read` and then looks at `hungry`. All four are seq_cst, so one of the
+ * two sees the other. A writer that goes to sleep after that has made itself known before, and the call finds it as
+ * core_signal says. The reader tells every quarter of a ring only: what it has read and not told is less than that, a
+ * frame with what is skipped before it less than half a ring, so when all was read there is room as far as the writer
+ * knows, and it was called. */
 #define _GNU_SOURCE
 #include "exec/pipe.h"
 
@@ -27,8 +36,14 @@
 struct head {
     uint32_t bytes; /* of the body */
     uint32_t skip;  /* no body: all up to the ring's end is empty */
-    uint64_t unused;
+    _Atomic uint64_t seal;
 };
+_Static_assert(sizeof(struct head) == HEAD, "frames are counted in heads");
+
+static struct head *head_at(struct pipe_ring *ring, size_t bytes, uint64_t at)
+{
+    return (struct head *)(void *)(ring->data + (at & (bytes - 1)));
+}
 
 static uint64_t frame_bytes(uint64_t body)
 {
@@ -54,35 +69,62 @@ static bool has_room(struct pipe_out *o, uint64_t need)
     return o->bytes - (o->written - o->read) >= need;
 }
 
-bool pipe_write(struct pipes *p, struct pipe_out *o, const struct pipe_part *parts, int n)
+/* The frame that begins at `at`, complete but for its seal; nothing is behind it. */
+static struct head *fill(struct pipe_out *o, uint64_t at, const struct pipe_part *parts, int n, uint32_t body)
 {
-    uint64_t body = 0;
-    for (int i = 0; i < n; i++)
-        body += parts[i].bytes;
-    uint64_t at = o->written & (o->bytes - 1), need = frame_bytes(body), rest = o->bytes - at;
-    uint64_t skip = rest < need ? rest : 0;
-    if (!has_room(o, need + skip)) {
-        pipe_ring(p, o);
-        return false;
-    }
-    unsigned char *to = o->ring->data + at;
-    if (skip) {
-        memcpy(to, &(struct head){.skip = 1}, sizeof(struct head));
-        to = o->ring->data;
-    }
-    memcpy(to, &(struct head){.bytes = (uint32_t)body}, sizeof(struct head));
-    to += HEAD;
+    struct head *h = head_at(o->ring, o->bytes, at);
+    unsigned char *to = (unsigned char *)(h + 1);
+    h->bytes = body;
+    h->skip = 0;
     for (int i = 0; i < n; i++) {
         if (parts[i].bytes)
             memcpy(to, parts[i].data, parts[i].bytes);
         to += parts[i].bytes;
     }
-    o->written += need + skip;
+    /* Ordered by the seal that follows. */
+    atomic_store_explicit(&head_at(o->ring, o->bytes, at + frame_bytes(body))->seal, 0, memory_order_relaxed);
+    return h;
+}
+
+void pipe_seal(struct pipe_out *o)
+{
+    if (!o->held)
+        return;
+    atomic_store_explicit(&((struct head *)o->held)->seal, o->seal, CORE_TELL); /* pairs with the load in pipe_read */
+    o->held = NULL;
+}
+
+bool pipe_write(struct pipes *p, struct pipe_out *o, const struct pipe_part *parts, int n, bool hold)
+{
+    uint64_t body = 0, at = o->written, rest = o->bytes - (at & (o->bytes - 1));
+    for (int i = 0; i < n; i++)
+        body += parts[i].bytes;
+    uint64_t need = frame_bytes(body), skip = rest < need ? rest : 0;
+    if (!has_room(o, skip + need + HEAD)) {
+        pipe_ring(p, o);
+        return false;
+    }
+    struct head *h = fill(o, at + skip, parts, n, (uint32_t)body);
+    if (skip) { /* the frame is seen by who sees that all before it is skipped */
+        atomic_store_explicit(&h->seal, at + skip + 1, memory_order_relaxed);
+        h = head_at(o->ring, o->bytes, at);
+        h->skip = 1;
+    }
+    if (o->held && !hold) /* likewise by who sees the one before it */
+        atomic_store_explicit(&h->seal, at + 1, memory_order_relaxed);
+    bool sealed = o->held && !hold;
+    pipe_seal(o);
+    if (!sealed) {
+        o->held = h;
+        o->seal = at + 1;
+        if (!hold)
+            pipe_seal(o);
+    }
+    o->written += skip + need;
     if (o->written - o->read > o->peak) {
         o->read = atomic_load_explicit(&o->ring->read, memory_order_acquire);
         o->peak = o->written - o->read > o->peak ? o->written - o->read : o->peak;
     }
-    atomic_store_explicit(&o->ring->written, o->written, CORE_TELL); /* pairs with the load in pipe_read */
     if (o->written - o->called >= o->bytes / 4)
         pipe_ring(p, o);
     return true;
@@ -105,6 +147,7 @@ void pipes_call(struct pipes *p)
 
 void pipe_ring(struct pipes *p, struct pipe_out *o)
 {
+    pipe_seal(o);
     o->called = o->written;
     core_fence_all();
     core_ring(p->comm->group, o->peer);
@@ -113,32 +156,25 @@ void pipe_ring(struct pipes *p, struct pipe_out *o)
 const void *pipe_read(struct pipe_in *in, size_t *bytes)
 {
     for (;;) {
-        struct head h;
-        if (in->read == in->written) {
-            in->written = atomic_load_explicit(&in->ring->written, memory_order_acquire);
-            if (in->read == in->written)
-                return NULL;
+        const struct head *h = head_at(in->ring, in->bytes, in->read);
+        if (atomic_load_explicit(&h->seal, memory_order_acquire) != in->read + 1)
+            return NULL;
+        if (!h->skip) {
+            *bytes = h->bytes;
+            return h + 1;
         }
-        uint64_t at = in->read & (in->bytes - 1);
-        memcpy(&h, in->ring->data + at, sizeof h);
-        if (!h.skip) {
-            *bytes = h.bytes;
-            return in->ring->data + at + HEAD;
-        }
-        in->read += in->bytes - at;
+        in->read += in->bytes - (in->read & (in->bytes - 1));
     }
 }
 
 void pipe_pop(struct pipe_in *in)
 {
-    struct head h;
-    memcpy(&h, in->ring->data + (in->read & (in->bytes - 1)), sizeof h);
-    in->read += frame_bytes(h.bytes);
+    in->read += frame_bytes(head_at(in->ring, in->bytes, in->read)->bytes);
 }
 
 void pipe_tell(struct pipes *p, struct pipe_in *in)
 {
-    if (in->told == in->read)
+    if (in->read - in->told < in->bytes / 4)
         return;
     in->told = in->read;
     atomic_store_explicit(&in->ring->read, in->read, memory_order_seq_cst);
@@ -156,8 +192,8 @@ bool pipe_offer(struct pipes *p, const void *memory, size_t bytes, uint64_t *pla
     return !c->staged && c->transport->offer(c->link, memory, bytes, place);
 }
 
-/* The flag and the failure are stored and looked at crosswise, all seq_cst: this end sees the failure and does not begin, or
- * the other, which looks after the failure, sees the flag and waits until the copy is over. */
+/* The flag and the failure are stored and looked at crosswise, all seq_cst: this end sees the failure and does not
+ * begin, or the other, which looks after the failure, sees the flag and waits until the copy is over. */
 bool pipe_load(struct pipes *p, struct pipe_in *in, void *dst, uint64_t place, size_t bytes)
 {
     weft_comm *c = p->comm;
@@ -187,9 +223,9 @@ void pipes_fence(struct pipes *p)
 
 /* ---- rounds and votes ----
  *
- * Ranks form a tree: r votes through (r - 1) / 2. A rank that has voted and has the votes of those below it passes theirs and
- * its own on; the outcome comes back the same way. A word is not written again before it was read: its writer casts the next
- * vote only after the outcome of this one, which rests on all of them. */
+ * Ranks form a tree: r votes through (r - 1) / 2. A rank that has voted and has the votes of those below it passes
+ * theirs and its own on; the outcome comes back the same way. A word is not written again before it was read: its
+ * writer casts the next vote only after the outcome of this one, which rests on all of them. */
 
 void pipes_round(struct pipes *p, uint64_t finished, bool yes)
 {
@@ -242,7 +278,8 @@ bool pipes_vote(struct pipes *p, uint64_t round)
 enum transport_fate pipe_fate(const struct pipes *p, int rank, const struct pipe_head *head)
 {
     const weft_comm *c = p->comm;
-    return atomic_load_explicit(&head->freed, memory_order_seq_cst) ? TRANSPORT_LEFT : c->transport->gone(c->link, rank);
+    return atomic_load_explicit(&head->freed, memory_order_seq_cst) ? TRANSPORT_LEFT
+                                                                    : c->transport->gone(c->link, rank);
 }
 
 bool pipe_finished(const struct pipe_head *head, uint64_t round)
@@ -264,7 +301,7 @@ bool pipe_stalled(const struct pipes *p, int rank, const struct pipe_head *head,
 int pipes_vote_lacks(const struct pipes *p, uint64_t round, int *ranks)
 {
     int n = 0, rank = p->comm->rank;
-    bool yes;
+    bool yes = true;
     if (!p->votes || p->ballot > round || p->finished <= round)
         return 0;
     for (int k = 0; k < 2; k++)

@@ -1,9 +1,11 @@
-/* Pipes: one-way connections from a rank to its neighbours that carry frames in order, hold a bounded number of bytes and
- * never wait. Above them nobody knows how ranks reach each other: frames go whole into a pipe and come whole out of it, a
- * payload that is not to be copied through it is offered and then loaded by the other end if that can, and a vote of all
- * ranks goes beside them. Here all of it is memory that ranks share; a network can stand behind the same functions.
+/* Pipes: one-way connections from a rank to its neighbours that carry frames in order, hold a bounded number of bytes
+ * and never wait. Above them nobody knows how ranks reach each other: frames go whole into a pipe and come whole out of
+ * it, a payload that is not to be copied through it is offered and then loaded by the other end if that can, and a vote
+ * of all ranks goes beside them. Here all of it is memory that ranks share; a network can stand behind the same
+ * functions.
  *
- * The writer's end of a pipe belongs to one thread at a time, and so does the reader's; the two need no lock between them. */
+ * The writer's end of a pipe belongs to one thread at a time, and so does the reader's; the two need no lock between
+ * them. */
 #ifndef WEFT_EXEC_PIPE_H
 #define WEFT_EXEC_PIPE_H
 #include "exec/comm.h"
@@ -11,13 +13,12 @@
 #define PIPE_LEAST ((size_t)32 << 10) /* bytes of a pipe: a power of two between these */
 #define PIPE_MOST ((size_t)256 << 10)
 
-/* What is shared of one pipe, in memory of its writer. Each word has one writer. */
+/* What is shared of one pipe, in memory of its writer. */
 struct pipe_ring {
-    _Alignas(CORE_LINE) _Atomic uint64_t written; /* bytes, by the writer */
-    _Atomic uint32_t hungry;                      /* by both: the writer wants to be called when there is room */
-    _Alignas(CORE_LINE) _Atomic uint64_t read;    /* bytes, by the reader */
-    _Atomic uint64_t loaded;                      /* offers, by the reader */
-    _Atomic uint32_t loading;                     /* by the reader: it is in the middle of it */
+    _Alignas(CORE_LINE) _Atomic uint32_t hungry; /* by both: the writer wants to be called when there is room */
+    _Alignas(CORE_LINE) _Atomic uint64_t read;   /* bytes, by the reader */
+    _Atomic uint64_t loaded;                     /* offers, by the reader */
+    _Atomic uint32_t loading;                    /* by the reader: it is in the middle of it */
     _Alignas(CORE_LINE) unsigned char data[];
 };
 
@@ -29,7 +30,7 @@ struct pipe_ballot {
 struct pipe_head {
     _Alignas(CORE_LINE) _Atomic uint64_t finished; /* rounds, by the owner */
     _Atomic uint32_t freed;                        /* the owner has closed its ends */
-    _Atomic uint32_t holders;                      /* who may look at it: the owner, and each peer once for each relation */
+    _Atomic uint32_t holders; /* who may look at it: the owner, and each peer once for each relation */
     int32_t nfrom, nto;
     bool votes;
     uint64_t ring_bytes, first; /* bytes from the head to the first ring */
@@ -46,13 +47,15 @@ struct pipe_part {
 struct pipe_out {
     int peer;
     struct pipe_ring *ring;
-    struct pipe_head *head;  /* the peer's */
-    uint64_t written, read;  /* bytes: of this end, and as far as is known of the other */
-    uint64_t peak;           /* the most that were written and not read */
-    uint64_t called;         /* written when the peer was last called or woken */
-    size_t bytes;            /* of the ring */
-    uint64_t offers;         /* payloads that the peer was told of and has to say when it has loaded them */
-    uint64_t seen_pulse;     /* for watching */
+    struct pipe_head *head; /* the peer's */
+    uint64_t written, read; /* bytes: of this end, and as far as is known of the other */
+    uint64_t peak;          /* the most that were written and not read */
+    uint64_t called;        /* written when the peer was last called or woken */
+    size_t bytes;           /* of the ring */
+    void *held;             /* the head of a frame that is not sealed yet; NULL: none */
+    uint64_t seal;          /* and what its seal will be */
+    uint64_t offers;        /* payloads that the peer was told of and has to say when it has loaded them */
+    uint64_t seen_pulse;    /* for watching */
     int64_t seen_at;
 };
 
@@ -60,10 +63,9 @@ struct pipe_in {
     int peer;
     struct pipe_ring *ring;
     struct pipe_head *head;
-    uint64_t read, told;   /* bytes: of this end, and what the other was told of it */
-    uint64_t written;      /* as far as is known */
-    uint64_t loaded;       /* payloads */
-    size_t bytes;          /* of the ring */
+    uint64_t read, told; /* bytes: of this end, and what the other was told of it */
+    uint64_t loaded;     /* payloads */
+    size_t bytes;        /* of the ring */
     uint64_t seen_pulse;
     int64_t seen_at;
 };
@@ -78,7 +80,7 @@ struct pipes {
     size_t frame;          /* the largest frame on them */
     struct pipe_head *head;
     uint64_t place;
-    struct comm_grave *grave; /* for the memory's end, kept so that closing cannot fail */
+    struct comm_grave *grave;       /* for the memory's end, kept so that closing cannot fail */
     struct pipe_head *up, *kids[2]; /* of the ranks that it votes with; NULL: none */
     bool votes;
     uint64_t finished; /* rounds of this rank */
@@ -89,11 +91,11 @@ struct pipes {
     int64_t memory;    /* bytes of all of it */
 };
 
-/* Collective and ends in an agreement, as bind does: pipes from the ranks of one list and to those of the other, which need
- * not be sorted, with `bytes` a pipe out of this rank; votes must be equal on all ranks. `code` is 0 or the error, with this
- * thread's text, that keeps this rank from taking part: then all get it. p is zeroed before. */
-int pipes_open(struct pipes *p, weft_comm *c, const int *from, int nfrom, const int *to, int nto, size_t bytes, bool votes,
-               int code);
+/* Collective and ends in an agreement, as bind does: pipes from the ranks of one list and to those of the other, which
+ * need not be sorted, with `bytes` a pipe out of this rank; votes must be equal on all ranks. `code` is 0 or the error,
+ * with this thread's text, that keeps this rank from taking part: then all get it. p is zeroed before. */
+int pipes_open(struct pipes *p, weft_comm *c, const int *from, int nfrom, const int *to, int nto, size_t bytes,
+               bool votes, int code);
 /* Not collective: peers may look at their ends until they close theirs. Takes what pipes_open did not make. */
 void pipes_close(struct pipes *p);
 struct pipe_out *pipes_out(const struct pipes *p, int rank); /* NULL: none */
@@ -101,16 +103,19 @@ struct pipe_in *pipes_in(const struct pipes *p, int rank);
 
 /* ---- frames ---- */
 
-/* Puts one frame of the parts into the pipe, at most p->frame bytes. False: there is no room now, and the reader will call
- * when there is. The reader finds the frame if it looks; it is woken once there is a good deal to read, or by a call. */
-bool pipe_write(struct pipes *p, struct pipe_out *o, const struct pipe_part *parts, int n);
-void pipes_call(struct pipes *p); /* a signal to each reader that had none since the last write */
+/* Puts one frame of the parts into the pipe, at most p->frame bytes. False: there is no room now, and the reader will
+ * call when there is. The reader finds the frame if it looks; it is woken once there is a good deal to read, or by a
+ * call. With `hold` it finds it only after the next write, or after it was sealed; a frame that is not held must follow
+ * by and by. */
+bool pipe_write(struct pipes *p, struct pipe_out *o, const struct pipe_part *parts, int n, bool hold);
+void pipe_seal(struct pipe_out *o);
+void pipes_call(struct pipes *p);                    /* a signal to each reader that had none since the last write */
 void pipe_ring(struct pipes *p, struct pipe_out *o); /* wakes the reader if it sleeps */
-/* The next frame, in the pipe's memory; NULL: none yet. Pop lets go of it, tell lets the writer know. */
+/* The next frame, in the pipe's memory; NULL: none yet. Pop lets go of it, tell lets the writer know, by and by. */
 const void *pipe_read(struct pipe_in *in, size_t *bytes);
 void pipe_pop(struct pipe_in *in);
 void pipe_tell(struct pipes *p, struct pipe_in *in);
-int64_t pipe_held(const struct pipe_out *o); /* bytes that were written and not read, as far as is known here */
+int64_t pipe_held(const struct pipe_out *o); /* bytes that were written and not read, or read and not told */
 
 /* ---- payloads that do not go through the pipe ---- */
 
@@ -124,7 +129,8 @@ void pipes_fence(struct pipes *p);
 
 /* ---- rounds and votes ---- */
 
-void pipes_round(struct pipes *p, uint64_t finished, bool yes); /* this rank has finished so many; its vote in the last */
+void pipes_round(struct pipes *p, uint64_t finished,
+                 bool yes); /* this rank has finished so many; its vote in the last */
 /* Moves the vote of round number `round` (from 0 on) on; true when it is complete: then p->all says what came out. */
 bool pipes_vote(struct pipes *p, uint64_t round);
 
@@ -134,6 +140,6 @@ enum transport_fate pipe_fate(const struct pipes *p, int rank, const struct pipe
 /* Has a peer that finished its round number `round` shown no pulse for the whole deadline? */
 bool pipe_stalled(const struct pipes *p, int rank, const struct pipe_head *head, uint64_t round, uint64_t *pulse,
                   int64_t *at, int64_t now);
-bool pipe_finished(const struct pipe_head *head, uint64_t round); /* has the peer finished that round? */
+bool pipe_finished(const struct pipe_head *head, uint64_t round);        /* has the peer finished that round? */
 int pipes_vote_lacks(const struct pipes *p, uint64_t round, int *ranks); /* the up to 3 that are waited for; how many */
 #endif

@@ -1,6 +1,7 @@
-/* Making pipes and their end. Each rank makes its head and its rings, all meet; each finds its ends in its peers' memory and
- * compares lists, all meet again: pipes exist on all ranks or on none. The lists must match: who reads from a rank is in that
- * rank's list of those it writes to. A rank looks at its peers' heads alone, so the cost is theirs and not the comm's. */
+/* Making pipes and their end. Each rank makes its head and its rings, all meet; each finds its ends in its peers'
+ * memory and compares lists, all meet again: pipes exist on all ranks or on none. The lists must match: who reads from
+ * a rank is in that rank's list of those it writes to. A rank looks at its peers' heads alone, so the cost is theirs
+ * and not the comm's. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -201,8 +202,8 @@ static void discard(struct pipes *p)
     free_parts(p);
 }
 
-int pipes_open(struct pipes *p, weft_comm *c, const int *from, int nfrom, const int *to, int nto, size_t bytes, bool votes,
-               int code)
+int pipes_open(struct pipes *p, weft_comm *c, const int *from, int nfrom, const int *to, int nto, size_t bytes,
+               bool votes, int code)
 {
     uint64_t meeting;
     p->comm = c;
