@@ -146,16 +146,18 @@ def test_failure_reaches_all_that_await(progress):
         if comm.rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
 
+        async def one(b):
+            await b.start()  # with a progress thread this can know already
+
         async def main():
-            works = [b.start() for b in bound]
-            return await asyncio.gather(*works, return_exceptions=True)
+            return await asyncio.gather(*map(one, bound), return_exceptions=True)
 
         errors = asyncio.run(main())
         return [(type(e).__name__, e.rank) for e in errors]
 
     with pytest.raises(weft.RankError) as caught:
         weft.spawn(lambda comm: check(rank_main(comm)), 2, progress=progress)
-    assert caught.value.rank == 1 and set(caught.value.errors) == {1}
+    assert caught.value.rank == 1 and set(caught.value.errors) == {1}, caught.value.errors
 
 
 def check(errors):
