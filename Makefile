@@ -18,7 +18,7 @@ configure = found=$$(cmake -S . -B $(BUILD) $(CMAKE_ARGS)) || exit 1; echo "$$fo
 # The inner make runs its own jobs, so it must not inherit our flags.
 build = MAKEFLAGS=--no-print-directory cmake --build $(BUILD) --parallel $(JOBS)
 
-.PHONY: all demo test bench install asan tsan fuzz soak clean format help
+.PHONY: all demo test test-python bench install asan tsan fuzz soak clean format help
 
 all: ## build build/weft, build/libweft.so, build/libweft.a, the examples and the benchmarks
 	@bash cmake/setup.sh build
@@ -34,6 +34,10 @@ demo: ## build and run the demo: trainer weights to inference ranks
 test: ## set up, build and run all tests: ordinary, ASan and UBSan, TSan, fuzzers
 	@bash cmake/setup.sh test
 	@bash cmake/test.sh ordinary asan tsan fuzz
+
+test-python: ## install the Python package, PyTorch and JAX into build/python and run the package's tests
+	@bash cmake/setup.sh python
+	@bash cmake/python.sh
 
 asan: ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@bash cmake/setup.sh test
@@ -67,4 +71,4 @@ format: ## run clang-format on all C files
 	@find include src tests bench examples -name '*.[ch]' 2>/dev/null | xargs -r clang-format -i
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 13

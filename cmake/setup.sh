@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sees to it that what a target needs is there: `setup.sh build`, `test` or `bench`. Missing
+# Sees to it that what a target needs is there: `setup.sh build`, `test`, `python` or `bench`. Missing
 # packages are installed with apt-get where that is permitted; otherwise the command to install
 # them is printed. Does nothing when all is there.
 set -u
@@ -57,6 +57,9 @@ find_missing()
     if [ "$1" = bench ] || [ "$1" = test ]; then
         have mpicc.openmpi && have mpirun.openmpi || wanted+=(libopenmpi-dev openmpi-bin)
         have mpicc.mpich && have mpiexec.hydra || wanted+=(libmpich-dev mpich)
+    fi
+    if [ "$1" = python ]; then
+        python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || needed+=(python3 python3-venv)
     fi
     [ "$1" = test ] || return 0
     has_ucx || wanted+=(libucx-dev)

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Installs the Python package as a user would, into a virtual environment below the build tree, with PyTorch and JAX
+# (their builds for the CPU) beside it, and runs the package's tests. What cannot be installed is said, and skipped.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+
+build=${BUILD:-build}
+venv=$build/python
+python=$venv/bin/python
+mkdir -p "$build"
+[ -x "$python" ] || python3 -m venv "$venv" || exit 1
+
+# install WHAT...: quietly; the log is shown where it fails.
+install()
+{
+    "$python" -m pip install --disable-pip-version-check -q "$@" >"$build/pip.log" 2>&1 && return
+    tail -n 5 "$build/pip.log"
+    return 1
+}
+
+echo "python: installing the package into $venv"
+install -C "build-dir=$build/pip" . pytest mypy build || exit 1
+# The plain wheel of PyTorch has a GPU's libraries in it on x86-64.
+[ "$(uname -m)" = x86_64 ] && index=(--index-url https://download.pytorch.org/whl/cpu) || index=()
+"$python" -c 'import torch' 2>/dev/null || install "${index[@]}" torch || install torch ||
+    echo "skip: PyTorch cannot be installed; what compares with it is skipped"
+"$python" -c 'import jax' 2>/dev/null || install jax || echo "skip: JAX cannot be installed; what compares with it is skipped"
+
+WEFT_TEST_BUILD=1 exec "$python" -m pytest "$@"

@@ -1,0 +1,66 @@
+"""Writes the C source of weft._weft. Its declarations are weft.h itself, so that nothing is declared twice.
+
+    python build_ffi.py include/weft.h _weft.c
+"""
+
+import pathlib
+import re
+import sys
+
+import cffi
+
+# DLPack's structs as their specification gives them (version 1); Python needs to see a part of the last two.
+TENSOR = """
+typedef struct { int32_t device_type; int32_t device_id; } DLDevice;
+typedef struct { uint8_t code; uint8_t bits; uint16_t lanes; } DLDataType;
+typedef struct {
+    void *data;
+    DLDevice device;
+    int32_t ndim;
+    DLDataType dtype;
+    int64_t *shape;
+    int64_t *strides;
+    uint64_t byte_offset;
+} DLTensor;
+"""
+MANAGED = """
+typedef struct DLManagedTensor {
+    DLTensor dl_tensor;
+    void *manager_ctx;
+    void (*deleter)(struct DLManagedTensor *self);
+} DLManagedTensor;
+typedef struct DLManagedTensorVersioned {
+    struct { uint32_t major, minor; } version;
+    void *manager_ctx;
+    void (*deleter)(struct DLManagedTensorVersioned *self);
+    uint64_t flags;
+    DLTensor dl_tensor;
+} DLManagedTensorVersioned;
+"""
+SEEN = """
+typedef struct { DLTensor dl_tensor; ...; } DLManagedTensor;
+typedef struct { uint64_t flags; DLTensor dl_tensor; ...; } DLManagedTensorVersioned;
+int weft_python_runs(weft_exec *x, int64_t runs, int64_t *ns);
+extern "Python" void weft_python_done(void *arg, int err);
+"""
+
+
+def declarations(header: str) -> str:
+    """The header without comments and without what cffi's parser does not know."""
+    text = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
+    text = re.sub(r"#ifdef __cplusplus.*?#endif", "", text, flags=re.S)
+    text = re.sub(r"^#(ifndef|include|endif).*$|^#define WEFT_H$", "", text, flags=re.M)
+    return text
+
+
+def main() -> None:
+    header, target = map(pathlib.Path, sys.argv[1:3])
+    glue = pathlib.Path(__file__).with_name("glue.c").read_text()
+    ffi = cffi.FFI()
+    ffi.cdef(declarations(header.read_text()) + TENSOR + SEEN)
+    ffi.set_source("weft._weft", "#include <weft.h>\n" + TENSOR + MANAGED + glue)
+    ffi.emit_c_code(str(target))
+
+
+if __name__ == "__main__":
+    main()

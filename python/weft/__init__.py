@@ -1,0 +1,94 @@
+"""weft moves sharded data between ranks by a plan that is made once and run many times.
+
+    import weft
+
+    plan = weft.lower("f32[4096/x,512] @x4", "f32[4096,512/x] @x4")   # rows to columns; no data, no peers
+    comm = weft.open()                                                # who takes part
+    src, dst = comm.empty(plan.moves[0].src), comm.empty(plan.moves[0].dst)
+    bound = plan.bind(comm, src, dst)                                 # collective: all ranks succeed, or all fail
+    bound.run()                                                       # as often as needed
+
+docs/python.md is the guide, docs/notation.md has the notation.
+"""
+
+from __future__ import annotations
+
+from ._arrays import Bits, bits
+from ._comm import Comm, open, transports
+from ._errors import (
+    ArrayError,
+    BusyError,
+    Error,
+    InvalidError,
+    LayoutError,
+    MismatchError,
+    OutOfMemoryError,
+    PeerError,
+    RankError,
+    SystemError,
+    TimeoutError,
+    TransportError,
+    UnsupportedError,
+)
+from ._exchange import Exchange, ExchangeStats, Halo, Message, Round
+from ._exec import Bound, ExecStats, Work
+from ._jax import from_jax
+from ._layout import Box, Dim, Fold, Layout, Local, Split, layout
+from ._plan import Machine, Move, Peer, Plan, RankStats, Stats, algorithms, collective, load, lower
+from ._spawn import spawn
+from ._torch import from_torch
+from ._weft import lib as _lib
+from ._window import Window
+
+_version: int = _lib.weft_version()
+__version__ = f"{_version // 10000}.{_version // 100 % 100}.{_version % 100}"
+
+__all__ = [
+    "ArrayError",
+    "Bits",
+    "Bound",
+    "Box",
+    "BusyError",
+    "Comm",
+    "Dim",
+    "Error",
+    "Exchange",
+    "ExchangeStats",
+    "ExecStats",
+    "Fold",
+    "Halo",
+    "InvalidError",
+    "Layout",
+    "LayoutError",
+    "Local",
+    "Machine",
+    "Message",
+    "MismatchError",
+    "Move",
+    "OutOfMemoryError",
+    "Peer",
+    "PeerError",
+    "Plan",
+    "RankError",
+    "RankStats",
+    "Round",
+    "Split",
+    "Stats",
+    "SystemError",
+    "TimeoutError",
+    "TransportError",
+    "UnsupportedError",
+    "Window",
+    "Work",
+    "algorithms",
+    "bits",
+    "collective",
+    "from_jax",
+    "from_torch",
+    "layout",
+    "load",
+    "lower",
+    "open",
+    "spawn",
+    "transports",
+]

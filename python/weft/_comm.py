@@ -1,0 +1,273 @@
+"""Comms: who takes part, and how they reach each other."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
+
+from ._arrays import array_at
+from ._collectives import Collectives
+from ._errors import InvalidError, check, text_of
+from ._layout import Layout, layout
+from ._plan import Machine
+from ._weft import ffi, lib
+
+if TYPE_CHECKING:
+    from ._exchange import Exchange, Halo
+    from ._window import Window
+
+__all__ = ["Comm", "open", "transports"]
+
+_Self = TypeVar("_Self")
+_PROGRESS = {"caller": lib.WEFT_PROGRESS_CALLER, "thread": lib.WEFT_PROGRESS_THREAD}
+
+
+def nanoseconds(seconds: Optional[float]) -> int:
+    """A timeout of Python as one of weft.h: None is for ever."""
+    if seconds is None:
+        return -1
+    return max(0, int(seconds * 1e9))
+
+
+class Closing:
+    """What ``with`` closes."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.close()
+
+
+SLICE = 100_000_000  # ns; between two of them Python looks for signals, so that Ctrl-C ends a wait
+
+
+def in_slices(wait: Callable[[int], int], timeout: Optional[float]) -> int:
+    """What wait(ns) returns when it is over, or when the timeout is."""
+    left = nanoseconds(timeout)
+    while True:
+        code = wait(SLICE if left < 0 else min(left, SLICE))
+        if code != lib.WEFT_ETIMEOUT or 0 <= left <= SLICE:
+            return code
+        left -= SLICE if left > 0 else 0
+
+
+class CommHandle:
+    """Owns a weft_comm, and closes it when nobody holds it: not the Comm, no exec or window, no array.
+
+    A comm and what belongs to it is used by one thread at a time. The garbage collector knows nothing of that, so what
+    it frees on another thread is put aside until the comm's own thread comes by.
+    """
+
+    def __init__(self, ptr: Any) -> None:
+        self.ptr = ptr
+        self.thread = threading.get_ident()
+        self.process = os.getpid()
+        self.children = 0
+        self.unheld = False
+        self.aside: List[Tuple[Callable[[Any], None], Any]] = []
+
+    def used(self) -> None:
+        """The caller's thread is the one that uses the comm."""
+        self.thread = threading.get_ident()
+        self.sweep()
+
+    def sweep(self) -> None:
+        while self.aside:
+            free, ptr = self.aside.pop()
+            free(ptr)
+
+    def free(self, call: Callable[[Any], None], ptr: Any) -> None:
+        if self.unheld or threading.get_ident() == self.thread:
+            call(ptr)
+        else:
+            self.aside.append((call, ptr))
+
+    def child_gone(self) -> None:
+        self.children -= 1
+        if self.unheld and not self.children:
+            self.close()
+
+    def close(self) -> None:
+        ptr, self.ptr = self.ptr, None
+        if ptr is not None and self.process == os.getpid():  # a forked child has no part in it
+            self.sweep()
+            lib.weft_comm_close(ptr)
+
+    def __del__(self) -> None:
+        self.unheld = True
+        if not self.children:
+            self.close()
+
+
+class ChildHandle:
+    """Owns an object that belongs to a comm: an exec, a window, memory. Holds what that needs to stay."""
+
+    def __init__(self, comm: CommHandle, ptr: Any, free: Callable[[Any], None], keep: Any = None) -> None:
+        self.comm = comm
+        self.ptr = ptr
+        self._free: Optional[Callable[[Any], None]] = free
+        self.keep = keep
+        comm.children += 1
+
+    def free(self) -> None:
+        """Frees it now. Again is no error."""
+        call, self._free = self._free, None
+        if call is None:
+            return
+        if self.comm.process == os.getpid():
+            self.comm.free(call, self.ptr)
+        self.keep = None
+        self.comm.child_gone()
+
+    def __del__(self) -> None:
+        self.free()
+
+
+class Comm(Collectives, Closing):
+    """A group of ranks, opened by :func:`weft.open`. Used by one thread at a time."""
+
+    def __init__(self, handle: CommHandle) -> None:
+        self._handle: Optional[CommHandle] = handle
+        self._bound: "weakref.WeakSet[Any]" = weakref.WeakSet()  # execs, windows: close() closes them
+        self._poller: Any = None
+        self._plans: "OrderedDict[Any, Any]" = OrderedDict()  # of the collectives
+        self._known: Any = {}  # likewise
+        self._rank: int = lib.weft_comm_rank(handle.ptr)
+        self._size: int = lib.weft_comm_size(handle.ptr)
+
+    def _open(self) -> CommHandle:
+        if self._handle is None:
+            raise InvalidError("the comm is closed")
+        return self._handle
+
+    @property
+    def rank(self) -> int:
+        """The caller's number, from 0 on."""
+        return self._rank
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return self._size
+
+    @property
+    def machine(self) -> Machine:
+        """The machine as lowering sees it."""
+        out = ffi.new("weft_machine *")
+        check(lib.weft_comm_machine(self._open().ptr, out))
+        return Machine(out.ranks_per_host, out.latency_ns, out.bytes_per_us)
+
+    def split(self, ranks: Optional[Sequence[int]] = None) -> Optional["Comm"]:
+        """A comm of some ranks, numbered in the order of the list. Collective: all of a group give the same list, who is
+        in none gives none and gets None."""
+        handle = self._open()
+        handle.used()
+        group = list(ranks or ())
+        out = ffi.new("weft_comm **")
+        check(lib.weft_comm_split(handle.ptr, ffi.new("int[]", group), len(group), out))
+        return None if out[0] == ffi.NULL else Comm(CommHandle(out[0]))
+
+    def empty(self, what: Union[str, Layout], torch: bool = False) -> Any:
+        """An array for this rank's part of a layout, in memory that peers reach without a copy between; zeroed.
+
+        A NumPy array, or a torch tensor on request. The memory lives as long as the array, even if the comm is closed.
+        """
+        which = layout(what)
+        local = which.local(self._rank)
+        if not local.bytes:
+            return array_at(None, 0, which.dtype, local.shape, torch)
+        handle = self._open()
+        out = ffi.new("void **")
+        check(lib.weft_comm_alloc(handle.ptr, local.bytes, out))
+        comm = handle.ptr
+        owner = ChildHandle(handle, out[0], lambda ptr: lib.weft_comm_dealloc(comm, ptr))
+        return array_at(owner, int(ffi.cast("uintptr_t", out[0])), which.dtype, local.shape, torch)
+
+    def barrier(self, timeout: Optional[float] = None) -> None:
+        """Until all ranks are here. Unless told, the comm's deadline is the limit."""
+        check(lib.weft_comm_barrier(self._open().ptr, nanoseconds(timeout)))
+
+    def window(self, buffers: Mapping[str, Tuple[Any, Any]], signals: int = 0) -> "Window":
+        """Memory of one shape on every rank, in which all load, store and wait: names to (dtype, shape). Collective."""
+        from ._window import Window
+
+        return Window(self, buffers, signals)
+
+    def exchange(
+        self, sources: Sequence[int], targets: Sequence[int], *, vote: bool = False, budget: int = 0
+    ) -> "Exchange":
+        """Rounds of messages whose sizes only their senders know: from the ranks of one list, to those of the other. Collective.
+
+        With ``vote`` a round ends with a vote of all ranks; ``budget`` is the bytes in flight, 0 for the default.
+        """
+        from ._exchange import Exchange
+
+        return Exchange(self, sources, targets, vote, budget)
+
+    def halo(self, periodic: bool = False, *, vote: bool = False, budget: int = 0) -> "Halo":
+        """Rounds in which each rank sends one message to the rank before it and one to the rank after it. Collective."""
+        from ._exchange import Halo
+
+        return Halo(self, periodic, vote, budget)
+
+    def close(self) -> None:
+        """Frees what is bound, and leaves. Arrays of :meth:`empty` stay until they are gone themselves; the ranks that are
+        left see this one leave then."""
+        for bound in list(self._bound):
+            bound.close()
+        self._plans.clear()
+        self._known.clear()
+        self._handle = None
+
+    def __repr__(self) -> str:
+        closed = ", closed" if self._handle is None else ""
+        return f"<weft.Comm rank {self._rank} of {self._size}{closed}>"
+
+
+def open(
+    url: Optional[str] = None,
+    *,
+    rank: int = 0,
+    ranks: int = 0,
+    deadline: Optional[float] = None,
+    inflight_bytes: int = 0,
+    inflight_buckets: int = 0,
+    channel_buckets: int = 0,
+    staged: bool = False,
+    progress: str = "caller",
+) -> Comm:
+    """Joins a comm. All of its ranks call this, and wait for each other.
+
+    Without a URL it is the job that ``weft run``, mpirun, srun or torchrun has started this process in. ``self:`` is a
+    comm of one rank, ``threads:4/name`` of four threads, each with its ``rank``, ``shm:name`` of processes of one machine,
+    each with its ``rank`` and the number of ``ranks``. ``deadline`` is in seconds: a rank that made no progress for so
+    long has failed. ``progress="thread"`` has a thread move along what is in flight while this one computes. The other options
+    are those of weft.h; zeros are the defaults.
+    """
+    if progress not in _PROGRESS:
+        raise InvalidError(f"progress is {progress!r}: it must be one of {', '.join(map(repr, _PROGRESS))}")
+    opts = ffi.new("weft_comm_opts *")
+    opts.size, opts.rank, opts.ranks = ffi.sizeof("weft_comm_opts"), rank, ranks
+    opts.deadline_ns = 0 if deadline is None else max(1, nanoseconds(deadline))
+    opts.inflight_bytes, opts.inflight_buckets = inflight_bytes, inflight_buckets
+    opts.channel_buckets, opts.staged, opts.progress = channel_buckets, staged, _PROGRESS[progress]
+    out = ffi.new("weft_comm **")
+    check(lib.weft_comm_open(ffi.NULL if url is None else url.encode(), opts, out))
+    return Comm(CommHandle(out[0]))
+
+
+def transports() -> List[str]:
+    """The transports of this build, as their URLs look."""
+    names: List[str] = []
+    while True:
+        name = lib.weft_transport_name(len(names))
+        if name == ffi.NULL:
+            return names
+        names.append(text_of(name))

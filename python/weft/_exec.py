@@ -1,0 +1,196 @@
+"""Running a plan: bound arrays, runs in flight, and waiting for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from ._aio import Flight, Poller, forget
+from ._arrays import Memory, memory_for
+from ._comm import SLICE, ChildHandle, Closing, Comm, in_slices, nanoseconds
+from ._errors import ArrayError, Error, InvalidError, check, failure
+from ._weft import ffi, lib
+
+if TYPE_CHECKING:
+    from ._plan import Move, Plan
+
+__all__ = ["Bound", "ExecStats", "Work"]
+
+_ETIMEOUT: int = lib.WEFT_ETIMEOUT
+_start, _wait = lib.weft_exec_start, lib.weft_exec_wait
+
+
+class ExecStats(NamedTuple):
+    """What an exec has done so far, and the staging memory of its comm."""
+
+    runs: int
+    staging_peak: int
+    staging_limit: int
+
+
+# ---- arrays ----
+
+
+def _arrays(plan: "Plan", given: Any, side: str) -> List[Any]:
+    """One array (or None) a tensor."""
+    if not plan._many:
+        return [given]
+    if given is None:
+        return [None] * len(plan.moves)
+    if not isinstance(given, Mapping):
+        raise ArrayError(f"{side}: the plan has named tensors; give a dict of arrays, not {type(given).__name__}")
+    names = {m.name for m in plan.moves}
+    strange = [repr(name) for name in given if name not in names]
+    if strange:
+        raise ArrayError(f"{side}: the plan has no tensor {', '.join(strange)}")
+    return [given.get(m.name) for m in plan.moves]
+
+
+def _what(side: str, move: "Move", which: Any, rank: int) -> str:
+    name = f" of {move.name!r}" if move.name else ""
+    return f"rank {rank}: {side}{name} ({which})"
+
+
+def _memories(plan: "Plan", comm: Comm, given: Any, side: str) -> List[Optional[Memory]]:
+    out: List[Optional[Memory]] = []
+    for move, array in zip(plan.moves, _arrays(plan, given, side)):
+        which = move.src if side == "src" else move.dst
+        what = _what(side, move, which, comm.rank)
+        out.append(memory_for(array, which.dtype, which.local(comm.rank), what, side == "dst"))
+    return out
+
+
+def _views(memories: Sequence[Optional[Memory]]) -> Tuple[Any, List[Any]]:
+    views, keep = ffi.new("weft_view[]", max(1, len(memories))), []
+    for view, m in zip(views, memories):
+        if m is not None:
+            view.data, view.bytes = ffi.cast("void *", m.address), m.bytes
+            if not m.dense:
+                view.strides = strides = ffi.new("int64_t[]", m.strides)
+                keep.append(strides)
+    return views, keep
+
+
+def _holds(plan: "Plan", rank: int) -> bool:
+    return any(which.local(rank).elements for move in plan.moves for which in (move.src, move.dst))
+
+
+# ---- bound ----
+
+
+class Bound(Closing):
+    """A plan with its arrays and peers, made by :meth:`Plan.bind`. It runs any number of times, one run at a time."""
+
+    def __init__(self, plan: "Plan", comm: Comm, src: Any, dst: Any, deadline: Optional[float] = None) -> None:
+        handle = comm._open()
+        handle.used()
+        self.plan = plan  #: what it runs
+        self.comm = comm  #: with whom
+        self.src = src  #: the arrays that were given
+        self.dst = dst
+        self._run = 0
+        self._flag = ffi.new("bool *")
+        opts = ffi.new("weft_bind_opts *")
+        opts.size = ffi.sizeof("weft_bind_opts")
+        opts.deadline_ns = 0 if deadline is None else max(1, nanoseconds(deadline))
+        out = ffi.new("weft_exec **")
+        part = ffi.NULL
+        try:
+            part = plan._part(comm.rank, comm.size)
+            memories = [_memories(plan, comm, given, side) for side, given in (("src", src), ("dst", dst))]
+        except Error:  # takes part without arrays, which cannot succeed: the other ranks learn of it at once
+            lib.weft_bind(part if _holds(plan, comm.rank) else ffi.NULL, handle.ptr, ffi.NULL, ffi.NULL, opts, out)
+            raise
+        (src_views, src_keep), (dst_views, dst_keep) = map(_views, memories)
+        check(lib.weft_bind(part, handle.ptr, src_views, dst_views, opts, out))
+        self._x = out[0]
+        keep = (part, memories, src_keep, dst_keep)
+        self._handle: Optional[ChildHandle] = ChildHandle(handle, self._x, lib.weft_exec_free, keep)
+        comm._bound.add(self)
+
+    def start(self) -> "Work":
+        """Starts a run. Source arrays must not change, and destination arrays not be looked at, until it is done."""
+        code = _start(self._x)
+        if code:
+            raise failure(code)
+        self._run += 1
+        return Work(self, self._run)
+
+    def run(self, timeout: Optional[float] = None) -> None:
+        """Starts a run and waits for it."""
+        self.start().wait(timeout)
+
+    def rebind(self, src: Any = None, dst: Any = None) -> None:
+        """Goes on with other arrays. Collective; not in flight."""
+        handle = self._handle
+        if handle is None:
+            raise InvalidError("the exec is closed")
+        handle.comm.used()
+        try:
+            memories = [_memories(self.plan, self.comm, given, side) for side, given in (("src", src), ("dst", dst))]
+        except Error:  # as in bind
+            if _holds(self.plan, self.comm.rank):
+                lib.weft_exec_rebind(self._x, ffi.NULL, ffi.NULL)
+            raise
+        (src_views, src_keep), (dst_views, dst_keep) = map(_views, memories)
+        check(lib.weft_exec_rebind(self._x, src_views, dst_views))
+        self.src, self.dst = src, dst
+        handle.keep = (handle.keep[0], memories, src_keep, dst_keep)
+
+    @property
+    def stats(self) -> ExecStats:
+        """What it has done so far."""
+        out = ffi.new("weft_exec_info *")
+        out.size = ffi.sizeof("weft_exec_info")
+        check(lib.weft_exec_stats(self._x, out))
+        return ExecStats(out.runs, out.staging_peak, out.staging_limit)
+
+    def close(self) -> None:
+        """Frees it. A run in flight is waited for until the comm's deadline."""
+        handle, x, self._handle, self._x = self._handle, self._x, None, ffi.NULL
+        if handle is not None:
+            handle.free()
+            forget(x)
+
+    def __repr__(self) -> str:
+        return f"<weft.Bound {self.plan!r} on {self.comm!r}>"
+
+
+class Work:
+    """One run in flight, made by :meth:`Bound.start`. It can be waited for, asked, and awaited."""
+
+    __slots__ = ("bound", "_run")
+
+    def __init__(self, bound: Bound, run: int) -> None:
+        self.bound = bound  #: what runs
+        self._run = run
+
+    def wait(self, timeout: Optional[float] = None) -> None:
+        """Until it is done. After a timeout (in seconds) it is still in flight, and TimeoutError names the ranks that are
+        waited for. Other Python threads run meanwhile."""
+        bound = self.bound
+        if self._run != bound._run:
+            return  # a later run has started, so this one is over
+        code = _wait(bound._x, SLICE) if timeout is None else _ETIMEOUT
+        if code == _ETIMEOUT:
+            code = in_slices(lambda ns: _wait(bound._x, ns), timeout)
+        if code:
+            raise failure(code)
+
+    def done(self) -> bool:
+        """Whether it is done. Makes progress, and raises what the run failed with."""
+        bound = self.bound
+        if self._run != bound._run:
+            return True
+        code = lib.weft_exec_test(bound._x, bound._flag)
+        if code:
+            raise failure(code)
+        return bool(bound._flag[0])
+
+    def __await__(self) -> Generator[Any, None, None]:
+        while not self.done():
+            bound = self.bound
+            flight = Flight(bound._x, bound._handle, lib.weft_exec_notify, lib.weft_exec_test)
+            yield from Poller.of(bound.comm).until_over(flight).__await__()
+
+    def __repr__(self) -> str:
+        return f"<weft.Work run {self._run} of {self.bound!r}>"

@@ -1,0 +1,115 @@
+"""Ranks that are processes of this script: for programs on one machine, notebooks and tests."""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.connection
+import os
+import pickle
+import traceback
+from typing import Any, Callable, Dict, List, Tuple
+
+from ._comm import open as open_comm
+from ._errors import InvalidError, PeerError, RankError
+
+__all__ = ["spawn"]
+
+
+class _Remote(Exception):
+    """The traceback of an exception in another process, as text: the cause of that exception here."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.text}"""'
+
+
+def _portable(error: BaseException) -> BaseException:
+    """The exception, or one that says the same, if it cannot be sent."""
+    try:
+        pickle.loads(pickle.dumps(error))
+        return error
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+
+
+def _rank_main(fn: Callable[..., Any], url: str, rank: int, n: int, options: Any, pipe: Any, args: Any) -> None:
+    answer: Tuple[Any, ...]
+    try:
+        with open_comm(url, rank=rank, ranks=n, **options) as comm:
+            answer = (True, pickle.dumps(fn(comm, *args)), "")
+    except BaseException as error:
+        answer = (False, pickle.dumps(_portable(error)), traceback.format_exc())
+    pipe.send(answer)
+    pipe.close()
+
+
+def _ended(process: Any) -> BaseException:
+    code = process.exitcode
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    return RuntimeError(f"the process {how} and gave no result")
+
+
+def _first(errors: Dict[int, BaseException]) -> int:
+    """The rank to blame: one that failed by itself, not because another had."""
+    return min(errors, key=lambda r: (isinstance(errors[r], PeerError), r))
+
+
+def spawn(
+    fn: Callable[..., Any],
+    n: int,
+    *args: Any,
+    method: str = "fork",
+    **options: Any,
+) -> List[Any]:
+    """Runs ``fn(comm, *args)`` in n processes, the ranks of a comm, and returns what each returned, by rank.
+
+    If ranks fail, raises RankError with the number of the one to blame as ``rank`` and its exception as the cause; no process
+    is left. ``method`` is one of multiprocessing: ``fork`` takes any function; ``spawn`` needs one that can be imported, and
+    is the one to use where threads run, as they do once JAX has been used. Other ``options`` are those of :func:`weft.open`.
+    """
+    if n < 1:
+        raise InvalidError(f"spawn: there must be one rank at least, not {n}")
+    context: Any = multiprocessing.get_context(method)
+    url = f"shm:spawn-{os.getpid()}-{os.urandom(6).hex()}"
+    processes, pipes = [], []
+    results: Dict[int, Any] = {}
+    errors: Dict[int, BaseException] = {}
+    try:
+        for rank in range(n):
+            ours, theirs = context.Pipe(duplex=False)
+            process = context.Process(target=_rank_main, args=(fn, url, rank, n, options, theirs, args), daemon=True)
+            process.start()
+            theirs.close()
+            processes.append(process)
+            pipes.append(ours)
+        left = dict(zip(pipes, range(n)))
+        while left:
+            ready: Any = multiprocessing.connection.wait(list(left))
+            for pipe in ready:
+                rank = left.pop(pipe)
+                try:
+                    well, data, trace = pipe.recv()
+                except EOFError:
+                    processes[rank].join()
+                    errors[rank] = _ended(processes[rank])
+                    continue
+                value = pickle.loads(data)
+                if well:
+                    results[rank] = value
+                else:
+                    value.__cause__ = _Remote(trace)
+                    errors[rank] = value
+    finally:
+        for process in processes:
+            if len(results) + len(errors) < n:
+                process.terminate()
+            process.join()
+        for pipe in pipes:
+            pipe.close()
+    if errors:
+        rank = _first(errors)
+        raise RankError(f"rank {rank} of {n}: {type(errors[rank]).__name__}: {errors[rank]}", rank, errors) from errors[rank]
+    return [results[rank] for rank in range(n)]

@@ -1,0 +1,127 @@
+"""Windows: memory of one shape on every rank, in which all load, store and wait."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+
+from . import _dtypes
+from ._arrays import array_at, memory_of
+from ._comm import ChildHandle, Closing, Comm, in_slices, nanoseconds
+from ._errors import ArrayError, InvalidError, check, failure
+from ._weft import ffi, lib
+
+__all__ = ["Window"]
+
+_COMPARE: Dict[str, int] = {
+    "==": lib.WEFT_EQ,
+    "!=": lib.WEFT_NE,
+    ">=": lib.WEFT_GE,
+    ">": lib.WEFT_GT,
+    "<=": lib.WEFT_LE,
+    "<": lib.WEFT_LT,
+}
+
+
+class _Buffer(NamedTuple):
+    number: int
+    dtype: str
+    shape: Tuple[int, ...]
+
+
+class Window(Closing):
+    """Named arrays of one shape and counters (signals) on every rank, made by :meth:`Comm.window`."""
+
+    def __init__(self, comm: Comm, buffers: Mapping[str, Tuple[Any, Any]], signals: int = 0) -> None:
+        handle = comm._open()
+        handle.used()
+        self.comm = comm
+        self._buffers: Dict[str, _Buffer] = {}
+        names = []
+        wanted = ffi.new("weft_buffer[]", max(1, len(buffers)))
+        for i, (name, (dtype, shape)) in enumerate(buffers.items()):
+            whole = (shape,) if isinstance(shape, int) else tuple(shape)
+            self._buffers[name] = _Buffer(i, _dtypes.of_any(dtype), whole)
+            names.append(ffi.new("char[]", name.encode()))
+            wanted[i].name, wanted[i].dtype = names[-1], _dtypes.CODES[self._buffers[name].dtype]
+            wanted[i].count = int(np.prod(whole, dtype=np.int64))
+        out = ffi.new("weft_window **")
+        check(lib.weft_window_create(handle.ptr, wanted, len(buffers), signals, out))
+        self._w = out[0]
+        self._handle: Optional[ChildHandle] = ChildHandle(handle, self._w, lib.weft_window_free)
+        comm._bound.add(self)
+
+    def _open(self) -> Any:
+        if self._handle is None:
+            raise InvalidError("the window is closed")
+        return self._w
+
+    def _find(self, name: str) -> _Buffer:
+        buffer = self._buffers.get(name)
+        if buffer is None:
+            raise InvalidError(f"the window has no buffer {name!r}: it has {', '.join(map(repr, self._buffers))}")
+        return buffer
+
+    def array(self, name: str, rank: Optional[int] = None, torch: bool = False) -> Any:
+        """A rank's array (this one's unless told), to load from and store to. Notify and wait, or a barrier, order that.
+
+        The memory lives as long as the array."""
+        w, b = self._open(), self._find(name)
+        owner = self.comm.rank if rank is None else rank
+        address = lib.weft_window_pointer(w, b.number, owner)
+        if address == ffi.NULL and 0 not in b.shape:
+            raise InvalidError(f"there is no rank {owner} in a comm of {self.comm.size}")
+        return array_at(self._handle, int(ffi.cast("uintptr_t", address)), b.dtype, b.shape, torch)
+
+    def _put(self, call: Any, name: str, rank: int, x: Any, offset: int) -> None:
+        w, b, m = self._open(), self._find(name), memory_of(x)
+        if m.dtype != b.dtype:
+            raise ArrayError(f"put: the array is {m}, the buffer {name!r} has {b.dtype} {b.shape}")
+        if not m.dense:
+            raise ArrayError("put: the array is strided; numpy.ascontiguousarray gives a dense one")
+        check(call(w, b.number, rank, offset, ffi.cast("void *", m.address), int(np.prod(m.shape, dtype=np.int64))))
+
+    def put(self, name: str, rank: int, x: Any, offset: int = 0) -> None:
+        """Stores x's elements into the rank's buffer from its element ``offset`` on."""
+        self._put(lib.weft_window_put, name, rank, x, offset)
+
+    def put_add(self, name: str, rank: int, x: Any, offset: int = 0) -> None:
+        """Adds x's elements to the rank's buffer; atomic for each element among all that do so."""
+        self._put(lib.weft_window_put_add, name, rank, x, offset)
+
+    def notify(self, rank: int, signal: int, value: int = 1, add: bool = True) -> None:
+        """Adds to the rank's signal, or sets it. Whoever waits for it sees all that this rank has stored before."""
+        how = lib.WEFT_NOTIFY_ADD if add else lib.WEFT_NOTIFY_SET
+        check(lib.weft_window_notify(self._open(), rank, signal, how, value % (1 << 64)))
+
+    def wait(self, signal: int, compare: str, value: int, timeout: Optional[float] = None) -> None:
+        """Until this rank's signal compares so: ``wait(0, ">=", 3)``. Other Python threads run meanwhile."""
+        if compare not in _COMPARE:
+            raise InvalidError(f"there is no comparison {compare!r}: one of {' '.join(_COMPARE)}")
+        w, how = self._open(), _COMPARE[compare]
+        code = in_slices(lambda ns: int(lib.weft_window_wait(w, signal, how, value, ns)), timeout)
+        if code:
+            raise failure(code)
+
+    def signal(self, signal: int) -> int:
+        """This rank's signal now."""
+        out = ffi.new("uint64_t *")
+        check(lib.weft_window_signal(self._open(), signal, out))
+        return int(out[0])
+
+    def barrier(self, ranks: Optional[Sequence[int]] = None, timeout: Optional[float] = None) -> None:
+        """All ranks of the comm, or this one and those that are listed and list it."""
+        if ranks is None:
+            check(lib.weft_window_barrier(self._open(), nanoseconds(timeout)))
+        else:
+            group = list(ranks)
+            check(lib.weft_window_barrier_with(self._open(), ffi.new("int[]", group), len(group), nanoseconds(timeout)))
+
+    def close(self) -> None:
+        """Lets go of it. Its memory stays while arrays of it are there."""
+        self._handle = None
+
+    def __repr__(self) -> str:
+        what = ", ".join(f"{name}: {b.dtype} {b.shape}" for name, b in self._buffers.items())
+        return f"<weft.Window {what} on {self.comm!r}>"

@@ -1,0 +1,35 @@
+"""What the tests of the Python package share. Skips are shown with their reasons, and notes at the end of the run."""
+
+import random
+
+import pytest
+
+_notes = []
+
+
+@pytest.fixture
+def note():
+    """Says something at the end of the run, whether it fails or not."""
+    return _notes.append
+
+
+@pytest.fixture
+def rng(request):
+    """Seeded by the test's name: the same in each run."""
+    return random.Random(request.node.name)
+
+
+def pytest_collection_modifyitems(items):
+    """JAX and PyTorch start threads, and the other tests fork: so these come last."""
+    last = {"test_torch": 1, "test_jax": 2}
+    items.sort(key=lambda item: last.get(item.module.__name__, 0))
+
+
+def pytest_terminal_summary(terminalreporter):
+    if _notes:
+        terminalreporter.section("notes")
+        for text in _notes:
+            terminalreporter.write_line(text)
+    skipped = terminalreporter.stats.get("skipped", [])
+    if skipped:
+        terminalreporter.write_line(f"skip: {len(skipped)} tests were SKIPPED, see their reasons above", yellow=True, bold=True)

@@ -1,0 +1,81 @@
+"""What docs/python.md and the README show is true: the quick start prints what stands below it, and mistakes raise what is said."""
+
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import weft
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GUIDE = ROOT / "docs" / "python.md"
+BEGIN, END = "<!-- quick start: the README has it word for word -->\n", "<!-- end of the quick start -->"
+
+
+def quick_start():
+    return GUIDE.read_text().split(BEGIN)[1].split(END)[0]
+
+
+def mistakes():
+    """(title, code, message) of each of the ten."""
+    section = GUIDE.read_text().split("## Ten common mistakes")[1].split("\n## ")[0]
+    return re.findall(r"\*\*(\d+\. .*?)\*\*.*?```python\n(.*?)```\n```text\n(.*?)\n```", section, flags=re.S)
+
+
+def test_readme_has_the_quick_start():
+    assert quick_start() in (ROOT / "README.md").read_text()
+
+
+def test_quick_start(tmp_path):
+    code, expected = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", quick_start(), flags=re.S).groups()
+    script = tmp_path / "quickstart.py"
+    script.write_text(code)
+    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == expected
+
+
+def test_there_are_ten():
+    assert len(mistakes()) == 10
+
+
+@pytest.mark.parametrize("title,code,message", mistakes(), ids=[m[0] for m in mistakes()])
+def test_mistake(title, code, message, monkeypatch):
+    for name in ("WEFT_RANK", "WEFT_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "RANK"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(weft.Error) as caught:
+        exec(code, {"weft": weft, "np": np, "time": time})
+    assert f"{type(caught.value).__name__}: {caught.value}" == message
+
+
+def test_layout_examples():
+    l = weft.layout("f32[4096/dp/tp,14336] @dp2.tp4")
+    assert (l.shape, l.dtype, l.mesh) == ((4096, 14336), "f32", {"dp": 2, "tp": 4}) and l.local(5).shape == (512, 14336)
+
+
+def test_command_comes_along(tmp_path):
+    """weft run starts ranks of Python."""
+    command = pathlib.Path(sys.executable).with_name("weft")
+    if not command.exists():
+        pytest.skip("the package was not installed by pip: there is no command weft beside python")
+    script = tmp_path / "rank.py"
+    script.write_text("import numpy as np, weft\ncomm = weft.open()\nprint(comm.allreduce(np.array([comm.rank + 1]))[0])\n")
+    done = subprocess.run([str(command), "run", "-n", "3", "--", sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"\d+$", done.stdout, flags=re.M) == ["6"] * 3
+
+
+def test_names_are_documented():
+    text = GUIDE.read_text()
+    for name in ("weft." + n for n in weft.__all__ if n[0].islower() and n not in ("transports", "algorithms")):
+        assert name in text, f"docs/python.md does not speak of {name}"
+    for name, thing in vars(weft).items():
+        if not name.startswith("_") and (isinstance(thing, type) or callable(thing)):
+            assert thing.__doc__, f"{name} has no docstring"
+            for method, body in vars(thing).items() if isinstance(thing, type) and issubclass(thing, object) else ():
+                if not method.startswith("_") and callable(body):
+                    assert body.__doc__, f"{name}.{method} has no docstring"

@@ -1,0 +1,154 @@
+"""Messages of unknown size and 1-D halos: waited for and awaited, with votes, and with a progress thread."""
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+
+import weft
+
+
+def neighbours(comm):
+    others = sorted({(comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size} - {comm.rank})
+    return others
+
+
+def rounds(comm):
+    me = comm.rank
+    with comm.exchange(neighbours(comm), neighbours(comm), vote=True) as x:
+        for r in range(6):
+            expected = {}
+            for to in neighbours(comm):
+                for i in range((me + r) % 3):
+                    size = [0, 10, 100_000][(me + to + i + r) % 3]
+                    x.put(to, np.full(size, me, np.uint8), meta=b"%d.%d" % (r, i))
+            round_ = x.finish(done=r == 5)
+            got = round_.wait(timeout=30)
+            assert round_.done() and round_.wait() is got
+            for source in neighbours(comm):
+                expected[source] = [
+                    (b"%d.%d" % (r, i), [0, 10, 100_000][(source + me + i + r) % 3]) for i in range((source + r) % 3)
+                ]
+                mine = [m for m in got if m.source == source]
+                assert [(m.meta, m.payload.size) for m in mine] == expected[source]
+                assert all((m.payload == source).all() and m.round == r for m in mine)
+            assert len(got) == sum(map(len, expected.values()))
+            assert x.over == (r == 5)
+        assert x.stats.rounds == 6
+    with pytest.raises(weft.InvalidError, match="closed"):
+        x.put(0, b"")
+    return True
+
+
+@pytest.mark.parametrize("progress", ["caller", "thread"])
+@pytest.mark.parametrize("n", [2, 3])
+def test_rounds(n, progress):
+    assert weft.spawn(rounds, n, progress=progress) == [True] * n
+
+
+def halos(comm, periodic):
+    n, me = comm.size, comm.rank
+    left, right = me - 1, me + 1
+    exists = lambda r: periodic or 0 <= r < n  # noqa: E731
+    with comm.halo(periodic, vote=True) as h:
+        for r in range(3):
+            row = np.arange(4, dtype=np.float32) + 10 * me + 100 * r
+            from_left, from_right = h.start(row, row[:2], meta=(b"to left", b"to right"), done=r == 2).wait(30)
+            assert (from_left is not None) == exists(left) and (from_right is not None) == exists(right)
+            if from_left is not None:
+                assert from_left.meta == b"to right"
+                assert from_left.payload.view(np.float32).tolist() == [10 * (left % n) + 100 * r + i for i in range(2)]
+            if from_right is not None:
+                assert from_right.meta == b"to left" and from_right.payload.view(np.float32).size == 4
+        assert h.over
+        empty = h.exchange()
+        assert all(m is None or m.payload.size == 0 for m in empty)
+    return True
+
+
+@pytest.mark.parametrize("periodic", [False, True])
+def test_halos(periodic):
+    assert weft.spawn(halos, 3, periodic) == [True] * 3
+
+
+def awaited(comm):
+    async def main():
+        many = [comm.halo(periodic=True) for _ in range(20)]
+
+        async def one(i):
+            for r in range(5):
+                left, right = await many[i].start(b"%d" % (i + r), b"%d" % (comm.rank + r))
+                assert bytes(left.payload) == b"%d" % ((comm.rank - 1) % comm.size + r)
+                assert bytes(right.payload) == b"%d" % (i + r)
+
+        await asyncio.gather(*map(one, range(20)))
+        with comm.exchange(neighbours(comm), neighbours(comm)) as x:
+            for to in neighbours(comm):
+                x.put(to, b"hello", meta=b"%d" % comm.rank)
+            got = await x.finish()
+            assert sorted(int(m.meta) for m in got) == neighbours(comm)
+            assert await x.finish() == []
+        return threading.active_count()
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("progress", ["caller", "thread"])
+def test_awaited(progress):
+    assert weft.spawn(awaited, 3, progress=progress) == [1, 1, 1]
+
+
+def test_cancelled():
+    def rank_main(comm):
+        window = comm.window({}, signals=1)
+
+        async def main():
+            with comm.halo() as h:
+                if comm.rank == 1:
+                    window.wait(0, ">=", 1)
+                round_ = h.start(b"l", b"r")
+                if comm.rank == 0:
+                    with pytest.raises(asyncio.TimeoutError):
+                        await asyncio.wait_for(wait(round_), 0.05)
+                    window.notify(1, 0)
+                left, right = await round_
+                return bytes((left or right).payload)
+
+        async def wait(round_):
+            await round_
+
+        return asyncio.run(main())
+
+    assert weft.spawn(rank_main, 2) == [b"l", b"r"]
+
+
+def test_mistakes():
+    def rank_main(comm):
+        with pytest.raises(weft.Error, match="rank"):
+            comm.exchange([comm.rank], [comm.rank])
+        other = 1 - comm.rank
+        with comm.exchange([other], [other]) as x:
+            with pytest.raises(weft.InvalidError):
+                x.put(comm.rank, b"x")
+            with pytest.raises(weft.ArrayError, match="strided"):
+                x.put(other, np.zeros((4, 4))[:, 0])
+            first = x.finish()
+            assert first.wait(30) == []
+            x.finish().wait(30)
+        with pytest.raises(weft.InvalidError, match="'never'"):
+            weft.open("self:", progress="never")
+        return True
+
+    assert weft.spawn(rank_main, 2) == [True, True]
+
+
+def test_messages_outlive_their_exchange():
+    def rank_main(comm):
+        with comm.halo() as h:
+            left, right = h.exchange(np.full(50_000, 1), np.full(50_000, 2))
+        comm.close()
+        message = left or right
+        return int(message.payload.view(np.int64).sum())
+
+    assert weft.spawn(rank_main, 2) == [50_000, 100_000]

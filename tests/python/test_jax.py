@@ -1,0 +1,90 @@
+"""Layouts against JAX: what a rank holds is what NamedSharding says that its device holds. On eight CPU devices."""
+
+import os
+
+import numpy as np
+import pytest
+
+import weft
+from parts import part
+
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+jax = pytest.importorskip("jax", reason="JAX is not installed: the comparison with NamedSharding is skipped")
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec  # noqa: E402
+
+PAIRS = 240
+
+
+@pytest.fixture(scope="module")
+def devices():
+    found = jax.devices()
+    if len(found) < 8:
+        pytest.skip(f"JAX has {len(found)} devices and the tests need 8: XLA_FLAGS was set too late")
+    return found
+
+
+def random_sharding(rng, devices):
+    sizes = rng.choice([(8,), (2, 4), (4, 2), (2, 2, 2), (2, 3), (1, 4), (3,)])
+    chosen = rng.sample(devices, int(np.prod(sizes)))
+    names = rng.sample(["dp", "tp", "pp", "x", "data_axis"], len(sizes))
+    left = list(zip(names, sizes))
+    rng.shuffle(left)
+    ndim = rng.randint(1, 3)
+    entries, shape = [], []
+    for d in range(ndim):
+        mine = [left.pop() for _ in range(rng.choice([0, 1, 1, 2])) if left]
+        entries.append(None if not mine else mine[0][0] if len(mine) == 1 else tuple(n for n, _ in mine))
+        shape.append(rng.randint(1, 4) * int(np.prod([s for _, s in mine], dtype=int)))
+    if rng.random() < 0.3:
+        while entries and entries[-1] is None:
+            entries.pop()
+    mesh = Mesh(np.array(chosen, dtype=object).reshape(sizes), tuple(names), axis_types=(AxisType.Auto,) * len(sizes))
+    return NamedSharding(mesh, PartitionSpec(*entries)), tuple(shape)
+
+
+def test_random_pairs(devices, rng, note):
+    for _ in range(PAIRS):
+        sharding, shape = random_sharding(rng, devices)
+        whole = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
+        layout = weft.from_jax(sharding, shape, np.int32)
+        assert tuple(layout.mesh) == sharding.mesh.axis_names
+        array = jax.device_put(whole, sharding)
+        assert weft.from_jax(array) == layout
+        for shard in array.addressable_shards:
+            assert np.array_equal(part(layout, shard.device.id, whole), np.asarray(shard.data)), (layout, sharding)
+        again = layout.named_sharding(devices)
+        assert again.is_equivalent_to(sharding, len(shape)) and again.mesh.axis_names == sharding.mesh.axis_names
+    note(f"jax {jax.__version__}: {PAIRS} NamedShardings equal")
+
+
+def test_examples(devices):
+    mesh = Mesh(np.array(devices).reshape(2, 4), ("dp", "tp"))
+    for spec, text in (
+        (PartitionSpec(("dp", "tp"), None), "bf16[4096/dp/tp,512] @dp2.tp4"),
+        (PartitionSpec(("tp", "dp")), "bf16[4096/tp/dp,512] @dp2.tp4"),
+        (PartitionSpec(None, "tp"), "bf16[4096,512/tp] @dp2.tp4"),
+    ):
+        layout = weft.from_jax(NamedSharding(mesh, spec), (4096, 512), jax.numpy.bfloat16)
+        assert repr(layout) == text
+        assert tuple(layout.partition_spec())[: len(spec)] == tuple(spec)
+    with pytest.raises(weft.UnsupportedError, match="neither ghosts nor blocks"):
+        weft.layout("f32[8/x:2] @x2").partition_spec()
+    with pytest.raises(weft.InvalidError, match="needs the global shape"):
+        weft.from_jax(NamedSharding(mesh, PartitionSpec()))
+    abstract = jax.sharding.AbstractMesh((2, 2), ("a", "b"))
+    assert repr(weft.from_jax(NamedSharding(abstract, PartitionSpec("b")), (4,), np.uint8)) == "u8[4/b] @a2.b2"
+
+
+def test_arrays(devices):
+    """A jax.Array is a source as it is; as a destination it is refused, since it must not change."""
+    comm = weft.open("self:")
+    for dtype, name in ((np.float32, "f32"), (jax.numpy.bfloat16, "bf16"), (jax.numpy.float8_e5m2, "f8e5m2")):
+        x = jax.numpy.arange(6).astype(dtype).reshape(2, 3)
+        layout = f"{name}[2,3] @x1"
+        out = comm.empty(layout)
+        plan = weft.lower(layout, layout)
+        plan.bind(comm, x, out).run()
+        assert np.array_equal(out, np.asarray(x)) and out.dtype == x.dtype
+        with pytest.raises(weft.ArrayError, match="read-only"):
+            plan.bind(comm, out, x)

@@ -1,0 +1,473 @@
+"""Moves: ranks that are processes and threads, arrays of all kinds, errors on all ranks, windows, memory that lives on."""
+
+import array
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import weft
+from parts import part
+
+
+def threads(n, fn, name, **options):
+    """fn(comm) on n threads; their results, or the first exception."""
+    out, errors = [None] * n, []
+
+    def rank_main(rank):
+        try:
+            with weft.open(f"threads:{n}/{name}", rank=rank, **options) as comm:
+                out[rank] = fn(comm)
+        except BaseException as error:
+            errors.append(error)
+
+    team = [threading.Thread(target=rank_main, args=(r,)) for r in range(n)]
+    for t in team:
+        t.start()
+    for t in team:
+        t.join()
+    if errors:
+        raise errors[0]
+    return out
+
+
+def move(comm, src, dst, whole):
+    a, b = weft.layout(src), weft.layout(dst)
+    x, y = comm.empty(a), comm.empty(b)
+    x[...] = part(a, comm.rank, whole)
+    with weft.lower(a, b).bind(comm, x, y) as bound:
+        for _ in range(3):
+            y[...] = 0
+            comm.barrier()
+            bound.run(timeout=20)
+            comm.barrier()
+            assert np.array_equal(y, part(b, comm.rank, whole))
+        assert bound.stats.runs == 3
+    return True
+
+
+PAIRS = [
+    ("f32[12/x,7] @x3", "f32[12,7/x] @x3"),
+    ("i64[13/x:2] @x3", "i64[13/x] @x2=2,1"),
+    ("f64[9/x/y] @x2.y2", "f64[9] @x1=3"),
+]
+
+
+@pytest.mark.parametrize("src,dst", PAIRS)
+def test_processes_and_threads(src, dst):
+    whole = np.arange(84).reshape(12, 7) if ",7" in src else np.arange(weft.layout(src).shape[0])
+    n = max(weft.layout(src).world, weft.layout(dst).world)
+    assert weft.spawn(move, n, src, dst, whole) == [True] * n
+    assert threads(n, lambda comm: move(comm, src, dst, whole), "pairs") == [True] * n
+    assert weft.spawn(move, n + 1, src, dst, whole) == [True] * (n + 1)  # more ranks than it needs
+
+
+def test_state_dict():
+    pairs = {"w": ("f32[8/x,4] @x2", "f16[8,4/x] @x2=2,3"), "b": ("f32[8] @x2", "f32[8] @x2=2,3")}
+
+    def rank_main(comm):
+        plan = weft.lower(pairs)
+        weights = {"w": np.arange(32, dtype=np.float32).reshape(8, 4), "b": np.ones(8, np.float32)}
+        src = {k: part(weft.layout(pairs[k][0]), comm.rank, v) for k, v in weights.items()} if comm.rank < 2 else None
+        dst = {k: comm.empty(pairs[k][1]) for k in pairs}
+        plan.bind(comm, src, dst).run()
+        return all(np.array_equal(dst[k], part(weft.layout(pairs[k][1]), comm.rank, v)) for k, v in weights.items())
+
+    assert weft.spawn(rank_main, 4) == [True] * 4
+
+
+# ---- arrays ----
+
+
+class Interface:
+    """Only __array_interface__."""
+
+    def __init__(self, x):
+        self.x, self.__array_interface__ = x, x.__array_interface__
+
+
+class DLPack:
+    """Only DLPack; an old one does not know max_version."""
+
+    def __init__(self, x, old=False):
+        self.x, self.old = x, old
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+    def __dlpack__(self, **how):
+        if self.old and how:
+            raise TypeError("no such argument")
+        return self.x.__dlpack__(**how)
+
+
+def test_kinds_of_arrays():
+    comm = weft.open("self:")
+    plan = weft.lower("f32[2,3] @x1", "f32[2,3] @x1")
+    whole = np.arange(6, dtype=np.float32).reshape(2, 3)
+    wide = np.zeros((4, 9), np.float32)
+    wide[::2, 1::3] = whole
+    numpy_dlpack = hasattr(np.ndarray, "__dlpack__")
+    sources = [whole, wide[::2, 1::3], np.asfortranarray(whole), memoryview(whole), Interface(whole), Interface(wide[::2, 1::3])]
+    sources += [DLPack(whole), DLPack(whole, old=True), DLPack(wide[::2, 1::3])] if numpy_dlpack else []
+    for src in sources:
+        for dst in (np.empty((2, 3), np.float32), np.empty((3, 2), np.float32).T, np.empty((2, 6), np.float32)[:, ::2]):
+            plan.bind(comm, src, dst).run()
+            assert np.array_equal(dst, whole)
+    flat = weft.lower("f64[4] @x1", "f64[4] @x1")
+    out = array.array("d", [0] * 4)
+    flat.bind(comm, array.array("d", [1, 2, 3, 4]), out).run()
+    assert list(out) == [1, 2, 3, 4]
+    u8 = weft.lower("u8[4] @x1", "u8[4] @x1")
+    room = bytearray(4)
+    u8.bind(comm, b"weft", room).run()
+    assert room == b"weft"
+    bf16 = weft.lower("f32[3] @x1", "bf16[3] @x1")
+    raw = np.zeros(3, np.uint16)
+    bf16.bind(comm, np.array([1, 2, 3], np.float32), weft.bits(raw, "bf16")).run()
+    assert raw.tolist() == [0x3F80, 0x4000, 0x4040]
+
+
+def test_arrays_that_do_not_fit():
+    comm = weft.open("self:")
+    plan = weft.lower("f32[2,3] @x1", "f32[2,3] @x1")
+    good = np.zeros((2, 3), np.float32)
+    frozen = good.copy()
+    frozen.flags.writeable = False
+    for src, dst, words in (
+        (good.astype(np.float64), good, r"src \(f32\[2,3\] @x1\): the array is f64 \(2, 3\), the layout has f32 \(2, 3\) here"),
+        (good, good.T, r"dst .*the array is f32 \(3, 2\), the layout has f32 \(2, 3\)"),
+        (good, frozen, "dst .*read-only"),
+        (good, None, r"dst .*there is no array; the layout has f32 \(2, 3\) here"),
+        (good, b"123456", "the array is u8"),
+        ([1.0], good, "list is no array"),
+        (good.astype(">f4"), good, "byte order"),
+        (good.astype(complex), good, "complex128"),
+        (good[::-1], np.zeros((2, 3), np.float32), "must not be negative"),
+        (good, np.broadcast_to(np.zeros(3, np.float32), (2, 3)), "read-only"),
+        (weft.bits(np.zeros((2, 3), np.uint32), "f32"), weft.bits(np.zeros((2, 3), np.uint32), "i32"), "i32"),
+    ):
+        with pytest.raises(weft.InvalidError, match=words):
+            plan.bind(comm, src, dst)
+    with pytest.raises(weft.ArrayError, match="4 bytes cannot be the bits of bf16"):
+        weft.bits(good, "bf16")
+    named = weft.lower({"w": ("f32[2] @x1", "f32[2] @x1")})
+    with pytest.raises(weft.ArrayError, match="give a dict of arrays, not ndarray"):
+        named.bind(comm, good, good)
+    with pytest.raises(weft.ArrayError, match="no tensor 'v'"):
+        named.bind(comm, {"v": good}, {})
+    with pytest.raises(weft.ArrayError, match="rank 0: src of 'w' .*there is no array"):
+        named.bind(comm, {}, {"w": np.zeros(2, np.float32)})
+    plan.bind(comm, good, good.copy()).run()  # and the comm is as good as before
+
+
+def test_wrong_array_on_one_rank_is_told_to_all():
+    def rank_main(comm):
+        plan = weft.lower("f32[8/x] @x2", "f32[8] @x2")
+        src = np.zeros(4 + comm.rank, np.float32)
+        with pytest.raises(weft.Error) as caught:
+            plan.bind(comm, src, np.zeros(8, np.float32))
+        bound = plan.bind(comm, np.zeros(4, np.float32), np.zeros(8, np.float32))
+        bound.run()
+        with pytest.raises(weft.Error, match="rank 0"):
+            bound.rebind(np.zeros(5 - comm.rank, np.float32), np.zeros(8, np.float32))
+        bound.run()
+        return str(caught.value), caught.value.rank
+
+    (text0, rank0), (text1, _) = weft.spawn(rank_main, 2)
+    assert text0 == "rank 1: tensor 0: there is no source buffer" and rank0 == 1
+    assert "the array is f32 (5,), the layout has f32 (4,) here" in text1
+
+
+def test_window_memory_lives_as_long_as_its_array():
+    def rank_main(comm):
+        x = comm.empty("f32[100000] @x2")
+        assert not x.any()
+        x[:] = 7
+        view = x[5:10]
+        comm.close()
+        del x
+        gc.collect()
+        assert (view == 7).all()
+        view[:] = 8
+        with pytest.raises(weft.InvalidError, match="closed"):
+            comm.empty("f32[1] @x2")
+        return float(view.sum())
+
+    assert weft.spawn(rank_main, 2) == [40.0, 40.0]
+
+
+def test_empty_of_all_types():
+    comm = weft.open("self:")
+    for name, dtype in (("f32", "f4"), ("i8", "i1"), ("bool", "?"), ("u64", "u8"), ("f16", "f2")):
+        x = comm.empty(f"{name}[3,4] @x1")
+        assert x.dtype == np.dtype(dtype) and x.shape == (3, 4) and x.flags.c_contiguous and x.flags.writeable
+    assert comm.empty("f32[] @x1").shape == ()
+    assert comm.empty("f32[0,3] @x1").shape == (0, 3)
+    assert comm.empty("f32[4/x] @x1=1").size == 0  # this rank is not in the mesh
+
+
+# ---- runs ----
+
+
+def test_works():
+    def rank_main(comm):
+        plan = weft.lower("i32[4/x] @x2", "i32[4] @x2")
+        x, y = comm.empty(plan.moves[0].src), comm.empty(plan.moves[0].dst)
+        bound = plan.bind(comm, x, y)
+        if comm.rank == 0:
+            work = bound.start()
+            with pytest.raises(weft.TimeoutError, match="rank 1") as caught:
+                work.wait(timeout=0.05)
+            assert isinstance(caught.value, TimeoutError) and not work.done()
+            with pytest.raises(weft.BusyError, match="in flight"):
+                bound.start()
+            comm.barrier()
+            work.wait()
+        else:
+            comm.barrier()
+            work = bound.start()
+            while not work.done():
+                pass
+        x[:] = comm.rank + 1
+        later = bound.start()
+        work.wait()  # an earlier run is over
+        assert work.done()
+        later.wait()
+        assert y.tolist() == [1, 1, 2, 2]
+        z = comm.empty(plan.moves[0].dst)
+        bound.rebind(x, z)
+        bound.run()
+        bound.close()
+        bound.close()
+        with pytest.raises(weft.InvalidError):
+            bound.start()
+        return z.tolist()
+
+    assert weft.spawn(rank_main, 2) == [[1, 1, 2, 2]] * 2
+
+
+def test_gil_is_released_while_waiting():
+    """A rank that waits lets the thread of the other run: they could not finish otherwise."""
+
+    def rank_main(comm):
+        x = comm.empty("f64[4/x] @x2")
+        bound = weft.lower("f64[4/x] @x2", "f64[4] @x2").bind(comm, x, comm.empty("f64[4] @x2"))
+        for _ in range(200):
+            bound.run()
+        return True
+
+    assert threads(2, rank_main, "gil") == [True, True]
+
+
+def test_ctrl_c_ends_a_wait():
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have this started with it ignored
+    def first():
+        with weft.open("threads:2/interrupt", rank=0) as comm:
+            window = comm.window({}, signals=1)
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+            with pytest.raises(KeyboardInterrupt):
+                window.wait(0, ">=", 1)
+            window.barrier()
+
+    def second():
+        with weft.open("threads:2/interrupt", rank=1) as comm:
+            comm.window({}, signals=1).barrier()
+
+    other = threading.Thread(target=second)
+    other.start()
+    first()
+    other.join()
+
+
+def test_groups():
+    def rank_main(comm):
+        half = comm.split([0, 2] if comm.rank % 2 == 0 else [3, 1])
+        assert half.size == 2
+        none = comm.split([0] if comm.rank == 0 else [])
+        assert (none is None) == (comm.rank != 0)
+        return half.allgather(np.array([comm.rank])).tolist()
+
+    assert weft.spawn(rank_main, 4) == [[0, 2], [3, 1], [0, 2], [3, 1]]
+
+
+def test_dead_rank_is_named():
+    def rank_main(comm):
+        plan = weft.lower("f32[6/x] @x3", "f32[6] @x3")
+        bound = plan.bind(comm, comm.empty(plan.moves[0].src), comm.empty(plan.moves[0].dst))
+        bound.run()
+        if comm.rank == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        bound.run()
+
+    with pytest.raises(weft.RankError) as caught:
+        weft.spawn(rank_main, 3)
+    error = caught.value
+    assert error.rank == 2 and "killed by signal 9" in str(error)
+    assert isinstance(error.errors[0], weft.PeerError) and error.errors[0].rank == 2
+
+
+def test_spawn_brings_exceptions_back():
+    class Odd(Exception):
+        def __init__(self, a, b):
+            super().__init__(a)
+
+    def rank_main(comm, what):
+        if comm.rank == 1:
+            raise what
+        comm.barrier()
+
+    with pytest.raises(weft.RankError, match="rank 1 of 2: KeyError: 'x'") as caught:
+        weft.spawn(rank_main, 2, KeyError("x"))
+    assert caught.value.rank == 1 and isinstance(caught.value.__cause__, KeyError)
+    assert "rank_main" in str(caught.value.__cause__.__cause__)
+    with pytest.raises(weft.RankError, match="Odd: 1"):
+        weft.spawn(rank_main, 2, Odd(1, 2))
+    with pytest.raises(weft.InvalidError):
+        weft.spawn(rank_main, 0)
+    assert weft.spawn(_rank, 3, 10, method="spawn") == [10, 11, 12]
+
+
+def _rank(comm, base):
+    return base + comm.rank
+
+
+def test_open_errors():
+    for url, options, kind in (
+        ("carrier-pigeon:", {}, weft.InvalidError),
+        ("threads:2/late", {"rank": 0, "deadline": 0.1}, weft.Error),
+        ("self:", {"inflight_bytes": -1}, weft.InvalidError),
+        (None, {}, weft.InvalidError),
+    ):
+        with pytest.raises(kind):
+            weft.open(url, **options)
+    assert "self:" in weft.transports()
+    comm = weft.open("self:")
+    assert (comm.rank, comm.size, comm.machine.ranks_per_host) == (0, 1, 0) and "rank 0 of 1" in repr(comm)
+
+
+# ---- windows ----
+
+
+def test_windows():
+    def rank_main(comm):
+        n, me = comm.size, comm.rank
+        with comm.window({"a": ("f32", (n, 2)), "sum": (np.int64, 1)}, signals=2) as w:
+            mine = w.array("a")
+            for r in range(n):
+                w.put("a", r, np.full(2, me, np.float32), offset=2 * me)
+                w.put_add("sum", r, np.array([me + 1]))
+                w.notify(r, 0)
+            w.wait(0, ">=", n, timeout=20)
+            assert mine[:, 0].tolist() == list(range(n)) and w.signal(0) == n
+            w.barrier()
+            assert w.array("sum", (me + 1) % n)[0] == n * (n + 1) // 2
+            w.array("a", 0)[me, 1] = 9
+            w.barrier(ranks=[r for r in range(n) if r != me])
+            w.notify(me, 1, 5, add=False)
+            with pytest.raises(weft.TimeoutError):
+                w.wait(1, "==", 6, timeout=0.01)
+            with pytest.raises(weft.InvalidError, match="no buffer 'b'"):
+                w.array("b")
+            with pytest.raises(weft.ArrayError, match="i64"):
+                w.put("a", 0, np.array([1]))
+            with pytest.raises(weft.InvalidError):
+                w.array("a", n)
+            with pytest.raises(weft.InvalidError):
+                w.put("a", 0, np.zeros(2 * n + 1, np.float32))
+            first = w.array("a", 0)
+            w.barrier()
+        with pytest.raises(weft.InvalidError, match="closed"):
+            w.array("a")
+        return first[:, 1].tolist()  # the array keeps its memory
+
+    assert weft.spawn(rank_main, 3) == [[9, 9, 9]] * 3
+
+
+# ---- leaks ----
+
+
+def resident():
+    with open("/proc/self/statm") as f:
+        return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_nothing_leaks():
+    comm = weft.open("self:")
+
+    def once():
+        plan = weft.lower("f32[64,8/x] @x1", "f32[64/x,8] @x1")
+        x, y = comm.empty(plan.moves[0].src), np.zeros((64, 8), np.float32)
+        bound = plan.bind(comm, x, y)
+        bound.run()
+        plan.explain()
+        weft.load(plan.save())
+        comm.allreduce(y)
+        with comm.window({"a": ("f32", 100)}, signals=1) as w:
+            w.array("a")[0] = 1
+        try:
+            weft.layout("f32[")
+        except weft.Error:
+            pass
+
+    for _ in range(300):
+        once()
+    gc.collect()
+    before = resident()
+    for _ in range(3000):
+        once()
+    gc.collect()
+    grown = resident() - before
+    assert grown < 2 << 20, f"{grown} bytes more after 3000 rounds"
+
+
+def test_freed_on_another_thread():
+    """A comm is used by one thread: what another one drops is put aside until that comes by."""
+    comm = weft.open("self:")
+    plan, x = weft.lower("f32[4] @x1", "f32[4] @x1"), np.zeros(4, np.float32)
+    held = [plan.bind(comm, x, x.copy())]
+    other = threading.Thread(target=held.clear)
+    other.start()
+    other.join()
+    assert len(comm._handle.aside) == 1
+    plan.bind(comm, x, x.copy()).run()
+    assert not comm._handle.aside
+
+
+LEFT_OPEN = """
+import numpy as np, weft
+comm = weft.open("shm:left-open", rank=0, ranks=1, progress="thread")
+x = comm.empty("f32[4] @x1")
+bound = weft.lower("f32[4] @x1", "f32[4] @x1").bind(comm, x, np.zeros(4, np.float32))
+work, window, halo = bound.start(), comm.window({"a": ("f32", 3)}), comm.halo()
+array, round_ = window.array("a"), halo.start(b"", b"")
+comm.allreduce(x)
+print("end")
+"""
+
+
+def test_exit_with_everything_open():
+    done = subprocess.run([sys.executable, "-X", "dev", "-c", LEFT_OPEN], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
+def test_cycles_are_collected():
+    """Garbage in cycles, with the comm in it: freed in any order."""
+    before = len(os.listdir("/dev/shm"))
+    for _ in range(20):
+        comm = weft.open("shm:cycle", rank=0, ranks=1)
+        x = comm.empty("f32[4] @x1")
+        bound = weft.lower("f32[4] @x1", "f32[4] @x1").bind(comm, x, np.zeros(4, np.float32))
+        window = comm.window({"a": ("u8", 3)})
+        bound.run()
+        ring = [comm, x, bound, window, window.array("a")]
+        ring.append(ring)
+        comm.ring = ring
+        del comm, x, bound, window, ring
+        gc.collect()
+    assert len(os.listdir("/dev/shm")) <= before
