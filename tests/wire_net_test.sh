@@ -67,7 +67,9 @@ if command -v ucx_perftest >/dev/null; then
     echo "ucx_perftest tag_bw, MiB/s: $(perftest tag_bw 7 -s "$size" -n "$runs" -w 2)"
 fi
 
-# A host that vanishes without a word: its link is down and nothing is reset. Both ends see it by the keepalive.
+# A host that vanishes without a word: its link is down and nothing is reset. Both ends see it by the keepalive of TCP, in
+# seconds; on a machine that is busy with other things it may take longer than is worth waiting for, so make soak alone does it.
+[ "${WEFT_TEST_SHARE:-100}" = full ] || exit 0
 rm -rf "$work"/*
 ip netns exec "$b" timeout 100 "$speed" 1 "$work" watch &
 other=$!
