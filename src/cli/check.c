@@ -272,14 +272,16 @@ int check_pair(const char *src, const char *dst, const struct check_opts *opts, 
     }
     out->elements = oracle_elements(c.oracle);
     code = allocate(&c, why);
-    if (!code)
-        code = team_open(c.place.ranks, &runner.team, why);
     if (code)
         goto out;
     runner.plans = c.pair.plans;
     runner.src = c.src_views;
     runner.dst = c.dst_views;
-    code = runner_open(&runner, why);
+    code = runner_begin(&runner, why);
+    if (!code)
+        code = team_open(c.place.ranks, &runner.team, why);
+    if (!code)
+        code = runner_open(&runner, why);
     for (int64_t k = 0; k < opts->repeat && !code; k++) {
         code = run_once(&c, &runner, opts->seed + k, why);
         out->runs += !code;

@@ -114,10 +114,11 @@ static int move(struct job *j, struct failure *why)
 {
     struct runner runner = {
         .place = &j->place, .plans = j->pair.plans, .src = j->in.view, .dst = j->out.view, .staged = j->staged};
-    int code = team_open(j->place.ranks, &runner.team, why);
-    if (code)
-        return code;
-    code = runner_open(&runner, why);
+    int code = runner_begin(&runner, why);
+    if (!code)
+        code = team_open(j->place.ranks, &runner.team, why);
+    if (!code)
+        code = runner_open(&runner, why);
     if (!code)
         code = runner_run(&runner, why);
     runner_close(&runner);

@@ -259,7 +259,7 @@ static int ranks_do(struct runner *r, team_work *work, struct failure *why)
     return r->crew ? crew_do(r->crew, work, r, why) : team_do(r->team, work, r, why);
 }
 
-int runner_open(struct runner *r, struct failure *why)
+int runner_begin(struct runner *r, struct failure *why)
 {
     size_t n = (size_t)r->place->ranks;
     r->comms = calloc(n, sizeof(weft_comm *));
@@ -267,8 +267,12 @@ int runner_open(struct runner *r, struct failure *why)
     r->windows = calloc(2 * n, sizeof *r->windows);
     if (!r->comms || !r->execs || !r->windows)
         return failure_set(why, CLI_WRONG, "no memory for %d ranks", r->place->ranks);
-    if (r->place->processes && crew_open(r->place->ranks, &r->crew, why))
-        return CLI_WRONG;
+    return r->place->processes ? crew_open(r->place->ranks, &r->crew, why) : CLI_OK;
+}
+
+int runner_open(struct runner *r, struct failure *why)
+{
+    r->opened = true;
     if (r->place->job)
         r->comms[weft_comm_rank(r->place->job)] = r->place->job;
     else if (ranks_do(r, open_rank, why))
@@ -287,12 +291,13 @@ int runner_run(struct runner *r, struct failure *why)
 void runner_close(struct runner *r)
 {
     struct failure none;
-    if (r->comms && r->execs && r->windows && (r->crew || !r->place->processes))
+    if (r->opened)
         r->place->job ? close_rank(r, weft_comm_rank(r->place->job)) : ranks_do(r, close_rank, &none);
     crew_close(r->crew);
     free(r->comms);
     free(r->execs);
     free(r->windows);
+    r->opened = false;
     r->crew = NULL;
     r->comms = NULL;
     r->execs = NULL;

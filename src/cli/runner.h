@@ -34,8 +34,13 @@ struct runner {
     weft_comm **comms;
     weft_exec **execs;
     struct runner_window *windows; /* of each rank: its source and its destination */
+    bool opened; /* runner_open was called */
 };
 
+/* Starts the processes, where ranks are such: before there are threads, since a process that is forked while another thread
+ * allocates may find the allocator locked for good. What it is given must be complete. CLI_OK or CLI_WRONG; runner_close
+ * follows in any case. */
+int runner_begin(struct runner *r, struct failure *why);
 /* Opens comms and binds on the team (as many ranks as the place has). What it is given must outlive it. CLI_OK, CLI_BAD if
  * bind refuses the buffers, or CLI_WRONG. */
 int runner_open(struct runner *r, struct failure *why);
