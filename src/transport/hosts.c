@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -60,6 +61,7 @@ enum kind { NAMES = UINT32_C(0x686f7374), LIST, PLACE }; /* none of exec/mail.c'
 struct record {
     uint64_t host;    /* its name, hashed; or, in a PLACE, where the core is */
     uint64_t machine; /* several hosts may be played on one */
+    uint64_t random;  /* rank 0's tells this group from all others, whatever their names */
 };
 
 #define RECORDS ((WIRE_MAIL - 16) / sizeof(struct record))
@@ -309,7 +311,7 @@ static void link_free(struct link *l)
     free(l);
 }
 
-static int join_home(struct link *l, const struct transport_ask *ask, uint64_t name, int near_size)
+static int join_home(struct link *l, const struct transport_ask *ask, const struct record *name, int near_size)
 {
     struct transport_ask inner = *ask;
     char place[64];
@@ -318,8 +320,8 @@ static int join_home(struct link *l, const struct transport_ask *ask, uint64_t n
     inner.place = "";
     if (near_size == 1)
         return transport_self.join(&inner, &l->hosts.home);
-    snprintf(place, sizeof place, "host-%016llx-%016llx",
-             (unsigned long long)hash_bytes(0, ask->place, strlen(ask->place)), (unsigned long long)name);
+    snprintf(place, sizeof place, "host-%016llx-%016llx", (unsigned long long)name->random,
+             (unsigned long long)name->host);
     inner.place = place;
     return transport_shm.join(&inner, &l->hosts.home);
 }
@@ -372,19 +374,24 @@ static int open_wire(struct link *l, const struct transport_ask *ask, const char
     return wire_open(url, &boot, &l->hosts.wire);
 }
 
+/* *name: of this host, in this group. */
 static int know_each_other(struct link *l, const struct transport_ask *ask, bool alone, int64_t until, int *near_size,
-                           struct record *mine)
+                           struct record *name)
 {
     int rank = l->base.rank, size = l->base.size;
     struct record *all = calloc((size_t)size, sizeof *all);
     int err = all ? make_tables(&l->hosts, size) : error_nomem();
-    mine->machine = ask->machine;
-    mine->host = alone ? (uint64_t)rank : hash_bytes(0, ask->host, strlen(ask->host));
+    struct record mine = {.machine = ask->machine};
+    mine.host = alone ? (uint64_t)rank : hash_bytes(0, ask->host, strlen(ask->host));
+    if (!err && getrandom(&mine.random, sizeof mine.random, 0) != (ssize_t)sizeof mine.random)
+        err = error_set(WEFT_EIO, "no random number: %s", strerror(errno));
     if (!err)
-        err = ask->gather ? ask->gather(ask->gather_arg, mine, sizeof *mine, all)
-                          : gather(l, *mine, all, until - core_now());
-    if (!err)
+        err = ask->gather ? ask->gather(ask->gather_arg, &mine, sizeof mine, all)
+                          : gather(l, mine, all, until - core_now());
+    if (!err) {
         sort_out(&l->hosts, all, rank, size, near_size);
+        *name = (struct record){.host = mine.host, .random = all[0].random};
+    }
     free(all);
     return err;
 }
@@ -393,17 +400,17 @@ static int know_each_other(struct link *l, const struct transport_ask *ask, bool
 static int join_all(struct link *l, const struct transport_ask *ask, const char *url, bool alone)
 {
     int64_t until = core_now() + ask->wait_ns;
-    struct record mine;
+    struct record name;
     int near_size = 0, err = ask->gather ? 0 : open_wire(l, ask, url);
     if (err)
         return err;
     l->base.rank = l->hosts.wire ? l->hosts.wire->rank : ask->rank;
     l->base.size = l->hosts.wire ? l->hosts.wire->size : ask->size;
-    err = know_each_other(l, ask, alone, until, &near_size, &mine);
+    err = know_each_other(l, ask, alone, until, &near_size, &name);
     if (!err && !l->hosts.wire && l->hosts.nhosts > 1)
         err = open_wire(l, ask, url);
     if (!err)
-        err = join_home(l, ask, mine.host, near_size);
+        err = join_home(l, ask, &name, near_size);
     if (!err && l->hosts.nhosts > 1)
         err = make_core(l, until);
     return err || l->hosts.nhosts == 1 ? err : post_sentinel(l);
