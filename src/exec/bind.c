@@ -64,7 +64,8 @@ static int complete(weft_exec *x, struct program *p, uint64_t meeting, uint32_t 
     int err = block_at ? 0 : error_nomem();
     for (int r = 0; r < c->size && !err; r++)
         block_at[r] = core_vote_of(c->group, r, meeting)->place;
-    far_tags(x, p);
+    int untagged = far_tags(x, p); /* whatever else fails: the other ends count, too */
+    err = err ? err : untagged;
     if (!err)
         err = program_fill(x, p, block_at);
     free(block_at);

@@ -142,8 +142,9 @@ int weft_comm_reopen(weft_comm *c, const int *ranks, int n, weft_comm **out)
         return error_set(WEFT_EBUSY, "weft_comm_reopen: not inside a callback");
     if (!c->boot)
         return error_set(WEFT_EUNSUPPORTED, "weft_comm_reopen: the comm was split from another: open that again");
-    if (c->transport->can.wide && !c->transport->can.deaths)
-        return error_set(WEFT_EUNSUPPORTED, "weft_comm_reopen: %s: does not outlive its ranks", c->transport->scheme);
+    if (c->boot->transport->can.wide && !c->boot->meet)
+        return error_set(WEFT_EUNSUPPORTED, "weft_comm_reopen: %s: was opened by MPI, which does not outlive its ranks",
+                         c->boot->transport->scheme);
     int rank = -1;
     for (int i = 0; i < n; i++) {
         if (ranks[i] < 0 || ranks[i] >= c->size || (i && ranks[i] <= ranks[i - 1]))

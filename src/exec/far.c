@@ -70,15 +70,26 @@ int far_outline(weft_exec *x, struct program *p)
     return err ? err : make_channels(x, p, PLAN_SEND, sends, of);
 }
 
-void far_tags(weft_exec *x, struct program *p)
+int far_tags(weft_exec *x, struct program *p)
 {
     struct transport_hosts *hosts = x->comm->link->hosts;
+    int err = 0;
     for (uint32_t i = 0; i < p->far.n; i++) {
         struct far_channel *ch = &p->far.channels[i];
-        uint32_t *next = &(ch->sends ? hosts->tags_out : hosts->tags_in)[ch->peer];
+        uint64_t *next = &(ch->sends ? hosts->tags_out : hosts->tags_in)[ch->peer];
+        if (x->program != p) { /* of the same plan, so with the same channels */
+            ch->tag = x->program->far.channels[i].tag;
+            continue;
+        }
         ch->tag = *next;
         *next += ch->n;
+        if (*next > hosts->wire->tags && !err)
+            err = error_set(WEFT_EUNSUPPORTED,
+                            "%s has %llu tags for messages between two ranks, and those with rank %d are used up: open "
+                            "the comm again",
+                            hosts->wire->ops->name, (unsigned long long)hosts->wire->tags, ch->peer);
     }
+    return err;
 }
 
 /* A message of one move that changes nothing about its bytes travels from or to their place. */
@@ -132,7 +143,7 @@ static int make_messages(weft_exec *x, struct program *p, struct far_channel *ch
             step->nwork = 0;
         else
             memory = m->slot = *room + bytes * (staged++ % ch->slots);
-        int err = wire->ops->make(wire, ch->peer, (ch->tag + k) % wire->tags, memory, (size_t)x->plan->steps[m->step].bytes, ch->sends,
+        int err = wire->ops->make(wire, ch->peer, ch->tag + k, memory, (size_t)x->plan->steps[m->step].bytes, ch->sends,
                                   &m->wire);
         if (err)
             return err;

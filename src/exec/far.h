@@ -19,7 +19,7 @@ struct far_channel {
     bool sends;
     uint32_t n;
     struct far_message *messages;
-    uint32_t tag;   /* of the first message */
+    uint64_t tag;   /* of the first message */
     uint32_t slots; /* that messages use in turn */
 
     /* the run */
@@ -32,8 +32,9 @@ struct far_channel {
 
 /* From the plan alone: which steps are with far ranks. */
 int far_outline(weft_exec *x, struct program *p);
-/* Gives the channels their tags. Ranks do this at the same place of every bind, so that both ends come to the same. */
-void far_tags(weft_exec *x, struct program *p);
+/* Gives the channels their tags. Ranks do this at the same place of every bind, so that both ends come to the same. No tag
+ * is given twice, but a program that takes another's place has its tags: all that was sent with them has been received. */
+int far_tags(weft_exec *x, struct program *p);
 /* With the moves of the messages at hand: slots, and the wire's messages. */
 int far_fill(weft_exec *x, struct program *p);
 /* False: the wire could not be made to let go of the slots. */

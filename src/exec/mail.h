@@ -12,7 +12,8 @@ void mail_close(weft_comm *c); /* says goodbye first */
 
 /* The calls below do nothing for a comm on one host. */
 
-void mail_flush(weft_comm *c); /* sees to it that what this host's ranks have voted is on its way, within a bounded time */
+/* Sees to it that all mail, and what this host's ranks have voted, is on its way; gives up after ns. */
+void mail_flush(weft_comm *c, int64_t ns);
 void mail_failure(weft_comm *c, int code, const char *text);
 /* For survive.c, when the comm has failed and its tasks no longer pass: takes what has come. */
 void mail_receive(weft_comm *c);

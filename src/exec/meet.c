@@ -217,7 +217,7 @@ static int wait_for(weft_comm *c, struct meeting *m, int64_t until, const char *
         struct comm_need need = {met, absent, m, until >= 0 && until < next ? until : next};
         int err = comm_wait(c, &need);
         if (!err)
-            mail_flush(c); /* it may be long before the next call, and others wait for these votes */
+            mail_flush(c, c->deadline_ns); /* it may be long before the next call, and others wait for these votes */
         if (err != COMM_LATE || (until >= 0 && core_now() >= until))
             return err;
         err = someone_left(m, call);
@@ -267,7 +267,7 @@ static int barrier(weft_comm *c, int64_t timeout_ns)
         all = met(&m);
     }
     if (all) {
-        mail_flush(c);
+        mail_flush(c, c->deadline_ns);
     } else {
         int64_t wait_ns = timeout_ns < 0 ? c->deadline_ns : timeout_ns, now = core_now();
         err = wait_for(c, &m, wait_ns < INT64_MAX - now ? now + wait_ns : -1, "weft_comm_barrier");

@@ -457,7 +457,12 @@ static int mpi_join(const struct transport_ask *ask, struct transport_link **out
 
 static int auto_join(const struct transport_ask *ask, struct transport_link **out)
 {
-    return join(ask, &transport_auto, ask->gather ? "ucx:" : "mpi:", false, out);
+    if (ask->gather)
+        return join(ask, &transport_auto, "ucx:", false, out);
+    int err = join(ask, &transport_auto, "mpi:", false, out);
+    char why[512];
+    snprintf(why, sizeof why, "%s", err ? weft_errmsg() : "");
+    return err ? error_set(err, "auto: without a place to meet (WEFT_AT) by MPI: %s", why) : 0;
 }
 
 static void hosts_leave(struct transport_link *l)
