@@ -46,26 +46,6 @@ need()
 # Ranks that believe to be on two machines, by the variables of MPI's launchers.
 apart='r=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; export WEFT_HOST=h$((r / 2)) OMPI_COMM_WORLD_LOCAL_SIZE=2 MPI_LOCALNRANKS=2; exec "$@"'
 
-# torchrun COMMAND...: four ranks on two machines as torchrun starts them; rank 0 tells
-torchrun()
-{
-    local r pids=() failed=0
-    export WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 TORCHELASTIC_RUN_ID=none
-    WEFT_PORT=$((20000 + $$ % 10000)) WEFT_TOKEN=$(od -An -N 16 -tx1 /dev/urandom | tr -d ' \n')
-    export WEFT_PORT WEFT_TOKEN
-    for r in 0 1 2 3; do
-        RANK=$r WEFT_HOST=h$((r / 2)) "$@" &
-        pids+=($!)
-    done
-    for r in "${pids[@]}"; do wait "$r" || failed=1; done
-    return $failed
-}
-if [ "$1" = ranks-by-torchrun ]; then
-    shift
-    torchrun "$@"
-    exit
-fi
-
 case $1 in
 ucx)
     need ucx:
@@ -92,7 +72,18 @@ openmpi | mpich)
     ;;
 torchrun)
     need ucx:
-    check 4 auto: bash "$0" ranks-by-torchrun
+    check 4 auto: bash "$0" as-torchrun
+    ;;
+as-torchrun) # COMMAND...: four ranks on two machines as torchrun starts them
+    shift
+    export WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 TORCHELASTIC_RUN_ID=none
+    WEFT_PORT=$((20000 + $$ % 10000)) WEFT_TOKEN=$(od -An -N 16 -tx1 /dev/urandom | tr -d ' \n')
+    export WEFT_PORT WEFT_TOKEN
+    for r in 0 1 2 3; do
+        RANK=$r WEFT_HOST=h$((r / 2)) "$@" &
+        pids[r]=$!
+    done
+    for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
     ;;
 *)
     echo "usage: hosts.sh ucx|auto|openmpi|mpich|torchrun" >&2
