@@ -178,6 +178,32 @@ static void what_was_sent_comes(void **state)
     play("ucx", "abc", send_and_leave);
 }
 
+/* A peer that frees its exec instead of running it, and stays. */
+static int free_instead(weft_comm *c, struct scene *s)
+{
+    struct pair p;
+    int rank = weft_comm_rank(c), err = pair_make(&p, "i32[4000/x] @x2", "i32[4000] @x2", false, c);
+    if (!err)
+        err = weft_exec_run(p.x);
+    if (rank == 0 && !err) {
+        err = weft_exec_start(p.x);
+        int code = err ? err : weft_exec_wait(p.x, 10 * SECOND);
+        err = code == WEFT_EPEER && strstr(weft_errmsg(), "rank 1 closed its comm or freed its exec") ? 0 : code ? code : -1000;
+        come_to(s, 1);
+    }
+    pair_free(&p);
+    if (rank)
+        wait_for(s, 1);
+    weft_comm_close(c);
+    return err;
+}
+
+static void a_freed_exec_is_seen(void **state)
+{
+    (void)state;
+    play("ucx", "ab", free_instead);
+}
+
 static char folder[] = "/tmp/weft-calls-XXXXXX";
 
 static int clean(void **state)
@@ -196,6 +222,7 @@ int main(void)
     snprintf(at, sizeof at, "file:%s", folder);
     setenv("WEFT_AT", at, 1);
     const struct CMUnitTest tests[] = {cmocka_unit_test(who_leaves_has_voted), cmocka_unit_test(execs_are_bound_again),
-                                       cmocka_unit_test(what_was_sent_comes)};
+                                       cmocka_unit_test(what_was_sent_comes),
+                                       cmocka_unit_test(a_freed_exec_is_seen)};
     return cmocka_run_group_tests(tests, NULL, clean);
 }

@@ -80,6 +80,7 @@ static void discard(weft_exec *x)
     const char *text;
     if (!x)
         return;
+    far_delist(x);
     if (!core_failure(x->comm->group, &text)) {
         x->comm->transport->release(x->comm->link, x->block);
         x->comm->transport->release(x->comm->link, x->scratch);
@@ -116,6 +117,7 @@ static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, con
     err = comm_agree(c, &vote, deadline_ns, &meeting);
     if (!err) {
         x->number = meeting;
+        far_enlist(x);
         err = complete(x, x->program, meeting, COMM_BOUND, deadline_ns);
     }
     if (err) {

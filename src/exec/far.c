@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "exec/mail.h"
 
 #define SLICE (1 << 20) /* bytes that one pass packs and unpacks in each channel, and one message more */
 
@@ -309,4 +310,35 @@ void far_heard(weft_exec *x, int peer, uint64_t run, int64_t now)
         ch->peer_run = run;
         ch->heard_at = now;
     }
+}
+
+void far_freed(weft_exec *x, int peer, uint64_t run)
+{
+    for (uint32_t i = 0; i < x->program->far.n; i++) {
+        struct far_channel *ch = &x->program->far.channels[i];
+        if (ch->peer != peer)
+            continue;
+        ch->freed = true;
+        ch->last_run = run;
+    }
+}
+
+void far_enlist(weft_exec *x)
+{
+    if (!x->comm->link->hosts)
+        return;
+    x->bound = x->comm->bound;
+    x->comm->bound = x;
+}
+
+void far_delist(weft_exec *x)
+{
+    weft_exec **at = &x->comm->bound;
+    while (*at && *at != x)
+        at = &(*at)->bound;
+    if (!*at)
+        return;
+    *at = x->bound;
+    if (!core_failed(x->comm->group))
+        mail_freed(x);
 }

@@ -28,6 +28,8 @@ struct far_channel {
 
     uint64_t peer_run; /* that the peer is known to have started */
     int64_t heard_at;  /* when it last said that it is at work, or when this rank began to wait for it */
+    bool freed;        /* the peer has freed its exec, */
+    uint64_t last_run; /* after this run */
 };
 
 /* From the plan alone: which steps are with far ranks. */
@@ -45,4 +47,9 @@ bool far_pass(weft_exec *x);
 bool far_waits(const struct far_channel *ch);
 /* Word of a peer: it is at work in `run` of an exec. */
 void far_heard(weft_exec *x, int peer, uint64_t run, int64_t now);
+/* Word of a peer: it has freed its exec after `run`. */
+void far_freed(weft_exec *x, int peer, uint64_t run);
+/* The exec has its number, so that peers may speak of it; until it is let go of, which tells them, unless the comm has failed. */
+void far_enlist(weft_exec *x);
+void far_delist(weft_exec *x);
 #endif

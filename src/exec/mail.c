@@ -25,7 +25,7 @@
 
 #define PULSE_NS INT64_C(250000000)
 
-enum kind { VOTE = 1, FAILURE, PULSE, GOODBYE, SURVIVES, VERDICT };
+enum kind { VOTE = 1, FAILURE, PULSE, FREED, GOODBYE, SURVIVES, VERDICT };
 
 struct letter {
     uint32_t kind;
@@ -41,7 +41,7 @@ struct letter {
         } failure;
         struct {
             uint64_t exec, run;
-        } pulse;
+        } pulse; /* and freed */
         struct {
             uint32_t times, bytes;
         } survival;
@@ -138,6 +138,11 @@ static void take(weft_comm *c, int peer, const struct letter *m)
             if (x->number == m->pulse.exec)
                 far_heard(x, peer, m->pulse.run, core_now());
         break;
+    case FREED:
+        for (weft_exec *x = c->bound; x; x = x->bound)
+            if (x->number == m->pulse.exec)
+                far_freed(x, peer, m->pulse.run);
+        break;
     case GOODBYE:
         atomic_store_explicit(&c->group->ranks[peer].state, CORE_LEFT, memory_order_seq_cst);
         core_ring_all(c->group);
@@ -193,16 +198,26 @@ static int lacking(struct comm_task *t)
 
 /* ---- being at work ---- */
 
+/* Where a peer has channels both ways it is told twice, which does no harm. */
+static void tell_peers(const weft_exec *x, uint32_t kind)
+{
+    struct letter m = {.kind = kind, .rank = x->comm->rank};
+    m.pulse.exec = x->number;
+    m.pulse.run = x->run;
+    for (uint32_t i = 0; i < x->program->far.n; i++)
+        send_to(x->comm, x->program->far.channels[i].peer, &m);
+}
+
+void mail_freed(const weft_exec *x)
+{
+    tell_peers(x, FREED);
+}
+
 /* Those who wait for this rank hear so often that it is at work: they have to tell it from one that has stalled. */
 static void pulse(weft_comm *c)
 {
     for (const weft_exec *x = c->first; x; x = x->next_exec)
-        for (uint32_t i = 0; i < x->program->far.n; i++) {
-            struct letter m = {.kind = PULSE, .rank = c->rank};
-            m.pulse.exec = x->number;
-            m.pulse.run = x->run;
-            send_to(c, x->program->far.channels[i].peer, &m);
-        }
+        tell_peers(x, PULSE);
 }
 
 static void watch(struct comm_task *t, int64_t now)
