@@ -182,9 +182,11 @@ int far_fill(weft_exec *x, struct program *p)
     return err;
 }
 
-bool far_free(struct program *p)
+bool far_free(const weft_exec *x, struct program *p)
 {
     bool ours = true;
+    if (p->far.n)
+        x->comm->link->hosts->wire->failed = core_failed(x->comm->group);
     for (uint32_t i = 0; i < p->far.n; i++) {
         const struct far_channel *ch = &p->far.channels[i];
         for (uint32_t k = 0; ch->messages && k < ch->n; k++) {

@@ -40,7 +40,7 @@ int far_tags(weft_exec *x, struct program *p);
 /* With the moves of the messages at hand: slots, and the wire's messages. */
 int far_fill(weft_exec *x, struct program *p);
 /* False: the wire could not be made to let go of the slots. */
-bool far_free(struct program *p);
+bool far_free(const weft_exec *x, struct program *p);
 void far_start(weft_exec *x);
 bool far_pass(weft_exec *x);
 /* Is the channel held up by its peer? */

@@ -276,8 +276,10 @@ void mail_failure(weft_comm *c, int code, const char *text)
 
 void mail_receive(weft_comm *c)
 {
-    if (c->mail)
-        receive(c);
+    if (!c->mail)
+        return;
+    c->link->hosts->wire->failed = true;
+    receive(c);
 }
 
 void mail_survives(weft_comm *c, uint32_t times)
