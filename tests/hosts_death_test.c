@@ -135,9 +135,10 @@ static void print_times(const struct life *l, const struct told *told)
 {
     int64_t from = atomic_load(&told->died_at);
     for (int r = 0; r < l->ranks; r++)
-        print_message("rank %d: %lld %lld %lld %lld %lld\n", r, (long long)(told->rank[r].knew_at - from) / MS,
-                      (long long)(told->rank[r].listed_at - from) / MS, (long long)(told->rank[r].opened_at - from) / MS,
-                      (long long)(told->rank[r].closed_at - from) / MS, (long long)(told->rank[r].ended_at - from) / MS);
+        print_message(
+            "rank %d: %lld %lld %lld %lld %lld\n", r, (long long)(told->rank[r].knew_at - from) / MS,
+            (long long)(told->rank[r].listed_at - from) / MS, (long long)(told->rank[r].opened_at - from) / MS,
+            (long long)(told->rank[r].closed_at - from) / MS, (long long)(told->rank[r].ended_at - from) / MS);
 }
 
 static void one_life(const struct life *l, int64_t *slowest)
@@ -167,12 +168,12 @@ static void one_life(const struct life *l, int64_t *slowest)
             continue;
         int64_t after = told->rank[r].knew_at - atomic_load(&told->died_at);
         if (told->rank[r].code != wanted(l) || (!l->stops && (!strstr(told->rank[r].text, name) || after > 2 * SECOND)))
-            fail_msg("%s, %d ranks on %d hosts, %d ends at %d: rank %d after %lld ms: %d, %s", l->url, l->ranks, l->hosts,
-                     l->victim, l->at, r, (long long)(after / MS), told->rank[r].code, told->rank[r].text);
+            fail_msg("%s, %d ranks on %d hosts, %d ends at %d: rank %d after %lld ms: %d, %s", l->url, l->ranks,
+                     l->hosts, l->victim, l->at, r, (long long)(after / MS), told->rank[r].code, told->rank[r].text);
         if (told->rank[r].left != l->ranks - 1 || !told->rank[r].fine) {
             print_times(l, told);
-            fail_msg("%s, %d ranks on %d hosts, %d ends at %d: rank %d sees %d left, the new comm: %s", l->url, l->ranks,
-                     l->hosts, l->victim, l->at, r, told->rank[r].left, told->rank[r].end);
+            fail_msg("%s, %d ranks on %d hosts, %d ends at %d: rank %d sees %d left, the new comm: %s", l->url,
+                     l->ranks, l->hosts, l->victim, l->at, r, told->rank[r].left, told->rank[r].end);
         }
         for (int i = 0; i < l->ranks - 1; i++)
             assert_int_equal(told->rank[r].list[i], i + (i >= l->victim));

@@ -242,7 +242,10 @@ static int job_of(const struct launcher *l, struct environment_job *job)
     if (url && (!colon || colon[1] || !strcmp(url, "mpi:")))
         strcpy(job->url, url);
     else
-        name_job(job, url ? url : job->spans || variable("WEFT_AT") ? "auto:" : "shm:",
+        name_job(job,
+                 url                                 ? url
+                 : job->spans || variable("WEFT_AT") ? "auto:"
+                                                     : "shm:",
                  variable("WEFT_NAME") ? variable("WEFT_NAME") : name);
     return 0;
 }

@@ -27,7 +27,8 @@ static uint32_t tally(const weft_exec *x, int kind, uint32_t *count)
     return channels;
 }
 
-static int make_channels(const weft_exec *x, struct program *p, int kind, const uint32_t *count, struct far_channel **of)
+static int make_channels(const weft_exec *x, struct program *p, int kind, const uint32_t *count,
+                         struct far_channel **of)
 {
     const weft_comm *c = x->comm;
     struct far *far = &p->far;
@@ -94,7 +95,8 @@ int far_tags(weft_exec *x, struct program *p)
 }
 
 /* A message of one move that changes nothing about its bytes travels from or to their place. */
-static char *direct(const weft_exec *x, const struct program *p, const struct far_channel *ch, const struct far_message *m)
+static char *direct(const weft_exec *x, const struct program *p, const struct far_channel *ch,
+                    const struct far_message *m)
 {
     const struct exec_step *step = &p->steps[m->step];
     const struct exec_move *move = &p->moves[step->work];

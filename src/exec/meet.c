@@ -191,6 +191,14 @@ static int decide(weft_comm *c, uint64_t meeting)
     return 0;
 }
 
+/* The vote of a far rank comes by the first rank of its host, its farewell may come before: that first one, in the same
+ * meeting, sees whether it has voted. */
+static bool is_spoken_for(const weft_comm *c, int rank)
+{
+    const struct transport_hosts *hosts = c->link->hosts;
+    return transport_far(c->link, rank) && hosts->firsts[hosts->host[rank]] != rank;
+}
+
 /* A rank that left before it entered will never come. One that has died may have entered and not told all: it is to
  * blame whenever the meeting is not complete after its death. */
 static int someone_left(struct meeting *m, const char *call)
@@ -203,7 +211,7 @@ static int someone_left(struct meeting *m, const char *call)
             continue;
         if (fate == TRANSPORT_DIED)
             return comm_fail(c, WEFT_EPEER, "%s has died, others are in %s", comm_who(c, r, who), call);
-        if (!core_entered(c->group, r, m->number))
+        if (!core_entered(c->group, r, m->number) && !is_spoken_for(c, r))
             return comm_fail(c, WEFT_EPEER, "%s closed its comm, others are in %s", comm_who(c, r, who), call);
     }
     return 0;

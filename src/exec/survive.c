@@ -73,7 +73,8 @@ static bool answer(weft_comm *c, uint32_t times, bool late, unsigned char *list)
     memcpy(me->votes[0].text, list, CORE_TEXT);
     atomic_store_explicit(&me->verdicts, times, memory_order_seq_cst);
     mail_verdict(c, times, list, ((size_t)c->size + 7) / 8);
-    mail_flush(c, late ? c->deadline_ns / 8 : c->deadline_ns); /* what is for a silent one stays; the others go on now */
+    mail_flush(c,
+               late ? c->deadline_ns / 8 : c->deadline_ns); /* what is for a silent one stays; the others go on now */
     return true;
 }
 
@@ -104,8 +105,8 @@ static int agree(weft_comm *c, uint32_t times, unsigned char *list)
         if (heard(c, times, list) || (from == c->rank && answer(c, times, late, list)))
             return 0;
         if (now >= until + c->deadline_ns)
-            return error_set(WEFT_ETIMEOUT, "weft_comm_survivors: rank %d has not said who is left within %lld ms", from,
-                             (long long)(2 * c->deadline_ns / 1000000));
+            return error_set(WEFT_ETIMEOUT, "weft_comm_survivors: rank %d has not said who is left within %lld ms",
+                             from, (long long)(2 * c->deadline_ns / 1000000));
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
 }

@@ -2,8 +2,9 @@
  * wire; auto: finds out who shares a host with whom. The ranks of a host are a group of shm: (or of self:), in
  * whose memory is the core of the whole group; its bells are theirs. All memory is the host's.
  *
- * Joining: the wire is opened; all ranks tell rank 0 by mail on which host they are and get the whole list back; the
- * ranks of a host meet in shared memory, and the first of them makes the core and mails the others where it is. */
+ * Joining: all ranks learn who is on which host, from the store and then open the wire, if there are several; or, where
+ * MPI is all there is, over the wire, by mail to rank 0 and back. The ranks of a host meet in shared memory, and the
+ * first of them makes the core and mails the others where it is. */
 #define _GNU_SOURCE
 #include "transport/hosts.h"
 
@@ -51,7 +52,7 @@ static struct transport_link *home(const struct transport_link *l)
     return l->hosts->home;
 }
 
-#define NAP_NS 100000   /* between looks at a wire that cannot be slept on */
+#define NAP_NS 100000 /* between looks at a wire that cannot be slept on */
 
 /* ---- mail while joining ---- */
 
@@ -118,7 +119,8 @@ static void see_off(struct wire *w, int64_t until)
 }
 
 /* Waits for records of this kind until `have` of `want` ranks' are there. Other mail is put aside. */
-static int collect(struct link *l, uint32_t kind, struct record *records, bool *there, int have, int want, int64_t until)
+static int collect(struct link *l, uint32_t kind, struct record *records, bool *there, int have, int want,
+                   int64_t until)
 {
     struct wire *w = l->hosts.wire;
     while (have < want) {
@@ -194,8 +196,9 @@ static int gather(struct link *l, struct record mine, struct record *all, int64_
 
 /* ---- sleep ---- */
 
-/* A rank sleeps on its bell, which the ranks of its host ring; the sentinel rings it when something comes by the wire. It hears of that once each time it is asked to, so that it does not wake while the rank is at work. The
- * rank arms its bell before it asks: a ring after that is not lost (core_signal says why). */
+/* A rank sleeps on its bell, which the ranks of its host ring; the sentinel rings it when something comes by the wire. It
+ * hears of that once each time it is asked to, so that it does not wake while the rank is at work. The rank arms its
+ * bell before it asks: a ring after that is not lost (core_signal says why). */
 static void *sentinel(void *arg)
 {
     struct link *l = arg;
@@ -424,8 +427,8 @@ static int join(const struct transport_ask *ask, const struct transport *t, cons
         return error_nomem();
     if (ask->gather && (ask->size < 1 || ask->rank < 0 || ask->rank >= ask->size)) {
         free(l);
-        return error_set(WEFT_EINVAL, "%s: rank %d of %d: set ranks and rank, or start with weft run", t->scheme, ask->rank,
-                         ask->size);
+        return error_set(WEFT_EINVAL, "%s: rank %d of %d: set ranks and rank, or start with weft run", t->scheme,
+                         ask->rank, ask->size);
     }
     l->events = l->stop = -1;
     l->base = (struct transport_link){.transport = t, .hosts = &l->hosts};
@@ -521,7 +524,7 @@ static enum transport_fate hosts_gone(struct transport_link *l, int rank)
     return l->hosts->wire->ops->gone(l->hosts->wire, rank);
 }
 
-#define HOSTS_FUNCTIONS                                                                                          \
+#define HOSTS_FUNCTIONS                                                                                       \
     .split = hosts_split, .leave = hosts_leave, .alloc = hosts_alloc, .room = hosts_room, .back = hosts_back, \
     .release = hosts_release, .offer = hosts_offer, .reach = hosts_reach, .gone = hosts_gone
 
@@ -530,8 +533,11 @@ const struct transport transport_ucx = {.scheme = "ucx",
                                         .can = {.loads = true, .deaths = true, .wide = true, .meets = true},
                                         .join = ucx_join,
                                         HOSTS_FUNCTIONS};
-const struct transport transport_mpi = {
-    .scheme = "mpi", .form = "mpi:", .can = {.loads = true, .sized = true, .wide = true}, .join = mpi_join, HOSTS_FUNCTIONS};
+const struct transport transport_mpi = {.scheme = "mpi",
+                                        .form = "mpi:",
+                                        .can = {.loads = true, .sized = true, .wide = true},
+                                        .join = mpi_join,
+                                        HOSTS_FUNCTIONS};
 const struct transport transport_auto = {.scheme = "auto",
                                          .form = "auto:NAME",
                                          .can = {.loads = true, .deaths = true, .wide = true},
