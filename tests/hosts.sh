@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Comms on several hosts, hosts.sh WHAT: random pairs, and where there are ranks enough all cases. ucx: by UCX alone; auto: over
-# 2 and 3 hosts of 1 to 3 ranks each and more (network namespaces, which weft run makes and removes); openmpi, mpich: on mpi:.
+# 2 and 3 hosts of 1 to 3 ranks each and more (network namespaces, which weft run makes and removes); openmpi, mpich: on mpi:,
+# and on auto: as if the ranks were on two machines; torchrun: auto: in such an environment.
 set -u
 : "${WEFT_BIN:?}" "${WEFT_SOURCE_DIR:?}"
 dir=$(dirname "$WEFT_BIN")
@@ -42,6 +43,9 @@ need()
     esac
 }
 
+# Ranks that believe to be on two machines, by the variables of MPI's launchers.
+apart='r=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; export WEFT_HOST=h$((r / 2)) OMPI_COMM_WORLD_LOCAL_SIZE=2 MPI_LOCALNRANKS=2; exec "$@"'
+
 case $1 in
 ucx)
     need ucx:
@@ -64,9 +68,25 @@ openmpi | mpich)
     launcher=$(command -v "mpiexec.$1") || { echo "skip: there is no mpiexec.$1" && exit 77; }
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
     check 4 "mpi:$1" "$launcher" -n 4
+    check 4 auto: "$launcher" -n 4 sh -c "$apart" sh
+    ;;
+torchrun)
+    need ucx:
+    check 4 auto: bash "$0" as-torchrun
+    ;;
+as-torchrun) # COMMAND...: four ranks on two machines as torchrun starts them
+    shift
+    export WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 TORCHELASTIC_RUN_ID=none
+    WEFT_PORT=$((20000 + $$ % 10000)) WEFT_TOKEN=$(od -An -N 16 -tx1 /dev/urandom | tr -d ' \n')
+    export WEFT_PORT WEFT_TOKEN
+    for r in 0 1 2 3; do
+        RANK=$r WEFT_HOST=h$((r / 2)) "$@" &
+        pids[r]=$!
+    done
+    for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
     ;;
 *)
-    echo "usage: hosts.sh ucx|auto|openmpi|mpich" >&2
+    echo "usage: hosts.sh ucx|auto|openmpi|mpich|torchrun" >&2
     exit 2
     ;;
 esac

@@ -225,7 +225,7 @@ static int join_job(struct check_opts *o)
     bool shm = o->url && !strcmp(o->url, "shm:"), mpi = o->url && !strncmp(o->url, "mpi:", 4);
     if (!shm && !mpi && (!o->url || (strcmp(o->url, "ucx:") && strcmp(o->url, "auto:"))))
         return CLI_OK;
-    int err = weft_comm_open(mpi ? o->url : NULL, &opts, &o->job);
+    int err = weft_comm_open(shm ? NULL : o->url, &opts, &o->job);
     if (err == WEFT_EINVAL && shm) /* there is no job */
         return CLI_OK;
     if (err) {

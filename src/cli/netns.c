@@ -41,9 +41,9 @@ static bool ip(const char *inside, const char *commands, char *why, size_t cap)
         fflush(stderr);
         _exit(127);
     }
-    close(in[0]);
     close(out[1]);
-    ssize_t told = pid > 0 ? write(in[1], commands, strlen(commands)) : -1;
+    ssize_t told = pid > 0 ? write(in[1], commands, strlen(commands)) : -1; /* a pipe holds more than that */
+    close(in[0]); /* now: without an ip that reads, the write would end this process */
     close(in[1]);
     char text[256] = "";
     size_t n = 0;

@@ -64,7 +64,8 @@ static int complete(weft_exec *x, struct program *p, uint64_t meeting, uint32_t 
     int err = block_at ? 0 : error_nomem();
     for (int r = 0; r < c->size && !err; r++)
         block_at[r] = core_vote_of(c->group, r, meeting)->place;
-    far_tags(x, p);
+    int untagged = far_tags(x, p); /* whatever else fails: the other ends count, too */
+    err = err ? err : untagged;
     if (!err)
         err = program_fill(x, p, block_at);
     free(block_at);
@@ -79,6 +80,7 @@ static void discard(weft_exec *x)
     const char *text;
     if (!x)
         return;
+    far_delist(x);
     if (!core_failure(x->comm->group, &text)) {
         x->comm->transport->release(x->comm->link, x->block);
         x->comm->transport->release(x->comm->link, x->scratch);
@@ -115,6 +117,7 @@ static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, con
     err = comm_agree(c, &vote, deadline_ns, &meeting);
     if (!err) {
         x->number = meeting;
+        far_enlist(x);
         err = complete(x, x->program, meeting, COMM_BOUND, deadline_ns);
     }
     if (err) {

@@ -16,33 +16,33 @@
 #define BEAT_NS \
     INT64_C(20000000) /* a death is seen so soon by who sleeps; a rank that is idle wakes fifty times a second */
 
-/* Where the caller's options and URL leave something open, the launcher's environment says it. */
+/* Where the caller's options and URL leave something open, the launcher's environment says it: the URL, or the name behind
+ * its scheme, and rank and size. */
 static int find_group(const char *url, weft_comm_opts *o, struct environment_job *job, const struct transport **t,
                       const char **place)
 {
     bool have_job = false;
-    if (!url) {
-        int err = environment_job(job, &have_job);
-        if (err || !have_job)
-            return err ? err : environment_no_job();
-        url = job->url;
-    }
-    *t = transport_find(url, place);
-    if (!*t)
+    if (url && !(*t = transport_find(url, place)))
         return WEFT_EINVAL;
-    if ((*t)->can.sized || (o->ranks && **place))
+    if (url && ((*t)->can.sized || (o->ranks && **place)))
         return 0;
-    if (!have_job) {
-        int err = environment_job(job, &have_job);
-        if (err)
-            return err;
-    }
-    if (have_job && !**place && (*t = transport_find(job->url, place)) == NULL)
+    int err = environment_job(job, &have_job);
+    if (err || (!url && !have_job))
+        return err ? err : environment_no_job();
+    if (!have_job)
+        return 0;
+    if (!url && !(*t = transport_find(job->url, place)))
         return WEFT_EINVAL;
-    if (have_job && !o->ranks) {
-        o->rank = job->rank;
-        o->ranks = job->size;
-    }
+    const char *name = strchr(job->url, ':');
+    if (!**place && name && !(*t)->can.sized)
+        *place = name + 1;
+    if (o->ranks)
+        return 0;
+    o->rank = job->rank;
+    o->ranks = job->size;
+    if (job->spans && !(*t)->can.wide)
+        return error_set(WEFT_EUNSUPPORTED, "%s: the job spans several machines, %s: one; auto: joins them", job->url,
+                         (*t)->scheme);
     return 0;
 }
 
@@ -142,8 +142,9 @@ int weft_comm_reopen(weft_comm *c, const int *ranks, int n, weft_comm **out)
         return error_set(WEFT_EBUSY, "weft_comm_reopen: not inside a callback");
     if (!c->boot)
         return error_set(WEFT_EUNSUPPORTED, "weft_comm_reopen: the comm was split from another: open that again");
-    if (c->transport->can.wide && !c->transport->can.deaths)
-        return error_set(WEFT_EUNSUPPORTED, "weft_comm_reopen: %s: does not outlive its ranks", c->transport->scheme);
+    if (c->boot->transport->can.wide && !c->boot->meet)
+        return error_set(WEFT_EUNSUPPORTED, "weft_comm_reopen: %s: was opened by MPI, which does not outlive its ranks",
+                         c->boot->transport->scheme);
     int rank = -1;
     for (int i = 0; i < n; i++) {
         if (ranks[i] < 0 || ranks[i] >= c->size || (i && ranks[i] <= ranks[i - 1]))

@@ -141,6 +141,7 @@ void environment_place(struct environment_place *p)
 struct launcher {
     const char *name, *rank, *size;
     const char *local;     /* how many ranks are on this machine; NULL: not told */
+    const char *machines;  /* how many there are; NULL: not told */
     const char *unique[3]; /* together they name the job; where none is set, the parent process does */
 };
 
@@ -149,13 +150,15 @@ static const struct launcher launchers[] = {
      "OMPI_COMM_WORLD_RANK",
      "OMPI_COMM_WORLD_SIZE",
      "OMPI_COMM_WORLD_LOCAL_SIZE",
+     NULL,
      {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", NULL}},
-    {"mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", {"PMI_JOBID", NULL, NULL}},
-    {"srun", "SLURM_PROCID", "SLURM_NTASKS", NULL, {"SLURM_JOB_ID", "SLURM_STEP_ID", NULL}},
+    {"mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", NULL, {"PMI_JOBID", NULL, NULL}},
+    {"srun", "SLURM_PROCID", "SLURM_NTASKS", NULL, "SLURM_STEP_NUM_NODES", {"SLURM_JOB_ID", "SLURM_STEP_ID", NULL}},
     {"torchrun",
      "RANK",
      "WORLD_SIZE",
      "LOCAL_WORLD_SIZE",
+     NULL,
      {"TORCHELASTIC_RUN_ID", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"}},
 };
 
@@ -181,7 +184,7 @@ static int place_in(const char *rank, const char *size, struct environment_job *
 }
 
 /* Only letters that names may have; a name that is too long is cut and gets a number made of all of it. */
-static void name_job(struct environment_job *job, const char *name)
+static void name_job(struct environment_job *job, const char *scheme, const char *name)
 {
     char clean[64];
     size_t n = 0, all = strlen(name);
@@ -190,26 +193,27 @@ static void name_job(struct environment_job *job, const char *name)
         clean[n] = isalnum((unsigned char)name[n]) || strchr("._-", name[n]) ? name[n] : '-';
     clean[n] = 0;
     if (n < all)
-        snprintf(job->url, sizeof job->url, "shm:%.40s-%016llx", clean, (unsigned long long)hash);
+        snprintf(job->url, sizeof job->url, "%s%.40s-%016llx", scheme, clean, (unsigned long long)hash);
     else
-        snprintf(job->url, sizeof job->url, "shm:%s", clean);
+        snprintf(job->url, sizeof job->url, "%s%s", scheme, clean);
 }
 
-static int job_of(const struct launcher *l, struct environment_job *job)
+/* Does the launcher say that there are ranks on other machines? */
+static int spans(const struct launcher *l, struct environment_job *job)
 {
-    int err = place_in(l->rank, l->size, job), local;
-    if (err)
-        return err;
-    if (variable(l->local)) {
+    int local = job->size, machines = 1, err = 0;
+    if (variable(l->local))
         err = number(l->local, 1, INT32_MAX, &local);
-        if (err)
-            return err;
-        if (local < job->size)
-            return error_set(WEFT_EUNSUPPORTED, "%s=%d of %s=%d: the job spans several machines, shm: one", l->local,
-                             local, l->size, job->size);
-    }
-    char name[512];
-    struct text t = text_start(name, sizeof name);
+    if (!err && variable(l->machines))
+        err = number(l->machines, 1, INT32_MAX, &machines);
+    job->spans = local < job->size || machines > 1;
+    return err;
+}
+
+/* What no other job has; on several machines the same on all of them. */
+static void unique_name(const struct launcher *l, const struct environment_job *job, char *name, size_t cap)
+{
+    struct text t = text_start(name, cap);
     bool unique = false;
     text_put(&t, l->name);
     for (int i = 0; i < 3; i++) {
@@ -218,9 +222,31 @@ static int job_of(const struct launcher *l, struct environment_job *job)
             text_printf(&t, "-%s", text);
         unique |= text != NULL;
     }
-    if (!unique)
+    if (!unique && !job->spans)
         text_printf(&t, "-%ld", (long)getppid());
-    name_job(job, variable("WEFT_NAME") ? variable("WEFT_NAME") : name);
+}
+
+static int job_of(const struct launcher *l, struct environment_job *job)
+{
+    char name[512];
+    const char *url = variable("WEFT_URL");
+    int err = place_in(l->rank, l->size, job);
+    if (!err)
+        err = spans(l, job);
+    if (err)
+        return err;
+    if (url && strlen(url) >= sizeof job->url / 2)
+        return error_set(WEFT_EINVAL, "WEFT_URL is too long");
+    unique_name(l, job, name, sizeof name);
+    const char *colon = url ? strchr(url, ':') : NULL;
+    if (url && (!colon || colon[1] || !strcmp(url, "mpi:")))
+        strcpy(job->url, url);
+    else
+        name_job(job,
+                 url                                 ? url
+                 : job->spans || variable("WEFT_AT") ? "auto:"
+                                                     : "shm:",
+                 variable("WEFT_NAME") ? variable("WEFT_NAME") : name);
     return 0;
 }
 
@@ -233,7 +259,7 @@ int environment_job(struct environment_job *job, bool *found)
         if (url && strlen(url) < sizeof job->url)
             strcpy(job->url, url);
         else if (variable("WEFT_NAME"))
-            name_job(job, variable("WEFT_NAME"));
+            name_job(job, "shm:", variable("WEFT_NAME"));
         else
             return error_set(WEFT_EINVAL, "WEFT_RANK and WEFT_SIZE need WEFT_URL or WEFT_NAME, %s",
                              url ? "and WEFT_URL is too long" : "neither is set");
@@ -326,8 +352,8 @@ int environment_store(const char *at, struct environment_store *out)
         err = error_set(WEFT_EINVAL,
                         "the ranks have no place to meet: set WEFT_AT to file:DIR, a folder that all of them "
                         "see, or to tcp:HOST:PORT, where rank 0 serves (weft run --at sets it)");
-    if (!err && !environment_job(&job, &found) && found && !strncmp(job.url, "shm:", 4) &&
-        store_word(job.url + 4, strlen(job.url + 4), STORE_NAME_MAX))
-        strcpy(out->name, job.url + 4);
+    const char *name = !err && !environment_job(&job, &found) && found ? strchr(job.url, ':') : NULL;
+    if (name && store_word(name + 1, strlen(name + 1), STORE_NAME_MAX))
+        strcpy(out->name, name + 1);
     return err;
 }

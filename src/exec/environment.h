@@ -6,8 +6,9 @@
 #include "weft.h"
 
 struct environment_job {
-    char url[160];
+    char url[160]; /* with a name */
     int rank, size;
+    bool spans; /* several machines, as the launcher says */
 };
 
 /* On which host this rank is, and where modules are. */
@@ -20,8 +21,8 @@ void environment_place(struct environment_place *p);
 
 /* Fills in what the caller left open: first from WEFT_*, then the defaults. */
 int environment_settle(weft_comm_opts *o);
-/* The job this process is a rank of. WEFT_EINVAL if the launcher's variables make no sense, WEFT_EUNSUPPORTED if the job
- * spans several machines. */
+/* The job this process is a rank of. Its URL is WEFT_URL, else auto: where it spans several machines or was told where to
+ * meet, else shm:. WEFT_EINVAL if the launcher's variables make no sense. */
 int environment_job(struct environment_job *job, bool *found);
 /* Where the ranks of the job meet, for store_open. */
 struct environment_store {

@@ -268,6 +268,7 @@ struct weft_exec {
     struct program *program;
     weft_exec *prev, *next_exec; /* in the comm's list of those in flight */
     weft_exec *submitted;        /* the next of those that progress_submit was told of */
+    weft_exec *bound;            /* the next in the comm's list of those that are bound, on several hosts */
     /* These three also for who is not in the seat: */
     _Atomic int state;             /* EXEC_FLIES, or how its last run ended: 0 or a failure */
     _Atomic int64_t ended, failed; /* runs */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "exec/mail.h"
 
 #define SLICE (1 << 20) /* bytes that one pass packs and unpacks in each channel, and one message more */
 
@@ -26,7 +27,8 @@ static uint32_t tally(const weft_exec *x, int kind, uint32_t *count)
     return channels;
 }
 
-static int make_channels(const weft_exec *x, struct program *p, int kind, const uint32_t *count, struct far_channel **of)
+static int make_channels(const weft_exec *x, struct program *p, int kind, const uint32_t *count,
+                         struct far_channel **of)
 {
     const weft_comm *c = x->comm;
     struct far *far = &p->far;
@@ -70,19 +72,31 @@ int far_outline(weft_exec *x, struct program *p)
     return err ? err : make_channels(x, p, PLAN_SEND, sends, of);
 }
 
-void far_tags(weft_exec *x, struct program *p)
+int far_tags(weft_exec *x, struct program *p)
 {
     struct transport_hosts *hosts = x->comm->link->hosts;
+    int err = 0;
     for (uint32_t i = 0; i < p->far.n; i++) {
         struct far_channel *ch = &p->far.channels[i];
-        uint32_t *next = &(ch->sends ? hosts->tags_out : hosts->tags_in)[ch->peer];
+        uint64_t *next = &(ch->sends ? hosts->tags_out : hosts->tags_in)[ch->peer];
+        if (x->program != p) { /* of the same plan, so with the same channels */
+            ch->tag = x->program->far.channels[i].tag;
+            continue;
+        }
         ch->tag = *next;
         *next += ch->n;
+        if (*next > hosts->wire->tags && !err)
+            err = error_set(WEFT_EUNSUPPORTED,
+                            "%s has %llu tags for messages between two ranks, and those with rank %d are used up: open "
+                            "the comm again",
+                            hosts->wire->ops->name, (unsigned long long)hosts->wire->tags, ch->peer);
     }
+    return err;
 }
 
 /* A message of one move that changes nothing about its bytes travels from or to their place. */
-static char *direct(const weft_exec *x, const struct program *p, const struct far_channel *ch, const struct far_message *m)
+static char *direct(const weft_exec *x, const struct program *p, const struct far_channel *ch,
+                    const struct far_message *m)
 {
     const struct exec_step *step = &p->steps[m->step];
     const struct exec_move *move = &p->moves[step->work];
@@ -132,7 +146,7 @@ static int make_messages(weft_exec *x, struct program *p, struct far_channel *ch
             step->nwork = 0;
         else
             memory = m->slot = *room + bytes * (staged++ % ch->slots);
-        int err = wire->ops->make(wire, ch->peer, (ch->tag + k) % wire->tags, memory, (size_t)x->plan->steps[m->step].bytes, ch->sends,
+        int err = wire->ops->make(wire, ch->peer, ch->tag + k, memory, (size_t)x->plan->steps[m->step].bytes, ch->sends,
                                   &m->wire);
         if (err)
             return err;
@@ -170,9 +184,11 @@ int far_fill(weft_exec *x, struct program *p)
     return err;
 }
 
-bool far_free(struct program *p)
+bool far_free(const weft_exec *x, struct program *p)
 {
     bool ours = true;
+    if (p->far.n)
+        x->comm->link->hosts->wire->failed = core_failed(x->comm->group);
     for (uint32_t i = 0; i < p->far.n; i++) {
         const struct far_channel *ch = &p->far.channels[i];
         for (uint32_t k = 0; ch->messages && k < ch->n; k++) {
@@ -298,4 +314,35 @@ void far_heard(weft_exec *x, int peer, uint64_t run, int64_t now)
         ch->peer_run = run;
         ch->heard_at = now;
     }
+}
+
+void far_freed(weft_exec *x, int peer, uint64_t run)
+{
+    for (uint32_t i = 0; i < x->program->far.n; i++) {
+        struct far_channel *ch = &x->program->far.channels[i];
+        if (ch->peer != peer)
+            continue;
+        ch->freed = true;
+        ch->last_run = run;
+    }
+}
+
+void far_enlist(weft_exec *x)
+{
+    if (!x->comm->link->hosts)
+        return;
+    x->bound = x->comm->bound;
+    x->comm->bound = x;
+}
+
+void far_delist(weft_exec *x)
+{
+    weft_exec **at = &x->comm->bound;
+    while (*at && *at != x)
+        at = &(*at)->bound;
+    if (!*at)
+        return;
+    *at = x->bound;
+    if (!core_failed(x->comm->group))
+        mail_freed(x);
 }

@@ -19,7 +19,7 @@ struct far_channel {
     bool sends;
     uint32_t n;
     struct far_message *messages;
-    uint32_t tag;   /* of the first message */
+    uint64_t tag;   /* of the first message */
     uint32_t slots; /* that messages use in turn */
 
     /* the run */
@@ -28,20 +28,28 @@ struct far_channel {
 
     uint64_t peer_run; /* that the peer is known to have started */
     int64_t heard_at;  /* when it last said that it is at work, or when this rank began to wait for it */
+    bool freed;        /* the peer has freed its exec, */
+    uint64_t last_run; /* after this run */
 };
 
 /* From the plan alone: which steps are with far ranks. */
 int far_outline(weft_exec *x, struct program *p);
-/* Gives the channels their tags. Ranks do this at the same place of every bind, so that both ends come to the same. */
-void far_tags(weft_exec *x, struct program *p);
+/* Gives the channels their tags. Ranks do this at the same place of every bind, so that both ends come to the same. No tag
+ * is given twice, but a program that takes another's place has its tags: all that was sent with them has been received. */
+int far_tags(weft_exec *x, struct program *p);
 /* With the moves of the messages at hand: slots, and the wire's messages. */
 int far_fill(weft_exec *x, struct program *p);
 /* False: the wire could not be made to let go of the slots. */
-bool far_free(struct program *p);
+bool far_free(const weft_exec *x, struct program *p);
 void far_start(weft_exec *x);
 bool far_pass(weft_exec *x);
 /* Is the channel held up by its peer? */
 bool far_waits(const struct far_channel *ch);
 /* Word of a peer: it is at work in `run` of an exec. */
 void far_heard(weft_exec *x, int peer, uint64_t run, int64_t now);
+/* Word of a peer: it has freed its exec after `run`. */
+void far_freed(weft_exec *x, int peer, uint64_t run);
+/* The exec has its number, so that peers may speak of it; until it is let go of, which tells them, unless the comm has failed. */
+void far_enlist(weft_exec *x);
+void far_delist(weft_exec *x);
 #endif

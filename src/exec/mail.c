@@ -6,9 +6,12 @@
  * takes the place of that of m: whoever has entered m + 2 knew all votes of m + 1, and so every rank here
  * has left m.
  *
- * Failures and farewells go from who has them to every far rank: the first rank of a host may be the one
- * that is gone. A vote or a failure is written into the core as by the rank that it is of; several ranks of a
- * host may do so at once with a farewell, which is one word. */
+ * Failures go from who has them to every far rank: the first rank of a host may be the one that is gone.
+ * Farewells go the way of votes, and so come after those: of the first ranks only, since for any other it is
+ * the first of its host, in the same meeting, who sees that it has left. Who waits for messages of a far rank
+ * asks the wire whether it has left.
+ *
+ * A vote is written into the core as by the rank that it is of, a failure as by the one that got the mail. */
 #include "exec/mail.h"
 
 #include <sched.h>
@@ -22,7 +25,7 @@
 
 #define PULSE_NS INT64_C(250000000)
 
-enum kind { VOTE = 1, FAILURE, PULSE, GOODBYE, SURVIVES, VERDICT };
+enum kind { VOTE = 1, FAILURE, PULSE, FREED, GOODBYE, SURVIVES, VERDICT };
 
 struct letter {
     uint32_t kind;
@@ -38,7 +41,7 @@ struct letter {
         } failure;
         struct {
             uint64_t exec, run;
-        } pulse;
+        } pulse; /* and freed */
         struct {
             uint32_t times, bytes;
         } survival;
@@ -67,6 +70,14 @@ static void send_to(weft_comm *c, int peer, const struct letter *m)
     (void)wire->ops->mail(wire, peer, m, length(m));
 }
 
+static void send_to_hosts(weft_comm *c, const struct letter *m)
+{
+    const struct transport_hosts *hosts = c->link->hosts;
+    for (int h = 0; h < hosts->nhosts; h++)
+        if (hosts->firsts[h] != c->rank)
+            send_to(c, hosts->firsts[h], m);
+}
+
 static void send_to_all(weft_comm *c, const struct letter *m)
 {
     for (int r = 0; r < c->size; r++)
@@ -88,10 +99,7 @@ static void pass_on(weft_comm *c, int rank, uint64_t meeting)
     m.vote.code = v->code;
     if (v->code)
         snprintf(m.text, sizeof m.text, "%s", v->text);
-    const struct transport_hosts *hosts = c->link->hosts;
-    for (int h = 0; h < hosts->nhosts; h++)
-        if (hosts->firsts[h] != c->rank)
-            send_to(c, hosts->firsts[h], &m);
+    send_to_hosts(c, &m);
 }
 
 /* The first rank of a host: votes of its ranks that the other hosts have yet to hear of. */
@@ -130,6 +138,11 @@ static void take(weft_comm *c, int peer, const struct letter *m)
             if (x->number == m->pulse.exec)
                 far_heard(x, peer, m->pulse.run, core_now());
         break;
+    case FREED:
+        for (weft_exec *x = c->bound; x; x = x->bound)
+            if (x->number == m->pulse.exec)
+                far_freed(x, peer, m->pulse.run);
+        break;
     case GOODBYE:
         atomic_store_explicit(&c->group->ranks[peer].state, CORE_LEFT, memory_order_seq_cst);
         core_ring_all(c->group);
@@ -147,7 +160,7 @@ static bool is_sound(const weft_comm *c, const struct letter *m, size_t n)
 {
     return n > offsetof(struct letter, text) && n <= sizeof *m && m->rank >= 0 && m->rank < c->size &&
            transport_far(c->link, m->rank) && n - offsetof(struct letter, text) <= sizeof m->text &&
-           (m->kind == VERDICT ? m->survival.bytes < sizeof m->text
+           (m->kind == VERDICT ? m->survival.bytes < n - offsetof(struct letter, text)
                                : memchr(m->text, 0, n - offsetof(struct letter, text)) != NULL);
 }
 
@@ -185,16 +198,26 @@ static int lacking(struct comm_task *t)
 
 /* ---- being at work ---- */
 
+/* Where a peer has channels both ways it is told twice, which does no harm. */
+static void tell_peers(const weft_exec *x, uint32_t kind)
+{
+    struct letter m = {.kind = kind, .rank = x->comm->rank};
+    m.pulse.exec = x->number;
+    m.pulse.run = x->run;
+    for (uint32_t i = 0; i < x->program->far.n; i++)
+        send_to(x->comm, x->program->far.channels[i].peer, &m);
+}
+
+void mail_freed(const weft_exec *x)
+{
+    tell_peers(x, FREED);
+}
+
 /* Those who wait for this rank hear so often that it is at work: they have to tell it from one that has stalled. */
 static void pulse(weft_comm *c)
 {
     for (const weft_exec *x = c->first; x; x = x->next_exec)
-        for (uint32_t i = 0; i < x->program->far.n; i++) {
-            struct letter m = {.kind = PULSE, .rank = c->rank};
-            m.pulse.exec = x->number;
-            m.pulse.run = x->run;
-            send_to(c, x->program->far.channels[i].peer, &m);
-        }
+        tell_peers(x, PULSE);
 }
 
 static void watch(struct comm_task *t, int64_t now)
@@ -229,12 +252,12 @@ struct mail *mail_open(weft_comm *c)
 
 /* ---- from the comm ---- */
 
-void mail_flush(weft_comm *c)
+void mail_flush(weft_comm *c, int64_t ns)
 {
     if (!c->mail)
         return;
     struct wire *wire = c->link->hosts->wire;
-    int64_t until = core_now() + c->deadline_ns;
+    int64_t until = core_now() + ns;
     pass_on_votes(c);
     while (!wire->ops->flushed(wire) && core_now() < until)
         if (!wire->ops->progress(wire))
@@ -253,8 +276,10 @@ void mail_failure(weft_comm *c, int code, const char *text)
 
 void mail_receive(weft_comm *c)
 {
-    if (c->mail)
-        receive(c);
+    if (!c->mail)
+        return;
+    c->link->hosts->wire->failed = true;
+    receive(c);
 }
 
 void mail_survives(weft_comm *c, uint32_t times)
@@ -282,7 +307,10 @@ void mail_close(weft_comm *c)
     struct letter m = {.kind = GOODBYE, .rank = c->rank};
     if (!c->mail)
         return;
-    send_to_all(c, &m); /* the wire's close sees to it that it leaves */
+    if (c->link->hosts->near[c->rank] == 0) {
+        pass_on_votes(c);
+        send_to_hosts(c, &m); /* the wire's close sees to it that it leaves */
+    }
     comm_task_remove(c, &c->mail->task);
     free(c->mail);
     c->mail = NULL;

@@ -12,8 +12,10 @@ void mail_close(weft_comm *c); /* says goodbye first */
 
 /* The calls below do nothing for a comm on one host. */
 
-void mail_flush(weft_comm *c); /* sees to it that what this host's ranks have voted is on its way, within a bounded time */
+/* Sees to it that all mail, and what this host's ranks have voted, is on its way; gives up after ns. */
+void mail_flush(weft_comm *c, int64_t ns);
 void mail_failure(weft_comm *c, int code, const char *text);
+void mail_freed(const weft_exec *x); /* to the far ranks that it has messages with */
 /* For survive.c, when the comm has failed and its tasks no longer pass: takes what has come. */
 void mail_receive(weft_comm *c);
 void mail_survives(weft_comm *c, uint32_t times); /* to all that are left: this rank is one of them */

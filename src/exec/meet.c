@@ -191,6 +191,14 @@ static int decide(weft_comm *c, uint64_t meeting)
     return 0;
 }
 
+/* The vote of a far rank comes by the first rank of its host, its farewell may come before: that first one, in the same
+ * meeting, sees whether it has voted. */
+static bool is_spoken_for(const weft_comm *c, int rank)
+{
+    const struct transport_hosts *hosts = c->link->hosts;
+    return transport_far(c->link, rank) && hosts->firsts[hosts->host[rank]] != rank;
+}
+
 /* A rank that left before it entered will never come. One that has died may have entered and not told all: it is to
  * blame whenever the meeting is not complete after its death. */
 static int someone_left(struct meeting *m, const char *call)
@@ -203,7 +211,7 @@ static int someone_left(struct meeting *m, const char *call)
             continue;
         if (fate == TRANSPORT_DIED)
             return comm_fail(c, WEFT_EPEER, "%s has died, others are in %s", comm_who(c, r, who), call);
-        if (!core_entered(c->group, r, m->number))
+        if (!core_entered(c->group, r, m->number) && !is_spoken_for(c, r))
             return comm_fail(c, WEFT_EPEER, "%s closed its comm, others are in %s", comm_who(c, r, who), call);
     }
     return 0;
@@ -217,7 +225,7 @@ static int wait_for(weft_comm *c, struct meeting *m, int64_t until, const char *
         struct comm_need need = {met, absent, m, until >= 0 && until < next ? until : next};
         int err = comm_wait(c, &need);
         if (!err)
-            mail_flush(c); /* it may be long before the next call, and others wait for these votes */
+            mail_flush(c, c->deadline_ns); /* it may be long before the next call, and others wait for these votes */
         if (err != COMM_LATE || (until >= 0 && core_now() >= until))
             return err;
         err = someone_left(m, call);
@@ -267,7 +275,7 @@ static int barrier(weft_comm *c, int64_t timeout_ns)
         all = met(&m);
     }
     if (all) {
-        mail_flush(c);
+        mail_flush(c, c->deadline_ns);
     } else {
         int64_t wait_ns = timeout_ns < 0 ? c->deadline_ns : timeout_ns, now = core_now();
         err = wait_for(c, &m, wait_ns < INT64_MAX - now ? now + wait_ns : -1, "weft_comm_barrier");

@@ -255,7 +255,7 @@ void program_free(weft_exec *x, struct program *p)
 {
     if (!p)
         return;
-    bool ours = far_free(p);
+    bool ours = far_free(x, p);
     staging_unreserve(&x->comm->staging, &p->reserve);
     staging_uncharge(&x->comm->staging, p->far.slot_bytes);
     if (ours) /* else its memory stays, after a failure: better lost than written by others */

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "exec/block.h"
+#include "exec/far.h"
 #include "exec/progress.h"
 #include "exec/watch.h"
 
@@ -408,6 +409,7 @@ static void free_in_seat(weft_exec *x)
     if (exec_flies(x))
         link_out(x, WEFT_EPEER);
     part_from_peers(x);
+    far_delist(x);
     comm_bury(c, x->grave, &x->block->holders, x->block);
     if (clean)
         c->transport->release(c->link, x->scratch);

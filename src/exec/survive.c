@@ -1,8 +1,9 @@
 /* Who is left of a comm that has failed. Each rank that asks says so to all: on its host by a word in the core, to far
  * ranks by mail. The lowest rank that is not gone waits until all that are not gone have asked, or the deadline runs out
- * for those that have not, and then says who is on the list; the others wait for its word, or for its end, when the
- * next one takes its place. So all get the same list unless the one who gives it goes while it does; whoever is on a
- * list and gone is missed when the survivors open their comm, and they can ask again.
+ * for those that have not, and then says who is on the list; the others wait for its word, or for its end, or until
+ * the deadline runs out and it has not asked: then the next one takes its place. So all get the same list unless the
+ * one who gives it goes, or asks at last, while the next one does; whoever is on a list and gone is missed when the
+ * survivors open their comm, and they can ask again.
  *
  * Words: `survives` and `verdicts` count how often a rank has asked and answered, so that an old answer is not taken for a
  * new one. The list stands in the answering rank's vote, which nobody uses after a failure; the store of `verdicts`
@@ -19,6 +20,7 @@
 #include "exec/progress.h"
 
 #define NAP_NS 200000
+#define MOST (8 * (CORE_TEXT - 1)) /* ranks that a list has room for, by mail, too */
 
 struct verdict {
     uint32_t times;
@@ -47,11 +49,11 @@ void survive_heard(weft_comm *c, int rank, uint32_t times, const char *list, siz
     memcpy(c->verdict->list, list, bytes);
 }
 
-/* The lowest rank that may still answer. */
-static int who_answers(const weft_comm *c)
+/* The lowest rank that may still answer. `late`: of those that have asked. */
+static int who_answers(const weft_comm *c, uint32_t times, bool late)
 {
     int r = 0;
-    while (r < c->rank && c->transport->gone(c->link, r))
+    while (r < c->rank && (c->transport->gone(c->link, r) || (late && !has_asked(c, r, times))))
         r++;
     return r;
 }
@@ -71,22 +73,25 @@ static bool answer(weft_comm *c, uint32_t times, bool late, unsigned char *list)
     memcpy(me->votes[0].text, list, CORE_TEXT);
     atomic_store_explicit(&me->verdicts, times, memory_order_seq_cst);
     mail_verdict(c, times, list, ((size_t)c->size + 7) / 8);
-    mail_flush(c);
+    mail_flush(c,
+               late ? c->deadline_ns / 8 : c->deadline_ns); /* what is for a silent one stays; the others go on now */
     return true;
 }
 
-/* Has someone answered? */
-static bool heard(const weft_comm *c, int from, uint32_t times, unsigned char *list)
+/* Has someone answered? It may be gone since, or may have taken this rank for one that does not ask. */
+static bool heard(const weft_comm *c, uint32_t times, unsigned char *list)
 {
     if (c->verdict && c->verdict->times >= times) {
         memcpy(list, c->verdict->list, CORE_TEXT);
         return true;
     }
-    const struct core_rank *r = &c->group->ranks[from];
-    if (atomic_load_explicit(&r->verdicts, memory_order_seq_cst) < times)
-        return false;
-    memcpy(list, r->votes[0].text, CORE_TEXT);
-    return true;
+    for (int r = 0; r < c->size; r++) {
+        if (atomic_load_explicit(&c->group->ranks[r].verdicts, memory_order_seq_cst) < times)
+            continue;
+        memcpy(list, c->group->ranks[r].votes[0].text, CORE_TEXT);
+        return true;
+    }
+    return false;
 }
 
 static int agree(weft_comm *c, uint32_t times, unsigned char *list)
@@ -94,16 +99,14 @@ static int agree(weft_comm *c, uint32_t times, unsigned char *list)
     int64_t until = core_now() + c->deadline_ns;
     for (;;) {
         int64_t now = core_now();
-        int from = who_answers(c);
+        bool late = now >= until;
+        int from = who_answers(c, times, late);
         mail_receive(c);
-        for (int r = 0; r < from; r++) /* one that is gone may have answered before */
-            if (heard(c, r, times, list))
-                return 0;
-        if (from == c->rank ? answer(c, times, now >= until, list) : heard(c, from, times, list))
+        if (heard(c, times, list) || (from == c->rank && answer(c, times, late, list)))
             return 0;
         if (now >= until + c->deadline_ns)
-            return error_set(WEFT_ETIMEOUT, "weft_comm_survivors: rank %d has not said who is left within %lld ms", from,
-                             (long long)(2 * c->deadline_ns / 1000000));
+            return error_set(WEFT_ETIMEOUT, "weft_comm_survivors: rank %d has not said who is left within %lld ms",
+                             from, (long long)(2 * c->deadline_ns / 1000000));
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
 }
@@ -116,8 +119,8 @@ int weft_comm_survivors(weft_comm *c, int *ranks, size_t cap, size_t *n)
         return error_set(WEFT_EBUSY, "weft_comm_survivors: not inside a callback");
     if (!core_failed(c->group))
         return error_set(WEFT_EINVAL, "weft_comm_survivors: the comm has not failed");
-    if (c->size > 8 * CORE_TEXT)
-        return error_set(WEFT_EUNSUPPORTED, "weft_comm_survivors: at most %d ranks, not %d", 8 * CORE_TEXT, c->size);
+    if (c->size > MOST)
+        return error_set(WEFT_EUNSUPPORTED, "weft_comm_survivors: at most %d ranks, not %d", MOST, c->size);
     unsigned char list[CORE_TEXT];
     struct comm_family *f = comm_enter(c);
     struct core_rank *me = &c->group->ranks[c->rank];

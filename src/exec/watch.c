@@ -71,8 +71,9 @@ static void watch_far(const weft_exec *x, struct far_channel *ch, int64_t now, s
         ch->heard_at = 0;
         return;
     }
-    enum transport_fate fate = x->comm->transport->gone(x->comm->link, ch->peer);
-    if (fate)
+    struct wire *wire = x->comm->link->hosts->wire;
+    enum transport_fate fate = wire->ops->gone(wire, ch->peer); /* known when all that it sent has come */
+    if (fate || (ch->freed && ch->last_run < x->run))
         *(fate == TRANSPORT_DIED ? &b->died : &b->left) = ch->peer;
     else if (!ch->heard_at || ch->peer_run < x->run)
         ch->heard_at = now;

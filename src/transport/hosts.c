@@ -2,8 +2,9 @@
  * wire; auto: finds out who shares a host with whom. The ranks of a host are a group of shm: (or of self:), in
  * whose memory is the core of the whole group; its bells are theirs. All memory is the host's.
  *
- * Joining: the wire is opened; all ranks tell rank 0 by mail on which host they are and get the whole list back; the
- * ranks of a host meet in shared memory, and the first of them makes the core and mails the others where it is. */
+ * Joining: all ranks learn who is on which host, from the store and then open the wire, if there are several; or, where
+ * MPI is all there is, over the wire, by mail to rank 0 and back. The ranks of a host meet in shared memory, and the
+ * first of them makes the core and mails the others where it is. */
 #define _GNU_SOURCE
 #include "transport/hosts.h"
 
@@ -16,6 +17,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -50,7 +52,7 @@ static struct transport_link *home(const struct transport_link *l)
     return l->hosts->home;
 }
 
-#define NAP_NS 100000   /* between looks at a wire that cannot be slept on */
+#define NAP_NS 100000 /* between looks at a wire that cannot be slept on */
 
 /* ---- mail while joining ---- */
 
@@ -60,6 +62,7 @@ enum kind { NAMES = UINT32_C(0x686f7374), LIST, PLACE }; /* none of exec/mail.c'
 struct record {
     uint64_t host;    /* its name, hashed; or, in a PLACE, where the core is */
     uint64_t machine; /* several hosts may be played on one */
+    uint64_t random;  /* rank 0's tells this group from all others, whatever their names */
 };
 
 #define RECORDS ((WIRE_MAIL - 16) / sizeof(struct record))
@@ -116,7 +119,8 @@ static void see_off(struct wire *w, int64_t until)
 }
 
 /* Waits for records of this kind until `have` of `want` ranks' are there. Other mail is put aside. */
-static int collect(struct link *l, uint32_t kind, struct record *records, bool *there, int have, int want, int64_t until)
+static int collect(struct link *l, uint32_t kind, struct record *records, bool *there, int have, int want,
+                   int64_t until)
 {
     struct wire *w = l->hosts.wire;
     while (have < want) {
@@ -192,8 +196,9 @@ static int gather(struct link *l, struct record mine, struct record *all, int64_
 
 /* ---- sleep ---- */
 
-/* A rank sleeps on its bell, which the ranks of its host ring; the sentinel rings it when something comes by the wire. It hears of that once each time it is asked to, so that it does not wake while the rank is at work. The
- * rank arms its bell before it asks: a ring after that is not lost (core_signal says why). */
+/* A rank sleeps on its bell, which the ranks of its host ring; the sentinel rings it when something comes by the wire. It
+ * hears of that once each time it is asked to, so that it does not wake while the rank is at work. The rank arms its
+ * bell before it asks: a ring after that is not lost (core_signal says why). */
 static void *sentinel(void *arg)
 {
     struct link *l = arg;
@@ -309,7 +314,7 @@ static void link_free(struct link *l)
     free(l);
 }
 
-static int join_home(struct link *l, const struct transport_ask *ask, uint64_t name, int near_size)
+static int join_home(struct link *l, const struct transport_ask *ask, const struct record *name, int near_size)
 {
     struct transport_ask inner = *ask;
     char place[64];
@@ -318,8 +323,8 @@ static int join_home(struct link *l, const struct transport_ask *ask, uint64_t n
     inner.place = "";
     if (near_size == 1)
         return transport_self.join(&inner, &l->hosts.home);
-    snprintf(place, sizeof place, "host-%016llx-%016llx",
-             (unsigned long long)hash_bytes(0, ask->place, strlen(ask->place)), (unsigned long long)name);
+    snprintf(place, sizeof place, "host-%016llx-%016llx", (unsigned long long)name->random,
+             (unsigned long long)name->host);
     inner.place = place;
     return transport_shm.join(&inner, &l->hosts.home);
 }
@@ -372,19 +377,24 @@ static int open_wire(struct link *l, const struct transport_ask *ask, const char
     return wire_open(url, &boot, &l->hosts.wire);
 }
 
+/* *name: of this host, in this group. */
 static int know_each_other(struct link *l, const struct transport_ask *ask, bool alone, int64_t until, int *near_size,
-                           struct record *mine)
+                           struct record *name)
 {
     int rank = l->base.rank, size = l->base.size;
     struct record *all = calloc((size_t)size, sizeof *all);
     int err = all ? make_tables(&l->hosts, size) : error_nomem();
-    mine->machine = ask->machine;
-    mine->host = alone ? (uint64_t)rank : hash_bytes(0, ask->host, strlen(ask->host));
+    struct record mine = {.machine = ask->machine};
+    mine.host = alone ? (uint64_t)rank : hash_bytes(0, ask->host, strlen(ask->host));
+    if (!err && getrandom(&mine.random, sizeof mine.random, 0) != (ssize_t)sizeof mine.random)
+        err = error_set(WEFT_EIO, "no random number: %s", strerror(errno));
     if (!err)
-        err = ask->gather ? ask->gather(ask->gather_arg, mine, sizeof *mine, all)
-                          : gather(l, *mine, all, until - core_now());
-    if (!err)
+        err = ask->gather ? ask->gather(ask->gather_arg, &mine, sizeof mine, all)
+                          : gather(l, mine, all, until - core_now());
+    if (!err) {
         sort_out(&l->hosts, all, rank, size, near_size);
+        *name = (struct record){.host = mine.host, .random = all[0].random};
+    }
     free(all);
     return err;
 }
@@ -393,17 +403,17 @@ static int know_each_other(struct link *l, const struct transport_ask *ask, bool
 static int join_all(struct link *l, const struct transport_ask *ask, const char *url, bool alone)
 {
     int64_t until = core_now() + ask->wait_ns;
-    struct record mine;
+    struct record name;
     int near_size = 0, err = ask->gather ? 0 : open_wire(l, ask, url);
     if (err)
         return err;
     l->base.rank = l->hosts.wire ? l->hosts.wire->rank : ask->rank;
     l->base.size = l->hosts.wire ? l->hosts.wire->size : ask->size;
-    err = know_each_other(l, ask, alone, until, &near_size, &mine);
+    err = know_each_other(l, ask, alone, until, &near_size, &name);
     if (!err && !l->hosts.wire && l->hosts.nhosts > 1)
         err = open_wire(l, ask, url);
     if (!err)
-        err = join_home(l, ask, mine.host, near_size);
+        err = join_home(l, ask, &name, near_size);
     if (!err && l->hosts.nhosts > 1)
         err = make_core(l, until);
     return err || l->hosts.nhosts == 1 ? err : post_sentinel(l);
@@ -417,8 +427,8 @@ static int join(const struct transport_ask *ask, const struct transport *t, cons
         return error_nomem();
     if (ask->gather && (ask->size < 1 || ask->rank < 0 || ask->rank >= ask->size)) {
         free(l);
-        return error_set(WEFT_EINVAL, "%s: rank %d of %d: set ranks and rank, or start with weft run", t->scheme, ask->rank,
-                         ask->size);
+        return error_set(WEFT_EINVAL, "%s: rank %d of %d: set ranks and rank, or start with weft run", t->scheme,
+                         ask->rank, ask->size);
     }
     l->events = l->stop = -1;
     l->base = (struct transport_link){.transport = t, .hosts = &l->hosts};
@@ -450,7 +460,12 @@ static int mpi_join(const struct transport_ask *ask, struct transport_link **out
 
 static int auto_join(const struct transport_ask *ask, struct transport_link **out)
 {
-    return join(ask, &transport_auto, ask->gather ? "ucx:" : "mpi:", false, out);
+    if (ask->gather)
+        return join(ask, &transport_auto, "ucx:", false, out);
+    int err = join(ask, &transport_auto, "mpi:", false, out);
+    char why[512];
+    snprintf(why, sizeof why, "%s", err ? weft_errmsg() : "");
+    return err ? error_set(err, "auto: without a place to meet (WEFT_AT) by MPI: %s", why) : 0;
 }
 
 static void hosts_leave(struct transport_link *l)
@@ -509,7 +524,7 @@ static enum transport_fate hosts_gone(struct transport_link *l, int rank)
     return l->hosts->wire->ops->gone(l->hosts->wire, rank);
 }
 
-#define HOSTS_FUNCTIONS                                                                                          \
+#define HOSTS_FUNCTIONS                                                                                       \
     .split = hosts_split, .leave = hosts_leave, .alloc = hosts_alloc, .room = hosts_room, .back = hosts_back, \
     .release = hosts_release, .offer = hosts_offer, .reach = hosts_reach, .gone = hosts_gone
 
@@ -518,8 +533,11 @@ const struct transport transport_ucx = {.scheme = "ucx",
                                         .can = {.loads = true, .deaths = true, .wide = true, .meets = true},
                                         .join = ucx_join,
                                         HOSTS_FUNCTIONS};
-const struct transport transport_mpi = {
-    .scheme = "mpi", .form = "mpi:", .can = {.loads = true, .sized = true, .wide = true}, .join = mpi_join, HOSTS_FUNCTIONS};
+const struct transport transport_mpi = {.scheme = "mpi",
+                                        .form = "mpi:",
+                                        .can = {.loads = true, .sized = true, .wide = true},
+                                        .join = mpi_join,
+                                        HOSTS_FUNCTIONS};
 const struct transport transport_auto = {.scheme = "auto",
                                          .form = "auto:NAME",
                                          .can = {.loads = true, .deaths = true, .wide = true},

@@ -15,7 +15,7 @@ struct transport_hosts {
     int *firsts, nhosts;            /* the first rank of each host */
     int crowd;                      /* ranks on this machine, which may play several hosts */
     uint64_t *told;                 /* of each near rank: votes that other hosts were told of; kept by the first of them */
-    uint32_t *tags_in, *tags_out;   /* of each rank: messages of the wire that were made with it, the same at both ends */
+    uint64_t *tags_in, *tags_out;   /* of each rank: tags that messages with it have taken, the same at both ends */
     struct hosts_early *early;
 };
 

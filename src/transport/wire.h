@@ -35,7 +35,7 @@ struct wire {
     int rank, size;
     uint64_t tags; /* that `make` takes: 0 to tags - 1. UCX has 2^40, Open MPI 2^31 - 1, MPICH 2^28 - 1 */
     int fd; /* readable when something comes after `arm`; -1: this wire cannot be slept on, look at it now and then */
-    bool failed;   /* set by the owner before close: nobody waits for what was sent to leave */
+    bool failed;   /* set by the owner: what comes is not wanted any more, and close does not wait for what was sent to leave */
 };
 
 /* One message, set up for many runs. A module embeds it first, too. */

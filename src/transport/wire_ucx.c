@@ -372,7 +372,10 @@ static void close_wire(struct wire *base)
 static bool progress(struct wire *base)
 {
     struct ucx_wire *w = ucx(base);
-    return w->worker && ucp_worker_progress(w->worker);
+    bool moved = w->worker && ucp_worker_progress(w->worker);
+    if (w->worker && base->failed)
+        ucx_discard(w);
+    return moved;
 }
 
 static bool arm(struct wire *base)

@@ -108,6 +108,7 @@ bool ucx_fetch(struct wire *w, int *peer, const void **bytes, size_t *n);
 int ucx_make(struct wire *w, int peer, uint64_t tag, void *memory, size_t bytes, bool send, struct wire_message **out);
 int ucx_start(struct wire_message *m);
 int ucx_test(struct wire_message *m);
+void ucx_discard(struct ucx_wire *w);
 bool ucx_cancel(struct wire_message *m);
 void ucx_drop(struct wire_message *m);
 #endif
