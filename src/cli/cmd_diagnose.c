@@ -166,7 +166,7 @@ static void print_wait(struct diagnosis *d, const struct flights_wait *w)
     else
         printf("%" PRId64, w->tensor);
     if (w->parts > 1)
-        printf(" and others");
+        printf(" (the first of %" PRId64 " parts)", w->parts);
     printf("; run %" PRId64 " of exec %" PRId64 " of %s: %s by %s, plan %s\n", w->run, w->exec, w->comm, w->kind,
            w->algorithm, w->plan);
 }
