@@ -309,6 +309,9 @@ int weft_comm_survivors(weft_comm *c, int *ranks, size_t cap, size_t *n);
 /* Collective among n ranks of a comm that was opened, ascending, such as its survivors: a new comm of them alone, opened the
  * same way, in which they are numbered in the order of the list. c stays and is to be closed. */
 int weft_comm_reopen(weft_comm *c, const int *ranks, int n, weft_comm **out);
+/* What this rank has in flight on the comm, whom it waits for and what it did last, as JSON. With WEFT_FLIGHT=DIR ranks
+ * write the same there when a wait runs out of time or the comm fails; weft diagnose reads it. */
+int weft_comm_dump(weft_comm *c, char *buf, size_t cap, size_t *len);
 void weft_comm_close(weft_comm *c); /* frees no exec: free those first */
 
 /* ---- rendezvous: a store of keys and values where ranks of several machines find each other ---- */

@@ -14,6 +14,7 @@ int cmd_reshard(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_info(int argc, char **argv);
+int cmd_diagnose(int argc, char **argv);
 
 /* What went wrong, in words; the code is the exit code that it means. */
 struct failure {

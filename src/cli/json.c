@@ -4,8 +4,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* Bytes of the UTF-8 character at s, or 0 if there is none. Overlong forms and surrogates are none. */
-static int utf8_length(const unsigned char *s)
+int json_utf8_length(const unsigned char *s)
 {
     int n = s[0] < 0x80                   ? 1
             : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
@@ -26,7 +25,7 @@ static void put_string(FILE *to, const char *text)
     const unsigned char *s = (const unsigned char *)text;
     putc('"', to);
     while (*s) {
-        int n = utf8_length(s);
+        int n = json_utf8_length(s);
         if (!n)
             fputs("\\ufffd", to);
         else if (*s == '"' || *s == '\\')

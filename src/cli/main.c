@@ -16,6 +16,7 @@ static const struct {
     {"run", cmd_run, "start the ranks of a program on this machine"},
     {"bench", cmd_bench, "measure, on this machine"},
     {"info", cmd_info, "what this build and this machine can do"},
+    {"diagnose", cmd_diagnose, "who waits for whom in a job that hung or failed, and who is missing"},
 };
 #define VERBS (sizeof verbs / sizeof *verbs)
 

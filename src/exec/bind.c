@@ -125,6 +125,10 @@ static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, con
         return err;
     }
     c->execs++;
+    x->bound_next = c->bound;
+    if (c->bound)
+        c->bound->bound_prev = x;
+    c->bound = x;
     *out = x;
     return 0;
 }

@@ -92,6 +92,7 @@ static int open_comm(struct boot *b, const weft_comm_opts *o, weft_comm **out)
     const struct transport_link *home = link->hosts ? link->hosts->home : link;
     int crowd = link->hosts ? link->hosts->crowd : link->size;
     comm_begin(c, link, o, crowd <= core_cores(home->group) ? 2000 : 0, f);
+    flight_open(c, b->transport->scheme, b->place);
     if (link->hosts && !(c->mail = mail_open(c)))
         err = error_nomem();
     if (err)
@@ -120,6 +121,8 @@ int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out)
     const char *place = NULL;
     const struct transport *t = NULL;
     int err = environment_settle(&o);
+    if (!err)
+        err = flight_check();
     if (!err)
         err = find_group(url, &o, &job, &t, &place);
     if (err)
@@ -278,6 +281,8 @@ int comm_told(weft_comm *c)
 {
     const char *text;
     int code = core_failure(c->group, &text);
+    if (code)
+        flight_failed(c);
     return code ? error_set(code, "%s", text) : 0;
 }
 

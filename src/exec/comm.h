@@ -4,6 +4,7 @@
  * and its attention: each has its own meetings, staging and failure, and whoever waits in one makes progress in all. */
 #ifndef WEFT_EXEC_COMM_H
 #define WEFT_EXEC_COMM_H
+#include "exec/flight.h"
 #include "exec/staging.h"
 #include "transport/transport.h"
 #include "weft.h"
@@ -72,6 +73,7 @@ struct weft_comm {
     struct staging staging;
 
     weft_exec *first, *last; /* in flight, in order of their starts */
+    weft_exec *bound;        /* all, those bound last first */
     struct comm_task *tasks;   /* those added last stand first */
     struct comm_task *task_at; /* the next to be looked at in a walk through tasks */
     struct comm_family *family;
@@ -91,6 +93,7 @@ struct weft_comm {
     struct comm_window *windows; /* that weft_comm_alloc has given out */
     weft_comm *kin;              /* a ring of those of this rank */
     bool tainted;                /* one of them had failed when it was closed */
+    struct flight flight;
 };
 
 /* Fills a zeroed comm over a link; it is its own kin then. The family counts it. */
@@ -114,6 +117,7 @@ int comm_wait(weft_comm *c, const struct comm_need *need);
  * needs call, object, digest, place and code; its text is taken from this thread's error. On 0, *meeting says where the
  * votes are. When the deadline runs out the comm has failed. */
 int comm_agree(weft_comm *c, struct core_vote *vote, int64_t deadline_ns, uint64_t *meeting);
+const char *comm_call_name(uint32_t call); /* the function of weft.h */
 
 /* Fails the comm for all its ranks; returns the failure that stays, with this thread's error text set. */
 int comm_fail(weft_comm *c, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

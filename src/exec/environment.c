@@ -7,6 +7,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,6 +107,30 @@ int environment_settle(weft_comm_opts *o)
     o->channel_buckets = (int)channel;
     o->staged = staged;
     return err ? err : settle_progress(o);
+}
+
+/* ---- the flight recorder ---- */
+
+/* A program that runs with more rights than its user's writes nothing where the user says. */
+int environment_flight(struct environment_flight *out)
+{
+    const char *dir = secure_getenv("WEFT_FLIGHT"), *name = variable("WEFT_FLIGHT_SIGNAL");
+    struct stat st;
+    *out = (struct environment_flight){.signal = SIGUSR2};
+    if (!dir || !*dir)
+        return 0;
+    if (strlen(dir) >= sizeof out->dir)
+        return error_set(WEFT_EINVAL, "WEFT_FLIGHT=%.40s...: at most %zu letters", dir, sizeof out->dir - 1);
+    if (stat(dir, &st) || !S_ISDIR(st.st_mode) || access(dir, W_OK | X_OK))
+        return error_set(WEFT_EINVAL, "WEFT_FLIGHT=%s: expected a folder that can be written", dir);
+    if (name && !strcmp(name, "USR1"))
+        out->signal = SIGUSR1;
+    else if (name && !strcmp(name, "none"))
+        out->signal = 0;
+    else if (name && strcmp(name, "USR2"))
+        return error_set(WEFT_EINVAL, "WEFT_FLIGHT_SIGNAL=%s: expected USR1, USR2 or none", name);
+    strcpy(out->dir, dir);
+    return 0;
 }
 
 /* ---- hosts ---- */

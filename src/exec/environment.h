@@ -2,6 +2,7 @@
  * process in. It is read here and nowhere else, when a comm is opened. */
 #ifndef WEFT_EXEC_ENVIRONMENT_H
 #define WEFT_EXEC_ENVIRONMENT_H
+#include "exec/flight.h"
 #include "rendezvous/server.h"
 #include "weft.h"
 
@@ -18,6 +19,14 @@ struct environment_place {
     char host[160];      /* WEFT_HOST; else the boot of the system and the network namespace */
 };
 void environment_place(struct environment_place *p);
+
+/* Where the flight recorder writes (WEFT_FLIGHT: a folder; empty: nowhere) and after which signal (WEFT_FLIGHT_SIGNAL; 0:
+ * none). WEFT_EINVAL if that is no folder that can be written, or no such signal. */
+struct environment_flight {
+    char dir[FLIGHT_DIR];
+    int signal;
+};
+int environment_flight(struct environment_flight *out);
 
 /* Fills in what the caller left open: first from WEFT_*, then the defaults. */
 int environment_settle(weft_comm_opts *o);

@@ -319,7 +319,12 @@ static int wait_in_seat(weft_exchange *x, int64_t timeout_ns)
                                  timeout_ns > 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1};
         err = comm_wait(c, &need);
     }
-    return err == COMM_LATE ? exchange_timeout(x) : result(x);
+    if (err != COMM_LATE)
+        return result(x);
+    err = exchange_timeout(x);
+    if (timeout_ns)
+        flight_late(c);
+    return err;
 }
 
 /* With a progress thread: in the seat, unless that ends the round first. */

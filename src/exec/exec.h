@@ -267,6 +267,7 @@ struct weft_exec {
     char *scratch;
     struct program *program;
     weft_exec *prev, *next_exec; /* in the comm's list of those in flight */
+    weft_exec *bound_prev, *bound_next; /* in the comm's list of all */
     weft_exec *submitted;        /* the next of those that progress_submit was told of */
     weft_exec *bound;            /* the next in the comm's list of those that are bound, on several hosts */
     /* These three also for who is not in the seat: */

@@ -123,7 +123,7 @@ static int absent(void *arg)
     return m->comm->first || comm_tasks_lack(m->comm, NULL) || !n ? 1 : n; /* a run in flight needs every signal */
 }
 
-static const char *call_name(uint32_t call)
+const char *comm_call_name(uint32_t call)
 {
     switch (call) {
     case COMM_BARRIER: return "weft_comm_barrier";
@@ -171,10 +171,10 @@ static int decide(weft_comm *c, uint64_t meeting)
         if (v->call != zero->call)
             return error_set(WEFT_EMISMATCH,
                              "rank 0 is in %s, rank %d in %s: all ranks must make the same calls in one order",
-                             call_name(zero->call), r, call_name(v->call));
+                             comm_call_name(zero->call), r, comm_call_name(v->call));
         if (v->object != zero->object)
             return error_set(WEFT_EMISMATCH, "%s: rank 0 means exec %" PRIu64 ", rank %d exec %" PRIu64,
-                             call_name(zero->call), zero->object, r, v->object);
+                             comm_call_name(zero->call), zero->object, r, v->object);
     }
     for (int r = 0; r < c->size; r++) {
         const struct core_vote *v = core_vote_of(c->group, r, meeting);
@@ -238,21 +238,25 @@ int comm_agree(weft_comm *c, struct core_vote *vote, int64_t deadline_ns, uint64
 {
     if (c->barrier_open)
         return error_set(WEFT_EBUSY, "%s: a barrier that ran out of time is still open: enter it again first",
-                         call_name(vote->call));
+                         comm_call_name(vote->call));
     if (vote->code)
         snprintf(vote->text, sizeof vote->text, "%s", weft_errmsg());
     int err = comm_failure(c);
     if (err)
         return err;
     struct meeting m = {c, core_enter(c->group, c->rank, vote), 0};
-    err = wait_for(c, &m, core_now() + deadline_ns, call_name(vote->call));
+    flight_meets(&c->flight, vote->call, m.number, vote->digest);
+    err = wait_for(c, &m, core_now() + deadline_ns, comm_call_name(vote->call));
     if (err == COMM_LATE) {
         struct comm_names names;
-        return comm_fail(c, WEFT_ETIMEOUT, "%s: %s did not take part within %lld ms", call_name(vote->call),
+        err = comm_fail(c, WEFT_ETIMEOUT, "%s: %s did not take part within %lld ms", comm_call_name(vote->call),
                          missing(c, m.number, &names), (long long)(deadline_ns / 1000000));
     }
     *meeting = m.number;
-    return err ? err : decide(c, m.number);
+    if (!err)
+        err = decide(c, m.number);
+    flight_met(&c->flight, err);
+    return err;
 }
 
 static int barrier(weft_comm *c, int64_t timeout_ns)
@@ -266,6 +270,7 @@ static int barrier(weft_comm *c, int64_t timeout_ns)
         struct core_vote vote = {.call = COMM_BARRIER};
         c->barrier = core_enter(c->group, c->rank, &vote);
         c->barrier_open = true;
+        flight_meets(&c->flight, COMM_BARRIER, c->barrier, 0);
     }
     struct meeting m = {c, c->barrier, 0};
     bool all = met(&m);
@@ -282,11 +287,17 @@ static int barrier(weft_comm *c, int64_t timeout_ns)
     }
     if (err == COMM_LATE) {
         struct comm_names names;
-        return error_set(WEFT_ETIMEOUT, "weft_comm_barrier: time ran out, %s not there yet",
-                         missing(c, m.number, &names));
+        err = error_set(WEFT_ETIMEOUT, "weft_comm_barrier: time ran out, %s not there yet",
+                        missing(c, m.number, &names));
+        if (timeout_ns)
+            flight_late(c);
+        return err;
     }
     c->barrier_open = false;
-    return err ? err : decide(c, m.number);
+    if (!err)
+        err = decide(c, m.number);
+    flight_met(&c->flight, err);
+    return err;
 }
 
 int weft_comm_barrier(weft_comm *c, int64_t timeout_ns)

@@ -92,6 +92,7 @@ static __attribute__((noinline)) bool fail_all(weft_comm *c)
 {
     const char *text;
     bool any = c->first;
+    flight_failed(c);
     int err = core_failure(c->group, &text);
     for (weft_exec *x = c->first, *next; x; x = next) {
         next = x->next_exec;
@@ -281,6 +282,14 @@ static int lacking(void *arg)
     return c->first == w->x && c->last == w->x && !comm_tasks_lack(c, NULL) ? engine_lacking(w->x) : 1;
 }
 
+__attribute__((noinline)) static int late(weft_exec *x, int64_t timeout_ns)
+{
+    int err = watch_timeout(x);
+    if (timeout_ns)
+        flight_late(x->comm);
+    return err;
+}
+
 static int wait_in_seat(weft_exec *x, struct waiting *w, int64_t timeout_ns)
 {
     weft_comm *c = x->comm;
@@ -298,7 +307,7 @@ static int wait_in_seat(weft_exec *x, struct waiting *w, int64_t timeout_ns)
         err = comm_wait(c, &need);
     }
     if (err == COMM_LATE)
-        return watch_timeout(x);
+        return late(x, timeout_ns);
     return err ? err : result(x);
 }
 
@@ -373,6 +382,18 @@ static bool both_ways(const struct program *p, int peer)
     return false;
 }
 
+static void unlist(weft_exec *x)
+{
+    flight_record(&x->comm->flight, FLIGHT_FREED, 0, atomic_load_explicit(&x->state, memory_order_relaxed), x->number,
+                  x->run);
+    if (x->bound_prev)
+        x->bound_prev->bound_next = x->bound_next;
+    else
+        x->comm->bound = x->bound_next;
+    if (x->bound_next)
+        x->bound_next->bound_prev = x->bound_prev;
+}
+
 /* Tells the peers, and lets go of their blocks. */
 static void part_from_peers(weft_exec *x)
 {
@@ -408,6 +429,7 @@ static void free_in_seat(weft_exec *x)
     bool clean = !atomic_load_explicit(&x->state, memory_order_relaxed) && !core_failure(c->group, &text);
     if (exec_flies(x))
         link_out(x, WEFT_EPEER);
+    unlist(x);
     part_from_peers(x);
     far_delist(x);
     comm_bury(c, x->grave, &x->block->holders, x->block);

@@ -113,6 +113,8 @@ void comm_watch(weft_comm *c, int64_t now, bool must)
         for (weft_exec *x = k->first; x; x = x->next_exec)
             watch_exec(x, now);
         comm_tasks_watch(k, now);
+        if (*k->flight.dir)
+            flight_look(k);
     } while ((k = k->kin) != c);
 }
 

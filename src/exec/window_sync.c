@@ -175,9 +175,12 @@ int weft_window_wait(weft_window *w, int signal, enum weft_compare compare, uint
     err = wait_until(w, compares, signal_lost, &s, timeout_ns);
     if (err != COMM_LATE)
         return err;
-    return error_set(WEFT_ETIMEOUT, "weft_window_wait: time ran out: signal %d is %llu, waiting for %s %llu", signal,
-                     (unsigned long long)atomic_load_explicit(s.word, memory_order_relaxed), compare_names[compare],
-                     (unsigned long long)value);
+    err = error_set(WEFT_ETIMEOUT, "weft_window_wait: time ran out: signal %d is %llu, waiting for %s %llu", signal,
+                    (unsigned long long)atomic_load_explicit(s.word, memory_order_relaxed), compare_names[compare],
+                    (unsigned long long)value);
+    if (timeout_ns)
+        flight_late(w->comm);
+    return err;
 }
 
 int weft_window_signal(const weft_window *w, int signal, uint64_t *value)
@@ -259,8 +262,12 @@ static int barrier_wait(struct barrier *b, int64_t timeout_ns)
 {
     weft_window *w = b->w;
     int err = wait_until(w, all_came, barrier_lost, b, timeout_ns < 0 ? w->comm->deadline_ns : timeout_ns);
-    if (err == COMM_LATE)
-        return barrier_late(b);
+    if (err == COMM_LATE) {
+        err = barrier_late(b);
+        if (timeout_ns)
+            flight_late(w->comm);
+        return err;
+    }
     if (b->group)
         w->open = false;
     else

@@ -1,0 +1,36 @@
+/* Reading JSON (RFC 8259), strictly: one value of UTF-8 and nothing else, at most JSON_DEPTH deep. Texts may hold no
+ * zero, numbers that are not whole or do not fit 64 bits are JSON_REAL and their value is not kept. */
+#ifndef WEFT_CLI_JSON_READ_H
+#define WEFT_CLI_JSON_READ_H
+#include <stdint.h>
+
+#include "cli/json.h"
+
+enum json_kind { JSON_NULL, JSON_FALSE, JSON_TRUE, JSON_INT, JSON_REAL, JSON_TEXT, JSON_ARRAY, JSON_OBJECT };
+
+struct json_value {
+    enum json_kind kind;
+    const char *key;      /* in an object; else NULL */
+    const char *text;     /* JSON_TEXT */
+    int64_t number;       /* JSON_INT */
+    uint32_t first, next; /* of the values inside, and beside; 0: none */
+};
+
+/* A document; values[1] is all of it, values[0] is none. */
+struct json_doc {
+    char *bytes; /* texts point in here */
+    struct json_value *values;
+    uint32_t n, cap;
+};
+
+/* Takes over bytes (malloc'd, len of them and a zero), also on failure. NULL; or what is wrong and where, in
+ * a buffer of JSON_WRONG bytes. The caller frees the document in both cases. */
+#define JSON_WRONG 160
+const char *json_read(struct json_doc *doc, char *bytes, size_t len, char *wrong);
+void json_free(struct json_doc *doc);
+/* The first value inside v, or the one beside it; NULL: none. */
+const struct json_value *json_first(const struct json_doc *doc, const struct json_value *v);
+const struct json_value *json_next(const struct json_doc *doc, const struct json_value *v);
+/* The member of an object; NULL where there is none, or v is NULL or no object. */
+const struct json_value *json_member(const struct json_doc *doc, const struct json_value *v, const char *key);
+#endif
