@@ -73,6 +73,24 @@ static int complete(weft_exec *x, struct program *p, uint64_t meeting, uint32_t 
     return comm_agree(c, &vote, deadline_ns, &meeting);
 }
 
+static void enlist(weft_exec *x)
+{
+    x->bound_next = x->comm->bound;
+    if (x->bound_next)
+        x->bound_next->bound_prev = x;
+    x->comm->bound = x;
+}
+
+void exec_unlist(weft_exec *x)
+{
+    if (x->bound_prev)
+        x->bound_prev->bound_next = x->bound_next;
+    else if (x->comm->bound == x)
+        x->comm->bound = x->bound_next;
+    if (x->bound_next)
+        x->bound_next->bound_prev = x->bound_prev;
+}
+
 /* After a refusal all ranks are past looking at each other's blocks. After a failure of the comm some may not be: the
  * group then keeps what they could look at. */
 static void discard(weft_exec *x)
@@ -80,7 +98,7 @@ static void discard(weft_exec *x)
     const char *text;
     if (!x)
         return;
-    far_delist(x);
+    exec_unlist(x);
     if (!core_failure(x->comm->group, &text)) {
         x->comm->transport->release(x->comm->link, x->block);
         x->comm->transport->release(x->comm->link, x->scratch);
@@ -117,7 +135,7 @@ static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, con
     err = comm_agree(c, &vote, deadline_ns, &meeting);
     if (!err) {
         x->number = meeting;
-        far_enlist(x);
+        enlist(x); /* from here on far ranks may speak of it */
         err = complete(x, x->program, meeting, COMM_BOUND, deadline_ns);
     }
     if (err) {
@@ -125,10 +143,6 @@ static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, con
         return err;
     }
     c->execs++;
-    x->bound_next = c->bound;
-    if (c->bound)
-        c->bound->bound_prev = x;
-    c->bound = x;
     *out = x;
     return 0;
 }

@@ -269,7 +269,6 @@ struct weft_exec {
     weft_exec *prev, *next_exec; /* in the comm's list of those in flight */
     weft_exec *bound_prev, *bound_next; /* in the comm's list of all */
     weft_exec *submitted;        /* the next of those that progress_submit was told of */
-    weft_exec *bound;            /* the next in the comm's list of those that are bound, on several hosts */
     /* These three also for who is not in the seat: */
     _Atomic int state;             /* EXEC_FLIES, or how its last run ended: 0 or a failure */
     _Atomic int64_t ended, failed; /* runs */
@@ -291,6 +290,10 @@ static inline bool exec_flies(const weft_exec *x)
     return atomic_load_explicit(&x->state, memory_order_acquire) == EXEC_FLIES;
 }
 void exec_begin(weft_exec *x); /* begins a run whose start found another thread in the seat */
+
+/* ---- bind.c ---- */
+
+void exec_unlist(weft_exec *x); /* out of the comm's list of all */
 
 /* ---- view.c ---- */
 

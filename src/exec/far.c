@@ -327,22 +327,8 @@ void far_freed(weft_exec *x, int peer, uint64_t run)
     }
 }
 
-void far_enlist(weft_exec *x)
+void far_part(weft_exec *x)
 {
-    if (!x->comm->link->hosts)
-        return;
-    x->bound = x->comm->bound;
-    x->comm->bound = x;
-}
-
-void far_delist(weft_exec *x)
-{
-    weft_exec **at = &x->comm->bound;
-    while (*at && *at != x)
-        at = &(*at)->bound;
-    if (!*at)
-        return;
-    *at = x->bound;
-    if (!core_failed(x->comm->group))
+    if (x->comm->link->hosts && !core_failed(x->comm->group))
         mail_freed(x);
 }

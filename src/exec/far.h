@@ -49,7 +49,5 @@ bool far_waits(const struct far_channel *ch);
 void far_heard(weft_exec *x, int peer, uint64_t run, int64_t now);
 /* Word of a peer: it has freed its exec after `run`. */
 void far_freed(weft_exec *x, int peer, uint64_t run);
-/* The exec has its number, so that peers may speak of it; until it is let go of, which tells them, unless the comm has failed. */
-void far_enlist(weft_exec *x);
-void far_delist(weft_exec *x);
+void far_part(weft_exec *x); /* the exec is freed: tells far peers, unless the comm has failed */
 #endif

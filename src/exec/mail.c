@@ -139,7 +139,7 @@ static void take(weft_comm *c, int peer, const struct letter *m)
                 far_heard(x, peer, m->pulse.run, core_now());
         break;
     case FREED:
-        for (weft_exec *x = c->bound; x; x = x->bound)
+        for (weft_exec *x = c->bound; x; x = x->bound_next)
             if (x->number == m->pulse.exec)
                 far_freed(x, peer, m->pulse.run);
         break;

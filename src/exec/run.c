@@ -382,18 +382,6 @@ static bool both_ways(const struct program *p, int peer)
     return false;
 }
 
-static void unlist(weft_exec *x)
-{
-    flight_record(&x->comm->flight, FLIGHT_FREED, 0, atomic_load_explicit(&x->state, memory_order_relaxed), x->number,
-                  x->run);
-    if (x->bound_prev)
-        x->bound_prev->bound_next = x->bound_next;
-    else
-        x->comm->bound = x->bound_next;
-    if (x->bound_next)
-        x->bound_next->bound_prev = x->bound_prev;
-}
-
 /* Tells the peers, and lets go of their blocks. */
 static void part_from_peers(weft_exec *x)
 {
@@ -429,9 +417,10 @@ static void free_in_seat(weft_exec *x)
     bool clean = !atomic_load_explicit(&x->state, memory_order_relaxed) && !core_failure(c->group, &text);
     if (exec_flies(x))
         link_out(x, WEFT_EPEER);
-    unlist(x);
+    flight_record(&c->flight, FLIGHT_FREED, 0, atomic_load_explicit(&x->state, memory_order_relaxed), x->number, x->run);
+    exec_unlist(x);
     part_from_peers(x);
-    far_delist(x);
+    far_part(x);
     comm_bury(c, x->grave, &x->block->holders, x->block);
     if (clean)
         c->transport->release(c->link, x->scratch);
