@@ -186,7 +186,7 @@ static void move_big(const char *src, const char *dst, int64_t width)
     struct runner runner = {.place = &place, .plans = b.pair.plans, .src = b.view[0], .dst = b.view[1]};
     assert_int_equal(team_open(2, &runner.team, &why), CLI_OK);
     team_do(runner.team, fill_rank, &b, &why);
-    if (runner_open(&runner, &why) || runner_run(&runner, &why))
+    if (runner_begin(&runner, &why) || runner_open(&runner, &why) || runner_run(&runner, &why))
         fail_msg("%s", why.text);
     team_do(runner.team, compare_rank, &b, &why);
     runner_close(&runner);
