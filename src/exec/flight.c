@@ -176,7 +176,7 @@ void flight_failed(weft_comm *c)
 {
     struct flight *f = &c->flight;
     const char *text;
-    if (f->failed || !may_look(c))
+    if (!may_look(c) || f->failed) /* only who may look at it touches it */
         return;
     f->failed = true;
     flight_record(f, FLIGHT_FAILED, 0, core_failure(c->group, &text), 0, 0);

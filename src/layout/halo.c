@@ -32,6 +32,8 @@ static struct list list_of(const struct line *l, enum set set)
 {
     size_t filled = l->own + l->ghosts;
     struct list r = {l->slots.v, 0, 0};
+    if (!l->slots.n) /* there is no memory behind the list then */
+        return r;
     switch (set) {
     case INNER: r = (struct list){l->inner.v, l->inner.n, 0}; break;
     case RIM: r = (struct list){l->rim.v, l->rim.n, 0}; break;
