@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
+#include "hosts_meet.h"
 #include "processes.h"
-#include "transport/wire.h"
 
 #define MOST 4
 
@@ -47,10 +47,7 @@ static void play(const char *scheme, const char *hosts, int (*f)(weft_comm *, st
     int ranks = (int)strlen(hosts);
     struct scene *s = ranks_shared(sizeof *s);
     pid_t pids[MOST];
-    if (!wire_module(getenv("WEFT_MODULES"), 0) || strcmp(wire_module(getenv("WEFT_MODULES"), 0), "ucx:")) {
-        print_message("SKIPPED: there is no module for UCX\n");
-        skip();
-    }
+    hosts_need_ucx();
     s->ranks = ranks;
     snprintf(s->url, sizeof s->url, "%s:calls-%ld-%d", scheme, (long)getpid(), number++);
     fflush(NULL);
@@ -212,24 +209,9 @@ static void a_freed_exec_is_seen(void **state)
     play("ucx", "ab", free_instead);
 }
 
-static char folder[] = "/tmp/weft-calls-XXXXXX";
-
-static int clean(void **state)
-{
-    char command[80];
-    (void)state;
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
-}
-
 int main(void)
 {
-    char at[80];
-    if (!mkdtemp(folder))
-        return 1;
-    snprintf(at, sizeof at, "file:%s", folder);
-    setenv("WEFT_AT", at, 1);
     const struct CMUnitTest tests[] = {cmocka_unit_test(who_leaves_has_voted), cmocka_unit_test(execs_are_bound_again),
                                        cmocka_unit_test(what_was_sent_comes), cmocka_unit_test(a_freed_exec_is_seen)};
-    return cmocka_run_group_tests(tests, NULL, clean);
+    return cmocka_run_group_tests(tests, hosts_setup, hosts_teardown);
 }

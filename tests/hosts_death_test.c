@@ -12,9 +12,9 @@
 
 #include <cmocka.h>
 
+#include "hosts_meet.h"
 #include "processes.h"
 #include "share.h"
-#include "transport/wire.h"
 
 #define MOST 6
 
@@ -182,21 +182,11 @@ static void one_life(const struct life *l, int64_t *slowest)
     munmap(told, sizeof *told);
 }
 
-static char folder[] = "/tmp/weft-hosts-XXXXXX";
-
-static void need_ucx(void)
-{
-    if (wire_module(getenv("WEFT_MODULES"), 0) && !strcmp(wire_module(getenv("WEFT_MODULES"), 0), "ucx:"))
-        return;
-    print_message("SKIPPED: there is no module for UCX\n");
-    skip();
-}
-
 /* The lowest rank, which gives the list, is the one that is silent: near it, and far from it. */
 static void survivors_do_not_wait_for_ever(void **state)
 {
     (void)state;
-    need_ucx();
+    hosts_need_ucx();
     int64_t slowest = 0;
     for (int hosts = 2; hosts <= 4; hosts += 2) {
         struct life l = {.ranks = 4, .hosts = hosts, .victim = 0, .stops = true, .deadline_ns = 3 * SECOND};
@@ -208,7 +198,7 @@ static void survivors_do_not_wait_for_ever(void **state)
 static void survivors_go_on(void **state)
 {
     (void)state;
-    need_ucx();
+    hosts_need_ucx();
     struct random r = {.state = 20261115};
     int64_t slowest = 0, lives = test_share(20, 200);
     for (int64_t i = 0; i < lives; i++) {
@@ -222,22 +212,9 @@ static void survivors_go_on(void **state)
     print_message("%lld lives, the slowest knew after %lld ms\n", (long long)lives, (long long)(slowest / MS));
 }
 
-static int clean(void **state)
-{
-    char command[80];
-    (void)state;
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
-}
-
 int main(void)
 {
-    char at[80];
-    if (!mkdtemp(folder))
-        return 1;
-    snprintf(at, sizeof at, "file:%s", folder);
-    setenv("WEFT_AT", at, 1);
     const struct CMUnitTest tests[] = {cmocka_unit_test(survivors_do_not_wait_for_ever),
                                        cmocka_unit_test(survivors_go_on)};
-    return cmocka_run_group_tests(tests, NULL, clean);
+    return cmocka_run_group_tests(tests, hosts_setup, hosts_teardown);
 }

@@ -71,7 +71,7 @@ void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o,
 
 static void comm_free(weft_comm *c);
 
-/* Joins the group; b is the comm's on success. */
+/* Joins the group; b is the comm's on success, else freed. */
 static int open_comm(struct boot *b, const weft_comm_opts *o, weft_comm **out)
 {
     weft_comm *c = calloc(1, sizeof *c);
@@ -87,6 +87,7 @@ static int open_comm(struct boot *b, const weft_comm_opts *o, weft_comm **out)
         if (threaded)
             progress_leave(f);
         free(c);
+        boot_free(b, 0);
         return err;
     }
     const struct transport_link *home = link->hosts ? link->hosts->home : link;
@@ -95,10 +96,9 @@ static int open_comm(struct boot *b, const weft_comm_opts *o, weft_comm **out)
     flight_open(c, b->transport->scheme, b->place);
     if (link->hosts && !(c->mail = mail_open(c)))
         err = error_nomem();
+    c->boot = b;
     if (err)
         comm_free(c);
-    else
-        c->boot = b;
     if (threaded)
         progress_leave(f);
     if (!err)
@@ -131,10 +131,7 @@ int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out)
     err = boot_new(t, place, &o, &b);
     if (err)
         return err;
-    err = open_comm(b, &o, out);
-    if (err)
-        boot_free(b, 0);
-    return err;
+    return open_comm(b, &o, out);
 }
 
 int weft_comm_reopen(weft_comm *c, const int *ranks, int n, weft_comm **out)
@@ -164,10 +161,7 @@ int weft_comm_reopen(weft_comm *c, const int *ranks, int n, weft_comm **out)
     int err = boot_again(c->boot, ranks, n, rank, &b);
     if (err)
         return err;
-    err = open_comm(b, &o, out);
-    if (err)
-        boot_free(b, 0);
-    return err;
+    return open_comm(b, &o, out);
 }
 
 int weft_comm_rank(const weft_comm *c)

@@ -1,0 +1,38 @@
+/* Where ranks of tests on several hosts meet: a folder for as long as the tests run; and what they need. */
+#ifndef WEFT_TESTS_HOSTS_MEET_H
+#define WEFT_TESTS_HOSTS_MEET_H
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "transport/wire.h"
+
+static char hosts_folder[] = "/tmp/weft-hosts-XXXXXX"; /* mkdtemp's template */
+
+static inline int hosts_setup(void **state)
+{
+    char at[80];
+    (void)state;
+    if (!mkdtemp(hosts_folder))
+        return -1;
+    snprintf(at, sizeof at, "file:%s", hosts_folder);
+    return setenv("WEFT_AT", at, 1);
+}
+
+static inline int hosts_teardown(void **state)
+{
+    char command[80];
+    (void)state;
+    snprintf(command, sizeof command, "rm -rf %s", hosts_folder);
+    return system(command);
+}
+
+static inline void hosts_need_ucx(void)
+{
+    const char *module = wire_module(getenv("WEFT_MODULES"), 0);
+    if (module && !strcmp(module, "ucx:"))
+        return;
+    print_message("there is no module for UCX\n");
+    skip();
+}
+#endif
