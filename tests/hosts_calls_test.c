@@ -191,7 +191,7 @@ static int free_instead(weft_comm *c, struct scene *s)
     if (rank == 0 && !err) {
         err = weft_exec_start(p.x);
         int code = err ? err : weft_exec_wait(p.x, 10 * SECOND);
-        err = code == WEFT_EPEER && strstr(weft_errmsg(), "rank 1 closed its comm or freed its exec") ? 0
+        err = code == WEFT_EPEER && strstr(weft_errmsg(), "rank 1 on host b closed its comm or freed its exec") ? 0
               : code                                                                                  ? code
                                                                                                       : -1000;
         come_to(s, 1);

@@ -1,5 +1,5 @@
 /* Ranks that end, on comms of several hosts: kill -9 at random moments of runs, barriers and binds, on ucx: and on auto: with
- * two and three hosts. Every survivor gets an error that names the rank within 2 s, all get the same list of survivors, and
+ * two and three hosts. Every survivor gets an error that names the rank and its host within 2 s, all get the same list of survivors, and
  * they open a comm again in which the result is right. */
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -162,7 +162,7 @@ static void one_life(const struct life *l, int64_t *slowest)
             waitpid(pids[r], NULL, 0);
     kill(pids[l->victim], SIGKILL);
     waitpid(pids[l->victim], NULL, 0);
-    snprintf(name, sizeof name, "rank %d", l->victim);
+    snprintf(name, sizeof name, "rank %d on host h%d ", l->victim, l->victim * l->hosts / l->ranks);
     for (int r = 0; r < l->ranks; r++) {
         if (r == l->victim)
             continue;

@@ -37,6 +37,7 @@ struct flights {
     int n;
     int ranks;  /* of the job */
     bool *here; /* of which there are files */
+    const char **hosts; /* of each rank, where there are several; NULL: not told */
     struct flights_wait *waits;
     size_t nwaits, cap;
 };

@@ -471,11 +471,13 @@ static void free_in_seat(weft_exchange *x)
     }
     struct comm_need need = {landed, lacking, x, core_now() + c->deadline_ns};
     int err = state_of(x) == EXCHANGE_FLYING ? comm_wait(c, &need) : 0;
+    char who[COMM_WHO];
+    comm_who(c, c->rank, who);
     if (err == COMM_LATE)
-        comm_fail(c, WEFT_EPEER, "rank %d gave up a round and freed its exchange: the round did not end within %lld ms",
-                  c->rank, (long long)(c->deadline_ns / 1000000));
+        comm_fail(c, WEFT_EPEER, "%s gave up a round and freed its exchange: the round did not end within %lld ms", who,
+                  (long long)(c->deadline_ns / 1000000));
     else if (!err && !all_taken(x)) /* peers that come later must not find memory that is gone */
-        comm_fail(c, WEFT_EPEER, "rank %d freed its exchange in the middle of a round", c->rank);
+        comm_fail(c, WEFT_EPEER, "%s freed its exchange in the middle of a round", who);
     comm_task_remove(c, &x->task);
     exchange_part(x);
     exchange_failure(x);

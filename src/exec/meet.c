@@ -145,7 +145,7 @@ static const char *missing(weft_comm *c, uint64_t meeting, struct comm_names *na
     *names = (struct comm_names){0};
     for (int r = 0; r < c->size; r++)
         if (!core_entered(c->group, r, meeting))
-            comm_name(names, r, "");
+            comm_name(names, c, r, "");
     return comm_named(names);
 }
 
@@ -166,27 +166,28 @@ static int decide(weft_comm *c, uint64_t meeting)
     if (unanimous(c, meeting))
         return 0;
     const struct core_vote *zero = core_vote_of(c->group, 0, meeting);
+    char who[COMM_WHO];
     for (int r = 1; r < c->size; r++) {
         const struct core_vote *v = core_vote_of(c->group, r, meeting);
         if (v->call != zero->call)
             return error_set(WEFT_EMISMATCH,
-                             "rank 0 is in %s, rank %d in %s: all ranks must make the same calls in one order",
-                             comm_call_name(zero->call), r, comm_call_name(v->call));
+                             "rank 0 is in %s, %s in %s: all ranks must make the same calls in one order",
+                             comm_call_name(zero->call), comm_who(c, r, who), comm_call_name(v->call));
         if (v->object != zero->object)
-            return error_set(WEFT_EMISMATCH, "%s: rank 0 means exec %" PRIu64 ", rank %d exec %" PRIu64,
-                             comm_call_name(zero->call), zero->object, r, v->object);
+            return error_set(WEFT_EMISMATCH, "%s: rank 0 means exec %" PRIu64 ", %s exec %" PRIu64,
+                             comm_call_name(zero->call), zero->object, comm_who(c, r, who), v->object);
     }
     for (int r = 0; r < c->size; r++) {
         const struct core_vote *v = core_vote_of(c->group, r, meeting);
         if (v->code)
-            return error_set(v->code, "rank %d: %s", r, v->text);
+            return error_set(v->code, "%s: %s", comm_who(c, r, who), v->text);
     }
     for (int r = 1; r < c->size; r++) {
         const struct core_vote *v = core_vote_of(c->group, r, meeting);
         if (v->digest != zero->digest)
             return error_set(WEFT_EMISMATCH,
-                             "rank %d: its plan differs from rank 0's (digests %016" PRIx64 " and %016" PRIx64 ")", r,
-                             v->digest, zero->digest);
+                             "%s: its plan differs from rank 0's (digests %016" PRIx64 " and %016" PRIx64 ")",
+                             comm_who(c, r, who), v->digest, zero->digest);
     }
     return 0;
 }
@@ -210,7 +211,7 @@ static int someone_left(struct meeting *m, const char *call)
         if (!fate || met(m))
             continue;
         if (fate == TRANSPORT_DIED)
-            return comm_fail(c, WEFT_EPEER, "%s has died, others are in %s", comm_who(c, r, who), call);
+            return comm_fail(c, WEFT_EPEER, "%s %s, others are in %s", comm_who(c, r, who), comm_ended(c, r), call);
         if (!core_entered(c->group, r, m->number) && !is_spoken_for(c, r))
             return comm_fail(c, WEFT_EPEER, "%s closed its comm, others are in %s", comm_who(c, r, who), call);
     }

@@ -410,9 +410,10 @@ static void free_in_seat(weft_exec *x)
     }
     struct waiting w = {x, count(&x->ended)};
     struct comm_need need = {over, lacking, &w, core_now() + c->deadline_ns};
+    char who[COMM_WHO];
     if (exec_flies(x) && comm_wait(c, &need) == COMM_LATE) /* peers that come later must not find memory that is gone */
-        comm_fail(c, WEFT_EPEER, "rank %d gave up a run and freed its exec: the run did not end within %lld ms", c->rank,
-                  (long long)(c->deadline_ns / 1000000));
+        comm_fail(c, WEFT_EPEER, "%s gave up a run and freed its exec: the run did not end within %lld ms",
+                  comm_who(c, c->rank, who), (long long)(c->deadline_ns / 1000000));
     const char *text;
     bool clean = !atomic_load_explicit(&x->state, memory_order_relaxed) && !core_failure(c->group, &text);
     if (exec_flies(x))

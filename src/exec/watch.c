@@ -94,7 +94,8 @@ static void watch_exec(weft_exec *x, int64_t now)
     for (uint32_t i = 0; i < p->far.n; i++)
         watch_far(x, &p->far.channels[i], now, &b);
     if (b.died >= 0)
-        comm_fail(c, WEFT_EPEER, "%s has died, rank %d was waiting for it", comm_who(c, b.died, who), c->rank);
+        comm_fail(c, WEFT_EPEER, "%s %s, rank %d was waiting for it", comm_who(c, b.died, who), comm_ended(c, b.died),
+                  c->rank);
     else if (b.left >= 0)
         comm_fail(c, WEFT_EPEER, "%s closed its comm or freed its exec, rank %d was waiting for it",
                   comm_who(c, b.left, who), c->rank);
@@ -120,7 +121,7 @@ void comm_watch(weft_comm *c, int64_t now, bool must)
 
 static void add_name(const weft_exec *x, struct comm_names *names, int peer, const struct block *b)
 {
-    comm_name(names, peer, has_started(x, b) ? "" : " (has not started)");
+    comm_name(names, x->comm, peer, has_started(x, b) ? "" : " (has not started)");
 }
 
 int watch_timeout(const weft_exec *x)
@@ -143,7 +144,7 @@ int watch_timeout(const weft_exec *x)
         for (uint32_t k = 0; k < i && !named; k++)
             named = p->far.channels[k].peer == ch->peer && far_waits(&p->far.channels[k]);
         if (!named && far_waits(ch))
-            comm_name(&names, ch->peer, ch->peer_run < x->run ? " (has not started)" : "");
+            comm_name(&names, x->comm, ch->peer, ch->peer_run < x->run ? " (has not started)" : "");
     }
     if (!names.n)
         return error_set(WEFT_ETIMEOUT, "time ran out: there is work of this rank's own left");

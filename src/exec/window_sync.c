@@ -65,7 +65,7 @@ static int fail_for(weft_window *w, int rank, bool died, const char *call)
 {
     char who[COMM_WHO];
     return comm_fail(w->comm, WEFT_EPEER, "%s %s, rank %d was waiting for it in %s", comm_who(w->comm, rank, who),
-                     died ? "has died" : "freed its window or closed its comm", w->comm->rank, call);
+                     died ? comm_ended(w->comm, rank) : "freed its window or closed its comm", w->comm->rank, call);
 }
 
 static bool has_freed(const weft_window *w, int rank)
@@ -251,7 +251,7 @@ static int barrier_late(const struct barrier *b)
     for (int i = 0; i < n; i++) {
         int r = b->group ? i : w->with[i];
         if (is_missing(b, r))
-            comm_name(&names, r, "");
+            comm_name(&names, w->comm, r, "");
     }
     if (!names.n) /* the last came between two looks */
         return error_set(WEFT_ETIMEOUT, "%s: time ran out", b->call);
