@@ -9,7 +9,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 share=${WEFT_TEST_SHARE:-100}
 pairs=2000
-[ "$share" != full ] && pairs=$((2 * share))
+limit=3000
+[ "$share" != full ] && pairs=$((2 * share)) limit=300
 [ "$pairs" -lt 20 ] && pairs=20
 failed=0
 grep -hv '^bench' "$WEFT_SOURCE_DIR"/tests/cases/*.txt >"$work/cases.txt"
@@ -23,7 +24,7 @@ check()
     [ "$ranks" -ge 16 ] && files+=("$work/cases.txt")
     for file in "${files[@]}"; do
         count=$(grep -c '^[^#]*->' "$file")
-        if ! timeout 300 "$@" "$WEFT_BIN" check --cases "$file" --on "$url" >"$work/out" 2>"$work/err" ||
+        if ! timeout "$limit" "$@" "$WEFT_BIN" check --cases "$file" --on "$url" >"$work/out" 2>"$work/err" ||
             [ "$(tail -n 1 "$work/out")" != "$count passed, 0 failed" ]; then
             echo "FAILED: $* weft check --cases $(basename "$file") --on $url"
             grep -A 1 FAILED "$work/out" | head
