@@ -168,7 +168,7 @@ static void print_wait(struct diagnosis *d, const struct flights_wait *w)
     printf("rank %d waits for ", w->rank);
     print_rank(d, w->on);
     printf("%s%s",
-           !strcmp(w->peer, "died")   ? ", which has died,"
+           !strcmp(w->peer, "died")   ? d->fl.hosts[w->on] ? ", which has died or cannot be reached," : ", which has died,"
            : !strcmp(w->peer, "left") ? ", which has left,"
            : w->started               ? ""
                                       : ", which has not started the run,",
