@@ -222,9 +222,9 @@ static void take_entered(struct remote *r, const struct remote_mail *m, size_t n
 static void take_freed(struct remote *r, int rank, const struct remote_mail *m)
 {
     weft_window *w = find(r, m->window);
-    if (!w || w->far->freed[rank])
+    if (!w || remote_freed(w, rank))
         return;
-    w->far->freed[rank] = true;
+    atomic_store_explicit(&w->far->freed[rank], m->value + 1, memory_order_seq_cst);
     w->far->nfreed++;
 }
 
@@ -252,9 +252,15 @@ void remote_take(weft_comm *c, int rank, const void *bytes, size_t n)
 
 /* ---- barriers of the group ---- */
 
-const _Atomic uint64_t *remote_entered(const weft_window *w, int rank)
+/* Word of a rank that has freed its window comes straight from it, and may be here before the first rank of this host has
+ * heard of its last barrier. */
+uint64_t remote_entered(const weft_window *w, int rank)
 {
-    return w->heads[rank] ? &w->heads[rank]->entered : &window_came(w->heads[w->chair])[rank];
+    if (w->heads[rank])
+        return atomic_load_explicit(&w->heads[rank]->entered, memory_order_seq_cst);
+    uint64_t came = atomic_load_explicit(&window_came(w->heads[w->chair])[rank], memory_order_seq_cst);
+    uint64_t freed = atomic_load_explicit(&w->far->freed[rank], memory_order_seq_cst);
+    return freed > came + 1 ? freed - 1 : came;
 }
 
 static void post_entries(struct remote *r, struct remote_mail *m, size_t bytes)
@@ -297,7 +303,7 @@ static bool move_barrier(struct remote *r, weft_window *w)
     bool moved = tell_entries(r, w);
     uint64_t next = atomic_load_explicit(&mine->met, memory_order_relaxed) + 1;
     while (w->far->entered < r->comm->size &&
-           atomic_load_explicit(remote_entered(w, w->far->entered), memory_order_seq_cst) >= next)
+           remote_entered(w, w->far->entered) >= next)
         w->far->entered++;
     if (w->far->entered < r->comm->size)
         return moved;

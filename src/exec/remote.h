@@ -34,7 +34,7 @@ enum remote_kind {
     REMOTE_TURN,    /* of a barrier with this neighbour; the operations are those up to here */
     REMOTE_ACK,     /* `value` of your operations are done */
     REMOTE_ENTERED, /* from first rank of a host to first rank: ranks of mine have entered barriers of the group */
-    REMOTE_FREED,   /* I have freed this window */
+    REMOTE_FREED,   /* I have freed this window, after `value` barriers of the group */
     REMOTE_ARRIVE   /* not a mail: this rank's own arrival at a barrier of the group */
 };
 
@@ -114,7 +114,7 @@ struct window_far {
     uint64_t id;       /* the same on all ranks */
     uint64_t bytes;    /* of its data */
     uint64_t digest;   /* of what was asked for */
-    bool *freed;       /* of each far rank */
+    _Atomic uint64_t *freed; /* of each far rank: 0, or one more than the barriers of the group that it had entered then */
     int nfreed;
     bool gone;   /* the user has freed it, */
     bool parted; /* and the others were told */
@@ -154,7 +154,11 @@ int remote_wait(struct remote *r, const struct remote_peer *p, bool (*met)(void 
 /* Waits until all puts so far were acknowledged and no release waits. COMM_LATE: not within the time. */
 int remote_drain(weft_comm *c, int64_t timeout_ns);
 void remote_name_late(const struct remote *r, struct comm_names *names); /* those who have puts to acknowledge */
-const _Atomic uint64_t *remote_entered(const weft_window *w, int rank); /* barriers of the group */
+uint64_t remote_entered(const weft_window *w, int rank); /* barriers of the group, as far as is known here */
+static inline bool remote_freed(const weft_window *w, int rank)
+{
+    return atomic_load_explicit(&w->far->freed[rank], memory_order_seq_cst) != 0;
+}
 
 /* ---- remote_out.c ---- */
 

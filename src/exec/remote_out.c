@@ -224,7 +224,7 @@ static bool can_go(const struct remote *r, const struct remote_release *e)
 
 static void part(struct remote *r, weft_window *w)
 {
-    struct remote_mail m = {.kind = REMOTE_FREED, .window = w->far->id};
+    struct remote_mail m = {.kind = REMOTE_FREED, .window = w->far->id, .value = w->generation};
     /* Orders all that this rank ever signalled before it; pairs with the loads in window_sync.c. */
     atomic_store_explicit(&w->heads[r->comm->rank]->freed, 1, memory_order_seq_cst);
     core_ring_all(r->comm->group);

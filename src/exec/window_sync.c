@@ -72,7 +72,7 @@ static int fail_for(weft_window *w, int rank, bool died, const char *call)
 static bool has_freed(const weft_window *w, int rank)
 {
     if (!w->heads[rank])
-        return w->far->freed[rank];
+        return remote_freed(w, rank);
     return atomic_load_explicit(&w->heads[rank]->freed, memory_order_seq_cst);
 }
 
@@ -230,8 +230,10 @@ struct barrier {
 static bool is_missing(const struct barrier *b, int rank)
 {
     weft_window *w = b->w;
-    if (b->group) /* for texts, and after a load of `freed` that orders it */
-        return atomic_load_explicit(remote_entered(w, rank), memory_order_relaxed) < w->generation;
+    if (b->group && w->far)
+        return remote_entered(w, rank) < w->generation;
+    if (b->group) /* relaxed: for texts, and after a load of `freed` that orders it */
+        return atomic_load_explicit(&w->heads[rank]->entered, memory_order_relaxed) < w->generation;
     return atomic_load_explicit(&window_turns(w->heads[w->comm->rank])[rank].value, memory_order_seq_cst) <
            w->turns[rank];
 }
