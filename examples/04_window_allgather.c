@@ -51,7 +51,8 @@ int main(void)
         must(weft_window_barrier(window, -1));
     }
     if (rank == 0)
-        printf("allgather of %d floats on %d ranks by puts and signals, %d times: right\n", ranks * PIECE, ranks, STEPS);
+        printf("allgather of %d floats on %d ranks by puts and signals, %d times: right\n", ranks * PIECE, ranks,
+               STEPS);
     weft_window_free(window);
     weft_comm_close(comm);
     return 0;

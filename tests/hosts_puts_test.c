@@ -194,10 +194,10 @@ static void deaths_are_seen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_operations),        cmocka_unit_test(order_through_others),
-        cmocka_unit_test(barriers_of_the_comm),     cmocka_unit_test(large_against_each_other),
-        cmocka_unit_test(a_thread_takes_it),        cmocka_unit_test(a_silent_target_is_named),
-        cmocka_unit_test(puts_in_callbacks),        cmocka_unit_test(deaths_are_seen),
+        cmocka_unit_test(random_operations),    cmocka_unit_test(order_through_others),
+        cmocka_unit_test(barriers_of_the_comm), cmocka_unit_test(large_against_each_other),
+        cmocka_unit_test(a_thread_takes_it),    cmocka_unit_test(a_silent_target_is_named),
+        cmocka_unit_test(puts_in_callbacks),    cmocka_unit_test(deaths_are_seen),
     };
     return cmocka_run_group_tests(tests, hosts_setup, hosts_teardown);
 }

@@ -22,7 +22,7 @@ static void cases(void **state)
         void (*body)(struct ranks_rank *);
         int least, most;
     } all[] = {
-        {window_shape, 2, 4},    {window_ping_pong, 2, 5}, {window_add_ends, 2, 3}, {window_compare, 2, 3},
+        {window_shape, 2, 4},    {window_ping_pong, 2, 5}, {window_add_ends, 2, 3},  {window_compare, 2, 3},
         {window_timeouts, 2, 4}, {window_mismatch, 2, 3},  {window_arguments, 2, 3}, {window_lives, 2, 4},
         {window_gone, 3, 4},     {window_alone, 2, 3},     {window_progress, 2, 3},
     };
@@ -70,8 +70,9 @@ static void stress(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cases), cmocka_unit_test(adds),            cmocka_unit_test(barriers),
-        cmocka_unit_test(forms), cmocka_unit_test(forms_by_thread), cmocka_unit_test(stress),
+        cmocka_unit_test(cases),           cmocka_unit_test(adds),
+        cmocka_unit_test(barriers),        cmocka_unit_test(forms),
+        cmocka_unit_test(forms_by_thread), cmocka_unit_test(stress),
     };
     return cmocka_run_group_tests(tests, hosts_setup, hosts_teardown);
 }

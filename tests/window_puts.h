@@ -10,7 +10,7 @@
 /* ---- random operations ---- */
 
 enum { REGION = 100000, SUMS = 20000, OPS = 12 }; /* elements; operations of a rank on a rank in a round */
-enum { WORDS, TOTALS }; /* buffers */
+enum { WORDS, TOTALS };                           /* buffers */
 
 struct op {
     bool add;

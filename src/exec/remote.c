@@ -19,7 +19,7 @@
 #include "exec/progress.h"
 
 #define YIELDS 20
-#define CLOSE_NS INT64_C(5000000000) /* for what was put to leave */
+#define CLOSE_NS INT64_C(5000000000)       /* for what was put to leave */
 #define LEAST ((int64_t)(2 * REMOTE_COPY)) /* of the budget */
 
 /* ---- open ---- */
@@ -42,11 +42,11 @@ int remote_open(weft_comm *c)
         r->far += transport_far(c->link, i);
     int err = r->peers && r->tags_in ? 0 : error_nomem();
     if (!err && !staging_charge(&c->staging, r->budget))
-        err = error_set(WEFT_ENOMEM,
-                        "weft_window_create: windows on several hosts need %lld bytes of staging, %lld of %lld are left: "
-                        "raise inflight_bytes",
-                        (long long)r->budget, (long long)(c->staging.limit - c->staging.taken),
-                        (long long)c->staging.limit);
+        err = error_set(
+            WEFT_ENOMEM,
+            "weft_window_create: windows on several hosts need %lld bytes of staging, %lld of %lld are left: "
+            "raise inflight_bytes",
+            (long long)r->budget, (long long)(c->staging.limit - c->staging.taken), (long long)c->staging.limit);
     if (err) {
         free(r->peers);
         free(r->tags_in);
@@ -72,10 +72,11 @@ int remote_tags(weft_comm *c)
         hosts->tags_in[i] += REMOTE_TAGS;
         hosts->tags_out[i] += REMOTE_TAGS;
         if (hosts->tags_in[i] > hosts->wire->tags || hosts->tags_out[i] > hosts->wire->tags)
-            return error_set(WEFT_EUNSUPPORTED,
-                             "%s has %llu tags for messages between two ranks, and those with rank %d are used up: open "
-                             "the comm again",
-                             hosts->wire->ops->name, (unsigned long long)hosts->wire->tags, i);
+            return error_set(
+                WEFT_EUNSUPPORTED,
+                "%s has %llu tags for messages between two ranks, and those with rank %d are used up: open "
+                "the comm again",
+                hosts->wire->ops->name, (unsigned long long)hosts->wire->tags, i);
     }
     return 0;
 }
@@ -302,8 +303,7 @@ static bool move_barrier(struct remote *r, weft_window *w)
     struct window_head *mine = w->heads[r->comm->rank];
     bool moved = tell_entries(r, w);
     uint64_t next = atomic_load_explicit(&mine->met, memory_order_relaxed) + 1;
-    while (w->far->entered < r->comm->size &&
-           remote_entered(w, w->far->entered) >= next)
+    while (w->far->entered < r->comm->size && remote_entered(w, w->far->entered) >= next)
         w->far->entered++;
     if (w->far->entered < r->comm->size)
         return moved;

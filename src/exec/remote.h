@@ -21,9 +21,11 @@
 
 #define REMOTE_OPS 64
 #define REMOTE_TAGS 8
-#define REMOTE_PIECE ((size_t)4 << 20) /* bytes of a message of a put: acknowledged ones show that the peer is at work */
-#define REMOTE_COPY ((size_t)64 << 10) /* bytes of a message of an add; and of a put that is copied, so that it need not wait */
-#define REMOTE_RELEASES 1024           /* that wait */
+#define REMOTE_PIECE \
+    ((size_t)4 << 20) /* bytes of a message of a put: acknowledged ones show that the peer is at work */
+#define REMOTE_COPY \
+    ((size_t)64 << 10)       /* bytes of a message of an add; and of a put that is copied, so that it need not wait */
+#define REMOTE_RELEASES 1024 /* that wait */
 #define REMOTE_BUDGET ((int64_t)4 << 20) /* for copies, at most */
 
 enum remote_kind {
@@ -77,8 +79,9 @@ struct remote_peer {
     int rank;
     int64_t heard_at;
     /* out */
-    uint64_t sent, acked;       /* operations */
-    uint64_t puts[REMOTE_OPS];  /* of operation n in n % REMOTE_OPS: its number among all puts of this rank; 0: it is none */
+    uint64_t sent, acked; /* operations */
+    uint64_t
+        puts[REMOTE_OPS]; /* of operation n in n % REMOTE_OPS: its number among all puts of this rank; 0: it is none */
     struct remote_send sends[REMOTE_TAGS];
     /* in */
     uint64_t done, told; /* operations; and how many it was told of */
@@ -91,12 +94,13 @@ struct remote {
     weft_window *windows;       /* that this rank, or a far one, has not freed yet */
     struct remote_peer **peers; /* of each rank, or NULL */
     struct remote_peer *used;   /* a list of those that are there */
-    uint64_t *tags_in, *tags_out; /* of each far rank: the first of REMOTE_TAGS; both NULL until the first window is made */
+    uint64_t *tags_in,
+        *tags_out; /* of each far rank: the first of REMOTE_TAGS; both NULL until the first window is made */
     struct remote_release *first, **last;
     int releases;
-    uint64_t puts; /* of this rank, all in all */
+    uint64_t puts;                  /* of this rank, all in all */
     int64_t budget, copied, roomed; /* bytes: allowed for copies here and rooms, half each; taken */
-    int far;       /* ranks */
+    int far;                        /* ranks */
 };
 
 struct remote_release {
@@ -114,7 +118,8 @@ struct window_far {
     uint64_t id;       /* the same on all ranks */
     uint64_t bytes;    /* of its data */
     uint64_t digest;   /* of what was asked for */
-    _Atomic uint64_t *freed; /* of each far rank: 0, or one more than the barriers of the group that it had entered then */
+    _Atomic uint64_t
+        *freed; /* of each far rank: 0, or one more than the barriers of the group that it had entered then */
     int nfreed;
     bool gone;   /* the user has freed it, */
     bool parted; /* and the others were told */
@@ -132,13 +137,13 @@ static inline bool remote_wide(const weft_comm *c)
 {
     return c->link->hosts && c->link->hosts->nhosts > 1;
 }
-int remote_open(weft_comm *c);  /* for the first window of a wide comm; does nothing if it was done */
-int remote_tags(weft_comm *c);  /* when all ranks have; in the same order of calls on all */
+int remote_open(weft_comm *c); /* for the first window of a wide comm; does nothing if it was done */
+int remote_tags(weft_comm *c); /* when all ranks have; in the same order of calls on all */
 /* A comm that is about to be freed: what this rank has put and notified leaves it, within some seconds. */
 void remote_close(weft_comm *c);
-void remote_add(weft_window *w); /* from here on others' operations find it */
+void remote_add(weft_window *w);    /* from here on others' operations find it */
 void remote_remove(weft_window *w); /* it was refused */
-void remote_free(weft_window *w); /* by the user; it goes when all far ranks have freed theirs, or with the comm */
+void remote_free(weft_window *w);   /* by the user; it goes when all far ranks have freed theirs, or with the comm */
 
 /* From mail.c: a mail of this kind; work that needs no mail; peers that are gone; the end after a failure. */
 bool remote_is(const void *bytes, size_t n);
@@ -171,7 +176,7 @@ void remote_forget(struct remote *r, struct remote_peer *p); /* it has left: not
 bool remote_out_move(struct remote *r);
 bool remote_quiet(const struct remote *r); /* nothing waits or is to be acknowledged but signals */
 bool remote_sent(const struct remote *r);  /* nothing waits, and the wire is done with all messages */
-void remote_out_end(struct remote *r); /* gives up what is on its way */
+void remote_out_end(struct remote *r);     /* gives up what is on its way */
 
 /* ---- remote_in.c ---- */
 

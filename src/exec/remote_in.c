@@ -48,7 +48,8 @@ static void broken(struct remote *r, const struct remote_peer *p, int err)
 {
     char who[COMM_WHO], text[CORE_TEXT / 2];
     snprintf(text, sizeof text, "%s", weft_errmsg()); /* the wire's, or no memory */
-    comm_fail(r->comm, err, "rank %d, to which %s was putting: %s", r->comm->rank, comm_who(r->comm, p->rank, who), text);
+    comm_fail(r->comm, err, "rank %d, to which %s was putting: %s", r->comm->rank, comm_who(r->comm, p->rank, who),
+              text);
 }
 
 /* Begins to receive, unless it has or there is no room for it now. */

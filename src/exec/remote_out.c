@@ -150,8 +150,8 @@ static int start_send(struct remote *r, struct remote_peer *p, int slot, const v
     if (own)
         memcpy(own, src, bytes);
     struct wire_message *m;
-    int err = wire->ops->make(wire, p->rank, r->tags_out[p->rank] + (uint64_t)slot,
-                              own ? own : (void *)(uintptr_t)src, bytes, true, &m);
+    int err = wire->ops->make(wire, p->rank, r->tags_out[p->rank] + (uint64_t)slot, own ? own : (void *)(uintptr_t)src,
+                              bytes, true, &m);
     if (!err && (err = wire->ops->start(m)))
         wire->ops->drop(m);
     if (err) {
@@ -199,8 +199,8 @@ int remote_put(weft_window *w, int rank, uint64_t at, const void *src, size_t by
     int err = p ? 0 : error_nomem();
     for (size_t done = 0, n; !err && done < bytes; done += n) {
         n = bytes - done < most ? bytes - done : most;
-        err = put_piece(r, p, &(struct piece){w->far->id, at + done, (const char *)src + done, n, add,
-                                              bytes <= REMOTE_COPY});
+        err = put_piece(r, p,
+                        &(struct piece){w->far->id, at + done, (const char *)src + done, n, add, bytes <= REMOTE_COPY});
     }
     if (!err)
         err = remote_wait(r, p, have_gone, p);
@@ -288,7 +288,8 @@ static bool has_place(void *arg)
 int remote_release(weft_window *w, int rank, uint32_t kind, uint32_t signal, uint64_t value)
 {
     struct remote *r = w->comm->remote;
-    struct remote_release *e, now = {.w = w, .rank = rank, .kind = kind, .signal = signal, .value = value, .puts = r->puts};
+    struct remote_release *e,
+        now = {.w = w, .rank = rank, .kind = kind, .signal = signal, .value = value, .puts = r->puts};
     if (rank >= 0 && !w->heads[rank] && !remote_peer(r, rank))
         return error_nomem();
     if (!r->first && can_go(r, &now)) {
@@ -308,8 +309,7 @@ int remote_release(weft_window *w, int rank, uint32_t kind, uint32_t signal, uin
 void remote_part(weft_window *w)
 {
     struct remote *r = w->comm->remote;
-    w->far->part =
-        (struct remote_release){.w = w, .rank = -1, .kind = REMOTE_FREED, .puts = r->puts, .embedded = true};
+    w->far->part = (struct remote_release){.w = w, .rank = -1, .kind = REMOTE_FREED, .puts = r->puts, .embedded = true};
     append(r, &w->far->part);
 }
 
