@@ -384,19 +384,24 @@ enum weft_compare { WEFT_EQ = 1, WEFT_NE, WEFT_GE, WEFT_GT, WEFT_LE, WEFT_LT };
  * ranks ask for must be the same; if not, all are refused and told the first rank that differs. */
 int weft_window_create(weft_comm *c, const weft_buffer *buffers, int n, int signals, weft_window **out);
 int weft_window_find(const weft_window *w, const char *name); /* the buffer's number, or WEFT_EINVAL */
-/* Where the rank's buffer is here, to load from and store to; NULL for none. Notify and wait, or a barrier, order it. */
+/* Where the rank's buffer is here, to load from and store to; NULL for none, and for a rank on another host, which is reached by
+ * put alone (WEFT_EUNSUPPORTED is the thread's error then). Notify and wait, or a barrier, order it. */
 void *weft_window_pointer(const weft_window *w, int buffer, int rank);
-/* Stores count elements of src into the rank's buffer from its element offset on. src may be used again at once. */
+/* Stores count elements of src into the rank's buffer from its element offset on. src may be used again at once. On another
+ * host the owner stores them, when it makes any call on the comm that makes progress, or its progress thread does; what is
+ * too large to be copied waits for that, and moves what others put here meanwhile. WEFT_EPEER: the comm failed, also
+ * because the owner took nothing for the deadline. */
 int weft_window_put(weft_window *w, int buffer, int rank, int64_t offset, const void *src, int64_t count);
 /* The same with an add that is atomic for each element among all that put_add, in any dtype but bool. Floats are
  * rounded after each add, in the order in which ranks happen to come. */
 int weft_window_put_add(weft_window *w, int buffer, int rank, int64_t offset, const void *src, int64_t count);
-/* Sets the rank's signal or adds to it (it wraps). Whoever waits for it sees all that this rank stored or put before. */
+/* Sets the rank's signal or adds to it (it wraps). Whoever waits for it sees all that this rank stored or put before. Puts to
+ * ranks on other hosts are waited for, but not here: the signal goes when they have landed and this rank makes progress. */
 int weft_window_notify(weft_window *w, int rank, int signal, enum weft_notify how, uint64_t value);
 /* Until this rank's signal compares so (unsigned), making progress with all execs of the comm. Timeout as for
  * weft_exec_wait. WEFT_ETIMEOUT names the signal; WEFT_EPEER: the comm failed, or nobody is left who could notify. */
 int weft_window_wait(weft_window *w, int signal, enum weft_compare compare, uint64_t value, int64_t timeout_ns);
-int weft_window_signal(const weft_window *w, int signal, uint64_t *value); /* this rank's signal now */
+int weft_window_signal(const weft_window *w, int signal, uint64_t *value); /* this rank's now; makes progress on several hosts */
 /* All ranks of the comm, or this one and those n that list it in the same turn. Any number of times, and groups may
  * overlap: any two ranks must enter the barriers that both are in in one order. Timeout negative: the comm's deadline.
  * After WEFT_ETIMEOUT, which names who is missing, this rank is still in it: enter it again with the same ranks. */

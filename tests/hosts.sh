@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Comms on several hosts, hosts.sh WHAT: random pairs, and where there are ranks enough all cases. ucx: by UCX alone; auto: over
+# Comms on several hosts, hosts.sh WHAT: random pairs, windows, and where there are ranks enough all cases. ucx: by UCX alone; auto: over
 # 2 and 3 hosts of 1 to 3 ranks each and more (network namespaces, which weft run makes and removes); openmpi, mpich: on mpi:,
 # and on auto: as if the ranks were on two machines; torchrun: auto: in such an environment.
 set -u
@@ -35,6 +35,21 @@ check()
     done
 }
 
+# windows RANKS LAUNCHER...: what ranks do with windows, and the examples of that
+windows()
+{
+    local ranks=$1 program
+    shift
+    for program in tests/window_ranks examples/04_window_allgather examples/05_window_reduce_scatter; do
+        if ! timeout 300 "$@" "$dir/$program" >"$work/out" 2>"$work/err" || ! grep -q "on $ranks ranks" "$work/out"; then
+            echo "FAILED: $* $program"
+            head "$work/out" "$work/err"
+            failed=1
+        fi
+    done
+    echo "$*: windows on $ranks ranks"
+}
+
 # need MODULE: leaves the test out where it is not built
 need()
 {
@@ -52,6 +67,7 @@ ucx)
     need ucx:
     check 5 ucx: "$WEFT_BIN" run -n 5 --on ucx: --
     check 16 ucx: "$WEFT_BIN" run -n 16 --on ucx: --
+    windows 3 "$WEFT_BIN" run -n 3 --on ucx: --
     ;;
 auto)
     need ucx:
@@ -63,6 +79,8 @@ auto)
     for ranks in 3 6 9; do check $ranks auto: "$WEFT_BIN" run -n $ranks --hosts 3 --; done
     check 5 auto: "$WEFT_BIN" run -n 5 --hosts 3 --
     check 16 auto: "$WEFT_BIN" run -n 16 --hosts 3 --
+    windows 4 "$WEFT_BIN" run -n 4 --on auto: --hosts 2 --
+    windows 6 "$WEFT_BIN" run -n 6 --on auto: --hosts 3 --
     ;;
 openmpi | mpich)
     need "mpi:$1"
@@ -70,6 +88,8 @@ openmpi | mpich)
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
     check 4 "mpi:$1" "$launcher" -n 4
     check 4 auto: "$launcher" -n 4 sh -c "$apart" sh
+    WEFT_URL="mpi:$1" windows 3 "$launcher" -n 3
+    windows 4 "$launcher" -n 4 sh -c "$apart" sh
     ;;
 torchrun)
     need ucx:

@@ -11,6 +11,7 @@
 #include "exec/environment.h"
 #include "exec/mail.h"
 #include "exec/progress.h"
+#include "exec/remote.h"
 #include "transport/hosts.h"
 
 #define BEAT_NS \
@@ -233,6 +234,7 @@ static void kin_leave(weft_comm *c)
 
 static void comm_free(weft_comm *c)
 {
+    remote_close(c);
     mail_close(c);
     kin_leave(c);
     if (--c->family->comms == 0) /* before its bell goes */

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "exec/mail.h"
 #include "exec/progress.h"
+#include "exec/remote.h"
 #include "transport/hosts.h"
 
 #define YIELDS 20
@@ -184,6 +185,8 @@ static int decide(weft_comm *c, uint64_t meeting)
     }
     for (int r = 1; r < c->size; r++) {
         const struct core_vote *v = core_vote_of(c->group, r, meeting);
+        if (v->digest != zero->digest && v->call == COMM_WINDOW)
+            return error_set(WEFT_EMISMATCH, "rank %d: its window has other buffers or signals than rank 0's", r);
         if (v->digest != zero->digest)
             return error_set(WEFT_EMISMATCH,
                              "%s: its plan differs from rank 0's (digests %016" PRIx64 " and %016" PRIx64 ")",
@@ -260,12 +263,26 @@ int comm_agree(weft_comm *c, struct core_vote *vote, int64_t deadline_ns, uint64
     return err;
 }
 
+/* What was put into windows on other hosts is there before the barrier is entered. */
+static int drain(weft_comm *c, int64_t timeout_ns)
+{
+    struct comm_names names = {0};
+    int err = remote_drain(c, timeout_ns < 0 ? c->deadline_ns : timeout_ns);
+    if (err != COMM_LATE)
+        return err;
+    remote_name_late(c->remote, &names);
+    return error_set(WEFT_ETIMEOUT, "weft_comm_barrier: time ran out, %s yet to take what was put",
+                     comm_named(&names));
+}
+
 static int barrier(weft_comm *c, int64_t timeout_ns)
 {
     if (c->in_callback)
         return error_set(WEFT_EBUSY, "weft_comm_barrier: not inside a callback");
     int err = comm_failure(c);
     if (err)
+        return err;
+    if (!c->barrier_open && c->remote && (err = drain(c, timeout_ns)))
         return err;
     if (!c->barrier_open) {
         struct core_vote vote = {.call = COMM_BARRIER};
