@@ -213,7 +213,7 @@ void exchange_complete(weft_exchange *x, int err)
 {
     weft_comm *c = x->comm;
     pthread_mutex_lock(&x->lock);
-    bool flew = state_of(x) == EXCHANGE_FLYING;
+    bool flew = atomic_load_explicit(&x->state, memory_order_relaxed) == EXCHANGE_FLYING;
     if (flew) {
         if (!err)
             atomic_store_explicit(&x->rounds, atomic_load_explicit(&x->begun, memory_order_relaxed),
@@ -383,6 +383,7 @@ int weft_exchange_fd(weft_exchange *x, int *fd)
 
 /* ---- taking ---- */
 
+/* With the lock. */
 static struct message *take_from(weft_exchange *x, struct exchange_in *in)
 {
     struct message *m = in->first;
@@ -391,7 +392,8 @@ static struct message *take_from(weft_exchange *x, struct exchange_in *in)
     in->first = m->next;
     if (!in->first)
         in->last = &in->first;
-    atomic_fetch_sub_explicit(&x->untaken, (int64_t)m->held, memory_order_relaxed);
+    int64_t untaken = atomic_load_explicit(&x->untaken, memory_order_relaxed);
+    atomic_store_explicit(&x->untaken, untaken - (int64_t)m->held, memory_order_relaxed); /* others only guess by it */
     return m;
 }
 

@@ -92,18 +92,13 @@ static bool receive_frame(weft_exchange *x, struct exchange_in *in, struct batch
     const char *frame = pipe_read(in->pipe, &bytes);
     if (!frame)
         return false;
-    if (!bytes) {
-        atomic_store_explicit(&in->ends, ends_of(in) + 1, memory_order_relaxed);
-        pipe_pop(in->pipe);
-        return true;
-    }
-    if (!in->building) {
+    if (bytes && !in->building) {
         memcpy(&in->head, frame, sizeof in->head);
         in->frame_at = sizeof in->head;
         if (!build(x, in))
             return false;
     }
-    if (receive(x, in, frame, bytes, &stuck)) {
+    if (bytes && receive(x, in, frame, bytes, &stuck)) {
         struct message *m = in->building;
         in->building = NULL;
         m->next = NULL;
@@ -115,7 +110,8 @@ static bool receive_frame(weft_exchange *x, struct exchange_in *in, struct batch
     if (stuck)
         return false;
     in->frame_at = 0;
-    pipe_pop(in->pipe);
+    if (pipe_pop(in->pipe))
+        atomic_store_explicit(&in->ends, ends_of(in) + 1, memory_order_relaxed);
     pipe_tell(&x->pipes, in->pipe);
     return true;
 }

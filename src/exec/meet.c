@@ -26,12 +26,22 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* A turn that lets time pass and no more. */
+static void pause_for(const weft_comm *c, int turn)
+{
+    if (turn < c->spins)
+        core_relax();
+    else
+        sched_yield();
+}
+
 /* One turn of a wait that found nothing to do: spin while there is a core for each rank, then let
- * others run, then sleep until peers ring. The clock is not read in every turn of a spin. */
+ * others run, then sleep until peers ring. The clock is not read in every turn. */
 static int idle(weft_comm *c, const struct comm_need *need, struct sleep *s, uint32_t bell, bool armed)
 {
-    if (s->turn < c->spins && s->turn % 64 != 63) {
-        core_relax();
+    int each = s->turn < c->spins ? 64 : 4;
+    if (!armed && s->turn % each != each - 1) {
+        pause_for(c, s->turn);
         return 0;
     }
     int64_t now = core_now();
@@ -53,10 +63,8 @@ static int idle(weft_comm *c, const struct comm_need *need, struct sleep *s, uin
             core_doze(c->group, c->rank, bell, c->mail ? 1 : lacking, c->mail ? hosts_nap(c->link, ns) : ns);
         else
             core_disarm(c->group, c->rank);
-    } else if (s->turn < c->spins) {
-        core_relax();
     } else {
-        sched_yield();
+        pause_for(c, s->turn);
     }
     return 0;
 }
@@ -293,8 +301,9 @@ static int barrier(weft_comm *c, int64_t timeout_ns)
     struct meeting m = {c, c->barrier, 0};
     bool all = met(&m);
     bool idle_else = !c->first && !c->tasks;
-    for (int turn = 0; !all && idle_else && turn < c->spins / 4; turn++) { /* most end here: no clock is read */
-        core_relax();
+    int turns = c->spins ? c->spins / 4 : YIELDS / 4;
+    for (int turn = 0; !all && idle_else && turn < turns; turn++) { /* most end here: no clock is read */
+        pause_for(c, turn);
         all = met(&m);
     }
     if (all) {
