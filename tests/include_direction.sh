@@ -22,7 +22,7 @@ allowed()
         transport) echo 'base/|memory/|rendezvous/|plan/plan\.h$' ;;
         exec) echo 'base/|memory/|rendezvous/|transport/|plan/plan\.h$' ;;
         bus) echo 'base/|memory/|rendezvous/|transport/|exec/|plan/plan\.h$' ;;
-        cli) echo 'bench/' ;;
+        cli) echo 'bench/|base/(json_read|utf8)\.h$' ;;
         bench | examples) ;;
     esac
 }
