@@ -30,7 +30,7 @@ static int check_opts(const weft_checkpoint_opts *o, const weft_checkpoint_info 
     for (int i = 0; i < o->nset; i++)
         if (!o->set[i] || !strchr(o->set[i], '='))
             return error_set(WEFT_EINVAL, "checkpoint: '%s' is not of the form name=number", o->set[i] ? o->set[i] : "(null)");
-    return 0;
+    return checkpoint_move_check(o);
 }
 
 static int load_rules(struct checkpoint *c)

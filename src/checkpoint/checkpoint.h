@@ -154,5 +154,6 @@ void checkpoint_output_end(struct checkpoint_output *o); /* removes what did not
 
 /* ---- move.c ---- */
 
+int checkpoint_move_check(const weft_checkpoint_opts *opts); /* can it be done with so many threads and bytes? */
 int checkpoint_move(struct checkpoint *c, weft_checkpoint_info *info);
 #endif

@@ -152,7 +152,27 @@ static int64_t total_bytes(const struct checkpoint *c)
     return n;
 }
 
-static int begin(struct mover *m, int threads)
+static int64_t memory_of(const weft_checkpoint_opts *o)
+{
+    return o->memory ? o->memory : MEMORY;
+}
+
+static int threads_of(const weft_checkpoint_opts *o)
+{
+    return o->threads ? o->threads : THREADS;
+}
+
+int checkpoint_move_check(const weft_checkpoint_opts *o)
+{
+    if (memory_of(o) < MEMORY_LEAST || memory_of(o) > INT64_MAX / 2)
+        return error_set(WEFT_EINVAL, "memory: %lld bytes, and %lld are the least", (long long)o->memory,
+                         (long long)MEMORY_LEAST);
+    if (threads_of(o) < 1 || threads_of(o) > THREADS_MOST)
+        return error_set(WEFT_EINVAL, "threads: %d, and 1 to %d are possible", o->threads, THREADS_MOST);
+    return 0;
+}
+
+static void begin(struct mover *m, int threads)
 {
     pthread_condattr_t attr;
     pthread_mutex_init(&m->lock, NULL);
@@ -160,39 +180,29 @@ static int begin(struct mover *m, int threads)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&m->beat, &attr);
     pthread_condattr_destroy(&attr);
-    int64_t memory = m->c->opts->memory ? m->c->opts->memory : MEMORY;
-    if (memory < MEMORY_LEAST || memory > INT64_MAX / 2)
-        return error_set(WEFT_EINVAL, "memory: %lld bytes, and %lld are the least", (long long)memory,
-                         (long long)MEMORY_LEAST);
-    m->size = (size_t)(memory / (2 * threads)) & ~(size_t)4095;
-    return 0;
+    m->size = (size_t)(memory_of(m->c->opts) / (2 * threads)) & ~(size_t)4095;
 }
 
 int checkpoint_move(struct checkpoint *c, weft_checkpoint_info *info)
 {
     struct mover m = {.c = c};
     pthread_t thread[THREADS_MOST];
-    int threads = c->opts->threads ? c->opts->threads : THREADS, n = 0, err = 0;
-    if (threads < 1 || threads > THREADS_MOST)
-        return error_set(WEFT_EINVAL, "threads: %d, and 1 to %d are possible", threads, THREADS_MOST);
-    int rc = begin(&m, threads);
-    if (!rc) {
-        pthread_mutex_lock(&m.lock);
-        while (n < threads && !(err = pthread_create(&thread[n], NULL, run, &m)))
-            n++;
-        m.threads = n;
-        if (!n)
-            fail(&m, error_set(WEFT_EIO, "no thread can be started: %s", strerror(err)));
-        watch(&m, total_bytes(c));
-        pthread_mutex_unlock(&m.lock);
-        for (int i = 0; i < n; i++)
-            pthread_join(thread[i], NULL);
-        leave(m.work);
-        rc = m.rc ? error_set(m.rc, "%s", m.why) : 0;
-    }
+    int threads = threads_of(c->opts), n = 0, err = 0;
+    begin(&m, threads);
+    pthread_mutex_lock(&m.lock);
+    while (n < threads && !(err = pthread_create(&thread[n], NULL, run, &m)))
+        n++;
+    m.threads = n;
+    if (!n)
+        fail(&m, error_set(WEFT_EIO, "no thread can be started: %s", strerror(err)));
+    watch(&m, total_bytes(c));
+    pthread_mutex_unlock(&m.lock);
+    for (int i = 0; i < n; i++)
+        pthread_join(thread[i], NULL);
+    leave(m.work);
     pthread_cond_destroy(&m.beat);
     pthread_mutex_destroy(&m.lock);
     info->bytes_in = m.read;
     info->bytes_out = m.written;
-    return rc;
+    return m.rc ? error_set(m.rc, "%s", m.why) : 0;
 }
