@@ -125,8 +125,10 @@ def check(source, target, rows, layers, ranks, tp, pp):
     return compared
 
 
-def cold():
-    """Empties the caches of files; False where that is not permitted."""
+def cold(wanted):
+    """Empties the caches of files; False where that is not wanted or not permitted."""
+    if not wanted:
+        return False
     os.sync()
     try:
         with open("/proc/sys/vm/drop_caches", "w") as f:
@@ -153,6 +155,7 @@ def main():
     p.add_argument("--folder", default=".", help="where to work: a disk with three times the room")
     p.add_argument("--gigabytes", type=float, default=6)
     p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--cached", action="store_true", help="leave the system's caches alone")
     p.add_argument("--json", action="store_true")
     p.add_argument("--options", default="", help="more options for weft checkpoint")
     args = p.parse_args()
@@ -166,11 +169,11 @@ def main():
         copies, moves, peak, is_cold = [], [], 0, True
         for _ in range(args.rounds):
             shutil.rmtree(copied, ignore_errors=True)
-            is_cold &= cold()
-            copies.append(run("sh", "-c", f'cp -r "{source}" "{copied}" && sync'.replace("sync", f'sync "{copied}"/*'))[0])
+            is_cold &= cold(not args.cached)
+            copies.append(run("sh", "-c", f'cp -r "{source}" "{copied}" && sync "{copied}"/*')[0])
             shutil.rmtree(copied)
             shutil.rmtree(target, ignore_errors=True)
-            is_cold &= cold()
+            is_cold &= cold(not args.cached)
             seconds, memory = run(args.weft, "checkpoint", source / "rank%r.safetensors", target, "--from", "tp8", "--to",
                                   "tp4.pp2", "--rules", "llama", *args.options.split())
             moves.append(seconds)
