@@ -14,6 +14,7 @@ docs/python.md is the guide, docs/notation.md has the notation.
 from __future__ import annotations
 
 from ._arrays import Bits, bits
+from ._checkpoint import CheckpointInfo, checkpoint_rules, reshard_checkpoint
 from ._comm import Comm, open, transports
 from ._errors import (
     ArrayError,
@@ -49,6 +50,7 @@ __all__ = [
     "Bound",
     "Box",
     "BusyError",
+    "CheckpointInfo",
     "Comm",
     "Dim",
     "Error",
@@ -82,6 +84,7 @@ __all__ = [
     "Work",
     "algorithms",
     "bits",
+    "checkpoint_rules",
     "collective",
     "from_jax",
     "from_torch",
@@ -89,6 +92,7 @@ __all__ = [
     "load",
     "lower",
     "open",
+    "reshard_checkpoint",
     "spawn",
     "transports",
 ]

@@ -5,6 +5,7 @@
 
 #include "cli/args.h"
 #include "cli/flights.h"
+#include "cli/json.h"
 
 struct diagnosis {
     struct flights fl;
