@@ -165,9 +165,6 @@ void ucx_shut(struct ucx_wire *w)
     for (int i = w->used; i >= 0; i = w->peers[i].next)
         if (w->peers[i].ep)
             close_now(w, &w->peers[i], end);
-    if (w->flush)
-        ucp_request_free(w->flush);
-    w->flush = NULL;
     ucp_worker_destroy(w->worker);
     w->worker = NULL;
     ucx_letters_free(w);
