@@ -1,6 +1,5 @@
 /* ucx_perftest between two hosts: the server is started, and the client when it listens; see bench_link.h. */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -75,7 +74,8 @@ static bool await_server(pid_t pid)
     for (double end = work_now() + PATIENCE; work_now() < end; usleep(1000)) {
         if (listens(pid))
             return true;
-        if (waitpid(pid, NULL, WNOHANG | WNOWAIT) != 0 && errno != EINTR)
+        siginfo_t ended = {.si_pid = 0};
+        if (waitid(P_PID, (id_t)pid, &ended, WEXITED | WNOHANG | WNOWAIT) || ended.si_pid)
             return false;
     }
     return false;

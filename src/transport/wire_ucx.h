@@ -77,7 +77,8 @@ struct ucx_wire {
     bool read;     /* the letter before next_in is being looked at */
     int64_t posts; /* mails that UCX has not finished with */
     bool unsent;   /* there was mail since the last flush */
-    int64_t flushes; /* that are under way */
+    int64_t flushes; /* that are under way, */
+    int64_t flushed_ns; /* the last of them since then */
     struct ucx_message *kept;
 };
 

@@ -6,6 +6,8 @@
 #include "transport/wire_ucx.h"
 #include "weft.h"
 
+#define FLUSH_NS INT64_C(1000000)
+
 /* ---- in ---- */
 
 static void on_mail(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info, void *arg)
@@ -147,8 +149,11 @@ static void on_flushed(void *request, ucs_status_t status, void *arg)
     ucp_request_free(request);
 }
 
-/* A mail that UCX is done with may still be in its own buffers, until its connection is flushed. Others are let alone: one
- * that is being made with a peer that makes no call of weft just now would be waited for in vain. */
+/* A mail that UCX is done with may still be in its own buffers, until its connection is flushed. Connections without mail are
+ * let alone: one that is being made with a peer that makes no call of weft just now would be waited for in vain. So would
+ * be the flush itself over TCP, for which the peer has to answer. But then a mail is only held up where the connection is
+ * full of messages that the peer does not take, and whoever has such messages on their way makes calls of weft: a flush is
+ * not waited for any longer than FLUSH_NS. */
 bool ucx_flushed(struct wire *base)
 {
     struct ucx_wire *w = (struct ucx_wire *)base;
@@ -164,9 +169,10 @@ bool ucx_flushed(struct wire *base)
         if (p->unsent && p->ep && !p->lost_ns)
             w->flushes += UCS_PTR_IS_PTR(ucp_ep_flush_nbx(p->ep, &param));
         p->unsent = false;
+        w->flushed_ns = ucx_now();
     }
     w->unsent = false;
-    return !w->flushes;
+    return !w->flushes || ucx_now() - w->flushed_ns > FLUSH_NS;
 }
 
 int ucx_bye(struct ucx_wire *w, int peer)
