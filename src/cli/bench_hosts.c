@@ -321,6 +321,23 @@ static struct work_cell rows_to_columns(int64_t bytes, int k, bool apart)
     return c;
 }
 
+/* Beside the best of the peers in one of their ways; the aim is for the first of these. */
+static void add_match(struct hosts_bench *b, const struct match *m, const struct row *row, int way)
+{
+    const struct figure *weft = &row->f[0], *peer = NULL;
+    for (int i = 0; i < row->n; i++) {
+        const struct figure *f = &row->f[i];
+        if (f->kind == WORK_PEER && f->variant == way && !f->wrong && (!peer || row_time(row, f) < row_time(row, peer)))
+            peer = f;
+    }
+    struct outcome o = {.ranks = m->ranks, .bytes = m->cell.bytes, .time = row_time(row, weft), .wrong = weft->wrong};
+    snprintf(o.what, sizeof o.what, "%s", m->what);
+    snprintf(o.other, sizeof o.other, "%s", peer ? peer->who : "-");
+    o.rival = peer ? row_time(row, peer) : 0;
+    o.aim = peer && !way ? m->aim : 0;
+    add(b, o);
+}
+
 static int run_match(struct hosts_bench *b, const struct match *m, struct failure *why)
 {
     static struct field f;
@@ -330,23 +347,18 @@ static int run_match(struct hosts_bench *b, const struct match *m, struct failur
     if (b->peers)
         field_add_peers(&f, m->ranks, &b->link);
     int code = measure_row(&f, &b->measure, &row, why);
+    for (int i=0;i<row.n;i++) fprintf(stderr,"%s %.1f us %d\n",row.f[i].who,row_time(&row,&row.f[i])*1e6,row.f[i].brief);
     if (!code && *row.refused)
         code = failure_set(why, CLI_WRONG, "%s", row.refused);
     for (int i = 0; i < f.n; i++)
         if (f.c[i].out)
             leave_out(b, f.c[i].name, f.c[i].why);
     field_close(&f);
-    const struct figure *weft = row_best(&row, WORK_WEFT), *peer = row_best(&row, WORK_PEER);
     if (code)
         return code;
-    if (!weft) /* wrong elements: the line says so */
-        weft = &row.f[0];
-    struct outcome o = {.ranks = m->ranks, .bytes = m->cell.bytes, .time = row_time(&row, weft), .wrong = weft->wrong};
-    snprintf(o.what, sizeof o.what, "%s", m->what);
-    snprintf(o.other, sizeof o.other, "%s", peer ? peer->who : "-");
-    o.rival = peer ? row_time(&row, peer) : 0;
-    o.aim = peer ? m->aim : 0;
-    add(b, o);
+    add_match(b, m, &row, 0);
+    if (work_variant(WORK_PEER, &m->cell, 1) && b->peers)
+        add_match(b, m, &row, 1);
     return CLI_OK;
 }
 

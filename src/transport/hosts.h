@@ -13,7 +13,7 @@ struct transport_hosts {
     int *near;                      /* each rank's number in it, -1: it is on another host */
     int *host;                      /* of each rank, numbered in the order of their first ranks */
     int *firsts, nhosts;            /* the first rank of each host */
-    int crowd;                      /* ranks on this machine, which may play several hosts */
+    int crowd, cores;               /* ranks on this machine, which may play several hosts, and cores that they have at least */
     uint64_t *told;                 /* of each near rank: votes that other hosts were told of; kept by the first of them */
     uint64_t *tags_in, *tags_out;   /* of each rank: tags that messages with it have taken, the same at both ends */
     struct hosts_early *early;
