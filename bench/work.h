@@ -50,7 +50,7 @@ struct work_grid {
 struct work_cell {
     enum work_op op;
     int64_t bytes;
-    int tensors;           /* many */
+    int tensors;           /* many; reshard: so many alike, 0 is one */
     char src[64], dst[64]; /* reshard: the layouts; all that follows says the same as they do */
     int64_t rows, columns; /* of a matrix that goes from rows to columns */
     int64_t block;         /* both in blocks of so many, dealt round-robin; 0: in one piece a rank */

@@ -124,10 +124,13 @@ static void each_algorithm(void **state)
     const char *name;
     for (int a = 0; (name = weft_algorithm_name(a)); a++) {
         int fits = 0;
-        for (int i = 0; i < PAIRS; i++) {
+        for (int k = 0; k < 2 * PAIRS; k++) { /* on one host, on several */
+            int i = k / 2;
             weft_layout *src = parse(pairs[i].src), *dst = parse(pairs[i].dst);
             weft_move move = {"w", src, dst};
-            weft_lower_opts opts = {.size = sizeof opts, .algorithm = name};
+            weft_lower_opts opts = {.size = sizeof opts,
+                                    .algorithm = name,
+                                    .machine = {.size = sizeof opts.machine, .ranks_per_host = k % 2 ? 3 : 0}};
             weft_plan *p = NULL;
             int err = weft_lower(&move, 1, 0, &opts, &p);
             assert_true(err == 0 || err == WEFT_EINVAL || err == WEFT_EUNSUPPORTED);

@@ -50,7 +50,7 @@ static int run(const char *name, const struct bench_options *o, const enum work_
     for (int i = 0; i < o->nranks && !code; i++) {
         field_add_weft(&f, &o->weft, o->ranks[i]);
         field_add_floors(&f, o->ranks[i], o->weft.private_, cells, n);
-        if (o->peers && !field_add_peers(&f, o->ranks[i]) && !i)
+        if (o->peers && !field_add_peers(&f, o->ranks[i], NULL) && !i)
             fputs("weft bench: no MPI library was found when this was built, or its launcher is not there\n", stderr);
         code = measure_cells(&r, &f, cells, n, o->ranks[i], &why);
         report_out(&r, &f, o->ranks[i]);

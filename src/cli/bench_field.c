@@ -125,10 +125,13 @@ void field_add_weft(struct field *f, const struct field_weft *how, int ranks)
         }
         return;
     }
+    static int number; /* of groups: those before may not have left yet */
     char url[128];
-    snprintf(url, sizeof url, "%sbench-%ld-%d", how->on, (long)getpid(), ranks);
+    snprintf(url, sizeof url, "%sbench-%ld-%d-%d", how->on, (long)getpid(), ranks, number++);
     for (int r = 0; r < ranks && !c->out; r++)
         if (!contender_spawn(c)) {
+            if (how->link && !link_enter(how->link, link_host(how->link, r, ranks)))
+                _exit(1);
             weft_rank_serve(how, url, r, c->board);
             _exit(0);
         }

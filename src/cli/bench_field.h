@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include "bench/board.h"
+#include "cli/bench_link.h"
 #include "cli/cli.h"
 
 struct contender {
@@ -28,7 +29,8 @@ struct field {
 
 /* How weft's own ranks run. */
 struct field_weft {
-    const char *on;        /* "threads:" or "shm:" */
+    const char *on;        /* "threads:" or "shm:"; with a link "auto:" */
+    const struct bench_link *link; /* the hosts that the ranks are on; NULL: this one */
     bool private_;         /* tensors in private memory: staged on threads */
     const char *algorithm; /* NULL: the chooser's */
 };
@@ -43,8 +45,9 @@ void field_add_weft(struct field *f, const struct field_weft *how, int ranks);
 /* Windows that the largest of the cells needs. */
 void field_add_floors(struct field *f, int ranks, bool staged, const struct work_cell *cells, int ncells);
 void field_add_memory(struct field *f, int workers); /* a floor for copies, reads and writes alone */
-/* The MPI libraries that bench/peer_mpi was built for and whose launcher is there; returns how many. */
-int field_add_peers(struct field *f, int ranks);
+/* The MPI libraries that bench/peer_mpi was built for and whose launcher is there, on the hosts of a link if there is one;
+ * returns how many. */
+int field_add_peers(struct field *f, int ranks, const struct bench_link *link);
 /* The next contender, with a board; out already if there is none to be had. */
 struct contender *field_add(struct field *f, const char *name, enum work_kind kind, int ranks);
 /* A child that dies with this process; 0 in it. */

@@ -56,7 +56,7 @@ static int run_ranks(struct report *r, int ranks, struct failure *why)
     const struct bench_options *o = r->options;
     int code = CLI_OK;
     field_add_weft(&f, &o->weft, ranks);
-    if (o->peers && !field_add_peers(&f, ranks) && !r->n)
+    if (o->peers && !field_add_peers(&f, ranks, NULL) && !r->n)
         fputs("weft bench: no MPI library was found when this was built, or its launcher is not there\n", stderr);
     for (int i = 0; i < SHAPES; i++)
         for (int s = 0; s < o->nsizes && bench_wants(o, shapes[i].name) && !code; s++) {

@@ -104,7 +104,7 @@ static int run_ranks(struct report *r, int ranks, struct failure *why)
     field_add_floors(&f, ranks, o->weft.private_, cells, n);
     field_add_memory(&f, workers);
     if (o->peers)
-        field_add_peers(&f, ranks);
+        field_add_peers(&f, ranks, NULL);
     for (int i = 0; i < n && !code; i++) {
         struct row row = {.cell = cells[i], .ranks = ranks, .workers = workers};
         snprintf(row.label, sizeof row.label, "%s", labels[i]);

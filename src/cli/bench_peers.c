@@ -44,6 +44,18 @@ static const struct setting {
 };
 #define SETTINGS (sizeof settings / sizeof *settings)
 
+/* Between hosts: shared memory inside each where the library has its own (that of UCX takes all hosts for one). */
+#define TCP "--mca", "pml", "ob1", "--mca", "btl", "tcp,vader,self", "--mca", "btl_tcp_if_include", "eth0"
+
+static const struct setting between[] = {
+    {"Open MPI tcp spin", "peer_openmpi", "mpirun.openmpi", BOTH, {"--oversubscribe", TCP, SPIN}},
+    {"Open MPI tcp yield", "peer_openmpi", "mpirun.openmpi", BOTH, {"--oversubscribe", TCP, YIELD}},
+    {"Open MPI ucx spin", "peer_openmpi", "mpirun.openmpi", BOTH, {"--oversubscribe", UCX, SPIN}},
+    {"Open MPI ucx yield", "peer_openmpi", "mpirun.openmpi", BOTH, {"--oversubscribe", UCX, YIELD}},
+    {"MPICH", "peer_mpich", "mpiexec.hydra", BOTH, {0}},
+};
+#define BETWEEN (sizeof between / sizeof *between)
+
 static bool on_path(const char *program)
 {
     char name[1024];
@@ -73,11 +85,35 @@ static bool find_program(const char *program, char *out, size_t cap)
     return false;
 }
 
-static void exec_peer(const struct contender *c, const struct setting *s, pid_t command, const char *program)
+/* Arguments by which the launcher starts ranks on the hosts of a link. Returns how many. */
+static int host_args(const struct contender *c, const struct setting *s, const struct bench_link *link, char *hosts, size_t cap,
+                     const char **argv)
 {
-    char n[16], board[64];
-    const char *argv[40] = {s->launcher, "-n", n};
+    size_t at = 0;
+    int ranks = (int)c->board->ranks, n = 0;
+    for (int h = 0, r = 0; h < link->netns.hosts; h++) {
+        char address[32];
+        int first = r;
+        while (r < ranks && link_host(link, r, ranks) == h)
+            r++;
+        at += (size_t)snprintf(hosts + at, cap - at, "%s%s:%d", h ? "," : "", link_address(h, address, sizeof address), r - first);
+    }
+    bool hydra = !strcmp(s->launcher, "mpiexec.hydra");
+    const char *const open_mpi[] = {"--host", hosts, "--mca", "plm_rsh_agent", link->agent, "--mca", "oob_tcp_if_include", "eth0"};
+    const char *const mpich[] = {"-hosts", hosts, "-launcher", "rsh", "-launcher-exec", link->agent, "-iface", "eth0"};
+    for (; n < 8; n++)
+        argv[n] = hydra ? mpich[n] : open_mpi[n];
+    return n;
+}
+
+static void exec_peer(const struct contender *c, const struct setting *s, const struct bench_link *link, pid_t command,
+                      const char *program)
+{
+    char n[16], board[64], hosts[NETNS_HOSTS * 24];
+    const char *argv[48] = {s->launcher, "-n", n};
     int argc = 3;
+    if (link)
+        argc += host_args(c, s, link, hosts, sizeof hosts, argv + argc);
     snprintf(n, sizeof n, "%u", c->board->ranks);
     snprintf(board, sizeof board, "/proc/%ld/fd/%d", (long)command, c->fd);
     for (int i = 0; s->args[i]; i++)
@@ -85,6 +121,8 @@ static void exec_peer(const struct contender *c, const struct setting *s, pid_t 
     argv[argc++] = program;
     argv[argc++] = board;
     if (!freopen("/dev/null", "r", stdin) || dup2(c->log, STDOUT_FILENO) < 0 || dup2(c->log, STDERR_FILENO) < 0)
+        _exit(127);
+    if (link && !link_enter_peer(link, 0)) /* where the launcher is */
         _exit(127);
     execvp(s->launcher, (char *const *)argv);
     _exit(127);
@@ -186,7 +224,7 @@ static void await_launcher(const struct contender *c, pid_t launcher, const sigs
 }
 
 /* Does not return. Signals of the terminal do not come here; the command's end comes as SIGTERM. */
-static void keep(const struct contender *c, const struct setting *s, const char *program)
+static void keep(const struct contender *c, const struct setting *s, const struct bench_link *link, const char *program)
 {
     char folder[300];
     pid_t command = getppid();
@@ -205,7 +243,7 @@ static void keep(const struct contender *c, const struct setting *s, const char 
     if (!launcher) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         sigprocmask(SIG_SETMASK, &old, NULL);
-        exec_peer(c, s, command, program);
+        exec_peer(c, s, link, command, program);
     }
     if (launcher > 0)
         await_launcher(c, launcher, &set);
@@ -216,19 +254,19 @@ static void keep(const struct contender *c, const struct setting *s, const char 
     _exit(0);
 }
 
-int field_add_peers(struct field *f, int ranks)
+int field_add_peers(struct field *f, int ranks, const struct bench_link *link)
 {
     enum fits now = ranks <= work_cores() ? FITS : OVER;
+    const struct setting *list = link ? between : settings;
     int n = 0;
-    for (size_t i = 0; i < SETTINGS; i++) {
+    for (size_t i = 0; i < (link ? BETWEEN : SETTINGS); i++) {
         char program[600];
-        if (!(settings[i].when & now) || !on_path(settings[i].launcher) ||
-            !find_program(settings[i].program, program, sizeof program))
+        if (!(list[i].when & now) || !on_path(list[i].launcher) || !find_program(list[i].program, program, sizeof program))
             continue;
-        struct contender *c = field_add(f, settings[i].name, WORK_PEER, ranks);
+        struct contender *c = field_add(f, list[i].name, WORK_PEER, ranks);
         c->log = memfd_create("weft-bench-log", 0);
         if (!c->out && !contender_spawn(c))
-            keep(c, &settings[i], program);
+            keep(c, &list[i], link, program);
         n++;
     }
     return n;

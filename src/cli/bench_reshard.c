@@ -108,7 +108,7 @@ static int run_ranks(struct report *r, int ranks, struct failure *why)
     field_add_floors(&f, ranks, o->weft.private_, cells, n);
     field_add_memory(&f, workers);
     if (o->peers)
-        field_add_peers(&f, ranks);
+        field_add_peers(&f, ranks, NULL);
     for (int i = 0; i < n && !code; i++) {
         struct row row = {.ranks = ranks, .workers = workers};
         row.cell = make_cell(list[i], ranks, asked[i], row.label, sizeof row.label);

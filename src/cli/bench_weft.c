@@ -88,13 +88,34 @@ static int take_buffers(struct weft_rank *w, size_t in, size_t out, char *why, s
     return WEFT_ENOMEM;
 }
 
-static int bind_move(struct weft_rank *w, const weft_layout *src, const weft_layout *dst, weft_view from, weft_view to)
+/* n tensors, each behind the one before; the views are the first one's. */
+static int bind_alike(struct weft_rank *w, const weft_layout *src, const weft_layout *dst, weft_view from, weft_view to, int n)
 {
     struct bound *b = &w->move[w->nmoves++];
     weft_lower_opts opts = {.size = sizeof opts, .world = w->ranks, .algorithm = w->how->algorithm};
+    if (getenv("XB")) opts.bucket = atoll(getenv("XB"));
     weft_comm_machine(w->comm, &opts.machine);
-    int err = weft_lower(&(weft_move){"bench", src, dst}, 1, w->rank, &opts, &b->plan);
-    return err ? err : weft_bind(b->plan, w->comm, &from, &to, NULL, &b->exec);
+    weft_move *moves = calloc((size_t)n, sizeof *moves);
+    weft_view *a = calloc((size_t)n, sizeof *a), *z = calloc((size_t)n, sizeof *z);
+    int err = moves && a && z ? 0 : WEFT_ENOMEM;
+    for (int i = 0; i < n && !err; i++) {
+        moves[i] = (weft_move){"bench", src, dst};
+        a[i] = (weft_view){from.data ? (char *)from.data + (size_t)i * from.bytes : NULL, from.bytes, from.strides};
+        z[i] = (weft_view){to.data ? (char *)to.data + (size_t)i * to.bytes : NULL, to.bytes, to.strides};
+    }
+    if (!err)
+        err = weft_lower(moves, (size_t)n, w->rank, &opts, &b->plan);
+    if (!err)
+        err = weft_bind(b->plan, w->comm, a, z, NULL, &b->exec);
+    free(moves);
+    free(a);
+    free(z);
+    return err;
+}
+
+static int bind_move(struct weft_rank *w, const weft_layout *src, const weft_layout *dst, weft_view from, weft_view to)
+{
+    return bind_alike(w, src, dst, from, to, 1);
 }
 
 static int bind_texts(struct weft_rank *w, const char *src, const char *dst, weft_view from, weft_view to)
@@ -187,6 +208,12 @@ static int open_copy(struct weft_rank *w)
     return bind_texts(w, text, text, (weft_view){w->in, w->in_bytes, NULL}, (weft_view){w->out, w->out_bytes, NULL});
 }
 
+/* That a reshard has: all alike. */
+static size_t tensors_of(const struct weft_rank *w)
+{
+    return w->cell.tensors ? (size_t)w->cell.tensors : 1;
+}
+
 static int open_reshard(struct weft_rank *w, char *why, size_t cap)
 {
     weft_local from, to;
@@ -198,13 +225,13 @@ static int open_reshard(struct weft_rank *w, char *why, size_t cap)
     if (!err)
         err = weft_layout_local(w->dst, w->rank, &to);
     if (!err)
-        err = take_buffers(w, (size_t)from.bytes, (size_t)to.bytes, why, cap);
+        err = take_buffers(w, (size_t)from.bytes * tensors_of(w), (size_t)to.bytes * tensors_of(w), why, cap);
     if (err)
         return err;
     int64_t size = to.count ? to.bytes / to.count : 0, column_order[2] = {size, size * to.shape[0]};
-    weft_view a = {w->in, w->in_bytes, NULL},
-              b = {w->out, w->out_bytes, w->cell.turned && to.count ? column_order : NULL};
-    return bind_move(w, w->src, w->dst, a, b);
+    weft_view a = {w->in, (size_t)from.bytes, NULL},
+              b = {w->out, (size_t)to.bytes, w->cell.turned && to.count ? column_order : NULL};
+    return bind_alike(w, w->src, w->dst, a, b, (int)tensors_of(w));
 }
 
 static int do_open(void *self, const struct work_cell *cell, char *why, size_t cap)
@@ -354,8 +381,9 @@ static void do_fill(void *self, int variant)
     if (w->cell.op == WORK_RESHARD) {
         if (w->out)
             memset(w->out, 0xff, w->out_bytes);
-        if (w->in)
-            visit(w, w->src, w->in, NULL, false);
+        size_t n = tensors_of(w), each = w->in_bytes / n;
+        for (size_t i = 0; i < n && w->in; i++)
+            visit(w, w->src, (float *)(void *)((char *)w->in + i * each), NULL, false);
         return;
     }
     struct work_memory m = memory_of(w);
@@ -366,8 +394,13 @@ static int64_t do_check(void *self, int variant)
 {
     struct weft_rank *w = self;
     (void)variant;
-    if (w->cell.op == WORK_RESHARD)
-        return w->out ? visit(w, w->dst, NULL, w->out, w->cell.turned) : 0;
+    if (w->cell.op == WORK_RESHARD) {
+        size_t n = tensors_of(w), each = w->out_bytes / n;
+        int64_t wrong = 0;
+        for (size_t i = 0; i < n && w->out; i++)
+            wrong += visit(w, w->dst, NULL, (const char *)w->out + i * each, w->cell.turned);
+        return wrong;
+    }
     struct work_memory m = memory_of(w);
     return work_check(&w->cell, w->rank, w->ranks, &m);
 }

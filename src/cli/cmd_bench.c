@@ -19,6 +19,7 @@ static const struct {
     {"memory", bench_memory, "what memory gives plain loops, and weft's copies"},
     {"lower", bench_lower, "one rank's lowering: worlds of 64 to 65,536 ranks, and a whole model"},
     {"overlap", bench_overlap, "how much of an exchange hides behind computation"},
+    {"hosts", bench_hosts, "between two hosts, beside ucx_perftest and MPI; what crosses the link"},
 };
 #define WHATS (sizeof whats / sizeof *whats)
 

@@ -92,8 +92,10 @@ static int open_comm(struct boot *b, const weft_comm_opts *o, weft_comm **out)
         return err;
     }
     const struct transport_link *home = link->hosts ? link->hosts->home : link;
-    int crowd = link->hosts ? link->hosts->crowd : link->size;
-    comm_begin(c, link, o, crowd <= core_cores(home->group) ? 2000 : 0, f);
+    int crowd = link->hosts ? link->hosts->crowd : link->size, cores = core_cores(home->group);
+    if (link->hosts && link->hosts->cores > cores)
+        cores = link->hosts->cores;
+    comm_begin(c, link, o, crowd <= cores ? 2000 : 0, f);
     flight_open(c, b->transport->scheme, b->place);
     if (link->hosts && !(c->mail = mail_open(c)))
         err = error_nomem();

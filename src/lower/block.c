@@ -104,15 +104,14 @@ int block_places(struct block *b)
     return 0;
 }
 
-int block_open(const struct group *g, int64_t i, int64_t k, int64_t part, int64_t pieces, struct block *b)
+/* The part-th of so many even cuts of the runs, as boxes. */
+static int open_part(struct block *b, struct pair_runs *runs, int64_t part, int64_t pieces)
 {
-    const struct job *j = g->j;
-    struct pair_runs runs[WEFT_MAX_DIMS];
-    *b = (struct block){.j = j, .space = i == g->me ? PLAN_SRC : 0};
+    const struct job *j = b->j;
+    int rc = 0;
     if (pieces > 1 && !j->ndim && part > 0) /* one element: it is the first cut's */
         return block_places(b);
-    int rc = join_members(g, i, k, runs);
-    if (!rc && pieces > 1 && j->ndim) {
+    if (pieces > 1 && j->ndim) {
         int d = cut_dim(j, runs, pieces);
         int64_t n = pair_runs_count(&runs[d]);
         struct pair_runs cut = {.arena = j->arena};
@@ -120,6 +119,27 @@ int block_open(const struct group *g, int64_t i, int64_t k, int64_t part, int64_
         runs[d] = cut;
     }
     return rc ? rc : block_boxes(b, runs);
+}
+
+int block_open(const struct group *g, int64_t i, int64_t k, int64_t part, int64_t pieces, struct block *b)
+{
+    struct pair_runs runs[WEFT_MAX_DIMS];
+    *b = (struct block){.j = g->j, .space = i == g->me ? PLAN_SRC : 0};
+    int rc = join_members(g, i, k, runs);
+    return rc ? rc : open_part(b, runs, part, pieces);
+}
+
+int block_whole(const struct job *j, bool here, int64_t part, int64_t pieces, struct block *b)
+{
+    struct pair_run run[WEFT_MAX_DIMS];
+    struct pair_runs runs[WEFT_MAX_DIMS];
+    *b = (struct block){.j = j, .space = here ? PLAN_SRC : 0};
+    for (int d = 0; d < j->ndim; d++) {
+        int64_t n = j->src->dim[d].extent;
+        run[d] = (struct pair_run){.len = n, .n = 1};
+        runs[d] = (struct pair_runs){.v = &run[d], .n = n > 0};
+    }
+    return open_part(b, runs, part, pieces);
 }
 
 static const struct span *box_at(const struct block *b, size_t x)

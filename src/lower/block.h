@@ -25,6 +25,8 @@ struct block {
 
 /* Makes block (i, k), in the source buffer if i is this rank. With pieces > 1 only the part-th of so many even cuts. */
 int block_open(const struct group *g, int64_t i, int64_t k, int64_t part, int64_t pieces, struct block *out);
+/* The whole tensor, where neither side is split: in the source buffer if it is here. */
+int block_whole(const struct job *j, bool here, int64_t part, int64_t pieces, struct block *out);
 /* The boxes of a product of runs, cut to what a message may have; and no place for them yet. */
 int block_boxes(struct block *b, const struct pair_runs *runs);
 int block_places(struct block *b);

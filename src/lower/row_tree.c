@@ -37,20 +37,6 @@ static int levels(int64_t v) /* bits of v */
     return n;
 }
 
-/* The whole tensor in this rank's buffers; nothing is split on either side. */
-static int whole(const struct job *j, struct block *b, bool here)
-{
-    struct pair_run run[WEFT_MAX_DIMS];
-    struct pair_runs runs[WEFT_MAX_DIMS];
-    *b = (struct block){.j = j, .space = here ? PLAN_SRC : 0};
-    for (int d = 0; d < j->ndim; d++) {
-        int64_t n = j->src->dim[d].extent;
-        run[d] = (struct pair_run){.len = n, .n = 1};
-        runs[d] = (struct pair_runs){.v = &run[d], .n = n > 0};
-    }
-    return block_boxes(b, runs);
-}
-
 int row_tree_broadcast(const struct job *j, const struct recognised *r)
 {
     struct tree t;
@@ -59,7 +45,7 @@ int row_tree_broadcast(const struct job *j, const struct recognised *r)
     tree_open(j->dst, layout_rank(j->src, 0), j->d->rank, &t);
     if (t.me < 0)
         return 0;
-    int rc = whole(j, &b, t.me == 0);
+    int rc = block_whole(j, t.me == 0, 0, 1, &b);
     int mine = levels(t.me); /* received at stage mine - 1, sent on from stage mine */
     if (!rc && t.me == 0 && j->di >= 0)
         rc = block_copy_dst(&b, 0);
@@ -84,7 +70,7 @@ int row_tree_reduce(const struct job *j, const struct recognised *r)
     int mine = levels(t.me), last = levels(t.size - 1) - 1, acc = dtype_acc(j->src->dtype);
     int64_t terms = j->src->mesh, div = row_div(j, terms);
     struct block sum;
-    int rc = whole(j, &sum, j->si >= 0);
+    int rc = block_whole(j, j->si >= 0, 0, 1, &sum);
     bool have = j->si >= 0, folded = false;
     for (int s = last; s >= mine && !rc; s--) {
         int64_t child = t.me + ((int64_t)1 << s);
@@ -93,7 +79,7 @@ int row_tree_reduce(const struct job *j, const struct recognised *r)
         struct block in[2] = {sum, sum};
         bool leaf = child + ((int64_t)1 << (s + 1)) >= t.size; /* it has no children: it sends its own term */
         int wire = leaf ? j->src->dtype : acc;
-        rc = whole(j, &in[1], false);
+        rc = block_whole(j, false, 0, 1, &in[1]);
         if (!rc)
             rc = block_recv_temp(&in[1], last - s, tree_rank(&t, child), wire);
         bool end = t.me == 0 && s == 0; /* child 1 comes last at the root */

@@ -186,22 +186,25 @@ static void cost_bruck(int64_t p, int64_t bytes, struct row_cost *c)
 }
 
 static const struct row table[] = {
-    {"one_phase", "allreduce", false, false, row_one_phase, stated_one_phase, cost_one_phase},
-    {"one_phase", "reduce_scatter", true, false, row_one_phase, stated_one_phase, cost_collect},
-    {"two_phase", "allreduce", true, false, row_two_phase, stated_two_phase, cost_two_phase},
-    {"ring", "allgather", true, false, row_ring_allgather, stated_gather, cost_ring},
-    {"ring", "reduce_scatter", true, false, row_ring_reduce_scatter, stated_ring_scatter, cost_ring},
-    {"ring", "allreduce", true, false, row_ring_allreduce, stated_ring_allreduce, cost_ring_allreduce},
-    {"ring2", "allgather", true, false, row_ring2_allgather, stated_gather, cost_ring},
-    {"ring2", "reduce_scatter", true, false, row_ring2_reduce_scatter, stated_ring_scatter, cost_ring},
-    {"ring2", "allreduce", true, false, row_ring2_allreduce, stated_ring_allreduce, cost_ring_allreduce},
-    {"doubling", "allgather", true, true, row_doubling_allgather, stated_gather, cost_doubling},
-    {"doubling", "reduce_scatter", true, true, row_doubling_reduce_scatter, stated_halving, cost_doubling},
-    {"doubling", "allreduce", true, true, row_doubling_allreduce, stated_doubling_allreduce, cost_doubling_allreduce},
-    {"tree", "broadcast", true, false, row_tree_broadcast, stated_broadcast, cost_tree},
-    {"tree", "reduce", true, false, row_tree_reduce, stated_tree_reduce, cost_tree},
-    {"pairwise", "all_to_all", true, false, row_pairwise, stated_pairwise, cost_pairwise},
-    {"bruck", "all_to_all", true, false, row_bruck, stated_bruck, cost_bruck},
+    {"one_phase", "allreduce", false, false, false, row_one_phase, stated_one_phase, cost_one_phase},
+    {"one_phase", "reduce_scatter", true, false, false, row_one_phase, stated_one_phase, cost_collect},
+    {"two_phase", "allreduce", true, false, false, row_two_phase, stated_two_phase, cost_two_phase},
+    {"ring", "allgather", true, false, false, row_ring_allgather, stated_gather, cost_ring},
+    {"ring", "reduce_scatter", true, false, false, row_ring_reduce_scatter, stated_ring_scatter, cost_ring},
+    {"ring", "allreduce", true, false, false, row_ring_allreduce, stated_ring_allreduce, cost_ring_allreduce},
+    {"ring2", "allgather", true, false, false, row_ring2_allgather, stated_gather, cost_ring},
+    {"ring2", "reduce_scatter", true, false, false, row_ring2_reduce_scatter, stated_ring_scatter, cost_ring},
+    {"ring2", "allreduce", true, false, false, row_ring2_allreduce, stated_ring_allreduce, cost_ring_allreduce},
+    {"doubling", "allgather", true, true, false, row_doubling_allgather, stated_gather, cost_doubling},
+    {"doubling", "reduce_scatter", true, true, false, row_doubling_reduce_scatter, stated_halving, cost_doubling},
+    {"doubling", "allreduce", true, true, false, row_doubling_allreduce, stated_doubling_allreduce, cost_doubling_allreduce},
+    {"tree", "broadcast", true, false, false, row_tree_broadcast, stated_broadcast, cost_tree},
+    {"tree", "reduce", true, false, false, row_tree_reduce, stated_tree_reduce, cost_tree},
+    {"pairwise", "all_to_all", true, false, false, row_pairwise, stated_pairwise, cost_pairwise},
+    {"bruck", "all_to_all", true, false, false, row_bruck, stated_bruck, cost_bruck},
+    {"two_level", "allreduce", true, false, true, row_levels_allreduce, levels_stated_allreduce, NULL},
+    {"two_level", "reduce_scatter", true, false, true, row_levels_reduce_scatter, levels_stated_reduce_scatter, NULL},
+    {"two_level", "reduce", true, false, true, row_levels_reduce, levels_stated_reduce, NULL},
 };
 #define ROWS (sizeof table / sizeof *table)
 
@@ -248,7 +251,8 @@ static bool countable(const struct job *j, int64_t p)
     return !__builtin_mul_overflow(max64(local_count(j->src, 0), local_count(j->dst, 0)), p, &all) && all <= INT64_MAX / 32;
 }
 
-static const char *unfit(const struct row *row, const struct job *j, int64_t p, bool in_place)
+/* alike: see levels_alike. */
+static const char *unfit(const struct row *row, const struct job *j, int64_t p, bool in_place, bool alike)
 {
     if (!countable(j, p))
         return "the group would move more bytes than can be counted";
@@ -256,6 +260,10 @@ static const char *unfit(const struct row *row, const struct job *j, int64_t p, 
         return "the group's size is not a power of two";
     if (in_place && !row->in_place)
         return "it cannot run in place";
+    if (row->hosts && !job_hosts(j->machine, j->d->world))
+        return "all ranks are on one host";
+    if (row->hosts && !alike)
+        return "groups that hold replicas lie on hosts in different ways";
     if (j->fold && !fold_op(j))
         return "it takes one fold, and the source has several";
     return NULL;
@@ -276,7 +284,11 @@ static int force(const struct job *j, const struct recognised *r, const weft_low
     for (size_t k = 0; k < ROWS; k++) {
         if (strcmp(table[k].name, o->algorithm) || strcmp(table[k].kind, r->kind))
             continue;
-        const char *why = unfit(&table[k], j, group_size(j, r), o->in_place);
+        bool alike = true;
+        int rc = table[k].hosts ? levels_alike(j, r, &alike) : 0;
+        if (rc)
+            return rc;
+        const char *why = unfit(&table[k], j, group_size(j, r), o->in_place, alike);
         if (why)
             return error_set(WEFT_EINVAL, "lower: '%s' does not fit this %s: %s", o->algorithm, r->kind, why);
         *row = &table[k];
@@ -297,6 +309,17 @@ static int64_t group_hosts(const struct job *j, int64_t p)
     return n < p ? n : p;
 }
 
+static int64_t price_row(const struct job *j, const struct row *row, bool hosts, int64_t p, int64_t bytes)
+{
+    struct row_cost c, inside;
+    if (row->cost) {
+        row->cost(p, bytes, &c);
+        return price(j, hosts, &c);
+    }
+    levels_cost(row->kind, group_hosts(j, p), p, bytes, &c, &inside);
+    return price(j, true, &c) + price(j, false, &inside);
+}
+
 int rows_choose(const struct job *j, const struct recognised *r, const weft_lower_opts *o, const struct row **row)
 {
     *row = NULL;
@@ -308,7 +331,10 @@ int rows_choose(const struct job *j, const struct recognised *r, const weft_lowe
     int64_t p = any ? group_size(j, r) : 1;
     if (p < 2 || !countable(j, p))
         return 0;
-    bool hosts = job_hosts(j->machine, j->d->world);
+    bool hosts = job_hosts(j->machine, j->d->world), alike = true;
+    int rc = hosts ? levels_alike(j, r, &alike) : 0;
+    if (rc)
+        return rc;
     /* The largest piece of either side, by mesh position 0 of each: the same number on every rank. */
     int64_t a = local_count(j->src, 0) * term_size(j), b = local_count(j->dst, 0) * value_size(j), bytes = max64(a, b);
     struct row_cost c;
@@ -316,11 +342,11 @@ int rows_choose(const struct job *j, const struct recognised *r, const weft_lowe
                 r->axes ? j->d_replicas / axes_count(j->dst, r->axes & j->d_free) : 1, bytes, &c);
     int64_t best = price(j, hosts, &c);
     for (size_t k = 0; k < ROWS; k++) {
-        if (strcmp(table[k].kind, r->kind) || unfit(&table[k], j, p, o->in_place))
+        if (strcmp(table[k].kind, r->kind) || unfit(&table[k], j, p, o->in_place, alike))
             continue;
-        table[k].cost(p, bytes, &c);
-        if (price(j, hosts, &c) < best) {
-            best = price(j, hosts, &c);
+        int64_t cost = price_row(j, &table[k], hosts, p, bytes);
+        if (cost < best) {
+            best = cost;
             *row = &table[k];
         }
     }

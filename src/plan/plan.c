@@ -13,7 +13,7 @@ static const char *const kinds[] = {
     "halo",   "reverse_halo", "slice",     "identity",       "mixed",
 };
 static const char *const algorithms[] = {
-    "direct", "one_phase", "two_phase", "ring", "ring2", "doubling", "tree", "pairwise", "bruck", "mixed",
+    "direct", "one_phase", "two_phase", "ring", "ring2", "doubling", "tree", "pairwise", "bruck", "two_level", "mixed",
 };
 
 static const char *find(const char *const *list, size_t n, const char *text, size_t len)

@@ -62,6 +62,7 @@ enum kind { NAMES = UINT32_C(0x686f7374), LIST, PLACE }; /* none of exec/mail.c'
 struct record {
     uint64_t host;    /* its name, hashed; or, in a PLACE, where the core is */
     uint64_t machine; /* several hosts may be played on one */
+    uint64_t cores;   /* that it may run on; bit i for those whose number is i modulo 64 */
     uint64_t random;  /* rank 0's tells this group from all others, whatever their names */
     char name[HOSTS_NAME - 16]; /* of the host, for people */
 };
@@ -262,9 +263,21 @@ int64_t hosts_nap(const struct transport_link *l, int64_t ns)
 
 /* ---- joining ---- */
 
+static uint64_t own_cores(void)
+{
+    cpu_set_t set;
+    uint64_t all = 0;
+    if (sched_getaffinity(0, sizeof set, &set))
+        return 1;
+    for (size_t i = 0; i < CPU_SETSIZE; i++)
+        all |= (uint64_t)(CPU_ISSET(i, &set) != 0) << i % 64;
+    return all;
+}
+
 /* Numbers hosts in the order of their first ranks. */
 static void sort_out(struct transport_hosts *h, const struct record *all, int rank, int size, int *near_size)
 {
+    uint64_t cores = 0;
     h->nhosts = h->crowd = *near_size = 0;
     for (int r = 0; r < size; r++) {
         int k = 0;
@@ -274,8 +287,12 @@ static void sort_out(struct transport_hosts *h, const struct record *all, int ra
             h->firsts[h->nhosts++] = r;
         h->host[r] = k;
         h->near[r] = all[r].host == all[rank].host ? (*near_size)++ : -1;
-        h->crowd += all[r].machine == all[rank].machine;
+        if (all[r].machine != all[rank].machine)
+            continue;
+        h->crowd++;
+        cores |= all[r].cores;
     }
+    h->cores = __builtin_popcountll(cores);
 }
 
 /* Hosts of one name, as containers may have, are counted: "node", "node/2". Where every rank is a host of its own the
@@ -408,7 +425,7 @@ static int know_each_other(struct link *l, const struct transport_ask *ask, bool
     int rank = l->base.rank, size = l->base.size;
     struct record *all = calloc((size_t)size, sizeof *all);
     int err = all ? make_tables(&l->hosts, size) : error_nomem();
-    struct record mine = {.machine = ask->machine};
+    struct record mine = {.machine = ask->machine, .cores = own_cores()};
     memcpy(mine.name, ask->host_name, strnlen(ask->host_name, sizeof mine.name));
     mine.host = alone ? (uint64_t)rank : hash_bytes(0, ask->host, strlen(ask->host));
     if (!err && getrandom(&mine.random, sizeof mine.random, 0) != (ssize_t)sizeof mine.random)

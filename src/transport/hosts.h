@@ -16,7 +16,7 @@ struct transport_hosts {
     int *host;                      /* of each rank, numbered in the order of their first ranks */
     int *firsts, nhosts;            /* the first rank of each host */
     char (*names)[HOSTS_NAME];      /* what people call each host; different ones, where not every rank is one */
-    int crowd;                      /* ranks on this machine, which may play several hosts */
+    int crowd, cores;               /* ranks on this machine, which may play several hosts, and cores that they have at least */
     uint64_t *told;                 /* of each near rank: votes that other hosts were told of; kept by the first of them */
     uint64_t *tags_in, *tags_out;   /* of each rank: tags that messages with it have taken, the same at both ends */
     struct hosts_early *early;

@@ -29,6 +29,7 @@ struct ucx_peer {
     ucs_status_t status; /* and how */
     int next;            /* of those that were used; -1: the last */
     bool used, left, cut;
+    bool unsent; /* there was mail to it since the last flush */
 };
 
 /* A mail on its way out, or room for one to come in. UCX's part of the request stands before it. */
@@ -88,7 +89,8 @@ struct ucx_wire {
     bool read;     /* the letter before next_in is being looked at */
     int64_t posts; /* mails that UCX has not finished with */
     bool unsent;   /* there was mail since the last flush */
-    void *flush;   /* one that is under way; else NULL */
+    int64_t flushes; /* that are under way, */
+    int64_t flushed_ns; /* the last of them since then */
     struct ucx_message *kept;
     struct ucx_watch watch;
 };

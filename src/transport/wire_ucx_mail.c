@@ -6,6 +6,8 @@
 #include "transport/wire_ucx.h"
 #include "weft.h"
 
+#define FLUSH_NS INT64_C(1000000)
+
 /* ---- in ---- */
 
 static void on_mail(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info, void *arg)
@@ -123,7 +125,7 @@ static int send_letter(struct ucx_wire *w, int peer, const void *bytes, size_t n
         .user_data = l,
     };
     w->posts++;
-    w->unsent = true;
+    w->unsent = w->peers[peer].unsent = true;
     ucs_status_ptr_t r = ucp_tag_send_nbx(w->peers[peer].ep, l->bytes, n, UCX_MAIL | (unsigned)w->base.rank, &param);
     if (!UCS_PTR_IS_PTR(r))
         on_sent(NULL, UCS_OK, l);
@@ -139,7 +141,19 @@ int ucx_mail(struct wire *base, int peer, const void *bytes, size_t n)
     return send_letter((struct ucx_wire *)base, peer, bytes, n);
 }
 
-/* A mail that UCX is done with may still be in its own buffers, until it is flushed. */
+static void on_flushed(void *request, ucs_status_t status, void *arg)
+{
+    struct ucx_wire *w = arg;
+    (void)status;
+    w->flushes--;
+    ucp_request_free(request);
+}
+
+/* A mail that UCX is done with may still be in its own buffers, until its connection is flushed. Connections without mail are
+ * let alone: one that is being made with a peer that makes no call of weft just now would be waited for in vain. So would
+ * be the flush itself over TCP, for which the peer has to answer. But then a mail is only held up where the connection is
+ * full of messages that the peer does not take, and whoever has such messages on their way makes calls of weft: a flush is
+ * not waited for any longer than FLUSH_NS. */
 bool ucx_flushed(struct wire *base)
 {
     struct ucx_wire *w = (struct ucx_wire *)base;
@@ -147,18 +161,18 @@ bool ucx_flushed(struct wire *base)
         return true;
     if (w->posts)
         return false;
-    if (!w->flush && w->unsent) {
-        ucp_request_param_t none = {.op_attr_mask = 0};
-        w->unsent = false;
-        w->flush = ucp_worker_flush_nbx(w->worker, &none);
-        if (!UCS_PTR_IS_PTR(w->flush))
-            w->flush = NULL;
+    for (int i = w->used; i >= 0 && w->unsent; i = w->peers[i].next) {
+        struct ucx_peer *p = &w->peers[i];
+        ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+                                     .cb.send = on_flushed,
+                                     .user_data = w};
+        if (p->unsent && p->ep && !p->lost_ns)
+            w->flushes += UCS_PTR_IS_PTR(ucp_ep_flush_nbx(p->ep, &param));
+        p->unsent = false;
+        w->flushed_ns = ucx_now();
     }
-    if (!w->flush || ucp_request_check_status(w->flush) == UCS_INPROGRESS)
-        return !w->flush;
-    ucp_request_free(w->flush);
-    w->flush = NULL;
-    return !w->unsent;
+    w->unsent = false;
+    return !w->flushes || ucx_now() - w->flushed_ns > FLUSH_NS;
 }
 
 int ucx_bye(struct ucx_wire *w, int peer)
