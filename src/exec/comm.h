@@ -133,6 +133,9 @@ bool comm_tainted(const weft_comm *c);
 void comm_bury(weft_comm *c, struct comm_grave *grave, const _Atomic uint32_t *holders, void *memory);
 void comm_exec_gone(weft_comm *c);    /* an exec or a window was freed */
 void comm_windows_free(weft_comm *c); /* from memory.c */
+/* Touches memory that the transport has just given, before others know of it, in huge pages where the system has them.
+ * From memory.c. */
+void comm_memory_ready(char *memory, size_t bytes);
 
 /* "rank 1", and for a comm that was split "rank 1 (opened as rank 5)"; on several hosts " on host NAME" follows. In a buffer
  * of COMM_WHO bytes. */

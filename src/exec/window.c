@@ -108,13 +108,6 @@ static int place_buffers(weft_window *w, const weft_buffer *buffers, uint64_t *b
     return 0;
 }
 
-/* The first touch of a page is what costs: it is made here, by the rank that the memory is nearest to. */
-static void touch(struct window_head *h, uint64_t bytes)
-{
-    for (volatile char *p = (volatile char *)h, *end = p + bytes; p < end; p += WINDOW_PAGE)
-        *p = 0;
-}
-
 /* Of all that was asked for. */
 static uint64_t digest(const weft_window *w, const struct window_head *h)
 {
@@ -148,7 +141,7 @@ static int build(weft_window *w, const weft_buffer *buffers, uint64_t *place)
     if (!h)
         return error_set(WEFT_ENOMEM, "weft_window_create: no memory for a window of %llu bytes",
                          (unsigned long long)data);
-    touch(h, bytes);
+    comm_memory_ready((char *)h, bytes);
     w->heads[c->rank] = h;
     h->buffers = w->n;
     h->signals = w->signals;
