@@ -143,8 +143,7 @@ def complete(w, prompt, letters, tp):
 
 def first_weights():
     torch.manual_seed(1)
-    scale = {name: 1 if name.startswith("norm") else 0.02 for name in WEIGHTS}
-    return {name: torch.ones(shape) if len(shape) == 1 else scale[name] * torch.randn(shape) for name, (shape, _) in WEIGHTS.items()}
+    return {name: 0.02 * torch.randn(shape) if len(shape) > 1 else torch.ones(shape) for name, (shape, _) in WEIGHTS.items()}
 
 
 def batch(step, dp, size=16):

@@ -144,7 +144,7 @@ class Comm(Collectives, Closing):
 
     def _open(self) -> CommHandle:
         if self._handle is None:
-            raise InvalidError("the comm is closed")
+            raise InvalidError("the comm is closed: open another")
         return self._handle
 
     @property

@@ -33,6 +33,8 @@ class ExecStats(NamedTuple):
 def _arrays(plan: "Plan", given: Any, side: str) -> List[Any]:
     """One array (or None) a tensor."""
     if not plan._many:
+        if isinstance(given, Mapping):
+            raise ArrayError(f"{side}: the plan has one tensor without a name; give an array, not a dict")
         return [given]
     if given is None:
         return [None] * len(plan.moves)
@@ -41,7 +43,8 @@ def _arrays(plan: "Plan", given: Any, side: str) -> List[Any]:
     names = {m.name for m in plan.moves}
     strange = [repr(name) for name in given if name not in names]
     if strange:
-        raise ArrayError(f"{side}: the plan has no tensor {', '.join(strange)}")
+        some = ", ".join(repr(m.name) for m in plan.moves[:5]) + ", ..." * (len(plan.moves) > 5)
+        raise ArrayError(f"{side}: the plan has no tensor {', '.join(strange)}; it has {some}")
     return [given.get(m.name) for m in plan.moves]
 
 
@@ -55,7 +58,7 @@ def _memories(plan: "Plan", comm: Comm, given: Any, side: str) -> List[Optional[
     for move, array in zip(plan.moves, _arrays(plan, given, side)):
         which = move.src if side == "src" else move.dst
         what = _what(side, move, which, comm.rank)
-        out.append(memory_for(array, which.dtype, which.local(comm.rank), what, side == "dst"))
+        out.append(memory_for(array, which, comm.rank, what, side == "dst"))
     return out
 
 
@@ -107,10 +110,16 @@ class Bound(Closing):
         self._handle: Optional[ChildHandle] = ChildHandle(handle, self._x, lib.weft_exec_free, keep)
         comm._bound.add(self)
 
+    def _still_open(self) -> ChildHandle:
+        if self._handle is None:
+            raise InvalidError("what was bound here is closed: bind the plan again")
+        return self._handle
+
     def start(self) -> "Work":
         """Starts a run. Source arrays must not change, and destination arrays not be looked at, until it is done."""
         code = _start(self._x)
         if code:
+            self._still_open()
             raise failure(code)
         self._run += 1
         return Work(self, self._run)
@@ -121,9 +130,7 @@ class Bound(Closing):
 
     def rebind(self, src: Any = None, dst: Any = None) -> None:
         """Goes on with other arrays. Collective; not in flight."""
-        handle = self._handle
-        if handle is None:
-            raise InvalidError("the exec is closed")
+        handle = self._still_open()
         handle.comm.used()
         try:
             memories = [_memories(self.plan, self.comm, given, side) for side, given in (("src", src), ("dst", dst))]

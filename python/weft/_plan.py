@@ -262,7 +262,9 @@ def _both(src: Mapping[str, LayoutLike], dst: Mapping[str, LayoutLike]) -> List[
     for side, names, others in (("destination", src, dst), ("source", dst, src)):
         missing = [name for name in names if name not in others]
         if missing:
-            raise InvalidError(f"there is no {side} layout for {', '.join(map(repr, missing))}")
+            raise InvalidError(
+                f"lower: there is no {side} layout for {', '.join(map(repr, missing))}: give one, or leave the tensor out"
+            )
     return [Move(name, layout(src[name]), layout(dst[name])) for name in src]
 
 

@@ -185,8 +185,8 @@ static int decide(weft_comm *c, uint64_t meeting)
         const struct core_vote *v = core_vote_of(c->group, r, meeting);
         if (v->digest != zero->digest)
             return error_set(WEFT_EMISMATCH,
-                             "rank %d: its plan differs from rank 0's (digests %016" PRIx64 " and %016" PRIx64 ")", r,
-                             v->digest, zero->digest);
+                             "rank %d: its plan differs from rank 0's (digests %016" PRIx64 " and %016" PRIx64
+                             "): all ranks must give the same layouts, names and options", r, v->digest, zero->digest);
     }
     return 0;
 }
