@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ._comm import Comm
     from ._exec import Bound
 
-__all__ = ["Machine", "Move", "Peer", "Plan", "RankStats", "Stats", "algorithms", "collective", "load", "lower"]
+__all__ = ["Machine", "Move", "Peer", "Plan", "RankStats", "Stats", "collective", "load", "lower"]
 
 LayoutLike = Union[str, Layout]
 
@@ -314,16 +314,6 @@ def load(data: Any) -> Plan:
         name = text_of(move.name) if move.name != ffi.NULL else ""
         moves.append(Move(name, layout(sides[0]), layout(sides[1])))
     return Plan(moves, {}, len(moves) != 1 or moves[0].name != "", loaded)
-
-
-def algorithms() -> List[str]:
-    """The algorithms that can be forced."""
-    names: List[str] = []
-    while True:
-        name = lib.weft_algorithm_name(len(names))
-        if name == ffi.NULL:
-            return names
-        names.append(text_of(name))
 
 
 def collective(

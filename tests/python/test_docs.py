@@ -1,5 +1,6 @@
 """What docs/python.md and the README show is true: the quick start prints what stands below it, and mistakes raise what is said."""
 
+import json
 import os
 import pathlib
 import re
@@ -69,6 +70,9 @@ def test_command_comes_along(tmp_path):
     done = subprocess.run([str(command), "run", "-n", "3", "--", sys.executable, str(script)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert re.findall(r"\d+$", done.stdout, flags=re.M) == ["6"] * 3
+    done = subprocess.run([str(command), "info", "--json"], capture_output=True, text=True, timeout=120)
+    told = json.loads(done.stdout)
+    assert {name: told[name] for name in weft.info()} == weft.info()  # the modules too: each finds its own
 
 
 def test_names_are_documented():
