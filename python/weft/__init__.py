@@ -14,6 +14,7 @@ docs/python.md is the guide, docs/notation.md has the notation.
 from __future__ import annotations
 
 from ._arrays import Bits, bits
+from ._arrivals import Arrival, Arrivals
 from ._comm import Comm, open
 from ._errors import (
     ArrayError,
@@ -45,6 +46,8 @@ __version__ = _version()
 
 __all__ = [
     "ArrayError",
+    "Arrival",
+    "Arrivals",
     "Bits",
     "Bound",
     "Box",

@@ -17,6 +17,7 @@ from ._weft import ffi, lib
 
 if TYPE_CHECKING:
     from ._exchange import Exchange, Halo
+    from ._hook import Buffer
     from ._window import Window
 
 __all__ = ["Comm", "open"]
@@ -201,21 +202,33 @@ class Comm(Collectives, Closing):
         return Window(self, buffers, signals)
 
     def exchange(
-        self, sources: Sequence[int], targets: Sequence[int], *, vote: bool = False, budget: int = 0
+        self,
+        sources: Sequence[int],
+        targets: Sequence[int],
+        *,
+        vote: bool = False,
+        budget: int = 0,
+        buffer: "Optional[Buffer]" = None,
     ) -> "Exchange":
         """Rounds of messages whose sizes only their senders know: from the ranks of one list, to those of the other. Collective.
 
         With ``vote`` a round ends with a vote of all ranks; ``budget`` is the bytes in flight, 0 for the default.
+        ``buffer(source, meta, size)`` may give the array that a payload shall be stored in: dense, of ``size`` bytes at least;
+        None: not now, ask again. Whoever makes progress calls it, and it must not call weft.
         """
         from ._exchange import Exchange
 
-        return Exchange(self, sources, targets, vote, budget)
+        return Exchange(self, sources, targets, vote, budget, buffer)
 
-    def halo(self, periodic: bool = False, *, vote: bool = False, budget: int = 0) -> "Halo":
-        """Rounds in which each rank sends one message to the rank before it and one to the rank after it. Collective."""
+    def halo(
+        self, periodic: bool = False, *, vote: bool = False, budget: int = 0, buffer: "Optional[Buffer]" = None
+    ) -> "Halo":
+        """Rounds in which each rank sends one message to the rank before it and one to the rank after it. Collective.
+
+        The options are those of :meth:`exchange`."""
         from ._exchange import Halo
 
-        return Halo(self, periodic, vote, budget)
+        return Halo(self, periodic, vote, budget, buffer)
 
     def close(self) -> None:
         """Frees what is bound, and leaves. Arrays of :meth:`empty` stay until they are gone themselves; the ranks that are
@@ -249,8 +262,8 @@ def open(
 
     Without a URL it is the job that ``weft run``, mpirun, srun or torchrun has started this process in. ``self:`` is a
     comm of one rank, ``threads:4/name`` of four threads, each with its ``rank``, ``shm:name`` of processes of one machine,
-    each with its ``rank`` and the number of ``ranks``. ``ucx:name``, ``mpi:`` and ``auto:name`` reach other machines, by the modules
-    that :func:`weft.info` lists; ``communicator`` is one of mpi4py's for ``mpi:`` to use. ``deadline`` is in seconds: a rank that made no progress for so
+    each with its ``rank`` and the number of ``ranks``. ``ucx:name``, ``mpi:`` and ``auto:name`` reach other machines, by
+    the modules that :func:`weft.info` lists; ``communicator`` is one of mpi4py's for ``mpi:`` to use. ``deadline`` is in seconds: a rank that made no progress for so
     long has failed. ``progress="thread"`` has a thread move along what is in flight while this one computes. The other options
     are those of weft.h; zeros are the defaults.
     """

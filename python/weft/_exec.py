@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ._aio import Flight, Poller, forget
+from ._arrivals import Arrival, Arrivals, boxes_of
 from ._arrays import Memory, memory_for
 from ._comm import SLICE, ChildHandle, Closing, Comm, in_slices, nanoseconds
 from ._errors import ArrayError, Error, InvalidError, check, failure
@@ -83,7 +84,9 @@ def _holds(plan: "Plan", rank: int) -> bool:
 class Bound(Closing):
     """A plan with its arrays and peers, made by :meth:`Plan.bind`. It runs any number of times, one run at a time."""
 
-    def __init__(self, plan: "Plan", comm: Comm, src: Any, dst: Any, deadline: Optional[float] = None) -> None:
+    def __init__(
+        self, plan: "Plan", comm: Comm, src: Any, dst: Any, deadline: Optional[float] = None, arrivals: bool = False
+    ) -> None:
         handle = comm._open()
         handle.used()
         self.plan = plan  #: what it runs
@@ -108,7 +111,16 @@ class Bound(Closing):
         self._x = out[0]
         keep = (part, memories, src_keep, dst_keep)
         self._handle: Optional[ChildHandle] = ChildHandle(handle, self._x, lib.weft_exec_free, keep)
+        self._arrivals: Optional[List[Arrival]] = None
+        if arrivals:
+            check(lib.weft_exec_arrivals(self._x, ffi.NULL, ffi.NULL))
+            self._arrivals = boxes_of(part, plan.moves)
         comm._bound.add(self)
+
+    def _boxes(self) -> List[Arrival]:
+        if self._arrivals is None:
+            raise InvalidError("arrivals are not watched: bind the plan with arrivals=True")
+        return self._arrivals
 
     def _still_open(self) -> ChildHandle:
         if self._handle is None:
@@ -192,6 +204,11 @@ class Work:
         if code:
             raise failure(code)
         return bool(bound._flag[0])
+
+    def arrivals(self) -> Arrivals:
+        """The pieces of the destination as they come, for ``for`` and ``async for``. Needs :meth:`Plan.bind` with
+        ``arrivals=True``."""
+        return Arrivals(self)
 
     def __await__(self) -> Generator[Any, None, None]:
         while not self.done():
