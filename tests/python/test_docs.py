@@ -66,7 +66,7 @@ def test_command_comes_along(tmp_path):
     if not command.exists():
         pytest.skip("the package was not installed by pip: there is no command weft beside python")
     script = tmp_path / "rank.py"
-    script.write_text("import numpy as np, weft\ncomm = weft.open()\nprint(comm.allreduce(np.array([comm.rank + 1]))[0])\n")
+    script.write_text("import os, numpy as np, weft\ncomm = weft.open()\nos.write(1, b\"%d\\n\" % comm.allreduce(np.array([comm.rank + 1]))[0])\n")
     done = subprocess.run([str(command), "run", "-n", "3", "--", sys.executable, str(script)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert re.findall(r"\d+$", done.stdout, flags=re.M) == ["6"] * 3
