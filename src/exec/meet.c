@@ -194,10 +194,12 @@ static int decide(weft_comm *c, uint64_t meeting)
     for (int r = 1; r < c->size; r++) {
         const struct core_vote *v = core_vote_of(c->group, r, meeting);
         if (v->digest != zero->digest && v->call == COMM_WINDOW)
-            return error_set(WEFT_EMISMATCH, "rank %d: its window has other buffers or signals than rank 0's", r);
+            return error_set(WEFT_EMISMATCH, "%s: its window has other buffers or signals than rank 0's",
+                             comm_who(c, r, who));
         if (v->digest != zero->digest)
             return error_set(WEFT_EMISMATCH,
-                             "%s: its plan differs from rank 0's (digests %016" PRIx64 " and %016" PRIx64 ")",
+                             "%s: its plan differs from rank 0's (digests %016" PRIx64 " and %016" PRIx64
+                             "): all ranks must give the same layouts, names and options",
                              comm_who(c, r, who), v->digest, zero->digest);
     }
     return 0;

@@ -161,7 +161,8 @@ static int check_start(weft_exec *x)
     if (!x)
         return error_set(WEFT_EINVAL, "weft_exec_start: the exec is NULL");
     if (exec_flies(x) || x->binding)
-        return error_set(WEFT_EBUSY, "weft_exec_start: the exec is %s", x->binding ? "being bound again" : "in flight");
+        return error_set(WEFT_EBUSY, "weft_exec_start: the exec is %s",
+                         x->binding ? "being bound again" : "in flight; wait for the end of that run first");
     return comm_failure(x->comm);
 }
 
