@@ -99,7 +99,7 @@ void remote_name_late(const struct remote *r, struct comm_names *names)
 {
     for (const struct remote_peer *p = r->used; p; p = p->next)
         if (p->acked < p->sent)
-            comm_name(names, p->rank, "");
+            comm_name(names, r->comm, p->rank, "");
 }
 
 /* Nobody has heard of whom this is for since `began`. */
