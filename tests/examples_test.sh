@@ -46,6 +46,7 @@ for ranks in 1 2 5; do
     expect 0 "rolling mean of 20000 samples on $ranks ranks" "$WEFT_BIN" run -n "$ranks" "$bin/07_rolling_mean"
     expect 0 "on $ranks ranks: equal to the serial ones" "$WEFT_BIN" run -n "$ranks" "$bin/08_moe_dispatch"
 done
+expect 0 "4 ranks were 3 in the end, and the sums right" "$WEFT_BIN" run -n 4 "$bin/10_survivors"
 for source in "$WEFT_SOURCE_DIR"/examples/[0-9]*.c; do
     name=$(basename "$source" .c)
     grep -q "/$name\"" "$0" || complain "examples/$name.c is not run here"

@@ -1,9 +1,9 @@
-/* A rank of faults.sh, started with WEFT_RANK, WEFT_SIZE, WEFT_HOST and so on: fault_ranks FOLDER WHAT
+/* A rank of faults.sh, started with WEFT_RANK, WEFT_SIZE, WEFT_HOST and so on, or by a launcher of MPI: fault_ranks FOLDER WHAT
  *   runs     all gather from all, again and again, and check what they get, until the file FOLDER/last is there
  *   idles    after three runs all go into a barrier, but for the ranks of the last host, which sleep outside weft
  *   differs  the last rank binds another plan than the others
  *   brief    five runs
- * When three runs are done the file FOLDER/ready.RANK appears; when all is over FOLDER/out.RANK, one line: the code, since when it
+ * When three runs are done the file FOLDER/ready.RANK appears, with the process's number; when all is over FOLDER/out.RANK, one line: the code, since when it
  * is known (ms since 1970), and the text. After a failure the survivors open a comm again, and FOLDER/again.RANK says what came
  * of it: "right" and who they are. Ranks of "differs" and "brief" do not. */
 #define _GNU_SOURCE
@@ -108,8 +108,11 @@ static int run_all(weft_comm *c, int most, bool signs)
     for (int turn = 0; !err && !last; turn++) {
         err = run_once(c, exec, turn, turn + 1 == most || (signs && there("last")));
         last = all[0];
-        if (signs && turn == 2)
-            tell("ready", weft_comm_rank(c), "");
+        if (signs && turn == 2) {
+            char pid[32];
+            snprintf(pid, sizeof pid, "%ld", (long)getpid());
+            tell("ready", weft_comm_rank(c), pid);
+        }
     }
     note(err);
     weft_exec_free(exec);
@@ -159,11 +162,11 @@ int main(int argc, char **argv)
 {
     weft_comm *c = NULL;
     char text[1200];
-    if (argc < 3 || !getenv("WEFT_RANK"))
+    if (argc < 3)
         return 2;
     folder = argv[1];
-    int rank = atoi(getenv("WEFT_RANK"));
     int err = note(weft_comm_open(NULL, NULL, &c));
+    int rank = !err ? weft_comm_rank(c) : getenv("WEFT_RANK") ? atoi(getenv("WEFT_RANK")) : MOST;
     bool opened = !err, goes_on = false;
     if (!strcmp(argv[2], "runs") || !strcmp(argv[2], "idles")) {
         goes_on = true;
@@ -175,7 +178,7 @@ int main(int argc, char **argv)
     snprintf(text, sizeof text, "%d %lld %s", err, failed_at, why);
     if (err && err != WRONG && opened && goes_on)
         go_on(c, rank);
-    weft_comm_close(c);
     tell("out", rank, text);
+    weft_comm_close(c);
     return 0;
 }

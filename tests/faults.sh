@@ -9,9 +9,11 @@
 #   stopped   a rank is stopped amid runs: it is named at the deadline, and not before
 #   differs   the plan of one rank is another one
 #   names     two jobs of one name, at the same time and in the same place
+#   openmpi, mpich   a rank on mpi: is killed, or stopped where the launcher would end the others: it is named at the deadline
 #
 # In each all others end in time (5 s where the death can be seen, else the deadline), the text names the rank and its host, nothing
-# wrong is delivered, and nothing is left behind. Kills are in hosts_death, tokens and floods in store_tcp, MPI in faults_mpi.
+# wrong is delivered, and nothing is left behind. Kills on ucx: and auto: are in hosts_death, tokens and floods in
+# store_tcp.
 set -u
 : "${WEFT_BUILD_DIR:?}" "${WEFT_BIN:?}"
 export WEFT_MODULES=${WEFT_MODULES:-$WEFT_BUILD_DIR}
@@ -122,7 +124,10 @@ diagnosed()
 seen=8000
 [ "${WEFT_TEST_SHARE:-100}" = full ] && seen=5000
 
-[ -f "$WEFT_MODULES/weft_ucx.so" ] || skip "this build has no module for ucx:"
+case $what in
+*mpi*) ;;
+*) [ -f "$WEFT_MODULES/weft_ucx.so" ] || skip "this build has no module for ucx:" ;;
+esac
 case $what in
 down | vanished)
     for url in auto ucx; do
@@ -254,8 +259,28 @@ names)
     done
     tidy
     ;;
+openmpi | mpich)
+    [ -f "$WEFT_MODULES/weft_mpi_$what.so" ] || skip "this build has no module for mpi:$what"
+    command -v "mpiexec.$what" >/dev/null || skip "there is no mpiexec.$what"
+    # Open MPI's launcher lets survivors live if it is told to; MPICH's ends the job all the same, so there the rank is stopped.
+    live=() signal=STOP
+    [ "$what" = openmpi ] && live=(--enable-recovery) signal=KILL
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+    WEFT_URL="mpi:$what" WEFT_DEADLINE_MS=4000 "mpiexec.$what" "${live[@]}" -n 4 "$program" "$work" runs >"$work/launcher" 2>&1 &
+    launcher=$! ranks=($!)
+    ready 0 1 2 3
+    from=$(now)
+    kill -$signal "$(cat "$work/ready.3")"
+    until_ there out.0 out.1 out.2
+    for r in 0 1 2; do named $r "$from" 0 $((4000 + seen)) "rank 3 on host $(uname -n)"; done
+    grep -q "does not outlive its ranks" "$work"/again.[012] || complain "again: $(cat "$work"/again.*)"
+    kill -KILL "$(cat "$work/ready.3")" 2>/dev/null
+    wait $launcher
+    for r in 0 1 2 3; do kill -0 "$(cat "$work/ready.$r")" 2>/dev/null && complain "rank $r is still there"; done
+    ranks=()
+    ;;
 *)
-    echo "usage: faults.sh down|back|vanished|idle|stopped|differs|names" >&2
+    echo "usage: faults.sh down|back|vanished|idle|stopped|differs|names|openmpi|mpich" >&2
     exit 2
     ;;
 esac

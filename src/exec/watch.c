@@ -1,7 +1,8 @@
 /* A rank waits for a peer when the next message of a channel has not come, or one of its own not been
  * read or not been let in. A peer that has left or has freed its exec will do neither: the comm fails. A
  * peer that has started the run must show a pulse (it makes progress, or tries to) within the
- * deadline; one that has not started may take its time. A peer that waits for a third rank has a
+ * deadline; one that has not started may take its time, if the wire sees deaths: else it may be dead, and has the deadline, too.
+ * A peer that waits for a third rank has a
  * pulse, so blame falls on the rank at the end of the chain, by the one who waits for that. */
 #include "exec/watch.h"
 
@@ -36,6 +37,7 @@ static bool has_stalled(const weft_exec *x, int peer, const struct block *b, uin
 /* The worst that is known of the peers that are waited for. */
 struct blame {
     int left, died, stalled;
+    int absent; /* it has not started the run, and nobody could tell if it had died */
 };
 
 /* What a peer did before it went is seen after its going was: only then is it sure that it will not come. */
@@ -75,17 +77,17 @@ static void watch_far(const weft_exec *x, struct far_channel *ch, int64_t now, s
     enum transport_fate fate = wire->ops->gone(wire, ch->peer); /* known when all that it sent has come */
     if (fate || (ch->freed && ch->last_run < x->run))
         *(fate == TRANSPORT_DIED ? &b->died : &b->left) = ch->peer;
-    else if (!ch->heard_at || ch->peer_run < x->run)
+    else if (!ch->heard_at || (ch->peer_run < x->run && wire->ops->can.deaths))
         ch->heard_at = now;
     else if (now - ch->heard_at >= x->comm->deadline_ns)
-        b->stalled = ch->peer;
+        *(ch->peer_run < x->run ? &b->absent : &b->stalled) = ch->peer;
 }
 
 static void watch_exec(weft_exec *x, int64_t now)
 {
     weft_comm *c = x->comm;
     struct program *p = x->program;
-    struct blame b = {-1, -1, -1};
+    struct blame b = {-1, -1, -1, -1};
     char who[COMM_WHO];
     for (uint32_t i = 0; i < p->nins; i++)
         watch_in(x, &p->ins[i], now, &b);
@@ -102,6 +104,9 @@ static void watch_exec(weft_exec *x, int64_t now)
     else if (b.stalled >= 0)
         comm_fail(c, WEFT_EPEER, "%s started a run and made no progress for %lld ms, rank %d was waiting for it",
                   comm_who(c, b.stalled, who), (long long)(c->deadline_ns / 1000000), c->rank);
+    else if (b.absent >= 0)
+        comm_fail(c, WEFT_EPEER, "%s has not started a run for %lld ms and may have died, rank %d was waiting for it",
+                  comm_who(c, b.absent, who), (long long)(c->deadline_ns / 1000000), c->rank);
 }
 
 void comm_watch(weft_comm *c, int64_t now, bool must)

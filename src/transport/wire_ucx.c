@@ -149,8 +149,10 @@ void ucx_cut(struct ucx_wire *w, int peer, int64_t ns)
     struct ucx_peer *p = &w->peers[peer];
     if (!p->ep)
         return;
+    int64_t began = ucx_now();
     if (!p->lost_ns && !ucx_bye(w, peer))
-        drain(w, &w->posts, ns);
+        drain(w, &w->posts, ucx_patience(w, ns));
+    w->waited_ns += ucx_now() - began;
     p->cut = true;
     close_now(w, p, ucx_now() + CLOSE_NS);
 }

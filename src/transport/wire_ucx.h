@@ -20,6 +20,7 @@
 #define UCX_KEEPINTVL 1  /* ... again after so many ... */
 #define UCX_KEEPCNT 9    /* ... so often; who waits does not wait for that: */
 #define UCX_SILENT_NS INT64_C(4000000000) /* without an answer of the other host's kernel */
+#define UCX_PATIENCE_NS INT64_C(1000000000) /* after a failure, for all peers that are silent */
 #define UCX_LETTERS 32   /* mails that are received without UCX's queue of unexpected messages */
 
 /* What is known of a peer that was used. */
@@ -88,6 +89,7 @@ struct ucx_wire {
     unsigned next_in;
     bool read;     /* the letter before next_in is being looked at */
     int64_t posts; /* mails that UCX has not finished with */
+    int64_t waited_ns; /* for peers that did not let go of messages, all together */
     bool unsent;   /* there was mail since the last flush */
     int64_t flushes; /* that are under way, */
     int64_t flushed_ns; /* the last of them since then */
@@ -104,6 +106,13 @@ void ucx_request_free(const struct ucx_wire *w, void *request);
 int ucx_connect(struct ucx_wire *w, int peer);
 bool ucx_lost(const struct ucx_wire *w, int peer); /* it left, or its connection is broken for good */
 int ucx_lost_error(const struct ucx_wire *w, int peer);
+/* How long to wait, `ns` at most, for a peer to let go of something after a failure; w->waited_ns is what was waited before for
+ * this one and others, so that many silent peers take no longer than a few. */
+static inline int64_t ucx_patience(const struct ucx_wire *w, int64_t ns)
+{
+    int64_t left = w->waited_ns < UCX_PATIENCE_NS ? UCX_PATIENCE_NS - w->waited_ns : 0;
+    return ns < left ? ns : left;
+}
 /* Ends the connection with a peer, at once: what is under way with it fails. */
 void ucx_cut(struct ucx_wire *w, int peer, int64_t ns);
 void ucx_shut(struct ucx_wire *w); /* ends all of them and the worker */
