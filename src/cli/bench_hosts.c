@@ -347,7 +347,6 @@ static int run_match(struct hosts_bench *b, const struct match *m, struct failur
     if (b->peers)
         field_add_peers(&f, m->ranks, &b->link);
     int code = measure_row(&f, &b->measure, &row, why);
-    for (int i=0;i<row.n;i++) fprintf(stderr,"%s %.1f us %d\n",row.f[i].who,row_time(&row,&row.f[i])*1e6,row.f[i].brief);
     if (!code && *row.refused)
         code = failure_set(why, CLI_WRONG, "%s", row.refused);
     for (int i = 0; i < f.n; i++)

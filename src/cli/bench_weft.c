@@ -93,7 +93,6 @@ static int bind_alike(struct weft_rank *w, const weft_layout *src, const weft_la
 {
     struct bound *b = &w->move[w->nmoves++];
     weft_lower_opts opts = {.size = sizeof opts, .world = w->ranks, .algorithm = w->how->algorithm};
-    if (getenv("XB")) opts.bucket = atoll(getenv("XB"));
     weft_comm_machine(w->comm, &opts.machine);
     weft_move *moves = calloc((size_t)n, sizeof *moves);
     weft_view *a = calloc((size_t)n, sizeof *a), *z = calloc((size_t)n, sizeof *z);

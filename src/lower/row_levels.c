@@ -368,10 +368,10 @@ void levels_cost(const char *kind, int64_t hosts, int64_t p, int64_t bytes, stru
 {
     int64_t n = ceil_div(p, hosts), far = hosts - 1, near = n - 1;
     if (!strcmp(kind, "allreduce")) {
-        *between = (struct row_cost){2, 2 * far, 2 * (bytes - bytes / hosts) / n};
+        *between = (struct row_cost){2, 2 * far, 2 * (bytes - bytes / hosts)};
         *inside = (struct row_cost){2, 2 * near, 2 * (bytes - bytes / n)};
     } else if (!strcmp(kind, "reduce_scatter")) {
-        *between = (struct row_cost){1, far, far * (bytes / p)};
+        *between = (struct row_cost){1, far, bytes - bytes / hosts};
         *inside = (struct row_cost){1, near, bytes - bytes / n};
     } else { /* reduce: the root's link carries a value of each host */
         *between = (struct row_cost){1, far * n, far * bytes};

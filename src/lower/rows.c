@@ -186,25 +186,25 @@ static void cost_bruck(int64_t p, int64_t bytes, struct row_cost *c)
 }
 
 static const struct row table[] = {
-    {"one_phase", "allreduce", false, false, false, row_one_phase, stated_one_phase, cost_one_phase},
-    {"one_phase", "reduce_scatter", true, false, false, row_one_phase, stated_one_phase, cost_collect},
-    {"two_phase", "allreduce", true, false, false, row_two_phase, stated_two_phase, cost_two_phase},
-    {"ring", "allgather", true, false, false, row_ring_allgather, stated_gather, cost_ring},
-    {"ring", "reduce_scatter", true, false, false, row_ring_reduce_scatter, stated_ring_scatter, cost_ring},
-    {"ring", "allreduce", true, false, false, row_ring_allreduce, stated_ring_allreduce, cost_ring_allreduce},
-    {"ring2", "allgather", true, false, false, row_ring2_allgather, stated_gather, cost_ring},
-    {"ring2", "reduce_scatter", true, false, false, row_ring2_reduce_scatter, stated_ring_scatter, cost_ring},
-    {"ring2", "allreduce", true, false, false, row_ring2_allreduce, stated_ring_allreduce, cost_ring_allreduce},
-    {"doubling", "allgather", true, true, false, row_doubling_allgather, stated_gather, cost_doubling},
-    {"doubling", "reduce_scatter", true, true, false, row_doubling_reduce_scatter, stated_halving, cost_doubling},
-    {"doubling", "allreduce", true, true, false, row_doubling_allreduce, stated_doubling_allreduce, cost_doubling_allreduce},
-    {"tree", "broadcast", true, false, false, row_tree_broadcast, stated_broadcast, cost_tree},
-    {"tree", "reduce", true, false, false, row_tree_reduce, stated_tree_reduce, cost_tree},
-    {"pairwise", "all_to_all", true, false, false, row_pairwise, stated_pairwise, cost_pairwise},
-    {"bruck", "all_to_all", true, false, false, row_bruck, stated_bruck, cost_bruck},
-    {"two_level", "allreduce", true, false, true, row_levels_allreduce, levels_stated_allreduce, NULL},
-    {"two_level", "reduce_scatter", true, false, true, row_levels_reduce_scatter, levels_stated_reduce_scatter, NULL},
-    {"two_level", "reduce", true, false, true, row_levels_reduce, levels_stated_reduce, NULL},
+    {"one_phase", "allreduce", false, false, false, true, row_one_phase, stated_one_phase, cost_one_phase},
+    {"one_phase", "reduce_scatter", true, false, false, true, row_one_phase, stated_one_phase, cost_collect},
+    {"two_phase", "allreduce", true, false, false, true, row_two_phase, stated_two_phase, cost_two_phase},
+    {"ring", "allgather", true, false, false, false, row_ring_allgather, stated_gather, cost_ring},
+    {"ring", "reduce_scatter", true, false, false, false, row_ring_reduce_scatter, stated_ring_scatter, cost_ring},
+    {"ring", "allreduce", true, false, false, false, row_ring_allreduce, stated_ring_allreduce, cost_ring_allreduce},
+    {"ring2", "allgather", true, false, false, false, row_ring2_allgather, stated_gather, cost_ring},
+    {"ring2", "reduce_scatter", true, false, false, false, row_ring2_reduce_scatter, stated_ring_scatter, cost_ring},
+    {"ring2", "allreduce", true, false, false, false, row_ring2_allreduce, stated_ring_allreduce, cost_ring_allreduce},
+    {"doubling", "allgather", true, true, false, true, row_doubling_allgather, stated_gather, cost_doubling},
+    {"doubling", "reduce_scatter", true, true, false, true, row_doubling_reduce_scatter, stated_halving, cost_doubling},
+    {"doubling", "allreduce", true, true, false, true, row_doubling_allreduce, stated_doubling_allreduce, cost_doubling_allreduce},
+    {"tree", "broadcast", true, false, false, true, row_tree_broadcast, stated_broadcast, cost_tree},
+    {"tree", "reduce", true, false, false, true, row_tree_reduce, stated_tree_reduce, cost_tree},
+    {"pairwise", "all_to_all", true, false, false, true, row_pairwise, stated_pairwise, cost_pairwise},
+    {"bruck", "all_to_all", true, false, false, true, row_bruck, stated_bruck, cost_bruck},
+    {"two_level", "allreduce", true, false, true, false, row_levels_allreduce, levels_stated_allreduce, NULL},
+    {"two_level", "reduce_scatter", true, false, true, false, row_levels_reduce_scatter, levels_stated_reduce_scatter, NULL},
+    {"two_level", "reduce", true, false, true, false, row_levels_reduce, levels_stated_reduce, NULL},
 };
 #define ROWS (sizeof table / sizeof *table)
 
@@ -220,7 +220,7 @@ const char *weft_algorithm_name(int i)
 
 /* The general lowering, seen as a row. It serves the replicas outside the group too (m of each piece): terms are folded
  * once for all of them. Within a host everyone reads the root's memory at once; over a network its link carries a copy
- * for each host, or a term of each rank. hosts: how many there are. */
+ * for each host, or a term of each rank, and what all ranks of a host gather enters it once. hosts: how many there are. */
 static void cost_direct(const char *kind, int64_t hosts, int64_t p, int64_t m, int64_t bytes, struct row_cost *c)
 {
     int64_t all = p * m;
@@ -232,8 +232,18 @@ static void cost_direct(const char *kind, int64_t hosts, int64_t p, int64_t m, i
         *c = (struct row_cost){hosts > 1 ? 2 : 1, p - 1, hosts * bytes};
     else if (!strcmp(kind, "reduce"))
         *c = (struct row_cost){1, p - 1, p * bytes}; /* and all of it is folded by everyone */
+    else if (!strcmp(kind, "allgather") && hosts > 1)
+        *c = (struct row_cost){2, p - 1, bytes - bytes / hosts};
     else
         *c = (struct row_cost){1, p - 1, bytes - bytes / p};
+}
+
+/* What a host's link carries where all its ranks (of p in the group) send to all others at once, as the cost says of one. */
+static int64_t on_link(int64_t hosts, int64_t p, int64_t bytes)
+{
+    int64_t n = ceil_div(p, hosts);
+    wide all = (wide)bytes * (n * (p - n)) / (p - 1);
+    return all > INT64_MAX / 4096 ? INT64_MAX / 4096 : (int64_t)all;
 }
 
 /* Nanoseconds by the machine's figures. Within one host: a flag, a bucket's set-up, memory. */
@@ -309,15 +319,33 @@ static int64_t group_hosts(const struct job *j, int64_t p)
     return n < p ? n : p;
 }
 
+/* Between hosts: what the link carries and what memory does, bucket by bucket, overlap; the slower counts. */
+static int64_t price_hosts(const struct job *j, const struct row_cost *link, const struct row_cost *memory)
+{
+    int64_t a = price(j, true, link), b = price(j, false, memory);
+    struct row_cost x = {link->depth, link->messages, 0}, y = {memory->depth, memory->messages, 0};
+    int64_t begin = price(j, true, &x), end = price(j, false, &y);
+    return begin + end + max64(a - begin, b - end);
+}
+
+/* Where all ranks send at once a host's link carries more than one rank's messages; memory does those. */
+static int64_t price_flat(const struct job *j, int64_t p, const struct row_cost *c, bool shares)
+{
+    struct row_cost link = *c, memory = {0, 0, c->bytes};
+    if (shares)
+        link.bytes = on_link(group_hosts(j, p), p, c->bytes);
+    return price_hosts(j, &link, &memory);
+}
+
 static int64_t price_row(const struct job *j, const struct row *row, bool hosts, int64_t p, int64_t bytes)
 {
     struct row_cost c, inside;
-    if (row->cost) {
-        row->cost(p, bytes, &c);
-        return price(j, hosts, &c);
+    if (!row->cost) {
+        levels_cost(row->kind, group_hosts(j, p), p, bytes, &c, &inside);
+        return price_hosts(j, &c, &inside);
     }
-    levels_cost(row->kind, group_hosts(j, p), p, bytes, &c, &inside);
-    return price(j, true, &c) + price(j, false, &inside);
+    row->cost(p, bytes, &c);
+    return hosts ? price_flat(j, p, &c, row->shares) : price(j, false, &c);
 }
 
 int rows_choose(const struct job *j, const struct recognised *r, const weft_lower_opts *o, const struct row **row)
@@ -340,7 +368,8 @@ int rows_choose(const struct job *j, const struct recognised *r, const weft_lowe
     struct row_cost c;
     cost_direct(r->kind, hosts ? group_hosts(j, p) : 1, p,
                 r->axes ? j->d_replicas / axes_count(j->dst, r->axes & j->d_free) : 1, bytes, &c);
-    int64_t best = price(j, hosts, &c);
+    bool shares = j->fold ? strcmp(r->kind, "reduce") != 0 : !strcmp(r->kind, "all_to_all");
+    int64_t best = hosts ? price_flat(j, p, &c, shares) : price(j, false, &c);
     for (size_t k = 0; k < ROWS; k++) {
         if (strcmp(table[k].kind, r->kind) || unfit(&table[k], j, p, o->in_place, alike))
             continue;

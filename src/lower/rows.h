@@ -17,6 +17,7 @@ struct row {
     bool in_place;    /* right also when source and destination share their memory */
     bool power_of_two;
     bool hosts; /* for ranks on several hosts */
+    bool shares; /* all ranks of a host use its link at once */
     int (*lower)(const struct job *j, const struct recognised *r);
     /* This rank's share of the bytes that it moves: summed over all ranks, what crosses. */
     int64_t (*stated)(const struct job *j, const struct recognised *r);

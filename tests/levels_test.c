@@ -1,0 +1,224 @@
+/* Hosts in the plan: what crosses between hosts, counted in the plans of all ranks. Replicas on the same host are taken first,
+ * all source hosts share the sending, what a host needs enters it once and is handed on bucket by bucket, and folds send one
+ * value of each host. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "plan/plan.h"
+
+enum { MOST = 16 };
+
+struct job {
+    weft_plan *plan[MOST];
+    int host[MOST], world, hosts;
+    int64_t out[MOST], in[MOST], all; /* bytes that leave and enter each host; that cross */
+};
+
+/* Ranks are dealt to hosts as `of` says, one digit a rank. Plans are verified. */
+static void plan_all(const char *src, const char *dst, const char *of, const char *algorithm, int64_t bucket, struct job *j)
+{
+    weft_layout *a = NULL, *b = NULL;
+    *j = (struct job){.world = (int)strlen(of)};
+    for (int r = 0; r < j->world; r++) {
+        j->host[r] = of[r] - '0';
+        j->hosts = j->host[r] >= j->hosts ? j->host[r] + 1 : j->hosts;
+    }
+    assert_int_equal(weft_layout_parse(src, &a), 0);
+    assert_int_equal(weft_layout_parse(dst, &b), 0);
+    weft_lower_opts o = {.size = sizeof o, .world = j->world, .bucket = bucket, .algorithm = algorithm};
+    o.machine = (weft_machine){.size = sizeof o.machine, .ranks = j->world, .host = j->host};
+    for (int r = 0; r < j->world; r++)
+        if (weft_lower(&(weft_move){"t", a, b}, 1, r, &o, &j->plan[r]))
+            fail_msg("%s -> %s on %s: %s", src, dst, of, weft_errmsg());
+    if (weft_plan_verify((const weft_plan *const *)(uintptr_t)j->plan, (size_t)j->world))
+        fail_msg("%s -> %s on %s: %s", src, dst, of, weft_errmsg());
+    for (int r = 0; r < j->world; r++)
+        for (size_t s = 0; s < j->plan[r]->nsteps; s++) {
+            const struct plan_step *st = &j->plan[r]->steps[s];
+            if (st->kind != PLAN_SEND || j->host[st->peer] == j->host[r])
+                continue;
+            j->out[j->host[r]] += st->bytes;
+            j->in[j->host[st->peer]] += st->bytes;
+            j->all += st->bytes;
+        }
+    weft_layout_free(a);
+    weft_layout_free(b);
+}
+
+static void drop(struct job *j)
+{
+    for (int r = 0; r < j->world; r++)
+        weft_plan_free(j->plan[r]);
+}
+
+/* Pieces are cut at whole elements, so a few of them may be on one side or the other. */
+static void assert_near(int64_t got, int64_t want)
+{
+    if (llabs(got - want) > want / 50 + 64)
+        fail_msg("%lld bytes, should be %lld", (long long)got, (long long)want);
+}
+
+static void same_host_first(void **state)
+{
+    struct job j;
+    (void)state;
+    plan_all("f32[6000] @x2=0,2", "f32[6000] @x2=1,3", "0011", NULL, 0, &j);
+    assert_int_equal(j.all, 0);
+    drop(&j);
+    plan_all("f32[6000/y] @x2.y2", "f32[6000/y:7] @y2.x2=0,2,1,3", "0011", NULL, 0, &j);
+    assert_int_equal(j.all, 0); /* each host has it all */
+    drop(&j);
+}
+
+static void source_hosts_share(void **state)
+{
+    struct job j;
+    (void)state;
+    plan_all("f32[120000] @x3=0,1,2", "f32[120000] @x1=3", "0123", NULL, 0, &j);
+    assert_int_equal(j.all, 480000);
+    for (int h = 0; h < 3; h++)
+        assert_near(j.out[h], 160000);
+    drop(&j);
+    plan_all("f32[120000] @x4=0..3", "f32[120000/x] @x2=4,5", "001122", NULL, 0, &j);
+    assert_int_equal(j.all, 480000);
+    assert_near(j.out[0], 240000);
+    assert_near(j.out[1], 240000);
+    drop(&j);
+}
+
+static void fan_out_enters_once(void **state)
+{
+    struct job j;
+    (void)state;
+    plan_all("f32[100000] @x1=0", "f32[100000] @x4=1..4", "01111", NULL, 0, &j);
+    assert_int_equal(j.all, 400000);
+    drop(&j);
+    plan_all("f32[100000] @x1=0", "f32[100000] @x6=1..6", "0111222", NULL, 0, &j);
+    assert_int_equal(j.in[1], 400000);
+    assert_int_equal(j.in[2], 400000);
+    drop(&j);
+}
+
+/* The step is a message to a rank of this one's host, and hangs on one message from another host. */
+static uint32_t handed_on(const struct job *j, int r, const struct plan_step *st)
+{
+    const weft_plan *p = j->plan[r];
+    if (st->kind != PLAN_SEND || j->host[st->peer] != j->host[r])
+        return PLAN_NONE;
+    assert_int_equal(st->ndeps, 1);
+    uint32_t on = p->deps[st->dep];
+    assert_int_equal(p->steps[on].kind, PLAN_RECV);
+    assert_int_not_equal(j->host[p->steps[on].peer], j->host[r]);
+    return on;
+}
+
+/* Each message is handed on by itself, so the first goes on while later ones are still on the link. */
+static void fan_out_is_a_pipeline(void **state)
+{
+    struct job j;
+    (void)state;
+    plan_all("f32[65536] @x1=0", "f32[65536] @x4=1..4", "01111", NULL, 8192, &j);
+    for (int r = 1; r < j.world; r++) {
+        uint32_t first = PLAN_NONE, last = 0, on;
+        for (size_t s = 0; s < j.plan[r]->nsteps; s++)
+            if ((on = handed_on(&j, r, &j.plan[r]->steps[s])) != PLAN_NONE) {
+                first = on < first ? on : first;
+                last = on > last ? on : last;
+            }
+        assert_true(first < last);
+    }
+    drop(&j);
+}
+
+/* What two levels must send: H hosts, n elements of 4 bytes. */
+static void folds_send_one_value_a_host(void **state)
+{
+    static const char *const on[] = {"0011", "000111", "001122", "01100", "0010212"}, *const forced[] = {NULL, "two_level"};
+    (void)state;
+    for (size_t i = 0; i < sizeof on / sizeof *on; i++)
+        for (int f = 0; f < 2; f++) {
+            int64_t n = 252000, p = (int64_t)strlen(on[i]);
+            char terms[64], whole[64], split[64], root[64];
+            struct job j;
+            snprintf(terms, sizeof terms, "f32[%lld] @x%lld +sum(x)", (long long)n, (long long)p);
+            snprintf(whole, sizeof whole, "f32[%lld] @x%lld", (long long)n, (long long)p);
+            snprintf(split, sizeof split, "f32[%lld/x] @x%lld", (long long)n, (long long)p);
+            snprintf(root, sizeof root, "f32[%lld] @x1=1", (long long)n);
+            plan_all(terms, whole, on[i], forced[f], 0, &j);
+            assert_string_equal(j.plan[0]->algorithm, "two_level");
+            assert_near(j.all, 2 * (j.hosts - 1) * n * 4);
+            for (int h = 0; h < j.hosts; h++)
+                assert_near(j.out[h], j.all / j.hosts);
+            drop(&j);
+            plan_all(terms, split, on[i], forced[f], 0, &j);
+            assert_near(j.all, (j.hosts - 1) * n * 4);
+            drop(&j);
+            plan_all(terms, root, on[i], forced[f], 0, &j);
+            assert_near(j.all, (j.hosts - 1) * n * 4);
+            drop(&j);
+            plan_all(split, whole, on[i], NULL, 0, &j); /* copies: the general lowering */
+            assert_near(j.all, (j.hosts - 1) * n * 4);
+            drop(&j);
+            plan_all(root, whole, on[i], NULL, 0, &j);
+            assert_near(j.all, (j.hosts - 1) * n * 4);
+            drop(&j);
+        }
+}
+
+/* A root that is no member, on a host of its own and beside members; narrow terms, whose partial values are wide; avg. */
+static void odd_ones(void **state)
+{
+    struct job j;
+    (void)state;
+    plan_all("f32[9000] @x4 +sum(x)", "f32[9000] @x1=4", "00112", "two_level", 0, &j);
+    assert_near(j.all, 2 * 36000);
+    drop(&j);
+    plan_all("f32[9000] @x4 +max(x)", "f32[9000] @x1=4", "00111", "two_level", 0, &j);
+    assert_near(j.all, 36000);
+    drop(&j);
+    plan_all("bf16[9000] @x5 +avg(x)", "f32[9000] @x5", "00112", "two_level", 100, &j);
+    drop(&j);
+    plan_all("f32[] @x4 +sum(x)", "f32[] @x4", "0101", "two_level", 0, &j);
+    drop(&j);
+}
+
+static void refused(void **state)
+{
+    weft_layout *a = NULL, *b = NULL;
+    weft_plan *p = NULL;
+    int hosts[6] = {0, 0, 1, 1, 2, 2};
+    weft_lower_opts o = {.size = sizeof o, .algorithm = "two_level"};
+    (void)state;
+    assert_int_equal(weft_layout_parse("f32[60] @y2.x3 +sum(x)", &a), 0);
+    assert_int_equal(weft_layout_parse("f32[60] @y2.x3", &b), 0);
+    weft_move m = {"t", a, b};
+    o.machine.size = sizeof o.machine;
+    assert_int_equal(weft_lower(&m, 1, 0, &o, &p), WEFT_EINVAL);
+    assert_non_null(strstr(weft_errmsg(), "one host"));
+    o.machine = (weft_machine){.size = sizeof o.machine, .ranks = 6, .host = hosts}; /* 0 0 1 and 1 2 2 */
+    assert_int_equal(weft_lower(&m, 1, 0, &o, &p), WEFT_EINVAL);
+    assert_non_null(strstr(weft_errmsg(), "different ways"));
+    o.algorithm = NULL;
+    assert_int_equal(weft_lower(&m, 1, 0, &o, &p), 0);
+    weft_plan_free(p);
+    weft_layout_free(a);
+    weft_layout_free(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(same_host_first),     cmocka_unit_test(source_hosts_share),
+        cmocka_unit_test(fan_out_enters_once), cmocka_unit_test(fan_out_is_a_pipeline),
+        cmocka_unit_test(folds_send_one_value_a_host), cmocka_unit_test(odd_ones),
+        cmocka_unit_test(refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
