@@ -95,11 +95,21 @@ struct remote_peer *remote_peer(struct remote *r, int rank)
 
 /* ---- waiting ---- */
 
-void remote_name_late(const struct remote *r, struct comm_names *names)
+static const char *name_late(const struct remote *r, struct comm_names *names)
 {
     for (const struct remote_peer *p = r->used; p; p = p->next)
         if (p->acked < p->sent)
             comm_name(names, p->rank, "");
+    return names->n ? comm_named(names) : NULL;
+}
+
+int remote_late(const struct remote *r, const char *call)
+{
+    struct comm_names names = {0};
+    const char *who = name_late(r, &names);
+    if (!who) /* the last came between two looks */
+        return error_set(WEFT_ETIMEOUT, "%s: time ran out", call);
+    return error_set(WEFT_ETIMEOUT, "%s: time ran out, %s yet to take what was put", call, who);
 }
 
 /* Nobody has heard of whom this is for since `began`. */
@@ -108,13 +118,11 @@ static int silent(struct remote *r, const struct remote_peer *p)
     struct comm_names names = {0};
     char who[COMM_WHO];
     weft_comm *c = r->comm;
-    if (!p)
-        remote_name_late(r, &names);
+    const char *late = p ? comm_who(c, p->rank, who) : name_late(r, &names);
     return comm_fail(c, WEFT_EPEER,
                      "%s took nothing of what rank %d puts and notifies for %lld ms: it has to make calls on its comm, "
                      "or to have a progress thread",
-                     p ? comm_who(c, p->rank, who) : comm_named(&names), c->rank,
-                     (long long)(c->deadline_ns / 1000000));
+                     late ? late : "a rank", c->rank, (long long)(c->deadline_ns / 1000000));
 }
 
 static void sleep_on_wires(weft_comm *c, uint32_t bell)
