@@ -209,17 +209,17 @@ int remote_post(struct remote *r, int rank, const struct remote_mail *m, size_t 
     return comm_fail(r->comm, err, "rank %d, mail to %s: %s", r->comm->rank, comm_who(r->comm, rank, who), text);
 }
 
-static weft_window *find(const struct remote *r, uint64_t id)
+weft_window *remote_window(const struct remote *r, const struct remote_mail *m)
 {
     weft_window *w = r->windows;
-    while (w && w->far->id != id)
+    while (w && w->far->id != m->window)
         w = w->far->next;
     return w;
 }
 
 static void take_entered(struct remote *r, const struct remote_mail *m, size_t n)
 {
-    weft_window *w = find(r, m->window);
+    weft_window *w = remote_window(r, m);
     struct remote_entry e;
     for (size_t at = 0; w && at + sizeof e <= n; at += sizeof e) {
         memcpy(&e, m->bytes + at, sizeof e);
@@ -230,7 +230,7 @@ static void take_entered(struct remote *r, const struct remote_mail *m, size_t n
 
 static void take_freed(struct remote *r, int rank, const struct remote_mail *m)
 {
-    weft_window *w = find(r, m->window);
+    weft_window *w = remote_window(r, m);
     if (!w || remote_freed(w, rank))
         return;
     atomic_store_explicit(&w->far->freed[rank], m->value + 1, memory_order_seq_cst);

@@ -153,6 +153,8 @@ void remote_watch(weft_comm *c);
 void remote_fail(weft_comm *c);
 
 struct remote_peer *remote_peer(struct remote *r, int rank); /* NULL: no memory */
+weft_window *remote_window(const struct remote *r,
+                           const struct remote_mail *m); /* that it is for; NULL: there is none */
 int remote_post(struct remote *r, int rank, const struct remote_mail *m, size_t n);
 /* Moves mail until met(arg). `rank`: whom it is for, and who is to blame if it does nothing for the deadline. */
 int remote_wait(struct remote *r, const struct remote_peer *p, bool (*met)(void *arg), void *arg);
