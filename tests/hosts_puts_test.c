@@ -109,6 +109,38 @@ static void a_silent_target_is_named(void **state)
     everywhere(silent_body, 2, 2, NULL, &(weft_comm_opts){.deadline_ns = 1500 * MS});
 }
 
+/* Rank 1 makes no calls for a while: barriers say whom they wait for, and go on when it has. */
+static void late_body(struct ranks_rank *r)
+{
+    enum { N = 15000 };
+    const weft_buffer b = {"words", WEFT_I32, N, 0};
+    weft_window *w;
+    static _Thread_local int32_t work[N];
+    int other = (r->rank + 1) % 2;
+    RANKS_OK(r, weft_window_create(r->comm, &b, 1, 2, &w));
+    if (r->rank == 0) {
+        work[N - 1] = 5;
+        RANKS_OK(r, weft_window_put(w, 0, 1, 0, work, N));
+        RANKS_CHECK(r, weft_window_barrier(w, 5 * MS) == WEFT_ETIMEOUT);
+        RANKS_CHECK(r, !strcmp(weft_errmsg(), "weft_window_barrier: time ran out, rank 1 yet to take what was put"));
+        RANKS_CHECK(r, weft_comm_barrier(r->comm, 5 * MS) == WEFT_ETIMEOUT);
+        RANKS_CHECK(r, !strcmp(weft_errmsg(), "weft_comm_barrier: time ran out, rank 1 yet to take what was put"));
+    }
+    ranks_meet(r);
+    RANKS_OK(r, weft_window_barrier(w, LONG_NS));
+    RANKS_CHECK(r, r->rank != 1 || ((const int32_t *)weft_window_pointer(w, 0, 1))[N - 1] == 5);
+    if (r->rank < 2)
+        RANKS_OK(r, weft_window_barrier_with(w, &other, 1, LONG_NS));
+    RANKS_OK(r, weft_comm_barrier(r->comm, LONG_NS));
+    weft_window_free(w);
+}
+
+static void barriers_name_who_is_late(void **state)
+{
+    (void)state;
+    everywhere(late_body, 2, 3, NULL, NULL);
+}
+
 /* ---- ranks that are killed ---- */
 
 struct killing {
@@ -194,10 +226,11 @@ static void deaths_are_seen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_operations),    cmocka_unit_test(order_through_others),
-        cmocka_unit_test(barriers_of_the_comm), cmocka_unit_test(large_against_each_other),
-        cmocka_unit_test(a_thread_takes_it),    cmocka_unit_test(a_silent_target_is_named),
-        cmocka_unit_test(puts_in_callbacks),    cmocka_unit_test(deaths_are_seen),
+        cmocka_unit_test(random_operations),         cmocka_unit_test(order_through_others),
+        cmocka_unit_test(barriers_of_the_comm),      cmocka_unit_test(large_against_each_other),
+        cmocka_unit_test(a_thread_takes_it),         cmocka_unit_test(a_silent_target_is_named),
+        cmocka_unit_test(barriers_name_who_is_late), cmocka_unit_test(puts_in_callbacks),
+        cmocka_unit_test(deaths_are_seen),
     };
     return cmocka_run_group_tests(tests, hosts_setup, hosts_teardown);
 }

@@ -276,13 +276,8 @@ int comm_agree(weft_comm *c, struct core_vote *vote, int64_t deadline_ns, uint64
 /* What was put into windows on other hosts is there before the barrier is entered. */
 static int drain(weft_comm *c, int64_t timeout_ns)
 {
-    struct comm_names names = {0};
     int err = remote_drain(c, timeout_ns < 0 ? c->deadline_ns : timeout_ns);
-    if (err != COMM_LATE)
-        return err;
-    remote_name_late(c->remote, &names);
-    return error_set(WEFT_ETIMEOUT, "weft_comm_barrier: time ran out, %s yet to take what was put",
-                     comm_named(&names));
+    return err == COMM_LATE ? remote_late(c->remote, "weft_comm_barrier") : err;
 }
 
 static int barrier(weft_comm *c, int64_t timeout_ns)

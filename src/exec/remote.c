@@ -95,11 +95,21 @@ struct remote_peer *remote_peer(struct remote *r, int rank)
 
 /* ---- waiting ---- */
 
-void remote_name_late(const struct remote *r, struct comm_names *names)
+static const char *name_late(const struct remote *r, struct comm_names *names)
 {
     for (const struct remote_peer *p = r->used; p; p = p->next)
         if (p->acked < p->sent)
             comm_name(names, r->comm, p->rank, "");
+    return names->n ? comm_named(names) : NULL;
+}
+
+int remote_late(const struct remote *r, const char *call)
+{
+    struct comm_names names = {0};
+    const char *who = name_late(r, &names);
+    if (!who) /* the last came between two looks */
+        return error_set(WEFT_ETIMEOUT, "%s: time ran out", call);
+    return error_set(WEFT_ETIMEOUT, "%s: time ran out, %s yet to take what was put", call, who);
 }
 
 /* Nobody has heard of whom this is for since `began`. */
@@ -108,13 +118,11 @@ static int silent(struct remote *r, const struct remote_peer *p)
     struct comm_names names = {0};
     char who[COMM_WHO];
     weft_comm *c = r->comm;
-    if (!p)
-        remote_name_late(r, &names);
+    const char *late = p ? comm_who(c, p->rank, who) : name_late(r, &names);
     return comm_fail(c, WEFT_EPEER,
                      "%s took nothing of what rank %d puts and notifies for %lld ms: it has to make calls on its comm, "
                      "or to have a progress thread",
-                     p ? comm_who(c, p->rank, who) : comm_named(&names), c->rank,
-                     (long long)(c->deadline_ns / 1000000));
+                     late ? late : "a rank", c->rank, (long long)(c->deadline_ns / 1000000));
 }
 
 static void sleep_on_wires(weft_comm *c, uint32_t bell)
@@ -201,17 +209,17 @@ int remote_post(struct remote *r, int rank, const struct remote_mail *m, size_t 
     return comm_fail(r->comm, err, "rank %d, mail to %s: %s", r->comm->rank, comm_who(r->comm, rank, who), text);
 }
 
-static weft_window *find(const struct remote *r, uint64_t id)
+weft_window *remote_window(const struct remote *r, const struct remote_mail *m)
 {
     weft_window *w = r->windows;
-    while (w && w->far->id != id)
+    while (w && w->far->id != m->window)
         w = w->far->next;
     return w;
 }
 
 static void take_entered(struct remote *r, const struct remote_mail *m, size_t n)
 {
-    weft_window *w = find(r, m->window);
+    weft_window *w = remote_window(r, m);
     struct remote_entry e;
     for (size_t at = 0; w && at + sizeof e <= n; at += sizeof e) {
         memcpy(&e, m->bytes + at, sizeof e);
@@ -222,7 +230,7 @@ static void take_entered(struct remote *r, const struct remote_mail *m, size_t n
 
 static void take_freed(struct remote *r, int rank, const struct remote_mail *m)
 {
-    weft_window *w = find(r, m->window);
+    weft_window *w = remote_window(r, m);
     if (!w || remote_freed(w, rank))
         return;
     atomic_store_explicit(&w->far->freed[rank], m->value + 1, memory_order_seq_cst);

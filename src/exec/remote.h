@@ -97,7 +97,7 @@ struct remote {
     uint64_t *tags_in,
         *tags_out; /* of each far rank: the first of REMOTE_TAGS; both NULL until the first window is made */
     struct remote_release *first, **last;
-    int releases;
+    _Atomic int releases;           /* of them; also looked at outside the seat */
     uint64_t puts;                  /* of this rank, all in all */
     int64_t budget, copied, roomed; /* bytes: allowed for copies here and rooms, half each; taken */
     int far;                        /* ranks */
@@ -153,13 +153,15 @@ void remote_watch(weft_comm *c);
 void remote_fail(weft_comm *c);
 
 struct remote_peer *remote_peer(struct remote *r, int rank); /* NULL: no memory */
+weft_window *remote_window(const struct remote *r,
+                           const struct remote_mail *m); /* that it is for; NULL: there is none */
 int remote_post(struct remote *r, int rank, const struct remote_mail *m, size_t n);
 /* Moves mail until met(arg). `rank`: whom it is for, and who is to blame if it does nothing for the deadline. */
 int remote_wait(struct remote *r, const struct remote_peer *p, bool (*met)(void *arg), void *arg);
 /* Waits until all puts so far were acknowledged and no release waits. COMM_LATE: not within the time. */
 int remote_drain(weft_comm *c, int64_t timeout_ns);
-void remote_name_late(const struct remote *r, struct comm_names *names); /* those who have puts to acknowledge */
-uint64_t remote_entered(const weft_window *w, int rank); /* barriers of the group, as far as is known here */
+int remote_late(const struct remote *r, const char *call); /* WEFT_ETIMEOUT, with those who have puts to acknowledge */
+uint64_t remote_entered(const weft_window *w, int rank);   /* barriers of the group, as far as is known here */
 static inline bool remote_freed(const weft_window *w, int rank)
 {
     return atomic_load_explicit(&w->far->freed[rank], memory_order_seq_cst) != 0;

@@ -11,14 +11,6 @@
 #include "exec/remote.h"
 #include "memory/add.h"
 
-static weft_window *window_of(const struct remote *r, const struct remote_mail *m)
-{
-    weft_window *w = r->windows;
-    while (w && w->far->id != m->window)
-        w = w->far->next;
-    return w;
-}
-
 static bool is_put(const struct remote_mail *m)
 {
     return m->kind == REMOTE_PUT || m->kind == REMOTE_ADD;
@@ -27,7 +19,7 @@ static bool is_put(const struct remote_mail *m)
 /* Does it speak of something that is there? The same version of weft is at the other end: else something is broken. */
 static bool is_sound(const struct remote *r, const struct remote_mail *m, size_t n)
 {
-    const weft_window *w = window_of(r, m);
+    const weft_window *w = remote_window(r, m);
     if (!w)
         return false;
     if (!is_put(m))
@@ -67,7 +59,7 @@ static void begin(struct remote *r, const struct remote_peer *p, struct remote_i
         return;
     }
     r->roomed += add ? (int64_t)m->value : 0;
-    char *to = add ? i->room : window_of(r, m)->data[r->comm->rank] + m->at;
+    char *to = add ? i->room : remote_window(r, m)->data[r->comm->rank] + m->at;
     int err = wire->ops->make(wire, p->rank, r->tags_in[p->rank] + (uint64_t)m->slot, to, m->value, false, &i->wire);
     if (!err)
         err = wire->ops->start(i->wire);
@@ -91,7 +83,7 @@ static void give_back(struct remote *r, struct remote_item *i, bool ours)
 
 static void do_it(struct remote *r, struct remote_peer *p, const struct remote_mail *m, const char *bytes)
 {
-    weft_window *w = window_of(r, m);
+    weft_window *w = remote_window(r, m);
     int me = r->comm->rank;
     char *to = w->data[me] + m->at;
     switch (m->kind) {
@@ -191,7 +183,7 @@ void remote_in_end(struct remote *r)
         for (struct remote_item *i = p->first, *next; i; i = next) {
             next = i->next;
             bool ours = !i->wire || i->wire->wire->ops->cancel(i->wire);
-            weft_window *w = window_of(r, &i->mail);
+            weft_window *w = remote_window(r, &i->mail);
             if (!ours && w)
                 w->far->stuck = true;
             give_back(r, i, ours);

@@ -260,7 +260,7 @@ static void append(struct remote *r, struct remote_release *e)
     e->next = NULL;
     *r->last = e;
     r->last = &e->next;
-    r->releases++;
+    atomic_fetch_add_explicit(&r->releases, 1, memory_order_seq_cst);
 }
 
 static bool move_releases(struct remote *r)
@@ -271,10 +271,10 @@ static bool move_releases(struct remote *r)
         r->first = e->next;
         if (!r->first)
             r->last = &r->first;
-        r->releases--;
         go(r, e);
         if (!e->embedded)
             free(e);
+        atomic_fetch_sub_explicit(&r->releases, 1, memory_order_seq_cst); /* pairs with the load in all_came */
         moved = true;
     }
     return moved;
@@ -282,7 +282,7 @@ static bool move_releases(struct remote *r)
 
 static bool has_place(void *arg)
 {
-    return ((const struct remote *)arg)->releases < REMOTE_RELEASES;
+    return atomic_load_explicit(&((const struct remote *)arg)->releases, memory_order_relaxed) < REMOTE_RELEASES;
 }
 
 int remote_release(weft_window *w, int rank, uint32_t kind, uint32_t signal, uint64_t value)
@@ -348,5 +348,5 @@ void remote_out_end(struct remote *r)
     }
     r->first = NULL;
     r->last = &r->first;
-    r->releases = 0;
+    atomic_store_explicit(&r->releases, 0, memory_order_relaxed);
 }

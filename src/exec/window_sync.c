@@ -238,6 +238,12 @@ static bool is_missing(const struct barrier *b, int rank)
            w->turns[rank];
 }
 
+/* Has this rank yet to tell others that it came, since what it put before has not landed? */
+static bool waits_itself(const weft_window *w)
+{
+    return atomic_load_explicit(&w->comm->remote->releases, memory_order_seq_cst) > 0;
+}
+
 static bool all_came(void *arg)
 {
     const struct barrier *b = arg;
@@ -247,7 +253,7 @@ static bool all_came(void *arg)
     for (int i = 0; i < w->nwith; i++)
         if (is_missing(b, w->with[i]))
             return false;
-    return true;
+    return !w->far || !waits_itself(w);
 }
 
 /* A rank that has died may have gone halfway in, or been about to tell the group that all are there: it is to blame
@@ -272,6 +278,12 @@ static int barrier_late(const struct barrier *b)
     weft_window *w = b->w;
     struct comm_names names = {0};
     int n = b->group ? w->comm->size : w->nwith;
+    if (w->far && waits_itself(w)) {
+        struct comm_family *f = comm_enter(w->comm);
+        int err = remote_late(w->comm->remote, b->call);
+        comm_leave(f);
+        return err;
+    }
     for (int i = 0; i < n; i++) {
         int r = b->group ? i : w->with[i];
         if (is_missing(b, r))
@@ -391,6 +403,8 @@ static int enter_with(weft_window *w, const int *ranks, int n)
             err = release(w, r, REMOTE_TURN, 0, w->turns[r] + 1);
         else
             window_turn(w, r, c->rank, w->turns[r] + 1);
+        if (err && w->nwith) /* some have been told */
+            return comm_fail(c, err, "rank %d has no memory to enter a barrier", c->rank);
         w->turns[r] += !err;
         w->with[w->nwith] = r;
         w->nwith += !err;
