@@ -149,7 +149,8 @@ struct exec_out {
 struct weave_rows {
     struct memory_tile inner;
     int cut;
-    bool plain; /* a row is bytes in one piece, on both sides */
+    bool plain; /* a row is bytes in one piece, on both sides, */
+    bool casts; /* or such a run and cast */
     int64_t n, bytes;
 };
 
