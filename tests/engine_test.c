@@ -498,6 +498,43 @@ static void flowing(void **state)
                 ranks_run(size, &(weft_comm_opts){.staged = staged, .cross = -1}, run_flowing, &bucket, NULL);
 }
 
+/* ---- messages that both ends copy ---- */
+
+/* Rank 0 sends and has nothing else to do, so that it helps those who have begun, with a core for each rank; who comes late
+ * is different in each run. */
+static void run_helped(struct ranks_rank *r)
+{
+    static const struct pair pairs[] = {{"u8[400003] @x1=0", "u8[400003] @x1=1", ~0U},
+                                        {"f32[50001] @x1=0", "f32[50001] @x2", ~0U},
+                                        {"u8[5] @x1=0", "u8[5] @x1=1", ~0U},
+                                        {"f64[9000] @x1=0", "f32[9000] @x1=1", ~0U}};
+    struct random rnd = {(uint64_t)r->rank + 7};
+    struct model m;
+    RANKS_OK(r, model_make(&m, r, pairs, 4, &(weft_lower_opts){.bucket = *(int64_t *)r->arg}));
+    for (int seed = 0; seed < 24; seed++) {
+        model_fill(&m, seed);
+        if (seed % 3 == r->rank)
+            linger(&rnd);
+        bool done = false;
+        RANKS_OK(r, weft_exec_start(m.exec));
+        for (int i = 0; i < 50 * (seed % 4) && !done; i++)
+            RANKS_OK(r, weft_exec_test(m.exec, &done));
+        RANKS_OK(r, weft_exec_wait(m.exec, 60 * SECOND));
+        RANKS_CHECK(r, !model_wrong(&m, seed));
+        if (seed % 10 == 9)
+            RANKS_OK(r, weft_exec_rebind(m.exec, m.in, m.out));
+    }
+    model_free(&m);
+}
+
+static void helped(void **state)
+{
+    (void)state;
+    for (int64_t bucket = 0; bucket <= 1 << 18; bucket += 1 << 17)
+        for (int progress = 0; progress < 2; progress++)
+            ranks_run(2, &(weft_comm_opts){.progress = progress ? WEFT_PROGRESS_THREAD : 0}, run_helped, &bucket, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -508,6 +545,7 @@ int main(void)
         cmocka_unit_test(mixtures),
         cmocka_unit_test(far_ahead),
         cmocka_unit_test(flowing),
+        cmocka_unit_test(helped),
     };
     return CONFORMANCE_RUN(tests);
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The models of wake-ups, barriers, channels, letters and the seat, checked by spin in all orders in which ranks can act: nothing
+# The models of wake-ups, barriers, channels, letters, shared copies and the seat, checked by spin in all orders in which ranks can act: nothing
 # is found in them, and what is broken on purpose is found. With WEFT_TEST_SHARE=full larger ones, too.
 set -u
 : "${WEFT_SOURCE_DIR:?}" "${WEFT_BUILD_DIR:?}"
@@ -56,6 +56,8 @@ right letters -DTINY
 right letters -DMUTUAL
 right letters -DTINY -DMUTUAL
 right letters -DMIXED -DLETTERS=2 -DRUNS=4
+right help
+right help -DPIECES=1
 optimise=-O1 # for more states, worth the time to compile
 right barrier -DPAIRS -DAPART -DROUNDS=1
 right barrier -DVOTES -DROUNDS=1
@@ -117,6 +119,10 @@ broken "$wrong" letters -DMIXED -DLETTERS=1 -DTELLS=1
 broken "$wrong" letters -DNO_RELEASE
 broken "$wrong" letters -DTINY -DONE_NUMBER
 broken "$wrong" letters -DN=3 -DLETTERS=1 -DTELLS=1 -DRUNS=2 -DONE_ASKED
+for fault in SENDER_FIRST TWO_STEPS EARLY_DONE; do
+    broken "$wrong" help -D$fault
+done
+broken "$stuck" help -DNO_BASE
 for fault in NO_RECHECK PARK_BLIND NO_CALL NO_DISTURB LATE_ASLEEP DISARM_AWAY COUNT_FIRST WANT_LATE; do
     broken "$stuck" seat -D$fault
 done

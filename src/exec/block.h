@@ -40,10 +40,12 @@ struct block_message {
     uint8_t way;  /* of a SEND: WAY_PULL stands for WAY_PUSH, too */
     bool watched; /* SEND: a step waits until it has been read: the reader must not wait for others before it reads */
     bool flows;   /* SEND that is staged: it is shown before it is packed */
+    bool helps;   /* SEND that is pulled: its sender has the time to copy some of it */
     bool open;    /* RECV: peers can write it from the start of a run on */
     uint64_t slot; /* staged: where in the pool the message of this run is; letter: bytes from the head to slot 0 */
     int64_t slot_bytes;      /* letter */
-    _Atomic uint64_t packed; /* SEND that flows: bytes, over all runs */
+    _Atomic uint64_t packed;  /* SEND that flows: bytes, over all runs; that helps: see help.c */
+    _Atomic uint64_t claimed; /* SEND that helps: pieces that either end has taken, over all runs */
 };
 
 struct block_part {

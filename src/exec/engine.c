@@ -6,7 +6,7 @@
  *
  * Counters only grow. Bucket k of run r (from 0) of a channel with n buckets a run is:
  *   pulled, staged   launched when `ready` reaches r*n + k + 1, read when `done` does; one that flows (flow.c) is
- *                    launched before it is packed
+ *                    launched before it is packed; one that is helped (help.c) is read by both ends
  *   pushed           open for writing when `done` reaches r*n + k + 1, written when `ready` does
  *   a letter         launched when its slot has the number of the run; `done` says every few runs that
  *                    the letters of all runs before have been read
@@ -291,7 +291,8 @@ static bool arrived(const weft_exec *x, const struct exec_in *in)
     const struct exec_step *step = &x->program->steps[in->steps[in->taken]];
     if (step->way == WAY_LETTER)
         return letter_there(slot_of(x, step), x->run, step->letter_bytes);
-    return atomic_load_explicit(in->ready, CORE_LOOK) > in->base + in->taken && (!step->flows || flow_arrived(x, in));
+    return atomic_load_explicit(in->ready, CORE_LOOK) > in->base + in->taken && (!step->flows || flow_arrived(x, in)) &&
+           (!step->helped || help_arrived(x, in));
 }
 
 void engine_pulled(weft_exec *x, struct exec_in *in)
@@ -316,9 +317,9 @@ static int64_t take(weft_exec *x, struct exec_in *in)
         engine_pulled(x, in);
         return step->bytes;
     }
-    if (step->flows) {
+    if (step->flows || step->helped) {
         int64_t bytes;
-        if (flow_take(x, in, step, &bytes))
+        if (step->flows ? flow_take(x, in, step, &bytes) : help_take(x, in, step, &bytes))
             engine_pulled(x, in);
         return bytes;
     }
@@ -484,6 +485,8 @@ bool engine_pass(weft_exec *x, bool eager)
         moved |= weave_pass(x, eager);
     if (!moved)
         moved = drain(x, p->lazy, &p->lazy_head, &p->lazy_tail);
+    if (!moved && p->helps)
+        moved = help_pass(x);
     if (!p->left && x->run % (LETTERS / 2) == 0)
         let_go(x);
     return moved;

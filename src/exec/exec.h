@@ -8,7 +8,7 @@
  *   program.c  steps and channels, from the plan alone; fill.c the tiles, with the peers' blocks at hand
  *   way.c      how each message travels: as a letter, staged, pulled or pushed; cross.c pulls of private memory
  *   far.c      messages with ranks on other hosts; remote.h windows there
- *   flow.c     staged messages that are unpacked while they are packed
+ *   flow.c     staged messages that are unpacked while they are packed; help.c pulled ones that both ends copy
  *   engine.c   the run; weave.c strided copies of several channels at once; post.c programs of letters alone;
  *   run.c      the calls around it; arrivals.c which boxes of the destination are complete
  *   watch.c    peers that are gone or stalled */
@@ -76,6 +76,7 @@ struct exec_step {
     bool urgent;  /* COPY, REDUCE: other steps wait for it */
     bool woven;   /* weave.c does it */
     bool flows;   /* SEND, RECV that is staged */
+    bool helped;  /* SEND, RECV that is pulled: both ends copy it */
     uint32_t channel;
     uint32_t letter;       /* SEND: which; of a staged one its share */
     uint32_t work, nwork;  /* moves; for REDUCE the fold's number */
@@ -121,7 +122,8 @@ struct exec_in {
     const struct block_message *sends;
     const char *staging; /* the peer's pool */
     uint32_t move;       /* of a message that flows: where unpacking is, */
-    int64_t at, seen;    /* bytes of that move, and bytes that were packed when it last looked */
+    int64_t at, seen;    /* bytes of that move, and bytes that were packed when it last looked; of one that is helped:
+                          * pieces that were copied here, and 1 when none is left to take */
     uint64_t seen_pulse; /* for watch.c */
     int64_t seen_at;
 };
@@ -231,6 +233,7 @@ struct program {
     bool staged; /* some SEND is */
     bool held;   /* some SEND may have to wait for what peers do: it is staged or a letter */
     bool pushed; /* some RECV is */
+    bool helps;  /* some SEND is helped */
     struct exec_step *steps;
     uint32_t *next, *holds, *buckets, *first; /* first: COPY and REDUCE steps that wait for nothing */
     uint32_t *open0, *readers0;               /* what open and readers are at the start of a run */
@@ -368,6 +371,20 @@ void flow_pack(weft_exec *x, const struct exec_share *share, const struct exec_s
 bool flow_arrived(const weft_exec *x, const struct exec_in *in);
 /* Unpacks what is there, so many bytes; true: that was the rest. */
 bool flow_take(const weft_exec *x, struct exec_in *in, const struct exec_step *step, int64_t *bytes);
+
+/* ---- help.c ---- */
+
+uint64_t help_pieces(int64_t bytes);
+/* May a rank that has the time help with this SEND? */
+bool help_wants(const struct plan_step *send, const struct exec_step *step);
+/* Is the message helped? Its moves here are known; both ends come to the same answer. */
+bool help_fits(const struct program *p, const struct exec_step *step, const struct block_message *send,
+               const struct block_message *recv, bool woven);
+bool help_pass(weft_exec *x); /* copies a piece of what was sent and not read; true: there was one */
+/* Of the next message of the channel, which has been launched: can anything be done with it? */
+bool help_arrived(const weft_exec *x, const struct exec_in *in);
+/* Copies some of it, so many bytes; true: all of it is there. */
+bool help_take(weft_exec *x, struct exec_in *in, const struct exec_step *step, int64_t *bytes);
 
 /* ---- engine.c ---- */
 

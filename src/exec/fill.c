@@ -191,7 +191,7 @@ static bool stays(const struct exec_step *step, bool watched, const struct block
     return step->way == WAY_LETTER || (step->way == WAY_PULL && !watched && theirs->dtype == theirs->wire);
 }
 
-static int fill_recv(struct filler *f, const struct exec_in *in, uint32_t k, bool watched)
+static int fill_recv(struct filler *f, const struct exec_in *in, uint32_t k, bool watched, bool woven)
 {
     uint32_t s = in->steps[k];
     struct exec_step *step = &f->p->steps[s];
@@ -200,9 +200,9 @@ static int fill_recv(struct filler *f, const struct exec_in *in, uint32_t k, boo
     int err = block_compare(f->x, in, k);
     const struct block *own = f->x->block;
     uint32_t channel = (uint32_t)(in - f->p->ins);
+    const struct block_message *recv = block_messages(own) + block_ins(own)[channel].message + k;
     step->way = send->way == WAY_PULL && in->pushed ? WAY_PUSH : send->way;
-    if (!err && cross_fits(in->block, send, own, block_messages(own) + block_ins(own)[channel].message + k,
-                           block_ins(own)[channel].crosses))
+    if (!err && cross_fits(in->block, send, own, recv, block_ins(own)[channel].crosses))
         step->way = WAY_CROSS;
     step->flows = step->way == WAY_STAGED && send->flows;
     if (step->way == WAY_LETTER) {
@@ -230,10 +230,23 @@ static int fill_recv(struct filler *f, const struct exec_in *in, uint32_t k, boo
         }
     }
     step->nwork = f->nmoves - step->work;
+    step->helped = !err && step->way == WAY_PULL && help_fits(f->p, step, send, recv, woven);
     return err;
 }
 
-static int fill_send(struct filler *f, const struct exec_out *out, uint32_t k, bool pushed)
+/* The moves of a SEND that its receiver pulls and this rank may help to copy. */
+static int fill_help(struct filler *f, const struct exec_out *out, uint32_t k, struct exec_step *step)
+{
+    uint32_t part = f->plan->steps[out->steps[k]].part;
+    const struct block_message *recv = &out->recvs[k];
+    int err = shared_part(f, out->peer, out->block, &block_parts(out->block)[recv->part], part, true);
+    step->nwork = f->nmoves - step->work;
+    step->helped = !err && help_fits(f->p, step, &out->sends[k], recv, false);
+    f->p->helps |= step->helped;
+    return err;
+}
+
+static int fill_send(struct filler *f, const struct exec_out *out, uint32_t k, bool pushed, bool woven)
 {
     struct exec_step *step = &f->p->steps[out->steps[k]];
     const struct plan_step *st = &f->plan->steps[out->steps[k]];
@@ -251,6 +264,8 @@ static int fill_send(struct filler *f, const struct exec_out *out, uint32_t k, b
             err = staged_part(f, st->part + q, true);
     }
     step->nwork = f->nmoves - step->work;
+    if (!err && step->way == WAY_PULL && !woven && out->sends[k].helps && out->recvs[k].open)
+        err = fill_help(f, out, k, step);
     return err;
 }
 
@@ -473,13 +488,13 @@ static int fill_channels(struct filler *f)
             way_pushes(in->block, in->sends, own, block_messages(own) + block_ins(own)[i].message, in->n, &woven);
         p->pushed |= in->pushed;
         for (uint32_t k = 0, from = unwatched_from(in); k < in->n && !err; k++)
-            err = fill_recv(f, in, k, k < from);
+            err = fill_recv(f, in, k, k < from, woven);
     }
     for (uint32_t i = 0; i < p->nouts && !err; i++) {
         const struct exec_out *out = &p->outs[i];
         bool pushed = way_pushes(own, out->sends, out->block, out->recvs, out->n, &woven);
         for (uint32_t k = 0; k < out->n && !err; k++)
-            err = fill_send(f, out, k, pushed);
+            err = fill_send(f, out, k, pushed, woven);
     }
     for (uint32_t i = 0; i < p->far.n && !err; i++)
         for (uint32_t k = 0; k < p->far.channels[i].n && !err; k++)
