@@ -22,6 +22,7 @@
 /* Where the ranks run; conformance.h goes through all of them. */
 static const char *ranks_on = "threads";
 static bool ranks_forked; /* they are processes, not threads of this one */
+static const char *ranks_hosts; /* of processes: a letter a rank, the host that it believes to be on; NULL: this one */
 
 static inline void *ranks_shared(size_t bytes)
 {
@@ -148,6 +149,8 @@ static inline void ranks_fork(struct ranks_rank *r, int n)
         assert_true(pids[i] >= 0);
         if (pids[i] == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
+            if (ranks_hosts)
+                setenv("WEFT_HOST", (char[]){ranks_hosts[i], 0}, 1);
             ranks_main(&r[i]);
             _exit(0);
         }

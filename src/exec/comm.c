@@ -94,7 +94,10 @@ static int open_comm(struct boot *b, const weft_comm_opts *o, weft_comm **out)
     int crowd = link->hosts ? link->hosts->crowd : link->size;
     comm_begin(c, link, o, crowd <= core_cores(home->group) ? 2000 : 0, f);
     flight_open(c, b->transport->scheme, b->place);
-    if (link->hosts && !(c->mail = mail_open(c)))
+    struct mail *mail = link->hosts ? mail_new() : NULL;
+    if (mail)
+        mail_open(c, mail);
+    else if (link->hosts)
         err = error_nomem();
     c->boot = b;
     if (err)

@@ -19,6 +19,7 @@ enum comm_call {
     COMM_WINDOWED,
     COMM_SPLIT,
     COMM_SPLITTED,
+    COMM_SPLIT_WIRED,
     COMM_EXCHANGE,
     COMM_EXCHANGED
 };
@@ -79,6 +80,7 @@ struct weft_comm {
     struct comm_family *family;
     struct mail *mail;       /* on several hosts; else NULL */
     struct boot *boot;       /* how it was opened; NULL: split from another */
+    struct split *splitting; /* of split.c, while this rank is in it; else NULL */
     struct verdict *verdict; /* of survive.c: what far ranks have said; else NULL */
     bool threaded; /* it has a progress thread */
     int execs;               /* bound and not freed; windows count, too */
@@ -150,6 +152,10 @@ const char *comm_named(struct comm_names *names);
  * failed. True if something moved. `eager`: the rank has nothing better to do, so that work which might go better later
  * is done now. */
 bool comm_progress(weft_comm *c, bool eager);
+/* Before a sleep, with the bell armed: from here on it rings also for what comes by the wires of the comm and its kin,
+ * and *ns is no longer than one may sleep that has to be looked at. False: something has come. *wired is set if
+ * there is a wire. */
+bool comm_listen(const weft_comm *c, bool *wired, int64_t *ns);
 bool comm_kin_fly(const weft_comm *c); /* has one of its kin something in flight, or a task that lacks signals? */
 void comm_callback(weft_comm *c, bool is); /* around what a user wrote: waits in it are refused, in all the kin */
 /* From watch.c: fails the comm, or one of its kin, if a peer that is waited for there is gone or stalled. Unless it must,

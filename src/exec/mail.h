@@ -5,9 +5,10 @@
 #define WEFT_EXEC_MAIL_H
 #include "exec/comm.h"
 
+struct mail *mail_new(void); /* NULL: no memory */
 /* Makes the mail of a comm on several hosts one of its tasks. It moves the wire, puts what has come in its place and
- * passes on what this host's ranks have voted. NULL: no memory. */
-struct mail *mail_open(weft_comm *c);
+ * passes on what this host's ranks have voted. */
+void mail_open(weft_comm *c, struct mail *mail);
 void mail_close(weft_comm *c); /* says goodbye first */
 
 /* The calls below do nothing for a comm on one host. */
@@ -19,5 +20,9 @@ void mail_freed(const weft_exec *x); /* to the far ranks that it has messages wi
 /* For survive.c, when the comm has failed and its tasks no longer pass: takes what has come. */
 void mail_receive(weft_comm *c);
 void mail_survives(weft_comm *c, uint32_t times); /* to all that are left: this rank is one of them */
+/* For split.c: bytes of at most MAIL_BYTES, s->bytes of them, to one far rank. */
+#define MAIL_BYTES (CORE_TEXT - 1)
+struct split_mail;
+void mail_split(weft_comm *c, int peer, const struct split_mail *s, const void *bytes);
 void mail_verdict(weft_comm *c, uint32_t times, const unsigned char *list, size_t bytes);
 #endif

@@ -25,6 +25,20 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+bool comm_listen(const weft_comm *c, bool *wired, int64_t *ns)
+{
+    const weft_comm *k = c;
+    do {
+        if (!k->mail)
+            continue;
+        *wired = true;
+        if (!hosts_listen(k->link))
+            return false;
+        *ns = hosts_nap(k->link, *ns);
+    } while ((k = k->kin) != c);
+    return true;
+}
+
 /* One turn of a wait that found nothing to do: spin while there is a core for each rank, then let
  * others run, then sleep until peers ring. The clock is not read in every turn of a spin. */
 static int idle(weft_comm *c, const struct comm_need *need, struct sleep *s, uint32_t bell, bool armed)
@@ -48,8 +62,9 @@ static int idle(weft_comm *c, const struct comm_need *need, struct sleep *s, uin
             ns = least(ns, s->patience);
             s->patience = least(2 * s->patience, c->beat_ns);
         }
-        if (!c->mail || hosts_listen(c->link))
-            core_doze(c->group, c->rank, bell, c->mail ? 1 : lacking, c->mail ? hosts_nap(c->link, ns) : ns);
+        bool wired = false;
+        if (comm_listen(c, &wired, &ns))
+            core_doze(c->group, c->rank, bell, wired ? 1 : lacking, ns);
         else
             core_disarm(c->group, c->rank);
     } else if (s->turn < c->spins) {
@@ -132,7 +147,8 @@ const char *comm_call_name(uint32_t call)
     case COMM_WINDOW:
     case COMM_WINDOWED: return "weft_window_create";
     case COMM_SPLIT:
-    case COMM_SPLITTED: return "weft_comm_split";
+    case COMM_SPLITTED:
+    case COMM_SPLIT_WIRED: return "weft_comm_split";
     case COMM_EXCHANGE:
     case COMM_EXCHANGED: return "weft_exchange_open";
     default: return "weft_exec_rebind";

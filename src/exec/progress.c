@@ -42,7 +42,6 @@
 
 #include "base/error.h"
 #include "exec/exec.h"
-#include "transport/hosts.h"
 
 #define SEAT_SPINS 1000 /* turns of a wait for the seat before it yields */
 #define SEAT_YIELDS 20
@@ -349,12 +348,12 @@ static bool sleep_on_bell(struct comm_family *f)
     rank = f->any->rank;
     if (!moved)
         comm_watch(f->any, core_now(), true); /* who went before we sleep rings no more */
-    weft_comm *wide = f->any->mail ? f->any : NULL; /* it was opened, and is not split */
-    if (moved || (wide && !hosts_listen(wide->link)) || !core_expect(g, rank, 1)) {
+    int64_t nap = f->any->beat_ns;
+    bool wired = false;
+    if (moved || !comm_listen(f->any, &wired, &nap) || !core_expect(g, rank, 1)) {
         core_disarm(g, rank);
         return false;
     }
-    int64_t nap = wide ? hosts_nap(wide->link, wide->beat_ns) : f->any->beat_ns;
     atomic_store_explicit(&s->asleep, ON_BELL, memory_order_seq_cst);
     s->disturbed = false;
     if (!release(s) && !stopped(s))
