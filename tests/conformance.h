@@ -58,9 +58,19 @@ enum { CONFORMANCE_HOSTS_FROM = 0, CONFORMANCE_HOSTS_ON = 1 };
 enum { CONFORMANCE_HOSTS_FROM = 1, CONFORMANCE_HOSTS_ON = sizeof conformance_hosts_list / sizeof *conformance_hosts_list };
 #endif
 
+static size_t conformance_row; /* of that list */
+
 static inline bool conformance_on_hosts(void)
 {
     return getenv("WEFT_TEST_HOSTS") != NULL;
+}
+
+/* Is a test to run on so many ranks here? To connect takes its time: unless all is asked for, each row has its share. */
+static inline bool conformance_takes(int ranks)
+{
+    const char *share = getenv("WEFT_TEST_SHARE");
+    return !conformance_on_hosts() || (share && !strcmp(share, "full")) || CONFORMANCE_HOSTS_ON == 1 ||
+           (size_t)ranks % 3 == conformance_row % 3;
 }
 
 static inline int conformance_hosts(const char *suite, const struct CMUnitTest *tests, size_t n)
@@ -74,6 +84,7 @@ static inline int conformance_hosts(const char *suite, const struct CMUnitTest *
     if (hosts_setup(NULL))
         return 1;
     for (size_t i = CONFORMANCE_HOSTS_FROM; i < CONFORMANCE_HOSTS_ON; i++) {
+        conformance_row = i;
         ranks_on = conformance_hosts_list[i].transport;
         ranks_forked = conformance_hosts_list[i].forked;
         ranks_hosts = conformance_hosts_list[i].hosts;

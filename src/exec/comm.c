@@ -77,19 +77,22 @@ static int open_comm(struct boot *b, const weft_comm_opts *o, weft_comm **out)
     weft_comm *c = calloc(1, sizeof *c);
     struct comm_family *f = NULL;
     struct transport_link *link;
-    int err = c ? progress_open(o->progress == WEFT_PROGRESS_THREAD, &f) : error_nomem();
-    bool threaded = !err && f->seat;
+    int err = c ? progress_open(o->progress == WEFT_PROGRESS_THREAD, b->transport->can.wide, &f) : error_nomem();
+    bool seated = !err && f->seat;
     if (!err)
         err = boot_join(b, &link);
     if (err) {
         if (f)
             progress_close(f);
-        if (threaded)
+        if (seated)
             progress_leave(f);
         free(c);
         boot_free(b, 0);
         return err;
     }
+    if (!link->hosts)
+        progress_unseat(f);
+    seated = f->seat;
     const struct transport_link *home = link->hosts ? link->hosts->home : link;
     int crowd = link->hosts ? link->hosts->crowd : link->size;
     comm_begin(c, link, o, crowd <= core_cores(home->group) ? 2000 : 0, f);
@@ -102,7 +105,7 @@ static int open_comm(struct boot *b, const weft_comm_opts *o, weft_comm **out)
     c->boot = b;
     if (err)
         comm_free(c);
-    if (threaded)
+    if (seated)
         progress_leave(f);
     if (!err)
         *out = c;

@@ -81,8 +81,9 @@ struct weft_comm {
     struct mail *mail;       /* on several hosts; else NULL */
     struct boot *boot;       /* how it was opened; NULL: split from another */
     struct split *splitting; /* of split.c, while this rank is in it; else NULL */
+    struct pipes *pipes;     /* those that far ranks may speak of; else NULL */
     struct verdict *verdict; /* of survive.c: what far ranks have said; else NULL */
-    bool threaded; /* it has a progress thread */
+    bool threaded; /* its family has a seat: it has a progress thread, or is on several hosts */
     int execs;               /* bound and not freed; windows count, too */
     bool closed;             /* by the caller; freed with the last exec */
     bool in_callback;
@@ -119,6 +120,16 @@ int comm_wait(weft_comm *c, const struct comm_need *need);
  * votes are. When the deadline runs out the comm has failed. */
 int comm_agree(weft_comm *c, struct core_vote *vote, int64_t deadline_ns, uint64_t *meeting);
 const char *comm_call_name(uint32_t call); /* the function of weft.h */
+/* In the middle of a call of all ranks: makes progress until none of these is lacked, numbered from 0 on. When one of them
+ * goes first, or the deadline runs out, the comm has failed. */
+struct comm_await {
+    const int *ranks;
+    int n;
+    bool (*lacks)(void *arg, int i);
+    void *arg;
+    const char *call; /* of weft.h */
+};
+int comm_await(weft_comm *c, const struct comm_await *a);
 
 /* Fails the comm for all its ranks; returns the failure that stays, with this thread's error text set. */
 int comm_fail(weft_comm *c, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

@@ -21,12 +21,13 @@
 
 #include "base/error.h"
 #include "exec/far.h"
+#include "exec/pipe.h"
 #include "exec/split.h"
 #include "exec/survive.h"
 
 #define PULSE_NS INT64_C(250000000)
 
-enum kind { VOTE = 1, FAILURE, PULSE, FREED, GOODBYE, SURVIVES, VERDICT, SPLIT };
+enum kind { VOTE = 1, FAILURE, PULSE, FREED, GOODBYE, SURVIVES, VERDICT, SPLIT, PIPE };
 
 struct letter {
     uint32_t kind;
@@ -47,6 +48,7 @@ struct letter {
             uint32_t times, bytes;
         } survival;
         struct split_mail split;
+        struct pipe_mail pipe;
     };
     char text[CORE_TEXT]; /* of a vote or a failure that has one, or bytes; what is mailed ends with it */
 };
@@ -161,6 +163,7 @@ static void take(weft_comm *c, int peer, const struct letter *m)
         atomic_store_explicit(&c->group->ranks[peer].survives, m->survival.times, memory_order_seq_cst);
         break;
     case VERDICT: survive_heard(c, peer, m->survival.times, m->text, m->survival.bytes); break;
+    case PIPE: pipe_far_heard(c, peer, &m->pipe); break;
     case SPLIT: split_heard(c, peer, &m->split, m->text); break;
     default: break; /* the same version is at the other end; bytes that are not ours cannot come */
     }
@@ -278,6 +281,12 @@ void mail_flush(weft_comm *c, int64_t ns)
             sched_yield();
 }
 
+void mail_move(weft_comm *c)
+{
+    if (c->mail)
+        c->mail->task.pass(&c->mail->task, true);
+}
+
 void mail_failure(weft_comm *c, int code, const char *text)
 {
     struct letter m = {.kind = FAILURE, .rank = c->rank};
@@ -286,6 +295,17 @@ void mail_failure(weft_comm *c, int code, const char *text)
     m.failure.code = code;
     snprintf(m.text, sizeof m.text, "%s", text);
     send_to_all(c, &m);
+}
+
+void mail_failure_to(weft_comm *c, int peer)
+{
+    struct letter m = {.kind = FAILURE, .rank = c->rank};
+    const char *text;
+    m.failure.code = core_failure(c->group, &text);
+    if (!c->mail || !m.failure.code || c->transport->gone(c->link, peer) != TRANSPORT_HERE)
+        return;
+    snprintf(m.text, sizeof m.text, "%s", text);
+    send_to(c, peer, &m);
 }
 
 void mail_receive(weft_comm *c)
@@ -321,6 +341,12 @@ void mail_split(weft_comm *c, int peer, const struct split_mail *s, const void *
     struct letter m = {.kind = SPLIT, .rank = c->rank, .split = *s};
     if (s->bytes)
         memcpy(m.text, bytes, s->bytes);
+    send_to(c, peer, &m);
+}
+
+void mail_pipe(weft_comm *c, int peer, const struct pipe_mail *p)
+{
+    const struct letter m = {.kind = PIPE, .rank = c->rank, .pipe = *p};
     send_to(c, peer, &m);
 }
 

@@ -13,9 +13,13 @@ void mail_close(weft_comm *c); /* says goodbye first */
 
 /* The calls below do nothing for a comm on one host. */
 
+void mail_move(weft_comm *c); /* moves the wire and takes what has come, as its task does */
 /* Sees to it that all mail, and what this host's ranks have voted, is on its way; gives up after ns. */
 void mail_flush(weft_comm *c, int64_t ns);
 void mail_failure(weft_comm *c, int code, const char *text);
+/* To one far rank, with which this one has been in touch: why the comm has failed. Who leaves a comm that has failed tells
+ * those who wait for it: they may hear that it left before others tell them why. */
+void mail_failure_to(weft_comm *c, int peer);
 void mail_freed(const weft_exec *x); /* to the far ranks that it has messages with */
 /* For survive.c, when the comm has failed and its tasks no longer pass: takes what has come. */
 void mail_receive(weft_comm *c);
@@ -24,5 +28,7 @@ void mail_survives(weft_comm *c, uint32_t times); /* to all that are left: this 
 #define MAIL_BYTES (CORE_TEXT - 1)
 struct split_mail;
 void mail_split(weft_comm *c, int peer, const struct split_mail *s, const void *bytes);
+struct pipe_mail;
+void mail_pipe(weft_comm *c, int peer, const struct pipe_mail *p); /* for pipe_far.c */
 void mail_verdict(weft_comm *c, uint32_t times, const unsigned char *list, size_t bytes);
 #endif

@@ -275,6 +275,54 @@ int comm_agree(weft_comm *c, struct core_vote *vote, int64_t deadline_ns, uint64
     return err;
 }
 
+static bool nobody_lacks(void *arg)
+{
+    const struct comm_await *a = arg;
+    for (int i = 0; i < a->n; i++)
+        if (a->lacks(a->arg, i))
+            return false;
+    return true;
+}
+
+/* One that has left is still waited for as long as what it sent before may come. */
+static int await_check(weft_comm *c, const struct comm_await *a)
+{
+    char who[COMM_WHO];
+    for (int i = 0; i < a->n; i++) {
+        int r = a->ranks[i];
+        enum transport_fate fate = r == c->rank ? TRANSPORT_HERE : c->transport->gone(c->link, r);
+        if (fate && a->lacks(a->arg, i))
+            return comm_fail(c, WEFT_EPEER, "%s %s, others are in %s", comm_who(c, r, who),
+                             fate == TRANSPORT_DIED ? "has died" : "closed its comm", a->call);
+    }
+    return 0;
+}
+
+int comm_await(weft_comm *c, const struct comm_await *a)
+{
+    int64_t until = core_now() + c->deadline_ns;
+    struct comm_await wait = *a;
+    for (;;) {
+        int64_t now = core_now();
+        struct comm_need need = {nobody_lacks, NULL, &wait, until - now < c->beat_ns ? until : now + c->beat_ns};
+        int err = comm_wait(c, &need);
+        if (err != COMM_LATE)
+            return err;
+        err = await_check(c, a);
+        if (err || core_now() < until) {
+            if (err)
+                return err;
+            continue;
+        }
+        struct comm_names names = {0};
+        for (int i = 0; i < a->n; i++)
+            if (a->lacks(a->arg, i))
+                comm_name(&names, a->ranks[i], "");
+        return comm_fail(c, WEFT_ETIMEOUT, "%s: %s did not take part within %lld ms", a->call, comm_named(&names),
+                         (long long)(c->deadline_ns / 1000000));
+    }
+}
+
 static int barrier(weft_comm *c, int64_t timeout_ns)
 {
     if (c->in_callback)

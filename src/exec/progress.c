@@ -64,6 +64,7 @@ struct comm_seat {
     _Atomic uint32_t calls;                      /* a futex: it is parked on it */
     _Atomic bool stop;
     pthread_t thread;
+    bool alone;             /* there is no thread */
     struct core_rank *door; /* that it sleeps at */
     bool shared;
 };
@@ -405,15 +406,13 @@ static void *thread_main(void *arg)
 
 static bool is_thread(const struct comm_seat *s)
 {
-    return pthread_equal(pthread_self(), s->thread);
+    return !s->alone && pthread_equal(pthread_self(), s->thread);
 }
 
 static int thread_begin(struct comm_family *f)
 {
     struct comm_seat *s = f->seat;
     sigset_t all, before;
-    come_in(s);
-    take(s);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the threads of the program */
     int err = pthread_create(&s->thread, NULL, thread_main, f);
@@ -424,17 +423,22 @@ static int thread_begin(struct comm_family *f)
     return 0;
 }
 
-int progress_open(bool threaded, struct comm_family **out)
+int progress_open(bool threaded, bool seated, struct comm_family **out)
 {
     struct comm_family *f = calloc(1, sizeof *f);
     if (!f)
         return error_nomem();
     int err = 0;
-    if (threaded) {
+    if (threaded || seated) {
         f->seat = aligned_alloc(CORE_LINE, sizeof *f->seat);
-        if (f->seat)
-            memset(f->seat, 0, sizeof *f->seat);
-        err = f->seat ? thread_begin(f) : error_nomem();
+        err = f->seat ? 0 : error_nomem();
+    }
+    if (f->seat) {
+        memset(f->seat, 0, sizeof *f->seat);
+        f->seat->alone = !threaded;
+        come_in(f->seat);
+        take(f->seat);
+        err = threaded ? thread_begin(f) : 0;
     }
     if (err) {
         family_free(f);
@@ -442,6 +446,14 @@ int progress_open(bool threaded, struct comm_family **out)
     }
     *out = f;
     return 0;
+}
+
+void progress_unseat(struct comm_family *f)
+{
+    if (!f->seat || !f->seat->alone)
+        return;
+    free(f->seat);
+    f->seat = NULL;
 }
 
 void progress_settle(struct comm_family *f)
@@ -466,6 +478,8 @@ void progress_close(struct comm_family *f)
             sched_yield();
         return;
     }
+    if (s->alone)
+        return;
     atomic_store_explicit(&s->stop, true, memory_order_seq_cst);
     call_thread(s);
     pthread_join(s->thread, NULL);

@@ -38,43 +38,6 @@ static bool is_there(const struct share *sh)
     return atomic_load_explicit(&sh->there, memory_order_seq_cst);
 }
 
-/* ---- waiting ---- */
-
-static int check_peers(const struct split *s)
-{
-    weft_comm *c = s->parent;
-    char who[COMM_WHO];
-    for (int i = 0; i < s->n; i++) {
-        int r = s->ranks[i];
-        enum transport_fate fate = r == c->rank ? TRANSPORT_HERE : c->transport->gone(c->link, r);
-        if (fate)
-            return comm_fail(c, WEFT_EPEER, "%s %s, others are in weft_comm_split", comm_who(c, r, who),
-                             fate == TRANSPORT_DIED ? "has died" : "closed its comm");
-    }
-    return 0;
-}
-
-/* Makes progress until the need is met; fails the comm when it cannot be, or not in time. */
-static int wait_for(struct split *s, bool (*met)(void *arg), const char *(*lacks)(struct split *, struct comm_names *))
-{
-    weft_comm *c = s->parent;
-    int64_t until = core_now() + c->deadline_ns;
-    for (;;) {
-        int64_t now = core_now();
-        struct comm_need need = {met, NULL, s, until < now + c->beat_ns ? until : now + c->beat_ns};
-        int err = comm_wait(c, &need);
-        if (err != COMM_LATE)
-            return err;
-        err = check_peers(s);
-        if (err)
-            return err;
-        struct comm_names names = {0};
-        if (core_now() >= until)
-            return comm_fail(c, WEFT_ETIMEOUT, "weft_comm_split: %s did not take part within %lld ms", lacks(s, &names),
-                             (long long)(c->deadline_ns / 1000000));
-    }
-}
-
 /* ---- lists ---- */
 
 uint64_t split_note(const int *ranks, int n)
@@ -103,16 +66,11 @@ static void take_list(struct split *s, int peer, const struct split_mail *m, con
     s->have += (int)n;
 }
 
-static bool has_list(void *arg)
+static bool lacks_list(void *arg, int i)
 {
     const struct split *s = arg;
-    return s->theirs->n && s->have == s->theirs->n;
-}
-
-static const char *who_was_asked(struct split *s, struct comm_names *names)
-{
-    comm_name(names, s->asked, "");
-    return comm_named(names);
+    (void)i;
+    return !s->theirs->n || s->have < s->theirs->n;
 }
 
 int split_ask(struct split *s, int rank)
@@ -125,7 +83,7 @@ int split_ask(struct split *s, int rank)
     s->asked = rank;
     s->have = 0;
     mail_split(s->parent, rank, &m, NULL);
-    int err = wait_for(s, has_list, who_was_asked);
+    int err = comm_await(s->parent, &(struct comm_await){&rank, 1, lacks_list, s, "weft_comm_split"});
     if (!err)
         err = split_compare(s->card, rank, s->theirs);
     free(s->theirs);
@@ -241,21 +199,10 @@ void split_heard(weft_comm *c, int peer, const struct split_mail *m, const void 
     }
 }
 
-static bool all_there(void *arg)
+static bool lacks_share(void *arg, int i)
 {
     const struct split *s = arg;
-    for (int r = 0; r < s->n; r++)
-        if (!is_there(share_of(s, s->gathered - 1, r)))
-            return false;
-    return true;
-}
-
-static const char *who_has_not_given(struct split *s, struct comm_names *names)
-{
-    for (int r = 0; r < s->n; r++)
-        if (!is_there(share_of(s, s->gathered - 1, r)))
-            comm_name(names, s->ranks[r], "");
-    return comm_named(names);
+    return !is_there(share_of(s, s->gathered - 1, i));
 }
 
 static int gather(void *arg, const void *mine, size_t bytes, void *all)
@@ -266,7 +213,7 @@ static int gather(void *arg, const void *mine, size_t bytes, void *all)
         return error_set(WEFT_EUNSUPPORTED, "weft_comm_split: ranks can tell each other %d bytes, not %zu", SHARE_MOST,
                          bytes);
     give(s, mine, bytes, 0);
-    int err = wait_for(s, all_there, who_has_not_given);
+    int err = comm_await(s->parent, &(struct comm_await){s->ranks, s->n, lacks_share, s, "weft_comm_split"});
     for (int r = 0; r < s->n && !err; r++) {
         const struct share *sh = share_of(s, round, r);
         if (sh->code)

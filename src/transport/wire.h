@@ -46,6 +46,9 @@ struct wire_message {
     uint64_t tag;
     int peer;
     bool send;
+    /* Set after make: memory and bytes may be changed before a start, and a receive may get less than it has room for. */
+    bool loose;
+    size_t got; /* by a loose receive that is done */
 };
 
 /* What open needs to know, and how the ranks find each other. */
