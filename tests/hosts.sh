@@ -34,6 +34,30 @@ check()
     done
 }
 
+# says TEXT COMMAND...: the command ends well, and says so
+says()
+{
+    local text=$1
+    shift
+    if ! timeout 120 "$@" >"$work/out" 2>"$work/err" || ! grep -qF -- "$text" "$work/out"; then
+        echo "FAILED: $*"
+        head "$work/out" "$work/err"
+        failed=1
+    fi
+}
+
+# groups RANKS LAUNCHER...: splits and exchanges, and the examples that exchange
+groups()
+{
+    local ranks=$1 seeds=3
+    shift
+    [ "$share" = full ] && seeds=30
+    says "$ranks ranks: right" "$@" "$dir/tests/hosts_groups" "$seeds"
+    says "rolling mean of 20000 samples on $ranks ranks" "$@" "$dir/examples/07_rolling_mean"
+    says "on $ranks ranks: equal to the serial ones" "$@" "$dir/examples/08_moe_dispatch"
+    echo "groups of $ranks ranks: $*"
+}
+
 # need MODULE: leaves the test out where it is not built
 need()
 {
@@ -51,6 +75,7 @@ ucx)
     need ucx:
     check 5 ucx: "$WEFT_BIN" run -n 5 --on ucx: --
     check 16 ucx: "$WEFT_BIN" run -n 16 --on ucx: --
+    groups 4 "$WEFT_BIN" run -n 4 --on ucx: --
     ;;
 auto)
     need ucx:
@@ -62,6 +87,8 @@ auto)
     for ranks in 3 6 9; do check $ranks auto: "$WEFT_BIN" run -n $ranks --hosts 3 --; done
     check 5 auto: "$WEFT_BIN" run -n 5 --hosts 3 --
     check 16 auto: "$WEFT_BIN" run -n 16 --hosts 3 --
+    groups 4 "$WEFT_BIN" run -n 4 --on auto: --hosts 2 --
+    groups 5 "$WEFT_BIN" run -n 5 --on auto: --hosts 3 --
     ;;
 openmpi | mpich)
     need "mpi:$1"
@@ -69,6 +96,8 @@ openmpi | mpich)
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
     check 4 "mpi:$1" "$launcher" -n 4
     check 4 auto: "$launcher" -n 4 sh -c "$apart" sh
+    groups 3 env WEFT_URL="mpi:$1" "$launcher" -n 3
+    groups 4 env WEFT_URL=auto: "$launcher" -n 4 sh -c "$apart" sh
     ;;
 torchrun)
     need ucx:

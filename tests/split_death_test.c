@@ -58,6 +58,31 @@ static void expect_death(struct killing *k, int rank, struct sum *s, const int *
         complain(k, rank, who, err);
 }
 
+/* What is left of the parent opens it again, and that can be split, too. */
+static void go_on(struct killing *k, int rank, weft_comm *world)
+{
+    int list[MOST], back[MOST];
+    size_t n = 0;
+    weft_comm *again = NULL, *c = NULL;
+    struct sum s = {0};
+    int err = weft_comm_survivors(world, list, MOST, &n);
+    if (!err)
+        err = weft_comm_reopen(world, list, (int)n, &again);
+    for (size_t i = 0; i < n; i++)
+        back[i] = (int)(n - 1 - i);
+    if (!err)
+        err = weft_comm_split(again, back, (int)n, &c);
+    if (!err)
+        err = sum_make(&s, c, NULL, NULL);
+    if (!err)
+        err = sum_run(&s, 1);
+    if (err || n != (size_t)k->ranks - 1)
+        complain(k, rank, "the survivors", err);
+    sum_free(&s);
+    weft_comm_close(c);
+    weft_comm_close(again);
+}
+
 static int rank_of_killing(struct killing *k, int rank)
 {
     weft_comm *world, *c[2] = {NULL, NULL}, *got;
@@ -102,6 +127,8 @@ static int rank_of_killing(struct killing *k, int rank)
     snprintf(who, sizeof who, "rank %d has died", k->victim);
     if (err != WEFT_EPEER || !strstr(weft_errmsg(), who) || now_ns() - began > 10 * SECOND)
         complain(k, rank, who, err);
+    if (on_hosts)
+        go_on(k, rank, world);
     for (int g = 0; g < 2; g++) {
         sum_free(&s[g]);
         weft_comm_close(c[g]);

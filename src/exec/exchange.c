@@ -468,7 +468,8 @@ static bool all_taken(const weft_exchange *x)
 static bool drained(void *arg)
 {
     const weft_exchange *x = arg;
-    return pipe_far_drained(&x->pipes);
+    int refuses;
+    return pipe_far_drained(&x->pipes, &refuses);
 }
 
 /* What this rank sent to other hosts in rounds that are complete here leaves its memory. */
@@ -476,6 +477,8 @@ static void drain(weft_exchange *x)
 {
     weft_comm *c = x->comm;
     struct comm_need need = {drained, NULL, x, core_now() + c->deadline_ns};
+    char who[COMM_WHO];
+    int refuses = -1;
     if (!x->pipes.wide || core_failed(c->group))
         return;
     if (!c->in_callback)
@@ -484,7 +487,13 @@ static void drain(weft_exchange *x)
         mail_move(c);
         exchange_pass(&x->task, true);
     }
-    if (!drained(x) && !core_failed(c->group))
+    bool all = pipe_far_drained(&x->pipes, &refuses);
+    if (core_failed(c->group))
+        return;
+    if (refuses >= 0)
+        comm_fail(c, WEFT_EPEER, "%s freed its exchange before it had received what rank %d sent to it",
+                  comm_who(c, refuses, who), c->rank);
+    else if (!all)
         comm_fail(c, WEFT_EPEER, "rank %d freed its exchange: what it had sent was not taken within %lld ms", c->rank,
                   (long long)(c->deadline_ns / 1000000));
 }

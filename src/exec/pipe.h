@@ -62,7 +62,7 @@ struct pipe_far {
     bool sends, receives;   /* to this rank, from it */
     uint64_t ring_bytes;    /* of its pipe to this rank */
     bool closed;            /* it has closed its end, after it had written */
-    uint64_t written;       /* so much to this rank */
+    uint64_t written, received; /* so much to this rank and from it */
 };
 
 /* What is mailed about pipes. */
@@ -202,7 +202,9 @@ int pipe_far_connect_out(struct pipes *p, struct pipe_out *o);
 /* Moves what is in the rings on: true if something moved. `busy`: peers may wait for this rank, and hear that it is at
  * work. By who alone reads and writes the pipes. */
 bool pipe_far_pump(struct pipes *p, bool busy);
-bool pipe_far_drained(const struct pipes *p); /* all that belongs to complete rounds has left this rank's memory */
+/* All that belongs to complete rounds has left this rank's memory, or will not since *refuses has closed its end; -1: none
+ * has. */
+bool pipe_far_drained(const struct pipes *p, int *refuses);
 void pipe_far_vote(struct pipes *p, int rank, uint64_t word);
 /* Tells far ranks that this end is closed, unless `silent`, and frees all of it. False: the wire may still read the rings. */
 bool pipe_far_close(struct pipes *p, bool silent);

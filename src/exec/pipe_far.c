@@ -338,6 +338,7 @@ void pipe_far_heard(weft_comm *c, int peer, const struct pipe_mail *m)
     case CLOSED:
         f->closed = true;
         f->written = m->a;
+        f->received = m->b;
         settle(p, f);
         break;
     default: break;
@@ -346,18 +347,18 @@ void pipe_far_heard(weft_comm *c, int peer, const struct pipe_mail *m)
 
 /* ---- the end ---- */
 
-static bool is_drained(const struct pipe_out *o)
+bool pipe_far_drained(const struct pipes *p, int *refuses)
 {
-    const struct pipe_wire *w = o->wire;
-    return !w || w->ends || (w->begun == w->ended && at_of(w) >= w->round) ||
-           atomic_load_explicit(&o->head->freed, memory_order_relaxed);
-}
-
-bool pipe_far_drained(const struct pipes *p)
-{
-    for (int i = 0; i < p->nouts; i++)
-        if (!is_drained(&p->outs[i]))
+    *refuses = -1;
+    for (int i = 0; i < p->nouts; i++) {
+        const struct pipe_wire *w = p->outs[i].wire;
+        if (!w || w->ends || (w->begun == w->ended && at_of(w) >= w->round))
+            continue;
+        const struct pipe_far *f = pipe_far_of(p, p->outs[i].peer);
+        if (!f->closed || f->received >= at_of(w))
             return false;
+        *refuses = f->peer;
+    }
     return true;
 }
 
@@ -384,7 +385,8 @@ bool pipe_far_close(struct pipes *p, bool silent)
         mail_failure_to(c, p->fars[i].peer);
     for (int i = 0; i < p->nfars && !silent; i++) {
         const struct pipe_out *o = pipes_out(p, p->fars[i].peer);
-        send_to(p, p->fars[i].peer, CLOSED, o ? at_of(o->wire) : 0, 0);
+        const struct pipe_in *in = pipes_in(p, p->fars[i].peer);
+        send_to(p, p->fars[i].peer, CLOSED, o ? at_of(o->wire) : 0, in ? at_of(in->wire) : 0);
     }
     for (int i = 0; i < p->nouts; i++)
         ours &= free_wire(p->outs[i].wire);
