@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "hosts_meet.h"
 #include "processes.h"
 #include "share.h"
 
@@ -16,6 +17,8 @@
 #define HANGS 30 /* seconds after which a rank that has not ended is ended by its alarm */
 
 enum when { BEFORE_OPENING, BETWEEN_ROUNDS, INSIDE_A_ROUND, WHILE_OTHERS_STREAM, AT_ANY_MOMENT, WHENS };
+
+static const char *on_hosts; /* a letter a rank; NULL: on this one, by shm: */
 
 struct dying {
     char url[64];
@@ -104,7 +107,7 @@ static void one_death(int ranks, int victim, enum when when, int number)
     d->when = when;
     d->vote = number % 2;
     d->thread = number % 3 == 2;
-    snprintf(d->url, sizeof d->url, "shm:xdeath-%ld-%d", (long)getpid(), number);
+    snprintf(d->url, sizeof d->url, "%s:xdeath-%ld-%d", on_hosts ? "auto" : "shm", (long)getpid(), number);
     fflush(NULL);
     for (int r = 0; r < ranks; r++) {
         pids[r] = fork();
@@ -112,6 +115,8 @@ static void one_death(int ranks, int victim, enum when when, int number)
         if (pids[r] == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             alarm(HANGS);
+            if (on_hosts)
+                setenv("WEFT_HOST", (char[]){on_hosts[r], 0}, 1);
             _exit(live(d, r));
         }
     }
@@ -160,11 +165,26 @@ static void deaths_at_any_moment(void **state)
         one_death(2 + i % 4, i % (2 + i % 4), AT_ANY_MOMENT, 1000 + i);
 }
 
+/* Each moment once or twice, with the victim on a host of its own and on one with others. */
+static void deaths_on_other_hosts(void **state)
+{
+    static const char *const hosts[] = {"abcdefgh", "aabbccdd", "abababab"};
+    (void)state;
+    hosts_need_ucx();
+    int n = (int)test_share(10, 100);
+    for (int i = 0; i < n; i++) {
+        on_hosts = hosts[i % 3];
+        one_death(2 + i % 4, i / 2 % (2 + i % 4), (enum when)(i % WHENS), 2000 + i);
+    }
+    on_hosts = NULL;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(deaths_are_told),
         cmocka_unit_test(deaths_at_any_moment),
+        cmocka_unit_test_setup_teardown(deaths_on_other_hosts, hosts_setup, hosts_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

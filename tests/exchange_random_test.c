@@ -88,5 +88,5 @@ static void random_flows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(random_flows)};
-    return CONFORMANCE_RUN(tests);
+    return conformance_on_hosts() ? CONFORMANCE_HOSTS(tests) : CONFORMANCE_RUN(tests);
 }

@@ -225,6 +225,8 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(many_small_messages),
                                        cmocka_unit_test(rounds_end_everywhere)};
     const struct CMUnitTest alone[] = {cmocka_unit_test(cost_goes_with_neighbours)};
+    if (conformance_on_hosts())
+        return CONFORMANCE_HOSTS(tests);
     int failed = CONFORMANCE_RUN(tests);
     return failed + cmocka_run_group_tests(alone, NULL, NULL);
 }

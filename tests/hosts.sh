@@ -35,19 +35,39 @@ check()
     done
 }
 
+# says TEXT COMMAND...: the command ends well, and says so
+says()
+{
+    local text=$1
+    shift
+    if ! timeout 300 "$@" >"$work/out" 2>"$work/err" || ! grep -qF -- "$text" "$work/out"; then
+        echo "FAILED: $*"
+        head "$work/out" "$work/err"
+        failed=1
+    fi
+}
+
 # windows RANKS LAUNCHER...: what ranks do with windows, and the examples of that
 windows()
 {
     local ranks=$1 program
     shift
     for program in tests/window_ranks examples/04_window_allgather examples/05_window_reduce_scatter; do
-        if ! timeout 300 "$@" "$dir/$program" >"$work/out" 2>"$work/err" || ! grep -q "on $ranks ranks" "$work/out"; then
-            echo "FAILED: $* $program"
-            head "$work/out" "$work/err"
-            failed=1
-        fi
+        says "on $ranks ranks" "$@" "$dir/$program"
     done
-    echo "$*: windows on $ranks ranks"
+    echo "windows of $ranks ranks: $*"
+}
+
+# groups RANKS LAUNCHER...: splits and exchanges, and the examples that exchange
+groups()
+{
+    local ranks=$1 seeds=3
+    shift
+    [ "$share" = full ] && seeds=30
+    says "$ranks ranks: right" "$@" "$dir/tests/hosts_groups" "$seeds"
+    says "rolling mean of 20000 samples on $ranks ranks" "$@" "$dir/examples/07_rolling_mean"
+    says "on $ranks ranks: equal to the serial ones" "$@" "$dir/examples/08_moe_dispatch"
+    echo "groups of $ranks ranks: $*"
 }
 
 # need MODULE: leaves the test out where it is not built
@@ -68,6 +88,7 @@ ucx)
     check 5 ucx: "$WEFT_BIN" run -n 5 --on ucx: --
     check 16 ucx: "$WEFT_BIN" run -n 16 --on ucx: --
     windows 3 "$WEFT_BIN" run -n 3 --on ucx: --
+    groups 4 "$WEFT_BIN" run -n 4 --on ucx: --
     ;;
 auto)
     need ucx:
@@ -81,6 +102,8 @@ auto)
     check 16 auto: "$WEFT_BIN" run -n 16 --hosts 3 --
     windows 4 "$WEFT_BIN" run -n 4 --on auto: --hosts 2 --
     windows 6 "$WEFT_BIN" run -n 6 --on auto: --hosts 3 --
+    groups 4 "$WEFT_BIN" run -n 4 --on auto: --hosts 2 --
+    groups 5 "$WEFT_BIN" run -n 5 --on auto: --hosts 3 --
     ;;
 openmpi | mpich)
     need "mpi:$1"
@@ -90,6 +113,8 @@ openmpi | mpich)
     check 4 auto: "$launcher" -n 4 sh -c "$apart" sh
     WEFT_URL="mpi:$1" windows 3 "$launcher" -n 3
     windows 4 "$launcher" -n 4 sh -c "$apart" sh
+    groups 3 env WEFT_URL="mpi:$1" "$launcher" -n 3
+    groups 4 env WEFT_URL=auto: "$launcher" -n 4 sh -c "$apart" sh
     ;;
 torchrun)
     need ucx:

@@ -11,12 +11,21 @@
 
 #include <cmocka.h>
 
+#include "hosts_meet.h"
 #include "random.h"
 #include "ranks.h"
 #include "share.h"
 #include "sums.h"
 
 #define MOST 6
+
+static const char *on_hosts; /* a letter a rank; NULL: on this one, by shm: */
+
+static void set_host(int rank)
+{
+    if (on_hosts)
+        setenv("WEFT_HOST", (char[]){on_hosts[rank], 0}, 1);
+}
 
 struct killing {
     char url[64];
@@ -43,8 +52,35 @@ static void expect_death(struct killing *k, int rank, struct sum *s, const int *
     int64_t until = now_ns() + 20 * SECOND;
     for (int i = 0; !err && now_ns() < until; i++)
         err = i % 5 == 4 ? weft_comm_barrier(s->comm, -1) : sum_run(s, i);
+    if (on_hosts) /* the wire may see it first, and says so in other words */
+        *strstr(who, " has died") = 0;
     if (err != WEFT_EPEER || !strstr(weft_errmsg(), who))
         complain(k, rank, who, err);
+}
+
+/* What is left of the parent opens it again, and that can be split, too. */
+static void go_on(struct killing *k, int rank, weft_comm *world)
+{
+    int list[MOST], back[MOST];
+    size_t n = 0;
+    weft_comm *again = NULL, *c = NULL;
+    struct sum s = {0};
+    int err = weft_comm_survivors(world, list, MOST, &n);
+    if (!err)
+        err = weft_comm_reopen(world, list, (int)n, &again);
+    for (size_t i = 0; i < n; i++)
+        back[i] = (int)(n - 1 - i);
+    if (!err)
+        err = weft_comm_split(again, back, (int)n, &c);
+    if (!err)
+        err = sum_make(&s, c, NULL, NULL);
+    if (!err)
+        err = sum_run(&s, 1);
+    if (err || n != (size_t)k->ranks - 1)
+        complain(k, rank, "the survivors", err);
+    sum_free(&s);
+    weft_comm_close(c);
+    weft_comm_close(again);
 }
 
 static int rank_of_killing(struct killing *k, int rank)
@@ -53,6 +89,7 @@ static int rank_of_killing(struct killing *k, int rank)
     struct sum s[2];
     int lists[2][2];
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    set_host(rank);
     weft_comm_opts o = {.size = sizeof o, .rank = rank, .ranks = k->ranks};
     int err = weft_comm_open(k->url, &o, &world);
     for (int g = 0; g < k->ranks && !err; g++) {
@@ -90,6 +127,8 @@ static int rank_of_killing(struct killing *k, int rank)
     snprintf(who, sizeof who, "rank %d has died", k->victim);
     if (err != WEFT_EPEER || !strstr(weft_errmsg(), who) || now_ns() - began > 10 * SECOND)
         complain(k, rank, who, err);
+    if (on_hosts)
+        go_on(k, rank, world);
     for (int g = 0; g < 2; g++) {
         sum_free(&s[g]);
         weft_comm_close(c[g]);
@@ -98,16 +137,15 @@ static int rank_of_killing(struct killing *k, int rank)
     return 0;
 }
 
-static void a_death_is_seen_in_all_groups(void **state)
+static void see_deaths(int n)
 {
-    (void)state;
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < n; i++) {
         struct killing *k = ranks_shared(sizeof *k);
         pid_t pids[MOST];
         k->ranks = 3 + i % (MOST - 2);
         k->victim = i * 5 % k->ranks;
         k->delay = i * 7 % 20;
-        snprintf(k->url, sizeof k->url, "shm:split-%ld-%d", (long)getpid(), i);
+        snprintf(k->url, sizeof k->url, "%s:split-%ld-%d", on_hosts ? "auto" : "shm", (long)getpid(), i);
         fflush(NULL);
         for (int r = 0; r < k->ranks; r++) {
             pids[r] = fork();
@@ -125,6 +163,12 @@ static void a_death_is_seen_in_all_groups(void **state)
     }
 }
 
+static void a_death_is_seen_in_all_groups(void **state)
+{
+    (void)state;
+    see_deaths(12);
+}
+
 /* Splits, moves and closes in random groups until something fails. What fails first may be a group; all groups have the
  * parent's ranks, so that fails in the end. */
 static void rank_of_splitting(struct killing *k, int rank)
@@ -132,6 +176,7 @@ static void rank_of_splitting(struct killing *k, int rank)
     weft_comm *world, *c;
     struct random all = {(uint64_t)k->delay};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    set_host(rank);
     weft_comm_opts o = {.size = sizeof o, .rank = rank, .ranks = k->ranks};
     int err = weft_comm_open(k->url, &o, &world);
     for (bool first = true; !err; first = false) {
@@ -161,18 +206,16 @@ static void rank_of_splitting(struct killing *k, int rank)
     weft_comm_close(world);
 }
 
-static void killed_while_splitting(void **state)
+static void kill_some(int64_t n)
 {
-    (void)state;
     struct random rng = {3};
-    int64_t n = test_share(12, 200);
     for (int i = 0; i < n; i++) {
         struct killing *k = ranks_shared(sizeof *k);
         pid_t pids[MOST];
         k->ranks = (int)random_in(&rng, 2, MOST);
         k->victim = (int)random_in(&rng, 0, k->ranks - 1);
         k->delay = i;
-        snprintf(k->url, sizeof k->url, "shm:splitting-%ld-%d", (long)getpid(), i);
+        snprintf(k->url, sizeof k->url, "%s:splitting-%ld-%d", on_hosts ? "auto" : "shm", (long)getpid(), i);
         fflush(NULL);
         for (int r = 0; r < k->ranks; r++) {
             pids[r] = fork();
@@ -200,11 +243,31 @@ static void killed_while_splitting(void **state)
     }
 }
 
+static void killed_while_splitting(void **state)
+{
+    (void)state;
+    kill_some(test_share(12, 200));
+}
+
+static void the_same_on_several_hosts(void **state)
+{
+    static const char *const hosts[] = {"abcdef", "aabbcc", "ababab"};
+    (void)state;
+    hosts_need_ucx();
+    for (int i = 0; i < 3; i++) {
+        on_hosts = hosts[i];
+        see_deaths((int)test_share(2, 12));
+        kill_some(test_share(2, 40));
+    }
+    on_hosts = NULL;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_death_is_seen_in_all_groups),
         cmocka_unit_test(killed_while_splitting),
+        cmocka_unit_test_setup_teardown(the_same_on_several_hosts, hosts_setup, hosts_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

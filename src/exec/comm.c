@@ -78,31 +78,37 @@ static int open_comm(struct boot *b, const weft_comm_opts *o, weft_comm **out)
     weft_comm *c = calloc(1, sizeof *c);
     struct comm_family *f = NULL;
     struct transport_link *link;
-    int err = c ? progress_open(o->progress == WEFT_PROGRESS_THREAD, &f) : error_nomem();
-    bool threaded = !err && f->seat;
+    int err = c ? progress_open(o->progress == WEFT_PROGRESS_THREAD, b->transport->can.wide, &f) : error_nomem();
+    bool seated = !err && f->seat;
     if (!err)
         err = boot_join(b, &link);
     if (err) {
         if (f)
             progress_close(f);
-        if (threaded)
+        if (seated)
             progress_leave(f);
         free(c);
         boot_free(b, 0);
         return err;
     }
+    if (!link->hosts)
+        progress_unseat(f);
+    seated = f->seat;
     const struct transport_link *home = link->hosts ? link->hosts->home : link;
     int crowd = link->hosts ? link->hosts->crowd : link->size, cores = core_cores(home->group);
     if (link->hosts && link->hosts->cores > cores)
         cores = link->hosts->cores;
     comm_begin(c, link, o, crowd <= cores ? 2000 : 0, f);
     flight_open(c, b->transport->scheme, b->place);
-    if (link->hosts && !(c->mail = mail_open(c)))
+    struct mail *mail = link->hosts ? mail_new() : NULL;
+    if (mail)
+        mail_open(c, mail);
+    else if (link->hosts)
         err = error_nomem();
     c->boot = b;
     if (err)
         comm_free(c);
-    if (threaded)
+    if (seated)
         progress_leave(f);
     if (!err)
         *out = c;

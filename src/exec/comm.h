@@ -19,6 +19,7 @@ enum comm_call {
     COMM_WINDOWED,
     COMM_SPLIT,
     COMM_SPLITTED,
+    COMM_SPLIT_WIRED,
     COMM_EXCHANGE,
     COMM_EXCHANGED
 };
@@ -80,8 +81,10 @@ struct weft_comm {
     struct mail *mail;       /* on several hosts; else NULL */
     struct remote *remote;   /* likewise, once it has had a window */
     struct boot *boot;       /* how it was opened; NULL: split from another */
+    struct split *splitting; /* of split.c, while this rank is in it; else NULL */
+    struct pipes *pipes;     /* those that far ranks may speak of; else NULL */
     struct verdict *verdict; /* of survive.c: what far ranks have said; else NULL */
-    bool threaded; /* it has a progress thread */
+    bool threaded; /* its family has a seat: it has a progress thread, or is on several hosts */
     int execs;               /* bound and not freed; windows count, too */
     bool closed;             /* by the caller; freed with the last exec */
     bool in_callback;
@@ -118,6 +121,16 @@ int comm_wait(weft_comm *c, const struct comm_need *need);
  * votes are. When the deadline runs out the comm has failed. */
 int comm_agree(weft_comm *c, struct core_vote *vote, int64_t deadline_ns, uint64_t *meeting);
 const char *comm_call_name(uint32_t call); /* the function of weft.h */
+/* In the middle of a call of all ranks: makes progress until none of these is lacked, numbered from 0 on. When one of them
+ * goes first, or the deadline runs out, the comm has failed. */
+struct comm_await {
+    const int *ranks;
+    int n;
+    bool (*lacks)(void *arg, int i);
+    void *arg;
+    const char *call; /* of weft.h */
+};
+int comm_await(weft_comm *c, const struct comm_await *a);
 
 /* Fails the comm for all its ranks; returns the failure that stays, with this thread's error text set. */
 int comm_fail(weft_comm *c, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -157,6 +170,10 @@ const char *comm_named(struct comm_names *names);
  * failed. True if something moved. `eager`: the rank has nothing better to do, so that work which might go better later
  * is done now. */
 bool comm_progress(weft_comm *c, bool eager);
+/* Before a sleep, with the bell armed: from here on it rings also for what comes by the wires of the comm and its kin,
+ * and *ns is no longer than one may sleep that has to be looked at. False: something has come. *wired is set if
+ * there is a wire. */
+bool comm_listen(const weft_comm *c, bool *wired, int64_t *ns);
 bool comm_kin_fly(const weft_comm *c); /* has one of its kin something in flight, or a task that lacks signals? */
 void comm_callback(weft_comm *c, bool is); /* around what a user wrote: waits in it are refused, in all the kin */
 /* From watch.c: fails the comm, or one of its kin, if a peer that is waited for there is gone or stalled. Unless it must,

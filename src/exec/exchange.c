@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "exec/mail.h"
 #include "exec/progress.h"
 
 #define BUDGET (INT64_C(16) << 20)
@@ -187,6 +188,8 @@ int weft_exchange_finish(weft_exchange *x, bool done)
         set_state(x, EXCHANGE_FLYING);
     }
     pthread_mutex_unlock(&x->lock);
+    if (!err)
+        exchange_post(x);
     if (!err && x->comm->threaded)
         comm_nudge(x->comm);
     return err;
@@ -464,6 +467,39 @@ static bool all_taken(const weft_exchange *x)
     return true;
 }
 
+static bool drained(void *arg)
+{
+    const weft_exchange *x = arg;
+    int refuses;
+    return pipe_far_drained(&x->pipes, &refuses);
+}
+
+/* What this rank sent to other hosts in rounds that are complete here leaves its memory. */
+static void drain(weft_exchange *x)
+{
+    weft_comm *c = x->comm;
+    struct comm_need need = {drained, NULL, x, core_now() + c->deadline_ns};
+    char who[COMM_WHO];
+    int refuses = -1;
+    if (!x->pipes.wide || core_failed(c->group))
+        return;
+    if (!c->in_callback)
+        comm_wait(c, &need);
+    while (!drained(x) && !core_failed(c->group) && core_now() < need.until) { /* a callback must not wait for others */
+        mail_move(c);
+        exchange_pass(&x->task, true);
+    }
+    bool all = pipe_far_drained(&x->pipes, &refuses);
+    if (core_failed(c->group))
+        return;
+    if (refuses >= 0)
+        comm_fail(c, WEFT_EPEER, "%s freed its exchange before it had received what rank %d sent to it",
+                  comm_who(c, refuses, who), c->rank);
+    else if (!all)
+        comm_fail(c, WEFT_EPEER, "rank %d freed its exchange: what it had sent was not taken within %lld ms", c->rank,
+                  (long long)(c->deadline_ns / 1000000));
+}
+
 static void free_in_seat(weft_exchange *x)
 {
     weft_comm *c = x->comm;
@@ -480,6 +516,8 @@ static void free_in_seat(weft_exchange *x)
                   (long long)(c->deadline_ns / 1000000));
     else if (!err && !all_taken(x)) /* peers that come later must not find memory that is gone */
         comm_fail(c, WEFT_EPEER, "%s freed its exchange in the middle of a round", who);
+    else if (!err)
+        drain(x);
     comm_task_remove(c, &x->task);
     exchange_part(x);
     exchange_failure(x);

@@ -138,6 +138,8 @@ void exchange_part(weft_exchange *x);
 
 /* Receives what came and sends what is queued; true: something moved. From any thread. */
 bool exchange_move(weft_exchange *x);
+/* On several hosts: puts what is in the pipes on the wire now, if nobody else drives the comm: he will. */
+void exchange_post(weft_exchange *x);
 void exchange_watch_putter(weft_exchange *x); /* fails the comm if room will not come; looks only every so often */
 int exchange_timeout(weft_exchange *x);       /* WEFT_ETIMEOUT, with the ranks that are waited for */
 /* The task's functions. */

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "exec/exchange.h"
+#include "exec/progress.h"
 
 #define LOOK_NS 1000000 /* putters that wait look so often who is gone */
 
@@ -209,13 +210,43 @@ static bool is_complete(weft_exchange *x)
     return true;
 }
 
+/* While `moving` is set, in the seat. */
+static bool pump(weft_exchange *x)
+{
+    if (!x->pipes.wide || exchange_has_failed(x))
+        return false;
+    bool busy = atomic_load_explicit(&x->state, memory_order_relaxed) == EXCHANGE_FLYING ||
+                atomic_load_explicit(&x->putters, memory_order_relaxed) > 0;
+    pthread_mutex_lock(&x->lock);
+    bool moved = pipe_far_pump(&x->pipes, busy);
+    pthread_mutex_unlock(&x->lock);
+    return moved;
+}
+
+void exchange_post(weft_exchange *x)
+{
+    struct comm_family *f = x->comm->family;
+    if (!x->pipes.wide || !progress_try(f))
+        return;
+    if (!atomic_flag_test_and_set_explicit(&x->moving, memory_order_acquire)) {
+        pump(x);
+        atomic_flag_clear_explicit(&x->moving, memory_order_release);
+    }
+    progress_disturb(f);
+    progress_leave(f);
+}
+
 bool exchange_pass(struct comm_task *t, bool eager)
 {
     weft_exchange *x = (weft_exchange *)t;
     (void)eager;
     if (atomic_flag_test_and_set_explicit(&x->moving, memory_order_acquire))
         return true; /* who has set it may be past what a signal has just brought: do not sleep yet */
-    bool moved = move(x);
+    bool moved = pump(x);
+    if (move(x)) {
+        moved = true;
+        pump(x); /* what was queued has gone into rings, what was read made room */
+    }
     /* Acquire: pairs with finish, after which what is looked at only changes here. */
     bool complete = atomic_load_explicit(&x->state, memory_order_acquire) == EXCHANGE_FLYING && is_complete(x);
     atomic_flag_clear_explicit(&x->moving, memory_order_release);

@@ -73,6 +73,7 @@ static bool flush(weft_exchange *x, struct exchange_out *out)
         free(s);
     }
     if (out->ends && pipe_end(&x->pipes, out->pipe)) {
+        pipe_far_ended(out->pipe);
         out->ends = false;
         add_sends(x, -1);
     }
@@ -166,7 +167,8 @@ static int check(const weft_exchange *x, int to, const weft_message *m, const ch
 }
 
 /* In s, which is zeroed. */
-static void outline(weft_exchange *x, uint32_t tag, const weft_message *m, struct exchange_send *s)
+static void outline(weft_exchange *x, const struct exchange_out *out, uint32_t tag, const weft_message *m,
+                    struct exchange_send *s)
 {
     s->head.kind = EXCHANGE_STREAM;
     s->head.tag = tag;
@@ -175,7 +177,7 @@ static void outline(weft_exchange *x, uint32_t tag, const weft_message *m, struc
     s->meta = m->meta;
     s->payload = m->payload;
     s->stream = m->meta_bytes + m->bytes;
-    if (m->bytes > WEFT_EXCHANGE_SMALL && pipe_offer(&x->pipes, m->payload, m->bytes, &s->head.place)) {
+    if (m->bytes > WEFT_EXCHANGE_SMALL && !out->pipe->wire && pipe_offer(&x->pipes, m->payload, m->bytes, &s->head.place)) {
         s->head.kind = EXCHANGE_PLACED;
         s->stream = m->meta_bytes;
     }
@@ -217,7 +219,7 @@ void exchange_part(weft_exchange *x)
 }
 
 /* Where there is a seat, whoever waits may drive all that its family has in flight; else only the comm's owner may, and
- * exchanges are what any thread can move. */
+ * exchanges are what any thread can move. On several hosts they go over the wire, which is for who is in the seat. */
 static bool drive(weft_exchange *x)
 {
     struct comm_family *f = x->comm->family;
@@ -227,12 +229,23 @@ static bool drive(weft_exchange *x)
         progress_leave(f);
         return moved;
     }
-    if (!walk_try(f))
+    if (x->pipes.wide || !walk_try(f))
         return false;
     for (weft_exchange *y = f->exchanges; y; y = y->next)
         moved |= exchange_move(y);
     walk_end(f);
     return moved;
+}
+
+static void watch(weft_exchange *x)
+{
+    struct comm_family *f = x->comm->family;
+    if (!x->pipes.wide) {
+        exchange_watch_putter(x);
+    } else if (progress_try(f)) { /* whoever else is in the seat watches */
+        exchange_watch_putter(x);
+        progress_leave(f);
+    }
 }
 
 /* Until the queue has room for so much. */
@@ -251,7 +264,7 @@ static int wait_for_room(weft_exchange *x, int64_t cost, const char *call)
         turn = moved ? 0 : turn + 1;
         if (fits || moved)
             continue;
-        exchange_watch_putter(x);
+        watch(x);
         err = exchange_failure(x);
         if (turn < YIELDS)
             sched_yield();
@@ -295,9 +308,9 @@ int exchange_put(weft_exchange *x, int to, uint32_t tag, const weft_message *m, 
     int err = check(x, to, m, call);
     if (err)
         return err;
-    struct exchange_send s = {0};
-    outline(x, tag, m, &s);
     struct exchange_out *out = &x->outs[pipes_out(&x->pipes, to) - x->pipes.outs];
+    struct exchange_send s = {0};
+    outline(x, out, tag, m, &s);
     if (cost_of(&s) > x->queue_limit)
         return error_set(WEFT_ENOMEM, "%s: %zu bytes of metadata are more than the budget of %lld bytes has room for",
                          call, m->meta_bytes, (long long)x->budget);

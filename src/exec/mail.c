@@ -22,18 +22,20 @@
 #include "base/error.h"
 #include "exec/far.h"
 #include "exec/remote.h"
+#include "exec/pipe.h"
+#include "exec/split.h"
 #include "exec/survive.h"
 
 #define PULSE_NS INT64_C(250000000)
 
-enum kind { VOTE = 1, FAILURE, PULSE, FREED, GOODBYE, SURVIVES, VERDICT };
+enum kind { VOTE = 1, FAILURE, PULSE, FREED, GOODBYE, SURVIVES, VERDICT, SPLIT, PIPE };
 
 struct letter {
     uint32_t kind;
     int32_t rank; /* of whom it speaks */
     union {
         struct {
-            uint64_t meeting, object, digest, place;
+            uint64_t meeting, object, digest, place, note;
             uint32_t call;
             int32_t code;
         } vote;
@@ -46,8 +48,10 @@ struct letter {
         struct {
             uint32_t times, bytes;
         } survival;
+        struct split_mail split;
+        struct pipe_mail pipe;
     };
-    char text[CORE_TEXT]; /* of a vote or a failure that has one, or a list; what is mailed ends with it */
+    char text[CORE_TEXT]; /* of a vote or a failure that has one, or bytes; what is mailed ends with it */
 };
 
 struct mail {
@@ -58,10 +62,16 @@ struct mail {
 
 _Static_assert(sizeof(struct letter) <= WIRE_MAIL, "a mail fits");
 
+/* Bytes that are no text; SIZE_MAX: there is a text. */
+static size_t bytes_of(const struct letter *m)
+{
+    return m->kind == VERDICT ? m->survival.bytes : m->kind == SPLIT ? m->split.bytes : SIZE_MAX;
+}
+
 static size_t length(const struct letter *m)
 {
-    size_t text = m->kind == VERDICT ? m->survival.bytes : strlen(m->text);
-    return offsetof(struct letter, text) + text + 1;
+    size_t bytes = bytes_of(m);
+    return offsetof(struct letter, text) + (bytes == SIZE_MAX ? strlen(m->text) : bytes) + 1;
 }
 
 static void send_to(weft_comm *c, int peer, const struct letter *m)
@@ -96,6 +106,7 @@ static void pass_on(weft_comm *c, int rank, uint64_t meeting)
     m.vote.object = v->object;
     m.vote.digest = v->digest;
     m.vote.place = v->place;
+    m.vote.note = v->note;
     m.vote.call = v->call;
     m.vote.code = v->code;
     if (v->code)
@@ -128,7 +139,8 @@ static void take(weft_comm *c, int peer, const struct letter *m)
                               .code = m->vote.code,
                               .object = m->vote.object,
                               .digest = m->vote.digest,
-                              .place = m->vote.place};
+                              .place = m->vote.place,
+                              .note = m->vote.note};
         snprintf(v.text, sizeof v.text, "%s", m->text);
         core_put_vote(c->group, m->rank, m->vote.meeting, &v);
         break;
@@ -152,6 +164,8 @@ static void take(weft_comm *c, int peer, const struct letter *m)
         atomic_store_explicit(&c->group->ranks[peer].survives, m->survival.times, memory_order_seq_cst);
         break;
     case VERDICT: survive_heard(c, peer, m->survival.times, m->text, m->survival.bytes); break;
+    case PIPE: pipe_far_heard(c, peer, &m->pipe); break;
+    case SPLIT: split_heard(c, peer, &m->split, m->text); break;
     default: break; /* the same version is at the other end; bytes that are not ours cannot come */
     }
 }
@@ -159,10 +173,10 @@ static void take(weft_comm *c, int peer, const struct letter *m)
 /* Is it a mail at all, and of a rank that may speak of that rank? */
 static bool is_sound(const weft_comm *c, const struct letter *m, size_t n)
 {
+    size_t text = n - offsetof(struct letter, text), bytes = bytes_of(m);
     return n > offsetof(struct letter, text) && n <= sizeof *m && m->rank >= 0 && m->rank < c->size &&
-           transport_far(c->link, m->rank) && n - offsetof(struct letter, text) <= sizeof m->text &&
-           (m->kind == VERDICT ? m->survival.bytes < n - offsetof(struct letter, text)
-                               : memchr(m->text, 0, n - offsetof(struct letter, text)) != NULL);
+           transport_far(c->link, m->rank) && text <= sizeof m->text &&
+           (bytes == SIZE_MAX ? memchr(m->text, 0, text) != NULL : bytes < text);
 }
 
 static bool receive(weft_comm *c)
@@ -190,7 +204,8 @@ static bool move(weft_comm *c)
 {
     bool moved = receive(c);
     moved |= remote_move(c);
-    return pass_on_votes(c) || moved;
+    moved |= pass_on_votes(c);
+    return split_pass_on(c) || moved;
 }
 
 static bool pass(struct comm_task *t, bool eager)
@@ -258,18 +273,20 @@ static void fail(struct comm_task *t)
     remote_fail(((struct mail *)t)->comm); /* whoever failed the comm has told the others */
 }
 
-struct mail *mail_open(weft_comm *c)
+struct mail *mail_new(void)
 {
-    struct mail *mail = calloc(1, sizeof *mail);
-    if (!mail)
-        return NULL;
+    return calloc(1, sizeof(struct mail));
+}
+
+void mail_open(weft_comm *c, struct mail *mail)
+{
     mail->comm = c;
     mail->task.pass = pass;
     mail->task.lacking = lacking;
     mail->task.watch = watch;
     mail->task.fail = fail;
+    c->mail = mail;
     comm_task_add(c, &mail->task);
-    return mail;
 }
 
 /* ---- from the comm ---- */
@@ -294,6 +311,17 @@ void mail_failure(weft_comm *c, int code, const char *text)
     m.failure.code = code;
     snprintf(m.text, sizeof m.text, "%s", text);
     send_to_all(c, &m);
+}
+
+void mail_failure_to(weft_comm *c, int peer)
+{
+    struct letter m = {.kind = FAILURE, .rank = c->rank};
+    const char *text;
+    m.failure.code = core_failure(c->group, &text);
+    if (!c->mail || !m.failure.code || c->transport->gone(c->link, peer) != TRANSPORT_HERE)
+        return;
+    snprintf(m.text, sizeof m.text, "%s", text);
+    send_to(c, peer, &m);
 }
 
 void mail_receive(weft_comm *c)
@@ -322,6 +350,20 @@ void mail_verdict(weft_comm *c, uint32_t times, const unsigned char *list, size_
     m.survival.bytes = (uint32_t)bytes;
     memcpy(m.text, list, bytes);
     send_to_all(c, &m);
+}
+
+void mail_split(weft_comm *c, int peer, const struct split_mail *s, const void *bytes)
+{
+    struct letter m = {.kind = SPLIT, .rank = c->rank, .split = *s};
+    if (s->bytes)
+        memcpy(m.text, bytes, s->bytes);
+    send_to(c, peer, &m);
+}
+
+void mail_pipe(weft_comm *c, int peer, const struct pipe_mail *p)
+{
+    const struct letter m = {.kind = PIPE, .rank = c->rank, .pipe = *p};
+    send_to(c, peer, &m);
 }
 
 void mail_close(weft_comm *c)

@@ -35,6 +35,20 @@ static void pause_for(const weft_comm *c, int turn)
         sched_yield();
 }
 
+bool comm_listen(const weft_comm *c, bool *wired, int64_t *ns)
+{
+    const weft_comm *k = c;
+    do {
+        if (!k->mail)
+            continue;
+        *wired = true;
+        if (!hosts_listen(k->link))
+            return false;
+        *ns = hosts_nap(k->link, *ns);
+    } while ((k = k->kin) != c);
+    return true;
+}
+
 /* One turn of a wait that found nothing to do: spin while there is a core for each rank, then let
  * others run, then sleep until peers ring. The clock is not read in every turn. */
 static int idle(weft_comm *c, const struct comm_need *need, struct sleep *s, uint32_t bell, bool armed)
@@ -59,8 +73,9 @@ static int idle(weft_comm *c, const struct comm_need *need, struct sleep *s, uin
             ns = least(ns, s->patience);
             s->patience = least(2 * s->patience, c->beat_ns);
         }
-        if (!c->mail || hosts_listen(c->link))
-            core_doze(c->group, c->rank, bell, c->mail ? 1 : lacking, c->mail ? hosts_nap(c->link, ns) : ns);
+        bool wired = false;
+        if (comm_listen(c, &wired, &ns))
+            core_doze(c->group, c->rank, bell, wired ? 1 : lacking, ns);
         else
             core_disarm(c->group, c->rank);
     } else {
@@ -141,7 +156,8 @@ const char *comm_call_name(uint32_t call)
     case COMM_WINDOW:
     case COMM_WINDOWED: return "weft_window_create";
     case COMM_SPLIT:
-    case COMM_SPLITTED: return "weft_comm_split";
+    case COMM_SPLITTED:
+    case COMM_SPLIT_WIRED: return "weft_comm_split";
     case COMM_EXCHANGE:
     case COMM_EXCHANGED: return "weft_exchange_open";
     default: return "weft_exec_rebind";
@@ -278,6 +294,54 @@ static int drain(weft_comm *c, int64_t timeout_ns)
 {
     int err = remote_drain(c, timeout_ns < 0 ? c->deadline_ns : timeout_ns);
     return err == COMM_LATE ? remote_late(c->remote, "weft_comm_barrier") : err;
+}
+
+static bool nobody_lacks(void *arg)
+{
+    const struct comm_await *a = arg;
+    for (int i = 0; i < a->n; i++)
+        if (a->lacks(a->arg, i))
+            return false;
+    return true;
+}
+
+/* One that has left is still waited for as long as what it sent before may come. */
+static int await_check(weft_comm *c, const struct comm_await *a)
+{
+    char who[COMM_WHO];
+    for (int i = 0; i < a->n; i++) {
+        int r = a->ranks[i];
+        enum transport_fate fate = r == c->rank ? TRANSPORT_HERE : c->transport->gone(c->link, r);
+        if (fate && a->lacks(a->arg, i))
+            return comm_fail(c, WEFT_EPEER, "%s %s, others are in %s", comm_who(c, r, who),
+                             fate == TRANSPORT_DIED ? "has died" : "closed its comm", a->call);
+    }
+    return 0;
+}
+
+int comm_await(weft_comm *c, const struct comm_await *a)
+{
+    int64_t until = core_now() + c->deadline_ns;
+    struct comm_await wait = *a;
+    for (;;) {
+        int64_t now = core_now();
+        struct comm_need need = {nobody_lacks, NULL, &wait, until - now < c->beat_ns ? until : now + c->beat_ns};
+        int err = comm_wait(c, &need);
+        if (err != COMM_LATE)
+            return err;
+        err = await_check(c, a);
+        if (err || core_now() < until) {
+            if (err)
+                return err;
+            continue;
+        }
+        struct comm_names names = {0};
+        for (int i = 0; i < a->n; i++)
+            if (a->lacks(a->arg, i))
+                comm_name(&names, c, a->ranks[i], "");
+        return comm_fail(c, WEFT_ETIMEOUT, "%s: %s did not take part within %lld ms", a->call, comm_named(&names),
+                         (long long)(c->deadline_ns / 1000000));
+    }
 }
 
 static int barrier(weft_comm *c, int64_t timeout_ns)

@@ -112,6 +112,30 @@ void pipe_seal(struct pipe_out *o)
     o->held = NULL;
 }
 
+uint64_t pipe_sealed(const struct pipe_out *o)
+{
+    return o->held ? o->seal - 1 : o->written;
+}
+
+uint64_t pipe_span(struct pipe_ring *ring, size_t bytes, uint64_t from, uint64_t to, uint64_t most, uint64_t *next)
+{
+    uint64_t at = from, end = from;
+    for (bool skipped = false; at < to && !skipped;) {
+        const struct head *h = head_at(ring, bytes, at);
+        uint64_t frame = h->marks & SKIP ? HEAD : frame_bytes(h->bytes);
+        if (at + frame - from > most)
+            break;
+        end = at + frame;
+        skipped = h->marks & SKIP;
+        if (skipped)
+            at += bytes - (at & (bytes - 1));
+        else
+            at = h->marks & LAST ? line_up(end) : end;
+    }
+    *next = at;
+    return end - from;
+}
+
 static bool write_frame(struct pipes *p, struct pipe_out *o, const struct pipe_part *parts, int n, uint32_t marks)
 {
     uint64_t body = 0, at = o->written, rest = o->bytes - (at & (o->bytes - 1));
@@ -209,7 +233,7 @@ static const struct head *next_head(const struct pipe_in *in)
 
 const void *pipe_read(struct pipe_in *in, size_t *bytes)
 {
-    for (;;) {
+    while (!in->wire || pipe_far_some(in)) {
         const struct head *h = next_head(in);
         if (atomic_load_explicit(&h->seal, memory_order_acquire) != in->read + 1)
             return NULL;
@@ -219,6 +243,7 @@ const void *pipe_read(struct pipe_in *in, size_t *bytes)
         }
         in->read += in->bytes - (in->read & (in->bytes - 1));
     }
+    return NULL;
 }
 
 bool pipe_pop(struct pipe_in *in)
@@ -233,7 +258,7 @@ bool pipe_pop(struct pipe_in *in)
 
 void pipe_tell(struct pipes *p, struct pipe_in *in)
 {
-    if (in->read - in->told < in->bytes / 4)
+    if (in->read - in->told < in->bytes / 4 || in->wire) /* a far writer is told by pipe_far_pump */
         return;
     in->told = in->read;
     atomic_store_explicit(&in->ring->read, in->read, memory_order_seq_cst);
@@ -302,9 +327,16 @@ static bool cast(const struct pipe_ballot *b, uint64_t votes, bool *yes)
     return true;
 }
 
+static void tell_vote(struct pipes *p, int rank, struct pipe_ballot *at, uint64_t word)
+{
+    if (pipe_far_of(p, rank))
+        pipe_far_vote(p, rank, word);
+    else
+        core_signal(p->comm->group, rank, &at->word, word);
+}
+
 bool pipes_vote(struct pipes *p, uint64_t round)
 {
-    struct core_group *g = p->comm->group;
     int rank = p->comm->rank;
     uint64_t votes = round + 1;
     bool yes = p->yes;
@@ -317,7 +349,7 @@ bool pipes_vote(struct pipes *p, uint64_t round)
             return false;
     if (p->up) {
         if (!p->passed)
-            core_signal(g, (rank - 1) / 2, &p->up->up[(rank - 1) % 2].word, votes << 1 | yes);
+            tell_vote(p, (rank - 1) / 2, &p->up->up[(rank - 1) % 2], votes << 1 | yes);
         p->passed = true;
         yes = true;
         if (!cast(&p->head->down, votes, &yes))
@@ -325,7 +357,7 @@ bool pipes_vote(struct pipes *p, uint64_t round)
     }
     for (int k = 0; k < 2; k++)
         if (p->kids[k])
-            core_signal(g, 2 * rank + 1 + k, &p->kids[k]->down.word, votes << 1 | yes);
+            tell_vote(p, 2 * rank + 1 + k, &p->kids[k]->down, votes << 1 | yes);
     p->ballot = votes;
     p->passed = false;
     p->all = yes;

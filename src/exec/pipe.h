@@ -1,8 +1,8 @@
 /* Pipes: one-way connections from a rank to its neighbours that carry frames in order, hold a bounded number of bytes
  * and never wait. Above them nobody knows how ranks reach each other: frames go whole into a pipe and come whole out of
  * it, a payload that is not to be copied through it is offered and then loaded by the other end if that can, and a vote
- * of all ranks goes beside them. Here all of it is memory that ranks share; a network can stand behind the same
- * functions.
+ * of all ranks goes beside them. All of it is memory that ranks share; between hosts a pipe is two rings, of which the
+ * reader's becomes what the writer's is, over the wire, and what the ends tell each other goes by mail (pipe_far.c).
  *
  * The writer's end of a pipe belongs to one thread at a time, and so does the reader's; the two need no lock between
  * them. */
@@ -44,6 +44,34 @@ struct pipe_part {
     size_t bytes;
 };
 
+/* One end of a pipe between hosts. */
+#define PIPE_PIECES 8 /* of a ring that may be on the wire at a time; of a quarter ring at most each */
+struct pipe_wire {
+    struct wire_message *pieces[PIPE_PIECES]; /* used in turn */
+    uint64_t begun, ended;                    /* pieces */
+    _Atomic uint64_t at;                      /* bytes: the writer's that are on the wire, or came to the reader */
+    uint64_t round;                           /* the writer: what was written when the last round ended */
+    bool ends;                                /* it is broken */
+};
+
+/* What is known of a far rank that this one has pipes or votes with. */
+struct pipe_far {
+    int peer;
+    struct pipe_head *head; /* stands for the peer's: what it mails is put there */
+    bool answered;          /* and says that it */
+    bool sends, receives;   /* to this rank, from it */
+    uint64_t ring_bytes;    /* of its pipe to this rank */
+    bool closed;            /* it has closed its end, after it had written */
+    uint64_t written, received; /* so much to this rank and from it */
+};
+
+/* What is mailed about pipes. */
+struct pipe_mail {
+    uint64_t exchange; /* the number of the meeting that opened it */
+    uint32_t kind;     /* enum of pipe_far.c */
+    uint64_t a, b;
+};
+
 struct pipe_out {
     int peer;
     struct pipe_ring *ring;
@@ -56,6 +84,7 @@ struct pipe_out {
     uint64_t seal;          /* and what its seal will be */
     uint64_t tail;          /* where the last frame begins */
     uint64_t offers;        /* payloads that the peer was told of and has to say when it has loaded them */
+    struct pipe_wire *wire; /* NULL: the reader shares this rank's memory */
     uint64_t seen_pulse;    /* for watching */
     int64_t seen_at;
 };
@@ -67,6 +96,7 @@ struct pipe_in {
     uint64_t read, told; /* bytes: of this end, and what the other was told of it */
     uint64_t loaded;     /* payloads */
     size_t bytes;        /* of the ring */
+    struct pipe_wire *wire;
     uint64_t seen_pulse;
     int64_t seen_at;
 };
@@ -90,6 +120,14 @@ struct pipes {
     uint64_t ballot;   /* votes that are complete here */
     bool all;          /* the outcome of the last of them */
     int64_t memory;    /* bytes of all of it */
+
+    /* on several hosts */
+    bool wide;
+    uint64_t number;
+    struct pipes *next; /* of the comm */
+    struct pipe_far *fars;
+    int nfars; /* ascending in rank */
+    int64_t pulsed_at;
 };
 
 /* Collective and ends in an agreement, as bind does: pipes from the ranks of one list and to those of the other, which
@@ -144,4 +182,36 @@ bool pipe_stalled(const struct pipes *p, int rank, const struct pipe_head *head,
                   int64_t *at, int64_t now);
 bool pipe_finished(const struct pipe_head *head, uint64_t round);        /* has the peer finished that round? */
 int pipes_vote_lacks(const struct pipes *p, uint64_t round, int *ranks); /* the up to 3 that are waited for; how many */
+
+/* ---- for pipe_far.c, from pipe.c and pipe_open.c ---- */
+
+/* Whole frames of a ring from one position to another, of `most` bytes at most, up to and with the one that says that the
+ * rest of the ring is empty: how many bytes they are, and where it goes on behind them. */
+uint64_t pipe_span(struct pipe_ring *ring, size_t bytes, uint64_t from, uint64_t to, uint64_t most, uint64_t *next);
+uint64_t pipe_sealed(const struct pipe_out *o); /* bytes that may be read */
+const int32_t *pipe_from_list(const struct pipe_head *h);
+const int32_t *pipe_to_list(const struct pipe_head *h);
+int pipe_find(const int32_t *list, int n, int rank); /* where the rank is in a sorted list; -1: nowhere */
+
+/* ---- pipe_far.c: between hosts. All but the last two in the seat. ---- */
+
+/* Before the first meeting, with the lists: all far ranks there are. From here on they may speak of it. */
+int pipe_far_prepare(struct pipes *p);
+int pipe_far_greet(struct pipes *p);                       /* after it: hears from all of them */
+struct pipe_far *pipe_far_of(const struct pipes *p, int rank); /* NULL: not far, or of no concern */
+int pipe_far_connect_in(struct pipes *p, struct pipe_in *in); /* when the lists are known to match */
+int pipe_far_connect_out(struct pipes *p, struct pipe_out *o);
+/* Moves what is in the rings on: true if something moved. `busy`: peers may wait for this rank, and hear that it is at
+ * work. By who alone reads and writes the pipes. */
+bool pipe_far_pump(struct pipes *p, bool busy);
+/* All that belongs to complete rounds has left this rank's memory, or will not since *refuses has closed its end; -1: none
+ * has. */
+bool pipe_far_drained(const struct pipes *p, int *refuses);
+void pipe_far_vote(struct pipes *p, int rank, uint64_t word);
+/* Tells far ranks that this end is closed, unless `silent`, and frees all of it. False: the wire may still read the rings. */
+bool pipe_far_close(struct pipes *p, bool silent);
+void pipe_far_heard(weft_comm *c, int peer, const struct pipe_mail *m); /* from mail.c */
+/* From any thread. */
+void pipe_far_ended(struct pipe_out *o); /* a round is, by what was written last; with the writer's end */
+bool pipe_far_some(const struct pipe_in *in); /* is there something to read? With the reader's end */
 #endif

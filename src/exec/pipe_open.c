@@ -1,12 +1,13 @@
 /* Making pipes and their end. Each rank makes its head and its rings, all meet; each finds its ends in its peers'
  * memory and compares lists, all meet again: pipes exist on all ranks or on none. The lists must match: who reads from
- * a rank is in that rank's list of those it writes to. A rank looks at its peers' heads alone, so the cost is theirs
- * and not the comm's. */
+ * a rank is in that rank's list of those it writes to. A rank looks at its peers' heads alone, or asks them if they are
+ * on other hosts, so the cost is theirs and not the comm's. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "exec/pipe.h"
+#include "transport/hosts.h"
 
 static int by_rank(const void *a, const void *b)
 {
@@ -14,18 +15,17 @@ static int by_rank(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-static const int32_t *from_list(const struct pipe_head *h)
+const int32_t *pipe_from_list(const struct pipe_head *h)
 {
     return h->lists;
 }
 
-static const int32_t *to_list(const struct pipe_head *h)
+const int32_t *pipe_to_list(const struct pipe_head *h)
 {
     return h->lists + h->nfrom;
 }
 
-/* Where the rank is in a sorted list; -1: nowhere. */
-static int find(const int32_t *list, int n, int rank)
+int pipe_find(const int32_t *list, int n, int rank)
 {
     int lo = 0, hi = n;
     while (lo < hi) {
@@ -71,10 +71,20 @@ static struct pipe_ring *ring_of(struct pipe_head *h, int i)
     return (struct pipe_ring *)(void *)((char *)h + h->first + (size_t)i * stride);
 }
 
-/* Ranks that vote through this one, or that it votes through. */
-static uint32_t relatives(const weft_comm *c)
+static uint32_t near_ones(const weft_comm *c, const int *ranks, int n)
 {
-    return (uint32_t)((c->rank > 0) + (2 * c->rank + 1 < c->size) + (2 * c->rank + 2 < c->size));
+    uint32_t near = 0;
+    for (int i = 0; i < n; i++)
+        near += ranks[i] >= 0 && ranks[i] < c->size && !transport_far(c->link, ranks[i]);
+    return near;
+}
+
+/* Who may look at a head: the owner, and each near peer once for each relation. */
+static uint32_t count_holders(const struct pipes *p, const int *from, int nfrom, const int *to, int nto)
+{
+    const weft_comm *c = p->comm;
+    const int relatives[] = {c->rank ? (c->rank - 1) / 2 : -1, 2 * c->rank + 1, 2 * c->rank + 2};
+    return 1 + near_ones(c, from, nfrom) + near_ones(c, to, nto) + (p->votes ? near_ones(c, relatives, 3) : 0);
 }
 
 /* What one rank can do alone. */
@@ -104,7 +114,7 @@ static int prepare(struct pipes *p, const int *from, int nfrom, const int *to, i
     h->ring_bytes = p->ring_bytes;
     h->first = first;
     h->votes = p->votes;
-    atomic_store_explicit(&h->holders, 1 + (uint32_t)nfrom + (uint32_t)nto + (p->votes ? relatives(c) : 0),
+    atomic_store_explicit(&h->holders, count_holders(p, from, nfrom, to, nto),
                           memory_order_relaxed); /* published by the meeting */
     for (int i = 0; i < nfrom; i++)
         h->lists[i] = from[i];
@@ -112,13 +122,17 @@ static int prepare(struct pipes *p, const int *from, int nfrom, const int *to, i
         h->lists[nfrom + i] = to[i];
     qsort(h->lists, (size_t)nfrom, sizeof *h->lists, by_rank);
     qsort(h->lists + nfrom, (size_t)nto, sizeof *h->lists, by_rank);
-    err = check_twice(from_list(h), nfrom, FROM);
-    return err ? err : check_twice(to_list(h), nto, TO);
+    err = check_twice(pipe_from_list(h), nfrom, FROM);
+    if (!err)
+        err = check_twice(pipe_to_list(h), nto, TO);
+    return err || !p->wide ? err : pipe_far_prepare(p);
 }
 
 static struct pipe_head *reach(const struct pipes *p, int rank, uint64_t meeting)
 {
     weft_comm *c = p->comm;
+    if (transport_far(c->link, rank))
+        return pipe_far_of(p, rank)->head;
     return c->transport->reach(c->link, rank, core_vote_of(c->group, rank, meeting)->place);
 }
 
@@ -130,15 +144,18 @@ static int unreachable(int rank)
 static int connect_in(struct pipes *p, int i, uint64_t meeting)
 {
     struct pipe_in *in = &p->ins[i];
-    in->peer = from_list(p->head)[i];
+    in->peer = pipe_from_list(p->head)[i];
     in->head = reach(p, in->peer, meeting);
     if (!in->head)
         return unreachable(in->peer);
-    int at = find(to_list(in->head), in->head->nto, p->comm->rank);
-    if (at < 0)
+    const struct pipe_far *far = pipe_far_of(p, in->peer);
+    int at = far ? -1 : pipe_find(pipe_to_list(in->head), in->head->nto, p->comm->rank);
+    if (far ? !far->sends : at < 0)
         return error_set(WEFT_EMISMATCH,
                          "weft_exchange_open: it receives from rank %d, but rank %d does not send to rank %d", in->peer,
                          in->peer, p->comm->rank);
+    if (far)
+        return pipe_far_connect_in(p, in);
     in->ring = ring_of(in->head, at);
     in->bytes = in->head->ring_bytes;
     return 0;
@@ -147,27 +164,28 @@ static int connect_in(struct pipes *p, int i, uint64_t meeting)
 static int connect_out(struct pipes *p, int i, uint64_t meeting)
 {
     struct pipe_out *o = &p->outs[i];
-    o->peer = to_list(p->head)[i];
+    o->peer = pipe_to_list(p->head)[i];
     o->head = reach(p, o->peer, meeting);
     if (!o->head)
         return unreachable(o->peer);
-    if (find(from_list(o->head), o->head->nfrom, p->comm->rank) < 0)
+    const struct pipe_far *far = pipe_far_of(p, o->peer);
+    if (far ? !far->receives : pipe_find(pipe_from_list(o->head), o->head->nfrom, p->comm->rank) < 0)
         return error_set(WEFT_EMISMATCH,
                          "weft_exchange_open: it sends to rank %d, but rank %d does not receive from rank %d", o->peer,
                          o->peer, p->comm->rank);
     o->ring = ring_of(p->head, i);
     o->bytes = p->ring_bytes;
-    return 0;
+    return far ? pipe_far_connect_out(p, o) : 0;
 }
 
 static int connect_ranks(struct pipes *p, uint64_t meeting)
 {
     const weft_comm *c = p->comm;
-    const struct pipe_head *zero = reach(p, 0, meeting);
-    int err = zero ? 0 : unreachable(0);
-    if (!err && zero->votes != p->votes)
+    bool zero = core_vote_of(c->group, 0, meeting)->note;
+    int err = p->wide ? pipe_far_greet(p) : 0;
+    if (!err && zero != p->votes)
         err = error_set(WEFT_EMISMATCH, "weft_exchange_open: its rounds end %s a vote, those of rank 0 %s one",
-                        p->votes ? "with" : "without", zero->votes ? "with" : "without");
+                        p->votes ? "with" : "without", zero ? "with" : "without");
     for (int i = 0; i < p->nins && !err; i++)
         err = connect_in(p, i, meeting);
     for (int i = 0; i < p->nouts && !err; i++)
@@ -196,7 +214,8 @@ static void free_parts(struct pipes *p)
 static void discard(struct pipes *p)
 {
     const char *text;
-    if (p->head && !core_failure(p->comm->group, &text))
+    bool ours = !p->wide || pipe_far_close(p, true);
+    if (p->head && ours && !core_failure(p->comm->group, &text))
         p->comm->transport->release(p->comm->link, p->head);
     free(p->grave);
     free_parts(p);
@@ -210,13 +229,15 @@ int pipes_open(struct pipes *p, weft_comm *c, const int *from, int nfrom, const 
     p->votes = votes;
     p->ring_bytes = bytes;
     p->frame = bytes / 4 - 64;
+    p->wide = c->link->hosts != NULL;
+    p->number = c->group->ranks[c->rank].meetings;
     int err = code;
-    if (!err && (!c->transport->can.loads || c->link->hosts))
+    if (!err && !c->transport->can.loads)
         err = error_set(WEFT_EUNSUPPORTED, "weft_exchange_open: ranks of %s: cannot reach each other's memory",
                         c->transport->scheme);
     if (!err)
         err = prepare(p, from, nfrom, to, nto);
-    struct core_vote vote = {.call = COMM_EXCHANGE, .place = p->place, .code = err};
+    struct core_vote vote = {.call = COMM_EXCHANGE, .place = p->place, .note = votes, .code = err};
     err = comm_agree(c, &vote, c->deadline_ns, &meeting);
     if (!err) {
         err = connect_ranks(p, meeting);
@@ -228,40 +249,44 @@ int pipes_open(struct pipes *p, weft_comm *c, const int *from, int nfrom, const 
     return err;
 }
 
-/* Lets go of a head; release: pairs with the owner's look before it frees the memory. */
+/* Lets go of a near rank's head; release: pairs with the owner's look before it frees the memory. */
 static void drop(const struct pipes *p, int rank, struct pipe_head *h)
 {
+    if (!h || pipe_far_of(p, rank))
+        return;
     core_ring(p->comm->group, rank);
     atomic_fetch_sub_explicit(&h->holders, 1, memory_order_release);
 }
 
 void pipes_close(struct pipes *p)
 {
-    int rank = p->comm->rank;
+    weft_comm *c = p->comm;
+    int rank = c->rank;
     /* Orders all that this rank ever signalled before it; pairs with the load in pipe_fate. */
     atomic_store_explicit(&p->head->freed, 1, memory_order_seq_cst);
     for (int i = 0; i < p->nins; i++)
         drop(p, p->ins[i].peer, p->ins[i].head);
     for (int i = 0; i < p->nouts; i++)
         drop(p, p->outs[i].peer, p->outs[i].head);
-    if (p->up)
-        drop(p, (rank - 1) / 2, p->up);
+    drop(p, (rank - 1) / 2, p->up);
     for (int k = 0; k < 2; k++)
-        if (p->kids[k])
-            drop(p, 2 * rank + 1 + k, p->kids[k]);
+        drop(p, 2 * rank + 1 + k, p->kids[k]);
     drop(p, rank, p->head);
-    comm_bury(p->comm, p->grave, &p->head->holders, p->head);
+    if (!p->wide || pipe_far_close(p, core_failed(c->group)))
+        comm_bury(c, p->grave, &p->head->holders, p->head);
+    else
+        free(p->grave); /* the rings stay */
     free_parts(p);
 }
 
 struct pipe_out *pipes_out(const struct pipes *p, int rank)
 {
-    int i = find(to_list(p->head), p->nouts, rank);
+    int i = pipe_find(pipe_to_list(p->head), p->nouts, rank);
     return i < 0 ? NULL : &p->outs[i];
 }
 
 struct pipe_in *pipes_in(const struct pipes *p, int rank)
 {
-    int i = find(from_list(p->head), p->nins, rank);
+    int i = pipe_find(pipe_from_list(p->head), p->nins, rank);
     return i < 0 ? NULL : &p->ins[i];
 }

@@ -42,7 +42,6 @@
 
 #include "base/error.h"
 #include "exec/exec.h"
-#include "transport/hosts.h"
 
 #define SEAT_SPINS 1000 /* turns of a wait for the seat before it yields */
 #define SEAT_YIELDS 20
@@ -65,6 +64,7 @@ struct comm_seat {
     _Atomic uint32_t calls;                      /* a futex: it is parked on it */
     _Atomic bool stop;
     pthread_t thread;
+    bool alone;             /* there is no thread */
     struct core_rank *door; /* that it sleeps at */
     bool shared;
 };
@@ -349,12 +349,12 @@ static bool sleep_on_bell(struct comm_family *f)
     rank = f->any->rank;
     if (!moved)
         comm_watch(f->any, core_now(), true); /* who went before we sleep rings no more */
-    weft_comm *wide = f->any->mail ? f->any : NULL; /* it was opened, and is not split */
-    if (moved || (wide && !hosts_listen(wide->link)) || !core_expect(g, rank, 1)) {
+    int64_t nap = f->any->beat_ns;
+    bool wired = false;
+    if (moved || !comm_listen(f->any, &wired, &nap) || !core_expect(g, rank, 1)) {
         core_disarm(g, rank);
         return false;
     }
-    int64_t nap = wide ? hosts_nap(wide->link, wide->beat_ns) : f->any->beat_ns;
     atomic_store_explicit(&s->asleep, ON_BELL, memory_order_seq_cst);
     s->disturbed = false;
     if (!release(s) && !stopped(s))
@@ -406,15 +406,13 @@ static void *thread_main(void *arg)
 
 static bool is_thread(const struct comm_seat *s)
 {
-    return pthread_equal(pthread_self(), s->thread);
+    return !s->alone && pthread_equal(pthread_self(), s->thread);
 }
 
 static int thread_begin(struct comm_family *f)
 {
     struct comm_seat *s = f->seat;
     sigset_t all, before;
-    come_in(s);
-    take(s);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the threads of the program */
     int err = pthread_create(&s->thread, NULL, thread_main, f);
@@ -425,17 +423,22 @@ static int thread_begin(struct comm_family *f)
     return 0;
 }
 
-int progress_open(bool threaded, struct comm_family **out)
+int progress_open(bool threaded, bool seated, struct comm_family **out)
 {
     struct comm_family *f = calloc(1, sizeof *f);
     if (!f)
         return error_nomem();
     int err = 0;
-    if (threaded) {
+    if (threaded || seated) {
         f->seat = aligned_alloc(CORE_LINE, sizeof *f->seat);
-        if (f->seat)
-            memset(f->seat, 0, sizeof *f->seat);
-        err = f->seat ? thread_begin(f) : error_nomem();
+        err = f->seat ? 0 : error_nomem();
+    }
+    if (f->seat) {
+        memset(f->seat, 0, sizeof *f->seat);
+        f->seat->alone = !threaded;
+        come_in(f->seat);
+        take(f->seat);
+        err = threaded ? thread_begin(f) : 0;
     }
     if (err) {
         family_free(f);
@@ -443,6 +446,14 @@ int progress_open(bool threaded, struct comm_family **out)
     }
     *out = f;
     return 0;
+}
+
+void progress_unseat(struct comm_family *f)
+{
+    if (!f->seat || !f->seat->alone)
+        return;
+    free(f->seat);
+    f->seat = NULL;
 }
 
 void progress_settle(struct comm_family *f)
@@ -467,6 +478,8 @@ void progress_close(struct comm_family *f)
             sched_yield();
         return;
     }
+    if (s->alone)
+        return;
     atomic_store_explicit(&s->stop, true, memory_order_seq_cst);
     call_thread(s);
     pthread_join(s->thread, NULL);

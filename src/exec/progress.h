@@ -1,12 +1,15 @@
 /* Progress by a thread: the seat that one thread at a time drives a family of comms from, and the thread that takes it
  * when nobody else does. What a comm, its kin and their execs hold is touched by who is in the seat alone, but for
- * what is atomic. A family without a progress thread has no seat: it is all one thread's at a time anyway. */
+ * what is atomic. A family without a progress thread has no seat: it is all one thread's at a time anyway; but on several
+ * hosts, where threads that put into an exchange must be kept off the wire, it has one. */
 #ifndef WEFT_EXEC_PROGRESS_H
 #define WEFT_EXEC_PROGRESS_H
 #include "exec/comm.h"
 
-/* A family for a comm that is to be opened, with its thread if one is asked for; the caller is in the seat then. */
-int progress_open(bool threaded, struct comm_family **out);
+/* A family for a comm that is to be opened, with its thread if one is asked for, or with a seat alone; the caller is in the
+ * seat then. */
+int progress_open(bool threaded, bool seated, struct comm_family **out);
+void progress_unseat(struct comm_family *f); /* takes away the seat, if it is alone and nobody knows it yet */
 void progress_settle(struct comm_family *f); /* when it has its first comm */
 /* The last comm is about to go: ends the thread, if it has one, and frees the family, with a thread when the seat is
  * left. By the thread itself: when it has come out of what it is in. */

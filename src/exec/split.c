@@ -1,27 +1,17 @@
 /* Splitting a comm. Each rank shows its list on a card, all meet; each compares its list with the cards of those in it
  * and makes its end of the new group, all meet again: the comms exist in all groups or in none. The first rank of a
- * list makes what its group shares before the first meeting, and says on its card where. */
+ * list makes what its group shares before the first meeting, and says on its card where. On several hosts the first of
+ * the list on each of them does, cards are seen inside a host, and there is a third meeting, after new groups across hosts
+ * have opened their wires (split_hosts.c). */
+#include "exec/split.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "exec/mail.h"
 #include "exec/progress.h"
-
-/* What a rank shows the others of the parent. */
-struct card {
-    uint64_t group; /* the first rank's: where the group is */
-    int32_t n;
-    int32_t ranks[];
-};
-
-struct split {
-    weft_comm *parent, *comm;
-    const int *ranks;
-    int n, rank; /* of the new comm */
-    struct card *card;
-    uint64_t place; /* of the card */
-    struct transport_link *link;
-};
+#include "transport/hosts.h"
 
 static int check(struct split *s)
 {
@@ -67,13 +57,20 @@ static int prepare(struct split *s)
     if (!s->comm || !s->card)
         return error_nomem();
     s->card->n = s->n;
-    for (int i = 0; i < s->n; i++)
+    for (int i = 0; i < s->n; i++) {
         s->card->ranks[i] = s->ranks[i];
-    return s->rank ? 0 : c->transport->split(c->link, s->ranks, s->n, 0, &s->card->group, &s->link);
+        s->wide |= transport_far(c->link, s->ranks[i]);
+    }
+    if (s->wide && !(s->mail = mail_new()))
+        return error_nomem();
+    s->founder = transport_founder(c->link, s->ranks, s->n);
+    if (s->rank != s->founder)
+        return 0;
+    err = s->wide ? split_table_make(s, &s->card->table) : 0;
+    return err ? err : c->transport->split(c->link, s->ranks, s->n, s->rank, &s->card->group, &s->link);
 }
 
-/* Does the rank list the same ranks in the same order? */
-static int compare(const struct card *mine, int rank, const struct card *other)
+int split_compare(const struct split_card *mine, int rank, const struct split_card *other)
 {
     if (!other)
         return error_set(WEFT_EMISMATCH, "weft_comm_split: it lists rank %d, whose own list is empty", rank);
@@ -88,21 +85,36 @@ static int compare(const struct card *mine, int rank, const struct card *other)
     return 0;
 }
 
+static int compare_far(struct split *s, int rank, uint64_t note)
+{
+    if (note == split_note(s->ranks, s->n))
+        return 0;
+    return note ? split_ask(s, rank) : split_compare(s->card, rank, NULL);
+}
+
 static int connect_ranks(struct split *s, uint64_t meeting)
 {
     weft_comm *c = s->parent;
-    uint64_t group = 0;
+    const struct split_card *founder = NULL;
     for (int i = 0; i < s->n; i++) {
-        int r = s->ranks[i];
-        uint64_t place = core_vote_of(c->group, r, meeting)->place;
-        const struct card *other = place ? c->transport->reach(c->link, r, place) : NULL;
-        int err = compare(s->card, r, other);
+        int r = s->ranks[i], err;
+        const struct core_vote *vote = core_vote_of(c->group, r, meeting);
+        if (transport_far(c->link, r)) {
+            err = compare_far(s, r, vote->note);
+        } else {
+            const struct split_card *other = vote->place ? c->transport->reach(c->link, r, vote->place) : NULL;
+            err = split_compare(s->card, r, other);
+            founder = i == s->founder ? other : founder;
+        }
         if (err)
             return err;
-        if (i == 0)
-            group = other->group;
     }
-    return s->n && s->rank ? c->transport->split(c->link, s->ranks, s->n, s->rank, &group, &s->link) : 0;
+    if (!s->n || s->rank == s->founder)
+        return 0;
+    uint64_t group = founder->group;
+    if (s->wide)
+        split_table_find(s, founder->table);
+    return c->transport->split(c->link, s->ranks, s->n, s->rank, &group, &s->link);
 }
 
 /* After a refusal no rank looks at another's card or at the groups of this split. After a failure of the comm some may,
@@ -112,13 +124,35 @@ static void discard(struct split *s)
 {
     const char *text;
     bool failed = core_failure(s->parent->group, &text) != 0;
-    if (s->link && s->rank == 0 && failed)
+    if (s->link && s->rank == s->founder && failed)
         transport_enter(s->link);
     if (s->link)
-        s->parent->transport->leave(s->link);
+        s->link->transport->leave(s->link);
     if (!failed)
         s->parent->transport->release(s->parent->link, s->card);
+    free(s->mail);
     free(s->comm);
+}
+
+/* All meetings, and what is done between them. */
+static int agree(struct split *s, uint64_t *meeting)
+{
+    weft_comm *c = s->parent;
+    int err = prepare(s);
+    struct core_vote vote = {.call = COMM_SPLIT, .place = s->place, .code = err};
+    if (!err)
+        vote.note = split_note(s->ranks, s->n);
+    err = comm_agree(c, &vote, c->deadline_ns, meeting);
+    if (err)
+        return err;
+    err = connect_ranks(s, *meeting);
+    vote = (struct core_vote){.call = COMM_SPLITTED, .object = *meeting, .code = err};
+    err = comm_agree(c, &vote, c->deadline_ns, meeting);
+    if (err || !c->link->hosts)
+        return err;
+    err = s->wide ? split_wire(s) : 0;
+    vote = (struct core_vote){.call = COMM_SPLIT_WIRED, .object = *meeting, .code = err};
+    return comm_agree(c, &vote, c->deadline_ns, meeting);
 }
 
 static int split(weft_comm *c, const int *ranks, int n, weft_comm **out)
@@ -128,16 +162,12 @@ static int split(weft_comm *c, const int *ranks, int n, weft_comm **out)
     int err = comm_failure(c);
     if (err)
         return err;
-    struct split s = {.parent = c, .ranks = ranks, .n = n};
+    struct split s = {.parent = c, .ranks = ranks, .n = n, .meeting = c->group->ranks[c->rank].meetings};
     uint64_t meeting;
-    err = prepare(&s);
-    struct core_vote vote = {.call = COMM_SPLIT, .place = s.place, .code = err};
-    err = comm_agree(c, &vote, c->deadline_ns, &meeting);
-    if (!err) {
-        err = connect_ranks(&s, meeting);
-        vote = (struct core_vote){.call = COMM_SPLITTED, .object = meeting, .code = err};
-        err = comm_agree(c, &vote, c->deadline_ns, &meeting);
-    }
+    c->splitting = &s;
+    err = agree(&s, &meeting);
+    c->splitting = NULL;
+    split_table_drop(&s);
     if (err) {
         discard(&s);
         return err;
@@ -150,6 +180,8 @@ static int split(weft_comm *c, const int *ranks, int n, weft_comm **out)
         s.comm->tainted = c->tainted;
         s.comm->kin = c->kin;
         c->kin = s.comm;
+        if (s.mail)
+            mail_open(s.comm, s.mail);
     }
     *out = s.comm;
     return 0;
@@ -159,8 +191,6 @@ int weft_comm_split(weft_comm *c, const int *ranks, int n, weft_comm **out)
 {
     if (!c || !out)
         return error_set(WEFT_EINVAL, "weft_comm_split: the comm and out must not be NULL");
-    if (c->link->hosts)
-        return error_set(WEFT_EUNSUPPORTED, "weft_comm_split: a comm on several hosts cannot be split yet");
     struct comm_family *f = comm_enter(c);
     int err = split(c, ranks, n, out);
     comm_leave(f);

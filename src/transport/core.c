@@ -196,6 +196,7 @@ void core_put_vote(struct core_group *g, int rank, uint64_t meeting, const struc
     mine->object = vote->object;
     mine->digest = vote->digest;
     mine->place = vote->place;
+    mine->note = vote->note;
     if (vote->code)
         snprintf(mine->text, sizeof mine->text, "%s", vote->text);
     atomic_store_explicit(&mine->entered, meeting + 1, memory_order_seq_cst);

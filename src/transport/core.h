@@ -49,6 +49,7 @@ struct core_vote {
     int32_t code; /* 0 or why it cannot go on; then text says it */
     uint64_t object, digest;
     uint64_t place;
+    uint64_t note; /* what else the call lets ranks say */
     char text[CORE_TEXT];
 };
 

@@ -6,10 +6,9 @@
  * MPI is all there is, over the wire, by mail to rank 0 and back. The ranks of a host meet in shared memory, and the
  * first of them makes the core and mails the others where it is. */
 #define _GNU_SOURCE
-#include "transport/hosts.h"
+#include "transport/hosts_link.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -31,20 +30,9 @@ struct hosts_early {
     char bytes[WIRE_MAIL];
 };
 
-struct link {
-    struct transport_link base;
-    struct transport_hosts hosts;
-    bool reading; /* the first early mail has been given out */
-
-    /* Wakes this rank, which sleeps on its bell, when something comes by the wire. */
-    pthread_t sentinel;
-    bool watched;
-    int events, stop; /* an epoll with the wire, each time once, and with `stop`, an eventfd */
-};
-
-static struct link *of(struct transport_link *l)
+static struct hosts_link *of(struct transport_link *l)
 {
-    return (struct link *)l;
+    return (struct hosts_link *)l;
 }
 
 static struct transport_link *home(const struct transport_link *l)
@@ -90,7 +78,7 @@ static int put_aside(struct transport_hosts *h, int peer, const void *bytes, siz
 
 bool hosts_fetch(struct transport_hosts *h, int *peer, const void **bytes, size_t *n)
 {
-    struct link *l = (struct link *)((char *)h - offsetof(struct link, hosts));
+    struct hosts_link *l = (struct hosts_link *)((char *)h - offsetof(struct hosts_link, hosts));
     if (l->reading) {
         struct hosts_early *e = h->early;
         h->early = e->next;
@@ -121,7 +109,7 @@ static void see_off(struct wire *w, int64_t until)
 }
 
 /* Waits for records of this kind until `have` of `want` ranks' are there. Other mail is put aside. */
-static int collect(struct link *l, uint32_t kind, struct record *records, bool *there, int have, int want,
+static int collect(struct hosts_link *l, uint32_t kind, struct record *records, bool *there, int have, int want,
                    int64_t until)
 {
     struct wire *w = l->hosts.wire;
@@ -169,7 +157,7 @@ static int did_not_come(const bool *there, int size, int64_t wait_ns)
 }
 
 /* One record of each rank, to all. */
-static int gather(struct link *l, struct record mine, struct record *all, int64_t wait_ns)
+static int gather(struct hosts_link *l, struct record mine, struct record *all, int64_t wait_ns)
 {
     struct wire *w = l->hosts.wire;
     int64_t until = core_now() + wait_ns;
@@ -203,7 +191,7 @@ static int gather(struct link *l, struct record mine, struct record *all, int64_
  * bell before it asks: a ring after that is not lost (core_signal says why). */
 static void *sentinel(void *arg)
 {
-    struct link *l = arg;
+    struct hosts_link *l = arg;
     for (;;) {
         struct epoll_event e;
         int n = epoll_wait(l->events, &e, 1, -1);
@@ -214,7 +202,7 @@ static void *sentinel(void *arg)
     }
 }
 
-static int post_sentinel(struct link *l)
+int hosts_post_sentinel(struct hosts_link *l)
 {
     struct wire *w = l->hosts.wire;
     struct epoll_event stop = {.events = EPOLLIN}, wire = {.events = EPOLLONESHOT};
@@ -236,7 +224,7 @@ static int post_sentinel(struct link *l)
     return err ? error_set(WEFT_EIO, "no thread to wait for the network with: %s", strerror(err)) : 0;
 }
 
-static void dismiss_sentinel(struct link *l)
+static void dismiss_sentinel(struct hosts_link *l)
 {
     uint64_t one = 1;
     if (l->watched && write(l->stop, &one, sizeof one) == (ssize_t)sizeof one)
@@ -317,7 +305,7 @@ static int name_hosts(struct transport_hosts *h, const struct record *all, bool 
     return 0;
 }
 
-static int make_tables(struct transport_hosts *h, int size)
+int hosts_tables(struct transport_hosts *h, int size)
 {
     size_t n = (size_t)size;
     h->near = calloc(n, sizeof *h->near);
@@ -329,10 +317,11 @@ static int make_tables(struct transport_hosts *h, int size)
     return h->near && h->host && h->firsts && h->told && h->tags_in && h->tags_out ? 0 : error_nomem();
 }
 
-static void link_free(struct link *l)
+void hosts_link_free(struct hosts_link *l)
 {
     struct transport_hosts *h = &l->hosts;
-    bool failed = l->base.group && core_failed(l->base.group); /* its memory goes with `home` */
+    /* Its memory goes with `home`. Of a split that came to nothing nobody looks at it, and nobody wants what was mailed. */
+    bool failed = l->base.inside ? core_failed(l->base.group) : l->base.origin != NULL;
     dismiss_sentinel(l);
     if (h->home)
         h->home->transport->leave(h->home);
@@ -352,10 +341,11 @@ static void link_free(struct link *l)
     free(h->told);
     free(h->tags_in);
     free(h->tags_out);
+    free(l->base.origin);
     free(l);
 }
 
-static int join_home(struct link *l, const struct transport_ask *ask, const struct record *name, int near_size)
+static int join_home(struct hosts_link *l, const struct transport_ask *ask, const struct record *name, int near_size)
 {
     struct transport_ask inner = *ask;
     char place[64];
@@ -371,7 +361,7 @@ static int join_home(struct link *l, const struct transport_ask *ask, const stru
 }
 
 /* The core of the whole group, in the memory of this host's; bells are those of the host's own. */
-static int make_core(struct link *l, int64_t until)
+static int make_core(struct hosts_link *l, int64_t until)
 {
     struct transport_hosts *h = &l->hosts;
     struct wire *w = h->wire;
@@ -405,7 +395,7 @@ static int make_core(struct link *l, int64_t until)
     return err;
 }
 
-static int open_wire(struct link *l, const struct transport_ask *ask, const char *url)
+static int open_wire(struct hosts_link *l, const struct transport_ask *ask, const char *url)
 {
     struct wire_boot boot = {.rank = ask->rank,
                              .size = ask->size,
@@ -419,12 +409,12 @@ static int open_wire(struct link *l, const struct transport_ask *ask, const char
 }
 
 /* *name: of this host, in this group. */
-static int know_each_other(struct link *l, const struct transport_ask *ask, bool alone, int64_t until, int *near_size,
+static int know_each_other(struct hosts_link *l, const struct transport_ask *ask, bool alone, int64_t until, int *near_size,
                            struct record *name)
 {
     int rank = l->base.rank, size = l->base.size;
     struct record *all = calloc((size_t)size, sizeof *all);
-    int err = all ? make_tables(&l->hosts, size) : error_nomem();
+    int err = all ? hosts_tables(&l->hosts, size) : error_nomem();
     struct record mine = {.machine = ask->machine, .cores = own_cores()};
     memcpy(mine.name, ask->host_name, strnlen(ask->host_name, sizeof mine.name));
     mine.host = alone ? (uint64_t)rank : hash_bytes(0, ask->host, strlen(ask->host));
@@ -443,7 +433,7 @@ static int know_each_other(struct link *l, const struct transport_ask *ask, bool
 }
 
 /* Where there is a store, ranks know who is on which host before there is a wire, which one host does not need. */
-static int join_all(struct link *l, const struct transport_ask *ask, const char *url, bool alone)
+static int join_all(struct hosts_link *l, const struct transport_ask *ask, const char *url, bool alone)
 {
     int64_t until = core_now() + ask->wait_ns;
     struct record name;
@@ -459,13 +449,13 @@ static int join_all(struct link *l, const struct transport_ask *ask, const char 
         err = join_home(l, ask, &name, near_size);
     if (!err && l->hosts.nhosts > 1)
         err = make_core(l, until);
-    return err || l->hosts.nhosts == 1 ? err : post_sentinel(l);
+    return err || l->hosts.nhosts == 1 ? err : hosts_post_sentinel(l);
 }
 
 static int join(const struct transport_ask *ask, const struct transport *t, const char *url, bool alone,
                 struct transport_link **out)
 {
-    struct link *l = calloc(1, sizeof *l);
+    struct hosts_link *l = calloc(1, sizeof *l);
     if (!l)
         return error_nomem();
     if (ask->gather && (ask->size < 1 || ask->rank < 0 || ask->rank >= ask->size)) {
@@ -485,7 +475,7 @@ static int join(const struct transport_ask *ask, const struct transport *t, cons
         *out = l->hosts.home;
         l->hosts.home = NULL;
     }
-    link_free(l);
+    hosts_link_free(l);
     return err;
 }
 
@@ -513,17 +503,11 @@ static int auto_join(const struct transport_ask *ask, struct transport_link **ou
 
 static void hosts_leave(struct transport_link *l)
 {
-    atomic_store_explicit(&l->group->ranks[l->rank].state, CORE_LEFT, memory_order_seq_cst);
-    core_ring_all(l->group);
-    link_free(of(l));
-}
-
-/* Cards and groups of a split are in memory that all ranks reach (exec/split.c). */
-static int hosts_split(struct transport_link *l, const int *ranks, int size, int rank, uint64_t *place,
-                       struct transport_link **out)
-{
-    (void)ranks, (void)size, (void)rank, (void)place, (void)out;
-    return error_set(WEFT_EUNSUPPORTED, "%s: a group on several hosts cannot be split yet", l->transport->scheme);
+    if (l->inside) {
+        atomic_store_explicit(&l->group->ranks[l->rank].state, CORE_LEFT, memory_order_seq_cst);
+        core_ring_all(l->group);
+    }
+    hosts_link_free(of(l));
 }
 
 /* ---- memory: the host's ---- */

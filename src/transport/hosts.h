@@ -39,6 +39,11 @@ bool hosts_listen(struct transport_link *l);
 /* How long it may sleep: a wire that cannot be listened to is looked at now and then. */
 int64_t hosts_nap(const struct transport_link *l, int64_t ns);
 
+/* Opens the wire of a group that was split from `of`, of which it has these ranks. Collective over them; all have made the
+ * group. */
+int hosts_connect(struct transport_link *l, const struct transport_link *of, const int *ranks,
+                  const struct wire_boot *how);
+
 /* The next mail of the wire, those first that came early; as the wire's fetch. */
 bool hosts_fetch(struct transport_hosts *h, int *peer, const void **bytes, size_t *n);
 #endif

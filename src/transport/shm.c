@@ -258,9 +258,8 @@ static bool has_ended(const struct shm_process *p)
 
 bool shm_has_died(struct shm_link *l, int rank)
 {
-    int origin = l->base.origin ? l->base.origin[rank] : rank;
-    const struct shm_process *p = &l->home->head->process[origin];
-    int *fd = &l->home->watch[origin];
+    const struct shm_process *p = &l->home->head->process[shm_process_of(l, rank)];
+    int *fd = &l->home->watch[shm_process_of(l, rank)];
     if (*fd == -1) {
         *fd = (int)syscall(SYS_pidfd_open, (pid_t)p->pid, 0);
         if (*fd < 0)

@@ -56,6 +56,7 @@ struct shm_home {
 struct shm_link {
     struct transport_link base;
     struct shm_home *home;
+    int *process;            /* of a group that was split: each rank's number among the processes of the file; else NULL */
     struct shm_extents used; /* parts of the file that it has taken */
     uint64_t core;           /* that one of them which is the core of its group; 0: none is */
     struct shm_link *next;   /* of home->left */
@@ -77,6 +78,10 @@ int shm_create(struct shm_link *l);
 int shm_attach(struct shm_link *l);
 void shm_unmap(struct shm_link *l); /* and closes the file */
 bool shm_has_died(struct shm_link *l, int rank);
+static inline int shm_process_of(const struct shm_link *l, int rank)
+{
+    return l->process ? l->process[rank] : rank;
+}
 
 /* ---- shm_cross.c ---- */
 

@@ -17,7 +17,7 @@
 
 static const struct shm_process *process_of(const struct shm_link *l, int rank)
 {
-    return &l->home->head->process[l->base.origin ? l->base.origin[rank] : rank];
+    return &l->home->head->process[shm_process_of(l, rank)];
 }
 
 static bool kernel_copies(pid_t pid, void *to, uint64_t from, size_t bytes)

@@ -12,11 +12,14 @@ int shm_split(struct transport_link *base, const int *ranks, int size, int rank,
               struct transport_link **out)
 {
     struct shm_link *l = (struct shm_link *)base, *k = calloc(1, sizeof *k);
-    int *origin = transport_origin(base, ranks, size);
-    if (!k || !origin)
+    int *origin = transport_origin(base, ranks, size), *process = malloc((size_t)size * sizeof *process);
+    if (!k || !origin || !process)
         goto fail;
+    for (int r = 0; r < size; r++)
+        process[r] = shm_process_of(l, ranks[r]);
     k->base = (struct transport_link){.transport = base->transport, .rank = rank, .size = size, .origin = origin};
     k->home = l->home;
+    k->process = process;
     k->claim = -1;
     if (rank == 0) {
         k->base.group = base->transport->alloc(&k->base, core_bytes(size), &k->core);
@@ -33,6 +36,7 @@ int shm_split(struct transport_link *base, const int *ranks, int size, int rank,
 fail:
     if (k)
         free(k->used.item);
+    free(process);
     free(origin);
     free(k);
     return error_nomem();
@@ -43,6 +47,7 @@ fail:
 static void drop(struct shm_link *l)
 {
     free(l->base.origin);
+    free(l->process);
     free(l->used.item);
     if (l->claim >= 0)
         close(l->claim);

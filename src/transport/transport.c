@@ -1,5 +1,5 @@
 /* Which transport a URL names, and what is the same in all of them. */
-#include "transport/transport.h"
+#include "transport/hosts.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -36,8 +36,18 @@ const struct transport *transport_find(const char *url, const char **place)
 
 void transport_enter(struct transport_link *l)
 {
+    if (l->hosts && !l->hosts->home->inside)
+        transport_enter(l->hosts->home);
     l->inside = true;
     core_arrive(l->group, l->rank);
+}
+
+int transport_founder(const struct transport_link *l, const int *ranks, int size)
+{
+    for (int r = 0; r < size; r++)
+        if (!transport_far(l, ranks[r]))
+            return r;
+    return 0;
 }
 
 int *transport_origin(const struct transport_link *l, const int *ranks, int size)

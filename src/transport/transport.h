@@ -65,13 +65,14 @@ struct transport {
      * WEFT_EBUSY (the rank or the name is taken), WEFT_EMISMATCH, WEFT_ETIMEOUT (the text names the ranks that did not come),
      * WEFT_EPEER, WEFT_ENOMEM, WEFT_ETRANSPORT. */
     int (*join)(const struct transport_ask *ask, struct transport_link **out);
-    /* This rank's end of a smaller group: `size` of the ranks of l's, of which this is number `rank`. Number 0 makes the
-     * group and sets *place; the others get it from there. Nobody is inside before transport_enter. It may outlive l.
-     * Errors: WEFT_ENOMEM; WEFT_EPEER when number 0 has left already. */
+    /* This rank's end of a smaller group: `size` of the ranks of l's, of which this is number `rank`. The founder
+     * (transport_founder) makes the group, on several hosts what it needs on this one, and sets *place; the others get it
+     * from there. Nobody is inside before transport_enter. It may outlive l. A group on several hosts has no wire yet:
+     * hosts_connect. Errors: WEFT_ENOMEM; WEFT_EPEER when the founder has left already. */
     int (*split)(struct transport_link *l, const int *ranks, int size, int rank, uint64_t *place,
                  struct transport_link **out);
     /* Leaves and frees the link. The group and its memory go with the last rank. Where nobody has gone inside and nobody
-     * will, a group of `split` goes with number 0. */
+     * will, a group of `split` goes with its founder. */
     void (*leave)(struct transport_link *l);
 
     /* Zeroed memory that all ranks can reach, aligned to CORE_LINE, from TRANSPORT_HUGE bytes on to that; NULL when memory
@@ -100,6 +101,8 @@ struct transport {
 };
 
 void transport_enter(struct transport_link *l);
+/* Which of the listed ranks makes a group of them for this rank: the first that shares memory with it. */
+int transport_founder(const struct transport_link *l, const int *ranks, int size);
 /* The ranks of a group to be split from l's, as they are in the one that was opened; NULL: no memory. */
 int *transport_origin(const struct transport_link *l, const int *ranks, int size);
 

@@ -17,7 +17,7 @@
 
 #include "transport/transport.h"
 
-#define WIRE_ABI 1            /* of this header, between the core and its modules */
+#define WIRE_ABI 2            /* of this header, between the core and its modules */
 #define WIRE_MAIL 2048        /* bytes of a mail at most */
 #define WIRE_AHEAD 8          /* starts of a send that may be done before the receiver has begun the first of them */
 #define WIRE_NAME "weft_wire" /* the one symbol that a module exports: its struct wire_ops */
@@ -46,6 +46,9 @@ struct wire_message {
     uint64_t tag;
     int peer;
     bool send;
+    /* Set after make: memory and bytes may be changed before a start, and a receive may get less than it has room for. */
+    bool loose;
+    size_t got; /* by a loose receive that is done */
 };
 
 /* What open needs to know, and how the ranks find each other. */
@@ -73,6 +76,10 @@ struct wire_ops {
      * addresses and the cost of a rank its peers. Errors: WEFT_EINVAL, WEFT_EUNSUPPORTED, WEFT_ENOMEM, WEFT_ETIMEOUT,
      * WEFT_ETRANSPORT, and those of gather. */
     int (*open)(const struct wire_boot *boot, struct wire **out);
+    /* Another wire, with nothing in common with w, for some ranks of w, of which it has boot->size and this rank is number
+     * boot->rank. Collective over them, bounded as far as the library's own calls are; boot's gather is theirs. Errors as
+     * open. */
+    int (*split)(struct wire *w, const int *ranks, const struct wire_boot *boot, struct wire **out);
     /* Not collective, bounded in time (some 6 s at most, and only where peers do not take what was sent), also after failures.
      * Tells the peers that this rank has left. What was mailed or sent and is done still reaches them. Messages are dropped
      * before. */

@@ -34,9 +34,48 @@ static int check_size(const struct wire_boot *boot, int rank, int size)
                        boot->rank, boot->size);
 }
 
+static struct wire_mpi *wire_new(const struct wire_boot *boot, int size)
+{
+    struct wire_mpi *w = calloc(1, sizeof *w);
+    if (w && (w->peers = calloc((size_t)size, sizeof *w->peers))) {
+        w->base.size = size;
+        return w;
+    }
+    free(w);
+    boot->error(WEFT_ENOMEM, "out of memory");
+    return NULL;
+}
+
+static int abandon(struct wire_mpi *w, int err)
+{
+    if (w)
+        free(w->peers);
+    free(w);
+    return err;
+}
+
+/* With its communicator. */
+static int begin(struct wire_mpi *w, const struct wire_boot *boot, int rank, struct wire **out)
+{
+    int tagged, *highest;
+    MPI_Comm_set_errhandler(w->comm, MPI_ERRORS_RETURN);
+    MPI_Comm_get_attr(w->comm, MPI_TAG_UB, &highest, &tagged);
+    w->mail_tag = tagged ? *highest : 32767; /* what MPI promises */
+    w->base = (struct wire){&weft_wire, boot->error, rank, w->base.size, (uint64_t)w->mail_tag, -1, false};
+    int code = wire_mpi_letters_open(w);
+    if (!code) {
+        *out = &w->base;
+        return 0;
+    }
+    int err = wire_mpi_error(&w->base, code, "mpi: receives for mail on", rank);
+    if (w->closed)
+        *w->closed = true;
+    return abandon(w, err);
+}
+
 static int open_wire(const struct wire_boot *boot, struct wire **out)
 {
-    int rank, size, between, tagged, *highest, err = wire_mpi_begin(boot);
+    int rank, size, between, err = wire_mpi_begin(boot);
     if (err)
         return err;
     MPI_Comm of = boot->communicator ? *(const MPI_Comm *)boot->communicator : MPI_COMM_WORLD;
@@ -47,30 +86,29 @@ static int open_wire(const struct wire_boot *boot, struct wire **out)
         return boot->error(WEFT_EINVAL, "mpi: an intercommunicator is no group of ranks");
     if ((err = check_size(boot, rank, size)))
         return err;
-    struct wire_mpi *w = calloc(1, sizeof *w);
-    if (!w || !(w->peers = calloc((size_t)size, sizeof *w->peers))) {
-        free(w);
-        return boot->error(WEFT_ENOMEM, "out of memory");
-    }
-    err = wire_mpi_duplicate(boot, of, &w->comm, &w->closed);
-    if (err)
-        goto fail;
-    MPI_Comm_set_errhandler(w->comm, MPI_ERRORS_RETURN);
-    MPI_Comm_get_attr(w->comm, MPI_TAG_UB, &highest, &tagged);
-    w->mail_tag = tagged ? *highest : 32767; /* what MPI promises */
-    w->base = (struct wire){&weft_wire, boot->error, rank, size, (uint64_t)w->mail_tag, -1, false};
-    int code = wire_mpi_letters_open(w);
-    if (code) {
-        err = wire_mpi_error(&w->base, code, "mpi: receives for mail on", rank);
-        *w->closed = true;
-        goto fail;
-    }
-    *out = &w->base;
-    return 0;
-fail:
-    free(w->peers);
-    free(w);
-    return err;
+    struct wire_mpi *w = wire_new(boot, size);
+    err = w ? wire_mpi_duplicate(boot, of, &w->comm, &w->closed) : WEFT_ENOMEM;
+    return err ? abandon(w, err) : begin(w, boot, rank, out);
+}
+
+/* A communicator of the ranks' own. */
+static int split_wire(struct wire *base, const int *ranks, const struct wire_boot *boot, struct wire **out)
+{
+    struct wire_boot own = *boot;
+    own.error = base->error;
+    struct wire_mpi *w = wire_new(&own, boot->size);
+    if (!w)
+        return WEFT_ENOMEM;
+    MPI_Comm of = ((struct wire_mpi *)base)->comm;
+    MPI_Group all, some;
+    MPI_Comm_group(of, &all);
+    MPI_Group_incl(all, boot->size, ranks, &some);
+    int code = MPI_Comm_create_group(of, some, 0, &w->comm);
+    MPI_Group_free(&some);
+    MPI_Group_free(&all);
+    if (code)
+        return abandon(w, wire_mpi_error(base, code, "mpi: a communicator of some ranks, on", base->rank));
+    return begin(w, &own, boot->rank, out);
 }
 
 static void close_wire(struct wire *base)
@@ -80,7 +118,10 @@ static void close_wire(struct wire *base)
         if (w->peers[i].used && !w->peers[i].left)
             wire_mpi_bye(w, i);
     wire_mpi_letters_close(w);
-    *w->closed = true;
+    if (w->closed)
+        *w->closed = true;
+    else if (!base->failed && !wire_mpi_troubled())
+        MPI_Comm_free(&w->comm); /* collective by the letter; in both libraries each rank frees its own, and none waits */
     free(w->peers);
     free(w);
 }
@@ -116,6 +157,7 @@ __attribute__((visibility("default"))) const struct wire_ops weft_wire = {
     .name = NAME,
     .can = {.sized = true},
     .open = open_wire,
+    .split = split_wire,
     .close = close_wire,
     .progress = progress,
     .mail = wire_mpi_mail,

@@ -30,7 +30,7 @@ struct wire_mpi_peer {
 struct wire_mpi {
     struct wire base;
     MPI_Comm comm;
-    bool *closed; /* where it is noted that this rank will not use comm any more */
+    bool *closed; /* where it is noted that this rank will not use comm any more; NULL: comm is this wire's to free */
     int mail_tag;
     struct wire_mpi_peer *peers;
     struct wire_mpi_letter in[MPI_LETTERS];
@@ -52,6 +52,7 @@ int wire_mpi_begin(const struct wire_boot *boot);
 /* A duplicate of the communicator, collective; *closed is to be set when this rank uses it no more. */
 int wire_mpi_duplicate(const struct wire_boot *boot, MPI_Comm of, MPI_Comm *out, bool **closed);
 void wire_mpi_trouble(void); /* MPI is not ended by weft after this */
+bool wire_mpi_troubled(void);
 
 /* ---- wire_mpi_mail.c ---- */
 

@@ -23,6 +23,11 @@ void wire_mpi_trouble(void)
     trouble = true;
 }
 
+bool wire_mpi_troubled(void)
+{
+    return trouble;
+}
+
 static void end(void)
 {
     int over;

@@ -11,6 +11,7 @@
 struct message {
     struct wire_message base;
     MPI_Request plain, sync; /* sync: every WIRE_AHEAD-th start of a send; else null */
+    MPI_Request once;        /* of a loose one */
     MPI_Request *active;     /* the one that is started; NULL: none */
     MPI_Datatype large;      /* else null */
     unsigned starts;
@@ -78,6 +79,7 @@ int wire_mpi_make(struct wire *base, int peer, uint64_t tag, void *memory, size_
     *m = (struct message){.base = {base, memory, bytes, tag, peer, send},
                           .plain = MPI_REQUEST_NULL,
                           .sync = MPI_REQUEST_NULL,
+                          .once = MPI_REQUEST_NULL,
                           .large = MPI_DATATYPE_NULL,
                           .received = (MPI_Count)bytes,
                           .settled = true};
@@ -92,6 +94,18 @@ int wire_mpi_make(struct wire *base, int peer, uint64_t tag, void *memory, size_
     return 0;
 }
 
+static int start_loose(struct message *m, bool sync)
+{
+    const struct wire_message *b = &m->base;
+    MPI_Comm comm = wire_of(m)->comm;
+    int n = (int)b->bytes, tag = (int)b->tag;
+    m->active = &m->once;
+    if (!b->send)
+        return MPI_Irecv(b->memory, n, MPI_BYTE, b->peer, tag, comm, m->active);
+    return sync ? MPI_Issend(b->memory, n, MPI_BYTE, b->peer, tag, comm, m->active)
+                : MPI_Isend(b->memory, n, MPI_BYTE, b->peer, tag, comm, m->active);
+}
+
 int wire_mpi_start(struct wire_message *base)
 {
     struct message *m = (struct message *)base;
@@ -99,8 +113,11 @@ int wire_mpi_start(struct wire_message *base)
         return base->wire->error(WEFT_EBUSY, "a message with rank %d is started twice", base->peer);
     if (base->send && wire_of(m)->peers[base->peer].left)
         return base->wire->error(WEFT_EPEER, "rank %d has left", base->peer);
-    m->active = base->send && ++m->starts % WIRE_AHEAD == 0 ? &m->sync : &m->plain;
-    m->code = MPI_Start(m->active);
+    bool sync = base->send && ++m->starts % WIRE_AHEAD == 0;
+    if (base->loose && base->bytes > INT_MAX)
+        return base->wire->error(WEFT_EUNSUPPORTED, "mpi: a loose message of %zu bytes", base->bytes);
+    m->active = sync ? &m->sync : &m->plain;
+    m->code = base->loose ? start_loose(m, sync) : MPI_Start(m->active);
     if (m->code)
         m->active = NULL;
     return m->code ? wire_mpi_error(base->wire, m->code, "a message with", base->peer) : 0;
@@ -111,7 +128,7 @@ static int result(const struct message *m)
     const struct wire_message *b = &m->base;
     if (m->code)
         return wire_mpi_error(b->wire, m->code, "a message with", b->peer);
-    if (!b->send && (uint64_t)m->received != b->bytes)
+    if (!b->send && !b->loose && (uint64_t)m->received != b->bytes)
         return b->wire->error(WEFT_EMISMATCH, "rank %d sent %lld bytes; %zu are expected of it", b->peer,
                               (long long)m->received, b->bytes);
     return 1;
@@ -130,6 +147,7 @@ int wire_mpi_test(struct wire_message *base)
     m->active = NULL;
     if (!m->code && !base->send)
         MPI_Get_elements_x(&status, m->large == MPI_DATATYPE_NULL ? MPI_BYTE : m->large, &m->received);
+    base->got = (size_t)m->received;
     return result(m);
 }
 
@@ -138,13 +156,16 @@ bool wire_mpi_cancel(struct wire_message *base)
     struct message *m = (struct message *)base;
     if (!m->active)
         return m->settled;
-    wire_mpi_trouble();
-    if (!base->send)
+    if (base->send)
+        wire_mpi_trouble();
+    else
         MPI_Cancel(m->active);
     int done = 0;
     for (int64_t end = wire_mpi_now() + CANCEL_NS; !done && wire_mpi_now() < end;)
         if (MPI_Test(m->active, &done, MPI_STATUS_IGNORE))
             done = 1;
+    if (!done)
+        wire_mpi_trouble();
     m->settled = done;
     m->active = NULL;
     return done;

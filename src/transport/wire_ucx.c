@@ -338,6 +338,15 @@ static int open_wire(const struct wire_boot *boot, struct wire **out)
     return 0;
 }
 
+/* A worker of its own: when a connection has to be ended after a failure, others are not touched. */
+static int split_wire(struct wire *base, const int *ranks, const struct wire_boot *boot, struct wire **out)
+{
+    struct wire_boot own = *boot;
+    (void)ranks;
+    own.error = base->error;
+    return open_wire(&own, out);
+}
+
 /* ---- the rest ---- */
 
 static void on_flushed(void *request, ucs_status_t status, void *arg)
@@ -401,6 +410,7 @@ __attribute__((visibility("default"))) const struct wire_ops weft_wire = {
     .name = "UCX " STRING(UCP_API_MAJOR) "." STRING(UCP_API_MINOR),
     .can = {.deaths = true, .cancels = true},
     .open = open_wire,
+    .split = split_wire,
     .close = close_wire,
     .progress = progress,
     .mail = ucx_mail,
