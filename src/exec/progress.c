@@ -354,7 +354,8 @@ static bool sleep_on_bell(struct comm_family *f)
         core_disarm(g, rank);
         return false;
     }
-    int64_t nap = wide ? hosts_nap(wide->link, wide->beat_ns) : f->any->beat_ns;
+    bool flies = f->any->first || comm_tasks_lack(f->any, NULL) || comm_kin_fly(f->any);
+    int64_t nap = wide && flies ? hosts_nap(wide->link, wide->beat_ns) : f->any->beat_ns;
     atomic_store_explicit(&s->asleep, ON_BELL, memory_order_seq_cst);
     s->disturbed = false;
     if (!release(s) && !stopped(s))
