@@ -355,6 +355,8 @@ static bool sleep_on_bell(struct comm_family *f)
         core_disarm(g, rank);
         return false;
     }
+    if (!f->any->first && !comm_tasks_lack(f->any, NULL) && !comm_kin_fly(f->any))
+        nap = f->any->beat_ns; /* nothing flies: what comes by a wire that cannot wake us can wait */
     atomic_store_explicit(&s->asleep, ON_BELL, memory_order_seq_cst);
     s->disturbed = false;
     if (!release(s) && !stopped(s))
