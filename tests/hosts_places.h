@@ -6,14 +6,14 @@
 #include "ranks.h"
 
 static const struct place {
-    const char *transport;
-    int hosts, ranks[3]; /* how many of them, 0 after the last */
+    const char *transport, *hosts;
+    int ranks[3]; /* how many of them, 0 after the last */
 } places[] = {
-    {"ucx", 9, {2, 3}},
+    {"ucx", "abcd", {2, 3}},
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-    {"auto", 2, {3, 4}}, {"auto", 3, {3, 5}}, {"auto", 2, {6}},
+    {"auto", "abab", {3, 4}}, {"auto", "abcab", {3, 5}}, {"auto", "ababab", {6}},
 #endif
-    {"ucx", 9, {4}},
+    {"ucx", "abcd", {4}},
 };
 
 /* The body on each place that has from `least` to `most` ranks. */

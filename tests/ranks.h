@@ -22,7 +22,7 @@
 /* Where the ranks run; conformance.h goes through all of them. */
 static const char *ranks_on = "threads";
 static bool ranks_forked; /* they are processes, not threads of this one */
-static int ranks_hosts;   /* that they believe to be on, where they are processes; 0: nothing is said */
+static const char *ranks_hosts; /* of processes: a letter a rank, the host that it believes to be on; NULL: this one */
 
 static inline void *ranks_shared(size_t bytes)
 {
@@ -150,7 +150,7 @@ static inline void ranks_fork(struct ranks_rank *r, int n, int dies)
         if (pids[i] == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             if (ranks_hosts)
-                setenv("WEFT_HOST", (char[]){'h', (char)('0' + i % ranks_hosts), 0}, 1);
+                setenv("WEFT_HOST", (char[]){ranks_hosts[i], 0}, 1);
             ranks_main(&r[i]);
             _exit(0);
         }
