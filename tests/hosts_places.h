@@ -6,15 +6,14 @@
 #include "ranks.h"
 
 static const struct place {
-    const char *transport;
-    const char *hosts; /* as ranks_hosts has them */
-    int ranks[3];      /* how many of them, 0 after the last */
+    const char *transport, *hosts;
+    int ranks[3]; /* how many of them, 0 after the last */
 } places[] = {
-    {"ucx", NULL, {2, 3}},
+    {"ucx", "abcd", {2, 3}},
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
     {"auto", "abab", {3, 4}}, {"auto", "abcab", {3, 5}}, {"auto", "ababab", {6}},
 #endif
-    {"ucx", NULL, {4}},
+    {"ucx", "abcd", {4}},
 };
 
 /* The body on each place that has from `least` to `most` ranks. */

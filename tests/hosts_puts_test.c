@@ -10,6 +10,7 @@
 
 #include "hosts_places.h"
 #include "share.h"
+#include "window_cases.h"
 #include "window_puts.h"
 
 static void random_operations(void **state)
@@ -96,7 +97,7 @@ static void silent_body(struct ranks_rank *r)
     if (r->rank == 0) {
         int err = weft_window_put(w, 0, 1, 0, work, N);
         RANKS_CHECK(r, err == WEFT_EPEER);
-        RANKS_CHECK(r, strstr(weft_errmsg(), "rank 1 took nothing of what rank 0 puts and notifies for 1500 ms"));
+        RANKS_CHECK(r, strstr(window_said(), "rank 1 took nothing of what rank 0 puts and notifies for 4000 ms"));
     }
     ranks_meet(r);
     weft_window_free(w);
@@ -106,7 +107,7 @@ static void silent_body(struct ranks_rank *r)
 static void a_silent_target_is_named(void **state)
 {
     (void)state;
-    everywhere(silent_body, 2, 2, NULL, &(weft_comm_opts){.deadline_ns = 1500 * MS});
+    everywhere(silent_body, 2, 2, NULL, &(weft_comm_opts){.deadline_ns = 4 * SECOND});
 }
 
 /* Rank 1 makes no calls for a while: barriers say whom they wait for, and go on when it has. */
@@ -122,9 +123,9 @@ static void late_body(struct ranks_rank *r)
         work[N - 1] = 5;
         RANKS_OK(r, weft_window_put(w, 0, 1, 0, work, N));
         RANKS_CHECK(r, weft_window_barrier(w, 5 * MS) == WEFT_ETIMEOUT);
-        RANKS_CHECK(r, !strcmp(weft_errmsg(), "weft_window_barrier: time ran out, rank 1 yet to take what was put"));
+        RANKS_CHECK(r, !strcmp(window_said(), "weft_window_barrier: time ran out, rank 1 yet to take what was put"));
         RANKS_CHECK(r, weft_comm_barrier(r->comm, 5 * MS) == WEFT_ETIMEOUT);
-        RANKS_CHECK(r, !strcmp(weft_errmsg(), "weft_comm_barrier: time ran out, rank 1 yet to take what was put"));
+        RANKS_CHECK(r, !strcmp(window_said(), "weft_comm_barrier: time ran out, rank 1 yet to take what was put"));
     }
     ranks_meet(r);
     RANKS_OK(r, weft_window_barrier(w, LONG_NS));
@@ -197,7 +198,7 @@ static void one_death(struct random *rnd, int number)
     char name[32];
     k->victim = (int)random_in(rnd, 0, n - 1);
     k->at = random_in(rnd, 1, 60);
-    ranks_hosts = number % 3 ? random_once_in(rnd, 2) ? "ababa" : "abcab" : NULL;
+    ranks_hosts = number % 3 == 0 ? "abcde" : random_once_in(rnd, 2) ? "ababa" : "aabcc";
     ranks_on = number % 3 ? "auto" : "ucx";
     snprintf(name, sizeof name, "rank %d", k->victim);
     ranks_run_but(n, &(weft_comm_opts){.deadline_ns = 20 * SECOND}, killed_body, k, k->victim);
@@ -205,7 +206,7 @@ static void one_death(struct random *rnd, int number)
         int64_t after = k->end[r].knew - atomic_load(&k->died);
         if (r != k->victim && (k->end[r].code != WEFT_EPEER || !strstr(k->end[r].text, name) || after > 2 * SECOND))
             fail_msg("death %d, %s on hosts %s: rank %d of %d at turn %lld, rank %d ended with %d after %lld ms: %s",
-                     number, ranks_on, ranks_hosts ? ranks_hosts : "of their own", k->victim, n, (long long)k->at, r, k->end[r].code,
+                     number, ranks_on, ranks_hosts, k->victim, n, (long long)k->at, r, k->end[r].code,
                      (long long)(after / MS), k->end[r].text);
     }
     munmap(k, sizeof *k);

@@ -24,12 +24,6 @@ static const char *ranks_on = "threads";
 static bool ranks_forked; /* they are processes, not threads of this one */
 static const char *ranks_hosts; /* of processes: a letter a rank, the host that it believes to be on; NULL: this one */
 
-/* Do they share no memory? */
-static inline bool ranks_apart(void)
-{
-    return ranks_hosts || !strcmp(ranks_on, "ucx");
-}
-
 static inline void *ranks_shared(size_t bytes)
 {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

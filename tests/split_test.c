@@ -88,7 +88,7 @@ static void self_can_be_split(void **state)
     assert_int_equal(sum_make(&s, kk, NULL, NULL), 0);
     assert_int_equal(sum_run(&s, 1), 0);
     assert_int_equal(weft_comm_split(kk, &(int){1}, 1, &c), WEFT_EINVAL);
-    assert_string_equal(weft_errmsg(), "rank 0: weft_comm_split: there is no rank 1, the comm has 1");
+    assert_string_equal(weft_errmsg(), "rank 0 (opened as rank 0): weft_comm_split: there is no rank 1, the comm has 1");
     sum_free(&s);
     weft_comm_close(kk);
 }

@@ -486,7 +486,7 @@ static void drain(weft_exchange *x)
     if (!c->in_callback)
         comm_wait(c, &need);
     while (!drained(x) && !core_failed(c->group) && core_now() < need.until) { /* a callback must not wait for others */
-        mail_move(c);
+        mail_move_kin(c);
         exchange_pass(&x->task, true);
     }
     bool all = pipe_far_drained(&x->pipes, &refuses);

@@ -197,32 +197,16 @@ static bool receive(weft_comm *c)
         if (is_sound(c, &m, n))
             take(c, peer, &m);
     }
-    return moved;
-}
-
-static bool move(weft_comm *c)
-{
-    bool moved = receive(c);
-    moved |= remote_move(c);
-    moved |= pass_on_votes(c);
-    return split_pass_on(c) || moved;
+    return remote_move(c) || moved;
 }
 
 static bool pass(struct comm_task *t, bool eager)
 {
     (void)eager;
-    return move(((struct mail *)t)->comm);
-}
-
-bool mail_move(weft_comm *c)
-{
-    bool moved = false;
-    weft_comm *k = c;
-    do
-        if (k->mail && !core_failed(k->group))
-            moved |= move(k);
-    while ((k = k->kin) != c);
-    return moved;
+    weft_comm *c = ((struct mail *)t)->comm;
+    bool moved = receive(c);
+    moved |= pass_on_votes(c);
+    return split_pass_on(c) || moved;
 }
 
 /* What it waits for comes by the wire, which wakes whoever sleeps for it. */
@@ -301,6 +285,17 @@ void mail_flush(weft_comm *c, int64_t ns)
     while (!wire->ops->flushed(wire) && core_now() < until)
         if (!wire->ops->progress(wire))
             sched_yield();
+}
+
+bool mail_move_kin(weft_comm *c)
+{
+    bool moved = false;
+    weft_comm *k = c;
+    do
+        if (k->mail && !core_failed(k->group))
+            moved |= k->mail->task.pass(&k->mail->task, true);
+    while ((k = k->kin) != c);
+    return moved;
 }
 
 void mail_failure(weft_comm *c, int code, const char *text)

@@ -151,7 +151,7 @@ int remote_wait(struct remote *r, const struct remote_peer *p, bool (*met)(void 
         uint32_t bell = armed ? core_arm(c->group, c->rank) : 0;
         if (armed)
             progress_disturb(c->family);
-        bool moved = mail_move(c), done = met(arg);
+        bool moved = mail_move_kin(c), done = met(arg);
         int64_t now = core_now(), heard = p && p->heard_at > began ? p->heard_at : began;
         int err = 0;
         if (!done && !moved) {
@@ -410,7 +410,7 @@ void remote_close(weft_comm *c)
     int64_t until = core_now() + (c->deadline_ns < CLOSE_NS ? c->deadline_ns : CLOSE_NS);
     while (!remote_sent(r) && !core_failed(c->group) && core_now() < until) {
         remote_watch(c);
-        if (!mail_move(c))
+        if (!mail_move_kin(c))
             sched_yield();
     }
     c->link->hosts->wire->failed = core_failed(c->group);

@@ -203,6 +203,19 @@ int weft_window_wait(weft_window *w, int signal, enum weft_compare compare, uint
     return err;
 }
 
+/* Who polls a signal must get what other hosts notify. If the seat is taken, somebody else makes progress. */
+static void poll(weft_comm *c)
+{
+    if (c->threaded && !progress_try(c->family))
+        return;
+    bool moved = comm_progress(c, false);
+    if (!c->threaded)
+        return;
+    if (moved)
+        progress_disturb(c->family);
+    progress_leave(c->family);
+}
+
 int weft_window_signal(const weft_window *w, int signal, uint64_t *value)
 {
     int err = check_signal(w, signal, "weft_window_signal");
@@ -210,8 +223,8 @@ int weft_window_signal(const weft_window *w, int signal, uint64_t *value)
         return err;
     if (!value)
         return error_set(WEFT_EINVAL, "weft_window_signal: value must not be NULL");
-    if (w->far && !w->comm->threaded && !w->comm->in_callback)
-        comm_progress(w->comm, false); /* who polls must get what others notify */
+    if (w->far && !progress_called_back(w->comm))
+        poll(w->comm);
     /* seq_cst: who polls instead of waiting acquires as much. */
     *value = atomic_load_explicit(&window_signals(w->heads[w->comm->rank])[signal].value, memory_order_seq_cst);
     return 0;
