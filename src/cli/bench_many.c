@@ -77,11 +77,14 @@ static void remark(const struct report *r, struct remarks *out)
     for (int i = 0; i < r->n; i++) {
         const struct row *row = &r->rows[i];
         double ratio = gain(row, false);
-        char aim[32] = "";
+        struct line l = report_line(row);
+        char aim[32] = "", share[48] = "";
         if (aims)
             snprintf(aim, sizeof aim, ", aim %.0f: %s", AIM, ratio >= AIM ? "met" : "missed");
-        remark_add(out, aims ? ratio >= AIM : -1, "%d ranks, %s: one plan runs %.2f times as fast as one each%s",
-                   row->ranks, row->label, ratio, aim);
+        if (l.copy_share > 0)
+            snprintf(share, sizeof share, ", at %.2f of memcpy", l.copy_share);
+        remark_add(out, aims ? ratio >= AIM : -1, "%d ranks, %s: one plan runs %.2f times as fast as one each%s%s",
+                   row->ranks, row->label, ratio, share, aim);
     }
 }
 

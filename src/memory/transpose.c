@@ -1,7 +1,12 @@
-/* Transposes: one side is contiguous along one loop, the other side along another. Rows of src are read in runs of some
- * lines into a block that stays in the first cache, whatever their distance, and the block is written out turned, in
- * runs of dst. Memory is slow when runs are short and when it waits: so the rows of the next block are read while this
- * one is written, a row and some columns in turn. A cast happens on the way into the block. */
+/* Transposes: one side is contiguous along one loop, the other side along another. Some rows of src at a time are turned
+ * in registers, vector by vector, so that lines of dst are written whole, and the next rows are those whose elements
+ * follow in the same columns of dst.
+ *
+ * That needs a line of each of these rows to stay in the first cache until all its vectors are read. Where rows meet in
+ * the same sets of it, since their distance is a multiple of a large power of two, and where elements are cast or so small that
+ * lines are not written whole, rows are first read in runs of some lines into a block, and the block is written out turned, in
+ * runs of dst. Memory is slow when it waits: so the rows of the next block are read while this one is written, a row and
+ * some columns in turn. A cast happens on the way into the block. */
 #include "memory/transpose.h"
 
 #include <string.h>
@@ -15,6 +20,8 @@
 #define RUN 512          /* bytes of each */
 #define ROW (RUN + LINE) /* and their distance: no power of two, lest they meet in the same sets of the cache */
 #define AHEAD 4          /* rows: far enough for memory, and few enough to stay in the cache */
+#define BAND 256         /* bytes of a row that are read before the next rows: as many columns are open in dst */
+#define MEET 4096        /* rows that are a multiple of it apart meet in the cache */
 
 static int64_t least(int64_t a, int64_t b)
 {
@@ -22,7 +29,8 @@ static int64_t least(int64_t a, int64_t b)
 }
 
 struct block {
-    unsigned char *data, *to;   /* to: where its first column goes, the next `across` bytes on */
+    const unsigned char *data;
+    unsigned char *to;          /* where its first column goes, the next `across` bytes on */
     int64_t across, high, wide; /* rows, and elements of each */
 };
 
@@ -38,37 +46,52 @@ struct block {
         memcpy(x, y, sizeof y);                                                   \
     } while (0)
 
-/* Writes the columns from b on that fill 16 bytes of the block's rows. Several squares side by side are held in
+/* Turns a tile: 16 bytes of as many rows as `squares` side by side have; row r is read at `source`. They are held in
  * registers, so that lines of dst are written whole. */
+#define WRITE_TILE(to, across, squares, lanes, TURN, source)        \
+    do {                                                            \
+        vector x[squares][lanes];                                   \
+        for (int s = 0; s < squares; s++) {                         \
+            for (int i = 0; i < lanes; i++) {                       \
+                const int r = s * lanes + i;                        \
+                memcpy(&x[s][i], source, 16);                       \
+            }                                                       \
+            TURN(x[s]);                                             \
+        }                                                           \
+        for (int i = 0; i < lanes; i++)                             \
+            for (int s = 0; s < squares; s++)                       \
+                memcpy((to) + i * (across) + s * 16, &x[s][i], 16); \
+    } while (0)
+
+/* columns: writes the columns from b on that fill 16 bytes of the first `high` rows of a block in the cache.
+ * whole: writes a whole block, its rows `row` bytes apart. */
 #define COLUMNS(bytes, squares, T, TURN)                                                                              \
     static inline __attribute__((always_inline)) void columns_##bytes(const struct block *k, int64_t b, int64_t high) \
     {                                                                                                                 \
-        enum { lanes = 16 / bytes, step = lanes * squares, row = ROW };                                               \
+        enum { lanes = 16 / bytes, step = lanes * squares };                                                          \
         typedef T vector __attribute__((vector_size(16)));                                                            \
-        const unsigned char *from = k->data + b * bytes;                                                              \
-        unsigned char *to = k->to + b * k->across;                                                                    \
         const int64_t across = k->across;                                                                             \
-        for (int64_t a = 0; a < high; a += step, from += step * row, to += step * bytes) {                            \
-            vector x[squares][lanes];                                                                                 \
-            for (int s = 0; s < squares; s++) {                                                                       \
-                for (int i = 0; i < lanes; i++)                                                                       \
-                    memcpy(&x[s][i], from + (s * lanes + i) * row, 16);                                               \
-                TURN(x[s]);                                                                                           \
-            }                                                                                                         \
-            for (int i = 0; i < lanes; i++)                                                                           \
-                for (int s = 0; s < squares; s++)                                                                     \
-                    memcpy(to + i * across + s * 16, &x[s][i], 16);                                                   \
-        }                                                                                                             \
+        const unsigned char *from = k->data + b * bytes;                                                              \
+        unsigned char *to = k->to + b * across;                                                                       \
+        for (int64_t a = 0; a < high; a += step, from += step * ROW, to += step * bytes)                              \
+            WRITE_TILE(to, across, squares, lanes, TURN, from + r * ROW);                                             \
     }                                                                                                                 \
-    static void edges_##bytes(const struct block *k)                                                                  \
+    static void whole_##bytes(const struct block *k, int64_t row)                                                     \
     {                                                                                                                 \
-        enum { lanes = 16 / bytes, step = lanes * squares, row = ROW };                                               \
-        int64_t high = k->high - k->high % step, wide = k->wide - k->wide % lanes;                                    \
-        for (int64_t b = 0; b < wide; b += lanes)                                                                     \
-            columns_##bytes(k, b, high);                                                                              \
+        enum { lanes = 16 / bytes, step = lanes * squares };                                                          \
+        typedef T vector __attribute__((vector_size(16)));                                                            \
+        const int64_t high = k->high - k->high % step, wide = k->wide - k->wide % lanes, across = k->across;          \
+        for (int64_t a = 0; a < high; a += step) {                                                                    \
+            const unsigned char *rows[step];                                                                          \
+            unsigned char *to = k->to + a * bytes;                                                                    \
+            for (int i = 0; i < step; i++)                                                                            \
+                rows[i] = k->data + (a + i) * row;                                                                    \
+            for (int64_t at = 0; at < wide * bytes; at += 16, to += lanes * across)                                   \
+                WRITE_TILE(to, across, squares, lanes, TURN, rows[r] + at);                                           \
+        }                                                                                                             \
         for (int64_t b = 0; b < k->wide; b++)                                                                         \
             for (int64_t a = b < wide ? high : 0; a < k->high; a++)                                                   \
-                memcpy(k->to + b * k->across + a * bytes, k->data + a * row + b * bytes, bytes);                      \
+                memcpy(k->to + b * across + a * bytes, k->data + a * row + b * bytes, bytes);                         \
     }
 
 #define LIST(...) __VA_ARGS__
@@ -76,7 +99,6 @@ struct block {
     ROUND(x, 16, LIST(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23), \
           LIST(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31))
 #define ROUND_2(x) ROUND(x, 8, LIST(0, 8, 1, 9, 2, 10, 3, 11), LIST(4, 12, 5, 13, 6, 14, 7, 15))
-#define ROUND_4(x) ROUND(x, 4, LIST(0, 4, 1, 5), LIST(2, 6, 3, 7))
 #define ROUND_8(x) ROUND(x, 2, LIST(0, 2), LIST(1, 3))
 #define TURN_1(x) \
     ROUND_1(x);   \
@@ -87,9 +109,19 @@ struct block {
     ROUND_2(x);   \
     ROUND_2(x);   \
     ROUND_2(x)
-#define TURN_4(x) \
-    ROUND_4(x);   \
-    ROUND_4(x)
+/* Two rounds in which neighbours meet: first elements, then pairs of them. */
+#define TURN_4(x)                                               \
+    do {                                                        \
+        vector y[4];                                            \
+        y[0] = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5); \
+        y[1] = __builtin_shufflevector(x[0], x[1], 2, 6, 3, 7); \
+        y[2] = __builtin_shufflevector(x[2], x[3], 0, 4, 1, 5); \
+        y[3] = __builtin_shufflevector(x[2], x[3], 2, 6, 3, 7); \
+        x[0] = __builtin_shufflevector(y[0], y[2], 0, 1, 4, 5); \
+        x[1] = __builtin_shufflevector(y[0], y[2], 2, 3, 6, 7); \
+        x[2] = __builtin_shufflevector(y[1], y[3], 0, 1, 4, 5); \
+        x[3] = __builtin_shufflevector(y[1], y[3], 2, 3, 6, 7); \
+    } while (0)
 #define TURN_8(x) ROUND_8(x)
 #define TURN_16(x) (void)(x)
 COLUMNS(1, 1, uint8_t, TURN_1)
@@ -115,12 +147,12 @@ static inline __attribute__((always_inline)) void read_row(const struct transpos
     }
 }
 
-typedef void turn_columns(const struct block *k, int64_t b, int64_t high);
-typedef void turn_edges(const struct block *k);
+typedef void turn_columns(const struct block *k, int64_t b, int64_t n);
+typedef void turn_whole(const struct block *k, int64_t row);
 
 static inline __attribute__((always_inline)) void walk(const struct transpose *t, unsigned char *dst,
                                                        const unsigned char *src, const int64_t size,
-                                                       turn_columns *columns, turn_edges *edges)
+                                                       turn_columns *columns, turn_whole *whole)
 {
     _Alignas(LINE) unsigned char buf[2][ROWS * ROW];
     struct block now = {0}, next = {.data = buf[0], .across = t->drow};
@@ -128,7 +160,8 @@ static inline __attribute__((always_inline)) void walk(const struct transpose *t
     for (int64_t b = 0; b < t->wide; b += most)
         for (int64_t a = 0; a < t->high; a += ROWS) {
             const unsigned char *from = src + a * t->srow + b * t->ssize;
-            unsigned char *to = next.data = buf[next.data == buf[0]];
+            unsigned char *to = buf[next.data == buf[0]];
+            next.data = to;
             next.to = dst + b * t->drow + a * size;
             next.high = least(ROWS, t->high - a);
             next.wide = least(most, t->wide - b);
@@ -138,13 +171,24 @@ static inline __attribute__((always_inline)) void walk(const struct transpose *t
                     columns(&now, c, ROWS);
                 }
             } else {
-                edges(&now);
+                whole(&now, ROW);
                 for (int64_t r = 0; r < next.high; r++, from += t->srow, to += ROW)
                     read_row(t, to, from, size, next.wide);
             }
             now = next;
         }
-    edges(&now);
+    whole(&now, ROW);
+}
+
+/* Without a block in between: bands of some columns, from the first row to the last. */
+static void walk_straight(const struct transpose *t, unsigned char *dst, const unsigned char *src, int64_t size,
+                          turn_whole *whole)
+{
+    const int64_t most = BAND / size;
+    for (int64_t b = 0; b < t->wide; b += most) {
+        const struct block band = {src + b * size, dst + b * t->drow, t->drow, t->high, least(most, t->wide - b)};
+        whole(&band, t->srow);
+    }
 }
 
 bool transpose_knows(size_t size)
@@ -154,11 +198,18 @@ bool transpose_knows(size_t size)
 
 void transpose(const struct transpose *t, void *dst, const void *src, size_t size)
 {
+    bool straight = t->to == t->from && t->srow % MEET;
+    switch (straight ? size : 0) {
+    case 4: walk_straight(t, dst, src, 4, whole_4); return;
+    case 8: walk_straight(t, dst, src, 8, whole_8); return;
+    case 16: walk_straight(t, dst, src, 16, whole_16); return;
+    default: break;
+    }
     switch (size) {
-    case 1: walk(t, dst, src, 1, columns_1, edges_1); break;
-    case 2: walk(t, dst, src, 2, columns_2, edges_2); break;
-    case 4: walk(t, dst, src, 4, columns_4, edges_4); break;
-    case 8: walk(t, dst, src, 8, columns_8, edges_8); break;
-    default: walk(t, dst, src, 16, columns_16, edges_16); break;
+    case 1: walk(t, dst, src, 1, columns_1, whole_1); break;
+    case 2: walk(t, dst, src, 2, columns_2, whole_2); break;
+    case 4: walk(t, dst, src, 4, columns_4, whole_4); break;
+    case 8: walk(t, dst, src, 8, columns_8, whole_8); break;
+    default: walk(t, dst, src, 16, columns_16, whole_16); break;
     }
 }
