@@ -16,8 +16,8 @@
 #define PATIENCE_NS 1000000
 
 /* Where waking takes longer than a rank spins, one that sleeps makes those who wait for it sleep, too, and these their
- * neighbours: it does not end by itself. So who has slept for a short time only spins longer the next time, with a yield
- * now and then for whoever else has no core; who has slept for long was right to sleep. */
+ * neighbours: it does not end by itself. So who has slept for a short time only spins longer the next time, with a
+ * yield now and then for whoever else has no core; who has slept for long was right to sleep. */
 #define STRETCH 16
 #define SHORT_NS 2000000
 
@@ -48,8 +48,10 @@ static void pause_for(const weft_comm *c, int turn)
 static void doze(weft_comm *c, uint32_t bell, int lacking, int64_t ns, int64_t now)
 {
     core_doze(c->group, c->rank, bell, lacking, ns);
-    int64_t slept = c->spins ? core_now() - now : 0;
-    if (slept >= c->beat_ns)
+    if (!c->spins || c->mail) /* it may have to look at a wire now and then */
+        return;
+    int64_t slept = core_now() - now;
+    if (slept >= c->beat_ns / 2)
         c->stretch = 1;
     else if (slept < SHORT_NS && c->stretch < STRETCH)
         c->stretch *= 2;
