@@ -532,7 +532,8 @@ static void helped(void **state)
     (void)state;
     for (int64_t bucket = 0; bucket <= 1 << 18; bucket += 1 << 17)
         for (int progress = 0; progress < 2; progress++)
-            ranks_run(2, &(weft_comm_opts){.progress = progress ? WEFT_PROGRESS_THREAD : 0}, run_helped, &bucket, NULL);
+            ranks_run(2, &(weft_comm_opts){.progress = progress ? WEFT_PROGRESS_THREAD : 0}, run_helped, &bucket,
+                      NULL);
 }
 
 int main(void)

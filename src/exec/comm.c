@@ -60,6 +60,7 @@ void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o,
     c->staged = o->staged || !l->transport->can.loads;
     c->channel_buckets = o->channel_buckets;
     c->spins = spins;
+    c->stretch = 1;
     c->kin = c;
     c->family = f;
     c->threaded = f->seat != NULL;

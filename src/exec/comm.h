@@ -70,7 +70,8 @@ struct weft_comm {
     int64_t beat_ns; /* longest sleep: peers see our pulse at least so often */
     bool staged;
     int channel_buckets;
-    int spins; /* turns before the first yield */
+    int spins;   /* turns before the first yield */
+    int stretch; /* times that, before a sleep: meet.c */
     struct staging staging;
 
     weft_exec *first, *last; /* in flight, in order of their starts */

@@ -1,11 +1,12 @@
-/* Pulled messages that their sender helps to copy. Where every rank has a core and a rank sends more than it receives, it
- * would wait while its receivers copy; so both ends take pieces of the message, from one count, until none is left.
+/* Pulled messages that their sender helps to copy. Where every rank has a core and a rank sends more than it receives,
+ * it would wait while its receivers copy; so both ends take pieces of the message, from one count, until none is left.
  *
  * `claimed` counts the pieces of a message that were taken, over all runs: run r has those from (r - 1) * pieces on.
- * `packed` is that number and those that the sender has copied in its last run that it copied any in. The receiver alone takes the first piece of a run: from that the sender knows that
- * the destination may be written, since the RECV has begun. What was claimed is copied by who has claimed it and by nobody
- * else. The message is complete when the pieces that each end has copied are all; only then is it told to be read, so no
- * end begins a run while the other is still at the one before.
+ * `packed` is (r - 1) * pieces for the last run r in which the sender has copied any, and how many it has. The receiver
+ * alone takes the first piece of a run: from that the sender knows that the destination may be written, since the RECV
+ * has begun. What was claimed is copied by who has claimed it and by nobody else. The message is complete when the
+ * pieces that each end has copied are all; only then is it told to be read, so no end begins a run while the other is
+ * still at the one before.
  *
  * Order: claiming acquires and releases, so what the receiver did with the destination before its run comes before
  * what the sender writes there; `packed` is advanced by core_signal, behind what was written. */
@@ -14,7 +15,7 @@
 #include "exec/block.h"
 
 #define LEAST (128 << 10) /* bytes of a message that is worth it */
-#define PIECES 8           /* of a message, unless that makes them larger than */
+#define PIECES 8          /* of a message, unless that makes them larger than */
 #define PIECE_MOST (128 << 10)
 #define ROOM (256 << 10) /* bytes that a receiver copies in one pass */
 

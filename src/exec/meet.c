@@ -16,6 +16,12 @@
  * this timer; it doubles while nothing comes. */
 #define PATIENCE_NS 1000000
 
+/* Where waking takes longer than a rank spins, one that sleeps makes those who wait for it sleep, too, and these their
+ * neighbours: it does not end by itself. So who has slept for a short time only spins longer the next time, with a
+ * yield now and then for whoever else has no core; who has slept for long was right to sleep. */
+#define STRETCH 16
+#define SHORT_NS 2000000
+
 struct sleep {
     int turn;
     int64_t patience;
@@ -26,10 +32,15 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+static int turns_before_yields(const weft_comm *c)
+{
+    return c->spins * c->stretch;
+}
+
 /* A turn that lets time pass and no more. */
 static void pause_for(const weft_comm *c, int turn)
 {
-    if (turn < c->spins)
+    if (turn < turns_before_yields(c) && turn % c->spins != c->spins - 1)
         core_relax();
     else
         sched_yield();
@@ -49,11 +60,23 @@ bool comm_listen(const weft_comm *c, bool *wired, int64_t *ns)
     return true;
 }
 
+static void doze(weft_comm *c, uint32_t bell, int lacking, int64_t ns, int64_t now)
+{
+    core_doze(c->group, c->rank, bell, lacking, ns);
+    if (!c->spins || c->mail) /* it may have to look at a wire now and then */
+        return;
+    int64_t slept = core_now() - now;
+    if (slept >= c->beat_ns / 2)
+        c->stretch = 1;
+    else if (slept < SHORT_NS && c->stretch < STRETCH)
+        c->stretch *= 2;
+}
+
 /* One turn of a wait that found nothing to do: spin while there is a core for each rank, then let
  * others run, then sleep until peers ring. The clock is not read in every turn. */
 static int idle(weft_comm *c, const struct comm_need *need, struct sleep *s, uint32_t bell, bool armed)
 {
-    int each = s->turn < c->spins ? 64 : 4;
+    int each = s->turn < turns_before_yields(c) ? 64 : 4;
     if (!armed && s->turn % each != each - 1) {
         pause_for(c, s->turn);
         return 0;
@@ -75,7 +98,7 @@ static int idle(weft_comm *c, const struct comm_need *need, struct sleep *s, uin
         }
         bool wired = false;
         if (comm_listen(c, &wired, &ns))
-            core_doze(c->group, c->rank, bell, wired ? 1 : lacking, ns);
+            doze(c, bell, wired ? 1 : lacking, ns, now);
         else
             core_disarm(c->group, c->rank);
     } else {
@@ -88,7 +111,8 @@ int comm_wait(weft_comm *c, const struct comm_need *need)
 {
     struct sleep s = {0, PATIENCE_NS};
     for (;;) {
-        bool armed = s.turn >= c->spins + YIELDS;
+        int turns = turns_before_yields(c) + YIELDS;
+        bool armed = s.turn >= turns;
         uint32_t bell = armed ? core_arm(c->group, c->rank) : 0;
         if (armed) {
             atomic_load_explicit(&c->family->nudges, memory_order_seq_cst); /* pairs with comm_nudge */
@@ -118,7 +142,7 @@ int comm_wait(weft_comm *c, const struct comm_need *need)
                 comm_progress(c, true);
             return need->met(need->arg) ? 0 : err;
         }
-        s.turn += s.turn < c->spins + YIELDS;
+        s.turn += s.turn < turns;
     }
 }
 

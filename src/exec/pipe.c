@@ -141,16 +141,14 @@ static bool write_frame(struct pipes *p, struct pipe_out *o, const struct pipe_p
     uint64_t body = 0, at = o->written, rest = o->bytes - (at & (o->bytes - 1));
     for (int i = 0; i < n; i++)
         body += parts[i].bytes;
-    uint64_t need = frame_bytes(body), skip = rest < need ? rest : 0;
-    if (!has_room(o, skip + line_up(need) + HEAD)) { /* it may become the last of its round */
+    uint64_t need = frame_bytes(body), skip = rest < need ? rest : 0, end = at + skip + need;
+    if (!has_room(o, line_up(end) - at + HEAD)) { /* it may become the last of its round */
         pipe_ring(p, o);
         return false;
     }
     struct head *h = fill(o, at + skip, parts, n, (uint32_t)body, marks);
     o->tail = at + skip;
-    o->written = at + skip + need;
-    if (marks & LAST)
-        o->written = line_up(o->written);
+    o->written = marks & LAST ? line_up(end) : end;
     clear(o, o->written);
     if (skip) { /* the frame is seen by who sees that all before it is skipped */
         atomic_store_explicit(&h->seal, at + skip + 1, memory_order_relaxed);

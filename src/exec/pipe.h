@@ -146,7 +146,8 @@ struct pipe_in *pipes_in(const struct pipes *p, int rank);
  * call when there is. The reader finds the frame if it looks; it is woken once there is a good deal to read, or by a
  * call. With `hold` it finds it only after the next write, or after it was sealed or ended. */
 bool pipe_write(struct pipes *p, struct pipe_out *o, const struct pipe_part *parts, int n, bool hold);
-bool pipe_end(struct pipes *p, struct pipe_out *o); /* ends the round, with the frame that is held or an empty one; likewise */
+/* Ends the round, with the frame that is held or else an empty one; false as before. */
+bool pipe_end(struct pipes *p, struct pipe_out *o);
 void pipe_seal(struct pipe_out *o);
 void pipes_call(struct pipes *p);                    /* a signal to each reader that had none since the last write */
 void pipe_ring(struct pipes *p, struct pipe_out *o); /* wakes the reader if it sleeps */
