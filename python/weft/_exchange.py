@@ -58,10 +58,9 @@ def _message(ptr: Any, hook: Optional[Hook]) -> Optional[Message]:
     owner: Any = _Taken(ptr)
     meta = bytes(ffi.buffer(ptr.meta, ptr.meta_bytes)) if ptr.meta_bytes else b""
     address = int(ffi.cast("uintptr_t", ptr.payload))
-    if hook is not None:
-        theirs = hook.taken(address)
-        hook.check()
-        owner = owner if theirs is None else theirs
+    theirs = None if hook is None else hook.taken(address)
+    if theirs is not None:
+        owner = theirs
     payload = array_at(owner, address, "u8", (ptr.bytes,), False)
     return Message(getattr(ptr, "from"), ptr.round, meta, payload)
 
@@ -120,13 +119,15 @@ class _Rounds(Closing, Generic[_Result]):
         self._kept: List[Any] = []  # payloads of the round
         self._number = 0
         self._hook = None if buffer is None else Hook(buffer)
+        self._arg: Any = None  # what weft knows the hook by
         comm._bound.add(self)
 
     def _options(self, vote: bool, budget: int) -> Any:
         opts = ffi.new("weft_exchange_opts *")
         opts.size, opts.vote, opts.budget = ffi.sizeof("weft_exchange_opts"), vote, budget
         if self._hook is not None:
-            opts.buffer, opts.arg = lib.weft_python_buffer, self._hook.handle
+            self._arg = ffi.new_handle(self._hook)
+            opts.buffer, opts.arg = lib.weft_python_buffer, self._arg
         return opts
 
     def _open(self) -> Any:
@@ -205,7 +206,7 @@ class Exchange(_Rounds[List[Message]]):
             )
         )
         self._x = out[0]
-        self._handle = ChildHandle(handle, self._x, lib.weft_exchange_free, self._hook)
+        self._handle = ChildHandle(handle, self._x, lib.weft_exchange_free, self._arg)
 
     def put(self, to: int, payload: Any = None, meta: bytes = b"") -> None:
         """One message to a rank: bytes or any dense array, with a few bytes that say what it is. Large arrays must not change until
@@ -251,7 +252,7 @@ class Halo(_Rounds[Pair]):
         check(lib.weft_halo_open(handle.ptr, periodic, self._options(vote, budget), out))
         self._h = out[0]
         self._x = lib.weft_halo_rounds(self._h)
-        self._handle = ChildHandle(handle, self._h, lib.weft_halo_free, self._hook)
+        self._handle = ChildHandle(handle, self._h, lib.weft_halo_free, self._arg)
 
     def start(
         self, left: Any = None, right: Any = None, *, meta: Tuple[bytes, bytes] = (b"", b""), done: bool = False
@@ -276,6 +277,7 @@ class Halo(_Rounds[Pair]):
         return self.start(left, right).wait()
 
     def _collect(self) -> Pair:
+        self._open()
         left, right = ffi.new("weft_message **"), ffi.new("weft_message **")
         check(lib.weft_halo_take(self._h, left, right))
         return _message(left[0], self._hook), _message(right[0], self._hook)

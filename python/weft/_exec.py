@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ._aio import Flight, Poller, forget
-from ._arrivals import Arrival, Arrivals, boxes_of
 from ._arrays import Memory, memory_for
+from ._arrivals import Arrival, Arrivals, boxes_of
 from ._comm import SLICE, ChildHandle, Closing, Comm, in_slices, nanoseconds
 from ._errors import ArrayError, Error, InvalidError, check, failure
 from ._weft import ffi, lib

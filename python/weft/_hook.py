@@ -16,12 +16,11 @@ Buffer = Callable[[int, bytes, int], Any]  #: (source, meta, bytes) to an array 
 class Hook:
     """Asks where a payload shall be stored, and knows what it was told until the message is taken.
 
-    What the caller's function raises cannot pass through weft: that payload is stored in an array made here, and the next
-    call raises it."""
+    What the caller's function raises cannot pass through weft: the next call raises it, and that payload comes in an array of
+    its own."""
 
     def __init__(self, ask: Buffer) -> None:
         self.ask = ask
-        self.handle = ffi.new_handle(self)
         self.held: Dict[int, Any] = {}  # by address
         self.problem: Optional[BaseException] = None
 

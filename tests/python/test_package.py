@@ -48,6 +48,15 @@ def test_limited_api():
             assert set(re.findall(r" [A-Z] (\w+)", exported.stdout)) <= {"PyInit__weft", "_cffi_pypyinit__weft"}
 
 
+def test_limited_api_is_that_of_3_9():
+    """Of all that the module asks the interpreter for, nothing is newer."""
+    if importlib.util.find_spec("abi3audit") is None:
+        pytest.skip("abi3audit is not installed: what the module needs of Python is not checked")
+    module = importlib.util.find_spec("weft._weft").origin
+    done = run(sys.executable, "-m", "abi3audit", "--strict", "--assume-minimum-abi3", "3.9", module)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_nothing_else_is_imported():
     code = "import sys, weft; weft.open('self:'); print([m for m in ('torch', 'jax', 'ml_dtypes', 'mpi4py') if m in sys.modules])"
     done = run(sys.executable, "-c", code)
