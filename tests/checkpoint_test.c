@@ -180,7 +180,7 @@ static void one_model(uint64_t seed)
 static void test_law(void **state)
 {
     (void)state;
-    int64_t n = test_share(120, 3000);
+    int64_t n = test_share(50, 3000);
     for (int64_t i = 0; i < n; i++) {
         print_message("model %d\n", (int)i);
         one_model((uint64_t)i + 1);
@@ -193,7 +193,7 @@ static void test_slabs(void **state)
     (void)state;
     struct random r = {77};
     static const struct model_mesh one = {.order = {0, 1, 2}, .size = {1, 1, 1}, .ranks = 1, .text = "tp1"};
-    for (int i = 0; i < (int)test_share(10, 200); i++) {
+    for (int i = 0; i < (int)test_share(6, 200); i++) {
         struct model m;
         struct model_mesh mesh;
         char in[PATH], rules[PATH], out[PATH];
