@@ -156,6 +156,22 @@ static void test_round_trip(void **state)
     }
 }
 
+/* \u of one to four bytes of UTF-8, and the short escapes. */
+static void test_escapes(void **state)
+{
+    (void)state;
+    struct arena arena = {0};
+    struct safetensors_header h;
+    const char *name = "\\u0041\\u00e9\\u20ac\\ud83d\\ude00\\n\\\"\\/";
+    char *header;
+    assert_true(asprintf(&header, "{\"%s\":" T "}", name) > 0);
+    if (read_text(header, 8, &arena, &h))
+        fail_msg("%s", weft_errmsg());
+    assert_string_equal(h.tensors[0].name, "A\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\n\"/");
+    free(header);
+    arena_free(&arena);
+}
+
 static void test_long_names_are_cut(void **state)
 {
     (void)state;
@@ -171,6 +187,6 @@ static void test_long_names_are_cut(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused), cmocka_unit_test(test_length),
-                                       cmocka_unit_test(test_round_trip), cmocka_unit_test(test_long_names_are_cut)};
+                                       cmocka_unit_test(test_round_trip), cmocka_unit_test(test_escapes), cmocka_unit_test(test_long_names_are_cut)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
