@@ -1,6 +1,6 @@
-/* Checkpoints against brute force: random models, rules, meshes, dtypes and forms of files. What a straight split and save
- * gives is resharded to another mesh, that to a third, and that to one file, and every array is what a straight split gives
- * there. Then forms of inputs, options and failures by name. */
+/* Checkpoints against brute force: random models, rules, meshes, dtypes and forms of files. What a straight split and
+ * save gives is resharded to another mesh, that to a third, and that to one file, and every array is what a straight
+ * split gives there. Then forms of inputs, options and failures by name. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <setjmp.h>
@@ -19,8 +19,8 @@
 /* ---- files as a straight split and save writes them ---- */
 
 /* Entries `from`, `from` + step, ... of a rank. */
-static void naive_file(const char *path, const struct model *m, const struct model_mesh *mesh, int rank, bool fused, int from,
-                       int step)
+static void naive_file(const char *path, const struct model *m, const struct model_mesh *mesh, int rank, bool fused,
+                       int from, int step)
 {
     struct naive_tensor t[MODEL_PARTS * MODEL_ENTRIES];
     static char names[MODEL_PARTS * MODEL_ENTRIES][64];
@@ -45,7 +45,8 @@ static void naive_file(const char *path, const struct model *m, const struct mod
 
 enum form { ONE_FILE, INDEXED, RANKS };
 
-static enum form naive_set(const char *in, const struct model *m, const struct model_mesh *mesh, bool fused, struct random *r)
+static enum form naive_set(const char *in, const struct model *m, const struct model_mesh *mesh, bool fused,
+                           struct random *r)
 {
     char path[PATH];
     if (mesh->ranks > 1) {
@@ -81,7 +82,8 @@ static int cast_dtype(int dtype, int to)
 }
 
 /* Is the rank's file what a straight split gives? */
-static void check_file(const char *path, const struct model *m, const struct model_mesh *mesh, int rank, bool fused, int dtype)
+static void check_file(const char *path, const struct model *m, const struct model_mesh *mesh, int rank, bool fused,
+                       int dtype)
 {
     struct loaded f;
     load(path, &f);
