@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import statistics
 import struct
 import subprocess
@@ -159,6 +160,7 @@ def main():
     p.add_argument("--json", action="store_true")
     p.add_argument("--options", default="", help="more options for weft checkpoint")
     args = p.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # so that what was made is removed
     rows, config, layers = model(args.gigabytes)
     work = pathlib.Path(args.folder) / f"weft-bench-checkpoint.{os.getpid()}"
     work.mkdir()

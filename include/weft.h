@@ -494,15 +494,15 @@ enum weft_fused { WEFT_FUSED_KEEP, WEFT_FUSED_JOIN, WEFT_FUSED_SPLIT };
 typedef struct weft_checkpoint_opts {
     size_t size;
     const char *rules; /* a file of rules, or the name of one of the library's own; NULL: none, for whole tensors */
-    const char *from;  /* the mesh of the ranks whose files the input is, e.g. "tp8"; NULL: as the files say, else whole */
-    const char *const *set; /* nset texts "name=number" for the rules; else numbers are those of config.json beside the input */
+    const char *from;  /* the mesh whose ranks' files the input is, e.g. "tp8"; NULL: as the files say, else whole */
+    const char *const *set; /* nset texts "name=number" for the rules; else the input's config.json has the numbers */
     int nset;
-    enum weft_dtype dtype;  /* that floats of 16 bits and more are cast to; 0: none */
-    enum weft_fused fused;  /* in the output: as in the input, all that can be joined, or none */
-    int64_t memory;         /* bytes of buffers in all; default 256 MiB */
-    int threads;            /* default 4 */
-    int64_t shard;          /* bytes of a file, where the output is one rank's and a folder; default 5 GB */
-    bool force;             /* replaces an output that is there already */
+    enum weft_dtype dtype; /* that floats of 16 bits and more are cast to; 0: none */
+    enum weft_fused fused; /* in the output: as in the input, all that can be joined, or none */
+    int64_t memory;        /* bytes of buffers in all; default 256 MiB */
+    int threads;           /* default 4 */
+    int64_t shard;         /* bytes of a file, where the output is one rank's and a folder; default 5 GB */
+    bool force;            /* replaces an output that is there already */
     /* Called now and then by the thread that waits here; a negative code ends it all and is returned. */
     int (*progress)(void *arg, int64_t done, int64_t bytes);
     void *arg;
@@ -516,13 +516,14 @@ typedef struct weft_checkpoint_info {
 } weft_checkpoint_info;
 
 /* Reads the checkpoint at `in` and writes it to `out` as the ranks of the mesh `to` ("tp4.pp2") hold it. `in` is a
- * safetensors file, a folder with one or with an index, a folder that this function wrote, or the files of ranks, %r in the
- * name being the rank. `out` is a folder, with a file for each rank; or, for one rank, a folder without weft's notes, or a file
- * NAME.safetensors. It appears complete or not at all. Memory: the buffers, and what the names and headers take. info may be
- * NULL. */
+ * safetensors file, a folder with one or with an index, a folder that this function wrote, or the files of ranks, %r
+ * in the name being the rank. `out` is a folder, with a file for each rank; or, for one rank, a folder without weft's
+ * notes, or a file NAME.safetensors. It appears complete or not at all. Memory: the buffers, and what the names and
+ * headers take. info may be NULL. */
 int weft_checkpoint_reshard(const char *in, const char *out, const char *to, const weft_checkpoint_opts *opts,
                             weft_checkpoint_info *info);
-/* The rules that come with the library: their names, from 0 on, NULL after the last; and the text of one, NULL for none. */
+/* The rules that come with the library: their names, from 0 on, NULL after the last; and the text of one, NULL for
+ * none. */
 const char *weft_checkpoint_rules_name(int i);
 const char *weft_checkpoint_rules(const char *name);
 

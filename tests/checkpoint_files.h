@@ -1,5 +1,5 @@
-/* Files for tests of checkpoints: a folder of the test's own, safetensors files written by a few lines that share nothing
- * with the library's, and read back. */
+/* Files for tests of checkpoints: a folder of the test's own, safetensors files written by a few lines that share
+ * nothing with the library's, and read back. */
 #ifndef WEFT_TESTS_CHECKPOINT_FILES_H
 #define WEFT_TESTS_CHECKPOINT_FILES_H
 #include <dirent.h>

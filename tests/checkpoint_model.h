@@ -1,5 +1,5 @@
-/* Random models for tests of checkpoints: tensors, rules that split them, and, straight from the definitions and element by
- * element, the arrays that each rank of a mesh has. What writes files here is a few lines of its own. */
+/* Random models for tests of checkpoints: tensors, rules that split them, and, straight from the definitions and
+ * element by element, the arrays that each rank of a mesh has. What writes files here is a few lines of its own. */
 #ifndef WEFT_TESTS_CHECKPOINT_MODEL_H
 #define WEFT_TESTS_CHECKPOINT_MODEL_H
 #include <stdbool.h>
@@ -109,7 +109,9 @@ static inline void model_random_mesh(struct random *r, struct model_mesh *m)
     char *to = m->text;
     for (int i = 0; i < MODEL_AXES; i++) {
         int a = m->order[i] = (first + i) % MODEL_AXES;
-        m->size[a] = a == TP ? INT64_C(1) << random_in(r, 0, 2) : a == EP ? INT64_C(1) << random_in(r, 0, 1) : random_in(r, 1, 3);
+        m->size[a] = a == TP   ? INT64_C(1) << random_in(r, 0, 2)
+                     : a == EP ? INT64_C(1) << random_in(r, 0, 1)
+                               : random_in(r, 1, 3);
         m->ranks *= (int)m->size[a];
         to += sprintf(to, "%s%s%d", i ? "." : "", model_axis[a], (int)m->size[a]);
     }
@@ -184,7 +186,8 @@ static inline int model_entries(const struct model *m, bool fused, int part, str
     return n;
 }
 
-static inline bool model_holds(const struct model *m, const struct model_mesh *mesh, const struct model_entry *e, int rank)
+static inline bool model_holds(const struct model *m, const struct model_mesh *mesh, const struct model_entry *e,
+                               int rank)
 {
     const struct model_kind *k = &m->kind[e->kind];
     /* How many numbers an axis deals: all that are there. */
@@ -203,8 +206,8 @@ static inline bool model_holds(const struct model *m, const struct model_mesh *m
 }
 
 /* The positions of a dim that a rank has of a part, in order. */
-static inline int64_t model_positions(const struct model_kind *k, int part, int dim, const struct model_mesh *mesh, int rank,
-                                      int64_t *at)
+static inline int64_t model_positions(const struct model_kind *k, int part, int dim, const struct model_mesh *mesh,
+                                      int rank, int64_t *at)
 {
     const struct model_part *p = &k->part[part];
     int64_t n = k->shape[dim] * (dim == k->cat && k->nparts > 1 ? p->share : 1);
@@ -227,7 +230,8 @@ static inline int64_t model_positions(const struct model_kind *k, int part, int 
 }
 
 /* The bytes of an element, by what it is: small whole numbers in every dtype, which all casts keep. */
-static inline void model_element(int dtype, const char *name, int part, const int64_t *index, int ndim, unsigned char *to)
+static inline void model_element(int dtype, const char *name, int part, const int64_t *index, int ndim,
+                                 unsigned char *to)
 {
     uint64_t h = hash_bytes((uint64_t)part, name, strlen(name));
     for (int d = 0; d < ndim; d++)
@@ -242,10 +246,10 @@ static inline void model_element(int dtype, const char *name, int part, const in
     uint32_t bits;
     memcpy(&bits, &f32, 4);
     uint16_t bf16 = (uint16_t)(bits >> 16);
-    const void *from = dtype == WEFT_F64    ? (const void *)&f64
-                       : dtype == WEFT_F32  ? (const void *)&f32
-                       : dtype == WEFT_F16  ? (const void *)&f16[v]
-                       : dtype == WEFT_BF16 ? (const void *)&bf16
+    const void *from = dtype == WEFT_F64      ? (const void *)&f64
+                       : dtype == WEFT_F32    ? (const void *)&f32
+                       : dtype == WEFT_F16    ? (const void *)&f16[v]
+                       : dtype == WEFT_BF16   ? (const void *)&bf16
                        : dtype == WEFT_F8E4M3 ? (const void *)&f8[v]
                                               : NULL;
     if (from)
@@ -255,8 +259,9 @@ static inline void model_element(int dtype, const char *name, int part, const in
 }
 
 /* A rank's array of an entry: the parts [first, last) one behind the other. malloc'd; shape is filled. */
-static inline unsigned char *model_array(const struct model *m, const struct model_mesh *mesh, const struct model_entry *e,
-                                         int rank, int first, int last, int dtype, int64_t *shape)
+static inline unsigned char *model_array(const struct model *m, const struct model_mesh *mesh,
+                                         const struct model_entry *e, int rank, int first, int last, int dtype,
+                                         int64_t *shape)
 {
     const struct model_kind *k = &m->kind[e->kind];
     static int64_t at[MODEL_PARTS][MODEL_DIMS][256];

@@ -1,6 +1,6 @@
-/* Checkpoints against brute force: random models, rules, meshes, dtypes and forms of files. What a straight split and save
- * gives is resharded to another mesh, that to a third, and that to one file, and every array is what a straight split gives
- * there. Then forms of inputs, options and failures by name. */
+/* Checkpoints against brute force: random models, rules, meshes, dtypes and forms of files. What a straight split and
+ * save gives is resharded to another mesh, that to a third, and that to one file, and every array is what a straight
+ * split gives there. Then forms of inputs, options and failures by name. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <setjmp.h>
@@ -19,8 +19,8 @@
 /* ---- files as a straight split and save writes them ---- */
 
 /* Entries `from`, `from` + step, ... of a rank. */
-static void naive_file(const char *path, const struct model *m, const struct model_mesh *mesh, int rank, bool fused, int from,
-                       int step)
+static void naive_file(const char *path, const struct model *m, const struct model_mesh *mesh, int rank, bool fused,
+                       int from, int step)
 {
     struct naive_tensor t[MODEL_PARTS * MODEL_ENTRIES];
     static char names[MODEL_PARTS * MODEL_ENTRIES][64];
@@ -45,7 +45,8 @@ static void naive_file(const char *path, const struct model *m, const struct mod
 
 enum form { ONE_FILE, INDEXED, RANKS };
 
-static enum form naive_set(const char *in, const struct model *m, const struct model_mesh *mesh, bool fused, struct random *r)
+static enum form naive_set(const char *in, const struct model *m, const struct model_mesh *mesh, bool fused,
+                           struct random *r)
 {
     char path[PATH];
     if (mesh->ranks > 1) {
@@ -81,7 +82,8 @@ static int cast_dtype(int dtype, int to)
 }
 
 /* Is the rank's file what a straight split gives? */
-static void check_file(const char *path, const struct model *m, const struct model_mesh *mesh, int rank, bool fused, int dtype)
+static void check_file(const char *path, const struct model *m, const struct model_mesh *mesh, int rank, bool fused,
+                       int dtype)
 {
     struct loaded f;
     load(path, &f);
@@ -180,7 +182,7 @@ static void one_model(uint64_t seed)
 static void test_law(void **state)
 {
     (void)state;
-    int64_t n = test_share(120, 3000);
+    int64_t n = test_share(50, 3000);
     for (int64_t i = 0; i < n; i++) {
         print_message("model %d\n", (int)i);
         one_model((uint64_t)i + 1);
@@ -193,7 +195,7 @@ static void test_slabs(void **state)
     (void)state;
     struct random r = {77};
     static const struct model_mesh one = {.order = {0, 1, 2}, .size = {1, 1, 1}, .ranks = 1, .text = "tp1"};
-    for (int i = 0; i < (int)test_share(10, 200); i++) {
+    for (int i = 0; i < (int)test_share(6, 200); i++) {
         struct model m;
         struct model_mesh mesh;
         char in[PATH], rules[PATH], out[PATH];

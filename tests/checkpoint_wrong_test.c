@@ -1,5 +1,5 @@
-/* Checkpoints that go wrong: inputs that lie, rules that do not fit, outputs that are in the way, calls of the system and
- * allocations that fail. Each is refused in words that name what is to blame, and nothing is left behind. */
+/* Checkpoints that go wrong: inputs that lie, rules that do not fit, outputs that are in the way, calls of the system
+ * and allocations that fail. Each is refused in words that name what is to blame, and nothing is left behind. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <setjmp.h>
@@ -26,13 +26,13 @@ static bool call_fails(void)
     return true;
 }
 
-#define WRAP(type, name, params, ...)     \
-    type __real_##name params;            \
-    type __wrap_##name params;            \
-    type __wrap_##name params             \
-    {                                     \
-        if (call_fails())                 \
-            return (type)-1;              \
+#define WRAP(type, name, params, ...)      \
+    type __real_##name params;             \
+    type __wrap_##name params;             \
+    type __wrap_##name params              \
+    {                                      \
+        if (call_fails())                  \
+            return (type)-1;               \
         return __real_##name(__VA_ARGS__); \
     }
 WRAP(ssize_t, pread, (int fd, void *to, size_t n, off_t at), fd, to, n, at)
@@ -59,8 +59,9 @@ static const char rules[] = "fuse qkv = q:4 + k:2 + v:2\n"
 static void write_model(const char *path)
 {
     const struct naive_tensor t[] = {
-        {"e", WEFT_F32, 2, {12, 4}, bytes},      {"l.0.qkv", WEFT_BF16, 2, {64, 4}, bytes}, {"l.0.o", WEFT_U8, 2, {3, 8}, bytes},
-        {"l.1.qkv", WEFT_BF16, 2, {64, 4}, bytes}, {"l.1.o", WEFT_U8, 2, {3, 8}, bytes},      {"n", WEFT_F64, 0, {0}, bytes},
+        {"e", WEFT_F32, 2, {12, 4}, bytes},   {"l.0.qkv", WEFT_BF16, 2, {64, 4}, bytes},
+        {"l.0.o", WEFT_U8, 2, {3, 8}, bytes}, {"l.1.qkv", WEFT_BF16, 2, {64, 4}, bytes},
+        {"l.1.o", WEFT_U8, 2, {3, 8}, bytes}, {"n", WEFT_F64, 0, {0}, bytes},
     };
     naive_write(path, t, 6);
 }
@@ -133,7 +134,8 @@ static void test_files_that_lie(void **state)
         {ok, 1000, 4, "x.safetensors: its header would have 1000 bytes"},
         {ok, UINT64_C(1) << 63, 4, "x.safetensors: its header would have 9223372036854775808 bytes"},
         {ok, sizeof ok - 2, 5, "x.safetensors: its header is not JSON"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[9223372036854775807,9],\"data_offsets\":[0,4]}}", 73, 4, "x.safetensors: tensor 'a': its shape"},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[9223372036854775807,9],\"data_offsets\":[0,4]}}", 73, 4,
+         "x.safetensors: tensor 'a': its shape"},
     };
     char path[PATH];
     place(path, "%s/x.safetensors", scratch);
@@ -162,7 +164,8 @@ static void test_folders(void **state)
         {"{", "index.json: it is not JSON"},
         {"{}", "no object \"weight_map\""},
         {"{\"weight_map\": {\"e\": 7}}", "tensor 'e' is not said to be in a file of the same folder"},
-        {"{\"weight_map\": {\"e\": \"../a.safetensors\"}}", "tensor 'e' is not said to be in a file of the same folder"},
+        {"{\"weight_map\": {\"e\": \"../a.safetensors\"}}",
+         "tensor 'e' is not said to be in a file of the same folder"},
         {"{\"weight_map\": {\"e\": \"/etc/passwd\"}}", "tensor 'e' is not said to be in a file of the same folder"},
         {"{\"weight_map\": {\"e\": \"..\"}}", "tensor 'e' is not said to be in a file of the same folder"},
         {"{\"weight_map\": {\"e\": \"b.safetensors\"}}", "b.safetensors: No such file"},
@@ -183,7 +186,8 @@ static void test_sets(void **state)
     weft_checkpoint_opts opts = options();
     taken(in, "tp2.pp2", &opts);
     rename(out, place(folder, "%s/set", scratch));
-    refused(place(path, "%s/rank-00001-of-00004.safetensors", folder), "tp1", &opts, WEFT_EINVAL, "one rank's part of a set over 'tp2.pp2'");
+    refused(place(path, "%s/rank-00001-of-00004.safetensors", folder), "tp1", &opts, WEFT_EINVAL,
+            "one rank's part of a set over 'tp2.pp2'");
     opts.from = "tp4";
     refused(folder, "tp1", &opts, WEFT_EINVAL, "sharded over 'tp2.pp2', not over 'tp4'");
     opts.from = NULL;
@@ -192,8 +196,9 @@ static void test_sets(void **state)
     char first[PATH];
     struct loaded f;
     load(place(first, "%s/rank-00000-of-00004.safetensors", folder), &f);
-    write_bytes(path, f.all, (size_t)(f.data - f.all + f.header.tensors[f.header.ntensors - 1].begin +
-                                      f.header.tensors[f.header.ntensors - 1].bytes));
+    write_bytes(path, f.all,
+                (size_t)(f.data - f.all + f.header.tensors[f.header.ntensors - 1].begin +
+                         f.header.tensors[f.header.ntensors - 1].bytes));
     unload(&f);
     refused(folder, "tp1", &opts, WEFT_EINVAL, "it is not rank 1's file of a set over 'tp2.pp2'");
     unlink(path);
@@ -279,8 +284,10 @@ static void test_requests(void **state)
         {"tp2.pp2", NULL, "e [/tp, ] pp=3\n* [...]", NULL, "tensor 'e': it is placed beyond the end of an axis"},
         {"tp2", NULL, "fuse e = f:5 + g:2\n* [/tp, ...]", NULL, "tensor 'e': dim 0 does not divide into the shares"},
         {"tp2", NULL, "fuse n = f:5 + g:2\n* [...]\nx [/tp]", NULL, "tensor 'n': it has fewer dims"},
-        {"tp2", NULL, "fuse e = f + g\nf [/tp, ]\ng [, /tp]\n* [...]", NULL, "tensor 'e': its parts are split in different ways"},
-        {"pp2", NULL, "fuse e = f + g\nf [...] pp=0\ng [...] pp=1\n* [...]", NULL, "tensor 'e': its parts are on different ranks"},
+        {"tp2", NULL, "fuse e = f + g\nf [/tp, ]\ng [, /tp]\n* [...]", NULL,
+         "tensor 'e': its parts are split in different ways"},
+        {"pp2", NULL, "fuse e = f + g\nf [...] pp=0\ng [...] pp=1\n* [...]", NULL,
+         "tensor 'e': its parts are on different ranks"},
         {"tp2", "tp4", "* [/tp, ...]", NULL, "it is one rank's part, and 'tp4' has several"},
         {"tp70000", NULL, "* [/tp, ...]", NULL, "65536 ranks at most"},
     };
@@ -467,7 +474,10 @@ static void test_calls_fail(void **state)
                 fail_msg("form %d, call %ld: %s, and something is left", form, n, weft_errmsg());
         }
         assert_true(failures > 15);
-        assert_int_equal(access(place(path, "%s/%s", out, form == 2 ? "model.safetensors" : "rank-00003-of-00004.safetensors"), R_OK), 0);
+        assert_int_equal(
+            access(place(path, "%s/%s", out, form == 2 ? "model.safetensors" : "rank-00003-of-00004.safetensors"),
+                   R_OK),
+            0);
         empty_folder(out);
         rmdir(out);
     }
@@ -500,8 +510,8 @@ static void test_memory_runs_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_files_that_lie), TEST(test_folders), TEST(test_sets),   TEST(test_notes), TEST(test_requests),
-        TEST(test_config),         TEST(test_output),  TEST(test_shards), TEST(test_stop),  TEST(test_calls_fail),
+        TEST(test_files_that_lie),  TEST(test_folders), TEST(test_sets),   TEST(test_notes), TEST(test_requests),
+        TEST(test_config),          TEST(test_output),  TEST(test_shards), TEST(test_stop),  TEST(test_calls_fail),
         TEST(test_memory_runs_out),
     };
     return cmocka_run_group_tests(tests, make_scratch, drop_scratch);

@@ -1,5 +1,5 @@
-/* Headers of safetensors files: what is written reads back to the same; everything that lies is refused, with the file's and
- * the tensor's name. */
+/* Headers of safetensors files: what is written reads back to the same; everything that lies is refused, with the
+ * file's and the tensor's name. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -41,17 +41,23 @@ static void test_refused(void **state)
         {"{\"a\":{\"dtype\":\"F31\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "'a': its dtype is 'F31'"},
         {"{\"a\":{\"dtype\":7,\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "'a': its dtype is no text"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":2,\"data_offsets\":[0,8]}}", 8, "'a': its shape is no array"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}", 8, "'a': its shape has what is no extent"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2.0],\"data_offsets\":[0,8]}}", 8, "'a': its shape has what is no extent"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}", 8,
+         "'a': its shape has what is no extent"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2.0],\"data_offsets\":[0,8]}}", 8,
+         "'a': its shape has what is no extent"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[99999999999999999999],\"data_offsets\":[0,8]}}", 8, "no extent"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,8]}}", 8, "'a': its shape has more"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4,0],\"data_offsets\":[0,0]}}", 0, "'a': its shape has more"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]}}", 1, "'a': it has more than 8 dims"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,8]}}", 8,
+         "'a': its shape has more"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4,0],\"data_offsets\":[0,0]}}", 0,
+         "'a': its shape has more"},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]}}", 1,
+         "'a': it has more than 8 dims"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,16]}}", 16, "'a': its data_offsets do not span"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]}}", 8, "'a': its data_offsets run backwards"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[-8,0]}}", 8, "'a': its data_offsets run backwards"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8,8]}}", 8, "'a': its data_offsets are not two"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,9223372036854775808]}}", 8, "'a': its data_offsets are not two"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,9223372036854775808]}}", 8,
+         "'a': its data_offsets are not two"},
         {"{\"a\":" T "}", 4, "'a': its data lies beyond the end of the file"},
         {"{\"a\":" T "}", 12, "its tensors have 8 bytes, and its data has 12"},
         {"{\"a\":" T ",\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[4,8]}}", 8, "'b': its data overlaps"},
@@ -116,9 +122,8 @@ static void test_round_trip(void **state)
         struct safetensors_header h = {t, (size_t)random_in(&r, 0, NAMES), notes, (size_t)random_in(&r, 0, 2)}, back;
         int64_t at = 0;
         for (size_t i = 0; i < h.ntensors; i++) {
-            t[i] = (struct safetensors_tensor){.name = names[i],
-                                               .dtype = (int)random_in(&r, 1, 15),
-                                               .ndim = (int)random_in(&r, 0, 8)};
+            t[i] = (struct safetensors_tensor){
+                .name = names[i], .dtype = (int)random_in(&r, 1, 15), .ndim = (int)random_in(&r, 0, 8)};
             t[i].bytes = (int64_t)weft_dtype_size(t[i].dtype);
             for (int d = 0; d < t[i].ndim; d++)
                 t[i].bytes *= t[i].shape[d] = random_in(&r, 0, 9);
@@ -156,6 +161,22 @@ static void test_round_trip(void **state)
     }
 }
 
+/* \u of one to four bytes of UTF-8, and the short escapes. */
+static void test_escapes(void **state)
+{
+    (void)state;
+    struct arena arena = {0};
+    struct safetensors_header h;
+    const char *name = "\\u0041\\u00e9\\u20ac\\ud83d\\ude00\\n\\\"\\/";
+    char *header;
+    assert_true(asprintf(&header, "{\"%s\":" T "}", name) > 0);
+    if (read_text(header, 8, &arena, &h))
+        fail_msg("%s", weft_errmsg());
+    assert_string_equal(h.tensors[0].name, "A\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\n\"/");
+    free(header);
+    arena_free(&arena);
+}
+
 static void test_long_names_are_cut(void **state)
 {
     (void)state;
@@ -171,6 +192,7 @@ static void test_long_names_are_cut(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused), cmocka_unit_test(test_length),
-                                       cmocka_unit_test(test_round_trip), cmocka_unit_test(test_long_names_are_cut)};
+                                       cmocka_unit_test(test_round_trip), cmocka_unit_test(test_escapes),
+                                       cmocka_unit_test(test_long_names_are_cut)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,10 +15,12 @@
 static int check_opts(const weft_checkpoint_opts *o, const weft_checkpoint_info *info)
 {
     if (o->size != sizeof *o)
-        return error_set(WEFT_EINVAL, "checkpoint: opts.size is %zu: set it to sizeof(weft_checkpoint_opts), %zu in this library",
+        return error_set(WEFT_EINVAL,
+                         "checkpoint: opts.size is %zu: set it to sizeof(weft_checkpoint_opts), %zu in this library",
                          o->size, sizeof *o);
     if (info && info->size != sizeof *info)
-        return error_set(WEFT_EINVAL, "checkpoint: info.size is %zu: set it to sizeof(weft_checkpoint_info), %zu in this library",
+        return error_set(WEFT_EINVAL,
+                         "checkpoint: info.size is %zu: set it to sizeof(weft_checkpoint_info), %zu in this library",
                          info->size, sizeof *info);
     if (o->dtype && (!dtype_is_float((int)o->dtype) || weft_dtype_size((int)o->dtype) < 2))
         return error_set(WEFT_EINVAL, "checkpoint: floats are cast to f16, bf16, f32 or f64, not to %s",
@@ -29,7 +31,8 @@ static int check_opts(const weft_checkpoint_opts *o, const weft_checkpoint_info 
         return error_set(WEFT_EINVAL, "checkpoint: opts.%s is wrong", o->shard < 0 ? "shard" : "set");
     for (int i = 0; i < o->nset; i++)
         if (!o->set[i] || !strchr(o->set[i], '='))
-            return error_set(WEFT_EINVAL, "checkpoint: '%s' is not of the form name=number", o->set[i] ? o->set[i] : "(null)");
+            return error_set(WEFT_EINVAL, "checkpoint: '%s' is not of the form name=number",
+                             o->set[i] ? o->set[i] : "(null)");
     return checkpoint_move_check(o);
 }
 

@@ -6,8 +6,8 @@
  *     target.c, output.c       the output's files: what stands where in them; written aside, then put in place at once
  *     slab.c, move.c           slabs of tensors from file to file, by several threads with bounded buffers
  *
- * What is stored under one name in the files of one side is an entry: one or several parts, one behind the other along a
- * dim, each a piece of a global tensor by a layout. Parts are what both sides have in common. */
+ * What is stored under one name in the files of one side is an entry: one or several parts, one behind the other along
+ * a dim, each a piece of a global tensor by a layout. Parts are what both sides have in common. */
 #ifndef WEFT_CHECKPOINT_CHECKPOINT_H
 #define WEFT_CHECKPOINT_CHECKPOINT_H
 #include <stdbool.h>
@@ -26,8 +26,8 @@
 #define CHECKPOINT_INDEX "model.safetensors.index.json"
 #define CHECKPOINT_ONE "model.safetensors"
 #define CHECKPOINT_RANK "rank-%05d-of-%05d.safetensors"
-/* Notes that weft writes: the mesh and the rank of a file, and "weft.layout:NAME" for each tensor, its layout; or, for a
- * fused one, "cat DIM: LAYOUT | LAYOUT ...". */
+/* Notes that weft writes: the mesh and the rank of a file, and "weft.layout:NAME" for each tensor, its layout; or, for
+ * a fused one, "cat DIM: LAYOUT | LAYOUT ...". */
 #define CHECKPOINT_MESH_NOTE "weft.mesh"
 #define CHECKPOINT_RANK_NOTE "weft.rank"
 #define CHECKPOINT_LAYOUT_NOTE "weft.layout:"
@@ -136,7 +136,8 @@ int checkpoint_regroup(struct checkpoint *c);
 /* The output's files with their headers, and where everything stands in them; `one`: in a single file. Nothing is
  * written. */
 int checkpoint_target(struct checkpoint *c, const char *to, bool one);
-int checkpoint_name_files(struct checkpoint *c, const char *folder, bool one); /* folder: the file itself, if it is one */
+int checkpoint_name_files(struct checkpoint *c, const char *folder,
+                          bool one); /* folder: the file itself, if it is one */
 
 struct checkpoint_output {
     char *place;      /* where the output goes: a folder, or one file */

@@ -1,7 +1,7 @@
 /* Moving all parts: threads that take slab after slab, in the order of the input's files, so that reads and writes go
- * through the files from front to back. Each thread has its own buffers; a part is made ready when its first slab is taken
- * and dropped behind its last one, so memory does not grow with the checkpoint. The caller's thread waits, says how far it
- * is, and may be told to stop. */
+ * through the files from front to back. Each thread has its own buffers; a part is made ready when its first slab is
+ * taken and dropped behind its last one, so memory does not grow with the checkpoint. The caller's thread waits, says
+ * how far it is, and may be told to stop. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>

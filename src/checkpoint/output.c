@@ -1,5 +1,5 @@
-/* The output on the disk. It is written under a name beside its place and renamed when all of it is there, so that it is
- * complete or absent; what it replaces changes places with it in one step. */
+/* The output on the disk. It is written under a name beside its place and renamed when all of it is there, so that it
+ * is complete or absent; what it replaces changes places with it in one step. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -47,7 +47,8 @@ static int check_folder(const char *path, bool force, bool *empty)
         if (!force)
             rc = error_set(WEFT_EINVAL, "%s: it exists and is not empty (force replaces a checkpoint)", path);
         else if (!is_checkpoint_name(e->d_name))
-            rc = error_set(WEFT_EINVAL, "%s: it is not replaced, since it has '%.100s' in it, which is no part of a checkpoint",
+            rc = error_set(WEFT_EINVAL,
+                           "%s: it is not replaced, since it has '%.100s' in it, which is no part of a checkpoint",
                            path, e->d_name);
     }
     closedir(d);
@@ -142,7 +143,8 @@ static void put_index(struct text *t, const struct checkpoint *c)
     text_put(t, "\n  }\n}\n");
 }
 
-static int write_text(struct checkpoint *c, const struct checkpoint_output *o, const char *name, const char *text, size_t n)
+static int write_text(struct checkpoint *c, const struct checkpoint_output *o, const char *name, const char *text,
+                      size_t n)
 {
     char *path = checkpoint_path(&c->arena, o->aside, name);
     if (!path)

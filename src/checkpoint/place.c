@@ -37,8 +37,9 @@ int checkpoint_mesh(const char *what, const char *text, weft_layout **out)
 int checkpoint_mesh_used(const struct checkpoint *c, const weft_layout *mesh, const char *what, const char *text)
 {
     if (mesh->mesh > 1 && !c->rules.nrules)
-        return error_set(WEFT_EINVAL, "%s: '%s' has %" PRId64 " ranks, and there are no rules that say how tensors are split",
-                         what, text, mesh->mesh);
+        return error_set(WEFT_EINVAL,
+                         "%s: '%s' has %" PRId64 " ranks, and there are no rules that say how tensors are split", what,
+                         text, mesh->mesh);
     for (int a = 0; a < mesh->naxes; a++)
         if (mesh->axis[a].size > 1 && !rules_mention(&c->rules, mesh->axis[a].name))
             return error_set(WEFT_EINVAL, "%s: no rule of %s splits or places anything over '%s'", what, c->rules.path,
@@ -143,8 +144,9 @@ int checkpoint_shares(struct checkpoint *c, const struct rules_fuse *f, const ch
     }
     char shown[SAFETENSORS_SHOWN];
     if (n % all)
-        return error_set(WEFT_EINVAL, "tensor %s: dim %d is %" PRId64 " long, which does not divide into %" PRId64
-                         " shares (%s:%d)", safetensors_show(name, shown), f->dim, n, all, c->rules.path, f->line);
+        return error_set(WEFT_EINVAL,
+                         "tensor %s: dim %d is %" PRId64 " long, which does not divide into %" PRId64 " shares (%s:%d)",
+                         safetensors_show(name, shown), f->dim, n, all, c->rules.path, f->line);
     for (int i = 0; i < f->nparts; i++)
         out[i] = n / all * share[i];
     return 0;
@@ -210,9 +212,9 @@ static int split_dim(struct placing *p, const struct rules_dim *from, weft_dim *
             if (rc)
                 return rc;
             if (size > most ? size % most : most % size)
-                return error_set(WEFT_EINVAL, "tensor '%.100s': %" PRId64 " pieces and %s of %" PRId64
-                                 " do not divide (%s:%d)", p->name, most, split->axis, size, p->c->rules.path,
-                                 p->m.rule->line);
+                return error_set(WEFT_EINVAL,
+                                 "tensor '%.100s': %" PRId64 " pieces and %s of %" PRId64 " do not divide (%s:%d)",
+                                 p->name, most, split->axis, size, p->c->rules.path, p->m.rule->line);
             p->most[a] = min64(size, most);
         }
         to->splits[to->nsplits++] = (weft_split){p->mesh->axis[a].name, split->block};

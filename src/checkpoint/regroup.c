@@ -1,5 +1,5 @@
-/* Which parts stand together under which name in the output: as in the input, joined where the rules know how, or each by
- * itself. */
+/* Which parts stand together under which name in the output: as in the input, joined where the rules know how, or each
+ * by itself. */
 #include <stdlib.h>
 #include <string.h>
 

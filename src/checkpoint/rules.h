@@ -7,11 +7,12 @@
  *     model.embed_tokens.weight                   [/tp, ]     pp=first
  *     *                                           [...]
  *
- * The first pattern that matches counts. `*` is any run of characters; `{axis}` is a number, by which tensors are dealt
- * over the axis as positions of a dim would be. Brackets have a dim's splits as in the notation, without extents; `...`
- * stands for any dims that are not split; `/tp<=8` splits in 8 pieces at most, whole heads, and ranks beyond share them.
- * `axis=first`, `=last` or `=N` puts a tensor at one coordinate. A fuse line says that a tensor is several, one behind the
- * other along dim 0 (or `dim N`, at the end of the line), in these shares; patterns speak of the parts. `$name` is a number that is given elsewhere.
+ * The first pattern that matches counts. `*` is any run of characters; `{axis}` is a number, by which tensors are
+ * dealt over the axis as positions of a dim would be. Brackets have a dim's splits as in the notation, without
+ * extents; `...` stands for any dims that are not split; `/tp<=8` splits in 8 pieces at most, whole heads, and ranks
+ * beyond share them. `axis=first`, `=last` or `=N` puts a tensor at one coordinate. A fuse line says that a tensor is
+ * several, one behind the other along dim 0 (or `dim N`, at the end of the line), in these shares; patterns speak of
+ * the parts. `$name` is a number that is given elsewhere.
  *
  * Pure: texts in, data out. What it gives lives in the arena. */
 #ifndef WEFT_CHECKPOINT_RULES_H
@@ -23,7 +24,7 @@
 #include "base/arena.h"
 #include "weft.h"
 
-#define RULES_PARTS 8               /* of a fused tensor, at most */
+#define RULES_PARTS 8              /* of a fused tensor, at most */
 #define RULES_NUMBER_MAX 999999999 /* any number in a rule, a name or a variable */
 
 struct rules_value {

@@ -9,8 +9,8 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Matches what stands in a pattern up to its next `*` or its end, at `at` in a name; *end is behind it. A number is all the
- * digits there are, so there is one way at most, and one that begins later never ends earlier. */
+/* Matches what stands in a pattern up to its next `*` or its end, at `at` in a name; *end is behind it. A number is
+ * all the digits there are, so there is one way at most, and one that begins later never ends earlier. */
 static bool match_stretch(const char *pattern, const char *name, const char *at, const char **end,
                           struct rules_match *m)
 {
@@ -37,7 +37,8 @@ static bool match_stretch(const char *pattern, const char *name, const char *at,
     return true;
 }
 
-/* Stretches between stars are looked for from left to right, each as early as it can be; the last one stands at the end. */
+/* Stretches between stars are looked for from left to right, each as early as it can be; the last one stands at the
+ * end. */
 static bool match(const char *pattern, const char *name, struct rules_match *m)
 {
     const char *at = name, *end, *limit = name + strlen(name);

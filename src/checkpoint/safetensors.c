@@ -11,8 +11,8 @@ static const struct {
     const char *name;
     int dtype;
 } dtypes[] = {
-    {"BOOL", WEFT_BOOL}, {"U8", WEFT_U8},         {"I8", WEFT_I8},          {"U16", WEFT_U16},   {"I16", WEFT_I16},
-    {"U32", WEFT_U32},   {"I32", WEFT_I32},       {"U64", WEFT_U64},        {"I64", WEFT_I64},   {"F16", WEFT_F16},
+    {"BOOL", WEFT_BOOL}, {"U8", WEFT_U8},          {"I8", WEFT_I8},          {"U16", WEFT_U16}, {"I16", WEFT_I16},
+    {"U32", WEFT_U32},   {"I32", WEFT_I32},        {"U64", WEFT_U64},        {"I64", WEFT_I64}, {"F16", WEFT_F16},
     {"BF16", WEFT_BF16}, {"F8_E4M3", WEFT_F8E4M3}, {"F8_E5M2", WEFT_F8E5M2}, {"F32", WEFT_F32}, {"F64", WEFT_F64},
 };
 #define DTYPES (sizeof dtypes / sizeof *dtypes)
@@ -68,7 +68,8 @@ int safetensors_length(const char *path, const unsigned char *prelude, int64_t s
     for (int i = 7; i >= 0; i--)
         n = n << 8 | prelude[i];
     if (n > (uint64_t)(size - SAFETENSORS_PRELUDE))
-        return error_set(WEFT_EINVAL, "%s: its header would have %llu bytes, and %lld follow: truncated, or not a safetensors file",
+        return error_set(WEFT_EINVAL,
+                         "%s: its header would have %llu bytes, and %lld follow: truncated, or not a safetensors file",
                          path, (unsigned long long)n, (long long)size - SAFETENSORS_PRELUDE);
     if (n > SAFETENSORS_HEADER_MAX)
         return error_set(WEFT_EUNSUPPORTED, "%s: its header has %llu bytes: up to %d are read", path,
@@ -133,7 +134,8 @@ static int read_offsets(struct reading *r, const struct json_value *v, struct sa
     return 0;
 }
 
-/* Are the bytes those of the shape? An extent of 0 hides no overflow of the others: a layout has to bear the shape, too. */
+/* Are the bytes those of the shape? An extent of 0 hides no overflow of the others: a layout has to bear the shape,
+ * too. */
 static int check_bytes(const struct reading *r, const struct safetensors_tensor *t)
 {
     int64_t size = (int64_t)weft_dtype_size(t->dtype), count = size;
@@ -241,7 +243,8 @@ static int check_all(struct reading *r, struct safetensors_header *h)
     int64_t at = 0;
     for (size_t i = 0; i < n; i++) {
         if (t[i].begin != at)
-            return wrong(r, t[i].name, t[i].begin < at ? "its data overlaps that of another" : "there is a gap before its data");
+            return wrong(r, t[i].name,
+                         t[i].begin < at ? "its data overlaps that of another" : "there is a gap before its data");
         at += t[i].bytes;
     }
     if (at != r->data)
@@ -261,7 +264,8 @@ int safetensors_read(const char *path, char *bytes, size_t length, int64_t data,
         rc = error_set(WEFT_EINVAL, "%s: its header is not JSON: %s", path, why);
     else if (r.doc.values[1].kind != JSON_OBJECT)
         rc = error_set(WEFT_EINVAL, "%s: its header is no object", path);
-    for (const struct json_value *v = rc ? NULL : json_first(&r.doc, &r.doc.values[1]); v && !rc; v = json_next(&r.doc, v))
+    for (const struct json_value *v = rc ? NULL : json_first(&r.doc, &r.doc.values[1]); v && !rc;
+         v = json_next(&r.doc, v))
         rc = strcmp(v->key, "__metadata__") ? read_tensor(&r, v) : read_notes(&r, v, out);
     if (!rc)
         rc = check_all(&r, out);

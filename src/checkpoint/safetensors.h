@@ -1,8 +1,8 @@
 /* The header of a safetensors file, read and written; pure functions of bytes.
  *
- * A file is 8 bytes with the length of the header (little-endian), the header, which is a JSON object, and the data. Each
- * member of the object is a tensor with its dtype, its shape and the bytes it takes in the data; "__metadata__" maps texts
- * to texts. Tensors lie one behind the other without gaps and fill the data to its end. */
+ * A file is 8 bytes with the length of the header (little-endian), the header, which is a JSON object, and the data.
+ * Each member of the object is a tensor with its dtype, its shape and the bytes it takes in the data; "__metadata__"
+ * maps texts to texts. Tensors lie one behind the other without gaps and fill the data to its end. */
 #ifndef WEFT_CHECKPOINT_SAFETENSORS_H
 #define WEFT_CHECKPOINT_SAFETENSORS_H
 #include <stddef.h>

@@ -197,7 +197,8 @@ static int list_steps(const struct slab *s, const struct clip *a, const struct c
     }
 }
 
-static int meet(const struct slab *s, const struct clip *a, const struct clip *b, struct steps *out, struct arena *arena)
+static int meet(const struct slab *s, const struct clip *a, const struct clip *b, struct steps *out,
+                struct arena *arena)
 {
     struct pair_runs joined[WEFT_MAX_DIMS];
     for (int d = s->p->dim; d < s->p->ndim; d++) {

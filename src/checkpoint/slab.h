@@ -1,8 +1,8 @@
-/* Slabs: a part is moved slab by slab. A slab is a box of the global tensor: one index in each dim before `dim`, a range in
- * it, all of the dims behind it. Local arrays are in ascending order of the global index, so what a piece has of a slab is
- * one range of its array, whichever way it is split, and so is one range of its file (several, where parts are fused along a
- * dim behind `dim`). Source pieces cover a slab once, and so do destination pieces: each byte is read once and written
- * once to each file that has it, and a buffer of the slab's size on either side is enough. */
+/* Slabs: a part is moved slab by slab. A slab is a box of the global tensor: one index in each dim before `dim`, a
+ * range in it, all of the dims behind it. Local arrays are in ascending order of the global index, so what a piece has
+ * of a slab is one range of its array, whichever way it is split, and so is one range of its file (several, where
+ * parts are fused along a dim behind `dim`). Source pieces cover a slab once, and so do destination pieces: each byte
+ * is read once and written once to each file that has it, and a buffer of the slab's size on either side is enough. */
 #ifndef WEFT_CHECKPOINT_SLAB_H
 #define WEFT_CHECKPOINT_SLAB_H
 #include "checkpoint/checkpoint.h"

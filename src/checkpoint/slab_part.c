@@ -57,8 +57,8 @@ static int64_t copies(const weft_layout *l)
     return n;
 }
 
-static int fill_side(struct slab_part *p, const struct checkpoint_end *end, const struct checkpoint_side *side, bool src,
-                     struct slab_side *out)
+static int fill_side(struct slab_part *p, const struct checkpoint_end *end, const struct checkpoint_side *side,
+                     bool src, struct slab_side *out)
 {
     const weft_layout *l = end->layout;
     int64_t ncopies = src ? 1 : copies(l);

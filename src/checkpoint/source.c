@@ -130,8 +130,8 @@ static int check_listed(const struct checkpoint_file *f, const struct listed *l,
             rc = error_set(WEFT_EINVAL, "%s: tensor %s, which %s says is there, is not", f->path,
                            safetensors_show(l[i].name, shown), index);
         else if (order < 0)
-            rc = error_set(WEFT_EINVAL, "%s: tensor %s is not in %s", f->path, safetensors_show(by_name[i]->name, shown),
-                           index);
+            rc = error_set(WEFT_EINVAL, "%s: tensor %s is not in %s", f->path,
+                           safetensors_show(by_name[i]->name, shown), index);
     }
     free(by_name);
     return rc;
@@ -229,8 +229,8 @@ static int learn_mesh(struct checkpoint *c, const char *in, bool set, bool *by_r
     if (!set && from && !note) {
         int rc = checkpoint_mesh("from", from, &c->src.mesh);
         if (!rc && c->src.mesh->mesh > 1)
-            rc = error_set(WEFT_EINVAL, "%s: it is one rank's part, and '%s' has several: name their files with %%r", in,
-                           from);
+            rc = error_set(WEFT_EINVAL, "%s: it is one rank's part, and '%s' has several: name their files with %%r",
+                           in, from);
         return rc;
     }
     int rc = checkpoint_mesh(note ? f->path : "from", note ? note : from ? from : "x1", &c->src.mesh);

@@ -1,5 +1,5 @@
-/* What the input's files hold: entries, and the layouts of their parts, as weft's notes in the files say or by rules. Either
- * way the arrays must be the ones that the layouts give their ranks. */
+/* What the input's files hold: entries, and the layouts of their parts, as weft's notes in the files say or by rules.
+ * Either way the arrays must be the ones that the layouts give their ranks. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,7 +92,8 @@ static int wrong(const struct checkpoint *c, const struct item *i, const char *w
 }
 
 /* The arrays of one name, one a rank. */
-static int new_entry(struct checkpoint *c, const struct item *items, size_t n, int nparts, struct checkpoint_entry **out)
+static int new_entry(struct checkpoint *c, const struct item *items, size_t n, int nparts,
+                     struct checkpoint_entry **out)
 {
     const struct safetensors_tensor *first = items->tensor;
     struct checkpoint_entry *e = checkpoint_entry_new(c, &c->src, first->name, nparts, n);
@@ -199,7 +200,8 @@ static int sum_pieces(const struct checkpoint_entry *e, const weft_layout *l, in
 {
     *out = 0;
     for (int64_t p = 0; p < l->dim[dim].pieces; p++)
-        if (__builtin_add_overflow(*out, checkpoint_hold_of(e, layout_rank(l, layout_piece_offset(l, dim, p)))->shape[dim], out))
+        if (__builtin_add_overflow(
+                *out, checkpoint_hold_of(e, layout_rank(l, layout_piece_offset(l, dim, p)))->shape[dim], out))
             return error_set(WEFT_EINVAL, "tensor '%.100s': its ranks' arrays together are too large", e->name);
     return 0;
 }
@@ -214,7 +216,8 @@ static int fused_extents(struct checkpoint *c, const struct rules_fuse *f, const
         int rc = checkpoint_value(c, f->line, &f->share[k], &share[k]);
         if (rc)
             return rc;
-        all = all / gcd64(all, pieces) * pieces; /* pieces are at most 65,536 and divide the mesh's ranks or a head count */
+        all = all / gcd64(all, pieces) *
+              pieces; /* pieces are at most 65,536 and divide the mesh's ranks or a head count */
     }
     wide total = 0;
     for (int k = 0; k < f->nparts; k++)
@@ -222,8 +225,8 @@ static int fused_extents(struct checkpoint *c, const struct rules_fuse *f, const
     wide have = (wide)checkpoint_hold_of(e, layout_rank(who[0], 0))->shape[e->cat] * all;
     sum = total > INT64_MAX ? 0 : (int64_t)total;
     if (!sum || have % sum || have / sum > INT64_MAX / RULES_NUMBER_MAX)
-        return error_set(WEFT_EINVAL, "tensor '%.100s': dim %d does not divide into the shares of its parts (%s:%d)", e->name,
-                         e->cat, c->rules.path, f->line);
+        return error_set(WEFT_EINVAL, "tensor '%.100s': dim %d does not divide into the shares of its parts (%s:%d)",
+                         e->name, e->cat, c->rules.path, f->line);
     for (int k = 0; k < f->nparts; k++)
         out[k] = (int64_t)(have / sum) * share[k];
     return 0;
@@ -287,7 +290,8 @@ static int parse_note(struct checkpoint *c, const struct item *i, const char *fr
     if (rc)
         return rc == WEFT_EINVAL ? wrong(c, i, "weft's note of its layout does not parse") : rc;
     *out = l;
-    bool plain = !l->nfolds && l->nranks <= c->src.mesh->mesh && l->dtype == i->tensor->dtype && l->ndim == i->tensor->ndim;
+    bool plain =
+        !l->nfolds && l->nranks <= c->src.mesh->mesh && l->dtype == i->tensor->dtype && l->ndim == i->tensor->ndim;
     for (int d = 0; d < l->ndim; d++)
         plain = plain && !l->dim[d].lo && !l->dim[d].hi;
     return plain ? 0 : wrong(c, i, "weft's note of its layout is not that of a checkpoint's tensor");
@@ -364,7 +368,8 @@ static int check_notes(const struct checkpoint *c)
         struct text t = text_start(rank, sizeof rank);
         text_int(&t, file->rank);
         if (!m || !r || strcmp(m, mesh) || strcmp(r, rank))
-            return error_set(WEFT_EINVAL, "%s: it is not rank %d's file of a set over '%.100s'", file->path, file->rank, mesh);
+            return error_set(WEFT_EINVAL, "%s: it is not rank %d's file of a set over '%.100s'", file->path, file->rank,
+                             mesh);
     }
     return 0;
 }
@@ -391,7 +396,8 @@ int checkpoint_source_set(struct checkpoint *c, bool rules)
     memset(c->count, 0, sizeof c->count);
     for (size_t i = 0; i < n && !rc && rules; i++) { /* parts of a fused tensor have the numbers of its name */
         const struct rules_fuse *f = rules_fused(&c->rules, items[i].tensor->name);
-        const char *name = f ? rules_renamed(items[i].tensor->name, f->fused, f->part[0], &c->arena) : items[i].tensor->name;
+        const char *name =
+            f ? rules_renamed(items[i].tensor->name, f->fused, f->part[0], &c->arena) : items[i].tensor->name;
         rc = name ? checkpoint_count(c, c->src.mesh, name) : error_nomem();
     }
     for (size_t i = 0, k; i < n && !rc; i = k) {

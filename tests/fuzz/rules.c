@@ -1,5 +1,5 @@
-/* Rules of checkpoints from any bytes, and a name behind the first zero: parsed, or refused with the line; a name is matched by
- * some rule or none, fused or not, and renamed there and back. */
+/* Rules of checkpoints from any bytes, and a name behind the first zero: parsed, or refused with the line; a name is
+ * matched by some rule or none, fused or not, and renamed there and back. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* A safetensors file from any bytes: read, or refused with a reason that names it; what is read is consistent, and what is
- * written of it reads back to the same. */
+/* A safetensors file from any bytes: read, or refused with a reason that names it; what is read is consistent, and
+ * what is written of it reads back to the same. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -44,7 +44,8 @@ static void use(const struct safetensors_header *h, int64_t data)
     struct arena arena = {0};
     struct safetensors_header same;
     must(!safetensors_write(h, &bytes, &len));
-    must(!safetensors_length("again", (unsigned char *)bytes, (int64_t)len + data, &length) && (size_t)length + 8 == len);
+    must(!safetensors_length("again", (unsigned char *)bytes, (int64_t)len + data, &length) &&
+         (size_t)length + 8 == len);
     must(!safetensors_read("again", copy(bytes + 8, len - 8), len - 8, data, &arena, &same));
     must(same.ntensors == h->ntensors && same.nnotes == h->nnotes);
     for (size_t i = 0; i < h->ntensors; i++)
@@ -65,7 +66,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int rc = safetensors_length("file", prelude, (int64_t)size, &length);
     if (!rc) {
         must(length >= 0 && (size_t)length + 8 <= size);
-        rc = safetensors_read("file", copy(data + 8, (size_t)length), (size_t)length, (int64_t)size - 8 - length, &arena, &h);
+        rc = safetensors_read("file", copy(data + 8, (size_t)length), (size_t)length, (int64_t)size - 8 - length,
+                              &arena, &h);
         if (!rc)
             use(&h, (int64_t)size - 8 - length);
     }

@@ -29,6 +29,7 @@ def llama(seed=0, dtype=np.float32):
         shapes[at + "input_layernorm.weight"] = (HIDDEN,)
         shapes[at + "self_attn.q_proj.weight"] = (HEADS * HEAD, HIDDEN)
         shapes[at + "self_attn.q_proj.bias"] = (HEADS * HEAD,)
+        shapes[at + "self_attn.k_proj.bias"] = shapes[at + "self_attn.v_proj.bias"] = (KV * HEAD,)
         shapes[at + "self_attn.k_proj.weight"] = (KV * HEAD, HIDDEN)
         shapes[at + "self_attn.v_proj.weight"] = (KV * HEAD, HIDDEN)
         shapes[at + "self_attn.o_proj.weight"] = (HIDDEN, HEADS * HEAD)
@@ -59,7 +60,7 @@ def fuse(arrays):
     """q, k, v and gate, up as one, each."""
     out = {}
     for name, array in arrays.items():
-        if "q_proj" in name and name.endswith("weight"):
+        if "q_proj" in name:
             rest = [arrays[name.replace("q_proj", w)] for w in ("k_proj", "v_proj")]
             out[name.replace("q_proj", "qkv_proj")] = np.concatenate([array, *rest])
         elif "gate_proj" in name:
@@ -215,8 +216,8 @@ def test_interrupt(tmp_path):
     code = """
 import signal, sys, numpy as np, safetensors.numpy, weft
 safetensors.numpy.save_file({"a": np.zeros((1 << 17, 256), np.float32)}, "in.safetensors")
-sys.stdout.write("go\\n"); sys.stdout.flush()
 try:
+    sys.stdout.write("go\\n"); sys.stdout.flush()
     while True:
         weft.reshard_checkpoint("in.safetensors", "out", "tp1", memory=1 << 20, threads=1, force=True)
 except KeyboardInterrupt:
