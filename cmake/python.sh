@@ -24,6 +24,8 @@ install -C "build-dir=$build/pip" . pytest mypy build || exit 1
 [ "$(uname -m)" = x86_64 ] && index=(--index-url https://download.pytorch.org/whl/cpu) || index=()
 "$python" -c 'import torch' 2>/dev/null || install "${index[@]}" torch || install torch ||
     echo "skip: PyTorch cannot be installed; what compares with it is skipped"
+"$python" -c 'import safetensors' 2>/dev/null || install safetensors ||
+    echo "skip: safetensors cannot be installed; what compares checkpoints with it is skipped"
 "$python" -c 'import jax' 2>/dev/null || install jax || echo "skip: JAX cannot be installed; what compares with it is skipped"
 
 WEFT_TEST_BUILD=1 exec "$python" -m pytest "$@"

@@ -384,19 +384,24 @@ enum weft_compare { WEFT_EQ = 1, WEFT_NE, WEFT_GE, WEFT_GT, WEFT_LE, WEFT_LT };
  * ranks ask for must be the same; if not, all are refused and told the first rank that differs. */
 int weft_window_create(weft_comm *c, const weft_buffer *buffers, int n, int signals, weft_window **out);
 int weft_window_find(const weft_window *w, const char *name); /* the buffer's number, or WEFT_EINVAL */
-/* Where the rank's buffer is here, to load from and store to; NULL for none. Notify and wait, or a barrier, order it. */
+/* Where the rank's buffer is here, to load from and store to; NULL for none, and for a rank on another host, which is reached by
+ * put alone (WEFT_EUNSUPPORTED is the thread's error then). Notify and wait, or a barrier, order it. */
 void *weft_window_pointer(const weft_window *w, int buffer, int rank);
-/* Stores count elements of src into the rank's buffer from its element offset on. src may be used again at once. */
+/* Stores count elements of src into the rank's buffer from its element offset on. src may be used again at once. On another
+ * host the owner stores them, when it makes any call on the comm that makes progress, or its progress thread does; what is
+ * too large to be copied waits for that, and moves what others put here meanwhile. WEFT_EPEER: the comm failed, also
+ * because the owner took nothing for the deadline. */
 int weft_window_put(weft_window *w, int buffer, int rank, int64_t offset, const void *src, int64_t count);
 /* The same with an add that is atomic for each element among all that put_add, in any dtype but bool. Floats are
  * rounded after each add, in the order in which ranks happen to come. */
 int weft_window_put_add(weft_window *w, int buffer, int rank, int64_t offset, const void *src, int64_t count);
-/* Sets the rank's signal or adds to it (it wraps). Whoever waits for it sees all that this rank stored or put before. */
+/* Sets the rank's signal or adds to it (it wraps). Whoever waits for it sees all that this rank stored or put before. Puts to
+ * ranks on other hosts are waited for, but not here: the signal goes when they have landed and this rank makes progress. */
 int weft_window_notify(weft_window *w, int rank, int signal, enum weft_notify how, uint64_t value);
 /* Until this rank's signal compares so (unsigned), making progress with all execs of the comm. Timeout as for
  * weft_exec_wait. WEFT_ETIMEOUT names the signal; WEFT_EPEER: the comm failed, or nobody is left who could notify. */
 int weft_window_wait(weft_window *w, int signal, enum weft_compare compare, uint64_t value, int64_t timeout_ns);
-int weft_window_signal(const weft_window *w, int signal, uint64_t *value); /* this rank's signal now */
+int weft_window_signal(const weft_window *w, int signal, uint64_t *value); /* this rank's now; makes progress on several hosts */
 /* All ranks of the comm, or this one and those n that list it in the same turn. Any number of times, and groups may
  * overlap: any two ranks must enter the barriers that both are in in one order. Timeout negative: the comm's deadline.
  * After WEFT_ETIMEOUT, which names who is missing, this rank is still in it: enter it again with the same ranks. */
@@ -480,6 +485,46 @@ int weft_halo_take(weft_halo *h, weft_message **from_left, weft_message **from_r
 int weft_halo_exchange(weft_halo *h, const weft_message *send_left, const weft_message *send_right,
                        weft_message **from_left, weft_message **from_right);
 void weft_halo_free(weft_halo *h);
+
+/* ---- checkpoints: safetensors files from one parallelism to another, by ranged reads ---- */
+
+/* Tensors that are stored as one, q, k and v for instance. The rules say which are. */
+enum weft_fused { WEFT_FUSED_KEEP, WEFT_FUSED_JOIN, WEFT_FUSED_SPLIT };
+
+typedef struct weft_checkpoint_opts {
+    size_t size;
+    const char *rules; /* a file of rules, or the name of one of the library's own; NULL: none, for whole tensors */
+    const char *from;  /* the mesh of the ranks whose files the input is, e.g. "tp8"; NULL: as the files say, else whole */
+    const char *const *set; /* nset texts "name=number" for the rules; else numbers are those of config.json beside the input */
+    int nset;
+    enum weft_dtype dtype;  /* that floats of 16 bits and more are cast to; 0: none */
+    enum weft_fused fused;  /* in the output: as in the input, all that can be joined, or none */
+    int64_t memory;         /* bytes of buffers in all; default 256 MiB */
+    int threads;            /* default 4 */
+    int64_t shard;          /* bytes of a file, where the output is one rank's and a folder; default 5 GB */
+    bool force;             /* replaces an output that is there already */
+    /* Called now and then by the thread that waits here; a negative code ends it all and is returned. */
+    int (*progress)(void *arg, int64_t done, int64_t bytes);
+    void *arg;
+} weft_checkpoint_opts;
+
+typedef struct weft_checkpoint_info {
+    size_t size;
+    int64_t tensors; /* names in the output; fused ones count once */
+    int64_t files_in, files_out;
+    int64_t bytes_in, bytes_out; /* of tensors: read, written */
+} weft_checkpoint_info;
+
+/* Reads the checkpoint at `in` and writes it to `out` as the ranks of the mesh `to` ("tp4.pp2") hold it. `in` is a
+ * safetensors file, a folder with one or with an index, a folder that this function wrote, or the files of ranks, %r in the
+ * name being the rank. `out` is a folder, with a file for each rank; or, for one rank, a folder without weft's notes, or a file
+ * NAME.safetensors. It appears complete or not at all. Memory: the buffers, and what the names and headers take. info may be
+ * NULL. */
+int weft_checkpoint_reshard(const char *in, const char *out, const char *to, const weft_checkpoint_opts *opts,
+                            weft_checkpoint_info *info);
+/* The rules that come with the library: their names, from 0 on, NULL after the last; and the text of one, NULL for none. */
+const char *weft_checkpoint_rules_name(int i);
+const char *weft_checkpoint_rules(const char *name);
 
 #ifdef __cplusplus
 }

@@ -148,7 +148,8 @@ static void sizes_of_plan_and_comm(void **state)
     ranks_run(2, NULL, run_sizes, NULL, out);
     for (int k = 0; k < 2; k++) {
         assert_int_equal(out[k].code, WEFT_EINVAL);
-        assert_string_equal(out[k].text, "rank 0: the plan is for 3 ranks, the comm has 2");
+        assert_string_equal(out[k].text, "rank 0: the plan is for 3 ranks, the comm has 2: start as many, or lower for "
+                                         "those that there are");
     }
 }
 

@@ -1,5 +1,5 @@
-/* Many small messages through one exchange: none is lost, all are in order, memory stays bounded. And what a round
- * costs goes with the neighbours of a rank, not with the number of ranks. */
+/* Many small messages through one exchange: none is lost, all are in order, memory stays bounded; so do many rounds,
+ * most of them empty. And what a round costs goes with the neighbours of a rank, not with the number of ranks. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -89,6 +89,54 @@ static void many_small_messages(void **state)
     munmap(total, sizeof *total);
 }
 
+/* ---- many rounds ---- */
+
+#define ROUNDS 5000 /* their ends alone fill the smallest pipe several times */
+
+/* None, one or two messages of any small size, so that rounds end everywhere in the pipe. */
+static int messages_of(int rank, int round)
+{
+    return round < ROUNDS / 2 ? 0 : (round + rank) % 3;
+}
+
+static size_t bytes_of(int rank, int round, int i)
+{
+    return ((size_t)round * 37 + (size_t)rank * 11 + (size_t)i * 5) % 301;
+}
+
+static void many_rounds(struct ranks_rank *r)
+{
+    char data[512];
+    int to = (r->rank + 1) % r->size, from = (r->rank + r->size - 1) % r->size;
+    weft_exchange *x;
+    weft_exchange_opts o = {.size = sizeof o, .budget = 1 << 16};
+    RANKS_OK(r, weft_exchange_open(r->comm, &from, 1, &to, 1, &o, &x));
+    for (int round = 0; round < ROUNDS; round++) {
+        memset(data, round, sizeof data);
+        for (int i = 0; i < messages_of(r->rank, round); i++)
+            RANKS_OK(r, weft_exchange_put(x, to, &i, sizeof i, data, bytes_of(r->rank, round, i)));
+        RANKS_OK(r, weft_exchange_finish(x, false));
+        RANKS_OK(r, weft_exchange_wait(x, -1));
+        weft_message *m = NULL;
+        for (int i = 0; i < messages_of(from, round); i++) {
+            RANKS_OK(r, weft_exchange_take(x, from, &m));
+            RANKS_CHECK(r, m && m->bytes == bytes_of(from, round, i) && m->round == (uint64_t)round);
+            RANKS_CHECK(r, !m->bytes || !memcmp(m->payload, data, m->bytes));
+            weft_message_free(m);
+        }
+        RANKS_OK(r, weft_exchange_take(x, from, &m));
+        RANKS_CHECK(r, !m);
+    }
+    weft_exchange_free(x);
+}
+
+static void rounds_end_everywhere(void **state)
+{
+    (void)state;
+    ranks_run(2, NULL, many_rounds, NULL, NULL);
+    ranks_run(3, &(weft_comm_opts){.progress = WEFT_PROGRESS_THREAD}, many_rounds, NULL, NULL);
+}
+
 /* ---- what a round costs ---- */
 
 #define COST_ROUNDS 200
@@ -174,7 +222,8 @@ static void cost_goes_with_neighbours(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(many_small_messages)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(many_small_messages),
+                                       cmocka_unit_test(rounds_end_everywhere)};
     const struct CMUnitTest alone[] = {cmocka_unit_test(cost_goes_with_neighbours)};
     int failed = CONFORMANCE_RUN(tests);
     return failed + cmocka_run_group_tests(alone, NULL, NULL);

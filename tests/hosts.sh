@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Comms on several hosts, hosts.sh WHAT: random pairs, and where there are ranks enough all cases. ucx: by UCX alone; auto: over
+# Comms on several hosts, hosts.sh WHAT: random pairs, windows, and where there are ranks enough all cases. ucx: by UCX alone; auto: over
 # 2 and 3 hosts of 1 to 3 ranks each and more (network namespaces, which weft run makes and removes); openmpi, mpich: on mpi:,
 # and on auto: as if the ranks were on two machines; torchrun: auto: in such an environment.
 set -u
@@ -9,7 +9,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 share=${WEFT_TEST_SHARE:-100}
 pairs=2000
-[ "$share" != full ] && pairs=$((2 * share))
+limit=3000
+[ "$share" != full ] && pairs=$((2 * share)) limit=300
 [ "$pairs" -lt 20 ] && pairs=20
 failed=0
 grep -hv '^bench' "$WEFT_SOURCE_DIR"/tests/cases/*.txt >"$work/cases.txt"
@@ -23,7 +24,7 @@ check()
     [ "$ranks" -ge 16 ] && files+=("$work/cases.txt")
     for file in "${files[@]}"; do
         count=$(grep -c '^[^#]*->' "$file")
-        if ! timeout 300 "$@" "$WEFT_BIN" check --cases "$file" --on "$url" >"$work/out" 2>"$work/err" ||
+        if ! timeout "$limit" "$@" "$WEFT_BIN" check --cases "$file" --on "$url" >"$work/out" 2>"$work/err" ||
             [ "$(tail -n 1 "$work/out")" != "$count passed, 0 failed" ]; then
             echo "FAILED: $* weft check --cases $(basename "$file") --on $url"
             grep -A 1 FAILED "$work/out" | head
@@ -32,6 +33,21 @@ check()
         fi
         echo "$url, $* : $count of $(basename "$file")"
     done
+}
+
+# windows RANKS LAUNCHER...: what ranks do with windows, and the examples of that
+windows()
+{
+    local ranks=$1 program
+    shift
+    for program in tests/window_ranks examples/04_window_allgather examples/05_window_reduce_scatter; do
+        if ! timeout 300 "$@" "$dir/$program" >"$work/out" 2>"$work/err" || ! grep -q "on $ranks ranks" "$work/out"; then
+            echo "FAILED: $* $program"
+            head "$work/out" "$work/err"
+            failed=1
+        fi
+    done
+    echo "$*: windows on $ranks ranks"
 }
 
 # need MODULE: leaves the test out where it is not built
@@ -51,6 +67,7 @@ ucx)
     need ucx:
     check 5 ucx: "$WEFT_BIN" run -n 5 --on ucx: --
     check 16 ucx: "$WEFT_BIN" run -n 16 --on ucx: --
+    windows 3 "$WEFT_BIN" run -n 3 --on ucx: --
     ;;
 auto)
     need ucx:
@@ -62,6 +79,8 @@ auto)
     for ranks in 3 6 9; do check $ranks auto: "$WEFT_BIN" run -n $ranks --hosts 3 --; done
     check 5 auto: "$WEFT_BIN" run -n 5 --hosts 3 --
     check 16 auto: "$WEFT_BIN" run -n 16 --hosts 3 --
+    windows 4 "$WEFT_BIN" run -n 4 --on auto: --hosts 2 --
+    windows 6 "$WEFT_BIN" run -n 6 --on auto: --hosts 3 --
     ;;
 openmpi | mpich)
     need "mpi:$1"
@@ -69,6 +88,8 @@ openmpi | mpich)
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
     check 4 "mpi:$1" "$launcher" -n 4
     check 4 auto: "$launcher" -n 4 sh -c "$apart" sh
+    WEFT_URL="mpi:$1" windows 3 "$launcher" -n 3
+    windows 4 "$launcher" -n 4 sh -c "$apart" sh
     ;;
 torchrun)
     need ucx:

@@ -32,7 +32,7 @@ static void come_to(struct scene *s, int stage)
 /* False: it has taken too long, which the assertions tell. */
 static bool wait_for(struct scene *s, int stage)
 {
-    for (int64_t until = process_now() + 10 * SECOND; atomic_load(&s->stage) < stage;) {
+    for (int64_t until = process_now() + 50 * SECOND; atomic_load(&s->stage) < stage;) {
         if (process_now() > until)
             return false;
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -58,9 +58,9 @@ static void play(const char *scheme, const char *hosts, int (*f)(weft_comm *, st
             continue;
         weft_comm *c = NULL;
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        alarm(60);
+        alarm(110);
         setenv("WEFT_HOST", (char[]){hosts[r], 0}, 1);
-        s->code[r] = process_open(s->url, r, ranks, 20 * SECOND, &c);
+        s->code[r] = process_open(s->url, r, ranks, 60 * SECOND, &c);
         if (!s->code[r])
             s->code[r] = f(c, s);
         snprintf(s->text[r], sizeof s->text[r], "%s", weft_errmsg());
@@ -70,7 +70,8 @@ static void play(const char *scheme, const char *hosts, int (*f)(weft_comm *, st
         int status;
         waitpid(pids[r], &status, 0);
         if (status || s->code[r])
-            fail_msg("%s: rank %d: status %d, code %d, %s", s->url, r, status, s->code[r], s->text[r]);
+            fail_msg("%s: rank %d: ended by signal %d, code %d, stage %d: %s", s->url, r,
+                     WIFSIGNALED(status) ? WTERMSIG(status) : 0, s->code[r], atomic_load(&s->stage), s->text[r]);
     }
     munmap(s, sizeof *s);
 }
@@ -190,8 +191,8 @@ static int free_instead(weft_comm *c, struct scene *s)
         err = weft_exec_run(p.x);
     if (rank == 0 && !err) {
         err = weft_exec_start(p.x);
-        int code = err ? err : weft_exec_wait(p.x, 10 * SECOND);
-        err = code == WEFT_EPEER && strstr(weft_errmsg(), "rank 1 closed its comm or freed its exec") ? 0
+        int code = err ? err : weft_exec_wait(p.x, 50 * SECOND);
+        err = code == WEFT_EPEER && strstr(weft_errmsg(), "rank 1 on host b closed its comm or freed its exec") ? 0
               : code                                                                                  ? code
                                                                                                       : -1000;
         come_to(s, 1);

@@ -1,7 +1,8 @@
 /* Ranks that end, on comms of several hosts: kill -9 at random moments of runs, barriers and binds, on ucx: and on auto: with
- * two and three hosts. Every survivor gets an error that names the rank within 2 s, all get the same list of survivors, and
+ * two and three hosts. Every survivor gets an error that names the rank and its host within 2 s, all get the same list of survivors, and
  * they open a comm again in which the result is right. */
 #define _GNU_SOURCE
+#include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include <cmocka.h>
 
@@ -19,8 +21,9 @@
 #define MOST 6
 
 struct life {
-    int ranks, hosts, victim, at;
+    int ranks, hosts, victim, turn; /* it ends there */
     bool stops; /* the victim does not end, it stops before the first bind */
+    char at[40]; /* where they meet; empty: where all tests do */
     int64_t deadline_ns;
     char url[64];
 };
@@ -94,6 +97,8 @@ static void live(const struct life *l, int rank, struct told *told)
     int list[MOST];
     snprintf(host, sizeof host, "h%d", rank * l->hosts / l->ranks);
     setenv("WEFT_HOST", host, 1);
+    if (*l->at)
+        setenv("WEFT_AT", l->at, 1);
     if (process_open(l->url, rank, l->ranks, l->deadline_ns, &c)) {
         snprintf(told->rank[rank].text, sizeof told->rank[rank].text, "open: %s", weft_errmsg());
         return;
@@ -103,7 +108,7 @@ static void live(const struct life *l, int rank, struct told *told)
         raise(SIGSTOP);
         return;
     }
-    told->rank[rank].code = work(c, 1 << 30, rank == l->victim ? l->at : -1, told);
+    told->rank[rank].code = work(c, 1 << 30, rank == l->victim ? l->turn : -1, told);
     told->rank[rank].knew_at = process_now();
     snprintf(told->rank[rank].text, sizeof told->rank[rank].text, "%s", weft_errmsg());
     if (told->rank[rank].code != wanted(l))
@@ -162,18 +167,18 @@ static void one_life(const struct life *l, int64_t *slowest)
             waitpid(pids[r], NULL, 0);
     kill(pids[l->victim], SIGKILL);
     waitpid(pids[l->victim], NULL, 0);
-    snprintf(name, sizeof name, "rank %d", l->victim);
+    snprintf(name, sizeof name, "rank %d on host h%d", l->victim, l->victim * l->hosts / l->ranks);
     for (int r = 0; r < l->ranks; r++) {
         if (r == l->victim)
             continue;
         int64_t after = told->rank[r].knew_at - atomic_load(&told->died_at);
         if (told->rank[r].code != wanted(l) || (!l->stops && (!strstr(told->rank[r].text, name) || after > 2 * SECOND)))
             fail_msg("%s, %d ranks on %d hosts, %d ends at %d: rank %d after %lld ms: %d, %s", l->url, l->ranks,
-                     l->hosts, l->victim, l->at, r, (long long)(after / MS), told->rank[r].code, told->rank[r].text);
+                     l->hosts, l->victim, l->turn, r, (long long)(after / MS), told->rank[r].code, told->rank[r].text);
         if (told->rank[r].left != l->ranks - 1 || !told->rank[r].fine) {
             print_times(l, told);
             fail_msg("%s, %d ranks on %d hosts, %d ends at %d: rank %d sees %d left, the new comm: %s", l->url,
-                     l->ranks, l->hosts, l->victim, l->at, r, told->rank[r].left, told->rank[r].end);
+                     l->ranks, l->hosts, l->victim, l->turn, r, told->rank[r].left, told->rank[r].end);
         }
         for (int i = 0; i < l->ranks - 1; i++)
             assert_int_equal(told->rank[r].list[i], i + (i >= l->victim));
@@ -195,6 +200,33 @@ static void survivors_do_not_wait_for_ever(void **state)
     }
 }
 
+static int free_port(void)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof a;
+    int s = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(s >= 0 && !bind(s, (struct sockaddr *)&a, sizeof a) && !getsockname(s, (struct sockaddr *)&a, &n));
+    close(s);
+    return ntohs(a.sin_port);
+}
+
+/* Rank 0, which serves the store that they met by, is the one that ends: the lowest survivor serves it again. */
+static void the_store_is_served_again(void **state)
+{
+    (void)state;
+    hosts_need_ucx();
+    int64_t slowest = 0;
+    setenv("WEFT_TOKEN", "a token of these tests, and of nothing else", 1);
+    for (int i = 0; i < 4; i++) {
+        struct life l = {.ranks = 4, .hosts = i % 2 ? 4 : 2, .deadline_ns = 10 * SECOND};
+        snprintf(l.at, sizeof l.at, "tcp:127.0.0.1:%d", free_port());
+        l.turn = 20 * i;
+        snprintf(l.url, sizeof l.url, "%s:served-%ld-%d", i % 2 ? "ucx" : "auto", (long)getpid(), i);
+        one_life(&l, &slowest);
+    }
+    unsetenv("WEFT_TOKEN");
+}
+
 static void survivors_go_on(void **state)
 {
     (void)state;
@@ -205,7 +237,7 @@ static void survivors_go_on(void **state)
         struct life l = {.ranks = (int)random_in(&r, 2, MOST), .deadline_ns = 10 * SECOND};
         l.hosts = i % 3 == 0 ? l.ranks : (int)random_in(&r, 2, l.ranks < 3 ? l.ranks : 3);
         l.victim = (int)random_in(&r, 0, l.ranks - 1);
-        l.at = (int)random_in(&r, 0, 200);
+        l.turn = (int)random_in(&r, 0, 200);
         snprintf(l.url, sizeof l.url, "%s:life-%ld-%lld", i % 3 ? "auto" : "ucx", (long)getpid(), (long long)i);
         one_life(&l, &slowest);
     }
@@ -215,6 +247,7 @@ static void survivors_go_on(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(survivors_do_not_wait_for_ever),
+                                       cmocka_unit_test(the_store_is_served_again),
                                        cmocka_unit_test(survivors_go_on)};
     return cmocka_run_group_tests(tests, hosts_setup, hosts_teardown);
 }

@@ -7,7 +7,7 @@ set -u
 here=$(cd "$(dirname "$0")/.." && pwd)
 
 compile_half="layout plan lower"
-library="base layout plan lower memory rendezvous transport exec bus"
+library="base layout plan lower memory rendezvous transport exec bus checkpoint"
 
 # What the files of a folder may include with quotes, besides weft.h and their own folder.
 allowed()
@@ -22,7 +22,8 @@ allowed()
         transport) echo 'base/|memory/|rendezvous/|plan/plan\.h$' ;;
         exec) echo 'base/|memory/|rendezvous/|transport/|plan/plan\.h$' ;;
         bus) echo 'base/|memory/|rendezvous/|transport/|exec/|plan/plan\.h$' ;;
-        cli) echo 'bench/' ;;
+        checkpoint) echo 'base/|layout/|memory/' ;;
+        cli) echo 'bench/|base/(json_read|utf8)\.h$' ;;
         bench | examples) ;;
     esac
 }
@@ -145,7 +146,7 @@ plant()
     rm -rf "${copy:?}"/*
     mkdir -p "$copy/src" "$copy/include" "$copy/$2"
     cp "$here/include/weft.h" "$copy/include/"
-    for folder in base layout plan lower memory rendezvous transport exec cli; do
+    for folder in base layout plan lower memory rendezvous transport exec checkpoint cli; do
         mkdir -p "$copy/src/$folder"
         touch "$copy/src/$folder/$folder.h"
     done
@@ -173,6 +174,8 @@ plant bad src/exec '#include "../lower/lower.h"'
 plant bad src/exec '#include <lower/lower.h>'
 plant bad src/exec '#include "cli/cli.h"'
 plant bad src/exec 'void f(void) { printf("x"); }'
+plant bad src/checkpoint '#include "exec/exec.h"'
+plant bad src/layout '#include "checkpoint/checkpoint.h"'
 plant bad src/cli '#include "base/error.h"'
 plant bad bench '#include "plan/plan.h"'
 plant bad examples '#include "base/base.h"'
@@ -194,7 +197,9 @@ plant good src/exec '#include "plan/plan.h"'
 plant good src/exec '#include "transport/transport.h"'
 plant good src/transport '#include "rendezvous/store.h"'
 plant good src/exec 'void f(void) { pthread_mutex_lock(0); }'
+plant good src/checkpoint '#include "layout/layout.h"'
 plant good src/cli '#include "cli/cli.h"'
+plant good src/cli '#include "base/json_read.h"'
 plant good src/cli '#include "cli.h"'
 plant good src/cli '#include "weft.h"'
 plant good bench '#include <weft.h>'

@@ -22,6 +22,7 @@
 /* Where the ranks run; conformance.h goes through all of them. */
 static const char *ranks_on = "threads";
 static bool ranks_forked; /* they are processes, not threads of this one */
+static int ranks_hosts;   /* that they believe to be on, where they are processes; 0: nothing is said */
 
 static inline void *ranks_shared(size_t bytes)
 {
@@ -138,8 +139,8 @@ static inline void ranks_meeting_init(struct ranks_meeting *m, int n)
     m->size = n;
 }
 
-/* A process that ends otherwise than by the end of its rank has failed. */
-static inline void ranks_fork(struct ranks_rank *r, int n)
+/* A process that ends otherwise than by the end of its rank has failed, but for the one that is meant to (-1: none). */
+static inline void ranks_fork(struct ranks_rank *r, int n, int dies)
 {
     pid_t pids[RANKS_MAX];
     for (int i = 0; i < n; i++) {
@@ -148,6 +149,8 @@ static inline void ranks_fork(struct ranks_rank *r, int n)
         assert_true(pids[i] >= 0);
         if (pids[i] == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
+            if (ranks_hosts)
+                setenv("WEFT_HOST", (char[]){'h', (char)('0' + i % ranks_hosts), 0}, 1);
             ranks_main(&r[i]);
             _exit(0);
         }
@@ -158,16 +161,15 @@ static inline void ranks_fork(struct ranks_rank *r, int n)
         assert_true(pid > 0);
         while (i < n - 1 && pids[i] != pid)
             i++;
-        if (status) {
+        if (status && i != dies) {
             ranks_note(&r[i], __FILE__, __LINE__, "its process ended with status %#x", (unsigned)status);
             ranks_break(&r[i]);
         }
     }
 }
 
-/* Runs body on n ranks; out (may be NULL) gets what they left. Fails the test if a rank noted something. */
-static inline void ranks_run(int n, const weft_comm_opts *opts, void (*body)(struct ranks_rank *), void *arg,
-                             struct ranks_rank *out)
+static inline void ranks_run_all(int n, const weft_comm_opts *opts, void (*body)(struct ranks_rank *), void *arg,
+                                 struct ranks_rank *out, int dies)
 {
     static atomic_int job;
     struct {
@@ -191,7 +193,7 @@ static inline void ranks_run(int n, const weft_comm_opts *opts, void (*body)(str
             assert_int_equal(pthread_create(&threads[i], NULL, ranks_main, &r[i]), 0);
     }
     if (ranks_forked)
-        ranks_fork(r, n);
+        ranks_fork(r, n, dies);
     for (int i = 0; i < n && !ranks_forked; i++)
         pthread_join(threads[i], NULL);
     char failed[1600] = "";
@@ -203,5 +205,19 @@ static inline void ranks_run(int n, const weft_comm_opts *opts, void (*body)(str
     munmap(all, sizeof *all + (size_t)n * sizeof all->r[0]);
     if (failed[0])
         fail_msg("%s", failed);
+}
+
+/* Runs body on n ranks; out (may be NULL) gets what they left. Fails the test if a rank noted something. */
+static inline void ranks_run(int n, const weft_comm_opts *opts, void (*body)(struct ranks_rank *), void *arg,
+                             struct ranks_rank *out)
+{
+    ranks_run_all(n, opts, body, arg, out, -1);
+}
+
+/* The same for processes, of which one ends as it likes. */
+static inline void ranks_run_but(int n, const weft_comm_opts *opts, void (*body)(struct ranks_rank *), void *arg,
+                                 int dies)
+{
+    ranks_run_all(n, opts, body, arg, NULL, dies);
 }
 #endif

@@ -14,9 +14,10 @@ enum forms_signal { FORMS_GATHERED, FORMS_SENT, FORMS_GOT, FORMS_RIGHT, FORMS_LE
 struct forms {
     struct ranks_rank *r;
     weft_window *w;
-    int p, me, in, out, slots; /* buffers */
+    int p, me, in, out, slots, shown; /* buffers, from `in` on */
     float *x, *y;              /* this rank's in and out */
-    const float *ins[FORMS_MOST], *outs[FORMS_MOST];
+    const float *ins[FORMS_MOST], *outs[FORMS_MOST]; /* of all ranks: theirs, or what those on other hosts put here */
+    int whole;                                       /* elements of in and of out */
     int run; /* from 1 on */
 };
 
@@ -45,6 +46,15 @@ static inline void forms_fill(struct forms *f)
 {
     for (int i = 0; i < f->p * FORMS_C; i++)
         f->x[i] = (float)(i + 100 * f->me + f->run);
+}
+
+/* Shows n elements of this rank's in or out from `from` on to those who cannot look at them. */
+static inline void forms_show(struct forms *f, int buffer, int from, int n)
+{
+    const float *mine = (buffer == f->in ? f->x : f->y) + from;
+    for (int q = 0; q < f->p; q++)
+        if (!weft_window_pointer(f->w, buffer, q))
+            FORMS_OK(f, weft_window_put(f->w, f->shown, q, (2 * f->me + (buffer == f->out)) * f->whole + from, mine, n));
 }
 
 static inline int forms_sum(const struct forms *f, int i)
@@ -87,6 +97,7 @@ static inline void forms_allgather(struct forms *f)
 static inline void forms_reduce_scatter(struct forms *f)
 {
     forms_fill(f);
+    forms_show(f, f->in, 0, f->p * FORMS_C);
     forms_barrier(f);
     forms_fold(f, f->me * FORMS_C, FORMS_C);
     for (int j = 0; j < FORMS_C; j++)
@@ -115,13 +126,14 @@ static inline void forms_broadcast(struct forms *f)
         FORMS_OK(f, weft_window_notify(f->w, 0, FORMS_GOT, WEFT_NOTIFY_ADD, 1));
 }
 
-/* Stores through pointers. */
+/* Stores through pointers, where there are any. */
 static inline void forms_alltoall(struct forms *f)
 {
     for (int q = 0; q < f->p; q++) {
-        float *there = weft_window_pointer(f->w, f->out, q);
+        float piece[FORMS_C];
         for (int j = 0; j < FORMS_C; j++)
-            there[f->me * FORMS_C + j] = (float)(1000 * f->me + 100 * q + j + f->run);
+            piece[j] = (float)(1000 * f->me + 100 * q + j + f->run);
+        FORMS_OK(f, window_store(f->w, f->out, q, f->me * FORMS_C, piece, FORMS_C, sizeof *piece));
     }
     forms_barrier(f);
     for (int i = 0; i < f->p * FORMS_C; i++)
@@ -132,6 +144,7 @@ static inline void forms_alltoall(struct forms *f)
 static inline void forms_one_phase(struct forms *f)
 {
     forms_fill(f);
+    forms_show(f, f->in, 0, f->p * FORMS_C);
     forms_barrier(f);
     forms_fold(f, 0, f->p * FORMS_C);
     forms_all_summed(f, "allreduce in one phase");
@@ -141,8 +154,10 @@ static inline void forms_one_phase(struct forms *f)
 static inline void forms_two_phases(struct forms *f)
 {
     forms_fill(f);
+    forms_show(f, f->in, 0, f->p * FORMS_C);
     forms_barrier(f);
     forms_fold(f, f->me * FORMS_C, FORMS_C);
+    forms_show(f, f->out, f->me * FORMS_C, FORMS_C);
     forms_barrier(f);
     for (int k = 1; k < f->p; k++) {
         int q = (f->me + k) % f->p;
@@ -226,18 +241,24 @@ static inline void forms_ring2(struct forms *f)
 static inline void forms_run(struct ranks_rank *r, void (*form)(struct forms *), int runs)
 {
     int whole = r->size * FORMS_C > FORMS_N ? r->size * FORMS_C : FORMS_N;
-    const weft_buffer b[] = {
-        {"in", WEFT_F32, whole, 0}, {"out", WEFT_F32, whole, 0}, {"slots", WEFT_F32, 2 * r->size * FORMS_C, 0}};
-    struct forms f = {.r = r, .p = r->size, .me = r->rank};
-    RANKS_OK(r, weft_window_create(r->comm, b, 3, FORMS_SIGNALS, &f.w));
+    const weft_buffer b[] = {{"in", WEFT_F32, whole, 0},
+                             {"out", WEFT_F32, whole, 0},
+                             {"slots", WEFT_F32, 2 * r->size * FORMS_C, 0},
+                             {"shown", WEFT_F32, 2 * r->size * whole, 0}};
+    struct forms f = {.r = r, .p = r->size, .me = r->rank, .whole = whole};
+    RANKS_OK(r, weft_window_create(r->comm, b, 4, FORMS_SIGNALS, &f.w));
     f.in = weft_window_find(f.w, "in");
     f.out = weft_window_find(f.w, "out");
     f.slots = weft_window_find(f.w, "slots");
+    f.shown = weft_window_find(f.w, "shown");
+    const float *shown = weft_window_pointer(f.w, f.shown, r->rank);
     f.x = weft_window_pointer(f.w, f.in, r->rank);
     f.y = weft_window_pointer(f.w, f.out, r->rank);
     for (int q = 0; q < r->size; q++) {
         f.ins[q] = weft_window_pointer(f.w, f.in, q);
         f.outs[q] = weft_window_pointer(f.w, f.out, q);
+        f.ins[q] = f.ins[q] ? f.ins[q] : shown + 2 * q * whole;
+        f.outs[q] = f.outs[q] ? f.outs[q] : shown + (2 * q + 1) * whole;
     }
     for (f.run = 1; f.run <= runs && !r->failed[0]; f.run++)
         form(&f);

@@ -17,7 +17,8 @@ struct stress {
     struct ranks_rank *r;
     weft_window *w;
     struct random common, own; /* the same on all ranks; this rank's */
-    int64_t round, *stamp;
+    int64_t round;
+    const int64_t *stamps; /* of all ranks, as they store them here */
     uint64_t tokens, added, pings[RANKS_MAX];
 };
 
@@ -39,18 +40,19 @@ static inline void stress_skew(struct stress *s)
         }                                                                                                    \
     } while (0)
 
-static inline int64_t stress_stamp_of(const struct stress *s, int rank)
+static inline int stress_stamp(const struct stress *s, int rank)
 {
-    return *(const int64_t *)weft_window_pointer(s->w, STRESS_STAMP, rank);
+    return window_store(s->w, STRESS_STAMP, rank, s->r->rank, &s->round, 1, sizeof s->round);
 }
 
 static inline void stress_barrier(struct stress *s)
 {
-    *s->stamp = s->round;
+    for (int q = 0; q < s->r->size; q++)
+        STRESS_CHECK(s, !stress_stamp(s, q));
     stress_skew(s);
     STRESS_CHECK(s, !weft_window_barrier(s->w, WINDOW_LONG));
     for (int q = 0; q < s->r->size; q++)
-        STRESS_CHECK(s, stress_stamp_of(s, q) == s->round);
+        STRESS_CHECK(s, s->stamps[q] == s->round);
     STRESS_CHECK(s, !weft_window_barrier(s->w, WINDOW_LONG));
 }
 
@@ -59,11 +61,12 @@ static inline void stress_neighbours(struct stress *s)
 {
     int size = s->r->size, far = (int)random_in(&s->common, 1, size - 1);
     int beside[2] = {(s->r->rank + far) % size, (s->r->rank + size - far) % size}, n = beside[0] == beside[1] ? 1 : 2;
-    *s->stamp = s->round;
+    for (int i = 0; i < n; i++)
+        STRESS_CHECK(s, !stress_stamp(s, beside[i]));
     stress_skew(s);
     STRESS_CHECK(s, !weft_window_barrier_with(s->w, beside, n, WINDOW_LONG));
     for (int i = 0; i < n; i++)
-        STRESS_CHECK(s, stress_stamp_of(s, beside[i]) == s->round);
+        STRESS_CHECK(s, s->stamps[beside[i]] == s->round);
     STRESS_CHECK(s, !weft_window_barrier_with(s->w, beside, n, WINDOW_LONG));
 }
 
@@ -120,13 +123,13 @@ static inline int64_t stress_word(const struct stress *s, int from, uint64_t tur
 static inline void stress_send(struct stress *s, int to, uint64_t turn)
 {
     int n = stress_words(turn), from = s->r->rank;
-    if (turn % 2) {
+    int64_t *there = weft_window_pointer(s->w, STRESS_BULK, to);
+    if (turn % 2 || !there) {
         int64_t words[STRESS_WORDS];
         for (int i = 0; i < n; i++)
             words[i] = stress_word(s, from, turn, i);
         STRESS_CHECK(s, !weft_window_put(s->w, STRESS_BULK, to, 0, words, n));
     } else {
-        int64_t *there = weft_window_pointer(s->w, STRESS_BULK, to);
         for (int i = n; i-- > 0;)
             there[i] = stress_word(s, from, turn, i);
     }
@@ -236,7 +239,7 @@ static inline void stress_rounds(struct stress *s, const struct stress_exec *e, 
 /* *(int64_t *)arg nanoseconds. */
 static inline void stress_body(struct ranks_rank *r)
 {
-    const weft_buffer b[] = {{"stamp", WEFT_I64, 1, 0},
+    const weft_buffer b[] = {{"stamp", WEFT_I64, RANKS_MAX, 0},
                              {"sum", WEFT_I64, 1, 0},
                              {"word", WEFT_I64, 1, 0},
                              {"bulk", WEFT_I64, STRESS_WORDS, 0}};
@@ -254,7 +257,7 @@ static inline void stress_body(struct ranks_rank *r)
     RANKS_OK(r,
              weft_bind(p, r->comm, &(weft_view){in, sizeof in, NULL}, &(weft_view){out, sizeof out, NULL}, NULL, &e.x));
     RANKS_OK(r, weft_window_create(r->comm, b, 4, STRESS_SIGNALS, &s.w));
-    s.stamp = weft_window_pointer(s.w, STRESS_STAMP, r->rank);
+    s.stamps = weft_window_pointer(s.w, STRESS_STAMP, r->rank);
     stress_rounds(&s, &e, *(const int64_t *)r->arg);
     r->code = (int)s.round;
     if (!r->failed[0])

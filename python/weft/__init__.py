@@ -14,7 +14,9 @@ docs/python.md is the guide, docs/notation.md has the notation.
 from __future__ import annotations
 
 from ._arrays import Bits, bits
-from ._comm import Comm, open, transports
+from ._arrivals import Arrival, Arrivals
+from ._checkpoint import CheckpointInfo, checkpoint_rules, reshard_checkpoint
+from ._comm import Comm, open
 from ._errors import (
     ArrayError,
     BusyError,
@@ -32,23 +34,26 @@ from ._errors import (
 )
 from ._exchange import Exchange, ExchangeStats, Halo, Message, Round
 from ._exec import Bound, ExecStats, Work
+from ._info import Info, algorithms, info, transports
+from ._info import version as _version
 from ._jax import from_jax
 from ._layout import Box, Dim, Fold, Layout, Local, Split, layout
-from ._plan import Machine, Move, Peer, Plan, RankStats, Stats, algorithms, collective, load, lower
+from ._plan import Machine, Move, Peer, Plan, RankStats, Stats, collective, load, lower
 from ._spawn import spawn
 from ._torch import from_torch
-from ._weft import lib as _lib
 from ._window import Window
 
-_version: int = _lib.weft_version()
-__version__ = f"{_version // 10000}.{_version // 100 % 100}.{_version % 100}"
+__version__ = _version()
 
 __all__ = [
     "ArrayError",
+    "Arrival",
+    "Arrivals",
     "Bits",
     "Bound",
     "Box",
     "BusyError",
+    "CheckpointInfo",
     "Comm",
     "Dim",
     "Error",
@@ -57,6 +62,7 @@ __all__ = [
     "ExecStats",
     "Fold",
     "Halo",
+    "Info",
     "InvalidError",
     "Layout",
     "LayoutError",
@@ -82,13 +88,16 @@ __all__ = [
     "Work",
     "algorithms",
     "bits",
+    "checkpoint_rules",
     "collective",
     "from_jax",
     "from_torch",
+    "info",
     "layout",
     "load",
     "lower",
     "open",
+    "reshard_checkpoint",
     "spawn",
     "transports",
 ]

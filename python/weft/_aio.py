@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 _flights: Dict[int, "Flight"] = {}  # by the address of what flies
 
 
+EAGER = 256  # turns of the loop with nothing new, after which there are
+PAUSE = 0.001  # seconds between two looks
+
+
 class Flight:
     """A run or a round that somebody awaits. It stays until that is over, also when nobody awaits it any more: what was
     started goes on, and what it needs must stay."""
@@ -55,8 +59,6 @@ def forget(ptr: Any) -> None:
 
 class Poller:
     """Makes progress on one event loop for one comm."""
-
-    _EAGER = 256
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -119,7 +121,7 @@ class Poller:
                 self.landed(flight)
         if self._flying:
             self._scheduled = True
-            if self._idle < self._EAGER:
+            if self._idle < EAGER:
                 self.loop.call_soon(self._turn)
             else:
-                self.loop.call_later(0.001, self._turn)
+                self.loop.call_later(PAUSE, self._turn)

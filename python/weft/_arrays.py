@@ -10,7 +10,7 @@ import numpy as np
 
 from . import _dtypes
 from ._errors import ArrayError, UnsupportedError
-from ._layout import Local
+from ._layout import Layout, Local
 from ._weft import ffi
 
 __all__ = ["Bits", "bits"]
@@ -161,16 +161,31 @@ def memory_of(array: Any) -> Memory:
         buffer = memoryview(array)
     except TypeError:
         raise ArrayError(
-            f"{type(array).__name__} is no array: it has neither the buffer protocol nor __array_interface__ nor DLPack"
+            f"{type(array).__name__} is no array: it has neither the buffer protocol nor __array_interface__ nor DLPack; "
+            "numpy.asarray makes one of numbers and lists"
         ) from None
     return _of_numpy(np.asarray(buffer), array)
 
 
-def memory_for(array: Optional[Any], dtype: str, local: Local, what: str, write: bool) -> Optional[Memory]:
-    """The memory of an array that is to be a rank's buffer; None for none. Raises where it does not fit."""
+def _advice(memory: Memory, which: Layout, local: Local, write: bool) -> str:
+    """What to do about an array that does not fit."""
+    if memory.shape == local.shape:
+        if write:
+            return f"; the layout may say {memory.dtype}, too: weft casts on the way"
+        return f"; convert it, or say {memory.dtype} in the layout: weft casts on the way"
+    if local.holds and memory.shape == which.shape:
+        return "; that is the whole tensor: give this rank's part of it"
+    return ""
+
+
+def memory_for(array: Optional[Any], which: Layout, rank: int, what: str, write: bool) -> Optional[Memory]:
+    """The memory of an array that is to be the rank's buffer in a layout; None for none. Raises where it does not fit."""
+    dtype, local = which.dtype, which.local(rank)
     if array is None:
         if local.elements:
-            raise ArrayError(f"{what}: there is no array; the layout has {dtype} {local.shape} here")
+            raise ArrayError(
+                f"{what}: there is no array; the layout has {dtype} {local.shape} here, and comm.empty(layout) makes one"
+            )
         return None
     try:
         memory = memory_of(array)
@@ -180,9 +195,11 @@ def memory_for(array: Optional[Any], dtype: str, local: Local, what: str, write:
         return None
     if memory.dtype != dtype or memory.shape != local.shape:
         here = f"{dtype} {local.shape}" if local.holds else "nothing"
-        raise ArrayError(f"{what}: the array is {memory}, the layout has {here} here")
+        raise ArrayError(f"{what}: the array is {memory}, the layout has {here} here{_advice(memory, which, local, write)}")
     if write and not memory.writable:
-        raise ArrayError(f"{what}: the array is read-only")
+        raise ArrayError(f"{what}: the array is read-only; give one that may be written to, such as of comm.empty(layout)")
+    if any(stride < 0 for stride in memory.strides):
+        raise ArrayError(f"{what}: the array runs backwards in a dim; numpy.ascontiguousarray gives one that does not")
     return memory
 
 

@@ -241,6 +241,8 @@ class Collectives:
     ) -> Any:
         """Runs it. ``given`` is the memory of ``like``, and the source where the rank sends; the destination has the shape, and
         there is none on ranks that get nothing."""
+        if not 0 <= root < self._size:
+            raise InvalidError(f"{kind}: there is no rank {root} to be the root, the comm has {self._size}")
         here = given if sends else None
         if shape is None:
             target = out = None

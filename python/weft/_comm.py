@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Sequen
 
 from ._arrays import array_at
 from ._collectives import Collectives
-from ._errors import InvalidError, check, text_of
+from ._errors import InvalidError, check
 from ._layout import Layout, layout
 from ._plan import Machine
 from ._weft import ffi, lib
 
 if TYPE_CHECKING:
     from ._exchange import Exchange, Halo
+    from ._hook import Buffer
     from ._window import Window
 
-__all__ = ["Comm", "open", "transports"]
+__all__ = ["Comm", "open"]
 
 _Self = TypeVar("_Self")
 _PROGRESS = {"caller": lib.WEFT_PROGRESS_CALLER, "thread": lib.WEFT_PROGRESS_THREAD}
@@ -144,7 +145,7 @@ class Comm(Collectives, Closing):
 
     def _open(self) -> CommHandle:
         if self._handle is None:
-            raise InvalidError("the comm is closed")
+            raise InvalidError("the comm is closed: open another")
         return self._handle
 
     @property
@@ -201,21 +202,33 @@ class Comm(Collectives, Closing):
         return Window(self, buffers, signals)
 
     def exchange(
-        self, sources: Sequence[int], targets: Sequence[int], *, vote: bool = False, budget: int = 0
+        self,
+        sources: Sequence[int],
+        targets: Sequence[int],
+        *,
+        vote: bool = False,
+        budget: int = 0,
+        buffer: "Optional[Buffer]" = None,
     ) -> "Exchange":
         """Rounds of messages whose sizes only their senders know: from the ranks of one list, to those of the other. Collective.
 
         With ``vote`` a round ends with a vote of all ranks; ``budget`` is the bytes in flight, 0 for the default.
+        ``buffer(source, meta, size)`` may give the array that a payload shall be stored in: dense, of ``size`` bytes at least;
+        None: not now, ask again. Whoever makes progress calls it, and it must not call weft.
         """
         from ._exchange import Exchange
 
-        return Exchange(self, sources, targets, vote, budget)
+        return Exchange(self, sources, targets, vote, budget, buffer)
 
-    def halo(self, periodic: bool = False, *, vote: bool = False, budget: int = 0) -> "Halo":
-        """Rounds in which each rank sends one message to the rank before it and one to the rank after it. Collective."""
+    def halo(
+        self, periodic: bool = False, *, vote: bool = False, budget: int = 0, buffer: "Optional[Buffer]" = None
+    ) -> "Halo":
+        """Rounds in which each rank sends one message to the rank before it and one to the rank after it. Collective.
+
+        The options are those of :meth:`exchange`."""
         from ._exchange import Halo
 
-        return Halo(self, periodic, vote, budget)
+        return Halo(self, periodic, vote, budget, buffer)
 
     def close(self) -> None:
         """Frees what is bound, and leaves. Arrays of :meth:`empty` stay until they are gone themselves; the ranks that are
@@ -242,12 +255,15 @@ def open(
     channel_buckets: int = 0,
     staged: bool = False,
     progress: str = "caller",
+    cross: int = 0,
+    communicator: Any = None,
 ) -> Comm:
     """Joins a comm. All of its ranks call this, and wait for each other.
 
     Without a URL it is the job that ``weft run``, mpirun, srun or torchrun has started this process in. ``self:`` is a
     comm of one rank, ``threads:4/name`` of four threads, each with its ``rank``, ``shm:name`` of processes of one machine,
-    each with its ``rank`` and the number of ``ranks``. ``deadline`` is in seconds: a rank that made no progress for so
+    each with its ``rank`` and the number of ``ranks``. ``ucx:name``, ``mpi:`` and ``auto:name`` reach other machines, by
+    the modules that :func:`weft.info` lists; ``communicator`` is one of mpi4py's for ``mpi:`` to use. ``deadline`` is in seconds: a rank that made no progress for so
     long has failed. ``progress="thread"`` has a thread move along what is in flight while this one computes. The other options
     are those of weft.h; zeros are the defaults.
     """
@@ -258,16 +274,11 @@ def open(
     opts.deadline_ns = 0 if deadline is None else max(1, nanoseconds(deadline))
     opts.inflight_bytes, opts.inflight_buckets = inflight_bytes, inflight_buckets
     opts.channel_buckets, opts.staged, opts.progress = channel_buckets, staged, _PROGRESS[progress]
+    opts.cross = cross
+    if communicator is not None:
+        from mpi4py import MPI
+
+        opts.communicator = ffi.cast("void *", MPI._addressof(communicator))
     out = ffi.new("weft_comm **")
     check(lib.weft_comm_open(ffi.NULL if url is None else url.encode(), opts, out))
     return Comm(CommHandle(out[0]))
-
-
-def transports() -> List[str]:
-    """The transports of this build, as their URLs look."""
-    names: List[str] = []
-    while True:
-        name = lib.weft_transport_name(len(names))
-        if name == ffi.NULL:
-            return names
-        names.append(text_of(name))

@@ -10,6 +10,7 @@ from ._aio import Flight, Poller, forget
 from ._arrays import array_at, memory_of
 from ._comm import ChildHandle, Closing, Comm, in_slices
 from ._errors import ArrayError, InvalidError, check, failure
+from ._hook import Buffer, Hook
 from ._weft import ffi, lib
 
 __all__ = ["Exchange", "ExchangeStats", "Halo", "Message", "Round"]
@@ -18,7 +19,8 @@ _Result = TypeVar("_Result")
 
 
 class Message(NamedTuple):
-    """A message that has come. ``payload`` is an array of bytes, which may be viewed as any dtype; it owns its memory."""
+    """A message that has come. ``payload`` is an array of bytes, which may be viewed as any dtype. It owns its memory, or is the
+    beginning of the array that ``buffer`` gave for it."""
 
     source: int
     round: int
@@ -50,12 +52,17 @@ class _Taken:
         lib.weft_message_free(self.ptr)
 
 
-def _message(ptr: Any) -> Optional[Message]:
+def _message(ptr: Any, hook: Optional[Hook]) -> Optional[Message]:
     if ptr == ffi.NULL:
         return None
-    owner = _Taken(ptr)
+    owner: Any = _Taken(ptr)
     meta = bytes(ffi.buffer(ptr.meta, ptr.meta_bytes)) if ptr.meta_bytes else b""
-    payload = array_at(owner, int(ffi.cast("uintptr_t", ptr.payload)), "u8", (ptr.bytes,), False)
+    address = int(ffi.cast("uintptr_t", ptr.payload))
+    if hook is not None:
+        theirs = hook.taken(address)
+        hook.check()
+        owner = owner if theirs is None else theirs
+    payload = array_at(owner, address, "u8", (ptr.bytes,), False)
     return Message(getattr(ptr, "from"), ptr.round, meta, payload)
 
 
@@ -105,24 +112,28 @@ class Round(Generic[_Result]):
 class _Rounds(Closing, Generic[_Result]):
     """What exchanges and halos have in common: rounds on a weft_exchange."""
 
-    def __init__(self, comm: Comm) -> None:
+    def __init__(self, comm: Comm, buffer: Optional[Buffer]) -> None:
         self.comm = comm  #: with whom
         self._handle: Optional[ChildHandle] = None
         self._x: Any = ffi.NULL
         self._flag = ffi.new("bool *")
         self._kept: List[Any] = []  # payloads of the round
         self._number = 0
+        self._hook = None if buffer is None else Hook(buffer)
         comm._bound.add(self)
 
-    @staticmethod
-    def _options(vote: bool, budget: int) -> Any:
+    def _options(self, vote: bool, budget: int) -> Any:
         opts = ffi.new("weft_exchange_opts *")
         opts.size, opts.vote, opts.budget = ffi.sizeof("weft_exchange_opts"), vote, budget
+        if self._hook is not None:
+            opts.buffer, opts.arg = lib.weft_python_buffer, self._hook.handle
         return opts
 
     def _open(self) -> Any:
         if self._handle is None:
             raise InvalidError("the exchange is closed")
+        if self._hook is not None:
+            self._hook.check()
         return self._x
 
     def _collect(self) -> _Result:
@@ -168,8 +179,16 @@ class _Rounds(Closing, Generic[_Result]):
 class Exchange(_Rounds[List[Message]]):
     """Rounds of messages among declared neighbours, made by :meth:`Comm.exchange`."""
 
-    def __init__(self, comm: Comm, sources: Sequence[int], targets: Sequence[int], vote: bool, budget: int) -> None:
-        super().__init__(comm)
+    def __init__(
+        self,
+        comm: Comm,
+        sources: Sequence[int],
+        targets: Sequence[int],
+        vote: bool,
+        budget: int,
+        buffer: Optional[Buffer] = None,
+    ) -> None:
+        super().__init__(comm, buffer)
         handle = comm._open()
         handle.used()
         out = ffi.new("weft_exchange **")
@@ -186,7 +205,7 @@ class Exchange(_Rounds[List[Message]]):
             )
         )
         self._x = out[0]
-        self._handle = ChildHandle(handle, self._x, lib.weft_exchange_free)
+        self._handle = ChildHandle(handle, self._x, lib.weft_exchange_free, self._hook)
 
     def put(self, to: int, payload: Any = None, meta: bytes = b"") -> None:
         """One message to a rank: bytes or any dense array, with a few bytes that say what it is. Large arrays must not change until
@@ -206,7 +225,7 @@ class Exchange(_Rounds[List[Message]]):
         """The next message of a rank, or of any one, also before the round is complete; None: none yet."""
         out = ffi.new("weft_message **")
         check(lib.weft_exchange_take(self._open(), source, out))
-        return _message(out[0])
+        return _message(out[0], self._hook)
 
     def _messages(self) -> Iterator[Message]:
         message = self.take()
@@ -224,15 +243,15 @@ Pair = Tuple[Optional[Message], Optional[Message]]
 class Halo(_Rounds[Pair]):
     """Exchange with the ranks before and after this one, made by :meth:`Comm.halo`."""
 
-    def __init__(self, comm: Comm, periodic: bool, vote: bool, budget: int) -> None:
-        super().__init__(comm)
+    def __init__(self, comm: Comm, periodic: bool, vote: bool, budget: int, buffer: Optional[Buffer] = None) -> None:
+        super().__init__(comm, buffer)
         handle = comm._open()
         handle.used()
         out = ffi.new("weft_halo **")
         check(lib.weft_halo_open(handle.ptr, periodic, self._options(vote, budget), out))
         self._h = out[0]
         self._x = lib.weft_halo_rounds(self._h)
-        self._handle = ChildHandle(handle, self._h, lib.weft_halo_free)
+        self._handle = ChildHandle(handle, self._h, lib.weft_halo_free, self._hook)
 
     def start(
         self, left: Any = None, right: Any = None, *, meta: Tuple[bytes, bytes] = (b"", b""), done: bool = False
@@ -259,4 +278,4 @@ class Halo(_Rounds[Pair]):
     def _collect(self) -> Pair:
         left, right = ffi.new("weft_message **"), ffi.new("weft_message **")
         check(lib.weft_halo_take(self._h, left, right))
-        return _message(left[0]), _message(right[0])
+        return _message(left[0], self._hook), _message(right[0], self._hook)

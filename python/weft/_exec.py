@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ._aio import Flight, Poller, forget
+from ._arrivals import Arrival, Arrivals, boxes_of
 from ._arrays import Memory, memory_for
 from ._comm import SLICE, ChildHandle, Closing, Comm, in_slices, nanoseconds
 from ._errors import ArrayError, Error, InvalidError, check, failure
@@ -33,6 +34,8 @@ class ExecStats(NamedTuple):
 def _arrays(plan: "Plan", given: Any, side: str) -> List[Any]:
     """One array (or None) a tensor."""
     if not plan._many:
+        if isinstance(given, Mapping):
+            raise ArrayError(f"{side}: the plan has one tensor without a name; give an array, not a dict")
         return [given]
     if given is None:
         return [None] * len(plan.moves)
@@ -41,7 +44,8 @@ def _arrays(plan: "Plan", given: Any, side: str) -> List[Any]:
     names = {m.name for m in plan.moves}
     strange = [repr(name) for name in given if name not in names]
     if strange:
-        raise ArrayError(f"{side}: the plan has no tensor {', '.join(strange)}")
+        some = ", ".join(repr(m.name) for m in plan.moves[:5]) + ", ..." * (len(plan.moves) > 5)
+        raise ArrayError(f"{side}: the plan has no tensor {', '.join(strange)}; it has {some}")
     return [given.get(m.name) for m in plan.moves]
 
 
@@ -55,7 +59,7 @@ def _memories(plan: "Plan", comm: Comm, given: Any, side: str) -> List[Optional[
     for move, array in zip(plan.moves, _arrays(plan, given, side)):
         which = move.src if side == "src" else move.dst
         what = _what(side, move, which, comm.rank)
-        out.append(memory_for(array, which.dtype, which.local(comm.rank), what, side == "dst"))
+        out.append(memory_for(array, which, comm.rank, what, side == "dst"))
     return out
 
 
@@ -80,7 +84,9 @@ def _holds(plan: "Plan", rank: int) -> bool:
 class Bound(Closing):
     """A plan with its arrays and peers, made by :meth:`Plan.bind`. It runs any number of times, one run at a time."""
 
-    def __init__(self, plan: "Plan", comm: Comm, src: Any, dst: Any, deadline: Optional[float] = None) -> None:
+    def __init__(
+        self, plan: "Plan", comm: Comm, src: Any, dst: Any, deadline: Optional[float] = None, arrivals: bool = False
+    ) -> None:
         handle = comm._open()
         handle.used()
         self.plan = plan  #: what it runs
@@ -105,12 +111,27 @@ class Bound(Closing):
         self._x = out[0]
         keep = (part, memories, src_keep, dst_keep)
         self._handle: Optional[ChildHandle] = ChildHandle(handle, self._x, lib.weft_exec_free, keep)
+        self._arrivals: Optional[List[Arrival]] = None
+        if arrivals:
+            check(lib.weft_exec_arrivals(self._x, ffi.NULL, ffi.NULL))
+            self._arrivals = boxes_of(part, plan.moves)
         comm._bound.add(self)
+
+    def _boxes(self) -> List[Arrival]:
+        if self._arrivals is None:
+            raise InvalidError("arrivals are not watched: bind the plan with arrivals=True")
+        return self._arrivals
+
+    def _still_open(self) -> ChildHandle:
+        if self._handle is None:
+            raise InvalidError("what was bound here is closed: bind the plan again")
+        return self._handle
 
     def start(self) -> "Work":
         """Starts a run. Source arrays must not change, and destination arrays not be looked at, until it is done."""
         code = _start(self._x)
         if code:
+            self._still_open()
             raise failure(code)
         self._run += 1
         return Work(self, self._run)
@@ -121,9 +142,7 @@ class Bound(Closing):
 
     def rebind(self, src: Any = None, dst: Any = None) -> None:
         """Goes on with other arrays. Collective; not in flight."""
-        handle = self._handle
-        if handle is None:
-            raise InvalidError("the exec is closed")
+        handle = self._still_open()
         handle.comm.used()
         try:
             memories = [_memories(self.plan, self.comm, given, side) for side, given in (("src", src), ("dst", dst))]
@@ -185,6 +204,11 @@ class Work:
         if code:
             raise failure(code)
         return bool(bound._flag[0])
+
+    def arrivals(self) -> Arrivals:
+        """The pieces of the destination as they come, for ``for`` and ``async for``. Needs :meth:`Plan.bind` with
+        ``arrivals=True``."""
+        return Arrivals(self)
 
     def __await__(self) -> Generator[Any, None, None]:
         while not self.done():

@@ -37,6 +37,11 @@ class Box(NamedTuple):
     local: Tuple[int, ...]
 
 
+def box_of(box: Any, ndim: int) -> Box:
+    """A weft_box of so many dims."""
+    return Box(*(tuple(ffi.unpack(part, ndim)) if ndim else () for part in (box.at, box.len, box.local)))
+
+
 class Split(NamedTuple):
     """One cut of a dim: by which axis; ``block`` 0 for one chunk a coordinate, k for blocks dealt round-robin."""
 
@@ -175,10 +180,7 @@ class Layout:
         out = ffi.new("weft_box[]", room)
         check(fill(out, room, n))
         d = self._desc.ndim
-        return [
-            Box(*(tuple(ffi.unpack(part, d)) if d else () for part in (out[i].at, out[i].len, out[i].local)))
-            for i in range(n[0])
-        ]
+        return [box_of(out[i], d) for i in range(n[0])]
 
     def dual(self) -> "Layout":
         """The layout of gradients: "equal" and "sum" change places on free axes and ghosts."""

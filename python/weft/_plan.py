@@ -10,10 +10,11 @@ from ._layout import Layout, layout
 from ._weft import ffi, lib
 
 if TYPE_CHECKING:
+    from ._arrivals import Arrival
     from ._comm import Comm
     from ._exec import Bound
 
-__all__ = ["Machine", "Move", "Peer", "Plan", "RankStats", "Stats", "algorithms", "collective", "load", "lower"]
+__all__ = ["Machine", "Move", "Peer", "Plan", "RankStats", "Stats", "collective", "load", "lower"]
 
 LayoutLike = Union[str, Layout]
 
@@ -214,15 +215,29 @@ class Plan:
         part = self._first() if rank is None else self._part(rank)
         return filled(lambda buf, cap, n: lib.weft_plan_save(part, buf, cap, n))
 
-    def bind(self, comm: "Comm", src: Any = None, dst: Any = None, deadline: Optional[float] = None) -> "Bound":
+    def arrivals(self, rank: int) -> List["Arrival"]:
+        """The boxes in which the rank's destination comes, in the plan's own order: disjoint, and all that a run writes."""
+        from ._arrivals import boxes_of
+
+        return boxes_of(self._part(rank), self._moves)
+
+    def bind(
+        self,
+        comm: "Comm",
+        src: Any = None,
+        dst: Any = None,
+        deadline: Optional[float] = None,
+        arrivals: bool = False,
+    ) -> "Bound":
         """Joins the plan, arrays and the ranks of the comm. Collective, in the same order on all ranks.
 
         ``src`` and ``dst`` are arrays, or for a plan of many tensors dicts of arrays by name; None where the rank
-        holds nothing. It succeeds on all ranks, or raises on all.
+        holds nothing. It succeeds on all ranks, or raises on all. With ``arrivals`` its runs tell which pieces have come
+        (:meth:`Work.arrivals`).
         """
         from ._exec import Bound
 
-        return Bound(self, comm, src, dst, deadline)
+        return Bound(self, comm, src, dst, deadline, arrivals)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Plan):
@@ -262,7 +277,9 @@ def _both(src: Mapping[str, LayoutLike], dst: Mapping[str, LayoutLike]) -> List[
     for side, names, others in (("destination", src, dst), ("source", dst, src)):
         missing = [name for name in names if name not in others]
         if missing:
-            raise InvalidError(f"there is no {side} layout for {', '.join(map(repr, missing))}")
+            raise InvalidError(
+                f"lower: there is no {side} layout for {', '.join(map(repr, missing))}: give one, or leave the tensor out"
+            )
     return [Move(name, layout(src[name]), layout(dst[name])) for name in src]
 
 
@@ -312,16 +329,6 @@ def load(data: Any) -> Plan:
         name = text_of(move.name) if move.name != ffi.NULL else ""
         moves.append(Move(name, layout(sides[0]), layout(sides[1])))
     return Plan(moves, {}, len(moves) != 1 or moves[0].name != "", loaded)
-
-
-def algorithms() -> List[str]:
-    """The algorithms that can be forced."""
-    names: List[str] = []
-    while True:
-        name = lib.weft_algorithm_name(len(names))
-        if name == ffi.NULL:
-            return names
-        names.append(text_of(name))
 
 
 def collective(

@@ -81,7 +81,13 @@ def spawn(
         for rank in range(n):
             ours, theirs = context.Pipe(duplex=False)
             process = context.Process(target=_rank_main, args=(fn, url, rank, n, options, theirs, args), daemon=True)
-            process.start()
+            try:
+                process.start()
+            except (AttributeError, TypeError, pickle.PicklingError) as problem:
+                raise InvalidError(
+                    f"spawn: with method={method!r} the function and its arguments must be ones that can be pickled, a function "
+                    f"by its name in a module: {problem}"
+                ) from problem
             theirs.close()
             processes.append(process)
             pipes.append(ours)

@@ -70,8 +70,10 @@ class Window(Closing):
         w, b = self._open(), self._find(name)
         owner = self.comm.rank if rank is None else rank
         address = lib.weft_window_pointer(w, b.number, owner)
-        if address == ffi.NULL and 0 not in b.shape:
+        if address == ffi.NULL and not 0 <= owner < self.comm.size:
             raise InvalidError(f"there is no rank {owner} in a comm of {self.comm.size}")
+        if address == ffi.NULL:  # on another host
+            raise failure(lib.WEFT_EUNSUPPORTED)
         return array_at(self._handle, int(ffi.cast("uintptr_t", address)), b.dtype, b.shape, torch)
 
     def _put(self, call: Any, name: str, rank: int, x: Any, offset: int) -> None:

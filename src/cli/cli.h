@@ -11,6 +11,7 @@ enum { CLI_OK = 0, CLI_WRONG = 1, CLI_BAD = 2 }; /* exit codes: right; wrong or 
 int cmd_plan(int argc, char **argv);
 int cmd_check(int argc, char **argv);
 int cmd_reshard(int argc, char **argv);
+int cmd_checkpoint(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_info(int argc, char **argv);

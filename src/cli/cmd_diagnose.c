@@ -5,6 +5,7 @@
 
 #include "cli/args.h"
 #include "cli/flights.h"
+#include "cli/json.h"
 
 struct diagnosis {
     struct flights fl;
@@ -61,11 +62,23 @@ static void list_missed(struct diagnosis *d, const struct flights_wait *w)
         d->list[d->n++] = v->on;
 }
 
-/* "rank 3", "ranks 0, 2-5"; true: there is one only. */
+/* "rank 3", or where there are several hosts "rank 3 on host b" */
+static void print_rank(const struct diagnosis *d, int rank)
+{
+    printf("rank %d", rank);
+    if (d->fl.hosts[rank])
+        printf(" on host %s", d->fl.hosts[rank]);
+}
+
+/* The same for one, "ranks 0, 2-5" for several; true: there is one only. */
 static bool print_list(const struct diagnosis *d)
 {
     bool one = d->list[0] == d->list[d->n - 1];
-    const char *before = one ? "rank " : "ranks ";
+    if (one) {
+        print_rank(d, d->list[0]);
+        return true;
+    }
+    const char *before = "ranks ";
     for (int i = 0, last; i < d->n; i = last + 1, before = ", ") {
         for (last = i; last + 1 < d->n && d->list[last + 1] <= d->list[last] + 1; last++) {
         }
@@ -77,7 +90,7 @@ static bool print_list(const struct diagnosis *d)
         else
             printf("%s%d", before, lo);
     }
-    return one;
+    return false;
 }
 
 static void json_list(struct json *j, const char *key, const struct diagnosis *d)
@@ -121,7 +134,7 @@ static const char *state_of(const struct diagnosis *d, int rank)
     for (size_t i = d->first_on[rank]; i < d->first_on[rank + 1]; i++) {
         const struct flights_wait *w = &d->fl.waits[d->by_on[i]];
         if (!strcmp(w->peer, "died"))
-            return "has died";
+            return d->fl.hosts[rank] ? "has died or cannot be reached" : "has died";
         if (!strcmp(w->peer, "left"))
             return "has closed its comm";
         unstarted |= w->call || !w->started;
@@ -153,8 +166,10 @@ static void print_wait(struct diagnosis *d, const struct flights_wait *w)
         printf(" in %s (meeting %" PRId64 " of %s)\n", w->call, w->meeting, w->comm);
         return;
     }
-    printf("rank %d waits for rank %d%s%s", w->rank, w->on,
-           !strcmp(w->peer, "died")   ? ", which has died,"
+    printf("rank %d waits for ", w->rank);
+    print_rank(d, w->on);
+    printf("%s%s",
+           !strcmp(w->peer, "died")   ? d->fl.hosts[w->on] ? ", which has died or cannot be reached," : ", which has died,"
            : !strcmp(w->peer, "left") ? ", which has left,"
            : w->started               ? ""
                                       : ", which has not started the run,",
@@ -179,7 +194,9 @@ static void print_ends(struct diagnosis *d)
         if (!d->ends.is_end[s])
             continue;
         if (d->ends.size[s] == 1) {
-            printf("culprit: rank %d %s; ", r, state_of(d, r));
+            fputs("culprit: ", stdout);
+            print_rank(d, r);
+            printf(" %s; ", state_of(d, r));
             list_waiting(d, r);
             puts(print_list(d) ? " waits for it" : " wait for it");
         } else {
@@ -292,6 +309,7 @@ static void print_json(struct diagnosis *d)
             continue;
         json_open(&j, NULL, '{', true);
         json_int(&j, "rank", r);
+        json_text(&j, "host", d->fl.hosts[r]);
         json_text(&j, "state", state_of(d, r));
         list_waiting(d, r);
         json_list(&j, "waiting", d);

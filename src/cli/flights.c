@@ -254,6 +254,26 @@ static int check_job(struct flights *fl, struct failure *f)
     return 0;
 }
 
+/* Where ranks were, as the others know it. Files of comms on one host say nothing, those of before there were hosts neither. */
+static int read_hosts(struct flights *fl, struct failure *f)
+{
+    fl->hosts = calloc((size_t)fl->ranks, sizeof *fl->hosts);
+    if (!fl->hosts)
+        return failure_set(f, CLI_WRONG, "memory is out");
+    struct look l = {NULL, f, 0};
+    for (int i = 0; i < fl->n && !l.err; i++) {
+        l.file = &fl->files[i];
+        const struct json_doc *d = &l.file->doc;
+        const struct json_value *hosts =
+            json_member(d, &d->values[1], "hosts") ? array_of(&l, &d->values[1], "hosts") : NULL;
+        for (const struct json_value *v = hosts ? json_first(d, hosts) : NULL; v && !l.err; v = json_next(d, v)) {
+            int rank = (int)int_of(&l, v, "rank", 0, fl->ranks - 1);
+            fl->hosts[rank] = text_of(&l, v, "host");
+        }
+    }
+    return l.err;
+}
+
 static int by_ranks(const void *a, const void *b)
 {
     const struct flights_wait *x = a, *y = b;
@@ -277,6 +297,8 @@ int flights_read(const char *const *paths, int n, struct flights *out, struct fa
     }
     if (!err)
         err = check_job(out, f);
+    if (!err)
+        err = read_hosts(out, f);
     if (err)
         flights_free(out);
     else if (out->nwaits)
@@ -290,6 +312,7 @@ void flights_free(struct flights *fl)
         json_free(&fl->files[i].doc);
     free(fl->files);
     free(fl->here);
+    free(fl->hosts);
     free(fl->waits);
     *fl = (struct flights){.n = 0};
 }

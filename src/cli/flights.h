@@ -2,8 +2,10 @@
  * file is trusted; what it says is shown without control characters. */
 #ifndef WEFT_CLI_FLIGHTS_H
 #define WEFT_CLI_FLIGHTS_H
+#include <stdbool.h>
+
+#include "base/json_read.h"
 #include "cli/cli.h"
-#include "cli/json_read.h"
 
 #define FLIGHTS_RANKS 65536 /* most ranks of a job */
 
@@ -37,6 +39,7 @@ struct flights {
     int n;
     int ranks;  /* of the job */
     bool *here; /* of which there are files */
+    const char **hosts; /* of each rank, where there are several; NULL: not told */
     struct flights_wait *waits;
     size_t nwaits, cap;
 };

@@ -4,28 +4,14 @@
 #include <inttypes.h>
 #include <math.h>
 
-int json_utf8_length(const unsigned char *s)
-{
-    int n = s[0] < 0x80                   ? 1
-            : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
-            : s[0] >= 0xe0 && s[0] < 0xf0 ? 3
-            : s[0] >= 0xf0 && s[0] < 0xf5 ? 4
-                                          : 0;
-    for (int i = 1; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) ||
-        (s[0] == 0xf4 && s[1] > 0x8f))
-        return 0;
-    return n;
-}
+#include "base/utf8.h"
 
 static void put_string(FILE *to, const char *text)
 {
     const unsigned char *s = (const unsigned char *)text;
     putc('"', to);
     while (*s) {
-        int n = json_utf8_length(s);
+        size_t n = utf8_length(s);
         if (!n)
             fputs("\\ufffd", to);
         else if (*s == '"' || *s == '\\')
@@ -35,7 +21,7 @@ static void put_string(FILE *to, const char *text)
         else if (*s < 0x20 || *s == 0x7f)
             fprintf(to, "\\u%04x", *s);
         else
-            fwrite(s, 1, (size_t)n, to);
+            fwrite(s, 1, n, to);
         s += n ? n : 1;
     }
     putc('"', to);

@@ -22,7 +22,5 @@ void json_text(struct json *j, const char *key, const char *value); /* NULL: nul
 void json_int(struct json *j, const char *key, int64_t value);
 void json_real(struct json *j, const char *key, double value); /* null if it is not finite */
 void json_bool(struct json *j, const char *key, bool value);
-/* Bytes of the UTF-8 character at s, or 0 if there is none. Overlong forms and surrogates are none. s ends with a zero. */
-int json_utf8_length(const unsigned char *s);
 void json_raw(struct json *j, const char *key, const char *value); /* JSON already */
 #endif

@@ -13,6 +13,7 @@ static const struct {
     {"plan", cmd_plan, "what moves, from whom to whom, against the lower bound"},
     {"check", cmd_check, "lower, verify, run on real data, compare with brute force"},
     {"reshard", cmd_reshard, "the same for files: one for each rank in, one for each rank out"},
+    {"checkpoint", cmd_checkpoint, "safetensors files from one parallelism to another"},
     {"run", cmd_run, "start the ranks of a program on this machine"},
     {"bench", cmd_bench, "measure, on this machine"},
     {"info", cmd_info, "what this build and this machine can do"},
@@ -24,7 +25,7 @@ static int print_help(void)
 {
     puts("usage: weft VERB ...\n\nMoves sharded data between ranks by a plan that is made once and run many times.\n");
     for (size_t i = 0; i < VERBS; i++)
-        printf("  %-9s %s\n", verbs[i].name, verbs[i].about);
+        printf("  %-10s %s\n", verbs[i].name, verbs[i].about);
     puts("\nA layout says who holds what, for instance\n"
          "  'f32[4096/x,512] @x4'          4 ranks hold a quarter of the rows each\n"
          "  'bf16[4096,512/x] @x4=4..7'    4 others hold columns, in another type\n"

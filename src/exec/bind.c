@@ -14,7 +14,9 @@ static int check_plan(const weft_plan *p, const weft_comm *c)
     if (!p)
         return error_set(WEFT_EINVAL, "the plan is NULL");
     if (p->world > c->size)
-        return error_set(WEFT_EINVAL, "the plan is for %d ranks, the comm has %d", p->world, c->size);
+        return error_set(WEFT_EINVAL,
+                         "the plan is for %d ranks, the comm has %d: start as many, or lower for those that there are",
+                         p->world, c->size);
     if (p->rank != c->rank)
         return error_set(WEFT_EINVAL, "the plan was lowered for rank %d", p->rank);
     return 0;

@@ -71,6 +71,7 @@ static void set_ask(struct boot *b, int rank, int size, int64_t wait_ns, uint64_
                                     .size = size,
                                     .wait_ns = wait_ns,
                                     .host = b->host,
+                                    .host_name = b->host_name,
                                     .machine = machine,
                                     .gather = b->meet ? gather : NULL,
                                     .gather_arg = b,
@@ -93,7 +94,8 @@ int boot_new(const struct transport *t, const char *place, const weft_comm_opts 
     struct boot *b = make(t, place, known ? &meet : NULL, e.modules);
     if (!b)
         return error_nomem();
-    snprintf(b->host, sizeof b->host, "%s", e.host);
+    memcpy(b->host, e.host, sizeof b->host);
+    memcpy(b->host_name, e.name, sizeof b->host_name);
     set_ask(b, o->rank, o->ranks, o->deadline_ns, e.machine);
     b->ask.communicator = o->communicator;
     *out = b;
@@ -114,6 +116,7 @@ int boot_again(const struct boot *of, const int *ranks, int n, int rank, struct 
     if (!b)
         return error_nomem();
     memcpy(b->host, of->host, sizeof b->host);
+    memcpy(b->host_name, of->host_name, sizeof b->host_name);
     b->generation = of->generation + 1;
     set_ask(b, rank, n, of->ask.wait_ns, of->ask.machine);
     int err = of->store ? store_again(of->store, ranks, n, of->ask.wait_ns, &b->store) : 0;

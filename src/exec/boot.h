@@ -11,7 +11,7 @@ struct boot {
     struct transport_ask ask;
     char *place, *modules;
     struct environment_store *meet; /* where ranks on several hosts do; NULL: not known */
-    char host[160];
+    char host[160], host_name[64];
     struct store *store; /* of this group; NULL: none was needed */
     int gathers;
     int generation; /* how often it was opened again */

@@ -11,6 +11,7 @@
 #include "exec/environment.h"
 #include "exec/mail.h"
 #include "exec/progress.h"
+#include "exec/remote.h"
 #include "transport/hosts.h"
 
 #define BEAT_NS \
@@ -235,6 +236,7 @@ static void kin_leave(weft_comm *c)
 
 static void comm_free(weft_comm *c)
 {
+    remote_close(c);
     mail_close(c);
     kin_leave(c);
     if (--c->family->comms == 0) /* before its bell goes */
@@ -308,23 +310,34 @@ int comm_fail(weft_comm *c, int code, const char *fmt, ...)
 
 const char *comm_who(const weft_comm *c, int rank, char *buf)
 {
+    struct text t = text_start(buf, COMM_WHO);
+    const char *host = hosts_name(c->link, rank);
+    text_printf(&t, "rank %d", rank);
     if (c->link->origin)
-        snprintf(buf, COMM_WHO, "rank %d (opened as rank %d)", rank, c->link->origin[rank]);
-    else
-        snprintf(buf, COMM_WHO, "rank %d", rank);
+        text_printf(&t, " (opened as rank %d)", c->link->origin[rank]);
+    if (host)
+        text_printf(&t, " on host %s", host);
     return buf;
+}
+
+const char *comm_ended(const weft_comm *c, int rank)
+{
+    return transport_far(c->link, rank) ? "has died or cannot be reached" : "has died";
 }
 
 #define PREFIX 6 /* room for "ranks " */
 
-void comm_name(struct comm_names *names, int rank, const char *note)
+void comm_name(struct comm_names *names, const weft_comm *c, int rank, const char *note)
 {
+    enum { ONE = 24 + HOSTS_NAME + 40, MORE = 24 };
     char *end = names->text + PREFIX + names->len;
-    if (PREFIX + names->len + 64 + 24 > sizeof names->text) {
+    const char *host = hosts_name(c->link, rank);
+    if (PREFIX + names->len + ONE + MORE > sizeof names->text) {
         names->left++;
         return;
     }
-    names->len += (size_t)snprintf(end, 64, "%s%d%s", names->n++ ? ", " : "", rank, note);
+    names->len += (size_t)snprintf(end, ONE, "%s%d%s%s%s", names->n++ ? ", " : "", rank, host ? " on host " : "",
+                                   host ? host : "", note);
 }
 
 const char *comm_named(struct comm_names *names)

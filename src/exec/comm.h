@@ -78,6 +78,7 @@ struct weft_comm {
     struct comm_task *task_at; /* the next to be looked at in a walk through tasks */
     struct comm_family *family;
     struct mail *mail;       /* on several hosts; else NULL */
+    struct remote *remote;   /* likewise, once it has had a window */
     struct boot *boot;       /* how it was opened; NULL: split from another */
     struct verdict *verdict; /* of survive.c: what far ranks have said; else NULL */
     bool threaded; /* it has a progress thread */
@@ -132,18 +133,24 @@ bool comm_tainted(const weft_comm *c);
 void comm_bury(weft_comm *c, struct comm_grave *grave, const _Atomic uint32_t *holders, void *memory);
 void comm_exec_gone(weft_comm *c);    /* an exec or a window was freed */
 void comm_windows_free(weft_comm *c); /* from memory.c */
+/* Touches memory that the transport has just given, before others know of it, in huge pages where the system has them.
+ * From memory.c. */
+void comm_memory_ready(char *memory, size_t bytes);
 
-/* "rank 1", and for a comm that was split "rank 1 (opened as rank 5)"; in a buffer of COMM_WHO bytes. */
-#define COMM_WHO 64
+/* "rank 1", and for a comm that was split "rank 1 (opened as rank 5)"; on several hosts " on host NAME" follows. In a buffer
+ * of COMM_WHO bytes. */
+#define COMM_WHO 128
 const char *comm_who(const weft_comm *c, int rank, char *buf);
+const char *comm_ended(const weft_comm *c, int rank); /* what is known of one that is gone without a word */
 
-/* A list of ranks for a text, each with a note of up to 40 letters: "rank 3", "ranks 1, 2 and 5 more". Start with {0}. */
+/* A list of ranks for a text, each with a note of up to 40 letters: "rank 3", "ranks 1 on host a, 2 on host b and 5 more".
+ * Start with {0}. */
 struct comm_names {
-    char text[240];
+    char text[400];
     size_t len;
     int n, left;
 };
-void comm_name(struct comm_names *names, int rank, const char *note);
+void comm_name(struct comm_names *names, const weft_comm *c, int rank, const char *note);
 const char *comm_named(struct comm_names *names);
 
 /* From run.c, for waits: one pass over all that is in flight on the comm and its kin; ends what is on one that has

@@ -155,6 +155,10 @@ void environment_place(struct environment_place *p)
     p->machine = hash_bytes(0, boot, strlen(boot));
     ssize_t n = readlink("/proc/self/ns/net", space, sizeof space - 1);
     space[n > 0 ? n : 0] = 0;
+    if (!host && gethostname(p->name, sizeof p->name - 1))
+        p->name[0] = 0;
+    if (host)
+        snprintf(p->name, sizeof p->name, "%s", host);
     if (host)
         snprintf(p->host, sizeof p->host, "%s", host);
     else

@@ -17,6 +17,7 @@ struct environment_place {
     const char *modules; /* WEFT_MODULES: a folder */
     uint64_t machine;    /* which boot of which system */
     char host[160];      /* WEFT_HOST; else the boot of the system and the network namespace */
+    char name[64];       /* what people call it: WEFT_HOST, else the system's name */
 };
 void environment_place(struct environment_place *p);
 

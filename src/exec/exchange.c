@@ -213,7 +213,7 @@ void exchange_complete(weft_exchange *x, int err)
 {
     weft_comm *c = x->comm;
     pthread_mutex_lock(&x->lock);
-    bool flew = state_of(x) == EXCHANGE_FLYING;
+    bool flew = atomic_load_explicit(&x->state, memory_order_relaxed) == EXCHANGE_FLYING;
     if (flew) {
         if (!err)
             atomic_store_explicit(&x->rounds, atomic_load_explicit(&x->begun, memory_order_relaxed),
@@ -383,6 +383,7 @@ int weft_exchange_fd(weft_exchange *x, int *fd)
 
 /* ---- taking ---- */
 
+/* With the lock. */
 static struct message *take_from(weft_exchange *x, struct exchange_in *in)
 {
     struct message *m = in->first;
@@ -391,7 +392,8 @@ static struct message *take_from(weft_exchange *x, struct exchange_in *in)
     in->first = m->next;
     if (!in->first)
         in->last = &in->first;
-    atomic_fetch_sub_explicit(&x->untaken, (int64_t)m->held, memory_order_relaxed);
+    int64_t untaken = atomic_load_explicit(&x->untaken, memory_order_relaxed);
+    atomic_store_explicit(&x->untaken, untaken - (int64_t)m->held, memory_order_relaxed); /* others only guess by it */
     return m;
 }
 
@@ -471,11 +473,13 @@ static void free_in_seat(weft_exchange *x)
     }
     struct comm_need need = {landed, lacking, x, core_now() + c->deadline_ns};
     int err = state_of(x) == EXCHANGE_FLYING ? comm_wait(c, &need) : 0;
+    char who[COMM_WHO];
+    comm_who(c, c->rank, who);
     if (err == COMM_LATE)
-        comm_fail(c, WEFT_EPEER, "rank %d gave up a round and freed its exchange: the round did not end within %lld ms",
-                  c->rank, (long long)(c->deadline_ns / 1000000));
+        comm_fail(c, WEFT_EPEER, "%s gave up a round and freed its exchange: the round did not end within %lld ms", who,
+                  (long long)(c->deadline_ns / 1000000));
     else if (!err && !all_taken(x)) /* peers that come later must not find memory that is gone */
-        comm_fail(c, WEFT_EPEER, "rank %d freed its exchange in the middle of a round", c->rank);
+        comm_fail(c, WEFT_EPEER, "%s freed its exchange in the middle of a round", who);
     comm_task_remove(c, &x->task);
     exchange_part(x);
     exchange_failure(x);

@@ -6,8 +6,8 @@
  *   exchange_message.c  messages that came
  *
  * A message is a head and a stream of bytes, its metadata and its payload one after the other, cut into frames; a small
- * one is one frame. A large payload that the other end can load is not in the stream: the head says where it is. An
- * empty frame ends a round.
+ * one is one frame. A large payload that the other end can load is not in the stream: the head says where it is. The
+ * last frame of a round is marked so; it is empty where that is known too late to mark a message.
  *
  * Threads. `lock` guards the round's state, all that goes and the lists of what came; holding it nobody waits. What
  * comes is read by one thread at a time, the one that has set `moving`; who finds it set goes away. */

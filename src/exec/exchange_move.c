@@ -92,18 +92,13 @@ static bool receive_frame(weft_exchange *x, struct exchange_in *in, struct batch
     const char *frame = pipe_read(in->pipe, &bytes);
     if (!frame)
         return false;
-    if (!bytes) {
-        atomic_store_explicit(&in->ends, ends_of(in) + 1, memory_order_relaxed);
-        pipe_pop(in->pipe);
-        return true;
-    }
-    if (!in->building) {
+    if (bytes && !in->building) {
         memcpy(&in->head, frame, sizeof in->head);
         in->frame_at = sizeof in->head;
         if (!build(x, in))
             return false;
     }
-    if (receive(x, in, frame, bytes, &stuck)) {
+    if (bytes && receive(x, in, frame, bytes, &stuck)) {
         struct message *m = in->building;
         in->building = NULL;
         m->next = NULL;
@@ -115,7 +110,8 @@ static bool receive_frame(weft_exchange *x, struct exchange_in *in, struct batch
     if (stuck)
         return false;
     in->frame_at = 0;
-    pipe_pop(in->pipe);
+    if (pipe_pop(in->pipe))
+        atomic_store_explicit(&in->ends, ends_of(in) + 1, memory_order_relaxed);
     pipe_tell(&x->pipes, in->pipe);
     return true;
 }
@@ -325,7 +321,7 @@ static void tell(weft_exchange *x, const struct blame *b)
     weft_comm *c = x->comm;
     char who[COMM_WHO];
     if (b->died >= 0)
-        comm_fail(c, WEFT_EPEER, "%s has died, rank %d was waiting for it in an exchange", comm_who(c, b->died, who),
+        comm_fail(c, WEFT_EPEER, "%s %s, rank %d was waiting for it in an exchange", comm_who(c, b->died, who), comm_ended(c, b->died),
                   c->rank);
     else if (b->left >= 0)
         comm_fail(c, WEFT_EPEER, "%s closed its comm or freed its exchange, rank %d was waiting for it",
@@ -373,16 +369,16 @@ int exchange_timeout(weft_exchange *x)
     uint64_t begun = atomic_load_explicit(&x->begun, memory_order_relaxed);
     for (int i = 0; i < x->pipes.nins; i++)
         if (ends_of(&x->ins[i]) < begun)
-            comm_name(&names, x->ins[i].pipe->peer,
+            comm_name(&names, x->comm, x->ins[i].pipe->peer,
                       pipe_finished(x->ins[i].pipe->head, begun - 1) ? "" : " (has not finished)");
     for (int i = 0, named = names.n; i < x->pipes.nouts && !named; i++)
         if (out_waits(&x->outs[i]))
-            comm_name(&names, x->outs[i].pipe->peer, "");
+            comm_name(&names, x->comm, x->outs[i].pipe->peer, "");
     if (!names.n)
         n = pipes_vote_lacks(&x->pipes, begun - 1, votes);
     pthread_mutex_unlock(&x->lock);
     for (int i = 0; i < n; i++)
-        comm_name(&names, votes[i], " (for its vote)");
+        comm_name(&names, x->comm, votes[i], " (for its vote)");
     if (!names.n)
         return error_set(WEFT_ETIMEOUT, "time ran out: there is work of this rank's own left");
     return error_set(WEFT_ETIMEOUT, "time ran out: waiting for %s", comm_named(&names));

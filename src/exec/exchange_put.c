@@ -48,6 +48,12 @@ static bool advance(weft_exchange *x, struct exchange_out *out, struct exchange_
     return true;
 }
 
+/* Under the lock; others only guess by it. */
+static void add_sends(weft_exchange *x, int n)
+{
+    atomic_store_explicit(&x->sends, atomic_load_explicit(&x->sends, memory_order_relaxed) + n, memory_order_relaxed);
+}
+
 static bool one_frame(const weft_exchange *x, const struct exchange_send *s)
 {
     return s->stream + sizeof s->head <= x->pipes.frame;
@@ -63,12 +69,12 @@ static bool flush(weft_exchange *x, struct exchange_out *out)
         if (!out->first)
             out->last = &out->first;
         x->queued -= s->cost;
-        atomic_fetch_sub_explicit(&x->sends, 1, memory_order_relaxed); /* under the lock; others only guess by it */
+        add_sends(x, -1);
         free(s);
     }
-    if (out->ends && pipe_write(&x->pipes, out->pipe, NULL, 0, false)) { /* an empty frame */
+    if (out->ends && pipe_end(&x->pipes, out->pipe)) {
         out->ends = false;
-        atomic_fetch_sub_explicit(&x->sends, 1, memory_order_relaxed);
+        add_sends(x, -1);
     }
     return !out->ends;
 }
@@ -95,7 +101,7 @@ void exchange_seal(weft_exchange *x)
 
 void exchange_end(weft_exchange *x)
 {
-    atomic_fetch_add_explicit(&x->sends, x->pipes.nouts, memory_order_relaxed);
+    add_sends(x, x->pipes.nouts);
     for (int i = 0; i < x->pipes.nouts; i++) {
         x->outs[i].ends = true;
         flush(x, &x->outs[i]);
@@ -135,7 +141,7 @@ static int enqueue(weft_exchange *x, struct exchange_out *out, const struct exch
     out->last = &q->next;
     x->queued += cost;
     x->queued_peak = x->queued > x->queued_peak ? x->queued : x->queued_peak;
-    atomic_fetch_add_explicit(&x->sends, 1, memory_order_relaxed);
+    add_sends(x, 1);
     return 0;
 }
 
@@ -159,17 +165,20 @@ static int check(const weft_exchange *x, int to, const weft_message *m, const ch
     return 0;
 }
 
-static struct exchange_send outline(weft_exchange *x, uint32_t tag, const weft_message *m)
+/* In s, which is zeroed. */
+static void outline(weft_exchange *x, uint32_t tag, const weft_message *m, struct exchange_send *s)
 {
-    struct exchange_send s = {.head = {EXCHANGE_STREAM, tag, m->meta_bytes, m->bytes, 0},
-                              .meta = m->meta,
-                              .payload = m->payload,
-                              .stream = m->meta_bytes + m->bytes};
-    if (m->bytes > WEFT_EXCHANGE_SMALL && pipe_offer(&x->pipes, m->payload, m->bytes, &s.head.place)) {
-        s.head.kind = EXCHANGE_PLACED;
-        s.stream = m->meta_bytes;
+    s->head.kind = EXCHANGE_STREAM;
+    s->head.tag = tag;
+    s->head.meta_bytes = m->meta_bytes;
+    s->head.bytes = m->bytes;
+    s->meta = m->meta;
+    s->payload = m->payload;
+    s->stream = m->meta_bytes + m->bytes;
+    if (m->bytes > WEFT_EXCHANGE_SMALL && pipe_offer(&x->pipes, m->payload, m->bytes, &s->head.place)) {
+        s->head.kind = EXCHANGE_PLACED;
+        s->stream = m->meta_bytes;
     }
-    return s;
 }
 
 /* ---- waiting for room ---- */
@@ -286,7 +295,8 @@ int exchange_put(weft_exchange *x, int to, uint32_t tag, const weft_message *m, 
     int err = check(x, to, m, call);
     if (err)
         return err;
-    struct exchange_send s = outline(x, tag, m);
+    struct exchange_send s = {0};
+    outline(x, tag, m, &s);
     struct exchange_out *out = &x->outs[pipes_out(&x->pipes, to) - x->pipes.outs];
     if (cost_of(&s) > x->queue_limit)
         return error_set(WEFT_ENOMEM, "%s: %zu bytes of metadata are more than the budget of %lld bytes has room for",

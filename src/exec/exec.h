@@ -7,7 +7,7 @@
  *   block.c    what a rank shows its peers: counters, and where its messages are
  *   program.c  steps and channels, from the plan alone; fill.c the tiles, with the peers' blocks at hand
  *   way.c      how each message travels: as a letter, staged, pulled or pushed; cross.c pulls of private memory
- *   far.c      messages with ranks on other hosts
+ *   far.c      messages with ranks on other hosts; remote.h windows there
  *   flow.c     staged messages that are unpacked while they are packed
  *   engine.c   the run; weave.c strided copies of several channels at once; post.c programs of letters alone;
  *   run.c      the calls around it; arrivals.c which boxes of the destination are complete
@@ -149,7 +149,8 @@ struct exec_out {
 struct weave_rows {
     struct memory_tile inner;
     int cut;
-    bool plain; /* a row is bytes in one piece, on both sides */
+    bool plain; /* a row is bytes in one piece, on both sides, */
+    bool casts; /* or such a run and cast */
     int64_t n, bytes;
 };
 

@@ -9,6 +9,7 @@
 #include "exec/block.h"
 #include "exec/far.h"
 #include "exec/flight.h"
+#include "transport/hosts.h"
 
 static int opened_as(const weft_comm *c, int rank)
 {
@@ -231,6 +232,18 @@ static void put_events(const struct flight *f, struct text *t)
     text_put(t, "]");
 }
 
+/* Of a rank that has left no file the others know at least where it was. */
+static void put_hosts(const weft_comm *c, struct text *t)
+{
+    text_put(t, ",\n  \"hosts\": [");
+    for (int r = 0; r < c->size && hosts_name(c->link, 0); r++) {
+        text_printf(t, "%s{\"rank\": %d", r ? ", " : "", opened_as(c, r));
+        member(t, "host", hosts_name(c->link, r));
+        text_put(t, "}");
+    }
+    text_put(t, "]");
+}
+
 void flight_text(const weft_comm *c, const char *why, struct text *t)
 {
     const struct flight *f = &c->flight;
@@ -239,13 +252,14 @@ void flight_text(const weft_comm *c, const char *why, struct text *t)
     struct timespec now;
     int code = core_failure(c->group, &failure);
     gethostname(host, sizeof host - 1);
+    const char *name = hosts_name(c->link, c->rank);
     clock_gettime(CLOCK_REALTIME, &now);
     text_put(t, "{\n  \"weft_flight\": 1");
     member(t, "job", f->job);
     member(t, "comm", f->name);
     text_printf(t, ",\n  \"rank\": %d, \"ranks\": %d, \"members\": %d, \"pid\": %ld", opened_as(c, c->rank), f->ranks,
                 c->size, (long)getpid());
-    member(t, "host", host);
+    member(t, "host", name ? name : host);
     text_printf(t, ", \"seconds\": %" PRId64, (int64_t)now.tv_sec);
     member(t, "why", why);
     text_put(t, ",\n  \"transport\": ");
@@ -256,6 +270,7 @@ void flight_text(const weft_comm *c, const char *why, struct text *t)
     text_printf(t, ",\n  \"failure\": {\"code\": %d", code);
     member(t, "text", code ? failure : "");
     text_put(t, "}");
+    put_hosts(c, t);
     put_meeting(c, t);
     put_execs(c, t);
     put_events(f, t);

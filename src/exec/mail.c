@@ -21,6 +21,7 @@
 
 #include "base/error.h"
 #include "exec/far.h"
+#include "exec/remote.h"
 #include "exec/survive.h"
 
 #define PULSE_NS INT64_C(250000000)
@@ -173,20 +174,40 @@ static bool receive(weft_comm *c)
     int peer;
     while (hosts_fetch(c->link->hosts, &peer, &bytes, &n)) {
         struct letter m;
+        moved = true;
+        if (remote_is(bytes, n)) {
+            remote_take(c, peer, bytes, n);
+            continue;
+        }
         memcpy(&m, bytes, n < sizeof m ? n : sizeof m);
         if (is_sound(c, &m, n))
             take(c, peer, &m);
-        moved = true;
     }
     return moved;
+}
+
+static bool move(weft_comm *c)
+{
+    bool moved = receive(c);
+    moved |= remote_move(c);
+    return pass_on_votes(c) || moved;
 }
 
 static bool pass(struct comm_task *t, bool eager)
 {
     (void)eager;
-    weft_comm *c = ((struct mail *)t)->comm;
-    bool moved = receive(c);
-    return pass_on_votes(c) || moved;
+    return move(((struct mail *)t)->comm);
+}
+
+bool mail_move(weft_comm *c)
+{
+    bool moved = false;
+    weft_comm *k = c;
+    do
+        if (k->mail && !core_failed(k->group))
+            moved |= move(k);
+    while ((k = k->kin) != c);
+    return moved;
 }
 
 /* What it waits for comes by the wire, which wakes whoever sleeps for it. */
@@ -224,6 +245,7 @@ static void watch(struct comm_task *t, int64_t now)
 {
     struct mail *mail = (struct mail *)t;
     weft_comm *c = mail->comm;
+    remote_watch(c);
     int64_t every = c->deadline_ns / 8 < PULSE_NS ? c->deadline_ns / 8 : PULSE_NS;
     if (now - mail->pulsed_at < every)
         return;
@@ -233,7 +255,7 @@ static void watch(struct comm_task *t, int64_t now)
 
 static void fail(struct comm_task *t)
 {
-    (void)t; /* whoever failed the comm has told the others */
+    remote_fail(((struct mail *)t)->comm); /* whoever failed the comm has told the others */
 }
 
 struct mail *mail_open(weft_comm *c)

@@ -12,6 +12,8 @@ void mail_close(weft_comm *c); /* says goodbye first */
 
 /* The calls below do nothing for a comm on one host. */
 
+/* Moves what comes and goes by the wires of the comm and of its kin, and nothing else; calls nobody back. */
+bool mail_move(weft_comm *c);
 /* Sees to it that all mail, and what this host's ranks have voted, is on its way; gives up after ns. */
 void mail_flush(weft_comm *c, int64_t ns);
 void mail_failure(weft_comm *c, int code, const char *text);

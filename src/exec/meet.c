@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "exec/mail.h"
 #include "exec/progress.h"
+#include "exec/remote.h"
 #include "transport/hosts.h"
 
 #define YIELDS 20
@@ -25,12 +26,22 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* A turn that lets time pass and no more. */
+static void pause_for(const weft_comm *c, int turn)
+{
+    if (turn < c->spins)
+        core_relax();
+    else
+        sched_yield();
+}
+
 /* One turn of a wait that found nothing to do: spin while there is a core for each rank, then let
- * others run, then sleep until peers ring. The clock is not read in every turn of a spin. */
+ * others run, then sleep until peers ring. The clock is not read in every turn. */
 static int idle(weft_comm *c, const struct comm_need *need, struct sleep *s, uint32_t bell, bool armed)
 {
-    if (s->turn < c->spins && s->turn % 64 != 63) {
-        core_relax();
+    int each = s->turn < c->spins ? 64 : 4;
+    if (!armed && s->turn % each != each - 1) {
+        pause_for(c, s->turn);
         return 0;
     }
     int64_t now = core_now();
@@ -52,10 +63,8 @@ static int idle(weft_comm *c, const struct comm_need *need, struct sleep *s, uin
             core_doze(c->group, c->rank, bell, c->mail ? 1 : lacking, c->mail ? hosts_nap(c->link, ns) : ns);
         else
             core_disarm(c->group, c->rank);
-    } else if (s->turn < c->spins) {
-        core_relax();
     } else {
-        sched_yield();
+        pause_for(c, s->turn);
     }
     return 0;
 }
@@ -145,7 +154,7 @@ static const char *missing(weft_comm *c, uint64_t meeting, struct comm_names *na
     *names = (struct comm_names){0};
     for (int r = 0; r < c->size; r++)
         if (!core_entered(c->group, r, meeting))
-            comm_name(names, r, "");
+            comm_name(names, c, r, "");
     return comm_named(names);
 }
 
@@ -166,27 +175,32 @@ static int decide(weft_comm *c, uint64_t meeting)
     if (unanimous(c, meeting))
         return 0;
     const struct core_vote *zero = core_vote_of(c->group, 0, meeting);
+    char who[COMM_WHO];
     for (int r = 1; r < c->size; r++) {
         const struct core_vote *v = core_vote_of(c->group, r, meeting);
         if (v->call != zero->call)
             return error_set(WEFT_EMISMATCH,
-                             "rank 0 is in %s, rank %d in %s: all ranks must make the same calls in one order",
-                             comm_call_name(zero->call), r, comm_call_name(v->call));
+                             "rank 0 is in %s, %s in %s: all ranks must make the same calls in one order",
+                             comm_call_name(zero->call), comm_who(c, r, who), comm_call_name(v->call));
         if (v->object != zero->object)
-            return error_set(WEFT_EMISMATCH, "%s: rank 0 means exec %" PRIu64 ", rank %d exec %" PRIu64,
-                             comm_call_name(zero->call), zero->object, r, v->object);
+            return error_set(WEFT_EMISMATCH, "%s: rank 0 means exec %" PRIu64 ", %s exec %" PRIu64,
+                             comm_call_name(zero->call), zero->object, comm_who(c, r, who), v->object);
     }
     for (int r = 0; r < c->size; r++) {
         const struct core_vote *v = core_vote_of(c->group, r, meeting);
         if (v->code)
-            return error_set(v->code, "rank %d: %s", r, v->text);
+            return error_set(v->code, "%s: %s", comm_who(c, r, who), v->text);
     }
     for (int r = 1; r < c->size; r++) {
         const struct core_vote *v = core_vote_of(c->group, r, meeting);
+        if (v->digest != zero->digest && v->call == COMM_WINDOW)
+            return error_set(WEFT_EMISMATCH, "%s: its window has other buffers or signals than rank 0's",
+                             comm_who(c, r, who));
         if (v->digest != zero->digest)
             return error_set(WEFT_EMISMATCH,
-                             "rank %d: its plan differs from rank 0's (digests %016" PRIx64 " and %016" PRIx64 ")", r,
-                             v->digest, zero->digest);
+                             "%s: its plan differs from rank 0's (digests %016" PRIx64 " and %016" PRIx64
+                             "): all ranks must give the same layouts, names and options",
+                             comm_who(c, r, who), v->digest, zero->digest);
     }
     return 0;
 }
@@ -210,7 +224,7 @@ static int someone_left(struct meeting *m, const char *call)
         if (!fate || met(m))
             continue;
         if (fate == TRANSPORT_DIED)
-            return comm_fail(c, WEFT_EPEER, "%s has died, others are in %s", comm_who(c, r, who), call);
+            return comm_fail(c, WEFT_EPEER, "%s %s, others are in %s", comm_who(c, r, who), comm_ended(c, r), call);
         if (!core_entered(c->group, r, m->number) && !is_spoken_for(c, r))
             return comm_fail(c, WEFT_EPEER, "%s closed its comm, others are in %s", comm_who(c, r, who), call);
     }
@@ -259,12 +273,21 @@ int comm_agree(weft_comm *c, struct core_vote *vote, int64_t deadline_ns, uint64
     return err;
 }
 
+/* What was put into windows on other hosts is there before the barrier is entered. */
+static int drain(weft_comm *c, int64_t timeout_ns)
+{
+    int err = remote_drain(c, timeout_ns < 0 ? c->deadline_ns : timeout_ns);
+    return err == COMM_LATE ? remote_late(c->remote, "weft_comm_barrier") : err;
+}
+
 static int barrier(weft_comm *c, int64_t timeout_ns)
 {
     if (c->in_callback)
         return error_set(WEFT_EBUSY, "weft_comm_barrier: not inside a callback");
     int err = comm_failure(c);
     if (err)
+        return err;
+    if (!c->barrier_open && c->remote && (err = drain(c, timeout_ns)))
         return err;
     if (!c->barrier_open) {
         struct core_vote vote = {.call = COMM_BARRIER};
@@ -275,8 +298,9 @@ static int barrier(weft_comm *c, int64_t timeout_ns)
     struct meeting m = {c, c->barrier, 0};
     bool all = met(&m);
     bool idle_else = !c->first && !c->tasks;
-    for (int turn = 0; !all && idle_else && turn < c->spins / 4; turn++) { /* most end here: no clock is read */
-        core_relax();
+    int turns = c->spins ? c->spins / 4 : YIELDS / 4;
+    for (int turn = 0; !all && idle_else && turn < turns; turn++) { /* most end here: no clock is read */
+        pause_for(c, turn);
         all = met(&m);
     }
     if (all) {

@@ -11,6 +11,9 @@
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
 
 /* A transport's memory is zero: a page that reads so may be written so. */
 static void touch(volatile char *memory, size_t bytes)
@@ -20,11 +23,13 @@ static void touch(volatile char *memory, size_t bytes)
         memory[i] = 0;
 }
 
-static void make_ready(char *memory, size_t bytes)
+void comm_memory_ready(char *memory, size_t bytes)
 {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    if (bytes >= TRANSPORT_HUGE)
-        madvise(memory, bytes / TRANSPORT_HUGE * TRANSPORT_HUGE, MADV_HUGEPAGE);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), huge = bytes / TRANSPORT_HUGE * TRANSPORT_HUGE;
+    if (huge) { /* memory of processes mostly gets none by itself, but may be put together into them: Linux 6.1 */
+        madvise(memory, huge, MADV_HUGEPAGE);
+        madvise(memory, huge, MADV_COLLAPSE);
+    }
     if ((uintptr_t)memory % page || madvise(memory, bytes, MADV_POPULATE_WRITE))
         touch(memory, bytes);
 }
@@ -47,7 +52,7 @@ int weft_comm_alloc(weft_comm *c, size_t bytes, void **out)
     w->next = c->windows;
     c->windows = w;
     comm_leave(f);
-    make_ready(w->memory, bytes);
+    comm_memory_ready(w->memory, bytes);
     *out = w->memory;
     return 0;
 }

@@ -1,15 +1,16 @@
 /* Pipes in shared memory: frames in rings, payloads that the reader loads, votes, and who is gone.
  *
  * A ring holds frames one after the other, each a head of HEAD bytes and its body, in a multiple of HEAD bytes without
- * a break: where the rest of the ring is too short, a head that says so fills it. A frame is known by where it begins,
- * counted in all bytes that were ever written: its head has that number, plus one, in `seal`.
+ * a break: where the rest of the ring is too short, a head that says so fills it. The last frame of a round is filled
+ * up to a multiple of LINE bytes, so that the next round's begin with a line of cache. A frame is known by where it
+ * begins, counted in all bytes that were ever written: its head has that number, plus one, in `seal`.
  *
  * Why what is read was written. The writer stores the body and then the seal (release); the reader, which looks at the
  * head of the frame that comes next, loads the seal (acquire) and only then the rest. What stood there before is never
  * taken for a seal: before a frame is sealed the seal of the head behind it is cleared, and the reader looks there only
  * after it saw the frame. So the signal is in the line of the message, and the seal of a frame may be held back until
- * the next is there, so that one transfer of the line carries both: a frame sealed before the seal of the one before it
- * is seen with that; on AArch64 it is stlr and ldar or ldapr, and nothing rests on the order of other stores.
+ * it is known whether it is the last of its round: then its head says so, and the end needs no frame of its own. On
+ * AArch64 it is stlr and ldar or ldapr, and nothing rests on the order of other stores.
  *
  * Why nothing is overwritten that is still to be read. The reader has loaded all of a frame before it stores `read` (a
  * release orders loads before it, too); the writer loads `read` (acquire) before it stores into what that frees. What
@@ -32,10 +33,17 @@
 #include <string.h>
 
 #define HEAD 16
+#define LINE 64
+#define FETCHED 4 /* lines */
+
+enum mark {
+    SKIP = 1, /* no body: all up to the ring's end is empty */
+    LAST = 2  /* of its round */
+};
 
 struct head {
     uint32_t bytes; /* of the body */
-    uint32_t skip;  /* no body: all up to the ring's end is empty */
+    uint32_t marks; /* enum mark */
     _Atomic uint64_t seal;
 };
 _Static_assert(sizeof(struct head) == HEAD, "frames are counted in heads");
@@ -48,6 +56,11 @@ static struct head *head_at(struct pipe_ring *ring, size_t bytes, uint64_t at)
 static uint64_t frame_bytes(uint64_t body)
 {
     return (HEAD + body + HEAD - 1) / HEAD * HEAD;
+}
+
+static uint64_t line_up(uint64_t bytes)
+{
+    return (bytes + LINE - 1) / LINE * LINE;
 }
 
 /* ---- frames ---- */
@@ -69,20 +82,25 @@ static bool has_room(struct pipe_out *o, uint64_t need)
     return o->bytes - (o->written - o->read) >= need;
 }
 
-/* The frame that begins at `at`, complete but for its seal; nothing is behind it. */
-static struct head *fill(struct pipe_out *o, uint64_t at, const struct pipe_part *parts, int n, uint32_t body)
+/* Nothing is behind what was written up to `at`. Ordered by the seal that follows. */
+static void clear(struct pipe_out *o, uint64_t at)
+{
+    atomic_store_explicit(&head_at(o->ring, o->bytes, at)->seal, 0, memory_order_relaxed);
+}
+
+/* The frame that begins at `at`, complete but for its seal. */
+static struct head *fill(struct pipe_out *o, uint64_t at, const struct pipe_part *parts, int n, uint32_t body,
+                         uint32_t marks)
 {
     struct head *h = head_at(o->ring, o->bytes, at);
     unsigned char *to = (unsigned char *)(h + 1);
     h->bytes = body;
-    h->skip = 0;
+    h->marks = marks;
     for (int i = 0; i < n; i++) {
         if (parts[i].bytes)
             memcpy(to, parts[i].data, parts[i].bytes);
         to += parts[i].bytes;
     }
-    /* Ordered by the seal that follows. */
-    atomic_store_explicit(&head_at(o->ring, o->bytes, at + frame_bytes(body))->seal, 0, memory_order_relaxed);
     return h;
 }
 
@@ -94,39 +112,66 @@ void pipe_seal(struct pipe_out *o)
     o->held = NULL;
 }
 
-bool pipe_write(struct pipes *p, struct pipe_out *o, const struct pipe_part *parts, int n, bool hold)
+static bool write_frame(struct pipes *p, struct pipe_out *o, const struct pipe_part *parts, int n, uint32_t marks)
 {
     uint64_t body = 0, at = o->written, rest = o->bytes - (at & (o->bytes - 1));
     for (int i = 0; i < n; i++)
         body += parts[i].bytes;
     uint64_t need = frame_bytes(body), skip = rest < need ? rest : 0;
-    if (!has_room(o, skip + need + HEAD)) {
+    if (!has_room(o, skip + line_up(need) + HEAD)) { /* it may become the last of its round */
         pipe_ring(p, o);
         return false;
     }
-    struct head *h = fill(o, at + skip, parts, n, (uint32_t)body);
+    struct head *h = fill(o, at + skip, parts, n, (uint32_t)body, marks);
+    o->tail = at + skip;
+    o->written = at + skip + need;
+    if (marks & LAST)
+        o->written = line_up(o->written);
+    clear(o, o->written);
     if (skip) { /* the frame is seen by who sees that all before it is skipped */
         atomic_store_explicit(&h->seal, at + skip + 1, memory_order_relaxed);
         h = head_at(o->ring, o->bytes, at);
-        h->skip = 1;
+        h->marks = SKIP;
     }
-    if (o->held && !hold) /* likewise by who sees the one before it */
-        atomic_store_explicit(&h->seal, at + 1, memory_order_relaxed);
-    bool sealed = o->held && !hold;
     pipe_seal(o);
-    if (!sealed) {
-        o->held = h;
-        o->seal = at + 1;
-        if (!hold)
-            pipe_seal(o);
-    }
-    o->written += skip + need;
-    if (o->written - o->read > o->peak) {
-        o->read = atomic_load_explicit(&o->ring->read, memory_order_acquire);
-        o->peak = o->written - o->read > o->peak ? o->written - o->read : o->peak;
-    }
+    o->held = h;
+    o->seal = at + 1;
+    return true;
+}
+
+static void note_peak(struct pipe_out *o)
+{
+    if (o->written - o->read <= o->peak)
+        return;
+    o->read = atomic_load_explicit(&o->ring->read, memory_order_acquire);
+    o->peak = o->written - o->read > o->peak ? o->written - o->read : o->peak;
+}
+
+bool pipe_write(struct pipes *p, struct pipe_out *o, const struct pipe_part *parts, int n, bool hold)
+{
+    if (!write_frame(p, o, parts, n, 0))
+        return false;
+    if (!hold)
+        pipe_seal(o);
+    note_peak(o);
     if (o->written - o->called >= o->bytes / 4)
         pipe_ring(p, o);
+    return true;
+}
+
+bool pipe_end(struct pipes *p, struct pipe_out *o)
+{
+    if (o->held) {
+        head_at(o->ring, o->bytes, o->tail)->marks = LAST;
+        o->written = line_up(o->written);
+        clear(o, o->written);
+    } else if (!write_frame(p, o, NULL, 0, LAST)) {
+        return false;
+    }
+    pipe_seal(o);
+    /* The next round's second line; the first is here, since its seal was cleared. */
+    __builtin_prefetch((const char *)head_at(o->ring, o->bytes, o->written) + LINE, 1);
+    note_peak(o);
     return true;
 }
 
@@ -153,13 +198,22 @@ void pipe_ring(struct pipes *p, struct pipe_out *o)
     core_ring(p->comm->group, o->peer);
 }
 
+/* What comes from another core's cache takes long: the first lines of a frame are asked for with its seal. */
+static const struct head *next_head(const struct pipe_in *in)
+{
+    const struct head *h = head_at(in->ring, in->bytes, in->read);
+    for (size_t i = 1; i < FETCHED; i++)
+        __builtin_prefetch((const char *)h + i * LINE);
+    return h;
+}
+
 const void *pipe_read(struct pipe_in *in, size_t *bytes)
 {
     for (;;) {
-        const struct head *h = head_at(in->ring, in->bytes, in->read);
+        const struct head *h = next_head(in);
         if (atomic_load_explicit(&h->seal, memory_order_acquire) != in->read + 1)
             return NULL;
-        if (!h->skip) {
+        if (!(h->marks & SKIP)) {
             *bytes = h->bytes;
             return h + 1;
         }
@@ -167,9 +221,14 @@ const void *pipe_read(struct pipe_in *in, size_t *bytes)
     }
 }
 
-void pipe_pop(struct pipe_in *in)
+bool pipe_pop(struct pipe_in *in)
 {
-    in->read += frame_bytes(head_at(in->ring, in->bytes, in->read)->bytes);
+    const struct head *h = head_at(in->ring, in->bytes, in->read);
+    bool last = h->marks & LAST;
+    in->read += frame_bytes(h->bytes);
+    if (last)
+        in->read = line_up(in->read);
+    return last;
 }
 
 void pipe_tell(struct pipes *p, struct pipe_in *in)

@@ -52,8 +52,9 @@ struct pipe_out {
     uint64_t peak;          /* the most that were written and not read */
     uint64_t called;        /* written when the peer was last called or woken */
     size_t bytes;           /* of the ring */
-    void *held;             /* the head of a frame that is not sealed yet; NULL: none */
+    void *held;             /* the head that the last frame waits for and that is not sealed yet; NULL: none */
     uint64_t seal;          /* and what its seal will be */
+    uint64_t tail;          /* where the last frame begins */
     uint64_t offers;        /* payloads that the peer was told of and has to say when it has loaded them */
     uint64_t seen_pulse;    /* for watching */
     int64_t seen_at;
@@ -105,15 +106,16 @@ struct pipe_in *pipes_in(const struct pipes *p, int rank);
 
 /* Puts one frame of the parts into the pipe, at most p->frame bytes. False: there is no room now, and the reader will
  * call when there is. The reader finds the frame if it looks; it is woken once there is a good deal to read, or by a
- * call. With `hold` it finds it only after the next write, or after it was sealed; a frame that is not held must follow
- * by and by. */
+ * call. With `hold` it finds it only after the next write, or after it was sealed or ended. */
 bool pipe_write(struct pipes *p, struct pipe_out *o, const struct pipe_part *parts, int n, bool hold);
+bool pipe_end(struct pipes *p, struct pipe_out *o); /* ends the round, with the frame that is held or an empty one; likewise */
 void pipe_seal(struct pipe_out *o);
 void pipes_call(struct pipes *p);                    /* a signal to each reader that had none since the last write */
 void pipe_ring(struct pipes *p, struct pipe_out *o); /* wakes the reader if it sleeps */
-/* The next frame, in the pipe's memory; NULL: none yet. Pop lets go of it, tell lets the writer know, by and by. */
+/* The next frame, in the pipe's memory; NULL: none yet. Pop lets go of it and says whether it was the last of its round;
+ * tell lets the writer know, by and by. */
 const void *pipe_read(struct pipe_in *in, size_t *bytes);
-void pipe_pop(struct pipe_in *in);
+bool pipe_pop(struct pipe_in *in);
 void pipe_tell(struct pipes *p, struct pipe_in *in);
 int64_t pipe_held(const struct pipe_out *o); /* bytes that were written and not read, or read and not told */
 

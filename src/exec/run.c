@@ -161,7 +161,8 @@ static int check_start(weft_exec *x)
     if (!x)
         return error_set(WEFT_EINVAL, "weft_exec_start: the exec is NULL");
     if (exec_flies(x) || x->binding)
-        return error_set(WEFT_EBUSY, "weft_exec_start: the exec is %s", x->binding ? "being bound again" : "in flight");
+        return error_set(WEFT_EBUSY, "weft_exec_start: the exec is %s",
+                         x->binding ? "being bound again" : "in flight; wait for the end of that run first");
     return comm_failure(x->comm);
 }
 
@@ -410,9 +411,10 @@ static void free_in_seat(weft_exec *x)
     }
     struct waiting w = {x, count(&x->ended)};
     struct comm_need need = {over, lacking, &w, core_now() + c->deadline_ns};
+    char who[COMM_WHO];
     if (exec_flies(x) && comm_wait(c, &need) == COMM_LATE) /* peers that come later must not find memory that is gone */
-        comm_fail(c, WEFT_EPEER, "rank %d gave up a run and freed its exec: the run did not end within %lld ms", c->rank,
-                  (long long)(c->deadline_ns / 1000000));
+        comm_fail(c, WEFT_EPEER, "%s gave up a run and freed its exec: the run did not end within %lld ms",
+                  comm_who(c, c->rank, who), (long long)(c->deadline_ns / 1000000));
     const char *text;
     bool clean = !atomic_load_explicit(&x->state, memory_order_relaxed) && !core_failure(c->group, &text);
     if (exec_flies(x))

@@ -97,6 +97,7 @@ static bool heard(const weft_comm *c, uint32_t times, unsigned char *list)
 static int agree(weft_comm *c, uint32_t times, unsigned char *list)
 {
     int64_t until = core_now() + c->deadline_ns;
+    char who[COMM_WHO];
     for (;;) {
         int64_t now = core_now();
         bool late = now >= until;
@@ -105,8 +106,8 @@ static int agree(weft_comm *c, uint32_t times, unsigned char *list)
         if (heard(c, times, list) || (from == c->rank && answer(c, times, late, list)))
             return 0;
         if (now >= until + c->deadline_ns)
-            return error_set(WEFT_ETIMEOUT, "weft_comm_survivors: rank %d has not said who is left within %lld ms",
-                             from, (long long)(2 * c->deadline_ns / 1000000));
+            return error_set(WEFT_ETIMEOUT, "weft_comm_survivors: %s has not said who is left within %lld ms",
+                             comm_who(c, from, who), (long long)(2 * c->deadline_ns / 1000000));
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
 }

@@ -1,7 +1,8 @@
 /* A rank waits for a peer when the next message of a channel has not come, or one of its own not been
  * read or not been let in. A peer that has left or has freed its exec will do neither: the comm fails. A
  * peer that has started the run must show a pulse (it makes progress, or tries to) within the
- * deadline; one that has not started may take its time. A peer that waits for a third rank has a
+ * deadline; one that has not started may take its time, if the wire sees deaths: else it may be dead, and has the deadline, too.
+ * A peer that waits for a third rank has a
  * pulse, so blame falls on the rank at the end of the chain, by the one who waits for that. */
 #include "exec/watch.h"
 
@@ -36,6 +37,7 @@ static bool has_stalled(const weft_exec *x, int peer, const struct block *b, uin
 /* The worst that is known of the peers that are waited for. */
 struct blame {
     int left, died, stalled;
+    int absent; /* it has not started the run, and nobody could tell if it had died */
 };
 
 /* What a peer did before it went is seen after its going was: only then is it sure that it will not come. */
@@ -75,17 +77,17 @@ static void watch_far(const weft_exec *x, struct far_channel *ch, int64_t now, s
     enum transport_fate fate = wire->ops->gone(wire, ch->peer); /* known when all that it sent has come */
     if (fate || (ch->freed && ch->last_run < x->run))
         *(fate == TRANSPORT_DIED ? &b->died : &b->left) = ch->peer;
-    else if (!ch->heard_at || ch->peer_run < x->run)
+    else if (!ch->heard_at || (ch->peer_run < x->run && wire->ops->can.deaths))
         ch->heard_at = now;
     else if (now - ch->heard_at >= x->comm->deadline_ns)
-        b->stalled = ch->peer;
+        *(ch->peer_run < x->run ? &b->absent : &b->stalled) = ch->peer;
 }
 
 static void watch_exec(weft_exec *x, int64_t now)
 {
     weft_comm *c = x->comm;
     struct program *p = x->program;
-    struct blame b = {-1, -1, -1};
+    struct blame b = {-1, -1, -1, -1};
     char who[COMM_WHO];
     for (uint32_t i = 0; i < p->nins; i++)
         watch_in(x, &p->ins[i], now, &b);
@@ -94,13 +96,17 @@ static void watch_exec(weft_exec *x, int64_t now)
     for (uint32_t i = 0; i < p->far.n; i++)
         watch_far(x, &p->far.channels[i], now, &b);
     if (b.died >= 0)
-        comm_fail(c, WEFT_EPEER, "%s has died, rank %d was waiting for it", comm_who(c, b.died, who), c->rank);
+        comm_fail(c, WEFT_EPEER, "%s %s, rank %d was waiting for it", comm_who(c, b.died, who), comm_ended(c, b.died),
+                  c->rank);
     else if (b.left >= 0)
         comm_fail(c, WEFT_EPEER, "%s closed its comm or freed its exec, rank %d was waiting for it",
                   comm_who(c, b.left, who), c->rank);
     else if (b.stalled >= 0)
         comm_fail(c, WEFT_EPEER, "%s started a run and made no progress for %lld ms, rank %d was waiting for it",
                   comm_who(c, b.stalled, who), (long long)(c->deadline_ns / 1000000), c->rank);
+    else if (b.absent >= 0)
+        comm_fail(c, WEFT_EPEER, "%s has not started a run for %lld ms and may have died, rank %d was waiting for it",
+                  comm_who(c, b.absent, who), (long long)(c->deadline_ns / 1000000), c->rank);
 }
 
 void comm_watch(weft_comm *c, int64_t now, bool must)
@@ -120,7 +126,7 @@ void comm_watch(weft_comm *c, int64_t now, bool must)
 
 static void add_name(const weft_exec *x, struct comm_names *names, int peer, const struct block *b)
 {
-    comm_name(names, peer, has_started(x, b) ? "" : " (has not started)");
+    comm_name(names, x->comm, peer, has_started(x, b) ? "" : " (has not started)");
 }
 
 int watch_timeout(const weft_exec *x)
@@ -143,7 +149,7 @@ int watch_timeout(const weft_exec *x)
         for (uint32_t k = 0; k < i && !named; k++)
             named = p->far.channels[k].peer == ch->peer && far_waits(&p->far.channels[k]);
         if (!named && far_waits(ch))
-            comm_name(&names, ch->peer, ch->peer_run < x->run ? " (has not started)" : "");
+            comm_name(&names, x->comm, ch->peer, ch->peer_run < x->run ? " (has not started)" : "");
     }
     if (!names.n)
         return error_set(WEFT_ETIMEOUT, "time ran out: there is work of this rank's own left");

@@ -18,6 +18,8 @@
 #define ROW 8192        /* bytes of a row, at most where loops allow it */
 #define RUN 64          /* bytes in one piece that are worth a turn */
 #define CAST_ROWS 2048  /* bytes for which a call of the kernel pays */
+#define CAST_RUN 256    /* the same of a row in one piece */
+#define CAST_AHEAD 8192 /* bytes that are asked for before they are read */
 
 /* ---- making ---- */
 
@@ -26,12 +28,12 @@ static bool woven_copy(const struct program *p, uint32_t s)
     return p->steps[s].kind == PLAN_COPY && !p->open0[s] && !p->steps[s].nnext && p->steps[s].nwork;
 }
 
-/* Are the loops from i on bytes in one piece, on both sides? */
-static bool is_plain(const struct exec_move *m, int i)
+/* Are the loops from i on one run, on both sides? */
+static bool is_run(const struct exec_move *m, int i)
 {
     const struct memory_tile *t = m->tile;
-    int64_t size = (int64_t)weft_dtype_size(m->to);
-    return m->to == m->from && i == t->loops - 1 && t->stride[0][i] == size && t->stride[1][i] == size;
+    return i == t->loops - 1 && t->stride[0][i] == (int64_t)weft_dtype_size(m->to) &&
+           t->stride[1][i] == (int64_t)weft_dtype_size(m->from);
 }
 
 /* Cuts a move into rows, the turns of its outer loops: of as many as make a row small, and of all but the last where
@@ -46,14 +48,16 @@ static int cut(struct program *p, struct exec_move *m)
     r->bytes = m->bytes;
     if (!t || !t->loops)
         return 0;
-    bool fine =
-        t->loops > 1 && is_plain(m, t->loops - 1) && t->n[t->loops - 1] * (int64_t)weft_dtype_size(m->to) >= RUN;
+    bool fine = t->loops > 1 && m->to == m->from && is_run(m, t->loops - 1) &&
+                t->n[t->loops - 1] * (int64_t)weft_dtype_size(m->to) >= RUN;
     for (int i = 0; !i || (i < t->loops - 1 && (fine || r->bytes > ROW)); i++) {
         r->cut = i;
         r->n *= t->n[i];
         r->bytes /= t->n[i];
     }
-    r->plain = r->cut + 1 < t->loops && is_plain(m, r->cut + 1);
+    bool run = r->cut + 1 < t->loops && is_run(m, r->cut + 1);
+    r->plain = run && m->to == m->from;
+    r->casts = run && m->to != m->from && r->bytes >= CAST_RUN;
     r->inner.loops = t->loops - r->cut;
     for (int i = 0; i < r->inner.loops; i++) {
         r->inner.n[i] = t->n[i + r->cut];
@@ -386,7 +390,8 @@ static int64_t line_up(weft_exec *x, uint32_t *n)
             continue;
         const struct exec_move *m = move_at(x, s);
         if (!m || (*n && (m->rows->bytes != w->lanes[0].rows->bytes || m->rows->plain != w->lanes[0].rows->plain ||
-                          m->to != w->lanes[0].to || m->from != w->lanes[0].from)))
+                          m->rows->casts != w->lanes[0].rows->casts || m->to != w->lanes[0].to ||
+                          m->from != w->lanes[0].from)))
             return 0;
         int64_t to, from, left = place_row(m, s->row, &to, &from);
         w->lanes[(*n)++] = (struct weave_lane){.stream = s,
@@ -433,6 +438,19 @@ static void kernel_rows(struct weave_lane *lanes, uint32_t n, int64_t rows)
             l->src += turn * l->sstep;
         }
     }
+}
+
+/* Rows that are cast, each in one piece. */
+static void cast_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
+{
+    int to = lanes[0].to, from = lanes[0].from;
+    size_t count = (size_t)lanes[0].rows->bytes / weft_dtype_size(to);
+    int64_t ahead = CAST_AHEAD / (lanes[0].rows->bytes * n) + 1; /* rows */
+    for (int64_t r = 0; r < rows; r++)
+        for (uint32_t i = 0; i < n; i++) {
+            const struct weave_lane *l = &lanes[i];
+            memory_cast(l->dst + r * l->dstep, to, l->src + r * l->sstep, from, count, ahead * l->sstep);
+        }
 }
 
 /* The line that a stream is at, and how many can go, with it; NULL: none, or it is within a move. */
@@ -517,6 +535,8 @@ static int64_t abreast(weft_exec *x)
     rows = least(rows, PASS / (bytes * n) + 1);
     if (w->lanes[0].rows->plain)
         plain_rows(w->lanes, n, rows, (size_t)bytes);
+    else if (w->lanes[0].rows->casts)
+        cast_rows(w->lanes, n, rows);
     else
         kernel_rows(w->lanes, n, rows);
     for (uint32_t i = 0; i < n; i++) {

@@ -28,10 +28,11 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/math.h"
 #include "exec/progress.h"
+#include "exec/remote.h"
 #include "memory/add.h"
-#include "transport/hosts.h"
 
 #define MOST ((uint64_t)1 << 62) /* bytes of a window on one rank */
 
@@ -107,11 +108,18 @@ static int place_buffers(weft_window *w, const weft_buffer *buffers, uint64_t *b
     return 0;
 }
 
-/* The first touch of a page is what costs: it is made here, by the rank that the memory is nearest to. */
-static void touch(struct window_head *h, uint64_t bytes)
+/* Of all that was asked for. */
+static uint64_t digest(const weft_window *w, const struct window_head *h)
 {
-    for (volatile char *p = (volatile char *)h, *end = p + bytes; p < end; p += WINDOW_PAGE)
-        *p = 0;
+    const struct window_desc *d = (const void *)((const char *)h + h->describe);
+    int64_t shape[2] = {w->n, w->signals};
+    uint64_t all = hash_bytes(0, shape, sizeof shape);
+    for (int i = 0; i < w->n; i++) {
+        const char *name = (const char *)h + d[i].name;
+        int64_t desc[3] = {d[i].count, (int64_t)d[i].align, (int64_t)d[i].dtype};
+        all = hash_bytes(hash_bytes(all, desc, sizeof desc), name, strlen(name) + 1);
+    }
+    return all;
 }
 
 /* This rank's memory, with all that others will see in it. */
@@ -125,20 +133,25 @@ static int build(weft_window *w, const weft_buffer *buffers, uint64_t *place)
     for (int i = 0; i < w->n; i++)
         names += strlen(w->buffers[i].name) + 1;
     uint64_t words = (uint64_t)w->signals + (uint64_t)c->size;
-    uint64_t describe = sizeof(struct window_head) + words * sizeof(struct window_word);
+    uint64_t came = sizeof(struct window_head) + words * sizeof(struct window_word);
+    uint64_t describe = came + (w->far ? (uint64_t)c->size * sizeof(uint64_t) : 0);
     uint64_t front = describe + (uint64_t)w->n * sizeof(struct window_desc) + names;
     uint64_t bytes = front + WINDOW_PAGE + round_up(data, WINDOW_PAGE);
     struct window_head *h = c->transport->alloc(c->link, bytes, place);
     if (!h)
         return error_set(WEFT_ENOMEM, "weft_window_create: no memory for a window of %llu bytes",
                          (unsigned long long)data);
-    touch(h, bytes);
+    comm_memory_ready((char *)h, bytes);
     w->heads[c->rank] = h;
     h->buffers = w->n;
     h->signals = w->signals;
     h->describe = describe;
+    h->came = came;
     h->data = round_up((uintptr_t)h + front, WINDOW_PAGE) - (uintptr_t)h;
-    atomic_store_explicit(&h->holders, (uint32_t)c->size, memory_order_relaxed); /* published by the meeting */
+    uint32_t holders = 0;
+    for (int r = 0; r < c->size; r++)
+        holders += !transport_far(c->link, r);
+    atomic_store_explicit(&h->holders, holders, memory_order_relaxed); /* published by the meeting */
     struct window_desc *d = (struct window_desc *)(void *)((char *)h + describe);
     uint64_t name = describe + (uint64_t)w->n * sizeof *d;
     for (int i = 0; i < w->n; i++) {
@@ -147,6 +160,25 @@ static int build(weft_window *w, const weft_buffer *buffers, uint64_t *place)
         memcpy((char *)h + name, buffers[i].name, len);
         name += len;
     }
+    if (w->far) {
+        w->far->bytes = data;
+        w->far->digest = digest(w, h);
+    }
+    return 0;
+}
+
+/* What a comm on several hosts has beside. */
+static int prepare_far(weft_window *w)
+{
+    const struct transport_hosts *hosts = w->comm->link->hosts;
+    size_t size = (size_t)w->comm->size;
+    int err = remote_open(w->comm);
+    if (err)
+        return err;
+    w->chair = hosts->firsts[hosts->host[w->comm->rank]];
+    struct window_far *far = w->far = take(w, 1, sizeof *far);
+    if (!far || !(far->freed = take(w, size, sizeof *far->freed)) || !(far->told = take(w, size, sizeof *far->told)))
+        return error_nomem();
     return 0;
 }
 
@@ -170,6 +202,8 @@ static int prepare(weft_comm *c, const weft_buffer *buffers, int n, int signals,
     w->grave = malloc(sizeof *w->grave);
     if (!w->buffers || !w->heads || !w->data || !w->turns || !w->with || !w->grave)
         return error_nomem();
+    if (remote_wide(c) && (err = prepare_far(w)))
+        return err;
     return build(w, buffers, place);
 }
 
@@ -197,13 +231,19 @@ static int connect_ranks(weft_window *w, uint64_t meeting)
 {
     weft_comm *c = w->comm;
     for (int r = 0; r < c->size; r++) {
+        if (transport_far(c->link, r))
+            continue;
         if (r != c->rank)
             w->heads[r] = c->transport->reach(c->link, r, core_vote_of(c->group, r, meeting)->place);
         if (!w->heads[r])
             return error_set(WEFT_ETRANSPORT, "weft_window_create: the window of rank %d cannot be reached", r);
         w->data[r] = (char *)w->heads[r] + w->heads[r]->data;
     }
-    return compare(w->heads[c->rank], w->heads[0]);
+    if (!w->far)
+        return compare(w->heads[c->rank], w->heads[0]);
+    w->far->id = meeting + 1; /* the digests were equal */
+    remote_add(w);
+    return remote_tags(c);
 }
 
 /* After a refusal no rank looks at another's memory any more. After a failure of the comm some may: the group then
@@ -213,6 +253,8 @@ static void discard(weft_window *w)
     const char *text;
     if (!w)
         return;
+    if (w->far && w->far->id)
+        remote_remove(w);
     if (w->heads && !core_failure(w->comm->group, &text))
         w->comm->transport->release(w->comm->link, w->heads[w->comm->rank]);
     free(w->grave);
@@ -226,12 +268,13 @@ static int create(weft_comm *c, const weft_buffer *buffers, int n, int signals, 
         return error_set(WEFT_EBUSY, "weft_window_create: not inside a callback");
     weft_window *w = NULL;
     uint64_t place = 0, meeting;
-    bool far = c->link->hosts && c->link->hosts->nhosts > 1;
-    int err = !far && c->transport->can.loads
+    int err = c->transport->can.loads
                   ? prepare(c, buffers, n, signals, &w, &place)
                   : error_set(WEFT_EUNSUPPORTED, "weft_window_create: ranks of %s: cannot reach each other's memory",
                               c->transport->scheme);
     struct core_vote vote = {.call = COMM_WINDOW, .place = place, .code = err};
+    if (!err && w->far)
+        vote.digest = w->far->digest;
     err = comm_agree(c, &vote, c->deadline_ns, &meeting);
     if (!err) {
         err = connect_ranks(w, meeting);
@@ -282,7 +325,15 @@ static int check_place(const weft_window *w, int buffer, int rank, const char *c
 
 void *weft_window_pointer(const weft_window *w, int buffer, int rank)
 {
-    return check_place(w, buffer, rank, "weft_window_pointer") ? NULL : w->data[rank] + w->buffers[buffer].at;
+    if (check_place(w, buffer, rank, "weft_window_pointer"))
+        return NULL;
+    if (!w->data[rank]) {
+        error_set(WEFT_EUNSUPPORTED,
+                  "weft_window_pointer: rank %d is on another host than rank %d: weft_window_put reaches its memory", rank,
+                  w->comm->rank);
+        return NULL;
+    }
+    return w->data[rank] + w->buffers[buffer].at;
 }
 
 /* ---- storing ---- */
@@ -302,12 +353,23 @@ static int check_put(weft_window *w, int buffer, int rank, int64_t offset, const
     return comm_failure(w->comm);
 }
 
+static int put_far(weft_window *w, const struct window_buffer *b, int rank, int64_t offset, const void *src,
+                   int64_t count, int add)
+{
+    struct comm_family *f = comm_enter(w->comm);
+    int err = remote_put(w, rank, b->at + (uint64_t)offset * b->size, src, (size_t)count * b->size, add);
+    comm_leave(f);
+    return err;
+}
+
 int weft_window_put(weft_window *w, int buffer, int rank, int64_t offset, const void *src, int64_t count)
 {
     int err = check_put(w, buffer, rank, offset, src, count, "weft_window_put");
     if (err || !count)
         return err;
     const struct window_buffer *b = &w->buffers[buffer];
+    if (!w->data[rank])
+        return put_far(w, b, rank, offset, src, count, 0);
     memmove(w->data[rank] + b->at + (size_t)offset * b->size, src, (size_t)count * b->size);
     return 0;
 }
@@ -321,11 +383,28 @@ int weft_window_put_add(weft_window *w, int buffer, int rank, int64_t offset, co
     if (!dtype_foldable(WEFT_SUM, b->dtype))
         return error_set(WEFT_EINVAL, "weft_window_put_add: buffer '%s' is %s, which cannot be added", b->name,
                          weft_dtype_name(b->dtype));
+    if (!w->data[rank])
+        return put_far(w, b, rank, offset, src, count, b->dtype);
     memory_add(w->data[rank] + b->at + (size_t)offset * b->size, src, b->dtype, (size_t)count);
     return 0;
 }
 
 /* ---- the end ---- */
+
+void window_end(weft_window *w)
+{
+    weft_comm *c = w->comm;
+    struct window_head *mine = w->heads[c->rank];
+    for (int r = 0; r < c->size; r++) /* release: pairs with the owner's look before it frees the memory */
+        if (w->heads[r])
+            atomic_fetch_sub_explicit(&w->heads[r]->holders, 1, memory_order_release);
+    if (w->far && w->far->stuck) /* better lost than written when it is another's */
+        free(w->grave);
+    else
+        comm_bury(c, w->grave, &mine->holders, mine);
+    arena_free(&w->arena);
+    free(w);
+}
 
 void weft_window_free(weft_window *w)
 {
@@ -333,15 +412,14 @@ void weft_window_free(weft_window *w)
         return;
     weft_comm *c = w->comm;
     struct comm_family *f = comm_enter(c);
-    struct window_head *mine = w->heads[c->rank];
-    /* Orders all that this rank ever signalled before it; pairs with the loads in window_sync.c. */
-    atomic_store_explicit(&mine->freed, 1, memory_order_seq_cst);
-    core_ring_all(c->group);
-    for (int r = 0; r < c->size; r++) /* release: pairs with the owner's look before it frees the memory */
-        atomic_fetch_sub_explicit(&w->heads[r]->holders, 1, memory_order_release);
-    comm_bury(c, w->grave, &mine->holders, mine);
-    arena_free(&w->arena);
-    free(w);
+    if (w->far) {
+        remote_free(w);
+    } else {
+        /* Orders all that this rank ever signalled before it; pairs with the loads in window_sync.c. */
+        atomic_store_explicit(&w->heads[c->rank]->freed, 1, memory_order_seq_cst);
+        core_ring_all(c->group);
+        window_end(w);
+    }
     comm_exec_gone(c);
     comm_leave(f);
 }

@@ -20,6 +20,8 @@ struct window_head {
     _Atomic uint32_t holders;                      /* ranks that have not freed theirs */
     int32_t buffers, signals;
     uint64_t describe, data; /* offsets from the head */
+    uint64_t came;           /* likewise, on several hosts: barriers of the group that each far rank has entered, as the
+                              * first rank of the host has heard */
 };
 
 /* One buffer, as its rank asked for it; its name follows the last of them. */
@@ -43,8 +45,10 @@ struct weft_window {
     struct arena arena; /* of all below */
     int n, signals;
     struct window_buffer *buffers;
-    struct window_head **heads; /* of each rank, mapped here */
+    struct window_head **heads; /* of each rank, mapped here; NULL: it is on another host */
     char **data;                /* likewise */
+    int chair;                  /* in whose head barriers of the group are counted: rank 0, or the first rank of the host */
+    struct window_far *far;     /* of remote.h; NULL: all ranks share memory */
     struct comm_grave *grave;   /* for the memory's end, kept so that free cannot fail */
     unsigned polls;
 
@@ -63,4 +67,14 @@ static inline struct window_word *window_turns(struct window_head *h)
 {
     return window_signals(h) + h->signals;
 }
+static inline _Atomic uint64_t *window_came(struct window_head *h)
+{
+    return (_Atomic uint64_t *)(void *)((char *)h + h->came);
+}
+
+/* In a head that is here: the signal of a rank; and the turn of rank `of` at rank `at`. */
+void window_notify(weft_window *w, int rank, uint32_t signal, enum weft_notify how, uint64_t value);
+void window_turn(weft_window *w, int at, int of, uint64_t value);
+
+void window_end(weft_window *w); /* lets go of all memory; nobody finds it any more */
 #endif

@@ -1,8 +1,9 @@
 /* What waits in a window: signals, and barriers of the group and of neighbours. All waits make progress with the execs
  * of the comm (comm_wait), and none is for ever: a rank that others wait for and that is gone fails the comm. */
 #include "base/error.h"
+#include "exec/mail.h"
 #include "exec/progress.h"
-#include "exec/window.h"
+#include "exec/remote.h"
 
 /* Says whether a wait can still end; an error if not. Called when a beat has passed. */
 typedef int lost_check(void *arg);
@@ -65,11 +66,13 @@ static int fail_for(weft_window *w, int rank, bool died, const char *call)
 {
     char who[COMM_WHO];
     return comm_fail(w->comm, WEFT_EPEER, "%s %s, rank %d was waiting for it in %s", comm_who(w->comm, rank, who),
-                     died ? "has died" : "freed its window or closed its comm", w->comm->rank, call);
+                     died ? comm_ended(w->comm, rank) : "freed its window or closed its comm", w->comm->rank, call);
 }
 
 static bool has_freed(const weft_window *w, int rank)
 {
+    if (!w->heads[rank])
+        return remote_freed(w, rank);
     return atomic_load_explicit(&w->heads[rank]->freed, memory_order_seq_cst);
 }
 
@@ -91,7 +94,28 @@ static int check_call(const weft_window *w, const char *call)
     return 0;
 }
 
+static int release(weft_window *w, int rank, uint32_t kind, uint32_t signal, uint64_t value)
+{
+    struct comm_family *f = comm_enter(w->comm);
+    int err = remote_release(w, rank, kind, signal, value);
+    comm_leave(f);
+    return err;
+}
+
 /* ---- signals ---- */
+
+void window_notify(weft_window *w, int rank, uint32_t signal, enum weft_notify how, uint64_t value)
+{
+    struct core_group *g = w->comm->group;
+    _Atomic uint64_t *word = &window_signals(w->heads[rank])[signal].value;
+    if (how == WEFT_NOTIFY_SET) {
+        core_signal(g, rank, word, value);
+        return;
+    }
+    /* seq_cst: pairs with the load in compares, and with core_arm as in core_signal. */
+    atomic_fetch_add_explicit(word, value, memory_order_seq_cst);
+    core_ring(g, rank);
+}
 
 int weft_window_notify(weft_window *w, int rank, int signal, enum weft_notify how, uint64_t value)
 {
@@ -104,16 +128,12 @@ int weft_window_notify(weft_window *w, int rank, int signal, enum weft_notify ho
     err = comm_failure(c);
     if (err)
         return err;
-    _Atomic uint64_t *word = &window_signals(w->heads[rank])[signal].value;
-    switch (how) {
-    case WEFT_NOTIFY_SET: core_signal(c->group, rank, word, value); return 0;
-    case WEFT_NOTIFY_ADD:
-        /* seq_cst: pairs with the load in compares, and with core_arm as in core_signal. */
-        atomic_fetch_add_explicit(word, value, memory_order_seq_cst);
-        core_ring(c->group, rank);
-        return 0;
-    default: return error_set(WEFT_EINVAL, "weft_window_notify: there is no way %d to notify", (int)how);
-    }
+    if (how != WEFT_NOTIFY_SET && how != WEFT_NOTIFY_ADD)
+        return error_set(WEFT_EINVAL, "weft_window_notify: there is no way %d to notify", (int)how);
+    if (w->far && rank != c->rank)
+        return release(w, rank, how == WEFT_NOTIFY_SET ? REMOTE_SET : REMOTE_PLUS, (uint32_t)signal, value);
+    window_notify(w, rank, (uint32_t)signal, how, value);
+    return 0;
 }
 
 static const char *const compare_names[] = {NULL, "==", "!=", ">=", ">", "<=", "<"};
@@ -190,6 +210,8 @@ int weft_window_signal(const weft_window *w, int signal, uint64_t *value)
         return err;
     if (!value)
         return error_set(WEFT_EINVAL, "weft_window_signal: value must not be NULL");
+    if (w->far && !w->comm->threaded && !w->comm->in_callback)
+        comm_progress(w->comm, false); /* who polls must get what others notify */
     /* seq_cst: who polls instead of waiting acquires as much. */
     *value = atomic_load_explicit(&window_signals(w->heads[w->comm->rank])[signal].value, memory_order_seq_cst);
     return 0;
@@ -208,10 +230,18 @@ struct barrier {
 static bool is_missing(const struct barrier *b, int rank)
 {
     weft_window *w = b->w;
+    if (b->group && w->far)
+        return remote_entered(w, rank) < w->generation;
     if (b->group) /* relaxed: for texts, and after a load of `freed` that orders it */
         return atomic_load_explicit(&w->heads[rank]->entered, memory_order_relaxed) < w->generation;
     return atomic_load_explicit(&window_turns(w->heads[w->comm->rank])[rank].value, memory_order_seq_cst) <
            w->turns[rank];
+}
+
+/* Has this rank yet to tell others that it came, since what it put before has not landed? */
+static bool waits_itself(const weft_window *w)
+{
+    return atomic_load_explicit(&w->comm->remote->releases, memory_order_seq_cst) > 0;
 }
 
 static bool all_came(void *arg)
@@ -219,11 +249,11 @@ static bool all_came(void *arg)
     const struct barrier *b = arg;
     weft_window *w = b->w;
     if (b->group) /* pairs with the store in enter_group */
-        return atomic_load_explicit(&w->heads[0]->met, memory_order_seq_cst) >= w->generation;
+        return atomic_load_explicit(&w->heads[w->chair]->met, memory_order_seq_cst) >= w->generation;
     for (int i = 0; i < w->nwith; i++)
         if (is_missing(b, w->with[i]))
             return false;
-    return true;
+    return !w->far || !waits_itself(w);
 }
 
 /* A rank that has died may have gone halfway in, or been about to tell the group that all are there: it is to blame
@@ -248,14 +278,27 @@ static int barrier_late(const struct barrier *b)
     weft_window *w = b->w;
     struct comm_names names = {0};
     int n = b->group ? w->comm->size : w->nwith;
+    if (w->far && waits_itself(w)) {
+        struct comm_family *f = comm_enter(w->comm);
+        int err = remote_late(w->comm->remote, b->call);
+        comm_leave(f);
+        return err;
+    }
     for (int i = 0; i < n; i++) {
         int r = b->group ? i : w->with[i];
         if (is_missing(b, r))
-            comm_name(&names, r, "");
+            comm_name(&names, w->comm, r, "");
     }
     if (!names.n) /* the last came between two looks */
         return error_set(WEFT_ETIMEOUT, "%s: time ran out", b->call);
     return error_set(WEFT_ETIMEOUT, "%s: time ran out, %s not there yet", b->call, comm_named(&names));
+}
+
+static void flush(weft_comm *c)
+{
+    struct comm_family *f = comm_enter(c);
+    mail_flush(c, c->deadline_ns);
+    comm_leave(f);
 }
 
 static int barrier_wait(struct barrier *b, int64_t timeout_ns)
@@ -268,6 +311,8 @@ static int barrier_wait(struct barrier *b, int64_t timeout_ns)
             flight_late(w->comm);
         return err;
     }
+    if (w->far && !err) /* it may be long before the next call, and others wait for what this rank has passed on */
+        flush(w->comm);
     if (b->group)
         w->open = false;
     else
@@ -275,10 +320,15 @@ static int barrier_wait(struct barrier *b, int64_t timeout_ns)
     return err;
 }
 
-static void enter_group(weft_window *w)
+static int enter_group(weft_window *w)
 {
     weft_comm *c = w->comm;
     struct window_head *zero = w->heads[0];
+    if (w->far) {
+        int err = release(w, -1, REMOTE_ARRIVE, 0, w->generation + 1);
+        w->generation += !err;
+        return err;
+    }
     w->generation++;
     atomic_store_explicit(&w->heads[c->rank]->entered, w->generation, memory_order_relaxed);
     /* Release for those who come later, acquire of those who came: the last passes on what all have stored. */
@@ -287,6 +337,7 @@ static void enter_group(weft_window *w)
         atomic_store_explicit(&zero->met, w->generation, memory_order_seq_cst);
         core_ring_all(c->group);
     }
+    return 0;
 }
 
 int weft_window_barrier(weft_window *w, int64_t timeout_ns)
@@ -296,8 +347,8 @@ int weft_window_barrier(weft_window *w, int64_t timeout_ns)
         err = comm_failure(w->comm);
     if (err)
         return err;
-    if (!w->open)
-        enter_group(w);
+    if (!w->open && (err = enter_group(w)))
+        return err;
     w->open = true;
     return barrier_wait(&(struct barrier){w, "weft_window_barrier", true}, timeout_ns);
 }
@@ -335,16 +386,30 @@ static bool same_ranks(const weft_window *w, const int *ranks, int n)
     return others == w->nwith;
 }
 
-static void enter_with(weft_window *w, const int *ranks, int n)
+void window_turn(weft_window *w, int at, int of, uint64_t value)
+{
+    core_signal(w->comm->group, at, &window_turns(w->heads[at])[of].value, value);
+}
+
+static int enter_with(weft_window *w, const int *ranks, int n)
 {
     weft_comm *c = w->comm;
-    for (int i = 0; i < n; i++) {
+    int err = 0;
+    for (int i = 0; i < n && !err; i++) {
         int r = ranks[i];
         if (r == c->rank)
             continue;
-        w->with[w->nwith++] = r;
-        core_signal(c->group, r, &window_turns(w->heads[r])[c->rank].value, ++w->turns[r]);
+        if (w->far)
+            err = release(w, r, REMOTE_TURN, 0, w->turns[r] + 1);
+        else
+            window_turn(w, r, c->rank, w->turns[r] + 1);
+        if (err && w->nwith) /* some have been told */
+            return comm_fail(c, err, "rank %d has no memory to enter a barrier", c->rank);
+        w->turns[r] += !err;
+        w->with[w->nwith] = r;
+        w->nwith += !err;
     }
+    return err;
 }
 
 int weft_window_barrier_with(weft_window *w, const int *ranks, int n, int64_t timeout_ns)
@@ -360,7 +425,7 @@ int weft_window_barrier_with(weft_window *w, const int *ranks, int n, int64_t ti
         return error_set(WEFT_EBUSY,
                          "weft_window_barrier_with: a barrier with other ranks ran out of time and is still "
                          "open: enter it again first");
-    if (!w->nwith)
-        enter_with(w, ranks, n);
+    if (!w->nwith && (err = enter_with(w, ranks, n)))
+        return err;
     return barrier_wait(&(struct barrier){w, "weft_window_barrier_with", false}, timeout_ns);
 }

@@ -14,6 +14,8 @@
 #include "memory/transpose.h"
 
 #define BLOCK 4096 /* bytes of one buffer */
+#define ROW 512    /* bytes of a row that is worth a call */
+#define AHEAD 8192 /* bytes that a cast asks for before it reads them */
 #define GATHERS 4  /* terms at a time if they need buffers: with the others these fill the cache */
 
 struct fold {
@@ -191,6 +193,39 @@ static int unit_loop(const struct memory_tile *t, int operand, size_t size)
     return -1;
 }
 
+/* The next turn of the loops that are not in `skip`, a bit each. False: there is none. */
+static bool next_turn(const struct memory_tile *t, unsigned skip, int64_t *at, int64_t *doff, int64_t *soff)
+{
+    for (int i = t->loops - 1; i >= 0; i--) {
+        if (skip >> i & 1)
+            continue;
+        *doff += t->stride[0][i];
+        *soff += t->stride[1][i];
+        if (++at[i] < t->n[i])
+            return true;
+        *doff -= t->stride[0][i] * t->n[i];
+        *soff -= t->stride[1][i] * t->n[i];
+        at[i] = 0;
+    }
+    return false;
+}
+
+/* A cast of rows that are contiguous on both sides and not short. */
+static bool cast_rows(const struct memory_tile *t, unsigned char *dst, int to, const unsigned char *src, int from)
+{
+    int last = t->loops - 1;
+    int64_t dsize = (int64_t)weft_dtype_size(to), ssize = (int64_t)weft_dtype_size(from);
+    if (last < 0 || t->stride[0][last] != dsize || t->stride[1][last] != ssize || t->n[last] * ssize < ROW)
+        return false;
+    int64_t at[MEMORY_LOOPS] = {0}, doff = 0, soff = 0, row = t->n[last] * ssize,
+            step = last ? t->stride[1][last - 1] : row;
+    int64_t ahead = (AHEAD + row - 1) / row * step;
+    do
+        memory_cast(dst + doff, to, src + soff, from, (size_t)t->n[last], ahead);
+    while (next_turn(t, 1u << last, at, &doff, &soff));
+    return true;
+}
+
 /* A cast between operands that are contiguous along different loops, both long enough to gain by it. */
 static bool cast_turned(const struct memory_tile *t, unsigned char *dst, int to, const unsigned char *src, int from)
 {
@@ -199,23 +234,9 @@ static bool cast_turned(const struct memory_tile *t, unsigned char *dst, int to,
         return false;
     const struct transpose turn = {t->n[a], t->n[b], t->stride[0][b], t->stride[1][a], t->stride[1][b], to, from};
     int64_t at[MEMORY_LOOPS] = {0}, doff = 0, soff = 0;
-    for (int i = 0; i < t->loops; i++)
-        if (t->n[i] == 0)
-            return true;
-    for (int i = 0; i >= 0;) {
+    do
         transpose(&turn, dst + doff, src + soff, weft_dtype_size(to));
-        for (i = t->loops - 1; i >= 0; i--) {
-            if (i == a || i == b)
-                continue;
-            doff += t->stride[0][i];
-            soff += t->stride[1][i];
-            if (++at[i] < t->n[i])
-                break;
-            doff -= t->stride[0][i] * t->n[i];
-            soff -= t->stride[1][i] * t->n[i];
-            at[i] = 0;
-        }
-    }
+    while (next_turn(t, 1u << a | 1u << b, at, &doff, &soff));
     return true;
 }
 
@@ -224,7 +245,7 @@ void memory_copy(const struct memory_tile *t, void *dst, int to, const void *src
     if (to == from || cast_is_move(to, from)) {
         if (dst != src)
             copy_nest(t->loops, t->n, t->stride[0], t->stride[1], dst, src, weft_dtype_size(to));
-    } else if (!cast_turned(t, dst, to, src, from)) {
+    } else if (memory_tile_count(t) && !cast_rows(t, dst, to, src, from) && !cast_turned(t, dst, to, src, from)) {
         struct memory_term term = {src, from, t->stride[1]};
         memory_fold(t, dst, to, 0, from, 0, 0, &term, 1);
     }

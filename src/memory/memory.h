@@ -29,6 +29,9 @@ int64_t memory_tile_count(const struct memory_tile *t); /* elements; 0 if some l
  * infinity, in f8e4m3, which has none, NaN). */
 void memory_copy(const struct memory_tile *t, void *dst, int to, const void *src, int from);
 
+/* The same for n elements in one piece on both sides. What stands `ahead` bytes behind each that is read will be read soon. */
+void memory_cast(void *dst, int to, const void *src, int from, size_t n, int64_t ahead);
+
 /* Fills with the identity of op for this dtype: sum 0, prod 1, min +inf or the largest, max -inf or the
  * smallest, band all ones (bool: true), bor and bxor 0. f8e4m3 has no infinity: its largest and smallest. Uses
  * operand 0's strides. Sum's is +0: folds start from their first term, so a sum of -0 alone stays -0. */

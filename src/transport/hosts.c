@@ -64,6 +64,7 @@ struct record {
     uint64_t machine; /* several hosts may be played on one */
     uint64_t cores;   /* that it may run on; bit i for those whose number is i modulo 64 */
     uint64_t random;  /* rank 0's tells this group from all others, whatever their names */
+    char name[HOSTS_NAME - 16]; /* of the host, for people */
 };
 
 #define RECORDS ((WIRE_MAIL - 16) / sizeof(struct record))
@@ -294,6 +295,28 @@ static void sort_out(struct transport_hosts *h, const struct record *all, int ra
     h->cores = __builtin_popcountll(cores);
 }
 
+/* Hosts of one name, as containers may have, are counted: "node", "node/2". Where every rank is a host of its own the
+ * same name is the same machine. */
+static int name_hosts(struct transport_hosts *h, const struct record *all, bool alone)
+{
+    h->names = calloc((size_t)h->nhosts, sizeof *h->names);
+    if (!h->names)
+        return error_nomem();
+    for (int k = 0; k < h->nhosts; k++) {
+        const struct record *mine = &all[h->firsts[k]];
+        int same = 1;
+        for (int i = 0; i < k && !alone; i++)
+            same += !memcmp(all[h->firsts[i]].name, mine->name, sizeof mine->name);
+        int n = *mine->name ? snprintf(h->names[k], HOSTS_NAME, "%.*s", (int)sizeof mine->name, mine->name)
+                            : snprintf(h->names[k], HOSTS_NAME, "without a name");
+        if (same > 1)
+            snprintf(h->names[k] + n, HOSTS_NAME - (size_t)n, "/%d", same);
+        for (char *c = h->names[k]; *c; c++)
+            *c = (unsigned char)*c < ' ' ? '?' : *c;
+    }
+    return 0;
+}
+
 static int make_tables(struct transport_hosts *h, int size)
 {
     size_t n = (size_t)size;
@@ -325,6 +348,7 @@ static void link_free(struct link *l)
     free(h->near);
     free(h->host);
     free(h->firsts);
+    free(h->names);
     free(h->told);
     free(h->tags_in);
     free(h->tags_out);
@@ -402,6 +426,7 @@ static int know_each_other(struct link *l, const struct transport_ask *ask, bool
     struct record *all = calloc((size_t)size, sizeof *all);
     int err = all ? make_tables(&l->hosts, size) : error_nomem();
     struct record mine = {.machine = ask->machine, .cores = own_cores()};
+    memcpy(mine.name, ask->host_name, strnlen(ask->host_name, sizeof mine.name));
     mine.host = alone ? (uint64_t)rank : hash_bytes(0, ask->host, strlen(ask->host));
     if (!err && getrandom(&mine.random, sizeof mine.random, 0) != (ssize_t)sizeof mine.random)
         err = error_set(WEFT_EIO, "no random number: %s", strerror(errno));
@@ -411,6 +436,7 @@ static int know_each_other(struct link *l, const struct transport_ask *ask, bool
     if (!err) {
         sort_out(&l->hosts, all, rank, size, near_size);
         *name = (struct record){.host = mine.host, .random = all[0].random};
+        err = name_hosts(&l->hosts, all, alone);
     }
     free(all);
     return err;

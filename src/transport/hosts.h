@@ -3,6 +3,8 @@
 #define WEFT_TRANSPORT_HOSTS_H
 #include "transport/wire.h"
 
+#define HOSTS_NAME 56 /* bytes of a host's name, with its end */
+
 struct hosts_early; /* mail that came while this rank was still joining */
 
 /* A group whose ranks do not all share memory. The core is then one for each host, and what happens on other hosts comes
@@ -13,6 +15,7 @@ struct transport_hosts {
     int *near;                      /* each rank's number in it, -1: it is on another host */
     int *host;                      /* of each rank, numbered in the order of their first ranks */
     int *firsts, nhosts;            /* the first rank of each host */
+    char (*names)[HOSTS_NAME];      /* what people call each host; different ones, where not every rank is one */
     int crowd, cores;               /* ranks on this machine, which may play several hosts, and cores that they have at least */
     uint64_t *told;                 /* of each near rank: votes that other hosts were told of; kept by the first of them */
     uint64_t *tags_in, *tags_out;   /* of each rank: tags that messages with it have taken, the same at both ends */
@@ -23,6 +26,12 @@ struct transport_hosts {
 static inline bool transport_far(const struct transport_link *l, int rank)
 {
     return l->hosts && l->hosts->near[rank] < 0;
+}
+
+/* The name of its host; NULL: the group is on one. */
+static inline const char *hosts_name(const struct transport_link *l, int rank)
+{
+    return l->hosts && l->hosts->names ? l->hosts->names[l->hosts->host[rank]] : NULL;
 }
 
 /* From here on the rank's bell, which it has armed, rings also when something comes by the wire. False: something has. */

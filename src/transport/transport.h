@@ -44,7 +44,8 @@ struct transport_ask {
     int rank, size;    /* size 0: only the URL, or the launcher, says how many */
     int64_t wait_ns;
     /* for groups on several hosts */
-    const char *host; /* who says the same is on the same host */
+    const char *host;      /* who says the same is on the same host */
+    const char *host_name; /* what people call it; maybe empty */
     uint64_t machine; /* and this, on the same cores */
     /* Gives every rank's bytes to all of them; NULL: no way to do so. The wire says more (wire.h). */
     int (*gather)(void *arg, const void *mine, size_t bytes, void *all);

@@ -1,9 +1,8 @@
 /* Opening and closing a wire of UCX, connections with peers, and word of those that are gone.
  *
  * Peers that end are seen because each end connects itself (UCP_ERR_HANDLING_MODE_PEER): when a process ends, the kernel
- * closes its connections, and the next progress calls the error handler. A host that vanishes without a word is seen by the
- * keepalive of TCP, but only where nothing is on its way: what has been sent and is not acknowledged is sent again by the
- * kernel for many minutes. The deadline of the comm is for that. */
+ * closes its connections, and the next progress calls the error handler. wire_ucx_keep.c is for hosts that vanish without a
+ * word. */
 #define _GNU_SOURCE
 #include "transport/wire_ucx.h"
 
@@ -122,6 +121,7 @@ int ucx_lost_error(const struct ucx_wire *w, int peer)
 
 static enum transport_fate gone(struct wire *base, int rank)
 {
+    ucx_look(ucx(base));
     return fate(ucx(base), rank);
 }
 
@@ -149,8 +149,10 @@ void ucx_cut(struct ucx_wire *w, int peer, int64_t ns)
     struct ucx_peer *p = &w->peers[peer];
     if (!p->ep)
         return;
+    int64_t began = ucx_now();
     if (!p->lost_ns && !ucx_bye(w, peer))
-        drain(w, &w->posts, ns);
+        drain(w, &w->posts, ucx_patience(w, ns));
+    w->waited_ns += ucx_now() - began;
     p->cut = true;
     close_now(w, p, ucx_now() + CLOSE_NS);
 }
@@ -189,10 +191,15 @@ static ucs_status_t set(ucp_config_t *config, const struct setting *s)
     return status || !s->tcp ? status : ucp_config_modify(config, name + strlen("UCX_"), s->value);
 }
 
+/* MAX_IOV 0: TCP sends from buffers of UCX's. When a connection breaks while it sends from the caller's memory, UCX up to 1.13 at
+ * least may end that send twice and then the process, by an assertion (comp->count > 0). With buffers of TX_SEG_SIZE, which
+ * stay in cache, it is faster besides: 4.8 GB/s instead of 4.0 between two network namespaces. */
 static ucs_status_t configure(const struct wire_boot *boot, ucp_config_t **config)
 {
     static const struct setting settings[] = {
         {"CONN_NB", "y", true}, /* connecting a host that is not there must not block */
+        {"MAX_IOV", "0", true},
+        {"TX_SEG_SIZE", "64k", true},
         {"KEEPIDLE", STRING(UCX_KEEPIDLE) "s", true},
         {"KEEPINTVL", STRING(UCX_KEEPINTVL) "s", true},
         {"KEEPCNT", STRING(UCX_KEEPCNT), true},
@@ -249,7 +256,8 @@ static ucs_status_t open_worker(struct ucx_wire *w, const struct wire_boot *boot
     size_t n = ucx_listeners(listeners, UCX_LISTENERS);
     if (!status)
         status = ucp_worker_create(w->context, &worker, &w->worker);
-    if (!status && !getenv("UCX_TCP_KEEPIDLE"))
+    w->watch.on = !getenv("UCX_TCP_KEEPIDLE");
+    if (!status && w->watch.on)
         ucx_keep_alive(listeners, n);
     return status ? status : ucp_worker_get_efd(w->worker, &w->base.fd);
 }
@@ -283,6 +291,7 @@ out:
 static void destroy(struct ucx_wire *w)
 {
     ucx_shut(w);
+    ucx_look_no_more(w);
     if (w->context)
         ucp_cleanup(w->context);
     for (struct ucx_message *m = w->kept, *next; m; m = next) {

@@ -2,7 +2,7 @@
  *
  *   wire_ucx.c        open and close, connecting peers, who is gone
  *   wire_ucx_mail.c   mail
- *   wire_ucx_keep.c   the keepalive of connections
+ *   wire_ucx_keep.c   hosts that vanish: keepalive, and connections that are not answered
  *   wire_ucx_data.c   messages that are set up once and started many times
  *
  * A tag of UCX has 64 bits and does not say who sent: the sender's rank is part of it, the highest bit is set for mail. */
@@ -16,9 +16,11 @@
 #define UCX_RANK_BITS 23
 #define UCX_MAIL (UINT64_C(1) << 63)
 #define UCX_LISTENERS 64 /* sockets of this process that are looked at */
-#define UCX_KEEPIDLE 2   /* seconds without a word before the kernel asks whether the other host is there ... */
+#define UCX_KEEPIDLE 1   /* seconds without a word before the kernel asks whether the other host is there ... */
 #define UCX_KEEPINTVL 1  /* ... again after so many ... */
-#define UCX_KEEPCNT 3    /* ... so often */
+#define UCX_KEEPCNT 9    /* ... so often; who waits does not wait for that: */
+#define UCX_SILENT_NS INT64_C(4000000000) /* without an answer of the other host's kernel */
+#define UCX_PATIENCE_NS INT64_C(1000000000) /* after a failure, for all peers that are silent */
 #define UCX_LETTERS 32   /* mails that are received without UCX's queue of unexpected messages */
 
 /* What is known of a peer that was used. */
@@ -39,6 +41,17 @@ struct ucx_letter {
     ucs_status_t status;
     ucp_tag_recv_info_t info;
     unsigned char bytes[WIRE_MAIL];
+};
+
+/* Connections that have sent something which the other end's kernel has yet to acknowledge. */
+struct ucx_watch {
+    bool on;
+    int64_t at; /* of the last look */
+    struct ucx_awaits {
+        uint64_t cookie; /* of the socket */
+        int64_t since;
+    } *awaits, *before; /* of this look, and of the one before */
+    size_t n, room, nbefore;
 };
 
 enum ucx_state {
@@ -76,10 +89,12 @@ struct ucx_wire {
     unsigned next_in;
     bool read;     /* the letter before next_in is being looked at */
     int64_t posts; /* mails that UCX has not finished with */
+    int64_t waited_ns; /* for peers that did not let go of messages, all together */
     bool unsent;   /* there was mail since the last flush */
     int64_t flushes; /* that are under way, */
     int64_t flushed_ns; /* the last of them since then */
     struct ucx_message *kept;
+    struct ucx_watch watch;
 };
 
 int64_t ucx_now(void);
@@ -91,6 +106,13 @@ void ucx_request_free(const struct ucx_wire *w, void *request);
 int ucx_connect(struct ucx_wire *w, int peer);
 bool ucx_lost(const struct ucx_wire *w, int peer); /* it left, or its connection is broken for good */
 int ucx_lost_error(const struct ucx_wire *w, int peer);
+/* How long to wait, `ns` at most, for a peer to let go of something after a failure; w->waited_ns is what was waited before for
+ * this one and others, so that many silent peers take no longer than a few. */
+static inline int64_t ucx_patience(const struct ucx_wire *w, int64_t ns)
+{
+    int64_t left = w->waited_ns < UCX_PATIENCE_NS ? UCX_PATIENCE_NS - w->waited_ns : 0;
+    return ns < left ? ns : left;
+}
 /* Ends the connection with a peer, at once: what is under way with it fails. */
 void ucx_cut(struct ucx_wire *w, int peer, int64_t ns);
 void ucx_shut(struct ucx_wire *w); /* ends all of them and the worker */
@@ -98,6 +120,9 @@ void ucx_shut(struct ucx_wire *w); /* ends all of them and the worker */
 /* The sockets that listen; what peers connect to those that were not there before is kept alive. */
 size_t ucx_listeners(int *fds, size_t cap);
 void ucx_keep_alive(const int *before, size_t n);
+/* Ends connections with hosts that have vanished; looks only every so often. */
+void ucx_look(struct ucx_wire *w);
+void ucx_look_no_more(struct ucx_wire *w);
 
 bool ucx_letters_open(struct ucx_wire *w);  /* false: no memory, or UCX refuses */
 void ucx_letters_close(struct ucx_wire *w); /* takes the rooms back from UCX */

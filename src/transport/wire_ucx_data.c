@@ -142,11 +142,13 @@ void ucx_discard(struct ucx_wire *w)
 static bool settle(struct ucx_message *m, int64_t ns)
 {
     struct ucx_wire *w = wire_of(m);
-    for (int64_t end = ucx_now() + ns; m->state == UCX_ACTIVE && ucx_now() < end;) {
+    int64_t began = ucx_now();
+    for (int64_t end = began + ucx_patience(w, ns); m->state == UCX_ACTIVE && ucx_now() < end;) {
         ucp_worker_progress(w->worker);
         if (w->base.failed)
             ucx_discard(w);
     }
+    w->waited_ns += ucx_now() - began;
     return m->state != UCX_ACTIVE;
 }
 

@@ -152,3 +152,104 @@ def test_messages_outlive_their_exchange():
         return int(message.payload.view(np.int64).sum())
 
     assert weft.spawn(rank_main, 2) == [50_000, 100_000]
+
+
+# ---- memory of the caller's ----
+
+
+def hooked(comm):
+    """Payloads in arrays of this rank's, of which there are few: senders wait until one is free again."""
+    other = 1 - comm.rank
+    free = [np.zeros(50_000, np.float32) for _ in range(2)]
+    mine, asked = {x.ctypes.data: x for x in free}, []
+
+    def buffer(source, meta, size):
+        asked.append((source, meta, size))
+        return free.pop() if free else None
+
+    with comm.exchange([other], [other], buffer=buffer) as x:
+        for i in range(6):
+            x.put(other, np.full(10 if i % 2 else 40_000, 10 * comm.rank + i, np.float32), meta=b"%d" % i)
+        x.put(other, meta=b"empty")
+        round_, got = x.finish(), []
+        while not (round_.done() and len(got) == 7):
+            message = x.take()
+            if message is None:
+                continue
+            if message.payload.size:
+                array = mine[message.payload.ctypes.data]  # in the very array
+                assert (array[: message.payload.size // 4] == 10 * other + int(message.meta)).all()
+                free.append(array)
+            got.append((message.source, message.meta, message.payload.size))
+    expected = [(other, b"%d" % i, 40 if i % 2 else 160_000) for i in range(6)]
+    assert got == expected + [(other, b"empty", 0)]
+    assert list(dict.fromkeys(asked)) == expected and len(asked) >= 6
+    return True
+
+
+@pytest.mark.parametrize("progress", ["caller", "thread"])
+def test_buffers(progress):
+    assert weft.spawn(hooked, 2, progress=progress) == [True, True]
+
+
+def test_buffers_of_a_halo():
+    def rank_main(comm):
+        room = {comm.rank: bytearray(100)}
+        with comm.halo(periodic=True, buffer=lambda source, meta, size: room.setdefault(source, bytearray(size))) as h:
+            left, right = h.exchange(b"l%d" % comm.rank, b"right")
+            assert bytes(left.payload) == b"right" and bytes(right.payload) == b"l%d" % ((comm.rank + 1) % 3)
+        assert bytes(room[(comm.rank - 1) % 3]) == b"right"
+        return True
+
+    assert weft.spawn(rank_main, 3) == [True] * 3
+
+
+@pytest.mark.parametrize("progress", ["caller", "thread"])
+def test_buffers_that_do_not_fit(progress):
+    """The next call raises, and the exchange goes on."""
+
+    def broken(source, meta, size):
+        raise KeyError(meta)
+
+    same = np.zeros(100, np.uint8)
+    frozen = np.zeros(100, np.uint8)
+    frozen.flags.writeable = False
+    cases = [
+        (broken, KeyError, "x"),
+        (lambda *_: np.zeros(3, np.uint8), weft.ArrayError, "of 100 bytes at least"),
+        (lambda *_: np.zeros(200, np.uint8)[::2], weft.ArrayError, "a dense one"),
+        (lambda *_: frozen, weft.ArrayError, "may be written"),
+        (lambda *_: "text", weft.ArrayError, "str is no array"),
+        (lambda *_: same, weft.ArrayError, "not taken yet"),
+    ]
+
+    def rank_main(comm):
+        if comm.rank == 0:
+            for _ in cases:
+                with comm.exchange([], [1]) as x:
+                    for _ in range(2):
+                        x.put(1, bytes(100), meta=b"x")
+                    x.finish().wait()
+                    x.put(1, b"", meta=b"again")
+                    x.finish().wait()
+            return True
+        for buffer, kind, words in cases:
+            with comm.exchange([0], [], buffer=buffer) as x:
+                said = []
+
+                def insist(call):
+                    """With a progress thread any call may be the next one."""
+                    while True:
+                        try:
+                            return call()
+                        except kind as error:
+                            said.append(str(error))
+
+                round_ = insist(x.finish)
+                insist(round_.wait)
+                insist(x.take)
+                assert said and all(words in text for text in said)
+                assert [m.meta for m in x.finish().wait()] == [b"again"]
+        return True
+
+    assert weft.spawn(rank_main, 2, progress=progress) == [True, True]

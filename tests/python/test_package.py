@@ -83,6 +83,9 @@ def test_packages(tmp_path):
     assert "-cp39-abi3-linux" in wheel.name
     names = zipfile.ZipFile(wheel).namelist()
     assert {"weft/__init__.py", "weft/py.typed", "weft/_weft.pyi", "weft/_weft.abi3.so"} <= set(names)
+    for module in weft.info()["modules"]:  # what this package has, that one has, too
+        file = "weft_" + module.rstrip(":").replace(":", "_") + ".so"
+        assert f"weft/{file}" in names and any(n.endswith(f".data/data/lib/weft/{file}") for n in names)
     assert any(n.endswith("scripts/weft") for n in names) and not any(n.endswith((".c", ".h")) for n in names)
     with tarfile.open(source) as tar:
         members = {n.split("/", 1)[1] for n in tar.getnames() if "/" in n}

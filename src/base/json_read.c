@@ -1,9 +1,13 @@
 /* Reading JSON; see json_read.h. Texts are decoded where they stand, since that never makes them longer. */
-#include "cli/json_read.h"
+#include "base/json_read.h"
 
 #include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/utf8.h"
 
 struct reader {
     struct json_doc *doc;
@@ -130,10 +134,10 @@ static bool text(struct reader *r, const char **out)
                 return false;
             continue;
         }
-        int n = json_utf8_length((const unsigned char *)r->at); /* the zero behind the end keeps it inside */
+        size_t n = utf8_length((const unsigned char *)r->at); /* the zero behind the end keeps it inside */
         if (!n)
             return fails(r, "what is not UTF-8");
-        memmove(to, r->at, (size_t)n);
+        memmove(to, r->at, n);
         to += n;
         r->at += n;
     }
@@ -204,7 +208,7 @@ static bool value(struct reader *r, uint32_t self);
 static bool inside(struct reader *r, uint32_t self, char close)
 {
     uint32_t last = 0, v;
-    if (r->depth == JSON_DEPTH)
+    if (r->depth == JSON_READ_DEPTH)
         return fails(r, "it is nested too deep");
     r->depth++;
     for (bool more = !skip(r, close); more; more = skip(r, ',')) {

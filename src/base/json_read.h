@@ -1,10 +1,11 @@
-/* Reading JSON (RFC 8259), strictly: one value of UTF-8 and nothing else, at most JSON_DEPTH deep. Texts may hold no
+/* Reading JSON (RFC 8259), strictly: one value of UTF-8 and nothing else, at most JSON_READ_DEPTH deep. Texts may hold no
  * zero, numbers that are not whole or do not fit 64 bits are JSON_REAL and their value is not kept. */
-#ifndef WEFT_CLI_JSON_READ_H
-#define WEFT_CLI_JSON_READ_H
+#ifndef WEFT_BASE_JSON_READ_H
+#define WEFT_BASE_JSON_READ_H
+#include <stddef.h>
 #include <stdint.h>
 
-#include "cli/json.h"
+#define JSON_READ_DEPTH 16
 
 enum json_kind { JSON_NULL, JSON_FALSE, JSON_TRUE, JSON_INT, JSON_REAL, JSON_TEXT, JSON_ARRAY, JSON_OBJECT };
 

@@ -1,0 +1,159 @@
+/* Checkpoints: safetensors files from one parallelism to another.
+ *
+ *     source.c, source_set.c   what the input's files hold, and by which layouts
+ *     rules.c, place.c         how the target wants each tensor: rules and a mesh give a layout
+ *     regroup.c                which tensors are fused with which in the output
+ *     target.c, output.c       the output's files: what stands where in them; written aside, then put in place at once
+ *     slab.c, move.c           slabs of tensors from file to file, by several threads with bounded buffers
+ *
+ * What is stored under one name in the files of one side is an entry: one or several parts, one behind the other along a
+ * dim, each a piece of a global tensor by a layout. Parts are what both sides have in common. */
+#ifndef WEFT_CHECKPOINT_CHECKPOINT_H
+#define WEFT_CHECKPOINT_CHECKPOINT_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/vec.h"
+#include "checkpoint/rules.h"
+#include "checkpoint/safetensors.h"
+#include "weft.h"
+
+#define CHECKPOINT_RANKS 65536 /* most files of ranks on either side */
+#define CHECKPOINT_CONFIG "config.json"
+#define CHECKPOINT_CONFIG_MOST ((size_t)16 << 20) /* bytes of it */
+#define CHECKPOINT_INDEX "model.safetensors.index.json"
+#define CHECKPOINT_ONE "model.safetensors"
+#define CHECKPOINT_RANK "rank-%05d-of-%05d.safetensors"
+/* Notes that weft writes: the mesh and the rank of a file, and "weft.layout:NAME" for each tensor, its layout; or, for a
+ * fused one, "cat DIM: LAYOUT | LAYOUT ...". */
+#define CHECKPOINT_MESH_NOTE "weft.mesh"
+#define CHECKPOINT_RANK_NOTE "weft.rank"
+#define CHECKPOINT_LAYOUT_NOTE "weft.layout:"
+
+struct checkpoint_file {
+    const char *path; /* where it is written, for an output */
+    int fd, rank;
+    int64_t data; /* where its data begins */
+    struct safetensors_header header;
+};
+
+/* One rank's array of an entry. */
+struct checkpoint_hold {
+    int rank;
+    size_t file;
+    int64_t begin; /* in the file's data */
+    int64_t shape[WEFT_MAX_DIMS];
+};
+
+struct checkpoint_part;
+struct checkpoint_entry {
+    const char *name;
+    int dtype, ndim, cat; /* the dim along which parts follow one another */
+    struct checkpoint_part **parts;
+    int nparts;
+    struct checkpoint_hold *holds; /* by rank */
+    size_t nholds;
+};
+
+/* A global tensor as one side has it. */
+struct checkpoint_end {
+    const struct checkpoint_entry *entry;
+    int index; /* among the entry's parts */
+    weft_layout *layout;
+};
+struct checkpoint_part {
+    const char *name; /* NULL: a part that nothing but its entry names */
+    int ndim;
+    int64_t shape[WEFT_MAX_DIMS];
+    struct checkpoint_end src, dst;
+};
+
+struct checkpoint_side {
+    weft_layout *mesh; /* of a scalar: axes and their sizes */
+    VEC(struct checkpoint_file) files;
+    VEC(struct checkpoint_entry *) entries;
+};
+
+struct checkpoint {
+    struct arena arena; /* names, entries, parts */
+    const weft_checkpoint_opts *opts;
+    struct rules rules; /* empty where none were given */
+    const char *config; /* the path of the model's config.json, for variables; NULL: none */
+    struct json_doc *config_doc;
+    struct checkpoint_side src, dst;
+    VEC(struct checkpoint_part *) parts;
+    int64_t count[WEFT_MAX_AXES]; /* of the rules' numbers over the mesh's axes, for the side at hand */
+};
+
+/* ---- files.c: what all that deal with files use ---- */
+
+char *checkpoint_path(struct arena *arena, const char *folder, const char *name); /* NULL: memory is out */
+char *checkpoint_keep(struct arena *arena, const char *text);                     /* likewise */
+int checkpoint_read_all(int fd, void *to, size_t n, int64_t at, const char *path);
+int checkpoint_write_all(int fd, const void *from, size_t n, int64_t at, const char *path);
+/* A text file as a whole, malloc'd with a zero behind it; beyond `most` bytes it is refused. */
+int checkpoint_read_text(const char *path, size_t most, char **out, size_t *len);
+
+/* ---- source.c ---- */
+
+/* Opens the input and fills c->src and c->parts. */
+int checkpoint_source(struct checkpoint *c, const char *in);
+/* Opens one safetensors file and reads its header; the file's number. */
+int checkpoint_open(struct checkpoint *c, const char *path, int rank, size_t *out);
+/* source_set.c: layouts of what the ranks' files hold, by their notes or by rules. */
+int checkpoint_source_set(struct checkpoint *c, bool by_rules);
+/* A new entry, without parts and holds, or part; NULL when memory is out. */
+struct checkpoint_entry *checkpoint_entry_new(struct checkpoint *c, struct checkpoint_side *side, const char *name,
+                                              int nparts, size_t nholds);
+struct checkpoint_part *checkpoint_part_new(struct checkpoint *c);
+/* The array of a rank that has the entry. */
+const struct checkpoint_hold *checkpoint_hold_of(const struct checkpoint_entry *e, int rank);
+
+/* ---- place.c ---- */
+
+/* "tp4.pp2" as the layout of a scalar on that mesh. */
+int checkpoint_mesh(const char *what, const char *text, weft_layout **out);
+/* Every axis of more than one rank must be one that some rule uses. */
+int checkpoint_mesh_used(const struct checkpoint *c, const weft_layout *mesh, const char *what, const char *text);
+/* Learns how many numbers each axis of the mesh deals, before the first layout: count starts at zero. */
+int checkpoint_count(struct checkpoint *c, const weft_layout *mesh, const char *name);
+/* The layout of a part by its name. shape NULL: every dim as long as it has pieces, to learn who holds what. */
+int checkpoint_place(struct checkpoint *c, const weft_layout *mesh, const char *name, int dtype, int ndim,
+                     const int64_t *shape, weft_layout **out);
+int checkpoint_value(struct checkpoint *c, int line, const struct rules_value *v, int64_t *out);
+/* The extents of the parts of a fused dim of n, by their shares. */
+int checkpoint_shares(struct checkpoint *c, const struct rules_fuse *f, const char *name, int64_t n, int64_t *out);
+
+/* ---- regroup.c ---- */
+
+/* The entries of the output, their parts and names; holds come later. */
+int checkpoint_regroup(struct checkpoint *c);
+
+/* ---- target.c, output.c ---- */
+
+/* The output's files with their headers, and where everything stands in them; `one`: in a single file. Nothing is
+ * written. */
+int checkpoint_target(struct checkpoint *c, const char *to, bool one);
+int checkpoint_name_files(struct checkpoint *c, const char *folder, bool one); /* folder: the file itself, if it is one */
+
+struct checkpoint_output {
+    char *place;      /* where the output goes: a folder, or one file */
+    char *aside;      /* where it is written: beside it */
+    bool one;         /* a file */
+    bool there, made; /* is something in its place, and something aside? */
+};
+/* May the output stand there? Chooses the name aside. */
+int checkpoint_output_check(struct checkpoint *c, struct checkpoint_output *o, const char *out);
+/* Creates the files aside, with their headers and their full length, the index and config.json. */
+int checkpoint_output_begin(struct checkpoint *c, struct checkpoint_output *o);
+/* Everything is written: sees to it that it is on the disk, and puts it in its place at once. */
+int checkpoint_output_commit(struct checkpoint *c, struct checkpoint_output *o);
+void checkpoint_output_end(struct checkpoint_output *o); /* removes what did not get there, or what was replaced */
+
+/* ---- move.c ---- */
+
+int checkpoint_move_check(const weft_checkpoint_opts *opts); /* can it be done with so many threads and bytes? */
+int checkpoint_move(struct checkpoint *c, weft_checkpoint_info *info);
+#endif

@@ -1,0 +1,86 @@
+/* Rules: from the name of a tensor to how it is split and where it is placed. A text, one rule a line:
+ *
+ *     # what a Llama's attention looks like
+ *     fuse self_attn.qkv_proj = self_attn.q_proj:$heads + self_attn.k_proj:$kv_heads + self_attn.v_proj:$kv_heads
+ *     model.layers.{pp}.self_attn.q_proj.weight   [/tp, ]
+ *     model.layers.{pp}.self_attn.k_proj.*        [/tp<=$kv_heads, ...]
+ *     model.embed_tokens.weight                   [/tp, ]     pp=first
+ *     *                                           [...]
+ *
+ * The first pattern that matches counts. `*` is any run of characters; `{axis}` is a number, by which tensors are dealt
+ * over the axis as positions of a dim would be. Brackets have a dim's splits as in the notation, without extents; `...`
+ * stands for any dims that are not split; `/tp<=8` splits in 8 pieces at most, whole heads, and ranks beyond share them.
+ * `axis=first`, `=last` or `=N` puts a tensor at one coordinate. A fuse line says that a tensor is several, one behind the
+ * other along dim 0 (or `dim N`, at the end of the line), in these shares; patterns speak of the parts. `$name` is a number that is given elsewhere.
+ *
+ * Pure: texts in, data out. What it gives lives in the arena. */
+#ifndef WEFT_CHECKPOINT_RULES_H
+#define WEFT_CHECKPOINT_RULES_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "weft.h"
+
+#define RULES_PARTS 8               /* of a fused tensor, at most */
+#define RULES_NUMBER_MAX 999999999 /* any number in a rule, a name or a variable */
+
+struct rules_value {
+    int64_t number;       /* where variable is NULL; 0: none */
+    const char *variable; /* "heads" for $heads */
+};
+struct rules_split {
+    const char *axis;
+    int64_t block;
+    struct rules_value most;
+};
+struct rules_dim {
+    int n;
+    struct rules_split split[WEFT_MAX_AXES];
+};
+struct rules_pin {
+    const char *axis;
+    int64_t at; /* RULES_LAST: the last one */
+};
+#define RULES_LAST (-1)
+struct rules_rule {
+    int line;
+    const char *pattern;
+    int ndim, more; /* dims written; before which of them "..." stands, or -1 */
+    struct rules_dim dim[WEFT_MAX_DIMS];
+    int npins;
+    struct rules_pin pin[WEFT_MAX_AXES];
+};
+struct rules_fuse {
+    int line, dim, nparts;
+    const char *fused;
+    const char *part[RULES_PARTS];
+    struct rules_value share[RULES_PARTS];
+};
+struct rules {
+    const char *path; /* for messages */
+    struct rules_rule *rule;
+    struct rules_fuse *fuse;
+    size_t nrules, nfuses;
+};
+
+/* A rule that matches a name, and the numbers of its `{axis}`. */
+struct rules_match {
+    const struct rules_rule *rule;
+    int n;
+    struct rules_pin number[WEFT_MAX_AXES];
+};
+
+/* len bytes of text. An error names the path and the line. */
+int rules_parse(const char *path, const char *text, size_t len, struct arena *arena, struct rules *out);
+/* False: no rule matches. */
+bool rules_find(const struct rules *r, const char *name, struct rules_match *out);
+/* The fuse line whose fused name stands in `name` as whole words between dots; NULL: none. */
+const struct rules_fuse *rules_fused(const struct rules *r, const char *name);
+/* The same for one of its parts, *part being which. */
+const struct rules_fuse *rules_part(const struct rules *r, const char *name, int *part);
+/* `name` with the words `from` in it replaced by `to`; NULL when memory is out. from stands in it. */
+char *rules_renamed(const char *name, const char *from, const char *to, struct arena *arena);
+bool rules_mention(const struct rules *r, const char *axis); /* does any rule split or place over it? */
+#endif

@@ -1,0 +1,179 @@
+/* weft checkpoint: safetensors files from one parallelism to another. */
+#define _POSIX_C_SOURCE 200809L
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/args.h"
+#include "cli/cli.h"
+#include "cli/json.h"
+#include "weft.h"
+
+/* ---- an interrupt stops the work, which then removes what is not complete ---- */
+
+static volatile sig_atomic_t interrupted;
+static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+#define SIGNALS (sizeof signals / sizeof *signals)
+
+static void interrupt(int number)
+{
+    interrupted = number;
+}
+
+static void watch_signals(void)
+{
+    struct sigaction act = {.sa_handler = interrupt}, old;
+    for (size_t i = 0; i < SIGNALS; i++)
+        if (!sigaction(signals[i], NULL, &old) && old.sa_handler == SIG_DFL)
+            sigaction(signals[i], &act, NULL);
+}
+
+#define BAR 40
+
+static int show_progress(void *arg, int64_t done, int64_t bytes)
+{
+    (void)arg;
+    char bar[BAR + 1], text[160];
+    int full = bytes ? (int)((double)done / (double)bytes * BAR) : BAR;
+    memset(bar, '.', BAR);
+    memset(bar, '#', (size_t)full);
+    bar[BAR] = 0;
+    snprintf(text, sizeof text, "[%s] %.2f of %.2f GB", bar, (double)done / 1e9, (double)bytes / 1e9);
+    progress_text(text);
+    return interrupted ? WEFT_EIO : 0;
+}
+
+/* ---- numbers for the rules ---- */
+
+/* "a=1,b=2": cut in place. */
+static int cut_list(char *text, const char ***out)
+{
+    int n = 1, i = 0;
+    for (const char *s = text; *s; s++)
+        n += *s == ',';
+    const char **v = malloc((size_t)n * sizeof *v);
+    for (char *s = v ? strtok(text, ",") : NULL; s; s = strtok(NULL, ","))
+        v[i++] = s;
+    *out = v;
+    return v ? i : -1;
+}
+
+static int dtype_named(const char *name)
+{
+    for (int d = 1; weft_dtype_name(d); d++)
+        if (!strcmp(weft_dtype_name(d), name))
+            return d;
+    return 0;
+}
+
+/* ---- the verb ---- */
+
+static void print_result(const char *in, const char *out, const char *to, const weft_checkpoint_info *info, bool json)
+{
+    char a[64], b[64];
+    if (!json) {
+        printf("%" PRId64 " %s, %s -> %" PRId64 " %s, %s: %" PRId64 " %s on %s\n", info->files_in,
+               info->files_in == 1 ? "file" : "files", bytes_text(info->bytes_in, a, sizeof a), info->files_out,
+               info->files_out == 1 ? "file" : "files", bytes_text(info->bytes_out, b, sizeof b), info->tensors,
+               info->tensors == 1 ? "tensor" : "tensors", to);
+        return;
+    }
+    struct json w = {.to = stdout};
+    json_open(&w, NULL, '{', false);
+    json_text(&w, "in", in);
+    json_text(&w, "out", out);
+    json_text(&w, "to", to);
+    json_int(&w, "tensors", info->tensors);
+    json_int(&w, "files_in", info->files_in);
+    json_int(&w, "bytes_in", info->bytes_in);
+    json_int(&w, "files_out", info->files_out);
+    json_int(&w, "bytes_out", info->bytes_out);
+    json_close(&w, '}');
+}
+
+static int reshard(const char *in, const char *out, const char *to, weft_checkpoint_opts *opts, bool json)
+{
+    weft_checkpoint_info info = {.size = sizeof info};
+    opts->progress = show_progress;
+    watch_signals();
+    int err = weft_checkpoint_reshard(in, out, to, opts, &info);
+    progress_end();
+    if (interrupted) {
+        if (err)
+            fprintf(stderr, "weft checkpoint: interrupted; nothing was written\n");
+        signal(interrupted, SIG_DFL);
+        raise(interrupted);
+    }
+    if (err) {
+        struct failure why;
+        failure_set(&why, err == WEFT_EINVAL || err == WEFT_EUNSUPPORTED ? CLI_BAD : CLI_WRONG, "%s", weft_errmsg());
+        return failure_print(&why, "checkpoint");
+    }
+    print_result(in, out, to, &info, json);
+    return CLI_OK;
+}
+
+static int show_rules(const struct args_verb *verb, const char *name)
+{
+    const char *text = weft_checkpoint_rules(name);
+    if (!text)
+        return args_complain(verb, "there are no rules '%s' in the library", name);
+    fputs(text, stdout);
+    return CLI_OK;
+}
+
+int cmd_checkpoint(int argc, char **argv)
+{
+    const char *to = NULL, *dtype = NULL, *set = NULL, *show = NULL;
+    bool json = false, fuse = false, split = false;
+    int64_t threads = 0;
+    weft_checkpoint_opts opts = {.size = sizeof opts};
+    const struct args_option rows[] = {
+        {"to", ARGS_TEXT, "MESH", "the ranks of the output, e.g. tp4.pp2; tp1: not sharded", &to, 0, 0},
+        {"rules", ARGS_TEXT, "RULES", "llama, moe, or a file: how tensors are split, by their names", &opts.rules, 0, 0},
+        {"from", ARGS_TEXT, "MESH", "the ranks whose files the input is, where they do not say it", &opts.from, 0, 0},
+        {"set", ARGS_TEXT, "NAME=N,...", "numbers that the rules ask for; else those of the input's config.json", &set, 0, 0},
+        {"dtype", ARGS_TEXT, "DTYPE", "cast floats of 16 bits and more to f16, bf16, f32 or f64", &dtype, 0, 0},
+        {"fuse", ARGS_FLAG, NULL, "join what the rules can: q, k and v; gate and up", &fuse, 0, 0},
+        {"separate", ARGS_FLAG, NULL, "write the parts of what is fused under their own names", &split, 0, 0},
+        {"memory", ARGS_BYTES, "BYTES", "of buffers in all (256M)", &opts.memory, 1 << 20, INT64_MAX / 4},
+        {"threads", ARGS_INT, "N", "that read and write (4)", &threads, 1, 64},
+        {"shard", ARGS_BYTES, "BYTES", "of a file, where one rank's output is a folder (5 GB)", &opts.shard, 1, INT64_MAX},
+        {"force", ARGS_FLAG, NULL, "replace a checkpoint that is there already", &opts.force, 0, 0},
+        {"show-rules", ARGS_TEXT, "NAME", "print rules of the library, to start from", &show, 0, 0},
+        {"json", ARGS_FLAG, NULL, "the result as JSON", &json, 0, 0},
+        {0}};
+    const struct args_verb verb = {
+        "checkpoint", "IN OUT --to MESH --rules RULES [options]",
+        "Reads safetensors files and writes them as the ranks of another mesh hold them, by ranged reads: memory is bounded\n"
+        "whatever the size. IN is a file, a folder with an index, a folder that this verb wrote, or files of ranks, with %r\n"
+        "for the rank ('ckpt/rank%r.safetensors', with --from). OUT is a folder with a file for each rank; for one rank also\n"
+        "a file NAME.safetensors. It appears complete or not at all.",
+        rows, 2};
+    const char *words[2];
+    int n, code = args_parse(&verb, argc, argv, words, &n);
+    if (code)
+        return code < 0 ? CLI_OK : code;
+    if (show)
+        return show_rules(&verb, show);
+    if (n < 2)
+        return args_complain(&verb, "two places are needed, IN and OUT");
+    if (!to)
+        return args_complain(&verb, "--to is missing");
+    if (fuse && split)
+        return args_complain(&verb, "--fuse and --separate exclude each other");
+    if (dtype && !(opts.dtype = (enum weft_dtype)dtype_named(dtype)))
+        return args_complain(&verb, "there is no dtype '%s'", dtype);
+    opts.fused = fuse ? WEFT_FUSED_JOIN : split ? WEFT_FUSED_SPLIT : WEFT_FUSED_KEEP;
+    opts.threads = (int)threads;
+    const char **list = NULL;
+    char *text = set ? strdup(set) : NULL;
+    opts.nset = text ? cut_list(text, &list) : set ? -1 : 0;
+    opts.set = list;
+    code = opts.nset < 0 ? args_complain(&verb, "not enough memory") : reshard(words[0], words[1], to, &opts, json);
+    free(list);
+    free(text);
+    return code;
+}

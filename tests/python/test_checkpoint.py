@@ -1,0 +1,246 @@
+"""Checkpoints from Python. The package `safetensors` writes the inputs and reads the outputs: what is between is compared with a
+straight load, split and save by NumPy."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import weft
+
+safetensors = pytest.importorskip("safetensors.numpy", reason="the package safetensors is not installed: checkpoints are not compared")
+
+HEADS, KV, HEAD, HIDDEN, INNER, VOCAB, LAYERS = 8, 2, 4, 32, 48, 24, 4
+CONFIG = {"num_attention_heads": HEADS, "num_key_value_heads": KV}
+
+
+def llama(seed=0, dtype=np.float32):
+    """A small one, by name."""
+    rng = np.random.default_rng(seed)
+    shapes = {"model.embed_tokens.weight": (VOCAB, HIDDEN), "model.norm.weight": (HIDDEN,), "lm_head.weight": (VOCAB, HIDDEN)}
+    for i in range(LAYERS):
+        at = f"model.layers.{i}."
+        shapes[at + "input_layernorm.weight"] = (HIDDEN,)
+        shapes[at + "self_attn.q_proj.weight"] = (HEADS * HEAD, HIDDEN)
+        shapes[at + "self_attn.q_proj.bias"] = (HEADS * HEAD,)
+        shapes[at + "self_attn.k_proj.weight"] = (KV * HEAD, HIDDEN)
+        shapes[at + "self_attn.v_proj.weight"] = (KV * HEAD, HIDDEN)
+        shapes[at + "self_attn.o_proj.weight"] = (HIDDEN, HEADS * HEAD)
+        shapes[at + "mlp.gate_proj.weight"] = (INNER, HIDDEN)
+        shapes[at + "mlp.up_proj.weight"] = (INNER, HIDDEN)
+        shapes[at + "mlp.down_proj.weight"] = (HIDDEN, INNER)
+    return {name: rng.integers(-100, 100, shape).astype(dtype) for name, shape in shapes.items()}
+
+
+def piece(name, array, t, tp):
+    """Rank t's of tp, as tensor parallelism of a Llama splits."""
+    if "norm" in name:
+        return array
+    if "o_proj" in name or "down_proj" in name:
+        return np.array_split(array, tp, axis=1)[t]
+    if "k_proj" in name or "v_proj" in name:
+        parts = min(tp, KV)
+        return np.array_split(array, parts)[t // (tp // parts)]
+    return np.array_split(array, tp)[t]
+
+
+def stage(name, pp):
+    words = name.split(".")
+    return int(words[2]) * pp // LAYERS if words[1] == "layers" else 0 if "embed" in name else pp - 1
+
+
+def fuse(arrays):
+    """q, k, v and gate, up as one, each."""
+    out = {}
+    for name, array in arrays.items():
+        if "q_proj" in name and name.endswith("weight"):
+            rest = [arrays[name.replace("q_proj", w)] for w in ("k_proj", "v_proj")]
+            out[name.replace("q_proj", "qkv_proj")] = np.concatenate([array, *rest])
+        elif "gate_proj" in name:
+            out[name.replace("gate_proj", "gate_up_proj")] = np.concatenate([array, arrays[name.replace("gate_proj", "up_proj")]])
+        elif not any(w in name for w in ("k_proj", "v_proj", "up_proj")):
+            out[name] = array
+    return out
+
+
+def rank_file(folder, rank, ranks):
+    return safetensors.load_file(str(folder / f"rank-{rank:05d}-of-{ranks:05d}.safetensors"))
+
+
+def same(got, want):
+    assert got.keys() == want.keys()
+    for name in want:
+        assert got[name].dtype == want[name].dtype and np.array_equal(got[name], want[name]), name
+
+
+@pytest.fixture
+def model(tmp_path):
+    arrays = llama()
+    folder = tmp_path / "model"
+    folder.mkdir()
+    safetensors.save_file(arrays, str(folder / "model.safetensors"), metadata={"format": "np"})
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    return arrays, folder
+
+
+@pytest.mark.parametrize("tp,pp", [(1, 2), (2, 1), (4, 2), (8, 4)])
+def test_there_and_back(model, tmp_path, tp, pp):
+    arrays, folder = model
+    out, back = tmp_path / "out", tmp_path / "back.safetensors"
+    info = weft.reshard_checkpoint(folder, out, f"tp{tp}.pp{pp}", rules="llama")
+    assert (info.tensors, info.files_in, info.files_out) == (len(arrays), 1, tp * pp)
+    assert info.bytes_in == sum(a.nbytes for a in arrays.values())
+    for t in range(tp):
+        for s in range(pp):
+            want = {name: piece(name, a, t, tp) for name, a in arrays.items() if stage(name, pp) == s}
+            same(rank_file(out, t * pp + s, tp * pp), want)
+    weft.reshard_checkpoint(out, back, "tp1")
+    same(safetensors.load_file(str(back)), arrays)
+
+
+def test_notes(model, tmp_path):
+    from safetensors import safe_open
+
+    _, folder = model
+    weft.reshard_checkpoint(folder, tmp_path / "out", "tp4.pp2", rules="llama")
+    with safe_open(str(tmp_path / "out" / "rank-00003-of-00008.safetensors"), "np") as f:
+        notes = f.metadata()
+    assert (notes["format"], notes["weft.mesh"], notes["weft.rank"]) == ("np", "tp4.pp2", "3")
+    text = notes["weft.layout:model.layers.2.self_attn.k_proj.weight"]
+    assert text == f"f32[{KV * HEAD}/tp,{HIDDEN}] @tp2.tp_copy2=1,3,5,7"
+    assert weft.layout(text).local(3).shape == (HEAD, HIDDEN)
+
+
+def test_ranks_without_notes(model, tmp_path):
+    arrays, _ = model
+    for t in range(4):
+        part = fuse({name: piece(name, a, t, 4) for name, a in arrays.items()})
+        safetensors.save_file({name: np.ascontiguousarray(a) for name, a in part.items()}, str(tmp_path / f"tp{t}.safetensors"))
+    weft.reshard_checkpoint(tmp_path / "tp%r.safetensors", tmp_path / "whole", "tp1", rules="llama", from_mesh="tp4", values=CONFIG)
+    same(safetensors.load_file(str(tmp_path / "whole" / "model.safetensors")), fuse(arrays))
+
+
+def test_join_and_split(model, tmp_path):
+    arrays, folder = model
+    weft.reshard_checkpoint(folder, tmp_path / "a", "tp2", rules="llama", fused="join")
+    for t in range(2):
+        same(rank_file(tmp_path / "a", t, 2), fuse({name: piece(name, a, t, 2) for name, a in arrays.items()}))
+    weft.reshard_checkpoint(tmp_path / "a", tmp_path / "b", "tp8", rules="llama")
+    for t in range(8):
+        same(rank_file(tmp_path / "b", t, 8), fuse({name: piece(name, a, t, 8) for name, a in arrays.items()}))
+    weft.reshard_checkpoint(tmp_path / "b", tmp_path / "c", "tp1", rules="llama", fused="split")
+    same(safetensors.load_file(str(tmp_path / "c" / "model.safetensors")), arrays)
+
+
+def test_experts(tmp_path):
+    rng = np.random.default_rng(1)
+    arrays = {"model.layers.0.block_sparse_moe.gate.weight": rng.random((4, 8), np.float32)}
+    for e in range(4):
+        at = f"model.layers.0.block_sparse_moe.experts.{e}."
+        arrays |= {at + "w1.weight": rng.random((12, 8), np.float32), at + "w2.weight": rng.random((8, 12), np.float32)}
+    safetensors.save_file(arrays, str(tmp_path / "in.safetensors"))
+    weft.reshard_checkpoint(tmp_path / "in.safetensors", tmp_path / "out", "ep2.tp2", rules="moe")
+    for rank in range(4):
+        e, t = divmod(rank, 2)
+        want = {}
+        for name, a in arrays.items():
+            words = name.split(".")
+            if "experts" not in name:
+                want[name] = a
+            elif int(words[5]) // 2 == e:
+                want[name] = np.split(a, 2, axis=1 if "w2" in name else 0)[t]
+        same(rank_file(tmp_path / "out", rank, 4), want)
+
+
+def test_index_and_cast(model, tmp_path):
+    arrays, folder = model
+    weft.reshard_checkpoint(folder, tmp_path / "shards", "tp1", shard=20000)
+    index = json.loads((tmp_path / "shards" / "model.safetensors.index.json").read_text())
+    files = sorted(set(index["weight_map"].values()))
+    assert len(files) > 2 and index["metadata"]["total_size"] == sum(a.nbytes for a in arrays.values())
+    for name, file in index["weight_map"].items():
+        assert name in safetensors.load_file(str(tmp_path / "shards" / file))
+    weft.reshard_checkpoint(tmp_path / "shards", tmp_path / "half.safetensors", "tp1", dtype="f16")
+    same(safetensors.load_file(str(tmp_path / "half.safetensors")), {n: a.astype(np.float16) for n, a in arrays.items()})
+
+
+def test_mistakes(model, tmp_path):
+    _, folder = model
+    with pytest.raises(weft.InvalidError, match="no rules"):
+        weft.reshard_checkpoint(folder, tmp_path / "out", "tp2")
+    with pytest.raises(weft.InvalidError, match="fused is 'yes'"):
+        weft.reshard_checkpoint(folder, tmp_path / "out", "tp1", fused="yes")
+    with pytest.raises(weft.InvalidError, match="no dtype 'float'"):
+        weft.reshard_checkpoint(folder, tmp_path / "out", "tp1", dtype="float")
+    with pytest.raises(weft.InvalidError, match="nowhere: No such file"):
+        weft.reshard_checkpoint(tmp_path / "nowhere", tmp_path / "out", "tp1")
+    (tmp_path / "bad.safetensors").write_bytes(b"\xff" * 100)
+    with pytest.raises(weft.InvalidError, match="bad.safetensors: its header would have"):
+        weft.reshard_checkpoint(tmp_path / "bad.safetensors", tmp_path / "out", "tp1")
+    weft.reshard_checkpoint(folder, tmp_path / "out", "tp1")
+    with pytest.raises(weft.InvalidError, match="not empty"):
+        weft.reshard_checkpoint(folder, tmp_path / "out", "tp1")
+    weft.reshard_checkpoint(folder, tmp_path / "out", "tp1", force=True)
+
+
+def test_rules_come_along():
+    rules = weft.checkpoint_rules()
+    assert set(rules) == {"llama", "moe"} and all("[/tp" in text for text in rules.values())
+
+
+def test_progress(model, tmp_path):
+    """It is told in the caller's thread, and what it raises stops the work."""
+    _, folder = model
+    heard = []
+    weft.reshard_checkpoint(folder, tmp_path / "a", "tp2", rules="llama", progress=lambda d, n: heard.append((threading.get_ident(), d, n)))
+    assert heard and all(t == threading.get_ident() and 0 <= d <= n for t, d, n in heard)
+
+    def refuse(done, size):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        weft.reshard_checkpoint(folder, tmp_path / "b", "tp2", rules="llama", progress=refuse)
+    # The last word may come when all is written: then it is there, complete.
+    assert sorted(p.name for p in tmp_path.iterdir()) in (["a", "model"], ["a", "b", "model"])
+
+
+def test_interrupt(tmp_path):
+    """A signal's handler runs while it works, and nothing is left."""
+    code = """
+import signal, sys, numpy as np, safetensors.numpy, weft
+safetensors.numpy.save_file({"a": np.zeros((1 << 17, 256), np.float32)}, "in.safetensors")
+sys.stdout.write("go\\n"); sys.stdout.flush()
+try:
+    while True:
+        weft.reshard_checkpoint("in.safetensors", "out", "tp1", memory=1 << 20, threads=1, force=True)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    child = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "go\n"
+    child.send_signal(signal.SIGINT)
+    out, _ = child.communicate(timeout=120)
+    assert out == "interrupted\n" and child.returncode == 0
+    assert {p.name for p in tmp_path.iterdir()} <= {"in.safetensors", "out"}
+
+
+def test_the_command(model, tmp_path):
+    """weft checkpoint gives the same files."""
+    command = pathlib.Path(sys.executable).with_name("weft")
+    if not command.exists():
+        pytest.skip("the package was not installed by pip: there is no command weft beside python")
+    _, folder = model
+    weft.reshard_checkpoint(folder, tmp_path / "a", "tp2.pp2", rules="llama")
+    done = subprocess.run([str(command), "checkpoint", str(folder), str(tmp_path / "b"), "--to", "tp2.pp2", "--rules", "llama"],
+                          capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    names = sorted(os.listdir(tmp_path / "a"))
+    assert names == sorted(os.listdir(tmp_path / "b"))
+    for name in names:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
