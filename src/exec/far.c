@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "exec/mail.h"
 
+#define PIECE 4096      /* bytes of a piece on average from which on messages travel in lists of them */
 #define SLICE (1 << 20) /* bytes that one pass packs and unpacks in each channel, and one message more */
 
 /* ---- bind ---- */
@@ -105,12 +106,45 @@ static char *direct(const weft_exec *x, const struct program *p, const struct fa
     return ch->sends ? (char *)(uintptr_t)move->src : move->dst;
 }
 
+/* Several moves of this kind, one behind the other in the message, travel so, too, where the wire takes lists: if they are
+ * so long that the wire's own copy of each is worth it. */
+static bool listed(const weft_exec *x, const struct program *p, const struct far_message *m)
+{
+    const struct exec_step *step = &p->steps[m->step];
+    int64_t bytes = 0;
+    if (!x->comm->link->hosts->wire->ops->make_list || step->nwork < 2)
+        return false;
+    for (uint32_t i = 0; i < step->nwork; i++) {
+        const struct exec_move *move = &p->moves[step->work + i];
+        if (move->tile || move->offset != bytes)
+            return false;
+        bytes += move->bytes;
+    }
+    return bytes == x->plan->steps[m->step].bytes && bytes / step->nwork >= PIECE;
+}
+
+static int make_list(weft_exec *x, struct program *p, const struct far_channel *ch, struct far_message *m, uint64_t tag)
+{
+    struct wire *wire = x->comm->link->hosts->wire;
+    const struct exec_step *step = &p->steps[m->step];
+    struct wire_part *parts = calloc(step->nwork, sizeof *parts);
+    if (!parts)
+        return error_nomem();
+    for (uint32_t i = 0; i < step->nwork; i++) {
+        const struct exec_move *move = &p->moves[step->work + i];
+        parts[i] = (struct wire_part){ch->sends ? (char *)(uintptr_t)move->src : move->dst, (size_t)move->bytes};
+    }
+    int err = wire->ops->make_list(wire, ch->peer, tag, parts, step->nwork, ch->sends, &m->wire);
+    free(parts);
+    return err;
+}
+
 static int64_t slot_size(const weft_exec *x, const struct program *p, const struct far_channel *ch, uint32_t *staged)
 {
     int64_t most = 0;
     *staged = 0;
     for (uint32_t k = 0; k < ch->n; k++) {
-        if (direct(x, p, ch, &ch->messages[k]))
+        if (direct(x, p, ch, &ch->messages[k]) || listed(x, p, &ch->messages[k]))
             continue;
         int64_t bytes = x->plan->steps[ch->messages[k].step].bytes;
         most = bytes > most ? bytes : most;
@@ -142,6 +176,13 @@ static int make_messages(weft_exec *x, struct program *p, struct far_channel *ch
         struct far_message *m = &ch->messages[k];
         struct exec_step *step = &p->steps[m->step];
         char *memory = direct(x, p, ch, m);
+        if (!memory && listed(x, p, m)) {
+            int err = make_list(x, p, ch, m, ch->tag + k);
+            if (err)
+                return err;
+            step->nwork = 0;
+            continue;
+        }
         if (memory)
             step->nwork = 0;
         else

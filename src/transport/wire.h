@@ -17,7 +17,7 @@
 
 #include "transport/transport.h"
 
-#define WIRE_ABI 1            /* of this header, between the core and its modules */
+#define WIRE_ABI 2            /* of this header, between the core and its modules */
 #define WIRE_MAIL 2048        /* bytes of a mail at most */
 #define WIRE_AHEAD 8          /* starts of a send that may be done before the receiver has begun the first of them */
 #define WIRE_NAME "weft_wire" /* the one symbol that a module exports: its struct wire_ops */
@@ -46,6 +46,12 @@ struct wire_message {
     uint64_t tag;
     int peer;
     bool send;
+};
+
+/* A piece of a message's memory. */
+struct wire_part {
+    void *memory;
+    size_t bytes;
 };
 
 /* What open needs to know, and how the ranks find each other. */
@@ -113,6 +119,10 @@ struct wire_ops {
     /* Before sleeping on fd (poll for reading): true: it will be readable when something comes; false: something has come,
      * or this wire has no fd: progress again. After waking, progress until nothing moves. */
     bool (*arm)(struct wire *w);
+
+    /* As make, for memory in n pieces, which the message has one behind the other. NULL: this wire cannot. */
+    int (*make_list)(struct wire *w, int peer, uint64_t tag, const struct wire_part *parts, size_t n, bool send,
+                     struct wire_message **out);
 };
 
 /* Opens the wire of a URL: ucx:..., mpi: (the library that launched or is loaded in this process), mpi:openmpi, mpi:mpich.
