@@ -60,6 +60,11 @@ run halo halo --peers -n "$ranks" --plot "$pictures/$machine-halo.svg"
 run many many --peers -n "$ranks"
 run latency latency --peers
 run memory memory
+if "$weft" run -n 2 --hosts 2 -- true 2>/dev/null; then
+    echo "bench: hosts" >&2
+    "$weft" bench hosts --peers --save "$work/hosts.json"
+    list+=("hosts=$work/hosts.json")
+fi
 echo "bench: lower" >&2
 "$weft" bench lower --json >"$work/lower.json"
 list+=("lower=$work/lower.json")

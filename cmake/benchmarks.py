@@ -114,6 +114,19 @@ def lower(run):
     return first + "\nA model of DeepSeek-V3's size, 128 ranks to 128 others, one rank's whole plan:\n\n" + second
 
 
+def hosts(run):
+    heads = ["ranks", ":what", "size", "weft", "GB/s", "the other", "ratio", "aim", ":beside"]
+    rows = []
+    for r in run["lines"]:
+        if "crossed" in r:
+            figures = [f"{r['crossed'] / 1048576:.2f} MiB", "-", f"{r['must'] / 1048576:.2f} MiB"]
+        else:
+            figures = [f"{number(r['time_us'])} us", number(r["bytes"] / r["time_us"] / 1e3, 3), f"{number(r['other_us'])} us"]
+        rows.append([r["ranks"], r["what"], size(r["bytes"])] + figures +
+                    [number(r["ratio"]), number(r.get("aim", 0)), r["other"]])
+    return table(heads, rows)
+
+
 SECTIONS = [("coll", "Collectives, window memory", lambda run: moves(run, "collective"), "time by size"),
             ("private", "Collectives, private memory", lambda run: "The floor copies its inputs into windows first.\n\n" +
              moves(run, "collective"), None),
@@ -126,6 +139,13 @@ SECTIONS = [("coll", "Collectives, window memory", lambda run: moves(run, "colle
              "binding, once. The best peer packs all tensors and exchanges once.\n\n" + many(run), None),
             ("latency", "Latency", lambda run: moves(run, "what"), None),
             ("memory", "Memory", memory, None),
+            ("hosts", "Between hosts", lambda run: "Two hosts played on this machine: network namespaces on a bridge, so the link is "
+             "the kernel's TCP, and its cost is copies by the same cores that the ranks run on. All took turns in rounds on that link; "
+             "medians. *ratio* is the other's time over weft's, or the bytes that must cross over those that did. Left to itself "
+             "ucx_perftest sends memory that was never written, one page of zeros, which stays in the cache; with `UCX_ALLOC_PRIO=heap "
+             "MALLOC_PERTURB_=85` it sends memory like weft's. The slow link is limited by tc to " + (run.get("slow_link") or "") + ". "
+             "The peers' hosts have names of their own; shared memory is on inside them but for UCX, which would take all hosts for one."
+             "\n\n" + hosts(run), None),
             ("lower", "Lowering", lower, None)]
 
 

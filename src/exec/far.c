@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "exec/mail.h"
 
+#define PIECE 2048      /* bytes of a piece on average from which on messages travel in lists of them */
 #define SLICE (1 << 20) /* bytes that one pass packs and unpacks in each channel, and one message more */
 
 /* ---- bind ---- */
@@ -105,12 +106,77 @@ static char *direct(const weft_exec *x, const struct program *p, const struct fa
     return ch->sends ? (char *)(uintptr_t)move->src : move->dst;
 }
 
+/* Dense pieces that a move takes from, or brings to, its place, in the order of the message; 0: it changes the bytes, or has
+ * them in the message in another order. out: where to note them; NULL: they are counted only. */
+static int64_t pieces(const struct exec_move *move, bool sends, struct wire_part *out)
+{
+    const struct memory_tile *t = move->tile;
+    char *place = sends ? (char *)(uintptr_t)move->src : move->dst;
+    if (!t) {
+        if (out)
+            *out = (struct wire_part){place, (size_t)move->bytes};
+        return 1;
+    }
+    int64_t size = (int64_t)weft_dtype_size(move->to), dense = size, n = 1, at[MEMORY_LOOPS] = {0};
+    const int64_t *here = t->stride[sends], *message = t->stride[!sends];
+    int last = t->loops - 1;
+    if (move->to != move->from || last < 0 || here[last] != size)
+        return 0;
+    for (int i = last; i >= 0; dense *= t->n[i--]) {
+        if (message[i] != dense)
+            return 0;
+        n *= i < last ? t->n[i] : 1;
+    }
+    for (int64_t k = 0; out && k < n; k++) {
+        int64_t off = 0;
+        for (int i = 0; i < last; i++)
+            off += at[i] * here[i];
+        out[k] = (struct wire_part){place + off, (size_t)(t->n[last] * size)};
+        for (int i = last - 1; i >= 0 && ++at[i] == t->n[i]; i--)
+            at[i] = 0;
+    }
+    return n;
+}
+
+/* How many pieces the message travels in, without a slot, where the wire takes lists: if they are so long that the wire's own
+ * copy of each is worth it. 0: it does not. */
+static int64_t listed(const weft_exec *x, const struct program *p, const struct far_channel *ch, const struct far_message *m)
+{
+    const struct exec_step *step = &p->steps[m->step];
+    int64_t bytes = 0, all = 0;
+    if (!x->comm->link->hosts->wire->ops->make_list)
+        return 0;
+    for (uint32_t i = 0; i < step->nwork; i++) {
+        const struct exec_move *move = &p->moves[step->work + i];
+        int64_t n = move->offset == bytes ? pieces(move, ch->sends, NULL) : 0;
+        if (!n)
+            return 0;
+        all += n;
+        bytes += move->bytes;
+    }
+    return all && bytes == x->plan->steps[m->step].bytes && bytes / all >= PIECE ? all : 0;
+}
+
+static int make_list(weft_exec *x, struct program *p, const struct far_channel *ch, struct far_message *m, uint64_t tag, int64_t n)
+{
+    struct wire *wire = x->comm->link->hosts->wire;
+    const struct exec_step *step = &p->steps[m->step];
+    struct wire_part *parts = calloc((size_t)n, sizeof *parts);
+    if (!parts)
+        return error_nomem();
+    for (int64_t i = 0, k = 0; i < step->nwork; i++)
+        k += pieces(&p->moves[step->work + i], ch->sends, parts + k);
+    int err = wire->ops->make_list(wire, ch->peer, tag, parts, (size_t)n, ch->sends, &m->wire);
+    free(parts);
+    return err;
+}
+
 static int64_t slot_size(const weft_exec *x, const struct program *p, const struct far_channel *ch, uint32_t *staged)
 {
     int64_t most = 0;
     *staged = 0;
     for (uint32_t k = 0; k < ch->n; k++) {
-        if (direct(x, p, ch, &ch->messages[k]))
+        if (direct(x, p, ch, &ch->messages[k]) || listed(x, p, ch, &ch->messages[k]))
             continue;
         int64_t bytes = x->plan->steps[ch->messages[k].step].bytes;
         most = bytes > most ? bytes : most;
@@ -142,6 +208,14 @@ static int make_messages(weft_exec *x, struct program *p, struct far_channel *ch
         struct far_message *m = &ch->messages[k];
         struct exec_step *step = &p->steps[m->step];
         char *memory = direct(x, p, ch, m);
+        int64_t n = memory ? 0 : listed(x, p, ch, m);
+        if (n) {
+            int err = make_list(x, p, ch, m, ch->tag + k, n);
+            if (err)
+                return err;
+            step->nwork = 0;
+            continue;
+        }
         if (memory)
             step->nwork = 0;
         else

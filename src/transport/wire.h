@@ -51,6 +51,12 @@ struct wire_message {
     size_t got; /* by a loose receive that is done */
 };
 
+/* A piece of a message's memory. */
+struct wire_part {
+    void *memory;
+    size_t bytes;
+};
+
 /* What open needs to know, and how the ranks find each other. */
 struct wire_boot {
     int rank, size; /* size 0: as the launcher says, where can.sized */
@@ -120,6 +126,10 @@ struct wire_ops {
     /* Before sleeping on fd (poll for reading): true: it will be readable when something comes; false: something has come,
      * or this wire has no fd: progress again. After waking, progress until nothing moves. */
     bool (*arm)(struct wire *w);
+
+    /* As make, for memory in n pieces, which the message has one behind the other. NULL: this wire cannot. */
+    int (*make_list)(struct wire *w, int peer, uint64_t tag, const struct wire_part *parts, size_t n, bool send,
+                     struct wire_message **out);
 };
 
 /* Opens the wire of a URL: ucx:..., mpi: (the library that launched or is loaded in this process), mpi:openmpi, mpi:mpich.

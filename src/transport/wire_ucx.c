@@ -426,4 +426,5 @@ __attribute__((visibility("default"))) const struct wire_ops weft_wire = {
     .drop = ucx_drop,
     .gone = gone,
     .arm = arm,
+    .make_list = ucx_make_list,
 };

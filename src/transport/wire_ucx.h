@@ -72,6 +72,9 @@ struct ucx_message {
     ucp_tag_t tag;
     ucp_tag_recv_info_t info;
     ucp_request_param_t param;
+    const void *from; /* what a start gives to UCX: memory and bytes, or pieces */
+    size_t count;
+    ucp_dt_iov_t pieces[];
 };
 
 struct ucx_wire {
@@ -133,6 +136,8 @@ bool ucx_flushed(struct wire *w);
 bool ucx_fetch(struct wire *w, int *peer, const void **bytes, size_t *n);
 
 int ucx_make(struct wire *w, int peer, uint64_t tag, void *memory, size_t bytes, bool send, struct wire_message **out);
+int ucx_make_list(struct wire *w, int peer, uint64_t tag, const struct wire_part *parts, size_t n, bool send,
+                  struct wire_message **out);
 int ucx_start(struct wire_message *m);
 int ucx_test(struct wire_message *m);
 void ucx_discard(struct ucx_wire *w);

@@ -32,8 +32,8 @@ static void on_received(void *request, ucs_status_t status, const ucp_tag_recv_i
     finish(m, status);
 }
 
-int ucx_make(struct wire *base, int peer, uint64_t tag, void *memory, size_t bytes, bool send,
-             struct wire_message **out)
+int ucx_make_list(struct wire *base, int peer, uint64_t tag, const struct wire_part *parts, size_t n, bool send,
+                  struct wire_message **out)
 {
     struct ucx_wire *w = (struct ucx_wire *)base;
     if (tag >= base->tags)
@@ -41,16 +41,28 @@ int ucx_make(struct wire *base, int peer, uint64_t tag, void *memory, size_t byt
     int err = ucx_connect(w, peer);
     if (err)
         return err;
-    struct ucx_message *m = ucx_request_alloc(w, sizeof *m);
+    struct ucx_message *m = ucx_request_alloc(w, sizeof *m + n * sizeof *m->pieces);
     if (!m)
         return base->error(WEFT_ENOMEM, "out of memory");
     *m = (struct ucx_message){
-        .base = {base, memory, bytes, tag, peer, send},
+        .base = {base, parts->memory, 0, tag, peer, send},
         .tag = (uint64_t)(send ? base->rank : peer) << UCX_TAG_BITS | tag,
         .param = {.op_attr_mask = UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
                   .request = m,
                   .user_data = m},
+        .from = parts->memory,
+        .count = parts->bytes,
     };
+    for (size_t i = 0; i < n; i++) {
+        m->base.bytes += parts[i].bytes;
+        m->pieces[i] = (ucp_dt_iov_t){parts[i].memory, parts[i].bytes};
+    }
+    if (n > 1) {
+        m->param.op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
+        m->param.datatype = ucp_dt_make_iov();
+        m->from = m->pieces;
+        m->count = n;
+    }
     if (send) {
         m->param.cb.send = on_sent;
     } else {
@@ -59,6 +71,12 @@ int ucx_make(struct wire *base, int peer, uint64_t tag, void *memory, size_t byt
     }
     *out = &m->base;
     return 0;
+}
+
+int ucx_make(struct wire *base, int peer, uint64_t tag, void *memory, size_t bytes, bool send,
+             struct wire_message **out)
+{
+    return ucx_make_list(base, peer, tag, &(struct wire_part){memory, bytes}, 1, send, out);
 }
 
 int ucx_start(struct wire_message *base)
@@ -80,11 +98,11 @@ int ucx_start(struct wire_message *base)
     }
     m->state = UCX_ACTIVE;
     if (!base->send)
-        r = ucp_tag_recv_nbx(w->worker, base->memory, base->bytes, m->tag, UINT64_MAX, &m->param);
+        r = ucp_tag_recv_nbx(w->worker, (void *)(uintptr_t)m->from, m->count, m->tag, UINT64_MAX, &m->param);
     else if (++m->starts % WIRE_AHEAD) /* the others are done when they are with the receiver's UCX or on the way */
-        r = ucp_tag_send_nbx(p->ep, base->memory, base->bytes, m->tag, &m->param);
+        r = ucp_tag_send_nbx(p->ep, m->from, m->count, m->tag, &m->param);
     else
-        r = ucp_tag_send_sync_nbx(p->ep, base->memory, base->bytes, m->tag, &m->param);
+        r = ucp_tag_send_sync_nbx(p->ep, m->from, m->count, m->tag, &m->param);
     if (!UCS_PTR_IS_PTR(r))
         finish(m, UCS_PTR_STATUS(r));
     return 0;
