@@ -292,7 +292,8 @@ const char *weft_module_name(int i);
  * no group passes none (n 0) and gets NULL. Different groups may form in one call, and by several calls a rank may be in any
  * number of groups that overlap: each has c's options and its own execs, windows, barriers and failure, and waiting in one
  * makes progress in all. Lists that differ, have a rank twice or one that is not there, or leave the caller out are refused
- * on all ranks of c with one text that names them. A comm may be closed before or after those split from it. */
+ * on all ranks of c with one text that names them. A comm may be closed before or after those split from it. On several hosts a
+ * group that is on one of them has nothing to do with the network, any other has connections of its own. */
 int weft_comm_split(weft_comm *c, const int *ranks, int n, weft_comm **out);
 int weft_comm_rank(const weft_comm *c);
 int weft_comm_size(const weft_comm *c);
@@ -470,7 +471,8 @@ typedef struct weft_exchange_info {
     int64_t memory;                /* bytes of the exchange itself, rings included; the same for any number of ranks */
 } weft_exchange_info;
 int weft_exchange_stats(weft_exchange *x, weft_exchange_info *out); /* set out->size first */
-/* Waits for a round in flight until the deadline, then fails the comm. What was not taken is freed. */
+/* Waits for a round in flight until the deadline, then fails the comm; likewise for ranks on other hosts to take what was
+ * sent. What was not taken is freed. */
 void weft_exchange_free(weft_exchange *x);
 
 /* Exchange with the ranks before and after this one, in rounds in which each of them sends one message each way. */

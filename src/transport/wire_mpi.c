@@ -91,11 +91,78 @@ static int open_wire(const struct wire_boot *boot, struct wire **out)
     return err ? abandon(w, err) : begin(w, boot, rank, out);
 }
 
-/* A communicator of the ranks' own. */
+/* ---- wires that were split, and their end ----
+ *
+ * Each has a communicator of its ranks' own. To free one is collective by the letter; in both libraries each rank frees its
+ * own and none waits. But the number by which the library knows it is used again then, and what has come and was not
+ * received would be taken for messages of the next one. So who closes says so to all the others, and frees it when all of
+ * them have said so: what they sent before has come then. Looked at when the next one is made. */
+
+static struct wire_mpi *closed_wires;
+
+static bool all_left(const struct wire_mpi *w)
+{
+    for (int i = 0; i < w->base.size; i++)
+        if (i != w->base.rank && !w->peers[i].left)
+            return false;
+    return true;
+}
+
+static void free_closed(void)
+{
+    for (struct wire_mpi **at = &closed_wires; *at && !wire_mpi_troubled();) {
+        struct wire_mpi *w = *at;
+        const void *bytes;
+        size_t n;
+        int peer;
+        while (wire_mpi_fetch(&w->base, &peer, &bytes, &n))
+            ; /* nobody wants it any more */
+        if (!all_left(w)) {
+            at = &w->next;
+            continue;
+        }
+        *at = w->next;
+        wire_mpi_letters_close(w);
+        MPI_Comm_free(&w->comm);
+        free(w->peers);
+        free(w);
+    }
+}
+
+/* MPI is about to end, whoever ends it: it calls this for what hangs on MPI_COMM_SELF. */
+static int forget(MPI_Comm comm, int key, void *value, void *extra)
+{
+    (void)comm, (void)key, (void)value, (void)extra;
+    for (struct wire_mpi *w = closed_wires; w; w = w->next)
+        wire_mpi_letters_close(w);
+    return MPI_SUCCESS;
+}
+
+static void forget_at_end(void)
+{
+    static int keyval = MPI_KEYVAL_INVALID;
+    if (keyval == MPI_KEYVAL_INVALID && !MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &keyval, NULL))
+        MPI_Comm_set_attr(MPI_COMM_SELF, keyval, NULL);
+}
+
+static void close_split(struct wire_mpi *w)
+{
+    for (int i = 0; i < w->base.size; i++)
+        if (i != w->base.rank && !w->peers[i].left)
+            wire_mpi_bye(w, i);
+    if (!wire_mpi_letters_leave(w))
+        wire_mpi_trouble();
+    forget_at_end();
+    w->next = closed_wires;
+    closed_wires = w;
+    free_closed();
+}
+
 static int split_wire(struct wire *base, const int *ranks, const struct wire_boot *boot, struct wire **out)
 {
     struct wire_boot own = *boot;
     own.error = base->error;
+    free_closed();
     struct wire_mpi *w = wire_new(&own, boot->size);
     if (!w)
         return WEFT_ENOMEM;
@@ -114,14 +181,15 @@ static int split_wire(struct wire *base, const int *ranks, const struct wire_boo
 static void close_wire(struct wire *base)
 {
     struct wire_mpi *w = (struct wire_mpi *)base;
+    if (!w->closed) {
+        close_split(w);
+        return;
+    }
     for (int i = 0; i < base->size; i++)
         if (w->peers[i].used && !w->peers[i].left)
             wire_mpi_bye(w, i);
     wire_mpi_letters_close(w);
-    if (w->closed)
-        *w->closed = true;
-    else if (!base->failed && !wire_mpi_troubled())
-        MPI_Comm_free(&w->comm); /* collective by the letter; in both libraries each rank frees its own, and none waits */
+    *w->closed = true;
     free(w->peers);
     free(w);
 }

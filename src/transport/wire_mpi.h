@@ -31,6 +31,7 @@ struct wire_mpi {
     struct wire base;
     MPI_Comm comm;
     bool *closed; /* where it is noted that this rank will not use comm any more; NULL: comm is this wire's to free */
+    struct wire_mpi *next; /* of those that are closed and not freed */
     int mail_tag;
     struct wire_mpi_peer *peers;
     struct wire_mpi_letter in[MPI_LETTERS];
@@ -57,7 +58,8 @@ bool wire_mpi_troubled(void);
 /* ---- wire_mpi_mail.c ---- */
 
 int wire_mpi_letters_open(struct wire_mpi *w);   /* a code of MPI */
-void wire_mpi_letters_close(struct wire_mpi *w); /* bounded; frees what MPI has given back */
+bool wire_mpi_letters_leave(struct wire_mpi *w); /* bounded; false: some mail is still with MPI */
+void wire_mpi_letters_close(struct wire_mpi *w); /* the same, and frees what MPI has given back */
 bool wire_mpi_move(struct wire_mpi *w);          /* looks after mail in both directions; true: something moved */
 int wire_mpi_mail(struct wire *w, int peer, const void *bytes, size_t n);
 int wire_mpi_bye(struct wire_mpi *w, int peer);

@@ -142,13 +142,18 @@ int wire_mpi_bye(struct wire_mpi *w, int peer)
     return send_letter(w, peer, NULL, 0);
 }
 
+bool wire_mpi_letters_leave(struct wire_mpi *w)
+{
+    for (int64_t end = wire_mpi_now() + CLOSE_NS; w->posts && wire_mpi_now() < end;)
+        sweep(w);
+    return !w->posts;
+}
+
 /* What MPI does not give back in time stays where it is: MPI may still look at it. */
 void wire_mpi_letters_close(struct wire_mpi *w)
 {
     int64_t end = wire_mpi_now() + CLOSE_NS;
-    while (w->posts && wire_mpi_now() < end)
-        sweep(w);
-    if (w->posts)
+    if (!wire_mpi_letters_leave(w))
         wire_mpi_trouble();
     for (int i = 0; i < MPI_LETTERS; i++) {
         struct wire_mpi_letter *l = &w->in[i];

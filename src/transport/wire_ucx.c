@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "transport/wire_ucx.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -223,10 +224,6 @@ ucs_status_t ucs_global_opts_set_value(const char *name, const char *value) __at
 static void hush(void)
 {
     static const int signals[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE};
-    static bool done;
-    if (done)
-        return;
-    done = true;
     if (!getenv("UCX_LOG_LEVEL") && ucs_global_opts_set_value)
         ucs_global_opts_set_value("LOG_LEVEL", "fatal");
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
@@ -236,8 +233,9 @@ static void hush(void)
 
 static ucs_status_t open_worker(struct ucx_wire *w, const struct wire_boot *boot)
 {
+    static pthread_once_t hushed = PTHREAD_ONCE_INIT;
     ucp_config_t *config = NULL;
-    hush();
+    pthread_once(&hushed, hush);
     ucs_status_t status = configure(boot, &config);
     ucp_params_t params = {
         .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS,
