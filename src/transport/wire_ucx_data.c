@@ -188,7 +188,7 @@ bool ucx_cancel(struct wire_message *base)
     const struct ucx_peer *p = &w->peers[base->peer];
     if (!base->send)
         ucp_request_cancel(w->worker, m);
-    if (settle(m, p->lost_ns || p->left ? 0 : 100 * MS))
+    if (settle(m, p->lost_ns || p->left ? 0 : UCX_PATIENCE_NS / 2)) /* a machine may be busy, and a cut looks like leaving */
         return true;
     ucx_cut(w, base->peer, 100 * MS);
     if (settle(m, 20 * MS))
