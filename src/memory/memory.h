@@ -29,7 +29,8 @@ int64_t memory_tile_count(const struct memory_tile *t); /* elements; 0 if some l
  * infinity, in f8e4m3, which has none, NaN). */
 void memory_copy(const struct memory_tile *t, void *dst, int to, const void *src, int from);
 
-/* The same for n elements in one piece on both sides. What stands `ahead` bytes behind each that is read will be read soon. */
+/* The same for n elements in one piece on both sides. What stands `ahead` bytes behind each that is read will be read
+ * soon. */
 void memory_cast(void *dst, int to, const void *src, int from, size_t n, int64_t ahead);
 
 /* Fills with the identity of op for this dtype: sum 0, prod 1, min +inf or the largest, max -inf or the

@@ -3,10 +3,10 @@
  * follow in the same columns of dst.
  *
  * That needs a line of each of these rows to stay in the first cache until all its vectors are read. Where rows meet in
- * the same sets of it, since their distance is a multiple of a large power of two, and where elements are cast or so small that
- * lines are not written whole, rows are first read in runs of some lines into a block, and the block is written out turned, in
- * runs of dst. Memory is slow when it waits: so the rows of the next block are read while this one is written, a row and
- * some columns in turn. A cast happens on the way into the block. */
+ * the same sets of it, since their distance is a multiple of a large power of two, and where elements are cast or so
+ * small that lines are not written whole, rows are first read in runs of some lines into a block, and the block is
+ * written out turned, in runs of dst. Memory is slow when it waits: so the rows of the next block are read while this
+ * one is written, a row and some columns in turn. A cast happens on the way into the block. */
 #include "memory/transpose.h"
 
 #include <string.h>
