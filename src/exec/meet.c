@@ -18,13 +18,16 @@
 
 /* Where waking takes longer than a rank spins, one that sleeps makes those who wait for it sleep, too, and these their
  * neighbours: it does not end by itself. So who has slept for a short time only spins longer the next time, with a
- * yield now and then for whoever else has no core; who has slept for long was right to sleep. */
+ * yield now and then for whoever else has no core. Who has slept for long was right to sleep, and so was whose core was
+ * taken while it span: others need it. */
 #define STRETCH 16
 #define SHORT_NS 2000000
+#define TAKEN_NS 1000000
 
 struct sleep {
     int turn;
     int64_t patience;
+    int64_t looked; /* when the clock was last read, in a spin */
 };
 
 static int64_t least(int64_t a, int64_t b)
@@ -82,6 +85,9 @@ static int idle(weft_comm *c, const struct comm_need *need, struct sleep *s, uin
         return 0;
     }
     int64_t now = core_now();
+    if (s->looked && now - s->looked > TAKEN_NS)
+        c->stretch = 1;
+    s->looked = s->turn < turns_before_yields(c) ? now : 0;
     if (need->until >= 0 && now >= need->until) {
         if (armed)
             core_disarm(c->group, c->rank);
@@ -109,7 +115,7 @@ static int idle(weft_comm *c, const struct comm_need *need, struct sleep *s, uin
 
 int comm_wait(weft_comm *c, const struct comm_need *need)
 {
-    struct sleep s = {0, PATIENCE_NS};
+    struct sleep s = {0, PATIENCE_NS, 0};
     for (;;) {
         int turns = turns_before_yields(c) + YIELDS;
         bool armed = s.turn >= turns;
@@ -133,7 +139,7 @@ int comm_wait(weft_comm *c, const struct comm_need *need)
                 return 0;
             if (need->until >= 0 && core_now() >= need->until)
                 return COMM_LATE;
-            s = (struct sleep){0, PATIENCE_NS};
+            s = (struct sleep){0, PATIENCE_NS, 0};
             continue;
         }
         err = idle(c, need, &s, bell, armed);
