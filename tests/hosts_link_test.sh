@@ -31,6 +31,18 @@ crossed()
 crossed fanout
 crossed allreduce
 
+# Messages of long pieces, which travel in lists of them, to and from their places.
+while IFS='|' read -r src dst; do
+    timeout 100 "$WEFT_BIN" run -n 4 --hosts 2 -- "$WEFT_BIN" check "$src" "$dst" --on auto: >"$work/out" 2>"$work/err" </dev/null ||
+        complain "weft check '$src' '$dst'"
+done <<'END'
+f32[60/x,4096] @x4|f32[60,4096/x] @x4
+f32[60,8192/x] @x4|f32[60/x,8192] @x4
+f64[37/x:3,5,1000] @x4|f64[37,5,1000/x:300] @x4
+f32[30,4096/x] @x2=0,1|f32[30,4096/x:640] @x2=2,3
+f32[30,9000] @x4 +sum(x)|f32[30,9000/x] @x4
+END
+
 # The others, quickly; ucx_perftest may not be there, which is said.
 timeout 200 "$WEFT_BIN" bench hosts --only move,ping,many --size 1M --rounds 1 >"$work/out" 2>"$work/err" ||
     complain "weft bench hosts: exit code $?"
