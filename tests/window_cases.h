@@ -340,7 +340,7 @@ static inline bool window_refused(struct ranks_rank *r, const weft_buffer *b, in
 {
     weft_window *w = NULL;
     int err = weft_window_create(r->comm, b, n, signals, &w);
-    if (err == code && !w && !strcmp(weft_errmsg(), text))
+    if (err == code && !w && !strcmp(window_said(), text))
         return true;
     ranks_note(r, __FILE__, __LINE__, "%d and '%s', not %d and '%s'", err, weft_errmsg(), code, text);
     return false;
@@ -423,7 +423,7 @@ static inline void window_mismatch(struct ranks_rank *r)
     weft_window *w = NULL;
     int err = r->rank == 1 ? weft_comm_barrier(r->comm, WINDOW_LONG) : weft_window_create(r->comm, &a, 1, 2, &w);
     RANKS_CHECK(r, err == WEFT_EMISMATCH && !w);
-    RANKS_CHECK(r, !strncmp(weft_errmsg(), "rank 0 is in weft_window_create, rank 1 in weft_comm_barrier", 59));
+    RANKS_CHECK(r, !strncmp(window_said(), "rank 0 is in weft_window_create, rank 1 in weft_comm_barrier", 59));
     /* And all is well again. */
     RANKS_OK(r, weft_window_create(r->comm, &a, 1, 2, &w));
     RANKS_OK(r, weft_window_barrier(w, WINDOW_LONG));

@@ -97,6 +97,10 @@ int ucx_start(struct wire_message *base)
         return 0;
     }
     m->state = UCX_ACTIVE;
+    if (base->loose) {
+        m->from = base->memory;
+        m->count = base->bytes;
+    }
     if (!base->send)
         r = ucp_tag_recv_nbx(w->worker, (void *)(uintptr_t)m->from, m->count, m->tag, UINT64_MAX, &m->param);
     else if (++m->starts % WIRE_AHEAD) /* the others are done when they are with the receiver's UCX or on the way */
