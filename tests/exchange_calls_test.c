@@ -23,7 +23,7 @@ static const int sizes[] = {1, 2, 3, 4, 5, 8};
 #define RANKS_REFUSED(r, call, error, words)                    \
     do {                                                        \
         RANKS_CHECK(r, (call) == (error));                      \
-        RANKS_CHECK(r, strstr(weft_errmsg(), (words)) != NULL); \
+        RANKS_CHECK(r, strstr(ranks_said(), (words)) != NULL); \
     } while (0)
 
 /* ---- misuse ---- */
@@ -320,8 +320,8 @@ static void one_leaves(struct ranks_rank *r)
     }
     if (r->rank != 1) {
         RANKS_CHECK(r, err == WEFT_EPEER);
-        RANKS_CHECK(r, strstr(weft_errmsg(), "rank 1 closed its comm or freed its exchange") ||
-                           strstr(weft_errmsg(), "rank 1 freed its exchange in the middle of a round"));
+        RANKS_CHECK(r, strstr(ranks_said(), "rank 1 closed its comm or freed its exchange") ||
+                           strstr(ranks_said(), "rank 1 freed its exchange in the middle of a round"));
         RANKS_CHECK(r, weft_exchange_put(x, next, NULL, 0, NULL, 0) == WEFT_EPEER);
         RANKS_CHECK(r, weft_exchange_wait(x, -1) == WEFT_EPEER);
     }

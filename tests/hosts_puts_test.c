@@ -97,7 +97,7 @@ static void silent_body(struct ranks_rank *r)
     if (r->rank == 0) {
         int err = weft_window_put(w, 0, 1, 0, work, N);
         RANKS_CHECK(r, err == WEFT_EPEER);
-        RANKS_CHECK(r, strstr(window_said(), "rank 1 took nothing of what rank 0 puts and notifies for 4000 ms"));
+        RANKS_CHECK(r, strstr(ranks_said(), "rank 1 took nothing of what rank 0 puts and notifies for 4000 ms"));
     }
     ranks_meet(r);
     weft_window_free(w);
@@ -123,9 +123,9 @@ static void late_body(struct ranks_rank *r)
         work[N - 1] = 5;
         RANKS_OK(r, weft_window_put(w, 0, 1, 0, work, N));
         RANKS_CHECK(r, weft_window_barrier(w, 5 * MS) == WEFT_ETIMEOUT);
-        RANKS_CHECK(r, !strcmp(window_said(), "weft_window_barrier: time ran out, rank 1 yet to take what was put"));
+        RANKS_CHECK(r, !strcmp(ranks_said(), "weft_window_barrier: time ran out, rank 1 yet to take what was put"));
         RANKS_CHECK(r, weft_comm_barrier(r->comm, 5 * MS) == WEFT_ETIMEOUT);
-        RANKS_CHECK(r, !strcmp(window_said(), "weft_comm_barrier: time ran out, rank 1 yet to take what was put"));
+        RANKS_CHECK(r, !strcmp(ranks_said(), "weft_comm_barrier: time ran out, rank 1 yet to take what was put"));
     }
     ranks_meet(r);
     RANKS_OK(r, weft_window_barrier(w, LONG_NS));

@@ -24,6 +24,22 @@ static const char *ranks_on = "threads";
 static bool ranks_forked; /* they are processes, not threads of this one */
 static const char *ranks_hosts; /* of processes: a letter a rank, the host that it believes to be on; NULL: this one */
 
+/* The last error without the hosts that ranks are on, if it names them. */
+static inline const char *ranks_said(void)
+{
+    static _Thread_local char text[1000];
+    const char host[] = " on host ";
+    size_t n = 0;
+    for (const char *at = weft_errmsg(); *at && n + 1 < sizeof text;) {
+        if (!strncmp(at, host, strlen(host)))
+            at += strlen(host) + strcspn(at + strlen(host), " ,;:");
+        else
+            text[n++] = *at++;
+    }
+    text[n] = 0;
+    return text;
+}
+
 static inline void *ranks_shared(size_t bytes)
 {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

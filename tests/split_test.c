@@ -88,7 +88,7 @@ static void self_can_be_split(void **state)
     assert_int_equal(sum_make(&s, kk, NULL, NULL), 0);
     assert_int_equal(sum_run(&s, 1), 0);
     assert_int_equal(weft_comm_split(kk, &(int){1}, 1, &c), WEFT_EINVAL);
-    assert_string_equal(weft_errmsg(), "rank 0 (opened as rank 0): weft_comm_split: there is no rank 1, the comm has 1");
+    assert_string_equal(ranks_said(), "rank 0 (opened as rank 0): weft_comm_split: there is no rank 1, the comm has 1");
     sum_free(&s);
     weft_comm_close(kk);
 }
@@ -138,8 +138,8 @@ static void run_refusals(struct ranks_rank *r)
     weft_comm *c = NULL;
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         int code = weft_comm_split(r->comm, refusals[i].of[r->rank].ranks, refusals[i].of[r->rank].n, &c);
-        if (code != refusals[i].code || strcmp(weft_errmsg(), refusals[i].text)) {
-            ranks_note(r, __FILE__, __LINE__, "refusal %d: %d, %s", (int)i, code, weft_errmsg());
+        if (code != refusals[i].code || strcmp(ranks_said(), refusals[i].text)) {
+            ranks_note(r, __FILE__, __LINE__, "refusal %d: %d, %s", (int)i, code, ranks_said());
             return;
         }
         RANKS_CHECK(r, !c);
@@ -169,7 +169,7 @@ static void run_other_call(struct ranks_rank *r)
     weft_comm *c = NULL;
     int err = r->rank == 2 ? weft_comm_barrier(r->comm, -1) : weft_comm_split(r->comm, &r->rank, 1, &c);
     RANKS_CHECK(r, err == WEFT_EMISMATCH && !c);
-    RANKS_CHECK(r, !strcmp(weft_errmsg(), "rank 0 is in weft_comm_split, rank 2 in weft_comm_barrier: all ranks must "
+    RANKS_CHECK(r, !strcmp(ranks_said(), "rank 0 is in weft_comm_split, rank 2 in weft_comm_barrier: all ranks must "
                                           "make the same calls in one order"));
     if (r->rank == 2) {
         ranks_meet(r);
@@ -180,7 +180,7 @@ static void run_other_call(struct ranks_rank *r)
     }
     RANKS_CHECK(r, err == WEFT_ETIMEOUT && !c);
     snprintf(text, sizeof text, "weft_comm_split: rank 2 did not take part within %d ms", (int)deadline_ms());
-    RANKS_CHECK(r, !strcmp(weft_errmsg(), text));
+    RANKS_CHECK(r, !strcmp(ranks_said(), text));
 }
 
 static void who_does_not_come_is_named(void **state)
@@ -366,11 +366,11 @@ static void run_isolation(struct ranks_rank *r)
         RANKS_OK(r, sum_start(&s[0], 1));
         RANKS_OK(r, sum_end(&s[0], 20 * SECOND)); /* not disturbed */
         RANKS_CHECK(r, weft_exec_wait(s[1].x, 20 * SECOND) == WEFT_EPEER);
-        if (conformance_on_hosts() && strstr(weft_errmsg(), "waiting for rank 1 (opened as rank 2)")) /* the wire saw it first */
-            snprintf(text, sizeof text, "%s", weft_errmsg());
-        RANKS_CHECK(r, !strcmp(weft_errmsg(), text));
-        RANKS_CHECK(r, weft_comm_split(c[1], NULL, 0, &k) == WEFT_EPEER && !strcmp(weft_errmsg(), text));
-        RANKS_CHECK(r, weft_comm_barrier(c[1], -1) == WEFT_EPEER && !strcmp(weft_errmsg(), text));
+        if (conformance_on_hosts() && strstr(ranks_said(), "waiting for rank 1 (opened as rank 2)")) /* the wire saw it first */
+            snprintf(text, sizeof text, "%s", ranks_said());
+        RANKS_CHECK(r, !strcmp(ranks_said(), text));
+        RANKS_CHECK(r, weft_comm_split(c[1], NULL, 0, &k) == WEFT_EPEER && !strcmp(ranks_said(), text));
+        RANKS_CHECK(r, weft_comm_barrier(c[1], -1) == WEFT_EPEER && !strcmp(ranks_said(), text));
         sum_free(&s[1]);
         weft_comm_close(c[1]);
     }
@@ -415,7 +415,7 @@ static void run_failed_parent(struct ranks_rank *r)
     RANKS_OK(r, sum_make(&s, c, NULL, NULL));
     RANKS_CHECK(r, weft_comm_barrier(r->comm, 20 * SECOND) == WEFT_EPEER);
     RANKS_CHECK(r, weft_comm_split(r->comm, &r->rank, 1, &k) == WEFT_EPEER && !k);
-    RANKS_CHECK(r, !strcmp(weft_errmsg(), "rank 1 closed its comm, others are in weft_comm_barrier"));
+    RANKS_CHECK(r, !strcmp(ranks_said(), "rank 1 closed its comm, others are in weft_comm_barrier"));
     RANKS_OK(r, sum_run(&s, 1));
     RANKS_OK(r, weft_comm_split(c, (const int[]){1, 0}, 2, &k));
     RANKS_OK(r, weft_comm_barrier(k, -1));

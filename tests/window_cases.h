@@ -37,22 +37,6 @@ static inline int window_store(weft_window *w, int buffer, int rank, int64_t off
     return 0;
 }
 
-/* The last error without the hosts that ranks are on, if it names them. */
-static inline const char *window_said(void)
-{
-    static _Thread_local char text[1000];
-    const char host[] = " on host ";
-    size_t n = 0;
-    for (const char *at = weft_errmsg(); *at && n + 1 < sizeof text;) {
-        if (!strncmp(at, host, strlen(host)))
-            at += strlen(host) + strcspn(at + strlen(host), " ,;:");
-        else
-            text[n++] = *at++;
-    }
-    text[n] = 0;
-    return text;
-}
-
 /* ---- shape ---- */
 
 static inline bool window_is_all(const void *data, size_t n, int byte)
@@ -301,12 +285,12 @@ static inline void window_timeouts(struct ranks_rank *r)
                  r->size == 2 ? "1 not there yet" : "1, ");
         for (int i = 0; i < 3; i++) {
             RANKS_CHECK(r, weft_window_barrier(w, i * WINDOW_MS) == WEFT_ETIMEOUT);
-            RANKS_CHECK(r, strstr(window_said(), text) && !strncmp(weft_errmsg(), "weft_window_barrier", 19));
+            RANKS_CHECK(r, strstr(ranks_said(), text) && !strncmp(weft_errmsg(), "weft_window_barrier", 19));
         }
         for (int i = 0; i < 3; i++)
             RANKS_CHECK(r, weft_window_barrier_with(w, pair + 1, 1, i * WINDOW_MS) == WEFT_ETIMEOUT);
         snprintf(text, sizeof text, "weft_window_barrier_with: time ran out, rank %d not there yet", last);
-        RANKS_CHECK(r, !strcmp(window_said(), text));
+        RANKS_CHECK(r, !strcmp(ranks_said(), text));
         RANKS_CHECK(r, weft_window_barrier_with(w, pair, 2, 0) == WEFT_ETIMEOUT); /* oneself may be listed */
         RANKS_CHECK(r, r->size == 2 || weft_window_barrier_with(w, all, r->size, 0) == WEFT_EBUSY);
         RANKS_CHECK(r, r->size == 2 || strstr(weft_errmsg(), "enter it again first"));
@@ -340,7 +324,7 @@ static inline bool window_refused(struct ranks_rank *r, const weft_buffer *b, in
 {
     weft_window *w = NULL;
     int err = weft_window_create(r->comm, b, n, signals, &w);
-    if (err == code && !w && !strcmp(window_said(), text))
+    if (err == code && !w && !strcmp(ranks_said(), text))
         return true;
     ranks_note(r, __FILE__, __LINE__, "%d and '%s', not %d and '%s'", err, weft_errmsg(), code, text);
     return false;
@@ -423,7 +407,7 @@ static inline void window_mismatch(struct ranks_rank *r)
     weft_window *w = NULL;
     int err = r->rank == 1 ? weft_comm_barrier(r->comm, WINDOW_LONG) : weft_window_create(r->comm, &a, 1, 2, &w);
     RANKS_CHECK(r, err == WEFT_EMISMATCH && !w);
-    RANKS_CHECK(r, !strncmp(window_said(), "rank 0 is in weft_window_create, rank 1 in weft_comm_barrier", 59));
+    RANKS_CHECK(r, !strncmp(ranks_said(), "rank 0 is in weft_window_create, rank 1 in weft_comm_barrier", 59));
     /* And all is well again. */
     RANKS_OK(r, weft_window_create(r->comm, &a, 1, 2, &w));
     RANKS_OK(r, weft_window_barrier(w, WINDOW_LONG));

@@ -45,7 +45,7 @@ static inline void window_gone(struct ranks_rank *r)
     snprintf(text, sizeof text, "rank %d freed its window or closed its comm, rank 0 was waiting for it in weft_window_barrier",
              r->size - 1);
     RANKS_CHECK(r, err == WEFT_EPEER);
-    RANKS_CHECK(r, !strcmp(window_said(), text));
+    RANKS_CHECK(r, !strcmp(ranks_said(), text));
     int x = 0;
     RANKS_CHECK(r, weft_window_wait(w, 0, WEFT_EQ, 1, -1) == WEFT_EPEER);
     RANKS_CHECK(r, weft_window_wait(w, 0, WEFT_EQ, 1, 0) == WEFT_EPEER);
