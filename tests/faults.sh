@@ -120,6 +120,32 @@ diagnosed()
     grep -q -- "$pattern" "$work/diagnosis" || complain "the diagnosis lacks '$pattern': $(cat "$work/diagnosis")"
 }
 
+# begin JOB DEADLINE RANK...: ranks of one more job of the same name in the same place, which writes into a folder of its own
+begin()
+{
+    local job=$1 deadline=$2 r
+    shift 2
+    for r in "$@"; do
+        env WEFT_RANK=$r WEFT_SIZE=4 WEFT_URL="auto:f$$" WEFT_AT="file:$work/meet" WEFT_HOST=h0 WEFT_DEADLINE_MS="$deadline" \
+            ip netns exec "${hosts[0]}" "$program" "$work/$job" brief &
+        ranks+=($!)
+    done
+}
+# posted NAME...: files of those that meet
+posted() { for f in "$@"; do compgen -G "$work/meet/*.$f" >/dev/null || return 1; done; }
+# ended JOB RANK WORDS: the error of the rank says the words; "": it had none, and what came was right
+ended()
+{
+    local code text
+    read -r code _ text <"$work/$1/out.$2"
+    echo "job $1, rank $2: $code $text"
+    if [ -n "$3" ]; then
+        [ "$code" != 0 ] && [[ $text == *"$3"* ]] || complain "job $1, rank $2 does not say '$3'"
+    else
+        [ "$code" = 0 ] || complain "job $1, rank $2 has an error"
+    fi
+}
+
 # On a machine that is busy with other tests the bounds are looser.
 seen=8000
 [ "${WEFT_TEST_SHARE:-100}" = full ] && seen=5000
@@ -226,30 +252,31 @@ names)
     start auto runs WEFT_DEADLINE_MS=30000
     ready 0 1 2 3
     first=("${ranks[@]}")
-    # Two more of that name, which begin together while the first one runs. Who comes to a place that is taken is told so, or waits
-    # in vain for a rank 0 that was; the others are one job, and what it delivers is right. The first one is not disturbed.
+    # Two more of that name, at the same time as the first one and as each other. Who comes to a place that is taken is told so,
+    # who comes when all have met waits in vain for a rank 0; the others are one job, and what it delivers is right. The first
+    # one is not disturbed.
+    mkdir "$work/0" "$work/1"
     ranks=()
-    for k in 0 1; do
-        mkdir "$work/$k"
-        for r in 0 1 2 3; do
-            env WEFT_RANK=$r WEFT_SIZE=4 WEFT_URL="auto:f$$" WEFT_AT="file:$work/meet" WEFT_HOST=h0 WEFT_DEADLINE_MS=5000 \
-                ip netns exec "${hosts[0]}" "$program" "$work/$k" brief &
-            ranks+=($!)
-        done
-    done
+    begin 0 30000 1 2
+    until_ posted hello.1 hello.2 # they wait there for their rank 0
+    begin 1 30000 1 2
+    until_ there 1/out.{1,2}
+    begin 0 30000 0
+    until_ posted lead # it waits for its rank 3
+    begin 1 30000 0
+    until_ there 1/out.0
+    begin 1 30000 3 # the one that the ranks of the other job get
+    until_ there 0/out.{0,1,2} 1/out.3
     from=$(now)
+    begin 0 5000 3
     wait "${ranks[@]}"
-    [ $(($(now) - from)) -le $((5000 + seen)) ] || complain "they took $(($(now) - from)) ms"
-    for k in 0 1; do
-        for r in 0 1 2 3; do
-            read -r code _ text <"$work/$k/out.$r"
-            echo "job $k, rank $r: $code $text"
-            [ "$code" = 0 ] || [[ $text == *"rank $r is taken by process"* || $text == *"rank 0 did not come in time"* ]] ||
-                complain "job $k, rank $r: $code $text"
-            places[r]=$((${places[r]:-0} + (code == 0)))
-        done
+    [ $(($(now) - from)) -le $((5000 + seen)) ] || complain "the last one took $(($(now) - from)) ms"
+    for r in 0 1 2; do
+        ended 0 $r ""
+        ended 1 $r "rank $r is taken by process"
     done
-    [ "${places[*]}" = "1 1 1 1" ] || complain "ranks that got a place: ${places[*]}"
+    ended 1 3 ""
+    ended 0 3 "rank 0 did not come in time"
     ranks=("${first[@]}")
     : >"$work/last"
     over 0 1 2 3

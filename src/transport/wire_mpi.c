@@ -181,6 +181,8 @@ static int split_wire(struct wire *base, const int *ranks, const struct wire_boo
 static void close_wire(struct wire *base)
 {
     struct wire_mpi *w = (struct wire_mpi *)base;
+    if (base->failed)
+        wire_mpi_trouble();
     if (!w->closed) {
         close_split(w);
         return;

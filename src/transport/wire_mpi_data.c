@@ -156,9 +156,9 @@ bool wire_mpi_cancel(struct wire_message *base)
     struct message *m = (struct message *)base;
     if (!m->active)
         return m->settled;
-    if (base->send)
+    if (base->send || base->wire->failed)
         wire_mpi_trouble();
-    else
+    if (!base->send)
         MPI_Cancel(m->active);
     int done = 0;
     for (int64_t end = wire_mpi_now() + CANCEL_NS; !done && wire_mpi_now() < end;)
