@@ -123,21 +123,21 @@ static bool all_settled(void)
 {
     bool all = true;
     for (struct wire_mpi *w = wires; w; w = w->next)
-        all &= !w->closed || wire_mpi_settled(w);
+        all &= wire_mpi_settled(w);
     return all;
 }
 
-/* MPI is about to end, whoever ends it: it calls this for what hangs on MPI_COMM_SELF. */
+/* MPI is about to end, whoever ends it: it calls this for what hangs on MPI_COMM_SELF. Wires that are open end with it, since
+ * others may wait to be told. */
 static int forget(MPI_Comm comm, int key, void *value, void *extra)
 {
     (void)comm, (void)key, (void)value, (void)extra;
-    for (struct wire_mpi *w = wires; w && !wire_mpi_troubled(); w = w->next)
-        say_bye(w); /* also on one that was never closed, for which others would wait */
+    for (struct wire_mpi *w = wires; w; w = w->next)
+        w->closed = true;
     for (int64_t until = wire_mpi_now() + END_NS; !wire_mpi_troubled() && !all_settled() && wire_mpi_now() < until;)
         sched_yield();
     for (struct wire_mpi *w = wires; w; w = w->next)
-        if (w->closed)
-            wire_mpi_letters_close(w);
+        wire_mpi_letters_close(w);
     return MPI_SUCCESS;
 }
 
@@ -151,6 +151,8 @@ static void forget_at_end(void)
 static void close_wire(struct wire *base)
 {
     struct wire_mpi *w = (struct wire_mpi *)base;
+    if (w->closed) /* MPI has ended */
+        return;
     w->closed = true;
     say_bye(w);
     if (!wire_mpi_letters_leave(w))

@@ -171,6 +171,7 @@ void wire_mpi_letters_close(struct wire_mpi *w)
         next = l->next;
         free(l);
     }
+    w->spare = NULL;
 }
 
 bool wire_mpi_flushed(struct wire *w)
