@@ -18,16 +18,18 @@ grep -hv '^bench' "$WEFT_SOURCE_DIR"/tests/cases/*.txt >"$work/cases.txt"
 # check RANKS URL LAUNCHER...: cases where there are ranks enough for all of them, and pairs of that many ranks
 check()
 {
-    local ranks=$1 url=$2 file files=("$work/pairs.txt") count
+    local ranks=$1 url=$2 file files=("$work/pairs.txt") count status
     shift 2
     "$dir/tests/random_pairs" "$pairs" "$ranks" "$ranks" >"$work/pairs.txt"
     [ "$ranks" -ge 16 ] && files+=("$work/cases.txt")
     for file in "${files[@]}"; do
         count=$(grep -c '^[^#]*->' "$file")
-        if ! timeout "$limit" "$@" "$WEFT_BIN" check --cases "$file" --on "$url" >"$work/out" 2>"$work/err" ||
-            [ "$(tail -n 1 "$work/out")" != "$count passed, 0 failed" ]; then
-            echo "FAILED: $* weft check --cases $(basename "$file") --on $url"
+        timeout "$limit" "$@" "$WEFT_BIN" check --cases "$file" --on "$url" >"$work/out" 2>"$work/err"
+        status=$?
+        if [ $status -ne 0 ] || [ "$(tail -n 1 "$work/out")" != "$count passed, 0 failed" ]; then
+            echo "FAILED with status $status: $* weft check --cases $(basename "$file") --on $url"
             grep -A 1 FAILED "$work/out" | head
+            tail -n 3 "$work/out"
             head "$work/err"
             failed=1
         fi

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "transport/wire_mpi.h"
 
-#include <stdio.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -54,6 +54,116 @@ static int abandon(struct wire_mpi *w, int err)
     return err;
 }
 
+/* ---- the end of wires ----
+ *
+ * To close a wire waits for nobody, and others may still send to it: at least their word that they leave. Who does not receive
+ * that loses it to MPI, which knows a communicator by a number that is used again when it is freed: it would come to the next
+ * wire with that number, where it says that a peer has left that has not. (Some libraries also warn of it when they end.)
+ * So two ranks with anything between them tell each other when they close, and each goes on to receive until it was told.
+ *
+ * A split wire has a communicator of its ranks' own. To free that is collective by the letter; in both libraries each rank
+ * frees its own and none waits. There all ranks tell all, so that who was told by all knows that nothing can come any more. It
+ * is looked at when the next one is made. */
+
+#define END_NS INT64_C(30000000000) /* for others to come to the end of MPI, which would wait for them for ever */
+
+static struct wire_mpi *wires;
+
+static bool concerns(const struct wire_mpi *w, int peer)
+{
+    return peer != w->base.rank && (w->split || w->peers[peer].used);
+}
+
+static void say_bye(struct wire_mpi *w)
+{
+    for (int i = 0; i < w->base.size; i++)
+        if (concerns(w, i) && !w->peers[i].told)
+            w->peers[i].told = !wire_mpi_bye(w, i);
+}
+
+bool wire_mpi_settled(struct wire_mpi *w)
+{
+    const void *bytes;
+    size_t n;
+    int peer;
+    if (!w->closed)
+        return false;
+    while (wire_mpi_fetch(&w->base, &peer, &bytes, &n))
+        ; /* nobody wants it any more */
+    say_bye(w); /* to those of whom this is the first that was heard */
+    wire_mpi_move(w);
+    for (int i = 0; i < w->base.size; i++)
+        if (concerns(w, i) && !w->peers[i].left)
+            return false;
+    return !w->posts;
+}
+
+void wire_mpi_free(struct wire_mpi *w)
+{
+    struct wire_mpi **at = &wires;
+    while (*at != w)
+        at = &(*at)->next;
+    *at = w->next;
+    wire_mpi_letters_close(w);
+    MPI_Comm_free(&w->comm);
+    free(w->peers);
+    free(w);
+}
+
+static void free_splits(void)
+{
+    for (struct wire_mpi *w = wires, *next; w && !wire_mpi_troubled(); w = next) {
+        next = w->next;
+        if (w->split && wire_mpi_settled(w))
+            wire_mpi_free(w);
+    }
+}
+
+static bool all_settled(void)
+{
+    bool all = true;
+    for (struct wire_mpi *w = wires; w; w = w->next)
+        all &= wire_mpi_settled(w);
+    return all;
+}
+
+/* MPI is about to end, whoever ends it: it calls this for what hangs on MPI_COMM_SELF. Wires that are open end with it, since
+ * others may wait to be told. */
+static int forget(MPI_Comm comm, int key, void *value, void *extra)
+{
+    (void)comm, (void)key, (void)value, (void)extra;
+    for (struct wire_mpi *w = wires; w; w = w->next)
+        w->closed = true;
+    for (int64_t until = wire_mpi_now() + END_NS; !wire_mpi_troubled() && !all_settled() && wire_mpi_now() < until;)
+        sched_yield();
+    for (struct wire_mpi *w = wires; w; w = w->next)
+        wire_mpi_letters_close(w);
+    return MPI_SUCCESS;
+}
+
+static void forget_at_end(void)
+{
+    static int keyval = MPI_KEYVAL_INVALID;
+    if (keyval == MPI_KEYVAL_INVALID && !MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &keyval, NULL))
+        MPI_Comm_set_attr(MPI_COMM_SELF, keyval, NULL);
+}
+
+static void close_wire(struct wire *base)
+{
+    struct wire_mpi *w = (struct wire_mpi *)base;
+    if (w->closed) /* MPI has ended */
+        return;
+    if (base->failed)
+        wire_mpi_trouble();
+    w->closed = true;
+    say_bye(w);
+    if (!wire_mpi_letters_leave(w))
+        wire_mpi_trouble();
+    free_splits();
+}
+
+/* ---- opening ---- */
+
 /* With its communicator. */
 static int begin(struct wire_mpi *w, const struct wire_boot *boot, int rank, struct wire **out)
 {
@@ -62,15 +172,16 @@ static int begin(struct wire_mpi *w, const struct wire_boot *boot, int rank, str
     MPI_Comm_get_attr(w->comm, MPI_TAG_UB, &highest, &tagged);
     w->mail_tag = tagged ? *highest : 32767; /* what MPI promises */
     w->base = (struct wire){&weft_wire, boot->error, rank, w->base.size, (uint64_t)w->mail_tag, -1, false};
+    forget_at_end();
+    w->next = wires;
+    wires = w;
     int code = wire_mpi_letters_open(w);
     if (!code) {
         *out = &w->base;
         return 0;
     }
-    int err = wire_mpi_error(&w->base, code, "mpi: receives for mail on", rank);
-    if (w->closed)
-        *w->closed = true;
-    return abandon(w, err);
+    close_wire(&w->base);
+    return wire_mpi_error(&w->base, code, "mpi: receives for mail on", rank);
 }
 
 static int open_wire(const struct wire_boot *boot, struct wire **out)
@@ -87,85 +198,19 @@ static int open_wire(const struct wire_boot *boot, struct wire **out)
     if ((err = check_size(boot, rank, size)))
         return err;
     struct wire_mpi *w = wire_new(boot, size);
-    err = w ? wire_mpi_duplicate(boot, of, &w->comm, &w->closed) : WEFT_ENOMEM;
+    err = w ? wire_mpi_duplicate(boot, of, w) : WEFT_ENOMEM;
     return err ? abandon(w, err) : begin(w, boot, rank, out);
-}
-
-/* ---- wires that were split, and their end ----
- *
- * Each has a communicator of its ranks' own. To free one is collective by the letter; in both libraries each rank frees its
- * own and none waits. But the number by which the library knows it is used again then, and what has come and was not
- * received would be taken for messages of the next one. So who closes says so to all the others, and frees it when all of
- * them have said so: what they sent before has come then. Looked at when the next one is made. */
-
-static struct wire_mpi *closed_wires;
-
-static bool all_left(const struct wire_mpi *w)
-{
-    for (int i = 0; i < w->base.size; i++)
-        if (i != w->base.rank && !w->peers[i].left)
-            return false;
-    return true;
-}
-
-static void free_closed(void)
-{
-    for (struct wire_mpi **at = &closed_wires; *at && !wire_mpi_troubled();) {
-        struct wire_mpi *w = *at;
-        const void *bytes;
-        size_t n;
-        int peer;
-        while (wire_mpi_fetch(&w->base, &peer, &bytes, &n))
-            ; /* nobody wants it any more */
-        if (!all_left(w)) {
-            at = &w->next;
-            continue;
-        }
-        *at = w->next;
-        wire_mpi_letters_close(w);
-        MPI_Comm_free(&w->comm);
-        free(w->peers);
-        free(w);
-    }
-}
-
-/* MPI is about to end, whoever ends it: it calls this for what hangs on MPI_COMM_SELF. */
-static int forget(MPI_Comm comm, int key, void *value, void *extra)
-{
-    (void)comm, (void)key, (void)value, (void)extra;
-    for (struct wire_mpi *w = closed_wires; w; w = w->next)
-        wire_mpi_letters_close(w);
-    return MPI_SUCCESS;
-}
-
-static void forget_at_end(void)
-{
-    static int keyval = MPI_KEYVAL_INVALID;
-    if (keyval == MPI_KEYVAL_INVALID && !MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &keyval, NULL))
-        MPI_Comm_set_attr(MPI_COMM_SELF, keyval, NULL);
-}
-
-static void close_split(struct wire_mpi *w)
-{
-    for (int i = 0; i < w->base.size; i++)
-        if (i != w->base.rank && !w->peers[i].left)
-            wire_mpi_bye(w, i);
-    if (!wire_mpi_letters_leave(w))
-        wire_mpi_trouble();
-    forget_at_end();
-    w->next = closed_wires;
-    closed_wires = w;
-    free_closed();
 }
 
 static int split_wire(struct wire *base, const int *ranks, const struct wire_boot *boot, struct wire **out)
 {
     struct wire_boot own = *boot;
     own.error = base->error;
-    free_closed();
+    free_splits();
     struct wire_mpi *w = wire_new(&own, boot->size);
     if (!w)
         return WEFT_ENOMEM;
+    w->split = true;
     MPI_Comm of = ((struct wire_mpi *)base)->comm;
     MPI_Group all, some;
     MPI_Comm_group(of, &all);
@@ -178,23 +223,7 @@ static int split_wire(struct wire *base, const int *ranks, const struct wire_boo
     return begin(w, &own, boot->rank, out);
 }
 
-static void close_wire(struct wire *base)
-{
-    struct wire_mpi *w = (struct wire_mpi *)base;
-    if (base->failed)
-        wire_mpi_trouble();
-    if (!w->closed) {
-        close_split(w);
-        return;
-    }
-    for (int i = 0; i < base->size; i++)
-        if (w->peers[i].used && !w->peers[i].left)
-            wire_mpi_bye(w, i);
-    wire_mpi_letters_close(w);
-    *w->closed = true;
-    free(w->peers);
-    free(w);
-}
+/* ---- the rest ---- */
 
 static bool progress(struct wire *base)
 {

@@ -1,7 +1,7 @@
 /* The MPI modules: persistent requests on a communicator of their own. Compiled once against each MPI library.
  *
  *   wire_mpi.c        open and close
- *   wire_mpi_comm.c   starting MPI, and communicators that are duplicated, and freed when all ranks have closed them
+ *   wire_mpi_comm.c   starting MPI, and communicators that are duplicated, and freed when all ranks are done with them
  *   wire_mpi_mail.c   mail
  *   wire_mpi_data.c   messages that are set up once and started many times
  *
@@ -24,14 +24,15 @@ struct wire_mpi_letter {
 };
 
 struct wire_mpi_peer {
-    bool used, left;
+    bool used; /* there is something with it: it will be told when this rank leaves, and will tell, too */
+    bool told, left;
 };
 
 struct wire_mpi {
     struct wire base;
     MPI_Comm comm;
-    bool *closed; /* where it is noted that this rank will not use comm any more; NULL: comm is this wire's to free */
-    struct wire_mpi *next; /* of those that are closed and not freed */
+    bool split, closed;
+    struct wire_mpi *next; /* of those that are not freed */
     int mail_tag;
     struct wire_mpi_peer *peers;
     struct wire_mpi_letter in[MPI_LETTERS];
@@ -45,13 +46,16 @@ struct wire_mpi {
 int64_t wire_mpi_now(void);
 /* An error of MPI as one of weft. */
 int wire_mpi_error(const struct wire *w, int code, const char *what, int peer);
+/* Is it closed, and has all come that peers send it? Looks after its mail. */
+bool wire_mpi_settled(struct wire_mpi *w);
+void wire_mpi_free(struct wire_mpi *w); /* one that is settled, with its communicator */
 
 /* ---- wire_mpi_comm.c ---- */
 
 /* Starts MPI if the program has not, and checks that it can be used from here. */
 int wire_mpi_begin(const struct wire_boot *boot);
-/* A duplicate of the communicator, collective; *closed is to be set when this rank uses it no more. */
-int wire_mpi_duplicate(const struct wire_boot *boot, MPI_Comm of, MPI_Comm *out, bool **closed);
+/* Gives w a duplicate of the communicator, collective. Another such call on it frees w when w is settled on all ranks. */
+int wire_mpi_duplicate(const struct wire_boot *boot, MPI_Comm of, struct wire_mpi *w);
 void wire_mpi_trouble(void); /* MPI is not ended by weft after this */
 bool wire_mpi_troubled(void);
 

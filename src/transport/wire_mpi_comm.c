@@ -3,7 +3,7 @@
  * Each wire has a duplicate of the communicator that it was opened on, so that its messages meet none of the program's. To
  * free one is collective, to close a wire is not; MPI has room for some thousand. So a duplicate is remembered with its
  * parent when it is made (in the same order on all ranks), and the next open on that parent, which is collective, frees those
- * that all ranks have closed. */
+ * that are settled on all ranks. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdlib.h>
@@ -65,24 +65,22 @@ int wire_mpi_begin(const struct wire_boot *boot)
 
 struct past {
     MPI_Comm comm;
-    bool closed;
+    struct wire_mpi *wire; /* that uses it */
     struct past *next;
 };
 
 static int keyval = MPI_KEYVAL_INVALID;
 
-/* The parent is freed: so will be what it remembers, but for comms that are open; those are MPI's to clean up. */
+/* The parent is freed. Wires on its duplicates stay until MPI ends. */
 static int forget(MPI_Comm comm, int key, void *value, void *extra)
 {
     (void)comm, (void)key, (void)extra;
     struct past **list = value;
-    while (*list && (*list)->closed) {
-        struct past *p = *list;
-        *list = p->next;
+    for (struct past *p = *list, *next; p; p = next) {
+        next = p->next;
         free(p);
     }
-    if (!*list)
-        free(list);
+    free(list);
     return MPI_SUCCESS;
 }
 
@@ -115,7 +113,7 @@ static int finish(const struct wire_boot *boot, MPI_Request *request, int64_t de
     return 0;
 }
 
-static int free_closed(const struct wire_boot *boot, MPI_Comm parent, struct past **list, int64_t deadline)
+static int free_settled(const struct wire_boot *boot, MPI_Comm parent, struct past **list, int64_t deadline)
 {
     int n = 0, i = 0;
     for (struct past *p = *list; p; p = p->next)
@@ -126,7 +124,7 @@ static int free_closed(const struct wire_boot *boot, MPI_Comm parent, struct pas
     int err = mine && all ? 0 : boot->error(WEFT_ENOMEM, "out of memory");
     MPI_Request request;
     for (struct past *p = *list; p && !err; p = p->next)
-        mine[i++] = p->closed;
+        mine[i++] = wire_mpi_settled(p->wire);
     if (!err && MPI_Iallreduce(mine, all, n, MPI_UNSIGNED_CHAR, MPI_BAND, parent, &request))
         err = boot->error(WEFT_ETRANSPORT, "mpi: the ranks cannot agree");
     if (!err)
@@ -138,7 +136,7 @@ static int free_closed(const struct wire_boot *boot, MPI_Comm parent, struct pas
         struct past *p = *at;
         if (all[i]) {
             *at = p->next;
-            MPI_Comm_free(&p->comm);
+            wire_mpi_free(p->wire);
             free(p);
         } else {
             at = &p->next;
@@ -149,12 +147,12 @@ static int free_closed(const struct wire_boot *boot, MPI_Comm parent, struct pas
     return err;
 }
 
-int wire_mpi_duplicate(const struct wire_boot *boot, MPI_Comm of, MPI_Comm *out, bool **closed)
+int wire_mpi_duplicate(const struct wire_boot *boot, MPI_Comm of, struct wire_mpi *w)
 {
     int64_t deadline = wire_mpi_now() + boot->wait_ns;
     struct past *p = calloc(1, sizeof *p), **list = pasts(of);
     MPI_Request request;
-    int err = p && list ? free_closed(boot, of, list, deadline) : boot->error(WEFT_ENOMEM, "out of memory");
+    int err = p && list ? free_settled(boot, of, list, deadline) : boot->error(WEFT_ENOMEM, "out of memory");
     if (!err && MPI_Comm_idup(of, &p->comm, &request))
         err = boot->error(WEFT_ETRANSPORT, "mpi: the communicator cannot be duplicated");
     if (err) {
@@ -167,7 +165,7 @@ int wire_mpi_duplicate(const struct wire_boot *boot, MPI_Comm of, MPI_Comm *out,
     while (*list)
         list = &(*list)->next;
     *list = p;
-    *out = p->comm;
-    *closed = &p->closed;
+    p->wire = w;
+    w->comm = p->comm;
     return 0;
 }

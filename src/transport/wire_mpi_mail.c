@@ -65,6 +65,7 @@ bool wire_mpi_fetch(struct wire *base, int *peer, const void **bytes, size_t *n)
         w->next_in++;
         w->came = false;
         w->read = true;
+        w->peers[from].used = true;
         if (count > 0) {
             *peer = from;
             *n = (size_t)count;
@@ -102,10 +103,6 @@ bool wire_mpi_move(struct wire_mpi *w)
 
 static int send_letter(struct wire_mpi *w, int peer, const void *bytes, size_t n)
 {
-    if (peer < 0 || peer >= w->base.size)
-        return w->base.error(WEFT_EINVAL, "there is no rank %d among %d", peer, w->base.size);
-    if (w->peers[peer].left)
-        return w->base.error(WEFT_EPEER, "rank %d has left", peer);
     struct wire_mpi_letter *l = w->spare;
     if (l)
         w->spare = l->next;
@@ -134,6 +131,10 @@ int wire_mpi_mail(struct wire *base, int peer, const void *bytes, size_t n)
 {
     if (n < 1 || n > WIRE_MAIL)
         return base->error(WEFT_EINVAL, "a mail of %zu bytes; it can have 1 to %d", n, WIRE_MAIL);
+    if (peer < 0 || peer >= base->size)
+        return base->error(WEFT_EINVAL, "there is no rank %d among %d", peer, base->size);
+    if (((struct wire_mpi *)base)->peers[peer].left)
+        return base->error(WEFT_EPEER, "rank %d has left", peer);
     return send_letter((struct wire_mpi *)base, peer, bytes, n);
 }
 
@@ -163,12 +164,14 @@ void wire_mpi_letters_close(struct wire_mpi *w)
         while (l->open && !done && wire_mpi_now() < end)
             if (MPI_Test(&l->request, &done, MPI_STATUS_IGNORE))
                 done = 1;
-        MPI_Request_free(&l->request);
+        if (l->request != MPI_REQUEST_NULL)
+            MPI_Request_free(&l->request);
     }
     for (struct wire_mpi_letter *l = w->spare, *next; l; l = next) {
         next = l->next;
         free(l);
     }
+    w->spare = NULL;
 }
 
 bool wire_mpi_flushed(struct wire *w)
