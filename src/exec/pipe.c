@@ -367,8 +367,10 @@ bool pipes_vote(struct pipes *p, uint64_t round)
 enum transport_fate pipe_fate(const struct pipes *p, int rank, const struct pipe_head *head)
 {
     const weft_comm *c = p->comm;
-    return atomic_load_explicit(&head->freed, memory_order_seq_cst) ? TRANSPORT_LEFT
-                                                                    : c->transport->gone(c->link, rank);
+    if (atomic_load_explicit(&head->freed, memory_order_seq_cst))
+        return TRANSPORT_LEFT;
+    enum transport_fate fate = c->transport->gone(c->link, rank);
+    return fate == TRANSPORT_LEFT && pipe_far_comes(p, rank) ? TRANSPORT_HERE : fate;
 }
 
 bool pipe_finished(const struct pipe_head *head, uint64_t round)

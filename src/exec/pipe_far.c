@@ -255,6 +255,13 @@ static void settle(struct pipes *p, struct pipe_far *f)
         atomic_store_explicit(&f->head->freed, 1, memory_order_seq_cst);
 }
 
+bool pipe_far_comes(const struct pipes *p, int rank)
+{
+    const struct pipe_far *f = pipe_far_of(p, rank);
+    const struct pipe_in *in = f && f->closed ? pipes_in(p, rank) : NULL;
+    return in && !in->wire->ends && at_of(in->wire) < f->written;
+}
+
 static void pulse(struct pipes *p)
 {
     int64_t now = core_now(), eighth = p->comm->deadline_ns / 8, every = eighth < PULSE_NS ? eighth : PULSE_NS;
