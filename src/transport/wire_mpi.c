@@ -119,11 +119,12 @@ static void free_splits(void)
     }
 }
 
+/* But for those that have failed, whose peers may be gone. */
 static bool all_settled(void)
 {
     bool all = true;
     for (struct wire_mpi *w = wires; w; w = w->next)
-        all &= wire_mpi_settled(w);
+        all &= w->base.failed || wire_mpi_settled(w);
     return all;
 }
 
