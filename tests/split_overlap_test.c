@@ -121,7 +121,7 @@ static void run_random(struct ranks_rank *r)
 static void random_groups(void **state)
 {
     (void)state;
-    uint64_t most = conformance_on_hosts() ? (uint64_t)test_share(4, 60) : CONFORMANCE_ON < 3 ? 8 : 24;
+    uint64_t most = conformance_on_hosts() ? (uint64_t)test_share(1, 60) : CONFORMANCE_ON < 3 ? 8 : 24;
     for (uint64_t seed = 1; seed <= most; seed++) {
         sums_count = seed % 2 ? SMALL : COUNT;
         ranks_run(2 + (int)(seed % 5), &(weft_comm_opts){.staged = seed % 3 == 0}, run_random, &seed, NULL);
