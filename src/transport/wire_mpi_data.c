@@ -76,7 +76,7 @@ int wire_mpi_make(struct wire *base, int peer, uint64_t tag, void *memory, size_
     struct message *m = malloc(sizeof *m);
     if (!m)
         return base->error(WEFT_ENOMEM, "out of memory");
-    *m = (struct message){.base = {base, memory, bytes, tag, peer, send},
+    *m = (struct message){.base = {.wire = base, .memory = memory, .bytes = bytes, .tag = tag, .peer = peer, .send = send},
                           .plain = MPI_REQUEST_NULL,
                           .sync = MPI_REQUEST_NULL,
                           .once = MPI_REQUEST_NULL,

@@ -45,7 +45,7 @@ int ucx_make_list(struct wire *base, int peer, uint64_t tag, const struct wire_p
     if (!m)
         return base->error(WEFT_ENOMEM, "out of memory");
     *m = (struct ucx_message){
-        .base = {base, parts->memory, 0, tag, peer, send},
+        .base = {.wire = base, .memory = parts->memory, .tag = tag, .peer = peer, .send = send},
         .tag = (uint64_t)(send ? base->rank : peer) << UCX_TAG_BITS | tag,
         .param = {.op_attr_mask = UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
                   .request = m,
