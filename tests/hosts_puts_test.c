@@ -216,8 +216,10 @@ static void deaths_are_seen(void **state)
 {
     (void)state;
     hosts_need_ucx();
-    if (!ranks_forked) /* processes alone can be killed */
+    if (!ranks_forked) {
+        print_message("skip: under sanitizers ranks are threads, and only processes can be killed\n");
         skip();
+    }
     struct random rnd = {20261115};
     int64_t n = test_share(12, 200);
     for (int i = 0; i < n; i++)
