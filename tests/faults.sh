@@ -150,6 +150,18 @@ ended()
 seen=8000
 [ "${WEFT_TEST_SHARE:-100}" = full ] && seen=5000
 
+# The runs have gone on: all four ranks make their last one, and nothing was wrong.
+all_end_well()
+{
+    local r code text
+    : >"$work/last"
+    over 0 1 2 3
+    for r in 0 1 2 3; do
+        read -r code _ text <"$work/out.$r"
+        [ "$code" = 0 ] || complain "rank $r: $code $text"
+    done
+}
+
 case $what in
 *mpi*) ;;
 *) [ -f "$WEFT_MODULES/weft_ucx.so" ] || skip "this build has no module for ucx:" ;;
@@ -209,12 +221,7 @@ back)
         ip -n "$1" link set "$2" up
         read -rt 3 <> <(:)
     done
-    : >"$work/last"
-    over 0 1 2 3
-    for r in 0 1 2 3; do
-        read -r code _ text <"$work/out.$r"
-        [ "$code" = 0 ] || complain "rank $r: $code $text"
-    done
+    all_end_well
     echo "the runs went on and were right"
     tidy
     ;;
@@ -278,12 +285,7 @@ names)
     ended 1 3 ""
     ended 0 3 "rank 0 did not come in time"
     ranks=("${first[@]}")
-    : >"$work/last"
-    over 0 1 2 3
-    for r in 0 1 2 3; do
-        read -r code _ text <"$work/out.$r"
-        [ "$code" = 0 ] || complain "rank $r: $code $text"
-    done
+    all_end_well
     tidy
     ;;
 openmpi | mpich)

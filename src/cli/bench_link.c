@@ -44,7 +44,7 @@ bool link_make(int hosts, struct bench_link *out, char *why, size_t cap)
     *out = (struct bench_link){.folder = ""};
     if (!tmp || !*tmp || strlen(tmp) > sizeof out->folder - 24)
         tmp = "/tmp";
-    snprintf(out->folder, sizeof out->folder, "%s/weft-hosts-XXXXXX", tmp);
+    snprintf(out->folder, sizeof out->folder, "%s/weft-hosts-XXXXXX", tmp); /* for mkdtemp */
     if (!mkdtemp(out->folder)) {
         snprintf(why, cap, "no folder for the ranks to meet in: %s: %s", out->folder, strerror(errno));
         return false;

@@ -352,8 +352,8 @@ static void tell(weft_exchange *x, const struct blame *b)
     weft_comm *c = x->comm;
     char who[COMM_WHO];
     if (b->died >= 0)
-        comm_fail(c, WEFT_EPEER, "%s %s, rank %d was waiting for it in an exchange", comm_who(c, b->died, who), comm_ended(c, b->died),
-                  c->rank);
+        comm_fail(c, WEFT_EPEER, "%s %s, rank %d was waiting for it in an exchange", comm_who(c, b->died, who),
+                  comm_ended(c, b->died), c->rank);
     else if (b->left >= 0)
         comm_fail(c, WEFT_EPEER, "%s closed its comm or freed its exchange, rank %d was waiting for it",
                   comm_who(c, b->left, who), c->rank);
