@@ -155,7 +155,7 @@ bool cross_take(weft_exec *x, const struct exec_in *in, const struct exec_step *
         err = read_move(&b, &x->program->moves[step->work + k]);
     if (!err)
         err = flush(&b);
-    if (c->transport->gone(c->link, in->peer) == TRANSPORT_DIED)
+    if (err == WEFT_EPEER || c->transport->gone(c->link, in->peer) == TRANSPORT_DIED)
         comm_fail(c, WEFT_EPEER, "%s has died, rank %d was reading from it", comm_who(c, in->peer, who), c->rank);
     else if (err)
         comm_fail(c, err, "%s: %s; it was rank %d that tried", comm_who(c, in->peer, who), weft_errmsg(), c->rank);

@@ -96,5 +96,7 @@ int shm_cross(struct transport_link *base, int rank, const struct iovec *to, con
     ssize_t got = process_vm_readv((pid_t)p->pid, to, n, from, n, 0);
     if (got >= 0 && (size_t)got == all)
         return 0;
-    return error_set(WEFT_ETRANSPORT, "its memory cannot be read: %s", strerror(got < 0 ? errno : EFAULT));
+    /* A process that ends gives up its memory before its files, by which others see that it has died. */
+    return error_set(got < 0 && errno == ESRCH ? WEFT_EPEER : WEFT_ETRANSPORT, "its memory cannot be read: %s",
+                     strerror(got < 0 ? errno : EFAULT));
 }

@@ -93,8 +93,9 @@ struct transport {
      * copies of its would, measured on what is there; INT64_MAX: it never does, or nothing is there yet. */
     int64_t (*worth)(struct transport_link *l, const void *memory, size_t bytes);
     /* Reads n pieces, at most TRANSPORT_PIECES, at addresses of `rank`'s own memory into pieces here of the same lengths, of
-     * TRANSPORT_CROSS bytes at most together. Errors: WEFT_ETRANSPORT, with what the system says. Who reads must make sure
-     * afterwards that the rank was not gone meanwhile: its number may be another process's then. */
+     * TRANSPORT_CROSS bytes at most together. Errors: WEFT_EPEER when it has ended, WEFT_ETRANSPORT, with what the system
+     * says. Who reads must make sure afterwards that the rank was not gone meanwhile: its number may be another process's
+     * then. */
     int (*cross)(struct transport_link *l, int rank, const struct iovec *to, const struct iovec *from, size_t n);
     /* Has the rank left the group, or (where deaths are seen) ended without leaving? */
     enum transport_fate (*gone)(struct transport_link *l, int rank);
