@@ -44,6 +44,14 @@ static void broken(struct remote *r, const struct remote_peer *p, int err)
               text);
 }
 
+/* Is there room for an add? The first of a queue must get it sooner or later, or nothing behind it goes on, so those behind,
+ * which keep theirs until they are first, leave enough for one. */
+static bool has_room(const struct remote *r, const struct remote_peer *p, const struct remote_item *i)
+{
+    int64_t left = r->budget / 2 - r->roomed - (i == p->first ? 0 : (int64_t)REMOTE_COPY);
+    return (int64_t)i->mail.value <= left;
+}
+
 /* Begins to receive, unless it has or there is no room for it now. */
 static void begin(struct remote *r, const struct remote_peer *p, struct remote_item *i)
 {
@@ -52,7 +60,7 @@ static void begin(struct remote *r, const struct remote_peer *p, struct remote_i
     if (i->wire)
         return;
     bool add = m->kind == REMOTE_ADD;
-    if (add && r->roomed + (int64_t)m->value > r->budget / 2)
+    if (add && !has_room(r, p, i))
         return;
     if (add && !(i->room = malloc(m->value))) {
         broken(r, p, error_nomem());
