@@ -60,6 +60,9 @@ run halo halo --peers -n "$ranks" --plot "$pictures/$machine-halo.svg"
 run many many --peers -n "$ranks"
 run latency latency --peers
 run memory memory
+echo "bench: overlap" >&2
+"$weft" bench overlap --json >"$work/overlap.json"
+list+=("overlap=$work/overlap.json")
 if "$weft" run -n 2 --hosts 2 -- true 2>/dev/null; then
     echo "bench: hosts" >&2
     "$weft" bench hosts --peers --save "$work/hosts.json"

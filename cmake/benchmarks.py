@@ -100,6 +100,14 @@ def memory(run):
     return table(heads, rows)
 
 
+def overlap(run):
+    heads = [":progress by", "exchange us", "compute us", "both us", "of the sum", "hidden", "wrong"]
+    rows = [[r["progress"], number(r["exchange_us"], 1), number(r["compute_us"], 1), number(r["both_us"], 1), number(r["of_sum"]),
+             f"{r['hidden_percent']:.0f} %", r["wrong"]] for r in run["lines"]]
+    aim = f"- progress by a thread, aim {run['aim']}\n\n" if run["aim"] else ""
+    return aim + table(heads, rows)
+
+
 def lower(run):
     worlds = sorted({w["world"] for w in run["worlds"]})
     names = list(dict.fromkeys(w["name"] for w in run["worlds"]))
@@ -138,6 +146,9 @@ SECTIONS = [("coll", "Collectives, window memory", lambda run: moves(run, "colle
              "plan each. *ratio* is the better of the two ways to run one plan each, over one plan; *made* is lowering and "
              "binding, once. The best peer packs all tensors and exchanges once.\n\n" + many(run), None),
             ("latency", "Latency", lambda run: moves(run, "what"), None),
+            ("overlap", "Overlap", lambda run: f"{size(run['bytes'])} from each of {run['ranks']} ranks to the next, computation of the same "
+             "length, and both at once (start, compute, wait): *hidden* is how much of the exchange takes no time beside it.\n\n" +
+             overlap(run), None),
             ("memory", "Memory", memory, None),
             ("hosts", "Between hosts", lambda run: "Two hosts played on this machine: network namespaces on a bridge, so the link is "
              "the kernel's TCP, and its cost is copies by the same cores that the ranks run on. All took turns in rounds on that link; "

@@ -10,6 +10,7 @@
 #include "cli/args.h"
 #include "cli/bench.h"
 #include "cli/crew.h"
+#include "cli/json.h"
 #include "weft.h"
 
 enum { MOST_ROUNDS = 1000, BEST = 9 };
@@ -27,7 +28,7 @@ struct overlap {
     bool private_;
     enum weft_progress progress;
     int64_t wrong;
-    double best; /* written by rank 0 between barriers */
+    double best;          /* written by rank 0 between barriers */
     volatile double sink; /* so that computing is not left out */
     struct times times;   /* of rank 0, from one barrier to the next */
 };
@@ -193,54 +194,101 @@ static double median(double *v, int n)
     return v[n / 2];
 }
 
-/* Prints a line and says whether what is aimed at is met; -1: nothing is aimed at here. */
-static int tell(struct overlap *o)
+/* Medians of one way, in seconds. */
+struct line {
+    const char *progress;
+    double exchange, compute, both;
+    int64_t wrong;
+};
+
+static double of_sum(const struct line *l)
 {
-    double e = median(o->times.exchange, o->rounds), c = median(o->times.compute, o->rounds),
-           b = median(o->times.both, o->rounds), hidden = 100 * (e + c - b) / e;
-    bool thread = o->progress == WEFT_PROGRESS_THREAD;
-    printf("%-9s %10.3f %10.3f %10.3f %8.3f %7.0f%% %6lld\n", thread ? "thread" : "caller", e * 1e3, c * 1e3, b * 1e3,
-           b / (e + c), hidden, (long long)o->wrong);
-    if (!thread)
-        return -1;
-    if (work_cores() >= 2 * o->ranks)
-        return hidden >= FOUR_CORES;
-    return work_cores() >= o->ranks ? b / (e + c) <= TWO_CORES : -1;
+    return l->both / (l->exchange + l->compute);
 }
 
-static int run_both(struct overlap *o, struct failure *why)
+static double hidden(const struct line *l) /* per cent of the exchange */
 {
-    int met = -1, code = CLI_OK;
-    for (int way = 0; way < 2 && !code; way++) {
-        struct crew *crew;
-        o->progress = way ? WEFT_PROGRESS_THREAD : WEFT_PROGRESS_CALLER;
-        code = crew_open(o->ranks, &crew, why);
-        if (code)
-            return code;
-        if (crew_do(crew, measure, o, why))
-            code = CLI_WRONG;
-        crew_close(crew);
-        if (!code)
-            met = tell(o);
-        if (!code && o->wrong)
-            code = failure_set(why, CLI_WRONG, "wrong bytes came");
+    return 100 * (l->exchange + l->compute - l->both) / l->exchange;
+}
+
+/* What is aimed at with a progress thread, and whether it is met. False: nothing, on so few cores. */
+static bool aim(const struct overlap *o, const struct line *l, char *text, size_t cap)
+{
+    if (work_cores() >= 2 * o->ranks)
+        snprintf(text, cap, "at least %d%% hidden: %s", FOUR_CORES, hidden(l) >= FOUR_CORES ? "met" : "missed");
+    else if (work_cores() >= o->ranks)
+        snprintf(text, cap, "at most %.2f times the sum: %s", TWO_CORES, of_sum(l) <= TWO_CORES ? "met" : "missed");
+    return work_cores() >= o->ranks;
+}
+
+static int run(struct overlap *o, enum weft_progress progress, struct line *out, struct failure *why)
+{
+    struct crew *crew;
+    o->progress = progress;
+    int code = crew_open(o->ranks, &crew, why);
+    if (code)
+        return code;
+    if (crew_do(crew, measure, o, why))
+        code = CLI_WRONG;
+    crew_close(crew);
+    *out = (struct line){progress == WEFT_PROGRESS_THREAD ? "thread" : "caller", median(o->times.exchange, o->rounds),
+                         median(o->times.compute, o->rounds), median(o->times.both, o->rounds), o->wrong};
+    return !code && o->wrong ? failure_set(why, CLI_WRONG, "wrong bytes came") : code;
+}
+
+static void print_text(const struct overlap *o, const struct line lines[2])
+{
+    char text[64];
+    printf("%d ranks, %lld bytes from each to the next, %d cores; ms, medians of %d rounds.\n"
+           "of sum: both at once over the sum of both alone; hidden: of the exchange behind the computation.\n\n",
+           o->ranks, (long long)o->bytes, work_cores(), o->rounds);
+    printf("%-9s %10s %10s %10s %8s %8s %6s\n", "progress", "exchange", "compute", "both", "of sum", "hidden", "wrong");
+    for (int i = 0; i < 2; i++)
+        printf("%-9s %10.3f %10.3f %10.3f %8.3f %7.0f%% %6lld\n", lines[i].progress, lines[i].exchange * 1e3,
+               lines[i].compute * 1e3, lines[i].both * 1e3, of_sum(&lines[i]), hidden(&lines[i]),
+               (long long)lines[i].wrong);
+    if (aim(o, &lines[1], text, sizeof text))
+        printf("\nthread: aim %s\n", text);
+}
+
+static void print_json(const struct overlap *o, const struct line lines[2])
+{
+    struct json j = {.to = stdout};
+    char text[64];
+    json_open(&j, NULL, '{', false);
+    json_text(&j, "bench", "overlap");
+    json_int(&j, "ranks", o->ranks);
+    json_int(&j, "bytes", o->bytes);
+    json_int(&j, "cores", work_cores());
+    json_bool(&j, "private", o->private_);
+    json_open(&j, "lines", '[', false);
+    for (int i = 0; i < 2; i++) {
+        json_open(&j, NULL, '{', true);
+        json_text(&j, "progress", lines[i].progress);
+        json_real(&j, "exchange_us", lines[i].exchange * 1e6);
+        json_real(&j, "compute_us", lines[i].compute * 1e6);
+        json_real(&j, "both_us", lines[i].both * 1e6);
+        json_real(&j, "of_sum", of_sum(&lines[i]));
+        json_real(&j, "hidden_percent", hidden(&lines[i]));
+        json_int(&j, "wrong", lines[i].wrong);
+        json_close(&j, '}');
     }
-    if (!code && met >= 0 && work_cores() >= 2 * o->ranks)
-        printf("\nthread: aim at least %d%% hidden: %s\n", FOUR_CORES, met ? "met" : "missed");
-    else if (!code && met >= 0)
-        printf("\nthread: aim at most %.2f times the sum: %s\n", TWO_CORES, met ? "met" : "missed");
-    return code;
+    json_close(&j, ']');
+    json_text(&j, "aim", aim(o, &lines[1], text, sizeof text) ? text : NULL);
+    json_close(&j, '}');
+    putchar('\n');
 }
 
 int bench_overlap(int argc, char **argv)
 {
     int64_t ranks = 2, bytes = 16 << 20, rounds = 50;
-    bool private_ = false;
+    bool private_ = false, json = false;
     const struct args_option options[] = {
         {"n", ARGS_INT, "N", "ranks (default 2)", &ranks, 2, 256},
         {"bytes", ARGS_BYTES, "B", "that each rank gives to the next (default 16M)", &bytes, 1, INT64_C(1) << 32},
         {"rounds", ARGS_INT, "N", "of which the median counts (default 50)", &rounds, 1, MOST_ROUNDS},
         {"private", ARGS_FLAG, NULL, "tensors in private memory", &private_, 0, 0},
+        {"json", ARGS_FLAG, NULL, "the table as JSON", &json, 0, 0},
         {0},
     };
     const struct args_verb verb = {
@@ -256,11 +304,12 @@ int bench_overlap(int argc, char **argv)
     if (!o)
         return failure_print(&(struct failure){CLI_WRONG, "out of memory"}, "bench overlap");
     *o = (struct overlap){.ranks = (int)ranks, .rounds = (int)rounds, .bytes = bytes, .private_ = private_};
-    printf("%d ranks, %lld bytes from each to the next, %d cores; ms, medians of %d rounds.\n"
-           "of sum: both at once over the sum of both alone; hidden: of the exchange behind the computation.\n\n",
-           o->ranks, (long long)bytes, work_cores(), o->rounds);
-    printf("%-9s %10s %10s %10s %8s %8s %6s\n", "progress", "exchange", "compute", "both", "of sum", "hidden", "wrong");
-    code = run_both(o, &why);
+    struct line lines[2];
+    code = run(o, WEFT_PROGRESS_CALLER, &lines[0], &why);
+    if (!code)
+        code = run(o, WEFT_PROGRESS_THREAD, &lines[1], &why);
+    if (!code)
+        (json ? print_json : print_text)(o, lines);
     crew_free(o, sizeof *o);
     return code ? failure_print(&why, "bench overlap") : CLI_OK;
 }
