@@ -83,15 +83,18 @@ if [ -n "${WEFT_PYTHON:-}" ]; then
     run many -n 2 --only 25 --save "$work/many.json" "${quick[@]}"
     run halo -n 2 --sizes 64 --save "$work/halo.json" "${quick[@]}"
     run memory -n 1 --sizes 16K --save "$work/memory.json" "${quick[@]}"
+    run overlap --rounds 3 --bytes 64K --json
+    cp "$work/out" "$work/overlap.json"
     echo '{"title": "one machine", "cpu": "this"}' >"$work/machine.json"
     mkdir -p "$work/docs/pictures"
     cp "$work/a.svg" "$work/docs/pictures/here-coll.svg"
     for name in here there; do
         "$WEFT_PYTHON" "$document" collect "$work/$name.json" machine="$work/machine.json" coll="$work/coll.json" \
-            reshard="$work/reshard.json" halo="$work/halo.json" many="$work/many.json" memory="$work/memory.json" || complain "$document collect"
+            reshard="$work/reshard.json" halo="$work/halo.json" many="$work/many.json" memory="$work/memory.json" overlap="$work/overlap.json" ||
+            complain "$document collect"
     done
     "$WEFT_PYTHON" "$document" document "$work/docs/benchmarks.md" "$work/here.json" "$work/there.json" || complain "$document"
-    for lines in '^### 10' '^!\[ 1' '^| 2 | 256x256 2' '^| 2 | 3d x faces 2'; do
+    for lines in '^### 12' '^!\[ 1' '^| 2 | 256x256 2' '^| 2 | 3d x faces 2' '^| thread 2'; do
         [ "$(grep -c -- "${lines% *}" "$work/docs/benchmarks.md")" -eq "${lines##* }" ] ||
             complain "the document has not ${lines##* } lines with ${lines% *}"
     done
