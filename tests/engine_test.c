@@ -460,31 +460,30 @@ static void far_ahead(void **state)
 
 struct flowing {
     int64_t bucket;
-    int from; /* of the pairs: some before it are strided or cast, and what shares a message with them is in no ring */
+    int pairs; /* 2: those in one piece; more: some behind them that are strided or cast */
 };
 
 /* One rank sends, the others follow: in one piece, in rows, with a cast, what all of them get, and what goes round in a ring,
  * unless those who follow begin late. That needs a core for each, else the messages are staged as usual. */
 static void run_flowing(struct ranks_rank *r)
 {
-    static const struct pair all[2][7] = {{{"f32[20000] @x1=0", "f32[20000] @x2", 0},
+    static const struct pair all[2][7] = {{{"u8[300007] @x1=0", "u8[300007] @x1=1", 0},
+                                           {"f32[80001] @x1=0", "f32[80001] @x2", 0},
+                                           {"f32[20000] @x1=0", "f32[20000] @x2", 0},
                                            {"u8[5] @x1=0", "u8[5] @x1=1", 0},
                                            {"f32[90,201] @x1=0", "f32[90,201/x] @x2=1,0", 0},
                                            {"f64[9000] @x1=0", "f32[9000] @x1=1", 0},
-                                           {"i32[20001] @x1=0", "i32[20001] @x1=1", 0},
-                                           {"u8[300007] @x1=0", "u8[300007] @x1=1", 0},
-                                           {"f32[80001] @x1=0", "f32[80001] @x2", 0}},
-                                          {{"f32[20000] @x1=0", "f32[20000] @x4", 0},
+                                           {"i32[20001] @x1=0", "i32[20001] @x1=1", 0}},
+                                          {{"u8[300007] @x1=0", "u8[300007] @x3=1,3,2", 0},
+                                           {"f32[80001] @x1=0", "f32[80001] @x4", 0},
+                                           {"f32[20000] @x1=0", "f32[20000] @x4", 0},
                                            {"u8[5] @x1=0", "u8[5] @x3=1,2,3", 0},
                                            {"f32[90,401] @x1=0", "f32[90,401/x] @x4=1,0,3,2", 0},
                                            {"f64[9000] @x1=0", "f32[9000] @x2=3,1", 0},
-                                           {"i32[20001] @x1=0", "i32[20001] @x3=3,2,1", 0},
-                                           {"u8[300007] @x1=0", "u8[300007] @x3=1,3,2", 0},
-                                           {"f32[80001] @x1=0", "f32[80001] @x4", 0}}};
+                                           {"i32[20001] @x1=0", "i32[20001] @x3=3,2,1", 0}}};
     const struct flowing *how = r->arg;
     struct model m;
-    RANKS_OK(r, model_make(&m, r, all[r->size == 4] + how->from, 7 - how->from,
-                           &(weft_lower_opts){.bucket = how->bucket}));
+    RANKS_OK(r, model_make(&m, r, all[r->size == 4], how->pairs, &(weft_lower_opts){.bucket = how->bucket}));
     for (int seed = 0; seed < 6; seed++) {
         model_fill(&m, seed);
         bool done = false, late = seed % 3 == (r->rank ? 1 : 2);
@@ -503,19 +502,20 @@ static void run_flowing(struct ranks_rank *r)
     model_free(&m);
 }
 
-/* The receiver has columns where the sender has rows: as long as a message in one piece, and in no ring. */
+/* Behind what is in one piece the receiver has columns where the sender has rows. */
 static void run_turned(struct ranks_rank *r)
 {
     enum { ROWS = 257, COLUMNS = 311 };
     static const int64_t by_column[] = {4, 4 * ROWS};
     struct model m;
-    RANKS_OK(r, model_make(&m, r, &(struct pair){"f32[257,311] @x1=0", "f32[257,311] @x1=1", 0}, 1,
-                           &(weft_lower_opts){.bucket = 0}));
-    const float *got = m.out[0].data;
-    float *is = m.in[0].data;
-    m.out[0].strides = r->rank ? by_column : NULL;
+    static const struct pair pairs[] = {{"f32[80001] @x1=0", "f32[80001] @x1=1", 0},
+                                        {"f32[257,311] @x1=0", "f32[257,311] @x1=1", 0}};
+    RANKS_OK(r, model_make(&m, r, pairs, 2, &(weft_lower_opts){.bucket = 0}));
+    const float *got = m.out[1].data;
+    float *is = m.in[1].data;
+    m.out[1].strides = r->rank ? by_column : NULL;
     RANKS_OK(r, weft_exec_rebind(m.exec, m.in, m.out));
-    for (int run = 1; run <= 3; run++) {
+    for (int run = 1; run <= 6; run++) {
         for (int i = 0; i < ROWS * COLUMNS && !r->rank; i++)
             is[i] = (float)(run * i);
         RANKS_OK(r, weft_exec_run(m.exec));
@@ -531,7 +531,7 @@ static void flowing(void **state)
     for (int k = 0; k < 4; k++)
         for (int staged = 0; staged < 2; staged++)
             for (int size = 2; size <= 4; size += 2) {
-                struct flowing how = {.bucket = k % 2 << 18, .from = k < 2 ? 0 : 5};
+                struct flowing how = {.bucket = k % 2 << 18, .pairs = k < 2 ? 2 : 7};
                 ranks_run(size, &(weft_comm_opts){.staged = staged, .cross = -1}, run_flowing, &how, NULL);
             }
     for (int staged = 0; staged < 2; staged++)
