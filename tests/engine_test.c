@@ -458,27 +458,40 @@ static void far_ahead(void **state)
 
 /* ---- messages that flow ---- */
 
-/* One rank sends, the others follow: in one piece, in rows, with a cast, and what all of them get. That needs a core for
- * each, else the messages are staged as usual. */
+struct flowing {
+    int64_t bucket;
+    int pairs; /* 2: those in one piece; more: some behind them that are strided or cast */
+};
+
+/* One rank sends, the others follow: in one piece, in rows, with a cast, what all of them get, and what goes round in a ring,
+ * unless those who follow begin late. That needs a core for each, else the messages are staged as usual. */
 static void run_flowing(struct ranks_rank *r)
 {
-    static const struct pair all[2][5] = {{{"f32[20000] @x1=0", "f32[20000] @x2", 0},
+    static const struct pair all[2][7] = {{{"u8[300007] @x1=0", "u8[300007] @x1=1", 0},
+                                           {"f32[80001] @x1=0", "f32[80001] @x2", 0},
+                                           {"f32[20000] @x1=0", "f32[20000] @x2", 0},
                                            {"u8[5] @x1=0", "u8[5] @x1=1", 0},
                                            {"f32[90,201] @x1=0", "f32[90,201/x] @x2=1,0", 0},
                                            {"f64[9000] @x1=0", "f32[9000] @x1=1", 0},
                                            {"i32[20001] @x1=0", "i32[20001] @x1=1", 0}},
-                                          {{"f32[20000] @x1=0", "f32[20000] @x4", 0},
+                                          {{"u8[300007] @x1=0", "u8[300007] @x3=1,3,2", 0},
+                                           {"f32[80001] @x1=0", "f32[80001] @x4", 0},
+                                           {"f32[20000] @x1=0", "f32[20000] @x4", 0},
                                            {"u8[5] @x1=0", "u8[5] @x3=1,2,3", 0},
                                            {"f32[90,401] @x1=0", "f32[90,401/x] @x4=1,0,3,2", 0},
                                            {"f64[9000] @x1=0", "f32[9000] @x2=3,1", 0},
                                            {"i32[20001] @x1=0", "i32[20001] @x3=3,2,1", 0}}};
-    const struct pair *pairs = all[r->size == 4];
+    const struct flowing *how = r->arg;
     struct model m;
-    RANKS_OK(r, model_make(&m, r, pairs, 5, &(weft_lower_opts){.bucket = *(int64_t *)r->arg}));
+    RANKS_OK(r, model_make(&m, r, all[r->size == 4], how->pairs, &(weft_lower_opts){.bucket = how->bucket}));
     for (int seed = 0; seed < 6; seed++) {
         model_fill(&m, seed);
-        bool done = false;
+        bool done = false, late = seed % 3 == (r->rank ? 1 : 2);
+        if (late)
+            RANKS_OK(r, weft_comm_barrier(r->comm, -1));
         RANKS_OK(r, weft_exec_start(m.exec));
+        if (!late && seed % 3)
+            RANKS_OK(r, weft_comm_barrier(r->comm, -1));
         for (int i = 0; i < 100 * (seed % 3) && !done; i++)
             RANKS_OK(r, weft_exec_test(m.exec, &done));
         RANKS_OK(r, weft_exec_wait(m.exec, 60 * SECOND));
@@ -489,13 +502,40 @@ static void run_flowing(struct ranks_rank *r)
     model_free(&m);
 }
 
+/* Behind what is in one piece the receiver has columns where the sender has rows. */
+static void run_turned(struct ranks_rank *r)
+{
+    enum { ROWS = 257, COLUMNS = 311 };
+    static const int64_t by_column[] = {4, 4 * ROWS};
+    struct model m;
+    static const struct pair pairs[] = {{"f32[80001] @x1=0", "f32[80001] @x1=1", 0},
+                                        {"f32[257,311] @x1=0", "f32[257,311] @x1=1", 0}};
+    RANKS_OK(r, model_make(&m, r, pairs, 2, &(weft_lower_opts){.bucket = 0}));
+    const float *got = m.out[1].data;
+    float *is = m.in[1].data;
+    m.out[1].strides = r->rank ? by_column : NULL;
+    RANKS_OK(r, weft_exec_rebind(m.exec, m.in, m.out));
+    for (int run = 1; run <= 6; run++) {
+        for (int i = 0; i < ROWS * COLUMNS && !r->rank; i++)
+            is[i] = (float)(run * i);
+        RANKS_OK(r, weft_exec_run(m.exec));
+        for (int i = 0; i < ROWS * COLUMNS && r->rank; i++)
+            RANKS_CHECK(r, got[i % COLUMNS * ROWS + i / COLUMNS] == (float)(run * i));
+    }
+    model_free(&m);
+}
+
 static void flowing(void **state)
 {
     (void)state;
-    for (int64_t bucket = 0; bucket <= 1 << 18; bucket += 1 << 18)
+    for (int k = 0; k < 4; k++)
         for (int staged = 0; staged < 2; staged++)
-            for (int size = 2; size <= 4; size += 2)
-                ranks_run(size, &(weft_comm_opts){.staged = staged, .cross = -1}, run_flowing, &bucket, NULL);
+            for (int size = 2; size <= 4; size += 2) {
+                struct flowing how = {.bucket = k % 2 << 18, .pairs = k < 2 ? 2 : 7};
+                ranks_run(size, &(weft_comm_opts){.staged = staged, .cross = -1}, run_flowing, &how, NULL);
+            }
+    for (int staged = 0; staged < 2; staged++)
+        ranks_run(2, &(weft_comm_opts){.staged = staged, .cross = -1}, run_turned, NULL, NULL);
 }
 
 /* ---- messages that both ends copy ---- */

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The models of wake-ups, barriers, channels, letters, shared copies and the seat, checked by spin in all orders in which ranks can act: nothing
+# The models of wake-ups, barriers, channels, letters, shared copies, flows and the seat, checked by spin in all orders in which ranks can act: nothing
 # is found in them, and what is broken on purpose is found. With WEFT_TEST_SHARE=full larger ones, too.
 set -u
 : "${WEFT_SOURCE_DIR:?}" "${WEFT_BUILD_DIR:?}"
@@ -58,6 +58,8 @@ right letters -DTINY -DMUTUAL
 right letters -DMIXED -DLETTERS=2 -DRUNS=4
 right help
 right help -DPIECES=1
+right flow
+right flow -DREADERS=1 -DPIECES=5 -DRUNS=3
 optimise=-O1 # for more states, worth the time to compile
 right barrier -DPAIRS -DAPART -DROUNDS=1
 right barrier -DVOTES -DROUNDS=1
@@ -77,6 +79,7 @@ if [ "${WEFT_TEST_SHARE:-}" = full ]; then
     right slots -DSTAR -DN=3 -DAWAKE -DSHARE -DSLOTS=2 -DMESSAGES=3 -DRUNS=3
     right slots -DSLOTS=3 -DMESSAGES=3
     right letters -DN=3 -DLETTERS=2 -DRUNS=3
+    right flow -DPIECES=6 -DRING=3 -DRUNS=3
     right seat -DRUNS=3
 fi
 
@@ -123,6 +126,10 @@ for fault in SENDER_FIRST TWO_STEPS EARLY_DONE; do
     broken "$wrong" help -D$fault
 done
 broken "$stuck" help -DNO_BASE
+for fault in EARLY_PACKED EARLY_UNPACKED LATE_STRAIGHT ONE_ASKED NO_BASE; do
+    broken "$wrong" flow -D$fault
+done
+broken "$stuck" flow -DPATIENT
 for fault in NO_RECHECK PARK_BLIND NO_CALL NO_DISTURB LATE_ASLEEP DISARM_AWAY COUNT_FIRST WANT_LATE; do
     broken "$stuck" seat -D$fault
 done

@@ -173,6 +173,7 @@ int block_connect(weft_exec *x, struct program *p, const uint64_t *block_at)
         in->sends = block_messages(b) + block_outs(b)[k].message;
         in->staging = b->staging ? c->transport->reach(c->link, in->peer, b->staging) : NULL;
         in->ready = &block_ins(x->block)[i].ready;
+        in->recvs = block_messages(x->block) + block_ins(x->block)[i].message;
     }
     for (uint32_t i = 0; i < p->nouts; i++) {
         struct exec_out *out = &p->outs[i];

@@ -105,6 +105,7 @@ struct exec_share {
     int64_t slot;
     uint32_t readers; /* that have yet to read it */
     bool alone;       /* no other SEND may share it */
+    bool ring;        /* it can go through a ring at the front of its slot */
 };
 
 /* Messages from one peer, first in first out. Counts are of this run, counters of all runs. */
@@ -120,6 +121,7 @@ struct exec_in {
     bool letters, pushed;          /* some message is a letter; those that are none are pushed */
     const struct block *block;     /* the peer's */
     const struct block_message *sends;
+    struct block_message *recvs; /* in our block */
     const char *staging; /* the peer's pool */
     uint32_t move;       /* of a message that flows: where unpacking is, */
     int64_t at, seen;    /* bytes of that move, and bytes that were packed when it last looked; of one that is helped:
@@ -365,6 +367,8 @@ bool cross_take(weft_exec *x, const struct exec_in *in, const struct exec_step *
 /* Is this rank one whose messages flow: with a core for itself, and with more to send than to receive? */
 bool flow_one_way(const weft_exec *x, const struct program *p);
 bool flow_fits(const struct plan_step *send);
+/* With the peers' blocks: which shares can go through a ring. */
+void flow_make(const weft_exec *x, struct program *p);
 /* Packs a share that has its slot; the receivers see it from the first piece on. */
 void flow_pack(weft_exec *x, const struct exec_share *share, const struct exec_step *step, char *message);
 /* Of the next message of the channel, which has been launched: is there more than was seen? */

@@ -519,7 +519,9 @@ int program_fill(weft_exec *x, struct program *p, const uint64_t *block_at)
         else if (x->plan->steps[s].kind == PLAN_REDUCE)
             err = fill_fold(&f, s);
     }
-    if (!err)
-        err = weave_make(x, p);
+    if (err)
+        return err;
+    flow_make(x, p);
+    err = weave_make(x, p);
     return err ? err : post_make(x, p);
 }

@@ -3,16 +3,37 @@
  * behind it, so that two copies take little more than the time of one. Where ranks both send and
  * receive, or share cores, all of them are busy with copies anyway, and larger pieces are better.
  *
- * `packed` of a message counts bytes over all runs; run r has those from (r - 1) * bytes on. It is
- * advanced by core_signal, which releases what was packed and wakes those who sleep. */
+ * As long as the receivers keep up, the pieces go round in the front of the slot, a ring that stays in
+ * the caches. If they do not, the rest of the message goes straight to where it belongs in the slot, so
+ * that packing never waits for long, and a start that only sends is over when all is packed. Byte b is at b % ring
+ * below `straight`, at b from there on; the ring is full by then, so the two do not meet. A part that is strided or
+ * cast on one side is unpacked or packed as a whole, and such a message is straight from byte 0 on.
+ *
+ * `packed` of a message counts bytes over all runs; run r has those from (r - 1) * bytes on. Its stores
+ * release what was packed, and `straight`, which is stored before the first byte that it speaks of is told: whoever
+ * acquires `packed` knows where all the bytes below it are. Only the last store is a signal that wakes who
+ * sleeps: the first that woke them was `ready`. `packed` of the RECV counts the bytes that were unpacked, released when
+ * they have been read; the sender acquires it before it writes over them. */
 #include <string.h>
 
 #include "exec/block.h"
 
-#define LEAST (64 << 10)       /* bytes of a message that is worth it */
-#define PIECES 16              /* of a message, unless that makes them smaller or larger than */
-#define PIECE_LEAST (16 << 10) /* what a signal costs, and */
-#define PIECE_MOST (256 << 10) /* what stays in cache */
+#define LEAST (64 << 10)  /* bytes of a message that is worth it */
+#define PIECE (16 << 10)  /* the receivers' start against what a signal costs */
+#define RING (16 * PIECE) /* with the source, in the second cache */
+#define TURNS 1000        /* of a spin, until receivers do not keep up */
+
+/* Of so many bytes from one on, those that stand in one piece. */
+static int64_t in_piece(int64_t from, int64_t bytes)
+{
+    int64_t most = PIECE - from % PIECE;
+    return bytes < most ? bytes : most;
+}
+
+static int64_t place_of(int64_t from, int64_t straight)
+{
+    return from < straight ? from % RING : from;
+}
 
 bool flow_one_way(const weft_exec *x, const struct program *p)
 {
@@ -32,6 +53,37 @@ bool flow_fits(const struct plan_step *send)
     return send->bytes >= LEAST;
 }
 
+/* Is each part a piece of memory in the order of the message, of the same dtype? */
+static bool in_line(const struct block *b, const struct block_message *m)
+{
+    for (uint32_t q = 0; q < m->nparts; q++) {
+        const struct block_part *part = &block_parts(b)[m->part + q];
+        int64_t n[MEMORY_LOOPS], stride[2][MEMORY_LOOPS], size = (int64_t)weft_dtype_size(part->dtype);
+        for (int i = 0; i < part->nloops; i++) {
+            n[i] = block_loops(b)[part->loop + (uint32_t)i].n;
+            stride[0][i] = block_loops(b)[part->loop + (uint32_t)i].stride;
+        }
+        tile_dense(part->nloops, n, size, stride[1]);
+        int loops = tile_merge(part->nloops, n, stride, 2);
+        if (part->dtype != part->wire || loops > 1 || (loops && (stride[0][0] != size || stride[1][0] != size)))
+            return false;
+    }
+    return true;
+}
+
+void flow_make(const weft_exec *x, struct program *p)
+{
+    for (uint32_t k = 0; k < p->nshares; k++) {
+        struct exec_share *share = &p->shares[k];
+        const struct exec_out *out = &p->outs[p->sharers[share->outs]];
+        share->ring = p->steps[share->step].flows && in_line(x->block, &out->sends[share->index]);
+        for (uint32_t i = 0; i < share->nouts && share->ring; i++) {
+            out = &p->outs[p->sharers[share->outs + i]];
+            share->ring = in_line(out->block, &out->recvs[share->index]);
+        }
+    }
+}
+
 /* ---- sending ---- */
 
 static void tell(weft_exec *x, const struct exec_share *share, int64_t bytes)
@@ -40,7 +92,11 @@ static void tell(weft_exec *x, const struct exec_share *share, int64_t bytes)
     for (uint32_t i = 0; i < share->nouts; i++) {
         const struct exec_out *out = &p->outs[p->sharers[share->outs + i]];
         struct block_message *send = &out->sends[share->index];
-        core_signal(x->comm->group, out->peer, &send->packed, (x->run - 1) * (uint64_t)send->bytes + (uint64_t)bytes);
+        uint64_t packed = (x->run - 1) * (uint64_t)send->bytes + (uint64_t)bytes;
+        if (bytes < send->bytes)
+            atomic_store_explicit(&send->packed, packed, memory_order_release);
+        else
+            core_signal(x->comm->group, out->peer, &send->packed, packed);
     }
 }
 
@@ -51,23 +107,57 @@ static void show(weft_exec *x, const struct exec_share *share)
     for (uint32_t i = 0; i < share->nouts; i++) {
         const struct exec_out *out = &p->outs[p->sharers[share->outs + i]];
         out->sends[share->index].slot = (uint64_t)share->slot;
+        atomic_store_explicit(&out->sends[share->index].straight, share->ring ? INT64_MAX : 0, memory_order_relaxed);
         core_signal(x->comm->group, out->peer, out->ready, out->base + share->index + 1);
+    }
+}
+
+/* Have all receivers unpacked so much, or will they within a short time? Acquire: what they have read can be written. */
+static bool keep_up(const weft_exec *x, const struct exec_share *share, int64_t bytes)
+{
+    const struct program *p = x->program;
+    int turns = 0;
+    for (uint32_t i = 0; i < share->nouts;) {
+        const struct exec_out *out = &p->outs[p->sharers[share->outs + i]];
+        const struct block_message *recv = &out->recvs[share->index];
+        uint64_t need = (x->run - 1) * (uint64_t)recv->bytes + (uint64_t)bytes;
+        if (atomic_load_explicit(&recv->packed, memory_order_acquire) >= need)
+            i++;
+        else if (turns++ < TURNS && atomic_load_explicit(&out->block->started, memory_order_relaxed) >= x->run)
+            core_relax();
+        else
+            return false;
+    }
+    return true;
+}
+
+/* Relaxed: what is told next releases it. */
+static void go_straight(const weft_exec *x, const struct exec_share *share, int64_t from)
+{
+    const struct program *p = x->program;
+    for (uint32_t i = 0; i < share->nouts; i++) {
+        const struct exec_out *out = &p->outs[p->sharers[share->outs + i]];
+        atomic_store_explicit(&out->sends[share->index].straight, from, memory_order_relaxed);
     }
 }
 
 void flow_pack(weft_exec *x, const struct exec_share *share, const struct exec_step *step, char *message)
 {
     const struct program *p = x->program;
-    int64_t all = x->plan->steps[share->step].bytes;
-    int64_t piece = all / PIECES < PIECE_LEAST ? PIECE_LEAST : all / PIECES < PIECE_MOST ? all / PIECES : PIECE_MOST;
+    int64_t all = x->plan->steps[share->step].bytes, straight = share->ring ? INT64_MAX : 0;
     show(x, share);
     for (uint32_t k = 0; k < step->nwork; k++) {
         const struct exec_move *m = &p->moves[step->work + k];
-        for (int64_t at = 0; !m->tile && at < m->bytes; at += piece) {
-            int64_t n = m->bytes - at < piece ? m->bytes - at : piece;
-            memcpy(message + m->offset + at, m->src + at, (size_t)n);
-            if (m->offset + at + n < all)
-                tell(x, share, m->offset + at + n);
+        for (int64_t at = 0, n; !m->tile && at < m->bytes; at += n) {
+            int64_t from = m->offset + at;
+            n = in_piece(from, m->bytes - at);
+            if (from < straight && from + n > RING && !keep_up(x, share, from + n - RING)) {
+                straight = from;
+                go_straight(x, share, straight);
+            }
+            memcpy(message + place_of(from, straight), m->src + at, (size_t)n);
+            if (from + n < all)
+                tell(x, share, from + n);
         }
         if (m->tile)
             engine_move(m, message + m->offset, m->src);
@@ -87,6 +177,21 @@ bool flow_arrived(const weft_exec *x, const struct exec_in *in)
     return packed(x, &in->sends[in->taken]) > in->seen;
 }
 
+/* A move's bytes up to end. `straight` is read after `packed` was acquired: what it says of those bytes stays so. */
+static void unpack(const weft_exec *x, struct exec_in *in, const struct exec_move *m, const char *message, int64_t end)
+{
+    const struct block_message *send = &in->sends[in->taken];
+    int64_t straight = atomic_load_explicit(&send->straight, memory_order_relaxed);
+    uint64_t before = (x->run - 1) * (uint64_t)send->bytes;
+    while (in->at < end) {
+        int64_t from = m->offset + in->at, n = in_piece(from, end - in->at);
+        memcpy(m->dst + in->at, message + place_of(from, straight), (size_t)n);
+        in->at += n;
+        /* Release: it has been read. */
+        atomic_store_explicit(&in->recvs[in->taken].packed, before + (uint64_t)(from + n), memory_order_release);
+    }
+}
+
 /* Tiles are unpacked when all is there. */
 bool flow_take(const weft_exec *x, struct exec_in *in, const struct exec_step *step, int64_t *bytes)
 {
@@ -104,11 +209,8 @@ bool flow_take(const weft_exec *x, struct exec_in *in, const struct exec_step *s
                 *bytes += m->bytes;
                 continue;
             }
-            if (n > in->at) {
-                memcpy(m->dst + in->at, message + m->offset + in->at, (size_t)(n - in->at));
-                *bytes += n - in->at;
-                in->at = n;
-            }
+            *bytes += n > in->at ? n - in->at : 0;
+            unpack(x, in, m, message, n);
             if (in->at < m->bytes)
                 break;
         }
