@@ -9,6 +9,7 @@
  *   way.c      how each message travels: as a letter, staged, pulled or pushed; cross.c pulls of private memory
  *   far.c      messages with ranks on other hosts; remote.h windows there
  *   flow.c     staged messages that are unpacked while they are packed; help.c pulled ones that both ends copy
+ *   comb.c     staged messages of several channels that are copied side by side
  *   engine.c   the run; weave.c strided copies of several channels at once; post.c programs of letters alone;
  *   run.c      the calls around it; arrivals.c which boxes of the destination are complete
  *   watch.c    peers that are gone or stalled */
@@ -77,6 +78,7 @@ struct exec_step {
     bool woven;   /* weave.c does it */
     bool flows;   /* SEND, RECV that is staged */
     bool helped;  /* SEND, RECV that is pulled: both ends copy it */
+    bool combed;  /* SEND, RECV that is staged: copied together with those of other channels */
     uint32_t channel;
     uint32_t letter;       /* SEND: which; of a staged one its share */
     uint32_t work, nwork;  /* moves; for REDUCE the fold's number */
@@ -247,6 +249,7 @@ struct program {
     struct exec_share *shares;
     uint32_t nshares, *sharers;
     struct weave weave;
+    struct comb_lane *lanes; /* of comb.c: as many as channels can be at it */
     struct post post;
     struct far far;
     struct staging_reserve reserve;
@@ -372,6 +375,15 @@ bool flow_arrived(const weft_exec *x, const struct exec_in *in);
 /* Unpacks what is there, so many bytes; true: that was the rest. */
 bool flow_take(const weft_exec *x, struct exec_in *in, const struct exec_step *step, int64_t *bytes);
 
+/* ---- comb.c ---- */
+
+int comb_make(const weft_exec *x, struct program *p);
+/* Packs the channel's message, which has its slot, together with those of later channels that can go and get one. */
+void comb_pack(weft_exec *x, const struct exec_out *out);
+bool comb_ready(const weft_exec *x); /* have all messages come that are to be unpacked together? */
+/* Unpacks the channel's message, which is there, together with those of later channels; returns their bytes. */
+int64_t comb_take(weft_exec *x, const struct exec_in *first);
+
 /* ---- help.c ---- */
 
 uint64_t help_pieces(int64_t bytes);
@@ -398,6 +410,9 @@ bool engine_in_waits(const weft_exec *x, const struct exec_in *in);
 bool engine_out_waits(const weft_exec *x, const struct exec_out *out);
 /* A step is done as far as those that wait for it are concerned. */
 void engine_opened(struct program *p, const struct exec_step *step);
+/* Takes a slot for a staged message of this run; false: not now. */
+bool engine_slot(weft_exec *x, struct exec_share *share);
+bool engine_can_take(const weft_exec *x, const struct exec_in *in); /* is the channel's next message there? */
 void engine_pack(const struct program *p, const struct exec_step *step, char *message);
 void engine_unpack(const struct program *p, const struct exec_step *step, const char *message);
 void engine_move(const struct exec_move *m, char *dst, const char *src);

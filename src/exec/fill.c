@@ -538,6 +538,8 @@ int program_fill(weft_exec *x, struct program *p, const uint64_t *block_at)
             err = fill_fold(&f, s);
     }
     if (!err)
+        err = comb_make(x, p);
+    if (!err)
         err = weave_make(x, p);
     return err ? err : post_make(x, p);
 }
