@@ -103,10 +103,10 @@ static bool stage(weft_exec *x, struct exec_out *out, const struct exec_step *st
         if (!engine_slot(x, share))
             return false;
         char *message = x->comm->staging.base + share->slot;
-        if (step->flows)
-            flow_pack(x, share, step, message);
-        else if (step->combed)
+        if (step->combed)
             comb_pack(x, out);
+        else if (step->flows)
+            flow_pack(x, share, step, message);
         else
             engine_pack(p, step, message);
     }
@@ -328,14 +328,14 @@ static int64_t take(weft_exec *x, struct exec_in *in)
         engine_pulled(x, in);
         return step->bytes;
     }
+    if (step->combed)
+        return comb_take(x, in);
     if (step->flows || step->helped) {
         int64_t bytes;
         if (step->flows ? flow_take(x, in, step, &bytes) : help_take(x, in, step, &bytes))
             engine_pulled(x, in);
         return bytes;
     }
-    if (step->combed)
-        return comb_take(x, in);
     if (step->way == WAY_STAGED)
         message = in->staging + in->sends[in->taken].slot;
     else if (step->way == WAY_LETTER)

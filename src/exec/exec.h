@@ -342,6 +342,7 @@ void *program_take(struct program *p, size_t n, size_t size); /* zeroed memory t
 int way_letters(const weft_exec *x, struct program *p);
 /* Are most bytes of these SENDs, or RECVs, far apart in this rank's memory? */
 bool way_scattered(const weft_exec *x, const struct program *p, const uint32_t *steps, uint32_t n);
+int64_t way_runs(const weft_exec *x, const struct program *p, uint32_t step); /* pieces of its parts in this rank's memory */
 /* Which staged SENDs share a slot. */
 int way_shares(const weft_exec *x, struct program *p);
 /* Does a channel push what is neither letter nor staged? Both ends come to the same answer. *woven: whoever copies
@@ -370,13 +371,19 @@ bool flow_one_way(const weft_exec *x, const struct program *p);
 bool flow_fits(const struct plan_step *send);
 /* Packs a share that has its slot; the receivers see it from the first piece on. */
 void flow_pack(weft_exec *x, const struct exec_share *share, const struct exec_step *step, char *message);
+/* Does what the engine will do for each channel when the message is packed: they can see it. */
+void flow_show(weft_exec *x, const struct exec_share *share);
+void flow_tell(weft_exec *x, const struct exec_share *share, int64_t bytes); /* so many are packed */
 /* Of the next message of the channel, which has been launched: is there more than was seen? */
 bool flow_arrived(const weft_exec *x, const struct exec_in *in);
+int64_t flow_there(const weft_exec *x, const struct exec_in *in); /* its bytes that are packed; acquires them */
 /* Unpacks what is there, so many bytes; true: that was the rest. */
 bool flow_take(const weft_exec *x, struct exec_in *in, const struct exec_step *step, int64_t *bytes);
 
 /* ---- comb.c ---- */
 
+/* Does this SEND flow in strips? */
+bool comb_flows(const weft_exec *x, const struct program *p, uint32_t send);
 int comb_make(const weft_exec *x, struct program *p);
 /* Packs the channel's message, which has its slot, together with those of later channels that can go and get one. */
 void comb_pack(weft_exec *x, const struct exec_out *out);

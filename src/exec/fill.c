@@ -53,23 +53,9 @@ static void peer_operand(const struct filler *f, int peer, const struct block *b
         o->stride[i] = block_loops(b)[part->loop + (uint32_t)i].stride;
 }
 
-/* Walks the tile of a message that is unpacked from its last run to the first. */
-static void turn_round(struct memory_tile *t, struct exec_move *m)
-{
-    int last = t->loops - 1;
-    bool run = last >= 0 && t->stride[0][last] == (int64_t)weft_dtype_size(m->to) &&
-               t->stride[1][last] == (int64_t)weft_dtype_size(m->from);
-    for (int i = 0; i < t->loops - run; i++) {
-        m->dst += (t->n[i] - 1) * t->stride[0][i];
-        m->offset += (t->n[i] - 1) * t->stride[1][i];
-        t->stride[0][i] = -t->stride[0][i];
-        t->stride[1][i] = -t->stride[1][i];
-    }
-}
-
 /* Writes a move; one that would change nothing (in place, and no cast) is left out. */
 static int add_move(struct filler *f, int loops, const int64_t *n, const struct operand *dst, const struct operand *src,
-                    int64_t offset, bool back)
+                    int64_t offset)
 {
     struct memory_tile t = {0};
     int64_t count = 1, size = (int64_t)weft_dtype_size(dst->dtype);
@@ -97,8 +83,6 @@ static int add_move(struct filler *f, int loops, const int64_t *n, const struct 
     struct memory_tile *tile = program_take(f->p, 1, sizeof *tile);
     if (!tile)
         return error_nomem();
-    if (back)
-        turn_round(&t, m);
     *tile = t;
     m->tile = tile;
     return 0;
@@ -107,15 +91,14 @@ static int add_move(struct filler *f, int loops, const int64_t *n, const struct 
 /* ---- messages ---- */
 
 /* One part between its place and the staged message. */
-static int staged_part(struct filler *f, uint32_t part, bool pack, bool back)
+static int staged_part(struct filler *f, uint32_t part, bool pack)
 {
     const struct plan_part *pp = &f->plan->parts[part];
     struct operand own, message = {.dtype = pp->wire};
     int64_t n[MEMORY_LOOPS];
     int loops = own_operand(f, part, n, &own);
     tile_dense(loops, n, (int64_t)weft_dtype_size(pp->wire), message.stride);
-    return pack ? add_move(f, loops, n, &message, &own, pp->offset, false)
-                : add_move(f, loops, n, &own, &message, pp->offset, back);
+    return pack ? add_move(f, loops, n, &message, &own, pp->offset) : add_move(f, loops, n, &own, &message, pp->offset);
 }
 
 /* One part straight from its place to its place. If neither has the message's dtype there are two casts, the first
@@ -125,10 +108,10 @@ static int direct_part(struct filler *f, int loops, const int64_t *n, const stru
 {
     struct operand mid = {.base = f->bounce, .dtype = wire};
     if (wire == dst->dtype || wire == src->dtype)
-        return add_move(f, loops, n, dst, src, 0, false);
+        return add_move(f, loops, n, dst, src, 0);
     tile_dense(loops, n, (int64_t)weft_dtype_size(wire), mid.stride);
-    int err = add_move(f, loops, n, &mid, src, 0, false);
-    return err ? err : add_move(f, loops, n, dst, &mid, 0, false);
+    int err = add_move(f, loops, n, &mid, src, 0);
+    return err ? err : add_move(f, loops, n, dst, &mid, 0);
 }
 
 /* One part out of the peer's private memory. */
@@ -139,7 +122,7 @@ static int crossed_part(struct filler *f, const struct block *b, const struct bl
     int loops = own_operand(f, part, n, &own);
     for (int i = 0; i < theirs->nloops; i++)
         other.stride[i] = block_loops(b)[theirs->loop + (uint32_t)i].stride;
-    return add_move(f, loops, n, &own, &other, 0, false);
+    return add_move(f, loops, n, &own, &other, 0);
 }
 
 /* One part between its place here and its place at the peer's. */
@@ -229,7 +212,6 @@ static int fill_recv(struct filler *f, const struct exec_in *in, uint32_t k, boo
         if (send->bytes <= LETTER_TINY && (step->tiny = program_take(f->p, 1, LETTER_TINY)) == NULL)
             return error_nomem();
     }
-    bool back = (step->way == WAY_STAGED || step->way == WAY_LETTER) && !step->flows && way_scattered(f->x, f->p, &s, 1);
     step->work = f->nmoves;
     for (uint32_t q = 0; q < st->nparts && step->way != WAY_PUSH && !err; q++) {
         const struct block_part *theirs = &block_parts(in->block)[send->part + q];
@@ -244,7 +226,7 @@ static int fill_recv(struct filler *f, const struct exec_in *in, uint32_t k, boo
         } else {
             err = step->way == WAY_CROSS  ? crossed_part(f, in->block, theirs, st->part + q)
                   : step->way == WAY_PULL ? shared_part(f, in->peer, in->block, theirs, st->part + q, false)
-                                          : staged_part(f, st->part + q, false, back);
+                                          : staged_part(f, st->part + q, false);
         }
     }
     step->nwork = f->nmoves - step->work;
@@ -279,7 +261,7 @@ static int fill_send(struct filler *f, const struct exec_out *out, uint32_t k, b
             err = shared_part(f, out->peer, out->block, &block_parts(out->block)[out->recvs[k].part + q], st->part + q,
                               true);
         else
-            err = staged_part(f, st->part + q, true, false);
+            err = staged_part(f, st->part + q, true);
     }
     step->nwork = f->nmoves - step->work;
     if (!err && step->way == WAY_PULL && !woven && out->sends[k].helps && out->recvs[k].open)
@@ -295,7 +277,7 @@ static int fill_far(struct filler *f, uint32_t s)
     int err = 0;
     step->work = f->nmoves;
     for (uint32_t q = 0; q < st->nparts && !err; q++)
-        err = staged_part(f, st->part + q, st->kind == PLAN_SEND, false);
+        err = staged_part(f, st->part + q, st->kind == PLAN_SEND);
     step->nwork = f->nmoves - step->work;
     return err;
 }
@@ -311,7 +293,7 @@ static int fill_copy(struct filler *f, uint32_t s)
     own_operand(f, part, n, &src);
     int loops = own_operand(f, part + 1, n, &dst);
     step->work = f->nmoves;
-    int err = add_move(f, loops, n, &dst, &src, 0, false);
+    int err = add_move(f, loops, n, &dst, &src, 0);
     step->nwork = f->nmoves - step->work;
     return err;
 }

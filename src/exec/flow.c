@@ -34,7 +34,7 @@ bool flow_fits(const struct plan_step *send)
 
 /* ---- sending ---- */
 
-static void tell(weft_exec *x, const struct exec_share *share, int64_t bytes)
+void flow_tell(weft_exec *x, const struct exec_share *share, int64_t bytes)
 {
     const struct program *p = x->program;
     for (uint32_t i = 0; i < share->nouts; i++) {
@@ -44,8 +44,7 @@ static void tell(weft_exec *x, const struct exec_share *share, int64_t bytes)
     }
 }
 
-/* What the engine will do for each channel when the message is packed, done already: they can see it. */
-static void show(weft_exec *x, const struct exec_share *share)
+void flow_show(weft_exec *x, const struct exec_share *share)
 {
     const struct program *p = x->program;
     for (uint32_t i = 0; i < share->nouts; i++) {
@@ -60,19 +59,19 @@ void flow_pack(weft_exec *x, const struct exec_share *share, const struct exec_s
     const struct program *p = x->program;
     int64_t all = x->plan->steps[share->step].bytes;
     int64_t piece = all / PIECES < PIECE_LEAST ? PIECE_LEAST : all / PIECES < PIECE_MOST ? all / PIECES : PIECE_MOST;
-    show(x, share);
+    flow_show(x, share);
     for (uint32_t k = 0; k < step->nwork; k++) {
         const struct exec_move *m = &p->moves[step->work + k];
         for (int64_t at = 0; !m->tile && at < m->bytes; at += piece) {
             int64_t n = m->bytes - at < piece ? m->bytes - at : piece;
             memcpy(message + m->offset + at, m->src + at, (size_t)n);
             if (m->offset + at + n < all)
-                tell(x, share, m->offset + at + n);
+                flow_tell(x, share, m->offset + at + n);
         }
         if (m->tile)
             engine_move(m, message + m->offset, m->src);
     }
-    tell(x, share, all);
+    flow_tell(x, share, all);
 }
 
 /* ---- receiving ---- */
@@ -82,9 +81,14 @@ static int64_t packed(const weft_exec *x, const struct block_message *send)
     return (int64_t)(atomic_load_explicit(&send->packed, memory_order_seq_cst) - (x->run - 1) * (uint64_t)send->bytes);
 }
 
+int64_t flow_there(const weft_exec *x, const struct exec_in *in)
+{
+    return packed(x, &in->sends[in->taken]);
+}
+
 bool flow_arrived(const weft_exec *x, const struct exec_in *in)
 {
-    return packed(x, &in->sends[in->taken]) > in->seen;
+    return flow_there(x, in) > in->seen;
 }
 
 /* Tiles are unpacked when all is there. */

@@ -160,6 +160,11 @@ static void copy_units(const struct grid *g, unsigned char *dst, const unsigned 
     }
 }
 
+void memory_copy_units(void *dst, int64_t dstep, const void *src, int64_t sstep, int64_t n, size_t unit)
+{
+    copy_units(&(struct grid){1, n, 0, 0, dstep, sstep, unit}, dst, src);
+}
+
 static bool nearer(int64_t a, int64_t b)
 {
     return (a < 0 ? -a : a) < (b < 0 ? -b : b);
