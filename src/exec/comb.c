@@ -3,8 +3,8 @@
  *
  * - The cells that go to one neighbour and to another often share lines (the end of a row, the begin of the next), and
  *   so do those that come. So the messages of all channels that can go are packed side by side, piece by piece, and
- *   those that have come are unpacked so. Arrivals are waited for until all are there, or until the rank has nothing
- *   better to do, as in weave.c.
+ *   those that have come are unpacked so. Where ranks share cores, what has come waits for the rest until the rank has
+ *   nothing better to do, as in weave.c; else it would wait with an idle core.
  * - A ghost often shares a line with a cell that is sent. So messages are unpacked from the end: what was packed last is
  *   the nearest in cache.
  * - Where every rank has a core, large ones flow in strips: shown before they are packed (flow.c), and a strip of what
@@ -15,9 +15,9 @@
 #include "exec/block.h"
 
 #define PIECE 128    /* runs of a channel in a turn: their lines stay in a small cache until all channels are through */
-#define STRIP 1024      /* runs, with what comes for them: larger ones leave the cache, smaller ones cost signals */
-#define FLOWING 8192    /* runs of a message that flows: their lines are half of a cache of the second level */
-#define PATIENCE 400    /* turns that a peer which has begun is waited for, at each strip */
+#define STRIP 1024   /* runs: of larger ones less is in cache when as much has come, of smaller ones each costs signals */
+#define FLOWING 8192 /* runs of a message that flows: their lines are half of a cache of the second level */
+#define PATIENCE 400 /* turns that a peer which has begun is waited for, until it was too late once */
 
 /* A message, and where it is: before turn `at` of the outermost loop of a move. Packing goes up, unpacking down. */
 struct comb_lane {
@@ -26,10 +26,10 @@ struct comb_lane {
     char *message; /* in the pool of its sender */
     uint32_t channel, move;
     int64_t at;
-    char *dst; /* of the move that is at hand: turn 0, */
+    char *dst; /* of turn 0 of the move */
     const char *src;
-    int64_t unit; /* bytes of a turn that is one run, without a cast; else 0 */
-    int64_t down_to, down_from; /* turns, of a message that flows; it is one move here */
+    int64_t unit;               /* bytes of a turn that is one run, without a cast; else 0 */
+    int64_t down_to, down_from; /* turns of a message that flows, which is one move here */
 };
 
 /* ---- making ---- */
@@ -88,29 +88,22 @@ int comb_make(const weft_exec *x, struct program *p)
 
 /* ---- copying ---- */
 
-static bool is_run(const struct exec_move *m, int loop)
-{
-    return m->tile->stride[0][loop] == (int64_t)weft_dtype_size(m->to) &&
-           m->tile->stride[1][loop] == (int64_t)weft_dtype_size(m->from);
-}
-
-/* Turns of the outermost loop that have about so many runs. */
-static int64_t turns_for(const struct exec_move *m, int64_t runs)
-{
-    for (int i = 1; i < m->tile->loops; i++)
-        if (i < m->tile->loops - 1 || !is_run(m, i))
-            runs /= m->tile->n[i];
-    return runs > 0 ? runs : 1;
-}
-
 static void open_move(struct comb_lane *l)
 {
     const struct exec_move *m = &l->moves[l->move];
     bool packs = l->step->kind == PLAN_SEND;
     l->dst = packs ? l->message + m->offset : m->dst;
     l->src = packs ? m->src : l->message + m->offset;
-    bool runs = m->to == m->from && m->tile && (m->tile->loops == 1 || (m->tile->loops == 2 && is_run(m, 1)));
+    bool runs = m->to == m->from && m->tile && (m->tile->loops == 1 || (m->tile->loops == 2 && weave_is_run(m, 1)));
     l->unit = runs ? (int64_t)weft_dtype_size(m->to) * (m->tile->loops == 2 ? m->tile->n[1] : 1) : 0;
+}
+
+/* Turns of a move that have about so many runs. */
+static int64_t turns_for(const struct exec_move *m, int64_t runs)
+{
+    for (int i = 1; m->tile && i < m->tile->loops; i++)
+        runs /= weave_is_run(m, i) ? 1 : m->tile->n[i];
+    return runs > 0 ? runs : 1;
 }
 
 /* The turns from first to end - 1; back: from the last run to the first. */
@@ -131,7 +124,7 @@ static void copy_turns(const struct comb_lane *l, int64_t first, int64_t end, bo
     const char *src = l->src;
     struct memory_tile t;
     t.loops = m->tile->loops;
-    int turned = back ? t.loops - is_run(m, t.loops - 1) : 0;
+    int turned = back ? t.loops - weave_is_run(m, t.loops - 1) : 0;
     for (int i = 0; i < t.loops; i++) {
         int64_t to = m->tile->stride[0][i], from = m->tile->stride[1][i], begin = i ? 0 : first;
         t.n[i] = i ? m->tile->n[i] : end - first;
@@ -152,7 +145,7 @@ static bool go_up(struct comb_lane *l, int64_t runs)
     if (!l->at)
         open_move(l);
     const struct exec_move *m = &l->moves[l->move];
-    int64_t left = turns_of(m) - l->at, n = l->unit ? runs : m->tile && m->tile->loops ? turns_for(m, runs) : 1;
+    int64_t left = turns_of(m) - l->at, n = turns_for(m, runs);
     n = n < left ? n : left;
     copy_turns(l, l->at, l->at + n, false);
     l->at += n;
@@ -173,7 +166,7 @@ static bool go_down(struct comb_lane *l, int64_t runs)
         open_move(l);
     }
     const struct exec_move *m = &l->moves[l->move];
-    int64_t left = l->at - l->down_to, n = l->unit ? runs : m->tile && m->tile->loops ? turns_for(m, runs) : 1;
+    int64_t left = l->at - l->down_to, n = turns_for(m, runs);
     n = n < left ? n : left;
     copy_turns(l, l->at - n, l->at, true);
     l->at -= n;
@@ -194,13 +187,18 @@ static const struct exec_step *next_in(const struct program *p, const struct exe
     return step && step->combed && !p->open[in->steps[in->taken]] ? step : NULL;
 }
 
-bool comb_ready(const weft_exec *x)
+bool comb_waits(const weft_exec *x, const struct exec_in *in)
 {
     const struct program *p = x->program;
-    for (uint32_t i = 0; i < p->nins; i++)
-        if (next_in(p, &p->ins[i]) && !engine_can_take(x, &p->ins[i]))
-            return false;
-    return true;
+    if (x->comm->spins || !next_in(p, in))
+        return false;
+    int32_t stage = x->plan->steps[in->steps[in->taken]].stage;
+    for (uint32_t i = 0; i < p->nins; i++) {
+        const struct exec_step *step = next_in(p, &p->ins[i]);
+        if (step && x->plan->steps[step - p->steps].stage == stage && !engine_can_take(x, &p->ins[i]))
+            return true;
+    }
+    return false;
 }
 
 /* From the end of what is there down to what was there before. */

@@ -352,12 +352,6 @@ bool engine_can_take(const weft_exec *x, const struct exec_in *in)
            arrived(x, in);
 }
 
-/* Is it better to wait until what is unpacked together with it has come, too? */
-static bool waits_for_others(const weft_exec *x, const struct exec_in *in, bool eager)
-{
-    return !eager && x->program->steps[in->steps[in->taken]].combed && !comb_ready(x);
-}
-
 static bool receive(weft_exec *x, bool eager)
 {
     struct program *p = x->program;
@@ -368,7 +362,7 @@ static bool receive(weft_exec *x, bool eager)
     }
     for (uint32_t i = first; i < p->nins && room > 0; i++) {
         struct exec_in *in = &p->ins[i];
-        while (room > 0 && engine_can_take(x, in) && !waits_for_others(x, in, eager)) {
+        while (room > 0 && engine_can_take(x, in) && (eager || !comb_waits(x, in))) {
             core_fence_looks(); /* pairs with the store that arrived() has seen */
             room -= take(x, in);
             moved = true;

@@ -124,7 +124,7 @@ struct exec_in {
     const struct block_message *sends;
     const char *staging; /* the peer's pool */
     uint32_t move;       /* of a message that flows: where unpacking is, */
-    int64_t at, seen;    /* bytes of that move, and bytes that were packed when it last looked; of one that is helped:
+    int64_t at, seen;    /* bytes of that move, or turns of comb.c, and bytes that were packed when it last looked; of one that is helped:
                           * pieces that were copied here, and 1 when none is left to take */
     uint64_t seen_pulse; /* for watch.c */
     int64_t seen_at;
@@ -249,7 +249,7 @@ struct program {
     struct exec_share *shares;
     uint32_t nshares, *sharers;
     struct weave weave;
-    struct comb_lane *lanes; /* of comb.c: as many as channels can be at it */
+    struct comb_lane *lanes; /* of comb.c: one a channel, outs first */
     struct post post;
     struct far far;
     struct staging_reserve reserve;
@@ -387,7 +387,8 @@ bool comb_flows(const weft_exec *x, const struct program *p, uint32_t send);
 int comb_make(const weft_exec *x, struct program *p);
 /* Packs the channel's message, which has its slot, together with those of later channels that can go and get one. */
 void comb_pack(weft_exec *x, const struct exec_out *out);
-bool comb_ready(const weft_exec *x); /* have all messages come that are to be unpacked together? */
+/* Is it better to wait until what is unpacked together with the channel's next message has come, too? */
+bool comb_waits(const weft_exec *x, const struct exec_in *in);
 /* Unpacks the channel's message, which is there, together with those of later channels; returns their bytes. */
 int64_t comb_take(weft_exec *x, const struct exec_in *first);
 
@@ -448,6 +449,7 @@ bool post_out_waits(const weft_exec *x, const struct exec_out *out);
 
 /* ---- weave.c ---- */
 
+bool weave_is_run(const struct exec_move *m, int loop); /* is it the tile's last, over bytes in one piece on both sides? */
 int weave_make(weft_exec *x, struct program *p);
 void weave_start(struct program *p);
 bool weave_pass(weft_exec *x, bool eager);
