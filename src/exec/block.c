@@ -97,7 +97,7 @@ static void describe(weft_exec *x, struct program *p, uint32_t s, struct block_m
         m->slot_bytes = letter->slot_bytes;
     }
     bool staged = st->kind == PLAN_SEND && step->way == WAY_STAGED;
-    m->flows = staged && c->one_way && flow_fits(st);
+    m->flows = staged && ((c->one_way && flow_fits(st)) || comb_flows(x, p, s));
     p->steps[s].flows = m->flows;
     m->least = staged && p->shares[step->letter].nouts == 1 ? c->worth : INT64_MAX;
     for (uint32_t q = 0; q < st->nparts; q++) {

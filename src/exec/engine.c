@@ -83,21 +83,32 @@ static bool all_at(const weft_exec *x, const struct exec_share *share)
     return true;
 }
 
+bool engine_slot(weft_exec *x, struct exec_share *share)
+{
+    struct program *p = x->program;
+    if (!all_at(x, share) ||
+        !staging_take(&x->comm->staging, &p->reserve, x->plan->steps[share->step].bytes, &share->slot))
+        return false;
+    share->run = x->run;
+    share->readers = share->nouts;
+    return true;
+}
+
 static bool stage(weft_exec *x, struct exec_out *out, const struct exec_step *step)
 {
     struct program *p = x->program;
-    struct staging *staging = &x->comm->staging;
     struct block_message *send = &out->sends[out->posted];
     struct exec_share *share = &p->shares[step->letter];
     if (share->run != x->run) {
-        if (!all_at(x, share) || !staging_take(staging, &p->reserve, send->bytes, &share->slot))
+        if (!engine_slot(x, share))
             return false;
-        if (step->flows)
-            flow_pack(x, share, step, staging->base + share->slot);
+        char *message = x->comm->staging.base + share->slot;
+        if (step->combed)
+            comb_pack(x, out);
+        else if (step->flows)
+            flow_pack(x, share, step, message);
         else
-            engine_pack(p, step, staging->base + share->slot);
-        share->run = x->run;
-        share->readers = share->nouts;
+            engine_pack(p, step, message);
     }
     if (!step->flows) /* else it has been shown already */
         send->slot = (uint64_t)share->slot;
@@ -317,6 +328,8 @@ static int64_t take(weft_exec *x, struct exec_in *in)
         engine_pulled(x, in);
         return step->bytes;
     }
+    if (step->combed)
+        return comb_take(x, in);
     if (step->flows || step->helped) {
         int64_t bytes;
         if (step->flows ? flow_take(x, in, step, &bytes) : help_take(x, in, step, &bytes))
@@ -332,30 +345,30 @@ static int64_t take(weft_exec *x, struct exec_in *in)
     return step->nwork ? step->bytes : 0;
 }
 
-static bool can_take(const weft_exec *x, const struct exec_in *in)
+bool engine_can_take(const weft_exec *x, const struct exec_in *in)
 {
     const struct program *p = x->program;
     return in->taken < in->n && !p->open[in->steps[in->taken]] && !p->steps[in->steps[in->taken]].woven &&
            arrived(x, in);
 }
 
-static bool receive(weft_exec *x)
+static bool receive(weft_exec *x, bool eager)
 {
     struct program *p = x->program;
     int64_t room = SLICE;
     uint32_t first = 0;
-    for (; first < p->nins && !can_take(x, &p->ins[first]); first++) {
+    bool moved = false;
+    for (; first < p->nins && !engine_can_take(x, &p->ins[first]); first++) {
     }
-    if (first == p->nins)
-        return false;
     for (uint32_t i = first; i < p->nins && room > 0; i++) {
         struct exec_in *in = &p->ins[i];
-        while (room > 0 && can_take(x, in)) {
+        while (room > 0 && engine_can_take(x, in) && (eager || !comb_waits(x, in))) {
             core_fence_looks(); /* pairs with the store that arrived() has seen */
             room -= take(x, in);
+            moved = true;
         }
     }
-    return true;
+    return moved;
 }
 
 /* ---- local steps ---- */
@@ -475,7 +488,7 @@ bool engine_pass(weft_exec *x, bool eager)
     moved |= drain(x, p->urgent, &p->urgent_head, &p->urgent_tail);
     if (p->unposted && (p->launchable || p->held)) /* what holds it may be freed by others, too */
         moved |= launch(x);
-    if (receive(x)) {
+    if (receive(x, eager)) {
         drain(x, p->urgent, &p->urgent_head, &p->urgent_tail);
         moved = true;
     }

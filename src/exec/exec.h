@@ -9,6 +9,7 @@
  *   way.c      how each message travels: as a letter, staged, pulled or pushed; cross.c pulls of private memory
  *   far.c      messages with ranks on other hosts; remote.h windows there
  *   flow.c     staged messages that are unpacked while they are packed; help.c pulled ones that both ends copy
+ *   comb.c     staged messages of several channels that are copied side by side
  *   engine.c   the run; weave.c strided copies of several channels at once; post.c programs of letters alone;
  *   run.c      the calls around it; arrivals.c which boxes of the destination are complete
  *   watch.c    peers that are gone or stalled */
@@ -77,6 +78,7 @@ struct exec_step {
     bool woven;   /* weave.c does it */
     bool flows;   /* SEND, RECV that is staged */
     bool helped;  /* SEND, RECV that is pulled: both ends copy it */
+    bool combed;  /* SEND, RECV that is staged: copied together with those of other channels */
     uint32_t channel;
     uint32_t letter;       /* SEND: which; of a staged one its share */
     uint32_t work, nwork;  /* moves; for REDUCE the fold's number */
@@ -124,7 +126,7 @@ struct exec_in {
     struct block_message *recvs; /* in our block */
     const char *staging; /* the peer's pool */
     uint32_t move;       /* of a message that flows: where unpacking is, */
-    int64_t at, seen;    /* bytes of that move, and bytes that were packed when it last looked; of one that is helped:
+    int64_t at, seen;    /* bytes of that move, or turns of comb.c, and bytes that were packed when it last looked; of one that is helped:
                           * pieces that were copied here, and 1 when none is left to take */
     uint64_t seen_pulse; /* for watch.c */
     int64_t seen_at;
@@ -249,6 +251,7 @@ struct program {
     struct exec_share *shares;
     uint32_t nshares, *sharers;
     struct weave weave;
+    struct comb_lane *lanes; /* of comb.c: one a channel, outs first */
     struct post post;
     struct far far;
     struct staging_reserve reserve;
@@ -341,6 +344,7 @@ void *program_take(struct program *p, size_t n, size_t size); /* zeroed memory t
 int way_letters(const weft_exec *x, struct program *p);
 /* Are most bytes of these SENDs, or RECVs, far apart in this rank's memory? */
 bool way_scattered(const weft_exec *x, const struct program *p, const uint32_t *steps, uint32_t n);
+int64_t way_runs(const weft_exec *x, const struct program *p, uint32_t step); /* pieces of its parts in this rank's memory */
 /* Which staged SENDs share a slot. */
 int way_shares(const weft_exec *x, struct program *p);
 /* Does a channel push what is neither letter nor staged? Both ends come to the same answer. *woven: whoever copies
@@ -371,10 +375,26 @@ bool flow_fits(const struct plan_step *send);
 void flow_make(const weft_exec *x, struct program *p);
 /* Packs a share that has its slot; the receivers see it from the first piece on. */
 void flow_pack(weft_exec *x, const struct exec_share *share, const struct exec_step *step, char *message);
+/* Does what the engine will do for each channel when the message is packed: they can see it. */
+void flow_show(weft_exec *x, const struct exec_share *share);
+void flow_tell(weft_exec *x, const struct exec_share *share, int64_t bytes); /* so many are packed */
 /* Of the next message of the channel, which has been launched: is there more than was seen? */
 bool flow_arrived(const weft_exec *x, const struct exec_in *in);
+int64_t flow_there(const weft_exec *x, const struct exec_in *in); /* its bytes that are packed; acquires them */
 /* Unpacks what is there, so many bytes; true: that was the rest. */
 bool flow_take(const weft_exec *x, struct exec_in *in, const struct exec_step *step, int64_t *bytes);
+
+/* ---- comb.c ---- */
+
+/* Does this SEND flow in strips? */
+bool comb_flows(const weft_exec *x, const struct program *p, uint32_t send);
+int comb_make(const weft_exec *x, struct program *p);
+/* Packs the channel's message, which has its slot, together with those of later channels that can go and get one. */
+void comb_pack(weft_exec *x, const struct exec_out *out);
+/* Is it better to wait until what is unpacked together with the channel's next message has come, too? */
+bool comb_waits(const weft_exec *x, const struct exec_in *in);
+/* Unpacks the channel's message, which is there, together with those of later channels; returns their bytes. */
+int64_t comb_take(weft_exec *x, const struct exec_in *first);
 
 /* ---- help.c ---- */
 
@@ -402,6 +422,9 @@ bool engine_in_waits(const weft_exec *x, const struct exec_in *in);
 bool engine_out_waits(const weft_exec *x, const struct exec_out *out);
 /* A step is done as far as those that wait for it are concerned. */
 void engine_opened(struct program *p, const struct exec_step *step);
+/* Takes a slot for a staged message of this run; false: not now. */
+bool engine_slot(weft_exec *x, struct exec_share *share);
+bool engine_can_take(const weft_exec *x, const struct exec_in *in); /* is the channel's next message there? */
 void engine_pack(const struct program *p, const struct exec_step *step, char *message);
 void engine_unpack(const struct program *p, const struct exec_step *step, const char *message);
 void engine_move(const struct exec_move *m, char *dst, const char *src);
@@ -430,6 +453,7 @@ bool post_out_waits(const weft_exec *x, const struct exec_out *out);
 
 /* ---- weave.c ---- */
 
+bool weave_is_run(const struct exec_move *m, int loop); /* is it the tile's last, over bytes in one piece on both sides? */
 int weave_make(weft_exec *x, struct program *p);
 void weave_start(struct program *p);
 bool weave_pass(weft_exec *x, bool eager);

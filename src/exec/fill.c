@@ -522,6 +522,8 @@ int program_fill(weft_exec *x, struct program *p, const uint64_t *block_at)
     if (err)
         return err;
     flow_make(x, p);
-    err = weave_make(x, p);
+    err = comb_make(x, p);
+    if (!err)
+        err = weave_make(x, p);
     return err ? err : post_make(x, p);
 }

@@ -86,7 +86,7 @@ void flow_make(const weft_exec *x, struct program *p)
 
 /* ---- sending ---- */
 
-static void tell(weft_exec *x, const struct exec_share *share, int64_t bytes)
+void flow_tell(weft_exec *x, const struct exec_share *share, int64_t bytes)
 {
     const struct program *p = x->program;
     for (uint32_t i = 0; i < share->nouts; i++) {
@@ -100,8 +100,7 @@ static void tell(weft_exec *x, const struct exec_share *share, int64_t bytes)
     }
 }
 
-/* What the engine will do for each channel when the message is packed, done already: they can see it. */
-static void show(weft_exec *x, const struct exec_share *share)
+void flow_show(weft_exec *x, const struct exec_share *share)
 {
     const struct program *p = x->program;
     for (uint32_t i = 0; i < share->nouts; i++) {
@@ -145,7 +144,7 @@ void flow_pack(weft_exec *x, const struct exec_share *share, const struct exec_s
 {
     const struct program *p = x->program;
     int64_t all = x->plan->steps[share->step].bytes, straight = share->ring ? INT64_MAX : 0;
-    show(x, share);
+    flow_show(x, share);
     for (uint32_t k = 0; k < step->nwork; k++) {
         const struct exec_move *m = &p->moves[step->work + k];
         for (int64_t at = 0, n; !m->tile && at < m->bytes; at += n) {
@@ -157,12 +156,12 @@ void flow_pack(weft_exec *x, const struct exec_share *share, const struct exec_s
             }
             memcpy(message + place_of(from, straight), m->src + at, (size_t)n);
             if (from + n < all)
-                tell(x, share, from + n);
+                flow_tell(x, share, from + n);
         }
         if (m->tile)
             engine_move(m, message + m->offset, m->src);
     }
-    tell(x, share, all);
+    flow_tell(x, share, all);
 }
 
 /* ---- receiving ---- */
@@ -172,9 +171,14 @@ static int64_t packed(const weft_exec *x, const struct block_message *send)
     return (int64_t)(atomic_load_explicit(&send->packed, memory_order_seq_cst) - (x->run - 1) * (uint64_t)send->bytes);
 }
 
+int64_t flow_there(const weft_exec *x, const struct exec_in *in)
+{
+    return packed(x, &in->sends[in->taken]);
+}
+
 bool flow_arrived(const weft_exec *x, const struct exec_in *in)
 {
-    return packed(x, &in->sends[in->taken]) > in->seen;
+    return flow_there(x, in) > in->seen;
 }
 
 /* A move's bytes up to end. `straight` is read after `packed` was acquired: what it says of those bytes stays so. */

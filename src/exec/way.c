@@ -183,6 +183,14 @@ static int64_t run_bytes(const struct block *b, const struct block_part *part, b
     return run;
 }
 
+/* The same of a part of the plan, in this rank's memory. */
+static int64_t own_run(const weft_exec *x, const struct program *p, const struct plan_part *part, int64_t *step)
+{
+    int64_t turns[MEMORY_LOOPS], stride[1][MEMORY_LOOPS], at;
+    int loops = tile_loops(x->plan, part, p->places[part->buf].stride, turns, stride[0], &at);
+    return run_of(loops, turns, stride, (int64_t)weft_dtype_size(x->plan->bufs[part->buf].dtype), step);
+}
+
 bool way_scattered(const weft_exec *x, const struct program *p, const uint32_t *steps, uint32_t n)
 {
     const weft_plan *plan = x->plan;
@@ -191,16 +199,27 @@ bool way_scattered(const weft_exec *x, const struct program *p, const uint32_t *
         const struct plan_step *st = &plan->steps[steps[i]];
         for (uint32_t k = 0; k < st->nparts; k++) {
             const struct plan_part *part = &plan->parts[st->part + k];
-            int64_t size = (int64_t)weft_dtype_size(plan->bufs[part->buf].dtype);
-            int64_t turns[MEMORY_LOOPS], stride[1][MEMORY_LOOPS], at, step;
-            int loops = tile_loops(plan, part, p->places[part->buf].stride, turns, stride[0], &at);
-            int64_t run = run_of(loops, turns, stride, size, &step);
-            all += part->count * size;
+            int64_t bytes = part->count * (int64_t)weft_dtype_size(plan->bufs[part->buf].dtype), step;
+            int64_t run = own_run(x, p, part, &step);
+            all += bytes;
             if (step && run <= (step < FAR ? SCATTERED : SCATTERED_FAR))
-                scattered += part->count * size;
+                scattered += bytes;
         }
     }
     return scattered > all / 2;
+}
+
+int64_t way_runs(const weft_exec *x, const struct program *p, uint32_t step)
+{
+    const weft_plan *plan = x->plan;
+    const struct plan_step *st = &plan->steps[step];
+    int64_t runs = 0, between;
+    for (uint32_t k = 0; k < st->nparts; k++) {
+        const struct plan_part *part = &plan->parts[st->part + k];
+        int64_t bytes = part->count * (int64_t)weft_dtype_size(plan->bufs[part->buf].dtype);
+        runs += bytes ? bytes / own_run(x, p, part, &between) : 0;
+    }
+    return runs;
 }
 
 /* Do both sides have runs along the same loop? Else it is a transpose, which the kernel does best as a whole. */

@@ -28,8 +28,7 @@ static bool woven_copy(const struct program *p, uint32_t s)
     return p->steps[s].kind == PLAN_COPY && !p->open0[s] && !p->steps[s].nnext && p->steps[s].nwork;
 }
 
-/* Are the loops from i on one run, on both sides? */
-static bool is_run(const struct exec_move *m, int i)
+bool weave_is_run(const struct exec_move *m, int i)
 {
     const struct memory_tile *t = m->tile;
     return i == t->loops - 1 && t->stride[0][i] == (int64_t)weft_dtype_size(m->to) &&
@@ -48,14 +47,14 @@ static int cut(struct program *p, struct exec_move *m)
     r->bytes = m->bytes;
     if (!t || !t->loops)
         return 0;
-    bool fine = t->loops > 1 && m->to == m->from && is_run(m, t->loops - 1) &&
+    bool fine = t->loops > 1 && m->to == m->from && weave_is_run(m, t->loops - 1) &&
                 t->n[t->loops - 1] * (int64_t)weft_dtype_size(m->to) >= RUN;
     for (int i = 0; !i || (i < t->loops - 1 && (fine || r->bytes > ROW)); i++) {
         r->cut = i;
         r->n *= t->n[i];
         r->bytes /= t->n[i];
     }
-    bool run = r->cut + 1 < t->loops && is_run(m, r->cut + 1);
+    bool run = r->cut + 1 < t->loops && weave_is_run(m, r->cut + 1);
     r->plain = run && m->to == m->from;
     r->casts = run && m->to != m->from && r->bytes >= CAST_RUN;
     r->inner.loops = t->loops - r->cut;

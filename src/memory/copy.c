@@ -117,19 +117,31 @@ static void copy_long(const struct grid *g, unsigned char *dst, const unsigned c
     }
 }
 
-/* Some are read before they are written, so that as many lines as can be are waited for together. */
-#define COPY_UNITS(bytes)                                                                             \
-    for (int64_t r = 0; r < g->rows; r++) {                                                           \
-        unsigned char *to = dst + r * g->drow;                                                        \
-        const unsigned char *from = src + r * g->srow;                                                \
-        int64_t i = 0;                                                                                \
-        for (; i + 8 <= g->turns; i += 8) {                                                           \
-            unsigned char unit[8][bytes];                                                             \
-            RAW_UNROLL for (int k = 0; k < 8; k++) memcpy(unit[k], from + (i + k) * g->sturn, bytes); \
-            RAW_UNROLL for (int k = 0; k < 8; k++) memcpy(to + (i + k) * g->dturn, unit[k], bytes);   \
-        }                                                                                             \
-        for (; i < g->turns; i++)                                                                     \
-            memcpy(to + i * g->dturn, from + i * g->sturn, bytes);                                    \
+/* Some are read before they are written, so that as many lines as can be are waited for together. Where one side is
+ * dense, theirs is one piece of it. */
+#define EIGHT(d, s, bytes)                                                                        \
+    for (; i + 8 <= g->turns; i += 8) {                                                           \
+        unsigned char unit[8 * bytes];                                                            \
+        const unsigned char *read = from + i * (s);                                               \
+        unsigned char *write = to + i * (d);                                                      \
+        RAW_UNROLL for (int k = 0; k < 8; k++) memcpy(unit + k * bytes, read + k * (s), bytes);   \
+        RAW_UNROLL for (int k = 0; k < 8; k++) memcpy(write + k * (d), unit + k * bytes, bytes);  \
+    }
+
+#define COPY_UNITS(bytes)                                              \
+    for (int64_t r = 0; r < g->rows; r++) {                            \
+        const int64_t dturn = g->dturn, sturn = g->sturn;              \
+        unsigned char *to = dst + r * g->drow;                         \
+        const unsigned char *from = src + r * g->srow;                 \
+        int64_t i = 0;                                                 \
+        if (dturn == bytes)                                            \
+            EIGHT(bytes, sturn, bytes)                                 \
+        else if (sturn == bytes)                                       \
+            EIGHT(dturn, bytes, bytes)                                 \
+        else                                                           \
+            EIGHT(dturn, sturn, bytes)                                 \
+        for (; i < g->turns; i++)                                      \
+            memcpy(to + i * dturn, from + i * sturn, bytes);           \
     }
 
 static void copy_units(const struct grid *g, unsigned char *dst, const unsigned char *src)
@@ -146,6 +158,11 @@ static void copy_units(const struct grid *g, unsigned char *dst, const unsigned 
         else
             copy_long(g, dst, src);
     }
+}
+
+void memory_copy_units(void *dst, int64_t dstep, const void *src, int64_t sstep, int64_t n, size_t unit)
+{
+    copy_units(&(struct grid){1, n, 0, 0, dstep, sstep, unit}, dst, src);
 }
 
 static bool nearer(int64_t a, int64_t b)

@@ -29,7 +29,10 @@ int64_t memory_tile_count(const struct memory_tile *t); /* elements; 0 if some l
  * infinity, in f8e4m3, which has none, NaN). */
 void memory_copy(const struct memory_tile *t, void *dst, int to, const void *src, int from);
 
-/* The same for n elements in one piece on both sides. What stands `ahead` bytes behind each that is read will be read
+/* Moves n units of so many bytes, which are `step` bytes apart on either side: for short turns of what is one loop. */
+void memory_copy_units(void *dst, int64_t dstep, const void *src, int64_t sstep, int64_t n, size_t unit);
+
+/* memory_copy for n elements in one piece on both sides. What stands `ahead` bytes behind each that is read will be read
  * soon. */
 void memory_cast(void *dst, int to, const void *src, int from, size_t n, int64_t ahead);
 
