@@ -51,7 +51,7 @@ struct exec_move {
 
 /* A term of a fold that is read out of a letter. */
 struct exec_lettered {
-    uint32_t term;
+    uint32_t term, slots;
     const char *at; /* in slot 0 */
     int64_t slot_bytes;
 };
@@ -83,15 +83,17 @@ struct exec_step {
     uint32_t next, nnext;  /* into program.next: the steps that wait for this one */
     uint32_t hold, nholds; /* REDUCE: into program.holds, the RECVs whose messages it reads where they are */
     int64_t bytes;         /* that are read */
-    const char *slots;     /* RECV of a letter */
+    const char *slot;      /* RECV of a letter: its slot 0 */
+    uint32_t slots;        /* that it has */
     int64_t slot_bytes, letter_bytes;
     char *tiny; /* where a tiny letter is put together; else NULL */
 };
 
 /* A letter of this rank's: one or more SENDs of the same data. */
 struct exec_letter {
-    char *slots;
-    int64_t slot_bytes, bytes;
+    char *slot;                    /* slot 0 */
+    int64_t at, slot_bytes, bytes; /* at: where slot 0 is behind the first letter */
+    uint32_t slots;
     uint32_t step;        /* one of the SENDs */
     uint32_t outs, nouts; /* into program.readers_of: the channels that it goes to */
     uint64_t run;         /* the last that it was written in */
@@ -117,7 +119,7 @@ struct exec_in {
     _Atomic uint64_t *done;        /* in the peer's block: buckets that have been read */
     uint32_t taken;                /* arrived, and copied where they are not read in place */
     uint32_t settled;              /* read to the end, told to the peer */
-    bool letters, pushed;          /* some message is a letter; those that are none are pushed */
+    bool letters, pushed;          /* some message is a letter with LETTERS slots; those that are none are pushed */
     const struct block *block;     /* the peer's */
     const struct block_message *sends;
     const char *staging; /* the peer's pool */
@@ -139,6 +141,8 @@ struct exec_out {
     uint64_t seen_done;           /* what it was when we last looked */
     uint32_t posted;              /* may be read, or has been pushed */
     uint32_t retired;             /* have been read */
+    bool answered;                /* the peer sends something in each run, too */
+    bool letters;                 /* some message is a letter with LETTERS slots */
     const struct block *block;
     struct block_message *sends;       /* in our block */
     const struct block_message *recvs; /* in the peer's */
@@ -198,18 +202,27 @@ struct weave {
     uint32_t n, left;         /* left: streams that are not through */
 };
 
-/* A letter that is due, and the moves out of it. */
+/* A letter to write. */
+struct post_letter {
+    char *slot;
+    const char *src; /* the message, in one piece; NULL: its step packs it */
+    uint32_t slot_bytes, slots, bytes, letter;
+};
+
+/* A letter that is due. */
 struct post_due {
-    const char *slots;
-    int64_t slot_bytes, bytes;
-    char *tiny;
-    uint32_t move, nmoves;
+    const char *slot;
+    char *dst; /* where the message goes, or is put together, in one piece; NULL: a fold reads it, or by moves */
+    uint32_t slot_bytes, slots, bytes;
+    uint32_t move, nmoves; /* when all have come */
 };
 
 struct post {
     bool on;
     bool written; /* the letters of this run */
     bool calls;   /* those who sleep have yet to be woken for them */
+    bool moves;   /* some message is moved when all have come */
+    struct post_letter *letters;
     struct post_due *dues;
     uint32_t *rest; /* COPY and REDUCE steps */
     int *peers;     /* that letters go to */
@@ -402,8 +415,7 @@ void engine_pack(const struct program *p, const struct exec_step *step, char *me
 void engine_unpack(const struct program *p, const struct exec_step *step, const char *message);
 void engine_move(const struct exec_move *m, char *dst, const char *src);
 void engine_write(const weft_exec *x, const struct exec_letter *letter);
-/* The message of a letter that is there: in its slot, or put together. */
-const char *engine_open(const char *slot, char *tiny, int64_t bytes);
+const char *engine_slot(const weft_exec *x, const struct exec_step *step); /* RECV of a letter: this run's */
 void engine_do(const weft_exec *x, const struct exec_step *step); /* COPY or REDUCE */
 void engine_pushed(weft_exec *x, struct exec_out *out);           /* the first that was not posted has been */
 void engine_pulled(weft_exec *x, struct exec_in *in);             /* the first that was not taken has been */

@@ -53,7 +53,7 @@ static uint32_t letters_there(const weft_exec *x, const struct exec_in *in, uint
     *lacks = in->n;
     for (uint32_t k = 0; k < in->n; k++) {
         const struct exec_step *step = &x->program->steps[in->steps[k]];
-        bool is = letter_there(step->slots + letter_slot(x->run, step->slot_bytes), x->run, step->letter_bytes);
+        bool is = letter_there(engine_slot(x, step), x->run, step->letter_bytes);
         there += is;
         if (!is && *lacks == in->n)
             *lacks = k;

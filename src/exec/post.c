@@ -41,6 +41,48 @@ static uint32_t list_peers(const struct program *p, int *peers)
     return n;
 }
 
+/* The one piece of memory that a step's message is moved from or to; NULL: there is none such. */
+static const struct exec_move *one_move(const struct program *p, const struct exec_step *step)
+{
+    const struct exec_move *m = &p->moves[step->work];
+    return step->nwork == 1 && !m->tile && !m->offset ? m : NULL;
+}
+
+static struct post_letter letter_of(const struct program *p, uint32_t k)
+{
+    const struct exec_letter *letter = &p->letters[k];
+    const struct exec_move *m = one_move(p, &p->steps[letter->step]);
+    return (struct post_letter){.slot = letter->slot,
+                                .src = m && m->bytes == letter->bytes ? m->src : NULL,
+                                .slot_bytes = (uint32_t)letter->slot_bytes,
+                                .slots = letter->slots,
+                                .bytes = (uint32_t)letter->bytes,
+                                .letter = k};
+}
+
+static struct post_due due_of(const struct program *p, const struct exec_step *step)
+{
+    const struct exec_move *m = one_move(p, step);
+    bool plain = m && m->bytes == step->letter_bytes;
+    return (struct post_due){.slot = step->slot,
+                             .dst = plain ? m->dst : step->tiny,
+                             .slot_bytes = (uint32_t)step->slot_bytes,
+                             .slots = step->slots,
+                             .bytes = (uint32_t)step->letter_bytes,
+                             .move = step->work,
+                             .nmoves = plain ? 0 : step->nwork};
+}
+
+static bool take_room(struct program *p, uint32_t recvs, uint32_t rest)
+{
+    struct post *post = &p->post;
+    post->letters = program_take(p, p->nletters, sizeof *post->letters);
+    post->dues = program_take(p, recvs, sizeof *post->dues);
+    post->rest = program_take(p, rest, sizeof *post->rest);
+    post->peers = program_take(p, p->nouts, sizeof *post->peers);
+    return post->letters && post->dues && post->rest && post->peers;
+}
+
 int post_make(weft_exec *x, struct program *p)
 {
     struct post *post = &p->post;
@@ -51,17 +93,16 @@ int post_make(weft_exec *x, struct program *p)
         recvs += p->steps[s].kind == PLAN_RECV;
         rest += !is_message(&p->steps[s]);
     }
-    post->dues = program_take(p, recvs, sizeof *post->dues);
-    post->rest = program_take(p, rest, sizeof *post->rest);
-    post->peers = program_take(p, p->nouts, sizeof *post->peers);
-    if (!post->dues || !post->rest || !post->peers)
+    if (!take_room(p, recvs, rest))
         return error_nomem();
     post->npeers = list_peers(p, post->peers);
+    for (uint32_t k = 0; k < p->nletters; k++)
+        post->letters[k] = letter_of(p, k);
     for (uint32_t i = 0; i < p->nins; i++)
         for (uint32_t k = 0; k < p->ins[i].n; k++) {
-            const struct exec_step *step = &p->steps[p->ins[i].steps[k]];
-            post->dues[post->ndues++] = (struct post_due){
-                step->slots, step->slot_bytes, step->letter_bytes, step->tiny, step->work, step->nwork};
+            struct post_due *due = &post->dues[post->ndues++];
+            *due = due_of(p, &p->steps[p->ins[i].steps[k]]);
+            post->moves |= due->nmoves || (due->dst && due->bytes > LETTER_TINY);
         }
     for (uint32_t s = 0; s < p->nsteps; s++)
         if (!is_message(&p->steps[s]))
@@ -72,12 +113,15 @@ int post_make(weft_exec *x, struct program *p)
 
 /* ---- the run ---- */
 
+/* Of letters that readers answer the slots are free anyway. */
 static bool slots_free(const weft_exec *x, struct program *p)
 {
     if (x->run < p->post.free_until)
         return true;
     uint64_t least = UINT64_MAX;
     for (uint32_t i = 0; i < p->nouts; i++) {
+        if (!p->outs[i].letters)
+            continue;
         uint64_t runs = atomic_load_explicit(p->outs[i].done, memory_order_seq_cst) / p->outs[i].n;
         least = runs < least ? runs : least;
     }
@@ -90,8 +134,18 @@ static bool write_all(weft_exec *x)
     struct program *p = x->program;
     if (!slots_free(x, p))
         return false;
-    for (uint32_t i = 0; i < p->nletters; i++)
-        engine_write(x, &p->letters[i]);
+    for (uint32_t i = 0; i < p->nletters; i++) {
+        const struct post_letter *l = &p->post.letters[i];
+        char *slot = l->slot + letter_slot(x->run, l->slots, l->slot_bytes);
+        if (!l->src) {
+            engine_write(x, &p->letters[l->letter]);
+        } else if (l->bytes <= LETTER_TINY) {
+            letter_write_tiny(slot, x->run, l->src, l->bytes);
+        } else {
+            memcpy(slot + LETTER_HEAD, l->src, l->bytes);
+            letter_seal(slot, x->run);
+        }
+    }
     p->post.written = p->post.calls = true;
     return true;
 }
@@ -106,16 +160,19 @@ void engine_call(weft_exec *x)
     post->calls = false;
     core_fence_all();
     for (uint32_t i = 0; i < post->npeers; i++)
-        core_call(x->comm->group, post->peers[i]);
+        core_call_fenced(x->comm->group, post->peers[i]);
 }
 
 static const char *slot_of(const weft_exec *x, const struct post_due *due)
 {
-    return due->slots + letter_slot(x->run, due->slot_bytes);
+    return due->slot + letter_slot(x->run, due->slots, due->slot_bytes);
 }
 
-static bool is_there(const weft_exec *x, const struct post_due *due)
+/* A tiny letter is read where it is looked at; of others it is seen that they are there. */
+static bool get(const weft_exec *x, const struct post_due *due)
 {
+    if (due->bytes <= LETTER_TINY)
+        return letter_read_tiny(slot_of(x, due), x->run, due->dst, due->bytes);
     return letter_there(slot_of(x, due), x->run, due->bytes);
 }
 
@@ -128,24 +185,36 @@ void post_start(weft_exec *x)
     write_all(x);
 }
 
-static void finish(weft_exec *x)
+/* What get has left to do. */
+static void move_all(weft_exec *x)
 {
-    struct program *p = x->program;
-    struct post *post = &p->post;
-    for (uint32_t i = 0; i < post->ndues; i++) {
-        const struct post_due *due = &post->dues[i];
-        const char *message = engine_open(slot_of(x, due), due->tiny, due->bytes);
+    const struct program *p = x->program;
+    for (uint32_t i = 0; i < p->post.ndues; i++) {
+        const struct post_due *due = &p->post.dues[i];
+        bool tiny = due->bytes <= LETTER_TINY;
+        const char *message = tiny ? due->dst : slot_of(x, due) + LETTER_HEAD;
+        if (due->dst && !tiny)
+            memcpy(due->dst, message, due->bytes);
         for (uint32_t k = 0; k < due->nmoves; k++) {
             const struct exec_move *m = &p->moves[due->move + k];
             engine_move(m, m->dst, message + m->offset);
         }
     }
+}
+
+static void finish(weft_exec *x)
+{
+    struct program *p = x->program;
+    struct post *post = &p->post;
+    if (post->moves)
+        move_all(x);
     for (uint32_t i = 0; i < post->nrest; i++)
         engine_do(x, &p->steps[post->rest[i]]);
     engine_call(x);
     if (x->run % (LETTERS / 2) == 0)
         for (uint32_t i = 0; i < p->nins; i++)
-            core_signal(x->comm->group, p->ins[i].peer, p->ins[i].done, x->run * p->ins[i].n);
+            if (p->ins[i].letters)
+                core_signal(x->comm->group, p->ins[i].peer, p->ins[i].done, x->run * p->ins[i].n);
     p->left = 0;
     if (x->arrivals)
         arrivals_all(x);
@@ -155,13 +224,13 @@ bool post_pass(weft_exec *x)
 {
     struct post *post = &x->program->post;
     bool moved = !post->written && write_all(x);
-    while (post->next < post->ndues && is_there(x, &post->dues[post->next]))
+    while (post->written && post->next < post->ndues && get(x, &post->dues[post->next]))
         post->next++;
     if (post->next < post->ndues || !post->written) {
         engine_call(x);
         return moved;
     }
-    core_fence_looks(); /* pairs with the stores that is_there has seen */
+    core_fence_looks(); /* pairs with the stores that get has seen */
     finish(x);
     return true;
 }
@@ -170,7 +239,7 @@ bool post_in_waits(const weft_exec *x, const struct exec_in *in)
 {
     for (uint32_t k = 0; k < in->n; k++) {
         const struct exec_step *step = &x->program->steps[in->steps[k]];
-        if (!letter_there(step->slots + letter_slot(x->run, step->slot_bytes), x->run, step->letter_bytes))
+        if (!letter_there(engine_slot(x, step), x->run, step->letter_bytes))
             return true;
     }
     return false;
@@ -178,6 +247,6 @@ bool post_in_waits(const weft_exec *x, const struct exec_in *in)
 
 bool post_out_waits(const weft_exec *x, const struct exec_out *out)
 {
-    return !x->program->post.written &&
+    return !x->program->post.written && out->letters &&
            atomic_load_explicit(out->done, memory_order_seq_cst) / out->n + LETTERS < x->run;
 }
