@@ -119,8 +119,8 @@ void engine_write(const weft_exec *x, const struct exec_letter *letter)
     const struct exec_step *step = &x->program->steps[letter->step];
     char *slot = letter->slot + letter_slot(x->run, letter->slots, letter->slot_bytes);
     if (letter->bytes > LETTER_TINY) {
-        engine_pack(x->program, step, slot + LETTER_HEAD);
-        letter_seal(slot, x->run);
+        engine_pack(x->program, step, slot);
+        letter_seal(slot, x->run, letter->bytes);
     } else {
         char tiny[LETTER_TINY];
         engine_pack(x->program, step, tiny);
@@ -280,7 +280,7 @@ static const char *open_letter(const weft_exec *x, const struct exec_step *step)
 {
     const char *slot = engine_slot(x, step);
     if (!step->tiny)
-        return slot + LETTER_HEAD;
+        return slot;
     letter_read_tiny(slot, x->run, step->tiny, step->letter_bytes);
     return step->tiny;
 }

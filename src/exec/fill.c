@@ -304,7 +304,7 @@ static void letter_operand(struct filler *f, uint32_t recv, uint32_t k, const st
                            const int64_t *n, struct operand *o)
 {
     const struct exec_step *step = &f->p->steps[recv];
-    const char *at = step->tiny ? step->tiny + part->offset : step->slot + LETTER_HEAD + part->offset;
+    const char *at = step->tiny ? step->tiny + part->offset : step->slot + part->offset;
     if (!step->tiny)
         f->lettered[f->nlettered++] = (struct exec_lettered){k, step->slots, at, step->slot_bytes};
     o->base = (char *)(uintptr_t)at;

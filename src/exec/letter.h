@@ -1,4 +1,4 @@
-/* What is in a slot of a letter. The number of the run stands in front of the message, and is stored
+/* What is in a slot of a letter. The number of the run stands behind the message, and is stored
  * when the message is there. A tiny message is laid out otherwise: each word has four bytes of it and
  * the low half of the run's number, so that nothing needs an order among its stores, and a reader
  * that polls cannot take the line away between the message and its signal. */
@@ -19,7 +19,6 @@
  * those of run r + 1. Sending releases what was read before, getting it acquires that. Fewer slots stay in the cache. */
 #define LETTERS 16
 #define LETTERS_ANSWERED 2
-#define LETTER_HEAD 8
 #define LETTER_MOST 4096 /* bytes of a message */
 #define LETTER_TINY 32   /* bytes of a message that is laid out in words */
 
@@ -45,10 +44,21 @@ static inline void letter_copy(void *dst, const void *src, int64_t bytes)
     }
 }
 
-/* The message that is complete behind the head. Release: pairs with the reader's fence. */
-static inline void letter_seal(char *slot, uint64_t run)
+/* Bytes of a slot of a large letter. The message comes first, and so is aligned like the slot. */
+static inline int64_t letter_large_bytes(int64_t message)
 {
-    atomic_store_explicit(letter_words(slot), run, CORE_TELL);
+    return (message + 7) / 8 * 8 + 8;
+}
+
+static inline _Atomic uint64_t *letter_number(const char *slot, int64_t bytes)
+{
+    return letter_words(slot) + (bytes + 7) / 8;
+}
+
+/* The message is complete. Release: pairs with the reader's fence. */
+static inline void letter_seal(char *slot, uint64_t run, int64_t bytes)
+{
+    atomic_store_explicit(letter_number(slot, bytes), run, CORE_TELL);
 }
 
 /* Release: the letters that were read before may be written again by who sees this one. */
@@ -99,7 +109,7 @@ static inline bool letter_read_tiny(const char *slot, uint64_t run, void *messag
 static inline bool letter_there(const char *slot, uint64_t run, int64_t bytes)
 {
     if (bytes > LETTER_TINY)
-        return atomic_load_explicit(letter_words(slot), CORE_LOOK) == run;
+        return atomic_load_explicit(letter_number(slot, bytes), CORE_LOOK) == run;
     for (int64_t i = 0; 4 * i < bytes; i++)
         if (letter_word(slot, i) >> 32 != (run & UINT32_MAX))
             return false;

@@ -142,8 +142,8 @@ static bool write_all(weft_exec *x)
         } else if (l->bytes <= LETTER_TINY) {
             letter_write_tiny(slot, x->run, l->src, l->bytes);
         } else {
-            memcpy(slot + LETTER_HEAD, l->src, l->bytes);
-            letter_seal(slot, x->run);
+            memcpy(slot, l->src, l->bytes);
+            letter_seal(slot, x->run, l->bytes);
         }
     }
     p->post.written = p->post.calls = true;
@@ -192,7 +192,7 @@ static void move_all(weft_exec *x)
     for (uint32_t i = 0; i < p->post.ndues; i++) {
         const struct post_due *due = &p->post.dues[i];
         bool tiny = due->bytes <= LETTER_TINY;
-        const char *message = tiny ? due->dst : slot_of(x, due) + LETTER_HEAD;
+        const char *message = tiny ? due->dst : slot_of(x, due);
         if (due->dst && !tiny)
             memcpy(due->dst, message, due->bytes);
         for (uint32_t k = 0; k < due->nmoves; k++) {

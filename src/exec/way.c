@@ -68,7 +68,7 @@ static int64_t room_bytes(const struct room *r)
 static void add_letter(struct room *r, const struct exec_letter *letter)
 {
     if (letter->bytes > LETTER_TINY)
-        r->large += letter->slots * in_lines(LETTER_HEAD + letter->bytes);
+        r->large += letter->slots * in_lines(letter_large_bytes(letter->bytes));
     else if (letter->slots == LETTERS)
         r->others += letter_tiny_bytes(letter->bytes);
     else
@@ -112,7 +112,7 @@ static void lay_out(struct program *p, const struct room *room)
         letter->at = large     ? first_large + used.large
                      : answers ? used.answered
                                : LETTERS_ANSWERED * answered + used.others;
-        letter->slot_bytes = large ? in_lines(LETTER_HEAD + letter->bytes) : answers ? answered : others;
+        letter->slot_bytes = large ? in_lines(letter_large_bytes(letter->bytes)) : answers ? answered : others;
         add_letter(&used, letter);
     }
     p->letter_bytes = room_bytes(room);
