@@ -532,7 +532,7 @@ int engine_lacking(const weft_exec *x)
     for (uint32_t i = 0; i < p->nouts; i++) {
         bool waits = engine_out_waits(x, &p->outs[i]);
         outs += waits;
-        opens += waits && (p->post.on || p->outs[i].posted < p->outs[i].n);
+        opens += waits && (p->post.on ? !p->post.written : p->outs[i].posted < p->outs[i].n);
     }
     return opens ? opens : ins ? ins : outs ? outs : 1;
 }

@@ -9,7 +9,8 @@
  *   way.c      how each message travels: as a letter, staged, pulled or pushed; cross.c pulls of private memory
  *   far.c      messages with ranks on other hosts; remote.h windows there
  *   flow.c     staged messages that are unpacked while they are packed; help.c pulled ones that both ends copy
- *   engine.c   the run; weave.c strided copies of several channels at once; post.c programs of letters alone;
+ *   engine.c   the run; weave.c strided copies of several channels at once; post.c programs in which
+ *              no message waits for another;
  *   run.c      the calls around it; arrivals.c which boxes of the destination are complete
  *   watch.c    peers that are gone or stalled */
 #ifndef WEFT_EXEC_EXEC_H
@@ -217,11 +218,39 @@ struct post_due {
     uint32_t move, nmoves; /* when all have come */
 };
 
+/* A message that is pulled. */
+enum pull_state { PULL_DUE, PULL_SHOWN, PULL_TAKEN, PULL_TOLD, PULL_OVER };
+struct pull_in {
+    const _Atomic uint64_t *ready;
+    _Atomic uint64_t *done;
+    char *dst; /* in one piece; NULL: by its moves */
+    const char *src;
+    int64_t bytes;
+    uint32_t step;
+    int peer;
+    uint8_t state; /* enum pull_state */
+    bool stays;    /* a fold reads it */
+};
+
+struct pull_out {
+    _Atomic uint64_t *ready;
+    const _Atomic uint64_t *done;
+    int peer;
+};
+
+struct pulls {
+    struct pull_in *in;
+    struct pull_out *out;
+    uint32_t nins, nouts;
+    uint32_t got, read; /* that were shown; those before it have been read */
+};
+
 struct post {
     bool on;
     bool written; /* the letters of this run */
     bool calls;   /* those who sleep have yet to be woken for them */
     bool moves;   /* some message is moved when all have come */
+    bool rested;  /* nothing is left to do but to wait for those who read */
     struct post_letter *letters;
     struct post_due *dues;
     uint32_t *rest; /* COPY and REDUCE steps */
@@ -229,6 +258,7 @@ struct post {
     uint32_t ndues, nrest, npeers;
     uint32_t next;       /* dues before it are there */
     uint64_t free_until; /* letters of runs before it have free slots */
+    struct pulls pulls;
 };
 
 /* Channels with ranks on other hosts (far.h). */
@@ -433,8 +463,21 @@ void arrivals_free(struct arrivals *a);          /* NULL is fine */
 int post_make(weft_exec *x, struct program *p);
 void post_start(weft_exec *x);
 bool post_pass(weft_exec *x);
+bool post_there(const weft_exec *x, const struct exec_in *in, uint32_t k); /* has the channel's message k come? */
 bool post_in_waits(const weft_exec *x, const struct exec_in *in);
 bool post_out_waits(const weft_exec *x, const struct exec_out *out);
+
+/* ---- post_pull.c ---- */
+
+/* Can the message be pulled in a post? Adds to the bytes that are. */
+bool pull_fits(const struct program *p, const struct exec_step *step, int64_t *bytes);
+int pull_make(struct program *p);
+void pull_start(weft_exec *x);
+void pull_show(weft_exec *x);          /* this rank's to its peers; pull_call and a fence follow */
+bool pull_take(weft_exec *x);          /* those that are shown; true: there were some */
+bool pull_tell(weft_exec *x, bool all); /* that they were read, unless a fold is yet to do so; true: there were some */
+void pull_call(weft_exec *x);          /* behind core_fence_all: wakes those who were told */
+bool pull_read(weft_exec *x);          /* have peers read all of this rank's? */
 
 /* ---- weave.c ---- */
 

@@ -1,11 +1,11 @@
-/* Programs of letters alone: every message is small, none waits for another one to come, and there is
+/* Programs in which no message waits for another one to come, of letters and a few pulls, and with
  * little else to do. They are most of what programs send when they wait for each other, so they have a
  * way of their own that keeps no state of channels: write all letters, look for all that are due, then
- * do the rest of the steps in the order of the plan, all in one pass.
+ * do the rest of the steps in the order of the plan, all in one pass. Pulls are in post_pull.c.
  *
  * The letters are packed before anything else is written, so nothing in place can be lost; and nobody
  * waits for what this rank does with the letters that have come, since their slots are its peers'
- * for LETTERS runs. */
+ * for some runs. */
 #include "base/error.h"
 #include "exec/block.h"
 
@@ -18,18 +18,20 @@ static bool is_message(const struct exec_step *step)
 
 static bool fits(const weft_plan *plan, const struct program *p)
 {
-    int64_t rest = 0;
+    int64_t rest = 0, pulled = 0;
     for (uint32_t s = 0; s < p->nsteps; s++) {
         const struct plan_step *st = &plan->steps[s];
-        if (is_message(&p->steps[s]) ? p->steps[s].way != WAY_LETTER : (rest += p->steps[s].bytes) > REST)
+        bool message = is_message(&p->steps[s]);
+        if (message ? p->steps[s].way != WAY_LETTER && !pull_fits(p, &p->steps[s], &pulled)
+                    : p->steps[s].woven || (rest += p->steps[s].bytes) > REST)
             return false;
         for (uint32_t k = 0; k < st->ndeps; k++) {
             uint32_t dep = plan->deps[st->dep + k];
-            if (dep >= s || (st->kind == PLAN_SEND && p->steps[dep].kind != PLAN_SEND))
+            if (dep >= s || (message && p->steps[dep].kind != PLAN_SEND))
                 return false;
         }
     }
-    return p->nletters || p->nins;
+    return p->nouts || p->nins;
 }
 
 /* Whom a letter wakes, each once. */
@@ -99,7 +101,7 @@ int post_make(weft_exec *x, struct program *p)
     for (uint32_t k = 0; k < p->nletters; k++)
         post->letters[k] = letter_of(p, k);
     for (uint32_t i = 0; i < p->nins; i++)
-        for (uint32_t k = 0; k < p->ins[i].n; k++) {
+        for (uint32_t k = 0; k < p->ins[i].n && p->steps[p->ins[i].steps[k]].way == WAY_LETTER; k++) {
             struct post_due *due = &post->dues[post->ndues++];
             *due = due_of(p, &p->steps[p->ins[i].steps[k]]);
             post->moves |= due->nmoves || (due->dst && due->bytes > LETTER_TINY);
@@ -108,7 +110,7 @@ int post_make(weft_exec *x, struct program *p)
         if (!is_message(&p->steps[s]))
             post->rest[post->nrest++] = s;
     post->on = true;
-    return 0;
+    return pull_make(p);
 }
 
 /* ---- the run ---- */
@@ -146,21 +148,26 @@ static bool write_all(weft_exec *x)
             letter_seal(slot, x->run, l->bytes);
         }
     }
+    pull_show(x);
     p->post.written = p->post.calls = true;
     return true;
 }
 
-/* Wakes those who sleep and are to see the letters. The fence between the letters and the looks, as in core_signal,
- * would wait for the letters to be out; so where a pass follows it comes when there is nothing left to do beside. */
+/* Wakes those who sleep and are to see the letters, and what was shown or told of pulls. The fence between these and the
+ * looks, as in core_signal, would wait for them to be out; so where a pass follows it comes when there is nothing left to
+ * do beside. */
 void engine_call(weft_exec *x)
 {
     struct post *post = &x->program->post;
-    if (!post->calls)
+    bool told = pull_tell(x, post->rested);
+    if (!post->calls && !told)
         return;
-    post->calls = false;
     core_fence_all();
-    for (uint32_t i = 0; i < post->npeers; i++)
+    for (uint32_t i = 0; i < post->npeers && post->calls; i++)
         core_call_fenced(x->comm->group, post->peers[i]);
+    if (told)
+        pull_call(x);
+    post->calls = false;
 }
 
 static const char *slot_of(const weft_exec *x, const struct post_due *due)
@@ -181,7 +188,8 @@ void post_start(weft_exec *x)
     struct post *post = &x->program->post;
     x->program->left = 1;
     post->next = 0;
-    post->written = false;
+    post->written = post->rested = false;
+    pull_start(x);
     write_all(x);
 }
 
@@ -210,36 +218,59 @@ static void finish(weft_exec *x)
         move_all(x);
     for (uint32_t i = 0; i < post->nrest; i++)
         engine_do(x, &p->steps[post->rest[i]]);
+    post->rested = true;
     engine_call(x);
     if (x->run % (LETTERS / 2) == 0)
         for (uint32_t i = 0; i < p->nins; i++)
             if (p->ins[i].letters)
                 core_signal(x->comm->group, p->ins[i].peer, p->ins[i].done, x->run * p->ins[i].n);
-    p->left = 0;
-    if (x->arrivals)
-        arrivals_all(x);
+    for (uint32_t s = 0; s < p->nsteps && x->arrivals; s++)
+        if (p->steps[s].kind != PLAN_RECV || p->steps[s].way != WAY_PULL)
+            arrivals_step(x, s);
+}
+
+/* What has come of messages; true: all. */
+static bool receive(weft_exec *x, bool *moved)
+{
+    struct post *post = &x->program->post;
+    if (!post->written)
+        return false;
+    while (post->next < post->ndues && get(x, &post->dues[post->next]))
+        post->next++;
+    if (post->pulls.got < post->pulls.nins && pull_take(x))
+        *moved = true;
+    return post->next == post->ndues && post->pulls.got == post->pulls.nins;
 }
 
 bool post_pass(weft_exec *x)
 {
     struct post *post = &x->program->post;
     bool moved = !post->written && write_all(x);
-    while (post->written && post->next < post->ndues && get(x, &post->dues[post->next]))
-        post->next++;
-    if (post->next < post->ndues || !post->written) {
+    if (!post->rested && receive(x, &moved)) {
+        core_fence_looks(); /* pairs with the stores that get has seen */
+        finish(x);
+        moved = true;
+    }
+    if (!post->rested || !pull_read(x)) {
         engine_call(x);
         return moved;
     }
-    core_fence_looks(); /* pairs with the stores that get has seen */
-    finish(x);
+    x->program->left = 0;
     return true;
+}
+
+bool post_there(const weft_exec *x, const struct exec_in *in, uint32_t k)
+{
+    const struct exec_step *step = &x->program->steps[in->steps[k]];
+    if (step->way == WAY_LETTER)
+        return letter_there(engine_slot(x, step), x->run, step->letter_bytes);
+    return atomic_load_explicit(in->ready, CORE_LOOK) >= x->run;
 }
 
 bool post_in_waits(const weft_exec *x, const struct exec_in *in)
 {
     for (uint32_t k = 0; k < in->n; k++) {
-        const struct exec_step *step = &x->program->steps[in->steps[k]];
-        if (!letter_there(engine_slot(x, step), x->run, step->letter_bytes))
+        if (!post_there(x, in, k))
             return true;
     }
     return false;
@@ -247,6 +278,8 @@ bool post_in_waits(const weft_exec *x, const struct exec_in *in)
 
 bool post_out_waits(const weft_exec *x, const struct exec_out *out)
 {
-    return !x->program->post.written && out->letters &&
-           atomic_load_explicit(out->done, memory_order_seq_cst) / out->n + LETTERS < x->run;
+    uint64_t done = atomic_load_explicit(out->done, memory_order_seq_cst);
+    if (x->program->post.written)
+        return x->program->steps[out->steps[0]].way == WAY_PULL && done < x->run;
+    return out->letters && done / out->n + LETTERS < x->run;
 }

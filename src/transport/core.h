@@ -26,12 +26,16 @@
 #if CORE_TSAN
 #define CORE_LOOK memory_order_seq_cst
 #define CORE_TELL memory_order_seq_cst
+#define CORE_TELL_FENCED memory_order_seq_cst
 #define core_fence_looks() ((void)0)
+#define core_fence_tells() ((void)0)
 #define core_fence_all() ((void)0)
 #else
 #define CORE_LOOK memory_order_relaxed
 #define CORE_TELL memory_order_release
+#define CORE_TELL_FENCED memory_order_relaxed
 #define core_fence_looks() atomic_thread_fence(memory_order_acquire)
+#define core_fence_tells() atomic_thread_fence(memory_order_release)
 #define core_fence_all() atomic_thread_fence(memory_order_seq_cst)
 #endif
 
@@ -92,7 +96,11 @@ int core_cores(const struct core_group *g);       /* on which the ranks that are
 /* Stores a new value where the rank polls it: a signal, which wakes the rank if it sleeps and awaits no other. */
 void core_signal(struct core_group *g, int rank, _Atomic uint64_t *counter, uint64_t value);
 void core_call(struct core_group *g, int rank); /* what a signal does beside the store, which was seq_cst */
-/* The same behind core_fence_all, which looks at several ranks may share. */
+/* Several signals at once: core_fence_tells, the stores, core_fence_all, and a call for each of them. */
+static inline void core_tell(_Atomic uint64_t *counter, uint64_t value)
+{
+    atomic_store_explicit(counter, value, CORE_TELL_FENCED);
+}
 static inline void core_call_fenced(struct core_group *g, int rank)
 {
     if (atomic_load_explicit(&core_door(g, rank)->awaits, CORE_LOOK) > 0)
