@@ -455,7 +455,6 @@ void engine_copied(weft_exec *x, uint32_t step);
 
 void arrivals_reset(struct arrivals *a);        /* a run begins */
 void arrivals_step(weft_exec *x, uint32_t step); /* a COPY, REDUCE or RECV is done */
-void arrivals_all(weft_exec *x);                 /* all are */
 void arrivals_free(struct arrivals *a);          /* NULL is fine */
 
 /* ---- post.c ---- */

@@ -115,11 +115,12 @@ int post_make(weft_exec *x, struct program *p)
 
 /* ---- the run ---- */
 
+/* A run of small messages is short; what many of them do not need is kept out of its way. */
+#define APART __attribute__((noinline))
+
 /* Of letters that readers answer the slots are free anyway. */
-static bool slots_free(const weft_exec *x, struct program *p)
+APART static bool slots_free(const weft_exec *x, struct program *p)
 {
-    if (x->run < p->post.free_until)
-        return true;
     uint64_t least = UINT64_MAX;
     for (uint32_t i = 0; i < p->nouts; i++) {
         if (!p->outs[i].letters)
@@ -131,24 +132,29 @@ static bool slots_free(const weft_exec *x, struct program *p)
     return x->run < p->post.free_until;
 }
 
+APART static void write_large(char *slot, uint64_t run, const struct post_letter *l)
+{
+    memcpy(slot, l->src, l->bytes);
+    letter_seal(slot, run, l->bytes);
+}
+
 static bool write_all(weft_exec *x)
 {
     struct program *p = x->program;
-    if (!slots_free(x, p))
+    if (x->run >= p->post.free_until && !slots_free(x, p))
         return false;
     for (uint32_t i = 0; i < p->nletters; i++) {
         const struct post_letter *l = &p->post.letters[i];
         char *slot = l->slot + letter_slot(x->run, l->slots, l->slot_bytes);
-        if (!l->src) {
+        if (!l->src)
             engine_write(x, &p->letters[l->letter]);
-        } else if (l->bytes <= LETTER_TINY) {
+        else if (l->bytes <= LETTER_TINY)
             letter_write_tiny(slot, x->run, l->src, l->bytes);
-        } else {
-            memcpy(slot, l->src, l->bytes);
-            letter_seal(slot, x->run, l->bytes);
-        }
+        else
+            write_large(slot, x->run, l);
     }
-    pull_show(x);
+    if (p->post.pulls.nouts)
+        pull_show(x);
     p->post.written = p->post.calls = true;
     return true;
 }
@@ -159,7 +165,7 @@ static bool write_all(weft_exec *x)
 void engine_call(weft_exec *x)
 {
     struct post *post = &x->program->post;
-    bool told = pull_tell(x, post->rested);
+    bool told = post->pulls.nins && pull_tell(x, post->rested);
     if (!post->calls && !told)
         return;
     core_fence_all();
@@ -189,12 +195,13 @@ void post_start(weft_exec *x)
     x->program->left = 1;
     post->next = 0;
     post->written = post->rested = false;
-    pull_start(x);
+    if (post->pulls.nins || post->pulls.nouts)
+        pull_start(x);
     write_all(x);
 }
 
 /* What get has left to do. */
-static void move_all(weft_exec *x)
+APART static void move_all(weft_exec *x)
 {
     const struct program *p = x->program;
     for (uint32_t i = 0; i < p->post.ndues; i++) {
@@ -210,31 +217,52 @@ static void move_all(weft_exec *x)
     }
 }
 
-static void finish(weft_exec *x)
+APART static void do_rest(weft_exec *x)
 {
-    struct program *p = x->program;
-    struct post *post = &p->post;
-    if (post->moves)
-        move_all(x);
-    for (uint32_t i = 0; i < post->nrest; i++)
-        engine_do(x, &p->steps[post->rest[i]]);
-    post->rested = true;
-    engine_call(x);
-    if (x->run % (LETTERS / 2) == 0)
-        for (uint32_t i = 0; i < p->nins; i++)
-            if (p->ins[i].letters)
-                core_signal(x->comm->group, p->ins[i].peer, p->ins[i].done, x->run * p->ins[i].n);
-    for (uint32_t s = 0; s < p->nsteps && x->arrivals; s++)
+    const struct program *p = x->program;
+    for (uint32_t i = 0; i < p->post.nrest; i++)
+        engine_do(x, &p->steps[p->post.rest[i]]);
+}
+
+/* The letters of all runs up to this one have been read; those who sent one back know. */
+APART static void let_go(weft_exec *x)
+{
+    const struct program *p = x->program;
+    for (uint32_t i = 0; i < p->nins; i++)
+        if (p->ins[i].letters)
+            core_signal(x->comm->group, p->ins[i].peer, p->ins[i].done, x->run * p->ins[i].n);
+}
+
+/* All but pulls, which have come already. */
+APART static void arrive(weft_exec *x)
+{
+    const struct program *p = x->program;
+    for (uint32_t s = 0; s < p->nsteps; s++)
         if (p->steps[s].kind != PLAN_RECV || p->steps[s].way != WAY_PULL)
             arrivals_step(x, s);
 }
 
-/* What has come of messages; true: all. */
-static bool receive(weft_exec *x, bool *moved)
+static inline void finish(weft_exec *x)
 {
     struct post *post = &x->program->post;
-    if (!post->written)
-        return false;
+    core_fence_looks(); /* pairs with the stores that get has seen */
+    if (post->moves)
+        move_all(x);
+    if (post->nrest)
+        do_rest(x);
+    post->rested = true;
+    if (post->calls || post->pulls.nins)
+        engine_call(x);
+    if (x->run % (LETTERS / 2) == 0)
+        let_go(x);
+    if (x->arrivals)
+        arrive(x);
+}
+
+/* What has come of messages; true: all. */
+static inline bool receive(weft_exec *x, bool *moved)
+{
+    struct post *post = &x->program->post;
     while (post->next < post->ndues && get(x, &post->dues[post->next]))
         post->next++;
     if (post->pulls.got < post->pulls.nins && pull_take(x))
@@ -246,17 +274,16 @@ bool post_pass(weft_exec *x)
 {
     struct post *post = &x->program->post;
     bool moved = !post->written && write_all(x);
-    if (!post->rested && receive(x, &moved)) {
-        core_fence_looks(); /* pairs with the stores that get has seen */
+    if (post->written && !post->rested && receive(x, &moved)) {
         finish(x);
         moved = true;
     }
-    if (!post->rested || !pull_read(x)) {
-        engine_call(x);
-        return moved;
+    if (post->rested && (!post->pulls.nouts || pull_read(x))) {
+        x->program->left = 0;
+        return true;
     }
-    x->program->left = 0;
-    return true;
+    engine_call(x);
+    return moved;
 }
 
 bool post_there(const weft_exec *x, const struct exec_in *in, uint32_t k)

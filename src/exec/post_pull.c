@@ -74,8 +74,6 @@ void pull_start(weft_exec *x)
 void pull_show(weft_exec *x)
 {
     struct pulls *q = &x->program->post.pulls;
-    if (!q->nouts)
-        return;
     core_fence_tells();
     for (uint32_t i = 0; i < q->nouts; i++)
         core_tell(q->out[i].ready, x->run);
@@ -145,7 +143,6 @@ bool pull_read(weft_exec *x)
         q->read++;
     if (q->read < q->nouts)
         return false;
-    if (q->nouts)
-        core_fence_looks(); /* pairs with the stores of pull_tell: the caller may write again */
+    core_fence_looks(); /* pairs with the stores of pull_tell: the caller may write again */
     return true;
 }
