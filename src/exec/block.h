@@ -44,6 +44,7 @@ struct block_message {
     bool open;    /* RECV: peers can write it from the start of a run on */
     uint64_t slot; /* staged: where in the pool the message of this run is; letter: bytes from the head to slot 0 */
     int64_t slot_bytes;       /* letter */
+    int64_t number;           /* letter */
     uint32_t slots;           /* letter */
     _Atomic uint64_t packed;  /* SEND that flows: bytes, over all runs; that helps: see help.c */
     _Atomic uint64_t claimed; /* SEND that helps: pieces that either end has taken, over all runs */

@@ -120,12 +120,38 @@ void engine_write(const weft_exec *x, const struct exec_letter *letter)
     char *slot = letter->slot + letter_slot(x->run, letter->slots, letter->slot_bytes);
     if (letter->bytes > LETTER_TINY) {
         engine_pack(x->program, step, slot);
-        letter_seal(slot, x->run, letter->bytes);
+        if (!letter->joint)
+            letter_seal(slot, x->run, letter->number);
     } else {
         char tiny[LETTER_TINY];
         engine_pack(x->program, step, tiny);
         letter_write_tiny(slot, x->run, tiny, letter->bytes);
     }
+}
+
+void engine_seal(const weft_exec *x)
+{
+    const struct exec_letter *joint = x->program->joint;
+    if (joint)
+        letter_seal(joint->slot + letter_slot(x->run, joint->slots, joint->slot_bytes), x->run, joint->number);
+}
+
+/* Wakes those who sleep and are to see the letter. */
+static void call_readers(const weft_exec *x, const struct exec_letter *letter)
+{
+    const struct program *p = x->program;
+    core_fence_all(); /* between the letter and the looks at who sleeps, as in core_signal */
+    for (uint32_t i = 0; i < letter->nouts; i++)
+        core_call_fenced(x->comm->group, p->outs[p->readers_of[letter->outs + i]].peer);
+}
+
+static void seal(weft_exec *x)
+{
+    const struct program *p = x->program;
+    engine_seal(x);
+    for (uint32_t i = 0; i < p->nletters; i++)
+        if (p->letters[i].joint)
+            call_readers(x, &p->letters[i]);
 }
 
 static bool write_letter(weft_exec *x, const struct exec_step *step)
@@ -139,9 +165,8 @@ static bool write_letter(weft_exec *x, const struct exec_step *step)
         if (!slot_free(x, &p->outs[outs[i]]))
             return false;
     engine_write(x, letter);
-    core_fence_all(); /* between the letter and the looks at who sleeps, as in core_signal */
-    for (uint32_t i = 0; i < letter->nouts; i++)
-        core_call_fenced(x->comm->group, p->outs[outs[i]].peer);
+    if (!letter->joint)
+        call_readers(x, letter);
     letter->run = x->run;
     return true;
 }
@@ -292,7 +317,7 @@ static bool arrived(const weft_exec *x, const struct exec_in *in)
 {
     const struct exec_step *step = &x->program->steps[in->steps[in->taken]];
     if (step->way == WAY_LETTER)
-        return letter_there(engine_slot(x, step), x->run, step->letter_bytes);
+        return letter_there(engine_slot(x, step), x->run, step->letter_bytes, step->number);
     return atomic_load_explicit(in->ready, CORE_LOOK) > in->base + in->taken && (!step->flows || flow_arrived(x, in)) &&
            (!step->helped || help_arrived(x, in));
 }
@@ -463,6 +488,8 @@ void engine_start(weft_exec *x)
         weave_start(p);
     if (p->unposted)
         launch(x);
+    if (p->joint)
+        seal(x);
     if (p->far.n)
         far_start(x);
 }

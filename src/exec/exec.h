@@ -87,6 +87,7 @@ struct exec_step {
     const char *slot;      /* RECV of a letter: its slot 0 */
     uint32_t slots;        /* that it has */
     int64_t slot_bytes, letter_bytes;
+    int64_t number; /* where it stands in a slot; not of a tiny letter */
     char *tiny; /* where a tiny letter is put together; else NULL */
 };
 
@@ -94,7 +95,9 @@ struct exec_step {
 struct exec_letter {
     char *slot;                    /* slot 0 */
     int64_t at, slot_bytes, bytes; /* at: where slot 0 is behind the first letter */
+    int64_t number;                /* where it stands in a slot; not of a tiny one */
     uint32_t slots;
+    bool joint; /* it has its number in common with others, all of which are written when a run starts */
     uint32_t step;        /* one of the SENDs */
     uint32_t outs, nouts; /* into program.readers_of: the channels that it goes to */
     uint64_t run;         /* the last that it was written in */
@@ -208,13 +211,14 @@ struct post_letter {
     char *slot;
     const char *src; /* the message, in one piece; NULL: its step packs it */
     uint32_t slot_bytes, slots, bytes, letter;
+    uint32_t number; /* 0: it has none of its own */
 };
 
 /* A letter that is due. */
 struct post_due {
     const char *slot;
     char *dst; /* where the message goes, or is put together, in one piece; NULL: a fold reads it, or by moves */
-    uint32_t slot_bytes, slots, bytes;
+    uint32_t slot_bytes, slots, bytes, number;
     uint32_t move, nmoves; /* when all have come */
 };
 
@@ -255,7 +259,7 @@ struct post {
     struct post_due *dues;
     uint32_t *rest; /* COPY and REDUCE steps */
     int *peers;     /* that letters go to */
-    uint32_t ndues, nrest, npeers;
+    uint32_t nletters, ndues, nrest, npeers;
     uint32_t next;       /* dues before it are there */
     uint64_t free_until; /* letters of runs before it have free slots */
     struct pulls pulls;
@@ -284,7 +288,7 @@ struct program {
     struct exec_out *outs;
     struct exec_move *moves;
     struct exec_fold *folds;
-    struct exec_letter *letters;
+    struct exec_letter *letters, *joint; /* joint: one of those that are, if any */
     uint32_t nletters, *readers_of;
     int64_t letter_bytes; /* of all their slots */
     struct exec_share *shares;
@@ -444,7 +448,8 @@ void engine_opened(struct program *p, const struct exec_step *step);
 void engine_pack(const struct program *p, const struct exec_step *step, char *message);
 void engine_unpack(const struct program *p, const struct exec_step *step, const char *message);
 void engine_move(const struct exec_move *m, char *dst, const char *src);
-void engine_write(const weft_exec *x, const struct exec_letter *letter);
+void engine_write(const weft_exec *x, const struct exec_letter *letter); /* does not seal a joint one */
+void engine_seal(const weft_exec *x);                                     /* the joint ones, if any */
 const char *engine_slot(const weft_exec *x, const struct exec_step *step); /* RECV of a letter: this run's */
 void engine_do(const weft_exec *x, const struct exec_step *step); /* COPY or REDUCE */
 void engine_pushed(weft_exec *x, struct exec_out *out);           /* the first that was not posted has been */

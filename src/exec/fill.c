@@ -208,6 +208,7 @@ static int fill_recv(struct filler *f, const struct exec_in *in, uint32_t k, boo
     if (step->way == WAY_LETTER) {
         step->slot = (const char *)in->block + send->slot;
         step->slots = send->slots;
+        step->number = send->number;
         step->slot_bytes = send->slot_bytes;
         step->letter_bytes = send->bytes;
         if (send->bytes <= LETTER_TINY && (step->tiny = program_take(f->p, 1, LETTER_TINY)) == NULL)

@@ -44,21 +44,22 @@ static inline void letter_copy(void *dst, const void *src, int64_t bytes)
     }
 }
 
-/* Bytes of a slot of a large letter. The message comes first, and so is aligned like the slot. */
-static inline int64_t letter_large_bytes(int64_t message)
+/* Where the number of a large letter stands in a slot of its own. The message comes first, and so is aligned like the
+ * slot. Letters that are always written together have one number behind the last of them. */
+static inline int64_t letter_number(int64_t message)
 {
-    return (message + 7) / 8 * 8 + 8;
+    return (message + 7) / 8 * 8;
 }
 
-static inline _Atomic uint64_t *letter_number(const char *slot, int64_t bytes)
+/* The message, or all that share the number, is complete. Release: pairs with the reader's fence. */
+static inline void letter_seal(char *slot, uint64_t run, int64_t number)
 {
-    return letter_words(slot) + (bytes + 7) / 8;
+    atomic_store_explicit(letter_words(slot + number), run, CORE_TELL);
 }
 
-/* The message is complete. Release: pairs with the reader's fence. */
-static inline void letter_seal(char *slot, uint64_t run, int64_t bytes)
+static inline bool letter_sealed(const char *slot, uint64_t run, int64_t number)
 {
-    atomic_store_explicit(letter_number(slot, bytes), run, CORE_TELL);
+    return atomic_load_explicit(letter_words(slot + number), CORE_LOOK) == run;
 }
 
 /* Release: the letters that were read before may be written again by who sees this one. */
@@ -106,10 +107,10 @@ static inline bool letter_read_tiny(const char *slot, uint64_t run, void *messag
 }
 
 /* Is the letter of this run there? Who then reads it fences it from the look (core_fence_looks). */
-static inline bool letter_there(const char *slot, uint64_t run, int64_t bytes)
+static inline bool letter_there(const char *slot, uint64_t run, int64_t bytes, int64_t number)
 {
     if (bytes > LETTER_TINY)
-        return atomic_load_explicit(letter_number(slot, bytes), CORE_LOOK) == run;
+        return letter_sealed(slot, run, number);
     for (int64_t i = 0; 4 * i < bytes; i++)
         if (letter_word(slot, i) >> 32 != (run & UINT32_MAX))
             return false;

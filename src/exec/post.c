@@ -59,7 +59,20 @@ static struct post_letter letter_of(const struct program *p, uint32_t k)
                                 .slot_bytes = (uint32_t)letter->slot_bytes,
                                 .slots = letter->slots,
                                 .bytes = (uint32_t)letter->bytes,
+                                .number = letter->joint ? 0 : (uint32_t)letter->number,
                                 .letter = k};
+}
+
+/* Joint letters that follow each other, in memory and in the slot, are written as one. */
+static void add_letter(struct post *post, struct post_letter l)
+{
+    struct post_letter *last = post->nletters ? &post->letters[post->nletters - 1] : NULL;
+    bool large = last && l.bytes > LETTER_TINY && last->bytes > LETTER_TINY;
+    if (large && l.src && last->src && !l.number && !last->number && last->src + last->bytes == l.src &&
+        last->slot + last->bytes == l.slot)
+        last->bytes += l.bytes;
+    else
+        post->letters[post->nletters++] = l;
 }
 
 static struct post_due due_of(const struct program *p, const struct exec_step *step)
@@ -71,6 +84,7 @@ static struct post_due due_of(const struct program *p, const struct exec_step *s
                              .slot_bytes = (uint32_t)step->slot_bytes,
                              .slots = step->slots,
                              .bytes = (uint32_t)step->letter_bytes,
+                             .number = (uint32_t)step->number,
                              .move = step->work,
                              .nmoves = plain ? 0 : step->nwork};
 }
@@ -99,7 +113,7 @@ int post_make(weft_exec *x, struct program *p)
         return error_nomem();
     post->npeers = list_peers(p, post->peers);
     for (uint32_t k = 0; k < p->nletters; k++)
-        post->letters[k] = letter_of(p, k);
+        add_letter(post, letter_of(p, k));
     for (uint32_t i = 0; i < p->nins; i++)
         for (uint32_t k = 0; k < p->ins[i].n && p->steps[p->ins[i].steps[k]].way == WAY_LETTER; k++) {
             struct post_due *due = &post->dues[post->ndues++];
@@ -135,7 +149,8 @@ APART static bool slots_free(const weft_exec *x, struct program *p)
 APART static void write_large(char *slot, uint64_t run, const struct post_letter *l)
 {
     memcpy(slot, l->src, l->bytes);
-    letter_seal(slot, run, l->bytes);
+    if (l->number)
+        letter_seal(slot, run, l->number);
 }
 
 static bool write_all(weft_exec *x)
@@ -143,7 +158,7 @@ static bool write_all(weft_exec *x)
     struct program *p = x->program;
     if (x->run >= p->post.free_until && !slots_free(x, p))
         return false;
-    for (uint32_t i = 0; i < p->nletters; i++) {
+    for (uint32_t i = 0; i < p->post.nletters; i++) {
         const struct post_letter *l = &p->post.letters[i];
         char *slot = l->slot + letter_slot(x->run, l->slots, l->slot_bytes);
         if (!l->src)
@@ -153,6 +168,8 @@ static bool write_all(weft_exec *x)
         else
             write_large(slot, x->run, l);
     }
+    if (p->joint)
+        engine_seal(x);
     if (p->post.pulls.nouts)
         pull_show(x);
     p->post.written = p->post.calls = true;
@@ -186,7 +203,7 @@ static bool get(const weft_exec *x, const struct post_due *due)
 {
     if (due->bytes <= LETTER_TINY)
         return letter_read_tiny(slot_of(x, due), x->run, due->dst, due->bytes);
-    return letter_there(slot_of(x, due), x->run, due->bytes);
+    return letter_sealed(slot_of(x, due), x->run, due->number);
 }
 
 void post_start(weft_exec *x)
@@ -290,7 +307,7 @@ bool post_there(const weft_exec *x, const struct exec_in *in, uint32_t k)
 {
     const struct exec_step *step = &x->program->steps[in->steps[k]];
     if (step->way == WAY_LETTER)
-        return letter_there(engine_slot(x, step), x->run, step->letter_bytes);
+        return letter_there(engine_slot(x, step), x->run, step->letter_bytes, step->number);
     return atomic_load_explicit(in->ready, CORE_LOOK) >= x->run;
 }
 

@@ -68,7 +68,7 @@ static int64_t room_bytes(const struct room *r)
 static void add_letter(struct room *r, const struct exec_letter *letter)
 {
     if (letter->bytes > LETTER_TINY)
-        r->large += letter->slots * in_lines(letter_large_bytes(letter->bytes));
+        r->large += letter->slots * in_lines(letter_number(letter->bytes) + 8);
     else if (letter->slots == LETTERS)
         r->others += letter_tiny_bytes(letter->bytes);
     else
@@ -100,22 +100,61 @@ static void choose(const weft_exec *x, struct program *p, int64_t limit, struct 
     }
 }
 
-/* Where the slots of all letters are. */
-static void lay_out(struct program *p, const struct room *room)
+/* Are all SENDs letters that wait for nothing? Then those with the same number of slots are written together. */
+static bool all_at_once(const weft_plan *plan, const struct program *p)
 {
-    struct room used = {0};
-    int64_t answered = in_lines(room->answered), others = in_lines(room->others);
-    int64_t first_large = LETTERS_ANSWERED * answered + LETTERS * others;
+    for (uint32_t s = 0; s < p->nsteps; s++)
+        if (plan->steps[s].kind == PLAN_SEND && (p->steps[s].way != WAY_LETTER || plan->steps[s].ndeps))
+            return false;
+    return true;
+}
+
+/* Large letters that readers answer can be joint: their slots are free whenever a run starts. Returns the bytes of all
+ * messages, in lines; 0: they are not. */
+static int64_t join(const weft_plan *plan, struct program *p)
+{
+    int64_t bytes = 0;
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < p->nletters; k++)
+        n += p->letters[k].bytes > LETTER_TINY && p->letters[k].slots == LETTERS_ANSWERED;
+    if (n < 2 || !all_at_once(plan, p))
+        return 0;
     for (uint32_t k = 0; k < p->nletters; k++) {
         struct exec_letter *letter = &p->letters[k];
+        letter->joint = letter->bytes > LETTER_TINY && letter->slots == LETTERS_ANSWERED;
+        if (letter->joint) {
+            p->joint = letter;
+            bytes += in_lines(letter->bytes);
+        }
+    }
+    return bytes;
+}
+
+/* Where the slots of all letters are. */
+static void lay_out(const weft_plan *plan, struct program *p, const struct room *room)
+{
+    struct room used = {0};
+    int64_t answered = in_lines(room->answered), others = in_lines(room->others), joint = join(plan, p), joined = 0;
+    int64_t first_joint = LETTERS_ANSWERED * answered + LETTERS * others;
+    int64_t joint_bytes = joint ? joint + in_lines(8) : 0, first_large = first_joint + LETTERS_ANSWERED * joint_bytes;
+    for (uint32_t k = 0; k < p->nletters; k++) {
+        struct exec_letter *letter = &p->letters[k];
+        if (letter->joint) {
+            letter->at = first_joint + joined;
+            letter->slot_bytes = joint_bytes;
+            letter->number = joint - joined;
+            joined += in_lines(letter->bytes);
+            continue;
+        }
         bool large = letter->bytes > LETTER_TINY, answers = letter->slots == LETTERS_ANSWERED;
         letter->at = large     ? first_large + used.large
                      : answers ? used.answered
                                : LETTERS_ANSWERED * answered + used.others;
-        letter->slot_bytes = large ? in_lines(letter_large_bytes(letter->bytes)) : answers ? answered : others;
+        letter->number = letter_number(letter->bytes);
+        letter->slot_bytes = large ? in_lines(letter->number + 8) : answers ? answered : others;
         add_letter(&used, letter);
     }
-    p->letter_bytes = room_bytes(room);
+    p->letter_bytes = first_large + used.large;
 }
 
 static bool receives_from(const struct program *p, int peer)
@@ -142,7 +181,7 @@ int way_letters(const weft_exec *x, struct program *p)
     for (uint32_t i = 0; i < p->nouts; i++)
         p->outs[i].answered = receives_from(p, p->outs[i].peer);
     choose(x, p, limit < LETTERS_LIMIT ? limit : LETTERS_LIMIT, &room);
-    lay_out(p, &room);
+    lay_out(x->plan, p, &room);
     for (uint32_t k = 0; k < p->nletters; k++) {
         p->letters[k].outs = at;
         at += p->letters[k].nouts;
