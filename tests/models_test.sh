@@ -56,6 +56,8 @@ right letters -DTINY
 right letters -DMUTUAL
 right letters -DTINY -DMUTUAL
 right letters -DMIXED -DLETTERS=2 -DRUNS=4
+right letters -DMUTUAL -DANSWERED -DRUNS=5
+right letters -DTINY -DMUTUAL -DANSWERED -DRUNS=5
 right help
 right help -DPIECES=1
 right flow
@@ -80,6 +82,7 @@ if [ "${WEFT_TEST_SHARE:-}" = full ]; then
     right slots -DSLOTS=3 -DMESSAGES=3
     right letters -DN=3 -DLETTERS=2 -DRUNS=3
     right flow -DPIECES=6 -DRING=3 -DRUNS=3
+    right letters -DN=3 -DTINY -DMUTUAL -DANSWERED -DRUNS=2
     right seat -DRUNS=3
 fi
 
@@ -113,6 +116,9 @@ for layout in LARGE TINY; do
     broken "$wrong" letters -D$layout -DNO_ACQUIRE
     broken "$wrong" letters -D$layout -DSHORT_NUMBER
     broken "$wrong" letters -D$layout -DAHEAD=5
+    broken "$stuck" letters -D$layout -DMUTUAL -DANSWERED -DLETTERS=1 -DRUNS=4
+    broken "$wrong" letters -D$layout -DMUTUAL -DANSWERED -DLATE_READ -DRUNS=4
+    broken "$wrong" letters -D$layout -DANSWERED -DRUNS=4
 done
 broken "$stuck" letters -DCOUNT_FIRST
 broken "$stuck" letters -DTELLS=5

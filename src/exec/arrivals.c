@@ -74,12 +74,6 @@ void arrivals_step(weft_exec *x, uint32_t s)
     comm_callback(x->comm, false);
 }
 
-void arrivals_all(weft_exec *x)
-{
-    for (uint32_t s = 0; s < x->program->nsteps; s++)
-        arrivals_step(x, s);
-}
-
 static int watch(weft_exec *x, void (*arrived)(void *arg, size_t i, const weft_arrival *a), void *arg)
 {
     if (exec_flies(x))

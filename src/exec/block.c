@@ -93,8 +93,10 @@ static void describe(weft_exec *x, struct program *p, uint32_t s, struct block_m
                                 .claimed = packed};
     if (st->kind == PLAN_SEND && step->way == WAY_LETTER) {
         const struct exec_letter *letter = &p->letters[step->letter];
-        m->slot = b->letters + (uint64_t)(letter->slots - p->letters[0].slots);
+        m->slot = b->letters + (uint64_t)letter->at;
         m->slot_bytes = letter->slot_bytes;
+        m->slots = letter->slots;
+        m->number = letter->number;
     }
     bool staged = st->kind == PLAN_SEND && step->way == WAY_STAGED;
     m->flows = staged && ((c->one_way && flow_fits(st)) || comb_flows(x, p, s));
@@ -123,11 +125,8 @@ void block_describe(weft_exec *x, struct program *p)
     struct block_message *message = block_messages(x->block);
     struct cursor c = {0, 0, cross_worth(x, p), flow_one_way(x, p)};
     x->block->staging = x->comm->staging.place;
-    char *at = (char *)x->block + x->block->letters;
-    for (uint32_t i = 0; i < p->nletters; i++) {
-        p->letters[i].slots = at;
-        at += LETTERS * p->letters[i].slot_bytes;
-    }
+    for (uint32_t i = 0; i < p->nletters; i++)
+        p->letters[i].slot = (char *)x->block + x->block->letters + p->letters[i].at;
     for (uint32_t i = 0; i < p->nouts; i++)
         for (uint32_t k = 0; k < p->outs[i].n; k++)
             describe(x, p, p->outs[i].steps[k], message++, &c);

@@ -43,7 +43,9 @@ struct block_message {
     bool helps;   /* SEND that is pulled: its sender has the time to copy some of it */
     bool open;    /* RECV: peers can write it from the start of a run on */
     uint64_t slot; /* staged: where in the pool the message of this run is; letter: bytes from the head to slot 0 */
-    int64_t slot_bytes;      /* letter */
+    int64_t slot_bytes;       /* letter */
+    int64_t number;           /* letter */
+    uint32_t slots;           /* letter */
     _Atomic uint64_t packed;  /* SEND that flows: bytes, over all runs; RECV: bytes of one that were unpacked, likewise;
                                * SEND that helps: see help.c */
     _Atomic int64_t straight; /* SEND that flows: from which byte on it stands where it belongs, not in the ring */

@@ -128,15 +128,41 @@ static bool slot_free(const weft_exec *x, struct exec_out *out)
 void engine_write(const weft_exec *x, const struct exec_letter *letter)
 {
     const struct exec_step *step = &x->program->steps[letter->step];
-    char *slot = letter->slots + letter_slot(x->run, letter->slot_bytes);
+    char *slot = letter->slot + letter_slot(x->run, letter->slots, letter->slot_bytes);
     if (letter->bytes > LETTER_TINY) {
-        engine_pack(x->program, step, slot + LETTER_HEAD);
-        letter_seal(slot, x->run);
+        engine_pack(x->program, step, slot);
+        if (!letter->joint)
+            letter_seal(slot, x->run, letter->number);
     } else {
-        uint32_t tiny[LETTER_TINY / 4] = {0};
-        engine_pack(x->program, step, (char *)tiny);
+        char tiny[LETTER_TINY];
+        engine_pack(x->program, step, tiny);
         letter_write_tiny(slot, x->run, tiny, letter->bytes);
     }
+}
+
+void engine_seal(const weft_exec *x)
+{
+    const struct exec_letter *joint = x->program->joint;
+    if (joint)
+        letter_seal(joint->slot + letter_slot(x->run, joint->slots, joint->slot_bytes), x->run, joint->number);
+}
+
+/* Wakes those who sleep and are to see the letter. */
+static void call_readers(const weft_exec *x, const struct exec_letter *letter)
+{
+    const struct program *p = x->program;
+    core_fence_all(); /* between the letter and the looks at who sleeps, as in core_signal */
+    for (uint32_t i = 0; i < letter->nouts; i++)
+        core_call_fenced(x->comm->group, p->outs[p->readers_of[letter->outs + i]].peer);
+}
+
+static void seal(weft_exec *x)
+{
+    const struct program *p = x->program;
+    engine_seal(x);
+    for (uint32_t i = 0; i < p->nletters; i++)
+        if (p->letters[i].joint)
+            call_readers(x, &p->letters[i]);
 }
 
 static bool write_letter(weft_exec *x, const struct exec_step *step)
@@ -146,13 +172,12 @@ static bool write_letter(weft_exec *x, const struct exec_step *step)
     if (letter->run == x->run)
         return true;
     const uint32_t *outs = p->readers_of + letter->outs;
-    for (uint32_t i = 0; i < letter->nouts; i++)
+    for (uint32_t i = 0; i < letter->nouts && letter->slots == LETTERS; i++)
         if (!slot_free(x, &p->outs[outs[i]]))
             return false;
     engine_write(x, letter);
-    core_fence_all(); /* between the letter and the looks at who sleeps, as in core_signal */
-    for (uint32_t i = 0; i < letter->nouts; i++)
-        core_call(x->comm->group, p->outs[outs[i]].peer);
+    if (!letter->joint)
+        call_readers(x, letter);
     letter->run = x->run;
     return true;
 }
@@ -281,17 +306,19 @@ static void welcome(weft_exec *x)
     }
 }
 
-const char *engine_open(const char *slot, char *tiny, int64_t bytes)
+const char *engine_letter(const weft_exec *x, const struct exec_step *step)
 {
-    if (!tiny)
-        return slot + LETTER_HEAD;
-    letter_read_tiny(slot, tiny, bytes);
-    return tiny;
+    return step->slot + letter_slot(x->run, step->slots, step->slot_bytes);
 }
 
-static const char *slot_of(const weft_exec *x, const struct exec_step *step)
+/* The message of a letter that is there: in its slot, or put together. */
+static const char *open_letter(const weft_exec *x, const struct exec_step *step)
 {
-    return step->slots + letter_slot(x->run, step->slot_bytes);
+    const char *slot = engine_letter(x, step);
+    if (!step->tiny)
+        return slot;
+    letter_read_tiny(slot, x->run, step->tiny, step->letter_bytes);
+    return step->tiny;
 }
 
 /* Is the next message of the channel there? Relaxed, so that looks at several peers do not wait for each other:
@@ -301,7 +328,7 @@ static bool arrived(const weft_exec *x, const struct exec_in *in)
 {
     const struct exec_step *step = &x->program->steps[in->steps[in->taken]];
     if (step->way == WAY_LETTER)
-        return letter_there(slot_of(x, step), x->run, step->letter_bytes);
+        return letter_there(engine_letter(x, step), x->run, step->letter_bytes, step->number);
     return atomic_load_explicit(in->ready, CORE_LOOK) > in->base + in->taken && (!step->flows || flow_arrived(x, in)) &&
            (!step->helped || help_arrived(x, in));
 }
@@ -339,7 +366,7 @@ static int64_t take(weft_exec *x, struct exec_in *in)
     if (step->way == WAY_STAGED)
         message = in->staging + in->sends[in->taken].slot;
     else if (step->way == WAY_LETTER)
-        message = engine_open(slot_of(x, step), step->tiny, step->letter_bytes);
+        message = open_letter(x, step);
     engine_unpack(p, step, message);
     engine_pulled(x, in);
     return step->nwork ? step->bytes : 0;
@@ -377,7 +404,7 @@ static void fold(const weft_exec *x, const struct exec_fold *f)
 {
     for (uint32_t k = 0; k < f->nletters; k++) {
         const struct exec_lettered *l = &f->letters[k];
-        const void *at = l->at + letter_slot(x->run, l->slot_bytes);
+        const void *at = l->at + letter_slot(x->run, l->slots, l->slot_bytes);
         if (f->runs)
             f->in[l->term] = at;
         else
@@ -474,6 +501,8 @@ void engine_start(weft_exec *x)
         weave_start(p);
     if (p->unposted)
         launch(x);
+    if (p->joint)
+        seal(x);
     if (p->far.n)
         far_start(x);
 }
@@ -524,7 +553,8 @@ bool engine_out_waits(const weft_exec *x, const struct exec_out *out)
         return true;
     if (out->posted == out->n)
         return false;
-    if (x->run > LETTERS && done < (x->run - LETTERS) * out->n) /* so far ahead one gets by letters alone */
+    if (out->letters && x->run > LETTERS &&
+        done < (x->run - LETTERS) * out->n) /* so far ahead one gets by letters alone */
         return true;
     uint32_t s = out->steps[out->posted];
     return !p->open[s] && p->steps[s].way == WAY_PUSH && out->base + out->posted >= done;
@@ -543,7 +573,7 @@ int engine_lacking(const weft_exec *x)
     for (uint32_t i = 0; i < p->nouts; i++) {
         bool waits = engine_out_waits(x, &p->outs[i]);
         outs += waits;
-        opens += waits && (p->post.on || p->outs[i].posted < p->outs[i].n);
+        opens += waits && (p->post.on ? !p->post.written : p->outs[i].posted < p->outs[i].n);
     }
     return opens ? opens : ins ? ins : outs ? outs : 1;
 }

@@ -10,7 +10,8 @@
  *   far.c      messages with ranks on other hosts; remote.h windows there
  *   flow.c     staged messages that are unpacked while they are packed; help.c pulled ones that both ends copy
  *   comb.c     staged messages of several channels that are copied side by side
- *   engine.c   the run; weave.c strided copies of several channels at once; post.c programs of letters alone;
+ *   engine.c   the run; weave.c strided copies of several channels at once; post.c programs in which
+ *              no message waits for another;
  *   run.c      the calls around it; arrivals.c which boxes of the destination are complete
  *   watch.c    peers that are gone or stalled */
 #ifndef WEFT_EXEC_EXEC_H
@@ -52,7 +53,7 @@ struct exec_move {
 
 /* A term of a fold that is read out of a letter. */
 struct exec_lettered {
-    uint32_t term;
+    uint32_t term, slots;
     const char *at; /* in slot 0 */
     int64_t slot_bytes;
 };
@@ -85,15 +86,20 @@ struct exec_step {
     uint32_t next, nnext;  /* into program.next: the steps that wait for this one */
     uint32_t hold, nholds; /* REDUCE: into program.holds, the RECVs whose messages it reads where they are */
     int64_t bytes;         /* that are read */
-    const char *slots;     /* RECV of a letter */
+    const char *slot;      /* RECV of a letter: its slot 0 */
+    uint32_t slots;        /* that it has */
     int64_t slot_bytes, letter_bytes;
-    char *tiny; /* where a tiny letter is put together; else NULL */
+    int64_t number; /* where it stands in a slot; not of a tiny letter */
+    char *tiny;     /* where a tiny letter is put together; else NULL */
 };
 
 /* A letter of this rank's: one or more SENDs of the same data. */
 struct exec_letter {
-    char *slots;
-    int64_t slot_bytes, bytes;
+    char *slot;                    /* slot 0 */
+    int64_t at, slot_bytes, bytes; /* at: where slot 0 is behind the first letter */
+    int64_t number;                /* where it stands in a slot; not of a tiny one */
+    uint32_t slots;
+    bool joint;           /* it has its number in common with others, all of which are written when a run starts */
     uint32_t step;        /* one of the SENDs */
     uint32_t outs, nouts; /* into program.readers_of: the channels that it goes to */
     uint64_t run;         /* the last that it was written in */
@@ -120,13 +126,14 @@ struct exec_in {
     _Atomic uint64_t *done;        /* in the peer's block: buckets that have been read */
     uint32_t taken;                /* arrived, and copied where they are not read in place */
     uint32_t settled;              /* read to the end, told to the peer */
-    bool letters, pushed;          /* some message is a letter; those that are none are pushed */
+    bool letters, pushed;          /* some message is a letter with LETTERS slots; those that are none are pushed */
     const struct block *block;     /* the peer's */
     const struct block_message *sends;
     struct block_message *recvs; /* in our block */
-    const char *staging; /* the peer's pool */
-    uint32_t move;       /* of a message that flows: where unpacking is, */
-    int64_t at, seen;    /* bytes of that move, or turns of comb.c, and bytes that were packed when it last looked; of one that is helped:
+    const char *staging;         /* the peer's pool */
+    uint32_t move;               /* of a message that flows: where unpacking is, */
+    int64_t at,
+        seen; /* bytes of that move, or turns of comb.c, and bytes that were packed when it last looked; of one that is helped:
                           * pieces that were copied here, and 1 when none is left to take */
     uint64_t seen_pulse; /* for watch.c */
     int64_t seen_at;
@@ -143,6 +150,8 @@ struct exec_out {
     uint64_t seen_done;           /* what it was when we last looked */
     uint32_t posted;              /* may be read, or has been pushed */
     uint32_t retired;             /* have been read */
+    bool answered;                /* the peer sends something in each run, too */
+    bool letters;                 /* some message is a letter with LETTERS slots */
     const struct block *block;
     struct block_message *sends;       /* in our block */
     const struct block_message *recvs; /* in the peer's */
@@ -202,24 +211,63 @@ struct weave {
     uint32_t n, left;         /* left: streams that are not through */
 };
 
-/* A letter that is due, and the moves out of it. */
+/* A letter to write. */
+struct post_letter {
+    char *slot;
+    const char *src; /* the message, in one piece; NULL: its step packs it */
+    uint32_t slot_bytes, slots, bytes, letter;
+    uint32_t number; /* 0: it has none of its own */
+};
+
+/* A letter that is due. */
 struct post_due {
-    const char *slots;
-    int64_t slot_bytes, bytes;
-    char *tiny;
-    uint32_t move, nmoves;
+    const char *slot;
+    char *dst; /* where the message goes, or is put together, in one piece; NULL: a fold reads it, or by moves */
+    uint32_t slot_bytes, slots, bytes, number;
+    uint32_t move, nmoves; /* when all have come */
+};
+
+/* A message that is pulled. */
+enum pull_state { PULL_DUE, PULL_SHOWN, PULL_TAKEN, PULL_TOLD, PULL_OVER };
+struct pull_in {
+    const _Atomic uint64_t *ready;
+    _Atomic uint64_t *done;
+    char *dst; /* in one piece; NULL: by its moves */
+    const char *src;
+    int64_t bytes;
+    uint32_t step;
+    int peer;
+    uint8_t state; /* enum pull_state */
+    bool stays;    /* a fold reads it */
+};
+
+struct pull_out {
+    _Atomic uint64_t *ready;
+    const _Atomic uint64_t *done;
+    int peer;
+};
+
+struct pulls {
+    struct pull_in *in;
+    struct pull_out *out;
+    uint32_t nins, nouts;
+    uint32_t got, read; /* that were shown; those before it have been read */
 };
 
 struct post {
     bool on;
     bool written; /* the letters of this run */
     bool calls;   /* those who sleep have yet to be woken for them */
+    bool moves;   /* some message is moved when all have come */
+    bool rested;  /* nothing is left to do but to wait for those who read */
+    struct post_letter *letters;
     struct post_due *dues;
     uint32_t *rest; /* COPY and REDUCE steps */
     int *peers;     /* that letters go to */
-    uint32_t ndues, nrest, npeers;
+    uint32_t nletters, ndues, nrest, npeers;
     uint32_t next;       /* dues before it are there */
     uint64_t free_until; /* letters of runs before it have free slots */
+    struct pulls pulls;
 };
 
 /* Channels with ranks on other hosts (far.h). */
@@ -245,7 +293,7 @@ struct program {
     struct exec_out *outs;
     struct exec_move *moves;
     struct exec_fold *folds;
-    struct exec_letter *letters;
+    struct exec_letter *letters, *joint; /* joint: one of those that are, if any */
     uint32_t nletters, *readers_of;
     int64_t letter_bytes; /* of all their slots */
     struct exec_share *shares;
@@ -275,15 +323,15 @@ struct weft_exec {
     struct comm_grave *grave; /* for the block's end, kept so that free cannot fail */
     char *scratch;
     struct program *program;
-    weft_exec *prev, *next_exec; /* in the comm's list of those in flight */
+    weft_exec *prev, *next_exec;        /* in the comm's list of those in flight */
     weft_exec *bound_prev, *bound_next; /* in the comm's list of all */
-    weft_exec *submitted;        /* the next of those that progress_submit was told of */
+    weft_exec *submitted;               /* the next of those that progress_submit was told of */
     /* These three also for who is not in the seat: */
     _Atomic int state;             /* EXEC_FLIES, or how its last run ended: 0 or a failure */
     _Atomic int64_t ended, failed; /* runs */
-    bool binding; /* in rebind: callbacks that run meanwhile must not start it */
-    bool orphan;  /* freed in a callback while in flight */
-    uint64_t run; /* started so far */
+    bool binding;                  /* in rebind: callbacks that run meanwhile must not start it */
+    bool orphan;                   /* freed in a callback while in flight */
+    uint64_t run;                  /* started so far */
     void (*done)(void *arg, int err);
     void *arg;
     struct arrivals *arrivals; /* NULL: nobody asks for them */
@@ -344,7 +392,8 @@ void *program_take(struct program *p, size_t n, size_t size); /* zeroed memory t
 int way_letters(const weft_exec *x, struct program *p);
 /* Are most bytes of these SENDs, or RECVs, far apart in this rank's memory? */
 bool way_scattered(const weft_exec *x, const struct program *p, const uint32_t *steps, uint32_t n);
-int64_t way_runs(const weft_exec *x, const struct program *p, uint32_t step); /* pieces of its parts in this rank's memory */
+int64_t way_runs(const weft_exec *x, const struct program *p,
+                 uint32_t step); /* pieces of its parts in this rank's memory */
 /* Which staged SENDs share a slot. */
 int way_shares(const weft_exec *x, struct program *p);
 /* Does a channel push what is neither letter nor staged? Both ends come to the same answer. *woven: whoever copies
@@ -428,19 +477,18 @@ bool engine_can_take(const weft_exec *x, const struct exec_in *in); /* is the ch
 void engine_pack(const struct program *p, const struct exec_step *step, char *message);
 void engine_unpack(const struct program *p, const struct exec_step *step, const char *message);
 void engine_move(const struct exec_move *m, char *dst, const char *src);
-void engine_write(const weft_exec *x, const struct exec_letter *letter);
-/* The message of a letter that is there: in its slot, or put together. */
-const char *engine_open(const char *slot, char *tiny, int64_t bytes);
-void engine_do(const weft_exec *x, const struct exec_step *step); /* COPY or REDUCE */
-void engine_pushed(weft_exec *x, struct exec_out *out);           /* the first that was not posted has been */
-void engine_pulled(weft_exec *x, struct exec_in *in);             /* the first that was not taken has been */
+void engine_write(const weft_exec *x, const struct exec_letter *letter);     /* does not seal a joint one */
+void engine_seal(const weft_exec *x);                                        /* the joint ones, if any */
+const char *engine_letter(const weft_exec *x, const struct exec_step *step); /* RECV of a letter: this run's slot */
+void engine_do(const weft_exec *x, const struct exec_step *step);            /* COPY or REDUCE */
+void engine_pushed(weft_exec *x, struct exec_out *out); /* the first that was not posted has been */
+void engine_pulled(weft_exec *x, struct exec_in *in);   /* the first that was not taken has been */
 void engine_copied(weft_exec *x, uint32_t step);
 
 /* ---- arrivals.c: only where x->arrivals ---- */
 
-void arrivals_reset(struct arrivals *a);        /* a run begins */
+void arrivals_reset(struct arrivals *a);         /* a run begins */
 void arrivals_step(weft_exec *x, uint32_t step); /* a COPY, REDUCE or RECV is done */
-void arrivals_all(weft_exec *x);                 /* all are */
 void arrivals_free(struct arrivals *a);          /* NULL is fine */
 
 /* ---- post.c ---- */
@@ -448,12 +496,26 @@ void arrivals_free(struct arrivals *a);          /* NULL is fine */
 int post_make(weft_exec *x, struct program *p);
 void post_start(weft_exec *x);
 bool post_pass(weft_exec *x);
+bool post_there(const weft_exec *x, const struct exec_in *in, uint32_t k); /* has the channel's message k come? */
 bool post_in_waits(const weft_exec *x, const struct exec_in *in);
 bool post_out_waits(const weft_exec *x, const struct exec_out *out);
 
+/* ---- post_pull.c ---- */
+
+/* Can the message be pulled in a post? Adds to the bytes that are. */
+bool pull_fits(const struct program *p, const struct exec_step *step, int64_t *bytes);
+int pull_make(struct program *p);
+void pull_start(weft_exec *x);
+void pull_show(weft_exec *x);           /* this rank's to its peers; pull_call and a fence follow */
+bool pull_take(weft_exec *x);           /* those that are shown; true: there were some */
+bool pull_tell(weft_exec *x, bool all); /* that they were read, unless a fold is yet to do so; true: there were some */
+void pull_call(weft_exec *x);           /* behind core_fence_all: wakes those who were told */
+bool pull_read(weft_exec *x);           /* have peers read all of this rank's? */
+
 /* ---- weave.c ---- */
 
-bool weave_is_run(const struct exec_move *m, int loop); /* is it the tile's last, over bytes in one piece on both sides? */
+bool weave_is_run(const struct exec_move *m,
+                  int loop); /* is it the tile's last, over bytes in one piece on both sides? */
 int weave_make(weft_exec *x, struct program *p);
 void weave_start(struct program *p);
 bool weave_pass(weft_exec *x, bool eager);

@@ -206,7 +206,9 @@ static int fill_recv(struct filler *f, const struct exec_in *in, uint32_t k, boo
         step->way = WAY_CROSS;
     step->flows = step->way == WAY_STAGED && send->flows;
     if (step->way == WAY_LETTER) {
-        step->slots = (const char *)in->block + send->slot;
+        step->slot = (const char *)in->block + send->slot;
+        step->slots = send->slots;
+        step->number = send->number;
         step->slot_bytes = send->slot_bytes;
         step->letter_bytes = send->bytes;
         if (send->bytes <= LETTER_TINY && (step->tiny = program_take(f->p, 1, LETTER_TINY)) == NULL)
@@ -303,9 +305,9 @@ static void letter_operand(struct filler *f, uint32_t recv, uint32_t k, const st
                            const int64_t *n, struct operand *o)
 {
     const struct exec_step *step = &f->p->steps[recv];
-    const char *at = step->tiny ? step->tiny + part->offset : step->slots + LETTER_HEAD + part->offset;
+    const char *at = step->tiny ? step->tiny + part->offset : step->slot + part->offset;
     if (!step->tiny)
-        f->lettered[f->nlettered++] = (struct exec_lettered){k, at, step->slot_bytes};
+        f->lettered[f->nlettered++] = (struct exec_lettered){k, step->slots, at, step->slot_bytes};
     o->base = (char *)(uintptr_t)at;
     o->dtype = part->wire;
     tile_dense(loops, n, (int64_t)weft_dtype_size(part->wire), o->stride);
@@ -483,7 +485,7 @@ static int fill_channels(struct filler *f)
     for (uint32_t i = 0; i < p->nins && !err; i++) {
         struct exec_in *in = &p->ins[i];
         for (uint32_t k = 0; k < in->n; k++)
-            in->letters |= in->sends[k].way == WAY_LETTER;
+            in->letters |= in->sends[k].way == WAY_LETTER && in->sends[k].slots == LETTERS;
         in->pushed =
             way_pushes(in->block, in->sends, own, block_messages(own) + block_ins(own)[i].message, in->n, &woven);
         p->pushed |= in->pushed;

@@ -46,14 +46,13 @@ static bool peer_started(const weft_exec *x, const struct block *b)
     return atomic_load_explicit(&b->started, memory_order_relaxed) >= x->run;
 }
 
-/* Letters that a program of letters alone has got, and the first that it has not. */
-static uint32_t letters_there(const weft_exec *x, const struct exec_in *in, uint32_t *lacks)
+/* Messages that a post has got, and the first that it has not. */
+static uint32_t come_by_post(const weft_exec *x, const struct exec_in *in, uint32_t *lacks)
 {
     uint32_t there = 0;
     *lacks = in->n;
     for (uint32_t k = 0; k < in->n; k++) {
-        const struct exec_step *step = &x->program->steps[in->steps[k]];
-        bool is = letter_there(step->slots + letter_slot(x->run, step->slot_bytes), x->run, step->letter_bytes);
+        bool is = post_there(x, in, k);
         there += is;
         if (!is && *lacks == in->n)
             *lacks = k;
@@ -65,7 +64,7 @@ static struct channel of_in(const weft_exec *x, const struct exec_in *in)
 {
     uint32_t next = in->taken, done = in->taken;
     if (x->program->post.on)
-        done = letters_there(x, in, &next);
+        done = come_by_post(x, in, &next);
     return (struct channel){.peer = in->peer,
                             .waits = next < in->n && engine_in_waits(x, in),
                             .peer_started = peer_started(x, in->block),
@@ -78,8 +77,10 @@ static struct channel of_in(const weft_exec *x, const struct exec_in *in)
 static struct channel of_out(const weft_exec *x, const struct exec_out *out)
 {
     uint32_t posted = out->posted, retired = out->retired;
-    if (x->program->post.on)
-        posted = retired = x->program->post.written ? out->n : 0;
+    if (x->program->post.on) {
+        posted = x->program->post.written ? out->n : 0;
+        retired = posted && !post_out_waits(x, out) ? posted : 0;
+    }
     uint32_t next = retired < posted ? retired : posted;
     return (struct channel){.peer = out->peer,
                             .sends = true,

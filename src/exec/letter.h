@@ -1,4 +1,4 @@
-/* What is in a slot of a letter. The number of the run stands in front of the message, and is stored
+/* What is in a slot of a letter. The number of the run stands behind the message, and is stored
  * when the message is there. A tiny message is laid out otherwise: each word has four bytes of it and
  * the low half of the run's number, so that nothing needs an order among its stores, and a reader
  * that polls cannot take the line away between the message and its signal. */
@@ -11,16 +11,21 @@
 
 #include "transport/core.h"
 
-/* A letter has LETTERS slots that runs use in turn: run r's is r % LETTERS. Readers say that they are done every
- * LETTERS / 2 runs only. */
+/* A letter has slots that runs use in turn: of LETTERS, run r's is r % LETTERS. Readers say that they are done every
+ * LETTERS / 2 runs only.
+ *
+ * Where every reader sends something back in each run, nothing has to be said and two slots are enough. Whoever ends run r
+ * has got what its readers send in run r; so these had ended run r - 1 and read all of its letters, whose slots are
+ * those of run r + 1. Sending releases what was read before, getting it acquires that. Fewer slots stay in the cache. */
 #define LETTERS 16
-#define LETTER_HEAD 8
+#define LETTERS_ANSWERED 2
 #define LETTER_MOST 4096 /* bytes of a message */
 #define LETTER_TINY 32   /* bytes of a message that is laid out in words */
 
-static inline int64_t letter_slot(uint64_t run, int64_t slot_bytes)
+/* Of a letter that has so many slots, a power of 2. */
+static inline int64_t letter_slot(uint64_t run, uint32_t slots, int64_t slot_bytes)
 {
-    return (int64_t)(run % LETTERS) * slot_bytes;
+    return (int64_t)(run & (slots - 1)) * slot_bytes;
 }
 
 static inline _Atomic uint64_t *letter_words(const char *slot)
@@ -39,46 +44,76 @@ static inline void letter_copy(void *dst, const void *src, int64_t bytes)
     }
 }
 
-/* The message that is complete behind the head. Release: pairs with the reader's fence. */
-static inline void letter_seal(char *slot, uint64_t run)
+/* Where the number of a large letter stands in a slot of its own. The message comes first, and so is aligned like the
+ * slot. Letters that are always written together have one number behind the last of them. */
+static inline int64_t letter_number(int64_t message)
 {
-    atomic_store_explicit(letter_words(slot), run, CORE_TELL);
+    return (message + 7) / 8 * 8;
 }
 
+/* The message, or all that share the number, is complete. Release: pairs with the reader's fence. */
+static inline void letter_seal(char *slot, uint64_t run, int64_t number)
+{
+    atomic_store_explicit(letter_words(slot + number), run, CORE_TELL);
+}
+
+static inline bool letter_sealed(const char *slot, uint64_t run, int64_t number)
+{
+    return atomic_load_explicit(letter_words(slot + number), CORE_LOOK) == run;
+}
+
+/* Release: the letters that were read before may be written again by who sees this one. */
 static inline void letter_tell(char *slot, uint64_t run, int64_t word, uint32_t part)
 {
-    atomic_store_explicit(&letter_words(slot)[word], run << 32 | part, CORE_TELL_ALONE);
+    atomic_store_explicit(&letter_words(slot)[word], run << 32 | part, CORE_TELL);
 }
 
-static inline bool letter_told(const char *slot, uint64_t run, int64_t word)
+static inline uint64_t letter_word(const char *slot, int64_t word)
 {
-    return atomic_load_explicit(&letter_words(slot)[word], CORE_LOOK) >> 32 == (run & UINT32_MAX);
+    return atomic_load_explicit(&letter_words(slot)[word], CORE_LOOK);
 }
 
-/* part has LETTER_TINY bytes, of which the first `bytes` count. */
-static inline void letter_write_tiny(char *slot, uint64_t run, const uint32_t *part, int64_t bytes)
+static inline int64_t letter_tiny_bytes(int64_t message)
 {
-    letter_tell(slot, run, 0, part[0]);
-    for (int64_t i = 1; 4 * i < bytes; i++)
-        letter_tell(slot, run, i, part[i]);
+    return (message + 3) / 4 * 8;
+}
+
+static inline void letter_write_tiny(char *slot, uint64_t run, const char *message, int64_t bytes)
+{
+    uint32_t part = 0;
+    for (int64_t i = 0; 4 * i + 4 <= bytes; i++) {
+        memcpy(&part, message + 4 * i, 4);
+        letter_tell(slot, run, i, part);
+    }
+    if (bytes % 4) {
+        part = 0;
+        memcpy(&part, message + bytes / 4 * 4, (size_t)(bytes % 4));
+        letter_tell(slot, run, bytes / 4, part);
+    }
+}
+
+/* The message, if the letter of this run is there. Each word proves itself, so it needs no fence. */
+static inline bool letter_read_tiny(const char *slot, uint64_t run, void *message, int64_t bytes)
+{
+    uint32_t part[LETTER_TINY / 4];
+    for (int64_t i = 0; 4 * i < bytes; i++) {
+        uint64_t word = letter_word(slot, i);
+        if (word >> 32 != (run & UINT32_MAX))
+            return false;
+        part[i] = (uint32_t)word;
+    }
+    letter_copy(message, part, bytes);
+    return true;
 }
 
 /* Is the letter of this run there? Who then reads it fences it from the look (core_fence_looks). */
-static inline bool letter_there(const char *slot, uint64_t run, int64_t bytes)
+static inline bool letter_there(const char *slot, uint64_t run, int64_t bytes, int64_t number)
 {
     if (bytes > LETTER_TINY)
-        return atomic_load_explicit(letter_words(slot), CORE_LOOK) == run;
-    for (int64_t i = 1; 4 * i < bytes; i++)
-        if (!letter_told(slot, run, i))
-            return false;
-    return letter_told(slot, run, 0);
-}
-
-static inline void letter_read_tiny(const char *slot, void *message, int64_t bytes)
-{
-    uint32_t part[LETTER_TINY / 4];
+        return letter_sealed(slot, run, number);
     for (int64_t i = 0; 4 * i < bytes; i++)
-        part[i] = (uint32_t)atomic_load_explicit(&letter_words(slot)[i], memory_order_relaxed);
-    letter_copy(message, part, bytes);
+        if (letter_word(slot, i) >> 32 != (run & UINT32_MAX))
+            return false;
+    return true;
 }
 #endif

@@ -38,40 +38,138 @@ static bool same_data(const weft_plan *plan, const struct plan_step *a, const st
     return true;
 }
 
-static uint32_t find_letter(const weft_plan *plan, const struct program *p, uint32_t step)
+/* SENDs of the same data are one letter for all readers who answer, and one for those who do not. */
+static uint32_t find_letter(const weft_plan *plan, const struct program *p, uint32_t step, uint32_t slots)
 {
     uint32_t i = 0;
-    while (i < p->nletters && !same_data(plan, &plan->steps[p->letters[i].step], &plan->steps[step]))
+    while (i < p->nletters &&
+           (p->letters[i].slots != slots || !same_data(plan, &plan->steps[p->letters[i].step], &plan->steps[step])))
         i++;
     return i;
 }
 
+static int64_t in_lines(int64_t bytes)
+{
+    return (bytes + STAGING_ALIGN - 1) / STAGING_ALIGN * STAGING_ALIGN;
+}
+
+/* The tiny letters that have the same number of slots stand side by side, run by run: so one line has several of them, and
+ * neither their writer nor a reader of one has more than that line to get. Larger ones have lines of their own. */
+struct room {
+    int64_t answered, others; /* bytes of tiny ones in one run */
+    int64_t large;            /* of all others, in all runs */
+};
+
+static int64_t room_bytes(const struct room *r)
+{
+    return LETTERS_ANSWERED * in_lines(r->answered) + LETTERS * in_lines(r->others) + r->large;
+}
+
+static void add_letter(struct room *r, const struct exec_letter *letter)
+{
+    if (letter->bytes > LETTER_TINY)
+        r->large += letter->slots * in_lines(letter_number(letter->bytes) + 8);
+    else if (letter->slots == LETTERS)
+        r->others += letter_tiny_bytes(letter->bytes);
+    else
+        r->answered += letter_tiny_bytes(letter->bytes);
+}
+
 /* Gives every small SEND its letter while the limit lasts; it depends on nothing but the plan and the comm. */
-static void choose(const weft_exec *x, struct program *p, int64_t limit)
+static void choose(const weft_exec *x, struct program *p, int64_t limit, struct room *room)
 {
     for (uint32_t s = 0; s < p->nsteps; s++) {
         const struct plan_step *st = &x->plan->steps[s];
         if (st->kind != PLAN_SEND || st->bytes > LETTER_MOST || p->steps[s].way == WAY_WIRE)
             continue;
-        uint32_t k = find_letter(x->plan, p, s);
+        struct exec_out *out = &p->outs[p->steps[s].channel];
+        uint32_t slots = out->answered ? LETTERS_ANSWERED : LETTERS, k = find_letter(x->plan, p, s, slots);
         if (k == p->nletters) {
-            int64_t bytes = st->bytes <= LETTER_TINY ? 2 * st->bytes : LETTER_HEAD + st->bytes;
-            bytes = bytes < STAGING_ALIGN ? STAGING_ALIGN : (bytes + STAGING_ALIGN - 1) / STAGING_ALIGN * STAGING_ALIGN;
-            if (p->letter_bytes + LETTERS * bytes > limit)
+            struct exec_letter letter = {.slots = slots, .bytes = st->bytes, .step = s};
+            struct room more = *room;
+            add_letter(&more, &letter);
+            if (room_bytes(&more) > limit)
                 continue;
-            p->letters[p->nletters++] = (struct exec_letter){.slot_bytes = bytes, .bytes = st->bytes, .step = s};
-            p->letter_bytes += LETTERS * bytes;
+            *room = more;
+            p->letters[p->nletters++] = letter;
         }
+        out->letters |= slots == LETTERS;
         p->letters[k].nouts++;
         p->steps[s].way = WAY_LETTER;
         p->steps[s].letter = k;
     }
 }
 
+/* Are all SENDs letters that wait for nothing? Then those with the same number of slots are written together. */
+static bool all_at_once(const weft_plan *plan, const struct program *p)
+{
+    for (uint32_t s = 0; s < p->nsteps; s++)
+        if (plan->steps[s].kind == PLAN_SEND && (p->steps[s].way != WAY_LETTER || plan->steps[s].ndeps))
+            return false;
+    return true;
+}
+
+/* Large letters that readers answer can be joint: their slots are free whenever a run starts. Returns the bytes of all
+ * messages, in lines; 0: they are not. */
+static int64_t join(const weft_plan *plan, struct program *p)
+{
+    int64_t bytes = 0;
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < p->nletters; k++)
+        n += p->letters[k].bytes > LETTER_TINY && p->letters[k].slots == LETTERS_ANSWERED;
+    if (n < 2 || !all_at_once(plan, p))
+        return 0;
+    for (uint32_t k = 0; k < p->nletters; k++) {
+        struct exec_letter *letter = &p->letters[k];
+        letter->joint = letter->bytes > LETTER_TINY && letter->slots == LETTERS_ANSWERED;
+        if (letter->joint) {
+            p->joint = letter;
+            bytes += in_lines(letter->bytes);
+        }
+    }
+    return bytes;
+}
+
+/* Where the slots of all letters are. */
+static void lay_out(const weft_plan *plan, struct program *p, const struct room *room)
+{
+    struct room used = {0};
+    int64_t answered = in_lines(room->answered), others = in_lines(room->others), joint = join(plan, p), joined = 0;
+    int64_t first_joint = LETTERS_ANSWERED * answered + LETTERS * others;
+    int64_t joint_bytes = joint ? joint + in_lines(8) : 0, first_large = first_joint + LETTERS_ANSWERED * joint_bytes;
+    for (uint32_t k = 0; k < p->nletters; k++) {
+        struct exec_letter *letter = &p->letters[k];
+        if (letter->joint) {
+            letter->at = first_joint + joined;
+            letter->slot_bytes = joint_bytes;
+            letter->number = joint - joined;
+            joined += in_lines(letter->bytes);
+            continue;
+        }
+        bool large = letter->bytes > LETTER_TINY, answers = letter->slots == LETTERS_ANSWERED;
+        letter->at = large     ? first_large + used.large
+                     : answers ? used.answered
+                               : LETTERS_ANSWERED * answered + used.others;
+        letter->number = letter_number(letter->bytes);
+        letter->slot_bytes = large ? in_lines(letter->number + 8) : answers ? answered : others;
+        add_letter(&used, letter);
+    }
+    p->letter_bytes = first_large + used.large;
+}
+
+static bool receives_from(const struct program *p, int peer)
+{
+    for (uint32_t i = 0; i < p->nins; i++)
+        if (p->ins[i].peer == peer)
+            return true;
+    return false;
+}
+
 int way_letters(const weft_exec *x, struct program *p)
 {
     int64_t limit = x->comm->staging.limit / 4;
     uint32_t sends = 0, at = 0;
+    struct room room = {0};
     if (x->comm->staged)
         return 0;
     for (uint32_t s = 0; s < p->nsteps; s++)
@@ -80,7 +178,10 @@ int way_letters(const weft_exec *x, struct program *p)
     p->readers_of = program_take(p, sends, sizeof *p->readers_of);
     if (!p->letters || !p->readers_of)
         return error_nomem();
-    choose(x, p, limit < LETTERS_LIMIT ? limit : LETTERS_LIMIT);
+    for (uint32_t i = 0; i < p->nouts; i++)
+        p->outs[i].answered = receives_from(p, p->outs[i].peer);
+    choose(x, p, limit < LETTERS_LIMIT ? limit : LETTERS_LIMIT, &room);
+    lay_out(x->plan, p, &room);
     for (uint32_t k = 0; k < p->nletters; k++) {
         p->letters[k].outs = at;
         at += p->letters[k].nouts;

@@ -44,13 +44,6 @@ int core_cores(const struct core_group *g)
     return n ? n : 1;
 }
 
-/* Where the rank's bell is. */
-struct core_rank *core_door(const struct core_group *g, int rank)
-{
-    const struct core_rank *r = &g->ranks[rank];
-    return (struct core_rank *)((uintptr_t)r + (uintptr_t)r->door);
-}
-
 void core_init_split(struct core_group *g, const struct core_group *of, const int *ranks, int size)
 {
     core_init(g, size, of->shared);

@@ -26,14 +26,16 @@
 #if CORE_TSAN
 #define CORE_LOOK memory_order_seq_cst
 #define CORE_TELL memory_order_seq_cst
-#define CORE_TELL_ALONE memory_order_seq_cst
+#define CORE_TELL_FENCED memory_order_seq_cst
 #define core_fence_looks() ((void)0)
+#define core_fence_tells() ((void)0)
 #define core_fence_all() ((void)0)
 #else
 #define CORE_LOOK memory_order_relaxed
 #define CORE_TELL memory_order_release
-#define CORE_TELL_ALONE memory_order_relaxed
+#define CORE_TELL_FENCED memory_order_relaxed
 #define core_fence_looks() atomic_thread_fence(memory_order_acquire)
+#define core_fence_tells() atomic_thread_fence(memory_order_release)
 #define core_fence_all() atomic_thread_fence(memory_order_seq_cst)
 #endif
 
@@ -75,6 +77,13 @@ struct core_group {
     struct core_rank ranks[];
 };
 
+/* Where the rank's bell is. */
+static inline struct core_rank *core_door(const struct core_group *g, int rank)
+{
+    const struct core_rank *r = &g->ranks[rank];
+    return (struct core_rank *)((uintptr_t)r + (uintptr_t)r->door);
+}
+
 size_t core_bytes(int size);
 void core_init(struct core_group *g, int size, bool shared); /* in zeroed memory of core_bytes(size) */
 /* The same for a group of ranks of another, `ranks` of it (-1: one that is not in it, and never sleeps on a bell), at the same distance from it for all of them. A rank has one
@@ -87,6 +96,16 @@ int core_cores(const struct core_group *g);       /* on which the ranks that are
 /* Stores a new value where the rank polls it: a signal, which wakes the rank if it sleeps and awaits no other. */
 void core_signal(struct core_group *g, int rank, _Atomic uint64_t *counter, uint64_t value);
 void core_call(struct core_group *g, int rank); /* what a signal does beside the store, which was seq_cst */
+/* Several signals at once: core_fence_tells, the stores, core_fence_all, and a call for each of them. */
+static inline void core_tell(_Atomic uint64_t *counter, uint64_t value)
+{
+    atomic_store_explicit(counter, value, CORE_TELL_FENCED);
+}
+static inline void core_call_fenced(struct core_group *g, int rank)
+{
+    if (atomic_load_explicit(&core_door(g, rank)->awaits, CORE_LOOK) > 0)
+        core_call(g, rank);
+}
 void core_ring(struct core_group *g, int rank); /* wakes the rank if it sleeps, whatever it awaits */
 void core_ring_all(struct core_group *g);
 
@@ -99,7 +118,6 @@ void core_doze(struct core_group *g, int rank, uint32_t bell, int lacking, int64
  * many signals are lacking (false: they have come), core_sleep sleeps at the rank's door until it is rung or ns are
  * over (negative: never), core_knock rings it whether or not it is armed. */
 bool core_expect(struct core_group *g, int rank, int lacking);
-struct core_rank *core_door(const struct core_group *g, int rank);
 void core_sleep(struct core_rank *door, bool shared, uint32_t bell, int64_t ns);
 void core_knock(struct core_rank *door, bool shared);
 void core_relax(void);                                                                  /* one turn of a spin */

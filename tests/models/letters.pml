@@ -8,6 +8,8 @@
  *   -DMIXED    with N=2: the channel has a message that is pulled, too, after the letter. That it was read is told at
  *              once, and says the same of the letter, which is read later: nobody minds, as nobody is two runs ahead.
  *              Needs LETTERS of 2 at least.
+ *   -DANSWERED with MUTUAL: nobody says that it is done, nor asks; LETTERS is 2. Who has a letter of all others in a run knows
+ *              that they have read its own of the run before
  *   -DTINY     each word has its part of the message and the number of the run, and stores have no order among them;
  *              else one number stands in front and is stored last, which its order (release) says
  *
@@ -23,12 +25,18 @@
  *   ONE_ASKED     the writer of a letter for several asks one of them whether the slot is free
  *   TELLS         > LETTERS: readers say too rarely that they are done
  *   AHEAD         > LETTERS: the writer may be that many runs ahead
- *   EARLY_DONE    a reader says that it is done before it is */
+ *   EARLY_DONE    a reader says that it is done before it is
+ *   LATE_READ     ANSWERED: a letter is read after the next one of the reader has come out, for want of release
+ *   ANSWERED without MUTUAL, or with LETTERS of 1 */
 #ifndef N
 #define N 2
 #endif
 #ifndef LETTERS
+#ifdef ANSWERED
+#define LETTERS 2
+#else
 #define LETTERS 4
+#endif
 #endif
 #ifndef TELLS
 #define TELLS (LETTERS / 2)
@@ -111,10 +119,14 @@ inline look_at(from)
 #endif
 }
 
+#ifdef ANSWERED
+#define ASKS(q) 0
+#else
 #ifdef ONE_ASKED
 #define ASKS(q) ((q) == N - 1)
 #else
 #define ASKS(q) READS(q, me)
+#endif
 #endif
 
 /* Before its letter is written a rank awaits those who have not let go of its slot, then the letters that are due. */
@@ -166,10 +178,14 @@ inline read_early(from)
 
 inline tell(from)
 {
+#ifndef ANSWERED
     if
     :: turn % TELLS == 0 -> signal(from, done[from * N + me], turn)
     :: else
     fi
+#else
+    skip
+#endif
 }
 
 inline call_readers()
@@ -227,6 +243,20 @@ inline read_letters()
     od
 }
 
+#ifdef LATE_READ
+/* What was seen in this run is read when the letter of the next one is on its way, or when there is none. */
+inline read_late()
+{
+    turn++;
+    if
+    :: turn <= RUNS -> write_letter(); early_written = 1
+    :: else
+    fi;
+    turn--;
+    read_letters();
+}
+#endif
+
 #ifdef MIXED
 inline pull()
 {
@@ -251,13 +281,21 @@ proctype rank(byte me)
 #ifdef MIXED
     bit pulls;
 #endif
+#ifdef LATE_READ
+    bit early_written;
+#endif
 #ifdef NO_ACQUIRE
     byte early;
 #endif
     do
     :: turn <= RUNS ->
         if
+#ifdef LATE_READ
+        :: early_written -> early_written = 0
+        :: !early_written && WRITES(me) -> write_letter()
+#else
         :: WRITES(me) -> write_letter()
+#endif
         :: else
         fi;
 #ifdef NO_ACQUIRE
@@ -270,7 +308,11 @@ proctype rank(byte me)
         pull();
 #endif
         await();
+#ifdef LATE_READ
+        read_late();
+#else
         read_letters();
+#endif
         turn++
     :: else -> break
     od;
