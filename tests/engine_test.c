@@ -463,8 +463,8 @@ struct flowing {
     int pairs; /* 2: those in one piece; more: some behind them that are strided or cast */
 };
 
-/* One rank sends, the others follow: in one piece, in rows, with a cast, what all of them get, and what goes round in a ring,
- * unless those who follow begin late. That needs a core for each, else the messages are staged as usual. */
+/* One rank sends, the others follow: in one piece, in rows, with a cast, what all of them get, and what goes round in a
+ * ring, unless those who follow begin late. That needs a core for each, else the messages are staged as usual. */
 static void run_flowing(struct ranks_rank *r)
 {
     static const struct pair all[2][7] = {{{"u8[300007] @x1=0", "u8[300007] @x1=1", 0},

@@ -1,19 +1,19 @@
-/* Staged messages that flow: where every rank has a core and this one sends more than it receives, it
- * shows the slot before it packs and then says, piece by piece, how far it is. The receivers unpack
- * behind it, so that two copies take little more than the time of one. Where ranks both send and
- * receive, or share cores, all of them are busy with copies anyway, and larger pieces are better.
+/* Staged messages that flow: where every rank has a core and this one sends more than it receives, it shows the slot
+ * before it packs and then says, piece by piece, how far it is. The receivers unpack behind it, so that two copies
+ * take little more than the time of one. Where ranks both send and receive, or share cores, all of them are busy with
+ * copies anyway, and larger pieces are better.
  *
- * As long as the receivers keep up, the pieces go round in the front of the slot, a ring that stays in
- * the caches. If they do not, the rest of the message goes straight to where it belongs in the slot, so
- * that packing never waits for long, and a start that only sends is over when all is packed. Byte b is at b % ring
- * below `straight`, at b from there on; the ring is full by then, so the two do not meet. A part that is strided or
- * cast on one side is unpacked or packed as a whole, and such a message is straight from byte 0 on.
+ * As long as the receivers keep up, the pieces go round in the front of the slot, a ring that stays in the caches. If
+ * they do not, the rest of the message goes straight to where it belongs in the slot: packing never waits for long.
+ * Byte b is at b % RING below `straight`, at b from there on. A whole ring has been packed by then, so the two do not
+ * meet. Parts that are strided or cast, at either end, are packed and unpacked as a whole: a message with such a part
+ * is straight from byte 0 on.
  *
- * `packed` of a message counts bytes over all runs; run r has those from (r - 1) * bytes on. Its stores
- * release what was packed, and `straight`, which is stored before the first byte that it speaks of is told: whoever
- * acquires `packed` knows where all the bytes below it are. Only the last store is a signal that wakes who
- * sleeps: the first that woke them was `ready`. `packed` of the RECV counts the bytes that were unpacked, released when
- * they have been read; the sender acquires it before it writes over them. */
+ * `packed` of a message counts bytes over all runs; run r has those from (r - 1) * bytes on. Its stores release what
+ * was packed, and `straight`, which is stored before the first byte that it speaks of is told: whoever acquires
+ * `packed` knows where all bytes below it are. The last store is a signal, which wakes who sleeps; before that one
+ * `ready` did. `packed` of the RECV counts what was unpacked: stored when it has been read, acquired before it is
+ * written over. The sender looks at it only while it packs, so nobody is woken for it. */
 #include <string.h>
 
 #include "exec/block.h"
@@ -111,7 +111,7 @@ void flow_show(weft_exec *x, const struct exec_share *share)
     }
 }
 
-/* Have all receivers unpacked so much, or will they within a short time? Acquire: what they have read can be written. */
+/* Have all receivers unpacked so much, or will they soon? Acquire: what they have read can be written. */
 static bool keep_up(const weft_exec *x, const struct exec_share *share, int64_t bytes)
 {
     const struct program *p = x->program;

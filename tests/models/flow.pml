@@ -1,7 +1,7 @@
-/* The ring of src/exec/flow.c: in each of RUNS runs a message of PIECES pieces, which one sender packs and READERS unpack behind
- * it. A piece goes round in the first RING places of the slot, or, when the sender waits no longer, from there on to a place of
- * its own. When that is does not depend on anything here: the model tries all of it. Nothing is overwritten before all have
- * read it, nothing is read before it is there, and all runs end.
+/* The ring of src/exec/flow.c: in each of RUNS runs a message of PIECES pieces, which one sender packs and READERS
+ * unpack behind it. A piece goes round in the first RING places of the slot, or, when the sender waits no longer, to a
+ * place of its own from there on. When that is depends on nothing here: the model tries all of it. Nothing is
+ * overwritten before all have read it, nothing is read before it is there, and all runs end.
  *
  * Broken on purpose:
  *   EARLY_PACKED    a piece is told before it is packed
@@ -38,7 +38,7 @@
 #define READ_BY(reader, count) ((reader) >= ASKED || unpacked[reader] >= (count))
 #define ALL_READ(count) (READ_BY(0, count) && (READERS == 1 || READ_BY(READERS - 1, count)))
 
-byte slot[PIECES];        /* in each place the number of the piece, from 1 on over all runs */
+byte slot[PIECES]; /* in each place the number of the piece, from 1 on over all runs */
 byte ready, straight, packed, unpacked[READERS], done[READERS];
 
 inline pack()
