@@ -126,7 +126,7 @@ static void copy_long(const struct grid *g, unsigned char *dst, const unsigned c
         RAW_UNROLL for (int k = 0; k < 8; k++) memcpy(write + k * (dstep), unit + k * bytes, bytes); \
     }
 
-/* Units on a side that is dense are moved together. */
+/* Units on a side that is dense, up or down, are moved together. */
 #define COPY_UNITS(bytes)                                     \
     for (int64_t r = 0; r < g->rows; r++) {                   \
         const int64_t dturn = g->dturn, sturn = g->sturn;     \
@@ -137,6 +137,8 @@ static void copy_long(const struct grid *g, unsigned char *dst, const unsigned c
             EIGHT(bytes, sturn, bytes)                        \
         else if (sturn == bytes)                              \
             EIGHT(dturn, bytes, bytes)                        \
+        else if (sturn == -bytes)                             \
+            EIGHT(dturn, -bytes, bytes)                       \
         else                                                  \
             EIGHT(dturn, sturn, bytes)                        \
         for (; i < g->turns; i++)                             \
