@@ -1,4 +1,4 @@
-/* Faces whose elements lie far apart: which way they are copied, by channels, strips and pieces, and that all of it arrives,
+/* Faces whose elements lie far apart: which way they are copied, side by side and in strips, and that all of it arrives,
  * for odd counts, one neighbour and two, nests of loops, and peers that come late; on all transports. */
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -33,7 +33,11 @@ struct faces {
 
 static const struct faces cases[] = {
     {.what = "one neighbour", .grid = {3, 2, {PLANE(93, 97), {10, 2, 1, 1, false}}}, .large = true, .strips = true},
-    {.what = "apart", .grid = {3, 2, {PLANE(93, 97), {9, 2, 1, 2, false}}}, .apart = true, .large = true, .strips = true},
+    {.what = "apart",
+     .grid = {3, 2, {PLANE(93, 97), {9, 2, 1, 2, false}}},
+     .apart = true,
+     .large = true,
+     .strips = true},
     {.what = "nested loops",
      .grid = {3, 2, {{95, 1, 0, 0, false}, {97, 1, 1, 2, true}, {8, 2, 1, 1, false}}},
      .large = true,

@@ -130,6 +130,35 @@ static void test_transpose(void **state)
     }
 }
 
+/* Units in one loop, up or down on either side, dense or not. */
+static void test_copy_units(void **state)
+{
+    (void)state;
+    static const int64_t units[] = {1, 2, 4, 8, 16, 24, 32, 100, 256};
+    enum { ROOM = 40 * 300 };
+    static unsigned char src[ROOM], dst[ROOM], want[ROOM];
+    for (int round = 0; round < 2000; round++) {
+        int64_t unit = units[upto(sizeof units / sizeof *units)], n = upto(40), step[2];
+        unsigned char *to[2] = {dst, want};
+        for (int k = 0; k < 2; k++)
+            step[k] = upto(2) ? unit : unit + upto(301 - unit);
+        bool down[2] = {upto(2), upto(2)};
+        for (int i = 0; i < ROOM; i++) {
+            src[i] = (unsigned char)ref_random(&seed);
+            dst[i] = want[i] = 0;
+        }
+        const unsigned char *from = down[1] && n ? src + (n - 1) * step[1] : src;
+        for (int k = 0; k < 2; k++)
+            to[k] += down[0] && n ? (n - 1) * step[0] : 0;
+        for (int k = 0; k < 2; k++)
+            step[k] = down[k] ? -step[k] : step[k];
+        memory_copy_units(to[0], step[0], from, step[1], n, (size_t)unit);
+        for (int64_t i = 0; i < n; i++)
+            memcpy(to[1] + i * step[0], from + i * step[1], (size_t)unit);
+        assert_memory_equal(dst, want, ROOM);
+    }
+}
+
 /* The same with a cast: dst[c][b][a] = cast(src[a][b][c]). */
 static void test_transpose_cast(void **state)
 {
@@ -499,9 +528,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_merge),          cmocka_unit_test(test_copy),          cmocka_unit_test(test_transpose),
-        cmocka_unit_test(test_transpose_cast), cmocka_unit_test(test_copy_in_place), cmocka_unit_test(test_runs),
-        cmocka_unit_test(test_foldable),       cmocka_unit_test(test_fold1),         cmocka_unit_test(test_identity),
-        cmocka_unit_test(test_fold),           cmocka_unit_test(test_one_rounding),
+        cmocka_unit_test(test_transpose_cast), cmocka_unit_test(test_copy_in_place), cmocka_unit_test(test_copy_units),
+        cmocka_unit_test(test_runs),           cmocka_unit_test(test_foldable),      cmocka_unit_test(test_fold1),
+        cmocka_unit_test(test_identity),       cmocka_unit_test(test_fold),          cmocka_unit_test(test_one_rounding),
     };
     int failed = 0;
     for (int level = memory_level(-1); level >= 0; level--) {

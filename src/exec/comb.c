@@ -1,12 +1,12 @@
-/* Staged messages whose elements lie far apart, each in a line of cache that is fetched for it alone. What can be done is to
- * fetch it once for all that is beside it:
+/* Staged messages whose elements lie far apart: each has a line of cache fetched for it alone, and what can be done is
+ * to fetch that once for all that is beside it.
  *
  * - The cells that go to one neighbour and to another often share lines (the end of a row, the begin of the next), and
  *   so do those that come. So the messages of all channels that can go are packed side by side, piece by piece, and
- *   those that have come are unpacked so. Where ranks share cores, what has come waits for the rest until the rank has
- *   nothing better to do, as in weave.c; else it would wait with an idle core.
- * - A ghost often shares a line with a cell that is sent. So messages are unpacked from the end: what was packed last is
- *   the nearest in cache.
+ *   those that have come are unpacked so. Where ranks share cores, what has come waits for the rest until the rank
+ *   has nothing better to do, as in weave.c; else it would wait with an idle core.
+ * - A ghost often shares a line with a cell that is sent. So messages are unpacked from the end: what was packed last
+ *   is the nearest in cache.
  * - Where every rank has a core, large ones flow in strips: shown before they are packed (flow.c), and a strip of what
  *   comes is unpacked as soon as one of what goes is packed. A peer that is not there yet is not waited for.
  *
@@ -15,7 +15,7 @@
 #include "exec/block.h"
 
 #define PIECE 128    /* runs of a channel in a turn: their lines stay in a small cache until all channels are through */
-#define STRIP 1024   /* runs: of larger ones less is in cache when as much has come, of smaller ones each costs signals */
+#define STRIP 1024   /* runs: larger ones have left the cache when as much has come, and each costs signals */
 #define FLOWING 8192 /* runs of a message that flows: their lines are half of a cache of the second level */
 #define PATIENCE 400 /* turns that a peer which has begun is waited for, until it was too late once */
 
@@ -88,6 +88,7 @@ int comb_make(const weft_exec *x, struct program *p)
 
 /* ---- copying ---- */
 
+/* Begins with the lane's move. */
 static void open_move(struct comb_lane *l)
 {
     const struct exec_move *m = &l->moves[l->move];

@@ -130,11 +130,10 @@ struct exec_in {
     const struct block *block;     /* the peer's */
     const struct block_message *sends;
     struct block_message *recvs; /* in our block */
-    const char *staging;         /* the peer's pool */
-    uint32_t move;               /* of a message that flows: where unpacking is, */
-    int64_t at,
-        seen; /* bytes of that move, or turns of comb.c, and bytes that were packed when it last looked; of one that is helped:
-                          * pieces that were copied here, and 1 when none is left to take */
+    const char *staging; /* the peer's pool */
+    uint32_t move;       /* of a message that flows: where unpacking is, */
+    int64_t at, seen;    /* bytes of that move (turns, in comb.c), and bytes that were packed when it last looked; of
+                          * one that is helped: pieces that were copied here, and 1 when none is left to take */
     uint64_t seen_pulse; /* for watch.c */
     int64_t seen_at;
 };
@@ -392,8 +391,8 @@ void *program_take(struct program *p, size_t n, size_t size); /* zeroed memory t
 int way_letters(const weft_exec *x, struct program *p);
 /* Are most bytes of these SENDs, or RECVs, far apart in this rank's memory? */
 bool way_scattered(const weft_exec *x, const struct program *p, const uint32_t *steps, uint32_t n);
-int64_t way_runs(const weft_exec *x, const struct program *p,
-                 uint32_t step); /* pieces of its parts in this rank's memory */
+/* Of a SEND or RECV: how many pieces of this rank's memory it is. */
+int64_t way_runs(const weft_exec *x, const struct program *p, uint32_t step);
 /* Which staged SENDs share a slot. */
 int way_shares(const weft_exec *x, struct program *p);
 /* Does a channel push what is neither letter nor staged? Both ends come to the same answer. *woven: whoever copies
@@ -514,8 +513,8 @@ bool pull_read(weft_exec *x);           /* have peers read all of this rank's? *
 
 /* ---- weave.c ---- */
 
-bool weave_is_run(const struct exec_move *m,
-                  int loop); /* is it the tile's last, over bytes in one piece on both sides? */
+/* Is the tile's loop its last, and bytes in one piece on both sides? */
+bool weave_is_run(const struct exec_move *m, int loop);
 int weave_make(weft_exec *x, struct program *p);
 void weave_start(struct program *p);
 bool weave_pass(weft_exec *x, bool eager);

@@ -117,31 +117,32 @@ static void copy_long(const struct grid *g, unsigned char *dst, const unsigned c
     }
 }
 
-/* Some are read before they are written, so that as many lines as can be are waited for together. Where one side is
- * dense, theirs is one piece of it. */
-#define EIGHT(d, s, bytes)                                                                        \
-    for (; i + 8 <= g->turns; i += 8) {                                                           \
-        unsigned char unit[8 * bytes];                                                            \
-        const unsigned char *read = from + i * (s);                                               \
-        unsigned char *write = to + i * (d);                                                      \
-        RAW_UNROLL for (int k = 0; k < 8; k++) memcpy(unit + k * bytes, read + k * (s), bytes);   \
-        RAW_UNROLL for (int k = 0; k < 8; k++) memcpy(write + k * (d), unit + k * bytes, bytes);  \
+/* Some are read before they are written, so that as many lines as can be are waited for together. */
+#define EIGHT(dstep, sstep, bytes)                                                                   \
+    for (; i + 8 <= g->turns; i += 8) {                                                              \
+        unsigned char unit[8 * bytes], *write = to + i * (dstep);                                    \
+        const unsigned char *read = from + i * (sstep);                                              \
+        RAW_UNROLL for (int k = 0; k < 8; k++) memcpy(unit + k * bytes, read + k * (sstep), bytes);  \
+        RAW_UNROLL for (int k = 0; k < 8; k++) memcpy(write + k * (dstep), unit + k * bytes, bytes); \
     }
 
-#define COPY_UNITS(bytes)                                              \
-    for (int64_t r = 0; r < g->rows; r++) {                            \
-        const int64_t dturn = g->dturn, sturn = g->sturn;              \
-        unsigned char *to = dst + r * g->drow;                         \
-        const unsigned char *from = src + r * g->srow;                 \
-        int64_t i = 0;                                                 \
-        if (dturn == bytes)                                            \
-            EIGHT(bytes, sturn, bytes)                                 \
-        else if (sturn == bytes)                                       \
-            EIGHT(dturn, bytes, bytes)                                 \
-        else                                                           \
-            EIGHT(dturn, sturn, bytes)                                 \
-        for (; i < g->turns; i++)                                      \
-            memcpy(to + i * dturn, from + i * sturn, bytes);           \
+/* Units on a side that is dense, up or down, are moved together. */
+#define COPY_UNITS(bytes)                                     \
+    for (int64_t r = 0; r < g->rows; r++) {                   \
+        const int64_t dturn = g->dturn, sturn = g->sturn;     \
+        unsigned char *to = dst + r * g->drow;                \
+        const unsigned char *from = src + r * g->srow;        \
+        int64_t i = 0;                                        \
+        if (dturn == bytes)                                   \
+            EIGHT(bytes, sturn, bytes)                        \
+        else if (sturn == bytes)                              \
+            EIGHT(dturn, bytes, bytes)                        \
+        else if (sturn == -bytes)                             \
+            EIGHT(dturn, -bytes, bytes)                       \
+        else                                                  \
+            EIGHT(dturn, sturn, bytes)                        \
+        for (; i < g->turns; i++)                             \
+            memcpy(to + i * dturn, from + i * sturn, bytes);  \
     }
 
 static void copy_units(const struct grid *g, unsigned char *dst, const unsigned char *src)
