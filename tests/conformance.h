@@ -81,6 +81,12 @@ static inline bool conformance_takes(int i)
     return !conformance_on_hosts() || (share && !strcmp(share, "full")) || (size_t)i % rows == conformance_row % rows;
 }
 
+/* Between runs and a meeting outside weft: what a rank has sent may wait in the wire for its next call of weft. */
+static inline int conformance_settle(struct ranks_rank *r)
+{
+    return conformance_on_hosts() ? weft_comm_barrier(r->comm, -1) : 0;
+}
+
 static inline int conformance_hosts(const char *suite, const struct CMUnitTest *tests, size_t n)
 {
     const char *file = strrchr(suite, '/'), *module = wire_module(getenv("WEFT_MODULES"), 0);

@@ -309,6 +309,7 @@ static void run_ten(struct ranks_rank *r)
         }
         RANKS_OK(r, weft_exec_wait(again, -1));
         RANKS_CHECK(r, !job_wrong(&two, r->rank, seed));
+        RANKS_OK(r, conformance_settle(r));
     }
     weft_exec_free(again);
     free(two.out);
@@ -408,6 +409,7 @@ static void run_frugal(struct ranks_rank *r)
             RANKS_OK(r, weft_exec_test(j[0].exec, &done));
         RANKS_OK(r, weft_exec_wait(j[1].exec, -1));
     }
+    RANKS_OK(r, conformance_settle(r));
     ranks_meet(r);
     if (r->rank == 0 || ranks_forked)
         atomic_store(&counting, false);

@@ -301,6 +301,8 @@ static bool adjoint_holds(struct halo *h, struct ranks_rank *r, int64_t *sums, i
         h->buffer[i] = y;
     }
     *err = weft_exec_run(h->reverse);
+    if (!*err)
+        *err = conformance_settle(r);
     for (int64_t i = 0, k = 0; i < h->mine.slots; i++) {
         int64_t global = grid_slot(&h->grid, &h->mine, i, &own);
         if (own)

@@ -115,6 +115,7 @@ static void run_all(struct ranks_rank *r)
             RANKS_OK(r, weft_exec_wait(m[i].exec, -1));
         for (int i = 0; i < n; i++)
             RANKS_CHECK(r, is_right(&m[i], r->rank, run, i));
+        RANKS_OK(r, conformance_settle(r));
         ranks_meet(r);
     }
     RANKS_OK(r, weft_exec_stats(m[0].exec, &info));

@@ -338,6 +338,8 @@ static bool end(weft_exec *x, struct far_channel *ch)
         ch->slots_ended += m->slot != NULL;
         ch->heard_at = 0;
         p->left--;
+        if (!ch->sends)
+            ch->peer_run = x->run; /* or it would not have come */
         if (!ch->sends || !m->slot)
             engine_opened(p, step);
         if (!ch->sends && x->arrivals)
