@@ -25,7 +25,8 @@ for program; do
     if [ $status -ne 0 ]; then
         failed=1
         echo "FAILED with status $status: $program on mpi:$library"
-        tail -n 20 "$work"/out-* "$work/launcher"
+        tail -n 20 "$work/launcher"
+        grep -L ' test(s) run' "$work"/out-* | xargs -r tail -n 20 # those that did not come to the end
     fi
     grep -v '^\[ RUN' "$work/out-0"
     echo "$program on mpi:$library: $((SECONDS - start)) s"

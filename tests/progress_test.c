@@ -291,7 +291,7 @@ static void run_left_alone(struct ranks_rank *r)
     RANKS_CHECK(r, weft_exec_start(j.exec) == WEFT_EPEER);
     snprintf(r->text, sizeof r->text, "%s", ranks_said());
     RANKS_CHECK(r, strstr(r->text, dies ? "rank 1 has died" : "rank 1 closed its comm or freed its exec") ||
-                       (conformance_on_hosts() && strstr(r->text, "waiting for rank 1: "))); /* the wire saw it first */
+                       (conformance_on_hosts() && strstr(r->text, " rank 1: rank 1 has "))); /* the wire saw it first */
     sem_destroy(&c.end);
     job_free(&j);
 }
@@ -360,7 +360,8 @@ static void closing(void **state)
     (void)state;
     for (int i = 0; i < (conformance_on_hosts() ? 2 : 10); i++) {
         ranks_run(4, &by_thread, run_closed_in_flight, NULL, NULL);
-        ranks_run(4, &by_thread, run_closed_in_callback, NULL, NULL);
+        if (!conformance_on_mpi()) /* which allows one thread at a time, and that of the callback still closes */
+            ranks_run(4, &by_thread, run_closed_in_callback, NULL, NULL);
     }
 }
 
@@ -431,6 +432,10 @@ static void run_idle(struct ranks_rank *r)
 static void one_thread_that_sleeps(void **state)
 {
     (void)state;
+    if (conformance_on_mpi()) { /* which cannot be slept on: docs/limits.md */
+        print_message("mpi: looks every 0.1 ms\n");
+        skip();
+    }
     ranks_run(2, &by_thread, run_idle, NULL, NULL);
 }
 
