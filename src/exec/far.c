@@ -355,6 +355,7 @@ void far_start(weft_exec *x)
         struct far_channel *ch = &far->channels[i];
         ch->begun = ch->ended = ch->slots_begun = ch->slots_ended = 0;
         ch->heard_at = 0;
+        ch->gone = false;
     }
     for (uint32_t i = 0; i < far->n && !core_failed(x->comm->group); i++)
         begin(x, &far->channels[i]);
