@@ -41,15 +41,15 @@ static inline int conformance_run(const char *suite, const struct CMUnitTest *te
 }
 #define CONFORMANCE_RUN(tests) conformance_run(__FILE__, tests, sizeof tests / sizeof *tests)
 
-/* The same on several hosts, for the programs that have a test NAME_hosts: all ranks on hosts of their own, as threads, where a
- * sanitizer sees them, or processes; and on hosts with several ranks. */
+/* The same on several hosts (the tests NAME_hosts): all ranks on hosts of their own, as threads, where a sanitizer sees them, or
+ * processes; and on hosts with several ranks. */
 static const struct {
     const char *transport, *hosts;
     bool forked;
 } conformance_hosts_list[] = {
     {"ucx", NULL, false},
     {"ucx", "abcdefghijklmnop", true},
-    {"auto", "aabbccddeeffgghh", true},
+    {"auto", "abababababababab", true},
     {"auto", "abcabcabcabcabca", true},
 };
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -58,19 +58,33 @@ enum { CONFORMANCE_HOSTS_FROM = 0, CONFORMANCE_HOSTS_ON = 1 };
 enum { CONFORMANCE_HOSTS_FROM = 1, CONFORMANCE_HOSTS_ON = sizeof conformance_hosts_list / sizeof *conformance_hosts_list };
 #endif
 
-static size_t conformance_row; /* of that list */
+static size_t conformance_row; /* of that list; or which MPI it is */
 
-static inline bool conformance_on_hosts(void)
+/* The ranks are launched ones of MPI (conformance_mpi.sh). */
+static inline bool conformance_on_mpi(void)
 {
-    return getenv("WEFT_TEST_HOSTS") != NULL;
+    return getenv("WEFT_TEST_LAUNCHED") != NULL;
 }
 
-/* Is a test to run on so many ranks here? To connect takes its time: unless all is asked for, each row has its share. */
-static inline bool conformance_takes(int ranks)
+/* Do the ranks reach each other by a wire? */
+static inline bool conformance_on_hosts(void)
+{
+    return getenv("WEFT_TEST_HOSTS") != NULL || conformance_on_mpi();
+}
+
+/* Is a run to be done here that has so many ranks, or is number i of several? To connect takes its time: unless all is asked
+ * for, each row has its share. */
+static inline bool conformance_takes(int i)
 {
     const char *share = getenv("WEFT_TEST_SHARE");
-    return !conformance_on_hosts() || (share && !strcmp(share, "full")) || CONFORMANCE_HOSTS_ON == 1 ||
-           (size_t)ranks % 3 == conformance_row % 3;
+    size_t rows = conformance_on_mpi() ? 2 : CONFORMANCE_HOSTS_ON - CONFORMANCE_HOSTS_FROM;
+    return !conformance_on_hosts() || (share && !strcmp(share, "full")) || (size_t)i % rows == conformance_row % rows;
+}
+
+/* Between runs and a meeting outside weft: what a rank has sent may wait in the wire for its next call of weft. */
+static inline int conformance_settle(struct ranks_rank *r)
+{
+    return conformance_on_hosts() ? weft_comm_barrier(r->comm, -1) : 0;
 }
 
 static inline int conformance_hosts(const char *suite, const struct CMUnitTest *tests, size_t n)
@@ -95,5 +109,29 @@ static inline int conformance_hosts(const char *suite, const struct CMUnitTest *
     hosts_teardown(NULL);
     return failed;
 }
-#define CONFORMANCE_HOSTS(tests) conformance_hosts(__FILE__, tests, sizeof tests / sizeof *tests)
+
+/* All processes go through the tests and come to the same end. */
+static inline int conformance_mpi(const char *suite, const struct CMUnitTest *tests, size_t n)
+{
+    const char *file = strrchr(suite, '/');
+    if (launched_begin())
+        return 1;
+    conformance_row = strstr(getenv("WEFT_TEST_MPI"), "mpich") != NULL;
+    ranks_on = "mpi";
+    ranks_forked = true;
+    printf("%s on mpi:, rank %d of %d processes\n", file ? file + 1 : suite, launched.rank, launched.size);
+    int failed = _cmocka_run_group_tests(suite, tests, n, NULL, NULL);
+    launched_meet();
+    if (failed) /* MPI may not come to an end */
+        _exit(1);
+    launched.ops->end();
+    return 0;
+}
+
+/* On the transports that the environment asks for. */
+static inline int conformance_wide(const char *suite, const struct CMUnitTest *tests, size_t n)
+{
+    return conformance_on_mpi() ? conformance_mpi(suite, tests, n) : conformance_hosts(suite, tests, n);
+}
+#define CONFORMANCE_HOSTS(tests) conformance_wide(__FILE__, tests, sizeof tests / sizeof *tests)
 #endif

@@ -179,7 +179,8 @@ static void short_waits_suffice(void **state)
 {
     (void)state;
     for (int how = BY_WAIT; how <= BY_WINDOW; how++)
-        ranks_run(3, NULL, run_impatient, &how, NULL);
+        if (conformance_takes(how))
+            ranks_run(3, NULL, run_impatient, &how, NULL);
 }
 
 /* ---- one slot ---- */
@@ -265,8 +266,11 @@ static void run_given_up(struct ranks_rank *r)
             RANKS_CHECK(r, ((unsigned char *)m.out[0].data)[i] == 0x77);
     } else {
         ranks_meet(r);
-        RANKS_CHECK(r, weft_exec_run(m.exec) == WEFT_EPEER);
-        RANKS_CHECK(r, strstr(weft_errmsg(), "rank 0"));
+        int err = weft_exec_run(m.exec);
+        if (!err && conformance_on_hosts()) /* what a wire has taken over arrives, as it was */
+            RANKS_CHECK(r, !model_wrong(&m, 1));
+        else
+            RANKS_CHECK(r, err == WEFT_EPEER && strstr(weft_errmsg(), "rank 0"));
         ranks_meet(r);
     }
     model_free(&m);
@@ -277,9 +281,11 @@ static void given_up_memory_is_left_alone(void **state)
     (void)state;
     static const struct pair pushed = {"f32[64,200] @x1=1", "f32[64,200/x] @x2=0,2", 0xffffffff},
                              pulled = {"f32[64,200/x] @x2=0,1", "f32[64,200] @x1=2", 0xffffffff};
-    const weft_comm_opts opts = {.deadline_ns = SECOND / 5};
-    ranks_run(3, &opts, run_given_up, (void *)(uintptr_t)&pushed, NULL);
-    ranks_run(3, &opts, run_given_up, (void *)(uintptr_t)&pulled, NULL);
+    const weft_comm_opts opts = {.deadline_ns = conformance_on_hosts() ? 4 * SECOND : SECOND / 5}; /* to connect, too */
+    if (conformance_takes(0))
+        ranks_run(3, &opts, run_given_up, (void *)(uintptr_t)&pushed, NULL);
+    if (conformance_takes(1))
+        ranks_run(3, &opts, run_given_up, (void *)(uintptr_t)&pulled, NULL);
 }
 
 /* ---- everything at once ---- */
@@ -409,6 +415,8 @@ static void mixtures(void **state)
     static const int buckets[] = {1, 2, 256}, few[] = {1, 2, 8};
     for (uint64_t seed = 1; seed <= (uint64_t)test_share(5, 100); seed++) {
         struct random rnd = {seed};
+        if (!conformance_takes((int)seed))
+            continue;
         struct mix mix = {.seed = seed, .execs = (int)random_in(&rnd, 1, EXECS)};
         for (int x = 0; x < mix.execs; x++) {
             static const int64_t bytes[] = {0, 1, 64, 4096};
@@ -439,7 +447,7 @@ static void run_ahead(struct ranks_rank *r)
     struct random rnd = {(uint64_t)r->rank};
     struct model m;
     RANKS_OK(r, model_make(&m, r, pairs, n, &(weft_lower_opts){.bucket = 1, .algorithm = "direct"}));
-    for (int run = 0; run < 300; run++) {
+    for (int run = 0; run < (conformance_on_hosts() ? 60 : 300); run++) {
         model_fill(&m, run);
         if (r->rank == 3)
             linger(&rnd);
@@ -532,10 +540,12 @@ static void flowing(void **state)
         for (int staged = 0; staged < 2; staged++)
             for (int size = 2; size <= 4; size += 2) {
                 struct flowing how = {.bucket = k % 2 << 18, .pairs = k < 2 ? 2 : 7};
-                ranks_run(size, &(weft_comm_opts){.staged = staged, .cross = -1}, run_flowing, &how, NULL);
+                if (conformance_takes(size / 2 + staged + k / 2))
+                    ranks_run(size, &(weft_comm_opts){.staged = staged, .cross = -1}, run_flowing, &how, NULL);
             }
     for (int staged = 0; staged < 2; staged++)
-        ranks_run(2, &(weft_comm_opts){.staged = staged, .cross = -1}, run_turned, NULL, NULL);
+        if (conformance_takes(2 + staged))
+            ranks_run(2, &(weft_comm_opts){.staged = staged, .cross = -1}, run_turned, NULL, NULL);
 }
 
 /* ---- messages that both ends copy ---- */
@@ -572,8 +582,9 @@ static void helped(void **state)
     (void)state;
     for (int64_t bucket = 0; bucket <= 1 << 18; bucket += 1 << 17)
         for (int progress = 0; progress < 2; progress++)
-            ranks_run(2, &(weft_comm_opts){.progress = progress ? WEFT_PROGRESS_THREAD : 0}, run_helped, &bucket,
-                      NULL);
+            if (conformance_takes((int)(bucket >> 17) + progress))
+                ranks_run(2, &(weft_comm_opts){.progress = progress ? WEFT_PROGRESS_THREAD : 0}, run_helped, &bucket,
+                          NULL);
 }
 
 int main(void)
@@ -588,5 +599,5 @@ int main(void)
         cmocka_unit_test(flowing),
         cmocka_unit_test(helped),
     };
-    return CONFORMANCE_RUN(tests);
+    return conformance_on_hosts() ? CONFORMANCE_HOSTS(tests) : CONFORMANCE_RUN(tests);
 }

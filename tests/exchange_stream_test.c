@@ -82,9 +82,9 @@ static void many_small_messages(void **state)
 {
     (void)state;
     int64_t *total = ranks_shared(sizeof *total);
-    *total = test_share(100000, 10000000);
+    *total = conformance_on_mpi() ? test_share(20000, 500000) : test_share(100000, 10000000);
     ranks_run(2, NULL, stream, total, NULL);
-    *total = test_share(20000, 1000000);
+    *total = conformance_on_mpi() ? test_share(5000, 100000) : test_share(20000, 1000000);
     ranks_run(3, &(weft_comm_opts){.progress = WEFT_PROGRESS_THREAD}, stream, total, NULL);
     munmap(total, sizeof *total);
 }

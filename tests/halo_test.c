@@ -301,6 +301,8 @@ static bool adjoint_holds(struct halo *h, struct ranks_rank *r, int64_t *sums, i
         h->buffer[i] = y;
     }
     *err = weft_exec_run(h->reverse);
+    if (!*err)
+        *err = conformance_settle(r);
     for (int64_t i = 0, k = 0; i < h->mine.slots; i++) {
         int64_t global = grid_slot(&h->grid, &h->mine, i, &own);
         if (own)
@@ -312,7 +314,7 @@ static bool adjoint_holds(struct halo *h, struct ranks_rank *r, int64_t *sums, i
 static void run_exchanges(struct ranks_rank *r)
 {
     struct random g = {(uint64_t)r->size * 1000};
-    for (int64_t cases = test_share(30, 1000); cases > 0; cases--) {
+    for (int64_t cases = conformance_on_hosts() ? test_share(5, 100) : test_share(30, 1000); cases > 0; cases--) {
         struct halo h = {.window = random_once_in(&g, 2), .in_place = random_once_in(&g, 2)};
         char text[200];
         int err;
@@ -344,6 +346,8 @@ static void exchanges_of_any_shape(void **state)
     static const int sizes[] = {1, 2, 3, 4, 6, 8};
     int64_t *sums = ranks_shared(RANKS_MAX * sizeof *sums);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        if (!conformance_takes((int)i))
+            continue;
         ranks_run(sizes[i], NULL, run_exchanges, sums, NULL);
         ranks_run(sizes[i], &(weft_comm_opts){.staged = true}, run_exchanges, sums, NULL);
     }
@@ -432,6 +436,8 @@ static void fields_share_messages(void **state)
         bool wrap;
     } shapes[] = {{2, 1, true}, {1, 2, false}, {2, 2, false}, {2, 2, true}, {3, 2, true}, {2, 4, false}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        if (!conformance_takes((int)i))
+            continue;
         struct fields f = make_fields(shapes[i].rows, shapes[i].columns, shapes[i].wrap);
         ranks_run(f.grid[0].ranks, NULL, run_fields, &f, NULL);
         ranks_run(f.grid[0].ranks, &(weft_comm_opts){.staged = true}, run_fields, &f, NULL);
@@ -541,6 +547,8 @@ static void the_interior_is_computed_meanwhile(void **state)
         {3, 2, {{24, 1, 0, 0, false}, {25, 1, 0, 0, false}, {6, 2, 1, 1, true}}}, /* elements far apart are packed */
     };
     for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
+        if (!conformance_takes((int)i))
+            continue;
         ranks_run(grids[i].ranks, NULL, run_overlap, &grids[i], NULL);
         ranks_run(grids[i].ranks, &(weft_comm_opts){.staged = true}, run_overlap, &grids[i], NULL);
     }
@@ -577,8 +585,17 @@ static void faces_are_packed_where_there_is_room(void **state)
               NULL); /* a 64th is less than both faces */
 }
 
+/* Without the parts of layouts, which need no ranks, and the packing of faces, which wires always do. */
+static const struct CMUnitTest on_hosts[] = {
+    cmocka_unit_test(exchanges_of_any_shape),
+    cmocka_unit_test(fields_share_messages),
+    cmocka_unit_test(the_interior_is_computed_meanwhile),
+};
+
 int main(void)
 {
+    if (conformance_on_hosts())
+        return CONFORMANCE_HOSTS(on_hosts);
     const struct CMUnitTest layouts[] = {
         cmocka_unit_test(every_slot_is_in_one_part),
         cmocka_unit_test(parts_of_a_plane),

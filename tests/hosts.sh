@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Comms on several hosts, hosts.sh WHAT: random pairs, windows, and where there are ranks enough all cases. ucx: by UCX alone; auto: over
+# Comms on several hosts, hosts.sh WHAT: random pairs, windows, and on 16 ranks all cases. ucx: by UCX alone; auto: over
 # 2 and 3 hosts of 1 to 3 ranks each and more (network namespaces, which weft run makes and removes); openmpi, mpich: on mpi:,
 # and on auto: as if the ranks were on two machines; torchrun: auto: in such an environment.
 set -u
@@ -15,26 +15,32 @@ limit=3000
 failed=0
 grep -hv '^bench' "$WEFT_SOURCE_DIR"/tests/cases/*.txt >"$work/cases.txt"
 
-# check RANKS URL LAUNCHER...: cases where there are ranks enough for all of them, and pairs of that many ranks
+# check_file FILE URL LAUNCHER...: all that is in the file
+check_file()
+{
+    local file=$1 url=$2 count status
+    shift 2
+    count=$(grep -c '^[^#]*->' "$file")
+    timeout "$limit" "$@" "$WEFT_BIN" check --cases "$file" --on "$url" >"$work/out" 2>"$work/err"
+    status=$?
+    if [ $status -ne 0 ] || [ "$(tail -n 1 "$work/out")" != "$count passed, 0 failed" ]; then
+        echo "FAILED with status $status: $* weft check --cases $(basename "$file") --on $url"
+        grep -A 1 FAILED "$work/out" | head
+        tail -n 3 "$work/out"
+        head "$work/err"
+        failed=1
+    fi
+    echo "$url, $* : $count of $(basename "$file")"
+}
+
+# check RANKS URL LAUNCHER...: pairs of that many ranks, and the cases where these are enough for all of them
 check()
 {
-    local ranks=$1 url=$2 file files=("$work/pairs.txt") count status
-    shift 2
+    local ranks=$1
+    shift
     "$dir/tests/random_pairs" "$pairs" "$ranks" "$ranks" >"$work/pairs.txt"
-    [ "$ranks" -ge 16 ] && files+=("$work/cases.txt")
-    for file in "${files[@]}"; do
-        count=$(grep -c '^[^#]*->' "$file")
-        timeout "$limit" "$@" "$WEFT_BIN" check --cases "$file" --on "$url" >"$work/out" 2>"$work/err"
-        status=$?
-        if [ $status -ne 0 ] || [ "$(tail -n 1 "$work/out")" != "$count passed, 0 failed" ]; then
-            echo "FAILED with status $status: $* weft check --cases $(basename "$file") --on $url"
-            grep -A 1 FAILED "$work/out" | head
-            tail -n 3 "$work/out"
-            head "$work/err"
-            failed=1
-        fi
-        echo "$url, $* : $count of $(basename "$file")"
-    done
+    check_file "$work/pairs.txt" "$@"
+    [ "$ranks" -lt 16 ] || check_file "$work/cases.txt" "$@"
 }
 
 # says TEXT COMMAND...: the command ends well, and says so
@@ -112,6 +118,7 @@ openmpi | mpich)
     launcher=$(command -v "mpiexec.$1") || { echo "skip: there is no mpiexec.$1" && exit 77; }
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
     check 4 "mpi:$1" "$launcher" -n 4
+    check_file "$work/cases.txt" "mpi:$1" "$launcher" -n 16
     check 4 auto: "$launcher" -n 4 sh -c "$apart" sh
     WEFT_URL="mpi:$1" windows 3 "$launcher" -n 3
     windows 4 "$launcher" -n 4 sh -c "$apart" sh

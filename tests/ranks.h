@@ -1,6 +1,7 @@
 /* Ranks as threads or processes for tests: each runs one function with a comm of its own; what goes wrong is noted and told
  * by the main thread, since cmocka's asserts work there only. Ranks that are processes see what the test had in memory when
- * they began; what they write is seen by others in their struct ranks_rank and in memory of ranks_shared only. */
+ * they began; what they write is seen by others in their struct ranks_rank and in memory of ranks_shared only. Processes that
+ * a launcher started (launched.h) all run the test. */
 #ifndef WEFT_TESTS_RANKS_H
 #define WEFT_TESTS_RANKS_H
 #include <pthread.h>
@@ -15,13 +16,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "launched.h"
 #include "weft.h"
 
 #define RANKS_MAX 16
 
 /* Where the ranks run; conformance.h goes through all of them. */
 static const char *ranks_on = "threads";
-static bool ranks_forked; /* they are processes, not threads of this one */
+static bool ranks_forked; /* they are processes, not threads of this one; launched ones are, too */
 static const char *ranks_hosts; /* of processes: a letter a rank, the host that it believes to be on; NULL: this one */
 
 /* The last error without the hosts that ranks are on, if it names them. */
@@ -40,8 +42,16 @@ static inline const char *ranks_said(void)
     return text;
 }
 
+/* Are the ranks connected by a wire? */
+static inline bool ranks_wide(void)
+{
+    return strcmp(ranks_on, "threads") && strcmp(ranks_on, "shm");
+}
+
 static inline void *ranks_shared(size_t bytes)
 {
+    if (launched.size)
+        return launched_shared(bytes);
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(memory != MAP_FAILED);
     return memory;
@@ -53,8 +63,11 @@ static inline void ranks_url(char *url, size_t cap, int n, int job, weft_comm_op
         snprintf(url, cap, "threads:%d/test-%d", n, job);
         return;
     }
-    snprintf(url, cap, "%s:test-%ld-%d", ranks_on, (long)getpid(), job);
     opts->ranks = n;
+    if (launched.size)
+        snprintf(url, cap, "%s:", ranks_on);
+    else
+        snprintf(url, cap, "%s:test-%ld-%d", ranks_on, (long)getpid(), job);
 }
 
 /* A meeting of all ranks outside weft; a rank that has failed does not come, and nobody waits for it. */
@@ -184,6 +197,18 @@ static inline void ranks_fork(struct ranks_rank *r, int n, int dies)
     }
 }
 
+/* This process as one of the ranks; all of them have seen what it left when this returns. */
+static inline void ranks_join(struct ranks_rank *r, int n)
+{
+    assert_true(n <= launched.size);
+    launched_meet(); /* all is made ready */
+    if (launched.rank < n) {
+        r[launched.rank].opts.communicator = launched.ops->group(n);
+        ranks_main(&r[launched.rank]);
+    }
+    launched_meet();
+}
+
 static inline void ranks_run_all(int n, const weft_comm_opts *opts, void (*body)(struct ranks_rank *), void *arg,
                                  struct ranks_rank *out, int dies)
 {
@@ -196,9 +221,12 @@ static inline void ranks_run_all(int n, const weft_comm_opts *opts, void (*body)
     pthread_t threads[RANKS_MAX];
     char url[64];
     weft_comm_opts where = {.ranks = 0};
-    ranks_meeting_init(&all->meet, n);
+    if (launched.rank == 0)
+        ranks_meeting_init(&all->meet, n);
     ranks_url(url, sizeof url, n, atomic_fetch_add(&job, 1), &where);
     for (int i = 0; i < n; i++) {
+        if (launched.size && i != launched.rank)
+            continue;
         r[i] = (struct ranks_rank){.rank = i, .size = n, .arg = arg, .meet = &all->meet, .body = body, .url = url};
         if (opts)
             r[i].opts = *opts;
@@ -208,7 +236,9 @@ static inline void ranks_run_all(int n, const weft_comm_opts *opts, void (*body)
         if (!ranks_forked)
             assert_int_equal(pthread_create(&threads[i], NULL, ranks_main, &r[i]), 0);
     }
-    if (ranks_forked)
+    if (launched.size)
+        ranks_join(r, n);
+    else if (ranks_forked)
         ranks_fork(r, n, dies);
     for (int i = 0; i < n && !ranks_forked; i++)
         pthread_join(threads[i], NULL);

@@ -392,7 +392,7 @@ static inline void window_mismatch(struct ranks_rank *r)
         char text[400];
         bool odd_one = r->rank == 1;
         snprintf(text, sizeof text, "rank 1: %s",
-                 ranks_hosts && odd[i].code == WEFT_EMISMATCH ? "its window has other buffers or signals than rank 0's"
+                 ranks_wide() && odd[i].code == WEFT_EMISMATCH ? "its window has other buffers or signals than rank 0's"
                                                               : odd[i].text);
         if (!window_refused(r, odd_one ? &odd[i].b : &a, odd_one ? odd[i].n : 1, odd_one ? odd[i].signals : 2,
                             odd[i].code, text))

@@ -1,5 +1,5 @@
 /* Windows on every transport: what they must do, the collectives of tests/cases/windows.txt written on windows alone, a
- * stress of the signals and barriers, and ranks that are killed. */
+ * stress of the signals and barriers, and ranks that are killed (between hosts: hosts_puts_test.c). */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,7 +29,11 @@ static void cases(void **state)
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         for (int n = all[i].least; n <= all[i].most; n++) {
+            if (!conformance_takes(n))
+                continue;
             ranks_run(n, NULL, all[i].body, NULL, NULL);
+            if (conformance_on_hosts()) /* staging is no matter there */
+                continue;
             ranks_run(n, &(weft_comm_opts){.staged = true, .channel_buckets = 1}, all[i].body, NULL, NULL);
         }
 }
@@ -55,6 +59,41 @@ static void forms(void **state)
         ranks_run(sizes[k], NULL, forms_body, &runs, NULL);
     runs = runs > 1000 ? runs : 1000;
     ranks_run(3, NULL, window_overlap, &runs, NULL);
+}
+
+/* Between hosts, where each step takes longer. */
+static void over_sizes(void (*body)(struct ranks_rank *), int least, int most, void *arg, const weft_comm_opts *o)
+{
+    for (int n = least; n <= most; n++)
+        if (conformance_takes(n))
+            ranks_run(n, o, body, arg, NULL);
+}
+
+static void barriers_between_hosts(void **state)
+{
+    (void)state;
+    int turns = (int)test_share(60, 5000);
+    over_sizes(window_generations, 2, 6, &turns, NULL);
+    over_sizes(window_neighbours, 2, 6, &turns, NULL);
+    ranks_run(3, NULL, window_overlap, &turns, NULL);
+}
+
+static void forms_between_hosts(void **state)
+{
+    (void)state;
+    const weft_comm_opts by_thread = {.progress = WEFT_PROGRESS_THREAD};
+    int runs = (int)test_share(20, 1000), fewer = (int)test_share(5, 300);
+    over_sizes(forms_body, 2, 5, &runs, NULL);
+    over_sizes(forms_body, 3, 5, &fewer, &by_thread);
+}
+
+static void stress_between_hosts(void **state)
+{
+    (void)state;
+    const weft_comm_opts by_thread = {.progress = WEFT_PROGRESS_THREAD};
+    int64_t ns = test_share(200, 20000) * WINDOW_MS;
+    over_sizes(stress_body, 2, 6, &ns, NULL);
+    ranks_run(3, &by_thread, stress_body, &ns, NULL);
 }
 
 static void stress(void **state)
@@ -216,8 +255,17 @@ static void in_callback(void **state)
     weft_comm_close(c);
 }
 
+static const struct CMUnitTest on_hosts[] = {
+    cmocka_unit_test(cases),
+    cmocka_unit_test(barriers_between_hosts),
+    cmocka_unit_test(forms_between_hosts),
+    cmocka_unit_test(stress_between_hosts),
+};
+
 int main(void)
 {
+    if (conformance_on_hosts())
+        return CONFORMANCE_HOSTS(on_hosts);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cases),  cmocka_unit_test(barriers),    cmocka_unit_test(forms),
         cmocka_unit_test(stress), cmocka_unit_test(in_callback), cmocka_unit_test(killed),

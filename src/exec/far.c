@@ -338,6 +338,8 @@ static bool end(weft_exec *x, struct far_channel *ch)
         ch->slots_ended += m->slot != NULL;
         ch->heard_at = 0;
         p->left--;
+        if (!ch->sends)
+            ch->peer_run = x->run; /* or it would not have come */
         if (!ch->sends || !m->slot)
             engine_opened(p, step);
         if (!ch->sends && x->arrivals)
@@ -353,6 +355,7 @@ void far_start(weft_exec *x)
         struct far_channel *ch = &far->channels[i];
         ch->begun = ch->ended = ch->slots_begun = ch->slots_ended = 0;
         ch->heard_at = 0;
+        ch->gone = false;
     }
     for (uint32_t i = 0; i < far->n && !core_failed(x->comm->group); i++)
         begin(x, &far->channels[i]);

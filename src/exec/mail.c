@@ -298,6 +298,14 @@ bool mail_move_kin(weft_comm *c)
     return moved;
 }
 
+bool mail_doubts(weft_comm *c)
+{
+    if (!c->mail || c->link->hosts->wire->ops->can.cancels)
+        return false;
+    receive(c);
+    return core_failed(c->group);
+}
+
 void mail_failure(weft_comm *c, int code, const char *text)
 {
     struct letter m = {.kind = FAILURE, .rank = c->rank};

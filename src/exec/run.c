@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "exec/block.h"
 #include "exec/far.h"
+#include "exec/mail.h"
 #include "exec/progress.h"
 #include "exec/watch.h"
 
@@ -113,10 +114,12 @@ static bool pass(weft_comm *c, bool eager)
     for (weft_exec *x = c->first, *next; x; x = next) {
         moved |= engine_pass(x, eager);
         next = x->next_exec;
-        if (!x->program->left) {
-            finish(x, 0);
-            moved = true;
-        }
+        if (x->program->left)
+            continue;
+        moved = true;
+        if (mail_doubts(c))
+            break; /* the next pass ends all that is in flight */
+        finish(x, 0);
     }
     if (c->tasks)
         moved |= comm_tasks_pass(c, eager);

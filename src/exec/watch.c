@@ -71,13 +71,18 @@ static void watch_far(const weft_exec *x, struct far_channel *ch, int64_t now, s
 {
     if (!far_waits(ch)) {
         ch->heard_at = 0;
+        ch->gone = false;
         return;
     }
     struct wire *wire = x->comm->link->hosts->wire;
-    enum transport_fate fate = wire->ops->gone(wire, ch->peer); /* known when all that it sent has come */
-    if (fate || (ch->freed && ch->last_run < x->run))
+    enum transport_fate fate = wire->ops->gone(wire, ch->peer); /* known when all that it sent has come, maybe just now */
+    bool gone = fate || (ch->freed && ch->last_run < x->run);
+    if (gone && ch->gone) /* and the channel has been looked at since */
         *(fate == TRANSPORT_DIED ? &b->died : &b->left) = ch->peer;
-    else if (!ch->heard_at || (ch->peer_run < x->run && wire->ops->can.deaths))
+    ch->gone = gone;
+    if (gone)
+        return;
+    if (!ch->heard_at || (ch->peer_run < x->run && wire->ops->can.deaths))
         ch->heard_at = now;
     else if (now - ch->heard_at >= x->comm->deadline_ns)
         *(ch->peer_run < x->run ? &b->absent : &b->stalled) = ch->peer;

@@ -62,6 +62,23 @@ static enum transport_fate fate_of(const weft_window *w, int rank)
     return rank == w->comm->rank ? TRANSPORT_HERE : w->comm->transport->gone(w->comm->link, rank);
 }
 
+/* That a far rank has left is heard by the first rank of this host: what it sent straight to this one before, as a signal or
+ * that it has freed its window, may still be on its way. The wire's own word comes after that, but only of ranks that have sent
+ * anything here: for others time has to do. doubted_at: since when, 0 at first. */
+static enum transport_fate fate_for_sure(const weft_window *w, int rank, int64_t *doubted_at)
+{
+    const weft_comm *c = w->comm;
+    enum transport_fate fate = fate_of(w, rank);
+    if (fate != TRANSPORT_LEFT || !transport_far(c->link, rank))
+        return fate;
+    struct wire *wire = c->link->hosts->wire;
+    if (wire->ops->gone(wire, rank) != TRANSPORT_HERE)
+        return fate;
+    int64_t now = core_now();
+    *doubted_at = *doubted_at ? *doubted_at : now;
+    return now - *doubted_at < c->deadline_ns ? TRANSPORT_HERE : fate;
+}
+
 static int fail_for(weft_window *w, int rank, bool died, const char *call)
 {
     char who[COMM_WHO];
@@ -144,6 +161,7 @@ struct signal_wait {
     int signal;
     enum weft_compare compare;
     uint64_t value;
+    int64_t doubted_at;
 };
 
 static bool compares(void *arg)
@@ -170,7 +188,7 @@ static int signal_lost(void *arg)
     for (int r = 0; r < w->comm->size; r++) {
         if (r == w->comm->rank || has_freed(w, r))
             continue;
-        enum transport_fate fate = fate_of(w, r);
+        enum transport_fate fate = fate_for_sure(w, r, &s->doubted_at);
         if (fate != TRANSPORT_HERE && !has_freed(w, r))
             return compares(s) ? 0 : fail_for(w, r, fate == TRANSPORT_DIED, "weft_window_wait");
         left++;
@@ -191,7 +209,7 @@ int weft_window_wait(weft_window *w, int signal, enum weft_compare compare, uint
     if (compare < WEFT_EQ || compare > WEFT_LT)
         return error_set(WEFT_EINVAL, "weft_window_wait: there is no comparison %d", (int)compare);
     struct window_head *mine = w->heads[w->comm->rank];
-    struct signal_wait s = {w, &window_signals(mine)[signal].value, signal, compare, value};
+    struct signal_wait s = {w, &window_signals(mine)[signal].value, signal, compare, value, 0};
     err = wait_until(w, compares, signal_lost, &s, timeout_ns);
     if (err != COMM_LATE)
         return err;
@@ -237,6 +255,7 @@ struct barrier {
     weft_window *w;
     const char *call;
     bool group;
+    int64_t doubted_at;
 };
 
 /* Has this rank, of those that the barrier is for, yet to come? */
@@ -273,12 +292,12 @@ static bool all_came(void *arg)
  * whenever that barrier is not complete after its death. */
 static int barrier_lost(void *arg)
 {
-    const struct barrier *b = arg;
+    struct barrier *b = arg;
     weft_window *w = b->w;
     int n = b->group ? w->comm->size : w->nwith;
     for (int i = 0; i < n; i++) {
         int r = b->group ? i : w->with[i];
-        enum transport_fate fate = fate_of(w, r);
+        enum transport_fate fate = fate_for_sure(w, r, &b->doubted_at);
         bool died = fate == TRANSPORT_DIED && !all_came(arg);
         if ((died && b->group) || ((fate != TRANSPORT_HERE || has_freed(w, r)) && is_missing(b, r)))
             return fail_for(w, r, died, b->call);
@@ -363,7 +382,7 @@ int weft_window_barrier(weft_window *w, int64_t timeout_ns)
     if (!w->open && (err = enter_group(w)))
         return err;
     w->open = true;
-    return barrier_wait(&(struct barrier){w, "weft_window_barrier", true}, timeout_ns);
+    return barrier_wait(&(struct barrier){w, "weft_window_barrier", true, 0}, timeout_ns);
 }
 
 static int check_ranks(const weft_window *w, const int *ranks, int n)
@@ -440,5 +459,5 @@ int weft_window_barrier_with(weft_window *w, const int *ranks, int n, int64_t ti
                          "open: enter it again first");
     if (!w->nwith && (err = enter_with(w, ranks, n)))
         return err;
-    return barrier_wait(&(struct barrier){w, "weft_window_barrier_with", false}, timeout_ns);
+    return barrier_wait(&(struct barrier){w, "weft_window_barrier_with", false, 0}, timeout_ns);
 }

@@ -98,6 +98,12 @@ bool wire_mpi_settled(struct wire_mpi *w)
     return !w->posts;
 }
 
+bool wire_mpi_over(struct wire_mpi *w)
+{
+    int left = 1;
+    return wire_mpi_settled(w) && !MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, w->comm, &left, MPI_STATUS_IGNORE) && !left;
+}
+
 void wire_mpi_free(struct wire_mpi *w)
 {
     struct wire_mpi **at = &wires;
@@ -114,7 +120,7 @@ static void free_splits(void)
 {
     for (struct wire_mpi *w = wires, *next; w && !wire_mpi_troubled(); w = next) {
         next = w->next;
-        if (w->split && wire_mpi_settled(w))
+        if (w->split && wire_mpi_over(w))
             wire_mpi_free(w);
     }
 }

@@ -48,13 +48,16 @@ int64_t wire_mpi_now(void);
 int wire_mpi_error(const struct wire *w, int code, const char *what, int peer);
 /* Is it closed, and has all come that peers send it? Looks after its mail. */
 bool wire_mpi_settled(struct wire_mpi *w);
-void wire_mpi_free(struct wire_mpi *w); /* one that is settled, with its communicator */
+/* Settled, and with no message in it that was never received, as of a run that was given up: that would come to the next
+ * communicator with its number. */
+bool wire_mpi_over(struct wire_mpi *w);
+void wire_mpi_free(struct wire_mpi *w); /* one that is over, with its communicator */
 
 /* ---- wire_mpi_comm.c ---- */
 
 /* Starts MPI if the program has not, and checks that it can be used from here. */
 int wire_mpi_begin(const struct wire_boot *boot);
-/* Gives w a duplicate of the communicator, collective. Another such call on it frees w when w is settled on all ranks. */
+/* Gives w a duplicate of the communicator, collective. Another such call on it frees w when w is over on all ranks. */
 int wire_mpi_duplicate(const struct wire_boot *boot, MPI_Comm of, struct wire_mpi *w);
 void wire_mpi_trouble(void); /* MPI is not ended by weft after this */
 bool wire_mpi_troubled(void);

@@ -3,7 +3,7 @@
  * Each wire has a duplicate of the communicator that it was opened on, so that its messages meet none of the program's. To
  * free one is collective, to close a wire is not; MPI has room for some thousand. So a duplicate is remembered with its
  * parent when it is made (in the same order on all ranks), and the next open on that parent, which is collective, frees those
- * that are settled on all ranks. */
+ * that are over on all ranks. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdlib.h>
@@ -113,7 +113,7 @@ static int finish(const struct wire_boot *boot, MPI_Request *request, int64_t de
     return 0;
 }
 
-static int free_settled(const struct wire_boot *boot, MPI_Comm parent, struct past **list, int64_t deadline)
+static int free_over(const struct wire_boot *boot, MPI_Comm parent, struct past **list, int64_t deadline)
 {
     int n = 0, i = 0;
     for (struct past *p = *list; p; p = p->next)
@@ -124,7 +124,7 @@ static int free_settled(const struct wire_boot *boot, MPI_Comm parent, struct pa
     int err = mine && all ? 0 : boot->error(WEFT_ENOMEM, "out of memory");
     MPI_Request request;
     for (struct past *p = *list; p && !err; p = p->next)
-        mine[i++] = wire_mpi_settled(p->wire);
+        mine[i++] = wire_mpi_over(p->wire);
     if (!err && MPI_Iallreduce(mine, all, n, MPI_UNSIGNED_CHAR, MPI_BAND, parent, &request))
         err = boot->error(WEFT_ETRANSPORT, "mpi: the ranks cannot agree");
     if (!err)
@@ -152,7 +152,7 @@ int wire_mpi_duplicate(const struct wire_boot *boot, MPI_Comm of, struct wire_mp
     int64_t deadline = wire_mpi_now() + boot->wait_ns;
     struct past *p = calloc(1, sizeof *p), **list = pasts(of);
     MPI_Request request;
-    int err = p && list ? free_settled(boot, of, list, deadline) : boot->error(WEFT_ENOMEM, "out of memory");
+    int err = p && list ? free_over(boot, of, list, deadline) : boot->error(WEFT_ENOMEM, "out of memory");
     if (!err && MPI_Comm_idup(of, &p->comm, &request))
         err = boot->error(WEFT_ETRANSPORT, "mpi: the communicator cannot be duplicated");
     if (err) {
