@@ -138,6 +138,7 @@ struct tcp_peer {
     struct tcp_head head;
     size_t head_got;         /* of it; all: inside a frame */
     size_t frame_left;
+    bool bulk; /* a large frame is likely to come: its head is read alone, so that its bytes need not be copied */
     struct tcp_lane *lane;   /* of a DATA frame */
     struct tcp_letter *mail; /* of a MAIL frame */
     struct tcp_letter end;   /* for the word that it is gone; no bytes */

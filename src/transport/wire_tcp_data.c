@@ -147,6 +147,7 @@ static void grant(struct tcp_wire *w, struct tcp_message *m, uint64_t number)
     if (send_note(w, m, TCP_GRANT, number))
         m->granted = (int64_t)number;
     m->lane->offered = false;
+    w->peers[m->base.peer].bulk |= !m->base.loose && m->base.bytes > TCP_EAGER;
 }
 
 void tcp_offered(struct tcp_wire *w, struct tcp_lane *l, uint64_t number)

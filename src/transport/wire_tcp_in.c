@@ -10,7 +10,8 @@
 
 #include "transport/wire_tcp.h"
 
-#define DIRECT 2048 /* bytes of a frame that are worth a call of the system of their own */
+#define DIRECT 2048         /* bytes of a frame that are worth a call of the system of their own */
+#define BULK (2 * TCP_EAGER) /* and those that are worth another one for the next head */
 
 /* ---- mail ---- */
 
@@ -81,6 +82,7 @@ static int open_frame(struct tcp_wire *w, struct tcp_peer *p)
     const struct tcp_head *h = &p->head;
     struct tcp_lane *l;
     p->frame_left = h->bytes;
+    p->bulk = h->kind == TCP_DATA && h->bytes >= BULK;
     p->lane = NULL;
     if (h->kind == TCP_MAIL) {
         if (h->bytes < 1 || h->bytes > WIRE_MAIL)
@@ -185,7 +187,7 @@ static size_t aim(struct tcp_wire *w, struct tcp_peer *p, struct iovec *v, size_
     const struct tcp_lane *l = p->lane;
     size_t n = 0;
     *direct = 0;
-    *all = TCP_STAGE;
+    *all = p->bulk && p->head_got < sizeof p->head ? sizeof p->head - p->head_got : TCP_STAGE;
     if (p->head_got == sizeof p->head && l && p->frame_left >= DIRECT && l->into != TCP_DISCARD) {
         if (l->into == TCP_MEMORY)
             n = tcp_pieces(l->message, p->frame_left, v, TCP_PIECES - 1);
