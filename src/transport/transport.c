@@ -26,7 +26,7 @@ const struct transport *transport_find(const char *url, const char **place)
             return transports[i];
         }
     }
-    char forms[128];
+    char forms[160];
     struct text t = text_start(forms, sizeof forms);
     for (size_t i = 0; i < TRANSPORTS; i++)
         text_printf(&t, "%s%s", i == 0 ? "" : i + 1 < TRANSPORTS ? ", " : " and ", transports[i]->form);
