@@ -71,7 +71,8 @@ struct tcp_lane {
     uint64_t tag;
     int peer;
     bool send;
-    struct tcp_message *message;
+    struct tcp_message *message; /* the one that was made last: it may take the place of others that are dropped later */
+    uint64_t starts;
     int64_t granted; /* send: the last start that may begin; -1: none */
     /* receive: */
     bool offered, large; /* the sender waits for leave to begin its start number `offer`; it needed leave last time */
@@ -87,9 +88,9 @@ enum tcp_state { TCP_IDLE, TCP_WAITS, TCP_MOVES, TCP_DONE, TCP_UNFIT };
 struct tcp_message {
     struct wire_message base;
     struct tcp_lane *lane;
-    struct tcp_message *next; /* of those that are being sent to the peer */
+    struct tcp_message *next;  /* of those that are being sent to the peer */
+    struct tcp_message *under; /* whose place it takes on the lane */
     enum tcp_state state;     /* WAITS: a send for its leave. A receive that was started MOVES. UNFIT: what came is too long or too short. */
-    uint64_t starts;
     int64_t granted;      /* receive: what this start gave leave for; -1: nothing */
     struct tcp_out note;  /* the offer or the grant */
     size_t part, offset;  /* where the next byte is taken from or put to */

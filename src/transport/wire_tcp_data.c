@@ -14,6 +14,11 @@ static struct tcp_wire *wire_of(const struct tcp_message *m)
     return (struct tcp_wire *)m->base.wire;
 }
 
+static bool is_active(const struct tcp_message *m)
+{
+    return m->state == TCP_WAITS || m->state == TCP_MOVES;
+}
+
 /* ---- lanes ---- */
 
 static size_t bucket_of(size_t nbuckets, int peer, uint64_t tag, bool send)
@@ -165,7 +170,7 @@ void tcp_granted(struct tcp_wire *w, struct tcp_lane *l, uint64_t number)
 {
     struct tcp_message *m = l->message;
     l->granted = (int64_t)number;
-    if (!m || m->state != TCP_WAITS || number + 1 < m->starts)
+    if (!m || m->state != TCP_WAITS || number + 1 < l->starts)
         return;
     tcp_begin(&w->peers[l->peer], m);
     tcp_push(w, &w->peers[l->peer]);
@@ -236,23 +241,26 @@ int tcp_make_list(struct wire *base, int peer, uint64_t tag, const struct wire_p
     if (err)
         return err;
     struct tcp_lane *l = tcp_lane(w, peer, tag, send);
-    if (l && l->message)
-        return base->error(WEFT_EINVAL, "tcp: a message with tag %llu %s rank %d is there already",
+    if (l && l->message && is_active(l->message))
+        return base->error(WEFT_EINVAL, "tcp: a message with tag %llu %s rank %d is under way already",
                            (unsigned long long)tag, send ? "to" : "from", peer);
     struct tcp_message *m = l ? malloc(sizeof *m + n * sizeof *m->parts) : NULL;
     if (!m) {
-        if (l)
+        if (l && !l->message)
             leave_lane(w, l);
         return base->error(WEFT_ENOMEM, "out of memory");
     }
     *m = (struct tcp_message){.base = {.wire = base, .memory = parts->memory, .tag = tag, .peer = peer, .send = send},
                               .lane = l,
+                              .under = l->message,
                               .granted = -1,
                               .nparts = n};
     for (size_t i = 0; i < n; i++) {
         m->base.bytes += parts[i].bytes;
         m->parts[i] = parts[i];
     }
+    if (!l->message)
+        l->starts = 0;
     l->message = m;
     *out = &m->base;
     return 0;
@@ -301,7 +309,7 @@ int tcp_start(struct wire_message *base)
     struct tcp_message *m = (struct tcp_message *)base;
     struct tcp_wire *w = wire_of(m);
     struct tcp_peer *p = &w->peers[base->peer];
-    if (m->state == TCP_WAITS || m->state == TCP_MOVES)
+    if (is_active(m))
         return w->base.error(WEFT_EBUSY, "a message with rank %d is started twice", base->peer);
     /* What a peer sent before it left can still be received. */
     if (base->send && p->fate != TRANSPORT_HERE)
@@ -310,9 +318,9 @@ int tcp_start(struct wire_message *base)
     if (base->loose)
         m->parts[0] = (struct wire_part){base->memory, base->bytes};
     if (base->send)
-        start_send(w, p, m, m->starts++);
+        start_send(w, p, m, m->lane->starts++);
     else
-        start_receive(w, m, m->starts++);
+        start_receive(w, m, m->lane->starts++);
     return 0;
 }
 
@@ -323,7 +331,7 @@ int tcp_test(struct wire_message *base)
     if (m->state == TCP_UNFIT)
         return base->wire->error(WEFT_EMISMATCH, "rank %d sent %zu bytes, but %zu are expected of it", base->peer, base->got,
                                  base->bytes);
-    if (m->state != TCP_MOVES && m->state != TCP_WAITS)
+    if (!is_active(m))
         return 1;
     return w->peers[base->peer].fate == TRANSPORT_HERE ? 0 : tcp_lost_error(w, base->peer);
 }
@@ -334,7 +342,7 @@ bool tcp_cancel(struct wire_message *base)
     struct tcp_wire *w = wire_of(m);
     struct tcp_peer *p = &w->peers[base->peer];
     struct tcp_lane *l = m->lane;
-    if (m->state != TCP_MOVES && m->state != TCP_WAITS)
+    if (!is_active(m))
         return true;
     if (base->send && m->state == TCP_MOVES && p->link != TCP_LOST && !p->mute)
         tcp_stop(w, p, m);
@@ -353,7 +361,11 @@ void tcp_drop(struct wire_message *base)
     struct tcp_wire *w = wire_of(m);
     tcp_cancel(base);
     tcp_withdraw(w, &w->peers[base->peer], &m->note);
-    m->lane->message = NULL;
-    leave_lane(w, m->lane);
+    struct tcp_message **at = &m->lane->message;
+    while (*at != m)
+        at = &(*at)->under;
+    *at = m->under;
+    if (!m->lane->message)
+        leave_lane(w, m->lane);
     free(m);
 }
