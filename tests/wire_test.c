@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "wire_bodies.h"
+#include "wire_strangers.h"
 
 static bool have(const char *url)
 {
@@ -153,6 +154,69 @@ static void refused(void **state)
     }
 }
 
+/* ---- sockets ---- */
+
+static void strangers(void **state)
+{
+    on(state, strangers_body);
+}
+
+/* As few bytes at a time as can be: all that is written or read stops somewhere in between. */
+static void small_buffers(void **state)
+{
+    setenv("WEFT_TCP_BUFFER", "16384", 1);
+    on(state, sizes_body);
+    on(state, crowd_body);
+    unsetenv("WEFT_TCP_BUFFER");
+}
+
+static void settings(void **state)
+{
+    struct wire_boot boot = {.rank = 0, .size = 1, .wait_ns = SECOND};
+    struct wire *w;
+    (void)state;
+    setenv("WEFT_TCP_BUFFER", "17", 1);
+    assert_int_equal(wire_open("tcp:", &boot, &w), WEFT_EINVAL);
+    assert_non_null(strstr(weft_errmsg(), "WEFT_TCP_BUFFER=17"));
+    unsetenv("WEFT_TCP_BUFFER");
+    setenv("WEFT_TCP_INTERFACE", "none-such0", 1);
+    assert_int_equal(wire_open("tcp:", &boot, &w), WEFT_EINVAL);
+    assert_non_null(strstr(weft_errmsg(), "none-such0"));
+    unsetenv("WEFT_TCP_INTERFACE");
+}
+
+/* What all ranks know of each other decides, the same on all. */
+static void chosen(void **state)
+{
+    struct wire_wish w[3];
+    const char *url = NULL;
+    (void)state;
+    assert_int_equal(wire_wish("mpi", NULL, &w[0]), WEFT_EINVAL);
+    assert_int_equal(wire_wish("tc", NULL, &w[0]), WEFT_EINVAL);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(wire_wish(i == 1 ? "tcp" : NULL, NULL, &w[i]), 0);
+        w[i].able |= 2, w[i].rdma = 0;
+    }
+    assert_int_equal(wire_choose(w, sizeof *w, 3, &url), 0);
+    assert_string_equal(url, "tcp:"); /* one asked for it */
+    w[2].asked = 2;
+    assert_int_equal(wire_choose(w, sizeof *w, 3, &url), WEFT_EMISMATCH);
+    assert_non_null(strstr(weft_errmsg(), "tcp on rank 1 and ucx on rank 2"));
+    w[1].asked = 0;
+    assert_int_equal(wire_choose(w, sizeof *w, 3, &url), 0);
+    assert_string_equal(url, "ucx:");
+    w[0].able = 1; /* no module there */
+    assert_int_equal(wire_choose(w, sizeof *w, 3, &url), WEFT_EUNSUPPORTED);
+    assert_non_null(strstr(weft_errmsg(), "rank 0"));
+    w[2].asked = 0;
+    w[1].rdma = 1;
+    assert_int_equal(wire_choose(w, sizeof *w, 3, &url), 0);
+    assert_string_equal(url, "tcp:");
+    w[0].able = 3;
+    assert_int_equal(wire_choose(w, sizeof *w, 3, &url), 0);
+    assert_string_equal(url, "ucx:");
+}
+
 /* ---- under the launchers of MPI ---- */
 
 struct row {
@@ -246,7 +310,9 @@ int main(int argc, char **argv)
 #define ALL_ON(url)                                                                                           \
     ON(url, mail), ON(url, all_sizes), ON(url, crowd), ON(url, ahead), ON(url, mismatch), ON(url, asleep), \
         ON(url, huge), ON(url, reopen)
-    const struct CMUnitTest tests[] = {cmocka_unit_test(refused), ALL_ON("tcp:"), ALL_ON("ucx:"), cmocka_unit_test(openmpi),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(refused), cmocka_unit_test(settings), cmocka_unit_test(chosen),
+                                       ALL_ON("tcp:"), ON("tcp:", strangers), ON("tcp:", small_buffers),
+                                       ALL_ON("ucx:"), cmocka_unit_test(openmpi),
                                        cmocka_unit_test(mpich)};
     /* Open MPI wants to be asked before it runs as root, and more ranks than cores. */
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
