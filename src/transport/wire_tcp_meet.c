@@ -75,10 +75,17 @@ static int read_hello(int fd, struct tcp_hello *h, size_t *got)
     return *got == sizeof *h;
 }
 
-static void hang_up(struct tcp_peer *p)
+/* A child of this process may have the file, too: then epoll would go on telling of it. */
+static void shut(const struct tcp_wire *w, int fd)
+{
+    watch(w, EPOLL_CTL_DEL, fd, 0, NULL);
+    close(fd);
+}
+
+static void hang_up(const struct tcp_wire *w, struct tcp_peer *p)
 {
     if (p->fd >= 0)
-        close(p->fd);
+        shut(w, p->fd);
     p->fd = -1;
 }
 
@@ -97,7 +104,7 @@ static bool adopt(struct tcp_wire *w, struct tcp_peer *p, int fd, bool known)
 {
     if (!greet(w, fd, p->rank) || !watch(w, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, EPOLLIN, p))
         return false;
-    hang_up(p);
+    hang_up(w, p);
     p->fd = fd;
     open_peer(w, p);
     return true;
@@ -120,7 +127,7 @@ static bool dial(struct tcp_wire *w, struct tcp_peer *p, const struct sockaddr_s
         }
     }
     p->why = errno;
-    hang_up(p);
+    hang_up(w, p);
     return false;
 }
 
@@ -129,7 +136,7 @@ static void call_next(struct tcp_wire *w, struct tcp_peer *p)
 {
     struct sockaddr_storage to;
     socklen_t n;
-    hang_up(p);
+    hang_up(w, p);
     for (;;) {
         if (!tcp_card_address(&w->cards[w->base.rank], &w->cards[p->rank], p->address, &to, &n)) {
             int fd = p->reserve;
@@ -233,17 +240,18 @@ int tcp_listen(struct tcp_wire *w, const struct wire_boot *boot, uint32_t *port)
     if (fd >= 0)
         tune(w, fd); /* what comes inherits it */
     w->listener = fd;
-    w->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (fd < 0 || listen(fd, BACKLOG) || getsockname(fd, &at.any, &n) || !watch(w, EPOLL_CTL_ADD, fd, EPOLLIN, &w->who))
         return boot->error(WEFT_ETRANSPORT, "tcp: no socket to listen on: %s", strerror(errno));
+    w->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
     *port = ntohs(at.any.sa_family == AF_INET6 ? at.v6.sin6_port : at.v4.sin_port);
     return 0;
 }
 
-static void dismiss(struct tcp_wire *w, struct tcp_guest *g, bool shut)
+/* Is its connection of no use? Else it has become a peer's. */
+static void dismiss(struct tcp_wire *w, struct tcp_guest *g, bool useless)
 {
-    if (shut)
-        close(g->fd);
+    if (useless)
+        shut(w, g->fd);
     g->fd = -1;
     w->nguests--;
     w->gone_guests = true;
@@ -402,7 +410,7 @@ void tcp_lost(struct tcp_wire *w, struct tcp_peer *p, enum transport_fate fate, 
     tcp_out_clear(w, p);
     if (why && p->fd >= 0) /* what is on its way to a host that does not answer is not kept */
         setsockopt(p->fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
-    hang_up(p);
+    hang_up(w, p);
     if (p->reserve >= 0)
         close(p->reserve);
     p->reserve = -1;
