@@ -279,9 +279,9 @@ typedef struct weft_comm_opts {
 } weft_comm_opts;
 
 /* Every rank opens the same URL with its own rank and waits (until the deadline) for the others: "self:", "threads:N/NAME"
- * (each of N threads), "shm:NAME" (each of the processes of one machine), "ucx:NAME" (all by UCX), "mpi:" (all by the MPI
- * that has started them; "mpi:openmpi", "mpi:mpich") or "auto:NAME" (shared memory inside a host, UCX or, where there is no
- * WEFT_AT, MPI between hosts). NULL is the job that weft run, mpirun, mpiexec, srun or torchrun started this process in: by
+ * (each of N threads), "shm:NAME" (each of the processes of one machine), "tcp:NAME" (all by sockets), "ucx:NAME" (all by
+ * UCX), "mpi:" (all by the MPI that has started them; "mpi:openmpi", "mpi:mpich") or "auto:NAME" (shared memory inside a host,
+ * UCX, sockets or, where there is no WEFT_AT, MPI between hosts). NULL is the job that weft run, mpirun, mpiexec, srun or torchrun started this process in: by
  * WEFT_URL, else auto: where it spans several machines or WEFT_AT is set, else shm:. A scheme without a name has the job's. */
 int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out);
 /* The transports of this build, as their URLs look, from 0 on; NULL after the last. */

@@ -41,9 +41,9 @@ static void bad_urls(void **state)
         int rank, code;
         const char *text;
     } bad[] = {
-        {"", 0, WEFT_EINVAL, ": no such transport; there are self:, threads:N/NAME, shm:NAME, ucx:NAME, mpi: and auto:NAME"},
-        {"thread:2/a", 0, WEFT_EINVAL, "thread:2/a: no such transport; there are self:, threads:N/NAME, shm:NAME, ucx:NAME, mpi: and auto:NAME"},
-        {"threads", 0, WEFT_EINVAL, "threads: no such transport; there are self:, threads:N/NAME, shm:NAME, ucx:NAME, mpi: and auto:NAME"},
+        {"", 0, WEFT_EINVAL, ": no such transport; there are self:, threads:N/NAME, shm:NAME, tcp:NAME, ucx:NAME, mpi: and auto:NAME"},
+        {"thread:2/a", 0, WEFT_EINVAL, "thread:2/a: no such transport; there are self:, threads:N/NAME, shm:NAME, tcp:NAME, ucx:NAME, mpi: and auto:NAME"},
+        {"threads", 0, WEFT_EINVAL, "threads: no such transport; there are self:, threads:N/NAME, shm:NAME, tcp:NAME, ucx:NAME, mpi: and auto:NAME"},
         {"threads:", 0, WEFT_EINVAL, "threads:: expected threads:N/NAME, N ranks"},
         {"threads:0/a", 0, WEFT_EINVAL, "threads:0/a: expected threads:N/NAME, N ranks"},
         {"threads:-1/a", 0, WEFT_EINVAL, "threads:-1/a: expected threads:N/NAME, N ranks"},

@@ -89,9 +89,9 @@ static inline int conformance_settle(struct ranks_rank *r)
 
 static inline int conformance_hosts(const char *suite, const struct CMUnitTest *tests, size_t n)
 {
-    const char *file = strrchr(suite, '/'), *module = wire_module(getenv("WEFT_MODULES"), 0);
+    const char *file = strrchr(suite, '/');
     int failed = 0;
-    if (!module || strcmp(module, "ucx:")) {
+    if (!hosts_have_wire()) {
         printf("skip: there is no module for UCX\n");
         return 77;
     }
@@ -99,7 +99,7 @@ static inline int conformance_hosts(const char *suite, const struct CMUnitTest *
         return 1;
     for (size_t i = CONFORMANCE_HOSTS_FROM; i < CONFORMANCE_HOSTS_ON; i++) {
         conformance_row = i;
-        ranks_on = conformance_hosts_list[i].transport;
+        ranks_on = hosts_scheme(conformance_hosts_list[i].transport);
         ranks_forked = conformance_hosts_list[i].forked;
         ranks_hosts = conformance_hosts_list[i].hosts;
         printf("%s on %s, ranks are %s, hosts %s\n", file ? file + 1 : suite, ranks_on,

@@ -170,7 +170,7 @@ static void deaths_on_other_hosts(void **state)
 {
     static const char *const hosts[] = {"abcdefgh", "aabbccdd", "abababab"};
     (void)state;
-    hosts_need_ucx();
+    hosts_need_wire();
     int n = (int)test_share(10, 100);
     for (int i = 0; i < n; i++) {
         on_hosts = hosts[i % 3];

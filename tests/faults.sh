@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Faults of the network and of jobs on several hosts, faults.sh WHAT, each a test of its own. Hosts are network namespaces on a
-# bridge, which are made and removed here; four ranks on two hosts (auto:), or four on four (ucx:).
+# Faults of the network and of jobs on several hosts, faults.sh WHAT [tcp|ucx], each a test of its own. Hosts are network namespaces on a
+# bridge, which are made and removed here; four ranks on two hosts (auto: by that wire), or four on four (tcp: or ucx:).
 #
 #   down      the link of a host goes down amid runs and does not come back
 #   back      it comes back after 2 s: the runs go on, and what arrives is right
@@ -18,6 +18,7 @@ set -u
 : "${WEFT_BUILD_DIR:?}" "${WEFT_BIN:?}"
 export WEFT_MODULES=${WEFT_MODULES:-$WEFT_BUILD_DIR}
 what=$1
+export WEFT_WIRE=${2:-ucx} # of auto:
 program=$WEFT_BUILD_DIR/tests/fault_ranks
 work=$(mktemp -d) hub=weft-f$$-hub hosts=() ranks=() failed=0
 skip() { echo "skip: $1"; exit 77; }
@@ -164,11 +165,11 @@ all_end_well()
 
 case $what in
 *mpi*) ;;
-*) [ -f "$WEFT_MODULES/weft_ucx.so" ] || skip "this build has no module for ucx:" ;;
+*) [ "$WEFT_WIRE" = tcp ] || [ -f "$WEFT_MODULES/weft_ucx.so" ] || skip "this build has no module for ucx:" ;;
 esac
 case $what in
 down | vanished)
-    for url in auto ucx; do
+    for url in auto "$WEFT_WIRE"; do
         make_hosts $([ $url = auto ] && echo 2 || echo 4)
         last=$((${#hosts[@]} - 1))
         start $url runs WEFT_DEADLINE_MS=30000
@@ -240,7 +241,7 @@ stopped)
     tidy
     ;;
 differs)
-    for url in auto ucx; do
+    for url in auto "$WEFT_WIRE"; do
         make_hosts $([ $url = auto ] && echo 2 || echo 4)
         start $url differs WEFT_DEADLINE_MS=30000
         from=$(now)
@@ -309,7 +310,7 @@ openmpi | mpich)
     ranks=()
     ;;
 *)
-    echo "usage: faults.sh down|back|vanished|idle|stopped|differs|names|openmpi|mpich" >&2
+    echo "usage: faults.sh down|back|vanished|idle|stopped|differs|names|openmpi|mpich [tcp|ucx]" >&2
     exit 2
     ;;
 esac

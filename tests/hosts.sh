@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Comms on several hosts, hosts.sh WHAT: random pairs, windows, and on 16 ranks all cases. ucx: by UCX alone; auto: over
-# 2 and 3 hosts of 1 to 3 ranks each and more (network namespaces, which weft run makes and removes); openmpi, mpich: on mpi:,
-# and on auto: as if the ranks were on two machines; torchrun: auto: in such an environment.
+# Comms on several hosts, hosts.sh WHAT: random pairs, windows, and on 16 ranks all cases. tcp and ucx: by these alone; auto
+# (by UCX) and auto_tcp: over 2 and 3 hosts of 1 to 3 ranks each and more (network namespaces, which weft run makes and removes);
+# openmpi, mpich: on mpi:, and on auto: as if the ranks were on two machines; torchrun: auto: in such an environment.
 set -u
 : "${WEFT_BIN:?}" "${WEFT_SOURCE_DIR:?}"
 dir=$(dirname "$WEFT_BIN")
@@ -91,15 +91,17 @@ need()
 apart='r=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; export WEFT_HOST=h$((r / 2)) OMPI_COMM_WORLD_LOCAL_SIZE=2 MPI_LOCALNRANKS=2; exec "$@"'
 
 case $1 in
-ucx)
-    need ucx:
-    check 5 ucx: "$WEFT_BIN" run -n 5 --on ucx: --
-    check 16 ucx: "$WEFT_BIN" run -n 16 --on ucx: --
-    windows 3 "$WEFT_BIN" run -n 3 --on ucx: --
-    groups 4 "$WEFT_BIN" run -n 4 --on ucx: --
+tcp | ucx)
+    [ "$1" = tcp ] || need ucx:
+    check 5 "$1:" "$WEFT_BIN" run -n 5 --on "$1:" --
+    check 16 "$1:" "$WEFT_BIN" run -n 16 --on "$1:" --
+    windows 3 "$WEFT_BIN" run -n 3 --on "$1:" --
+    groups 4 "$WEFT_BIN" run -n 4 --on "$1:" --
     ;;
-auto)
-    need ucx:
+auto | auto_tcp)
+    export WEFT_WIRE=ucx
+    [ "$1" = auto ] || WEFT_WIRE=tcp
+    [ "$1" = auto_tcp ] || need ucx:
     if ! "$WEFT_BIN" run -n 2 --hosts 2 -- true 2>"$work/err"; then
         echo "skip: $(cat "$work/err")"
         exit 77
@@ -141,7 +143,7 @@ as-torchrun) # COMMAND...: four ranks on two machines as torchrun starts them
     for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
     ;;
 *)
-    echo "usage: hosts.sh ucx|auto|openmpi|mpich|torchrun" >&2
+    echo "usage: hosts.sh tcp|ucx|auto|auto_tcp|openmpi|mpich|torchrun" >&2
     exit 2
     ;;
 esac

@@ -47,7 +47,7 @@ static void play(const char *scheme, const char *hosts, int (*f)(weft_comm *, st
     int ranks = (int)strlen(hosts);
     struct scene *s = ranks_shared(sizeof *s);
     pid_t pids[MOST];
-    hosts_need_ucx();
+    hosts_need_wire();
     s->ranks = ranks;
     snprintf(s->url, sizeof s->url, "%s:calls-%ld-%d", scheme, (long)getpid(), number++);
     fflush(NULL);
@@ -152,7 +152,7 @@ static int bind_again(weft_comm *c, struct scene *s)
 static void execs_are_bound_again(void **state)
 {
     (void)state;
-    play("ucx", "abc", bind_again);
+    play(hosts_wire(), "abc", bind_again);
     play("auto", "aabb", bind_again);
 }
 
@@ -179,7 +179,7 @@ static int send_and_leave(weft_comm *c, struct scene *s)
 static void what_was_sent_comes(void **state)
 {
     (void)state;
-    play("ucx", "abc", send_and_leave);
+    play(hosts_wire(), "abc", send_and_leave);
 }
 
 /* A peer that frees its exec instead of running it, and stays. */
@@ -207,7 +207,7 @@ static int free_instead(weft_comm *c, struct scene *s)
 static void a_freed_exec_is_seen(void **state)
 {
     (void)state;
-    play("ucx", "ab", free_instead);
+    play(hosts_wire(), "ab", free_instead);
 }
 
 int main(void)

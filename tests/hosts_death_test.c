@@ -191,7 +191,7 @@ static void one_life(const struct life *l, int64_t *slowest)
 static void survivors_do_not_wait_for_ever(void **state)
 {
     (void)state;
-    hosts_need_ucx();
+    hosts_need_wire();
     int64_t slowest = 0;
     for (int hosts = 2; hosts <= 4; hosts += 2) {
         struct life l = {.ranks = 4, .hosts = hosts, .victim = 0, .stops = true, .deadline_ns = 3 * SECOND};
@@ -214,14 +214,14 @@ static int free_port(void)
 static void the_store_is_served_again(void **state)
 {
     (void)state;
-    hosts_need_ucx();
+    hosts_need_wire();
     int64_t slowest = 0;
     setenv("WEFT_TOKEN", "a token of these tests, and of nothing else", 1);
     for (int i = 0; i < 4; i++) {
         struct life l = {.ranks = 4, .hosts = i % 2 ? 4 : 2, .deadline_ns = 10 * SECOND};
         snprintf(l.at, sizeof l.at, "tcp:127.0.0.1:%d", free_port());
         l.turn = 20 * i;
-        snprintf(l.url, sizeof l.url, "%s:served-%ld-%d", i % 2 ? "ucx" : "auto", (long)getpid(), i);
+        snprintf(l.url, sizeof l.url, "%s:served-%ld-%d", i % 2 ? hosts_wire() : "auto", (long)getpid(), i);
         one_life(&l, &slowest);
     }
     unsetenv("WEFT_TOKEN");
@@ -230,7 +230,7 @@ static void the_store_is_served_again(void **state)
 static void survivors_go_on(void **state)
 {
     (void)state;
-    hosts_need_ucx();
+    hosts_need_wire();
     struct random r = {.state = 20261115};
     int64_t slowest = 0, lives = test_share(20, 200);
     for (int64_t i = 0; i < lives; i++) {
@@ -238,7 +238,7 @@ static void survivors_go_on(void **state)
         l.hosts = i % 3 == 0 ? l.ranks : (int)random_in(&r, 2, l.ranks < 3 ? l.ranks : 3);
         l.victim = (int)random_in(&r, 0, l.ranks - 1);
         l.turn = (int)random_in(&r, 0, 200);
-        snprintf(l.url, sizeof l.url, "%s:life-%ld-%lld", i % 3 ? "auto" : "ucx", (long)getpid(), (long long)i);
+        snprintf(l.url, sizeof l.url, "%s:life-%ld-%lld", i % 3 ? "auto" : hosts_wire(), (long)getpid(), (long long)i);
         one_life(&l, &slowest);
     }
     print_message("%lld lives, the slowest knew after %lld ms\n", (long long)lives, (long long)(slowest / MS));

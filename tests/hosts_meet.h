@@ -27,10 +27,28 @@ static inline int hosts_teardown(void **state)
     return system(command);
 }
 
-static inline void hosts_need_ucx(void)
+/* Which wire the tests are for: WEFT_WIRE, which is auto:'s, too. */
+static inline const char *hosts_wire(void)
+{
+    const char *wire = getenv("WEFT_WIRE");
+    return wire && *wire ? wire : "ucx";
+}
+
+/* Of a list: "ucx" stands for that wire. */
+static inline const char *hosts_scheme(const char *scheme)
+{
+    return strcmp(scheme, "ucx") ? scheme : hosts_wire();
+}
+
+static inline bool hosts_have_wire(void)
 {
     const char *module = wire_module(getenv("WEFT_MODULES"), 0);
-    if (module && !strcmp(module, "ucx:"))
+    return strcmp(hosts_wire(), "ucx") || (module && !strcmp(module, "ucx:"));
+}
+
+static inline void hosts_need_wire(void)
+{
+    if (hosts_have_wire())
         return;
     print_message("there is no module for UCX\n");
     skip();

@@ -20,7 +20,7 @@ static const struct place {
 static inline void everywhere(void (*body)(struct ranks_rank *), int least, int most, void *arg,
                               const weft_comm_opts *o)
 {
-    hosts_need_ucx();
+    hosts_need_wire();
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
     ranks_forked = true;
 #endif
@@ -29,7 +29,7 @@ static inline void everywhere(void (*body)(struct ranks_rank *), int least, int 
             int n = places[i].ranks[k];
             if (n < least || n > most)
                 continue;
-            ranks_on = places[i].transport;
+            ranks_on = hosts_scheme(places[i].transport);
             ranks_hosts = places[i].hosts;
             ranks_run(n, o, body, arg, NULL);
         }

@@ -201,7 +201,7 @@ static void one_death(struct random *rnd, int number)
     k->victim = (int)random_in(rnd, 0, n - 1);
     k->at = random_in(rnd, 1, 60);
     ranks_hosts = number % 3 == 0 ? "abcde" : random_once_in(rnd, 2) ? "ababa" : "aabcc";
-    ranks_on = number % 3 ? "auto" : "ucx";
+    ranks_on = number % 3 ? "auto" : hosts_wire();
     snprintf(name, sizeof name, "rank %d", k->victim);
     ranks_run_but(n, &(weft_comm_opts){.deadline_ns = 20 * SECOND}, killed_body, k, k->victim);
     for (int r = 0; r < n; r++) {
@@ -217,7 +217,7 @@ static void one_death(struct random *rnd, int number)
 static void deaths_are_seen(void **state)
 {
     (void)state;
-    hosts_need_ucx();
+    hosts_need_wire();
     if (!ranks_forked) {
         print_message("skip: under sanitizers ranks are threads, and only processes can be killed\n");
         skip();

@@ -257,7 +257,7 @@ static void the_same_on_several_hosts(void **state)
 {
     static const char *const hosts[] = {"abcdef", "aabbcc", "ababab"};
     (void)state;
-    hosts_need_ucx();
+    hosts_need_wire();
     for (int i = 0; i < 3; i++) {
         on_hosts = hosts[i];
         see_deaths((int)test_share(2, 12));

@@ -1,4 +1,4 @@
-/* Wires of UCX when peers end, stop or leave: the others see it in time, get their memory back, and go on with each other. */
+/* Wires by sockets and by UCX when peers end, stop or leave: the others see it in time, get their memory back, and go on with each other. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,13 +14,15 @@
 #define SEEN_NS (2 * SECOND)   /* after which a death must have been seen ... */
 #define LOADED_NS (8 * SECOND) /* ... on a machine that is not busy with other things */
 
-static void run(int n, int victim, void (*body)(struct wire_rank *), void *arg)
+/* The state of a test is the URL that it is for. */
+static void run(void **state, int n, int victim, void (*body)(struct wire_rank *), void *arg)
 {
-    if (!wire_module(getenv("WEFT_MODULES"), 0) || strcmp(wire_module(getenv("WEFT_MODULES"), 0), "ucx:")) {
+    const char *url = *state, *module = wire_module(getenv("WEFT_MODULES"), 0);
+    if (!strcmp(url, "ucx:") && (!module || strcmp(module, url))) {
         print_message("skip: this build has no module for ucx:\n");
         skip();
     }
-    const char *failed = wire_run(n, victim, body, arg);
+    const char *failed = wire_run(url, n, victim, body, arg);
     if (failed)
         fail_msg("%s", failed);
 }
@@ -145,7 +147,6 @@ static void kill_body(struct wire_rank *r)
 
 static void killed(void **state)
 {
-    (void)state;
     static const size_t sizes[] = {8, 5000, 30000, 300000, LARGE};
     struct random rng = {2};
     for (int i = 0; i < (int)test_share(12, 200); i++) {
@@ -158,7 +159,7 @@ static void killed(void **state)
             m.progress *= 10;
         print_message("kill: %zu bytes,%s%s after %d\n", m.bytes, m.send ? " sends" : "", m.recv ? " receives" : "",
                       m.progress);
-        run(3, 2, kill_body, &m);
+        run(state, 3, 2, kill_body, &m);
     }
 }
 
@@ -185,8 +186,7 @@ static void idle_body(struct wire_rank *r)
 
 static void killed_idle(void **state)
 {
-    (void)state;
-    run(3, 2, idle_body, NULL);
+    run(state, 3, 2, idle_body, NULL);
 }
 
 /* ---- a peer that stands still ---- */
@@ -231,8 +231,7 @@ static void stop_body(struct wire_rank *r)
 
 static void stopped(void **state)
 {
-    (void)state;
-    run(2, -1, stop_body, NULL);
+    run(state, 2, -1, stop_body, NULL);
 }
 
 /* ---- receives that are taken back while the peer lives ---- */
@@ -272,8 +271,7 @@ static void cancel_body(struct wire_rank *r)
 
 static void cancelled(void **state)
 {
-    (void)state;
-    run(2, -1, cancel_body, NULL);
+    run(state, 2, -1, cancel_body, NULL);
 }
 
 /* ---- leaving ---- */
@@ -315,17 +313,15 @@ static void leave_body(struct wire_rank *r)
 
 static void left(void **state)
 {
-    (void)state;
     for (int i = 0; i < (int)test_share(5, 100); i++)
-        run(2, -1, leave_body, NULL);
+        run(state, 2, -1, leave_body, NULL);
 }
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cancelled), cmocka_unit_test(left),    cmocka_unit_test(killed_idle),
-        cmocka_unit_test(killed),    cmocka_unit_test(stopped),
-    };
+#define ON(url, test) {url " " #test, test, NULL, NULL, (void *)(uintptr_t)(url)}
+#define ALL_ON(url) ON(url, cancelled), ON(url, left), ON(url, killed_idle), ON(url, killed), ON(url, stopped)
+    const struct CMUnitTest tests[] = {ALL_ON("tcp:"), ALL_ON("ucx:")};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

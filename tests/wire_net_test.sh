@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A wire of UCX between two network namespaces, which this test makes and removes: messages arrive, and their speed is shown
-# beside that of ucx_perftest in the same namespaces (as figures; a busy machine shall not fail the test).
+# Wires of sockets and of UCX between two network namespaces, which this test makes and removes: messages arrive, and their speed
+# is shown beside that of ucx_perftest in the same namespaces (as figures; a busy machine shall not fail the test).
 set -u
 build=${WEFT_BUILD_DIR:-build}
 modules=${WEFT_MODULES:-$build}
@@ -16,7 +16,8 @@ clean()
 }
 trap clean EXIT
 
-[ -f "$modules/weft_ucx.so" ] || skip "this build has no module for ucx:"
+urls=tcp:
+[ -f "$modules/weft_ucx.so" ] && urls+=" ucx:"
 command -v ip >/dev/null || skip "no ip command (iproute2)"
 ip netns add "$a" 2>/dev/null && ip netns add "$b" 2>/dev/null || skip "network namespaces are not permitted here"
 ip link add wa netns "$a" type veth peer name wb netns "$b" 2>/dev/null || skip "veth is not permitted here"
@@ -27,20 +28,27 @@ for n in "$a wa" "$b wb"; do
 done
 
 # UCX looks at the devices that run when it is opened.
-for _ in $(seq 500); do
-    [ "$(ip netns exec "$a" cat /sys/class/net/wa/operstate)$(ip netns exec "$b" cat /sys/class/net/wb/operstate)" = upup ] && break
-    sleep 0.01
-done
+up()
+{
+    for _ in $(seq 500); do
+        [ "$(ip netns exec "$a" cat /sys/class/net/wa/operstate)$(ip netns exec "$b" cat /sys/class/net/wb/operstate)" = upup ] && break
+        sleep 0.01
+    done
+}
+up
 
 speed=$build/tests/wire_speed
 size=$((64 << 20)) runs=${WEFT_WIRE_RUNS:-10}
 export WEFT_MODULES=$modules
-ip netns exec "$b" timeout 100 "$speed" 1 "$work" "$size" "$runs" &
-other=$!
-ip netns exec "$a" timeout 100 "$speed" 0 "$work" "$size" "$runs" >"$work/weft" || { echo "rank 0 failed"; exit 1; }
-wait "$other" || { echo "rank 1 failed"; exit 1; }
-cat "$work/weft"
-grep -q '^bandwidth_mib [1-9]' "$work/weft" || exit 1
+for url in $urls; do
+    rm -rf "${work:?}"/*
+    ip netns exec "$b" timeout 100 "$speed" $url 1 "$work" "$size" "$runs" &
+    other=$!
+    ip netns exec "$a" timeout 100 "$speed" $url 0 "$work" "$size" "$runs" >"$work/weft" || { echo "$url rank 0 failed"; exit 1; }
+    wait "$other" || { echo "$url rank 1 failed"; exit 1; }
+    sed "s/^/$url /" "$work/weft"
+    grep -q '^bandwidth_mib [1-9]' "$work/weft" || exit 1
+done
 
 # Left to itself ucx_perftest sends memory that was never written: the kernel reads one page of zeros again and again. With
 # malloc and MALLOC_PERTURB_ it sends real memory, as weft does.
@@ -73,17 +81,21 @@ if [ "${WEFT_TEST_SHARE:-100}" != full ]; then
     echo "left to make soak: a host that vanishes"
     exit 0
 fi
-rm -rf "$work"/*
-ip netns exec "$b" timeout 100 "$speed" 1 "$work" watch &
-other=$!
-ip netns exec "$a" timeout 100 "$speed" 0 "$work" watch >"$work/gone" &
-first=$!
-for _ in $(seq 3000); do
-    [ -f "$work/watching" ] && break
-    sleep 0.01
+for url in $urls; do
+    rm -rf "${work:?}"/*
+    ip -n "$b" link set wb up
+    up
+    ip netns exec "$b" timeout 100 "$speed" $url 1 "$work" watch &
+    other=$!
+    ip netns exec "$a" timeout 100 "$speed" $url 0 "$work" watch >"$work/gone" &
+    first=$!
+    for _ in $(seq 3000); do
+        [ -f "$work/watching" ] && break
+        sleep 0.01
+    done
+    ip -n "$b" link set wb down
+    wait "$first" || { echo "$url rank 0 did not see that rank 1 is gone"; exit 1; }
+    wait "$other" || { echo "$url rank 1 did not see that rank 0 is gone"; exit 1; }
+    sed "s/^/$url /" "$work/gone"
 done
-ip -n "$b" link set wb down
-wait "$first" || { echo "rank 0 did not see that rank 1 is gone"; exit 1; }
-wait "$other" || { echo "rank 1 did not see that rank 0 is gone"; exit 1; }
-cat "$work/gone"
 exit 0

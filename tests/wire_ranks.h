@@ -1,4 +1,4 @@
-/* Ranks for tests of wires: processes that open one by UCX and find each other in memory that the test made, or the ranks
+/* Ranks for tests of wires: processes that open one by sockets or by UCX and find each other in memory that the test made, or the ranks
  * that an MPI launcher started. A body sees its wire alone, so that the same bodies run on both. */
 #ifndef WEFT_TESTS_WIRE_RANKS_H
 #define WEFT_TESTS_WIRE_RANKS_H
@@ -42,6 +42,7 @@ struct wire_job {
 
 struct wire_rank {
     int rank, size;
+    const char *url;
     struct wire *w;
     struct wire_job *job;  /* NULL under MPI */
     int arrived, released; /* of the barrier by mail */
@@ -201,9 +202,9 @@ static inline int wire_rank_open(struct wire_rank *r, const char *url)
     return err;
 }
 
-/* Runs body on n processes that have a wire of UCX. The rank `victim` (-1: none) is expected to be killed. The body may set
+/* Runs body on n processes that have a wire of this URL. The rank `victim` (-1: none) is expected to be killed. The body may set
  * r->w to NULL when it has closed it. What the ranks that failed say, or NULL. */
-static inline const char *wire_run(int n, int victim, void (*body)(struct wire_rank *), void *arg)
+static inline const char *wire_run(const char *url, int n, int victim, void (*body)(struct wire_rank *), void *arg)
 {
     static char failed[WIRE_RANKS * 512];
     struct wire_job *job = mmap(NULL, sizeof *job, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -219,8 +220,8 @@ static inline const char *wire_run(int n, int victim, void (*body)(struct wire_r
         pid_t pid = fork();
         if (pid == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
-            struct wire_rank r = {.rank = i, .size = n, .job = job, .arg = arg};
-            if (wire_rank_open(&r, "ucx:"))
+            struct wire_rank r = {.rank = i, .size = n, .url = url, .job = job, .arg = arg};
+            if (wire_rank_open(&r, url))
                 wire_note(&r, __FILE__, __LINE__, "open: %s", weft_errmsg());
             else
                 body(&r);

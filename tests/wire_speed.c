@@ -1,6 +1,6 @@
-/* Two ranks of a wire of UCX that may be in different network namespaces, started by hand or by wire_net_test.sh:
- *   wire_speed RANK FOLDER SIZE RUNS
- *   wire_speed RANK FOLDER watch
+/* Two ranks of a wire that may be in different network namespaces, started by hand or by wire_net_test.sh:
+ *   wire_speed URL RANK FOLDER SIZE RUNS
+ *   wire_speed URL RANK FOLDER watch
  * They find each other by files in the folder. Rank 0 says how long an 8-byte message takes one way (half of there and back),
  * and how fast messages of SIZE go one after the other; all of them are checked. With watch it makes the file FOLDER/watching
  * and says how long after that it saw that rank 1 is gone, which is silent until then. */
@@ -125,13 +125,13 @@ static void watch(struct wire_rank *r)
 
 int main(int argc, char **argv)
 {
-    bool watches = argc == 4 && !strcmp(argv[3], "watch");
-    if (argc != 5 && !watches) {
-        fprintf(stderr, "usage: wire_speed RANK FOLDER SIZE RUNS, or RANK FOLDER watch\n");
+    bool watches = argc == 5 && !strcmp(argv[4], "watch");
+    if (argc != 6 && !watches) {
+        fprintf(stderr, "usage: wire_speed URL RANK FOLDER SIZE RUNS, or URL RANK FOLDER watch\n");
         return 2;
     }
-    struct wire_rank r = {.rank = atoi(argv[1]), .size = 2};
-    snprintf(folder, sizeof folder, "%s", argv[2]);
+    struct wire_rank r = {.rank = atoi(argv[2]), .size = 2};
+    snprintf(folder, sizeof folder, "%s", argv[3]);
     struct wire_boot boot = {.rank = r.rank,
                              .size = 2,
                              .gather = gather,
@@ -139,7 +139,7 @@ int main(int argc, char **argv)
                              .wait_ns = PATIENCE,
                              .no_shm = true,
                              .modules = getenv("WEFT_MODULES")};
-    if (wire_open("ucx:", &boot, &r.w)) {
+    if (wire_open(argv[1], &boot, &r.w)) {
         fprintf(stderr, "rank %d: %s\n", r.rank, weft_errmsg());
         return 1;
     }
@@ -147,9 +147,9 @@ int main(int argc, char **argv)
     if (watches) {
         watch(&r);
     } else {
-        int runs = atoi(argv[4]);
+        int runs = atoi(argv[5]);
         us = latency(&r, runs * 100);
-        mib = bandwidth(&r, (size_t)atoll(argv[3]), runs);
+        mib = bandwidth(&r, (size_t)atoll(argv[4]), runs);
         wire_barrier(&r);
     }
     r.w->ops->close(r.w);

@@ -1,5 +1,5 @@
-/* Wires: what they carry arrives, unchanged, in order, from all peers, on UCX between processes of this test and on both MPIs
- * under their launchers (which start this program once more). */
+/* Wires: what they carry arrives, unchanged, in order, from all peers, by sockets and on UCX between processes of this test, and
+ * on both MPIs under their launchers (which start this program once more). */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <setjmp.h>
@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "wire_bodies.h"
+#include "wire_strangers.h"
 
 static bool have(const char *url)
 {
@@ -22,61 +23,57 @@ static bool have(const char *url)
 
 static void need(const char *url)
 {
-    if (have(url))
+    if (!strcmp(url, "tcp:") || have(url))
         return;
     print_message("skip: this build has no module for %s\n", url);
     skip();
 }
 
-static void on_ucx(void (*body)(struct wire_rank *))
+/* The state of a test is the URL that it is for. */
+static void on(void **state, void (*body)(struct wire_rank *))
 {
     static const int sizes[] = {2, 3, 5};
-    need("ucx:");
+    const char *url = *state;
+    need(url);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        const char *failed = wire_run(sizes[i], -1, body, NULL);
+        const char *failed = wire_run(url, sizes[i], -1, body, NULL);
         if (failed)
             fail_msg("%s", failed);
     }
 }
 
-static void ucx_mail(void **state)
+static void mail(void **state)
 {
-    (void)state;
-    on_ucx(mail_body);
+    on(state, mail_body);
 }
 
-static void ucx_sizes(void **state)
+static void all_sizes(void **state)
 {
-    (void)state;
-    on_ucx(sizes_body);
+    on(state, sizes_body);
 }
 
-static void ucx_crowd(void **state)
+static void crowd(void **state)
 {
-    (void)state;
     wire_leaks = true;
-    on_ucx(crowd_body);
+    on(state, crowd_body);
     wire_leaks = false;
 }
 
-static void ucx_ahead(void **state)
+static void ahead(void **state)
 {
-    (void)state;
-    on_ucx(ahead_body);
+    on(state, ahead_body);
 }
 
-static void ucx_mismatch(void **state)
+static void mismatch(void **state)
 {
-    (void)state;
     wire_leaks = true;
-    on_ucx(mismatch_body);
+    on(state, mismatch_body);
     wire_leaks = false;
 }
 
-static void ucx_sleep(void **state)
+static void asleep(void **state)
 {
-    (void)state;
-    on_ucx(sleep_body);
+    on(state, sleep_body);
 }
 
 static bool full(void)
@@ -84,15 +81,14 @@ static bool full(void)
     return test_share(1, 1000000) == 1000000;
 }
 
-static void ucx_huge(void **state)
+static void huge(void **state)
 {
-    (void)state;
     if (!full()) {
         print_message("more than 2^31 bytes: with WEFT_TEST_SHARE=full only\n");
         return;
     }
-    need("ucx:");
-    const char *failed = wire_run(2, -1, huge_body, NULL);
+    need(*state);
+    const char *failed = wire_run(*state, 2, -1, huge_body, NULL);
     if (failed)
         fail_msg("%s", failed);
 }
@@ -113,7 +109,7 @@ static void reopen_body(struct wire_rank *r)
     int before = 0;
     for (int i = 0; i < 6; i++) {
         struct wire_rank again = {.rank = r->rank, .size = r->size, .job = r->job};
-        WIRE_OK(r, wire_rank_open(&again, "ucx:"));
+        WIRE_OK(r, wire_rank_open(&again, r->url));
         wire_barrier(&again);
         again.w->ops->close(again.w);
         memcpy(r->failed, again.failed, sizeof r->failed);
@@ -125,10 +121,9 @@ static void reopen_body(struct wire_rank *r)
     WIRE_CHECK(r, files() <= before);
 }
 
-static void ucx_reopen(void **state)
+static void reopen(void **state)
 {
-    (void)state;
-    on_ucx(reopen_body);
+    on(state, reopen_body);
 }
 
 static void refused(void **state)
@@ -141,8 +136,9 @@ static void refused(void **state)
     assert_non_null(strstr(weft_errmsg(), "mpirun"));
     assert_int_equal(wire_open("mpi:other", &boot, &w), WEFT_EINVAL);
     assert_non_null(strstr(weft_errmsg(), "mpi:mpich"));
+    boot.size = 0;
+    assert_int_equal(wire_open("tcp:", &boot, &w), WEFT_EINVAL);
     if (have("ucx:")) {
-        boot.size = 0;
         assert_int_equal(wire_open("ucx:", &boot, &w), WEFT_EINVAL);
         boot.size = 2, boot.rank = 2;
         assert_int_equal(wire_open("ucx:", &boot, &w), WEFT_EINVAL);
@@ -156,6 +152,73 @@ static void refused(void **state)
         assert_non_null(strstr(weft_errmsg(), "/nowhere/at/all"));
         assert_non_null(strstr(weft_errmsg(), "libucx-dev"));
     }
+}
+
+/* ---- sockets ---- */
+
+static void strangers(void **state)
+{
+    on(state, strangers_body);
+}
+
+/* As few bytes at a time as can be: all that is written or read stops somewhere in between. */
+static void small_buffers(void **state)
+{
+    setenv("WEFT_TCP_BUFFER", "16384", 1);
+    on(state, sizes_body);
+    on(state, crowd_body);
+    unsetenv("WEFT_TCP_BUFFER");
+}
+
+static void settings(void **state)
+{
+    struct wire_boot boot = {.rank = 0, .size = 1, .wait_ns = SECOND};
+    struct wire *w;
+    (void)state;
+    setenv("WEFT_TCP_BUFFER", "17", 1);
+    assert_int_equal(wire_open("tcp:", &boot, &w), WEFT_EINVAL);
+    assert_non_null(strstr(weft_errmsg(), "WEFT_TCP_BUFFER=17"));
+    unsetenv("WEFT_TCP_BUFFER");
+    setenv("WEFT_TCP_INTERFACE", "none-such0", 1);
+    assert_int_equal(wire_open("tcp:", &boot, &w), WEFT_EINVAL);
+    assert_non_null(strstr(weft_errmsg(), "none-such0"));
+    unsetenv("WEFT_TCP_INTERFACE");
+}
+
+/* What all ranks know of each other decides, the same on all. */
+static void chosen(void **state)
+{
+    struct wire_wish w[3];
+    const char *url = NULL;
+    (void)state;
+    assert_int_equal(wire_wish("mpi", NULL, &w[0]), WEFT_EINVAL);
+    assert_int_equal(wire_wish("tc", NULL, &w[0]), WEFT_EINVAL);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(wire_wish(i == 1 ? "tcp" : NULL, NULL, &w[i]), 0);
+        w[i].able |= 2, w[i].rdma = 0;
+    }
+    assert_int_equal(wire_choose(w, sizeof *w, 3, &url), 0);
+    assert_string_equal(url, "tcp:"); /* one asked for it */
+    w[2].asked = 2;
+    assert_int_equal(wire_choose(w, sizeof *w, 3, &url), WEFT_EMISMATCH);
+    assert_non_null(strstr(weft_errmsg(), "tcp on rank 1 and ucx on rank 2"));
+    w[1].asked = 0;
+    assert_int_equal(wire_choose(w, sizeof *w, 3, &url), 0);
+    assert_string_equal(url, "ucx:");
+    w[0].able = 1; /* no module there */
+    assert_int_equal(wire_choose(w, sizeof *w, 3, &url), WEFT_EUNSUPPORTED);
+    assert_non_null(strstr(weft_errmsg(), "rank 0"));
+    w[2].asked = 0;
+    w[1].rdma = 1;
+    assert_int_equal(wire_choose(w, sizeof *w, 3, &url), 0);
+    assert_string_equal(url, "tcp:");
+    w[0].able = 3;
+    w[1].rdma = 0;
+    assert_int_equal(wire_choose(w, sizeof *w, 3, &url), 0);
+    assert_string_equal(url, "tcp:"); /* no device that UCX would be faster with */
+    w[1].rdma = 1;
+    assert_int_equal(wire_choose(w, sizeof *w, 3, &url), 0);
+    assert_string_equal(url, "ucx:");
 }
 
 /* ---- under the launchers of MPI ---- */
@@ -247,12 +310,14 @@ int main(int argc, char **argv)
 {
     if (argc >= 3 && !strcmp(argv[1], "--mpi"))
         return mpi_rank(argv[2], argv[3]);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused),   cmocka_unit_test(ucx_mail),  cmocka_unit_test(ucx_sizes),
-        cmocka_unit_test(ucx_crowd), cmocka_unit_test(ucx_ahead), cmocka_unit_test(ucx_mismatch),
-        cmocka_unit_test(ucx_sleep), cmocka_unit_test(ucx_huge),  cmocka_unit_test(ucx_reopen),
-        cmocka_unit_test(openmpi),   cmocka_unit_test(mpich),
-    };
+#define ON(url, test) {url " " #test, test, NULL, NULL, (void *)(uintptr_t)(url)}
+#define ALL_ON(url)                                                                                           \
+    ON(url, mail), ON(url, all_sizes), ON(url, crowd), ON(url, ahead), ON(url, mismatch), ON(url, asleep), \
+        ON(url, huge), ON(url, reopen)
+    const struct CMUnitTest tests[] = {cmocka_unit_test(refused), cmocka_unit_test(settings), cmocka_unit_test(chosen),
+                                       ALL_ON("tcp:"), ON("tcp:", strangers), ON("tcp:", small_buffers),
+                                       ALL_ON("ucx:"), cmocka_unit_test(openmpi),
+                                       cmocka_unit_test(mpich)};
     /* Open MPI wants to be asked before it runs as root, and more ranks than cores. */
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);

@@ -262,8 +262,8 @@ def open(
 
     Without a URL it is the job that ``weft run``, mpirun, srun or torchrun has started this process in. ``self:`` is a
     comm of one rank, ``threads:4/name`` of four threads, each with its ``rank``, ``shm:name`` of processes of one machine,
-    each with its ``rank`` and the number of ``ranks``. ``ucx:name``, ``mpi:`` and ``auto:name`` reach other machines, by
-    the modules that :func:`weft.info` lists; ``communicator`` is one of mpi4py's for ``mpi:`` to use.
+    each with its ``rank`` and the number of ``ranks``. ``tcp:name``, ``ucx:name``, ``mpi:`` and ``auto:name`` reach other machines, by
+    sockets or the modules that :func:`weft.info` lists; ``communicator`` is one of mpi4py's for ``mpi:`` to use.
 
     ``deadline`` is in seconds: a rank that made no progress for so long has failed. ``progress="thread"`` has a thread move along what is in flight while this one computes. The other options
     are those of weft.h; zeros are the defaults.

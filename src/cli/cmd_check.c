@@ -223,7 +223,7 @@ static int join_job(struct check_opts *o)
 {
     weft_comm_opts opts = {.size = sizeof opts, .staged = o->staged};
     bool shm = o->url && !strcmp(o->url, "shm:"), mpi = o->url && !strncmp(o->url, "mpi:", 4);
-    if (!shm && !mpi && (!o->url || (strcmp(o->url, "ucx:") && strcmp(o->url, "auto:"))))
+    if (!shm && !mpi && (!o->url || (strcmp(o->url, "tcp:") && strcmp(o->url, "ucx:") && strcmp(o->url, "auto:"))))
         return CLI_OK;
     int err = weft_comm_open(shm ? NULL : o->url, &opts, &o->job);
     if (err == WEFT_EINVAL && shm) /* there is no job */
@@ -247,7 +247,7 @@ int cmd_check(int argc, char **argv)
         {"on", ARGS_TEXT, "URL",
          "where the ranks run: threads: (as many as needed, the default),\n"
          "threads:N, self:, or shm: (processes); in a job of weft run or of MPI its\n"
-         "ranks, for shm:, ucx:, auto: or mpi:",
+         "ranks, for shm:, tcp:, ucx:, auto: or mpi:",
          &o.url, 0, 0},
         {"seed", ARGS_INT, "N", "of the data (1)", &o.seed, 0, INT64_MAX / 2},
         {"repeat", ARGS_INT, "K", "runs, each with other data: seeds N to N+K-1 (1)", &o.repeat, 1, 1000000000},

@@ -376,7 +376,7 @@ int cmd_run(int argc, char **argv)
     const char *on = NULL;
     const struct args_option rows[] = {
         {"n", ARGS_INT, "N", "how many ranks", &j.ranks, 1, 4096},
-        {"on", ARGS_TEXT, "URL", "how they reach each other: shm: (the default), ucx: or auto:, with a name or a fresh one", &on,
+        {"on", ARGS_TEXT, "URL", "how they reach each other: shm: (the default), tcp:, ucx: or auto:, with a name or a fresh one", &on,
          0, 0},
         {"hosts", ARGS_INT, "H", "play H hosts: network namespaces with N/H ranks each, on auto: unless --on says otherwise",
          &j.hosts, 1, NETNS_HOSTS},
@@ -403,11 +403,11 @@ int cmd_run(int argc, char **argv)
     if (!on)
         on = j.hosts ? "auto:" : "shm:";
     const char *colon = strchr(on, ':');
-    bool shm = !strncmp(on, "shm:", 4), wide = !strncmp(on, "ucx:", 4) || !strncmp(on, "auto:", 5);
+    bool shm = !strncmp(on, "shm:", 4), wide = !strncmp(on, "tcp:", 4) || !strncmp(on, "ucx:", 4) || !strncmp(on, "auto:", 5);
     if (!strncmp(on, "mpi:", 4))
         return args_complain(&verb, "--on mpi: ranks of MPI are started by its own mpirun or mpiexec");
     if (!shm && !wide)
-        return args_complain(&verb, "--on takes shm:, ucx: or auto:, not '%s'", on);
+        return args_complain(&verb, "--on takes shm:, tcp:, ucx: or auto:, not '%s'", on);
     if (j.hosts && shm)
         return args_complain(&verb, "--hosts: shm: is for one host");
     if (j.hosts > j.ranks)

@@ -46,7 +46,7 @@ static int gather(void *arg, const void *mine, size_t bytes, void *all)
 }
 
 static struct boot *make(const struct transport *t, const char *place, const struct environment_store *meet,
-                         const char *modules)
+                         const char *modules, const char *wire)
 {
     struct boot *b = calloc(1, sizeof *b);
     if (!b)
@@ -54,8 +54,9 @@ static struct boot *make(const struct transport *t, const char *place, const str
     b->transport = t;
     b->place = strdup(place);
     b->modules = modules ? strdup(modules) : NULL;
+    b->wire = wire ? strdup(wire) : NULL;
     b->meet = meet ? malloc(sizeof *b->meet) : NULL;
-    if (!b->place || (modules && !b->modules) || (meet && !b->meet)) {
+    if (!b->place || (modules && !b->modules) || (wire && !b->wire) || (meet && !b->meet)) {
         boot_free(b, 0);
         return NULL;
     }
@@ -75,7 +76,8 @@ static void set_ask(struct boot *b, int rank, int size, int64_t wait_ns, uint64_
                                     .machine = machine,
                                     .gather = b->meet ? gather : NULL,
                                     .gather_arg = b,
-                                    .modules = b->modules};
+                                    .modules = b->modules,
+                                    .wire = b->wire};
 }
 
 int boot_new(const struct transport *t, const char *place, const weft_comm_opts *o, struct boot **out)
@@ -91,7 +93,7 @@ int boot_new(const struct transport *t, const char *place, const weft_comm_opts 
             return err;
         known = !err;
     }
-    struct boot *b = make(t, place, known ? &meet : NULL, e.modules);
+    struct boot *b = make(t, place, known ? &meet : NULL, e.modules, e.wire);
     if (!b)
         return error_nomem();
     memcpy(b->host, e.host, sizeof b->host);
@@ -112,7 +114,7 @@ int boot_again(const struct boot *of, const int *ranks, int n, int rank, struct 
     char place[64];
     uint64_t list = hash_bytes((uint64_t)of->generation, ranks, (size_t)n * sizeof *ranks);
     snprintf(place, sizeof place, "again-%016llx", (unsigned long long)hash_bytes(list, of->place, strlen(of->place)));
-    struct boot *b = make(of->transport, place, of->meet, of->modules);
+    struct boot *b = make(of->transport, place, of->meet, of->modules, of->wire);
     if (!b)
         return error_nomem();
     memcpy(b->host, of->host, sizeof b->host);
@@ -136,5 +138,6 @@ void boot_free(struct boot *b, int64_t linger_ns)
     free(b->place);
     free(b->meet);
     free(b->modules);
+    free(b->wire);
     free(b);
 }

@@ -9,7 +9,7 @@
 struct boot {
     const struct transport *transport;
     struct transport_ask ask;
-    char *place, *modules;
+    char *place, *modules, *wire;
     struct environment_store *meet; /* where ranks on several hosts do; NULL: not known */
     char host[160], host_name[64];
     struct store *store; /* of this group; NULL: none was needed */

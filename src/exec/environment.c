@@ -150,7 +150,7 @@ void environment_place(struct environment_place *p)
 {
     const char *host = variable("WEFT_HOST");
     char boot[64], space[64];
-    *p = (struct environment_place){.modules = environment_modules()};
+    *p = (struct environment_place){.modules = environment_modules(), .wire = variable("WEFT_WIRE")};
     boot_name(boot);
     p->machine = hash_bytes(0, boot, strlen(boot));
     ssize_t n = readlink("/proc/self/ns/net", space, sizeof space - 1);

@@ -15,6 +15,7 @@ struct environment_job {
 /* On which host this rank is, and where modules are. */
 struct environment_place {
     const char *modules; /* WEFT_MODULES: a folder */
+    const char *wire;    /* WEFT_WIRE: tcp or ucx; NULL: not said */
     uint64_t machine;    /* which boot of which system */
     char host[160];      /* WEFT_HOST; else the boot of the system and the network namespace */
     char name[64];       /* what people call it: WEFT_HOST, else the system's name */

@@ -1,4 +1,4 @@
-/* The transports ucx:, mpi: and auto:. With the first two every rank is a host of its own and all goes by the
+/* The transports tcp:, ucx:, mpi: and auto:. With the first three every rank is a host of its own and all goes by the
  * wire; auto: finds out who shares a host with whom. The ranks of a host are a group of shm: (or of self:), in
  * whose memory is the core of the whole group; its bells are theirs. All memory is the host's.
  *
@@ -52,6 +52,7 @@ struct record {
     uint64_t machine; /* several hosts may be played on one */
     uint64_t cores;   /* that it may run on; bit i for those whose number is i modulo 64 */
     uint64_t random;  /* rank 0's tells this group from all others, whatever their names */
+    struct wire_wish wish;
     char name[HOSTS_NAME - 16]; /* of the host, for people */
 };
 
@@ -408,14 +409,16 @@ static int open_wire(struct hosts_link *l, const struct transport_ask *ask, cons
     return wire_open(url, &boot, &l->hosts.wire);
 }
 
-/* *name: of this host, in this group. */
+/* *name: of this host, in this group. *url: of the wire; NULL: all ranks agree on it here. */
 static int know_each_other(struct hosts_link *l, const struct transport_ask *ask, bool alone, int64_t until, int *near_size,
-                           struct record *name)
+                           struct record *name, const char **url)
 {
     int rank = l->base.rank, size = l->base.size;
     struct record *all = calloc((size_t)size, sizeof *all);
     int err = all ? hosts_tables(&l->hosts, size) : error_nomem();
     struct record mine = {.machine = ask->machine, .cores = own_cores()};
+    if (!err && !*url)
+        err = wire_wish(ask->wire, ask->modules, &mine.wish);
     memcpy(mine.name, ask->host_name, strnlen(ask->host_name, sizeof mine.name));
     mine.host = alone ? (uint64_t)rank : hash_bytes(0, ask->host, strlen(ask->host));
     if (!err && getrandom(&mine.random, sizeof mine.random, 0) != (ssize_t)sizeof mine.random)
@@ -428,6 +431,8 @@ static int know_each_other(struct hosts_link *l, const struct transport_ask *ask
         *name = (struct record){.host = mine.host, .random = all[0].random};
         err = name_hosts(&l->hosts, all, alone);
     }
+    if (!err && !*url && l->hosts.nhosts > 1)
+        err = wire_choose(&all->wish, sizeof *all, size, url);
     free(all);
     return err;
 }
@@ -442,7 +447,7 @@ static int join_all(struct hosts_link *l, const struct transport_ask *ask, const
         return err;
     l->base.rank = l->hosts.wire ? l->hosts.wire->rank : ask->rank;
     l->base.size = l->hosts.wire ? l->hosts.wire->size : ask->size;
-    err = know_each_other(l, ask, alone, until, &near_size, &name);
+    err = know_each_other(l, ask, alone, until, &near_size, &name, &url);
     if (!err && !l->hosts.wire && l->hosts.nhosts > 1)
         err = open_wire(l, ask, url);
     if (!err)
@@ -479,6 +484,11 @@ static int join(const struct transport_ask *ask, const struct transport *t, cons
     return err;
 }
 
+static int tcp_join(const struct transport_ask *ask, struct transport_link **out)
+{
+    return join(ask, &transport_tcp, "tcp:", true, out);
+}
+
 static int ucx_join(const struct transport_ask *ask, struct transport_link **out)
 {
     return join(ask, &transport_ucx, "ucx:", true, out);
@@ -494,7 +504,7 @@ static int mpi_join(const struct transport_ask *ask, struct transport_link **out
 static int auto_join(const struct transport_ask *ask, struct transport_link **out)
 {
     if (ask->gather)
-        return join(ask, &transport_auto, "ucx:", false, out);
+        return join(ask, &transport_auto, NULL, false, out);
     int err = join(ask, &transport_auto, "mpi:", false, out);
     char why[512];
     snprintf(why, sizeof why, "%s", err ? weft_errmsg() : "");
@@ -555,6 +565,11 @@ static enum transport_fate hosts_gone(struct transport_link *l, int rank)
     .split = hosts_split, .leave = hosts_leave, .alloc = hosts_alloc, .room = hosts_room, .back = hosts_back, \
     .release = hosts_release, .offer = hosts_offer, .reach = hosts_reach, .gone = hosts_gone
 
+const struct transport transport_tcp = {.scheme = "tcp",
+                                        .form = "tcp:NAME",
+                                        .can = {.loads = true, .deaths = true, .wide = true, .meets = true},
+                                        .join = tcp_join,
+                                        HOSTS_FUNCTIONS};
 const struct transport transport_ucx = {.scheme = "ucx",
                                         .form = "ucx:NAME",
                                         .can = {.loads = true, .deaths = true, .wide = true, .meets = true},

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 
-static const struct transport *const transports[] = {&transport_self, &transport_threads, &transport_shm,
+static const struct transport *const transports[] = {&transport_self, &transport_threads, &transport_shm, &transport_tcp,
                                                     &transport_ucx,  &transport_mpi,     &transport_auto};
 
 #define TRANSPORTS (sizeof transports / sizeof *transports)
@@ -26,7 +26,7 @@ const struct transport *transport_find(const char *url, const char **place)
             return transports[i];
         }
     }
-    char forms[128];
+    char forms[160];
     struct text t = text_start(forms, sizeof forms);
     for (size_t i = 0; i < TRANSPORTS; i++)
         text_printf(&t, "%s%s", i == 0 ? "" : i + 1 < TRANSPORTS ? ", " : " and ", transports[i]->form);

@@ -52,6 +52,7 @@ struct transport_ask {
     void *gather_arg;
     const void *communicator; /* the caller's MPI_Comm; NULL: all ranks of the job */
     const char *modules;      /* folder in which modules are looked for first; NULL: none */
+    const char *wire;         /* by which auto: is to reach other hosts: "tcp" or "ucx"; NULL: it chooses */
 };
 
 enum transport_fate { TRANSPORT_HERE, TRANSPORT_LEFT, TRANSPORT_DIED };
@@ -107,7 +108,8 @@ int transport_founder(const struct transport_link *l, const int *ranks, int size
 /* The ranks of a group to be split from l's, as they are in the one that was opened; NULL: no memory. */
 int *transport_origin(const struct transport_link *l, const int *ranks, int size);
 
-extern const struct transport transport_self, transport_threads, transport_shm, transport_ucx, transport_mpi, transport_auto;
+extern const struct transport transport_self, transport_threads, transport_shm, transport_tcp, transport_ucx,
+    transport_mpi, transport_auto;
 
 /* Has the system, or this part of it, so much memory to give? */
 bool transport_affords(uint64_t bytes);

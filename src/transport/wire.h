@@ -1,7 +1,9 @@
 /* Messages between ranks that do not share memory: ordered small mail for control, and messages that are set up once and
- * started many times. A wire is one rank's end; it is made by a module (UCX, or one of the MPI libraries), a shared object
- * of its own that is loaded when its URL is opened, so that the core needs libc and pthreads alone.
+ * started many times. A wire is one rank's end; it is of sockets, which are part of the core, or it is made by a module (UCX, or
+ * one of the MPI libraries), a shared object of its own that is loaded when its URL is opened, so that the core needs libc and
+ * pthreads alone.
  *
+ *   wire_tcp*.c   sockets of TCP (part of the core)
  *   wire_load.c   finds the module of a URL and loads it (part of the core)
  *   wire_ucx*.c   weft_ucx.so
  *   wire_mpi*.c   weft_mpi_openmpi.so and weft_mpi_mpich.so: the same source, compiled against each
@@ -33,7 +35,7 @@ struct wire {
     const struct wire_ops *ops;
     int (*error)(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* error_set of the core */
     int rank, size;
-    uint64_t tags; /* that `make` takes: 0 to tags - 1. UCX has 2^40, Open MPI 2^31 - 1, MPICH 2^28 - 1 */
+    uint64_t tags; /* that `make` takes: 0 to tags - 1. sockets have 2^62, UCX 2^40, Open MPI 2^31 - 1, MPICH 2^28 - 1 */
     int fd; /* readable when something comes after `arm`; -1: this wire cannot be slept on, look at it now and then */
     bool failed;   /* set by the owner: what comes is not wanted any more, and close does not wait for what was sent to leave */
 };
@@ -132,9 +134,24 @@ struct wire_ops {
                      struct wire_message **out);
 };
 
-/* Opens the wire of a URL: ucx:..., mpi: (the library that launched or is loaded in this process), mpi:openmpi, mpi:mpich.
- * What follows "ucx:" is not looked at. WEFT_EUNSUPPORTED when the module is not there; the text says what to install. */
+extern const struct wire_ops wire_tcp; /* the one without a module */
+
+/* Opens the wire of a URL: tcp:..., ucx:..., mpi: (the library that launched or is loaded in this process), mpi:openmpi, mpi:mpich.
+ * What follows "tcp:" or "ucx:" is not looked at. WEFT_EUNSUPPORTED when the module is not there; the text says what to install. */
 int wire_open(const char *url, const struct wire_boot *boot, struct wire **out);
+
+/* What a rank knows about which wire a group on several hosts is to have. */
+struct wire_wish {
+    uint32_t asked; /* by the user: 0, or which */
+    uint32_t able;  /* a bit for each that can be opened there */
+    uint32_t rdma;  /* it has a device of which UCX makes more than sockets do */
+};
+
+/* asked: "tcp", "ucx" or NULL. WEFT_EINVAL for others. */
+int wire_wish(const char *asked, const char *modules, struct wire_wish *out);
+/* The wire for `size` ranks that wish so, each `stride` bytes behind the one before; the same on all. What one asked for is
+ * for all: WEFT_EMISMATCH where two differ, WEFT_EUNSUPPORTED where a rank cannot. */
+int wire_choose(const struct wire_wish *first, size_t stride, int size, const char **url);
 
 /* The modules that are there, from 0 on, by the name of their URL; NULL after the last. Looks for files, loads nothing. */
 const char *wire_module(const char *modules, int i);

@@ -1,5 +1,5 @@
-/* Which module a URL asks for, where it is, and loading it. A module stays loaded: the libraries behind it do not bear being
- * unloaded. */
+/* Which wire a URL asks for: the core's own, or a module's; where that is, and loading it. A module stays loaded: the libraries
+ * behind it do not bear being unloaded. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <limits.h>
@@ -166,9 +166,10 @@ static int load(const struct module *m, const char *asked, const struct wire_ops
 
 int wire_open(const char *url, const struct wire_boot *boot, struct wire **out)
 {
-    const struct wire_ops *ops;
-    int which, err = choose(url, &which);
-    if (!err)
+    const struct wire_ops *ops = &wire_tcp;
+    bool own = !strncmp(url, "tcp:", 4);
+    int which, err = own ? 0 : choose(url, &which);
+    if (!err && !own)
         err = load(&modules_known[which], boot->modules, &ops);
     if (err)
         return err;

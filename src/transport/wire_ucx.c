@@ -13,6 +13,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "transport/wire_keep.h"
 #include "weft.h"
 
 #define LITERAL(x) #x
@@ -207,9 +208,9 @@ static ucs_status_t configure(const struct wire_boot *boot, ucp_config_t **confi
         {"MAX_IOV", "0", true},
         {"MAX_POLL", "1", true},
         {"TX_SEG_SIZE", "64k", true},
-        {"KEEPIDLE", STRING(UCX_KEEPIDLE) "s", true},
-        {"KEEPINTVL", STRING(UCX_KEEPINTVL) "s", true},
-        {"KEEPCNT", STRING(UCX_KEEPCNT), true},
+        {"KEEPIDLE", STRING(KEEP_IDLE) "s", true},
+        {"KEEPINTVL", STRING(KEEP_INTERVAL) "s", true},
+        {"KEEPCNT", STRING(KEEP_COUNT), true},
         {"RX_SEG_SIZE", "256K", true}, /* a fifth more bytes a second than with 64K: fewer calls of the system */
     };
     static const struct setting no_shm = {"TLS", "^sysv,posix,cma,knem,xpmem", false};

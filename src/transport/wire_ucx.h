@@ -16,10 +16,6 @@
 #define UCX_RANK_BITS 23
 #define UCX_MAIL (UINT64_C(1) << 63)
 #define UCX_LISTENERS 64 /* sockets of this process that are looked at */
-#define UCX_KEEPIDLE 1   /* seconds without a word before the kernel asks whether the other host is there ... */
-#define UCX_KEEPINTVL 1  /* ... again after so many ... */
-#define UCX_KEEPCNT 9    /* ... so often; who waits does not wait for that: */
-#define UCX_SILENT_NS INT64_C(4000000000) /* without an answer of the other host's kernel */
 #define UCX_PATIENCE_NS INT64_C(1000000000) /* after a failure, for all peers that are silent */
 #define UCX_LETTERS 32   /* mails that are received without UCX's queue of unexpected messages */
 

@@ -1,28 +1,17 @@
-/* Hosts that vanish without a word: no reset comes, nothing comes at all. Over other networks than TCP UCX sees that itself.
+/* Hosts that vanish without a word, over TCP (wire_keep.h); over other networks UCX sees that itself.
  *
- * Where nothing is on its way the keepalive of TCP asks every second whether the other host is there. UCX asks for that on
- * connections that it opens itself alone; Linux lets those that come in inherit it from the socket that listens. Those sockets
- * are UCX's: they are found as the ones that listen when the worker has been created and did not before. Where something is on
- * its way the kernel sends it again, for a quarter of an hour.
- *
- * So whoever waits looks at what the kernel knows of each connection (TCP_INFO), and ends those of which the other end's
- * kernel has given no sign for UCX_SILENT_NS though it was asked again and again. UCX then reads its end. Why that is right:
- *   - A process that is stopped or busy has a kernel that answers for it. When its buffers are full that announces a window of 0;
- *     then nothing is unacknowledged, and it answers the probes. (TCP_USER_TIMEOUT, which UCX 1.13 cannot be told to set, would
- *     end such connections, too.)
- *   - The kernel doubles its patience from some 0.2 s on, so after a break of t it sends again within 2 t + 0.2 s from its
- *     beginning: a link that is down for 2 s is not taken for a dead one.
- *   - What was unanswered at two looks and brought no sign in between was unanswered all the time.
- * The sockets are those in the epoll sets of the worker, so no other ones of the process are touched. Who sets UCX_TCP_KEEPIDLE
- * decides alone: then the deadline of the comm remains for what is on its way. */
+ * UCX asks for the keepalive on connections that it opens itself alone; Linux lets those that come in inherit it from the
+ * socket that listens. Those sockets are UCX's: they are found as the ones that listen when the worker has been created and did
+ * not before. When a connection is ended here UCX reads its end. The sockets are those in the epoll sets of the worker, so no
+ * other ones of the process are touched. Who sets UCX_TCP_KEEPIDLE decides alone: then the deadline of the comm remains for
+ * what is on its way. */
 #define _GNU_SOURCE
 #include <dirent.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
+#include "transport/wire_keep.h"
 #include "transport/wire_ucx.h"
 
 static bool listens(int fd)
@@ -49,15 +38,6 @@ size_t ucx_listeners(int *fds, size_t cap)
     return n;
 }
 
-static void keep_alive(int fd)
-{
-    const int on = 1, idle = UCX_KEEPIDLE, interval = UCX_KEEPINTVL, count = UCX_KEEPCNT;
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-}
-
 void ucx_keep_alive(const int *before, size_t n)
 {
     int now[UCX_LISTENERS];
@@ -73,22 +53,7 @@ void ucx_keep_alive(const int *before, size_t n)
 
 /* ---- silence ---- */
 
-#define LOOK_NS INT64_C(100000000)
 #define DEPTH 3 /* of epoll sets in epoll sets */
-
-/* Has it sent something that was not answered yet? */
-static bool awaits_answer(const struct tcp_info *i)
-{
-    return (i->tcpi_state == TCP_ESTABLISHED || i->tcpi_state == TCP_CLOSE_WAIT) && (i->tcpi_unacked || i->tcpi_probes);
-}
-
-/* Probes come every second, so three of them say by themselves for how long. */
-static bool is_silent(const struct tcp_info *i, int64_t awaited_ns)
-{
-    const uint32_t ms = (uint32_t)(UCX_SILENT_NS / 1000000);
-    return i->tcpi_last_ack_recv >= ms && i->tcpi_last_data_recv >= ms &&
-           (i->tcpi_probes >= 3 || (i->tcpi_retransmits >= 2 && awaited_ns >= UCX_SILENT_NS));
-}
 
 /* When it was first seen to await an answer without a pause. False: no memory to remember it. */
 static bool since(struct ucx_watch *w, uint64_t cookie, int64_t now, int64_t *out)
@@ -117,9 +82,9 @@ static bool look_at(struct ucx_watch *w, int fd, int64_t now)
     int64_t from;
     if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n))
         return false;
-    if (!awaits_answer(&info) || getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &m) || !since(w, cookie, now, &from))
+    if (!keep_awaits(&info) || getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &m) || !since(w, cookie, now, &from))
         return true;
-    if (is_silent(&info, now - from)) { /* UCX reads its end, and its close resets it */
+    if (keep_silent(&info, now - from)) { /* UCX reads its end, and its close resets it */
         setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
         shutdown(fd, SHUT_RDWR);
     }
@@ -143,7 +108,7 @@ void ucx_look(struct ucx_wire *wire)
 {
     struct ucx_watch *w = &wire->watch;
     int64_t now = ucx_now();
-    if (!w->on || !wire->worker || now - w->at < LOOK_NS)
+    if (!w->on || !wire->worker || now - w->at < KEEP_LOOK_NS)
         return;
     struct ucx_awaits *old = w->before;
     w->at = now;
