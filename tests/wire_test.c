@@ -213,6 +213,10 @@ static void chosen(void **state)
     assert_int_equal(wire_choose(w, sizeof *w, 3, &url), 0);
     assert_string_equal(url, "tcp:");
     w[0].able = 3;
+    w[1].rdma = 0;
+    assert_int_equal(wire_choose(w, sizeof *w, 3, &url), 0);
+    assert_string_equal(url, "tcp:"); /* no device that UCX would be faster with */
+    w[1].rdma = 1;
     assert_int_equal(wire_choose(w, sizeof *w, 3, &url), 0);
     assert_string_equal(url, "ucx:");
 }

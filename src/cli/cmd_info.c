@@ -1,5 +1,6 @@
 /* weft info: what this build can do and what machine it runs on. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
@@ -71,6 +72,23 @@ static bool try_crossing(void)
     return status == 0;
 }
 
+/* What auto: takes between hosts, if all machines are like this one. */
+static const char *wire_here(void)
+{
+    const char *asked = getenv("WEFT_WIRE");
+    bool module = false, rdma = false;
+    for (int i = 0; weft_module_name(i); i++)
+        module |= !strcmp(weft_module_name(i), "ucx:");
+    DIR *d = opendir("/sys/class/infiniband");
+    for (const struct dirent *e; d && (e = readdir(d));)
+        rdma |= e->d_name[0] != '.';
+    if (d)
+        closedir(d);
+    if (asked && *asked)
+        return strcmp(asked, "ucx") ? "tcp:" : "ucx:";
+    return module && rdma ? "ucx:" : "tcp:";
+}
+
 static void read_machine(struct machine *m)
 {
     *m = (struct machine){.cores = sysconf(_SC_NPROCESSORS_ONLN)};
@@ -107,6 +125,7 @@ static void print_json(const struct machine *m, const char *version)
             json_text(&j, NULL, lists[k].get(i));
         json_close(&j, ']');
     }
+    json_text(&j, "between_hosts", wire_here());
     json_open(&j, "limits", '{', true);
     json_int(&j, "dims", WEFT_MAX_DIMS);
     json_int(&j, "axes", WEFT_MAX_AXES);
@@ -133,6 +152,7 @@ static void print_text(const struct machine *m, const char *version)
             printf("%s%s", i > lists[k].first ? " " : "", lists[k].get(i));
         putchar('\n');
     }
+    printf("%-12s%s between hosts\n", "auto:", wire_here());
     printf("%-12s%d dims, %d axes, %d letters an axis name\n", "limits", WEFT_MAX_DIMS, WEFT_MAX_AXES, WEFT_MAX_NAME);
     printf("%-12s%s %s%s%s\n", "cpu", m->uname.sysname, m->uname.machine, m->cpu[0] ? ", " : "", m->cpu);
     printf("%-12s%" PRId64 "\n", "cores", m->cores);

@@ -1,5 +1,6 @@
-/* Which wire a group on several hosts has, where the user's URL leaves that open. All ranks come to the same by the same
- * list of what each of them knows. */
+/* Which wire a group on several hosts has, where the user's URL leaves that open: what was asked for, else UCX where all have its
+ * module and there is a device for RDMA, else sockets, which over TCP are faster than UCX by a copy at each end. All ranks
+ * come to the same by the same list of what each of them knows. */
 #include <dirent.h>
 #include <string.h>
 
@@ -49,8 +50,7 @@ int wire_choose(const struct wire_wish *first, size_t stride, int size, const ch
         able &= w->able;
         rdma |= w->rdma;
     }
-    uint32_t which = asked ? (asked - 1) % WIRES : able >> UCX & 1 ? UCX : TCP;
-    (void)rdma;
+    uint32_t which = asked ? (asked - 1) % WIRES : rdma && able >> UCX & 1 ? UCX : TCP;
     for (int r = 0; r < size && !(able >> which & 1); r++) {
         const struct wire_wish *w = (const struct wire_wish *)(const void *)((const char *)first + (size_t)r * stride);
         if (!(w->able >> which & 1))
