@@ -251,12 +251,13 @@ static int decide(weft_comm *c, uint64_t meeting)
     return 0;
 }
 
-/* The vote of a far rank comes by the first rank of its host, its farewell may come before: that first one, in the same
- * meeting, sees whether it has voted. */
+/* The vote of a far rank comes by the first rank of its host and to the first rank of this one, its farewell may come before: those
+ * first ones, in the same meeting, see whether it has voted. */
 static bool is_spoken_for(const weft_comm *c, int rank)
 {
     const struct transport_hosts *hosts = c->link->hosts;
-    return transport_far(c->link, rank) && hosts->firsts[hosts->host[rank]] != rank;
+    return transport_far(c->link, rank) &&
+           (hosts->firsts[hosts->host[rank]] != rank || hosts->firsts[hosts->host[c->rank]] != c->rank);
 }
 
 /* A rank that left before it entered will never come. One that has died may have entered and not told all: it is to
