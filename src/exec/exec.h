@@ -145,7 +145,7 @@ struct exec_out {
     uint64_t seen_done;           /* what it was when we last looked */
     uint32_t posted;              /* may be read, or has been pushed */
     uint32_t retired;             /* have been read */
-    bool answered;                /* the peer sends something in each run, too */
+    bool answered;                /* the peer sends something in each run, too, and two slots are better than many */
     bool letters;                 /* some message is a letter with LETTERS slots */
     const struct block *block;
     struct block_message *sends;       /* in our block */

@@ -178,8 +178,10 @@ int way_letters(const weft_exec *x, struct program *p)
     p->readers_of = program_take(p, sends, sizeof *p->readers_of);
     if (!p->letters || !p->readers_of)
         return error_nomem();
+    /* Fewer slots are for ranks that share cores and drive each other's lines out of the cache. With a core for each, a line
+     * that its reader still has takes twice as long to write as one that has left its cache since. */
     for (uint32_t i = 0; i < p->nouts; i++)
-        p->outs[i].answered = receives_from(p, p->outs[i].peer);
+        p->outs[i].answered = !x->comm->spins && receives_from(p, p->outs[i].peer);
     choose(x, p, limit < LETTERS_LIMIT ? limit : LETTERS_LIMIT, &room);
     lay_out(x->plan, p, &room);
     for (uint32_t k = 0; k < p->nletters; k++) {
