@@ -46,6 +46,7 @@ struct block_message {
     int64_t slot_bytes;       /* letter */
     int64_t number;           /* letter */
     uint32_t slots;           /* letter */
+    bool answered;            /* letter: nobody has to say that it was read */
     _Atomic uint64_t packed;  /* SEND that flows: bytes, over all runs; that helps: see help.c */
     _Atomic uint64_t claimed; /* SEND that helps: pieces that either end has taken, over all runs */
 };
