@@ -56,8 +56,8 @@ right letters -DTINY
 right letters -DMUTUAL
 right letters -DTINY -DMUTUAL
 right letters -DMIXED -DLETTERS=2 -DRUNS=4
-right letters -DMUTUAL -DANSWERED -DRUNS=5
-right letters -DTINY -DMUTUAL -DANSWERED -DRUNS=5
+right letters -DMUTUAL -DANSWERED -DRUNS=4
+right letters -DTINY -DMUTUAL -DANSWERED -DRUNS=4
 right help
 right help -DPIECES=1
 right flow
@@ -116,10 +116,10 @@ for layout in LARGE TINY; do
     broken "$wrong" letters -D$layout -DNO_ACQUIRE
     broken "$wrong" letters -D$layout -DSHORT_NUMBER
     broken "$wrong" letters -D$layout -DAHEAD=5
-    broken "$stuck" letters -D$layout -DMUTUAL -DANSWERED -DLETTERS=1 -DRUNS=4
-    broken "$wrong" letters -D$layout -DMUTUAL -DANSWERED -DLATE_READ -DRUNS=4
-    broken "$wrong" letters -D$layout -DANSWERED -DRUNS=4
 done
+broken "$stuck" letters -DMUTUAL -DANSWERED -DLETTERS=1 -DRUNS=4
+broken "$wrong" letters -DTINY -DMUTUAL -DANSWERED -DLATE_READ -DRUNS=4
+broken "$wrong" letters -DANSWERED -DRUNS=4
 broken "$stuck" letters -DCOUNT_FIRST
 broken "$stuck" letters -DTELLS=5
 broken "$wrong" letters -DEARLY_DONE

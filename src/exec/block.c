@@ -97,6 +97,7 @@ static void describe(weft_exec *x, struct program *p, uint32_t s, struct block_m
         m->slot_bytes = letter->slot_bytes;
         m->slots = letter->slots;
         m->number = letter->number;
+        m->answered = letter->answered;
     }
     bool staged = st->kind == PLAN_SEND && step->way == WAY_STAGED;
     m->flows = staged && ((c->one_way && flow_fits(st)) || comb_flows(x, p, s));

@@ -46,6 +46,7 @@ struct block_message {
     int64_t slot_bytes;       /* letter */
     int64_t number;           /* letter */
     uint32_t slots;           /* letter */
+    bool answered;            /* letter: nobody has to say that it was read */
     _Atomic uint64_t packed;  /* SEND that flows: bytes, over all runs; RECV: bytes of one that were unpacked, likewise;
                                * SEND that helps: see help.c */
     _Atomic int64_t straight; /* SEND that flows: from which byte on it stands where it belongs, not in the ring */

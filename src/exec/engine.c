@@ -172,7 +172,7 @@ static bool write_letter(weft_exec *x, const struct exec_step *step)
     if (letter->run == x->run)
         return true;
     const uint32_t *outs = p->readers_of + letter->outs;
-    for (uint32_t i = 0; i < letter->nouts && letter->slots == LETTERS; i++)
+    for (uint32_t i = 0; i < letter->nouts && !letter->answered; i++)
         if (!slot_free(x, &p->outs[outs[i]]))
             return false;
     engine_write(x, letter);

@@ -99,6 +99,7 @@ struct exec_letter {
     int64_t at, slot_bytes, bytes; /* at: where slot 0 is behind the first letter */
     int64_t number;                /* where it stands in a slot; not of a tiny one */
     uint32_t slots;
+    bool answered;        /* all readers are */
     bool joint;           /* it has its number in common with others, all of which are written when a run starts */
     uint32_t step;        /* one of the SENDs */
     uint32_t outs, nouts; /* into program.readers_of: the channels that it goes to */
@@ -126,7 +127,7 @@ struct exec_in {
     _Atomic uint64_t *done;        /* in the peer's block: buckets that have been read */
     uint32_t taken;                /* arrived, and copied where they are not read in place */
     uint32_t settled;              /* read to the end, told to the peer */
-    bool letters, pushed;          /* some message is a letter with LETTERS slots; those that are none are pushed */
+    bool letters, pushed;          /* some message is a letter that is not answered; those that are none are pushed */
     const struct block *block;     /* the peer's */
     const struct block_message *sends;
     struct block_message *recvs; /* in our block */
@@ -149,8 +150,8 @@ struct exec_out {
     uint64_t seen_done;           /* what it was when we last looked */
     uint32_t posted;              /* may be read, or has been pushed */
     uint32_t retired;             /* have been read */
-    bool answered;                /* the peer sends something in each run, too */
-    bool letters;                 /* some message is a letter with LETTERS slots */
+    bool answered;                /* the peer sends something in each run, too, and ranks share cores */
+    bool letters;                 /* some message is a letter, and none is answered */
     const struct block *block;
     struct block_message *sends;       /* in our block */
     const struct block_message *recvs; /* in the peer's */

@@ -485,7 +485,7 @@ static int fill_channels(struct filler *f)
     for (uint32_t i = 0; i < p->nins && !err; i++) {
         struct exec_in *in = &p->ins[i];
         for (uint32_t k = 0; k < in->n; k++)
-            in->letters |= in->sends[k].way == WAY_LETTER && in->sends[k].slots == LETTERS;
+            in->letters |= in->sends[k].way == WAY_LETTER && !in->sends[k].answered;
         in->pushed =
             way_pushes(in->block, in->sends, own, block_messages(own) + block_ins(own)[i].message, in->n, &woven);
         p->pushed |= in->pushed;

@@ -39,11 +39,11 @@ static bool same_data(const weft_plan *plan, const struct plan_step *a, const st
 }
 
 /* SENDs of the same data are one letter for all readers who answer, and one for those who do not. */
-static uint32_t find_letter(const weft_plan *plan, const struct program *p, uint32_t step, uint32_t slots)
+static uint32_t find_letter(const weft_plan *plan, const struct program *p, uint32_t step, bool answered)
 {
     uint32_t i = 0;
     while (i < p->nletters &&
-           (p->letters[i].slots != slots || !same_data(plan, &plan->steps[p->letters[i].step], &plan->steps[step])))
+           (p->letters[i].answered != answered || !same_data(plan, &plan->steps[p->letters[i].step], &plan->steps[step])))
         i++;
     return i;
 }
@@ -69,7 +69,7 @@ static void add_letter(struct room *r, const struct exec_letter *letter)
 {
     if (letter->bytes > LETTER_TINY)
         r->large += letter->slots * in_lines(letter_number(letter->bytes) + 8);
-    else if (letter->slots == LETTERS)
+    else if (!letter->answered)
         r->others += letter_tiny_bytes(letter->bytes);
     else
         r->answered += letter_tiny_bytes(letter->bytes);
@@ -83,9 +83,10 @@ static void choose(const weft_exec *x, struct program *p, int64_t limit, struct 
         if (st->kind != PLAN_SEND || st->bytes > LETTER_MOST || p->steps[s].way == WAY_WIRE)
             continue;
         struct exec_out *out = &p->outs[p->steps[s].channel];
-        uint32_t slots = out->answered ? LETTERS_ANSWERED : LETTERS, k = find_letter(x->plan, p, s, slots);
+        uint32_t k = find_letter(x->plan, p, s, out->answered);
         if (k == p->nletters) {
-            struct exec_letter letter = {.slots = slots, .bytes = st->bytes, .step = s};
+            struct exec_letter letter = {.answered = out->answered, .bytes = st->bytes, .step = s};
+            letter.slots = letter.answered && letter.bytes <= LETTER_TINY ? LETTERS_ANSWERED : LETTERS;
             struct room more = *room;
             add_letter(&more, &letter);
             if (room_bytes(&more) > limit)
@@ -93,14 +94,14 @@ static void choose(const weft_exec *x, struct program *p, int64_t limit, struct 
             *room = more;
             p->letters[p->nletters++] = letter;
         }
-        out->letters |= slots == LETTERS;
+        out->letters |= !out->answered;
         p->letters[k].nouts++;
         p->steps[s].way = WAY_LETTER;
         p->steps[s].letter = k;
     }
 }
 
-/* Are all SENDs letters that wait for nothing? Then those with the same number of slots are written together. */
+/* Are all SENDs letters that wait for nothing? Then those whose slots are free are written together. */
 static bool all_at_once(const weft_plan *plan, const struct program *p)
 {
     for (uint32_t s = 0; s < p->nsteps; s++)
@@ -116,12 +117,12 @@ static int64_t join(const weft_plan *plan, struct program *p)
     int64_t bytes = 0;
     uint32_t n = 0;
     for (uint32_t k = 0; k < p->nletters; k++)
-        n += p->letters[k].bytes > LETTER_TINY && p->letters[k].slots == LETTERS_ANSWERED;
+        n += p->letters[k].bytes > LETTER_TINY && p->letters[k].answered;
     if (n < 2 || !all_at_once(plan, p))
         return 0;
     for (uint32_t k = 0; k < p->nletters; k++) {
         struct exec_letter *letter = &p->letters[k];
-        letter->joint = letter->bytes > LETTER_TINY && letter->slots == LETTERS_ANSWERED;
+        letter->joint = letter->bytes > LETTER_TINY && letter->answered;
         if (letter->joint) {
             p->joint = letter;
             bytes += in_lines(letter->bytes);
@@ -136,7 +137,7 @@ static void lay_out(const weft_plan *plan, struct program *p, const struct room 
     struct room used = {0};
     int64_t answered = in_lines(room->answered), others = in_lines(room->others), joint = join(plan, p), joined = 0;
     int64_t first_joint = LETTERS_ANSWERED * answered + LETTERS * others;
-    int64_t joint_bytes = joint ? joint + in_lines(8) : 0, first_large = first_joint + LETTERS_ANSWERED * joint_bytes;
+    int64_t joint_bytes = joint ? joint + in_lines(8) : 0, first_large = first_joint + LETTERS * joint_bytes;
     for (uint32_t k = 0; k < p->nletters; k++) {
         struct exec_letter *letter = &p->letters[k];
         if (letter->joint) {
@@ -146,7 +147,7 @@ static void lay_out(const weft_plan *plan, struct program *p, const struct room 
             joined += in_lines(letter->bytes);
             continue;
         }
-        bool large = letter->bytes > LETTER_TINY, answers = letter->slots == LETTERS_ANSWERED;
+        bool large = letter->bytes > LETTER_TINY, answers = letter->answered;
         letter->at = large     ? first_large + used.large
                      : answers ? used.answered
                                : LETTERS_ANSWERED * answered + used.others;
@@ -178,8 +179,10 @@ int way_letters(const weft_exec *x, struct program *p)
     p->readers_of = program_take(p, sends, sizeof *p->readers_of);
     if (!p->letters || !p->readers_of)
         return error_nomem();
+    /* Fewer slots are for ranks that share cores and drive each other's lines out of the cache, and for what is tiny: a line
+     * that its reader's core still has takes longer to write than one that has left it since. */
     for (uint32_t i = 0; i < p->nouts; i++)
-        p->outs[i].answered = receives_from(p, p->outs[i].peer);
+        p->outs[i].answered = !x->comm->spins && receives_from(p, p->outs[i].peer);
     choose(x, p, limit < LETTERS_LIMIT ? limit : LETTERS_LIMIT, &room);
     lay_out(x->plan, p, &room);
     for (uint32_t k = 0; k < p->nletters; k++) {
