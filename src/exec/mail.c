@@ -300,7 +300,7 @@ bool mail_move_kin(weft_comm *c)
 
 bool mail_doubts(weft_comm *c)
 {
-    if (!c->mail || c->link->hosts->wire->ops->can.cancels)
+    if (c->link->hosts->wire->ops->can.cancels)
         return false;
     receive(c);
     return core_failed(c->group);

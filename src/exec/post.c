@@ -156,17 +156,20 @@ APART static void write_large(char *slot, uint64_t run, const struct post_letter
 static bool write_all(weft_exec *x)
 {
     struct program *p = x->program;
-    if (x->run >= p->post.free_until && !slots_free(x, p))
+    const struct post_letter *letters = p->post.letters;
+    const uint64_t run = x->run;
+    const uint32_t n = p->post.nletters;
+    if (run >= p->post.free_until && !slots_free(x, p))
         return false;
-    for (uint32_t i = 0; i < p->post.nletters; i++) {
-        const struct post_letter *l = &p->post.letters[i];
-        char *slot = l->slot + letter_slot(x->run, l->slots, l->slot_bytes);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct post_letter *l = &letters[i];
+        char *slot = l->slot + letter_slot(run, l->slots, l->slot_bytes);
         if (!l->src)
             engine_write(x, &p->letters[l->letter]);
         else if (l->bytes <= LETTER_TINY)
-            letter_write_tiny(slot, x->run, l->src, l->bytes);
+            letter_write_tiny(slot, run, l->src, l->bytes);
         else
-            write_large(slot, x->run, l);
+            write_large(slot, run, l);
     }
     if (p->joint)
         engine_seal(x);

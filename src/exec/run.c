@@ -117,7 +117,7 @@ static bool pass(weft_comm *c, bool eager)
         if (x->program->left)
             continue;
         moved = true;
-        if (mail_doubts(c))
+        if (c->mail && mail_doubts(c))
             break; /* the next pass ends all that is in flight */
         finish(x, 0);
     }
