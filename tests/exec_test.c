@@ -414,7 +414,7 @@ static void run_frugal(struct ranks_rank *r)
     if (r->rank == 0 || ranks_forked)
         atomic_store(&counting, false);
     ranks_meet(r);
-    bool sockets = conformance_on_hosts() && strcmp(ranks_on, "ucx"); /* these keep what comes early */
+    bool sockets = conformance_on_hosts() && !strcmp(hosts_wire(), "tcp"); /* these keep what comes early */
     RANKS_CHECK(r, atomic_load(&allocations) == 0 || sockets);
     RANKS_CHECK(r, !job_wrong(&j[0], r->rank, 3) && !job_wrong(&j[1], r->rank, 3));
     job_free(&j[0]);

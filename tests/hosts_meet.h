@@ -9,6 +9,13 @@
 
 static char hosts_folder[] = "/dev/shm/weft-hosts-XXXXXX"; /* mkdtemp's template; a busy disk would look like a rank that stalls */
 
+/* Which wire the tests are for: WEFT_WIRE, which is auto:'s, too. */
+static inline const char *hosts_wire(void)
+{
+    const char *wire = getenv("WEFT_WIRE");
+    return wire && *wire ? wire : "ucx";
+}
+
 static inline int hosts_setup(void **state)
 {
     char at[80];
@@ -16,7 +23,7 @@ static inline int hosts_setup(void **state)
     if (!mkdtemp(hosts_folder))
         return -1;
     snprintf(at, sizeof at, "file:%s", hosts_folder);
-    return setenv("WEFT_AT", at, 1);
+    return setenv("WEFT_WIRE", hosts_wire(), 1) || setenv("WEFT_AT", at, 1);
 }
 
 static inline int hosts_teardown(void **state)
@@ -25,13 +32,6 @@ static inline int hosts_teardown(void **state)
     (void)state;
     snprintf(command, sizeof command, "rm -rf %s", hosts_folder);
     return system(command);
-}
-
-/* Which wire the tests are for: WEFT_WIRE, which is auto:'s, too. */
-static inline const char *hosts_wire(void)
-{
-    const char *wire = getenv("WEFT_WIRE");
-    return wire && *wire ? wire : "ucx";
 }
 
 /* Of a list: "ucx" stands for that wire. */

@@ -15,7 +15,7 @@
 #include <time.h>
 
 #include "conformance.h"
-#include "exec/comm.h"
+#include "exec/progress.h"
 #include "exec_job.h"
 #include "random.h"
 #include "ranks.h"
@@ -254,7 +254,9 @@ static void run_nudged(struct ranks_rank *r)
         RANKS_CHECK(r, !text);
     }
     ranks_meet(r);
+    struct comm_family *f = comm_enter(r->comm); /* between hosts it is mailed */
     comm_fail(r->comm, WEFT_EPEER, "the end of the test"); /* wakes all */
+    comm_leave(f);
     RANKS_CHECK(r, posted(&c.each));
     RANKS_CHECK(r, atomic_load(&c.failed) == 1);
     comm_task_remove(r->comm, &c.task);
@@ -274,6 +276,7 @@ static void run_left_alone(struct ranks_rank *r)
 {
     struct job j;
     RANKS_OK(r, job_make(&j, &kinds[1], r));
+    ranks_meet(r); /* all are bound before one goes */
     bool dies = ranks_forked && !conformance_on_mpi(); /* MPI would end the job */
     if (r->rank == 1) { /* it never starts */
         if (dies)
