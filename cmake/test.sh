@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.." || exit 1
 
 build=${BUILD:-build}
 jobs=${JOBS:-$(nproc)}
-fuzz_seconds=${FUZZ_SECONDS:-60}
+fuzz_seconds=${FUZZ_SECONDS:-40}
 passed=0 failed=0 skipped=0
 failures=() skips=()
 
@@ -86,13 +86,13 @@ run_ctest()
 
 suite_ordinary()
 {
-    build_tree ordinary "$build" -DWEFT_TESTS=ON -DWEFT_TIMEOUT_SCALE=1 || return
-    WEFT_TEST_SHARE=${WEFT_TEST_SHARE:-40} run_ctest ordinary "$build"
+    build_tree ordinary "$build" -DWEFT_TESTS=ON -DWEFT_SOAK=OFF -DWEFT_TIMEOUT_SCALE=1 || return
+    WEFT_TEST_SHARE=${WEFT_TEST_SHARE:-30} run_ctest ordinary "$build"
 }
 
 suite_soak()
 {
-    build_tree soak "$build" -DWEFT_TESTS=ON -DWEFT_TIMEOUT_SCALE=60 || return
+    build_tree soak "$build" -DWEFT_TESTS=ON -DWEFT_SOAK=ON -DWEFT_TIMEOUT_SCALE=60 || return
     WEFT_TEST_SHARE=full run_ctest soak "$build"
 }
 

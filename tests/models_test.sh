@@ -69,7 +69,7 @@ right slots
 right slots -DPULL
 right slots -DPUSH
 right letters -DN=3 -DLETTERS=1 -DTELLS=1 -DRUNS=2
-right seat
+right seat -DRUNS=1
 if [ "${WEFT_TEST_SHARE:-}" = full ]; then
     right wake -DN=4 -DLATE_DISARM
     right barrier -DROUNDS=3
@@ -83,6 +83,7 @@ if [ "${WEFT_TEST_SHARE:-}" = full ]; then
     right letters -DN=3 -DLETTERS=2 -DRUNS=3
     right flow -DPIECES=6 -DRING=3 -DRUNS=3
     right letters -DN=3 -DTINY -DMUTUAL -DANSWERED -DRUNS=2
+    right seat
     right seat -DRUNS=3
 fi
 
