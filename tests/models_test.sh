@@ -66,7 +66,6 @@ optimise=-O1 # for more states, worth the time to compile
 right barrier -DPAIRS -DAPART -DROUNDS=1
 right barrier -DVOTES -DROUNDS=1
 right slots
-right slots -DPULL
 right slots -DPUSH
 right letters -DN=3 -DLETTERS=1 -DTELLS=1 -DRUNS=2
 right seat -DRUNS=1
@@ -83,6 +82,7 @@ if [ "${WEFT_TEST_SHARE:-}" = full ]; then
     right letters -DN=3 -DLETTERS=2 -DRUNS=3
     right flow -DPIECES=6 -DRING=3 -DRUNS=3
     right letters -DN=3 -DTINY -DMUTUAL -DANSWERED -DRUNS=2
+    right slots -DPULL
     right seat
     right seat -DRUNS=3
 fi
