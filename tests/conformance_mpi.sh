@@ -9,7 +9,7 @@ shift
 module=$WEFT_BUILD_DIR/tests/launched_$library.so
 [ -f "$module" ] || { echo "skip: there is no module for mpi:$library" && exit 77; }
 launcher=$(command -v "mpiexec.$library") || { echo "skip: there is no mpiexec.$library" && exit 77; }
-work=$(mktemp -d /dev/shm/weft-launched-XXXXXX)
+work=$(mktemp -d -p /dev/shm) # not by the name of weft: other tests look there for what it has left
 trap 'rm -rf "$work"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_mpi_yield_when_idle=1

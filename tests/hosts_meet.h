@@ -7,7 +7,9 @@
 
 #include "transport/wire.h"
 
-static char hosts_folder[] = "/dev/shm/weft-hosts-XXXXXX"; /* mkdtemp's template; a busy disk would look like a rank that stalls */
+/* For mkdtemp. In memory, since a busy disk would look like a rank that stalls; not by the name of weft, since other tests look
+ * there for what it has left. */
+static char hosts_folder[] = "/dev/shm/hosts-XXXXXX";
 
 /* Which wire the tests are for: WEFT_WIRE, which is auto:'s, too. */
 static inline const char *hosts_wire(void)
