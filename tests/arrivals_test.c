@@ -183,7 +183,7 @@ static void one_case(struct ranks_rank *r, const char *from, const char *to, con
 
 static int64_t all_cases(void)
 {
-    return conformance_on_hosts() ? test_share(15, 600) : test_share(150, 6000);
+    return conformance_on_hosts() ? test_share(40, 600) : test_share(150, 6000);
 }
 
 /* A case is refused on all ranks or on none, so they stay together. */
