@@ -242,15 +242,15 @@ static inline void ranks_run_all(int n, const weft_comm_opts *opts, void (*body)
         ranks_fork(r, n, dies);
     for (int i = 0; i < n && !ranks_forked; i++)
         pthread_join(threads[i], NULL);
-    char failed[1600] = "";
-    for (int i = n - 1; i >= 0; i--)
-        if (r[i].failed[0])
-            memcpy(failed, r[i].failed, sizeof failed);
+    int failed = 0;
+    for (int i = 0; i < n; i++)
+        if (r[i].failed[0] && ++failed)
+            print_error("%s\n", r[i].failed);
     if (out)
         memcpy(out, r, (size_t)n * sizeof *r);
     munmap(all, sizeof *all + (size_t)n * sizeof all->r[0]);
-    if (failed[0])
-        fail_msg("%s", failed);
+    if (failed)
+        fail_msg("%d of %d ranks failed", failed, n);
 }
 
 /* Runs body on n ranks; out (may be NULL) gets what they left. Fails the test if a rank noted something. */

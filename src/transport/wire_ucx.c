@@ -407,7 +407,8 @@ static bool arm(struct wire *base)
     /* Whoever sleeps is not woken when a grace ends. */
     if (w->last_lost >= 0 && ucx_now() - w->peers[w->last_lost].lost_ns < GRACE_NS)
         return false;
-    return ucp_worker_arm(w->worker) == UCS_OK;
+    /* A call that comes while UCX arms is noted by its thread for the next progress, which nobody would be woken for. */
+    return ucp_worker_arm(w->worker) == UCS_OK && !ucp_worker_progress(w->worker);
 }
 
 __attribute__((visibility("default"))) const struct wire_ops weft_wire = {
