@@ -366,7 +366,7 @@ static void run_isolation(struct ranks_rank *r)
         RANKS_OK(r, sum_start(&s[0], 1));
         RANKS_OK(r, sum_end(&s[0], 20 * SECOND)); /* not disturbed */
         RANKS_CHECK(r, weft_exec_wait(s[1].x, 20 * SECOND) == WEFT_EPEER);
-        if (conformance_on_hosts() && strstr(ranks_said(), "waiting for rank 1 (opened as rank 2)")) /* the wire saw it first */
+        if (conformance_on_hosts() && strstr(ranks_said(), " rank 1 (opened as rank 2): ")) /* the wire saw it first */
             snprintf(text, sizeof text, "%.*s", (int)sizeof text - 1, ranks_said());
         RANKS_CHECK(r, !strcmp(ranks_said(), text));
         RANKS_CHECK(r, weft_comm_split(c[1], NULL, 0, &k) == WEFT_EPEER && !strcmp(ranks_said(), text));
