@@ -486,6 +486,39 @@ static void helped(void **state)
                           NULL);
 }
 
+/* ---- a message that is read in two ways ---- */
+
+/* Rank 1 copies one part of rank 0's message and folds the other where it is, with what rank 2 has, which comes late: until
+ * then the message has not been read. */
+static void run_two_ways(struct ranks_rank *r)
+{
+    static const struct pair pairs[] = {{"f32[2000] @x2=0,2 +sum(x)", "f32[2000] @x1=1", 0xffffffff},
+                                        {"f32[1500] @x1=0", "f32[1500] @x1=1", 0xffffffff}};
+    struct model m;
+    RANKS_OK(r, model_make(&m, r, pairs, 2, &(weft_lower_opts){.bucket = 0}));
+    for (int seed = 0; seed < 3; seed++) {
+        model_fill(&m, seed);
+        if (r->rank == 2)
+            ranks_meet(r);
+        RANKS_OK(r, weft_exec_start(m.exec));
+        bool done = false;
+        for (int64_t until = now_ns() + SECOND / 20; r->rank == 0 && !done && now_ns() < until;)
+            RANKS_OK(r, weft_exec_test(m.exec, &done));
+        RANKS_CHECK(r, !done || conformance_on_hosts()); /* a wire has a copy */
+        if (r->rank < 2)
+            ranks_meet(r);
+        RANKS_OK(r, weft_exec_wait(m.exec, 20 * SECOND));
+        RANKS_CHECK(r, !model_wrong(&m, seed));
+    }
+    model_free(&m);
+}
+
+static void folded_and_copied(void **state)
+{
+    (void)state;
+    ranks_run(3, NULL, run_two_ways, NULL, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -497,6 +530,7 @@ int main(void)
         cmocka_unit_test(far_ahead),
         cmocka_unit_test(flowing),
         cmocka_unit_test(helped),
+        cmocka_unit_test(folded_and_copied),
     };
     return conformance_on_hosts() ? CONFORMANCE_HOSTS(tests) : CONFORMANCE_RUN(tests);
 }

@@ -238,7 +238,7 @@ struct pull_in {
     uint32_t step;
     int peer;
     uint8_t state; /* enum pull_state */
-    bool stays;    /* a fold reads it */
+    bool stays;    /* a fold reads some of it where it is */
 };
 
 struct pull_out {

@@ -53,7 +53,7 @@ int pull_make(struct program *p)
                                             .bytes = plain ? m->bytes : 0,
                                             .step = in->steps[0],
                                             .peer = in->peer,
-                                            .stays = !step->nwork};
+                                            .stays = p->readers0[in->steps[0]] > 0};
     }
     for (uint32_t i = 0; i < p->nouts; i++)
         if (p->steps[p->outs[i].steps[0]].way == WAY_PULL)
@@ -83,7 +83,7 @@ static void take(weft_exec *x, struct pull_in *in)
 {
     if (in->dst)
         memcpy(in->dst, in->src, (size_t)in->bytes);
-    else if (!in->stays)
+    else
         engine_unpack(x->program, &x->program->steps[in->step], NULL);
     if (x->arrivals)
         arrivals_step(x, in->step);
