@@ -25,6 +25,7 @@ HOW = """\
   neighbours at once and dim by dim, with derived datatypes), its reshard the better of `MPI_Alltoallw` and of packing by hand with
   `MPI_Alltoallv`. *ratio* is its time over weft's: above 1 weft is faster. A setting that is four times slower than the best
   one at first sight (twice, where that is 2 ms or more) is not measured further.
+  Where the quartiles of somebody's rounds are more than 15 % apart, all contenders do theirs again, twice at most.
 - *of floor* is the floor's time over weft's; *of memcpy* is half of the bytes read and written over time, against memcpy by
   as many workers as there are cores or ranks, of as much, measured in the same rounds.
 - Every contender's result is checked once for each line; *wrong* counts weft's wrong elements.

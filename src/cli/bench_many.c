@@ -78,11 +78,12 @@ static void remark(const struct report *r, struct remarks *out)
         const struct row *row = &r->rows[i];
         double ratio = gain(row, false);
         struct line l = report_line(row);
-        char aim[32] = "", share[48] = "", floor[48] = "";
+        char aim[32] = "", share[96] = "", floor[48] = "";
         if (aims)
             snprintf(aim, sizeof aim, ", aim %.0f: %s", AIM, ratio >= AIM ? "met" : "missed");
         if (l.copy_share > 0)
-            snprintf(share, sizeof share, ", at %.2f of memcpy", l.copy_share);
+            snprintf(share, sizeof share, ", at %.2f of memcpy, which allows for %.1f times", l.copy_share,
+                     ratio / l.copy_share);
         if (l.floor && best_each(row))
             snprintf(floor, sizeof floor, " (the floor: %.2f)", us(row, best_each(row)) / us(row, l.floor));
         remark_add(out, aims ? ratio >= AIM : -1, "%d ranks, %s: one plan runs %.2f times as fast as one each%s%s%s",

@@ -12,13 +12,14 @@
 #define LONG 0.002   /* s */
 #define FAR 20.0     /* in its first call */
 #define LOOK 0.002   /* s for a first look */
+#define STEADY 1.15  /* the upper quartile of rounds over the lower one */
 
 /* One contender in one of its ways. */
 struct entry {
     struct contender *c;
     int variant;
     double look;
-    double each[MEASURE_ROUNDS];
+    double each[MEASURE_PASSES * MEASURE_ROUNDS];
     double *single;
     int nsingle, rounds;
     bool brief;
@@ -174,6 +175,37 @@ static void one_round(struct entry *e, const struct measure *m, bool first, enum
         e->single[e->nsingle++] = single(e->c->board, i, how);
 }
 
+static void all_rounds(struct entry *e, int n, const struct measure *m, const struct row *row, int pass)
+{
+    for (int r = 0; r < m->rounds; r++)
+        for (int i = 0; i < n; i++) {
+            char round[32];
+            snprintf(round, sizeof round, "round %d of %d", r + 1 + pass * m->rounds, (pass + 1) * m->rounds);
+            tell(row, e[i].c->name, round);
+            if (!e[i].brief)
+                one_round(&e[i], m, r == 0 && !pass, row->cell.op);
+        }
+}
+
+/* Do the rounds of weft, of the floor or of the best peer differ so much that their medians say little? Who is ahead does
+ * not matter here. */
+static bool unsteady(struct entry *e, int n, enum work_op op)
+{
+    double best[WORK_MEMORY + 1] = {0}, spread[WORK_MEMORY + 1] = {0}, most = 0;
+    for (int i = 0; i < n; i++) {
+        double *v = timed_alone(op) ? e[i].single : e[i].each;
+        int rounds = timed_alone(op) ? e[i].nsingle : e[i].rounds;
+        double middle = quantile(v, rounds, 0.5), *b = &best[e[i].c->kind];
+        if (e[i].brief || middle <= 0 || (*b > 0 && *b <= middle))
+            continue;
+        *b = middle;
+        spread[e[i].c->kind] = quantile(v, rounds, 0.75) / quantile(v, rounds, 0.25);
+    }
+    for (int k = 0; k < WORK_MEMORY; k++)
+        most = spread[k] > most ? spread[k] : most;
+    return most > STEADY;
+}
+
 static void keep(struct entry *e, const struct work_cell *cell, struct row *row)
 {
     if (e->c->out)
@@ -196,7 +228,7 @@ static void keep(struct entry *e, const struct work_cell *cell, struct row *row)
 int measure_row(struct field *f, const struct measure *m, struct row *row, struct failure *why)
 {
     static struct entry e[MEASURE_FIGURES];
-    static double singles[MEASURE_FIGURES][BOARD_SINGLES];
+    static double singles[MEASURE_FIGURES][MEASURE_PASSES * BOARD_SINGLES];
     int n = 0;
     struct work_cell copy = {.op = WORK_COPY, .bytes = row->cell.bytes};
     if (row->cell.op == WORK_RESHARD || row->cell.op == WORK_MANY) /* as much as it moves */
@@ -215,14 +247,8 @@ int measure_row(struct field *f, const struct measure *m, struct row *row, struc
     for (int i = 0; i < n; i++)
         e[i].single = singles[i];
     look_at_all(e, n, m, row);
-    for (int r = 0; r < m->rounds; r++)
-        for (int i = 0; i < n; i++) {
-            char round[32];
-            snprintf(round, sizeof round, "round %d of %d", r + 1, m->rounds);
-            tell(row, e[i].c->name, round);
-            if (!e[i].brief)
-                one_round(&e[i], m, r == 0, row->cell.op);
-        }
+    for (int pass = 0; pass < MEASURE_PASSES && (!pass || unsteady(e, n, row->cell.op)); pass++)
+        all_rounds(e, n, m, row, pass);
     if (field_signal())
         return failure_set(why, CLI_WRONG, "interrupted");
     row->copy = 0;

@@ -3,7 +3,7 @@
 #define WEFT_CLI_BENCH_MEASURE_H
 #include "cli/bench_field.h"
 
-enum { MEASURE_ROUNDS = 25, MEASURE_FIGURES = 40 };
+enum { MEASURE_ROUNDS = 25, MEASURE_PASSES = 3, MEASURE_FIGURES = 40 };
 
 struct measure {
     double seconds; /* for each contender */
@@ -34,7 +34,8 @@ struct row {
     double copy; /* bytes a second of memcpy by the workers, about as much as the cell moves; 0: not measured */
 };
 
-/* Measures the cell on the field. Contenders that fail are out afterwards; what they took is left out. */
+/* Measures the cell on the field. Where the rounds of one contender differ all of them are done again, twice at most.
+ * Contenders that fail are out afterwards; what they took is left out. */
 int measure_row(struct field *f, const struct measure *m, struct row *row, struct failure *why);
 /* The time that counts: back to back; for a broadcast, whose calls overlap, not less than a single one (with more ranks
  * than cores from the root's start to the last rank's end); for a reshard and many tensors the single call, from the first
