@@ -41,6 +41,7 @@ def test_thousand_awaits_without_threads(progress):
 def test_other_tasks_run_meanwhile():
     def rank_main(comm):
         bound = weft.lower("u8[1] @x1=1", "u8[1] @x1=0").bind(comm, comm.empty("u8[1] @x1=1"), comm.empty("u8[1] @x1=0"))
+        window = comm.window({}, signals=1)
 
         async def main():
             turns = 0
@@ -49,11 +50,13 @@ def test_other_tasks_run_meanwhile():
                 nonlocal turns
                 while True:
                     turns += 1
+                    if turns == 6 and comm.rank == 0:
+                        window.notify(1, 0)
                     await asyncio.sleep(0.001)
 
             counter = asyncio.ensure_future(count())
             if comm.rank == 1:
-                await asyncio.sleep(0.2)
+                window.wait(0, ">=", 1, timeout=60)  # rank 0 counts while it waits for this one
             work = bound.start()
             await asyncio.gather(work_of(work), work_of(work))  # twice at once
             await work
