@@ -11,6 +11,7 @@
 
 #include "processes.h"
 #include "share.h"
+#include "soon.h"
 
 #define MOST 8
 #define HANGS 30 /* seconds after which a rank that has not ended is ended by its alarm */
@@ -135,7 +136,7 @@ static void judge(const struct killing *k, int number, int victim, bool early, i
     int code = k->end[r].code;
     int64_t since = k->end[r].from > killed ? k->end[r].from : killed;
     if (status || (code != WEFT_EPEER && (!early || code != WEFT_ETIMEOUT)) || !names(k->end[r].text, victim) ||
-        k->end[r].at - since > 2 * SECOND || k->end[r].closed - since > 2 * SECOND || k->end[r].files)
+        !soon_enough(k->end[r].at - since) || !soon_enough(k->end[r].closed - since) || k->end[r].files)
         fail_msg("kill %d: rank %d of %d was killed, rank %d ended with status %#x, error %d after %lld ms, closed "
                  "after %lld ms, %d files left open: %s",
                  number, victim, k->ranks, r, (unsigned)status, code, (long long)((k->end[r].at - since) / MS),
@@ -197,6 +198,7 @@ static void killed_at_random(void **state)
         "%lld kills, %d survivors knew it after %lld us (half of them), %lld us (nine of ten), %lld us (all)\n",
         (long long)n, delays.n, (long long)delays.us[delays.n / 2], (long long)delays.us[delays.n * 9 / 10],
         (long long)delays.us[delays.n - 1]);
+    soon_judge();
 }
 
 /* ---- how soon ---- */
@@ -300,11 +302,14 @@ static void sleepers_know_soon(void **state)
 
 /* ---- ranks that are stopped ---- */
 
+#define STALLS_MS 2000 /* the deadline for one that is stopped for too long; they open and bind within it, too */
+
 struct stopping {
     char url[64];
     bool in_time;
     int64_t deadline_ns;
-    atomic_int told; /* the rank that waits has seen that the other one is late */
+    atomic_int stopped; /* rank 1 has started and stopped */
+    atomic_int told;    /* the rank that waits has seen that the other one is late */
     int code, after;
     int64_t wrong;
     char text[512];
@@ -324,6 +329,8 @@ static void stopped_rank(struct stopping *s, int rank)
     if (rank == 1)
         raise(SIGSTOP);
     if (rank == 0 && s->in_time) {
+        while (!atomic_load(&s->stopped)) /* before that it might not even have started, which would be told */
+            pause_ns(100000);
         s->code = weft_exec_wait(p.x, 100 * MS);
         snprintf(s->text, sizeof s->text, "%s", weft_errmsg());
         atomic_store(&s->told, 1);
@@ -347,7 +354,7 @@ static void stop_one(struct stopping *s, bool in_time)
     pid_t pids[2];
     int status;
     s->in_time = in_time;
-    s->deadline_ns = in_time ? 30 * SECOND : 500 * MS;
+    s->deadline_ns = in_time ? 30 * SECOND : STALLS_MS * MS;
     snprintf(s->url, sizeof s->url, "shm:stop-%ld-%d", (long)getpid(), in_time);
     fflush(NULL);
     for (int r = 0; r < 2; r++) {
@@ -358,6 +365,7 @@ static void stop_one(struct stopping *s, bool in_time)
     }
     assert_int_equal(waitpid(pids[1], &status, WUNTRACED), pids[1]);
     assert_true(WIFSTOPPED(status));
+    atomic_store(&s->stopped, 1);
     while (!atomic_load(&s->told) && state_of(pids[0]) != 'Z')
         pause_ns(100000);
     kill(pids[1], SIGCONT);
@@ -383,9 +391,11 @@ static void stopped_for_too_long(void **state)
 {
     (void)state;
     struct stopping *s = ranks_shared(sizeof *s);
+    char text[80];
+    snprintf(text, sizeof text, "rank 1 started a run and made no progress for %d ms", STALLS_MS);
     stop_one(s, false);
     assert_int_equal(s->after, WEFT_EPEER);
-    assert_non_null(strstr(s->text, "rank 1 started a run and made no progress for 500 ms"));
+    assert_non_null(strstr(s->text, text));
     munmap(s, sizeof *s);
 }
 

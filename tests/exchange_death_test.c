@@ -1,5 +1,5 @@
 /* Ranks that are killed before they open an exchange, between rounds, or inside one: all others are told who it was
- * within two seconds, whether they wait for that rank or for one that does, and can close and free everything. */
+ * soon, whether they wait for that rank or for one that does, and can close and free everything. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +12,7 @@
 #include "hosts_meet.h"
 #include "processes.h"
 #include "share.h"
+#include "soon.h"
 
 #define MOST 8
 #define HANGS 30 /* seconds after which a rank that has not ended is ended by its alarm */
@@ -136,7 +137,7 @@ static void one_death(int ranks, int victim, enum when when, int number)
         snprintf(name, sizeof name, "rank %d", victim);
         assert_int_equal(status, 0);
         if (d->end[r].code != WEFT_EPEER || !strstr(d->end[r].text, name) || d->end[r].files ||
-            d->end[r].at - d->died > 2 * SECOND)
+            !soon_enough(d->end[r].at - d->died))
             fail_msg("death %d of rank %d of %d: rank %d was told %d '%s' after %lld ms and has %d files more",
                      (int)when, victim, ranks, r, d->end[r].code, d->end[r].text,
                      (long long)((d->end[r].at - d->died) / MS), d->end[r].files);
@@ -151,10 +152,12 @@ static void deaths_are_told(void **state)
 {
     (void)state;
     int number = 0;
-    for (int when = 0; when < AT_ANY_MOMENT; when++)
+    for (int when = 0; when < AT_ANY_MOMENT; when++) {
         for (int ranks = 2; ranks <= 5; ranks++)
             for (int victim = 0; victim<ranks; victim += ranks> 3 ? 2 : 1)
                 one_death(ranks, victim, (enum when)when, number++);
+        soon_judge();
+    }
 }
 
 static void deaths_at_any_moment(void **state)
@@ -163,6 +166,7 @@ static void deaths_at_any_moment(void **state)
     int n = (int)test_share(12, 300);
     for (int i = 0; i < n; i++)
         one_death(2 + i % 4, i % (2 + i % 4), AT_ANY_MOMENT, 1000 + i);
+    soon_judge();
 }
 
 /* Each moment once or twice, with the victim on a host of its own and on one with others. */
@@ -177,6 +181,7 @@ static void deaths_on_other_hosts(void **state)
         one_death(2 + i % 4, i / 2 % (2 + i % 4), (enum when)(i % WHENS), 2000 + i);
     }
     on_hosts = NULL;
+    soon_judge();
 }
 
 int main(void)

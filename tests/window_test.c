@@ -11,6 +11,7 @@
 
 #include "conformance.h"
 #include "share.h"
+#include "soon.h"
 #include "window_cases.h"
 #include "window_ends.h"
 #include "window_forms.h"
@@ -187,7 +188,7 @@ static void kill_one(struct random *rnd, int number)
     for (int r = 0; r < k->ranks; r++) {
         assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
         if (r != victim && (status || k->end[r].code != WEFT_EPEER || strncmp(k->end[r].text, text, strlen(text)) ||
-                            k->end[r].at - killed > 2000 * WINDOW_MS))
+                            !soon_enough(k->end[r].at - killed)))
             fail_msg("kill %d: rank %d of %d was killed, rank %d ended with %d, %d after %lld ms: %s", number, victim,
                      k->ranks, r, status, k->end[r].code, (long long)((k->end[r].at - killed) / WINDOW_MS),
                      k->end[r].text);
@@ -204,6 +205,7 @@ static void killed(void **state)
     int64_t n = test_share(15, 200);
     for (int i = 0; i < n; i++)
         kill_one(&rnd, i);
+    soon_judge();
 }
 
 /* ---- what a callback may do ---- */
