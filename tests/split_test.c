@@ -160,7 +160,7 @@ static void lists_are_refused_on_all_ranks(void **state)
 
 static int64_t deadline_ms(void)
 {
-    return conformance_on_hosts() ? 4000 : 100; /* to connect takes its time */
+    return conformance_on_hosts() ? 4000 : 1500; /* all but one are there in time, on a busy machine, too; to connect takes its time */
 }
 
 static void run_other_call(struct ranks_rank *r)
