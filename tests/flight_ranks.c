@@ -5,7 +5,7 @@
  *   wanders   goes into a barrier while the others run
  *   signal    waits like "idles"; the others wait without a timeout until they get a signal
  *   nothing   all runs complete
- * The others run a reshard once more and wait for as long as WEFT_TEST_MS says. All say so on stderr when a call fails and
+ * The others run a reshard once more and wait for as long as WEFT_TEST_MS says, or so long that all have begun to. All say so on stderr when a call fails and
  * stay until descriptor 3, a pipe, is closed at its other end: the first to end would be missed by those that still wait. */
 #include <signal.h>
 #include <stdio.h>
@@ -58,7 +58,7 @@ static int work(weft_comm *c, weft_exec *x, const char *what, int64_t timeout_ns
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "nothing", *ms = getenv("WEFT_TEST_MS");
-    int64_t timeout_ns = (ms ? atoll(ms) : 200) * 1000000;
+    int64_t timeout_ns = (ms ? atoll(ms) : 1500) * 1000000;
     weft_layout *rows, *columns;
     weft_plan *plan;
     weft_comm *c;
