@@ -135,6 +135,8 @@ static void judge(const struct killing *k, int number, int victim, bool early, i
 {
     int code = k->end[r].code;
     int64_t since = k->end[r].from > killed ? k->end[r].from : killed;
+    if (code == WEFT_ETIMEOUT) /* it waited for as long */
+        since += k->deadline_ns;
     if (status || (code != WEFT_EPEER && (!early || code != WEFT_ETIMEOUT)) || !names(k->end[r].text, victim) ||
         !soon_enough(k->end[r].at - since) || !soon_enough(k->end[r].closed - since) || k->end[r].files)
         fail_msg("kill %d: rank %d of %d was killed, rank %d ended with status %#x, error %d after %lld ms, closed "
@@ -155,7 +157,7 @@ static void kill_one(struct random *rng, int number)
     bool early = process_below(rng, 4) == 0;
     k->ranks = 2 + (int)process_below(rng, MOST - 1);
     k->seed = random_next(rng);
-    k->deadline_ns = early ? SECOND : HANGS * SECOND;
+    k->deadline_ns = early ? 2 * SECOND : HANGS * SECOND;
     int victim = (int)process_below(rng, k->ranks);
     int64_t delay = process_below(rng, early ? 2 * MS : 20 * MS);
     snprintf(k->url, sizeof k->url, "shm:kill-%ld-%d", (long)getpid(), number);
