@@ -64,6 +64,11 @@ static void ahead(void **state)
     on(state, ahead_body);
 }
 
+static void remake(void **state)
+{
+    on(state, remake_body);
+}
+
 static void mismatch(void **state)
 {
     wire_leaks = true;
@@ -229,7 +234,7 @@ struct row {
 };
 
 static const struct row rows[] = {{"mail", mail_body},   {"sizes", sizes_body},       {"crowd", crowd_body},
-                                  {"ahead", ahead_body}, {"mismatch", mismatch_body}, {"huge", huge_body}};
+                                  {"ahead", ahead_body}, {"remake", remake_body}, {"mismatch", mismatch_body}, {"huge", huge_body}};
 
 /* Opens more communicators than MPI has room for. */
 static void many_opens(struct wire_rank *r)
@@ -312,7 +317,7 @@ int main(int argc, char **argv)
         return mpi_rank(argv[2], argv[3]);
 #define ON(url, test) {url " " #test, test, NULL, NULL, (void *)(uintptr_t)(url)}
 #define ALL_ON(url)                                                                                           \
-    ON(url, mail), ON(url, all_sizes), ON(url, crowd), ON(url, ahead), ON(url, mismatch), ON(url, asleep), \
+    ON(url, mail), ON(url, all_sizes), ON(url, crowd), ON(url, ahead), ON(url, remake), ON(url, mismatch), ON(url, asleep), \
         ON(url, huge), ON(url, reopen)
     const struct CMUnitTest tests[] = {cmocka_unit_test(refused), cmocka_unit_test(settings), cmocka_unit_test(chosen),
                                        ALL_ON("tcp:"), ON("tcp:", strangers), ON("tcp:", small_buffers),

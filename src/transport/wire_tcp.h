@@ -73,7 +73,7 @@ struct tcp_lane {
     bool send;
     struct tcp_message *message; /* the one that was made last: it may take the place of others that are dropped later */
     uint64_t starts;
-    int64_t granted; /* send: the last start that may begin; -1: none */
+    int64_t granted; /* send: the start that may begin, though nobody waits for leave; -1: none */
     /* receive: */
     bool offered, large; /* the sender waits for leave to begin its start number `offer`; it needed leave last time */
     uint64_t offer;
