@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "wire_bodies.h"
+#include "wire_calls.h"
 #include "wire_strangers.h"
 
 static bool have(const char *url)
@@ -175,6 +176,44 @@ static void small_buffers(void **state)
     unsetenv("WEFT_TCP_BUFFER");
 }
 
+static void between(int n, void (*body)(struct wire_rank *), void *arg)
+{
+    const char *failed = wire_run("tcp:", n, -1, body, arg);
+    if (failed)
+        fail_msg("%s", failed);
+}
+
+static void caller_is_busy(void **state)
+{
+    (void)state;
+    between(2, calls_busy_body, NULL);
+}
+
+static void called_is_busy(void **state)
+{
+    (void)state;
+    between(2, calls_again_body, &(bool){false});
+    between(2, calls_again_body, &(bool){true});
+}
+
+static void no_answer(void **state)
+{
+    (void)state;
+    between(2, calls_reserve_body, NULL);
+}
+
+static void peer_among_strangers(void **state)
+{
+    (void)state;
+    between(2, calls_crowd_body, NULL);
+}
+
+static void called_while_leaving(void **state)
+{
+    (void)state;
+    between(3, calls_leave_body, NULL);
+}
+
 static void settings(void **state)
 {
     struct wire_boot boot = {.rank = 0, .size = 1, .wait_ns = SECOND};
@@ -321,6 +360,9 @@ int main(int argc, char **argv)
         ON(url, huge), ON(url, reopen)
     const struct CMUnitTest tests[] = {cmocka_unit_test(refused), cmocka_unit_test(settings), cmocka_unit_test(chosen),
                                        ALL_ON("tcp:"), ON("tcp:", strangers), ON("tcp:", small_buffers),
+                                       cmocka_unit_test(caller_is_busy), cmocka_unit_test(called_is_busy),
+                                       cmocka_unit_test(no_answer), cmocka_unit_test(peer_among_strangers),
+                                       cmocka_unit_test(called_while_leaving),
                                        ALL_ON("ucx:"), cmocka_unit_test(openmpi),
                                        cmocka_unit_test(mpich)};
     /* Open MPI wants to be asked before it runs as root, and more ranks than cores. */
