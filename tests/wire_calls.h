@@ -88,15 +88,28 @@ static inline void calls_busy_body(struct wire_rank *r)
     calls_meet(r);
 }
 
+struct calls_case {
+    bool nobody; /* at the last address */
+    bool child;  /* has the files of the rank that calls */
+};
+
 /* Who is called is busy for so long that it is called again, at all of its addresses: the last call counts. */
 static inline void calls_again_body(struct wire_rank *r)
 {
     struct tcp_peer *p = &calls_wire(r)->peers[1 - r->rank];
-    bool nobody = *(const bool *)r->arg;
+    const struct calls_case *c = r->arg;
+    pid_t child = 0;
     if (r->rank == 0) {
-        calls_know(r, 1, 2, nobody);
+        calls_know(r, 1, 2, c->nobody);
         WIRE_OK(r, r->w->ops->mail(r->w, 1, "b", 1));
-        for (int i = 0; i < (nobody ? 5 : 1); i++) {
+        child = c->child ? fork() : 0;
+        WIRE_CHECK(r, child >= 0);
+        if (c->child && !child) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            for (;;)
+                pause();
+        }
+        for (int i = 0; i < (c->nobody ? 5 : 1); i++) {
             WIRE_UNTIL(r, p->link == TCP_ASKING || r->w->ops->gone(r->w, 1) != TRANSPORT_HERE);
             WIRE_CHECK(r, r->w->ops->gone(r->w, 1) == TRANSPORT_HERE);
             calls_age(r, 1, ANSWER_NS);
@@ -110,6 +123,10 @@ static inline void calls_again_body(struct wire_rank *r)
         WIRE_OK(r, r->w->ops->mail(r->w, 0, "b", 1));
     }
     calls_meet(r);
+    if (child) {
+        kill(child, SIGKILL);
+        waitpid(child, NULL, 0);
+    }
 }
 
 /* Somebody takes the call of rank 0 and says nothing; the call that rank 1 makes meanwhile is a way. */

@@ -192,8 +192,9 @@ static void caller_is_busy(void **state)
 static void called_is_busy(void **state)
 {
     (void)state;
-    between(2, calls_again_body, &(bool){false});
-    between(2, calls_again_body, &(bool){true});
+    between(2, calls_again_body, &(struct calls_case){.nobody = false});
+    between(2, calls_again_body, &(struct calls_case){.nobody = true});
+    between(2, calls_again_body, &(struct calls_case){.child = true});
 }
 
 static void no_answer(void **state)

@@ -75,11 +75,18 @@ static int read_hello(int fd, struct tcp_hello *h, size_t *got)
     return *got == sizeof *h;
 }
 
-/* A child of this process may have the file, too: then epoll would go on telling of it. */
+/* A child of this process may have the file, too: then the other end would see no end. */
+static void end_call(int fd)
+{
+    shutdown(fd, SHUT_RDWR);
+    close(fd);
+}
+
+/* ... and epoll would go on telling of it. */
 static void shut(const struct tcp_wire *w, int fd)
 {
     watch(w, EPOLL_CTL_DEL, fd, 0, NULL);
-    close(fd);
+    end_call(fd);
 }
 
 static void hang_up(const struct tcp_wire *w, struct tcp_peer *p)
@@ -102,7 +109,7 @@ static bool has_hung_up(int fd)
 static void open_peer(struct tcp_wire *w, struct tcp_peer *p)
 {
     if (p->reserve >= 0)
-        close(p->reserve);
+        end_call(p->reserve);
     p->reserve = -1;
     p->link = TCP_OPEN;
     tcp_push(w, p);
@@ -153,7 +160,7 @@ static void call_next(struct tcp_wire *w, struct tcp_peer *p)
             if (fd >= 0 && !has_hung_up(fd) && adopt(w, p, fd, false))
                 return;
             if (fd >= 0)
-                close(fd);
+                end_call(fd);
             if (!p->turned_away || ++p->rounds >= ROUNDS) {
                 tcp_lost(w, p, TRANSPORT_HERE, p->why ? p->why : EADDRNOTAVAIL);
                 return;
@@ -334,7 +341,7 @@ void tcp_guest_event(struct tcp_wire *w, struct tcp_guest *g)
     bool first = p->link == TCP_UNUSED;
     if (!first && p->rank > w->base.rank) { /* the own call counts, if it comes to something */
         if (p->reserve >= 0)
-            close(p->reserve);
+            end_call(p->reserve);
         p->reserve = g->fd;
         watch(w, EPOLL_CTL_DEL, g->fd, 0, NULL);
         dismiss(w, g, false);
@@ -440,7 +447,7 @@ void tcp_lost(struct tcp_wire *w, struct tcp_peer *p, enum transport_fate fate, 
         setsockopt(p->fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
     hang_up(w, p);
     if (p->reserve >= 0)
-        close(p->reserve);
+        end_call(p->reserve);
     p->reserve = -1;
     p->link = TCP_LOST;
     p->why = why;
