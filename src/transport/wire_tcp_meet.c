@@ -347,18 +347,14 @@ void tcp_guest_event(struct tcp_wire *w, struct tcp_guest *g)
         dismiss(w, g, false);
         return;
     }
-    if (first) {
+    bool taken = adopt(w, p, g->fd, true);
+    dismiss(w, g, !taken); /* who hung up just now calls again */
+    if (taken && first) {
         p->next_used = w->used;
         w->used = p->rank;
-        p->link = TCP_ASKING; /* until it is adopted */
         if (w->leaves)
             tcp_bye(w, p);
     }
-    int fd = g->fd;
-    bool taken = adopt(w, p, fd, true);
-    dismiss(w, g, !taken);
-    if (!taken && first)
-        tcp_lost(w, p, TRANSPORT_HERE, ECONNRESET);
 }
 
 void tcp_sweep(struct tcp_wire *w)
