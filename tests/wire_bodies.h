@@ -242,6 +242,52 @@ static inline void ahead_body(struct wire_rank *r)
     r->on_mail = NULL;
 }
 
+/* ---- a tag is used again, first by the receiver, whose next message is started before the sender has dropped its last; either
+ * may make the next one before it drops the last ---- */
+
+static inline void remake_one(struct wire_rank *r, bool over, size_t bytes, void *memory, struct wire_message **m)
+{
+    const struct wire_ops *o = r->w->ops;
+    struct wire_message *last = *m;
+    if (!over)
+        o->drop(last);
+    WIRE_OK(r, o->make(r->w, 1 - r->rank, 3, memory, bytes, r->rank == 0, m));
+    if (over)
+        o->drop(last);
+}
+
+static inline void remake_body(struct wire_rank *r)
+{
+    static const size_t sizes[] = {100000, 8, 100000, 300000, 300000, 8, 8, 300000, 100000, 8, 8, 100000};
+    const struct wire_ops *o = r->w->ops;
+    unsigned char *memory = malloc(300000);
+    struct wire_message *m = NULL;
+    WIRE_CHECK(r, memory);
+    for (uint64_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        if (r->rank == 1) {
+            remake_one(r, k & 4, sizes[k], memory, &m);
+            WIRE_CHECK(r, !r->failed[0]);
+            WIRE_OK(r, o->start(m));
+        }
+        wire_barrier(r); /* mail comes behind what was there to say of the message */
+        if (r->rank == 0)
+            remake_one(r, k & 2, sizes[k], memory, &m);
+        WIRE_CHECK(r, !r->failed[0]);
+        for (uint64_t run = 0; run <= k && r->rank < 2; run++) {
+            if (r->rank == 0)
+                wire_fill(memory, sizes[k], wire_seed(0, 1, k, run));
+            if (r->rank == 0 || run)
+                WIRE_OK(r, o->start(m));
+            WIRE_UNTIL(r, o->test(m) != 0);
+            WIRE_CHECK(r, o->test(m) == 1);
+            WIRE_CHECK(r, wire_differs(memory, sizes[k], wire_seed(0, 1, k, run)) == sizes[k]);
+        }
+    }
+    wire_barrier(r);
+    o->drop(m);
+    free(memory);
+}
+
 /* ---- sizes that differ are told to the receiver, in both directions ---- */
 
 static inline void mismatch_body(struct wire_rank *r)

@@ -1,5 +1,6 @@
 /* Wires by sockets and by UCX when peers end, stop or leave: the others see it in time, get their memory back, and go on with each other. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -317,11 +318,36 @@ static void left(void **state)
         run(state, 2, -1, leave_body, NULL);
 }
 
+/* ---- memory that cannot be read ---- */
+
+/* A send of which the system cannot read the memory fails at both ends. */
+static void unreadable_body(struct wire_rank *r)
+{
+    const struct wire_ops *o = r->w->ops;
+    struct wire_message *m = NULL;
+    unsigned char *memory = mmap(NULL, 1 << 20, r->rank ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    WIRE_CHECK(r, memory != MAP_FAILED);
+    WIRE_OK(r, o->make(r->w, 1 - r->rank, 1, memory, 1 << 20, r->rank == 0, &m));
+    WIRE_OK(r, o->start(m));
+    WIRE_UNTIL(r, o->test(m) != 0);
+    WIRE_CHECK(r, o->test(m) == WEFT_EPEER);
+    if (r->rank == 0)
+        WIRE_CHECK(r, strstr(weft_errmsg(), strerror(EFAULT)));
+    WIRE_CHECK(r, o->cancel(m));
+    o->drop(m);
+    close_fast(r);
+}
+
+static void unreadable(void **state)
+{
+    run(state, 2, -1, unreadable_body, NULL);
+}
+
 int main(int argc, char **argv)
 {
 #define ON(url, test) {url " " #test, test, NULL, NULL, (void *)(uintptr_t)(url)}
 #define ALL_ON(url) ON(url, cancelled), ON(url, left), ON(url, killed_idle), ON(url, killed), ON(url, stopped)
-    const struct CMUnitTest tests[] = {ALL_ON("tcp:"), ALL_ON("ucx:")};
+    const struct CMUnitTest tests[] = {ALL_ON("tcp:"), ON("tcp:", unreadable), ALL_ON("ucx:")};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "wire_bodies.h"
+#include "wire_calls.h"
 #include "wire_strangers.h"
 
 static bool have(const char *url)
@@ -62,6 +63,11 @@ static void crowd(void **state)
 static void ahead(void **state)
 {
     on(state, ahead_body);
+}
+
+static void remake(void **state)
+{
+    on(state, remake_body);
 }
 
 static void mismatch(void **state)
@@ -170,6 +176,45 @@ static void small_buffers(void **state)
     unsetenv("WEFT_TCP_BUFFER");
 }
 
+static void between(int n, void (*body)(struct wire_rank *), void *arg)
+{
+    const char *failed = wire_run("tcp:", n, -1, body, arg);
+    if (failed)
+        fail_msg("%s", failed);
+}
+
+static void caller_is_busy(void **state)
+{
+    (void)state;
+    between(2, calls_busy_body, NULL);
+}
+
+static void called_is_busy(void **state)
+{
+    (void)state;
+    between(2, calls_again_body, &(struct calls_case){.nobody = false});
+    between(2, calls_again_body, &(struct calls_case){.nobody = true});
+    between(2, calls_again_body, &(struct calls_case){.child = true});
+}
+
+static void no_answer(void **state)
+{
+    (void)state;
+    between(2, calls_reserve_body, NULL);
+}
+
+static void peer_among_strangers(void **state)
+{
+    (void)state;
+    between(2, calls_crowd_body, NULL);
+}
+
+static void called_while_leaving(void **state)
+{
+    (void)state;
+    between(3, calls_leave_body, NULL);
+}
+
 static void settings(void **state)
 {
     struct wire_boot boot = {.rank = 0, .size = 1, .wait_ns = SECOND};
@@ -229,7 +274,7 @@ struct row {
 };
 
 static const struct row rows[] = {{"mail", mail_body},   {"sizes", sizes_body},       {"crowd", crowd_body},
-                                  {"ahead", ahead_body}, {"mismatch", mismatch_body}, {"huge", huge_body}};
+                                  {"ahead", ahead_body}, {"remake", remake_body}, {"mismatch", mismatch_body}, {"huge", huge_body}};
 
 /* Opens more communicators than MPI has room for. */
 static void many_opens(struct wire_rank *r)
@@ -312,10 +357,13 @@ int main(int argc, char **argv)
         return mpi_rank(argv[2], argv[3]);
 #define ON(url, test) {url " " #test, test, NULL, NULL, (void *)(uintptr_t)(url)}
 #define ALL_ON(url)                                                                                           \
-    ON(url, mail), ON(url, all_sizes), ON(url, crowd), ON(url, ahead), ON(url, mismatch), ON(url, asleep), \
+    ON(url, mail), ON(url, all_sizes), ON(url, crowd), ON(url, ahead), ON(url, remake), ON(url, mismatch), ON(url, asleep), \
         ON(url, huge), ON(url, reopen)
     const struct CMUnitTest tests[] = {cmocka_unit_test(refused), cmocka_unit_test(settings), cmocka_unit_test(chosen),
                                        ALL_ON("tcp:"), ON("tcp:", strangers), ON("tcp:", small_buffers),
+                                       cmocka_unit_test(caller_is_busy), cmocka_unit_test(called_is_busy),
+                                       cmocka_unit_test(no_answer), cmocka_unit_test(peer_among_strangers),
+                                       cmocka_unit_test(called_while_leaving),
                                        ALL_ON("ucx:"), cmocka_unit_test(openmpi),
                                        cmocka_unit_test(mpich)};
     /* Open MPI wants to be asked before it runs as root, and more ranks than cores. */

@@ -196,11 +196,11 @@ static bool all_told(const struct tcp_wire *w)
 static void close_wire(struct wire *base)
 {
     struct tcp_wire *w = tcp(base);
-    const struct tcp_head bye = {.kind = TCP_BYE};
     int64_t end = tcp_now() + (base->failed ? FAILED_NS : LEAVE_NS);
     base->failed = true; /* what comes is not wanted any more */
+    w->leaves = true;
     for (int i = w->used; i >= 0; i = w->peers[i].next_used)
-        tcp_queue_copy(w, &w->peers[i], &bye, NULL, 0);
+        tcp_bye(w, &w->peers[i]);
     for (bool moved = true; !all_told(w) && tcp_now() < end; moved = progress(base))
         if (!moved && arm(base))
             poll(&(struct pollfd){.fd = base->fd, .events = POLLIN}, 1, 1);

@@ -73,7 +73,7 @@ struct tcp_lane {
     bool send;
     struct tcp_message *message; /* the one that was made last: it may take the place of others that are dropped later */
     uint64_t starts;
-    int64_t granted; /* send: the last start that may begin; -1: none */
+    int64_t granted; /* send: the start that may begin, though nobody waits for leave; -1: none */
     /* receive: */
     bool offered, large; /* the sender waits for leave to begin its start number `offer`; it needed leave last time */
     uint64_t offer;
@@ -189,6 +189,7 @@ struct tcp_wire {
     int64_t mails;     /* that have not left */
     int64_t looked_at; /* the connections */
     int buffer;        /* SO_SNDBUF and SO_RCVBUF; 0: as the kernel likes */
+    bool leaves;       /* it is being closed */
     unsigned char stage[TCP_STAGE];
 };
 
@@ -224,6 +225,7 @@ void tcp_withdraw(struct tcp_wire *w, struct tcp_peer *p, struct tcp_out *o); /*
 void tcp_stop(struct tcp_wire *w, struct tcp_peer *p, struct tcp_message *m);
 void tcp_begin(struct tcp_peer *p, struct tcp_message *m); /* it may be sent from now on */
 void tcp_out_clear(struct tcp_wire *w, struct tcp_peer *p);
+void tcp_bye(struct tcp_wire *w, struct tcp_peer *p); /* queues it */
 int tcp_mail(struct wire *w, int peer, const void *bytes, size_t n);
 bool tcp_flushed(struct wire *w);
 

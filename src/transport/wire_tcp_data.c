@@ -70,10 +70,11 @@ static void free_lane(struct tcp_lane *l)
     free(l);
 }
 
-/* Of a lane that has no message any more: it goes, unless something has come that the next one gets. */
+/* Of a lane that has no message any more: it goes, unless something has come that the next one gets. Leave to send may have:
+ * the receiver has the next one already. */
 static void leave_lane(struct tcp_wire *w, struct tcp_lane *l)
 {
-    if (l->first || l->into != TCP_NOWHERE || l->offered)
+    if (l->first || l->into != TCP_NOWHERE || l->offered || l->granted >= 0)
         return;
     struct tcp_lane **at = &w->buckets[bucket_of(w->nbuckets, l->peer, l->tag, l->send)];
     while (*at != l)
@@ -169,9 +170,10 @@ void tcp_offered(struct tcp_wire *w, struct tcp_lane *l, uint64_t number)
 void tcp_granted(struct tcp_wire *w, struct tcp_lane *l, uint64_t number)
 {
     struct tcp_message *m = l->message;
-    l->granted = (int64_t)number;
-    if (!m || m->state != TCP_WAITS || number + 1 < l->starts)
+    if (!m || m->state != TCP_WAITS || number + 1 != l->starts) {
+        l->granted = (int64_t)number;
         return;
+    }
     tcp_begin(&w->peers[l->peer], m);
     tcp_push(w, &w->peers[l->peer]);
 }
@@ -273,12 +275,14 @@ int tcp_make(struct wire *base, int peer, uint64_t tag, void *memory, size_t byt
 
 static void start_send(struct tcp_wire *w, struct tcp_peer *p, struct tcp_message *m, uint64_t number)
 {
+    bool granted = m->lane->granted == (int64_t)number;
     m->left = m->base.bytes;
+    m->lane->granted = -1; /* it is for this start, or for one that needed none */
     if (p->link == TCP_LOST || p->mute) { /* whether it left or ended is not known yet: test will tell */
         m->state = TCP_MOVES;
         return;
     }
-    if ((m->base.bytes > TCP_EAGER || number % WIRE_AHEAD == WIRE_AHEAD - 1) && m->lane->granted < (int64_t)number) {
+    if ((m->base.bytes > TCP_EAGER || number % WIRE_AHEAD == WIRE_AHEAD - 1) && !granted) {
         m->state = TCP_WAITS;
         send_note(w, m, TCP_OFFER, number); /* its note is free: it is sent before the grant comes */
     } else {
@@ -365,6 +369,8 @@ void tcp_drop(struct wire_message *base)
     while (*at != m)
         at = &(*at)->under;
     *at = m->under;
+    if (base->loose)
+        m->lane->granted = -1; /* for a start that needed none: of the first one of a loose message the receiver knows no size */
     if (!m->lane->message)
         leave_lane(w, m->lane);
     free(m);

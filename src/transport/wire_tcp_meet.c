@@ -75,11 +75,18 @@ static int read_hello(int fd, struct tcp_hello *h, size_t *got)
     return *got == sizeof *h;
 }
 
-/* A child of this process may have the file, too: then epoll would go on telling of it. */
+/* A child of this process may have the file, too: then the other end would see no end. */
+static void end_call(int fd)
+{
+    shutdown(fd, SHUT_RDWR);
+    close(fd);
+}
+
+/* ... and epoll would go on telling of it. */
 static void shut(const struct tcp_wire *w, int fd)
 {
     watch(w, EPOLL_CTL_DEL, fd, 0, NULL);
-    close(fd);
+    end_call(fd);
 }
 
 static void hang_up(const struct tcp_wire *w, struct tcp_peer *p)
@@ -89,11 +96,20 @@ static void hang_up(const struct tcp_wire *w, struct tcp_peer *p)
     p->fd = -1;
 }
 
+/* Whoever called got no answer for so long that it has hung up, and calls again. It says nothing behind its hello before it is
+ * welcomed, so that its end is all that there can be. */
+static bool has_hung_up(int fd)
+{
+    char byte;
+    ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+}
+
 /* The connection is the one with the peer from now on. */
 static void open_peer(struct tcp_wire *w, struct tcp_peer *p)
 {
     if (p->reserve >= 0)
-        close(p->reserve);
+        end_call(p->reserve);
     p->reserve = -1;
     p->link = TCP_OPEN;
     tcp_push(w, p);
@@ -141,10 +157,10 @@ static void call_next(struct tcp_wire *w, struct tcp_peer *p)
         if (!tcp_card_address(&w->cards[w->base.rank], &w->cards[p->rank], p->address, &to, &n)) {
             int fd = p->reserve;
             p->reserve = -1;
-            if (fd >= 0 && adopt(w, p, fd, false))
+            if (fd >= 0 && !has_hung_up(fd) && adopt(w, p, fd, false))
                 return;
             if (fd >= 0)
-                close(fd);
+                end_call(fd);
             if (!p->turned_away || ++p->rounds >= ROUNDS) {
                 tcp_lost(w, p, TRANSPORT_HERE, p->why ? p->why : EADDRNOTAVAIL);
                 return;
@@ -257,7 +273,7 @@ static void dismiss(struct tcp_wire *w, struct tcp_guest *g, bool useless)
     w->gone_guests = true;
 }
 
-/* Those that came last stand first. */
+/* Those that came last stand first. What the oldest may have said meanwhile is heard before it has to go. */
 static void dismiss_oldest(struct tcp_wire *w)
 {
     struct tcp_guest *oldest = NULL;
@@ -265,6 +281,8 @@ static void dismiss_oldest(struct tcp_wire *w)
         if (g->fd >= 0)
             oldest = g;
     if (oldest)
+        tcp_guest_event(w, oldest);
+    if (oldest && oldest->fd >= 0)
         dismiss(w, oldest, true);
 }
 
@@ -316,29 +334,27 @@ void tcp_guest_event(struct tcp_wire *w, struct tcp_guest *g)
     if (!whole)
         return;
     struct tcp_peer *p = whole > 0 && greets_me(w, &g->hello) ? &w->peers[g->hello.from] : NULL;
-    if (!p || p->link == TCP_OPEN || p->link == TCP_LOST) {
+    if (!p || p->link == TCP_OPEN || p->link == TCP_LOST || has_hung_up(g->fd)) {
         dismiss(w, g, true);
         return;
     }
     bool first = p->link == TCP_UNUSED;
     if (!first && p->rank > w->base.rank) { /* the own call counts, if it comes to something */
         if (p->reserve >= 0)
-            close(p->reserve);
+            end_call(p->reserve);
         p->reserve = g->fd;
         watch(w, EPOLL_CTL_DEL, g->fd, 0, NULL);
         dismiss(w, g, false);
         return;
     }
-    if (first) {
+    bool taken = adopt(w, p, g->fd, true);
+    dismiss(w, g, !taken); /* who hung up just now calls again */
+    if (taken && first) {
         p->next_used = w->used;
         w->used = p->rank;
-        p->link = TCP_ASKING; /* until it is adopted */
+        if (w->leaves)
+            tcp_bye(w, p);
     }
-    int fd = g->fd;
-    bool taken = adopt(w, p, fd, true);
-    dismiss(w, g, !taken);
-    if (!taken && first)
-        tcp_lost(w, p, TRANSPORT_HERE, ECONNRESET);
 }
 
 void tcp_sweep(struct tcp_wire *w)
@@ -359,20 +375,35 @@ void tcp_sweep(struct tcp_wire *w)
 
 /* ---- hosts that vanish ---- */
 
+static bool takes_too_long(const struct tcp_peer *p, int64_t now)
+{
+    return (p->link == TCP_CALLING && now - p->since >= KEEP_SILENT_NS) ||
+           (p->link == TCP_ASKING && now - p->since >= ANSWER_NS);
+}
+
+/* Who takes the call and does not answer is busy, or a stranger: if there is another way it is tried, and this one again after
+ * it, as often as need be, since nobody has said no. */
+static void give_up(struct tcp_wire *w, struct tcp_peer *p)
+{
+    struct sockaddr_storage to;
+    socklen_t n;
+    if (p->link == TCP_CALLING) {
+        p->why = ETIMEDOUT;
+        call_next(w, p);
+    } else if (p->reserve >= 0 || tcp_card_address(&w->cards[w->base.rank], &w->cards[p->rank], p->address, &to, &n)) {
+        p->rounds = 0;
+        turned_away(w, p, ETIMEDOUT);
+    }
+}
+
 static void look_at(struct tcp_wire *w, struct tcp_peer *p, int64_t now)
 {
     struct tcp_info info = {0};
     socklen_t n = sizeof info;
-    if (p->link == TCP_CALLING && now - p->since >= KEEP_SILENT_NS) {
-        p->why = ETIMEDOUT;
-        call_next(w, p);
-        return;
-    }
-    if (p->link == TCP_ASKING && now - p->since >= ANSWER_NS) {
-        struct sockaddr_storage to;
-        socklen_t m;
-        if (tcp_card_address(&w->cards[w->base.rank], &w->cards[p->rank], p->address, &to, &m))
-            turned_away(w, p, ETIMEDOUT);
+    if (takes_too_long(p, now))
+        tcp_call_event(w, p); /* it may be this rank that was busy: the answer is there, and nobody has looked */
+    if (takes_too_long(p, now)) {
+        give_up(w, p);
         return;
     }
     if (p->link != TCP_OPEN && p->link != TCP_ASKING)
@@ -412,7 +443,7 @@ void tcp_lost(struct tcp_wire *w, struct tcp_peer *p, enum transport_fate fate, 
         setsockopt(p->fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
     hang_up(w, p);
     if (p->reserve >= 0)
-        close(p->reserve);
+        end_call(p->reserve);
     p->reserve = -1;
     p->link = TCP_LOST;
     p->why = why;

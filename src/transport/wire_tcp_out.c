@@ -188,12 +188,14 @@ static void watch_room(struct tcp_wire *w, struct tcp_peer *p, bool on)
     p->blocked = on;
 }
 
-/* After an error nothing can be written. What the peer sent before is still there, with its goodbye maybe. */
+/* After an error nothing can be written. What the peer sent before is still there, with its goodbye maybe. Where it is not the
+ * connection that broke (memory that cannot be read, no memory in the kernel) the peer sees the end of what comes, and ends it. */
 static void fall_mute(struct tcp_wire *w, struct tcp_peer *p)
 {
     p->why = errno;
     watch_room(w, p, false);
     p->mute = true;
+    shutdown(p->fd, SHUT_WR);
     tcp_out_clear(w, p);
 }
 
@@ -317,6 +319,12 @@ void tcp_out_clear(struct tcp_wire *w, struct tcp_peer *p)
     while (p->sends)
         unlink_send(p, p->sends);
     p->frame_sent = 0;
+}
+
+void tcp_bye(struct tcp_wire *w, struct tcp_peer *p)
+{
+    const struct tcp_head bye = {.kind = TCP_BYE};
+    tcp_queue_copy(w, p, &bye, NULL, 0);
 }
 
 /* ---- mail ---- */
