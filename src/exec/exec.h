@@ -447,7 +447,9 @@ int64_t comb_take(weft_exec *x, const struct exec_in *first);
 
 /* ---- help.c ---- */
 
-uint64_t help_pieces(int64_t bytes);
+/* What `claimed` of a message is after so many runs in which it was helped. Binding again writes it whether or not the message
+ * is to be helped then: if that is refused, what was bound before goes on. */
+uint64_t help_claimed(uint64_t runs, int64_t bytes);
 /* May a rank that has the time help with this SEND? */
 bool help_wants(const struct plan_step *send, const struct exec_step *step);
 /* Is the message helped? Its moves here are known; both ends come to the same answer. */
