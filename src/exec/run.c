@@ -210,6 +210,8 @@ __attribute__((noinline)) static int start_shared(weft_exec *x)
         }
         progress_leave(f);
     } else if (!(err = check_start(x))) {
+        if (x->arrivals) /* who polls must not find those of the last run */
+            arrivals_reset(x->arrivals);
         set_state(x, EXEC_FLIES);
         progress_submit(f, x);
     }
