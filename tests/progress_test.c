@@ -324,6 +324,31 @@ static void nothing_has_come_of_a_run_that_waits(void **state)
     ranks_run(4, &by_thread, run_left_to_the_thread, NULL, NULL);
 }
 
+/* The thread has ended a run as far as a test can see, and may still be busy with that end when the next is started and
+ * waited for: the wait is for the next. */
+static void run_on_its_heels(struct ranks_rank *r)
+{
+    struct job j;
+    int runs = (int)(conformance_on_hosts() ? test_share(20, 2000) : test_share(500, 100000));
+    RANKS_OK(r, job_make(&j, &kinds[0], r));
+    for (int seed = 0; seed < runs; seed++) {
+        bool done = false;
+        job_seed(&j, r->rank, seed);
+        RANKS_OK(r, weft_exec_start(j.exec));
+        while (seed % 2 && !done)
+            RANKS_OK(r, weft_exec_test(j.exec, &done));
+        RANKS_OK(r, seed % 2 ? 0 : weft_exec_wait(j.exec, -1));
+        RANKS_CHECK(r, !job_wrong(&j, r->rank, seed));
+    }
+    job_free(&j);
+}
+
+static void a_wait_is_for_the_last_start(void **state)
+{
+    (void)state;
+    ranks_run(4, &by_thread, run_on_its_heels, NULL, NULL);
+}
+
 /* ---- failure ---- */
 
 static void run_left_alone(struct ranks_rank *r)
@@ -524,7 +549,7 @@ static void options(void **state)
 static const struct CMUnitTest on_hosts[] = {
     cmocka_unit_test(completes_without_a_call), cmocka_unit_test(with_the_callers_calls),
     cmocka_unit_test(tasks_are_moved_along),    cmocka_unit_test(errors_reach_the_owner),
-    cmocka_unit_test(nothing_has_come_of_a_run_that_waits),
+    cmocka_unit_test(nothing_has_come_of_a_run_that_waits), cmocka_unit_test(a_wait_is_for_the_last_start),
     cmocka_unit_test(closing),                  cmocka_unit_test(one_thread_that_sleeps),
 };
 
@@ -535,7 +560,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(completes_without_a_call), cmocka_unit_test(with_the_callers_calls),
         cmocka_unit_test(tasks_are_moved_along),    cmocka_unit_test(errors_reach_the_owner),
-        cmocka_unit_test(nothing_has_come_of_a_run_that_waits),
+        cmocka_unit_test(nothing_has_come_of_a_run_that_waits), cmocka_unit_test(a_wait_is_for_the_last_start),
         cmocka_unit_test(closing),                  cmocka_unit_test(one_thread_that_sleeps),
         cmocka_unit_test(options),
     };

@@ -326,9 +326,9 @@ struct weft_exec {
     weft_exec *prev, *next_exec;        /* in the comm's list of those in flight */
     weft_exec *bound_prev, *bound_next; /* in the comm's list of all */
     weft_exec *submitted;               /* the next of those that progress_submit was told of */
-    /* These three also for who is not in the seat: */
-    _Atomic int state;             /* EXEC_FLIES, or how its last run ended: 0 or a failure */
-    _Atomic int64_t ended, failed; /* runs */
+    /* These four also for who is not in the seat: */
+    _Atomic int state;                    /* EXEC_FLIES, or how its last run ended: 0 or a failure */
+    _Atomic int64_t asked, ended, failed; /* runs; asked: for which start was called */
     bool binding;                  /* in rebind: callbacks that run meanwhile must not start it */
     bool orphan;                   /* freed in a callback while in flight */
     uint64_t run;                  /* started so far */
