@@ -117,6 +117,12 @@ struct exec_share {
     bool ring;        /* it can go through a ring at the front of its slot */
 };
 
+/* Of a peer that is waited for, by watch.c: the pulse that it had, since when, in which run. */
+struct exec_seen {
+    uint64_t pulse, run;
+    int64_t at; /* 0: it was not waited for */
+};
+
 /* Messages from one peer, first in first out. Counts are of this run, counters of all runs. */
 struct exec_in {
     int peer;
@@ -135,8 +141,7 @@ struct exec_in {
     uint32_t move;       /* of a message that flows: where unpacking is, */
     int64_t at, seen;    /* bytes of that move (turns, in comb.c), and bytes that were packed when it last looked; of
                           * one that is helped: pieces that were copied here, and 1 when none is left to take */
-    uint64_t seen_pulse; /* for watch.c */
-    int64_t seen_at;
+    struct exec_seen watched;
 };
 
 /* Messages to one peer. */
@@ -156,8 +161,7 @@ struct exec_out {
     struct block_message *sends;       /* in our block */
     const struct block_message *recvs; /* in the peer's */
     bool crosses;                      /* the peer may read our private memory */
-    uint64_t seen_pulse;
-    int64_t seen_at;
+    struct exec_seen watched;
 };
 
 /* A tile whose outer loops 0 to cut are walked by the weave: n rows of so many bytes. */
