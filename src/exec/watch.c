@@ -74,8 +74,9 @@ static void watch_far(const weft_exec *x, struct far_channel *ch, int64_t now, s
     struct wire *wire = x->comm->link->hosts->wire;
     enum transport_fate fate = wire->ops->gone(wire, ch->peer); /* known when all that it sent has come, maybe just now */
     bool gone = fate || (ch->freed && ch->last_run < x->run);
-    if (gone && ch->gone) /* and the channel has been looked at since */
+    if (gone && ch->gone && ch->looked) /* a put, too, watches, and does not look */
         *(fate == TRANSPORT_DIED ? &b->died : &b->left) = ch->peer;
+    ch->looked &= gone && ch->gone;
     ch->gone = gone;
     if (gone)
         return;
