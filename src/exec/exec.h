@@ -332,7 +332,7 @@ struct weft_exec {
     weft_exec *submitted;               /* the next of those that progress_submit was told of */
     /* These four also for who is not in the seat: */
     _Atomic int state;                    /* EXEC_FLIES, or how its last run ended: 0 or a failure */
-    _Atomic int64_t asked, ended, failed; /* runs; asked: for which start was called */
+    _Atomic int64_t asked, ended, failed; /* runs; asked: for which start was called, with a progress thread */
     bool binding;                  /* in rebind: callbacks that run meanwhile must not start it */
     bool orphan;                   /* freed in a callback while in flight */
     uint64_t run;                  /* started so far */

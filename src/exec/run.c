@@ -183,7 +183,6 @@ static inline __attribute__((always_inline)) int start(weft_exec *x)
     int err = check_start(x);
     if (err)
         return err;
-    count_one(&x->asked);
     begin(x);
     engine_start(x);
     return 0;
@@ -206,6 +205,7 @@ __attribute__((noinline)) static int start_shared(weft_exec *x)
     if (progress_try(f)) {
         err = start(x);
         if (!err) {
+            count_one(&x->asked);
             engine_call(x);
             progress_disturb(f);
         }
@@ -273,13 +273,19 @@ int weft_exec_test(weft_exec *x, bool *done)
 
 struct waiting {
     const weft_exec *x;
-    int64_t asked; /* runs, with the one that is waited for: of `ended` that one before may be yet to be counted */
+    int64_t runs; /* with the one that is waited for */
 };
+
+/* For the run in flight. Where a thread ends runs, the one before may be yet to be counted. */
+static struct waiting wait_for(const weft_exec *x)
+{
+    return (struct waiting){x, x->comm->threaded ? count(&x->asked) : count(&x->ended) + 1};
+}
 
 static bool over(void *arg)
 {
     const struct waiting *w = arg;
-    return count(&w->x->ended) >= w->asked;
+    return count(&w->x->ended) >= w->runs;
 }
 
 /* With others in flight every signal may be of use. */
@@ -341,7 +347,7 @@ int weft_exec_wait(weft_exec *x, int64_t timeout_ns)
 {
     if (!x)
         return error_set(WEFT_EINVAL, "weft_exec_wait: the exec is NULL");
-    struct waiting w = {x, count(&x->asked)};
+    struct waiting w = wait_for(x);
     return x->comm->threaded ? wait_shared(x, &w, timeout_ns) : wait_in_seat(x, &w, timeout_ns);
 }
 
@@ -349,8 +355,10 @@ int weft_exec_run(weft_exec *x)
 {
     struct comm_family *f = x ? comm_enter(x->comm) : NULL; /* the thread is not called: this one waits */
     int err = start(x);
+    if (!err && f)
+        count_one(&x->asked);
     if (!err)
-        err = wait_in_seat(x, &(struct waiting){x, count(&x->asked)}, -1);
+        err = wait_in_seat(x, &(struct waiting){x, count(&x->ended) + 1}, -1);
     comm_leave(f);
     return err;
 }
@@ -416,7 +424,7 @@ static void free_in_seat(weft_exec *x)
         x->orphan = true;
         return;
     }
-    struct waiting w = {x, count(&x->asked)};
+    struct waiting w = wait_for(x);
     struct comm_need need = {over, lacking, &w, core_now() + c->deadline_ns};
     char who[COMM_WHO];
     if (exec_flies(x) && comm_wait(c, &need) == COMM_LATE) /* peers that come later must not find memory that is gone */
