@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -355,6 +356,43 @@ static void a_stalled_rank_is_named(void **state)
     }
 }
 
+/* Rank 1 does all of its run in one pass, in which rank 0 looks at it; then both do something else for longer than the deadline.
+ * What rank 0 saw then says nothing of the next run. */
+static void look_on(void *arg, size_t i, const weft_arrival *a)
+{
+    (void)i;
+    (void)a;
+    ranks_meet(arg);
+    ranks_meet(arg);
+}
+
+static void run_pause(struct ranks_rank *r)
+{
+    struct pair p;
+    RANKS_OK(r, pair_make(&p, "f32[8000] @x1=0", "f32[8000] @x1=1", r));
+    for (int run = 0; run < 2; run++) {
+        RANKS_OK(r, weft_exec_arrivals(p.x, run ? NULL : look_on, r));
+        RANKS_OK(r, weft_exec_start(p.x));
+        if (run || r->rank == 0)
+            ranks_meet(r);
+        if (r->rank == 0)
+            RANKS_CHECK(r, weft_exec_wait(p.x, 20 * MS) == WEFT_ETIMEOUT);
+        if (run || r->rank == 0)
+            ranks_meet(r);
+        RANKS_OK(r, weft_exec_wait(p.x, -1));
+        if (!run)
+            nanosleep(&(struct timespec){.tv_nsec = (long)(r->opts.deadline_ns + 50 * MS)}, NULL);
+    }
+    pair_free(&p);
+}
+
+static void a_pause_between_runs_is_no_stall(void **state)
+{
+    (void)state;
+    if (!strcmp(ranks_on, "threads")) /* where it is pulled: what is packed has been read before boxes are told */
+        ranks_run(2, &(weft_comm_opts){.deadline_ns = 800 * MS}, run_pause, NULL, NULL);
+}
+
 /* A rank that frees its exec, or closes its comm, before the others' run. */
 static void run_deserter(struct ranks_rank *r)
 {
@@ -503,6 +541,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_left_never_comes),
         cmocka_unit_test(late_starters_are_waited_for),
         cmocka_unit_test(a_stalled_rank_is_named),
+        cmocka_unit_test(a_pause_between_runs_is_no_stall),
         cmocka_unit_test(a_deserter_is_named),
         cmocka_unit_test(who_is_done_may_go),
         cmocka_unit_test(an_absent_rank_is_named),

@@ -488,6 +488,32 @@ static void helped(void **state)
                           NULL);
 }
 
+/* Binding again to memory that must be staged is refused, by the other rank's view; what was bound before goes on. */
+static void run_refused(struct ranks_rank *r)
+{
+    static const struct pair pair = {"f32[100000] @x1=0", "f32[100000] @x1=1", 0xffffffff};
+    struct model m;
+    RANKS_OK(r, model_make(&m, r, &pair, 1, &(weft_lower_opts){.bucket = 0}));
+    char *private = calloc(1, m.in[0].bytes + 1);
+    RANKS_CHECK(r, private);
+    const weft_view in = {private, m.in[0].bytes, NULL}, small = {m.out[0].data, r->rank ? 1 : 0, NULL};
+    for (int seed = 0; seed < 3; seed++) {
+        model_fill(&m, seed);
+        RANKS_OK(r, weft_exec_start(m.exec));
+        RANKS_OK(r, weft_exec_wait(m.exec, 20 * SECOND));
+        RANKS_CHECK(r, !model_wrong(&m, seed));
+        RANKS_CHECK(r, weft_exec_rebind(m.exec, &in, &small) == WEFT_EINVAL);
+    }
+    model_free(&m);
+    free(private);
+}
+
+static void refused_and_helped(void **state)
+{
+    (void)state;
+    ranks_run(2, NULL, run_refused, NULL, NULL);
+}
+
 /* ---- a message that is read in two ways ---- */
 
 /* Rank 1 copies one part of rank 0's message and folds the other where it is, with what rank 2 has, which comes late: until
@@ -532,6 +558,7 @@ int main(void)
         cmocka_unit_test(far_ahead),
         cmocka_unit_test(flowing),
         cmocka_unit_test(helped),
+        cmocka_unit_test(refused_and_helped),
         cmocka_unit_test(folded_and_copied),
     };
     return conformance_on_hosts() ? CONFORMANCE_HOSTS(tests) : CONFORMANCE_RUN(tests);

@@ -210,9 +210,54 @@ static void a_freed_exec_is_seen(void **state)
     play(hosts_wire(), "ab", free_instead);
 }
 
+/* What a peer sent before it left has come while this rank was held up by a put to another one: the exec is not looked at
+ * there, and so nobody can say that it is waited for in vain. */
+static int put_meanwhile(weft_comm *c, struct scene *s)
+{
+    struct pair p;
+    weft_window *w = NULL;
+    const int64_t large = 16 << 20;
+    char *bytes = calloc(1, (size_t)large);
+    int rank = weft_comm_rank(c), err = pair_make(&p, "i32[4000] @x1=1", "i32[4000] @x1=0", false, c);
+    for (int i = 0; i < 4000 && rank == 1; i++)
+        ((int32_t *)p.in)[i] = 7 + i;
+    if (!err)
+        err = !bytes ? -1000 : weft_window_create(c, &(weft_buffer){"b", WEFT_U8, large, 0}, 1, 1, &w);
+    if (!err && rank == 0) {
+        err = weft_exec_start(p.x);
+        come_to(s, 1);
+        err = err ? err : weft_window_put(w, 0, 2, 0, bytes, large); /* who takes it when rank 1 has long gone */
+        err = err ? err : weft_exec_wait(p.x, 50 * SECOND);
+        for (int i = 0; i < 4000 && !err; i++)
+            err = ((int32_t *)p.out)[i] == 7 + i ? 0 : -1000;
+    }
+    if (!err && rank == 1) {
+        wait_for(s, 1);
+        err = weft_exec_run(p.x);
+    }
+    if (rank == 2) {
+        wait_for(s, 2);
+        nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL); /* in which rank 0 looks, often */
+    }
+    weft_window_free(w);
+    pair_free(&p);
+    weft_comm_close(c);
+    if (rank == 1)
+        come_to(s, 2);
+    free(bytes);
+    return err;
+}
+
+static void what_was_sent_comes_beside_a_put(void **state)
+{
+    (void)state;
+    play(hosts_wire(), "abc", put_meanwhile);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(who_leaves_has_voted), cmocka_unit_test(execs_are_bound_again),
-                                       cmocka_unit_test(what_was_sent_comes), cmocka_unit_test(a_freed_exec_is_seen)};
+                                       cmocka_unit_test(what_was_sent_comes), cmocka_unit_test(a_freed_exec_is_seen),
+                                       cmocka_unit_test(what_was_sent_comes_beside_a_put)};
     return cmocka_run_group_tests(tests, hosts_setup, hosts_teardown);
 }

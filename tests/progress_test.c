@@ -270,6 +270,85 @@ static void tasks_are_moved_along(void **state)
     ranks_run(2, &by_thread, run_nudged, NULL, NULL);
 }
 
+/* ---- a start that finds the seat taken ---- */
+
+struct pause {
+    sem_t begun, end;
+};
+
+static void hold_the_seat(void *arg, int err)
+{
+    struct pause *p = arg;
+    (void)err;
+    sem_post(&p->begun);
+    posted(&p->end);
+}
+
+/* While the thread is in a callback, a run is left to it to begin: of that run nothing has come, whatever the last one had. */
+static void run_left_to_the_thread(struct ranks_rank *r)
+{
+    struct job j, own;
+    struct pause p;
+    size_t all, early = 0, n;
+    sem_init(&p.begun, 0, 0);
+    sem_init(&p.end, 0, 0);
+    RANKS_OK(r, job_make(&j, &kinds[0], r));
+    RANKS_OK(r, job_make(&own, &(struct move){.src = "i32[4/x] @x4", .dst = "i32[4/x] @x4"}, r));
+    RANKS_OK(r, weft_plan_arrivals(j.plan, NULL, 0, &all));
+    RANKS_OK(r, weft_exec_arrivals(j.exec, NULL, NULL));
+    RANKS_OK(r, weft_exec_notify(own.exec, hold_the_seat, &p));
+    for (int seed = 0; seed < 5; seed++) {
+        job_seed(&j, r->rank, seed);
+        RANKS_OK(r, weft_exec_start(own.exec));
+        RANKS_CHECK(r, posted(&p.begun));
+        int err = weft_exec_start(j.exec);
+        if (!err)
+            err = weft_exec_arrived(j.exec, NULL, 0, &early);
+        sem_post(&p.end);
+        RANKS_OK(r, err);
+        RANKS_OK(r, weft_exec_wait(j.exec, -1));
+        RANKS_OK(r, weft_exec_wait(own.exec, -1));
+        RANKS_CHECK(r, !early);
+        RANKS_OK(r, weft_exec_arrived(j.exec, NULL, 0, &n));
+        RANKS_CHECK(r, n == all && !job_wrong(&j, r->rank, seed));
+    }
+    job_free(&j);
+    job_free(&own);
+    sem_destroy(&p.begun);
+    sem_destroy(&p.end);
+}
+
+static void nothing_has_come_of_a_run_that_waits(void **state)
+{
+    (void)state;
+    ranks_run(4, &by_thread, run_left_to_the_thread, NULL, NULL);
+}
+
+/* The thread has ended a run as far as a test can see, and may still be busy with that end when the next is started and
+ * waited for: the wait is for the next. */
+static void run_on_its_heels(struct ranks_rank *r)
+{
+    struct job j;
+    int runs = (int)(conformance_on_hosts() ? test_share(20, 2000) : test_share(500, 100000));
+    RANKS_OK(r, job_make(&j, &kinds[0], r));
+    for (int seed = 0; seed < runs; seed++) {
+        bool done = false;
+        job_seed(&j, r->rank, seed);
+        RANKS_OK(r, weft_exec_start(j.exec));
+        while (seed % 2 && !done)
+            RANKS_OK(r, weft_exec_test(j.exec, &done));
+        RANKS_OK(r, seed % 2 ? 0 : weft_exec_wait(j.exec, -1));
+        RANKS_CHECK(r, !job_wrong(&j, r->rank, seed));
+    }
+    job_free(&j);
+}
+
+static void a_wait_is_for_the_last_start(void **state)
+{
+    (void)state;
+    ranks_run(4, &by_thread, run_on_its_heels, NULL, NULL);
+}
+
 /* ---- failure ---- */
 
 static void run_left_alone(struct ranks_rank *r)
@@ -470,6 +549,7 @@ static void options(void **state)
 static const struct CMUnitTest on_hosts[] = {
     cmocka_unit_test(completes_without_a_call), cmocka_unit_test(with_the_callers_calls),
     cmocka_unit_test(tasks_are_moved_along),    cmocka_unit_test(errors_reach_the_owner),
+    cmocka_unit_test(nothing_has_come_of_a_run_that_waits), cmocka_unit_test(a_wait_is_for_the_last_start),
     cmocka_unit_test(closing),                  cmocka_unit_test(one_thread_that_sleeps),
 };
 
@@ -480,6 +560,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(completes_without_a_call), cmocka_unit_test(with_the_callers_calls),
         cmocka_unit_test(tasks_are_moved_along),    cmocka_unit_test(errors_reach_the_owner),
+        cmocka_unit_test(nothing_has_come_of_a_run_that_waits), cmocka_unit_test(a_wait_is_for_the_last_start),
         cmocka_unit_test(closing),                  cmocka_unit_test(one_thread_that_sleeps),
         cmocka_unit_test(options),
     };

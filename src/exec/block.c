@@ -80,8 +80,6 @@ static void describe(weft_exec *x, struct program *p, uint32_t s, struct block_m
     const struct exec_step *step = &p->steps[s];
     struct block *b = x->block;
     bool helps = st->kind == PLAN_SEND && c->one_way && help_wants(st, step);
-    /* Binding again: all that it has sent. */
-    uint64_t packed = (uint64_t)x->run * (helps ? help_pieces(st->bytes) : (uint64_t)st->bytes);
     *m = (struct block_message){.bytes = st->bytes,
                                 .part = c->part,
                                 .nparts = st->nparts,
@@ -89,8 +87,7 @@ static void describe(weft_exec *x, struct program *p, uint32_t s, struct block_m
                                 .watched = step->nnext > 0,
                                 .open = st->kind == PLAN_RECV && !st->ndeps,
                                 .helps = helps,
-                                .packed = packed,
-                                .claimed = packed};
+                                .claimed = help_claimed(x->run, st->bytes)};
     if (st->kind == PLAN_SEND && step->way == WAY_LETTER) {
         const struct exec_letter *letter = &p->letters[step->letter];
         m->slot = b->letters + (uint64_t)letter->at;

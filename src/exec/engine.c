@@ -478,13 +478,11 @@ void engine_start(weft_exec *x)
         struct exec_in *in = &p->ins[i];
         in->base = (x->run - 1) * in->n;
         in->taken = in->settled = 0;
-        in->seen_at = 0;
     }
     for (uint32_t i = 0; i < p->nouts; i++) {
         struct exec_out *out = &p->outs[i];
         out->base = (x->run - 1) * out->n;
         out->posted = out->retired = 0;
-        out->seen_at = 0;
         p->unposted += out->n;
     }
     p->urgent_head = p->urgent_tail = p->lazy_head = p->lazy_tail = 0;

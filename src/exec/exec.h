@@ -117,6 +117,12 @@ struct exec_share {
     bool ring;        /* it can go through a ring at the front of its slot */
 };
 
+/* Of a peer that is waited for, by watch.c: the pulse that it had, since when, in which run. */
+struct exec_seen {
+    uint64_t pulse, run;
+    int64_t at; /* 0: it was not waited for */
+};
+
 /* Messages from one peer, first in first out. Counts are of this run, counters of all runs. */
 struct exec_in {
     int peer;
@@ -135,8 +141,7 @@ struct exec_in {
     uint32_t move;       /* of a message that flows: where unpacking is, */
     int64_t at, seen;    /* bytes of that move (turns, in comb.c), and bytes that were packed when it last looked; of
                           * one that is helped: pieces that were copied here, and 1 when none is left to take */
-    uint64_t seen_pulse; /* for watch.c */
-    int64_t seen_at;
+    struct exec_seen watched;
 };
 
 /* Messages to one peer. */
@@ -156,8 +161,7 @@ struct exec_out {
     struct block_message *sends;       /* in our block */
     const struct block_message *recvs; /* in the peer's */
     bool crosses;                      /* the peer may read our private memory */
-    uint64_t seen_pulse;
-    int64_t seen_at;
+    struct exec_seen watched;
 };
 
 /* A tile whose outer loops 0 to cut are walked by the weave: n rows of so many bytes. */
@@ -326,9 +330,9 @@ struct weft_exec {
     weft_exec *prev, *next_exec;        /* in the comm's list of those in flight */
     weft_exec *bound_prev, *bound_next; /* in the comm's list of all */
     weft_exec *submitted;               /* the next of those that progress_submit was told of */
-    /* These three also for who is not in the seat: */
-    _Atomic int state;             /* EXEC_FLIES, or how its last run ended: 0 or a failure */
-    _Atomic int64_t ended, failed; /* runs */
+    /* These four also for who is not in the seat: */
+    _Atomic int state;                    /* EXEC_FLIES, or how its last run ended: 0 or a failure */
+    _Atomic int64_t asked, ended, failed; /* runs; asked: for which start was called, with a progress thread */
     bool binding;                  /* in rebind: callbacks that run meanwhile must not start it */
     bool orphan;                   /* freed in a callback while in flight */
     uint64_t run;                  /* started so far */
@@ -447,7 +451,9 @@ int64_t comb_take(weft_exec *x, const struct exec_in *first);
 
 /* ---- help.c ---- */
 
-uint64_t help_pieces(int64_t bytes);
+/* What `claimed` of a message is after so many runs in which it was helped. Binding again writes it whether or not the message
+ * is to be helped then: if that is refused, what was bound before goes on. */
+uint64_t help_claimed(uint64_t runs, int64_t bytes);
 /* May a rank that has the time help with this SEND? */
 bool help_wants(const struct plan_step *send, const struct exec_step *step);
 /* Is the message helped? Its moves here are known; both ends come to the same answer. */

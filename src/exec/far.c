@@ -328,8 +328,10 @@ static bool end(weft_exec *x, struct far_channel *ch)
         int done = wire->ops->test(m->wire);
         if (done < 0)
             return broken(x, ch, done);
-        if (!done)
+        if (!done) {
+            ch->looked = true;
             break;
+        }
         if (!ch->sends && m->slot) {
             engine_unpack(p, step, m->slot);
             room -= step->bytes;

@@ -28,7 +28,8 @@ struct far_channel {
 
     uint64_t peer_run; /* that the peer is known to have started */
     int64_t heard_at;  /* when it last said that it is at work, or when this rank began to wait for it */
-    bool gone;         /* the peer was, when this was last watched */
+    bool gone;         /* the peer was, when this was last watched, */
+    bool looked;       /* and what is waited for had not come when it was looked for after that */
     bool freed;        /* the peer has freed its exec, */
     uint64_t last_run; /* after this run */
 };

@@ -25,9 +25,14 @@ static int64_t piece_bytes(int64_t bytes)
     return piece < PIECE_MOST ? piece : PIECE_MOST;
 }
 
-uint64_t help_pieces(int64_t bytes)
+static uint64_t pieces(int64_t bytes)
 {
     return (uint64_t)((bytes + piece_bytes(bytes) - 1) / piece_bytes(bytes));
+}
+
+uint64_t help_claimed(uint64_t runs, int64_t bytes)
+{
+    return bytes < LEAST ? 0 : runs * pieces(bytes);
 }
 
 bool help_wants(const struct plan_step *send, const struct exec_step *step)
@@ -44,7 +49,7 @@ bool help_fits(const struct program *p, const struct exec_step *step, const stru
 
 static uint64_t base_of(const weft_exec *x, const struct block_message *send)
 {
-    return (x->run - 1) * help_pieces(send->bytes);
+    return (x->run - 1) * pieces(send->bytes);
 }
 
 /* Pieces that the sender has copied in this run. */
@@ -57,7 +62,7 @@ static uint64_t sent(const weft_exec *x, const struct block_message *send)
 /* Takes the next piece of this run; false: there is none. Unless `first`, the first is left to the receiver. */
 static bool claim(const weft_exec *x, struct block_message *send, bool first, uint64_t *piece)
 {
-    uint64_t n = help_pieces(send->bytes), base = base_of(x, send);
+    uint64_t n = pieces(send->bytes), base = base_of(x, send);
     uint64_t next = atomic_load_explicit(&send->claimed, memory_order_relaxed);
     do {
         if (next - base >= n || (next == base && !first))
@@ -106,7 +111,7 @@ bool help_pass(weft_exec *x)
 static bool complete(const weft_exec *x, const struct exec_in *in)
 {
     const struct block_message *send = &in->sends[in->taken];
-    return sent(x, send) + (uint64_t)in->at == help_pieces(send->bytes);
+    return sent(x, send) + (uint64_t)in->at == pieces(send->bytes);
 }
 
 bool help_arrived(const weft_exec *x, const struct exec_in *in)

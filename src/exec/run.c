@@ -22,7 +22,7 @@ static int64_t count(const _Atomic int64_t *runs)
     return atomic_load_explicit(runs, memory_order_acquire);
 }
 
-/* By who is in the seat: no other thread counts. Release: pairs with count. */
+/* By who is in the seat, or starts: no other thread counts. Release: pairs with count. */
 static void count_one(_Atomic int64_t *runs)
 {
     atomic_store_explicit(runs, atomic_load_explicit(runs, memory_order_relaxed) + 1, memory_order_release);
@@ -205,11 +205,15 @@ __attribute__((noinline)) static int start_shared(weft_exec *x)
     if (progress_try(f)) {
         err = start(x);
         if (!err) {
+            count_one(&x->asked);
             engine_call(x);
             progress_disturb(f);
         }
         progress_leave(f);
     } else if (!(err = check_start(x))) {
+        if (x->arrivals) /* who polls must not find those of the last run */
+            arrivals_reset(x->arrivals);
+        count_one(&x->asked);
         set_state(x, EXEC_FLIES);
         progress_submit(f, x);
     }
@@ -269,13 +273,19 @@ int weft_exec_test(weft_exec *x, bool *done)
 
 struct waiting {
     const weft_exec *x;
-    int64_t ended; /* runs, before the one that is waited for */
+    int64_t runs; /* with the one that is waited for */
 };
+
+/* For the run in flight. Where a thread ends runs, the one before may be yet to be counted. */
+static struct waiting wait_for(const weft_exec *x)
+{
+    return (struct waiting){x, x->comm->threaded ? count(&x->asked) : count(&x->ended) + 1};
+}
 
 static bool over(void *arg)
 {
     const struct waiting *w = arg;
-    return count(&w->x->ended) != w->ended;
+    return count(&w->x->ended) >= w->runs;
 }
 
 /* With others in flight every signal may be of use. */
@@ -337,7 +347,7 @@ int weft_exec_wait(weft_exec *x, int64_t timeout_ns)
 {
     if (!x)
         return error_set(WEFT_EINVAL, "weft_exec_wait: the exec is NULL");
-    struct waiting w = {x, count(&x->ended)};
+    struct waiting w = wait_for(x);
     return x->comm->threaded ? wait_shared(x, &w, timeout_ns) : wait_in_seat(x, &w, timeout_ns);
 }
 
@@ -345,8 +355,10 @@ int weft_exec_run(weft_exec *x)
 {
     struct comm_family *f = x ? comm_enter(x->comm) : NULL; /* the thread is not called: this one waits */
     int err = start(x);
+    if (!err && f)
+        count_one(&x->asked);
     if (!err)
-        err = wait_in_seat(x, &(struct waiting){x, count(&x->ended)}, -1);
+        err = wait_in_seat(x, &(struct waiting){x, count(&x->ended) + 1}, -1);
     comm_leave(f);
     return err;
 }
@@ -412,7 +424,7 @@ static void free_in_seat(weft_exec *x)
         x->orphan = true;
         return;
     }
-    struct waiting w = {x, count(&x->ended)};
+    struct waiting w = wait_for(x);
     struct comm_need need = {over, lacking, &w, core_now() + c->deadline_ns};
     char who[COMM_WHO];
     if (exec_flies(x) && comm_wait(c, &need) == COMM_LATE) /* peers that come later must not find memory that is gone */

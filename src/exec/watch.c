@@ -23,15 +23,12 @@ static bool has_started(const weft_exec *x, const struct block *b)
 }
 
 /* Has a peer that started the run shown no pulse for the whole deadline? */
-static bool has_stalled(const weft_exec *x, int peer, const struct block *b, uint64_t *seen_pulse, int64_t *seen_at,
-                        int64_t now)
+static bool has_stalled(const weft_exec *x, int peer, const struct block *b, struct exec_seen *seen, int64_t now)
 {
     uint64_t pulse = atomic_load_explicit(&x->comm->group->ranks[peer].pulse, memory_order_relaxed);
-    if (!*seen_at || !has_started(x, b) || pulse != *seen_pulse) {
-        *seen_pulse = pulse;
-        *seen_at = now;
-    }
-    return now - *seen_at >= x->comm->deadline_ns;
+    if (!seen->at || seen->run != x->run || !has_started(x, b) || pulse != seen->pulse)
+        *seen = (struct exec_seen){pulse, x->run, now};
+    return now - seen->at >= x->comm->deadline_ns;
 }
 
 /* The worst that is known of the peers that are waited for. */
@@ -44,26 +41,26 @@ struct blame {
 static void watch_in(const weft_exec *x, struct exec_in *in, int64_t now, struct blame *b)
 {
     if (!engine_in_waits(x, in)) {
-        in->seen_at = 0;
+        in->watched.at = 0;
         return;
     }
     enum transport_fate fate = fate_of(x->comm, in->peer, in->block);
     if (fate && engine_in_waits(x, in))
         *(fate == TRANSPORT_DIED ? &b->died : &b->left) = in->peer;
-    else if (!fate && has_stalled(x, in->peer, in->block, &in->seen_pulse, &in->seen_at, now))
+    else if (!fate && has_stalled(x, in->peer, in->block, &in->watched, now))
         b->stalled = in->peer;
 }
 
 static void watch_out(const weft_exec *x, struct exec_out *out, int64_t now, struct blame *b)
 {
     if (!engine_out_waits(x, out)) {
-        out->seen_at = 0;
+        out->watched.at = 0;
         return;
     }
     enum transport_fate fate = fate_of(x->comm, out->peer, out->block);
     if (fate && engine_out_waits(x, out))
         *(fate == TRANSPORT_DIED ? &b->died : &b->left) = out->peer;
-    else if (!fate && has_stalled(x, out->peer, out->block, &out->seen_pulse, &out->seen_at, now))
+    else if (!fate && has_stalled(x, out->peer, out->block, &out->watched, now))
         b->stalled = out->peer;
 }
 
@@ -77,8 +74,9 @@ static void watch_far(const weft_exec *x, struct far_channel *ch, int64_t now, s
     struct wire *wire = x->comm->link->hosts->wire;
     enum transport_fate fate = wire->ops->gone(wire, ch->peer); /* known when all that it sent has come, maybe just now */
     bool gone = fate || (ch->freed && ch->last_run < x->run);
-    if (gone && ch->gone) /* and the channel has been looked at since */
+    if (gone && ch->gone && ch->looked) /* a put, too, watches, and does not look */
         *(fate == TRANSPORT_DIED ? &b->died : &b->left) = ch->peer;
+    ch->looked &= gone && ch->gone;
     ch->gone = gone;
     if (gone)
         return;
