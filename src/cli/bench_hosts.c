@@ -457,7 +457,8 @@ int bench_hosts(int argc, char **argv)
         {"peers", ARGS_FLAG, NULL, "reshard and allreduce beside the MPI libraries that are installed", &b.peers, 0, 0},
         {"rate", ARGS_TEXT, "RATE", "of the slow link, as tc has it (1gbit)", &b.rate, 0, 0},
         {"ms", ARGS_INT, "N", "time for each contender beside MPI in each line (2000)", &ms, 1, 60000},
-        {"rounds", ARGS_INT, "N", "rounds in which they take turns (7); again where they differ", &rounds, 1, MEASURE_ROUNDS},
+        {"rounds", ARGS_INT, "N", "rounds in which they take turns (7); again beside MPI where they differ",
+         &rounds, 1, MEASURE_ROUNDS},
         {"json", ARGS_FLAG, NULL, "the result as JSON", &b.json, 0, 0},
         {"save", ARGS_TEXT, "FILE", "beside what is printed, the result as JSON", &b.save, 0, 0},
         {0}};
