@@ -192,6 +192,24 @@ static void test_copy_units(void **state)
     }
 }
 
+/* Any begins and lengths; nothing beside them is written. */
+static void test_copy_past(void **state)
+{
+    (void)state;
+    enum { ROOM = 1200 };
+    static unsigned char src[ROOM], dst[ROOM], want[ROOM];
+    for (int round = 0; round < 5000; round++) {
+        int64_t to = upto(130), from = upto(130), n = upto(round % 4 ? 200 : 1001);
+        for (int i = 0; i < ROOM; i++) {
+            src[i] = (unsigned char)ref_random(&seed);
+            dst[i] = want[i] = (unsigned char)i;
+        }
+        memory_copy_past(dst + to, src + from, (size_t)n);
+        memcpy(want + to, src + from, (size_t)n);
+        assert_memory_equal(dst, want, ROOM);
+    }
+}
+
 /* The same with a cast: dst[c][b][a] = cast(src[a][b][c]). */
 static void test_transpose_cast(void **state)
 {
@@ -563,7 +581,8 @@ int main(void)
         cmocka_unit_test(test_merge),           cmocka_unit_test(test_copy),
         cmocka_unit_test(test_transpose),       cmocka_unit_test(test_transpose_cast),
         cmocka_unit_test(test_transpose_large), cmocka_unit_test(test_copy_in_place),
-        cmocka_unit_test(test_copy_units),      cmocka_unit_test(test_runs),
+        cmocka_unit_test(test_copy_units),      cmocka_unit_test(test_copy_past),
+        cmocka_unit_test(test_runs),
         cmocka_unit_test(test_foldable),        cmocka_unit_test(test_fold1),
         cmocka_unit_test(test_identity),        cmocka_unit_test(test_fold),
         cmocka_unit_test(test_one_rounding),

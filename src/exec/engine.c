@@ -56,6 +56,8 @@ void engine_move(const struct exec_move *m, char *dst, const char *src)
 {
     if (m->tile)
         memory_copy(m->tile, dst, m->to, src, m->from);
+    else if (m->past)
+        memory_copy_past(dst, src, (size_t)m->bytes);
     else
         letter_copy(dst, src, m->bytes);
 }

@@ -504,6 +504,19 @@ static int fill_channels(struct filler *f)
     return err ? err : far_fill(f->x, p);
 }
 
+/* Of a run that writes more than the caches of a core keep, what was written first is no longer in them when it ends. */
+static void mark_past(struct filler *f)
+{
+    const int64_t run = 8 << 20, piece = 64 << 10;
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < f->nmoves; i++)
+        bytes += f->p->moves[i].dst ? f->p->moves[i].bytes : 0;
+    for (uint32_t i = 0; i < f->nmoves && bytes >= run; i++) {
+        struct exec_move *m = &f->p->moves[i];
+        m->past = m->dst && !m->tile && m->bytes >= piece;
+    }
+}
+
 int program_fill(weft_exec *x, struct program *p, const uint64_t *block_at)
 {
     struct filler f = {.x = x, .p = p, .plan = x->plan};
@@ -523,6 +536,7 @@ int program_fill(weft_exec *x, struct program *p, const uint64_t *block_at)
     }
     if (err)
         return err;
+    mark_past(&f);
     flow_make(x, p);
     err = comb_make(x, p);
     if (!err)

@@ -77,7 +77,7 @@ static int64_t copy(const weft_exec *x, const struct exec_step *step, uint64_t p
 {
     const struct exec_move *m = &x->program->moves[step->work];
     int64_t most = piece_bytes(m->bytes), at = (int64_t)piece * most, n = m->bytes - at < most ? m->bytes - at : most;
-    memcpy(m->dst + at, m->src + at, (size_t)n);
+    engine_bytes(m, m->dst + at, m->src + at, (size_t)n);
     return n;
 }
 

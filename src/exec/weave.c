@@ -304,7 +304,7 @@ static int64_t move_rows(const struct exec_move *m, int64_t *row, int64_t bytes)
     int64_t to, from;
     if (!m->tile) {
         int64_t n = least((bytes + CHUNK - 1) / CHUNK * CHUNK, m->bytes - *row);
-        memcpy(m->dst + *row, m->src + *row, (size_t)n);
+        engine_bytes(m, m->dst + *row, m->src + *row, (size_t)n);
         *row = *row + n == m->bytes ? 0 : *row + n;
         return n;
     }

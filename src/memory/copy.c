@@ -6,6 +6,9 @@
 
 #include <stdbool.h>
 #include <string.h>
+#if defined __x86_64__
+#include <emmintrin.h>
+#endif
 
 #include "memory/memory.h"
 #include "memory/raw.h"
@@ -248,3 +251,27 @@ void copy_nest(int loops, const int64_t *n, const int64_t *ds, const int64_t *ss
         }
     }
 }
+
+#if defined __x86_64__
+/* Stores past the caches are in order with others after the fence only. */
+void memory_copy_past(void *dst, const void *src, size_t bytes)
+{
+    unsigned char *to = dst;
+    const unsigned char *from = src;
+    size_t head = -(uintptr_t)to % LINE, at = head < bytes ? head : bytes;
+    memcpy(to, from, at);
+    for (; at + LINE <= bytes; at += LINE) {
+        __m128i part[LINE / 16];
+        RAW_UNROLL for (int k = 0; k < LINE / 16; k++) part[k] =
+            _mm_loadu_si128((const __m128i *)(const void *)(from + at + k * 16));
+        RAW_UNROLL for (int k = 0; k < LINE / 16; k++) _mm_stream_si128((__m128i *)(void *)(to + at + k * 16), part[k]);
+    }
+    memcpy(to + at, from + at, bytes - at);
+    _mm_sfence();
+}
+#else /* others see by themselves that lines are written whole */
+void memory_copy_past(void *dst, const void *src, size_t bytes)
+{
+    memcpy(dst, src, bytes);
+}
+#endif
