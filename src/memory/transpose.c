@@ -170,6 +170,7 @@ COLUMNS(columns_4, 4, 4, uint32_t, TURN_4, STORE_PAIR)
 COLUMNS(columns_8, 8, 4, uint64_t, TURN_8, STORE_PAIR)
 COLUMNS(columns_16, 16, 4, uint64_t, TURN_16, STORE_PAIR)
 #ifdef STREAM_PAIR
+COLUMNS(streams_2, 2, 4, uint16_t, TURN_2, STREAM_PAIR)
 COLUMNS(streams_4, 4, 4, uint32_t, TURN_4, STREAM_PAIR)
 COLUMNS(streams_8, 8, 4, uint64_t, TURN_8, STREAM_PAIR)
 COLUMNS(streams_16, 16, 4, uint64_t, TURN_16, STREAM_PAIR)
@@ -259,13 +260,14 @@ static void walk_straight(const struct transpose *t, unsigned char *dst, const u
     }
 }
 
-/* Past the caches where dst is more than they keep, it is not read before, and its lines are written whole. */
+/* Past the caches, where dst is more than they keep and a block's columns are whole lines. */
 static bool walk_streaming(const struct transpose *t, unsigned char *dst, const unsigned char *src, size_t size)
 {
 #ifdef STREAM_PAIR
     if (t->high * t->wide * (int64_t)size < STREAM || (uintptr_t)dst % LINE || t->drow % LINE)
         return false;
     switch (size) {
+    case 2: walk(t, dst, src, 2, streams_2, whole_2); break;
     case 4: walk(t, dst, src, 4, streams_4, whole_4); break;
     case 8: walk(t, dst, src, 8, streams_8, whole_8); break;
     case 16: walk(t, dst, src, 16, streams_16, whole_16); break;
