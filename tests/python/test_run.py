@@ -2,6 +2,7 @@
 
 import array
 import gc
+import mmap
 import os
 import signal
 import subprocess
@@ -133,6 +134,28 @@ def test_kinds_of_arrays():
     assert raw.tolist() == [0x3F80, 0x4000, 0x4040]
 
 
+def test_memory_stays_while_it_is_bound():
+    """Whatever the array was made of, or its owner does."""
+    comm = weft.open("self:")
+    plan = weft.lower("f64[] @x1", "f64[] @x1")
+    scalars, out = [np.float64(i) for i in range(100)], np.zeros(())
+    bound = [plan.bind(comm, x, out) for x in scalars]  # NumPy makes an array of each
+    for i, b in enumerate(bound):
+        b.run()
+        assert out == i
+    room, mapped = bytearray(4), mmap.mmap(-1, 4096)
+    plans = [weft.lower(f"u8[{n}] @x1", f"u8[{n}] @x1") for n in (4, 4096)]
+    held = [plans[0].bind(comm, b"weft", room), plans[1].bind(comm, bytes(4096), mapped)]
+    for shrink in (room.clear, mapped.close):
+        with pytest.raises(BufferError):
+            shrink()
+    for b in held:
+        b.run()
+        b.close()
+    room.clear()
+    mapped.close()
+
+
 def test_arrays_that_do_not_fit():
     comm = weft.open("self:")
     plan = weft.lower("f32[2,3] @x1", "f32[2,3] @x1")
@@ -172,6 +195,10 @@ def test_wrong_array_on_one_rank_is_told_to_all():
         src = np.zeros(4 + comm.rank, np.float32)
         with pytest.raises(weft.Error) as caught:
             plan.bind(comm, src, np.zeros(8, np.float32))
+        gone = memoryview(b"")
+        gone.release()
+        with pytest.raises(weft.Error if comm.rank else ValueError, match="rank 0" if comm.rank else "released"):
+            plan.bind(comm, np.zeros(4, np.float32) if comm.rank else gone, np.zeros(8, np.float32), deadline=600)
         bound = plan.bind(comm, np.zeros(4, np.float32), np.zeros(8, np.float32))
         bound.run()
         with pytest.raises(weft.Error, match="rank 0"):

@@ -192,5 +192,12 @@ def test_tensors(tmp_path):
         x = torch.arange(6).to(dtype)
         y = comm.broadcast(x)
         assert y.dtype == dtype and torch.equal(x.view(torch.uint8), y.view(torch.uint8))
+    param = torch.nn.Parameter(torch.full((4, 6), 3.0, dtype=torch.bfloat16))
+    with weft.lower(layout, layout).bind(comm, param, dst) as bound:
+        param.data = torch.zeros(1)  # what is bound stays
+        bound.run()
+        assert (dst == 3).all()
+    with pytest.raises(weft.UnsupportedError, match="resolve_neg"):
+        comm.allreduce(torch.view_as_complex(torch.ones(4, 2)).conj().imag)
     with pytest.raises(weft.UnsupportedError, match="meta"):
         weft.lower(layout, layout).bind(comm, torch.empty(4, 6, dtype=torch.bfloat16, device="meta"), dst)
