@@ -88,7 +88,10 @@ def _copy(memory: Memory) -> Memory:
 
 
 def _dense(memory: Optional[Memory]) -> Optional[Memory]:
-    return memory if memory is None or memory.dense else _copy(memory)
+    """The memory, or a copy of it where a plan could not be bound to it."""
+    if memory is None or memory.dense and not memory.address % memory.itemsize:
+        return memory
+    return _copy(memory)
 
 
 def _overlap(a: Memory, b: Memory) -> bool:
@@ -298,13 +301,11 @@ class Collectives:
 
     def _run_large(self, what: Any, here: Optional[Memory], target: Optional[Memory]) -> None:
         src, dst = _dense(here), _dense(target)
-        in_place = False
         if src is not None and dst is not None and _overlap(src, dst):
-            same = src.address == dst.address
-            in_place = same and what["kind"] == "allreduce"
-            if not (in_place or same and what["kind"] == "broadcast"):
+            if src.address != dst.address or what["kind"] not in ("allreduce", "broadcast"):
                 src = _copy(src)
-        plan = self._plan(in_place, **what)
+        # Whether a rank's arrays are one is its own affair, and the plan that of all.
+        plan = self._plan(what["kind"] == "allreduce", **what)
         move = plan.moves[0]
         sides = [_flat(m, which.local(self._rank).shape) for m, which in ((src, move.src), (dst, move.dst))]
         with plan.bind(self, *sides) as bound:

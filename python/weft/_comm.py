@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import weakref
-from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING, Any, Callable, Deque, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 from ._arrays import array_at
 from ._collectives import Collectives
@@ -66,13 +67,14 @@ class CommHandle:
     it frees on another thread is put aside until the comm's own thread comes by.
     """
 
-    def __init__(self, ptr: Any) -> None:
+    def __init__(self, ptr: Any, threaded: bool) -> None:
         self.ptr = ptr
+        self.threaded = threaded  # there is a progress thread
         self.thread = threading.get_ident()
         self.process = os.getpid()
         self.children = 0
         self.unheld = False
-        self.aside: List[Tuple[Callable[[Any], None], Any]] = []
+        self.aside: Deque[Tuple[Callable[[Any], None], Any, Any]] = deque()  # what frees it, it, what it needs until then
 
     def used(self) -> None:
         """The caller's thread is the one that uses the comm."""
@@ -81,14 +83,14 @@ class CommHandle:
 
     def sweep(self) -> None:
         while self.aside:
-            free, ptr = self.aside.pop()
+            free, ptr, _keep = self.aside.popleft()
             free(ptr)
 
-    def free(self, call: Callable[[Any], None], ptr: Any) -> None:
+    def free(self, call: Callable[[Any], None], ptr: Any, keep: Any) -> None:
         if self.unheld or threading.get_ident() == self.thread:
             call(ptr)
         else:
-            self.aside.append((call, ptr))
+            self.aside.append((call, ptr, keep))
 
     def child_gone(self) -> None:
         self.children -= 1
@@ -123,12 +125,25 @@ class ChildHandle:
         if call is None:
             return
         if self.comm.process == os.getpid():
-            self.comm.free(call, self.ptr)
+            self.comm.free(call, self.ptr, self.keep)
         self.keep = None
         self.comm.child_gone()
 
     def __del__(self) -> None:
         self.free()
+
+
+_threaded: "weakref.WeakSet[Comm]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_threaded() -> None:
+    """A progress thread that calls back when the interpreter ends never returns, with weft's locks in its hands: whoever frees
+    anything then would wait for ever. Comms that another thread still uses are left alone."""
+    others = {t.ident for t in threading.enumerate()} - {threading.get_ident()}
+    for comm in list(_threaded):
+        if comm._handle is not None and comm._handle.thread not in others:
+            comm.close()
 
 
 class Comm(Collectives, Closing):
@@ -142,6 +157,8 @@ class Comm(Collectives, Closing):
         self._known: Any = {}  # likewise
         self._rank: int = lib.weft_comm_rank(handle.ptr)
         self._size: int = lib.weft_comm_size(handle.ptr)
+        if handle.threaded:
+            _threaded.add(self)
 
     def _open(self) -> CommHandle:
         if self._handle is None:
@@ -173,7 +190,7 @@ class Comm(Collectives, Closing):
         group = list(ranks or ())
         out = ffi.new("weft_comm **")
         check(lib.weft_comm_split(handle.ptr, ffi.new("int[]", group), len(group), out))
-        return None if out[0] == ffi.NULL else Comm(CommHandle(out[0]))
+        return None if out[0] == ffi.NULL else Comm(CommHandle(out[0], handle.threaded))
 
     def empty(self, what: Union[str, Layout], torch: bool = False) -> Any:
         """An array for this rank's part of a layout, in memory that peers reach without a copy between; zeroed.
@@ -185,6 +202,7 @@ class Comm(Collectives, Closing):
         if not local.bytes:
             return array_at(None, 0, which.dtype, local.shape, torch)
         handle = self._open()
+        handle.used()
         out = ffi.new("void **")
         check(lib.weft_comm_alloc(handle.ptr, local.bytes, out))
         comm = handle.ptr
@@ -235,6 +253,8 @@ class Comm(Collectives, Closing):
         left see this one leave then."""
         for bound in list(self._bound):
             bound.close()
+        if self._poller is not None:
+            self._poller.close()
         self._plans.clear()
         self._known.clear()
         self._handle = None
@@ -282,4 +302,4 @@ def open(
         opts.communicator = ffi.cast("void *", MPI._addressof(communicator))
     out = ffi.new("weft_comm **")
     check(lib.weft_comm_open(ffi.NULL if url is None else url.encode(), opts, out))
-    return Comm(CommHandle(out[0]))
+    return Comm(CommHandle(out[0], progress == "thread"))

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -136,6 +137,37 @@ def test_run_that_outlives_its_loop():
         work = bound.start()
         asyncio.run(work_of(work))
         return True
+
+    assert weft.spawn(rank_main, 2) == [True, True]
+
+
+def test_close_frees_what_was_given_up():
+    """A run that nobody awaits any more is held by its flight alone, and its loop is over."""
+
+    def rank_main(comm):
+        plan = weft.lower("i32[4/x] @x2", "i32[4] @x2")
+        window = comm.window({}, signals=1)
+
+        async def give_up():
+            bound = plan.bind(comm, np.zeros(2, np.int32), np.zeros(4, np.int32))
+            await bound.start()
+
+        async def first():
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(give_up(), 0.02)
+
+        if comm.rank == 0:
+            asyncio.run(first())
+            window.notify(1, 0)
+        else:
+            bound = plan.bind(comm, np.zeros(2, np.int32), np.zeros(4, np.int32))
+            window.wait(0, ">=", 1)
+            bound.run()
+            bound.close()
+        handle = weakref.ref(comm._handle)
+        del window
+        comm.close()
+        return handle() is None
 
     assert weft.spawn(rank_main, 2) == [True, True]
 

@@ -232,6 +232,30 @@ except KeyboardInterrupt:
     assert {p.name for p in tmp_path.iterdir()} <= {"in.safetensors", "out"}
 
 
+def test_interrupt_at_any_time(tmp_path):
+    """Also one that strikes when the library is about to tell of its progress."""
+    source = tmp_path / "in.safetensors"
+    safetensors.save_file({"a": np.zeros((1 << 17, 256), np.float32)}, str(source))
+
+    class Interrupt(Exception):
+        pass
+
+    def interrupt(*_):
+        raise Interrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for _ in range(10):
+            with pytest.raises(Interrupt):
+                signal.setitimer(signal.ITIMER_REAL, 0.01)
+                while True:
+                    weft.reshard_checkpoint(source, tmp_path / "out", "tp1", memory=1 << 20, threads=1, force=True)
+                    assert signal.getitimer(signal.ITIMER_REAL)[0] > 0, "the interrupt was lost"
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert {p.name for p in tmp_path.iterdir()} <= {"in.safetensors", "out"}
+
+
 def test_the_command(model, tmp_path):
     """weft checkpoint gives the same files."""
     command = pathlib.Path(sys.executable).with_name("weft")

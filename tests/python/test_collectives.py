@@ -102,6 +102,19 @@ def test_scalars_and_nothing():
     assert weft.spawn(rank_main, 2) == [True, True]
 
 
+def test_large_arrays_in_place_on_some_ranks(monkeypatch):
+    """Which arrays a rank gives is its own affair, as with small ones; also where they are not aligned."""
+    monkeypatch.setattr("weft._collectives._SMALL", 0)
+
+    def rank_main(comm):
+        x = np.frombuffer(bytearray(8 * 1000 + comm.rank), np.uint8)[comm.rank :].view(np.float64)
+        x[:] = comm.rank + 1
+        assert comm.allreduce(x, out=x if comm.rank else None).tolist() == [3.0] * 1000
+        return x[0]
+
+    assert weft.spawn(rank_main, 2) == [1, 3]
+
+
 def test_mistakes():
     comm = weft.open("self:")
     x = np.zeros((3, 2), np.float32)

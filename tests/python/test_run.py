@@ -466,6 +466,58 @@ def test_freed_on_another_thread():
     assert not comm._handle.aside
 
 
+def test_dropped_on_another_thread_in_flight():
+    """What the run needs stays until it is freed."""
+
+    def rank_main(comm):
+        plan = weft.lower("u8[2000000/x] @x2", "u8[2000000] @x2")
+        src, dst = np.full(1_000_000, comm.rank + 1, np.uint8), np.zeros(2_000_000, np.uint8)
+        bound = plan.bind(comm, src, dst)
+        if comm.rank:
+            comm.barrier()
+            bound.run()
+            return np.array_equal(dst, np.repeat(np.array([1, 2], np.uint8), 1_000_000))
+        bound.start()
+        held = [bound, src, dst]
+        del bound, src, dst
+        other = threading.Thread(target=held.clear)
+        other.start()
+        other.join()
+        other_things = [np.full(1_000_000, 9, np.uint8) for _ in range(4)]
+        comm.barrier()
+        comm.close()
+        return len(other_things)
+
+    assert weft.spawn(rank_main, 2, staged=True) == [4, True]
+
+
+def test_memory_is_used_again_on_another_thread():
+    comm = weft.open("self:")
+
+    def use():
+        for _ in range(100):
+            comm.empty("u8[1000] @x1")
+        assert len(comm._handle.aside) < 2
+
+    assert_on_thread(use)
+
+
+def assert_on_thread(fn):
+    errors = []
+
+    def run():
+        try:
+            fn()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+
+
 LEFT_OPEN = """
 import numpy as np, weft
 comm = weft.open("shm:left-open", rank=0, ranks=1, progress="thread")
