@@ -64,7 +64,8 @@ class CommHandle:
     """Owns a weft_comm, and closes it when nobody holds it: not the Comm, no exec or window, no array.
 
     A comm and what belongs to it is used by one thread at a time. The garbage collector knows nothing of that, so what
-    it frees on another thread is put aside until the comm's own thread comes by.
+    it frees on another thread is put aside until the comm's own thread comes by, or the Comm is gone: what an exec needs
+    until then may be memory of the comm, which holds this.
     """
 
     def __init__(self, ptr: Any, threaded: bool) -> None:
@@ -74,6 +75,7 @@ class CommHandle:
         self.process = os.getpid()
         self.children = 0
         self.unheld = False
+        self.left = False  # the Comm is closed, or gone
         self.aside: Deque[Tuple[Callable[[Any], None], Any, Any]] = deque()  # what frees it, it, what it needs until then
 
     def used(self) -> None:
@@ -81,13 +83,18 @@ class CommHandle:
         self.thread = threading.get_ident()
         self.sweep()
 
+    def leave(self) -> None:
+        self.left = True
+        self.sweep()
+
     def sweep(self) -> None:
         while self.aside:
             free, ptr, _keep = self.aside.popleft()
-            free(ptr)
+            if self.process == os.getpid():  # a forked child has no part in it
+                free(ptr)
 
     def free(self, call: Callable[[Any], None], ptr: Any, keep: Any) -> None:
-        if self.unheld or threading.get_ident() == self.thread:
+        if self.unheld or threading.get_ident() == self.thread or (self.left and keep is not None):
             call(ptr)
         else:
             self.aside.append((call, ptr, keep))
@@ -99,8 +106,8 @@ class CommHandle:
 
     def close(self) -> None:
         ptr, self.ptr = self.ptr, None
-        if ptr is not None and self.process == os.getpid():  # a forked child has no part in it
-            self.sweep()
+        self.sweep()
+        if ptr is not None and self.process == os.getpid():
             lib.weft_comm_close(ptr)
 
     def __del__(self) -> None:
@@ -257,7 +264,13 @@ class Comm(Collectives, Closing):
             self._poller.close()
         self._plans.clear()
         self._known.clear()
-        self._handle = None
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.leave()
+
+    def __del__(self) -> None:
+        if self._handle is not None:
+            self._handle.leave()
 
     def __repr__(self) -> str:
         closed = ", closed" if self._handle is None else ""

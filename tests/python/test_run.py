@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -489,6 +490,23 @@ def test_dropped_on_another_thread_in_flight():
         return len(other_things)
 
     assert weft.spawn(rank_main, 2, staged=True) == [4, True]
+
+
+def test_dropped_on_another_thread_with_memory_of_the_comm():
+    """What is put aside holds arrays, which hold the comm: it goes when nobody else does."""
+    for close in (True, False):
+        comm = weft.open("self:")
+        held = [weft.lower("f32[4] @x1", "f32[4] @x1").bind(comm, comm.empty("f32[4] @x1"), comm.empty("f32[4] @x1"))]
+        other = threading.Thread(target=held.clear)
+        other.start()
+        other.join()
+        assert len(comm._handle.aside) == 1
+        handle = weakref.ref(comm._handle)
+        if close:
+            comm.close()
+        del comm
+        gc.collect()
+        assert handle() is None
 
 
 def test_memory_is_used_again_on_another_thread():
