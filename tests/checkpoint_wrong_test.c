@@ -280,6 +280,7 @@ static void test_requests(void **state)
         {"tp2", NULL, "e [/tp<=$h, ]\n* [...]", "h=x", "'h=x': a number"},
         {"tp2", NULL, "e [/tp<=$h, ]\n* [...]", "h=3", "tensor 'e': 3 pieces and tp of 2 do not divide"},
         {"tp3", NULL, "e [/tp<=2, ]\n* [...]", NULL, "tensor 'e': 2 pieces and tp of 3 do not divide"},
+        {"tp2", NULL, "l.0.o [/tp<=2, ]\n* [...]", NULL, "tensor 'l.0.o': a dim of 3 is not 2 pieces of whole heads"},
         {"tp2", NULL, "e [/tp, ] pp=3\n* [...]", NULL, NULL},
         {"tp2.pp2", NULL, "e [/tp, ] pp=3\n* [...]", NULL, "tensor 'e': it is placed beyond the end of an axis"},
         {"tp2", NULL, "fuse e = f:5 + g:2\n* [/tp, ...]", NULL, "tensor 'e': dim 0 does not divide into the shares"},

@@ -139,6 +139,31 @@ def test_join_and_split(model, tmp_path):
     same(safetensors.load_file(str(tmp_path / "c" / "model.safetensors")), arrays)
 
 
+@pytest.mark.parametrize("rules", ["llama", "moe"])
+def test_scales(tmp_path, rules):
+    """Those of f8 weights: with their rows or blocks, or refused; never a part of one."""
+    at = "model.layers.0."
+    names = {"self_attn.q_proj": (32, 16), "self_attn.o_proj": (16, 32), "mlp.gate_proj": (48, 16), "mlp.down_proj": (16, 48)}
+
+    def reshard(scales):
+        arrays = {at + n + ".weight": np.ones(shape, np.float32) for n, shape in names.items()}
+        safetensors.save_file(arrays | {at + n: a for n, a in scales.items()}, str(tmp_path / "in.safetensors"))
+        out = tmp_path / "out"
+        weft.reshard_checkpoint(tmp_path / "in.safetensors", out, "tp4", rules=rules, values=CONFIG, force=True)
+        return [{n: rank_file(out, r, 4)[at + n] for n in scales} for r in range(4)]
+
+    rows = {n + ".weight_scale": np.arange(shape[0], dtype=np.float32)[:, None] for n, shape in names.items()}
+    rows |= {n + ".input_scale": np.ones(1, np.float32) for n in names}
+    for r, got in enumerate(reshard(rows)):
+        same(got, {n: np.split(a, 4)[r] if "q_proj.w" in n or "gate_proj.w" in n else a for n, a in rows.items()})
+    blocks = {n + ".weight_scale_inv": np.arange(a * b // 16, dtype=np.float32).reshape(a // 4, b // 4) for n, (a, b) in names.items()}
+    for r, got in enumerate(reshard(blocks)):
+        same(got, {n: np.split(a, 4, axis="o_proj" in n or "down_proj" in n)[r] for n, a in blocks.items()})
+    for n in ("self_attn.q_proj", "mlp.gate_proj"):
+        with pytest.raises(weft.InvalidError, match="another number of dims than its rule"):
+            reshard({n + ".weight_scale": np.ones(1, np.float32)})
+
+
 def test_experts(tmp_path):
     rng = np.random.default_rng(1)
     arrays = {"model.layers.0.block_sparse_moe.gate.weight": rng.random((4, 8), np.float32)}
