@@ -233,6 +233,8 @@ static void test_notes(void **state)
         {"cat x", "does not parse"},
         {"cat 0: u8[2/tp] @tp2 | u8[2/tp] @tp2", NULL},
         {"cat 0: u8[2] @tp2 | u8[2/tp] @tp2", "its shape is [2], and the layout gives rank 0 [3]"},
+        {"cat 0: u8[4000000000000000000] @tp2 | u8[4000000000000000000] @tp2 | u8[4000000000000000000] @tp2",
+         "its shape is [2], and the layout gives rank 0 [4000000000000000000]"},
         {"i8[4/tp] @tp2", "not that of a checkpoint's tensor"},
         {"u8[4/tp~1] @tp2", "not that of a checkpoint's tensor"},
         {"u8[4/tp] @tp2.x2", "not that of a checkpoint's tensor"},
