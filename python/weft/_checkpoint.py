@@ -105,7 +105,10 @@ def reshard_checkpoint(
     def text(value: Any) -> Any:
         if value is None:
             return ffi.NULL
-        keep.append(ffi.new("char[]", os.fsencode(value)))
+        raw = os.fsencode(value)
+        if b"\0" in raw:
+            raise InvalidError(f"{value!r} has a zero byte in it")
+        keep.append(ffi.new("char[]", raw))
         return keep[-1]
 
     opts = ffi.new("weft_checkpoint_opts *")

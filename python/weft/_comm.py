@@ -31,7 +31,9 @@ def nanoseconds(seconds: Optional[float]) -> int:
     """A timeout of Python as one of weft.h: None is for ever."""
     if seconds is None:
         return -1
-    return max(0, int(seconds * 1e9))
+    if seconds != seconds:
+        raise InvalidError("a time in seconds cannot be NaN")
+    return max(0, int(min(seconds * 1e9, 2e18)))  # 63 years, which weft.h takes, for infinity
 
 
 class Closing:

@@ -158,6 +158,7 @@ class Bound(Closing):
     @property
     def stats(self) -> ExecStats:
         """What it has done so far."""
+        self._still_open()
         out = ffi.new("weft_exec_info *")
         out.size = ffi.sizeof("weft_exec_info")
         check(lib.weft_exec_stats(self._x, out))
@@ -193,6 +194,7 @@ class Work:
         if code == _ETIMEOUT:
             code = in_slices(lambda ns: _wait(bound._x, ns), timeout)
         if code:
+            bound._still_open()
             raise failure(code)
 
     def done(self) -> bool:
@@ -202,6 +204,7 @@ class Work:
             return True
         code = lib.weft_exec_test(bound._x, bound._flag)
         if code:
+            bound._still_open()
             raise failure(code)
         return bool(bound._flag[0])
 

@@ -200,6 +200,8 @@ def test_mistakes(model, tmp_path):
     _, folder = model
     with pytest.raises(weft.InvalidError, match="no rules"):
         weft.reshard_checkpoint(folder, tmp_path / "out", "tp2")
+    with pytest.raises(weft.InvalidError, match="zero byte"):
+        weft.reshard_checkpoint(folder, f"{tmp_path}/out\0.safetensors", "tp1")
     with pytest.raises(weft.InvalidError, match="fused is 'yes'"):
         weft.reshard_checkpoint(folder, tmp_path / "out", "tp1", fused="yes")
     with pytest.raises(weft.InvalidError, match="no dtype 'float'"):

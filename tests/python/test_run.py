@@ -425,6 +425,29 @@ def resident():
         return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def test_odd_numbers():
+    comm = weft.open("self:", deadline=float("inf"))
+    x = np.zeros(4, np.float32)
+    bound = weft.lower("f32[4] @x1", "f32[4] @x1").bind(comm, x, x.copy(), deadline=1e12)
+    bound.run(timeout=float("inf"))
+    comm.barrier(timeout=1e12)
+    with pytest.raises(weft.InvalidError, match="NaN"):
+        bound.run(timeout=float("nan"))
+    for shape in ((1 << 33, (1 << 31) + 1), (-2, -3), -1):
+        with pytest.raises(weft.InvalidError, match="the buffer 'a' cannot have the shape"):
+            comm.window({"a": ("u8", shape)})
+    with comm.window({"a": ("u8", np.int64(3)), "b": ("u8", ())}) as window:
+        assert window.array("a").shape == (3,) and window.array("b").shape == ()
+    for dtype in ("complex64", "no", [("a", "f4")], ["f4"]):
+        with pytest.raises(weft.ArrayError, match="element type"):
+            weft.collective("allreduce", dtype, 4, 2)
+    work = bound.start()
+    bound.close()
+    for call in (work.wait, work.done, bound.start, lambda: bound.stats):
+        with pytest.raises(weft.InvalidError, match="is closed: bind the plan again"):
+            call()
+
+
 def test_nothing_leaks():
     comm = weft.open("self:")
 

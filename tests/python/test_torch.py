@@ -131,6 +131,9 @@ def test_examples(world):
     assert repr(weft.from_torch(other, [Shard(0), Replicate()], (4,), torch.uint8)) == "u8[4/a] @a2.b2=3,1,0,2"
     with pytest.raises(weft.InvalidError, match="2 dims, and there are 1 placements"):
         weft.from_torch(mesh, [Shard(0)], shape, torch.float32)
+    for names in (("x",), ("x", "y", "z")):
+        with pytest.raises(weft.InvalidError, match=f"2 dims, and there are {len(names)} names"):
+            weft.from_torch(mesh, [Shard(0), Replicate()], shape, torch.float32, names=names)
     with pytest.raises(weft.UnsupportedError, match="no ghosts"):
         weft.layout("f32[8/x~1] @x2").placements()
     wide = mesh_of(torch.arange(8).reshape(4, 2), None)
