@@ -281,6 +281,7 @@ static void test_requests(void **state)
         {"tp2", NULL, "e [/tp<=$h, ]\n* [...]", NULL, "RULES:1: $h has no value: there is no config.json"},
         {"tp2", NULL, "e [/tp<=$h, ]\n* [...]", "h=x", "'h=x': a number"},
         {"tp2", NULL, "e [/tp<=$h, ]\n* [...]", "h=3", "tensor 'e': 3 pieces and tp of 2 do not divide"},
+        {"tp2", NULL, "e [/tp<=$h, ]\n* [...]", "hh=2", "'hh=2': no rule of RULES asks for that number"},
         {"tp3", NULL, "e [/tp<=2, ]\n* [...]", NULL, "tensor 'e': 2 pieces and tp of 3 do not divide"},
         {"tp2", NULL, "l.0.o [/tp<=2, ]\n* [...]", NULL, "tensor 'l.0.o': a dim of 3 is not 2 pieces of whole heads"},
         {"tp2", NULL, "e [/tp, ] pp=3\n* [...]", NULL, NULL},
@@ -414,6 +415,7 @@ static void test_stop(void **state)
     free(large);
     weft_checkpoint_opts opts = options();
     opts.progress = stop;
+    opts.nset = 0;
     opts.threads = 1;
     opts.memory = 1 << 20;
     write_text(rules_path, "* [, /tp]");

@@ -39,9 +39,9 @@ class Flight:
 
 def _interrupted(kind: Any, problem: BaseException, trace: Any) -> None:
     flight = _flights.get(int(ffi.cast("uintptr_t", trace.tb_frame.f_locals["arg"])))
-    if flight is not None and flight.poller is not None:
+    if flight is not None and flight.poller is not None and not flight.poller.loop.is_closed():
+        flight.poller.loop.call_soon_threadsafe(flight.poller.landed, flight)
         flight.poller.loop.call_soon_threadsafe(_raise, problem)
-        flight.poller.landed(flight)
 
 
 def _raise(problem: BaseException) -> None:

@@ -64,7 +64,7 @@ def _elements(memory: Memory) -> "np.ndarray[Any, Any]":
 
 
 def _like(x: Any, dtype: str, shape: Tuple[int, ...]) -> Any:
-    """A new array of the library that x is of."""
+    """A new array, of PyTorch where x is one of its, else of NumPy."""
     if is_torch(x):
         import torch
 
@@ -101,7 +101,7 @@ def _overlap(a: Memory, b: Memory) -> bool:
 class Collectives:
     """The collectives of a comm. All ranks call them in the same order, with arrays of the same dtype and shape.
 
-    Each returns a new array of the library that it was given one of, or ``out``, which may be the array itself.
+    Each returns a new array, a torch tensor for one and else NumPy's, or ``out``, which may be the array itself.
     """
 
     _plans: Any
