@@ -106,6 +106,7 @@ class Collectives:
 
     _plans: Any
     _known: Any
+    _unsettled: Any
     _rank: int
     _size: int
 
@@ -281,20 +282,33 @@ class Collectives:
             type(out) is not np.ndarray or out.dtype != dst.dtype or out.shape != dst.shape or not out.flags.writeable
         ):
             return None
+        self._settle()
         self._plans.move_to_end(known.key)
         if known.src is not None:
             known.src[...] = x
-        known.room.bound.run()
+        self._run(known.room.bound)
         if out is None:
             return dst.copy()
         out[...] = dst
         return out
 
+    def _run(self, bound: Any) -> None:
+        self._unsettled = bound
+        bound.run()
+        self._unsettled = None
+
+    def _settle(self) -> None:
+        """Lets a run end whose wait was interrupted: the other ranks still read its arrays."""
+        if self._unsettled is not None:
+            self._unsettled._last().wait()
+            self._unsettled = None
+
     def _run_small(self, size: int, what: Any, here: Optional[Memory], target: Optional[Memory]) -> _Room:
+        self._settle()
         room = self._room(size, **what)
         if room.src is not None and here is not None:
             room.src.view(_UNSIGNED[here.itemsize]).reshape(here.shape)[...] = _elements(here)
-        room.bound.run()
+        self._run(room.bound)
         if room.dst is not None and target is not None:
             _elements(target)[...] = room.dst.view(_UNSIGNED[target.itemsize]).reshape(target.shape)
         return room

@@ -164,6 +164,7 @@ class Comm(Collectives, Closing):
         self._poller: Any = None
         self._plans: "OrderedDict[Any, Any]" = OrderedDict()  # of the collectives
         self._known: Any = {}  # likewise
+        self._unsettled: Any = None  # likewise
         self._rank: int = lib.weft_comm_rank(handle.ptr)
         self._size: int = lib.weft_comm_size(handle.ptr)
         if handle.threaded:
@@ -266,6 +267,7 @@ class Comm(Collectives, Closing):
             self._poller.close()
         self._plans.clear()
         self._known.clear()
+        self._unsettled = None
         handle, self._handle = self._handle, None
         if handle is not None:
             handle.leave()

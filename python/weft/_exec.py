@@ -136,6 +136,9 @@ class Bound(Closing):
         self._run += 1
         return Work(self, self._run)
 
+    def _last(self) -> "Work":
+        return Work(self, self._run)
+
     def run(self, timeout: Optional[float] = None) -> None:
         """Starts a run and waits for it."""
         self.start().wait(timeout)
