@@ -253,6 +253,13 @@ static inline void ranks_run_all(int n, const weft_comm_opts *opts, void (*body)
         fail_msg("%d of %d ranks failed", failed, n);
 }
 
+/* The text that a rank has handed over has this part in it. */
+static inline void ranks_assert_text(const struct ranks_rank *r, const char *part)
+{
+    if (!strstr(r->text, part))
+        fail_msg("rank %d: no \"%s\" in \"%s\"", r->rank, part, r->text);
+}
+
 /* Runs body on n ranks; out (may be NULL) gets what they left. Fails the test if a rank noted something. */
 static inline void ranks_run(int n, const weft_comm_opts *opts, void (*body)(struct ranks_rank *), void *arg,
                              struct ranks_rank *out)

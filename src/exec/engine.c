@@ -463,13 +463,12 @@ static bool drain(weft_exec *x, const uint32_t *queue, uint32_t *head, const uin
 
 /* ---- the run ---- */
 
-void engine_start(weft_exec *x)
+/* Apart from the way of posts, which is short: it would save and restore the registers that these need. */
+#define APART __attribute__((noinline))
+
+APART static void start_pipeline(weft_exec *x)
 {
     struct program *p = x->program;
-    if (p->post.on) {
-        post_start(x);
-        return;
-    }
     memcpy(p->open, p->open0, p->nsteps * sizeof *p->open);
     memcpy(p->readers, p->readers0, p->nsteps * sizeof *p->readers);
     p->left = p->nsteps;
@@ -505,12 +504,18 @@ void engine_start(weft_exec *x)
         far_start(x);
 }
 
+void engine_start(weft_exec *x)
+{
+    if (x->program->post.on)
+        post_start(x);
+    else
+        start_pipeline(x);
+}
+
 /* Others wait for what is launched, folded and received; copies that only this rank needs come last. */
-bool engine_pass(weft_exec *x, bool eager)
+APART static bool pass_pipeline(weft_exec *x, bool eager)
 {
     struct program *p = x->program;
-    if (p->post.on)
-        return post_pass(x);
     bool moved = retire(x);
     moved |= drain(x, p->urgent, &p->urgent_head, &p->urgent_tail);
     if (p->unposted && (p->launchable || p->held)) /* what holds it may be freed by others, too */
@@ -530,6 +535,11 @@ bool engine_pass(weft_exec *x, bool eager)
     if (!p->left && x->run % (LETTERS / 2) == 0)
         let_go(x);
     return moved;
+}
+
+bool engine_pass(weft_exec *x, bool eager)
+{
+    return x->program->post.on ? post_pass(x) : pass_pipeline(x, eager);
 }
 
 /* ---- waiting ---- */

@@ -78,24 +78,40 @@ static inline int64_t letter_tiny_bytes(int64_t message)
     return (message + 3) / 4 * 8;
 }
 
-static inline void letter_write_tiny(char *slot, uint64_t run, const char *message, int64_t bytes)
+static inline void letter_tell_part(char *slot, uint64_t run, int64_t word, const char *message, size_t bytes)
 {
     uint32_t part = 0;
-    for (int64_t i = 0; 4 * i + 4 <= bytes; i++) {
-        memcpy(&part, message + 4 * i, 4);
-        letter_tell(slot, run, i, part);
+    memcpy(&part, message + 4 * word, bytes);
+    letter_tell(slot, run, word, part);
+}
+
+static inline void letter_write_tiny(char *slot, uint64_t run, const char *message, int64_t bytes)
+{
+    int64_t whole = bytes / 4;
+    if (bytes == 8) { /* what most of them are, without a loop */
+        letter_tell_part(slot, run, 0, message, 4);
+        letter_tell_part(slot, run, 1, message, 4);
+        return;
     }
-    if (bytes % 4) {
-        part = 0;
-        memcpy(&part, message + bytes / 4 * 4, (size_t)(bytes % 4));
-        letter_tell(slot, run, bytes / 4, part);
-    }
+    for (int64_t i = 0; i < whole; i++)
+        letter_tell_part(slot, run, i, message, 4);
+    if (bytes % 4)
+        letter_tell_part(slot, run, whole, message, (size_t)(bytes % 4));
 }
 
 /* The message, if the letter of this run is there. Each word proves itself, so it needs no fence. */
 static inline bool letter_read_tiny(const char *slot, uint64_t run, void *message, int64_t bytes)
 {
     uint32_t part[LETTER_TINY / 4];
+    if (bytes == 8) {
+        uint64_t a = letter_word(slot, 0), b = letter_word(slot, 1);
+        if (a >> 32 != (run & UINT32_MAX) || b >> 32 != (run & UINT32_MAX))
+            return false;
+        part[0] = (uint32_t)a;
+        part[1] = (uint32_t)b;
+        memcpy(message, part, 8);
+        return true;
+    }
     for (int64_t i = 0; 4 * i < bytes; i++) {
         uint64_t word = letter_word(slot, i);
         if (word >> 32 != (run & UINT32_MAX))

@@ -189,7 +189,7 @@ void engine_call(weft_exec *x)
     if (!post->calls && !told)
         return;
     core_fence_all();
-    for (uint32_t i = 0; i < post->npeers && post->calls; i++)
+    for (uint32_t i = 0, n = post->calls ? post->npeers : 0; i < n; i++)
         core_call_fenced(x->comm->group, post->peers[i]);
     if (told)
         pull_call(x);
@@ -283,11 +283,16 @@ static inline void finish(weft_exec *x)
 static inline bool receive(weft_exec *x, bool *moved)
 {
     struct post *post = &x->program->post;
-    while (post->next < post->ndues && get(x, &post->dues[post->next]))
-        post->next++;
-    if (post->pulls.got < post->pulls.nins && pull_take(x))
-        *moved = true;
-    return post->next == post->ndues && post->pulls.got == post->pulls.nins;
+    uint32_t next = post->next, n = post->ndues;
+    while (next < n && get(x, &post->dues[next]))
+        next++;
+    post->next = next;
+    if (post->pulls.got < post->pulls.nins) {
+        *moved |= pull_take(x);
+        if (post->pulls.got < post->pulls.nins)
+            return false;
+    }
+    return next == n;
 }
 
 bool post_pass(weft_exec *x)

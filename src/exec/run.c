@@ -127,9 +127,9 @@ static bool pass(weft_comm *c, bool eager)
 }
 
 /* A callback may free what is in flight and close comms, but not the one whose kin are walked: the caller is in it. */
-bool comm_progress(weft_comm *c, bool eager)
+static __attribute__((noinline)) bool pass_kin(weft_comm *c, bool eager)
 {
-    bool moved = pass(c, eager);
+    bool moved = false;
     for (weft_comm *k = c->kin, *next; k != c; k = next) {
         if (!k->first && !k->tasks) {
             next = k->kin;
@@ -140,6 +140,14 @@ bool comm_progress(weft_comm *c, bool eager)
         next = k->kin;
         comm_exec_gone(k);
     }
+    return moved;
+}
+
+bool comm_progress(weft_comm *c, bool eager)
+{
+    bool moved = pass(c, eager);
+    if (c->kin != c)
+        moved |= pass_kin(c, eager);
     return moved;
 }
 
