@@ -130,6 +130,39 @@ static void test_transpose(void **state)
     }
 }
 
+/* dst[b][a] = cast(src[a][b]), beyond the caches: lines of dst that begin where lines of memory do, and others; blocks
+ * that are whole and broken; nothing between the columns is touched. */
+static void test_transpose_large(void **state)
+{
+    (void)state;
+    seed = 36;
+    static const int pairs[][2] = {{WEFT_U8, WEFT_U8},   {WEFT_BF16, WEFT_BF16}, {WEFT_U32, WEFT_U32},
+                                   {WEFT_F64, WEFT_F64}, {WEFT_F32, WEFT_BF16},  {WEFT_F64, WEFT_F32}};
+    for (int round = 0; round < 12; round++) {
+        int to = pairs[round % 6][0], from = pairs[round % 6][1];
+        int64_t d = (int64_t)weft_dtype_size(to), s = (int64_t)weft_dtype_size(from), high = 300 + upto(300);
+        int64_t wide = (3 << 19) / high / d + upto(70), off = round < 6 ? 0 : d * (1 + upto(64 / d - 1));
+        int64_t drow = (high * d + 63) / 64 * 64, srow = upto(2) ? wide * s : (wide * s + 4095) / 4096 * 4096;
+        struct memory_tile t = {2, {high, wide}, {{d, drow}, {srow, s}}};
+        size_t bytes = (size_t)(wide * drow + 64);
+        unsigned char *src = malloc((size_t)(high * srow)), *dst = aligned_alloc(64, bytes), *want = malloc(bytes);
+        assert_true(src && dst && want);
+        for (int64_t i = 0; i < high * wide; i++) {
+            uint64_t v = random_value(from);
+            memcpy(src + i / wide * srow + i % wide * s, &v, (size_t)s);
+        }
+        memset(dst, 0x5a, bytes);
+        memset(want, 0x5a, bytes);
+        for (int64_t i = 0; i < high * wide; i++)
+            memory_cast1(want + off + i % wide * drow + i / wide * d, to, src + i / wide * srow + i % wide * s, from);
+        memory_copy(&t, dst + off, to, src, from);
+        assert_memory_equal(dst, want, bytes);
+        free(src);
+        free(dst);
+        free(want);
+    }
+}
+
 /* Units in one loop, up or down on either side, dense or not. */
 static void test_copy_units(void **state)
 {
@@ -527,10 +560,13 @@ static void test_one_rounding(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_merge),          cmocka_unit_test(test_copy),          cmocka_unit_test(test_transpose),
-        cmocka_unit_test(test_transpose_cast), cmocka_unit_test(test_copy_in_place), cmocka_unit_test(test_copy_units),
-        cmocka_unit_test(test_runs),           cmocka_unit_test(test_foldable),      cmocka_unit_test(test_fold1),
-        cmocka_unit_test(test_identity),       cmocka_unit_test(test_fold),          cmocka_unit_test(test_one_rounding),
+        cmocka_unit_test(test_merge),           cmocka_unit_test(test_copy),
+        cmocka_unit_test(test_transpose),       cmocka_unit_test(test_transpose_cast),
+        cmocka_unit_test(test_transpose_large), cmocka_unit_test(test_copy_in_place),
+        cmocka_unit_test(test_copy_units),      cmocka_unit_test(test_runs),
+        cmocka_unit_test(test_foldable),        cmocka_unit_test(test_fold1),
+        cmocka_unit_test(test_identity),        cmocka_unit_test(test_fold),
+        cmocka_unit_test(test_one_rounding),
     };
     int failed = 0;
     for (int level = memory_level(-1); level >= 0; level--) {

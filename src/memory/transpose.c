@@ -6,10 +6,16 @@
  * the same sets of it, since their distance is a multiple of a large power of two, and where elements are cast or so
  * small that lines are not written whole, rows are first read in runs of some lines into a block, and the block is
  * written out turned, in runs of dst. Memory is slow when it waits: so the rows of the next block are read while this
- * one is written, a row and some columns in turn. A cast happens on the way into the block. */
+ * one is written, a row and some columns in turn. A cast happens on the way into the block.
+ *
+ * A processor that reads each line before it writes it, though it will be written whole, loses half of what memory gives
+ * and more, as many columns are open at a time. So x86-64 writes the lines of a large dst past the caches. */
 #include "memory/transpose.h"
 
 #include <string.h>
+#if defined __x86_64__
+#include <emmintrin.h>
+#endif
 
 #include "base/dtype.h"
 #include "memory/cast.h"
@@ -21,6 +27,7 @@
 #define ROW (RUN + LINE) /* and their distance: no power of two, lest they meet in the same sets of the cache */
 #define AHEAD 4          /* rows: far enough for memory, and few enough to stay in the cache */
 #define BAND 256         /* bytes of a row that are read before the next rows: as many columns are open in dst */
+#define STREAM (1 << 20) /* bytes of dst that are more than the caches keep */
 #define MEET 4096        /* rows that are a multiple of it apart meet in the cache */
 
 static int64_t least(int64_t a, int64_t b)
@@ -58,56 +65,68 @@ struct block {
     } while (0)
 #endif
 
+/* Past the caches, to whole lines. Such stores are in order with others only after STREAMED. */
+#if defined __x86_64__
+#define STREAM_PAIR(to, a, b)                                           \
+    do {                                                                \
+        _mm_stream_si128((__m128i *)(void *)(to), (__m128i)(a));        \
+        _mm_stream_si128((__m128i *)(void *)((to) + 16), (__m128i)(b)); \
+    } while (0)
+#define STREAMED() _mm_sfence()
+#endif
+
 /* Turns a tile: 16 bytes of as many rows as `squares` side by side have; row r is read at `source`. They are held in
- * registers, so that lines of dst are written whole. */
-#define WRITE_TILE(to, across, squares, lanes, TURN, source)                 \
-    do {                                                                     \
-        vector x[squares][lanes];                                            \
-        for (int s = 0; s < squares; s++) {                                  \
-            for (int i = 0; i < lanes; i++) {                                \
-                const int r = s * lanes + i;                                 \
-                memcpy(&x[s][i], source, 16);                                \
-            }                                                                \
-            TURN(x[s]);                                                      \
-        }                                                                    \
-        for (int i = 0; i < lanes; i++) {                                    \
-            unsigned char *line = (to) + i * (across);                       \
-            for (int s = 0; s + 1 < squares; s += 2)                         \
-                STORE_PAIR(line + s * 16, x[s][i], x[(s + 1) % squares][i]); \
-            if (squares % 2)                                                 \
-                memcpy(line + (squares - 1) * 16, &x[squares - 1][i], 16);   \
-        }                                                                    \
+ * registers, so that lines of dst are written whole, PAIR by pair. */
+#define WRITE_TILE(to, across, squares, lanes, TURN, PAIR, source)         \
+    do {                                                                   \
+        vector x[squares][lanes];                                          \
+        for (int s = 0; s < squares; s++) {                                \
+            for (int i = 0; i < lanes; i++) {                              \
+                const int r = s * lanes + i;                               \
+                memcpy(&x[s][i], source, 16);                              \
+            }                                                              \
+            TURN(x[s]);                                                    \
+        }                                                                  \
+        for (int i = 0; i < lanes; i++) {                                  \
+            unsigned char *line = (to) + i * (across);                     \
+            for (int s = 0; s + 1 < squares; s += 2)                       \
+                PAIR(line + s * 16, x[s][i], x[(s + 1) % squares][i]);     \
+            if (squares % 2)                                               \
+                memcpy(line + (squares - 1) * 16, &x[squares - 1][i], 16); \
+        }                                                                  \
     } while (0)
 
-/* columns: writes the columns from b on that fill 16 bytes of the first `high` rows of a block in the cache.
- * whole: writes a whole block, its rows `row` bytes apart. */
-#define COLUMNS(bytes, squares, T, TURN)                                                                              \
-    static inline __attribute__((always_inline)) void columns_##bytes(const struct block *k, int64_t b, int64_t high) \
-    {                                                                                                                 \
-        enum { lanes = 16 / bytes, step = lanes * squares };                                                          \
-        typedef T vector __attribute__((vector_size(16)));                                                            \
-        const int64_t across = k->across;                                                                             \
-        const unsigned char *from = k->data + b * bytes;                                                              \
-        unsigned char *to = k->to + b * across;                                                                       \
-        for (int64_t a = 0; a < high; a += step, from += step * ROW, to += step * bytes)                              \
-            WRITE_TILE(to, across, squares, lanes, TURN, from + r * ROW);                                             \
-    }                                                                                                                 \
-    static void whole_##bytes(const struct block *k, int64_t row)                                                     \
-    {                                                                                                                 \
-        enum { lanes = 16 / bytes, step = lanes * squares };                                                          \
-        typedef T vector __attribute__((vector_size(16)));                                                            \
-        const int64_t high = k->high - k->high % step, wide = k->wide - k->wide % lanes, across = k->across;          \
-        for (int64_t a = 0; a < high; a += step) {                                                                    \
-            const unsigned char *rows[step];                                                                          \
-            unsigned char *to = k->to + a * bytes;                                                                    \
-            for (int i = 0; i < step; i++)                                                                            \
-                rows[i] = k->data + (a + i) * row;                                                                    \
-            for (int64_t at = 0; at < wide * bytes; at += 16, to += lanes * across)                                   \
-                WRITE_TILE(to, across, squares, lanes, TURN, rows[r] + at);                                           \
-        }                                                                                                             \
-        for (int64_t b = 0; b < k->wide; b++)                                                                         \
-            for (int64_t a = b < wide ? high : 0; a < k->high; a++)                                                   \
-                memcpy(k->to + b * across + a * bytes, k->data + a * row + b * bytes, bytes);                         \
+/* Writes the columns from b on that fill 16 bytes of the first `high` rows of a block in the cache. */
+#define COLUMNS(name, bytes, squares, T, TURN, PAIR)                                                       \
+    static inline __attribute__((always_inline)) void name(const struct block *k, int64_t b, int64_t high) \
+    {                                                                                                      \
+        enum { lanes = 16 / bytes, step = lanes * squares };                                               \
+        typedef T vector __attribute__((vector_size(16)));                                                 \
+        const int64_t across = k->across;                                                                  \
+        const unsigned char *from = k->data + b * bytes;                                                   \
+        unsigned char *to = k->to + b * across;                                                            \
+        for (int64_t a = 0; a < high; a += step, from += step * ROW, to += step * bytes)                   \
+            WRITE_TILE(to, across, squares, lanes, TURN, PAIR, from + r * ROW);                            \
+    }
+
+/* Writes a whole block, its rows `row` bytes apart. */
+#define WHOLE(bytes, squares, T, TURN)                                                                       \
+    static void whole_##bytes(const struct block *k, int64_t row)                                            \
+    {                                                                                                        \
+        enum { lanes = 16 / bytes, step = lanes * squares };                                                 \
+        typedef T vector __attribute__((vector_size(16)));                                                   \
+        const int64_t high = k->high - k->high % step, wide = k->wide - k->wide % lanes, across = k->across; \
+        for (int64_t a = 0; a < high; a += step) {                                                           \
+            const unsigned char *rows[step];                                                                 \
+            unsigned char *to = k->to + a * bytes;                                                           \
+            for (int i = 0; i < step; i++)                                                                   \
+                rows[i] = k->data + (a + i) * row;                                                           \
+            for (int64_t at = 0; at < wide * bytes; at += 16, to += lanes * across)                          \
+                WRITE_TILE(to, across, squares, lanes, TURN, STORE_PAIR, rows[r] + at);                      \
+        }                                                                                                    \
+        for (int64_t b = 0; b < k->wide; b++)                                                                \
+            for (int64_t a = b < wide ? high : 0; a < k->high; a++)                                          \
+                memcpy(k->to + b * across + a * bytes, k->data + a * row + b * bytes, bytes);                \
     }
 
 #define LIST(...) __VA_ARGS__
@@ -140,11 +159,21 @@ struct block {
     } while (0)
 #define TURN_8(x) ROUND_8(x)
 #define TURN_16(x) (void)(x)
-COLUMNS(1, 1, uint8_t, TURN_1)
-COLUMNS(2, 2, uint16_t, TURN_2)
-COLUMNS(4, 4, uint32_t, TURN_4)
-COLUMNS(8, 4, uint64_t, TURN_8)
-COLUMNS(16, 4, uint64_t, TURN_16)
+WHOLE(1, 1, uint8_t, TURN_1)
+WHOLE(2, 2, uint16_t, TURN_2)
+WHOLE(4, 4, uint32_t, TURN_4)
+WHOLE(8, 4, uint64_t, TURN_8)
+WHOLE(16, 4, uint64_t, TURN_16)
+COLUMNS(columns_1, 1, 1, uint8_t, TURN_1, STORE_PAIR)
+COLUMNS(columns_2, 2, 2, uint16_t, TURN_2, STORE_PAIR)
+COLUMNS(columns_4, 4, 4, uint32_t, TURN_4, STORE_PAIR)
+COLUMNS(columns_8, 8, 4, uint64_t, TURN_8, STORE_PAIR)
+COLUMNS(columns_16, 16, 4, uint64_t, TURN_16, STORE_PAIR)
+#ifdef STREAM_PAIR
+COLUMNS(streams_4, 4, 4, uint32_t, TURN_4, STREAM_PAIR)
+COLUMNS(streams_8, 8, 4, uint64_t, TURN_8, STREAM_PAIR)
+COLUMNS(streams_16, 16, 4, uint64_t, TURN_16, STREAM_PAIR)
+#endif
 
 /* Four lines, and as many that come later are asked for: after the loads, before the stores. In the orders that compilers
  * find, a row costs more. */
@@ -230,6 +259,26 @@ static void walk_straight(const struct transpose *t, unsigned char *dst, const u
     }
 }
 
+/* Past the caches where dst is more than they keep, it is not read before, and its lines are written whole. */
+static bool walk_streaming(const struct transpose *t, unsigned char *dst, const unsigned char *src, size_t size)
+{
+#ifdef STREAM_PAIR
+    if (t->high * t->wide * (int64_t)size < STREAM || (uintptr_t)dst % LINE || t->drow % LINE)
+        return false;
+    switch (size) {
+    case 4: walk(t, dst, src, 4, streams_4, whole_4); break;
+    case 8: walk(t, dst, src, 8, streams_8, whole_8); break;
+    case 16: walk(t, dst, src, 16, streams_16, whole_16); break;
+    default: return false;
+    }
+    STREAMED();
+    return true;
+#else
+    (void)t, (void)dst, (void)src, (void)size;
+    return false;
+#endif
+}
+
 bool transpose_knows(size_t size)
 {
     return size == 1 || size == 2 || size == 4 || size == 8 || size == 16;
@@ -237,6 +286,8 @@ bool transpose_knows(size_t size)
 
 void transpose(const struct transpose *t, void *dst, const void *src, size_t size)
 {
+    if (walk_streaming(t, dst, src, size))
+        return;
     bool straight = t->to == t->from && t->srow % MEET;
     switch (straight ? size : 0) {
     case 4: walk_straight(t, dst, src, 4, whole_4); return;
