@@ -3,7 +3,7 @@
 
     bench/checkpoint.py --weft build/weft --gigabytes 6 --folder /somewhere/on/the/disk
 
-It makes a Llama-like set (bf16, tied heads, names as Hugging Face's) of random bytes, sharded over 8 ranks; then, in turns, has
+It makes a Llama-like set (bf16, names as Hugging Face's) of random bytes, sharded over 8 ranks; then, in turns, has
 `cp` copy the set and sync, and `weft checkpoint` reshard it; and in the end loads the whole of each tensor by itself, splits
 it, and compares the checksum of every array in the output with that. Both start with cold caches where that is permitted.
 Needs numpy alone; reads and writes the format by itself. Removes what it made.

@@ -48,6 +48,12 @@ run 0 checkpoint out.d out.d --to tp8 --rules my.rules --force --json; out '"fil
 [ "$(ls out.d | wc -l)" -eq 8 ] || complain "the old files are still there"
 run 0 checkpoint out.d back.safetensors --to tp1
 [ "$(tail -c 16 back.safetensors)" = abcdefgh12345678 ] || complain "it did not come back"
+cp out.d/rank-00000-of-00008.safetensors out.d/rank-00000-of-00004.safetensors
+run 2 checkpoint out.d sets.d --to tp1; err "out.d: it has the files of several sets of ranks"
+mkdir empty.d; ln -s empty.d link.d; mkfifo pipe.safetensors
+run 2 checkpoint in.safetensors empty.d/. --to tp1; err "empty.d/.: give the output by its own name"
+run 2 checkpoint in.safetensors link.d --to tp1; err "link.d: it exists and is a symbolic link: give what it points to"
+run 2 checkpoint pipe.safetensors pipe.d --to tp1; err "pipe.safetensors: it is not a regular file"
 run 0 checkpoint --show-rules llama; out "fuse self_attn.qkv_proj"
 run 2 checkpoint --show-rules camel; err "there are no rules 'camel'"
 

@@ -89,9 +89,13 @@ static inline void model_random(struct random *r, struct model *m)
         for (int p = 0; p < k->nparts; p++) {
             k->part[p].name = k->nparts > 1 ? names[p] : "w";
             k->part[p].share = p ? 1 : random_in(r, 1, 3);
-            if (!p || k->nparts == 1)
+            if (!p || k->nparts == 1) {
                 model_random_splits(r, k, &k->part[p]);
-            else { /* alike, but for how many pieces there are along the dim of the parts */
+                for (int d = 0; d < k->ndim; d++) /* whole heads are of one length, in at most 4 pieces */
+                    for (int s = 0; s < k->part[p].nsplits[d]; s++)
+                        if (k->part[p].split[d][s].most)
+                            k->shape[d] = (k->shape[d] + 3) / 4 * 4;
+            } else { /* alike, but for how many pieces there are along the dim of the parts */
                 memcpy(k->part[p].split, k->part[0].split, sizeof k->part[0].split);
                 memcpy(k->part[p].nsplits, k->part[0].nsplits, sizeof k->part[0].nsplits);
                 for (int s = 0; s < k->part[p].nsplits[k->cat]; s++)

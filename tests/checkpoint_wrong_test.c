@@ -233,6 +233,8 @@ static void test_notes(void **state)
         {"cat x", "does not parse"},
         {"cat 0: u8[2/tp] @tp2 | u8[2/tp] @tp2", NULL},
         {"cat 0: u8[2] @tp2 | u8[2/tp] @tp2", "its shape is [2], and the layout gives rank 0 [3]"},
+        {"cat 0: u8[4000000000000000000] @tp2 | u8[4000000000000000000] @tp2 | u8[4000000000000000000] @tp2",
+         "its shape is [2], and the layout gives rank 0 [4000000000000000000]"},
         {"i8[4/tp] @tp2", "not that of a checkpoint's tensor"},
         {"u8[4/tp~1] @tp2", "not that of a checkpoint's tensor"},
         {"u8[4/tp] @tp2.x2", "not that of a checkpoint's tensor"},
@@ -279,7 +281,9 @@ static void test_requests(void **state)
         {"tp2", NULL, "e [/tp<=$h, ]\n* [...]", NULL, "RULES:1: $h has no value: there is no config.json"},
         {"tp2", NULL, "e [/tp<=$h, ]\n* [...]", "h=x", "'h=x': a number"},
         {"tp2", NULL, "e [/tp<=$h, ]\n* [...]", "h=3", "tensor 'e': 3 pieces and tp of 2 do not divide"},
+        {"tp2", NULL, "e [/tp<=$h, ]\n* [...]", "hh=2", "'hh=2': no rule of RULES asks for that number"},
         {"tp3", NULL, "e [/tp<=2, ]\n* [...]", NULL, "tensor 'e': 2 pieces and tp of 3 do not divide"},
+        {"tp2", NULL, "l.0.o [/tp<=2, ]\n* [...]", NULL, "tensor 'l.0.o': a dim of 3 is not 2 pieces of whole heads"},
         {"tp2", NULL, "e [/tp, ] pp=3\n* [...]", NULL, NULL},
         {"tp2.pp2", NULL, "e [/tp, ] pp=3\n* [...]", NULL, "tensor 'e': it is placed beyond the end of an axis"},
         {"tp2", NULL, "fuse e = f:5 + g:2\n* [/tp, ...]", NULL, "tensor 'e': dim 0 does not divide into the shares"},
@@ -411,6 +415,7 @@ static void test_stop(void **state)
     free(large);
     weft_checkpoint_opts opts = options();
     opts.progress = stop;
+    opts.nset = 0;
     opts.threads = 1;
     opts.memory = 1 << 20;
     write_text(rules_path, "* [, /tp]");

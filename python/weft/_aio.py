@@ -37,7 +37,19 @@ class Flight:
         self.waiting: List["asyncio.Future[None]"] = []
 
 
-@ffi.def_extern()  # type: ignore[untyped-decorator]
+def _interrupted(kind: Any, problem: BaseException, trace: Any) -> None:
+    flight = _flights.get(int(ffi.cast("uintptr_t", trace.tb_frame.f_locals["arg"])))
+    if flight is not None and flight.poller is not None and not flight.poller.loop.is_closed():
+        flight.poller.loop.call_soon_threadsafe(flight.poller.landed, flight)
+        flight.poller.loop.call_soon_threadsafe(_raise, problem)
+
+
+def _raise(problem: BaseException) -> None:
+    raise problem
+
+
+# An interrupt is raised at the very beginning of the function, where it could not be caught inside: the loop raises it.
+@ffi.def_extern(onerror=_interrupted)  # type: ignore[untyped-decorator]
 def weft_python_done(arg: Any, err: int) -> None:
     """Something is over: called by whoever makes progress, which may be a thread of the comm's."""
     flight = _flights.get(int(ffi.cast("uintptr_t", arg)))
@@ -107,8 +119,14 @@ class Poller:
             flight.notify(flight.ptr, ffi.NULL, ffi.NULL)
         self._idle = 0
         for future in flight.waiting:
-            if not future.done():
+            if not future.done() and not self.loop.is_closed():
                 future.set_result(None)
+
+    def close(self) -> None:
+        """The comm is closed: frees what was awaited and given up, and is held here alone."""
+        for flight in list(self._flying.values()):
+            flight.handle.free()
+            self.landed(flight, freed=True)
 
     def _turn(self) -> None:
         """One look at one of them makes progress with all; those that are over have called back by then. One that a thread has

@@ -74,7 +74,7 @@ class Memory(NamedTuple):
         return f"{self.dtype} {self.shape}"
 
 
-def _of_numpy(array: "np.ndarray[Any, Any]", keep: Any) -> Memory:
+def _of_numpy(array: "np.ndarray[Any, Any]") -> Memory:
     return Memory(
         array.__array_interface__["data"][0],
         _dtypes.of_numpy(array.dtype),
@@ -82,7 +82,7 @@ def _of_numpy(array: "np.ndarray[Any, Any]", keep: Any) -> Memory:
         array.strides,
         array.dtype.itemsize,
         array.flags.writeable,
-        keep,
+        array,
     )
 
 
@@ -99,6 +99,8 @@ def _of_torch(tensor: Any) -> Memory:
         raise UnsupportedError(f"the tensor is on {tensor.device}: weft moves host memory")
     if str(tensor.layout) != "torch.strided":
         raise UnsupportedError(f"the tensor is {tensor.layout}: weft moves strided ones")
+    if tensor.is_neg():
+        raise UnsupportedError("the tensor is a view that negates its memory: tensor.resolve_neg() gives one that does not")
     size = tensor.element_size()
     return Memory(
         tensor.data_ptr(),
@@ -107,7 +109,7 @@ def _of_torch(tensor: Any) -> Memory:
         tuple(s * size for s in tensor.stride()),
         size,
         True,
-        tensor,
+        tensor.detach(),  # shares the memory, and keeps it where tensor.data is set to something else
     )
 
 
@@ -150,13 +152,14 @@ def memory_of(array: Any) -> Memory:
         inner = memory_of(array.array)
         return inner._replace(dtype=array.dtype)
     if isinstance(array, np.ndarray):
-        return _of_numpy(array, array)
+        return _of_numpy(array)
     if is_torch(array):
         return _of_torch(array)
     if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
         return _of_dlpack(array)
+    # NumPy's array holds what it was made of; so a bytearray keeps its size and a map stays while it is in use.
     if hasattr(array, "__array_interface__"):
-        return _of_numpy(np.asarray(array), array)
+        return _of_numpy(np.asarray(array))
     try:
         buffer = memoryview(array)
     except TypeError:
@@ -164,7 +167,7 @@ def memory_of(array: Any) -> Memory:
             f"{type(array).__name__} is no array: it has neither the buffer protocol nor __array_interface__ nor DLPack; "
             "numpy.asarray makes one of numbers and lists"
         ) from None
-    return _of_numpy(np.asarray(buffer), array)
+    return _of_numpy(np.asarray(buffer))
 
 
 def _advice(memory: Memory, which: Layout, local: Local, write: bool) -> str:

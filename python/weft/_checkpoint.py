@@ -35,16 +35,19 @@ class _Call:
         self.raised: Optional[BaseException] = None
 
 
-@ffi.def_extern()  # type: ignore[untyped-decorator]
+def _stop(kind: Any, raised: BaseException, trace: Any) -> None:
+    """It is raised again when the library has cleaned up."""
+    call: _Call = ffi.from_handle(trace.tb_frame.f_locals["arg"])
+    call.raised = raised
+
+
+# An interrupt is raised at the very beginning of the function, where it could not be caught inside.
+@ffi.def_extern(error=lib.WEFT_EINVAL, onerror=_stop)  # type: ignore[untyped-decorator]
 def weft_python_progress(arg: Any, done: int, size: int) -> int:
     """Called by the thread that waits in the library: exceptions, an interrupt of the user's too, stop it."""
     call: _Call = ffi.from_handle(arg)
-    try:
-        if call.heard is not None:
-            call.heard(done, size)
-    except BaseException as raised:  # it is raised again when the library has cleaned up
-        call.raised = raised
-        return int(lib.WEFT_EINVAL)
+    if call.heard is not None:
+        call.heard(done, size)
     return 0
 
 
@@ -102,7 +105,10 @@ def reshard_checkpoint(
     def text(value: Any) -> Any:
         if value is None:
             return ffi.NULL
-        keep.append(ffi.new("char[]", os.fsencode(value)))
+        raw = os.fsencode(value)
+        if b"\0" in raw:
+            raise InvalidError(f"{value!r} has a zero byte in it")
+        keep.append(ffi.new("char[]", raw))
         return keep[-1]
 
     opts = ffi.new("weft_checkpoint_opts *")

@@ -64,7 +64,7 @@ def _elements(memory: Memory) -> "np.ndarray[Any, Any]":
 
 
 def _like(x: Any, dtype: str, shape: Tuple[int, ...]) -> Any:
-    """A new array of the library that x is of."""
+    """A new array, of PyTorch where x is one of its, else of NumPy."""
     if is_torch(x):
         import torch
 
@@ -88,7 +88,10 @@ def _copy(memory: Memory) -> Memory:
 
 
 def _dense(memory: Optional[Memory]) -> Optional[Memory]:
-    return memory if memory is None or memory.dense else _copy(memory)
+    """The memory, or a copy of it where a plan could not be bound to it."""
+    if memory is None or memory.dense and not memory.address % memory.itemsize:
+        return memory
+    return _copy(memory)
 
 
 def _overlap(a: Memory, b: Memory) -> bool:
@@ -98,11 +101,12 @@ def _overlap(a: Memory, b: Memory) -> bool:
 class Collectives:
     """The collectives of a comm. All ranks call them in the same order, with arrays of the same dtype and shape.
 
-    Each returns a new array of the library that it was given one of, or ``out``, which may be the array itself.
+    Each returns a new array, a torch tensor for one and else NumPy's, or ``out``, which may be the array itself.
     """
 
     _plans: Any
     _known: Any
+    _unsettled: Any
     _rank: int
     _size: int
 
@@ -278,33 +282,44 @@ class Collectives:
             type(out) is not np.ndarray or out.dtype != dst.dtype or out.shape != dst.shape or not out.flags.writeable
         ):
             return None
+        self._settle()
         self._plans.move_to_end(known.key)
         if known.src is not None:
             known.src[...] = x
-        known.room.bound.run()
+        self._run(known.room.bound)
         if out is None:
             return dst.copy()
         out[...] = dst
         return out
 
+    def _run(self, bound: Any) -> None:
+        self._unsettled = bound
+        bound.run()
+        self._unsettled = None
+
+    def _settle(self) -> None:
+        """Lets a run end whose wait was interrupted: the other ranks still read its arrays."""
+        if self._unsettled is not None:
+            self._unsettled._last().wait()
+            self._unsettled = None
+
     def _run_small(self, size: int, what: Any, here: Optional[Memory], target: Optional[Memory]) -> _Room:
+        self._settle()
         room = self._room(size, **what)
         if room.src is not None and here is not None:
             room.src.view(_UNSIGNED[here.itemsize]).reshape(here.shape)[...] = _elements(here)
-        room.bound.run()
+        self._run(room.bound)
         if room.dst is not None and target is not None:
             _elements(target)[...] = room.dst.view(_UNSIGNED[target.itemsize]).reshape(target.shape)
         return room
 
     def _run_large(self, what: Any, here: Optional[Memory], target: Optional[Memory]) -> None:
         src, dst = _dense(here), _dense(target)
-        in_place = False
         if src is not None and dst is not None and _overlap(src, dst):
-            same = src.address == dst.address
-            in_place = same and what["kind"] == "allreduce"
-            if not (in_place or same and what["kind"] == "broadcast"):
+            if src.address != dst.address or what["kind"] not in ("allreduce", "broadcast"):
                 src = _copy(src)
-        plan = self._plan(in_place, **what)
+        # Whether a rank's arrays are one is its own affair, and the plan that of all.
+        plan = self._plan(what["kind"] == "allreduce", **what)
         move = plan.moves[0]
         sides = [_flat(m, which.local(self._rank).shape) for m, which in ((src, move.src), (dst, move.dst))]
         with plan.bind(self, *sides) as bound:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import weakref
-from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING, Any, Callable, Deque, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 from ._arrays import array_at
 from ._collectives import Collectives
@@ -30,7 +31,9 @@ def nanoseconds(seconds: Optional[float]) -> int:
     """A timeout of Python as one of weft.h: None is for ever."""
     if seconds is None:
         return -1
-    return max(0, int(seconds * 1e9))
+    if seconds != seconds:
+        raise InvalidError("a time in seconds cannot be NaN")
+    return max(0, int(min(seconds * 1e9, 2e18)))  # 63 years, which weft.h takes, for infinity
 
 
 class Closing:
@@ -63,32 +66,40 @@ class CommHandle:
     """Owns a weft_comm, and closes it when nobody holds it: not the Comm, no exec or window, no array.
 
     A comm and what belongs to it is used by one thread at a time. The garbage collector knows nothing of that, so what
-    it frees on another thread is put aside until the comm's own thread comes by.
+    it frees on another thread is put aside until the comm's own thread comes by, or the Comm is gone: what an exec needs
+    until then may be memory of the comm, which holds this.
     """
 
-    def __init__(self, ptr: Any) -> None:
+    def __init__(self, ptr: Any, threaded: bool) -> None:
         self.ptr = ptr
+        self.threaded = threaded  # there is a progress thread
         self.thread = threading.get_ident()
         self.process = os.getpid()
         self.children = 0
         self.unheld = False
-        self.aside: List[Tuple[Callable[[Any], None], Any]] = []
+        self.left = False  # the Comm is closed, or gone
+        self.aside: Deque[Tuple[Callable[[Any], None], Any, Any]] = deque()  # what frees it, it, what it needs until then
 
     def used(self) -> None:
         """The caller's thread is the one that uses the comm."""
         self.thread = threading.get_ident()
         self.sweep()
 
+    def leave(self) -> None:
+        self.left = True
+        self.sweep()
+
     def sweep(self) -> None:
         while self.aside:
-            free, ptr = self.aside.pop()
-            free(ptr)
+            free, ptr, _keep = self.aside.popleft()
+            if self.process == os.getpid():  # a forked child has no part in it
+                free(ptr)
 
-    def free(self, call: Callable[[Any], None], ptr: Any) -> None:
-        if self.unheld or threading.get_ident() == self.thread:
+    def free(self, call: Callable[[Any], None], ptr: Any, keep: Any) -> None:
+        if self.unheld or threading.get_ident() == self.thread or (self.left and keep is not None):
             call(ptr)
         else:
-            self.aside.append((call, ptr))
+            self.aside.append((call, ptr, keep))
 
     def child_gone(self) -> None:
         self.children -= 1
@@ -97,8 +108,8 @@ class CommHandle:
 
     def close(self) -> None:
         ptr, self.ptr = self.ptr, None
-        if ptr is not None and self.process == os.getpid():  # a forked child has no part in it
-            self.sweep()
+        self.sweep()
+        if ptr is not None and self.process == os.getpid():
             lib.weft_comm_close(ptr)
 
     def __del__(self) -> None:
@@ -123,12 +134,25 @@ class ChildHandle:
         if call is None:
             return
         if self.comm.process == os.getpid():
-            self.comm.free(call, self.ptr)
+            self.comm.free(call, self.ptr, self.keep)
         self.keep = None
         self.comm.child_gone()
 
     def __del__(self) -> None:
         self.free()
+
+
+_threaded: "weakref.WeakSet[Comm]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_threaded() -> None:
+    """A progress thread that calls back when the interpreter ends never returns, with weft's locks in its hands: whoever frees
+    anything then would wait for ever. Comms that another thread still uses are left alone."""
+    others = {t.ident for t in threading.enumerate()} - {threading.get_ident()}
+    for comm in list(_threaded):
+        if comm._handle is not None and comm._handle.thread not in others:
+            comm.close()
 
 
 class Comm(Collectives, Closing):
@@ -140,8 +164,11 @@ class Comm(Collectives, Closing):
         self._poller: Any = None
         self._plans: "OrderedDict[Any, Any]" = OrderedDict()  # of the collectives
         self._known: Any = {}  # likewise
+        self._unsettled: Any = None  # likewise
         self._rank: int = lib.weft_comm_rank(handle.ptr)
         self._size: int = lib.weft_comm_size(handle.ptr)
+        if handle.threaded:
+            _threaded.add(self)
 
     def _open(self) -> CommHandle:
         if self._handle is None:
@@ -173,7 +200,7 @@ class Comm(Collectives, Closing):
         group = list(ranks or ())
         out = ffi.new("weft_comm **")
         check(lib.weft_comm_split(handle.ptr, ffi.new("int[]", group), len(group), out))
-        return None if out[0] == ffi.NULL else Comm(CommHandle(out[0]))
+        return None if out[0] == ffi.NULL else Comm(CommHandle(out[0], handle.threaded))
 
     def empty(self, what: Union[str, Layout], torch: bool = False) -> Any:
         """An array for this rank's part of a layout, in memory that peers reach without a copy between; zeroed.
@@ -185,6 +212,7 @@ class Comm(Collectives, Closing):
         if not local.bytes:
             return array_at(None, 0, which.dtype, local.shape, torch)
         handle = self._open()
+        handle.used()
         out = ffi.new("void **")
         check(lib.weft_comm_alloc(handle.ptr, local.bytes, out))
         comm = handle.ptr
@@ -235,9 +263,18 @@ class Comm(Collectives, Closing):
         left see this one leave then."""
         for bound in list(self._bound):
             bound.close()
+        if self._poller is not None:
+            self._poller.close()
         self._plans.clear()
         self._known.clear()
-        self._handle = None
+        self._unsettled = None
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.leave()
+
+    def __del__(self) -> None:
+        if self._handle is not None:
+            self._handle.leave()
 
     def __repr__(self) -> str:
         closed = ", closed" if self._handle is None else ""
@@ -282,4 +319,4 @@ def open(
         opts.communicator = ffi.cast("void *", MPI._addressof(communicator))
     out = ffi.new("weft_comm **")
     check(lib.weft_comm_open(ffi.NULL if url is None else url.encode(), opts, out))
-    return Comm(CommHandle(out[0]))
+    return Comm(CommHandle(out[0], progress == "thread"))

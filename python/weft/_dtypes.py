@@ -56,10 +56,13 @@ for _code in range(1, 64):
 
 def of_numpy(dtype: Any) -> str:
     """weft's name of a NumPy (or ml_dtypes, or JAX) dtype."""
-    known = _KNOWN.get(dtype)
-    if known is not None:
-        return known
-    dtype = np.dtype(dtype)
+    try:
+        known = _KNOWN.get(dtype)
+        if known is not None:
+            return known
+        dtype = np.dtype(dtype)
+    except (TypeError, ValueError):
+        raise ArrayError(f"there is no element type {dtype!r}: weft has {', '.join(CODES)}") from None
     if dtype.byteorder == (">" if sys.byteorder == "little" else "<"):
         raise ArrayError(f"{dtype.str} has the byte order of other machines")
     name = _FROM_NUMPY.get(dtype.name)

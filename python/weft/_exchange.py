@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Generator, Generic, Iterator, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Generator, Generic, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 import numpy as np
 
@@ -55,13 +55,11 @@ class _Taken:
 def _message(ptr: Any, hook: Optional[Hook]) -> Optional[Message]:
     if ptr == ffi.NULL:
         return None
-    owner: Any = _Taken(ptr)
+    owner = _Taken(ptr)
     meta = bytes(ffi.buffer(ptr.meta, ptr.meta_bytes)) if ptr.meta_bytes else b""
     address = int(ffi.cast("uintptr_t", ptr.payload))
     theirs = None if hook is None else hook.taken(address)
-    if theirs is not None:
-        owner = theirs
-    payload = array_at(owner, address, "u8", (ptr.bytes,), False)
+    payload = array_at(owner if theirs is None else theirs, address, "u8", (ptr.bytes,), False)
     return Message(getattr(ptr, "from"), ptr.round, meta, payload)
 
 
@@ -80,6 +78,17 @@ def _part(what: Any, side: str) -> _Part:
     if not memory.dense:
         raise ArrayError(f"{side}: the array is strided; numpy.ascontiguousarray gives a dense one")
     return _Part(ffi.cast("void *", memory.address), memory.bytes, memory)
+
+
+class _Kept:
+    """The payloads of a round until it is complete. The next one's may be put before the caller has taken what this one brought."""
+
+    def __init__(self) -> None:
+        self.put: List[Any] = []
+        self.flying: List[Any] = []
+
+    def finish(self) -> None:
+        self.flying, self.put = self.put, []
 
 
 class Round(Generic[_Result]):
@@ -103,7 +112,7 @@ class Round(Generic[_Result]):
     def __await__(self) -> Generator[Any, None, _Result]:
         while not self.done():
             rounds = self._rounds
-            flight = Flight(rounds._open(), (rounds._handle, rounds._kept), lib.weft_exchange_notify, lib.weft_exchange_test)
+            flight = Flight(rounds._open(), rounds._handle, lib.weft_exchange_notify, lib.weft_exchange_test)
             yield from Poller.of(rounds.comm).until_over(flight).__await__()
         return self.wait(0)
 
@@ -116,7 +125,7 @@ class _Rounds(Closing, Generic[_Result]):
         self._handle: Optional[ChildHandle] = None
         self._x: Any = ffi.NULL
         self._flag = ffi.new("bool *")
-        self._kept: List[Any] = []  # payloads of the round
+        self._kept = _Kept()
         self._number = 0
         self._hook = None if buffer is None else Hook(buffer)
         self._arg: Any = None  # what weft knows the hook by
@@ -150,10 +159,17 @@ class _Rounds(Closing, Generic[_Result]):
         if round_._number != self._number:
             raise InvalidError("a later round has begun: what this one brought was not taken in time")
         x = self._open()
-        code = in_slices(lambda ns: int(lib.weft_exchange_wait(x, ns)), timeout)
+
+        def wait(ns: int) -> int:
+            code = int(lib.weft_exchange_wait(x, ns))
+            if self._hook is not None:
+                self._hook.check()
+            return code
+
+        code = in_slices(wait, timeout)
         if code:
             raise failure(code)
-        self._kept = []
+        self._kept.flying.clear()
         return self._collect()
 
     @property
@@ -206,7 +222,7 @@ class Exchange(_Rounds[List[Message]]):
             )
         )
         self._x = out[0]
-        self._handle = ChildHandle(handle, self._x, lib.weft_exchange_free, self._arg)
+        self._handle = ChildHandle(handle, self._x, lib.weft_exchange_free, (self._arg, self._kept))
 
     def put(self, to: int, payload: Any = None, meta: bytes = b"") -> None:
         """One message to a rank: bytes or any dense array, with a few bytes that say what it is. Large arrays must not change until
@@ -214,28 +230,31 @@ class Exchange(_Rounds[List[Message]]):
         x, part = self._open(), _part(payload, "put")
         check(lib.weft_exchange_put(x, to, meta, len(meta), part.address, part.bytes))
         if part.bytes > lib.WEFT_EXCHANGE_SMALL:
-            self._kept.append(part)
+            self._kept.put.append(part)
 
     def finish(self, done: bool = False) -> Round[List[Message]]:
         """No more messages of this rank in this round; ``done`` is its vote. The round gives the messages that were not taken."""
         check(lib.weft_exchange_finish(self._open(), done))
+        self._kept.finish()
         self._number += 1
         return Round(self)
 
     def take(self, source: int = -1) -> Optional[Message]:
         """The next message of a rank, or of any one, also before the round is complete; None: none yet."""
+        return self._take(self._open(), source)
+
+    def _take(self, x: Any, source: int = -1) -> Optional[Message]:
         out = ffi.new("weft_message **")
-        check(lib.weft_exchange_take(self._open(), source, out))
+        check(lib.weft_exchange_take(x, source, out))
         return _message(out[0], self._hook)
 
-    def _messages(self) -> Iterator[Message]:
-        message = self.take()
-        while message is not None:
-            yield message
-            message = self.take()
-
     def _collect(self) -> List[Message]:
-        return list(self._messages())
+        messages: List[Message] = []
+        message = self._take(self._x)
+        while message is not None:
+            messages.append(message)
+            message = self._take(self._x)
+        return messages
 
 
 Pair = Tuple[Optional[Message], Optional[Message]]
@@ -252,7 +271,7 @@ class Halo(_Rounds[Pair]):
         check(lib.weft_halo_open(handle.ptr, periodic, self._options(vote, budget), out))
         self._h = out[0]
         self._x = lib.weft_halo_rounds(self._h)
-        self._handle = ChildHandle(handle, self._h, lib.weft_halo_free, self._arg)
+        self._handle = ChildHandle(handle, self._h, lib.weft_halo_free, (self._arg, self._kept))
 
     def start(
         self, left: Any = None, right: Any = None, *, meta: Tuple[bytes, bytes] = (b"", b""), done: bool = False
@@ -268,7 +287,8 @@ class Halo(_Rounds[Pair]):
             messages.append(message)
             parts.append((part, held))
         check(lib.weft_halo_start(self._h, messages[0], messages[1], done))
-        self._kept = parts
+        self._kept.put = parts
+        self._kept.finish()
         self._number += 1
         return Round(self)
 
@@ -277,7 +297,6 @@ class Halo(_Rounds[Pair]):
         return self.start(left, right).wait()
 
     def _collect(self) -> Pair:
-        self._open()
         left, right = ffi.new("weft_message **"), ffi.new("weft_message **")
         check(lib.weft_halo_take(self._h, left, right))
         return _message(left[0], self._hook), _message(right[0], self._hook)

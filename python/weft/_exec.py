@@ -8,7 +8,7 @@ from ._aio import Flight, Poller, forget
 from ._arrays import Memory, memory_for
 from ._arrivals import Arrival, Arrivals, boxes_of
 from ._comm import SLICE, ChildHandle, Closing, Comm, in_slices, nanoseconds
-from ._errors import ArrayError, Error, InvalidError, check, failure
+from ._errors import ArrayError, InvalidError, check, failure
 from ._weft import ffi, lib
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Bound(Closing):
         try:
             part = plan._part(comm.rank, comm.size)
             memories = [_memories(plan, comm, given, side) for side, given in (("src", src), ("dst", dst))]
-        except Error:  # takes part without arrays, which cannot succeed: the other ranks learn of it at once
+        except Exception:  # takes part without arrays, which cannot succeed: the other ranks learn of it at once
             lib.weft_bind(part if _holds(plan, comm.rank) else ffi.NULL, handle.ptr, ffi.NULL, ffi.NULL, opts, out)
             raise
         (src_views, src_keep), (dst_views, dst_keep) = map(_views, memories)
@@ -136,6 +136,9 @@ class Bound(Closing):
         self._run += 1
         return Work(self, self._run)
 
+    def _last(self) -> "Work":
+        return Work(self, self._run)
+
     def run(self, timeout: Optional[float] = None) -> None:
         """Starts a run and waits for it."""
         self.start().wait(timeout)
@@ -146,7 +149,7 @@ class Bound(Closing):
         handle.comm.used()
         try:
             memories = [_memories(self.plan, self.comm, given, side) for side, given in (("src", src), ("dst", dst))]
-        except Error:  # as in bind
+        except Exception:  # as in bind
             if _holds(self.plan, self.comm.rank):
                 lib.weft_exec_rebind(self._x, ffi.NULL, ffi.NULL)
             raise
@@ -158,6 +161,7 @@ class Bound(Closing):
     @property
     def stats(self) -> ExecStats:
         """What it has done so far."""
+        self._still_open()
         out = ffi.new("weft_exec_info *")
         out.size = ffi.sizeof("weft_exec_info")
         check(lib.weft_exec_stats(self._x, out))
@@ -193,6 +197,7 @@ class Work:
         if code == _ETIMEOUT:
             code = in_slices(lambda ns: _wait(bound._x, ns), timeout)
         if code:
+            bound._still_open()
             raise failure(code)
 
     def done(self) -> bool:
@@ -202,6 +207,7 @@ class Work:
             return True
         code = lib.weft_exec_test(bound._x, bound._flag)
         if code:
+            bound._still_open()
             raise failure(code)
         return bool(bound._flag[0])
 

@@ -56,7 +56,13 @@ class Hook:
             raise problem
 
 
-@ffi.def_extern()  # type: ignore[untyped-decorator]
+def _raised(kind: Any, problem: BaseException, trace: Any) -> None:
+    hook: Hook = ffi.from_handle(trace.tb_frame.f_locals["arg"])
+    hook.problem = problem
+
+
+# An interrupt is raised at the very beginning of the function, where it could not be caught inside: weft is told to ask again.
+@ffi.def_extern(onerror=_raised)  # type: ignore[untyped-decorator]
 def weft_python_buffer(arg: Any, source: int, meta: Any, meta_bytes: int, size: int) -> Any:
     """Called by whoever makes progress, which may be a thread of the comm's."""
     hook: Hook = ffi.from_handle(arg)

@@ -224,7 +224,7 @@ def layout(text: Union[str, Layout]) -> Layout:
     if "\0" in text:
         raise LayoutError("a layout cannot have a zero byte in it")
     out = ffi.new("weft_layout **")
-    code = lib.weft_layout_parse(text.encode(), out)
+    code = lib.weft_layout_parse(text.encode("utf-8", "replace"), out)
     if code:
         raise failure(code, LayoutError)
     return Layout(out[0])

@@ -52,6 +52,8 @@ def _of_placements(mesh: Any, placements: Sequence[Any], shape: Sequence[int], d
     if len(placements) != len(sizes):
         raise InvalidError(f"the mesh has {len(sizes)} dims, and there are {len(placements)} placements")
     own = names or mesh.mesh_dim_names or default_names(len(sizes))
+    if len(own) != len(sizes):
+        raise InvalidError(f"the mesh has {len(sizes)} dims, and there are {len(own)} names: {', '.join(map(repr, own))}")
     cuts: List[List[Axis]] = [[] for _ in shape]
     folds: List[Tuple[str, List[str]]] = []
     for name, size, p in zip(own, sizes, placements):
@@ -95,6 +97,8 @@ def from_torch(
         return _of_placements(what.device_mesh, what.placements, what.shape, what.dtype, names)
     if shape is None or dtype is None:
         raise InvalidError("from_torch needs the global shape and the dtype with a DeviceMesh and placements")
+    if not hasattr(what, "mesh"):
+        raise InvalidError(f"from_torch needs a DeviceMesh with placements, not {type(what).__name__}")
     return _of_placements(what, placements, shape, dtype, names)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
-
-import numpy as np
+import math
+from operator import index
+from typing import Any, Dict, Iterable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from . import _dtypes
 from ._arrays import array_at, memory_of
@@ -41,11 +41,14 @@ class Window(Closing):
         names = []
         wanted = ffi.new("weft_buffer[]", max(1, len(buffers)))
         for i, (name, (dtype, shape)) in enumerate(buffers.items()):
-            whole = (shape,) if isinstance(shape, int) else tuple(shape)
+            whole = tuple(map(index, shape)) if isinstance(shape, Iterable) else (index(shape),)
+            count = math.prod(whole)
+            if min(whole, default=0) < 0 or count >= 1 << 63:
+                raise InvalidError(f"window: the buffer {name!r} cannot have the shape {whole}")
             self._buffers[name] = _Buffer(i, _dtypes.of_any(dtype), whole)
             names.append(ffi.new("char[]", name.encode()))
             wanted[i].name, wanted[i].dtype = names[-1], _dtypes.CODES[self._buffers[name].dtype]
-            wanted[i].count = int(np.prod(whole, dtype=np.int64))
+            wanted[i].count = count
         out = ffi.new("weft_window **")
         check(lib.weft_window_create(handle.ptr, wanted, len(buffers), signals, out))
         self._w = out[0]
@@ -82,7 +85,7 @@ class Window(Closing):
             raise ArrayError(f"put: the array is {m}, the buffer {name!r} has {b.dtype} {b.shape}")
         if not m.dense:
             raise ArrayError("put: the array is strided; numpy.ascontiguousarray gives a dense one")
-        check(call(w, b.number, rank, offset, ffi.cast("void *", m.address), int(np.prod(m.shape, dtype=np.int64))))
+        check(call(w, b.number, rank, offset, ffi.cast("void *", m.address), math.prod(m.shape)))
 
     def put(self, name: str, rank: int, x: Any, offset: int = 0) -> None:
         """Stores x's elements into the rank's buffer from its element ``offset`` on."""

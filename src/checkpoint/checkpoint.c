@@ -52,6 +52,17 @@ static int load_rules(struct checkpoint *c)
     return rc;
 }
 
+/* A number that no rule asks for is a name that is written wrongly. */
+static int check_set(const struct checkpoint *c)
+{
+    for (int i = 0; i < c->opts->nset && c->opts->rules; i++) {
+        const char *text = c->opts->set[i];
+        if (!rules_ask(&c->rules, text, strcspn(text, "=")))
+            return error_set(WEFT_EINVAL, "'%.100s': no rule of %s asks for that number", text, c->rules.path);
+    }
+    return 0;
+}
+
 static void end_side(struct checkpoint_side *s)
 {
     for (size_t i = 0; i < s->files.n; i++)
@@ -82,6 +93,8 @@ static int reshard(struct checkpoint *c, struct checkpoint_output *o, const char
                    weft_checkpoint_info *info)
 {
     int rc = load_rules(c);
+    if (!rc)
+        rc = check_set(c);
     if (!rc)
         rc = checkpoint_mesh("to", to, &c->dst.mesh);
     if (!rc)

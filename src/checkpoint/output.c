@@ -68,12 +68,18 @@ int checkpoint_output_check(struct checkpoint *c, struct checkpoint_output *o, c
         o->place[--n] = 0;
     if (!n)
         return error_set(WEFT_EINVAL, "the output has no name");
+    const char *slash = strrchr(o->place, '/'), *name = slash ? slash + 1 : o->place;
+    if (!*name || !strcmp(name, ".") || !strcmp(name, "..")) /* nothing can be put in the place of these */
+        return error_set(WEFT_EINVAL, "%s: give the output by its own name", o->place);
     if (o->one && c->dst.mesh->mesh > 1)
         return error_set(WEFT_EINVAL, "%s: the output has several ranks, so it is a folder and not a file", out);
     if (lstat(o->place, &st))
         return errno == ENOENT ? 0 : failed(o->place);
     if (o->one ? !S_ISREG(st.st_mode) : !S_ISDIR(st.st_mode))
-        return error_set(WEFT_EINVAL, "%s: it exists and is not a %s", o->place, o->one ? "regular file" : "folder");
+        return error_set(WEFT_EINVAL, "%s: it exists and is %s", o->place,
+                         S_ISLNK(st.st_mode) ? "a symbolic link: give what it points to"
+                         : o->one            ? "not a regular file"
+                                             : "not a folder");
     if (o->one && !force)
         return error_set(WEFT_EINVAL, "%s: it exists (force replaces it)", o->place);
     int rc = o->one ? 0 : check_folder(o->place, force, &empty);

@@ -222,6 +222,20 @@ static int split_dim(struct placing *p, const struct rules_dim *from, weft_dim *
     return 0;
 }
 
+/* Pieces of whole heads are of one length: a dim that has no such pieces has no heads. */
+static int check_heads(const struct placing *p, const struct rules_dim *from, const weft_dim *to)
+{
+    for (int s = 0; s < from->n && to->nsplits == 1; s++) {
+        int a = mesh_axis(p->mesh, from->split[s].axis, strlen(from->split[s].axis));
+        bool heads = from->split[s].most.number || from->split[s].most.variable;
+        if (a >= 0 && heads && to->extent % p->most[a])
+            return error_set(WEFT_EINVAL,
+                             "tensor '%.100s': a dim of %" PRId64 " is not %" PRId64 " pieces of whole heads (%s:%d)",
+                             p->name, to->extent, p->most[a], p->c->rules.path, p->m.rule->line);
+    }
+    return 0;
+}
+
 static int split_dims(struct placing *p, int ndim, const int64_t *shape)
 {
     const struct rules_rule *r = p->m.rule;
@@ -233,7 +247,10 @@ static int split_dims(struct placing *p, int ndim, const int64_t *shape)
         p->dims[d] = (weft_dim){.extent = shape ? shape[d] : 1};
         if (!before && d < r->more + skip)
             continue;
-        int rc = split_dim(p, &r->dim[before ? d : d - skip], &p->dims[d]);
+        const struct rules_dim *from = &r->dim[before ? d : d - skip];
+        int rc = split_dim(p, from, &p->dims[d]);
+        if (!rc && shape)
+            rc = check_heads(p, from, &p->dims[d]);
         if (rc)
             return rc;
         for (int s = 0; s < p->dims[d].nsplits && !shape; s++) {

@@ -83,5 +83,6 @@ const struct rules_fuse *rules_fused(const struct rules *r, const char *name);
 const struct rules_fuse *rules_part(const struct rules *r, const char *name, int *part);
 /* `name` with the words `from` in it replaced by `to`; NULL when memory is out. from stands in it. */
 char *rules_renamed(const char *name, const char *from, const char *to, struct arena *arena);
-bool rules_mention(const struct rules *r, const char *axis); /* does any rule split or place over it? */
+bool rules_mention(const struct rules *r, const char *axis);         /* does any rule split or place over it? */
+bool rules_ask(const struct rules *r, const char *name, size_t len); /* is there a $name in them? */
 #endif

@@ -132,3 +132,22 @@ bool rules_mention(const struct rules *r, const char *axis)
     }
     return false;
 }
+
+static bool asks(const struct rules_value *v, const char *name, size_t len)
+{
+    return v->variable && strlen(v->variable) == len && !memcmp(v->variable, name, len);
+}
+
+bool rules_ask(const struct rules *r, const char *name, size_t len)
+{
+    for (size_t i = 0; i < r->nrules; i++)
+        for (int d = 0; d < r->rule[i].ndim; d++)
+            for (int k = 0; k < r->rule[i].dim[d].n; k++)
+                if (asks(&r->rule[i].dim[d].split[k].most, name, len))
+                    return true;
+    for (size_t i = 0; i < r->nfuses; i++)
+        for (int k = 0; k < r->fuse[i].nparts; k++)
+            if (asks(&r->fuse[i].share[k], name, len))
+                return true;
+    return false;
+}

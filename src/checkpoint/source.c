@@ -55,7 +55,7 @@ int checkpoint_open(struct checkpoint *c, const char *path, int rank, size_t *ou
     *f = (struct checkpoint_file){.fd = -1, .rank = rank, .path = checkpoint_keep(&c->arena, path)};
     if (!f->path)
         return error_nomem();
-    f->fd = open(path, O_RDONLY | O_CLOEXEC);
+    f->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe would wait for who writes, and is refused */
     if (f->fd < 0)
         return error_set(errno == EMFILE ? WEFT_EIO : WEFT_EINVAL, "%s: %s", path, strerror(errno));
     posix_fadvise(f->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
@@ -200,15 +200,15 @@ static char *rank_name(struct checkpoint *c, const char *pattern, int rank)
     return name;
 }
 
-/* How many files of ranks a folder that weft wrote has; 0: none. */
+/* How many files of ranks a folder that weft wrote has; 0: none; -1: there are several sets. */
 static int folder_ranks(const char *folder)
 {
     int ranks = 0, n, end;
     DIR *d = opendir(folder);
-    for (struct dirent *e = d ? readdir(d) : NULL; e && !ranks; e = readdir(d)) {
+    for (struct dirent *e = d ? readdir(d) : NULL; e && ranks >= 0; e = readdir(d)) {
         end = 0;
         if (sscanf(e->d_name, "rank-00000-of-%5d.safetensors%n", &n, &end) == 1 && end && !e->d_name[end] && n > 0)
-            ranks = n;
+            ranks = ranks && ranks != n ? -1 : n;
     }
     if (d)
         closedir(d);
@@ -292,8 +292,9 @@ int checkpoint_source(struct checkpoint *c, const char *in)
         return rc;
     if (strstr(in, "%r"))
         rc = open_set(c, in, in, 0, &by_rules);
-    else if (is_folder(in) && (ranks = folder_ranks(in)) > 0)
-        rc = open_set(c, in, NULL, ranks, &by_rules);
+    else if (is_folder(in) && (ranks = folder_ranks(in)))
+        rc = ranks > 0 ? open_set(c, in, NULL, ranks, &by_rules)
+                       : error_set(WEFT_EINVAL, "%s: it has the files of several sets of ranks", in);
     else if (!(rc = open_unit(c, in, 0)))
         rc = learn_mesh(c, in, false, &by_rules);
     return rc ? rc : checkpoint_source_set(c, by_rules);

@@ -182,8 +182,8 @@ static int check_entry(const struct checkpoint *c, const struct checkpoint_entry
                     want[d] = local.shape[d];
                 else if (want[d] != local.shape[d])
                     return wrong_shape(c, e, h, local.shape);
-            if (e->ndim)
-                along += local.shape[e->cat];
+            if (e->ndim && __builtin_add_overflow(along, local.shape[e->cat], &along))
+                return wrong_shape(c, e, h, local.shape);
         }
         if (e->ndim)
             want[e->cat] = along;

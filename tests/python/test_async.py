@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -136,6 +137,77 @@ def test_run_that_outlives_its_loop():
         work = bound.start()
         asyncio.run(work_of(work))
         return True
+
+    assert weft.spawn(rank_main, 2) == [True, True]
+
+
+def test_interrupt_while_a_run_ends(monkeypatch):
+    """An interrupt that strikes as weft calls back is raised by the loop, and the run is not forgotten."""
+
+    class Interrupted:
+        struck = 0
+
+        @classmethod
+        def get_ident(cls):
+            cls.struck += 1
+            raise KeyboardInterrupt
+
+    def rank_main(comm):
+        plan = weft.lower("i32[4/x] @x2", "i32[4] @x2")
+        bound = plan.bind(comm, np.full(2, comm.rank, np.int32), np.zeros(4, np.int32))
+        window = comm.window({}, signals=1)
+        loop = asyncio.new_event_loop()
+
+        async def wait(work):
+            await work
+
+        async def late():
+            task = asyncio.ensure_future(wait(bound.start()))
+            await asyncio.sleep(0)  # it awaits by now
+            monkeypatch.setattr("weft._aio.threading", Interrupted)
+            window.notify(1, 0)
+            await task
+
+        if comm.rank:
+            window.wait(0, ">=", 1)
+            bound.run()
+            return bound.dst.tolist()
+        task = loop.create_task(late())
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(task)
+        loop.run_until_complete(task)
+        return bound.dst.tolist(), Interrupted.struck
+
+    assert weft.spawn(rank_main, 2) == [([0, 0, 1, 1], 1), [0, 0, 1, 1]]
+
+
+def test_close_frees_what_was_given_up():
+    """A run that nobody awaits any more is held by its flight alone, and its loop is over."""
+
+    def rank_main(comm):
+        plan = weft.lower("i32[4/x] @x2", "i32[4] @x2")
+        window = comm.window({}, signals=1)
+
+        async def give_up():
+            bound = plan.bind(comm, np.zeros(2, np.int32), np.zeros(4, np.int32))
+            await bound.start()
+
+        async def first():
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(give_up(), 0.02)
+
+        if comm.rank == 0:
+            asyncio.run(first())
+            window.notify(1, 0)
+        else:
+            bound = plan.bind(comm, np.zeros(2, np.int32), np.zeros(4, np.int32))
+            window.wait(0, ">=", 1)
+            bound.run()
+            bound.close()
+        handle = weakref.ref(comm._handle)
+        del window
+        comm.close()
+        return handle() is None
 
     assert weft.spawn(rank_main, 2) == [True, True]
 

@@ -139,6 +139,31 @@ def test_join_and_split(model, tmp_path):
     same(safetensors.load_file(str(tmp_path / "c" / "model.safetensors")), arrays)
 
 
+@pytest.mark.parametrize("rules", ["llama", "moe"])
+def test_scales(tmp_path, rules):
+    """Those of f8 weights: with their rows or blocks, or refused; never a part of one."""
+    at = "model.layers.0."
+    names = {"self_attn.q_proj": (32, 16), "self_attn.o_proj": (16, 32), "mlp.gate_proj": (48, 16), "mlp.down_proj": (16, 48)}
+
+    def reshard(scales):
+        arrays = {at + n + ".weight": np.ones(shape, np.float32) for n, shape in names.items()}
+        safetensors.save_file(arrays | {at + n: a for n, a in scales.items()}, str(tmp_path / "in.safetensors"))
+        out = tmp_path / "out"
+        weft.reshard_checkpoint(tmp_path / "in.safetensors", out, "tp4", rules=rules, values=CONFIG, force=True)
+        return [{n: rank_file(out, r, 4)[at + n] for n in scales} for r in range(4)]
+
+    rows = {n + ".weight_scale": np.arange(shape[0], dtype=np.float32)[:, None] for n, shape in names.items()}
+    rows |= {n + ".input_scale": np.ones(1, np.float32) for n in names}
+    for r, got in enumerate(reshard(rows)):
+        same(got, {n: np.split(a, 4)[r] if "q_proj.w" in n or "gate_proj.w" in n else a for n, a in rows.items()})
+    blocks = {n + ".weight_scale_inv": np.arange(a * b // 16, dtype=np.float32).reshape(a // 4, b // 4) for n, (a, b) in names.items()}
+    for r, got in enumerate(reshard(blocks)):
+        same(got, {n: np.split(a, 4, axis="o_proj" in n or "down_proj" in n)[r] for n, a in blocks.items()})
+    for n in ("self_attn.q_proj", "mlp.gate_proj"):
+        with pytest.raises(weft.InvalidError, match="another number of dims than its rule"):
+            reshard({n + ".weight_scale": np.ones(1, np.float32)})
+
+
 def test_experts(tmp_path):
     rng = np.random.default_rng(1)
     arrays = {"model.layers.0.block_sparse_moe.gate.weight": rng.random((4, 8), np.float32)}
@@ -175,6 +200,8 @@ def test_mistakes(model, tmp_path):
     _, folder = model
     with pytest.raises(weft.InvalidError, match="no rules"):
         weft.reshard_checkpoint(folder, tmp_path / "out", "tp2")
+    with pytest.raises(weft.InvalidError, match="zero byte"):
+        weft.reshard_checkpoint(folder, f"{tmp_path}/out\0.safetensors", "tp1")
     with pytest.raises(weft.InvalidError, match="fused is 'yes'"):
         weft.reshard_checkpoint(folder, tmp_path / "out", "tp1", fused="yes")
     with pytest.raises(weft.InvalidError, match="no dtype 'float'"):
@@ -229,6 +256,30 @@ except KeyboardInterrupt:
     child.send_signal(signal.SIGINT)
     out, _ = child.communicate(timeout=120)
     assert out == "interrupted\n" and child.returncode == 0
+    assert {p.name for p in tmp_path.iterdir()} <= {"in.safetensors", "out"}
+
+
+def test_interrupt_at_any_time(tmp_path):
+    """Also one that strikes when the library is about to tell of its progress."""
+    source = tmp_path / "in.safetensors"
+    safetensors.save_file({"a": np.zeros((1 << 17, 256), np.float32)}, str(source))
+
+    class Interrupt(Exception):
+        pass
+
+    def interrupt(*_):
+        raise Interrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for _ in range(10):
+            with pytest.raises(Interrupt):
+                signal.setitimer(signal.ITIMER_REAL, 0.01)
+                while True:
+                    weft.reshard_checkpoint(source, tmp_path / "out", "tp1", memory=1 << 20, threads=1, force=True)
+                    assert signal.getitimer(signal.ITIMER_REAL)[0] > 0, "the interrupt was lost"
+    finally:
+        signal.signal(signal.SIGALRM, before)
     assert {p.name for p in tmp_path.iterdir()} <= {"in.safetensors", "out"}
 
 

@@ -1,5 +1,7 @@
 """Collectives by name against NumPy: small and large, in place, strided, for all ops."""
 
+import signal
+
 import numpy as np
 import pytest
 
@@ -100,6 +102,46 @@ def test_scalars_and_nothing():
         return True
 
     assert weft.spawn(rank_main, 2) == [True, True]
+
+
+def test_large_arrays_in_place_on_some_ranks(monkeypatch):
+    """Which arrays a rank gives is its own affair, as with small ones; also where they are not aligned."""
+    monkeypatch.setattr("weft._collectives._SMALL", 0)
+
+    def rank_main(comm):
+        x = np.frombuffer(bytearray(8 * 1000 + comm.rank), np.uint8)[comm.rank :].view(np.float64)
+        x[:] = comm.rank + 1
+        assert comm.allreduce(x, out=x if comm.rank else None).tolist() == [3.0] * 1000
+        return x[0]
+
+    assert weft.spawn(rank_main, 2) == [1, 3]
+
+
+def test_interrupted():
+    """The other ranks get what was given, though this one goes on with the next."""
+
+    class Interrupt(Exception):
+        pass
+
+    def interrupt(*_):
+        raise Interrupt
+
+    def rank_main(comm):
+        signal.signal(signal.SIGALRM, interrupt)
+        window = comm.window({}, signals=1)
+        x = np.full(1000, comm.rank + 1.0)
+        assert comm.allreduce(x)[0] == 3
+        if comm.rank == 0:
+            with pytest.raises(Interrupt):
+                signal.setitimer(signal.ITIMER_REAL, 0.05)
+                comm.allreduce(10 * x)
+            window.notify(1, 0)
+        else:
+            window.wait(0, ">=", 1)
+            assert comm.allreduce(10 * x).tolist() == [30.0] * 1000
+        return float(comm.allreduce(100 * x)[0])
+
+    assert weft.spawn(rank_main, 2) == [300, 300]
 
 
 def test_mistakes():

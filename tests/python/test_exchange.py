@@ -1,7 +1,13 @@
 """Messages of unknown size and 1-D halos: waited for and awaited, with votes, and with a progress thread."""
 
 import asyncio
+import ctypes
+import os
+import signal
+import subprocess
+import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -154,6 +160,26 @@ def test_messages_outlive_their_exchange():
     assert weft.spawn(rank_main, 2) == [50_000, 100_000]
 
 
+def test_payloads_of_the_next_round():
+    """They stay, though what the last round has brought is taken only after they were put."""
+
+    def rank_main(comm):
+        other = 1 - comm.rank
+        with comm.exchange([other], [other]) as x:
+            x.put(other, b"first")
+            round_ = x.finish()
+            while not round_.done():
+                pass
+            for value in (1, 2):
+                x.put(other, np.full(300_000, value, np.uint8))
+            assert [bytes(m.payload) for m in round_.wait()] == [b"first"]
+            other_things = [np.full(300_000, 9, np.uint8) for _ in range(4)]
+            got = [np.unique(m.payload).tolist() for m in x.finish().wait()]
+            return got, len(other_things)
+
+    assert weft.spawn(rank_main, 2) == [([[1], [2]], 4)] * 2
+
+
 # ---- memory of the caller's ----
 
 
@@ -190,6 +216,82 @@ def hooked(comm):
 @pytest.mark.parametrize("progress", ["caller", "thread"])
 def test_buffers(progress):
     assert weft.spawn(hooked, 2, progress=progress) == [True, True]
+
+
+def test_messages_in_buffers_are_read_before_they_are_freed():
+    def rank_main(comm):
+        ctypes.CDLL(None).mallopt(-6, 165)  # M_PERTURB: what is freed is overwritten
+        other = 1 - comm.rank
+        # The pool of so small a budget keeps two of these messages: the others go back to the system.
+        with comm.exchange([other], [other], budget=65536, buffer=lambda source, meta, size: bytearray(size)) as x:
+            for _ in range(8):
+                x.put(other, bytes(9000), meta=bytes(20_000))
+            return [(m.source, m.round, len(m.meta), m.payload.size) for m in x.finish().wait()]
+
+    assert weft.spawn(rank_main, 2) == [[(1 - rank, 0, 20_000, 9000)] * 8 for rank in range(2)]
+
+
+def test_interrupt_while_a_buffer_is_asked_for():
+    """What a signal's handler raises ends the wait, wherever it strikes; nothing is lost."""
+
+    class Interrupt(Exception):
+        pass
+
+    def interrupt(*_):
+        raise Interrupt
+
+    def rank_main(comm):
+        signal.signal(signal.SIGUSR1, interrupt)
+        window = comm.window({"pid": ("i64", 1)}, signals=2)
+        if comm.rank == 0:
+            window.put("pid", 1, np.array([os.getpid()]))
+        window.barrier()
+        caught = 0
+        with comm.exchange([1 - comm.rank], [1 - comm.rank], buffer=lambda source, meta, size: bytearray(size)) as x:
+            for i in range(10):
+                if comm.rank:  # strikes when the other one waits, and then sends at once
+                    window.wait(0, ">=", i + 1)
+                    os.kill(int(window.array("pid")[0]), signal.SIGUSR1)
+                x.put(1 - comm.rank, b"payload" * 3000)
+                round_ = x.finish()
+                while True:
+                    try:
+                        if comm.rank == 0 and window.signal(1) == i:
+                            window.notify(0, 1)
+                            window.notify(1, 0)
+                        got = round_.wait()
+                        for _ in range(1000 * (comm.rank == 0 and caught <= i)):
+                            time.sleep(0.001)  # it is on its way, or lost
+                        break
+                    except Interrupt:
+                        caught += 1
+                assert [bytes(m.payload) for m in got] == [b"payload" * 3000]
+        return caught
+
+    assert weft.spawn(rank_main, 2)[0] == 10
+
+
+EXIT = """
+import sys, time, weft
+rank = int(sys.argv[1])
+comm = weft.open(sys.argv[2], rank=rank, ranks=2, progress="thread")
+x = comm.exchange([1 - rank], [1 - rank], buffer=lambda source, meta, size: bytearray(size))
+x.put(1 - rank, bytes(100_000))
+if rank:
+    time.sleep(0.1)  # the other one is ending meanwhile
+round_ = x.finish()
+print(len(round_.wait()) if rank else "end")
+"""
+
+
+def test_exit_while_the_progress_thread_asks():
+    name = f"shm:exit-{os.getpid()}"
+    ranks = [subprocess.Popen([sys.executable, "-c", EXIT, str(r), name], stdout=subprocess.PIPE, text=True) for r in range(2)]
+    try:
+        assert [(p.communicate(timeout=120)[0], p.returncode) for p in ranks] == [("end\n", 0), ("1\n", 0)]
+    finally:
+        for p in ranks:
+            p.kill()
 
 
 def test_buffers_of_a_halo():

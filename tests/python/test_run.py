@@ -2,11 +2,13 @@
 
 import array
 import gc
+import mmap
 import os
 import signal
 import subprocess
 import sys
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -133,6 +135,28 @@ def test_kinds_of_arrays():
     assert raw.tolist() == [0x3F80, 0x4000, 0x4040]
 
 
+def test_memory_stays_while_it_is_bound():
+    """Whatever the array was made of, or its owner does."""
+    comm = weft.open("self:")
+    plan = weft.lower("f64[] @x1", "f64[] @x1")
+    scalars, out = [np.float64(i) for i in range(100)], np.zeros(())
+    bound = [plan.bind(comm, x, out) for x in scalars]  # NumPy makes an array of each
+    for i, b in enumerate(bound):
+        b.run()
+        assert out == i
+    room, mapped = bytearray(4), mmap.mmap(-1, 4096)
+    plans = [weft.lower(f"u8[{n}] @x1", f"u8[{n}] @x1") for n in (4, 4096)]
+    held = [plans[0].bind(comm, b"weft", room), plans[1].bind(comm, bytes(4096), mapped)]
+    for shrink in (room.clear, mapped.close):
+        with pytest.raises(BufferError):
+            shrink()
+    for b in held:
+        b.run()
+        b.close()
+    room.clear()
+    mapped.close()
+
+
 def test_arrays_that_do_not_fit():
     comm = weft.open("self:")
     plan = weft.lower("f32[2,3] @x1", "f32[2,3] @x1")
@@ -172,6 +196,10 @@ def test_wrong_array_on_one_rank_is_told_to_all():
         src = np.zeros(4 + comm.rank, np.float32)
         with pytest.raises(weft.Error) as caught:
             plan.bind(comm, src, np.zeros(8, np.float32))
+        gone = memoryview(b"")
+        gone.release()
+        with pytest.raises(weft.Error if comm.rank else ValueError, match="rank 0" if comm.rank else "released"):
+            plan.bind(comm, np.zeros(4, np.float32) if comm.rank else gone, np.zeros(8, np.float32), deadline=600)
         bound = plan.bind(comm, np.zeros(4, np.float32), np.zeros(8, np.float32))
         bound.run()
         with pytest.raises(weft.Error, match="rank 0"):
@@ -397,6 +425,29 @@ def resident():
         return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def test_odd_numbers():
+    comm = weft.open("self:", deadline=float("inf"))
+    x = np.zeros(4, np.float32)
+    bound = weft.lower("f32[4] @x1", "f32[4] @x1").bind(comm, x, x.copy(), deadline=1e12)
+    bound.run(timeout=float("inf"))
+    comm.barrier(timeout=1e12)
+    with pytest.raises(weft.InvalidError, match="NaN"):
+        bound.run(timeout=float("nan"))
+    for shape in ((1 << 33, (1 << 31) + 1), (-2, -3), -1):
+        with pytest.raises(weft.InvalidError, match="the buffer 'a' cannot have the shape"):
+            comm.window({"a": ("u8", shape)})
+    with comm.window({"a": ("u8", np.int64(3)), "b": ("u8", ())}) as window:
+        assert window.array("a").shape == (3,) and window.array("b").shape == ()
+    for dtype in ("complex64", "no", [("a", "f4")], ["f4"]):
+        with pytest.raises(weft.ArrayError, match="element type"):
+            weft.collective("allreduce", dtype, 4, 2)
+    work = bound.start()
+    bound.close()
+    for call in (work.wait, work.done, bound.start, lambda: bound.stats):
+        with pytest.raises(weft.InvalidError, match="is closed: bind the plan again"):
+            call()
+
+
 def test_nothing_leaks():
     comm = weft.open("self:")
 
@@ -437,6 +488,75 @@ def test_freed_on_another_thread():
     assert len(comm._handle.aside) == 1
     plan.bind(comm, x, x.copy()).run()
     assert not comm._handle.aside
+
+
+def test_dropped_on_another_thread_in_flight():
+    """What the run needs stays until it is freed."""
+
+    def rank_main(comm):
+        plan = weft.lower("u8[2000000/x] @x2", "u8[2000000] @x2")
+        src, dst = np.full(1_000_000, comm.rank + 1, np.uint8), np.zeros(2_000_000, np.uint8)
+        bound = plan.bind(comm, src, dst)
+        if comm.rank:
+            comm.barrier()
+            bound.run()
+            return np.array_equal(dst, np.repeat(np.array([1, 2], np.uint8), 1_000_000))
+        bound.start()
+        held = [bound, src, dst]
+        del bound, src, dst
+        other = threading.Thread(target=held.clear)
+        other.start()
+        other.join()
+        other_things = [np.full(1_000_000, 9, np.uint8) for _ in range(4)]
+        comm.barrier()
+        comm.close()
+        return len(other_things)
+
+    assert weft.spawn(rank_main, 2, staged=True) == [4, True]
+
+
+def test_dropped_on_another_thread_with_memory_of_the_comm():
+    """What is put aside holds arrays, which hold the comm: it goes when nobody else does."""
+    for close in (True, False):
+        comm = weft.open("self:")
+        held = [weft.lower("f32[4] @x1", "f32[4] @x1").bind(comm, comm.empty("f32[4] @x1"), comm.empty("f32[4] @x1"))]
+        other = threading.Thread(target=held.clear)
+        other.start()
+        other.join()
+        assert len(comm._handle.aside) == 1
+        handle = weakref.ref(comm._handle)
+        if close:
+            comm.close()
+        del comm
+        gc.collect()
+        assert handle() is None
+
+
+def test_memory_is_used_again_on_another_thread():
+    comm = weft.open("self:")
+
+    def use():
+        for _ in range(100):
+            comm.empty("u8[1000] @x1")
+        assert len(comm._handle.aside) < 2
+
+    assert_on_thread(use)
+
+
+def assert_on_thread(fn):
+    errors = []
+
+    def run():
+        try:
+            fn()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
 
 
 LEFT_OPEN = """

@@ -131,6 +131,9 @@ def test_examples(world):
     assert repr(weft.from_torch(other, [Shard(0), Replicate()], (4,), torch.uint8)) == "u8[4/a] @a2.b2=3,1,0,2"
     with pytest.raises(weft.InvalidError, match="2 dims, and there are 1 placements"):
         weft.from_torch(mesh, [Shard(0)], shape, torch.float32)
+    for names in (("x",), ("x", "y", "z")):
+        with pytest.raises(weft.InvalidError, match=f"2 dims, and there are {len(names)} names"):
+            weft.from_torch(mesh, [Shard(0), Replicate()], shape, torch.float32, names=names)
     with pytest.raises(weft.UnsupportedError, match="no ghosts"):
         weft.layout("f32[8/x~1] @x2").placements()
     wide = mesh_of(torch.arange(8).reshape(4, 2), None)
@@ -192,5 +195,12 @@ def test_tensors(tmp_path):
         x = torch.arange(6).to(dtype)
         y = comm.broadcast(x)
         assert y.dtype == dtype and torch.equal(x.view(torch.uint8), y.view(torch.uint8))
+    param = torch.nn.Parameter(torch.full((4, 6), 3.0, dtype=torch.bfloat16))
+    with weft.lower(layout, layout).bind(comm, param, dst) as bound:
+        param.data = torch.zeros(1)  # what is bound stays
+        bound.run()
+        assert (dst == 3).all()
+    with pytest.raises(weft.UnsupportedError, match="resolve_neg"):
+        comm.allreduce(torch.view_as_complex(torch.ones(4, 2)).conj().imag)
     with pytest.raises(weft.UnsupportedError, match="meta"):
         weft.lower(layout, layout).bind(comm, torch.empty(4, 6, dtype=torch.bfloat16, device="meta"), dst)
