@@ -378,15 +378,13 @@ bool pipe_finished(const struct pipe_head *head, uint64_t round)
     return atomic_load_explicit(&head->finished, memory_order_relaxed) > round;
 }
 
-bool pipe_stalled(const struct pipes *p, int rank, const struct pipe_head *head, uint64_t round, uint64_t *pulse,
-                  int64_t *at, int64_t now)
+bool pipe_stalled(const struct pipes *p, int rank, const struct pipe_head *head, uint64_t round, struct pipe_seen *seen,
+                  int64_t now)
 {
-    uint64_t seen = atomic_load_explicit(&p->comm->group->ranks[rank].pulse, memory_order_relaxed);
-    if (!*at || !pipe_finished(head, round) || seen != *pulse) {
-        *pulse = seen;
-        *at = now;
-    }
-    return now - *at >= p->comm->deadline_ns;
+    uint64_t pulse = atomic_load_explicit(&p->comm->group->ranks[rank].pulse, memory_order_relaxed);
+    if (!seen->at || seen->round != round || !pipe_finished(head, round) || pulse != seen->pulse)
+        *seen = (struct pipe_seen){pulse, round, now};
+    return now - seen->at >= p->comm->deadline_ns;
 }
 
 int pipes_vote_lacks(const struct pipes *p, uint64_t round, int *ranks)
@@ -401,4 +399,11 @@ int pipes_vote_lacks(const struct pipes *p, uint64_t round, int *ranks)
     if (p->up && p->passed && !cast(&p->head->down, round + 1, &yes))
         ranks[n++] = (rank - 1) / 2;
     return n;
+}
+
+const struct pipe_head *pipes_voter(struct pipes *p, int rank, struct pipe_seen **seen)
+{
+    int kid = rank - (2 * p->comm->rank + 1);
+    *seen = kid < 0 ? &p->up_seen : &p->kids_seen[kid];
+    return kid < 0 ? p->up : p->kids[kid];
 }

@@ -1,0 +1,154 @@
+/* What others do at odd moments of an exchange: they pause between rounds, free theirs instead of voting, die while this rank only
+ * polls; and calls that come to nothing leave an exchange as it was. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "conformance.h"
+#include "exchange_flow.h"
+
+#define SECOND (1000 * FLOW_MS)
+#define DEADLINE_MS 2000
+
+/* ---- a pause between rounds ---- */
+
+enum { LARGE = 100000 };
+
+struct looker {
+    struct ranks_rank *r;
+    bool first;
+    unsigned char room[LARGE];
+};
+
+/* Rank 1 does all of its first round in one pass, in which rank 0 looks at it. */
+static void *look_on(void *arg, int from, const void *meta, size_t meta_bytes, size_t bytes)
+{
+    struct looker *l = arg;
+    (void)from, (void)meta, (void)meta_bytes, (void)bytes;
+    if (l->first) {
+        ranks_meet(l->r);
+        ranks_meet(l->r);
+    }
+    l->first = false;
+    return l->room;
+}
+
+static void pause_between(struct ranks_rank *r)
+{
+    struct looker l = {.r = r, .first = true};
+    weft_exchange_opts o = {.size = sizeof o, .buffer = look_on, .arg = &l};
+    int other = 1 - r->rank;
+    weft_exchange *x;
+    void *payload;
+    RANKS_OK(r, weft_comm_alloc(r->comm, LARGE, &payload));
+    RANKS_OK(r, weft_exchange_open(r->comm, &other, r->rank == 1, &other, r->rank == 0, &o, &x));
+    for (int round = 0; round < 2; round++) {
+        weft_message *m = NULL;
+        if (r->rank == 0)
+            RANKS_OK(r, weft_exchange_put(x, 1, NULL, 0, payload, LARGE));
+        RANKS_OK(r, weft_exchange_finish(x, false));
+        if (round || r->rank == 0)
+            ranks_meet(r);
+        if (r->rank == 0)
+            RANKS_CHECK(r, weft_exchange_wait(x, 20 * FLOW_MS) == WEFT_ETIMEOUT);
+        if (round || r->rank == 0)
+            ranks_meet(r);
+        RANKS_OK(r, weft_exchange_wait(x, -1));
+        RANKS_OK(r, weft_exchange_take(x, -1, &m));
+        RANKS_CHECK(r, (m != NULL) == (r->rank == 1));
+        weft_message_free(m);
+        if (!round)
+            nanosleep(&(struct timespec){.tv_sec = DEADLINE_MS / 1000, .tv_nsec = 50 * FLOW_MS}, NULL);
+    }
+    weft_exchange_free(x);
+}
+
+/* What rank 0 saw of rank 1 in the first round says nothing of the next. Between hosts nobody waits until a payload was loaded. */
+static void a_pause_between_rounds_is_no_stall(void **state)
+{
+    (void)state;
+    if (conformance_on_hosts())
+        skip();
+    ranks_run(2, &(weft_comm_opts){.deadline_ns = DEADLINE_MS * FLOW_MS}, pause_between, NULL, NULL);
+}
+
+/* ---- votes that will not come ---- */
+
+/* Nobody has a pipe to anyone: all that ranks wait for is the vote. */
+static void desert_the_vote(struct ranks_rank *r)
+{
+    weft_exchange_opts o = {.size = sizeof o, .vote = true};
+    weft_exchange *x;
+    int deserter = *(const int *)r->arg;
+    char words[80];
+    RANKS_OK(r, weft_exchange_open(r->comm, NULL, 0, NULL, 0, &o, &x));
+    for (int round = 0; round < 2; round++) {
+        RANKS_OK(r, weft_exchange_finish(x, false));
+        RANKS_OK(r, weft_exchange_wait(x, -1));
+    }
+    if (r->rank != deserter) {
+        RANKS_OK(r, weft_exchange_finish(x, true));
+        RANKS_CHECK(r, weft_exchange_wait(x, 20 * SECOND) == WEFT_EPEER);
+        snprintf(words, sizeof words, "rank %d closed its comm or freed its exchange", deserter);
+        RANKS_CHECK(r, strstr(ranks_said(), words) != NULL);
+    }
+    weft_exchange_free(x);
+    ranks_meet(r); /* its comm stays open */
+}
+
+static void who_frees_instead_of_voting_is_named(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 6; n++)
+        for (int deserter = 0; deserter < n; deserter += n > 3 ? 2 : 1)
+            if (conformance_takes(n + deserter))
+                ranks_run(n, NULL, desert_the_vote, &deserter, NULL);
+}
+
+/* A rank that has voted, as far as it is concerned, and then does not make a call, so that its vote goes nowhere. */
+static void stall_in_the_vote(struct ranks_rank *r)
+{
+    weft_exchange_opts o = {.size = sizeof o, .vote = true};
+    weft_exchange *x;
+    int sleeper = *(const int *)r->arg;
+    char words[80];
+    RANKS_OK(r, weft_exchange_open(r->comm, NULL, 0, NULL, 0, &o, &x));
+    RANKS_OK(r, weft_exchange_finish(x, true));
+    if (r->rank != sleeper) {
+        RANKS_CHECK(r, weft_exchange_wait(x, 20 * SECOND) == WEFT_EPEER);
+        snprintf(words, sizeof words, "rank %d finished a round and made no progress for %d ms", sleeper,
+                 DEADLINE_MS);
+        RANKS_CHECK(r, strstr(ranks_said(), words) != NULL);
+    }
+    ranks_meet(r);
+    weft_exchange_free(x);
+}
+
+static void who_stalls_in_the_vote_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        int n, sleeper;
+    } who[] = {{2, 0}, {2, 1}, {5, 4}};
+    for (int i = 0; i < 3; i++) {
+        int sleeper = who[i].sleeper;
+        if (conformance_takes(i))
+            ranks_run(who[i].n, &(weft_comm_opts){.deadline_ns = DEADLINE_MS * FLOW_MS}, stall_in_the_vote, &sleeper,
+                      NULL);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_pause_between_rounds_is_no_stall),
+        cmocka_unit_test(who_frees_instead_of_voting_is_named),
+        cmocka_unit_test(who_stalls_in_the_vote_is_named),
+    };
+    return conformance_on_hosts() ? CONFORMANCE_HOSTS(tests) : CONFORMANCE_RUN(tests);
+}
