@@ -92,6 +92,7 @@ struct weft_comm {
     bool barrier_open; /* a barrier's timeout ran out in this meeting */
     uint64_t barrier;
     int64_t watched_at; /* when comm_watch last looked */
+    int64_t missed_at;  /* when it was last looked who of a meeting has gone */
     unsigned tests;     /* that found a run in flight */
     struct comm_grave *graves;
     struct comm_window *windows; /* that weft_comm_alloc has given out */

@@ -315,6 +315,8 @@ static int wait_in_seat(weft_exec *x, struct waiting *w, int64_t timeout_ns)
     if (timeout_ns == 0) {
         comm_progress(c, true);
         err = over(w) ? 0 : COMM_LATE;
+        if (err) /* who only polls must miss the dead, too */
+            comm_watch(c, core_now(), false);
     } else {
         int64_t now = timeout_ns > 0 ? core_now() : 0;
         struct comm_need need = {over, lacking, w, timeout_ns > 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1};
