@@ -11,8 +11,8 @@
 
 #include "conformance.h"
 #include "exchange_flow.h"
+#include "processes.h"
 
-#define SECOND (1000 * FLOW_MS)
 #define DEADLINE_MS 2000
 
 /* ---- a pause between rounds ---- */
@@ -143,12 +143,60 @@ static void who_stalls_in_the_vote_is_named(void **state)
     }
 }
 
+/* ---- no room inside a callback ---- */
+
+struct filler {
+    weft_exchange *x;
+    int puts, err;
+};
+
+static void fill(void *arg, int err)
+{
+    static const char payload[4096];
+    struct filler *f = arg;
+    f->err = err;
+    for (; !f->err && f->puts < 1000; f->puts++)
+        f->err = weft_exchange_put(f->x, 1, NULL, 0, payload, sizeof payload);
+}
+
+/* Rank 1 receives nothing before rank 0 has come out of the callback of an exec. */
+static void fill_in_a_callback(struct ranks_rank *r)
+{
+    weft_exchange_opts o = {.size = sizeof o, .budget = 256 << 10};
+    struct filler f = {0};
+    struct pair p;
+    int other = 1 - r->rank;
+    uint64_t came = 0;
+    RANKS_OK(r, pair_make(&p, "f32[16/x] @x2", "f32[16] @x2", false, r->comm));
+    RANKS_OK(r, weft_exchange_open(r->comm, &other, r->rank == 1, &other, r->rank == 0, &o, &f.x));
+    if (r->rank == 0)
+        RANKS_OK(r, weft_exec_notify(p.x, fill, &f));
+    RANKS_OK(r, weft_exec_run(p.x));
+    ranks_meet(r);
+    RANKS_CHECK(r, r->rank ? !f.puts : f.err == WEFT_EBUSY && f.puts > 10 && f.puts <= 64);
+    RANKS_OK(r, weft_exchange_finish(f.x, false));
+    RANKS_OK(r, weft_exchange_wait(f.x, -1));
+    for (weft_message *m = NULL; !weft_exchange_take(f.x, -1, &m) && m; came++)
+        weft_message_free(m);
+    RANKS_CHECK(r, r->rank ? came > 10 : !came);
+    weft_exchange_free(f.x);
+    pair_free(&p);
+}
+
+static void a_callback_does_not_wait_for_room(void **state)
+{
+    (void)state;
+    ranks_run(2, NULL, fill_in_a_callback, NULL, NULL);
+    ranks_run(2, &(weft_comm_opts){.progress = WEFT_PROGRESS_THREAD}, fill_in_a_callback, NULL, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pause_between_rounds_is_no_stall),
         cmocka_unit_test(who_frees_instead_of_voting_is_named),
         cmocka_unit_test(who_stalls_in_the_vote_is_named),
+        cmocka_unit_test(a_callback_does_not_wait_for_room),
     };
     return conformance_on_hosts() ? CONFORMANCE_HOSTS(tests) : CONFORMANCE_RUN(tests);
 }

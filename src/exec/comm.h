@@ -178,6 +178,7 @@ bool comm_progress(weft_comm *c, bool eager);
 bool comm_listen(const weft_comm *c, bool *wired, int64_t *ns);
 bool comm_kin_fly(const weft_comm *c); /* has one of its kin something in flight, or a task that lacks signals? */
 void comm_callback(weft_comm *c, bool is); /* around what a user wrote: waits in it are refused, in all the kin */
+bool comm_in_callback(void);               /* is this thread in one? For calls that several threads may make */
 /* From watch.c: fails the comm, or one of its kin, if a peer that is waited for there is gone or stalled. Unless it must,
  * it looks only every so often. */
 void comm_watch(weft_comm *c, int64_t now, bool must);

@@ -13,13 +13,6 @@
 
 #define BUDGET (INT64_C(16) << 20)
 
-static _Thread_local int in_callback; /* depth */
-
-bool exchange_called_back(const weft_exchange *x)
-{
-    return in_callback > 0 || (x->comm->threaded && progress_called_back(x->comm));
-}
-
 static enum exchange_state state_of(const weft_exchange *x)
 {
     return atomic_load_explicit(&x->state, memory_order_acquire);
@@ -234,11 +227,9 @@ void exchange_complete(weft_exchange *x, int err)
     if (flew && c->threaded)
         progress_ended(c->family);
     if (done) {
-        in_callback++;
         comm_callback(c, true);
         done(arg, err);
         comm_callback(c, false);
-        in_callback--;
     }
     if (flew && orphan)
         weft_exchange_free(x);

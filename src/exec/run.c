@@ -55,10 +55,18 @@ static void link_out(weft_exec *x, int err)
     set_state(x, err);
 }
 
+static _Thread_local int callbacks; /* that this thread is in */
+
+bool comm_in_callback(void)
+{
+    return callbacks > 0;
+}
+
 /* For the kin, too: what they wait with would come back here. */
 void comm_callback(weft_comm *c, bool is)
 {
     weft_comm *k = c;
+    callbacks += is ? 1 : -1;
     do
         k->in_callback = is;
     while ((k = k->kin) != c);
