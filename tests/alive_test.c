@@ -1,4 +1,5 @@
-/* Whether a process is alive is asked of the process, not of its first thread or of whoever has its number now. */
+/* Whether a process is alive is asked of the process, not of its first thread or of whoever has its number now; and who was
+ * stopped itself does not blame others for what they did not do meanwhile. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -187,11 +188,108 @@ static void a_number_is_not_a_process(void **state)
     }
 }
 
+/* ---- a job that is stopped and goes on ---- */
+
+enum { STOPPED = 3 };
+#define DEADLINE (2 * SECOND)
+
+struct suspended {
+    char url[64];
+    bool votes; /* an exchange, else an exec */
+    atomic_int begun, go_on;
+    struct {
+        int code;
+        char text[512];
+    } end[STOPPED];
+};
+
+/* The last rank has not begun, so that the others wait for it and, in the vote or round the ring, for each other. */
+static int take_part(struct suspended *s, int rank)
+{
+    weft_comm *c;
+    weft_exchange *x = NULL;
+    weft_plan *plan = NULL;
+    weft_exec *run = NULL;
+    char mine[60000] = {0}, all[STOPPED * sizeof mine] = {0};
+    const weft_collective ring = {
+        .size = sizeof ring, .kind = "allgather", .dtype = WEFT_U8, .count = sizeof mine, .n = STOPPED};
+    const weft_lower_opts lower = {.size = sizeof lower, .algorithm = "ring"};
+    const weft_exchange_opts vote = {.size = sizeof vote, .vote = true};
+    const weft_view src = {mine, sizeof mine, NULL}, dst = {all, sizeof all, NULL};
+    int err = process_open(s->url, rank, STOPPED, DEADLINE, &c);
+    if (err)
+        return err;
+    err = s->votes ? weft_exchange_open(c, NULL, 0, NULL, 0, &vote, &x)
+                   : weft_lower_collective(&ring, rank, &lower, &plan);
+    if (!err && plan)
+        err = weft_bind(plan, c, &src, &dst, NULL, &run);
+    if (rank == STOPPED - 1)
+        until(&s->go_on);
+    if (!err)
+        err = x ? weft_exchange_finish(x, true) : weft_exec_start(run);
+    if (!err && rank < STOPPED - 1) { /* has looked at the others when it is stopped */
+        err = (x ? weft_exchange_wait(x, 100 * MS) : weft_exec_wait(run, 100 * MS)) == WEFT_ETIMEOUT ? 0 : 1;
+        atomic_fetch_add(&s->begun, 1);
+    }
+    if (!err)
+        err = x ? weft_exchange_wait(x, -1) : weft_exec_wait(run, -1);
+    s->end[rank].code = err;
+    snprintf(s->end[rank].text, sizeof s->end[rank].text, "%s", err ? weft_errmsg() : "");
+    weft_exchange_free(x);
+    weft_exec_free(run);
+    weft_plan_free(plan);
+    weft_comm_close(c);
+    return 0;
+}
+
+static void suspend(bool votes, int first)
+{
+    struct suspended *s = ranks_shared(sizeof *s);
+    pid_t pids[STOPPED];
+    int status;
+    s->votes = votes;
+    snprintf(s->url, sizeof s->url, "shm:stopped-%ld-%d-%d", (long)getpid(), votes, first);
+    fflush(NULL);
+    for (int r = 0; r < STOPPED; r++) {
+        pids[r] = fork();
+        assert_true(pids[r] >= 0);
+        if (pids[r] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            alarm(HANGS);
+            _exit(take_part(s, r));
+        }
+    }
+    while (atomic_load(&s->begun) < STOPPED - 1)
+        nanosleep(&(struct timespec){.tv_nsec = MS}, NULL);
+    for (int r = 0; r < STOPPED; r++)
+        kill(pids[r], SIGSTOP);
+    nanosleep(&(struct timespec){.tv_sec = (DEADLINE + SECOND) / SECOND}, NULL);
+    kill(pids[first], SIGCONT);
+    nanosleep(&(struct timespec){.tv_nsec = 100 * MS}, NULL);
+    for (int r = 0; r < STOPPED; r++)
+        kill(pids[r], SIGCONT);
+    atomic_store(&s->go_on, 1);
+    for (int r = 0; r < STOPPED; r++) {
+        assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
+        if (status || s->end[r].code)
+            fail_msg("rank %d, rank %d first: status %#x, '%s'", r, first, (unsigned)status, s->end[r].text);
+    }
+    munmap(s, sizeof *s);
+}
+
+static void a_job_that_is_stopped_goes_on(void **state)
+{
+    (void)state;
+    suspend(true, 1);
+    suspend(false, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_process_outlives_its_first_thread),
         cmocka_unit_test(a_number_is_not_a_process),
+        cmocka_unit_test(a_job_that_is_stopped_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,6 +55,7 @@ struct comm_family {
     weft_comm *any; /* one of them */
     int spins;      /* turns that find nothing before the progress thread sleeps */
     _Atomic uint32_t nudges;
+    _Atomic int64_t looked_at, back_at; /* watch.c: when this rank last looked at its peers, and after a break in that */
     struct comm_seat *seat; /* progress.c; NULL: no progress thread */
     _Atomic uint32_t walked;         /* exchange_put.c: somebody is in the list of exchanges */
     struct weft_exchange *exchanges; /* of all the comms */
@@ -182,6 +183,11 @@ bool comm_in_callback(void);               /* is this thread in one? For calls t
 /* From watch.c: fails the comm, or one of its kin, if a peer that is waited for there is gone or stalled. Unless it must,
  * it looks only every so often. */
 void comm_watch(weft_comm *c, int64_t now, bool must);
+/* Of watch.c, for whoever watches peers: this rank looks at them now. From any thread. */
+void comm_looks(weft_comm *c, int64_t now);
+/* For how long a peer has shown nothing while this rank looked. Who was stopped itself, with all others maybe, cannot say what they
+ * did meanwhile: they have their time again. */
+int64_t comm_silence(const weft_comm *c, int64_t seen_at, int64_t now);
 
 /* ---- task.c ---- */
 

@@ -398,6 +398,7 @@ void exchange_watch_putter(weft_exchange *x)
     if (now - last < LOOK_NS || !atomic_compare_exchange_strong_explicit(&x->watched_at, &last, now,
                                                                          memory_order_relaxed, memory_order_relaxed))
         return;
+    comm_looks(x->comm, now);
     exchange_watch(&x->task, now);
 }
 

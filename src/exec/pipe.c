@@ -384,7 +384,7 @@ bool pipe_stalled(const struct pipes *p, int rank, const struct pipe_head *head,
     uint64_t pulse = atomic_load_explicit(&p->comm->group->ranks[rank].pulse, memory_order_relaxed);
     if (!seen->at || seen->round != round || !pipe_finished(head, round) || pulse != seen->pulse)
         *seen = (struct pipe_seen){pulse, round, now};
-    return now - seen->at >= p->comm->deadline_ns;
+    return comm_silence(p->comm, seen->at, now) >= p->comm->deadline_ns;
 }
 
 int pipes_vote_lacks(const struct pipes *p, uint64_t round, int *ranks)
