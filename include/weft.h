@@ -257,7 +257,7 @@ void weft_plan_free(weft_plan *p);
  * sleeps while there is nothing to do, and ends with the last of these comms. Calls are made as before, by one thread
  * at a time (or inside a callback, whichever thread runs it): start and test never wait for the progress thread, the
  * others may, for as long as one of its passes or a callback takes. A process that forks has no such thread in the
- * child. */
+ * child, which must not use the comm: what it frees or closes of it stays the parent's. */
 enum weft_progress {
     WEFT_PROGRESS_CALLER, /* test, wait and the other calls that wait */
     WEFT_PROGRESS_THREAD  /* a thread, and those calls at the same time */

@@ -52,6 +52,7 @@ struct comm_task {
 /* What a comm and those split from it have in common, for as long as one of them is there. */
 struct comm_family {
     int comms;
+    unsigned forks; /* of forks.h, when it was made */
     weft_comm *any; /* one of them */
     int spins;      /* turns that find nothing before the progress thread sleeps */
     _Atomic uint32_t nudges;
@@ -148,6 +149,8 @@ bool comm_tainted(const weft_comm *c);
 /* Releases shared memory once nobody holds it any more; grave is freed then. */
 void comm_bury(weft_comm *c, struct comm_grave *grave, const _Atomic uint32_t *holders, void *memory);
 void comm_exec_gone(weft_comm *c);    /* an exec or a window was freed */
+/* Is it a parent's, of whom this process was forked? Then it is not this one's to free or to close anything of it. */
+bool comm_inherited(const weft_comm *c);
 void comm_windows_free(weft_comm *c); /* from memory.c */
 /* Touches memory that the transport has just given, before others know of it, in huge pages where the system has them.
  * From memory.c. */

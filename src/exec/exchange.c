@@ -523,7 +523,7 @@ static void free_in_seat(weft_exchange *x)
 
 void weft_exchange_free(weft_exchange *x)
 {
-    if (!x)
+    if (!x || comm_inherited(x->comm))
         return;
     struct comm_family *f = comm_enter(x->comm);
     free_in_seat(x);

@@ -156,7 +156,7 @@ int weft_halo_exchange(weft_halo *h, const weft_message *send_left, const weft_m
 
 void weft_halo_free(weft_halo *h)
 {
-    if (!h)
+    if (!h || comm_inherited(h->exchange->comm))
         return;
     weft_exchange_free(h->exchange);
     forget(h);

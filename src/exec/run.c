@@ -461,7 +461,7 @@ static void free_in_seat(weft_exec *x)
 
 void weft_exec_free(weft_exec *x)
 {
-    if (!x)
+    if (!x || comm_inherited(x->comm))
         return;
     struct comm_family *f = comm_enter(x->comm);
     free_in_seat(x);
