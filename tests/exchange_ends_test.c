@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "conformance.h"
+#include "exec/exchange.h"
 #include "exchange_flow.h"
 #include "processes.h"
 
@@ -143,6 +144,38 @@ static void who_stalls_in_the_vote_is_named(void **state)
     }
 }
 
+/* ---- a peer that is stopped while it loads ---- */
+
+/* Rank 1 leaves its words as if it were; and then is gone, so that the comm fails. */
+static void stop_while_loading(struct ranks_rank *r)
+{
+    weft_exchange *x;
+    int other = 1 - r->rank;
+    RANKS_OK(r, weft_exchange_open(r->comm, &other, 1, &other, 1, NULL, &x));
+    if (r->rank == 1) {
+        atomic_store(&x->pipes.ins[0].ring->loading, 1);
+        weft_exchange_free(x);
+        ranks_meet(r);
+        return;
+    }
+    int64_t begin = process_now();
+    RANKS_OK(r, weft_exchange_finish(x, false));
+    for (int i = 0; i < 3; i++)
+        RANKS_CHECK(r, weft_exchange_wait(x, -1) == WEFT_EPEER);
+    int64_t took = process_now() - begin;
+    RANKS_CHECK(r, took >= DEADLINE_MS * FLOW_MS && took < 10 * SECOND);
+    weft_exchange_free(x);
+    ranks_meet(r);
+}
+
+static void a_stopped_peer_is_not_waited_for_for_ever(void **state)
+{
+    (void)state;
+    if (!ranks_forked || conformance_on_hosts())
+        skip();
+    ranks_run(2, &(weft_comm_opts){.deadline_ns = DEADLINE_MS * FLOW_MS}, stop_while_loading, NULL, NULL);
+}
+
 /* ---- no room inside a callback ---- */
 
 struct filler {
@@ -196,6 +229,7 @@ int main(void)
         cmocka_unit_test(a_pause_between_rounds_is_no_stall),
         cmocka_unit_test(who_frees_instead_of_voting_is_named),
         cmocka_unit_test(who_stalls_in_the_vote_is_named),
+        cmocka_unit_test(a_stopped_peer_is_not_waited_for_for_ever),
         cmocka_unit_test(a_callback_does_not_wait_for_room),
     };
     return conformance_on_hosts() ? CONFORMANCE_HOSTS(tests) : CONFORMANCE_RUN(tests);

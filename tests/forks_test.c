@@ -104,13 +104,15 @@ struct survivor {
 /* Leaves a child behind that does nothing. */
 static void leave_a_child(struct survivor *s)
 {
-    pid_t pid = fork();
-    if (pid == 0) {
+    atomic_store(&s->child, 0);
+    if (fork() == 0) {
         alarm(2 * HANGS); /* should the test end before */
+        atomic_store(&s->child, getpid());
         for (;;)
             pause();
     }
-    atomic_store(&s->child, pid);
+    while (!atomic_load(&s->child)) /* has begun */
+        nanosleep(&(struct timespec){.tv_nsec = MS}, NULL);
     raise(SIGKILL);
 }
 

@@ -57,6 +57,7 @@ struct comm_family {
     int spins;      /* turns that find nothing before the progress thread sleeps */
     _Atomic uint32_t nudges;
     _Atomic int64_t looked_at, back_at; /* watch.c: when this rank last looked at its peers, and after a break in that */
+    atomic_bool away;                   /* the last look was such a one */
     struct comm_seat *seat; /* progress.c; NULL: no progress thread */
     _Atomic uint32_t walked;         /* exchange_put.c: somebody is in the list of exchanges */
     struct weft_exchange *exchanges; /* of all the comms */

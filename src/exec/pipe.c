@@ -275,7 +275,8 @@ bool pipe_offer(struct pipes *p, const void *memory, size_t bytes, uint64_t *pla
 }
 
 /* The flag and the failure are stored and looked at crosswise, all seq_cst: this end sees the failure and does not
- * begin, or the other, which looks after the failure, sees the flag and waits until the copy is over. */
+ * begin, or the other, which looks after the failure, sees the flag and waits until the copy is over. Should it not wait any
+ * longer, the failure is seen after the copy. */
 bool pipe_load(struct pipes *p, struct pipe_in *in, void *dst, uint64_t place, size_t bytes)
 {
     weft_comm *c = p->comm;
@@ -284,6 +285,7 @@ bool pipe_load(struct pipes *p, struct pipe_in *in, void *dst, uint64_t place, s
     if (can)
         memcpy(dst, c->transport->reach(c->link, in->peer, place), bytes);
     atomic_store_explicit(&in->ring->loading, 0, memory_order_release); /* pairs with pipes_fence */
+    can = can && !core_failed(c->group);
     if (can)
         core_signal(c->group, in->peer, &in->ring->loaded, ++in->loaded);
     return can;
@@ -297,10 +299,15 @@ bool pipe_offers_taken(const struct pipe_out *o)
 void pipes_fence(struct pipes *p)
 {
     weft_comm *c = p->comm;
+    if (atomic_load_explicit(&p->fenced, memory_order_acquire))
+        return;
+    int64_t until = core_now() + c->deadline_ns;
     for (int i = 0; i < p->nouts; i++)
         while (atomic_load_explicit(&p->outs[i].ring->loading, memory_order_seq_cst) &&
-               c->transport->gone(c->link, p->outs[i].peer) != TRANSPORT_DIED)
+               c->transport->gone(c->link, p->outs[i].peer) != TRANSPORT_DIED &&
+               (!c->group->shared || core_now() < until)) /* a thread is not stopped alone */
             sched_yield();
+    atomic_store_explicit(&p->fenced, true, memory_order_release);
 }
 
 /* ---- rounds and votes ----

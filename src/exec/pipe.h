@@ -118,6 +118,7 @@ struct pipes {
     struct comm_grave *grave;       /* for the memory's end, kept so that closing cannot fail */
     struct pipe_head *up, *kids[2]; /* of the ranks that it votes with; NULL: none */
     struct pipe_seen up_seen, kids_seen[2];
+    atomic_bool fenced; /* pipes_fence is through */
     bool votes;
     uint64_t finished; /* rounds of this rank */
     bool yes;          /* its vote in the last of them */
@@ -170,7 +171,8 @@ bool pipe_offer(struct pipes *p, const void *memory, size_t bytes, uint64_t *pla
 /* Copies it here and says so. False: the comm has failed, nothing was looked at. */
 bool pipe_load(struct pipes *p, struct pipe_in *in, void *dst, uint64_t place, size_t bytes);
 bool pipe_offers_taken(const struct pipe_out *o);
-/* After a failure: returns when no peer is in the middle of loading from this rank, so that payloads may go. */
+/* After a failure: returns when no peer is in the middle of loading from this rank, so that payloads may go. A process that was
+ * stopped there has the deadline: what it loads after that it throws away. */
 void pipes_fence(struct pipes *p);
 
 /* ---- rounds and votes ---- */

@@ -115,8 +115,11 @@ static void watch_exec(weft_exec *x, int64_t now)
 void comm_looks(weft_comm *c, int64_t now)
 {
     struct comm_family *f = c->family;
-    if (now - atomic_load_explicit(&f->looked_at, memory_order_relaxed) >= c->deadline_ns / 2)
+    bool away = now - atomic_load_explicit(&f->looked_at, memory_order_relaxed) >= c->deadline_ns / 2;
+    /* Who always looks so seldom is not away: what it sees between two looks counts. */
+    if (away && !atomic_load_explicit(&f->away, memory_order_relaxed))
         atomic_store_explicit(&f->back_at, now, memory_order_relaxed);
+    atomic_store_explicit(&f->away, away, memory_order_relaxed);
     atomic_store_explicit(&f->looked_at, now, memory_order_relaxed);
 }
 
