@@ -257,7 +257,7 @@ void weft_plan_free(weft_plan *p);
  * sleeps while there is nothing to do, and ends with the last of these comms. Calls are made as before, by one thread
  * at a time (or inside a callback, whichever thread runs it): start and test never wait for the progress thread, the
  * others may, for as long as one of its passes or a callback takes. A process that forks has no such thread in the
- * child. */
+ * child, which must not use the comm: what it frees or closes of it stays the parent's. */
 enum weft_progress {
     WEFT_PROGRESS_CALLER, /* test, wait and the other calls that wait */
     WEFT_PROGRESS_THREAD  /* a thread, and those calls at the same time */
@@ -477,7 +477,9 @@ void weft_exchange_free(weft_exchange *x);
 
 /* Exchange with the ranks before and after this one, in rounds in which each of them sends one message each way. */
 int weft_halo_open(weft_comm *c, bool periodic, const weft_exchange_opts *opts, weft_halo **out);
-/* NULL sends an empty message. done is the vote. Payloads must stay as they are until the round is complete. */
+/* NULL sends an empty message. done is the vote. Payloads must stay as they are until the round is complete. After an error
+ * it may be called again; WEFT_EBUSY, when there was no room inside a callback: with the same messages, of which one may have
+ * gone. */
 int weft_halo_start(weft_halo *h, const weft_message *send_left, const weft_message *send_right, bool done);
 /* The exchange below, to test, wait, notify, poll and ask whether all are done; not to put, take or free. */
 weft_exchange *weft_halo_rounds(weft_halo *h);

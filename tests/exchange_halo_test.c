@@ -154,11 +154,61 @@ static void rounds_until_all_have_enough(void **state)
         }
 }
 
+/* ---- starts that are refused ---- */
+
+struct hook {
+    int asked;
+    char room[64];
+};
+
+/* Has memory only when it is asked for the second time. */
+static void *not_yet(void *arg, int from, const void *meta, size_t meta_bytes, size_t bytes)
+{
+    struct hook *h = arg;
+    (void)from, (void)meta, (void)meta_bytes, (void)bytes;
+    return h->asked++ % 2 ? h->room : NULL;
+}
+
+static void refused_starts(struct ranks_rank *r)
+{
+    struct hook hook = {0};
+    weft_exchange_opts o = {.size = sizeof o, .budget = 1 << 20, .buffer = not_yet, .arg = &hook};
+    weft_message *left, *right, small = {.meta = "s", .meta_bytes = 1, .payload = (char[]){"p"}, .bytes = 1}, large = small;
+    weft_halo *h;
+    void *meta = calloc(1, 2 << 20);
+    RANKS_CHECK(r, meta);
+    large.meta = meta;
+    large.meta_bytes = 2 << 20;
+    RANKS_OK(r, weft_halo_open(r->comm, true, &o, &h));
+    for (int round = 0; round < 3; round++) {
+        weft_message bad = {.meta_bytes = 1}, empty = {.meta = "e", .meta_bytes = 1};
+        RANKS_CHECK(r, weft_halo_start(h, &small, &bad, false) == WEFT_EINVAL);
+        RANKS_CHECK(r, weft_halo_start(h, &small, r->size > 1 ? &large : &small, false) == WEFT_ENOMEM);
+        RANKS_OK(r, weft_halo_start(h, &small, &empty, false));
+        RANKS_OK(r, weft_exchange_wait(weft_halo_rounds(h), -1));
+        RANKS_OK(r, weft_halo_take(h, &left, &right));
+        RANKS_CHECK(r, left && left->meta_bytes == 1 && *(const char *)left->meta == 'e' && !left->bytes);
+        RANKS_CHECK(r, right && right->bytes == 1 && *(const char *)right->payload == 'p');
+        weft_message_free(left);
+        weft_message_free(right);
+    }
+    weft_halo_free(h);
+    free(meta);
+}
+
+static void a_start_that_is_refused_leaves_the_round(void **state)
+{
+    (void)state;
+    EACH_SIZE(i, 0)
+        ranks_run(sizes[i], NULL, refused_starts, NULL, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(neighbours_and_absent_ones),
         cmocka_unit_test(rounds_until_all_have_enough),
+        cmocka_unit_test(a_start_that_is_refused_leaves_the_round),
     };
     return conformance_on_hosts() ? CONFORMANCE_HOSTS(tests) : CONFORMANCE_RUN(tests);
 }

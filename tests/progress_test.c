@@ -15,6 +15,7 @@
 #include <time.h>
 
 #include "conformance.h"
+#include "exec/exec.h"
 #include "exec/progress.h"
 #include "exec_job.h"
 #include "random.h"
@@ -343,9 +344,61 @@ static void run_on_its_heels(struct ranks_rank *r)
     job_free(&j);
 }
 
+/* The same for sure: another thread is in the seat, and counts the end of the first run only when the second is waited for. */
+struct slow_end {
+    weft_exec *x;
+    sem_t seated, started;
+    atomic_bool left;
+};
+
+static void *count_late(void *arg)
+{
+    const struct timespec pause = {.tv_nsec = 50000000};
+    struct slow_end *e = arg;
+    struct comm_family *f = e->x->comm->family;
+    progress_enter(f);
+    sem_post(&e->seated);
+    if (posted(&e->started))
+        nanosleep(&pause, NULL);
+    atomic_fetch_add(&e->x->ended, 1);
+    progress_ended(f);
+    nanosleep(&pause, NULL);
+    atomic_store(&e->left, true);
+    progress_leave(f);
+    return NULL;
+}
+
+static void run_and_count_late(struct ranks_rank *r)
+{
+    struct job j;
+    struct slow_end e = {0};
+    pthread_t thread;
+    RANKS_OK(r, job_make(&j, &kinds[0], r));
+    RANKS_OK(r, weft_exec_run(j.exec));
+    e.x = j.exec;
+    sem_init(&e.seated, 0, 0);
+    sem_init(&e.started, 0, 0);
+    RANKS_CHECK(r, !pthread_create(&thread, NULL, count_late, &e));
+    bool seated = posted(&e.seated);
+    atomic_fetch_sub(&j.exec->ended, 1);
+    job_seed(&j, r->rank, 1);
+    int err = weft_exec_start(j.exec);
+    sem_post(&e.started);
+    if (!err)
+        err = weft_exec_wait(j.exec, -1);
+    bool left = atomic_load(&e.left);
+    pthread_join(thread, NULL);
+    RANKS_OK(r, err);
+    RANKS_CHECK(r, seated && left && !job_wrong(&j, r->rank, 1));
+    job_free(&j);
+    sem_destroy(&e.seated);
+    sem_destroy(&e.started);
+}
+
 static void a_wait_is_for_the_last_start(void **state)
 {
     (void)state;
+    ranks_run(4, &by_thread, run_and_count_late, NULL, NULL);
     ranks_run(4, &by_thread, run_on_its_heels, NULL, NULL);
 }
 

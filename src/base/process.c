@@ -27,9 +27,14 @@ uint64_t process_start(int64_t pid, bool *zombie)
     char *at = strrchr(text, ')');
     if (!at || !at[1])
         return 0;
-    *zombie = at[2] == 'Z' || at[2] == 'X';
-    for (int field = 2; field < 22 && at; field++)
+    bool ended = at[2] == 'Z' || at[2] == 'X';
+    long threads = 0;
+    for (int field = 2; field < 22 && at; field++) {
         at = strchr(at + 1, ' ');
+        if (at && field + 1 == 20)
+            threads = strtol(at, NULL, 10);
+    }
+    *zombie = ended && threads <= 1; /* the state is that of its first thread, which others may outlive */
     return at ? strtoull(at, NULL, 10) : 0;
 }
 

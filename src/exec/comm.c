@@ -12,6 +12,7 @@
 #include "exec/mail.h"
 #include "exec/progress.h"
 #include "exec/remote.h"
+#include "transport/forks.h"
 #include "transport/hosts.h"
 
 #define BEAT_NS \
@@ -269,9 +270,14 @@ void comm_exec_gone(weft_comm *c)
         comm_free(c);
 }
 
+bool comm_inherited(const weft_comm *c)
+{
+    return c->family->forks != forks_count();
+}
+
 void weft_comm_close(weft_comm *c)
 {
-    if (!c)
+    if (!c || comm_inherited(c))
         return;
     struct comm_family *f = comm_enter(c);
     c->closed = true;

@@ -52,9 +52,12 @@ struct comm_task {
 /* What a comm and those split from it have in common, for as long as one of them is there. */
 struct comm_family {
     int comms;
+    unsigned forks; /* of forks.h, when it was made */
     weft_comm *any; /* one of them */
     int spins;      /* turns that find nothing before the progress thread sleeps */
     _Atomic uint32_t nudges;
+    _Atomic int64_t looked_at, back_at; /* watch.c: when this rank last looked at its peers, and after a break in that */
+    atomic_bool away;                   /* the last look was such a one */
     struct comm_seat *seat; /* progress.c; NULL: no progress thread */
     _Atomic uint32_t walked;         /* exchange_put.c: somebody is in the list of exchanges */
     struct weft_exchange *exchanges; /* of all the comms */
@@ -92,6 +95,7 @@ struct weft_comm {
     bool barrier_open; /* a barrier's timeout ran out in this meeting */
     uint64_t barrier;
     int64_t watched_at; /* when comm_watch last looked */
+    int64_t missed_at;  /* when it was last looked who of a meeting has gone */
     unsigned tests;     /* that found a run in flight */
     struct comm_grave *graves;
     struct comm_window *windows; /* that weft_comm_alloc has given out */
@@ -146,6 +150,8 @@ bool comm_tainted(const weft_comm *c);
 /* Releases shared memory once nobody holds it any more; grave is freed then. */
 void comm_bury(weft_comm *c, struct comm_grave *grave, const _Atomic uint32_t *holders, void *memory);
 void comm_exec_gone(weft_comm *c);    /* an exec or a window was freed */
+/* Is it a parent's, of whom this process was forked? Then it is not this one's to free or to close anything of it. */
+bool comm_inherited(const weft_comm *c);
 void comm_windows_free(weft_comm *c); /* from memory.c */
 /* Touches memory that the transport has just given, before others know of it, in huge pages where the system has them.
  * From memory.c. */
@@ -177,9 +183,15 @@ bool comm_progress(weft_comm *c, bool eager);
 bool comm_listen(const weft_comm *c, bool *wired, int64_t *ns);
 bool comm_kin_fly(const weft_comm *c); /* has one of its kin something in flight, or a task that lacks signals? */
 void comm_callback(weft_comm *c, bool is); /* around what a user wrote: waits in it are refused, in all the kin */
+bool comm_in_callback(void);               /* is this thread in one? For calls that several threads may make */
 /* From watch.c: fails the comm, or one of its kin, if a peer that is waited for there is gone or stalled. Unless it must,
  * it looks only every so often. */
 void comm_watch(weft_comm *c, int64_t now, bool must);
+/* Of watch.c, for whoever watches peers: this rank looks at them now. From any thread. */
+void comm_looks(weft_comm *c, int64_t now);
+/* For how long a peer has shown nothing while this rank looked. Who was stopped itself, with all others maybe, cannot say what they
+ * did meanwhile: they have their time again. */
+int64_t comm_silence(const weft_comm *c, int64_t seen_at, int64_t now);
 
 /* ---- task.c ---- */
 

@@ -13,13 +13,6 @@
 
 #define BUDGET (INT64_C(16) << 20)
 
-static _Thread_local int in_callback; /* depth */
-
-bool exchange_called_back(const weft_exchange *x)
-{
-    return in_callback > 0 || (x->comm->threaded && progress_called_back(x->comm));
-}
-
 static enum exchange_state state_of(const weft_exchange *x)
 {
     return atomic_load_explicit(&x->state, memory_order_acquire);
@@ -234,11 +227,9 @@ void exchange_complete(weft_exchange *x, int err)
     if (flew && c->threaded)
         progress_ended(c->family);
     if (done) {
-        in_callback++;
         comm_callback(c, true);
         done(arg, err);
         comm_callback(c, false);
-        in_callback--;
     }
     if (flew && orphan)
         weft_exchange_free(x);
@@ -316,6 +307,8 @@ static int wait_in_seat(weft_exchange *x, int64_t timeout_ns)
     if (timeout_ns == 0) {
         comm_progress(c, true);
         err = landed(x) ? 0 : COMM_LATE;
+        if (err) /* who only polls must miss the dead, too */
+            comm_watch(c, core_now(), false);
     } else {
         int64_t now = timeout_ns > 0 ? core_now() : 0;
         struct comm_need need = {landed, lacking, x,
@@ -530,7 +523,7 @@ static void free_in_seat(weft_exchange *x)
 
 void weft_exchange_free(weft_exchange *x)
 {
-    if (!x)
+    if (!x || comm_inherited(x->comm))
         return;
     struct comm_family *f = comm_enter(x->comm);
     free_in_seat(x);

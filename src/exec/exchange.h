@@ -115,7 +115,6 @@ int exchange_open(weft_comm *c, const int *from, int nfrom, const int *to, int n
 
 /* The comm's failure, with this thread's error text set; then nobody looks at what was put any more. 0: none. */
 int exchange_failure(weft_exchange *x);
-bool exchange_called_back(const weft_exchange *x); /* is this thread in a callback? */
 /* Begins the next round unless one has begun. With the lock. WEFT_EINVAL: this one is finished. */
 int exchange_begin(weft_exchange *x, const char *call);
 
@@ -125,6 +124,8 @@ void exchange_complete(weft_exchange *x, int err);
 /* ---- exchange_put.c ---- */
 
 int exchange_put(weft_exchange *x, int to, uint32_t tag, const weft_message *m, const char *call);
+/* WEFT_ENOMEM: it never will be put, since its metadata are more than the queue has room for. */
+int exchange_fits(const weft_exchange *x, const weft_message *m, const char *call);
 void exchange_seal(weft_exchange *x); /* with the lock: what is in the pipes can be seen */
 void exchange_end(weft_exchange *x);  /* with the lock: the end of the round to everyone */
 bool exchange_flush(

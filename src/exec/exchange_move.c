@@ -300,47 +300,56 @@ static void watch_in(weft_exchange *x, struct exchange_in *in, int64_t now, stru
     struct pipe_in *p = in->pipe;
     size_t bytes;
     if (ends_of(in) >= begun || pipe_read(p, &bytes)) {
-        p->seen_at = 0;
+        p->seen.at = 0;
         return;
     }
     enum transport_fate fate = pipe_fate(&x->pipes, p->peer, p->head);
     if (fate && !pipe_read(p, &bytes))
         blame_fate(b, p->peer, fate);
-    else if (!fate && pipe_stalled(&x->pipes, p->peer, p->head, begun - 1, &p->seen_pulse, &p->seen_at, now))
+    else if (!fate && pipe_stalled(&x->pipes, p->peer, p->head, begun - 1, &p->seen, now))
         b->stalled = p->peer;
 }
 
 static void watch_out(weft_exchange *x, struct exchange_out *out, int64_t now, struct blame *b)
 {
+    uint64_t begun = atomic_load_explicit(&x->begun, memory_order_relaxed);
     struct pipe_out *p = out->pipe;
     if (!out_waits(out)) {
-        p->seen_at = 0;
+        p->seen.at = 0;
         return;
     }
     enum transport_fate fate = pipe_fate(&x->pipes, p->peer, p->head);
     if (fate && out_waits(out))
         blame_fate(b, p->peer, fate);
-    else if (!fate &&
-             pipe_stalled(&x->pipes, p->peer, p->head, atomic_load_explicit(&x->begun, memory_order_relaxed) - 1,
-                          &p->seen_pulse, &p->seen_at, now))
+    else if (!fate && pipe_stalled(&x->pipes, p->peer, p->head, begun - 1, &p->seen, now))
         b->stalled = p->peer;
+}
+
+static bool lacks_vote(const weft_exchange *x, uint64_t round, int rank)
+{
+    int ranks[3], n = pipes_vote_lacks(&x->pipes, round, ranks);
+    while (n > 0 && ranks[n - 1] != rank)
+        n--;
+    return n > 0;
 }
 
 /* A vote waits for all ranks: beside those from whom it comes next, one rank after the other is looked at. One that has
  * closed its exchange or its comm after it voted is not missed. */
-static void watch_vote(weft_exchange *x, struct blame *b)
+static void watch_vote(weft_exchange *x, int64_t now, struct blame *b)
 {
     weft_comm *c = x->comm;
-    int ranks[3], n = pipes_vote_lacks(&x->pipes, atomic_load_explicit(&x->begun, memory_order_relaxed) - 1, ranks);
+    uint64_t round = atomic_load_explicit(&x->begun, memory_order_relaxed) - 1;
+    int ranks[3], n = pipes_vote_lacks(&x->pipes, round, ranks);
     if (!n)
         return;
     for (int i = 0; i < n; i++) {
-        enum transport_fate fate = c->transport->gone(c->link, ranks[i]);
-        int still[3],
-            left = pipes_vote_lacks(&x->pipes, atomic_load_explicit(&x->begun, memory_order_relaxed) - 1, still);
-        for (int k = 0; k < left && fate; k++)
-            if (still[k] == ranks[i])
-                blame_fate(b, ranks[i], fate);
+        struct pipe_seen *seen;
+        const struct pipe_head *head = pipes_voter(&x->pipes, ranks[i], &seen);
+        enum transport_fate fate = pipe_fate(&x->pipes, ranks[i], head);
+        if (fate && lacks_vote(x, round, ranks[i]))
+            blame_fate(b, ranks[i], fate);
+        else if (!fate && pipe_stalled(&x->pipes, ranks[i], head, round, seen, now))
+            b->stalled = ranks[i];
     }
     x->looked_at = (x->looked_at + 1) % c->size;
     if (x->looked_at != c->rank && c->transport->gone(c->link, x->looked_at) == TRANSPORT_DIED)
@@ -377,7 +386,7 @@ void exchange_watch(struct comm_task *t, int64_t now)
     for (int i = 0; i < x->pipes.nouts; i++)
         watch_out(x, &x->outs[i], now, &b);
     if (flying)
-        watch_vote(x, &b);
+        watch_vote(x, now, &b);
     pthread_mutex_unlock(&x->lock);
     tell(x, &b);
     atomic_flag_clear_explicit(&x->moving, memory_order_release);
@@ -389,6 +398,7 @@ void exchange_watch_putter(weft_exchange *x)
     if (now - last < LOOK_NS || !atomic_compare_exchange_strong_explicit(&x->watched_at, &last, now,
                                                                          memory_order_relaxed, memory_order_relaxed))
         return;
+    comm_looks(x->comm, now);
     exchange_watch(&x->task, now);
 }
 

@@ -146,10 +146,23 @@ static int enqueue(weft_exchange *x, struct exchange_out *out, const struct exch
     return 0;
 }
 
+static int64_t cost(size_t meta_bytes, size_t bytes)
+{
+    return (int64_t)(sizeof(struct exchange_send) + meta_bytes + (bytes <= WEFT_EXCHANGE_SMALL ? bytes : 0));
+}
+
 static int64_t cost_of(const struct exchange_send *s)
 {
-    uint64_t copied = s->head.bytes <= WEFT_EXCHANGE_SMALL ? s->head.bytes : 0;
-    return (int64_t)(sizeof *s + s->head.meta_bytes + copied);
+    return cost(s->head.meta_bytes, s->head.bytes);
+}
+
+int exchange_fits(const weft_exchange *x, const weft_message *m, const char *call)
+{
+    return m->meta_bytes <= (uint64_t)x->queue_limit && cost(m->meta_bytes, m->bytes) <= x->queue_limit
+               ? 0
+               : error_set(WEFT_ENOMEM,
+                           "%s: %zu bytes of metadata are more than the budget of %lld bytes has room for", call,
+                           m->meta_bytes, (long long)x->budget);
 }
 
 /* ---- putting ---- */
@@ -253,7 +266,7 @@ static int wait_for_room(weft_exchange *x, int64_t cost, const char *call)
 {
     const struct timespec nap = {.tv_nsec = NAP_NS};
     int err = 0, turn = 0;
-    if (exchange_called_back(x))
+    if (comm_in_callback())
         return error_set(WEFT_EBUSY, "%s: there is no room now, and a callback must not wait for it", call);
     atomic_fetch_add_explicit(&x->putters, 1, memory_order_seq_cst);
     for (bool fits = false; !fits && !err;) {
@@ -306,14 +319,13 @@ static void count(weft_exchange *x, struct exchange_out *out, const struct excha
 int exchange_put(weft_exchange *x, int to, uint32_t tag, const weft_message *m, const char *call)
 {
     int err = check(x, to, m, call);
+    if (!err)
+        err = exchange_fits(x, m, call);
     if (err)
         return err;
     struct exchange_out *out = &x->outs[pipes_out(&x->pipes, to) - x->pipes.outs];
     struct exchange_send s = {0};
     outline(x, out, tag, m, &s);
-    if (cost_of(&s) > x->queue_limit)
-        return error_set(WEFT_ENOMEM, "%s: %zu bytes of metadata are more than the budget of %lld bytes has room for",
-                         call, m->meta_bytes, (long long)x->budget);
     for (;;) {
         enum put_end end = PUT_WRITTEN;
         err = exchange_failure(x);

@@ -14,6 +14,7 @@ struct weft_halo {
     weft_exchange *exchange;
     int peers[2];              /* by side; -1: none, the own rank: itself */
     struct message *itself[2]; /* what comes to that side of a ring of one */
+    bool gone[2];              /* was put in a start that then failed */
     uint64_t took;             /* rounds that were taken */
 };
 
@@ -55,10 +56,13 @@ static int send(weft_halo *h, enum side side, const weft_message *m)
     weft_exchange *x = h->exchange;
     enum side arrives = side == LEFT ? RIGHT : LEFT;
     m = m ? m : &empty;
-    if (h->peers[side] < 0)
+    if (h->peers[side] < 0 || h->gone[side])
         return 0;
-    if (h->peers[side] != x->comm->rank)
-        return exchange_put(x, h->peers[side], arrives, m, "weft_halo_start");
+    if (h->peers[side] != x->comm->rank) {
+        int err = exchange_put(x, h->peers[side], arrives, m, "weft_halo_start");
+        h->gone[side] = !err;
+        return err;
+    }
     struct message *copy = message_new(x->pool, m->meta_bytes, m->bytes, x->buffer != NULL);
     if (!copy)
         return error_nomem();
@@ -76,11 +80,13 @@ static int send(weft_halo *h, enum side side, const weft_message *m)
     return 0;
 }
 
-static int check(const weft_message *m)
+static int check(const weft_halo *h, enum side side, const weft_message *m)
 {
-    return m && ((m->meta_bytes && !m->meta) || (m->bytes && !m->payload))
-               ? error_set(WEFT_EINVAL, "weft_halo_start: a message of %zu and %zu bytes has one of them at NULL",
-                           m->meta_bytes, m->bytes)
+    if (m && ((m->meta_bytes && !m->meta) || (m->bytes && !m->payload)))
+        return error_set(WEFT_EINVAL, "weft_halo_start: a message of %zu and %zu bytes has one of them at NULL",
+                         m->meta_bytes, m->bytes);
+    return m && h->peers[side] >= 0 && h->peers[side] != h->exchange->comm->rank
+               ? exchange_fits(h->exchange, m, "weft_halo_start")
                : 0;
 }
 
@@ -97,10 +103,11 @@ int weft_halo_start(weft_halo *h, const weft_message *send_left, const weft_mess
     if (!h)
         return error_set(WEFT_EINVAL, "weft_halo_start: the halo is NULL");
     weft_exchange *x = h->exchange;
-    int err = check(send_left);
+    uint64_t begun = atomic_load_explicit(&x->begun, memory_order_acquire);
+    int err = check(h, LEFT, send_left);
     if (!err)
-        err = check(send_right);
-    if (!err && h->took != atomic_load_explicit(&x->begun, memory_order_acquire))
+        err = check(h, RIGHT, send_right);
+    if (!err && h->took + (h->gone[LEFT] || h->gone[RIGHT]) != begun)
         err = error_set(WEFT_EBUSY, "weft_halo_start: what the round before brings was not taken");
     if (err)
         return err;
@@ -111,6 +118,8 @@ int weft_halo_start(weft_halo *h, const weft_message *send_left, const weft_mess
         err = weft_exchange_finish(x, done);
     if (err)
         forget(h);
+    else
+        h->gone[LEFT] = h->gone[RIGHT] = false;
     return err;
 }
 
@@ -147,7 +156,7 @@ int weft_halo_exchange(weft_halo *h, const weft_message *send_left, const weft_m
 
 void weft_halo_free(weft_halo *h)
 {
-    if (!h)
+    if (!h || comm_inherited(h->exchange->comm))
         return;
     weft_exchange_free(h->exchange);
     forget(h);

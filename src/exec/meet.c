@@ -287,10 +287,16 @@ static int wait_for(weft_comm *c, struct meeting *m, int64_t until, const char *
         int err = comm_wait(c, &need);
         if (!err)
             mail_flush(c, c->deadline_ns); /* it may be long before the next call, and others wait for these votes */
-        if (err != COMM_LATE || (until >= 0 && core_now() >= until))
+        if (err != COMM_LATE)
             return err;
-        err = someone_left(m, call);
-        if (err)
+        now = core_now();
+        if (now - c->missed_at >= c->beat_ns) { /* also in waits that are shorter than that */
+            c->missed_at = now;
+            int gone = someone_left(m, call);
+            if (gone)
+                return gone;
+        }
+        if (until >= 0 && now >= until)
             return err;
     }
 }

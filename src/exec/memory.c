@@ -59,7 +59,7 @@ int weft_comm_alloc(weft_comm *c, size_t bytes, void **out)
 
 void weft_comm_dealloc(weft_comm *c, void *ptr)
 {
-    if (!c || !ptr)
+    if (!c || !ptr || comm_inherited(c))
         return;
     struct comm_family *f = comm_enter(c);
     struct comm_window **at = &c->windows, *w;

@@ -275,7 +275,8 @@ bool pipe_offer(struct pipes *p, const void *memory, size_t bytes, uint64_t *pla
 }
 
 /* The flag and the failure are stored and looked at crosswise, all seq_cst: this end sees the failure and does not
- * begin, or the other, which looks after the failure, sees the flag and waits until the copy is over. */
+ * begin, or the other, which looks after the failure, sees the flag and waits until the copy is over. Should it not wait any
+ * longer, the failure is seen after the copy. */
 bool pipe_load(struct pipes *p, struct pipe_in *in, void *dst, uint64_t place, size_t bytes)
 {
     weft_comm *c = p->comm;
@@ -284,6 +285,7 @@ bool pipe_load(struct pipes *p, struct pipe_in *in, void *dst, uint64_t place, s
     if (can)
         memcpy(dst, c->transport->reach(c->link, in->peer, place), bytes);
     atomic_store_explicit(&in->ring->loading, 0, memory_order_release); /* pairs with pipes_fence */
+    can = can && !core_failed(c->group);
     if (can)
         core_signal(c->group, in->peer, &in->ring->loaded, ++in->loaded);
     return can;
@@ -297,10 +299,15 @@ bool pipe_offers_taken(const struct pipe_out *o)
 void pipes_fence(struct pipes *p)
 {
     weft_comm *c = p->comm;
+    if (atomic_load_explicit(&p->fenced, memory_order_acquire))
+        return;
+    int64_t until = core_now() + c->deadline_ns;
     for (int i = 0; i < p->nouts; i++)
         while (atomic_load_explicit(&p->outs[i].ring->loading, memory_order_seq_cst) &&
-               c->transport->gone(c->link, p->outs[i].peer) != TRANSPORT_DIED)
+               c->transport->gone(c->link, p->outs[i].peer) != TRANSPORT_DIED &&
+               (!c->group->shared || core_now() < until)) /* a thread is not stopped alone */
             sched_yield();
+    atomic_store_explicit(&p->fenced, true, memory_order_release);
 }
 
 /* ---- rounds and votes ----
@@ -378,15 +385,13 @@ bool pipe_finished(const struct pipe_head *head, uint64_t round)
     return atomic_load_explicit(&head->finished, memory_order_relaxed) > round;
 }
 
-bool pipe_stalled(const struct pipes *p, int rank, const struct pipe_head *head, uint64_t round, uint64_t *pulse,
-                  int64_t *at, int64_t now)
+bool pipe_stalled(const struct pipes *p, int rank, const struct pipe_head *head, uint64_t round, struct pipe_seen *seen,
+                  int64_t now)
 {
-    uint64_t seen = atomic_load_explicit(&p->comm->group->ranks[rank].pulse, memory_order_relaxed);
-    if (!*at || !pipe_finished(head, round) || seen != *pulse) {
-        *pulse = seen;
-        *at = now;
-    }
-    return now - *at >= p->comm->deadline_ns;
+    uint64_t pulse = atomic_load_explicit(&p->comm->group->ranks[rank].pulse, memory_order_relaxed);
+    if (!seen->at || seen->round != round || !pipe_finished(head, round) || pulse != seen->pulse)
+        *seen = (struct pipe_seen){pulse, round, now};
+    return comm_silence(p->comm, seen->at, now) >= p->comm->deadline_ns;
 }
 
 int pipes_vote_lacks(const struct pipes *p, uint64_t round, int *ranks)
@@ -401,4 +406,11 @@ int pipes_vote_lacks(const struct pipes *p, uint64_t round, int *ranks)
     if (p->up && p->passed && !cast(&p->head->down, round + 1, &yes))
         ranks[n++] = (rank - 1) / 2;
     return n;
+}
+
+const struct pipe_head *pipes_voter(struct pipes *p, int rank, struct pipe_seen **seen)
+{
+    int kid = rank - (2 * p->comm->rank + 1);
+    *seen = kid < 0 ? &p->up_seen : &p->kids_seen[kid];
+    return kid < 0 ? p->up : p->kids[kid];
 }

@@ -72,6 +72,12 @@ struct pipe_mail {
     uint64_t a, b;
 };
 
+/* What was seen of a peer while it was waited for, in one round: what that says of the next is nothing. */
+struct pipe_seen {
+    uint64_t pulse, round;
+    int64_t at;
+};
+
 struct pipe_out {
     int peer;
     struct pipe_ring *ring;
@@ -85,8 +91,7 @@ struct pipe_out {
     uint64_t tail;          /* where the last frame begins */
     uint64_t offers;        /* payloads that the peer was told of and has to say when it has loaded them */
     struct pipe_wire *wire; /* NULL: the reader shares this rank's memory */
-    uint64_t seen_pulse;    /* for watching */
-    int64_t seen_at;
+    struct pipe_seen seen;
 };
 
 struct pipe_in {
@@ -97,8 +102,7 @@ struct pipe_in {
     uint64_t loaded;     /* payloads */
     size_t bytes;        /* of the ring */
     struct pipe_wire *wire;
-    uint64_t seen_pulse;
-    int64_t seen_at;
+    struct pipe_seen seen;
 };
 
 /* All ends of one rank. `memory` stands for what the transport gave, which is more by its own rounding. */
@@ -113,6 +117,8 @@ struct pipes {
     uint64_t place;
     struct comm_grave *grave;       /* for the memory's end, kept so that closing cannot fail */
     struct pipe_head *up, *kids[2]; /* of the ranks that it votes with; NULL: none */
+    struct pipe_seen up_seen, kids_seen[2];
+    atomic_bool fenced; /* pipes_fence is through */
     bool votes;
     uint64_t finished; /* rounds of this rank */
     bool yes;          /* its vote in the last of them */
@@ -165,7 +171,8 @@ bool pipe_offer(struct pipes *p, const void *memory, size_t bytes, uint64_t *pla
 /* Copies it here and says so. False: the comm has failed, nothing was looked at. */
 bool pipe_load(struct pipes *p, struct pipe_in *in, void *dst, uint64_t place, size_t bytes);
 bool pipe_offers_taken(const struct pipe_out *o);
-/* After a failure: returns when no peer is in the middle of loading from this rank, so that payloads may go. */
+/* After a failure: returns when no peer is in the middle of loading from this rank, so that payloads may go. A process that was
+ * stopped there has the deadline: what it loads after that it throws away. */
 void pipes_fence(struct pipes *p);
 
 /* ---- rounds and votes ---- */
@@ -179,10 +186,11 @@ bool pipes_vote(struct pipes *p, uint64_t round);
 
 enum transport_fate pipe_fate(const struct pipes *p, int rank, const struct pipe_head *head);
 /* Has a peer that finished its round number `round` shown no pulse for the whole deadline? */
-bool pipe_stalled(const struct pipes *p, int rank, const struct pipe_head *head, uint64_t round, uint64_t *pulse,
-                  int64_t *at, int64_t now);
+bool pipe_stalled(const struct pipes *p, int rank, const struct pipe_head *head, uint64_t round, struct pipe_seen *seen,
+                  int64_t now);
 bool pipe_finished(const struct pipe_head *head, uint64_t round);        /* has the peer finished that round? */
 int pipes_vote_lacks(const struct pipes *p, uint64_t round, int *ranks); /* the up to 3 that are waited for; how many */
+const struct pipe_head *pipes_voter(struct pipes *p, int rank, struct pipe_seen **seen); /* of one of those */
 
 /* ---- for pipe_far.c, from pipe.c and pipe_open.c ---- */
 

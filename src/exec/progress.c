@@ -42,6 +42,7 @@
 
 #include "base/error.h"
 #include "exec/exec.h"
+#include "transport/forks.h"
 
 #define SEAT_SPINS 1000 /* turns of a wait for the seat before it yields */
 #define SEAT_YIELDS 20
@@ -430,6 +431,7 @@ int progress_open(bool threaded, bool seated, struct comm_family **out)
     struct comm_family *f = calloc(1, sizeof *f);
     if (!f)
         return error_nomem();
+    f->forks = forks_count();
     int err = 0;
     if (threaded || seated) {
         f->seat = aligned_alloc(CORE_LINE, sizeof *f->seat);

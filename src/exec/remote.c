@@ -156,7 +156,7 @@ int remote_wait(struct remote *r, const struct remote_peer *p, bool (*met)(void 
         int err = 0;
         if (!done && !moved) {
             comm_watch(c, now, armed);
-            err = !core_failed(c->group) && now - heard >= c->deadline_ns ? silent(r, p) : 0;
+            err = !core_failed(c->group) && comm_silence(c, heard, now) >= c->deadline_ns ? silent(r, p) : 0;
             done = met(arg); /* a peer that has left is waited for no more */
         }
         if (!err && !done)

@@ -55,10 +55,18 @@ static void link_out(weft_exec *x, int err)
     set_state(x, err);
 }
 
+static _Thread_local int callbacks; /* that this thread is in */
+
+bool comm_in_callback(void)
+{
+    return callbacks > 0;
+}
+
 /* For the kin, too: what they wait with would come back here. */
 void comm_callback(weft_comm *c, bool is)
 {
     weft_comm *k = c;
+    callbacks += is ? 1 : -1;
     do
         k->in_callback = is;
     while ((k = k->kin) != c);
@@ -323,6 +331,8 @@ static int wait_in_seat(weft_exec *x, struct waiting *w, int64_t timeout_ns)
     if (timeout_ns == 0) {
         comm_progress(c, true);
         err = over(w) ? 0 : COMM_LATE;
+        if (err) /* who only polls must miss the dead, too */
+            comm_watch(c, core_now(), false);
     } else {
         int64_t now = timeout_ns > 0 ? core_now() : 0;
         struct comm_need need = {over, lacking, w, timeout_ns > 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1};
@@ -459,7 +469,7 @@ static void free_in_seat(weft_exec *x)
 
 void weft_exec_free(weft_exec *x)
 {
-    if (!x)
+    if (!x || comm_inherited(x->comm))
         return;
     struct comm_family *f = comm_enter(x->comm);
     free_in_seat(x);

@@ -28,7 +28,7 @@ static bool has_stalled(const weft_exec *x, int peer, const struct block *b, str
     uint64_t pulse = atomic_load_explicit(&x->comm->group->ranks[peer].pulse, memory_order_relaxed);
     if (!seen->at || seen->run != x->run || !has_started(x, b) || pulse != seen->pulse)
         *seen = (struct exec_seen){pulse, x->run, now};
-    return now - seen->at >= x->comm->deadline_ns;
+    return comm_silence(x->comm, seen->at, now) >= x->comm->deadline_ns;
 }
 
 /* The worst that is known of the peers that are waited for. */
@@ -82,7 +82,7 @@ static void watch_far(const weft_exec *x, struct far_channel *ch, int64_t now, s
         return;
     if (!ch->heard_at || (ch->peer_run < x->run && wire->ops->can.deaths))
         ch->heard_at = now;
-    else if (now - ch->heard_at >= x->comm->deadline_ns)
+    else if (comm_silence(x->comm, ch->heard_at, now) >= x->comm->deadline_ns)
         *(ch->peer_run < x->run ? &b->absent : &b->stalled) = ch->peer;
 }
 
@@ -112,11 +112,29 @@ static void watch_exec(weft_exec *x, int64_t now)
                   comm_who(c, b.absent, who), (long long)(c->deadline_ns / 1000000), c->rank);
 }
 
+void comm_looks(weft_comm *c, int64_t now)
+{
+    struct comm_family *f = c->family;
+    bool away = now - atomic_load_explicit(&f->looked_at, memory_order_relaxed) >= c->deadline_ns / 2;
+    /* Who always looks so seldom is not away: what it sees between two looks counts. */
+    if (away && !atomic_load_explicit(&f->away, memory_order_relaxed))
+        atomic_store_explicit(&f->back_at, now, memory_order_relaxed);
+    atomic_store_explicit(&f->away, away, memory_order_relaxed);
+    atomic_store_explicit(&f->looked_at, now, memory_order_relaxed);
+}
+
+int64_t comm_silence(const weft_comm *c, int64_t seen_at, int64_t now)
+{
+    int64_t back_at = atomic_load_explicit(&c->family->back_at, memory_order_relaxed);
+    return now - (seen_at > back_at ? seen_at : back_at);
+}
+
 void comm_watch(weft_comm *c, int64_t now, bool must)
 {
     if (!must && now - c->watched_at < LOOK_NS)
         return;
     c->watched_at = now;
+    comm_looks(c, now);
     weft_comm *k = c;
     do {
         for (weft_exec *x = k->first; x; x = x->next_exec)

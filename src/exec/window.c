@@ -408,7 +408,7 @@ void window_end(weft_window *w)
 
 void weft_window_free(weft_window *w)
 {
-    if (!w)
+    if (!w || comm_inherited(w->comm))
         return;
     weft_comm *c = w->comm;
     struct comm_family *f = comm_enter(c);

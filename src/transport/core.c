@@ -154,6 +154,11 @@ void core_fail(struct core_group *g, int rank, int code, const char *text)
     uint32_t none = 0;
     if (atomic_load_explicit(&g->failed, memory_order_seq_cst))
         return;
+    if (atomic_exchange_explicit(&r->failing, 1, memory_order_relaxed)) { /* a failure is about to be told */
+        while (!atomic_load_explicit(&g->failed, memory_order_seq_cst))
+            sched_yield();
+        return;
+    }
     r->code = code;
     snprintf(r->text, sizeof r->text, "%s", text);
     /* Publishes code and text; pairs with the load in core_failure. */

@@ -65,7 +65,8 @@ struct core_rank {
     _Atomic uint32_t survives;                  /* after a failure: how often it has asked who else does */
     _Atomic uint32_t verdicts;                  /* that it has given on that */
     uint64_t meetings;                          /* that it has entered; only the owner looks at it */
-    int32_t code;                               /* of the failure that this rank found first */
+    _Atomic uint32_t failing;                   /* a thread of it has found a failure: the others leave it to that one */
+    int32_t code;                               /* of that failure */
     char text[CORE_TEXT];
     struct core_vote votes[2]; /* of meeting m in m % 2 */
 };

@@ -261,10 +261,12 @@ bool shm_has_died(struct shm_link *l, int rank)
     const struct shm_process *p = &l->home->head->process[shm_process_of(l, rank)];
     int *fd = &l->home->watch[shm_process_of(l, rank)];
     if (*fd == -1) {
-        *fd = (int)syscall(SYS_pidfd_open, (pid_t)p->pid, 0);
-        if (*fd < 0)
-            *fd = -2;
-        return has_ended(p);
+        int found = (int)syscall(SYS_pidfd_open, (pid_t)p->pid, 0);
+        bool ended = has_ended(p);
+        if (ended && found >= 0) /* of whoever has the number now; /proc tells them apart */
+            close(found);
+        *fd = ended || found < 0 ? -2 : found;
+        return ended;
     }
     if (*fd == -2)
         return has_ended(p);

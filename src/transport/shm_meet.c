@@ -22,6 +22,7 @@
 #include "base/error.h"
 #include "base/process.h"
 #include "base/text.h"
+#include "transport/forks.h"
 #include "transport/shm.h"
 
 enum kind { HELLO = 1, WELCOME, REFUSED, READY, GO, BYE };
@@ -58,7 +59,7 @@ static socklen_t address(const struct shm_link *l, int rank, struct sockaddr_un 
 
 static int new_socket(void)
 {
-    return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    return forks_own(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
 /* A listening socket; negative errno if there is none to be had. */
@@ -71,7 +72,7 @@ static int listen_at(const struct shm_link *l, int rank)
         return -errno;
     if (bind(fd, (struct sockaddr *)&a, n) || listen(fd, rank < 0 ? l->base.size + 16 : 1)) {
         int err = errno;
-        close(fd);
+        forks_close(fd);
         return -err;
     }
     return fd;
@@ -86,7 +87,7 @@ static int connect_to(const struct shm_link *l, int rank, struct ucred *who)
         return -errno;
     if (connect(fd, (struct sockaddr *)&a, n) || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, who, &len)) {
         int err = errno;
-        close(fd);
+        forks_close(fd);
         return -err;
     }
     return fd;
@@ -176,7 +177,7 @@ static int missing(const struct shm_link *l, int64_t wait_ns)
 static void forget(struct host *h, int rank)
 {
     atomic_store_explicit(&h->link->base.group->ranks[rank].state, CORE_ABSENT, memory_order_seq_cst);
-    close(h->peers[rank]);
+    forks_close(h->peers[rank]);
     h->peers[rank] = -1;
     h->nready -= h->ready[rank];
     h->ready[rank] = false;
@@ -187,7 +188,7 @@ static void refuse(int fd, int code, const char *text)
     struct message m = {.protocol = PROTOCOL, .kind = REFUSED, .code = code};
     snprintf(m.text, sizeof m.text, "%s", text);
     tell(fd, &m, -1);
-    close(fd);
+    forks_close(fd);
 }
 
 /* Why this one cannot be a member; 0 and the thread's error text. */
@@ -213,13 +214,13 @@ static void admit(struct host *h)
     struct ucred who;
     socklen_t len = sizeof who;
     struct message m;
-    int fd = accept4(h->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd = forks_own(accept4(h->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd < 0)
         return;
     struct pollfd wait = {.fd = fd, .events = POLLIN};
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) || who.uid != geteuid() || poll(&wait, 1, 1000) < 1 ||
         hear(fd, &m, NULL) < 1) {
-        close(fd);
+        forks_close(fd);
         return;
     }
     int err = examine(h, &m, &who);
@@ -284,7 +285,7 @@ static void dismiss(struct host *h, int err)
             refuse(h->peers[r], err, weft_errmsg());
         } else {
             say(h->peers[r], err ? BYE : GO, err ? weft_errmsg() : "");
-            close(h->peers[r]);
+            forks_close(h->peers[r]);
         }
     }
 }
@@ -314,7 +315,7 @@ static int host(struct shm_link *l, int listener, int64_t wait_ns, int64_t until
         if (err)
             shm_unmap(l);
     }
-    close(listener);
+    forks_close(listener);
     free(h.peers);
     free(h.ready);
     free(h.polls);
@@ -332,7 +333,7 @@ static int no_answer(const struct shm_link *l, const struct ucred *host, int64_t
         int fd = connect_to(l, r, &who);
         if (fd < 0)
             continue;
-        close(fd);
+        forks_close(fd);
         if (who.pid == host->pid) {
             snprintf(name, sizeof name, "rank %d", r);
             break;
@@ -409,7 +410,7 @@ static int visit(struct shm_link *l, int fd, const struct ucred *who, int64_t wa
         shm_unmap(l);
     if (err)
         say(fd, BYE, "");
-    close(fd);
+    forks_close(fd);
     return err;
 }
 
@@ -421,7 +422,7 @@ static int claimed(const struct shm_link *l)
     int fd = connect_to(l, l->base.rank, &who);
     if (fd < 0)
         return error_set(WEFT_EBUSY, "shm:%s: rank %d is open already", l->name, l->base.rank);
-    close(fd);
+    forks_close(fd);
     if (who.uid != geteuid())
         return error_set(WEFT_EBUSY, "shm:%s: the name is in use by another user (uid %u)", l->name, who.uid);
     return error_set(WEFT_EBUSY, "shm:%s: rank %d is open already, in process %d", l->name, l->base.rank, who.pid);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "transport/forks.h"
 #include "transport/shm.h"
 
 int shm_split(struct transport_link *base, const int *ranks, int size, int rank, uint64_t *place,
@@ -49,8 +50,7 @@ static void drop(struct shm_link *l)
     free(l->base.origin);
     free(l->process);
     free(l->used.item);
-    if (l->claim >= 0)
-        close(l->claim);
+    forks_close(l->claim);
     free(l);
 }
 
@@ -150,8 +150,7 @@ void shm_leave(struct transport_link *base)
         return;
     }
     h->links--;
-    if (l->claim >= 0)
-        close(l->claim);
+    forks_close(l->claim);
     l->claim = -1;
     l->next = h->left;
     h->left = l;

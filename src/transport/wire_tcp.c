@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "transport/forks.h"
 #include "weft.h"
 
 #define MS INT64_C(1000000)
@@ -42,7 +43,7 @@ static void destroy(struct tcp_wire *w)
     for (struct tcp_guest *g = w->guests, *next; g; g = next) {
         next = g->next;
         if (g->fd >= 0)
-            close(g->fd);
+            forks_close(g->fd);
         free(g);
     }
     while (w->inbox) {
@@ -53,8 +54,7 @@ static void destroy(struct tcp_wire *w)
     }
     free(w->reading);
     tcp_lanes_free(w);
-    if (w->listener >= 0)
-        close(w->listener);
+    forks_close(w->listener);
     if (w->spare >= 0)
         close(w->spare);
     if (w->base.fd >= 0)

@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "transport/forks.h"
 #include "transport/wire_keep.h"
 #include "transport/wire_tcp.h"
 #include "weft.h"
@@ -79,7 +80,7 @@ static int read_hello(int fd, struct tcp_hello *h, size_t *got)
 static void end_call(int fd)
 {
     shutdown(fd, SHUT_RDWR);
-    close(fd);
+    forks_close(fd);
 }
 
 /* ... and epoll would go on telling of it. */
@@ -131,7 +132,7 @@ static bool adopt(struct tcp_wire *w, struct tcp_peer *p, int fd, bool known)
 /* False: that address is no good. */
 static bool dial(struct tcp_wire *w, struct tcp_peer *p, const struct sockaddr_storage *to, socklen_t n)
 {
-    int fd = p->fd = socket(to->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = p->fd = forks_own(socket(to->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (fd >= 0) {
         tune(w, fd);
         if (!connect(fd, (const struct sockaddr *)to, n) || errno == EINPROGRESS) {
@@ -255,7 +256,7 @@ int tcp_listen(struct tcp_wire *w, const struct wire_boot *boot, uint32_t *port)
     }
     if (fd >= 0)
         tune(w, fd); /* what comes inherits it */
-    w->listener = fd;
+    w->listener = forks_own(fd);
     if (fd < 0 || listen(fd, BACKLOG) || getsockname(fd, &at.any, &n) || !watch(w, EPOLL_CTL_ADD, fd, EPOLLIN, &w->who))
         return boot->error(WEFT_ETRANSPORT, "tcp: no socket to listen on: %s", strerror(errno));
     w->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -311,6 +312,7 @@ void tcp_accept(struct tcp_wire *w)
         }
         if (fd < 0)
             return;
+        forks_own(fd);
         if (w->nguests >= GUESTS(w->base.size))
             dismiss_oldest(w);
         struct tcp_guest *g = malloc(sizeof *g);
@@ -318,7 +320,7 @@ void tcp_accept(struct tcp_wire *w)
             *g = (struct tcp_guest){.who = TCP_GUEST, .next = w->guests, .fd = fd, .since = tcp_now()};
         if (!g || !watch(w, EPOLL_CTL_ADD, fd, EPOLLIN, g)) {
             free(g);
-            close(fd);
+            forks_close(fd);
             return;
         }
         w->guests = g;
