@@ -466,6 +466,10 @@ static bool drain(weft_exec *x, const uint32_t *queue, uint32_t *head, const uin
 void engine_start(weft_exec *x)
 {
     struct program *p = x->program;
+    if (p->chores.on) {
+        chore_start(x);
+        return;
+    }
     if (p->post.on) {
         post_start(x);
         return;
@@ -509,6 +513,8 @@ void engine_start(weft_exec *x)
 bool engine_pass(weft_exec *x, bool eager)
 {
     struct program *p = x->program;
+    if (p->chores.on)
+        return chore_pass(x);
     if (p->post.on)
         return post_pass(x);
     bool moved = retire(x);
@@ -536,6 +542,8 @@ bool engine_pass(weft_exec *x, bool eager)
 
 bool engine_in_waits(const weft_exec *x, const struct exec_in *in)
 {
+    if (x->program->chores.on)
+        return chore_waits(x, in->peer);
     if (x->program->post.on)
         return post_in_waits(x, in);
     return in->taken < in->n && !x->program->open[in->steps[in->taken]] && !arrived(x, in);
@@ -544,6 +552,8 @@ bool engine_in_waits(const weft_exec *x, const struct exec_in *in)
 bool engine_out_waits(const weft_exec *x, const struct exec_out *out)
 {
     const struct program *p = x->program;
+    if (p->chores.on)
+        return chore_waits(x, out->peer);
     if (p->post.on)
         return post_out_waits(x, out);
     uint64_t done = atomic_load_explicit(out->done, memory_order_seq_cst);
@@ -564,6 +574,8 @@ int engine_lacking(const weft_exec *x)
 {
     const struct program *p = x->program;
     int ins = 0, outs = 0, opens = 0;
+    if (p->chores.on)
+        return chore_lacking(x);
     if (p->far.n)
         return 1;
     for (uint32_t i = 0; i < p->nins; i++)

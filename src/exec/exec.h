@@ -11,7 +11,7 @@
  *   flow.c     staged messages that are unpacked while they are packed; help.c pulled ones that both ends copy
  *   comb.c     staged messages of several channels that are copied side by side
  *   engine.c   the run; weave.c strided copies of several channels at once; post.c programs in which
- *              no message waits for another;
+ *              no message waits for another; chore.c copies that any rank may do
  *   run.c      the calls around it; arrivals.c which boxes of the destination are complete
  *   watch.c    peers that are gone or stalled */
 #ifndef WEFT_EXEC_EXEC_H
@@ -274,6 +274,19 @@ struct post {
     struct pulls pulls;
 };
 
+/* Copies that any rank may do, of all ranks from this one on, round the world. */
+struct chore_hall;
+struct chore_list;
+struct chores {
+    bool on;
+    bool side;  /* which lists are of this program */
+    bool calls; /* those who sleep have yet to be woken for what was begun or done here */
+    uint32_t n; /* ranks */
+    uintptr_t base;
+    struct chore_hall *hall;
+    const struct chore_list **lists;
+};
+
 /* Channels with ranks on other hosts (far.h). */
 struct far_channel;
 struct far {
@@ -305,6 +318,7 @@ struct program {
     struct weave weave;
     struct comb_lane *lanes; /* of comb.c: one a channel, outs first */
     struct post post;
+    struct chores chores;
     struct far far;
     struct staging_reserve reserve;
 
@@ -496,6 +510,20 @@ void engine_copied(weft_exec *x, uint32_t step);
 void arrivals_reset(struct arrivals *a);         /* a run begins */
 void arrivals_step(weft_exec *x, uint32_t step); /* a COPY, REDUCE or RECV is done */
 void arrivals_free(struct arrivals *a);          /* NULL is fine */
+
+/* ---- chore.c ---- */
+
+/* Bytes of a block that chores need, 0: the program has none; *list: of each list. */
+uint64_t chore_bytes(const weft_exec *x, const struct program *p, uint64_t *list);
+/* Lists this rank's chore; false: it cannot be one. The meeting that follows has the answer as its note. */
+bool chore_make(weft_exec *x, struct program *p);
+void chore_open(weft_exec *x, struct program *p, const uint64_t *block_at, uint64_t meeting); /* if all said yes */
+void chore_start(weft_exec *x);
+bool chore_pass(weft_exec *x);
+void chore_call(weft_exec *x);                     /* wakes those who sleep */
+bool chore_waits(const weft_exec *x, int peer);    /* for the peer to begin, or to do what it has taken */
+bool chore_done(const weft_exec *x, int rank);     /* the rank's */
+int chore_lacking(const weft_exec *x);
 
 /* ---- post.c ---- */
 

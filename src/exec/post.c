@@ -185,6 +185,10 @@ static bool write_all(weft_exec *x)
 void engine_call(weft_exec *x)
 {
     struct post *post = &x->program->post;
+    if (x->program->chores.on) {
+        chore_call(x);
+        return;
+    }
     bool told = post->pulls.nins && pull_tell(x, post->rested);
     if (!post->calls && !told)
         return;
