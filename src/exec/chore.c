@@ -13,6 +13,8 @@
  * A chore is taken by who changes its word from an earlier run's to this run's with its own rank in it. The word says
  * whom to blame for one that is not done; so it is set to DONE after `over` was added to: a rank that dies between the
  * two has done its part. */
+#define _GNU_SOURCE
+#include <sched.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -41,7 +43,8 @@ struct chore_hall {
     _Alignas(CORE_LINE) _Atomic uint64_t begun;
     _Alignas(CORE_LINE) _Atomic uint64_t over;
     struct chore_word {
-        _Atomic uint64_t here;  /* the last run that the rank has begun */
+        _Atomic uint64_t here;  /* the last run that the rank has begun, and the core that it was on */
+        _Atomic int64_t core;
         _Atomic uint64_t taken; /* its chore: run << WHO_BITS | one more than the rank that has it, or DONE */
     } words[RANKS_MOST];
 };
@@ -238,6 +241,7 @@ void chore_start(weft_exec *x)
     x->program->left = 1;
     q->calls = true;
     atomic_fetch_add_explicit(&q->hall->begun, 1, memory_order_seq_cst);
+    atomic_store_explicit(&q->hall->words[x->comm->rank].core, sched_getcpu(), memory_order_relaxed);
     atomic_store_explicit(&q->hall->words[x->comm->rank].here, x->run, memory_order_relaxed);
 }
 
@@ -252,30 +256,39 @@ void chore_call(weft_exec *x)
         core_call_fenced(x->comm->group, (x->comm->rank + (int)i) % x->comm->size);
 }
 
-#define COPY_TURNS(bytes)              \
-    for (uint32_t k = 0; k < l->n; k++) \
-        memcpy(dst + k * l->dstep, src + k * l->sstep, bytes);
+/* In variables of its own: what is written might else be the line. */
+#define COPY_TURNS(bytes)                         \
+    for (; n; n--, dst += dstep, src += sstep) \
+        memcpy(dst, src, bytes);
 
-static void copy(uintptr_t base, const struct chore_line *l)
+static inline void copy(uintptr_t base, const struct chore_line *l)
 {
     char *dst = (char *)(base + l->dst);
     const char *src = (const char *)(base + l->src);
-    switch (l->bytes) {
+    const int64_t dstep = l->dstep, sstep = l->sstep;
+    const size_t bytes = l->bytes;
+    uint32_t n = l->n;
+    switch (bytes) {
     case 4: COPY_TURNS(4) break;
     case 8: COPY_TURNS(8) break;
     case 16: COPY_TURNS(16) break;
     case 32: COPY_TURNS(32) break;
     case 64: COPY_TURNS(64) break;
     case 128: COPY_TURNS(128) break;
-    default: COPY_TURNS(l->bytes)
+    default: COPY_TURNS(bytes)
     }
+}
+
+static struct chore_word *word_of(const weft_exec *x, uint32_t i)
+{
+    return &x->program->chores.hall->words[(x->comm->rank + (int)i) % x->comm->size];
 }
 
 /* Takes the chore and does it; false: another rank has it. */
 static bool do_chore(weft_exec *x, uint32_t i)
 {
     struct chores *q = &x->program->chores;
-    _Atomic uint64_t *word = &q->hall->words[(x->comm->rank + (int)i) % x->comm->size].taken;
+    _Atomic uint64_t *word = &word_of(x, i)->taken;
     uint64_t mine = x->run << WHO_BITS | (uint64_t)(x->comm->rank + 1);
     uint64_t was = atomic_load_explicit(word, memory_order_relaxed);
     if (was >> WHO_BITS >= x->run || !atomic_compare_exchange_strong_explicit(word, &was, mine, memory_order_acq_rel,
@@ -299,11 +312,16 @@ static bool all_begun(const weft_exec *x)
     return atomic_load_explicit(&x->program->chores.hall->begun, memory_order_seq_cst) >= all_of(x);
 }
 
+/* First those of the ranks that were on this core: what they have written is in its cache. */
 static bool do_all(weft_exec *x)
 {
     const struct chores *q = &x->program->chores;
+    int64_t core = sched_getcpu();
     bool any = false;
     for (uint32_t i = 0; i < q->n; i++)
+        if (!i || atomic_load_explicit(&word_of(x, i)->core, memory_order_relaxed) == core)
+            any |= do_chore(x, i);
+    for (uint32_t i = 1; i < q->n; i++)
         any |= do_chore(x, i);
     return any;
 }
