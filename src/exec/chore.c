@@ -21,7 +21,9 @@
 #include "exec/block.h"
 
 #define RANKS_MOST 64
-#define BYTES_MOST (128 << 10) /* of a chore: of larger ones the copies take longer than the ways */
+#define LINES_MOST 1024
+#define BYTES_MOST (8 << 20)  /* of a chore, and after which a pass takes no other one: half a millisecond */
+#define ROWS_MOST (128 << 10) /* bytes of those that are in rows: more are better walked row by row (weave.c) */
 #define WHO_BITS 8
 #define DONE ((1 << WHO_BITS) - 1)
 #define LINGER 100 /* turns for which chores that others are at are waited for before the core is given up */
@@ -35,6 +37,7 @@ struct chore_line {
 /* In the block; two, so that what was bound before stays as it is should binding again be refused. */
 struct chore_list {
     uint64_t n;
+    int64_t bytes, rows; /* of all lines, of those that are rows */
     struct chore_line lines[];
 };
 
@@ -43,7 +46,7 @@ struct chore_hall {
     _Alignas(CORE_LINE) _Atomic uint64_t begun;
     _Alignas(CORE_LINE) _Atomic uint64_t over;
     struct chore_word {
-        _Atomic uint64_t here;  /* the last run that the rank has begun, and the core that it was on */
+        _Atomic uint64_t here; /* the last run that the rank has begun, and the core that it was on */
         _Atomic int64_t core;
         _Atomic uint64_t taken; /* its chore: run << WHO_BITS | one more than the rank that has it, or DONE */
     } words[RANKS_MOST];
@@ -93,7 +96,7 @@ static bool fits(const weft_exec *x, const struct program *p)
             bytes += part->count * (int64_t)weft_dtype_size(plan->bufs[part->buf].dtype);
         }
     }
-    return bytes <= BYTES_MOST;
+    return bytes <= BYTES_MOST && most_lines(plan) <= LINES_MOST;
 }
 
 static uint64_t list_bytes(uint64_t lines)
@@ -122,22 +125,16 @@ static struct chore_list *list_of(const struct block *b, uint64_t side)
 static bool add_line(struct chore_list *list, uint64_t dst, uint64_t src, int loops, int64_t *n,
                      int64_t (*stride)[MEMORY_LOOPS], int64_t size)
 {
-    int64_t count = 1;
-    for (int i = 0; i < loops; i++)
-        count *= n[i];
     loops = tile_merge(loops, n, stride, 2);
     bool run = loops && stride[0][loops - 1] == size && stride[1][loops - 1] == size;
     int outer = loops - run;
     int64_t bytes = run ? n[loops - 1] * size : size, turns = outer ? n[0] : 1;
-    if (outer > 1 || turns > UINT32_MAX || bytes > UINT32_MAX)
+    list->bytes += turns * bytes;
+    list->rows += outer ? turns * bytes : 0;
+    if (outer > 1 || list->rows > ROWS_MOST)
         return false;
-    if (count)
-        list->lines[list->n++] = (struct chore_line){dst,
-                                                     src,
-                                                     outer ? stride[0][0] : 0,
-                                                     outer ? stride[1][0] : 0,
-                                                     (uint32_t)turns,
-                                                     (uint32_t)bytes};
+    list->lines[list->n++] = (struct chore_line){
+        dst, src, outer ? stride[0][0] : 0, outer ? stride[1][0] : 0, (uint32_t)turns, (uint32_t)bytes};
     return true;
 }
 
@@ -200,7 +197,7 @@ bool chore_make(weft_exec *x, struct program *p)
     if (!fit || (q->lists = program_take(p, q->n, sizeof *q->lists)) == NULL)
         return false;
     struct chore_list *list = list_of(b, q->side);
-    list->n = 0;
+    *list = (struct chore_list){.n = 0};
     for (uint32_t s = 0; s < p->nsteps && fit; s++)
         fit = p->steps[s].kind != PLAN_COPY || add_copy(x, p, s, list);
     fit = fit && list_sends(x, p, list);
@@ -257,7 +254,7 @@ void chore_call(weft_exec *x)
 }
 
 /* In variables of its own: what is written might else be the line. */
-#define COPY_TURNS(bytes)                         \
+#define COPY_TURNS(bytes)                      \
     for (; n; n--, dst += dstep, src += sstep) \
         memcpy(dst, src, bytes);
 
@@ -284,21 +281,22 @@ static struct chore_word *word_of(const weft_exec *x, uint32_t i)
     return &x->program->chores.hall->words[(x->comm->rank + (int)i) % x->comm->size];
 }
 
-/* Takes the chore and does it; false: another rank has it. */
-static bool do_chore(weft_exec *x, uint32_t i)
+/* Takes the chore and does it, if there is room; false: it does not, or another rank has it. */
+static bool do_chore(weft_exec *x, uint32_t i, int64_t *room)
 {
     struct chores *q = &x->program->chores;
     _Atomic uint64_t *word = &word_of(x, i)->taken;
     uint64_t mine = x->run << WHO_BITS | (uint64_t)(x->comm->rank + 1);
     uint64_t was = atomic_load_explicit(word, memory_order_relaxed);
-    if (was >> WHO_BITS >= x->run || !atomic_compare_exchange_strong_explicit(word, &was, mine, memory_order_acq_rel,
-                                                                              memory_order_relaxed))
+    if (*room <= 0 || was >> WHO_BITS >= x->run || core_failed(x->comm->group) ||
+        !atomic_compare_exchange_strong_explicit(word, &was, mine, memory_order_acq_rel, memory_order_relaxed))
         return false;
     for (uint64_t k = 0; k < q->lists[i]->n; k++)
         copy(q->base, &q->lists[i]->lines[k]);
     atomic_fetch_add_explicit(&q->hall->over, 1, memory_order_seq_cst);
     atomic_store_explicit(word, x->run << WHO_BITS | DONE, memory_order_relaxed);
     q->calls = true;
+    *room -= q->lists[i]->bytes;
     return true;
 }
 
@@ -316,13 +314,13 @@ static bool all_begun(const weft_exec *x)
 static bool do_all(weft_exec *x)
 {
     const struct chores *q = &x->program->chores;
-    int64_t core = sched_getcpu();
+    int64_t core = sched_getcpu(), room = BYTES_MOST;
     bool any = false;
     for (uint32_t i = 0; i < q->n; i++)
         if (!i || atomic_load_explicit(&word_of(x, i)->core, memory_order_relaxed) == core)
-            any |= do_chore(x, i);
+            any |= do_chore(x, i, &room);
     for (uint32_t i = 1; i < q->n; i++)
-        any |= do_chore(x, i);
+        any |= do_chore(x, i, &room);
     return any;
 }
 
