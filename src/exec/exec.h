@@ -394,6 +394,8 @@ void tile_dense(int loops, const int64_t *n, int64_t size, int64_t *stride);
 /* Makes k operands walk together in as few and as long loops as can be: drops loops of one turn, puts the others in
  * order of operand 0's memory, joins neighbours. Returns the loops that are left. */
 int tile_merge(int loops, int64_t *n, int64_t (*stride)[MEMORY_LOOPS], size_t k);
+uint64_t tile_hash(const struct memory_tile *t);
+bool tile_same(const struct memory_tile *a, const struct memory_tile *b);
 
 /* ---- program.c and fill.c ---- */
 

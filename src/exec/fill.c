@@ -16,6 +16,8 @@ struct operand {
     bool far; /* base is an address of another process */
 };
 
+#define SEEN 64 /* tiles that are compared with: many moves, of other peers and other tensors, have the same */
+
 struct filler {
     weft_exec *x;
     struct program *p;
@@ -28,6 +30,7 @@ struct filler {
     uint32_t *reader_at, *readers;    /* of each buffer: the parts that are read from it */
     bool *folded;                     /* of each part: a fold reads it */
     char *bounce;
+    const struct memory_tile *seen[SEEN];
 };
 
 static int own_operand(const struct filler *f, uint32_t part, int64_t *n, struct operand *o)
@@ -51,6 +54,18 @@ static void peer_operand(const struct filler *f, int peer, const struct block *b
     o->dtype = part->dtype;
     for (int i = 0; i < part->nloops; i++)
         o->stride[i] = block_loops(b)[part->loop + (uint32_t)i].stride;
+}
+
+/* A tile that lives as long as the program; NULL: no memory. */
+static const struct memory_tile *keep(struct filler *f, const struct memory_tile *t)
+{
+    const struct memory_tile **seen = &f->seen[tile_hash(t) % SEEN];
+    if (*seen && tile_same(*seen, t))
+        return *seen;
+    struct memory_tile *tile = arena_alloc(&f->p->arena, sizeof *tile);
+    if (tile)
+        *tile = *t;
+    return *seen = tile;
 }
 
 /* Writes a move; one that would change nothing (in place, and no cast) is left out. */
@@ -80,12 +95,8 @@ static int add_move(struct filler *f, int loops, const int64_t *n, const struct 
                             .from = (uint8_t)src->dtype};
     if (m->to == m->from && (t.loops == 0 || (t.loops == 1 && t.stride[0][0] == size && t.stride[1][0] == size)))
         return 0;
-    struct memory_tile *tile = program_take(f->p, 1, sizeof *tile);
-    if (!tile)
-        return error_nomem();
-    *tile = t;
-    m->tile = tile;
-    return 0;
+    m->tile = keep(f, &t);
+    return m->tile ? 0 : error_nomem();
 }
 
 /* ---- messages ---- */
