@@ -134,6 +134,7 @@ struct exec_in {
     uint32_t taken;                /* arrived, and copied where they are not read in place */
     uint32_t settled;              /* read to the end, told to the peer */
     bool letters, pushed;          /* some message is a letter that is not answered; those that are none are pushed */
+    bool woven;                    /* way_pushes */
     const struct block *block;     /* the peer's */
     const struct block_message *sends;
     struct block_message *recvs; /* in our block */
@@ -157,6 +158,7 @@ struct exec_out {
     uint32_t retired;             /* have been read */
     bool answered;                /* the peer sends something in each run, too, and ranks share cores */
     bool letters;                 /* some message is a letter, and none is answered */
+    bool pushed, woven;           /* way_pushes */
     const struct block *block;
     struct block_message *sends;       /* in our block */
     const struct block_message *recvs; /* in the peer's */

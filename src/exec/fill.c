@@ -491,23 +491,22 @@ static int fill_channels(struct filler *f)
 {
     struct program *p = f->p;
     const struct block *own = f->x->block;
-    bool woven;
     int err = 0;
     for (uint32_t i = 0; i < p->nins && !err; i++) {
         struct exec_in *in = &p->ins[i];
         for (uint32_t k = 0; k < in->n; k++)
             in->letters |= in->sends[k].way == WAY_LETTER && !in->sends[k].answered;
         in->pushed =
-            way_pushes(in->block, in->sends, own, block_messages(own) + block_ins(own)[i].message, in->n, &woven);
+            way_pushes(in->block, in->sends, own, block_messages(own) + block_ins(own)[i].message, in->n, &in->woven);
         p->pushed |= in->pushed;
         for (uint32_t k = 0, from = unwatched_from(in); k < in->n && !err; k++)
-            err = fill_recv(f, in, k, k < from, woven);
+            err = fill_recv(f, in, k, k < from, in->woven);
     }
     for (uint32_t i = 0; i < p->nouts && !err; i++) {
-        const struct exec_out *out = &p->outs[i];
-        bool pushed = way_pushes(own, out->sends, out->block, out->recvs, out->n, &woven);
+        struct exec_out *out = &p->outs[i];
+        out->pushed = way_pushes(own, out->sends, out->block, out->recvs, out->n, &out->woven);
         for (uint32_t k = 0; k < out->n && !err; k++)
-            err = fill_send(f, out, k, pushed, woven);
+            err = fill_send(f, out, k, out->pushed, out->woven);
     }
     for (uint32_t i = 0; i < p->far.n && !err; i++)
         for (uint32_t k = 0; k < p->far.channels[i].n && !err; k++)

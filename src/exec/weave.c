@@ -164,18 +164,13 @@ static bool fills(const weft_exec *x, const struct program *p)
 static void choose(const weft_exec *x, struct program *p)
 {
     struct weave *w = &p->weave;
-    bool woven, pulls = fills(x, p);
-    for (uint32_t i = 0; i < p->nouts; i++) {
-        const struct exec_out *out = &p->outs[i];
-        if (way_pushes(x->block, out->sends, out->block, out->recvs, out->n, &woven))
+    bool pulls = fills(x, p);
+    for (uint32_t i = 0; i < p->nouts; i++)
+        if (p->outs[i].pushed)
             add_channel(w, PLAN_SEND, i);
-    }
-    for (uint32_t i = 0; i < p->nins && pulls && (!w->n || w->streams[0].kind == PLAN_RECV); i++) {
-        const struct exec_in *in = &p->ins[i];
-        const struct block_message *recvs = block_messages(x->block) + block_ins(x->block)[i].message;
-        if (!way_pushes(in->block, in->sends, x->block, recvs, in->n, &woven) && woven)
+    for (uint32_t i = 0; i < p->nins && pulls && (!w->n || w->streams[0].kind == PLAN_RECV); i++)
+        if (!p->ins[i].pushed && p->ins[i].woven)
             add_channel(w, PLAN_RECV, i);
-    }
 }
 
 /* The address on the strided side that a stream begins with: where pushes read and pulls write. */
