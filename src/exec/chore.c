@@ -24,6 +24,7 @@
 #define LINES_MOST 1024
 #define BYTES_MOST (8 << 20)  /* of a chore, and after which a pass takes no other one: half a millisecond */
 #define ROWS_MOST (128 << 10) /* bytes of those that are in rows: more are better walked row by row (weave.c) */
+#define SHARED (256 << 10)    /* of a chore: ranks that sleep are woken to take some before, not after */
 #define WHO_BITS 8
 #define DONE ((1 << WHO_BITS) - 1)
 #define LINGER 100 /* turns for which chores that others are at are waited for before the core is given up */
@@ -46,8 +47,8 @@ struct chore_hall {
     _Alignas(CORE_LINE) _Atomic uint64_t begun;
     _Alignas(CORE_LINE) _Atomic uint64_t over;
     struct chore_word {
-        _Atomic uint64_t here; /* the last run that the rank has begun, and the core that it was on */
-        _Atomic int64_t core;
+        _Atomic uint64_t here; /* the last run that the rank has begun */
+        _Atomic int64_t core;  /* on which it did */
         _Atomic uint64_t taken; /* its chore: run << WHO_BITS | one more than the rank that has it, or DONE */
     } words[RANKS_MOST];
 };
@@ -329,6 +330,8 @@ bool chore_pass(weft_exec *x)
     struct program *p = x->program;
     bool over = all_over(x), moved = false;
     if (!over && all_begun(x)) {
+        if (p->chores.lists[0]->bytes >= SHARED)
+            chore_call(x);
         moved = do_all(x);
         over = all_over(x);
         for (int turn = 0; turn < LINGER && !over; turn++) { /* most often they run on another core */

@@ -524,9 +524,9 @@ bool chore_make(weft_exec *x, struct program *p);
 void chore_open(weft_exec *x, struct program *p, const uint64_t *block_at, uint64_t meeting); /* if all said yes */
 void chore_start(weft_exec *x);
 bool chore_pass(weft_exec *x);
-void chore_call(weft_exec *x);                     /* wakes those who sleep */
-bool chore_waits(const weft_exec *x, int peer);    /* for the peer to begin, or to do what it has taken */
-bool chore_done(const weft_exec *x, int rank);     /* the rank's */
+void chore_call(weft_exec *x);                  /* wakes those who sleep */
+bool chore_waits(const weft_exec *x, int peer); /* for the peer to begin, or to do what it has taken */
+bool chore_done(const weft_exec *x, int rank);  /* the rank's */
 int chore_lacking(const weft_exec *x);
 
 /* ---- post.c ---- */
