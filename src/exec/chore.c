@@ -47,8 +47,8 @@ struct chore_hall {
     _Alignas(CORE_LINE) _Atomic uint64_t begun;
     _Alignas(CORE_LINE) _Atomic uint64_t over;
     struct chore_word {
-        _Atomic uint64_t here; /* the last run that the rank has begun */
-        _Atomic int64_t core;  /* on which it did */
+        _Atomic uint64_t here;  /* the last run that the rank has begun */
+        _Atomic int64_t core;   /* on which it did */
         _Atomic uint64_t taken; /* its chore: run << WHO_BITS | one more than the rank that has it, or DONE */
     } words[RANKS_MOST];
 };
