@@ -223,6 +223,7 @@ void chore_open(weft_exec *x, struct program *p, const uint64_t *block_at, uint6
         int r = (c->rank + (int)i) % c->size;
         q->lists[i] = list_of(c->transport->reach(c->link, r, block_at[r]), q->side);
     }
+    p->post = (struct post){.on = false};
     q->on = true;
 }
 

@@ -466,12 +466,12 @@ static bool drain(weft_exec *x, const uint32_t *queue, uint32_t *head, const uin
 void engine_start(weft_exec *x)
 {
     struct program *p = x->program;
-    if (p->chores.on) {
-        chore_start(x);
-        return;
-    }
     if (p->post.on) {
         post_start(x);
+        return;
+    }
+    if (p->chores.on) {
+        chore_start(x);
         return;
     }
     memcpy(p->open, p->open0, p->nsteps * sizeof *p->open);
@@ -513,10 +513,10 @@ void engine_start(weft_exec *x)
 bool engine_pass(weft_exec *x, bool eager)
 {
     struct program *p = x->program;
-    if (p->chores.on)
-        return chore_pass(x);
     if (p->post.on)
         return post_pass(x);
+    if (p->chores.on)
+        return chore_pass(x);
     bool moved = retire(x);
     moved |= drain(x, p->urgent, &p->urgent_head, &p->urgent_tail);
     if (p->unposted && (p->launchable || p->held)) /* what holds it may be freed by others, too */

@@ -185,13 +185,12 @@ static bool write_all(weft_exec *x)
 void engine_call(weft_exec *x)
 {
     struct post *post = &x->program->post;
-    if (x->program->chores.on) {
-        chore_call(x);
+    bool told = post->pulls.nins && pull_tell(x, post->rested);
+    if (!post->calls && !told) {
+        if (x->program->chores.on)
+            chore_call(x);
         return;
     }
-    bool told = post->pulls.nins && pull_tell(x, post->rested);
-    if (!post->calls && !told)
-        return;
     core_fence_all();
     for (uint32_t i = 0; i < post->npeers && post->calls; i++)
         core_call_fenced(x->comm->group, post->peers[i]);
