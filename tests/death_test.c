@@ -59,10 +59,11 @@ static int use_exec(weft_comm *c, struct random *rng)
     static const char *const moves[][2] = {{"f32[64/x,64] @x%d", "f32[64,64/x] @x%d"},
                                            {"f32[5000] @x%d +sum(x)", "f32[5000] @x%d"},
                                            {"f32[70000/x] @x%d", "f32[70000] @x%d"},
-                                           {"f32[64/x] @x%d", "f32[64/x~1o] @x%d"}};
+                                           {"f32[64/x] @x%d", "f32[64/x~1o] @x%d"},
+                                           {"f32[1024/x,96] @x%d", "f32[1024,96/x] @x%d"}};
     struct pair p;
     char src[64], dst[64];
-    size_t m = (size_t)process_below(rng, 4);
+    size_t m = (size_t)process_below(rng, sizeof moves / sizeof *moves);
     int runs = (int)process_below(rng, 30), window = (int)process_below(rng, 2), size = weft_comm_size(c);
     snprintf(src, sizeof src, moves[m][0], size);
     snprintf(dst, sizeof dst, moves[m][1], size);

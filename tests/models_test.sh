@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The models of wake-ups, barriers, channels, letters, shared copies, flows and the seat, checked by spin in all orders in which ranks can act: nothing
+# The models of wake-ups, barriers, channels, letters, shared copies, chores, flows and the seat, checked by spin in all orders in which ranks can act: nothing
 # is found in them, and what is broken on purpose is found. With WEFT_TEST_SHARE=full larger ones, too.
 set -u
 : "${WEFT_SOURCE_DIR:?}" "${WEFT_BUILD_DIR:?}"
@@ -60,6 +60,9 @@ right letters -DMUTUAL -DANSWERED -DRUNS=4
 right letters -DTINY -DMUTUAL -DANSWERED -DRUNS=4
 right help
 right help -DPIECES=1
+right chores
+right chores -DN=2 -DRUNS=3
+right chores -DDIES=1 -DRUNS=1
 right flow
 right flow -DREADERS=1 -DPIECES=5 -DRUNS=3
 optimise=-O1 # for more states, worth the time to compile
@@ -133,6 +136,10 @@ for fault in SENDER_FIRST TWO_STEPS EARLY_DONE; do
     broken "$wrong" help -D$fault
 done
 broken "$stuck" help -DNO_BASE
+for fault in TWO_STEPS TOO_EARLY EARLY_OVER; do
+    broken "$wrong" chores -D$fault
+done
+broken "$stuck" chores -DDIES=1 -DDONE_FIRST -DRUNS=1
 for fault in EARLY_PACKED EARLY_UNPACKED LATE_STRAIGHT ONE_ASKED NO_BASE; do
     broken "$wrong" flow -D$fault
 done

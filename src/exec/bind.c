@@ -70,9 +70,12 @@ static int complete(weft_exec *x, struct program *p, uint64_t meeting, uint32_t 
     err = err ? err : untagged;
     if (!err)
         err = program_fill(x, p, block_at);
+    struct core_vote vote = {.call = call, .object = x->number, .code = err, .note = !err && chore_make(x, p)};
+    err = comm_agree(c, &vote, deadline_ns, &meeting);
+    if (!err)
+        chore_open(x, p, block_at, meeting);
     free(block_at);
-    struct core_vote vote = {.call = call, .object = x->number, .code = err};
-    return comm_agree(c, &vote, deadline_ns, &meeting);
+    return err;
 }
 
 static void enlist(weft_exec *x)

@@ -39,7 +39,9 @@ int block_make(weft_exec *x, const struct program *p, uint64_t *place)
                    head.nmessages * sizeof(struct block_message) + head.nparts * sizeof(struct block_part) +
                    head.nloops * sizeof(struct block_loop);
     bytes = (bytes + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
-    struct block *b = x->comm->transport->alloc(x->comm->link, bytes + (size_t)p->letter_bytes, place);
+    size_t letters = ((size_t)p->letter_bytes + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
+    uint64_t list, chores = chore_bytes(x, p, &list);
+    struct block *b = x->comm->transport->alloc(x->comm->link, bytes + letters + chores, place);
     if (!b)
         return error_nomem();
     b->nins = head.nins;
@@ -48,6 +50,8 @@ int block_make(weft_exec *x, const struct program *p, uint64_t *place)
     b->nparts = head.nparts;
     b->nloops = head.nloops;
     b->letters = bytes;
+    b->chores = chores ? bytes + letters : 0;
+    b->chore_list = list;
     atomic_store_explicit(&b->holders, holders(p), memory_order_relaxed); /* published by the meeting */
     uint32_t message = 0;
     for (uint32_t i = 0; i < p->nouts; i++) {

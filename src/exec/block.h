@@ -15,6 +15,8 @@ struct block {
     uint32_t nins, nouts, nmessages, nparts, nloops;
     uint64_t staging; /* place of the owner's pool */
     uint64_t letters; /* bytes from the head to the first */
+    uint64_t chores;  /* to what chore.c has there, 0: nothing; and bytes of a list of that */
+    uint64_t chore_list;
 };
 
 struct block_in {

@@ -510,6 +510,8 @@ void engine_start(weft_exec *x)
 {
     if (x->program->post.on)
         post_start(x);
+    else if (x->program->chores.on)
+        chore_start(x);
     else
         start_pipeline(x);
 }
@@ -541,13 +543,17 @@ APART static bool pass_pipeline(weft_exec *x, bool eager)
 
 bool engine_pass(weft_exec *x, bool eager)
 {
-    return x->program->post.on ? post_pass(x) : pass_pipeline(x, eager);
+    if (x->program->post.on)
+        return post_pass(x);
+    return x->program->chores.on ? chore_pass(x) : pass_pipeline(x, eager);
 }
 
 /* ---- waiting ---- */
 
 bool engine_in_waits(const weft_exec *x, const struct exec_in *in)
 {
+    if (x->program->chores.on)
+        return chore_waits(x, in->peer);
     if (x->program->post.on)
         return post_in_waits(x, in);
     return in->taken < in->n && !x->program->open[in->steps[in->taken]] && !arrived(x, in);
@@ -556,6 +562,8 @@ bool engine_in_waits(const weft_exec *x, const struct exec_in *in)
 bool engine_out_waits(const weft_exec *x, const struct exec_out *out)
 {
     const struct program *p = x->program;
+    if (p->chores.on)
+        return chore_waits(x, out->peer);
     if (p->post.on)
         return post_out_waits(x, out);
     uint64_t done = atomic_load_explicit(out->done, memory_order_seq_cst);
@@ -576,6 +584,8 @@ int engine_lacking(const weft_exec *x)
 {
     const struct program *p = x->program;
     int ins = 0, outs = 0, opens = 0;
+    if (p->chores.on)
+        return chore_lacking(x);
     if (p->far.n)
         return 1;
     for (uint32_t i = 0; i < p->nins; i++)

@@ -11,7 +11,7 @@
  *   flow.c     staged messages that are unpacked while they are packed; help.c pulled ones that both ends copy
  *   comb.c     staged messages of several channels that are copied side by side
  *   engine.c   the run; weave.c strided copies of several channels at once; post.c programs in which
- *              no message waits for another;
+ *              no message waits for another; chore.c copies that any rank may do
  *   run.c      the calls around it; arrivals.c which boxes of the destination are complete
  *   watch.c    peers that are gone or stalled */
 #ifndef WEFT_EXEC_EXEC_H
@@ -137,6 +137,7 @@ struct exec_in {
     uint32_t taken;                /* arrived, and copied where they are not read in place */
     uint32_t settled;              /* read to the end, told to the peer */
     bool letters, pushed;          /* some message is a letter that is not answered; those that are none are pushed */
+    bool woven;                    /* way_pushes */
     const struct block *block;     /* the peer's */
     const struct block_message *sends;
     struct block_message *recvs; /* in our block */
@@ -160,6 +161,7 @@ struct exec_out {
     uint32_t retired;             /* have been read */
     bool answered;                /* the peer sends something in each run, too, and ranks share cores */
     bool letters;                 /* some message is a letter, and none is answered */
+    bool pushed, woven;           /* way_pushes */
     const struct block *block;
     struct block_message *sends;       /* in our block */
     const struct block_message *recvs; /* in the peer's */
@@ -277,6 +279,19 @@ struct post {
     struct pulls pulls;
 };
 
+/* Copies that any rank may do, of all ranks from this one on, round the world. */
+struct chore_hall;
+struct chore_list;
+struct chores {
+    bool on;
+    bool side;  /* which lists are of this program */
+    bool calls; /* those who sleep have yet to be woken for what was begun or done here */
+    uint32_t n; /* ranks */
+    uintptr_t base;
+    struct chore_hall *hall;
+    const struct chore_list **lists;
+};
+
 /* Channels with ranks on other hosts (far.h). */
 struct far_channel;
 struct far {
@@ -308,6 +323,7 @@ struct program {
     struct weave weave;
     struct comb_lane *lanes; /* of comb.c: one a channel, outs first */
     struct post post;
+    struct chores chores;
     struct far far;
     struct staging_reserve reserve;
 
@@ -383,6 +399,8 @@ void tile_dense(int loops, const int64_t *n, int64_t size, int64_t *stride);
 /* Makes k operands walk together in as few and as long loops as can be: drops loops of one turn, puts the others in
  * order of operand 0's memory, joins neighbours. Returns the loops that are left. */
 int tile_merge(int loops, int64_t *n, int64_t (*stride)[MEMORY_LOOPS], size_t k);
+uint64_t tile_hash(const struct memory_tile *t);
+bool tile_same(const struct memory_tile *a, const struct memory_tile *b);
 
 /* ---- program.c and fill.c ---- */
 
@@ -507,6 +525,20 @@ void engine_copied(weft_exec *x, uint32_t step);
 void arrivals_reset(struct arrivals *a);         /* a run begins */
 void arrivals_step(weft_exec *x, uint32_t step); /* a COPY, REDUCE or RECV is done */
 void arrivals_free(struct arrivals *a);          /* NULL is fine */
+
+/* ---- chore.c ---- */
+
+/* Bytes of a block that chores need, 0: the program has none; *list: of each list. */
+uint64_t chore_bytes(const weft_exec *x, const struct program *p, uint64_t *list);
+/* Lists this rank's chore; false: it cannot be one. The meeting that follows has the answer as its note. */
+bool chore_make(weft_exec *x, struct program *p);
+void chore_open(weft_exec *x, struct program *p, const uint64_t *block_at, uint64_t meeting); /* if all said yes */
+void chore_start(weft_exec *x);
+bool chore_pass(weft_exec *x);
+void chore_call(weft_exec *x);                  /* wakes those who sleep */
+bool chore_waits(const weft_exec *x, int peer); /* for the peer to begin, or to do what it has taken */
+bool chore_done(const weft_exec *x, int rank);  /* the rank's */
+int chore_lacking(const weft_exec *x);
 
 /* ---- post.c ---- */
 

@@ -16,6 +16,8 @@ struct operand {
     bool far; /* base is an address of another process */
 };
 
+#define SEEN 64 /* tiles that are compared with: many moves, of other peers and other tensors, have the same */
+
 struct filler {
     weft_exec *x;
     struct program *p;
@@ -28,6 +30,7 @@ struct filler {
     uint32_t *reader_at, *readers;    /* of each buffer: the parts that are read from it */
     bool *folded;                     /* of each part: a fold reads it */
     char *bounce;
+    const struct memory_tile *seen[SEEN];
 };
 
 static int own_operand(const struct filler *f, uint32_t part, int64_t *n, struct operand *o)
@@ -51,6 +54,18 @@ static void peer_operand(const struct filler *f, int peer, const struct block *b
     o->dtype = part->dtype;
     for (int i = 0; i < part->nloops; i++)
         o->stride[i] = block_loops(b)[part->loop + (uint32_t)i].stride;
+}
+
+/* A tile that lives as long as the program; NULL: no memory. */
+static const struct memory_tile *keep(struct filler *f, const struct memory_tile *t)
+{
+    const struct memory_tile **seen = &f->seen[tile_hash(t) % SEEN];
+    if (*seen && tile_same(*seen, t))
+        return *seen;
+    struct memory_tile *tile = arena_alloc(&f->p->arena, sizeof *tile);
+    if (tile)
+        *tile = *t;
+    return *seen = tile;
 }
 
 /* Writes a move; one that would change nothing (in place, and no cast) is left out. */
@@ -80,12 +95,8 @@ static int add_move(struct filler *f, int loops, const int64_t *n, const struct 
                             .from = (uint8_t)src->dtype};
     if (m->to == m->from && (t.loops == 0 || (t.loops == 1 && t.stride[0][0] == size && t.stride[1][0] == size)))
         return 0;
-    struct memory_tile *tile = program_take(f->p, 1, sizeof *tile);
-    if (!tile)
-        return error_nomem();
-    *tile = t;
-    m->tile = tile;
-    return 0;
+    m->tile = keep(f, &t);
+    return m->tile ? 0 : error_nomem();
 }
 
 /* ---- messages ---- */
@@ -480,23 +491,22 @@ static int fill_channels(struct filler *f)
 {
     struct program *p = f->p;
     const struct block *own = f->x->block;
-    bool woven;
     int err = 0;
     for (uint32_t i = 0; i < p->nins && !err; i++) {
         struct exec_in *in = &p->ins[i];
         for (uint32_t k = 0; k < in->n; k++)
             in->letters |= in->sends[k].way == WAY_LETTER && !in->sends[k].answered;
         in->pushed =
-            way_pushes(in->block, in->sends, own, block_messages(own) + block_ins(own)[i].message, in->n, &woven);
+            way_pushes(in->block, in->sends, own, block_messages(own) + block_ins(own)[i].message, in->n, &in->woven);
         p->pushed |= in->pushed;
         for (uint32_t k = 0, from = unwatched_from(in); k < in->n && !err; k++)
-            err = fill_recv(f, in, k, k < from, woven);
+            err = fill_recv(f, in, k, k < from, in->woven);
     }
     for (uint32_t i = 0; i < p->nouts && !err; i++) {
-        const struct exec_out *out = &p->outs[i];
-        bool pushed = way_pushes(own, out->sends, out->block, out->recvs, out->n, &woven);
+        struct exec_out *out = &p->outs[i];
+        out->pushed = way_pushes(own, out->sends, out->block, out->recvs, out->n, &out->woven);
         for (uint32_t k = 0; k < out->n && !err; k++)
-            err = fill_send(f, out, k, pushed, woven);
+            err = fill_send(f, out, k, out->pushed, out->woven);
     }
     for (uint32_t i = 0; i < p->far.n && !err; i++)
         for (uint32_t k = 0; k < p->far.channels[i].n && !err; k++)

@@ -65,6 +65,8 @@ static struct channel of_in(const weft_exec *x, const struct exec_in *in)
     uint32_t next = in->taken, done = in->taken;
     if (x->program->post.on)
         done = come_by_post(x, in, &next);
+    if (x->program->chores.on)
+        next = done = chore_done(x, in->peer) ? in->n : 0;
     return (struct channel){.peer = in->peer,
                             .waits = next < in->n && engine_in_waits(x, in),
                             .peer_started = peer_started(x, in->block),
@@ -81,6 +83,8 @@ static struct channel of_out(const weft_exec *x, const struct exec_out *out)
         posted = x->program->post.written ? out->n : 0;
         retired = posted && !post_out_waits(x, out) ? posted : 0;
     }
+    if (x->program->chores.on)
+        posted = retired = chore_done(x, x->comm->rank) ? out->n : 0;
     uint32_t next = retired < posted ? retired : posted;
     return (struct channel){.peer = out->peer,
                             .sends = true,

@@ -186,8 +186,11 @@ void engine_call(weft_exec *x)
 {
     struct post *post = &x->program->post;
     bool told = post->pulls.nins && pull_tell(x, post->rested);
-    if (!post->calls && !told)
+    if (!post->calls && !told) {
+        if (x->program->chores.on)
+            chore_call(x);
         return;
+    }
     core_fence_all();
     for (uint32_t i = 0, n = post->calls ? post->npeers : 0; i < n; i++)
         core_call_fenced(x->comm->group, post->peers[i]);

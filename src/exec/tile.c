@@ -1,4 +1,5 @@
 /* Loops over parts: from the plan's runs and spots to strides in bytes. */
+#include "base/hash.h"
 #include "exec/exec.h"
 
 int tile_loops(const weft_plan *p, const struct plan_part *part, const int64_t *dim_stride, int64_t *n, int64_t *stride,
@@ -64,4 +65,17 @@ int tile_merge(int loops, int64_t *n, int64_t (*stride)[MEMORY_LOOPS], size_t k)
             stride[j][out] = stride[j][i];
     }
     return kept ? out + 1 : 0;
+}
+
+uint64_t tile_hash(const struct memory_tile *t)
+{
+    size_t bytes = (size_t)t->loops * sizeof *t->n;
+    return hash_bytes(hash_bytes(hash_bytes(0, t->n, bytes), t->stride[0], bytes), t->stride[1], bytes);
+}
+
+bool tile_same(const struct memory_tile *a, const struct memory_tile *b)
+{
+    size_t bytes = (size_t)a->loops * sizeof *a->n;
+    return a->loops == b->loops && !memcmp(a->n, b->n, bytes) && !memcmp(a->stride[0], b->stride[0], bytes) &&
+           !memcmp(a->stride[1], b->stride[1], bytes);
 }

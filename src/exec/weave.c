@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "exec/block.h"
 
 #define TURN (32 << 10) /* bytes of all streams together in a turn */
@@ -35,10 +36,27 @@ bool weave_is_run(const struct exec_move *m, int i)
            t->stride[1][i] == (int64_t)weft_dtype_size(m->from);
 }
 
+/* Moves that have rows, to be compared with: others with the same tile have the same. */
+#define SEEN 64
+struct seen {
+    const struct exec_move *moves[SEEN];
+};
+
+static bool same_rows(const struct exec_move *a, const struct exec_move *b)
+{
+    return a->tile == b->tile && a->bytes == b->bytes && a->to == b->to && a->from == b->from;
+}
+
 /* Cuts a move into rows, the turns of its outer loops: of as many as make a row small, and of all but the last where
  * rows are then bytes in one piece. */
-static int cut(struct program *p, struct exec_move *m)
+static int cut(struct program *p, struct exec_move *m, struct seen *seen)
 {
+    const struct exec_move **like = &seen->moves[hash_u64((uintptr_t)m->tile, (uint64_t)m->bytes) % SEEN];
+    if (*like && same_rows(*like, m)) {
+        m->rows = (*like)->rows;
+        return 0;
+    }
+    *like = m;
     struct weave_rows *r = m->rows = program_take(p, 1, sizeof *r);
     const struct memory_tile *t = m->tile;
     if (!r)
@@ -75,7 +93,7 @@ static struct weave_line line_of(const struct exec_move *m)
 }
 
 /* Takes the steps that travel this way into the weave. *bytes: what they move. */
-static int mark(struct program *p, const uint32_t *steps, uint32_t n, int way, int64_t *bytes)
+static int mark(struct program *p, const uint32_t *steps, uint32_t n, int way, struct seen *seen, int64_t *bytes)
 {
     int err = 0;
     *bytes = 0;
@@ -85,7 +103,7 @@ static int mark(struct program *p, const uint32_t *steps, uint32_t n, int way, i
             continue;
         step->woven = true;
         for (uint32_t i = 0; i < step->nwork && !err; i++) {
-            err = cut(p, &p->moves[step->work + i]);
+            err = cut(p, &p->moves[step->work + i], seen);
             *bytes += p->moves[step->work + i].bytes;
             if (!err)
                 p->weave.lines[step->work + i] = line_of(&p->moves[step->work + i]);
@@ -94,7 +112,7 @@ static int mark(struct program *p, const uint32_t *steps, uint32_t n, int way, i
     return err;
 }
 
-static int add_copies(struct program *p, struct weave_stream *s)
+static int add_copies(struct program *p, struct weave_stream *s, struct seen *seen)
 {
     uint32_t *steps = program_take(p, p->nfirst, sizeof *steps), kept = 0;
     if (!steps)
@@ -110,7 +128,7 @@ static int add_copies(struct program *p, struct weave_stream *s)
     s->lined = true; /* a copy is one move; their moves stand in the order of the plan, others may be between them */
     for (uint32_t k = 1; k < s->n; k++)
         s->lined &= p->steps[steps[k]].work == p->steps[steps[k - 1]].work + 1;
-    return mark(p, steps, s->n, 0, &s->quantum);
+    return mark(p, steps, s->n, 0, seen, &s->quantum);
 }
 
 static void add_channel(struct weave *w, int kind, uint32_t index)
@@ -146,18 +164,13 @@ static bool fills(const weft_exec *x, const struct program *p)
 static void choose(const weft_exec *x, struct program *p)
 {
     struct weave *w = &p->weave;
-    bool woven, pulls = fills(x, p);
-    for (uint32_t i = 0; i < p->nouts; i++) {
-        const struct exec_out *out = &p->outs[i];
-        if (way_pushes(x->block, out->sends, out->block, out->recvs, out->n, &woven))
+    bool pulls = fills(x, p);
+    for (uint32_t i = 0; i < p->nouts; i++)
+        if (p->outs[i].pushed)
             add_channel(w, PLAN_SEND, i);
-    }
-    for (uint32_t i = 0; i < p->nins && pulls && (!w->n || w->streams[0].kind == PLAN_RECV); i++) {
-        const struct exec_in *in = &p->ins[i];
-        const struct block_message *recvs = block_messages(x->block) + block_ins(x->block)[i].message;
-        if (!way_pushes(in->block, in->sends, x->block, recvs, in->n, &woven) && woven)
+    for (uint32_t i = 0; i < p->nins && pulls && (!w->n || w->streams[0].kind == PLAN_RECV); i++)
+        if (!p->ins[i].pushed && p->ins[i].woven)
             add_channel(w, PLAN_RECV, i);
-    }
 }
 
 /* The address on the strided side that a stream begins with: where pushes read and pulls write. */
@@ -187,6 +200,7 @@ static void sort(const struct program *p, struct weave *w)
 int weave_make(weft_exec *x, struct program *p)
 {
     struct weave *w = &p->weave;
+    struct seen seen = {{NULL}};
     int64_t all = 0;
     int err = 0;
     w->streams = program_take(p, p->nins + p->nouts + 1, sizeof *w->streams);
@@ -205,12 +219,12 @@ int weave_make(weft_exec *x, struct program *p)
     for (uint32_t i = 0; i < w->n && !err; i++) {
         struct weave_stream *s = &w->streams[i];
         if (s->kind == PLAN_SEND)
-            err = mark(p, p->outs[s->index].steps, p->outs[s->index].n, WAY_PUSH, &s->quantum);
+            err = mark(p, p->outs[s->index].steps, p->outs[s->index].n, WAY_PUSH, &seen, &s->quantum);
         else
-            err = mark(p, p->ins[s->index].steps, p->ins[s->index].n, WAY_PULL, &s->quantum);
+            err = mark(p, p->ins[s->index].steps, p->ins[s->index].n, WAY_PULL, &seen, &s->quantum);
     }
     if (!err)
-        err = add_copies(p, &w->streams[w->n]);
+        err = add_copies(p, &w->streams[w->n], &seen);
     if (err)
         return err;
     w->n += w->streams[w->n].n > 0;
