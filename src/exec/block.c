@@ -39,7 +39,7 @@ int block_make(weft_exec *x, const struct program *p, uint64_t *place)
                    head.nmessages * sizeof(struct block_message) + head.nparts * sizeof(struct block_part) +
                    head.nloops * sizeof(struct block_loop);
     bytes = (bytes + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
-    struct block *b = x->comm->transport->alloc(x->comm->link, bytes + (size_t)p->letter_bytes, place);
+    struct block *b = x->comm->transport->alloc(x->comm->link, bytes + (size_t)(p->letter_bytes + p->room), place);
     if (!b)
         return error_nomem();
     b->nins = head.nins;
@@ -99,6 +99,8 @@ static void describe(weft_exec *x, struct program *p, uint32_t s, struct block_m
     bool staged = st->kind == PLAN_SEND && step->way == WAY_STAGED;
     m->flows = staged && ((c->one_way && flow_fits(st)) || comb_flows(x, p, s));
     p->steps[s].flows = m->flows;
+    if (staged && step->kept)
+        keep_describe(x, p, &p->shares[step->letter], m);
     m->least = staged && p->shares[step->letter].nouts == 1 ? c->worth : INT64_MAX;
     for (uint32_t q = 0; q < st->nparts; q++) {
         const struct plan_part *pp = &plan->parts[st->part + q];

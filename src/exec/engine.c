@@ -86,9 +86,15 @@ static bool all_at(const weft_exec *x, const struct exec_share *share)
 bool engine_slot(weft_exec *x, struct exec_share *share)
 {
     struct program *p = x->program;
-    if (!all_at(x, share) ||
-        !staging_take(&x->comm->staging, &p->reserve, x->plan->steps[share->step].bytes, &share->slot))
+    if (!all_at(x, share))
         return false;
+    if (share->kept) {
+        share->message = keep_slot(share->kept_at, share->slot_bytes, x->run);
+    } else {
+        if (!staging_take(&x->comm->staging, &p->reserve, x->plan->steps[share->step].bytes, &share->slot))
+            return false;
+        share->message = x->comm->staging.base + share->slot;
+    }
     share->run = x->run;
     share->readers = share->nouts;
     return true;
@@ -102,15 +108,14 @@ static bool stage(weft_exec *x, struct exec_out *out, const struct exec_step *st
     if (share->run != x->run) {
         if (!engine_slot(x, share))
             return false;
-        char *message = x->comm->staging.base + share->slot;
         if (step->combed)
             comb_pack(x, out);
         else if (step->flows)
-            flow_pack(x, share, step, message);
+            flow_pack(x, share, step, share->message);
         else
-            engine_pack(p, step, message);
+            engine_pack(p, step, share->message);
     }
-    if (!step->flows) /* else it has been shown already */
+    if (!step->flows && !step->kept) /* else it has been shown already, or is where it always is */
         send->slot = (uint64_t)share->slot;
     engine_opened(p, step);
     return true;
@@ -182,6 +187,12 @@ static bool write_letter(weft_exec *x, const struct exec_step *step)
     return true;
 }
 
+/* Is the SEND retired when it is launched? */
+static bool at_once(const struct exec_step *step)
+{
+    return step->way == WAY_LETTER || step->kept;
+}
+
 /* Launches what can go: of a staged channel one bucket, so that channels take turns, of others all. */
 static bool launch(weft_exec *x)
 {
@@ -197,14 +208,15 @@ static bool launch(weft_exec *x)
                 (step->way == WAY_STAGED && (told != before || !stage(x, out, step))))
                 break;
             out->posted++;
-            if (step->way != WAY_LETTER) {
-                told = out->posted;
-                continue;
+            if (at_once(step)) {
+                if (out->retired == out->posted - 1)
+                    out->retired++;
+                p->left--;
             }
-            if (out->retired == out->posted - 1)
-                out->retired++;
-            p->left--;
-            engine_opened(p, step);
+            if (step->way == WAY_LETTER)
+                engine_opened(p, step);
+            else
+                told = out->posted;
         }
         if (out->posted == before)
             continue;
@@ -227,7 +239,7 @@ static bool retire(weft_exec *x)
         out->seen_done = atomic_load_explicit(out->done, memory_order_seq_cst);
         while (out->retired < out->posted) {
             const struct exec_step *step = &p->steps[out->steps[out->retired]];
-            if (step->way == WAY_LETTER) { /* it was when it was launched */
+            if (at_once(step)) { /* it was when it was launched */
                 out->retired++;
                 continue;
             }
@@ -280,7 +292,7 @@ static void settle(weft_exec *x, struct exec_in *in)
         uint32_t s = in->steps[in->settled];
         if (p->steps[s].way != WAY_LETTER && p->readers[s])
             break;
-        tell |= p->steps[s].way != WAY_LETTER && p->steps[s].way != WAY_PUSH;
+        tell |= p->steps[s].way != WAY_LETTER && p->steps[s].way != WAY_PUSH && !p->steps[s].kept;
     }
     if (tell)
         core_signal(x->comm->group, in->peer, in->done, in->base + in->settled);
@@ -344,6 +356,12 @@ void engine_pulled(weft_exec *x, struct exec_in *in)
         arrivals_step(x, (uint32_t)(step - p->steps));
 }
 
+const char *engine_staged(const weft_exec *x, const struct exec_in *in)
+{
+    const struct exec_step *step = &x->program->steps[in->steps[in->taken]];
+    return step->kept ? keep_slot(step->slot, step->slot_bytes, x->run) : in->staging + in->sends[in->taken].slot;
+}
+
 static int64_t take(weft_exec *x, struct exec_in *in)
 {
     struct program *p = x->program;
@@ -364,7 +382,7 @@ static int64_t take(weft_exec *x, struct exec_in *in)
         return bytes;
     }
     if (step->way == WAY_STAGED)
-        message = in->staging + in->sends[in->taken].slot;
+        message = engine_staged(x, in);
     else if (step->way == WAY_LETTER)
         message = open_letter(x, step);
     engine_unpack(p, step, message);
