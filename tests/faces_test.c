@@ -299,12 +299,9 @@ static void run_limited(struct ranks_rank *r)
 static void limits_hold(void **state)
 {
     (void)state;
-    static const weft_comm_opts opts[] = {{.staged = false},
-                                          {.staged = true},
-                                          {.channel_buckets = 1},
-                                          {.staged = true, .channel_buckets = 1},
-                                          {.inflight_bytes = 1 << 20},
-                                          {.staged = true, .inflight_bytes = 100000}};
+    static const weft_comm_opts opts[] = {{.staged = false},           {.staged = true},
+                                          {.channel_buckets = 1},      {.staged = true, .channel_buckets = 1},
+                                          {.inflight_bytes = 1 << 20}, {.staged = true, .inflight_bytes = 100000}};
     for (size_t i = 0; i < sizeof opts / sizeof *opts; i++)
         ranks_run(2, &opts[i], run_limited, (void *)(uintptr_t)&pairs[1], NULL);
 }

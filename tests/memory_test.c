@@ -559,9 +559,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_merge),          cmocka_unit_test(test_copy),          cmocka_unit_test(test_transpose),
         cmocka_unit_test(test_transpose_cast), cmocka_unit_test(test_copy_in_place), cmocka_unit_test(test_copy_units),
-        cmocka_unit_test(test_copy_pairs),
-        cmocka_unit_test(test_runs),           cmocka_unit_test(test_foldable),      cmocka_unit_test(test_fold1),
-        cmocka_unit_test(test_identity),       cmocka_unit_test(test_fold),          cmocka_unit_test(test_one_rounding),
+        cmocka_unit_test(test_copy_pairs),     cmocka_unit_test(test_runs),          cmocka_unit_test(test_foldable),
+        cmocka_unit_test(test_fold1),          cmocka_unit_test(test_identity),      cmocka_unit_test(test_fold),
+        cmocka_unit_test(test_one_rounding),
     };
     int failed = 0;
     for (int level = memory_level(-1); level >= 0; level--) {

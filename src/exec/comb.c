@@ -5,6 +5,7 @@
  *   so do those that come. So the messages of all channels that can go are packed side by side, piece by piece, and
  *   those that have come are unpacked so. Where ranks share cores, what has come waits for the rest until the rank
  *   has nothing better to do, as in weave.c; else it would wait with an idle core.
+ *   Two lanes that are alike are unpacked run by run: what goes into one line is then one write.
  * - A ghost often shares a line with a cell that is sent. So messages are unpacked from the end: what was packed last
  *   is the nearest in cache.
  * - Where every rank has a core, large ones flow in strips: shown before they are packed (flow.c), and a strip of what

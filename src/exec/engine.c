@@ -18,7 +18,8 @@
  * are done and all its SENDs are retired. So when it returns, no peer will touch its memory for this
  * run any more: the caller may change the source, and the next run may overwrite DST and TEMP. A
  * peer that is a run ahead only raises its counter beyond what is asked for. Letters are in memory of
- * their own: a rank may be LETTERS runs ahead of their readers before it must wait for them.
+ * their own: a rank may be LETTERS runs ahead of their readers before it must wait for them. So are staged messages that
+ * keep their slots (keep.c): like letters they are retired when they are launched.
  *
  * Why staging cannot block for ever: a staged RECV is unpacked as soon as it is launched and first
  * in its channel, and frees the slot. A SEND that waits for a slot therefore waits for receivers

@@ -451,16 +451,18 @@ bool flow_take(const weft_exec *x, struct exec_in *in, const struct exec_step *s
 /* Which staged messages keep their slots; room in *p for these, unless it is bound again. */
 void keep_choose(weft_exec *x, struct program *p);
 void keep_none(weft_exec *x, struct program *p); /* takes that back */
-void keep_describe(const weft_exec *x, const struct program *p, const struct exec_share *share, struct block_message *m);
+void keep_describe(const weft_exec *x, const struct program *p, const struct exec_share *share,
+                   struct block_message *m);
 void keep_open(const weft_exec *x, struct program *p); /* between the meetings of bind: no peer is in a run */
+#define KEEP_SLOTS 2
 #define KEEP_MOST (INT64_C(1) << 32) /* bytes of a message */
 static inline _Atomic uint64_t *keep_packed(const char *room) /* of one that flows: flow.c */
 {
     return (_Atomic uint64_t *)(uintptr_t)room;
 }
-static inline char *keep_slot(const char *room, int64_t slot_bytes, uint64_t run)
+static inline char *keep_slot(const char *room, int64_t slot_bytes, uint64_t run) /* of this run's message */
 {
-    return (char *)(uintptr_t)room + CORE_LINE + (int64_t)(run % 2) * slot_bytes;
+    return (char *)(uintptr_t)room + CORE_LINE + (int64_t)(run % KEEP_SLOTS) * slot_bytes;
 }
 
 /* ---- comb.c ---- */

@@ -11,11 +11,8 @@
  * The slots stand in the sender's block, behind the letters, so they stay until all readers have let go of it. All that a
  * reader looks at is there, and where it is was noted at bind: a sender that binds again describes its messages anew while a
  * reader may still be in the last run. The room is made when the exec is bound first, and charged to the staging. */
-#include <string.h>
-
 #include "exec/block.h"
 
-#define SLOTS 2
 #define SHARE_MESSAGE 64 /* of the staging limit, for one message, */
 #define SHARE_ALL 4      /* and for all that is taken of it, with these */
 
@@ -27,7 +24,7 @@ static int64_t in_lines(int64_t bytes)
 /* A line for `packed`, and the slots. */
 static int64_t room_of(int64_t bytes)
 {
-    return CORE_LINE + SLOTS * in_lines(bytes);
+    return CORE_LINE + KEEP_SLOTS * in_lines(bytes);
 }
 
 static bool fits(const weft_exec *x, const struct program *p, const struct exec_share *share)
@@ -37,7 +34,7 @@ static bool fits(const weft_exec *x, const struct program *p, const struct exec_
         return false;
     for (uint32_t i = 0; i < share->nouts; i++) {
         const struct exec_out *out = &p->outs[p->sharers[share->outs + i]];
-        if (!way_answered(p, out->peer) || SLOTS * (share->index + 1) > (uint32_t)x->comm->channel_buckets)
+        if (!way_answered(p, out->peer) || KEEP_SLOTS * (share->index + 1) > (uint32_t)x->comm->channel_buckets)
             return false;
     }
     return true;

@@ -177,31 +177,31 @@ static bool share_lines(const unsigned char *a, const unsigned char *b, int64_t 
 }
 
 /* Four of each list are read before they are written; `from` is the step of what is read. */
-#define FOUR_PAIRS(bytes, from)                                                                     \
-    for (; i + 4 <= n; i += 4) {                                                                    \
-        unsigned char unit_a[4 * bytes], unit_b[4 * bytes];                                         \
-        unsigned char *write_a = to_a + i * dstep, *write_b = to_b + i * dstep;                     \
-        const unsigned char *read_a = from_a + i * (from), *read_b = from_b + i * (from);           \
-        if (ahead)                                                                                  \
+#define FOUR_PAIRS(bytes, from)                                                                          \
+    for (; i + 4 <= n; i += 4) {                                                                         \
+        unsigned char unit_a[4 * bytes], unit_b[4 * bytes];                                              \
+        unsigned char *write_a = to_a + i * dstep, *write_b = to_b + i * dstep;                          \
+        const unsigned char *read_a = from_a + i * (from), *read_b = from_b + i * (from);                \
+        if (ahead)                                                                                       \
             RAW_UNROLL for (int k = 0; k < 4; k++) __builtin_prefetch(write_a + (k + ahead) * dstep, 1); \
-        if (ahead && !shared)                                                                       \
+        if (ahead && !shared)                                                                            \
             RAW_UNROLL for (int k = 0; k < 4; k++) __builtin_prefetch(write_b + (k + ahead) * dstep, 1); \
-        RAW_UNROLL for (int k = 0; k < 4; k++)                                                      \
-        {                                                                                           \
-            memcpy(unit_a + k * bytes, read_a + k * (from), bytes);                                 \
-            memcpy(unit_b + k * bytes, read_b + k * (from), bytes);                                 \
-        }                                                                                           \
-        RAW_UNROLL for (int k = 0; k < 4; k++)                                                      \
-        {                                                                                           \
-            memcpy(write_a + k * dstep, unit_a + k * bytes, bytes);                                 \
-            memcpy(write_b + k * dstep, unit_b + k * bytes, bytes);                                 \
-        }                                                                                           \
+        RAW_UNROLL for (int k = 0; k < 4; k++)                                                           \
+        {                                                                                                \
+            memcpy(unit_a + k * bytes, read_a + k * (from), bytes);                                      \
+            memcpy(unit_b + k * bytes, read_b + k * (from), bytes);                                      \
+        }                                                                                                \
+        RAW_UNROLL for (int k = 0; k < 4; k++)                                                           \
+        {                                                                                                \
+            memcpy(write_a + k * dstep, unit_a + k * bytes, bytes);                                      \
+            memcpy(write_b + k * dstep, unit_b + k * bytes, bytes);                                      \
+        }                                                                                                \
     }
 
-#define COPY_PAIRS(bytes)              \
-    if (sstep == -bytes)               \
-        FOUR_PAIRS(bytes, -bytes)      \
-    else                               \
+#define COPY_PAIRS(bytes)         \
+    if (sstep == -bytes)          \
+        FOUR_PAIRS(bytes, -bytes) \
+    else                          \
         FOUR_PAIRS(bytes, sstep)
 
 void memory_copy_pairs(void *const dst[2], int64_t dstep, const void *const src[2], int64_t sstep, int64_t n,
