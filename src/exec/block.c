@@ -39,7 +39,7 @@ int block_make(weft_exec *x, const struct program *p, uint64_t *place)
                    head.nmessages * sizeof(struct block_message) + head.nparts * sizeof(struct block_part) +
                    head.nloops * sizeof(struct block_loop);
     bytes = (bytes + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
-    size_t letters = ((size_t)p->letter_bytes + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
+    size_t letters = ((size_t)(p->letter_bytes + p->room) + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
     uint64_t list, chores = chore_bytes(x, p, &list);
     struct block *b = x->comm->transport->alloc(x->comm->link, bytes + letters + chores, place);
     if (!b)
@@ -103,6 +103,8 @@ static void describe(weft_exec *x, struct program *p, uint32_t s, struct block_m
     bool staged = st->kind == PLAN_SEND && step->way == WAY_STAGED;
     m->flows = staged && ((c->one_way && flow_fits(st)) || comb_flows(x, p, s));
     p->steps[s].flows = m->flows;
+    if (staged && step->kept)
+        keep_describe(x, p, &p->shares[step->letter], m);
     m->least = staged && p->shares[step->letter].nouts == 1 ? c->worth : INT64_MAX;
     for (uint32_t q = 0; q < st->nparts; q++) {
         const struct plan_part *pp = &plan->parts[st->part + q];

@@ -42,10 +42,12 @@ struct block_message {
     uint8_t way;  /* of a SEND: WAY_PULL stands for WAY_PUSH, too */
     bool watched; /* SEND: a step waits until it has been read: the reader must not wait for others before it reads */
     bool flows;   /* SEND that is staged: it is shown before it is packed */
+    bool kept;    /* SEND that is staged: in slots of its own; readers have noted where when they were bound */
     bool helps;   /* SEND that is pulled: its sender has the time to copy some of it */
     bool open;    /* RECV: peers can write it from the start of a run on */
-    uint64_t slot; /* staged: where in the pool the message of this run is; letter: bytes from the head to slot 0 */
-    int64_t slot_bytes;       /* letter */
+    uint64_t slot; /* staged: where in the pool the message of this run is; letter: bytes from the head to slot 0; kept:
+                    * to its room */
+    int64_t slot_bytes;       /* letter, kept */
     int64_t number;           /* letter */
     uint32_t slots;           /* letter */
     bool answered;            /* letter: nobody has to say that it was read */

@@ -5,6 +5,7 @@
  *   so do those that come. So the messages of all channels that can go are packed side by side, piece by piece, and
  *   those that have come are unpacked so. Where ranks share cores, what has come waits for the rest until the rank
  *   has nothing better to do, as in weave.c; else it would wait with an idle core.
+ *   Two lanes that are alike are unpacked run by run: what goes into one line is then one write.
  * - A ghost often shares a line with a cell that is sent. So messages are unpacked from the end: what was packed last
  *   is the nearest in cache.
  * - Where every rank has a core, large ones flow in strips: shown before they are packed (flow.c), and a strip of what
@@ -15,8 +16,9 @@
 #include "exec/block.h"
 
 #define PIECE 128    /* runs of a channel in a turn: their lines stay in a small cache until all channels are through */
-#define STRIP 1024   /* runs: larger ones have left the cache when as much has come, and each costs signals */
+#define STRIP 1536   /* runs: larger ones have left the cache when as much has come, and each costs signals */
 #define FLOWING 8192 /* runs of a message that flows: their lines are half of a cache of the second level */
+#define AHEAD 16     /* runs: what comes from the last cache is there in time */
 #define PATIENCE 400 /* turns that a peer which has begun is waited for, until it was too late once */
 
 /* A message, and where it is: before turn `at` of the outermost loop of a move. Packing goes up, unpacking down. */
@@ -157,21 +159,50 @@ static bool go_up(struct comb_lane *l, int64_t runs)
     return true;
 }
 
-/* Unpacks the piece before; false: there is none. */
-static bool go_down(struct comb_lane *l, int64_t runs)
+static int64_t step_of(const struct comb_lane *l, int side)
+{
+    return l->moves[l->move].tile->stride[side][0];
+}
+
+/* Are the moves of both runs of one size at the same distances? */
+static bool alike(const struct comb_lane *a, const struct comb_lane *b)
+{
+    return a->unit && a->unit == b->unit && step_of(a, 0) == step_of(b, 0) && step_of(a, 1) == step_of(b, 1);
+}
+
+/* The turns of the piece before, to unpack; 0: there is none. */
+static int64_t turns_down(struct comb_lane *l, int64_t runs)
 {
     if (l->at == l->down_to && !l->move)
-        return false;
+        return 0;
     if (l->at == l->down_to) {
         l->at = turns_of(&l->moves[--l->move]);
         open_move(l);
     }
-    const struct exec_move *m = &l->moves[l->move];
-    int64_t left = l->at - l->down_to, n = turns_for(m, runs);
-    n = n < left ? n : left;
-    copy_turns(l, l->at - n, l->at, true);
-    l->at -= n;
-    return true;
+    int64_t left = l->at - l->down_to, n = turns_for(&l->moves[l->move], runs);
+    return n < left ? n : left;
+}
+
+/* Unpacks the pieces before of a lane and, where it is alike, of the one behind it; returns how many lanes it was. *more is
+ * set if there was something. far: their lines have left the cache. */
+static uint32_t go_down(struct comb_lane *l, uint32_t n, int64_t runs, bool far, bool *more)
+{
+    int64_t turns = turns_down(l, runs), other = turns && n > 1 ? turns_down(l + 1, runs) : 0;
+    *more |= turns > 0;
+    if (!other || !alike(l, l + 1)) {
+        if (turns)
+            copy_turns(l, l->at - turns, l->at, true);
+        l->at -= turns;
+        return 1;
+    }
+    turns = turns < other ? turns : other;
+    const int64_t to = step_of(l, 0), from = step_of(l, 1);
+    void *const dst[] = {l[0].dst + (l[0].at - 1) * to, l[1].dst + (l[1].at - 1) * to};
+    const void *const src[] = {l[0].src + (l[0].at - 1) * from, l[1].src + (l[1].at - 1) * from};
+    memory_copy_pairs(dst, -to, src, -from, turns, (size_t)l->unit, far ? AHEAD : 0);
+    l[0].at -= turns;
+    l[1].at -= turns;
+    return 2;
 }
 
 static struct comb_lane lane_of(const struct program *p, uint32_t channel, const struct exec_step *step, char *message)
@@ -206,7 +237,7 @@ bool comb_waits(const weft_exec *x, const struct exec_in *in)
 static void open_in(const weft_exec *x, struct exec_in *in, struct comb_lane *l)
 {
     const struct exec_move *m = l->moves;
-    l->message = (char *)(uintptr_t)in->staging + in->sends[in->taken].slot; /* it is only read */
+    l->message = (char *)(uintptr_t)engine_staged(x, in); /* it is only read */
     l->move = l->step->nwork ? l->step->nwork - 1 : 0;
     l->at = l->step->nwork ? turns_of(&m[l->move]) : 0;
     if (l->step->nwork)
@@ -250,8 +281,8 @@ int64_t comb_take(weft_exec *x, const struct exec_in *first)
         open_in(x, &p->ins[lanes[i].channel], &lanes[i]);
     for (bool more = true; more;) {
         more = false;
-        for (uint32_t i = 0; i < n; i++)
-            more |= go_down(&lanes[i], n > 1 ? PIECE : INT64_MAX);
+        for (uint32_t i = 0; i < n;)
+            i += go_down(&lanes[i], n - i, n > 1 ? PIECE : INT64_MAX, !x->comm->spins, &more);
     }
     for (uint32_t i = 0; i < n; i++)
         bytes += close_in(x, &p->ins[lanes[i].channel], &lanes[i]);
@@ -273,7 +304,7 @@ static uint32_t open_outs(weft_exec *x, const struct exec_out *first)
         struct exec_share *share = &p->shares[step->letter];
         if (out != first && (share->run == x->run || !engine_slot(x, share)))
             continue;
-        p->lanes[n++] = lane_of(p, i, step, x->comm->staging.base + share->slot);
+        p->lanes[n++] = lane_of(p, i, step, share->message);
         if (step->flows)
             flow_show(x, share);
     }

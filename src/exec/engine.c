@@ -18,7 +18,8 @@
  * are done and all its SENDs are retired. So when it returns, no peer will touch its memory for this
  * run any more: the caller may change the source, and the next run may overwrite DST and TEMP. A
  * peer that is a run ahead only raises its counter beyond what is asked for. Letters are in memory of
- * their own: a rank may be LETTERS runs ahead of their readers before it must wait for them.
+ * their own: a rank may be LETTERS runs ahead of their readers before it must wait for them. So are staged messages that
+ * keep their slots (keep.c): like letters they are retired when they are launched.
  *
  * Why staging cannot block for ever: a staged RECV is unpacked as soon as it is launched and first
  * in its channel, and frees the slot. A SEND that waits for a slot therefore waits for receivers
@@ -88,9 +89,15 @@ static bool all_at(const weft_exec *x, const struct exec_share *share)
 bool engine_slot(weft_exec *x, struct exec_share *share)
 {
     struct program *p = x->program;
-    if (!all_at(x, share) ||
-        !staging_take(&x->comm->staging, &p->reserve, x->plan->steps[share->step].bytes, &share->slot))
+    if (!all_at(x, share))
         return false;
+    if (share->kept) {
+        share->message = keep_slot(share->kept_at, share->slot_bytes, x->run);
+    } else {
+        if (!staging_take(&x->comm->staging, &p->reserve, x->plan->steps[share->step].bytes, &share->slot))
+            return false;
+        share->message = x->comm->staging.base + share->slot;
+    }
     share->run = x->run;
     share->readers = share->nouts;
     return true;
@@ -104,15 +111,14 @@ static bool stage(weft_exec *x, struct exec_out *out, const struct exec_step *st
     if (share->run != x->run) {
         if (!engine_slot(x, share))
             return false;
-        char *message = x->comm->staging.base + share->slot;
         if (step->combed)
             comb_pack(x, out);
         else if (step->flows)
-            flow_pack(x, share, step, message);
+            flow_pack(x, share, step, share->message);
         else
-            engine_pack(p, step, message);
+            engine_pack(p, step, share->message);
     }
-    if (!step->flows) /* else it has been shown already */
+    if (!step->flows && !step->kept) /* else it has been shown already, or is where it always is */
         send->slot = (uint64_t)share->slot;
     engine_opened(p, step);
     return true;
@@ -184,6 +190,12 @@ static bool write_letter(weft_exec *x, const struct exec_step *step)
     return true;
 }
 
+/* Is the SEND retired when it is launched? */
+static bool at_once(const struct exec_step *step)
+{
+    return step->way == WAY_LETTER || step->kept;
+}
+
 /* Launches what can go: of a staged channel one bucket, so that channels take turns, of others all. */
 static bool launch(weft_exec *x)
 {
@@ -199,14 +211,15 @@ static bool launch(weft_exec *x)
                 (step->way == WAY_STAGED && (told != before || !stage(x, out, step))))
                 break;
             out->posted++;
-            if (step->way != WAY_LETTER) {
-                told = out->posted;
-                continue;
+            if (at_once(step)) {
+                if (out->retired == out->posted - 1)
+                    out->retired++;
+                p->left--;
             }
-            if (out->retired == out->posted - 1)
-                out->retired++;
-            p->left--;
-            engine_opened(p, step);
+            if (step->way == WAY_LETTER)
+                engine_opened(p, step);
+            else
+                told = out->posted;
         }
         if (out->posted == before)
             continue;
@@ -229,7 +242,7 @@ static bool retire(weft_exec *x)
         out->seen_done = atomic_load_explicit(out->done, memory_order_seq_cst);
         while (out->retired < out->posted) {
             const struct exec_step *step = &p->steps[out->steps[out->retired]];
-            if (step->way == WAY_LETTER) { /* it was when it was launched */
+            if (at_once(step)) { /* it was when it was launched */
                 out->retired++;
                 continue;
             }
@@ -282,7 +295,7 @@ static void settle(weft_exec *x, struct exec_in *in)
         uint32_t s = in->steps[in->settled];
         if (p->steps[s].way != WAY_LETTER && p->readers[s])
             break;
-        tell |= p->steps[s].way != WAY_LETTER && p->steps[s].way != WAY_PUSH;
+        tell |= p->steps[s].way != WAY_LETTER && p->steps[s].way != WAY_PUSH && !p->steps[s].kept;
     }
     if (tell)
         core_signal(x->comm->group, in->peer, in->done, in->base + in->settled);
@@ -326,7 +339,7 @@ static const char *open_letter(const weft_exec *x, const struct exec_step *step)
 /* Is the next message of the channel there? Relaxed, so that looks at several peers do not wait for each other:
  * core_arm's fence comes before them where they are to be the last before a sleep, and who reads the message then
  * fences it from the look. */
-static bool arrived(const weft_exec *x, const struct exec_in *in)
+bool engine_arrived(const weft_exec *x, const struct exec_in *in)
 {
     const struct exec_step *step = &x->program->steps[in->steps[in->taken]];
     if (step->way == WAY_LETTER)
@@ -344,6 +357,12 @@ void engine_pulled(weft_exec *x, struct exec_in *in)
     engine_opened(p, step);
     if (x->arrivals)
         arrivals_step(x, (uint32_t)(step - p->steps));
+}
+
+const char *engine_staged(const weft_exec *x, const struct exec_in *in)
+{
+    const struct exec_step *step = &x->program->steps[in->steps[in->taken]];
+    return step->kept ? keep_slot(step->slot, step->slot_bytes, x->run) : in->staging + in->sends[in->taken].slot;
 }
 
 static int64_t take(weft_exec *x, struct exec_in *in)
@@ -366,7 +385,7 @@ static int64_t take(weft_exec *x, struct exec_in *in)
         return bytes;
     }
     if (step->way == WAY_STAGED)
-        message = in->staging + in->sends[in->taken].slot;
+        message = engine_staged(x, in);
     else if (step->way == WAY_LETTER)
         message = open_letter(x, step);
     engine_unpack(p, step, message);
@@ -378,7 +397,7 @@ bool engine_can_take(const weft_exec *x, const struct exec_in *in)
 {
     const struct program *p = x->program;
     return in->taken < in->n && !p->open[in->steps[in->taken]] && !p->steps[in->steps[in->taken]].woven &&
-           arrived(x, in);
+           engine_arrived(x, in);
 }
 
 static bool receive(weft_exec *x, bool eager)
@@ -392,7 +411,7 @@ static bool receive(weft_exec *x, bool eager)
     for (uint32_t i = first; i < p->nins && room > 0; i++) {
         struct exec_in *in = &p->ins[i];
         while (room > 0 && engine_can_take(x, in) && (eager || !comb_waits(x, in))) {
-            core_fence_looks(); /* pairs with the store that arrived() has seen */
+            core_fence_looks(); /* pairs with the store that engine_arrived() has seen */
             room -= take(x, in);
             moved = true;
         }
@@ -546,54 +565,4 @@ bool engine_pass(weft_exec *x, bool eager)
     if (x->program->post.on)
         return post_pass(x);
     return x->program->chores.on ? chore_pass(x) : pass_pipeline(x, eager);
-}
-
-/* ---- waiting ---- */
-
-bool engine_in_waits(const weft_exec *x, const struct exec_in *in)
-{
-    if (x->program->chores.on)
-        return chore_waits(x, in->peer);
-    if (x->program->post.on)
-        return post_in_waits(x, in);
-    return in->taken < in->n && !x->program->open[in->steps[in->taken]] && !arrived(x, in);
-}
-
-bool engine_out_waits(const weft_exec *x, const struct exec_out *out)
-{
-    const struct program *p = x->program;
-    if (p->chores.on)
-        return chore_waits(x, out->peer);
-    if (p->post.on)
-        return post_out_waits(x, out);
-    uint64_t done = atomic_load_explicit(out->done, memory_order_seq_cst);
-    if (out->retired < out->posted && out->base + out->retired >= done)
-        return true;
-    if (out->posted == out->n)
-        return false;
-    if (out->letters && x->run > LETTERS &&
-        done < (x->run - LETTERS) * out->n) /* so far ahead one gets by letters alone */
-        return true;
-    uint32_t s = out->steps[out->posted];
-    return !p->open[s] && p->steps[s].way == WAY_PUSH && out->base + out->posted >= done;
-}
-
-/* A rank that waits for arrivals and has read all that has come needs all of them to end its run; the same holds for
- * the peers that have yet to read or to open what they are sent. Which of the two comes last is not known. */
-int engine_lacking(const weft_exec *x)
-{
-    const struct program *p = x->program;
-    int ins = 0, outs = 0, opens = 0;
-    if (p->chores.on)
-        return chore_lacking(x);
-    if (p->far.n)
-        return 1;
-    for (uint32_t i = 0; i < p->nins; i++)
-        ins += engine_in_waits(x, &p->ins[i]);
-    for (uint32_t i = 0; i < p->nouts; i++) {
-        bool waits = engine_out_waits(x, &p->outs[i]);
-        outs += waits;
-        opens += waits && (p->post.on ? !p->post.written : p->outs[i].posted < p->outs[i].n);
-    }
-    return opens ? opens : ins ? ins : outs ? outs : 1;
 }

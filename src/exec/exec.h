@@ -9,11 +9,12 @@
  *   way.c      how each message travels: as a letter, staged, pulled or pushed; cross.c pulls of private memory
  *   far.c      messages with ranks on other hosts; remote.h windows there
  *   flow.c     staged messages that are unpacked while they are packed; help.c pulled ones that both ends copy
+ *   keep.c     staged messages that a run does not wait to have read
  *   comb.c     staged messages of several channels that are copied side by side
  *   engine.c   the run; weave.c strided copies of several channels at once; post.c programs in which
  *              no message waits for another; chore.c copies that any rank may do
  *   run.c      the calls around it; arrivals.c which boxes of the destination are complete
- *   watch.c    peers that are gone or stalled */
+ *   lack.c     what a run waits for; watch.c peers that are gone or stalled */
 #ifndef WEFT_EXEC_EXEC_H
 #define WEFT_EXEC_EXEC_H
 #include <string.h>
@@ -83,15 +84,17 @@ struct exec_step {
     bool flows;   /* SEND, RECV that is staged */
     bool helped;  /* SEND, RECV that is pulled: both ends copy it */
     bool combed;  /* SEND, RECV that is staged: copied together with those of other channels */
+    bool kept;    /* SEND, RECV that is staged: in slots of its own */
     uint32_t channel;
     uint32_t letter;       /* SEND: which; of a staged one its share */
     uint32_t work, nwork;  /* moves; for REDUCE the fold's number */
     uint32_t next, nnext;  /* into program.next: the steps that wait for this one */
     uint32_t hold, nholds; /* REDUCE: into program.holds, the RECVs whose messages it reads where they are */
     int64_t bytes;         /* that are read */
-    const char *slot;      /* RECV of a letter: its slot 0 */
+    const char *slot;      /* RECV of a letter: its slot 0; of a message that keeps its slots: their room */
     uint32_t slots;        /* that it has */
     int64_t slot_bytes, letter_bytes;
+    const _Atomic uint64_t *packed; /* RECV that flows: how far it is */
     int64_t number; /* where it stands in a slot; not of a tiny letter */
     char *tiny;     /* where a tiny letter is put together; else NULL */
 };
@@ -115,9 +118,13 @@ struct exec_share {
     uint32_t outs, nouts; /* into program.sharers */
     uint64_t run;         /* the last that it was packed in */
     int64_t slot;
+    char *message;    /* in its slot of this run */
     uint32_t readers; /* that have yet to read it */
     bool alone;       /* no other SEND may share it */
     bool ring;        /* it can go through a ring at the front of its slot */
+    bool kept;        /* it has slots of its own, of so many bytes, in this room: */
+    int64_t slot_bytes, room;
+    char *kept_at;
 };
 
 /* Of a peer that is waited for, by watch.c: the pulse that it had, since when, in which run. */
@@ -326,6 +333,7 @@ struct program {
     struct chores chores;
     struct far far;
     struct staging_reserve reserve;
+    int64_t room; /* bytes in the block for messages that keep their slots: charged */
 
     /* the run */
     uint32_t *open;          /* steps that a step still waits for */
@@ -413,6 +421,7 @@ void *program_take(struct program *p, size_t n, size_t size); /* zeroed memory t
 
 /* ---- way.c ---- */
 
+bool way_answered(const struct program *p, int peer); /* does the peer send something in each run? */
 /* Which SENDs are letters, from the plan alone; room for all in *p. */
 int way_letters(const weft_exec *x, struct program *p);
 /* Are most bytes of these SENDs, or RECVs, far apart in this rank's memory? */
@@ -458,6 +467,25 @@ int64_t flow_there(const weft_exec *x, const struct exec_in *in); /* its bytes t
 /* Unpacks what is there, so many bytes; true: that was the rest. */
 bool flow_take(const weft_exec *x, struct exec_in *in, const struct exec_step *step, int64_t *bytes);
 
+/* ---- keep.c ---- */
+
+/* Which staged messages keep their slots; room in *p for these, unless it is bound again. */
+void keep_choose(weft_exec *x, struct program *p);
+void keep_none(weft_exec *x, struct program *p); /* takes that back */
+void keep_describe(const weft_exec *x, const struct program *p, const struct exec_share *share,
+                   struct block_message *m);
+void keep_open(const weft_exec *x, struct program *p); /* between the meetings of bind: no peer is in a run */
+#define KEEP_SLOTS 2
+#define KEEP_MOST (INT64_C(1) << 32) /* bytes of a message */
+static inline _Atomic uint64_t *keep_packed(const char *room) /* of one that flows: flow.c */
+{
+    return (_Atomic uint64_t *)(uintptr_t)room;
+}
+static inline char *keep_slot(const char *room, int64_t slot_bytes, uint64_t run) /* of this run's message */
+{
+    return (char *)(uintptr_t)room + CORE_LINE + (int64_t)(run % KEEP_SLOTS) * slot_bytes;
+}
+
 /* ---- comb.c ---- */
 
 /* Does this SEND flow in strips? */
@@ -494,6 +522,7 @@ void engine_call(weft_exec *x);  /* wakes those who sleep and are to see what th
 bool engine_pass(weft_exec *x, bool eager);
 int engine_lacking(const weft_exec *x); /* signals without which the run cannot go on, at least 1 */
 /* What the channel is held up by: its peer has yet to signal it. */
+bool engine_arrived(const weft_exec *x, const struct exec_in *in); /* the next message of the channel is there */
 bool engine_in_waits(const weft_exec *x, const struct exec_in *in);
 bool engine_out_waits(const weft_exec *x, const struct exec_out *out);
 /* A step is done as far as those that wait for it are concerned. */
@@ -501,6 +530,7 @@ void engine_opened(struct program *p, const struct exec_step *step);
 /* Takes a slot for a staged message of this run; false: not now. */
 bool engine_slot(weft_exec *x, struct exec_share *share);
 bool engine_can_take(const weft_exec *x, const struct exec_in *in); /* is the channel's next message there? */
+const char *engine_staged(const weft_exec *x, const struct exec_in *in); /* where it is, if it is staged */
 void engine_pack(const struct program *p, const struct exec_step *step, char *message);
 void engine_unpack(const struct program *p, const struct exec_step *step, const char *message);
 void engine_move(const struct exec_move *m, char *dst, const char *src);

@@ -216,6 +216,13 @@ static int fill_recv(struct filler *f, const struct exec_in *in, uint32_t k, boo
     if (!err && cross_fits(in->block, send, own, recv, block_ins(own)[channel].crosses))
         step->way = WAY_CROSS;
     step->flows = step->way == WAY_STAGED && send->flows;
+    step->packed = &send->packed;
+    step->kept = step->way == WAY_STAGED && send->kept;
+    if (step->kept) {
+        step->slot = (const char *)in->block + send->slot;
+        step->slot_bytes = send->slot_bytes;
+        step->packed = keep_packed(step->slot);
+    }
     if (step->way == WAY_LETTER) {
         step->slot = (const char *)in->block + send->slot;
         step->slots = send->slots;
@@ -268,6 +275,7 @@ static int fill_send(struct filler *f, const struct exec_out *out, uint32_t k, b
         step->way = WAY_PUSH;
     if (cross_fits(f->x->block, &out->sends[k], out->block, &out->recvs[k], out->crosses))
         step->way = WAY_PULL;
+    step->kept &= step->way == WAY_STAGED;
     step->work = f->nmoves;
     for (uint32_t q = 0; q < st->nparts && step->way != WAY_PULL && !err; q++) {
         if (step->way == WAY_PUSH)
@@ -547,6 +555,7 @@ int program_fill(weft_exec *x, struct program *p, const uint64_t *block_at)
     if (err)
         return err;
     mark_past(&f);
+    keep_open(x, p);
     flow_make(x, p);
     err = comb_make(x, p);
     if (!err)

@@ -9,7 +9,8 @@
  * meet. Parts that are strided or cast, at either end, are packed and unpacked as a whole: a message with such a part
  * is straight from byte 0 on.
  *
- * `packed` of a message counts bytes over all runs; run r has those from (r - 1) * bytes on. Its stores release what
+ * `packed` of a message counts bytes over all runs; run r has those from (r - 1) * bytes on, or, with slots of its own (keep.c),
+ * from (r - 1) * KEEP_MOST on. Its stores release what
  * was packed, and `straight`, which is stored before the first byte that it speaks of is told: whoever acquires
  * `packed` knows where all bytes below it are. The last store is a signal, which wakes who sleeps; before that one
  * `ready` did. `packed` of the RECV counts what was unpacked: stored when it has been read, acquired before it is
@@ -86,17 +87,24 @@ void flow_make(const weft_exec *x, struct program *p)
 
 /* ---- sending ---- */
 
+/* Where the count of a message is when this run begins. */
+static uint64_t begin_of(const weft_exec *x, bool kept, int64_t bytes)
+{
+    return (x->run - 1) * (uint64_t)(kept ? KEEP_MOST : bytes);
+}
+
 void flow_tell(weft_exec *x, const struct exec_share *share, int64_t bytes)
 {
     const struct program *p = x->program;
     for (uint32_t i = 0; i < share->nouts; i++) {
         const struct exec_out *out = &p->outs[p->sharers[share->outs + i]];
         struct block_message *send = &out->sends[share->index];
-        uint64_t packed = (x->run - 1) * (uint64_t)send->bytes + (uint64_t)bytes;
+        _Atomic uint64_t *count = share->kept ? keep_packed(share->kept_at) : &send->packed;
+        uint64_t packed = begin_of(x, share->kept, send->bytes) + (uint64_t)bytes;
         if (bytes < send->bytes)
-            atomic_store_explicit(&send->packed, packed, memory_order_release);
+            atomic_store_explicit(count, packed, memory_order_release);
         else
-            core_signal(x->comm->group, out->peer, &send->packed, packed);
+            core_signal(x->comm->group, out->peer, count, packed);
     }
 }
 
@@ -105,8 +113,11 @@ void flow_show(weft_exec *x, const struct exec_share *share)
     const struct program *p = x->program;
     for (uint32_t i = 0; i < share->nouts; i++) {
         const struct exec_out *out = &p->outs[p->sharers[share->outs + i]];
-        out->sends[share->index].slot = (uint64_t)share->slot;
-        atomic_store_explicit(&out->sends[share->index].straight, share->ring ? INT64_MAX : 0, memory_order_relaxed);
+        if (!share->kept) {
+            out->sends[share->index].slot = (uint64_t)share->slot;
+            atomic_store_explicit(&out->sends[share->index].straight, share->ring ? INT64_MAX : 0,
+                                  memory_order_relaxed);
+        }
         core_signal(x->comm->group, out->peer, out->ready, out->base + share->index + 1);
     }
 }
@@ -166,14 +177,15 @@ void flow_pack(weft_exec *x, const struct exec_share *share, const struct exec_s
 
 /* ---- receiving ---- */
 
-static int64_t packed(const weft_exec *x, const struct block_message *send)
-{
-    return (int64_t)(atomic_load_explicit(&send->packed, memory_order_seq_cst) - (x->run - 1) * (uint64_t)send->bytes);
-}
-
+/* All of it also where the sender is a run ahead, which it is with slots that it keeps. */
 int64_t flow_there(const weft_exec *x, const struct exec_in *in)
 {
-    return packed(x, &in->sends[in->taken]);
+    uint32_t s = in->steps[in->taken];
+    int64_t bytes = x->plan->steps[s].bytes;
+    const struct exec_step *step = &x->program->steps[s];
+    uint64_t packed = atomic_load_explicit(step->packed, memory_order_seq_cst);
+    int64_t there = (int64_t)(packed - begin_of(x, step->kept, bytes));
+    return there < bytes ? there : bytes;
 }
 
 bool flow_arrived(const weft_exec *x, const struct exec_in *in)
@@ -184,9 +196,10 @@ bool flow_arrived(const weft_exec *x, const struct exec_in *in)
 /* A move's bytes up to end. `straight` is read after `packed` was acquired: what it says of those bytes stays so. */
 static void unpack(const weft_exec *x, struct exec_in *in, const struct exec_move *m, const char *message, int64_t end)
 {
-    const struct block_message *send = &in->sends[in->taken];
-    int64_t straight = atomic_load_explicit(&send->straight, memory_order_relaxed);
-    uint64_t before = (x->run - 1) * (uint64_t)send->bytes;
+    uint32_t s = in->steps[in->taken];
+    bool kept = x->program->steps[s].kept; /* then it has no ring */
+    int64_t straight = kept ? 0 : atomic_load_explicit(&in->sends[in->taken].straight, memory_order_relaxed);
+    uint64_t before = (x->run - 1) * (uint64_t)x->plan->steps[s].bytes;
     while (in->at < end) {
         int64_t from = m->offset + in->at, n = in_piece(from, end - in->at);
         memcpy(m->dst + in->at, message + place_of(from, straight), (size_t)n);
@@ -199,14 +212,14 @@ static void unpack(const weft_exec *x, struct exec_in *in, const struct exec_mov
 /* Tiles are unpacked when all is there. */
 bool flow_take(const weft_exec *x, struct exec_in *in, const struct exec_step *step, int64_t *bytes)
 {
-    const struct block_message *send = &in->sends[in->taken];
-    const char *message = in->staging + send->slot;
+    const char *message = engine_staged(x, in);
+    const int64_t all = x->plan->steps[in->steps[in->taken]].bytes;
     *bytes = 0;
-    for (int64_t there; (there = packed(x, send)) > in->seen; in->seen = there)
+    for (int64_t there; (there = flow_there(x, in)) > in->seen; in->seen = there)
         for (; in->move < step->nwork; in->move++, in->at = 0) {
             const struct exec_move *m = &x->program->moves[step->work + in->move];
             int64_t n = there - m->offset < m->bytes ? there - m->offset : m->bytes;
-            if (m->tile && there < send->bytes)
+            if (m->tile && there < all)
                 break;
             if (m->tile) {
                 engine_move(m, m->dst, message + m->offset);
@@ -218,7 +231,7 @@ bool flow_take(const weft_exec *x, struct exec_in *in, const struct exec_step *s
             if (in->at < m->bytes)
                 break;
         }
-    if (in->seen < send->bytes)
+    if (in->seen < all)
         return false;
     in->seen = in->at = 0;
     in->move = 0;

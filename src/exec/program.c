@@ -176,7 +176,7 @@ static bool choose_staging(const weft_exec *x, struct program *p, bool choice)
     return chosen;
 }
 
-/* The largest staged message, and what all channels can have in flight together. */
+/* The largest message that needs the pool, and what all channels can have in flight there together. */
 static void staging_needs(const weft_exec *x, const struct program *p, int64_t *largest, int64_t *wanted)
 {
     *largest = *wanted = 0;
@@ -185,7 +185,7 @@ static void staging_needs(const weft_exec *x, const struct program *p, int64_t *
         int64_t most = 0, staged = 0;
         for (uint32_t k = 0; k < out->n; k++) {
             int64_t bytes = x->plan->steps[out->steps[k]].bytes;
-            if (p->steps[out->steps[k]].way != WAY_STAGED)
+            if (p->steps[out->steps[k]].way != WAY_STAGED || p->steps[out->steps[k]].kept)
                 continue;
             most = bytes > most ? bytes : most;
             staged++;
@@ -199,10 +199,11 @@ static void staging_needs(const weft_exec *x, const struct program *p, int64_t *
     }
 }
 
-/* Room in the pool, and what goes into it. */
-static int reserve(weft_exec *x, struct program *p)
+/* Room in the pool, and what goes into it; keeps: some may have slots of their own. */
+static int reserve(weft_exec *x, struct program *p, bool keeps)
 {
     int64_t largest, wanted;
+    keep_none(x, p);
     p->held = p->staged || p->nletters;
     p->nshares = 0;
     if (!p->staged)
@@ -210,6 +211,8 @@ static int reserve(weft_exec *x, struct program *p)
     int err = way_shares(x, p);
     if (err)
         return err;
+    if (keeps)
+        keep_choose(x, p);
     staging_needs(x, p, &largest, &wanted);
     if (x->program && x->program->reserve.offset >= 0 && largest <= x->program->reserve.bytes) {
         p->reserve = x->program->reserve; /* binding again: the one that stays keeps it */
@@ -243,10 +246,12 @@ int program_outline(weft_exec *x, struct program *p)
     if (err)
         return err;
     bool chosen = choose_staging(x, p, true);
-    err = reserve(x, p);
-    if (err && chosen) { /* then not */
+    err = reserve(x, p, true);
+    if (err && p->room) /* then no slots of their own, */
+        err = reserve(x, p, false);
+    if (err && chosen) { /* and not by choice */
         choose_staging(x, p, false);
-        err = reserve(x, p);
+        err = reserve(x, p, false);
     }
     return err;
 }
@@ -257,7 +262,7 @@ void program_free(weft_exec *x, struct program *p)
         return;
     bool ours = far_free(x, p);
     staging_unreserve(&x->comm->staging, &p->reserve);
-    staging_uncharge(&x->comm->staging, p->far.slot_bytes);
+    staging_uncharge(&x->comm->staging, p->far.slot_bytes + p->room);
     if (ours) /* else its memory stays, after a failure: better lost than written by others */
         arena_free(&p->arena);
     free(p);

@@ -408,14 +408,6 @@ int weft_exec_stats(const weft_exec *x, weft_exec_info *out)
 
 /* ---- the end ---- */
 
-static bool both_ways(const struct program *p, int peer)
-{
-    for (uint32_t i = 0; i < p->nins; i++)
-        if (p->ins[i].peer == peer)
-            return true;
-    return false;
-}
-
 /* Tells the peers, and lets go of their blocks. */
 static void part_from_peers(weft_exec *x)
 {
@@ -427,7 +419,7 @@ static void part_from_peers(weft_exec *x)
         block_drop(p->ins[i].block);
     }
     for (uint32_t i = 0; i < p->nouts; i++) {
-        if (both_ways(p, p->outs[i].peer))
+        if (way_answered(p, p->outs[i].peer))
             continue;
         core_ring(x->comm->group, p->outs[i].peer);
         block_drop(p->outs[i].block);

@@ -158,7 +158,7 @@ static void lay_out(const weft_plan *plan, struct program *p, const struct room 
     p->letter_bytes = first_large + used.large;
 }
 
-static bool receives_from(const struct program *p, int peer)
+bool way_answered(const struct program *p, int peer)
 {
     for (uint32_t i = 0; i < p->nins; i++)
         if (p->ins[i].peer == peer)
@@ -182,7 +182,7 @@ int way_letters(const weft_exec *x, struct program *p)
     /* Fewer slots are for ranks that share cores and drive each other's lines out of the cache, and for what is tiny: a line
      * that its reader's core still has takes longer to write than one that has left it since. */
     for (uint32_t i = 0; i < p->nouts; i++)
-        p->outs[i].answered = !x->comm->spins && receives_from(p, p->outs[i].peer);
+        p->outs[i].answered = !x->comm->spins && way_answered(p, p->outs[i].peer);
     choose(x, p, limit < LETTERS_LIMIT ? limit : LETTERS_LIMIT, &room);
     lay_out(x->plan, p, &room);
     for (uint32_t k = 0; k < p->nletters; k++) {

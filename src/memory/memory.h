@@ -31,6 +31,10 @@ void memory_copy(const struct memory_tile *t, void *dst, int to, const void *src
 
 /* Moves n units of so many bytes, which are `step` bytes apart on either side: for short turns of what is one loop. */
 void memory_copy_units(void *dst, int64_t dstep, const void *src, int64_t sstep, int64_t n, size_t unit);
+/* The same for two lists of them with the same steps, side by side: what goes into one line is written at once. The lines
+ * that are written are asked for so many units ahead; 0: they are in the cache. */
+void memory_copy_pairs(void *const dst[2], int64_t dstep, const void *const src[2], int64_t sstep, int64_t n,
+                       size_t unit, int64_t ahead);
 
 /* memcpy of bytes that are not read again soon: past the caches, where the processor would else read each line before it
  * writes it. What is stored after it is seen after it. */
