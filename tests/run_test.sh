@@ -29,6 +29,7 @@ run 2 -n 2; err "there is no program to run"
 run 2 -n 0 true; err "-n takes a number from 1 to 4096"
 run 2 -n 2 --on threads: true; err "--on takes shm:"
 run 2 --what -n 2 true; err "there is no option '--what'"
+run 127 -n 1 -; err "weft run: -: No such file"
 run 0 --help
 grep -q -- "--tag-output" "$work/out" || complain "the help lacks --tag-output"
 
@@ -89,6 +90,21 @@ wait $launcher
 start sh -c "$body"
 { kill -9 $launcher; wait $launcher; } 2>/dev/null
 for pid in $pids; do gone "$pid"; done
+
+# Nobody reads the output any more, as of `| head`: the ranks end, and the folder that they met in is gone.
+mkdir "$work/tmp"
+TMPDIR=$work/tmp timeout 100 "$WEFT_BIN" run -n 2 --on tcp: --tag-output -- yes 2>"$work/err" | head -n 1 >"$work/out"
+code=${PIPESTATUS[0]}
+[ "$code" = 141 ] || complain "no reader: exit code $code: $(cat "$work/err")"
+rmdir "$work/tmp" || complain "no reader: a folder is left"
+# What a rank leaves behind may go on writing.
+timeout 100 "$WEFT_BIN" run -n 1 --tag-output -- sh -c 'yes & echo $! >"$0"' "$work/left" >/dev/null ||
+    complain "the output of what a rank has left behind: exit code $?"
+{ kill "$(cat "$work/left")"; } 2>/dev/null
+# Ends are seen even where those of children were ignored.
+(trap '' CHLD; exec timeout -s KILL 100 "$WEFT_BIN" run -n 1 -- sh -c 'exit 4' 2>"$work/err")
+code=$?
+[ "$code" = 4 ] || complain "with SIGCHLD ignored: exit code $code"
 
 # The first that fails counts, not those that are ended for it nor a later one.
 mkfifo "$work/second"

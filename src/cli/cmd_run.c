@@ -42,7 +42,7 @@ struct job {
     struct tag *tags; /* two a rank */
     struct pollfd *polls;
     int left, code; /* ranks that run; the first exit code that is not 0 */
-    bool ending;
+    bool ending, unread; /* unread: nobody reads what is printed any more */
     int64_t kill_at; /* in ms; 0: not */
 };
 
@@ -210,6 +210,13 @@ static void read_signals(struct job *j)
     while (read(j->signals, &s, sizeof s) == (ssize_t)sizeof s) {
         if (s.ssi_signo == SIGCHLD)
             continue;
+        if (s.ssi_signo == SIGPIPE) {
+            if (!j->ending)
+                j->code = 128 + SIGPIPE;
+            j->unread = true;
+            end_all(j);
+            continue;
+        }
         for (int r = 0; r < j->ranks; r++)
             if (j->pids[r] && (r || !j->terminal || s.ssi_code != SI_KERNEL))
                 send_one(j, r, (int)s.ssi_signo);
@@ -240,8 +247,10 @@ static int run_job(struct job *j)
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
+    sigaddset(&set, SIGPIPE);
     for (size_t i = 0; i < FORWARDED; i++)
         sigaddset(&set, forwarded[i]);
+    signal(SIGCHLD, SIG_DFL); /* where it is ignored, ends of ranks would not be told */
     sigprocmask(SIG_BLOCK, &set, &j->mask);
     j->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (j->signals < 0) {
@@ -260,6 +269,9 @@ static int run_job(struct job *j)
         poll_once(j);
     for (int i = 0; j->tag && i < 2 * j->ranks; i++)
         tag_close(&j->tags[i]);
+    read_signals(j);
+    if (j->unread)
+        signal(SIGPIPE, SIG_IGN); /* there is more to do */
     close(j->signals);
     sigprocmask(SIG_SETMASK, &j->mask, NULL);
     return j->code;
@@ -367,6 +379,10 @@ static int set_up_and_launch(struct job *j, bool wide)
     if (j->hosts)
         netns_remove(&j->netns);
     remove_folder(j);
+    if (j->unread) { /* all is removed: to the end that a writer without a reader has */
+        signal(SIGPIPE, SIG_DFL);
+        raise(SIGPIPE);
+    }
     return code;
 }
 
