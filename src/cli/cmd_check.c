@@ -230,7 +230,7 @@ static int join_job(struct check_opts *o)
         return CLI_OK;
     if (err) {
         fprintf(stderr, "weft check: %s\n", weft_errmsg());
-        return CLI_WRONG;
+        return err == WEFT_EINVAL ? CLI_BAD : CLI_WRONG;
     }
     if (weft_comm_rank(o->job) && (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr)))
         return CLI_WRONG;
