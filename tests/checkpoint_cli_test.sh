@@ -48,6 +48,11 @@ run 0 checkpoint out.d out.d --to tp8 --rules my.rules --force --json; out '"fil
 [ "$(ls out.d | wc -l)" -eq 8 ] || complain "the old files are still there"
 run 0 checkpoint out.d back.safetensors --to tp1
 [ "$(tail -c 16 back.safetensors)" = abcdefgh12345678 ] || complain "it did not come back"
+run 2 checkpoint in.safetensors none/out.d --to tp2 --rules my.rules; err "checkpoint: none: No such file"
+run 2 checkpoint in.safetensors in.safetensors/out.d --to tp2 --rules my.rules; err "checkpoint: in.safetensors"
+mkfifo pipe.safetensors
+run 2 checkpoint pipe.safetensors pipe.d --to tp1; err "pipe.safetensors: it is not a regular file"
+run 2 checkpoint in.safetensors pipe.d --to tp2 --rules pipe.safetensors; err "pipe.safetensors: it is not a regular file"
 run 0 checkpoint --show-rules llama; out "fuse self_attn.qkv_proj"
 run 2 checkpoint --show-rules camel; err "there are no rules 'camel'"
 
