@@ -79,7 +79,7 @@ int bench_halo(int argc, char **argv)
         "(the nearest below that is a square, in 3-d). Peers: MPI_Neighbor_alltoallw and persistent requests\n"
         "with derived datatypes, to all neighbours at once and dim by dim; the best counts. And exchange:\n"
         "messages to either neighbour, whose sizes only their senders know, beside MPI_Isend, MPI_Probe, MPI_Recv.",
-        "2,4,8", "64,4K,64K,1M", argc, argv, &o);
+        "2,4,8", "64,4K,64K,1M", "1d,2d,3d,x,exchange", argc, argv, &o);
     if (code)
         return code < 0 ? CLI_OK : code;
     struct report r = {.name = "halo", .options = &o, .remark = remark_halos};

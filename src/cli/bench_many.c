@@ -128,7 +128,7 @@ int bench_many(int argc, char **argv)
         "bench many",
         "25 and 2000 small tensors (1 to 64 KiB, rows to columns) in one plan, against one plan each: all\n"
         "started and then waited for, and run one after another. Peers pack all and exchange once.",
-        "2,4", NULL, argc, argv, &o);
+        "2,4", NULL, "25,2000", argc, argv, &o);
     if (code)
         return code < 0 ? CLI_OK : code;
     struct report r = {.name = "many", .options = &o, .print = print_text, .remark = remark, .bars = true};

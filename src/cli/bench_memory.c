@@ -52,7 +52,7 @@ int bench_memory(int argc, char **argv)
         "bench memory",
         "What memory gives: memcpy, reads and writes by plain loops, and weft's own copy of a rank's tensor,\n"
         "by as many workers as -n says.",
-        "1,2", "16K,256K,4M,256M", argc, argv, &o);
+        "1,2", "16K,256K,4M,256M", NULL, argc, argv, &o);
     if (code)
         return code < 0 ? CLI_OK : code;
     struct report r = {.name = "memory", .options = &o, .print = print_text};
