@@ -46,7 +46,7 @@ static int run(const char *name, const struct bench_options *o, const enum work_
     struct report r = {.name = name, .options = o, .remark = remark_sizes};
     struct failure why = {0};
     int n = list_cells(o, ops, nops, cells), code = CLI_OK;
-    report_begin(&r);
+    field_watch_signals();
     for (int i = 0; i < o->nranks && !code; i++) {
         field_add_weft(&f, &o->weft, o->ranks[i]);
         field_add_floors(&f, o->ranks[i], o->weft.private_, cells, n);

@@ -89,7 +89,7 @@ int bench_halo(int argc, char **argv)
             code = failure_set(&why, CLI_BAD, "--sizes takes faces of up to 4M");
     if (code)
         return failure_print(&why, "bench halo");
-    report_begin(&r);
+    field_watch_signals();
     for (int i = 0; i < o.nranks && !code; i++)
         code = run_ranks(&r, o.ranks[i], &why);
     return report_end(&r, code, &why);

@@ -133,7 +133,7 @@ int bench_many(int argc, char **argv)
         return code < 0 ? CLI_OK : code;
     struct report r = {.name = "many", .options = &o, .print = print_text, .remark = remark, .bars = true};
     struct failure why = {0};
-    report_begin(&r);
+    field_watch_signals();
     for (int i = 0; i < o.nranks && !code; i++)
         code = run_ranks(&r, o.ranks[i], &why);
     return report_end(&r, code, &why);

@@ -57,7 +57,7 @@ int bench_memory(int argc, char **argv)
         return code < 0 ? CLI_OK : code;
     struct report r = {.name = "memory", .options = &o, .print = print_text};
     struct failure why = {0};
-    report_begin(&r);
+    field_watch_signals();
     for (int i = 0; i < o.nranks && !code; i++)
         code = run_workers(&r, o.ranks[i], &why);
     return report_end(&r, code, &why);

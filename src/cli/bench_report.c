@@ -7,12 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void report_begin(struct report *r)
-{
-    (void)r;
-    field_watch_signals();
-}
-
 void report_out(struct report *r, const struct field *f, int ranks)
 {
     for (int i = 0; i < f->n; i++) {

@@ -142,7 +142,7 @@ int bench_reshard(int argc, char **argv)
             code = failure_set(&why, CLI_BAD, "-n takes 1, 2, 4, 8 and 16 ranks");
     if (code)
         return failure_print(&why, "bench reshard");
-    report_begin(&r);
+    field_watch_signals();
     for (int i = 0; i < o.nranks && !code; i++)
         code = run_ranks(&r, o.ranks[i], &why);
     return report_end(&r, code, &why);
