@@ -106,6 +106,25 @@ timeout 100 "$WEFT_BIN" run -n 1 --tag-output -- sh -c 'yes & echo $! >"$0"' "$w
 code=$?
 [ "$code" = 4 ] || complain "with SIGCHLD ignored: exit code $code"
 
+# A signal that comes while hosts are being made waits for the ranks, and leaves neither folder nor namespace.
+if "$WEFT_BIN" run -n 1 --hosts 1 -- true 2>/dev/null; then
+    mkdir "$work/tmp"
+    TMPDIR=$work/tmp env --default-signal=INT "$WEFT_BIN" run -n 8 --hosts 8 -- tail -f /dev/null 2>"$work/err" &
+    launcher=$!
+    for _ in $(seq 2000); do
+        compgen -G "/run/netns/weft-$launcher-*" >/dev/null && break
+        read -rt 0.01 <> <(:)
+    done
+    kill -INT $launcher
+    wait $launcher
+    code=$?
+    [ "$code" = 130 ] || complain "INT while hosts are made: exit code $code: $(cat "$work/err")"
+    compgen -G "/run/netns/weft-$launcher-*" && complain "INT while hosts are made: namespaces are left"
+    rmdir "$work/tmp" || complain "INT while hosts are made: a folder is left"
+else
+    echo "without hosts: they cannot be played here"
+fi
+
 # The first that fails counts, not those that are ended for it nor a later one.
 mkfifo "$work/second"
 run 3 -n 3 -- sh -c 'case $WEFT_RANK in 0) trap "exit 8" TERM; echo >"$0"; tail -f /dev/null & wait ;;

@@ -244,19 +244,6 @@ static void poll_once(struct job *j)
 
 static int run_job(struct job *j)
 {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGCHLD);
-    sigaddset(&set, SIGPIPE);
-    for (size_t i = 0; i < FORWARDED; i++)
-        sigaddset(&set, forwarded[i]);
-    signal(SIGCHLD, SIG_DFL); /* where it is ignored, ends of ranks would not be told */
-    sigprocmask(SIG_BLOCK, &set, &j->mask);
-    j->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (j->signals < 0) {
-        fprintf(stderr, "weft run: no signalfd: %s\n", strerror(errno));
-        return CLI_WRONG;
-    }
     for (int r = 0; r < j->ranks; r++) {
         if (start_rank(j, r)) {
             fprintf(stderr, "weft run: rank %d could not be started: %s\n", r, strerror(errno));
@@ -269,11 +256,6 @@ static int run_job(struct job *j)
         poll_once(j);
     for (int i = 0; j->tag && i < 2 * j->ranks; i++)
         tag_close(&j->tags[i]);
-    read_signals(j);
-    if (j->unread)
-        signal(SIGPIPE, SIG_IGN); /* there is more to do */
-    close(j->signals);
-    sigprocmask(SIG_SETMASK, &j->mask, NULL);
     return j->code;
 }
 
@@ -362,11 +344,41 @@ static int serve_and_launch(struct job *j)
     return code;
 }
 
+/* From now on signals are read, not obeyed: those that come before the ranks are there wait for them, and none ends the
+ * launcher before it has removed what it made. */
+static int watch_signals(struct job *j)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    sigaddset(&set, SIGPIPE);
+    for (size_t i = 0; i < FORWARDED; i++)
+        sigaddset(&set, forwarded[i]);
+    signal(SIGCHLD, SIG_DFL); /* where it is ignored, ends of ranks would not be told */
+    sigprocmask(SIG_BLOCK, &set, &j->mask);
+    j->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (j->signals >= 0)
+        return CLI_OK;
+    fprintf(stderr, "weft run: no signalfd: %s\n", strerror(errno));
+    return CLI_WRONG;
+}
+
+/* What has come meanwhile is obeyed now. */
+static void obey_signals(const struct job *j)
+{
+    close(j->signals);
+    if (j->unread)
+        raise(SIGPIPE); /* the end of a writer without a reader */
+    sigprocmask(SIG_SETMASK, &j->mask, NULL);
+}
+
 /* With hosts to play, and what must be gone afterwards. */
 static int set_up_and_launch(struct job *j, bool wide)
 {
     char at[80], why[256];
-    int code = CLI_OK;
+    int code = watch_signals(j);
+    if (code)
+        return code;
     if (wide && !j->at)
         code = make_folder(j, at, sizeof at);
     if (!code && j->hosts && !netns_make((int)j->hosts, &j->netns, why, sizeof why)) {
@@ -379,10 +391,7 @@ static int set_up_and_launch(struct job *j, bool wide)
     if (j->hosts)
         netns_remove(&j->netns);
     remove_folder(j);
-    if (j->unread) { /* all is removed: to the end that a writer without a reader has */
-        signal(SIGPIPE, SIG_DFL);
-        raise(SIGPIPE);
-    }
+    obey_signals(j);
     return code;
 }
 
