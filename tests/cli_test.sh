@@ -115,8 +115,8 @@ for pair in 'f32[64] @x4 +sum(x)|f32[64] @x4' 'f32[64/x] @x4|f32[64] @x4' 'f32[6
     run 0 check "${pair%|*}" "${pair#*|}" --in-place --repeat 3
 done
 run 2 check 'f32[16/x] @x4' 'f32[16/x] @x4=4..7' --in-place; err "on no rank does one side stand inside the other"
-run 2 check 'f32[8] @x4' 'f32[8] @x4' --on self:; err "the layouts use ranks up to 3"
-run 2 check 'f32[8] @x4' 'f32[8] @x4' --on threads:3; err "and there are 3 ranks"
+run 2 check 'f32[8] @x4' 'f32[8] @x4' --on self:; err "has 1 of the 4 ranks"
+run 2 check 'f32[8] @x4' 'f32[8] @x4' --on threads:3; err "has 3 of the 4 ranks"
 run 2 check 'f32[8] @x4' 'f32[8] @x4' --on threads:x; err "expected threads:N/NAME"
 run 2 check 'f32[8] @x4' 'f32[8] @x4' --on pigeon:; err "pigeon:: no such transport"
 # A ring folds in another order than the oracle, and with wild data that shows: a failure as a user would see it.

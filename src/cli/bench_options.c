@@ -157,10 +157,15 @@ int bench_options(const char *name, const char *about, const char *ranks, const 
     int64_t ms = 100, rounds = 5;
     bool window = false;
     *out = (struct bench_options){.weft.on = transport_here("shm:") ? "shm:" : "threads:"};
+    char numbers[64], lengths[128], some[128] = "there is nothing to choose from here";
+    snprintf(numbers, sizeof numbers, "ranks (%s)", ranks);
+    snprintf(lengths, sizeof lengths, "bytes: 8,4K,1M, or 8:16M (doubling), or 8:16M:4 (%s)", sizes ? sizes : "");
+    if (names)
+        snprintf(some, sizeof some, "of %s, these only", names);
     const struct args_option rows[] = {
-        {"sizes", ARGS_TEXT, "LIST", "bytes: 8,4K,1M, or 8:16M (doubling), or 8:16M:4", &sizes, 0, 0},
-        {"n", ARGS_TEXT, "N,N", "ranks", &ranks, 0, 0},
-        {"only", ARGS_TEXT, "NAMES", "of what is measured, these only", &out->only, 0, 0},
+        {"sizes", ARGS_TEXT, "LIST", lengths, &sizes, 0, 0},
+        {"n", ARGS_TEXT, "N,N", numbers, &ranks, 0, 0},
+        {"only", ARGS_TEXT, "NAMES", some, &out->only, 0, 0},
         {"peers", ARGS_FLAG, NULL, "beside the MPI libraries that are installed", &out->peers, 0, 0},
         {"window", ARGS_FLAG, NULL, "tensors in window memory (default)", &window, 0, 0},
         {"private", ARGS_FLAG, NULL, "tensors in private memory", &out->weft.private_, 0, 0},
@@ -177,8 +182,8 @@ int bench_options(const char *name, const char *about, const char *ranks, const 
     bool sized = sizes != NULL; /* their option is the first */
     const struct args_verb verb = {
         name,
-        sized ? "[-n 2,4,8] [--sizes 8:16M] [--peers] [--window|--private] [--json|--csv] [--plot out.svg]"
-              : "[-n 2,4,8] [--peers] [--window|--private] [--json|--csv] [--plot out.svg]",
+        sized ? "[-n N,N] [--sizes LIST] [--peers] [--window|--private] [--json|--csv] [--plot out.svg]"
+              : "[-n N,N] [--peers] [--window|--private] [--json|--csv] [--plot out.svg]",
         about, sized ? rows : rows + 1, 0};
     const char *words[1];
     int n, code = args_parse(&verb, argc, argv, words, &n);

@@ -268,9 +268,10 @@ int cmd_check(int argc, char **argv)
         {0}};
     const struct args_verb verb = {"check", "SRC DST [options]\n--cases FILE [options]",
                                    "Lowers the pair of layouts on all ranks, verifies the plans, runs them on real "
-                                   "data on threads or processes that it starts,\n"
-                                   "and compares every element with a brute-force computation. Exit code 0: right; 1: "
-                                   "wrong; 2: bad usage or layout.",
+                                   "data on threads or processes\n"
+                                   "that it starts, and compares every element with a brute-force computation. Exit "
+                                   "code 0: right; 1: wrong;\n"
+                                   "2: bad usage or layout.",
                                    rows, 2};
     const char *words[2];
     int n, code = args_parse(&verb, argc, argv, words, &n);
