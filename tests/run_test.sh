@@ -163,6 +163,10 @@ for launcher in "mpirun.openmpi --allow-run-as-root --oversubscribe" mpiexec.hyd
 done
 
 # ---- jobs ----
+# A rank that is told nonsense does not take itself for a job of its own.
+WEFT_RANK=5 WEFT_SIZE=2 WEFT_URL=shm:none-$$ "$WEFT_BIN" "${check[@]}" >"$work/out" 2>"$work/err"
+[ $? = 2 ] || complain "rank 5 of 2: not refused: $(cat "$work/out")"
+err "WEFT_RANK=5"
 run 0 -n 4 -- "$WEFT_BIN" check --on shm: 'f32[64/x,6] @x4' 'f32[64,6/x] @x4' --repeat 5
 out "ok: all_to_all by direct on 4 ranks, 1152 B (1.1 KiB) moved, bound 1152 B, 5 runs of 384 elements right"
 run 2 -n 3 -- "$WEFT_BIN" check --on shm: 'f32[64/x] @x4' 'f32[64] @x4'; err "the job has 3"
