@@ -150,6 +150,10 @@ by()
     [ "$(cat "$work/by.0" "$work/by.1")" = "$right" ] || complain "$name: $(cat "$work/by.0" "$work/by.1")"
 }
 by torchrun RANK=@ WORLD_SIZE=2 LOCAL_RANK=@ LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$$ TORCHELASTIC_RUN_ID=none
+# In a job of Slurm or MPI all ranks of torchrun have the variables of the one task that started it.
+by "torchrun inside others" RANK=@ WORLD_SIZE=2 LOCAL_RANK=@ LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$$ \
+    TORCHELASTIC_RUN_ID=none SLURM_PROCID=0 SLURM_NTASKS=1 SLURM_JOB_ID=$$ SLURM_STEP_ID=0 OMPI_COMM_WORLD_RANK=0 \
+    OMPI_COMM_WORLD_SIZE=1 PMIX_NAMESPACE=job-$$ PMIX_RANK=0
 by srun SLURM_PROCID=@ SLURM_NTASKS=2 SLURM_JOB_ID=$$ SLURM_STEP_ID=0
 by mpirun OMPI_COMM_WORLD_RANK=@ OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=job-$$
 by mpiexec PMI_RANK=@ PMI_SIZE=2 PMI_JOBID=$$
