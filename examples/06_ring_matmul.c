@@ -165,9 +165,11 @@ int main(void)
     weft_layout_free(pieces);
     weft_layout_free(whole);
     double e = median(exchange_s), p = median(product_s), b = median(both_s);
+    double hidden = (e + p - b) / e; /* on a busy machine it may be beyond what is possible */
+    hidden = hidden > 1 ? 1 : hidden < 0 ? 0 : hidden;
     printf("%d pieces of a ring allgather fed a product of %d x %d by %d x %d on %d ranks, %d times: right\n", RANKS,
            ROWS, K, K, COLUMNS, RANKS, ROUNDS);
     printf("exchange %.3f ms, product %.3f ms, both %.3f ms: %.0f%% of the exchange hidden\n", e * 1e3, p * 1e3,
-           b * 1e3, 100 * (e + p - b) / e);
+           b * 1e3, 100 * hidden);
     return 0;
 }

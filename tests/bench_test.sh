@@ -66,6 +66,28 @@ grep -q 'left out: broadcast' "$work/err" || complain "$what: it does not say wh
 [ $? -eq 1 ] || complain "a broadcast by ring: not refused"
 grep -q 'ring' "$work/err" || complain "a broadcast by ring: not refused in words"
 
+# What would be known only after the measuring is said before it.
+# refuse TEXT ARGUMENTS...: exit code 2, and the text.
+refuse()
+{
+    local text=$1 code
+    shift
+    "$WEFT_BIN" bench "$@" "${quick[@]}" >"$work/out" 2>"$work/err"
+    code=$?
+    what="weft bench $*"
+    [ "$code" -eq 2 ] || complain "$what: exit code $code, should be 2"
+    grep -qF -- "$text" "$work/err" || complain "$what: stderr lacks: $text"
+    [ ! -s "$work/out" ] || complain "$what: stdout is not empty"
+}
+refuse "--only takes some of barrier,broadcast,allgather,reduce_scatter,allreduce,all_to_all,halo, not 'foo'" coll --only halo,foo
+refuse "not ''" halo --only ''
+refuse "not '26'" many --only 26
+refuse "not 'foo'" hosts --only move,foo
+refuse "nothing to choose from" memory --only copy
+refuse "nothing that --only names" reshard -n 2 --only cast --sizes 256K
+refuse "--save $work/none/a.json: its folder: No such file" coll -n 2 --sizes 8 --save "$work/none/a.json"
+refuse "--plot $work: it is a folder" coll -n 2 --sizes 8 --plot "$work"
+
 run coll -n 2 --sizes 8:64:4,1K --only allreduce "${quick[@]}" --plot "$work/a.svg"
 [ "$(grep -c allreduce "$work/out")" -ge 3 ] || complain "$what: lines are missing"
 grep -q 'weft / floor .* (geometric mean of 3' "$work/out" || complain "$what: no summary"

@@ -54,6 +54,9 @@ mkdir empty.d; ln -s empty.d link.d; mkfifo pipe.safetensors
 run 2 checkpoint in.safetensors empty.d/. --to tp1; err "empty.d/.: give the output by its own name"
 run 2 checkpoint in.safetensors link.d --to tp1; err "link.d: it exists and is a symbolic link: give what it points to"
 run 2 checkpoint pipe.safetensors pipe.d --to tp1; err "pipe.safetensors: it is not a regular file"
+run 2 checkpoint in.safetensors none/out.d --to tp2 --rules my.rules; err "checkpoint: none: No such file"
+run 2 checkpoint in.safetensors in.safetensors/out.d --to tp2 --rules my.rules; err "checkpoint: in.safetensors"
+run 2 checkpoint in.safetensors pipe.d --to tp2 --rules pipe.safetensors; err "pipe.safetensors: it is not a regular file"
 run 0 checkpoint --show-rules llama; out "fuse self_attn.qkv_proj"
 run 2 checkpoint --show-rules camel; err "there are no rules 'camel'"
 

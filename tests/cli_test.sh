@@ -58,6 +58,17 @@ run 2 bench; err "say what to measure"
 run 2 bench nothing; err "there is no benchmark 'nothing'"
 run 0 bench --help; out "lower"
 run 2 info x; err "'x' is one argument too many"
+for words in --help --version "plan --help" info; do
+    what="weft $words to a full disk"
+    # shellcheck disable=SC2086  # a verb and its option
+    "$WEFT_BIN" $words >/dev/full 2>err && complain "$what: exit code 0"
+    grep -q "the results could not be written" err || complain "$what: it does not say so"
+done
+run 2 check 'f32[8/x] @x2' 'f32[8] @x2' --on tcp:; err "no place to meet"
+mkfifo pipe.bin
+run 2 reshard 'f32[2] @x1' 'f32[2] @x1' --in pipe.bin --out out.bin; err "pipe.bin: it is not a regular file"
+run 2 diagnose pipe.bin; err "pipe.bin: it is not a regular file"
+rm pipe.bin
 
 # ---- layouts that are wrong: the argument, the text, a caret ----
 run 2 plan 'f32[8/x,4 @x4' 'f32[8] @x4'; no_out
@@ -104,8 +115,8 @@ for pair in 'f32[64] @x4 +sum(x)|f32[64] @x4' 'f32[64/x] @x4|f32[64] @x4' 'f32[6
     run 0 check "${pair%|*}" "${pair#*|}" --in-place --repeat 3
 done
 run 2 check 'f32[16/x] @x4' 'f32[16/x] @x4=4..7' --in-place; err "on no rank does one side stand inside the other"
-run 2 check 'f32[8] @x4' 'f32[8] @x4' --on self:; err "the layouts use ranks up to 3"
-run 2 check 'f32[8] @x4' 'f32[8] @x4' --on threads:3; err "and there are 3 ranks"
+run 2 check 'f32[8] @x4' 'f32[8] @x4' --on self:; err "has 1 of the 4 ranks"
+run 2 check 'f32[8] @x4' 'f32[8] @x4' --on threads:3; err "has 3 of the 4 ranks"
 run 2 check 'f32[8] @x4' 'f32[8] @x4' --on threads:x; err "expected threads:N/NAME"
 run 2 check 'f32[8] @x4' 'f32[8] @x4' --on pigeon:; err "pigeon:: no such transport"
 # A ring folds in another order than the oracle, and with wild data that shows: a failure as a user would see it.

@@ -142,7 +142,7 @@ bad=$work/bad.json
 bad() { sed "$1" "$work/zero.json" >"$bad"; cmp -s "$bad" "$work/zero.json" && complain "sed $1 changes nothing"; }
 refuse "there is no file"
 refuse "$work/none.json: No such file" "$work/none.json"
-refuse "$work: it is no file" "$work"
+refuse "$work: it is not a regular file" "$work"
 : >"$bad"; refuse "$bad: it is not JSON: byte 0" "$bad"
 echo '{"a": 1}' >"$bad"; refuse "it is not of weft's flight recorder" "$bad"
 head -c 300 "$work/zero.json" >"$bad"; refuse "it is not JSON" "$bad"

@@ -56,11 +56,15 @@ for word in $words; do
     grep -qw -- "$word" "$work/weft.h.3.txt" || complain "weft.h.3: no word of $word"
 done
 
-verbs=$(weft --help | sed -n 's/^  \([a-z]*\)  .*/\1/p')
-for verb in $verbs; do
-    grep -q "weft $verb" "$work/weft.1.txt" || complain "weft.1: no word of weft $verb"
-    for option in $(weft "$verb" --help | grep -oE -- '^  --[a-z-]+' | sort -u); do
-        grep -q -- "$option" "$work/weft.1.txt" || complain "weft.1: no word of $option, which weft $verb takes"
+names() { sed -n 's/^  \([a-z]\{1,\}\) .*/\1/p'; }
+sed -n '/^SYNOPSIS/,/^DESCRIPTION/p' "$work/weft.1.txt" >"$work/synopsis"
+mapfile -t verbs < <(weft --help | names; weft bench --help | names | sed 's/^/bench /')
+[ "${#verbs[@]}" -ge 17 ] || complain "only ${#verbs[@]} verbs were found"
+for verb in "${verbs[@]}"; do
+    grep "weft ${verb%% *} " "$work/synopsis" | grep -qw -- "${verb##* }" || complain "weft.1: the synopsis lacks weft $verb"
+    # shellcheck disable=SC2086  # a verb may be two words
+    for option in $(weft $verb --help | grep -oE -- '^  --?[a-z-]+' | sort -u); do
+        grep -q -- "$option\b" "$work/weft.1.txt" || complain "weft.1: no word of $option, which weft $verb takes"
     done
 done
 echo "$commands examples, $(wc -w <<<"$words") names"

@@ -29,6 +29,7 @@ run 2 -n 2; err "there is no program to run"
 run 2 -n 0 true; err "-n takes a number from 1 to 4096"
 run 2 -n 2 --on threads: true; err "--on takes shm:"
 run 2 --what -n 2 true; err "there is no option '--what'"
+run 127 -n 1 -; err "weft run: -: No such file"
 run 0 --help
 grep -q -- "--tag-output" "$work/out" || complain "the help lacks --tag-output"
 
@@ -90,6 +91,40 @@ start sh -c "$body"
 { kill -9 $launcher; wait $launcher; } 2>/dev/null
 for pid in $pids; do gone "$pid"; done
 
+# Nobody reads the output any more, as of `| head`: the ranks end, and the folder that they met in is gone.
+mkdir "$work/tmp"
+TMPDIR=$work/tmp timeout 100 "$WEFT_BIN" run -n 2 --on tcp: --tag-output -- yes 2>"$work/err" | head -n 1 >"$work/out"
+code=${PIPESTATUS[0]}
+[ "$code" = 141 ] || complain "no reader: exit code $code: $(cat "$work/err")"
+rmdir "$work/tmp" || complain "no reader: a folder is left"
+# What a rank leaves behind may go on writing.
+timeout 100 "$WEFT_BIN" run -n 1 --tag-output -- sh -c 'yes & echo $! >"$0"' "$work/left" >/dev/null ||
+    complain "the output of what a rank has left behind: exit code $?"
+{ kill "$(cat "$work/left")"; } 2>/dev/null
+# Ends are seen even where those of children were ignored.
+(trap '' CHLD; exec timeout -s KILL 100 "$WEFT_BIN" run -n 1 -- sh -c 'exit 4' 2>"$work/err")
+code=$?
+[ "$code" = 4 ] || complain "with SIGCHLD ignored: exit code $code"
+
+# A signal that comes while hosts are being made waits for the ranks, and leaves neither folder nor namespace.
+if "$WEFT_BIN" run -n 1 --hosts 1 -- true 2>/dev/null; then
+    mkdir "$work/tmp"
+    TMPDIR=$work/tmp env --default-signal=INT "$WEFT_BIN" run -n 8 --hosts 8 -- tail -f /dev/null 2>"$work/err" &
+    launcher=$!
+    for _ in $(seq 2000); do
+        compgen -G "/run/netns/weft-$launcher-*" >/dev/null && break
+        read -rt 0.01 <> <(:)
+    done
+    kill -INT $launcher
+    wait $launcher
+    code=$?
+    [ "$code" = 130 ] || complain "INT while hosts are made: exit code $code: $(cat "$work/err")"
+    compgen -G "/run/netns/weft-$launcher-*" && complain "INT while hosts are made: namespaces are left"
+    rmdir "$work/tmp" || complain "INT while hosts are made: a folder is left"
+else
+    echo "without hosts: they cannot be played here"
+fi
+
 # The first that fails counts, not those that are ended for it nor a later one.
 mkfifo "$work/second"
 run 3 -n 3 -- sh -c 'case $WEFT_RANK in 0) trap "exit 8" TERM; echo >"$0"; tail -f /dev/null & wait ;;
@@ -115,6 +150,10 @@ by()
     [ "$(cat "$work/by.0" "$work/by.1")" = "$right" ] || complain "$name: $(cat "$work/by.0" "$work/by.1")"
 }
 by torchrun RANK=@ WORLD_SIZE=2 LOCAL_RANK=@ LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$$ TORCHELASTIC_RUN_ID=none
+# In a job of Slurm or MPI all ranks of torchrun have the variables of the one task that started it.
+by "torchrun inside others" RANK=@ WORLD_SIZE=2 LOCAL_RANK=@ LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$$ \
+    TORCHELASTIC_RUN_ID=none SLURM_PROCID=0 SLURM_NTASKS=1 SLURM_JOB_ID=$$ SLURM_STEP_ID=0 OMPI_COMM_WORLD_RANK=0 \
+    OMPI_COMM_WORLD_SIZE=1 PMIX_NAMESPACE=job-$$ PMIX_RANK=0
 by srun SLURM_PROCID=@ SLURM_NTASKS=2 SLURM_JOB_ID=$$ SLURM_STEP_ID=0
 by mpirun OMPI_COMM_WORLD_RANK=@ OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=job-$$
 by mpiexec PMI_RANK=@ PMI_SIZE=2 PMI_JOBID=$$
@@ -128,6 +167,10 @@ for launcher in "mpirun.openmpi --allow-run-as-root --oversubscribe" mpiexec.hyd
 done
 
 # ---- jobs ----
+# A rank that is told nonsense does not take itself for a job of its own.
+WEFT_RANK=5 WEFT_SIZE=2 WEFT_URL=shm:none-$$ "$WEFT_BIN" "${check[@]}" >"$work/out" 2>"$work/err"
+[ $? = 2 ] || complain "rank 5 of 2: not refused: $(cat "$work/out")"
+err "WEFT_RANK=5"
 run 0 -n 4 -- "$WEFT_BIN" check --on shm: 'f32[64/x,6] @x4' 'f32[64,6/x] @x4' --repeat 5
 out "ok: all_to_all by direct on 4 ranks, 1152 B (1.1 KiB) moved, bound 1152 B, 5 runs of 384 elements right"
 run 2 -n 3 -- "$WEFT_BIN" check --on shm: 'f32[64/x] @x4' 'f32[64] @x4'; err "the job has 3"

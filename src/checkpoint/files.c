@@ -67,7 +67,7 @@ int checkpoint_write_all(int fd, const void *from, size_t n, int64_t at, const c
 int checkpoint_read_text(const char *path, size_t most, char **out, size_t *len)
 {
     struct stat st;
-    int rc = 0, fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    int rc = 0, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is not waited for, but refused */
     char *text = NULL;
     if (fd < 0)
         return error_set(WEFT_EINVAL, "%s: %s", path, strerror(errno));

@@ -55,6 +55,23 @@ static int check_folder(const char *path, bool force, bool *empty)
     return rc;
 }
 
+/* The folder that it will stand in: said before the work, and by its own name. */
+static int check_parent(const struct checkpoint_output *o)
+{
+    struct stat st;
+    char *slash = strrchr(o->place, '/');
+    if (!slash || slash == o->place)
+        return 0;
+    *slash = 0;
+    int rc = 0;
+    if (stat(o->place, &st))
+        rc = error_set(WEFT_EINVAL, "%s: %s", o->place, strerror(errno));
+    else if (!S_ISDIR(st.st_mode))
+        rc = error_set(WEFT_EINVAL, "%s: it is not a folder", o->place);
+    *slash = '/';
+    return rc;
+}
+
 int checkpoint_output_check(struct checkpoint *c, struct checkpoint_output *o, const char *out)
 {
     struct stat st;
@@ -74,7 +91,7 @@ int checkpoint_output_check(struct checkpoint *c, struct checkpoint_output *o, c
     if (o->one && c->dst.mesh->mesh > 1)
         return error_set(WEFT_EINVAL, "%s: the output has several ranks, so it is a folder and not a file", out);
     if (lstat(o->place, &st))
-        return errno == ENOENT ? 0 : failed(o->place);
+        return errno == ENOENT || errno == ENOTDIR ? check_parent(o) : failed(o->place);
     if (o->one ? !S_ISREG(st.st_mode) : !S_ISDIR(st.st_mode))
         return error_set(WEFT_EINVAL, "%s: it exists and is %s", o->place,
                          S_ISLNK(st.st_mode) ? "a symbolic link: give what it points to"

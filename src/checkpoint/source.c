@@ -55,7 +55,7 @@ int checkpoint_open(struct checkpoint *c, const char *path, int rank, size_t *ou
     *f = (struct checkpoint_file){.fd = -1, .rank = rank, .path = checkpoint_keep(&c->arena, path)};
     if (!f->path)
         return error_nomem();
-    f->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe would wait for who writes, and is refused */
+    f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is not waited for, but refused */
     if (f->fd < 0)
         return error_set(errno == EMFILE ? WEFT_EIO : WEFT_EINVAL, "%s: %s", path, strerror(errno));
     posix_fadvise(f->fd, 0, 0, POSIX_FADV_SEQUENTIAL);

@@ -103,7 +103,7 @@ int args_parse(const struct args_verb *verb, int argc, char **argv, const char *
     *nwords = 0;
     for (int i = 0; i < argc; i++) {
         const char *arg = argv[i];
-        if (verb->words == ARGS_COMMAND && (only_words || arg[0] != '-')) {
+        if (verb->words == ARGS_COMMAND && (only_words || arg[0] != '-' || !arg[1])) {
             *nwords = i;
             return 0;
         }

@@ -46,7 +46,7 @@ static int run(const char *name, const struct bench_options *o, const enum work_
     struct report r = {.name = name, .options = o, .remark = remark_sizes};
     struct failure why = {0};
     int n = list_cells(o, ops, nops, cells), code = CLI_OK;
-    report_begin(&r);
+    field_watch_signals();
     for (int i = 0; i < o->nranks && !code; i++) {
         field_add_weft(&f, &o->weft, o->ranks[i]);
         field_add_floors(&f, o->ranks[i], o->weft.private_, cells, n);
@@ -67,7 +67,8 @@ int bench_coll(int argc, char **argv)
         "Collectives: broadcast, allgather, reduce_scatter, allreduce, all_to_all, halo (a pair of faces) and\n"
         "barrier. A size is what each rank gives (halo: one face). Time is that of calls back to back, for a\n"
         "broadcast not less than that of one call after a barrier; the floor is the same work by hand.",
-        "2,4,8", "8,4K,64K,1M,16M", argc, argv, &o);
+        "2,4,8", "8,4K,64K,1M,16M", "barrier,broadcast,allgather,reduce_scatter,allreduce,all_to_all,halo", argc, argv,
+        &o);
     return code ? (code < 0 ? CLI_OK : code) : run("coll", &o, colls, sizeof colls / sizeof *colls);
 }
 
@@ -76,6 +77,6 @@ int bench_latency(int argc, char **argv)
     struct bench_options o;
     int code =
         bench_options("bench latency", "A barrier, and a move from rank 0 to rank 1 and back: half of the round trip.",
-                      "2", "8", argc, argv, &o);
+                      "2", "8", "barrier,ping", argc, argv, &o);
     return code ? (code < 0 ? CLI_OK : code) : run("latency", &o, latencies, sizeof latencies / sizeof *latencies);
 }

@@ -79,7 +79,7 @@ int bench_halo(int argc, char **argv)
         "(the nearest below that is a square, in 3-d). Peers: MPI_Neighbor_alltoallw and persistent requests\n"
         "with derived datatypes, to all neighbours at once and dim by dim; the best counts. And exchange:\n"
         "messages to either neighbour, whose sizes only their senders know, beside MPI_Isend, MPI_Probe, MPI_Recv.",
-        "2,4,8", "64,4K,64K,1M", argc, argv, &o);
+        "2,4,8", "64,4K,64K,1M", "1d,2d,3d,x,exchange", argc, argv, &o);
     if (code)
         return code < 0 ? CLI_OK : code;
     struct report r = {.name = "halo", .options = &o, .remark = remark_halos};
@@ -89,7 +89,7 @@ int bench_halo(int argc, char **argv)
             code = failure_set(&why, CLI_BAD, "--sizes takes faces of up to 4M");
     if (code)
         return failure_print(&why, "bench halo");
-    report_begin(&r);
+    field_watch_signals();
     for (int i = 0; i < o.nranks && !code; i++)
         code = run_ranks(&r, o.ranks[i], &why);
     return report_end(&r, code, &why);

@@ -474,6 +474,11 @@ int bench_hosts(int argc, char **argv)
     int n, code = args_parse(&verb, argc, argv, words, &n);
     if (code)
         return code < 0 ? CLI_OK : code;
+    code = bench_check_only(&verb, b.only, "move,ping,slow,many,fanout,allreduce,reshard");
+    if (!code)
+        code = bench_check_file(&verb, "--save", b.save);
+    if (code)
+        return code;
     struct failure why = {0};
     b.bytes -= b.bytes % 65536;
     b.measure = (struct measure){.seconds = (double)ms * 1e-3, .rounds = (int)rounds};

@@ -128,12 +128,12 @@ int bench_many(int argc, char **argv)
         "bench many",
         "25 and 2000 small tensors (1 to 64 KiB, rows to columns) in one plan, against one plan each: all\n"
         "started and then waited for, and run one after another. Peers pack all and exchange once.",
-        "2,4", NULL, argc, argv, &o);
+        "2,4", NULL, "25,2000", argc, argv, &o);
     if (code)
         return code < 0 ? CLI_OK : code;
     struct report r = {.name = "many", .options = &o, .print = print_text, .remark = remark, .bars = true};
     struct failure why = {0};
-    report_begin(&r);
+    field_watch_signals();
     for (int i = 0; i < o.nranks && !code; i++)
         code = run_ranks(&r, o.ranks[i], &why);
     return report_end(&r, code, &why);

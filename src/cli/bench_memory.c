@@ -52,12 +52,12 @@ int bench_memory(int argc, char **argv)
         "bench memory",
         "What memory gives: memcpy, reads and writes by plain loops, and weft's own copy of a rank's tensor,\n"
         "by as many workers as -n says.",
-        "1,2", "16K,256K,4M,256M", argc, argv, &o);
+        "1,2", "16K,256K,4M,256M", NULL, argc, argv, &o);
     if (code)
         return code < 0 ? CLI_OK : code;
     struct report r = {.name = "memory", .options = &o, .print = print_text};
     struct failure why = {0};
-    report_begin(&r);
+    field_watch_signals();
     for (int i = 0; i < o.nranks && !code; i++)
         code = run_workers(&r, o.ranks[i], &why);
     return report_end(&r, code, &why);

@@ -1,11 +1,13 @@
 /* Options of the benchmarks; see bench_options.h. */
+#define _POSIX_C_SOURCE 200809L
 #include "cli/bench_options.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#include "cli/args.h"
 #include "weft.h"
 
 /* "16M" as bytes; *end is what follows. -1 if it is none. */
@@ -76,8 +78,49 @@ static bool algorithm_here(const char *wanted)
     return false;
 }
 
-static int check(const struct args_verb *verb, const char *ranks, const char *sizes, struct bench_options *o,
-                 bool window)
+/* Is the name, of n letters, among those of a list with commas between? */
+static bool among(const char *list, const char *name, size_t n)
+{
+    for (const char *p = list; *p; p += strcspn(p, ","), p += *p == ',')
+        if (strcspn(p, ",") == n && !strncmp(p, name, n))
+            return true;
+    return false;
+}
+
+int bench_check_only(const struct args_verb *verb, const char *only, const char *names)
+{
+    if (only && !names)
+        return args_complain(verb, "--only: there is nothing to choose from");
+    for (const char *p = only; p;) {
+        size_t n = strcspn(p, ",");
+        if (!among(names, p, n))
+            return args_complain(verb, "--only takes some of %s, not '%.*s'", names, (int)n, p);
+        p = p[n] ? p + n + 1 : NULL;
+    }
+    return 0;
+}
+
+int bench_check_file(const struct args_verb *verb, const char *option, const char *path)
+{
+    struct stat st;
+    if (!path)
+        return 0;
+    if (!stat(path, &st)) {
+        if (S_ISDIR(st.st_mode))
+            return args_complain(verb, "%s %s: it is a folder", option, path);
+        return access(path, W_OK) ? args_complain(verb, "%s %s: %s", option, path, strerror(errno)) : 0;
+    }
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    int code = 0;
+    if (!folder || access(folder, W_OK))
+        code = args_complain(verb, "%s %s: its folder: %s", option, path, strerror(errno));
+    free(folder);
+    return code;
+}
+
+static int check(const struct args_verb *verb, const char *ranks, const char *sizes, const char *names,
+                 struct bench_options *o, bool window)
 {
     int64_t n[BENCH_RANKS_MAX];
     o->nranks = read_list(ranks, n, BENCH_RANKS_MAX);
@@ -102,19 +145,27 @@ static int check(const struct args_verb *verb, const char *ranks, const char *si
         return args_complain(verb, "--window and --private exclude each other");
     if (o->json && o->csv)
         return args_complain(verb, "--json and --csv exclude each other");
-    return 0;
+    int code = bench_check_only(verb, o->only, names);
+    if (!code)
+        code = bench_check_file(verb, "--save", o->save);
+    return code ? code : bench_check_file(verb, "--plot", o->plot);
 }
 
-int bench_options(const char *name, const char *about, const char *ranks, const char *sizes, int argc, char **argv,
-                  struct bench_options *out)
+int bench_options(const char *name, const char *about, const char *ranks, const char *sizes, const char *names, int argc,
+                  char **argv, struct bench_options *out)
 {
     int64_t ms = 100, rounds = 5;
     bool window = false;
     *out = (struct bench_options){.weft.on = transport_here("shm:") ? "shm:" : "threads:"};
+    char numbers[64], lengths[128], some[128] = "there is nothing to choose from here";
+    snprintf(numbers, sizeof numbers, "ranks (%s)", ranks);
+    snprintf(lengths, sizeof lengths, "bytes: 8,4K,1M, or 8:16M (doubling), or 8:16M:4 (%s)", sizes ? sizes : "");
+    if (names)
+        snprintf(some, sizeof some, "of %s, these only", names);
     const struct args_option rows[] = {
-        {"sizes", ARGS_TEXT, "LIST", "bytes: 8,4K,1M, or 8:16M (doubling), or 8:16M:4", &sizes, 0, 0},
-        {"n", ARGS_TEXT, "N,N", "ranks", &ranks, 0, 0},
-        {"only", ARGS_TEXT, "NAMES", "of what is measured, these only", &out->only, 0, 0},
+        {"sizes", ARGS_TEXT, "LIST", lengths, &sizes, 0, 0},
+        {"n", ARGS_TEXT, "N,N", numbers, &ranks, 0, 0},
+        {"only", ARGS_TEXT, "NAMES", some, &out->only, 0, 0},
         {"peers", ARGS_FLAG, NULL, "beside the MPI libraries that are installed", &out->peers, 0, 0},
         {"window", ARGS_FLAG, NULL, "tensors in window memory (default)", &window, 0, 0},
         {"private", ARGS_FLAG, NULL, "tensors in private memory", &out->weft.private_, 0, 0},
@@ -131,22 +182,18 @@ int bench_options(const char *name, const char *about, const char *ranks, const 
     bool sized = sizes != NULL; /* their option is the first */
     const struct args_verb verb = {
         name,
-        sized ? "[-n 2,4,8] [--sizes 8:16M] [--peers] [--window|--private] [--json|--csv] [--plot out.svg]"
-              : "[-n 2,4,8] [--peers] [--window|--private] [--json|--csv] [--plot out.svg]",
+        sized ? "[-n N,N] [--sizes LIST] [--peers] [--window|--private] [--json|--csv] [--plot out.svg]"
+              : "[-n N,N] [--peers] [--window|--private] [--json|--csv] [--plot out.svg]",
         about, sized ? rows : rows + 1, 0};
     const char *words[1];
     int n, code = args_parse(&verb, argc, argv, words, &n);
     if (code)
         return code;
     out->measure = (struct measure){.seconds = (double)ms * 1e-3, .rounds = (int)rounds};
-    return check(&verb, ranks, sizes, out, window);
+    return check(&verb, ranks, sizes, names, out, window);
 }
 
 bool bench_wants(const struct bench_options *o, const char *name)
 {
-    size_t n = strlen(name);
-    for (const char *p = o->only; p && *p; p += strcspn(p, ","), p += *p == ',')
-        if (strcspn(p, ",") == n && !strncmp(p, name, n))
-            return true;
-    return !o->only;
+    return !o->only || among(o->only, name, strlen(name));
 }

@@ -1,6 +1,7 @@
 /* The options that the benchmarks of moving data share. */
 #ifndef WEFT_CLI_BENCH_OPTIONS_H
 #define WEFT_CLI_BENCH_OPTIONS_H
+#include "cli/args.h"
 #include "cli/bench_measure.h"
 
 enum { BENCH_RANKS_MAX = 16, BENCH_SIZES_MAX = 64 };
@@ -17,9 +18,15 @@ struct bench_options {
 };
 
 /* Reads the arguments; ranks and sizes are given as texts such as "2,4,8" and "8:16M", sizes as NULL where they are not
- * to be chosen. 0; -1 after the help; or CLI_BAD
+ * to be chosen; names are all that --only may name, with commas
+ * between, or NULL. 0; -1 after the help; or CLI_BAD
  * after saying what is wrong. */
-int bench_options(const char *name, const char *about, const char *ranks, const char *sizes, int argc, char **argv,
-                  struct bench_options *out);
+int bench_options(const char *name, const char *about, const char *ranks, const char *sizes, const char *names, int argc,
+                  char **argv, struct bench_options *out);
 bool bench_wants(const struct bench_options *o, const char *name);
+
+/* What --only says is all among the names, and the files (NULL: none) can be written: said before anything is measured.
+ * 0 or CLI_BAD. */
+int bench_check_only(const struct args_verb *verb, const char *only, const char *names);
+int bench_check_file(const struct args_verb *verb, const char *option, const char *path);
 #endif

@@ -7,12 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void report_begin(struct report *r)
-{
-    (void)r;
-    field_watch_signals();
-}
-
 void report_out(struct report *r, const struct field *f, int ranks)
 {
     for (int i = 0; i < f->n; i++) {
@@ -191,6 +185,8 @@ int report_end(struct report *r, int code, const struct failure *why)
     struct failure none;
     if (!code && !r->n && r->refused)
         code = failure_set(&none, CLI_WRONG, "nothing could be measured: %s", r->left_out), why = &none;
+    else if (!code && !r->n)
+        code = failure_set(&none, CLI_BAD, "nothing that --only names is measured on so many ranks"), why = &none;
     if (code) {
         failure_print(why, verb);
     } else {

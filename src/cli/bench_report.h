@@ -34,7 +34,6 @@ struct line {
 struct line report_line(const struct row *row);
 const char *report_size(int64_t bytes, char *buf, size_t cap); /* "64K" */
 
-void report_begin(struct report *r); /* from now on signals end what is measured; see field_watch_signals() */
 /* Adds the row (label, cell, ranks, workers and aims are given), measures it on the field and prints it. What weft cannot do
  * is an error, or, where an algorithm was forced, noted and left out. */
 int report_measure(struct report *r, struct field *f, const struct row *what, struct failure *why);

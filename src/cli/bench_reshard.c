@@ -129,7 +129,7 @@ int bench_reshard(int argc, char **argv)
         "from 4 ranks on, and from 8 on square and thin from half of the ranks to the others; --only names some.\n"
         "A size is that of the tensor, 256 MiB (3d: half of it). Time is from the first rank's start to the last\n"
         "one's end. Peers: MPI_Alltoallw, and packing by hand with MPI_Alltoallv.",
-        "2,4,8", "256M", argc, argv, &o);
+        "2,4,8", "256M", "square,thin,3d,cast,transpose,cyclic", argc, argv, &o);
     if (code)
         return code < 0 ? CLI_OK : code;
     struct report r = {.name = "reshard", .options = &o, .remark = remark_cases, .bars = true};
@@ -142,7 +142,7 @@ int bench_reshard(int argc, char **argv)
             code = failure_set(&why, CLI_BAD, "-n takes 1, 2, 4, 8 and 16 ranks");
     if (code)
         return failure_print(&why, "bench reshard");
-    report_begin(&r);
+    field_watch_signals();
     for (int i = 0; i < o.nranks && !code; i++)
         code = run_ranks(&r, o.ranks[i], &why);
     return report_end(&r, code, &why);

@@ -226,11 +226,11 @@ static int join_job(struct check_opts *o)
     if (!shm && !mpi && (!o->url || (strcmp(o->url, "tcp:") && strcmp(o->url, "ucx:") && strcmp(o->url, "auto:"))))
         return CLI_OK;
     int err = weft_comm_open(shm ? NULL : o->url, &opts, &o->job);
-    if (err == WEFT_EINVAL && shm) /* there is no job */
+    if (err == WEFT_EINVAL && shm && !getenv("WEFT_RANK") && !getenv("WEFT_SIZE")) /* there is no job */
         return CLI_OK;
     if (err) {
         fprintf(stderr, "weft check: %s\n", weft_errmsg());
-        return CLI_WRONG;
+        return err == WEFT_EINVAL ? CLI_BAD : CLI_WRONG;
     }
     if (weft_comm_rank(o->job) && (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr)))
         return CLI_WRONG;
@@ -268,9 +268,10 @@ int cmd_check(int argc, char **argv)
         {0}};
     const struct args_verb verb = {"check", "SRC DST [options]\n--cases FILE [options]",
                                    "Lowers the pair of layouts on all ranks, verifies the plans, runs them on real "
-                                   "data on threads or processes that it starts,\n"
-                                   "and compares every element with a brute-force computation. Exit code 0: right; 1: "
-                                   "wrong; 2: bad usage or layout.",
+                                   "data on threads or processes\n"
+                                   "that it starts, and compares every element with a brute-force computation. Exit "
+                                   "code 0: right; 1: wrong;\n"
+                                   "2: bad usage or layout.",
                                    rows, 2};
     const char *words[2];
     int n, code = args_parse(&verb, argc, argv, words, &n);

@@ -150,7 +150,7 @@ static void print_text(const struct machine *m, const char *version)
         printf("%-12s", lists[k].name);
         for (int i = lists[k].first; lists[k].get(i); i++)
             printf("%s%s", i > lists[k].first ? " " : "", lists[k].get(i));
-        putchar('\n');
+        puts(lists[k].get(lists[k].first) ? "" : "none");
     }
     printf("%-12s%s between hosts\n", "auto:", wire_here());
     printf("%-12s%d dims, %d axes, %d letters an axis name\n", "limits", WEFT_MAX_DIMS, WEFT_MAX_AXES, WEFT_MAX_NAME);

@@ -42,7 +42,7 @@ struct job {
     struct tag *tags; /* two a rank */
     struct pollfd *polls;
     int left, code; /* ranks that run; the first exit code that is not 0 */
-    bool ending;
+    bool ending, unread; /* unread: nobody reads what is printed any more */
     int64_t kill_at; /* in ms; 0: not */
 };
 
@@ -210,6 +210,13 @@ static void read_signals(struct job *j)
     while (read(j->signals, &s, sizeof s) == (ssize_t)sizeof s) {
         if (s.ssi_signo == SIGCHLD)
             continue;
+        if (s.ssi_signo == SIGPIPE) {
+            if (!j->ending)
+                j->code = 128 + SIGPIPE;
+            j->unread = true;
+            end_all(j);
+            continue;
+        }
         for (int r = 0; r < j->ranks; r++)
             if (j->pids[r] && (r || !j->terminal || s.ssi_code != SI_KERNEL))
                 send_one(j, r, (int)s.ssi_signo);
@@ -237,17 +244,6 @@ static void poll_once(struct job *j)
 
 static int run_job(struct job *j)
 {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGCHLD);
-    for (size_t i = 0; i < FORWARDED; i++)
-        sigaddset(&set, forwarded[i]);
-    sigprocmask(SIG_BLOCK, &set, &j->mask);
-    j->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (j->signals < 0) {
-        fprintf(stderr, "weft run: no signalfd: %s\n", strerror(errno));
-        return CLI_WRONG;
-    }
     for (int r = 0; r < j->ranks; r++) {
         if (start_rank(j, r)) {
             fprintf(stderr, "weft run: rank %d could not be started: %s\n", r, strerror(errno));
@@ -260,8 +256,6 @@ static int run_job(struct job *j)
         poll_once(j);
     for (int i = 0; j->tag && i < 2 * j->ranks; i++)
         tag_close(&j->tags[i]);
-    close(j->signals);
-    sigprocmask(SIG_SETMASK, &j->mask, NULL);
     return j->code;
 }
 
@@ -350,11 +344,41 @@ static int serve_and_launch(struct job *j)
     return code;
 }
 
+/* From now on signals are read, not obeyed: those that come before the ranks are there wait for them, and none ends the
+ * launcher before it has removed what it made. */
+static int watch_signals(struct job *j)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    sigaddset(&set, SIGPIPE);
+    for (size_t i = 0; i < FORWARDED; i++)
+        sigaddset(&set, forwarded[i]);
+    signal(SIGCHLD, SIG_DFL); /* where it is ignored, ends of ranks would not be told */
+    sigprocmask(SIG_BLOCK, &set, &j->mask);
+    j->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (j->signals >= 0)
+        return CLI_OK;
+    fprintf(stderr, "weft run: no signalfd: %s\n", strerror(errno));
+    return CLI_WRONG;
+}
+
+/* What has come meanwhile is obeyed now. */
+static void obey_signals(const struct job *j)
+{
+    close(j->signals);
+    if (j->unread)
+        raise(SIGPIPE); /* the end of a writer without a reader */
+    sigprocmask(SIG_SETMASK, &j->mask, NULL);
+}
+
 /* With hosts to play, and what must be gone afterwards. */
 static int set_up_and_launch(struct job *j, bool wide)
 {
     char at[80], why[256];
-    int code = CLI_OK;
+    int code = watch_signals(j);
+    if (code)
+        return code;
     if (wide && !j->at)
         code = make_folder(j, at, sizeof at);
     if (!code && j->hosts && !netns_make((int)j->hosts, &j->netns, why, sizeof why)) {
@@ -367,6 +391,7 @@ static int set_up_and_launch(struct job *j, bool wide)
     if (j->hosts)
         netns_remove(&j->netns);
     remove_folder(j);
+    obey_signals(j);
     return code;
 }
 

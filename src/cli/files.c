@@ -168,7 +168,7 @@ static int open_piece(const struct files_pattern *p, const struct files_piece *p
     if (!name)
         return failure_set(why, CLI_WRONG, "not enough memory");
     int64_t at = 0;
-    int fd = open(name, O_RDONLY | O_CLOEXEC), code;
+    int fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK), code; /* does not wait for a pipe, which is refused */
     if (fd < 0)
         code = failure_set(why, CLI_BAD, "%s: %s", name, strerror(errno));
     else

@@ -15,6 +15,10 @@
 static int read_bytes(const char *path, char **out, size_t *len, struct failure *f)
 {
     struct stat st;
+    if (!stat(path, &st) && !S_ISREG(st.st_mode)) { /* before it is opened: a pipe would have to be waited for */
+        failure_set(f, CLI_BAD, "%s: it is not a regular file", path);
+        return CLI_BAD;
+    }
     FILE *from = fopen(path, "re");
     if (!from || fstat(fileno(from), &st)) {
         failure_set(f, CLI_BAD, "%s: %s", path, strerror(errno));
@@ -24,9 +28,7 @@ static int read_bytes(const char *path, char **out, size_t *len, struct failure 
     }
     int err = 0;
     char *bytes = NULL;
-    if (!S_ISREG(st.st_mode))
-        err = failure_set(f, CLI_BAD, "%s: it is no file", path);
-    else if (st.st_size > LARGEST)
+    if (st.st_size > LARGEST)
         err = failure_set(f, CLI_BAD, "%s: larger than %" PRId64 " bytes", path, LARGEST);
     else if (!(bytes = malloc((size_t)st.st_size + 1)))
         err = failure_set(f, CLI_WRONG, "memory is out");

@@ -34,30 +34,36 @@ static int print_help(void)
     return CLI_OK;
 }
 
+static int print_version(void)
+{
+    uint32_t v = weft_version();
+    printf("weft %u.%u.%u\n", v / 10000, v / 100 % 100, v % 100);
+    return CLI_OK;
+}
+
+static int run_verb(const char *verb, int argc, char **argv)
+{
+    if (!strcmp(verb, "--help") || !strcmp(verb, "-h"))
+        return print_help();
+    if (!strcmp(verb, "--version"))
+        return print_version();
+    for (size_t i = 0; i < VERBS; i++)
+        if (!strcmp(verb, verbs[i].name))
+            return verbs[i].run(argc, argv);
+    fprintf(stderr, "weft: there is no %s '%s'; see weft --help\n", *verb == '-' ? "option" : "verb", verb);
+    return CLI_BAD;
+}
+
 int main(int argc, char **argv)
 {
-    const char *verb = argc > 1 ? argv[1] : NULL;
-    if (!verb) {
+    if (argc < 2) {
         fprintf(stderr, "weft: a verb is missing; see weft --help\n");
         return CLI_BAD;
     }
-    if (!strcmp(verb, "--help") || !strcmp(verb, "-h"))
-        return print_help();
-    if (!strcmp(verb, "--version")) {
-        uint32_t v = weft_version();
-        printf("weft %u.%u.%u\n", v / 10000, v / 100 % 100, v % 100);
-        return CLI_OK;
+    int code = run_verb(argv[1], argc - 2, argv + 2);
+    if (fflush(stdout) || ferror(stdout)) {
+        fprintf(stderr, "weft %s: the results could not be written\n", argv[1]);
+        return code ? code : CLI_WRONG;
     }
-    for (size_t i = 0; i < VERBS; i++) {
-        if (strcmp(verb, verbs[i].name))
-            continue;
-        int code = verbs[i].run(argc - 2, argv + 2);
-        if (fflush(stdout) || ferror(stdout)) {
-            fprintf(stderr, "weft %s: the results could not be written\n", verb);
-            return code ? code : CLI_WRONG;
-        }
-        return code;
-    }
-    fprintf(stderr, "weft: there is no %s '%s'; see weft --help\n", *verb == '-' ? "option" : "verb", verb);
-    return CLI_BAD;
+    return code;
 }

@@ -84,8 +84,8 @@ int runner_place(const char *url, int world, struct runner_place *out, struct fa
         return failure_set(why, CLI_BAD, "--on %s: ranks are started here on self:, threads: and shm: only", url);
     }
     if (out->ranks < world)
-        return failure_set(why, CLI_BAD, "--on %s: the layouts use ranks up to %d, and there are %d ranks", url,
-                           world - 1, out->ranks);
+        return failure_set(why, CLI_BAD, "--on %s has %d of the %d ranks that the layouts use", url, out->ranks,
+                           world);
     return CLI_OK;
 }
 

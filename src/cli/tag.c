@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 void tag_open(struct tag *t, int fd, FILE *to, int rank)
@@ -50,12 +51,16 @@ void tag_read(struct tag *t)
 
 void tag_close(struct tag *t)
 {
-    for (ssize_t got = 1; t->fd >= 0 && got > 0;) {
-        got = read(t->fd, t->line + t->n, sizeof t->line - t->n);
-        if (got > 0) {
-            t->n += (size_t)got;
-            print_lines(t);
-        }
+    int left = 0; /* now: what the rank has left behind may write for ever */
+    if (t->fd >= 0 && ioctl(t->fd, FIONREAD, &left))
+        left = 0;
+    while (left > 0) {
+        ssize_t got = read(t->fd, t->line + t->n, sizeof t->line - t->n);
+        if (got <= 0)
+            break;
+        left -= (int)got;
+        t->n += (size_t)got;
+        print_lines(t);
     }
     if (t->n)
         print(t, t->n);

@@ -174,6 +174,7 @@ struct launcher {
     const char *unique[3]; /* together they name the job; where none is set, the parent process does */
 };
 
+enum { TORCHRUN = 3 };
 static const struct launcher launchers[] = {
     {"mpirun",
      "OMPI_COMM_WORLD_RANK",
@@ -183,13 +184,20 @@ static const struct launcher launchers[] = {
      {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", NULL}},
     {"mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", NULL, {"PMI_JOBID", NULL, NULL}},
     {"srun", "SLURM_PROCID", "SLURM_NTASKS", NULL, "SLURM_STEP_NUM_NODES", {"SLURM_JOB_ID", "SLURM_STEP_ID", NULL}},
-    {"torchrun",
-     "RANK",
-     "WORLD_SIZE",
-     "LOCAL_WORLD_SIZE",
-     NULL,
-     {"TORCHELASTIC_RUN_ID", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"}},
+    [TORCHRUN] = {"torchrun",
+                  "RANK",
+                  "WORLD_SIZE",
+                  "LOCAL_WORLD_SIZE",
+                  NULL,
+                  {"TORCHELASTIC_RUN_ID", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"}},
 };
+
+/* torchrun is itself a task of srun's or mpirun's where there are several machines, and its ranks all have that task's
+ * variables: its own count. */
+static bool by_torchrun(void)
+{
+    return variable("TORCHELASTIC_RUN_ID") && variable("RANK") && variable("WORLD_SIZE");
+}
 
 static int number(const char *name, int64_t min, int64_t max, int *out)
 {
@@ -294,6 +302,8 @@ int environment_job(struct environment_job *job, bool *found)
                              url ? "and WEFT_URL is too long" : "neither is set");
         return place_in("WEFT_RANK", "WEFT_SIZE", job);
     }
+    if (by_torchrun())
+        return job_of(&launchers[TORCHRUN], job);
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
         if (variable(launchers[i].rank) && variable(launchers[i].size))
             return job_of(&launchers[i], job);
@@ -373,7 +383,7 @@ int environment_store(const char *at, struct environment_store *out)
         return err;
     if (at)
         strcpy(out->at, at);
-    else if (variable("PMIX_RANK"))
+    else if (variable("PMIX_RANK") && !by_torchrun())
         strcpy(out->at, "pmix:");
     else if (variable("RANK") && variable("WORLD_SIZE") && variable("MASTER_ADDR"))
         err = beside_torch(out->at, sizeof out->at);
