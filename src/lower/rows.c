@@ -96,10 +96,11 @@ static int64_t stated_pairwise(const struct job *j, const struct recognised *r)
 {
     struct group g;
     struct block own;
-    group_open(j, r, &g);
-    if (j->si < 0 || block_open(&g, g.me, g.me, 0, 1, &own))
+    if (j->si < 0)
         return 0;
-    return (local_count(j->src, j->si) - block_count(&own)) * value_size(j);
+    group_open(j, r, &g);
+    int rc = block_open(&g, g.me, g.me, 0, 1, &own);
+    return rc ? rc : (local_count(j->src, j->si) - block_count(&own)) * value_size(j);
 }
 static int64_t stated_bruck(const struct job *j, const struct recognised *r)
 {
@@ -108,8 +109,9 @@ static int64_t stated_bruck(const struct job *j, const struct recognised *r)
     group_open(j, r, &g);
     for (int64_t d = 1; d < g.size && j->si >= 0; d++) {
         struct block b;
-        if (block_open(&g, g.me, (g.me + d) % g.size, 0, 1, &b))
-            return 0;
+        int rc = block_open(&g, g.me, (g.me + d) % g.size, 0, 1, &b);
+        if (rc)
+            return rc;
         total += block_count(&b) * __builtin_popcountll((unsigned long long)d) * value_size(j);
     }
     return total;
@@ -129,7 +131,10 @@ int64_t rows_bound(const struct job *j, const struct recognised *r)
     struct block own;
     if (have && r->axes) {
         group_open(j, r, &g);
-        have = block_open(&g, g.me, g.me, 0, 1, &own) ? 0 : block_count(&own);
+        int rc = block_open(&g, g.me, g.me, 0, 1, &own);
+        if (rc)
+            return rc;
+        have = block_count(&own);
     }
     return (n - have) * value_size(j);
 }
@@ -251,14 +256,15 @@ static int64_t price(const struct job *j, bool hosts, const struct row_cost *c)
 {
     int64_t latency = hosts ? j->machine->latency_ns : 2000, each = hosts ? 500 : 100;
     int64_t rate = hosts ? j->machine->bytes_per_us : 10000;
-    return c->depth * latency + c->messages * each + mul_div(c->bytes, 1000, rate);
+    wide ns = (wide)c->depth * latency + c->messages * each + (wide)c->bytes * 1000 / rate;
+    return ns > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)ns; /* what stands for ever can still be added up */
 }
 
 /* Volumes and costs of a group of p are products of these: do they fit into 64 bits, with room? */
 static bool countable(const struct job *j, int64_t p)
 {
-    int64_t all;
-    return !__builtin_mul_overflow(max64(local_count(j->src, 0), local_count(j->dst, 0)), p, &all) && all <= INT64_MAX / 32;
+    int64_t all, ranks = max64(p, j->d_replicas);
+    return !__builtin_mul_overflow(max64(local_count(j->src, 0), local_count(j->dst, 0)), ranks, &all) && all <= INT64_MAX / 32;
 }
 
 /* alike: see levels_alike. */
