@@ -212,13 +212,36 @@ static void refused(void **state)
     weft_layout_free(b);
 }
 
+/* The machine knows of more ranks than take part, and numbers hosts among those. */
+static void hosts_beyond_the_world(void **state)
+{
+    enum { ENTRIES = 10000 };
+    static int host[ENTRIES];
+    weft_layout *a = NULL, *b = NULL;
+    weft_plan *plan[4];
+    weft_lower_opts o = {.size = sizeof o, .algorithm = "two_level"};
+    (void)state;
+    for (int r = 0; r < ENTRIES; r++)
+        host[r] = ENTRIES - 1 - r % 2;
+    o.machine = (weft_machine){.size = sizeof o.machine, .ranks = ENTRIES, .host = host};
+    assert_int_equal(weft_layout_parse("f32[60] @x2.y2 +sum(y)", &a), 0);
+    assert_int_equal(weft_layout_parse("f32[60] @x2.y2", &b), 0);
+    for (int r = 0; r < 4; r++)
+        assert_int_equal(weft_lower(&(weft_move){"t", a, b}, 1, r, &o, &plan[r]), 0);
+    assert_int_equal(weft_plan_verify((const weft_plan *const *)(uintptr_t)plan, 4), 0);
+    for (int r = 0; r < 4; r++)
+        weft_plan_free(plan[r]);
+    weft_layout_free(a);
+    weft_layout_free(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_host_first),     cmocka_unit_test(source_hosts_share),
         cmocka_unit_test(fan_out_enters_once), cmocka_unit_test(fan_out_is_a_pipeline),
         cmocka_unit_test(folds_send_one_value_a_host), cmocka_unit_test(odd_ones),
-        cmocka_unit_test(refused),
+        cmocka_unit_test(refused),             cmocka_unit_test(hosts_beyond_the_world),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

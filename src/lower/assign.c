@@ -99,7 +99,7 @@ static bool hand_on(const struct feed *f, int64_t takers)
 {
     const weft_machine *m = f->j->machine;
     int64_t bytes = f->length * f->other * (int64_t)weft_dtype_size(f->j->wire);
-    return (takers - 1) * (500 + mul_div(bytes, 1000, m->bytes_per_us)) > 300 + takers * 100;
+    return (takers - 1) * (500 + (wide)bytes * 1000 / m->bytes_per_us) > 300 + takers * 100;
 }
 
 /* Orders a line's takers by host and notes where each host starts. */
@@ -207,16 +207,16 @@ int feed_open(const struct job *j, int64_t s, int64_t t, int64_t length, int64_t
     for (size_t i = 0; i < f->nlines && !rc; i++) {
         struct feed_line *l = &f->line[i];
         int64_t feeds = 1; /* destination pieces on the line */
-        l->total = (l->hosts ? l->hosts : l->takers) * length;
+        l->total = (wide)(l->hosts ? l->hosts : l->takers) * length;
         if (j->meet == JOB_APART && chunk) {
             int64_t whole;
             layout_extent(j->src, j->cut, s_piece, &whole);
-            l->base = first * l->takers;
-            l->total = whole * l->takers;
+            l->base = (wide)first * l->takers;
+            l->total = (wide)whole * l->takers;
             feeds = ceil_div(whole, chunk);
         }
         int64_t bytes = (int64_t)weft_dtype_size(j->wire) * other; /* of one position of the line */
-        int64_t grains = (int64_t)((wide)l->total * bytes / GRAIN > l->givers ? l->givers : (wide)l->total * bytes / GRAIN);
+        int64_t grains = (int64_t)(l->total * bytes / GRAIN > l->givers ? l->givers : l->total * bytes / GRAIN);
         int64_t want = l->takers > l->givers ? l->givers : min64(l->takers * min64(feeds, l->givers), l->givers);
         l->used = max64(1, min64(l->givers, max64(want, grains)));
         l->turn = l->used == l->givers ? 0 : (int64_t)((j->d->tensor + (uint64_t)s + (l->base ? 0 : (uint64_t)t)) % (uint64_t)l->givers);
@@ -225,19 +225,25 @@ int feed_open(const struct job *j, int64_t s, int64_t t, int64_t length, int64_t
 }
 
 /* Where on the line giver i's part starts. */
-static int64_t part_start(const struct feed_line *l, int64_t i)
+static wide part_start(const struct feed_line *l, int64_t i)
 {
-    return (int64_t)(((wide)i * l->total + l->used - 1) / l->used);
+    return (i * l->total + l->used - 1) / l->used;
+}
+
+/* Of a distance on the line, what lies within 0 to most. */
+static int64_t clip(wide x, int64_t most)
+{
+    return x < 0 ? 0 : x > most ? most : (int64_t)x;
 }
 
 /* How long the stretch is that starts at p of a taker (or a host) whose part of the line starts at `start`: to where
  * another giver sends, or another of the `share` ranks of the host receives. */
-static int64_t cut_end(const struct feed *f, const struct feed_line *l, int64_t start, int64_t p, int64_t share, int64_t *giver,
+static int64_t cut_end(const struct feed *f, const struct feed_line *l, wide start, int64_t p, int64_t share, int64_t *giver,
                        int64_t *member)
 {
-    int64_t g = min64(l->used - 1, mul_div(start + p, l->used, l->total)), end = f->length;
+    int64_t g = clip((start + p) * l->used / l->total, l->used - 1), end = f->length;
     if (g < l->used - 1)
-        end = min64(end, part_start(l, g + 1) - start);
+        end = clip(part_start(l, g + 1) - start, end);
     *member = mul_div(p, share, f->length);
     end = min64(end, (int64_t)(((wide)(*member + 1) * f->length + share - 1) / share));
     *giver = g;
@@ -267,7 +273,7 @@ static int receive_on_host(const struct feed *f, const struct feed_line *l, int6
             mates[n++] = d_rank(f, l->taker[first + k]);
     int rc = 0;
     for (int64_t p = 0, g, member; p < f->length && !rc;) {
-        struct feed_cut c = {.from = p, .to = cut_end(f, l, h * f->length, p, share, &g, &member)};
+        struct feed_cut c = {.from = p, .to = cut_end(f, l, (wide)h * f->length, p, share, &g, &member)};
         if (member == me) {
             c.rank = giver_rank(f, l, g);
             c.mates = mates;
@@ -294,7 +300,7 @@ int feed_receive(const struct feed *f, int (*visit)(void *arg, const struct feed
             return receive_on_host(f, l, place, visit, arg);
         int rc = 0;
         for (int64_t p = 0; p < f->length && !rc;) {
-            struct feed_cut c = {.from = p, .to = cut_end(f, l, l->base + place * f->length, p, 1, &g, &member)};
+            struct feed_cut c = {.from = p, .to = cut_end(f, l, l->base + (wide)place * f->length, p, 1, &g, &member)};
             c.rank = giver_rank(f, l, g);
             rc = visit(arg, &c);
             p = c.to;
@@ -318,8 +324,9 @@ static int64_t my_place(const struct feed_line *l, int64_t me)
 static int send_to(const struct feed *f, const struct feed_line *l, int64_t g, int64_t k,
                    int (*visit)(void *arg, const struct feed_cut *c), void *arg)
 {
-    int64_t first = l->hosts ? l->host[k] : k, share = l->hosts ? l->host[k + 1] - first : 1, start = l->base + k * f->length;
-    int64_t p = max64(0, part_start(l, g) - start), who, member;
+    int64_t first = l->hosts ? l->host[k] : k, share = l->hosts ? l->host[k + 1] - first : 1;
+    wide start = l->base + (wide)k * f->length;
+    int64_t p = clip(part_start(l, g) - start, f->length), who, member;
     int rc = 0;
     while (p < f->length && !rc) {
         struct feed_cut c = {.from = p, .to = cut_end(f, l, start, p, share, &who, &member)};
@@ -344,8 +351,9 @@ int feed_send(const struct feed *f, int (*visit)(void *arg, const struct feed_cu
         if (g >= l->used)
             continue;
         /* The takers that this part of the line meets; the last part has what ghosts reach beyond it too. */
-        int64_t k = max64(0, part_start(l, g) - l->base) / f->length;
-        int64_t end = g == l->used - 1 ? n : min64(n, ceil_div(part_start(l, g + 1) - l->base, f->length));
+        int64_t k = clip((part_start(l, g) - l->base) / f->length, n), end = n;
+        if (g < l->used - 1)
+            end = clip((part_start(l, g + 1) - l->base + f->length - 1) / f->length, n);
         for (; k < end; k++) {
             int rc = send_to(f, l, g, k, visit, arg);
             if (rc)
