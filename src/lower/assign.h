@@ -49,6 +49,8 @@ struct feed_cut {
     size_t nmates;
 };
 
+/* Room for what is walked, kept until the move is lowered; for JOB_WALK, before the first feed_open. */
+int feed_walk_open(struct job *j);
 /* first: the source's place of the pair's first position along the cut dim, counted from the interior; other: elements
  * of the pair in all other dims; s_piece: the source's coordinate along the cut dim. */
 int feed_open(const struct job *j, int64_t s, int64_t t, int64_t length, int64_t first, int64_t other, int64_t s_piece,
