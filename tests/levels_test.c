@@ -235,6 +235,37 @@ static void hosts_beyond_the_world(void **state)
     weft_layout_free(b);
 }
 
+/* The chooser looks at the hosts of the ranks that there are, and of no others: the sanitizer build sees it. */
+static void hosts_of_a_gather(void **state)
+{
+    static const char *const pairs[][2] = {
+        {"f32[256/x] @x64.y32", "f32[256] @x64.y32"},
+        {"f32[256/x,256] @x64.y32", "f32[256,256/x] @x64.y32"},
+    };
+    enum { WORLD = 64 * 32 };
+    (void)state;
+    int *host = calloc(WORLD, sizeof *host);
+    assert_non_null(host);
+    for (int r = 0; r < WORLD; r++)
+        host[r] = r / 2;
+    for (int k = 0; k < 4; k++) {
+        weft_layout *a = NULL, *b = NULL;
+        weft_plan *p = NULL;
+        weft_lower_opts o = {.size = sizeof o};
+        if (k % 2)
+            o.machine.ranks_per_host = 1;
+        else
+            o.machine = (weft_machine){.size = sizeof o.machine, .ranks = WORLD, .host = host};
+        assert_int_equal(weft_layout_parse(pairs[k / 2][0], &a), 0);
+        assert_int_equal(weft_layout_parse(pairs[k / 2][1], &b), 0);
+        assert_int_equal(weft_lower(&(weft_move){"t", a, b}, 1, 5, &o, &p), 0);
+        weft_plan_free(p);
+        weft_layout_free(a);
+        weft_layout_free(b);
+    }
+    free(host);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +273,7 @@ int main(void)
         cmocka_unit_test(fan_out_enters_once), cmocka_unit_test(fan_out_is_a_pipeline),
         cmocka_unit_test(folds_send_one_value_a_host), cmocka_unit_test(odd_ones),
         cmocka_unit_test(refused),             cmocka_unit_test(hosts_beyond_the_world),
+        cmocka_unit_test(hosts_of_a_gather),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -295,7 +295,7 @@ static bool groups_alike(const struct job *j, uint32_t axes, int64_t one, int64_
 int levels_alike(const struct job *j, const struct recognised *r, bool *alike)
 {
     *alike = true;
-    if (!r->axes || j->s_replicas == 1)
+    if (!r->axes || !j->fold || j->s_replicas == 1) /* below, the axes are folded ones and split nothing */
         return 0;
     /* Hosts are numbered below the entries of the machine, of which there may be more than ranks in the world. */
     size_t hosts = (size_t)(j->machine->host ? j->machine->ranks : j->d->world);
