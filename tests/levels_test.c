@@ -189,6 +189,24 @@ static void odd_ones(void **state)
     drop(&j);
 }
 
+/* Groups that each lie on one host fold there, whatever the size, though replicas on other hosts could share the work. */
+static void groups_on_one_host_stay_there(void **state)
+{
+    (void)state;
+    for (int64_t n = 16; n <= 1 << 22; n *= 4) {
+        static const char *const to[] = {"", "/t"};
+        for (int k = 0; k < 2; k++) {
+            struct job j;
+            char src[64], dst[64];
+            snprintf(src, sizeof src, "f32[%lld] @d3.t4 +sum(t)", (long long)n);
+            snprintf(dst, sizeof dst, "f32[%lld%s] @d3.t4", (long long)n, to[k]);
+            plan_all(src, dst, "000011112222", NULL, 0, &j);
+            assert_int_equal(j.all, 0);
+            drop(&j);
+        }
+    }
+}
+
 static void refused(void **state)
 {
     weft_layout *a = NULL, *b = NULL;
@@ -273,7 +291,7 @@ int main(void)
         cmocka_unit_test(fan_out_enters_once), cmocka_unit_test(fan_out_is_a_pipeline),
         cmocka_unit_test(folds_send_one_value_a_host), cmocka_unit_test(odd_ones),
         cmocka_unit_test(refused),             cmocka_unit_test(hosts_beyond_the_world),
-        cmocka_unit_test(hosts_of_a_gather),
+        cmocka_unit_test(hosts_of_a_gather),   cmocka_unit_test(groups_on_one_host_stay_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
