@@ -269,6 +269,10 @@ int feed_open(const struct job *j, int64_t s, int64_t t, int64_t length, int64_t
         same_mesh(f, f->line);
     int rc = j->meet == JOB_WALK ? walk_mesh(f) : 0;
     int64_t chunk = j->cut >= 0 ? chunk_size(j->dst, j->cut) : 0;
+    uint32_t tell = j->d_split; /* axes that tell lines of s apart: pieces along the cut dim may be on one */
+    for (int a = 0; a < j->dst->naxes && j->meet == JOB_APART && chunk; a++)
+        tell &= ~(j->dst->axis[a].role == j->cut ? 1u << a : 0);
+    int64_t number = axes_number(j->dst, tell, t);
     for (size_t i = 0; i < f->nlines && !rc; i++) {
         struct feed_line *l = &f->line[i];
         int64_t feeds = 1; /* destination pieces on the line */
@@ -284,7 +288,7 @@ int feed_open(const struct job *j, int64_t s, int64_t t, int64_t length, int64_t
         int64_t grains = (int64_t)(l->total * bytes / GRAIN > l->givers ? l->givers : l->total * bytes / GRAIN);
         int64_t want = l->takers > l->givers ? l->givers : min64(l->takers * min64(feeds, l->givers), l->givers);
         l->used = max64(1, min64(l->givers, max64(want, grains)));
-        l->turn = l->used == l->givers ? 0 : (int64_t)((j->d->tensor + (uint64_t)s + (l->base ? 0 : (uint64_t)t)) % (uint64_t)l->givers);
+        l->turn = l->used == l->givers ? 0 : (int64_t)((j->d->tensor + (uint64_t)s + (uint64_t)(number * l->used)) % (uint64_t)l->givers);
     }
     return rc;
 }
