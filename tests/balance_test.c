@@ -175,9 +175,30 @@ static void whole_benchmark(void **state)
         }
 }
 
+/* Pieces too small to be cut further, and more replicas than pieces: no replica sends two. */
+static void small_pieces_take_turns(void **state)
+{
+    static const char *const to[] = {"f32[4/a,8/b] @a2.b2=8..11", "f32[4/a,8/b] @a2.b4=8..15", "f32[4/b,8/a] @a4.b2=8..15"};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        weft_move m = {"w", parse("f32[4,8] @x8"), parse(to[i])};
+        for (int r = 0; r < 8; r++) {
+            weft_plan *p = NULL;
+            weft_stats st = {.size = sizeof st};
+            assert_int_equal(weft_lower(&m, 1, r, NULL, &p), 0);
+            assert_int_equal(weft_plan_stats(p, &st), 0);
+            if (st.send_peers > 1)
+                fail_msg("to %s: rank %d sends to %d others", to[i], r, st.send_peers);
+            weft_plan_free(p);
+        }
+        weft_layout_free((weft_layout *)m.src);
+        weft_layout_free((weft_layout *)m.dst);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(published), cmocka_unit_test(one_mesh),
-                                       cmocka_unit_test(whole_benchmark)};
+                                       cmocka_unit_test(whole_benchmark), cmocka_unit_test(small_pieces_take_turns)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -189,6 +189,24 @@ static void odd_ones(void **state)
     drop(&j);
 }
 
+/* Groups that each lie on one host fold there, whatever the size, though replicas on other hosts could share the work. */
+static void groups_on_one_host_stay_there(void **state)
+{
+    (void)state;
+    for (int64_t n = 16; n <= 1 << 22; n *= 4) {
+        static const char *const to[] = {"", "/t"};
+        for (int k = 0; k < 2; k++) {
+            struct job j;
+            char src[64], dst[64];
+            snprintf(src, sizeof src, "f32[%lld] @d3.t4 +sum(t)", (long long)n);
+            snprintf(dst, sizeof dst, "f32[%lld%s] @d3.t4", (long long)n, to[k]);
+            plan_all(src, dst, "000011112222", NULL, 0, &j);
+            assert_int_equal(j.all, 0);
+            drop(&j);
+        }
+    }
+}
+
 static void refused(void **state)
 {
     weft_layout *a = NULL, *b = NULL;
@@ -212,13 +230,68 @@ static void refused(void **state)
     weft_layout_free(b);
 }
 
+/* The machine knows of more ranks than take part, and numbers hosts among those. */
+static void hosts_beyond_the_world(void **state)
+{
+    enum { ENTRIES = 10000 };
+    static int host[ENTRIES];
+    weft_layout *a = NULL, *b = NULL;
+    weft_plan *plan[4];
+    weft_lower_opts o = {.size = sizeof o, .algorithm = "two_level"};
+    (void)state;
+    for (int r = 0; r < ENTRIES; r++)
+        host[r] = ENTRIES - 1 - r % 2;
+    o.machine = (weft_machine){.size = sizeof o.machine, .ranks = ENTRIES, .host = host};
+    assert_int_equal(weft_layout_parse("f32[60] @x2.y2 +sum(y)", &a), 0);
+    assert_int_equal(weft_layout_parse("f32[60] @x2.y2", &b), 0);
+    for (int r = 0; r < 4; r++)
+        assert_int_equal(weft_lower(&(weft_move){"t", a, b}, 1, r, &o, &plan[r]), 0);
+    assert_int_equal(weft_plan_verify((const weft_plan *const *)(uintptr_t)plan, 4), 0);
+    for (int r = 0; r < 4; r++)
+        weft_plan_free(plan[r]);
+    weft_layout_free(a);
+    weft_layout_free(b);
+}
+
+/* The chooser looks at the hosts of the ranks that there are, and of no others: the sanitizer build sees it. */
+static void hosts_of_a_gather(void **state)
+{
+    static const char *const pairs[][2] = {
+        {"f32[256/x] @x64.y32", "f32[256] @x64.y32"},
+        {"f32[256/x,256] @x64.y32", "f32[256,256/x] @x64.y32"},
+    };
+    enum { WORLD = 64 * 32 };
+    (void)state;
+    int *host = calloc(WORLD, sizeof *host);
+    assert_non_null(host);
+    for (int r = 0; r < WORLD; r++)
+        host[r] = r / 2;
+    for (int k = 0; k < 4; k++) {
+        weft_layout *a = NULL, *b = NULL;
+        weft_plan *p = NULL;
+        weft_lower_opts o = {.size = sizeof o};
+        if (k % 2)
+            o.machine.ranks_per_host = 1;
+        else
+            o.machine = (weft_machine){.size = sizeof o.machine, .ranks = WORLD, .host = host};
+        assert_int_equal(weft_layout_parse(pairs[k / 2][0], &a), 0);
+        assert_int_equal(weft_layout_parse(pairs[k / 2][1], &b), 0);
+        assert_int_equal(weft_lower(&(weft_move){"t", a, b}, 1, 5, &o, &p), 0);
+        weft_plan_free(p);
+        weft_layout_free(a);
+        weft_layout_free(b);
+    }
+    free(host);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_host_first),     cmocka_unit_test(source_hosts_share),
         cmocka_unit_test(fan_out_enters_once), cmocka_unit_test(fan_out_is_a_pipeline),
         cmocka_unit_test(folds_send_one_value_a_host), cmocka_unit_test(odd_ones),
-        cmocka_unit_test(refused),
+        cmocka_unit_test(refused),             cmocka_unit_test(hosts_beyond_the_world),
+        cmocka_unit_test(hosts_of_a_gather),   cmocka_unit_test(groups_on_one_host_stay_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

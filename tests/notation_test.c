@@ -274,12 +274,52 @@ static void errors_in_the_docs_are_right(void **state)
     free(docs);
 }
 
+static int by_hash(const void *a, const void *b)
+{
+    const weft_layout *x = *(weft_layout *const *)a, *y = *(weft_layout *const *)b;
+    return x->hash < y->hash ? -1 : x->hash > y->hash;
+}
+
+/* All ways to write a dim of 8 on a mesh of three axes: ghosts in front, splits and blocks. The digest of a plan knows
+ * layouts by their hashes alone, so no two of them may have the same. */
+static void different_layouts_have_different_hashes(void **state)
+{
+    (void)state;
+    static const char *const splits[] = {"",   "/a",   "/b",   "/c",   "/a:1", "/a:2",   "/b:1",
+                                         "/b:2", "/c:1", "/c:2", "/a/b", "/b/c", "/a:1/b", "/a/b:1"};
+    static const char *const ghosts[] = {"", "~0:1", "~0:1o", "~1:0", "~1:0o", "~1", "~1o", "~0:2", "~2:0", "~2"};
+    enum { SPLITS = sizeof splits / sizeof *splits, GHOSTS = sizeof ghosts / sizeof *ghosts };
+    static weft_layout *all[SPLITS * GHOSTS * SPLITS * GHOSTS];
+    size_t n = 0;
+    char text[100];
+    for (int i = 0; i < SPLITS * GHOSTS; i++)
+        for (int k = 0; k < SPLITS * GHOSTS; k++) {
+            snprintf(text, sizeof text, "f32[8%s%s,8%s%s] @a2.b2.c2", splits[i / GHOSTS], ghosts[i % GHOSTS],
+                     splits[k / GHOSTS], ghosts[k % GHOSTS]);
+            n += weft_layout_parse(text, &all[n]) == 0; /* an axis in two places, ghosts of blocks: refused */
+        }
+    assert_true(n > 2000);
+    qsort(all, n, sizeof *all, by_hash);
+    for (size_t i = 1; i < n; i++) {
+        assert_false(weft_layout_equal(all[i - 1], all[i]));
+        if (all[i - 1]->hash == all[i]->hash) {
+            size_t len;
+            weft_layout_format(all[i - 1], text, sizeof text, &len);
+            print_error("%s has the hash of", text);
+            weft_layout_format(all[i], text, sizeof text, &len);
+            fail_msg("%s", text);
+        }
+    }
+    for (size_t i = 0; i < n; i++)
+        weft_layout_free(all[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_and_struct_say_the_same),    cmocka_unit_test(printed_form),
         cmocka_unit_test(different_layouts_are_different), cmocka_unit_test(layouts_in_the_docs_are_right),
-        cmocka_unit_test(errors_in_the_docs_are_right),
+        cmocka_unit_test(errors_in_the_docs_are_right),    cmocka_unit_test(different_layouts_have_different_hashes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

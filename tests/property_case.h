@@ -44,6 +44,8 @@ struct property_case {
     struct side_spec side[CASE_MOVES][2]; /* source, destination */
     int64_t bucket;
     int ranks_per_host;
+    bool hosts; /* ranks are on these hosts instead, which `weft check` has no option for */
+    int host[CASE_RANKS];
     const char *algorithm; /* NULL: the chooser */
     bool in_place, staged, wild;
     int on;                  /* ranks of the comm, where there are more than the case needs; else 0 */
@@ -206,6 +208,8 @@ static inline void case_text_options(const struct property_case *c, struct text 
         text_put(t, c->private ? " --on shm: --private" : " --on shm:");
     else if (c->on)
         text_printf(t, " --on threads:%d", c->on);
+    for (int r = 0; r < case_world(c) && c->hosts; r++)
+        text_printf(t, "%s%d", r ? "," : " # with ranks on hosts ", c->host[r]);
 }
 
 /* Processes are as many as the case needs, or those of a job. */

@@ -322,6 +322,16 @@ static inline void random_case(uint64_t seed, int64_t number, struct property_ca
     c->seed = random_next(&g) >> 40;
 }
 
+/* Some cases have ranks on hosts in blocks, in turn or at random; with fewer ranks than the machine has, too. */
+static inline void random_hosts(uint64_t seed, struct property_case *c)
+{
+    struct random g = {hash_u64(seed + 2, (uint64_t)c->number)};
+    int hosts = (int)random_in(&g, 1, 6), way = (int)random_in(&g, 0, 2);
+    c->hosts = random_once_in(&g, 4);
+    for (int r = 0; r < CASE_RANKS; r++)
+        c->host[r] = way == 0 ? r * hosts / CASE_RANKS : way == 1 ? r % hosts : (int)random_in(&g, 0, CASE_RANKS - 1) / hosts;
+}
+
 /* The same case with other sizes: far beyond what memory holds. Both sides of a dim grow alike, blocks and ghosts too. */
 static inline void random_giant(uint64_t seed, int64_t number, struct property_case *c)
 {

@@ -192,6 +192,8 @@ static inline bool simplify(struct property_case *c, int n)
             drop_move(c, n);
         else if (n == 5)
             close_ranks(c);
+        else if (n == 6 && c->hosts)
+            c->hosts = false;
         else if (n == 6)
             c->ranks_per_host = 0;
         else if (n == 7)
@@ -231,7 +233,7 @@ static inline bool simplify(struct property_case *c, int n)
 /* How much there is to a case: what simplifications make smaller. Each that is kept must, so that it comes to an end. */
 static inline int64_t case_weight(const struct property_case *c)
 {
-    int64_t w = 1000 * c->moves + 3 * (c->bucket != 0) + 5 * (c->ranks_per_host != 0) + c->in_place + c->staged +
+    int64_t w = 1000 * c->moves + 3 * (c->bucket != 0) + 5 * (c->ranks_per_host != 0) + 5 * c->hosts + c->in_place + c->staged +
                 c->wild + (c->seed != 1);
     for (int m = 0; m < 2 * c->moves; m++) {
         const struct side_spec *s = &c->side[m / 2][m % 2];

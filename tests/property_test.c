@@ -37,6 +37,7 @@ static void one_case(int64_t number)
 {
     struct property_case c;
     random_case(SEED, number, &c);
+    random_hosts(SEED, &c);
     c.staged = false;
     seen.cases++;
     c.algorithm = "direct";

@@ -51,6 +51,7 @@ void arrivals_reset(struct arrivals *a)
 static void come(weft_exec *x, struct arrivals *a, uint32_t s)
 {
     const struct plan_step *st = &x->plan->steps[s];
+    struct plan_place at = {0};
     for (size_t i = a->first[s]; i < a->first[s + 1]; i++) {
         size_t k = atomic_load_explicit(&a->come, memory_order_relaxed);
         atomic_store_explicit(&a->order[k], i, memory_order_relaxed);
@@ -58,7 +59,7 @@ static void come(weft_exec *x, struct arrivals *a, uint32_t s)
         atomic_store_explicit(&a->come, k + 1, memory_order_release);
         if (a->arrived) {
             weft_arrival box;
-            plan_step_box(x->plan, st, i - a->first[s], &box);
+            plan_step_box(x->plan, st, &at, &box);
             a->arrived(a->arg, i, &box);
         }
     }

@@ -249,10 +249,10 @@ static uint64_t hash_layout(const weft_layout *l)
     h = hash_u64(h, (uint64_t)l->ndim << 32 | (uint64_t)l->naxes << 16 | (uint64_t)l->nfolds);
     for (int i = 0; i < l->ndim; i++) {
         const struct layout_dim *d = &l->dim[i];
-        h = hash_u64(h, (uint64_t)d->extent);
-        if (d->lo || d->hi)
-            h = hash_u64(hash_u64(h, (uint64_t)d->lo * 2 + 1), (uint64_t)d->hi * 2 + d->wrap);
-        h = hash_u64(h, (uint64_t)d->nsplits);
+        bool ghosts = d->lo || d->hi;
+        h = hash_u64(hash_u64(h, (uint64_t)d->extent), (uint64_t)d->nsplits * 2 + ghosts); /* what follows, then that */
+        if (ghosts)
+            h = hash_u64(hash_u64(h, (uint64_t)d->lo), (uint64_t)d->hi * 2 + d->wrap);
         for (int s = 0; s < d->nsplits; s++)
             h = hash_u64(hash_u64(h, (uint64_t)d->split[s].axis), (uint64_t)d->split[s].block);
     }

@@ -96,9 +96,9 @@ static int add_overlap(const struct run *a, int64_t i, int64_t da, const struct 
                                            .n = n,
                                            .step = step,
                                            .a = a->to + i * a->tostep + (lo - x),
-                                           .astep = da * a->tostep,
+                                           .astep = n > 1 ? da * a->tostep : 0,
                                            .b = b->to + j * b->tostep + (lo - y),
-                                           .bstep = db * b->tostep});
+                                           .bstep = n > 1 ? db * b->tostep : 0});
 }
 
 static int emit(const struct run *a, int64_t i, int64_t da, const struct run *b, int64_t j, int64_t db, int64_t n,

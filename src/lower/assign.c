@@ -1,14 +1,23 @@
 #include "lower/assign.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/error.h"
 #include "base/math.h"
 
 #define GRAIN 16384 /* bytes: a stretch is cut below what one taker needs only down to this */
 
-bool feed_has(const struct job *j, int64_t s, int rank)
+/* Which piece of the source a rank has, as the mesh position of its replica 0, or -1. */
+static int64_t piece_of(const struct job *j, int rank)
 {
     int64_t index = layout_index(j->src, rank);
-    return index >= 0 && axes_part(j->src, j->s_split, index) == s;
+    return index < 0 ? -1 : axes_part(j->src, j->s_split, index);
+}
+
+bool feed_has(const struct job *j, int64_t s, int rank)
+{
+    return piece_of(j, rank) == s;
 }
 
 /* ---- same mesh: which replicas of t have s ---- */
@@ -99,83 +108,130 @@ static bool hand_on(const struct feed *f, int64_t takers)
 {
     const weft_machine *m = f->j->machine;
     int64_t bytes = f->length * f->other * (int64_t)weft_dtype_size(f->j->wire);
-    return (takers - 1) * (500 + mul_div(bytes, 1000, m->bytes_per_us)) > 300 + takers * 100;
+    return (takers - 1) * (500 + (wide)bytes * 1000 / m->bytes_per_us) > 300 + takers * 100;
 }
 
-/* Orders a line's takers by host and notes where each host starts. */
-static int group_hosts(struct feed *f, struct feed_line *l, int64_t *taker)
+/* The replicas of one piece, host by host. Kept from pair to pair: mostly one of the two pieces stays the same. */
+struct walk_side {
+    int64_t at;      /* mesh position of the piece's replica 0 */
+    int64_t n;       /* replicas; 0: nothing was walked yet */
+    int64_t *number; /* of the replicas: by host, ascending on each */
+    int64_t *has;    /* the piece of the source that it has, as a mesh position, or -1; NULL for the source's own side */
+    int64_t hosts, *first; /* replicas first[h] to first[h + 1] - 1 of that order are on one host, */
+    int *host;             /* which is this one, ascending */
+};
+
+struct walk {
+    struct walk_side src, dst;
+    struct feed_line *line;
+    int64_t *near, *far, *far_host; /* takers on hosts that hold the piece, and on others, with where each of those starts */
+};
+
+struct walk_replica {
+    int host;
+    int64_t number;
+};
+
+static int by_host(const void *a, const void *b)
 {
-    const struct job *j = f->j;
-    int64_t n = l->takers, hosts = 0, most = 0, *sorted = arena_alloc(j->arena, (size_t)n * sizeof *sorted);
-    int64_t *host = arena_alloc(j->arena, (size_t)(n + 1) * sizeof *host);
-    if (!sorted || !host)
-        return error_nomem();
-    for (int64_t k = 0, done = 0; done < n; k++) { /* takers that are placed already are marked -1 */
-        if (taker[k] < 0)
-            continue;
-        int on = job_host(j->machine, d_rank(f, taker[k]));
-        host[hosts++] = done;
-        for (int64_t i = k; i < n; i++)
-            if (taker[i] >= 0 && job_host(j->machine, d_rank(f, taker[i])) == on) {
-                sorted[done++] = taker[i];
-                taker[i] = -1;
-            }
-        most = max64(most, done - host[hosts - 1]);
+    const struct walk_replica *x = a, *y = b;
+    return x->host != y->host ? (x->host < y->host ? -1 : 1) : x->number < y->number ? -1 : x->number > y->number;
+}
+
+static int walk_room(const struct job *j, struct walk *w)
+{
+    size_t ns = (size_t)j->s_replicas, nd = (size_t)j->d_replicas;
+    struct walk_side *const sides[] = {&w->src, &w->dst};
+    for (int k = 0; k < 2; k++) {
+        size_t n = k ? nd : ns;
+        sides[k]->number = arena_alloc(j->arena, n * sizeof *sides[k]->number);
+        sides[k]->first = arena_alloc(j->arena, (n + 1) * sizeof *sides[k]->first);
+        sides[k]->host = arena_alloc(j->arena, n * sizeof *sides[k]->host);
+        if (!sides[k]->number || !sides[k]->first || !sides[k]->host)
+            return error_nomem();
     }
-    host[hosts] = n;
-    l->taker = sorted;
-    l->host = host;
-    l->hosts = hand_on(f, most) ? hosts : 0;
+    w->dst.has = arena_alloc(j->arena, nd * sizeof *w->dst.has);
+    w->near = arena_alloc(j->arena, nd * sizeof *w->near);
+    w->far = arena_alloc(j->arena, nd * sizeof *w->far);
+    w->far_host = arena_alloc(j->arena, (nd + 1) * sizeof *w->far_host);
+    w->line = arena_alloc(j->arena, ((ns < nd ? ns : nd) + 1) * sizeof *w->line);
+    return w->dst.has && w->near && w->far && w->far_host && w->line ? 0 : error_nomem();
+}
+
+static int walk_side(const struct job *j, bool source, int64_t at, struct walk_side *w)
+{
+    const weft_layout *l = source ? j->src : j->dst;
+    uint32_t set = source ? j->s_free : j->d_free;
+    int64_t n = source ? j->s_replicas : j->d_replicas;
+    if (w->n && w->at == at)
+        return 0;
+    struct arena arena = {0};
+    struct walk_replica *v = arena_alloc(&arena, (size_t)n * sizeof *v);
+    if (!v)
+        return error_nomem();
+    bool sorted = true;
+    for (int64_t r = 0; r < n; r++) {
+        v[r] = (struct walk_replica){job_host(j->machine, layout_rank(l, at + axes_offset(l, set, r))), r};
+        sorted = sorted && (!r || v[r - 1].host <= v[r].host);
+    }
+    if (!sorted)
+        qsort(v, (size_t)n, sizeof *v, by_host);
+    w->hosts = 0;
+    for (int64_t r = 0; r < n; r++) {
+        w->number[r] = v[r].number;
+        if (w->has)
+            w->has[r] = piece_of(j, layout_rank(l, at + axes_offset(l, set, v[r].number)));
+        if (!r || v[r].host != v[r - 1].host) {
+            w->first[w->hosts] = r;
+            w->host[w->hosts++] = v[r].host;
+        }
+    }
+    w->first[w->hosts] = w->n = n;
+    w->at = at;
+    arena_free(&arena);
     return 0;
 }
 
-/* Lines by host: first those hosts that hold replicas, then one line of all others, fed by all replicas. */
+/* Lines by host: one for each that holds replicas and needs more, then one of all others, fed by all replicas. */
 static int walk_mesh(struct feed *f)
 {
     const struct job *j = f->j;
-    int64_t nd = j->d_replicas, ns = j->s_replicas, n = 0;
-    bool hosts = job_hosts(j->machine, j->d->world);
-    int64_t *lacking = arena_alloc(j->arena, (size_t)(nd + 1) * sizeof *lacking);
-    if (!lacking)
-        return error_nomem();
-    for (int64_t r = 0; r < nd; r++)
-        if (!feed_has(j, f->s, d_rank(f, r)))
-            lacking[n++] = r;
-    if (!hosts || !n) {
-        f->line[0] = (struct feed_line){.takers = n, .givers = ns, .taker = lacking};
-        f->nlines = 1;
-        return 0;
-    }
+    struct walk *w = j->walk;
+    int rc = w->line ? 0 : walk_room(j, w);
+    if (!rc)
+        rc = walk_side(j, true, f->s, &w->src);
+    if (!rc)
+        rc = walk_side(j, false, f->t, &w->dst);
+    if (rc)
+        return rc;
+    int64_t *near = w->near, far = 0, hosts = 0, most = 0;
+    f->line = w->line;
     f->nlines = 0;
-    f->line = arena_alloc(j->arena, (size_t)(ns + 1) * sizeof *f->line);
-    int64_t *givers = arena_alloc(j->arena, (size_t)ns * sizeof *givers);
-    int64_t *takers = arena_alloc(j->arena, (size_t)(n + 1) * sizeof *takers);
-    if (!f->line || !givers || !takers)
-        return error_nomem();
-    for (int64_t g = 0; g < ns; g++) { /* one line a host, where its first replica comes */
-        int host = job_host(j->machine, s_rank(f, g));
-        bool seen = false;
-        for (int64_t k = 0; k < g && !seen; k++)
-            seen = job_host(j->machine, s_rank(f, k)) == host;
-        if (seen)
+    for (int64_t h = 0, g = 0; h < w->dst.hosts; h++) {
+        int64_t first = w->dst.first[h], end = w->dst.first[h + 1];
+        while (g < w->src.hosts && w->src.host[g] < w->dst.host[h])
+            g++;
+        if (g == w->src.hosts || w->src.host[g] != w->dst.host[h]) { /* nobody here has it */
+            w->far_host[hosts++] = far;
+            memcpy(w->far + far, w->dst.number + first, (size_t)(end - first) * sizeof *w->far);
+            far += end - first;
+            most = max64(most, end - first);
             continue;
-        int64_t ng = 0, nt = 0, left = 0;
-        for (int64_t k = g; k < ns; k++)
-            if (job_host(j->machine, s_rank(f, k)) == host)
-                givers[ng++] = k;
-        for (int64_t k = 0; k < n; k++) {
-            if (job_host(j->machine, d_rank(f, lacking[k])) == host)
-                takers[nt++] = lacking[k];
-            else
-                lacking[left++] = lacking[k];
         }
-        n = left;
-        f->line[f->nlines++] = (struct feed_line){.takers = nt, .givers = ng, .taker = takers, .giver = givers};
-        takers += nt;
-        givers += ng;
+        struct feed_line *l = &f->line[f->nlines];
+        *l = (struct feed_line){.taker = near, .givers = w->src.first[g + 1] - w->src.first[g]};
+        l->giver = w->src.hosts == 1 ? NULL : w->src.number + w->src.first[g];
+        for (int64_t k = first; k < end; k++)
+            if (w->dst.has[k] != f->s)
+                near[l->takers++] = w->dst.number[k];
+        near += l->takers;
+        f->nlines += l->takers > 0;
     }
-    f->line[f->nlines++] = (struct feed_line){.takers = n, .givers = ns, .taker = lacking};
-    return n ? group_hosts(f, &f->line[f->nlines - 1], lacking) : 0;
+    w->far_host[hosts] = far;
+    if (far)
+        f->line[f->nlines++] = (struct feed_line){.takers = far, .givers = j->s_replicas, .taker = w->far,
+                                                  .host = w->far_host, .hosts = hand_on(f, most) ? hosts : 0};
+    return 0;
 }
 
 /* ---- lines ---- */
@@ -192,6 +248,15 @@ static int64_t chunk_size(const weft_layout *l, int dim)
     return n;
 }
 
+int feed_walk_open(struct job *j)
+{
+    j->walk = arena_alloc(j->arena, sizeof *j->walk);
+    if (!j->walk)
+        return error_nomem();
+    *j->walk = (struct walk){0};
+    return 0;
+}
+
 int feed_open(const struct job *j, int64_t s, int64_t t, int64_t length, int64_t first, int64_t other, int64_t s_piece,
               struct feed *f)
 {
@@ -204,40 +269,50 @@ int feed_open(const struct job *j, int64_t s, int64_t t, int64_t length, int64_t
         same_mesh(f, f->line);
     int rc = j->meet == JOB_WALK ? walk_mesh(f) : 0;
     int64_t chunk = j->cut >= 0 ? chunk_size(j->dst, j->cut) : 0;
+    uint32_t tell = j->d_split; /* axes that tell lines of s apart: pieces along the cut dim may be on one */
+    for (int a = 0; a < j->dst->naxes && j->meet == JOB_APART && chunk; a++)
+        tell &= ~(j->dst->axis[a].role == j->cut ? 1u << a : 0);
+    int64_t number = axes_number(j->dst, tell, t);
     for (size_t i = 0; i < f->nlines && !rc; i++) {
         struct feed_line *l = &f->line[i];
         int64_t feeds = 1; /* destination pieces on the line */
-        l->total = (l->hosts ? l->hosts : l->takers) * length;
+        l->total = (wide)(l->hosts ? l->hosts : l->takers) * length;
         if (j->meet == JOB_APART && chunk) {
             int64_t whole;
             layout_extent(j->src, j->cut, s_piece, &whole);
-            l->base = first * l->takers;
-            l->total = whole * l->takers;
+            l->base = (wide)first * l->takers;
+            l->total = (wide)whole * l->takers;
             feeds = ceil_div(whole, chunk);
         }
         int64_t bytes = (int64_t)weft_dtype_size(j->wire) * other; /* of one position of the line */
-        int64_t grains = (int64_t)((wide)l->total * bytes / GRAIN > l->givers ? l->givers : (wide)l->total * bytes / GRAIN);
+        int64_t grains = (int64_t)(l->total * bytes / GRAIN > l->givers ? l->givers : l->total * bytes / GRAIN);
         int64_t want = l->takers > l->givers ? l->givers : min64(l->takers * min64(feeds, l->givers), l->givers);
         l->used = max64(1, min64(l->givers, max64(want, grains)));
-        l->turn = l->used == l->givers ? 0 : (int64_t)((j->d->tensor + (uint64_t)s + (l->base ? 0 : (uint64_t)t)) % (uint64_t)l->givers);
+        l->turn = l->used == l->givers ? 0 : (int64_t)((j->d->tensor + (uint64_t)s + (uint64_t)(number * l->used)) % (uint64_t)l->givers);
     }
     return rc;
 }
 
 /* Where on the line giver i's part starts. */
-static int64_t part_start(const struct feed_line *l, int64_t i)
+static wide part_start(const struct feed_line *l, int64_t i)
 {
-    return (int64_t)(((wide)i * l->total + l->used - 1) / l->used);
+    return (i * l->total + l->used - 1) / l->used;
+}
+
+/* Of a distance on the line, what lies within 0 to most. */
+static int64_t clip(wide x, int64_t most)
+{
+    return x < 0 ? 0 : x > most ? most : (int64_t)x;
 }
 
 /* How long the stretch is that starts at p of a taker (or a host) whose part of the line starts at `start`: to where
  * another giver sends, or another of the `share` ranks of the host receives. */
-static int64_t cut_end(const struct feed *f, const struct feed_line *l, int64_t start, int64_t p, int64_t share, int64_t *giver,
+static int64_t cut_end(const struct feed *f, const struct feed_line *l, wide start, int64_t p, int64_t share, int64_t *giver,
                        int64_t *member)
 {
-    int64_t g = min64(l->used - 1, mul_div(start + p, l->used, l->total)), end = f->length;
+    int64_t g = clip((start + p) * l->used / l->total, l->used - 1), end = f->length;
     if (g < l->used - 1)
-        end = min64(end, part_start(l, g + 1) - start);
+        end = clip(part_start(l, g + 1) - start, end);
     *member = mul_div(p, share, f->length);
     end = min64(end, (int64_t)(((wide)(*member + 1) * f->length + share - 1) / share));
     *giver = g;
@@ -267,7 +342,7 @@ static int receive_on_host(const struct feed *f, const struct feed_line *l, int6
             mates[n++] = d_rank(f, l->taker[first + k]);
     int rc = 0;
     for (int64_t p = 0, g, member; p < f->length && !rc;) {
-        struct feed_cut c = {.from = p, .to = cut_end(f, l, h * f->length, p, share, &g, &member)};
+        struct feed_cut c = {.from = p, .to = cut_end(f, l, (wide)h * f->length, p, share, &g, &member)};
         if (member == me) {
             c.rank = giver_rank(f, l, g);
             c.mates = mates;
@@ -294,7 +369,7 @@ int feed_receive(const struct feed *f, int (*visit)(void *arg, const struct feed
             return receive_on_host(f, l, place, visit, arg);
         int rc = 0;
         for (int64_t p = 0; p < f->length && !rc;) {
-            struct feed_cut c = {.from = p, .to = cut_end(f, l, l->base + place * f->length, p, 1, &g, &member)};
+            struct feed_cut c = {.from = p, .to = cut_end(f, l, l->base + (wide)place * f->length, p, 1, &g, &member)};
             c.rank = giver_rank(f, l, g);
             rc = visit(arg, &c);
             p = c.to;
@@ -318,8 +393,9 @@ static int64_t my_place(const struct feed_line *l, int64_t me)
 static int send_to(const struct feed *f, const struct feed_line *l, int64_t g, int64_t k,
                    int (*visit)(void *arg, const struct feed_cut *c), void *arg)
 {
-    int64_t first = l->hosts ? l->host[k] : k, share = l->hosts ? l->host[k + 1] - first : 1, start = l->base + k * f->length;
-    int64_t p = max64(0, part_start(l, g) - start), who, member;
+    int64_t first = l->hosts ? l->host[k] : k, share = l->hosts ? l->host[k + 1] - first : 1;
+    wide start = l->base + (wide)k * f->length;
+    int64_t p = clip(part_start(l, g) - start, f->length), who, member;
     int rc = 0;
     while (p < f->length && !rc) {
         struct feed_cut c = {.from = p, .to = cut_end(f, l, start, p, share, &who, &member)};
@@ -344,8 +420,9 @@ int feed_send(const struct feed *f, int (*visit)(void *arg, const struct feed_cu
         if (g >= l->used)
             continue;
         /* The takers that this part of the line meets; the last part has what ghosts reach beyond it too. */
-        int64_t k = max64(0, part_start(l, g) - l->base) / f->length;
-        int64_t end = g == l->used - 1 ? n : min64(n, ceil_div(part_start(l, g + 1) - l->base, f->length));
+        int64_t k = clip((part_start(l, g) - l->base) / f->length, n), end = n;
+        if (g < l->used - 1)
+            end = clip((part_start(l, g + 1) - l->base + f->length - 1) / f->length, n);
         for (; k < end; k++) {
             int rc = send_to(f, l, g, k, visit, arg);
             if (rc)

@@ -14,12 +14,13 @@
  *           that work, and it goes bucket by bucket, so that the two hops overlap. */
 #ifndef WEFT_LOWER_ASSIGN_H
 #define WEFT_LOWER_ASSIGN_H
+#include "base/math.h"
 #include "lower/job.h"
 
 /* One line: `takers` ranks on it, fed by `givers` replicas. */
 struct feed_line {
     int64_t takers, givers;
-    int64_t base, total;  /* the first taker starts at base; the whole line is total long */
+    wide base, total;     /* the first taker starts at base; the whole line is total long */
     int64_t used, turn;   /* how many givers share it, and which comes first when not all do */
     const int64_t *taker; /* walk: numbers of the destination's replicas, ascending; NULL: see feed_taker */
     const int64_t *giver; /* walk: numbers of the source's replicas; NULL: all */
@@ -48,6 +49,8 @@ struct feed_cut {
     size_t nmates;
 };
 
+/* Room for what is walked, kept until the move is lowered; for JOB_WALK, before the first feed_open. */
+int feed_walk_open(struct job *j);
 /* first: the source's place of the pair's first position along the cut dim, counted from the interior; other: elements
  * of the pair in all other dims; s_piece: the source's coordinate along the cut dim. */
 int feed_open(const struct job *j, int64_t s, int64_t t, int64_t length, int64_t first, int64_t other, int64_t s_piece,

@@ -79,6 +79,7 @@ struct packing {
     VEC(struct plan_step) steps;
     VEC(struct plan_part) parts;
     VEC(uint32_t) deps;
+    uint32_t *waits; /* of each step: how many steps there were when one waited for it last */
 };
 
 static int start_step(struct packing *k, const struct draft_node *n)
@@ -99,13 +100,13 @@ static int start_step(struct packing *k, const struct draft_node *n)
 
 static int add_dep(struct packing *k, struct plan_step *s, uint32_t step)
 {
-    for (uint32_t i = 0; i < s->ndeps; i++) /* most often the last one again */
-        if (k->deps.v[s->dep + s->ndeps - 1 - i] == step)
-            return 0;
+    if (k->waits[step] == k->steps.n) /* this one does already */
+        return 0;
     uint32_t *p = vec_push(&k->deps);
     if (!p)
         return error_nomem();
     *p = step;
+    k->waits[step] = (uint32_t)k->steps.n;
     s->ndeps++;
     return 0;
 }
@@ -151,8 +152,10 @@ static int pack(struct packing *k)
     struct draft *d = k->d;
     size_t n = d->nodes.n;
     struct slot *v = arena_alloc(&d->arena, (2 * n + 1) * sizeof *v);
-    if (!v)
+    k->waits = arena_alloc(&d->arena, (n + 1) * sizeof *k->waits); /* no more steps than nodes */
+    if (!v || !k->waits)
         return error_nomem();
+    memset(k->waits, 0, n * sizeof *k->waits);
     for (size_t i = 0; i < n; i++) {
         const struct draft_node *x = &d->nodes.v[i];
         v[i] = (struct slot){x->stage, class_of(x), x->peer < 0 ? 0 : turn(d, x->peer), (uint32_t)i};

@@ -72,10 +72,11 @@ int draft_temp(struct draft *d, int dtype, const int64_t *extents, uint32_t *buf
 {
     int n = d->tensors.v[d->tensor].ndim;
     int64_t bytes = (int64_t)weft_dtype_size(dtype);
-    for (int i = 0; i < n; i++)
-        bytes *= extents[i]; /* no more than the tensor's, which fits */
+    bool fits = true;
+    for (int i = 0; i < n; i++) /* the tensor's bytes can be counted, but partial values may be wider */
+        fits = fits && !__builtin_mul_overflow(bytes, extents[i], &bytes);
     struct plan_buf b = {.space = PLAN_TEMP, .dtype = (uint8_t)dtype, .tensor = d->tensor, .offset = d->scratch};
-    if (__builtin_add_overflow(d->scratch, (bytes + 63) / 64 * 64, &d->scratch))
+    if (!fits || __builtin_add_overflow(bytes, 63, &bytes) || __builtin_add_overflow(d->scratch, bytes / 64 * 64, &d->scratch))
         return error_set(WEFT_EUNSUPPORTED, "lower: the scratch memory needs more than 2^63 bytes");
     return add_buf(d, b, extents, n, buf);
 }

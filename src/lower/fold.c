@@ -37,6 +37,8 @@ struct box {
     struct term *term;
     struct dest *dest;
     size_t nterms, ndests, nfolders; /* the first nfolders destinations fold */
+    uint32_t *mine;                  /* terms that this rank holds, as a source */
+    size_t nmine;
     const struct dest *me;           /* this rank among them, as a destination */
 };
 
@@ -110,6 +112,18 @@ static bool holds_term(const struct box *x, int rank, const struct term *t)
     const struct job *j = x->j;
     int64_t index = layout_index(j->src, rank);
     return index >= 0 && axes_part(j->src, j->s_split | j->s_fold, index) == t->index;
+}
+
+static int find_mine(struct box *x)
+{
+    x->mine = arena_alloc(x->j->arena, x->nterms * sizeof *x->mine);
+    if (!x->mine)
+        return error_nomem();
+    x->nmine = 0;
+    for (size_t i = 0; i < x->nterms; i++)
+        if (holds_term(x, x->j->d->rank, &x->term[i]))
+            x->mine[x->nmine++] = (uint32_t)i;
+    return 0;
 }
 
 static int order_index(const void *a, const void *b)
@@ -254,7 +268,12 @@ static int fold_level(const struct stretch *s, const uint32_t *terms, size_t n, 
     while (n) {
         int64_t key = t[rest[0]].group[level];
         size_t k = 0, left = 0;
-        for (size_t i = 0; i < n; i++) {
+        if (level == 0) { /* nothing else tells these terms apart: each is a group */
+            group = rest++;
+            k = 1;
+            left = n - 1;
+        }
+        for (size_t i = 0; i < n && level > 0; i++) {
             if (t[rest[i]].group[level] == key)
                 group[k++] = rest[i];
             else
@@ -352,13 +371,13 @@ static int send_terms(const struct stretch *s)
     const struct job *j = x->j;
     if (s->folder->rank == j->d->rank)
         return 0;
-    for (size_t i = 0; i < x->nterms; i++) {
-        const struct term *t = &x->term[i];
-        if (!holds_term(x, j->d->rank, t) || holds_term(x, s->folder->rank, t) || sender_of(s, t) != j->d->rank)
+    for (size_t i = 0; i < x->nmine; i++) {
+        const struct term *t = &x->term[x->mine[i]];
+        if (holds_term(x, s->folder->rank, t) || sender_of(s, t) != j->d->rank)
             continue;
         int rc = part_of_term(s, t);
         if (!rc)
-            rc = draft_send(j->d, 0, s->folder->rank, j->src->dtype, (int64_t)i, DRAFT_NONE, NULL);
+            rc = draft_send(j->d, 0, s->folder->rank, j->src->dtype, x->mine[i], DRAFT_NONE, NULL);
         if (rc)
             return rc;
     }
@@ -481,6 +500,8 @@ static int do_box(struct box *x)
         return copy_box(x);
     if (!rc)
         rc = fill_dests(x);
+    if (!rc && x->source)
+        rc = find_mine(x);
     if (rc)
         return rc;
     int64_t k = (int64_t)x->nfolders, replicas = j->s_replicas, bytes = (int64_t)weft_dtype_size(j->src->dtype);

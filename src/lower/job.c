@@ -2,6 +2,7 @@
 
 #include "base/dtype.h"
 #include "base/math.h"
+#include "lower/assign.h"
 
 int64_t axes_count(const weft_layout *l, uint32_t set)
 {
@@ -119,5 +120,5 @@ int job_open(struct job *j, struct draft *d, const weft_move *m, const weft_mach
         j->meet = JOB_SAME;
     else
         j->meet = JOB_WALK;
-    return 0;
+    return j->meet == JOB_WALK ? feed_walk_open(j) : 0;
 }

@@ -22,6 +22,7 @@ struct job {
     int wire;       /* dtype of finished values on the wire: the narrower side's */
     bool fold;      /* some element has more than one term */
     enum job_meet meet;
+    struct walk *walk; /* JOB_WALK: replicas that were walked last, see assign.c */
     int64_t most;   /* elements that one part of a message may have */
     int cut; /* the dim along which replicas share the work, -1 for none (0-d) */
     /* Sets of axes, bit a for axis a. */

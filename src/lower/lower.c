@@ -109,10 +109,16 @@ static int lower_one(struct draft *d, const weft_move *m, const weft_lower_opts 
     note(&t->algorithm, row ? row->name : "direct");
     int64_t before = d->received;
     rc = row ? row->lower(&j, &r) : j.fold ? lower_fold(&j) : lower_copy(&j);
+    if (rc)
+        return rc;
     /* The general lowering meets the bound: what it receives is this rank's share. */
-    t->bound += row ? rows_bound(&j, &r) : d->received - before;
-    t->stated += row ? row->stated(&j, &r) : d->received - before;
-    return rc ? rc : emit_identity(&j);
+    int64_t bound = row ? rows_bound(&j, &r) : d->received - before;
+    int64_t stated = row ? row->stated(&j, &r) : d->received - before;
+    if (bound < 0 || stated < 0)
+        return (int)(bound < 0 ? bound : stated);
+    t->bound += bound;
+    t->stated += stated;
+    return emit_identity(&j);
 }
 
 int weft_lower(const weft_move *moves, size_t n, int rank, const weft_lower_opts *opts, weft_plan **out)

@@ -295,14 +295,15 @@ static bool groups_alike(const struct job *j, uint32_t axes, int64_t one, int64_
 int levels_alike(const struct job *j, const struct recognised *r, bool *alike)
 {
     *alike = true;
-    if (!r->axes || j->s_replicas == 1)
+    if (!r->axes || !j->fold || j->s_replicas == 1) /* below, the axes are folded ones and split nothing */
         return 0;
-    size_t world = (size_t)j->d->world;
-    struct likeness x = {arena_alloc(j->arena, world * sizeof *x.there), arena_alloc(j->arena, world * sizeof *x.here)};
+    /* Hosts are numbered below the entries of the machine, of which there may be more than ranks in the world. */
+    size_t hosts = (size_t)(j->machine->host ? j->machine->ranks : j->d->world);
+    struct likeness x = {arena_alloc(j->arena, hosts * sizeof *x.there), arena_alloc(j->arena, hosts * sizeof *x.here)};
     if (!x.there || !x.here)
         return error_nomem();
-    memset(x.there, -1, world * sizeof *x.there);
-    memset(x.here, -1, world * sizeof *x.here);
+    memset(x.there, -1, hosts * sizeof *x.there);
+    memset(x.here, -1, hosts * sizeof *x.here);
     int64_t pieces = axes_count(j->src, j->s_split);
     for (int64_t p = 0; p < pieces && *alike; p++) {
         int64_t one = axes_offset(j->src, j->s_split, p);
@@ -330,13 +331,15 @@ int64_t levels_stated_allreduce(const struct job *j, const struct recognised *r)
 {
     struct levels l;
     int64_t bytes = 0;
-    if (j->si < 0 || levels_open(j, r, false, &l) || l.g.me != 0) /* the first of the group answers for it */
-        return 0;
+    int rc = j->si < 0 ? 0 : levels_open(j, r, false, &l);
+    if (j->si < 0 || rc || l.g.me != 0) /* the first of the group answers for it */
+        return rc;
     for (int64_t i = 0; i < l.most * l.hosts; i++) {
         struct share s = piece(&l, i);
         struct block b;
-        if (block_open(&l.g, 0, 0, s.part, s.pieces, &b))
-            return 0;
+        rc = block_open(&l.g, 0, 0, s.part, s.pieces, &b);
+        if (rc)
+            return rc;
         bytes += block_count(&b) * (bytes_up(&l, &s) + (l.size - 1) * (int64_t)weft_dtype_size(j->wire));
     }
     return bytes;
@@ -346,22 +349,30 @@ int64_t levels_stated_reduce_scatter(const struct job *j, const struct recognise
 {
     struct levels l;
     struct block b;
-    int64_t count = 0;
-    if (j->si < 0 || levels_open(j, r, false, &l))
+    if (j->si < 0)
         return 0;
+    int rc = levels_open(j, r, false, &l);
+    if (!rc)
+        rc = block_open(&l.g, l.g.me, l.g.me, 0, 1, &b);
+    if (rc)
+        return rc;
     struct share s = piece_of_member(&l, l.home, l.me);
-    count = block_open(&l.g, l.g.me, l.g.me, 0, 1, &b) ? 0 : block_count(&b);
-    return count * bytes_up(&l, &s);
+    return block_count(&b) * bytes_up(&l, &s);
 }
 
 int64_t levels_stated_reduce(const struct job *j, const struct recognised *r)
 {
     struct levels l;
     struct block b;
-    if (j->di < 0 || levels_open(j, r, true, &l))
+    if (j->di < 0)
         return 0;
+    int rc = levels_open(j, r, true, &l);
+    if (!rc)
+        rc = block_whole(j, false, 0, 1, &b);
+    if (rc)
+        return rc;
     struct share s = piece_of_root(&l, 0);
-    return block_whole(j, false, 0, 1, &b) ? 0 : block_count(&b) * bytes_up(&l, &s);
+    return block_count(&b) * bytes_up(&l, &s);
 }
 
 void levels_cost(const char *kind, int64_t hosts, int64_t p, int64_t bytes, struct row_cost *between, struct row_cost *inside)

@@ -1,5 +1,6 @@
 #include "lower/rows.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/dtype.h"
@@ -96,10 +97,11 @@ static int64_t stated_pairwise(const struct job *j, const struct recognised *r)
 {
     struct group g;
     struct block own;
-    group_open(j, r, &g);
-    if (j->si < 0 || block_open(&g, g.me, g.me, 0, 1, &own))
+    if (j->si < 0)
         return 0;
-    return (local_count(j->src, j->si) - block_count(&own)) * value_size(j);
+    group_open(j, r, &g);
+    int rc = block_open(&g, g.me, g.me, 0, 1, &own);
+    return rc ? rc : (local_count(j->src, j->si) - block_count(&own)) * value_size(j);
 }
 static int64_t stated_bruck(const struct job *j, const struct recognised *r)
 {
@@ -108,8 +110,9 @@ static int64_t stated_bruck(const struct job *j, const struct recognised *r)
     group_open(j, r, &g);
     for (int64_t d = 1; d < g.size && j->si >= 0; d++) {
         struct block b;
-        if (block_open(&g, g.me, (g.me + d) % g.size, 0, 1, &b))
-            return 0;
+        int rc = block_open(&g, g.me, (g.me + d) % g.size, 0, 1, &b);
+        if (rc)
+            return rc;
         total += block_count(&b) * __builtin_popcountll((unsigned long long)d) * value_size(j);
     }
     return total;
@@ -129,7 +132,10 @@ int64_t rows_bound(const struct job *j, const struct recognised *r)
     struct block own;
     if (have && r->axes) {
         group_open(j, r, &g);
-        have = block_open(&g, g.me, g.me, 0, 1, &own) ? 0 : block_count(&own);
+        int rc = block_open(&g, g.me, g.me, 0, 1, &own);
+        if (rc)
+            return rc;
+        have = block_count(&own);
     }
     return (n - have) * value_size(j);
 }
@@ -231,19 +237,36 @@ static void cost_direct(const char *kind, int64_t hosts, int64_t p, int64_t m, i
     else if (!strcmp(kind, "broadcast"))
         *c = (struct row_cost){hosts > 1 ? 2 : 1, p - 1, hosts * bytes};
     else if (!strcmp(kind, "reduce"))
-        *c = (struct row_cost){1, p - 1, p * bytes}; /* and all of it is folded by everyone */
+        *c = (struct row_cost){1, p - 1, p * bytes}; /* and all of it is folded by the root */
     else if (!strcmp(kind, "allgather") && hosts > 1)
         *c = (struct row_cost){2, p - 1, bytes - bytes / hosts};
     else
         *c = (struct row_cost){1, p - 1, bytes - bytes / p};
 }
 
-/* What a host's link carries where all its ranks (of p in the group) send to all others at once, as the cost says of one. */
-static int64_t on_link(int64_t hosts, int64_t p, int64_t bytes)
+/* How some ranks lie on hosts, and how many sets of ranks like it share the link of one of them. */
+struct lie {
+    int64_t ranks, hosts, sets;
+};
+
+static int64_t cap(wide bytes)
 {
-    int64_t n = ceil_div(p, hosts);
-    wide all = (wide)bytes * (n * (p - n)) / (p - 1);
-    return all > INT64_MAX / 4096 ? INT64_MAX / 4096 : (int64_t)all;
+    return bytes > INT64_MAX / 4096 ? INT64_MAX / 4096 : (int64_t)bytes;
+}
+
+/* What a host's link carries where all its ranks send to all others at once, as the cost says of one. */
+static int64_t on_link(const struct lie *l, int64_t bytes)
+{
+    int64_t n = ceil_div(l->ranks, l->hosts);
+    return cap((wide)bytes * (n * (l->ranks - n)) / (l->ranks - 1));
+}
+
+/* And where the general lowering folds p terms of each element once, on any of these ranks, and spreads the value to
+ * `values` of them. */
+static int64_t on_link_folded(const struct lie *l, int64_t p, int64_t values, int64_t bytes)
+{
+    int64_t n = ceil_div(l->ranks, l->hosts);
+    return cap((wide)bytes * (p + values - 2) * (l->ranks - n) / (l->ranks - 1) / l->hosts);
 }
 
 /* Nanoseconds by the machine's figures. Within one host: a flag, a bucket's set-up, memory. */
@@ -251,14 +274,15 @@ static int64_t price(const struct job *j, bool hosts, const struct row_cost *c)
 {
     int64_t latency = hosts ? j->machine->latency_ns : 2000, each = hosts ? 500 : 100;
     int64_t rate = hosts ? j->machine->bytes_per_us : 10000;
-    return c->depth * latency + c->messages * each + mul_div(c->bytes, 1000, rate);
+    wide ns = (wide)c->depth * latency + c->messages * each + (wide)c->bytes * 1000 / rate;
+    return ns > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)ns; /* what stands for ever can still be added up */
 }
 
 /* Volumes and costs of a group of p are products of these: do they fit into 64 bits, with room? */
 static bool countable(const struct job *j, int64_t p)
 {
-    int64_t all;
-    return !__builtin_mul_overflow(max64(local_count(j->src, 0), local_count(j->dst, 0)), p, &all) && all <= INT64_MAX / 32;
+    int64_t all, ranks = max64(p, j->d_replicas);
+    return !__builtin_mul_overflow(max64(local_count(j->src, 0), local_count(j->dst, 0)), ranks, &all) && all <= INT64_MAX / 32;
 }
 
 /* alike: see levels_alike. */
@@ -307,16 +331,34 @@ static int force(const struct job *j, const struct recognised *r, const weft_low
     return error_set(WEFT_EINVAL, "lower: '%s' is not for this pair, which is of the kind '%s'", o->algorithm, r->kind);
 }
 
-/* How many hosts a group of p ranks is on; those of the world's hosts at most. */
-static int64_t group_hosts(const struct job *j, int64_t p)
+static int by_number(const void *a, const void *b)
+{
+    int x = *(const int *)a, y = *(const int *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* How the ranks lie that differ from mesh position 0 on these axes; others that differ on these lie like them, or nearly. */
+static int lie_of(const struct job *j, const weft_layout *l, uint32_t axes, struct lie *out)
 {
     const weft_machine *m = j->machine;
-    if (!m->host)
-        return ceil_div(p, m->ranks_per_host);
-    int64_t n = 0;
-    for (int r = 0; r < j->d->world; r++)
-        n = max64(n, m->host[r] + 1);
-    return n < p ? n : p;
+    int64_t n = axes_count(l, axes), hosts = 1, world = 0;
+    int *host = arena_alloc(j->arena, (size_t)n * sizeof *host);
+    if (!host)
+        return error_nomem();
+    bool sorted = true;
+    for (int64_t k = 0; k < n; k++) {
+        host[k] = job_host(m, layout_rank(l, axes_offset(l, axes, k)));
+        sorted = sorted && (!k || host[k - 1] <= host[k]);
+    }
+    if (!sorted)
+        qsort(host, (size_t)n, sizeof *host, by_number);
+    for (int64_t k = 1; k < n; k++)
+        hosts += host[k] != host[k - 1];
+    for (int r = 0; m->host && r < j->d->world; r++)
+        world = max64(world, m->host[r] + 1);
+    int64_t each = min64(l->mesh, m->host ? ceil_div(j->d->world, world) : m->ranks_per_host); /* of the mesh, on a host */
+    *out = (struct lie){n, hosts, max64(1, each / ceil_div(n, hosts))};
+    return 0;
 }
 
 /* Between hosts: what the link carries and what memory does, bucket by bucket, overlap; the slower counts. */
@@ -329,23 +371,54 @@ static int64_t price_hosts(const struct job *j, const struct row_cost *link, con
 }
 
 /* Where all ranks send at once a host's link carries more than one rank's messages; memory does those. */
-static int64_t price_flat(const struct job *j, int64_t p, const struct row_cost *c, bool shares)
+static int64_t price_flat(const struct job *j, const struct lie *l, const struct row_cost *c, bool shares)
 {
     struct row_cost link = *c, memory = {0, 0, c->bytes};
-    if (shares)
-        link.bytes = on_link(group_hosts(j, p), p, c->bytes);
+    if (l->hosts == 1)
+        return price(j, false, c);
+    link.bytes = cap((wide)(shares ? on_link(l, c->bytes) : c->bytes) * l->sets);
     return price_hosts(j, &link, &memory);
 }
 
-static int64_t price_row(const struct job *j, const struct row *row, bool hosts, int64_t p, int64_t bytes)
+/* lie: NULL on one host. */
+static int64_t price_row(const struct job *j, const struct row *row, const struct lie *lie, int64_t p, int64_t bytes)
 {
     struct row_cost c, inside;
     if (!row->cost) {
-        levels_cost(row->kind, group_hosts(j, p), p, bytes, &c, &inside);
+        levels_cost(row->kind, lie->hosts, p, bytes, &c, &inside);
+        c.bytes = cap((wide)c.bytes * lie->sets);
         return price_hosts(j, &c, &inside);
     }
     row->cost(p, bytes, &c);
-    return hosts ? price_flat(j, p, &c, row->shares) : price(j, false, &c);
+    return lie ? price_flat(j, lie, &c, row->shares) : price(j, false, &c);
+}
+
+/* group: how the group's ranks lie; all: with those that hold replicas. Both NULL on one host. */
+static int64_t price_direct(const struct job *j, const struct recognised *r, const struct lie *group, const struct lie *all,
+                            int64_t p, int64_t bytes)
+{
+    int64_t m = r->axes ? j->d_replicas / axes_count(j->dst, r->axes & j->d_free) : 1;
+    struct row_cost c, memory;
+    cost_direct(r->kind, group ? group->hosts : 1, p, m, bytes, &c);
+    if (!group)
+        return price(j, false, &c);
+    if (!j->fold || !r->axes)
+        return price_flat(j, group, &c, !strcmp(r->kind, "all_to_all"));
+    if (all->hosts == 1)
+        return price(j, false, &c);
+    memory = (struct row_cost){0, 0, c.bytes};
+    c.bytes = cap((wide)on_link_folded(all, p, !strcmp(r->kind, "allreduce") ? p * m : m, bytes) * all->sets);
+    return price_hosts(j, &c, &memory);
+}
+
+/* How the group lies on hosts, and all that holds replicas of what it holds. */
+static int lies_of(const struct job *j, const struct recognised *r, struct lie *group, struct lie *all)
+{
+    const weft_layout *many = r->axes || j->src->mesh > 1 ? j->src : j->dst;
+    uint32_t every = (1u << many->naxes) - 1;
+    int rc = lie_of(j, many, r->axes ? r->axes : every, group);
+    *all = *group;
+    return rc || !r->axes || !j->fold ? rc : lie_of(j, many, r->axes | j->s_free, all);
 }
 
 int rows_choose(const struct job *j, const struct recognised *r, const weft_lower_opts *o, const struct row **row)
@@ -360,20 +433,19 @@ int rows_choose(const struct job *j, const struct recognised *r, const weft_lowe
     if (p < 2 || !countable(j, p))
         return 0;
     bool hosts = job_hosts(j->machine, j->d->world), alike = true;
+    struct lie group, all;
     int rc = hosts ? levels_alike(j, r, &alike) : 0;
+    if (!rc && hosts)
+        rc = lies_of(j, r, &group, &all);
     if (rc)
         return rc;
     /* The largest piece of either side, by mesh position 0 of each: the same number on every rank. */
     int64_t a = local_count(j->src, 0) * term_size(j), b = local_count(j->dst, 0) * value_size(j), bytes = max64(a, b);
-    struct row_cost c;
-    cost_direct(r->kind, hosts ? group_hosts(j, p) : 1, p,
-                r->axes ? j->d_replicas / axes_count(j->dst, r->axes & j->d_free) : 1, bytes, &c);
-    bool shares = j->fold ? strcmp(r->kind, "reduce") != 0 : !strcmp(r->kind, "all_to_all");
-    int64_t best = hosts ? price_flat(j, p, &c, shares) : price(j, false, &c);
+    int64_t best = price_direct(j, r, hosts ? &group : NULL, hosts ? &all : NULL, p, bytes);
     for (size_t k = 0; k < ROWS; k++) {
         if (strcmp(table[k].kind, r->kind) || unfit(&table[k], j, p, o->in_place, alike))
             continue;
-        int64_t cost = price_row(j, &table[k], hosts, p, bytes);
+        int64_t cost = price_row(j, &table[k], hosts ? &group : NULL, p, bytes);
         if (cost < best) {
             best = cost;
             *row = &table[k];

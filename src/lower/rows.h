@@ -19,7 +19,7 @@ struct row {
     bool hosts; /* for ranks on several hosts */
     bool shares; /* all ranks of a host use its link at once */
     int (*lower)(const struct job *j, const struct recognised *r);
-    /* This rank's share of the bytes that it moves: summed over all ranks, what crosses. */
+    /* This rank's share of the bytes that it moves: summed over all ranks, what crosses. Or an error, which is negative. */
     int64_t (*stated)(const struct job *j, const struct recognised *r);
     /* bytes: of one rank's larger side. NULL: see levels_cost. */
     void (*cost)(int64_t members, int64_t bytes, struct row_cost *out);
@@ -34,7 +34,7 @@ static inline int64_t row_div(const struct job *j, int64_t n)
     return fold_op(j) == WEFT_AVG ? n : 0;
 }
 
-/* This rank's share of the fewest bytes that a pair of one of the rows' kinds must move. */
+/* This rank's share of the fewest bytes that a pair of one of the rows' kinds must move. Or an error, which is negative. */
 int64_t rows_bound(const struct job *j, const struct recognised *r);
 
 int row_one_phase(const struct job *j, const struct recognised *r);

@@ -30,12 +30,13 @@ size_t plan_step_boxes(const weft_plan *p, const struct plan_step *st)
     return all;
 }
 
-void plan_step_box(const weft_plan *p, const struct plan_step *st, size_t i, weft_arrival *out)
+void plan_step_box(const weft_plan *p, const struct plan_step *st, struct plan_place *at, weft_arrival *out)
 {
     uint32_t n;
-    const struct plan_part *part = written(p, st, &n);
-    for (size_t in_part; i >= (in_part = boxes(p, part)); part++)
-        i -= in_part;
+    const struct plan_part *parts = written(p, st, &n), *part;
+    for (; part = &parts[at->part], at->box == boxes(p, part); at->part++)
+        at->box = 0;
+    size_t i = at->box++;
     memset(out, 0, sizeof *out);
     out->tensor = (int)p->bufs[part->buf].tensor;
     for (int d = plan_ndim(p, part) - 1; d >= 0; d--) {
@@ -55,9 +56,10 @@ int weft_plan_arrivals(const weft_plan *p, weft_arrival *out, size_t cap, size_t
         return error_set(WEFT_EINVAL, "weft_plan_arrivals: arguments must not be NULL");
     size_t all = 0;
     for (size_t s = 0; s < p->nsteps; s++) {
+        struct plan_place at = {0};
         size_t here = plan_step_boxes(p, &p->steps[s]);
         for (size_t i = 0; i < here && all + i < cap; i++)
-            plan_step_box(p, &p->steps[s], i, &out[all + i]);
+            plan_step_box(p, &p->steps[s], &at, &out[all + i]);
         all += here;
     }
     *n = all;

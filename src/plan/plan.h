@@ -123,11 +123,15 @@ const char *plan_algorithm_text(const char *text, size_t len);
  *     together at most nnames bytes (so that whoever walks a plan takes time in proportion to its size). */
 int plan_check(const weft_plan *p);
 
-
-/* How many boxes of the destination a step completes, and the i-th of them: COPY, REDUCE and RECV write destination
- * elements once, with their final values. A part whose runs repeat is several boxes. */
+/* How many boxes of the destination a step completes, and one after the other: COPY, REDUCE and RECV write destination
+ * elements once, with their final values. A part whose runs repeat is several boxes. Start with a zeroed place; do not ask
+ * for more boxes than there are. */
+struct plan_place {
+    uint32_t part; /* of those that are written */
+    size_t box;
+};
 size_t plan_step_boxes(const weft_plan *p, const struct plan_step *st);
-void plan_step_box(const weft_plan *p, const struct plan_step *st, size_t i, weft_arrival *out);
+void plan_step_box(const weft_plan *p, const struct plan_step *st, struct plan_place *at, weft_arrival *out);
 
 /* Slots to .. to+len-1 of a buffer along one dim stand for global positions at .. at+len-1. */
 struct plan_slots {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/math.h"
 #include "plan/verify.h"
 
 /* ---- messages ---- */
@@ -134,7 +135,7 @@ static int match_channel(struct verify *v, size_t a, const struct mail *sends, s
 /* The wire's bytes of all messages are those that the algorithm says it moves. */
 static int check_volume(const struct verify *v)
 {
-    int64_t sent = 0, stated = 0;
+    wide sent = 0, stated = 0; /* of one rank they fit into 64 bits */
     for (size_t r = 0; r < v->ranks; r++) {
         const weft_plan *p = v->all[r];
         stated += p->stated;
@@ -145,7 +146,7 @@ static int check_volume(const struct verify *v)
             }
     }
     if (sent != stated)
-        return verify_refuse("%lld B are sent in all, the plans state %lld B", (long long)sent, (long long)stated);
+        return verify_refuse("%.0f B are sent in all, the plans state %.0f B", (double)sent, (double)stated);
     return 0;
 }
 

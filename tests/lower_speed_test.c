@@ -1,0 +1,109 @@
+/* How long one rank's plan takes to make in large worlds: tens of milliseconds here, so that a second of the processor's
+ * time is far away. What looks at every pair of ranks, or at all of them for every piece, takes many. */
+#define _POSIX_C_SOURCE 200809L
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "weft.h"
+
+#define ENOUGH 2.0 /* seconds: room for instrumented builds */
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static weft_layout *parse(const char *text)
+{
+    weft_layout *l = NULL;
+    if (weft_layout_parse(text, &l))
+        fail_msg("%s", weft_errmsg());
+    return l;
+}
+
+static void large_worlds(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *src, *dst;
+        int rank, per_host;
+    } large[] = {
+        /* every piece goes into every host once */
+        {"f32[1048576/x] @x4096", "f32[1048576] @x4096", 5, 8},
+        /* many replicas on many hosts, of which each feeds one piece */
+        {"f32[1048576] @x1024", "f32[1048576/y] @y1024=1024..2047", 5, 8},
+        {"f32[1048576] @x1024", "f32[1048576/y] @y1024=1024..2047", 1500, 8},
+        {"f32[1048576] @x1024", "f32[1048576/y] @y64.z16=1024..2047", 1500, 8},
+        /* meshes of the same ranks with other axes */
+        {"f32[1048576/x] @x1024", "f32[1048576] @y32.z32", 5, 0},
+        /* many terms to one rank, and to all of them */
+        {"f32[1048576] @x65536 +sum(x)", "f32[1048576] @y1=0", 0, 0},
+        {"f32[1048576] @x4095 +sum(x)", "f32[1048576] @x4095", 5, 0},
+        {"f32[1048576] @x2000.y2 +sum(x)", "f32[1048576/y] @x2000.y2", 5, 0},
+        {"f32[1048576] @x64.y64 +sum(x)+max(y)", "f32[1048576] @x64.y64", 5, 8},
+    };
+    for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
+        weft_layout *src = parse(large[i].src), *dst = parse(large[i].dst);
+        weft_lower_opts o = {.size = sizeof o, .algorithm = "direct"};
+        weft_plan *p = NULL;
+        o.machine.ranks_per_host = large[i].per_host;
+        double from = seconds();
+        if (weft_lower(&(weft_move){"w", src, dst}, 1, large[i].rank, &o, &p))
+            fail_msg("%s -> %s: %s", large[i].src, large[i].dst, weft_errmsg());
+        double took = seconds() - from;
+        print_message("%-40s -> %-40s %7.1f ms\n", large[i].src, large[i].dst, 1e3 * took);
+        assert_true(took < ENOUGH);
+        weft_plan_free(p);
+        weft_layout_free(src);
+        weft_layout_free(dst);
+    }
+}
+
+/* A model of many small tensors, all of which travel together. */
+static void many_tensors(void **state)
+{
+    enum { TENSORS = 40000 };
+    (void)state;
+    weft_layout *src = parse("f32[16/x] @x2"), *dst = parse("f32[16] @x2");
+    weft_move *moves = calloc(TENSORS, sizeof *moves);
+    char(*names)[16] = calloc(TENSORS, sizeof *names);
+    assert_true(moves && names);
+    for (int i = 0; i < TENSORS; i++) {
+        snprintf(names[i], sizeof names[i], "layer.%d", i);
+        moves[i] = (weft_move){names[i], src, dst};
+    }
+    weft_plan *p = NULL;
+    double from = seconds();
+    assert_int_equal(weft_lower(moves, TENSORS, 1, NULL, &p), 0);
+    double lowered = seconds();
+    size_t n = 0;
+    weft_arrival *all = calloc(2 * TENSORS, sizeof *all);
+    assert_non_null(all);
+    assert_int_equal(weft_plan_arrivals(p, all, 2 * TENSORS, &n), 0);
+    double told = seconds();
+    assert_int_equal(n, 2 * TENSORS);
+    print_message("%d tensors: lowered in %.1f ms, their arrivals told in %.1f ms\n", TENSORS, 1e3 * (lowered - from),
+                  1e3 * (told - lowered));
+    assert_true(lowered - from < ENOUGH && told - lowered < ENOUGH);
+    free(all);
+    weft_plan_free(p);
+    free(moves);
+    free(names);
+    weft_layout_free(src);
+    weft_layout_free(dst);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(large_worlds), cmocka_unit_test(many_tensors)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
