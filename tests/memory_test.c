@@ -163,83 +163,6 @@ static void test_transpose_large(void **state)
     }
 }
 
-/* Units in one loop, up or down on either side, dense or not. */
-static void test_copy_units(void **state)
-{
-    (void)state;
-    static const int64_t units[] = {1, 2, 4, 8, 16, 24, 32, 100, 256};
-    enum { ROOM = 40 * 300 };
-    static unsigned char src[ROOM], dst[ROOM], want[ROOM];
-    for (int round = 0; round < 2000; round++) {
-        int64_t unit = units[upto(sizeof units / sizeof *units)], n = upto(40), step[2];
-        unsigned char *to[2] = {dst, want};
-        for (int k = 0; k < 2; k++)
-            step[k] = upto(2) ? unit : unit + upto(301 - unit);
-        bool down[2] = {upto(2), upto(2)};
-        for (int i = 0; i < ROOM; i++) {
-            src[i] = (unsigned char)ref_random(&seed);
-            dst[i] = want[i] = 0;
-        }
-        const unsigned char *from = down[1] && n ? src + (n - 1) * step[1] : src;
-        for (int k = 0; k < 2; k++)
-            to[k] += down[0] && n ? (n - 1) * step[0] : 0;
-        for (int k = 0; k < 2; k++)
-            step[k] = down[k] ? -step[k] : step[k];
-        memory_copy_units(to[0], step[0], from, step[1], n, (size_t)unit);
-        for (int64_t i = 0; i < n; i++)
-            memcpy(to[1] + i * step[0], from + i * step[1], (size_t)unit);
-        assert_memory_equal(dst, want, ROOM);
-    }
-}
-
-/* Any begins and lengths; nothing beside them is written. */
-static void test_copy_past(void **state)
-{
-    (void)state;
-    enum { ROOM = 1200 };
-    static unsigned char src[ROOM], dst[ROOM], want[ROOM];
-    for (int round = 0; round < 5000; round++) {
-        int64_t to = upto(130), from = upto(130), n = upto(round % 4 ? 200 : 1001);
-        for (int i = 0; i < ROOM; i++) {
-            src[i] = (unsigned char)ref_random(&seed);
-            dst[i] = want[i] = (unsigned char)i;
-        }
-        memory_copy_past(dst + to, src + from, (size_t)n);
-        memcpy(want + to, src + from, (size_t)n);
-        assert_memory_equal(dst, want, ROOM);
-    }
-}
-
-/* Two lists of units, which share lines or are apart. */
-static void test_copy_pairs(void **state)
-{
-    (void)state;
-    static const int64_t units[] = {1, 2, 4, 8, 16, 12, 24};
-    enum { ROOM = 40 * 300 + 400 };
-    static unsigned char src[ROOM], dst[ROOM], want[ROOM];
-    for (int round = 0; round < 1000; round++) {
-        int64_t unit = units[upto(sizeof units / sizeof *units)], n = upto(40), other[2];
-        int64_t step[2] = {2 * unit + upto(301 - 2 * unit), upto(2) ? unit : unit + upto(301 - unit)};
-        bool down[2] = {upto(2), upto(2)};
-        other[0] = unit + upto(step[0] - 2 * unit + 1); /* where the second list begins, between units of the first */
-        other[1] = upto(300);
-        for (int i = 0; i < ROOM; i++) {
-            src[i] = (unsigned char)ref_random(&seed);
-            dst[i] = want[i] = 0;
-        }
-        int64_t to = down[0] && n ? (n - 1) * step[0] : 0, from = down[1] && n ? (n - 1) * step[1] : 0;
-        for (int k = 0; k < 2; k++)
-            step[k] = down[k] ? -step[k] : step[k];
-        memory_copy_pairs((void *[]){dst + to, dst + to + other[0]}, step[0],
-                          (const void *[]){src + from, src + from + other[1]}, step[1], n, (size_t)unit, upto(2) * 16);
-        for (int64_t i = 0; i < n; i++) {
-            memcpy(want + to + i * step[0], src + from + i * step[1], (size_t)unit);
-            memcpy(want + to + other[0] + i * step[0], src + from + other[1] + i * step[1], (size_t)unit);
-        }
-        assert_memory_equal(dst, want, ROOM);
-    }
-}
-
 /* The same with a cast: dst[c][b][a] = cast(src[a][b][c]). */
 static void test_transpose_cast(void **state)
 {
@@ -611,8 +534,7 @@ int main(void)
         cmocka_unit_test(test_merge),           cmocka_unit_test(test_copy),
         cmocka_unit_test(test_transpose),       cmocka_unit_test(test_transpose_cast),
         cmocka_unit_test(test_transpose_large), cmocka_unit_test(test_copy_in_place),
-        cmocka_unit_test(test_copy_units),      cmocka_unit_test(test_copy_past),
-        cmocka_unit_test(test_copy_pairs),      cmocka_unit_test(test_runs),
+        cmocka_unit_test(test_runs),
         cmocka_unit_test(test_foldable),        cmocka_unit_test(test_fold1),
         cmocka_unit_test(test_identity),        cmocka_unit_test(test_fold),
         cmocka_unit_test(test_one_rounding),

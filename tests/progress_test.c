@@ -8,16 +8,15 @@
 
 #include <cmocka.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <semaphore.h>
-#include <sys/resource.h>
 #include <time.h>
 
 #include "conformance.h"
 #include "exec/exec.h"
 #include "exec/progress.h"
 #include "exec_job.h"
+#include "progress_threads.h"
 #include "random.h"
 #include "ranks.h"
 #include "share.h"
@@ -501,38 +500,6 @@ static void closing(void **state)
 }
 
 /* ---- one thread, asleep ---- */
-
-static int progress_threads(void)
-{
-    int n = 0;
-    DIR *tasks = opendir("/proc/self/task");
-    for (struct dirent *d; tasks && (d = readdir(tasks)) != NULL;) {
-        char path[300], name[32] = "";
-        snprintf(path, sizeof path, "/proc/self/task/%s/comm", d->d_name);
-        FILE *f = fopen(path, "r");
-        n += f && fgets(name, sizeof name, f) && !strcmp(name, "weft-progress\n");
-        if (f)
-            fclose(f);
-    }
-    if (tasks)
-        closedir(tasks);
-    return n;
-}
-
-/* One that closed its comm in a callback ends by itself some time after that. */
-static bool become_threads(int n)
-{
-    for (int i = 0; i < 20000 && progress_threads() != n; i++)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    return progress_threads() == n;
-}
-
-static int64_t cpu_us(void)
-{
-    struct rusage u;
-    getrusage(RUSAGE_SELF, &u);
-    return (int64_t)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1000000 + u.ru_utime.tv_usec + u.ru_stime.tv_usec;
-}
 
 /* Nothing in flight, and then a run that waits for a rank that does not start: 2 ranks on threads have 200 ms twice, in
  * which a thread that polled would burn all of a core. */

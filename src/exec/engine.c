@@ -53,6 +53,14 @@ void engine_opened(struct program *p, const struct exec_step *step)
     }
 }
 
+void engine_bytes(const struct exec_move *m, char *dst, const char *src, size_t bytes)
+{
+    if (m->past)
+        memory_copy_past(dst, src, bytes);
+    else
+        memcpy(dst, src, bytes);
+}
+
 void engine_move(const struct exec_move *m, char *dst, const char *src)
 {
     if (m->tile)

@@ -17,8 +17,6 @@
  *   lack.c     what a run waits for; watch.c peers that are gone or stalled */
 #ifndef WEFT_EXEC_EXEC_H
 #define WEFT_EXEC_EXEC_H
-#include <string.h>
-
 #include "base/arena.h"
 #include "exec/comm.h"
 #include "exec/letter.h"
@@ -534,14 +532,7 @@ const char *engine_staged(const weft_exec *x, const struct exec_in *in); /* wher
 void engine_pack(const struct program *p, const struct exec_step *step, char *message);
 void engine_unpack(const struct program *p, const struct exec_step *step, const char *message);
 void engine_move(const struct exec_move *m, char *dst, const char *src);
-/* Some of a move's bytes. */
-static inline void engine_bytes(const struct exec_move *m, char *dst, const char *src, size_t bytes)
-{
-    if (m->past)
-        memory_copy_past(dst, src, bytes);
-    else
-        memcpy(dst, src, bytes);
-}
+void engine_bytes(const struct exec_move *m, char *dst, const char *src, size_t bytes); /* some that are in one piece */
 void engine_write(const weft_exec *x, const struct exec_letter *letter);     /* does not seal a joint one */
 void engine_seal(const weft_exec *x);                                        /* the joint ones, if any */
 const char *engine_letter(const weft_exec *x, const struct exec_step *step); /* RECV of a letter: this run's slot */
