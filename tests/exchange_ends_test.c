@@ -92,6 +92,7 @@ static void desert_the_vote(struct ranks_rank *r)
         RANKS_OK(r, weft_exchange_finish(x, false));
         RANKS_OK(r, weft_exchange_wait(x, -1));
     }
+    ranks_meet(r); /* a comm that has failed fails whoever is not yet through */
     if (r->rank != deserter) {
         RANKS_OK(r, weft_exchange_finish(x, true));
         RANKS_CHECK(r, weft_exchange_wait(x, 20 * SECOND) == WEFT_EPEER);
