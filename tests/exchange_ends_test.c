@@ -69,12 +69,14 @@ static void pause_between(struct ranks_rank *r)
     weft_exchange_free(x);
 }
 
-/* What rank 0 saw of rank 1 in the first round says nothing of the next. Between hosts nobody waits until a payload was loaded. */
+/* What rank 0 saw of rank 1 in the first round says nothing of the next. */
 static void a_pause_between_rounds_is_no_stall(void **state)
 {
     (void)state;
-    if (conformance_on_hosts())
+    if (conformance_on_hosts()) {
+        print_message("skip: between hosts nobody waits until a payload was loaded\n");
         skip();
+    }
     ranks_run(2, &(weft_comm_opts){.deadline_ns = DEADLINE_MS * FLOW_MS}, pause_between, NULL, NULL);
 }
 
@@ -172,8 +174,10 @@ static void stop_while_loading(struct ranks_rank *r)
 static void a_stopped_peer_is_not_waited_for_for_ever(void **state)
 {
     (void)state;
-    if (!ranks_forked || conformance_on_hosts())
+    if (!ranks_forked || conformance_on_hosts()) {
+        print_message("skip: for processes of one host\n");
         skip();
+    }
     ranks_run(2, &(weft_comm_opts){.deadline_ns = DEADLINE_MS * FLOW_MS}, stop_while_loading, NULL, NULL);
 }
 

@@ -261,8 +261,10 @@ static void run_deserted(struct ranks_rank *r)
 static void deaths_are_noticed(void **state)
 {
     (void)state;
-    if (!ranks_forked)
+    if (!ranks_forked) {
+        print_message("skip: only processes can be killed\n");
         skip();
+    }
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         ranks_run_but(2, NULL, run_deserted, (void *)(uintptr_t)&pairs[i], 1);
 }

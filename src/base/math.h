@@ -4,6 +4,13 @@
 #include <stdint.h>
 
 __extension__ typedef __int128 wide;
+__extension__ typedef unsigned __int128 wide_bits;
+
+/* A product that fits. Of bits, since clang's check of a signed one needs a library that is not there by itself. */
+static inline wide wide_mul(wide a, wide b)
+{
+    return (wide)((wide_bits)a * (wide_bits)b);
+}
 
 static inline int64_t min64(int64_t a, int64_t b)
 {

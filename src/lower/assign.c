@@ -108,7 +108,7 @@ static bool hand_on(const struct feed *f, int64_t takers)
 {
     const weft_machine *m = f->j->machine;
     int64_t bytes = f->length * f->other * (int64_t)weft_dtype_size(f->j->wire);
-    return (takers - 1) * (500 + (wide)bytes * 1000 / m->bytes_per_us) > 300 + takers * 100;
+    return wide_mul(takers - 1, 500 + (wide)bytes * 1000 / m->bytes_per_us) > 300 + takers * 100;
 }
 
 /* The replicas of one piece, host by host. Kept from pair to pair: mostly one of the two pieces stays the same. */
@@ -285,7 +285,8 @@ int feed_open(const struct job *j, int64_t s, int64_t t, int64_t length, int64_t
             feeds = ceil_div(whole, chunk);
         }
         int64_t bytes = (int64_t)weft_dtype_size(j->wire) * other; /* of one position of the line */
-        int64_t grains = (int64_t)(l->total * bytes / GRAIN > l->givers ? l->givers : l->total * bytes / GRAIN);
+        wide filled = wide_mul(l->total, bytes) / GRAIN;
+        int64_t grains = filled > l->givers ? l->givers : (int64_t)filled;
         int64_t want = l->takers > l->givers ? l->givers : min64(l->takers * min64(feeds, l->givers), l->givers);
         l->used = max64(1, min64(l->givers, max64(want, grains)));
         l->turn = l->used == l->givers ? 0 : (int64_t)((j->d->tensor + (uint64_t)s + (uint64_t)(number * l->used)) % (uint64_t)l->givers);
@@ -296,7 +297,7 @@ int feed_open(const struct job *j, int64_t s, int64_t t, int64_t length, int64_t
 /* Where on the line giver i's part starts. */
 static wide part_start(const struct feed_line *l, int64_t i)
 {
-    return (i * l->total + l->used - 1) / l->used;
+    return (wide_mul(i, l->total) + l->used - 1) / l->used;
 }
 
 /* Of a distance on the line, what lies within 0 to most. */
@@ -310,7 +311,7 @@ static int64_t clip(wide x, int64_t most)
 static int64_t cut_end(const struct feed *f, const struct feed_line *l, wide start, int64_t p, int64_t share, int64_t *giver,
                        int64_t *member)
 {
-    int64_t g = clip((start + p) * l->used / l->total, l->used - 1), end = f->length;
+    int64_t g = clip(wide_mul(start + p, l->used) / l->total, l->used - 1), end = f->length;
     if (g < l->used - 1)
         end = clip(part_start(l, g + 1) - start, end);
     *member = mul_div(p, share, f->length);

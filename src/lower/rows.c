@@ -266,7 +266,7 @@ static int64_t on_link(const struct lie *l, int64_t bytes)
 static int64_t on_link_folded(const struct lie *l, int64_t p, int64_t values, int64_t bytes)
 {
     int64_t n = ceil_div(l->ranks, l->hosts);
-    return cap((wide)bytes * (p + values - 2) * (l->ranks - n) / (l->ranks - 1) / l->hosts);
+    return cap(wide_mul((wide)bytes * (p + values - 2), l->ranks - n) / (l->ranks - 1) / l->hosts);
 }
 
 /* Nanoseconds by the machine's figures. Within one host: a flag, a bucket's set-up, memory. */
