@@ -518,11 +518,7 @@ void engine_start(weft_exec *x); /* a pass or engine_call follows */
 void engine_call(weft_exec *x);  /* wakes those who sleep and are to see what the start has sent */
 /* Does what can be done, within bounds; true if something moved. `eager`: also what might go better later. */
 bool engine_pass(weft_exec *x, bool eager);
-int engine_lacking(const weft_exec *x); /* signals without which the run cannot go on, at least 1 */
-/* What the channel is held up by: its peer has yet to signal it. */
 bool engine_arrived(const weft_exec *x, const struct exec_in *in); /* the next message of the channel is there */
-bool engine_in_waits(const weft_exec *x, const struct exec_in *in);
-bool engine_out_waits(const weft_exec *x, const struct exec_out *out);
 /* A step is done as far as those that wait for it are concerned. */
 void engine_opened(struct program *p, const struct exec_step *step);
 /* Takes a slot for a staged message of this run; false: not now. */
@@ -540,6 +536,13 @@ void engine_do(const weft_exec *x, const struct exec_step *step);            /* 
 void engine_pushed(weft_exec *x, struct exec_out *out); /* the first that was not posted has been */
 void engine_pulled(weft_exec *x, struct exec_in *in);   /* the first that was not taken has been */
 void engine_copied(weft_exec *x, uint32_t step);
+
+/* ---- lack.c ---- */
+
+int lack_signals(const weft_exec *x); /* signals without which the run cannot go on, at least 1 */
+/* What the channel is held up by: its peer has yet to signal it. */
+bool lack_in_waits(const weft_exec *x, const struct exec_in *in);
+bool lack_out_waits(const weft_exec *x, const struct exec_out *out);
 
 /* ---- arrivals.c: only where x->arrivals ---- */
 

@@ -68,7 +68,7 @@ static struct channel of_in(const weft_exec *x, const struct exec_in *in)
     if (x->program->chores.on)
         next = done = chore_done(x, in->peer) ? in->n : 0;
     return (struct channel){.peer = in->peer,
-                            .waits = next < in->n && engine_in_waits(x, in),
+                            .waits = next < in->n && lack_in_waits(x, in),
                             .peer_started = peer_started(x, in->block),
                             .n = in->n,
                             .begun = done,
@@ -88,7 +88,7 @@ static struct channel of_out(const weft_exec *x, const struct exec_out *out)
     uint32_t next = retired < posted ? retired : posted;
     return (struct channel){.peer = out->peer,
                             .sends = true,
-                            .waits = next < out->n && engine_out_waits(x, out),
+                            .waits = next < out->n && lack_out_waits(x, out),
                             .peer_started = peer_started(x, out->block),
                             .n = out->n,
                             .begun = posted,

@@ -1,7 +1,7 @@
 /* What a run that has not ended waits for: watch.c blames those peers, and who sleeps is woken by so many signals. */
 #include "exec/block.h"
 
-bool engine_in_waits(const weft_exec *x, const struct exec_in *in)
+bool lack_in_waits(const weft_exec *x, const struct exec_in *in)
 {
     if (x->program->chores.on)
         return chore_waits(x, in->peer);
@@ -10,7 +10,7 @@ bool engine_in_waits(const weft_exec *x, const struct exec_in *in)
     return in->taken < in->n && !x->program->open[in->steps[in->taken]] && !engine_arrived(x, in);
 }
 
-bool engine_out_waits(const weft_exec *x, const struct exec_out *out)
+bool lack_out_waits(const weft_exec *x, const struct exec_out *out)
 {
     const struct program *p = x->program;
     if (p->chores.on)
@@ -31,7 +31,7 @@ bool engine_out_waits(const weft_exec *x, const struct exec_out *out)
 
 /* A rank that waits for arrivals and has read all that has come needs all of them to end its run; the same holds for
  * the peers that have yet to read or to open what they are sent. Which of the two comes last is not known. */
-int engine_lacking(const weft_exec *x)
+int lack_signals(const weft_exec *x)
 {
     const struct program *p = x->program;
     int ins = 0, outs = 0, opens = 0;
@@ -40,9 +40,9 @@ int engine_lacking(const weft_exec *x)
     if (p->far.n)
         return 1;
     for (uint32_t i = 0; i < p->nins; i++)
-        ins += engine_in_waits(x, &p->ins[i]);
+        ins += lack_in_waits(x, &p->ins[i]);
     for (uint32_t i = 0; i < p->nouts; i++) {
-        bool waits = engine_out_waits(x, &p->outs[i]);
+        bool waits = lack_out_waits(x, &p->outs[i]);
         outs += waits;
         opens += waits && (p->post.on ? !p->post.written : p->outs[i].posted < p->outs[i].n);
     }

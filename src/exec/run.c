@@ -309,7 +309,7 @@ static int lacking(void *arg)
 {
     const struct waiting *w = arg;
     const weft_comm *c = w->x->comm;
-    return c->first == w->x && c->last == w->x && !comm_tasks_lack(c, NULL) ? engine_lacking(w->x) : 1;
+    return c->first == w->x && c->last == w->x && !comm_tasks_lack(c, NULL) ? lack_signals(w->x) : 1;
 }
 
 __attribute__((noinline)) static int late(weft_exec *x, int64_t timeout_ns)

@@ -40,12 +40,12 @@ struct blame {
 /* What a peer did before it went is seen after its going was: only then is it sure that it will not come. */
 static void watch_in(const weft_exec *x, struct exec_in *in, int64_t now, struct blame *b)
 {
-    if (!engine_in_waits(x, in)) {
+    if (!lack_in_waits(x, in)) {
         in->watched.at = 0;
         return;
     }
     enum transport_fate fate = fate_of(x->comm, in->peer, in->block);
-    if (fate && engine_in_waits(x, in))
+    if (fate && lack_in_waits(x, in))
         *(fate == TRANSPORT_DIED ? &b->died : &b->left) = in->peer;
     else if (!fate && has_stalled(x, in->peer, in->block, &in->watched, now))
         b->stalled = in->peer;
@@ -53,12 +53,12 @@ static void watch_in(const weft_exec *x, struct exec_in *in, int64_t now, struct
 
 static void watch_out(const weft_exec *x, struct exec_out *out, int64_t now, struct blame *b)
 {
-    if (!engine_out_waits(x, out)) {
+    if (!lack_out_waits(x, out)) {
         out->watched.at = 0;
         return;
     }
     enum transport_fate fate = fate_of(x->comm, out->peer, out->block);
-    if (fate && engine_out_waits(x, out))
+    if (fate && lack_out_waits(x, out))
         *(fate == TRANSPORT_DIED ? &b->died : &b->left) = out->peer;
     else if (!fate && has_stalled(x, out->peer, out->block, &out->watched, now))
         b->stalled = out->peer;
@@ -155,13 +155,13 @@ int watch_timeout(const weft_exec *x)
     const struct program *p = x->program;
     struct comm_names names = {0};
     for (uint32_t i = 0; i < p->nins; i++)
-        if (engine_in_waits(x, &p->ins[i]))
+        if (lack_in_waits(x, &p->ins[i]))
             add_name(x, &names, p->ins[i].peer, p->ins[i].block);
     for (uint32_t i = 0; i < p->nouts; i++) {
         bool named = false;
         for (uint32_t k = 0; k < p->nins && !named; k++)
-            named = p->ins[k].peer == p->outs[i].peer && engine_in_waits(x, &p->ins[k]);
-        if (!named && engine_out_waits(x, &p->outs[i]))
+            named = p->ins[k].peer == p->outs[i].peer && lack_in_waits(x, &p->ins[k]);
+        if (!named && lack_out_waits(x, &p->outs[i]))
             add_name(x, &names, p->outs[i].peer, p->outs[i].block);
     }
     for (uint32_t i = 0; i < p->far.n; i++) {

@@ -315,7 +315,7 @@ inline pass()
     od
 }
 
-/* engine_lacking: of the peers that must let it send, else of the messages that are due, else of those to be read. */
+/* lack_signals: of the peers that must let it send, else of the messages that are due, else of those to be read. */
 inline count()
 {
     peer = 0;
