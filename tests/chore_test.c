@@ -42,7 +42,8 @@ static int crowd(void **state)
 enum { PAIRS = 3, FEWEST = 2, CROWDS = 7 };
 static const struct pair crowds[CROWDS][PAIRS] = {CROWD(2), CROWD(3), CROWD(4), CROWD(5), CROWD(6), CROWD(7), CROWD(8)};
 
-/* Or as many small ones as there can be, whose messages could be letters or, in single elements, be packed. */
+/* Or as many small ones as there can be, whose messages could be letters or, in single elements, be packed. Two ranks have more
+ * letters than they would pack in a run. */
 static bool in_pieces;
 
 static int make_small(struct model *m, struct ranks_rank *r)
@@ -50,12 +51,12 @@ static int make_small(struct model *m, struct ranks_rank *r)
     struct pair pairs[MOST];
     char text[MOST][2][64];
     for (int i = 0; i < MOST; i++) {
-        int rows = (i % 5 + 1) * 8, columns = (i % 3 + 1) * r->size;
+        int rows = (i % 5 + 1) * 8, columns = (i % 3 + 1) * (r->size == 2 ? 16 : r->size);
         snprintf(text[i][0], sizeof text[i][0], "f32[%d/x,%d] @x%d", rows, columns, r->size);
         snprintf(text[i][1], sizeof text[i][1], "f32[%d,%d/x] @x%d", rows, columns, r->size);
         pairs[i] = (struct pair){text[i][0], text[i][1], WINDOWS};
     }
-    return model_make(m, r, pairs, MOST, &(weft_lower_opts){.bucket = 0});
+    return model_make(m, r, pairs, MOST, &(weft_lower_opts){.size = sizeof(weft_lower_opts), .bucket = r->size == 2 ? 2048 : 0});
 }
 
 static int make(struct model *m, struct ranks_rank *r)
@@ -196,9 +197,9 @@ static int run_once(struct model *m, int seed)
 static void run_rebound(struct ranks_rank *r)
 {
     struct model m;
-    weft_view in[PAIRS], out[PAIRS], windows[2][PAIRS];
+    weft_view in[MOST], out[MOST], windows[2][MOST];
     RANKS_OK(r, make(&m, r));
-    for (int i = 0; i < PAIRS; i++) {
+    for (int i = 0; i < m.n; i++) {
         in[i] = (weft_view){calloc(1, m.in[i].bytes + 1), m.in[i].bytes, NULL};
         out[i] = (weft_view){calloc(1, m.out[i].bytes + 1), m.out[i].bytes, NULL};
     }
@@ -211,7 +212,7 @@ static void run_rebound(struct ranks_rank *r)
         RANKS_OK(r, weft_exec_rebind(m.exec, m.in, m.out));
         RANKS_OK(r, run_once(&m, seed));
         RANKS_CHECK(r, !model_wrong(&m, seed));
-        weft_view small[PAIRS];
+        weft_view small[MOST];
         memcpy(small, out, sizeof small);
         small[0].bytes = r->rank == seed % r->size ? 1 : small[0].bytes;
         RANKS_CHECK(r, weft_exec_rebind(m.exec, in, small) == WEFT_EINVAL);
@@ -221,7 +222,7 @@ static void run_rebound(struct ranks_rank *r)
     memcpy(m.in, windows[0], sizeof in);
     memcpy(m.out, windows[1], sizeof out);
     model_free(&m);
-    for (int i = 0; i < PAIRS; i++) {
+    for (int i = 0; i < m.n; i++) {
         free(in[i].data);
         free(out[i].data);
     }
@@ -231,6 +232,10 @@ static void bound_again(void **state)
 {
     (void)state;
     ranks_run(4, NULL, run_rebound, NULL, NULL);
+    in_pieces = true;
+    ranks_run(2, NULL, run_rebound, NULL, NULL);
+    ranks_run(4, NULL, run_rebound, NULL, NULL);
+    in_pieces = false;
 }
 
 /* ---- boxes ---- */

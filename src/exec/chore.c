@@ -29,9 +29,10 @@
 #define LINES_MOST 65536      /* which is 5 MiB for both lists */
 #define BYTES_MOST (8 << 20)  /* of a chore, and after which a pass takes no other one: half a millisecond */
 #define ROWS_MOST (128 << 10) /* bytes of a tensor in rows: more are better walked row by row (weave.c) */
-#define SPUN_MOST (256 << 10) /* bytes of a chore where every rank has a core and pieces are large */
+#define SPUN_MOST (256 << 10) /* bytes of a chore where every rank has a core and pieces are larger */
 #define PIECES 4              /* in a message, at least, */
-#define PIECE 1024            /* of so many bytes in the mean, at most: they are small and many */
+#define PIECE 1024            /* of so many bytes in the mean, at most: they are small and many, */
+#define PIECES_LARGE 16       /* or larger, but as many as that, and no more than SPUN_MOST in all */
 #define PIECES_ALL 64         /* to all peers, for which it is better to wait for all than to pack */
 #define SHARED (256 << 10)    /* of a chore: ranks that sleep are woken to take some before, not after */
 #define WHO_BITS 8
@@ -120,6 +121,11 @@ static bool small_and_many(const struct load *l)
     return l->pieces >= PIECES * l->sends && l->sent <= PIECE * (int64_t)l->pieces;
 }
 
+static bool large_but_many(const struct load *l)
+{
+    return l->pieces >= PIECES_LARGE * l->sends && l->bytes <= SPUN_MOST;
+}
+
 static bool fits(const weft_exec *x, const struct program *p)
 {
     const weft_plan *plan = x->plan;
@@ -130,8 +136,8 @@ static bool fits(const weft_exec *x, const struct program *p)
         if (!fits_step(plan, p, s))
             return false;
     struct load all = load_of(plan);
-    int64_t most = x->comm->spins && !small_and_many(&all) ? SPUN_MOST : BYTES_MOST;
-    return all.bytes <= most && most_lines(plan) <= LINES_MOST;
+    return all.bytes <= BYTES_MOST && most_lines(plan) <= LINES_MOST &&
+           (!x->comm->spins || small_and_many(&all) || large_but_many(&all));
 }
 
 /* Are `turns` runs of so many bytes, in `outer` loops, a line? */

@@ -242,7 +242,7 @@ int program_outline(weft_exec *x, struct program *p)
     if (!err)
         err = far_outline(x, p);
     bool chores = !err && chore_wants(x, p);
-    if (!err && !chores)
+    if (!err && (!chores || x->program != p))
         err = way_letters(x, p);
     if (err)
         return err;
