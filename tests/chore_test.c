@@ -42,9 +42,10 @@ static int crowd(void **state)
 enum { PAIRS = 3, FEWEST = 2, CROWDS = 7 };
 static const struct pair crowds[CROWDS][PAIRS] = {CROWD(2), CROWD(3), CROWD(4), CROWD(5), CROWD(6), CROWD(7), CROWD(8)};
 
-/* Or as many small ones as there can be, whose messages could be letters or, in single elements, be packed. Two ranks have more
- * letters than they would pack in a run. */
+/* Or as many small ones as there can be, whose messages could be letters or, in single elements, be packed. Two ranks have
+ * larger ones; in buckets these are more letters than they would pack in a run. */
 static bool in_pieces;
+static int64_t bucket;
 
 static int make_small(struct model *m, struct ranks_rank *r)
 {
@@ -56,7 +57,7 @@ static int make_small(struct model *m, struct ranks_rank *r)
         snprintf(text[i][1], sizeof text[i][1], "f32[%d,%d/x] @x%d", rows, columns, r->size);
         pairs[i] = (struct pair){text[i][0], text[i][1], WINDOWS};
     }
-    return model_make(m, r, pairs, MOST, &(weft_lower_opts){.size = sizeof(weft_lower_opts), .bucket = r->size == 2 ? 2048 : 0});
+    return model_make(m, r, pairs, MOST, &(weft_lower_opts){.bucket = bucket});
 }
 
 static int make(struct model *m, struct ranks_rank *r)
@@ -90,12 +91,12 @@ static void run_idle(struct ranks_rank *r)
 static void others_do_the_copies(void **state)
 {
     (void)state;
-    for (int n = 2; n <= 4; n += 2)
-        for (int idle = 0; idle < n; idle++)
-            ranks_run(n, NULL, run_idle, &idle, NULL);
+    for (int idle = 0; idle < 4; idle++)
+        ranks_run(4, NULL, run_idle, &idle, NULL);
     in_pieces = true;
-    for (int idle = 0; idle < 8; idle += 3)
-        ranks_run(8, NULL, run_idle, &idle, NULL);
+    for (int n = 2; n <= 8; n += 6)
+        for (int idle = 0; idle < n; idle += 1 + n / 3)
+            ranks_run(n, NULL, run_idle, &idle, NULL);
     in_pieces = false;
 }
 
@@ -179,7 +180,7 @@ static void runs_in_flight(void **state)
     for (int n = FEWEST; n < FEWEST + CROWDS; n++)
         ranks_run(n, NULL, run_hurried, NULL, NULL);
     in_pieces = true;
-    for (int n = 4; n <= 8; n += 4)
+    for (int n = 2; n <= 8; n += 3)
         ranks_run(n, NULL, run_hurried, NULL, NULL);
     in_pieces = false;
 }
@@ -235,6 +236,9 @@ static void bound_again(void **state)
     in_pieces = true;
     ranks_run(2, NULL, run_rebound, NULL, NULL);
     ranks_run(4, NULL, run_rebound, NULL, NULL);
+    bucket = 2048;
+    ranks_run(2, NULL, run_rebound, NULL, NULL);
+    bucket = 0;
     in_pieces = false;
 }
 
