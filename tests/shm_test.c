@@ -158,6 +158,38 @@ static void forming_groups_refuse(void **state)
     }
 }
 
+/* A group may have a name that ends like that of a rank of another one. */
+static int hold_rank_1(void *url)
+{
+    weft_comm *c;
+    int err = process_open(url, 1, 2, 60 * SECOND, &c);
+    return err ? -err : -weft_comm_barrier(c, 60 * SECOND);
+}
+
+static void names_do_not_collide(void **state)
+{
+    (void)state;
+    weft_comm *c[2];
+    char url[64], other[80];
+    snprintf(url, sizeof url, "shm:pair-%ld", (long)getpid());
+    snprintf(other, sizeof other, "%s:1", url);
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(hold_rank_1(url));
+    assert_int_equal(process_open(url, 0, 2, 60 * SECOND, &c[0]), 0);
+    int status, err = process_open(other, 0, 1, 2 * SECOND, &c[1]);
+    if (err)
+        print_message("%s\n", weft_errmsg());
+    assert_int_equal(weft_comm_barrier(c[0], 60 * SECOND), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(err, 0);
+    weft_comm_close(c[1]);
+    weft_comm_close(c[0]);
+    process_nothing_left(url + 4);
+}
+
 /* ---- the launcher's environment ---- */
 
 static int open_job(void *arg)
@@ -251,7 +283,7 @@ static void window_memory(void **state)
         ranks_run(3, NULL, run_windows, NULL, NULL);
     }
     char name[64];
-    snprintf(name, sizeof name, "weft:test-%ld-", (long)getpid());
+    snprintf(name, sizeof name, "test-%ld-", (long)getpid());
     process_nothing_left(name);
 }
 
@@ -470,6 +502,7 @@ int main(void)
         cmocka_unit_test(names_are_refused),
         cmocka_unit_test(other_users_are_refused),
         cmocka_unit_test(forming_groups_refuse),
+        cmocka_unit_test(names_do_not_collide),
         cmocka_unit_test(jobs_are_found),
         cmocka_unit_test(window_memory),
         cmocka_unit_test(more_than_there_is),

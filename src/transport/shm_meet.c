@@ -48,12 +48,12 @@ struct host {
 
 /* ---- sockets ---- */
 
-/* "weft:NAME", or "weft:NAME:rank" for a rank's own. */
+/* "weft:NAME", or "weft-rank:RANK:NAME" for a rank's own: a name may end in a colon and a number, too. */
 static socklen_t address(const struct shm_link *l, int rank, struct sockaddr_un *a)
 {
     *a = (struct sockaddr_un){.sun_family = AF_UNIX};
     int n = rank < 0 ? snprintf(a->sun_path + 1, sizeof a->sun_path - 1, "weft:%s", l->name)
-                     : snprintf(a->sun_path + 1, sizeof a->sun_path - 1, "weft:%s:%d", l->name, rank);
+                     : snprintf(a->sun_path + 1, sizeof a->sun_path - 1, "weft-rank:%d:%s", rank, l->name);
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
