@@ -98,7 +98,7 @@ static struct entry *enter(struct desk *d, struct desk_session *s, bool counter,
     struct entry *e = *find(s, counter, r->key, r->key_len, &hash);
     size_t more = (e ? 0 : sizeof *e + r->key_len) + r->bytes;
     *why = "the store is full: it holds 256 MiB";
-    if (d->bytes + more > STORE_BYTES_MAX)
+    if (d->bytes - (e ? e->bytes : 0) + more > STORE_BYTES_MAX)
         return NULL;
     if (e)
         return e;
