@@ -273,12 +273,13 @@ static void hang_up(struct tcp_store *t)
 
 static int try_open(struct tcp_store *t, const struct sodium *na, const struct address *at, int64_t until, int *why)
 {
-    int err = address_connect(at, until, &t->fd);
+    int64_t turn = t->nat > 1 ? address_turn(until) : until;
+    int err = address_connect(at, turn, &t->fd);
     if (err) {
         *why = err > 0 ? err : 0;
         return err > 0 ? AGAIN : err;
     }
-    err = shake_hands(t, na, until, why);
+    err = shake_hands(t, na, turn, why);
     if (!err) {
         *why = ECONNRESET;
         err = join(t, until);
