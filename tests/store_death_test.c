@@ -237,6 +237,9 @@ static void survivor_body(struct stores_rank *r)
     if (served && f->victim == 0)
         STORES_CHECK(r, store_wait(r->s, "never", LONG) == WEFT_ETRANSPORT &&
                             strstr(weft_errmsg(), "rank 0, which served it, has ended"));
+    struct store *none;
+    if (me == 0) /* with a list of which another one has not heard yet */
+        STORES_CHECK(r, store_again(r->s, survivors, n - 1, 50 * MS, &none) == WEFT_ETIMEOUT);
     for (int round = 0; round < 2 && !r->broken; round++) {
         struct store *next;
         struct store_parts all;
@@ -252,8 +255,6 @@ static void survivor_body(struct stores_rank *r)
         if (!r->broken)
             store_parts_free(&all);
         store_close(next, LONG);
-        if (served && f->victim == 0)
-            break; /* the spare socket is used up: the next one again is of the new store */
     }
     store_close(r->s, LONG);
 }

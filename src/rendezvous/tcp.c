@@ -418,9 +418,9 @@ int tcp_again(struct store *s, const int *survivors, const struct store_opts *o,
     if (err)
         return err;
     address_format(&at, place);
-    int listener = o->rank == 0 ? t->spare : TCP_GUEST;
+    int listener = o->rank == 0 ? t->spare >= 0 ? t->spare : TCP_IF_FREE : TCP_GUEST;
     if (o->rank == 0)
-        t->spare = -1;
+        t->spare = -1; /* should they not all come, they try again: where it was, or with who serves there still */
     return tcp_open_at(&store_tcp, place, &at, 1, listener, &opts, until, out);
 }
 
