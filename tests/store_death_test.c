@@ -205,6 +205,53 @@ static void test_folder_gone(void **state)
     stores_end(&p);
 }
 
+/* ---- children ---- */
+
+struct parent {
+    _Atomic pid_t child;
+};
+
+/* Rank 0, which serves, dies and leaves a child behind that does nothing. */
+static void parent_body(struct stores_rank *r)
+{
+    struct parent *p = r->arg;
+    STORES_CHECK(r, !stores_open(r));
+    if (r->broken)
+        return;
+    if (fork() == 0) {
+        alarm(120); /* should the test end before */
+        atomic_store(&p->child, getpid());
+        for (;;)
+            pause();
+    }
+    while (!atomic_load(&p->child)) /* has begun */
+        usleep(1000);
+    kill(getpid(), SIGKILL);
+}
+
+/* The next job can be served at the same port. */
+static void test_child_left(void **state)
+{
+    (void)state;
+    if (!stores_sodium())
+        skip();
+    struct stores_place p;
+    struct parent *parent = ranks_shared(sizeof *parent);
+    stores_begin(&p, STORES_RANK);
+    struct stores_rank *r = stores_crew(&p, 1, parent_body);
+    r->arg = parent;
+    stores_run(r, 1, true);
+    r->timeout_ns = 10 * SECOND;
+    int err = stores_open(r);
+    kill(atomic_load(&parent->child), SIGKILL);
+    if (err)
+        fail_msg("%s", r->text);
+    store_close(r->s, 0);
+    munmap(parent, sizeof *parent);
+    stores_free(r, 1);
+    stores_end(&p);
+}
+
 /* ---- survivors ---- */
 
 #define CREW 4
@@ -302,7 +349,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_killed_job),        cmocka_unit_test(test_killed_rank),
         cmocka_unit_test(test_leftover_cards),    cmocka_unit_test(test_taken),
-        cmocka_unit_test(test_folder_gone),       cmocka_unit_test(test_survivors),
+        cmocka_unit_test(test_folder_gone),       cmocka_unit_test(test_child_left),
+        cmocka_unit_test(test_survivors),
         cmocka_unit_test(test_survivors_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

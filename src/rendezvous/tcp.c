@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/error.h"
+#include "base/forks.h"
 #include "base/math.h"
 #include "rendezvous/server.h"
 #include "rendezvous/frame.h"
@@ -265,7 +265,7 @@ static void hang_up(struct tcp_store *t)
 {
     if (t->fd >= 0) {
         shutdown(t->fd, SHUT_RDWR); /* a child may have it, too */
-        close(t->fd);
+        forks_close(t->fd);
     }
     t->fd = -1;
     frame_forget(&t->end);
@@ -279,6 +279,7 @@ static int try_open(struct tcp_store *t, const struct sodium *na, const struct a
         *why = err > 0 ? err : 0;
         return err > 0 ? AGAIN : err;
     }
+    forks_own(t->fd);
     err = shake_hands(t, na, turn, why);
     if (!err) {
         *why = ECONNRESET;
@@ -295,7 +296,7 @@ static int serve_if_free(struct tcp_store *t)
     int listener, err = t->may_serve && !t->server ? address_listen(&t->at[0], &listener) : EADDRINUSE;
     if (err)
         return err < 0 ? err : 0;
-    return server_start(listener, t->token, t->base.rank, &t->server);
+    return server_start(forks_own(listener), t->token, t->base.rank, &t->server);
 }
 
 static int keep_trying(struct tcp_store *t, int64_t until)
@@ -334,6 +335,7 @@ static int share_spares(struct tcp_store *t, int64_t until)
     mine.port = 0;
     if (!err)
         err = address_listen(&mine, &t->spare);
+    forks_own(t->spare);
     if (err > 0)
         err = error_set(WEFT_ETRANSPORT, "%s: cannot listen at %s: %s", t->base.url, mine.host, strerror(err));
     if (err)
@@ -347,15 +349,14 @@ int tcp_open_at(const struct store_kind *kind, const char *place, const struct a
 {
     struct tcp_store *t = calloc(1, sizeof *t);
     if (!t) {
-        if (listener >= 0)
-            close(listener);
+        forks_close(listener);
         return error_nomem();
     }
     t->fd = t->spare = t->served_by = -1;
     t->may_serve = listener == TCP_IF_FREE;
     int err = store_init(&t->base, kind, place, o);
     if (listener >= 0 && err)
-        close(listener);
+        forks_close(listener);
     else if (listener >= 0)
         err = server_start(listener, o->token, o->rank, &t->server);
     t->token = strdup(o->token);
@@ -433,8 +434,7 @@ void tcp_close(struct store *s, int64_t until)
         send_all(t->fd, t->frame, n, store_now());
     }
     hang_up(t);
-    if (t->spare >= 0)
-        close(t->spare);
+    forks_close(t->spare);
     if (t->server)
         server_stop(t->server, until);
     store_parts_free(&t->spares);

@@ -20,9 +20,9 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/forks.h"
 #include "base/process.h"
 #include "base/text.h"
-#include "transport/forks.h"
 #include "transport/shm.h"
 
 enum kind { HELLO = 1, WELCOME, REFUSED, READY, GO, BYE };

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "transport/forks.h"
+#include "base/forks.h"
 #include "weft.h"
 
 #define MS INT64_C(1000000)

@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "transport/forks.h"
+#include "base/forks.h"
 #include "transport/wire_keep.h"
 #include "transport/wire_tcp.h"
 #include "weft.h"
