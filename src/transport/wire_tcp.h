@@ -28,7 +28,7 @@
 #define TCP_ADDRESSES 16              /* of a rank; those beyond are not tried */
 #define TCP_TAG_BITS 62
 
-enum tcp_kind { TCP_MAIL = 1, TCP_DATA, TCP_OFFER, TCP_GRANT, TCP_ABORT, TCP_BYE };
+enum tcp_kind { TCP_MAIL = 1, TCP_DATA, TCP_OFFER, TCP_GRANT, TCP_ABORT, TCP_BYE, TCP_HERE };
 
 struct tcp_head {
     uint32_t kind, bytes; /* that follow */
@@ -123,6 +123,7 @@ struct tcp_peer {
     struct tcp_hello hello;
     size_t hello_got;
     int reserve; /* a connection that it made meanwhile; -1: none */
+    bool unsure; /* it made the connection, and may have given it up before it was welcomed: nothing is sent yet */
 
     /* out */
     struct tcp_out *first, **last;
@@ -208,6 +209,8 @@ int tcp_use(struct tcp_wire *w, int peer);
 void tcp_accept(struct tcp_wire *w);
 void tcp_guest_event(struct tcp_wire *w, struct tcp_guest *g);
 void tcp_call_event(struct tcp_wire *w, struct tcp_peer *p); /* of one that is CALLING or ASKING */
+void tcp_open_peer(struct tcp_wire *w, struct tcp_peer *p); /* its connection is sure */
+void tcp_call_back(struct tcp_wire *w, struct tcp_peer *p); /* of one that is unsure: its connection has ended */
 void tcp_sweep(struct tcp_wire *w); /* frees guests that are gone */
 void tcp_look(struct tcp_wire *w);  /* every so often: calls that take too long, hosts that have vanished */
 /* Ends the connection. HERE: it is not known whether the peer left. */

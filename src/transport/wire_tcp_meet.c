@@ -1,6 +1,8 @@
 /* How two ranks come to have one connection. Whoever uses a peer first calls it, address by address, and says hello with the
  * number that only ranks of this group know of the one that it calls; it is welcomed with its own, so that both know whom they
- * talk to before anything else is said. When two call each other at the same time, the call of the lower rank counts: the
+ * talk to before anything else is said. Who calls may give up before the welcome comes, and call again; so whoever is called
+ * sends nothing before something comes by that connection, be it that the caller is HERE, and if its end comes first
+ * nothing is lost with it. When two call each other at the same time, the call of the lower rank counts: the
  * higher one takes that and gives up its own, and the lower one keeps the other in reserve until its own has come to
  * something.
  *
@@ -20,7 +22,7 @@
 #include "transport/wire_tcp.h"
 #include "weft.h"
 
-#define MAGIC UINT64_C(0x3170637474666577) /* "wefttcp1" */
+#define MAGIC UINT64_C(0x3270637474666577) /* "wefttcp2" */
 #define BACKLOG 4096                       /* the system has a limit of its own */
 #define SECOND INT64_C(1000000000)
 #define ANSWER_NS (10 * SECOND) /* for a welcome, if there are other addresses; a process may be busy */
@@ -106,12 +108,13 @@ static bool has_hung_up(int fd)
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-/* The connection is the one with the peer from now on. */
-static void open_peer(struct tcp_wire *w, struct tcp_peer *p)
+/* The one in reserve is not needed any more. */
+void tcp_open_peer(struct tcp_wire *w, struct tcp_peer *p)
 {
     if (p->reserve >= 0)
         end_call(p->reserve);
     p->reserve = -1;
+    p->unsure = false;
     p->link = TCP_OPEN;
     tcp_push(w, p);
 }
@@ -123,8 +126,21 @@ static bool adopt(struct tcp_wire *w, struct tcp_peer *p, int fd, bool known)
         return false;
     hang_up(w, p);
     p->fd = fd;
-    open_peer(w, p);
+    p->link = TCP_OPEN;
+    p->unsure = true;
     return true;
+}
+
+/* Takes the one that is in reserve. False: there is none of use. */
+static bool adopt_reserve(struct tcp_wire *w, struct tcp_peer *p)
+{
+    int fd = p->reserve;
+    p->reserve = -1;
+    if (fd >= 0 && !has_hung_up(fd) && adopt(w, p, fd, false))
+        return true;
+    if (fd >= 0)
+        end_call(fd);
+    return false;
 }
 
 /* ---- calling ---- */
@@ -156,12 +172,8 @@ static void call_next(struct tcp_wire *w, struct tcp_peer *p)
     hang_up(w, p);
     for (;;) {
         if (!tcp_card_address(&w->cards[w->base.rank], &w->cards[p->rank], p->address, &to, &n)) {
-            int fd = p->reserve;
-            p->reserve = -1;
-            if (fd >= 0 && !has_hung_up(fd) && adopt(w, p, fd, false))
+            if (adopt_reserve(w, p))
                 return;
-            if (fd >= 0)
-                end_call(fd);
             if (!p->turned_away || ++p->rounds >= ROUNDS) {
                 tcp_lost(w, p, TRANSPORT_HERE, p->why ? p->why : EADDRNOTAVAIL);
                 return;
@@ -193,6 +205,15 @@ int tcp_use(struct tcp_wire *w, int peer)
     return 0;
 }
 
+void tcp_call_back(struct tcp_wire *w, struct tcp_peer *p)
+{
+    hang_up(w, p);
+    p->unsure = p->turned_away = false;
+    p->address = p->rounds = 0;
+    if (!adopt_reserve(w, p))
+        call_next(w, p);
+}
+
 static void turned_away(struct tcp_wire *w, struct tcp_peer *p, int why)
 {
     p->turned_away = true;
@@ -221,11 +242,14 @@ void tcp_call_event(struct tcp_wire *w, struct tcp_peer *p)
             turned_away(w, p, errno);
         return;
     }
+    const struct tcp_head here = {.kind = TCP_HERE};
     int whole = read_hello(p->fd, &p->hello, &p->hello_got);
     if (whole < 0 || (whole && (!greets_me(w, &p->hello) || p->hello.from != (uint32_t)p->rank)))
         turned_away(w, p, ECONNREFUSED);
+    else if (whole && !p->first && !tcp_queue_copy(w, p, &here, NULL, 0))
+        tcp_lost(w, p, TRANSPORT_HERE, ENOMEM);
     else if (whole)
-        open_peer(w, p);
+        tcp_open_peer(w, p);
 }
 
 /* ---- being called ---- */
@@ -336,12 +360,13 @@ void tcp_guest_event(struct tcp_wire *w, struct tcp_guest *g)
     if (!whole)
         return;
     struct tcp_peer *p = whole > 0 && greets_me(w, &g->hello) ? &w->peers[g->hello.from] : NULL;
-    if (!p || p->link == TCP_OPEN || p->link == TCP_LOST || has_hung_up(g->fd)) {
+    if (!p || (p->link == TCP_OPEN && !p->unsure) || p->link == TCP_LOST || has_hung_up(g->fd)) {
         dismiss(w, g, true);
         return;
     }
     bool first = p->link == TCP_UNUSED;
-    if (!first && p->rank > w->base.rank) { /* the own call counts, if it comes to something */
+    /* The own call counts, if it comes to something; so does the peer's that was taken: which it made first is not known. */
+    if (p->unsure || (!first && p->rank > w->base.rank)) {
         if (p->reserve >= 0)
             end_call(p->reserve);
         p->reserve = g->fd;
@@ -447,6 +472,7 @@ void tcp_lost(struct tcp_wire *w, struct tcp_peer *p, enum transport_fate fate, 
     if (p->reserve >= 0)
         end_call(p->reserve);
     p->reserve = -1;
+    p->unsure = false;
     p->link = TCP_LOST;
     p->why = why;
     free(p->mail);
