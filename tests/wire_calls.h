@@ -178,6 +178,26 @@ static inline void calls_taken_and_left_body(struct wire_rank *r)
     calls_sign(r, 1);
 }
 
+/* Who calls leaves before it is welcomed, since who is called is busy: that one hears its last words, and that it has left, when
+ * it calls itself. */
+static inline void calls_farewell_body(struct wire_rank *r)
+{
+    struct tcp_peer *p = &calls_wire(r)->peers[1 - r->rank];
+    if (r->rank == *(int *)r->arg) {
+        WIRE_OK(r, r->w->ops->mail(r->w, 1 - r->rank, "b", 1));
+        WIRE_UNTIL(r, p->link == TCP_ASKING);
+        r->w->failed = true; /* or it would wait for seconds */
+        r->w->ops->close(r->w);
+        r->w = NULL;
+        calls_sign(r, 0);
+        return;
+    }
+    calls_await(r, 0);
+    WIRE_OK(r, r->w->ops->mail(r->w, 1 - r->rank, "b", 1));
+    WIRE_UNTIL(r, r->w->ops->gone(r->w, 1 - r->rank) != TRANSPORT_HERE);
+    WIRE_CHECK(r, r->arrived == 1 && r->w->ops->gone(r->w, 1 - r->rank) == TRANSPORT_LEFT);
+}
+
 /* Somebody takes the call of rank 0 and says nothing; the call that rank 1 makes meanwhile is a way. */
 static inline void calls_reserve_body(struct wire_rank *r)
 {

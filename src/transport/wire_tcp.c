@@ -204,6 +204,8 @@ static void close_wire(struct wire *base)
     for (bool moved = true; !all_told(w) && tcp_now() < end; moved = progress(base))
         if (!moved && arm(base))
             poll(&(struct pollfd){.fd = base->fd, .events = POLLIN}, 1, 1);
+    for (int i = w->used; i >= 0; i = w->peers[i].next_used)
+        tcp_farewell(w, &w->peers[i]);
     destroy(w);
 }
 

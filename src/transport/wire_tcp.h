@@ -206,7 +206,7 @@ bool tcp_card_address(const struct tcp_card *me, const struct tcp_card *peer, in
 int tcp_listen(struct tcp_wire *w, const struct wire_boot *boot, uint32_t *port);
 /* Begins to call the peer if it was not used before. */
 int tcp_use(struct tcp_wire *w, int peer);
-void tcp_accept(struct tcp_wire *w);
+bool tcp_accept(struct tcp_wire *w); /* true: there may be more */
 void tcp_guest_event(struct tcp_wire *w, struct tcp_guest *g);
 void tcp_call_event(struct tcp_wire *w, struct tcp_peer *p); /* of one that is CALLING or ASKING */
 void tcp_open_peer(struct tcp_wire *w, struct tcp_peer *p); /* its connection is sure */
@@ -215,6 +215,8 @@ void tcp_sweep(struct tcp_wire *w); /* frees guests that are gone */
 void tcp_look(struct tcp_wire *w);  /* every so often: calls that take too long, hosts that have vanished */
 /* Ends the connection. HERE: it is not known whether the peer left. */
 void tcp_lost(struct tcp_wire *w, struct tcp_peer *p, enum transport_fate fate, int why);
+/* Who leaves, and has called a peer that is busy, says all that it has to say behind its hello, where the peer finds it. */
+void tcp_farewell(struct tcp_wire *w, struct tcp_peer *p);
 int tcp_lost_error(const struct tcp_wire *w, int peer); /* of one whose fate is known */
 
 /* ---- out ---- */

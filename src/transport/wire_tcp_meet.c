@@ -24,6 +24,7 @@
 
 #define MAGIC UINT64_C(0x3270637474666577) /* "wefttcp2" */
 #define BACKLOG 4096                       /* the system has a limit of its own */
+#define ACCEPTS 64 /* at a time */
 #define SECOND INT64_C(1000000000)
 #define ANSWER_NS (10 * SECOND) /* for a welcome, if there are other addresses; a process may be busy */
 #define GUEST_NS (60 * SECOND)
@@ -99,8 +100,8 @@ static void hang_up(const struct tcp_wire *w, struct tcp_peer *p)
     p->fd = -1;
 }
 
-/* Whoever called got no answer for so long that it has hung up, and calls again. It says nothing behind its hello before it is
- * welcomed, so that its end is all that there can be. */
+/* Whoever called got no answer for so long that it has hung up, and calls again. Behind its hello it says nothing before it is
+ * welcomed, unless it leaves; else its end is all that there can be. */
 static bool has_hung_up(int fd)
 {
     char byte;
@@ -152,7 +153,6 @@ static bool dial(struct tcp_wire *w, struct tcp_peer *p, const struct sockaddr_s
     if (fd >= 0) {
         tune(w, fd);
         if (!connect(fd, (const struct sockaddr *)to, n) || errno == EINPROGRESS) {
-            p->link = TCP_CALLING;
             p->since = tcp_now();
             p->hello_got = 0;
             if (watch(w, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLOUT, p))
@@ -164,15 +164,27 @@ static bool dial(struct tcp_wire *w, struct tcp_peer *p, const struct sockaddr_s
     return false;
 }
 
-/* Tries the next address. When all are through: what the peer made itself, or all of them again. */
+/* Those who have called and were not looked at yet. */
+static void hear_guests(struct tcp_wire *w)
+{
+    for (int i = 0; i < BACKLOG / ACCEPTS && tcp_accept(w); i++)
+        ;
+    for (struct tcp_guest *g = w->guests; g; g = g->next)
+        tcp_guest_event(w, g);
+}
+
+/* Tries the next address. When all are through: what the peer made itself, or all of them again. One that has left may have
+ * called before, and its last words be here. */
 static void call_next(struct tcp_wire *w, struct tcp_peer *p)
 {
     struct sockaddr_storage to;
     socklen_t n;
     hang_up(w, p);
+    p->link = TCP_CALLING;
     for (;;) {
         if (!tcp_card_address(&w->cards[w->base.rank], &w->cards[p->rank], p->address, &to, &n)) {
-            if (adopt_reserve(w, p))
+            hear_guests(w);
+            if (p->link == TCP_OPEN || adopt_reserve(w, p))
                 return;
             if (!p->turned_away || ++p->rounds >= ROUNDS) {
                 tcp_lost(w, p, TRANSPORT_HERE, p->why ? p->why : EADDRNOTAVAIL);
@@ -326,16 +338,18 @@ static void turn_away_one(struct tcp_wire *w)
     w->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-void tcp_accept(struct tcp_wire *w)
+bool tcp_accept(struct tcp_wire *w)
 {
-    for (int i = 0; i < 64; i++) {
+    bool files = true;
+    for (int i = 0; i < ACCEPTS; i++) {
         int fd = accept4(w->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
             turn_away_one(w);
+            files = false;
             continue;
         }
         if (fd < 0)
-            return;
+            return false;
         forks_own(fd);
         if (w->nguests >= GUESTS(w->base.size))
             dismiss_oldest(w);
@@ -345,11 +359,12 @@ void tcp_accept(struct tcp_wire *w)
         if (!g || !watch(w, EPOLL_CTL_ADD, fd, EPOLLIN, g)) {
             free(g);
             forks_close(fd);
-            return;
+            return false;
         }
         w->guests = g;
         w->nguests++;
     }
+    return files;
 }
 
 void tcp_guest_event(struct tcp_wire *w, struct tcp_guest *g)
@@ -460,6 +475,14 @@ void tcp_look(struct tcp_wire *w)
 }
 
 /* ---- the end ---- */
+
+void tcp_farewell(struct tcp_wire *w, struct tcp_peer *p)
+{
+    if (p->link != TCP_ASKING)
+        return;
+    p->link = TCP_OPEN;
+    tcp_push(w, p);
+}
 
 void tcp_lost(struct tcp_wire *w, struct tcp_peer *p, enum transport_fate fate, int why)
 {
