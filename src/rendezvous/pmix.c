@@ -306,8 +306,6 @@ const struct store_kind store_pmix = {
     .set = tcp_set,
     .get = tcp_get,
     .parts = tcp_parts,
-    .add = tcp_add,
-    .erase = tcp_erase,
     .again = tcp_again,
     .close = tcp_close,
 };

@@ -201,23 +201,6 @@ int tcp_parts(struct store *s, const char *prefix, int first, unsigned char *pac
     return 0;
 }
 
-int tcp_add(struct store *s, const char *key, int64_t delta, int64_t *value, int64_t until)
-{
-    struct frame_request q = about(FRAME_ADD, key, delta);
-    struct frame_reply r;
-    int err = ask((struct tcp_store *)s, &q, until, &r);
-    if (!err)
-        *value = r.number;
-    return err;
-}
-
-int tcp_erase(struct store *s, const char *key, int64_t until)
-{
-    struct frame_request q = about(FRAME_DELETE, key, 0);
-    struct frame_reply r;
-    return ask((struct tcp_store *)s, &q, until, &r);
-}
-
 /* ---- opening ---- */
 
 /* AGAIN, and *why: the other end closed, which it does to newcomers when too many come, or is silent. */
@@ -454,8 +437,6 @@ const struct store_kind store_tcp = {
     .set = tcp_set,
     .get = tcp_get,
     .parts = tcp_parts,
-    .add = tcp_add,
-    .erase = tcp_erase,
     .again = tcp_again,
     .close = tcp_close,
 };
