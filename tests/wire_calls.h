@@ -3,6 +3,7 @@
 #ifndef WEFT_TESTS_WIRE_CALLS_H
 #define WEFT_TESTS_WIRE_CALLS_H
 #include <arpa/inet.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "transport/wire_tcp.h"
@@ -196,6 +197,33 @@ static inline void calls_farewell_body(struct wire_rank *r)
     WIRE_OK(r, r->w->ops->mail(r->w, 1 - r->rank, "b", 1));
     WIRE_UNTIL(r, r->w->ops->gone(r->w, 1 - r->rank) != TRANSPORT_HERE);
     WIRE_CHECK(r, r->arrived == 1 && r->w->ops->gone(r->w, 1 - r->rank) == TRANSPORT_LEFT);
+}
+
+/* Rank 1 has no more files for a while: rank 0, which calls it meanwhile, waits, and does not hold it for dead. */
+static inline void calls_files_body(struct wire_rank *r)
+{
+    struct rlimit before, none;
+    WIRE_CHECK(r, !getrlimit(RLIMIT_NOFILE, &before));
+    if (r->rank == 1) {
+        int fd = dup(0); /* the lowest that is free, and so are those above it */
+        WIRE_CHECK(r, fd >= 0);
+        close(fd);
+        none = (struct rlimit){.rlim_cur = (rlim_t)fd, .rlim_max = before.rlim_max};
+        WIRE_CHECK(r, !setrlimit(RLIMIT_NOFILE, &none) && dup(0) < 0);
+        calls_sign(r, 0);
+        WIRE_UNTIL(r, atomic_load(&r->job->signs[1]));
+        for (int64_t end = wire_now() + 250 * MS; wire_now() < end;) /* often enough to lose what can be lost */
+            wire_pump(r);
+        WIRE_CHECK(r, !setrlimit(RLIMIT_NOFILE, &before));
+    } else {
+        calls_await(r, 0);
+    }
+    WIRE_OK(r, r->w->ops->mail(r->w, 1 - r->rank, "b", 1));
+    if (r->rank == 0) {
+        WIRE_UNTIL(r, calls_wire(r)->peers[1].link != TCP_CALLING);
+        calls_sign(r, 1);
+    }
+    calls_meet(r);
 }
 
 /* Somebody takes the call of rank 0 and says nothing; the call that rank 1 makes meanwhile is a way. */

@@ -211,6 +211,12 @@ static void left_before_the_welcome(void **state)
         between(2, calls_farewell_body, &rank);
 }
 
+static void called_has_no_files(void **state)
+{
+    (void)state;
+    between(2, calls_files_body, NULL);
+}
+
 static void no_answer(void **state)
 {
     (void)state;
@@ -377,7 +383,8 @@ int main(int argc, char **argv)
                                        ALL_ON("tcp:"), ON("tcp:", strangers), ON("tcp:", small_buffers),
                                        cmocka_unit_test(caller_is_busy), cmocka_unit_test(called_is_busy),
                                        cmocka_unit_test(call_given_up_and_taken),
-                                       cmocka_unit_test(left_before_the_welcome), cmocka_unit_test(no_answer),
+                                       cmocka_unit_test(left_before_the_welcome), cmocka_unit_test(called_has_no_files),
+                                       cmocka_unit_test(no_answer),
                                        cmocka_unit_test(peer_among_strangers),
                                        cmocka_unit_test(called_while_leaving),
                                        ALL_ON("ucx:"), cmocka_unit_test(openmpi),

@@ -179,7 +179,8 @@ struct tcp_wire {
     struct tcp_peer *peers;
     int used; /* the first peer that was used; -1: none */
     enum tcp_who who; /* what epoll knows the listener by */
-    int listener, spare; /* a file to give up when there are no more, so that whoever calls can be turned away */
+    int listener;
+    bool deaf; /* there are no more files for those who call */
     struct tcp_guest *guests;
     int nguests;
     bool gone_guests; /* some are to be freed */

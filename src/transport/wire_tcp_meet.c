@@ -7,10 +7,10 @@
  * something.
  *
  * Connections of strangers, who say something else, nothing, or too little, cost a file each until they are closed: at once,
- * after a minute, or when there are more of them than could be of this group. */
+ * after a minute, or when there are more of them than could be of this group, or no more files. Where there are none left at all
+ * those who call wait: they are looked at again after a while. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -295,7 +295,6 @@ int tcp_listen(struct tcp_wire *w, const struct wire_boot *boot, uint32_t *port)
     w->listener = forks_own(fd);
     if (fd < 0 || listen(fd, BACKLOG) || getsockname(fd, &at.any, &n) || !watch(w, EPOLL_CTL_ADD, fd, EPOLLIN, &w->who))
         return boot->error(WEFT_ETRANSPORT, "tcp: no socket to listen on: %s", strerror(errno));
-    w->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
     *port = ntohs(at.any.sa_family == AF_INET6 ? at.v6.sin6_port : at.v4.sin_port);
     return 0;
 }
@@ -323,30 +322,15 @@ static void dismiss_oldest(struct tcp_wire *w)
         dismiss(w, oldest, true);
 }
 
-/* There are no more files: whoever waits to be taken would be seen again and again. */
-static void turn_away_one(struct tcp_wire *w)
-{
-    if (w->nguests) {
-        dismiss_oldest(w);
-        return;
-    }
-    if (w->spare >= 0)
-        close(w->spare);
-    int fd = accept4(w->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd >= 0)
-        close(fd);
-    w->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
-}
-
 bool tcp_accept(struct tcp_wire *w)
 {
-    bool files = true;
     for (int i = 0; i < ACCEPTS; i++) {
         int fd = accept4(w->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
-            turn_away_one(w);
-            files = false;
-            continue;
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+            if (w->nguests)
+                dismiss_oldest(w); /* maybe one that calls is of the group */
+            w->deaf = watch(w, EPOLL_CTL_MOD, w->listener, 0, &w->who);
+            return false;
         }
         if (fd < 0)
             return false;
@@ -364,7 +348,7 @@ bool tcp_accept(struct tcp_wire *w)
         w->guests = g;
         w->nguests++;
     }
-    return files;
+    return true;
 }
 
 void tcp_guest_event(struct tcp_wire *w, struct tcp_guest *g)
@@ -466,6 +450,8 @@ void tcp_look(struct tcp_wire *w)
     if (now - w->looked_at < KEEP_LOOK_NS)
         return;
     w->looked_at = now;
+    if (w->deaf)
+        w->deaf = !watch(w, EPOLL_CTL_MOD, w->listener, EPOLLIN, &w->who);
     for (int i = w->used; i >= 0; i = w->peers[i].next_used)
         look_at(w, &w->peers[i], now);
     for (struct tcp_guest *g = w->guests; g; g = g->next)
