@@ -172,10 +172,8 @@ static inline void calls_taken_and_left_body(struct wire_rank *r)
     calls_await(r, 0);
     WIRE_UNTIL(r, p->link == TCP_OPEN);
     WIRE_OK(r, r->w->ops->mail(r->w, 0, "b", 1));
-    int64_t began = wire_now();
     r->w->ops->close(r->w);
     r->w = NULL;
-    WIRE_CHECK(r, wire_now() - began < 4 * SECOND); /* it has not waited for the other */
     calls_sign(r, 1);
 }
 
