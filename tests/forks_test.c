@@ -12,8 +12,8 @@
 #include <signal.h>
 
 #include "hosts_meet.h"
-#include "rendezvous/store.h"
 #include "processes.h"
+#include "rendezvous/store.h"
 #include "soon.h"
 
 #define HANGS 30 /* seconds */

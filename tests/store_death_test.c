@@ -345,11 +345,10 @@ static void test_survivors_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed_job),        cmocka_unit_test(test_killed_rank),
-        cmocka_unit_test(test_leftover_cards),    cmocka_unit_test(test_taken),
-        cmocka_unit_test(test_folder_gone),       cmocka_unit_test(test_child_left),
-        cmocka_unit_test(test_survivors),
-        cmocka_unit_test(test_survivors_refused),
+        cmocka_unit_test(test_killed_job),     cmocka_unit_test(test_killed_rank),
+        cmocka_unit_test(test_leftover_cards), cmocka_unit_test(test_taken),
+        cmocka_unit_test(test_folder_gone),    cmocka_unit_test(test_child_left),
+        cmocka_unit_test(test_survivors),      cmocka_unit_test(test_survivors_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

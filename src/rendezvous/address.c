@@ -128,8 +128,8 @@ static bool is_oneself(int fd)
     socklen_t n = sizeof here, m = sizeof there;
     memset(&here, 0, sizeof here);
     memset(&there, 0, sizeof there);
-    return !getsockname(fd, (struct sockaddr *)&here, &n) && !getpeername(fd, (struct sockaddr *)&there, &m) && n == m &&
-           !memcmp(&here, &there, n);
+    return !getsockname(fd, (struct sockaddr *)&here, &n) && !getpeername(fd, (struct sockaddr *)&there, &m) &&
+           n == m && !memcmp(&here, &there, n);
 }
 
 /* 0 or an errno. */
@@ -145,7 +145,8 @@ static int connect_to(const struct addrinfo *i, int64_t until, int *out)
     if (why == EINPROGRESS)
         why = await_connected(fd, until);
     if (!why && is_oneself(fd)) {
-        setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger)); /* the port is free */
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1},
+                   sizeof(struct linger)); /* the port is free */
         why = ECONNREFUSED;
     }
     if (why)

@@ -220,7 +220,7 @@ static int admit(struct host *h)
     int fd = forks_own(accept4(h->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd < 0)
         return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM ? socket_error(h->link, errno)
-                                                                                          : 0;
+                                                                                         : 0;
     struct pollfd wait = {.fd = fd, .events = POLLIN};
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) || who.uid != geteuid() || poll(&wait, 1, 1000) < 1 ||
         hear(fd, &m, NULL) < 1) {

@@ -2,8 +2,8 @@
  * behind it do not bear being unloaded. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <link.h>
 #include <limits.h>
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -24,7 +24,7 @@
 
 #define MAGIC UINT64_C(0x3270637474666577) /* "wefttcp2" */
 #define BACKLOG 4096                       /* the system has a limit of its own */
-#define ACCEPTS 64 /* at a time */
+#define ACCEPTS 64                         /* at a time */
 #define SECOND INT64_C(1000000000)
 #define ANSWER_NS (10 * SECOND) /* for a welcome, if there are other addresses; a process may be busy */
 #define GUEST_NS (60 * SECOND)
