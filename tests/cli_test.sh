@@ -241,6 +241,10 @@ out "private     "
 run 0 info --json; out '"cores":'; out '"cross":'
 mkdir -p modules && touch modules/weft_ucx.so modules/weft_mpi_mpich.so # looks for files alone
 WEFT_MODULES=$PWD/modules run 0 info; out "modules     ucx: mpi:"; out "mpi:mpich"
+# Modules are where the program is, wherever that was found, and never in the folder in which somebody works.
+"$WEFT_BIN" info | grep ^modules >there
+(cd modules && PATH=$(dirname "$WEFT_BIN"):$PATH && "$(basename "$WEFT_BIN")" info) | grep ^modules >here
+what="weft info by PATH"; same there here
 
 # Results that cannot be written are an error.
 if [ -w /dev/full ]; then

@@ -188,7 +188,6 @@ limit src/rendezvous/store.h '#define STORE_VALUE_MAX 65536 ' '| values | 64 KiB
 limit src/rendezvous/store.h '#define STORE_RANKS_MAX 65536' '| ranks | 65,536 |'
 limit src/rendezvous/store.h '#define STORE_ENTRIES_MAX 262144 ' '262,144 keys'
 limit src/rendezvous/store.h '#define STORE_BYTES_MAX ((size_t)256 << 20)' '256 MiB'
-limit src/rendezvous/store.h '#define STORE_ADDS_MAX 65536 ' '65,536: each is a file'
 limit src/rendezvous/server.h '#define SERVER_TOKEN_MIN 16 ' '16 to 1,024 letters'
 limit src/rendezvous/server.h '#define SERVER_STRANGERS 256' '256 at once, 72 bytes and 5 s each'
 limit src/rendezvous/server.h '#define SERVER_PROVE_NS INT64_C(5000000000)' '256 at once, 72 bytes and 5 s each'

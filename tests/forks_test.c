@@ -8,10 +8,12 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <fcntl.h>
 #include <signal.h>
 
 #include "hosts_meet.h"
 #include "processes.h"
+#include "rendezvous/store.h"
 #include "soon.h"
 
 #define HANGS 30 /* seconds */
@@ -92,6 +94,36 @@ static void children_free_nothing(void **state)
         ranks_run(2, &(weft_comm_opts){.progress = (enum weft_progress)progress}, child_frees, NULL, NULL);
     ranks_on = "tcp";
     ranks_run(2, NULL, child_frees, NULL, NULL);
+}
+
+/* A child that stops its parent's store does nothing to it, nor to files of its own, which may have the numbers of the
+ * store's sockets. */
+static int stop_in_child(void *store)
+{
+    int files[8], lost = 0;
+    alarm(HANGS);
+    for (int i = 0; i < 8; i++)
+        files[i] = open("/dev/null", O_RDONLY);
+    weft_store_stop(store);
+    for (int i = 0; i < 8; i++)
+        lost += fcntl(files[i], F_GETFD) < 0;
+    return lost;
+}
+
+static void children_stop_no_store(void **state)
+{
+    (void)state;
+    weft_store *s;
+    struct store *mine;
+    int err = weft_store_serve("tcp::0", &s);
+    if (err == WEFT_EUNSUPPORTED)
+        skip();
+    assert_int_equal(err, 0);
+    assert_int_equal(process_do(stop_in_child, s), 0);
+    struct store_opts o = {.size = 1, .token = weft_store_token(s), .timeout_ns = HANGS * SECOND};
+    assert_int_equal(store_open(weft_store_at(s), &o, &mine), 0);
+    store_close(mine, 0);
+    weft_store_stop(s);
 }
 
 /* ---- what a child keeps ---- */
@@ -177,6 +209,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(children_free_nothing),
+        cmocka_unit_test(children_stop_no_store),
         cmocka_unit_test(names_are_free_again),
         cmocka_unit_test(a_child_does_not_hide_a_death),
     };

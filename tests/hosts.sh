@@ -131,16 +131,24 @@ torchrun)
     need ucx:
     check 4 auto: bash "$0" as-torchrun
     ;;
-as-torchrun) # COMMAND...: four ranks on two machines as torchrun starts them
+as-torchrun) # COMMAND...: four ranks on two machines as torchrun starts them; the port may be lost to somebody else: then another
     shift
     export WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 TORCHELASTIC_RUN_ID=none
-    WEFT_PORT=$((20000 + $$ % 10000)) WEFT_TOKEN=$(od -An -N 16 -tx1 /dev/urandom | tr -d ' \n')
-    export WEFT_PORT WEFT_TOKEN
-    for r in 0 1 2 3; do
-        RANK=$r WEFT_HOST=h$((r / 2)) "$@" &
-        pids[r]=$!
+    WEFT_TOKEN=$(od -An -N 16 -tx1 /dev/urandom | tr -d ' \n')
+    export WEFT_TOKEN
+    for _ in 1 2 3 4 5; do
+        export WEFT_PORT=$((20000 + RANDOM % 10000)) # none that the system gives away
+        (: <"/dev/tcp/127.0.0.1/$WEFT_PORT") 2>/dev/null && continue
+        failed=0
+        for r in 0 1 2 3; do
+            RANK=$r WEFT_HOST=h$((r / 2)) "$@" >"$work/out$r" 2>"$work/err$r" &
+            pids[r]=$!
+        done
+        for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
+        grep -qE "no store|another token|not prove" "$work"/err? || break
     done
-    for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
+    cat "$work"/out?
+    cat "$work"/err? >&2
     ;;
 *)
     echo "usage: hosts.sh tcp|ucx|auto|auto_tcp|openmpi|mpich|torchrun" >&2

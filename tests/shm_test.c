@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -158,6 +159,110 @@ static void forming_groups_refuse(void **state)
     }
 }
 
+/* A group may have a name that ends like that of a rank of another one. */
+static int hold_rank_1(void *url)
+{
+    weft_comm *c;
+    int err = process_open(url, 1, 2, 60 * SECOND, &c);
+    return err ? -err : -weft_comm_barrier(c, 60 * SECOND);
+}
+
+static void names_do_not_collide(void **state)
+{
+    (void)state;
+    weft_comm *c[2];
+    char url[64], other[80];
+    snprintf(url, sizeof url, "shm:pair-%ld", (long)getpid());
+    snprintf(other, sizeof other, "%s:1", url);
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(hold_rank_1(url));
+    assert_int_equal(process_open(url, 0, 2, 60 * SECOND, &c[0]), 0);
+    int status, err = process_open(other, 0, 1, 2 * SECOND, &c[1]);
+    if (err)
+        print_message("%s\n", weft_errmsg());
+    assert_int_equal(weft_comm_barrier(c[0], 60 * SECOND), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(err, 0);
+    weft_comm_close(c[1]);
+    weft_comm_close(c[0]);
+    process_nothing_left(url + 4);
+}
+
+/* ---- no more files ---- */
+
+/* Leaves this process `n` files that it can still open. */
+static void leave_files(int n)
+{
+    int highest = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    for (int fd; (fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0 && fd < 200;)
+        highest = fd;
+    for (int i = 0; i < n; i++)
+        close(highest - i);
+    struct rlimit limit = {.rlim_cur = (rlim_t)highest + 1, .rlim_max = (rlim_t)highest + 1};
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+struct fewer {
+    char url[64];
+    int files;      /* that the first rank may open */
+    _Atomic int up; /* it is there */
+    int code[2];
+    char text[2][256];
+};
+
+static int open_with_few(struct fewer *f, int rank)
+{
+    weft_comm *c;
+    if (!rank)
+        leave_files(f->files);
+    f->code[rank] = process_open(f->url, rank, 2, 20 * SECOND, &c);
+    snprintf(f->text[rank], sizeof f->text[rank], "%s", weft_errmsg());
+    if (!f->code[rank])
+        weft_comm_close(c);
+    return 0;
+}
+
+/* Whatever file a rank lacks, it says so at once: nobody else is to blame, and nobody waits for it until time runs out. */
+static void files_run_out(void **state)
+{
+    (void)state;
+    bool enough = false;
+    for (int files = 0; files < 12 && !enough; files++)
+        for (int first = 0; first < 2; first++) {
+            struct fewer *f = ranks_shared(sizeof *f);
+            pid_t pids[2];
+            snprintf(f->url, sizeof f->url, "shm:few-%ld-%d-%d", (long)getpid(), files, first);
+            f->files = files;
+            int64_t began = process_now();
+            fflush(NULL);
+            for (int i = 0; i < 2; i++) {
+                int rank = i ? !first : first;
+                if ((pids[i] = fork()) == 0)
+                    _exit(open_with_few(f, rank));
+                if (!i) /* it may be over, too */
+                    for (int k = 0; k < 2000 && !process_lines("/proc/net/unix", f->url + 4) && !f->code[rank]; k++)
+                        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+            }
+            int64_t ends = process_now() + 10 * SECOND;
+            waitpid(pids[first], NULL, 0); /* rank 0 */
+            if (f->code[0]) {
+                if (!strstr(f->text[0], "Too many open files"))
+                    fail_msg("%d files, rank %d first: %s", files, first, f->text[0]);
+                if (process_now() >= ends)
+                    fail_msg("%d files, rank %d first: %lld ms until it said so", files, first,
+                             (long long)((process_now() - began) / MS));
+                kill(pids[!first], SIGKILL);
+            }
+            waitpid(pids[!first], NULL, 0);
+            enough |= first && !f->code[0] && !f->code[1];
+            munmap(f, sizeof *f);
+        }
+    assert_true(enough);
+}
+
 /* ---- the launcher's environment ---- */
 
 static int open_job(void *arg)
@@ -251,7 +356,7 @@ static void window_memory(void **state)
         ranks_run(3, NULL, run_windows, NULL, NULL);
     }
     char name[64];
-    snprintf(name, sizeof name, "weft:test-%ld-", (long)getpid());
+    snprintf(name, sizeof name, "test-%ld-", (long)getpid());
     process_nothing_left(name);
 }
 
@@ -470,6 +575,8 @@ int main(void)
         cmocka_unit_test(names_are_refused),
         cmocka_unit_test(other_users_are_refused),
         cmocka_unit_test(forming_groups_refuse),
+        cmocka_unit_test(names_do_not_collide),
+        cmocka_unit_test(files_run_out),
         cmocka_unit_test(jobs_are_found),
         cmocka_unit_test(window_memory),
         cmocka_unit_test(more_than_there_is),

@@ -192,15 +192,60 @@ static void test_folder_gone(void **state)
 {
     (void)state;
     struct stores_place p;
-    int64_t value;
     stores_begin(&p, STORES_FILE);
     struct stores_rank *r = stores_crew(&p, 1, NULL);
     assert_int_equal(stores_open(r), 0);
     remove_all(p.dir);
     assert_int_equal(store_set(r->s, "k", "v", 1, LONG), WEFT_ETRANSPORT);
     assert_int_equal(store_wait(r->s, "k", LONG), WEFT_ETRANSPORT);
-    assert_int_equal(store_add(r->s, "k", 1, &value, LONG), WEFT_ETRANSPORT);
     store_close(r->s, 0);
+    stores_free(r, 1);
+    stores_end(&p);
+}
+
+/* ---- children ---- */
+
+struct parent {
+    _Atomic pid_t child;
+};
+
+/* Rank 0, which serves, dies and leaves a child behind that does nothing. */
+static void parent_body(struct stores_rank *r)
+{
+    struct parent *p = r->arg;
+    STORES_CHECK(r, !stores_open(r));
+    if (r->broken)
+        return;
+    if (fork() == 0) {
+        alarm(120); /* should the test end before */
+        atomic_store(&p->child, getpid());
+        for (;;)
+            pause();
+    }
+    while (!atomic_load(&p->child)) /* has begun */
+        usleep(1000);
+    kill(getpid(), SIGKILL);
+}
+
+/* The next job can be served at the same port. */
+static void test_child_left(void **state)
+{
+    (void)state;
+    if (!stores_sodium())
+        skip();
+    struct stores_place p;
+    struct parent *parent = ranks_shared(sizeof *parent);
+    stores_begin(&p, STORES_RANK);
+    struct stores_rank *r = stores_crew(&p, 1, parent_body);
+    r->arg = parent;
+    stores_run(r, 1, true);
+    r->timeout_ns = 10 * SECOND;
+    int err = stores_open(r);
+    kill(atomic_load(&parent->child), SIGKILL);
+    if (err)
+        fail_msg("%s", r->text);
+    store_close(r->s, 0);
+    munmap(parent, sizeof *parent);
     stores_free(r, 1);
     stores_end(&p);
 }
@@ -237,13 +282,16 @@ static void survivor_body(struct stores_rank *r)
     if (served && f->victim == 0)
         STORES_CHECK(r, store_wait(r->s, "never", LONG) == WEFT_ETRANSPORT &&
                             strstr(weft_errmsg(), "rank 0, which served it, has ended"));
+    struct store *none;
+    if (me == 0) /* with a list of which another one has not heard yet */
+        STORES_CHECK(r, store_again(r->s, survivors, n - 1, 50 * MS, &none) == WEFT_ETIMEOUT);
     for (int round = 0; round < 2 && !r->broken; round++) {
         struct store *next;
         struct store_parts all;
         STORES_CHECK(r, !store_again(r->s, survivors, n, LONG, &next));
         if (r->broken)
             return;
-        STORES_CHECK(r, store_rank(next) == me && store_size(next) == n);
+        STORES_CHECK(r, next->rank == me && next->size == n);
         STORES_CHECK(r, !store_gather(next, "again", &r->rank, sizeof r->rank, LONG, &all));
         for (int i = 0; i < n && !r->broken; i++) {
             memcpy(&got, all.bytes + all.at[i], sizeof got);
@@ -252,8 +300,6 @@ static void survivor_body(struct stores_rank *r)
         if (!r->broken)
             store_parts_free(&all);
         store_close(next, LONG);
-        if (served && f->victim == 0)
-            break; /* the spare socket is used up: the next one again is of the new store */
     }
     store_close(r->s, LONG);
 }
@@ -299,10 +345,10 @@ static void test_survivors_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed_job),        cmocka_unit_test(test_killed_rank),
-        cmocka_unit_test(test_leftover_cards),    cmocka_unit_test(test_taken),
-        cmocka_unit_test(test_folder_gone),       cmocka_unit_test(test_survivors),
-        cmocka_unit_test(test_survivors_refused),
+        cmocka_unit_test(test_killed_job),     cmocka_unit_test(test_killed_rank),
+        cmocka_unit_test(test_leftover_cards), cmocka_unit_test(test_taken),
+        cmocka_unit_test(test_folder_gone),    cmocka_unit_test(test_child_left),
+        cmocka_unit_test(test_survivors),      cmocka_unit_test(test_survivors_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

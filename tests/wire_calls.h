@@ -3,6 +3,7 @@
 #ifndef WEFT_TESTS_WIRE_CALLS_H
 #define WEFT_TESTS_WIRE_CALLS_H
 #include <arpa/inet.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "transport/wire_tcp.h"
@@ -129,6 +130,100 @@ static inline void calls_again_body(struct wire_rank *r)
     }
 }
 
+/* Rank 1 takes the call in the very moment in which rank 0 gives it up, and calls again: what both have to say comes by the
+ * next connection. */
+static inline void calls_crossed_body(struct wire_rank *r)
+{
+    struct tcp_peer *p = &calls_wire(r)->peers[1 - r->rank];
+    if (r->rank == 0) {
+        struct tcp_hello welcome;
+        calls_know(r, 1, 2, false);
+        WIRE_OK(r, r->w->ops->mail(r->w, 1, "b", 1));
+        WIRE_UNTIL(r, p->link == TCP_ASKING);
+        calls_sign(r, 0);
+        calls_await(r, 1);
+        WIRE_CHECK(r, p->link == TCP_ASKING && calls_readable(p, POLLIN));
+        WIRE_CHECK(r, recv(p->fd, &welcome, sizeof welcome, MSG_WAITALL) == sizeof welcome); /* has not come in time */
+        calls_age(r, 1, ANSWER_NS);
+        r->w->ops->gone(r->w, 1);
+        WIRE_CHECK(r, p->link == TCP_CALLING);
+    } else {
+        calls_await(r, 0);
+        WIRE_UNTIL(r, p->link == TCP_OPEN);
+        WIRE_OK(r, r->w->ops->mail(r->w, 0, "b", 1));
+        calls_sign(r, 1);
+    }
+    calls_meet(r);
+}
+
+/* Who is called takes the call and leaves, while who called is busy: it has left, it has not died. */
+static inline void calls_taken_and_left_body(struct wire_rank *r)
+{
+    struct tcp_peer *p = &calls_wire(r)->peers[1 - r->rank];
+    if (r->rank == 0) {
+        WIRE_OK(r, r->w->ops->mail(r->w, 1, "b", 1));
+        WIRE_UNTIL(r, p->link == TCP_ASKING);
+        calls_sign(r, 0);
+        calls_await(r, 1);
+        WIRE_UNTIL(r, r->w->ops->gone(r->w, 1) != TRANSPORT_HERE);
+        WIRE_CHECK(r, r->arrived == 1 && r->w->ops->gone(r->w, 1) == TRANSPORT_LEFT);
+        return;
+    }
+    calls_await(r, 0);
+    WIRE_UNTIL(r, p->link == TCP_OPEN);
+    WIRE_OK(r, r->w->ops->mail(r->w, 0, "b", 1));
+    r->w->ops->close(r->w);
+    r->w = NULL;
+    calls_sign(r, 1);
+}
+
+/* Who calls leaves before it is welcomed, since who is called is busy: that one hears its last words, and that it has left, when
+ * it calls itself. */
+static inline void calls_farewell_body(struct wire_rank *r)
+{
+    struct tcp_peer *p = &calls_wire(r)->peers[1 - r->rank];
+    if (r->rank == *(int *)r->arg) {
+        WIRE_OK(r, r->w->ops->mail(r->w, 1 - r->rank, "b", 1));
+        WIRE_UNTIL(r, p->link == TCP_ASKING);
+        r->w->failed = true; /* or it would wait for seconds */
+        r->w->ops->close(r->w);
+        r->w = NULL;
+        calls_sign(r, 0);
+        return;
+    }
+    calls_await(r, 0);
+    WIRE_OK(r, r->w->ops->mail(r->w, 1 - r->rank, "b", 1));
+    WIRE_UNTIL(r, r->w->ops->gone(r->w, 1 - r->rank) != TRANSPORT_HERE);
+    WIRE_CHECK(r, r->arrived == 1 && r->w->ops->gone(r->w, 1 - r->rank) == TRANSPORT_LEFT);
+}
+
+/* Rank 1 has no more files for a while: rank 0, which calls it meanwhile, waits, and does not hold it for dead. */
+static inline void calls_files_body(struct wire_rank *r)
+{
+    struct rlimit before, none;
+    WIRE_CHECK(r, !getrlimit(RLIMIT_NOFILE, &before));
+    if (r->rank == 1) {
+        int fd = dup(0); /* the lowest that is free, and so are those above it */
+        WIRE_CHECK(r, fd >= 0);
+        close(fd);
+        none = (struct rlimit){.rlim_cur = (rlim_t)fd, .rlim_max = before.rlim_max};
+        WIRE_CHECK(r, !setrlimit(RLIMIT_NOFILE, &none) && dup(0) < 0);
+        calls_sign(r, 0);
+        WIRE_UNTIL(r, atomic_load(&r->job->signs[1]));
+        for (int64_t end = wire_now() + 250 * MS; wire_now() < end;) /* often enough to lose what can be lost */
+            wire_pump(r);
+        WIRE_CHECK(r, !setrlimit(RLIMIT_NOFILE, &before));
+    } else {
+        calls_await(r, 0);
+    }
+    WIRE_OK(r, r->w->ops->mail(r->w, 1 - r->rank, "b", 1));
+    if (r->rank == 0) {
+        WIRE_UNTIL(r, calls_wire(r)->peers[1].link != TCP_CALLING);
+        calls_sign(r, 1);
+    }
+    calls_meet(r);
+}
+
 /* Somebody takes the call of rank 0 and says nothing; the call that rank 1 makes meanwhile is a way. */
 static inline void calls_reserve_body(struct wire_rank *r)
 {
@@ -159,7 +254,7 @@ static inline void calls_crowd_body(struct wire_rank *r)
     int fds[STRANGERS];
     if (r->rank == 0) {
         const struct tcp_card *card = &calls_wire(r)->cards[1];
-        struct tcp_hello hello = {UINT64_C(0x3170637474666577), {card->nonce[0], card->nonce[1]}, 0, 1}, answer;
+        struct tcp_hello hello = {UINT64_C(0x3270637474666577), {card->nonce[0], card->nonce[1]}, 0, 1}, answer;
         for (int i = 0; i < STRANGERS; i++) {
             fds[i] = stranger(card, &hello, i ? 0 : sizeof hello);
             WIRE_CHECK(r, fds[i] >= 0);

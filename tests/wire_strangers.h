@@ -34,7 +34,7 @@ static inline void strangers_body(struct wire_rank *r)
         memset(noise, 'G', sizeof noise);
         size_t n = i % 6 == 0 ? 0 : i % 6 == 1 ? 7 : i % 6 == 2 ? sizeof hello : sizeof noise;
         if (i % 6 >= 4) {
-            hello = (struct tcp_hello){UINT64_C(0x3170637474666577), {card->nonce[0], card->nonce[1] + (i % 6 == 4)}, 0, 0};
+            hello = (struct tcp_hello){UINT64_C(0x3270637474666577), {card->nonce[0], card->nonce[1] + (i % 6 == 4)}, 0, 0};
             hello.from = i % 6 == 4 ? (uint32_t)r->rank : (uint32_t)r->size;
             hello.to = (uint32_t)((r->rank + 1) % r->size);
             memcpy(noise, &hello, n = sizeof hello);

@@ -197,6 +197,26 @@ static void called_is_busy(void **state)
     between(2, calls_again_body, &(struct calls_case){.child = true});
 }
 
+static void call_given_up_and_taken(void **state)
+{
+    (void)state;
+    between(2, calls_crossed_body, NULL);
+    between(2, calls_taken_and_left_body, NULL);
+}
+
+static void left_before_the_welcome(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 2; rank++)
+        between(2, calls_farewell_body, &rank);
+}
+
+static void called_has_no_files(void **state)
+{
+    (void)state;
+    between(2, calls_files_body, NULL);
+}
+
 static void no_answer(void **state)
 {
     (void)state;
@@ -362,7 +382,10 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {cmocka_unit_test(refused), cmocka_unit_test(settings), cmocka_unit_test(chosen),
                                        ALL_ON("tcp:"), ON("tcp:", strangers), ON("tcp:", small_buffers),
                                        cmocka_unit_test(caller_is_busy), cmocka_unit_test(called_is_busy),
-                                       cmocka_unit_test(no_answer), cmocka_unit_test(peer_among_strangers),
+                                       cmocka_unit_test(call_given_up_and_taken),
+                                       cmocka_unit_test(left_before_the_welcome), cmocka_unit_test(called_has_no_files),
+                                       cmocka_unit_test(no_answer),
+                                       cmocka_unit_test(peer_among_strangers),
                                        cmocka_unit_test(called_while_leaving),
                                        ALL_ON("ucx:"), cmocka_unit_test(openmpi),
                                        cmocka_unit_test(mpich)};

@@ -7,12 +7,12 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/forks.h"
 #include "exec/boot.h"
 #include "exec/environment.h"
 #include "exec/mail.h"
 #include "exec/progress.h"
 #include "exec/remote.h"
-#include "transport/forks.h"
 #include "transport/hosts.h"
 
 #define BEAT_NS \

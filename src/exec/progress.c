@@ -41,8 +41,8 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/forks.h"
 #include "exec/exec.h"
-#include "transport/forks.h"
 
 #define SEAT_SPINS 1000 /* turns of a wait for the seat before it yields */
 #define SEAT_YIELDS 20

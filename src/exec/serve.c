@@ -7,12 +7,14 @@
 #include <sys/random.h>
 
 #include "base/error.h"
+#include "base/forks.h"
 #include "exec/environment.h"
 #include "rendezvous/address.h"
 
 struct weft_store {
     struct server *server;
     char at[ADDRESS_TEXT + 8], token[SERVER_TOKEN_MAX + 2];
+    unsigned forks; /* as counted by who serves */
 };
 
 static int fresh_token(char *token)
@@ -36,6 +38,7 @@ static int listen_there(weft_store *s, const char *place, int *listener)
         return error_set(WEFT_ETRANSPORT, "tcp:%s: cannot listen there: %s", place, strerror(err));
     if (err)
         return err;
+    forks_own(*listener);
     address_format(&a, text);
     snprintf(s->at, sizeof s->at, "tcp:%s", text);
     return 0;
@@ -50,6 +53,7 @@ int weft_store_serve(const char *at, weft_store **out)
     weft_store *s = calloc(1, sizeof *s);
     if (!s)
         return error_nomem();
+    s->forks = forks_count();
     int listener, err = environment_token(s->token);
     if (!err && !s->token[0])
         err = fresh_token(s->token);
@@ -79,7 +83,7 @@ const char *weft_store_token(const weft_store *s)
 
 void weft_store_stop(weft_store *s)
 {
-    if (!s)
+    if (!s || s->forks != forks_count()) /* a child's parent serves on */
         return;
     server_stop(s->server, 0);
     explicit_bzero(s->token, sizeof s->token);

@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include "rendezvous/store.h"
 
 #define BACKLOG 4096 /* the system has a limit of its own */
+#define TURN_NS INT64_C(2000000000)
 
 int address_parse(const char *text, struct address *out)
 {
@@ -106,6 +108,30 @@ int address_listen(struct address *a, int *fd)
     return error_set(WEFT_ETRANSPORT, "tcp:%s:%d: cannot listen there: %s", a->host, a->port, strerror(why));
 }
 
+/* 0 when it is connected, else an errno. */
+static int await_connected(int fd, int64_t until)
+{
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    int why = 0, ready;
+    socklen_t len = sizeof why;
+    while ((ready = poll(&p, 1, store_left_ms(until))) < 0 && errno == EINTR)
+        ;
+    if (ready <= 0)
+        return ready ? errno : ETIMEDOUT;
+    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &len) ? errno : why;
+}
+
+/* Where nobody listens at a port from which the system lets this socket call, TCP connects it to itself. */
+static bool is_oneself(int fd)
+{
+    struct sockaddr_storage here, there;
+    socklen_t n = sizeof here, m = sizeof there;
+    memset(&here, 0, sizeof here);
+    memset(&there, 0, sizeof there);
+    return !getsockname(fd, (struct sockaddr *)&here, &n) && !getpeername(fd, (struct sockaddr *)&there, &m) &&
+           n == m && !memcmp(&here, &there, n);
+}
+
 /* 0 or an errno. */
 static int connect_to(const struct addrinfo *i, int64_t until, int *out)
 {
@@ -116,20 +142,24 @@ static int connect_to(const struct addrinfo *i, int64_t until, int *out)
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
     if (connect(fd, i->ai_addr, i->ai_addrlen))
         why = errno;
-    if (why == EINPROGRESS) {
-        struct pollfd p = {.fd = fd, .events = POLLOUT};
-        socklen_t len = sizeof why;
-        why = 0;
-        if (poll(&p, 1, store_left_ms(until)) <= 0)
-            why = ETIMEDOUT;
-        else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &len))
-            why = errno;
+    if (why == EINPROGRESS)
+        why = await_connected(fd, until);
+    if (!why && is_oneself(fd)) {
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1},
+                   sizeof(struct linger)); /* the port is free */
+        why = ECONNREFUSED;
     }
     if (why)
         close(fd);
     else
         *out = fd;
     return why;
+}
+
+int64_t address_turn(int64_t until)
+{
+    int64_t turn = store_now() + TURN_NS;
+    return turn < until ? turn : until;
 }
 
 int address_connect(const struct address *a, int64_t until, int *fd)
@@ -139,7 +169,7 @@ int address_connect(const struct address *a, int64_t until, int *fd)
     if (err)
         return err;
     for (struct addrinfo *i = list; i; i = i->ai_next) {
-        why = connect_to(i, until, fd);
+        why = connect_to(i, i->ai_next ? address_turn(until) : until, fd);
         if (!why)
             break;
     }

@@ -20,5 +20,8 @@ void address_format(const struct address *a, char text[ADDRESS_TEXT]);
 int address_listen(struct address *a, int *fd);
 /* A connected socket, not blocking. Positive: the errno of why there is none (yet). */
 int address_connect(const struct address *a, int64_t until, int *fd);
+/* Until when one of several addresses is tried: what is lost or taken by somebody who does not answer must not take the time
+ * of the others. */
+int64_t address_turn(int64_t until);
 int address_here(int fd, struct address *out); /* this end's address, as a number */
 #endif

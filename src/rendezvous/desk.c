@@ -11,8 +11,6 @@
 struct entry {
     struct entry *next;
     uint64_t hash;
-    bool counter;
-    int64_t number;
     unsigned char *value;
     size_t bytes;
     size_t key_len;
@@ -46,12 +44,11 @@ static void refuse(struct desk *d, struct desk_guest *g, int code, const char *t
 
 /* ---- entries ---- */
 
-static struct entry **find(const struct desk_session *s, bool counter, const char *key, size_t len, uint64_t *hash)
+static struct entry **find(const struct desk_session *s, const char *key, size_t len, uint64_t *hash)
 {
-    *hash = hash_bytes(counter, key, len);
+    *hash = hash_bytes(0, key, len);
     struct entry **at = &s->buckets[*hash & (s->nbuckets - 1)];
-    while (*at &&
-           ((*at)->hash != *hash || (*at)->counter != counter || (*at)->key_len != len || memcmp((*at)->key, key, len)))
+    while (*at && ((*at)->hash != *hash || (*at)->key_len != len || memcmp((*at)->key, key, len)))
         at = &(*at)->next;
     return at;
 }
@@ -91,14 +88,13 @@ static void grow(struct desk_session *s)
 }
 
 /* The entry of a key, made if need be; NULL, with the text of the refusal: there is no room. */
-static struct entry *enter(struct desk *d, struct desk_session *s, bool counter, const struct frame_request *r,
-                           const char **why)
+static struct entry *enter(struct desk *d, struct desk_session *s, const struct frame_request *r, const char **why)
 {
     uint64_t hash;
-    struct entry *e = *find(s, counter, r->key, r->key_len, &hash);
+    struct entry *e = *find(s, r->key, r->key_len, &hash);
     size_t more = (e ? 0 : sizeof *e + r->key_len) + r->bytes;
     *why = "the store is full: it holds 256 MiB";
-    if (d->bytes + more > STORE_BYTES_MAX)
+    if (d->bytes - (e ? e->bytes : 0) + more > STORE_BYTES_MAX)
         return NULL;
     if (e)
         return e;
@@ -112,7 +108,7 @@ static struct entry *enter(struct desk *d, struct desk_session *s, bool counter,
     if (s->entries >= s->nbuckets)
         grow(s);
     struct entry **at = &s->buckets[hash & (s->nbuckets - 1)];
-    *e = (struct entry){.next = *at, .hash = hash, .counter = counter, .key_len = r->key_len};
+    *e = (struct entry){.next = *at, .hash = hash, .key_len = r->key_len};
     memcpy(e->key, r->key, r->key_len);
     *at = e;
     s->entries++;
@@ -247,7 +243,7 @@ static void set(struct desk *d, struct desk_guest *g, const struct frame_request
     struct desk_session *s = g->session;
     unsigned char *value = malloc(r->bytes + 1);
     const char *why = "the store is out of memory";
-    struct entry *e = value ? enter(d, s, false, r, &why) : NULL;
+    struct entry *e = value ? enter(d, s, r, &why) : NULL;
     if (!e) {
         free(value);
         refuse(d, g, WEFT_ENOMEM, why);
@@ -268,7 +264,7 @@ static void set(struct desk *d, struct desk_guest *g, const struct frame_request
 static void get(struct desk *d, struct desk_guest *g, const struct frame_request *r, int64_t now)
 {
     uint64_t hash;
-    struct entry *e = *find(g->session, false, r->key, r->key_len, &hash);
+    struct entry *e = *find(g->session, r->key, r->key_len, &hash);
     if (e) {
         give(d, g, 0, 0, e->value, e->bytes);
     } else if (!r->wait_ms) {
@@ -285,7 +281,7 @@ static struct entry *part(struct desk_guest *g, int rank)
 {
     uint64_t hash;
     int n = snprintf(g->key + g->prefix, sizeof g->key - g->prefix, "/%d", rank);
-    return *find(g->session, false, g->key, g->prefix + (size_t)n, &hash);
+    return *find(g->session, g->key, g->prefix + (size_t)n, &hash);
 }
 
 /* Waits for the first part that is missing; when none is, gives as many as fit. */
@@ -309,10 +305,8 @@ static void gather(struct desk *d, struct desk_guest *g)
     }
     if (!packed)
         refuse(d, g, WEFT_ENOMEM, "the store is out of memory");
-    else if (r > g->first)
-        give(d, g, 0, r - g->first, packed, n);
     else
-        g->seen = r; /* somebody has deleted it */
+        give(d, g, 0, r - g->first, packed, n);
     free(packed);
 }
 
@@ -328,27 +322,6 @@ static bool gather_from(struct desk *d, struct desk_guest *g, const struct frame
     return true;
 }
 
-static void add(struct desk *d, struct desk_guest *g, const struct frame_request *r)
-{
-    const char *why;
-    struct entry *e = enter(d, g->session, true, r, &why);
-    if (!e) {
-        refuse(d, g, WEFT_ENOMEM, why);
-        return;
-    }
-    e->number = (int64_t)((uint64_t)e->number + (uint64_t)r->number);
-    give(d, g, 0, e->number, NULL, 0);
-}
-
-static void erase(struct desk *d, struct desk_guest *g, const struct frame_request *r)
-{
-    uint64_t hash;
-    struct entry **at = find(g->session, false, r->key, r->key_len, &hash);
-    if (*at)
-        drop(d, g->session, at);
-    give(d, g, 0, 0, NULL, 0);
-}
-
 bool desk_ask(struct desk *d, struct desk_guest *g, const struct frame_request *r, int64_t now)
 {
     if (g->waits || (r->op == FRAME_JOIN) != !g->session)
@@ -357,8 +330,6 @@ bool desk_ask(struct desk *d, struct desk_guest *g, const struct frame_request *
     case FRAME_JOIN: return join(d, g, r, now + (int64_t)r->wait_ms * 1000000);
     case FRAME_SET: set(d, g, r); return true;
     case FRAME_GET: get(d, g, r, now); return true;
-    case FRAME_ADD: add(d, g, r); return true;
-    case FRAME_DELETE: erase(d, g, r); return true;
     case FRAME_GATHER: return gather_from(d, g, r, now);
     case FRAME_LEAVE: break;
     }

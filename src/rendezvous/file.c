@@ -1,10 +1,5 @@
 /* Keys and values as files. A file is written under another name and renamed, so that it is whole when it is seen, and it
- * is synced before, so that a full disk or a lost server is known to the writer.
- *
- * A counter is a row of files, c-1-KEY, c-2-KEY and so on, each with the value after that many adds. An add makes the
- * next one by link(2), which fails if somebody else was first, on NFS as well: there is no lock, so none can be left
- * behind by a rank that died. None of the row is removed before the store ends, else a rank that slept meanwhile could
- * take an old number for a new one. */
+ * is synced before, so that a full disk or a lost server is known to the writer. */
 #define _GNU_SOURCE
 #include "rendezvous/file.h"
 
@@ -177,115 +172,6 @@ static int get_part(struct store *base, const char *prefix, int rank, unsigned c
     return 0;
 }
 
-static int erase(struct store *base, const char *key, int64_t until)
-{
-    struct file_store *s = (struct file_store *)base;
-    char name[FILE_NAME];
-    int folder, err = room(s, &folder);
-    (void)until;
-    if (err)
-        return err;
-    name_of(name, "v", key);
-    if (unlinkat(folder, name, 0) && errno != ENOENT)
-        err = file_failed(s, "cannot remove", name);
-    close(folder);
-    return err;
-}
-
-/* ---- counters ---- */
-
-static void name_of_add(char *name, int64_t number, const char *key)
-{
-    char what[32];
-    snprintf(what, sizeof what, "c-%lld", (long long)number);
-    name_of(name, what, key);
-}
-
-static bool has_add(int folder, int64_t number, const char *key)
-{
-    struct stat st;
-    char name[FILE_NAME];
-    name_of_add(name, number, key);
-    return !fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW);
-}
-
-/* How many adds there have been: the row has no gaps. */
-static int64_t count_adds(int folder, const char *key)
-{
-    int64_t low = 0, high = 1;
-    while (has_add(folder, high, key)) {
-        low = high;
-        high *= 2;
-    }
-    while (high - low > 1) {
-        int64_t middle = low + (high - low) / 2;
-        if (has_add(folder, middle, key))
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-/* One more file of the row, unless there is one already (FILE_NONE). */
-static int append(struct file_store *s, int folder, int64_t number, const char *key, int64_t value)
-{
-    char aside[FILE_NAME], name[FILE_NAME];
-    struct stat st;
-    name_of_add(name, number, key);
-    int err = write_aside(s, folder, &value, sizeof value, aside);
-    if (err)
-        return err;
-    /* NFS may do it, lose the answer and do it again: the count of names tells. */
-    int why = linkat(folder, aside, folder, name, 0) ? errno : 0;
-    if (why && (fstatat(folder, aside, &st, 0) || st.st_nlink != 2)) {
-        errno = why;
-        err = why == EEXIST ? FILE_NONE : file_failed(s, "cannot link", name);
-    }
-    unlinkat(folder, aside, 0);
-    return err;
-}
-
-static int add_once(struct file_store *s, const char *key, int64_t delta, int64_t *value)
-{
-    char name[FILE_NAME];
-    size_t n = sizeof *value;
-    int64_t now = 0;
-    int folder, err = room(s, &folder);
-    if (err)
-        return err;
-    int64_t number = count_adds(folder, key);
-    name_of_add(name, number, key);
-    if (number)
-        err = file_read(s, folder, name, &now, sizeof now, &n);
-    if (!err && n != sizeof now)
-        err = error_set(WEFT_ETRANSPORT, "file:%s: %s is no counter", s->dir, name);
-    now = (int64_t)((uint64_t)now + (uint64_t)delta);
-    if (!err && delta && number == STORE_ADDS_MAX)
-        err = error_set(WEFT_EINVAL, "file:%s: '%s' has been added to %d times; a folder takes no more", s->dir, key,
-                        STORE_ADDS_MAX);
-    if (!err && delta)
-        err = append(s, folder, number + 1, key, now);
-    close(folder);
-    *value = now;
-    return err;
-}
-
-static int add(struct store *base, const char *key, int64_t delta, int64_t *value, int64_t until)
-{
-    for (int64_t pause = POLL_NS;; store_pause(&pause, POLL_MOST_NS, until)) {
-        bool last = store_now() >= until;
-        int64_t now;
-        int err = add_once((struct file_store *)base, key, delta, &now);
-        if (!err)
-            *value = now;
-        if (err != FILE_NONE)
-            return err;
-        if (last)
-            return error_set(WEFT_ETIMEOUT, "%s: others were always first to add to '%s'", base->url, key);
-    }
-}
-
 /* ---- opening and closing ---- */
 
 static void close_store(struct store *base, int64_t until)
@@ -330,8 +216,6 @@ const struct store_kind store_file = {
     .set = set_value,
     .get = get_value,
     .parts = get_part,
-    .add = add,
-    .erase = erase,
     .again = again,
     .close = close_store,
 };

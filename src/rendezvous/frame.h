@@ -1,10 +1,10 @@
-/* The store's protocol over TCP, version 1. All numbers are little-endian.
+/* The store's protocol over TCP, version 2. All numbers are little-endian.
  *
  * A token is known to the server and to all ranks. K = hash(token), and hash(x) below is BLAKE2b of 32 bytes with the
  * key K. Each connection begins with:
  *
- *   client   "weft-st1", a[32]                a and b are fresh random numbers
- *   server   "weft-st1", b[32]
+ *   client   "weft-st2", a[32]                a and b are fresh random numbers
+ *   server   "weft-st2", b[32]
  *   client   hash("client proves" a b)        the client proves itself first, so that one who only asks learns nothing
  *   server   0, hash("server proves" a b)     or 1 and zeros: refused
  *
@@ -22,7 +22,7 @@
 #include "rendezvous/sodium.h"
 #include "rendezvous/store.h"
 
-#define FRAME_MAGIC "weft-st1"
+#define FRAME_MAGIC "weft-st2"
 #define FRAME_MAGIC_SIZE 8
 #define FRAME_NONCE 32
 #define FRAME_PROOF 32
@@ -41,7 +41,7 @@
  * ranks have joined, with the rank of the server, or -1 for one that is none. GET waits for the key, wait_ms at most; its
  * reply is the value, which may be longer than asked for. GATHER waits for KEY/r of all ranks r from `number` on; its reply
  * has as many of them as fit, one at least, each as length[4] and value, and how many in its number. LEAVE has no reply. */
-enum frame_op { FRAME_JOIN = 1, FRAME_SET, FRAME_GET, FRAME_ADD, FRAME_DELETE, FRAME_GATHER, FRAME_LEAVE };
+enum frame_op { FRAME_JOIN = 1, FRAME_SET, FRAME_GET, FRAME_GATHER, FRAME_LEAVE };
 
 /* op[1], bytes of the key[1], 0[2], wait_ms[4], number[8], key, value */
 struct frame_request {

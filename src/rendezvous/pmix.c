@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "base/error.h"
+#include "base/forks.h"
 #include "rendezvous/tcp.h"
 
 #ifdef WEFT_PMIX
@@ -25,7 +26,6 @@
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/text.h"
 #include "rendezvous/sodium.h"
@@ -190,6 +190,7 @@ static int make_card(int size, char *card, int *listener)
     int err = address_listen(&a, listener);
     if (err)
         return err < 0 ? err : error_set(WEFT_ETRANSPORT, "pmix: cannot listen: %s", strerror(err));
+    forks_own(*listener);
     for (size_t i = 0; i < sizeof random; i++)
         text_printf(&t, "%02x", random[i]);
     if (local)
@@ -240,8 +241,7 @@ static int open_card(char *card, int listener, const struct store_opts *o, int64
         err = error_set(WEFT_ETRANSPORT, "pmix: rank 0's machine has no address");
     if (!err)
         return tcp_open_at(&store_pmix, "", at, n, listener, &opts, until, out);
-    if (listener >= 0)
-        close(listener);
+    forks_close(listener);
     return err;
 }
 
@@ -266,8 +266,8 @@ static int meet(const struct store_opts *o, int64_t until, struct store **out)
         err = ask(key, card);
     if (!err)
         err = open_card(card, listener, o, until, out);
-    else if (listener >= 0)
-        close(listener);
+    else
+        forks_close(listener);
     explicit_bzero(card, sizeof card);
     return err;
 }
@@ -306,8 +306,6 @@ const struct store_kind store_pmix = {
     .set = tcp_set,
     .get = tcp_get,
     .parts = tcp_parts,
-    .add = tcp_add,
-    .erase = tcp_erase,
     .again = tcp_again,
     .close = tcp_close,
 };

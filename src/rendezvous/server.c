@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/forks.h"
 #include "base/math.h"
 #include "rendezvous/guest.h"
 
@@ -77,7 +78,7 @@ static void drop(struct server *s, struct connection *c)
     s->strangers -= !guest_known(&c->guest);
     *(c->previous ? &c->previous->next : &s->first) = c->next;
     *(c->next ? &c->next->previous : &s->last) = c->previous;
-    close(c->fd);
+    forks_close(c->fd);
     guest_end(&c->guest, &s->desk);
     free(c);
 }
@@ -173,7 +174,7 @@ static void admit(struct server *s, int fd, int64_t now)
     struct epoll_event e = {.events = EPOLLIN | EPOLLRDHUP, .data.ptr = c};
     if (!c || epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd, &e)) {
         free(c);
-        close(fd);
+        forks_close(fd);
         return;
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
@@ -190,7 +191,7 @@ static void admit(struct server *s, int fd, int64_t now)
 static void welcome(struct server *s, int64_t now)
 {
     for (int i = 0; i < EVENTS && make_room(s, now, false); i++) {
-        int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int fd = forks_own(accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (fd >= 0)
             admit(s, fd, now);
         else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
@@ -241,7 +242,7 @@ static void close_listener(struct server *s)
         return;
     epoll_ctl(s->epoll, EPOLL_CTL_DEL, s->listener, NULL);
     shutdown(s->listener, SHUT_RDWR);
-    close(s->listener);
+    forks_close(s->listener);
     s->listener = -1;
 }
 
@@ -308,7 +309,7 @@ int server_start(int listener, const char *token, int served_by, struct server *
     const struct sodium *na = sodium_find();
     struct server *s = na ? calloc(1, sizeof *s) : NULL;
     if (!s) {
-        close(listener);
+        forks_close(listener);
         return na ? error_nomem() : WEFT_EUNSUPPORTED;
     }
     s->sodium = na;

@@ -172,16 +172,6 @@ void store_close(struct store *s, int64_t linger_ns)
         s->kind->close(s, store_until(max64(linger_ns, 0)));
 }
 
-int store_rank(const struct store *s)
-{
-    return s->rank;
-}
-
-int store_size(const struct store *s)
-{
-    return s->size;
-}
-
 /* ---- keys and values ---- */
 
 static int check_key(const struct store *s, const char *key, int64_t timeout_ns)
@@ -217,32 +207,11 @@ int store_get(struct store *s, const char *key, void *value, size_t cap, size_t 
                                 cap);
 }
 
-int store_try_get(struct store *s, const char *key, void *value, size_t cap, size_t *bytes, bool *found)
-{
-    int err = store_get(s, key, value, cap, bytes, 0);
-    if (err && err != WEFT_ETIMEOUT)
-        return err;
-    *found = !err;
-    return 0;
-}
-
 int store_wait(struct store *s, const char *key, int64_t timeout_ns)
 {
     size_t n;
     int err = check_key(s, key, timeout_ns);
     return err ? err : s->kind->get(s, key, NULL, 0, &n, store_until(timeout_ns));
-}
-
-int store_add(struct store *s, const char *key, int64_t delta, int64_t *value, int64_t timeout_ns)
-{
-    int err = check_key(s, key, timeout_ns);
-    return err ? err : s->kind->add(s, key, delta, value, store_until(timeout_ns));
-}
-
-int store_delete(struct store *s, const char *key, int64_t timeout_ns)
-{
-    int err = check_key(s, key, timeout_ns);
-    return err ? err : s->kind->erase(s, key, store_until(timeout_ns));
 }
 
 /* ---- gather ---- */

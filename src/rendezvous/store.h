@@ -24,7 +24,6 @@
 #define STORE_RANKS_MAX 65536
 #define STORE_ENTRIES_MAX 262144            /* keys of one store */
 #define STORE_BYTES_MAX ((size_t)256 << 20) /* of all the keys and values that one process serves */
-#define STORE_ADDS_MAX 65536                /* that file: can count for one key */
 
 struct store_opts {
     const char *name; /* of the group that meets; NULL or empty: of the job */
@@ -42,20 +41,12 @@ int store_open(const char *url, const struct store_opts *opts, struct store **ou
 /* The process that serves a store waits for the other ranks to close theirs, linger_ns at most; nobody else waits.
  * What all have closed leaves nothing behind. NULL is fine. */
 void store_close(struct store *s, int64_t linger_ns);
-int store_rank(const struct store *s);
-int store_size(const struct store *s);
 
 /* A value of 0 to STORE_VALUE_MAX bytes. The last one set is what others get. */
 int store_set(struct store *s, const char *key, const void *value, size_t bytes, int64_t timeout_ns);
 /* Waits until the key is there. A value that does not fit into cap bytes is WEFT_EINVAL; *bytes says how many it has. */
 int store_get(struct store *s, const char *key, void *value, size_t cap, size_t *bytes, int64_t timeout_ns);
-/* The same at once; *found says whether it was there. */
-int store_try_get(struct store *s, const char *key, void *value, size_t cap, size_t *bytes, bool *found);
 int store_wait(struct store *s, const char *key, int64_t timeout_ns);
-/* Adds to a counter, atomically among all ranks, and gives its new value; it begins at 0 and wraps. Counters have keys
- * of their own: get does not see them. */
-int store_add(struct store *s, const char *key, int64_t delta, int64_t *value, int64_t timeout_ns);
-int store_delete(struct store *s, const char *key, int64_t timeout_ns); /* one that is not there is fine */
 
 /* Each rank's value, in one piece of memory: rank r's bytes are bytes[at[r]] up to bytes[at[r + 1]]. */
 struct store_parts {
@@ -94,8 +85,6 @@ struct store_kind {
     /* Of the values PREFIX/r of the ranks r from `first` on some, one at least: *count of them, each as its length[4] and its
      * bytes, in STORE_PARTS bytes. */
     int (*parts)(struct store *s, const char *prefix, int first, unsigned char *packed, int *count, int64_t until);
-    int (*add)(struct store *s, const char *key, int64_t delta, int64_t *value, int64_t until);
-    int (*erase)(struct store *s, const char *key, int64_t until);
     /* opts are those of the new store; survivors are ranks of s. */
     int (*again)(struct store *s, const int *survivors, const struct store_opts *opts, int64_t until,
                  struct store **out);

@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/error.h"
+#include "base/forks.h"
 #include "base/math.h"
 #include "rendezvous/server.h"
 #include "rendezvous/frame.h"
@@ -201,23 +201,6 @@ int tcp_parts(struct store *s, const char *prefix, int first, unsigned char *pac
     return 0;
 }
 
-int tcp_add(struct store *s, const char *key, int64_t delta, int64_t *value, int64_t until)
-{
-    struct frame_request q = about(FRAME_ADD, key, delta);
-    struct frame_reply r;
-    int err = ask((struct tcp_store *)s, &q, until, &r);
-    if (!err)
-        *value = r.number;
-    return err;
-}
-
-int tcp_erase(struct store *s, const char *key, int64_t until)
-{
-    struct frame_request q = about(FRAME_DELETE, key, 0);
-    struct frame_reply r;
-    return ask((struct tcp_store *)s, &q, until, &r);
-}
-
 /* ---- opening ---- */
 
 /* AGAIN, and *why: the other end closed, which it does to newcomers when too many come, or is silent. */
@@ -265,7 +248,7 @@ static void hang_up(struct tcp_store *t)
 {
     if (t->fd >= 0) {
         shutdown(t->fd, SHUT_RDWR); /* a child may have it, too */
-        close(t->fd);
+        forks_close(t->fd);
     }
     t->fd = -1;
     frame_forget(&t->end);
@@ -273,12 +256,14 @@ static void hang_up(struct tcp_store *t)
 
 static int try_open(struct tcp_store *t, const struct sodium *na, const struct address *at, int64_t until, int *why)
 {
-    int err = address_connect(at, until, &t->fd);
+    int64_t turn = t->nat > 1 ? address_turn(until) : until;
+    int err = address_connect(at, turn, &t->fd);
     if (err) {
         *why = err > 0 ? err : 0;
         return err > 0 ? AGAIN : err;
     }
-    err = shake_hands(t, na, until, why);
+    forks_own(t->fd);
+    err = shake_hands(t, na, turn, why);
     if (!err) {
         *why = ECONNRESET;
         err = join(t, until);
@@ -294,7 +279,7 @@ static int serve_if_free(struct tcp_store *t)
     int listener, err = t->may_serve && !t->server ? address_listen(&t->at[0], &listener) : EADDRINUSE;
     if (err)
         return err < 0 ? err : 0;
-    return server_start(listener, t->token, t->base.rank, &t->server);
+    return server_start(forks_own(listener), t->token, t->base.rank, &t->server);
 }
 
 static int keep_trying(struct tcp_store *t, int64_t until)
@@ -333,6 +318,7 @@ static int share_spares(struct tcp_store *t, int64_t until)
     mine.port = 0;
     if (!err)
         err = address_listen(&mine, &t->spare);
+    forks_own(t->spare);
     if (err > 0)
         err = error_set(WEFT_ETRANSPORT, "%s: cannot listen at %s: %s", t->base.url, mine.host, strerror(err));
     if (err)
@@ -346,15 +332,14 @@ int tcp_open_at(const struct store_kind *kind, const char *place, const struct a
 {
     struct tcp_store *t = calloc(1, sizeof *t);
     if (!t) {
-        if (listener >= 0)
-            close(listener);
+        forks_close(listener);
         return error_nomem();
     }
     t->fd = t->spare = t->served_by = -1;
     t->may_serve = listener == TCP_IF_FREE;
     int err = store_init(&t->base, kind, place, o);
     if (listener >= 0 && err)
-        close(listener);
+        forks_close(listener);
     else if (listener >= 0)
         err = server_start(listener, o->token, o->rank, &t->server);
     t->token = strdup(o->token);
@@ -417,9 +402,9 @@ int tcp_again(struct store *s, const int *survivors, const struct store_opts *o,
     if (err)
         return err;
     address_format(&at, place);
-    int listener = o->rank == 0 ? t->spare : TCP_GUEST;
+    int listener = o->rank == 0 ? t->spare >= 0 ? t->spare : TCP_IF_FREE : TCP_GUEST;
     if (o->rank == 0)
-        t->spare = -1;
+        t->spare = -1; /* should they not all come, they try again: where it was, or with who serves there still */
     return tcp_open_at(&store_tcp, place, &at, 1, listener, &opts, until, out);
 }
 
@@ -432,8 +417,7 @@ void tcp_close(struct store *s, int64_t until)
         send_all(t->fd, t->frame, n, store_now());
     }
     hang_up(t);
-    if (t->spare >= 0)
-        close(t->spare);
+    forks_close(t->spare);
     if (t->server)
         server_stop(t->server, until);
     store_parts_free(&t->spares);
@@ -453,8 +437,6 @@ const struct store_kind store_tcp = {
     .set = tcp_set,
     .get = tcp_get,
     .parts = tcp_parts,
-    .add = tcp_add,
-    .erase = tcp_erase,
     .again = tcp_again,
     .close = tcp_close,
 };

@@ -13,8 +13,6 @@ int tcp_open_at(const struct store_kind *kind, const char *place, const struct a
 int tcp_set(struct store *s, const char *key, const void *value, size_t bytes, int64_t until);
 int tcp_get(struct store *s, const char *key, void *value, size_t cap, size_t *bytes, int64_t until);
 int tcp_parts(struct store *s, const char *prefix, int first, unsigned char *packed, int *count, int64_t until);
-int tcp_add(struct store *s, const char *key, int64_t delta, int64_t *value, int64_t until);
-int tcp_erase(struct store *s, const char *key, int64_t until);
 int tcp_again(struct store *s, const int *survivors, const struct store_opts *o, int64_t until, struct store **out);
 void tcp_close(struct store *s, int64_t until);
 #endif

@@ -20,9 +20,9 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/forks.h"
 #include "base/process.h"
 #include "base/text.h"
-#include "transport/forks.h"
 #include "transport/shm.h"
 
 enum kind { HELLO = 1, WELCOME, REFUSED, READY, GO, BYE };
@@ -48,12 +48,12 @@ struct host {
 
 /* ---- sockets ---- */
 
-/* "weft:NAME", or "weft:NAME:rank" for a rank's own. */
+/* "weft:NAME", or "weft-rank:RANK:NAME" for a rank's own: a name may end in a colon and a number, too. */
 static socklen_t address(const struct shm_link *l, int rank, struct sockaddr_un *a)
 {
     *a = (struct sockaddr_un){.sun_family = AF_UNIX};
     int n = rank < 0 ? snprintf(a->sun_path + 1, sizeof a->sun_path - 1, "weft:%s", l->name)
-                     : snprintf(a->sun_path + 1, sizeof a->sun_path - 1, "weft:%s:%d", l->name, rank);
+                     : snprintf(a->sun_path + 1, sizeof a->sun_path - 1, "weft-rank:%d:%s", rank, l->name);
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
@@ -95,7 +95,8 @@ static int connect_to(const struct shm_link *l, int rank, struct ucred *who)
 
 static int socket_error(const struct shm_link *l, int err)
 {
-    return error_set(WEFT_ETRANSPORT, "shm:%s: no socket to find the other ranks by: %s", l->name, strerror(err));
+    return error_set(WEFT_ETRANSPORT, "shm:%s: rank %d has no socket to find the other ranks by: %s", l->name,
+                     l->base.rank, strerror(err));
 }
 
 static int milliseconds(int64_t until)
@@ -132,7 +133,7 @@ static void say(int fd, enum kind kind, const char *text)
     tell(fd, &m, -1);
 }
 
-/* 1: *m, and *file if one came; 0: the other end is closed; -1: nothing has come. */
+/* 1: *m, and *file if one came, -EMFILE if it could not be taken; 0: the other end is closed; -1: nothing has come. */
 static int hear(int fd, struct message *m, int *file)
 {
     struct iovec part = {.iov_base = m, .iov_len = sizeof *m};
@@ -152,6 +153,8 @@ static int hear(int fd, struct message *m, int *file)
             *file = got;
         else
             close(got);
+    } else if (n && file && h.msg_flags & MSG_CTRUNC) {
+        *file = -EMFILE;
     }
     if (n != (ssize_t)sizeof *m)
         memset(m, 0, sizeof *m); /* of something else than weft, or of another version */
@@ -208,29 +211,31 @@ static int examine(const struct host *h, const struct message *m, const struct u
     return 0;
 }
 
-/* A rank says hello as soon as it is connected. */
-static void admit(struct host *h)
+/* A rank says hello as soon as it is connected. An error: this process can take none. */
+static int admit(struct host *h)
 {
     struct ucred who;
     socklen_t len = sizeof who;
     struct message m;
     int fd = forks_own(accept4(h->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd < 0)
-        return;
+        return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM ? socket_error(h->link, errno)
+                                                                                         : 0;
     struct pollfd wait = {.fd = fd, .events = POLLIN};
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) || who.uid != geteuid() || poll(&wait, 1, 1000) < 1 ||
         hear(fd, &m, NULL) < 1) {
         forks_close(fd);
-        return;
+        return 0;
     }
     int err = examine(h, &m, &who);
     if (err) {
         refuse(fd, err, weft_errmsg());
-        return;
+        return 0;
     }
     h->link->home->head->process[m.rank] = (struct shm_process){who.pid, m.start, 0};
     h->peers[m.rank] = fd;
     tell(fd, &(struct message){.protocol = PROTOCOL, .kind = WELCOME, .rank = h->link->base.rank}, h->link->home->file);
+    return 0;
 }
 
 /* A member has said something, or ended. */
@@ -265,23 +270,23 @@ static int gather(struct host *h, int64_t wait_ns, int64_t until)
         for (int r = 0; r < size && !err && n > 0; r++)
             if (h->polls[r].fd >= 0 && h->polls[r].revents)
                 err = attend(h, r);
+        if (!err && n > 0 && h->polls[size].revents)
+            err = admit(h);
         if (err)
             return err;
-        if (n > 0 && h->polls[size].revents)
-            admit(h);
         if (h->nready < size - 1 && core_now() >= until)
             return missing(h->link, wait_ns);
     }
     return 0;
 }
 
-/* Tells all members how it ended. */
+/* Tells all members how it ended. Only where time ran out may they try again: then this one may come back, too. */
 static void dismiss(struct host *h, int err)
 {
     for (int r = 0; r < h->link->base.size; r++) {
         if (h->peers[r] < 0)
             continue;
-        if (err == WEFT_EPEER) {
+        if (err && err != WEFT_ETIMEOUT) {
             refuse(h->peers[r], err, weft_errmsg());
         } else {
             say(h->peers[r], err ? BYE : GO, err ? weft_errmsg() : "");
@@ -380,6 +385,8 @@ static int enlist(struct shm_link *l, int fd, const struct ucred *host, int64_t 
         return error_set(m.code < 0 ? m.code : WEFT_ETRANSPORT, "%s", m.text);
     if (m.kind == BYE)
         return bye(l, &m);
+    if (l->home->file == -EMFILE && m.protocol == PROTOCOL && m.kind == WELCOME)
+        return socket_error(l, EMFILE);
     if (m.protocol != PROTOCOL || m.kind != WELCOME || l->home->file < 0)
         return error_set(WEFT_EMISMATCH, "shm:%s: the others use another version of weft", l->name);
     int hosted_by = m.rank;

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "transport/forks.h"
+#include "base/forks.h"
 #include "transport/shm.h"
 
 int shm_split(struct transport_link *base, const int *ranks, int size, int rank, uint64_t *place,

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <limits.h>
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,23 +33,36 @@ enum { UCX, OPENMPI, MPICH, MODULES };
 
 #define PLACES 4
 
+/* The file that has this code. The system knows a program by the word that it was called with, which need not say where it
+ * is: where it stands without a folder, that would be whichever somebody works in. */
+static bool own_file(char *out, size_t cap)
+{
+    static const char here = 0; /* is in the same object */
+    Dl_info self;
+    struct link_map *object = NULL;
+    if (!dladdr1(&here, &self, (void **)&object, RTLD_DL_LINKMAP) || !object)
+        return false;
+    if (object->l_name && *object->l_name)
+        return (size_t)snprintf(out, cap, "%s", object->l_name) < cap;
+    ssize_t n = readlink("/proc/self/exe", out, cap);
+    if (n <= 0 || (size_t)n >= cap)
+        return false;
+    out[n] = 0;
+    return true;
+}
+
 /* The ith folder where modules are looked for, from 0 on: the one that was asked for, beside this code, below that, and where
  * they are installed as seen from the folder of the programs. False: that one does not exist. */
 static bool folder(const char *asked, int i, char *out, size_t cap)
 {
     static const char *const below[PLACES] = {"", "", "/weft", WEFT_MODULE_DIR};
-    static const char here = 0; /* is in the same object as this code */
-    Dl_info self;
+    char file[PATH_MAX];
     if (i == 0) {
         snprintf(out, cap, "%s", asked ? asked : "");
         return asked && *asked;
     }
-    if (!dladdr(&here, &self) || !self.dli_fname)
-        return false;
-    const char *slash = strrchr(self.dli_fname, '/');
-    int dir = slash ? (int)(slash - self.dli_fname) : 1;
-    snprintf(out, cap, "%.*s%s", dir, slash ? self.dli_fname : ".", below[i]);
-    return true;
+    const char *slash = own_file(file, sizeof file) ? strrchr(file, '/') : NULL;
+    return slash && (size_t)snprintf(out, cap, "%.*s%s", (int)(slash - file), file, below[i]) < cap;
 }
 
 /* The path of a module's file; false: there is none. */

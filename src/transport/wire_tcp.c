@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "transport/forks.h"
+#include "base/forks.h"
 #include "weft.h"
 
 #define MS INT64_C(1000000)
@@ -55,8 +55,6 @@ static void destroy(struct tcp_wire *w)
     free(w->reading);
     tcp_lanes_free(w);
     forks_close(w->listener);
-    if (w->spare >= 0)
-        close(w->spare);
     if (w->base.fd >= 0)
         close(w->base.fd);
     free(w->cards);
@@ -87,7 +85,7 @@ static int open_wire(const struct wire_boot *boot, struct wire **out)
     if (!w)
         return boot->error(WEFT_ENOMEM, "out of memory");
     w->base = (struct wire){&wire_tcp, boot->error, boot->rank, boot->size, UINT64_C(1) << TCP_TAG_BITS, -1, false};
-    w->used = w->listener = w->spare = -1;
+    w->used = w->listener = -1;
     w->who = TCP_LISTENER;
     w->inbox_last = &w->inbox;
     w->cards = calloc((size_t)boot->size, sizeof *w->cards);
@@ -204,6 +202,8 @@ static void close_wire(struct wire *base)
     for (bool moved = true; !all_told(w) && tcp_now() < end; moved = progress(base))
         if (!moved && arm(base))
             poll(&(struct pollfd){.fd = base->fd, .events = POLLIN}, 1, 1);
+    for (int i = w->used; i >= 0; i = w->peers[i].next_used)
+        tcp_farewell(w, &w->peers[i]);
     destroy(w);
 }
 

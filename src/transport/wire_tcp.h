@@ -28,7 +28,7 @@
 #define TCP_ADDRESSES 16              /* of a rank; those beyond are not tried */
 #define TCP_TAG_BITS 62
 
-enum tcp_kind { TCP_MAIL = 1, TCP_DATA, TCP_OFFER, TCP_GRANT, TCP_ABORT, TCP_BYE };
+enum tcp_kind { TCP_MAIL = 1, TCP_DATA, TCP_OFFER, TCP_GRANT, TCP_ABORT, TCP_BYE, TCP_HERE };
 
 struct tcp_head {
     uint32_t kind, bytes; /* that follow */
@@ -123,6 +123,7 @@ struct tcp_peer {
     struct tcp_hello hello;
     size_t hello_got;
     int reserve; /* a connection that it made meanwhile; -1: none */
+    bool unsure; /* it made the connection, and may have given it up before it was welcomed: nothing is sent yet */
 
     /* out */
     struct tcp_out *first, **last;
@@ -178,7 +179,8 @@ struct tcp_wire {
     struct tcp_peer *peers;
     int used; /* the first peer that was used; -1: none */
     enum tcp_who who; /* what epoll knows the listener by */
-    int listener, spare; /* a file to give up when there are no more, so that whoever calls can be turned away */
+    int listener;
+    bool deaf; /* there are no more files for those who call */
     struct tcp_guest *guests;
     int nguests;
     bool gone_guests; /* some are to be freed */
@@ -205,13 +207,17 @@ bool tcp_card_address(const struct tcp_card *me, const struct tcp_card *peer, in
 int tcp_listen(struct tcp_wire *w, const struct wire_boot *boot, uint32_t *port);
 /* Begins to call the peer if it was not used before. */
 int tcp_use(struct tcp_wire *w, int peer);
-void tcp_accept(struct tcp_wire *w);
+bool tcp_accept(struct tcp_wire *w); /* true: there may be more */
 void tcp_guest_event(struct tcp_wire *w, struct tcp_guest *g);
 void tcp_call_event(struct tcp_wire *w, struct tcp_peer *p); /* of one that is CALLING or ASKING */
+void tcp_open_peer(struct tcp_wire *w, struct tcp_peer *p); /* its connection is sure */
+void tcp_call_back(struct tcp_wire *w, struct tcp_peer *p); /* of one that is unsure: its connection has ended */
 void tcp_sweep(struct tcp_wire *w); /* frees guests that are gone */
 void tcp_look(struct tcp_wire *w);  /* every so often: calls that take too long, hosts that have vanished */
 /* Ends the connection. HERE: it is not known whether the peer left. */
 void tcp_lost(struct tcp_wire *w, struct tcp_peer *p, enum transport_fate fate, int why);
+/* Who leaves, and has called a peer that is busy, says all that it has to say behind its hello, where the peer finds it. */
+void tcp_farewell(struct tcp_wire *w, struct tcp_peer *p);
 int tcp_lost_error(const struct tcp_wire *w, int peer); /* of one whose fate is known */
 
 /* ---- out ---- */

@@ -93,9 +93,9 @@ static int open_frame(struct tcp_wire *w, struct tcp_peer *p)
                 .peer = p->rank, .fate = TRANSPORT_HERE, .n = h->bytes, .bytes = (unsigned char *)(p->mail + 1)};
         return p->mail ? 0 : ENOMEM;
     }
-    if (h->tag >> TCP_TAG_BITS || (h->kind != TCP_DATA && h->bytes) || h->kind > TCP_BYE || h->kind < TCP_MAIL)
+    if (h->tag >> TCP_TAG_BITS || (h->kind != TCP_DATA && h->bytes) || h->kind > TCP_HERE || h->kind < TCP_MAIL)
         return EPROTO;
-    if (h->kind == TCP_BYE)
+    if (h->kind == TCP_BYE || h->kind == TCP_HERE)
         return 0;
     l = tcp_lane(w, p->rank, h->tag, h->kind == TCP_GRANT);
     if (!l)
@@ -214,10 +214,16 @@ void tcp_pull(struct tcp_wire *w, struct tcp_peer *p)
             continue;
         if (got < 0 && errno == EAGAIN)
             return;
+        if (got <= 0 && p->unsure && !w->leaves) {
+            tcp_call_back(w, p);
+            return;
+        }
         if (got <= 0) {
             tcp_lost(w, p, TRANSPORT_HERE, got < 0 ? errno : p->why);
             return;
         }
+        if (p->unsure)
+            tcp_open_peer(w, p);
         size_t n = (size_t)got, placed = n < direct ? n : direct;
         if (placed && p->lane->into == TCP_MEMORY)
             tcp_advance(p->lane->message, placed);

@@ -1,27 +1,30 @@
 /* How two ranks come to have one connection. Whoever uses a peer first calls it, address by address, and says hello with the
  * number that only ranks of this group know of the one that it calls; it is welcomed with its own, so that both know whom they
- * talk to before anything else is said. When two call each other at the same time, the call of the lower rank counts: the
+ * talk to before anything else is said. Who calls may give up before the welcome comes, and call again; so whoever is called
+ * sends nothing before something comes by that connection, be it that the caller is HERE, and if its end comes first
+ * nothing is lost with it. When two call each other at the same time, the call of the lower rank counts: the
  * higher one takes that and gives up its own, and the lower one keeps the other in reserve until its own has come to
  * something.
  *
  * Connections of strangers, who say something else, nothing, or too little, cost a file each until they are closed: at once,
- * after a minute, or when there are more of them than could be of this group. */
+ * after a minute, or when there are more of them than could be of this group, or no more files. Where there are none left at all
+ * those who call wait: they are looked at again after a while. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "transport/forks.h"
+#include "base/forks.h"
 #include "transport/wire_keep.h"
 #include "transport/wire_tcp.h"
 #include "weft.h"
 
-#define MAGIC UINT64_C(0x3170637474666577) /* "wefttcp1" */
+#define MAGIC UINT64_C(0x3270637474666577) /* "wefttcp2" */
 #define BACKLOG 4096                       /* the system has a limit of its own */
+#define ACCEPTS 64                         /* at a time */
 #define SECOND INT64_C(1000000000)
 #define ANSWER_NS (10 * SECOND) /* for a welcome, if there are other addresses; a process may be busy */
 #define GUEST_NS (60 * SECOND)
@@ -97,8 +100,8 @@ static void hang_up(const struct tcp_wire *w, struct tcp_peer *p)
     p->fd = -1;
 }
 
-/* Whoever called got no answer for so long that it has hung up, and calls again. It says nothing behind its hello before it is
- * welcomed, so that its end is all that there can be. */
+/* Whoever called got no answer for so long that it has hung up, and calls again. Behind its hello it says nothing before it is
+ * welcomed, unless it leaves; else its end is all that there can be. */
 static bool has_hung_up(int fd)
 {
     char byte;
@@ -106,12 +109,13 @@ static bool has_hung_up(int fd)
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-/* The connection is the one with the peer from now on. */
-static void open_peer(struct tcp_wire *w, struct tcp_peer *p)
+/* The one in reserve is not needed any more. */
+void tcp_open_peer(struct tcp_wire *w, struct tcp_peer *p)
 {
     if (p->reserve >= 0)
         end_call(p->reserve);
     p->reserve = -1;
+    p->unsure = false;
     p->link = TCP_OPEN;
     tcp_push(w, p);
 }
@@ -123,8 +127,21 @@ static bool adopt(struct tcp_wire *w, struct tcp_peer *p, int fd, bool known)
         return false;
     hang_up(w, p);
     p->fd = fd;
-    open_peer(w, p);
+    p->link = TCP_OPEN;
+    p->unsure = true;
     return true;
+}
+
+/* Takes the one that is in reserve. False: there is none of use. */
+static bool adopt_reserve(struct tcp_wire *w, struct tcp_peer *p)
+{
+    int fd = p->reserve;
+    p->reserve = -1;
+    if (fd >= 0 && !has_hung_up(fd) && adopt(w, p, fd, false))
+        return true;
+    if (fd >= 0)
+        end_call(fd);
+    return false;
 }
 
 /* ---- calling ---- */
@@ -136,7 +153,6 @@ static bool dial(struct tcp_wire *w, struct tcp_peer *p, const struct sockaddr_s
     if (fd >= 0) {
         tune(w, fd);
         if (!connect(fd, (const struct sockaddr *)to, n) || errno == EINPROGRESS) {
-            p->link = TCP_CALLING;
             p->since = tcp_now();
             p->hello_got = 0;
             if (watch(w, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLOUT, p))
@@ -148,20 +164,28 @@ static bool dial(struct tcp_wire *w, struct tcp_peer *p, const struct sockaddr_s
     return false;
 }
 
-/* Tries the next address. When all are through: what the peer made itself, or all of them again. */
+/* Those who have called and were not looked at yet. */
+static void hear_guests(struct tcp_wire *w)
+{
+    for (int i = 0; i < BACKLOG / ACCEPTS && tcp_accept(w); i++)
+        ;
+    for (struct tcp_guest *g = w->guests; g; g = g->next)
+        tcp_guest_event(w, g);
+}
+
+/* Tries the next address. When all are through: what the peer made itself, or all of them again. One that has left may have
+ * called before, and its last words be here. */
 static void call_next(struct tcp_wire *w, struct tcp_peer *p)
 {
     struct sockaddr_storage to;
     socklen_t n;
     hang_up(w, p);
+    p->link = TCP_CALLING;
     for (;;) {
         if (!tcp_card_address(&w->cards[w->base.rank], &w->cards[p->rank], p->address, &to, &n)) {
-            int fd = p->reserve;
-            p->reserve = -1;
-            if (fd >= 0 && !has_hung_up(fd) && adopt(w, p, fd, false))
+            hear_guests(w);
+            if (p->link == TCP_OPEN || adopt_reserve(w, p))
                 return;
-            if (fd >= 0)
-                end_call(fd);
             if (!p->turned_away || ++p->rounds >= ROUNDS) {
                 tcp_lost(w, p, TRANSPORT_HERE, p->why ? p->why : EADDRNOTAVAIL);
                 return;
@@ -193,6 +217,15 @@ int tcp_use(struct tcp_wire *w, int peer)
     return 0;
 }
 
+void tcp_call_back(struct tcp_wire *w, struct tcp_peer *p)
+{
+    hang_up(w, p);
+    p->unsure = p->turned_away = false;
+    p->address = p->rounds = 0;
+    if (!adopt_reserve(w, p))
+        call_next(w, p);
+}
+
 static void turned_away(struct tcp_wire *w, struct tcp_peer *p, int why)
 {
     p->turned_away = true;
@@ -221,11 +254,14 @@ void tcp_call_event(struct tcp_wire *w, struct tcp_peer *p)
             turned_away(w, p, errno);
         return;
     }
+    const struct tcp_head here = {.kind = TCP_HERE};
     int whole = read_hello(p->fd, &p->hello, &p->hello_got);
     if (whole < 0 || (whole && (!greets_me(w, &p->hello) || p->hello.from != (uint32_t)p->rank)))
         turned_away(w, p, ECONNREFUSED);
+    else if (whole && !p->first && !tcp_queue_copy(w, p, &here, NULL, 0))
+        tcp_lost(w, p, TRANSPORT_HERE, ENOMEM);
     else if (whole)
-        open_peer(w, p);
+        tcp_open_peer(w, p);
 }
 
 /* ---- being called ---- */
@@ -259,7 +295,6 @@ int tcp_listen(struct tcp_wire *w, const struct wire_boot *boot, uint32_t *port)
     w->listener = forks_own(fd);
     if (fd < 0 || listen(fd, BACKLOG) || getsockname(fd, &at.any, &n) || !watch(w, EPOLL_CTL_ADD, fd, EPOLLIN, &w->who))
         return boot->error(WEFT_ETRANSPORT, "tcp: no socket to listen on: %s", strerror(errno));
-    w->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
     *port = ntohs(at.any.sa_family == AF_INET6 ? at.v6.sin6_port : at.v4.sin_port);
     return 0;
 }
@@ -287,31 +322,18 @@ static void dismiss_oldest(struct tcp_wire *w)
         dismiss(w, oldest, true);
 }
 
-/* There are no more files: whoever waits to be taken would be seen again and again. */
-static void turn_away_one(struct tcp_wire *w)
+bool tcp_accept(struct tcp_wire *w)
 {
-    if (w->nguests) {
-        dismiss_oldest(w);
-        return;
-    }
-    if (w->spare >= 0)
-        close(w->spare);
-    int fd = accept4(w->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd >= 0)
-        close(fd);
-    w->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
-}
-
-void tcp_accept(struct tcp_wire *w)
-{
-    for (int i = 0; i < 64; i++) {
+    for (int i = 0; i < ACCEPTS; i++) {
         int fd = accept4(w->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
-            turn_away_one(w);
-            continue;
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+            if (w->nguests)
+                dismiss_oldest(w); /* maybe one that calls is of the group */
+            w->deaf = watch(w, EPOLL_CTL_MOD, w->listener, 0, &w->who);
+            return false;
         }
         if (fd < 0)
-            return;
+            return false;
         forks_own(fd);
         if (w->nguests >= GUESTS(w->base.size))
             dismiss_oldest(w);
@@ -321,11 +343,12 @@ void tcp_accept(struct tcp_wire *w)
         if (!g || !watch(w, EPOLL_CTL_ADD, fd, EPOLLIN, g)) {
             free(g);
             forks_close(fd);
-            return;
+            return false;
         }
         w->guests = g;
         w->nguests++;
     }
+    return true;
 }
 
 void tcp_guest_event(struct tcp_wire *w, struct tcp_guest *g)
@@ -336,12 +359,13 @@ void tcp_guest_event(struct tcp_wire *w, struct tcp_guest *g)
     if (!whole)
         return;
     struct tcp_peer *p = whole > 0 && greets_me(w, &g->hello) ? &w->peers[g->hello.from] : NULL;
-    if (!p || p->link == TCP_OPEN || p->link == TCP_LOST || has_hung_up(g->fd)) {
+    if (!p || (p->link == TCP_OPEN && !p->unsure) || p->link == TCP_LOST || has_hung_up(g->fd)) {
         dismiss(w, g, true);
         return;
     }
     bool first = p->link == TCP_UNUSED;
-    if (!first && p->rank > w->base.rank) { /* the own call counts, if it comes to something */
+    /* The own call counts, if it comes to something; so does the peer's that was taken: which it made first is not known. */
+    if (p->unsure || (!first && p->rank > w->base.rank)) {
         if (p->reserve >= 0)
             end_call(p->reserve);
         p->reserve = g->fd;
@@ -426,6 +450,8 @@ void tcp_look(struct tcp_wire *w)
     if (now - w->looked_at < KEEP_LOOK_NS)
         return;
     w->looked_at = now;
+    if (w->deaf)
+        w->deaf = !watch(w, EPOLL_CTL_MOD, w->listener, EPOLLIN, &w->who);
     for (int i = w->used; i >= 0; i = w->peers[i].next_used)
         look_at(w, &w->peers[i], now);
     for (struct tcp_guest *g = w->guests; g; g = g->next)
@@ -435,6 +461,14 @@ void tcp_look(struct tcp_wire *w)
 }
 
 /* ---- the end ---- */
+
+void tcp_farewell(struct tcp_wire *w, struct tcp_peer *p)
+{
+    if (p->link != TCP_ASKING)
+        return;
+    p->link = TCP_OPEN;
+    tcp_push(w, p);
+}
 
 void tcp_lost(struct tcp_wire *w, struct tcp_peer *p, enum transport_fate fate, int why)
 {
@@ -447,6 +481,7 @@ void tcp_lost(struct tcp_wire *w, struct tcp_peer *p, enum transport_fate fate, 
     if (p->reserve >= 0)
         end_call(p->reserve);
     p->reserve = -1;
+    p->unsure = false;
     p->link = TCP_LOST;
     p->why = why;
     free(p->mail);

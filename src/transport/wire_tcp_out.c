@@ -199,10 +199,16 @@ static void fall_mute(struct tcp_wire *w, struct tcp_peer *p)
     tcp_out_clear(w, p);
 }
 
+/* Who leaves does not wait for one that may be busy for long, and takes the risk that it is not heard. */
+static bool may_send(const struct tcp_wire *w, const struct tcp_peer *p)
+{
+    return !p->unsure || w->leaves;
+}
+
 void tcp_push(struct tcp_wire *w, struct tcp_peer *p)
 {
     struct iovec v[TCP_PIECES];
-    for (size_t room = TCP_TURN; p->link == TCP_OPEN && !p->mute && (p->first || p->sends);) {
+    for (size_t room = TCP_TURN; p->link == TCP_OPEN && !p->mute && may_send(w, p) && (p->first || p->sends);) {
         size_t bytes;
         struct msghdr h = {.msg_iov = v, .msg_iovlen = gather(p, v, &bytes)};
         ssize_t n = sendmsg(p->fd, &h, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -239,7 +245,7 @@ bool tcp_push_dirty(struct tcp_wire *w)
     for (struct tcp_peer *next; p; p = next) {
         next = p->next_dirty;
         p->dirty = false;
-        if (p->link != TCP_OPEN || p->blocked || !(p->first || p->sends))
+        if (p->link != TCP_OPEN || !may_send(w, p) || p->blocked || !(p->first || p->sends))
             continue;
         some = true;
         tcp_push(w, p);

@@ -1,5 +1,5 @@
 /* The files of this process alone are in a list, which is whole whenever a child begins: fork waits for its lock. */
-#include "transport/forks.h"
+#include "base/forks.h"
 
 #include <pthread.h>
 #include <stdlib.h>

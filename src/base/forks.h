@@ -1,7 +1,7 @@
 /* What a child that was forked has of its parent and must not have: files, by which it would keep names and connections alive
  * after the parent's end; and comms, which are the parent's. A child that executes a program has none of it anyway. */
-#ifndef WEFT_TRANSPORT_FORKS_H
-#define WEFT_TRANSPORT_FORKS_H
+#ifndef WEFT_BASE_FORKS_H
+#define WEFT_BASE_FORKS_H
 
 /* A file that a forked child shall not have; returns it, also -1 for none. Without memory for the list the child has it. */
 int forks_own(int fd);
