@@ -11,101 +11,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
-#include "exec/comm.h"
+#include "exec/block.h"
 #include "property_engine.h"
+#include "property_places.h"
 #include "property_random.h"
 #include "share.h"
 
 #define TURNS_SEED 20261116
-enum { SETS = 3, EXECS = 3, FORMS = 2, TURNS_RANKS = 8, SIZES = 4 };
-static const int sizes[SIZES] = {2, 3, 4, 8};
-
-/* ---- where the ranks are ---- */
-
-/* How a comm is opened. Those with `spins` work as if each rank had a core for itself. */
-static const struct way {
-    const char *scheme;
-    bool windows, spins;
-    weft_comm_opts opts;
-} ways[] = {
-    {"threads", false, false, {.staged = false}},
-    {"threads", false, true, {.staged = false}},
-    {"threads", false, false, {.staged = true}},
-    {"threads", false, true, {.staged = true}},
-    {"threads", false, false, {.inflight_bytes = 64 << 10, .inflight_buckets = 6, .channel_buckets = 1}},
-    {"threads", false, false, {.progress = WEFT_PROGRESS_THREAD}},
-    {"shm", false, false, {.cross = -1}},
-    {"shm", false, true, {.cross = -1, .inflight_bytes = 2 << 20, .channel_buckets = 2}},
-    {"shm", false, false, {.cross = 1, .inflight_bytes = 128 << 10}},
-    {"shm", true, false, {.cross = 0}},
-    {"shm", true, true, {.cross = 0}},
-};
-enum { WAYS = sizeof ways / sizeof *ways };
-
-struct place {
-    struct team *team;
-    weft_comm *comm[TURNS_RANKS];
-};
-static struct place places[WAYS][SIZES];
-
-struct opening {
-    struct place *at;
-    const struct way *way;
-    int size;
-    char url[80];
-};
-
-static int open_rank(void *arg, int rank)
-{
-    struct opening *o = arg;
-    weft_comm_opts opts = o->way->opts;
-    opts.size = sizeof opts;
-    opts.rank = rank;
-    opts.deadline_ns = INT64_C(60000000000);
-    opts.ranks = strcmp(o->way->scheme, "shm") ? 0 : o->size;
-    int err = weft_comm_open(o->url, &opts, &o->at->comm[rank]);
-    if (!err)
-        o->at->comm[rank]->spins = o->way->spins ? 50 : 0;
-    return err;
-}
-
-static int close_rank(void *arg, int rank)
-{
-    weft_comm_close(((struct place *)arg)->comm[rank]);
-    return 0;
-}
-
-static void place_close(struct place *p)
-{
-    struct failure f;
-    if (p->team)
-        team_do(p->team, close_rank, p, &f);
-    team_close(p->team);
-    p->team = NULL;
-}
-
-static struct place *place_get(int way, int size, struct why *why)
-{
-    static int opened;
-    struct place *p = &places[way][size];
-    struct opening o = {.at = p, .way = &ways[way], .size = sizes[size]};
-    struct failure f;
-    if (p->team)
-        return p;
-    if (!strcmp(o.way->scheme, "shm"))
-        snprintf(o.url, sizeof o.url, "shm:turns-%ld-%d", (long)getpid(), opened++);
-    else
-        snprintf(o.url, sizeof o.url, "threads:%d/turns-%d", o.size, opened++);
-    if (team_open(o.size, &p->team, &f) || team_do(p->team, open_rank, &o, &f)) {
-        broken(why, "%s", f.text);
-        return NULL;
-    }
-    return p;
-}
+enum { SETS = 3, EXECS = 3, FORMS = 2 };
 
 /* ---- what they run ---- */
 
@@ -114,8 +30,8 @@ struct turns_exec {
     struct property_case c[SETS];
     struct lab lab[SETS];
     struct engine_job job[FORMS][SETS];
-    bool bound[TURNS_RANKS];
-    weft_exec *exec[TURNS_RANKS];
+    int comm; /* of the two of its place */
+    weft_exec *exec[PLACES_RANKS];
 };
 
 struct errand {
@@ -124,8 +40,8 @@ struct errand {
     struct place *at;
     struct turns_exec x[EXECS];
     bool refused; /* there is not enough staging for it here */
-    int64_t runs, rebound;
-    char wrong[TURNS_RANKS][300];
+    uint64_t age; /* runs that the execs believe to have had; 0: none */
+    char wrong[PLACES_RANKS][300];
 };
 
 /* Dims in any order of their strides, with gaps. */
@@ -186,8 +102,15 @@ static void say(struct errand *e, int rank, const char *fmt, ...)
     va_end(args);
 }
 
-static int take_memory(struct errand *e, int rank, struct turns_exec *x, int form)
+/* What rank the thread is in the exec's comm. */
+static int rank_in(const struct errand *e, const struct turns_exec *x, int thread)
 {
+    return x->comm ? places_size[e->size] - 1 - thread : thread;
+}
+
+static int take_memory(struct errand *e, int thread, struct turns_exec *x, int form)
+{
+    int rank = rank_in(e, x, thread);
     struct engine_job *j = &x->job[form][0];
     for (int m = 0; m < x->c->moves; m++) {
         struct engine_tensor *t = &j->tensor[m][rank];
@@ -197,8 +120,8 @@ static int take_memory(struct errand *e, int rank, struct turns_exec *x, int for
             int err = 0;
             if (k && t->shared)
                 memory = t->side[0].memory;
-            else if (ways[e->way].windows)
-                err = weft_comm_alloc(e->at->comm[rank], (size_t)s->bytes + 1, &memory);
+            else if (places_ways[e->way].windows)
+                err = weft_comm_alloc(e->at->comm[0][thread], (size_t)s->bytes + 1, &memory);
             else
                 memory = lab_buffer(s->bytes);
             if (err)
@@ -213,13 +136,14 @@ static int take_memory(struct errand *e, int rank, struct turns_exec *x, int for
     return 0;
 }
 
-static void give_memory(struct errand *e, int rank, struct turns_exec *x, int form)
+static void give_memory(struct errand *e, int thread, struct turns_exec *x, int form)
 {
+    int rank = rank_in(e, x, thread);
     for (int m = 0; m < x->c->moves; m++) {
         struct engine_tensor *t = &x->job[form][0].tensor[m][rank];
         for (int k = 0; k < (t->shared ? 1 : 2); k++)
-            if (ways[e->way].windows)
-                weft_comm_dealloc(e->at->comm[rank], t->side[k].memory);
+            if (places_ways[e->way].windows)
+                weft_comm_dealloc(e->at->comm[0][thread], t->side[k].memory);
             else
                 free(t->side[k].memory);
     }
@@ -247,9 +171,14 @@ static int wait_somehow(struct random *g, weft_exec *x)
     }
 }
 
-static void check(struct errand *e, int rank, const struct engine_job *j, int exec, int round)
+static void check(struct errand *e, int thread, const struct engine_job *j, int exec, int round)
 {
     struct lab *l = j->lab;
+    int rank = rank_in(e, &e->x[exec], thread);
+    weft_exec_info info = {.size = sizeof info};
+    if (weft_exec_stats(e->x[exec].exec[rank], &info) || info.staging_peak > info.staging_limit)
+        say(e, thread, "round %d: %lld bytes of staging, the limit is %lld", round, (long long)info.staging_peak,
+            (long long)info.staging_limit);
     for (int m = 0; m < l->c->moves; m++) {
         int64_t bytes = oracle_dst_bytes(l->oracle[m], rank);
         unsigned char *dense = lab_buffer(bytes);
@@ -257,20 +186,22 @@ static void check(struct errand *e, int rank, const struct engine_job *j, int ex
         engine_take(j, m, rank, dense);
         int64_t at = oracle_compare(l->oracle[m], rank, dense, l->want[m * l->world + rank]);
         if (at >= 0)
-            say(e, rank, "round %d, exec %d, tensor %d: slot %lld is not what the oracle says", round, exec, m,
+            say(e, thread, "round %d, exec %d, tensor %d: slot %lld is not what the oracle says", round, exec, m,
                 (long long)at);
         if (!engine_untouched(j, m, rank))
-            say(e, rank, "round %d, exec %d, tensor %d: a source or the room between rows was changed", round, exec, m);
+            say(e, thread, "round %d, exec %d, tensor %d: a source or the room between rows was changed", round, exec,
+                m);
         free(dense);
     }
 }
 
 /* Another form, or one that a rank gives no memory for. */
-static int bind_again(struct errand *e, struct random *all, int rank, int k, int *form)
+static int bind_again(struct errand *e, struct random *all, int thread, int k, int *form)
 {
     struct turns_exec *x = &e->x[k];
+    int rank = rank_in(e, x, thread);
     bool wrong = random_once_in(all, 3);
-    int blame = (int)random_in(all, 0, sizes[e->size] - 1), to = (*form + 1) % FORMS;
+    int blame = (int)random_in(all, 0, places_size[e->size] - 1), to = (*form + 1) % FORMS;
     struct engine_job *j = &x->job[to][0];
     weft_local in;
     weft_layout_local(x->lab[0].layout[0][0], blame, &in);
@@ -281,19 +212,19 @@ static int bind_again(struct errand *e, struct random *all, int rank, int k, int
     if (wrong && err == WEFT_EINVAL)
         return 0;
     if (wrong && !err)
-        say(e, rank, "no memory for a source was not refused");
+        say(e, thread, "no memory for a source was not refused");
     if (!err && !wrong)
         *form = to;
     return err;
 }
 
-static int one_round(struct errand *e, struct random *all, struct random *own, int rank, int round, int *form)
+static int one_round(struct errand *e, struct random *all, struct random *own, int thread, int round, int *form)
 {
     int order[EXECS], set[EXECS], n = 0, err = 0;
     bool again = random_once_in(all, 5);
     int k = (int)random_in(all, 0, e->n - 1), only = random_once_in(all, 3) ? (int)random_in(all, 0, e->n - 1) : -1;
     if (again)
-        err = bind_again(e, all, rank, k, &form[k]);
+        err = bind_again(e, all, thread, k, &form[k]);
     for (k = 0; k < e->n; k++) {
         set[k] = (int)random_in(all, 0, SETS - 1);
         if (only < 0 || only == k)
@@ -303,6 +234,7 @@ static int one_round(struct errand *e, struct random *all, struct random *own, i
     random_shuffle(own, order, n);
     for (int i = 0; i < n && !err; i++) {
         k = order[i];
+        int rank = rank_in(e, &e->x[k], thread);
         engine_fill(&e->x[k].job[form[k]][set[k]], rank);
         if (n == 1 && random_once_in(own, 3))
             err = weft_exec_run(e->x[k].exec[rank]);
@@ -310,43 +242,72 @@ static int one_round(struct errand *e, struct random *all, struct random *own, i
             err = weft_exec_start(e->x[k].exec[rank]);
     }
     if (!err && meet)
-        err = weft_comm_barrier(e->at->comm[rank], -1);
+        err = weft_comm_barrier(e->at->comm[0][thread], -1);
     for (int64_t i = random_once_in(own, 4) ? random_in(own, 1, 40) : 0; i > 0; i--)
         sched_yield();
     random_shuffle(own, order, n);
     for (int i = 0; i < n && !err; i++) {
         k = order[i];
-        err = wait_somehow(own, e->x[k].exec[rank]);
+        err = wait_somehow(own, e->x[k].exec[rank_in(e, &e->x[k], thread)]);
         if (!err)
-            check(e, rank, &e->x[k].job[form[k]][set[k]], k, round);
+            check(e, thread, &e->x[k].job[form[k]][set[k]], k, round);
     }
     return err;
 }
 
-static int run_rank(void *arg, int rank)
+/* As if so many runs had been before. */
+static void age(weft_exec *x, uint64_t runs)
+{
+    struct program *p = x->program;
+    x->run = runs;
+    for (uint32_t i = 0; i < p->nins; i++)
+        atomic_store((_Atomic uint64_t *)(uintptr_t)p->ins[i].ready, runs * p->ins[i].n);
+    for (uint32_t i = 0; i < p->nouts; i++) {
+        struct exec_out *out = &p->outs[i];
+        atomic_store((_Atomic uint64_t *)(uintptr_t)out->done, runs * out->n);
+        for (uint32_t k = 0; k < out->n; k++)
+            atomic_store(&out->sends[k].claimed, help_claimed(runs, out->sends[k].bytes));
+    }
+    for (uint32_t k = 0; k < p->nshares; k++)
+        if (p->shares[k].kept)
+            atomic_store(keep_packed(p->shares[k].kept_at), runs * (uint64_t)KEEP_MOST);
+    for (int k = 0; k < 2 && p->chores.on && !x->comm->rank; k++) /* those who have begun, and what is over */
+        atomic_store((_Atomic uint64_t *)(void *)((char *)p->chores.hall + k * CORE_LINE), runs * p->chores.n);
+}
+
+static int bind_all(struct errand *e, int thread)
+{
+    int err = 0;
+    for (int k = 0; k < e->n && !err; k++) {
+        struct turns_exec *x = &e->x[k];
+        int rank = rank_in(e, x, thread);
+        const struct engine_job *j = &x->job[0][0];
+        err = weft_bind(x->lab[0].plans[rank], e->at->comm[x->comm][rank], j->view[0][rank], j->view[1][rank], NULL,
+                        &x->exec[rank]);
+        if (!err && e->age)
+            age(x->exec[rank], e->age);
+    }
+    if (err == WEFT_ENOMEM && !thread) /* on all ranks */
+        e->refused = true;
+    return err || !e->age ? err : weft_comm_barrier(e->at->comm[0][thread], -1);
+}
+
+static int run_rank(void *arg, int thread)
 {
     struct errand *e = arg;
-    struct random all = {hash_u64(e->seed, 1)}, own = {hash_u64(e->seed, (uint64_t)(100 + rank))};
+    struct random all = {hash_u64(e->seed, 1)}, own = {hash_u64(e->seed, (uint64_t)(100 + thread))};
     int form[EXECS] = {0}, err = 0;
     for (int k = 0; k < e->n && !err; k++)
         for (int f = 0; f < FORMS && !err; f++)
-            err = take_memory(e, rank, &e->x[k], f);
-    for (int k = 0; k < e->n && !err; k++) {
-        const struct engine_job *j = &e->x[k].job[0][0];
-        err = weft_bind(e->x[k].lab[0].plans[rank], e->at->comm[rank], j->view[0][rank], j->view[1][rank], NULL,
-                        &e->x[k].exec[rank]);
-        if (err == WEFT_ENOMEM) { /* on all ranks */
-            if (!rank)
-                e->refused = true;
-            break;
-        }
-    }
+            err = take_memory(e, thread, &e->x[k], f);
+    if (!err)
+        err = bind_all(e, thread);
     for (int round = 0; round < e->rounds && !err; round++)
-        err = one_round(e, &all, &own, rank, round, form);
+        err = one_round(e, &all, &own, thread, round, form);
     for (int k = 0; k < e->n; k++) {
-        weft_exec_free(e->x[k].exec[rank]);
+        weft_exec_free(e->x[k].exec[rank_in(e, &e->x[k], thread)]);
         for (int f = 0; f < FORMS; f++)
-            give_memory(e, rank, &e->x[k], f);
+            give_memory(e, thread, &e->x[k], f);
     }
     return err == WEFT_ENOMEM ? 0 : err;
 }
@@ -359,7 +320,7 @@ static bool open_sets(struct errand *e, struct turns_exec *x, struct random *g, 
     for (int s = 0; s < SETS && ok; s++) {
         x->c[s] = x->c[0];
         x->c[s].seed += (uint64_t)(1000 * s);
-        ok = lab_layouts(&x->lab[s], &x->c[s], sizes[e->size], why);
+        ok = lab_layouts(&x->lab[s], &x->c[s], places_size[e->size], why);
     }
     if (!ok || !lab_lower(&x->lab[0], why))
         return false;
@@ -373,7 +334,7 @@ static bool open_sets(struct errand *e, struct turns_exec *x, struct random *g, 
     }
     for (int f = 0; f < FORMS && ok; f++)
         for (int m = 0; m < x->c->moves && ok; m++)
-            for (int r = 0; r < sizes[e->size] && ok; r++)
+            for (int r = 0; r < places_size[e->size] && ok; r++)
                 ok = place_tensor(g, &x->job[f][0], m, r, why);
     return ok;
 }
@@ -429,7 +390,7 @@ static void choose_case(struct random *g, int64_t number, struct property_case *
 {
     do
         random_case(TURNS_SEED, number + (int64_t)(random_next(g) % 1000000), c);
-    while (case_world(c) > TURNS_RANKS);
+    while (case_world(c) > PLACES_RANKS);
     if (random_once_in(g, 3))
         enlarge(g, c);
     int names = 0;
@@ -447,8 +408,8 @@ static int64_t seen_runs, seen_refused, wrong_cases;
 
 static void tell(const struct errand *e, int64_t number, const char *what)
 {
-    print_error("case %lld, %s with %d ranks (way %d): %s\n", (long long)number, ways[e->way].scheme, sizes[e->size],
-                e->way, what);
+    print_error("case %lld, %s with %d ranks (way %d): %s\n", (long long)number, places_ways[e->way].scheme,
+                places_size[e->size], e->way, what);
     for (int k = 0; k < e->n; k++) {
         char text[8192];
         struct text t = text_start(text, sizeof text);
@@ -466,26 +427,30 @@ static void one_case(int64_t number)
     struct failure f;
     int world = 1;
     e->seed = random_next(&g);
-    e->way = (int)random_in(&g, 0, WAYS - 1);
+    e->way = (int)random_in(&g, 0, PLACES_ON - 1);
     e->n = (int)random_in(&g, 1, EXECS);
     e->rounds = (int)(random_once_in(&g, 4) ? random_in(&g, 17, 50) : random_in(&g, 2, 9));
     for (int k = 0; k < e->n; k++) {
         choose_case(&g, number, &e->x[k].c[0]);
         world = case_world(&e->x[k].c[0]) > world ? case_world(&e->x[k].c[0]) : world;
     }
-    while (sizes[e->size] < world)
+    if (random_once_in(&g, 5))
+        e->age = (UINT64_C(1) << 32) - (uint64_t)random_in(&g, 17, 40); /* the slots of letters have been written */
+    for (int k = 0; k < e->n; k++)
+        e->x[k].comm = random_once_in(&g, 4);
+    while (places_size[e->size] < world)
         e->size++;
     bool ok = true;
     for (int k = 0; k < e->n && ok; k++)
         ok = open_sets(e, &e->x[k], &g, &why);
     for (int k = 0; k < e->n && ok; k++)
-        expect(&e->x[k], sizes[e->size]);
+        expect(&e->x[k], places_size[e->size]);
     e->at = ok ? place_get(e->way, e->size, &why) : NULL;
     if (e->at && team_do(e->at->team, run_rank, e, &f)) {
         broken(&why, "%s", f.text);
         place_close(e->at);
     }
-    for (int r = 0; r < TURNS_RANKS && !why.text[0]; r++)
+    for (int r = 0; r < PLACES_RANKS && !why.text[0]; r++)
         if (e->wrong[r][0])
             broken(&why, "rank %d: %s", r, e->wrong[r]);
     if (why.text[0])
@@ -499,20 +464,13 @@ static void one_case(int64_t number)
     free(e);
 }
 
-static void close_all(void)
-{
-    for (int w = 0; w < WAYS; w++)
-        for (int s = 0; s < SIZES; s++)
-            place_close(&places[w][s]);
-}
-
 static void campaign(void **state)
 {
     (void)state;
     int64_t n = test_share(1500, 100000);
     for (int64_t i = 0; i < n && !wrong_cases; i++)
         one_case(i);
-    close_all();
+    places_close();
     print_message("%lld cases, %lld rounds, %lld without room\n", (long long)n, (long long)seen_runs,
                   (long long)seen_refused);
     assert_int_equal(wrong_cases, 0);
@@ -526,7 +484,7 @@ int main(int argc, char **argv)
         int64_t from = strtoll(argv[1], NULL, 10), n = strtoll(argv[2], NULL, 10);
         for (int64_t i = from; i < from + n; i++)
             one_case(i);
-        close_all();
+        places_close();
         print_message("%lld rounds, %lld without room, %lld wrong\n", (long long)seen_runs, (long long)seen_refused,
                       (long long)wrong_cases);
         return wrong_cases > 0;
