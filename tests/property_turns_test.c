@@ -68,12 +68,12 @@ static struct inplace_view shuffled_view(struct random *g, const weft_local *l, 
 }
 
 /* Memory for one tensor on one rank in one form; where it is in place, in all forms alike. */
-static bool place_tensor(struct random *g, struct engine_job *j, int m, int rank, struct why *why)
+static bool place_tensor(struct random *g, struct engine_job *j, int m, int rank, bool share, struct why *why)
 {
     struct lab *l = j->lab;
     struct engine_tensor *t = &j->tensor[m][rank];
     struct inplace fit = {.shared = false};
-    if (l->c->in_place && inplace_fit(l->layout[m][0], l->layout[m][1], rank, &fit))
+    if (share && inplace_fit(l->layout[m][0], l->layout[m][1], rank, &fit))
         return broken(why, "in place: %s", weft_errmsg());
     t->shared = fit.shared && engine_legality(l, m, rank, &fit) == ENGINE_LEGAL;
     for (int k = 0; k < 2; k++) {
@@ -287,8 +287,11 @@ static int bind_all(struct errand *e, int thread)
         if (!err && e->age)
             age(x->exec[rank], e->age);
     }
-    if (err == WEFT_ENOMEM && !thread) /* on all ranks */
+    bool refused = err == WEFT_ENOMEM || (err == WEFT_EINVAL && strstr(weft_errmsg(), "needs weft_lower's in_place"));
+    if (refused && !thread) /* on all ranks */
         e->refused = true;
+    if (refused)
+        return WEFT_ENOMEM;
     return err || !e->age ? err : weft_comm_barrier(e->at->comm[0][thread], -1);
 }
 
@@ -332,10 +335,12 @@ static bool open_sets(struct errand *e, struct turns_exec *x, struct random *g, 
         for (int f = 0; f < FORMS; f++)
             x->job[f][s] = (struct engine_job){.lab = &x->lab[s]};
     }
+    /* Also where lowering was not told: bind may refuse it, or it is right. */
+    bool share = x->c->in_place || random_once_in(g, 4);
     for (int f = 0; f < FORMS && ok; f++)
         for (int m = 0; m < x->c->moves && ok; m++)
             for (int r = 0; r < places_size[e->size] && ok; r++)
-                ok = place_tensor(g, &x->job[f][0], m, r, why);
+                ok = place_tensor(g, &x->job[f][0], m, r, share, why);
     return ok;
 }
 
