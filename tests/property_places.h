@@ -23,6 +23,8 @@ static const struct places_way {
     {"threads", false, true, {.staged = true}},
     {"threads", false, false, {.inflight_bytes = 64 << 10, .inflight_buckets = 6, .channel_buckets = 1}},
     {"threads", false, false, {.staged = true, .inflight_bytes = 24 << 10, .inflight_buckets = 5}},
+    {"threads", false, false, {.inflight_bytes = 1}}, /* no letters: all is pulled or pushed */
+    {"threads", false, true, {.inflight_bytes = 1}},
     {"threads", false, false, {.progress = WEFT_PROGRESS_THREAD}},
     {"shm", false, false, {.cross = -1}},
     {"shm", false, true, {.cross = -1, .inflight_bytes = 2 << 20, .channel_buckets = 2}},
@@ -30,11 +32,12 @@ static const struct places_way {
     {"shm", false, false, {.cross = 1, .inflight_bytes = 128 << 10}},
     {"shm", true, false, {.cross = 0}},
     {"shm", true, true, {.cross = 0}},
+    {"shm", true, false, {.inflight_bytes = 1}},
 };
 enum { PLACES_WAYS = sizeof places_ways / sizeof *places_ways };
 /* TSan tells threads' accesses apart by address, and with shm each rank sees the shared words at another one. */
 #if defined(__SANITIZE_THREAD__)
-enum { PLACES_ON = 7 };
+enum { PLACES_ON = 9 };
 #else
 enum { PLACES_ON = PLACES_WAYS };
 #endif
