@@ -44,8 +44,8 @@ struct errand {
     char wrong[PLACES_RANKS][300];
 };
 
-/* Dims in any order of their strides, with gaps. */
-static struct inplace_view shuffled_view(struct random *g, const weft_local *l, int64_t width, int64_t *bytes)
+/* Dims in any order of their strides, with gaps; one of them, if flat, without a stride: all along it is one element. */
+static struct inplace_view shuffled_view(struct random *g, const weft_local *l, int64_t width, int flat, int64_t *bytes)
 {
     struct inplace_view v = {.ndim = l->ndim, .width = width};
     int order[WEFT_MAX_DIMS];
@@ -59,6 +59,8 @@ static struct inplace_view shuffled_view(struct random *g, const weft_local *l, 
         int d = order[i];
         stride += random_once_in(g, 3) ? random_in(g, 0, 3) * width : 0;
         v.shape[d] = l->shape[d];
+        if (d == flat)
+            continue;
         v.strides[d] = stride;
         end += (l->shape[d] - 1) * stride;
         stride *= l->shape[d];
@@ -68,7 +70,7 @@ static struct inplace_view shuffled_view(struct random *g, const weft_local *l, 
 }
 
 /* Memory for one tensor on one rank in one form; where it is in place, in all forms alike. */
-static bool place_tensor(struct random *g, struct engine_job *j, int m, int rank, bool share, struct why *why)
+static bool place_tensor(struct random *g, struct engine_job *j, int m, int rank, bool share, int flat, struct why *why)
 {
     struct lab *l = j->lab;
     struct engine_tensor *t = &j->tensor[m][rank];
@@ -85,7 +87,8 @@ static bool place_tensor(struct random *g, struct engine_job *j, int m, int rank
             s->view = k ? fit.dst : fit.src;
             s->bytes = fit.bytes;
         } else {
-            s->view = shuffled_view(g, &local, (int64_t)weft_dtype_size(l->c->side[m][k].dtype), &s->bytes);
+            s->view =
+                shuffled_view(g, &local, (int64_t)weft_dtype_size(l->c->side[m][k].dtype), k ? -1 : flat, &s->bytes);
         }
     }
     return true;
@@ -312,10 +315,41 @@ static int run_rank(void *arg, int thread)
         for (int f = 0; f < FORMS; f++)
             give_memory(e, thread, &e->x[k], f);
     }
+    for (int k = 0; k < 2 && (!err || err == WEFT_ENOMEM); k++) {
+        const weft_comm *c = e->at->comm[k][k ? places_size[e->size] - 1 - thread : thread];
+        if (c->execs || c->first || c->bound || c->staging.nslots || c->staging.taken || c->staging.used ||
+            c->staging.wanted)
+            say(e, thread, "comm %d: something is left of execs that were freed", k);
+    }
     return err == WEFT_ENOMEM ? 0 : err;
 }
 
 /* ---- the cases ---- */
+
+/* Makes the data of all ranks equal along a dim of their buffers. */
+static bool flatten(struct lab *l, int m, int dim, struct why *why)
+{
+    const void *sources[CASE_RANKS];
+    for (int r = 0; r < l->world; r++) {
+        weft_local at;
+        unsigned char *data = l->src[m * l->world + r];
+        if (weft_layout_local(l->layout[m][0], r, &at))
+            return broken(why, "local: %s", weft_errmsg());
+        size_t inner = at.count ? (size_t)(at.bytes / at.count) : 0, outer = at.count ? 1 : 0;
+        for (int d = 0; d < at.ndim; d++)
+            *(d < dim ? &outer : &inner) *= d == dim ? 1 : (size_t)at.shape[d];
+        size_t row = inner * (size_t)at.shape[dim];
+        for (size_t i = 0; i < outer; i++)
+            for (size_t k = inner; k < row; k += inner)
+                memcpy(data + i * row + k, data + i * row, inner);
+        sources[r] = data;
+    }
+    if (oracle_take(l->oracle[m], sources))
+        return broken(why, "the oracle has no memory");
+    for (int r = 0; r < l->world; r++)
+        oracle_expect(l->oracle[m], r, l->want[m * l->world + r]);
+    return true;
+}
 
 static bool open_sets(struct errand *e, struct turns_exec *x, struct random *g, struct why *why)
 {
@@ -337,10 +371,18 @@ static bool open_sets(struct errand *e, struct turns_exec *x, struct random *g, 
     }
     /* Also where lowering was not told: bind may refuse it, or it is right. */
     bool share = x->c->in_place || random_once_in(g, 4);
-    for (int f = 0; f < FORMS && ok; f++)
-        for (int m = 0; m < x->c->moves && ok; m++)
+    for (int m = 0; m < x->c->moves && ok; m++) {
+        int ndim = x->c->side[m][0].ndim, flat = -1;
+        if (!share && ndim && random_once_in(g, 4))
+            flat = (int)random_in(g, 0, ndim - 1);
+        if (flat >= 0 && (x->c->side[m][0].dim[flat].lo || x->c->side[m][0].dim[flat].hi))
+            flat = -1; /* what is first along it may be garbage, other on each replica */
+        for (int s = 0; s < SETS && ok && flat >= 0; s++)
+            ok = flatten(&x->lab[s], m, flat, why);
+        for (int f = 0; f < FORMS && ok; f++)
             for (int r = 0; r < places_size[e->size] && ok; r++)
-                ok = place_tensor(g, &x->job[f][0], m, r, share, why);
+                ok = place_tensor(g, &x->job[f][0], m, r, share, flat, why);
+    }
     return ok;
 }
 
