@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "exec/block.h"
+#include "exec/progress.h"
 #include "property_engine.h"
 #include "property_places.h"
 #include "property_random.h"
@@ -316,10 +317,12 @@ static int run_rank(void *arg, int thread)
             give_memory(e, thread, &e->x[k], f);
     }
     for (int k = 0; k < 2 && (!err || err == WEFT_ENOMEM); k++) {
-        const weft_comm *c = e->at->comm[k][k ? places_size[e->size] - 1 - thread : thread];
+        weft_comm *c = e->at->comm[k][k ? places_size[e->size] - 1 - thread : thread];
+        struct comm_family *f = comm_enter(c); /* the progress thread is not in it meanwhile */
         if (c->execs || c->first || c->bound || c->staging.nslots || c->staging.taken || c->staging.used ||
             c->staging.wanted)
             say(e, thread, "comm %d: something is left of execs that were freed", k);
+        comm_leave(f);
     }
     return err == WEFT_ENOMEM ? 0 : err;
 }
