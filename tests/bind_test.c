@@ -36,7 +36,7 @@ static void pair_free(struct pair *p)
 
 /* ---- refusals ---- */
 
-enum fault { SMALL, MISSING, UNALIGNED, NEGATIVE, ODD_STRIDE, SELF, OTHER_PLAN, OTHER_RANK, NO_PLAN, BARRIER };
+enum fault { SMALL, MISSING, UNALIGNED, NEGATIVE, ODD_STRIDE, SELF, ENDLESS, LATE, OTHER_PLAN, OTHER_RANK, NO_PLAN, BARRIER };
 struct refusal {
     enum fault fault;
     int code;
@@ -51,6 +51,8 @@ static const struct refusal refusals[] = {
     {ODD_STRIDE, WEFT_EINVAL,
      "rank 2: tensor 'w': destination stride of dim 0 is 18: not a multiple of the element's 4 bytes"},
     {SELF, WEFT_EINVAL, "rank 2: tensor 'w': the destination strides put several elements at one address"},
+    {ENDLESS, WEFT_EINVAL, "rank 2: tensor 'w': the destination strides reach beyond the end of memory"},
+    {LATE, WEFT_EINVAL, "rank 2: weft_bind: opts.deadline_ns is 9223372036854775807: it must be 0 to"},
     {OTHER_PLAN, WEFT_EMISMATCH, "rank 2: its plan differs from rank 0's"},
     {OTHER_RANK, WEFT_EINVAL, "rank 2: the plan was lowered for rank 1"},
     {NO_PLAN, WEFT_EINVAL, "rank 2: the plan is NULL"},
@@ -83,10 +85,15 @@ static void run_refusal(struct ranks_rank *r)
         strides[0] = 18;
     if (bad && f->fault == SELF)
         strides[0] = 12;
+    if (bad && f->fault == ENDLESS) {
+        strides[0] = INT64_MAX - 3;
+        to.bytes = SIZE_MAX;
+    }
+    weft_bind_opts opts = {sizeof opts, bad && f->fault == LATE ? INT64_MAX : 0};
     if (bad && f->fault == BARRIER)
         r->code = weft_comm_barrier(r->comm, -1);
     else
-        r->code = weft_bind(plan, r->comm, &from, &to, NULL, &x);
+        r->code = weft_bind(plan, r->comm, &from, &to, &opts, &x);
     snprintf(r->text, sizeof r->text, "%s", ranks_said());
     RANKS_CHECK(r, r->code && !x);
     /* The comm is as good as before. */

@@ -31,7 +31,9 @@ static const struct {
     {"i32[20000/x] @x4", "i32[20000/x] @x4=2,3,0,1", false}, /* in pairs */
     {"f32[60000/x] @x4", "bf16[60000/x] @x4=1,2,3,0", true}, /* cast: stays staged */
     {"f32[90000/x:50] @x4", "f32[90000/x:70] @x4", false},   /* blocks */
+    {"f32[400000/x] @x4", "f32[400000/x] @x4=1,2,3,0", false},
 };
+enum { TO_THE_NEXT = 7 };
 
 struct job {
     int number;
@@ -139,6 +141,8 @@ static void refused_is_staged(void **state)
     (void)state;
     for (int i = 0; i < CASES; i++)
         assert_true(staging_ranks(i, 1, true) >= 2);
+    /* Who is refused cannot measure, and asks nobody to read its memory. */
+    assert_int_equal(staging_ranks(TO_THE_NEXT, 0, true), 4);
 }
 
 /* ---- death ---- */

@@ -1,6 +1,7 @@
 /* Runs the plans of a case on processes: crews that stay over the whole campaign, one for each size, each with one comm for
  * each way to move. The parent has the oracle and says what stands where in memory; a rank lowers its own plan, places its
- * tensors in window memory or in private memory, runs twice and hands back what came, all through one shared mapping. */
+ * tensors in window memory or in private memory, runs twice, with a run of zeros between, and hands back what came, all
+ * through one shared mapping. */
 #ifndef WEFT_TESTS_PROPERTY_CREW_H
 #define WEFT_TESTS_PROPERTY_CREW_H
 #include <unistd.h>
@@ -159,11 +160,14 @@ static inline int crew_run_rank(void *arg, int rank)
         rc = crew_place(e, c, m, rank, &t[m], view);
     if (!rc)
         rc = weft_bind(plan, c, view[0], view[1], NULL, &x);
-    for (int turn = 0; turn < 2 && !rc; turn++) {
-        for (int m = 0; m < e->c.moves; m++)
+    for (int turn = 0; turn < 3 && !rc; turn++) {
+        for (int m = 0; m < e->c.moves; m++) {
             crew_fill(&e->tensor[m][rank], &t[m]);
+            if (turn == 1 && t[m].side[0].bytes) /* what is left of this run would be seen in the next */
+                memset(t[m].side[0].memory, 0, (size_t)t[m].side[0].bytes);
+        }
         rc = weft_exec_run(x);
-        for (int m = 0; m < e->c.moves && !rc; m++)
+        for (int m = 0; m < e->c.moves && !rc && turn != 1; m++)
             crew_take(&e->tensor[m][rank], &t[m], turn, e->wrong[rank], sizeof e->wrong[rank]);
     }
     weft_exec_free(x);

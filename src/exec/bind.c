@@ -22,6 +22,20 @@ static int check_plan(const weft_plan *p, const weft_comm *c)
     return 0;
 }
 
+/* *deadline_ns stays as it is where opts say nothing, or something wrong. */
+static int read_opts(const weft_bind_opts *opts, int64_t *deadline_ns)
+{
+    weft_bind_opts o = {0};
+    memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
+    if (o.size < sizeof o.size)
+        return error_set(WEFT_EINVAL, "weft_bind: opts.size is not set");
+    if (o.deadline_ns < 0 || o.deadline_ns > COMM_DEADLINE_MOST)
+        return error_set(WEFT_EINVAL, "weft_bind: opts.deadline_ns is %lld: it must be 0 to %lld",
+                         (long long)o.deadline_ns, (long long)COMM_DEADLINE_MOST);
+    *deadline_ns = o.deadline_ns ? o.deadline_ns : *deadline_ns;
+    return 0;
+}
+
 /* What one rank can do alone. On an error *out is to be freed all the same. */
 static int outline(weft_exec *x, const weft_view *src, const weft_view *dst, struct program **out)
 {
@@ -119,14 +133,11 @@ static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, con
 {
     if (c->in_callback)
         return error_set(WEFT_EBUSY, "weft_bind: not inside a callback");
-    weft_bind_opts o = {0};
-    if (opts)
-        memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
-    int64_t deadline_ns = o.deadline_ns > 0 ? o.deadline_ns : c->deadline_ns;
+    int64_t deadline_ns = c->deadline_ns;
     weft_exec *x = NULL;
     int err = check_plan(p, c);
-    if (!err && (opts && opts->size < sizeof opts->size))
-        err = error_set(WEFT_EINVAL, "weft_bind: opts.size is not set");
+    if (!err && opts)
+        err = read_opts(opts, &deadline_ns);
     if (!err) {
         x = calloc(1, sizeof *x);
         err = x ? 0 : error_nomem();

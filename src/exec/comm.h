@@ -107,6 +107,8 @@ struct weft_comm {
 /* Fills a zeroed comm over a link; it is its own kin then. The family counts it. */
 void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o, int spins, struct comm_family *f);
 
+#define COMM_DEADLINE_MOST (INT64_MAX / 4) /* ns: the clock and it do not overflow */
+
 /* What a wait is for. */
 struct comm_need {
     bool (*met)(void *arg);

@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "exec/comm.h"
 #include "transport/wire.h"
 
 #define SECOND INT64_C(1000000000)
@@ -82,7 +83,7 @@ const char *environment_modules(void)
 int environment_settle(weft_comm_opts *o)
 {
     int64_t buckets = o->inflight_buckets, channel = o->channel_buckets, staged = o->staged;
-    int err = settle(&o->deadline_ns, "deadline_ns", "WEFT_DEADLINE_MS", 1000000, INT64_MAX / 4, 30 * SECOND);
+    int err = settle(&o->deadline_ns, "deadline_ns", "WEFT_DEADLINE_MS", 1000000, COMM_DEADLINE_MOST, 30 * SECOND);
     if (!err)
         err = settle(&o->inflight_bytes, "inflight_bytes", "WEFT_INFLIGHT_BYTES", 1, INT64_MAX / 4, INT64_C(64) << 20);
     if (!err)

@@ -372,7 +372,7 @@ int weft_exec_wait(weft_exec *x, int64_t timeout_ns)
 int weft_exec_run(weft_exec *x)
 {
     struct comm_family *f = x ? comm_enter(x->comm) : NULL; /* the thread is not called: this one waits */
-    int err = start(x);
+    int err = x && x->comm->in_callback ? error_set(WEFT_EBUSY, "weft_exec_run: not inside a callback") : start(x);
     if (!err && f)
         count_one(&x->asked);
     if (!err)

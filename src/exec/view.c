@@ -71,6 +71,8 @@ static int check_strides(const char *who, const char *side, int ndim, const int6
             return error_set(WEFT_EINVAL, "%s: %s stride of dim %d is %lld: not a multiple of the element's %lld bytes",
                              who, side, d, (long long)stride[d], (long long)size);
     }
+    if (view_extent(ndim, shape, stride, size) == INT64_MAX)
+        return error_set(WEFT_EINVAL, "%s: the %s strides reach beyond the end of memory", who, side);
     if (written && folds_onto_itself(ndim, shape, stride, size))
         return error_set(WEFT_EINVAL, "%s: the %s strides put several elements at one address", who, side);
     return 0;

@@ -14,6 +14,7 @@
 #define SAMPLE ((size_t)1 << 20) /* bytes, more than the first caches have */
 #define SMALL ((size_t)4096)
 #define TRIES 3
+#define NEVER (INT64_MAX / 4) /* nanoseconds of a copy that is not permitted */
 
 static const struct shm_process *process_of(const struct shm_link *l, int rank)
 {
@@ -33,7 +34,7 @@ static int64_t time_of(bool kernel, char *to, const void *from, size_t bytes)
     if (!kernel)
         memcpy(to, from, bytes);
     else if (!kernel_copies(getpid(), to, (uintptr_t)from, bytes))
-        return INT64_MAX / 4;
+        return NEVER;
     __asm__ volatile("" : : "r"(to) : "memory"); /* else the copy could be left out */
     return core_now() - begin;
 }
@@ -64,7 +65,7 @@ int64_t shm_worth(struct transport_link *base, const void *memory, size_t bytes)
     (void)base;
     bytes = bytes < SAMPLE ? bytes : SAMPLE;
     char *to = bytes > 2 * SMALL && resident(memory, bytes) ? malloc(bytes) : NULL;
-    int64_t call = INT64_MAX / 4, kernel = call, own = call;
+    int64_t call = NEVER, kernel = NEVER, own = NEVER;
     if (!to)
         return INT64_MAX;
     memset(to, 1, bytes);
@@ -74,6 +75,8 @@ int64_t shm_worth(struct transport_link *base, const void *memory, size_t bytes)
         own = least(own, time_of(false, to, memory, bytes));
     }
     free(to);
+    if (call == NEVER || kernel == NEVER)
+        return INT64_MAX;
     int64_t gain = 2 * own - (kernel - call);
     return gain > 0 ? call * (int64_t)bytes / gain + 1 : INT64_MAX;
 }
