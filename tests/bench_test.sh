@@ -138,6 +138,7 @@ stopped()
     local pid children code n
     what="bench coll, $1"
     rm -f "$work/part.json"
+    : >"$work/out"
     env --default-signal=INT "$WEFT_BIN" bench coll -n 2 --ms 300 --only barrier,allreduce --sizes 8:16M --save "$work/part.json" \
         >"$work/out" 2>"$work/err" &
     pid=$!

@@ -19,7 +19,7 @@
 
 #define ORDER_LIMIT 30.0 /* s: who takes longer for one order is ended */
 #define POLL 0.05
-#define QUIT 5.0 /* s for ranks to end by themselves, then as many for a launcher to end them */
+#define QUIT 5.0 /* s for ranks to end by themselves; a launcher may take some more to end its own */
 
 struct contender *field_add(struct field *f, const char *name, enum work_kind kind, int ranks)
 {
@@ -176,7 +176,7 @@ static void reap(struct contender *c)
             double waited = work_now() - from;
             if (asked == 0 && (waited > QUIT || signals_caught()))
                 kill_all(c), asked = 1;
-            else if (asked == 1 && waited > 3 * QUIT)
+            else if (asked == 1 && waited > 6 * QUIT)
                 kill(c->pid[i], SIGKILL);
             usleep(1000);
         }
