@@ -83,7 +83,8 @@ refuse "--only takes some of barrier,broadcast,allgather,reduce_scatter,allreduc
 refuse "not ''" halo --only ''
 refuse "not '26'" many --only 26
 refuse "not 'foo'" hosts --only move,foo
-refuse "nothing to choose from" memory --only copy
+refuse "there is no option '--only'" memory --only copy
+refuse "there is no option '--peers'" memory --peers
 refuse "nothing that --only names" reshard -n 2 --only cast --sizes 256K
 refuse "--save $work/none/a.json: its folder: No such file" coll -n 2 --sizes 8 --save "$work/none/a.json"
 refuse "--plot $work: it is a folder" coll -n 2 --sizes 8 --plot "$work"
