@@ -1,6 +1,6 @@
 /* weft run: starts the ranks of a program on this machine and stays with them until all have ended. One loop over one
- * signalfd and the pipes of the ranks; nothing outlives it, since ranks end with their launcher, and a guard with it ends what they
- * have started. */
+ * signalfd and the pipes of the ranks; nothing outlives it, since ranks end with their launcher, and a guard ends what they have
+ * started. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -302,6 +302,7 @@ static int launch(struct job *j)
 {
     size_t n = (size_t)j->ranks;
     j->launcher = getpid();
+    j->terminal = isatty(STDIN_FILENO);
     if (sched_getaffinity(0, sizeof j->cores, &j->cores)) {
         CPU_ZERO(&j->cores);
         CPU_SET(0, &j->cores);
@@ -371,7 +372,6 @@ static void obey_signals(const struct job *j)
 
 static int guard_and_launch(struct job *j)
 {
-    j->terminal = isatty(STDIN_FILENO);
     if (!guard_start(&j->guard, (int)j->ranks, clean_up, j)) {
         fprintf(stderr, "weft run: no process to guard the ranks: %s\n", strerror(errno));
         return CLI_WRONG;
