@@ -18,7 +18,7 @@ configure = found=$$(cmake -S . -B $(BUILD) $(CMAKE_ARGS)) || exit 1; echo "$$fo
 # The inner make runs its own jobs, so it must not inherit our flags.
 build = MAKEFLAGS=--no-print-directory cmake --build $(BUILD) --parallel $(JOBS)
 
-.PHONY: all demo test test-python bench install asan tsan fuzz soak clean format help
+.PHONY: all demo test test-python bench install uninstall asan tsan fuzz soak clean format help
 
 all: ## build build/weft, build/libweft.so, build/libweft.a, the examples and the benchmarks
 	@bash cmake/setup.sh build
@@ -63,6 +63,9 @@ bench: ## install the peers, measure beside them (15 minutes), write bench/resul
 
 install: all ## install below PREFIX (/usr/local); DESTDIR stands before it
 	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD) --prefix "$(PREFIX)"
+
+uninstall: ## remove what `make install` with the same PREFIX and DESTDIR has put there
+	@DESTDIR="$(DESTDIR)" bash cmake/uninstall.sh $(BUILD) "$(PREFIX)"
 
 clean: ## remove all build trees
 	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz

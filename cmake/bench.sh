@@ -34,7 +34,8 @@ if [ "${1:-}" = --document ]; then
     exit
 fi
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+complete=
+trap '[ -n "$complete" ] && rm -rf "$work" || echo "bench: not complete: results and document are as they were; figures so far are in $work" >&2' EXIT
 list=()
 
 # run NAME ARGS...: shows the table, keeps the figures.
@@ -93,3 +94,4 @@ json.dump({"title": title} | v, open(sys.argv[1], "w"))
 END
 python3 cmake/benchmarks.py collect "$results/$machine.json" "machine=$work/machine.json" "${list[@]}"
 document
+complete=yes

@@ -177,6 +177,8 @@ def collect(out, inputs):
         name, path = item.split("=", 1)
         with open(path, encoding="utf-8") as f:
             runs[name] = json.load(f)
+        if runs[name].get("incomplete"):
+            sys.exit(f"{path}: it is incomplete: {runs[name]['incomplete']}")
     machine = runs.pop("machine")
     with open(out, "w", encoding="utf-8") as f:
         f.write('{"machine": ' + json.dumps(machine) + ',\n "runs": {')

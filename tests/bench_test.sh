@@ -83,7 +83,8 @@ refuse "--only takes some of barrier,broadcast,allgather,reduce_scatter,allreduc
 refuse "not ''" halo --only ''
 refuse "not '26'" many --only 26
 refuse "not 'foo'" hosts --only move,foo
-refuse "nothing to choose from" memory --only copy
+refuse "there is no option '--only'" memory --only copy
+refuse "there is no option '--peers'" memory --peers
 refuse "nothing that --only names" reshard -n 2 --only cast --sizes 256K
 refuse "--save $work/none/a.json: its folder: No such file" coll -n 2 --sizes 8 --save "$work/none/a.json"
 refuse "--plot $work: it is a folder" coll -n 2 --sizes 8 --plot "$work"
@@ -129,6 +130,68 @@ if [ -x "$WEFT_BUILD_DIR/bench/peer_openmpi" ] && command -v mpirun.openmpi >/de
     run many -n 2 --only 25 --peers "${quick[@]}" --csv; right 8
     run halo -n 4 --sizes 4K --peers "${quick[@]}" --csv; right 60
     [ "$(ls /dev/shm 2>/dev/null)" = "$before" ] || complain "$what: left something in /dev/shm"
+fi
+
+# What was measured before an end from outside, or before a rank died or a cell failed, is said and saved, marked as incomplete.
+# stopped HOW CODE WHY: once the first row is there the benchmark, or one of its ranks, gets the signal.
+stopped()
+{
+    local pid children code n
+    what="bench coll, $1"
+    rm -f "$work/part.json"
+    : >"$work/out"
+    env --default-signal=INT "$WEFT_BIN" bench coll -n 2 --ms 300 --only barrier,allreduce --sizes 8:16M --save "$work/part.json" \
+        >"$work/out" 2>"$work/err" &
+    pid=$!
+    until grep -q barrier "$work/out"; do
+        kill -0 "$pid" 2>/dev/null || break
+        read -rt 0.01 <> <(:)
+    done
+    children=$(cat "/proc/$pid/task/$pid/children" 2>/dev/null)
+    case $1 in
+        rank) kill -KILL "${children%% *}" ;;
+        *) kill "-$1" "$pid" ;;
+    esac
+    { wait "$pid"; } 2>/dev/null
+    code=$?
+    [ "$code" -eq "$2" ] || complain "$what: exit code $code, should be $2"
+    n=$(grep -c '^ *2  ' "$work/out")
+    if [ "$n" -lt 1 ] || [ "$n" -gt 20 ]; then
+        complain "$what: $n rows"
+    fi
+    grep -qx "incomplete: $3" "$work/out" || complain "$what: not marked as incomplete"
+    grep -q "\"incomplete\": \"$3\"" "$work/part.json" || complain "$what: not saved, or not marked"
+    [ "$(grep -c '"what"' "$work/part.json")" -eq "$n" ] || complain "$what: other rows are saved than were printed"
+}
+stopped INT 130 interrupted
+stopped TERM 143 interrupted
+stopped rank 1 "rank 0 was ended by signal 9 (Killed)"
+"$WEFT_BIN" bench coll -n 2 --only allreduce --sizes 8,1024G "${quick[@]}" --csv >"$work/out" 2>"$work/err"
+[ $? -eq 1 ] || complain "what needs more memory than there is: not a failure"
+grep -q '^coll,2,"allreduce",8,"weft",' "$work/out" || complain "what needs more memory than there is: the row before it is lost"
+grep -q '^# incomplete: rank [01]: no memory' "$work/out" || complain "what needs more memory than there is: not marked"
+# in_time SIGNAL CODE ARGUMENTS...: gets the signal once its children are there; ends by it.
+in_time()
+{
+    local pid signal=$1 want=$2 code
+    shift 2
+    env --default-signal=INT "$WEFT_BIN" bench "$@" >"$work/out" 2>"$work/err" &
+    pid=$!
+    until [ -n "$(cat "/proc/$pid/task/$pid/children" 2>/dev/null)" ]; do
+        kill -0 "$pid" 2>/dev/null || break
+    done
+    kill "-$signal" "$pid"
+    { wait "$pid"; } 2>/dev/null
+    code=$?
+    [ "$code" -eq "$want" ] || complain "bench $*, $signal: exit code $code, should be $want"
+    grep -q interrupted "$work/err" || complain "bench $*, $signal: it does not say why it ended"
+}
+in_time INT 130 overlap --rounds 1000 --bytes 256M
+in_time TERM 143 lower
+if [ -n "${WEFT_PYTHON:-}" ]; then
+    "$WEFT_PYTHON" "$WEFT_SOURCE_DIR/cmake/benchmarks.py" collect "$work/none.json" coll="$work/part.json" 2>"$work/err" &&
+        complain "the document takes figures that are incomplete"
+    grep -q "is incomplete" "$work/err" || complain "the document: it does not say what is incomplete"
 fi
 
 # Ended from outside, it ends what it started. Its children are there once it has begun.

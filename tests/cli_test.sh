@@ -38,6 +38,13 @@ for verb in plan check reshard info; do
     run 0 "$verb" --help; out "usage: weft $verb"; out "--json"
     run 2 "$verb" --wrong; err "there is no option '--wrong'; see weft $verb --help"; no_out
 done
+run 0 help; out "usage: weft VERB"
+run 0 help plan; out "usage: weft plan"
+run 0 help bench coll; out "usage: weft bench coll"
+run 2 help plam; err "there is no verb 'plam'"
+run 0 run -n2 -- true
+run 2 run -nx -- true; err "not 'x'"
+run 2 run -m2 -- true; err "there is no option '-m2'"
 run 2; err "a verb is missing; see weft --help"
 run 2 plam; err "there is no verb 'plam'; see weft --help"
 run 2 --wrong; err "there is no option '--wrong'"
@@ -118,6 +125,9 @@ run 2 check 'f32[16/x] @x4' 'f32[16/x] @x4=4..7' --in-place; err "on no rank doe
 run 2 check 'f32[8] @x4' 'f32[8] @x4' --on self:; err "has 1 of the 4 ranks"
 run 2 check 'f32[8] @x4' 'f32[8] @x4' --on threads:3; err "has 3 of the 4 ranks"
 run 2 check 'f32[8] @x4' 'f32[8] @x4' --on threads:x; err "expected threads:N/NAME"
+run 2 check 'f32[8] @x4' 'f32[8] @x4' --on threads:99999999; err "at most 65536 ranks can be run, and these are 99999999"
+run 2 check 'f32[8] @x100000' 'f32[8] @x100000'; err "at most 65536 ranks can be run, and these are 100000"
+run 2 check 'f32[8] @x100000' 'f32[8] @x100000' --on shm:; err "at most 65536 ranks"
 run 2 check 'f32[8] @x4' 'f32[8] @x4' --on pigeon:; err "pigeon:: no such transport"
 # A ring folds in another order than the oracle, and with wild data that shows: a failure as a user would see it.
 run 1 check 'f32[512] @x4 +sum(x)' 'f32[512] @x4' --algorithm ring --values wild --seed 6

@@ -72,6 +72,29 @@ if grep -rlI "$work" "$work/dest/opt"; then
     exit 1
 fi
 
+echo "a prefix with a space in it, relative to where we are"
+(cd "$work" && env -u DESTDIR cmake --install "$WEFT_BUILD_DIR" --prefix "a b" >"$work/log")
+spaced=$(find "$work/a b" -name weft.pc)
+grep -qx "prefix=$work/a b" "$spaced"
+eval "flags=($(PKG_CONFIG_PATH=$(dirname "$spaced") pkg-config --cflags --libs weft))"
+"$cc" -std=c11 "$work/use.c" "${flags[@]}" -o "$work/spaced"
+"$work/spaced"
+
+echo "uninstalling takes what is weft's, and nothing else"
+for where in "|$work/a b" "$work/dest|/opt/weft"; do
+    root=${where/|/}
+    touch "$root/include/other.h" "$root/bin/other"
+    DESTDIR=${where%|*} bash "$WEFT_SOURCE_DIR/cmake/uninstall.sh" "$WEFT_BUILD_DIR" "${where#*|}" >"$work/log"
+    left=$(cd "$root" && find . ! -type d | sort | tr '\n' ' ')
+    [ "$left" = "./bin/other ./include/other.h " ]
+    [ -z "$(find "$root" -mindepth 1 -name 'weft*')" ]
+    DESTDIR=${where%|*} bash "$WEFT_SOURCE_DIR/cmake/uninstall.sh" "$WEFT_BUILD_DIR" "${where#*|}" | grep -q '^removed 0 files'
+done
+if bash "$WEFT_SOURCE_DIR/cmake/uninstall.sh" "$work/none" /opt/weft 2>"$work/log"; then
+    exit 1
+fi
+grep -q 'there is no build' "$work/log"
+
 echo "man pages and the command"
 for page in "$WEFT_SOURCE_DIR"/man/*.[13]; do
     [ ! -f "$page" ] || test -f "$work/usr/share/man/man${page##*.}/$(basename "$page")"

@@ -91,6 +91,32 @@ start sh -c "$body"
 { kill -9 $launcher; wait $launcher; } 2>/dev/null
 for pid in $pids; do gone "$pid"; done
 
+# A launcher that is killed: what its ranks have started ends, too, and the folder that they met in is gone. If its guard is killed with
+# it the folder stays, until the next one comes, which does not touch those of jobs that run.
+mkdir "$work/tmp"
+empty() { for _ in $(seq 500); do [ -n "$(ls "$work/tmp")" ] || return 0; read -rt 0.01 <> <(:); done; complain "$1: a folder is left"; }
+family='tail -f /dev/null & echo $! >>"'$work'/started"; wait'
+TMPDIR=$work/tmp start --on tcp: -- sh -c "$family"
+[ -n "$(ls "$work/tmp")" ] || complain "there is no folder to meet in"
+{ kill -9 $launcher; wait $launcher; } 2>/dev/null
+for pid in $pids; do gone "$pid"; done
+empty "kill -9"
+TMPDIR=$work/tmp start --on tcp: -- sh -c "$body"
+other=$launcher others=$pids
+TMPDIR=$work/tmp start --on tcp: -- sh -c "$body"
+for child in $(cat "/proc/$launcher/task/$launcher/children"); do
+    [ "$(cat "/proc/$child/comm")" != weft-guard ] || kill -9 "$child"
+done
+{ kill -9 $launcher; wait $launcher; } 2>/dev/null
+for pid in $pids; do gone "$pid"; done
+[ "$(ls "$work/tmp" | wc -l)" = 2 ] || complain "without a guard: folders: $(ls "$work/tmp")"
+TMPDIR=$work/tmp run 0 -n 1 --on tcp: -- sh -c 'ls "${WEFT_AT#file:}" >/dev/null'
+[ "$(ls "$work/tmp" | wc -l)" = 1 ] || complain "after the next one: folders: $(ls "$work/tmp")"
+for pid in $others; do alive "$pid" || complain "the next one ended a rank of another job"; done
+kill -TERM $other
+wait $other
+rmdir "$work/tmp" || complain "folders are left"
+
 # Nobody reads the output any more, as of `| head`: the ranks end, and the folder that they met in is gone.
 mkdir "$work/tmp"
 TMPDIR=$work/tmp timeout 100 "$WEFT_BIN" run -n 2 --on tcp: --tag-output -- yes 2>"$work/err" | head -n 1 >"$work/out"
@@ -121,6 +147,13 @@ if "$WEFT_BIN" run -n 1 --hosts 1 -- true 2>/dev/null; then
     [ "$code" = 130 ] || complain "INT while hosts are made: exit code $code: $(cat "$work/err")"
     compgen -G "/run/netns/weft-$launcher-*" && complain "INT while hosts are made: namespaces are left"
     rmdir "$work/tmp" || complain "INT while hosts are made: a folder is left"
+    mkdir "$work/tmp"
+    TMPDIR=$work/tmp start --hosts 3 -- sh -c "$family"
+    { kill -9 $launcher; wait $launcher; } 2>/dev/null
+    for pid in $pids; do gone "$pid"; done
+    empty "kill -9 with hosts"
+    compgen -G "/run/netns/weft-$launcher-*" && complain "kill -9 with hosts: namespaces are left"
+    rmdir "$work/tmp"
 else
     echo "without hosts: they cannot be played here"
 fi

@@ -70,9 +70,10 @@ class CommHandle:
     until then may be memory of the comm, which holds this.
     """
 
-    def __init__(self, ptr: Any, threaded: bool) -> None:
+    def __init__(self, ptr: Any, threaded: bool, deadline: float) -> None:
         self.ptr = ptr
         self.threaded = threaded  # there is a progress thread
+        self.deadline = deadline  # in seconds
         self.thread = threading.get_ident()
         self.process = os.getpid()
         self.children = 0
@@ -200,7 +201,7 @@ class Comm(Collectives, Closing):
         group = list(ranks or ())
         out = ffi.new("weft_comm **")
         check(lib.weft_comm_split(handle.ptr, ffi.new("int[]", group), len(group), out))
-        return None if out[0] == ffi.NULL else Comm(CommHandle(out[0], handle.threaded))
+        return None if out[0] == ffi.NULL else Comm(CommHandle(out[0], handle.threaded, handle.deadline))
 
     def empty(self, what: Union[str, Layout], torch: bool = False) -> Any:
         """An array for this rank's part of a layout, in memory that peers reach without a copy between; zeroed.
@@ -220,8 +221,11 @@ class Comm(Collectives, Closing):
         return array_at(owner, int(ffi.cast("uintptr_t", out[0])), which.dtype, local.shape, torch)
 
     def barrier(self, timeout: Optional[float] = None) -> None:
-        """Until all ranks are here. Unless told, the comm's deadline is the limit."""
-        check(lib.weft_comm_barrier(self._open().ptr, nanoseconds(timeout)))
+        """Until all ranks are here. Unless told, the comm's deadline is the limit. After TimeoutError or Ctrl-C this rank is
+        still in it: enter it again before any other collective call."""
+        handle = self._open()
+        limit = handle.deadline if timeout is None else timeout
+        check(in_slices(lambda ns: int(lib.weft_comm_barrier(handle.ptr, ns)), limit))
 
     def window(self, buffers: Mapping[str, Tuple[Any, Any]], signals: int = 0) -> "Window":
         """Memory of one shape on every rank, in which all load, store and wait: names to (dtype, shape). Collective."""
@@ -281,6 +285,14 @@ class Comm(Collectives, Closing):
         return f"<weft.Comm rank {self._rank} of {self._size}{closed}>"
 
 
+def _deadline() -> float:
+    """That of a comm which was told none, in seconds."""
+    try:
+        return int(os.environ.get("WEFT_DEADLINE_MS", "")) / 1e3
+    except ValueError:
+        return 30.0
+
+
 def open(
     url: Optional[str] = None,
     *,
@@ -319,4 +331,4 @@ def open(
         opts.communicator = ffi.cast("void *", MPI._addressof(communicator))
     out = ffi.new("weft_comm **")
     check(lib.weft_comm_open(ffi.NULL if url is None else url.encode(), opts, out))
-    return Comm(CommHandle(out[0], progress == "thread"))
+    return Comm(CommHandle(out[0], progress == "thread", opts.deadline_ns / 1e9 or _deadline()))

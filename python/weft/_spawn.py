@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import multiprocessing.connection
 import os
 import pickle
+import signal
 import traceback
 from typing import Any, Callable, Dict, List, Tuple
 
@@ -35,8 +37,20 @@ def _portable(error: BaseException) -> BaseException:
         return RuntimeError(f"{type(error).__name__}: {error}")
 
 
-def _rank_main(fn: Callable[..., Any], url: str, rank: int, n: int, options: Any, pipe: Any, args: Any) -> None:
+_PR_SET_PDEATHSIG = 1
+
+
+def _end_with(parent: int) -> None:
+    """This process ends when its parent does, however that ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _rank_main(fn: Callable[..., Any], url: str, rank: int, n: int, options: Any, pipe: Any, parent: int, args: Any) -> None:
     answer: Tuple[Any, ...]
+    if parent:
+        _end_with(parent)
     try:
         with open_comm(url, rank=rank, ranks=n, **options) as comm:
             answer = (True, pickle.dumps(fn(comm, *args)), "")
@@ -67,12 +81,13 @@ def spawn(
     """Runs ``fn(comm, *args)`` in n processes, the ranks of a comm, and returns what each returned, by rank.
 
     If ranks fail, raises RankError with the number of the one to blame as ``rank`` and its exception as the cause; no process
-    is left. ``method`` is one of multiprocessing: ``fork`` takes any function; ``spawn`` needs one that can be imported, and
+    is left, not even if this one is killed. ``method`` is one of multiprocessing: ``fork`` takes any function; ``spawn`` needs one that can be imported, and
     is the one to use where threads run, as they do once JAX has been used. Other ``options`` are those of :func:`weft.open`.
     """
     if n < 1:
         raise InvalidError(f"spawn: there must be one rank at least, not {n}")
     context: Any = multiprocessing.get_context(method)
+    parent = 0 if method == "forkserver" else os.getpid()  # ranks are children of that server
     url = f"shm:spawn-{os.getpid()}-{os.urandom(6).hex()}"
     processes, pipes = [], []
     results: Dict[int, Any] = {}
@@ -80,7 +95,7 @@ def spawn(
     try:
         for rank in range(n):
             ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_rank_main, args=(fn, url, rank, n, options, theirs, args), daemon=True)
+            process = context.Process(target=_rank_main, args=(fn, url, rank, n, options, theirs, parent, args), daemon=True)
             try:
                 process.start()
             except (AttributeError, TypeError, pickle.PicklingError) as problem:

@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterable, Mapping, NamedTuple, Optional, Sequence,
 
 from . import _dtypes
 from ._arrays import array_at, memory_of
-from ._comm import ChildHandle, Closing, Comm, in_slices, nanoseconds
+from ._comm import ChildHandle, Closing, Comm, in_slices
 from ._errors import ArrayError, InvalidError, check, failure
 from ._weft import ffi, lib
 
@@ -116,12 +116,15 @@ class Window(Closing):
         return int(out[0])
 
     def barrier(self, ranks: Optional[Sequence[int]] = None, timeout: Optional[float] = None) -> None:
-        """All ranks of the comm, or this one and those that are listed and list it."""
+        """All ranks of the comm, or this one and those that are listed and list it. Limit and Ctrl-C are as in
+        :meth:`Comm.barrier`."""
+        w = self._open()
+        limit = self.comm._open().deadline if timeout is None else timeout
         if ranks is None:
-            check(lib.weft_window_barrier(self._open(), nanoseconds(timeout)))
+            check(in_slices(lambda ns: int(lib.weft_window_barrier(w, ns)), limit))
         else:
-            group = list(ranks)
-            check(lib.weft_window_barrier_with(self._open(), ffi.new("int[]", group), len(group), nanoseconds(timeout)))
+            group = ffi.new("int[]", list(ranks))
+            check(in_slices(lambda ns: int(lib.weft_window_barrier_with(w, group, len(group), ns)), limit))
 
     def close(self) -> None:
         """Lets go of it. Its memory stays while arrays of it are there."""

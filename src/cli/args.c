@@ -97,6 +97,14 @@ static bool is_option(const struct args_option *o, const char *arg, size_t n)
     return !strncmp(arg, dashes(o), dash) && strlen(o->name) == n - dash && !strncmp(arg + dash, o->name, n - dash);
 }
 
+/* "-n4": an option of one letter with its value; the end of the list if it is none. */
+static const struct args_option *find_joined(const struct args_option *o, const char *arg)
+{
+    while (o->name && (o->kind == ARGS_FLAG || !is_option(o, arg, 2)))
+        o++;
+    return o;
+}
+
 int args_parse(const struct args_verb *verb, int argc, char **argv, const char **words, int *nwords)
 {
     bool only_words = false;
@@ -125,6 +133,12 @@ int args_parse(const struct args_verb *verb, int argc, char **argv, const char *
         const struct args_option *o = verb->options;
         while (o->name && !is_option(o, arg, n))
             o++;
+        if (!o->name && (o = find_joined(verb->options, arg))->name) {
+            int err = take_value(verb, o, arg + 2);
+            if (err)
+                return err;
+            continue;
+        }
         if (!o->name)
             return args_complain(verb, "there is no option '%.*s'", (int)n, arg);
         if (o->kind == ARGS_FLAG) {

@@ -1,6 +1,7 @@
 /* weft bench coll and latency: collectives by size and ranks, beside the floor and the MPI libraries. */
 #include "cli/bench.h"
 #include "cli/bench_report.h"
+#include "cli/signals.h"
 
 #define MEMORY_FROM 65536 /* below, what counts is latency and memcpy says nothing */
 
@@ -46,7 +47,7 @@ static int run(const char *name, const struct bench_options *o, const enum work_
     struct report r = {.name = name, .options = o, .remark = remark_sizes};
     struct failure why = {0};
     int n = list_cells(o, ops, nops, cells), code = CLI_OK;
-    field_watch_signals();
+    signals_watch();
     for (int i = 0; i < o->nranks && !code; i++) {
         field_add_weft(&f, &o->weft, o->ranks[i]);
         field_add_floors(&f, o->ranks[i], o->weft.private_, cells, n);

@@ -14,33 +14,12 @@
 #include <unistd.h>
 
 #include "bench/floor.h"
+#include "cli/signals.h"
 #include "weft.h"
 
 #define ORDER_LIMIT 30.0 /* s: who takes longer for one order is ended */
 #define POLL 0.05
-#define QUIT 5.0 /* s for ranks to end by themselves, then as many for a launcher to end them */
-
-static volatile sig_atomic_t caught;
-
-static void catch_signal(int sig)
-{
-    caught = sig;
-}
-
-void field_watch_signals(void)
-{
-    static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
-    struct sigaction how = {.sa_handler = catch_signal}, was;
-    sigemptyset(&how.sa_mask);
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        if (!sigaction(ends[i], NULL, &was) && was.sa_handler != SIG_IGN)
-            sigaction(ends[i], &how, NULL);
-}
-
-int field_signal(void)
-{
-    return caught;
-}
+#define QUIT 5.0 /* s for ranks to end by themselves; a launcher may take some more to end its own */
 
 struct contender *field_add(struct field *f, const char *name, enum work_kind kind, int ranks)
 {
@@ -195,27 +174,36 @@ static void reap(struct contender *c)
     for (int i = 0; i < c->npids; i++)
         while (c->pid[i] && waitpid(c->pid[i], NULL, WNOHANG) == 0) {
             double waited = work_now() - from;
-            if (asked == 0 && (waited > QUIT || caught))
+            if (asked == 0 && (waited > QUIT || signals_caught()))
                 kill_all(c), asked = 1;
-            else if (asked == 1 && waited > 3 * QUIT)
+            else if (asked == 1 && waited > 6 * QUIT)
                 kill(c->pid[i], SIGKILL);
             usleep(1000);
         }
     c->npids = 0;
 }
 
-static bool one_ended(struct contender *c)
+/* One of its processes has ended: says which, and how. */
+static bool one_ended(struct contender *c, char *how, size_t cap)
 {
-    for (int i = 0; i < c->npids; i++)
-        if (c->pid[i] && waitpid(c->pid[i], NULL, WNOHANG) == c->pid[i]) {
-            c->pid[i] = 0;
-            return true;
-        }
+    for (int i = 0; i < c->npids; i++) {
+        int status;
+        if (!c->pid[i] || waitpid(c->pid[i], &status, WNOHANG) != c->pid[i])
+            continue;
+        c->pid[i] = 0;
+        if (c->npids != (int)c->board->ranks)
+            snprintf(how, cap, "a rank ended");
+        else if (WIFSIGNALED(status))
+            snprintf(how, cap, "rank %d was ended by signal %d (%s)", i, WTERMSIG(status), strsignal(WTERMSIG(status)));
+        else
+            snprintf(how, cap, "rank %d ended with code %d", i, WEXITSTATUS(status));
+        return true;
+    }
     return false;
 }
 
-/* What a peer said on stderr, its first words. */
-static void say_log(struct contender *c)
+/* How it ended, and what a peer said on stderr, its first words. */
+static void say_log(struct contender *c, const char *how)
 {
     char text[200];
     ssize_t n = c->log < 0 ? 0 : pread(c->log, text, sizeof text - 1, 0);
@@ -224,7 +212,7 @@ static void say_log(struct contender *c)
             text[i] = ' ';
     text[n > 0 ? n : 0] = 0;
     char why[300];
-    snprintf(why, sizeof why, "a rank ended%s%s", n > 0 ? ": " : "", text);
+    snprintf(why, sizeof why, "%s%s%s", how, n > 0 ? ": " : "", text);
     give_up(c, why);
 }
 
@@ -233,12 +221,13 @@ int contender_do(struct contender *c, const struct board_order *order)
     if (c->out)
         return -1;
     double from = work_now();
+    char how[96];
     board_order(c->board, order);
     while (!board_wait(c->board, POLL) && !c->out) {
-        if (caught)
+        if (signals_caught())
             give_up(c, "interrupted");
-        else if (one_ended(c))
-            say_log(c);
+        else if (one_ended(c, how, sizeof how))
+            say_log(c, how);
         else if (work_now() - from > ORDER_LIMIT)
             give_up(c, "took more than 30 s for one order");
     }

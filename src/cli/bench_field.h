@@ -35,11 +35,6 @@ struct field_weft {
     const char *algorithm; /* NULL: the chooser's */
 };
 
-/* From now on SIGINT, SIGTERM and SIGHUP do not end this process but what is measured: orders fail, and field_signal() is
- * the signal. Whoever sees it closes the field and ends by it. */
-void field_watch_signals(void);
-int field_signal(void);
-
 /* Each adds a group of so many ranks to the field. A group that cannot be had is added as one that is out. */
 void field_add_weft(struct field *f, const struct field_weft *how, int ranks);
 /* Windows that the largest of the cells needs. */
@@ -54,7 +49,7 @@ struct contender *field_add(struct field *f, const char *name, enum work_kind ki
 pid_t contender_spawn(struct contender *c);
 void field_close(struct field *f);
 
-/* Gives one order and waits for it. 0; or c->why says what is wrong, and the contender is out from now on unless the order
+/* Gives one order and waits for it; a signal (signals_watch) ends that. 0; or c->why says what is wrong, and the contender is out from now on unless the order
  * was to open a cell, which it then cannot do. */
 int contender_do(struct contender *c, const struct board_order *order);
 

@@ -15,6 +15,8 @@ void report_csv(const struct report *r, FILE *to)
                     row->ranks, row->label, row->cell.bytes, f->who, row_time(row, f) * 1e6, f->each * 1e6,
                     f->least * 1e6, f->single * 1e6, f->tail * 1e6, f->wrong, f->brief, row->copy / 1e9);
         }
+    if (r->incomplete)
+        fprintf(to, "# incomplete: %s\n", r->incomplete);
 }
 
 static void json_figure(struct json *j, const struct row *row, const struct figure *f)
@@ -36,7 +38,7 @@ static void json_figure(struct json *j, const struct row *row, const struct figu
 static void json_remarks(struct json *j, const struct report *r)
 {
     struct remarks said = {0};
-    if (r->remark)
+    if (r->remark && !r->incomplete) /* of all rows, or of none */
         r->remark(r, &said);
     json_open(j, "summary", '[', false);
     for (int i = 0; i < said.n; i++) {
@@ -89,6 +91,7 @@ void report_json(const struct report *r, FILE *to)
     }
     json_close(&j, ']');
     json_text(&j, "left_out", r->left_out);
+    json_text(&j, "incomplete", r->incomplete);
     json_remarks(&j, r);
     json_close(&j, '}');
 }

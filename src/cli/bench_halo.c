@@ -5,6 +5,7 @@
 #include "bench/grid.h"
 #include "cli/bench.h"
 #include "cli/bench_report.h"
+#include "cli/signals.h"
 
 #define MOST (4 << 20) /* bytes of a face: ghosts are then as wide as the cells */
 
@@ -89,7 +90,7 @@ int bench_halo(int argc, char **argv)
             code = failure_set(&why, CLI_BAD, "--sizes takes faces of up to 4M");
     if (code)
         return failure_print(&why, "bench halo");
-    field_watch_signals();
+    signals_watch();
     for (int i = 0; i < o.nranks && !code; i++)
         code = run_ranks(&r, o.ranks[i], &why);
     return report_end(&r, code, &why);

@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +11,7 @@
 #include "cli/bench_measure.h"
 #include "cli/bench_report.h"
 #include "cli/json.h"
+#include "cli/signals.h"
 
 enum { LINES = 24, HOSTS = 2 };
 
@@ -36,6 +36,7 @@ struct hosts_bench {
     struct outcome line[LINES];
     int n;
     char left_out[2048];
+    const char *incomplete; /* why not all was measured; NULL: it was */
 };
 
 static void leave_out(struct hosts_bench *b, const char *what, const char *why)
@@ -164,7 +165,7 @@ static int run_duel(struct hosts_bench *b, const struct duel *d, struct failure 
             v[k][r] = link_perftest(&b->link, &p, no, sizeof no);
             rival = v[k][r] > 0;
         }
-        if (field_signal())
+        if (signals_caught())
             code = failure_set(why, CLI_WRONG, "interrupted");
     }
     field_close(&f);
@@ -409,6 +410,7 @@ static void put_json(const struct hosts_bench *b, FILE *to)
     }
     json_close(&j, ']');
     json_text(&j, "left_out", b->left_out);
+    json_text(&j, "incomplete", b->incomplete);
     json_close(&j, '}');
 }
 
@@ -418,6 +420,8 @@ static int put_out(const struct hosts_bench *b, struct failure *why)
         put_json(b, stdout);
     else if (*b->left_out)
         printf("\nleft out: %s", b->left_out);
+    if (b->incomplete && !b->json)
+        printf("\nincomplete: %s\n", b->incomplete);
     if (!b->save)
         return CLI_OK;
     FILE *to = fopen(b->save, "w");
@@ -440,9 +444,6 @@ static int measure_all(struct hosts_bench *b, struct failure *why)
     if (!code)
         code = run_matches(b, why);
     link_remove(&b->link);
-    for (int i = 0; i < b->n && !code; i++)
-        if (b->line[i].wrong)
-            code = failure_set(why, CLI_WRONG, "%s: wrong elements", b->line[i].what);
     return code;
 }
 
@@ -482,13 +483,20 @@ int bench_hosts(int argc, char **argv)
     struct failure why = {0};
     b.bytes -= b.bytes % 65536;
     b.measure = (struct measure){.seconds = (double)ms * 1e-3, .rounds = (int)rounds};
-    field_watch_signals();
+    signals_watch();
     code = measure_all(&b, &why);
     progress_end();
-    if (field_signal()) { /* what was played is gone */
-        signal(field_signal(), SIG_DFL);
-        raise(field_signal());
-    }
-    int put = put_out(&b, &why);
-    return code || put ? failure_print(&why, "bench hosts") : CLI_OK;
+    b.incomplete = code ? why.text : NULL;
+    struct failure other;
+    if ((b.n || !code) && put_out(&b, &other))
+        code = failure_print(&other, "bench hosts");
+    if (b.incomplete)
+        failure_print(&why, "bench hosts");
+    for (int i = 0; i < b.n && !code; i++)
+        if (b.line[i].wrong) {
+            failure_set(&other, CLI_WRONG, "%s: wrong elements", b.line[i].what);
+            code = failure_print(&other, "bench hosts");
+        }
+    signals_obey();
+    return code;
 }

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
@@ -15,13 +14,6 @@
 #include <unistd.h>
 
 #define NO_SHM "^sysv,posix,cma,knem,xpmem"
-
-static int remove_one(const char *path, const struct stat *s, int kind, struct FTW *where)
-{
-    (void)s, (void)kind, (void)where;
-    remove(path);
-    return 0; /* what others have removed meanwhile is no reason to stop */
-}
 
 /* "agent ADDRESS COMMAND...": the command is a text for the shell, as with rsh. */
 static bool write_agent(const struct bench_link *l)
@@ -40,29 +32,23 @@ static bool write_agent(const struct bench_link *l)
 
 bool link_make(int hosts, struct bench_link *out, char *why, size_t cap)
 {
-    const char *tmp = getenv("TMPDIR");
-    *out = (struct bench_link){.folder = ""};
-    if (!tmp || !*tmp || strlen(tmp) > sizeof out->folder - 24)
-        tmp = "/tmp";
-    snprintf(out->folder, sizeof out->folder, "%s/weft-hosts-XXXXXX", tmp); /* for mkdtemp */
-    if (!mkdtemp(out->folder)) {
-        snprintf(why, cap, "no folder for the ranks to meet in: %s: %s", out->folder, strerror(errno));
+    *out = (struct bench_link){.agent = ""};
+    if (!folder_make(NULL, "hosts", &out->folder, why, cap))
         return false;
-    }
-    snprintf(out->agent, sizeof out->agent, "%s/agent", out->folder);
+    snprintf(out->agent, sizeof out->agent, "%s/agent", out->folder.path);
     bool made = write_agent(out);
     if (!made)
         snprintf(why, cap, "%s: %s", out->agent, strerror(errno));
     made = made && netns_make(hosts, &out->netns, why, cap);
     if (!made)
-        nftw(out->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+        folder_remove(&out->folder);
     return made;
 }
 
 void link_remove(struct bench_link *l)
 {
     netns_remove(&l->netns);
-    nftw(l->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    folder_remove(&l->folder);
 }
 
 int link_host(const struct bench_link *l, int rank, int ranks)
@@ -78,10 +64,10 @@ const char *link_address(int host, char *buf, size_t cap)
 
 bool link_enter(const struct bench_link *l, int host)
 {
-    char text[80];
+    char text[sizeof l->folder.path + 8];
     snprintf(text, sizeof text, "host%d", host);
     setenv("WEFT_HOST", text, 1);
-    snprintf(text, sizeof text, "file:%s", l->folder);
+    snprintf(text, sizeof text, "file:%s", l->folder.path);
     setenv("WEFT_AT", text, 1);
     return netns_enter(&l->netns, host);
 }

@@ -5,12 +5,13 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "cli/folder.h"
 #include "cli/netns.h"
 
 struct bench_link {
     struct netns netns;
-    char folder[64]; /* the ranks of weft meet in it */
-    char agent[80];  /* a program that runs a command on a host, as rsh does: the launchers of MPI take it */
+    struct folder folder; /* the ranks of weft meet in it */
+    char agent[280];      /* a program that runs a command on a host, as rsh does: the launchers of MPI take it */
 };
 
 bool link_make(int hosts, struct bench_link *out, char *why, size_t cap);

@@ -15,6 +15,7 @@
 #include "cli/bench.h"
 #include "cli/cli.h"
 #include "cli/json.h"
+#include "cli/signals.h"
 #include "weft.h"
 
 static const int worlds[] = {64, 256, 1024, 4096, 16384, 65536};
@@ -304,20 +305,8 @@ static int measure_model(int layers, struct model *m, struct failure *why)
 
 /* ---- printing ---- */
 
-static void print_text(struct figure figures[][WORLDS], const struct model *models, int nmodels)
+static void print_models(const struct model *models, int nmodels)
 {
-    puts("One rank's lowering in microseconds (median), by ranks in the world; its peers stay as many.\n");
-    printf("%-44s %6s", "", "peers");
-    for (int w = 0; w < WORLDS; w++)
-        printf(" %8d", worlds[w]);
-    printf("  65536/1024   plan      peak\n");
-    for (int s = 0; s < SHAPES; s++) {
-        const struct figure *f = figures[s], *last = &f[WORLDS - 1];
-        printf("%-44s %6d", shapes[s].name, last->peers);
-        for (int w = 0; w < WORLDS; w++)
-            printf(" %8.2f", f[w].us);
-        printf("  %9.2f %7.1fK %8.1fK\n", last->us / f[BASE].us, (double)last->plan / 1024, (double)last->peak / 1024);
-    }
     puts("\nA model of DeepSeek-V3's size, 128 ranks (pp4 dp2 ep16) to 128 others (dp16 tp8), one rank's whole plan.\n");
     printf("%6s %8s  %14s %8s %9s %9s  %14s %8s %9s %9s\n", "layers", "tensors", "inference rank", "us each", "plan", "peak",
            "training rank", "us each", "plan", "peak");
@@ -330,6 +319,33 @@ static void print_text(struct figure figures[][WORLDS], const struct model *mode
     }
 }
 
+struct results {
+    struct figure figures[SHAPES][WORLDS];
+    struct model models[3];
+    int nshapes, nmodels;
+    const char *incomplete; /* why not all was measured; NULL: it was */
+};
+
+static void print_text(const struct results *r)
+{
+    puts("One rank's lowering in microseconds (median), by ranks in the world; its peers stay as many.\n");
+    printf("%-44s %6s", "", "peers");
+    for (int w = 0; w < WORLDS; w++)
+        printf(" %8d", worlds[w]);
+    printf("  65536/1024   plan      peak\n");
+    for (int s = 0; s < r->nshapes; s++) {
+        const struct figure *f = r->figures[s], *last = &f[WORLDS - 1];
+        printf("%-44s %6d", shapes[s].name, last->peers);
+        for (int w = 0; w < WORLDS; w++)
+            printf(" %8.2f", f[w].us);
+        printf("  %9.2f %7.1fK %8.1fK\n", last->us / f[BASE].us, (double)last->plan / 1024, (double)last->peak / 1024);
+    }
+    if (r->nmodels)
+        print_models(r->models, r->nmodels);
+    if (r->incomplete)
+        printf("\nincomplete: %s\n", r->incomplete);
+}
+
 static void print_figure(struct json *j, const char *key, const struct figure *f)
 {
     json_open(j, key, '{', true);
@@ -340,34 +356,58 @@ static void print_figure(struct json *j, const char *key, const struct figure *f
     json_close(j, '}');
 }
 
-static void print_json(struct figure figures[][WORLDS], const struct model *models, int nmodels)
+static void print_json(const struct results *r)
 {
     struct json j = {.to = stdout};
     json_open(&j, NULL, '{', false);
     json_open(&j, "worlds", '[', false);
-    for (int s = 0; s < SHAPES; s++)
+    for (int s = 0; s < r->nshapes; s++)
         for (int w = 0; w < WORLDS; w++) {
             json_open(&j, NULL, '{', true);
             json_text(&j, "name", shapes[s].name);
             json_int(&j, "world", worlds[w]);
-            json_real(&j, "us", figures[s][w].us);
-            json_int(&j, "peers", figures[s][w].peers);
-            json_int(&j, "plan_bytes", figures[s][w].plan);
-            json_int(&j, "peak_bytes", figures[s][w].peak);
+            json_real(&j, "us", r->figures[s][w].us);
+            json_int(&j, "peers", r->figures[s][w].peers);
+            json_int(&j, "plan_bytes", r->figures[s][w].plan);
+            json_int(&j, "peak_bytes", r->figures[s][w].peak);
             json_close(&j, '}');
         }
     json_close(&j, ']');
     json_open(&j, "model", '[', false);
-    for (int i = 0; i < nmodels; i++) {
+    for (int i = 0; i < r->nmodels; i++) {
+        const struct model *m = &r->models[i];
         json_open(&j, NULL, '{', false);
-        json_int(&j, "layers", models[i].layers);
-        json_int(&j, "tensors", (int64_t)models[i].tensors);
-        print_figure(&j, "inference_rank", &models[i].receiver);
-        print_figure(&j, "training_rank", &models[i].sender);
+        json_int(&j, "layers", m->layers);
+        json_int(&j, "tensors", (int64_t)m->tensors);
+        print_figure(&j, "inference_rank", &m->receiver);
+        print_figure(&j, "training_rank", &m->sender);
         json_close(&j, '}');
     }
     json_close(&j, ']');
+    json_text(&j, "incomplete", r->incomplete);
     json_close(&j, '}');
+}
+
+static int measure_all(int layers, struct results *r, struct failure *why)
+{
+    int steps[3] = {layers / 4, layers / 2, layers}, code = 0;
+    for (int s = 0; s < SHAPES && !code; s++) {
+        progress("worlds", s, SHAPES);
+        code = measure_shape(&shapes[s], r->figures[s], why);
+        if (!code && signals_caught())
+            code = failure_set(why, CLI_WRONG, "interrupted");
+        r->nshapes += !code;
+    }
+    for (int i = 0; i < 3 && !code; i++) {
+        progress("model", i, 3);
+        if (steps[i] <= 0)
+            continue;
+        code = measure_model(steps[i], &r->models[r->nmodels], why);
+        if (!code && signals_caught())
+            code = failure_set(why, CLI_WRONG, "interrupted");
+        r->nmodels += !code;
+    }
+    return code;
 }
 
 int bench_lower(int argc, char **argv)
@@ -385,25 +425,16 @@ int bench_lower(int argc, char **argv)
     int n, code = args_parse(&verb, argc, argv, words, &n);
     if (code)
         return code < 0 ? CLI_OK : code;
-    static struct figure figures[SHAPES][WORLDS];
-    struct model models[3];
+    static struct results r;
     struct failure why;
-    int steps[3] = {(int)layers / 4, (int)layers / 2, (int)layers}, nmodels = 0;
-    for (int s = 0; s < SHAPES && !code; s++) {
-        progress("worlds", s, SHAPES);
-        code = measure_shape(&shapes[s], figures[s], &why);
-    }
-    for (int i = 0; i < 3 && !code; i++) {
-        progress("model", i, 3);
-        if (steps[i] > 0)
-            code = measure_model(steps[i], &models[nmodels++], &why);
-    }
+    signals_watch();
+    code = measure_all((int)layers, &r, &why);
     progress_end();
+    r.incomplete = code ? why.text : NULL;
+    if (r.nshapes)
+        (json ? print_json : print_text)(&r);
     if (code)
-        return failure_print(&why, "bench lower");
-    if (json)
-        print_json(figures, models, nmodels);
-    else
-        print_text(figures, models, nmodels);
-    return CLI_OK;
+        failure_print(&why, "bench lower");
+    signals_obey();
+    return code;
 }

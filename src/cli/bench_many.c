@@ -3,6 +3,7 @@
 
 #include "cli/bench.h"
 #include "cli/bench_report.h"
+#include "cli/signals.h"
 
 static const struct {
     const char *name, *label;
@@ -98,8 +99,6 @@ static int run_ranks(struct report *r, int ranks, struct failure *why)
     struct work_cell cells[CASES];
     const char *labels[CASES];
     int n = 0, workers = work_cores() < ranks ? work_cores() : ranks, code = CLI_OK;
-    if (ranks > 16 || 16 % ranks)
-        return failure_set(why, CLI_BAD, "-n takes 1, 2, 4, 8 and 16 ranks");
     for (int i = 0; i < CASES; i++)
         if (bench_wants(o, cases[i].name)) {
             labels[n] = cases[i].label;
@@ -133,7 +132,12 @@ int bench_many(int argc, char **argv)
         return code < 0 ? CLI_OK : code;
     struct report r = {.name = "many", .options = &o, .print = print_text, .remark = remark, .bars = true};
     struct failure why = {0};
-    field_watch_signals();
+    for (int i = 0; i < o.nranks && !code; i++)
+        if (o.ranks[i] > 16 || 16 % o.ranks[i])
+            code = failure_set(&why, CLI_BAD, "-n takes 1, 2, 4, 8 and 16 ranks");
+    if (code)
+        return failure_print(&why, "bench many");
+    signals_watch();
     for (int i = 0; i < o.nranks && !code; i++)
         code = run_ranks(&r, o.ranks[i], &why);
     return report_end(&r, code, &why);

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/signals.h"
+
 #define TOO_SLOW 4.0 /* times the best of its kind */
 #define TOO_LONG 2.0 /* likewise, from LONG on: what takes long is seen well at first look */
 #define LONG 0.002   /* s */
@@ -249,7 +251,7 @@ int measure_row(struct field *f, const struct measure *m, struct row *row, struc
     look_at_all(e, n, m, row);
     for (int pass = 0; pass < MEASURE_PASSES && (!pass || unsteady(e, n, row->cell.op)); pass++)
         all_rounds(e, n, m, row, pass);
-    if (field_signal())
+    if (signals_caught())
         return failure_set(why, CLI_WRONG, "interrupted");
     row->copy = 0;
     for (int i = 0; i < n; i++) {

@@ -4,6 +4,7 @@
 
 #include "cli/bench.h"
 #include "cli/bench_report.h"
+#include "cli/signals.h"
 
 static const enum work_op ops[] = {WORK_COPY, WORK_READ, WORK_WRITE};
 enum { OPS = sizeof ops / sizeof *ops };
@@ -57,7 +58,7 @@ int bench_memory(int argc, char **argv)
         return code < 0 ? CLI_OK : code;
     struct report r = {.name = "memory", .options = &o, .print = print_text};
     struct failure why = {0};
-    field_watch_signals();
+    signals_watch();
     for (int i = 0; i < o.nranks && !code; i++)
         code = run_workers(&r, o.ranks[i], &why);
     return report_end(&r, code, &why);

@@ -89,8 +89,6 @@ static bool among(const char *list, const char *name, size_t n)
 
 int bench_check_only(const struct args_verb *verb, const char *only, const char *names)
 {
-    if (only && !names)
-        return args_complain(verb, "--only: there is nothing to choose from");
     for (const char *p = only; p;) {
         size_t n = strcspn(p, ",");
         if (!among(names, p, n))
@@ -157,12 +155,12 @@ int bench_options(const char *name, const char *about, const char *ranks, const 
     int64_t ms = 100, rounds = 5;
     bool window = false;
     *out = (struct bench_options){.weft.on = transport_here("shm:") ? "shm:" : "threads:"};
-    char numbers[64], lengths[128], some[128] = "there is nothing to choose from here";
+    char numbers[64], lengths[128], some[128] = "";
     snprintf(numbers, sizeof numbers, "ranks (%s)", ranks);
     snprintf(lengths, sizeof lengths, "bytes: 8,4K,1M, or 8:16M (doubling), or 8:16M:4 (%s)", sizes ? sizes : "");
     if (names)
         snprintf(some, sizeof some, "of %s, these only", names);
-    const struct args_option rows[] = {
+    const struct args_option all[] = {
         {"sizes", ARGS_TEXT, "LIST", lengths, &sizes, 0, 0},
         {"n", ARGS_TEXT, "N,N", numbers, &ranks, 0, 0},
         {"only", ARGS_TEXT, "NAMES", some, &out->only, 0, 0},
@@ -179,12 +177,16 @@ int bench_options(const char *name, const char *about, const char *ranks, const 
         {"save", ARGS_TEXT, "FILE", "beside what is printed, the result as JSON", &out->save, 0, 0},
         {"plot", ARGS_TEXT, "FILE", "and as a picture, in SVG", &out->plot, 0, 0},
         {0}};
-    bool sized = sizes != NULL; /* their option is the first */
-    const struct args_verb verb = {
-        name,
-        sized ? "[-n N,N] [--sizes LIST] [--peers] [--window|--private] [--json|--csv] [--plot out.svg]"
-              : "[-n N,N] [--peers] [--window|--private] [--json|--csv] [--plot out.svg]",
-        about, sized ? rows : rows + 1, 0};
+    bool sized = sizes != NULL;
+    struct args_option rows[sizeof all / sizeof *all];
+    int nrows = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) /* without names there are no peers, either */
+        if ((sized || all[i].out != &sizes) && (names || (all[i].out != &out->only && all[i].out != &out->peers)))
+            rows[nrows++] = all[i];
+    char usage[160];
+    snprintf(usage, sizeof usage, "[-n N,N]%s%s [--window|--private] [--json|--csv] [--plot out.svg]",
+             sized ? " [--sizes LIST]" : "", names ? " [--peers]" : "");
+    const struct args_verb verb = {name, usage, about, rows, 0};
     const char *words[1];
     int n, code = args_parse(&verb, argc, argv, words, &n);
     if (code)

@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
-#include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "cli/bench_field.h"
+#include "cli/folder.h"
 
 enum fits { FITS = 1, OVER = 2, BOTH = 3 }; /* no more ranks than cores; more */
 
@@ -135,20 +135,10 @@ static void exec_peer(const struct contender *c, const struct setting *s, const 
 #define GRACE 3 /* s for a launcher to end its ranks */
 
 /* In shared memory where that is a folder, as the libraries would have it. */
-static bool make_folder(char *out, size_t cap)
+static bool make_folder(struct folder *out)
 {
-    const char *tmp = getenv("TMPDIR"), *places[] = {"/dev/shm", tmp ? tmp : "/tmp", "/tmp"};
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
-        if ((size_t)snprintf(out, cap, "%s/weft-bench-XXXXXX", places[i]) < cap && mkdtemp(out))
-            return true;
-    return false;
-}
-
-static int remove_entry(const char *path, const struct stat *st, int flag, struct FTW *at)
-{
-    (void)st, (void)flag, (void)at;
-    remove(path);
-    return 0;
+    char why[400];
+    return folder_make("/dev/shm", "bench", out, why, sizeof why) || folder_make(NULL, "bench", out, why, sizeof why);
 }
 
 static void set_environment(const char *folder)
@@ -226,7 +216,7 @@ static void await_launcher(const struct contender *c, pid_t launcher, const sigs
 /* Does not return. Signals of the terminal do not come here; the command's end comes as SIGTERM. */
 static void keep(const struct contender *c, const struct setting *s, const struct bench_link *link, const char *program)
 {
-    char folder[300];
+    struct folder folder;
     pid_t command = getppid();
     sigset_t set, old;
     sigemptyset(&set);
@@ -236,9 +226,9 @@ static void keep(const struct contender *c, const struct setting *s, const struc
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     setpgid(0, 0); /* not a session of its own, which the scheduler may treat as another job */
-    if (getppid() != command || !make_folder(folder, sizeof folder))
+    if (getppid() != command || !make_folder(&folder))
         _exit(1);
-    set_environment(folder);
+    set_environment(folder.path);
     pid_t launcher = fork();
     if (!launcher) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -250,7 +240,7 @@ static void keep(const struct contender *c, const struct setting *s, const struc
     do
         kill_children();
     while (waitpid(-1, NULL, 0) > 0 || errno == EINTR);
-    nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    folder_remove(&folder);
     _exit(0);
 }
 

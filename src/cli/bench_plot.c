@@ -169,11 +169,11 @@ int plot_bars(const struct report *r, const char *path, struct failure *why)
             double speed = v ? work_moved(&row->cell, row->ranks) / row_time(row, v) / 1e9 : 0;
             if (v)
                 fprintf(to,
-                        "<rect x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"%d\" fill=\"%s\"/><text x=\"%.1f\" y=\"%d\" "
-                        "fill=\"#444\">"
+                        "<rect x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"%d\" fill=\"%s\"/><text x=\"%d\" y=\"%d\" "
+                        "text-anchor=\"end\" fill=\"#444\">"
                         "%.1f GB/s</text>\n",
-                        TEXT, y + k * THICK, speed / most * LONG, THICK - 1, lines[k].colour,
-                        TEXT + speed / most * LONG + 4, y + k * THICK + 9, speed);
+                        TEXT, y + k * THICK, speed / most * LONG, THICK - 1, lines[k].colour, TEXT + LONG + 80,
+                        y + k * THICK + 9, speed);
         }
         double copy = TEXT + row->copy / 1e9 / most * LONG;
         fprintf(to, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\" stroke=\"black\" stroke-dasharray=\"3,2\"/>\n",

@@ -3,15 +3,16 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/signals.h"
+
 void report_out(struct report *r, const struct field *f, int ranks)
 {
-    for (int i = 0; i < f->n; i++) {
+    for (int i = 0; i < f->n && !signals_caught(); i++) {
         size_t n = strlen(r->left_out);
-        if (f->c[i].out)
+        if (f->c[i].out && f->c[i].kind != WORK_WEFT) /* whose failure is the benchmark's */
             snprintf(r->left_out + n, sizeof r->left_out - n, "%s on %d ranks: %s\n", f->c[i].name, ranks, f->c[i].why);
     }
 }
@@ -122,8 +123,10 @@ int report_measure(struct report *r, struct field *f, const struct row *what, st
     struct row *row = &rows[r->n++];
     *row = *what;
     int code = measure_row(f, &r->options->measure, row, why);
-    if (code)
+    if (code) {
+        r->n--;
         return code;
+    }
     if (*row->refused)
         return leave_out(r, why);
     print_row(r);
@@ -164,14 +167,17 @@ static int put_out(const struct report *r, struct failure *why)
     else {
         if (r->print)
             r->print(r);
-        print_remarks(r);
+        if (r->incomplete)
+            printf("\nincomplete: %s\n", r->incomplete);
+        else
+            print_remarks(r);
     }
     fflush(stdout);
     if (*r->left_out)
         fprintf(stderr, "left out: %s", r->left_out);
     if (o->save)
         code = save(r, why);
-    if (o->plot && !code)
+    if (o->plot && !code && !r->incomplete)
         code = (r->bars ? plot_bars : plot_curves)(r, o->plot, why);
     return code;
 }
@@ -187,22 +193,16 @@ int report_end(struct report *r, int code, const struct failure *why)
         code = failure_set(&none, CLI_WRONG, "nothing could be measured: %s", r->left_out), why = &none;
     else if (!code && !r->n)
         code = failure_set(&none, CLI_BAD, "nothing that --only names is measured on so many ranks"), why = &none;
-    if (code) {
+    r->incomplete = code ? why->text : NULL;
+    if (r->n && put_out(r, &other))
+        code = failure_print(&other, verb);
+    if (r->incomplete)
         failure_print(why, verb);
-    } else {
-        code = put_out(r, &other);
-        if (code)
-            failure_print(&other, verb);
-    }
     for (int i = 0; i < r->n && !code; i++)
         for (int k = 0; k < r->rows[i].n; k++)
             if (r->rows[i].f[k].kind == WORK_WEFT && r->rows[i].f[k].wrong)
                 code = CLI_WRONG;
     free(r->rows);
-    if (field_signal()) {
-        fflush(NULL);
-        signal(field_signal(), SIG_DFL);
-        raise(field_signal());
-    }
+    signals_obey();
     return code;
 }

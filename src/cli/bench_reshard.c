@@ -3,6 +3,7 @@
 
 #include "cli/bench.h"
 #include "cli/bench_report.h"
+#include "cli/signals.h"
 
 #define LEAST 262144 /* bytes: a square of 256 by 256 */
 #define FULL ((int64_t)256 << 20)
@@ -142,7 +143,7 @@ int bench_reshard(int argc, char **argv)
             code = failure_set(&why, CLI_BAD, "-n takes 1, 2, 4, 8 and 16 ranks");
     if (code)
         return failure_print(&why, "bench reshard");
-    field_watch_signals();
+    signals_watch();
     for (int i = 0; i < o.nranks && !code; i++)
         code = run_ranks(&r, o.ranks[i], &why);
     return report_end(&r, code, &why);

@@ -1,7 +1,6 @@
 /* weft checkpoint: safetensors files from one parallelism to another. */
 #define _POSIX_C_SOURCE 200809L
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,26 +8,10 @@
 #include "cli/args.h"
 #include "cli/cli.h"
 #include "cli/json.h"
+#include "cli/signals.h"
 #include "weft.h"
 
 /* ---- an interrupt stops the work, which then removes what is not complete ---- */
-
-static volatile sig_atomic_t interrupted;
-static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
-#define SIGNALS (sizeof signals / sizeof *signals)
-
-static void interrupt(int number)
-{
-    interrupted = number;
-}
-
-static void watch_signals(void)
-{
-    struct sigaction act = {.sa_handler = interrupt}, old;
-    for (size_t i = 0; i < SIGNALS; i++)
-        if (!sigaction(signals[i], NULL, &old) && old.sa_handler == SIG_DFL)
-            sigaction(signals[i], &act, NULL);
-}
 
 #define BAR 40
 
@@ -42,7 +25,7 @@ static int show_progress(void *arg, int64_t done, int64_t bytes)
     bar[BAR] = 0;
     snprintf(text, sizeof text, "[%s] %.2f of %.2f GB", bar, (double)done / 1e9, (double)bytes / 1e9);
     progress_text(text);
-    return interrupted ? WEFT_EIO : 0;
+    return signals_caught() ? WEFT_EIO : 0;
 }
 
 /* ---- numbers for the rules ---- */
@@ -97,15 +80,12 @@ static int reshard(const char *in, const char *out, const char *to, weft_checkpo
 {
     weft_checkpoint_info info = {.size = sizeof info};
     opts->progress = show_progress;
-    watch_signals();
+    signals_watch();
     int err = weft_checkpoint_reshard(in, out, to, opts, &info);
     progress_end();
-    if (interrupted) {
-        if (err)
-            fprintf(stderr, "weft checkpoint: interrupted; nothing was written\n");
-        signal(interrupted, SIG_DFL);
-        raise(interrupted);
-    }
+    if (signals_caught() && err)
+        fprintf(stderr, "weft checkpoint: interrupted; nothing was written\n");
+    signals_obey();
     if (err) {
         struct failure why;
         failure_set(&why, err == WEFT_EINVAL || err == WEFT_EUNSUPPORTED ? CLI_BAD : CLI_WRONG, "%s", weft_errmsg());

@@ -1,9 +1,9 @@
 /* weft run: starts the ranks of a program on this machine and stays with them until all have ended. One loop over one
- * signalfd and the pipes of the ranks; nothing outlives it, since ranks end with their launcher. */
+ * signalfd and the pipes of the ranks; nothing outlives it, since ranks end with their launcher, and a guard ends what they have
+ * started. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -19,6 +19,8 @@
 
 #include "cli/args.h"
 #include "cli/cli.h"
+#include "cli/folder.h"
+#include "cli/guard.h"
 #include "cli/netns.h"
 #include "cli/tag.h"
 #include "weft.h"
@@ -31,7 +33,8 @@ struct job {
     const char *at, *token; /* where the ranks meet, if need be; NULL: not told */
     int64_t ranks, hosts; /* hosts 0: none are played */
     struct netns netns;
-    char folder[64]; /* made for the ranks to meet in; empty: none was */
+    struct folder folder; /* made for the ranks to meet in, if need be */
+    struct guard guard;
     bool bind, tag;
     bool terminal; /* rank 0 reads from one: it stays in the launcher's process group */
     pid_t launcher;
@@ -123,6 +126,12 @@ static void become_rank(const struct job *j, int rank, int out, int err)
     _exit(code);
 }
 
+/* A rank and what it has started, as kill() takes it. */
+static pid_t target(const struct job *j, int rank)
+{
+    return rank || !j->terminal ? -j->pids[rank] : j->pids[rank];
+}
+
 static int start_rank(struct job *j, int rank)
 {
     int out[2] = {-1, -1}, err[2] = {-1, -1};
@@ -143,23 +152,18 @@ static int start_rank(struct job *j, int rank)
     if (rank || !j->terminal)
         setpgid(pid, pid); /* here, too, so that it is done for both */
     j->pids[rank] = pid;
+    j->guard.ends[rank] = target(j, rank);
     j->left++;
     return 0;
 }
 
 /* ---- the loop ---- */
 
-/* To a rank and what it has started. */
-static void send_one(const struct job *j, int rank, int signal)
-{
-    kill(rank || !j->terminal ? -j->pids[rank] : j->pids[rank], signal);
-}
-
 static void send_all(const struct job *j, int signal)
 {
     for (int r = 0; r < j->ranks; r++)
         if (j->pids[r])
-            send_one(j, r, signal);
+            kill(target(j, r), signal);
 }
 
 static void end_all(struct job *j)
@@ -187,7 +191,8 @@ static void note_end(struct job *j, int rank, const siginfo_t *how)
         end_all(j);
     }
     if (j->ending)
-        send_one(j, rank, SIGKILL); /* what it has started and left behind */
+        kill(target(j, rank), SIGKILL); /* what it has started and left behind */
+    j->guard.ends[rank] = 0;
     waitpid(j->pids[rank], NULL, 0);
     j->pids[rank] = 0;
     j->left--;
@@ -219,7 +224,7 @@ static void read_signals(struct job *j)
         }
         for (int r = 0; r < j->ranks; r++)
             if (j->pids[r] && (r || !j->terminal || s.ssi_code != SI_KERNEL))
-                send_one(j, r, (int)s.ssi_signo);
+                kill(target(j, r), (int)s.ssi_signo);
     }
     reap(j);
 }
@@ -274,30 +279,23 @@ static int fresh_url(char *url, size_t cap, const char *scheme)
 /* Ranks that do not meet in shared memory and were not told where get a folder of their own. */
 static int make_folder(struct job *j, char *at, size_t cap)
 {
-    const char *tmp = getenv("TMPDIR");
-    if (!tmp || !*tmp || strlen(tmp) > sizeof j->folder - 20)
-        tmp = "/tmp";
-    snprintf(j->folder, sizeof j->folder, "%s/weft-run-XXXXXX", tmp);
-    if (!mkdtemp(j->folder)) {
-        fprintf(stderr, "weft run: no folder for the ranks to meet in: %s: %s\n", j->folder, strerror(errno));
-        j->folder[0] = 0;
+    char why[400];
+    if (!folder_make(NULL, "run", &j->folder, why, sizeof why)) {
+        fprintf(stderr, "weft run: the ranks cannot meet: %s\n", why);
         return CLI_WRONG;
     }
-    snprintf(at, cap, "file:%s", j->folder);
+    snprintf(at, cap, "file:%s", j->folder.path);
     j->at = at;
     return CLI_OK;
 }
 
-static int remove_one(const char *path, const struct stat *s, int kind, struct FTW *where)
+/* Also in the guard, in place of a launcher that was killed. */
+static void clean_up(void *arg)
 {
-    (void)s, (void)kind, (void)where;
-    return remove(path);
-}
-
-static void remove_folder(const struct job *j)
-{
-    if (j->folder[0])
-        nftw(j->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    struct job *j = arg;
+    if (j->hosts)
+        netns_remove(&j->netns);
+    folder_remove(&j->folder);
 }
 
 static int launch(struct job *j)
@@ -372,10 +370,21 @@ static void obey_signals(const struct job *j)
     sigprocmask(SIG_SETMASK, &j->mask, NULL);
 }
 
+static int guard_and_launch(struct job *j)
+{
+    if (!guard_start(&j->guard, (int)j->ranks, clean_up, j)) {
+        fprintf(stderr, "weft run: no process to guard the ranks: %s\n", strerror(errno));
+        return CLI_WRONG;
+    }
+    int code = serve_and_launch(j);
+    guard_stop(&j->guard);
+    return code;
+}
+
 /* With hosts to play, and what must be gone afterwards. */
 static int set_up_and_launch(struct job *j, bool wide)
 {
-    char at[80], why[256];
+    char at[sizeof j->folder.path + 8], why[256];
     int code = watch_signals(j);
     if (code)
         return code;
@@ -387,10 +396,8 @@ static int set_up_and_launch(struct job *j, bool wide)
         code = CLI_WRONG;
     }
     if (!code)
-        code = serve_and_launch(j);
-    if (j->hosts)
-        netns_remove(&j->netns);
-    remove_folder(j);
+        code = guard_and_launch(j);
+    clean_up(j);
     obey_signals(j);
     return code;
 }

@@ -3,6 +3,7 @@
 #include "cli/crew.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cli/signals.h"
 #include "weft.h"
+
+#define LOOK_MS 50 /* for signals, while work is done */
 
 struct order {
     team_work *work;
@@ -122,6 +126,17 @@ static void note_end(struct member *m)
         snprintf(m->answer.text, sizeof m->answer.text, "its process ended with code %d", WEXITSTATUS(status));
 }
 
+/* False: its process has ended. A signal ends all that have not answered. */
+static bool await_answer(struct crew *c, struct member *m)
+{
+    struct pollfd p = {.fd = m->socket, .events = POLLIN};
+    while (poll(&p, 1, LOOK_MS) <= 0)
+        for (int r = 0; r < c->ranks && signals_caught(); r++)
+            if (c->member[r].pid)
+                kill(c->member[r].pid, SIGKILL);
+    return receive(m->socket, &m->answer, sizeof m->answer) == (ssize_t)sizeof m->answer;
+}
+
 int crew_do(struct crew *c, team_work *work, void *arg, struct failure *why)
 {
     struct order o = {.work = work, .arg = arg};
@@ -130,8 +145,12 @@ int crew_do(struct crew *c, team_work *work, void *arg, struct failure *why)
             send(c->member[r].socket, &o, sizeof o, MSG_NOSIGNAL);
     for (int r = 0; r < c->ranks; r++) {
         struct member *m = &c->member[r];
-        if (m->pid && receive(m->socket, &m->answer, sizeof m->answer) != (ssize_t)sizeof m->answer)
+        if (m->pid && !await_answer(c, m))
             note_end(m);
+    }
+    if (signals_caught()) {
+        failure_set(why, CLI_WRONG, "interrupted");
+        return WEFT_EPEER;
     }
     int first = -1;
     for (int r = 0; r < c->ranks; r++) /* one that has ended is the cause of what others say */

@@ -7,7 +7,8 @@
 struct crew;
 
 int crew_open(int ranks, struct crew **out, struct failure *why); /* CLI_OK or CLI_WRONG */
-/* As team_do: work(arg, r) on all ranks at once. A rank that has ended counts as WEFT_EPEER. */
+/* As team_do: work(arg, r) on all ranks at once. A rank that has ended counts as WEFT_EPEER; so do all when a
+ * signal was caught (signals_watch), which ends those that work. */
 int crew_do(struct crew *c, team_work *work, void *arg, struct failure *why);
 void crew_close(struct crew *c); /* and waits for their ends */
 

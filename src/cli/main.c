@@ -1,4 +1,5 @@
 /* The command line of weft: finds the verb and hands over. It uses the public interface only. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -30,7 +31,7 @@ static int print_help(void)
          "  'f32[4096/x,512] @x4'          4 ranks hold a quarter of the rows each\n"
          "  'bf16[4096,512/x] @x4=4..7'    4 others hold columns, in another type\n"
          "  'f32[4096,512] @x4 +sum(x)'    the value is the sum of the copies\n\n"
-         "weft VERB --help tells more about each; weft --version prints the version. The manual is weft(1).");
+         "weft VERB --help (or weft help VERB) tells more about each; weft --version prints the version. The manual is weft(1).");
     return CLI_OK;
 }
 
@@ -43,8 +44,13 @@ static int print_version(void)
 
 static int run_verb(const char *verb, int argc, char **argv)
 {
-    if (!strcmp(verb, "--help") || !strcmp(verb, "-h"))
+    bool help = !strcmp(verb, "help");
+    if (!strcmp(verb, "--help") || !strcmp(verb, "-h") || (help && !argc))
         return print_help();
+    if (help) {
+        char *words[] = {argc > 1 ? argv[1] : "--help", "--help"};
+        return run_verb(argv[0], argc > 1 ? 2 : 1, words);
+    }
     if (!strcmp(verb, "--version"))
         return print_version();
     for (size_t i = 0; i < VERBS; i++)

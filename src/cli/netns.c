@@ -111,7 +111,7 @@ static int open_host(int i)
 bool netns_make(int hosts, struct netns *out, char *why, size_t cap)
 {
     char hub[64], commands[128];
-    *out = (struct netns){.files = calloc((size_t)hosts, sizeof *out->files)};
+    *out = (struct netns){.owner = getpid(), .files = calloc((size_t)hosts, sizeof *out->files)};
     if (!out->files) {
         snprintf(why, cap, "no memory");
         return false;
@@ -145,6 +145,6 @@ void netns_remove(struct netns *n)
     for (int i = 0; i < n->hosts; i++)
         close(n->files[i]);
     free(n->files);
+    sweep(n->owner);
     *n = (struct netns){0};
-    sweep(getpid());
 }

@@ -3,10 +3,12 @@
 #define WEFT_CLI_NETNS_H
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #define NETNS_HOSTS 64
 
 struct netns {
+    pid_t owner; /* whose number their names have */
     int hosts;
     int *files; /* one open namespace each */
 };
@@ -15,5 +17,5 @@ struct netns {
  * permission, no ip command). Namespaces that a killed run has left behind are removed first. */
 bool netns_make(int hosts, struct netns *out, char *why, size_t cap);
 bool netns_enter(const struct netns *n, int host); /* the calling process is on that host from now on */
-void netns_remove(struct netns *n);
+void netns_remove(struct netns *n); /* also by a child of the owner's */
 #endif

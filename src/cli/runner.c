@@ -9,6 +9,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#define RANKS_MAX 65536 /* the library's own limit, for threads: */
+
 /* A rank's buffer and its copy in window memory. */
 struct runner_window {
     char *outside, *inside;
@@ -55,6 +57,17 @@ void runner_free(const struct runner_place *p, void *memory, size_t bytes)
         free(memory);
 }
 
+/* Said before all plans are made. */
+static int check_number(const char *url, const struct runner_place *p, int world, struct failure *why)
+{
+    if (p->ranks > RANKS_MAX || world > RANKS_MAX)
+        return failure_set(why, CLI_BAD, "--on %s: at most %d ranks can be run, and these are %d", url, RANKS_MAX,
+                           p->ranks > world ? p->ranks : world);
+    if (p->ranks < world)
+        return failure_set(why, CLI_BAD, "--on %s has %d of the %d ranks that the layouts use", url, p->ranks, world);
+    return CLI_OK;
+}
+
 int runner_place(const char *url, int world, struct runner_place *out, struct failure *why)
 {
     static const char threads[] = "threads:";
@@ -63,7 +76,8 @@ int runner_place(const char *url, int world, struct runner_place *out, struct fa
     if (!strcmp(url, "self:")) {
         *out = (struct runner_place){.url = "self:", .ranks = 1};
     } else if (!strncmp(url, "shm:", 4)) {
-        return place_shm(url, world, out, why);
+        int code = place_shm(url, world, out, why);
+        return code ? code : check_number(url, out, world, why);
     } else if (!strncmp(url, threads, strlen(threads))) {
         const char *rest = url + strlen(threads);
         char *name = (char *)rest;
@@ -83,10 +97,7 @@ int runner_place(const char *url, int world, struct runner_place *out, struct fa
         weft_comm_close(c);
         return failure_set(why, CLI_BAD, "--on %s: ranks are started here on self:, threads: and shm: only", url);
     }
-    if (out->ranks < world)
-        return failure_set(why, CLI_BAD, "--on %s has %d of the %d ranks that the layouts use", url, out->ranks,
-                           world);
-    return CLI_OK;
+    return check_number(url, out, world, why);
 }
 
 /* ---- what each rank does ---- */

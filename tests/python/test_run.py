@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import weakref
 
 import numpy as np
@@ -311,6 +312,75 @@ def test_ctrl_c_ends_a_wait():
     other.start()
     first()
     other.join()
+
+
+@pytest.mark.parametrize("which", ["comm", "window", "some"])
+def test_ctrl_c_ends_a_barrier(which):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    interrupted = threading.Event()
+
+    def barrier(comm):
+        window = comm.window({}, signals=1)
+        return {"comm": comm.barrier, "window": window.barrier, "some": lambda: window.barrier([0, 1])}[which]
+
+    def second():
+        with weft.open("threads:2/barriers", rank=1, deadline=60) as comm:
+            enter = barrier(comm)
+            interrupted.wait()
+            enter()
+
+    other = threading.Thread(target=second)
+    other.start()
+    with weft.open("threads:2/barriers", rank=0, deadline=60) as comm:
+        enter = barrier(comm)
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        began = time.monotonic()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                enter()
+            assert time.monotonic() - began < 30  # not the deadline
+        finally:
+            interrupted.set()
+        enter()  # it is still in it
+    other.join()
+
+
+def test_barriers_have_the_deadline_of_their_comm(monkeypatch):
+    monkeypatch.delenv("WEFT_DEADLINE_MS", raising=False)
+    with weft.open("self:") as comm:
+        assert comm._open().deadline == 30
+    monkeypatch.setenv("WEFT_DEADLINE_MS", "2500")
+    with weft.open("self:") as comm, comm.split([0]) as part:
+        assert comm._open().deadline == part._open().deadline == 2.5
+    gone = threading.Event()
+
+    def rank_main(comm):
+        if comm.rank == 0:
+            with pytest.raises(weft.TimeoutError, match="rank 1 not there yet"):
+                comm.barrier()
+            gone.set()
+        gone.wait()
+        comm.barrier(timeout=100)
+
+    threads(2, rank_main, "deadline", deadline=3)
+
+
+def test_ranks_end_with_a_script_that_is_killed(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, sys, time, weft\n"
+        "def rank_main(comm):\n"
+        "    comm.barrier()\n"
+        "    os.write(1, b'%d\\n' % os.getpid())\n"
+        "    time.sleep(1000)\n"
+        "weft.spawn(rank_main, 2)\n"
+    )
+    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE)
+    ranks = [int(process.stdout.readline()) for _ in range(2)]
+    process.kill()
+    process.wait()
+    assert process.stdout.read() == b""  # until both have closed it
+    assert len(set(ranks)) == 2
 
 
 def test_groups():
