@@ -17,6 +17,7 @@ struct block {
     uint64_t letters; /* bytes from the head to the first */
     uint64_t chores;  /* to what chore.c has there, 0: nothing; and bytes of a list of that */
     uint64_t chore_list;
+    uint64_t swaps; /* to the halls of swap.c, 0: none */
 };
 
 struct block_in {
@@ -59,6 +60,8 @@ struct block_message {
 
 struct block_part {
     uint64_t at; /* of its first element: a place, or in a staged message the owner's address */
+    uint64_t place; /* if peers can reach it */
+    bool reached;
     int64_t offset, count;
     uint32_t loop; /* into loops */
     uint8_t nloops, dtype, wire;
