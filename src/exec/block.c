@@ -54,7 +54,9 @@ int block_make(weft_exec *x, const struct program *p, uint64_t *place)
     b->chores = chores ? bytes + letters : 0;
     b->chore_list = list;
     b->swaps = swaps ? bytes + letters + chores : 0;
-    atomic_store_explicit(&b->holders, holders(p), memory_order_relaxed); /* published by the meeting */
+    b->shown = swaps && swap_helps(x);
+    atomic_store_explicit(&b->holders, b->shown ? (uint32_t)x->comm->size : holders(p),
+                          memory_order_relaxed); /* published by the meeting */
     uint32_t message = 0;
     for (uint32_t i = 0; i < p->nouts; i++) {
         block_outs(b)[i].peer = p->outs[i].peer;

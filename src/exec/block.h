@@ -18,6 +18,7 @@ struct block {
     uint64_t chores;  /* to what chore.c has there, 0: nothing; and bytes of a list of that */
     uint64_t chore_list;
     uint64_t swaps; /* to the halls of swap.c, 0: none */
+    bool shown;     /* these, to all ranks: they hold the block */
 };
 
 struct block_in {

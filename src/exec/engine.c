@@ -575,6 +575,6 @@ bool engine_pass(weft_exec *x, bool eager)
     if (x->program->post.on)
         return post_pass(x);
     if (x->program->swaps.on)
-        return swap_pass(x);
+        return swap_pass(x, eager);
     return x->program->chores.on ? chore_pass(x) : pass_pipeline(x, eager);
 }

@@ -302,6 +302,7 @@ struct chores {
 struct swap_pair;
 struct swaps {
     bool on;
+    bool helps; /* pairs that this rank is not in are among these */
     bool calls; /* those who sleep have yet to be woken for what was begun or done here */
     uint32_t n;
     struct swap_pair *pairs;
@@ -359,6 +360,8 @@ struct weft_exec {
     const weft_plan *plan;
     uint64_t number; /* of the meeting that bound it: the same on all ranks */
     struct block *block;
+    const struct block **held; /* of ranks that are no peers: swap.c */
+    uint32_t nheld;
     uint64_t place;           /* of the block */
     struct comm_grave *grave; /* for the block's end, kept so that free cannot fail */
     char *scratch;
@@ -565,13 +568,16 @@ void arrivals_free(struct arrivals *a);          /* NULL is fine */
 
 /* Bytes of a block that its halls need, 0: the program has none. */
 uint64_t swap_bytes(const weft_exec *x, const struct program *p);
-/* Pairs the faces of this rank; false: they cannot be. The meeting that follows has the answer in its note. */
-bool swap_make(weft_exec *x, struct program *p);
+bool swap_helps(const weft_exec *x); /* are the halls shown to all ranks? */
+int swap_hold(weft_exec *x, const struct program *p, const uint64_t *block_at);
+/* Pairs the faces of this rank, or of all; false: they cannot be. The meeting that follows has the answer in its note. */
+bool swap_make(weft_exec *x, struct program *p, const uint64_t *block_at);
 void swap_open(weft_exec *x, struct program *p, uint64_t meeting); /* if all said yes */
 void swap_start(weft_exec *x);
-bool swap_pass(weft_exec *x);
+bool swap_pass(weft_exec *x, bool eager);
 void swap_call(weft_exec *x);                  /* wakes those who sleep */
-bool swap_waits(const weft_exec *x, int peer); /* for the peer to begin, or to copy what it has taken */
+bool swap_waits(const weft_exec *x, int rank); /* for the rank to begin, or to copy what it has taken */
+bool swap_done(const weft_exec *x, int peer);  /* the faces that it and this rank give each other */
 int swap_lacking(const weft_exec *x);
 
 /* ---- chore.c ---- */

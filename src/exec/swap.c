@@ -1,36 +1,49 @@
 /* Faces that two ranks give each other where they lie: what one sends stands beside what it receives, each cell in a line
  * of cache of its own (the x faces of a 3-d array). Packed and unpacked, each line is fetched twice, and by then the
  * first cells of a long face have left the cache. Here one walk along both faces does both directions: it reads and
- * writes a line of either rank once. Both ranks do it, from either end of the faces, until they meet; one that comes late,
- * or computes, finds it done.
+ * writes a line of either rank once.
  *
- * Whose core fetches a line that its owner has just written matters as long as it is in that core's own cache. So where
- * every rank has a core these are faces that span more memory than that: the owner's walk through it has driven them out.
- * Where ranks share cores the owner's lines are wherever it ran last.
+ * Where every rank has a core, both ranks of a pair walk, from either end, until they meet; one that comes late, or
+ * computes, finds it done. Whose core fetches a line that its owner has just written matters as long as it is in that
+ * core's own cache; so these are faces that span more memory than that: the owner's way through it has driven them out.
+ *
+ * Where ranks share cores, whoever runs walks along the faces of all pairs that have begun, also of those that it is
+ * not in, row by row, so that the line of a rank between two others is fetched once; and each core has an end of its own,
+ * so that it finds in its cache what it left there. It is worth waiting until all have begun, but not sleeping.
  *
  * The hall of a pair stands in the block of the lower rank. A rank that begins run r stores r in `begun`, which releases
- * what it wrote before; who has begun and acquires the other's r may read and write both faces. Shares are taken by
- * changing `taken`, in which only the one atomic word matters; `over` counts the shares that are done, of all runs: the
- * adds release what was copied and form one chain, so who finds r * SHARES there acquires all of it. Nobody begins run r + 1
- * before that, so no copy of run r is left then, and a word of `taken` that is not of this run stands for none taken.
+ * what it wrote before; who acquires the r of both may read and write both faces, if it takes a share of run r by changing
+ * its word from an earlier run's to this one's with its own rank in it. `over` counts the shares that are done, of all
+ * runs: the adds release what was copied and form one chain, so who finds r * SHARES there acquires all of it. Neither of the
+ * two begins run r + 1 before that. So who finds a word of an earlier run takes a share that nobody has copied, and
+ * no copy of run r is left when its memory is the owner's again. The word says whom to blame for a share that is not
+ * done; it is set to DONE after `over` was added to.
  *
  * All ranks agree on it at bind, by their votes: until then messages are staged ones like others of their kind, and
  * remain so if one rank says no. */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdlib.h>
+
 #include "base/error.h"
 #include "exec/block.h"
+#include "transport/hosts.h"
 
 #define RUNS_LEAST 8192 /* of a message: those of a shorter one stay in the cache until it is unpacked */
 #define SPAN (4 << 20)  /* bytes of memory that a face is spread over: more than a core's own cache */
+#define RANKS_MOST 64   /* that share cores */
 #define SHARES 16       /* parts that the faces of a pair are copied in */
 #define BLOCK 64        /* runs of each line in turn: their lines stay in the smallest cache */
 #define PASS (64 << 10) /* runs of a pass, a fraction of a millisecond */
 #define OUTER 2         /* loops over runs */
+#define WHO_BITS 8
+#define DONE ((1 << WHO_BITS) - 1)
 
 struct swap_hall {
     struct {
         _Alignas(CORE_LINE) _Atomic uint64_t run;
     } begun[2]; /* of the lower rank, of the higher */
-    _Alignas(CORE_LINE) _Atomic uint64_t taken; /* run << 32 | shares from the begin << 16 | shares from the end */
+    _Alignas(CORE_LINE) _Atomic uint64_t taken[SHARES]; /* run << WHO_BITS | one more than the rank that has it, or DONE */
     _Alignas(CORE_LINE) _Atomic uint64_t over;
 };
 
@@ -42,13 +55,13 @@ struct swap_line {
 };
 
 struct swap_pair {
-    int peer;
-    bool higher, back; /* this rank is the higher of the two; it takes shares from the end */
+    int low, high; /* its ranks */
     struct swap_hall *hall;
-    struct swap_line *lines; /* those that this rank sends and those that it receives in turn */
+    struct swap_line *lines; /* those that the lower rank sends and those that it receives, in turn */
     uint32_t nlines;
     int64_t n[OUTER]; /* runs, of all lines alike */
     size_t unit;      /* bytes of a run */
+    int share;        /* that this rank is at, -1: none */
 };
 
 /* ---- making ---- */
@@ -69,7 +82,10 @@ static bool fits_step(const weft_exec *x, const struct program *p, uint32_t s)
 
 static bool fits(const weft_exec *x, const struct program *p)
 {
-    bool fit = !x->comm->staged && x->comm->opts.cross <= 0 && p->nouts && p->nouts == p->nins;
+    const weft_comm *c = x->comm;
+    bool fit = !c->staged && c->opts.cross <= 0 && (c->spins || c->size <= RANKS_MOST) && p->nouts && p->nouts == p->nins;
+    for (int r = 0; r < c->size && fit; r++)
+        fit = !transport_far(c->link, r);
     for (uint32_t i = 0; i < p->nouts && fit; i++)
         fit = way_answered(p, p->outs[i].peer);
     for (uint32_t s = 0; s < p->nsteps && fit; s++)
@@ -82,14 +98,9 @@ uint64_t swap_bytes(const weft_exec *x, const struct program *p)
     return fits(x, p) ? p->nouts * sizeof(struct swap_hall) : 0;
 }
 
-/* The hall of the lower rank's channel to the higher; NULL: it has none. */
-static struct swap_hall *hall_of(const struct block *lower, int higher)
+bool swap_helps(const weft_exec *x)
 {
-    struct swap_hall *halls = (struct swap_hall *)((uintptr_t)lower + lower->swaps);
-    for (uint32_t i = 0; i < lower->nouts && lower->swaps; i++)
-        if (block_outs(lower)[i].peer == higher)
-            return &halls[i];
-    return NULL;
+    return !x->comm->spins;
 }
 
 /* A face: messages of one channel as their sender and their receiver have described them. */
@@ -167,42 +178,73 @@ static bool add_face(const weft_exec *x, struct swap_pair *pair, const struct fa
     return fit;
 }
 
-/* Ranks side by side most often are one even and one odd: so both walks of a rank that has two neighbours begin at one
- * end, where its own lines are shared by both. */
-static bool make_pair(weft_exec *x, struct program *p, const struct exec_out *out, const struct exec_in *in,
-                      struct swap_pair *pair)
+/* What rank a, whose block is `from`, sends to rank b; *i: its channel. */
+static bool find_face(const struct block *from, int a, const struct block *to, int b, struct face *f, uint32_t *i)
 {
-    int rank = x->comm->rank;
-    struct face gives = {x->block, out->block, out->sends, out->recvs, out->n};
-    struct face gets = {in->block, x->block, in->sends, in->recvs, in->n};
-    bool higher = rank > out->peer;
-    *pair = (struct swap_pair){.peer = out->peer, .higher = higher, .back = rank % 2};
-    pair->hall = higher ? hall_of(out->block, rank) : hall_of(x->block, out->peer);
-    if (!pair->hall || !parts_of(&gives) || parts_of(&gives) != parts_of(&gets))
+    uint32_t k = 0;
+    for (*i = 0; *i < from->nouts && block_outs(from)[*i].peer != b;)
+        ++*i;
+    while (k < to->nins && block_ins(to)[k].peer != a)
+        k++;
+    if (*i == from->nouts || k == to->nins || block_outs(from)[*i].n != block_ins(to)[k].n)
         return false;
-    pair->lines = program_take(p, 2 * parts_of(&gives), sizeof *pair->lines);
-    if (!pair->lines || !add_face(x, pair, &gives, pair->lines) || !add_face(x, pair, &gets, pair->lines + 1))
-        return false;
-    if (!higher) /* the same number as after the last run, if that was one of these; published by the meeting */
-        atomic_store_explicit(&pair->hall->over, x->run * SHARES, memory_order_relaxed);
+    *f = (struct face){from, to, block_messages(from) + block_outs(from)[*i].message,
+                       block_messages(to) + block_ins(to)[k].message, block_outs(from)[*i].n};
     return true;
 }
 
-bool swap_make(weft_exec *x, struct program *p)
+static bool make_pair(weft_exec *x, struct program *p, const struct block *low, const struct block *high,
+                      struct swap_pair *pair)
 {
+    struct face up, down;
+    uint32_t at, other;
+    if (!low->swaps || !high->swaps || !find_face(low, pair->low, high, pair->high, &up, &at) ||
+        !find_face(high, pair->high, low, pair->low, &down, &other))
+        return false;
+    pair->hall = (struct swap_hall *)((uintptr_t)low + low->swaps) + at;
+    uint32_t n = parts_of(&up);
+    pair->lines = n && n == parts_of(&down) ? program_take(p, 2 * n, sizeof *pair->lines) : NULL;
+    if (!pair->lines || !add_face(x, pair, &up, pair->lines) || !add_face(x, pair, &down, pair->lines + 1))
+        return false;
+    if (pair->low == x->comm->rank) /* the same number as after the last run, if that was one of these */
+        atomic_store_explicit(&pair->hall->over, x->run * SHARES, memory_order_relaxed); /* published by the meeting */
+    return true;
+}
+
+/* The pairs of a rank with higher ones, if this rank is in them or helps. */
+static bool make_pairs(weft_exec *x, struct program *p, int low, const uint64_t *block_at)
+{
+    const weft_comm *c = x->comm;
+    struct swaps *w = &p->swaps;
+    const struct block *b = c->transport->reach(c->link, low, block_at[low]);
+    for (uint32_t i = 0; i < b->nouts; i++) {
+        int high = block_outs(b)[i].peer;
+        if (high < low || (!w->helps && low != c->rank && high != c->rank))
+            continue;
+        struct swap_pair *pair = &w->pairs[w->n++];
+        *pair = (struct swap_pair){.low = low, .high = high, .share = -1};
+        if (!make_pair(x, p, b, c->transport->reach(c->link, high, block_at[high]), pair))
+            return false;
+    }
+    return true;
+}
+
+bool swap_make(weft_exec *x, struct program *p, const uint64_t *block_at)
+{
+    const weft_comm *c = x->comm;
     struct swaps *w = &p->swaps;
     bool fit = x->block->swaps && fits(x, p);
+    uint32_t most = 0;
     for (uint32_t s = 0; s < p->nsteps && fit; s++)
         fit = p->steps[s].kind != PLAN_COPY || !p->steps[s].nwork;
-    w->n = p->nouts;
-    w->pairs = fit ? program_take(p, w->n, sizeof *w->pairs) : NULL;
-    for (uint32_t i = 0; i < w->n && w->pairs && fit; i++) {
-        uint32_t k = 0;
-        while (p->ins[k].peer != p->outs[i].peer)
-            k++;
-        fit = make_pair(x, p, &p->outs[i], &p->ins[k], &w->pairs[i]);
-    }
-    return fit && w->pairs;
+    w->helps = swap_helps(x);
+    for (int r = 0; r < c->size && fit; r++)
+        most += ((const struct block *)c->transport->reach(c->link, r, block_at[r]))->nouts;
+    w->pairs = fit ? program_take(p, most, sizeof *w->pairs) : NULL;
+    fit = fit && w->pairs;
+    for (int r = 0; r < c->size && fit; r++)
+        fit = make_pairs(x, p, r, block_at);
+    return fit;
 }
 
 void swap_open(weft_exec *x, struct program *p, uint64_t meeting)
@@ -213,11 +255,39 @@ void swap_open(weft_exec *x, struct program *p, uint64_t meeting)
     p->swaps.on = true;
 }
 
+/* Ranks that help look at the halls of all: each holds the blocks of all that show them. */
+int swap_hold(weft_exec *x, const struct program *p, const uint64_t *block_at)
+{
+    const weft_comm *c = x->comm;
+    x->held = malloc((size_t)c->size * sizeof *x->held);
+    if (!x->held)
+        return error_nomem();
+    for (int r = 0; r < c->size; r++) {
+        bool known = r == c->rank || transport_far(c->link, r) || way_answered(p, r);
+        for (uint32_t i = 0; i < p->nouts && !known; i++)
+            known = p->outs[i].peer == r;
+        const struct block *b = known ? NULL : c->transport->reach(c->link, r, block_at[r]);
+        if (b && b->shown)
+            x->held[x->nheld++] = b;
+    }
+    return 0;
+}
+
 /* ---- the run ---- */
 
-static bool begun(const weft_exec *x, const struct swap_pair *pair)
+static bool mine(const weft_exec *x, const struct swap_pair *pair)
 {
-    return atomic_load_explicit(&pair->hall->begun[!pair->higher].run, memory_order_seq_cst) >= x->run;
+    return pair->low == x->comm->rank || pair->high == x->comm->rank;
+}
+
+static bool has_begun(const weft_exec *x, const struct swap_pair *pair, bool high)
+{
+    return atomic_load_explicit(&pair->hall->begun[high].run, memory_order_seq_cst) >= x->run;
+}
+
+static bool ready(const weft_exec *x, const struct swap_pair *pair)
+{
+    return has_begun(x, pair, false) && has_begun(x, pair, true);
 }
 
 static bool over(const weft_exec *x, const struct swap_pair *pair)
@@ -231,7 +301,9 @@ void swap_start(weft_exec *x)
     x->program->left = 1;
     w->calls = true;
     for (uint32_t i = 0; i < w->n; i++)
-        atomic_store_explicit(&w->pairs[i].hall->begun[w->pairs[i].higher].run, x->run, memory_order_seq_cst);
+        if (mine(x, &w->pairs[i]))
+            atomic_store_explicit(&w->pairs[i].hall->begun[w->pairs[i].high == x->comm->rank].run, x->run,
+                                  memory_order_seq_cst);
 }
 
 void swap_call(weft_exec *x)
@@ -241,8 +313,10 @@ void swap_call(weft_exec *x)
         return;
     w->calls = false;
     core_fence_all(); /* between what was stored and the looks at who sleeps, as in core_signal */
-    for (uint32_t i = 0; i < w->n; i++)
-        core_call_fenced(x->comm->group, w->pairs[i].peer);
+    for (int i = 1; i < x->comm->size && w->helps; i++)
+        core_call_fenced(x->comm->group, (x->comm->rank + i) % x->comm->size);
+    for (uint32_t i = 0; i < x->program->nouts && !w->helps; i++)
+        core_call_fenced(x->comm->group, x->program->outs[i].peer);
 }
 
 /* Runs `first` to `end` - 1 of all lines. */
@@ -250,9 +324,7 @@ static void copy(const struct swap_pair *pair, int64_t first, int64_t end)
 {
     for (int64_t at = first, n; at < end; at += n) {
         int64_t outer = at / pair->n[1], inner = at % pair->n[1];
-        n = pair->n[1] - inner;
-        n = n < end - at ? n : end - at;
-        n = n < BLOCK ? n : BLOCK;
+        n = pair->n[1] - inner < end - at ? pair->n[1] - inner : end - at;
         for (uint32_t i = 0; i < pair->nlines; i++) {
             const struct swap_line *l = &pair->lines[i];
             memory_copy_units(l->dst + outer * l->dstep[0] + inner * l->dstep[1], l->dstep[1],
@@ -261,61 +333,95 @@ static void copy(const struct swap_pair *pair, int64_t first, int64_t end)
     }
 }
 
-/* Takes a share; -1: all are taken. Relaxed: what may be read and written `begun` has said. */
-static int take(const weft_exec *x, const struct swap_pair *pair)
+/* Takes a share, the first or the last that is left; -1: there is none. */
+static int take(const weft_exec *x, const struct swap_pair *pair, bool back)
 {
-    const uint64_t none = (uint64_t)(uint32_t)x->run << 32;
-    uint64_t was = atomic_load_explicit(&pair->hall->taken, memory_order_relaxed), now;
-    uint32_t front, rear;
-    do {
-        uint64_t from = was >> 32 == none >> 32 ? was : none;
-        front = from >> 16 & 0xffff;
-        rear = from & 0xffff;
-        if (front + rear == SHARES)
-            return -1;
-        now = from + (pair->back ? 1 : 1 << 16);
-    } while (!atomic_compare_exchange_weak_explicit(&pair->hall->taken, &was, now, memory_order_relaxed,
-                                                    memory_order_relaxed));
-    return (int)(pair->back ? SHARES - 1 - rear : front);
+    const uint64_t word = x->run << WHO_BITS | (uint64_t)(x->comm->rank + 1);
+    for (int i = 0; i < SHARES; i++) {
+        int share = back ? SHARES - 1 - i : i;
+        _Atomic uint64_t *taken = &pair->hall->taken[share];
+        uint64_t was = atomic_load_explicit(taken, memory_order_relaxed);
+        if (was >> WHO_BITS < x->run &&
+            atomic_compare_exchange_strong_explicit(taken, &was, word, memory_order_acq_rel, memory_order_relaxed))
+            return share;
+    }
+    return -1;
 }
 
-/* Takes shares of all pairs that have begun, in turn. Returns how many it copied of pair i in done[i]. */
+static int64_t first_of(const struct swap_pair *pair, int share)
+{
+    return pair->n[0] * pair->n[1] * share / SHARES;
+}
+
+/* Takes a share of each pair that has begun, and copies these side by side. Returns the runs. */
+static int64_t do_shares(weft_exec *x, bool back)
+{
+    struct swaps *w = &x->program->swaps;
+    int64_t most = 0, runs = 0;
+    for (uint32_t i = 0; i < w->n; i++) {
+        struct swap_pair *pair = &w->pairs[i];
+        pair->share = core_failed(x->comm->group) || !ready(x, pair) ? -1 : take(x, pair, back);
+        int64_t n = pair->share < 0 ? 0 : first_of(pair, pair->share + 1) - first_of(pair, pair->share);
+        most = n > most ? n : most;
+        runs += n * pair->nlines;
+    }
+    for (int64_t at = 0; at < most; at += BLOCK)
+        for (uint32_t i = 0; i < w->n; i++) {
+            const struct swap_pair *pair = &w->pairs[i];
+            if (pair->share < 0)
+                continue;
+            int64_t first = first_of(pair, pair->share) + at, end = first_of(pair, pair->share + 1);
+            copy(pair, first, first + BLOCK < end ? first + BLOCK : end);
+        }
+    for (uint32_t i = 0; i < w->n; i++) {
+        const struct swap_pair *pair = &w->pairs[i];
+        if (pair->share < 0)
+            continue;
+        atomic_fetch_add_explicit(&pair->hall->over, 1, memory_order_seq_cst);
+        atomic_store_explicit(&pair->hall->taken[pair->share], x->run << WHO_BITS | DONE, memory_order_relaxed);
+    }
+    return runs;
+}
+
+/* Where every rank has a core: those side by side are most often one even and one odd, so both walks of a rank that has two
+ * neighbours begin at one end. */
 static bool work(weft_exec *x)
 {
     struct swaps *w = &x->program->swaps;
+    const bool back = (w->helps ? sched_getcpu() : x->comm->rank) & 1;
+    int64_t room = PASS, runs;
     bool any = false;
-    int64_t room = PASS;
-    for (bool more = true; more && room > 0;) {
-        more = false;
-        for (uint32_t i = 0; i < w->n; i++) {
-            struct swap_pair *pair = &w->pairs[i];
-            int share = core_failed(x->comm->group) || !begun(x, pair) ? -1 : take(x, pair);
-            if (share < 0)
-                continue;
-            int64_t runs = pair->n[0] * pair->n[1];
-            copy(pair, runs * share / SHARES, runs * (share + 1) / SHARES);
-            atomic_fetch_add_explicit(&pair->hall->over, 1, memory_order_seq_cst);
-            room -= runs / SHARES * pair->nlines;
-            more = any = true;
-        }
-    }
+    do {
+        runs = do_shares(x, back);
+        any |= runs > 0;
+        room -= runs;
+    } while (runs && room > 0);
     w->calls |= any;
     return any;
+}
+
+static bool all_ready(const weft_exec *x)
+{
+    const struct swaps *w = &x->program->swaps;
+    for (uint32_t i = 0; i < w->n; i++)
+        if (!ready(x, &w->pairs[i]))
+            return false;
+    return true;
 }
 
 static bool all_over(const weft_exec *x)
 {
     const struct swaps *w = &x->program->swaps;
     for (uint32_t i = 0; i < w->n; i++)
-        if (!over(x, &w->pairs[i]))
+        if (mine(x, &w->pairs[i]) && !over(x, &w->pairs[i]))
             return false;
     return true;
 }
 
-bool swap_pass(weft_exec *x)
+bool swap_pass(weft_exec *x, bool eager)
 {
     struct program *p = x->program;
-    bool moved = work(x);
+    bool moved = (eager || !p->swaps.helps || all_ready(x)) && work(x);
     swap_call(x);
     if (!all_over(x))
         return moved;
@@ -327,21 +433,44 @@ bool swap_pass(weft_exec *x)
 
 /* ---- waiting ---- */
 
-bool swap_waits(const weft_exec *x, int peer)
+static bool has_share(const weft_exec *x, const struct swap_pair *pair, int rank)
 {
-    const struct swaps *w = &x->program->swaps;
-    for (uint32_t i = 0; i < w->n; i++)
-        if (w->pairs[i].peer == peer)
-            return !over(x, &w->pairs[i]);
+    for (int i = 0; i < SHARES; i++)
+        if (atomic_load_explicit(&pair->hall->taken[i], memory_order_seq_cst) ==
+            (x->run << WHO_BITS | (uint64_t)(rank + 1)))
+            return true;
     return false;
 }
 
-/* One signal of each pair at least: the peer begins, or it has copied the last share. */
+/* For the rank to begin, or to copy what it has taken. */
+bool swap_waits(const weft_exec *x, int rank)
+{
+    const struct swaps *w = &x->program->swaps;
+    for (uint32_t i = 0; i < w->n; i++) {
+        const struct swap_pair *pair = &w->pairs[i];
+        if (!mine(x, pair) || over(x, pair))
+            continue;
+        bool lacks = (rank == pair->low && !has_begun(x, pair, false)) || (rank == pair->high && !has_begun(x, pair, true));
+        if (lacks || has_share(x, pair, rank))
+            return true;
+    }
+    return false;
+}
+
+bool swap_done(const weft_exec *x, int peer)
+{
+    const struct swaps *w = &x->program->swaps;
+    for (uint32_t i = 0; i < w->n; i++)
+        if (mine(x, &w->pairs[i]) && (w->pairs[i].low == peer || w->pairs[i].high == peer))
+            return over(x, &w->pairs[i]);
+    return true;
+}
+
 int swap_lacking(const weft_exec *x)
 {
     const struct swaps *w = &x->program->swaps;
     int n = 0;
     for (uint32_t i = 0; i < w->n; i++)
-        n += !over(x, &w->pairs[i]);
+        n += mine(x, &w->pairs[i]) && !ready(x, &w->pairs[i]);
     return n ? n : 1;
 }
