@@ -14,10 +14,10 @@
  * The hall of a pair stands in the block of the lower rank. A rank that begins run r stores r in `begun`, which releases
  * what it wrote before; who acquires the r of both may read and write both faces, if it takes a share of run r by changing
  * its word from an earlier run's to this one's with its own rank in it. `over` counts the shares that are done, of all
- * runs: the adds release what was copied and form one chain, so who finds r * SHARES there acquires all of it. Neither of the
- * two begins run r + 1 before that. So who finds a word of an earlier run takes a share that nobody has copied, and
+ * runs: the adds release what was copied and form one chain, so who finds r * SWAP_SHARES there acquires all of it.
+ * Neither of the two begins run r + 1 before that. So who finds a word of an earlier run takes a share that nobody has copied, and
  * no copy of run r is left when its memory is the owner's again. The word says whom to blame for a share that is not
- * done; it is set to DONE after `over` was added to.
+ * done; it is set to SWAP_DONE after `over` was added to.
  *
  * All ranks agree on it at bind, by their votes: until then messages are staged ones like others of their kind, and
  * remain so if one rank says no. */
@@ -32,20 +32,9 @@
 #define RUNS_LEAST 8192 /* of a message: those of a shorter one stay in the cache until it is unpacked */
 #define SPAN (4 << 20)  /* bytes of memory that a face is spread over: more than a core's own cache */
 #define RANKS_MOST 64   /* that share cores */
-#define SHARES 16       /* parts that the faces of a pair are copied in */
 #define BLOCK 64        /* runs of each line in turn: their lines stay in the smallest cache */
 #define PASS (64 << 10) /* runs of a pass, a fraction of a millisecond */
 #define OUTER 2         /* loops over runs */
-#define WHO_BITS 8
-#define DONE ((1 << WHO_BITS) - 1)
-
-struct swap_hall {
-    struct {
-        _Alignas(CORE_LINE) _Atomic uint64_t run;
-    } begun[2]; /* of the lower rank, of the higher */
-    _Alignas(CORE_LINE) _Atomic uint64_t taken[SHARES]; /* run << WHO_BITS | one more than the rank that has it, or DONE */
-    _Alignas(CORE_LINE) _Atomic uint64_t over;
-};
 
 /* Runs that go from one place to another, one way. */
 struct swap_line {
@@ -207,7 +196,7 @@ static bool make_pair(weft_exec *x, struct program *p, const struct block *low, 
     if (!pair->lines || !add_face(x, pair, &up, pair->lines) || !add_face(x, pair, &down, pair->lines + 1))
         return false;
     if (pair->low == x->comm->rank) /* the same number as after the last run, if that was one of these */
-        atomic_store_explicit(&pair->hall->over, x->run * SHARES, memory_order_relaxed); /* published by the meeting */
+        atomic_store_explicit(&pair->hall->over, x->run * SWAP_SHARES, memory_order_relaxed); /* published by the meeting */
     return true;
 }
 
@@ -292,7 +281,7 @@ static bool ready(const weft_exec *x, const struct swap_pair *pair)
 
 static bool over(const weft_exec *x, const struct swap_pair *pair)
 {
-    return atomic_load_explicit(&pair->hall->over, memory_order_seq_cst) >= x->run * SHARES;
+    return atomic_load_explicit(&pair->hall->over, memory_order_seq_cst) >= x->run * SWAP_SHARES;
 }
 
 void swap_start(weft_exec *x)
@@ -336,12 +325,12 @@ static void copy(const struct swap_pair *pair, int64_t first, int64_t end)
 /* Takes a share, the first or the last that is left; -1: there is none. */
 static int take(const weft_exec *x, const struct swap_pair *pair, bool back)
 {
-    const uint64_t word = x->run << WHO_BITS | (uint64_t)(x->comm->rank + 1);
-    for (int i = 0; i < SHARES; i++) {
-        int share = back ? SHARES - 1 - i : i;
+    const uint64_t word = x->run << SWAP_WHO_BITS | (uint64_t)(x->comm->rank + 1);
+    for (int i = 0; i < SWAP_SHARES; i++) {
+        int share = back ? SWAP_SHARES - 1 - i : i;
         _Atomic uint64_t *taken = &pair->hall->taken[share];
         uint64_t was = atomic_load_explicit(taken, memory_order_relaxed);
-        if (was >> WHO_BITS < x->run &&
+        if (was >> SWAP_WHO_BITS < x->run &&
             atomic_compare_exchange_strong_explicit(taken, &was, word, memory_order_acq_rel, memory_order_relaxed))
             return share;
     }
@@ -350,7 +339,7 @@ static int take(const weft_exec *x, const struct swap_pair *pair, bool back)
 
 static int64_t first_of(const struct swap_pair *pair, int share)
 {
-    return pair->n[0] * pair->n[1] * share / SHARES;
+    return pair->n[0] * pair->n[1] * share / SWAP_SHARES;
 }
 
 /* Takes a share of each pair that has begun, and copies these side by side. Returns the runs. */
@@ -378,7 +367,7 @@ static int64_t do_shares(weft_exec *x, bool back)
         if (pair->share < 0)
             continue;
         atomic_fetch_add_explicit(&pair->hall->over, 1, memory_order_seq_cst);
-        atomic_store_explicit(&pair->hall->taken[pair->share], x->run << WHO_BITS | DONE, memory_order_relaxed);
+        atomic_store_explicit(&pair->hall->taken[pair->share], x->run << SWAP_WHO_BITS | SWAP_DONE, memory_order_relaxed);
     }
     return runs;
 }
@@ -435,9 +424,9 @@ bool swap_pass(weft_exec *x, bool eager)
 
 static bool has_share(const weft_exec *x, const struct swap_pair *pair, int rank)
 {
-    for (int i = 0; i < SHARES; i++)
+    for (int i = 0; i < SWAP_SHARES; i++)
         if (atomic_load_explicit(&pair->hall->taken[i], memory_order_seq_cst) ==
-            (x->run << WHO_BITS | (uint64_t)(rank + 1)))
+            (x->run << SWAP_WHO_BITS | (uint64_t)(rank + 1)))
             return true;
     return false;
 }
