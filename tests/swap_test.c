@@ -28,9 +28,9 @@ static const struct faces cases[] = {
      .strips = true},
     {.what = "two at a time", .grid = {3, 2, {PLANE(93, 97), {120, 2, 2, 2, false}}}, .large = true, .strips = true},
     {.what = "near", .grid = {3, 2, {PLANE(93, 97), {10, 2, 1, 1, false}}}, .large = true},
-    {.what = "more one way", .grid = {3, 2, {PLANE(93, 97), {120, 2, 1, 2, false}}}},
-    {.what = "few", .grid = {3, 2, {PLANE(63, 65), {240, 2, 1, 1, false}}}},
-    {.what = "apart", .grid = {3, 2, {PLANE(93, 97), {120, 2, 1, 1, false}}}, .apart = true},
+    {.what = "more one way", .grid = {3, 3, {PLANE(93, 97), {15, 3, 1, 2, false}}}},
+    {.what = "few", .grid = {3, 3, {PLANE(63, 65), {15, 3, 1, 1, false}}}},
+    {.what = "apart", .grid = {3, 3, {PLANE(93, 97), {15, 3, 1, 1, false}}}, .apart = true},
     {.what = "a row of three", .grid = {3, 3, {PLANE(93, 97), {15, 3, 1, 1, false}}}, .large = true},
     {.what = "a ring of three", .grid = {3, 3, {PLANE(97, 93), {15, 3, 1, 1, true}}}, .large = true},
     {.what = "a row of four", .grid = {3, 4, {PLANE(83, 101), {20, 4, 1, 1, false}}}, .large = true},
@@ -176,7 +176,7 @@ static void run_hurried(struct ranks_rank *r)
 {
     struct random rng = {(uint64_t)(100 + r->rank)};
     struct mine m[2];
-    const int runs = (int)test_share(10, 1000);
+    const int runs = (int)test_share(6, 1000);
     for (int i = 0; i < 2; i++) {
         m[i] = (struct mine){.of = r->arg};
         RANKS_OK(r, make(&m[i], r));

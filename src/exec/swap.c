@@ -6,6 +6,7 @@
  * Where every rank has a core, both ranks of a pair walk, from either end, until they meet; one that comes late, or
  * computes, finds it done. Whose core fetches a line that its owner has just written matters as long as it is in that
  * core's own cache; so these are faces that span more memory than that: the owner's way through it has driven them out.
+ * And they are of ranks with one neighbour: the lines of one between two others would go from core to core.
  *
  * Where ranks share cores, whoever runs walks along the faces of all pairs that have begun, also of those that it is
  * not in, row by row, so that the line of a rank between two others is fetched once; and each core has an end of its own,
@@ -15,9 +16,9 @@
  * what it wrote before; who acquires the r of both may read and write both faces, if it takes a share of run r by changing
  * its word from an earlier run's to this one's with its own rank in it. `over` counts the shares that are done, of all
  * runs: the adds release what was copied and form one chain, so who finds r * SWAP_SHARES there acquires all of it.
- * Neither of the two begins run r + 1 before that. So who finds a word of an earlier run takes a share that nobody has copied, and
- * no copy of run r is left when its memory is the owner's again. The word says whom to blame for a share that is not
- * done; it is set to SWAP_DONE after `over` was added to.
+ * Neither of the two begins run r + 1 before that. So who finds a word of an earlier run takes a share that nobody has
+ * copied, and no copy of run r is left when its memory is the owner's again. The word says whom to blame for a share
+ * that is not done; it is set to SWAP_DONE after `over` was added to.
  *
  * All ranks agree on it at bind, by their votes: until then messages are staged ones like others of their kind, and
  * remain so if one rank says no. */
@@ -72,7 +73,8 @@ static bool fits_step(const weft_exec *x, const struct program *p, uint32_t s)
 static bool fits(const weft_exec *x, const struct program *p)
 {
     const weft_comm *c = x->comm;
-    bool fit = !c->staged && c->opts.cross <= 0 && (c->spins || c->size <= RANKS_MOST) && p->nouts && p->nouts == p->nins;
+    bool few = c->spins ? p->nouts == 1 : c->size <= RANKS_MOST;
+    bool fit = few && !c->staged && c->opts.cross <= 0 && p->nouts && p->nouts == p->nins;
     for (int r = 0; r < c->size && fit; r++)
         fit = !transport_far(c->link, r);
     for (uint32_t i = 0; i < p->nouts && fit; i++)
@@ -372,12 +374,10 @@ static int64_t do_shares(weft_exec *x, bool back)
     return runs;
 }
 
-/* Where every rank has a core: those side by side are most often one even and one odd, so both walks of a rank that has two
- * neighbours begin at one end. */
 static bool work(weft_exec *x)
 {
     struct swaps *w = &x->program->swaps;
-    const bool back = (w->helps ? sched_getcpu() : x->comm->rank) & 1;
+    const bool back = w->helps ? sched_getcpu() & 1 : w->pairs[0].high == x->comm->rank;
     int64_t room = PASS, runs;
     bool any = false;
     do {
