@@ -22,7 +22,11 @@ struct faces {
 };
 
 /* The first two dims are not cut: their extents make the runs of a face. */
-#define PLANE(a, b) {a, 1, 0, 0, false}, {b, 1, 0, 0, false}
+#define PLANE(a, b)       \
+    {a, 1, 0, 0, false},  \
+    {                     \
+        b, 1, 0, 0, false \
+    }
 
 struct mine {
     const struct faces *of;

@@ -362,14 +362,10 @@ static void given_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(faces_arrive, crowd),
-        cmocka_unit_test(others_do_the_copies),
-        cmocka_unit_test(nothing_of_the_late),
-        cmocka_unit_test(runs_in_flight),
-        cmocka_unit_test(far_ranks_are_not_waited_for),
-        cmocka_unit_test(bound_again),
-        cmocka_unit_test(deaths_are_noticed),
-        cmocka_unit_test(given_up),
+        cmocka_unit_test_setup(faces_arrive, crowd),    cmocka_unit_test(others_do_the_copies),
+        cmocka_unit_test(nothing_of_the_late),          cmocka_unit_test(runs_in_flight),
+        cmocka_unit_test(far_ranks_are_not_waited_for), cmocka_unit_test(bound_again),
+        cmocka_unit_test(deaths_are_noticed),           cmocka_unit_test(given_up),
     };
     return CONFORMANCE_RUN(tests);
 }

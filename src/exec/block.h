@@ -73,7 +73,7 @@ struct block_message {
 };
 
 struct block_part {
-    uint64_t at; /* of its first element: a place, or in a staged message the owner's address */
+    uint64_t at;    /* of its first element: a place, or in a staged message the owner's address */
     uint64_t place; /* if peers can reach it */
     bool reached;
     int64_t offset, count;

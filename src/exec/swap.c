@@ -62,7 +62,7 @@ static bool fits_step(const weft_exec *x, const struct program *p, uint32_t s)
     if (st->ndeps || st->kind == PLAN_REDUCE)
         return false;
     if (st->kind == PLAN_COPY)
-        return true; /* of those that change nothing: makes */
+        return true; /* swap_make, which knows, takes those that change nothing */
     for (uint32_t k = 0; k < st->nparts; k++)
         if (!p->places[x->plan->parts[st->part + k].buf].reached)
             return false;
@@ -147,8 +147,7 @@ static bool add_line(const weft_exec *x, struct swap_pair *pair, const struct fa
     pair->n[0] = turns[0];
     pair->n[1] = turns[1];
     pair->nlines++;
-    return alike &&
-           (!x->comm->spins || (span_of(pair, line->dstep) >= SPAN && span_of(pair, line->sstep) >= SPAN));
+    return alike && (!x->comm->spins || (span_of(pair, line->dstep) >= SPAN && span_of(pair, line->sstep) >= SPAN));
 }
 
 static uint32_t parts_of(const struct face *f)
@@ -198,7 +197,8 @@ static bool make_pair(weft_exec *x, struct program *p, const struct block *low, 
     if (!pair->lines || !add_face(x, pair, &up, pair->lines) || !add_face(x, pair, &down, pair->lines + 1))
         return false;
     if (pair->low == x->comm->rank) /* the same number as after the last run, if that was one of these */
-        atomic_store_explicit(&pair->hall->over, x->run * SWAP_SHARES, memory_order_relaxed); /* published by the meeting */
+        atomic_store_explicit(&pair->hall->over, x->run * SWAP_SHARES,
+                              memory_order_relaxed); /* published by the meeting */
     return true;
 }
 
@@ -369,7 +369,8 @@ static int64_t do_shares(weft_exec *x, bool back)
         if (pair->share < 0)
             continue;
         atomic_fetch_add_explicit(&pair->hall->over, 1, memory_order_seq_cst);
-        atomic_store_explicit(&pair->hall->taken[pair->share], x->run << SWAP_WHO_BITS | SWAP_DONE, memory_order_relaxed);
+        atomic_store_explicit(&pair->hall->taken[pair->share], x->run << SWAP_WHO_BITS | SWAP_DONE,
+                              memory_order_relaxed);
     }
     return runs;
 }
@@ -439,7 +440,8 @@ bool swap_waits(const weft_exec *x, int rank)
         const struct swap_pair *pair = &w->pairs[i];
         if (!mine(x, pair) || over(x, pair))
             continue;
-        bool lacks = (rank == pair->low && !has_begun(x, pair, false)) || (rank == pair->high && !has_begun(x, pair, true));
+        bool lacks =
+            (rank == pair->low && !has_begun(x, pair, false)) || (rank == pair->high && !has_begun(x, pair, true));
         if (lacks || has_share(x, pair, rank))
             return true;
     }

@@ -90,8 +90,10 @@ static void watch_far(const weft_exec *x, struct far_channel *ch, int64_t now, s
 static void watch_helpers(const weft_exec *x, struct blame *b)
 {
     for (int r = 0; r < x->comm->size; r++) {
-        enum transport_fate fate = r == x->comm->rank || !swap_waits(x, r) ? 0 : x->comm->transport->gone(x->comm->link, r);
-        if (fate && swap_waits(x, r))
+        if (r == x->comm->rank || !swap_waits(x, r))
+            continue;
+        enum transport_fate fate = x->comm->transport->gone(x->comm->link, r);
+        if (fate && swap_waits(x, r)) /* as in watch_in */
             *(fate == TRANSPORT_DIED ? &b->died : &b->left) = r;
     }
 }
