@@ -210,7 +210,8 @@ static bool make_pairs(weft_exec *x, struct program *p, int low, const uint64_t 
     const struct block *b = c->transport->reach(c->link, low, block_at[low]);
     for (uint32_t i = 0; i < b->nouts; i++) {
         int high = block_outs(b)[i].peer;
-        if (high < low || (!w->helps && low != c->rank && high != c->rank))
+        bool in_it = low == c->rank || high == c->rank;
+        if (high < low || !(in_it || (w->helps && b->shown)))
             continue;
         struct swap_pair *pair = &w->pairs[w->n++];
         *pair = (struct swap_pair){.low = low, .high = high, .share = -1};
