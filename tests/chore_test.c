@@ -1,4 +1,4 @@
-/* Copies that any rank may do, where ranks share cores: a rank that has begun a run needs to do no more for the others to
+/* Copies that any rank may do, where ranks share cores and where they do not: a rank that has begun a run needs to do no more for the others to
  * end it, and one that has not begun has nothing of its own read or written. */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -19,7 +19,7 @@
 #define LONG (20 * SECOND) /* beyond it something is stuck, on a busy machine, too */
 #define WINDOWS 0xffffffff
 
-/* Two cores at most, so that three ranks share them. */
+/* Two cores at most, so that three ranks share them, and two do not. */
 static int crowd(void **state)
 {
     (void)state;
@@ -33,17 +33,37 @@ static int crowd(void **state)
     return sched_setaffinity(0, sizeof few, &few);
 }
 
-/* Rows to columns and the other way, and one in pieces that all ranks get: from 3 to 8 ranks no message is a letter. */
+/* Rows to columns and the other way, and one in pieces that all ranks get: from 2 to 8 ranks no message is a letter. */
 #define CROWD(n)                                                                                                    \
     {                                                                                                               \
         {"f32[341/x,173] @x" #n, "f32[341,173/x] @x" #n, WINDOWS}, {"u8[4096/x] @x" #n, "u8[4096] @x" #n, WINDOWS}, \
             {"f32[40,41/x,5] @x" #n, "f32[40/x,41,5] @x" #n, WINDOWS},                                              \
     }
-enum { PAIRS = 3, FEWEST = 3, CROWDS = 6 };
-static const struct pair crowds[CROWDS][PAIRS] = {CROWD(3), CROWD(4), CROWD(5), CROWD(6), CROWD(7), CROWD(8)};
+enum { PAIRS = 3, FEWEST = 2, CROWDS = 7 };
+static const struct pair crowds[CROWDS][PAIRS] = {CROWD(2), CROWD(3), CROWD(4), CROWD(5), CROWD(6), CROWD(7), CROWD(8)};
+
+/* Or as many small ones as there can be, whose messages could be letters or, in single elements, be packed. Two ranks have
+ * larger ones; in buckets these are more letters than they would pack in a run. */
+static bool in_pieces;
+static int64_t bucket;
+
+static int make_small(struct model *m, struct ranks_rank *r)
+{
+    struct pair pairs[MOST];
+    char text[MOST][2][64];
+    for (int i = 0; i < MOST; i++) {
+        int rows = (i % 5 + 1) * 8, columns = (i % 3 + 1) * (r->size == 2 ? 16 : r->size);
+        snprintf(text[i][0], sizeof text[i][0], "f32[%d/x,%d] @x%d", rows, columns, r->size);
+        snprintf(text[i][1], sizeof text[i][1], "f32[%d,%d/x] @x%d", rows, columns, r->size);
+        pairs[i] = (struct pair){text[i][0], text[i][1], WINDOWS};
+    }
+    return model_make(m, r, pairs, MOST, &(weft_lower_opts){.bucket = bucket});
+}
 
 static int make(struct model *m, struct ranks_rank *r)
 {
+    if (in_pieces)
+        return make_small(m, r);
     return model_make(m, r, crowds[r->size - FEWEST], PAIRS, &(weft_lower_opts){.bucket = 0});
 }
 
@@ -73,6 +93,11 @@ static void others_do_the_copies(void **state)
     (void)state;
     for (int idle = 0; idle < 4; idle++)
         ranks_run(4, NULL, run_idle, &idle, NULL);
+    in_pieces = true;
+    for (int n = 2; n <= 8; n += 6)
+        for (int idle = 0; idle < n; idle += 1 + n / 3)
+            ranks_run(n, NULL, run_idle, &idle, NULL);
+    in_pieces = false;
 }
 
 /* ---- one that is late ---- */
@@ -116,8 +141,9 @@ static void run_late(struct ranks_rank *r)
 static void nothing_of_the_late(void **state)
 {
     (void)state;
-    for (int late = 0; late < 4; late++)
-        ranks_run(4, NULL, run_late, &late, NULL);
+    for (int n = 2; n <= 4; n += 2)
+        for (int late = 0; late < n; late++)
+            ranks_run(n, NULL, run_late, &late, NULL);
 }
 
 /* ---- all at once ---- */
@@ -153,6 +179,10 @@ static void runs_in_flight(void **state)
     (void)state;
     for (int n = FEWEST; n < FEWEST + CROWDS; n++)
         ranks_run(n, NULL, run_hurried, NULL, NULL);
+    in_pieces = true;
+    for (int n = 2; n <= 8; n += 3)
+        ranks_run(n, NULL, run_hurried, NULL, NULL);
+    in_pieces = false;
 }
 
 /* ---- bound again ---- */
@@ -168,9 +198,9 @@ static int run_once(struct model *m, int seed)
 static void run_rebound(struct ranks_rank *r)
 {
     struct model m;
-    weft_view in[PAIRS], out[PAIRS], windows[2][PAIRS];
+    weft_view in[MOST], out[MOST], windows[2][MOST];
     RANKS_OK(r, make(&m, r));
-    for (int i = 0; i < PAIRS; i++) {
+    for (int i = 0; i < m.n; i++) {
         in[i] = (weft_view){calloc(1, m.in[i].bytes + 1), m.in[i].bytes, NULL};
         out[i] = (weft_view){calloc(1, m.out[i].bytes + 1), m.out[i].bytes, NULL};
     }
@@ -183,7 +213,7 @@ static void run_rebound(struct ranks_rank *r)
         RANKS_OK(r, weft_exec_rebind(m.exec, m.in, m.out));
         RANKS_OK(r, run_once(&m, seed));
         RANKS_CHECK(r, !model_wrong(&m, seed));
-        weft_view small[PAIRS];
+        weft_view small[MOST];
         memcpy(small, out, sizeof small);
         small[0].bytes = r->rank == seed % r->size ? 1 : small[0].bytes;
         RANKS_CHECK(r, weft_exec_rebind(m.exec, in, small) == WEFT_EINVAL);
@@ -193,7 +223,7 @@ static void run_rebound(struct ranks_rank *r)
     memcpy(m.in, windows[0], sizeof in);
     memcpy(m.out, windows[1], sizeof out);
     model_free(&m);
-    for (int i = 0; i < PAIRS; i++) {
+    for (int i = 0; i < m.n; i++) {
         free(in[i].data);
         free(out[i].data);
     }
@@ -203,6 +233,13 @@ static void bound_again(void **state)
 {
     (void)state;
     ranks_run(4, NULL, run_rebound, NULL, NULL);
+    in_pieces = true;
+    ranks_run(2, NULL, run_rebound, NULL, NULL);
+    ranks_run(4, NULL, run_rebound, NULL, NULL);
+    bucket = 2048;
+    ranks_run(2, NULL, run_rebound, NULL, NULL);
+    bucket = 0;
+    in_pieces = false;
 }
 
 /* ---- boxes ---- */

@@ -1,9 +1,14 @@
-/* Copies that any rank may do. Where ranks share cores, what a run of many small pieces takes is mostly the way from
- * one rank to the next: each is given the core to begin, once more to copy when all have begun, and once more to find
- * that the others have copied, too. So in a program in which every rank sends to every other, no step waits for
- * another and all memory can be reached by all, the copies of a rank (what it sends, and its own) are a chore: a list
- * of lines in its block. Who finds that all have begun does the chores that nobody has taken, whosesoever they are,
- * one after another without giving up its core; for the others nothing is left but to find that all is done.
+/* Copies that any rank may do. In a program in which every rank sends to every other, no step waits for another and all
+ * memory can be reached by all, the copies of a rank (what it sends, and its own) are a chore: a list of lines in its
+ * block. Who finds that all have begun does its own, and those that nobody has taken, whosesoever they are; a rank is
+ * through when all are done.
+ *
+ * Where ranks share cores, what a run of many small pieces takes is mostly the way from one rank to the next: each is given
+ * the core to begin, once more to copy when all have begun, and once more to find that the others have copied, too. With
+ * chores the first one that can does all of them without giving up its core; for the others nothing is left to do. Where
+ * every rank has a core, each does its own, most often. What is gained is that many small pieces are copied once, tensor by
+ * tensor, rather than packed for one peer after another and unpacked; and that there are two signals for all peers. But
+ * nothing is copied before the last rank has begun, so it is done only for what is short, or in many pieces.
  *
  * `begun` counts the ranks that have begun a run, `over` the chores that are done, both over all runs: in run r all
  * have begun when it reaches r * n. It cannot be there too early: nobody begins run r + 1 before all chores of run r
@@ -21,9 +26,14 @@
 #include "exec/block.h"
 
 #define RANKS_MOST 64
-#define LINES_MOST 1024
+#define LINES_MOST 65536      /* which is 5 MiB for both lists */
 #define BYTES_MOST (8 << 20)  /* of a chore, and after which a pass takes no other one: half a millisecond */
-#define ROWS_MOST (128 << 10) /* bytes of those that are in rows: more are better walked row by row (weave.c) */
+#define ROWS_MOST (128 << 10) /* bytes of a tensor in rows: more are better walked row by row (weave.c) */
+#define SPUN_MOST (256 << 10) /* bytes of a chore where every rank has a core and pieces are larger */
+#define PIECES 4              /* in a message, at least, */
+#define PIECE 1024            /* of so many bytes in the mean, at most: they are small and many, */
+#define PIECES_LARGE 16       /* or larger, but as many as that, and no more than SPUN_MOST in all */
+#define PIECES_ALL 64         /* to all peers, for which it is better to wait for all than to pack */
 #define SHARED (256 << 10)    /* of a chore: ranks that sleep are woken to take some before, not after */
 #define WHO_BITS 8
 #define DONE ((1 << WHO_BITS) - 1)
@@ -38,7 +48,7 @@ struct chore_line {
 /* In the block; two, so that what was bound before stays as it is should binding again be refused. */
 struct chore_list {
     uint64_t n;
-    int64_t bytes, rows; /* of all lines, of those that are rows */
+    int64_t bytes; /* of all lines */
     struct chore_line lines[];
 };
 
@@ -47,7 +57,7 @@ struct chore_hall {
     _Alignas(CORE_LINE) _Atomic uint64_t begun;
     _Alignas(CORE_LINE) _Atomic uint64_t over;
     struct chore_word {
-        _Atomic uint64_t here;  /* the last run that the rank has begun */
+        _Alignas(CORE_LINE) _Atomic uint64_t here; /* the last run that the rank has begun */
         _Atomic int64_t core;   /* on which it did */
         _Atomic uint64_t taken; /* its chore: run << WHO_BITS | one more than the rank that has it, or DONE */
     } words[RANKS_MOST];
@@ -81,23 +91,82 @@ static bool fits_step(const weft_plan *plan, const struct program *p, uint32_t s
     return true;
 }
 
+/* What it has to copy. */
+struct load {
+    int64_t bytes;          /* of all that it sends, and of its own copies */
+    int64_t sent;           /* of the first alone, */
+    uint64_t sends, pieces; /* messages and their parts */
+};
+
+static struct load load_of(const weft_plan *plan)
+{
+    struct load all = {0};
+    for (size_t s = 0; s < plan->nsteps; s++) {
+        const struct plan_step *st = &plan->steps[s];
+        bool send = st->kind == PLAN_SEND;
+        for (uint32_t k = 0; k < st->nparts && (send || (st->kind == PLAN_COPY && !k)); k++) {
+            const struct plan_part *part = &plan->parts[st->part + k];
+            int64_t bytes = part->count * (int64_t)weft_dtype_size(plan->bufs[part->buf].dtype);
+            all.bytes += bytes;
+            all.sent += send ? bytes : 0;
+        }
+        all.sends += send;
+        all.pieces += send ? st->nparts : 0;
+    }
+    return all;
+}
+
+static bool small_and_many(const struct load *l)
+{
+    return l->pieces >= PIECES * l->sends && l->sent <= PIECE * (int64_t)l->pieces;
+}
+
+static bool large_but_many(const struct load *l)
+{
+    return l->pieces >= PIECES_LARGE * l->sends && l->bytes <= SPUN_MOST;
+}
+
 static bool fits(const weft_exec *x, const struct program *p)
 {
     const weft_plan *plan = x->plan;
     uint32_t others = (uint32_t)x->comm->size - 1;
-    int64_t bytes = 0;
-    if (x->comm->spins || x->comm->size > RANKS_MOST || !others || p->nins != others || p->nouts != others)
+    if (x->comm->staged || x->comm->size > RANKS_MOST || !others || p->nins != others || p->nouts != others)
         return false;
-    for (uint32_t s = 0; s < p->nsteps; s++) {
-        const struct plan_step *st = &plan->steps[s];
+    for (uint32_t s = 0; s < p->nsteps; s++)
         if (!fits_step(plan, p, s))
             return false;
-        for (uint32_t k = 0; k < st->nparts && (st->kind == PLAN_SEND || (st->kind == PLAN_COPY && !k)); k++) {
-            const struct plan_part *part = &plan->parts[st->part + k];
-            bytes += part->count * (int64_t)weft_dtype_size(plan->bufs[part->buf].dtype);
+    struct load all = load_of(plan);
+    return all.bytes <= BYTES_MOST && most_lines(plan) <= LINES_MOST &&
+           (!x->comm->spins || small_and_many(&all) || large_but_many(&all));
+}
+
+/* Are `turns` runs of so many bytes, in `outer` loops, a line? */
+static bool is_line(const weft_exec *x, int outer, int64_t turns, int64_t bytes)
+{
+    return outer <= 1 && (!outer || turns * bytes <= ROWS_MOST / x->comm->size);
+}
+
+/* Is this rank's side of all messages such that they can be lines? */
+static bool lines_here(const weft_exec *x, const struct program *p)
+{
+    const weft_plan *plan = x->plan;
+    for (uint32_t s = 0; s < p->nsteps; s++)
+        for (uint32_t k = 0; k < plan->steps[s].nparts && plan->steps[s].kind != PLAN_COPY; k++) {
+            const struct plan_part *part = &plan->parts[plan->steps[s].part + k];
+            enum weft_dtype dtype = plan->bufs[part->buf].dtype;
+            int64_t n[MEMORY_LOOPS], stride[1][MEMORY_LOOPS], at, size = (int64_t)weft_dtype_size(dtype);
+            int loops = tile_merge(tile_loops(plan, part, p->places[part->buf].stride, n, stride[0], &at), n, stride, 1);
+            bool run = loops && stride[0][loops - 1] == size;
+            if (part->wire != dtype || !is_line(x, loops - run, loops ? n[0] : 1, run ? n[loops - 1] * size : size))
+                return false;
         }
-    }
-    return bytes <= BYTES_MOST && most_lines(plan) <= LINES_MOST;
+    return true;
+}
+
+bool chore_wants(const weft_exec *x, const struct program *p)
+{
+    struct load all = load_of(x->plan);
+    return all.pieces >= PIECES_ALL && small_and_many(&all) && fits(x, p) && lines_here(x, p);
 }
 
 static uint64_t list_bytes(uint64_t lines)
@@ -123,17 +192,16 @@ static struct chore_list *list_of(const struct block *b, uint64_t side)
 }
 
 /* Adds what is read at src and written at dst, with the strides of dst in stride[0]; false: it is no line. */
-static bool add_line(struct chore_list *list, uint64_t dst, uint64_t src, int loops, int64_t *n,
+static bool add_line(const weft_exec *x, struct chore_list *list, uint64_t dst, uint64_t src, int loops, int64_t *n,
                      int64_t (*stride)[MEMORY_LOOPS], int64_t size)
 {
     loops = tile_merge(loops, n, stride, 2);
     bool run = loops && stride[0][loops - 1] == size && stride[1][loops - 1] == size;
     int outer = loops - run;
     int64_t bytes = run ? n[loops - 1] * size : size, turns = outer ? n[0] : 1;
-    list->bytes += turns * bytes;
-    list->rows += outer ? turns * bytes : 0;
-    if (outer > 1 || list->rows > ROWS_MOST)
+    if (!is_line(x, outer, turns, bytes))
         return false;
+    list->bytes += turns * bytes;
     list->lines[list->n++] = (struct chore_line){
         dst, src, outer ? stride[0][0] : 0, outer ? stride[1][0] : 0, (uint32_t)turns, (uint32_t)bytes};
     return true;
@@ -152,7 +220,7 @@ static bool add_send(const weft_exec *x, const struct exec_out *out, uint32_t k,
         stride[0][i] = block_loops(to)[dst->loop + (uint32_t)i].stride;
         stride[1][i] = block_loops(own)[src->loop + (uint32_t)i].stride;
     }
-    return add_line(list, dst->at, src->at, src->nloops, n, stride, (int64_t)weft_dtype_size(src->dtype));
+    return add_line(x, list, dst->at, src->at, src->nloops, n, stride, (int64_t)weft_dtype_size(src->dtype));
 }
 
 static bool add_copy(const weft_exec *x, const struct program *p, uint32_t s, struct chore_list *list)
@@ -166,7 +234,7 @@ static bool add_copy(const weft_exec *x, const struct program *p, uint32_t s, st
     tile_loops(plan, src, from->stride, n, stride[1], &first[1]);
     int loops = tile_loops(plan, dst, to->stride, n, stride[0], &first[0]);
     return !p->steps[s].nwork || /* it would change nothing */
-           add_line(list, to->at + (uint64_t)first[0], from->at + (uint64_t)first[1], loops, n, stride,
+           add_line(x, list, to->at + (uint64_t)first[0], from->at + (uint64_t)first[1], loops, n, stride,
                     (int64_t)weft_dtype_size(plan->bufs[src->buf].dtype));
 }
 

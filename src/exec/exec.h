@@ -582,6 +582,8 @@ int swap_lacking(const weft_exec *x);
 
 /* ---- chore.c ---- */
 
+/* Are messages that could be packed better left to it, as far as is known before the peers' blocks are? */
+bool chore_wants(const weft_exec *x, const struct program *p);
 /* Bytes of a block that chores need, 0: the program has none; *list: of each list. */
 uint64_t chore_bytes(const weft_exec *x, const struct program *p, uint64_t *list);
 /* Lists this rank's chore; false: it cannot be one. The meeting that follows has the answer in its note. */

@@ -241,11 +241,12 @@ int program_outline(weft_exec *x, struct program *p)
     int err = channels(x, p);
     if (!err)
         err = far_outline(x, p);
-    if (!err)
+    bool chores = !err && chore_wants(x, p);
+    if (!err && (!chores || x->program != p))
         err = way_letters(x, p);
     if (err)
         return err;
-    bool chosen = choose_staging(x, p, true);
+    bool chosen = choose_staging(x, p, !chores);
     err = reserve(x, p, true);
     if (err && p->room) /* then no slots of their own, */
         err = reserve(x, p, false);

@@ -16,6 +16,7 @@
 #include "exec/block.h"
 
 #define LETTERS_LIMIT (512 << 10) /* bytes of all letters of an exec */
+#define LETTERS_ONCE (8 << 10)    /* bytes of those of a run to peers that could pull them; see way_letters */
 #define SCATTERED 32              /* bytes of runs that are worth packing: half of a cache's line, most often */
 #define SCATTERED_FAR 64          /* and of those that stand FAR apart, each on a page of its own */
 #define FAR 4096
@@ -75,12 +76,36 @@ static void add_letter(struct room *r, const struct exec_letter *letter)
         r->answered += letter_tiny_bytes(letter->bytes);
 }
 
-/* Gives every small SEND its letter while the limit lasts; it depends on nothing but the plan and the comm. */
-static void choose(const weft_exec *x, struct program *p, int64_t limit, struct room *room)
+bool way_answered(const struct program *p, int peer)
 {
+    for (uint32_t i = 0; i < p->nins; i++)
+        if (p->ins[i].peer == peer)
+            return true;
+    return false;
+}
+
+/* Can its peer pull a message, and does it send one, so that this rank waits for it anyway? */
+static bool could_be_pulled(const weft_exec *x, const struct program *p, uint32_t step)
+{
+    const struct plan_step *st = &x->plan->steps[step];
+    bool all = way_answered(p, st->peer);
+    for (uint32_t k = 0; k < st->nparts && all; k++)
+        all = p->places[x->plan->parts[st->part + k].buf].reached;
+    return all;
+}
+
+/* Gives every small SEND its letter while the limit lasts, but those of more than `most` bytes that could be pulled; returns
+ * how many bytes of letters could be. Whoever binds again keeps the letters that there were: the block has their slots. */
+static int64_t choose(const weft_exec *x, struct program *p, int64_t limit, int64_t most, struct room *room)
+{
+    const struct program *was = x->program == p ? NULL : x->program;
+    int64_t once = 0;
     for (uint32_t s = 0; s < p->nsteps; s++) {
         const struct plan_step *st = &x->plan->steps[s];
         if (st->kind != PLAN_SEND || st->bytes > LETTER_MOST || p->steps[s].way == WAY_WIRE)
+            continue;
+        bool choice = !was && could_be_pulled(x, p, s);
+        if (was ? was->steps[s].way != WAY_LETTER : choice && st->bytes > most)
             continue;
         struct exec_out *out = &p->outs[p->steps[s].channel];
         uint32_t k = find_letter(x->plan, p, s, out->answered);
@@ -93,12 +118,25 @@ static void choose(const weft_exec *x, struct program *p, int64_t limit, struct 
                 continue;
             *room = more;
             p->letters[p->nletters++] = letter;
+            once += choice ? letter.bytes : 0;
         }
         out->letters |= !out->answered;
         p->letters[k].nouts++;
         p->steps[s].way = WAY_LETTER;
         p->steps[s].letter = k;
     }
+    return once;
+}
+
+static void choose_none(struct program *p, struct room *room)
+{
+    for (uint32_t s = 0; s < p->nsteps; s++)
+        if (p->steps[s].way == WAY_LETTER)
+            p->steps[s].way = WAY_PULL;
+    for (uint32_t i = 0; i < p->nouts; i++)
+        p->outs[i].letters = false;
+    p->nletters = 0;
+    *room = (struct room){0};
 }
 
 /* Are all SENDs letters that wait for nothing? Then those whose slots are free are written together. */
@@ -158,14 +196,6 @@ static void lay_out(const weft_plan *plan, struct program *p, const struct room 
     p->letter_bytes = first_large + used.large;
 }
 
-bool way_answered(const struct program *p, int peer)
-{
-    for (uint32_t i = 0; i < p->nins; i++)
-        if (p->ins[i].peer == peer)
-            return true;
-    return false;
-}
-
 int way_letters(const weft_exec *x, struct program *p)
 {
     int64_t limit = x->comm->staging.limit / 4;
@@ -183,7 +213,12 @@ int way_letters(const weft_exec *x, struct program *p)
      * that its reader's core still has takes longer to write than one that has left it since. */
     for (uint32_t i = 0; i < p->nouts; i++)
         p->outs[i].answered = !x->comm->spins && way_answered(p, p->outs[i].peer);
-    choose(x, p, limit < LETTERS_LIMIT ? limit : LETTERS_LIMIT, &room);
+    limit = limit < LETTERS_LIMIT ? limit : LETTERS_LIMIT;
+    /* Where every rank has a core, many letters take longer to pack than their readers to say that they have read them. */
+    if (choose(x, p, limit, LETTER_MOST, &room) > LETTERS_ONCE && x->comm->spins) {
+        choose_none(p, &room);
+        choose(x, p, limit, LETTER_TINY, &room);
+    }
     lay_out(x->plan, p, &room);
     for (uint32_t k = 0; k < p->nletters; k++) {
         p->letters[k].outs = at;
