@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The models of wake-ups, barriers, channels, letters, shared copies, chores, flows and the seat, checked by spin in all orders in which ranks can act: nothing
+# The models of wake-ups, barriers, channels, letters, shared copies, chores, swaps, flows and the seat, checked by spin in all orders in which ranks can act: nothing
 # is found in them, and what is broken on purpose is found. With WEFT_TEST_SHARE=full larger ones, too, and with another share
 # a third of what is broken.
 set -u
@@ -67,6 +67,9 @@ right help -DPIECES=1
 right chores
 right chores -DN=2 -DRUNS=3
 right chores -DDIES=1 -DRUNS=1
+right swaps -DSHARES=1
+right swaps -DN=2 -DRUNS=3
+right swaps -DDIES=1 -DRUNS=1
 right flow
 right flow -DREADERS=1 -DPIECES=5 -DRUNS=3
 optimise=-O1 # for more states, worth the time to compile
@@ -78,6 +81,7 @@ right letters -DN=3 -DLETTERS=1 -DTELLS=1 -DRUNS=2
 right seat -DRUNS=1
 if [ "${WEFT_TEST_SHARE:-}" = full ]; then
     right wake -DN=4 -DLATE_DISARM
+    right swaps
     right barrier -DROUNDS=3
     right barrier -DN=4
     right barrier -DPAIRS -DROUNDS=1
@@ -142,8 +146,10 @@ done
 broken "$stuck" help -DNO_BASE
 for fault in TWO_STEPS TOO_EARLY EARLY_OVER; do
     broken "$wrong" chores -D$fault
+    broken "$wrong" swaps -D$fault
 done
 broken "$stuck" chores -DDIES=1 -DDONE_FIRST -DRUNS=1
+broken "$stuck" swaps -DDIES=1 -DDONE_FIRST -DRUNS=1
 for fault in EARLY_PACKED EARLY_UNPACKED LATE_STRAIGHT ONE_ASKED NO_BASE; do
     broken "$wrong" flow -D$fault
 done

@@ -85,10 +85,16 @@ static int complete(weft_exec *x, struct program *p, uint64_t meeting, uint32_t 
     err = err ? err : untagged;
     if (!err)
         err = program_fill(x, p, block_at);
-    struct core_vote vote = {.call = call, .object = x->number, .code = err, .note = !err && chore_make(x, p)};
-    err = comm_agree(c, &vote, deadline_ns, &meeting);
+    if (!err && !x->held)
+        err = swap_hold(x, p, block_at);
+    struct core_vote vote = {.call = call, .object = x->number, .code = err};
     if (!err)
+        vote.note = (chore_make(x, p) ? CHORE_NOTE : 0) | (swap_make(x, p, block_at) ? SWAP_NOTE : 0);
+    err = comm_agree(c, &vote, deadline_ns, &meeting);
+    if (!err) {
         chore_open(x, p, block_at, meeting);
+        swap_open(x, p, meeting);
+    }
     free(block_at);
     return err;
 }
@@ -125,6 +131,7 @@ static void discard(weft_exec *x)
     }
     program_free(x, x->program);
     free(x->grave);
+    free(x->held);
     free(x);
 }
 

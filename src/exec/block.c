@@ -41,7 +41,8 @@ int block_make(weft_exec *x, const struct program *p, uint64_t *place)
     bytes = (bytes + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
     size_t letters = ((size_t)(p->letter_bytes + p->room) + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
     uint64_t list, chores = chore_bytes(x, p, &list);
-    struct block *b = x->comm->transport->alloc(x->comm->link, bytes + letters + chores, place);
+    uint64_t swaps = swap_bytes(x, p);
+    struct block *b = x->comm->transport->alloc(x->comm->link, bytes + letters + chores + swaps, place);
     if (!b)
         return error_nomem();
     b->nins = head.nins;
@@ -52,7 +53,10 @@ int block_make(weft_exec *x, const struct program *p, uint64_t *place)
     b->letters = bytes;
     b->chores = chores ? bytes + letters : 0;
     b->chore_list = list;
-    atomic_store_explicit(&b->holders, holders(p), memory_order_relaxed); /* published by the meeting */
+    b->swaps = swaps ? bytes + letters + chores : 0;
+    b->shown = swaps && swap_helps(x);
+    atomic_store_explicit(&b->holders, b->shown ? (uint32_t)x->comm->size : holders(p),
+                          memory_order_relaxed); /* published by the meeting */
     uint32_t message = 0;
     for (uint32_t i = 0; i < p->nouts; i++) {
         block_outs(b)[i].peer = p->outs[i].peer;
@@ -112,6 +116,8 @@ static void describe(weft_exec *x, struct program *p, uint32_t s, struct block_m
         int64_t n[MEMORY_LOOPS], stride[MEMORY_LOOPS], first;
         int loops = tile_loops(plan, pp, at->stride, n, stride, &first);
         block_parts(b)[c->part++] = (struct block_part){.at = (staged ? (uintptr_t)at->base : at->at) + (uint64_t)first,
+                                                        .place = at->at + (uint64_t)first,
+                                                        .reached = at->reached,
                                                         .offset = pp->offset,
                                                         .count = pp->count,
                                                         .loop = c->loop,

@@ -17,6 +17,21 @@ struct block {
     uint64_t letters; /* bytes from the head to the first */
     uint64_t chores;  /* to what chore.c has there, 0: nothing; and bytes of a list of that */
     uint64_t chore_list;
+    uint64_t swaps; /* to the halls of swap.c, 0: none */
+    bool shown;     /* these, to all ranks: they hold the block */
+};
+
+/* Where two ranks meet that give each other faces (swap.c), in the block of the lower one, one for each of its channels. */
+#define SWAP_SHARES 16 /* parts that their faces are copied in */
+#define SWAP_WHO_BITS 8
+#define SWAP_DONE ((1 << SWAP_WHO_BITS) - 1)
+struct swap_hall {
+    struct {
+        _Alignas(CORE_LINE) _Atomic uint64_t run;
+    } begun[2]; /* of the lower rank, of the higher */
+    /* run << SWAP_WHO_BITS | one more than the rank that has it, or SWAP_DONE */
+    _Alignas(CORE_LINE) _Atomic uint64_t taken[SWAP_SHARES];
+    _Alignas(CORE_LINE) _Atomic uint64_t over;
 };
 
 struct block_in {
@@ -58,7 +73,9 @@ struct block_message {
 };
 
 struct block_part {
-    uint64_t at; /* of its first element: a place, or in a staged message the owner's address */
+    uint64_t at;    /* of its first element: a place, or in a staged message the owner's address */
+    uint64_t place; /* if peers can reach it */
+    bool reached;
     int64_t offset, count;
     uint32_t loop; /* into loops */
     uint8_t nloops, dtype, wire;

@@ -283,7 +283,7 @@ void chore_open(weft_exec *x, struct program *p, const uint64_t *block_at, uint6
     weft_comm *c = x->comm;
     struct chores *q = &p->chores;
     for (int r = 0; r < c->size; r++)
-        if (!core_vote_of(c->group, r, meeting)->note)
+        if (!(core_vote_of(c->group, r, meeting)->note & CHORE_NOTE))
             return;
     q->base = (uintptr_t)c->transport->reach(c->link, c->rank, 0);
     q->hall = hall_of(c->transport->reach(c->link, 0, block_at[0]));

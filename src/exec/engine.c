@@ -539,6 +539,8 @@ void engine_start(weft_exec *x)
         post_start(x);
     else if (x->program->chores.on)
         chore_start(x);
+    else if (x->program->swaps.on)
+        swap_start(x);
     else
         start_pipeline(x);
 }
@@ -572,5 +574,7 @@ bool engine_pass(weft_exec *x, bool eager)
 {
     if (x->program->post.on)
         return post_pass(x);
+    if (x->program->swaps.on)
+        return swap_pass(x, eager);
     return x->program->chores.on ? chore_pass(x) : pass_pipeline(x, eager);
 }

@@ -12,7 +12,8 @@
  *   keep.c     staged messages that a run does not wait to have read
  *   comb.c     staged messages of several channels that are copied side by side
  *   engine.c   the run; weave.c strided copies of several channels at once; post.c programs in which
- *              no message waits for another; chore.c copies that any rank may do
+ *              no message waits for another; chore.c copies that any rank may do; swap.c faces that two ranks give
+ *              each other where they lie
  *   run.c      the calls around it; arrivals.c which boxes of the destination are complete
  *   lack.c     what a run waits for; watch.c peers that are gone or stalled */
 #ifndef WEFT_EXEC_EXEC_H
@@ -297,6 +298,16 @@ struct chores {
     const struct chore_list **lists;
 };
 
+/* Faces that are copied where they lie, with each neighbour. */
+struct swap_pair;
+struct swaps {
+    bool on;
+    bool helps; /* pairs that this rank is not in are among these */
+    bool calls; /* those who sleep have yet to be woken for what was begun or done here */
+    uint32_t n;
+    struct swap_pair *pairs;
+};
+
 /* Channels with ranks on other hosts (far.h). */
 struct far_channel;
 struct far {
@@ -329,6 +340,7 @@ struct program {
     struct comb_lane *lanes; /* of comb.c: one a channel, outs first */
     struct post post;
     struct chores chores;
+    struct swaps swaps;
     struct far far;
     struct staging_reserve reserve;
     int64_t room; /* bytes in the block for messages that keep their slots: charged */
@@ -348,6 +360,8 @@ struct weft_exec {
     const weft_plan *plan;
     uint64_t number; /* of the meeting that bound it: the same on all ranks */
     struct block *block;
+    const struct block **held; /* of ranks that are no peers: swap.c */
+    uint32_t nheld;
     uint64_t place;           /* of the block */
     struct comm_grave *grave; /* for the block's end, kept so that free cannot fail */
     char *scratch;
@@ -550,13 +564,31 @@ void arrivals_reset(struct arrivals *a);         /* a run begins */
 void arrivals_step(weft_exec *x, uint32_t step); /* a COPY, REDUCE or RECV is done */
 void arrivals_free(struct arrivals *a);          /* NULL is fine */
 
+/* ---- swap.c ---- */
+
+/* Bytes of a block that its halls need, 0: the program has none. */
+uint64_t swap_bytes(const weft_exec *x, const struct program *p);
+bool swap_helps(const weft_exec *x); /* are the halls shown to all ranks? */
+int swap_hold(weft_exec *x, const struct program *p, const uint64_t *block_at);
+/* Pairs the faces of this rank, or of all; false: they cannot be. The meeting that follows has the answer in its note. */
+bool swap_make(weft_exec *x, struct program *p, const uint64_t *block_at);
+void swap_open(weft_exec *x, struct program *p, uint64_t meeting); /* if all said yes */
+void swap_start(weft_exec *x);
+bool swap_pass(weft_exec *x, bool eager);
+void swap_call(weft_exec *x);                  /* wakes those who sleep */
+bool swap_waits(const weft_exec *x, int rank); /* for the rank to begin, or to copy what it has taken */
+bool swap_done(const weft_exec *x, int peer);  /* the faces that it and this rank give each other */
+int swap_lacking(const weft_exec *x);
+
 /* ---- chore.c ---- */
 
 /* Are messages that could be packed better left to it, as far as is known before the peers' blocks are? */
 bool chore_wants(const weft_exec *x, const struct program *p);
 /* Bytes of a block that chores need, 0: the program has none; *list: of each list. */
 uint64_t chore_bytes(const weft_exec *x, const struct program *p, uint64_t *list);
-/* Lists this rank's chore; false: it cannot be one. The meeting that follows has the answer as its note. */
+/* Lists this rank's chore; false: it cannot be one. The meeting that follows has the answer in its note. */
+#define CHORE_NOTE 1
+#define SWAP_NOTE 2
 bool chore_make(weft_exec *x, struct program *p);
 void chore_open(weft_exec *x, struct program *p, const uint64_t *block_at, uint64_t meeting); /* if all said yes */
 void chore_start(weft_exec *x);

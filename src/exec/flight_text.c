@@ -67,6 +67,8 @@ static struct channel of_in(const weft_exec *x, const struct exec_in *in)
         done = come_by_post(x, in, &next);
     if (x->program->chores.on)
         next = done = chore_done(x, in->peer) ? in->n : 0;
+    if (x->program->swaps.on)
+        next = done = swap_done(x, in->peer) ? in->n : 0;
     return (struct channel){.peer = in->peer,
                             .waits = next < in->n && lack_in_waits(x, in),
                             .peer_started = peer_started(x, in->block),
@@ -85,6 +87,8 @@ static struct channel of_out(const weft_exec *x, const struct exec_out *out)
     }
     if (x->program->chores.on)
         posted = retired = chore_done(x, x->comm->rank) ? out->n : 0;
+    if (x->program->swaps.on)
+        posted = retired = swap_done(x, out->peer) ? out->n : 0;
     uint32_t next = retired < posted ? retired : posted;
     return (struct channel){.peer = out->peer,
                             .sends = true,

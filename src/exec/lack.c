@@ -5,6 +5,8 @@ bool lack_in_waits(const weft_exec *x, const struct exec_in *in)
 {
     if (x->program->chores.on)
         return chore_waits(x, in->peer);
+    if (x->program->swaps.on)
+        return swap_waits(x, in->peer);
     if (x->program->post.on)
         return post_in_waits(x, in);
     return in->taken < in->n && !x->program->open[in->steps[in->taken]] && !engine_arrived(x, in);
@@ -15,6 +17,8 @@ bool lack_out_waits(const weft_exec *x, const struct exec_out *out)
     const struct program *p = x->program;
     if (p->chores.on)
         return chore_waits(x, out->peer);
+    if (p->swaps.on)
+        return swap_waits(x, out->peer);
     if (p->post.on)
         return post_out_waits(x, out);
     uint64_t done = atomic_load_explicit(out->done, memory_order_seq_cst);
@@ -37,6 +41,8 @@ int lack_signals(const weft_exec *x)
     int ins = 0, outs = 0, opens = 0;
     if (p->chores.on)
         return chore_lacking(x);
+    if (p->swaps.on)
+        return swap_lacking(x);
     if (p->far.n)
         return 1;
     for (uint32_t i = 0; i < p->nins; i++)

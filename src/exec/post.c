@@ -189,6 +189,8 @@ void engine_call(weft_exec *x)
     if (!post->calls && !told) {
         if (x->program->chores.on)
             chore_call(x);
+        if (x->program->swaps.on)
+            swap_call(x);
         return;
     }
     core_fence_all();

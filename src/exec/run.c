@@ -424,6 +424,8 @@ static void part_from_peers(weft_exec *x)
         core_ring(x->comm->group, p->outs[i].peer);
         block_drop(p->outs[i].block);
     }
+    for (uint32_t i = 0; i < x->nheld; i++)
+        block_drop(x->held[i]);
     block_drop(x->block);
 }
 
@@ -455,6 +457,7 @@ static void free_in_seat(weft_exec *x)
         x->program->reserve.offset = -1; /* peers may still read scratch and staging: the group frees them in the end */
     program_free(x, x->program);
     arrivals_free(x->arrivals);
+    free(x->held);
     free(x);
     comm_exec_gone(c);
 }

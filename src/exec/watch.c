@@ -86,6 +86,18 @@ static void watch_far(const weft_exec *x, struct far_channel *ch, int64_t now, s
         *(ch->peer_run < x->run ? &b->absent : &b->stalled) = ch->peer;
 }
 
+/* A rank that copies for others need not be a peer. */
+static void watch_helpers(const weft_exec *x, struct blame *b)
+{
+    for (int r = 0; r < x->comm->size; r++) {
+        if (r == x->comm->rank || !swap_waits(x, r))
+            continue;
+        enum transport_fate fate = x->comm->transport->gone(x->comm->link, r);
+        if (fate && swap_waits(x, r)) /* as in watch_in */
+            *(fate == TRANSPORT_DIED ? &b->died : &b->left) = r;
+    }
+}
+
 static void watch_exec(weft_exec *x, int64_t now)
 {
     weft_comm *c = x->comm;
@@ -98,6 +110,8 @@ static void watch_exec(weft_exec *x, int64_t now)
         watch_out(x, &p->outs[i], now, &b);
     for (uint32_t i = 0; i < p->far.n; i++)
         watch_far(x, &p->far.channels[i], now, &b);
+    if (p->swaps.on && p->swaps.helps)
+        watch_helpers(x, &b);
     if (b.died >= 0)
         comm_fail(c, WEFT_EPEER, "%s %s, rank %d was waiting for it", comm_who(c, b.died, who), comm_ended(c, b.died),
                   c->rank);
