@@ -57,10 +57,10 @@ struct block {
  * code; a line whose parts come in another one is not merged as well, and compilers reorder them. */
 #if defined __aarch64__
 #define STORE_PAIR(to, a, b) __asm__ volatile("stp %q1, %q2, [%0]" : : "r"(to), "w"(a), "w"(b) : "memory")
-#define STORE_LINE(to, a, b, c, d)                              \
+#define STORE_LINE(to, a, b, c, d)                                  \
     __asm__ volatile("stp %q1, %q2, [%0]\n stp %q3, %q4, [%0, #32]" \
-                     :                                          \
-                     : "r"(to), "w"(a), "w"(b), "w"(c), "w"(d)  \
+                     :                                              \
+                     : "r"(to), "w"(a), "w"(b), "w"(c), "w"(d)      \
                      : "memory")
 #else
 #define STORE_PAIR(to, a, b)         \
@@ -68,10 +68,10 @@ struct block {
         memcpy((to), &(a), 16);      \
         memcpy((to) + 16, &(b), 16); \
     } while (0)
-#define STORE_LINE(to, a, b, c, d)     \
-    do {                               \
-        STORE_PAIR(to, a, b);          \
-        STORE_PAIR((to) + 32, c, d);   \
+#define STORE_LINE(to, a, b, c, d)   \
+    do {                             \
+        STORE_PAIR(to, a, b);        \
+        STORE_PAIR((to) + 32, c, d); \
     } while (0)
 #endif
 
@@ -82,10 +82,10 @@ struct block {
         _mm_stream_si128((__m128i *)(void *)(to), (__m128i)(a));        \
         _mm_stream_si128((__m128i *)(void *)((to) + 16), (__m128i)(b)); \
     } while (0)
-#define STREAM_LINE(to, a, b, c, d)     \
-    do {                                \
-        STREAM_PAIR(to, a, b);          \
-        STREAM_PAIR((to) + 32, c, d);   \
+#define STREAM_LINE(to, a, b, c, d)   \
+    do {                              \
+        STREAM_PAIR(to, a, b);        \
+        STREAM_PAIR((to) + 32, c, d); \
     } while (0)
 #define STREAMED() _mm_sfence()
 #endif
@@ -95,37 +95,37 @@ struct block {
 
 /* Turns a tile: 16 bytes of as many rows as `squares` side by side have; row r is read at `source`. They are held in
  * registers, so that lines of dst are written whole, STORE by STORE. */
-#define WRITE_TILE(to, across, squares, lanes, TURN, STORE, source)                                          \
-    do {                                                                                                     \
-        vector x[squares][lanes];                                                                            \
-        unsigned char *line = (to);                                                                          \
-        for (int s = 0; s < squares; s++) {                                                                  \
-            for (int i = 0; i < lanes; i++) {                                                                \
-                const int r = s * lanes + i;                                                                 \
-                memcpy(&x[s][i], source, 16);                                                                \
-            }                                                                                                \
-            TURN(x[s]);                                                                                      \
-        }                                                                                                    \
-        for (int i = 0; i < lanes; i++, line += (across)) {                                                  \
-            HIDE(line);                                                                                      \
-            if (squares == 4)                                                                                \
-                STORE##_LINE(line, x[0][i], x[1 % squares][i], x[2 % squares][i], x[3 % squares][i]);        \
-            else if (squares == 2)                                                                           \
-                STORE##_PAIR(line, x[0][i], x[1 % squares][i]);                                              \
-            else                                                                                             \
-                memcpy(line, &x[0][i], 16);                                                                  \
-        }                                                                                                    \
+#define WRITE_TILE(to, across, squares, lanes, TURN, STORE, source)                                   \
+    do {                                                                                              \
+        vector x[squares][lanes];                                                                     \
+        unsigned char *line = (to);                                                                   \
+        for (int s = 0; s < squares; s++) {                                                           \
+            for (int i = 0; i < lanes; i++) {                                                         \
+                const int r = s * lanes + i;                                                          \
+                memcpy(&x[s][i], source, 16);                                                         \
+            }                                                                                         \
+            TURN(x[s]);                                                                               \
+        }                                                                                             \
+        for (int i = 0; i < lanes; i++, line += (across)) {                                           \
+            HIDE(line);                                                                               \
+            if (squares == 4)                                                                         \
+                STORE##_LINE(line, x[0][i], x[1 % squares][i], x[2 % squares][i], x[3 % squares][i]); \
+            else if (squares == 2)                                                                    \
+                STORE##_PAIR(line, x[0][i], x[1 % squares][i]);                                       \
+            else                                                                                      \
+                memcpy(line, &x[0][i], 16);                                                           \
+        }                                                                                             \
     } while (0)
 
-/* Writes the columns that fill 16 bytes of the rows of a block in the cache, `from` on in the first row. */
-#define COLUMNS(name, bytes, squares, T, TURN, STORE)                                                           \
-    static inline __attribute__((always_inline)) void name(unsigned char *to, int64_t across,                  \
-                                                           const unsigned char *from)                          \
-    {                                                                                                          \
-        enum { lanes = 16 / bytes, step = lanes * squares };                                                   \
-        typedef T vector __attribute__((vector_size(16)));                                                     \
-        for (int a = 0; a < ROWS; a += step, from += step * ROW, to += step * bytes)                           \
-            WRITE_TILE(to, across, squares, lanes, TURN, STORE, from + r * ROW);                                \
+/* Writes the columns that fill 16 bytes of some rows of a block in the cache, `from` on in the first of them. */
+#define COLUMNS(name, bytes, squares, T, TURN, STORE)                                           \
+    static inline __attribute__((always_inline)) void name(unsigned char *to, int64_t across,   \
+                                                           const unsigned char *from, int rows) \
+    {                                                                                           \
+        enum { lanes = 16 / bytes, step = lanes * squares };                                    \
+        typedef T vector __attribute__((vector_size(16)));                                      \
+        for (int a = 0; a < rows; a += step, from += step * ROW, to += step * bytes)            \
+            WRITE_TILE(to, across, squares, lanes, TURN, STORE, from + r * ROW);                \
     }
 
 /* Writes a whole block, its rows `row` bytes apart. */
@@ -141,7 +141,7 @@ struct block {
             for (int i = 0; i < step; i++)                                                                   \
                 rows[i] = k->data + (a + i) * row;                                                           \
             for (int64_t at = 0; at < wide * bytes; at += 16, to += lanes * across)                          \
-                WRITE_TILE(to, across, squares, lanes, TURN, STORE, rows[r] + at);                      \
+                WRITE_TILE(to, across, squares, lanes, TURN, STORE, rows[r] + at);                           \
         }                                                                                                    \
         for (int64_t b = 0; b < k->wide; b++)                                                                \
             for (int64_t a = b < wide ? high : 0; a < k->high; a++)                                          \
@@ -243,19 +243,20 @@ static inline __attribute__((always_inline)) void read_block(const struct transp
         read_row(t, to + r * ROW, from + r * t->srow, size, wide);
 }
 
-typedef void turn_columns(unsigned char *to, int64_t across, const unsigned char *from);
+typedef void turn_columns(unsigned char *to, int64_t across, const unsigned char *from, int rows);
 typedef void turn_whole(const struct block *k, int64_t row);
 
 /* All full blocks but the last one, strip by strip of RUN bytes of the rows, from the first row to the last: each is read
- * into `in` while the one before, in `out`, is written, a row and some columns in turn; then the two are exchanged. The
- * first has been read.
+ * into `in` while the one before, in `out`, is written, a row and some columns in turn, in so many parts; then the two are
+ * exchanged. The first has been read.
  *
  * Nothing else may be stored meanwhile: a register that is put on the stack is a part of a line among the whole ones
  * that go past the first cache, and on most places of the stack all then take a sixth longer. So moves have a function
  * by themselves, which gets along with the registers that there are, once for all blocks. */
 static inline __attribute__((always_inline)) void pace(const struct transpose *t, unsigned char *dst,
                                                        const unsigned char *src, unsigned char *in, unsigned char *out,
-                                                       const int64_t size, bool casts, turn_columns *columns)
+                                                       const int64_t size, const int parts, bool casts,
+                                                       turn_columns *columns)
 {
     const int64_t most = RUN / size, lanes = 16 / size, srow = t->srow, across = t->drow;
     const unsigned char *from = src + ROWS * srow;
@@ -275,9 +276,14 @@ static inline __attribute__((always_inline)) void pace(const struct transpose *t
         for (int turn = 0; turn < ROWS; turn++) {
             if (casts)
                 read_row(t, in, from, size, most);
-            else
-                RAW_UNROLL for (int i = 0; i < RUN; i += 4 * LINE) copy_lines(in + i, from + i, from + AHEAD * srow + i);
-            columns(to, across, out);
+            RAW_UNROLL for (int part = 0; part < parts; part++)
+            {
+                const int rows = ROWS / parts, r = rows * part, bytes = RUN / parts, at = bytes * part;
+                if (!casts)
+                    RAW_UNROLL for (int i = 0; i < bytes; i += 4 * LINE)
+                        copy_lines(in + at + i, from + at + i, from + AHEAD * srow + at + i);
+                columns(to + r * size, across, out + r * ROW, rows);
+            }
             from += srow;
             in += ROW;
             out += 16;
@@ -293,29 +299,29 @@ static inline __attribute__((always_inline)) void pace(const struct transpose *t
 
 typedef void turn_blocks(const struct transpose *t, unsigned char *dst, const unsigned char *src, unsigned char *in,
                          unsigned char *out);
-#define PACE(columns, size)                                                                                  \
-    static __attribute__((noinline)) void move_##columns(const struct transpose *t, unsigned char *dst,      \
-                                                         const unsigned char *src, unsigned char *in,        \
-                                                         unsigned char *out)                                 \
-    {                                                                                                        \
-        pace(t, dst, src, in, out, size, false, columns);                                                    \
-    }                                                                                                        \
-    static __attribute__((noinline)) void cast_##columns(const struct transpose *t, unsigned char *dst,      \
-                                                         const unsigned char *src, unsigned char *in,        \
-                                                         unsigned char *out)                                 \
-    {                                                                                                        \
-        pace(t, dst, src, in, out, size, true, columns);                                                     \
+#define PACE(columns, size, parts)                                                                                     \
+    static                                                                                                             \
+        __attribute__((noinline)) void move_##columns(const struct transpose *t, unsigned char *dst,                   \
+                                                      const unsigned char *src, unsigned char *in, unsigned char *out) \
+    {                                                                                                                  \
+        pace(t, dst, src, in, out, size, parts, false, columns);                                                       \
+    }                                                                                                                  \
+    static                                                                                                             \
+        __attribute__((noinline)) void cast_##columns(const struct transpose *t, unsigned char *dst,                   \
+                                                      const unsigned char *src, unsigned char *in, unsigned char *out) \
+    {                                                                                                                  \
+        pace(t, dst, src, in, out, size, parts, true, columns);                                                        \
     }
-PACE(columns_1, 1)
-PACE(columns_2, 2)
-PACE(columns_4, 4)
-PACE(columns_8, 8)
-PACE(columns_16, 16)
+PACE(columns_1, 1, 2)
+PACE(columns_2, 2, 2)
+PACE(columns_4, 4, 2)
+PACE(columns_8, 8, 2)
+PACE(columns_16, 16, 2)
 #ifdef STREAM_PAIR
-PACE(streams_2, 2)
-PACE(streams_4, 4)
-PACE(streams_8, 8)
-PACE(streams_16, 16)
+PACE(streams_2, 2, 1)
+PACE(streams_4, 4, 1)
+PACE(streams_8, 8, 1)
+PACE(streams_16, 16, 1)
 #endif
 
 /* One of the blocks from row a, column b on that are not full. */
@@ -330,14 +336,15 @@ static inline __attribute__((always_inline)) void walk_edge(const struct transpo
 }
 
 static inline __attribute__((always_inline)) void walk(const struct transpose *t, unsigned char *dst,
-                                                       const unsigned char *src, const int64_t size,
-                                                       turn_blocks *moves, turn_blocks *casts, turn_whole *whole)
+                                                       const unsigned char *src, const int64_t size, turn_blocks *moves,
+                                                       turn_blocks *casts, turn_whole *whole)
 {
     _Alignas(LINE) unsigned char buf[2][ROWS * ROW];
     const int64_t most = RUN / size, high = t->high - t->high % ROWS, wide = t->wide - t->wide % most;
     if (high && wide) {
         int64_t a = high - ROWS, b = wide - most;
-        struct block last = {buf[(high / ROWS * (wide / most) - 1) % 2], dst + b * t->drow + a * size, t->drow, ROWS, most};
+        struct block last = {buf[(high / ROWS * (wide / most) - 1) % 2], dst + b * t->drow + a * size, t->drow, ROWS,
+                             most};
         read_block(t, buf[0], src, size, ROWS, most);
         (t->to == t->from ? moves : casts)(t, dst, src, buf[1], buf[0]);
         whole(&last, ROW);
