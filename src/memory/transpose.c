@@ -27,7 +27,7 @@
 #define ROW (RUN + LINE) /* and their distance: no power of two, lest they meet in the same sets of the cache */
 #define AHEAD 4          /* rows: far enough for memory, and few enough to stay in the cache */
 #define BAND 256         /* bytes of a row that are read before the next rows: as many columns are open in dst */
-#define STREAM (1 << 20) /* bytes of dst that are more than the caches keep */
+#define LARGE (1 << 20)  /* bytes of dst that are more than the caches keep */
 #define MEET 4096        /* rows that are a multiple of it apart meet in the cache */
 
 static int64_t least(int64_t a, int64_t b)
@@ -371,7 +371,7 @@ static void walk_straight(const struct transpose *t, unsigned char *dst, const u
 static bool walk_streaming(const struct transpose *t, unsigned char *dst, const unsigned char *src, size_t size)
 {
 #ifdef STREAM_PAIR
-    if (t->high * t->wide * (int64_t)size < STREAM || (uintptr_t)dst % LINE || t->drow % LINE)
+    if (t->high * t->wide * (int64_t)size < LARGE || (uintptr_t)dst % LINE || t->drow % LINE)
         return false;
     switch (size) {
     case 2: walk(t, dst, src, 2, move_streams_2, cast_streams_2, whole_2); break;
