@@ -25,7 +25,7 @@
 #define ROWS 32          /* of a block */
 #define RUN 512          /* bytes of each */
 #define ROW (RUN + LINE) /* and their distance: no power of two, lest they meet in the same sets of the cache */
-#define AHEAD 4          /* rows: far enough for memory, and few enough to stay in the cache */
+#define AHEAD 4          /* rows: far enough for memory; with more the hardware, too, begins to read ahead, in vain */
 #define BAND 256         /* bytes of a row that are read before the next rows: as many columns are open in dst */
 #define LARGE (1 << 20)  /* bytes of dst that are more than the caches keep */
 #define MEET 4096        /* rows that are a multiple of it apart meet in the cache */
@@ -219,11 +219,17 @@ static inline __attribute__((always_inline)) void copy_lines(unsigned char *to, 
 #endif
 }
 
+/* What is asked for may be beyond src. */
+static inline const unsigned char *later_row(const unsigned char *from, int64_t srow)
+{
+    return (const void *)((uintptr_t)from + (uintptr_t)(AHEAD * srow));
+}
+
 /* Row `from` of src into the block; one that comes later is asked for. */
 static inline __attribute__((always_inline)) void read_row(const struct transpose *t, unsigned char *to,
                                                            const unsigned char *from, int64_t size, int64_t wide)
 {
-    const unsigned char *ahead = (const void *)((uintptr_t)from + (uintptr_t)(AHEAD * t->srow));
+    const unsigned char *ahead = later_row(from, t->srow);
     if (t->to != t->from) {
         for (int64_t i = 0; i < wide * t->ssize; i += LINE)
             __builtin_prefetch(ahead + i, 0, 2);
@@ -251,8 +257,8 @@ typedef void turn_whole(const struct block *k, int64_t row);
  * exchanged. The first has been read.
  *
  * Nothing else may be stored meanwhile: a register that is put on the stack is a part of a line among the whole ones
- * that go past the first cache, and on most places of the stack all then take a sixth longer. So moves have a function
- * by themselves, which gets along with the registers that there are, once for all blocks. */
+ * that go past the first cache, and with every second place of the stack all then take a sixth longer. So moves have a
+ * function by themselves, once for all blocks, and HIDE lets it get along with the registers that there are. */
 static inline __attribute__((always_inline)) void pace(const struct transpose *t, unsigned char *dst,
                                                        const unsigned char *src, unsigned char *in, unsigned char *out,
                                                        const int64_t size, const int parts, bool casts,
@@ -281,7 +287,7 @@ static inline __attribute__((always_inline)) void pace(const struct transpose *t
                 const int rows = ROWS / parts, r = rows * part, bytes = RUN / parts, at = bytes * part;
                 if (!casts)
                     RAW_UNROLL for (int i = 0; i < bytes; i += 4 * LINE)
-                        copy_lines(in + at + i, from + at + i, from + AHEAD * srow + at + i);
+                        copy_lines(in + at + i, from + at + i, later_row(from, srow) + at + i);
                 columns(to + r * size, across, out + r * ROW, rows);
             }
             from += srow;
