@@ -386,6 +386,8 @@ static int64_t take(weft_exec *x, struct exec_in *in)
     }
     if (step->combed)
         return comb_take(x, in);
+    if (step->joins)
+        return join_take(x, in);
     if (step->flows || step->helped) {
         int64_t bytes;
         if (step->flows ? flow_take(x, in, step, &bytes) : help_take(x, in, step, &bytes))

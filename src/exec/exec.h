@@ -85,6 +85,7 @@ struct exec_step {
     bool helped;  /* SEND, RECV that is pulled: both ends copy it */
     bool combed;  /* SEND, RECV that is staged: copied together with those of other channels */
     bool kept;    /* SEND, RECV that is staged: in slots of its own */
+    bool joins;   /* RECV that is pulled: the next one of the channel goes on where it ends (join.c) */
     uint32_t channel;
     uint32_t letter;       /* SEND: which; of a staged one its share */
     uint32_t work, nwork;  /* moves; for REDUCE the fold's number */
@@ -503,6 +504,12 @@ bool help_pass(weft_exec *x); /* copies a piece of what was sent and not read; t
 bool help_arrived(const weft_exec *x, const struct exec_in *in);
 /* Copies some of it, so many bytes; true: all of it is there. */
 bool help_take(weft_exec *x, struct exec_in *in, const struct exec_step *step, int64_t *bytes);
+
+/* ---- join.c: pulls that go on where the one before ends ---- */
+
+void join_make(struct program *p); /* when all else is chosen */
+/* Takes the message that has come, and those with it that go on and have come, too. Returns the bytes. */
+int64_t join_take(weft_exec *x, struct exec_in *in);
 
 /* ---- engine.c ---- */
 

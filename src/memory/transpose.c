@@ -25,9 +25,9 @@
 #define ROWS 32          /* of a block */
 #define RUN 512          /* bytes of each */
 #define ROW (RUN + LINE) /* and their distance: no power of two, lest they meet in the same sets of the cache */
-#define AHEAD 4          /* rows: far enough for memory, and few enough to stay in the cache */
+#define AHEAD 4          /* rows: far enough for memory; with more the hardware, too, begins to read ahead, in vain */
 #define BAND 256         /* bytes of a row that are read before the next rows: as many columns are open in dst */
-#define STREAM (1 << 20) /* bytes of dst that are more than the caches keep */
+#define LARGE (1 << 20)  /* bytes of dst that are more than the caches keep */
 #define MEET 4096        /* rows that are a multiple of it apart meet in the cache */
 
 static int64_t least(int64_t a, int64_t b)
@@ -53,15 +53,25 @@ struct block {
         memcpy(x, y, sizeof y);                                                   \
     } while (0)
 
-/* Two vectors, one behind the other. Stores go out in the order in which they stand in the code; a line whose parts come in
- * another one is not merged as well, and compilers reorder them. */
+/* Two vectors, one behind the other, and four, which are a line. Stores go out in the order in which they stand in the
+ * code; a line whose parts come in another one is not merged as well, and compilers reorder them. */
 #if defined __aarch64__
 #define STORE_PAIR(to, a, b) __asm__ volatile("stp %q1, %q2, [%0]" : : "r"(to), "w"(a), "w"(b) : "memory")
+#define STORE_LINE(to, a, b, c, d)                                  \
+    __asm__ volatile("stp %q1, %q2, [%0]\n stp %q3, %q4, [%0, #32]" \
+                     :                                              \
+                     : "r"(to), "w"(a), "w"(b), "w"(c), "w"(d)      \
+                     : "memory")
 #else
 #define STORE_PAIR(to, a, b)         \
     do {                             \
         memcpy((to), &(a), 16);      \
         memcpy((to) + 16, &(b), 16); \
+    } while (0)
+#define STORE_LINE(to, a, b, c, d)   \
+    do {                             \
+        STORE_PAIR(to, a, b);        \
+        STORE_PAIR((to) + 32, c, d); \
     } while (0)
 #endif
 
@@ -72,41 +82,50 @@ struct block {
         _mm_stream_si128((__m128i *)(void *)(to), (__m128i)(a));        \
         _mm_stream_si128((__m128i *)(void *)((to) + 16), (__m128i)(b)); \
     } while (0)
+#define STREAM_LINE(to, a, b, c, d)   \
+    do {                              \
+        STREAM_PAIR(to, a, b);        \
+        STREAM_PAIR((to) + 32, c, d); \
+    } while (0)
 #define STREAMED() _mm_sfence()
 #endif
 
+/* Keeps compilers from knowing an address by another one, lest they hold all that a loop needs in as many registers. */
+#define HIDE(pointer) __asm__("" : "+r"(pointer))
+
 /* Turns a tile: 16 bytes of as many rows as `squares` side by side have; row r is read at `source`. They are held in
- * registers, so that lines of dst are written whole, PAIR by pair. */
-#define WRITE_TILE(to, across, squares, lanes, TURN, PAIR, source)         \
-    do {                                                                   \
-        vector x[squares][lanes];                                          \
-        for (int s = 0; s < squares; s++) {                                \
-            for (int i = 0; i < lanes; i++) {                              \
-                const int r = s * lanes + i;                               \
-                memcpy(&x[s][i], source, 16);                              \
-            }                                                              \
-            TURN(x[s]);                                                    \
-        }                                                                  \
-        for (int i = 0; i < lanes; i++) {                                  \
-            unsigned char *line = (to) + i * (across);                     \
-            for (int s = 0; s + 1 < squares; s += 2)                       \
-                PAIR(line + s * 16, x[s][i], x[(s + 1) % squares][i]);     \
-            if (squares % 2)                                               \
-                memcpy(line + (squares - 1) * 16, &x[squares - 1][i], 16); \
-        }                                                                  \
+ * registers, so that lines of dst are written whole, STORE by STORE. */
+#define WRITE_TILE(to, across, squares, lanes, TURN, STORE, source)                                   \
+    do {                                                                                              \
+        vector x[squares][lanes];                                                                     \
+        unsigned char *line = (to);                                                                   \
+        for (int s = 0; s < squares; s++) {                                                           \
+            for (int i = 0; i < lanes; i++) {                                                         \
+                const int r = s * lanes + i;                                                          \
+                memcpy(&x[s][i], source, 16);                                                         \
+            }                                                                                         \
+            TURN(x[s]);                                                                               \
+        }                                                                                             \
+        for (int i = 0; i < lanes; i++, line += (across)) {                                           \
+            HIDE(line);                                                                               \
+            if (squares == 4)                                                                         \
+                STORE##_LINE(line, x[0][i], x[1 % squares][i], x[2 % squares][i], x[3 % squares][i]); \
+            else if (squares == 2)                                                                    \
+                STORE##_PAIR(line, x[0][i], x[1 % squares][i]);                                       \
+            else                                                                                      \
+                memcpy(line, &x[0][i], 16);                                                           \
+        }                                                                                             \
     } while (0)
 
-/* Writes the columns from b on that fill 16 bytes of the first `high` rows of a block in the cache. */
-#define COLUMNS(name, bytes, squares, T, TURN, PAIR)                                                       \
-    static inline __attribute__((always_inline)) void name(const struct block *k, int64_t b, int64_t high) \
-    {                                                                                                      \
-        enum { lanes = 16 / bytes, step = lanes * squares };                                               \
-        typedef T vector __attribute__((vector_size(16)));                                                 \
-        const int64_t across = k->across;                                                                  \
-        const unsigned char *from = k->data + b * bytes;                                                   \
-        unsigned char *to = k->to + b * across;                                                            \
-        for (int64_t a = 0; a < high; a += step, from += step * ROW, to += step * bytes)                   \
-            WRITE_TILE(to, across, squares, lanes, TURN, PAIR, from + r * ROW);                            \
+/* Writes the columns that fill 16 bytes of some rows of a block in the cache, `from` on in the first of them. */
+#define COLUMNS(name, bytes, squares, T, TURN, STORE)                                           \
+    static inline __attribute__((always_inline)) void name(unsigned char *to, int64_t across,   \
+                                                           const unsigned char *from, int rows) \
+    {                                                                                           \
+        enum { lanes = 16 / bytes, step = lanes * squares };                                    \
+        typedef T vector __attribute__((vector_size(16)));                                      \
+        for (int a = 0; a < rows; a += step, from += step * ROW, to += step * bytes)            \
+            WRITE_TILE(to, across, squares, lanes, TURN, STORE, from + r * ROW);                \
     }
 
 /* Writes a whole block, its rows `row` bytes apart. */
@@ -122,7 +141,7 @@ struct block {
             for (int i = 0; i < step; i++)                                                                   \
                 rows[i] = k->data + (a + i) * row;                                                           \
             for (int64_t at = 0; at < wide * bytes; at += 16, to += lanes * across)                          \
-                WRITE_TILE(to, across, squares, lanes, TURN, STORE_PAIR, rows[r] + at);                      \
+                WRITE_TILE(to, across, squares, lanes, TURN, STORE, rows[r] + at);                           \
         }                                                                                                    \
         for (int64_t b = 0; b < k->wide; b++)                                                                \
             for (int64_t a = b < wide ? high : 0; a < k->high; a++)                                          \
@@ -164,16 +183,16 @@ WHOLE(2, 2, uint16_t, TURN_2)
 WHOLE(4, 4, uint32_t, TURN_4)
 WHOLE(8, 4, uint64_t, TURN_8)
 WHOLE(16, 4, uint64_t, TURN_16)
-COLUMNS(columns_1, 1, 1, uint8_t, TURN_1, STORE_PAIR)
-COLUMNS(columns_2, 2, 2, uint16_t, TURN_2, STORE_PAIR)
-COLUMNS(columns_4, 4, 4, uint32_t, TURN_4, STORE_PAIR)
-COLUMNS(columns_8, 8, 4, uint64_t, TURN_8, STORE_PAIR)
-COLUMNS(columns_16, 16, 4, uint64_t, TURN_16, STORE_PAIR)
+COLUMNS(columns_1, 1, 1, uint8_t, TURN_1, STORE)
+COLUMNS(columns_2, 2, 2, uint16_t, TURN_2, STORE)
+COLUMNS(columns_4, 4, 4, uint32_t, TURN_4, STORE)
+COLUMNS(columns_8, 8, 4, uint64_t, TURN_8, STORE)
+COLUMNS(columns_16, 16, 4, uint64_t, TURN_16, STORE)
 #ifdef STREAM_PAIR
-COLUMNS(streams_2, 2, 4, uint16_t, TURN_2, STREAM_PAIR)
-COLUMNS(streams_4, 4, 4, uint32_t, TURN_4, STREAM_PAIR)
-COLUMNS(streams_8, 8, 4, uint64_t, TURN_8, STREAM_PAIR)
-COLUMNS(streams_16, 16, 4, uint64_t, TURN_16, STREAM_PAIR)
+COLUMNS(streams_2, 2, 4, uint16_t, TURN_2, STREAM)
+COLUMNS(streams_4, 4, 4, uint32_t, TURN_4, STREAM)
+COLUMNS(streams_8, 8, 4, uint64_t, TURN_8, STREAM)
+COLUMNS(streams_16, 16, 4, uint64_t, TURN_16, STREAM)
 #endif
 
 /* Four lines, and as many that come later are asked for: after the loads, before the stores. In the orders that compilers
@@ -200,11 +219,17 @@ static inline __attribute__((always_inline)) void copy_lines(unsigned char *to, 
 #endif
 }
 
+/* What is asked for may be beyond src. */
+static inline const unsigned char *later_row(const unsigned char *from, int64_t srow)
+{
+    return (const void *)((uintptr_t)from + (uintptr_t)(AHEAD * srow));
+}
+
 /* Row `from` of src into the block; one that comes later is asked for. */
 static inline __attribute__((always_inline)) void read_row(const struct transpose *t, unsigned char *to,
                                                            const unsigned char *from, int64_t size, int64_t wide)
 {
-    const unsigned char *ahead = (const void *)((uintptr_t)from + (uintptr_t)(AHEAD * t->srow));
+    const unsigned char *ahead = later_row(from, t->srow);
     if (t->to != t->from) {
         for (int64_t i = 0; i < wide * t->ssize; i += LINE)
             __builtin_prefetch(ahead + i, 0, 2);
@@ -216,37 +241,125 @@ static inline __attribute__((always_inline)) void read_row(const struct transpos
     }
 }
 
-typedef void turn_columns(const struct block *k, int64_t b, int64_t n);
+static inline __attribute__((always_inline)) void read_block(const struct transpose *t, unsigned char *to,
+                                                             const unsigned char *from, int64_t size, int64_t high,
+                                                             int64_t wide)
+{
+    for (int64_t r = 0; r < high; r++)
+        read_row(t, to + r * ROW, from + r * t->srow, size, wide);
+}
+
+typedef void turn_columns(unsigned char *to, int64_t across, const unsigned char *from, int rows);
 typedef void turn_whole(const struct block *k, int64_t row);
 
+/* All full blocks but the last one, strip by strip of RUN bytes of the rows, from the first row to the last: each is read
+ * into `in` while the one before, in `out`, is written, a row and some columns in turn, in so many parts; then the two are
+ * exchanged. The first has been read.
+ *
+ * Nothing else may be stored meanwhile: a register that is put on the stack is a part of a line among the whole ones
+ * that go past the first cache, and with every second place of the stack all then take a sixth longer. So moves have a
+ * function by themselves, once for all blocks, and HIDE lets it get along with the registers that there are. */
+static inline __attribute__((always_inline)) void pace(const struct transpose *t, unsigned char *dst,
+                                                       const unsigned char *src, unsigned char *in, unsigned char *out,
+                                                       const int64_t size, const int parts, bool casts,
+                                                       turn_columns *columns)
+{
+    const int64_t most = RUN / size, lanes = 16 / size, srow = t->srow, across = t->drow;
+    const unsigned char *from = src + ROWS * srow;
+    unsigned char *to = dst, *next = dst;
+    int64_t left = t->high / ROWS - 1; /* blocks of this strip */
+    for (int64_t n = t->high / ROWS * (t->wide / most) - 1; n; n--) {
+        if (left) {
+            next += ROWS * size;
+        } else {
+            left = t->high / ROWS;
+            src += casts ? most * t->ssize : RUN;
+            from = src;
+            dst += most * across;
+            next = dst;
+        }
+        left--;
+        for (int turn = 0; turn < ROWS; turn++) {
+            if (casts)
+                read_row(t, in, from, size, most);
+            RAW_UNROLL for (int part = 0; part < parts; part++)
+            {
+                const int rows = ROWS / parts, r = rows * part, bytes = RUN / parts, at = bytes * part;
+                if (!casts)
+                    RAW_UNROLL for (int i = 0; i < bytes; i += 4 * LINE)
+                        copy_lines(in + at + i, from + at + i, later_row(from, srow) + at + i);
+                columns(to + r * size, across, out + r * ROW, rows);
+            }
+            from += srow;
+            in += ROW;
+            out += 16;
+            to += lanes * across;
+            HIDE(out);
+        }
+        unsigned char *read = in - ROWS * ROW;
+        in = out - RUN;
+        out = read;
+        to = next;
+    }
+}
+
+/* A loop that goes on from one page of code to the next takes a third longer on AArch64. */
+#define IN_PAGE static __attribute__((noinline, aligned(1024)))
+
+typedef void turn_blocks(const struct transpose *t, unsigned char *dst, const unsigned char *src, unsigned char *in,
+                         unsigned char *out);
+#define PACE(columns, size, parts)                                                                       \
+    IN_PAGE void move_##columns(const struct transpose *t, unsigned char *dst, const unsigned char *src, \
+                                unsigned char *in, unsigned char *out)                                   \
+    {                                                                                                    \
+        pace(t, dst, src, in, out, size, parts, false, columns);                                         \
+    }                                                                                                    \
+    IN_PAGE void cast_##columns(const struct transpose *t, unsigned char *dst, const unsigned char *src, \
+                                unsigned char *in, unsigned char *out)                                   \
+    {                                                                                                    \
+        pace(t, dst, src, in, out, size, parts, true, columns);                                          \
+    }
+PACE(columns_1, 1, 2)
+PACE(columns_2, 2, 2)
+PACE(columns_4, 4, 2)
+PACE(columns_8, 8, 2)
+PACE(columns_16, 16, 2)
+#ifdef STREAM_PAIR
+PACE(streams_2, 2, 1)
+PACE(streams_4, 4, 1)
+PACE(streams_8, 8, 1)
+PACE(streams_16, 16, 1)
+#endif
+
+/* One of the blocks from row a, column b on that are not full. */
+static inline __attribute__((always_inline)) void walk_edge(const struct transpose *t, unsigned char *dst,
+                                                            const unsigned char *src, unsigned char *buf, int64_t a,
+                                                            int64_t b, const int64_t size, turn_whole *whole)
+{
+    const struct block k = {buf, dst + b * t->drow + a * size, t->drow, least(ROWS, t->high - a),
+                            least(RUN / size, t->wide - b)};
+    read_block(t, buf, src + a * t->srow + b * t->ssize, size, k.high, k.wide);
+    whole(&k, ROW);
+}
+
 static inline __attribute__((always_inline)) void walk(const struct transpose *t, unsigned char *dst,
-                                                       const unsigned char *src, const int64_t size,
-                                                       turn_columns *columns, turn_whole *whole)
+                                                       const unsigned char *src, const int64_t size, turn_blocks *moves,
+                                                       turn_blocks *casts, turn_whole *whole)
 {
     _Alignas(LINE) unsigned char buf[2][ROWS * ROW];
-    struct block now = {0}, next = {.data = buf[0], .across = t->drow};
-    const int64_t most = RUN / size, lanes = 16 / size;
-    for (int64_t b = 0; b < t->wide; b += most)
-        for (int64_t a = 0; a < t->high; a += ROWS) {
-            const unsigned char *from = src + a * t->srow + b * t->ssize;
-            unsigned char *to = buf[next.data == buf[0]];
-            next.data = to;
-            next.to = dst + b * t->drow + a * size;
-            next.high = least(ROWS, t->high - a);
-            next.wide = least(most, t->wide - b);
-            if (now.high == ROWS && now.wide == most && next.high == ROWS && next.wide == most) {
-                for (int64_t c = 0; c < most; c += lanes, from += t->srow, to += ROW) {
-                    read_row(t, to, from, size, most);
-                    columns(&now, c, ROWS);
-                }
-            } else {
-                whole(&now, ROW);
-                for (int64_t r = 0; r < next.high; r++, from += t->srow, to += ROW)
-                    read_row(t, to, from, size, next.wide);
-            }
-            now = next;
-        }
-    whole(&now, ROW);
+    const int64_t most = RUN / size, high = t->high - t->high % ROWS, wide = t->wide - t->wide % most;
+    if (high && wide) {
+        int64_t a = high - ROWS, b = wide - most;
+        struct block last = {buf[(high / ROWS * (wide / most) - 1) % 2], dst + b * t->drow + a * size, t->drow, ROWS,
+                             most};
+        read_block(t, buf[0], src, size, ROWS, most);
+        (t->to == t->from ? moves : casts)(t, dst, src, buf[1], buf[0]);
+        whole(&last, ROW);
+    }
+    for (int64_t b = 0; b < wide && high < t->high; b += most)
+        walk_edge(t, dst, src, buf[0], high, b, size, whole);
+    for (int64_t a = 0; a < t->high && wide < t->wide; a += ROWS)
+        walk_edge(t, dst, src, buf[0], a, wide, size, whole);
 }
 
 /* Without a block in between: bands of some columns, from the first row to the last. */
@@ -264,13 +377,13 @@ static void walk_straight(const struct transpose *t, unsigned char *dst, const u
 static bool walk_streaming(const struct transpose *t, unsigned char *dst, const unsigned char *src, size_t size)
 {
 #ifdef STREAM_PAIR
-    if (t->high * t->wide * (int64_t)size < STREAM || (uintptr_t)dst % LINE || t->drow % LINE)
+    if (t->high * t->wide * (int64_t)size < LARGE || (uintptr_t)dst % LINE || t->drow % LINE)
         return false;
     switch (size) {
-    case 2: walk(t, dst, src, 2, streams_2, whole_2); break;
-    case 4: walk(t, dst, src, 4, streams_4, whole_4); break;
-    case 8: walk(t, dst, src, 8, streams_8, whole_8); break;
-    case 16: walk(t, dst, src, 16, streams_16, whole_16); break;
+    case 2: walk(t, dst, src, 2, move_streams_2, cast_streams_2, whole_2); break;
+    case 4: walk(t, dst, src, 4, move_streams_4, cast_streams_4, whole_4); break;
+    case 8: walk(t, dst, src, 8, move_streams_8, cast_streams_8, whole_8); break;
+    case 16: walk(t, dst, src, 16, move_streams_16, cast_streams_16, whole_16); break;
     default: return false;
     }
     STREAMED();
@@ -298,10 +411,10 @@ void transpose(const struct transpose *t, void *dst, const void *src, size_t siz
     default: break;
     }
     switch (size) {
-    case 1: walk(t, dst, src, 1, columns_1, whole_1); break;
-    case 2: walk(t, dst, src, 2, columns_2, whole_2); break;
-    case 4: walk(t, dst, src, 4, columns_4, whole_4); break;
-    case 8: walk(t, dst, src, 8, columns_8, whole_8); break;
-    default: walk(t, dst, src, 16, columns_16, whole_16); break;
+    case 1: walk(t, dst, src, 1, move_columns_1, cast_columns_1, whole_1); break;
+    case 2: walk(t, dst, src, 2, move_columns_2, cast_columns_2, whole_2); break;
+    case 4: walk(t, dst, src, 4, move_columns_4, cast_columns_4, whole_4); break;
+    case 8: walk(t, dst, src, 8, move_columns_8, cast_columns_8, whole_8); break;
+    default: walk(t, dst, src, 16, move_columns_16, cast_columns_16, whole_16); break;
     }
 }
