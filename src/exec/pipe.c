@@ -376,8 +376,7 @@ enum transport_fate pipe_fate(const struct pipes *p, int rank, const struct pipe
     const weft_comm *c = p->comm;
     if (atomic_load_explicit(&head->freed, memory_order_seq_cst))
         return TRANSPORT_LEFT;
-    enum transport_fate fate = c->transport->gone(c->link, rank);
-    return fate == TRANSPORT_LEFT && pipe_far_comes(p, rank) ? TRANSPORT_HERE : fate;
+    return pipe_far_of(p, rank) ? pipe_far_fate(p, rank) : c->transport->gone(c->link, rank);
 }
 
 bool pipe_finished(const struct pipe_head *head, uint64_t round)

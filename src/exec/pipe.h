@@ -216,8 +216,8 @@ bool pipe_far_pump(struct pipes *p, bool busy);
 /* All that belongs to complete rounds has left this rank's memory, or will not since *refuses has closed its end; -1: none
  * has. */
 bool pipe_far_drained(const struct pipes *p, int *refuses);
-/* The rank has closed its end, and not all that it wrote has come: mail may overtake it. */
-bool pipe_far_comes(const struct pipes *p, int rank);
+/* Of a far rank. One that has closed its end is here as long as not all that it wrote has come: mail may overtake it. */
+enum transport_fate pipe_far_fate(const struct pipes *p, int rank);
 void pipe_far_vote(struct pipes *p, int rank, uint64_t word);
 /* Tells far ranks that this end is closed, unless `silent`, and frees all of it. False: the wire may still read the rings. */
 bool pipe_far_close(struct pipes *p, bool silent);

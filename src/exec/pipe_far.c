@@ -255,11 +255,20 @@ static void settle(struct pipes *p, struct pipe_far *f)
         atomic_store_explicit(&f->head->freed, 1, memory_order_seq_cst);
 }
 
-bool pipe_far_comes(const struct pipes *p, int rank)
+/* Has it closed, and is some of what it wrote on its way? */
+static bool comes(const struct pipes *p, int rank)
 {
     const struct pipe_far *f = pipe_far_of(p, rank);
     const struct pipe_in *in = f && f->closed ? pipes_in(p, rank) : NULL;
     return in && !in->wire->ends && at_of(in->wire) < f->written;
+}
+
+/* Word that a rank left may come by others, too, before what it sent: by the wire it comes behind that. */
+enum transport_fate pipe_far_fate(const struct pipes *p, int rank)
+{
+    struct wire *wire = p->comm->link->hosts->wire;
+    enum transport_fate fate = wire->ops->gone(wire, rank);
+    return fate == TRANSPORT_LEFT && comes(p, rank) ? TRANSPORT_HERE : fate;
 }
 
 static void pulse(struct pipes *p)
