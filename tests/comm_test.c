@@ -340,8 +340,9 @@ static void a_stalled_rank_is_named(void **state)
 {
     (void)state;
     struct ranks_rank out[4];
-    char text[80];
+    char text[80], unknown[80];
     snprintf(text, sizeof text, "rank 3 started a run and made no progress for %d ms", (int)deadline_ms());
+    snprintf(unknown, sizeof unknown, "rank 3 has not started a run for %d ms", (int)deadline_ms());
     for (int staged = 0; staged < 2; staged++) {
         if (!conformance_takes(staged + 1))
             continue;
@@ -350,7 +351,9 @@ static void a_stalled_rank_is_named(void **state)
             if (i == 3 && conformance_on_hosts())
                 continue;
             assert_int_equal(out[i].code, WEFT_EPEER);
-            ranks_assert_text(&out[i], text);
+            /* MPI may move nothing for a rank that makes no calls: its start is then not known. */
+            if (!conformance_on_mpi() || !strstr(out[i].text, unknown))
+                ranks_assert_text(&out[i], text);
             assert_true(conformance_on_hosts() || !strcmp(out[i].text, out[0].text)); /* hosts may see it at the same time */
         }
     }
