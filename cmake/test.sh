@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.." || exit 1
 
 build=${BUILD:-build}
 jobs=${JOBS:-$(nproc)}
-fuzz_seconds=${FUZZ_SECONDS:-20}
+fuzz_seconds=${FUZZ_SECONDS:-15}
 passed=0 failed=0 skipped=0
 failures=() skips=()
 
@@ -87,7 +87,7 @@ run_ctest()
 suite_ordinary()
 {
     build_tree ordinary "$build" -DWEFT_TESTS=ON -DWEFT_SOAK=OFF -DWEFT_TIMEOUT_SCALE=1 || return
-    WEFT_TEST_SHARE=${WEFT_TEST_SHARE:-20} run_ctest ordinary "$build"
+    WEFT_TEST_SHARE=${WEFT_TEST_SHARE:-15} run_ctest ordinary "$build"
 }
 
 suite_soak()
@@ -102,7 +102,7 @@ suite_asan()
 {
     build_tree asan "$build-asan" -DWEFT_TESTS=ON -DWEFT_SANITIZE=address,undefined -DWEFT_TIMEOUT_SCALE=3 \
         -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="$sanitized" || return
-    WEFT_TEST_SHARE=${WEFT_ASAN_SHARE:-3} run_ctest asan "$build-asan"
+    WEFT_TEST_SHARE=${WEFT_ASAN_SHARE:-2} run_ctest asan "$build-asan"
 }
 
 suite_tsan()
@@ -120,7 +120,7 @@ suite_tsan()
             return
         fi
     fi
-    WEFT_TEST_SHARE=${WEFT_TSAN_SHARE:-3} run_ctest tsan "$build-tsan" -L threads
+    WEFT_TEST_SHARE=${WEFT_TSAN_SHARE:-2} run_ctest tsan "$build-tsan" -L threads
 }
 
 # The kept corpus is read, what is found goes to the build tree.

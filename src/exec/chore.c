@@ -153,7 +153,7 @@ static bool lines_here(const weft_exec *x, const struct program *p)
     for (uint32_t s = 0; s < p->nsteps; s++)
         for (uint32_t k = 0; k < plan->steps[s].nparts && plan->steps[s].kind != PLAN_COPY; k++) {
             const struct plan_part *part = &plan->parts[plan->steps[s].part + k];
-            enum weft_dtype dtype = plan->bufs[part->buf].dtype;
+            int dtype = plan->bufs[part->buf].dtype;
             int64_t n[MEMORY_LOOPS], stride[1][MEMORY_LOOPS], at, size = (int64_t)weft_dtype_size(dtype);
             int loops = tile_merge(tile_loops(plan, part, p->places[part->buf].stride, n, stride[0], &at), n, stride, 1);
             bool run = loops && stride[0][loops - 1] == size;
