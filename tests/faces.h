@@ -100,4 +100,20 @@ static inline void check_values(struct ranks_rank *r, const struct mine *m, int6
         ranks_note(r, __FILE__, __LINE__, "%s, salt %d: %lld slots are wrong", m->of->what, (int)salt, (long long)n);
 }
 
+/* Rank 1 dies when it has begun a run, which ends all the same; the next one does not. */
+static inline void run_deserted(struct ranks_rank *r)
+{
+    struct mine m = {.of = r->arg};
+    RANKS_OK(r, make(&m, r));
+    fill(&m, 0);
+    RANKS_OK(r, weft_exec_start(m.exec));
+    if (r->rank == 1)
+        _exit(0);
+    RANKS_OK(r, weft_exec_wait(m.exec, -1));
+    check_values(r, &m, 0);
+    RANKS_OK(r, weft_exec_start(m.exec));
+    RANKS_CHECK(r, weft_exec_wait(m.exec, -1) == WEFT_EPEER);
+    RANKS_CHECK(r, strstr(weft_errmsg(), "rank 1") != NULL);
+    drop(&m, r);
+}
 #endif

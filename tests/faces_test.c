@@ -151,22 +151,6 @@ static void runs_end_before_they_are_read(void **state)
 }
 
 /* A reader that dies has let a run end, and no other. */
-static void run_deserted(struct ranks_rank *r)
-{
-    struct mine m = {.of = r->arg};
-    RANKS_OK(r, make(&m, r));
-    fill(&m, 0);
-    RANKS_OK(r, weft_exec_start(m.exec));
-    if (r->rank == 1)
-        _exit(0);
-    RANKS_OK(r, weft_exec_wait(m.exec, -1));
-    check_values(r, &m, 0);
-    RANKS_OK(r, weft_exec_start(m.exec));
-    RANKS_CHECK(r, weft_exec_wait(m.exec, -1) == WEFT_EPEER);
-    RANKS_CHECK(r, strstr(weft_errmsg(), "rank 1") != NULL);
-    drop(&m, r);
-}
-
 static void deaths_are_noticed(void **state)
 {
     (void)state;

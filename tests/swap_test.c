@@ -304,22 +304,6 @@ static void run_left_behind(struct ranks_rank *r)
 }
 
 /* Who has begun and dies has done its part, unless it has a share; in the next run it is missed. */
-static void run_deserted(struct ranks_rank *r)
-{
-    struct mine m = {.of = r->arg};
-    RANKS_OK(r, make(&m, r));
-    fill(&m, 0);
-    RANKS_OK(r, weft_exec_start(m.exec));
-    if (r->rank == 0)
-        _exit(0);
-    RANKS_OK(r, weft_exec_wait(m.exec, LONG));
-    check_values(r, &m, 0);
-    RANKS_OK(r, weft_exec_start(m.exec));
-    RANKS_CHECK(r, weft_exec_wait(m.exec, LONG) == WEFT_EPEER);
-    RANKS_CHECK(r, strstr(weft_errmsg(), "rank 0") != NULL);
-    drop(&m, r);
-}
-
 static void deaths_are_noticed(void **state)
 {
     (void)state;
@@ -328,7 +312,7 @@ static void deaths_are_noticed(void **state)
         skip();
     }
     ranks_run_but(4, NULL, run_left_behind, (void *)(uintptr_t)&row, 0);
-    ranks_run_but(2, NULL, run_deserted, (void *)(uintptr_t)&cases[0], 0);
+    ranks_run_but(2, NULL, run_deserted, (void *)(uintptr_t)&cases[0], 1);
 }
 
 static void run_given_up(struct ranks_rank *r)
