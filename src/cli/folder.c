@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define RANDOM "XXXXXX"
+#define RANDOM "XXXXXX" /* which mkdtemp puts other letters for */
 
 static int remove_one(const char *path, const struct stat *s, int kind, struct FTW *where)
 {

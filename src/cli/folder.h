@@ -10,8 +10,8 @@ struct folder {
     int lock;
 };
 
-/* Makes PLACE/weft-KIND-UID-XXXXXX, with mode 0700, after removing those whose owners are dead. Place NULL: TMPDIR, else /tmp.
- * False: `why` says what is wrong. Children that do not exec share the lock. */
+/* Makes PLACE/weft-KIND-UID- and six letters at random, with mode 0700, after removing those whose owners are dead. Place
+ * NULL: TMPDIR, else /tmp. False: `why` says what is wrong. Children that do not exec share the lock. */
 bool folder_make(const char *place, const char *kind, struct folder *out, char *why, size_t cap);
 void folder_remove(struct folder *f); /* with all that is in it */
 #endif
