@@ -1,5 +1,5 @@
-/* How the command drives the ranks it measures, whatever they are made of: a board in shared memory, on which it writes an
- * order and the ranks their reports. Idle ranks sleep, so that several groups stand ready and take turns. */
+/* How the command drives the ranks it measures, whatever they are made of: a board in shared memory, on which it writes
+ * an order and the ranks their reports. Idle ranks sleep, so that several groups stand ready and take turns. */
 #ifndef WEFT_BENCH_BOARD_H
 #define WEFT_BENCH_BOARD_H
 #include <stdatomic.h>

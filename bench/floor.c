@@ -1,7 +1,7 @@
 /* Collectives by hand; see floor.h.
  *
- * A collective is: everyone ready, pull from the owners, everyone done. Small ones (4 KiB) go through slots that alternate
- * and need one synchronisation only. */
+ * A collective is: everyone ready, pull from the owners, everyone done. Small ones (4 KiB) go through slots that
+ * alternate and need one synchronisation only. */
 #define _GNU_SOURCE
 #include "bench/floor.h"
 
@@ -84,8 +84,8 @@ static void await_change(struct floor *f, _Atomic uint32_t *a, uint32_t old)
     }
 }
 
-/* The store and the load of sleepers are sequentially consistent, as is the sleeper's add: either it is seen here, or the
- * kernel finds the word changed. */
+/* The store and the load of sleepers are sequentially consistent, as is the sleeper's add: either it is seen here, or
+ * the kernel finds the word changed. */
 static void change(struct floor *f, _Atomic uint32_t *a, uint32_t v)
 {
     atomic_store_explicit(a, v, memory_order_seq_cst);

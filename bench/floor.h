@@ -8,8 +8,9 @@ enum floor_wait { FLOOR_SPIN, FLOOR_YIELD, FLOOR_HYBRID }; /* hybrid: some yield
 
 struct floor;
 
-/* Windows of that many bytes each for as many ranks; made before the ranks are forked. Staged: the user's tensors are in
- * private memory, inputs are copied into the windows first and results go straight to it. NULL if there is no memory. */
+/* Windows of that many bytes each for as many ranks; made before the ranks are forked. Staged: the user's tensors are
+ * in private memory, inputs are copied into the windows first and results go straight to it. NULL if there is no
+ * memory. */
 struct floor *floor_create(int ranks, enum floor_wait wait, bool staged, size_t in, size_t out);
 /* One rank, in its process, until the board says to quit. */
 void floor_serve(struct floor *f, int rank, struct board *b);

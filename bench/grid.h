@@ -1,5 +1,5 @@
-/* A grid of cells that is cut into equal boxes, one a rank, each with ghosts around it: what an exchange of halos moves, by
- * hand. Rows are along the last dim; the ends of the grid do not wrap round. */
+/* A grid of cells that is cut into equal boxes, one a rank, each with ghosts around it: what an exchange of halos
+ * moves, by hand. Rows are along the last dim; the ends of the grid do not wrap round. */
 #ifndef WEFT_BENCH_GRID_H
 #define WEFT_BENCH_GRID_H
 #include "bench/work.h"

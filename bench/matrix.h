@@ -1,6 +1,6 @@
-/* A matrix that goes from rows to columns, by hand: what the floor does, and how peers pack and unpack. Each of k ranks has
- * rows of it (in one piece, or in blocks dealt round-robin) and each of k ranks gets columns; on the way elements may
- * become bf16, and the destination may be in column order. Sizes are multiples of k and of the blocks. */
+/* A matrix that goes from rows to columns, by hand: what the floor does, and how peers pack and unpack. Each of k ranks
+ * has rows of it (in one piece, or in blocks dealt round-robin) and each of k ranks gets columns; on the way elements
+ * may become bf16, and the destination may be in column order. Sizes are multiples of k and of the blocks. */
 #ifndef WEFT_BENCH_MATRIX_H
 #define WEFT_BENCH_MATRIX_H
 #include "bench/work.h"

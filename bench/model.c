@@ -18,7 +18,8 @@ static void dst_text(char *to, size_t cap, int rows, int cols, int split)
     if (!cols)
         snprintf(to, cap, "bf16[%d] @dp16.tp8=128..255", rows);
     else
-        snprintf(to, cap, "bf16[%d%s,%d%s] @dp16.tp8=128..255", rows, split == 0 ? "/tp" : "", cols, split == 1 ? "/tp" : "");
+        snprintf(to, cap, "bf16[%d%s,%d%s] @dp16.tp8=128..255", rows, split == 0 ? "/tp" : "", cols,
+                 split == 1 ? "/tp" : "");
 }
 
 /* Everything but experts: replicated over data and expert ranks of its stage, rows sharded over data where there are

@@ -1,5 +1,5 @@
-/* Halos of a grid through an MPI library, in place: as a neighbourhood collective, by persistent requests to all neighbours
- * at once, and by persistent requests to those along one dim after another. Faces are derived datatypes. */
+/* Halos of a grid through an MPI library, in place: as a neighbourhood collective, by persistent requests to all
+ * neighbours at once, and by persistent requests to those along one dim after another. Faces are derived datatypes. */
 #ifndef WEFT_BENCH_PEER_GRID_H
 #define WEFT_BENCH_PEER_GRID_H
 #include <mpi.h>

@@ -1,5 +1,5 @@
-/* The same work through an MPI library, for weft bench --peers: started by mpirun, driven by the board that its argument
- * names. Buffers, datatypes and requests are made once for each cell, not in the calls. */
+/* The same work through an MPI library, for weft bench --peers: started by mpirun, driven by the board that its
+ * argument names. Buffers, datatypes and requests are made once for each cell, not in the calls. */
 #include <fcntl.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -192,7 +192,8 @@ static void release(struct peer *p)
     p->nhalo = 0;
 }
 
-/* What a source has for a destination, from the first of its columns on; how it lands, from the first of its rows on. */
+/* What a source has for a destination, from the first of its columns on; how it lands, from the first of its rows on.
+ */
 static void make_types(struct peer *p)
 {
     const struct matrix *m = &p->matrix;

@@ -1,5 +1,6 @@
-/* The work that is measured: what a collective's size means, what its buffers hold, whether the result is right, and what
- * peers do beside weft. Shared by the command and by the programs it measures against; needs neither weft nor MPI. */
+/* The work that is measured: what a collective's size means, what its buffers hold, whether the result is right, and
+ * what peers do beside weft. Shared by the command and by the programs it measures against; needs neither weft nor MPI.
+ */
 #ifndef WEFT_BENCH_WORK_H
 #define WEFT_BENCH_WORK_H
 #include <stdbool.h>
@@ -60,8 +61,8 @@ struct work_cell {
     struct work_grid grid; /* grid */
 };
 
-/* One of many: rows * columns floats, 1 to 64 KiB, in a rank's buffer behind those of the tensors before. Both sizes are
- * multiples of 16. */
+/* One of many: rows * columns floats, 1 to 64 KiB, in a rank's buffer behind those of the tensors before. Both sizes
+ * are multiples of 16. */
 struct work_tensor {
     int64_t rows, columns;
     int64_t before; /* floats of the tensors before it, whole */

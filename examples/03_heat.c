@@ -3,9 +3,9 @@
  *   weft run -n 4 build/examples/03_heat heat.ppm
  *
  * The plane is cut both ways. Left and right wrap round; above the first row it is hot and below the last one it is
- * cold. Each rank has its cells with one ghost around them, twice: a step reads one buffer and writes the other. The ghosts
- * are filled in place while the cells that need none are computed. In the end rank 0 gathers the field, computes all of it
- * again by itself, finds the same bits, and paints it. */
+ * cold. Each rank has its cells with one ghost around them, twice: a step reads one buffer and writes the other. The
+ * ghosts are filled in place while the cells that need none are computed. In the end rank 0 gathers the field, computes
+ * all of it again by itself, finds the same bits, and paints it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,8 +34,8 @@ static double at_first(int64_t row, int64_t column)
     return x * x + y * y < 800 || u * u + v * v < 500 ? HOT : COLD;
 }
 
-/* n cells of a row, from those around them; rows are `pitch` apart. Products are with powers of two and so are exact: the
- * sum has the same bits whichever instructions a compiler takes. */
+/* n cells of a row, from those around them; rows are `pitch` apart. Products are with powers of two and so are exact:
+ * the sum has the same bits whichever instructions a compiler takes. */
 static void warm(double *new, const double *old, int64_t n, int64_t pitch)
 {
     for (int64_t i = 0; i < n; i++) {

@@ -3,9 +3,9 @@
  *   weft run -n 4 build/examples/04_window_allgather
  *   weft run -n 4 --hosts 2 --on auto: build/examples/04_window_allgather
  *
- * Each rank puts its piece into every rank's buffer and adds one to a signal there; who has counted as many pieces a step as
- * there are ranks has all of them. Nothing is cleared between the steps: the signal counts on, and the barrier at the end of
- * a step keeps a fast rank from overwriting what a slow one still reads. */
+ * Each rank puts its piece into every rank's buffer and adds one to a signal there; who has counted as many pieces a
+ * step as there are ranks has all of them. Nothing is cleared between the steps: the signal counts on, and the barrier
+ * at the end of a step keeps a fast rank from overwriting what a slow one still reads. */
 #include <stdio.h>
 #include <stdlib.h>
 

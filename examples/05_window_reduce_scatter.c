@@ -3,10 +3,10 @@
  *   weft run -n 4 build/examples/05_window_reduce_scatter
  *   weft run -n 4 --hosts 2 --on auto: build/examples/05_window_reduce_scatter
  *
- * Each rank fills its vector in the window itself; after a barrier each sums its own piece of all of them where they are,
- * without a copy. Ranks of another machine have no pointer to a vector, so they are given their pieces by put. Reading the
- * terms in order of ranks makes the same bits in every run, which adding into one place (weft_window_put_add) would not
- * promise for floats. */
+ * Each rank fills its vector in the window itself; after a barrier each sums its own piece of all of them where they
+ * are, without a copy. Ranks of another machine have no pointer to a vector, so they are given their pieces by put.
+ * Reading the terms in order of ranks makes the same bits in every run, which adding into one place
+ * (weft_window_put_add) would not promise for floats. */
 #include <stdio.h>
 #include <stdlib.h>
 

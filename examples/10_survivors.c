@@ -1,5 +1,5 @@
-/* A job that loses a rank and goes on: the ranks sum, the last one leaves without a word to the others, they learn who is left,
- * open a comm of their own, lower again and sum on. Start it by `weft run -n 4`, or on two played hosts by
+/* A job that loses a rank and goes on: the ranks sum, the last one leaves without a word to the others, they learn who
+ * is left, open a comm of their own, lower again and sum on. Start it by `weft run -n 4`, or on two played hosts by
  * `weft run -n 4 --hosts 2`. A rank that is killed is missed in the same way, but weft run would end the others. */
 #include <stdio.h>
 #include <stdlib.h>

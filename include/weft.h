@@ -146,7 +146,8 @@ int weft_layout_ranks(const weft_layout *l); /* one more than the largest rank u
 int weft_layout_local(const weft_layout *l, int rank, weft_local *out);
 /* The boxes of the rank's interior, in the order of its buffer. Fills at most cap, sets *n to how many there are. */
 int weft_layout_boxes(const weft_layout *l, int rank, weft_box *out, size_t cap, size_t *n);
-/* What a stencil that reads as far as the ghosts reach treats apart. Each slot of a rank's buffer is in one box of one part. */
+/* What a stencil that reads as far as the ghosts reach treats apart. Each slot of a rank's buffer is in one box of one
+ * part. */
 enum weft_halo_part {
     WEFT_HALO_INNER = 1, /* own elements that read no ghost: may be computed while an exchange is in flight */
     WEFT_HALO_RIM,       /* the other own elements */
@@ -154,7 +155,8 @@ enum weft_halo_part {
     WEFT_HALO_EDGES      /* beyond an end that does not wrap round, left untouched; at: where they would be, below 0 or
                             from the extent on in some dim */
 };
-/* The boxes of a part, by faces, edges and corners; the rim has two a dim at most, as long as they can be. Fills as boxes does. */
+/* The boxes of a part, by faces, edges and corners; the rim has two a dim at most, as long as they can be. Fills as
+ * boxes does. */
 int weft_layout_halo(const weft_layout *l, int rank, enum weft_halo_part part, weft_box *out, size_t cap, size_t *n);
 void weft_layout_free(weft_layout *l);
 
@@ -273,42 +275,45 @@ typedef struct weft_comm_opts {
     bool staged;            /* move through staging buffers even where peers can reach each other's memory */
     int ranks;              /* how many there are, for shm:NAME; 0: rank and ranks are as the launcher has set them */
     enum weft_progress progress; /* who moves along what is in flight */
-    const void *communicator; /* mpi: points to an MPI_Comm of the caller's, which is duplicated; NULL: MPI_COMM_WORLD */
-    int cross; /* the system's copies out of the private memory of other processes: 0 where they are faster than
-                               staging, 1 wherever they are permitted, -1 never */
+    const void
+        *communicator; /* mpi: points to an MPI_Comm of the caller's, which is duplicated; NULL: MPI_COMM_WORLD */
+    int cross;         /* the system's copies out of the private memory of other processes: 0 where they are faster than
+                                       staging, 1 wherever they are permitted, -1 never */
 } weft_comm_opts;
 
-/* Every rank opens the same URL with its own rank and waits (until the deadline) for the others: "self:", "threads:N/NAME"
- * (each of N threads), "shm:NAME" (each of the processes of one machine), "tcp:NAME" (all by sockets), "ucx:NAME" (all by
- * UCX), "mpi:" (all by the MPI that has started them; "mpi:openmpi", "mpi:mpich") or "auto:NAME" (shared memory inside a host,
- * UCX, sockets or, where there is no WEFT_AT, MPI between hosts). NULL is the job that weft run, mpirun, mpiexec, srun or torchrun started this process in: by
- * WEFT_URL, else auto: where it spans several machines or WEFT_AT is set, else shm:. A scheme without a name has the job's. */
+/* Every rank opens the same URL with its own rank and waits (until the deadline) for the others: "self:",
+ * "threads:N/NAME" (each of N threads), "shm:NAME" (each of the processes of one machine), "tcp:NAME" (all by sockets),
+ * "ucx:NAME" (all by UCX), "mpi:" (all by the MPI that has started them; "mpi:openmpi", "mpi:mpich") or "auto:NAME"
+ * (shared memory inside a host, UCX, sockets or, where there is no WEFT_AT, MPI between hosts). NULL is the job that
+ * weft run, mpirun, mpiexec, srun or torchrun started this process in: by WEFT_URL, else auto: where it spans several
+ * machines or WEFT_AT is set, else shm:. A scheme without a name has the job's. */
 int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out);
 /* The transports of this build, as their URLs look, from 0 on; NULL after the last. */
 const char *weft_transport_name(int i);
 /* The modules that are installed with this build, each for a library that carries messages between hosts, likewise. */
 const char *weft_module_name(int i);
-/* Collective over c: a comm of n of its ranks, numbered in the order of the list. All of them pass the same list; who is in
- * no group passes none (n 0) and gets NULL. Different groups may form in one call, and by several calls a rank may be in any
- * number of groups that overlap: each has c's options and its own execs, windows, barriers and failure, and waiting in one
- * makes progress in all. Lists that differ, have a rank twice or one that is not there, or leave the caller out are refused
- * on all ranks of c with one text that names them. A comm may be closed before or after those split from it. On several hosts a
- * group that is on one of them has nothing to do with the network, any other has connections of its own. */
+/* Collective over c: a comm of n of its ranks, numbered in the order of the list. All of them pass the same list; who
+ * is in no group passes none (n 0) and gets NULL. Different groups may form in one call, and by several calls a rank
+ * may be in any number of groups that overlap: each has c's options and its own execs, windows, barriers and failure,
+ * and waiting in one makes progress in all. Lists that differ, have a rank twice or one that is not there, or leave the
+ * caller out are refused on all ranks of c with one text that names them. A comm may be closed before or after those
+ * split from it. On several hosts a group that is on one of them has nothing to do with the network, any other has
+ * connections of its own. */
 int weft_comm_split(weft_comm *c, const int *ranks, int n, weft_comm **out);
 int weft_comm_rank(const weft_comm *c);
 int weft_comm_size(const weft_comm *c);
 int weft_comm_machine(const weft_comm *c, weft_machine *out);
-/* Window memory: zeroed, touched, aligned to 128 bytes or more; peers reach what is in it without a copy between, in the comm
- * and in all that were split from it or that it was split from. Not collective. It lives until dealloc on the same comm or
- * until that is closed; no exec may then be bound to it. */
+/* Window memory: zeroed, touched, aligned to 128 bytes or more; peers reach what is in it without a copy between, in
+ * the comm and in all that were split from it or that it was split from. Not collective. It lives until dealloc on the
+ * same comm or until that is closed; no exec may then be bound to it. */
 int weft_comm_alloc(weft_comm *c, size_t bytes, void **out);
 void weft_comm_dealloc(weft_comm *c, void *ptr);
 int weft_comm_barrier(weft_comm *c, int64_t timeout_ns);
-/* After a failure of the comm, collective among the ranks that are left: who they are, ascending, the same list on all of
- * them. A rank that does not call it within the deadline is not on it. */
+/* After a failure of the comm, collective among the ranks that are left: who they are, ascending, the same list on all
+ * of them. A rank that does not call it within the deadline is not on it. */
 int weft_comm_survivors(weft_comm *c, int *ranks, size_t cap, size_t *n);
-/* Collective among n ranks of a comm that was opened, ascending, such as its survivors: a new comm of them alone, opened the
- * same way, in which they are numbered in the order of the list. c stays and is to be closed. */
+/* Collective among n ranks of a comm that was opened, ascending, such as its survivors: a new comm of them alone,
+ * opened the same way, in which they are numbered in the order of the list. c stays and is to be closed. */
 int weft_comm_reopen(weft_comm *c, const int *ranks, int n, weft_comm **out);
 /* What this rank has in flight on the comm, whom it waits for and what it did last, as JSON. With WEFT_FLIGHT=DIR ranks
  * write the same there when a wait runs out of time or the comm fails; weft diagnose reads it. */
@@ -318,8 +323,8 @@ void weft_comm_close(weft_comm *c); /* frees no exec: free those first */
 /* ---- rendezvous: a store of keys and values where ranks of several machines find each other ---- */
 
 /* Serves one from a thread of this process, for ranks that have its place and its token; weft run --at does. `at` is
- * "tcp:HOST:PORT" or "tcp::PORT" (loopback), with port 0 for one that the system chooses. The token is that of WEFT_TOKEN or
- * WEFT_TOKEN_FILE, else a fresh one. Needs libsodium: WEFT_EUNSUPPORTED without it. */
+ * "tcp:HOST:PORT" or "tcp::PORT" (loopback), with port 0 for one that the system chooses. The token is that of
+ * WEFT_TOKEN or WEFT_TOKEN_FILE, else a fresh one. Needs libsodium: WEFT_EUNSUPPORTED without it. */
 typedef struct weft_store weft_store;
 int weft_store_serve(const char *at, weft_store **out);
 const char *weft_store_at(const weft_store *s);    /* with the port: for WEFT_AT of the ranks */
@@ -385,24 +390,26 @@ enum weft_compare { WEFT_EQ = 1, WEFT_NE, WEFT_GE, WEFT_GT, WEFT_LE, WEFT_LT };
  * ranks ask for must be the same; if not, all are refused and told the first rank that differs. */
 int weft_window_create(weft_comm *c, const weft_buffer *buffers, int n, int signals, weft_window **out);
 int weft_window_find(const weft_window *w, const char *name); /* the buffer's number, or WEFT_EINVAL */
-/* Where the rank's buffer is here, to load from and store to; NULL for none, and for a rank on another host, which is reached by
- * put alone (WEFT_EUNSUPPORTED is the thread's error then). Notify and wait, or a barrier, order it. */
+/* Where the rank's buffer is here, to load from and store to; NULL for none, and for a rank on another host, which is
+ * reached by put alone (WEFT_EUNSUPPORTED is the thread's error then). Notify and wait, or a barrier, order it. */
 void *weft_window_pointer(const weft_window *w, int buffer, int rank);
-/* Stores count elements of src into the rank's buffer from its element offset on. src may be used again at once. On another
- * host the owner stores them, when it makes any call on the comm that makes progress, or its progress thread does; what is
- * too large to be copied waits for that, and moves what others put here meanwhile. WEFT_EPEER: the comm failed, also
- * because the owner took nothing for the deadline. */
+/* Stores count elements of src into the rank's buffer from its element offset on. src may be used again at once. On
+ * another host the owner stores them, when it makes any call on the comm that makes progress, or its progress thread
+ * does; what is too large to be copied waits for that, and moves what others put here meanwhile. WEFT_EPEER: the comm
+ * failed, also because the owner took nothing for the deadline. */
 int weft_window_put(weft_window *w, int buffer, int rank, int64_t offset, const void *src, int64_t count);
 /* The same with an add that is atomic for each element among all that put_add, in any dtype but bool. Floats are
  * rounded after each add, in the order in which ranks happen to come. */
 int weft_window_put_add(weft_window *w, int buffer, int rank, int64_t offset, const void *src, int64_t count);
-/* Sets the rank's signal or adds to it (it wraps). Whoever waits for it sees all that this rank stored or put before. Puts to
- * ranks on other hosts are waited for, but not here: the signal goes when they have landed and this rank makes progress. */
+/* Sets the rank's signal or adds to it (it wraps). Whoever waits for it sees all that this rank stored or put before.
+ * Puts to ranks on other hosts are waited for, but not here: the signal goes when they have landed and this rank makes
+ * progress. */
 int weft_window_notify(weft_window *w, int rank, int signal, enum weft_notify how, uint64_t value);
 /* Until this rank's signal compares so (unsigned), making progress with all execs of the comm. Timeout as for
  * weft_exec_wait. WEFT_ETIMEOUT names the signal; WEFT_EPEER: the comm failed, or nobody is left who could notify. */
 int weft_window_wait(weft_window *w, int signal, enum weft_compare compare, uint64_t value, int64_t timeout_ns);
-int weft_window_signal(const weft_window *w, int signal, uint64_t *value); /* this rank's now; makes progress on several hosts */
+int weft_window_signal(const weft_window *w, int signal,
+                       uint64_t *value); /* this rank's now; makes progress on several hosts */
 /* All ranks of the comm, or this one and those n that list it in the same turn. Any number of times, and groups may
  * overlap: any two ranks must enter the barriers that both are in in one order. Timeout negative: the comm's deadline.
  * After WEFT_ETIMEOUT, which names who is missing, this rank is still in it: enter it again with the same ranks. */
@@ -471,15 +478,15 @@ typedef struct weft_exchange_info {
     int64_t memory;                /* bytes of the exchange itself, rings included; the same for any number of ranks */
 } weft_exchange_info;
 int weft_exchange_stats(weft_exchange *x, weft_exchange_info *out); /* set out->size first */
-/* Waits for a round in flight until the deadline, then fails the comm; likewise for ranks on other hosts to take what was
- * sent. What was not taken is freed. */
+/* Waits for a round in flight until the deadline, then fails the comm; likewise for ranks on other hosts to take what
+ * was sent. What was not taken is freed. */
 void weft_exchange_free(weft_exchange *x);
 
 /* Exchange with the ranks before and after this one, in rounds in which each of them sends one message each way. */
 int weft_halo_open(weft_comm *c, bool periodic, const weft_exchange_opts *opts, weft_halo **out);
-/* NULL sends an empty message. done is the vote. Payloads must stay as they are until the round is complete. After an error
- * it may be called again; WEFT_EBUSY, when there was no room inside a callback: with the same messages, of which one may have
- * gone. */
+/* NULL sends an empty message. done is the vote. Payloads must stay as they are until the round is complete. After an
+ * error it may be called again; WEFT_EBUSY, when there was no room inside a callback: with the same messages, of which
+ * one may have gone. */
 int weft_halo_start(weft_halo *h, const weft_message *send_left, const weft_message *send_right, bool done);
 /* The exchange below, to test, wait, notify, poll and ask whether all are done; not to put, take or free. */
 weft_exchange *weft_halo_rounds(weft_halo *h);

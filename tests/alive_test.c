@@ -1,5 +1,5 @@
-/* Whether a process is alive is asked of the process, not of its first thread or of whoever has its number now; and who was
- * stopped itself does not blame others for what they did not do meanwhile. */
+/* Whether a process is alive is asked of the process, not of its first thread or of whoever has its number now; and who
+ * was stopped itself does not blame others for what they did not do meanwhile. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

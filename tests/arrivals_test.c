@@ -249,8 +249,8 @@ static void run_refused(struct ranks_rank *r)
     RANKS_CHECK(r, weft_plan_arrivals(p, NULL, 1, &n) == WEFT_EINVAL);
     RANKS_CHECK(r, weft_exec_arrivals(NULL, ignore, NULL) == WEFT_EINVAL);
     RANKS_CHECK(r, weft_exec_arrived(x, NULL, 0, &n) == WEFT_EINVAL && n == 7);
-    RANKS_CHECK(r, !strcmp(weft_errmsg(),
-                           "weft_exec_arrived: arrivals are not watched: call weft_exec_arrivals first"));
+    RANKS_CHECK(r,
+                !strcmp(weft_errmsg(), "weft_exec_arrived: arrivals are not watched: call weft_exec_arrivals first"));
     RANKS_OK(r, weft_exec_arrivals(x, NULL, NULL)); /* for who polls */
     RANKS_OK(r, weft_exec_arrived(x, NULL, 0, &n));
     RANKS_CHECK(r, n == 0);

@@ -1,6 +1,6 @@
-/* Who sends how much: the published mesh pairs with each of their three sources. The busiest sender has at most 1.05 times
- * the mean of those that hold the data, and nobody is sent what he has; also where the two meshes are one, and with the
- * 25 sizes of the benchmark in one plan. */
+/* Who sends how much: the published mesh pairs with each of their three sources. The busiest sender has at most 1.05
+ * times the mean of those that hold the data, and nobody is sent what he has; also where the two meshes are one, and
+ * with the 25 sizes of the benchmark in one plan. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -178,7 +178,8 @@ static void whole_benchmark(void **state)
 /* Pieces too small to be cut further, and more replicas than pieces: no replica sends two. */
 static void small_pieces_take_turns(void **state)
 {
-    static const char *const to[] = {"f32[4/a,8/b] @a2.b2=8..11", "f32[4/a,8/b] @a2.b4=8..15", "f32[4/b,8/a] @a4.b2=8..15"};
+    static const char *const to[] = {"f32[4/a,8/b] @a2.b2=8..11", "f32[4/a,8/b] @a2.b4=8..15",
+                                     "f32[4/b,8/a] @a4.b2=8..15"};
     (void)state;
     for (int i = 0; i < 3; i++) {
         weft_move m = {"w", parse("f32[4,8] @x8"), parse(to[i])};

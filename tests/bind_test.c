@@ -36,7 +36,20 @@ static void pair_free(struct pair *p)
 
 /* ---- refusals ---- */
 
-enum fault { SMALL, MISSING, UNALIGNED, NEGATIVE, ODD_STRIDE, SELF, ENDLESS, LATE, OTHER_PLAN, OTHER_RANK, NO_PLAN, BARRIER };
+enum fault {
+    SMALL,
+    MISSING,
+    UNALIGNED,
+    NEGATIVE,
+    ODD_STRIDE,
+    SELF,
+    ENDLESS,
+    LATE,
+    OTHER_PLAN,
+    OTHER_RANK,
+    NO_PLAN,
+    BARRIER
+};
 struct refusal {
     enum fault fault;
     int code;
@@ -205,7 +218,8 @@ static const struct sharing sharings[] = {
     {"f32[32] @x4 +sum(x)", "f32[32] @x4", 0, 0, 0, 0, NULL, NULL, true, NULL},
     {"f32[32] @x4 +sum(x)", "f32[32] @x4", 0, 4, 0, 0, NULL, NULL, true, "stands for different elements"},
     {"f32[32] @x4 +sum(x)", "f32[32/x] @x4", 0, 0, 0, 32, NULL, NULL, true, NULL},
-    {"f32[32/x:2] @x2.y2 +sum(y)", "f32[32/x:2] @x2.y2", 0, 0, 0, 0, NULL, NULL, true, NULL}, /* each reads half of it */
+    {"f32[32/x:2] @x2.y2 +sum(y)", "f32[32/x:2] @x2.y2", 0, 0, 0, 0, NULL, NULL, true,
+     NULL}, /* each reads half of it */
     {"f32[32] @x4 +max(x)", "f32[32] @x1=2", 0, 0, 0, 0, NULL, NULL, true, NULL},
 };
 

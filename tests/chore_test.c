@@ -1,5 +1,5 @@
-/* Copies that any rank may do, where ranks share cores and where they do not: a rank that has begun a run needs to do no more for the others to
- * end it, and one that has not begun has nothing of its own read or written. */
+/* Copies that any rank may do, where ranks share cores and where they do not: a rank that has begun a run needs to do
+ * no more for the others to end it, and one that has not begun has nothing of its own read or written. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <setjmp.h>
@@ -43,8 +43,8 @@ static int crowd(void **state)
 enum { PAIRS = 3, FEWEST = 2, CROWDS = 7 };
 static const struct pair crowds[CROWDS][PAIRS] = {CROWD(2), CROWD(3), CROWD(4), CROWD(5), CROWD(6), CROWD(7), CROWD(8)};
 
-/* Or as many small ones as there can be, whose messages could be letters or, in single elements, be packed. Two ranks have
- * larger ones; in buckets these are more letters than they would pack in a run. */
+/* Or as many small ones as there can be, whose messages could be letters or, in single elements, be packed. Two ranks
+ * have larger ones; in buckets these are more letters than they would pack in a run. */
 static bool in_pieces;
 static int64_t bucket;
 

@@ -94,8 +94,8 @@ static void wrong_ones_are_refused(void **state)
 static void plans_know_what_they_are(void **state)
 {
     (void)state;
-    static const char *const kinds[] = {"broadcast",      "scatter",   "gather",     "reduce", "allgather",
-                                        "reduce_scatter", "allreduce", "all_to_all"};
+    static const char *const kinds[] = {"broadcast", "scatter",        "gather",    "reduce",
+                                        "allgather", "reduce_scatter", "allreduce", "all_to_all"};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         weft_collective c = {.size = sizeof c, .kind = kinds[i], .dtype = WEFT_BF16, .count = 7, .n = 5, .root = 2};
         weft_plan *all[5];

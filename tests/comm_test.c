@@ -17,8 +17,8 @@
 
 #define MS INT64_C(1000000)
 
-/* Where one rank is late: the others open and bind within it, and must not be late though they may have to wait for a core. Longer
- * where they have to connect, too. */
+/* Where one rank is late: the others open and bind within it, and must not be late though they may have to wait for a
+ * core. Longer where they have to connect, too. */
 static int64_t deadline_ms(void)
 {
     return conformance_on_hosts() ? 3000 : 1500;
@@ -43,9 +43,14 @@ static void bad_urls(void **state)
         int rank, code;
         const char *text;
     } bad[] = {
-        {"", 0, WEFT_EINVAL, ": no such transport; there are self:, threads:N/NAME, shm:NAME, tcp:NAME, ucx:NAME, mpi: and auto:NAME"},
-        {"thread:2/a", 0, WEFT_EINVAL, "thread:2/a: no such transport; there are self:, threads:N/NAME, shm:NAME, tcp:NAME, ucx:NAME, mpi: and auto:NAME"},
-        {"threads", 0, WEFT_EINVAL, "threads: no such transport; there are self:, threads:N/NAME, shm:NAME, tcp:NAME, ucx:NAME, mpi: and auto:NAME"},
+        {"", 0, WEFT_EINVAL,
+         ": no such transport; there are self:, threads:N/NAME, shm:NAME, tcp:NAME, ucx:NAME, mpi: and auto:NAME"},
+        {"thread:2/a", 0, WEFT_EINVAL,
+         "thread:2/a: no such transport; there are self:, threads:N/NAME, shm:NAME, tcp:NAME, ucx:NAME, mpi: and "
+         "auto:NAME"},
+        {"threads", 0, WEFT_EINVAL,
+         "threads: no such transport; there are self:, threads:N/NAME, shm:NAME, tcp:NAME, ucx:NAME, mpi: and "
+         "auto:NAME"},
         {"threads:", 0, WEFT_EINVAL, "threads:: expected threads:N/NAME, N ranks"},
         {"threads:0/a", 0, WEFT_EINVAL, "threads:0/a: expected threads:N/NAME, N ranks"},
         {"threads:-1/a", 0, WEFT_EINVAL, "threads:-1/a: expected threads:N/NAME, N ranks"},
@@ -354,13 +359,14 @@ static void a_stalled_rank_is_named(void **state)
             /* MPI may move nothing for a rank that makes no calls: its start is then not known. */
             if (!conformance_on_mpi() || !strstr(out[i].text, unknown))
                 ranks_assert_text(&out[i], text);
-            assert_true(conformance_on_hosts() || !strcmp(out[i].text, out[0].text)); /* hosts may see it at the same time */
+            assert_true(conformance_on_hosts() ||
+                        !strcmp(out[i].text, out[0].text)); /* hosts may see it at the same time */
         }
     }
 }
 
-/* Rank 1 does all of its run in one pass, in which rank 0 looks at it; then both do something else for longer than the deadline.
- * What rank 0 saw then says nothing of the next run. */
+/* Rank 1 does all of its run in one pass, in which rank 0 looks at it; then both do something else for longer than the
+ * deadline. What rank 0 saw then says nothing of the next run. */
 static void look_on(void *arg, size_t i, const weft_arrival *a)
 {
     (void)i;
@@ -458,7 +464,8 @@ static void run_early_leaver(struct ranks_rank *r)
 static void who_is_done_may_go(void **state)
 {
     (void)state;
-    for (int i = 0; i < (conformance_on_hosts() ? 1 : 50); i++) /* there they wait up to 5 s for the idle one to hear of it */
+    for (int i = 0; i < (conformance_on_hosts() ? 1 : 50);
+         i++) /* there they wait up to 5 s for the idle one to hear of it */
         if (conformance_takes(i))
             ranks_run(3, NULL, run_early_leaver, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* The suite that every transport passes: the tests of a program, run with their ranks on one transport after another. A new
- * transport is a line in this list. */
+/* The suite that every transport passes: the tests of a program, run with their ranks on one transport after another. A
+ * new transport is a line in this list. */
 #ifndef WEFT_TESTS_CONFORMANCE_H
 #define WEFT_TESTS_CONFORMANCE_H
 #include <stdio.h>
@@ -16,8 +16,8 @@ static const struct {
     {"shm", "processes", true},
 };
 
-/* Sanitizers look at one process, and forks of theirs are slow. TSan tells threads' accesses apart by address, and with shm
- * each rank sees the shared words at another one. */
+/* Sanitizers look at one process, and forks of theirs are slow. TSan tells threads' accesses apart by address, and with
+ * shm each rank sees the shared words at another one. */
 #if defined(__SANITIZE_THREAD__)
 enum { CONFORMANCE_ON = 1 };
 #elif defined(__SANITIZE_ADDRESS__)
@@ -41,8 +41,8 @@ static inline int conformance_run(const char *suite, const struct CMUnitTest *te
 }
 #define CONFORMANCE_RUN(tests) conformance_run(__FILE__, tests, sizeof tests / sizeof *tests)
 
-/* The same on several hosts (the tests NAME_hosts): all ranks on hosts of their own, as threads, where a sanitizer sees them, or
- * processes; and on hosts with several ranks. */
+/* The same on several hosts (the tests NAME_hosts): all ranks on hosts of their own, as threads, where a sanitizer sees
+ * them, or processes; and on hosts with several ranks. */
 static const struct {
     const char *transport, *hosts;
     bool forked;
@@ -55,7 +55,10 @@ static const struct {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { CONFORMANCE_HOSTS_FROM = 0, CONFORMANCE_HOSTS_ON = 1 };
 #else
-enum { CONFORMANCE_HOSTS_FROM = 1, CONFORMANCE_HOSTS_ON = sizeof conformance_hosts_list / sizeof *conformance_hosts_list };
+enum {
+    CONFORMANCE_HOSTS_FROM = 1,
+    CONFORMANCE_HOSTS_ON = sizeof conformance_hosts_list / sizeof *conformance_hosts_list
+};
 #endif
 
 static size_t conformance_row; /* of that list; or which MPI it is */
@@ -72,8 +75,8 @@ static inline bool conformance_on_hosts(void)
     return getenv("WEFT_TEST_HOSTS") != NULL || conformance_on_mpi();
 }
 
-/* Is a run to be done here that has so many ranks, or is number i of several? To connect takes its time: unless all is asked
- * for, each row has its share. */
+/* Is a run to be done here that has so many ranks, or is number i of several? To connect takes its time: unless all is
+ * asked for, each row has its share. */
 static inline bool conformance_takes(int i)
 {
     const char *share = getenv("WEFT_TEST_SHARE");

@@ -1,5 +1,5 @@
-/* The words that ranks meet on, by themselves: one failure of several that threads of one rank find at a time, counters that
- * wrap round while ranks sleep and ring. */
+/* The words that ranks meet on, by themselves: one failure of several that threads of one rank find at a time, counters
+ * that wrap round while ranks sleep and ring. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,6 @@
-/* Private memory that the receiver reads with the system's help: that it is read so where it is permitted, staged where it
- * is forbidden or refused, and right in either case; and that a rank which dies while others read from it is named. */
+/* Private memory that the receiver reads with the system's help: that it is read so where it is permitted, staged where
+ * it is forbidden or refused, and right in either case; and that a rank which dies while others read from it is named.
+ */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/filter.h>

@@ -1,5 +1,5 @@
-/* Ranks that are killed at any moment or stopped: every other one gets an error that names them, soon; nothing hangs and
- * nothing is left. */
+/* Ranks that are killed at any moment or stopped: every other one gets an error that names them, soon; nothing hangs
+ * and nothing is left. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

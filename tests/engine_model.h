@@ -51,7 +51,7 @@ static inline int model_views(struct model *m, int i, const struct pair *pair)
 }
 
 static inline int model_make(struct model *m, struct ranks_rank *r, const struct pair *pairs, int n,
-                      const weft_lower_opts *opts)
+                             const weft_lower_opts *opts)
 {
     weft_move moves[MOST];
     int err = 0;

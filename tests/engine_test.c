@@ -1,5 +1,5 @@
-/* The engine where it seldom is: ranks that come late, wait in small pieces or run far ahead, messages of all ways in one
- * channel, and staging so scarce that every slot counts. */
+/* The engine where it seldom is: ranks that come late, wait in small pieces or run far ahead, messages of all ways in
+ * one channel, and staging so scarce that every slot counts. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <setjmp.h>
@@ -105,8 +105,8 @@ static void run_scene(struct ranks_rank *r)
     model_free(&m);
 }
 
-/* Each rank's only slot goes to a message behind one that a fold of the receiver's reads where it is; and each fold needs
- * another one that has to wait for the slot. */
+/* Each rank's only slot goes to a message behind one that a fold of the receiver's reads where it is; and each fold
+ * needs another one that has to wait for the slot. */
 static void slots_behind_what_folds_read(void **state)
 {
     (void)state;
@@ -451,8 +451,8 @@ static void flowing(void **state)
 
 /* ---- messages that both ends copy ---- */
 
-/* Rank 0 sends and has nothing else to do, so that it helps those who have begun, with a core for each rank; who comes late
- * is different in each run. */
+/* Rank 0 sends and has nothing else to do, so that it helps those who have begun, with a core for each rank; who comes
+ * late is different in each run. */
 static void run_helped(struct ranks_rank *r)
 {
     static const struct pair pairs[] = {{"u8[400003] @x1=0", "u8[400003] @x1=1", ~0U},
@@ -516,8 +516,8 @@ static void refused_and_helped(void **state)
 
 /* ---- a message that is read in two ways ---- */
 
-/* Rank 1 copies one part of rank 0's message and folds the other where it is, with what rank 2 has, which comes late: until
- * then the message has not been read. */
+/* Rank 1 copies one part of rank 0's message and folds the other where it is, with what rank 2 has, which comes late:
+ * until then the message has not been read. */
 static void run_two_ways(struct ranks_rank *r)
 {
     static const struct pair pairs[] = {{"f32[2000] @x2=0,2 +sum(x)", "f32[2000] @x1=1", 0xffffffff},

@@ -11,18 +11,18 @@
 #include <poll.h>
 
 #include "conformance.h"
-#include "exec/pipe.h"
 #include "exchange_flow.h"
+#include "exec/pipe.h"
 
 static const int sizes[] = {1, 2, 3, 4, 5, 8};
 #define SIZES (int)(sizeof sizes / sizeof *sizes)
-#define EACH_SIZE(i, first)                \
-    for (int i = first; i < SIZES; i++)    \
+#define EACH_SIZE(i, first)             \
+    for (int i = first; i < SIZES; i++) \
         if (conformance_takes(sizes[i]))
 
-#define RANKS_REFUSED(r, call, error, words)                    \
-    do {                                                        \
-        RANKS_CHECK(r, (call) == (error));                      \
+#define RANKS_REFUSED(r, call, error, words)                   \
+    do {                                                       \
+        RANKS_CHECK(r, (call) == (error));                     \
         RANKS_CHECK(r, strstr(ranks_said(), (words)) != NULL); \
     } while (0)
 
@@ -104,7 +104,8 @@ static void wrong_calls(struct ranks_rank *r)
 static void misuse_is_refused(void **state)
 {
     (void)state;
-    EACH_SIZE(i, 0) {
+    EACH_SIZE(i, 0)
+    {
         ranks_run(sizes[i], NULL, wrong_lists, NULL, NULL);
         ranks_run(sizes[i], NULL, wrong_calls, NULL, NULL);
     }
@@ -199,7 +200,7 @@ static void callbacks_go_on(void **state)
 {
     (void)state;
     EACH_SIZE(i, 0)
-        ranks_run(sizes[i], NULL, callbacks, NULL, NULL);
+    ranks_run(sizes[i], NULL, callbacks, NULL, NULL);
 }
 
 static bool readable(int fd, int timeout_ms)
@@ -240,8 +241,8 @@ static void descriptors_poll(void **state)
 {
     (void)state;
     EACH_SIZE(i, 0)
-        for (int progress = WEFT_PROGRESS_CALLER; progress <= WEFT_PROGRESS_THREAD; progress++)
-            ranks_run(sizes[i], &(weft_comm_opts){.progress = (enum weft_progress)progress}, descriptors, NULL, NULL);
+    for (int progress = WEFT_PROGRESS_CALLER; progress <= WEFT_PROGRESS_THREAD; progress++)
+        ranks_run(sizes[i], &(weft_comm_opts){.progress = (enum weft_progress)progress}, descriptors, NULL, NULL);
 }
 
 /* ---- a receiver that takes its time ---- */
@@ -291,8 +292,8 @@ static void slow_receivers_slow_senders(void **state)
 {
     (void)state;
     EACH_SIZE(i, 0)
-        ranks_run(sizes[i], &(weft_comm_opts){.progress = i % 2 ? WEFT_PROGRESS_THREAD : WEFT_PROGRESS_CALLER},
-                  slow_receiver, NULL, NULL);
+    ranks_run(sizes[i], &(weft_comm_opts){.progress = i % 2 ? WEFT_PROGRESS_THREAD : WEFT_PROGRESS_CALLER},
+              slow_receiver, NULL, NULL);
 }
 
 /* ---- a rank that goes in the middle of it ---- */
@@ -333,8 +334,8 @@ static void leaving_is_told(void **state)
 {
     (void)state;
     EACH_SIZE(i, 1)
-        ranks_run(sizes[i], &(weft_comm_opts){.progress = i % 2 ? WEFT_PROGRESS_THREAD : WEFT_PROGRESS_CALLER},
-                  one_leaves, NULL, NULL);
+    ranks_run(sizes[i], &(weft_comm_opts){.progress = i % 2 ? WEFT_PROGRESS_THREAD : WEFT_PROGRESS_CALLER}, one_leaves,
+              NULL, NULL);
 }
 
 /* ---- memory ---- */

@@ -1,5 +1,5 @@
-/* What others do at odd moments of an exchange: they pause between rounds, free theirs instead of voting, die while this rank only
- * polls; and calls that come to nothing leave an exchange as it was. */
+/* What others do at odd moments of an exchange: they pause between rounds, free theirs instead of voting, die while
+ * this rank only polls; and calls that come to nothing leave an exchange as it was. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,8 +10,8 @@
 #include <cmocka.h>
 
 #include "conformance.h"
-#include "exec/exchange.h"
 #include "exchange_flow.h"
+#include "exec/exchange.h"
 #include "processes.h"
 
 #define DEADLINE_MS 2000
@@ -109,7 +109,7 @@ static void who_frees_instead_of_voting_is_named(void **state)
 {
     (void)state;
     for (int n = 2; n <= 6; n++)
-        for (int deserter = 0; deserter < n; deserter += n > 3 ? 2 : 1)
+        for (int deserter = 0; deserter<n; deserter += n> 3 ? 2 : 1)
             if (conformance_takes(n + deserter))
                 ranks_run(n, NULL, desert_the_vote, &deserter, NULL);
 }
@@ -125,8 +125,7 @@ static void stall_in_the_vote(struct ranks_rank *r)
     RANKS_OK(r, weft_exchange_finish(x, true));
     if (r->rank != sleeper) {
         RANKS_CHECK(r, weft_exchange_wait(x, 20 * SECOND) == WEFT_EPEER);
-        snprintf(words, sizeof words, "rank %d finished a round and made no progress for %d ms", sleeper,
-                 DEADLINE_MS);
+        snprintf(words, sizeof words, "rank %d finished a round and made no progress for %d ms", sleeper, DEADLINE_MS);
         RANKS_CHECK(r, strstr(ranks_said(), words) != NULL);
     }
     ranks_meet(r);

@@ -14,8 +14,8 @@
 
 static const int sizes[] = {1, 2, 3, 4, 5, 8};
 #define SIZES (int)(sizeof sizes / sizeof *sizes)
-#define EACH_SIZE(i, first)                \
-    for (int i = first; i < SIZES; i++)    \
+#define EACH_SIZE(i, first)             \
+    for (int i = first; i < SIZES; i++) \
         if (conformance_takes(sizes[i]))
 
 static size_t bytes_of(int rank, int way, int round)
@@ -85,12 +85,12 @@ static void neighbours_and_absent_ones(void **state)
 {
     (void)state;
     EACH_SIZE(i, 0)
-        for (int periodic = 0; periodic < 2; periodic++) {
-            bool *arg = ranks_shared(sizeof *arg);
-            *arg = periodic;
-            ranks_run(sizes[i], NULL, round_trips, arg, NULL);
-            munmap(arg, sizeof *arg);
-        }
+    for (int periodic = 0; periodic < 2; periodic++) {
+        bool *arg = ranks_shared(sizeof *arg);
+        *arg = periodic;
+        ranks_run(sizes[i], NULL, round_trips, arg, NULL);
+        munmap(arg, sizeof *arg);
+    }
 }
 
 /* Rank r has r + 1 values. What came from the left goes on to the right, and the other way, until each rank has seen
@@ -144,14 +144,14 @@ static void rounds_until_all_have_enough(void **state)
     (void)state;
     static const int backs[] = {0, 1, 5, 1000};
     EACH_SIZE(i, 0)
-        for (int b = 0; b < 4; b++) {
-            struct look *look = ranks_shared(sizeof *look);
-            look->back = backs[b];
-            ranks_run(sizes[i], NULL, look_back, look, NULL);
-            for (int r = 1; r < sizes[i]; r++)
-                assert_int_equal(look->rounds[r], look->rounds[0]);
-            munmap(look, sizeof *look);
-        }
+    for (int b = 0; b < 4; b++) {
+        struct look *look = ranks_shared(sizeof *look);
+        look->back = backs[b];
+        ranks_run(sizes[i], NULL, look_back, look, NULL);
+        for (int r = 1; r < sizes[i]; r++)
+            assert_int_equal(look->rounds[r], look->rounds[0]);
+        munmap(look, sizeof *look);
+    }
 }
 
 /* ---- starts that are refused ---- */
@@ -173,7 +173,8 @@ static void refused_starts(struct ranks_rank *r)
 {
     struct hook hook = {0};
     weft_exchange_opts o = {.size = sizeof o, .budget = 1 << 20, .buffer = not_yet, .arg = &hook};
-    weft_message *left, *right, small = {.meta = "s", .meta_bytes = 1, .payload = (char[]){"p"}, .bytes = 1}, large = small;
+    weft_message *left, *right, small = {.meta = "s", .meta_bytes = 1, .payload = (char[]){"p"}, .bytes = 1},
+                                large = small;
     weft_halo *h;
     void *meta = calloc(1, 2 << 20);
     RANKS_CHECK(r, meta);
@@ -200,7 +201,7 @@ static void a_start_that_is_refused_leaves_the_round(void **state)
 {
     (void)state;
     EACH_SIZE(i, 0)
-        ranks_run(sizes[i], NULL, refused_starts, NULL, NULL);
+    ranks_run(sizes[i], NULL, refused_starts, NULL, NULL);
 }
 
 int main(void)

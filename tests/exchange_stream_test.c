@@ -231,7 +231,8 @@ static double cost_of(int ranks, int number)
     return (double)sum / ranks / COST_ROUNDS / 1000;
 }
 
-/* Of a core's time, of which what others do meanwhile takes nothing; it does cost cold caches, so the best of several counts. */
+/* Of a core's time, of which what others do meanwhile takes nothing; it does cost cold caches, so the best of several
+ * counts. */
 static void cost_goes_with_neighbours(void **state)
 {
     (void)state;

@@ -15,14 +15,14 @@
 
 static const int sizes[] = {1, 2, 3, 4, 5, 8};
 #define SIZES (int)(sizeof sizes / sizeof *sizes)
-#define EACH_SIZE(i, first)                \
-    for (int i = first; i < SIZES; i++)    \
+#define EACH_SIZE(i, first)             \
+    for (int i = first; i < SIZES; i++) \
         if (conformance_takes(sizes[i]))
 
 static void on_all_sizes(struct flow *f)
 {
     EACH_SIZE(i, 0)
-        ranks_run(sizes[i], NULL, flow_body, f, NULL);
+    ranks_run(sizes[i], NULL, flow_body, f, NULL);
 }
 
 static int three(const struct flow *f, int from, int to, int round)
@@ -119,7 +119,8 @@ static void sizes_by_rank_and_round(void **state)
     struct flow f = {
         .seed = 5, .rounds = 5, .edge = flow_line, .count = three, .bytes = of_any_size, .meta = flow_word};
     for (int window = 0; window < 2; window++)
-        EACH_SIZE(i, 0) {
+        EACH_SIZE(i, 0)
+        {
             f.window = window;
             f.hook = i % 2;
             f.early = i % 3 == 0;
@@ -232,7 +233,7 @@ static void two_at_once(void **state)
 {
     (void)state;
     EACH_SIZE(i, 0)
-        ranks_run(sizes[i], NULL, two_exchanges, NULL, NULL);
+    ranks_run(sizes[i], NULL, two_exchanges, NULL, NULL);
 }
 
 int main(void)

@@ -1,5 +1,5 @@
-/* Every allocation of open, bind, rebind, split and the making of a window fails once, on one rank: all ranks are told, with the
- * same words, nothing is leaked (the sanitizer build looks) and the comm goes on. The linker sends the
+/* Every allocation of open, bind, rebind, split and the making of a window fails once, on one rank: all ranks are told,
+ * with the same words, nothing is leaked (the sanitizer build looks) and the comm goes on. The linker sends the
  * library's allocations through here. */
 #define _GNU_SOURCE
 #include <setjmp.h>

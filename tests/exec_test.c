@@ -564,14 +564,10 @@ static void many_small_runs(void **state)
 
 /* Without self:, which is no wire, and the limits, which mean something else there: limits_test.c. */
 static const struct CMUnitTest on_hosts[] = {
-    cmocka_unit_test(moves_are_right),
-    cmocka_unit_test(halo_with_and_without_a_copy),
-    cmocka_unit_test(strided_views),
-    cmocka_unit_test(two_in_opposite_order),
-    cmocka_unit_test(ten_in_flight),
-    cmocka_unit_test(nothing_is_allocated),
-    cmocka_unit_test(callbacks_may_start),
-    cmocka_unit_test(many_tensors),
+    cmocka_unit_test(moves_are_right),     cmocka_unit_test(halo_with_and_without_a_copy),
+    cmocka_unit_test(strided_views),       cmocka_unit_test(two_in_opposite_order),
+    cmocka_unit_test(ten_in_flight),       cmocka_unit_test(nothing_is_allocated),
+    cmocka_unit_test(callbacks_may_start), cmocka_unit_test(many_tensors),
     cmocka_unit_test(many_small_runs),
 };
 

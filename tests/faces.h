@@ -1,5 +1,5 @@
-/* Grids whose faces lie far apart, in memory that all ranks reach: made, filled, checked. For tests of the ways that such
- * faces are copied. */
+/* Grids whose faces lie far apart, in memory that all ranks reach: made, filled, checked. For tests of the ways that
+ * such faces are copied. */
 #ifndef WEFT_TESTS_FACES_H
 #define WEFT_TESTS_FACES_H
 #include "base/hash.h"

@@ -1,6 +1,6 @@
-/* Faces whose elements lie far apart: which way they are copied, side by side and in strips, and that all of it arrives,
- * for odd counts, one neighbour and two, nests of loops, and peers that come late; that runs end before what they have
- * sent was read, and that this stays readable; on all transports. */
+/* Faces whose elements lie far apart: which way they are copied, side by side and in strips, and that all of it
+ * arrives, for odd counts, one neighbour and two, nests of loops, and peers that come late; that runs end before what
+ * they have sent was read, and that this stays readable; on all transports. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -92,8 +92,8 @@ static const struct faces pairs[] = {
     {.what = "whole at the reader", .grid = {3, 2, {PLANE(93, 97), {6, 2, 1, 1, true}}}, .large = true},
 };
 
-/* Rank 1 has sent and does not look at what comes, until rank 0 has ended that run, and sent other values in the next; then
- * until it has ended one and binds its exec again, and at last until it has freed it. */
+/* Rank 1 has sent and does not look at what comes, until rank 0 has ended that run, and sent other values in the next;
+ * then until it has ended one and binds its exec again, and at last until it has freed it. */
 static void run_ahead(struct ranks_rank *r)
 {
     struct mine m = {.of = r->arg};

@@ -1,11 +1,12 @@
-/* A rank of faults.sh, started with WEFT_RANK, WEFT_SIZE, WEFT_HOST and so on, or by a launcher of MPI: fault_ranks FOLDER WHAT
- *   runs     all gather from all, again and again, and check what they get, until the file FOLDER/last is there
- *   idles    after three runs all go into a barrier, but for the ranks of the last host, which sleep outside weft
+/* A rank of faults.sh, started with WEFT_RANK, WEFT_SIZE, WEFT_HOST and so on, or by a launcher of MPI: fault_ranks
+ * FOLDER WHAT runs     all gather from all, again and again, and check what they get, until the file FOLDER/last is
+ * there idles    after three runs all go into a barrier, but for the ranks of the last host, which sleep outside weft
  *   differs  the last rank binds another plan than the others
  *   brief    five runs
- * When three runs are done the file FOLDER/ready.RANK appears, with the process's number; when all is over FOLDER/out.RANK, one line: the code, since when it
- * is known (ms since 1970), and the text. After a failure the survivors open a comm again, and FOLDER/again.RANK says what came
- * of it: "right" and who they are. Ranks of "differs" and "brief" do not. */
+ * When three runs are done the file FOLDER/ready.RANK appears, with the process's number; when all is over
+ * FOLDER/out.RANK, one line: the code, since when it is known (ms since 1970), and the text. After a failure the
+ * survivors open a comm again, and FOLDER/again.RANK says what came of it: "right" and who they are. Ranks of "differs"
+ * and "brief" do not. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdio.h>

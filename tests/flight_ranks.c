@@ -5,8 +5,9 @@
  *   wanders   goes into a barrier while the others run
  *   signal    waits like "idles"; the others wait without a timeout until they get a signal
  *   nothing   all runs complete
- * The others run a reshard once more and wait for as long as WEFT_TEST_MS says, or so long that all have begun to. All say so on stderr when a call fails and
- * stay until descriptor 3, a pipe, is closed at its other end: the first to end would be missed by those that still wait. */
+ * The others run a reshard once more and wait for as long as WEFT_TEST_MS says, or so long that all have begun to. All
+ * say so on stderr when a call fails and stay until descriptor 3, a pipe, is closed at its other end: the first to end
+ * would be missed by those that still wait. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,7 +69,8 @@ int main(int argc, char **argv)
     int err = weft_comm_open(NULL, NULL, &c);
     if (err)
         return complain("open", err);
-    if ((err = weft_layout_parse("f32[64/x,64] @x4", &rows)) || (err = weft_layout_parse("f32[64,64/x] @x4", &columns)) ||
+    if ((err = weft_layout_parse("f32[64/x,64] @x4", &rows)) ||
+        (err = weft_layout_parse("f32[64,64/x] @x4", &columns)) ||
         (err = weft_lower(&(weft_move){"weights", rows, columns}, 1, weft_comm_rank(c), NULL, &plan)) ||
         (err = weft_bind(plan, c, &src, &dst, NULL, &x)))
         return complain("bind", err);

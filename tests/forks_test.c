@@ -1,5 +1,5 @@
-/* Children that ranks fork: what they free and close is their parents' and stays as it is; they keep no name and no connection of
- * theirs alive. */
+/* Children that ranks fork: what they free and close is their parents' and stays as it is; they keep no name and no
+ * connection of theirs alive. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

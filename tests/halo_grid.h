@@ -1,4 +1,5 @@
-/* Grids for tests of halos: pieces, ghosts and edges straight from the definitions, slot by slot, without the library. */
+/* Grids for tests of halos: pieces, ghosts and edges straight from the definitions, slot by slot, without the library.
+ */
 #ifndef WEFT_TESTS_HALO_GRID_H
 #define WEFT_TESTS_HALO_GRID_H
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Halos as layouts: the parts of a rank's buffer, exchanges of any shape against the definitions, their adjoint, several
- * fields in one plan, and computing while an exchange is in flight; on all transports. */
+/* Halos as layouts: the parts of a rank's buffer, exchanges of any shape against the definitions, their adjoint,
+ * several fields in one plan, and computing while an exchange is in flight; on all transports. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

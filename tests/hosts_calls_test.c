@@ -1,5 +1,5 @@
-/* Calls on comms of several hosts whose order matters: leaving right after a barrier or a run, binding again while other
- * execs live. */
+/* Calls on comms of several hosts whose order matters: leaving right after a barrier or a run, binding again while
+ * other execs live. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -76,8 +76,8 @@ static void play(const char *scheme, const char *hosts, int (*f)(weft_comm *, st
     munmap(s, sizeof *s);
 }
 
-/* Rank 2 is not the first of its host. It ends the barrier and leaves while the first one, which has to pass on its vote,
- * is elsewhere: rank 0 must not take it for one that did not come. */
+/* Rank 2 is not the first of its host. It ends the barrier and leaves while the first one, which has to pass on its
+ * vote, is elsewhere: rank 0 must not take it for one that did not come. */
 static int leave_early(weft_comm *c, struct scene *s)
 {
     struct pair p; /* so that all are connected with all, and hear who leaves */
@@ -193,8 +193,8 @@ static int free_instead(weft_comm *c, struct scene *s)
         err = weft_exec_start(p.x);
         int code = err ? err : weft_exec_wait(p.x, 50 * SECOND);
         err = code == WEFT_EPEER && strstr(weft_errmsg(), "rank 1 on host b closed its comm or freed its exec") ? 0
-              : code                                                                                  ? code
-                                                                                                      : -1000;
+              : code                                                                                            ? code
+                                                                                                                : -1000;
         come_to(s, 1);
     }
     pair_free(&p);
@@ -210,8 +210,8 @@ static void a_freed_exec_is_seen(void **state)
     play(hosts_wire(), "ab", free_instead);
 }
 
-/* What a peer sent before it left has come while this rank was held up by a put to another one: the exec is not looked at
- * there, and so nobody can say that it is waited for in vain. */
+/* What a peer sent before it left has come while this rank was held up by a put to another one: the exec is not looked
+ * at there, and so nobody can say that it is waited for in vain. */
 static int put_meanwhile(weft_comm *c, struct scene *s)
 {
     struct pair p;

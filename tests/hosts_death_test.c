@@ -1,6 +1,6 @@
-/* Ranks that end, on comms of several hosts: kill -9 at random moments of runs, barriers and binds, on ucx: and on auto: with
- * two and three hosts. Every survivor gets an error that names the rank and its host soon, all get the same list of survivors, and
- * they open a comm again in which the result is right. */
+/* Ranks that end, on comms of several hosts: kill -9 at random moments of runs, barriers and binds, on ucx: and on
+ * auto: with two and three hosts. Every survivor gets an error that names the rank and its host soon, all get the same
+ * list of survivors, and they open a comm again in which the result is right. */
 #define _GNU_SOURCE
 #include <netinet/in.h>
 #include <setjmp.h>
@@ -23,8 +23,8 @@
 
 struct life {
     int ranks, hosts, victim, turn; /* it ends there */
-    bool stops; /* the victim does not end, it stops before the first bind */
-    char at[40]; /* where they meet; empty: where all tests do */
+    bool stops;                     /* the victim does not end, it stops before the first bind */
+    char at[40];                    /* where they meet; empty: where all tests do */
     int64_t deadline_ns;
     char url[64];
 };
@@ -136,7 +136,8 @@ static void live(const struct life *l, int rank, struct told *told)
     told->rank[rank].fine = !err;
 }
 
-/* When each rank knew, had the list, had the new comm, had closed the old one, and had ended, in ms from the death on. */
+/* When each rank knew, had the list, had the new comm, had closed the old one, and had ended, in ms from the death on.
+ */
 static void print_times(const struct life *l, const struct told *told)
 {
     int64_t from = atomic_load(&told->died_at);
@@ -173,7 +174,8 @@ static void one_life(const struct life *l, int64_t *slowest)
         if (r == l->victim)
             continue;
         int64_t after = told->rank[r].knew_at - atomic_load(&told->died_at);
-        if (told->rank[r].code != wanted(l) || (!l->stops && (!strstr(told->rank[r].text, name) || !soon_enough(after))))
+        if (told->rank[r].code != wanted(l) ||
+            (!l->stops && (!strstr(told->rank[r].text, name) || !soon_enough(after))))
             fail_msg("%s, %d ranks on %d hosts, %d ends at %d: rank %d after %lld ms: %d, %s", l->url, l->ranks,
                      l->hosts, l->victim, l->turn, r, (long long)(after / MS), told->rank[r].code, told->rank[r].text);
         if (told->rank[r].left != l->ranks - 1 || !told->rank[r].fine) {
@@ -268,7 +270,8 @@ static void nothing_is_left(void **state)
 
 int main(void)
 {
-    /* A rank that is stopped is still there when the others end, and so its place in the folder is: that test comes last. */
+    /* A rank that is stopped is still there when the others end, and so its place in the folder is: that test comes
+     * last. */
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_store_is_served_again), cmocka_unit_test(survivors_go_on),
                                        cmocka_unit_test(nothing_is_left),
                                        cmocka_unit_test(survivors_do_not_wait_for_ever)};

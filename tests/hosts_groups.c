@@ -1,5 +1,5 @@
-/* A rank of a job, as any launcher starts it: splits what the environment says in random ways, and in each group reduces and
- * exchanges, while what was split before is still there. hosts_groups [SEEDS] */
+/* A rank of a job, as any launcher starts it: splits what the environment says in random ways, and in each group
+ * reduces and exchanges, while what was split before is still there. hosts_groups [SEEDS] */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -56,7 +56,8 @@ static void exchange(weft_comm *c, uint64_t seed)
     int from[2] = {(me + n - 1) % n, (me + n - 2) % n}, k = n > 2 ? 2 : n - 1;
     static unsigned char payload[2][LARGE], wanted[LARGE];
     weft_exchange *x;
-    must(weft_exchange_open(c, from, k, to, k, &(weft_exchange_opts){.size = sizeof(weft_exchange_opts), .vote = true}, &x),
+    must(weft_exchange_open(c, from, k, to, k, &(weft_exchange_opts){.size = sizeof(weft_exchange_opts), .vote = true},
+                            &x),
          "weft_exchange_open");
     for (int round = 0; !weft_exchange_over(x); round++) {
         for (int i = 0; i < k; i++) {
@@ -87,7 +88,8 @@ static void groups(weft_comm *world, uint64_t seed)
     weft_comm *c[GROUPS] = {world};
     struct sum *s = calloc(GROUPS, sizeof *s);
     check(s, "no memory");
-    for (int g = 1; g < GROUPS; g++) { /* some in the order of their ranks, some back to front, each from any before it */
+    for (int g = 1; g < GROUPS;
+         g++) { /* some in the order of their ranks, some back to front, each from any before it */
         weft_comm *of = c[random_in(&all, 0, g - 1)];
         bool back = random_once_in(&all, 2);
         uint64_t key = random_next(&all), parts = (uint64_t)random_in(&all, 1, 3);

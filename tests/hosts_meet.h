@@ -7,8 +7,8 @@
 
 #include "transport/wire.h"
 
-/* For mkdtemp. In memory, since a busy disk would look like a rank that stalls; not by the name of weft, since other tests look
- * there for what it has left. */
+/* For mkdtemp. In memory, since a busy disk would look like a rank that stalls; not by the name of weft, since other
+ * tests look there for what it has left. */
 static char hosts_folder[] = "/dev/shm/hosts-XXXXXX"; /* its name is mkdtemp's to complete */
 
 /* Which wire the tests are for: WEFT_WIRE, which is auto:'s, too. */

@@ -1,5 +1,5 @@
-/* Where bodies of ranks.h run on several hosts: on ucx:, where every rank is a host, and on auto: with two and three hosts
- * whose ranks take turns. Sanitizers look at one process: there ranks are threads, on ucx: alone. */
+/* Where bodies of ranks.h run on several hosts: on ucx:, where every rank is a host, and on auto: with two and three
+ * hosts whose ranks take turns. Sanitizers look at one process: there ranks are threads, on ucx: alone. */
 #ifndef WEFT_TESTS_HOSTS_PLACES_H
 #define WEFT_TESTS_HOSTS_PLACES_H
 #include "hosts_meet.h"

@@ -1,5 +1,5 @@
-/* Rows to columns with a destination in the order of its columns, in many buckets, the last ones smaller: pulls that go on
- * where others end. Some runs start when peers have long sent, some when they are about to. */
+/* Rows to columns with a destination in the order of its columns, in many buckets, the last ones smaller: pulls that go
+ * on where others end. Some runs start when peers have long sent, some when they are about to. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

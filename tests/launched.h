@@ -1,6 +1,7 @@
-/* Ranks that a launcher of MPI started. Each process goes through the whole of a test program, and all of them alike: in
- * ranks_run it is one of the ranks, or waits for them. What ranks and their test share is in files of a folder that the
- * script of the launcher made; the communicator of some ranks comes from launched.c, since the test knows no MPI. */
+/* Ranks that a launcher of MPI started. Each process goes through the whole of a test program, and all of them alike:
+ * in ranks_run it is one of the ranks, or waits for them. What ranks and their test share is in files of a folder that
+ * the script of the launcher made; the communicator of some ranks comes from launched.c, since the test knows no MPI.
+ */
 #ifndef WEFT_TESTS_LAUNCHED_H
 #define WEFT_TESTS_LAUNCHED_H
 #include <stdbool.h>

@@ -1,6 +1,6 @@
-/* Hosts in the plan: what crosses between hosts, counted in the plans of all ranks. Replicas on the same host are taken first,
- * all source hosts share the sending, what a host needs enters it once and is handed on bucket by bucket, and folds send one
- * value of each host. */
+/* Hosts in the plan: what crosses between hosts, counted in the plans of all ranks. Replicas on the same host are taken
+ * first, all source hosts share the sending, what a host needs enters it once and is handed on bucket by bucket, and
+ * folds send one value of each host. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +22,8 @@ struct job {
 };
 
 /* Ranks are dealt to hosts as `of` says, one digit a rank. Plans are verified. */
-static void plan_all(const char *src, const char *dst, const char *of, const char *algorithm, int64_t bucket, struct job *j)
+static void plan_all(const char *src, const char *dst, const char *of, const char *algorithm, int64_t bucket,
+                     struct job *j)
 {
     weft_layout *a = NULL, *b = NULL;
     *j = (struct job){.world = (int)strlen(of)};
@@ -140,7 +141,8 @@ static void fan_out_is_a_pipeline(void **state)
 /* What two levels must send: H hosts, n elements of 4 bytes. */
 static void folds_send_one_value_a_host(void **state)
 {
-    static const char *const on[] = {"0011", "000111", "001122", "01100", "0010212"}, *const forced[] = {NULL, "two_level"};
+    static const char *const on[] = {"0011", "000111", "001122", "01100", "0010212"}, *const forced[] = {NULL,
+                                                                                                         "two_level"};
     (void)state;
     for (size_t i = 0; i < sizeof on / sizeof *on; i++)
         for (int f = 0; f < 2; f++) {
@@ -172,7 +174,8 @@ static void folds_send_one_value_a_host(void **state)
         }
 }
 
-/* A root that is no member, on a host of its own and beside members; narrow terms, whose partial values are wide; avg. */
+/* A root that is no member, on a host of its own and beside members; narrow terms, whose partial values are wide; avg.
+ */
 static void odd_ones(void **state)
 {
     struct job j;
@@ -189,7 +192,8 @@ static void odd_ones(void **state)
     drop(&j);
 }
 
-/* Groups that each lie on one host fold there, whatever the size, though replicas on other hosts could share the work. */
+/* Groups that each lie on one host fold there, whatever the size, though replicas on other hosts could share the work.
+ */
 static void groups_on_one_host_stay_there(void **state)
 {
     (void)state;
@@ -287,11 +291,16 @@ static void hosts_of_a_gather(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_host_first),     cmocka_unit_test(source_hosts_share),
-        cmocka_unit_test(fan_out_enters_once), cmocka_unit_test(fan_out_is_a_pipeline),
-        cmocka_unit_test(folds_send_one_value_a_host), cmocka_unit_test(odd_ones),
-        cmocka_unit_test(refused),             cmocka_unit_test(hosts_beyond_the_world),
-        cmocka_unit_test(hosts_of_a_gather),   cmocka_unit_test(groups_on_one_host_stay_there),
+        cmocka_unit_test(same_host_first),
+        cmocka_unit_test(source_hosts_share),
+        cmocka_unit_test(fan_out_enters_once),
+        cmocka_unit_test(fan_out_is_a_pipeline),
+        cmocka_unit_test(folds_send_one_value_a_host),
+        cmocka_unit_test(odd_ones),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(hosts_beyond_the_world),
+        cmocka_unit_test(hosts_of_a_gather),
+        cmocka_unit_test(groups_on_one_host_stay_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

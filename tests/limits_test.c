@@ -1,6 +1,6 @@
-/* The limit on what is in flight over all channels: 64 channels of each rank want more than its budget at once, and their
- * moves come right within it. Without the limit they take more, which the test sees first. Between hosts only messages that
- * have to be packed take of the budget, and keep what they took: there it is a bind that is refused. */
+/* The limit on what is in flight over all channels: 64 channels of each rank want more than its budget at once, and
+ * their moves come right within it. Without the limit they take more, which the test sees first. Between hosts only
+ * messages that have to be packed take of the budget, and keep what they took: there it is a bind that is refused. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,8 +27,8 @@ struct move {
     double *in, *out;
 };
 
-/* All to all, two buckets for each other rank; between hosts with the elements for each rank far apart, so that they are
- * packed. */
+/* All to all, two buckets for each other rank; between hosts with the elements for each rank far apart, so that they
+ * are packed. */
 static int move_make(struct move *m, struct ranks_rank *r)
 {
     char src[64], dst[64];
@@ -97,8 +97,8 @@ static int make_all(struct move *m, struct ranks_rank *r)
     return conformance_on_hosts() && err == WEFT_ENOMEM && strstr(r->text, " bytes of staging, ") ? n : 0;
 }
 
-/* All ranks have started all their execs before any of them makes progress: every channel has its first bucket in flight
- * if it may. */
+/* All ranks have started all their execs before any of them makes progress: every channel has its first bucket in
+ * flight if it may. */
 static void run_all(struct ranks_rank *r)
 {
     struct move m[EXECS];

@@ -1,5 +1,6 @@
-/* Memory that runs out while a plan is made: every allocation of lowering fails once. Then it says so, leaves its output
- * alone and leaks nothing (the sanitizer build looks); a plan that is made is the one that there would have been. */
+/* Memory that runs out while a plan is made: every allocation of lowering fails once. Then it says so, leaves its
+ * output alone and leaks nothing (the sanitizer build looks); a plan that is made is the one that there would have
+ * been. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,12 +43,9 @@ static long exhaust(const weft_move *m, int rank, const weft_lower_opts *o, cons
 static const struct {
     const char *src, *dst;
 } large[] = {
-    {"f32[64/x,64,7] @x64", "f32[64,64/x,7] @x64"},
-    {"f16[4096] @x32.y4 +sum(x)", "f16[4096] @x32.y4"},
-    {"f16[4096] @x32.y4 +sum(x)", "f16[4096/x] @x32.y4"},
-    {"bf16[999/x:3] @x33", "f32[999] @x33"},
-    {"f16[4096] @x60 +avg(x)", "f32[4096] @x1=61"},
-    {"f32[4096/x] @x16.y8", "f32[4096] @x16.y8"},
+    {"f32[64/x,64,7] @x64", "f32[64,64/x,7] @x64"},       {"f16[4096] @x32.y4 +sum(x)", "f16[4096] @x32.y4"},
+    {"f16[4096] @x32.y4 +sum(x)", "f16[4096/x] @x32.y4"}, {"bf16[999/x:3] @x33", "f32[999] @x33"},
+    {"f16[4096] @x60 +avg(x)", "f32[4096] @x1=61"},       {"f32[4096/x] @x16.y8", "f32[4096] @x16.y8"},
 };
 enum { LARGE = sizeof large / sizeof *large };
 

@@ -1,5 +1,5 @@
-/* How long one rank's plan takes to make in large worlds: tens of milliseconds here, so that a second of the processor's
- * time is far away. What looks at every pair of ranks, or at all of them for every piece, takes many. */
+/* How long one rank's plan takes to make in large worlds: tens of milliseconds here, so that a second of the
+ * processor's time is far away. What looks at every pair of ranks, or at all of them for every piece, takes many. */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
 #include <stdarg.h>

@@ -531,12 +531,17 @@ static void test_one_rounding(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_merge),           cmocka_unit_test(test_copy),
-        cmocka_unit_test(test_transpose),       cmocka_unit_test(test_transpose_cast),
-        cmocka_unit_test(test_transpose_large), cmocka_unit_test(test_copy_in_place),
+        cmocka_unit_test(test_merge),
+        cmocka_unit_test(test_copy),
+        cmocka_unit_test(test_transpose),
+        cmocka_unit_test(test_transpose_cast),
+        cmocka_unit_test(test_transpose_large),
+        cmocka_unit_test(test_copy_in_place),
         cmocka_unit_test(test_runs),
-        cmocka_unit_test(test_foldable),        cmocka_unit_test(test_fold1),
-        cmocka_unit_test(test_identity),        cmocka_unit_test(test_fold),
+        cmocka_unit_test(test_foldable),
+        cmocka_unit_test(test_fold1),
+        cmocka_unit_test(test_identity),
+        cmocka_unit_test(test_fold),
         cmocka_unit_test(test_one_rounding),
     };
     int failed = 0;

@@ -1,7 +1,7 @@
-/* Moves of 8 bytes between two processes, in lock step, for callgrind to count what each call costs: instructions_test.sh
- * runs it. Callgrind counts inside the calls of weft_exec_start and weft_exec_test alone and writes a file after each;
- * what they were stands in DIR/RANK.PID, one line a file. The first is of no call at all; lines of rounds that count,
- * when all is warm, end with "counts".  move_calls DIR */
+/* Moves of 8 bytes between two processes, in lock step, for callgrind to count what each call costs:
+ * instructions_test.sh runs it. Callgrind counts inside the calls of weft_exec_start and weft_exec_test alone and
+ * writes a file after each; what they were stands in DIR/RANK.PID, one line a file. The first is of no call at all;
+ * lines of rounds that count, when all is warm, end with "counts".  move_calls DIR */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>

@@ -285,7 +285,7 @@ static int by_hash(const void *a, const void *b)
 static void different_layouts_have_different_hashes(void **state)
 {
     (void)state;
-    static const char *const splits[] = {"",   "/a",   "/b",   "/c",   "/a:1", "/a:2",   "/b:1",
+    static const char *const splits[] = {"",     "/a",   "/b",   "/c",   "/a:1", "/a:2",   "/b:1",
                                          "/b:2", "/c:1", "/c:2", "/a/b", "/b/c", "/a:1/b", "/a/b:1"};
     static const char *const ghosts[] = {"", "~0:1", "~0:1o", "~1:0", "~1:0o", "~1", "~1o", "~0:2", "~2:0", "~2"};
     enum { SPLITS = sizeof splits / sizeof *splits, GHOSTS = sizeof ghosts / sizeof *ghosts };

@@ -1,5 +1,5 @@
-/* Headers of .npy files: what is written reads back to the same, what numpy writes is understood, and everything else is
- * refused with a reason. Then whole files: checked, read, and written all together or not at all. */
+/* Headers of .npy files: what is written reads back to the same, what numpy writes is understood, and everything else
+ * is refused with a reason. Then whole files: checked, read, and written all together or not at all. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <setjmp.h>

@@ -230,7 +230,7 @@ static void every_word_can_be_saved(void **state)
                                         "scatter",   "gather",     "reduce", "allgather",    "reduce_scatter",
                                         "allreduce", "all_to_all", "halo",   "reverse_halo", "slice",
                                         "identity",  "mixed"};
-    static const char *const algorithms[] = {"direct", "one_phase", "ring",  "ring2", "doubling",
+    static const char *const algorithms[] = {"direct", "one_phase", "ring",  "ring2",     "doubling",
                                              "tree",   "pairwise",  "bruck", "two_level", "mixed"};
     weft_plan *p = sample_idle(7);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {

@@ -85,10 +85,18 @@ static const struct {
     const char *name;
     int (*call)(weft_comm *c, struct ends *e);
 } calls[] = {
-    {"test", test_exec},           {"wait 0", poll_exec},          {"wait 1 ms", wait_exec},
-    {"exchange test", test_exchange}, {"exchange wait 0", poll_exchange}, {"exchange wait 1 ms", wait_exchange},
-    {"barrier 0", poll_barrier},   {"barrier 1 ms", wait_barrier}, {"window wait 0", poll_signal},
-    {"window wait 1 ms", wait_signal}, {"window barrier 0", poll_window}, {"window barrier 1 ms", wait_window},
+    {"test", test_exec},
+    {"wait 0", poll_exec},
+    {"wait 1 ms", wait_exec},
+    {"exchange test", test_exchange},
+    {"exchange wait 0", poll_exchange},
+    {"exchange wait 1 ms", wait_exchange},
+    {"barrier 0", poll_barrier},
+    {"barrier 1 ms", wait_barrier},
+    {"window wait 0", poll_signal},
+    {"window wait 1 ms", wait_signal},
+    {"window barrier 0", poll_window},
+    {"window barrier 1 ms", wait_window},
 };
 enum { CALLS = sizeof calls / sizeof *calls };
 

@@ -254,7 +254,7 @@ static void run_nudged(struct ranks_rank *r)
         RANKS_CHECK(r, !text);
     }
     ranks_meet(r);
-    struct comm_family *f = comm_enter(r->comm); /* between hosts it is mailed */
+    struct comm_family *f = comm_enter(r->comm);           /* between hosts it is mailed */
     comm_fail(r->comm, WEFT_EPEER, "the end of the test"); /* wakes all */
     comm_leave(f);
     RANKS_CHECK(r, posted(&c.each));
@@ -284,7 +284,8 @@ static void hold_the_seat(void *arg, int err)
     posted(&p->end);
 }
 
-/* While the thread is in a callback, a run is left to it to begin: of that run nothing has come, whatever the last one had. */
+/* While the thread is in a callback, a run is left to it to begin: of that run nothing has come, whatever the last one
+ * had. */
 static void run_left_to_the_thread(struct ranks_rank *r)
 {
     struct job j, own;
@@ -343,7 +344,8 @@ static void run_on_its_heels(struct ranks_rank *r)
     job_free(&j);
 }
 
-/* The same for sure: another thread is in the seat, and counts the end of the first run only when the second is waited for. */
+/* The same for sure: another thread is in the seat, and counts the end of the first run only when the second is waited
+ * for. */
 struct slow_end {
     weft_exec *x;
     sem_t seated, started;
@@ -407,9 +409,9 @@ static void run_left_alone(struct ranks_rank *r)
 {
     struct job j;
     RANKS_OK(r, job_make(&j, &kinds[1], r));
-    ranks_meet(r); /* all are bound before one goes */
+    ranks_meet(r);                                     /* all are bound before one goes */
     bool dies = ranks_forked && !conformance_on_mpi(); /* MPI would end the job */
-    if (r->rank == 1) { /* it never starts */
+    if (r->rank == 1) {                                /* it never starts */
         if (dies)
             _exit(0);
         job_free(&j);
@@ -575,10 +577,14 @@ static void options(void **state)
 
 /* Without the options, which are the same everywhere. */
 static const struct CMUnitTest on_hosts[] = {
-    cmocka_unit_test(completes_without_a_call), cmocka_unit_test(with_the_callers_calls),
-    cmocka_unit_test(tasks_are_moved_along),    cmocka_unit_test(errors_reach_the_owner),
-    cmocka_unit_test(nothing_has_come_of_a_run_that_waits), cmocka_unit_test(a_wait_is_for_the_last_start),
-    cmocka_unit_test(closing),                  cmocka_unit_test(one_thread_that_sleeps),
+    cmocka_unit_test(completes_without_a_call),
+    cmocka_unit_test(with_the_callers_calls),
+    cmocka_unit_test(tasks_are_moved_along),
+    cmocka_unit_test(errors_reach_the_owner),
+    cmocka_unit_test(nothing_has_come_of_a_run_that_waits),
+    cmocka_unit_test(a_wait_is_for_the_last_start),
+    cmocka_unit_test(closing),
+    cmocka_unit_test(one_thread_that_sleeps),
 };
 
 int main(void)
@@ -586,10 +592,14 @@ int main(void)
     if (conformance_on_hosts())
         return CONFORMANCE_HOSTS(on_hosts);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(completes_without_a_call), cmocka_unit_test(with_the_callers_calls),
-        cmocka_unit_test(tasks_are_moved_along),    cmocka_unit_test(errors_reach_the_owner),
-        cmocka_unit_test(nothing_has_come_of_a_run_that_waits), cmocka_unit_test(a_wait_is_for_the_last_start),
-        cmocka_unit_test(closing),                  cmocka_unit_test(one_thread_that_sleeps),
+        cmocka_unit_test(completes_without_a_call),
+        cmocka_unit_test(with_the_callers_calls),
+        cmocka_unit_test(tasks_are_moved_along),
+        cmocka_unit_test(errors_reach_the_owner),
+        cmocka_unit_test(nothing_has_come_of_a_run_that_waits),
+        cmocka_unit_test(a_wait_is_for_the_last_start),
+        cmocka_unit_test(closing),
+        cmocka_unit_test(one_thread_that_sleeps),
         cmocka_unit_test(options),
     };
     return CONFORMANCE_RUN(tests);

@@ -1,5 +1,5 @@
-/* What the property campaign tries: one or several pairs of layouts with the options of their lowering and their run, in
- * a form that a generator can change and a shrinker can make smaller; and their text, which is what the library and
+/* What the property campaign tries: one or several pairs of layouts with the options of their lowering and their run,
+ * in a form that a generator can change and a shrinker can make smaller; and their text, which is what the library and
  * `weft check` are given. */
 #ifndef WEFT_TESTS_PROPERTY_CASE_H
 #define WEFT_TESTS_PROPERTY_CASE_H
@@ -116,8 +116,8 @@ static inline bool spec_splits(const struct side_spec *s, int axis)
     return false;
 }
 
-/* Makes a side legal that was changed without care: ghosts only where pieces are contiguous, ops that fold the dtype and
- * can be left to a destination, no fold over nothing. */
+/* Makes a side legal that was changed without care: ghosts only where pieces are contiguous, ops that fold the dtype
+ * and can be left to a destination, no fold over nothing. */
 static inline void spec_mend(struct side_spec *s, bool destination)
 {
     for (int d = 0; d < s->ndim; d++) {

@@ -1,7 +1,7 @@
-/* Runs the plans of a case on processes: crews that stay over the whole campaign, one for each size, each with one comm for
- * each way to move. The parent has the oracle and says what stands where in memory; a rank lowers its own plan, places its
- * tensors in window memory or in private memory, runs twice, with a run of zeros between, and hands back what came, all
- * through one shared mapping. */
+/* Runs the plans of a case on processes: crews that stay over the whole campaign, one for each size, each with one comm
+ * for each way to move. The parent has the oracle and says what stands where in memory; a rank lowers its own plan,
+ * places its tensors in window memory or in private memory, runs twice, with a run of zeros between, and hands back
+ * what came, all through one shared mapping. */
 #ifndef WEFT_TESTS_PROPERTY_CREW_H
 #define WEFT_TESTS_PROPERTY_CREW_H
 #include <unistd.h>

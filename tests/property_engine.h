@@ -1,5 +1,5 @@
-/* Runs the plans of a case on the real engine: teams of threads whose comms stay open over the whole campaign, one team for
- * each of a few sizes, one comm for each way to move. */
+/* Runs the plans of a case on the real engine: teams of threads whose comms stay open over the whole campaign, one team
+ * for each of a few sizes, one comm for each way to move. */
 #ifndef WEFT_TESTS_PROPERTY_ENGINE_H
 #define WEFT_TESTS_PROPERTY_ENGINE_H
 #include "base/hash.h"
@@ -150,8 +150,8 @@ static inline int64_t *engine_places(const struct inplace_view *v, int64_t count
 
 enum engine_legal { ENGINE_LEGAL, ENGINE_UNCLEAR, ENGINE_ILLEGAL };
 
-/* By brute force: does every shared address stand for the same element on both sides? Unclear where it stands for nothing
- * on one of them. */
+/* By brute force: does every shared address stand for the same element on both sides? Unclear where it stands for
+ * nothing on one of them. */
 static inline enum engine_legal engine_legality(const struct lab *l, int m, int rank, const struct inplace *fit)
 {
     const struct oracle *o = l->oracle[m];

@@ -1,5 +1,5 @@
-/* Runs the plans of all ranks in one thread on the memory kernels: each rank's steps in the order of its plan, as far as
- * messages permit. Plans must have passed plan_check and verify; interp.h runs those that have not. */
+/* Runs the plans of all ranks in one thread on the memory kernels: each rank's steps in the order of its plan, as far
+ * as messages permit. Plans must have passed plan_check and verify; interp.h runs those that have not. */
 #ifndef WEFT_TESTS_PROPERTY_FLOW_H
 #define WEFT_TESTS_PROPERTY_FLOW_H
 #include <stdlib.h>
@@ -152,8 +152,8 @@ static inline int flow_step(struct flow *f, const weft_plan *p, const struct pla
     return 0;
 }
 
-/* 0; WEFT_ETIMEOUT when ranks wait for messages that nobody sends or nobody takes; WEFT_EINVAL for a step whose parts do
- * not correspond; WEFT_ENOMEM. */
+/* 0; WEFT_ETIMEOUT when ranks wait for messages that nobody sends or nobody takes; WEFT_EINVAL for a step whose parts
+ * do not correspond; WEFT_ENOMEM. */
 static inline int flow_run(weft_plan *const *plans, int ranks, void *const *src, void *const *dst)
 {
     struct flow f = {.plans = plans, .ranks = ranks, .src = src, .dst = dst};

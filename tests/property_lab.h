@@ -10,7 +10,8 @@
 
 #define LAB_UNTOUCHED 0x5a /* what a destination holds before a run */
 
-/* The words for a law that does not hold, and the commands for the pairs that it used if those are not the case's own. */
+/* The words for a law that does not hold, and the commands for the pairs that it used if those are not the case's own.
+ */
 struct why {
     char text[2000], again[4000];
 };

@@ -177,7 +177,8 @@ static inline bool lab_flow(struct lab *l, void *const *src, void *const *dst, s
                                              : "no memory");
 }
 
-/* Plans and value: one lowering of the case, by its algorithm. A forced one may not fit: then there is nothing to show. */
+/* Plans and value: one lowering of the case, by its algorithm. A forced one may not fit: then there is nothing to show.
+ */
 static inline bool laws_of_lowering(const struct property_case *c, struct why *why)
 {
     struct lab l;
@@ -244,8 +245,8 @@ static inline bool same_owned(const struct lab *l, void *const *came, struct why
     return ok;
 }
 
-/* A to B to A, for the first move of a case: folds of A are left out, and casts that lose something. A B that is left as
- * terms gives integers back: a value folded with identities is the value. */
+/* A to B to A, for the first move of a case: folds of A are left out, and casts that lose something. A B that is left
+ * as terms gives integers back: a value folded with identities is the value. */
 static inline bool law_return(const struct property_case *c, struct why *why)
 {
     struct property_case there = *c, back;
@@ -302,12 +303,12 @@ static inline uint64_t inner(const struct lab *l, int side, void *const *x, void
 
 /* <lower(A, B) x, y> = <x, lower(dual B, dual A) y>, for x consistent with A and y with dual B.
  *
- * The right inner product is the plain one: every slot of every rank that stands for an element counts once. For a layout
- * L let V(x) be the global tensor that buffers x mean (copies are equal and count once, terms are summed), and E(v) the
- * buffers that a destination gets for v (v in all copies, and in a sum v in the term at coordinate 0 and 0 in the others).
- * lower(A, B) is E_B V_A. In dual B copies are what in B are terms, and the reverse, so <E_B v, y> sums y over B's
- * copies, at coordinate 0 of its sums: that is <v, V_dualB y>, since y is the same along what B sums over. Likewise
- * <x, E_dualA w> = <V_A x, w>. Both sides of the law are <V_A x, V_dualB y>.
+ * The right inner product is the plain one: every slot of every rank that stands for an element counts once. For a
+ * layout L let V(x) be the global tensor that buffers x mean (copies are equal and count once, terms are summed), and
+ * E(v) the buffers that a destination gets for v (v in all copies, and in a sum v in the term at coordinate 0 and 0 in
+ * the others). lower(A, B) is E_B V_A. In dual B copies are what in B are terms, and the reverse, so <E_B v, y> sums y
+ * over B's copies, at coordinate 0 of its sums: that is <v, V_dualB y>, since y is the same along what B sums over.
+ * Likewise <x, E_dualA w> = <V_A x, w>. Both sides of the law are <V_A x, V_dualB y>.
  *
  * Slots that stand for nothing are 0 in a result and so do not count. All is linear over the integers modulo 2^64, so
  * that any bits will do for data. */

@@ -1,5 +1,6 @@
-/* Where the ranks of property_turns are: teams of threads with comms that stay open over the whole campaign, one for each
- * size and each way to open a comm; beside each a comm of the same ranks that is split from it, in reverse order. */
+/* Where the ranks of property_turns are: teams of threads with comms that stay open over the whole campaign, one for
+ * each size and each way to open a comm; beside each a comm of the same ranks that is split from it, in reverse order.
+ */
 #ifndef WEFT_TESTS_PROPERTY_PLACES_H
 #define WEFT_TESTS_PROPERTY_PLACES_H
 #include <unistd.h>

@@ -1,5 +1,6 @@
-/* Random cases for the property campaign. Two layouts that have nothing to do with each other seldom make an interesting
- * pair, so most destinations are the source changed a little, or the two are the two ends of a collective. */
+/* Random cases for the property campaign. Two layouts that have nothing to do with each other seldom make an
+ * interesting pair, so most destinations are the source changed a little, or the two are the two ends of a collective.
+ */
 #ifndef WEFT_TESTS_PROPERTY_RANDOM_H
 #define WEFT_TESTS_PROPERTY_RANDOM_H
 #include "property_case.h"
@@ -329,10 +330,13 @@ static inline void random_hosts(uint64_t seed, struct property_case *c)
     int hosts = (int)random_in(&g, 1, 6), way = (int)random_in(&g, 0, 2);
     c->hosts = random_once_in(&g, 4);
     for (int r = 0; r < CASE_RANKS; r++)
-        c->host[r] = way == 0 ? r * hosts / CASE_RANKS : way == 1 ? r % hosts : (int)random_in(&g, 0, CASE_RANKS - 1) / hosts;
+        c->host[r] = way == 0   ? r * hosts / CASE_RANKS
+                     : way == 1 ? r % hosts
+                                : (int)random_in(&g, 0, CASE_RANKS - 1) / hosts;
 }
 
-/* The same case with other sizes: far beyond what memory holds. Both sides of a dim grow alike, blocks and ghosts too. */
+/* The same case with other sizes: far beyond what memory holds. Both sides of a dim grow alike, blocks and ghosts too.
+ */
 static inline void random_giant(uint64_t seed, int64_t number, struct property_case *c)
 {
     struct random g = {hash_u64(seed + 1, (uint64_t)number)};

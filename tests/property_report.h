@@ -1,5 +1,5 @@
-/* How the campaign says what is wrong: the case made small, as the commands that run it again. A crash shows the case that
- * was under way as it is. */
+/* How the campaign says what is wrong: the case made small, as the commands that run it again. A crash shows the case
+ * that was under way as it is. */
 #ifndef WEFT_TESTS_PROPERTY_REPORT_H
 #define WEFT_TESTS_PROPERTY_REPORT_H
 #include <signal.h>

@@ -1,6 +1,6 @@
-/* The law of a campaign that runs its cases: through each other's memory and through staging, in place where that is legal
- * (and refused where it is not), with strided views, several tensors in one plan, and by any algorithm. Each runs twice and
- * must give the oracle's bits, twice the same. Where it runs is for the program to say. */
+/* The law of a campaign that runs its cases: through each other's memory and through staging, in place where that is
+ * legal (and refused where it is not), with strided views, several tensors in one plan, and by any algorithm. Each runs
+ * twice and must give the oracle's bits, twice the same. Where it runs is for the program to say. */
 #ifndef WEFT_TESTS_PROPERTY_RUNS_H
 #define WEFT_TESTS_PROPERTY_RUNS_H
 #include "property_engine.h"

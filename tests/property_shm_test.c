@@ -1,5 +1,5 @@
-/* The property campaign on shm: with 1 to 8 processes, which stay from case to case; data in window memory and in private
- * memory, which is staged or read by the system. */
+/* The property campaign on shm: with 1 to 8 processes, which stay from case to case; data in window memory and in
+ * private memory, which is staged or read by the system. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,7 +29,8 @@ static bool law_run(const struct property_case *c, struct why *why)
     return crews_get(&crews, size, why) && runs_law(c, size, NULL, run_on_processes, why);
 }
 
-/* Cases of more ranks are left out. Where there is room, a case gets idle ranks, so that there are crews of all sizes. */
+/* Cases of more ranks are left out. Where there is room, a case gets idle ranks, so that there are crews of all sizes.
+ */
 static void one_case(int64_t number)
 {
     struct property_case c;

@@ -230,11 +230,12 @@ static inline bool simplify(struct property_case *c, int n)
     return true;
 }
 
-/* How much there is to a case: what simplifications make smaller. Each that is kept must, so that it comes to an end. */
+/* How much there is to a case: what simplifications make smaller. Each that is kept must, so that it comes to an end.
+ */
 static inline int64_t case_weight(const struct property_case *c)
 {
-    int64_t w = 1000 * c->moves + 3 * (c->bucket != 0) + 5 * (c->ranks_per_host != 0) + 5 * c->hosts + c->in_place + c->staged +
-                c->wild + (c->seed != 1);
+    int64_t w = 1000 * c->moves + 3 * (c->bucket != 0) + 5 * (c->ranks_per_host != 0) + 5 * c->hosts + c->in_place +
+                c->staged + c->wild + (c->seed != 1);
     for (int m = 0; m < 2 * c->moves; m++) {
         const struct side_spec *s = &c->side[m / 2][m % 2];
         w += 100 * s->ndim + 40 * s->naxes + 10 * spec_mesh(s) + 5 * s->nfolds + 2 * plainness(s->dtype);

@@ -1,7 +1,7 @@
-/* The property campaign over many runs: execs that are in flight together, started and waited for by each rank in an order
- * of its own, again and again with other data and with nothing between the runs that would hold ranks together, so that
- * what is left of an earlier run would be seen; bound again now and then, to memory in another order, or refused. Ranks are
- * threads, on both transports of one machine, with limits from wide to narrow. */
+/* The property campaign over many runs: execs that are in flight together, started and waited for by each rank in an
+ * order of its own, again and again with other data and with nothing between the runs that would hold ranks together,
+ * so that what is left of an earlier run would be seen; bound again now and then, to memory in another order, or
+ * refused. Ranks are threads, on both transports of one machine, with limits from wide to narrow. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <setjmp.h>
@@ -45,7 +45,8 @@ struct errand {
     char wrong[PLACES_RANKS][300];
 };
 
-/* Dims in any order of their strides, with gaps; one of them, if flat, without a stride: all along it is one element. */
+/* Dims in any order of their strides, with gaps; one of them, if flat, without a stride: all along it is one element.
+ */
 static struct inplace_view shuffled_view(struct random *g, const weft_local *l, int64_t width, int flat, int64_t *bytes)
 {
     struct inplace_view v = {.ndim = l->ndim, .width = width};

@@ -1,5 +1,5 @@
-/* Prints random pairs of layouts, one "name: SRC -> DST" a line, for weft check --cases: random_pairs COUNT RANKS [SEED], of
- * RANKS ranks at most. The pairs are those of the property campaign. */
+/* Prints random pairs of layouts, one "name: SRC -> DST" a line, for weft check --cases: random_pairs COUNT RANKS
+ * [SEED], of RANKS ranks at most. The pairs are those of the property campaign. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

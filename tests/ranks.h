@@ -1,7 +1,7 @@
-/* Ranks as threads or processes for tests: each runs one function with a comm of its own; what goes wrong is noted and told
- * by the main thread, since cmocka's asserts work there only. Ranks that are processes see what the test had in memory when
- * they began; what they write is seen by others in their struct ranks_rank and in memory of ranks_shared only. Processes that
- * a launcher started (launched.h) all run the test. */
+/* Ranks as threads or processes for tests: each runs one function with a comm of its own; what goes wrong is noted and
+ * told by the main thread, since cmocka's asserts work there only. Ranks that are processes see what the test had in
+ * memory when they began; what they write is seen by others in their struct ranks_rank and in memory of ranks_shared
+ * only. Processes that a launcher started (launched.h) all run the test. */
 #ifndef WEFT_TESTS_RANKS_H
 #define WEFT_TESTS_RANKS_H
 #include <pthread.h>
@@ -23,7 +23,7 @@
 
 /* Where the ranks run; conformance.h goes through all of them. */
 static const char *ranks_on = "threads";
-static bool ranks_forked; /* they are processes, not threads of this one; launched ones are, too */
+static bool ranks_forked;       /* they are processes, not threads of this one; launched ones are, too */
 static const char *ranks_hosts; /* of processes: a letter a rank, the host that it believes to be on; NULL: this one */
 
 /* The last error without the hosts that ranks are on, if it names them. */

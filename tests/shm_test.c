@@ -225,7 +225,8 @@ static int open_with_few(struct fewer *f, int rank)
     return 0;
 }
 
-/* Whatever file a rank lacks, it says so at once: nobody else is to blame, and nobody waits for it until time runs out. */
+/* Whatever file a rank lacks, it says so at once: nobody else is to blame, and nobody waits for it until time runs out.
+ */
 static void files_run_out(void **state)
 {
     (void)state;
@@ -294,9 +295,11 @@ static void jobs_are_found(void **state)
         {{"WEFT_RANK", "1", "WEFT_SIZE", "1", "WEFT_URL", "shm:env-c-%ld"}, -WEFT_EINVAL},
         {{"WEFT_RANK", "x", "WEFT_SIZE", "1", "WEFT_URL", "shm:env-d-%ld"}, -WEFT_EINVAL},
         {{"OMPI_COMM_WORLD_RANK", "0", "OMPI_COMM_WORLD_SIZE", "1", "PMIX_NAMESPACE", "env.%ld@/x y"}, 101},
-        {{"OMPI_COMM_WORLD_RANK", "0", "OMPI_COMM_WORLD_SIZE", "2", "OMPI_COMM_WORLD_LOCAL_SIZE", "1", "WEFT_URL", "shm:"},
+        {{"OMPI_COMM_WORLD_RANK", "0", "OMPI_COMM_WORLD_SIZE", "2", "OMPI_COMM_WORLD_LOCAL_SIZE", "1", "WEFT_URL",
+          "shm:"},
          -WEFT_EUNSUPPORTED},
-        {{"SLURM_PROCID", "0", "SLURM_NTASKS", "2", "SLURM_STEP_NUM_NODES", "2", "WEFT_URL", "shm:"}, -WEFT_EUNSUPPORTED},
+        {{"SLURM_PROCID", "0", "SLURM_NTASKS", "2", "SLURM_STEP_NUM_NODES", "2", "WEFT_URL", "shm:"},
+         -WEFT_EUNSUPPORTED},
         {{"PMI_RANK", "0", "PMI_SIZE", "1", "WEFT_URL", "shm:env-e-%ld"}, 101},
         {{"PMI_RANK", "0", "PMI_SIZE", "1", "WEFT_URL", "nowhere"}, -WEFT_EINVAL},
         {{"PMI_RANK", "0", "PMI_SIZE", "1"}, 101},

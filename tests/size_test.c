@@ -1,5 +1,5 @@
-/* Sizes beyond 2^31 elements and 2^32 bytes: pairs of many shapes lower and verify, each in far less than a second, and move
- * what they must; and real moves of more than 4 GiB, one of them in one message, are right to the last byte. */
+/* Sizes beyond 2^31 elements and 2^32 bytes: pairs of many shapes lower and verify, each in far less than a second, and
+ * move what they must; and real moves of more than 4 GiB, one of them in one message, are right to the last byte. */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
 #include <stdarg.h>
@@ -79,8 +79,8 @@ static void lowered_and_verified(void **state)
     }
 }
 
-/* Lines of replicas, periods of blocks, costs and bounds that do not fit into 64 bits, though what each rank moves does:
- * plans are made as ever, and are right. The sanitizer build sees numbers that wrap. */
+/* Lines of replicas, periods of blocks, costs and bounds that do not fit into 64 bits, though what each rank moves
+ * does: plans are made as ever, and are right. The sanitizer build sees numbers that wrap. */
 static void beyond_64_bits(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* How soon survivors know of a death. Two seconds are promised where they have a core to run on; one that has to wait for its
- * core, on a machine that is busy with other things, hears later. So each must know within eight, which is still before any
- * deadline of these tests, and all within two but for one, and one more of each fifty. */
+/* How soon survivors know of a death. Two seconds are promised where they have a core to run on; one that has to wait
+ * for its core, on a machine that is busy with other things, hears later. So each must know within eight, which is
+ * still before any deadline of these tests, and all within two but for one, and one more of each fifty. */
 #ifndef WEFT_TESTS_SOON_H
 #define WEFT_TESTS_SOON_H
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-/* A process that is killed while it is in several groups: each of them fails and names it by its rank there, the others go on.
- * One that is killed while ranks split: all are told, and what was half made is left alone. */
+/* A process that is killed while it is in several groups: each of them fails and names it by its rank there, the others
+ * go on. One that is killed while ranks split: all are told, and what was half made is left alone. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <setjmp.h>

@@ -1,4 +1,5 @@
-/* Groups that overlap and work at the same time: whoever waits in one makes progress in all that it is in, whatever the order. */
+/* Groups that overlap and work at the same time: whoever waits in one makes progress in all that it is in, whatever the
+ * order. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <setjmp.h>
@@ -232,8 +233,8 @@ static void all_waits_move_all(void **state)
     ranks_run(3, NULL, run_deaf, NULL, NULL);
 }
 
-/* Rank 0 is in a run with all and waits, beyond the deadline, in a group with rank 2, which has started neither: that is
- * no stall. */
+/* Rank 0 is in a run with all and waits, beyond the deadline, in a group with rank 2, which has started neither: that
+ * is no stall. */
 static void run_patient(struct ranks_rank *r)
 {
     static const int in_a[] = {2, 0};
@@ -342,12 +343,9 @@ int main(void)
     if (conformance_on_hosts())
         return CONFORMANCE_HOSTS(on_hosts);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(overlapping_groups_work_at_once),
-        cmocka_unit_test(random_groups),
-        cmocka_unit_test(whoever_waits_in_one_moves_all),
-        cmocka_unit_test(all_waits_move_all),
-        cmocka_unit_test(waiting_in_another_is_no_stall),
-        cmocka_unit_test(callbacks_of_kin),
+        cmocka_unit_test(overlapping_groups_work_at_once), cmocka_unit_test(random_groups),
+        cmocka_unit_test(whoever_waits_in_one_moves_all),  cmocka_unit_test(all_waits_move_all),
+        cmocka_unit_test(waiting_in_another_is_no_stall),  cmocka_unit_test(callbacks_of_kin),
     };
     return CONFORMANCE_RUN(tests);
 }

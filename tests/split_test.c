@@ -1,5 +1,5 @@
-/* Comms split from others: who is in them and in which order, what is refused, memory of one used in the other, the end in any
- * order, and failures that stay where they belong. Groups that overlap are in split_overlap_test.c. */
+/* Comms split from others: who is in them and in which order, what is refused, memory of one used in the other, the end
+ * in any order, and failures that stay where they belong. Groups that overlap are in split_overlap_test.c. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -160,7 +160,9 @@ static void lists_are_refused_on_all_ranks(void **state)
 
 static int64_t deadline_ms(void)
 {
-    return conformance_on_hosts() ? 4000 : 1500; /* all but one are there in time, on a busy machine, too; to connect takes its time */
+    return conformance_on_hosts()
+               ? 4000
+               : 1500; /* all but one are there in time, on a busy machine, too; to connect takes its time */
 }
 
 static void run_other_call(struct ranks_rank *r)
@@ -170,7 +172,7 @@ static void run_other_call(struct ranks_rank *r)
     int err = r->rank == 2 ? weft_comm_barrier(r->comm, -1) : weft_comm_split(r->comm, &r->rank, 1, &c);
     RANKS_CHECK(r, err == WEFT_EMISMATCH && !c);
     RANKS_CHECK(r, !strcmp(ranks_said(), "rank 0 is in weft_comm_split, rank 2 in weft_comm_barrier: all ranks must "
-                                          "make the same calls in one order"));
+                                         "make the same calls in one order"));
     if (r->rank == 2) {
         ranks_meet(r);
         err = weft_comm_split(r->comm, &r->rank, 1, &c);

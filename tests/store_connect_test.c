@@ -1,5 +1,5 @@
-/* How ranks come to the place of a tcp: store, where addresses answer nothing, signals come, and the only port to call from
- * is the one that is called. */
+/* How ranks come to the place of a tcp: store, where addresses answer nothing, signals come, and the only port to call
+ * from is the one that is called. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -130,8 +130,8 @@ static int call_oneself(void)
     return address_listen(&nobody, &fd) ? 2 : 0; /* and the port is free for who is to serve there */
 }
 
-/* TCP lets a socket connect itself: who calls again and again until somebody listens would do so one day, and then nobody
- * could listen there. */
+/* TCP lets a socket connect itself: who calls again and again until somebody listens would do so one day, and then
+ * nobody could listen there. */
 static void test_oneself(void **state)
 {
     (void)state;

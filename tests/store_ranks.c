@@ -1,5 +1,5 @@
-/* One rank of a job, as a launcher starts it: finds the store by the environment, meets the others there, ROUNDS times (once
- * by default), and prints "RANK of SIZE by KIND: sum". For rendezvous_test.sh. */
+/* One rank of a job, as a launcher starts it: finds the store by the environment, meets the others there, ROUNDS times
+ * (once by default), and prints "RANK of SIZE by KIND: sum". For rendezvous_test.sh. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* A tcp: store among those who mean no good: wrong tokens, recorded handshakes, frames that are cut, changed, repeated or
- * too long, connections that say nothing or too much. Each costs itself; the store serves on. */
+/* A tcp: store among those who mean no good: wrong tokens, recorded handshakes, frames that are cut, changed, repeated
+ * or too long, connections that say nothing or too much. Each costs itself; the store serves on. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -56,7 +56,8 @@ static int end(void **state)
 struct hand {
     int fd;
     struct frame_end end;
-    unsigned char hello[FRAME_HELLO], proof[FRAME_PROOF], message[FRAME_MESSAGE_MAX], frame[FRAME_LENGTH + FRAME_FRAME_MAX];
+    unsigned char hello[FRAME_HELLO], proof[FRAME_PROOF], message[FRAME_MESSAGE_MAX],
+        frame[FRAME_LENGTH + FRAME_FRAME_MAX];
 };
 
 static void put(int fd, const void *bytes, size_t n)
@@ -481,7 +482,7 @@ static void test_full(void **state)
     }
     assert_int_equal(err, WEFT_ENOMEM);
     assert_non_null(strstr(weft_errmsg(), "256 MiB"));
-    assert_true(n > 4000 && n <= 4096); /* 256 MiB of 64 KiB, less the keys */
+    assert_true(n > 4000 && n <= 4096);                                       /* 256 MiB of 64 KiB, less the keys */
     assert_int_equal(store_set(r->s, "big/0", value, sizeof value, LONG), 0); /* in the place of what is there */
     store_close(r->s, 0);
     stores_free(r, 1);

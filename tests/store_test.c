@@ -1,5 +1,5 @@
-/* Stores of every kind: the laws of keys, counters and gathers among threads and processes, opens that fail and are tried
- * again, ranks that die, jobs beside each other and after each other in one place. */
+/* Stores of every kind: the laws of keys, counters and gathers among threads and processes, opens that fail and are
+ * tried again, ranks that die, jobs beside each other and after each other in one place. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -202,7 +202,8 @@ static void open_body(struct stores_rank *r)
         store_close(r->s, LONG);
 }
 
-/* Tests of ranks that should meet and then fail take longer and longer: on a machine that stalls they miss each other. */
+/* Tests of ranks that should meet and then fail take longer and longer: on a machine that stalls they miss each other.
+ */
 static void set_timeout(struct stores_rank *ranks, int n, int64_t timeout_ns)
 {
     for (int i = 0; i < n; i++)

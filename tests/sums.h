@@ -1,4 +1,5 @@
-/* Sums over all ranks of a comm, checked element by element, and comms split off by lists: for tests of comms that are split. */
+/* Sums over all ranks of a comm, checked element by element, and comms split off by lists: for tests of comms that are
+ * split. */
 #ifndef WEFT_TESTS_SUMS_H
 #define WEFT_TESTS_SUMS_H
 #include <stdio.h>

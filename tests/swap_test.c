@@ -1,5 +1,6 @@
-/* Faces that two ranks give each other where they lie: which programs do it, that all of it arrives, that a rank which has
- * begun holds up nobody and one which has not is not touched, that ranks who are not at it go on, and who is to blame. */
+/* Faces that two ranks give each other where they lie: which programs do it, that all of it arrives, that a rank which
+ * has begun holds up nobody and one which has not is not touched, that ranks who are not at it go on, and who is to
+ * blame. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <setjmp.h>
@@ -233,8 +234,8 @@ static void far_ranks_are_not_waited_for(void **state)
 
 /* ---- bound again ---- */
 
-/* To private memory on one rank, so that faces are packed, unless ranks are threads and reach it; refused; and back. Boxes
- * arrive either way. */
+/* To private memory on one rank, so that faces are packed, unless ranks are threads and reach it; refused; and back.
+ * Boxes arrive either way. */
 static void run_rebound(struct ranks_rank *r)
 {
     struct mine m = {.of = r->arg};

@@ -50,7 +50,8 @@ static inline bool window_is_far(int rank, int me)
 {
     char text[120];
     snprintf(text, sizeof text,
-             "weft_window_pointer: rank %d is on another host than rank %d: weft_window_put reaches its memory", rank, me);
+             "weft_window_pointer: rank %d is on another host than rank %d: weft_window_put reaches its memory", rank,
+             me);
     return rank != me && !strcmp(weft_errmsg(), text);
 }
 
@@ -393,7 +394,7 @@ static inline void window_mismatch(struct ranks_rank *r)
         bool odd_one = r->rank == 1;
         snprintf(text, sizeof text, "rank 1: %s",
                  ranks_wide() && odd[i].code == WEFT_EMISMATCH ? "its window has other buffers or signals than rank 0's"
-                                                              : odd[i].text);
+                                                               : odd[i].text);
         if (!window_refused(r, odd_one ? &odd[i].b : &a, odd_one ? odd[i].n : 1, odd_one ? odd[i].signals : 2,
                             odd[i].code, text))
             return;

@@ -42,7 +42,8 @@ static inline void window_gone(struct ranks_rank *r)
     }
     int err = r->rank == 0 ? weft_window_barrier(w, WINDOW_LONG)
                            : weft_window_wait(w, 0, WEFT_EQ, 1, WINDOW_LONG); /* hears of it from rank 0 */
-    snprintf(text, sizeof text, "rank %d freed its window or closed its comm, rank 0 was waiting for it in weft_window_barrier",
+    snprintf(text, sizeof text,
+             "rank %d freed its window or closed its comm, rank 0 was waiting for it in weft_window_barrier",
              r->size - 1);
     RANKS_CHECK(r, err == WEFT_EPEER);
     RANKS_CHECK(r, !strcmp(ranks_said(), text));

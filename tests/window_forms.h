@@ -14,11 +14,11 @@ enum forms_signal { FORMS_GATHERED, FORMS_SENT, FORMS_GOT, FORMS_RIGHT, FORMS_LE
 struct forms {
     struct ranks_rank *r;
     weft_window *w;
-    int p, me, in, out, slots, shown; /* buffers, from `in` on */
-    float *x, *y;              /* this rank's in and out */
+    int p, me, in, out, slots, shown;                /* buffers, from `in` on */
+    float *x, *y;                                    /* this rank's in and out */
     const float *ins[FORMS_MOST], *outs[FORMS_MOST]; /* of all ranks: theirs, or what those on other hosts put here */
     int whole;                                       /* elements of in and of out */
-    int run; /* from 1 on */
+    int run;                                         /* from 1 on */
 };
 
 #define FORMS_OK(f, call)                                                           \
@@ -54,7 +54,8 @@ static inline void forms_show(struct forms *f, int buffer, int from, int n)
     const float *mine = (buffer == f->in ? f->x : f->y) + from;
     for (int q = 0; q < f->p; q++)
         if (!weft_window_pointer(f->w, buffer, q))
-            FORMS_OK(f, weft_window_put(f->w, f->shown, q, (2 * f->me + (buffer == f->out)) * f->whole + from, mine, n));
+            FORMS_OK(f,
+                     weft_window_put(f->w, f->shown, q, (2 * f->me + (buffer == f->out)) * f->whole + from, mine, n));
 }
 
 static inline int forms_sum(const struct forms *f, int i)

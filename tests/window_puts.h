@@ -1,5 +1,5 @@
-/* What is put into windows, on any comm: random operations against an oracle, the order of puts and signals, also through
- * third ranks and barriers of the comm, large puts against each other, puts from callbacks. */
+/* What is put into windows, on any comm: random operations against an oracle, the order of puts and signals, also
+ * through third ranks and barriers of the comm, large puts against each other, puts from callbacks. */
 #ifndef WEFT_TESTS_WINDOW_PUTS_H
 #define WEFT_TESTS_WINDOW_PUTS_H
 #include "base/hash.h"
@@ -18,7 +18,8 @@ struct op {
     uint64_t seed;
 };
 
-/* The same on all ranks: operation k of rank `from` on rank `to`. Sizes from one element to all, small ones most often. */
+/* The same on all ranks: operation k of rank `from` on rank `to`. Sizes from one element to all, small ones most often.
+ */
 static inline struct op op_of(int round, int from, int to, int k)
 {
     struct random rnd = {hash_u64((uint64_t)(round * 16 + from), (uint64_t)(to * 1000 + k))};

@@ -1,4 +1,5 @@
-/* A rank that works with windows, for hosts.sh: any launcher starts it, on any transport. Ends with 0 when all was right. */
+/* A rank that works with windows, for hosts.sh: any launcher starts it, on any transport. Ends with 0 when all was
+ * right. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* Signals and barriers of all kinds in an order that chance chooses, with ranks that are early, late or asleep, and a
- * run of an exec in flight meanwhile, for as many seconds as rank 0 says. What was written before a signal is there when
- * the signal is. */
+ * run of an exec in flight meanwhile, for as many seconds as rank 0 says. What was written before a signal is there
+ * when the signal is. */
 #ifndef WEFT_TESTS_WINDOW_STRESS_H
 #define WEFT_TESTS_WINDOW_STRESS_H
 #include <sched.h>

@@ -1,6 +1,6 @@
 /* The window collectives through the library, by every algorithm that does them, on 2, 3, 4, 5 and 8 ranks of every
- * transport, in window memory and in private memory: the results are the closed forms of tests/cases/windows.txt, in every
- * run on the same buffers. */
+ * transport, in window memory and in private memory: the results are the closed forms of tests/cases/windows.txt, in
+ * every run on the same buffers. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

@@ -242,8 +242,8 @@ static inline void ahead_body(struct wire_rank *r)
     r->on_mail = NULL;
 }
 
-/* ---- a tag is used again, first by the receiver, whose next message is started before the sender has dropped its last; either
- * may make the next one before it drops the last ---- */
+/* ---- a tag is used again, first by the receiver, whose next message is started before the sender has dropped its
+ * last; either may make the next one before it drops the last ---- */
 
 static inline void remake_one(struct wire_rank *r, bool over, size_t bytes, void *memory, struct wire_message **m)
 {

@@ -1,5 +1,5 @@
-/* Ranks of a wire of sockets that come to have one connection where that is not easy: one of them is busy for long, gets no answer at
- * an address, or is about to leave. What takes seconds is made to have taken them. */
+/* Ranks of a wire of sockets that come to have one connection where that is not easy: one of them is busy for long,
+ * gets no answer at an address, or is about to leave. What takes seconds is made to have taken them. */
 #ifndef WEFT_TESTS_WIRE_CALLS_H
 #define WEFT_TESTS_WIRE_CALLS_H
 #include <arpa/inet.h>
@@ -17,7 +17,8 @@ static inline struct tcp_wire *calls_wire(const struct wire_rank *r)
     return (struct tcp_wire *)r->w;
 }
 
-/* From now on this rank knows the peer by n addresses: 127.0.0.1, and one at which there is nobody, or 127.0.0.1 again. */
+/* From now on this rank knows the peer by n addresses: 127.0.0.1, and one at which there is nobody, or 127.0.0.1 again.
+ */
 static inline void calls_know(struct wire_rank *r, int peer, uint32_t n, bool nobody)
 {
     static const unsigned char here[] = {127, 0, 0, 1}, nowhere[] = {224, 0, 0, 1};
@@ -130,8 +131,8 @@ static inline void calls_again_body(struct wire_rank *r)
     }
 }
 
-/* Rank 1 takes the call in the very moment in which rank 0 gives it up, and calls again: what both have to say comes by the
- * next connection. */
+/* Rank 1 takes the call in the very moment in which rank 0 gives it up, and calls again: what both have to say comes by
+ * the next connection. */
 static inline void calls_crossed_body(struct wire_rank *r)
 {
     struct tcp_peer *p = &calls_wire(r)->peers[1 - r->rank];
@@ -177,8 +178,8 @@ static inline void calls_taken_and_left_body(struct wire_rank *r)
     calls_sign(r, 1);
 }
 
-/* Who calls leaves before it is welcomed, since who is called is busy: that one hears its last words, and that it has left, when
- * it calls itself. */
+/* Who calls leaves before it is welcomed, since who is called is busy: that one hears its last words, and that it has
+ * left, when it calls itself. */
 static inline void calls_farewell_body(struct wire_rank *r)
 {
     struct tcp_peer *p = &calls_wire(r)->peers[1 - r->rank];
@@ -272,7 +273,8 @@ static inline void calls_crowd_body(struct wire_rank *r)
     WIRE_UNTIL(r, atomic_load(&r->job->signs[1]));
 }
 
-/* Rank 1 is leaving, and waits for rank 2 to take what it was sent, when rank 0 calls it: it has left, for rank 0, too. */
+/* Rank 1 is leaving, and waits for rank 2 to take what it was sent, when rank 0 calls it: it has left, for rank 0, too.
+ */
 static inline void calls_leave_body(struct wire_rank *r)
 {
     unsigned char mail[WIRE_MAIL] = "b";

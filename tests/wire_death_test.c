@@ -1,4 +1,5 @@
-/* Wires by sockets and by UCX when peers end, stop or leave: the others see it in time, get their memory back, and go on with each other. */
+/* Wires by sockets and by UCX when peers end, stop or leave: the others see it in time, get their memory back, and go
+ * on with each other. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <setjmp.h>
@@ -277,7 +278,8 @@ static void cancelled(void **state)
 
 /* ---- leaving ---- */
 
-/* What was sent and is done arrives also when the sender has closed its end meanwhile, and it counts as left, not as dead. */
+/* What was sent and is done arrives also when the sender has closed its end meanwhile, and it counts as left, not as
+ * dead. */
 static void leave_body(struct wire_rank *r)
 {
     const struct wire_ops *o = r->w->ops;
@@ -325,7 +327,8 @@ static void unreadable_body(struct wire_rank *r)
 {
     const struct wire_ops *o = r->w->ops;
     struct wire_message *m = NULL;
-    unsigned char *memory = mmap(NULL, 1 << 20, r->rank ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned char *memory =
+        mmap(NULL, 1 << 20, r->rank ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     WIRE_CHECK(r, memory != MAP_FAILED);
     WIRE_OK(r, o->make(r->w, 1 - r->rank, 1, memory, 1 << 20, r->rank == 0, &m));
     WIRE_OK(r, o->start(m));
@@ -345,7 +348,10 @@ static void unreadable(void **state)
 
 int main(int argc, char **argv)
 {
-#define ON(url, test) {url " " #test, test, NULL, NULL, (void *)(uintptr_t)(url)}
+#define ON(url, test)                                             \
+    {                                                             \
+        url " " #test, test, NULL, NULL, (void *)(uintptr_t)(url) \
+    }
 #define ALL_ON(url) ON(url, cancelled), ON(url, left), ON(url, killed_idle), ON(url, killed), ON(url, stopped)
     const struct CMUnitTest tests[] = {ALL_ON("tcp:"), ON("tcp:", unreadable), ALL_ON("ucx:")};
     if (argc > 1)

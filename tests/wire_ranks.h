@@ -1,5 +1,5 @@
-/* Ranks for tests of wires: processes that open one by sockets or by UCX and find each other in memory that the test made, or the ranks
- * that an MPI launcher started. A body sees its wire alone, so that the same bodies run on both. */
+/* Ranks for tests of wires: processes that open one by sockets or by UCX and find each other in memory that the test
+ * made, or the ranks that an MPI launcher started. A body sees its wire alone, so that the same bodies run on both. */
 #ifndef WEFT_TESTS_WIRE_RANKS_H
 #define WEFT_TESTS_WIRE_RANKS_H
 #include <poll.h>
@@ -202,8 +202,8 @@ static inline int wire_rank_open(struct wire_rank *r, const char *url)
     return err;
 }
 
-/* Runs body on n processes that have a wire of this URL. The rank `victim` (-1: none) is expected to be killed. The body may set
- * r->w to NULL when it has closed it. What the ranks that failed say, or NULL. */
+/* Runs body on n processes that have a wire of this URL. The rank `victim` (-1: none) is expected to be killed. The
+ * body may set r->w to NULL when it has closed it. What the ranks that failed say, or NULL. */
 static inline const char *wire_run(const char *url, int n, int victim, void (*body)(struct wire_rank *), void *arg)
 {
     static char failed[WIRE_RANKS * 512];

@@ -1,9 +1,9 @@
 /* Two ranks of a wire that may be in different network namespaces, started by hand or by wire_net_test.sh:
  *   wire_speed URL RANK FOLDER SIZE RUNS
  *   wire_speed URL RANK FOLDER watch
- * They find each other by files in the folder. Rank 0 says how long an 8-byte message takes one way (half of there and back),
- * and how fast messages of SIZE go one after the other; all of them are checked. With watch it makes the file FOLDER/watching
- * and says how long after that it saw that rank 1 is gone, which is silent until then. */
+ * They find each other by files in the folder. Rank 0 says how long an 8-byte message takes one way (half of there and
+ * back), and how fast messages of SIZE go one after the other; all of them are checked. With watch it makes the file
+ * FOLDER/watching and says how long after that it saw that rank 1 is gone, which is silent until then. */
 #define _GNU_SOURCE
 #include <stdio.h>
 

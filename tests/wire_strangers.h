@@ -1,5 +1,5 @@
-/* Strangers at the door of a wire of sockets: what they send, or do not send, costs them their connection and nobody else
- * anything. */
+/* Strangers at the door of a wire of sockets: what they send, or do not send, costs them their connection and nobody
+ * else anything. */
 #ifndef WEFT_TESTS_WIRE_STRANGERS_H
 #define WEFT_TESTS_WIRE_STRANGERS_H
 #include <arpa/inet.h>
@@ -29,12 +29,14 @@ static inline void strangers_body(struct wire_rank *r)
     struct tcp_hello hello = {.magic = 1};
     int fds[STRANGERS];
     for (int i = 0; i < STRANGERS; i++) {
-        /* nothing, too little, something else, much else, what was heard of another job, and a rank that there is not */
+        /* nothing, too little, something else, much else, what was heard of another job, and a rank that there is not
+         */
         unsigned char noise[600];
         memset(noise, 'G', sizeof noise);
         size_t n = i % 6 == 0 ? 0 : i % 6 == 1 ? 7 : i % 6 == 2 ? sizeof hello : sizeof noise;
         if (i % 6 >= 4) {
-            hello = (struct tcp_hello){UINT64_C(0x3270637474666577), {card->nonce[0], card->nonce[1] + (i % 6 == 4)}, 0, 0};
+            hello =
+                (struct tcp_hello){UINT64_C(0x3270637474666577), {card->nonce[0], card->nonce[1] + (i % 6 == 4)}, 0, 0};
             hello.from = i % 6 == 4 ? (uint32_t)r->rank : (uint32_t)r->size;
             hello.to = (uint32_t)((r->rank + 1) % r->size);
             memcpy(noise, &hello, n = sizeof hello);

@@ -1,5 +1,5 @@
-/* Wires: what they carry arrives, unchanged, in order, from all peers, by sockets and on UCX between processes of this test, and
- * on both MPIs under their launchers (which start this program once more). */
+/* Wires: what they carry arrives, unchanged, in order, from all peers, by sockets and on UCX between processes of this
+ * test, and on both MPIs under their launchers (which start this program once more). */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <setjmp.h>
@@ -293,8 +293,9 @@ struct row {
     void (*body)(struct wire_rank *);
 };
 
-static const struct row rows[] = {{"mail", mail_body},   {"sizes", sizes_body},       {"crowd", crowd_body},
-                                  {"ahead", ahead_body}, {"remake", remake_body}, {"mismatch", mismatch_body}, {"huge", huge_body}};
+static const struct row rows[] = {{"mail", mail_body},   {"sizes", sizes_body},   {"crowd", crowd_body},
+                                  {"ahead", ahead_body}, {"remake", remake_body}, {"mismatch", mismatch_body},
+                                  {"huge", huge_body}};
 
 /* Opens more communicators than MPI has room for. */
 static void many_opens(struct wire_rank *r)
@@ -375,19 +376,29 @@ int main(int argc, char **argv)
 {
     if (argc >= 3 && !strcmp(argv[1], "--mpi"))
         return mpi_rank(argv[2], argv[3]);
-#define ON(url, test) {url " " #test, test, NULL, NULL, (void *)(uintptr_t)(url)}
-#define ALL_ON(url)                                                                                           \
-    ON(url, mail), ON(url, all_sizes), ON(url, crowd), ON(url, ahead), ON(url, remake), ON(url, mismatch), ON(url, asleep), \
-        ON(url, huge), ON(url, reopen)
-    const struct CMUnitTest tests[] = {cmocka_unit_test(refused), cmocka_unit_test(settings), cmocka_unit_test(chosen),
-                                       ALL_ON("tcp:"), ON("tcp:", strangers), ON("tcp:", small_buffers),
-                                       cmocka_unit_test(caller_is_busy), cmocka_unit_test(called_is_busy),
+#define ON(url, test)                                             \
+    {                                                             \
+        url " " #test, test, NULL, NULL, (void *)(uintptr_t)(url) \
+    }
+#define ALL_ON(url)                                                                                        \
+    ON(url, mail), ON(url, all_sizes), ON(url, crowd), ON(url, ahead), ON(url, remake), ON(url, mismatch), \
+        ON(url, asleep), ON(url, huge), ON(url, reopen)
+    const struct CMUnitTest tests[] = {cmocka_unit_test(refused),
+                                       cmocka_unit_test(settings),
+                                       cmocka_unit_test(chosen),
+                                       ALL_ON("tcp:"),
+                                       ON("tcp:", strangers),
+                                       ON("tcp:", small_buffers),
+                                       cmocka_unit_test(caller_is_busy),
+                                       cmocka_unit_test(called_is_busy),
                                        cmocka_unit_test(call_given_up_and_taken),
-                                       cmocka_unit_test(left_before_the_welcome), cmocka_unit_test(called_has_no_files),
+                                       cmocka_unit_test(left_before_the_welcome),
+                                       cmocka_unit_test(called_has_no_files),
                                        cmocka_unit_test(no_answer),
                                        cmocka_unit_test(peer_among_strangers),
                                        cmocka_unit_test(called_while_leaving),
-                                       ALL_ON("ucx:"), cmocka_unit_test(openmpi),
+                                       ALL_ON("ucx:"),
+                                       cmocka_unit_test(openmpi),
                                        cmocka_unit_test(mpich)};
     /* Open MPI wants to be asked before it runs as root, and more ranks than cores. */
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);

@@ -1,5 +1,6 @@
-/* A program that has MPI for itself and gives weft's wire one of its communicators: half of the ranks, in reverse order. The
- * rules on threads are kept, the program's own messages do not meet weft's, and MPI stays the program's to end. */
+/* A program that has MPI for itself and gives weft's wire one of its communicators: half of the ranks, in reverse
+ * order. The rules on threads are kept, the program's own messages do not meet weft's, and MPI stays the program's to
+ * end. */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>

@@ -27,8 +27,8 @@ const char *weft_errmsg(void)
 const char *weft_strerror(int err)
 {
     static const char *const words[] = {
-        "success",         "invalid argument", "out of memory",     "not supported", "ranks do not agree",
-        "object is in use", "time ran out",    "another rank failed", "transport failed", "input or output failed",
+        "success",          "invalid argument", "out of memory",       "not supported",    "ranks do not agree",
+        "object is in use", "time ran out",     "another rank failed", "transport failed", "input or output failed",
     };
     return err <= 0 && err > -(int)(sizeof words / sizeof *words) ? words[-err] : "unknown error";
 }

@@ -1,5 +1,5 @@
-/* Reading JSON (RFC 8259), strictly: one value of UTF-8 and nothing else, at most JSON_READ_DEPTH deep. Texts may hold no
- * zero, numbers that are not whole or do not fit 64 bits are JSON_REAL and their value is not kept. */
+/* Reading JSON (RFC 8259), strictly: one value of UTF-8 and nothing else, at most JSON_READ_DEPTH deep. Texts may hold
+ * no zero, numbers that are not whole or do not fit 64 bits are JSON_REAL and their value is not kept. */
 #ifndef WEFT_BASE_JSON_READ_H
 #define WEFT_BASE_JSON_READ_H
 #include <stddef.h>

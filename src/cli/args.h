@@ -29,8 +29,8 @@ struct args_verb {
 };
 #define ARGS_COMMAND (-1) /* the first word, or what follows "--", begins a command, whose options are its own */
 
-/* Reads argv[0..argc). Words that are not options go to words[0..*nwords); before a command, *nwords is where it begins. 0; or -1 after printing the help (exit 0);
- * or CLI_BAD after saying what is wrong. */
+/* Reads argv[0..argc). Words that are not options go to words[0..*nwords); before a command, *nwords is where it
+ * begins. 0; or -1 after printing the help (exit 0); or CLI_BAD after saying what is wrong. */
 int args_parse(const struct args_verb *verb, int argc, char **argv, const char **words, int *nwords);
 /* Says what is wrong with the usage, points at --help, returns CLI_BAD. */
 int args_complain(const struct args_verb *verb, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -1,5 +1,5 @@
-/* weft bench halo: ghosts of a grid in one, two and three dims, in place, and messages of unknown size, beside what MPI has
- * for them. */
+/* weft bench halo: ghosts of a grid in one, two and three dims, in place, and messages of unknown size, beside what MPI
+ * has for them. */
 #include <string.h>
 
 #include "bench/grid.h"

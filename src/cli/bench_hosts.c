@@ -1,5 +1,6 @@
 /* weft bench hosts: moves between hosts that are played on this machine (network namespaces and virtual cables), beside
- * ucx_perftest and MPI on the same link, in rounds that take turns; and what crosses the link, by the interface's counters. */
+ * ucx_perftest and MPI on the same link, in rounds that take turns; and what crosses the link, by the interface's
+ * counters. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <inttypes.h>
@@ -15,8 +16,8 @@
 
 enum { LINES = 24, HOSTS = 2 };
 
-/* What came of one comparison. Ratios above 1 are in weft's favour: the other's time over weft's, or the bytes that must cross
- * over those that did. */
+/* What came of one comparison. Ratios above 1 are in weft's favour: the other's time over weft's, or the bytes that
+ * must cross over those that did. */
 struct outcome {
     char what[64], other[64];
     int ranks;
@@ -57,8 +58,8 @@ static void print_outcome(const struct hosts_bench *b, const struct outcome *o)
         return;
     progress_end();
     if (b->n == 1)
-        printf("%5s  %-34s %6s %12s %9s %12s %7s %6s  %s\n", "ranks", "between hosts", "size", "weft us", "GB/s", "other us", "ratio",
-               "aim", "beside");
+        printf("%5s  %-34s %6s %12s %9s %12s %7s %6s  %s\n", "ranks", "between hosts", "size", "weft us", "GB/s",
+               "other us", "ratio", "aim", "beside");
     if (o->aim > 0)
         snprintf(aim, sizeof aim, "%.2f", o->aim);
     printf("%5d  %-34s %6s ", o->ranks, o->what, report_size(o->bytes, size, sizeof size));
@@ -270,8 +271,8 @@ static int count_crossing(struct hosts_bench *b, struct contender *c, bool both,
     return CLI_OK;
 }
 
-static int run_crossing(struct hosts_bench *b, const char *what, const struct work_cell *cell, int ranks, bool both, double must,
-                        struct failure *why)
+static int run_crossing(struct hosts_bench *b, const char *what, const struct work_cell *cell, int ranks, bool both,
+                        double must, struct failure *why)
 {
     static struct field f;
     struct outcome o = {.ranks = ranks, .bytes = cell->bytes, .rival = must, .crossing = true, .aim = 0.97};
@@ -318,7 +319,8 @@ static struct work_cell rows_to_columns(int64_t bytes, int k, bool apart)
     c.rows = c.columns = side;
     c.bytes = side * side * 4;
     snprintf(c.src, sizeof c.src, "f32[%lld/x,%lld] @x%d", side, side, k);
-    snprintf(c.dst, sizeof c.dst, apart ? "f32[%lld,%lld/x] @x%d=%d..%d" : "f32[%lld,%lld/x] @x%d", side, side, k, k, 2 * k - 1);
+    snprintf(c.dst, sizeof c.dst, apart ? "f32[%lld,%lld/x] @x%d=%d..%d" : "f32[%lld,%lld/x] @x%d", side, side, k, k,
+             2 * k - 1);
     return c;
 }
 
@@ -454,23 +456,27 @@ int bench_hosts(int argc, char **argv)
     b = (struct hosts_bench){.bytes = (int64_t)64 << 20, .rate = "1gbit"};
     const struct args_option rows[] = {
         {"size", ARGS_BYTES, "BYTES", "of a tensor (64M)", &b.bytes, 262144, (int64_t)1 << 30},
-        {"only", ARGS_TEXT, "NAMES", "of move, ping, slow, many, fanout, allreduce and reshard, these only", &b.only, 0, 0},
+        {"only", ARGS_TEXT, "NAMES", "of move, ping, slow, many, fanout, allreduce and reshard, these only", &b.only, 0,
+         0},
         {"peers", ARGS_FLAG, NULL, "reshard and allreduce beside the MPI libraries that are installed", &b.peers, 0, 0},
         {"rate", ARGS_TEXT, "RATE", "of the slow link, as tc has it (1gbit)", &b.rate, 0, 0},
         {"ms", ARGS_INT, "N", "time for each contender beside MPI in each line (2000)", &ms, 1, 60000},
-        {"rounds", ARGS_INT, "N", "rounds in which they take turns (7); again beside MPI where they differ",
-         &rounds, 1, MEASURE_ROUNDS},
+        {"rounds", ARGS_INT, "N", "rounds in which they take turns (7); again beside MPI where they differ", &rounds, 1,
+         MEASURE_ROUNDS},
         {"json", ARGS_FLAG, NULL, "the result as JSON", &b.json, 0, 0},
         {"save", ARGS_TEXT, "FILE", "beside what is printed, the result as JSON", &b.save, 0, 0},
         {0}};
-    const struct args_verb verb = {
-        "bench hosts", "[--peers] [--only NAMES] [--json]",
-        "Moves between two hosts that are played on this machine: network namespaces on a bridge, which need root and ip.\n"
-        "Beside ucx_perftest on the same link: a contiguous tensor, 8 bytes there and back, and the tensor on a link that tc\n"
-        "limits. Beside MPI: rows to columns, and an allreduce. Against one large tensor: 2,000 of 64 KiB. And what crosses\n"
-        "the link, by the counters of the interfaces. All take turns in rounds; medians are shown. ratio is the other's\n"
-        "time over weft's.",
-        rows, 0};
+    const struct args_verb verb = {"bench hosts", "[--peers] [--only NAMES] [--json]",
+                                   "Moves between two hosts that are played on this machine: network namespaces on a "
+                                   "bridge, which need root and ip.\n"
+                                   "Beside ucx_perftest on the same link: a contiguous tensor, 8 bytes there and back, "
+                                   "and the tensor on a link that tc\n"
+                                   "limits. Beside MPI: rows to columns, and an allreduce. Against one large tensor: "
+                                   "2,000 of 64 KiB. And what crosses\n"
+                                   "the link, by the counters of the interfaces. All take turns in rounds; medians are "
+                                   "shown. ratio is the other's\n"
+                                   "time over weft's.",
+                                   rows, 0};
     const char *words[1];
     int n, code = args_parse(&verb, argc, argv, words, &n);
     if (code)

@@ -116,7 +116,7 @@ int64_t link_received(const struct bench_link *l, int host)
 static bool limit_host(const struct bench_link *l, int host, const char *rate)
 {
     static const char *const none[] = {"tc", "qdisc", "del", "dev", "eth0", "root", NULL};
-    const char *const limit[] = {"tc",  "qdisc", "replace", "dev",   "eth0",    "root", "tbf",
+    const char *const limit[] = {"tc",   "qdisc", "replace", "dev",   "eth0",    "root", "tbf",
                                  "rate", rate,    "burst",   "256kb", "latency", "50ms", NULL};
     pid_t pid = fork();
     if (!pid) {

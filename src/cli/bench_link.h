@@ -1,5 +1,5 @@
-/* Hosts and the link between them that benchmarks play on this machine: network namespaces, a folder in which ranks meet, the
- * counters of the interfaces, and a limit to their speed. */
+/* Hosts and the link between them that benchmarks play on this machine: network namespaces, a folder in which ranks
+ * meet, the counters of the interfaces, and a limit to their speed. */
 #ifndef WEFT_CLI_BENCH_LINK_H
 #define WEFT_CLI_BENCH_LINK_H
 #include <stdint.h>

@@ -30,19 +30,22 @@ struct shape {
 static const struct shape shapes[] = {
     {"halo, 2-d, periodic", "f32[65536/y,65536/x] @y8.x%d", "f32[65536/y~1o,65536/x~1o] @y8.x%d", 8, false},
     {"rows to columns in groups of 64", "f32[1048576/g/x,4096] @g%d.x64", "f32[1048576/g,4096/x] @g%d.x64", 64, false},
-    {"rows to columns, replicas on the same mesh", "f32[4096/tp,14336] @dp%d.tp8", "f32[4096,14336/tp] @dp%d.tp8", 8, false},
-    {"trainer to inference, replicas, a cast", "f32[4096/tp,14336] @dp%d.tp8", "bf16[4096,14336/tp] @dp%d.tp8", 16, true},
-    {"block-cyclic, other blocks", "f64[1048576/p:64,8192/q:64] @p%d.q8", "f64[1048576/p:64,8192/q:32] @p%d.q8", 8, false},
+    {"rows to columns, replicas on the same mesh", "f32[4096/tp,14336] @dp%d.tp8", "f32[4096,14336/tp] @dp%d.tp8", 8,
+     false},
+    {"trainer to inference, replicas, a cast", "f32[4096/tp,14336] @dp%d.tp8", "bf16[4096,14336/tp] @dp%d.tp8", 16,
+     true},
+    {"block-cyclic, other blocks", "f64[1048576/p:64,8192/q:64] @p%d.q8", "f64[1048576/p:64,8192/q:32] @p%d.q8", 8,
+     false},
     {"reduce-scatter in groups of 8", "f32[1048576/dp] @dp%d.tp8 +sum(tp)", "f32[1048576/dp/tp] @dp%d.tp8", 8, false},
     {"allreduce in groups of 8", "f32[1048576/dp] @dp%d.tp8 +sum(tp)", "f32[1048576/dp] @dp%d.tp8", 8, false},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 struct figure {
-    double us;     /* median of one lowering */
-    int64_t peak;  /* bytes a lowering took from the system at its peak */
+    double us;    /* median of one lowering */
+    int64_t peak; /* bytes a lowering took from the system at its peak */
     int peers;
-    int64_t plan;  /* bytes of the plan */
+    int64_t plan; /* bytes of the plan */
 };
 
 static double now_us(void)
@@ -135,7 +138,7 @@ static void close_task(struct task *t)
 static int measure_shape(const struct shape *s, struct figure *out, struct failure *why)
 {
     struct task task[WORLDS] = {{0}};
-    double (*times)[ROUNDS] = calloc(WORLDS, sizeof *times);
+    double(*times)[ROUNDS] = calloc(WORLDS, sizeof *times);
     int code = times ? 0 : failure_set(why, CLI_WRONG, "out of memory");
     for (int w = 0; w < WORLDS && !code; w++) {
         code = open_shape(s, worlds[w], &task[w], why);
@@ -174,7 +177,7 @@ struct pool {
     struct entry {
         char *text;
         weft_layout *layout;
-    } *v;
+    } * v;
     size_t n, cap;
     weft_move *moves;
     size_t nmoves, cmoves;
@@ -307,9 +310,10 @@ static int measure_model(int layers, struct model *m, struct failure *why)
 
 static void print_models(const struct model *models, int nmodels)
 {
-    puts("\nA model of DeepSeek-V3's size, 128 ranks (pp4 dp2 ep16) to 128 others (dp16 tp8), one rank's whole plan.\n");
-    printf("%6s %8s  %14s %8s %9s %9s  %14s %8s %9s %9s\n", "layers", "tensors", "inference rank", "us each", "plan", "peak",
-           "training rank", "us each", "plan", "peak");
+    puts(
+        "\nA model of DeepSeek-V3's size, 128 ranks (pp4 dp2 ep16) to 128 others (dp16 tp8), one rank's whole plan.\n");
+    printf("%6s %8s  %14s %8s %9s %9s  %14s %8s %9s %9s\n", "layers", "tensors", "inference rank", "us each", "plan",
+           "peak", "training rank", "us each", "plan", "peak");
     for (int i = 0; i < nmodels; i++) {
         const struct model *m = &models[i];
         printf("%6d %8zu  %11.1f ms %8.2f %8.1fM %8.1fM  %11.1f ms %8.2f %8.1fM %8.1fM\n", m->layers, m->tensors,
@@ -417,10 +421,11 @@ int bench_lower(int argc, char **argv)
     const struct args_option rows[] = {{"layers", ARGS_INT, "N", "layers of the model (61)", &layers, 1, MODEL_LAYERS},
                                        {"json", ARGS_FLAG, NULL, "the result as JSON", &json, 0, 0},
                                        {0}};
-    const struct args_verb verb = {"bench lower", "[--layers N] [--json]",
-                                   "How long one rank's lowering takes as the world grows while the rank's peers stay as many,\n"
-                                   "and for a whole model. Peak: what the process grew by, in a child of its own.",
-                                   rows, 0};
+    const struct args_verb verb = {
+        "bench lower", "[--layers N] [--json]",
+        "How long one rank's lowering takes as the world grows while the rank's peers stay as many,\n"
+        "and for a whole model. Peak: what the process grew by, in a child of its own.",
+        rows, 0};
     const char *words[1];
     int n, code = args_parse(&verb, argc, argv, words, &n);
     if (code)

@@ -1,4 +1,5 @@
-/* One rank of weft with many small tensors: all in one plan, and each in a plan of its own, bound to the same buffers. */
+/* One rank of weft with many small tensors: all in one plan, and each in a plan of its own, bound to the same buffers.
+ */
 #ifndef WEFT_CLI_BENCH_MANY_H
 #define WEFT_CLI_BENCH_MANY_H
 #include "bench/board.h"

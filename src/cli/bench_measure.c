@@ -189,8 +189,8 @@ static void all_rounds(struct entry *e, int n, const struct measure *m, const st
         }
 }
 
-/* Do the rounds of weft, of the floor or of the best peer differ so much that their medians say little? Who is ahead does
- * not matter here. */
+/* Do the rounds of weft, of the floor or of the best peer differ so much that their medians say little? Who is ahead
+ * does not matter here. */
 static bool unsteady(struct entry *e, int n, enum work_op op)
 {
     double best[WORK_MEMORY + 1] = {0}, spread[WORK_MEMORY + 1] = {0}, most = 0;

@@ -149,8 +149,8 @@ static int check(const struct args_verb *verb, const char *ranks, const char *si
     return code ? code : bench_check_file(verb, "--plot", o->plot);
 }
 
-int bench_options(const char *name, const char *about, const char *ranks, const char *sizes, const char *names, int argc,
-                  char **argv, struct bench_options *out)
+int bench_options(const char *name, const char *about, const char *ranks, const char *sizes, const char *names,
+                  int argc, char **argv, struct bench_options *out)
 {
     int64_t ms = 100, rounds = 5;
     bool window = false;
@@ -170,8 +170,8 @@ int bench_options(const char *name, const char *about, const char *ranks, const 
         {"on", ARGS_TEXT, "URL", "threads: or shm:; default: processes where this build has them", &out->weft.on, 0, 0},
         {"algorithm", ARGS_TEXT, "NAME", "force one of weft's algorithms", &out->weft.algorithm, 0, 0},
         {"ms", ARGS_INT, "N", "time for each contender in each line (100)", &ms, 1, 60000},
-        {"rounds", ARGS_INT, "N", "rounds in which they take turns (5); again where they differ",
-         &rounds, 1, MEASURE_ROUNDS},
+        {"rounds", ARGS_INT, "N", "rounds in which they take turns (5); again where they differ", &rounds, 1,
+         MEASURE_ROUNDS},
         {"json", ARGS_FLAG, NULL, "the result as JSON", &out->json, 0, 0},
         {"csv", ARGS_FLAG, NULL, "the result as CSV", &out->csv, 0, 0},
         {"save", ARGS_TEXT, "FILE", "beside what is printed, the result as JSON", &out->save, 0, 0},

@@ -21,8 +21,8 @@ struct bench_options {
  * to be chosen; names are all that --only may name, with commas
  * between, or NULL. 0; -1 after the help; or CLI_BAD
  * after saying what is wrong. */
-int bench_options(const char *name, const char *about, const char *ranks, const char *sizes, const char *names, int argc,
-                  char **argv, struct bench_options *out);
+int bench_options(const char *name, const char *about, const char *ranks, const char *sizes, const char *names,
+                  int argc, char **argv, struct bench_options *out);
 bool bench_wants(const struct bench_options *o, const char *name);
 
 /* What --only says is all among the names, and the files (NULL: none) can be written: said before anything is measured.

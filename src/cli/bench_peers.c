@@ -1,5 +1,5 @@
-/* The MPI libraries as contenders. Each launcher has a keeper: a process that holds what the library leaves in a folder of
- * its own and, when the launcher has ended or this command is gone, ends every rank and removes the folder. */
+/* The MPI libraries as contenders. Each launcher has a keeper: a process that holds what the library leaves in a folder
+ * of its own and, when the launcher has ended or this command is gone, ends every rank and removes the folder. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -86,8 +86,8 @@ static bool find_program(const char *program, char *out, size_t cap)
 }
 
 /* Arguments by which the launcher starts ranks on the hosts of a link. Returns how many. */
-static int host_args(const struct contender *c, const struct setting *s, const struct bench_link *link, char *hosts, size_t cap,
-                     const char **argv)
+static int host_args(const struct contender *c, const struct setting *s, const struct bench_link *link, char *hosts,
+                     size_t cap, const char **argv)
 {
     size_t at = 0;
     int ranks = (int)c->board->ranks, n = 0;
@@ -96,10 +96,12 @@ static int host_args(const struct contender *c, const struct setting *s, const s
         int first = r;
         while (r < ranks && link_host(link, r, ranks) == h)
             r++;
-        at += (size_t)snprintf(hosts + at, cap - at, "%s%s:%d", h ? "," : "", link_address(h, address, sizeof address), r - first);
+        at += (size_t)snprintf(hosts + at, cap - at, "%s%s:%d", h ? "," : "", link_address(h, address, sizeof address),
+                               r - first);
     }
     bool hydra = !strcmp(s->launcher, "mpiexec.hydra");
-    const char *const open_mpi[] = {"--host", hosts, "--mca", "plm_rsh_agent", link->agent, "--mca", "oob_tcp_if_include", "eth0"};
+    const char *const open_mpi[] = {
+        "--host", hosts, "--mca", "plm_rsh_agent", link->agent, "--mca", "oob_tcp_if_include", "eth0"};
     const char *const mpich[] = {"-hosts", hosts, "-launcher", "rsh", "-launcher-exec", link->agent, "-iface", "eth0"};
     for (; n < 8; n++)
         argv[n] = hydra ? mpich[n] : open_mpi[n];
@@ -251,7 +253,8 @@ int field_add_peers(struct field *f, int ranks, const struct bench_link *link)
     int n = 0;
     for (size_t i = 0; i < (link ? BETWEEN : SETTINGS); i++) {
         char program[600];
-        if (!(list[i].when & now) || !on_path(list[i].launcher) || !find_program(list[i].program, program, sizeof program))
+        if (!(list[i].when & now) || !on_path(list[i].launcher) ||
+            !find_program(list[i].program, program, sizeof program))
             continue;
         struct contender *c = field_add(f, list[i].name, WORK_PEER, ranks);
         c->log = memfd_create("weft-bench-log", 0);

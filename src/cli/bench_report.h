@@ -23,7 +23,7 @@ struct report {
     void (*remark)(const struct report *r, struct remarks *out); /* NULL: none */
     bool bars;                                                   /* is drawn so; else in curves */
     char left_out[4096];                                         /* what failed, and why */
-    const char *incomplete; /* why not all was measured; NULL: it was */
+    const char *incomplete;                                      /* why not all was measured; NULL: it was */
 };
 
 /* The figures of a row that are printed. weft is its first way, if it has several. */
@@ -35,13 +35,13 @@ struct line {
 struct line report_line(const struct row *row);
 const char *report_size(int64_t bytes, char *buf, size_t cap); /* "64K" */
 
-/* Adds the row (label, cell, ranks, workers and aims are given), measures it on the field and prints it. What weft cannot do
- * is an error, or, where an algorithm was forced, noted and left out. */
+/* Adds the row (label, cell, ranks, workers and aims are given), measures it on the field and prints it. What weft
+ * cannot do is an error, or, where an algorithm was forced, noted and left out. */
 int report_measure(struct report *r, struct field *f, const struct row *what, struct failure *why);
 void report_out(struct report *r, const struct field *f, int ranks); /* notes who is out */
-/* Prints, saves and draws what was asked for; where the code is not 0 or a signal came, what was measured until then, marked as
- * incomplete, without remarks and not drawn, and why. Frees the rows. Returns the exit code: CLI_WRONG if a result of weft was wrong. Does not
- * return if a signal came. */
+/* Prints, saves and draws what was asked for; where the code is not 0 or a signal came, what was measured until then,
+ * marked as incomplete, without remarks and not drawn, and why. Frees the rows. Returns the exit code: CLI_WRONG if a
+ * result of weft was wrong. Does not return if a signal came. */
 int report_end(struct report *r, int code, const struct failure *why);
 
 void report_csv(const struct report *r, FILE *to);

@@ -31,7 +31,8 @@ static const struct reshard {
 };
 enum { CASES = sizeof cases / sizeof *cases, ROWS_MAX = CASES * BENCH_SIZES_MAX };
 
-/* More than four ranks reshard among themselves where there are cores for them; else half of them to the others only. */
+/* More than four ranks reshard among themselves where there are cores for them; else half of them to the others only.
+ */
 static bool fits(const struct reshard *c, int ranks)
 {
     return ranks >= c->from && (c->apart || ranks <= 4 || ranks <= work_cores());

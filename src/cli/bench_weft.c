@@ -89,7 +89,8 @@ static int take_buffers(struct weft_rank *w, size_t in, size_t out, char *why, s
 }
 
 /* n tensors, each behind the one before; the views are the first one's. */
-static int bind_alike(struct weft_rank *w, const weft_layout *src, const weft_layout *dst, weft_view from, weft_view to, int n)
+static int bind_alike(struct weft_rank *w, const weft_layout *src, const weft_layout *dst, weft_view from, weft_view to,
+                      int n)
 {
     struct bound *b = &w->move[w->nmoves++];
     weft_lower_opts opts = {.size = sizeof opts, .world = w->ranks, .algorithm = w->how->algorithm};

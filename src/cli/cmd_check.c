@@ -217,8 +217,8 @@ static int check_cases(const char *path, const struct check_opts *o, bool as_jso
     return c.code;
 }
 
-/* In a job, the ranks for a URL without a name are its processes. All do the same and come to the same end; rank 0 tells
- * it. For shm: processes are started here if there is no job. */
+/* In a job, the ranks for a URL without a name are its processes. All do the same and come to the same end; rank 0
+ * tells it. For shm: processes are started here if there is no job. */
 static int join_job(struct check_opts *o)
 {
     weft_comm_opts opts = {.size = sizeof opts, .staged = o->staged};
@@ -255,8 +255,8 @@ int cmd_check(int argc, char **argv)
          "exact: small numbers, whose folds have the same bits in any order;\n"
          "wild: any bits. Default: wild for even seeds of the algorithm direct",
          &values, 0, 0},
-        {"bucket", ARGS_BYTES, "BYTES", "bytes of a message: small chunks share one, larger are cut; 1: each chunk alone", &o.bucket, 1,
-         INT64_MAX},
+        {"bucket", ARGS_BYTES, "BYTES",
+         "bytes of a message: small chunks share one, larger are cut; 1: each chunk alone", &o.bucket, 1, INT64_MAX},
         {"algorithm", ARGS_TEXT, "NAME", "force an algorithm (weft info lists them)", &o.algorithm, 0, 0},
         {"per-host", ARGS_INT, "N", "plan for hosts of N ranks each (default: one host)", &o.per_host, 1, INT32_MAX},
         {"staged", ARGS_FLAG, NULL, "move through staging buffers, as where ranks do not share memory", &o.staged, 0,

@@ -169,7 +169,8 @@ static void print_wait(struct diagnosis *d, const struct flights_wait *w)
     printf("rank %d waits for ", w->rank);
     print_rank(d, w->on);
     printf("%s%s",
-           !strcmp(w->peer, "died")   ? d->fl.hosts[w->on] ? ", which has died or cannot be reached," : ", which has died,"
+           !strcmp(w->peer, "died")
+               ? d->fl.hosts[w->on] ? ", which has died or cannot be reached," : ", which has died,"
            : !strcmp(w->peer, "left") ? ", which has left,"
            : w->started               ? ""
                                       : ", which has not started the run,",
@@ -230,7 +231,8 @@ static void print_text(struct diagnosis *d)
             printf("timeout: rank %d: %s\n", file->rank, file->timeout);
         if (other)
             printf("differs: in meeting %" PRId64 " of %s rank %d is in %s (plan %s), rank %d in %s (plan %s)\n",
-                   file->meeting, file->comm, other->rank, other->call, other->plan, file->rank, file->call, file->plan);
+                   file->meeting, file->comm, other->rank, other->call, other->plan, file->rank, file->call,
+                   file->plan);
     }
     for (size_t i = 0; i < fl->nwaits; i++)
         if (!i || !same_meeting(&fl->waits[i - 1], &fl->waits[i]))
@@ -377,7 +379,8 @@ int cmd_diagnose(int argc, char **argv)
     const struct args_option rows[] = {{"json", ARGS_FLAG, NULL, "the same as JSON", &json, 0, 0}, {0}};
     const struct args_verb verb = {
         "diagnose", "[--json] FILE...",
-        "Who waits for whom in a job that hung or failed, and who is missing. The files are those that its ranks wrote into\n"
+        "Who waits for whom in a job that hung or failed, and who is missing. The files are those that its ranks wrote "
+        "into\n"
         "the folder WEFT_FLIGHT when a wait ran out of time, when the comm failed, or when they got SIGUSR2.\n"
         "Exit code 1: somebody waits, or something failed; 2: a file cannot be used.",
         rows, argc};

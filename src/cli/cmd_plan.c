@@ -218,8 +218,8 @@ int cmd_plan(int argc, char **argv)
     const struct args_option rows[] = {
         {"rank", ARGS_INT, "R", "also the steps of rank R", &o.rank, 0, INT32_MAX},
         {"all", ARGS_FLAG, NULL, "also the steps of every rank", &o.all, 0, 0},
-        {"bucket", ARGS_BYTES, "BYTES", "bytes of a message: small chunks share one, larger are cut; 1: each chunk alone", &o.bucket, 1,
-         INT64_MAX},
+        {"bucket", ARGS_BYTES, "BYTES",
+         "bytes of a message: small chunks share one, larger are cut; 1: each chunk alone", &o.bucket, 1, INT64_MAX},
         {"algorithm", ARGS_TEXT, "NAME", "force an algorithm (weft info lists them)", &o.algorithm, 0, 0},
         {"per-host", ARGS_INT, "N", "plan for hosts of N ranks each (default: one host)", &o.per_host, 1, INT32_MAX},
         {"json", ARGS_FLAG, NULL, "everything as JSON", &o.json, 0, 0},

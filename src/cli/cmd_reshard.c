@@ -208,8 +208,9 @@ int cmd_reshard(int argc, char **argv)
     const struct args_option rows[] = {
         {"in", ARGS_TEXT, "NAME", "one file for every rank of SRC's mesh; %r in the name is the rank", &in, 0, 0},
         {"out", ARGS_TEXT, "NAME", "one file for every rank of DST's mesh", &out, 0, 0},
-        {"bucket", ARGS_BYTES, "BYTES", "bytes of a message: small chunks share one, larger are cut; 1: each chunk alone",
-         &lower_opts.bucket, 1, INT64_MAX},
+        {"bucket", ARGS_BYTES, "BYTES",
+         "bytes of a message: small chunks share one, larger are cut; 1: each chunk alone", &lower_opts.bucket, 1,
+         INT64_MAX},
         {"algorithm", ARGS_TEXT, "NAME", "force an algorithm (weft info lists them)", &lower_opts.algorithm, 0, 0},
         {"staged", ARGS_FLAG, NULL, "move through staging buffers, as where ranks do not share memory", &staged, 0, 0},
         {"json", ARGS_FLAG, NULL, "the result as JSON", &json, 0, 0},

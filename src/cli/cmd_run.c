@@ -1,6 +1,6 @@
 /* weft run: starts the ranks of a program on this machine and stays with them until all have ended. One loop over one
- * signalfd and the pipes of the ranks; nothing outlives it, since ranks end with their launcher, and a guard ends what they have
- * started. */
+ * signalfd and the pipes of the ranks; nothing outlives it, since ranks end with their launcher, and a guard ends what
+ * they have started. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +31,7 @@ struct job {
     char **argv;
     const char *url;
     const char *at, *token; /* where the ranks meet, if need be; NULL: not told */
-    int64_t ranks, hosts; /* hosts 0: none are played */
+    int64_t ranks, hosts;   /* hosts 0: none are played */
     struct netns netns;
     struct folder folder; /* made for the ranks to meet in, if need be */
     struct guard guard;
@@ -44,9 +44,9 @@ struct job {
     pid_t *pids;      /* 0: has ended */
     struct tag *tags; /* two a rank */
     struct pollfd *polls;
-    int left, code; /* ranks that run; the first exit code that is not 0 */
+    int left, code;      /* ranks that run; the first exit code that is not 0 */
     bool ending, unread; /* unread: nobody reads what is printed any more */
-    int64_t kill_at; /* in ms; 0: not */
+    int64_t kill_at;     /* in ms; 0: not */
 };
 
 static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT, SIGWINCH};
@@ -408,10 +408,11 @@ int cmd_run(int argc, char **argv)
     const char *on = NULL;
     const struct args_option rows[] = {
         {"n", ARGS_INT, "N", "how many ranks", &j.ranks, 1, 4096},
-        {"on", ARGS_TEXT, "URL", "how they reach each other: shm: (the default), tcp:, ucx: or auto:, with a name or a fresh one", &on,
-         0, 0},
-        {"hosts", ARGS_INT, "H", "play H hosts: network namespaces with N/H ranks each, on auto: unless --on says otherwise",
-         &j.hosts, 1, NETNS_HOSTS},
+        {"on", ARGS_TEXT, "URL",
+         "how they reach each other: shm: (the default), tcp:, ucx: or auto:, with a name or a fresh one", &on, 0, 0},
+        {"hosts", ARGS_INT, "H",
+         "play H hosts: network namespaces with N/H ranks each, on auto: unless --on says otherwise", &j.hosts, 1,
+         NETNS_HOSTS},
         {"at", ARGS_TEXT, "PLACE",
          "where they meet: file:DIR, or tcp:HOST:PORT, tcp::PORT, tcp: (loopback), served by weft run", &j.at, 0, 0},
         {"bind", ARGS_FLAG, NULL, "rank i runs on core i, modulo the cores there are", &j.bind, 0, 0},
@@ -435,7 +436,8 @@ int cmd_run(int argc, char **argv)
     if (!on)
         on = j.hosts ? "auto:" : "shm:";
     const char *colon = strchr(on, ':');
-    bool shm = !strncmp(on, "shm:", 4), wide = !strncmp(on, "tcp:", 4) || !strncmp(on, "ucx:", 4) || !strncmp(on, "auto:", 5);
+    bool shm = !strncmp(on, "shm:", 4),
+         wide = !strncmp(on, "tcp:", 4) || !strncmp(on, "ucx:", 4) || !strncmp(on, "auto:", 5);
     if (!strncmp(on, "mpi:", 4))
         return args_complain(&verb, "--on mpi: ranks of MPI are started by its own mpirun or mpiexec");
     if (!shm && !wide)

@@ -1,5 +1,5 @@
-/* Ranks as processes: children of this one that do one thing after another. They are copies of it, made when the crew is
- * opened: they see what is in memory then, and of what is written later only what is in shared mappings. */
+/* Ranks as processes: children of this one that do one thing after another. They are copies of it, made when the crew
+ * is opened: they see what is in memory then, and of what is written later only what is in shared mappings. */
 #ifndef WEFT_CLI_CREW_H
 #define WEFT_CLI_CREW_H
 #include "cli/team.h"

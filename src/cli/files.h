@@ -1,5 +1,5 @@
-/* The files of a reshard: one for each rank on either side, .npy or raw .bin. Inputs are checked against what the layout
- * says a rank holds. Outputs are written beside their places and appear together, or not at all. */
+/* The files of a reshard: one for each rank on either side, .npy or raw .bin. Inputs are checked against what the
+ * layout says a rank holds. Outputs are written beside their places and appear together, or not at all. */
 #ifndef WEFT_CLI_FILES_H
 #define WEFT_CLI_FILES_H
 #include <stdbool.h>

@@ -82,8 +82,9 @@ static int64_t int_of(struct look *l, const struct json_value *v, const char *ke
     if (m && m->kind == JSON_INT && m->number >= min && m->number <= max)
         return m->number;
     if (!l->err)
-        l->err = failure_set(l->f, CLI_BAD, "%s: there is no \"%s\" from %" PRId64 " to %" PRId64 " where one should be",
-                             l->file->path, key, min, max);
+        l->err =
+            failure_set(l->f, CLI_BAD, "%s: there is no \"%s\" from %" PRId64 " to %" PRId64 " where one should be",
+                        l->file->path, key, min, max);
     return min;
 }
 
@@ -93,7 +94,8 @@ static bool bool_of(struct look *l, const struct json_value *v, const char *key)
     if (m && (m->kind == JSON_TRUE || m->kind == JSON_FALSE))
         return m->kind == JSON_TRUE;
     if (!l->err)
-        l->err = failure_set(l->f, CLI_BAD, "%s: there is no true or false \"%s\" where one should be", l->file->path, key);
+        l->err =
+            failure_set(l->f, CLI_BAD, "%s: there is no true or false \"%s\" where one should be", l->file->path, key);
     return false;
 }
 
@@ -256,7 +258,8 @@ static int check_job(struct flights *fl, struct failure *f)
     return 0;
 }
 
-/* Where ranks were, as the others know it. Files of comms on one host say nothing, those of before there were hosts neither. */
+/* Where ranks were, as the others know it. Files of comms on one host say nothing, those of before there were hosts
+ * neither. */
 static int read_hosts(struct flights *fl, struct failure *f)
 {
     fl->hosts = calloc((size_t)fl->ranks, sizeof *fl->hosts);

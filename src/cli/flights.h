@@ -1,5 +1,5 @@
-/* What ranks wrote when a job hung or failed (the flight recorder's files), read and checked for weft diagnose. Nothing in a
- * file is trusted; what it says is shown without control characters. */
+/* What ranks wrote when a job hung or failed (the flight recorder's files), read and checked for weft diagnose. Nothing
+ * in a file is trusted; what it says is shown without control characters. */
 #ifndef WEFT_CLI_FLIGHTS_H
 #define WEFT_CLI_FLIGHTS_H
 #include <stdbool.h>
@@ -37,8 +37,8 @@ struct flights_file {
 struct flights {
     struct flights_file *files;
     int n;
-    int ranks;  /* of the job */
-    bool *here; /* of which there are files */
+    int ranks;          /* of the job */
+    bool *here;         /* of which there are files */
     const char **hosts; /* of each rank, where there are several; NULL: not told */
     struct flights_wait *waits;
     size_t nwaits, cap;
@@ -48,12 +48,12 @@ struct flights {
 int flights_read(const char *const *paths, int n, struct flights *out, struct failure *f);
 void flights_free(struct flights *fl);
 
-/* How the waits end. A set of ranks of which each waits for all others, maybe through others, and none for a rank outside, is an end:
- * one rank that waits for nobody holds up the others, several are in a circle. */
+/* How the waits end. A set of ranks of which each waits for all others, maybe through others, and none for a rank
+ * outside, is an end: one rank that waits for nobody holds up the others, several are in a circle. */
 struct flights_ends {
-    int *set;       /* of each rank */
-    int *size;      /* of each set, in ranks */
-    bool *is_end;   /* of each set: somebody waits for it or in it, and it does not wait for another */
+    int *set;     /* of each rank */
+    int *size;    /* of each set, in ranks */
+    bool *is_end; /* of each set: somebody waits for it or in it, and it does not wait for another */
     int sets;
 };
 int flights_ends(const struct flights *fl, struct flights_ends *out, struct failure *f);

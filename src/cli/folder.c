@@ -59,8 +59,8 @@ static void sweep(const char *place, const char *pattern)
         closedir(d);
 }
 
-/* Takes the lock of a folder that was just made. False: somebody took it for a dead one's and has removed it. Where the file
- * system has no such locks nobody can remove it, either. */
+/* Takes the lock of a folder that was just made. False: somebody took it for a dead one's and has removed it. Where the
+ * file system has no such locks nobody can remove it, either. */
 static bool take(struct folder *f)
 {
     struct stat st;
@@ -89,7 +89,8 @@ bool folder_make(const char *place, const char *kind, struct folder *out, char *
     sweep(place, pattern);
     do {
         errno = ENAMETOOLONG;
-        if ((size_t)snprintf(out->path, sizeof out->path, "%s/%s", place, pattern) >= sizeof out->path || !mkdtemp(out->path)) {
+        if ((size_t)snprintf(out->path, sizeof out->path, "%s/%s", place, pattern) >= sizeof out->path ||
+            !mkdtemp(out->path)) {
             snprintf(why, cap, "no folder %s/%s for its files: %s", place, pattern, strerror(errno));
             out->path[0] = 0;
             return false;

@@ -41,7 +41,8 @@ static void watch(const struct guard *g, pid_t launcher, void (*clean)(void *arg
 bool guard_start(struct guard *g, int ranks, void (*clean)(void *arg), void *arg)
 {
     pid_t launcher = getpid();
-    void *shared = mmap(NULL, (size_t)ranks * sizeof *g->ends, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *shared =
+        mmap(NULL, (size_t)ranks * sizeof *g->ends, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     *g = (struct guard){.ranks = ranks, .ends = shared};
     if (shared == MAP_FAILED)
         return false;

@@ -1,5 +1,5 @@
-/* A rank's source and destination in one buffer, where one of them stands inside the other: the slice of an allgather, the
- * interior of a halo. Whether a move may run so is for bind to say. */
+/* A rank's source and destination in one buffer, where one of them stands inside the other: the slice of an allgather,
+ * the interior of a halo. Whether a move may run so is for bind to say. */
 #ifndef WEFT_CLI_INPLACE_H
 #define WEFT_CLI_INPLACE_H
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-/* Writing JSON to a stream: commas and indentation are kept here. Values nest at most JSON_DEPTH deep. Texts that are not
- * UTF-8 get U+FFFD in place of what is wrong. */
+/* Writing JSON to a stream: commas and indentation are kept here. Values nest at most JSON_DEPTH deep. Texts that are
+ * not UTF-8 get U+FFFD in place of what is wrong. */
 #ifndef WEFT_CLI_JSON_H
 #define WEFT_CLI_JSON_H
 #include <stdbool.h>

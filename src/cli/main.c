@@ -31,7 +31,8 @@ static int print_help(void)
          "  'f32[4096/x,512] @x4'          4 ranks hold a quarter of the rows each\n"
          "  'bf16[4096,512/x] @x4=4..7'    4 others hold columns, in another type\n"
          "  'f32[4096,512] @x4 +sum(x)'    the value is the sum of the copies\n\n"
-         "weft VERB --help (or weft help VERB) tells more about each; weft --version prints the version. The manual is weft(1).");
+         "weft VERB --help (or weft help VERB) tells more about each; weft --version prints the version. The manual is "
+         "weft(1).");
     return CLI_OK;
 }
 

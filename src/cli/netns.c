@@ -1,6 +1,6 @@
 /* Namespaces are made by ip(8), which is told what to do on its standard input. Their names have the number of this
- * process in them, so that what a killed run has left can be told from what is in use. Nothing of it can be reached from
- * the machine's own network. */
+ * process in them, so that what a killed run has left can be told from what is in use. Nothing of it can be reached
+ * from the machine's own network. */
 #define _GNU_SOURCE
 #include "cli/netns.h"
 

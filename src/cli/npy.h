@@ -1,5 +1,5 @@
-/* NumPy's file format, as far as weft reads and writes it: arrays of plain numbers in C order, little-endian, versions 1, 2
- * and 3 of the header. Nothing in a file is trusted. */
+/* NumPy's file format, as far as weft reads and writes it: arrays of plain numbers in C order, little-endian, versions
+ * 1, 2 and 3 of the header. Nothing in a file is trusted. */
 #ifndef WEFT_CLI_NPY_H
 #define WEFT_CLI_NPY_H
 #include <stddef.h>
@@ -24,8 +24,8 @@ int npy_header_length(const void *start, size_t n, int64_t *length, char why[NPY
 /* Reads a whole header of n bytes (npy_header_length's, prelude included). 0, or -1 with the reason in why. */
 int npy_parse(const void *header, size_t n, struct npy *out, char why[NPY_WHY]);
 
-/* Writes a header (version 1) for a dense array, a multiple of 64 bytes long. The length, or 0 if numpy has no such dtype or
- * cap is too small; 512 bytes are always enough. */
+/* Writes a header (version 1) for a dense array, a multiple of 64 bytes long. The length, or 0 if numpy has no such
+ * dtype or cap is too small; 512 bytes are always enough. */
 size_t npy_write_header(int dtype, int ndim, const int64_t *shape, void *buf, size_t cap);
 const char *npy_descr(int dtype); /* "<f4"; NULL where numpy has none */
 /* "(3, 4)", "(5,)", "()"; returns buf. 256 bytes are always enough. */

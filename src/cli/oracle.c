@@ -73,8 +73,8 @@ int64_t oracle_dst_bytes(const struct oracle *o, int rank)
 
 /* ---- walking a rank's buffer ---- */
 
-/* A walk over all slots of a rank in order. Outer dims are worked out when they change, the last one by the caller's loop
- * over `row` slots: slot i stands for element base + pos[i], or for nothing if pos[i] or base is negative. */
+/* A walk over all slots of a rank in order. Outer dims are worked out when they change, the last one by the caller's
+ * loop over `row` slots: slot i stands for element base + pos[i], or for nothing if pos[i] or base is negative. */
 struct walk {
     const struct side *s;
     const int64_t *extent;
@@ -249,7 +249,8 @@ int oracle_replica_of(const struct oracle *o, int rank)
 
 /* ---- values ---- */
 
-/* Folds terms that are in order, one accumulator a level. All terms stand at `slot`, or at their own if that is negative. */
+/* Folds terms that are in order, one accumulator a level. All terms stand at `slot`, or at their own if that is
+ * negative. */
 static union scalar fold_terms(const struct side *s, const struct oracle_term *term, size_t n, int64_t slot,
                                const void *const *src)
 {
@@ -279,7 +280,8 @@ static union scalar fold_terms(const struct side *s, const struct oracle_term *t
     return sum[top];
 }
 
-/* Elements that one piece owns have the same terms but for the slot, unless ghosts are summands: kept by mesh offset. */
+/* Elements that one piece owns have the same terms but for the slot, unless ghosts are summands: kept by mesh offset.
+ */
 struct term_cache {
     struct oracle_term **by_piece;
     struct oracle_terms scratch;

@@ -6,8 +6,8 @@
  *   oracle_take(o, src_buf);                 the value of every element, from the buffers of all ranks
  *   for each rank: oracle_expect(o, rank, want[rank]);
  *
- * The order of a fold is the order written; within one, the owners' copies come first, by rank, then ghosts, by rank and
- * slot. Of equal copies the one at coordinate 0 of all free axes stands for all. */
+ * The order of a fold is the order written; within one, the owners' copies come first, by rank, then ghosts, by rank
+ * and slot. Of equal copies the one at coordinate 0 of all free axes stands for all. */
 #ifndef WEFT_CLI_ORACLE_H
 #define WEFT_CLI_ORACLE_H
 #include <stdbool.h>
@@ -19,7 +19,8 @@
 struct oracle;
 
 /* What data oracle_fill makes. EXACT: values whose folds give the same bits in any order and grouping. WILD: any bits,
- * with NaN, infinities, zeros of both signs, subnormals and ends in between: only the defined order gives these bits. */
+ * with NaN, infinities, zeros of both signs, subnormals and ends in between: only the defined order gives these bits.
+ */
 enum oracle_values { ORACLE_EXACT = 1, ORACLE_WILD };
 
 /* The layouts must outlive the oracle. 0, WEFT_ENOMEM, or what weft_layout_describe says; WEFT_EINVAL for shapes that
@@ -37,8 +38,8 @@ int64_t oracle_dst_bytes(const struct oracle *o, int rank);
 /* Fills a source buffer: copies that should be equal are, what is never read (ghosts that are not summands, slots that
  * stand for nothing) is garbage. */
 void oracle_fill(const struct oracle *o, uint64_t seed, enum oracle_values values, int rank, void *buf);
-/* The rank whose source buffer stands for this one's: the replica at coordinate 0 of all free axes. oracle_fill gives both
- * the same data but for what is never read. */
+/* The rank whose source buffer stands for this one's: the replica at coordinate 0 of all free axes. oracle_fill gives
+ * both the same data but for what is never read. */
 int oracle_replica_of(const struct oracle *o, int rank);
 /* Computes the value of every element from the source buffers, one for each rank (NULL where it holds nothing). */
 int oracle_take(struct oracle *o, const void *const *src);
@@ -50,7 +51,7 @@ int64_t oracle_compare(const struct oracle *o, int rank, const void *got, const 
 /* The global index of a slot of the rank's destination buffer; false if it stands for nothing. */
 bool oracle_locate(const struct oracle *o, int rank, int64_t slot, int64_t *index);
 
-/* The fewest bytes that must cross between ranks (design, section 2), counted element by element; elements that the same
- * ranks hold are counted together. Negative: WEFT_ENOMEM. */
+/* The fewest bytes that must cross between ranks (design, section 2), counted element by element; elements that the
+ * same ranks hold are counted together. Negative: WEFT_ENOMEM. */
 int64_t oracle_bound(struct oracle *o);
 #endif

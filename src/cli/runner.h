@@ -1,5 +1,5 @@
-/* A move on real memory: the ranks of a URL, each with its comm and its exec. They are threads of a team, processes of a crew,
- * or processes that a launcher has started, of which this is one. */
+/* A move on real memory: the ranks of a URL, each with its comm and its exec. They are threads of a team, processes of
+ * a crew, or processes that a launcher has started, of which this is one. */
 #ifndef WEFT_CLI_RUNNER_H
 #define WEFT_CLI_RUNNER_H
 #include "cli/crew.h"
@@ -13,8 +13,8 @@ struct runner_place {
     bool processes; /* of a crew */
     weft_comm *job; /* of the launcher's processes; NULL: none */
 };
-/* Completes a URL for a world of that many ranks: "threads:" and "shm:" alone get as many ranks as needed, and a name. Exit
- * code; what no such group can hold is CLI_BAD. */
+/* Completes a URL for a world of that many ranks: "threads:" and "shm:" alone get as many ranks as needed, and a name.
+ * Exit code; what no such group can hold is CLI_BAD. */
 int runner_place(const char *url, int world, struct runner_place *out, struct failure *why);
 /* The same for the ranks of a job that this process is in. */
 int runner_join(weft_comm *job, int world, struct runner_place *out, struct failure *why);
@@ -34,15 +34,15 @@ struct runner {
     weft_comm **comms;
     weft_exec **execs;
     struct runner_window *windows; /* of each rank: its source and its destination */
-    bool opened; /* runner_open was called */
+    bool opened;                   /* runner_open was called */
 };
 
-/* Starts the processes, where ranks are such: before there are threads, since a process that is forked while another thread
- * allocates may find the allocator locked for good. What it is given must be complete. CLI_OK or CLI_WRONG; runner_close
- * follows in any case. */
+/* Starts the processes, where ranks are such: before there are threads, since a process that is forked while another
+ * thread allocates may find the allocator locked for good. What it is given must be complete. CLI_OK or CLI_WRONG;
+ * runner_close follows in any case. */
 int runner_begin(struct runner *r, struct failure *why);
-/* Opens comms and binds on the team (as many ranks as the place has). What it is given must outlive it. CLI_OK, CLI_BAD if
- * bind refuses the buffers, or CLI_WRONG. */
+/* Opens comms and binds on the team (as many ranks as the place has). What it is given must outlive it. CLI_OK, CLI_BAD
+ * if bind refuses the buffers, or CLI_WRONG. */
 int runner_open(struct runner *r, struct failure *why);
 int runner_run(struct runner *r, struct failure *why); /* once on all ranks */
 /* Of the processes of a job, the failure of the first that has one, for all; elsewhere just code. */

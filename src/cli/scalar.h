@@ -1,5 +1,6 @@
-/* One value of any dtype, and the design's arithmetic on it, in plain C: decoding and encoding every format, one correct
- * rounding, folds, identities. It shares nothing with the library's kernels, so that the oracle can judge them. */
+/* One value of any dtype, and the design's arithmetic on it, in plain C: decoding and encoding every format, one
+ * correct rounding, folds, identities. It shares nothing with the library's kernels, so that the oracle can judge them.
+ */
 #ifndef WEFT_CLI_SCALAR_H
 #define WEFT_CLI_SCALAR_H
 #include <stdbool.h>
@@ -8,7 +9,8 @@
 
 #include "weft.h"
 
-/* Floats of every format are held as the double that they equal; integers and bool as 64 bits, sign-extended if signed. */
+/* Floats of every format are held as the double that they equal; integers and bool as 64 bits, sign-extended if signed.
+ */
 union scalar {
     double f;
     uint64_t u;
@@ -16,7 +18,8 @@ union scalar {
 
 bool scalar_is_float(int dtype);
 int scalar_acc(int dtype); /* the dtype in which values of dtype are folded */
-/* The dtype in which a finished fold travels from a side of dtype src to one of dtype dst: the narrower, src's if equal. */
+/* The dtype in which a finished fold travels from a side of dtype src to one of dtype dst: the narrower, src's if
+ * equal. */
 int scalar_finished(int src, int dst);
 
 union scalar scalar_load(int dtype, const void *p);

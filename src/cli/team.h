@@ -9,8 +9,8 @@ struct team;
 typedef int team_work(void *arg, int rank);
 
 int team_open(int ranks, struct team **out, struct failure *why); /* CLI_OK, or CLI_WRONG if threads cannot be had */
-/* Does work(arg, r) on all ranks at once and waits for all. The first code that is not 0, by rank, with its text in *why
- * (which names the rank unless the text says it already). */
+/* Does work(arg, r) on all ranks at once and waits for all. The first code that is not 0, by rank, with its text in
+ * *why (which names the rank unless the text says it already). */
 int team_do(struct team *t, team_work *work, void *arg, struct failure *why);
 void team_close(struct team *t);
 #endif

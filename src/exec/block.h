@@ -21,7 +21,8 @@ struct block {
     bool shown;     /* these, to all ranks: they hold the block */
 };
 
-/* Where two ranks meet that give each other faces (swap.c), in the block of the lower one, one for each of its channels. */
+/* Where two ranks meet that give each other faces (swap.c), in the block of the lower one, one for each of its
+ * channels. */
 #define SWAP_SHARES 16 /* parts that their faces are copied in */
 #define SWAP_WHO_BITS 8
 #define SWAP_DONE ((1 << SWAP_WHO_BITS) - 1)

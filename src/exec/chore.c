@@ -3,12 +3,13 @@
  * block. Who finds that all have begun does its own, and those that nobody has taken, whosesoever they are; a rank is
  * through when all are done.
  *
- * Where ranks share cores, what a run of many small pieces takes is mostly the way from one rank to the next: each is given
- * the core to begin, once more to copy when all have begun, and once more to find that the others have copied, too. With
- * chores the first one that can does all of them without giving up its core; for the others nothing is left to do. Where
- * every rank has a core, each does its own, most often. What is gained is that many small pieces are copied once, tensor by
- * tensor, rather than packed for one peer after another and unpacked; and that there are two signals for all peers. But
- * nothing is copied before the last rank has begun, so it is done only for what is short, or in many pieces.
+ * Where ranks share cores, what a run of many small pieces takes is mostly the way from one rank to the next: each is
+ * given the core to begin, once more to copy when all have begun, and once more to find that the others have copied,
+ * too. With chores the first one that can does all of them without giving up its core; for the others nothing is left
+ * to do. Where every rank has a core, each does its own, most often. What is gained is that many small pieces are
+ * copied once, tensor by tensor, rather than packed for one peer after another and unpacked; and that there are two
+ * signals for all peers. But nothing is copied before the last rank has begun, so it is done only for what is short, or
+ * in many pieces.
  *
  * `begun` counts the ranks that have begun a run, `over` the chores that are done, both over all runs: in run r all
  * have begun when it reaches r * n. It cannot be there too early: nobody begins run r + 1 before all chores of run r
@@ -58,7 +59,7 @@ struct chore_hall {
     _Alignas(CORE_LINE) _Atomic uint64_t over;
     struct chore_word {
         _Alignas(CORE_LINE) _Atomic uint64_t here; /* the last run that the rank has begun */
-        _Atomic int64_t core;   /* on which it did */
+        _Atomic int64_t core;                      /* on which it did */
         _Atomic uint64_t taken; /* its chore: run << WHO_BITS | one more than the rank that has it, or DONE */
     } words[RANKS_MOST];
 };
@@ -155,7 +156,8 @@ static bool lines_here(const weft_exec *x, const struct program *p)
             const struct plan_part *part = &plan->parts[plan->steps[s].part + k];
             int dtype = plan->bufs[part->buf].dtype;
             int64_t n[MEMORY_LOOPS], stride[1][MEMORY_LOOPS], at, size = (int64_t)weft_dtype_size(dtype);
-            int loops = tile_merge(tile_loops(plan, part, p->places[part->buf].stride, n, stride[0], &at), n, stride, 1);
+            int loops =
+                tile_merge(tile_loops(plan, part, p->places[part->buf].stride, n, stride[0], &at), n, stride, 1);
             bool run = loops && stride[0][loops - 1] == size;
             if (part->wire != dtype || !is_line(x, loops - run, loops ? n[0] : 1, run ? n[loops - 1] * size : size))
                 return false;

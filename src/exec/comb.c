@@ -183,8 +183,8 @@ static int64_t turns_down(struct comb_lane *l, int64_t runs)
     return n < left ? n : left;
 }
 
-/* Unpacks the pieces before of a lane and, where it is alike, of the one behind it; returns how many lanes it was. *more is
- * set if there was something. far: their lines have left the cache. */
+/* Unpacks the pieces before of a lane and, where it is alike, of the one behind it; returns how many lanes it was.
+ * *more is set if there was something. far: their lines have left the cache. */
 static uint32_t go_down(struct comb_lane *l, uint32_t n, int64_t runs, bool far, bool *more)
 {
     int64_t turns = turns_down(l, runs), other = turns && n > 1 ? turns_down(l + 1, runs) : 0;

@@ -18,8 +18,8 @@
 #define BEAT_NS \
     INT64_C(20000000) /* a death is seen so soon by who sleeps; a rank that is idle wakes fifty times a second */
 
-/* Where the caller's options and URL leave something open, the launcher's environment says it: the URL, or the name behind
- * its scheme, and rank and size. */
+/* Where the caller's options and URL leave something open, the launcher's environment says it: the URL, or the name
+ * behind its scheme, and rank and size. */
 static int find_group(const char *url, weft_comm_opts *o, struct environment_job *job, const struct transport **t,
                       const char **place)
 {

@@ -42,8 +42,8 @@ struct comm_window {
  * comm_callback(c, false). */
 struct comm_task {
     struct comm_task *next, *prev;
-    bool (*pass)(struct comm_task *t, bool eager); /* does what can be done without waiting; true: something moved */
-    int (*lacking)(struct comm_task *t); /* signals without which it cannot go on; 0: it waits for none */
+    bool (*pass)(struct comm_task *t, bool eager);   /* does what can be done without waiting; true: something moved */
+    int (*lacking)(struct comm_task *t);             /* signals without which it cannot go on; 0: it waits for none */
     void (*watch)(struct comm_task *t, int64_t now); /* fails the comm if a peer that is waited for will not come */
     void (*fail)(struct comm_task *t);               /* the comm has failed: called once, pass no more */
     bool failed;                                     /* fail has been called */
@@ -56,9 +56,10 @@ struct comm_family {
     weft_comm *any; /* one of them */
     int spins;      /* turns that find nothing before the progress thread sleeps */
     _Atomic uint32_t nudges;
-    _Atomic int64_t looked_at, back_at; /* watch.c: when this rank last looked at its peers, and after a break in that */
-    atomic_bool away;                   /* the last look was such a one */
-    struct comm_seat *seat; /* progress.c; NULL: no progress thread */
+    _Atomic int64_t looked_at,
+        back_at;                     /* watch.c: when this rank last looked at its peers, and after a break in that */
+    atomic_bool away;                /* the last look was such a one */
+    struct comm_seat *seat;          /* progress.c; NULL: no progress thread */
     _Atomic uint32_t walked;         /* exchange_put.c: somebody is in the list of exchanges */
     struct weft_exchange *exchanges; /* of all the comms */
 };
@@ -77,8 +78,8 @@ struct weft_comm {
     int stretch; /* times that, before a sleep: meet.c */
     struct staging staging;
 
-    weft_exec *first, *last; /* in flight, in order of their starts */
-    weft_exec *bound;        /* all, those bound last first */
+    weft_exec *first, *last;   /* in flight, in order of their starts */
+    weft_exec *bound;          /* all, those bound last first */
     struct comm_task *tasks;   /* those added last stand first */
     struct comm_task *task_at; /* the next to be looked at in a walk through tasks */
     struct comm_family *family;
@@ -88,7 +89,7 @@ struct weft_comm {
     struct split *splitting; /* of split.c, while this rank is in it; else NULL */
     struct pipes *pipes;     /* those that far ranks may speak of; else NULL */
     struct verdict *verdict; /* of survive.c: what far ranks have said; else NULL */
-    bool threaded; /* its family has a seat: it has a progress thread, or is on several hosts */
+    bool threaded;           /* its family has a seat: it has a progress thread, or is on several hosts */
     int execs;               /* bound and not freed; windows count, too */
     bool closed;             /* by the caller; freed with the last exec */
     bool in_callback;
@@ -128,8 +129,8 @@ int comm_wait(weft_comm *c, const struct comm_need *need);
  * votes are. When the deadline runs out the comm has failed. */
 int comm_agree(weft_comm *c, struct core_vote *vote, int64_t deadline_ns, uint64_t *meeting);
 const char *comm_call_name(uint32_t call); /* the function of weft.h */
-/* In the middle of a call of all ranks: makes progress until none of these is lacked, numbered from 0 on. When one of them
- * goes first, or the deadline runs out, the comm has failed. */
+/* In the middle of a call of all ranks: makes progress until none of these is lacked, numbered from 0 on. When one of
+ * them goes first, or the deadline runs out, the comm has failed. */
 struct comm_await {
     const int *ranks;
     int n;
@@ -151,7 +152,7 @@ bool comm_tainted(const weft_comm *c);
 
 /* Releases shared memory once nobody holds it any more; grave is freed then. */
 void comm_bury(weft_comm *c, struct comm_grave *grave, const _Atomic uint32_t *holders, void *memory);
-void comm_exec_gone(weft_comm *c);    /* an exec or a window was freed */
+void comm_exec_gone(weft_comm *c); /* an exec or a window was freed */
 /* Is it a parent's, of whom this process was forked? Then it is not this one's to free or to close anything of it. */
 bool comm_inherited(const weft_comm *c);
 void comm_windows_free(weft_comm *c); /* from memory.c */
@@ -159,14 +160,14 @@ void comm_windows_free(weft_comm *c); /* from memory.c */
  * From memory.c. */
 void comm_memory_ready(char *memory, size_t bytes);
 
-/* "rank 1", and for a comm that was split "rank 1 (opened as rank 5)"; on several hosts " on host NAME" follows. In a buffer
- * of COMM_WHO bytes. */
+/* "rank 1", and for a comm that was split "rank 1 (opened as rank 5)"; on several hosts " on host NAME" follows. In a
+ * buffer of COMM_WHO bytes. */
 #define COMM_WHO 128
 const char *comm_who(const weft_comm *c, int rank, char *buf);
 const char *comm_ended(const weft_comm *c, int rank); /* what is known of one that is gone without a word */
 
-/* A list of ranks for a text, each with a note of up to 40 letters: "rank 3", "ranks 1 on host a, 2 on host b and 5 more".
- * Start with {0}. */
+/* A list of ranks for a text, each with a note of up to 40 letters: "rank 3", "ranks 1 on host a, 2 on host b and 5
+ * more". Start with {0}. */
 struct comm_names {
     char text[400];
     size_t len;
@@ -183,16 +184,16 @@ bool comm_progress(weft_comm *c, bool eager);
  * and *ns is no longer than one may sleep that has to be looked at. False: something has come. *wired is set if
  * there is a wire. */
 bool comm_listen(const weft_comm *c, bool *wired, int64_t *ns);
-bool comm_kin_fly(const weft_comm *c); /* has one of its kin something in flight, or a task that lacks signals? */
+bool comm_kin_fly(const weft_comm *c);     /* has one of its kin something in flight, or a task that lacks signals? */
 void comm_callback(weft_comm *c, bool is); /* around what a user wrote: waits in it are refused, in all the kin */
 bool comm_in_callback(void);               /* is this thread in one? For calls that several threads may make */
-/* From watch.c: fails the comm, or one of its kin, if a peer that is waited for there is gone or stalled. Unless it must,
- * it looks only every so often. */
+/* From watch.c: fails the comm, or one of its kin, if a peer that is waited for there is gone or stalled. Unless it
+ * must, it looks only every so often. */
 void comm_watch(weft_comm *c, int64_t now, bool must);
 /* Of watch.c, for whoever watches peers: this rank looks at them now. From any thread. */
 void comm_looks(weft_comm *c, int64_t now);
-/* For how long a peer has shown nothing while this rank looked. Who was stopped itself, with all others maybe, cannot say what they
- * did meanwhile: they have their time again. */
+/* For how long a peer has shown nothing while this rank looked. Who was stopped itself, with all others maybe, cannot
+ * say what they did meanwhile: they have their time again. */
 int64_t comm_silence(const weft_comm *c, int64_t seen_at, int64_t now);
 
 /* ---- task.c ---- */

@@ -18,8 +18,8 @@
  * are done and all its SENDs are retired. So when it returns, no peer will touch its memory for this
  * run any more: the caller may change the source, and the next run may overwrite DST and TEMP. A
  * peer that is a run ahead only raises its counter beyond what is asked for. Letters are in memory of
- * their own: a rank may be LETTERS runs ahead of their readers before it must wait for them. So are staged messages that
- * keep their slots (keep.c): like letters they are retired when they are launched.
+ * their own: a rank may be LETTERS runs ahead of their readers before it must wait for them. So are staged messages
+ * that keep their slots (keep.c): like letters they are retired when they are launched.
  *
  * Why staging cannot block for ever: a staged RECV is unpacked as soon as it is launched and first
  * in its channel, and frees the slot. A SEND that waits for a slot therefore waits for receivers
@@ -292,9 +292,9 @@ void engine_unpack(const struct program *p, const struct exec_step *step, const 
     }
 }
 
-/* Tells the sender of the messages that have been read to the end. Letters do not count: a fold may read one when others
- * have come that need what is behind it. That their slots are free is told by let_go; here it is told too early, but
- * where there is something else to tell, the sender cannot get more than a run ahead. */
+/* Tells the sender of the messages that have been read to the end. Letters do not count: a fold may read one when
+ * others have come that need what is behind it. That their slots are free is told by let_go; here it is told too early,
+ * but where there is something else to tell, the sender cannot get more than a run ahead. */
 static void settle(weft_exec *x, struct exec_in *in)
 {
     struct program *p = x->program;

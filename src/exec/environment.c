@@ -1,6 +1,6 @@
-/* The one place that reads the environment. weft run sets WEFT_RANK, WEFT_SIZE and WEFT_URL, and with --at WEFT_AT; of other
- * launchers a row of a table says which variables have the rank, the size and something that no
- * other job on this machine has. */
+/* The one place that reads the environment. weft run sets WEFT_RANK, WEFT_SIZE and WEFT_URL, and with --at WEFT_AT; of
+ * other launchers a row of a table says which variables have the rank, the size and something that no other job on this
+ * machine has. */
 #define _GNU_SOURCE
 #include "exec/environment.h"
 

@@ -22,8 +22,8 @@ struct environment_place {
 };
 void environment_place(struct environment_place *p);
 
-/* Where the flight recorder writes (WEFT_FLIGHT: a folder; empty: nowhere) and after which signal (WEFT_FLIGHT_SIGNAL; 0:
- * none). WEFT_EINVAL if that is no folder that can be written, or no such signal. */
+/* Where the flight recorder writes (WEFT_FLIGHT: a folder; empty: nowhere) and after which signal (WEFT_FLIGHT_SIGNAL;
+ * 0: none). WEFT_EINVAL if that is no folder that can be written, or no such signal. */
 struct environment_flight {
     char dir[FLIGHT_DIR];
     int signal;
@@ -32,8 +32,8 @@ int environment_flight(struct environment_flight *out);
 
 /* Fills in what the caller left open: first from WEFT_*, then the defaults. */
 int environment_settle(weft_comm_opts *o);
-/* The job this process is a rank of. Its URL is WEFT_URL, else auto: where it spans several machines or was told where to
- * meet, else shm:. WEFT_EINVAL if the launcher's variables make no sense. */
+/* The job this process is a rank of. Its URL is WEFT_URL, else auto: where it spans several machines or was told where
+ * to meet, else shm:. WEFT_EINVAL if the launcher's variables make no sense. */
 int environment_job(struct environment_job *job, bool *found);
 /* Where the ranks of the job meet, for store_open. */
 struct environment_store {
@@ -42,11 +42,11 @@ struct environment_store {
     char token[SERVER_TOKEN_MAX + 2]; /* empty: none is set */
 };
 
-/* `at`, else WEFT_AT, else what the launcher has: PMIx, or torchrun's master. WEFT_EINVAL if there is nothing, or the token
- * or its file cannot be used. */
+/* `at`, else WEFT_AT, else what the launcher has: PMIx, or torchrun's master. WEFT_EINVAL if there is nothing, or the
+ * token or its file cannot be used. */
 int environment_store(const char *at, struct environment_store *out);
 int environment_token(char token[SERVER_TOKEN_MAX + 2]); /* of WEFT_TOKEN or WEFT_TOKEN_FILE; empty: neither is set */
 
 const char *environment_modules(void); /* where modules are looked for first; NULL: nowhere */
-int environment_no_job(void); /* sets and returns the error of one who needs a job */
+int environment_no_job(void);          /* sets and returns the error of one who needs a job */
 #endif

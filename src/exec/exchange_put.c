@@ -160,9 +160,8 @@ int exchange_fits(const weft_exchange *x, const weft_message *m, const char *cal
 {
     return m->meta_bytes <= (uint64_t)x->queue_limit && cost(m->meta_bytes, m->bytes) <= x->queue_limit
                ? 0
-               : error_set(WEFT_ENOMEM,
-                           "%s: %zu bytes of metadata are more than the budget of %lld bytes has room for", call,
-                           m->meta_bytes, (long long)x->budget);
+               : error_set(WEFT_ENOMEM, "%s: %zu bytes of metadata are more than the budget of %lld bytes has room for",
+                           call, m->meta_bytes, (long long)x->budget);
 }
 
 /* ---- putting ---- */
@@ -190,7 +189,8 @@ static void outline(weft_exchange *x, const struct exchange_out *out, uint32_t t
     s->meta = m->meta;
     s->payload = m->payload;
     s->stream = m->meta_bytes + m->bytes;
-    if (m->bytes > WEFT_EXCHANGE_SMALL && !out->pipe->wire && pipe_offer(&x->pipes, m->payload, m->bytes, &s->head.place)) {
+    if (m->bytes > WEFT_EXCHANGE_SMALL && !out->pipe->wire &&
+        pipe_offer(&x->pipes, m->payload, m->bytes, &s->head.place)) {
         s->head.kind = EXCHANGE_PLACED;
         s->stream = m->meta_bytes;
     }

@@ -96,8 +96,8 @@ struct exec_step {
     uint32_t slots;        /* that it has */
     int64_t slot_bytes, letter_bytes;
     const _Atomic uint64_t *packed; /* RECV that flows: how far it is */
-    int64_t number; /* where it stands in a slot; not of a tiny letter */
-    char *tiny;     /* where a tiny letter is put together; else NULL */
+    int64_t number;                 /* where it stands in a slot; not of a tiny letter */
+    char *tiny;                     /* where a tiny letter is put together; else NULL */
 };
 
 /* A letter of this rank's: one or more SENDs of the same data. */
@@ -149,10 +149,10 @@ struct exec_in {
     const struct block *block;     /* the peer's */
     const struct block_message *sends;
     struct block_message *recvs; /* in our block */
-    const char *staging; /* the peer's pool */
-    uint32_t move;       /* of a message that flows: where unpacking is, */
-    int64_t at, seen;    /* bytes of that move (turns, in comb.c), and bytes that were packed when it last looked; of
-                          * one that is helped: pieces that were copied here, and 1 when none is left to take */
+    const char *staging;         /* the peer's pool */
+    uint32_t move;               /* of a message that flows: where unpacking is, */
+    int64_t at, seen; /* bytes of that move (turns, in comb.c), and bytes that were packed when it last looked; of
+                       * one that is helped: pieces that were copied here, and 1 when none is left to take */
     struct exec_seen watched;
 };
 
@@ -351,9 +351,9 @@ struct weft_exec {
     /* These four also for who is not in the seat: */
     _Atomic int state;                    /* EXEC_FLIES, or how its last run ended: 0 or a failure */
     _Atomic int64_t asked, ended, failed; /* runs; asked: for which start was called, with a progress thread */
-    bool binding;                  /* in rebind: callbacks that run meanwhile must not start it */
-    bool orphan;                   /* freed in a callback while in flight */
-    uint64_t run;                  /* started so far */
+    bool binding;                         /* in rebind: callbacks that run meanwhile must not start it */
+    bool orphan;                          /* freed in a callback while in flight */
+    uint64_t run;                         /* started so far */
     void (*done)(void *arg, int err);
     void *arg;
     struct arrivals *arrivals; /* NULL: nobody asks for them */
@@ -432,7 +432,8 @@ bool way_pushes(const struct block *from, const struct block_message *sends, con
 
 /* May this rank read the peer's private memory? */
 bool cross_may(const weft_comm *c, int peer);
-/* The least bytes in one piece with which the messages of this rank's private memory should be read there; INT64_MAX: none. */
+/* The least bytes in one piece with which the messages of this rank's private memory should be read there; INT64_MAX:
+ * none. */
 int64_t cross_worth(const weft_exec *x, const struct program *p);
 /* Is the message read so, by a receiver that may? Both ends come to the same answer. */
 bool cross_fits(const struct block *from, const struct block_message *send, const struct block *to,
@@ -467,7 +468,7 @@ void keep_describe(const weft_exec *x, const struct program *p, const struct exe
                    struct block_message *m);
 void keep_open(const weft_exec *x, struct program *p); /* between the meetings of bind: no peer is in a run */
 #define KEEP_SLOTS 2
-#define KEEP_MOST (INT64_C(1) << 32) /* bytes of a message */
+#define KEEP_MOST (INT64_C(1) << 32)                          /* bytes of a message */
 static inline _Atomic uint64_t *keep_packed(const char *room) /* of one that flows: flow.c */
 {
     return (_Atomic uint64_t *)(uintptr_t)room;
@@ -491,8 +492,8 @@ int64_t comb_take(weft_exec *x, const struct exec_in *first);
 
 /* ---- help.c ---- */
 
-/* What `claimed` of a message is after so many runs in which it was helped. Binding again writes it whether or not the message
- * is to be helped then: if that is refused, what was bound before goes on. */
+/* What `claimed` of a message is after so many runs in which it was helped. Binding again writes it whether or not the
+ * message is to be helped then: if that is refused, what was bound before goes on. */
 uint64_t help_claimed(uint64_t runs, int64_t bytes);
 /* May a rank that has the time help with this SEND? */
 bool help_wants(const struct plan_step *send, const struct exec_step *step);
@@ -522,14 +523,14 @@ bool engine_arrived(const weft_exec *x, const struct exec_in *in); /* the next m
 void engine_opened(struct program *p, const struct exec_step *step);
 /* Takes a slot for a staged message of this run; false: not now. */
 bool engine_slot(weft_exec *x, struct exec_share *share);
-bool engine_can_take(const weft_exec *x, const struct exec_in *in); /* is the channel's next message there? */
+bool engine_can_take(const weft_exec *x, const struct exec_in *in);      /* is the channel's next message there? */
 const char *engine_staged(const weft_exec *x, const struct exec_in *in); /* where it is, if it is staged */
 void engine_pack(const struct program *p, const struct exec_step *step, char *message);
 void engine_unpack(const struct program *p, const struct exec_step *step, const char *message);
 void engine_move(const struct exec_move *m, char *dst, const char *src);
 void engine_bytes(const struct exec_move *m, char *dst, const char *src, size_t bytes); /* some that are in one piece */
-void engine_write(const weft_exec *x, const struct exec_letter *letter);     /* does not seal a joint one */
-void engine_seal(const weft_exec *x);                                        /* the joint ones, if any */
+void engine_write(const weft_exec *x, const struct exec_letter *letter);                /* does not seal a joint one */
+void engine_seal(const weft_exec *x);                                                   /* the joint ones, if any */
 const char *engine_letter(const weft_exec *x, const struct exec_step *step); /* RECV of a letter: this run's slot */
 void engine_do(const weft_exec *x, const struct exec_step *step);            /* COPY or REDUCE */
 void engine_pushed(weft_exec *x, struct exec_out *out); /* the first that was not posted has been */

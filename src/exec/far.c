@@ -106,8 +106,8 @@ static char *direct(const weft_exec *x, const struct program *p, const struct fa
     return ch->sends ? (char *)(uintptr_t)move->src : move->dst;
 }
 
-/* Dense pieces that a move takes from, or brings to, its place, in the order of the message; 0: it changes the bytes, or has
- * them in the message in another order. out: where to note them; NULL: they are counted only. */
+/* Dense pieces that a move takes from, or brings to, its place, in the order of the message; 0: it changes the bytes,
+ * or has them in the message in another order. out: where to note them; NULL: they are counted only. */
 static int64_t pieces(const struct exec_move *move, bool sends, struct wire_part *out)
 {
     const struct memory_tile *t = move->tile;
@@ -138,9 +138,10 @@ static int64_t pieces(const struct exec_move *move, bool sends, struct wire_part
     return n;
 }
 
-/* How many pieces the message travels in, without a slot, where the wire takes lists: if they are so long that the wire's own
- * copy of each is worth it. 0: it does not. */
-static int64_t listed(const weft_exec *x, const struct program *p, const struct far_channel *ch, const struct far_message *m)
+/* How many pieces the message travels in, without a slot, where the wire takes lists: if they are so long that the
+ * wire's own copy of each is worth it. 0: it does not. */
+static int64_t listed(const weft_exec *x, const struct program *p, const struct far_channel *ch,
+                      const struct far_message *m)
 {
     const struct exec_step *step = &p->steps[m->step];
     int64_t bytes = 0, all = 0;
@@ -157,7 +158,8 @@ static int64_t listed(const weft_exec *x, const struct program *p, const struct 
     return all && bytes == x->plan->steps[m->step].bytes && bytes / all >= PIECE ? all : 0;
 }
 
-static int make_list(weft_exec *x, struct program *p, const struct far_channel *ch, struct far_message *m, uint64_t tag, int64_t n)
+static int make_list(weft_exec *x, struct program *p, const struct far_channel *ch, struct far_message *m, uint64_t tag,
+                     int64_t n)
 {
     struct wire *wire = x->comm->link->hosts->wire;
     const struct exec_step *step = &p->steps[m->step];
@@ -361,7 +363,8 @@ void far_start(weft_exec *x)
     }
     for (uint32_t i = 0; i < far->n && !core_failed(x->comm->group); i++)
         begin(x, &far->channels[i]);
-    if (far->n && !far->channels[0].sends) { /* leave to send, which peers may wait for, goes out before the next call */
+    if (far->n &&
+        !far->channels[0].sends) { /* leave to send, which peers may wait for, goes out before the next call */
         struct wire *wire = x->comm->link->hosts->wire;
         wire->ops->progress(wire);
     }

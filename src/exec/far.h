@@ -23,7 +23,7 @@ struct far_channel {
     uint32_t slots; /* that messages use in turn */
 
     /* the run */
-    uint32_t begun, ended;           /* messages */
+    uint32_t begun, ended;             /* messages */
     uint32_t slots_begun, slots_ended; /* those of them that have one */
 
     uint64_t peer_run; /* that the peer is known to have started */
@@ -36,8 +36,9 @@ struct far_channel {
 
 /* From the plan alone: which steps are with far ranks. */
 int far_outline(weft_exec *x, struct program *p);
-/* Gives the channels their tags. Ranks do this at the same place of every bind, so that both ends come to the same. No tag
- * is given twice, but a program that takes another's place has its tags: all that was sent with them has been received. */
+/* Gives the channels their tags. Ranks do this at the same place of every bind, so that both ends come to the same. No
+ * tag is given twice, but a program that takes another's place has its tags: all that was sent with them has been
+ * received. */
 int far_tags(weft_exec *x, struct program *p);
 /* With the moves of the messages at hand: slots, and the wire's messages. */
 int far_fill(weft_exec *x, struct program *p);

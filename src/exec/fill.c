@@ -195,8 +195,8 @@ static uint32_t unwatched_from(const struct exec_in *in)
     return k;
 }
 
-/* Can a fold read the message where it is? Not if someone waits to have it read, or one behind it: the fold may wait for
- * others. */
+/* Can a fold read the message where it is? Not if someone waits to have it read, or one behind it: the fold may wait
+ * for others. */
 static bool stays(const struct exec_step *step, bool watched, const struct block_part *theirs)
 {
     return step->way == WAY_LETTER || (step->way == WAY_PULL && !watched && theirs->dtype == theirs->wire);
@@ -522,7 +522,8 @@ static int fill_channels(struct filler *f)
     return err ? err : far_fill(f->x, p);
 }
 
-/* Of a run that writes more than the caches of a core keep, what was written first is no longer in them when it ends. */
+/* Of a run that writes more than the caches of a core keep, what was written first is no longer in them when it ends.
+ */
 static void mark_past(struct filler *f)
 {
     const int64_t run = 8 << 20, piece = 64 << 10;

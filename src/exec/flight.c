@@ -75,7 +75,8 @@ void flight_split(weft_comm *c, const weft_comm *of, uint64_t meeting)
 
 /* ---- files ---- */
 
-/* The text in memory that the caller frees; NULL: no memory. Peers go on meanwhile, so it may grow between two tries. */
+/* The text in memory that the caller frees; NULL: no memory. Peers go on meanwhile, so it may grow between two tries.
+ */
 static char *compose(const weft_comm *c, const char *why, size_t *len)
 {
     char *buf = NULL;

@@ -2,8 +2,8 @@
  *
  * What is in flight is not recorded: a run keeps what it needs to know of itself, and the text is made of that when
  * somebody asks. The ring keeps what is over and would be forgotten: meetings, execs that were freed, timeouts, the
- * failure. It has a fixed size, and an event is a few stores. Where WEFT_FLIGHT names a folder, the text is written there when a
- * wait runs out of time, when the comm has failed, and after a signal. */
+ * failure. It has a fixed size, and an event is a few stores. Where WEFT_FLIGHT names a folder, the text is written
+ * there when a wait runs out of time, when the comm has failed, and after a signal. */
 #ifndef WEFT_EXEC_FLIGHT_H
 #define WEFT_EXEC_FLIGHT_H
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-/* The flight recorder's text, from what the comm and its execs hold. Ranks in it are those of the comm that was opened, so
- * that the texts of a comm and of those split from it speak of the same ranks. */
+/* The flight recorder's text, from what the comm and its execs hold. Ranks in it are those of the comm that was opened,
+ * so that the texts of a comm and of those split from it speak of the same ranks. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <time.h>
@@ -123,8 +123,9 @@ static void put_channel(const weft_exec *x, const struct channel *ch, bool *firs
     const weft_plan *p = x->plan;
     text_put(t, *first ? "\n      " : ",\n      ");
     *first = false;
-    text_printf(t, "{\"%s\": %d, \"messages\": %" PRIu32 ", \"begun\": %" PRIu32 ", \"done\": %" PRIu32
-                   ", \"waits\": %s, \"peer_started\": %s",
+    text_printf(t,
+                "{\"%s\": %d, \"messages\": %" PRIu32 ", \"begun\": %" PRIu32 ", \"done\": %" PRIu32
+                ", \"waits\": %s, \"peer_started\": %s",
                 ch->sends ? "to" : "from", opened_as(x->comm, ch->peer), ch->n, ch->begun, ch->done,
                 ch->waits ? "true" : "false", ch->peer_started ? "true" : "false");
     if (ch->waits) {
@@ -173,7 +174,7 @@ static void put_exec(const weft_exec *x, struct text *t)
     text_printf(t, ", \"started\": %" PRIu64 ", \"ended\": %" PRId64 ", \"failed\": %" PRId64, x->run, ended,
                 atomic_load_explicit(&x->failed, memory_order_relaxed));
     member(t, "state",
-           begun                   ? "in flight"
+           begun                 ? "in flight"
            : state == EXEC_FLIES ? "submitted"
            : state < 0           ? "failed"
            : x->run              ? "complete"

@@ -9,12 +9,12 @@
  * meet. Parts that are strided or cast, at either end, are packed and unpacked as a whole: a message with such a part
  * is straight from byte 0 on.
  *
- * `packed` of a message counts bytes over all runs; run r has those from (r - 1) * bytes on, or, with slots of its own (keep.c),
- * from (r - 1) * KEEP_MOST on. Its stores release what
- * was packed, and `straight`, which is stored before the first byte that it speaks of is told: whoever acquires
- * `packed` knows where all bytes below it are. The last store is a signal, which wakes who sleeps; before that one
- * `ready` did. `packed` of the RECV counts what was unpacked: stored when it has been read, acquired before it is
- * written over. The sender looks at it only while it packs, so nobody is woken for it. */
+ * `packed` of a message counts bytes over all runs; run r has those from (r - 1) * bytes on, or, with slots of its own
+ * (keep.c), from (r - 1) * KEEP_MOST on. Its stores release what was packed, and `straight`, which is stored before the
+ * first byte that it speaks of is told: whoever acquires `packed` knows where all bytes below it are. The last store is
+ * a signal, which wakes who sleeps; before that one `ready` did. `packed` of the RECV counts what was unpacked: stored
+ * when it has been read, acquired before it is written over. The sender looks at it only while it packs, so nobody is
+ * woken for it. */
 #include <string.h>
 
 #include "exec/block.h"

@@ -1,7 +1,7 @@
-/* Buckets that are copied as one. A message is cut into buckets along a dim of the tensor. Where the receiver has that dim
- * nearest in memory and the sender has not, a pull transposes, and each bucket breaks off the runs that it writes before
- * the page ends that they are in. So buckets of a channel that go on where the one before ends, and that are there by the
- * time it is taken, are pulled together. */
+/* Buckets that are copied as one. A message is cut into buckets along a dim of the tensor. Where the receiver has that
+ * dim nearest in memory and the sender has not, a pull transposes, and each bucket breaks off the runs that it writes
+ * before the page ends that they are in. So buckets of a channel that go on where the one before ends, and that are
+ * there by the time it is taken, are pulled together. */
 #include "exec/block.h"
 
 #define MOST (16 << 20) /* bytes that are pulled together: a millisecond in which the rank does nothing else */

@@ -1,16 +1,17 @@
-/* Staged messages that keep slots of their own, two of them, which runs use in turn: the run that has packed one need not
- * wait until it has been read. Ranks that exchange ghosts again and again then wait once in a run, for what comes, and
- * not a second time for their readers; and a rank that has unpacked goes on to pack the next run's while the lines of both are
- * in its cache.
+/* Staged messages that keep slots of their own, two of them, which runs use in turn: the run that has packed one need
+ * not wait until it has been read. Ranks that exchange ghosts again and again then wait once in a run, for what comes,
+ * and not a second time for their readers; and a rank that has unpacked goes on to pack the next run's while the lines
+ * of both are in its cache.
  *
- * For messages whose elements lie far apart, to peers that send something back in each run. Nobody has to say that one of
- * these was read: when this rank has ended run r - 1, the peer had begun that run, so it had ended run r - 2 and read what
- * came in it, and the slot of run r - 2 is the one that run r packs into. What was read before the peer sent is
- * ordered before what is written after that came.
+ * For messages whose elements lie far apart, to peers that send something back in each run. Nobody has to say that one
+ * of these was read: when this rank has ended run r - 1, the peer had begun that run, so it had ended run r - 2 and
+ * read what came in it, and the slot of run r - 2 is the one that run r packs into. What was read before the peer sent
+ * is ordered before what is written after that came.
  *
- * The slots stand in the sender's block, behind the letters, so they stay until all readers have let go of it. All that a
- * reader looks at is there, and where it is was noted at bind: a sender that binds again describes its messages anew while a
- * reader may still be in the last run. The room is made when the exec is bound first, and charged to the staging. */
+ * The slots stand in the sender's block, behind the letters, so they stay until all readers have let go of it. All that
+ * a reader looks at is there, and where it is was noted at bind: a sender that binds again describes its messages anew
+ * while a reader may still be in the last run. The room is made when the exec is bound first, and charged to the
+ * staging. */
 #include "exec/block.h"
 
 #define SHARE_MESSAGE 64 /* of the staging limit, for one message, */

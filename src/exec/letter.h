@@ -15,8 +15,9 @@
  * LETTERS / 2 runs only.
  *
  * Where every reader sends something back in each run, nothing has to be said and two slots are enough (way.c says when
- * they are better). Whoever ends run r has got what its readers send in run r; so these had ended run r - 1 and read all of
- * its letters, whose slots are those of run r + 1. Sending releases what was read before, getting it acquires that. */
+ * they are better). Whoever ends run r has got what its readers send in run r; so these had ended run r - 1 and read
+ * all of its letters, whose slots are those of run r + 1. Sending releases what was read before, getting it acquires
+ * that. */
 #define LETTERS 16
 #define LETTERS_ANSWERED 2
 #define LETTER_MOST 4096 /* bytes of a message */

@@ -21,8 +21,8 @@
 
 #include "base/error.h"
 #include "exec/far.h"
-#include "exec/remote.h"
 #include "exec/pipe.h"
+#include "exec/remote.h"
 #include "exec/split.h"
 #include "exec/survive.h"
 

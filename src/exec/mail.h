@@ -15,14 +15,14 @@ void mail_close(weft_comm *c); /* says goodbye first */
 
 /* Moves what comes and goes by the wires of the comm and of its kin, and nothing else; calls nobody back. */
 bool mail_move_kin(weft_comm *c);
-/* May what has come be wrong? A wire that cannot cancel delivers what its sender has given up, from memory that may be another
- * thing by then. Word that it gave up was sent before that, and is looked for. */
+/* May what has come be wrong? A wire that cannot cancel delivers what its sender has given up, from memory that may be
+ * another thing by then. Word that it gave up was sent before that, and is looked for. */
 bool mail_doubts(weft_comm *c);
 /* Sees to it that all mail, and what this host's ranks have voted, is on its way; gives up after ns. */
 void mail_flush(weft_comm *c, int64_t ns);
 void mail_failure(weft_comm *c, int code, const char *text);
-/* To one far rank, with which this one has been in touch: why the comm has failed. Who leaves a comm that has failed tells
- * those who wait for it: they may hear that it left before others tell them why. */
+/* To one far rank, with which this one has been in touch: why the comm has failed. Who leaves a comm that has failed
+ * tells those who wait for it: they may hear that it left before others tell them why. */
 void mail_failure_to(weft_comm *c, int peer);
 void mail_freed(const weft_exec *x); /* to the far ranks that it has messages with */
 /* For survive.c, when the comm has failed and its tasks no longer pass: takes what has come. */

@@ -251,8 +251,8 @@ static int decide(weft_comm *c, uint64_t meeting)
     return 0;
 }
 
-/* The vote of a far rank comes by the first rank of its host and to the first rank of this one, its farewell may come before: those
- * first ones, in the same meeting, see whether it has voted. */
+/* The vote of a far rank comes by the first rank of its host and to the first rank of this one, its farewell may come
+ * before: those first ones, in the same meeting, see whether it has voted. */
 static bool is_spoken_for(const weft_comm *c, int rank)
 {
     const struct transport_hosts *hosts = c->link->hosts;
@@ -317,7 +317,7 @@ int comm_agree(weft_comm *c, struct core_vote *vote, int64_t deadline_ns, uint64
     if (err == COMM_LATE) {
         struct comm_names names;
         err = comm_fail(c, WEFT_ETIMEOUT, "%s: %s did not take part within %lld ms", comm_call_name(vote->call),
-                         missing(c, m.number, &names), (long long)(deadline_ns / 1000000));
+                        missing(c, m.number, &names), (long long)(deadline_ns / 1000000));
     }
     *meeting = m.number;
     if (!err)
@@ -412,8 +412,8 @@ static int barrier(weft_comm *c, int64_t timeout_ns)
     }
     if (err == COMM_LATE) {
         struct comm_names names;
-        err = error_set(WEFT_ETIMEOUT, "weft_comm_barrier: time ran out, %s not there yet",
-                        missing(c, m.number, &names));
+        err =
+            error_set(WEFT_ETIMEOUT, "weft_comm_barrier: time ran out, %s not there yet", missing(c, m.number, &names));
         if (timeout_ns)
             flight_late(c);
         return err;

@@ -275,8 +275,8 @@ bool pipe_offer(struct pipes *p, const void *memory, size_t bytes, uint64_t *pla
 }
 
 /* The flag and the failure are stored and looked at crosswise, all seq_cst: this end sees the failure and does not
- * begin, or the other, which looks after the failure, sees the flag and waits until the copy is over. Should it not wait any
- * longer, the failure is seen after the copy. */
+ * begin, or the other, which looks after the failure, sees the flag and waits until the copy is over. Should it not
+ * wait any longer, the failure is seen after the copy. */
 bool pipe_load(struct pipes *p, struct pipe_in *in, void *dst, uint64_t place, size_t bytes)
 {
     weft_comm *c = p->comm;

@@ -57,11 +57,11 @@ struct pipe_wire {
 /* What is known of a far rank that this one has pipes or votes with. */
 struct pipe_far {
     int peer;
-    struct pipe_head *head; /* stands for the peer's: what it mails is put there */
-    bool answered;          /* and says that it */
-    bool sends, receives;   /* to this rank, from it */
-    uint64_t ring_bytes;    /* of its pipe to this rank */
-    bool closed;            /* it has closed its end, after it had written */
+    struct pipe_head *head;     /* stands for the peer's: what it mails is put there */
+    bool answered;              /* and says that it */
+    bool sends, receives;       /* to this rank, from it */
+    uint64_t ring_bytes;        /* of its pipe to this rank */
+    bool closed;                /* it has closed its end, after it had written */
     uint64_t written, received; /* so much to this rank and from it */
 };
 
@@ -157,8 +157,8 @@ bool pipe_end(struct pipes *p, struct pipe_out *o);
 void pipe_seal(struct pipe_out *o);
 void pipes_call(struct pipes *p);                    /* a signal to each reader that had none since the last write */
 void pipe_ring(struct pipes *p, struct pipe_out *o); /* wakes the reader if it sleeps */
-/* The next frame, in the pipe's memory; NULL: none yet. Pop lets go of it and says whether it was the last of its round;
- * tell lets the writer know, by and by. */
+/* The next frame, in the pipe's memory; NULL: none yet. Pop lets go of it and says whether it was the last of its
+ * round; tell lets the writer know, by and by. */
 const void *pipe_read(struct pipe_in *in, size_t *bytes);
 bool pipe_pop(struct pipe_in *in);
 void pipe_tell(struct pipes *p, struct pipe_in *in);
@@ -171,8 +171,8 @@ bool pipe_offer(struct pipes *p, const void *memory, size_t bytes, uint64_t *pla
 /* Copies it here and says so. False: the comm has failed, nothing was looked at. */
 bool pipe_load(struct pipes *p, struct pipe_in *in, void *dst, uint64_t place, size_t bytes);
 bool pipe_offers_taken(const struct pipe_out *o);
-/* After a failure: returns when no peer is in the middle of loading from this rank, so that payloads may go. A process that was
- * stopped there has the deadline: what it loads after that it throws away. */
+/* After a failure: returns when no peer is in the middle of loading from this rank, so that payloads may go. A process
+ * that was stopped there has the deadline: what it loads after that it throws away. */
 void pipes_fence(struct pipes *p);
 
 /* ---- rounds and votes ---- */
@@ -194,8 +194,8 @@ const struct pipe_head *pipes_voter(struct pipes *p, int rank, struct pipe_seen 
 
 /* ---- for pipe_far.c, from pipe.c and pipe_open.c ---- */
 
-/* Whole frames of a ring from one position to another, of `most` bytes at most, up to and with the one that says that the
- * rest of the ring is empty: how many bytes they are, and where it goes on behind them. */
+/* Whole frames of a ring from one position to another, of `most` bytes at most, up to and with the one that says that
+ * the rest of the ring is empty: how many bytes they are, and where it goes on behind them. */
 uint64_t pipe_span(struct pipe_ring *ring, size_t bytes, uint64_t from, uint64_t to, uint64_t most, uint64_t *next);
 uint64_t pipe_sealed(const struct pipe_out *o); /* bytes that may be read */
 const int32_t *pipe_from_list(const struct pipe_head *h);
@@ -206,23 +206,25 @@ int pipe_find(const int32_t *list, int n, int rank); /* where the rank is in a s
 
 /* Before the first meeting, with the lists: all far ranks there are. From here on they may speak of it. */
 int pipe_far_prepare(struct pipes *p);
-int pipe_far_greet(struct pipes *p);                       /* after it: hears from all of them */
+int pipe_far_greet(struct pipes *p);                           /* after it: hears from all of them */
 struct pipe_far *pipe_far_of(const struct pipes *p, int rank); /* NULL: not far, or of no concern */
-int pipe_far_connect_in(struct pipes *p, struct pipe_in *in); /* when the lists are known to match */
+int pipe_far_connect_in(struct pipes *p, struct pipe_in *in);  /* when the lists are known to match */
 int pipe_far_connect_out(struct pipes *p, struct pipe_out *o);
 /* Moves what is in the rings on: true if something moved. `busy`: peers may wait for this rank, and hear that it is at
  * work. By who alone reads and writes the pipes. */
 bool pipe_far_pump(struct pipes *p, bool busy);
-/* All that belongs to complete rounds has left this rank's memory, or will not since *refuses has closed its end; -1: none
- * has. */
+/* All that belongs to complete rounds has left this rank's memory, or will not since *refuses has closed its end; -1:
+ * none has. */
 bool pipe_far_drained(const struct pipes *p, int *refuses);
-/* Of a far rank. One that has closed its end is here as long as not all that it wrote has come: mail may overtake it. */
+/* Of a far rank. One that has closed its end is here as long as not all that it wrote has come: mail may overtake it.
+ */
 enum transport_fate pipe_far_fate(const struct pipes *p, int rank);
 void pipe_far_vote(struct pipes *p, int rank, uint64_t word);
-/* Tells far ranks that this end is closed, unless `silent`, and frees all of it. False: the wire may still read the rings. */
+/* Tells far ranks that this end is closed, unless `silent`, and frees all of it. False: the wire may still read the
+ * rings. */
 bool pipe_far_close(struct pipes *p, bool silent);
 void pipe_far_heard(weft_comm *c, int peer, const struct pipe_mail *m); /* from mail.c */
 /* From any thread. */
-void pipe_far_ended(struct pipe_out *o); /* a round is, by what was written last; with the writer's end */
+void pipe_far_ended(struct pipe_out *o);      /* a round is, by what was written last; with the writer's end */
 bool pipe_far_some(const struct pipe_in *in); /* is there something to read? With the reader's end */
 #endif

@@ -1,8 +1,8 @@
-/* Pipes between hosts. The writer's ring is as ever, in its own memory; the reader has a ring of the same size, in which every
- * frame comes to stand at the same place. Frames that are sealed go over the wire in pieces of whole frames, of a quarter
- * ring at most, each into its place. The reader has room for them: the writer never has more in its ring than fits. So the
- * reader always receives the next piece into what is free behind the last, once a piece of any size fits there: as
- * much as a quarter ring, or what is left up to the ring's end, beyond which no piece goes.
+/* Pipes between hosts. The writer's ring is as ever, in its own memory; the reader has a ring of the same size, in
+ * which every frame comes to stand at the same place. Frames that are sealed go over the wire in pieces of whole
+ * frames, of a quarter ring at most, each into its place. The reader has room for them: the writer never has more in
+ * its ring than fits. So the reader always receives the next piece into what is free behind the last, once a piece of
+ * any size fits there: as much as a quarter ring, or what is left up to the ring's end, beyond which no piece goes.
  *
  * By mail goes what in shared memory is a word: how far the reader has read, votes, that a rank is at work, that it has
  * closed. When ranks open pipes, each asks its far neighbours what they have in their lists, and each is answered,
@@ -112,7 +112,8 @@ int pipe_far_greet(struct pipes *p)
 static void answer(const struct pipes *p, int peer)
 {
     const struct pipe_head *h = p->head;
-    bool sends = pipe_find(pipe_to_list(h), h->nto, peer) >= 0, receives = pipe_find(pipe_from_list(h), h->nfrom, peer) >= 0;
+    bool sends = pipe_find(pipe_to_list(h), h->nto, peer) >= 0,
+         receives = pipe_find(pipe_from_list(h), h->nfrom, peer) >= 0;
     send_to(p, peer, ANSWER, (sends ? SENDS : 0) | (receives ? RECEIVES : 0), p->ring_bytes);
 }
 
@@ -166,7 +167,8 @@ static uint64_t at_of(const struct pipe_wire *w)
     return atomic_load_explicit(&w->at, memory_order_acquire);
 }
 
-/* The pipe is at its end. That the peer is gone is nothing to who waits for nothing of it; who does, finds out by watching. */
+/* The pipe is at its end. That the peer is gone is nothing to who waits for nothing of it; who does, finds out by
+ * watching. */
 static bool broken(struct pipes *p, struct pipe_wire *w, int peer, const char *what, int err)
 {
     char who[COMM_WHO], text[CORE_TEXT / 2];

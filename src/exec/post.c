@@ -179,9 +179,9 @@ static bool write_all(weft_exec *x)
     return true;
 }
 
-/* Wakes those who sleep and are to see the letters, and what was shown or told of pulls. The fence between these and the
- * looks, as in core_signal, would wait for them to be out; so where a pass follows it comes when there is nothing left to
- * do beside. */
+/* Wakes those who sleep and are to see the letters, and what was shown or told of pulls. The fence between these and
+ * the looks, as in core_signal, would wait for them to be out; so where a pass follows it comes when there is nothing
+ * left to do beside. */
 void engine_call(weft_exec *x)
 {
     struct post *post = &x->program->post;

@@ -1,12 +1,12 @@
 /* Pulls in a post: messages that are read where they are, in programs in which none waits for another one (post.c). All
- * are shown at the start of a run and taken as they are shown by others; the run is over when peers have read this rank's.
- * What the engine keeps of a channel is many lines of cache, and copies have driven them out before the next run; what is
- * kept here is one line for each message.
+ * are shown at the start of a run and taken as they are shown by others; the run is over when peers have read this
+ * rank's. What the engine keeps of a channel is many lines of cache, and copies have driven them out before the next
+ * run; what is kept here is one line for each message.
  *
- * A channel has one such message and no other, so `ready` and `done` are numbers of runs. Signals are stored together: the
- * fence before them releases what was written for the peers, or read of theirs, and the one behind them stands between the
- * stores and the looks at who sleeps, as core_signal says. Between two copies there is no store that would wait for the
- * first. */
+ * A channel has one such message and no other, so `ready` and `done` are numbers of runs. Signals are stored together:
+ * the fence before them releases what was written for the peers, or read of theirs, and the one behind them stands
+ * between the stores and the looks at who sleeps, as core_signal says. Between two copies there is no store that would
+ * wait for the first. */
 #include <string.h>
 
 #include "base/error.h"

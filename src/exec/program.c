@@ -154,8 +154,8 @@ static bool better_packed(const weft_exec *x, const struct program *p, uint32_t 
     return false;
 }
 
-/* A message that is no letter goes through staging memory when the comm says so, when peers cannot reach some part of it,
- * or, if choice is set, when it is better packed. True: some does for that alone. */
+/* A message that is no letter goes through staging memory when the comm says so, when peers cannot reach some part of
+ * it, or, if choice is set, when it is better packed. True: some does for that alone. */
 static bool choose_staging(const weft_exec *x, struct program *p, bool choice)
 {
     const weft_plan *plan = x->plan;

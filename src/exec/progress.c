@@ -17,12 +17,12 @@
  *       wanted the seat and gives up does the same after its store of `wanted`.
  *   wait for the seat   add `wanted`, futex looks at `seat` | leave: store `seat`, load `wanted`
  *   park or sleep in the seat: `asleep` is stored before the seat is left, so whoever is in it later sees it
- *       through the seat; it calls the thread if it leaves work that the thread has not seen: all of it if PARKED, what was
- *       started, moved or disarmed since (`disturbed`) if ON_BELL. An armed bell that nobody has touched still
- *       rings for the signals that the thread looked for.
- * A call changes the word that the thread sleeps on (`calls`, or the bell), which it has read before it stored
- * `asleep`: the futex does not begin to sleep, or is woken. comm_nudge and peers' signals ring the bell, as
- * core_signal says, for whoever has armed it; a thread that they wake and that finds the seat taken parks as above.
+ *       through the seat; it calls the thread if it leaves work that the thread has not seen: all of it if PARKED, what
+ * was started, moved or disarmed since (`disturbed`) if ON_BELL. An armed bell that nobody has touched still rings for
+ * the signals that the thread looked for. A call changes the word that the thread sleeps on (`calls`, or the bell),
+ * which it has read before it stored `asleep`: the futex does not begin to sleep, or is woken. comm_nudge and peers'
+ * signals ring the bell, as core_signal says, for whoever has armed it; a thread that they wake and that finds the seat
+ * taken parks as above.
  *
  * The seat is taken with acquire and left with release (by seq_cst), so all that one driver wrote is there for the
  * next. */
@@ -271,8 +271,8 @@ void progress_submit(struct comm_family *f, weft_exec *x)
     come_in(s);
     do
         x->submitted = first;
-    while (!atomic_compare_exchange_weak_explicit(&s->submitted, &first, x, memory_order_seq_cst,
-                                                  memory_order_relaxed));
+    while (
+        !atomic_compare_exchange_weak_explicit(&s->submitted, &first, x, memory_order_seq_cst, memory_order_relaxed));
     if (take(s))
         progress_leave(f);
     else

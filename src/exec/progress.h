@@ -1,13 +1,13 @@
 /* Progress by a thread: the seat that one thread at a time drives a family of comms from, and the thread that takes it
  * when nobody else does. What a comm, its kin and their execs hold is touched by who is in the seat alone, but for
- * what is atomic. A family without a progress thread has no seat: it is all one thread's at a time anyway; but on several
- * hosts, where threads that put into an exchange must be kept off the wire, it has one. */
+ * what is atomic. A family without a progress thread has no seat: it is all one thread's at a time anyway; but on
+ * several hosts, where threads that put into an exchange must be kept off the wire, it has one. */
 #ifndef WEFT_EXEC_PROGRESS_H
 #define WEFT_EXEC_PROGRESS_H
 #include "exec/comm.h"
 
-/* A family for a comm that is to be opened, with its thread if one is asked for, or with a seat alone; the caller is in the
- * seat then. */
+/* A family for a comm that is to be opened, with its thread if one is asked for, or with a seat alone; the caller is in
+ * the seat then. */
 int progress_open(bool threaded, bool seated, struct comm_family **out);
 void progress_unseat(struct comm_family *f); /* takes away the seat, if it is alone and nobody knows it yet */
 void progress_settle(struct comm_family *f); /* when it has its first comm */
@@ -30,7 +30,7 @@ void progress_disturb(struct comm_family *f); /* the thread, if it sleeps, has t
 void progress_submit(struct comm_family *f, weft_exec *x);
 void progress_ended(struct comm_family *f); /* a run has: who waits for the seat may not need it any more */
 
-bool progress_seated(const struct comm_family *f); /* is the calling thread in the seat? */
+bool progress_seated(const struct comm_family *f);          /* is the calling thread in the seat? */
 static inline bool progress_called_back(const weft_comm *c) /* is it in a callback? */
 {
     return (!c->threaded || progress_seated(c->family)) && c->in_callback;

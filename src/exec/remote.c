@@ -1,11 +1,11 @@
 /* What the windows of a comm on several hosts have in common, barriers of the group, and the end of windows.
  *
- * Barriers of the group: a rank arrives when all that it has put was acknowledged, so what was put before a barrier is where
- * it belongs when the last has arrived. The first rank of a host tells the first ranks of the others who has arrived, counts
- * those of all hosts, and says in its head when all have; the ranks of its host look there.
+ * Barriers of the group: a rank arrives when all that it has put was acknowledged, so what was put before a barrier is
+ * where it belongs when the last has arrived. The first rank of a host tells the first ranks of the others who has
+ * arrived, counts those of all hosts, and says in its head when all have; the ranks of its host look there.
  *
- * The end of a window: a rank that has freed its own tells all far ranks, and keeps its memory until all of them have told
- * it, so that what they put finds it. */
+ * The end of a window: a rank that has freed its own tells all far ranks, and keeps its memory until all of them have
+ * told it, so that what they put finds it. */
 #define _GNU_SOURCE
 #include "exec/remote.h"
 
@@ -261,8 +261,8 @@ void remote_take(weft_comm *c, int rank, const void *bytes, size_t n)
 
 /* ---- barriers of the group ---- */
 
-/* Word of a rank that has freed its window comes straight from it, and may be here before the first rank of this host has
- * heard of its last barrier. */
+/* Word of a rank that has freed its window comes straight from it, and may be here before the first rank of this host
+ * has heard of its last barrier. */
 uint64_t remote_entered(const weft_window *w, int rank)
 {
     if (w->heads[rank])

@@ -4,13 +4,14 @@
  *   remote_out.c   what goes: puts, and releases, which are notifies and what else tells others of puts
  *   remote_in.c    what comes
  *
- * Operations on one rank's window by another are done in the order in which they were asked for. Each is a mail; what does
- * not fit into one is a message of the wire beside it, straight from place to place, or for an add through memory of the
- * receiver's. The owner acknowledges puts as soon as they are done. A rank has REMOTE_OPS operations, and of them
- * REMOTE_TAGS messages, on the way to another at most; what is copied at either end is charged to the comm's staging.
+ * Operations on one rank's window by another are done in the order in which they were asked for. Each is a mail; what
+ * does not fit into one is a message of the wire beside it, straight from place to place, or for an add through memory
+ * of the receiver's. The owner acknowledges puts as soon as they are done. A rank has REMOTE_OPS operations, and of
+ * them REMOTE_TAGS messages, on the way to another at most; what is copied at either end is charged to the comm's
+ * staging.
  *
- * Releases. Who sees one, or anything that was done by someone who has seen it, also sees all puts of this rank before it,
- * as where all share memory. Puts to the same rank are done before it anyway; those to others must have been
+ * Releases. Who sees one, or anything that was done by someone who has seen it, also sees all puts of this rank before
+ * it, as where all share memory. Puts to the same rank are done before it anyway; those to others must have been
  * acknowledged, so until then releases wait, in order, near ones too, and go when this rank makes progress.
  *
  * Everything here is done by who is in the seat of the comm's family, and never calls back to the user. */

@@ -1,7 +1,7 @@
-/* What far ranks do to this rank's windows. The operations of each are done in its order, at once where that is possible; one
- * whose bytes come as a message of the wire holds up those behind it until they are there. Receives are begun as soon as
- * their memory is known to be free: a put's when nothing before it in the queue is for the same bytes, an add's when there is
- * room for it. What is queued is bounded by what the sender may have on its way. */
+/* What far ranks do to this rank's windows. The operations of each are done in its order, at once where that is
+ * possible; one whose bytes come as a message of the wire holds up those behind it until they are there. Receives are
+ * begun as soon as their memory is known to be free: a put's when nothing before it in the queue is for the same bytes,
+ * an add's when there is room for it. What is queued is bounded by what the sender may have on its way. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,8 +44,8 @@ static void broken(struct remote *r, const struct remote_peer *p, int err)
               text);
 }
 
-/* Is there room for an add? The first of a queue must get it sooner or later, or nothing behind it goes on, so those behind,
- * which keep theirs until they are first, leave enough for one. */
+/* Is there room for an add? The first of a queue must get it sooner or later, or nothing behind it goes on, so those
+ * behind, which keep theirs until they are first, leave enough for one. */
 static bool has_room(const struct remote *r, const struct remote_peer *p, const struct remote_item *i)
 {
     int64_t left = r->budget / 2 - r->roomed - (i == p->first ? 0 : (int64_t)REMOTE_COPY);
@@ -163,7 +163,8 @@ void remote_in_take(struct remote *r, struct remote_peer *p, const struct remote
         begin(r, p, i);
 }
 
-/* Puts are acknowledged at once, since releases may wait for it; signals when half of what may be on its way was done. */
+/* Puts are acknowledged at once, since releases may wait for it; signals when half of what may be on its way was done.
+ */
 static void acknowledge(struct remote *r, struct remote_peer *p)
 {
     if (!p->owes && p->done - p->told < REMOTE_OPS / 2)

@@ -1,7 +1,7 @@
 /* What goes to far windows. A put that fits into a mail is copied there. A larger one is a message of the wire; up to
- * REMOTE_COPY bytes are copied, as far as the budget reaches, so that the call need not wait for the other end; else they
- * go from the caller's memory in pieces, several at a time, and the call waits until the wire has let go of them. It moves
- * what comes meanwhile, so two ranks that put to each other do not wait in a circle. */
+ * REMOTE_COPY bytes are copied, as far as the budget reaches, so that the call need not wait for the other end; else
+ * they go from the caller's memory in pieces, several at a time, and the call waits until the wire has let go of them.
+ * It moves what comes meanwhile, so two ranks that put to each other do not wait in a circle. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -335,7 +335,8 @@ static int wait_in_seat(weft_exec *x, struct waiting *w, int64_t timeout_ns)
             comm_watch(c, core_now(), false);
     } else {
         int64_t now = timeout_ns > 0 ? core_now() : 0;
-        struct comm_need need = {over, lacking, w, timeout_ns > 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1};
+        struct comm_need need = {over, lacking, w,
+                                 timeout_ns > 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1};
         err = comm_wait(c, &need);
     }
     if (err == COMM_LATE)
@@ -446,7 +447,8 @@ static void free_in_seat(weft_exec *x)
     bool clean = !atomic_load_explicit(&x->state, memory_order_relaxed) && !core_failure(c->group, &text);
     if (exec_flies(x))
         link_out(x, WEFT_EPEER);
-    flight_record(&c->flight, FLIGHT_FREED, 0, atomic_load_explicit(&x->state, memory_order_relaxed), x->number, x->run);
+    flight_record(&c->flight, FLIGHT_FREED, 0, atomic_load_explicit(&x->state, memory_order_relaxed), x->number,
+                  x->run);
     exec_unlist(x);
     part_from_peers(x);
     far_part(x);

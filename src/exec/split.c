@@ -1,8 +1,8 @@
 /* Splitting a comm. Each rank shows its list on a card, all meet; each compares its list with the cards of those in it
  * and makes its end of the new group, all meet again: the comms exist in all groups or in none. The first rank of a
  * list makes what its group shares before the first meeting, and says on its card where. On several hosts the first of
- * the list on each of them does, cards are seen inside a host, and there is a third meeting, after new groups across hosts
- * have opened their wires (split_hosts.c). */
+ * the list on each of them does, cards are seen inside a host, and there is a third meeting, after new groups across
+ * hosts have opened their wires (split_hosts.c). */
 #include "exec/split.h"
 
 #include <stdlib.h>

@@ -20,14 +20,14 @@ struct split_table;
 struct split {
     weft_comm *parent, *comm;
     const int *ranks;
-    int n, rank;         /* of the new comm */
-    int founder;         /* which of them makes what it needs on this host */
-    bool wide;           /* they are on several hosts */
-    uint64_t meeting;    /* its number, in the parent's meetings */
+    int n, rank;      /* of the new comm */
+    int founder;      /* which of them makes what it needs on this host */
+    bool wide;        /* they are on several hosts */
+    uint64_t meeting; /* its number, in the parent's meetings */
     struct split_card *card;
-    uint64_t place;      /* of the card */
+    uint64_t place; /* of the card */
     struct transport_link *link;
-    struct mail *mail;   /* for the new comm, if it is wide */
+    struct mail *mail;         /* for the new comm, if it is wide */
     struct split_card *theirs; /* the list of a far rank that was asked for it; */
     int asked, have;           /* that rank, and how many of its list are here */
     struct split_table *table; /* what the ranks of the new group give each other */
@@ -38,8 +38,8 @@ struct split {
 /* What is mailed about a split, and bytes behind it. */
 struct split_mail {
     uint64_t meeting;
-    uint32_t kind;   /* enum of split_hosts.c */
-    int32_t rank;    /* of the new group: whose share it is */
+    uint32_t kind; /* enum of split_hosts.c */
+    int32_t rank;  /* of the new group: whose share it is */
     uint32_t round;
     int32_t code;
     uint32_t total, at, bytes; /* of all of it */

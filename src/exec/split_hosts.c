@@ -1,7 +1,8 @@
-/* Splits of comms on several hosts, where ranks do not see each other's cards. Lists are compared by a hash in the votes; only
- * where that differs is the list asked for, so that the error can say how. The wire of a new group is opened by all its
- * ranks together, for which they give each other bytes, as ranks that open a comm do in a store: into a table in the memory
- * of each host, in which the founder of each host puts what comes from others, and mails them what its own ranks have put. */
+/* Splits of comms on several hosts, where ranks do not see each other's cards. Lists are compared by a hash in the
+ * votes; only where that differs is the list asked for, so that the error can say how. The wire of a new group is
+ * opened by all its ranks together, for which they give each other bytes, as ranks that open a comm do in a store: into
+ * a table in the memory of each host, in which the founder of each host puts what comes from others, and mails them
+ * what its own ranks have put. */
 #include "exec/split.h"
 
 #include <stdlib.h>
@@ -226,12 +227,8 @@ static int gather(void *arg, const void *mine, size_t bytes, void *all)
 
 int split_wire(struct split *s)
 {
-    const struct wire_boot boot = {.rank = s->rank,
-                                   .size = s->n,
-                                   .gather = gather,
-                                   .arg = s,
-                                   .wait_ns = s->parent->deadline_ns,
-                                   .no_shm = true};
+    const struct wire_boot boot = {
+        .rank = s->rank, .size = s->n, .gather = gather, .arg = s, .wait_ns = s->parent->deadline_ns, .no_shm = true};
     int err = hosts_connect(s->link, s->parent->link, s->ranks, &boot);
     while (err && s->gathered < ROUNDS) /* the others wait for what this rank would have given */
         give(s, NULL, 0, err);

@@ -42,12 +42,13 @@ int staging_reserve(struct staging *s, struct transport_link *l, int64_t bytes, 
                     struct staging_reserve *out);
 void staging_unreserve(struct staging *s, struct staging_reserve *r);
 
-/* Memory that an exec has of its own for what travels: counts like a slot that holds a message all the time. False: it is
- * beyond the limit. */
+/* Memory that an exec has of its own for what travels: counts like a slot that holds a message all the time. False: it
+ * is beyond the limit. */
 bool staging_charge(struct staging *s, int64_t bytes);
 void staging_uncharge(struct staging *s, int64_t bytes);
 
-/* A slot for one message: the reserved one if it is free and large enough, else one of the shared rest. False: not now. */
+/* A slot for one message: the reserved one if it is free and large enough, else one of the shared rest. False: not now.
+ */
 bool staging_take(struct staging *s, struct staging_reserve *r, int64_t bytes, int64_t *offset);
 void staging_give(struct staging *s, struct staging_reserve *r, int64_t bytes, int64_t offset);
 #endif

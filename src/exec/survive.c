@@ -1,13 +1,13 @@
 /* Who is left of a comm that has failed. Each rank that asks says so to all: on its host by a word in the core, to far
- * ranks by mail. The lowest rank that is not gone waits until all that are not gone have asked, or the deadline runs out
- * for those that have not, and then says who is on the list; the others wait for its word, or for its end, or until
+ * ranks by mail. The lowest rank that is not gone waits until all that are not gone have asked, or the deadline runs
+ * out for those that have not, and then says who is on the list; the others wait for its word, or for its end, or until
  * the deadline runs out and it has not asked: then the next one takes its place. So all get the same list unless the
  * one who gives it goes, or asks at last, while the next one does; whoever is on a list and gone is missed when the
  * survivors open their comm, and they can ask again.
  *
- * Words: `survives` and `verdicts` count how often a rank has asked and answered, so that an old answer is not taken for a
- * new one. The list stands in the answering rank's vote, which nobody uses after a failure; the store of `verdicts`
- * releases it. */
+ * Words: `survives` and `verdicts` count how often a rank has asked and answered, so that an old answer is not taken
+ * for a new one. The list stands in the answering rank's vote, which nobody uses after a failure; the store of
+ * `verdicts` releases it. */
 #define _GNU_SOURCE
 #include "exec/survive.h"
 

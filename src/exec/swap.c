@@ -1,6 +1,6 @@
-/* Faces that two ranks give each other where they lie: what one sends stands beside what it receives, each cell in a line
- * of cache of its own (the x faces of a 3-d array). Packed and unpacked, each line is fetched twice, and by then the
- * first cells of a long face have left the cache. Here one walk along both faces does both directions: it reads and
+/* Faces that two ranks give each other where they lie: what one sends stands beside what it receives, each cell in a
+ * line of cache of its own (the x faces of a 3-d array). Packed and unpacked, each line is fetched twice, and by then
+ * the first cells of a long face have left the cache. Here one walk along both faces does both directions: it reads and
  * writes a line of either rank once.
  *
  * Where every rank has a core, both ranks of a pair walk, from either end, until they meet; one that comes late, or
@@ -9,16 +9,16 @@
  * And they are of ranks with one neighbour: the lines of one between two others would go from core to core.
  *
  * Where ranks share cores, whoever runs walks along the faces of all pairs that have begun, also of those that it is
- * not in, row by row, so that the line of a rank between two others is fetched once; and each core has an end of its own,
- * so that it finds in its cache what it left there. It is worth waiting until all have begun, but not sleeping.
+ * not in, row by row, so that the line of a rank between two others is fetched once; and each core has an end of its
+ * own, so that it finds in its cache what it left there. It is worth waiting until all have begun, but not sleeping.
  *
- * The hall of a pair stands in the block of the lower rank. A rank that begins run r stores r in `begun`, which releases
- * what it wrote before; who acquires the r of both may read and write both faces, if it takes a share of run r by changing
- * its word from an earlier run's to this one's with its own rank in it. `over` counts the shares that are done, of all
- * runs: the adds release what was copied and form one chain, so who finds r * SWAP_SHARES there acquires all of it.
- * Neither of the two begins run r + 1 before that. So who finds a word of an earlier run takes a share that nobody has
- * copied, and no copy of run r is left when its memory is the owner's again. The word says whom to blame for a share
- * that is not done; it is set to SWAP_DONE after `over` was added to.
+ * The hall of a pair stands in the block of the lower rank. A rank that begins run r stores r in `begun`, which
+ * releases what it wrote before; who acquires the r of both may read and write both faces, if it takes a share of run r
+ * by changing its word from an earlier run's to this one's with its own rank in it. `over` counts the shares that are
+ * done, of all runs: the adds release what was copied and form one chain, so who finds r * SWAP_SHARES there acquires
+ * all of it. Neither of the two begins run r + 1 before that. So who finds a word of an earlier run takes a share that
+ * nobody has copied, and no copy of run r is left when its memory is the owner's again. The word says whom to blame for
+ * a share that is not done; it is set to SWAP_DONE after `over` was added to.
  *
  * All ranks agree on it at bind, by their votes: until then messages are staged ones like others of their kind, and
  * remain so if one rank says no. */

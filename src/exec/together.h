@@ -1,5 +1,5 @@
-/* Programs whose copies are no rank's own: all ranks agree on it at bind, and in a run whoever is there does them. Chores
- * (chore.c) are of ranks that all send to all; swaps (swap.c) of faces that two ranks give each other. */
+/* Programs whose copies are no rank's own: all ranks agree on it at bind, and in a run whoever is there does them.
+ * Chores (chore.c) are of ranks that all send to all; swaps (swap.c) of faces that two ranks give each other. */
 #ifndef WEFT_EXEC_TOGETHER_H
 #define WEFT_EXEC_TOGETHER_H
 #include <stdbool.h>
@@ -58,7 +58,8 @@ struct swaps {
 uint64_t swap_bytes(const weft_exec *x, const struct program *p);
 bool swap_helps(const weft_exec *x); /* are the halls shown to all ranks? */
 int swap_hold(weft_exec *x, const struct program *p, const uint64_t *block_at);
-/* Pairs the faces of this rank, or of all; false: they cannot be. The meeting that follows has the answer in its note. */
+/* Pairs the faces of this rank, or of all; false: they cannot be. The meeting that follows has the answer in its note.
+ */
 bool swap_make(weft_exec *x, struct program *p, const uint64_t *block_at);
 void swap_open(weft_exec *x, struct program *p, uint64_t meeting); /* if all said yes */
 void swap_start(weft_exec *x);

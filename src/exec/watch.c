@@ -1,9 +1,9 @@
 /* A rank waits for a peer when the next message of a channel has not come, or one of its own not been
  * read or not been let in. A peer that has left or has freed its exec will do neither: the comm fails. A
  * peer that has started the run must show a pulse (it makes progress, or tries to) within the
- * deadline; one that has not started may take its time, if the wire sees deaths: else it may be dead, and has the deadline, too.
- * A peer that waits for a third rank has a
- * pulse, so blame falls on the rank at the end of the chain, by the one who waits for that. */
+ * deadline; one that has not started may take its time, if the wire sees deaths: else it may be dead, and has the
+ * deadline, too. A peer that waits for a third rank has a pulse, so blame falls on the rank at the end of the chain, by
+ * the one who waits for that. */
 #include "exec/watch.h"
 
 #include "base/error.h"
@@ -72,7 +72,8 @@ static void watch_far(const weft_exec *x, struct far_channel *ch, int64_t now, s
         return;
     }
     struct wire *wire = x->comm->link->hosts->wire;
-    enum transport_fate fate = wire->ops->gone(wire, ch->peer); /* known when all that it sent has come, maybe just now */
+    enum transport_fate fate =
+        wire->ops->gone(wire, ch->peer); /* known when all that it sent has come, maybe just now */
     bool gone = fate || (ch->freed && ch->last_run < x->run);
     if (gone && ch->gone && ch->looked) /* a put, too, watches, and does not look */
         *(fate == TRANSPORT_DIED ? &b->died : &b->left) = ch->peer;

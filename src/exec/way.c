@@ -43,8 +43,8 @@ static bool same_data(const weft_plan *plan, const struct plan_step *a, const st
 static uint32_t find_letter(const weft_plan *plan, const struct program *p, uint32_t step, bool answered)
 {
     uint32_t i = 0;
-    while (i < p->nletters &&
-           (p->letters[i].answered != answered || !same_data(plan, &plan->steps[p->letters[i].step], &plan->steps[step])))
+    while (i < p->nletters && (p->letters[i].answered != answered ||
+                               !same_data(plan, &plan->steps[p->letters[i].step], &plan->steps[step])))
         i++;
     return i;
 }
@@ -54,8 +54,8 @@ static int64_t in_lines(int64_t bytes)
     return (bytes + STAGING_ALIGN - 1) / STAGING_ALIGN * STAGING_ALIGN;
 }
 
-/* The tiny letters that have the same number of slots stand side by side, run by run: so one line has several of them, and
- * neither their writer nor a reader of one has more than that line to get. Larger ones have lines of their own. */
+/* The tiny letters that have the same number of slots stand side by side, run by run: so one line has several of them,
+ * and neither their writer nor a reader of one has more than that line to get. Larger ones have lines of their own. */
 struct room {
     int64_t answered, others; /* bytes of tiny ones in one run */
     int64_t large;            /* of all others, in all runs */
@@ -94,8 +94,9 @@ static bool could_be_pulled(const weft_exec *x, const struct program *p, uint32_
     return all;
 }
 
-/* Gives every small SEND its letter while the limit lasts, but those of more than `most` bytes that could be pulled; returns
- * how many bytes of letters could be. Whoever binds again keeps the letters that there were: the block has their slots. */
+/* Gives every small SEND its letter while the limit lasts, but those of more than `most` bytes that could be pulled;
+ * returns how many bytes of letters could be. Whoever binds again keeps the letters that there were: the block has
+ * their slots. */
 static int64_t choose(const weft_exec *x, struct program *p, int64_t limit, int64_t most, struct room *room)
 {
     const struct program *was = x->program == p ? NULL : x->program;
@@ -209,12 +210,13 @@ int way_letters(const weft_exec *x, struct program *p)
     p->readers_of = program_take(p, sends, sizeof *p->readers_of);
     if (!p->letters || !p->readers_of)
         return error_nomem();
-    /* Fewer slots are for ranks that share cores and drive each other's lines out of the cache, and for what is tiny: a line
-     * that its reader's core still has takes longer to write than one that has left it since. */
+    /* Fewer slots are for ranks that share cores and drive each other's lines out of the cache, and for what is tiny: a
+     * line that its reader's core still has takes longer to write than one that has left it since. */
     for (uint32_t i = 0; i < p->nouts; i++)
         p->outs[i].answered = !x->comm->spins && way_answered(p, p->outs[i].peer);
     limit = limit < LETTERS_LIMIT ? limit : LETTERS_LIMIT;
-    /* Where every rank has a core, many letters take longer to pack than their readers to say that they have read them. */
+    /* Where every rank has a core, many letters take longer to pack than their readers to say that they have read them.
+     */
     if (choose(x, p, limit, LETTER_MOST, &room) > LETTERS_ONCE && x->comm->spins) {
         choose_none(p, &room);
         choose(x, p, limit, LETTER_TINY, &room);

@@ -136,8 +136,8 @@ static void add_channel(struct weave *w, int kind, uint32_t index)
     w->streams[w->n++] = (struct weave_stream){.kind = (uint8_t)kind, .index = index};
 }
 
-/* Does a run write most of the destination? Then rows of one channel stand between those of others. Else, as with the faces
- * of a halo, there is nothing between them, and each channel is better copied by itself. */
+/* Does a run write most of the destination? Then rows of one channel stand between those of others. Else, as with the
+ * faces of a halo, there is nothing between them, and each channel is better copied by itself. */
 static bool fills(const weft_exec *x, const struct program *p)
 {
     const weft_plan *plan = x->plan;

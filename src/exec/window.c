@@ -329,8 +329,8 @@ void *weft_window_pointer(const weft_window *w, int buffer, int rank)
         return NULL;
     if (!w->data[rank]) {
         error_set(WEFT_EUNSUPPORTED,
-                  "weft_window_pointer: rank %d is on another host than rank %d: weft_window_put reaches its memory", rank,
-                  w->comm->rank);
+                  "weft_window_pointer: rank %d is on another host than rank %d: weft_window_put reaches its memory",
+                  rank, w->comm->rank);
         return NULL;
     }
     return w->data[rank] + w->buffers[buffer].at;

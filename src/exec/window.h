@@ -47,9 +47,9 @@ struct weft_window {
     struct window_buffer *buffers;
     struct window_head **heads; /* of each rank, mapped here; NULL: it is on another host */
     char **data;                /* likewise */
-    int chair;                  /* in whose head barriers of the group are counted: rank 0, or the first rank of the host */
-    struct window_far *far;     /* of remote.h; NULL: all ranks share memory */
-    struct comm_grave *grave;   /* for the memory's end, kept so that free cannot fail */
+    int chair;              /* in whose head barriers of the group are counted: rank 0, or the first rank of the host */
+    struct window_far *far; /* of remote.h; NULL: all ranks share memory */
+    struct comm_grave *grave; /* for the memory's end, kept so that free cannot fail */
     unsigned polls;
 
     uint64_t generation; /* barriers of the group that this rank has entered */

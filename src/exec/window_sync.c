@@ -62,9 +62,9 @@ static enum transport_fate fate_of(const weft_window *w, int rank)
     return rank == w->comm->rank ? TRANSPORT_HERE : w->comm->transport->gone(w->comm->link, rank);
 }
 
-/* That a far rank has left is heard by the first rank of this host: what it sent straight to this one before, as a signal or
- * that it has freed its window, may still be on its way. The wire's own word comes after that, but only of ranks that have sent
- * anything here: for others time has to do. doubted_at: since when, 0 at first. */
+/* That a far rank has left is heard by the first rank of this host: what it sent straight to this one before, as a
+ * signal or that it has freed its window, may still be on its way. The wire's own word comes after that, but only of
+ * ranks that have sent anything here: for others time has to do. doubted_at: since when, 0 at first. */
 static enum transport_fate fate_for_sure(const weft_window *w, int rank, int64_t *doubted_at)
 {
     const weft_comm *c = w->comm;
@@ -196,7 +196,9 @@ static int signal_lost(void *arg)
     if (left || w->comm->first || comm_tasks_lack(w->comm, NULL) || comm_kin_fly(w->comm) || compares(s))
         return 0;
     int err = comm_failure(w->comm); /* it may be why they have gone */
-    return err ? err : error_set(WEFT_EPEER, "weft_window_wait: signal %d: no other rank is left that could notify", s->signal);
+    return err ? err
+               : error_set(WEFT_EPEER, "weft_window_wait: signal %d: no other rank is left that could notify",
+                           s->signal);
 }
 
 int weft_window_wait(weft_window *w, int signal, enum weft_compare compare, uint64_t value, int64_t timeout_ns)

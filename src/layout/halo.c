@@ -48,8 +48,8 @@ static struct list list_of(const struct line *l, enum set set)
     return r;
 }
 
-/* Own elements of a piece with ghosts, in one run: those at its ends that a stencil of these widths would read filled ghosts
- * for, and the rest. Next to an edge there are none. */
+/* Own elements of a piece with ghosts, in one run: those at its ends that a stencil of these widths would read filled
+ * ghosts for, and the rest. Next to an edge there are none. */
 static int cut_rim(const struct layout_dim *d, const struct run *own, struct line *out)
 {
     bool before = d->wrap || own->at > 0, behind = d->wrap || own->at + own->len < d->extent;

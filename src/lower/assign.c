@@ -116,7 +116,7 @@ struct walk_side {
     int64_t at;      /* mesh position of the piece's replica 0 */
     int64_t n;       /* replicas; 0: nothing was walked yet */
     int64_t *number; /* of the replicas: by host, ascending on each */
-    int64_t *has;    /* the piece of the source that it has, as a mesh position, or -1; NULL for the source's own side */
+    int64_t *has; /* the piece of the source that it has, as a mesh position, or -1; NULL for the source's own side */
     int64_t hosts, *first; /* replicas first[h] to first[h + 1] - 1 of that order are on one host, */
     int *host;             /* which is this one, ascending */
 };
@@ -124,7 +124,8 @@ struct walk_side {
 struct walk {
     struct walk_side src, dst;
     struct feed_line *line;
-    int64_t *near, *far, *far_host; /* takers on hosts that hold the piece, and on others, with where each of those starts */
+    int64_t *near, *far,
+        *far_host; /* takers on hosts that hold the piece, and on others, with where each of those starts */
 };
 
 struct walk_replica {
@@ -229,8 +230,11 @@ static int walk_mesh(struct feed *f)
     }
     w->far_host[hosts] = far;
     if (far)
-        f->line[f->nlines++] = (struct feed_line){.takers = far, .givers = j->s_replicas, .taker = w->far,
-                                                  .host = w->far_host, .hosts = hand_on(f, most) ? hosts : 0};
+        f->line[f->nlines++] = (struct feed_line){.takers = far,
+                                                  .givers = j->s_replicas,
+                                                  .taker = w->far,
+                                                  .host = w->far_host,
+                                                  .hosts = hand_on(f, most) ? hosts : 0};
     return 0;
 }
 
@@ -289,7 +293,9 @@ int feed_open(const struct job *j, int64_t s, int64_t t, int64_t length, int64_t
         int64_t grains = filled > l->givers ? l->givers : (int64_t)filled;
         int64_t want = l->takers > l->givers ? l->givers : min64(l->takers * min64(feeds, l->givers), l->givers);
         l->used = max64(1, min64(l->givers, max64(want, grains)));
-        l->turn = l->used == l->givers ? 0 : (int64_t)((j->d->tensor + (uint64_t)s + (uint64_t)(number * l->used)) % (uint64_t)l->givers);
+        l->turn = l->used == l->givers
+                      ? 0
+                      : (int64_t)((j->d->tensor + (uint64_t)s + (uint64_t)(number * l->used)) % (uint64_t)l->givers);
     }
     return rc;
 }
@@ -308,8 +314,8 @@ static int64_t clip(wide x, int64_t most)
 
 /* How long the stretch is that starts at p of a taker (or a host) whose part of the line starts at `start`: to where
  * another giver sends, or another of the `share` ranks of the host receives. */
-static int64_t cut_end(const struct feed *f, const struct feed_line *l, wide start, int64_t p, int64_t share, int64_t *giver,
-                       int64_t *member)
+static int64_t cut_end(const struct feed *f, const struct feed_line *l, wide start, int64_t p, int64_t share,
+                       int64_t *giver, int64_t *member)
 {
     int64_t g = clip(wide_mul(start + p, l->used) / l->total, l->used - 1), end = f->length;
     if (g < l->used - 1)

@@ -44,7 +44,7 @@ struct feed {
 struct feed_cut {
     int64_t from, to;
     int rank;
-    int32_t stage; /* 0: of the source; 1: handed on */
+    int32_t stage;    /* 0: of the source; 1: handed on */
     const int *mates; /* as a destination: to whom this rank hands it on */
     size_t nmates;
 };

@@ -162,12 +162,9 @@ int64_t block_count(const struct block *b)
 static int part_at(const struct block *b, size_t x)
 {
     switch (b->space) {
-    case PLAN_SRC:
-        return emit_part_src(b->j, box_at(b, x));
-    case PLAN_DST:
-        return emit_part_dst(b->j, box_at(b, x));
-    default:
-        return emit_part_temp(b->j, b->buf[x], box_at(b, x));
+    case PLAN_SRC: return emit_part_src(b->j, box_at(b, x));
+    case PLAN_DST: return emit_part_dst(b->j, box_at(b, x));
+    default: return emit_part_temp(b->j, b->buf[x], box_at(b, x));
     }
 }
 

@@ -44,5 +44,6 @@ int block_copy_dst(const struct block *b, int32_t stage);
  * value into scratch of the accumulation dtype. */
 /* The op of the one fold that has more than one term, avg included; 0 when there are none or several. */
 int fold_op(const struct job *j);
-int block_fold(const struct block *terms, size_t n, int32_t stage, bool last, bool keep, int64_t div, struct block *out);
+int block_fold(const struct block *terms, size_t n, int32_t stage, bool last, bool keep, int64_t div,
+               struct block *out);
 #endif

@@ -15,12 +15,9 @@ enum { SENDS, COPIES, RECVS, LATER }; /* the order within a stage */
 static int class_of(const struct draft_node *n)
 {
     switch (n->kind) {
-    case PLAN_SEND:
-        return SENDS;
-    case PLAN_RECV:
-        return RECVS;
-    default:
-        return n->ndeps ? LATER : COPIES;
+    case PLAN_SEND: return SENDS;
+    case PLAN_RECV: return RECVS;
+    default: return n->ndeps ? LATER : COPIES;
     }
 }
 

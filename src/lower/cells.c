@@ -104,7 +104,8 @@ static bool covers(const struct owned *o, int64_t lo, int64_t hi)
 /* The terms and destinations of one run of positions inside the elementary interval [lo, hi). A side without ghosts
  * gives `own`, with its place; the other all its runs that cover the interval. */
 static int put_cell(const struct job *j, struct cells *out, const struct pair_run *r, const struct owned *term,
-                    const struct owned *dest, const struct owned_list *src, const struct owned_list *dst, int64_t lo, int64_t hi)
+                    const struct owned *dest, const struct owned_list *src, const struct owned_list *dst, int64_t lo,
+                    int64_t hi)
 {
     struct cell c = {.at = r->at, .len = r->len, .n = r->n, .step = r->step};
     c.term = arena_alloc(j->arena, (src ? src->n : 1) * sizeof *c.term);
@@ -136,8 +137,8 @@ static int join_two(const struct job *j, const struct run *a, const struct run *
 }
 
 /* One elementary interval of a dim where a side has ghosts. sg, dg: which sides have; mine: this rank's run. */
-static int put_interval(const struct job *j, struct cells *out, int64_t lo, int64_t hi, const struct owned *mine, bool source,
-                        const struct owned_list *src, const struct owned_list *dst, bool sg, bool dg)
+static int put_interval(const struct job *j, struct cells *out, int64_t lo, int64_t hi, const struct owned *mine,
+                        bool source, const struct owned_list *src, const struct owned_list *dst, bool sg, bool dg)
 {
     struct run e = {.at = lo, .len = hi - lo, .n = 1};
     struct pair_runs runs;
@@ -160,8 +161,8 @@ static int put_interval(const struct job *j, struct cells *out, int64_t lo, int6
 }
 
 /* This rank's i-th run. Where the positions stand in an earlier one too, that one has made the cell. */
-static int with_ghosts(const struct job *j, int dim, bool source, const struct owned_list *own, size_t which, bool sg, bool dg,
-                       struct cells *out)
+static int with_ghosts(const struct job *j, int dim, bool source, const struct owned_list *own, size_t which, bool sg,
+                       bool dg, struct cells *out)
 {
     struct owned_list src = {0}, dst = {0};
     const struct owned *mine = &own->v[which];
@@ -214,7 +215,8 @@ static int plain(const struct job *j, int dim, bool source, int64_t piece, struc
     }
     for (size_t i = 0; i < hits.n && !rc; i++)
         for (size_t k = 0; k < hits.v[i].j.n && !rc; k++) {
-            struct owned o = {.piece = source ? piece : hits.v[i].piece}, p = {.piece = source ? hits.v[i].piece : piece};
+            struct owned o = {.piece = source ? piece : hits.v[i].piece},
+                         p = {.piece = source ? hits.v[i].piece : piece};
             rc = put_cell(j, out, &hits.v[i].j.v[k], &o, &p, NULL, NULL, 0, 0);
         }
     return rc;

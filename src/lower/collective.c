@@ -13,9 +13,9 @@ static const struct named {
     enum lies src, dst;
     int dims; /* 1: [count]; 2: [n, count]; 3: [n, n, count] */
 } table[] = {
-    {"broadcast", ROOT, WHOLE, 1},     {"scatter", ROOT, FIRST, 2},         {"gather", FIRST, ROOT, 2},
-    {"reduce", TERMS, ROOT, 1},        {"allgather", FIRST, WHOLE, 2},      {"reduce_scatter", TERMS, FIRST, 2},
-    {"allreduce", TERMS, WHOLE, 1},    {"all_to_all", FIRST, SECOND, 3},    {"send", ROOT, WHOLE, 1},
+    {"broadcast", ROOT, WHOLE, 1},  {"scatter", ROOT, FIRST, 2},      {"gather", FIRST, ROOT, 2},
+    {"reduce", TERMS, ROOT, 1},     {"allgather", FIRST, WHOLE, 2},   {"reduce_scatter", TERMS, FIRST, 2},
+    {"allreduce", TERMS, WHOLE, 1}, {"all_to_all", FIRST, SECOND, 3}, {"send", ROOT, WHOLE, 1},
     {"permute", FIRST, MOVED, 2},
 };
 #define NAMED (sizeof table / sizeof *table)
@@ -38,7 +38,9 @@ static int make(const weft_collective *c, const struct named *row, enum lies lie
                           .ndim = row->dims,
                           .axes = &x,
                           .naxes = 1,
-                          .ranks = lies == ROOT ? &c->root : lies == MOVED ? c->to : c->ranks,
+                          .ranks = lies == ROOT    ? &c->root
+                                   : lies == MOVED ? c->to
+                                                   : c->ranks,
                           .folds = &fold,
                           .nfolds = lies == TERMS};
     return weft_layout_create(&d, out);
@@ -49,7 +51,8 @@ int weft_collective_layouts(const weft_collective *c, weft_layout **src, weft_la
     if (!c || !src || !dst)
         return error_set(WEFT_EINVAL, "collective: a NULL argument");
     if (c->size != sizeof *c)
-        return error_set(WEFT_EINVAL, "collective: its size is %zu, and this library's struct has %zu bytes", c->size, sizeof *c);
+        return error_set(WEFT_EINVAL, "collective: its size is %zu, and this library's struct has %zu bytes", c->size,
+                         sizeof *c);
     const struct named *row = NULL;
     for (size_t i = 0; i < NAMED && c->kind; i++)
         if (!strcmp(table[i].kind, c->kind))

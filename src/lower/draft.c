@@ -76,7 +76,8 @@ int draft_temp(struct draft *d, int dtype, const int64_t *extents, uint32_t *buf
     for (int i = 0; i < n; i++) /* the tensor's bytes can be counted, but partial values may be wider */
         fits = fits && !__builtin_mul_overflow(bytes, extents[i], &bytes);
     struct plan_buf b = {.space = PLAN_TEMP, .dtype = (uint8_t)dtype, .tensor = d->tensor, .offset = d->scratch};
-    if (!fits || __builtin_add_overflow(bytes, 63, &bytes) || __builtin_add_overflow(d->scratch, bytes / 64 * 64, &d->scratch))
+    if (!fits || __builtin_add_overflow(bytes, 63, &bytes) ||
+        __builtin_add_overflow(d->scratch, bytes / 64 * 64, &d->scratch))
         return error_set(WEFT_EUNSUPPORTED, "lower: the scratch memory needs more than 2^63 bytes");
     return add_buf(d, b, extents, n, buf);
 }
@@ -103,7 +104,8 @@ int draft_part(struct draft *d, uint32_t buf, const struct draft_dim *dims)
     /* No wire is wider than its buffer, so that what is sent and received can be counted too. */
     int64_t bytes = p->count * (int64_t)weft_dtype_size(d->bufs.v[buf].dtype);
     if (__builtin_add_overflow(d->bytes, bytes, &d->bytes))
-        return error_set(WEFT_EUNSUPPORTED, "lower: rank %d would read and write more than 2^63 bytes in one run", d->rank);
+        return error_set(WEFT_EUNSUPPORTED, "lower: rank %d would read and write more than 2^63 bytes in one run",
+                         d->rank);
     return 0;
 }
 
@@ -136,9 +138,11 @@ int draft_copy(struct draft *d, int32_t stage, const uint32_t *deps, size_t ndep
     return add_node(d, (struct draft_node){.kind = PLAN_COPY, .peer = -1, .stage = stage}, deps, ndeps, node);
 }
 
-int draft_reduce(struct draft *d, int32_t stage, int op, int64_t div, int via, const uint32_t *deps, size_t ndeps, uint32_t *node)
+int draft_reduce(struct draft *d, int32_t stage, int op, int64_t div, int via, const uint32_t *deps, size_t ndeps,
+                 uint32_t *node)
 {
-    struct draft_node n = {.kind = PLAN_REDUCE, .op = (uint8_t)op, .via = (uint8_t)via, .div = div, .peer = -1, .stage = stage};
+    struct draft_node n = {
+        .kind = PLAN_REDUCE, .op = (uint8_t)op, .via = (uint8_t)via, .div = div, .peer = -1, .stage = stage};
     return add_node(d, n, deps, ndeps, node);
 }
 

@@ -27,12 +27,12 @@ struct draft_node {
 
 struct draft {
     int32_t rank, world;
-    uint32_t tensor; /* the one being lowered: parts and nodes are its */
-    uint32_t first;  /* its first node */
-    bool in_place;   /* source and destination may share their memory */
+    uint32_t tensor;  /* the one being lowered: parts and nodes are its */
+    uint32_t first;   /* its first node */
+    bool in_place;    /* source and destination may share their memory */
     int64_t received; /* bytes, by all RECV nodes */
     int64_t bucket, scratch;
-    int64_t bytes; /* of all parts: what a run reads and writes */
+    int64_t bytes;      /* of all parts: what a run reads and writes */
     struct arena arena; /* the passes' working memory */
     VEC(struct plan_tensor) tensors;
     VEC(struct plan_buf) bufs;
@@ -56,7 +56,8 @@ int draft_part(struct draft *d, uint32_t buf, const struct draft_dim *dims);
 /* Each takes the parts that were put down since the last node, in the order that plan.h asks for, and depends on
  * `ndeps` nodes (DRAFT_NONE among them is left out). *node may be NULL. */
 int draft_copy(struct draft *d, int32_t stage, const uint32_t *deps, size_t ndeps, uint32_t *node);
-int draft_reduce(struct draft *d, int32_t stage, int op, int64_t div, int via, const uint32_t *deps, size_t ndeps, uint32_t *node);
+int draft_reduce(struct draft *d, int32_t stage, int op, int64_t div, int via, const uint32_t *deps, size_t ndeps,
+                 uint32_t *node);
 int draft_send(struct draft *d, int32_t stage, int peer, int wire, int64_t tie, uint32_t dep, uint32_t *node);
 int draft_recv(struct draft *d, int32_t stage, int peer, int wire, int64_t tie, uint32_t *node);
 

@@ -45,14 +45,14 @@ struct span span_from(const struct span *s, int64_t p, int64_t hi)
     int64_t i = p / s->len, o = p % s->len, len = min64(s->len - o, hi - p), n = 1;
     if (o == 0 && len == s->len)
         n = (hi - p) / len;
-    return (struct span){s->at + i * s->step + o,  len,     n, s->step, s->a + i * s->astep + o, s->astep,
+    return (struct span){s->at + i * s->step + o, len,     n, s->step, s->a + i * s->astep + o, s->astep,
                          s->b + i * s->bstep + o, s->bstep};
 }
 
 #define MOST_PIECES 256 /* of one box: a plan does not grow with the size of its tensors beyond that */
 
-static int cut_from(const struct job *j, struct span *box, int dim, int64_t most, int (*put)(void *, const struct span *),
-                    void *arg)
+static int cut_from(const struct job *j, struct span *box, int dim, int64_t most,
+                    int (*put)(void *, const struct span *), void *arg)
 {
     int64_t rest = 1;
     while (dim < j->ndim && box[dim].len * box[dim].n == 1)
@@ -105,13 +105,14 @@ static int walk_dups(const struct job *j, const struct slots *slots, int dim, st
     int rc = walk_dups(j, slots, dim + 1, from, to, moved, from_src, dep, stage);
     for (size_t i = 0; i < slots[dim].ndup && !rc; i++) {
         const struct dup *u = &slots[dim].dup[i];
-        int64_t shift = u->from - u->at; /* place minus position, for positions that this dup repeats */
+        int64_t shift = u->from - u->at;               /* place minus position, for positions that this dup repeats */
         for (int64_t k = 0; k < whole.n && !rc; k++) { /* n is 1 unless the source deals blocks */
             int64_t at = whole.at + k * whole.step, end = at + whole.len, lo = at > u->at ? at : u->at;
             int64_t hi = end < u->at + u->len ? end : u->at + u->len;
             if (lo >= hi || whole.b + k * whole.bstep - at != shift)
                 continue;
-            from[dim] = (struct span){.at = lo, .len = hi - lo, .n = 1, .a = whole.a + k * whole.astep + (lo - at), .b = lo + shift};
+            from[dim] = (struct span){
+                .at = lo, .len = hi - lo, .n = 1, .a = whole.a + k * whole.astep + (lo - at), .b = lo + shift};
             to[dim] = from[dim];
             to[dim].b = u->to + (lo - u->at);
             rc = walk_dups(j, slots, dim + 1, from, to, true, from_src, dep, stage);
@@ -121,7 +122,8 @@ static int walk_dups(const struct job *j, const struct slots *slots, int dim, st
     return rc;
 }
 
-int emit_dups(const struct job *j, const struct slots *slots, const struct span *box, bool from_src, uint32_t dep, int32_t stage)
+int emit_dups(const struct job *j, const struct slots *slots, const struct span *box, bool from_src, uint32_t dep,
+              int32_t stage)
 {
     bool any = false;
     for (int i = 0; i < j->ndim; i++)
@@ -168,7 +170,8 @@ static int fill_boxes(const struct fill *f, int dim, int edge, struct span *box)
         if ((dim < edge && !inner) || (dim == edge && inner))
             continue;
         const struct run *r = &f->all[dim].v[i];
-        box[dim] = (struct span){.at = r->at, .len = r->len, .n = r->n, .step = r->step, .b = r->to, .bstep = r->tostep};
+        box[dim] =
+            (struct span){.at = r->at, .len = r->len, .n = r->n, .step = r->step, .b = r->to, .bstep = r->tostep};
         int rc = fill_boxes(f, dim + 1, edge, box);
         if (rc)
             return rc;

@@ -39,7 +39,7 @@ struct box {
     size_t nterms, ndests, nfolders; /* the first nfolders destinations fold */
     uint32_t *mine;                  /* terms that this rank holds, as a source */
     size_t nmine;
-    const struct dest *me;           /* this rank among them, as a destination */
+    const struct dest *me; /* this rank among them, as a destination */
 };
 
 static int order_terms(const void *a, const void *b)

@@ -100,7 +100,8 @@ int job_host(const weft_machine *m, int rank)
 
 int job_open(struct job *j, struct draft *d, const weft_move *m, const weft_machine *machine)
 {
-    *j = (struct job){.d = d, .arena = &d->arena, .src = m->src, .dst = m->dst, .machine = machine, .ndim = m->src->ndim};
+    *j = (struct job){
+        .d = d, .arena = &d->arena, .src = m->src, .dst = m->dst, .machine = machine, .ndim = m->src->ndim};
     j->si = layout_index(m->src, d->rank);
     j->di = layout_index(m->dst, d->rank);
     sort_axes(m->src, &j->s_split, &j->s_free, &j->s_fold);

@@ -19,12 +19,12 @@ struct job {
     const weft_machine *machine;
     int64_t si, di; /* this rank's mesh positions, or -1 */
     int ndim;
-    int wire;       /* dtype of finished values on the wire: the narrower side's */
-    bool fold;      /* some element has more than one term */
+    int wire;  /* dtype of finished values on the wire: the narrower side's */
+    bool fold; /* some element has more than one term */
     enum job_meet meet;
     struct walk *walk; /* JOB_WALK: replicas that were walked last, see assign.c */
-    int64_t most;   /* elements that one part of a message may have */
-    int cut; /* the dim along which replicas share the work, -1 for none (0-d) */
+    int64_t most;      /* elements that one part of a message may have */
+    int cut;           /* the dim along which replicas share the work, -1 for none (0-d) */
     /* Sets of axes, bit a for axis a. */
     uint32_t s_split, s_free, s_fold, d_split, d_free, d_fold;
     int64_t s_replicas, s_terms, d_replicas; /* products of the sizes of s_free, s_fold, d_free */
@@ -82,16 +82,19 @@ void span_of(const struct pair_run *r, struct span *out);
 /* The run that starts at position p of a span, numbered i before o, and ends before hi: whole repetitions, or a part of
  * one. */
 struct span span_from(const struct span *s, int64_t p, int64_t hi);
-/* Calls put for the box, or for pieces of it of at most j->most elements each, in order; of a very large box for so many
- * pieces and no more. */
+/* Calls put for the box, or for pieces of it of at most j->most elements each, in order; of a very large box for so
+ * many pieces and no more. */
 int emit_cut(const struct job *j, const struct span *box, int (*put)(void *arg, const struct span *box), void *arg);
 /* The destination's slots of a box beyond the first: copied from the source buffer (from_src) or from the first
  * slot, which node `dep` fills, at stage `stage`. */
-int emit_dups(const struct job *j, const struct slots *slots, const struct span *box, bool from_src, uint32_t dep, int32_t stage);
-int emit_local(const struct job *j, const struct slots *slots, const struct span *box); /* source to destination on this rank */
+int emit_dups(const struct job *j, const struct slots *slots, const struct span *box, bool from_src, uint32_t dep,
+              int32_t stage);
+int emit_local(const struct job *j, const struct slots *slots,
+               const struct span *box); /* source to destination on this rank */
 int emit_part_src(const struct job *j, const struct span *box);
 int emit_part_dst(const struct job *j, const struct span *box);
-int emit_part_temp(const struct job *j, uint32_t buf, const struct span *box); /* the whole of a temp that has the box's extents */
+int emit_part_temp(const struct job *j, uint32_t buf,
+                   const struct span *box); /* the whole of a temp that has the box's extents */
 int emit_temp(const struct job *j, int dtype, const struct span *box, uint32_t *buf);
 int emit_identity(const struct job *j); /* what the destination's folds leave to the identity on this rank */
 
@@ -99,8 +102,8 @@ int emit_identity(const struct job *j); /* what the destination's folds leave to
 int lower_copy(const struct job *j); /* no folds: every element has one term */
 int lower_fold(const struct job *j);
 /* What a piece of the source and one of the destination (at mesh positions s and t where all other coordinates are 0)
- * have in common, or some of it: elements of one term each. slots: of this rank as the destination; NULL: as the source.
- * s_piece: the source's coordinate along the cut dim. */
-int lower_pair(const struct job *j, const struct slots *slots, const struct pair_runs *const *runs, int64_t s, int64_t t,
-               int64_t s_piece);
+ * have in common, or some of it: elements of one term each. slots: of this rank as the destination; NULL: as the
+ * source. s_piece: the source's coordinate along the cut dim. */
+int lower_pair(const struct job *j, const struct slots *slots, const struct pair_runs *const *runs, int64_t s,
+               int64_t t, int64_t s_piece);
 #endif

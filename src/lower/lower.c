@@ -13,7 +13,8 @@ static int check_move(const weft_move *m, size_t i)
 {
     const char *name = m->name && *m->name ? m->name : "";
     if (!m->src || !m->dst)
-        return error_set(WEFT_EINVAL, "lower: tensor %zu '%s' has no %s layout", i, name, m->src ? "destination" : "source");
+        return error_set(WEFT_EINVAL, "lower: tensor %zu '%s' has no %s layout", i, name,
+                         m->src ? "destination" : "source");
     bool same = m->src->ndim == m->dst->ndim;
     for (int d = 0; d < m->src->ndim && same; d++)
         same = m->src->dim[d].extent == m->dst->dim[d].extent;
@@ -21,12 +22,14 @@ static int check_move(const weft_move *m, size_t i)
         char a[200], b[200];
         weft_layout_format(m->src, a, sizeof a, NULL);
         weft_layout_format(m->dst, b, sizeof b, NULL);
-        return error_set(WEFT_EINVAL, "lower: tensor %zu '%s' has another shape on the other side: %s -> %s", i, name, a, b);
+        return error_set(WEFT_EINVAL, "lower: tensor %zu '%s' has another shape on the other side: %s -> %s", i, name,
+                         a, b);
     }
     for (int f = 0; f < m->dst->nfolds; f++)
         if (m->dst->fold[f].op == WEFT_AVG)
-            return error_set(WEFT_EINVAL, "lower: tensor %zu '%s': a destination cannot be left as terms of avg, which has no identity",
-                             i, name);
+            return error_set(
+                WEFT_EINVAL,
+                "lower: tensor %zu '%s': a destination cannot be left as terms of avg, which has no identity", i, name);
     return 0;
 }
 
@@ -38,7 +41,8 @@ static int check_options(const weft_lower_opts *in, weft_lower_opts *o)
             return error_set(WEFT_EINVAL, "lower: options have size %zu, and this library's %zu", in->size, sizeof *in);
         *o = *in;
     }
-    if (o->bucket < 0 || o->world < 0 || o->machine.ranks_per_host < 0 || o->machine.latency_ns < 0 || o->machine.bytes_per_us < 0)
+    if (o->bucket < 0 || o->world < 0 || o->machine.ranks_per_host < 0 || o->machine.latency_ns < 0 ||
+        o->machine.bytes_per_us < 0)
         return error_set(WEFT_EINVAL, "lower: an option is negative");
     if (o->machine.host && o->machine.ranks < 1)
         return error_set(WEFT_EINVAL, "lower: machine.host has %d entries", o->machine.ranks);

@@ -92,7 +92,8 @@ static const char *role_change(const weft_layout *src, const weft_layout *dst, s
         return "reshard";
     /* Folds that stay as they are would have to be folded and spread again: not one of the named ones. */
     for (int a = 0; a < src->naxes; a++)
-        if (src->axis[a].size > 1 && !(axes & 1u << a) && (src->axis[a].role <= LAYOUT_FOLD || dst->axis[a].role <= LAYOUT_FOLD))
+        if (src->axis[a].size > 1 && !(axes & 1u << a) &&
+            (src->axis[a].role <= LAYOUT_FOLD || dst->axis[a].role <= LAYOUT_FOLD))
             return "reshard";
     out->axes = axes;
     out->src_dim = from >= 0 ? from : -1;
@@ -122,7 +123,8 @@ void recognise(const weft_layout *src, const weft_layout *dst, struct recognised
     bool sg = has_ghosts(src), dg = has_ghosts(dst), mesh = layout_same_mesh(src, dst);
     if (sg || dg) {
         bool halo = mesh && same_roles(src, dst) && !src->nfolds && dg && !dst->ghost_terms;
-        bool back = mesh && layout_same_sizes(src, dst) && src->ghost_terms && src->nfolds == 1 && !src->fold[0].axes && !dst->nfolds && !dg;
+        bool back = mesh && layout_same_sizes(src, dst) && src->ghost_terms && src->nfolds == 1 && !src->fold[0].axes &&
+                    !dst->nfolds && !dg;
         for (int d = 0; d < src->ndim && back; d++)
             back = same_dim_shape(&src->dim[d], &dst->dim[d]);
         out->kind = halo ? "halo" : back ? "reverse_halo" : "reshard";

@@ -34,7 +34,8 @@ int row_bruck(const struct job *j, const struct recognised *r)
     struct group g;
     group_open(j, r, &g);
     int64_t n = g.size;
-    struct block *at = arena_alloc(j->arena, (size_t)n * sizeof *at); /* the block with d still to travel from here on */
+    struct block *at =
+        arena_alloc(j->arena, (size_t)n * sizeof *at); /* the block with d still to travel from here on */
     if (!at)
         return error_nomem();
     int rc = 0;
@@ -55,7 +56,8 @@ int row_bruck(const struct job *j, const struct recognised *r)
             int64_t low = d & (2 * bit - 1), origin = (g.me - low + n) % n, to = (origin + d) % n;
             rc = block_open(&g, origin, to, 0, 1, &at[d]);
             if (!rc)
-                rc = to == g.me ? block_recv_dst(&at[d], stage, prev, j->wire) : block_recv_temp(&at[d], stage, prev, j->wire);
+                rc = to == g.me ? block_recv_dst(&at[d], stage, prev, j->wire)
+                                : block_recv_temp(&at[d], stage, prev, j->wire);
         }
     }
     return rc;

@@ -1,10 +1,10 @@
 /* Folds in two levels, for groups on several hosts: what a host's ranks have is folded inside it, so that one partial
  * value of each host crosses the network, and what comes of it enters a host once and is handed on inside.
  *
- * A block is folded by its owner. On the owner's host its terms go to it directly; on every other one they go to a leader,
- * which folds them and sends the partial value. For an allreduce the piece is cut so that all ranks of all hosts own and
- * lead as much: each host sends 2 (H - 1) / H of the piece. Copies need no row for this: the general lowering sends what a
- * host needs to it once (assign.h). */
+ * A block is folded by its owner. On the owner's host its terms go to it directly; on every other one they go to a
+ * leader, which folds them and sends the partial value. For an allreduce the piece is cut so that all ranks of all
+ * hosts own and lead as much: each host sends 2 (H - 1) / H of the piece. Copies need no row for this: the general
+ * lowering sends what a host needs to it once (assign.h). */
 #include <string.h>
 
 #include "base/dtype.h"
@@ -15,21 +15,21 @@
 /* The group's members, host by host in the order of their first members. */
 struct levels {
     const struct job *j;
-    struct group g;  /* of kinds with axes */
-    bool rooted;     /* else: all of the source's ranks */
-    int64_t size;    /* members */
-    int64_t *member; /* their numbers in the group, or on the source's mesh */
-    int64_t *first;  /* members first[h] to first[h + 1] - 1 are on host h */
+    struct group g;      /* of kinds with axes */
+    bool rooted;         /* else: all of the source's ranks */
+    int64_t size;        /* members */
+    int64_t *member;     /* their numbers in the group, or on the source's mesh */
+    int64_t *first;      /* members first[h] to first[h + 1] - 1 are on host h */
     int64_t hosts, most; /* the most of one host */
     int64_t me, home;    /* this rank's place among the members, and its host; -1: it is none */
 };
 
 /* A block on its way to its owner. */
 struct share {
-    int64_t owner;  /* its place; -1: a root that is no member */
-    int64_t host;   /* the owner's; -1: one without members */
-    int rank;       /* the owner's */
-    int64_t turn;   /* which of a host's members leads */
+    int64_t owner; /* its place; -1: a root that is no member */
+    int64_t host;  /* the owner's; -1: one without members */
+    int rank;      /* the owner's */
+    int64_t turn;  /* which of a host's members leads */
     int64_t part, pieces;
 };
 
@@ -282,7 +282,8 @@ static bool groups_alike(const struct job *j, uint32_t axes, int64_t one, int64_
     bool alike = true;
     for (int64_t k = 0; k < n && alike; k++) {
         int64_t off = axes_offset(l, axes, k);
-        alike = pair_up(x, job_host(j->machine, layout_rank(l, one + off)), job_host(j->machine, layout_rank(l, other + off)));
+        alike = pair_up(x, job_host(j->machine, layout_rank(l, one + off)),
+                        job_host(j->machine, layout_rank(l, other + off)));
     }
     for (int64_t k = 0; k < n; k++) {
         int64_t off = axes_offset(l, axes, k);
@@ -375,7 +376,8 @@ int64_t levels_stated_reduce(const struct job *j, const struct recognised *r)
     return block_count(&b) * bytes_up(&l, &s);
 }
 
-void levels_cost(const char *kind, int64_t hosts, int64_t p, int64_t bytes, struct row_cost *between, struct row_cost *inside)
+void levels_cost(const char *kind, int64_t hosts, int64_t p, int64_t bytes, struct row_cost *between,
+                 struct row_cost *inside)
 {
     int64_t n = ceil_div(p, hosts), far = hosts - 1, near = n - 1;
     if (!strcmp(kind, "allreduce")) {

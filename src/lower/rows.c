@@ -126,7 +126,9 @@ int64_t rows_bound(const struct job *j, const struct recognised *r)
     if (!strcmp(r->kind, "reduce"))
         return n * (j->s_terms - (j->si >= 0)) * term_size(j);
     if (j->fold) /* all destinations hold a term; the first of each piece answers for it */
-        return axes_number(j->dst, j->d_free, j->di) ? 0 : n * ((j->s_terms - 1) * term_size(j) + (j->d_replicas - 1) * value_size(j));
+        return axes_number(j->dst, j->d_free, j->di)
+                   ? 0
+                   : n * ((j->s_terms - 1) * term_size(j) + (j->d_replicas - 1) * value_size(j));
     int64_t have = j->si >= 0 ? n : 0;
     struct group g;
     struct block own;
@@ -203,13 +205,15 @@ static const struct row table[] = {
     {"ring2", "allreduce", true, false, false, false, row_ring2_allreduce, stated_ring_allreduce, cost_ring_allreduce},
     {"doubling", "allgather", true, true, false, true, row_doubling_allgather, stated_gather, cost_doubling},
     {"doubling", "reduce_scatter", true, true, false, true, row_doubling_reduce_scatter, stated_halving, cost_doubling},
-    {"doubling", "allreduce", true, true, false, true, row_doubling_allreduce, stated_doubling_allreduce, cost_doubling_allreduce},
+    {"doubling", "allreduce", true, true, false, true, row_doubling_allreduce, stated_doubling_allreduce,
+     cost_doubling_allreduce},
     {"tree", "broadcast", true, false, false, true, row_tree_broadcast, stated_broadcast, cost_tree},
     {"tree", "reduce", true, false, false, true, row_tree_reduce, stated_tree_reduce, cost_tree},
     {"pairwise", "all_to_all", true, false, false, true, row_pairwise, stated_pairwise, cost_pairwise},
     {"bruck", "all_to_all", true, false, false, true, row_bruck, stated_bruck, cost_bruck},
     {"two_level", "allreduce", true, false, true, false, row_levels_allreduce, levels_stated_allreduce, NULL},
-    {"two_level", "reduce_scatter", true, false, true, false, row_levels_reduce_scatter, levels_stated_reduce_scatter, NULL},
+    {"two_level", "reduce_scatter", true, false, true, false, row_levels_reduce_scatter, levels_stated_reduce_scatter,
+     NULL},
     {"two_level", "reduce", true, false, true, false, row_levels_reduce, levels_stated_reduce, NULL},
 };
 #define ROWS (sizeof table / sizeof *table)
@@ -226,7 +230,8 @@ const char *weft_algorithm_name(int i)
 
 /* The general lowering, seen as a row. It serves the replicas outside the group too (m of each piece): terms are folded
  * once for all of them. Within a host everyone reads the root's memory at once; over a network its link carries a copy
- * for each host, or a term of each rank, and what all ranks of a host gather enters it once. hosts: how many there are. */
+ * for each host, or a term of each rank, and what all ranks of a host gather enters it once. hosts: how many there are.
+ */
 static void cost_direct(const char *kind, int64_t hosts, int64_t p, int64_t m, int64_t bytes, struct row_cost *c)
 {
     int64_t all = p * m;
@@ -282,7 +287,8 @@ static int64_t price(const struct job *j, bool hosts, const struct row_cost *c)
 static bool countable(const struct job *j, int64_t p)
 {
     int64_t all, ranks = max64(p, j->d_replicas);
-    return !__builtin_mul_overflow(max64(local_count(j->src, 0), local_count(j->dst, 0)), ranks, &all) && all <= INT64_MAX / 32;
+    return !__builtin_mul_overflow(max64(local_count(j->src, 0), local_count(j->dst, 0)), ranks, &all) &&
+           all <= INT64_MAX / 32;
 }
 
 /* alike: see levels_alike. */
@@ -337,7 +343,8 @@ static int by_number(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* How the ranks lie that differ from mesh position 0 on these axes; others that differ on these lie like them, or nearly. */
+/* How the ranks lie that differ from mesh position 0 on these axes; others that differ on these lie like them, or
+ * nearly. */
 static int lie_of(const struct job *j, const weft_layout *l, uint32_t axes, struct lie *out)
 {
     const weft_machine *m = j->machine;
@@ -356,7 +363,8 @@ static int lie_of(const struct job *j, const weft_layout *l, uint32_t axes, stru
         hosts += host[k] != host[k - 1];
     for (int r = 0; m->host && r < j->d->world; r++)
         world = max64(world, m->host[r] + 1);
-    int64_t each = min64(l->mesh, m->host ? ceil_div(j->d->world, world) : m->ranks_per_host); /* of the mesh, on a host */
+    int64_t each =
+        min64(l->mesh, m->host ? ceil_div(j->d->world, world) : m->ranks_per_host); /* of the mesh, on a host */
     *out = (struct lie){n, hosts, max64(1, each / ceil_div(n, hosts))};
     return 0;
 }
@@ -394,8 +402,8 @@ static int64_t price_row(const struct job *j, const struct row *row, const struc
 }
 
 /* group: how the group's ranks lie; all: with those that hold replicas. Both NULL on one host. */
-static int64_t price_direct(const struct job *j, const struct recognised *r, const struct lie *group, const struct lie *all,
-                            int64_t p, int64_t bytes)
+static int64_t price_direct(const struct job *j, const struct recognised *r, const struct lie *group,
+                            const struct lie *all, int64_t p, int64_t bytes)
 {
     int64_t m = r->axes ? j->d_replicas / axes_count(j->dst, r->axes & j->d_free) : 1;
     struct row_cost c, memory;

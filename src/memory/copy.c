@@ -130,22 +130,22 @@ static void copy_long(const struct grid *g, unsigned char *dst, const unsigned c
     }
 
 /* Units on a side that is dense, up or down, are moved together. */
-#define COPY_UNITS(bytes)                                     \
-    for (int64_t r = 0; r < g->rows; r++) {                   \
-        const int64_t dturn = g->dturn, sturn = g->sturn;     \
-        unsigned char *to = dst + r * g->drow;                \
-        const unsigned char *from = src + r * g->srow;        \
-        int64_t i = 0;                                        \
-        if (dturn == bytes)                                   \
-            EIGHT(bytes, sturn, bytes)                        \
-        else if (sturn == bytes)                              \
-            EIGHT(dturn, bytes, bytes)                        \
-        else if (sturn == -bytes)                             \
-            EIGHT(dturn, -bytes, bytes)                       \
-        else                                                  \
-            EIGHT(dturn, sturn, bytes)                        \
-        for (; i < g->turns; i++)                             \
-            memcpy(to + i * dturn, from + i * sturn, bytes);  \
+#define COPY_UNITS(bytes)                                    \
+    for (int64_t r = 0; r < g->rows; r++) {                  \
+        const int64_t dturn = g->dturn, sturn = g->sturn;    \
+        unsigned char *to = dst + r * g->drow;               \
+        const unsigned char *from = src + r * g->srow;       \
+        int64_t i = 0;                                       \
+        if (dturn == bytes)                                  \
+            EIGHT(bytes, sturn, bytes)                       \
+        else if (sturn == bytes)                             \
+            EIGHT(dturn, bytes, bytes)                       \
+        else if (sturn == -bytes)                            \
+            EIGHT(dturn, -bytes, bytes)                      \
+        else                                                 \
+            EIGHT(dturn, sturn, bytes)                       \
+        for (; i < g->turns; i++)                            \
+            memcpy(to + i * dturn, from + i * sturn, bytes); \
     }
 
 static void copy_units(const struct grid *g, unsigned char *dst, const unsigned char *src)

@@ -31,17 +31,17 @@ void memory_copy(const struct memory_tile *t, void *dst, int to, const void *src
 
 /* Moves n units of so many bytes, which are `step` bytes apart on either side: for short turns of what is one loop. */
 void memory_copy_units(void *dst, int64_t dstep, const void *src, int64_t sstep, int64_t n, size_t unit);
-/* The same for two lists of them with the same steps, side by side: what goes into one line is written at once. The lines
- * that are written are asked for so many units ahead; 0: they are in the cache. */
+/* The same for two lists of them with the same steps, side by side: what goes into one line is written at once. The
+ * lines that are written are asked for so many units ahead; 0: they are in the cache. */
 void memory_copy_pairs(void *const dst[2], int64_t dstep, const void *const src[2], int64_t sstep, int64_t n,
                        size_t unit, int64_t ahead);
 
-/* memcpy of bytes that are not read again soon: past the caches, where the processor would else read each line before it
- * writes it. What is stored after it is seen after it. */
+/* memcpy of bytes that are not read again soon: past the caches, where the processor would else read each line before
+ * it writes it. What is stored after it is seen after it. */
 void memory_copy_past(void *dst, const void *src, size_t bytes);
 
-/* memory_copy for n elements in one piece on both sides. What stands `ahead` bytes behind each that is read will be read
- * soon. */
+/* memory_copy for n elements in one piece on both sides. What stands `ahead` bytes behind each that is read will be
+ * read soon. */
 void memory_cast(void *dst, int to, const void *src, int from, size_t n, int64_t ahead);
 
 /* Fills with the identity of op for this dtype: sum 0, prod 1, min +inf or the largest, max -inf or the

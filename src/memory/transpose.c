@@ -1,6 +1,6 @@
-/* Transposes: one side is contiguous along one loop, the other side along another. Some rows of src at a time are turned
- * in registers, vector by vector, so that lines of dst are written whole, and the next rows are those whose elements
- * follow in the same columns of dst.
+/* Transposes: one side is contiguous along one loop, the other side along another. Some rows of src at a time are
+ * turned in registers, vector by vector, so that lines of dst are written whole, and the next rows are those whose
+ * elements follow in the same columns of dst.
  *
  * That needs a line of each of these rows to stay in the first cache until all its vectors are read. Where rows meet in
  * the same sets of it, since their distance is a multiple of a large power of two, and where elements are cast or so
@@ -8,8 +8,8 @@
  * written out turned, in runs of dst. Memory is slow when it waits: so the rows of the next block are read while this
  * one is written, a row and some columns in turn. A cast happens on the way into the block.
  *
- * A processor that reads each line before it writes it, though it will be written whole, loses half of what memory gives
- * and more, as many columns are open at a time. So x86-64 writes the lines of a large dst past the caches. */
+ * A processor that reads each line before it writes it, though it will be written whole, loses half of what memory
+ * gives and more, as many columns are open at a time. So x86-64 writes the lines of a large dst past the caches. */
 #include "memory/transpose.h"
 
 #include <string.h>
@@ -195,8 +195,8 @@ COLUMNS(streams_8, 8, 4, uint64_t, TURN_8, STREAM)
 COLUMNS(streams_16, 16, 4, uint64_t, TURN_16, STREAM)
 #endif
 
-/* Four lines, and as many that come later are asked for: after the loads, before the stores. In the orders that compilers
- * find, a row costs more. */
+/* Four lines, and as many that come later are asked for: after the loads, before the stores. In the orders that
+ * compilers find, a row costs more. */
 static inline __attribute__((always_inline)) void copy_lines(unsigned char *to, const unsigned char *from,
                                                              const unsigned char *ahead)
 {
@@ -252,9 +252,9 @@ static inline __attribute__((always_inline)) void read_block(const struct transp
 typedef void turn_columns(unsigned char *to, int64_t across, const unsigned char *from, int rows);
 typedef void turn_whole(const struct block *k, int64_t row);
 
-/* All full blocks but the last one, strip by strip of RUN bytes of the rows, from the first row to the last: each is read
- * into `in` while the one before, in `out`, is written, a row and some columns in turn, in so many parts; then the two are
- * exchanged. The first has been read.
+/* All full blocks but the last one, strip by strip of RUN bytes of the rows, from the first row to the last: each is
+ * read into `in` while the one before, in `out`, is written, a row and some columns in turn, in so many parts; then the
+ * two are exchanged. The first has been read.
  *
  * Nothing else may be stored meanwhile: a register that is put on the stack is a part of a line among the whole ones
  * that go past the first cache, and with every second place of the stack all then take a sixth longer. So moves have a

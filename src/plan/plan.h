@@ -124,8 +124,8 @@ const char *plan_algorithm_text(const char *text, size_t len);
 int plan_check(const weft_plan *p);
 
 /* How many boxes of the destination a step completes, and one after the other: COPY, REDUCE and RECV write destination
- * elements once, with their final values. A part whose runs repeat is several boxes. Start with a zeroed place; do not ask
- * for more boxes than there are. */
+ * elements once, with their final values. A part whose runs repeat is several boxes. Start with a zeroed place; do not
+ * ask for more boxes than there are. */
 struct plan_place {
     uint32_t part; /* of those that are written */
     size_t box;
@@ -137,8 +137,9 @@ void plan_step_box(const weft_plan *p, const struct plan_step *st, struct plan_p
 struct plan_slots {
     int64_t to, len, at;
 };
-/* What the slots of a source's or a destination's buffer stand for along a dim, ghosts too, in order of slots; those at an
- * edge that stand for nothing are left out. WEFT_EUNSUPPORTED when there are more than `most` runs. The caller frees *out. */
+/* What the slots of a source's or a destination's buffer stand for along a dim, ghosts too, in order of slots; those at
+ * an edge that stand for nothing are left out. WEFT_EUNSUPPORTED when there are more than `most` runs. The caller frees
+ * *out. */
 int plan_slots(const weft_plan *p, uint32_t buf, int dim, size_t most, struct plan_slots **out, size_t *n);
 
 #endif

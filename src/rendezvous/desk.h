@@ -1,5 +1,5 @@
-/* What a served store holds and answers, without connections: sessions (one for each store that ranks have opened), their
- * keys, and who waits for what. */
+/* What a served store holds and answers, without connections: sessions (one for each store that ranks have opened),
+ * their keys, and who waits for what. */
 #ifndef WEFT_RENDEZVOUS_DESK_H
 #define WEFT_RENDEZVOUS_DESK_H
 #include "rendezvous/frame.h"
@@ -24,8 +24,8 @@ struct desk {
     size_t bytes;                  /* in all of them */
 };
 
-/* Answers now, or later if the guest waits then. False: the connection is over, because the guest leaves or says what it
- * may not. */
+/* Answers now, or later if the guest waits then. False: the connection is over, because the guest leaves or says what
+ * it may not. */
 bool desk_ask(struct desk *d, struct desk_guest *g, const struct frame_request *r, int64_t now);
 /* Its connection is over. A session whose ranks have not all come goes on without it; one that nobody is in is gone. */
 void desk_leave(struct desk *d, struct desk_guest *g);

@@ -1,5 +1,5 @@
-/* Keys and values as files. A file is written under another name and renamed, so that it is whole when it is seen, and it
- * is synced before, so that a full disk or a lost server is known to the writer. */
+/* Keys and values as files. A file is written under another name and renamed, so that it is whole when it is seen, and
+ * it is synced before, so that a full disk or a lost server is known to the writer. */
 #define _GNU_SOURCE
 #include "rendezvous/file.h"
 

@@ -4,10 +4,11 @@
  * PREFIX.lead; rank r says its number in PREFIX.hello.r. For each hello rank 0 writes the number into ROOM/admit.r, and
  * rank r goes into a room only if its own number stands there, so that it cannot be taken in by a lead of yesterday. It
  * then says ROOM/here.r. When all are here, rank 0 writes ROOM/all, and all go on; a hello of yesterday is admitted and
- * never comes, and rank 0 admits again when it is replaced. ROOM/failed has rank 0's reason for giving up, in its place.
+ * never comes, and rank 0 admits again when it is replaced. ROOM/failed has rank 0's reason for giving up, in its
+ * place.
  *
- * Each of these files has the process that wrote it. Who finds its own place taken by a process that is alive is refused;
- * one of another machine cannot be judged and is replaced, and finds that out while it waits.
+ * Each of these files has the process that wrote it. Who finds its own place taken by a process that is alive is
+ * refused; one of another machine cannot be judged and is replaced, and finds that out while it waits.
  *
  * A rank that closes says ROOM/bye.r, and whoever finds that all who are here have said so, or have died, removes the
  * room. Rank 0 removes rooms of its name of which that is true before it makes one. */

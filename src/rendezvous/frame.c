@@ -77,7 +77,7 @@ static void derive(const struct frame_end *e, const char *what, unsigned char ou
 }
 
 void frame_begin(struct frame_end *e, const struct sodium *na, bool server, const unsigned char key[SODIUM_KEY],
-                unsigned char hello[FRAME_HELLO])
+                 unsigned char hello[FRAME_HELLO])
 {
     *e = (struct frame_end){.sodium = na, .server = server};
     unsigned char *mine = e->nonces + (server ? FRAME_NONCE : 0);

@@ -8,8 +8,8 @@
  *   client   hash("client proves" a b)        the client proves itself first, so that one who only asks learns nothing
  *   server   0, hash("server proves" a b)     or 1 and zeros: refused
  *
- * What is recorded on one connection is of no use on another, since one of a and b differs. From then on each side sends
- * frames, sealed (ChaCha20-Poly1305) by a key of its own, hash("client sends" a b) and hash("server sends" a b):
+ * What is recorded on one connection is of no use on another, since one of a and b differs. From then on each side
+ * sends frames, sealed (ChaCha20-Poly1305) by a key of its own, hash("client sends" a b) and hash("server sends" a b):
  *
  *   length[4]   of what follows, FRAME_FRAME_MAX at most; it is authenticated, too
  *   sealed      message and 16 bytes of tag; the nonce is the number of the frame in its direction, from 0 on
@@ -27,7 +27,7 @@
 #define FRAME_NONCE 32
 #define FRAME_PROOF 32
 #define FRAME_HELLO (FRAME_MAGIC_SIZE + FRAME_NONCE) /* the first message of either side */
-#define FRAME_VERDICT (1 + FRAME_PROOF)             /* the server's second one */
+#define FRAME_VERDICT (1 + FRAME_PROOF)              /* the server's second one */
 
 #define FRAME_LENGTH 4
 #define FRAME_HEAD 16                         /* of a request and of a reply */
@@ -38,9 +38,10 @@
 /* ---- messages ---- */
 
 /* JOIN has to be the first: key is the store's name (or empty), number the rank + (size << 32); it is answered when all
- * ranks have joined, with the rank of the server, or -1 for one that is none. GET waits for the key, wait_ms at most; its
- * reply is the value, which may be longer than asked for. GATHER waits for KEY/r of all ranks r from `number` on; its reply
- * has as many of them as fit, one at least, each as length[4] and value, and how many in its number. LEAVE has no reply. */
+ * ranks have joined, with the rank of the server, or -1 for one that is none. GET waits for the key, wait_ms at most;
+ * its reply is the value, which may be longer than asked for. GATHER waits for KEY/r of all ranks r from `number` on;
+ * its reply has as many of them as fit, one at least, each as length[4] and value, and how many in its number. LEAVE
+ * has no reply. */
 enum frame_op { FRAME_JOIN = 1, FRAME_SET, FRAME_GET, FRAME_GATHER, FRAME_LEAVE };
 
 /* op[1], bytes of the key[1], 0[2], wait_ms[4], number[8], key, value */
@@ -74,7 +75,7 @@ bool frame_take_reply(const unsigned char *in, size_t n, struct frame_reply *r);
 struct frame_end {
     const struct sodium *sodium;
     bool server;
-    unsigned char key[SODIUM_KEY];        /* of the token, until the proofs are made */
+    unsigned char key[SODIUM_KEY];         /* of the token, until the proofs are made */
     unsigned char nonces[2 * FRAME_NONCE]; /* a and b */
     unsigned char sends[SODIUM_KEY], takes[SODIUM_KEY];
     uint64_t sent, taken; /* frames */
@@ -83,18 +84,18 @@ struct frame_end {
 void frame_token_key(const struct sodium *na, const char *token, unsigned char key[SODIUM_KEY]);
 /* Draws this end's number and writes its hello. */
 void frame_begin(struct frame_end *e, const struct sodium *na, bool server, const unsigned char key[SODIUM_KEY],
-                unsigned char hello[FRAME_HELLO]);
+                 unsigned char hello[FRAME_HELLO]);
 /* The other end's hello; false: it is not of this protocol. Then all keys are made. */
 bool frame_meet(struct frame_end *e, const unsigned char hello[FRAME_HELLO]);
 void frame_prove(const struct frame_end *e, unsigned char proof[FRAME_PROOF]);
 bool frame_believe(const struct frame_end *e, const unsigned char proof[FRAME_PROOF]); /* is the other end's right? */
-void frame_forget(struct frame_end *e);                                               /* the keys */
+void frame_forget(struct frame_end *e);                                                /* the keys */
 
 /* The frame of a message: n + FRAME_LENGTH + SODIUM_TAG bytes. */
 size_t frame_seal(struct frame_end *e, const unsigned char *message, size_t n, unsigned char *frame);
 /* What follows a length: 0 for one that no frame has. */
 size_t frame_length(const unsigned char length[FRAME_LENGTH]);
-/* Opens `n` bytes behind a length, in place: the message has n - SODIUM_TAG bytes. False: it was not sealed by the other
- * end as its next frame. */
+/* Opens `n` bytes behind a length, in place: the message has n - SODIUM_TAG bytes. False: it was not sealed by the
+ * other end as its next frame. */
 bool frame_open(struct frame_end *e, unsigned char *sealed, size_t n);
 #endif

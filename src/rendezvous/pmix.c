@@ -1,7 +1,7 @@
-/* The store pmix:, for ranks of a launcher that speaks PMIx (mpirun of Open MPI, srun --mpi=pmix). Rank 0 serves a tcp: store
- * on a port that the system chooses, with a token of its own making; where it is and what the token is go through PMIx, by
- * put, commit, fence and get, and nothing else does. Ranks of one machine meet on loopback; else the server listens on all
- * addresses and the others try them in turn, since only they can know which they reach.
+/* The store pmix:, for ranks of a launcher that speaks PMIx (mpirun of Open MPI, srun --mpi=pmix). Rank 0 serves a tcp:
+ * store on a port that the system chooses, with a token of its own making; where it is and what the token is go through
+ * PMIx, by put, commit, fence and get, and nothing else does. Ranks of one machine meet on loopback; else the server
+ * listens on all addresses and the others try them in turn, since only they can know which they reach.
  *
  * libpmix is looked for when such a store is opened; its header must have been there when weft was built. */
 #define _GNU_SOURCE

@@ -1,9 +1,9 @@
 /* The server's loop: one thread, one epoll. Whatever a connection does costs that connection only.
  *
- * A connection that has not proved itself may send 72 bytes, within 5 s. There are 256 such at most; beyond that the oldest
- * goes when it has had a quarter of a second, and until then the others wait in the system's queue. So a flood delays
- * ranks that come with it, by its number over 256 in quarters of a second, and hurts nobody who is inside. A rank whose
- * connection has to go tries again (tcp.c).
+ * A connection that has not proved itself may send 72 bytes, within 5 s. There are 256 such at most; beyond that the
+ * oldest goes when it has had a quarter of a second, and until then the others wait in the system's queue. So a flood
+ * delays ranks that come with it, by its number over 256 in quarters of a second, and hurts nobody who is inside. A
+ * rank whose connection has to go tries again (tcp.c).
  *
  * A connection that has proved itself sends one request at a time: while it waits for a reply, or does not read it,
  * nothing is read from it, so that a connection holds one message each way at most. */

@@ -16,7 +16,8 @@ struct server;
 
 /* WEFT_EINVAL: there is no token, or it is too short; `url` is for the text. */
 int server_check_token(const char *token, const char *url);
-/* Takes the listening socket, which no child has (base/forks.h), also when it fails. served_by is the rank of this process in the stores it serves, or -1. */
+/* Takes the listening socket, which no child has (base/forks.h), also when it fails. served_by is the rank of this
+ * process in the stores it serves, or -1. */
 int server_start(int listener, const char *token, int served_by, struct server **out);
 /* Takes no more connections, waits until those who are in a store have left it or `until`, and ends. */
 void server_stop(struct server *s, int64_t until);

@@ -1,5 +1,5 @@
-/* The few functions of libsodium that the store needs, from a library that is looked for when a tcp: store is first opened
- * or served: weft is built and runs without it. */
+/* The few functions of libsodium that the store needs, from a library that is looked for when a tcp: store is first
+ * opened or served: weft is built and runs without it. */
 #ifndef WEFT_RENDEZVOUS_SODIUM_H
 #define WEFT_RENDEZVOUS_SODIUM_H
 #include <stddef.h>

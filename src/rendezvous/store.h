@@ -1,17 +1,17 @@
-/* Rendezvous: a store is a small set of keys and values in which the ranks of a job find each other before they can send
- * anything. Where it is, its URL says:
+/* Rendezvous: a store is a small set of keys and values in which the ranks of a job find each other before they can
+ * send anything. Where it is, its URL says:
  *
  *   file:DIR          files in a folder that all ranks see, NFS too
  *   tcp:HOST:PORT     served over the network by weft run or by rank 0
  *   pmix:             tcp:, served by rank 0, whose place and token go through the launcher's PMIx
  *
  * Opening is collective: `size` opens with one name, each with another rank, make one store, empty at first and apart
- * from all that were opened before, at the same time under another name, or are left of a job that died. A store belongs
- * to one thread at a time.
+ * from all that were opened before, at the same time under another name, or are left of a job that died. A store
+ * belongs to one thread at a time.
  *
- * Every call that may wait takes a timeout in ns (0: look once) and returns WEFT_ETIMEOUT, with the key in its text, when
- * it runs out. WEFT_ETRANSPORT: the store is gone, or does not do what it should; it stays so. A server that says nothing is
- * taken to be gone 10 s after the timeout. */
+ * Every call that may wait takes a timeout in ns (0: look once) and returns WEFT_ETIMEOUT, with the key in its text,
+ * when it runs out. WEFT_ETRANSPORT: the store is gone, or does not do what it should; it stays so. A server that says
+ * nothing is taken to be gone 10 s after the timeout. */
 #ifndef WEFT_RENDEZVOUS_STORE_H
 #define WEFT_RENDEZVOUS_STORE_H
 #include <stdbool.h>
@@ -44,7 +44,8 @@ void store_close(struct store *s, int64_t linger_ns);
 
 /* A value of 0 to STORE_VALUE_MAX bytes. The last one set is what others get. */
 int store_set(struct store *s, const char *key, const void *value, size_t bytes, int64_t timeout_ns);
-/* Waits until the key is there. A value that does not fit into cap bytes is WEFT_EINVAL; *bytes says how many it has. */
+/* Waits until the key is there. A value that does not fit into cap bytes is WEFT_EINVAL; *bytes says how many it has.
+ */
 int store_get(struct store *s, const char *key, void *value, size_t cap, size_t *bytes, int64_t timeout_ns);
 int store_wait(struct store *s, const char *key, int64_t timeout_ns);
 
@@ -53,14 +54,14 @@ struct store_parts {
     unsigned char *bytes;
     size_t *at;
 };
-/* Collective: every rank gives a value and gets all. A prefix is used once. WEFT_ETIMEOUT names the ranks whose value is
- * missing. */
+/* Collective: every rank gives a value and gets all. A prefix is used once. WEFT_ETIMEOUT names the ranks whose value
+ * is missing. */
 int store_gather(struct store *s, const char *prefix, const void *mine, size_t bytes, int64_t timeout_ns,
                  struct store_parts *out);
 void store_parts_free(struct store_parts *p);
 
-/* Collective among the survivors of a failure: a store of these n ranks of s, numbered by the list, of which this one is
- * a member. Where the rank that served s is not among them, the lowest of them serves again. s must still be closed;
+/* Collective among the survivors of a failure: a store of these n ranks of s, numbered by the list, of which this one
+ * is a member. Where the rank that served s is not among them, the lowest of them serves again. s must still be closed;
  * where this rank serves it, after the new one. */
 int store_again(struct store *s, const int *survivors, int n, int64_t timeout_ns, struct store **out);
 
@@ -82,8 +83,8 @@ struct store_kind {
     int (*open)(const char *place, const struct store_opts *opts, int64_t until, struct store **out);
     int (*set)(struct store *s, const char *key, const void *value, size_t bytes, int64_t until);
     int (*get)(struct store *s, const char *key, void *value, size_t cap, size_t *bytes, int64_t until);
-    /* Of the values PREFIX/r of the ranks r from `first` on some, one at least: *count of them, each as its length[4] and its
-     * bytes, in STORE_PARTS bytes. */
+    /* Of the values PREFIX/r of the ranks r from `first` on some, one at least: *count of them, each as its length[4]
+     * and its bytes, in STORE_PARTS bytes. */
     int (*parts)(struct store *s, const char *prefix, int first, unsigned char *packed, int *count, int64_t until);
     /* opts are those of the new store; survivors are ranks of s. */
     int (*again)(struct store *s, const int *survivors, const struct store_opts *opts, int64_t until,

@@ -1,9 +1,9 @@
 /* The client's end of a tcp: store. Rank 0 serves it, unless somebody listens there already, as weft run does, or the
  * address is another machine's.
  *
- * In case the rank that serves dies, every rank keeps a socket that listens at the address by which it came, and all know
- * all of these from the start: store_again makes the lowest survivor serve at its own. Whoever connects before it does so
- * waits in that socket's queue. */
+ * In case the rank that serves dies, every rank keeps a socket that listens at the address by which it came, and all
+ * know all of these from the start: store_again makes the lowest survivor serve at its own. Whoever connects before it
+ * does so waits in that socket's queue. */
 #define _GNU_SOURCE
 #include "rendezvous/tcp.h"
 
@@ -17,8 +17,8 @@
 #include "base/error.h"
 #include "base/forks.h"
 #include "base/math.h"
-#include "rendezvous/server.h"
 #include "rendezvous/frame.h"
+#include "rendezvous/server.h"
 
 #define GRACE_NS INT64_C(10000000000) /* beyond a request's timeout: then the server does not answer any more */
 #define RETRY_NS INT64_C(2000000)

@@ -4,8 +4,8 @@
 #include "rendezvous/address.h"
 #include "rendezvous/store.h"
 
-/* A store at one of n places, which are tried in turn; whoever has `listener` serves it there itself, and gives the socket
- * away, also on an error. `place` is for texts. */
+/* A store at one of n places, which are tried in turn; whoever has `listener` serves it there itself, and gives the
+ * socket away, also on an error. `place` is for texts. */
 #define TCP_GUEST (-1)   /* instead of a listener: somebody else serves */
 #define TCP_IF_FREE (-2) /* so do we, while nobody listens at at[0] */
 int tcp_open_at(const struct store_kind *kind, const char *place, const struct address *at, int n, int listener,

@@ -1,5 +1,5 @@
-/* Whether the system has so much memory. Neither a memfd nor an anonymous mapping has a limit of its own, and a system that
- * runs out kills; so what is plainly not there is not asked for. */
+/* Whether the system has so much memory. Neither a memfd nor an anonymous mapping has a limit of its own, and a system
+ * that runs out kills; so what is plainly not there is not asked for. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -65,8 +65,8 @@ struct core_rank {
     _Atomic uint32_t survives;                  /* after a failure: how often it has asked who else does */
     _Atomic uint32_t verdicts;                  /* that it has given on that */
     uint64_t meetings;                          /* that it has entered; only the owner looks at it */
-    _Atomic uint32_t failing;                   /* a thread of it has found a failure: the others leave it to that one */
-    int32_t code;                               /* of that failure */
+    _Atomic uint32_t failing; /* a thread of it has found a failure: the others leave it to that one */
+    int32_t code;             /* of that failure */
     char text[CORE_TEXT];
     struct core_vote votes[2]; /* of meeting m in m % 2 */
 };
@@ -87,8 +87,9 @@ static inline struct core_rank *core_door(const struct core_group *g, int rank)
 
 size_t core_bytes(int size);
 void core_init(struct core_group *g, int size, bool shared); /* in zeroed memory of core_bytes(size) */
-/* The same for a group of ranks of another, `ranks` of it (-1: one that is not in it, and never sleeps on a bell), at the same distance from it for all of them. A rank has one
- * bell for all its groups: it sleeps in one of them and hears the others. The other group must outlive this one. */
+/* The same for a group of ranks of another, `ranks` of it (-1: one that is not in it, and never sleeps on a bell), at
+ * the same distance from it for all of them. A rank has one bell for all its groups: it sleeps in one of them and hears
+ * the others. The other group must outlive this one. */
 void core_init_split(struct core_group *g, const struct core_group *of, const int *ranks, int size);
 
 void core_arrive(struct core_group *g, int rank); /* the rank is here */
@@ -121,8 +122,8 @@ void core_doze(struct core_group *g, int rank, uint32_t bell, int lacking, int64
 bool core_expect(struct core_group *g, int rank, int lacking);
 void core_sleep(struct core_rank *door, bool shared, uint32_t bell, int64_t ns);
 void core_knock(struct core_rank *door, bool shared);
-void core_relax(void);                                                                  /* one turn of a spin */
-int64_t core_now(void);                                                                 /* nanoseconds that only grow */
+void core_relax(void);  /* one turn of a spin */
+int64_t core_now(void); /* nanoseconds that only grow */
 
 /* The first failure of a group stays; all ranks are woken. `rank` is the caller's. */
 void core_fail(struct core_group *g, int rank, int code, const char *text);

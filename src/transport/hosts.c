@@ -187,8 +187,8 @@ static int gather(struct hosts_link *l, struct record mine, struct record *all, 
 
 /* ---- sleep ---- */
 
-/* A rank sleeps on its bell, which the ranks of its host ring; the sentinel rings it when something comes by the wire. It
- * hears of that once each time it is asked to, so that it does not wake while the rank is at work. The rank arms its
+/* A rank sleeps on its bell, which the ranks of its host ring; the sentinel rings it when something comes by the wire.
+ * It hears of that once each time it is asked to, so that it does not wake while the rank is at work. The rank arms its
  * bell before it asks: a ring after that is not lost (core_signal says why). */
 static void *sentinel(void *arg)
 {
@@ -321,7 +321,8 @@ int hosts_tables(struct transport_hosts *h, int size)
 void hosts_link_free(struct hosts_link *l)
 {
     struct transport_hosts *h = &l->hosts;
-    /* Its memory goes with `home`. Of a split that came to nothing nobody looks at it, and nobody wants what was mailed. */
+    /* Its memory goes with `home`. Of a split that came to nothing nobody looks at it, and nobody wants what was
+     * mailed. */
     bool failed = l->base.inside ? core_failed(l->base.group) : l->base.origin != NULL;
     dismiss_sentinel(l);
     if (h->home)
@@ -410,8 +411,8 @@ static int open_wire(struct hosts_link *l, const struct transport_ask *ask, cons
 }
 
 /* *name: of this host, in this group. *url: of the wire; NULL: all ranks agree on it here. */
-static int know_each_other(struct hosts_link *l, const struct transport_ask *ask, bool alone, int64_t until, int *near_size,
-                           struct record *name, const char **url)
+static int know_each_other(struct hosts_link *l, const struct transport_ask *ask, bool alone, int64_t until,
+                           int *near_size, struct record *name, const char **url)
 {
     int rank = l->base.rank, size = l->base.size;
     struct record *all = calloc((size_t)size, sizeof *all);

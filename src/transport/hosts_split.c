@@ -1,7 +1,7 @@
 /* Groups that are split from one on several hosts. Where all ranks of the new group are on one host it is one of the
- * host's own, as if the host's group had been split. Else it is like the one that it was split from: the ranks of each host
- * are a group of the host's, in whose memory is the core of the whole one, and it has a wire of its own. So what fails
- * in one of them, connections that are ended included, is nothing to the others. */
+ * host's own, as if the host's group had been split. Else it is like the one that it was split from: the ranks of each
+ * host are a group of the host's, in whose memory is the core of the whole one, and it has a wire of its own. So what
+ * fails in one of them, connections that are ended included, is nothing to the others. */
 #include <stdlib.h>
 
 #include "base/error.h"

@@ -56,7 +56,7 @@ struct shm_home {
 struct shm_link {
     struct transport_link base;
     struct shm_home *home;
-    int *process;            /* of a group that was split: each rank's number among the processes of the file; else NULL */
+    int *process; /* of a group that was split: each rank's number among the processes of the file; else NULL */
     struct shm_extents used; /* parts of the file that it has taken */
     uint64_t core;           /* that one of them which is the core of its group; 0: none is */
     struct shm_link *next;   /* of home->left */

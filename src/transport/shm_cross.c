@@ -58,8 +58,8 @@ static bool resident(const void *memory, size_t bytes)
 }
 
 /* One copy by the kernel takes a + b n for n bytes, two of our own 2 m n; they are equal at n = a / (2 m - b). What the
- * kernel takes depends on the size of the pages that the memory has, so it is measured there; what nobody has touched yet
- * tells nothing. */
+ * kernel takes depends on the size of the pages that the memory has, so it is measured there; what nobody has touched
+ * yet tells nothing. */
 int64_t shm_worth(struct transport_link *base, const void *memory, size_t bytes)
 {
     (void)base;

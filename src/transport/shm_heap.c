@@ -1,7 +1,7 @@
 /* Who has which part of the group's file. A rank takes huge pages from the file's top, which all ranks
  * move with one atomic addition; what it gives back it keeps for itself and the other groups that it is
- * in. So nobody else ever writes to a rank's lists, and they need not be shared. Small pieces stand among others in pages that stay
- * backed, large ones have theirs to themselves and hand the memory back with a hole in the file. */
+ * in. So nobody else ever writes to a rank's lists, and they need not be shared. Small pieces stand among others in
+ * pages that stay backed, large ones have theirs to themselves and hand the memory back with a hole in the file. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -7,8 +7,9 @@
 #include "base/error.h"
 #include "base/text.h"
 
-static const struct transport *const transports[] = {&transport_self, &transport_threads, &transport_shm, &transport_tcp,
-                                                    &transport_ucx,  &transport_mpi,     &transport_auto};
+static const struct transport *const transports[] = {&transport_self, &transport_threads, &transport_shm,
+                                                     &transport_tcp,  &transport_ucx,     &transport_mpi,
+                                                     &transport_auto};
 
 #define TRANSPORTS (sizeof transports / sizeof *transports)
 

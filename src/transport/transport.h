@@ -20,11 +20,11 @@
 struct iovec;
 
 struct transport_can {
-    bool loads;  /* ranks load from and store to what their peers allocate or offer */
-    bool deaths; /* `gone` also knows ranks that ended without leaving */
-    bool sized;  /* the URL says how many ranks there are */
-    bool wide;   /* ranks may be on several hosts */
-    bool meets;  /* and need a store to find each other */
+    bool loads;   /* ranks load from and store to what their peers allocate or offer */
+    bool deaths;  /* `gone` also knows ranks that ended without leaving */
+    bool sized;   /* the URL says how many ranks there are */
+    bool wide;    /* ranks may be on several hosts */
+    bool meets;   /* and need a store to find each other */
     bool crosses; /* `cross` reads what peers have not offered, where the system lets it */
 };
 
@@ -46,7 +46,7 @@ struct transport_ask {
     /* for groups on several hosts */
     const char *host;      /* who says the same is on the same host */
     const char *host_name; /* what people call it; maybe empty */
-    uint64_t machine; /* and this, on the same cores */
+    uint64_t machine;      /* and this, on the same cores */
     /* Gives every rank's bytes to all of them; NULL: no way to do so. The wire says more (wire.h). */
     int (*gather)(void *arg, const void *mine, size_t bytes, void *all);
     void *gather_arg;
@@ -62,22 +62,23 @@ struct transport {
     const char *form;   /* how such a URL looks, for people */
     struct transport_can can;
 
-    /* Joins the group that `place` names as rank `rank` and waits for all its ranks, at most wait_ns. Errors: WEFT_EINVAL,
-     * WEFT_EBUSY (the rank or the name is taken), WEFT_EMISMATCH, WEFT_ETIMEOUT (the text names the ranks that did not come),
-     * WEFT_EPEER, WEFT_ENOMEM, WEFT_ETRANSPORT. */
+    /* Joins the group that `place` names as rank `rank` and waits for all its ranks, at most wait_ns. Errors:
+     * WEFT_EINVAL, WEFT_EBUSY (the rank or the name is taken), WEFT_EMISMATCH, WEFT_ETIMEOUT (the text names the ranks
+     * that did not come), WEFT_EPEER, WEFT_ENOMEM, WEFT_ETRANSPORT. */
     int (*join)(const struct transport_ask *ask, struct transport_link **out);
     /* This rank's end of a smaller group: `size` of the ranks of l's, of which this is number `rank`. The founder
-     * (transport_founder) makes the group, on several hosts what it needs on this one, and sets *place; the others get it
-     * from there. Nobody is inside before transport_enter. It may outlive l. A group on several hosts has no wire yet:
-     * hosts_connect. Errors: WEFT_ENOMEM; WEFT_EPEER when the founder has left already. */
+     * (transport_founder) makes the group, on several hosts what it needs on this one, and sets *place; the others get
+     * it from there. Nobody is inside before transport_enter. It may outlive l. A group on several hosts has no wire
+     * yet: hosts_connect. Errors: WEFT_ENOMEM; WEFT_EPEER when the founder has left already. */
     int (*split)(struct transport_link *l, const int *ranks, int size, int rank, uint64_t *place,
                  struct transport_link **out);
-    /* Leaves and frees the link. The group and its memory go with the last rank. Where nobody has gone inside and nobody
-     * will, a group of `split` goes with its founder. */
+    /* Leaves and frees the link. The group and its memory go with the last rank. Where nobody has gone inside and
+     * nobody will, a group of `split` goes with its founder. */
     void (*leave)(struct transport_link *l);
 
-    /* Zeroed memory that all ranks can reach, aligned to CORE_LINE, from TRANSPORT_HUGE bytes on to that; NULL when memory
-     * is out. It lives until it is released or the group ends, also after the rank that allocated it has left. */
+    /* Zeroed memory that all ranks can reach, aligned to CORE_LINE, from TRANSPORT_HUGE bytes on to that; NULL when
+     * memory is out. It lives until it is released or the group ends, also after the rank that allocated it has left.
+     */
     void *(*alloc)(struct transport_link *l, size_t bytes, uint64_t *place);
     /* The same without the memory: addresses of which each part is backed before it is touched. What is in it is not
      * defined. */
@@ -90,13 +91,13 @@ struct transport {
     void *(*reach)(struct transport_link *l, int rank, uint64_t place);
     /* Is this rank permitted to `cross` out of that one's own memory? This and the next two only where can.crosses. */
     bool (*crosses)(struct transport_link *l, int rank);
-    /* The least bytes in one piece with which a peer's `cross` out of this memory, the caller's own, takes less time than two
-     * copies of its would, measured on what is there; INT64_MAX: it never does, or nothing is there yet. */
+    /* The least bytes in one piece with which a peer's `cross` out of this memory, the caller's own, takes less time
+     * than two copies of its would, measured on what is there; INT64_MAX: it never does, or nothing is there yet. */
     int64_t (*worth)(struct transport_link *l, const void *memory, size_t bytes);
-    /* Reads n pieces, at most TRANSPORT_PIECES, at addresses of `rank`'s own memory into pieces here of the same lengths, of
-     * TRANSPORT_CROSS bytes at most together. Errors: WEFT_EPEER when it has ended, WEFT_ETRANSPORT, with what the system
-     * says. Who reads must make sure afterwards that the rank was not gone meanwhile: its number may be another process's
-     * then. */
+    /* Reads n pieces, at most TRANSPORT_PIECES, at addresses of `rank`'s own memory into pieces here of the same
+     * lengths, of TRANSPORT_CROSS bytes at most together. Errors: WEFT_EPEER when it has ended, WEFT_ETRANSPORT, with
+     * what the system says. Who reads must make sure afterwards that the rank was not gone meanwhile: its number may be
+     * another process's then. */
     int (*cross)(struct transport_link *l, int rank, const struct iovec *to, const struct iovec *from, size_t n);
     /* Has the rank left the group, or (where deaths are seen) ended without leaving? */
     enum transport_fate (*gone)(struct transport_link *l, int rank);

@@ -1,6 +1,6 @@
-/* Which wire a group on several hosts has, where the user's URL leaves that open: what was asked for, else UCX where all have its
- * module and there is a device for RDMA, else sockets, which over TCP are faster than UCX by a copy at each end. All ranks
- * come to the same by the same list of what each of them knows. */
+/* Which wire a group on several hosts has, where the user's URL leaves that open: what was asked for, else UCX where
+ * all have its module and there is a device for RDMA, else sockets, which over TCP are faster than UCX by a copy at
+ * each end. All ranks come to the same by the same list of what each of them knows. */
 #include <dirent.h>
 #include <string.h>
 

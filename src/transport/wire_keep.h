@@ -1,13 +1,15 @@
-/* Hosts that vanish without a word: no reset comes, nothing comes at all. What the wires over TCP have in common to see that.
+/* Hosts that vanish without a word: no reset comes, nothing comes at all. What the wires over TCP have in common to see
+ * that.
  *
- * Where nothing is on its way the keepalive of TCP asks every second whether the other host is there. Where something is on
- * its way the kernel sends it again, for a quarter of an hour. So whoever waits looks at what the kernel knows of each
- * connection (TCP_INFO), and ends those of which the other end's kernel has given no sign for KEEP_SILENT_NS though it was
- * asked again and again. Why that is right:
- *   - A process that is stopped or busy has a kernel that answers for it. When its buffers are full that announces a window of 0;
- *     then nothing is unacknowledged, and it answers the probes. (TCP_USER_TIMEOUT would end such connections, too.)
- *   - The kernel doubles its patience from some 0.2 s on, so after a break of t it sends again within 2 t + 0.2 s from its
- *     beginning: a link that is down for 2 s is not taken for a dead one.
+ * Where nothing is on its way the keepalive of TCP asks every second whether the other host is there. Where something
+ * is on its way the kernel sends it again, for a quarter of an hour. So whoever waits looks at what the kernel knows of
+ * each connection (TCP_INFO), and ends those of which the other end's kernel has given no sign for KEEP_SILENT_NS
+ * though it was asked again and again. Why that is right:
+ *   - A process that is stopped or busy has a kernel that answers for it. When its buffers are full that announces a
+ * window of 0; then nothing is unacknowledged, and it answers the probes. (TCP_USER_TIMEOUT would end such connections,
+ * too.)
+ *   - The kernel doubles its patience from some 0.2 s on, so after a break of t it sends again within 2 t + 0.2 s from
+ * its beginning: a link that is down for 2 s is not taken for a dead one.
  *   - What was unanswered at two looks and brought no sign in between was unanswered all the time. */
 #ifndef WEFT_TRANSPORT_WIRE_KEEP_H
 #define WEFT_TRANSPORT_WIRE_KEEP_H

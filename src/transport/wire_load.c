@@ -1,5 +1,5 @@
-/* Which wire a URL asks for: the core's own, or a module's; where that is, and loading it. A module stays loaded: the libraries
- * behind it do not bear being unloaded. */
+/* Which wire a URL asks for: the core's own, or a module's; where that is, and loading it. A module stays loaded: the
+ * libraries behind it do not bear being unloaded. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <limits.h>
@@ -33,8 +33,8 @@ enum { UCX, OPENMPI, MPICH, MODULES };
 
 #define PLACES 4
 
-/* The file that has this code. The system knows a program by the word that it was called with, which need not say where it
- * is: where it stands without a folder, that would be whichever somebody works in. */
+/* The file that has this code. The system knows a program by the word that it was called with, which need not say where
+ * it is: where it stands without a folder, that would be whichever somebody works in. */
 static bool own_file(char *out, size_t cap)
 {
     static const char here = 0; /* is in the same object */
@@ -51,8 +51,8 @@ static bool own_file(char *out, size_t cap)
     return true;
 }
 
-/* The ith folder where modules are looked for, from 0 on: the one that was asked for, beside this code, below that, and where
- * they are installed as seen from the folder of the programs. False: that one does not exist. */
+/* The ith folder where modules are looked for, from 0 on: the one that was asked for, beside this code, below that, and
+ * where they are installed as seen from the folder of the programs. False: that one does not exist. */
 static bool folder(const char *asked, int i, char *out, size_t cap)
 {
     static const char *const below[PLACES] = {"", "", "/weft", WEFT_MODULE_DIR};

@@ -56,14 +56,15 @@ static int abandon(struct wire_mpi *w, int err)
 
 /* ---- the end of wires ----
  *
- * To close a wire waits for nobody, and others may still send to it: at least their word that they leave. Who does not receive
- * that loses it to MPI, which knows a communicator by a number that is used again when it is freed: it would come to the next
- * wire with that number, where it says that a peer has left that has not. (Some libraries also warn of it when they end.)
- * So two ranks with anything between them tell each other when they close, and each goes on to receive until it was told.
+ * To close a wire waits for nobody, and others may still send to it: at least their word that they leave. Who does not
+ * receive that loses it to MPI, which knows a communicator by a number that is used again when it is freed: it would
+ * come to the next wire with that number, where it says that a peer has left that has not. (Some libraries also warn of
+ * it when they end.) So two ranks with anything between them tell each other when they close, and each goes on to
+ * receive until it was told.
  *
- * A split wire has a communicator of its ranks' own. To free that is collective by the letter; in both libraries each rank
- * frees its own and none waits. There all ranks tell all, so that who was told by all knows that nothing can come any more. It
- * is looked at when the next one is made. */
+ * A split wire has a communicator of its ranks' own. To free that is collective by the letter; in both libraries each
+ * rank frees its own and none waits. There all ranks tell all, so that who was told by all knows that nothing can come
+ * any more. It is looked at when the next one is made. */
 
 #define END_NS INT64_C(30000000000) /* for others to come to the end of MPI, which would wait for them for ever */
 
@@ -89,7 +90,7 @@ bool wire_mpi_settled(struct wire_mpi *w)
     if (!w->closed)
         return false;
     while (wire_mpi_fetch(&w->base, &peer, &bytes, &n))
-        ; /* nobody wants it any more */
+        ;       /* nobody wants it any more */
     say_bye(w); /* to those of whom this is the first that was heard */
     wire_mpi_move(w);
     for (int i = 0; i < w->base.size; i++)
@@ -134,8 +135,8 @@ static bool all_settled(void)
     return all;
 }
 
-/* MPI is about to end, whoever ends it: it calls this for what hangs on MPI_COMM_SELF. Wires that are open end with it, since
- * others may wait to be told. */
+/* MPI is about to end, whoever ends it: it calls this for what hangs on MPI_COMM_SELF. Wires that are open end with it,
+ * since others may wait to be told. */
 static int forget(MPI_Comm comm, int key, void *value, void *extra)
 {
     (void)comm, (void)key, (void)value, (void)extra;

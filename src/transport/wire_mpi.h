@@ -5,8 +5,8 @@
  *   wire_mpi_mail.c   mail
  *   wire_mpi_data.c   messages that are set up once and started many times
  *
- * MPI tells nobody of a rank that ended, and cannot take back what was sent: can.deaths and can.cancels are false. After a
- * failure weft does not end MPI by itself, since that would wait for ranks that are gone. */
+ * MPI tells nobody of a rank that ended, and cannot take back what was sent: can.deaths and can.cancels are false.
+ * After a failure weft does not end MPI by itself, since that would wait for ranks that are gone. */
 #ifndef WEFT_TRANSPORT_WIRE_MPI_H
 #define WEFT_TRANSPORT_WIRE_MPI_H
 #include <mpi.h>
@@ -48,8 +48,8 @@ int64_t wire_mpi_now(void);
 int wire_mpi_error(const struct wire *w, int code, const char *what, int peer);
 /* Is it closed, and has all come that peers send it? Looks after its mail. */
 bool wire_mpi_settled(struct wire_mpi *w);
-/* Settled, and with no message in it that was never received, as of a run that was given up: that would come to the next
- * communicator with its number. */
+/* Settled, and with no message in it that was never received, as of a run that was given up: that would come to the
+ * next communicator with its number. */
 bool wire_mpi_over(struct wire_mpi *w);
 void wire_mpi_free(struct wire_mpi *w); /* one that is over, with its communicator */
 

@@ -1,9 +1,9 @@
 /* Starting and ending MPI, and the communicators of wires.
  *
- * Each wire has a duplicate of the communicator that it was opened on, so that its messages meet none of the program's. To
- * free one is collective, to close a wire is not; MPI has room for some thousand. So a duplicate is remembered with its
- * parent when it is made (in the same order on all ranks), and the next open on that parent, which is collective, frees those
- * that are over on all ranks. */
+ * Each wire has a duplicate of the communicator that it was opened on, so that its messages meet none of the program's.
+ * To free one is collective, to close a wire is not; MPI has room for some thousand. So a duplicate is remembered with
+ * its parent when it is made (in the same order on all ranks), and the next open on that parent, which is collective,
+ * frees those that are over on all ranks. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdlib.h>

@@ -76,13 +76,14 @@ int wire_mpi_make(struct wire *base, int peer, uint64_t tag, void *memory, size_
     struct message *m = malloc(sizeof *m);
     if (!m)
         return base->error(WEFT_ENOMEM, "out of memory");
-    *m = (struct message){.base = {.wire = base, .memory = memory, .bytes = bytes, .tag = tag, .peer = peer, .send = send},
-                          .plain = MPI_REQUEST_NULL,
-                          .sync = MPI_REQUEST_NULL,
-                          .once = MPI_REQUEST_NULL,
-                          .large = MPI_DATATYPE_NULL,
-                          .received = (MPI_Count)bytes,
-                          .settled = true};
+    *m = (struct message){
+        .base = {.wire = base, .memory = memory, .bytes = bytes, .tag = tag, .peer = peer, .send = send},
+        .plain = MPI_REQUEST_NULL,
+        .sync = MPI_REQUEST_NULL,
+        .once = MPI_REQUEST_NULL,
+        .large = MPI_DATATYPE_NULL,
+        .received = (MPI_Count)bytes,
+        .settled = true};
     int code = init(m);
     if (code) {
         int err = wire_mpi_error(base, code, "a message with", peer);

@@ -1,5 +1,5 @@
-/* Mail by MPI. A ring of receives that take mail from anybody is always posted: MPI fills them in the order in which they
- * were posted, and keeps the messages of one sender in order. */
+/* Mail by MPI. A ring of receives that take mail from anybody is always posted: MPI fills them in the order in which
+ * they were posted, and keeps the messages of one sender in order. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -8,11 +8,12 @@
  *   wire_tcp_data.c   messages that are set up once and started many times
  *
  * A connection carries frames: a head and bytes. The bytes of a message go from its memory to the socket, and from the
- * socket into the memory of the receive that was started for it, without a copy between. So that nothing that nobody waits for
- * gets in the way of what comes behind it, a message of more than TCP_EAGER bytes needs the receiver's leave, a GRANT; so does
- * each WIRE_AHEAD-th start of a small one. The receiver gives it when it starts the receive, or, where it cannot know that it
- * is asked for, when the sender's OFFER comes. Small messages that nobody waits for yet are kept until somebody does.
- * Both ends count the starts of a message: a grant is for one of them. Byte order is that of the machines, which is the same. */
+ * socket into the memory of the receive that was started for it, without a copy between. So that nothing that nobody
+ * waits for gets in the way of what comes behind it, a message of more than TCP_EAGER bytes needs the receiver's leave,
+ * a GRANT; so does each WIRE_AHEAD-th start of a small one. The receiver gives it when it starts the receive, or, where
+ * it cannot know that it is asked for, when the sender's OFFER comes. Small messages that nobody waits for yet are kept
+ * until somebody does. Both ends count the starts of a message: a grant is for one of them. Byte order is that of the
+ * machines, which is the same. */
 #ifndef WEFT_TRANSPORT_WIRE_TCP_H
 #define WEFT_TRANSPORT_WIRE_TCP_H
 #include <netinet/in.h>
@@ -65,13 +66,15 @@ struct tcp_arrival {
 
 enum tcp_into { TCP_NOWHERE, TCP_MEMORY, TCP_STASH, TCP_DISCARD };
 
-/* The messages of one tag, one way, with one peer: there is one as long as there is a message or something has come for it. */
+/* The messages of one tag, one way, with one peer: there is one as long as there is a message or something has come for
+ * it. */
 struct tcp_lane {
     struct tcp_lane *next; /* of the same bucket */
     uint64_t tag;
     int peer;
     bool send;
-    struct tcp_message *message; /* the one that was made last: it may take the place of others that are dropped later */
+    struct tcp_message
+        *message; /* the one that was made last: it may take the place of others that are dropped later */
     uint64_t starts;
     int64_t granted; /* send: the start that may begin, though nobody waits for leave; -1: none */
     /* receive: */
@@ -90,7 +93,8 @@ struct tcp_message {
     struct tcp_lane *lane;
     struct tcp_message *next;  /* of those that are being sent to the peer */
     struct tcp_message *under; /* whose place it takes on the lane */
-    enum tcp_state state;     /* WAITS: a send for its leave. A receive that was started MOVES. UNFIT: what came is too long or too short. */
+    enum tcp_state state; /* WAITS: a send for its leave. A receive that was started MOVES. UNFIT: what came is too long
+                             or too short. */
     int64_t granted;      /* receive: what this start gave leave for; -1: nothing */
     struct tcp_out note;  /* the offer or the grant */
     size_t part, offset;  /* where the next byte is taken from or put to */
@@ -138,7 +142,7 @@ struct tcp_peer {
 
     /* in */
     struct tcp_head head;
-    size_t head_got;         /* of it; all: inside a frame */
+    size_t head_got; /* of it; all: inside a frame */
     size_t frame_left;
     bool bulk; /* a large frame is likely to come: its head is read alone, so that its bytes need not be copied */
     struct tcp_lane *lane;   /* of a DATA frame */
@@ -177,7 +181,7 @@ struct tcp_wire {
     struct wire base;
     struct tcp_card *cards; /* of all ranks */
     struct tcp_peer *peers;
-    int used; /* the first peer that was used; -1: none */
+    int used;         /* the first peer that was used; -1: none */
     enum tcp_who who; /* what epoll knows the listener by */
     int listener;
     bool deaf; /* there are no more files for those who call */
@@ -210,13 +214,14 @@ int tcp_use(struct tcp_wire *w, int peer);
 bool tcp_accept(struct tcp_wire *w); /* true: there may be more */
 void tcp_guest_event(struct tcp_wire *w, struct tcp_guest *g);
 void tcp_call_event(struct tcp_wire *w, struct tcp_peer *p); /* of one that is CALLING or ASKING */
-void tcp_open_peer(struct tcp_wire *w, struct tcp_peer *p); /* its connection is sure */
-void tcp_call_back(struct tcp_wire *w, struct tcp_peer *p); /* of one that is unsure: its connection has ended */
-void tcp_sweep(struct tcp_wire *w); /* frees guests that are gone */
-void tcp_look(struct tcp_wire *w);  /* every so often: calls that take too long, hosts that have vanished */
+void tcp_open_peer(struct tcp_wire *w, struct tcp_peer *p);  /* its connection is sure */
+void tcp_call_back(struct tcp_wire *w, struct tcp_peer *p);  /* of one that is unsure: its connection has ended */
+void tcp_sweep(struct tcp_wire *w);                          /* frees guests that are gone */
+void tcp_look(struct tcp_wire *w); /* every so often: calls that take too long, hosts that have vanished */
 /* Ends the connection. HERE: it is not known whether the peer left. */
 void tcp_lost(struct tcp_wire *w, struct tcp_peer *p, enum transport_fate fate, int why);
-/* Who leaves, and has called a peer that is busy, says all that it has to say behind its hello, where the peer finds it. */
+/* Who leaves, and has called a peer that is busy, says all that it has to say behind its hello, where the peer finds
+ * it. */
 void tcp_farewell(struct tcp_wire *w, struct tcp_peer *p);
 int tcp_lost_error(const struct tcp_wire *w, int peer); /* of one whose fate is known */
 
@@ -224,8 +229,8 @@ int tcp_lost_error(const struct tcp_wire *w, int peer); /* of one whose fate is 
 void tcp_queue(struct tcp_wire *w, struct tcp_peer *p, struct tcp_out *o);
 /* Queues a copy; false: no memory. */
 bool tcp_queue_copy(struct tcp_wire *w, struct tcp_peer *p, const struct tcp_head *head, const void *bytes, size_t n);
-void tcp_push(struct tcp_wire *w, struct tcp_peer *p);       /* writes what the socket takes */
-bool tcp_push_dirty(struct tcp_wire *w);                     /* true: there was something */
+void tcp_push(struct tcp_wire *w, struct tcp_peer *p);                        /* writes what the socket takes */
+bool tcp_push_dirty(struct tcp_wire *w);                                      /* true: there was something */
 void tcp_withdraw(struct tcp_wire *w, struct tcp_peer *p, struct tcp_out *o); /* its memory is not used any more */
 /* The message is not sent any further; its memory is not used any more. */
 void tcp_stop(struct tcp_wire *w, struct tcp_peer *p, struct tcp_message *m);
@@ -241,10 +246,11 @@ bool tcp_fetch(struct wire *w, int *peer, const void **bytes, size_t *n);
 void tcp_post(struct tcp_wire *w, struct tcp_letter *l);
 
 /* ---- messages ---- */
-struct tcp_lane *tcp_lane(struct tcp_wire *w, int peer, uint64_t tag, bool send); /* made where there is none; NULL: no memory */
+struct tcp_lane *tcp_lane(struct tcp_wire *w, int peer, uint64_t tag,
+                          bool send); /* made where there is none; NULL: no memory */
 /* Notes where the next bytes of the message are, n at most, in at most cap pieces; the number of pieces. */
 size_t tcp_pieces(const struct tcp_message *m, size_t n, struct iovec *out, size_t cap);
-void tcp_advance(struct tcp_message *m, size_t n); /* over so many of them */
+void tcp_advance(struct tcp_message *m, size_t n);                /* over so many of them */
 void tcp_put(struct tcp_message *m, const void *bytes, size_t n); /* copies there */
 void tcp_offered(struct tcp_wire *w, struct tcp_lane *l, uint64_t number);
 void tcp_granted(struct tcp_wire *w, struct tcp_lane *l, uint64_t number);

@@ -1,5 +1,6 @@
-/* Messages that are set up once, and the lanes on which they meet: by tag, way and peer. A start is one call of the system for
- * a send, if the socket has room, and none for a receive, whose grant leaves with the next thing that goes to the peer. */
+/* Messages that are set up once, and the lanes on which they meet: by tag, way and peer. A start is one call of the
+ * system for a send, if the socket has room, and none for a receive, whose grant leaves with the next thing that goes
+ * to the peer. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -70,8 +71,8 @@ static void free_lane(struct tcp_lane *l)
     free(l);
 }
 
-/* Of a lane that has no message any more: it goes, unless something has come that the next one gets. Leave to send may have:
- * the receiver has the next one already. */
+/* Of a lane that has no message any more: it goes, unless something has come that the next one gets. Leave to send may
+ * have: the receiver has the next one already. */
 static void leave_lane(struct tcp_wire *w, struct tcp_lane *l)
 {
     if (l->first || l->into != TCP_NOWHERE || l->offered || l->granted >= 0)
@@ -147,7 +148,8 @@ static bool send_note(struct tcp_wire *w, struct tcp_message *m, enum tcp_kind k
     return true;
 }
 
-/* Where there is no memory for a copy the grant is given with the next offer, or not: then the deadline of the comm ends it. */
+/* Where there is no memory for a copy the grant is given with the next offer, or not: then the deadline of the comm
+ * ends it. */
 static void grant(struct tcp_wire *w, struct tcp_message *m, uint64_t number)
 {
     if (send_note(w, m, TCP_GRANT, number))
@@ -268,7 +270,8 @@ int tcp_make_list(struct wire *base, int peer, uint64_t tag, const struct wire_p
     return 0;
 }
 
-int tcp_make(struct wire *base, int peer, uint64_t tag, void *memory, size_t bytes, bool send, struct wire_message **out)
+int tcp_make(struct wire *base, int peer, uint64_t tag, void *memory, size_t bytes, bool send,
+             struct wire_message **out)
 {
     return tcp_make_list(base, peer, tag, &(struct wire_part){memory, bytes}, 1, send, out);
 }
@@ -277,7 +280,7 @@ static void start_send(struct tcp_wire *w, struct tcp_peer *p, struct tcp_messag
 {
     bool granted = m->lane->granted == (int64_t)number;
     m->left = m->base.bytes;
-    m->lane->granted = -1; /* it is for this start, or for one that needed none */
+    m->lane->granted = -1;                /* it is for this start, or for one that needed none */
     if (p->link == TCP_LOST || p->mute) { /* whether it left or ended is not known yet: test will tell */
         m->state = TCP_MOVES;
         return;
@@ -333,8 +336,8 @@ int tcp_test(struct wire_message *base)
     const struct tcp_message *m = (const struct tcp_message *)base;
     const struct tcp_wire *w = wire_of(m);
     if (m->state == TCP_UNFIT)
-        return base->wire->error(WEFT_EMISMATCH, "rank %d sent %zu bytes, but %zu are expected of it", base->peer, base->got,
-                                 base->bytes);
+        return base->wire->error(WEFT_EMISMATCH, "rank %d sent %zu bytes, but %zu are expected of it", base->peer,
+                                 base->got, base->bytes);
     if (!is_active(m))
         return 1;
     return w->peers[base->peer].fate == TRANSPORT_HERE ? 0 : tcp_lost_error(w, base->peer);
@@ -370,7 +373,8 @@ void tcp_drop(struct wire_message *base)
         at = &(*at)->under;
     *at = m->under;
     if (base->loose)
-        m->lane->granted = -1; /* for a start that needed none: of the first one of a loose message the receiver knows no size */
+        m->lane->granted =
+            -1; /* for a start that needed none: of the first one of a loose message the receiver knows no size */
     if (!m->lane->message)
         leave_lane(w, m->lane);
     free(m);

@@ -1,6 +1,6 @@
 /* What comes from a peer: heads, mail, and messages. What is in the socket when nothing is known of it is read into the
- * stage and taken from there; once the head of a large frame is known its bytes are read into their place, and the head of
- * the next frame with them. */
+ * stage and taken from there; once the head of a large frame is known its bytes are read into their place, and the head
+ * of the next frame with them. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 #include "transport/wire_tcp.h"
 
-#define DIRECT 2048         /* bytes of a frame that are worth a call of the system of their own */
+#define DIRECT 2048          /* bytes of a frame that are worth a call of the system of their own */
 #define BULK (2 * TCP_EAGER) /* and those that are worth another one for the next head */
 
 /* ---- mail ---- */
@@ -181,7 +181,8 @@ static bool take(struct tcp_wire *w, struct tcp_peer *p, const unsigned char *by
     return true;
 }
 
-/* Where to read to; the number of pieces. *direct: bytes of the frame that go into their place, before those for the stage. */
+/* Where to read to; the number of pieces. *direct: bytes of the frame that go into their place, before those for the
+ * stage. */
 static size_t aim(struct tcp_wire *w, struct tcp_peer *p, struct iovec *v, size_t *direct, size_t *all)
 {
     const struct tcp_lane *l = p->lane;

@@ -1,14 +1,14 @@
-/* How two ranks come to have one connection. Whoever uses a peer first calls it, address by address, and says hello with the
- * number that only ranks of this group know of the one that it calls; it is welcomed with its own, so that both know whom they
- * talk to before anything else is said. Who calls may give up before the welcome comes, and call again; so whoever is called
- * sends nothing before something comes by that connection, be it that the caller is HERE, and if its end comes first
- * nothing is lost with it. When two call each other at the same time, the call of the lower rank counts: the
- * higher one takes that and gives up its own, and the lower one keeps the other in reserve until its own has come to
- * something.
+/* How two ranks come to have one connection. Whoever uses a peer first calls it, address by address, and says hello
+ * with the number that only ranks of this group know of the one that it calls; it is welcomed with its own, so that
+ * both know whom they talk to before anything else is said. Who calls may give up before the welcome comes, and call
+ * again; so whoever is called sends nothing before something comes by that connection, be it that the caller is HERE,
+ * and if its end comes first nothing is lost with it. When two call each other at the same time, the call of the lower
+ * rank counts: the higher one takes that and gives up its own, and the lower one keeps the other in reserve until its
+ * own has come to something.
  *
- * Connections of strangers, who say something else, nothing, or too little, cost a file each until they are closed: at once,
- * after a minute, or when there are more of them than could be of this group, or no more files. Where there are none left at all
- * those who call wait: they are looked at again after a while. */
+ * Connections of strangers, who say something else, nothing, or too little, cost a file each until they are closed: at
+ * once, after a minute, or when there are more of them than could be of this group, or no more files. Where there are
+ * none left at all those who call wait: they are looked at again after a while. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -100,8 +100,8 @@ static void hang_up(const struct tcp_wire *w, struct tcp_peer *p)
     p->fd = -1;
 }
 
-/* Whoever called got no answer for so long that it has hung up, and calls again. Behind its hello it says nothing before it is
- * welcomed, unless it leaves; else its end is all that there can be. */
+/* Whoever called got no answer for so long that it has hung up, and calls again. Behind its hello it says nothing
+ * before it is welcomed, unless it leaves; else its end is all that there can be. */
 static bool has_hung_up(int fd)
 {
     char byte;
@@ -173,8 +173,8 @@ static void hear_guests(struct tcp_wire *w)
         tcp_guest_event(w, g);
 }
 
-/* Tries the next address. When all are through: what the peer made itself, or all of them again. One that has left may have
- * called before, and its last words be here. */
+/* Tries the next address. When all are through: what the peer made itself, or all of them again. One that has left may
+ * have called before, and its last words be here. */
 static void call_next(struct tcp_wire *w, struct tcp_peer *p)
 {
     struct sockaddr_storage to;
@@ -364,7 +364,8 @@ void tcp_guest_event(struct tcp_wire *w, struct tcp_guest *g)
         return;
     }
     bool first = p->link == TCP_UNUSED;
-    /* The own call counts, if it comes to something; so does the peer's that was taken: which it made first is not known. */
+    /* The own call counts, if it comes to something; so does the peer's that was taken: which it made first is not
+     * known. */
     if (p->unsure || (!first && p->rank > w->base.rank)) {
         if (p->reserve >= 0)
             end_call(p->reserve);
@@ -407,8 +408,8 @@ static bool takes_too_long(const struct tcp_peer *p, int64_t now)
            (p->link == TCP_ASKING && now - p->since >= ANSWER_NS);
 }
 
-/* Who takes the call and does not answer is busy, or a stranger: if there is another way it is tried, and this one again after
- * it, as often as need be, since nobody has said no. */
+/* Who takes the call and does not answer is busy, or a stranger: if there is another way it is tried, and this one
+ * again after it, as often as need be, since nobody has said no. */
 static void give_up(struct tcp_wire *w, struct tcp_peer *p)
 {
     struct sockaddr_storage to;

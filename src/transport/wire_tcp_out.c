@@ -1,6 +1,6 @@
-/* What leaves a rank for a peer. Short bytes go first, in their order: mail, and the heads by which messages are offered and
- * granted. Messages share what is left in turns of a frame. Both go to the socket in one call; what it did not take is known
- * by first_sent and frame_sent, and by where the message stands. */
+/* What leaves a rank for a peer. Short bytes go first, in their order: mail, and the heads by which messages are
+ * offered and granted. Messages share what is left in turns of a frame. Both go to the socket in one call; what it did
+ * not take is known by first_sent and frame_sent, and by where the message stands. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -188,8 +188,9 @@ static void watch_room(struct tcp_wire *w, struct tcp_peer *p, bool on)
     p->blocked = on;
 }
 
-/* After an error nothing can be written. What the peer sent before is still there, with its goodbye maybe. Where it is not the
- * connection that broke (memory that cannot be read, no memory in the kernel) the peer sees the end of what comes, and ends it. */
+/* After an error nothing can be written. What the peer sent before is still there, with its goodbye maybe. Where it is
+ * not the connection that broke (memory that cannot be read, no memory in the kernel) the peer sees the end of what
+ * comes, and ends it. */
 static void fall_mute(struct tcp_wire *w, struct tcp_peer *p)
 {
     p->why = errno;

@@ -1,8 +1,8 @@
 /* Opening and closing a wire of UCX, connections with peers, and word of those that are gone.
  *
- * Peers that end are seen because each end connects itself (UCP_ERR_HANDLING_MODE_PEER): when a process ends, the kernel
- * closes its connections, and the next progress calls the error handler. wire_ucx_keep.c is for hosts that vanish without a
- * word. */
+ * Peers that end are seen because each end connects itself (UCP_ERR_HANDLING_MODE_PEER): when a process ends, the
+ * kernel closes its connections, and the next progress calls the error handler. wire_ucx_keep.c is for hosts that
+ * vanish without a word. */
 #define _GNU_SOURCE
 #include "transport/wire_ucx.h"
 
@@ -21,7 +21,7 @@
 #define MS INT64_C(1000000)
 #define GRACE_NS (100 * MS)  /* from a broken connection on: what the peer sent before may come by another one */
 #define LEAVE_NS (5000 * MS) /* for what was sent to leave this process; to connect takes seconds where all is busy */
-#define FAILED_NS (50 * MS) /* the same after a failure, when peers may look at it no more */
+#define FAILED_NS (50 * MS)  /* the same after a failure, when peers may look at it no more */
 #define CLOSE_NS (1000 * MS) /* for connections that are ended at once */
 
 int64_t ucx_now(void)
@@ -95,8 +95,8 @@ int ucx_connect(struct ucx_wire *w, int peer)
     return 0;
 }
 
-/* A peer that leaves says so before its connection breaks, but the word may come by another connection than the one that
- * breaks first; so a broken one counts a little later. */
+/* A peer that leaves says so before its connection breaks, but the word may come by another connection than the one
+ * that breaks first; so a broken one counts a little later. */
 static enum transport_fate fate(const struct ucx_wire *w, int peer)
 {
     const struct ucx_peer *p = &w->peers[peer];
@@ -181,8 +181,8 @@ struct setting {
     bool tcp;
 };
 
-/* Sets what the user's own variable UCX_NAME, or UCX_TCP_NAME, does not. Names of the TCP transport are with UCX's core in
- * some versions and with the transport in others, so both forms are given; one that is not known is left aside. */
+/* Sets what the user's own variable UCX_NAME, or UCX_TCP_NAME, does not. Names of the TCP transport are with UCX's core
+ * in some versions and with the transport in others, so both forms are given; one that is not known is left aside. */
 static ucs_status_t set(ucp_config_t *config, const struct setting *s)
 {
     char name[64];
@@ -193,13 +193,13 @@ static ucs_status_t set(ucp_config_t *config, const struct setting *s)
     return status || !s->tcp ? status : ucp_config_modify(config, name + strlen("UCX_"), s->value);
 }
 
-/* MAX_IOV 0: TCP sends from buffers of UCX's. When a connection breaks while it sends from the caller's memory, UCX up to 1.13 at
- * least may end that send twice and then the process, by an assertion (comp->count > 0). With buffers of TX_SEG_SIZE, which
- * stay in cache, it is faster besides: 4.8 GB/s instead of 4.0 between two network namespaces.
- * MAX_POLL 1: one event at a time, since the first of several may close the connection that another one is about, at which an
- * assertion (conn_state) ends the process, too. It costs nothing that can be measured.
- * PROTO_ENABLE n: the protocols that are the default since 1.16 end a sender whose receiver was killed amid a large message by an
- * assertion (ucp_memh_is_user_memh); those of before do not. */
+/* MAX_IOV 0: TCP sends from buffers of UCX's. When a connection breaks while it sends from the caller's memory, UCX up
+ * to 1.13 at least may end that send twice and then the process, by an assertion (comp->count > 0). With buffers of
+ * TX_SEG_SIZE, which stay in cache, it is faster besides: 4.8 GB/s instead of 4.0 between two network namespaces.
+ * MAX_POLL 1: one event at a time, since the first of several may close the connection that another one is about, at
+ * which an assertion (conn_state) ends the process, too. It costs nothing that can be measured. PROTO_ENABLE n: the
+ * protocols that are the default since 1.16 end a sender whose receiver was killed amid a large message by an assertion
+ * (ucp_memh_is_user_memh); those of before do not. */
 static ucs_status_t configure(const struct wire_boot *boot, ucp_config_t **config)
 {
     static const struct setting settings[] = {
@@ -361,8 +361,8 @@ static void on_flushed(void *request, ucs_status_t status, void *arg)
     ucp_request_free(request);
 }
 
-/* What was sent leaves this process before the connections are closed; the kernel delivers it then. Mail that UCX has not
- * finished with and connections that it has not flushed are counted alike. */
+/* What was sent leaves this process before the connections are closed; the kernel delivers it then. Mail that UCX has
+ * not finished with and connections that it has not flushed are counted alike. */
 static void leave(struct ucx_wire *w)
 {
     int64_t open = 0, end = ucx_now() + (w->base.failed ? FAILED_NS : LEAVE_NS);
@@ -370,7 +370,8 @@ static void leave(struct ucx_wire *w)
         if (w->peers[i].ep && !w->peers[i].lost_ns && !w->peers[i].left)
             ucx_bye(w, i);
     drain(w, &w->posts, end - ucx_now());
-    /* A flush that does not come to its end is cancelled with its connection, which calls on_flushed, while `open` lives. */
+    /* A flush that does not come to its end is cancelled with its connection, which calls on_flushed, while `open`
+     * lives. */
     for (int i = w->used; i >= 0; i = w->peers[i].next) {
         ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
                                      .cb.send = on_flushed,
@@ -407,7 +408,8 @@ static bool arm(struct wire *base)
     /* Whoever sleeps is not woken when a grace ends. */
     if (w->last_lost >= 0 && ucx_now() - w->peers[w->last_lost].lost_ns < GRACE_NS)
         return false;
-    /* A call that comes while UCX arms is noted by its thread for the next progress, which nobody would be woken for. */
+    /* A call that comes while UCX arms is noted by its thread for the next progress, which nobody would be woken for.
+     */
     return ucp_worker_arm(w->worker) == UCS_OK && !ucp_worker_progress(w->worker);
 }
 

@@ -5,7 +5,8 @@
  *   wire_ucx_keep.c   hosts that vanish: keepalive, and connections that are not answered
  *   wire_ucx_data.c   messages that are set up once and started many times
  *
- * A tag of UCX has 64 bits and does not say who sent: the sender's rank is part of it, the highest bit is set for mail. */
+ * A tag of UCX has 64 bits and does not say who sent: the sender's rank is part of it, the highest bit is set for mail.
+ */
 #ifndef WEFT_TRANSPORT_WIRE_UCX_H
 #define WEFT_TRANSPORT_WIRE_UCX_H
 #include <ucp/api/ucp.h>
@@ -15,9 +16,9 @@
 #define UCX_TAG_BITS 40
 #define UCX_RANK_BITS 23
 #define UCX_MAIL (UINT64_C(1) << 63)
-#define UCX_LISTENERS 64 /* sockets of this process that are looked at */
+#define UCX_LISTENERS 64                    /* sockets of this process that are looked at */
 #define UCX_PATIENCE_NS INT64_C(1000000000) /* after a failure, for all peers that are silent */
-#define UCX_LETTERS 32   /* mails that are received without UCX's queue of unexpected messages */
+#define UCX_LETTERS 32                      /* mails that are received without UCX's queue of unexpected messages */
 
 /* What is known of a peer that was used. */
 struct ucx_peer {
@@ -46,7 +47,7 @@ struct ucx_watch {
     struct ucx_awaits {
         uint64_t cookie; /* of the socket */
         int64_t since;
-    } *awaits, *before; /* of this look, and of the one before */
+    } * awaits, *before; /* of this look, and of the one before */
     size_t n, room, nbefore;
 };
 
@@ -86,11 +87,11 @@ struct ucx_wire {
     struct ucx_letter *in[UCX_LETTERS],
         *spare; /* rooms for mail, in the order in which they are filled; letters to send */
     unsigned next_in;
-    bool read;     /* the letter before next_in is being looked at */
-    int64_t posts; /* mails that UCX has not finished with */
-    int64_t waited_ns; /* for peers that did not let go of messages, all together */
-    bool unsent;   /* there was mail since the last flush */
-    int64_t flushes; /* that are under way, */
+    bool read;          /* the letter before next_in is being looked at */
+    int64_t posts;      /* mails that UCX has not finished with */
+    int64_t waited_ns;  /* for peers that did not let go of messages, all together */
+    bool unsent;        /* there was mail since the last flush */
+    int64_t flushes;    /* that are under way, */
     int64_t flushed_ns; /* the last of them since then */
     struct ucx_message *kept;
     struct ucx_watch watch;
@@ -105,8 +106,8 @@ void ucx_request_free(const struct ucx_wire *w, void *request);
 int ucx_connect(struct ucx_wire *w, int peer);
 bool ucx_lost(const struct ucx_wire *w, int peer); /* it left, or its connection is broken for good */
 int ucx_lost_error(const struct ucx_wire *w, int peer);
-/* How long to wait, `ns` at most, for a peer to let go of something after a failure; w->waited_ns is what was waited before for
- * this one and others, so that many silent peers take no longer than a few. */
+/* How long to wait, `ns` at most, for a peer to let go of something after a failure; w->waited_ns is what was waited
+ * before for this one and others, so that many silent peers take no longer than a few. */
 static inline int64_t ucx_patience(const struct ucx_wire *w, int64_t ns)
 {
     int64_t left = w->waited_ns < UCX_PATIENCE_NS ? UCX_PATIENCE_NS - w->waited_ns : 0;

@@ -148,8 +148,8 @@ int ucx_test(struct wire_message *base)
     return 1;
 }
 
-/* After a failure nobody asks for what has come, and a sender that waits for that would have to end the connection, which
- * looks as if it had left. A receive of no bytes tells it that its message was met. */
+/* After a failure nobody asks for what has come, and a sender that waits for that would have to end the connection,
+ * which looks as if it had left. A receive of no bytes tells it that its message was met. */
 void ucx_discard(struct ucx_wire *w)
 {
     ucp_tag_recv_info_t info;
@@ -175,10 +175,10 @@ static bool settle(struct ucx_message *m, int64_t ns)
     return m->state != UCX_ACTIVE;
 }
 
-/* A receive that no message has met yet is taken back at once. One that is being filled, or a send, ends by itself if the
- * peer is at work, else with the connection. What remains is a receive of which a first part came: UCX keeps it. Where the
- * peer's end of the connection is closed the rest cannot come and the request is kept until the worker ends; where the peer
- * only was silent it might, so the worker ends now. */
+/* A receive that no message has met yet is taken back at once. One that is being filled, or a send, ends by itself if
+ * the peer is at work, else with the connection. What remains is a receive of which a first part came: UCX keeps it.
+ * Where the peer's end of the connection is closed the rest cannot come and the request is kept until the worker ends;
+ * where the peer only was silent it might, so the worker ends now. */
 bool ucx_cancel(struct wire_message *base)
 {
     struct ucx_message *m = (struct ucx_message *)base;
@@ -192,7 +192,9 @@ bool ucx_cancel(struct wire_message *base)
     const struct ucx_peer *p = &w->peers[base->peer];
     if (!base->send)
         ucp_request_cancel(w->worker, m);
-    if (settle(m, p->lost_ns || p->left ? 0 : UCX_PATIENCE_NS / 2)) /* a machine may be busy, and a cut looks like leaving */
+    if (settle(m, p->lost_ns || p->left
+                      ? 0
+                      : UCX_PATIENCE_NS / 2)) /* a machine may be busy, and a cut looks like leaving */
         return true;
     ucx_cut(w, base->peer, 100 * MS);
     if (settle(m, 20 * MS))

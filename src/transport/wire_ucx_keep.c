@@ -1,10 +1,10 @@
 /* Hosts that vanish without a word, over TCP (wire_keep.h); over other networks UCX sees that itself.
  *
- * UCX asks for the keepalive on connections that it opens itself alone; Linux lets those that come in inherit it from the
- * socket that listens. Those sockets are UCX's: they are found as the ones that listen when the worker has been created and did
- * not before. When a connection is ended here UCX reads its end. The sockets are those in the epoll sets of the worker, so no
- * other ones of the process are touched. Who sets UCX_TCP_KEEPIDLE decides alone: then the deadline of the comm remains for
- * what is on its way. */
+ * UCX asks for the keepalive on connections that it opens itself alone; Linux lets those that come in inherit it from
+ * the socket that listens. Those sockets are UCX's: they are found as the ones that listen when the worker has been
+ * created and did not before. When a connection is ended here UCX reads its end. The sockets are those in the epoll
+ * sets of the worker, so no other ones of the process are touched. Who sets UCX_TCP_KEEPIDLE decides alone: then the
+ * deadline of the comm remains for what is on its way. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <stdio.h>

@@ -149,11 +149,11 @@ static void on_flushed(void *request, ucs_status_t status, void *arg)
     ucp_request_free(request);
 }
 
-/* A mail that UCX is done with may still be in its own buffers, until its connection is flushed. Connections without mail are
- * let alone: one that is being made with a peer that makes no call of weft just now would be waited for in vain. So would
- * be the flush itself over TCP, for which the peer has to answer. But then a mail is only held up where the connection is
- * full of messages that the peer does not take, and whoever has such messages on their way makes calls of weft: a flush is
- * not waited for any longer than FLUSH_NS. */
+/* A mail that UCX is done with may still be in its own buffers, until its connection is flushed. Connections without
+ * mail are let alone: one that is being made with a peer that makes no call of weft just now would be waited for in
+ * vain. So would be the flush itself over TCP, for which the peer has to answer. But then a mail is only held up where
+ * the connection is full of messages that the peer does not take, and whoever has such messages on their way makes
+ * calls of weft: a flush is not waited for any longer than FLUSH_NS. */
 bool ucx_flushed(struct wire *base)
 {
     struct ucx_wire *w = (struct ucx_wire *)base;

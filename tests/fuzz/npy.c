@@ -1,5 +1,5 @@
-/* The header of a .npy file from any bytes: read, or refused with a reason; what is read is consistent, and what is written
- * of it reads back to the same. */
+/* The header of a .npy file from any bytes: read, or refused with a reason; what is read is consistent, and what is
+ * written of it reads back to the same. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* The served store fed with any bytes: two connections, each with what the input has for it, in turns. An input that begins
- * with an odd byte has the proof made right, and its messages sealed, so that a change reaches what is behind. Whatever
- * comes, a connection holds one message at most, and when both are over nothing is held.
+/* The served store fed with any bytes: two connections, each with what the input has for it, in turns. An input that
+ * begins with an odd byte has the proof made right, and its messages sealed, so that a change reaches what is behind.
+ * Whatever comes, a connection holds one message at most, and when both are over nothing is held.
  *
  * libsodium is played by a hash that anybody can compute: here it is not the secrets that are tried. */
 #include <stddef.h>
