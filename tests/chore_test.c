@@ -11,8 +11,8 @@
 #include <cmocka.h>
 
 #include "conformance.h"
+#include "engine/block.h"
 #include "engine_model.h"
-#include "exec/block.h"
 #include "random.h"
 #include "share.h"
 

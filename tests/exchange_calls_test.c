@@ -11,8 +11,8 @@
 #include <poll.h>
 
 #include "conformance.h"
+#include "exchange/pipe.h"
 #include "exchange_flow.h"
-#include "exec/pipe.h"
 
 static const int sizes[] = {1, 2, 3, 4, 5, 8};
 #define SIZES (int)(sizeof sizes / sizeof *sizes)

@@ -10,8 +10,8 @@
 #include <cmocka.h>
 
 #include "conformance.h"
+#include "exchange/exchange.h"
 #include "exchange_flow.h"
-#include "exec/exchange.h"
 #include "processes.h"
 
 #define DEADLINE_MS 2000

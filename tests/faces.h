@@ -3,7 +3,7 @@
 #ifndef WEFT_TESTS_FACES_H
 #define WEFT_TESTS_FACES_H
 #include "base/hash.h"
-#include "exec/exec.h"
+#include "engine/exec.h"
 #include "halo_grid.h"
 #include "ranks.h"
 

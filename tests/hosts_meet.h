@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "transport/wire.h"
+#include "transport/wire/wire.h"
 
 /* For mkdtemp. In memory, since a busy disk would look like a rank that stalls; not by the name of weft, since other
  * tests look there for what it has left. */

@@ -2,30 +2,36 @@
 # The layers of the design, checked: which folder may include which, and that the compile half
 # (layout, plan, lower) has no I/O, threads, clock or environment. `include_direction.sh [ROOT]`
 # checks a tree and prints each violation; without ROOT it checks this one and then plants
-# violations in a copy and expects every one of them to be found.
+# violations in a copy and expects every one of them to be found. tests/layers.txt is the table; `--draw` prints
+# it as docs/architecture.md shows it.
 set -u
 here=$(cd "$(dirname "$0")/.." && pwd)
 
 compile_half="layout plan lower"
-library="base layout plan lower memory rendezvous transport exec bus checkpoint"
+layers=$here/tests/layers.txt
+library=$(awk '!/^#/ && NF && $1 !~ /^(cli|bench|examples)$/ { printf "%s ", $1 }' "$layers")
+library=${library% }
 
-# What the files of a folder may include with quotes, besides weft.h and their own folder.
+# What the files of a folder may include with quotes, besides weft.h and their own folder: a pattern.
 allowed()
 {
-    case $1 in
-        base) ;;
-        layout) echo 'base/' ;;
-        plan) echo 'base/|layout/' ;;
-        lower) echo 'base/|layout/|plan/' ;;
-        memory) echo 'base/|layout/' ;;
-        rendezvous) echo 'base/' ;;
-        transport) echo 'base/|memory/|rendezvous/|plan/plan\.h$' ;;
-        exec) echo 'base/|memory/|rendezvous/|transport/|plan/plan\.h$' ;;
-        bus) echo 'base/|memory/|rendezvous/|transport/|exec/|plan/plan\.h$' ;;
-        checkpoint) echo 'base/|layout/|memory/' ;;
-        cli) echo 'bench/|base/(json_read|utf8)\.h$' ;;
-        bench | examples) ;;
-    esac
+    awk -v folder="$1" '$1 == folder {
+        for (i = 2; i <= NF; i++) {
+            name = $i
+            if (name ~ /\.h$/) { gsub(/\./, "\\.", name); name = name "$" } else name = name "/"
+            printf "%s%s", (i > 2 ? "|" : ""), name
+        }
+    }' "$layers"
+}
+
+# A folder of this tree, wherever its files stand below it.
+sources() { find "$1" -name '*.[ch]' 2>/dev/null | sort; }
+
+# draw: the picture of docs/architecture.md, a line a folder.
+draw()
+{
+    awk '!/^#/ && NF { printf "%-12s", $1; for (i = 2; i <= NF; i++) printf " %s", $i; print "" }' "$layers" |
+        sed 's/ *$//'
 }
 
 # The library never prints, aborts or exits. The compile half moreover has none of the rest.
@@ -93,23 +99,22 @@ check_tree()
     local root=$1 folder file
     cd "$root" || return 1
     for folder in $library cli; do
-        for file in src/"$folder"/*.[ch]; do
-            [ -f "$file" ] && check_includes "$folder" "$file" "$folder"
+        for file in $(sources "src/$folder"); do
+            check_includes "$folder" "$file" "$folder"
         done
     done
     for folder in bench examples; do
-        for file in "$folder"/*.[ch]; do
-            [ -f "$file" ] && check_includes "$folder" "$file" "$folder"
+        for file in $(sources "$folder"); do
+            check_includes "$folder" "$file" "$folder"
         done
     done
     for folder in $library; do
-        for file in src/"$folder"/*.[ch]; do
-            [ -f "$file" ] && check_calls "$file" "the library never prints or exits" "$printing"
+        for file in $(sources "src/$folder"); do
+            check_calls "$file" "the library never prints or exits" "$printing"
         done
     done
     for folder in $compile_half; do
-        for file in src/"$folder"/*.[ch]; do
-            [ -f "$file" ] || continue
+        for file in $(sources "src/$folder"); do
             check_calls "$file" "the compile half is pure" "$files|$clocks|$rest"
             grep -nE "^[[:space:]]*#[[:space:]]*include[[:space:]]*<($headers)\.h>" "$file" |
                 show "$file" "the compile half is pure"
@@ -125,6 +130,10 @@ check_tree()
     grep -nE '#[[:space:]]*include[[:space:]]*"' include/weft.h | show include/weft.h "weft.h stands alone"
 }
 
+if [ "${1:-}" = --draw ]; then
+    draw
+    exit
+fi
 if [ $# -gt 0 ]; then
     found=$(check_tree "$1")
     [ -z "$found" ] && exit 0
@@ -146,7 +155,7 @@ plant()
     rm -rf "${copy:?}"/*
     mkdir -p "$copy/src" "$copy/include" "$copy/$2"
     cp "$here/include/weft.h" "$copy/include/"
-    for folder in base layout plan lower memory rendezvous transport exec checkpoint cli; do
+    for folder in $library cli; do
         mkdir -p "$copy/src/$folder"
         touch "$copy/src/$folder/$folder.h"
     done
@@ -162,19 +171,24 @@ plant bad src/base '#include "layout/layout.h"'
 plant bad src/layout '#include "plan/plan.h"'
 plant bad src/plan '#include "lower/lower.h"'
 plant bad src/lower '#include "memory/memory.h"'
-plant bad src/lower '  #  include "exec/exec.h"'
+plant bad src/lower '  #  include "engine/exec.h"'
 plant bad src/memory '#include "plan/plan.h"'
 plant bad src/rendezvous '#include "transport/transport.h"'
 plant bad src/rendezvous '#include "memory/memory.h"'
-plant bad src/transport '#include "exec/exec.h"'
+plant bad src/transport '#include "engine/exec.h"'
 plant bad src/transport '#include "lower/lower.h"'
-plant bad src/exec '#include "layout/layout.h"'
-plant bad src/exec '#include "plan/verify.h"'
-plant bad src/exec '#include "../lower/lower.h"'
-plant bad src/exec '#include <lower/lower.h>'
-plant bad src/exec '#include "cli/cli.h"'
-plant bad src/exec 'void f(void) { printf("x"); }'
-plant bad src/checkpoint '#include "exec/exec.h"'
+plant bad src/engine '#include "layout/layout.h"'
+plant bad src/engine '#include "plan/verify/verify.h"'
+plant bad src/engine '#include "../lower/lower.h"'
+plant bad src/engine '#include <lower/lower.h>'
+plant bad src/engine '#include "cli/cli.h"'
+plant bad src/engine 'void f(void) { printf("x"); }'
+plant bad src/engine '#include "window/window.h"'
+plant bad src/window '#include "exchange/exchange.h"'
+plant bad src/exchange '#include "engine/exec.h"'
+plant bad src/exchange/deep '#include "engine/exec.h"'
+plant bad src/memory '#include "layout/layout.h"'
+plant bad src/checkpoint '#include "engine/exec.h"'
 plant bad src/layout '#include "checkpoint/checkpoint.h"'
 plant bad src/cli '#include "base/error.h"'
 plant bad bench '#include "plan/plan.h"'
@@ -193,10 +207,11 @@ plant bad src/planted 'int x;'
 plant good src/base '#include "base/base.h"'
 plant good src/layout '#include "base/base.h"'
 plant good src/lower '#include "plan/plan.h"'
-plant good src/exec '#include "plan/plan.h"'
-plant good src/exec '#include "transport/transport.h"'
-plant good src/transport '#include "rendezvous/store.h"'
-plant good src/exec 'void f(void) { pthread_mutex_lock(0); }'
+plant good src/engine '#include "plan/plan.h"'
+plant good src/engine '#include "transport/transport.h"'
+plant bad src/transport '#include "rendezvous/store.h"'
+plant good src/comm '#include "rendezvous/store.h"'
+plant good src/engine 'void f(void) { pthread_mutex_lock(0); }'
 plant good src/checkpoint '#include "layout/layout.h"'
 plant good src/cli '#include "cli/cli.h"'
 plant good src/cli '#include "base/json_read.h"'

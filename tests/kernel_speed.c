@@ -14,7 +14,7 @@
 #include <time.h>
 
 #include "base/dtype.h"
-#include "exec/exec.h"
+#include "engine/exec.h"
 #include "memory/memory.h"
 
 #define LARGE (INT64_C(64) << 20) /* bytes that are read or written, whichever are more */

@@ -12,9 +12,9 @@
 #include <semaphore.h>
 #include <time.h>
 
+#include "comm/progress.h"
 #include "conformance.h"
-#include "exec/exec.h"
-#include "exec/progress.h"
+#include "engine/exec.h"
 #include "exec_job.h"
 #include "progress_threads.h"
 #include "random.h"

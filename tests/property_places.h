@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "cli/team.h"
-#include "exec/comm.h"
+#include "comm/comm.h"
 #include "property_lab.h"
 
 enum { PLACES_RANKS = 8, PLACES_SIZES = 4 };

@@ -14,8 +14,8 @@
 
 #include <cmocka.h>
 
-#include "exec/block.h"
-#include "exec/progress.h"
+#include "comm/progress.h"
+#include "engine/block.h"
 #include "property_engine.h"
 #include "property_places.h"
 #include "property_random.h"

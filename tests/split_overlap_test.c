@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
+#include "comm/comm.h"
 #include "conformance.h"
-#include "exec/comm.h"
 #include "random.h"
 #include "ranks.h"
 #include "share.h"

@@ -10,13 +10,13 @@
 
 #include <cmocka.h>
 
+#include "comm/comm.h"
 #include "conformance.h"
-#include "exec/comm.h"
 #include "processes.h"
 #include "random.h"
 #include "ranks.h"
 #include "sums.h"
-#include "transport/shm.h"
+#include "transport/shm/shm.h"
 
 /* ---- who is where ---- */
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/environment.h"
+#include "comm/environment.h"
 
 #define SECOND INT64_C(1000000000)
 

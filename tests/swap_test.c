@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "conformance.h"
-#include "exec/block.h"
+#include "engine/block.h"
 #include "faces.h"
 #include "share.h"
 

@@ -11,7 +11,7 @@
 #include "base/dtype.h"
 #include "base/hash.h"
 #include "memory/memory.h"
-#include "plan/verify.h"
+#include "plan/verify/verify.h"
 #include "random.h"
 
 /* ---- boxes ---- */

@@ -6,7 +6,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
-#include "transport/wire_tcp.h"
+#include "transport/wire/tcp/wire_tcp.h"
 #include "wire_strangers.h"
 
 #define CALL_NS (5 * SECOND)    /* too long for a connection */

@@ -19,7 +19,7 @@
 
 #include "base/hash.h"
 #include "random.h"
-#include "transport/wire.h"
+#include "transport/wire/wire.h"
 #include "weft.h"
 
 #define WIRE_RANKS 8

@@ -5,7 +5,7 @@
 #include <arpa/inet.h>
 #include <sys/socket.h>
 
-#include "transport/wire_tcp.h"
+#include "transport/wire/tcp/wire_tcp.h"
 #include "wire_bodies.h"
 
 #define STRANGERS 200 /* more than a group of two could have */

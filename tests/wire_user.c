@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "transport/wire.h"
+#include "transport/wire/wire.h"
 #include "weft.h"
 
 #define SECOND INT64_C(1000000000)

@@ -5,7 +5,7 @@
 #include "base/hash.h"
 #include "lower/job.h"
 #include "lower/recognise.h"
-#include "lower/rows.h"
+#include "lower/rows/rows.h"
 
 #define DEFAULT_BUCKET ((int64_t)4 << 20)
 

@@ -1,6 +1,6 @@
 /* Sixteen elements in AVX2 registers: what wide_loops.h is written with. */
-#ifndef WEFT_MEMORY_WIDE_H
-#define WEFT_MEMORY_WIDE_H
+#ifndef WEFT_MEMORY_WIDE_AVX2_H
+#define WEFT_MEMORY_WIDE_AVX2_H
 #include <immintrin.h>
 
 #define WIDE 2 /* vectors of f32 */

@@ -1,6 +1,6 @@
 /* Sixteen elements in an AVX-512 register: what wide_loops.h is written with. */
-#ifndef WEFT_MEMORY_WIDE_H
-#define WEFT_MEMORY_WIDE_H
+#ifndef WEFT_MEMORY_WIDE_AVX512_H
+#define WEFT_MEMORY_WIDE_AVX512_H
 #include <immintrin.h>
 
 #define WIDE 1 /* vectors of f32 */

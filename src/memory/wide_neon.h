@@ -1,6 +1,6 @@
 /* Sixteen elements in NEON registers: what wide_loops.h is written with. */
-#ifndef WEFT_MEMORY_WIDE_H
-#define WEFT_MEMORY_WIDE_H
+#ifndef WEFT_MEMORY_WIDE_NEON_H
+#define WEFT_MEMORY_WIDE_NEON_H
 #include <arm_neon.h>
 
 #define WIDE 4 /* vectors of f32 */

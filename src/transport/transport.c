@@ -1,5 +1,5 @@
 /* Which transport a URL names, and what is the same in all of them. */
-#include "transport/hosts.h"
+#include "transport/hosts/hosts.h"
 
 #include <stdlib.h>
 #include <string.h>

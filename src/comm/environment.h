@@ -1,0 +1,52 @@
+/* What the environment says: settings of a comm that the caller left open, and the job that a launcher started this
+ * process in. It is read here and nowhere else, when a comm is opened. */
+#ifndef WEFT_COMM_ENVIRONMENT_H
+#define WEFT_COMM_ENVIRONMENT_H
+#include "comm/flight.h"
+#include "rendezvous/server.h"
+#include "weft.h"
+
+struct environment_job {
+    char url[160]; /* with a name */
+    int rank, size;
+    bool spans; /* several machines, as the launcher says */
+};
+
+/* On which host this rank is, and where modules are. */
+struct environment_place {
+    const char *modules; /* WEFT_MODULES: a folder */
+    const char *wire;    /* WEFT_WIRE: tcp or ucx; NULL: not said */
+    uint64_t machine;    /* which boot of which system */
+    char host[160];      /* WEFT_HOST; else the boot of the system and the network namespace */
+    char name[64];       /* what people call it: WEFT_HOST, else the system's name */
+};
+void environment_place(struct environment_place *p);
+
+/* Where the flight recorder writes (WEFT_FLIGHT: a folder; empty: nowhere) and after which signal (WEFT_FLIGHT_SIGNAL;
+ * 0: none). WEFT_EINVAL if that is no folder that can be written, or no such signal. */
+struct environment_flight {
+    char dir[FLIGHT_DIR];
+    int signal;
+};
+int environment_flight(struct environment_flight *out);
+
+/* Fills in what the caller left open: first from WEFT_*, then the defaults. */
+int environment_settle(weft_comm_opts *o);
+/* The job this process is a rank of. Its URL is WEFT_URL, else auto: where it spans several machines or was told where
+ * to meet, else shm:. WEFT_EINVAL if the launcher's variables make no sense. */
+int environment_job(struct environment_job *job, bool *found);
+/* Where the ranks of the job meet, for store_open. */
+struct environment_store {
+    char at[512];
+    char name[STORE_NAME_MAX + 1];    /* of the job; empty: it has none */
+    char token[SERVER_TOKEN_MAX + 2]; /* empty: none is set */
+};
+
+/* `at`, else WEFT_AT, else what the launcher has: PMIx, or torchrun's master. WEFT_EINVAL if there is nothing, or the
+ * token or its file cannot be used. */
+int environment_store(const char *at, struct environment_store *out);
+int environment_token(char token[SERVER_TOKEN_MAX + 2]); /* of WEFT_TOKEN or WEFT_TOKEN_FILE; empty: neither is set */
+
+const char *environment_modules(void); /* where modules are looked for first; NULL: nowhere */
+int environment_no_job(void);          /* sets and returns the error of one who needs a job */
+#endif

@@ -1,0 +1,206 @@
+/* When the flight recorder writes, and where to. */
+#define _GNU_SOURCE
+#include "comm/flight.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "comm/environment.h"
+#include "comm/progress.h"
+
+#define AGAIN_NS INT64_C(1000000000) /* who polls with short timeouts writes no more often */
+
+static _Atomic uint32_t signals; /* that have come */
+static _Atomic int opened;       /* comms of this process */
+
+static void on_signal(int number)
+{
+    (void)number;
+    atomic_fetch_add_explicit(&signals, 1, memory_order_relaxed); /* a count, and nothing stands behind it */
+}
+
+/* A program that has a use for the signal keeps it. */
+static void listen_to(int number)
+{
+    struct sigaction now, ours = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&ours.sa_mask);
+    if (!sigaction(number, NULL, &now) && !(now.sa_flags & SA_SIGINFO) && now.sa_handler == SIG_DFL)
+        sigaction(number, &ours, NULL);
+}
+
+int flight_check(void)
+{
+    struct environment_flight e;
+    int err = environment_flight(&e);
+    if (!err && *e.dir && e.signal)
+        listen_to(e.signal);
+    return err;
+}
+
+void flight_open(weft_comm *c, const char *scheme, const char *place)
+{
+    struct flight *f = &c->flight;
+    struct environment_flight e;
+    if (!environment_flight(&e))
+        strcpy(f->dir, e.dir);
+    if (snprintf(f->job, sizeof f->job, "%s:%s", scheme, place) >= (int)sizeof f->job)
+        snprintf(f->job, sizeof f->job, "%s:%.80s-%016llx", scheme, place,
+                 (unsigned long long)hash_bytes(0, place, strlen(place)));
+    strcpy(f->name, f->job);
+    f->ranks = c->size;
+    f->opened = atomic_fetch_add_explicit(&opened, 1, memory_order_relaxed);
+    f->signals = atomic_load_explicit(&signals, memory_order_relaxed);
+}
+
+void flight_split(weft_comm *c, const weft_comm *of, uint64_t meeting)
+{
+    struct flight *f = &c->flight;
+    strcpy(f->dir, of->flight.dir);
+    strcpy(f->job, of->flight.job);
+    uint64_t parent = hash_bytes(meeting, of->flight.name, strlen(of->flight.name));
+    snprintf(f->name, sizeof f->name, "%.140s/%08x.%d", f->job, (unsigned)parent, c->link->origin[0]);
+    f->ranks = of->flight.ranks;
+    f->opened = atomic_fetch_add_explicit(&opened, 1, memory_order_relaxed);
+    f->signals = of->flight.signals;
+}
+
+/* ---- files ---- */
+
+/* The text in memory that the caller frees; NULL: no memory. Peers go on meanwhile, so it may grow between two tries.
+ */
+static char *compose(const weft_comm *c, const char *why, size_t *len)
+{
+    char *buf = NULL;
+    for (size_t cap = 4096;;) {
+        char *more = realloc(buf, cap);
+        if (!more) {
+            free(buf);
+            return NULL;
+        }
+        buf = more;
+        struct text t = text_start(buf, cap);
+        flight_text(c, why, &t);
+        if (t.len < cap) {
+            *len = t.len;
+            return buf;
+        }
+        cap = t.len + t.len / 8 + 1024;
+    }
+}
+
+static bool write_all(const char *path, const char *bytes, size_t n)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (fd < 0)
+        return false;
+    while (n) {
+        ssize_t did = write(fd, bytes, n);
+        if (did < 0 && errno == EINTR)
+            continue;
+        if (did <= 0)
+            break;
+        bytes += did;
+        n -= (size_t)did;
+    }
+    return !close(fd) && !n;
+}
+
+/* The process and its count of comms keep files of other jobs, and of others of the same name, apart. */
+static void file_name(const weft_comm *c, char *buf, size_t cap)
+{
+    char clean[81];
+    size_t n = 0;
+    for (const char *s = c->flight.name; *s && n + 1 < sizeof clean; s++)
+        clean[n++] = isalnum((unsigned char)*s) || strchr("._-", *s) ? *s : '-';
+    clean[n] = 0;
+    snprintf(buf, cap, "weft-flight-%s-%d-%ld-%d.json", clean, c->link->origin ? c->link->origin[c->rank] : c->rank,
+             (long)getpid(), c->flight.opened);
+}
+
+/* A file that cannot be written is done without: there is an error already that the caller is told. */
+static void write_file(weft_comm *c, const char *why)
+{
+    char name[200], path[FLIGHT_DIR + 208], fresh[FLIGHT_DIR + 208];
+    size_t len;
+    char *text = *c->flight.dir ? compose(c, why, &len) : NULL;
+    if (!text)
+        return;
+    file_name(c, name, sizeof name);
+    snprintf(path, sizeof path, "%s/%s", c->flight.dir, name);
+    snprintf(fresh, sizeof fresh, "%s/.%s", c->flight.dir, name);
+    unlink(fresh);
+    if (!write_all(fresh, text, len) || rename(fresh, path))
+        unlink(fresh);
+    free(text);
+}
+
+/* What one of the kin waits for another may hold up. */
+static void write_kin(weft_comm *c, const char *why)
+{
+    weft_comm *k = c;
+    do
+        write_file(k, why);
+    while ((k = k->kin) != c);
+}
+
+/* ---- reasons ---- */
+
+static bool may_look(const weft_comm *c)
+{
+    return !c->threaded || progress_seated(c->family);
+}
+
+void flight_late(weft_comm *c)
+{
+    struct flight *f = &c->flight;
+    if (!may_look(c))
+        return;
+    flight_record(f, FLIGHT_LATE, 0, WEFT_ETIMEOUT, 0, 0);
+    snprintf(f->late, sizeof f->late, "%s", weft_errmsg());
+    int64_t now = core_now();
+    if (!*f->dir || (f->wrote_at && now - f->wrote_at < AGAIN_NS))
+        return;
+    f->wrote_at = now;
+    write_kin(c, "timeout");
+}
+
+void flight_failed(weft_comm *c)
+{
+    struct flight *f = &c->flight;
+    const char *text;
+    if (!may_look(c) || f->failed) /* only who may look at it touches it */
+        return;
+    f->failed = true;
+    flight_record(f, FLIGHT_FAILED, 0, core_failure(c->group, &text), 0, 0);
+    write_file(c, "failure");
+}
+
+void flight_look(weft_comm *c)
+{
+    uint32_t come = atomic_load_explicit(&signals, memory_order_relaxed);
+    if (come == c->flight.signals)
+        return;
+    c->flight.signals = come;
+    write_file(c, "signal");
+}
+
+int weft_comm_dump(weft_comm *c, char *buf, size_t cap, size_t *len)
+{
+    if (!c || !len || (cap && !buf))
+        return error_set(WEFT_EINVAL, "weft_comm_dump: arguments must not be NULL");
+    struct comm_family *f = comm_enter(c);
+    struct text t = text_start(buf, cap);
+    flight_text(c, "call", &t);
+    comm_leave(f);
+    *len = t.len;
+    return 0;
+}

@@ -1,0 +1,143 @@
+/* Opening: what a transport is asked, and the store through which ranks on several hosts exchange addresses. */
+#define _POSIX_C_SOURCE 200809L
+#include "comm/open.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+
+static int open_store(struct boot *b)
+{
+    char name[STORE_NAME_MAX + 1];
+    /* Several comms of a job are several stores. */
+    snprintf(name, sizeof name, "%.40s-%016llx", b->meet->name,
+             (unsigned long long)hash_bytes(0, b->place, strlen(b->place)));
+    struct store_opts opts = {.name = name,
+                              .rank = b->ask.rank,
+                              .size = b->ask.size,
+                              .token = *b->meet->token ? b->meet->token : NULL,
+                              .timeout_ns = b->ask.wait_ns};
+    return store_open(b->meet->at, &opts, &b->store);
+}
+
+/* For the wire: every rank's bytes, as many from each, to all. */
+static int gather(void *arg, const void *mine, size_t bytes, void *all)
+{
+    struct boot *b = arg;
+    char prefix[32];
+    struct store_parts parts;
+    int err = b->store ? 0 : open_store(b);
+    snprintf(prefix, sizeof prefix, "wire%d", b->gathers++);
+    if (!err)
+        err = store_gather(b->store, prefix, mine, bytes, b->ask.wait_ns, &parts);
+    if (err)
+        return err;
+    for (int r = 0; r < b->ask.size && !err; r++) {
+        if (parts.at[r + 1] - parts.at[r] != bytes)
+            err = error_set(WEFT_EMISMATCH, "rank %d uses another version of weft or of its libraries", r);
+        else
+            memcpy((char *)all + (size_t)r * bytes, parts.bytes + parts.at[r], bytes);
+    }
+    store_parts_free(&parts);
+    return err;
+}
+
+static struct boot *make(const struct transport *t, const char *place, const struct environment_store *meet,
+                         const char *modules, const char *wire)
+{
+    struct boot *b = calloc(1, sizeof *b);
+    if (!b)
+        return NULL;
+    b->transport = t;
+    b->place = strdup(place);
+    b->modules = modules ? strdup(modules) : NULL;
+    b->wire = wire ? strdup(wire) : NULL;
+    b->meet = meet ? malloc(sizeof *b->meet) : NULL;
+    if (!b->place || (modules && !b->modules) || (wire && !b->wire) || (meet && !b->meet)) {
+        boot_free(b, 0);
+        return NULL;
+    }
+    if (meet)
+        *b->meet = *meet;
+    return b;
+}
+
+static void set_ask(struct boot *b, int rank, int size, int64_t wait_ns, uint64_t machine)
+{
+    b->ask = (struct transport_ask){.place = b->place,
+                                    .rank = rank,
+                                    .size = size,
+                                    .wait_ns = wait_ns,
+                                    .host = b->host,
+                                    .host_name = b->host_name,
+                                    .machine = machine,
+                                    .gather = b->meet ? gather : NULL,
+                                    .gather_arg = b,
+                                    .modules = b->modules,
+                                    .wire = b->wire};
+}
+
+int boot_new(const struct transport *t, const char *place, const weft_comm_opts *o, struct boot **out)
+{
+    struct environment_place e = {.machine = 0};
+    struct environment_store meet;
+    bool known = false;
+    if (t->can.wide)
+        environment_place(&e);
+    if (t->can.wide && !t->can.sized) {
+        int err = environment_store(NULL, &meet);
+        if (err && t->can.meets)
+            return err;
+        known = !err;
+    }
+    struct boot *b = make(t, place, known ? &meet : NULL, e.modules, e.wire);
+    if (!b)
+        return error_nomem();
+    memcpy(b->host, e.host, sizeof b->host);
+    memcpy(b->host_name, e.name, sizeof b->host_name);
+    set_ask(b, o->rank, o->ranks, o->deadline_ns, e.machine);
+    b->ask.communicator = o->communicator;
+    *out = b;
+    return 0;
+}
+
+int boot_join(struct boot *b, struct transport_link **out)
+{
+    return b->transport->join(&b->ask, out);
+}
+
+int boot_again(const struct boot *of, const int *ranks, int n, int rank, struct boot **out)
+{
+    char place[64];
+    uint64_t list = hash_bytes((uint64_t)of->generation, ranks, (size_t)n * sizeof *ranks);
+    snprintf(place, sizeof place, "again-%016llx", (unsigned long long)hash_bytes(list, of->place, strlen(of->place)));
+    struct boot *b = make(of->transport, place, of->meet, of->modules, of->wire);
+    if (!b)
+        return error_nomem();
+    memcpy(b->host, of->host, sizeof b->host);
+    memcpy(b->host_name, of->host_name, sizeof b->host_name);
+    b->generation = of->generation + 1;
+    set_ask(b, rank, n, of->ask.wait_ns, of->ask.machine);
+    int err = of->store ? store_again(of->store, ranks, n, of->ask.wait_ns, &b->store) : 0;
+    if (err) {
+        boot_free(b, 0);
+        return err;
+    }
+    *out = b;
+    return 0;
+}
+
+void boot_free(struct boot *b, int64_t linger_ns)
+{
+    if (!b)
+        return;
+    store_close(b->store, linger_ns);
+    free(b->place);
+    free(b->meet);
+    free(b->modules);
+    free(b->wire);
+    free(b);
+}

@@ -1,0 +1,198 @@
+/* Splitting a comm. Each rank shows its list on a card, all meet; each compares its list with the cards of those in it
+ * and makes its end of the new group, all meet again: the comms exist in all groups or in none. The first rank of a
+ * list makes what its group shares before the first meeting, and says on its card where. On several hosts the first of
+ * the list on each of them does, cards are seen inside a host, and there is a third meeting, after new groups across
+ * hosts have opened their wires (split_hosts.c). */
+#include "comm/split.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "comm/mail.h"
+#include "comm/progress.h"
+#include "transport/hosts/hosts.h"
+
+static int check(struct split *s)
+{
+    const weft_comm *c = s->parent;
+    if (s->n < 0 || (s->n && !s->ranks))
+        return error_set(WEFT_EINVAL, "weft_comm_split: %d ranks%s", s->n, s->n > 0 ? " at NULL" : "");
+    if (!s->n)
+        return 0;
+    if (s->n > c->size) /* and so at least one twice: said before a table of them is made */
+        return error_set(WEFT_EINVAL, "weft_comm_split: %d ranks, the comm has %d", s->n, c->size);
+    bool *seen = calloc((size_t)c->size, sizeof *seen);
+    int err = seen ? 0 : error_nomem();
+    s->rank = -1;
+    for (int i = 0; i < s->n && !err; i++) {
+        int r = s->ranks[i];
+        if (r < 0 || r >= c->size)
+            err = error_set(WEFT_EINVAL, "weft_comm_split: there is no rank %d, the comm has %d", r, c->size);
+        else if (seen[r])
+            err = error_set(WEFT_EINVAL, "weft_comm_split: rank %d is listed twice", r);
+        else
+            seen[r] = true;
+        if (r == c->rank)
+            s->rank = i;
+    }
+    free(seen);
+    if (!err && s->rank < 0)
+        err =
+            error_set(WEFT_EINVAL,
+                      "weft_comm_split: its list of %d ranks leaves out rank %d itself; who is in no group passes none",
+                      s->n, c->rank);
+    return err;
+}
+
+/* What one rank can do alone. */
+static int prepare(struct split *s)
+{
+    weft_comm *c = s->parent;
+    int err = check(s);
+    if (err || !s->n)
+        return err;
+    s->comm = calloc(1, sizeof *s->comm);
+    s->card = c->transport->alloc(c->link, sizeof *s->card + (size_t)s->n * sizeof *s->card->ranks, &s->place);
+    if (!s->comm || !s->card)
+        return error_nomem();
+    s->card->n = s->n;
+    for (int i = 0; i < s->n; i++) {
+        s->card->ranks[i] = s->ranks[i];
+        s->wide |= transport_far(c->link, s->ranks[i]);
+    }
+    if (s->wide && !(s->mail = mail_new()))
+        return error_nomem();
+    s->founder = transport_founder(c->link, s->ranks, s->n);
+    if (s->rank != s->founder)
+        return 0;
+    err = s->wide ? split_table_make(s, &s->card->table) : 0;
+    return err ? err : c->transport->split(c->link, s->ranks, s->n, s->rank, &s->card->group, &s->link);
+}
+
+int split_compare(const struct split_card *mine, int rank, const struct split_card *other)
+{
+    if (!other)
+        return error_set(WEFT_EMISMATCH, "weft_comm_split: it lists rank %d, whose own list is empty", rank);
+    if (mine->n != other->n)
+        return error_set(WEFT_EMISMATCH, "weft_comm_split: it lists %d ranks, rank %d, one of them, lists %d", mine->n,
+                         rank, other->n);
+    for (int i = 0; i < mine->n; i++)
+        if (mine->ranks[i] != other->ranks[i])
+            return error_set(WEFT_EMISMATCH,
+                             "weft_comm_split: number %d of its list is rank %d, of the list of rank %d it is rank %d",
+                             i, mine->ranks[i], rank, other->ranks[i]);
+    return 0;
+}
+
+static int compare_far(struct split *s, int rank, uint64_t note)
+{
+    if (note == split_note(s->ranks, s->n))
+        return 0;
+    return note ? split_ask(s, rank) : split_compare(s->card, rank, NULL);
+}
+
+static int connect_ranks(struct split *s, uint64_t meeting)
+{
+    weft_comm *c = s->parent;
+    const struct split_card *founder = NULL;
+    for (int i = 0; i < s->n; i++) {
+        int r = s->ranks[i], err;
+        const struct core_vote *vote = core_vote_of(c->group, r, meeting);
+        if (transport_far(c->link, r)) {
+            err = compare_far(s, r, vote->note);
+        } else {
+            const struct split_card *other = vote->place ? c->transport->reach(c->link, r, vote->place) : NULL;
+            err = split_compare(s->card, r, other);
+            founder = i == s->founder ? other : founder;
+        }
+        if (err)
+            return err;
+    }
+    if (!s->n || s->rank == s->founder)
+        return 0;
+    uint64_t group = founder->group;
+    if (s->wide)
+        split_table_find(s, founder->table);
+    return c->transport->split(c->link, s->ranks, s->n, s->rank, &group, &s->link);
+}
+
+/* After a refusal no rank looks at another's card or at the groups of this split. After a failure of the comm some may,
+ * even be in such a group: the parent's then keeps the card, and the rank that made the new one leaves it in the sight
+ * of all, so that it stays. The others must not touch it: to its maker the same may have been a refusal. */
+static void discard(struct split *s)
+{
+    const char *text;
+    bool failed = core_failure(s->parent->group, &text) != 0;
+    if (s->link && s->rank == s->founder && failed)
+        transport_enter(s->link);
+    if (s->link)
+        s->link->transport->leave(s->link);
+    if (!failed)
+        s->parent->transport->release(s->parent->link, s->card);
+    free(s->mail);
+    free(s->comm);
+}
+
+/* All meetings, and what is done between them. */
+static int agree(struct split *s, uint64_t *meeting)
+{
+    weft_comm *c = s->parent;
+    int err = prepare(s);
+    struct core_vote vote = {.call = COMM_SPLIT, .place = s->place, .code = err};
+    if (!err)
+        vote.note = split_note(s->ranks, s->n);
+    err = comm_agree(c, &vote, c->deadline_ns, meeting);
+    if (err)
+        return err;
+    err = connect_ranks(s, *meeting);
+    vote = (struct core_vote){.call = COMM_SPLITTED, .object = *meeting, .code = err};
+    err = comm_agree(c, &vote, c->deadline_ns, meeting);
+    if (err || !c->link->hosts)
+        return err;
+    err = s->wide ? split_wire(s) : 0;
+    vote = (struct core_vote){.call = COMM_SPLIT_WIRED, .object = *meeting, .code = err};
+    return comm_agree(c, &vote, c->deadline_ns, meeting);
+}
+
+static int split(weft_comm *c, const int *ranks, int n, weft_comm **out)
+{
+    if (c->in_callback)
+        return error_set(WEFT_EBUSY, "weft_comm_split: not inside a callback");
+    int err = comm_failure(c);
+    if (err)
+        return err;
+    struct split s = {.parent = c, .ranks = ranks, .n = n, .meeting = c->group->ranks[c->rank].meetings};
+    uint64_t meeting;
+    c->splitting = &s;
+    err = agree(&s, &meeting);
+    c->splitting = NULL;
+    split_table_drop(&s);
+    if (err) {
+        discard(&s);
+        return err;
+    }
+    if (s.comm) {
+        c->transport->release(c->link, s.card);
+        transport_enter(s.link);
+        comm_begin(s.comm, s.link, &c->opts, c->spins, c->family); /* the ranks that are not in it want cores, too */
+        flight_split(s.comm, c, meeting);
+        s.comm->tainted = c->tainted;
+        s.comm->kin = c->kin;
+        c->kin = s.comm;
+        if (s.mail)
+            mail_open(s.comm, s.mail);
+    }
+    *out = s.comm;
+    return 0;
+}
+
+int weft_comm_split(weft_comm *c, const int *ranks, int n, weft_comm **out)
+{
+    if (!c || !out)
+        return error_set(WEFT_EINVAL, "weft_comm_split: the comm and out must not be NULL");
+    struct comm_family *f = comm_enter(c);
+    int err = split(c, ranks, n, out);
+    comm_leave(f);
+    return err;
+}

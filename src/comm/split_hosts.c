@@ -1,0 +1,236 @@
+/* Splits of comms on several hosts, where ranks do not see each other's cards. Lists are compared by a hash in the
+ * votes; only where that differs is the list asked for, so that the error can say how. The wire of a new group is
+ * opened by all its ranks together, for which they give each other bytes, as ranks that open a comm do in a store: into
+ * a table in the memory of each host, in which the founder of each host puts what comes from others, and mails them
+ * what its own ranks have put. */
+#include "comm/split.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "comm/mail.h"
+#include "transport/hosts/hosts.h"
+
+enum kind { ASK = 1, LIST, SHARE };
+
+#define ROUNDS 2 /* of giving, each in a part of its own: nobody writes where others may still read */
+#define SHARE_MOST 4096
+
+struct share {
+    _Alignas(CORE_LINE) _Atomic uint32_t there; /* released after the rest */
+    int32_t code;                               /* of who has failed and gives nothing */
+    uint32_t bytes;
+    unsigned char data[SHARE_MOST];
+};
+
+struct split_table {
+    struct share shares[ROUNDS][1]; /* in each round one a rank */
+};
+
+static struct share *share_of(const struct split *s, uint32_t round, int rank)
+{
+    return &s->table->shares[0][0] + (size_t)round * (size_t)s->n + (size_t)rank;
+}
+
+static bool is_there(const struct share *sh)
+{
+    return atomic_load_explicit(&sh->there, memory_order_seq_cst);
+}
+
+/* ---- lists ---- */
+
+uint64_t split_note(const int *ranks, int n)
+{
+    return n > 0 ? hash_bytes((uint64_t)n, ranks, (size_t)n * sizeof *ranks) | 1 : 0;
+}
+
+static void send_list(const struct split *s, int peer)
+{
+    int most = MAIL_BYTES / (int)sizeof *s->ranks;
+    for (int at = 0; at < s->n; at += most) {
+        int n = s->n - at < most ? s->n - at : most;
+        struct split_mail m = {.meeting = s->meeting, .kind = LIST, .total = (uint32_t)s->n, .at = (uint32_t)at};
+        m.bytes = (uint32_t)n * (uint32_t)sizeof *s->ranks;
+        mail_split(s->parent, peer, &m, s->ranks + at);
+    }
+}
+
+static void take_list(struct split *s, int peer, const struct split_mail *m, const void *bytes)
+{
+    uint32_t n = m->bytes / (uint32_t)sizeof *s->ranks;
+    if (peer != s->asked || !s->theirs || m->total > (uint32_t)s->parent->size || m->at > m->total - n)
+        return;
+    s->theirs->n = (int32_t)m->total;
+    memcpy(s->theirs->ranks + m->at, bytes, n * sizeof *s->ranks);
+    s->have += (int)n;
+}
+
+static bool lacks_list(void *arg, int i)
+{
+    const struct split *s = arg;
+    (void)i;
+    return !s->theirs->n || s->have < s->theirs->n;
+}
+
+int split_ask(struct split *s, int rank)
+{
+    const struct split_mail m = {.meeting = s->meeting, .kind = ASK};
+    size_t most = (size_t)s->parent->size;
+    s->theirs = calloc(1, sizeof *s->theirs + most * sizeof *s->theirs->ranks);
+    if (!s->theirs)
+        return error_nomem();
+    s->asked = rank;
+    s->have = 0;
+    mail_split(s->parent, rank, &m, NULL);
+    int err = comm_await(s->parent, &(struct comm_await){&rank, 1, lacks_list, s, "weft_comm_split"});
+    if (!err)
+        err = split_compare(s->card, rank, s->theirs);
+    free(s->theirs);
+    s->theirs = NULL;
+    return err;
+}
+
+/* ---- giving ---- */
+
+int split_table_make(struct split *s, uint64_t *place)
+{
+    weft_comm *c = s->parent;
+    size_t bytes = ROUNDS * (size_t)s->n * sizeof(struct share);
+    s->passed = calloc((size_t)s->n, sizeof *s->passed);
+    s->table = c->transport->alloc(c->link, bytes, place);
+    return s->passed && s->table ? 0 : error_nomem();
+}
+
+void split_table_find(struct split *s, uint64_t place)
+{
+    weft_comm *c = s->parent;
+    s->table = c->transport->reach(c->link, s->ranks[s->founder], place);
+}
+
+void split_table_drop(struct split *s)
+{
+    weft_comm *c = s->parent;
+    if (s->rank == s->founder && s->table && !core_failed(c->group))
+        c->transport->release(c->link, s->table);
+    free(s->passed);
+}
+
+static void call_near(const struct split *s)
+{
+    const weft_comm *c = s->parent;
+    for (int i = 0; i < s->n; i++)
+        if (!transport_far(c->link, s->ranks[i]))
+            core_ring(c->group, s->ranks[i]);
+}
+
+static void give(struct split *s, const void *bytes, size_t n, int code)
+{
+    struct share *sh = share_of(s, s->gathered++, s->rank);
+    if (n)
+        memcpy(sh->data, bytes, n);
+    sh->bytes = (uint32_t)n;
+    sh->code = code;
+    atomic_store_explicit(&sh->there, 1, memory_order_seq_cst);
+    call_near(s);
+}
+
+static void send_share(const struct split *s, int rank, uint32_t round)
+{
+    const struct share *sh = share_of(s, round, rank);
+    const struct transport_hosts *hosts = s->link->hosts;
+    for (uint32_t at = 0; at == 0 || at < sh->bytes; at += MAIL_BYTES) {
+        uint32_t n = sh->bytes - at < MAIL_BYTES ? sh->bytes - at : MAIL_BYTES;
+        struct split_mail m = {.meeting = s->meeting,
+                               .kind = SHARE,
+                               .rank = rank,
+                               .round = round,
+                               .code = sh->code,
+                               .total = sh->bytes,
+                               .at = at,
+                               .bytes = n};
+        for (int h = 0; h < hosts->nhosts; h++)
+            if (hosts->firsts[h] != s->rank)
+                mail_split(s->parent, s->ranks[hosts->firsts[h]], &m, sh->data + at);
+    }
+}
+
+bool split_pass_on(weft_comm *c)
+{
+    struct split *s = c->splitting;
+    bool moved = false;
+    if (!s || !s->passed || !s->link)
+        return false;
+    for (int r = 0; r < s->n; r++) {
+        if (transport_far(c->link, s->ranks[r]))
+            continue;
+        for (; s->passed[r] < ROUNDS && is_there(share_of(s, s->passed[r], r)); moved = true)
+            send_share(s, r, s->passed[r]++);
+    }
+    return moved;
+}
+
+/* Pieces of a share come in order. */
+static void take_share(struct split *s, const struct split_mail *m, const void *bytes)
+{
+    if (!s->passed || m->rank < 0 || m->rank >= s->n || m->round >= ROUNDS || m->total > SHARE_MOST ||
+        m->bytes > m->total || m->at > m->total - m->bytes || !transport_far(s->parent->link, s->ranks[m->rank]))
+        return;
+    struct share *sh = share_of(s, m->round, m->rank);
+    memcpy(sh->data + m->at, bytes, m->bytes);
+    sh->bytes = m->total;
+    sh->code = m->code;
+    if (m->at + m->bytes < m->total)
+        return;
+    atomic_store_explicit(&sh->there, 1, memory_order_seq_cst);
+    call_near(s);
+}
+
+void split_heard(weft_comm *c, int peer, const struct split_mail *m, const void *bytes)
+{
+    struct split *s = c->splitting;
+    if (!s || s->meeting != m->meeting)
+        return; /* of one that came to nothing here */
+    switch (m->kind) {
+    case ASK: send_list(s, peer); break;
+    case LIST: take_list(s, peer, m, bytes); break;
+    case SHARE: take_share(s, m, bytes); break;
+    default: break;
+    }
+}
+
+static bool lacks_share(void *arg, int i)
+{
+    const struct split *s = arg;
+    return !is_there(share_of(s, s->gathered - 1, i));
+}
+
+static int gather(void *arg, const void *mine, size_t bytes, void *all)
+{
+    struct split *s = arg;
+    uint32_t round = s->gathered;
+    if (round == ROUNDS || bytes > SHARE_MOST)
+        return error_set(WEFT_EUNSUPPORTED, "weft_comm_split: ranks can tell each other %d bytes, not %zu", SHARE_MOST,
+                         bytes);
+    give(s, mine, bytes, 0);
+    int err = comm_await(s->parent, &(struct comm_await){s->ranks, s->n, lacks_share, s, "weft_comm_split"});
+    for (int r = 0; r < s->n && !err; r++) {
+        const struct share *sh = share_of(s, round, r);
+        if (sh->code)
+            err = error_set(sh->code, "weft_comm_split: rank %d cannot open its end of the new group", s->ranks[r]);
+        else
+            memcpy((char *)all + (size_t)r * bytes, sh->data, sh->bytes < bytes ? sh->bytes : bytes);
+    }
+    return err;
+}
+
+int split_wire(struct split *s)
+{
+    const struct wire_boot boot = {
+        .rank = s->rank, .size = s->n, .gather = gather, .arg = s, .wait_ns = s->parent->deadline_ns, .no_shm = true};
+    int err = hosts_connect(s->link, s->parent->link, s->ranks, &boot);
+    while (err && s->gathered < ROUNDS) /* the others wait for what this rank would have given */
+        give(s, NULL, 0, err);
+    return err;
+}

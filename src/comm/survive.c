@@ -1,0 +1,146 @@
+/* Who is left of a comm that has failed. Each rank that asks says so to all: on its host by a word in the core, to far
+ * ranks by mail. The lowest rank that is not gone waits until all that are not gone have asked, or the deadline runs
+ * out for those that have not, and then says who is on the list; the others wait for its word, or for its end, or until
+ * the deadline runs out and it has not asked: then the next one takes its place. So all get the same list unless the
+ * one who gives it goes, or asks at last, while the next one does; whoever is on a list and gone is missed when the
+ * survivors open their comm, and they can ask again.
+ *
+ * Words: `survives` and `verdicts` count how often a rank has asked and answered, so that an old answer is not taken
+ * for a new one. The list stands in the answering rank's vote, which nobody uses after a failure; the store of
+ * `verdicts` releases it. */
+#define _GNU_SOURCE
+#include "comm/survive.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "comm/mail.h"
+#include "comm/progress.h"
+
+#define NAP_NS 200000
+#define MOST (8 * (CORE_TEXT - 1)) /* ranks that a list has room for, by mail, too */
+
+struct verdict {
+    uint32_t times;
+    unsigned char list[CORE_TEXT];
+};
+
+static bool listed(const unsigned char *list, int rank)
+{
+    return list[rank / 8] >> rank % 8 & 1;
+}
+
+static bool has_asked(const weft_comm *c, int rank, uint32_t times)
+{
+    return atomic_load_explicit(&c->group->ranks[rank].survives, memory_order_seq_cst) >= times;
+}
+
+void survive_heard(weft_comm *c, int rank, uint32_t times, const char *list, size_t bytes)
+{
+    if (!c->verdict && !(c->verdict = calloc(1, sizeof *c->verdict)))
+        return; /* the deadline tells */
+    if (times <= c->verdict->times || bytes > sizeof c->verdict->list)
+        return;
+    (void)rank;
+    c->verdict->times = times;
+    memset(c->verdict->list, 0, sizeof c->verdict->list);
+    memcpy(c->verdict->list, list, bytes);
+}
+
+/* The lowest rank that may still answer. `late`: of those that have asked. */
+static int who_answers(const weft_comm *c, uint32_t times, bool late)
+{
+    int r = 0;
+    while (r < c->rank && (c->transport->gone(c->link, r) || (late && !has_asked(c, r, times))))
+        r++;
+    return r;
+}
+
+/* Gives the answer once all that are not gone have asked, or `late`. */
+static bool answer(weft_comm *c, uint32_t times, bool late, unsigned char *list)
+{
+    memset(list, 0, CORE_TEXT);
+    for (int r = 0; r < c->size; r++) {
+        bool asked = has_asked(c, r, times), gone = c->transport->gone(c->link, r) != TRANSPORT_HERE;
+        if (!asked && !gone && !late)
+            return false;
+        if (asked && !gone)
+            list[r / 8] |= (unsigned char)(1 << r % 8);
+    }
+    struct core_rank *me = &c->group->ranks[c->rank];
+    memcpy(me->votes[0].text, list, CORE_TEXT);
+    atomic_store_explicit(&me->verdicts, times, memory_order_seq_cst);
+    mail_verdict(c, times, list, ((size_t)c->size + 7) / 8);
+    mail_flush(c,
+               late ? c->deadline_ns / 8 : c->deadline_ns); /* what is for a silent one stays; the others go on now */
+    return true;
+}
+
+/* Has someone answered? It may be gone since, or may have taken this rank for one that does not ask. */
+static bool heard(const weft_comm *c, uint32_t times, unsigned char *list)
+{
+    if (c->verdict && c->verdict->times >= times) {
+        memcpy(list, c->verdict->list, CORE_TEXT);
+        return true;
+    }
+    for (int r = 0; r < c->size; r++) {
+        if (atomic_load_explicit(&c->group->ranks[r].verdicts, memory_order_seq_cst) < times)
+            continue;
+        memcpy(list, c->group->ranks[r].votes[0].text, CORE_TEXT);
+        return true;
+    }
+    return false;
+}
+
+static int agree(weft_comm *c, uint32_t times, unsigned char *list)
+{
+    int64_t until = core_now() + c->deadline_ns;
+    char who[COMM_WHO];
+    for (;;) {
+        int64_t now = core_now();
+        bool late = now >= until;
+        int from = who_answers(c, times, late);
+        mail_receive(c);
+        if (heard(c, times, list) || (from == c->rank && answer(c, times, late, list)))
+            return 0;
+        if (now >= until + c->deadline_ns)
+            return error_set(WEFT_ETIMEOUT, "weft_comm_survivors: %s has not said who is left within %lld ms",
+                             comm_who(c, from, who), (long long)(2 * c->deadline_ns / 1000000));
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    }
+}
+
+int weft_comm_survivors(weft_comm *c, int *ranks, size_t cap, size_t *n)
+{
+    if (!c || !n || (cap && !ranks))
+        return error_set(WEFT_EINVAL, "weft_comm_survivors: arguments must not be NULL");
+    if (progress_called_back(c))
+        return error_set(WEFT_EBUSY, "weft_comm_survivors: not inside a callback");
+    if (!core_failed(c->group))
+        return error_set(WEFT_EINVAL, "weft_comm_survivors: the comm has not failed");
+    if (c->size > MOST)
+        return error_set(WEFT_EUNSUPPORTED, "weft_comm_survivors: at most %d ranks, not %d", MOST, c->size);
+    unsigned char list[CORE_TEXT];
+    struct comm_family *f = comm_enter(c);
+    struct core_rank *me = &c->group->ranks[c->rank];
+    uint32_t times = atomic_load_explicit(&me->survives, memory_order_relaxed) + 1;
+    atomic_store_explicit(&me->survives, times, memory_order_seq_cst);
+    mail_survives(c, times);
+    int err = agree(c, times, list);
+    comm_leave(f);
+    if (err)
+        return err;
+    if (!listed(list, c->rank))
+        return error_set(WEFT_EPEER, "weft_comm_survivors: the others did not wait for rank %d and go on without it",
+                         c->rank);
+    *n = 0;
+    for (int r = 0; r < c->size; r++)
+        if (listed(list, r)) {
+            if (*n < cap)
+                ranks[*n] = r;
+            ++*n;
+        }
+    return 0;
+}

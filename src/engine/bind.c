@@ -1,0 +1,220 @@
+/* Binding and binding again: each rank checks and prepares for itself, all meet; each looks at its
+ * peers' blocks and makes its tiles, all meet again. At both meetings all ranks come to the same
+ * decision, so that an exec exists on all of them or on none. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "comm/progress.h"
+#include "engine/block.h"
+#include "engine/ways/far.h"
+
+static int check_plan(const weft_plan *p, const weft_comm *c)
+{
+    if (!p)
+        return error_set(WEFT_EINVAL, "the plan is NULL");
+    if (p->world > c->size)
+        return error_set(WEFT_EINVAL,
+                         "the plan is for %d ranks, the comm has %d: start as many, or lower for those that there are",
+                         p->world, c->size);
+    if (p->rank != c->rank)
+        return error_set(WEFT_EINVAL, "the plan was lowered for rank %d", p->rank);
+    return 0;
+}
+
+/* *deadline_ns stays as it is where opts say nothing, or something wrong. */
+static int read_opts(const weft_bind_opts *opts, int64_t *deadline_ns)
+{
+    weft_bind_opts o = {0};
+    memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
+    if (o.size < sizeof o.size)
+        return error_set(WEFT_EINVAL, "weft_bind: opts.size is not set");
+    if (o.deadline_ns < 0 || o.deadline_ns > COMM_DEADLINE_MOST)
+        return error_set(WEFT_EINVAL, "weft_bind: opts.deadline_ns is %lld: it must be 0 to %lld",
+                         (long long)o.deadline_ns, (long long)COMM_DEADLINE_MOST);
+    *deadline_ns = o.deadline_ns ? o.deadline_ns : *deadline_ns;
+    return 0;
+}
+
+/* What one rank can do alone. On an error *out is to be freed all the same. */
+static int outline(weft_exec *x, const weft_view *src, const weft_view *dst, struct program **out)
+{
+    struct program *p = *out = calloc(1, sizeof *p);
+    if (!p)
+        return error_nomem();
+    p->reserve.offset = -1;
+    p->room = x->program->room; /* binding again: it stays as it is; at first there is none yet */
+    p->places = program_take(p, x->plan->nbufs, sizeof *p->places);
+    if (!p->places)
+        return error_nomem();
+    int err = view_places(x, src, dst, p->places);
+    if (!err)
+        err = overlap_check(x->plan, p->places);
+    return err ? err : program_outline(x, p);
+}
+
+static int prepare(weft_exec *x, const weft_view *src, const weft_view *dst)
+{
+    weft_comm *c = x->comm;
+    uint64_t place;
+    x->grave = malloc(sizeof *x->grave);
+    if (!x->grave)
+        return error_nomem();
+    if (x->plan->scratch) {
+        x->scratch = c->transport->alloc(c->link, (size_t)x->plan->scratch, &place);
+        if (!x->scratch)
+            return error_set(WEFT_ENOMEM, "no memory for %lld bytes of scratch", (long long)x->plan->scratch);
+    }
+    int err = outline(x, src, dst, &x->program);
+    if (!err)
+        err = block_make(x, x->program, &x->place);
+    if (!err)
+        block_describe(x, x->program);
+    return err;
+}
+
+/* The second half: tiles from the peers' blocks, whose places stand in the votes of the first meeting. */
+static int complete(weft_exec *x, struct program *p, uint64_t meeting, uint32_t call, int64_t deadline_ns)
+{
+    weft_comm *c = x->comm;
+    uint64_t *block_at = malloc((size_t)c->size * sizeof *block_at);
+    int err = block_at ? 0 : error_nomem();
+    for (int r = 0; r < c->size && !err; r++)
+        block_at[r] = core_vote_of(c->group, r, meeting)->place;
+    int untagged = far_tags(x, p); /* whatever else fails: the other ends count, too */
+    err = err ? err : untagged;
+    if (!err)
+        err = program_fill(x, p, block_at);
+    if (!err && !x->held)
+        err = swap_hold(x, p, block_at);
+    struct core_vote vote = {.call = call, .object = x->number, .code = err};
+    if (!err)
+        vote.note = (chore_make(x, p) ? CHORE_NOTE : 0) | (swap_make(x, p, block_at) ? SWAP_NOTE : 0);
+    err = comm_agree(c, &vote, deadline_ns, &meeting);
+    if (!err) {
+        chore_open(x, p, block_at, meeting);
+        swap_open(x, p, meeting);
+    }
+    free(block_at);
+    return err;
+}
+
+static void enlist(weft_exec *x)
+{
+    x->bound_next = x->comm->bound;
+    if (x->bound_next)
+        x->bound_next->bound_prev = x;
+    x->comm->bound = x;
+}
+
+void exec_unlist(weft_exec *x)
+{
+    if (x->bound_prev)
+        x->bound_prev->bound_next = x->bound_next;
+    else if (x->comm->bound == x)
+        x->comm->bound = x->bound_next;
+    if (x->bound_next)
+        x->bound_next->bound_prev = x->bound_prev;
+}
+
+/* After a refusal all ranks are past looking at each other's blocks. After a failure of the comm some may not be: the
+ * group then keeps what they could look at. */
+static void discard(weft_exec *x)
+{
+    const char *text;
+    if (!x)
+        return;
+    exec_unlist(x);
+    if (!core_failure(x->comm->group, &text)) {
+        x->comm->transport->release(x->comm->link, x->block);
+        x->comm->transport->release(x->comm->link, x->scratch);
+    }
+    program_free(x, x->program);
+    free(x->grave);
+    free(x->held);
+    free(x);
+}
+
+static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, const weft_view *dst,
+                     const weft_bind_opts *opts, weft_exec **out)
+{
+    if (c->in_callback)
+        return error_set(WEFT_EBUSY, "weft_bind: not inside a callback");
+    int64_t deadline_ns = c->deadline_ns;
+    weft_exec *x = NULL;
+    int err = check_plan(p, c);
+    if (!err && opts)
+        err = read_opts(opts, &deadline_ns);
+    if (!err) {
+        x = calloc(1, sizeof *x);
+        err = x ? 0 : error_nomem();
+    }
+    if (!err) {
+        x->comm = c;
+        x->plan = p;
+        err = prepare(x, src, dst);
+    }
+    struct core_vote vote = {.call = COMM_BIND, .digest = p ? p->digest : 0, .place = x ? x->place : 0, .code = err};
+    uint64_t meeting;
+    err = comm_agree(c, &vote, deadline_ns, &meeting);
+    if (!err) {
+        x->number = meeting;
+        enlist(x); /* from here on far ranks may speak of it */
+        err = complete(x, x->program, meeting, COMM_BOUND, deadline_ns);
+    }
+    if (err) {
+        discard(x);
+        return err;
+    }
+    c->execs++;
+    *out = x;
+    return 0;
+}
+
+int weft_bind(const weft_plan *p, weft_comm *c, const weft_view *src, const weft_view *dst, const weft_bind_opts *opts,
+              weft_exec **out)
+{
+    if (!c || !out)
+        return error_set(WEFT_EINVAL, "weft_bind: the comm and out must not be NULL");
+    struct comm_family *f = comm_enter(c);
+    int err = bind_exec(p, c, src, dst, opts, out);
+    comm_leave(f);
+    return err;
+}
+
+static int rebind_exec(weft_exec *x, const weft_view *src, const weft_view *dst)
+{
+    weft_comm *c = x->comm;
+    if (c->in_callback)
+        return error_set(WEFT_EBUSY, "weft_exec_rebind: not inside a callback");
+    struct program *p = NULL;
+    x->binding = true;
+    int err = exec_flies(x) ? error_set(WEFT_EBUSY, "the exec is in flight") : outline(x, src, dst, &p);
+    if (!err)
+        block_describe(x, p);
+    struct core_vote vote = {
+        .call = COMM_REBIND, .object = x->number, .digest = x->plan->digest, .place = x->place, .code = err};
+    uint64_t meeting;
+    err = comm_agree(c, &vote, c->deadline_ns, &meeting);
+    if (!err)
+        err = complete(x, p, meeting, COMM_REBOUND, c->deadline_ns);
+    struct program *goes = err ? p : x->program, *stays = err ? x->program : p;
+    if (goes && goes->reserve.offset == stays->reserve.offset)
+        goes->reserve.offset = -1;
+    if (goes)
+        goes->room = 0; /* it is the block's, and stays charged */
+    x->program = stays;
+    x->binding = false;
+    program_free(x, goes);
+    return err;
+}
+
+int weft_exec_rebind(weft_exec *x, const weft_view *src, const weft_view *dst)
+{
+    if (!x)
+        return error_set(WEFT_EINVAL, "weft_exec_rebind: the exec is NULL");
+    struct comm_family *f = comm_enter(x->comm);
+    int err = rebind_exec(x, src, dst);
+    comm_leave(f);
+    return err;
+}

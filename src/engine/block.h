@@ -1,0 +1,120 @@
+/* What one rank of an exec shows its peers, in memory that they can reach: the counters that they
+ * advance, for every message it sends or receives where the parts are, and its letters. Places only,
+ * no pointers; the tables stand behind the head in the order of the functions below.
+ *
+ * A counter stands with the rank that polls it. The block stays until all its holders, the owner and
+ * its peers, have let go of it. */
+#ifndef WEFT_ENGINE_BLOCK_H
+#define WEFT_ENGINE_BLOCK_H
+#include "engine/exec.h"
+
+struct block {
+    _Alignas(CORE_LINE) _Atomic uint64_t started; /* runs that the owner has begun */
+    _Atomic uint32_t freed;                       /* the owner has freed its exec */
+    _Atomic uint32_t holders;
+    uint32_t nins, nouts, nmessages, nparts, nloops;
+    uint64_t staging; /* place of the owner's pool */
+    uint64_t letters; /* bytes from the head to the first */
+    uint64_t chores;  /* to what chore.c has there, 0: nothing; and bytes of a list of that */
+    uint64_t chore_list;
+    uint64_t swaps; /* to the halls of swap.c, 0: none */
+    bool shown;     /* these, to all ranks: they hold the block */
+};
+
+/* Where two ranks meet that give each other faces (swap.c), in the block of the lower one, one for each of its
+ * channels. */
+#define SWAP_SHARES 16 /* parts that their faces are copied in */
+#define SWAP_WHO_BITS 8
+#define SWAP_DONE ((1 << SWAP_WHO_BITS) - 1)
+struct swap_hall {
+    struct {
+        _Alignas(CORE_LINE) _Atomic uint64_t run;
+    } begun[2]; /* of the lower rank, of the higher */
+    /* run << SWAP_WHO_BITS | one more than the rank that has it, or SWAP_DONE */
+    _Alignas(CORE_LINE) _Atomic uint64_t taken[SWAP_SHARES];
+    _Alignas(CORE_LINE) _Atomic uint64_t over;
+};
+
+struct block_in {
+    _Alignas(
+        CORE_LINE) _Atomic uint64_t ready; /* by the peer: buckets that may be read, or were pushed, over all runs */
+    int32_t peer;
+    uint32_t n, message; /* buckets a run; into messages */
+    bool crosses;        /* cross_may */
+};
+
+struct block_out {
+    _Alignas(
+        CORE_LINE) _Atomic uint64_t done; /* by the peer: buckets that were read, or may be pushed, over all runs */
+    int32_t peer;
+    uint32_t n, message;
+};
+
+struct block_message {
+    int64_t bytes;
+    uint32_t part, nparts;
+    int64_t
+        least;    /* SEND that is staged for one reader: bytes in one piece with which that may cross; else INT64_MAX */
+    uint8_t way;  /* of a SEND: WAY_PULL stands for WAY_PUSH, too */
+    bool watched; /* SEND: a step waits until it has been read: the reader must not wait for others before it reads */
+    bool flows;   /* SEND that is staged: it is shown before it is packed */
+    bool kept;    /* SEND that is staged: in slots of its own; readers have noted where when they were bound */
+    bool helps;   /* SEND that is pulled: its sender has the time to copy some of it */
+    bool open;    /* RECV: peers can write it from the start of a run on */
+    uint64_t slot; /* staged: where in the pool the message of this run is; letter: bytes from the head to slot 0; kept:
+                    * to its room */
+    int64_t slot_bytes;       /* letter, kept */
+    int64_t number;           /* letter */
+    uint32_t slots;           /* letter */
+    bool answered;            /* letter: nobody has to say that it was read */
+    _Atomic uint64_t packed;  /* SEND that flows: bytes, over all runs; RECV: bytes of one that were unpacked, likewise;
+                               * SEND that helps: see help.c */
+    _Atomic int64_t straight; /* SEND that flows: from which byte on it stands where it belongs, not in the ring */
+    _Atomic uint64_t claimed; /* SEND that helps: pieces that either end has taken, over all runs */
+};
+
+struct block_part {
+    uint64_t at;    /* of its first element: a place, or in a staged message the owner's address */
+    uint64_t place; /* if peers can reach it */
+    bool reached;
+    int64_t offset, count;
+    uint32_t loop; /* into loops */
+    uint8_t nloops, dtype, wire;
+};
+
+struct block_loop {
+    int64_t n, stride;
+};
+
+static inline struct block_in *block_ins(const struct block *b)
+{
+    return (struct block_in *)((uintptr_t)b + sizeof *b);
+}
+static inline struct block_out *block_outs(const struct block *b)
+{
+    return (struct block_out *)(void *)(block_ins(b) + b->nins);
+}
+static inline struct block_message *block_messages(const struct block *b)
+{
+    return (struct block_message *)(void *)(block_outs(b) + b->nouts);
+}
+static inline struct block_part *block_parts(const struct block *b)
+{
+    return (struct block_part *)(void *)(block_messages(b) + b->nmessages);
+}
+static inline struct block_loop *block_loops(const struct block *b)
+{
+    return (struct block_loop *)(void *)(block_parts(b) + b->nparts);
+}
+
+/* Allocates the exec's block for the channels of p and writes what does not depend on views. */
+int block_make(weft_exec *x, const struct program *p, uint64_t *place);
+/* Writes where the messages are, and gives the letters their slots. */
+void block_describe(weft_exec *x, struct program *p);
+/* Points the channels of p to their counters in this rank's block and in the peers', which are at block_at[rank]. */
+int block_connect(weft_exec *x, struct program *p, const uint64_t *block_at);
+/* Does the bucket travel as the receiver's plan says? WEFT_EMISMATCH if not. */
+int block_compare(const weft_exec *x, const struct exec_in *in, uint32_t k);
+/* Lets go of a peer's block, or of one's own. */
+void block_drop(const struct block *b);
+#endif

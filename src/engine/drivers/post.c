@@ -1,0 +1,342 @@
+/* Programs in which no message waits for another one to come, of letters and a few pulls, and with
+ * little else to do. They are most of what programs send when they wait for each other, so they have a
+ * way of their own that keeps no state of channels: write all letters, look for all that are due, then
+ * do the rest of the steps in the order of the plan, all in one pass. Pulls are in post_pull.c.
+ *
+ * The letters are packed before anything else is written, so nothing in place can be lost; and nobody
+ * waits for what this rank does with the letters that have come, since their slots are its peers'
+ * for some runs. */
+#include "base/error.h"
+#include "engine/block.h"
+
+#define REST (256 << 10) /* bytes that the rest may read */
+
+static bool is_message(const struct exec_step *step)
+{
+    return step->kind == PLAN_SEND || step->kind == PLAN_RECV;
+}
+
+static bool fits(const weft_plan *plan, const struct program *p)
+{
+    int64_t rest = 0, pulled = 0;
+    for (uint32_t s = 0; s < p->nsteps; s++) {
+        const struct plan_step *st = &plan->steps[s];
+        bool message = is_message(&p->steps[s]);
+        if (message ? p->steps[s].way != WAY_LETTER && !pull_fits(p, &p->steps[s], &pulled)
+                    : p->steps[s].woven || (rest += p->steps[s].bytes) > REST)
+            return false;
+        for (uint32_t k = 0; k < st->ndeps; k++) {
+            uint32_t dep = plan->deps[st->dep + k];
+            if (dep >= s || (message && p->steps[dep].kind != PLAN_SEND))
+                return false;
+        }
+    }
+    return p->nouts || p->nins;
+}
+
+/* Whom a letter wakes, each once. */
+static uint32_t list_peers(const struct program *p, int *peers)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->nouts; i++)
+        peers[n++] = p->outs[i].peer;
+    return n;
+}
+
+/* The one piece of memory that a step's message is moved from or to; NULL: there is none such. */
+static const struct exec_move *one_move(const struct program *p, const struct exec_step *step)
+{
+    const struct exec_move *m = &p->moves[step->work];
+    return step->nwork == 1 && !m->tile && !m->offset ? m : NULL;
+}
+
+static struct post_letter letter_of(const struct program *p, uint32_t k)
+{
+    const struct exec_letter *letter = &p->letters[k];
+    const struct exec_move *m = one_move(p, &p->steps[letter->step]);
+    return (struct post_letter){.slot = letter->slot,
+                                .src = m && m->bytes == letter->bytes ? m->src : NULL,
+                                .slot_bytes = (uint32_t)letter->slot_bytes,
+                                .slots = letter->slots,
+                                .bytes = (uint32_t)letter->bytes,
+                                .number = letter->joint ? 0 : (uint32_t)letter->number,
+                                .letter = k};
+}
+
+/* Joint letters that follow each other, in memory and in the slot, are written as one. */
+static void add_letter(struct post *post, struct post_letter l)
+{
+    struct post_letter *last = post->nletters ? &post->letters[post->nletters - 1] : NULL;
+    bool large = last && l.bytes > LETTER_TINY && last->bytes > LETTER_TINY;
+    if (large && l.src && last->src && !l.number && !last->number && last->src + last->bytes == l.src &&
+        last->slot + last->bytes == l.slot)
+        last->bytes += l.bytes;
+    else
+        post->letters[post->nletters++] = l;
+}
+
+static struct post_due due_of(const struct program *p, const struct exec_step *step)
+{
+    const struct exec_move *m = one_move(p, step);
+    bool plain = m && m->bytes == step->letter_bytes;
+    return (struct post_due){.slot = step->slot,
+                             .dst = plain ? m->dst : step->tiny,
+                             .slot_bytes = (uint32_t)step->slot_bytes,
+                             .slots = step->slots,
+                             .bytes = (uint32_t)step->letter_bytes,
+                             .number = (uint32_t)step->number,
+                             .move = step->work,
+                             .nmoves = plain ? 0 : step->nwork};
+}
+
+static bool take_room(struct program *p, uint32_t recvs, uint32_t rest)
+{
+    struct post *post = &p->post;
+    post->letters = program_take(p, p->nletters, sizeof *post->letters);
+    post->dues = program_take(p, recvs, sizeof *post->dues);
+    post->rest = program_take(p, rest, sizeof *post->rest);
+    post->peers = program_take(p, p->nouts, sizeof *post->peers);
+    return post->letters && post->dues && post->rest && post->peers;
+}
+
+int post_make(weft_exec *x, struct program *p)
+{
+    struct post *post = &p->post;
+    if (!fits(x->plan, p))
+        return 0;
+    uint32_t recvs = 0, rest = 0;
+    for (uint32_t s = 0; s < p->nsteps; s++) {
+        recvs += p->steps[s].kind == PLAN_RECV;
+        rest += !is_message(&p->steps[s]);
+    }
+    if (!take_room(p, recvs, rest))
+        return error_nomem();
+    post->npeers = list_peers(p, post->peers);
+    for (uint32_t k = 0; k < p->nletters; k++)
+        add_letter(post, letter_of(p, k));
+    for (uint32_t i = 0; i < p->nins; i++)
+        for (uint32_t k = 0; k < p->ins[i].n && p->steps[p->ins[i].steps[k]].way == WAY_LETTER; k++) {
+            struct post_due *due = &post->dues[post->ndues++];
+            *due = due_of(p, &p->steps[p->ins[i].steps[k]]);
+            post->moves |= due->nmoves || (due->dst && due->bytes > LETTER_TINY);
+        }
+    for (uint32_t s = 0; s < p->nsteps; s++)
+        if (!is_message(&p->steps[s]))
+            post->rest[post->nrest++] = s;
+    post->on = true;
+    return pull_make(p);
+}
+
+/* ---- the run ---- */
+
+/* A run of small messages is short; what many of them do not need is kept out of its way. */
+#define APART __attribute__((noinline))
+
+/* Of letters that readers answer the slots are free anyway. */
+APART static bool slots_free(const weft_exec *x, struct program *p)
+{
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < p->nouts; i++) {
+        if (!p->outs[i].letters)
+            continue;
+        uint64_t runs = atomic_load_explicit(p->outs[i].done, memory_order_seq_cst) / p->outs[i].n;
+        least = runs < least ? runs : least;
+    }
+    p->post.free_until = least > UINT64_MAX - LETTERS - 1 ? UINT64_MAX : least + LETTERS + 1;
+    return x->run < p->post.free_until;
+}
+
+APART static void write_large(char *slot, uint64_t run, const struct post_letter *l)
+{
+    memcpy(slot, l->src, l->bytes);
+    if (l->number)
+        letter_seal(slot, run, l->number);
+}
+
+static bool write_all(weft_exec *x)
+{
+    struct program *p = x->program;
+    const struct post_letter *letters = p->post.letters;
+    const uint64_t run = x->run;
+    const uint32_t n = p->post.nletters;
+    if (run >= p->post.free_until && !slots_free(x, p))
+        return false;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct post_letter *l = &letters[i];
+        char *slot = l->slot + letter_slot(run, l->slots, l->slot_bytes);
+        if (!l->src)
+            engine_write(x, &p->letters[l->letter]);
+        else if (l->bytes <= LETTER_TINY)
+            letter_write_tiny(slot, run, l->src, l->bytes);
+        else
+            write_large(slot, run, l);
+    }
+    if (p->joint)
+        engine_seal(x);
+    if (p->post.pulls.nouts)
+        pull_show(x);
+    p->post.written = p->post.calls = true;
+    return true;
+}
+
+/* Wakes those who sleep and are to see the letters, and what was shown or told of pulls. The fence between these and
+ * the looks, as in core_signal, would wait for them to be out; so where a pass follows it comes when there is nothing
+ * left to do beside. */
+void engine_call(weft_exec *x)
+{
+    struct post *post = &x->program->post;
+    bool told = post->pulls.nins && pull_tell(x, post->rested);
+    if (!post->calls && !told) {
+        if (x->program->chores.on)
+            chore_call(x);
+        if (x->program->swaps.on)
+            swap_call(x);
+        return;
+    }
+    core_fence_all();
+    for (uint32_t i = 0, n = post->calls ? post->npeers : 0; i < n; i++)
+        core_call_fenced(x->comm->group, post->peers[i]);
+    if (told)
+        pull_call(x);
+    post->calls = false;
+}
+
+static const char *slot_of(const weft_exec *x, const struct post_due *due)
+{
+    return due->slot + letter_slot(x->run, due->slots, due->slot_bytes);
+}
+
+/* A tiny letter is read where it is looked at; of others it is seen that they are there. */
+static bool get(const weft_exec *x, const struct post_due *due)
+{
+    if (due->bytes <= LETTER_TINY)
+        return letter_read_tiny(slot_of(x, due), x->run, due->dst, due->bytes);
+    return letter_sealed(slot_of(x, due), x->run, due->number);
+}
+
+void post_start(weft_exec *x)
+{
+    struct post *post = &x->program->post;
+    x->program->left = 1;
+    post->next = 0;
+    post->written = post->rested = false;
+    if (post->pulls.nins || post->pulls.nouts)
+        pull_start(x);
+    write_all(x);
+}
+
+/* What get has left to do. */
+APART static void move_all(weft_exec *x)
+{
+    const struct program *p = x->program;
+    for (uint32_t i = 0; i < p->post.ndues; i++) {
+        const struct post_due *due = &p->post.dues[i];
+        bool tiny = due->bytes <= LETTER_TINY;
+        const char *message = tiny ? due->dst : slot_of(x, due);
+        if (due->dst && !tiny)
+            memcpy(due->dst, message, due->bytes);
+        for (uint32_t k = 0; k < due->nmoves; k++) {
+            const struct exec_move *m = &p->moves[due->move + k];
+            engine_move(m, m->dst, message + m->offset);
+        }
+    }
+}
+
+APART static void do_rest(weft_exec *x)
+{
+    const struct program *p = x->program;
+    for (uint32_t i = 0; i < p->post.nrest; i++)
+        engine_do(x, &p->steps[p->post.rest[i]]);
+}
+
+/* The letters of all runs up to this one have been read; those who sent one back know. */
+APART static void let_go(weft_exec *x)
+{
+    const struct program *p = x->program;
+    for (uint32_t i = 0; i < p->nins; i++)
+        if (p->ins[i].letters)
+            core_signal(x->comm->group, p->ins[i].peer, p->ins[i].done, x->run * p->ins[i].n);
+}
+
+/* All but pulls, which have come already. */
+APART static void arrive(weft_exec *x)
+{
+    const struct program *p = x->program;
+    for (uint32_t s = 0; s < p->nsteps; s++)
+        if (p->steps[s].kind != PLAN_RECV || p->steps[s].way != WAY_PULL)
+            arrivals_step(x, s);
+}
+
+static inline void finish(weft_exec *x)
+{
+    struct post *post = &x->program->post;
+    core_fence_looks(); /* pairs with the stores that get has seen */
+    if (post->moves)
+        move_all(x);
+    if (post->nrest)
+        do_rest(x);
+    post->rested = true;
+    if (post->calls || post->pulls.nins)
+        engine_call(x);
+    if (x->run % (LETTERS / 2) == 0)
+        let_go(x);
+    if (x->arrivals)
+        arrive(x);
+}
+
+/* What has come of messages; true: all. */
+static inline bool receive(weft_exec *x, bool *moved)
+{
+    struct post *post = &x->program->post;
+    uint32_t next = post->next, n = post->ndues;
+    while (next < n && get(x, &post->dues[next]))
+        next++;
+    post->next = next;
+    if (post->pulls.got < post->pulls.nins) {
+        *moved |= pull_take(x);
+        if (post->pulls.got < post->pulls.nins)
+            return false;
+    }
+    return next == n;
+}
+
+bool post_pass(weft_exec *x)
+{
+    struct post *post = &x->program->post;
+    bool moved = !post->written && write_all(x);
+    if (post->written && !post->rested && receive(x, &moved)) {
+        finish(x);
+        moved = true;
+    }
+    if (post->rested && (!post->pulls.nouts || pull_read(x))) {
+        x->program->left = 0;
+        return true;
+    }
+    engine_call(x);
+    return moved;
+}
+
+bool post_there(const weft_exec *x, const struct exec_in *in, uint32_t k)
+{
+    const struct exec_step *step = &x->program->steps[in->steps[k]];
+    if (step->way == WAY_LETTER)
+        return letter_there(engine_letter(x, step), x->run, step->letter_bytes, step->number);
+    return atomic_load_explicit(in->ready, CORE_LOOK) >= x->run;
+}
+
+bool post_in_waits(const weft_exec *x, const struct exec_in *in)
+{
+    for (uint32_t k = 0; k < in->n; k++) {
+        if (!post_there(x, in, k))
+            return true;
+    }
+    return false;
+}
+
+bool post_out_waits(const weft_exec *x, const struct exec_out *out)
+{
+    uint64_t done = atomic_load_explicit(out->done, memory_order_seq_cst);
+    if (x->program->post.written)
+        return x->program->steps[out->steps[0]].way == WAY_PULL && done < x->run;
+    return out->letters && done / out->n + LETTERS < x->run;
+}

@@ -1,0 +1,585 @@
+/* Copies of several channels at once. A rank that sends columns of its rows to many peers walks
+ * through its rows once and serves all peers from them, itself included, rather than once for each.
+ * Streams (what a channel has to copy, or this rank's own copies) stand in the order of their
+ * addresses on the strided side. Where their rows are alike they take turns row by row, so that this
+ * side is walked from end to end as one stream that the hardware sees coming; else in proportion to
+ * their bytes, in pieces that stay in cache.
+ *
+ * The streams start when all can. Should some peer be late, what can go goes when the rank has
+ * nothing better to do: others may wait for it before they start. */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "engine/block.h"
+
+#define TURN (32 << 10) /* bytes of all streams together in a turn */
+#define PASS (8 << 20)  /* bytes of a pass: half a millisecond */
+#define CHUNK 4096      /* of bytes in one piece */
+#define ROW 8192        /* bytes of a row, at most where loops allow it */
+#define RUN 64          /* bytes in one piece that are worth a turn */
+#define CAST_ROWS 2048  /* bytes for which a call of the kernel pays */
+#define CAST_RUN 256    /* the same of a row in one piece */
+#define CAST_AHEAD 8192 /* bytes that are asked for before they are read */
+
+/* ---- making ---- */
+
+static bool woven_copy(const struct program *p, uint32_t s)
+{
+    return p->steps[s].kind == PLAN_COPY && !p->open0[s] && !p->steps[s].nnext && p->steps[s].nwork;
+}
+
+bool weave_is_run(const struct exec_move *m, int i)
+{
+    const struct memory_tile *t = m->tile;
+    return i == t->loops - 1 && t->stride[0][i] == (int64_t)weft_dtype_size(m->to) &&
+           t->stride[1][i] == (int64_t)weft_dtype_size(m->from);
+}
+
+/* Moves that have rows, to be compared with: others with the same tile have the same. */
+#define SEEN 64
+struct seen {
+    const struct exec_move *moves[SEEN];
+};
+
+static bool same_rows(const struct exec_move *a, const struct exec_move *b)
+{
+    return a->tile == b->tile && a->bytes == b->bytes && a->to == b->to && a->from == b->from;
+}
+
+/* Cuts a move into rows, the turns of its outer loops: of as many as make a row small, and of all but the last where
+ * rows are then bytes in one piece. */
+static int cut(struct program *p, struct exec_move *m, struct seen *seen)
+{
+    const struct exec_move **like = &seen->moves[hash_u64((uintptr_t)m->tile, (uint64_t)m->bytes) % SEEN];
+    if (*like && same_rows(*like, m)) {
+        m->rows = (*like)->rows;
+        return 0;
+    }
+    *like = m;
+    struct weave_rows *r = m->rows = program_take(p, 1, sizeof *r);
+    const struct memory_tile *t = m->tile;
+    if (!r)
+        return error_nomem();
+    r->n = 1;
+    r->bytes = m->bytes;
+    if (!t || !t->loops)
+        return 0;
+    bool fine = t->loops > 1 && m->to == m->from && weave_is_run(m, t->loops - 1) &&
+                t->n[t->loops - 1] * (int64_t)weft_dtype_size(m->to) >= RUN;
+    for (int i = 0; !i || (i < t->loops - 1 && (fine || r->bytes > ROW)); i++) {
+        r->cut = i;
+        r->n *= t->n[i];
+        r->bytes /= t->n[i];
+    }
+    bool run = r->cut + 1 < t->loops && weave_is_run(m, r->cut + 1);
+    r->plain = run && m->to == m->from;
+    r->casts = run && m->to != m->from && r->bytes >= CAST_RUN;
+    r->inner.loops = t->loops - r->cut;
+    for (int i = 0; i < r->inner.loops; i++) {
+        r->inner.n[i] = t->n[i + r->cut];
+        for (int k = 0; k < MEMORY_OPERANDS; k++)
+            r->inner.stride[k][i] = t->stride[k][i + r->cut];
+    }
+    return 0;
+}
+
+static struct weave_line line_of(const struct exec_move *m)
+{
+    const struct weave_rows *r = m->rows;
+    if (!m->tile || !r->plain || r->cut)
+        return (struct weave_line){.n = 0};
+    return (struct weave_line){m->dst, m->src, m->tile->stride[0][0], m->tile->stride[1][0], r->n, r->bytes};
+}
+
+/* Takes the steps that travel this way into the weave. *bytes: what they move. */
+static int mark(struct program *p, const uint32_t *steps, uint32_t n, int way, struct seen *seen, int64_t *bytes)
+{
+    int err = 0;
+    *bytes = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        struct exec_step *step = &p->steps[steps[k]];
+        if (step->kind != PLAN_COPY && step->way != way)
+            continue;
+        step->woven = true;
+        for (uint32_t i = 0; i < step->nwork && !err; i++) {
+            err = cut(p, &p->moves[step->work + i], seen);
+            *bytes += p->moves[step->work + i].bytes;
+            if (!err)
+                p->weave.lines[step->work + i] = line_of(&p->moves[step->work + i]);
+        }
+    }
+    return err;
+}
+
+static int add_copies(struct program *p, struct weave_stream *s, struct seen *seen)
+{
+    uint32_t *steps = program_take(p, p->nfirst, sizeof *steps), kept = 0;
+    if (!steps)
+        return error_nomem();
+    *s = (struct weave_stream){.kind = PLAN_COPY, .steps = steps};
+    for (uint32_t k = 0; k < p->nfirst; k++) {
+        if (woven_copy(p, p->first[k]))
+            steps[s->n++] = p->first[k];
+        else
+            p->first[kept++] = p->first[k];
+    }
+    p->nfirst = kept;
+    s->lined = true; /* a copy is one move; their moves stand in the order of the plan, others may be between them */
+    for (uint32_t k = 1; k < s->n; k++)
+        s->lined &= p->steps[steps[k]].work == p->steps[steps[k - 1]].work + 1;
+    return mark(p, steps, s->n, 0, seen, &s->quantum);
+}
+
+static void add_channel(struct weave *w, int kind, uint32_t index)
+{
+    w->streams[w->n++] = (struct weave_stream){.kind = (uint8_t)kind, .index = index};
+}
+
+/* Does a run write most of the destination? Then rows of one channel stand between those of others. Else, as with the
+ * faces of a halo, there is nothing between them, and each channel is better copied by itself. */
+static bool fills(const weft_exec *x, const struct program *p)
+{
+    const weft_plan *plan = x->plan;
+    int64_t written = 0, room = 0;
+    for (uint32_t s = 0; s < p->nsteps; s++) {
+        const struct plan_step *st = &plan->steps[s];
+        bool writes = st->kind == PLAN_RECV || (st->kind == PLAN_COPY && p->steps[s].nwork);
+        for (uint32_t k = 0; k < st->nparts && writes; k++) {
+            const struct plan_part *part = &plan->parts[st->part + k];
+            if (plan->bufs[part->buf].space == PLAN_DST)
+                written += part->count * (int64_t)weft_dtype_size(plan->bufs[part->buf].dtype);
+        }
+    }
+    for (size_t b = 0; b < plan->nbufs; b++) {
+        int64_t bytes = (int64_t)weft_dtype_size(plan->bufs[b].dtype);
+        for (int d = 0; d < plan->tensors[plan->bufs[b].tensor].ndim; d++)
+            bytes *= plan->shapes[plan->bufs[b].shape + (uint32_t)d];
+        room += plan->bufs[b].space == PLAN_DST ? bytes : 0;
+    }
+    return written >= room / 2;
+}
+
+/* Pushes if there are any, else pulls; a rank with both leaves its pulls to the engine. */
+static void choose(const weft_exec *x, struct program *p)
+{
+    struct weave *w = &p->weave;
+    bool pulls = fills(x, p);
+    for (uint32_t i = 0; i < p->nouts; i++)
+        if (p->outs[i].pushed)
+            add_channel(w, PLAN_SEND, i);
+    for (uint32_t i = 0; i < p->nins && pulls && (!w->n || w->streams[0].kind == PLAN_RECV); i++)
+        if (!p->ins[i].pushed && p->ins[i].woven)
+            add_channel(w, PLAN_RECV, i);
+}
+
+/* The address on the strided side that a stream begins with: where pushes read and pulls write. */
+static uintptr_t begins(const struct program *p, const struct weave_stream *s, bool pushes)
+{
+    const uint32_t *steps = s->kind == PLAN_SEND   ? p->outs[s->index].steps
+                            : s->kind == PLAN_RECV ? p->ins[s->index].steps
+                                                   : s->steps;
+    while (!p->steps[*steps].woven)
+        steps++;
+    const struct exec_step *step = &p->steps[*steps];
+    const struct exec_move *m = &p->moves[step->work];
+    return !step->nwork ? 0 : (uintptr_t)(pushes ? m->src : m->dst);
+}
+
+static void sort(const struct program *p, struct weave *w)
+{
+    bool pushes = w->streams[0].kind == PLAN_SEND;
+    for (uint32_t i = 1; i < w->n; i++)
+        for (uint32_t j = i; j > 0 && begins(p, &w->streams[j - 1], pushes) > begins(p, &w->streams[j], pushes); j--) {
+            struct weave_stream t = w->streams[j];
+            w->streams[j] = w->streams[j - 1];
+            w->streams[j - 1] = t;
+        }
+}
+
+int weave_make(weft_exec *x, struct program *p)
+{
+    struct weave *w = &p->weave;
+    struct seen seen = {{NULL}};
+    int64_t all = 0;
+    int err = 0;
+    w->streams = program_take(p, p->nins + p->nouts + 1, sizeof *w->streams);
+    if (!w->streams)
+        return error_nomem();
+    choose(x, p);
+    if (!w->n)
+        return 0;
+    uint32_t moves = 0;
+    for (uint32_t s = 0; s < p->nsteps; s++)
+        if (p->steps[s].kind != PLAN_REDUCE && p->steps[s].work + p->steps[s].nwork > moves)
+            moves = p->steps[s].work + p->steps[s].nwork;
+    w->lines = program_take(p, moves, sizeof *w->lines);
+    if (!w->lines)
+        return error_nomem();
+    for (uint32_t i = 0; i < w->n && !err; i++) {
+        struct weave_stream *s = &w->streams[i];
+        if (s->kind == PLAN_SEND)
+            err = mark(p, p->outs[s->index].steps, p->outs[s->index].n, WAY_PUSH, &seen, &s->quantum);
+        else
+            err = mark(p, p->ins[s->index].steps, p->ins[s->index].n, WAY_PULL, &seen, &s->quantum);
+    }
+    if (!err)
+        err = add_copies(p, &w->streams[w->n], &seen);
+    if (err)
+        return err;
+    w->n += w->streams[w->n].n > 0;
+    sort(p, w);
+    w->lanes = program_take(p, w->n, sizeof *w->lanes);
+    if (!w->lanes)
+        return error_nomem();
+    for (uint32_t i = 0; i < w->n; i++)
+        all += w->streams[i].quantum;
+    int64_t turns = all / TURN + 1;
+    for (uint32_t i = 0; i < w->n; i++)
+        w->streams[i].quantum = w->streams[i].quantum / turns + 1;
+    return 0;
+}
+
+void weave_start(struct program *p)
+{
+    struct weave *w = &p->weave;
+    w->left = w->n;
+    for (uint32_t i = 0; i < w->n; i++) {
+        struct weave_stream *s = &w->streams[i];
+        s->credit = s->row = 0;
+        s->at = s->move = 0;
+    }
+}
+
+/* ---- running ---- */
+
+/* The step that the stream is at; PLAN_NONE if it has none (*through: nor will have). */
+static uint32_t current(const weft_exec *x, const struct weave_stream *s, bool *through)
+{
+    const struct program *p = x->program;
+    *through = false;
+    if (s->kind == PLAN_COPY) {
+        *through = s->at == s->n;
+        return *through ? PLAN_NONE : s->steps[s->at];
+    }
+    if (s->kind == PLAN_SEND) {
+        struct exec_out *out = &p->outs[s->index];
+        *through = out->posted == out->n;
+        uint32_t step = *through ? PLAN_NONE : out->steps[out->posted];
+        if (*through || p->steps[step].way != WAY_PUSH || p->open[step])
+            return PLAN_NONE;
+        if (out->seen_done <= out->base + out->posted)
+            out->seen_done = atomic_load_explicit(out->done, memory_order_seq_cst);
+        return out->seen_done > out->base + out->posted ? step : PLAN_NONE;
+    }
+    const struct exec_in *in = &p->ins[s->index];
+    *through = in->taken == in->n;
+    uint32_t step = *through ? PLAN_NONE : in->steps[in->taken];
+    if (*through || !p->steps[step].woven || p->open[step])
+        return PLAN_NONE;
+    return atomic_load_explicit(in->ready, memory_order_seq_cst) > in->base + in->taken ? step : PLAN_NONE;
+}
+
+static void end_step(weft_exec *x, struct weave_stream *s)
+{
+    s->move = 0;
+    switch (s->kind) {
+    case PLAN_SEND: engine_pushed(x, &x->program->outs[s->index]); break;
+    case PLAN_RECV: engine_pulled(x, &x->program->ins[s->index]); break;
+    default: engine_copied(x, s->steps[s->at++]);
+    }
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Where a row is, and how many are left with it in the loop that is cut last. */
+static int64_t place_row(const struct exec_move *m, int64_t row, int64_t *to, int64_t *from)
+{
+    const struct memory_tile *t = m->tile;
+    int at = m->rows->cut;
+    int64_t in_loop = at ? row % t->n[at] : row, outer = at ? row / t->n[at] : 0;
+    *to = in_loop * t->stride[0][at];
+    *from = in_loop * t->stride[1][at];
+    for (int i = at - 1; i >= 0; i--) {
+        *to += outer % t->n[i] * t->stride[0][i];
+        *from += outer % t->n[i] * t->stride[1][i];
+        outer /= t->n[i];
+    }
+    return t->n[at] - in_loop;
+}
+
+/* Some rows of a move, about so many bytes. Returns how many, *row is then the next. */
+static int64_t move_rows(const struct exec_move *m, int64_t *row, int64_t bytes)
+{
+    struct weave_rows *r = m->rows;
+    int64_t to, from;
+    if (!m->tile) {
+        int64_t n = least((bytes + CHUNK - 1) / CHUNK * CHUNK, m->bytes - *row);
+        engine_bytes(m, m->dst + *row, m->src + *row, (size_t)n);
+        *row = *row + n == m->bytes ? 0 : *row + n;
+        return n;
+    }
+    if (!m->tile->loops) {
+        engine_move(m, m->dst, m->src);
+        return m->bytes;
+    }
+    int64_t left = place_row(m, *row, &to, &from), n = least((bytes + r->bytes - 1) / r->bytes, left);
+    r->inner.n[0] = n;
+    memory_copy(&r->inner, m->dst + to, m->to, m->src + from, m->from);
+    *row = *row + n == r->n ? 0 : *row + n;
+    return n * r->bytes;
+}
+
+/* One turn of a stream. Returns the bytes that it moved. */
+static int64_t turn(weft_exec *x, struct weave_stream *s)
+{
+    struct program *p = x->program;
+    int64_t moved = 0;
+    s->credit += s->quantum;
+    while (s->credit > 0) {
+        bool through;
+        uint32_t at = current(x, s, &through);
+        if (at == PLAN_NONE)
+            break;
+        const struct exec_step *step = &p->steps[at];
+        if (s->move == step->nwork) {
+            end_step(x, s);
+            continue;
+        }
+        int64_t bytes = move_rows(&p->moves[step->work + s->move], &s->row, s->credit);
+        s->credit -= bytes;
+        moved += bytes;
+        if (!s->row && ++s->move == step->nwork)
+            end_step(x, s);
+    }
+    return moved;
+}
+
+/* Can all streams that are not through go on? Those that wait have no credit. */
+static bool all_ready(weft_exec *x, bool *any)
+{
+    struct weave *w = &x->program->weave;
+    bool all = true;
+    *any = false;
+    w->left = 0;
+    for (uint32_t i = 0; i < w->n; i++) {
+        bool through, ready = current(x, &w->streams[i], &through) != PLAN_NONE;
+        if (through)
+            continue;
+        w->left++;
+        *any |= ready;
+        all &= ready;
+        if (!ready)
+            w->streams[i].credit = 0;
+    }
+    return all;
+}
+
+/* ---- row by row ---- */
+
+/* The move that a stream is at, if it can go on and has rows. */
+static const struct exec_move *move_at(const weft_exec *x, const struct weave_stream *s)
+{
+    bool through;
+    uint32_t at = current(x, s, &through);
+    if (at == PLAN_NONE || s->move >= x->program->steps[at].nwork)
+        return NULL;
+    const struct exec_move *m = &x->program->moves[x->program->steps[at].work + s->move];
+    return m->tile && m->tile->loops ? m : NULL;
+}
+
+/* Fills the lanes. Returns how many rows they have left in common; 0: they are not alike. */
+static int64_t line_up(weft_exec *x, uint32_t *n)
+{
+    struct weave *w = &x->program->weave;
+    int64_t rows = INT64_MAX;
+    *n = 0;
+    for (uint32_t i = 0; i < w->n; i++) {
+        struct weave_stream *s = &w->streams[i];
+        if (s->kind == PLAN_COPY && s->at == s->n)
+            continue;
+        const struct exec_move *m = move_at(x, s);
+        if (!m || (*n && (m->rows->bytes != w->lanes[0].rows->bytes || m->rows->plain != w->lanes[0].rows->plain ||
+                          m->rows->casts != w->lanes[0].rows->casts || m->to != w->lanes[0].to ||
+                          m->from != w->lanes[0].from)))
+            return 0;
+        int64_t to, from, left = place_row(m, s->row, &to, &from);
+        w->lanes[(*n)++] = (struct weave_lane){.stream = s,
+                                               .rows = m->rows,
+                                               .dst = m->dst + to,
+                                               .src = m->src + from,
+                                               .dstep = m->tile->stride[0][m->rows->cut],
+                                               .sstep = m->tile->stride[1][m->rows->cut],
+                                               .to = m->to,
+                                               .from = m->from};
+        rows = least(rows, left);
+    }
+    return *n ? rows : 0;
+}
+
+#define PLAIN_ROWS(bytes)                \
+    for (int64_t r = 0; r < rows; r++)   \
+        for (uint32_t i = 0; i < n; i++) \
+            memcpy(lanes[i].dst + r * lanes[i].dstep, lanes[i].src + r * lanes[i].sstep, bytes);
+
+static void plain_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows, size_t bytes)
+{
+    switch (bytes) {
+    case 4: PLAIN_ROWS(4) break;
+    case 8: PLAIN_ROWS(8) break;
+    case 16: PLAIN_ROWS(16) break;
+    case 32: PLAIN_ROWS(32) break;
+    case 64: PLAIN_ROWS(64) break;
+    case 128: PLAIN_ROWS(128) break;
+    default: PLAIN_ROWS(bytes)
+    }
+}
+
+static void kernel_rows(struct weave_lane *lanes, uint32_t n, int64_t rows)
+{
+    int64_t several = (CAST_ROWS + lanes[0].rows->bytes - 1) / lanes[0].rows->bytes;
+    for (int64_t r = 0; r < rows; r += several) {
+        int64_t turn = least(several, rows - r);
+        for (uint32_t i = 0; i < n; i++) {
+            struct weave_lane *l = &lanes[i];
+            l->rows->inner.n[0] = turn;
+            memory_copy(&l->rows->inner, l->dst, l->to, l->src, l->from);
+            l->dst += turn * l->dstep;
+            l->src += turn * l->sstep;
+        }
+    }
+}
+
+/* Rows that are cast, each in one piece. */
+static void cast_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
+{
+    int to = lanes[0].to, from = lanes[0].from;
+    size_t count = (size_t)lanes[0].rows->bytes / weft_dtype_size(to);
+    int64_t ahead = CAST_AHEAD / (lanes[0].rows->bytes * n) + 1; /* rows */
+    for (int64_t r = 0; r < rows; r++)
+        for (uint32_t i = 0; i < n; i++) {
+            const struct weave_lane *l = &lanes[i];
+            memory_cast(l->dst + r * l->dstep, to, l->src + r * l->sstep, from, count, ahead * l->sstep);
+        }
+}
+
+/* The line that a stream is at, and how many can go, with it; NULL: none, or it is within a move. */
+static const struct weave_line *lines_at(const weft_exec *x, const struct weave_stream *s, uint32_t *n)
+{
+    const struct program *p = x->program;
+    bool through;
+    uint32_t at = s->row ? PLAN_NONE : current(x, s, &through);
+    if (at == PLAN_NONE)
+        return NULL;
+    const struct exec_step *step = &p->steps[at];
+    *n = step->nwork - s->move;
+    if (s->kind == PLAN_COPY)
+        *n = s->lined ? s->n - s->at : 1;
+    return *n ? &p->weave.lines[step->work + s->move] : NULL;
+}
+
+static void pass_lines(weft_exec *x, struct weave_stream *s, uint32_t n)
+{
+    struct program *p = x->program;
+    bool through;
+    if (s->kind == PLAN_COPY) { /* no step waits for them: woven_copy */
+        for (uint32_t k = 0; k < n && x->arrivals; k++)
+            arrivals_step(x, s->steps[s->at + k]);
+        s->at += n;
+        p->left -= n;
+        return;
+    }
+    s->move += n;
+    if (s->move == p->steps[current(x, s, &through)].nwork)
+        end_step(x, s);
+}
+
+/* Whole moves of all streams, as long as they are lines that are alike, without a look at anything else between them.
+ * Returns the bytes; 0: there are none. */
+static int64_t line_by_line(weft_exec *x)
+{
+    struct weave *w = &x->program->weave;
+    uint32_t n = 0, count = UINT32_MAX, done = 0;
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < w->n; i++) {
+        struct weave_stream *s = &w->streams[i];
+        uint32_t left = 0;
+        if (s->kind == PLAN_COPY && s->at == s->n)
+            continue;
+        const struct weave_line *line = lines_at(x, s, &left);
+        if (!line || !line->n)
+            return 0;
+        w->lanes[n++] = (struct weave_lane){.stream = s, .line = line};
+        count = left < count ? left : count;
+    }
+    for (bool alike = n > 0; done < count; done++) {
+        const struct weave_line *first = w->lanes[0].line + done;
+        for (uint32_t i = 0; i < n; i++) {
+            struct weave_lane *lane = &w->lanes[i];
+            const struct weave_line *l = lane->line + done;
+            alike &= l->n == first->n && l->bytes == first->bytes;
+            lane->dst = l->dst;
+            lane->src = l->src;
+            lane->dstep = l->dstep;
+            lane->sstep = l->sstep;
+        }
+        if (!alike || !first->n || bytes + first->n * first->bytes * n > PASS)
+            break;
+        plain_rows(w->lanes, n, first->n, (size_t)first->bytes);
+        bytes += first->n * first->bytes * n;
+    }
+    for (uint32_t i = 0; i < n && done; i++)
+        pass_lines(x, w->lanes[i].stream, done);
+    return bytes;
+}
+
+/* All streams row by row, as far as they are alike. Returns the bytes; 0: they are not. */
+static int64_t abreast(weft_exec *x)
+{
+    struct weave *w = &x->program->weave;
+    uint32_t n;
+    int64_t rows = line_up(x, &n);
+    if (!rows)
+        return 0;
+    int64_t bytes = w->lanes[0].rows->bytes;
+    rows = least(rows, PASS / (bytes * n) + 1);
+    if (w->lanes[0].rows->plain)
+        plain_rows(w->lanes, n, rows, (size_t)bytes);
+    else if (w->lanes[0].rows->casts)
+        cast_rows(w->lanes, n, rows);
+    else
+        kernel_rows(w->lanes, n, rows);
+    for (uint32_t i = 0; i < n; i++) {
+        struct weave_stream *s = w->lanes[i].stream;
+        bool through;
+        s->row += rows;
+        if (s->row < w->lanes[i].rows->n)
+            continue;
+        s->row = 0;
+        if (++s->move == x->program->steps[current(x, s, &through)].nwork)
+            end_step(x, s);
+    }
+    return rows * bytes * n;
+}
+
+bool weave_pass(weft_exec *x, bool eager)
+{
+    struct weave *w = &x->program->weave;
+    bool any, moved = false;
+    for (int64_t room = PASS; w->left && room > 0;) {
+        bool all = all_ready(x, &any);
+        if (!any || !(all || eager))
+            break;
+        moved = true;
+        int64_t bytes = all ? line_by_line(x) : 0;
+        if (all && !bytes)
+            bytes = abreast(x);
+        for (uint32_t i = 0; i < w->n && !bytes; i++)
+            room -= turn(x, &w->streams[i]);
+        room -= bytes;
+    }
+    return moved;
+}

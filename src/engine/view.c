@@ -1,0 +1,145 @@
+/* From the caller's views to places in memory, refusing what could not be moved safely. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "engine/exec.h"
+
+const char *view_tensor(const weft_plan *p, uint32_t tensor, char *buf)
+{
+    const char *name = p->names + p->tensors[tensor].name;
+    if (*name)
+        snprintf(buf, VIEW_NAME, "tensor '%s'", name);
+    else
+        snprintf(buf, VIEW_NAME, "tensor %u", tensor);
+    return buf;
+}
+
+int64_t view_extent(int ndim, const int64_t *shape, const int64_t *stride, int64_t size)
+{
+    int64_t last = 0, step;
+    for (int d = 0; d < ndim; d++)
+        if (__builtin_mul_overflow(shape[d] - 1, stride[d], &step) || __builtin_add_overflow(last, step, &last))
+            return INT64_MAX;
+    return last > INT64_MAX - size ? INT64_MAX : last + size;
+}
+
+static void dense_strides(int ndim, const int64_t *shape, int64_t size, int64_t *stride)
+{
+    for (int d = ndim - 1; d >= 0; d--) {
+        stride[d] = size;
+        size *= shape[d];
+    }
+}
+
+static bool is_empty(int ndim, const int64_t *shape)
+{
+    for (int d = 0; d < ndim; d++)
+        if (!shape[d])
+            return true;
+    return false;
+}
+
+/* Could two elements of a destination share bytes? Sorted by stride, each dim must step over all that is inside it. */
+static bool folds_onto_itself(int ndim, const int64_t *shape, const int64_t *stride, int64_t size)
+{
+    bool taken[WEFT_MAX_DIMS] = {false};
+    int64_t inside = size;
+    for (int k = 0; k < ndim; k++) {
+        int d = -1;
+        for (int i = 0; i < ndim; i++)
+            if (!taken[i] && (d < 0 || stride[i] < stride[d]))
+                d = i;
+        taken[d] = true;
+        if (shape[d] == 1)
+            continue;
+        if (stride[d] < inside)
+            return true;
+        inside += (shape[d] - 1) * stride[d];
+    }
+    return false;
+}
+
+static int check_strides(const char *who, const char *side, int ndim, const int64_t *shape, const int64_t *stride,
+                         int64_t size, bool written)
+{
+    for (int d = 0; d < ndim; d++) {
+        if (stride[d] < 0)
+            return error_set(WEFT_EINVAL, "%s: %s stride of dim %d is %lld: it must not be negative", who, side, d,
+                             (long long)stride[d]);
+        if (shape[d] > 1 && stride[d] % size)
+            return error_set(WEFT_EINVAL, "%s: %s stride of dim %d is %lld: not a multiple of the element's %lld bytes",
+                             who, side, d, (long long)stride[d], (long long)size);
+    }
+    if (view_extent(ndim, shape, stride, size) == INT64_MAX)
+        return error_set(WEFT_EINVAL, "%s: the %s strides reach beyond the end of memory", who, side);
+    if (written && folds_onto_itself(ndim, shape, stride, size))
+        return error_set(WEFT_EINVAL, "%s: the %s strides put several elements at one address", who, side);
+    return 0;
+}
+
+static int place_view(const weft_plan *p, uint32_t tensor, uint32_t buf, const weft_view *views, struct exec_place *out)
+{
+    bool written = p->bufs[buf].space == PLAN_DST;
+    const char *side = written ? "destination" : "source";
+    const int64_t *shape = p->shapes + p->bufs[buf].shape;
+    int ndim = p->tensors[tensor].ndim;
+    int64_t size = (int64_t)weft_dtype_size(p->bufs[buf].dtype);
+    char who[VIEW_NAME];
+    view_tensor(p, tensor, who);
+    if (is_empty(ndim, shape)) {
+        dense_strides(ndim, shape, size, out->stride);
+        return 0;
+    }
+    const weft_view *v = views ? &views[tensor] : NULL;
+    if (!v || !v->data)
+        return error_set(WEFT_EINVAL, "%s: there is no %s buffer", who, side);
+    if (v->strides)
+        memcpy(out->stride, v->strides, (size_t)ndim * sizeof *out->stride);
+    else
+        dense_strides(ndim, shape, size, out->stride);
+    int err = v->strides ? check_strides(who, side, ndim, shape, out->stride, size, written) : 0;
+    if (err)
+        return err;
+    if ((uintptr_t)v->data % (uintptr_t)size)
+        return error_set(WEFT_EINVAL, "%s: the %s buffer is not aligned to the element's %lld bytes", who, side,
+                         (long long)size);
+    int64_t need = view_extent(ndim, shape, out->stride, size);
+    if (v->bytes < (uint64_t)need)
+        return error_set(WEFT_EINVAL, "%s: %s buffer has %zu bytes, %lld are needed", who, side, v->bytes,
+                         (long long)need);
+    out->base = v->data;
+    return 0;
+}
+
+int view_places(const weft_exec *x, const weft_view *src, const weft_view *dst, struct exec_place *places)
+{
+    const weft_plan *p = x->plan;
+    struct transport_link *l = x->comm->link;
+    for (size_t i = 0; i < p->nbufs; i++)
+        places[i] = (struct exec_place){0};
+    for (uint32_t t = 0; t < p->ntensors; t++) {
+        const struct plan_tensor *pt = &p->tensors[t];
+        int err = 0;
+        if (pt->src_buf != PLAN_NONE)
+            err = place_view(p, t, pt->src_buf, src, &places[pt->src_buf]);
+        if (!err && pt->dst_buf != PLAN_NONE)
+            err = place_view(p, t, pt->dst_buf, dst, &places[pt->dst_buf]);
+        if (err)
+            return err;
+    }
+    for (size_t i = 0; i < p->nbufs; i++) {
+        const struct plan_buf *b = &p->bufs[i];
+        struct exec_place *at = &places[i];
+        int ndim = p->tensors[b->tensor].ndim;
+        const int64_t *shape = p->shapes + b->shape;
+        int64_t size = (int64_t)weft_dtype_size(b->dtype);
+        if (b->space == PLAN_TEMP) {
+            at->base = x->scratch + b->offset;
+            dense_strides(ndim, shape, size, at->stride);
+        }
+        if (at->base)
+            at->reached = l->transport->offer(l, at->base, (size_t)view_extent(ndim, shape, at->stride, size), &at->at);
+    }
+    return 0;
+}

@@ -1,0 +1,193 @@
+/* A rank waits for a peer when the next message of a channel has not come, or one of its own not been
+ * read or not been let in. A peer that has left or has freed its exec will do neither: the comm fails. A
+ * peer that has started the run must show a pulse (it makes progress, or tries to) within the
+ * deadline; one that has not started may take its time, if the wire sees deaths: else it may be dead, and has the
+ * deadline, too. A peer that waits for a third rank has a pulse, so blame falls on the rank at the end of the chain, by
+ * the one who waits for that. */
+#include "engine/watch.h"
+
+#include "base/error.h"
+#include "engine/block.h"
+#include "engine/ways/far.h"
+
+#define LOOK_NS 1000000 /* at most so often */
+
+static enum transport_fate fate_of(const weft_comm *c, int peer, const struct block *b)
+{
+    return atomic_load_explicit(&b->freed, memory_order_seq_cst) ? TRANSPORT_LEFT : c->transport->gone(c->link, peer);
+}
+
+static bool has_started(const weft_exec *x, const struct block *b)
+{
+    return atomic_load_explicit(&b->started, memory_order_relaxed) >= x->run;
+}
+
+/* Has a peer that started the run shown no pulse for the whole deadline? */
+static bool has_stalled(const weft_exec *x, int peer, const struct block *b, struct exec_seen *seen, int64_t now)
+{
+    uint64_t pulse = atomic_load_explicit(&x->comm->group->ranks[peer].pulse, memory_order_relaxed);
+    if (!seen->at || seen->run != x->run || !has_started(x, b) || pulse != seen->pulse)
+        *seen = (struct exec_seen){pulse, x->run, now};
+    return comm_silence(x->comm, seen->at, now) >= x->comm->deadline_ns;
+}
+
+/* The worst that is known of the peers that are waited for. */
+struct blame {
+    int left, died, stalled;
+    int absent; /* it has not started the run, and nobody could tell if it had died */
+};
+
+/* What a peer did before it went is seen after its going was: only then is it sure that it will not come. */
+static void watch_in(const weft_exec *x, struct exec_in *in, int64_t now, struct blame *b)
+{
+    if (!lack_in_waits(x, in)) {
+        in->watched.at = 0;
+        return;
+    }
+    enum transport_fate fate = fate_of(x->comm, in->peer, in->block);
+    if (fate && lack_in_waits(x, in))
+        *(fate == TRANSPORT_DIED ? &b->died : &b->left) = in->peer;
+    else if (!fate && has_stalled(x, in->peer, in->block, &in->watched, now))
+        b->stalled = in->peer;
+}
+
+static void watch_out(const weft_exec *x, struct exec_out *out, int64_t now, struct blame *b)
+{
+    if (!lack_out_waits(x, out)) {
+        out->watched.at = 0;
+        return;
+    }
+    enum transport_fate fate = fate_of(x->comm, out->peer, out->block);
+    if (fate && lack_out_waits(x, out))
+        *(fate == TRANSPORT_DIED ? &b->died : &b->left) = out->peer;
+    else if (!fate && has_stalled(x, out->peer, out->block, &out->watched, now))
+        b->stalled = out->peer;
+}
+
+static void watch_far(const weft_exec *x, struct far_channel *ch, int64_t now, struct blame *b)
+{
+    if (!far_waits(ch)) {
+        ch->heard_at = 0;
+        ch->gone = false;
+        return;
+    }
+    struct wire *wire = x->comm->link->hosts->wire;
+    enum transport_fate fate =
+        wire->ops->gone(wire, ch->peer); /* known when all that it sent has come, maybe just now */
+    bool gone = fate || (ch->freed && ch->last_run < x->run);
+    if (gone && ch->gone && ch->looked) /* a put, too, watches, and does not look */
+        *(fate == TRANSPORT_DIED ? &b->died : &b->left) = ch->peer;
+    ch->looked &= gone && ch->gone;
+    ch->gone = gone;
+    if (gone)
+        return;
+    if (!ch->heard_at || (ch->peer_run < x->run && wire->ops->can.deaths))
+        ch->heard_at = now;
+    else if (comm_silence(x->comm, ch->heard_at, now) >= x->comm->deadline_ns)
+        *(ch->peer_run < x->run ? &b->absent : &b->stalled) = ch->peer;
+}
+
+/* A rank that copies for others need not be a peer. */
+static void watch_helpers(const weft_exec *x, struct blame *b)
+{
+    for (int r = 0; r < x->comm->size; r++) {
+        if (r == x->comm->rank || !swap_waits(x, r))
+            continue;
+        enum transport_fate fate = x->comm->transport->gone(x->comm->link, r);
+        if (fate && swap_waits(x, r)) /* as in watch_in */
+            *(fate == TRANSPORT_DIED ? &b->died : &b->left) = r;
+    }
+}
+
+static void watch_exec(weft_exec *x, int64_t now)
+{
+    weft_comm *c = x->comm;
+    struct program *p = x->program;
+    struct blame b = {-1, -1, -1, -1};
+    char who[COMM_WHO];
+    for (uint32_t i = 0; i < p->nins; i++)
+        watch_in(x, &p->ins[i], now, &b);
+    for (uint32_t i = 0; i < p->nouts; i++)
+        watch_out(x, &p->outs[i], now, &b);
+    for (uint32_t i = 0; i < p->far.n; i++)
+        watch_far(x, &p->far.channels[i], now, &b);
+    if (p->swaps.on && p->swaps.helps)
+        watch_helpers(x, &b);
+    if (b.died >= 0)
+        comm_fail(c, WEFT_EPEER, "%s %s, rank %d was waiting for it", comm_who(c, b.died, who), comm_ended(c, b.died),
+                  c->rank);
+    else if (b.left >= 0)
+        comm_fail(c, WEFT_EPEER, "%s closed its comm or freed its exec, rank %d was waiting for it",
+                  comm_who(c, b.left, who), c->rank);
+    else if (b.stalled >= 0)
+        comm_fail(c, WEFT_EPEER, "%s started a run and made no progress for %lld ms, rank %d was waiting for it",
+                  comm_who(c, b.stalled, who), (long long)(c->deadline_ns / 1000000), c->rank);
+    else if (b.absent >= 0)
+        comm_fail(c, WEFT_EPEER, "%s has not started a run for %lld ms and may have died, rank %d was waiting for it",
+                  comm_who(c, b.absent, who), (long long)(c->deadline_ns / 1000000), c->rank);
+}
+
+void comm_looks(weft_comm *c, int64_t now)
+{
+    struct comm_family *f = c->family;
+    bool away = now - atomic_load_explicit(&f->looked_at, memory_order_relaxed) >= c->deadline_ns / 2;
+    /* Who always looks so seldom is not away: what it sees between two looks counts. */
+    if (away && !atomic_load_explicit(&f->away, memory_order_relaxed))
+        atomic_store_explicit(&f->back_at, now, memory_order_relaxed);
+    atomic_store_explicit(&f->away, away, memory_order_relaxed);
+    atomic_store_explicit(&f->looked_at, now, memory_order_relaxed);
+}
+
+int64_t comm_silence(const weft_comm *c, int64_t seen_at, int64_t now)
+{
+    int64_t back_at = atomic_load_explicit(&c->family->back_at, memory_order_relaxed);
+    return now - (seen_at > back_at ? seen_at : back_at);
+}
+
+void comm_watch(weft_comm *c, int64_t now, bool must)
+{
+    if (!must && now - c->watched_at < LOOK_NS)
+        return;
+    c->watched_at = now;
+    comm_looks(c, now);
+    weft_comm *k = c;
+    do {
+        for (weft_exec *x = k->first; x; x = x->next_exec)
+            watch_exec(x, now);
+        comm_tasks_watch(k, now);
+        if (*k->flight.dir)
+            flight_look(k);
+    } while ((k = k->kin) != c);
+}
+
+static void add_name(const weft_exec *x, struct comm_names *names, int peer, const struct block *b)
+{
+    comm_name(names, x->comm, peer, has_started(x, b) ? "" : " (has not started)");
+}
+
+int watch_timeout(const weft_exec *x)
+{
+    const struct program *p = x->program;
+    struct comm_names names = {0};
+    for (uint32_t i = 0; i < p->nins; i++)
+        if (lack_in_waits(x, &p->ins[i]))
+            add_name(x, &names, p->ins[i].peer, p->ins[i].block);
+    for (uint32_t i = 0; i < p->nouts; i++) {
+        bool named = false;
+        for (uint32_t k = 0; k < p->nins && !named; k++)
+            named = p->ins[k].peer == p->outs[i].peer && lack_in_waits(x, &p->ins[k]);
+        if (!named && lack_out_waits(x, &p->outs[i]))
+            add_name(x, &names, p->outs[i].peer, p->outs[i].block);
+    }
+    for (uint32_t i = 0; i < p->far.n; i++) {
+        const struct far_channel *ch = &p->far.channels[i];
+        bool named = false;
+        for (uint32_t k = 0; k < i && !named; k++)
+            named = p->far.channels[k].peer == ch->peer && far_waits(&p->far.channels[k]);
+        if (!named && far_waits(ch))
+            comm_name(&names, x->comm, ch->peer, ch->peer_run < x->run ? " (has not started)" : "");
+    }
+    if (!names.n)
+        return error_set(WEFT_ETIMEOUT, "time ran out: there is work of this rank's own left");
+    return error_set(WEFT_ETIMEOUT, "time ran out: waiting for %s", comm_named(&names));
+}

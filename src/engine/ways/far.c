@@ -1,0 +1,420 @@
+/* Channels over a wire. A SEND is packed if it has to be, started, and over when the wire has let go of
+ * its memory. A RECV is started as soon as its memory is free, which is at the start of a run unless
+ * it has to wait for a slot; it is over when it has come and has been unpacked. Nothing is counted
+ * between the ends: the wire matches the messages of a channel in the order in which they are started. */
+#include "engine/ways/far.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "comm/mail.h"
+
+#define PIECE 2048      /* bytes of a piece on average from which on messages travel in lists of them */
+#define SLICE (1 << 20) /* bytes that one pass packs and unpacks in each channel, and one message more */
+
+/* ---- bind ---- */
+
+/* How many messages of one kind there are with each far rank. Returns the number of such ranks. */
+static uint32_t tally(const weft_exec *x, int kind, uint32_t *count)
+{
+    uint32_t channels = 0;
+    for (size_t s = 0; s < x->plan->nsteps; s++) {
+        const struct plan_step *st = &x->plan->steps[s];
+        if (st->kind == kind && transport_far(x->comm->link, st->peer))
+            channels += !count[st->peer]++;
+    }
+    return channels;
+}
+
+static int make_channels(const weft_exec *x, struct program *p, int kind, const uint32_t *count,
+                         struct far_channel **of)
+{
+    const weft_comm *c = x->comm;
+    struct far *far = &p->far;
+    for (int i = 1; i < c->size; i++) { /* from the next rank on, as for the near ones */
+        int r = (c->rank + i) % c->size;
+        if (!count[r])
+            continue;
+        struct far_channel *ch = &far->channels[far->n++];
+        ch->peer = r;
+        ch->sends = kind == PLAN_SEND;
+        ch->messages = program_take(p, count[r], sizeof *ch->messages);
+        if (!ch->messages)
+            return error_nomem();
+        of[r] = ch;
+    }
+    for (uint32_t s = 0; s < x->plan->nsteps; s++) {
+        const struct plan_step *st = &x->plan->steps[s];
+        if (st->kind != kind || !transport_far(c->link, st->peer))
+            continue;
+        struct far_channel *ch = of[st->peer];
+        ch->messages[ch->n++].step = s;
+        p->steps[s].way = WAY_WIRE;
+    }
+    return 0;
+}
+
+int far_outline(weft_exec *x, struct program *p)
+{
+    size_t size = (size_t)x->comm->size;
+    if (!x->comm->link->hosts)
+        return 0;
+    uint32_t *recvs = program_take(p, size, sizeof *recvs), *sends = program_take(p, size, sizeof *sends);
+    struct far_channel **of = program_take(p, size, sizeof *of);
+    if (!recvs || !sends || !of)
+        return error_nomem();
+    uint32_t n = tally(x, PLAN_RECV, recvs) + tally(x, PLAN_SEND, sends);
+    p->far.channels = program_take(p, n, sizeof *p->far.channels);
+    if (!p->far.channels)
+        return error_nomem();
+    int err = make_channels(x, p, PLAN_RECV, recvs, of);
+    return err ? err : make_channels(x, p, PLAN_SEND, sends, of);
+}
+
+int far_tags(weft_exec *x, struct program *p)
+{
+    struct transport_hosts *hosts = x->comm->link->hosts;
+    int err = 0;
+    for (uint32_t i = 0; i < p->far.n; i++) {
+        struct far_channel *ch = &p->far.channels[i];
+        uint64_t *next = &(ch->sends ? hosts->tags_out : hosts->tags_in)[ch->peer];
+        if (x->program != p) { /* of the same plan, so with the same channels */
+            ch->tag = x->program->far.channels[i].tag;
+            continue;
+        }
+        ch->tag = *next;
+        *next += ch->n;
+        if (*next > hosts->wire->tags && !err)
+            err = error_set(WEFT_EUNSUPPORTED,
+                            "%s has %llu tags for messages between two ranks, and those with rank %d are used up: open "
+                            "the comm again",
+                            hosts->wire->ops->name, (unsigned long long)hosts->wire->tags, ch->peer);
+    }
+    return err;
+}
+
+/* A message of one move that changes nothing about its bytes travels from or to their place. */
+static char *direct(const weft_exec *x, const struct program *p, const struct far_channel *ch,
+                    const struct far_message *m)
+{
+    const struct exec_step *step = &p->steps[m->step];
+    const struct exec_move *move = &p->moves[step->work];
+    if (step->nwork != 1 || move->tile || move->offset || move->bytes != x->plan->steps[m->step].bytes)
+        return NULL;
+    return ch->sends ? (char *)(uintptr_t)move->src : move->dst;
+}
+
+/* Dense pieces that a move takes from, or brings to, its place, in the order of the message; 0: it changes the bytes,
+ * or has them in the message in another order. out: where to note them; NULL: they are counted only. */
+static int64_t pieces(const struct exec_move *move, bool sends, struct wire_part *out)
+{
+    const struct memory_tile *t = move->tile;
+    char *place = sends ? (char *)(uintptr_t)move->src : move->dst;
+    if (!t) {
+        if (out)
+            *out = (struct wire_part){place, (size_t)move->bytes};
+        return 1;
+    }
+    int64_t size = (int64_t)weft_dtype_size(move->to), dense = size, n = 1, at[MEMORY_LOOPS] = {0};
+    const int64_t *here = t->stride[sends], *message = t->stride[!sends];
+    int last = t->loops - 1;
+    if (move->to != move->from || last < 0 || here[last] != size)
+        return 0;
+    for (int i = last; i >= 0; dense *= t->n[i--]) {
+        if (message[i] != dense)
+            return 0;
+        n *= i < last ? t->n[i] : 1;
+    }
+    for (int64_t k = 0; out && k < n; k++) {
+        int64_t off = 0;
+        for (int i = 0; i < last; i++)
+            off += at[i] * here[i];
+        out[k] = (struct wire_part){place + off, (size_t)(t->n[last] * size)};
+        for (int i = last - 1; i >= 0 && ++at[i] == t->n[i]; i--)
+            at[i] = 0;
+    }
+    return n;
+}
+
+/* How many pieces the message travels in, without a slot, where the wire takes lists: if they are so long that the
+ * wire's own copy of each is worth it. 0: it does not. */
+static int64_t listed(const weft_exec *x, const struct program *p, const struct far_channel *ch,
+                      const struct far_message *m)
+{
+    const struct exec_step *step = &p->steps[m->step];
+    int64_t bytes = 0, all = 0;
+    if (!x->comm->link->hosts->wire->ops->make_list)
+        return 0;
+    for (uint32_t i = 0; i < step->nwork; i++) {
+        const struct exec_move *move = &p->moves[step->work + i];
+        int64_t n = move->offset == bytes ? pieces(move, ch->sends, NULL) : 0;
+        if (!n)
+            return 0;
+        all += n;
+        bytes += move->bytes;
+    }
+    return all && bytes == x->plan->steps[m->step].bytes && bytes / all >= PIECE ? all : 0;
+}
+
+static int make_list(weft_exec *x, struct program *p, const struct far_channel *ch, struct far_message *m, uint64_t tag,
+                     int64_t n)
+{
+    struct wire *wire = x->comm->link->hosts->wire;
+    const struct exec_step *step = &p->steps[m->step];
+    struct wire_part *parts = calloc((size_t)n, sizeof *parts);
+    if (!parts)
+        return error_nomem();
+    for (int64_t i = 0, k = 0; i < step->nwork; i++)
+        k += pieces(&p->moves[step->work + i], ch->sends, parts + k);
+    int err = wire->ops->make_list(wire, ch->peer, tag, parts, (size_t)n, ch->sends, &m->wire);
+    free(parts);
+    return err;
+}
+
+static int64_t slot_size(const weft_exec *x, const struct program *p, const struct far_channel *ch, uint32_t *staged)
+{
+    int64_t most = 0;
+    *staged = 0;
+    for (uint32_t k = 0; k < ch->n; k++) {
+        if (direct(x, p, ch, &ch->messages[k]) || listed(x, p, ch, &ch->messages[k]))
+            continue;
+        int64_t bytes = x->plan->steps[ch->messages[k].step].bytes;
+        most = bytes > most ? bytes : most;
+        ++*staged;
+    }
+    return (most + STAGING_ALIGN - 1) / STAGING_ALIGN * STAGING_ALIGN;
+}
+
+/* What all channels need with at most `slots` each. */
+static int64_t all_slots(const weft_exec *x, const struct program *p, uint32_t slots)
+{
+    int64_t all = 0;
+    for (uint32_t i = 0; i < p->far.n; i++) {
+        uint32_t staged;
+        int64_t bytes = slot_size(x, p, &p->far.channels[i], &staged);
+        all += bytes * (staged < slots ? staged : slots);
+    }
+    return all;
+}
+
+static int make_messages(weft_exec *x, struct program *p, struct far_channel *ch, char **room)
+{
+    struct wire *wire = x->comm->link->hosts->wire;
+    uint32_t staged = 0;
+    int64_t bytes = slot_size(x, p, ch, &staged);
+    ch->slots = staged < ch->slots ? staged : ch->slots;
+    staged = 0;
+    for (uint32_t k = 0; k < ch->n; k++) {
+        struct far_message *m = &ch->messages[k];
+        struct exec_step *step = &p->steps[m->step];
+        char *memory = direct(x, p, ch, m);
+        int64_t n = memory ? 0 : listed(x, p, ch, m);
+        if (n) {
+            int err = make_list(x, p, ch, m, ch->tag + k, n);
+            if (err)
+                return err;
+            step->nwork = 0;
+            continue;
+        }
+        if (memory)
+            step->nwork = 0;
+        else
+            memory = m->slot = *room + bytes * (staged++ % ch->slots);
+        int err = wire->ops->make(wire, ch->peer, ch->tag + k, memory, (size_t)x->plan->steps[m->step].bytes, ch->sends,
+                                  &m->wire);
+        if (err)
+            return err;
+    }
+    *room += bytes * ch->slots;
+    return 0;
+}
+
+int far_fill(weft_exec *x, struct program *p)
+{
+    struct far *far = &p->far;
+    weft_comm *c = x->comm;
+    uint32_t slots = (uint32_t)c->channel_buckets;
+    if (!far->n)
+        return 0;
+    while (slots > 1 && all_slots(x, p, slots) > (c->staging.limit - c->staging.taken) / 2)
+        slots--;
+    int64_t bytes = all_slots(x, p, slots);
+    if (!staging_charge(&c->staging, bytes))
+        return error_set(WEFT_ENOMEM,
+                         "%u channels with other hosts need %lld bytes of staging, %lld of %lld are left: raise "
+                         "inflight_bytes, or lower with a smaller bucket",
+                         far->n, (long long)bytes, (long long)(c->staging.limit - c->staging.taken),
+                         (long long)c->staging.limit);
+    far->slot_bytes = bytes;
+    char *room = arena_alloc(&p->arena, (size_t)far->slot_bytes + STAGING_ALIGN);
+    if (!room)
+        return error_nomem();
+    room = (char *)(((uintptr_t)room + STAGING_ALIGN - 1) / STAGING_ALIGN * STAGING_ALIGN);
+    int err = 0;
+    for (uint32_t i = 0; i < far->n && !err; i++) {
+        far->channels[i].slots = slots;
+        err = make_messages(x, p, &far->channels[i], &room);
+    }
+    return err;
+}
+
+bool far_free(const weft_exec *x, struct program *p)
+{
+    bool ours = true;
+    if (p->far.n)
+        x->comm->link->hosts->wire->failed = core_failed(x->comm->group);
+    for (uint32_t i = 0; i < p->far.n; i++) {
+        const struct far_channel *ch = &p->far.channels[i];
+        for (uint32_t k = 0; ch->messages && k < ch->n; k++) {
+            struct wire_message *m = ch->messages[k].wire;
+            if (!m)
+                continue;
+            ours &= m->wire->ops->cancel(m);
+            m->wire->ops->drop(m);
+        }
+    }
+    return ours;
+}
+
+/* ---- the run ---- */
+
+static bool broken(weft_exec *x, const struct far_channel *ch, int err)
+{
+    char who[COMM_WHO], text[CORE_TEXT / 3];
+    snprintf(text, sizeof text, "%s", weft_errmsg()); /* the wire's */
+    comm_fail(x->comm, err, "rank %d, which was %s %s: %s", x->comm->rank, ch->sends ? "sending to" : "waiting for",
+              comm_who(x->comm, ch->peer, who), text);
+    return true;
+}
+
+static bool slot_free(const struct far_channel *ch, const struct far_message *m)
+{
+    return !m->slot || ch->slots_begun - ch->slots_ended < ch->slots;
+}
+
+static bool begin(weft_exec *x, struct far_channel *ch)
+{
+    struct program *p = x->program;
+    struct wire *wire = x->comm->link->hosts->wire;
+    bool moved = false;
+    for (int64_t room = SLICE; ch->begun < ch->n && room > 0; moved = true) {
+        struct far_message *m = &ch->messages[ch->begun];
+        const struct exec_step *step = &p->steps[m->step];
+        if (p->open[m->step] || !slot_free(ch, m))
+            break;
+        if (ch->sends && m->slot) {
+            engine_pack(p, step, m->slot);
+            room -= step->bytes;
+        }
+        int err = wire->ops->start(m->wire);
+        if (err)
+            return broken(x, ch, err);
+        ch->begun++;
+        ch->slots_begun += m->slot != NULL;
+        if (ch->sends && m->slot)
+            engine_opened(p, step); /* what it was packed from may change */
+    }
+    return moved;
+}
+
+static bool end(weft_exec *x, struct far_channel *ch)
+{
+    struct program *p = x->program;
+    struct wire *wire = x->comm->link->hosts->wire;
+    bool moved = false;
+    for (int64_t room = SLICE; ch->ended < ch->begun && room > 0; moved = true) {
+        struct far_message *m = &ch->messages[ch->ended];
+        const struct exec_step *step = &p->steps[m->step];
+        int done = wire->ops->test(m->wire);
+        if (done < 0)
+            return broken(x, ch, done);
+        if (!done) {
+            ch->looked = true;
+            break;
+        }
+        if (!ch->sends && m->slot) {
+            engine_unpack(p, step, m->slot);
+            room -= step->bytes;
+        }
+        ch->ended++;
+        ch->slots_ended += m->slot != NULL;
+        ch->heard_at = 0;
+        p->left--;
+        if (!ch->sends)
+            ch->peer_run = x->run; /* or it would not have come */
+        if (!ch->sends || !m->slot)
+            engine_opened(p, step);
+        if (!ch->sends && x->arrivals)
+            arrivals_step(x, m->step);
+    }
+    return moved;
+}
+
+void far_start(weft_exec *x)
+{
+    struct far *far = &x->program->far;
+    for (uint32_t i = 0; i < far->n; i++) {
+        struct far_channel *ch = &far->channels[i];
+        ch->begun = ch->ended = ch->slots_begun = ch->slots_ended = 0;
+        ch->heard_at = 0;
+        ch->gone = false;
+    }
+    for (uint32_t i = 0; i < far->n && !core_failed(x->comm->group); i++)
+        begin(x, &far->channels[i]);
+    if (far->n &&
+        !far->channels[0].sends) { /* leave to send, which peers may wait for, goes out before the next call */
+        struct wire *wire = x->comm->link->hosts->wire;
+        wire->ops->progress(wire);
+    }
+}
+
+bool far_pass(weft_exec *x)
+{
+    struct far *far = &x->program->far;
+    bool moved = false;
+    for (uint32_t i = 0; i < far->n && !core_failed(x->comm->group); i++) {
+        struct far_channel *ch = &far->channels[i];
+        if (ch->ended == ch->n)
+            continue;
+        moved |= end(x, ch);
+        moved |= begin(x, ch);
+    }
+    return moved;
+}
+
+/* ---- waiting ---- */
+
+bool far_waits(const struct far_channel *ch)
+{
+    return ch->ended < ch->begun;
+}
+
+void far_heard(weft_exec *x, int peer, uint64_t run, int64_t now)
+{
+    for (uint32_t i = 0; i < x->program->far.n; i++) {
+        struct far_channel *ch = &x->program->far.channels[i];
+        if (ch->peer != peer)
+            continue;
+        ch->peer_run = run;
+        ch->heard_at = now;
+    }
+}
+
+void far_freed(weft_exec *x, int peer, uint64_t run)
+{
+    for (uint32_t i = 0; i < x->program->far.n; i++) {
+        struct far_channel *ch = &x->program->far.channels[i];
+        if (ch->peer != peer)
+            continue;
+        ch->freed = true;
+        ch->last_run = run;
+    }
+}
+
+void far_part(weft_exec *x)
+{
+    if (x->comm->link->hosts && !core_failed(x->comm->group))
+        mail_freed(x);
+}

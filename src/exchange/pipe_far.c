@@ -1,0 +1,427 @@
+/* Pipes between hosts. The writer's ring is as ever, in its own memory; the reader has a ring of the same size, in
+ * which every frame comes to stand at the same place. Frames that are sealed go over the wire in pieces of whole
+ * frames, of a quarter ring at most, each into its place. The reader has room for them: the writer never has more in
+ * its ring than fits. So the reader always receives the next piece into what is free behind the last, once a piece of
+ * any size fits there: as much as a quarter ring, or what is left up to the ring's end, beyond which no piece goes.
+ *
+ * By mail goes what in shared memory is a word: how far the reader has read, votes, that a rank is at work, that it has
+ * closed. When ranks open pipes, each asks its far neighbours what they have in their lists, and each is answered,
+ * also by those who do not have it in theirs: so both ends can say what does not match. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "comm/mail.h"
+#include "exchange/pipe.h"
+#include "transport/hosts/hosts.h"
+
+#define PULSE_NS INT64_C(250000000)
+
+enum kind { ASK = 1, ANSWER, READ, BALLOT, PULSE, CLOSED };
+enum { SENDS = 1, RECEIVES = 2 }; /* of an answer */
+
+static void send_to(const struct pipes *p, int peer, uint32_t kind, uint64_t a, uint64_t b)
+{
+    const struct pipe_mail m = {.exchange = p->number, .kind = kind, .a = a, .b = b};
+    mail_pipe(p->comm, peer, &m);
+}
+
+struct pipe_far *pipe_far_of(const struct pipes *p, int rank)
+{
+    int lo = 0, hi = p->nfars;
+    while (lo < hi) {
+        int mid = lo + (hi - lo) / 2;
+        if (p->fars[mid].peer < rank)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < p->nfars && p->fars[lo].peer == rank ? &p->fars[lo] : NULL;
+}
+
+/* ---- opening ---- */
+
+static int by_peer(const void *a, const void *b)
+{
+    const struct pipe_far *x = a, *y = b;
+    return (x->peer > y->peer) - (x->peer < y->peer);
+}
+
+static void add(struct pipes *p, int rank)
+{
+    if (rank < p->comm->size && transport_far(p->comm->link, rank))
+        p->fars[p->nfars++].peer = rank;
+}
+
+static int make_head(struct pipe_far *f)
+{
+    size_t bytes = (sizeof *f->head + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
+    f->head = aligned_alloc(CORE_LINE, bytes);
+    if (f->head)
+        memset(f->head, 0, bytes);
+    return f->head ? 0 : error_nomem();
+}
+
+int pipe_far_prepare(struct pipes *p)
+{
+    weft_comm *c = p->comm;
+    const struct pipe_head *h = p->head;
+    p->fars = calloc((size_t)(h->nfrom + h->nto + 3), sizeof *p->fars);
+    if (!p->fars)
+        return error_nomem();
+    for (int i = 0; i < h->nfrom + h->nto; i++)
+        add(p, h->lists[i]);
+    if (p->votes && c->rank)
+        add(p, (c->rank - 1) / 2);
+    for (int k = 1; k <= 2 && p->votes; k++)
+        add(p, 2 * c->rank + k);
+    qsort(p->fars, (size_t)p->nfars, sizeof *p->fars, by_peer);
+    int n = 0, err = 0;
+    for (int i = 0; i < p->nfars; i++)
+        if (!n || p->fars[n - 1].peer != p->fars[i].peer)
+            p->fars[n++] = p->fars[i];
+    p->nfars = n;
+    for (int i = 0; i < n && !err; i++)
+        err = make_head(&p->fars[i]);
+    p->memory += (int64_t)((size_t)n * (sizeof *p->fars + sizeof *h));
+    p->next = c->pipes;
+    c->pipes = p;
+    return err;
+}
+
+static bool lacks_answer(void *arg, int i)
+{
+    const struct pipes *p = arg;
+    return !p->fars[i].answered;
+}
+
+int pipe_far_greet(struct pipes *p)
+{
+    int *ranks = malloc((size_t)(p->nfars + 1) * sizeof *ranks);
+    if (!ranks)
+        return error_nomem();
+    for (int i = 0; i < p->nfars; i++) {
+        ranks[i] = p->fars[i].peer;
+        send_to(p, ranks[i], ASK, 0, 0);
+    }
+    int err = comm_await(p->comm, &(struct comm_await){ranks, p->nfars, lacks_answer, p, "weft_exchange_open"});
+    free(ranks);
+    return err;
+}
+
+static void answer(const struct pipes *p, int peer)
+{
+    const struct pipe_head *h = p->head;
+    bool sends = pipe_find(pipe_to_list(h), h->nto, peer) >= 0,
+         receives = pipe_find(pipe_from_list(h), h->nfrom, peer) >= 0;
+    send_to(p, peer, ANSWER, (sends ? SENDS : 0) | (receives ? RECEIVES : 0), p->ring_bytes);
+}
+
+/* Both ends count the tags of pipes that both have in their lists. */
+static int make_pieces(struct pipes *p, int peer, bool send, struct pipe_wire **out)
+{
+    struct transport_hosts *hosts = p->comm->link->hosts;
+    uint64_t *next = &(send ? hosts->tags_out : hosts->tags_in)[peer], tag = *next;
+    struct pipe_wire *w = *out = calloc(1, sizeof *w);
+    *next += PIPE_PIECES;
+    int err = w ? 0 : error_nomem();
+    for (int i = 0; i < PIPE_PIECES && !err; i++) {
+        err = hosts->wire->ops->make(hosts->wire, peer, tag + (uint64_t)i, NULL, 0, send, &w->pieces[i]);
+        if (!err)
+            w->pieces[i]->loose = true;
+    }
+    p->memory += (int64_t)sizeof *w;
+    return err;
+}
+
+int pipe_far_connect_in(struct pipes *p, struct pipe_in *in)
+{
+    uint64_t bytes = pipe_far_of(p, in->peer)->ring_bytes;
+    size_t all = sizeof *in->ring + bytes;
+    in->bytes = bytes;
+    in->ring = aligned_alloc(CORE_LINE, all);
+    int err = make_pieces(p, in->peer, false, &in->wire);
+    if (!in->ring)
+        return error_nomem();
+    memset(in->ring, 0, all); /* the first touch of a page is what costs: it is made here */
+    p->memory += (int64_t)all;
+    return err;
+}
+
+int pipe_far_connect_out(struct pipes *p, struct pipe_out *o)
+{
+    return make_pieces(p, o->peer, true, &o->wire);
+}
+
+/* ---- moving ---- */
+
+/* The nearest of a quarter ring and the ring's end. */
+static uint64_t most_at(size_t bytes, uint64_t at)
+{
+    uint64_t rest = bytes - (at & (bytes - 1));
+    return rest < bytes / 4 ? rest : bytes / 4;
+}
+
+static uint64_t at_of(const struct pipe_wire *w)
+{
+    return atomic_load_explicit(&w->at, memory_order_acquire);
+}
+
+/* The pipe is at its end. That the peer is gone is nothing to who waits for nothing of it; who does, finds out by
+ * watching. */
+static bool broken(struct pipes *p, struct pipe_wire *w, int peer, const char *what, int err)
+{
+    char who[COMM_WHO], text[CORE_TEXT / 2];
+    w->ends = true;
+    if (err == WEFT_EPEER)
+        return false;
+    strncpy(text, weft_errmsg(), sizeof text - 1); /* the wire's */
+    text[sizeof text - 1] = 0;
+    comm_fail(p->comm, err, "rank %d, which was %s %s in an exchange: %s", p->comm->rank, what,
+              comm_who(p->comm, peer, who), text);
+    return true;
+}
+
+static bool send_pieces(struct pipes *p, struct pipe_out *o)
+{
+    struct pipe_wire *w = o->wire;
+    const struct wire_ops *ops = p->comm->link->hosts->wire->ops;
+    uint64_t sealed = pipe_sealed(o);
+    bool moved = false;
+    int err = 0;
+    while (w->ended < w->begun && (err = ops->test(w->pieces[w->ended % PIPE_PIECES])) == 1)
+        w->ended++;
+    while (err >= 0 && w->begun - w->ended < PIPE_PIECES && at_of(w) < sealed) {
+        struct wire_message *m = w->pieces[w->begun % PIPE_PIECES];
+        uint64_t at = at_of(w), next;
+        m->bytes = pipe_span(o->ring, o->bytes, at, sealed, most_at(o->bytes, at), &next);
+        m->memory = o->ring->data + (at & (o->bytes - 1));
+        err = ops->start(m);
+        if (err)
+            break;
+        w->begun++;
+        atomic_store_explicit(&w->at, next, memory_order_release);
+        moved = true;
+    }
+    return err < 0 ? broken(p, w, o->peer, "sending to", err) : moved;
+}
+
+static bool receive_pieces(struct pipes *p, struct pipe_in *in)
+{
+    struct pipe_wire *w = in->wire;
+    const struct wire_ops *ops = p->comm->link->hosts->wire->ops;
+    bool moved = false;
+    int err = 0;
+    for (;;) {
+        struct wire_message *m = w->pieces[w->ended % PIPE_PIECES];
+        uint64_t at = at_of(w), most = most_at(in->bytes, at), next;
+        if (w->begun == w->ended) {
+            if (at + most - in->read > in->bytes)
+                break;
+            m->memory = in->ring->data + (at & (in->bytes - 1));
+            m->bytes = most;
+            err = ops->start(m);
+            if (err)
+                break;
+            w->begun++;
+        }
+        err = ops->test(m);
+        if (err != 1)
+            break;
+        w->ended++;
+        pipe_span(in->ring, in->bytes, at, at + m->got, m->got, &next);
+        atomic_store_explicit(&w->at, next, memory_order_release); /* pairs with pipe_far_some */
+        moved = true;
+    }
+    return err < 0 ? broken(p, w, in->peer, "waiting for", err) : moved;
+}
+
+bool pipe_far_some(const struct pipe_in *in)
+{
+    return at_of(in->wire) > in->read;
+}
+
+static void tell_read(struct pipes *p, struct pipe_in *in)
+{
+    if (in->read - in->told < in->bytes / 4)
+        return;
+    in->told = in->read;
+    send_to(p, in->peer, READ, in->read, 0);
+}
+
+/* One that has closed is gone when all that it wrote has come. */
+static void settle(struct pipes *p, struct pipe_far *f)
+{
+    const struct pipe_in *in = pipes_in(p, f->peer);
+    if (f->closed && (!in || at_of(in->wire) >= f->written))
+        atomic_store_explicit(&f->head->freed, 1, memory_order_seq_cst);
+}
+
+/* Has it closed, and is some of what it wrote on its way? */
+static bool comes(const struct pipes *p, int rank)
+{
+    const struct pipe_far *f = pipe_far_of(p, rank);
+    const struct pipe_in *in = f && f->closed ? pipes_in(p, rank) : NULL;
+    return in && !in->wire->ends && at_of(in->wire) < f->written;
+}
+
+/* Word that a rank left may come by others, too, before what it sent: by the wire it comes behind that. */
+enum transport_fate pipe_far_fate(const struct pipes *p, int rank)
+{
+    struct wire *wire = p->comm->link->hosts->wire;
+    enum transport_fate fate = wire->ops->gone(wire, rank);
+    return fate == TRANSPORT_LEFT && comes(p, rank) ? TRANSPORT_HERE : fate;
+}
+
+static void pulse(struct pipes *p)
+{
+    int64_t now = core_now(), eighth = p->comm->deadline_ns / 8, every = eighth < PULSE_NS ? eighth : PULSE_NS;
+    if (now - p->pulsed_at < every)
+        return;
+    p->pulsed_at = now;
+    for (int i = 0; i < p->nfars; i++)
+        send_to(p, p->fars[i].peer, PULSE, p->finished, 0);
+}
+
+bool pipe_far_pump(struct pipes *p, bool busy)
+{
+    bool moved = false;
+    for (int i = 0; i < p->nouts; i++)
+        if (p->outs[i].wire && !p->outs[i].wire->ends)
+            moved |= send_pieces(p, &p->outs[i]);
+    for (int i = 0; i < p->nins; i++)
+        if (p->ins[i].wire && !p->ins[i].wire->ends) {
+            moved |= receive_pieces(p, &p->ins[i]);
+            tell_read(p, &p->ins[i]);
+        }
+    for (int i = 0; i < p->nfars; i++)
+        settle(p, &p->fars[i]);
+    if (busy)
+        pulse(p);
+    return moved;
+}
+
+void pipe_far_ended(struct pipe_out *o)
+{
+    if (o->wire)
+        o->wire->round = o->written;
+}
+
+void pipe_far_vote(struct pipes *p, int rank, uint64_t word)
+{
+    send_to(p, rank, BALLOT, word, 0);
+}
+
+/* ---- what comes by mail ---- */
+
+static void ballot(struct pipes *p, int peer, uint64_t word)
+{
+    int rank = p->comm->rank, kid = peer - (2 * rank + 1);
+    struct pipe_ballot *at = rank && peer == (rank - 1) / 2 ? &p->head->down
+                             : kid >= 0 && kid < 2          ? &p->head->up[kid]
+                                                            : NULL;
+    if (at)
+        atomic_store_explicit(&at->word, word, memory_order_seq_cst);
+}
+
+void pipe_far_heard(weft_comm *c, int peer, const struct pipe_mail *m)
+{
+    struct pipes *p = c->pipes;
+    while (p && p->number != m->exchange)
+        p = p->next;
+    if (!p)
+        return; /* it is closed */
+    if (m->kind == ASK)
+        answer(p, peer);
+    struct pipe_far *f = pipe_far_of(p, peer);
+    struct pipe_out *o = pipes_out(p, peer);
+    if (!f)
+        return;
+    switch (m->kind) {
+    case ANSWER:
+        f->answered = true;
+        f->sends = m->a & SENDS;
+        f->receives = m->a & RECEIVES;
+        f->ring_bytes = m->b;
+        break;
+    case READ:
+        if (o && o->ring)
+            atomic_store_explicit(&o->ring->read, m->a, memory_order_seq_cst);
+        break;
+    case BALLOT: ballot(p, peer, m->a); break;
+    case PULSE:
+        atomic_store_explicit(&f->head->finished, m->a, memory_order_relaxed);
+        atomic_fetch_add_explicit(&c->group->ranks[peer].pulse, 1, memory_order_relaxed);
+        break;
+    case CLOSED:
+        f->closed = true;
+        f->written = m->a;
+        f->received = m->b;
+        settle(p, f);
+        break;
+    default: break;
+    }
+}
+
+/* ---- the end ---- */
+
+bool pipe_far_drained(const struct pipes *p, int *refuses)
+{
+    *refuses = -1;
+    for (int i = 0; i < p->nouts; i++) {
+        const struct pipe_wire *w = p->outs[i].wire;
+        if (!w || w->ends || (w->begun == w->ended && at_of(w) >= w->round))
+            continue;
+        const struct pipe_far *f = pipe_far_of(p, p->outs[i].peer);
+        if (!f->closed || f->received >= at_of(w))
+            return false;
+        *refuses = f->peer;
+    }
+    return true;
+}
+
+/* False: the wire may still use the memory. */
+static bool free_wire(struct pipe_wire *w)
+{
+    bool ours = true;
+    for (int i = 0; w && i < PIPE_PIECES; i++) {
+        struct wire_message *m = w->pieces[i];
+        if (!m)
+            continue;
+        ours &= m->wire->ops->cancel(m);
+        m->wire->ops->drop(m);
+    }
+    free(w);
+    return ours;
+}
+
+bool pipe_far_close(struct pipes *p, bool silent)
+{
+    weft_comm *c = p->comm;
+    bool ours = true;
+    for (int i = 0; i < p->nfars; i++)
+        mail_failure_to(c, p->fars[i].peer);
+    for (int i = 0; i < p->nfars && !silent; i++) {
+        const struct pipe_out *o = pipes_out(p, p->fars[i].peer);
+        const struct pipe_in *in = pipes_in(p, p->fars[i].peer);
+        send_to(p, p->fars[i].peer, CLOSED, o ? at_of(o->wire) : 0, in ? at_of(in->wire) : 0);
+    }
+    for (int i = 0; i < p->nouts; i++)
+        ours &= free_wire(p->outs[i].wire);
+    for (int i = 0; i < p->nins; i++) {
+        struct pipe_in *in = &p->ins[i];
+        if (pipe_far_of(p, in->peer) && free_wire(in->wire))
+            free(in->ring);
+    }
+    for (int i = 0; i < p->nfars; i++)
+        free(p->fars[i].head);
+    free(p->fars);
+    p->fars = NULL;
+    p->nfars = 0;
+    for (struct pipes **at = &c->pipes; *at; at = &(*at)->next)
+        if (*at == p) {
+            *at = p->next;
+            break;
+        }
+    return ours;
+}

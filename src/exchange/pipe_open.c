@@ -1,0 +1,292 @@
+/* Making pipes and their end. Each rank makes its head and its rings, all meet; each finds its ends in its peers'
+ * memory and compares lists, all meet again: pipes exist on all ranks or on none. The lists must match: who reads from
+ * a rank is in that rank's list of those it writes to. A rank looks at its peers' heads alone, or asks them if they are
+ * on other hosts, so the cost is theirs and not the comm's. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "exchange/pipe.h"
+#include "transport/hosts/hosts.h"
+
+static int by_rank(const void *a, const void *b)
+{
+    const int *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+const int32_t *pipe_from_list(const struct pipe_head *h)
+{
+    return h->lists;
+}
+
+const int32_t *pipe_to_list(const struct pipe_head *h)
+{
+    return h->lists + h->nfrom;
+}
+
+int pipe_find(const int32_t *list, int n, int rank)
+{
+    int lo = 0, hi = n;
+    while (lo < hi) {
+        int mid = lo + (hi - lo) / 2;
+        if (list[mid] < rank)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < n && list[lo] == rank ? lo : -1;
+}
+
+static int check_list(const weft_comm *c, const int *list, int n, const char *what)
+{
+    if (n < 0 || (n && !list))
+        return error_set(WEFT_EINVAL, "weft_exchange_open: it %s %d ranks%s", what, n, n > 0 ? " at NULL" : "");
+    if (n > c->size) /* and so at least one twice: said before a table of them is made */
+        return error_set(WEFT_EINVAL, "weft_exchange_open: it %s %d ranks, the comm has %d", what, n, c->size);
+    for (int i = 0; i < n; i++) {
+        if (list[i] < 0 || list[i] >= c->size)
+            return error_set(WEFT_EINVAL, "weft_exchange_open: it %s rank %d, the comm has %d ranks", what, list[i],
+                             c->size);
+        if (list[i] == c->rank)
+            return error_set(WEFT_EINVAL, "weft_exchange_open: it %s rank %d, which is itself", what, list[i]);
+    }
+    return 0;
+}
+
+static int check_twice(const int32_t *sorted, int n, const char *what)
+{
+    for (int i = 1; i < n; i++)
+        if (sorted[i] == sorted[i - 1])
+            return error_set(WEFT_EINVAL, "weft_exchange_open: it %s rank %d, which is listed twice", what, sorted[i]);
+    return 0;
+}
+
+#define FROM "receives from"
+#define TO "sends to"
+
+static struct pipe_ring *ring_of(struct pipe_head *h, int i)
+{
+    size_t stride = sizeof(struct pipe_ring) + h->ring_bytes;
+    return (struct pipe_ring *)(void *)((char *)h + h->first + (size_t)i * stride);
+}
+
+static uint32_t near_ones(const weft_comm *c, const int *ranks, int n)
+{
+    uint32_t near = 0;
+    for (int i = 0; i < n; i++)
+        near += ranks[i] >= 0 && ranks[i] < c->size && !transport_far(c->link, ranks[i]);
+    return near;
+}
+
+/* Who may look at a head: the owner, and each near peer once for each relation. */
+static uint32_t count_holders(const struct pipes *p, const int *from, int nfrom, const int *to, int nto)
+{
+    const weft_comm *c = p->comm;
+    const int relatives[] = {c->rank ? (c->rank - 1) / 2 : -1, 2 * c->rank + 1, 2 * c->rank + 2};
+    return 1 + near_ones(c, from, nfrom) + near_ones(c, to, nto) + (p->votes ? near_ones(c, relatives, 3) : 0);
+}
+
+/* What one rank can do alone. */
+static int prepare(struct pipes *p, const int *from, int nfrom, const int *to, int nto)
+{
+    weft_comm *c = p->comm;
+    int err = check_list(c, from, nfrom, FROM);
+    if (!err)
+        err = check_list(c, to, nto, TO);
+    if (err)
+        return err;
+    size_t lists = ((size_t)nfrom + (size_t)nto) * sizeof(int32_t);
+    size_t first = (sizeof(struct pipe_head) + lists + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
+    size_t bytes = first + (size_t)nto * (sizeof(struct pipe_ring) + p->ring_bytes);
+    p->outs = calloc((size_t)nto + 1, sizeof *p->outs);
+    p->ins = calloc((size_t)nfrom + 1, sizeof *p->ins);
+    p->grave = malloc(sizeof *p->grave);
+    if (!p->outs || !p->ins || !p->grave)
+        return error_nomem();
+    struct pipe_head *h = p->head = c->transport->alloc(c->link, bytes, &p->place);
+    if (!h)
+        return error_set(WEFT_ENOMEM, "weft_exchange_open: no memory for %zu bytes that peers can reach", bytes);
+    memset(h, 0, bytes); /* the first touch of a page is what costs: it is made here */
+    p->nins = h->nfrom = nfrom;
+    p->nouts = h->nto = nto;
+    p->memory += (int64_t)(bytes + ((size_t)nto + 1) * sizeof *p->outs + ((size_t)nfrom + 1) * sizeof *p->ins);
+    h->ring_bytes = p->ring_bytes;
+    h->first = first;
+    h->votes = p->votes;
+    atomic_store_explicit(&h->holders, count_holders(p, from, nfrom, to, nto),
+                          memory_order_relaxed); /* published by the meeting */
+    for (int i = 0; i < nfrom; i++)
+        h->lists[i] = from[i];
+    for (int i = 0; i < nto; i++)
+        h->lists[nfrom + i] = to[i];
+    qsort(h->lists, (size_t)nfrom, sizeof *h->lists, by_rank);
+    qsort(h->lists + nfrom, (size_t)nto, sizeof *h->lists, by_rank);
+    err = check_twice(pipe_from_list(h), nfrom, FROM);
+    if (!err)
+        err = check_twice(pipe_to_list(h), nto, TO);
+    return err || !p->wide ? err : pipe_far_prepare(p);
+}
+
+static struct pipe_head *reach(const struct pipes *p, int rank, uint64_t meeting)
+{
+    weft_comm *c = p->comm;
+    if (transport_far(c->link, rank))
+        return pipe_far_of(p, rank)->head;
+    return c->transport->reach(c->link, rank, core_vote_of(c->group, rank, meeting)->place);
+}
+
+static int unreachable(int rank)
+{
+    return error_set(WEFT_ETRANSPORT, "weft_exchange_open: the memory of rank %d cannot be reached", rank);
+}
+
+static int connect_in(struct pipes *p, int i, uint64_t meeting)
+{
+    struct pipe_in *in = &p->ins[i];
+    in->peer = pipe_from_list(p->head)[i];
+    in->head = reach(p, in->peer, meeting);
+    if (!in->head)
+        return unreachable(in->peer);
+    const struct pipe_far *far = pipe_far_of(p, in->peer);
+    int at = far ? -1 : pipe_find(pipe_to_list(in->head), in->head->nto, p->comm->rank);
+    if (far ? !far->sends : at < 0)
+        return error_set(WEFT_EMISMATCH,
+                         "weft_exchange_open: it receives from rank %d, but rank %d does not send to rank %d", in->peer,
+                         in->peer, p->comm->rank);
+    if (far)
+        return pipe_far_connect_in(p, in);
+    in->ring = ring_of(in->head, at);
+    in->bytes = in->head->ring_bytes;
+    return 0;
+}
+
+static int connect_out(struct pipes *p, int i, uint64_t meeting)
+{
+    struct pipe_out *o = &p->outs[i];
+    o->peer = pipe_to_list(p->head)[i];
+    o->head = reach(p, o->peer, meeting);
+    if (!o->head)
+        return unreachable(o->peer);
+    const struct pipe_far *far = pipe_far_of(p, o->peer);
+    if (far ? !far->receives : pipe_find(pipe_from_list(o->head), o->head->nfrom, p->comm->rank) < 0)
+        return error_set(WEFT_EMISMATCH,
+                         "weft_exchange_open: it sends to rank %d, but rank %d does not receive from rank %d", o->peer,
+                         o->peer, p->comm->rank);
+    o->ring = ring_of(p->head, i);
+    o->bytes = p->ring_bytes;
+    return far ? pipe_far_connect_out(p, o) : 0;
+}
+
+static int connect_ranks(struct pipes *p, uint64_t meeting)
+{
+    const weft_comm *c = p->comm;
+    bool zero = core_vote_of(c->group, 0, meeting)->note;
+    int err = p->wide ? pipe_far_greet(p) : 0;
+    if (!err && zero != p->votes)
+        err = error_set(WEFT_EMISMATCH, "weft_exchange_open: its rounds end %s a vote, those of rank 0 %s one",
+                        p->votes ? "with" : "without", zero ? "with" : "without");
+    for (int i = 0; i < p->nins && !err; i++)
+        err = connect_in(p, i, meeting);
+    for (int i = 0; i < p->nouts && !err; i++)
+        err = connect_out(p, i, meeting);
+    if (err || !p->votes)
+        return err;
+    if (c->rank && !(p->up = reach(p, (c->rank - 1) / 2, meeting)))
+        return unreachable((c->rank - 1) / 2);
+    for (int k = 0; k < 2; k++) {
+        int kid = 2 * c->rank + 1 + k;
+        if (kid < c->size && !(p->kids[k] = reach(p, kid, meeting)))
+            return unreachable(kid);
+    }
+    return 0;
+}
+
+static void free_parts(struct pipes *p)
+{
+    free(p->outs);
+    free(p->ins);
+    *p = (struct pipes){0};
+}
+
+/* After a refusal no rank looks at another's memory any more. After a failure of the comm some may: the group then
+ * keeps it. */
+static void discard(struct pipes *p)
+{
+    const char *text;
+    bool ours = !p->wide || pipe_far_close(p, true);
+    if (p->head && ours && !core_failure(p->comm->group, &text))
+        p->comm->transport->release(p->comm->link, p->head);
+    free(p->grave);
+    free_parts(p);
+}
+
+int pipes_open(struct pipes *p, weft_comm *c, const int *from, int nfrom, const int *to, int nto, size_t bytes,
+               bool votes, int code)
+{
+    uint64_t meeting;
+    p->comm = c;
+    p->votes = votes;
+    p->ring_bytes = bytes;
+    p->frame = bytes / 4 - 64;
+    p->wide = c->link->hosts != NULL;
+    p->number = c->group->ranks[c->rank].meetings;
+    int err = code;
+    if (!err && !c->transport->can.loads)
+        err = error_set(WEFT_EUNSUPPORTED, "weft_exchange_open: ranks of %s: cannot reach each other's memory",
+                        c->transport->scheme);
+    if (!err)
+        err = prepare(p, from, nfrom, to, nto);
+    struct core_vote vote = {.call = COMM_EXCHANGE, .place = p->place, .note = votes, .code = err};
+    err = comm_agree(c, &vote, c->deadline_ns, &meeting);
+    if (!err) {
+        err = connect_ranks(p, meeting);
+        vote = (struct core_vote){.call = COMM_EXCHANGED, .object = meeting, .code = err};
+        err = comm_agree(c, &vote, c->deadline_ns, &meeting);
+    }
+    if (err)
+        discard(p);
+    return err;
+}
+
+/* Lets go of a near rank's head; release: pairs with the owner's look before it frees the memory. */
+static void drop(const struct pipes *p, int rank, struct pipe_head *h)
+{
+    if (!h || pipe_far_of(p, rank))
+        return;
+    core_ring(p->comm->group, rank);
+    atomic_fetch_sub_explicit(&h->holders, 1, memory_order_release);
+}
+
+void pipes_close(struct pipes *p)
+{
+    weft_comm *c = p->comm;
+    int rank = c->rank;
+    /* Orders all that this rank ever signalled before it; pairs with the load in pipe_fate. */
+    atomic_store_explicit(&p->head->freed, 1, memory_order_seq_cst);
+    for (int i = 0; i < p->nins; i++)
+        drop(p, p->ins[i].peer, p->ins[i].head);
+    for (int i = 0; i < p->nouts; i++)
+        drop(p, p->outs[i].peer, p->outs[i].head);
+    drop(p, (rank - 1) / 2, p->up);
+    for (int k = 0; k < 2; k++)
+        drop(p, 2 * rank + 1 + k, p->kids[k]);
+    drop(p, rank, p->head);
+    if (!p->wide || pipe_far_close(p, core_failed(c->group)))
+        comm_bury(c, p->grave, &p->head->holders, p->head);
+    else
+        free(p->grave); /* the rings stay */
+    free_parts(p);
+}
+
+struct pipe_out *pipes_out(const struct pipes *p, int rank)
+{
+    int i = pipe_find(pipe_to_list(p->head), p->nouts, rank);
+    return i < 0 ? NULL : &p->outs[i];
+}
+
+struct pipe_in *pipes_in(const struct pipes *p, int rank)
+{
+    int i = pipe_find(pipe_from_list(p->head), p->nins, rank);
+    return i < 0 ? NULL : &p->ins[i];
+}

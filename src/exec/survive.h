@@ -1,7 +1,0 @@
-#ifndef WEFT_EXEC_SURVIVE_H
-#define WEFT_EXEC_SURVIVE_H
-#include "exec/comm.h"
-
-/* A far rank has said who survives: a bit for each rank. */
-void survive_heard(weft_comm *c, int rank, uint32_t times, const char *list, size_t bytes);
-#endif

@@ -1,0 +1,147 @@
+/* Rings. A block goes round the group, member to member: gathered as it is, or folded with each
+ * member's term on its way to its owner. In both directions (ring2) half of each block goes either
+ * way, so that both sides of every link are busy. */
+#include "base/dtype.h"
+#include "base/error.h"
+#include "lower/rows/rows.h"
+
+/* One way round: which half of the blocks, and in which direction. */
+struct way {
+    struct group g;
+    int dir;
+    int64_t part, pieces;
+};
+
+static int64_t member(const struct way *w, int64_t steps)
+{
+    int64_t n = w->g.size;
+    return ((w->g.me + w->dir * steps) % n + n) % n;
+}
+
+/* Blocks for the allgather half: block k of the group, finished at member k. */
+static int gather_round(const struct way *w, struct block *have, int32_t stage, int wire)
+{
+    int64_t n = w->g.size;
+    int next = group_rank(&w->g, member(w, 1)), prev = group_rank(&w->g, member(w, -1)), rc = 0;
+    for (int64_t s = 0; s < n - 1 && !rc; s++) {
+        rc = block_send(&have[member(w, -s)], stage + (int32_t)s, next, wire);
+        if (!rc)
+            rc = block_recv_on(&have[member(w, -s - 1)], stage + (int32_t)s, prev, wire);
+    }
+    return rc;
+}
+
+/* Folds block k towards member k: it starts behind its owner and comes to it last. */
+static int reduce_round(const struct way *w, struct block *mine, bool keep, struct block *out)
+{
+    int64_t n = w->g.size;
+    const struct job *j = w->g.j;
+    int next = group_rank(&w->g, member(w, 1)), prev = group_rank(&w->g, member(w, -1)), rc = 0;
+    int raw = j->src->dtype, acc = raw;
+    struct block sum = mine[member(w, -1)];
+    for (int64_t s = 0; s < n - 1 && !rc; s++) {
+        struct block in[2];
+        int64_t k = member(w, -s - 2);
+        bool last = s == n - 2;
+        rc = block_send(&sum, (int32_t)s, next, acc);
+        in[0] = mine[k]; /* the same boxes, received into scratch of its own */
+        if (!rc)
+            rc = block_places(&in[0]);
+        if (!rc)
+            rc = block_recv_temp(&in[0], (int32_t)s, prev, acc);
+        in[1] = mine[k];
+        int64_t div = last ? row_div(j, n) : 0;
+        if (!rc)
+            rc = block_fold(in, 2, (int32_t)s, last, keep, div, &sum);
+        acc = dtype_acc(j->src->dtype);
+    }
+    *out = sum;
+    return rc;
+}
+
+static int open_blocks(const struct way *w, int how, struct block **out)
+{
+    int64_t n = w->g.size;
+    struct block *b = *out = arena_alloc(w->g.j->arena, (size_t)n * sizeof *b);
+    if (!b)
+        return error_nomem();
+    for (int64_t k = 0; k < n; k++) {
+        int rc;
+        if (how == PLAN_SRC) /* what I have of each member's destination piece */
+            rc = block_open(&w->g, w->g.me, k, w->part, w->pieces, &b[k]);
+        else if (how == PLAN_DST) /* what each member's source piece is to my destination */
+            rc = block_open(&w->g, k, w->g.me, w->part, w->pieces, &b[k]);
+        else /* even cuts of one piece that all have */
+            rc = block_open(&w->g, w->g.me, w->g.me, k * w->pieces + w->part, n * w->pieces, &b[k]);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static int allgather(const struct job *j, const struct recognised *r, int dir, int64_t part, int64_t pieces)
+{
+    struct way w = {.dir = dir, .part = part, .pieces = pieces};
+    struct block *b;
+    group_open(j, r, &w.g);
+    int rc = open_blocks(&w, PLAN_DST, &b);
+    if (!rc)
+        rc = block_copy_dst(&b[w.g.me], 0);
+    return rc ? rc : gather_round(&w, b, 0, j->wire);
+}
+
+static int reduce_scatter(const struct job *j, const struct recognised *r, int dir, int64_t part, int64_t pieces)
+{
+    struct way w = {.dir = dir, .part = part, .pieces = pieces};
+    struct block *b, done;
+    group_open(j, r, &w.g);
+    int rc = open_blocks(&w, PLAN_SRC, &b);
+    return rc ? rc : reduce_round(&w, b, false, &done);
+}
+
+static int allreduce(const struct job *j, const struct recognised *r, int dir, int64_t part, int64_t pieces)
+{
+    struct way w = {.dir = dir, .part = part, .pieces = pieces};
+    struct block *b, done;
+    group_open(j, r, &w.g);
+    int rc = open_blocks(&w, 0, &b);
+    if (!rc)
+        rc = reduce_round(&w, b, true, &done);
+    if (rc)
+        return rc;
+    b[w.g.me] = done;
+    return gather_round(&w, b, (int32_t)w.g.size - 1, j->wire);
+}
+
+typedef int one_way(const struct job *j, const struct recognised *r, int dir, int64_t part, int64_t pieces);
+
+static int both_ways(one_way *f, const struct job *j, const struct recognised *r)
+{
+    int rc = f(j, r, 1, 0, 2);
+    return rc ? rc : f(j, r, -1, 1, 2);
+}
+
+int row_ring_allgather(const struct job *j, const struct recognised *r)
+{
+    return j->si < 0 ? 0 : allgather(j, r, 1, 0, 1);
+}
+int row_ring_reduce_scatter(const struct job *j, const struct recognised *r)
+{
+    return j->si < 0 ? 0 : reduce_scatter(j, r, 1, 0, 1);
+}
+int row_ring_allreduce(const struct job *j, const struct recognised *r)
+{
+    return j->si < 0 ? 0 : allreduce(j, r, 1, 0, 1);
+}
+int row_ring2_allgather(const struct job *j, const struct recognised *r)
+{
+    return j->si < 0 ? 0 : both_ways(allgather, j, r);
+}
+int row_ring2_reduce_scatter(const struct job *j, const struct recognised *r)
+{
+    return j->si < 0 ? 0 : both_ways(reduce_scatter, j, r);
+}
+int row_ring2_allreduce(const struct job *j, const struct recognised *r)
+{
+    return j->si < 0 ? 0 : both_ways(allreduce, j, r);
+}

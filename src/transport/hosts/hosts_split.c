@@ -1,0 +1,128 @@
+/* Groups that are split from one on several hosts. Where all ranks of the new group are on one host it is one of the
+ * host's own, as if the host's group had been split. Else it is like the one that it was split from: the ranks of each
+ * host are a group of the host's, in whose memory is the core of the whole one, and it has a wire of its own. So what
+ * fails in one of them, connections that are ended included, is nothing to the others. */
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "transport/hosts/hosts_link.h"
+
+/* What the first rank of each host makes: where the host's group is, and behind it the core of the whole one. */
+struct ground {
+    _Alignas(CORE_LINE) uint64_t home;
+};
+
+static struct core_group *core_on(struct ground *g)
+{
+    return (struct core_group *)(void *)(g + 1);
+}
+
+/* Numbers hosts in the order of their first ranks in the list. */
+static void sort_out(struct transport_hosts *h, const struct transport_hosts *of, const int *ranks, int size)
+{
+    int near = 0;
+    h->crowd = of->crowd;
+    for (int r = 0; r < size; r++) {
+        int k = 0;
+        while (k < h->nhosts && of->host[ranks[h->firsts[k]]] != of->host[ranks[r]])
+            k++;
+        if (k == h->nhosts)
+            h->firsts[h->nhosts++] = r;
+        h->host[r] = k;
+        h->near[r] = of->near[ranks[r]] >= 0 ? near++ : -1;
+    }
+}
+
+/* The numbers in the host's group of the listed ranks that are here; *n of them. NULL: no memory. */
+static int *near_ones(const struct transport_hosts *of, const int *ranks, int size, int *n)
+{
+    int *list = malloc((size_t)size * sizeof *list);
+    *n = 0;
+    for (int r = 0; r < size && list; r++)
+        if (of->near[ranks[r]] >= 0)
+            list[(*n)++] = of->near[ranks[r]];
+    return list;
+}
+
+/* A group of this host alone. People know its ranks by those of the one that was opened. */
+static int split_home(struct transport_link *l, const int *ranks, const int *near, int size, int rank, uint64_t *place,
+                      struct transport_link **out)
+{
+    struct transport_link *home = l->hosts->home;
+    int *origin = transport_origin(l, ranks, size);
+    int err = origin ? home->transport->split(home, near, size, rank, place, out) : error_nomem();
+    if (err) {
+        free(origin);
+        return err;
+    }
+    free((*out)->origin);
+    (*out)->origin = origin;
+    return 0;
+}
+
+static int make_ground(struct hosts_link *k, uint64_t home_place, uint64_t *place)
+{
+    struct transport_hosts *h = &k->hosts;
+    int size = k->base.size;
+    struct ground *g = h->home->transport->alloc(h->home, sizeof *g + core_bytes(size), place);
+    if (!g)
+        return error_set(WEFT_ENOMEM, "no memory for the words of %d ranks", size);
+    g->home = home_place;
+    k->base.group = core_on(g);
+    core_init_split(k->base.group, h->home->group, h->near, size);
+    for (int r = 0; r < size; r++)
+        if (h->near[r] < 0)
+            atomic_store_explicit(&k->base.group->ranks[r].state, CORE_HERE, memory_order_relaxed);
+    return 0;
+}
+
+int hosts_split(struct transport_link *l, const int *ranks, int size, int rank, uint64_t *place,
+                struct transport_link **out)
+{
+    struct transport_link *home = l->hosts->home;
+    int nnear, *near = near_ones(l->hosts, ranks, size, &nnear);
+    if (!near)
+        return error_nomem();
+    if (nnear == size) {
+        int err = split_home(l, ranks, near, size, rank, place, out);
+        free(near);
+        return err;
+    }
+    struct hosts_link *k = calloc(1, sizeof *k);
+    int err = k ? 0 : error_nomem();
+    if (err)
+        goto out;
+    k->events = k->stop = -1;
+    k->base = (struct transport_link){.transport = l->transport, .rank = rank, .size = size, .hosts = &k->hosts};
+    k->base.origin = transport_origin(l, ranks, size);
+    err = k->base.origin ? hosts_tables(&k->hosts, size) : error_nomem();
+    if (err)
+        goto out;
+    sort_out(&k->hosts, l->hosts, ranks, size);
+    int first = transport_founder(l, ranks, size);
+    uint64_t home_place = 0;
+    struct ground *g = first == rank ? NULL : home->transport->reach(home, near[0], *place);
+    if (g)
+        home_place = g->home;
+    err = home->transport->split(home, near, nnear, k->hosts.near[rank], &home_place, &k->hosts.home);
+    if (!err && !g)
+        err = make_ground(k, home_place, place);
+    else if (!err)
+        k->base.group = core_on(g);
+out:
+    free(near);
+    if (err && k)
+        hosts_link_free(k);
+    else if (!err)
+        *out = &k->base;
+    return err;
+}
+
+int hosts_connect(struct transport_link *base, const struct transport_link *of, const int *ranks,
+                  const struct wire_boot *how)
+{
+    struct hosts_link *l = (struct hosts_link *)base;
+    struct wire *parent = of->hosts->wire;
+    int err = parent->ops->split(parent, ranks, how, &l->hosts.wire);
+    return err ? err : hosts_post_sentinel(l);
+}

@@ -1,0 +1,466 @@
+/* How the processes of a group find each other. Each rank holds a socket with an abstract name made of
+ * the group's and its number for as long as it is a member: a second one is refused. The first to
+ * come binds the group's own name, too, and is the host until all are there: it makes the file and
+ * hands it to each rank that connects. The kernel forgets abstract names with the process, so
+ * nothing is left behind however a rank ends.
+ *
+ *   rank: HELLO    host: WELCOME with the file, or REFUSED
+ *   rank: READY    host: GO when all are
+ *
+ * Either may say BYE, when its time has run out: a rank is then awaited again, a host makes room for
+ * another. A connection that ends without one is a process that ended. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/forks.h"
+#include "base/process.h"
+#include "base/text.h"
+#include "transport/shm/shm.h"
+
+enum kind { HELLO = 1, WELCOME, REFUSED, READY, GO, BYE };
+#define PROTOCOL (UINT32_C(0x77660000) | (uint32_t)sizeof(struct core_rank)) /* and of what the core looks like */
+#define AGAIN 1 /* not an error: try to find the group once more */
+
+struct message {
+    uint32_t protocol, kind;
+    int32_t rank, size, code;
+    uint64_t start; /* of the process; its number comes from the kernel */
+    int64_t pid;
+    char text[256];
+};
+
+struct host {
+    struct shm_link *link;
+    int listener;
+    int *peers; /* connections; -1: none */
+    bool *ready;
+    int nready;
+    struct pollfd *polls;
+};
+
+/* ---- sockets ---- */
+
+/* "weft:NAME", or "weft-rank:RANK:NAME" for a rank's own: a name may end in a colon and a number, too. */
+static socklen_t address(const struct shm_link *l, int rank, struct sockaddr_un *a)
+{
+    *a = (struct sockaddr_un){.sun_family = AF_UNIX};
+    int n = rank < 0 ? snprintf(a->sun_path + 1, sizeof a->sun_path - 1, "weft:%s", l->name)
+                     : snprintf(a->sun_path + 1, sizeof a->sun_path - 1, "weft-rank:%d:%s", rank, l->name);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+
+static int new_socket(void)
+{
+    return forks_own(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+/* A listening socket; negative errno if there is none to be had. */
+static int listen_at(const struct shm_link *l, int rank)
+{
+    struct sockaddr_un a;
+    socklen_t n = address(l, rank, &a);
+    int fd = new_socket();
+    if (fd < 0)
+        return -errno;
+    if (bind(fd, (struct sockaddr *)&a, n) || listen(fd, rank < 0 ? l->base.size + 16 : 1)) {
+        int err = errno;
+        forks_close(fd);
+        return -err;
+    }
+    return fd;
+}
+
+static int connect_to(const struct shm_link *l, int rank, struct ucred *who)
+{
+    struct sockaddr_un a;
+    socklen_t n = address(l, rank, &a), len = sizeof *who;
+    int fd = new_socket();
+    if (fd < 0)
+        return -errno;
+    if (connect(fd, (struct sockaddr *)&a, n) || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, who, &len)) {
+        int err = errno;
+        forks_close(fd);
+        return -err;
+    }
+    return fd;
+}
+
+static int socket_error(const struct shm_link *l, int err)
+{
+    return error_set(WEFT_ETRANSPORT, "shm:%s: rank %d has no socket to find the other ranks by: %s", l->name,
+                     l->base.rank, strerror(err));
+}
+
+static int milliseconds(int64_t until)
+{
+    int64_t left = until - core_now();
+    return left <= 0 ? 0 : left > INT64_C(1000000000) * 3600 ? 3600000 : (int)(left / 1000000) + 1;
+}
+
+/* ---- messages ---- */
+
+/* Best effort: who is gone is found out by reading. */
+static void tell(int fd, const struct message *m, int file)
+{
+    struct iovec part = {.iov_base = (void *)(uintptr_t)m, .iov_len = sizeof *m};
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
+    struct msghdr h = {.msg_iov = &part, .msg_iovlen = 1};
+    if (file >= 0) {
+        h.msg_control = control;
+        h.msg_controllen = sizeof control;
+        struct cmsghdr *c = CMSG_FIRSTHDR(&h);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(sizeof file);
+        memcpy(CMSG_DATA(c), &file, sizeof file);
+    }
+    while (sendmsg(fd, &h, MSG_NOSIGNAL) < 0 && errno == EINTR) {
+    }
+}
+
+static void say(int fd, enum kind kind, const char *text)
+{
+    struct message m = {.protocol = PROTOCOL, .kind = kind};
+    snprintf(m.text, sizeof m.text, "%s", text);
+    tell(fd, &m, -1);
+}
+
+/* 1: *m, and *file if one came, -EMFILE if it could not be taken; 0: the other end is closed; -1: nothing has come. */
+static int hear(int fd, struct message *m, int *file)
+{
+    struct iovec part = {.iov_base = m, .iov_len = sizeof *m};
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+    struct msghdr h = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    ssize_t n;
+    do /* an end that was closed before it had read all is told once, ahead of its last words */
+        n = recvmsg(fd, &h, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    while (n < 0 && (errno == EINTR || errno == ECONNRESET));
+    if (n < 0)
+        return errno == EAGAIN ? -1 : 0;
+    struct cmsghdr *c = n ? CMSG_FIRSTHDR(&h) : NULL;
+    if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
+        int got;
+        memcpy(&got, CMSG_DATA(c), sizeof got);
+        if (file)
+            *file = got;
+        else
+            close(got);
+    } else if (n && file && h.msg_flags & MSG_CTRUNC) {
+        *file = -EMFILE;
+    }
+    if (n != (ssize_t)sizeof *m)
+        memset(m, 0, sizeof *m); /* of something else than weft, or of another version */
+    m->text[sizeof m->text - 1] = 0;
+    return n > 0;
+}
+
+/* ---- the host ---- */
+
+/* Names the ranks that have not come. */
+static int missing(const struct shm_link *l, int64_t wait_ns)
+{
+    char names[160];
+    struct text t = text_start(names, sizeof names);
+    int n = 0;
+    for (int r = 0; r < l->base.size; r++)
+        if (atomic_load_explicit(&l->base.group->ranks[r].state, memory_order_seq_cst) != CORE_HERE)
+            text_printf(&t, "%s%d", n++ ? ", " : "", r);
+    return error_set(WEFT_ETIMEOUT, "shm:%s: %s %s did not come within %lld ms", l->name, n > 1 ? "ranks" : "rank",
+                     names, (long long)(wait_ns / 1000000));
+}
+
+static void forget(struct host *h, int rank)
+{
+    atomic_store_explicit(&h->link->base.group->ranks[rank].state, CORE_ABSENT, memory_order_seq_cst);
+    forks_close(h->peers[rank]);
+    h->peers[rank] = -1;
+    h->nready -= h->ready[rank];
+    h->ready[rank] = false;
+}
+
+static void refuse(int fd, int code, const char *text)
+{
+    struct message m = {.protocol = PROTOCOL, .kind = REFUSED, .code = code};
+    snprintf(m.text, sizeof m.text, "%s", text);
+    tell(fd, &m, -1);
+    forks_close(fd);
+}
+
+/* Why this one cannot be a member; 0 and the thread's error text. */
+static int examine(const struct host *h, const struct message *m, const struct ucred *who)
+{
+    const struct shm_link *l = h->link;
+    if (m->protocol != PROTOCOL || m->kind != HELLO)
+        return error_set(WEFT_EMISMATCH, "shm:%s: the others use another version of weft", l->name);
+    if (m->size != l->base.size)
+        return error_set(WEFT_EMISMATCH, "shm:%s: others have opened it with %d ranks, not %d", l->name, l->base.size,
+                         m->size);
+    if (m->rank < 0 || m->rank >= l->base.size || m->rank == l->base.rank || h->peers[m->rank] >= 0)
+        return error_set(WEFT_EBUSY, "shm:%s: rank %d is open already", l->name, m->rank);
+    if (m->pid != who->pid)
+        return error_set(WEFT_EUNSUPPORTED, "shm:%s: rank %d runs in another PID namespace than rank %d", l->name,
+                         m->rank, l->base.rank);
+    return 0;
+}
+
+/* A rank says hello as soon as it is connected. An error: this process can take none. */
+static int admit(struct host *h)
+{
+    struct ucred who;
+    socklen_t len = sizeof who;
+    struct message m;
+    int fd = forks_own(accept4(h->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (fd < 0)
+        return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM ? socket_error(h->link, errno)
+                                                                                         : 0;
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) || who.uid != geteuid() || poll(&wait, 1, 1000) < 1 ||
+        hear(fd, &m, NULL) < 1) {
+        forks_close(fd);
+        return 0;
+    }
+    int err = examine(h, &m, &who);
+    if (err) {
+        refuse(fd, err, weft_errmsg());
+        return 0;
+    }
+    h->link->home->head->process[m.rank] = (struct shm_process){who.pid, m.start, 0};
+    h->peers[m.rank] = fd;
+    tell(fd, &(struct message){.protocol = PROTOCOL, .kind = WELCOME, .rank = h->link->base.rank}, h->link->home->file);
+    return 0;
+}
+
+/* A member has said something, or ended. */
+static int attend(struct host *h, int rank)
+{
+    struct message m;
+    int n = hear(h->peers[rank], &m, NULL);
+    if (n < 0)
+        return 0;
+    if (n == 0)
+        return error_set(WEFT_EPEER, "shm:%s: rank %d ended while the ranks were joining", h->link->name, rank);
+    if (m.kind == READY && !h->ready[rank]) {
+        h->ready[rank] = true;
+        h->nready++;
+    } else {
+        forget(h, rank);
+    }
+    return 0;
+}
+
+static int gather(struct host *h, int64_t wait_ns, int64_t until)
+{
+    int size = h->link->base.size;
+    while (h->nready < size - 1) {
+        for (int r = 0; r < size; r++)
+            h->polls[r] = (struct pollfd){.fd = h->peers[r], .events = POLLIN};
+        h->polls[size] = (struct pollfd){.fd = h->listener, .events = POLLIN};
+        int n = poll(h->polls, (nfds_t)size + 1, milliseconds(until));
+        if (n < 0 && errno != EINTR)
+            return socket_error(h->link, errno);
+        int err = 0;
+        for (int r = 0; r < size && !err && n > 0; r++)
+            if (h->polls[r].fd >= 0 && h->polls[r].revents)
+                err = attend(h, r);
+        if (!err && n > 0 && h->polls[size].revents)
+            err = admit(h);
+        if (err)
+            return err;
+        if (h->nready < size - 1 && core_now() >= until)
+            return missing(h->link, wait_ns);
+    }
+    return 0;
+}
+
+/* Tells all members how it ended. Only where time ran out may they try again: then this one may come back, too. */
+static void dismiss(struct host *h, int err)
+{
+    for (int r = 0; r < h->link->base.size; r++) {
+        if (h->peers[r] < 0)
+            continue;
+        if (err && err != WEFT_ETIMEOUT) {
+            refuse(h->peers[r], err, weft_errmsg());
+        } else {
+            say(h->peers[r], err ? BYE : GO, err ? weft_errmsg() : "");
+            forks_close(h->peers[r]);
+        }
+    }
+}
+
+static void come_in(struct shm_link *l)
+{
+    bool zombie;
+    l->home->head->process[l->base.rank] =
+        (struct shm_process){getpid(), process_start(getpid(), &zombie), (uintptr_t)l->home->map};
+    transport_enter(&l->base);
+}
+
+static int host(struct shm_link *l, int listener, int64_t wait_ns, int64_t until)
+{
+    size_t size = (size_t)l->base.size;
+    struct host h = {.link = l, .listener = listener};
+    h.peers = malloc(size * sizeof *h.peers);
+    h.ready = calloc(size, sizeof *h.ready);
+    h.polls = calloc(size + 1, sizeof *h.polls);
+    for (size_t r = 0; h.peers && r < size; r++)
+        h.peers[r] = -1;
+    int err = h.peers && h.ready && h.polls ? shm_create(l) : error_nomem();
+    if (!err) {
+        come_in(l);
+        err = gather(&h, wait_ns, until);
+        dismiss(&h, err);
+        if (err)
+            shm_unmap(l);
+    }
+    forks_close(listener);
+    free(h.peers);
+    free(h.ready);
+    free(h.polls);
+    return err;
+}
+
+/* ---- the other ranks ---- */
+
+/* The host has not said a word. Which rank it is shows whose claim is its process's. */
+static int no_answer(const struct shm_link *l, const struct ucred *host, int64_t wait_ns)
+{
+    char name[40] = "the rank";
+    for (int r = 0; r < l->base.size; r++) {
+        struct ucred who;
+        int fd = connect_to(l, r, &who);
+        if (fd < 0)
+            continue;
+        forks_close(fd);
+        if (who.pid == host->pid) {
+            snprintf(name, sizeof name, "rank %d", r);
+            break;
+        }
+    }
+    return error_set(WEFT_ETIMEOUT, "shm:%s: %s in process %d, which gathers the others, did not answer within %lld ms",
+                     l->name, name, (int)host->pid, (long long)(wait_ns / 1000000));
+}
+
+/* Waits for the host's next word: 0; AGAIN when the host is gone; WEFT_ETIMEOUT, without a text. */
+static int await(int fd, int64_t until, struct message *m, int *file)
+{
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+    int n = -1;
+    for (bool late = false; n < 0 && !late;) {
+        late = core_now() >= until;
+        if (poll(&wait, 1, milliseconds(until)) >= 0)
+            n = hear(fd, m, file);
+    }
+    return n < 0 ? WEFT_ETIMEOUT : n ? 0 : AGAIN;
+}
+
+/* The host's time has run out; if ours has, too, what it said is the reason. */
+static int bye(struct shm_link *l, const struct message *m)
+{
+    snprintf(l->late, sizeof l->late, "%s", m->text);
+    return AGAIN;
+}
+
+static int enlist(struct shm_link *l, int fd, const struct ucred *host, int64_t wait_ns, int64_t until)
+{
+    bool zombie;
+    struct message m = {.protocol = PROTOCOL,
+                        .kind = HELLO,
+                        .rank = l->base.rank,
+                        .size = l->base.size,
+                        .pid = getpid(),
+                        .start = process_start(getpid(), &zombie)};
+    tell(fd, &m, -1);
+    int err = await(fd, until, &m, &l->home->file);
+    if (err)
+        return err == AGAIN ? err : no_answer(l, host, wait_ns);
+    if (m.kind == REFUSED && m.protocol == PROTOCOL)
+        return error_set(m.code < 0 ? m.code : WEFT_ETRANSPORT, "%s", m.text);
+    if (m.kind == BYE)
+        return bye(l, &m);
+    if (l->home->file == -EMFILE && m.protocol == PROTOCOL && m.kind == WELCOME)
+        return socket_error(l, EMFILE);
+    if (m.protocol != PROTOCOL || m.kind != WELCOME || l->home->file < 0)
+        return error_set(WEFT_EMISMATCH, "shm:%s: the others use another version of weft", l->name);
+    int hosted_by = m.rank;
+    err = shm_attach(l);
+    if (err)
+        return err;
+    transport_enter(&l->base);
+    say(fd, READY, "");
+    err = await(fd, until, &m, NULL);
+    if (err == AGAIN)
+        return error_set(WEFT_EPEER, "shm:%s: rank %d ended while the ranks were joining", l->name, hosted_by);
+    if (err) { /* should the host count on us all the same, we are gone */
+        err = missing(l, wait_ns);
+        atomic_store_explicit(&l->base.group->ranks[l->base.rank].state, CORE_LEFT, memory_order_seq_cst);
+        return err;
+    }
+    if (m.kind == REFUSED)
+        return error_set(m.code < 0 ? m.code : WEFT_ETRANSPORT, "%s", m.text);
+    return m.kind == GO ? 0 : bye(l, &m);
+}
+
+static int visit(struct shm_link *l, int fd, const struct ucred *who, int64_t wait_ns, int64_t until)
+{
+    int err = who->uid != geteuid()
+                  ? error_set(WEFT_EBUSY, "shm:%s: the name is in use by another user (uid %u)", l->name, who->uid)
+                  : enlist(l, fd, who, wait_ns, until);
+    if (err)
+        shm_unmap(l);
+    if (err)
+        say(fd, BYE, "");
+    forks_close(fd);
+    return err;
+}
+
+/* ---- both ---- */
+
+static int claimed(const struct shm_link *l)
+{
+    struct ucred who;
+    int fd = connect_to(l, l->base.rank, &who);
+    if (fd < 0)
+        return error_set(WEFT_EBUSY, "shm:%s: rank %d is open already", l->name, l->base.rank);
+    forks_close(fd);
+    if (who.uid != geteuid())
+        return error_set(WEFT_EBUSY, "shm:%s: the name is in use by another user (uid %u)", l->name, who.uid);
+    return error_set(WEFT_EBUSY, "shm:%s: rank %d is open already, in process %d", l->name, l->base.rank, who.pid);
+}
+
+int shm_meet(struct shm_link *l, int64_t wait_ns)
+{
+    int64_t now = core_now(), until = wait_ns < INT64_MAX - now ? now + wait_ns : INT64_MAX;
+    l->claim = listen_at(l, l->base.rank);
+    if (l->claim == -EADDRINUSE)
+        return claimed(l);
+    if (l->claim < 0)
+        return socket_error(l, -l->claim);
+    for (;;) {
+        struct ucred who;
+        int fd = listen_at(l, -1);
+        if (fd >= 0)
+            return host(l, fd, wait_ns, until);
+        if (fd != -EADDRINUSE)
+            return socket_error(l, -fd);
+        fd = connect_to(l, -1, &who);
+        int err = fd >= 0 ? visit(l, fd, &who, wait_ns, until) : AGAIN;
+        if (err != AGAIN)
+            return err;
+        if (fd < 0 && fd != -ECONNREFUSED && fd != -EAGAIN)
+            return socket_error(l, -fd);
+        if (core_now() >= until && l->late[0])
+            return error_set(WEFT_ETIMEOUT, "%s", l->late);
+        if (core_now() >= until)
+            return error_set(WEFT_ETIMEOUT, "shm:%s: the group did not form within %lld ms", l->name,
+                             (long long)(wait_ns / 1000000));
+        poll(NULL, 0, 1); /* a host that is about to listen, or has just gone */
+    }
+}

@@ -1,0 +1,229 @@
+/* Opening and closing a wire of sockets, moving things, and sleeping until there is something to move. */
+#define _GNU_SOURCE
+#include "transport/wire/tcp/wire_tcp.h"
+
+#include <errno.h>
+#include <linux/sockios.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/forks.h"
+#include "weft.h"
+
+#define MS INT64_C(1000000)
+#define LEAVE_NS (5000 * MS) /* for what was sent to reach the peers' kernels */
+#define FAILED_NS (50 * MS)  /* the same after a failure, when peers may look at it no more */
+#define EVENTS 64
+#define BUFFER_LEAST (16 << 10) /* with less than a packet has TCP does not move */
+#define BUFFER_MOST (1 << 30)
+
+int64_t tcp_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static struct tcp_wire *tcp(struct wire *w)
+{
+    return (struct tcp_wire *)w;
+}
+
+/* ---- opening ---- */
+
+static void destroy(struct tcp_wire *w)
+{
+    for (int i = w->used; i >= 0; i = w->peers[i].next_used)
+        tcp_lost(w, &w->peers[i], TRANSPORT_LEFT, 0);
+    for (struct tcp_guest *g = w->guests, *next; g; g = next) {
+        next = g->next;
+        if (g->fd >= 0)
+            forks_close(g->fd);
+        free(g);
+    }
+    while (w->inbox) {
+        struct tcp_letter *l = w->inbox;
+        w->inbox = l->next;
+        if (l->fate == TRANSPORT_HERE)
+            free(l);
+    }
+    free(w->reading);
+    tcp_lanes_free(w);
+    forks_close(w->listener);
+    if (w->base.fd >= 0)
+        close(w->base.fd);
+    free(w->cards);
+    free(w->peers);
+    free(w);
+}
+
+/* WEFT_TCP_BUFFER: bytes that the kernel buffers for each connection, each way. */
+static int settle_buffer(struct tcp_wire *w, const struct wire_boot *boot)
+{
+    const char *text = getenv("WEFT_TCP_BUFFER");
+    if (!text || !*text)
+        return 0;
+    char *end;
+    errno = 0;
+    long n = strtol(text, &end, 10);
+    if (errno || *end || n < BUFFER_LEAST || n > BUFFER_MOST)
+        return boot->error(WEFT_EINVAL, "WEFT_TCP_BUFFER=%s: expected a number from %d to %d", text, BUFFER_LEAST,
+                           BUFFER_MOST);
+    w->buffer = (int)n;
+    return 0;
+}
+
+static int open_wire(const struct wire_boot *boot, struct wire **out)
+{
+    struct tcp_wire *w = calloc(1, sizeof *w);
+    struct tcp_card card = {.port = 0};
+    if (!w)
+        return boot->error(WEFT_ENOMEM, "out of memory");
+    w->base = (struct wire){&wire_tcp, boot->error, boot->rank, boot->size, UINT64_C(1) << TCP_TAG_BITS, -1, false};
+    w->used = w->listener = -1;
+    w->who = TCP_LISTENER;
+    w->inbox_last = &w->inbox;
+    w->cards = calloc((size_t)boot->size, sizeof *w->cards);
+    w->peers = calloc((size_t)boot->size, sizeof *w->peers);
+    int err = w->cards && w->peers ? settle_buffer(w, boot) : boot->error(WEFT_ENOMEM, "out of memory");
+    for (int i = 0; i < boot->size && w->peers; i++) {
+        struct tcp_peer *p = &w->peers[i];
+        p->who = TCP_PEER;
+        p->rank = i;
+        p->fd = p->reserve = -1;
+        p->last = &p->first;
+        p->sends_last = &p->sends;
+    }
+    if (!err && (w->base.fd = epoll_create1(EPOLL_CLOEXEC)) < 0)
+        err = boot->error(WEFT_ETRANSPORT, "tcp: no epoll: %s", strerror(errno));
+    if (!err)
+        err = tcp_card_fill(boot, &card);
+    if (!err)
+        err = tcp_listen(w, boot, &card.port);
+    if (!err)
+        err = boot->gather(boot->arg, &card, sizeof card, w->cards);
+    if (err) {
+        destroy(w);
+        return err;
+    }
+    *out = &w->base;
+    return 0;
+}
+
+/* Connections of its own: what happens to those of one wire is nothing to the other. */
+static int split_wire(struct wire *base, const int *ranks, const struct wire_boot *boot, struct wire **out)
+{
+    struct wire_boot own = *boot;
+    (void)ranks;
+    own.error = base->error;
+    return open_wire(&own, out);
+}
+
+/* ---- moving things ---- */
+
+static void happened(struct tcp_wire *w, const struct epoll_event *e)
+{
+    enum tcp_who *who = e->data.ptr;
+    if (*who == TCP_LISTENER) {
+        tcp_accept(w);
+    } else if (*who == TCP_GUEST) {
+        tcp_guest_event(w, (struct tcp_guest *)(void *)who);
+    } else {
+        struct tcp_peer *p = (struct tcp_peer *)(void *)who;
+        if (p->link == TCP_CALLING || p->link == TCP_ASKING) {
+            tcp_call_event(w, p);
+            return;
+        }
+        if (p->link == TCP_OPEN && e->events & EPOLLOUT)
+            tcp_push(w, p);
+        if (p->link == TCP_OPEN && e->events & ~(uint32_t)EPOLLOUT)
+            tcp_pull(w, p);
+    }
+}
+
+static bool progress(struct wire *base)
+{
+    struct tcp_wire *w = tcp(base);
+    struct epoll_event e[EVENTS];
+    bool moved = tcp_push_dirty(w);
+    int n = epoll_wait(base->fd, e, EVENTS, 0);
+    for (int i = 0; i < n; i++)
+        happened(w, &e[i]);
+    tcp_sweep(w);
+    tcp_look(w);
+    return n > 0 || moved;
+}
+
+static bool arm(struct wire *base)
+{
+    struct epoll_event e;
+    return !tcp(base)->inbox && !tcp(base)->dirty && epoll_wait(base->fd, &e, 1, 0) == 0;
+}
+
+static enum transport_fate gone(struct wire *base, int rank)
+{
+    tcp_look(tcp(base));
+    return tcp(base)->peers[rank].fate;
+}
+
+/* ---- closing ---- */
+
+/* Has all that was sent to it come as far as its kernel, which keeps it whatever this process does then? */
+static bool is_told(const struct tcp_peer *p)
+{
+    int unsent = 0;
+    if (p->link == TCP_LOST || p->mute)
+        return true;
+    return p->link == TCP_OPEN && !p->first && !p->sends && !ioctl(p->fd, SIOCOUTQ, &unsent) && !unsent;
+}
+
+static bool all_told(const struct tcp_wire *w)
+{
+    for (int i = w->used; i >= 0; i = w->peers[i].next_used)
+        if (!is_told(&w->peers[i]))
+            return false;
+    return true;
+}
+
+/* What comes meanwhile is read, so that peers which are sending themselves can take it. */
+static void close_wire(struct wire *base)
+{
+    struct tcp_wire *w = tcp(base);
+    int64_t end = tcp_now() + (base->failed ? FAILED_NS : LEAVE_NS);
+    base->failed = true; /* what comes is not wanted any more */
+    w->leaves = true;
+    for (int i = w->used; i >= 0; i = w->peers[i].next_used)
+        tcp_bye(w, &w->peers[i]);
+    for (bool moved = true; !all_told(w) && tcp_now() < end; moved = progress(base))
+        if (!moved && arm(base))
+            poll(&(struct pollfd){.fd = base->fd, .events = POLLIN}, 1, 1);
+    for (int i = w->used; i >= 0; i = w->peers[i].next_used)
+        tcp_farewell(w, &w->peers[i]);
+    destroy(w);
+}
+
+const struct wire_ops wire_tcp = {
+    .abi = WIRE_ABI,
+    .name = "sockets",
+    .can = {.deaths = true, .cancels = true},
+    .open = open_wire,
+    .split = split_wire,
+    .close = close_wire,
+    .progress = progress,
+    .mail = tcp_mail,
+    .flushed = tcp_flushed,
+    .fetch = tcp_fetch,
+    .make = tcp_make,
+    .start = tcp_start,
+    .test = tcp_test,
+    .cancel = tcp_cancel,
+    .drop = tcp_drop,
+    .gone = gone,
+    .arm = arm,
+    .make_list = tcp_make_list,
+};

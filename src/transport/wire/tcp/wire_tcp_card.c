@@ -1,0 +1,150 @@
+/* By which addresses a rank can be reached, and in which order a peer tries them.
+ *
+ * Ranks that share a network namespace take the loopback. Others try first the addresses that are in a network of this
+ * machine's own, then the rest; a loopback address, or one that this machine has itself (bridges of containers have the
+ * same one on every machine), is not the peer's. A call that reaches somebody else all the same is found out by the
+ * hello, and the next address is tried. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include "base/hash.h"
+#include "transport/wire/tcp/wire_tcp.h"
+#include "weft.h"
+
+/* ---- this rank's ---- */
+
+static unsigned char bits(const unsigned char *mask, size_t n)
+{
+    unsigned char all = 0;
+    for (size_t i = 0; i < n; i++)
+        all = (unsigned char)(all + __builtin_popcount(mask[i]));
+    return all;
+}
+
+/* False: not one that others could use. Link-local ones of IPv6 mean nothing without an interface of the caller's. */
+static bool read_address(const struct ifaddrs *i, struct tcp_address *a)
+{
+    *a = (struct tcp_address){.loopback = (i->ifa_flags & IFF_LOOPBACK) != 0};
+    if (!i->ifa_addr || !(i->ifa_flags & IFF_UP))
+        return false;
+    if (i->ifa_addr->sa_family == AF_INET) {
+        const struct sockaddr_in *at = (const void *)i->ifa_addr, *mask = (const void *)i->ifa_netmask;
+        a->family = 4;
+        memcpy(a->bytes, &at->sin_addr, 4);
+        a->prefix = mask ? bits((const unsigned char *)&mask->sin_addr, 4) : 32;
+        return true;
+    }
+    if (i->ifa_addr->sa_family != AF_INET6)
+        return false;
+    const struct sockaddr_in6 *at = (const void *)i->ifa_addr, *mask = (const void *)i->ifa_netmask;
+    a->family = 6;
+    memcpy(a->bytes, &at->sin6_addr, 16);
+    a->prefix = mask ? bits((const unsigned char *)&mask->sin6_addr, 16) : 128;
+    return !IN6_IS_ADDR_LINKLOCAL(&at->sin6_addr);
+}
+
+/* Is the name in the list, which has commas between? */
+static bool is_listed(const char *list, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *at = list; at; at = strchr(at, ','), at = at ? at + 1 : NULL)
+        if (!strncmp(at, name, n) && (at[n] == ',' || at[n] == 0))
+            return true;
+    return false;
+}
+
+/* IPv4 first, loopback last. */
+static int collect(const struct wire_boot *boot, struct tcp_card *card)
+{
+    const char *wanted = getenv("WEFT_TCP_INTERFACE");
+    struct ifaddrs *all;
+    if (getifaddrs(&all))
+        return boot->error(WEFT_ETRANSPORT, "tcp: this machine's addresses cannot be found: %s", strerror(errno));
+    wanted = wanted && *wanted ? wanted : NULL;
+    bool found = !wanted;
+    for (int turn = 0; turn < 4; turn++)
+        for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
+            struct tcp_address a;
+            bool named = wanted && is_listed(wanted, i->ifa_name);
+            if (!read_address(i, &a) || a.loopback != (turn >= 2) || (a.family == 6) != (turn % 2))
+                continue;
+            found |= named;
+            if ((a.loopback || !wanted || named) && card->n < TCP_ADDRESSES)
+                card->at[card->n++] = a;
+        }
+    freeifaddrs(all);
+    if (!found)
+        return boot->error(WEFT_EINVAL, "WEFT_TCP_INTERFACE=%s: no such interface is up and has an address", wanted);
+    return card->n ? 0 : boot->error(WEFT_ETRANSPORT, "tcp: no network interface of this machine is up");
+}
+
+int tcp_card_fill(const struct wire_boot *boot, struct tcp_card *card)
+{
+    char id[64] = "";
+    struct stat net = {0};
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (f && !fgets(id, sizeof id, f))
+        id[0] = 0;
+    if (f)
+        fclose(f);
+    if (getrandom(card->nonce, sizeof card->nonce, 0) != (ssize_t)sizeof card->nonce)
+        return boot->error(WEFT_EIO, "no random number: %s", strerror(errno));
+    if (*id && !stat("/proc/self/ns/net", &net))
+        card->net = hash_u64(hash_bytes(net.st_dev, id, strlen(id)), net.st_ino);
+    return collect(boot, card);
+}
+
+/* ---- a peer's ---- */
+
+static bool same_network(const struct tcp_address *a, const struct tcp_address *b)
+{
+    size_t whole = a->prefix / 8u, rest = a->prefix % 8u;
+    return a->family == b->family && !memcmp(a->bytes, b->bytes, whole) &&
+           (!rest || !((a->bytes[whole] ^ b->bytes[whole]) >> (8 - rest)));
+}
+
+/* How soon it is tried: 0 first; -1: not at all. */
+static int turn_of(const struct tcp_card *me, const struct tcp_address *a, bool together)
+{
+    int turn = 1;
+    if (together)
+        return a->loopback ? 0 : 1;
+    for (uint32_t k = 0; k < me->n; k++) {
+        if (a->family == me->at[k].family && !memcmp(a->bytes, me->at[k].bytes, sizeof a->bytes))
+            return -1;
+        if (same_network(&me->at[k], a))
+            turn = 0;
+    }
+    return a->loopback ? -1 : turn;
+}
+
+bool tcp_card_address(const struct tcp_card *me, const struct tcp_card *peer, int i, struct sockaddr_storage *to,
+                      socklen_t *n)
+{
+    bool together = me->net && me->net == peer->net;
+    for (int turn = 0; turn < 2; turn++)
+        for (uint32_t k = 0; k < peer->n && k < TCP_ADDRESSES; k++) {
+            const struct tcp_address *a = &peer->at[k];
+            if (turn_of(me, a, together) != turn || i-- > 0)
+                continue;
+            *to = (struct sockaddr_storage){0};
+            if (a->family == 4) {
+                struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)peer->port)};
+                memcpy(&v4.sin_addr, a->bytes, 4);
+                memcpy(to, &v4, *n = sizeof v4);
+            } else {
+                struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)peer->port)};
+                memcpy(&v6.sin6_addr, a->bytes, 16);
+                memcpy(to, &v6, *n = sizeof v6);
+            }
+            return true;
+        }
+    return false;
+}

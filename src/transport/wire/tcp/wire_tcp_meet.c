@@ -1,0 +1,502 @@
+/* How two ranks come to have one connection. Whoever uses a peer first calls it, address by address, and says hello
+ * with the number that only ranks of this group know of the one that it calls; it is welcomed with its own, so that
+ * both know whom they talk to before anything else is said. Who calls may give up before the welcome comes, and call
+ * again; so whoever is called sends nothing before something comes by that connection, be it that the caller is HERE,
+ * and if its end comes first nothing is lost with it. When two call each other at the same time, the call of the lower
+ * rank counts: the higher one takes that and gives up its own, and the lower one keeps the other in reserve until its
+ * own has come to something.
+ *
+ * Connections of strangers, who say something else, nothing, or too little, cost a file each until they are closed: at
+ * once, after a minute, or when there are more of them than could be of this group, or no more files. Where there are
+ * none left at all those who call wait: they are looked at again after a while. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/forks.h"
+#include "transport/wire/tcp/wire_tcp.h"
+#include "transport/wire/wire_keepalive.h"
+#include "weft.h"
+
+#define MAGIC UINT64_C(0x3270637474666577) /* "wefttcp2" */
+#define BACKLOG 4096                       /* the system has a limit of its own */
+#define ACCEPTS 64                         /* at a time */
+#define SECOND INT64_C(1000000000)
+#define ANSWER_NS (10 * SECOND) /* for a welcome, if there are other addresses; a process may be busy */
+#define GUEST_NS (60 * SECOND)
+#define ROUNDS 3 /* times that all addresses are tried, if somebody answered at one of them */
+#define GUESTS(size) (2 * (size) + 64)
+
+static void tune(const struct tcp_wire *w, int fd)
+{
+    int one = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    keep_alive(fd);
+    if (w->buffer) {
+        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &w->buffer, sizeof w->buffer);
+        setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &w->buffer, sizeof w->buffer);
+    }
+}
+
+static bool watch(const struct tcp_wire *w, int op, int fd, uint32_t events, void *who)
+{
+    return !epoll_ctl(w->base.fd, op, fd, &(struct epoll_event){.events = events, .data.ptr = who});
+}
+
+static struct tcp_hello greeting(const struct tcp_wire *w, int peer)
+{
+    const struct tcp_card *c = &w->cards[peer];
+    return (struct tcp_hello){MAGIC, {c->nonce[0], c->nonce[1]}, (uint32_t)w->base.rank, (uint32_t)peer};
+}
+
+static bool greets_me(const struct tcp_wire *w, const struct tcp_hello *h)
+{
+    const struct tcp_card *me = &w->cards[w->base.rank];
+    return h->magic == MAGIC && h->nonce[0] == me->nonce[0] && h->nonce[1] == me->nonce[1] &&
+           h->to == (uint32_t)w->base.rank && h->from < (uint32_t)w->base.size && h->from != h->to;
+}
+
+/* A new connection takes so few bytes at once. */
+static bool greet(const struct tcp_wire *w, int fd, int peer)
+{
+    const struct tcp_hello h = greeting(w, peer);
+    return send(fd, &h, sizeof h, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof h;
+}
+
+/* 1: the hello is whole; 0: not yet; -1: it will not be. */
+static int read_hello(int fd, struct tcp_hello *h, size_t *got)
+{
+    ssize_t n = recv(fd, (unsigned char *)h + *got, sizeof *h - *got, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    if (n <= 0)
+        return -1;
+    *got += (size_t)n;
+    return *got == sizeof *h;
+}
+
+/* A child of this process may have the file, too: then the other end would see no end. */
+static void end_call(int fd)
+{
+    shutdown(fd, SHUT_RDWR);
+    forks_close(fd);
+}
+
+/* ... and epoll would go on telling of it. */
+static void shut(const struct tcp_wire *w, int fd)
+{
+    watch(w, EPOLL_CTL_DEL, fd, 0, NULL);
+    end_call(fd);
+}
+
+static void hang_up(const struct tcp_wire *w, struct tcp_peer *p)
+{
+    if (p->fd >= 0)
+        shut(w, p->fd);
+    p->fd = -1;
+}
+
+/* Whoever called got no answer for so long that it has hung up, and calls again. Behind its hello it says nothing
+ * before it is welcomed, unless it leaves; else its end is all that there can be. */
+static bool has_hung_up(int fd)
+{
+    char byte;
+    ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+/* The one in reserve is not needed any more. */
+void tcp_open_peer(struct tcp_wire *w, struct tcp_peer *p)
+{
+    if (p->reserve >= 0)
+        end_call(p->reserve);
+    p->reserve = -1;
+    p->unsure = false;
+    p->link = TCP_OPEN;
+    tcp_push(w, p);
+}
+
+/* Takes a connection that the peer made; it is known to epoll already, or not. False: it is of no use. */
+static bool adopt(struct tcp_wire *w, struct tcp_peer *p, int fd, bool known)
+{
+    if (!greet(w, fd, p->rank) || !watch(w, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, EPOLLIN, p))
+        return false;
+    hang_up(w, p);
+    p->fd = fd;
+    p->link = TCP_OPEN;
+    p->unsure = true;
+    return true;
+}
+
+/* Takes the one that is in reserve. False: there is none of use. */
+static bool adopt_reserve(struct tcp_wire *w, struct tcp_peer *p)
+{
+    int fd = p->reserve;
+    p->reserve = -1;
+    if (fd >= 0 && !has_hung_up(fd) && adopt(w, p, fd, false))
+        return true;
+    if (fd >= 0)
+        end_call(fd);
+    return false;
+}
+
+/* ---- calling ---- */
+
+/* False: that address is no good. */
+static bool dial(struct tcp_wire *w, struct tcp_peer *p, const struct sockaddr_storage *to, socklen_t n)
+{
+    int fd = p->fd = forks_own(socket(to->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (fd >= 0) {
+        tune(w, fd);
+        if (!connect(fd, (const struct sockaddr *)to, n) || errno == EINPROGRESS) {
+            p->since = tcp_now();
+            p->hello_got = 0;
+            if (watch(w, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLOUT, p))
+                return true;
+        }
+    }
+    p->why = errno;
+    hang_up(w, p);
+    return false;
+}
+
+/* Those who have called and were not looked at yet. */
+static void hear_guests(struct tcp_wire *w)
+{
+    for (int i = 0; i < BACKLOG / ACCEPTS && tcp_accept(w); i++)
+        ;
+    for (struct tcp_guest *g = w->guests; g; g = g->next)
+        tcp_guest_event(w, g);
+}
+
+/* Tries the next address. When all are through: what the peer made itself, or all of them again. One that has left may
+ * have called before, and its last words be here. */
+static void call_next(struct tcp_wire *w, struct tcp_peer *p)
+{
+    struct sockaddr_storage to;
+    socklen_t n;
+    hang_up(w, p);
+    p->link = TCP_CALLING;
+    for (;;) {
+        if (!tcp_card_address(&w->cards[w->base.rank], &w->cards[p->rank], p->address, &to, &n)) {
+            hear_guests(w);
+            if (p->link == TCP_OPEN || adopt_reserve(w, p))
+                return;
+            if (!p->turned_away || ++p->rounds >= ROUNDS) {
+                tcp_lost(w, p, TRANSPORT_HERE, p->why ? p->why : EADDRNOTAVAIL);
+                return;
+            }
+            p->address = 0;
+            p->turned_away = false;
+            continue;
+        }
+        p->address++;
+        if (dial(w, p, &to, n))
+            return;
+    }
+}
+
+int tcp_use(struct tcp_wire *w, int peer)
+{
+    if (peer < 0 || peer >= w->base.size)
+        return w->base.error(WEFT_EINVAL, "there is no rank %d among %d", peer, w->base.size);
+    if (peer == w->base.rank)
+        return w->base.error(WEFT_EINVAL, "tcp: rank %d sends nothing to itself", peer);
+    struct tcp_peer *p = &w->peers[peer];
+    if (p->fate != TRANSPORT_HERE)
+        return tcp_lost_error(w, peer);
+    if (p->link == TCP_UNUSED) {
+        p->next_used = w->used;
+        w->used = peer;
+        call_next(w, p);
+    }
+    return 0;
+}
+
+void tcp_call_back(struct tcp_wire *w, struct tcp_peer *p)
+{
+    hang_up(w, p);
+    p->unsure = p->turned_away = false;
+    p->address = p->rounds = 0;
+    if (!adopt_reserve(w, p))
+        call_next(w, p);
+}
+
+static void turned_away(struct tcp_wire *w, struct tcp_peer *p, int why)
+{
+    p->turned_away = true;
+    p->why = why;
+    call_next(w, p);
+}
+
+void tcp_call_event(struct tcp_wire *w, struct tcp_peer *p)
+{
+    if (p->link == TCP_CALLING) {
+        struct sockaddr_storage at;
+        int why = 0;
+        socklen_t n = sizeof why, m = sizeof at;
+        if (getsockopt(p->fd, SOL_SOCKET, SO_ERROR, &why, &n))
+            why = errno;
+        if (!why && getpeername(p->fd, (struct sockaddr *)&at, &m))
+            return; /* not yet */
+        p->why = why;
+        if (why) {
+            call_next(w, p);
+            return;
+        }
+        p->link = TCP_ASKING;
+        p->since = tcp_now();
+        if (!greet(w, p->fd, p->rank) || !watch(w, EPOLL_CTL_MOD, p->fd, EPOLLIN, p))
+            turned_away(w, p, errno);
+        return;
+    }
+    const struct tcp_head here = {.kind = TCP_HERE};
+    int whole = read_hello(p->fd, &p->hello, &p->hello_got);
+    if (whole < 0 || (whole && (!greets_me(w, &p->hello) || p->hello.from != (uint32_t)p->rank)))
+        turned_away(w, p, ECONNREFUSED);
+    else if (whole && !p->first && !tcp_queue_copy(w, p, &here, NULL, 0))
+        tcp_lost(w, p, TRANSPORT_HERE, ENOMEM);
+    else if (whole)
+        tcp_open_peer(w, p);
+}
+
+/* ---- being called ---- */
+
+int tcp_listen(struct tcp_wire *w, const struct wire_boot *boot, uint32_t *port)
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } at;
+    socklen_t n = sizeof at;
+    int off = 0, fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    memset(&at, 0, sizeof at);
+    at.v6.sin6_family = AF_INET6;
+    if (fd >= 0 && (setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) || bind(fd, &at.any, sizeof at.v6))) {
+        close(fd);
+        fd = -1;
+    }
+    if (fd < 0) { /* without IPv6 */
+        memset(&at, 0, sizeof at);
+        at.v4.sin_family = AF_INET;
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (fd >= 0 && bind(fd, &at.any, sizeof at.v4)) {
+            close(fd);
+            fd = -1;
+        }
+    }
+    if (fd >= 0)
+        tune(w, fd); /* what comes inherits it */
+    w->listener = forks_own(fd);
+    if (fd < 0 || listen(fd, BACKLOG) || getsockname(fd, &at.any, &n) || !watch(w, EPOLL_CTL_ADD, fd, EPOLLIN, &w->who))
+        return boot->error(WEFT_ETRANSPORT, "tcp: no socket to listen on: %s", strerror(errno));
+    *port = ntohs(at.any.sa_family == AF_INET6 ? at.v6.sin6_port : at.v4.sin_port);
+    return 0;
+}
+
+/* Is its connection of no use? Else it has become a peer's. */
+static void dismiss(struct tcp_wire *w, struct tcp_guest *g, bool useless)
+{
+    if (useless)
+        shut(w, g->fd);
+    g->fd = -1;
+    w->nguests--;
+    w->gone_guests = true;
+}
+
+/* Those that came last stand first. What the oldest may have said meanwhile is heard before it has to go. */
+static void dismiss_oldest(struct tcp_wire *w)
+{
+    struct tcp_guest *oldest = NULL;
+    for (struct tcp_guest *g = w->guests; g; g = g->next)
+        if (g->fd >= 0)
+            oldest = g;
+    if (oldest)
+        tcp_guest_event(w, oldest);
+    if (oldest && oldest->fd >= 0)
+        dismiss(w, oldest, true);
+}
+
+bool tcp_accept(struct tcp_wire *w)
+{
+    for (int i = 0; i < ACCEPTS; i++) {
+        int fd = accept4(w->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+            if (w->nguests)
+                dismiss_oldest(w); /* maybe one that calls is of the group */
+            w->deaf = watch(w, EPOLL_CTL_MOD, w->listener, 0, &w->who);
+            return false;
+        }
+        if (fd < 0)
+            return false;
+        forks_own(fd);
+        if (w->nguests >= GUESTS(w->base.size))
+            dismiss_oldest(w);
+        struct tcp_guest *g = malloc(sizeof *g);
+        if (g)
+            *g = (struct tcp_guest){.who = TCP_GUEST, .next = w->guests, .fd = fd, .since = tcp_now()};
+        if (!g || !watch(w, EPOLL_CTL_ADD, fd, EPOLLIN, g)) {
+            free(g);
+            forks_close(fd);
+            return false;
+        }
+        w->guests = g;
+        w->nguests++;
+    }
+    return true;
+}
+
+void tcp_guest_event(struct tcp_wire *w, struct tcp_guest *g)
+{
+    if (g->fd < 0)
+        return;
+    int whole = read_hello(g->fd, &g->hello, &g->got);
+    if (!whole)
+        return;
+    struct tcp_peer *p = whole > 0 && greets_me(w, &g->hello) ? &w->peers[g->hello.from] : NULL;
+    if (!p || (p->link == TCP_OPEN && !p->unsure) || p->link == TCP_LOST || has_hung_up(g->fd)) {
+        dismiss(w, g, true);
+        return;
+    }
+    bool first = p->link == TCP_UNUSED;
+    /* The own call counts, if it comes to something; so does the peer's that was taken: which it made first is not
+     * known. */
+    if (p->unsure || (!first && p->rank > w->base.rank)) {
+        if (p->reserve >= 0)
+            end_call(p->reserve);
+        p->reserve = g->fd;
+        watch(w, EPOLL_CTL_DEL, g->fd, 0, NULL);
+        dismiss(w, g, false);
+        return;
+    }
+    bool taken = adopt(w, p, g->fd, true);
+    dismiss(w, g, !taken); /* who hung up just now calls again */
+    if (taken && first) {
+        p->next_used = w->used;
+        w->used = p->rank;
+        if (w->leaves)
+            tcp_bye(w, p);
+    }
+}
+
+void tcp_sweep(struct tcp_wire *w)
+{
+    if (!w->gone_guests)
+        return;
+    w->gone_guests = false;
+    for (struct tcp_guest **at = &w->guests; *at;) {
+        struct tcp_guest *g = *at;
+        if (g->fd >= 0) {
+            at = &g->next;
+            continue;
+        }
+        *at = g->next;
+        free(g);
+    }
+}
+
+/* ---- hosts that vanish ---- */
+
+static bool takes_too_long(const struct tcp_peer *p, int64_t now)
+{
+    return (p->link == TCP_CALLING && now - p->since >= KEEP_SILENT_NS) ||
+           (p->link == TCP_ASKING && now - p->since >= ANSWER_NS);
+}
+
+/* Who takes the call and does not answer is busy, or a stranger: if there is another way it is tried, and this one
+ * again after it, as often as need be, since nobody has said no. */
+static void give_up(struct tcp_wire *w, struct tcp_peer *p)
+{
+    struct sockaddr_storage to;
+    socklen_t n;
+    if (p->link == TCP_CALLING) {
+        p->why = ETIMEDOUT;
+        call_next(w, p);
+    } else if (p->reserve >= 0 || tcp_card_address(&w->cards[w->base.rank], &w->cards[p->rank], p->address, &to, &n)) {
+        p->rounds = 0;
+        turned_away(w, p, ETIMEDOUT);
+    }
+}
+
+static void look_at(struct tcp_wire *w, struct tcp_peer *p, int64_t now)
+{
+    struct tcp_info info = {0};
+    socklen_t n = sizeof info;
+    if (takes_too_long(p, now))
+        tcp_call_event(w, p); /* it may be this rank that was busy: the answer is there, and nobody has looked */
+    if (takes_too_long(p, now)) {
+        give_up(w, p);
+        return;
+    }
+    if (p->link != TCP_OPEN && p->link != TCP_ASKING)
+        return;
+    if (getsockopt(p->fd, IPPROTO_TCP, TCP_INFO, &info, &n) || !keep_awaits(&info)) {
+        p->awaits_since = 0;
+        return;
+    }
+    if (!p->awaits_since)
+        p->awaits_since = now;
+    if (keep_silent(&info, now - p->awaits_since))
+        tcp_lost(w, p, TRANSPORT_HERE, ETIMEDOUT);
+}
+
+void tcp_look(struct tcp_wire *w)
+{
+    int64_t now = tcp_now();
+    if (now - w->looked_at < KEEP_LOOK_NS)
+        return;
+    w->looked_at = now;
+    if (w->deaf)
+        w->deaf = !watch(w, EPOLL_CTL_MOD, w->listener, EPOLLIN, &w->who);
+    for (int i = w->used; i >= 0; i = w->peers[i].next_used)
+        look_at(w, &w->peers[i], now);
+    for (struct tcp_guest *g = w->guests; g; g = g->next)
+        if (g->fd >= 0 && now - g->since >= GUEST_NS)
+            dismiss(w, g, true);
+    tcp_sweep(w);
+}
+
+/* ---- the end ---- */
+
+void tcp_farewell(struct tcp_wire *w, struct tcp_peer *p)
+{
+    if (p->link != TCP_ASKING)
+        return;
+    p->link = TCP_OPEN;
+    tcp_push(w, p);
+}
+
+void tcp_lost(struct tcp_wire *w, struct tcp_peer *p, enum transport_fate fate, int why)
+{
+    if (p->link == TCP_LOST)
+        return;
+    tcp_out_clear(w, p);
+    if (why && p->fd >= 0) /* what is on its way to a host that does not answer is not kept */
+        setsockopt(p->fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
+    hang_up(w, p);
+    if (p->reserve >= 0)
+        end_call(p->reserve);
+    p->reserve = -1;
+    p->unsure = false;
+    p->link = TCP_LOST;
+    p->why = why;
+    free(p->mail);
+    p->mail = NULL;
+    p->lane = NULL;
+    p->end = (struct tcp_letter){.peer = p->rank, .fate = fate == TRANSPORT_LEFT ? TRANSPORT_LEFT : TRANSPORT_DIED};
+    tcp_post(w, &p->end);
+}
+
+int tcp_lost_error(const struct tcp_wire *w, int peer)
+{
+    const struct tcp_peer *p = &w->peers[peer];
+    if (p->fate == TRANSPORT_LEFT)
+        return w->base.error(WEFT_EPEER, "rank %d has left", peer);
+    return w->base.error(WEFT_EPEER, "rank %d has ended or cannot be reached: %s", peer,
+                         p->why ? strerror(p->why) : "its connection was closed");
+}

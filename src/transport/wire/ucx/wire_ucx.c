@@ -1,0 +1,435 @@
+/* Opening and closing a wire of UCX, connections with peers, and word of those that are gone.
+ *
+ * Peers that end are seen because each end connects itself (UCP_ERR_HANDLING_MODE_PEER): when a process ends, the
+ * kernel closes its connections, and the next progress calls the error handler. wire_ucx_keep.c is for hosts that
+ * vanish without a word. */
+#define _GNU_SOURCE
+#include "transport/wire/ucx/wire_ucx.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "transport/wire/wire_keepalive.h"
+#include "weft.h"
+
+#define LITERAL(x) #x
+#define STRING(x) LITERAL(x) /* of a macro's value */
+#define MS INT64_C(1000000)
+#define GRACE_NS (100 * MS)  /* from a broken connection on: what the peer sent before may come by another one */
+#define LEAVE_NS (5000 * MS) /* for what was sent to leave this process; to connect takes seconds where all is busy */
+#define FAILED_NS (50 * MS)  /* the same after a failure, when peers may look at it no more */
+#define CLOSE_NS (1000 * MS) /* for connections that are ended at once */
+
+int64_t ucx_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static struct ucx_wire *ucx(struct wire *w)
+{
+    return (struct ucx_wire *)w;
+}
+
+void *ucx_request_alloc(const struct ucx_wire *w, size_t bytes)
+{
+    unsigned char *block = malloc(w->request_bytes + bytes);
+    return block ? block + w->request_bytes : NULL;
+}
+
+void ucx_request_free(const struct ucx_wire *w, void *request)
+{
+    if (request)
+        free((unsigned char *)request - w->request_bytes);
+}
+
+/* ---- peers ---- */
+
+static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    struct ucx_wire *w = arg;
+    for (int i = w->used; i >= 0; i = w->peers[i].next) {
+        struct ucx_peer *p = &w->peers[i];
+        if (p->ep == ep && !p->lost_ns) {
+            p->lost_ns = ucx_now();
+            p->status = status;
+            w->last_lost = i;
+        }
+    }
+}
+
+int ucx_connect(struct ucx_wire *w, int peer)
+{
+    if (peer < 0 || peer >= w->base.size)
+        return w->base.error(WEFT_EINVAL, "there is no rank %d among %d", peer, w->base.size);
+    struct ucx_peer *p = &w->peers[peer];
+    if (!w->worker)
+        return w->base.error(WEFT_ETRANSPORT, "ucx: this end was shut down after a failure");
+    if (ucx_lost(w, peer))
+        return ucx_lost_error(w, peer);
+    if (p->ep)
+        return 0;
+    ucp_ep_params_t params = {
+        .field_mask =
+            UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .address = (const ucp_address_t *)(w->addresses + (size_t)peer * w->address_bytes),
+        .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+        .err_handler = {.cb = on_error, .arg = w},
+    };
+    ucs_status_t status = ucp_ep_create(w->worker, &params, &p->ep);
+    if (status) {
+        p->ep = NULL;
+        return w->base.error(status == UCS_ERR_NO_MEMORY ? WEFT_ENOMEM : WEFT_ETRANSPORT,
+                             "ucx: rank %d cannot be reached: %s", peer, ucs_status_string(status));
+    }
+    if (!p->used) {
+        p->used = true;
+        p->next = w->used;
+        w->used = peer;
+    }
+    return 0;
+}
+
+/* A peer that leaves says so before its connection breaks, but the word may come by another connection than the one
+ * that breaks first; so a broken one counts a little later. */
+static enum transport_fate fate(const struct ucx_wire *w, int peer)
+{
+    const struct ucx_peer *p = &w->peers[peer];
+    if (p->left)
+        return TRANSPORT_LEFT;
+    return p->lost_ns && ucx_now() - p->lost_ns >= GRACE_NS ? TRANSPORT_DIED : TRANSPORT_HERE;
+}
+
+bool ucx_lost(const struct ucx_wire *w, int peer)
+{
+    return w->peers[peer].cut || fate(w, peer) != TRANSPORT_HERE;
+}
+
+int ucx_lost_error(const struct ucx_wire *w, int peer)
+{
+    const struct ucx_peer *p = &w->peers[peer];
+    if (p->left)
+        return w->base.error(WEFT_EPEER, "rank %d has left", peer);
+    if (p->lost_ns)
+        return w->base.error(WEFT_EPEER, "rank %d has ended or cannot be reached: %s", peer,
+                             ucs_status_string(p->status));
+    return w->base.error(WEFT_EPEER, "the connection with rank %d was ended after a failure", peer);
+}
+
+static enum transport_fate gone(struct wire *base, int rank)
+{
+    ucx_look(ucx(base));
+    return fate(ucx(base), rank);
+}
+
+/* Moves things until *left is 0 or time is up. */
+static void drain(struct ucx_wire *w, const int64_t *left, int64_t ns)
+{
+    for (int64_t end = ucx_now() + ns; *left > 0 && ucx_now() < end;)
+        ucp_worker_progress(w->worker);
+}
+
+static void close_now(struct ucx_wire *w, struct ucx_peer *p, int64_t end)
+{
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
+    ucs_status_ptr_t request = ucp_ep_close_nbx(p->ep, &param);
+    if (UCS_PTR_IS_PTR(request)) {
+        while (ucp_request_check_status(request) == UCS_INPROGRESS && ucx_now() < end)
+            ucp_worker_progress(w->worker);
+        ucp_request_free(request);
+    }
+    p->ep = NULL;
+}
+
+void ucx_cut(struct ucx_wire *w, int peer, int64_t ns)
+{
+    struct ucx_peer *p = &w->peers[peer];
+    if (!p->ep)
+        return;
+    int64_t began = ucx_now();
+    if (!p->lost_ns && !ucx_bye(w, peer))
+        drain(w, &w->posts, ucx_patience(w, ns));
+    w->waited_ns += ucx_now() - began;
+    p->cut = true;
+    close_now(w, p, ucx_now() + CLOSE_NS);
+}
+
+/* Worker and connections first: nobody calls back or touches memory after that. */
+void ucx_shut(struct ucx_wire *w)
+{
+    if (!w->worker)
+        return;
+    int64_t end = ucx_now() + CLOSE_NS;
+    ucx_letters_close(w);
+    for (int i = w->used; i >= 0; i = w->peers[i].next)
+        if (w->peers[i].ep)
+            close_now(w, &w->peers[i], end);
+    ucp_worker_destroy(w->worker);
+    w->worker = NULL;
+    ucx_letters_free(w);
+}
+
+/* ---- opening ---- */
+
+struct setting {
+    const char *name, *value;
+    bool tcp;
+};
+
+/* Sets what the user's own variable UCX_NAME, or UCX_TCP_NAME, does not. Names of the TCP transport are with UCX's core
+ * in some versions and with the transport in others, so both forms are given; one that is not known is left aside. */
+static ucs_status_t set(ucp_config_t *config, const struct setting *s)
+{
+    char name[64];
+    snprintf(name, sizeof name, "UCX_%s%s", s->tcp ? "TCP_" : "", s->name);
+    if (getenv(name))
+        return UCS_OK;
+    ucs_status_t status = ucp_config_modify(config, s->name, s->value);
+    return status || !s->tcp ? status : ucp_config_modify(config, name + strlen("UCX_"), s->value);
+}
+
+/* MAX_IOV 0: TCP sends from buffers of UCX's. When a connection breaks while it sends from the caller's memory, UCX up
+ * to 1.13 at least may end that send twice and then the process, by an assertion (comp->count > 0). With buffers of
+ * TX_SEG_SIZE, which stay in cache, it is faster besides: 4.8 GB/s instead of 4.0 between two network namespaces.
+ * MAX_POLL 1: one event at a time, since the first of several may close the connection that another one is about, at
+ * which an assertion (conn_state) ends the process, too. It costs nothing that can be measured. PROTO_ENABLE n: the
+ * protocols that are the default since 1.16 end a sender whose receiver was killed amid a large message by an assertion
+ * (ucp_memh_is_user_memh); those of before do not. */
+static ucs_status_t configure(const struct wire_boot *boot, ucp_config_t **config)
+{
+    static const struct setting settings[] = {
+        {"CONN_NB", "y", true}, /* connecting a host that is not there must not block */
+        {"PROTO_ENABLE", "n", false},
+        {"MAX_IOV", "0", true},
+        {"MAX_POLL", "1", true},
+        {"TX_SEG_SIZE", "64k", true},
+        {"KEEPIDLE", STRING(KEEP_IDLE) "s", true},
+        {"KEEPINTVL", STRING(KEEP_INTERVAL) "s", true},
+        {"KEEPCNT", STRING(KEEP_COUNT), true},
+        {"RX_SEG_SIZE", "256K", true}, /* a fifth more bytes a second than with 64K: fewer calls of the system */
+    };
+    static const struct setting no_shm = {"TLS", "^sysv,posix,cma,knem,xpmem", false};
+    ucs_status_t status = ucp_config_read(NULL, NULL, config);
+    for (size_t i = 0; !status && i < sizeof settings / sizeof *settings; i++)
+        status = set(*config, &settings[i]);
+    return status || !boot->no_shm ? status : set(*config, &no_shm);
+}
+
+/* UCX prints its warnings and catches SIGSEGV and the like; in somebody's program it shall do neither unasked. The
+ * declarations are of libucs, whose headers are not installed everywhere. */
+void ucs_debug_disable_signal(int signum) __attribute__((weak));
+ucs_status_t ucs_global_opts_set_value(const char *name, const char *value) __attribute__((weak));
+
+static void hush(void)
+{
+    static const int signals[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE};
+    if (!getenv("UCX_LOG_LEVEL") && ucs_global_opts_set_value)
+        ucs_global_opts_set_value("LOG_LEVEL", "fatal");
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        if (!getenv("UCX_HANDLE_ERRORS") && ucs_debug_disable_signal)
+            ucs_debug_disable_signal(signals[i]);
+}
+
+static ucs_status_t open_worker(struct ucx_wire *w, const struct wire_boot *boot)
+{
+    static pthread_once_t hushed = PTHREAD_ONCE_INIT;
+    ucp_config_t *config = NULL;
+    pthread_once(&hushed, hush);
+    ucs_status_t status = configure(boot, &config);
+    ucp_params_t params = {
+        .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS,
+        .features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP,
+        .estimated_num_eps = (size_t)boot->size,
+    };
+    if (!status)
+        status = ucp_init(&params, config, &w->context);
+    if (config)
+        ucp_config_release(config);
+    if (status)
+        return status;
+    ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_REQUEST_SIZE};
+    status = ucp_context_query(w->context, &attr);
+    w->request_bytes = (attr.request_size + 63) / 64 * 64;
+    ucp_worker_params_t worker = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+                                  .thread_mode = UCS_THREAD_MODE_SERIALIZED};
+    int listeners[UCX_LISTENERS];
+    size_t n = ucx_listeners(listeners, UCX_LISTENERS);
+    if (!status)
+        status = ucp_worker_create(w->context, &worker, &w->worker);
+    w->watch.on = !getenv("UCX_TCP_KEEPIDLE");
+    if (!status && w->watch.on)
+        ucx_keep_alive(listeners, n);
+    return status ? status : ucp_worker_get_efd(w->worker, &w->base.fd);
+}
+
+/* Addresses have different lengths on different machines: the longest counts. */
+static int share_address(struct ucx_wire *w, const struct wire_boot *boot, const ucp_address_t *address, size_t bytes)
+{
+    size_t size = (size_t)boot->size;
+    uint64_t mine = bytes, *all = malloc(size * sizeof *all);
+    unsigned char *padded = NULL;
+    int err = all ? boot->gather(boot->arg, &mine, sizeof mine, all) : boot->error(WEFT_ENOMEM, "out of memory");
+    if (err)
+        goto out;
+    for (size_t i = 0; i < size; i++)
+        w->address_bytes = all[i] > w->address_bytes ? all[i] : w->address_bytes;
+    w->address_bytes = (w->address_bytes + 7) / 8 * 8;
+    padded = calloc(1, w->address_bytes);
+    w->addresses = calloc(size, w->address_bytes);
+    if (!padded || !w->addresses) {
+        err = boot->error(WEFT_ENOMEM, "out of memory");
+        goto out;
+    }
+    memcpy(padded, address, bytes);
+    err = boot->gather(boot->arg, padded, w->address_bytes, w->addresses);
+out:
+    free(padded);
+    free(all);
+    return err;
+}
+
+static void destroy(struct ucx_wire *w)
+{
+    ucx_shut(w);
+    ucx_look_no_more(w);
+    if (w->context)
+        ucp_cleanup(w->context);
+    for (struct ucx_message *m = w->kept, *next; m; m = next) {
+        next = m->next;
+        ucx_request_free(w, m);
+    }
+    free(w->addresses);
+    free(w->peers);
+    free(w);
+}
+
+extern const struct wire_ops weft_wire;
+
+static int open_wire(const struct wire_boot *boot, struct wire **out)
+{
+    if (boot->size > 1 << UCX_RANK_BITS)
+        return boot->error(WEFT_EUNSUPPORTED, "ucx: %d ranks; there can be %d", boot->size, 1 << UCX_RANK_BITS);
+    struct ucx_wire *w = calloc(1, sizeof *w);
+    ucp_address_t *address = NULL;
+    size_t bytes = 0;
+    if (!w || !(w->peers = calloc((size_t)boot->size, sizeof *w->peers))) {
+        free(w);
+        return boot->error(WEFT_ENOMEM, "out of memory");
+    }
+    w->base = (struct wire){&weft_wire, boot->error, boot->rank, boot->size, UINT64_C(1) << UCX_TAG_BITS, -1, false};
+    w->used = w->last_lost = -1;
+    int err = 0;
+    ucs_status_t status = open_worker(w, boot);
+    if (!status)
+        status = ucp_worker_get_address(w->worker, &address, &bytes);
+    if (status)
+        err = boot->error(WEFT_ETRANSPORT, "ucx: cannot be opened: %s", ucs_status_string(status));
+    else if (!ucx_letters_open(w))
+        err = boot->error(WEFT_ENOMEM, "out of memory");
+    if (!err)
+        err = share_address(w, boot, address, bytes);
+    if (address)
+        ucp_worker_release_address(w->worker, address);
+    if (err) {
+        destroy(w);
+        return err;
+    }
+    *out = &w->base;
+    return 0;
+}
+
+/* A worker of its own: when a connection has to be ended after a failure, others are not touched. */
+static int split_wire(struct wire *base, const int *ranks, const struct wire_boot *boot, struct wire **out)
+{
+    struct wire_boot own = *boot;
+    (void)ranks;
+    own.error = base->error;
+    return open_wire(&own, out);
+}
+
+/* ---- the rest ---- */
+
+static void on_flushed(void *request, ucs_status_t status, void *arg)
+{
+    (void)status;
+    --*(int64_t *)arg;
+    ucp_request_free(request);
+}
+
+/* What was sent leaves this process before the connections are closed; the kernel delivers it then. Mail that UCX has
+ * not finished with and connections that it has not flushed are counted alike. */
+static void leave(struct ucx_wire *w)
+{
+    int64_t open = 0, end = ucx_now() + (w->base.failed ? FAILED_NS : LEAVE_NS);
+    for (int i = w->used; i >= 0; i = w->peers[i].next)
+        if (w->peers[i].ep && !w->peers[i].lost_ns && !w->peers[i].left)
+            ucx_bye(w, i);
+    drain(w, &w->posts, end - ucx_now());
+    /* A flush that does not come to its end is cancelled with its connection, which calls on_flushed, while `open`
+     * lives. */
+    for (int i = w->used; i >= 0; i = w->peers[i].next) {
+        ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+                                     .cb.send = on_flushed,
+                                     .user_data = &open};
+        if (w->peers[i].ep && !w->peers[i].lost_ns)
+            open += UCS_PTR_IS_PTR(ucp_ep_flush_nbx(w->peers[i].ep, &param));
+    }
+    drain(w, &open, end - ucx_now());
+    ucx_shut(w);
+}
+
+static void close_wire(struct wire *base)
+{
+    struct ucx_wire *w = ucx(base);
+    if (w->worker)
+        leave(w);
+    destroy(w);
+}
+
+static bool progress(struct wire *base)
+{
+    struct ucx_wire *w = ucx(base);
+    bool moved = w->worker && ucp_worker_progress(w->worker);
+    if (w->worker && base->failed)
+        ucx_discard(w);
+    return moved;
+}
+
+static bool arm(struct wire *base)
+{
+    struct ucx_wire *w = ucx(base);
+    if (!w->worker || w->in[w->next_in % UCX_LETTERS]->done)
+        return false;
+    /* Whoever sleeps is not woken when a grace ends. */
+    if (w->last_lost >= 0 && ucx_now() - w->peers[w->last_lost].lost_ns < GRACE_NS)
+        return false;
+    /* A call that comes while UCX arms is noted by its thread for the next progress, which nobody would be woken for.
+     */
+    return ucp_worker_arm(w->worker) == UCS_OK && !ucp_worker_progress(w->worker);
+}
+
+__attribute__((visibility("default"))) const struct wire_ops weft_wire = {
+    .abi = WIRE_ABI,
+    .name = "UCX " STRING(UCP_API_MAJOR) "." STRING(UCP_API_MINOR),
+    .can = {.deaths = true, .cancels = true},
+    .open = open_wire,
+    .split = split_wire,
+    .close = close_wire,
+    .progress = progress,
+    .mail = ucx_mail,
+    .flushed = ucx_flushed,
+    .fetch = ucx_fetch,
+    .make = ucx_make,
+    .start = ucx_start,
+    .test = ucx_test,
+    .cancel = ucx_cancel,
+    .drop = ucx_drop,
+    .gone = gone,
+    .arm = arm,
+    .make_list = ucx_make_list,
+};

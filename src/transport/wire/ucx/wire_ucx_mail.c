@@ -1,0 +1,181 @@
+/* Mail by UCX. A ring of receives that take mail from anybody is always posted; UCX fills them in the order in which it
+ * matches, and keeps the messages of one sender in order. Mail that finds the ring full waits in UCX's queue. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "transport/wire/ucx/wire_ucx.h"
+#include "weft.h"
+
+#define FLUSH_NS INT64_C(1000000)
+
+/* ---- in ---- */
+
+static void on_mail(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info, void *arg)
+{
+    struct ucx_letter *l = arg;
+    (void)request;
+    l->status = status;
+    l->info = *info;
+    l->done = true;
+}
+
+static bool post(struct ucx_wire *w, struct ucx_letter *l)
+{
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FLAG_NO_IMM_CMPL, /* the length comes with the call back alone */
+        .request = l,
+        .cb.recv = on_mail,
+        .user_data = l,
+    };
+    l->done = false;
+    l->status = UCS_OK;
+    ucs_status_ptr_t r = ucp_tag_recv_nbx(w->worker, l->bytes, sizeof l->bytes, UCX_MAIL, UCX_MAIL, &param);
+    return !UCS_PTR_IS_ERR(r);
+}
+
+bool ucx_letters_open(struct ucx_wire *w)
+{
+    for (unsigned i = 0; i < UCX_LETTERS; i++)
+        if (!(w->in[i] = ucx_request_alloc(w, sizeof *w->in[i])))
+            return false;
+    for (unsigned i = 0; i < UCX_LETTERS; i++)
+        if (!post(w, w->in[i]))
+            return false;
+    return true;
+}
+
+void ucx_letters_close(struct ucx_wire *w)
+{
+    for (unsigned i = 0; i < UCX_LETTERS; i++)
+        if (w->in[i] && !w->in[i]->done)
+            ucp_request_cancel(w->worker, w->in[i]);
+}
+
+void ucx_letters_free(struct ucx_wire *w)
+{
+    for (unsigned i = 0; i < UCX_LETTERS; i++)
+        ucx_request_free(w, w->in[i]);
+    for (struct ucx_letter *l = w->spare, *next; l; l = next) {
+        next = l->next;
+        ucx_request_free(w, l);
+    }
+    memset(w->in, 0, sizeof w->in);
+    w->spare = NULL;
+}
+
+bool ucx_fetch(struct wire *base, int *peer, const void **bytes, size_t *n)
+{
+    struct ucx_wire *w = (struct ucx_wire *)base;
+    while (w->worker) {
+        if (w->read) { /* the letter that was handed out last is room again */
+            if (!post(w, w->in[(w->next_in - 1) % UCX_LETTERS]))
+                return false;
+            w->read = false;
+        }
+        struct ucx_letter *l = w->in[w->next_in % UCX_LETTERS];
+        if (!l->done)
+            return false;
+        int from = (int)(l->info.sender_tag & ((UINT64_C(1) << UCX_RANK_BITS) - 1));
+        w->next_in++;
+        w->read = true;
+        if (l->status || from >= w->base.size)
+            continue;
+        if (l->info.length == 0) {
+            w->peers[from].left = true;
+            continue;
+        }
+        *peer = from;
+        *bytes = l->bytes;
+        *n = l->info.length;
+        return true;
+    }
+    return false;
+}
+
+/* ---- out ---- */
+
+static void on_sent(void *request, ucs_status_t status, void *arg)
+{
+    struct ucx_letter *l = arg;
+    (void)request;
+    (void)status; /* a mail that is lost is lost with its peer, of which the error handler tells */
+    l->wire->posts--;
+    l->next = l->wire->spare;
+    l->wire->spare = l;
+}
+
+static int send_letter(struct ucx_wire *w, int peer, const void *bytes, size_t n)
+{
+    int err = ucx_connect(w, peer);
+    if (err)
+        return err;
+    struct ucx_letter *l = w->spare;
+    if (l)
+        w->spare = l->next;
+    else if (!(l = ucx_request_alloc(w, sizeof *l)))
+        return w->base.error(WEFT_ENOMEM, "out of memory");
+    l->wire = w;
+    if (n)
+        memcpy(l->bytes, bytes, n);
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+        .request = l,
+        .cb.send = on_sent,
+        .user_data = l,
+    };
+    w->posts++;
+    w->unsent = w->peers[peer].unsent = true;
+    ucs_status_ptr_t r = ucp_tag_send_nbx(w->peers[peer].ep, l->bytes, n, UCX_MAIL | (unsigned)w->base.rank, &param);
+    if (!UCS_PTR_IS_PTR(r))
+        on_sent(NULL, UCS_OK, l);
+    if (UCS_PTR_IS_ERR(r))
+        return w->base.error(WEFT_EPEER, "mail to rank %d: %s", peer, ucs_status_string(UCS_PTR_STATUS(r)));
+    return 0;
+}
+
+int ucx_mail(struct wire *base, int peer, const void *bytes, size_t n)
+{
+    if (n < 1 || n > WIRE_MAIL)
+        return base->error(WEFT_EINVAL, "a mail of %zu bytes; it can have 1 to %d", n, WIRE_MAIL);
+    return send_letter((struct ucx_wire *)base, peer, bytes, n);
+}
+
+static void on_flushed(void *request, ucs_status_t status, void *arg)
+{
+    struct ucx_wire *w = arg;
+    (void)status;
+    w->flushes--;
+    ucp_request_free(request);
+}
+
+/* A mail that UCX is done with may still be in its own buffers, until its connection is flushed. Connections without
+ * mail are let alone: one that is being made with a peer that makes no call of weft just now would be waited for in
+ * vain. So would be the flush itself over TCP, for which the peer has to answer. But then a mail is only held up where
+ * the connection is full of messages that the peer does not take, and whoever has such messages on their way makes
+ * calls of weft: a flush is not waited for any longer than FLUSH_NS. */
+bool ucx_flushed(struct wire *base)
+{
+    struct ucx_wire *w = (struct ucx_wire *)base;
+    if (!w->worker)
+        return true;
+    if (w->posts)
+        return false;
+    for (int i = w->used; i >= 0 && w->unsent; i = w->peers[i].next) {
+        struct ucx_peer *p = &w->peers[i];
+        ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+                                     .cb.send = on_flushed,
+                                     .user_data = w};
+        if (p->unsent && p->ep && !p->lost_ns)
+            w->flushes += UCS_PTR_IS_PTR(ucp_ep_flush_nbx(p->ep, &param));
+        p->unsent = false;
+        w->flushed_ns = ucx_now();
+    }
+    w->unsent = false;
+    return !w->flushes || ucx_now() - w->flushed_ns > FLUSH_NS;
+}
+
+int ucx_bye(struct ucx_wire *w, int peer)
+{
+    return send_letter(w, peer, NULL, 0);
+}

@@ -1,0 +1,189 @@
+/* Windows between hosts: what ranks put and notify where they share no memory goes to its owner, who does it.
+ *
+ *   remote.c       the state of a comm, barriers of the group, peers that are gone, the end
+ *   remote_out.c   what goes: puts, and releases, which are notifies and what else tells others of puts
+ *   remote_in.c    what comes
+ *
+ * Operations on one rank's window by another are done in the order in which they were asked for. Each is a mail; what
+ * does not fit into one is a message of the wire beside it, straight from place to place, or for an add through memory
+ * of the receiver's. The owner acknowledges puts as soon as they are done. A rank has REMOTE_OPS operations, and of
+ * them REMOTE_TAGS messages, on the way to another at most; what is copied at either end is charged to the comm's
+ * staging.
+ *
+ * Releases. Who sees one, or anything that was done by someone who has seen it, also sees all puts of this rank before
+ * it, as where all share memory. Puts to the same rank are done before it anyway; those to others must have been
+ * acknowledged, so until then releases wait, in order, near ones too, and go when this rank makes progress.
+ *
+ * Everything here is done by who is in the seat of the comm's family, and never calls back to the user. */
+#ifndef WEFT_WINDOW_REMOTE_H
+#define WEFT_WINDOW_REMOTE_H
+#include "transport/hosts/hosts.h"
+#include "window/window.h"
+
+#define REMOTE_OPS 64
+#define REMOTE_TAGS 8
+#define REMOTE_PIECE \
+    ((size_t)4 << 20) /* bytes of a message of a put: acknowledged ones show that the peer is at work */
+#define REMOTE_COPY \
+    ((size_t)64 << 10)       /* bytes of a message of an add; and of a put that is copied, so that it need not wait */
+#define REMOTE_RELEASES 1024 /* that wait */
+#define REMOTE_BUDGET ((int64_t)4 << 20) /* for copies, at most */
+
+enum remote_kind {
+    REMOTE_PUT = UINT32_C(0x77696e64), /* none of mail.c's */
+    REMOTE_ADD,
+    REMOTE_SET, /* of a signal */
+    REMOTE_PLUS,
+    REMOTE_TURN,    /* of a barrier with this neighbour; the operations are those up to here */
+    REMOTE_ACK,     /* `value` of your operations are done */
+    REMOTE_ENTERED, /* from first rank of a host to first rank: ranks of mine have entered barriers of the group */
+    REMOTE_FREED,   /* I have freed this window, after `value` barriers of the group */
+    REMOTE_ARRIVE   /* not a mail: this rank's own arrival at a barrier of the group */
+};
+
+struct remote_mail {
+    uint32_t kind;
+    int32_t slot; /* whose tag the bytes come with; -1: they are here */
+    uint64_t window;
+    uint64_t at;    /* of a put: bytes from the data on */
+    uint64_t value; /* of a put: bytes */
+    uint32_t dtype, signal;
+    char bytes[WIRE_MAIL - 40];
+};
+_Static_assert(sizeof(struct remote_mail) == WIRE_MAIL, "a mail");
+#define REMOTE_HEAD offsetof(struct remote_mail, bytes)
+#define REMOTE_INLINE (WIRE_MAIL - REMOTE_HEAD)
+
+struct remote_entry {
+    uint64_t rank, generation;
+};
+
+/* A message on its way out. Its slot is free when the wire is done with it and the operation was acknowledged. */
+struct remote_send {
+    struct wire_message *wire; /* NULL: done */
+    char *copy;                /* NULL: from the caller's memory, who waits */
+    size_t bytes;
+    uint64_t op;
+};
+
+/* A mail that came and cannot be done yet. */
+struct remote_item {
+    struct remote_item *next;
+    struct wire_message *wire; /* NULL: has not begun, or has none */
+    char *room;                /* of an add */
+    struct remote_mail mail;   /* as much as came */
+};
+
+/* A far rank with which there was something. */
+struct remote_peer {
+    struct remote_peer *next;
+    int rank;
+    int64_t heard_at;
+    /* out */
+    uint64_t sent, acked; /* operations */
+    uint64_t
+        puts[REMOTE_OPS]; /* of operation n in n % REMOTE_OPS: its number among all puts of this rank; 0: it is none */
+    struct remote_send sends[REMOTE_TAGS];
+    /* in */
+    uint64_t done, told; /* operations; and how many it was told of */
+    bool owes;           /* a put is among those that it was not told of */
+    struct remote_item *first, **last;
+};
+
+struct remote {
+    weft_comm *comm;
+    weft_window *windows;       /* that this rank, or a far one, has not freed yet */
+    struct remote_peer **peers; /* of each rank, or NULL */
+    struct remote_peer *used;   /* a list of those that are there */
+    uint64_t *tags_in,
+        *tags_out; /* of each far rank: the first of REMOTE_TAGS; both NULL until the first window is made */
+    struct remote_release *first, **last;
+    _Atomic int releases;           /* of them; also looked at outside the seat */
+    uint64_t puts;                  /* of this rank, all in all */
+    int64_t budget, copied, roomed; /* bytes: allowed for copies here and rooms, half each; taken */
+    int far;                        /* ranks */
+};
+
+struct remote_release {
+    struct remote_release *next;
+    weft_window *w;
+    int rank; /* -1: for all */
+    uint32_t kind, signal;
+    uint64_t value, puts; /* puts that came before */
+    bool embedded;        /* in the window */
+};
+
+/* What a window has beside, on a comm of several hosts. */
+struct window_far {
+    weft_window *next; /* of the comm's */
+    uint64_t id;       /* the same on all ranks */
+    uint64_t bytes;    /* of its data */
+    uint64_t digest;   /* of what was asked for */
+    _Atomic uint64_t
+        *freed; /* of each far rank: 0, or one more than the barriers of the group that it had entered then */
+    int nfreed;
+    bool gone;   /* the user has freed it, */
+    bool parted; /* and the others were told */
+    bool stuck;  /* the wire could not be made to let go of its memory */
+    struct remote_release part;
+    /* kept by the first rank of a host */
+    uint64_t *told; /* of each near rank: barriers of the group that the other hosts were told of */
+    int entered;    /* all ranks before it have entered the barrier of the group that is not complete yet */
+};
+
+/* ---- remote.c ---- */
+
+/* Is the comm one whose ranks do not all share memory? */
+static inline bool remote_wide(const weft_comm *c)
+{
+    return c->link->hosts && c->link->hosts->nhosts > 1;
+}
+int remote_open(weft_comm *c); /* for the first window of a wide comm; does nothing if it was done */
+int remote_tags(weft_comm *c); /* when all ranks have; in the same order of calls on all */
+/* A comm that is about to be freed: what this rank has put and notified leaves it, within some seconds. */
+void remote_close(weft_comm *c);
+void remote_add(weft_window *w);    /* from here on others' operations find it */
+void remote_remove(weft_window *w); /* it was refused */
+void remote_free(weft_window *w);   /* by the user; it goes when all far ranks have freed theirs, or with the comm */
+
+/* From mail.c: a mail of this kind; work that needs no mail; peers that are gone; the end after a failure. */
+bool remote_is(const void *bytes, size_t n);
+void remote_take(weft_comm *c, int peer, const void *bytes, size_t n);
+bool remote_move(weft_comm *c);
+void remote_watch(weft_comm *c);
+void remote_fail(weft_comm *c);
+
+struct remote_peer *remote_peer(struct remote *r, int rank); /* NULL: no memory */
+weft_window *remote_window(const struct remote *r,
+                           const struct remote_mail *m); /* that it is for; NULL: there is none */
+int remote_post(struct remote *r, int rank, const struct remote_mail *m, size_t n);
+/* Moves mail until met(arg). `rank`: whom it is for, and who is to blame if it does nothing for the deadline. */
+int remote_wait(struct remote *r, const struct remote_peer *p, bool (*met)(void *arg), void *arg);
+/* Waits until all puts so far were acknowledged and no release waits. COMM_LATE: not within the time. */
+int remote_drain(weft_comm *c, int64_t timeout_ns);
+int remote_late(const struct remote *r, const char *call); /* WEFT_ETIMEOUT, with those who have puts to acknowledge */
+uint64_t remote_entered(const weft_window *w, int rank);   /* barriers of the group, as far as is known here */
+static inline bool remote_freed(const weft_window *w, int rank)
+{
+    return atomic_load_explicit(&w->far->freed[rank], memory_order_seq_cst) != 0;
+}
+
+/* ---- remote_out.c ---- */
+
+int remote_put(weft_window *w, int rank, uint64_t at, const void *src, size_t bytes, int add /* dtype; 0: store */);
+/* Does it, or has it wait; the rank is near or far, not this one's own. */
+int remote_release(weft_window *w, int rank, uint32_t kind, uint32_t signal, uint64_t value);
+void remote_part(weft_window *w); /* the release that says that the window is freed; cannot fail */
+void remote_acked(struct remote_peer *p, uint64_t ops);
+void remote_forget(struct remote *r, struct remote_peer *p); /* it has left: nothing is waited for */
+bool remote_out_move(struct remote *r);
+bool remote_quiet(const struct remote *r); /* nothing waits or is to be acknowledged but signals */
+bool remote_sent(const struct remote *r);  /* nothing waits, and the wire is done with all messages */
+void remote_out_end(struct remote *r);     /* gives up what is on its way */
+
+/* ---- remote_in.c ---- */
+
+void remote_in_take(struct remote *r, struct remote_peer *p, const struct remote_mail *m, size_t n);
+bool remote_in_move(struct remote *r);
+void remote_in_end(struct remote *r);
+#endif

@@ -1,0 +1,204 @@
+/* What far ranks do to this rank's windows. The operations of each are done in its order, at once where that is
+ * possible; one whose bytes come as a message of the wire holds up those behind it until they are there. Receives are
+ * begun as soon as their memory is known to be free: a put's when nothing before it in the queue is for the same bytes,
+ * an add's when there is room for it. What is queued is bounded by what the sender may have on its way. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "base/error.h"
+#include "memory/add.h"
+#include "window/remote.h"
+
+static bool is_put(const struct remote_mail *m)
+{
+    return m->kind == REMOTE_PUT || m->kind == REMOTE_ADD;
+}
+
+/* Does it speak of something that is there? The same version of weft is at the other end: else something is broken. */
+static bool is_sound(const struct remote *r, const struct remote_mail *m, size_t n)
+{
+    const weft_window *w = remote_window(r, m);
+    if (!w)
+        return false;
+    if (!is_put(m))
+        return m->kind == REMOTE_TURN || m->signal < (uint32_t)w->signals;
+    size_t size = m->kind == REMOTE_ADD ? weft_dtype_size((int)m->dtype) : 1;
+    return size && m->value % size == 0 && m->at <= w->far->bytes && m->value <= w->far->bytes - m->at &&
+           m->slot < REMOTE_TAGS && (m->slot >= 0 || m->value == n);
+}
+
+static bool overlap(const struct remote_mail *a, const struct remote_mail *b)
+{
+    return is_put(a) && is_put(b) && a->window == b->window && a->at < b->at + b->value && b->at < a->at + a->value;
+}
+
+/* ---- messages ---- */
+
+static void broken(struct remote *r, const struct remote_peer *p, int err)
+{
+    char who[COMM_WHO], text[CORE_TEXT / 2];
+    snprintf(text, sizeof text, "%s", weft_errmsg()); /* the wire's, or no memory */
+    comm_fail(r->comm, err, "rank %d, to which %s was putting: %s", r->comm->rank, comm_who(r->comm, p->rank, who),
+              text);
+}
+
+/* Is there room for an add? The first of a queue must get it sooner or later, or nothing behind it goes on, so those
+ * behind, which keep theirs until they are first, leave enough for one. */
+static bool has_room(const struct remote *r, const struct remote_peer *p, const struct remote_item *i)
+{
+    int64_t left = r->budget / 2 - r->roomed - (i == p->first ? 0 : (int64_t)REMOTE_COPY);
+    return (int64_t)i->mail.value <= left;
+}
+
+/* Begins to receive, unless it has or there is no room for it now. */
+static void begin(struct remote *r, const struct remote_peer *p, struct remote_item *i)
+{
+    struct wire *wire = r->comm->link->hosts->wire;
+    const struct remote_mail *m = &i->mail;
+    if (i->wire)
+        return;
+    bool add = m->kind == REMOTE_ADD;
+    if (add && !has_room(r, p, i))
+        return;
+    if (add && !(i->room = malloc(m->value))) {
+        broken(r, p, error_nomem());
+        return;
+    }
+    r->roomed += add ? (int64_t)m->value : 0;
+    char *to = add ? i->room : remote_window(r, m)->data[r->comm->rank] + m->at;
+    int err = wire->ops->make(wire, p->rank, r->tags_in[p->rank] + (uint64_t)m->slot, to, m->value, false, &i->wire);
+    if (!err)
+        err = wire->ops->start(i->wire);
+    if (err)
+        broken(r, p, err);
+}
+
+static void give_back(struct remote *r, struct remote_item *i, bool ours)
+{
+    if (i->room)
+        r->roomed -= (int64_t)i->mail.value;
+    if (ours)
+        free(i->room);
+    i->room = NULL;
+    if (i->wire)
+        i->wire->wire->ops->drop(i->wire);
+    i->wire = NULL;
+}
+
+/* ---- doing it ---- */
+
+static void do_it(struct remote *r, struct remote_peer *p, const struct remote_mail *m, const char *bytes)
+{
+    weft_window *w = remote_window(r, m);
+    int me = r->comm->rank;
+    char *to = w->data[me] + m->at;
+    switch (m->kind) {
+    case REMOTE_PUT:
+        if (bytes)
+            memcpy(to, bytes, m->value);
+        break;
+    case REMOTE_ADD: memory_add(to, bytes, (int)m->dtype, m->value / weft_dtype_size((int)m->dtype)); break;
+    case REMOTE_TURN: window_turn(w, me, p->rank, m->value); break;
+    case REMOTE_SET: window_notify(w, me, m->signal, WEFT_NOTIFY_SET, m->value); break;
+    default: window_notify(w, me, m->signal, WEFT_NOTIFY_ADD, m->value); break;
+    }
+    p->done++;
+    p->owes |= is_put(m);
+}
+
+/* The first of a queue, if it can be done now. */
+static bool do_first(struct remote *r, struct remote_peer *p)
+{
+    struct remote_item *i = p->first;
+    const struct remote_mail *m = &i->mail;
+    if (is_put(m) && m->slot >= 0) {
+        begin(r, p, i);
+        int got = i->wire && !core_failed(r->comm->group) ? i->wire->wire->ops->test(i->wire) : 0;
+        if (got < 0)
+            broken(r, p, got);
+        if (got <= 0)
+            return false;
+        do_it(r, p, m, i->room);
+    } else {
+        do_it(r, p, m, m->bytes);
+    }
+    p->first = i->next;
+    if (!p->first)
+        p->last = &p->first;
+    give_back(r, i, true);
+    free(i);
+    return true;
+}
+
+void remote_in_take(struct remote *r, struct remote_peer *p, const struct remote_mail *m, size_t n)
+{
+    char who[COMM_WHO];
+    if (!is_sound(r, m, n)) {
+        comm_fail(r->comm, WEFT_ETRANSPORT, "rank %d got mail for a window from %s that makes no sense", r->comm->rank,
+                  comm_who(r->comm, p->rank, who));
+        return;
+    }
+    bool here = !is_put(m) || m->slot < 0;
+    if (here && !p->first) {
+        do_it(r, p, m, m->bytes);
+        return;
+    }
+    struct remote_item *i = malloc(offsetof(struct remote_item, mail) + REMOTE_HEAD + n);
+    if (!i) {
+        broken(r, p, error_nomem());
+        return;
+    }
+    i->next = NULL;
+    i->wire = NULL;
+    i->room = NULL;
+    memcpy(&i->mail, m, REMOTE_HEAD + n);
+    bool clear = true;
+    for (const struct remote_item *k = p->first; k; k = k->next)
+        clear &= !overlap(&k->mail, m);
+    *p->last = i;
+    p->last = &i->next;
+    if (!here && (clear || m->kind == REMOTE_ADD))
+        begin(r, p, i);
+}
+
+/* Puts are acknowledged at once, since releases may wait for it; signals when half of what may be on its way was done.
+ */
+static void acknowledge(struct remote *r, struct remote_peer *p)
+{
+    if (!p->owes && p->done - p->told < REMOTE_OPS / 2)
+        return;
+    struct remote_mail m = {.kind = REMOTE_ACK, .value = p->done};
+    p->told = p->done;
+    p->owes = false;
+    remote_post(r, p->rank, &m, 0);
+}
+
+bool remote_in_move(struct remote *r)
+{
+    bool moved = false;
+    for (struct remote_peer *p = r->used; p && !core_failed(r->comm->group); p = p->next) {
+        while (p->first && do_first(r, p))
+            moved = true;
+        acknowledge(r, p);
+    }
+    return moved;
+}
+
+void remote_in_end(struct remote *r)
+{
+    for (struct remote_peer *p = r->used; p; p = p->next) {
+        for (struct remote_item *i = p->first, *next; i; i = next) {
+            next = i->next;
+            bool ours = !i->wire || i->wire->wire->ops->cancel(i->wire);
+            weft_window *w = remote_window(r, &i->mail);
+            if (!ours && w)
+                w->far->stuck = true;
+            give_back(r, i, ours);
+            free(i);
+        }
+        p->first = NULL;
+        p->last = &p->first;
+    }
+}
