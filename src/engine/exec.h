@@ -52,7 +52,7 @@ struct exec_move {
     int64_t bytes;                  /* that are written */
     struct weave_rows *rows;        /* where weave.c cuts it */
     uint8_t to, from;
-    bool past; /* in one piece, of a run that writes more than caches keep */
+    bool nontemporal; /* stored around the caches: contiguous, in a run that writes more than caches keep */
 };
 
 /* A term of a fold that is read out of a letter. */
