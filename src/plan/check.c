@@ -50,7 +50,7 @@ static int check_side(const weft_plan *p, size_t i, enum plan_space space)
     if (weft_layout_ranks(l) > p->world)
         return check_refuse("tensor %zu: its %s uses %d ranks, the world has %d", i, side, weft_layout_ranks(l),
                             (int)p->world);
-    bool holds = layout_index(l, p->rank) >= 0;
+    bool holds = mesh_index(l, p->rank) >= 0;
     if (buf == PLAN_NONE)
         return holds ? check_refuse("tensor %zu: rank %d holds its %s and has no buffer for it", i, (int)p->rank, side)
                      : 0;

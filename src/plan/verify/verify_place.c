@@ -57,7 +57,7 @@ static int map_of(struct places *x, uint32_t tensor, bool src, struct map **out)
     struct map **m = src ? &x->src[tensor] : &x->dst[tensor];
     const struct verify_tensor *t = &x->v->tensors[tensor];
     const weft_layout *l = src ? t->src : t->dst;
-    int64_t index = layout_index(l, (int)x->r);
+    int64_t index = mesh_index(l, (int)x->r);
     if (!*m) {
         *m = verify_alloc(&x->arena, 1, sizeof **m);
         if (!*m)
@@ -67,8 +67,8 @@ static int map_of(struct places *x, uint32_t tensor, bool src, struct map **out)
             int64_t piece = layout_piece(l, index, d);
             struct runs *runs = &(*m)->dim[d];
             runs->arena = &x->arena;
-            int rc = src && !l->ghost_terms ? layout_interior(l, d, piece, runs)
-                                            : layout_slots(l, d, piece, runs, &first, &inner);
+            int rc = src && !l->ghost_terms ? layout_piece_interior(l, d, piece, runs)
+                                            : layout_piece_slots(l, d, piece, runs, &first, &inner);
             if (rc)
                 return rc;
         }

@@ -44,7 +44,7 @@ int verify_leaf(struct verify *v, size_t r, const struct plan_part *part, struct
 {
     const weft_plan *p = v->all[r];
     const weft_layout *l = v->tensors[verify_buf(p, part)->tensor].src;
-    int64_t index = layout_index(l, (int)r), coord[WEFT_MAX_AXES] = {0};
+    int64_t index = mesh_index(l, (int)r), coord[WEFT_MAX_AXES] = {0};
     struct slot slot[WEFT_MAX_DIMS] = {{0}};
     for (int a = 0; a < l->naxes; a++)
         coord[a] = layout_coord(l, index, a);
@@ -163,7 +163,7 @@ static int cover_piece(void *arg, int64_t piece)
     struct covering *c = arg;
     struct runs slots = {.arena = &c->v->work};
     size_t first, inner;
-    int rc = layout_slots(c->l, c->dim, piece, &slots, &first, &inner);
+    int rc = layout_piece_slots(c->l, c->dim, piece, &slots, &first, &inner);
     for (size_t i = 0; i < slots.n && !rc; i++) {
         const struct run *s = &slots.v[i]; /* pieces with ghosts are contiguous: n is 1 */
         struct run at = c->box;
@@ -235,7 +235,7 @@ static int all_ghosts(const weft_plan *p, const struct plan_part *part, const we
     bool some = false;
     for (int d = 0; d < l->ndim; d++) {
         int64_t inner;
-        layout_extent(l, d, layout_piece(l, index, d), &inner);
+        layout_piece_extent(l, d, layout_piece(l, index, d), &inner);
         struct run x = verify_run_of(p, part, d);
         int64_t lo = l->dim[d].lo;
         int64_t inside = verify_count_below(&x, lo + inner) - verify_count_below(&x, lo);
@@ -250,7 +250,7 @@ int verify_dst_op(const struct verify *v, size_t r, const struct plan_part *part
 {
     const weft_plan *p = v->all[r];
     const weft_layout *l = v->tensors[verify_buf(p, part)->tensor].dst;
-    int64_t index = layout_index(l, (int)r);
+    int64_t index = mesh_index(l, (int)r);
     for (int f = 0; f < l->nfolds; f++) {
         for (int a = 0; a < l->naxes; a++)
             if ((l->fold[f].axes >> a & 1) && layout_coord(l, index, a) != 0)
