@@ -1,4 +1,4 @@
-/* What one plan must fulfil by itself, whoever made it: a plan that was loaded may hold anything.
+/* What one plan must fulfil by itself. It may come from any file: a plan that was loaded may hold anything.
  * Nothing here needs more than n log n time in the size of the plan, and nothing is read through
  * an index that was not checked before. What the plans of all ranks must fulfil together, and
  * that each step reads what was written before, is verify's. */

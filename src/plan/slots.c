@@ -1,4 +1,4 @@
-/* What the slots of a buffer stand for: for those who have memory and a plan but no layouts. */
+/* What the slots of a buffer stand for: for callers that have memory and a plan but no layouts. */
 #include <stdlib.h>
 
 #include "base/error.h"
