@@ -235,8 +235,8 @@ static int take_part(struct suspended *s, int rank)
         err = x ? weft_exchange_wait(x, -1) : weft_exec_wait(run, -1);
     s->end[rank].code = err;
     snprintf(s->end[rank].text, sizeof s->end[rank].text, "%s", err ? weft_errmsg() : "");
-    weft_exchange_free(x);
-    weft_exec_free(run);
+    weft_exchange_close(x);
+    weft_exec_close(run);
     weft_plan_free(plan);
     weft_comm_close(c);
     return 0;

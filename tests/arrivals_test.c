@@ -114,7 +114,7 @@ static void *memory_of(struct ranks_rank *r, size_t bytes, bool window)
 static void memory_free(struct ranks_rank *r, void *memory, bool window)
 {
     if (window)
-        weft_comm_dealloc(r->comm, memory);
+        weft_comm_free(r->comm, memory);
     else
         free(memory);
 }
@@ -140,7 +140,7 @@ static void watch_runs(struct ranks_rank *r, const weft_plan *p, const weft_layo
     RANKS_OK(r, weft_plan_arrivals(p, w.boxes, w.n, &w.n));
     weft_view from = {in, (size_t)in_local.bytes, NULL}, to = {out, bytes, NULL};
     RANKS_OK(r, weft_bind(p, r->comm, &from, &to, NULL, &x));
-    RANKS_OK(r, weft_exec_arrivals(x, arrived, &w));
+    RANKS_OK(r, weft_exec_on_arrival(x, arrived, &w));
     for (int run = 0; run < RUNS; run++) {
         unsigned char before = (unsigned char)(0x51 + run);
         memset(out, before, bytes);
@@ -151,7 +151,7 @@ static void watch_runs(struct ranks_rank *r, const weft_plan *p, const weft_layo
         RANKS_OK(r, weft_exec_run(x));
         judge(&w, x, before, what);
     }
-    weft_exec_free(x);
+    weft_exec_close(x);
     memory_free(r, in, window);
     memory_free(r, out, window);
     free(w.seen);
@@ -247,16 +247,16 @@ static void run_refused(struct ranks_rank *r)
     weft_view from = {&in, sizeof in, NULL}, to = {&out, sizeof out, NULL};
     RANKS_OK(r, weft_bind(p, r->comm, &from, &to, NULL, &x));
     RANKS_CHECK(r, weft_plan_arrivals(p, NULL, 1, &n) == WEFT_EINVAL);
-    RANKS_CHECK(r, weft_exec_arrivals(NULL, ignore, NULL) == WEFT_EINVAL);
+    RANKS_CHECK(r, weft_exec_on_arrival(NULL, ignore, NULL) == WEFT_EINVAL);
     RANKS_CHECK(r, weft_exec_arrived(x, NULL, 0, &n) == WEFT_EINVAL && n == 7);
     RANKS_CHECK(r,
-                !strcmp(weft_errmsg(), "weft_exec_arrived: arrivals are not watched: call weft_exec_arrivals first"));
-    RANKS_OK(r, weft_exec_arrivals(x, NULL, NULL)); /* for who polls */
+                !strcmp(weft_errmsg(), "weft_exec_arrived: arrivals are not watched: call weft_exec_on_arrival first"));
+    RANKS_OK(r, weft_exec_on_arrival(x, NULL, NULL)); /* for who polls */
     RANKS_OK(r, weft_exec_arrived(x, NULL, 0, &n));
     RANKS_CHECK(r, n == 0);
     if (r->rank == 0) {
         RANKS_OK(r, weft_exec_start(x));
-        RANKS_CHECK(r, weft_exec_arrivals(x, ignore, NULL) == WEFT_EBUSY);
+        RANKS_CHECK(r, weft_exec_on_arrival(x, ignore, NULL) == WEFT_EBUSY);
     }
     ranks_meet(r);
     if (r->rank == 1)
@@ -265,7 +265,7 @@ static void run_refused(struct ranks_rank *r)
         RANKS_OK(r, weft_exec_test(x, &done));
     RANKS_OK(r, weft_exec_arrived(x, NULL, 0, &n));
     RANKS_CHECK(r, n == 1 && out == 1);
-    weft_exec_free(x);
+    weft_exec_close(x);
     weft_plan_free(p);
     weft_layout_free(src);
     weft_layout_free(dst);

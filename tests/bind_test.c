@@ -121,7 +121,7 @@ static void run_refusal(struct ranks_rank *r)
     tensors_fill(p.src, r->rank, in, 3);
     RANKS_OK(r, weft_exec_run(x));
     RANKS_CHECK(r, !tensors_wrong(p.src, p.dst, r->rank, out, 3));
-    weft_exec_free(x);
+    weft_exec_close(x);
     pair_free(&p);
     pair_free(&other);
 }
@@ -159,7 +159,7 @@ static void run_sizes(struct ranks_rank *r)
     RANKS_OK(r, weft_bind(p.plan, r->comm, r->rank == 0 ? &from : NULL, r->rank == 1 ? &to : NULL, NULL, &x));
     RANKS_OK(r, weft_exec_run(x));
     RANKS_CHECK(r, !tensors_wrong(p.src, p.dst, r->rank, out, 1));
-    weft_exec_free(x);
+    weft_exec_close(x);
     pair_free(&p);
 }
 
@@ -259,7 +259,7 @@ static void run_sharing(struct ranks_rank *r)
         if (wrong)
             ranks_note(r, __FILE__, __LINE__, "%s -> %s: %lld wrong", s->src, s->dst, (long long)wrong);
     }
-    weft_exec_free(x);
+    weft_exec_close(x);
     pair_free(&p);
 }
 
@@ -297,7 +297,7 @@ static int two_tensors(int64_t a_src, int64_t a_dst, int64_t b_src, int64_t b_ds
     weft_view dst[] = {{m + a_dst, 512, strides}, {m + b_dst, 512, strides}};
     int err = weft_bind(p, c, src, dst, NULL, &x);
     if (!err)
-        weft_exec_free(x);
+        weft_exec_close(x);
     weft_plan_free(p);
     weft_layout_free(l);
     weft_comm_close(c);
@@ -372,8 +372,8 @@ static void run_rebind(struct ranks_rank *r)
     if (r->rank != 1)
         RANKS_OK(r, weft_exec_start(y));
     RANKS_OK(r, weft_exec_wait(y, -1));
-    weft_exec_free(x);
-    weft_exec_free(y);
+    weft_exec_close(x);
+    weft_exec_close(y);
     pair_free(&p);
 }
 

@@ -252,7 +252,7 @@ static void run_boxes(struct ranks_rank *r)
     struct model m;
     size_t came[64], n = 0, all = 0;
     RANKS_OK(r, make(&m, r));
-    RANKS_OK(r, weft_exec_arrivals(m.exec, NULL, NULL));
+    RANKS_OK(r, weft_exec_on_arrival(m.exec, NULL, NULL));
     for (int seed = 0; seed < 2; seed++) {
         RANKS_OK(r, run_once(&m, seed));
         RANKS_OK(r, weft_exec_arrived(m.exec, came, 64, &n));
@@ -277,7 +277,7 @@ static void run_given_up(struct ranks_rank *r)
     model_fill(&m, 1);
     if (r->rank == 0) {
         RANKS_OK(r, weft_exec_start(m.exec));
-        weft_exec_free(m.exec); /* at the deadline */
+        weft_exec_close(m.exec); /* at the deadline */
         m.exec = NULL;
         ranks_meet(r);
         ranks_meet(r);

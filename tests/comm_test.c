@@ -252,7 +252,7 @@ static int pair_make(struct pair *p, const char *src, const char *dst, struct ra
 
 static void pair_free(struct pair *p)
 {
-    weft_exec_free(p->x);
+    weft_exec_close(p->x);
     weft_plan_free(p->plan);
     weft_layout_free(p->src);
     weft_layout_free(p->dst);
@@ -316,7 +316,7 @@ static void run_stall(struct ranks_rank *r)
     else
         RANKS_OK(r, pair_make(&p, "f32[8192] @x4 +sum(x)", "f32[8192/x] @x4", r));
     RANKS_OK(r, pair_make(&q, "f32[8192/x] @x4", "f32[8192] @x4", r));
-    RANKS_OK(r, weft_exec_notify(p.x, called, &told));
+    RANKS_OK(r, weft_exec_on_done(p.x, called, &told));
     RANKS_OK(r, weft_exec_start(p.x));
     if (r->rank == 3) { /* has started, and no more */
         ranks_meet(r);
@@ -380,7 +380,7 @@ static void run_pause(struct ranks_rank *r)
     struct pair p;
     RANKS_OK(r, pair_make(&p, "f32[8000] @x1=0", "f32[8000] @x1=1", r));
     for (int run = 0; run < 2; run++) {
-        RANKS_OK(r, weft_exec_arrivals(p.x, run ? NULL : look_on, r));
+        RANKS_OK(r, weft_exec_on_arrival(p.x, run ? NULL : look_on, r));
         RANKS_OK(r, weft_exec_start(p.x));
         if (run || r->rank == 0)
             ranks_meet(r);
@@ -509,7 +509,7 @@ static void run_free_in_flight(struct ranks_rank *r)
     weft_exec *x = p.x;
     weft_comm_close(r->comm);
     r->keep = true;
-    weft_exec_free(x);
+    weft_exec_close(x);
     p.x = NULL;
     RANKS_CHECK(r, !tensors_wrong(p.src, p.dst, r->rank, p.out, 5));
     pair_free(&p);

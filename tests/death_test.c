@@ -82,7 +82,7 @@ static int use_window(weft_comm *c, struct random *rng)
     float data[100] = {0};
     weft_buffer b = {"b", WEFT_F32, 100, 0};
     weft_window *w = NULL;
-    int err = weft_window_create(c, &b, 1, 1, &w);
+    int err = weft_window_open(c, &b, 1, 1, &w);
     for (uint64_t turn = 1; turn <= (uint64_t)turns && !err; turn++) {
         err = weft_window_put(w, 0, right, 0, data, 100);
         if (!err)
@@ -92,7 +92,7 @@ static int use_window(weft_comm *c, struct random *rng)
         if (!err)
             err = turn % 2 ? weft_window_barrier(w, -1) : weft_window_barrier_with(w, beside, size > 2 ? 2 : 1, -1);
     }
-    weft_window_free(w);
+    weft_window_close(w);
     return err;
 }
 
@@ -236,7 +236,7 @@ static void sleeping_rank(struct sleeping *s, int rank)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     alarm(HANGS);
     if (process_open(s->url, rank, 2, HANGS * SECOND, &c) ||
-        pair_make(&p, "f32[128/x,128] @x2", "f32[128,128/x] @x2", true, c) || weft_window_create(c, NULL, 0, 1, &w))
+        pair_make(&p, "f32[128/x,128] @x2", "f32[128,128/x] @x2", true, c) || weft_window_open(c, NULL, 0, 1, &w))
         _exit(1);
     atomic_fetch_add(&s->ready, 1);
     if (rank == 1)

@@ -69,7 +69,7 @@ static int make(struct mine *m, struct ranks_rank *r)
 static void unmake(struct mine *m)
 {
     for (int k = 0; k < EXECS; k++) {
-        weft_exec_free(m->exec[k]);
+        weft_exec_close(m->exec[k]);
         free(m->out[k].data);
     }
     free(m->in.data);
@@ -83,16 +83,16 @@ static int bind_one(struct ranks_rank *r, const struct mine *m, const weft_view 
     weft_exec *x;
     int err = weft_bind(m->plan, r->comm, in, &m->out[0], NULL, &x);
     if (!err)
-        weft_exec_free(x);
+        weft_exec_close(x);
     return err;
 }
 
 static int window(struct ranks_rank *r, int64_t count)
 {
     weft_window *w;
-    int err = weft_window_create(r->comm, &(weft_buffer){"a", WEFT_F32, count, 0}, 1, 2, &w);
+    int err = weft_window_open(r->comm, &(weft_buffer){"a", WEFT_F32, count, 0}, 1, 2, &w);
     if (!err)
-        weft_window_free(w);
+        weft_window_close(w);
     return err;
 }
 
@@ -112,7 +112,7 @@ static int exchange(struct ranks_rank *r)
     weft_exchange *x;
     int err = weft_exchange_open(r->comm, others, 2, others, 2, NULL, &x);
     if (!err)
-        weft_exchange_free(x);
+        weft_exchange_close(x);
     return err;
 }
 

@@ -37,7 +37,7 @@ static inline int model_view(struct model *m, const weft_layout *l, bool ours, w
 static inline void model_unview(struct model *m, bool ours, weft_view *v)
 {
     if (ours)
-        weft_comm_dealloc(m->r->comm, v->data);
+        weft_comm_free(m->r->comm, v->data);
     else
         free(v->data);
 }
@@ -92,7 +92,7 @@ static inline int64_t model_wrong(struct model *m, int seed)
 
 static inline void model_free(struct model *m)
 {
-    weft_exec_free(m->exec);
+    weft_exec_close(m->exec);
     weft_plan_free(m->plan);
     for (int i = 0; i < m->n; i++) {
         weft_layout_free(m->src[i]);

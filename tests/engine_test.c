@@ -37,7 +37,7 @@ static void run_impatient(struct ranks_rank *r)
     int how = *(int *)r->arg;
     struct model m;
     weft_window *w;
-    RANKS_OK(r, weft_window_create(r->comm, NULL, 0, 1, &w));
+    RANKS_OK(r, weft_window_open(r->comm, NULL, 0, 1, &w));
     RANKS_OK(r, model_make(&m, r, &pair, 1, &(weft_lower_opts){.bucket = 0}));
     model_fill(&m, 1);
     if (r->rank == 1) {
@@ -72,7 +72,7 @@ static void run_impatient(struct ranks_rank *r)
         RANKS_OK(r, weft_comm_barrier(r->comm, -1));
     RANKS_CHECK(r, !model_wrong(&m, 1));
     model_free(&m);
-    weft_window_free(w);
+    weft_window_close(w);
 }
 
 static void short_waits_suffice(void **state)
@@ -157,7 +157,7 @@ static void run_given_up(struct ranks_rank *r)
         RANKS_OK(r, weft_exec_start(m.exec));
         x = m.exec;
         m.exec = NULL;
-        weft_exec_free(x);
+        weft_exec_close(x);
         memset(m.in[0].data, 0x77, m.in[0].bytes);
         memset(m.out[0].data, 0x77, m.out[0].bytes);
         ranks_meet(r);

@@ -97,7 +97,7 @@ static void wrong_calls(struct ranks_rank *r)
     RANKS_OK(r, weft_exchange_wait(x, -1));
     RANKS_OK(r, weft_exchange_take(x, -1, &m));
     RANKS_CHECK(r, n ? m && m->meta_bytes == 1 && !memcmp(m->meta, "a", 1) : !m);
-    weft_exchange_free(x);
+    weft_exchange_close(x);
     weft_message_free(m); /* outlives its exchange */
 }
 
@@ -109,8 +109,8 @@ static void misuse_is_refused(void **state)
         ranks_run(sizes[i], NULL, wrong_lists, NULL, NULL);
         ranks_run(sizes[i], NULL, wrong_calls, NULL, NULL);
     }
-    weft_exchange_free(NULL);
-    weft_halo_free(NULL);
+    weft_exchange_close(NULL);
+    weft_halo_close(NULL);
     weft_message_free(NULL);
     assert_false(weft_exchange_over(NULL));
     assert_null(weft_halo_rounds(NULL));
@@ -132,7 +132,7 @@ static void times_out(struct ranks_rank *r)
     if (r->rank != 0)
         RANKS_OK(r, weft_exchange_finish(x, false));
     RANKS_OK(r, weft_exchange_wait(x, -1));
-    weft_exchange_free(x);
+    weft_exchange_close(x);
 }
 
 static void timeouts_name_ranks(void **state)
@@ -179,7 +179,7 @@ static void callbacks(struct ranks_rank *r)
     int prev = (r->rank + r->size - 1) % r->size, first = r->rank;
     bool complete = false;
     RANKS_OK(r, weft_exchange_open(r->comm, &prev, t.n, &t.next, t.n, NULL, &t.x));
-    RANKS_OK(r, weft_exchange_notify(t.x, go_on, &t));
+    RANKS_OK(r, weft_exchange_on_done(t.x, go_on, &t));
     if (t.n)
         RANKS_OK(r, weft_exchange_put(t.x, t.next, &first, sizeof first, NULL, 0));
     RANKS_OK(r, weft_exchange_finish(t.x, false));
@@ -188,12 +188,12 @@ static void callbacks(struct ranks_rank *r)
         RANKS_OK(r, weft_exchange_test(t.x, &complete));
         RANKS_OK(r, weft_exchange_stats(t.x, &info));
     }
-    RANKS_OK(r, weft_exchange_notify(t.x, NULL, NULL));
+    RANKS_OK(r, weft_exchange_on_done(t.x, NULL, NULL));
     RANKS_OK(r, weft_exchange_wait(t.x, -1));
     RANKS_CHECK(r, t.err == 0 && t.calls == t.rounds);
     RANKS_CHECK(r, !t.n || !memcmp(t.last->meta, &first, sizeof first)); /* it went three times round */
     weft_message_free(t.last);
-    weft_exchange_free(t.x);
+    weft_exchange_close(t.x);
 }
 
 static void callbacks_go_on(void **state)
@@ -234,7 +234,7 @@ static void descriptors(struct ranks_rank *r)
         RANKS_CHECK(r, n ? m && !memcmp(m->meta, &prev, sizeof prev) : !m);
         weft_message_free(m);
     }
-    weft_exchange_free(x);
+    weft_exchange_close(x);
 }
 
 static void descriptors_poll(void **state)
@@ -285,7 +285,7 @@ static void slow_receiver(struct ranks_rank *r)
     RANKS_OK(r, weft_exchange_stats(x, &info));
     RANKS_CHECK(r, info.inflight_peak <= info.budget && info.budget == SLOW_BUDGET);
     RANKS_CHECK(r, info.untaken == 0 && info.inflight <= info.inflight_peak && info.sent == (nto ? SLOW : 0));
-    weft_exchange_free(x);
+    weft_exchange_close(x);
 }
 
 static void slow_receivers_slow_senders(void **state)
@@ -326,7 +326,7 @@ static void one_leaves(struct ranks_rank *r)
         RANKS_CHECK(r, weft_exchange_put(x, next, NULL, 0, NULL, 0) == WEFT_EPEER);
         RANKS_CHECK(r, weft_exchange_wait(x, -1) == WEFT_EPEER);
     }
-    weft_exchange_free(x);
+    weft_exchange_close(x);
     free(payload);
 }
 
@@ -349,7 +349,7 @@ static void note_memory(struct ranks_rank *r)
     RANKS_OK(r, weft_exchange_open(r->comm, list, 2, list, 2, &o, &x));
     RANKS_OK(r, weft_exchange_stats(x, &info));
     r->code = (int)info.memory;
-    weft_exchange_free(x);
+    weft_exchange_close(x);
 }
 
 static void memory_goes_with_neighbours(void **state)

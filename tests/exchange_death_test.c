@@ -91,7 +91,7 @@ static int live(struct dying *d, int rank)
     d->end[rank].code = err;
     d->end[rank].at = process_now();
     snprintf(d->end[rank].text, sizeof d->end[rank].text, "%s", weft_errmsg());
-    weft_exchange_free(x);
+    weft_exchange_close(x);
     weft_comm_close(c);
     free(payload);
     d->end[rank].files = process_files() - files;

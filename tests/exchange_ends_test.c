@@ -66,7 +66,7 @@ static void pause_between(struct ranks_rank *r)
         if (!round)
             nanosleep(&(struct timespec){.tv_sec = DEADLINE_MS / 1000, .tv_nsec = 50 * FLOW_MS}, NULL);
     }
-    weft_exchange_free(x);
+    weft_exchange_close(x);
 }
 
 /* What rank 0 saw of rank 1 in the first round says nothing of the next. */
@@ -101,7 +101,7 @@ static void desert_the_vote(struct ranks_rank *r)
         snprintf(words, sizeof words, "rank %d closed its comm or freed its exchange", deserter);
         RANKS_CHECK(r, strstr(ranks_said(), words) != NULL);
     }
-    weft_exchange_free(x);
+    weft_exchange_close(x);
     ranks_meet(r); /* its comm stays open */
 }
 
@@ -129,7 +129,7 @@ static void stall_in_the_vote(struct ranks_rank *r)
         RANKS_CHECK(r, strstr(ranks_said(), words) != NULL);
     }
     ranks_meet(r);
-    weft_exchange_free(x);
+    weft_exchange_close(x);
 }
 
 static void who_stalls_in_the_vote_is_named(void **state)
@@ -156,7 +156,7 @@ static void stop_while_loading(struct ranks_rank *r)
     RANKS_OK(r, weft_exchange_open(r->comm, &other, 1, &other, 1, NULL, &x));
     if (r->rank == 1) {
         atomic_store(&x->pipes.ins[0].ring->loading, 1);
-        weft_exchange_free(x);
+        weft_exchange_close(x);
         ranks_meet(r);
         return;
     }
@@ -166,7 +166,7 @@ static void stop_while_loading(struct ranks_rank *r)
         RANKS_CHECK(r, weft_exchange_wait(x, -1) == WEFT_EPEER);
     int64_t took = process_now() - begin;
     RANKS_CHECK(r, took >= DEADLINE_MS * FLOW_MS && took < 10 * SECOND);
-    weft_exchange_free(x);
+    weft_exchange_close(x);
     ranks_meet(r);
 }
 
@@ -207,7 +207,7 @@ static void fill_in_a_callback(struct ranks_rank *r)
     RANKS_OK(r, pair_make(&p, "f32[16/x] @x2", "f32[16] @x2", false, r->comm));
     RANKS_OK(r, weft_exchange_open(r->comm, &other, r->rank == 1, &other, r->rank == 0, &o, &f.x));
     if (r->rank == 0)
-        RANKS_OK(r, weft_exec_notify(p.x, fill, &f));
+        RANKS_OK(r, weft_exec_on_done(p.x, fill, &f));
     RANKS_OK(r, weft_exec_run(p.x));
     ranks_meet(r);
     RANKS_CHECK(r, r->rank ? !f.puts : f.err == WEFT_EBUSY && f.puts > 10 && f.puts <= 64);
@@ -216,7 +216,7 @@ static void fill_in_a_callback(struct ranks_rank *r)
     for (weft_message *m = NULL; !weft_exchange_take(f.x, -1, &m) && m; came++)
         weft_message_free(m);
     RANKS_CHECK(r, r->rank ? came > 10 : !came);
-    weft_exchange_free(f.x);
+    weft_exchange_close(f.x);
     pair_free(&p);
 }
 

@@ -88,7 +88,7 @@ static inline void *flow_payload(struct flow_rank *me, size_t bytes)
 static inline void flow_payload_free(struct flow_rank *me, void *p)
 {
     if (me->f->window)
-        weft_comm_dealloc(me->r->comm, p);
+        weft_comm_free(me->r->comm, p);
     else
         free(p);
 }
@@ -282,7 +282,7 @@ static inline void flow_body(struct ranks_rank *r)
     if (!r->failed[0] && (info.rounds != (uint64_t)f->rounds || info.inflight_peak > info.budget || info.untaken))
         ranks_note(r, __FILE__, __LINE__, "%lld rounds, %lld bytes in flight, %lld not taken", (long long)info.rounds,
                    (long long)info.inflight_peak, (long long)info.untaken);
-    weft_exchange_free(me->x);
+    weft_exchange_close(me->x);
     pthread_mutex_destroy(&me->lock);
     while (me->nkept)
         flow_payload_free(me, me->kept[--me->nkept]);

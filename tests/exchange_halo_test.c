@@ -78,7 +78,7 @@ static void round_trips(struct ranks_rank *r)
     RANKS_CHECK(r, (from_right != NULL) == (right >= 0));
     weft_message_free(from_left);
     weft_message_free(from_right);
-    weft_halo_free(h);
+    weft_halo_close(h);
 }
 
 static void neighbours_and_absent_ones(void **state)
@@ -135,7 +135,7 @@ static void look_back(struct ranks_rank *r)
     RANKS_CHECK(r, have >= wanted);
     weft_message_free(left);
     weft_message_free(right);
-    weft_halo_free(h);
+    weft_halo_close(h);
     (void)at_edge;
 }
 
@@ -193,7 +193,7 @@ static void refused_starts(struct ranks_rank *r)
         weft_message_free(left);
         weft_message_free(right);
     }
-    weft_halo_free(h);
+    weft_halo_close(h);
     free(meta);
 }
 

@@ -75,7 +75,7 @@ static void stream(struct ranks_rank *r)
     RANKS_OK(r, weft_exchange_stats(x, &info));
     RANKS_CHECK(r, info.inflight_peak <= STREAM_BUDGET && info.received == (uint64_t)total);
     RANKS_CHECK(r, resident() - before < GROWTH);
-    weft_exchange_free(x);
+    weft_exchange_close(x);
 }
 
 static void many_small_messages(void **state)
@@ -127,7 +127,7 @@ static void many_rounds(struct ranks_rank *r)
         RANKS_OK(r, weft_exchange_take(x, from, &m));
         RANKS_CHECK(r, !m);
     }
-    weft_exchange_free(x);
+    weft_exchange_close(x);
 }
 
 #define FULL_ROUNDS 2000
@@ -154,7 +154,7 @@ static void full_rounds(struct ranks_rank *r)
             weft_message_free(m);
         RANKS_CHECK(r, came == n);
     }
-    weft_exchange_free(x);
+    weft_exchange_close(x);
 }
 
 static void rounds_end_everywhere(void **state)
@@ -206,7 +206,7 @@ static void *cost_rank(void *arg)
             weft_message_free(m);
     }
     c->ns = err ? 0 : used() - began;
-    weft_exchange_free(x);
+    weft_exchange_close(x);
     weft_comm_close(comm);
     return NULL;
 }

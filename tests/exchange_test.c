@@ -226,7 +226,7 @@ static void two_exchanges(struct ranks_rank *r)
         }
     }
     for (int i = 0; i < 2; i++)
-        weft_exchange_free(x[i]);
+        weft_exchange_close(x[i]);
 }
 
 static void two_at_once(void **state)

@@ -95,7 +95,7 @@ static inline int64_t job_largest(const struct move *m, int world)
 
 static void job_free(struct job *j)
 {
-    weft_exec_free(j->exec);
+    weft_exec_close(j->exec);
     weft_plan_free(j->plan);
     weft_layout_free(j->src);
     weft_layout_free(j->dst);

@@ -91,7 +91,7 @@ static void run_binds(struct ranks_rank *r)
     tensors_fill(a, r->rank, in, 2);
     RANKS_OK(r, weft_exec_run(x));
     RANKS_CHECK(r, !tensors_wrong(a, b, r->rank, in, 2));
-    weft_exec_free(x);
+    weft_exec_close(x);
     weft_plan_free(p);
     weft_layout_free(a);
     weft_layout_free(b);
@@ -113,13 +113,13 @@ static void run_windows(struct ranks_rank *r)
         if (r->rank == r->size - 1)
             until_failure = n;
         n++;
-        err = weft_window_create(r->comm, b, 2, 4, &w);
+        err = weft_window_open(r->comm, b, 2, 4, &w);
         until_failure = -1;
         RANKS_CHECK(r, err == 0 || (err == WEFT_ENOMEM && !w));
         RANKS_CHECK(r, !err || !strncmp(weft_errmsg(), "rank 2: ", 8));
         if (!err)
             RANKS_OK(r, weft_window_barrier(w, -1));
-        weft_window_free(w);
+        weft_window_close(w);
     } while (err);
     RANKS_CHECK(r, n > 3);
 }

@@ -176,7 +176,7 @@ static void run_halo(struct ranks_rank *r)
             RANKS_CHECK(r, out[i] == (edge ? -1.0f : (float)(100 * run + r->rank * N + i - 1)));
         }
     }
-    weft_exec_free(x);
+    weft_exec_close(x);
     weft_plan_free(p);
     weft_layout_free(a);
     weft_layout_free(b);
@@ -214,7 +214,7 @@ static void run_strided(struct ranks_rank *r)
         RANKS_CHECK(r, out[row][0] == row * 100 + r->rank * 2 && out[row][1] == row * 100 + r->rank * 2 + 1);
         RANKS_CHECK(r, out[row][2] == 0x11111111);
     }
-    weft_exec_free(x);
+    weft_exec_close(x);
     weft_plan_free(p);
     weft_layout_free(a);
     weft_layout_free(b);
@@ -311,7 +311,7 @@ static void run_ten(struct ranks_rank *r)
         RANKS_CHECK(r, !job_wrong(&two, r->rank, seed));
         RANKS_OK(r, conformance_settle(r));
     }
-    weft_exec_free(again);
+    weft_exec_close(again);
     free(two.out);
     for (int i = 0; i < TEN; i++)
         job_free(&j[i]);
@@ -464,7 +464,7 @@ static void run_chain(struct ranks_rank *r)
     RANKS_OK(r, job_make(&j, &m, r));
     struct chain c = {.r = r, .j = &j, .left = 20};
     job_seed(&j, r->rank, 1);
-    RANKS_OK(r, weft_exec_notify(j.exec, next_in_chain, &c));
+    RANKS_OK(r, weft_exec_on_done(j.exec, next_in_chain, &c));
     RANKS_OK(r, weft_exec_start(j.exec));
     while (atomic_load(&c.left) > 0)
         RANKS_OK(r, weft_exec_wait(j.exec, -1)); /* ends with each run, though the next has been started */
@@ -516,7 +516,7 @@ static void run_model(struct ranks_rank *r)
         for (int i = 0; i < TENSORS; i++)
             RANKS_CHECK(r, !tensors_wrong(mv[i].src, mv[i].dst, r->rank, out[i].data, seed + i));
     }
-    weft_exec_free(x);
+    weft_exec_close(x);
     weft_plan_free(p);
     for (int i = 0; i < TENSORS; i++) {
         weft_layout_free((weft_layout *)(uintptr_t)mv[i].src);

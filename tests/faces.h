@@ -63,12 +63,12 @@ static inline int make(struct mine *m, struct ranks_rank *r)
 
 static inline void drop(struct mine *m, struct ranks_rank *r)
 {
-    weft_exec_free(m->exec);
+    weft_exec_close(m->exec);
     weft_plan_free(m->plan);
     weft_layout_free(m->own);
     weft_layout_free(m->all);
-    weft_comm_dealloc(r->comm, m->buffer);
-    weft_comm_dealloc(r->comm, m->dense);
+    weft_comm_free(r->comm, m->buffer);
+    weft_comm_free(r->comm, m->dense);
 }
 
 static inline void fill(struct mine *m, int64_t salt)

@@ -132,7 +132,7 @@ static void run_ahead(struct ranks_rank *r)
     RANKS_OK(r, weft_exec_start(m.exec));
     if (first) {
         RANKS_OK(r, weft_exec_wait(m.exec, -1));
-        weft_exec_free(m.exec);
+        weft_exec_close(m.exec);
         m.exec = NULL;
         ranks_meet(r);
     } else {
@@ -185,7 +185,7 @@ static void run_limited(struct ranks_rank *r)
     RANKS_CHECK(r, info.staging_peak >= bytes && info.staging_peak <= info.staging_limit);
     RANKS_CHECK(r, r->comm->staging.taken >= p->room);
     RANKS_OK(r, weft_exec_rebind(m.exec, &m.src, &m.view.all));
-    weft_exec_free(m.exec);
+    weft_exec_close(m.exec);
     m.exec = NULL;
     RANKS_CHECK(r, !r->comm->staging.taken);
     drop(&m, r);

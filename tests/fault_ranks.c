@@ -116,7 +116,7 @@ static int run_all(weft_comm *c, int most, bool signs)
         }
     }
     note(err);
-    weft_exec_free(exec);
+    weft_exec_close(exec);
     weft_plan_free(plan);
     return err;
 }
@@ -137,7 +137,7 @@ static int differ(weft_comm *c)
     int err = bind_all(c, weft_comm_rank(c) == weft_comm_size(c) - 1, &plan, &exec);
     note(err);
     weft_plan_free(plan);
-    weft_exec_free(exec);
+    weft_exec_close(exec);
     return err;
 }
 

@@ -139,11 +139,11 @@ static void late_sender(struct ranks_rank *r)
         RANKS_OK(r, weft_exec_test(x, &done));
     while (!done && is_json(r->comm));
     RANKS_CHECK(r, done && says(r->comm, "\"started\": 1, \"ended\": 1, \"failed\": 0, \"state\": \"complete\""));
-    weft_exec_free(x);
+    weft_exec_close(x);
     RANKS_CHECK(r, says(r->comm, "\"execs\": []"));
     RANKS_CHECK(r, says(r->comm, "{\"event\": \"freed\", \"exec\": 0, \"started\": 1, \"code\": 0}"));
     if (s->window)
-        weft_comm_dealloc(r->comm, data);
+        weft_comm_free(r->comm, data);
     else
         free(data);
     weft_plan_free(plan);

@@ -30,11 +30,11 @@ struct things {
 
 static int free_all(weft_comm *c, struct things *t)
 {
-    weft_halo_free(t->h);
-    weft_exchange_free(t->x);
-    weft_window_free(t->w);
-    weft_comm_dealloc(c, t->memory);
-    weft_exec_free(t->p.x);
+    weft_halo_close(t->h);
+    weft_exchange_close(t->x);
+    weft_window_close(t->w);
+    weft_comm_free(c, t->memory);
+    weft_exec_close(t->p.x);
     weft_comm_close(c);
     return 0;
 }
@@ -63,7 +63,7 @@ static void child_frees(struct ranks_rank *r)
     int other = 1 - r->rank;
     const weft_exchange_opts vote = {.size = sizeof vote, .vote = true};
     RANKS_OK(r, pair_make(&t.p, "f32[4000/x] @x2", "f32[4000] @x2", false, r->comm));
-    RANKS_OK(r, weft_window_create(r->comm, NULL, 0, 1, &t.w));
+    RANKS_OK(r, weft_window_open(r->comm, NULL, 0, 1, &t.w));
     RANKS_OK(r, weft_exchange_open(r->comm, &other, 1, &other, 1, &vote, &t.x));
     RANKS_OK(r, weft_halo_open(r->comm, true, NULL, &t.h));
     RANKS_OK(r, weft_comm_alloc(r->comm, 1000, &t.memory));
@@ -78,10 +78,10 @@ static void child_frees(struct ranks_rank *r)
         RANKS_CHECK(r, waitpid(pid, &status, 0) == pid && !status);
     }
     RANKS_OK(r, use_all(r->comm, &t));
-    weft_halo_free(t.h);
-    weft_exchange_free(t.x);
-    weft_window_free(t.w);
-    weft_comm_dealloc(r->comm, t.memory);
+    weft_halo_close(t.h);
+    weft_exchange_close(t.x);
+    weft_window_close(t.w);
+    weft_comm_free(r->comm, t.memory);
     pair_free(&t.p);
 }
 
@@ -104,7 +104,7 @@ static int stop_in_child(void *store)
     alarm(HANGS);
     for (int i = 0; i < 8; i++)
         files[i] = open("/dev/null", O_RDONLY);
-    weft_store_stop(store);
+    weft_store_close(store);
     for (int i = 0; i < 8; i++)
         lost += fcntl(files[i], F_GETFD) < 0;
     return lost;
@@ -115,7 +115,7 @@ static void children_stop_no_store(void **state)
     (void)state;
     weft_store *s;
     struct store *mine;
-    int err = weft_store_serve("tcp::0", &s);
+    int err = weft_store_open("tcp::0", &s);
     if (err == WEFT_EUNSUPPORTED)
         skip();
     assert_int_equal(err, 0);
@@ -123,7 +123,7 @@ static void children_stop_no_store(void **state)
     struct store_opts o = {.size = 1, .token = weft_store_token(s), .timeout_ns = HANGS * SECOND};
     assert_int_equal(store_open(weft_store_at(s), &o, &mine), 0);
     store_close(mine, 0);
-    weft_store_stop(s);
+    weft_store_close(s);
 }
 
 /* ---- what a child keeps ---- */

@@ -119,7 +119,7 @@ static void *take(struct ranks_rank *r, bool window, size_t bytes)
 static void give(struct ranks_rank *r, bool window, void *p)
 {
     if (window)
-        weft_comm_dealloc(r->comm, p);
+        weft_comm_free(r->comm, p);
     else
         free(p);
 }
@@ -160,8 +160,8 @@ static int halo_make(struct halo *h, struct ranks_rank *r)
 
 static void halo_free(struct halo *h, struct ranks_rank *r)
 {
-    weft_exec_free(h->exec);
-    weft_exec_free(h->reverse);
+    weft_exec_close(h->exec);
+    weft_exec_close(h->reverse);
     weft_plan_free(h->plan);
     weft_plan_free(h->back);
     weft_layout_free(h->own);
@@ -342,12 +342,12 @@ static void run_fields(struct ranks_rank *r)
                 RANKS_OK(r, weft_exec_run(x));
         }
     }
-    weft_exec_free(x);
+    weft_exec_close(x);
     weft_plan_free(plan);
     for (int i = 0; i < FIELDS; i++) {
         weft_layout_free(own[i]);
         weft_layout_free(all[i]);
-        weft_comm_dealloc(r->comm, dst[i].data);
+        weft_comm_free(r->comm, dst[i].data);
     }
 }
 

@@ -222,7 +222,7 @@ static int put_meanwhile(weft_comm *c, struct scene *s)
     for (int i = 0; i < 4000 && rank == 1; i++)
         ((int32_t *)p.in)[i] = 7 + i;
     if (!err)
-        err = !bytes ? -1000 : weft_window_create(c, &(weft_buffer){"b", WEFT_U8, large, 0}, 1, 1, &w);
+        err = !bytes ? -1000 : weft_window_open(c, &(weft_buffer){"b", WEFT_U8, large, 0}, 1, 1, &w);
     if (!err && rank == 0) {
         err = weft_exec_start(p.x);
         come_to(s, 1);
@@ -239,7 +239,7 @@ static int put_meanwhile(weft_comm *c, struct scene *s)
         wait_for(s, 2);
         nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL); /* in which rank 0 looks, often */
     }
-    weft_window_free(w);
+    weft_window_close(w);
     pair_free(&p);
     weft_comm_close(c);
     if (rank == 1)

@@ -83,7 +83,7 @@ static int work(weft_comm *c, int times, int at, struct told *told)
             if (y[i] != (float)(n * (n - 1) / 2 + n * (k + i)))
                 err = -1000;
     }
-    weft_exec_free(exec);
+    weft_exec_close(exec);
     weft_plan_free(plan);
     weft_layout_free(a);
     weft_layout_free(b);

@@ -79,7 +79,7 @@ static void exchange(weft_comm *c, uint64_t seed)
         }
         check(round < 100, "a vote that does not end");
     }
-    weft_exchange_free(x);
+    weft_exchange_close(x);
 }
 
 static void groups(weft_comm *world, uint64_t seed)

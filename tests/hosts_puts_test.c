@@ -63,7 +63,7 @@ static void idle_body(struct ranks_rank *r)
     const weft_buffer b = {"words", WEFT_I32, N, 0};
     weft_window *w;
     int32_t *work = calloc(N, sizeof *work);
-    RANKS_OK(r, weft_window_create(r->comm, &b, 1, 2, &w));
+    RANKS_OK(r, weft_window_open(r->comm, &b, 1, 2, &w));
     if (r->rank == 0) {
         work[N - 1] = 7;
         RANKS_OK(r, weft_window_put(w, 0, 1, 0, work, N));
@@ -77,7 +77,7 @@ static void idle_body(struct ranks_rank *r)
         RANKS_CHECK(r, ((const int32_t *)weft_window_pointer(w, 0, 1))[N - 1] == 7);
     }
     RANKS_OK(r, weft_window_barrier(w, LONG_NS));
-    weft_window_free(w);
+    weft_window_close(w);
     free(work);
 }
 
@@ -94,7 +94,7 @@ static void silent_body(struct ranks_rank *r)
     const weft_buffer b = {"words", WEFT_I32, N, 0};
     weft_window *w;
     int32_t *work = calloc(N, sizeof *work);
-    RANKS_OK(r, weft_window_create(r->comm, &b, 1, 2, &w));
+    RANKS_OK(r, weft_window_open(r->comm, &b, 1, 2, &w));
     ranks_meet(r); /* rank 1 makes no calls from here on */
     if (r->rank == 0) {
         int err = weft_window_put(w, 0, 1, 0, work, N);
@@ -102,7 +102,7 @@ static void silent_body(struct ranks_rank *r)
         RANKS_CHECK(r, strstr(ranks_said(), "rank 1 took nothing of what rank 0 puts and notifies for 4000 ms"));
     }
     ranks_meet(r);
-    weft_window_free(w);
+    weft_window_close(w);
     free(work);
 }
 
@@ -120,7 +120,7 @@ static void late_body(struct ranks_rank *r)
     weft_window *w;
     static _Thread_local int32_t work[N];
     int other = (r->rank + 1) % 2;
-    RANKS_OK(r, weft_window_create(r->comm, &b, 1, 2, &w));
+    RANKS_OK(r, weft_window_open(r->comm, &b, 1, 2, &w));
     ranks_meet(r);
     if (r->rank == 0) {
         work[N - 1] = 5;
@@ -136,7 +136,7 @@ static void late_body(struct ranks_rank *r)
     if (r->rank < 2)
         RANKS_OK(r, weft_window_barrier_with(w, &other, 1, LONG_NS));
     RANKS_OK(r, weft_comm_barrier(r->comm, LONG_NS));
-    weft_window_free(w);
+    weft_window_close(w);
 }
 
 static void barriers_name_who_is_late(void **state)
@@ -187,11 +187,11 @@ static void killed_body(struct ranks_rank *r)
     struct killing *k = r->arg;
     const weft_buffer b = {"words", WEFT_I64, 6000, 0};
     weft_window *w;
-    RANKS_OK(r, weft_window_create(r->comm, &b, 1, 1, &w));
+    RANKS_OK(r, weft_window_open(r->comm, &b, 1, 1, &w));
     k->end[r->rank].code = work_until_failure(w, k, r->rank, r->size);
     k->end[r->rank].knew = process_now();
     snprintf(k->end[r->rank].text, sizeof k->end[r->rank].text, "%s", weft_errmsg());
-    weft_window_free(w);
+    weft_window_close(w);
 }
 
 static void one_death(struct random *rnd, int number)

@@ -48,10 +48,10 @@ static void run_transposed(struct ranks_rank *r)
             }
             RANKS_CHECK(r, !wrong);
         }
-        weft_exec_free(x);
+        weft_exec_close(x);
         weft_plan_free(p);
-        weft_comm_dealloc(r->comm, in);
-        weft_comm_dealloc(r->comm, out);
+        weft_comm_free(r->comm, in);
+        weft_comm_free(r->comm, out);
     }
     weft_layout_free(a);
     weft_layout_free(b);

@@ -53,7 +53,7 @@ static int move_make(struct move *m, struct ranks_rank *r)
 
 static void move_free(struct move *m)
 {
-    weft_exec_free(m->exec);
+    weft_exec_close(m->exec);
     weft_plan_free(m->plan);
     weft_layout_free(m->src);
     weft_layout_free(m->dst);

@@ -123,7 +123,7 @@ static void measure(weft_comm *c, size_t m)
         if (b.count && *out != 100 * r + 1 - rank)
             give_up("the wrong number came");
     }
-    weft_exec_free(x);
+    weft_exec_close(x);
     weft_plan_free(p);
     weft_layout_free(src);
     weft_layout_free(dst);

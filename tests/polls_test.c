@@ -106,7 +106,7 @@ static void poll_until_told(struct ranks_rank *r)
     int which = *(const int *)r->arg, other = 1 - r->rank, err = 0;
     RANKS_OK(r, pair_make(&e.p, "f32[20000] @x1=1", "f32[20000] @x1=0", false, r->comm));
     RANKS_OK(r, weft_exchange_open(r->comm, &other, 1, &other, 1, NULL, &e.x));
-    RANKS_OK(r, weft_window_create(r->comm, NULL, 0, 1, &e.w));
+    RANKS_OK(r, weft_window_open(r->comm, NULL, 0, 1, &e.w));
     if (r->rank == 1)
         raise(SIGKILL);
     err = weft_exec_start(e.p.x);
@@ -117,8 +117,8 @@ static void poll_until_told(struct ranks_rank *r)
         err = calls[which].call(r->comm, &e);
     RANKS_CHECK(r, err == WEFT_EPEER);
     RANKS_CHECK(r, strstr(weft_errmsg(), "rank 1 has died") != NULL);
-    weft_exchange_free(e.x);
-    weft_window_free(e.w);
+    weft_exchange_close(e.x);
+    weft_window_close(e.w);
     pair_free(&e.p);
 }
 

@@ -125,13 +125,13 @@ static inline int pair_make(struct pair *p, const char *src, const char *dst, bo
 
 static inline void pair_free(struct pair *p)
 {
-    weft_exec_free(p->x);
+    weft_exec_close(p->x);
     weft_plan_free(p->plan);
     weft_layout_free(p->src);
     weft_layout_free(p->dst);
     if (p->window) {
-        weft_comm_dealloc(p->comm, p->in);
-        weft_comm_dealloc(p->comm, p->out);
+        weft_comm_free(p->comm, p->in);
+        weft_comm_free(p->comm, p->out);
     } else {
         free(p->in);
         free(p->out);

@@ -75,7 +75,7 @@ static void run_alone(struct ranks_rank *r)
         job_seed(&j, r->rank, k);
         struct chain c = {.r = r, .j = &j, .left = 50};
         sem_init(&c.end, 0, 0);
-        RANKS_OK(r, weft_exec_notify(j.exec, next_in_chain, &c));
+        RANKS_OK(r, weft_exec_on_done(j.exec, next_in_chain, &c));
         RANKS_OK(r, weft_exec_start(j.exec));
         RANKS_CHECK(r, posted(&c.end));
         RANKS_CHECK(r, c.left == 0 && c.err == 0 && c.waited == WEFT_EBUSY);
@@ -123,7 +123,7 @@ static void mix_calls(struct ranks_rank *r, struct random *shared)
     case 0: RANKS_OK(r, weft_comm_barrier(r->comm, -1)); break;
     case 1:
         RANKS_OK(r, weft_comm_alloc(r->comm, 100, &memory));
-        weft_comm_dealloc(r->comm, memory);
+        weft_comm_free(r->comm, memory);
         break;
     case 2: {
         weft_comm *group;
@@ -151,7 +151,7 @@ static void run_mixed(struct ranks_rank *r)
     weft_window *w;
     for (int i = 0; i < FLEET; i++)
         RANKS_OK(r, job_make(&j[i], &kinds[i % KINDS], r));
-    RANKS_OK(r, weft_window_create(r->comm, NULL, 0, 1, &w));
+    RANKS_OK(r, weft_window_open(r->comm, NULL, 0, 1, &w));
     int seeds = (int)(conformance_on_hosts() ? test_share(10, 300) : test_share(60, 5000));
     for (int seed = 0; seed < seeds; seed++) {
         int from = (int)random_in(&mine, 0, FLEET - 1), to = (int)random_in(&mine, 0, FLEET - 1);
@@ -171,7 +171,7 @@ static void run_mixed(struct ranks_rank *r)
         RANKS_OK(r, weft_exec_run(j[0].exec));
         RANKS_CHECK(r, !job_wrong(&j[0], r->rank, seed + 1));
     }
-    weft_window_free(w);
+    weft_window_close(w);
     for (int i = 0; i < FLEET; i++)
         job_free(&j[i]);
 }
@@ -296,8 +296,8 @@ static void run_left_to_the_thread(struct ranks_rank *r)
     RANKS_OK(r, job_make(&j, &kinds[0], r));
     RANKS_OK(r, job_make(&own, &(struct move){.src = "i32[4/x] @x4", .dst = "i32[4/x] @x4"}, r));
     RANKS_OK(r, weft_plan_arrivals(j.plan, NULL, 0, &all));
-    RANKS_OK(r, weft_exec_arrivals(j.exec, NULL, NULL));
-    RANKS_OK(r, weft_exec_notify(own.exec, hold_the_seat, &p));
+    RANKS_OK(r, weft_exec_on_arrival(j.exec, NULL, NULL));
+    RANKS_OK(r, weft_exec_on_done(own.exec, hold_the_seat, &p));
     for (int seed = 0; seed < 5; seed++) {
         job_seed(&j, r->rank, seed);
         RANKS_OK(r, weft_exec_start(own.exec));
@@ -420,7 +420,7 @@ static void run_left_alone(struct ranks_rank *r)
     struct chain c = {.r = r, .j = &j, .left = 1};
     sem_init(&c.end, 0, 0);
     job_seed(&j, r->rank, 1);
-    RANKS_OK(r, weft_exec_notify(j.exec, next_in_chain, &c));
+    RANKS_OK(r, weft_exec_on_done(j.exec, next_in_chain, &c));
     int err = weft_exec_start(j.exec); /* others may have noticed first */
     RANKS_CHECK(r, err == WEFT_EPEER || (posted(&c.end) && c.err == WEFT_EPEER));
     RANKS_CHECK(r, weft_exec_wait(j.exec, -1) == (err ? 0 : WEFT_EPEER));
@@ -469,7 +469,7 @@ static void end_all(void *arg, int err)
     (void)err;
     weft_comm_close(e->comm);
     weft_comm_close(e->group);
-    weft_exec_free(e->j->exec);
+    weft_exec_close(e->j->exec);
     e->j->exec = NULL;
     sem_post(&e->end);
 }
@@ -482,7 +482,7 @@ static void run_closed_in_callback(struct ranks_rank *r)
     RANKS_OK(r, job_make(&j, &kinds[3], r));
     sem_init(&e.end, 0, 0);
     job_seed(&j, r->rank, 1);
-    RANKS_OK(r, weft_exec_notify(j.exec, end_all, &e));
+    RANKS_OK(r, weft_exec_on_done(j.exec, end_all, &e));
     RANKS_OK(r, weft_exec_start(j.exec));
     RANKS_CHECK(r, posted(&e.end));
     RANKS_CHECK(r, !job_wrong(&j, r->rank, 1));

@@ -102,7 +102,7 @@ static inline void crew_unplace(struct crew_errand *e, weft_comm *c, struct engi
         if (e->c.private)
             free(t->side[k].memory);
         else
-            weft_comm_dealloc(c, t->side[k].memory);
+            weft_comm_free(c, t->side[k].memory);
 }
 
 static inline void crew_fill(const struct crew_tensor *from, struct engine_tensor *t)
@@ -170,7 +170,7 @@ static inline int crew_run_rank(void *arg, int rank)
         for (int m = 0; m < e->c.moves && !rc && turn != 1; m++)
             crew_take(&e->tensor[m][rank], &t[m], turn, e->wrong[rank], sizeof e->wrong[rank]);
     }
-    weft_exec_free(x);
+    weft_exec_close(x);
     weft_plan_free(plan);
     for (int m = 0; m < e->c.moves; m++)
         crew_unplace(e, c, &t[m]);

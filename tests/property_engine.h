@@ -301,7 +301,7 @@ static inline int engine_run_rank(void *arg, int rank)
                          "tensor %d: a source or the room between rows was changed", m);
         }
     }
-    weft_exec_free(x);
+    weft_exec_close(x);
     return rc;
 }
 

@@ -148,7 +148,7 @@ static void give_memory(struct errand *e, int thread, struct turns_exec *x, int 
         struct engine_tensor *t = &x->job[form][0].tensor[m][rank];
         for (int k = 0; k < (t->shared ? 1 : 2); k++)
             if (places_ways[e->way].windows)
-                weft_comm_dealloc(e->at->comm[0][thread], t->side[k].memory);
+                weft_comm_free(e->at->comm[0][thread], t->side[k].memory);
             else
                 free(t->side[k].memory);
     }
@@ -313,7 +313,7 @@ static int run_rank(void *arg, int thread)
     for (int round = 0; round < e->rounds && !err; round++)
         err = one_round(e, &all, &own, thread, round, form);
     for (int k = 0; k < e->n; k++) {
-        weft_exec_free(e->x[k].exec[rank_in(e, &e->x[k], thread)]);
+        weft_exec_close(e->x[k].exec[rank_in(e, &e->x[k], thread)]);
         for (int f = 0; f < FORMS; f++)
             give_memory(e, thread, &e->x[k], f);
     }

@@ -340,9 +340,9 @@ static void run_windows(struct ranks_rank *r)
             for (size_t k = 0; k < sizes[i]; k++)
                 RANKS_CHECK(r, p[i][k] == r->rank + 1);
         for (int i = 0; i < N; i++)
-            weft_comm_dealloc(r->comm, p[(i * 3 + 1) % N]);
+            weft_comm_free(r->comm, p[(i * 3 + 1) % N]);
     }
-    weft_comm_dealloc(r->comm, NULL);
+    weft_comm_free(r->comm, NULL);
     void *kept, *none = &kept;
     RANKS_OK(r, weft_comm_alloc(r->comm, 5000, &kept)); /* freed with the comm */
     RANKS_CHECK(r, weft_comm_alloc(r->comm, SIZE_MAX / 2, &none) == WEFT_ENOMEM && none == &kept);

@@ -198,7 +198,7 @@ static void run_deaf(struct ranks_rank *r)
     struct sum s;
     RANKS_OK(r, weft_comm_split(r->comm, (const int[]){0, 1, 2}, 3, &a));
     RANKS_OK(r, split(r->comm, in_b, 2, &b));
-    RANKS_OK(r, weft_window_create(a, &(weft_buffer){"n", WEFT_I64, 1, 0}, 1, 1, &w));
+    RANKS_OK(r, weft_window_open(a, &(weft_buffer){"n", WEFT_I64, 1, 0}, 1, 1, &w));
     if (b)
         RANKS_OK(r, sum_make(&s, b, NULL, NULL));
     for (int i = 0; i < 60; i++) {
@@ -222,7 +222,7 @@ static void run_deaf(struct ranks_rank *r)
     }
     if (b)
         sum_free(&s);
-    weft_window_free(w);
+    weft_window_close(w);
     weft_comm_close(b);
     weft_comm_close(a);
 }
@@ -306,11 +306,11 @@ static void run_callback(struct ranks_rank *r)
     struct sum s, t;
     RANKS_OK(r, weft_comm_split(r->comm, (const int[]){0, 1}, 2, &a));
     RANKS_OK(r, weft_comm_split(r->comm, (const int[]){1, 0}, 2, &b));
-    RANKS_OK(r, weft_window_create(r->comm, NULL, 0, 1, &w));
+    RANKS_OK(r, weft_window_open(r->comm, NULL, 0, 1, &w));
     RANKS_OK(r, sum_make(&s, a, NULL, NULL));
     RANKS_OK(r, sum_make(&t, b, NULL, NULL));
     struct called d = {.mine = &t, .other = &s, .close = b};
-    RANKS_OK(r, weft_exec_notify(t.x, on_done, &d));
+    RANKS_OK(r, weft_exec_on_done(t.x, on_done, &d));
     RANKS_OK(r, sum_start(&s, 1));
     RANKS_OK(r, sum_start(&t, 2));
     RANKS_OK(r, sum_end(&s, -1));
@@ -320,7 +320,7 @@ static void run_callback(struct ranks_rank *r)
     RANKS_CHECK(r, d.times == 1);
     RANKS_CHECK(r, d.wait == WEFT_EBUSY && d.barrier == WEFT_EBUSY && d.split == WEFT_EBUSY);
     RANKS_OK(r, weft_comm_barrier(r->comm, -1));
-    weft_window_free(w);
+    weft_window_close(w);
     sum_free(&s);
     weft_comm_close(a);
 }

@@ -230,8 +230,8 @@ static void run_memory(struct ranks_rank *r)
         sum_free(&s);
     }
     for (int i = 0; i < 2; i++) {
-        weft_comm_dealloc(r->comm, parent[i]);
-        weft_comm_dealloc(k, child[i]);
+        weft_comm_free(r->comm, parent[i]);
+        weft_comm_free(k, child[i]);
     }
     weft_comm_close(c);
     weft_comm_close(k);

@@ -75,7 +75,7 @@ static inline int sum_run(struct sum *s, int seed)
 
 static inline void sum_free(struct sum *s)
 {
-    weft_exec_free(s->x);
+    weft_exec_close(s->x);
     weft_plan_free(s->plan);
     weft_layout_free(s->src);
     weft_layout_free(s->dst);

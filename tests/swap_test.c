@@ -242,7 +242,7 @@ static void run_rebound(struct ranks_rank *r)
     size_t n = 0, all = 0, came[16];
     RANKS_OK(r, make(&m, r));
     int64_t *windows = m.buffer, *private = malloc((size_t)m.at.slots * sizeof *private);
-    RANKS_OK(r, weft_exec_arrivals(m.exec, NULL, NULL));
+    RANKS_OK(r, weft_exec_on_arrival(m.exec, NULL, NULL));
     for (int64_t run = 0; run < 8; run++) {
         bool moved = run % 3 == 1, packed = moved && strcmp(ranks_on, "threads");
         m.buffer = moved && r->rank == 1 ? private : windows;
@@ -323,7 +323,7 @@ static void run_given_up(struct ranks_rank *r)
     fill(&m, 1);
     if (r->rank == 0) {
         RANKS_OK(r, weft_exec_start(m.exec));
-        weft_exec_free(m.exec); /* at the deadline */
+        weft_exec_close(m.exec); /* at the deadline */
         m.exec = NULL;
         ranks_meet(r);
         ranks_meet(r);

@@ -68,7 +68,7 @@ static inline void window_shape(struct ranks_rank *r)
     b[WINDOW_DTYPES] = window_buffer("none", WEFT_F64, 0, 4096);
     b[WINDOW_DTYPES + 1] = window_buffer("large", WEFT_I16, 600001, 32);
     for (int again = 0; again < 3; again++) { /* memory that was used before is zeroed again */
-        RANKS_OK(r, weft_window_create(r->comm, b, WINDOW_DTYPES + 2, 3, &w));
+        RANKS_OK(r, weft_window_open(r->comm, b, WINDOW_DTYPES + 2, 3, &w));
         for (int i = 0; i < WINDOW_DTYPES + 2; i++) {
             size_t size = weft_dtype_size((int)b[i].dtype), align = b[i].align ? b[i].align : 128;
             RANKS_CHECK(r, weft_window_find(w, b[i].name) == i);
@@ -98,15 +98,15 @@ static inline void window_shape(struct ranks_rank *r)
                 const void *at = weft_window_pointer(w, i, q);
                 RANKS_CHECK(r, at ? window_is_all(at, bytes, 16 * q + i + 1) : window_is_far(q, r->rank));
             }
-        weft_window_free(w);
+        weft_window_close(w);
     }
-    RANKS_OK(r, weft_window_create(r->comm, NULL, 0, 1, &w)); /* signals alone */
+    RANKS_OK(r, weft_window_open(r->comm, NULL, 0, 1, &w)); /* signals alone */
     RANKS_OK(r, weft_window_notify(w, (r->rank + 1) % r->size, 0, WEFT_NOTIFY_SET, 1));
     RANKS_OK(r, weft_window_wait(w, 0, WEFT_EQ, 1, WINDOW_LONG));
-    weft_window_free(w);
-    RANKS_OK(r, weft_window_create(r->comm, NULL, 0, 0, &w)); /* a barrier alone */
+    weft_window_close(w);
+    RANKS_OK(r, weft_window_open(r->comm, NULL, 0, 0, &w)); /* a barrier alone */
     RANKS_OK(r, weft_window_barrier(w, WINDOW_LONG));
-    weft_window_free(w);
+    weft_window_close(w);
 }
 
 /* ---- putting and notifying ---- */
@@ -118,7 +118,7 @@ static inline void window_ping_pong(struct ranks_rank *r)
     weft_buffer b = window_buffer("in", WEFT_I32, 2 * N, 0);
     weft_window *w;
     int32_t out[N];
-    RANKS_OK(r, weft_window_create(r->comm, &b, 1, 2, &w));
+    RANKS_OK(r, weft_window_open(r->comm, &b, 1, 2, &w));
     const int32_t *in = weft_window_pointer(w, 0, r->rank);
     int right = (r->rank + 1) % r->size, left = (r->rank + r->size - 1) % r->size;
     for (int turn = 1; turn <= TURNS; turn++) {
@@ -142,7 +142,7 @@ static inline void window_ping_pong(struct ranks_rank *r)
     RANKS_OK(r, weft_window_put(w, 0, r->rank, 12, in + 10, 5));
     RANKS_CHECK(r, in[10] == 1 && in[11] == 2 && in[12] == 1 && in[16] == 5);
     RANKS_OK(r, weft_window_barrier(w, WINDOW_LONG));
-    weft_window_free(w);
+    weft_window_close(w);
 }
 
 /* Plus or minus one in any dtype that can be added; minus one wraps where there is no sign. */
@@ -170,7 +170,7 @@ static inline void window_add(struct ranks_rank *r)
         window_terms(plus, dtype, N, 1);
         window_terms(minus, dtype, N, -1);
         window_terms(want, dtype, N, r->size);
-        RANKS_OK(r, weft_window_create(r->comm, &b, 1, 0, &w));
+        RANKS_OK(r, weft_window_open(r->comm, &b, 1, 0, &w));
         RANKS_OK(r, weft_window_barrier(w, WINDOW_LONG));
         for (int t = 0; t < TURNS; t++)
             for (int q = 0; q < r->size; q++)
@@ -183,7 +183,7 @@ static inline void window_add(struct ranks_rank *r)
             return;
         }
         RANKS_OK(r, weft_window_barrier(w, WINDOW_LONG));
-        weft_window_free(w);
+        weft_window_close(w);
     }
 }
 
@@ -193,7 +193,7 @@ static inline void window_add_ends(struct ranks_rank *r)
     weft_buffer b[] = {window_buffer("f", WEFT_F32, 3, 0), window_buffer("h", WEFT_F16, 3, 0),
                        window_buffer("i", WEFT_I8, 1, 0), window_buffer("d", WEFT_F64, 1, 0)};
     weft_window *w;
-    RANKS_OK(r, weft_window_create(r->comm, b, 4, 0, &w));
+    RANKS_OK(r, weft_window_open(r->comm, b, 4, 0, &w));
     float f[3] = {INFINITY, r->rank ? INFINITY : -INFINITY, -NAN}, *mine = weft_window_pointer(w, 0, 0);
     uint16_t h[3], *half = weft_window_pointer(w, 1, 0);
     double d = -(double)NAN;
@@ -206,7 +206,7 @@ static inline void window_add_ends(struct ranks_rank *r)
     RANKS_OK(r, weft_window_put_add(w, 3, 0, 0, &d, 1));
     RANKS_OK(r, weft_window_barrier(w, WINDOW_LONG));
     if (r->rank) {
-        weft_window_free(w);
+        weft_window_close(w);
         return;
     }
     RANKS_CHECK(r, isinf(mine[0]) && mine[0] > 0 && isnan(mine[1]) && !signbit(mine[1]) && isnan(mine[2]) &&
@@ -214,7 +214,7 @@ static inline void window_add_ends(struct ranks_rank *r)
     RANKS_CHECK(r, half[0] == 0x7c00 && half[1] == 0x7e00 && half[2] == 0x7e00);
     RANKS_CHECK(r, *(int8_t *)weft_window_pointer(w, 2, 0) == (int8_t)(uint8_t)(100 * r->size));
     RANKS_CHECK(r, !signbit(*(double *)weft_window_pointer(w, 3, 0)));
-    weft_window_free(w);
+    weft_window_close(w);
 }
 
 /* ---- waiting ---- */
@@ -236,7 +236,7 @@ static inline void window_compare(struct ranks_rank *r)
     static const uint64_t values[] = {0, 1, 5, UINT64_C(1) << 63, ~UINT64_C(0)}; /* unsigned */
     weft_window *w;
     int right = (r->rank + 1) % r->size;
-    RANKS_OK(r, weft_window_create(r->comm, NULL, 0, 3, &w));
+    RANKS_OK(r, weft_window_open(r->comm, NULL, 0, 3, &w));
     for (int how = WEFT_EQ; how <= WEFT_LT; how++)
         for (int a = 0; a < 5; a++)
             for (int b = 0; b < 5; b++) {
@@ -263,7 +263,7 @@ static inline void window_compare(struct ranks_rank *r)
     RANKS_OK(r, weft_window_notify(w, right, 0, WEFT_NOTIFY_ADD, ~UINT64_C(0))); /* one less */
     RANKS_OK(r, weft_window_wait(w, 0, WEFT_EQ, 9, -1));
     RANKS_OK(r, weft_window_barrier(w, -1));
-    weft_window_free(w);
+    weft_window_close(w);
 }
 
 /* ---- times that run out ---- */
@@ -274,7 +274,7 @@ static inline void window_timeouts(struct ranks_rank *r)
     int all[RANKS_MAX], last = r->size - 1, pair[2] = {0, last};
     for (int i = 0; i < r->size; i++)
         all[i] = i;
-    RANKS_OK(r, weft_window_create(r->comm, NULL, 0, 4, &w));
+    RANKS_OK(r, weft_window_open(r->comm, NULL, 0, 4, &w));
     RANKS_OK(r, weft_window_notify(w, r->rank, 3, WEFT_NOTIFY_SET, 5));
     for (int64_t t = 0; t <= 3 * WINDOW_MS; t += WINDOW_MS) {
         RANKS_CHECK(r, weft_window_wait(w, 3, WEFT_GE, 6, t) == WEFT_ETIMEOUT);
@@ -315,7 +315,7 @@ static inline void window_timeouts(struct ranks_rank *r)
     RANKS_OK(r, weft_window_barrier(w, WINDOW_LONG));
     if (r->rank == 0 || r->rank == last)
         RANKS_OK(r, weft_window_barrier_with(w, pair, 2, WINDOW_LONG));
-    weft_window_free(w);
+    weft_window_close(w);
 }
 
 /* ---- what is refused ---- */
@@ -324,7 +324,7 @@ static inline bool window_refused(struct ranks_rank *r, const weft_buffer *b, in
                                   const char *text)
 {
     weft_window *w = NULL;
-    int err = weft_window_create(r->comm, b, n, signals, &w);
+    int err = weft_window_open(r->comm, b, n, signals, &w);
     if (err == code && !w && !strcmp(ranks_said(), text))
         return true;
     ranks_note(r, __FILE__, __LINE__, "%d and '%s', not %d and '%s'", err, weft_errmsg(), code, text);
@@ -362,32 +362,32 @@ static inline void window_mismatch(struct ranks_rank *r)
          "buffer 0 of its window is 'a', f32, 8 elements, align 64; rank 0's is 'a', f32, 8 elements, align 0"},
         {{"a", WEFT_F32, 8, 0}, 1, 3, WEFT_EMISMATCH, "its window has 1 buffers and 3 signals, rank 0's 1 and 2"},
         {{"a", WEFT_F32, 8, 0}, 0, 2, WEFT_EMISMATCH, "its window has 0 buffers and 2 signals, rank 0's 1 and 2"},
-        {{NULL, WEFT_F32, 8, 0}, 1, 2, WEFT_EINVAL, "weft_window_create: buffer 0 has no name"},
-        {{"", WEFT_F32, 8, 0}, 1, 2, WEFT_EINVAL, "weft_window_create: buffer 0 has no name"},
-        {{"a", (enum weft_dtype)99, 8, 0}, 1, 2, WEFT_EINVAL, "weft_window_create: buffer 'a': there is no dtype 99"},
-        {{"a", WEFT_F32, -8, 0}, 1, 2, WEFT_EINVAL, "weft_window_create: buffer 'a' has -8 elements"},
+        {{NULL, WEFT_F32, 8, 0}, 1, 2, WEFT_EINVAL, "weft_window_open: buffer 0 has no name"},
+        {{"", WEFT_F32, 8, 0}, 1, 2, WEFT_EINVAL, "weft_window_open: buffer 0 has no name"},
+        {{"a", (enum weft_dtype)99, 8, 0}, 1, 2, WEFT_EINVAL, "weft_window_open: buffer 'a': there is no dtype 99"},
+        {{"a", WEFT_F32, -8, 0}, 1, 2, WEFT_EINVAL, "weft_window_open: buffer 'a' has -8 elements"},
         {{"a", WEFT_F32, 8, 48},
          1,
          2,
          WEFT_EINVAL,
-         "weft_window_create: buffer 'a' is to be aligned to 48: give a power of two up to 4096"},
+         "weft_window_open: buffer 'a' is to be aligned to 48: give a power of two up to 4096"},
         {{"a", WEFT_F32, 8, 8192},
          1,
          2,
          WEFT_EINVAL,
-         "weft_window_create: buffer 'a' is to be aligned to 8192: give a power of two up to 4096"},
+         "weft_window_open: buffer 'a' is to be aligned to 8192: give a power of two up to 4096"},
         {{"a", WEFT_F32, INT64_C(1) << 60, 0},
          1,
          2,
          WEFT_ENOMEM,
-         "weft_window_create: no memory for a window of 4611686018427387904 bytes"},
+         "weft_window_open: no memory for a window of 4611686018427387904 bytes"},
         {{"a", WEFT_F64, INT64_MAX, 0},
          1,
          2,
          WEFT_EUNSUPPORTED,
-         "weft_window_create: the buffers up to 'a' have more than 2^62 bytes"},
-        {{"a", WEFT_F32, 8, 0}, -1, 2, WEFT_EINVAL, "weft_window_create: -1 buffers and 2 signals"},
-        {{"a", WEFT_F32, 8, 0}, 1, -2, WEFT_EINVAL, "weft_window_create: 1 buffers and -2 signals"},
+         "weft_window_open: the buffers up to 'a' have more than 2^62 bytes"},
+        {{"a", WEFT_F32, 8, 0}, -1, 2, WEFT_EINVAL, "weft_window_open: -1 buffers and 2 signals"},
+        {{"a", WEFT_F32, 8, 0}, 1, -2, WEFT_EINVAL, "weft_window_open: 1 buffers and -2 signals"},
     };
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         char text[400];
@@ -400,19 +400,18 @@ static inline void window_mismatch(struct ranks_rank *r)
             return;
     }
     const weft_buffer twice[] = {a, {"b", WEFT_U8, 1, 0}, {"a", WEFT_U8, 1, 0}};
-    if (!window_refused(r, twice, 3, 0, WEFT_EINVAL,
-                        "rank 0: weft_window_create: buffers 0 and 2 are both called 'a'") ||
-        !window_refused(r, NULL, 1, 0, WEFT_EINVAL, "rank 0: weft_window_create: 1 buffers at NULL and 0 signals"))
+    if (!window_refused(r, twice, 3, 0, WEFT_EINVAL, "rank 0: weft_window_open: buffers 0 and 2 are both called 'a'") ||
+        !window_refused(r, NULL, 1, 0, WEFT_EINVAL, "rank 0: weft_window_open: 1 buffers at NULL and 0 signals"))
         return;
     /* Ranks are in different calls. */
     weft_window *w = NULL;
-    int err = r->rank == 1 ? weft_comm_barrier(r->comm, WINDOW_LONG) : weft_window_create(r->comm, &a, 1, 2, &w);
+    int err = r->rank == 1 ? weft_comm_barrier(r->comm, WINDOW_LONG) : weft_window_open(r->comm, &a, 1, 2, &w);
     RANKS_CHECK(r, err == WEFT_EMISMATCH && !w);
-    RANKS_CHECK(r, !strncmp(ranks_said(), "rank 0 is in weft_window_create, rank 1 in weft_comm_barrier", 59));
+    RANKS_CHECK(r, !strncmp(ranks_said(), "rank 0 is in weft_window_open, rank 1 in weft_comm_barrier", 59));
     /* And all is well again. */
-    RANKS_OK(r, weft_window_create(r->comm, &a, 1, 2, &w));
+    RANKS_OK(r, weft_window_open(r->comm, &a, 1, 2, &w));
     RANKS_OK(r, weft_window_barrier(w, WINDOW_LONG));
-    weft_window_free(w);
+    weft_window_close(w);
 }
 
 #define WINDOW_REFUSED(r, call, words) RANKS_CHECK(r, (call) == WEFT_EINVAL && !strcmp(weft_errmsg(), words))
@@ -424,9 +423,9 @@ static inline void window_arguments(struct ranks_rank *r)
     float x[8] = {0};
     uint64_t value;
     char text[160];
-    RANKS_OK(r, weft_window_create(r->comm, b, 2, 2, &w));
-    RANKS_CHECK(r, weft_window_create(NULL, b, 2, 2, &w) == WEFT_EINVAL);
-    RANKS_CHECK(r, weft_window_create(r->comm, b, 2, 2, NULL) == WEFT_EINVAL);
+    RANKS_OK(r, weft_window_open(r->comm, b, 2, 2, &w));
+    RANKS_CHECK(r, weft_window_open(NULL, b, 2, 2, &w) == WEFT_EINVAL);
+    RANKS_CHECK(r, weft_window_open(r->comm, b, 2, 2, NULL) == WEFT_EINVAL);
     WINDOW_REFUSED(r, weft_window_find(w, "b"), "weft_window_find: the window has no buffer 'b'");
     WINDOW_REFUSED(r, weft_window_find(w, NULL), "weft_window_find: arguments must not be NULL");
     RANKS_CHECK(r, !weft_window_pointer(w, 2, 0) && !weft_window_pointer(w, -1, 0) && !weft_window_pointer(NULL, 0, 0));
@@ -465,8 +464,8 @@ static inline void window_arguments(struct ranks_rank *r)
     RANKS_OK(r, weft_window_barrier_with(w, NULL, 0, 0)); /* nobody to wait for */
     RANKS_OK(r, weft_window_barrier_with(w, &r->rank, 1, 0));
     RANKS_OK(r, weft_window_barrier(w, WINDOW_LONG));
-    weft_window_free(w);
-    weft_window_free(NULL);
+    weft_window_close(w);
+    weft_window_close(NULL);
 }
 
 /* ---- barriers ---- */
@@ -487,7 +486,7 @@ static inline void window_generations(struct ranks_rank *r)
     const weft_buffer b = {"turn", WEFT_I64, r->size, 0};
     weft_window *w;
     struct random rnd = {(uint64_t)r->rank + 1};
-    RANKS_OK(r, weft_window_create(r->comm, &b, 1, 0, &w));
+    RANKS_OK(r, weft_window_open(r->comm, &b, 1, 0, &w));
     const int64_t *mine = weft_window_pointer(w, 0, r->rank);
     for (int64_t turn = 1; turn <= turns; turn++) {
         for (int q = 0; q < r->size; q++)
@@ -499,7 +498,7 @@ static inline void window_generations(struct ranks_rank *r)
         window_skew(&rnd);
         RANKS_OK(r, weft_window_barrier(w, WINDOW_LONG));
     }
-    weft_window_free(w);
+    weft_window_close(w);
 }
 
 /* A ring of neighbours: a rank can be ahead of one that is k ranks away by k turns at most, and of those beside it only
@@ -511,7 +510,7 @@ static inline void window_neighbours(struct ranks_rank *r)
     weft_window *w;
     struct random rnd = {(uint64_t)r->rank + 99};
     int beside[2] = {(r->rank + r->size - 1) % r->size, (r->rank + 1) % r->size}, n = beside[0] == beside[1] ? 1 : 2;
-    RANKS_OK(r, weft_window_create(r->comm, &b, 1, 0, &w));
+    RANKS_OK(r, weft_window_open(r->comm, &b, 1, 0, &w));
     const int64_t *mine = weft_window_pointer(w, 0, r->rank);
     for (int64_t turn = 1; turn <= turns; turn++) {
         for (int i = 0; i < n; i++)
@@ -524,7 +523,7 @@ static inline void window_neighbours(struct ranks_rank *r)
         RANKS_OK(r, weft_window_barrier_with(w, beside, n, WINDOW_LONG));
     }
     RANKS_OK(r, weft_window_barrier(w, WINDOW_LONG));
-    weft_window_free(w);
+    weft_window_close(w);
 }
 
 /* One member's part in an allreduce of a group of two, whose terms each stores at the other. */
@@ -551,7 +550,7 @@ static inline void window_overlap(struct ranks_rank *r)
     const weft_buffer b[] = {{"01", WEFT_F32, 64, 0}, {"02", WEFT_F32, 64, 0}, {"12", WEFT_F32, 64, 0}};
     weft_window *w;
     struct random rnd = {(uint64_t)r->rank + 7};
-    RANKS_OK(r, weft_window_create(r->comm, b, 3, 0, &w));
+    RANKS_OK(r, weft_window_open(r->comm, b, 3, 0, &w));
     for (int turn = 0; turn < turns && !r->failed[0]; turn++) {
         for (int k = 0; k < 2; k++) {
             window_skew(&rnd);
@@ -563,6 +562,6 @@ static inline void window_overlap(struct ranks_rank *r)
             RANKS_OK(r, weft_window_barrier(w, WINDOW_LONG));
     }
     RANKS_OK(r, weft_window_barrier(w, WINDOW_LONG));
-    weft_window_free(w);
+    weft_window_close(w);
 }
 #endif

@@ -11,23 +11,23 @@ static inline void window_lives(struct ranks_rank *r)
     int32_t x[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     for (int turn = 0; turn < 100; turn++) {
         for (int i = 0; i < 3; i++)
-            RANKS_OK(r, weft_window_create(r->comm, &b, 1, 1, &w[i]));
+            RANKS_OK(r, weft_window_open(r->comm, &b, 1, 1, &w[i]));
         for (int i = 0; i < 3; i++) {
             int k = (i + r->rank) % 3;
             for (int q = 0; q < r->size; q++) {
                 RANKS_OK(r, weft_window_put(w[k], 0, q, 8 * r->rank, x, 8));
                 RANKS_OK(r, weft_window_notify(w[k], q, 0, WEFT_NOTIFY_ADD, 1));
             }
-            weft_window_free(w[k]);
+            weft_window_close(w[k]);
         }
     }
     weft_window *kept; /* its memory goes with the comm */
-    RANKS_OK(r, weft_window_create(r->comm, &b, 1, 0, &kept));
+    RANKS_OK(r, weft_window_open(r->comm, &b, 1, 0, &kept));
     RANKS_OK(r, weft_window_barrier(kept, WINDOW_LONG));
     weft_comm_close(r->comm);
     r->keep = true;
     RANKS_OK(r, weft_window_put(kept, 0, (r->rank + 1) % r->size, 0, x, 8));
-    weft_window_free(kept);
+    weft_window_close(kept);
 }
 
 /* The last rank frees its window while the others are in a barrier with it. */
@@ -35,9 +35,9 @@ static inline void window_gone(struct ranks_rank *r)
 {
     weft_window *w;
     char text[200];
-    RANKS_OK(r, weft_window_create(r->comm, NULL, 0, 1, &w));
+    RANKS_OK(r, weft_window_open(r->comm, NULL, 0, 1, &w));
     if (r->rank == r->size - 1) {
-        weft_window_free(w);
+        weft_window_close(w);
         return;
     }
     int err = r->rank == 0 ? weft_window_barrier(w, WINDOW_LONG)
@@ -53,14 +53,14 @@ static inline void window_gone(struct ranks_rank *r)
     RANKS_CHECK(r, weft_window_barrier(w, -1) == WEFT_EPEER);
     RANKS_CHECK(r, weft_window_barrier_with(w, &x, 1, -1) == WEFT_EPEER);
     RANKS_CHECK(r, weft_window_notify(w, 0, 0, WEFT_NOTIFY_SET, 1) == WEFT_EPEER);
-    weft_window_free(w);
+    weft_window_close(w);
 }
 
 /* Nobody is left who could notify: the call ends, the comm goes on. */
 static inline void window_alone(struct ranks_rank *r)
 {
     weft_window *w;
-    RANKS_OK(r, weft_window_create(r->comm, NULL, 0, 1, &w));
+    RANKS_OK(r, weft_window_open(r->comm, NULL, 0, 1, &w));
     if (r->rank == 0) {
         RANKS_CHECK(r, weft_window_wait(w, 0, WEFT_EQ, 1, -1) == WEFT_EPEER);
         RANKS_CHECK(r, !strcmp(weft_errmsg(), "weft_window_wait: signal 0: no other rank is left that could notify"));
@@ -70,7 +70,7 @@ static inline void window_alone(struct ranks_rank *r)
         while (err == WEFT_ETIMEOUT);
         RANKS_CHECK(r, err == WEFT_EPEER);
     }
-    weft_window_free(w);
+    weft_window_close(w);
     RANKS_OK(r, weft_comm_barrier(r->comm, WINDOW_LONG));
 }
 
@@ -95,7 +95,7 @@ static inline void window_progress(struct ranks_rank *r)
     weft_lower_opts o = {.size = sizeof o, .bucket = 1, .world = r->size};
     RANKS_OK(r, weft_lower(moves, MOVES, r->rank, &o, &p));
     RANKS_OK(r, weft_bind(p, r->comm, views, views, NULL, &x));
-    RANKS_OK(r, weft_window_create(r->comm, NULL, 0, 1, &w));
+    RANKS_OK(r, weft_window_open(r->comm, NULL, 0, 1, &w));
     for (int turn = 1; turn <= 3; turn++) {
         for (int i = 0; i < N; i++)
             data[i] = r->rank == 1 ? (float)(i + turn) : 0;
@@ -117,8 +117,8 @@ static inline void window_progress(struct ranks_rank *r)
         RANKS_OK(r, weft_window_barrier(w, WINDOW_LONG));
         RANKS_OK(r, weft_exec_wait(x, WINDOW_LONG));
     }
-    weft_window_free(w);
-    weft_exec_free(x);
+    weft_window_close(w);
+    weft_exec_close(x);
     weft_plan_free(p);
     weft_layout_free(a);
     weft_layout_free(b);

@@ -247,7 +247,7 @@ static inline void forms_run(struct ranks_rank *r, void (*form)(struct forms *),
                              {"slots", WEFT_F32, 2 * r->size * FORMS_C, 0},
                              {"shown", WEFT_F32, 2 * r->size * whole, 0}};
     struct forms f = {.r = r, .p = r->size, .me = r->rank, .whole = whole};
-    RANKS_OK(r, weft_window_create(r->comm, b, 4, FORMS_SIGNALS, &f.w));
+    RANKS_OK(r, weft_window_open(r->comm, b, 4, FORMS_SIGNALS, &f.w));
     f.in = weft_window_find(f.w, "in");
     f.out = weft_window_find(f.w, "out");
     f.slots = weft_window_find(f.w, "slots");
@@ -263,7 +263,7 @@ static inline void forms_run(struct ranks_rank *r, void (*form)(struct forms *),
     }
     for (f.run = 1; f.run <= runs && !r->failed[0]; f.run++)
         form(&f);
-    weft_window_free(f.w);
+    weft_window_close(f.w);
 }
 
 /* All of them, *(int *)arg times each. */

@@ -76,7 +76,7 @@ static inline void random_body(struct ranks_rank *r)
     struct random own = {(uint64_t)r->rank + 1};
     int32_t *work = malloc(REGION * sizeof *work), *totals = calloc(SUMS, sizeof *totals);
     int32_t *words = calloc((size_t)(r->size * REGION), sizeof *words);
-    RANKS_OK(r, weft_window_create(r->comm, b, 2, r->size, &w));
+    RANKS_OK(r, weft_window_open(r->comm, b, 2, r->size, &w));
     int rounds = *(const int *)r->arg;
     for (int round = 0; round < rounds; round++) {
         for (int k = 0; k < r->size; k++)
@@ -90,7 +90,7 @@ static inline void random_body(struct ranks_rank *r)
         RANKS_CHECK(r, !memcmp(weft_window_pointer(w, TOTALS, r->rank), totals, SUMS * sizeof *totals));
         RANKS_OK(r, weft_window_barrier(w, LONG_NS));
     }
-    weft_window_free(w);
+    weft_window_close(w);
     free(work);
     free(words);
     free(totals);
@@ -108,7 +108,7 @@ static inline void third_body(struct ranks_rank *r)
     uint64_t turn = 0;
     int turns = *(const int *)r->arg;
     struct random common = {77};
-    RANKS_OK(r, weft_window_create(r->comm, &b, 1, 2, &w));
+    RANKS_OK(r, weft_window_open(r->comm, &b, 1, 2, &w));
     const int64_t *mine = weft_window_pointer(w, 0, r->rank);
     for (int k = 0; k < turns; k++) {
         int from = (int)random_in(&common, 0, r->size - 1);
@@ -144,7 +144,7 @@ static inline void third_body(struct ranks_rank *r)
         else
             RANKS_OK(r, weft_window_barrier(w, LONG_NS));
     }
-    weft_window_free(w);
+    weft_window_close(w);
 }
 
 /* A barrier of the comm and not of the window: what was put before it is there behind it. */
@@ -153,7 +153,7 @@ static inline void barrier_body(struct ranks_rank *r)
     const weft_buffer b = {"words", WEFT_I32, 20000 * r->size, 0};
     static _Thread_local int32_t work[20000];
     weft_window *w;
-    RANKS_OK(r, weft_window_create(r->comm, &b, 1, 0, &w));
+    RANKS_OK(r, weft_window_open(r->comm, &b, 1, 0, &w));
     const int32_t *mine = weft_window_pointer(w, 0, r->rank);
     for (int turn = 1; turn < 20; turn++) {
         for (int i = 0; i < 20000; i++)
@@ -165,7 +165,7 @@ static inline void barrier_body(struct ranks_rank *r)
             RANKS_CHECK(r, i % 20000 >= (turn % 2 ? 100 : 20000) || mine[i] == turn * 100 + i / 20000);
         RANKS_OK(r, weft_comm_barrier(r->comm, LONG_NS));
     }
-    weft_window_free(w);
+    weft_window_close(w);
 }
 
 /* ---- large ones ---- */
@@ -177,7 +177,7 @@ static inline void large_body(struct ranks_rank *r)
     const weft_buffer b[] = {{"words", WEFT_I64, n * r->size, 0}, {"sums", WEFT_I64, n, 0}};
     weft_window *w;
     int64_t *work = malloc((size_t)n * 8);
-    RANKS_OK(r, weft_window_create(r->comm, b, 2, 1, &w));
+    RANKS_OK(r, weft_window_open(r->comm, b, 2, 1, &w));
     for (int64_t i = 0; i < n; i++)
         work[i] = i * 3 + r->rank;
     for (int k = 1; k < r->size; k++) {
@@ -194,7 +194,7 @@ static inline void large_body(struct ranks_rank *r)
             RANKS_CHECK(r, words[q * n + i] == i * 3 + q);
     for (int64_t i = 0; i < n; i++)
         RANKS_CHECK(r, sums[i] == (r->size - 1) * i * 3 + others);
-    weft_window_free(w);
+    weft_window_close(w);
     free(work);
 }
 
@@ -231,15 +231,15 @@ static inline void callback_body(struct ranks_rank *r)
     snprintf(src, sizeof src, "i32[60/x] @x%d", r->size);
     snprintf(dst, sizeof dst, "i32[60] @x%d", r->size);
     RANKS_OK(r, pair_make(&p, src, dst, false, r->comm));
-    RANKS_OK(r, weft_window_create(r->comm, &b, 1, 1, &f.w));
-    RANKS_OK(r, weft_exec_notify(p.x, callback, &f));
+    RANKS_OK(r, weft_window_open(r->comm, &b, 1, 1, &f.w));
+    RANKS_OK(r, weft_exec_on_done(p.x, callback, &f));
     RANKS_OK(r, weft_exec_run(p.x));
     RANKS_CHECK(r, f.err == 0);
     RANKS_OK(r, weft_window_wait(f.w, 0, WEFT_EQ, 1, LONG_NS));
     const int32_t *got = weft_window_pointer(f.w, 0, r->rank);
     for (int i = 0; i < N; i++)
         RANKS_CHECK(r, got[i] == i + (r->rank + r->size - 1) % r->size);
-    weft_window_free(f.w);
+    weft_window_close(f.w);
     pair_free(&p);
     free(f.work);
 }

@@ -256,14 +256,14 @@ static inline void stress_body(struct ranks_rank *r)
     RANKS_OK(r, weft_lower(&(weft_move){"g", from, to}, 1, r->rank, NULL, &p));
     RANKS_OK(r,
              weft_bind(p, r->comm, &(weft_view){in, sizeof in, NULL}, &(weft_view){out, sizeof out, NULL}, NULL, &e.x));
-    RANKS_OK(r, weft_window_create(r->comm, b, 4, STRESS_SIGNALS, &s.w));
+    RANKS_OK(r, weft_window_open(r->comm, b, 4, STRESS_SIGNALS, &s.w));
     s.stamps = weft_window_pointer(s.w, STRESS_STAMP, r->rank);
     stress_rounds(&s, &e, *(const int64_t *)r->arg);
     r->code = (int)s.round;
     if (!r->failed[0])
         RANKS_OK(r, weft_window_barrier(s.w, WINDOW_LONG));
-    weft_window_free(s.w);
-    weft_exec_free(e.x);
+    weft_window_close(s.w);
+    weft_exec_close(e.x);
     weft_plan_free(p);
     weft_layout_free(from);
     weft_layout_free(to);

@@ -153,13 +153,13 @@ static void rank_of_killing(struct killing *k, int rank)
     weft_window *w;
     weft_comm_opts o = {.size = sizeof o, .rank = rank, .ranks = k->ranks};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (weft_comm_open(k->url, &o, &c) || weft_window_create(c, NULL, 0, 1, &w))
+    if (weft_comm_open(k->url, &o, &c) || weft_window_open(c, NULL, 0, 1, &w))
         _exit(1);
     atomic_fetch_add(&k->ready, 1);
     k->end[rank].code = work_until_failure(w, rank, k->ranks);
     k->end[rank].at = now_ns();
     snprintf(k->end[rank].text, sizeof k->end[rank].text, "%s", weft_errmsg());
-    weft_window_free(w);
+    weft_window_close(w);
     weft_comm_close(c);
     _exit(0);
 }
@@ -241,8 +241,8 @@ static void in_callback(void **state)
     assert_int_equal(weft_lower(&(weft_move){"a", l, l}, 1, 0, NULL, &p), 0);
     assert_int_equal(weft_bind(p, c, &(weft_view){in, sizeof in, NULL}, &(weft_view){out, sizeof out, NULL}, NULL, &x),
                      0);
-    assert_int_equal(weft_window_create(c, NULL, 0, 1, &f.w), 0);
-    weft_exec_notify(x, callback, &f);
+    assert_int_equal(weft_window_open(c, NULL, 0, 1, &f.w), 0);
+    weft_exec_on_done(x, callback, &f);
     assert_int_equal(weft_exec_start(x), 0);
     /* The callback runs inside this wait and ends it. */
     assert_int_equal(weft_window_wait(f.w, 0, WEFT_EQ, 1, -1), 0);
@@ -250,8 +250,8 @@ static void in_callback(void **state)
     assert_int_equal(f.barrier, WEFT_EBUSY);
     assert_int_equal(f.with, WEFT_EBUSY);
     assert_int_equal(f.notify, 0);
-    weft_exec_free(x);
-    weft_window_free(f.w);
+    weft_exec_close(x);
+    weft_window_close(f.w);
     weft_plan_free(p);
     weft_layout_free(l);
     weft_comm_close(c);

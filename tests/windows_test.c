@@ -67,7 +67,7 @@ static int move_make(struct move *m, const struct window *w, struct ranks_rank *
 
 static void move_free(struct move *m, const struct window *w, struct ranks_rank *r)
 {
-    weft_exec_free(m->exec);
+    weft_exec_close(m->exec);
     weft_plan_free(m->plan);
     weft_layout_free(m->src);
     weft_layout_free(m->dst);
@@ -75,7 +75,7 @@ static void move_free(struct move *m, const struct window *w, struct ranks_rank 
         if (w->private)
             free(k ? m->in : m->out);
         else
-            weft_comm_dealloc(r->comm, k ? m->in : m->out);
+            weft_comm_free(r->comm, k ? m->in : m->out);
     }
 }
 
