@@ -77,7 +77,7 @@ void arrivals_step(weft_exec *x, uint32_t s)
 
 static int watch(weft_exec *x, void (*arrived)(void *arg, size_t i, const weft_arrival *a), void *arg)
 {
-    if (exec_flies(x))
+    if (exec_in_flight(x))
         return error_set(WEFT_EBUSY, "weft_exec_arrivals: the exec is in flight");
     if (!x->arrivals)
         x->arrivals = make(x->plan);

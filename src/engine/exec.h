@@ -52,7 +52,7 @@ struct exec_move {
     int64_t bytes;                  /* that are written */
     struct weave_rows *rows;        /* where weave.c cuts it */
     uint8_t to, from;
-    bool past; /* in one piece, of a run that writes more than caches keep */
+    bool nontemporal; /* stored around the caches: contiguous, in a run that writes more than caches keep */
 };
 
 /* A term of a fold that is read out of a letter. */
@@ -337,7 +337,7 @@ struct program {
 struct weft_exec {
     weft_comm *comm;
     const weft_plan *plan;
-    uint64_t number; /* of the meeting that bound it: the same on all ranks */
+    uint64_t id; /* number of the meeting that bound it: the same on all ranks */
     struct block *block;
     const struct block **held; /* of ranks that are no peers: swap.c */
     uint32_t nheld;
@@ -349,7 +349,7 @@ struct weft_exec {
     weft_exec *bound_prev, *bound_next; /* in the comm's list of all */
     weft_exec *submitted;               /* the next of those that progress_submit was told of */
     /* These four also for who is not in the seat: */
-    _Atomic int state;                    /* EXEC_FLIES, or how its last run ended: 0 or a failure */
+    _Atomic int state;                    /* EXEC_IN_FLIGHT, or how its last run ended: 0 or a failure */
     _Atomic int64_t asked, ended, failed; /* runs; asked: for which start was called, with a progress thread */
     bool binding;                         /* in rebind: callbacks that run meanwhile must not start it */
     bool orphan;                          /* freed in a callback while in flight */
@@ -361,12 +361,12 @@ struct weft_exec {
 
 /* ---- run.c ---- */
 
-#define EXEC_FLIES 1
+#define EXEC_IN_FLIGHT 1
 
 /* Has it a run in flight? Acquire: if not, all that the last one wrote is there. */
-static inline bool exec_flies(const weft_exec *x)
+static inline bool exec_in_flight(const weft_exec *x)
 {
-    return atomic_load_explicit(&x->state, memory_order_acquire) == EXEC_FLIES;
+    return atomic_load_explicit(&x->state, memory_order_acquire) == EXEC_IN_FLIGHT;
 }
 void exec_begin(weft_exec *x); /* begins a run whose start found another thread in the seat */
 

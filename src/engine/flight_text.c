@@ -167,18 +167,18 @@ static void put_exec(const weft_exec *x, struct text *t)
 {
     int state = atomic_load_explicit(&x->state, memory_order_relaxed);
     int64_t ended = atomic_load_explicit(&x->ended, memory_order_relaxed);
-    bool begun = state == EXEC_FLIES && x->run > (uint64_t)ended; /* else it waits for the seat */
-    text_printf(t, "{\"exec\": %" PRIu64 ", \"plan\": \"%016" PRIx64 "\"", x->number, x->plan->digest);
+    bool begun = state == EXEC_IN_FLIGHT && x->run > (uint64_t)ended; /* else it waits for the seat */
+    text_printf(t, "{\"exec\": %" PRIu64 ", \"plan\": \"%016" PRIx64 "\"", x->id, x->plan->digest);
     member(t, "kind", x->plan->kind);
     member(t, "algorithm", x->plan->algorithm);
     text_printf(t, ", \"started\": %" PRIu64 ", \"ended\": %" PRId64 ", \"failed\": %" PRId64, x->run, ended,
                 atomic_load_explicit(&x->failed, memory_order_relaxed));
     member(t, "state",
-           begun                 ? "in flight"
-           : state == EXEC_FLIES ? "submitted"
-           : state < 0           ? "failed"
-           : x->run              ? "complete"
-                                 : "bound");
+           begun                     ? "in flight"
+           : state == EXEC_IN_FLIGHT ? "submitted"
+           : state < 0               ? "failed"
+           : x->run                  ? "complete"
+                                     : "bound");
     if (begun)
         put_channels(x, t);
     text_put(t, "}");

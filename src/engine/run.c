@@ -11,7 +11,7 @@
 
 /* ---- in flight ---- */
 
-/* Release: pairs with exec_flies. */
+/* Release: pairs with exec_in_flight. */
 static void set_state(weft_exec *x, int state)
 {
     atomic_store_explicit(&x->state, state, memory_order_release);
@@ -38,7 +38,7 @@ static void link_in(weft_exec *x)
     else
         c->first = x;
     c->last = x;
-    set_state(x, EXEC_FLIES);
+    set_state(x, EXEC_IN_FLIGHT);
 }
 
 static void link_out(weft_exec *x, int err)
@@ -170,7 +170,7 @@ bool comm_kin_fly(const weft_comm *c)
 static int result(weft_exec *x)
 {
     int state = atomic_load_explicit(&x->state, memory_order_acquire);
-    return state && state != EXEC_FLIES ? comm_failure(x->comm) : 0;
+    return state && state != EXEC_IN_FLIGHT ? comm_failure(x->comm) : 0;
 }
 
 /* ---- the calls ---- */
@@ -179,7 +179,7 @@ static int check_start(weft_exec *x)
 {
     if (!x)
         return error_set(WEFT_EINVAL, "weft_exec_start: the exec is NULL");
-    if (exec_flies(x) || x->binding)
+    if (exec_in_flight(x) || x->binding)
         return error_set(WEFT_EBUSY, "weft_exec_start: the exec is %s",
                          x->binding ? "being bound again" : "in flight; wait for the end of that run first");
     return comm_failure(x->comm);
@@ -230,7 +230,7 @@ __attribute__((noinline)) static int start_shared(weft_exec *x)
         if (x->arrivals) /* who polls must not find those of the last run */
             arrivals_reset(x->arrivals);
         count_one(&x->asked);
-        set_state(x, EXEC_FLIES);
+        set_state(x, EXEC_IN_FLIGHT);
         progress_submit(f, x);
     }
     return err;
@@ -253,7 +253,7 @@ static inline __attribute__((always_inline)) bool test_in_seat(weft_exec *x)
     if (c->in_callback)
         return false;
     bool moved = comm_progress(c, c->tests % 64 == 63);
-    if (exec_flies(x) && ++c->tests % 64 == 0)
+    if (exec_in_flight(x) && ++c->tests % 64 == 0)
         comm_watch(c, core_now(), false);
     return moved;
 }
@@ -274,7 +274,7 @@ int weft_exec_test(weft_exec *x, bool *done)
     if (!x || !done)
         return error_set(WEFT_EINVAL, "weft_exec_test: arguments must not be NULL");
     weft_comm *c = x->comm;
-    if (exec_flies(x)) {
+    if (exec_in_flight(x)) {
         if (!c->threaded)
             test_in_seat(x);
         else
@@ -283,7 +283,7 @@ int weft_exec_test(weft_exec *x, bool *done)
     int state = atomic_load_explicit(&x->state, memory_order_acquire);
     int err = state < 0 ? comm_failure(c) : 0;
     if (!err)
-        *done = state != EXEC_FLIES;
+        *done = state != EXEC_IN_FLIGHT;
     return err;
 }
 
@@ -326,7 +326,7 @@ static int wait_in_seat(weft_exec *x, struct waiting *w, int64_t timeout_ns)
     int err = 0;
     if (c->in_callback)
         return error_set(WEFT_EBUSY, "weft_exec_wait: not inside a callback");
-    if (!exec_flies(x))
+    if (!exec_in_flight(x))
         return result(x);
     if (timeout_ns == 0) {
         comm_progress(c, true);
@@ -351,7 +351,7 @@ static int wait_shared(weft_exec *x, struct waiting *w, int64_t timeout_ns)
     bool seated = false;
     int64_t now = timeout_ns >= 0 ? core_now() : 0;
     int64_t until = timeout_ns >= 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1;
-    int err = exec_flies(x) || progress_seated(f) ? progress_enter_unless(f, over, w, until, &seated) : 0;
+    int err = exec_in_flight(x) || progress_seated(f) ? progress_enter_unless(f, over, w, until, &seated) : 0;
     if (seated) {
         err = wait_in_seat(x, w, timeout_ns);
         progress_leave(f);
@@ -433,21 +433,22 @@ static void part_from_peers(weft_exec *x)
 static void free_in_seat(weft_exec *x)
 {
     weft_comm *c = x->comm;
-    if (exec_flies(x) && c->in_callback) {
+    if (exec_in_flight(x) && c->in_callback) {
         x->orphan = true;
         return;
     }
     struct waiting w = wait_for(x);
     struct comm_need need = {over, lacking, &w, core_now() + c->deadline_ns};
     char who[COMM_WHO];
-    if (exec_flies(x) && comm_wait(c, &need) == COMM_LATE) /* peers that come later must not find memory that is gone */
+    if (exec_in_flight(x) &&
+        comm_wait(c, &need) == COMM_LATE) /* peers that come later must not find memory that is gone */
         comm_fail(c, WEFT_EPEER, "%s gave up a run and freed its exec: the run did not end within %lld ms",
                   comm_who(c, c->rank, who), (long long)(c->deadline_ns / 1000000));
     const char *text;
     bool clean = !atomic_load_explicit(&x->state, memory_order_relaxed) && !core_failure(c->group, &text);
-    if (exec_flies(x))
+    if (exec_in_flight(x))
         link_out(x, WEFT_EPEER);
-    flight_record(&c->flight, FLIGHT_FREED, 0, atomic_load_explicit(&x->state, memory_order_relaxed), x->number,
+    flight_record(&c->flight, FLIGHT_FREED, 0, atomic_load_explicit(&x->state, memory_order_relaxed), x->id,
                   x->run);
     exec_unlist(x);
     part_from_peers(x);

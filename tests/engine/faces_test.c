@@ -38,7 +38,7 @@ static const struct faces cases[] = {
 static void check_ways(const struct mine *m, struct ranks_rank *r)
 {
     const struct program *p = m->exec->program;
-    bool flows = m->of->large && m->exec->comm->spins;
+    bool flows = m->of->large && m->exec->comm->dedicated_cores;
     uint32_t messages = 0;
     for (uint32_t s = 0; s < p->nsteps; s++) {
         const struct exec_step *step = &p->steps[s];

@@ -55,7 +55,7 @@ static int crowd(void **state)
 
 static bool swaps(const struct mine *m)
 {
-    return m->exec->comm->spins ? m->of->strips : m->of->large;
+    return m->exec->comm->dedicated_cores ? m->of->strips : m->of->large;
 }
 
 static void run_case(struct ranks_rank *r)

@@ -1,4 +1,4 @@
-/* Copies of units in one loop, of two such at once, and of bytes past the caches, against memcpy of each. */
+/* Copies of units in one loop, of two such at once, and nontemporal copies, against memcpy of each. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -47,7 +47,7 @@ static void test_copy_units(void **state)
 }
 
 /* Any begins and lengths; nothing beside them is written. */
-static void test_copy_past(void **state)
+static void test_copy_nontemporal(void **state)
 {
     (void)state;
     enum { ROOM = 1200 };
@@ -58,7 +58,7 @@ static void test_copy_past(void **state)
             src[i] = (unsigned char)ref_random(&seed);
             dst[i] = want[i] = (unsigned char)i;
         }
-        memory_copy_past(dst + to, src + from, (size_t)n);
+        memory_copy_nontemporal(dst + to, src + from, (size_t)n);
         memcpy(want + to, src + from, (size_t)n);
         assert_memory_equal(dst, want, ROOM);
     }
@@ -98,7 +98,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_copy_units),
-        cmocka_unit_test(test_copy_past),
+        cmocka_unit_test(test_copy_nontemporal),
         cmocka_unit_test(test_copy_pairs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

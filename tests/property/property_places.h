@@ -71,7 +71,8 @@ static inline int place_open_rank(void *arg, int rank)
     int err = weft_comm_open(o->url, &opts, &o->at->comm[0][rank]);
     if (err)
         return err;
-    o->at->comm[0][rank]->spins = o->way->spins ? 50 : 0;
+    o->at->comm[0][rank]->dedicated_cores = o->way->spins;
+    o->at->comm[0][rank]->spin_turns = o->way->spins ? 50 : 0;
     return weft_comm_split(o->at->comm[0][rank], reversed, o->size, &o->at->comm[1][o->size - 1 - rank]);
 }
 

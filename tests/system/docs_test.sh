@@ -2,8 +2,8 @@
 # shellcheck disable=SC2016  # what stands between backquotes is text
 # What the documents show is true: every command in a ```console block of README.md and docs/ prints what stands below
 # it and ends with 0 (or with what a following `echo $?` shows), every ```c block compiles without warnings, links
-# and runs, every pair of layouts in a table lowers, links between documents lead somewhere, and the numbers in
-# docs/limits.md are those of the sources.
+# and runs, every pair of layouts in a table lowers, links between documents lead somewhere, the numbers in
+# docs/limits.md are those of the sources, and the README is short.
 #
 # In a console block a line "$ COMMAND" is run, the lines up to the next one are its whole output, and a line "..."
 # stands for any lines. The commands of one file share one empty folder.
@@ -149,11 +149,14 @@ if [ "$commands" -lt 9 ] || [ "$programs" -lt 1 ] || [ "$pairs" -lt 7 ]; then
     complain "only $commands commands, $programs programs and $pairs pairs were found"
 fi
 
-# limit FILE SOURCE-LINE WORDS: the source still has this line, and docs/limits.md says so.
+# limit FILE SOURCE-LINE WORDS [DOCUMENT]: the source still has this line, and docs/limits.md (or DOCUMENT) says so. The
+# name of a file is enough: no two files of src/ have the same one.
 limit()
 {
-    grep -qF -- "$2" "$WEFT_SOURCE_DIR/$1" || complain "docs/limits.md: $1 no longer has '$2'"
-    grep -qF -- "$3" "$WEFT_SOURCE_DIR/docs/limits.md" || complain "docs/limits.md does not say '$3'"
+    local file document=${4:-docs/limits.md}
+    file=$(find "$WEFT_SOURCE_DIR/include" "$WEFT_SOURCE_DIR/src" -name "$(basename "$1")")
+    grep -qsF -- "$2" "$file" || complain "$document: $1 no longer has '$2'"
+    grep -qF -- "$3" "$WEFT_SOURCE_DIR/$document" || complain "$document does not say '$3'"
 }
 limit include/weft.h '#define WEFT_MAX_DIMS 8' '0 to 8 (`WEFT_MAX_DIMS`)'
 limit include/weft.h '#define WEFT_MAX_AXES 8' '1 to 8 (`WEFT_MAX_AXES`)'
@@ -171,7 +174,7 @@ limit src/engine/program.c '#define CHOICE_POOL 4' 'no more than a quarter of it
 limit src/engine/program.c '#define CHOICE_MESSAGE 64' 'up to a 64th of it'
 limit src/engine/ways/letter.h '#define LETTER_MOST 4096' 'messages of up to 4,096 bytes'
 limit src/engine/ways/letter.h '#define LETTERS 16' '16 runs ahead'
-limit src/comm/meet.c '#define PATIENCE_NS 1000000' 'after 1 ms'
+limit src/comm/meet.c '#define PATIENCE_NS 1000000' 'after 1 ms' docs/running.md
 limit src/comm/flight.h '#define FLIGHT_EVENTS 256' 'the last 256'
 limit src/comm/flight.h '#define FLIGHT_DIR 512' '511 letters'
 limit src/cli/flights.h '#define FLIGHTS_RANKS 65536' '65,536 ranks'
@@ -220,6 +223,13 @@ done
 for transport in $("$WEFT_BIN" info | sed -n 's/^transports *//p'); do
     grep -qF "\`$transport\`" "$WEFT_SOURCE_DIR/docs/limits.md" || complain "docs/limits.md: no word of $transport"
 done
+
+# The README is read in one go, and so is a row of a table of limits.
+lines=$(wc -l <"$WEFT_SOURCE_DIR/README.md")
+[ "$lines" -le 160 ] || complain "README.md has $lines lines, at most 160 are wanted"
+long=$(awk -F '|' '/^\|/ { for (i = 2; i < NF; i++) if (split($i, w, " ") > 35) print FILENAME ":" FNR ":" $i }' \
+    "$WEFT_SOURCE_DIR/docs/limits.md")
+[ -z "$long" ] || complain "cells of more than 35 words: $long"
 
 echo "$commands commands, $programs programs and $pairs pairs in the documents"
 exit "$failed"

@@ -138,7 +138,7 @@ static bool fits(const weft_exec *x, const struct program *p)
             return false;
     struct load all = load_of(plan);
     return all.bytes <= BYTES_MOST && most_lines(plan) <= LINES_MOST &&
-           (!x->comm->spins || small_and_many(&all) || large_but_many(&all));
+           (!x->comm->dedicated_cores || small_and_many(&all) || large_but_many(&all));
 }
 
 /* Are `turns` runs of so many bytes, in `outer` loops, a line? */

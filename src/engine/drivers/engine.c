@@ -55,8 +55,8 @@ void engine_opened(struct program *p, const struct exec_step *step)
 
 void engine_bytes(const struct exec_move *m, char *dst, const char *src, size_t bytes)
 {
-    if (m->past)
-        memory_copy_past(dst, src, bytes);
+    if (m->nontemporal)
+        memory_copy_nontemporal(dst, src, bytes);
     else
         memcpy(dst, src, bytes);
 }
@@ -65,8 +65,8 @@ void engine_move(const struct exec_move *m, char *dst, const char *src)
 {
     if (m->tile)
         memory_copy(m->tile, dst, m->to, src, m->from);
-    else if (m->past)
-        memory_copy_past(dst, src, (size_t)m->bytes);
+    else if (m->nontemporal)
+        memory_copy_nontemporal(dst, src, (size_t)m->bytes);
     else
         letter_copy(dst, src, m->bytes);
 }

@@ -73,7 +73,7 @@ static bool fits_step(const weft_exec *x, const struct program *p, uint32_t s)
 static bool fits(const weft_exec *x, const struct program *p)
 {
     const weft_comm *c = x->comm;
-    bool few = c->spins ? p->nouts == 1 : c->size <= RANKS_MOST;
+    bool few = c->dedicated_cores ? p->nouts == 1 : c->size <= RANKS_MOST;
     bool fit = few && !c->staged && c->opts.cross <= 0 && p->nouts && p->nouts == p->nins;
     for (int r = 0; r < c->size && fit; r++)
         fit = !transport_far(c->link, r);
@@ -91,7 +91,7 @@ uint64_t swap_bytes(const weft_exec *x, const struct program *p)
 
 bool swap_helps(const weft_exec *x)
 {
-    return !x->comm->spins;
+    return !x->comm->dedicated_cores;
 }
 
 /* A face: messages of one channel as their sender and their receiver have described them. */
@@ -147,7 +147,8 @@ static bool add_line(const weft_exec *x, struct swap_pair *pair, const struct fa
     pair->n[0] = turns[0];
     pair->n[1] = turns[1];
     pair->nlines++;
-    return alike && (!x->comm->spins || (span_of(pair, line->dstep) >= SPAN && span_of(pair, line->sstep) >= SPAN));
+    return alike &&
+           (!x->comm->dedicated_cores || (span_of(pair, line->dstep) >= SPAN && span_of(pair, line->sstep) >= SPAN));
 }
 
 static uint32_t parts_of(const struct face *f)
