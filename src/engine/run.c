@@ -85,7 +85,7 @@ static __attribute__((noinline)) void tell(weft_exec *x, int err, bool orphan)
         comm_callback(c, false);
     }
     if (orphan)
-        weft_exec_free(x);
+        weft_exec_close(x);
 }
 
 static inline void finish(weft_exec *x, int err)
@@ -383,10 +383,10 @@ int weft_exec_run(weft_exec *x)
     return err;
 }
 
-int weft_exec_notify(weft_exec *x, void (*done)(void *arg, int err), void *arg)
+int weft_exec_on_done(weft_exec *x, void (*done)(void *arg, int err), void *arg)
 {
     if (!x)
-        return error_set(WEFT_EINVAL, "weft_exec_notify: the exec is NULL");
+        return error_set(WEFT_EINVAL, "weft_exec_on_done: the exec is NULL");
     struct comm_family *f = comm_enter(x->comm);
     x->done = done;
     x->arg = arg;
@@ -466,7 +466,7 @@ static void free_in_seat(weft_exec *x)
     comm_exec_gone(c);
 }
 
-void weft_exec_free(weft_exec *x)
+void weft_exec_close(weft_exec *x)
 {
     if (!x || comm_inherited(x->comm))
         return;
