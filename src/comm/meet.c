@@ -184,7 +184,7 @@ const char *comm_call_name(uint32_t call)
     case COMM_BIND:
     case COMM_BOUND: return "weft_bind";
     case COMM_WINDOW:
-    case COMM_WINDOWED: return "weft_window_create";
+    case COMM_WINDOWED: return "weft_window_open";
     case COMM_SPLIT:
     case COMM_SPLITTED:
     case COMM_SPLIT_WIRED: return "weft_comm_split";
