@@ -12,7 +12,7 @@ import sys
 HOW = """\
 - Ranks are processes. weft, the floor and each setting of each MPI library stand ready, asleep, and take turns in rounds on
   the same work; a figure is the median over the rounds. Ranks of all of them are bound to the cores in turn.
-- The *floor* is the same work written by hand on shared mappings, without a library (`bench/floor.c`, `bench/matrix.c`). It
+- The *floor* is the same work written by hand on shared mappings, without a library (`bench/ranks/floor.c`, `bench/work/matrix.c`). It
   waits by spinning where there are cores enough, else by yielding, and by yielding and then sleeping; a reshard is pushed
   and pulled. The best counts.
 - *time* is that of calls back to back, slowest rank. Broadcasts overlap when called so: for them it is not less than that of

@@ -5,10 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/args.h"
 #include "cli/cli.h"
-#include "cli/json.h"
-#include "cli/signals.h"
+#include "tool/args.h"
+#include "tool/failure.h"
+#include "tool/format.h"
+#include "tool/json_write.h"
+#include "tool/progress.h"
+#include "tool/signals.h"
 #include "weft.h"
 
 /* ---- an interrupt stops the work, which then removes what is not complete ---- */
@@ -58,8 +61,8 @@ static void print_result(const char *in, const char *out, const char *to, const 
     char a[64], b[64];
     if (!json) {
         printf("%" PRId64 " %s, %s -> %" PRId64 " %s, %s: %" PRId64 " %s on %s\n", info->files_in,
-               info->files_in == 1 ? "file" : "files", bytes_text(info->bytes_in, a, sizeof a), info->files_out,
-               info->files_out == 1 ? "file" : "files", bytes_text(info->bytes_out, b, sizeof b), info->tensors,
+               info->files_in == 1 ? "file" : "files", format_bytes(info->bytes_in, a, sizeof a), info->files_out,
+               info->files_out == 1 ? "file" : "files", format_bytes(info->bytes_out, b, sizeof b), info->tensors,
                info->tensors == 1 ? "tensor" : "tensors", to);
         return;
     }

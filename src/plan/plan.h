@@ -1,7 +1,7 @@
 /* The plan: one rank's program, plain data in flat arrays, and the only bridge between the half
  * that compiles and the half that runs.
  *
- * A *part* (the design's chunk) is a box of one tensor together with its place in one buffer.
+ * A *part* is a box of one tensor together with its place in one buffer.
  * Along each dim the box is one strided run of global positions: at + i*step + o for 0 <= i < n,
  * 0 <= o < len. The place says where it stands in the buffer, along the same dim: to + i*tostep
  * + o. An ordinary box has n = 1. A 0-d tensor has no runs and one element.
