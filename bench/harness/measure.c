@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tool/progress.h"
+#include "tool/progress_line.h"
 #include "tool/signals.h"
 
 #define TOO_SLOW 4.0 /* times the best of its kind */
@@ -42,7 +42,7 @@ static void tell(const struct row *row, const char *who, const char *what)
     char text[160];
     snprintf(text, sizeof text, "%d ranks, %s, %" PRId64 " B: %s, %s", row->ranks, row->label, row->cell.bytes, who,
              what);
-    progress_text(text);
+    progress_line_text(text);
 }
 
 static int by_value(const void *a, const void *b)

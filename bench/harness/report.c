@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tool/progress.h"
+#include "tool/progress_line.h"
 #include "tool/signals.h"
 
 void report_out(struct report *r, const struct contenders *f, int ranks)
@@ -76,7 +76,7 @@ static void print_row(const struct report *r)
     int width = r->rows[0].cell.op == WORK_RESHARD ? 39 : 14;
     if (r->options->json || r->options->csv || r->print)
         return;
-    progress_end();
+    progress_line_end();
     if (r->n == 1)
         print_head(r, width);
     print_line(&r->rows[r->n - 1], width);
@@ -156,7 +156,7 @@ int report_end(struct report *r, int code, const struct failure *why)
     struct failure other;
     char verb[40];
     snprintf(verb, sizeof verb, "bench %s", r->name);
-    progress_end();
+    progress_line_end();
     struct failure none;
     if (!code && !r->n && r->refused)
         code = failure_set(&none, CLI_WRONG, "nothing could be measured: %s", r->left_out), why = &none;

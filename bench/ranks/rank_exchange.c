@@ -66,6 +66,6 @@ void rank_exchange_free(struct rank_exchange *e)
 {
     if (!e)
         return;
-    weft_exchange_free(e->rounds);
+    weft_exchange_close(e->rounds);
     free(e);
 }

@@ -13,7 +13,7 @@
 #include "tool/args.h"
 #include "tool/failure.h"
 #include "tool/json_write.h"
-#include "tool/progress.h"
+#include "tool/progress_line.h"
 #include "tool/signals.h"
 
 enum { LINES = 24, HOSTS = 2 };
@@ -58,7 +58,7 @@ static void print_outcome(const struct hosts_bench *b, const struct outcome *o)
     char size[32], aim[32] = "-";
     if (b->json)
         return;
-    progress_end();
+    progress_line_end();
     if (b->n == 1)
         printf("%5s  %-34s %6s %12s %9s %12s %7s %6s  %s\n", "ranks", "between hosts", "size", "weft us", "GB/s",
                "other us", "ratio", "aim", "beside");
@@ -161,7 +161,7 @@ static int run_duel(struct hosts_bench *b, const struct duel *d, struct failure 
     struct contender *weft = add_weft(b, &f, 2);
     int code = open_cell(weft, &d->cell, &wrong, why);
     for (int r = 0; r < rounds && !code; r++) {
-        progress_text(d->what);
+        progress_line_text(d->what);
         code = time_cell(weft, d->runs, &v[WEFT][r], why);
         for (int k = WRITTEN; k < ALL && rival && !code; k++) {
             struct perftest p = {d->test, d->cell.bytes, d->runs, k == WRITTEN};
@@ -240,7 +240,7 @@ static int run_many(struct hosts_bench *b, struct failure *why)
     }
     for (int r = 0; r < b->measure.rounds && !code; r++)
         for (int k = 0; k < 2 && !code; k++) {
-            progress_text("many tensors");
+            progress_line_text("many tensors");
             code = time_cell(weft[k], 5, &v[k][r], why);
         }
     contenders_close(&f);
@@ -493,7 +493,7 @@ int bench_hosts(int argc, char **argv)
     b.measure = (struct measure){.seconds = (double)ms * 1e-3, .rounds = (int)rounds};
     signals_watch();
     code = measure_all(&b, &why);
-    progress_end();
+    progress_line_end();
     b.incomplete = code ? why.text : NULL;
     struct failure other;
     if ((b.n || !code) && put_out(&b, &other))

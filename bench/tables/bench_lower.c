@@ -15,7 +15,7 @@
 #include "tool/args.h"
 #include "tool/failure.h"
 #include "tool/json_write.h"
-#include "tool/progress.h"
+#include "tool/progress_line.h"
 #include "tool/signals.h"
 #include "weft.h"
 
@@ -397,14 +397,14 @@ static int measure_all(int layers, struct results *r, struct failure *why)
 {
     int steps[3] = {layers / 4, layers / 2, layers}, code = 0;
     for (int s = 0; s < SHAPES && !code; s++) {
-        progress("worlds", s, SHAPES);
+        progress_line("worlds", s, SHAPES);
         code = measure_shape(&shapes[s], r->figures[s], why);
         if (!code && signals_caught())
             code = failure_set(why, CLI_WRONG, "interrupted");
         r->nshapes += !code;
     }
     for (int i = 0; i < 3 && !code; i++) {
-        progress("model", i, 3);
+        progress_line("model", i, 3);
         if (steps[i] <= 0)
             continue;
         code = measure_model(steps[i], &r->models[r->nmodels], why);
@@ -435,7 +435,7 @@ int bench_lower(int argc, char **argv)
     struct failure why;
     signals_watch();
     code = measure_all((int)layers, &r, &why);
-    progress_end();
+    progress_line_end();
     r.incomplete = code ? why.text : NULL;
     if (r.nshapes)
         (json ? print_json : print_text)(&r);

@@ -7,8 +7,8 @@
 #include "cli/diagnose/wait_ends.h"
 #include "tool/args.h"
 #include "tool/failure.h"
-#include "tool/format.h"
 #include "tool/json_write.h"
+#include "tool/readable.h"
 
 struct diagnosis {
     struct flight_files fl;
@@ -179,7 +179,7 @@ static void print_wait(struct diagnosis *d, const struct flight_wait *w)
                                       : ", which has not started the run,",
            w->sends ? " to take" : " to send");
     printf(" message %" PRId64 " of %" PRId64 ", %s of tensor ", w->message, w->messages,
-           format_bytes(w->bytes, bytes, sizeof bytes));
+           readable_bytes(w->bytes, bytes, sizeof bytes));
     if (*w->name)
         printf("'%s'", w->name);
     else

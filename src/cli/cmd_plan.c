@@ -8,9 +8,9 @@
 #include "cli/move/layout_pair.h"
 #include "tool/args.h"
 #include "tool/failure.h"
-#include "tool/format.h"
 #include "tool/json_write.h"
-#include "tool/progress.h"
+#include "tool/progress_line.h"
+#include "tool/readable.h"
 
 #define SHOWN 64 /* pairs of ranks in the text; --json has all */
 
@@ -66,7 +66,7 @@ static int survey_all(struct survey *s, struct failure *why)
     int code = CLI_OK;
     for (int r = 0; r < s->pair.world && !code; r++) {
         weft_plan *plan = NULL;
-        progress("lowering rank", r, s->pair.world);
+        progress_line("lowering rank", r, s->pair.world);
         code = layout_pair_lower_one(&s->pair, r, &s->lower, &plan, why);
         if (!code)
             code = layout_pair_totals_add(&s->totals, &s->pair, plan, why);
@@ -76,7 +76,7 @@ static int survey_all(struct survey *s, struct failure *why)
             s->digest = weft_plan_digest(plan);
         weft_plan_free(plan);
     }
-    progress_end();
+    progress_line_end();
     return code;
 }
 
@@ -111,20 +111,21 @@ static void print_totals(const struct survey *s, const char *src, const char *ds
     char a[64], b[64];
     printf("%-18s%s\n%-18s%s\n", "src", src, "dst", dst);
     printf("%-18s%s, by %s\n", "recognised as", t->kind, t->algorithm);
-    printf("%-18s%s, lower bound %s", "moved", format_bytes(t->sent, a, sizeof a), format_bytes(t->bound, b, sizeof b));
+    printf("%-18s%s, lower bound %s", "moved", readable_bytes(t->sent, a, sizeof a),
+           readable_bytes(t->bound, b, sizeof b));
     if (t->bound)
         printf(", %.3f times the bound", (double)t->sent / (double)t->bound);
     printf("\n%-18srank %d, %s, %.3f times the mean of the %d that hold the source\n", "busiest sender",
-           t->busiest_sender, format_bytes(t->busiest_sent, a, sizeof a),
+           t->busiest_sender, readable_bytes(t->busiest_sent, a, sizeof a),
            times_mean(t->busiest_sent, t->sent, t->holders), t->holders);
     printf("%-18srank %d, %s, %.3f times the mean of the %d that hold the destination\n", "busiest receiver",
-           t->busiest_receiver, format_bytes(t->busiest_received, a, sizeof a),
+           t->busiest_receiver, readable_bytes(t->busiest_received, a, sizeof a),
            times_mean(t->busiest_received, t->received, t->receivers), t->receivers);
-    printf("%-18s%s\n", "local copies", format_bytes(t->copied, a, sizeof a));
-    printf("%-18s%s\n", "folded", format_bytes(t->folded, a, sizeof a));
+    printf("%-18s%s\n", "local copies", readable_bytes(t->copied, a, sizeof a));
+    printf("%-18s%s\n", "folded", readable_bytes(t->folded, a, sizeof a));
     printf("%-18s%" PRId64 ", on %d ranks\n", "steps", t->steps, s->pair.world);
     printf("%-18s%" PRId64 " with %" PRId64 " chunks\n", "buckets", t->buckets, t->chunks / 2);
-    printf("%-18s%s\n", "scratch", format_bytes(t->scratch, a, sizeof a));
+    printf("%-18s%s\n", "scratch", readable_bytes(t->scratch, a, sizeof a));
     printf("%-18s0x%016" PRIx64 "\n", "digest", s->digest);
 }
 

@@ -9,9 +9,9 @@
 #include "cli/move/runner.h"
 #include "tool/args.h"
 #include "tool/failure.h"
-#include "tool/format.h"
 #include "tool/json_write.h"
-#include "tool/progress.h"
+#include "tool/progress_line.h"
+#include "tool/readable.h"
 
 /* One side: what each rank holds, and its file and buffer. */
 struct side_files {
@@ -90,7 +90,7 @@ static int read_files(struct job *j, struct failure *why)
 {
     int code = CLI_OK;
     for (int r = 0; r < j->pair.world && !code; r++) {
-        progress("reading rank", r, j->pair.world);
+        progress_line("reading rank", r, j->pair.world);
         code = allocate(&j->in, r, why);
         if (!code)
             code = allocate(&j->out, r, why);
@@ -98,7 +98,7 @@ static int read_files(struct job *j, struct failure *why)
         if (!code && j->in.local[r].holds)
             code = rank_files_read(&j->in.pattern, &piece, j->in.view[r].data, why);
     }
-    progress_end();
+    progress_line_end();
     return code;
 }
 
@@ -135,11 +135,11 @@ static int write_files(const struct job *j, struct failure *why)
     int code = CLI_OK;
     for (int r = 0; r < j->pair.world && !code; r++) {
         struct rank_files_piece piece = piece_of(&j->out, r);
-        progress("writing rank", r, j->pair.world);
+        progress_line("writing rank", r, j->pair.world);
         if (j->out.local[r].holds)
             code = rank_files_out_add(&out, &j->out.pattern, &piece, j->out.view[r].data, why);
     }
-    progress_end();
+    progress_line_end();
     if (!code)
         code = rank_files_out_commit(&out, why);
     rank_files_out_free(&out);
@@ -151,9 +151,9 @@ static void print_result(const struct job *j, const char *src, const char *dst, 
     char a[64], b[64], c[64];
     if (!json) {
         printf("%" PRId64 " %s, %s -> %" PRId64 " %s, %s: %s by %s, %s moved\n", j->in.files,
-               j->in.files == 1 ? "file" : "files", format_bytes(j->in.bytes, a, sizeof a), j->out.files,
-               j->out.files == 1 ? "file" : "files", format_bytes(j->out.bytes, b, sizeof b), j->totals.kind,
-               j->totals.algorithm, format_bytes(j->totals.sent, c, sizeof c));
+               j->in.files == 1 ? "file" : "files", readable_bytes(j->in.bytes, a, sizeof a), j->out.files,
+               j->out.files == 1 ? "file" : "files", readable_bytes(j->out.bytes, b, sizeof b), j->totals.kind,
+               j->totals.algorithm, readable_bytes(j->totals.sent, c, sizeof c));
         return;
     }
     struct json w = {.to = stdout};
@@ -166,7 +166,7 @@ static void print_result(const struct job *j, const char *src, const char *dst, 
     json_int(&w, "bound", j->totals.bound);
     json_int(&w, "files_in", j->in.files);
     json_int(&w, "bytes_in", j->in.bytes);
-    json_int(&w, "rank_files_out", j->out.files);
+    json_int(&w, "files_out", j->out.files);
     json_int(&w, "bytes_out", j->out.bytes);
     json_close(&w, '}');
 }

@@ -15,6 +15,7 @@
 #include "transport/hosts/hosts.h"
 #include "window/remote.h"
 
+#define SPIN_TURNS 2000
 #define BEAT_NS \
     INT64_C(20000000) /* a death is seen so soon by who sleeps; a rank that is idle wakes fifty times a second */
 
@@ -48,7 +49,8 @@ static int find_group(const char *url, weft_comm_opts *o, struct environment_job
     return 0;
 }
 
-void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o, int spins, struct comm_family *f)
+void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o, bool dedicated_cores,
+                struct comm_family *f)
 {
     c->transport = l->transport;
     c->link = l;
@@ -60,7 +62,8 @@ void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o,
     c->beat_ns = o->deadline_ns / 8 < BEAT_NS ? o->deadline_ns / 8 + 1 : BEAT_NS;
     c->staged = o->staged || !l->transport->can.loads;
     c->channel_buckets = o->channel_buckets;
-    c->spins = spins;
+    c->dedicated_cores = dedicated_cores;
+    c->spin_turns = dedicated_cores ? SPIN_TURNS : 0;
     c->stretch = 1;
     c->kin = c;
     c->family = f;
@@ -100,7 +103,7 @@ static int open_comm(struct boot *b, const weft_comm_opts *o, weft_comm **out)
     int crowd = link->hosts ? link->hosts->crowd : link->size, cores = core_cores(home->group);
     if (link->hosts && link->hosts->cores > cores)
         cores = link->hosts->cores;
-    comm_begin(c, link, o, crowd <= cores ? 2000 : 0, f);
+    comm_begin(c, link, o, crowd <= cores, f);
     flight_open(c, b->transport->scheme, b->place);
     struct mail *mail = link->hosts ? mail_new() : NULL;
     if (mail)

@@ -54,7 +54,7 @@ struct comm_family {
     int comms;
     unsigned forks; /* of forks.h, when it was made */
     weft_comm *any; /* one of them */
-    int spins;      /* turns that find nothing before the progress thread sleeps */
+    int spin_turns; /* turns that find nothing before the progress thread sleeps */
     _Atomic uint32_t nudges;
     _Atomic int64_t looked_at,
         back_at;                     /* watch.c: when this rank last looked at its peers, and after a break in that */
@@ -74,8 +74,9 @@ struct weft_comm {
     int64_t beat_ns; /* longest sleep: peers see our pulse at least so often */
     bool staged;
     int channel_buckets;
-    int spins;   /* turns before the first yield */
-    int stretch; /* times that, before a sleep: meet.c */
+    bool dedicated_cores; /* every rank of a host has a core to itself */
+    int spin_turns;       /* turns before the first yield; 0 without dedicated cores */
+    int stretch;          /* times that, before a sleep: meet.c */
     struct staging staging;
 
     weft_exec *first, *last;   /* in flight, in order of their starts */
@@ -106,7 +107,8 @@ struct weft_comm {
 };
 
 /* Fills a zeroed comm over a link; it is its own kin then. The family counts it. */
-void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o, int spins, struct comm_family *f);
+void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o, bool dedicated_cores,
+                struct comm_family *f);
 
 #define COMM_DEADLINE_MOST (INT64_MAX / 4) /* ns: the clock and it do not overflow */
 

@@ -148,12 +148,12 @@ static void take(weft_comm *c, int peer, const struct letter *m)
     case FAILURE: core_fail(c->group, c->rank, m->failure.code, m->text); break;
     case PULSE:
         for (weft_exec *x = c->first; x; x = x->next_exec)
-            if (x->number == m->pulse.exec)
+            if (x->id == m->pulse.exec)
                 far_heard(x, peer, m->pulse.run, core_now());
         break;
     case FREED:
         for (weft_exec *x = c->bound; x; x = x->bound_next)
-            if (x->number == m->pulse.exec)
+            if (x->id == m->pulse.exec)
                 far_freed(x, peer, m->pulse.run);
         break;
     case GOODBYE:
@@ -222,7 +222,7 @@ static int lacking(struct comm_task *t)
 static void tell_peers(const weft_exec *x, uint32_t kind)
 {
     struct letter m = {.kind = kind, .rank = x->comm->rank};
-    m.pulse.exec = x->number;
+    m.pulse.exec = x->id;
     m.pulse.run = x->run;
     for (uint32_t i = 0; i < x->program->far.n; i++)
         send_to(x->comm, x->program->far.channels[i].peer, &m);

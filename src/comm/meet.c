@@ -37,13 +37,13 @@ static int64_t least(int64_t a, int64_t b)
 
 static int turns_before_yields(const weft_comm *c)
 {
-    return c->spins * c->stretch;
+    return c->spin_turns * c->stretch;
 }
 
 /* A turn that lets time pass and no more. */
 static void pause_for(const weft_comm *c, int turn)
 {
-    if (turn < turns_before_yields(c) && turn % c->spins != c->spins - 1)
+    if (turn < turns_before_yields(c) && turn % c->spin_turns != c->spin_turns - 1)
         core_relax();
     else
         sched_yield();
@@ -66,7 +66,7 @@ bool comm_listen(const weft_comm *c, bool *wired, int64_t *ns)
 static void doze(weft_comm *c, uint32_t bell, int lacking, int64_t ns, int64_t now)
 {
     core_doze(c->group, c->rank, bell, lacking, ns);
-    if (!c->spins || c->mail) /* it may have to look at a wire now and then */
+    if (!c->dedicated_cores || c->mail) /* it may have to look at a wire now and then */
         return;
     int64_t slept = core_now() - now;
     if (slept >= c->beat_ns / 2)
@@ -184,7 +184,7 @@ const char *comm_call_name(uint32_t call)
     case COMM_BIND:
     case COMM_BOUND: return "weft_bind";
     case COMM_WINDOW:
-    case COMM_WINDOWED: return "weft_window_create";
+    case COMM_WINDOWED: return "weft_window_open";
     case COMM_SPLIT:
     case COMM_SPLITTED:
     case COMM_SPLIT_WIRED: return "weft_comm_split";
@@ -399,7 +399,7 @@ static int barrier(weft_comm *c, int64_t timeout_ns)
     struct meeting m = {c, c->barrier, 0};
     bool all = met(&m);
     bool idle_else = !c->first && !c->tasks;
-    int turns = c->spins ? c->spins / 4 : YIELDS / 4;
+    int turns = c->dedicated_cores ? c->spin_turns / 4 : YIELDS / 4;
     for (int turn = 0; !all && idle_else && turn < turns; turn++) { /* most end here: no clock is read */
         pause_for(c, turn);
         all = met(&m);

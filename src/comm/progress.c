@@ -385,7 +385,7 @@ static bool drive(struct comm_family *f)
             park(s);
             return true;
         }
-        if (turn < f->spins)
+        if (turn < f->spin_turns)
             core_relax();
         else if (sleep_on_bell(f))
             return true;
@@ -463,7 +463,7 @@ void progress_unseat(struct comm_family *f)
 void progress_settle(struct comm_family *f)
 {
     const weft_comm *c = f->any;
-    f->spins = 2 * c->size <= core_cores(c->group) ? c->spins : THREAD_TURNS;
+    f->spin_turns = 2 * c->size <= core_cores(c->group) ? c->spin_turns : THREAD_TURNS;
     if (f->seat) {
         f->seat->door = core_door(c->group, c->rank);
         f->seat->shared = c->group->shared;

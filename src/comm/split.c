@@ -175,7 +175,8 @@ static int split(weft_comm *c, const int *ranks, int n, weft_comm **out)
     if (s.comm) {
         c->transport->release(c->link, s.card);
         transport_enter(s.link);
-        comm_begin(s.comm, s.link, &c->opts, c->spins, c->family); /* the ranks that are not in it want cores, too */
+        comm_begin(s.comm, s.link, &c->opts, c->dedicated_cores,
+                   c->family); /* the ranks that are not in it want cores, too */
         flight_split(s.comm, c, meeting);
         s.comm->tainted = c->tainted;
         s.comm->kin = c->kin;

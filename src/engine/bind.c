@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "comm/progress.h"
 #include "engine/block.h"
+#include "engine/driver.h"
 #include "engine/ways/far.h"
 
 static int check_plan(const weft_plan *p, const weft_comm *c)
@@ -86,15 +87,14 @@ static int complete(weft_exec *x, struct program *p, uint64_t meeting, uint32_t 
     if (!err)
         err = program_fill(x, p, block_at);
     if (!err && !x->held)
-        err = swap_hold(x, p, block_at);
-    struct core_vote vote = {.call = call, .object = x->number, .code = err};
+        err = block_hold(x, p, block_at);
+    uint32_t drivers = 0;
     if (!err)
-        vote.note = (chore_make(x, p) ? CHORE_NOTE : 0) | (swap_make(x, p, block_at) ? SWAP_NOTE : 0);
+        err = driver_make(x, p, block_at, &drivers);
+    struct core_vote vote = {.call = call, .object = x->id, .code = err, .note = drivers};
     err = comm_agree(c, &vote, deadline_ns, &meeting);
-    if (!err) {
-        chore_open(x, p, block_at, meeting);
-        swap_open(x, p, meeting);
-    }
+    if (!err)
+        driver_open(x, p, block_at, meeting);
     free(block_at);
     return err;
 }
@@ -158,7 +158,7 @@ static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, con
     uint64_t meeting;
     err = comm_agree(c, &vote, deadline_ns, &meeting);
     if (!err) {
-        x->number = meeting;
+        x->id = meeting;
         enlist(x); /* from here on far ranks may speak of it */
         err = complete(x, x->program, meeting, COMM_BOUND, deadline_ns);
     }
@@ -189,11 +189,11 @@ static int rebind_exec(weft_exec *x, const weft_view *src, const weft_view *dst)
         return error_set(WEFT_EBUSY, "weft_exec_rebind: not inside a callback");
     struct program *p = NULL;
     x->binding = true;
-    int err = exec_flies(x) ? error_set(WEFT_EBUSY, "the exec is in flight") : outline(x, src, dst, &p);
+    int err = exec_in_flight(x) ? error_set(WEFT_EBUSY, "the exec is in flight") : outline(x, src, dst, &p);
     if (!err)
         block_describe(x, p);
     struct core_vote vote = {
-        .call = COMM_REBIND, .object = x->number, .digest = x->plan->digest, .place = x->place, .code = err};
+        .call = COMM_REBIND, .object = x->id, .digest = x->plan->digest, .place = x->place, .code = err};
     uint64_t meeting;
     err = comm_agree(c, &vote, c->deadline_ns, &meeting);
     if (!err)

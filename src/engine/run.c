@@ -6,12 +6,13 @@
 #include "comm/mail.h"
 #include "comm/progress.h"
 #include "engine/block.h"
+#include "engine/driver.h"
 #include "engine/watch.h"
 #include "engine/ways/far.h"
 
 /* ---- in flight ---- */
 
-/* Release: pairs with exec_flies. */
+/* Release: pairs with exec_in_flight. */
 static void set_state(weft_exec *x, int state)
 {
     atomic_store_explicit(&x->state, state, memory_order_release);
@@ -38,7 +39,7 @@ static void link_in(weft_exec *x)
     else
         c->first = x;
     c->last = x;
-    set_state(x, EXEC_FLIES);
+    set_state(x, EXEC_IN_FLIGHT);
 }
 
 static void link_out(weft_exec *x, int err)
@@ -84,7 +85,7 @@ static __attribute__((noinline)) void tell(weft_exec *x, int err, bool orphan)
         comm_callback(c, false);
     }
     if (orphan)
-        weft_exec_free(x);
+        weft_exec_close(x);
 }
 
 static inline void finish(weft_exec *x, int err)
@@ -120,7 +121,7 @@ static bool pass(weft_comm *c, bool eager)
     /* Relaxed: peers only look whether it changes. */
     atomic_store_explicit(&me->pulse, atomic_load_explicit(&me->pulse, memory_order_relaxed) + 1, memory_order_relaxed);
     for (weft_exec *x = c->first, *next; x; x = next) {
-        moved |= engine_pass(x, eager);
+        moved |= driver_pass(x, eager);
         next = x->next_exec;
         if (x->program->left)
             continue;
@@ -170,7 +171,7 @@ bool comm_kin_fly(const weft_comm *c)
 static int result(weft_exec *x)
 {
     int state = atomic_load_explicit(&x->state, memory_order_acquire);
-    return state && state != EXEC_FLIES ? comm_failure(x->comm) : 0;
+    return state && state != EXEC_IN_FLIGHT ? comm_failure(x->comm) : 0;
 }
 
 /* ---- the calls ---- */
@@ -179,7 +180,7 @@ static int check_start(weft_exec *x)
 {
     if (!x)
         return error_set(WEFT_EINVAL, "weft_exec_start: the exec is NULL");
-    if (exec_flies(x) || x->binding)
+    if (exec_in_flight(x) || x->binding)
         return error_set(WEFT_EBUSY, "weft_exec_start: the exec is %s",
                          x->binding ? "being bound again" : "in flight; wait for the end of that run first");
     return comm_failure(x->comm);
@@ -200,7 +201,7 @@ static inline __attribute__((always_inline)) int start(weft_exec *x)
     if (err)
         return err;
     begin(x);
-    engine_start(x);
+    driver_start(x);
     return 0;
 }
 
@@ -209,8 +210,8 @@ void exec_begin(weft_exec *x)
     begin(x);
     if (core_failed(x->comm->group)) /* since the start: the next pass ends it */
         return;
-    engine_start(x);
-    engine_call(x);
+    driver_start(x);
+    driver_call(x);
 }
 
 /* With a progress thread. Where that is in the seat it does the rest. */
@@ -222,7 +223,7 @@ __attribute__((noinline)) static int start_shared(weft_exec *x)
         err = start(x);
         if (!err) {
             count_one(&x->asked);
-            engine_call(x);
+            driver_call(x);
             progress_disturb(f);
         }
         progress_leave(f);
@@ -230,7 +231,7 @@ __attribute__((noinline)) static int start_shared(weft_exec *x)
         if (x->arrivals) /* who polls must not find those of the last run */
             arrivals_reset(x->arrivals);
         count_one(&x->asked);
-        set_state(x, EXEC_FLIES);
+        set_state(x, EXEC_IN_FLIGHT);
         progress_submit(f, x);
     }
     return err;
@@ -242,7 +243,7 @@ int weft_exec_start(weft_exec *x)
         return start_shared(x);
     int err = start(x);
     if (!err)
-        engine_call(x); /* it may be long before the next call here */
+        driver_call(x); /* it may be long before the next call here */
     return err;
 }
 
@@ -253,7 +254,7 @@ static inline __attribute__((always_inline)) bool test_in_seat(weft_exec *x)
     if (c->in_callback)
         return false;
     bool moved = comm_progress(c, c->tests % 64 == 63);
-    if (exec_flies(x) && ++c->tests % 64 == 0)
+    if (exec_in_flight(x) && ++c->tests % 64 == 0)
         comm_watch(c, core_now(), false);
     return moved;
 }
@@ -274,7 +275,7 @@ int weft_exec_test(weft_exec *x, bool *done)
     if (!x || !done)
         return error_set(WEFT_EINVAL, "weft_exec_test: arguments must not be NULL");
     weft_comm *c = x->comm;
-    if (exec_flies(x)) {
+    if (exec_in_flight(x)) {
         if (!c->threaded)
             test_in_seat(x);
         else
@@ -283,7 +284,7 @@ int weft_exec_test(weft_exec *x, bool *done)
     int state = atomic_load_explicit(&x->state, memory_order_acquire);
     int err = state < 0 ? comm_failure(c) : 0;
     if (!err)
-        *done = state != EXEC_FLIES;
+        *done = state != EXEC_IN_FLIGHT;
     return err;
 }
 
@@ -309,7 +310,7 @@ static int lacking(void *arg)
 {
     const struct waiting *w = arg;
     const weft_comm *c = w->x->comm;
-    return c->first == w->x && c->last == w->x && !comm_tasks_lack(c, NULL) ? lack_signals(w->x) : 1;
+    return c->first == w->x && c->last == w->x && !comm_tasks_lack(c, NULL) ? w->x->program->driver->lacking(w->x) : 1;
 }
 
 __attribute__((noinline)) static int late(weft_exec *x, int64_t timeout_ns)
@@ -326,7 +327,7 @@ static int wait_in_seat(weft_exec *x, struct waiting *w, int64_t timeout_ns)
     int err = 0;
     if (c->in_callback)
         return error_set(WEFT_EBUSY, "weft_exec_wait: not inside a callback");
-    if (!exec_flies(x))
+    if (!exec_in_flight(x))
         return result(x);
     if (timeout_ns == 0) {
         comm_progress(c, true);
@@ -351,7 +352,7 @@ static int wait_shared(weft_exec *x, struct waiting *w, int64_t timeout_ns)
     bool seated = false;
     int64_t now = timeout_ns >= 0 ? core_now() : 0;
     int64_t until = timeout_ns >= 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1;
-    int err = exec_flies(x) || progress_seated(f) ? progress_enter_unless(f, over, w, until, &seated) : 0;
+    int err = exec_in_flight(x) || progress_seated(f) ? progress_enter_unless(f, over, w, until, &seated) : 0;
     if (seated) {
         err = wait_in_seat(x, w, timeout_ns);
         progress_leave(f);
@@ -382,10 +383,10 @@ int weft_exec_run(weft_exec *x)
     return err;
 }
 
-int weft_exec_notify(weft_exec *x, void (*done)(void *arg, int err), void *arg)
+int weft_exec_on_done(weft_exec *x, void (*done)(void *arg, int err), void *arg)
 {
     if (!x)
-        return error_set(WEFT_EINVAL, "weft_exec_notify: the exec is NULL");
+        return error_set(WEFT_EINVAL, "weft_exec_on_done: the exec is NULL");
     struct comm_family *f = comm_enter(x->comm);
     x->done = done;
     x->arg = arg;
@@ -433,21 +434,22 @@ static void part_from_peers(weft_exec *x)
 static void free_in_seat(weft_exec *x)
 {
     weft_comm *c = x->comm;
-    if (exec_flies(x) && c->in_callback) {
+    if (exec_in_flight(x) && c->in_callback) {
         x->orphan = true;
         return;
     }
     struct waiting w = wait_for(x);
     struct comm_need need = {over, lacking, &w, core_now() + c->deadline_ns};
     char who[COMM_WHO];
-    if (exec_flies(x) && comm_wait(c, &need) == COMM_LATE) /* peers that come later must not find memory that is gone */
+    if (exec_in_flight(x) &&
+        comm_wait(c, &need) == COMM_LATE) /* peers that come later must not find memory that is gone */
         comm_fail(c, WEFT_EPEER, "%s gave up a run and freed its exec: the run did not end within %lld ms",
                   comm_who(c, c->rank, who), (long long)(c->deadline_ns / 1000000));
     const char *text;
     bool clean = !atomic_load_explicit(&x->state, memory_order_relaxed) && !core_failure(c->group, &text);
-    if (exec_flies(x))
+    if (exec_in_flight(x))
         link_out(x, WEFT_EPEER);
-    flight_record(&c->flight, FLIGHT_FREED, 0, atomic_load_explicit(&x->state, memory_order_relaxed), x->number,
+    flight_record(&c->flight, FLIGHT_FREED, 0, atomic_load_explicit(&x->state, memory_order_relaxed), x->id,
                   x->run);
     exec_unlist(x);
     part_from_peers(x);
@@ -464,7 +466,7 @@ static void free_in_seat(weft_exec *x)
     comm_exec_gone(c);
 }
 
-void weft_exec_free(weft_exec *x)
+void weft_exec_close(weft_exec *x)
 {
     if (!x || comm_inherited(x->comm))
         return;

@@ -213,11 +213,11 @@ int way_letters(const weft_exec *x, struct program *p)
     /* Fewer slots are for ranks that share cores and drive each other's lines out of the cache, and for what is tiny: a
      * line that its reader's core still has takes longer to write than one that has left it since. */
     for (uint32_t i = 0; i < p->nouts; i++)
-        p->outs[i].answered = !x->comm->spins && way_answered(p, p->outs[i].peer);
+        p->outs[i].answered = !x->comm->dedicated_cores && way_answered(p, p->outs[i].peer);
     limit = limit < LETTERS_LIMIT ? limit : LETTERS_LIMIT;
     /* Where every rank has a core, many letters take longer to pack than their readers to say that they have read them.
      */
-    if (choose(x, p, limit, LETTER_MOST, &room) > LETTERS_ONCE && x->comm->spins) {
+    if (choose(x, p, limit, LETTER_MOST, &room) > LETTERS_ONCE && x->comm->dedicated_cores) {
         choose_none(p, &room);
         choose(x, p, limit, LETTER_TINY, &room);
     }

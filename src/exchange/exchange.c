@@ -232,7 +232,7 @@ void exchange_complete(weft_exchange *x, int err)
         comm_callback(c, false);
     }
     if (flew && orphan)
-        weft_exchange_free(x);
+        weft_exchange_close(x);
 }
 
 /* ---- completion ---- */
@@ -351,10 +351,10 @@ bool weft_exchange_over(const weft_exchange *x)
     return x && atomic_load_explicit(&x->over, memory_order_relaxed);
 }
 
-int weft_exchange_notify(weft_exchange *x, void (*done)(void *arg, int err), void *arg)
+int weft_exchange_on_done(weft_exchange *x, void (*done)(void *arg, int err), void *arg)
 {
     if (!x)
-        return error_set(WEFT_EINVAL, "weft_exchange_notify: the exchange is NULL");
+        return error_set(WEFT_EINVAL, "weft_exchange_on_done: the exchange is NULL");
     pthread_mutex_lock(&x->lock);
     x->done = done;
     x->done_arg = arg;
@@ -521,7 +521,7 @@ static void free_in_seat(weft_exchange *x)
     comm_exec_gone(c);
 }
 
-void weft_exchange_free(weft_exchange *x)
+void weft_exchange_close(weft_exchange *x)
 {
     if (!x || comm_inherited(x->comm))
         return;

@@ -38,7 +38,7 @@ struct comb_lane {
 
 bool comb_flows(const weft_exec *x, const struct program *p, uint32_t send)
 {
-    return x->comm->spins && way_scattered(x, p, &send, 1) && way_runs(x, p, send) >= FLOWING;
+    return x->comm->dedicated_cores && way_scattered(x, p, &send, 1) && way_runs(x, p, send) >= FLOWING;
 }
 
 static int64_t turns_of(const struct exec_move *m)
@@ -222,7 +222,7 @@ static const struct exec_step *next_in(const struct program *p, const struct exe
 bool comb_waits(const weft_exec *x, const struct exec_in *in)
 {
     const struct program *p = x->program;
-    if (x->comm->spins || !next_in(p, in))
+    if (x->comm->dedicated_cores || !next_in(p, in))
         return false;
     int32_t stage = x->plan->steps[in->steps[in->taken]].stage;
     for (uint32_t i = 0; i < p->nins; i++) {
@@ -282,7 +282,7 @@ int64_t comb_take(weft_exec *x, const struct exec_in *first)
     for (bool more = true; more;) {
         more = false;
         for (uint32_t i = 0; i < n;)
-            i += go_down(&lanes[i], n - i, n > 1 ? PIECE : INT64_MAX, !x->comm->spins, &more);
+            i += go_down(&lanes[i], n - i, n > 1 ? PIECE : INT64_MAX, !x->comm->dedicated_cores, &more);
     }
     for (uint32_t i = 0; i < n; i++)
         bytes += close_in(x, &p->ins[lanes[i].channel], &lanes[i]);

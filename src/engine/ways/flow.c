@@ -46,7 +46,7 @@ bool flow_one_way(const weft_exec *x, const struct program *p)
         else if (st->kind == PLAN_SEND)
             sent += st->bytes;
     }
-    return x->comm->spins && received < sent / 2;
+    return x->comm->dedicated_cores && received < sent / 2;
 }
 
 bool flow_fits(const struct plan_step *send)
