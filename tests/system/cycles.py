@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measures the structure of src/ from the object files: a file depends on another one when it uses a name that the
-other one defines.
+"""Measures the structure of the library and of the command, from the object files: a file depends on another one when
+it uses a name that the other one defines. Folders are those of layers.txt.
 
-  cycles.py BUILD_DIR              fails if two folders of src/ depend on each other, or if more files of one folder
-                                   than ALLOWED says depend on each other in a circle
+  cycles.py BUILD_DIR              fails if two folders depend on each other, or if more files of one folder than
+                                   ALLOWED says depend on each other in a circle
   cycles.py BUILD_DIR --all        also lists the circles that are allowed
   cycles.py BUILD_DIR --prefixes   also fails if a name does not begin with the name of its file: shm_heap_take is
                                    defined in shm_heap.c. The folder's name may stand before it: src/memory/tile.c may
@@ -21,21 +21,29 @@ import subprocess
 import sys
 
 MOST = 3
-ALLOWED = {}  # folder of src/: more than MOST, where an argument stands beside it
-NOT_YET = {"cli", "comm", "engine", "exchange", "window"}  # folders that are not checked yet
+ALLOWED = {}  # folder: more than MOST, where an argument stands beside it
+NOT_YET = {"bench", "cli", "comm", "engine", "exchange", "window"}  # folders that are not checked yet
 EXCEPTIONS = {}  # a name that does not begin as its file does: why
 
-SOURCE = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
 
 
 def objects(build):
-    """Every object file of a source file that is still there: its name below src/ without .c, and its path."""
-    for root in sorted(glob.glob(os.path.join(build, "CMakeFiles", "*.dir", "src"))):
-        for folder, _, files in os.walk(root):
-            for file in files:
-                name = os.path.relpath(os.path.join(folder, file), root)
-                if name.endswith(".c.o") and os.path.exists(os.path.join(SOURCE, name[:-2])):
-                    yield name[:-4], os.path.join(folder, file)
+    """Every object file of the library, its modules and the command: the name of its source file, without src/ and .c,
+    and its path. An object file whose source file is gone does not count."""
+    for target, place in (("weft*", "src"), ("weft_cli_objects", "bench")):
+        for whole in sorted(glob.glob(os.path.join(build, "CMakeFiles", f"{target}.dir"))):
+            for folder, _, files in os.walk(os.path.join(whole, place)):
+                for file in files:
+                    name = os.path.relpath(os.path.join(folder, file), whole)
+                    if name.endswith(".c.o") and os.path.exists(os.path.join(ROOT, name[:-2])):
+                        yield name[:-4].removeprefix("src/"), os.path.join(folder, file)
+
+
+def layers():
+    with open(os.path.join(HERE, "layers.txt"), encoding="utf-8") as table:
+        return {line.split()[0] for line in table if line.strip() and not line.startswith("#")}
 
 
 def names(path):
@@ -91,8 +99,19 @@ def read(build):
     return defined, uses
 
 
+LAYERS = layers()
+
+
 def top(name):
-    return name.split("/")[0]
+    """The folder of the table that a file is in."""
+    folder = os.path.dirname(name)
+    while folder not in LAYERS and "/" in folder:
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def not_yet(folder):
+    return folder.split("/")[0] in NOT_YET
 
 
 def check_circles(defined, uses, show_all):
@@ -103,7 +122,7 @@ def check_circles(defined, uses, show_all):
             if top(a) != top(b):
                 folders[top(a)].add(top(b))
     for part in circles(collections.defaultdict(set, {f: folders[f] for f in {top(n) for n in defined}})):
-        late = NOT_YET.issuperset(part)
+        late = all(not_yet(folder) for folder in part)
         failed |= not late
         print(f"folders in a circle{' (not checked yet)' if late else ''}: {' '.join(part)}")
         for a in sorted(uses):
@@ -115,7 +134,7 @@ def check_circles(defined, uses, show_all):
         inside = {n: {m for m in uses[n] if top(m) == folder} for n in defined if top(n) == folder}
         for part in circles(inside):
             largest = max(largest, len(part))
-            many, late = len(part) > ALLOWED.get(folder, MOST), folder in NOT_YET
+            many, late = len(part) > ALLOWED.get(folder, MOST), not_yet(folder)
             failed |= many and not late
             if many or show_all:
                 note = " (not checked yet)" if many and late else " (too many)" if many else ""
@@ -127,7 +146,7 @@ def check_circles(defined, uses, show_all):
 def stated_prefixes(folder):
     """What the comments of a folder state: its files, without .c, and the prefixes of their names, without the _."""
     stated = {}
-    for path in glob.glob(os.path.join(SOURCE, folder, "*.[ch]")):
+    for path in glob.glob(os.path.join(ROOT, "src", folder, "*.[ch]")):
         with open(path, encoding="utf-8") as file:
             text = re.sub(r"\s+(\* )?", " ", file.read())
         for name, prefixes in re.findall(r"Prefix(?:es)? of (\w+)\.c: ((?:\w+_(?:, )?)+)", text):
@@ -138,7 +157,7 @@ def stated_prefixes(folder):
 def check_prefixes(defined):
     failed, count, unused = False, 0, set(EXCEPTIONS)
     for name in sorted(defined):
-        if top(name) in NOT_YET:
+        if not_yet(name):
             continue
         folder, base = os.path.split(name)
         mine = [base] + [f"{part}_{base}" for part in folder.split("/")] + stated_prefixes(folder).get(base, [])
