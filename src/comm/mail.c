@@ -186,7 +186,7 @@ static bool receive(weft_comm *c)
     const void *bytes;
     size_t n;
     int peer;
-    while (hosts_fetch(c->link->hosts, &peer, &bytes, &n)) {
+    while (hosts_early_fetch(c->link->hosts, &peer, &bytes, &n)) {
         struct letter m;
         moved = true;
         if (remote_is(bytes, n)) {

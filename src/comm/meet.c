@@ -56,9 +56,9 @@ bool comm_listen(const weft_comm *c, bool *wired, int64_t *ns)
         if (!k->mail)
             continue;
         *wired = true;
-        if (!hosts_listen(k->link))
+        if (!hosts_sleep_arm(k->link))
             return false;
-        *ns = hosts_nap(k->link, *ns);
+        *ns = hosts_sleep_nap(k->link, *ns);
     } while ((k = k->kin) != c);
     return true;
 }

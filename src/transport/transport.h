@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "transport/core.h"
+#include "transport/core/core.h"
 
 #define TRANSPORT_HUGE ((size_t)2 << 20)
 #define TRANSPORT_PIECES 256
@@ -67,9 +67,9 @@ struct transport {
      * that did not come), WEFT_EPEER, WEFT_ENOMEM, WEFT_ETRANSPORT. */
     int (*join)(const struct transport_ask *ask, struct transport_link **out);
     /* This rank's end of a smaller group: `size` of the ranks of l's, of which this is number `rank`. The founder
-     * (transport_founder) makes the group, on several hosts what it needs on this one, and sets *place; the others get
-     * it from there. Nobody is inside before transport_enter. It may outlive l. A group on several hosts has no wire
-     * yet: hosts_connect. Errors: WEFT_ENOMEM; WEFT_EPEER when the founder has left already. */
+     * (hosts_link_founder) makes the group, on several hosts what it needs on this one, and sets *place; the others get
+     * it from there. Nobody is inside before hosts_link_enter. It may outlive l. A group on several hosts has no wire
+     * yet: hosts_split_connect. Errors: WEFT_ENOMEM; WEFT_EPEER when the founder has left already. */
     int (*split)(struct transport_link *l, const int *ranks, int size, int rank, uint64_t *place,
                  struct transport_link **out);
     /* Leaves and frees the link. The group and its memory go with the last rank. Where nobody has gone inside and
@@ -103,17 +103,22 @@ struct transport {
     enum transport_fate (*gone)(struct transport_link *l, int rank);
 };
 
-void transport_enter(struct transport_link *l);
-/* Which of the listed ranks makes a group of them for this rank: the first that shares memory with it. */
-int transport_founder(const struct transport_link *l, const int *ranks, int size);
+/* ---- core/link.c ---- */
+
+/* Peers see this rank as one of the group from here on. A group on several hosts: hosts_link_enter. */
+void transport_link_enter(struct transport_link *l);
 /* The ranks of a group to be split from l's, as they are in the one that was opened; NULL: no memory. */
-int *transport_origin(const struct transport_link *l, const int *ranks, int size);
+int *transport_link_origin(const struct transport_link *l, const int *ranks, int size);
 
 extern const struct transport transport_self, transport_threads, transport_shm, transport_tcp, transport_ucx,
     transport_mpi, transport_auto;
 
-/* Has the system, or this part of it, so much memory to give? */
-bool transport_affords(uint64_t bytes);
+/* ---- core/afford.c ---- */
+
+/* Has the system, or the part of it that this process may use, that much memory left? */
+bool transport_afford(uint64_t bytes);
+
+/* ---- transport.c ---- */
 
 /* The transport of a URL, and the part of the URL after the colon; NULL (WEFT_EINVAL is set) for none. */
 const struct transport *transport_find(const char *url, const char **place);

@@ -132,11 +132,11 @@ static void sleep_on_wires(weft_comm *c, uint32_t bell)
     do {
         if (!k->mail)
             continue;
-        if (!hosts_listen(k->link)) {
+        if (!hosts_sleep_arm(k->link)) {
             core_disarm(c->group, c->rank);
             return;
         }
-        ns = hosts_nap(k->link, ns);
+        ns = hosts_sleep_nap(k->link, ns);
     } while ((k = k->kin) != c);
     core_doze(c->group, c->rank, bell, 1, ns);
 }

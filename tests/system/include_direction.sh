@@ -30,7 +30,7 @@ sources() { find "$1" -name '*.[ch]' 2>/dev/null | sort; }
 # draw: the picture of docs/architecture.md, a line a folder.
 draw()
 {
-    awk '!/^#/ && NF { printf "%-14s", $1; for (i = 2; i <= NF; i++) printf " %s", $i; print "" }' "$layers" |
+    awk '!/^#/ && NF { printf "%-18s", $1; for (i = 2; i <= NF; i++) printf " %s", $i; print "" }' "$layers" |
         sed 's/ *$//'
 }
 

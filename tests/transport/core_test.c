@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "transport/core.h"
+#include "transport/core/core.h"
 
 static struct core_group *group_new(int size)
 {

@@ -34,17 +34,30 @@ static inline const char *hosts_name(const struct transport_link *l, int rank)
     return l->hosts && l->hosts->names ? l->hosts->names[l->hosts->host[rank]] : NULL;
 }
 
-/* From here on the rank's bell, which it has armed, rings also when something comes by the wire. False: something has.
- */
-bool hosts_listen(struct transport_link *l);
-/* How long it may sleep: a wire that cannot be listened to is looked at now and then. */
-int64_t hosts_nap(const struct transport_link *l, int64_t ns);
+/* ---- hosts_link.c ---- */
 
-/* Opens the wire of a group that was split from `of`, of which it has these ranks. Collective over them; all have made
- * the group. */
-int hosts_connect(struct transport_link *l, const struct transport_link *of, const int *ranks,
-                  const struct wire_boot *how);
+/* Peers see this rank as one of the group from here on. For links of any transport. */
+void hosts_link_enter(struct transport_link *l);
+/* Which of the listed ranks makes a group of them for this rank: the first that shares memory with it. */
+int hosts_link_founder(const struct transport_link *l, const int *ranks, int size);
 
-/* The next mail of the wire, those first that came early; as the wire's fetch. */
-bool hosts_fetch(struct transport_hosts *h, int *peer, const void **bytes, size_t *n);
+/* ---- hosts_sleep.c ---- */
+
+/* From here on the rank's bell, which the rank has armed, also rings when the wire brings something. False: the wire
+ * has brought something already. */
+bool hosts_sleep_arm(struct transport_link *l);
+/* How long the rank may sleep: a wire that cannot ring the bell must be looked at now and then. */
+int64_t hosts_sleep_nap(const struct transport_link *l, int64_t ns);
+
+/* ---- hosts_early.c ---- */
+
+/* The next mail, as the wire's fetch. Mail that came while this rank was joining comes first. */
+bool hosts_early_fetch(struct transport_hosts *h, int *peer, const void **bytes, size_t *n);
+
+/* ---- hosts_split.c ---- */
+
+/* Opens the wire of a group that has these ranks of `of`, from which it was split. Collective over them, when all of
+ * them have made the group. */
+int hosts_split_connect(struct transport_link *l, const struct transport_link *of, const int *ranks,
+                        const struct wire_boot *how);
 #endif

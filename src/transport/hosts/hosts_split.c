@@ -49,7 +49,7 @@ static int split_home(struct transport_link *l, const int *ranks, const int *nea
                       struct transport_link **out)
 {
     struct transport_link *home = l->hosts->home;
-    int *origin = transport_origin(l, ranks, size);
+    int *origin = transport_link_origin(l, ranks, size);
     int err = origin ? home->transport->split(home, near, size, rank, place, out) : error_nomem();
     if (err) {
         free(origin);
@@ -94,12 +94,12 @@ int hosts_split(struct transport_link *l, const int *ranks, int size, int rank, 
         goto out;
     k->events = k->stop = -1;
     k->base = (struct transport_link){.transport = l->transport, .rank = rank, .size = size, .hosts = &k->hosts};
-    k->base.origin = transport_origin(l, ranks, size);
-    err = k->base.origin ? hosts_tables(&k->hosts, size) : error_nomem();
+    k->base.origin = transport_link_origin(l, ranks, size);
+    err = k->base.origin ? hosts_link_tables(&k->hosts, size) : error_nomem();
     if (err)
         goto out;
     sort_out(&k->hosts, l->hosts, ranks, size);
-    int first = transport_founder(l, ranks, size);
+    int first = hosts_link_founder(l, ranks, size);
     uint64_t home_place = 0;
     struct ground *g = first == rank ? NULL : home->transport->reach(home, near[0], *place);
     if (g)
@@ -118,11 +118,11 @@ out:
     return err;
 }
 
-int hosts_connect(struct transport_link *base, const struct transport_link *of, const int *ranks,
-                  const struct wire_boot *how)
+int hosts_split_connect(struct transport_link *base, const struct transport_link *of, const int *ranks,
+                        const struct wire_boot *how)
 {
     struct hosts_link *l = (struct hosts_link *)base;
     struct wire *parent = of->hosts->wire;
     int err = parent->ops->split(parent, ranks, how, &l->hosts.wire);
-    return err ? err : hosts_post_sentinel(l);
+    return err ? err : hosts_sleep_post(l);
 }

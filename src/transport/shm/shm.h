@@ -1,13 +1,16 @@
-/* Ranks that are processes of one machine. All they share is one file without a name (a memfd), which
- * every rank maps whole: a place is an offset in it. The file is sparse and far larger than what is
- * used of it; a part is backed with memory, for good, before anybody touches it. It goes with the
- * last process that has it open, however that ends.
+/* Ranks that are processes of one machine. They share one file without a name (a memfd), which every rank maps whole: a
+ * place is an offset in it. The file is sparse and far larger than what is used of it. A part gets its memory, for
+ * good, before any rank touches it. The kernel frees the file with the last process that has it open, however that
+ * ends.
  *
- *   shm_meet.c   how ranks find each other and get the file: sockets whose names the kernel forgets
- *   shm_heap.c   who has which part of the file
- *   shm_split.c  smaller groups in the same file, and leaving
- *   shm_cross.c  reading what is not in it, but a peer's own
- *   shm.c        the transport, and whether a peer is alive */
+ *   shm_meet.c     how ranks find each other and get the file: sockets whose names the kernel forgets
+ *   shm_file.c     making and mapping the file
+ *   shm_heap.c     which rank has which part of the file
+ *   shm_process.c  whether the process of a peer is alive
+ *   shm_split.c    smaller groups in the same file
+ *   shm_leave.c    leaving a group, and giving back its memory
+ *   shm_cross.c    reading a peer's own memory, which is not in the file
+ *   shm.c          the transport */
 #ifndef WEFT_TRANSPORT_SHM_SHM_H
 #define WEFT_TRANSPORT_SHM_SHM_H
 #include <sys/types.h>
@@ -71,39 +74,41 @@ struct shm_link {
 /* Claims the rank, finds the others within wait_ns and maps the file. On an error nothing is held. */
 int shm_meet(struct shm_link *l, int64_t wait_ns);
 
-/* ---- shm.c ---- */
+/* ---- shm_file.c ---- */
 
-/* Makes the file for a group of l->base.size ranks and maps it; or maps the one in l->home->file. */
-int shm_create(struct shm_link *l);
-int shm_attach(struct shm_link *l);
-void shm_unmap(struct shm_link *l); /* and closes the file */
-bool shm_has_died(struct shm_link *l, int rank);
+int shm_file_create(struct shm_link *l); /* makes the file for a group of l->base.size ranks, and maps it */
+int shm_file_attach(struct shm_link *l); /* maps the file l->home->file, which another rank has made */
+void shm_file_unmap(struct shm_link *l); /* and closes it */
+
+/* ---- shm_process.c ---- */
+
+bool shm_process_died(struct shm_link *l, int rank);
+/* The rank's number among the processes of the file. */
 static inline int shm_process_of(const struct shm_link *l, int rank)
 {
     return l->process ? l->process[rank] : rank;
 }
 
-/* ---- shm_cross.c ---- */
+/* ---- shm_cross.c, shm_split.c, shm_leave.c: as in struct transport ---- */
 
-bool shm_crosses(struct transport_link *base, int rank);
-int64_t shm_worth(struct transport_link *base, const void *memory, size_t bytes);
+bool shm_cross_permitted(struct transport_link *base, int rank);
+int64_t shm_cross_worth(struct transport_link *base, const void *memory, size_t bytes);
 int shm_cross(struct transport_link *base, int rank, const struct iovec *to, const struct iovec *from, size_t n);
-
-/* ---- shm_split.c ---- */
-
 int shm_split(struct transport_link *base, const int *ranks, int size, int rank, uint64_t *place,
               struct transport_link **out);
 void shm_leave(struct transport_link *base);
-void shm_link_free(struct shm_link *l); /* and its home, if no other link has it */
+
+void shm_leave_free(struct shm_link *l); /* frees the link, and its home if no other link has it */
 /* Gives back the memory of links that have left groups which all ranks have left. */
-void shm_sweep(struct shm_home *home);
+void shm_leave_sweep(struct shm_home *home);
 
 /* ---- shm_heap.c ---- */
 
-/* A part of the file that is nobody's, aligned to CORE_LINE, from a huge page on to that; 0: none. Not backed. */
+/* Takes a free part of the file, aligned to CORE_LINE, from SHM_PAGE bytes on to SHM_PAGE; 0: there is none. The part
+ * has no memory yet. */
 uint64_t shm_heap_take(struct shm_link *l, uint64_t bytes);
-/* Backs a part with memory, zeroed if it was not backed. False: there is none. */
+/* Gives memory to a part, zeroed if it had none. False: memory is out. */
 bool shm_heap_back(struct shm_link *l, uint64_t at, uint64_t bytes);
-void shm_heap_give(struct shm_link *l, uint64_t at);
-bool shm_heap_small(uint64_t bytes); /* does it stand among others in a page? */
+void shm_heap_give(struct shm_link *l, uint64_t at); /* frees a part */
+bool shm_heap_small(uint64_t bytes);                 /* does a part of this size share its page with others? */
 #endif

@@ -60,7 +60,7 @@ static bool resident(const void *memory, size_t bytes)
 /* One copy by the kernel takes a + b n for n bytes, two of our own 2 m n; they are equal at n = a / (2 m - b). What the
  * kernel takes depends on the size of the pages that the memory has, so it is measured there; what nobody has touched
  * yet tells nothing. */
-int64_t shm_worth(struct transport_link *base, const void *memory, size_t bytes)
+int64_t shm_cross_worth(struct transport_link *base, const void *memory, size_t bytes)
 {
     (void)base;
     bytes = bytes < SAMPLE ? bytes : SAMPLE;
@@ -82,7 +82,7 @@ int64_t shm_worth(struct transport_link *base, const void *memory, size_t bytes)
 }
 
 /* What the peer has at the front of its file shows that it is the right process, and that it can be read. */
-bool shm_crosses(struct transport_link *base, int rank)
+bool shm_cross_permitted(struct transport_link *base, int rank)
 {
     struct shm_link *l = (struct shm_link *)base;
     const struct shm_process *p = process_of(l, rank);

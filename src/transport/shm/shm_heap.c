@@ -118,7 +118,7 @@ bool shm_heap_back(struct shm_link *l, uint64_t at, uint64_t bytes)
     int err;
     if (!bytes)
         return true;
-    if (!transport_affords(bytes)) {
+    if (!transport_afford(bytes)) {
         errno = ENOMEM;
         return false;
     }

@@ -300,7 +300,7 @@ static void come_in(struct shm_link *l)
     bool zombie;
     l->home->head->process[l->base.rank] =
         (struct shm_process){getpid(), process_start(getpid(), &zombie), (uintptr_t)l->home->map};
-    transport_enter(&l->base);
+    transport_link_enter(&l->base);
 }
 
 static int host(struct shm_link *l, int listener, int64_t wait_ns, int64_t until)
@@ -312,13 +312,13 @@ static int host(struct shm_link *l, int listener, int64_t wait_ns, int64_t until
     h.polls = calloc(size + 1, sizeof *h.polls);
     for (size_t r = 0; h.peers && r < size; r++)
         h.peers[r] = -1;
-    int err = h.peers && h.ready && h.polls ? shm_create(l) : error_nomem();
+    int err = h.peers && h.ready && h.polls ? shm_file_create(l) : error_nomem();
     if (!err) {
         come_in(l);
         err = gather(&h, wait_ns, until);
         dismiss(&h, err);
         if (err)
-            shm_unmap(l);
+            shm_file_unmap(l);
     }
     forks_close(listener);
     free(h.peers);
@@ -390,10 +390,10 @@ static int enlist(struct shm_link *l, int fd, const struct ucred *host, int64_t 
     if (m.protocol != PROTOCOL || m.kind != WELCOME || l->home->file < 0)
         return error_set(WEFT_EMISMATCH, "shm:%s: the others use another version of weft", l->name);
     int hosted_by = m.rank;
-    err = shm_attach(l);
+    err = shm_file_attach(l);
     if (err)
         return err;
-    transport_enter(&l->base);
+    transport_link_enter(&l->base);
     say(fd, READY, "");
     err = await(fd, until, &m, NULL);
     if (err == AGAIN)
@@ -414,7 +414,7 @@ static int visit(struct shm_link *l, int fd, const struct ucred *who, int64_t wa
                   ? error_set(WEFT_EBUSY, "shm:%s: the name is in use by another user (uid %u)", l->name, who->uid)
                   : enlist(l, fd, who, wait_ns, until);
     if (err)
-        shm_unmap(l);
+        shm_file_unmap(l);
     if (err)
         say(fd, BYE, "");
     forks_close(fd);

@@ -1,6 +1,6 @@
 /* Doorbells, meetings and the failure of a group, in words that threads and processes share. */
 #define _GNU_SOURCE
-#include "transport/core.h"
+#include "transport/core/core.h"
 
 #include <limits.h>
 #include <linux/futex.h>

@@ -1,6 +1,8 @@
-/* Ranks that are threads of this process: threads:N/NAME, and self: for a group of one. A place is
- * an address. Groups are found by name in a list under one lock, which is taken to join, to split, to
- * leave and to allocate, never to run. A group stays as long as one that was split from it. */
+/* Ranks that are threads of this process: threads:N/NAME, and self: for a group of one. A place is an address. Groups are
+ * found by name in a list. One lock guards it; ranks take it to join, to split, to leave and to allocate, never to run. A
+ * group stays as long as a group that was split from it.
+ *
+ * Prefix of threads.c: transport_self_. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -367,7 +369,7 @@ static int threads_split(struct transport_link *l, const int *ranks, int size, i
 {
     struct group *parent = ((struct link *)l)->group, *g = NULL;
     struct link *k = calloc(1, sizeof *k);
-    int *origin = transport_origin(l, ranks, size);
+    int *origin = transport_link_origin(l, ranks, size);
     if (k && origin) {
         pthread_mutex_lock(&lock);
         g = rank ? group_kid(parent, *place) : group_split(parent, ranks, size);

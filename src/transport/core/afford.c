@@ -27,7 +27,7 @@ static uint64_t system_says(const char *path, const char *field, uint64_t unit)
     return n;
 }
 
-bool transport_affords(uint64_t bytes)
+bool transport_afford(uint64_t bytes)
 {
     if (bytes < ASK_FROM)
         return true;
