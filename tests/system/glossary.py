@@ -18,7 +18,7 @@ LEFT_OUT = {os.path.join("docs", "benchmarks.md")}
 # Words that their home is about to use: it is not a fault that it does not yet.
 COMING = {"driver", "zero-copy", "multicast", "assist", "work sharing", "control block", "stamp", "control words",
           "progress lock", "sibling comms", "deferred free", "played hosts"}
-DEFINED = re.compile(r"^(?:struct (\w+) \{|(?!static |typedef |#)[a-z][\w \*]*?[ \*](\w+)\([^;]*$)", re.M)
+DEFINED = re.compile(r"^(?:struct (\w+) \{|(?!static |typedef |#)[a-z][\w \*]*?[ \*](\w+)\([^;\n]*$)", re.M)
 
 
 def texts(root):
@@ -39,8 +39,12 @@ def replaced():
                 state, words, instead = re.split(r"\t+", line.strip())
                 if state not in ("gone", "going"):
                     sys.exit(f"replaced.txt: neither gone nor going: {line}")
-                # "_" and digits end a word, so that it is also found inside of names; so does a capital in a sentence.
-                yield state == "gone", words, re.compile(rf"(?<![a-z])(?:{words})(?![a-z])", re.I), instead
+                yield state == "gone", words, re.compile(rf"(?:{words})(?![a-z])"), instead
+
+
+def uses(expression, text):
+    """Does the text, in lower case, have it as a word? "_" and digits end a word, so that it is also found inside of names."""
+    return any(not m.start() or not text[m.start() - 1].isalpha() for m in expression.finditer(text))
 
 
 def glossary(root):
@@ -57,15 +61,16 @@ def in_folder(name):
 
 def main(root):
     files = dict(texts(root))
+    lower = {name: text.lower() for name, text in files.items()}
     wrong = 0
     for gone, words, expression, instead in replaced():
-        uses = [f"{name}:{n}: {line.strip()}" for name, text in files.items() if expression.search(text)
-                for n, line in enumerate(text.split("\n"), 1) if expression.search(line)]
-        if gone and uses:
-            print(f"say '{instead}' instead of '{words}':", *uses[:20], sep="\n  ")
+        found = [f"{name}:{n}: {line.strip()}" for name, text in files.items() if uses(expression, lower[name])
+                 for n, line in enumerate(text.split("\n"), 1) if uses(expression, line.lower())]
+        if gone and found:
+            print(f"say '{instead}' instead of '{words}':", *found[:20], sep="\n  ")
             wrong += 1
         elif not gone:
-            print(f"still there: '{words}', {len(uses)} lines; '{instead}' is the word")
+            print(f"still there: '{words}', {len(found)} lines; '{instead}' is the word")
 
     by_folder, defined = collections.defaultdict(str), collections.defaultdict(set)
     for name, text in files.items():
