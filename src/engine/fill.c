@@ -562,5 +562,5 @@ int program_fill(weft_exec *x, struct program *p, const uint64_t *block_at)
     if (!err)
         err = weave_make(x, p);
     join_make(p);
-    return err ? err : post_make(x, p);
+    return err;
 }

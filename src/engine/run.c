@@ -6,6 +6,7 @@
 #include "comm/mail.h"
 #include "comm/progress.h"
 #include "engine/block.h"
+#include "engine/driver.h"
 #include "engine/watch.h"
 #include "engine/ways/far.h"
 
@@ -120,7 +121,7 @@ static bool pass(weft_comm *c, bool eager)
     /* Relaxed: peers only look whether it changes. */
     atomic_store_explicit(&me->pulse, atomic_load_explicit(&me->pulse, memory_order_relaxed) + 1, memory_order_relaxed);
     for (weft_exec *x = c->first, *next; x; x = next) {
-        moved |= engine_pass(x, eager);
+        moved |= driver_pass(x, eager);
         next = x->next_exec;
         if (x->program->left)
             continue;
@@ -200,7 +201,7 @@ static inline __attribute__((always_inline)) int start(weft_exec *x)
     if (err)
         return err;
     begin(x);
-    engine_start(x);
+    driver_start(x);
     return 0;
 }
 
@@ -209,8 +210,8 @@ void exec_begin(weft_exec *x)
     begin(x);
     if (core_failed(x->comm->group)) /* since the start: the next pass ends it */
         return;
-    engine_start(x);
-    engine_call(x);
+    driver_start(x);
+    driver_call(x);
 }
 
 /* With a progress thread. Where that is in the seat it does the rest. */
@@ -222,7 +223,7 @@ __attribute__((noinline)) static int start_shared(weft_exec *x)
         err = start(x);
         if (!err) {
             count_one(&x->asked);
-            engine_call(x);
+            driver_call(x);
             progress_disturb(f);
         }
         progress_leave(f);
@@ -242,7 +243,7 @@ int weft_exec_start(weft_exec *x)
         return start_shared(x);
     int err = start(x);
     if (!err)
-        engine_call(x); /* it may be long before the next call here */
+        driver_call(x); /* it may be long before the next call here */
     return err;
 }
 
@@ -309,7 +310,7 @@ static int lacking(void *arg)
 {
     const struct waiting *w = arg;
     const weft_comm *c = w->x->comm;
-    return c->first == w->x && c->last == w->x && !comm_tasks_lack(c, NULL) ? lack_signals(w->x) : 1;
+    return c->first == w->x && c->last == w->x && !comm_tasks_lack(c, NULL) ? w->x->program->driver->lacking(w->x) : 1;
 }
 
 __attribute__((noinline)) static int late(weft_exec *x, int64_t timeout_ns)

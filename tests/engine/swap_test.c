@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "engine/block.h"
+#include "engine/drivers/swap.h"
 #include "faces.h"
 #include "support/conformance.h"
 #include "support/share.h"
@@ -64,8 +65,8 @@ static void run_case(struct ranks_rank *r)
     RANKS_OK(r, make(&m, r));
     for (int64_t run = 0; run < 6; run++) {
         bool late = run > 3 && r->rank == run % 2;
-        if (m.exec->program->swaps.on != swaps(&m))
-            ranks_note(r, __FILE__, __LINE__, "%s: swaps %d", m.of->what, m.exec->program->swaps.on);
+        if ((m.exec->program->driver == &driver_swap) != swaps(&m))
+            ranks_note(r, __FILE__, __LINE__, "%s: driver %s", m.of->what, m.exec->program->driver->name);
         fill(&m, run);
         if (run == 3)
             RANKS_OK(r, weft_exec_rebind(m.exec, &m.src, &m.view.all));
@@ -249,7 +250,7 @@ static void run_rebound(struct ranks_rank *r)
         grid_view(&m.of->grid, &m.at, m.buffer, sizeof *m.buffer, &m.view);
         m.src = m.view.own;
         RANKS_OK(r, weft_exec_rebind(m.exec, &m.src, &m.view.all));
-        RANKS_CHECK(r, m.exec->program->swaps.on == (!packed && swaps(&m)));
+        RANKS_CHECK(r, (m.exec->program->driver == &driver_swap) == (!packed && swaps(&m)));
         for (int again = 0; again < 2; again++) {
             fill(&m, run + again);
             RANKS_OK(r, weft_exec_run(m.exec));
@@ -281,12 +282,12 @@ static void run_left_behind(struct ranks_rank *r)
 {
     struct mine m = {.of = r->arg};
     RANKS_OK(r, make(&m, r));
-    RANKS_CHECK(r, m.exec->program->swaps.on);
+    RANKS_CHECK(r, (m.exec->program->driver == &driver_swap));
     fill(&m, 0);
     if (r->rank == 2) {
         const struct block *b = m.exec->block;
         uint32_t to3 = block_outs(b)[0].peer == 3 ? 0 : 1;
-        struct swap_hall *hall = (struct swap_hall *)((uintptr_t)b + b->swaps) + to3;
+        struct swap_hall *hall = (struct swap_hall *)driver_room(&driver_swap, b) + to3;
         atomic_store(&hall->taken[3], UINT64_C(1) << SWAP_WHO_BITS | 1);
     }
     ranks_meet(r);

@@ -16,6 +16,7 @@
 
 #include "comm/progress.h"
 #include "engine/block.h"
+#include "engine/driver.h"
 #include "property_engine.h"
 #include "property_places.h"
 #include "support/property_random.h"
@@ -276,8 +277,9 @@ static void age(weft_exec *x, uint64_t runs)
     for (uint32_t k = 0; k < p->nshares; k++)
         if (p->shares[k].kept)
             atomic_store(keep_packed(p->shares[k].kept_at), runs * (uint64_t)KEEP_MOST);
-    for (int k = 0; k < 2 && p->chores.on && !x->comm->rank; k++) /* those who have begun, and what is over */
-        atomic_store((_Atomic uint64_t *)(void *)((char *)p->chores.hall + k * CORE_LINE), runs * p->chores.n);
+    for (int k = 1; k < 3 && p->driver == &driver_chore && !x->comm->rank; k++) /* who has begun, and what is over */
+        atomic_store((_Atomic uint64_t *)(void *)((char *)driver_room(p->driver, x->block) + k * CORE_LINE),
+                     runs * (uint64_t)x->comm->size);
 }
 
 static int bind_all(struct errand *e, int thread)

@@ -31,6 +31,7 @@
 #include <string.h>
 
 #include "engine/block.h"
+#include "engine/driver.h"
 #include "engine/ways/far.h"
 
 #define SLICE (256 << 10) /* bytes that one pass moves in each of its parts, and one step more */
@@ -494,10 +495,7 @@ static bool drain(weft_exec *x, const uint32_t *queue, uint32_t *head, const uin
 
 /* ---- the run ---- */
 
-/* Apart from the way of posts, which is short: it would save and restore the registers that these need. */
-#define APART __attribute__((noinline))
-
-APART static void start_pipeline(weft_exec *x)
+static void start(weft_exec *x)
 {
     struct program *p = x->program;
     memcpy(p->open, p->open0, p->nsteps * sizeof *p->open);
@@ -535,20 +533,8 @@ APART static void start_pipeline(weft_exec *x)
         far_start(x);
 }
 
-void engine_start(weft_exec *x)
-{
-    if (x->program->post.on)
-        post_start(x);
-    else if (x->program->chores.on)
-        chore_start(x);
-    else if (x->program->swaps.on)
-        swap_start(x);
-    else
-        start_pipeline(x);
-}
-
 /* Others wait for what is launched, folded and received; copies that only this rank needs come last. */
-APART static bool pass_pipeline(weft_exec *x, bool eager)
+static bool pass(weft_exec *x, bool eager)
 {
     struct program *p = x->program;
     bool moved = retire(x);
@@ -572,11 +558,75 @@ APART static bool pass_pipeline(weft_exec *x, bool eager)
     return moved;
 }
 
-bool engine_pass(weft_exec *x, bool eager)
+/* ---- waiting ---- */
+
+static bool in_waits(const weft_exec *x, const struct exec_in *in)
 {
-    if (x->program->post.on)
-        return post_pass(x);
-    if (x->program->swaps.on)
-        return swap_pass(x, eager);
-    return x->program->chores.on ? chore_pass(x) : pass_pipeline(x, eager);
+    return in->taken < in->n && !x->program->open[in->steps[in->taken]] && !engine_arrived(x, in);
 }
+
+static bool out_waits(const weft_exec *x, const struct exec_out *out)
+{
+    const struct program *p = x->program;
+    uint64_t done = atomic_load_explicit(out->done, memory_order_seq_cst);
+    if (out->retired < out->posted && out->base + out->retired >= done)
+        return true;
+    if (out->posted == out->n)
+        return false;
+    if (out->letters && x->run > LETTERS &&
+        done < (x->run - LETTERS) * out->n) /* so far ahead one gets by letters alone */
+        return true;
+    uint32_t s = out->steps[out->posted];
+    return !p->open[s] && p->steps[s].way == WAY_PUSH && out->base + out->posted >= done;
+}
+
+/* A rank that waits for arrivals and has read all that has come needs all of them to end its run; the same holds for
+ * the peers that have yet to read or to open what they are sent. Which of the two comes last is not known. */
+static int lacking(const weft_exec *x)
+{
+    const struct program *p = x->program;
+    int ins = 0, outs = 0, opens = 0;
+    if (p->far.n)
+        return 1;
+    for (uint32_t i = 0; i < p->nins; i++)
+        ins += in_waits(x, &p->ins[i]);
+    for (uint32_t i = 0; i < p->nouts; i++) {
+        bool waits = out_waits(x, &p->outs[i]);
+        outs += waits;
+        opens += waits && p->outs[i].posted < p->outs[i].n;
+    }
+    return opens ? opens : ins ? ins : outs ? outs : 1;
+}
+
+static struct driver_count in_count(const weft_exec *x, const struct exec_in *in)
+{
+    (void)x;
+    return (struct driver_count){in->taken, in->taken, in->taken};
+}
+
+static struct driver_count out_count(const weft_exec *x, const struct exec_out *out)
+{
+    (void)x;
+    return (struct driver_count){out->posted, out->retired, out->retired < out->posted ? out->retired : out->posted};
+}
+
+static int make(weft_exec *x, struct program *p, const uint64_t *block_at, void *state, bool *can)
+{
+    (void)x, (void)p, (void)block_at, (void)state;
+    *can = true;
+    return 0;
+}
+
+const struct driver driver_pipeline = {
+    .name = "pipeline",
+    .what = "channels first in first out, steps as what they wait for is done",
+    .basic = true,
+    .make = make,
+    .start = start,
+    .pass = pass,
+    .in_waits = in_waits,
+    .out_waits = out_waits,
+    .lacking = lacking,
+    .in_count = in_count,
+    .out_count = out_count,
+};
