@@ -21,7 +21,7 @@ grep -E -A 3 ' (error|warning): ' "$work/found"
 
 # It does find what is wrong.
 cp "$WEFT_SOURCE_DIR/.clang-tidy" "$work"
-printf '#include <string.h>\nint f(char *s);\nint f(char *s)\n{\n    return !strcmp(s, "a") == -1;\n}\n' >"$work/planted.c"
+printf '#include <string.h>\nint f(char *s);\nint f(char *s)\n{\n    return strcmp(s, "a") == -1;\n}\n' >"$work/planted.c"
 "$tidy" --quiet "$work/planted.c" -- >"$work/found" 2>/dev/null
 grep -q 'bugprone-' "$work/found" || { echo "self-check: a comparison that is never true was not found"; exit 1; }
 echo "$files files"
