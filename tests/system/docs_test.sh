@@ -155,7 +155,8 @@ limit()
 {
     local file document=${4:-docs/limits.md}
     file=$(find "$WEFT_SOURCE_DIR/include" "$WEFT_SOURCE_DIR/src" -name "$(basename "$1")")
-    grep -qsF -- "$2" "$file" || complain "$document: $1 no longer has '$2'"
+    # A formatter may put a backslash and a new line where a blank was.
+    sed -z 's/\\\n */ /g; s/  */ /g' "$file" | grep -qF -- "$2" || complain "$document: $1 no longer has '$2'"
     grep -qF -- "$3" "$WEFT_SOURCE_DIR/$document" || complain "$document does not say '$3'"
 }
 limit include/weft.h '#define WEFT_MAX_DIMS 8' '0 to 8 (`WEFT_MAX_DIMS`)'
@@ -223,6 +224,20 @@ done
 for transport in $("$WEFT_BIN" info | sed -n 's/^transports *//p'); do
     grep -qF "\`$transport\`" "$WEFT_SOURCE_DIR/docs/limits.md" || complain "docs/limits.md: no word of $transport"
 done
+
+# drawn BEGIN END FILE COMMAND...: what stands between the two marks is what the command prints, as an indented block.
+drawn()
+{
+    local begin=$1 end=$2 file=$3
+    shift 3
+    awk -v begin="<!-- $begin" -v end="<!-- $end" 'index($0, end) == 1 { on = 0 } on; index($0, begin) == 1 { on = 1 }' \
+        "$WEFT_SOURCE_DIR/$file" >"$work/want"
+    "$@" | sed 's/^/    /' >"$work/got"
+    [ -s "$work/got" ] || complain "$file: $* prints nothing"
+    diff "$work/want" "$work/got" || complain "$file: between '$begin' and '$end' should be what '$*' prints"
+}
+layers=$(find "$WEFT_SOURCE_DIR/tests" -name include_direction.sh)
+drawn 'layers:' 'end of layers' docs/architecture.md bash "$layers" --draw
 
 # The README is read in one go, and so is a row of a table of limits.
 lines=$(wc -l <"$WEFT_SOURCE_DIR/README.md")

@@ -3,7 +3,7 @@
 # (layout, plan, lower) has no I/O, threads, clock or environment. `include_direction.sh [ROOT]`
 # checks a tree and prints each violation; without ROOT it checks this one and then plants
 # violations in a copy and expects every one of them to be found. tests/system/layers.txt is the table; `--draw` prints
-# it as docs/architecture.md shows it.
+# it as docs/architecture.md shows it, and `--write` writes it there.
 set -u
 here=$(cd "$(dirname "$0")/../.." && pwd)
 
@@ -150,6 +150,13 @@ if [ "${1:-}" = --draw ]; then
     draw
     exit
 fi
+if [ "${1:-}" = --write ]; then
+    draw | sed 's/^/    /' >"$here/docs/architecture.md.new" &&
+        sed -i -e '/^<!-- layers:/,/^<!-- end of layers/{/^<!--/!d}' \
+            -e "/^<!-- layers:/r $here/docs/architecture.md.new" "$here/docs/architecture.md"
+    rm -f "$here/docs/architecture.md.new"
+    exit
+fi
 if [ $# -gt 0 ]; then
     found=$(check_tree "$1")
     [ -z "$found" ] && exit 0
@@ -247,6 +254,14 @@ plant good src/lower '#include "plan/plan.h"'
 plant good src/engine '#include "plan/plan.h"'
 plant good src/engine '#include "transport/transport.h"'
 plant bad src/transport '#include "rendezvous/store.h"'
+plant bad src/transport/wire '#include "transport/shm/shm.h"'
+plant bad src/transport/wire/tcp '#include "transport/hosts/hosts.h"'
+plant bad src/transport/shm '#include "transport/wire/wire.h"'
+plant bad src/transport/hosts '#include "transport/shm/shm.h"'
+plant bad src/transport/core '#include "transport/hosts/hosts.h"'
+plant good src/transport/hosts '#include "transport/wire/wire.h"'
+plant good src/transport/wire/tcp '#include "transport/transport.h"'
+plant good src/transport '#include "transport/shm/shm.h"'
 plant good src/comm '#include "rendezvous/store.h"'
 plant good src/engine 'void f(void) { pthread_mutex_lock(0); }'
 plant good src/checkpoint '#include "layout/layout.h"'
