@@ -1,34 +1,36 @@
-/* Groups on several hosts: inside a host the ranks share memory, between hosts they have a wire. */
+/* Groups on several hosts: ranks of one host share memory, ranks of different hosts use a wire. */
 #ifndef WEFT_TRANSPORT_HOSTS_HOSTS_H
 #define WEFT_TRANSPORT_HOSTS_HOSTS_H
 #include "transport/wire/wire.h"
 
-#define HOSTS_NAME 56 /* bytes of a host's name, with its end */
+#define HOSTS_NAME 56 /* bytes of a host's name, with the closing zero */
 
 struct hosts_early; /* mail that came while this rank was still joining */
 
-/* A group whose ranks do not all share memory. The core is then one for each host, and what happens on other hosts
- * comes to it by mail (comm/mail.c). */
+/* A group whose ranks do not all share memory. Each host has a core of its own, which learns by mail what happens on
+ * other hosts (comm/mail.c). */
 struct transport_hosts {
-    struct wire *wire;           /* by which ranks reach those that they share no memory with */
+    struct wire *wire;           /* to ranks on other hosts */
     struct transport_link *home; /* the group of this host's ranks */
-    int *near;                   /* each rank's number in it, -1: it is on another host */
-    int *host;                   /* of each rank, numbered in the order of their first ranks */
+    int *near;                   /* each rank's number in `home`; -1: it is on another host */
+    int *host;                   /* each rank's host; hosts are numbered in the order of their first ranks */
     int *firsts, nhosts;         /* the first rank of each host */
-    char (*names)[HOSTS_NAME];   /* what people call each host; different ones, where not every rank is one */
-    int crowd, cores; /* ranks on this machine, which may play several hosts, and cores that they have at least */
-    uint64_t *told;   /* of each near rank: votes that other hosts were told of; kept by the first of them */
-    uint64_t *tags_in, *tags_out; /* of each rank: tags that messages with it have taken, the same at both ends */
+    char (*names)[HOSTS_NAME];   /* of the hosts, for messages; all different, unless every rank is a host of its own */
+    int crowd, cores; /* how many ranks are on this machine, which may stand for several hosts, and how many cores they
+                         have at least */
+    uint64_t
+        *told; /* of each rank of this host: how many of its votes other hosts have been told; kept by the first rank */
+    uint64_t *tags_in, *tags_out; /* of each rank: how many tags messages with it have used; the same at both ends */
     struct hosts_early *early;
 };
 
-/* Does the rank share no memory with this one? */
+/* Is the rank on another host? */
 static inline bool transport_far(const struct transport_link *l, int rank)
 {
     return l->hosts && l->hosts->near[rank] < 0;
 }
 
-/* The name of its host; NULL: the group is on one. */
+/* The name of the rank's host; NULL: the group is on one host. */
 static inline const char *hosts_name(const struct transport_link *l, int rank)
 {
     return l->hosts && l->hosts->names ? l->hosts->names[l->hosts->host[rank]] : NULL;

@@ -17,16 +17,16 @@
 
 /* ---- mail while joining ---- */
 
-enum kind { NAMES = UINT32_C(0x686f7374), LIST, PLACE }; /* none of comm/mail.c's */
+enum kind { NAMES = UINT32_C(0x686f7374), LIST, PLACE }; /* different from the kinds of comm/mail.c */
 
-/* What ranks tell each other of themselves. */
+/* What ranks tell each other about themselves. */
 struct record {
-    uint64_t host;    /* its name, hashed; or, in a PLACE, where the core is */
-    uint64_t machine; /* several hosts may be played on one */
-    uint64_t cores;   /* that it may run on; bit i for those whose number is i modulo 64 */
-    uint64_t random;  /* rank 0's tells this group from all others, whatever their names */
+    uint64_t host;    /* a hash of the host's name; in a PLACE: where the core is */
+    uint64_t machine; /* one machine may stand for several hosts */
+    uint64_t cores;   /* that the rank may run on; bit i: a core whose number is i modulo 64 */
+    uint64_t random;  /* rank 0's is part of the group's name, so that no other group has it */
     struct wire_wish wish;
-    char name[HOSTS_NAME - 16]; /* of the host, for people */
+    char name[HOSTS_NAME - 16]; /* of the host, for messages */
 };
 
 #define RECORDS ((WIRE_MAIL - 16) / sizeof(struct record))
@@ -44,7 +44,7 @@ static int send_note(struct wire *w, int peer, uint32_t kind, int first, int n, 
     return w->ops->mail(w, peer, &note, offsetof(struct note, records) + (size_t)n * sizeof *records);
 }
 
-/* What comes next may wait without moving the wire. */
+/* Waits until the mail has left, because the next step may wait without making progress on the wire. */
 static void see_off(struct wire *w, int64_t until)
 {
     while (!w->ops->flushed(w) && core_now() < until)
@@ -52,7 +52,8 @@ static void see_off(struct wire *w, int64_t until)
             sched_yield();
 }
 
-/* Waits for records of this kind until `have` of `want` ranks' are there. Other mail is put aside. */
+/* Waits for records of this kind until those of `want` ranks are there; `have` are there already. Other mail is kept
+ * for later. */
 static int collect(struct hosts_link *l, uint32_t kind, struct record *records, bool *there, int have, int want,
                    int64_t until)
 {
@@ -100,7 +101,7 @@ static int did_not_come(const bool *there, int size, int64_t wait_ns)
                      (long long)(wait_ns / 1000000));
 }
 
-/* One record of each rank, to all. */
+/* Gives one record of each rank to all ranks. */
 static int gather(struct hosts_link *l, struct record mine, struct record *all, int64_t wait_ns)
 {
     struct wire *w = l->hosts.wire;
@@ -162,8 +163,8 @@ static void sort_out(struct transport_hosts *h, const struct record *all, int ra
     h->cores = __builtin_popcountll(cores);
 }
 
-/* Hosts of one name, as containers may have, are counted: "node", "node/2". Where every rank is a host of its own the
- * same name is the same machine. */
+/* Hosts may have the same name, as containers do: they become "node", "node/2". If every rank is a host of its own, the
+ * same name means the same machine. */
 static int name_hosts(struct transport_hosts *h, const struct record *all, bool alone)
 {
     h->names = calloc((size_t)h->nhosts, sizeof *h->names);
@@ -199,7 +200,7 @@ static int join_home(struct hosts_link *l, const struct transport_ask *ask, cons
     return transport_shm.join(&inner, &l->hosts.home);
 }
 
-/* The core of the whole group, in the memory of this host's; bells are those of the host's own. */
+/* Makes or finds the core of the whole group, in the memory of this host's group. Its bells are those of that group. */
 static int make_core(struct hosts_link *l, int64_t until)
 {
     struct transport_hosts *h = &l->hosts;
@@ -247,7 +248,8 @@ static int open_wire(struct hosts_link *l, const struct transport_ask *ask, cons
     return wire_open(url, &boot, &l->hosts.wire);
 }
 
-/* *name: of this host, in this group. *url: of the wire; NULL: all ranks agree on it here. */
+/* Sets *name, which names this host's part of the group. *url is the wire's; if it is NULL, all ranks choose one here.
+ */
 static int know_each_other(struct hosts_link *l, const struct transport_ask *ask, bool alone, int64_t until,
                            int *near_size, struct record *name, const char **url)
 {
@@ -275,7 +277,7 @@ static int know_each_other(struct hosts_link *l, const struct transport_ask *ask
     return err;
 }
 
-/* Where there is a store, ranks know who is on which host before there is a wire, which one host does not need. */
+/* With a store, ranks learn which rank is on which host before they open a wire; a group on one host opens none. */
 static int join_all(struct hosts_link *l, const struct transport_ask *ask, const char *url, bool alone)
 {
     int64_t until = core_now() + ask->wait_ns;
@@ -314,7 +316,7 @@ int hosts_join(const struct transport_ask *ask, const struct transport *t, const
         *out = &l->base;
         return 0;
     }
-    if (!err) { /* a group of one host */
+    if (!err) { /* a group on one host */
         *out = l->hosts.home;
         l->hosts.home = NULL;
     }

@@ -19,8 +19,8 @@ int hosts_link_tables(struct transport_hosts *h, int size)
 void hosts_link_free(struct hosts_link *l)
 {
     struct transport_hosts *h = &l->hosts;
-    /* Its memory goes with `home`. Of a split that came to nothing nobody looks at it, and nobody wants what was
-     * mailed. */
+    /* The group's memory is freed with `home`, so the failure is read before. A link of a split that has failed was
+     * never entered: then nobody needs the mail that was sent. */
     bool failed = l->base.inside ? core_failed(l->base.group) : l->base.origin != NULL;
     hosts_sleep_dismiss(l);
     if (h->home)

@@ -8,12 +8,12 @@
 struct hosts_link {
     struct transport_link base;
     struct transport_hosts hosts;
-    bool reading; /* the first early mail has been given out */
+    bool reading; /* the caller has the first early mail */
 
-    /* Wakes this rank, which sleeps on its bell, when something comes by the wire. */
+    /* The thread that wakes this rank, which sleeps on its bell, when the wire brings something. */
     pthread_t sentinel;
     bool watched;
-    int events, stop; /* an epoll with the wire, each time once, and with `stop`, an eventfd */
+    int events, stop; /* events: an epoll of the wire (one shot) and of `stop`, an eventfd */
 };
 
 /* ---- hosts_link.c ---- */

@@ -10,11 +10,12 @@
 #include "base/error.h"
 #include "transport/hosts/hosts_link.h"
 
-#define NAP_NS 100000 /* between looks at a wire that cannot be slept on */
+#define NAP_NS 100000 /* between looks at a wire that has no file to wait for */
 
-/* A rank sleeps on its bell, which the ranks of its host ring; the sentinel rings it when something comes by the wire.
- * It hears of that once each time it is asked to, so that it does not wake while the rank is at work. The rank arms its
- * bell before it asks: a ring after that is not lost (core_signal says why). */
+/* A rank sleeps on its bell, which the ranks of its host ring; the sentinel, a thread, rings it when the wire brings
+ * something. epoll reports the wire to the sentinel once each time the rank asks for it, so that the sentinel does not
+ * wake up while the rank is at work. The rank arms its bell before it asks: a ring after that is not lost (core_signal
+ * says why). */
 static void *sentinel(void *arg)
 {
     struct hosts_link *l = arg;

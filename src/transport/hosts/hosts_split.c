@@ -1,13 +1,13 @@
-/* Groups that are split from one on several hosts. Where all ranks of the new group are on one host it is one of the
- * host's own, as if the host's group had been split. Else it is like the one that it was split from: the ranks of each
- * host are a group of the host's, in whose memory is the core of the whole one, and it has a wire of its own. So what
- * fails in one of them, connections that are ended included, is nothing to the others. */
+/* Groups that are split from a group on several hosts. If all ranks of the new group are on one host, it is split from
+ * that host's group. Otherwise it is like the group that it was split from: the ranks of each host are a group of that
+ * host, the core of the whole group is in that group's memory, and it has a wire of its own. So a failure in one group,
+ * which may end connections, does not touch the others. */
 #include <stdlib.h>
 
 #include "base/error.h"
 #include "transport/hosts/hosts_link.h"
 
-/* What the first rank of each host makes: where the host's group is, and behind it the core of the whole one. */
+/* What the first rank of each host makes: the place of the host's group, and behind it the core of the whole group. */
 struct ground {
     _Alignas(CORE_LINE) uint64_t home;
 };
@@ -33,7 +33,7 @@ static void sort_out(struct transport_hosts *h, const struct transport_hosts *of
     }
 }
 
-/* The numbers in the host's group of the listed ranks that are here; *n of them. NULL: no memory. */
+/* The listed ranks that are on this host, by their numbers in the host's group; *n says how many. NULL: no memory. */
 static int *near_ones(const struct transport_hosts *of, const int *ranks, int size, int *n)
 {
     int *list = malloc((size_t)size * sizeof *list);
@@ -44,7 +44,7 @@ static int *near_ones(const struct transport_hosts *of, const int *ranks, int si
     return list;
 }
 
-/* A group of this host alone. People know its ranks by those of the one that was opened. */
+/* Splits a group of this host alone. Messages name its ranks by their ranks in the group that was opened. */
 static int split_home(struct transport_link *l, const int *ranks, const int *near, int size, int rank, uint64_t *place,
                       struct transport_link **out)
 {

@@ -90,7 +90,8 @@ static void *shm_alloc(struct transport_link *base, size_t bytes, uint64_t *plac
         return NULL;
     }
     if (memory && shm_heap_small(bytes))
-        memset(memory, 0, bytes); /* others have been there; in a large one there is a hole */
+        memset(memory, 0,
+               bytes); /* it may have been used before; a large block is a hole in the file, which reads as zeros */
     return memory;
 }
 
@@ -117,7 +118,7 @@ static enum transport_fate shm_gone(struct transport_link *base, int rank)
         return TRANSPORT_LEFT;
     if (!shm_process_died((struct shm_link *)base, rank))
         return TRANSPORT_HERE;
-    /* It may have left before it ended. */
+    /* It may have left just before it ended. */
     return atomic_load_explicit(state, memory_order_seq_cst) >= CORE_LEFT ? TRANSPORT_LEFT : TRANSPORT_DIED;
 }
 

@@ -17,22 +17,22 @@
 
 #include "transport/transport.h"
 
-#define SHM_PAGE ((uint64_t)2 << 20) /* a huge page: parts of the file that ranks take are multiples of it */
+#define SHM_PAGE ((uint64_t)2 << 20) /* a huge page: ranks take parts of the file in multiples of it */
 #define SHM_NAME 80                  /* letters of a group's name */
 #define SHM_RANKS 4096
 
-/* A process, so that another one with the same number is not taken for it. */
+/* Identifies a process: its number alone may have been given to another process. */
 struct shm_process {
     int64_t pid;
-    uint64_t start; /* when it began, in the kernel's ticks; 0: unknown */
-    uint64_t map;   /* where it has the file */
+    uint64_t start; /* when it began, in ticks of the kernel; 0: unknown */
+    uint64_t map;   /* where it has mapped the file */
 };
 
 /* The front of the file. */
 struct shm_head {
     uint64_t magic, total;                    /* bytes of the file */
     uint64_t core;                            /* where the core_group is */
-    _Alignas(CORE_LINE) _Atomic uint64_t top; /* parts below it are taken */
+    _Alignas(CORE_LINE) _Atomic uint64_t top; /* all below it is taken */
     struct shm_process process[];
 };
 
@@ -44,29 +44,29 @@ struct shm_extents {
     size_t n, cap;
 };
 
-/* What the group that was opened and those split from it have in common on one rank. */
+/* What a group that was opened and the groups split from it have in common, on one rank. */
 struct shm_home {
     int file; /* the memfd */
     char *map;
     struct shm_head *head;
     struct shm_extents small, large; /* free parts of the file */
     int ranks;                       /* of the group that was opened */
-    int *watch;                      /* a pidfd of each: -1 for none yet, -2 for none to be had */
-    int links;                       /* that have not left */
-    struct shm_link *left;           /* that have, and whose memory others may still look at */
+    int *watch;                      /* a pidfd for each; -1: not made yet; -2: it cannot be made */
+    int links;                       /* how many links have not left */
+    struct shm_link *left;           /* links that have left, and whose memory other ranks may still look at */
 };
 
 struct shm_link {
     struct transport_link base;
     struct shm_home *home;
-    int *process; /* of a group that was split: each rank's number among the processes of the file; else NULL */
-    struct shm_extents used; /* parts of the file that it has taken */
-    uint64_t core;           /* that one of them which is the core of its group; 0: none is */
-    struct shm_link *next;   /* of home->left */
-    bool settled;            /* has left, and given back all but the core */
-    int claim;               /* the socket that says that this rank is here */
+    int *process; /* of a group that was split: each rank's number among the processes of the file; otherwise NULL */
+    struct shm_extents used; /* the parts of the file that it has taken */
+    uint64_t core;           /* the one of them that is the core of its group; 0: none is */
+    struct shm_link *next;   /* in home->left */
+    bool settled;            /* it has left, and has given back all parts except the core */
+    int claim;               /* the socket whose name says that this rank is here */
     char name[SHM_NAME + 1];
-    char late[256]; /* why a host gave up */
+    char late[256]; /* why a host has given up */
 };
 
 /* ---- shm_meet.c ---- */

@@ -11,11 +11,11 @@
 #include "base/error.h"
 #include "transport/shm/shm.h"
 
-#define MAGIC UINT64_C(0x0331746665770a00) /* with the version of the layout of all that is shared */
+#define MAGIC UINT64_C(0x0331746665770a00) /* includes the version of the layout of all shared structures */
 
-#define LEAST (SHM_PAGE << 4) /* bytes of a file that would not be worth it */
+#define LEAST (SHM_PAGE << 4) /* a file of this size or less is of no use */
 
-/* A file without a name, for this user alone. Where there are no memfds, /dev/shm has such files, too. */
+/* Makes a file without a name, for this user alone: a memfd, or where there are none a file of /dev/shm. */
 static int file_open(void)
 {
     int fd = memfd_create("weft", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -28,7 +28,7 @@ static int file_open(void)
     return fd;
 }
 
-/* Maps the whole file at a multiple of the huge page. It is address space alone, and no part of a core dump. */
+/* Maps the whole file at a multiple of a huge page. This takes address space only, and core dumps leave it out. */
 static char *map_file(int fd, uint64_t total)
 {
     char *room = mmap(NULL, total + SHM_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -48,8 +48,8 @@ static char *map_file(int fd, uint64_t total)
     return at;
 }
 
-/* Four times the memory that there is: parts that were given back may be scattered. A process that makes a file longer
- * than it may is killed for it. */
+/* The size of the file: four times the memory of the machine, since free parts may be scattered. It respects
+ * RLIMIT_FSIZE, because the kernel kills a process that makes a file longer than that. */
 static uint64_t total_bytes(void)
 {
     uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE), total = SHM_PAGE << 10;
@@ -93,20 +93,20 @@ int shm_file_create(struct shm_link *l)
         total /= 2;
     if (total <= LEAST)
         return no_room(l, "no address space, or no file of the size (ulimit -v, ulimit -f)", ENOMEM);
-    l->home->head = (struct shm_head *)(void *)l->home->map; /* not touched before it is backed */
+    l->home->head = (struct shm_head *)(void *)l->home->map; /* it is not touched before it is backed */
     int err = ftruncate(l->home->file, (off_t)total) || !shm_heap_back(l, 0, core + core_bytes(size)) ? errno : 0;
     if (err) {
         munmap(l->home->map, total);
         l->home->map = NULL;
         return no_room(l, "no memory for the group", err);
     }
-    /* Nobody can make the file shorter, so nobody's access can end beyond it. A file of /dev/shm has no such seals. */
+    /* No rank can make the file shorter, so no access can end beyond it. A file of /dev/shm has no such seals. */
     fcntl(l->home->file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
     l->home->head->magic = MAGIC;
     l->home->head->total = total;
     l->home->head->core = core;
     atomic_store_explicit(&l->home->head->top, (core + core_bytes(size) + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE,
-                          memory_order_relaxed); /* published by the sockets */
+                          memory_order_relaxed); /* relaxed: the sockets publish it */
     l->base.group = (struct core_group *)(void *)(l->home->map + core);
     core_init(l->base.group, size, true);
     return 0;

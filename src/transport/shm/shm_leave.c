@@ -61,14 +61,14 @@ static bool all_left(struct shm_link *l)
 static bool all_settled(struct shm_link *l)
 {
     for (int r = 0; r < l->base.size; r++)
-        /* Acquire: pairs with the store in settle; the rank's looks at the core come before it. */
+        /* Acquire: pairs with the store in settle. That rank's last accesses to the core come before the store. */
         if (r != l->base.rank && atomic_load_explicit(state_of(l, r), memory_order_acquire) != CORE_SETTLED &&
             !shm_process_died(l, r))
             return false;
     return true;
 }
 
-/* True: nothing of the link is left in the file. */
+/* True: no part of the file is the link's any more. */
 static bool settle(struct shm_link *l)
 {
     if (!l->settled && !all_left(l))
@@ -76,7 +76,7 @@ static bool settle(struct shm_link *l)
     if (!l->settled) {
         give_back(l, l->core);
         l->settled = true;
-        /* The last that this rank does in the group, unless it made it. */
+        /* Release: this is the rank's last access to the group, unless it has made the group. */
         atomic_store_explicit(state_of(l, l->base.rank), CORE_SETTLED, memory_order_release);
     }
     if (l->core && !all_settled(l))
@@ -102,7 +102,7 @@ void shm_leave(struct transport_link *base)
 {
     struct shm_link *l = (struct shm_link *)base;
     struct shm_home *h = l->home;
-    if (!base->inside) /* nobody has looked, nor will */
+    if (!base->inside) /* no other rank has looked at its memory, or will */
         give_back(l, 0);
     else {
         atomic_store_explicit(state_of(l, base->rank), CORE_LEFT, memory_order_seq_cst);

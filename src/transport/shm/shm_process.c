@@ -9,8 +9,8 @@
 #include "base/process.h"
 #include "transport/shm/shm.h"
 
-/* Asks /proc, which costs more than a pidfd: when that is made, so that it is of the right process, and where there is
- * none to be had. */
+/* Asks /proc, which costs more than a pidfd. It is asked once when the pidfd is made, to make sure that the pidfd is of
+ * the right process, and always if there is no pidfd. */
 static bool has_ended(const struct shm_process *p)
 {
     bool zombie = false;
@@ -27,7 +27,7 @@ bool shm_process_died(struct shm_link *l, int rank)
     if (*fd == -1) {
         int found = (int)syscall(SYS_pidfd_open, (pid_t)p->pid, 0);
         bool ended = has_ended(p);
-        if (ended && found >= 0) /* of whoever has the number now; /proc tells them apart */
+        if (ended && found >= 0) /* the pidfd is of the process that has the number now */
             close(found);
         *fd = ended || found < 0 ? -2 : found;
         return ended;
