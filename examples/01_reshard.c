@@ -39,7 +39,7 @@ static void *rank_main(void *arg)
     for (int i = 0; i < N; i++)
         for (int j = 0; j < N / 4; j++)
             wrong += dst[rank][i][j] != i * N + rank * N / 4 + j;
-    weft_exec_free(exec);
+    weft_exec_close(exec);
     weft_comm_close(comm);
     weft_plan_free(plan);
     if (wrong) {

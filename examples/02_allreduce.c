@@ -52,7 +52,7 @@ static void *rank_main(void *arg)
                 exit(1);
             }
     }
-    weft_exec_free(exec);
+    weft_exec_close(exec);
     weft_comm_close(comm);
     weft_plan_free(plan);
     return NULL;

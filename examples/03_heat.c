@@ -168,7 +168,7 @@ static void finish(weft_comm *comm, const weft_layout *own, weft_view cells, con
         printf("%d steps of heat on %d ranks: the same bits as on one\n", STEPS, ranks);
         free(right);
     }
-    weft_exec_free(gather);
+    weft_exec_close(gather);
     weft_plan_free(plan);
     weft_layout_free(whole);
     free(field);
@@ -238,7 +238,7 @@ int main(int argc, char **argv)
     finish(comm, own, inside[STEPS % 2], argc > 1 ? argv[1] : "heat.ppm");
 
     for (int i = 0; i < 2; i++)
-        weft_exec_free(fill[i]);
+        weft_exec_close(fill[i]);
     weft_plan_free(plan);
     weft_layout_free(own);
     weft_layout_free(all);

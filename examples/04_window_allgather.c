@@ -30,7 +30,7 @@ int main(void)
     must(weft_comm_open(NULL, NULL, &comm));
     int rank = weft_comm_rank(comm), ranks = weft_comm_size(comm);
     weft_buffer buffer = {.name = "all", .dtype = WEFT_F32, .count = ranks * PIECE};
-    must(weft_window_create(comm, &buffer, 1, 1, &window)); /* one buffer, one signal; all ranks together */
+    must(weft_window_open(comm, &buffer, 1, 1, &window)); /* one buffer, one signal; all ranks together */
     int all = weft_window_find(window, "all");
     const float *got = weft_window_pointer(window, all, rank);
 
@@ -53,7 +53,7 @@ int main(void)
     if (rank == 0)
         printf("allgather of %d floats on %d ranks by puts and signals, %d times: right\n", ranks * PIECE, ranks,
                STEPS);
-    weft_window_free(window);
+    weft_window_close(window);
     weft_comm_close(comm);
     return 0;
 }

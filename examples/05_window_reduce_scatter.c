@@ -32,7 +32,7 @@ int main(void)
     int rank = weft_comm_rank(comm), ranks = weft_comm_size(comm);
     weft_buffer buffers[] = {{.name = "vector", .dtype = WEFT_F32, .count = ranks * PIECE},
                              {.name = "given", .dtype = WEFT_F32, .count = ranks * PIECE}};
-    must(weft_window_create(comm, buffers, 2, 0, &window)); /* no signals: barriers do */
+    must(weft_window_open(comm, buffers, 2, 0, &window)); /* no signals: barriers do */
     vector = weft_window_pointer(window, 0, rank);
     const float **terms = malloc((size_t)ranks * sizeof *terms), *given = weft_window_pointer(window, 1, rank);
     for (int r = 0; r < ranks; r++) {
@@ -63,7 +63,7 @@ int main(void)
         printf("reduce-scatter of %d floats on %d ranks through pointers and puts, %d times: right\n", ranks * PIECE,
                ranks, STEPS);
     free(terms);
-    weft_window_free(window);
+    weft_window_close(window);
     weft_comm_close(comm);
     return 0;
 }

@@ -120,7 +120,7 @@ static void *rank_main(void *arg)
     must(weft_comm_alloc(comm, mine_bytes, &mine));
     must(weft_comm_alloc(comm, x_bytes, &x));
     must(weft_bind(plan, comm, &(weft_view){mine, mine_bytes, NULL}, &(weft_view){x, x_bytes, NULL}, NULL, &exec));
-    must(weft_exec_arrivals(exec, NULL, NULL)); /* polled, not called back */
+    must(weft_exec_on_arrival(exec, NULL, NULL)); /* polled, not called back */
     if (!w || n != RANKS) {
         fprintf(stderr, "rank %d: %zu pieces\n", rank, n);
         exit(1);
@@ -130,7 +130,7 @@ static void *rank_main(void *arg)
             w[i * K + k] = w_value(rank, i, k);
     for (int round = 0; round < ROUNDS; round++)
         one_round(rank, round, comm, exec, boxes, n, mine, x, w);
-    weft_exec_free(exec);
+    weft_exec_close(exec);
     weft_comm_close(comm);
     weft_plan_free(plan);
     free(w);

@@ -133,7 +133,7 @@ int main(void)
         fprintf(stderr, "rank %d: its means are not those of the whole series\n", rank);
         exit(1);
     }
-    weft_halo_free(halo);
+    weft_halo_close(halo);
     must(weft_comm_barrier(comm, -1)); /* all are right */
     if (rank == 0)
         printf("rolling mean of %d samples on %d ranks, look-back in %d rounds: equal to the serial one\n", SAMPLES,

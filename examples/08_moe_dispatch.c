@@ -192,7 +192,7 @@ int main(void)
                 token[i] /= 8; /* so that many layers do not overflow */
         }
     }
-    weft_exchange_free(l.x);
+    weft_exchange_close(l.x);
     must(weft_comm_barrier(comm, -1)); /* all are right */
     if (l.rank == 0)
         printf("%d layers of %d tokens a rank, %d of %d experts each, on %d ranks: equal to the serial ones (rank 0 "

@@ -46,7 +46,7 @@ static int sum(weft_comm *comm, int steps)
                 exit(1);
             }
     }
-    weft_exec_free(exec);
+    weft_exec_close(exec);
     weft_plan_free(plan);
     weft_layout_free(before);
     weft_layout_free(after);

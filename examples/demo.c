@@ -330,7 +330,7 @@ static void *rank_main(void *arg)
     if (show)
         fprintf(stderr, "\r\033[K");
     for (int s = 0; s < STAGES; s++)
-        weft_exec_free(me.execs[s]);
+        weft_exec_close(me.execs[s]);
     weft_comm_close(me.comm);
     for (int p = 0; p < PLACES; p++) {
         free(me.memory[p]);

@@ -307,7 +307,7 @@ int weft_comm_machine(const weft_comm *c, weft_machine *out);
  * the comm and in all that were split from it or that it was split from. Not collective. It lives until dealloc on the
  * same comm or until that is closed; no exec may then be bound to it. */
 int weft_comm_alloc(weft_comm *c, size_t bytes, void **out);
-void weft_comm_dealloc(weft_comm *c, void *ptr);
+void weft_comm_free(weft_comm *c, void *ptr);
 int weft_comm_barrier(weft_comm *c, int64_t timeout_ns);
 /* After a failure of the comm, collective among the ranks that are left: who they are, ascending, the same list on all
  * of them. A rank that does not call it within the deadline is not on it. */
@@ -326,10 +326,10 @@ void weft_comm_close(weft_comm *c); /* frees no exec: free those first */
  * "tcp:HOST:PORT" or "tcp::PORT" (loopback), with port 0 for one that the system chooses. The token is that of
  * WEFT_TOKEN or WEFT_TOKEN_FILE, else a fresh one. Needs libsodium: WEFT_EUNSUPPORTED without it. */
 typedef struct weft_store weft_store;
-int weft_store_serve(const char *at, weft_store **out);
+int weft_store_open(const char *at, weft_store **out);
 const char *weft_store_at(const weft_store *s);    /* with the port: for WEFT_AT of the ranks */
 const char *weft_store_token(const weft_store *s); /* for their WEFT_TOKEN */
-void weft_store_stop(weft_store *s);               /* at once: ranks that still use it are told that it is gone */
+void weft_store_close(weft_store *s);              /* at once: ranks that still use it are told that it is gone */
 
 /* ---- running ---- */
 
@@ -359,11 +359,11 @@ int weft_exec_wait(weft_exec *x, int64_t timeout_ns);
 int weft_exec_run(weft_exec *x); /* start and wait */
 /* Called once a run completes or fails, from test or wait or on the progress thread; it may start and free execs and
  * close comms but not wait, neither here nor for the thread that makes the calls. NULL: none. */
-int weft_exec_notify(weft_exec *x, void (*done)(void *arg, int err), void *arg);
+int weft_exec_on_done(weft_exec *x, void (*done)(void *arg, int err), void *arg);
 /* Watches the destination piece by piece, in the runs that are started from now on: arrived is called (NULL: by nobody,
  * for who polls) as soon as box i of weft_plan_arrivals has its final values, by whoever makes progress and under the
- * rules of weft_exec_notify. Refused while in flight. */
-int weft_exec_arrivals(weft_exec *x, void (*arrived)(void *arg, size_t i, const weft_arrival *a), void *arg);
+ * rules of weft_exec_on_done. Refused while in flight. */
+int weft_exec_on_arrival(weft_exec *x, void (*arrived)(void *arg, size_t i, const weft_arrival *a), void *arg);
 /* The boxes that are complete in the run that was started last, in the order in which they came. Fills at most cap,
  * sets *n to how many there are. Makes no progress itself. */
 int weft_exec_arrived(const weft_exec *x, size_t *out, size_t cap, size_t *n);
@@ -373,7 +373,7 @@ typedef struct weft_exec_info {
     int64_t staging_peak, staging_limit; /* bytes of staging in flight on the comm: the most so far, and allowed */
 } weft_exec_info;
 int weft_exec_stats(const weft_exec *x, weft_exec_info *out);
-void weft_exec_free(weft_exec *x); /* waits for a run in flight until the deadline, then fails the comm */
+void weft_exec_close(weft_exec *x); /* waits for a run in flight until the deadline, then fails the comm */
 
 /* ---- windows: memory of one shape on every rank, in which all load, store and wait ---- */
 
@@ -388,7 +388,7 @@ enum weft_compare { WEFT_EQ = 1, WEFT_NE, WEFT_GE, WEFT_GT, WEFT_LE, WEFT_LT };
 
 /* Collective like bind: n buffers and `signals` 64-bit counters on each rank, all zero before anyone sees them. What
  * ranks ask for must be the same; if not, all are refused and told the first rank that differs. */
-int weft_window_create(weft_comm *c, const weft_buffer *buffers, int n, int signals, weft_window **out);
+int weft_window_open(weft_comm *c, const weft_buffer *buffers, int n, int signals, weft_window **out);
 int weft_window_find(const weft_window *w, const char *name); /* the buffer's number, or WEFT_EINVAL */
 /* Where the rank's buffer is here, to load from and store to; NULL for none, and for a rank on another host, which is
  * reached by put alone (WEFT_EUNSUPPORTED is the thread's error then). Notify and wait, or a barrier, order it. */
@@ -415,7 +415,7 @@ int weft_window_signal(const weft_window *w, int signal,
  * After WEFT_ETIMEOUT, which names who is missing, this rank is still in it: enter it again with the same ranks. */
 int weft_window_barrier(weft_window *w, int64_t timeout_ns);
 int weft_window_barrier_with(weft_window *w, const int *ranks, int n, int64_t timeout_ns);
-void weft_window_free(weft_window *w); /* not collective: peers may use their pointers until they free theirs */
+void weft_window_close(weft_window *w); /* not collective: peers may use their pointers until they free theirs */
 
 /* ---- exchange: messages whose sizes only their senders know, in rounds among declared neighbours ---- */
 
@@ -458,8 +458,8 @@ int weft_exchange_finish(weft_exchange *x, bool done);
 int weft_exchange_test(weft_exchange *x, bool *complete);     /* true also when no round is in flight */
 int weft_exchange_wait(weft_exchange *x, int64_t timeout_ns); /* as weft_exec_wait */
 bool weft_exchange_over(const weft_exchange *x);              /* did all ranks vote done in the last complete round? */
-/* Called once a round is complete or has failed, as for weft_exec_notify. It may put, finish and take. NULL: none. */
-int weft_exchange_notify(weft_exchange *x, void (*done)(void *arg, int err), void *arg);
+/* Called once a round is complete or has failed, as for weft_exec_on_done. It may put, finish and take. NULL: none. */
+int weft_exchange_on_done(weft_exchange *x, void (*done)(void *arg, int err), void *arg);
 /* A descriptor that polls readable from when a round is complete or has failed until test, wait or the callback have
  * seen it. Somebody must make progress: a progress thread, or calls of test. It is closed with the exchange. */
 int weft_exchange_fd(weft_exchange *x, int *fd);
@@ -480,7 +480,7 @@ typedef struct weft_exchange_info {
 int weft_exchange_stats(weft_exchange *x, weft_exchange_info *out); /* set out->size first */
 /* Waits for a round in flight until the deadline, then fails the comm; likewise for ranks on other hosts to take what
  * was sent. What was not taken is freed. */
-void weft_exchange_free(weft_exchange *x);
+void weft_exchange_close(weft_exchange *x);
 
 /* Exchange with the ranks before and after this one, in rounds in which each of them sends one message each way. */
 int weft_halo_open(weft_comm *c, bool periodic, const weft_exchange_opts *opts, weft_halo **out);
@@ -495,7 +495,7 @@ int weft_halo_take(weft_halo *h, weft_message **from_left, weft_message **from_r
 /* Start, wait and take. */
 int weft_halo_exchange(weft_halo *h, const weft_message *send_left, const weft_message *send_right,
                        weft_message **from_left, weft_message **from_right);
-void weft_halo_free(weft_halo *h);
+void weft_halo_close(weft_halo *h);
 
 /* ---- checkpoints: safetensors files from one parallelism to another, by ranged reads ---- */
 

@@ -217,7 +217,7 @@ class Comm(Collectives, Closing):
         out = ffi.new("void **")
         check(lib.weft_comm_alloc(handle.ptr, local.bytes, out))
         comm = handle.ptr
-        owner = ChildHandle(handle, out[0], lambda ptr: lib.weft_comm_dealloc(comm, ptr))
+        owner = ChildHandle(handle, out[0], lambda ptr: lib.weft_comm_free(comm, ptr))
         return array_at(owner, int(ffi.cast("uintptr_t", out[0])), which.dtype, local.shape, torch)
 
     def barrier(self, timeout: Optional[float] = None) -> None:

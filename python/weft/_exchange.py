@@ -112,7 +112,7 @@ class Round(Generic[_Result]):
     def __await__(self) -> Generator[Any, None, _Result]:
         while not self.done():
             rounds = self._rounds
-            flight = Flight(rounds._open(), rounds._handle, lib.weft_exchange_notify, lib.weft_exchange_test)
+            flight = Flight(rounds._open(), rounds._handle, lib.weft_exchange_on_done, lib.weft_exchange_test)
             yield from Poller.of(rounds.comm).until_over(flight).__await__()
         return self.wait(0)
 
@@ -222,7 +222,7 @@ class Exchange(_Rounds[List[Message]]):
             )
         )
         self._x = out[0]
-        self._handle = ChildHandle(handle, self._x, lib.weft_exchange_free, (self._arg, self._kept))
+        self._handle = ChildHandle(handle, self._x, lib.weft_exchange_close, (self._arg, self._kept))
 
     def put(self, to: int, payload: Any = None, meta: bytes = b"") -> None:
         """One message to a rank: bytes or any dense array, with a few bytes that say what it is. Large arrays must not change until
@@ -271,7 +271,7 @@ class Halo(_Rounds[Pair]):
         check(lib.weft_halo_open(handle.ptr, periodic, self._options(vote, budget), out))
         self._h = out[0]
         self._x = lib.weft_halo_rounds(self._h)
-        self._handle = ChildHandle(handle, self._h, lib.weft_halo_free, (self._arg, self._kept))
+        self._handle = ChildHandle(handle, self._h, lib.weft_halo_close, (self._arg, self._kept))
 
     def start(
         self, left: Any = None, right: Any = None, *, meta: Tuple[bytes, bytes] = (b"", b""), done: bool = False

@@ -110,10 +110,10 @@ class Bound(Closing):
         check(lib.weft_bind(part, handle.ptr, src_views, dst_views, opts, out))
         self._x = out[0]
         keep = (part, memories, src_keep, dst_keep)
-        self._handle: Optional[ChildHandle] = ChildHandle(handle, self._x, lib.weft_exec_free, keep)
+        self._handle: Optional[ChildHandle] = ChildHandle(handle, self._x, lib.weft_exec_close, keep)
         self._arrivals: Optional[List[Arrival]] = None
         if arrivals:
-            check(lib.weft_exec_arrivals(self._x, ffi.NULL, ffi.NULL))
+            check(lib.weft_exec_on_arrival(self._x, ffi.NULL, ffi.NULL))
             self._arrivals = boxes_of(part, plan.moves)
         comm._bound.add(self)
 
@@ -219,7 +219,7 @@ class Work:
     def __await__(self) -> Generator[Any, None, None]:
         while not self.done():
             bound = self.bound
-            flight = Flight(bound._x, bound._handle, lib.weft_exec_notify, lib.weft_exec_test)
+            flight = Flight(bound._x, bound._handle, lib.weft_exec_on_done, lib.weft_exec_test)
             yield from Poller.of(bound.comm).until_over(flight).__await__()
 
     def __repr__(self) -> str:

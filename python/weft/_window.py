@@ -50,9 +50,9 @@ class Window(Closing):
             wanted[i].name, wanted[i].dtype = names[-1], _dtypes.CODES[self._buffers[name].dtype]
             wanted[i].count = count
         out = ffi.new("weft_window **")
-        check(lib.weft_window_create(handle.ptr, wanted, len(buffers), signals, out))
+        check(lib.weft_window_open(handle.ptr, wanted, len(buffers), signals, out))
         self._w = out[0]
-        self._handle: Optional[ChildHandle] = ChildHandle(handle, self._w, lib.weft_window_free)
+        self._handle: Optional[ChildHandle] = ChildHandle(handle, self._w, lib.weft_window_close)
         comm._bound.add(self)
 
     def _open(self) -> Any:

@@ -13,7 +13,7 @@ static int64_t part_begin(const struct checkpoint_entry *e, int index, int rank,
     int64_t at = 0, inner;
     for (int k = 0; k < index; k++) {
         const weft_layout *l = src ? e->parts[k]->src.layout : e->parts[k]->dst.layout;
-        at += layout_extent(l, e->cat, layout_piece(l, layout_index(l, rank), e->cat), &inner);
+        at += layout_piece_extent(l, e->cat, layout_piece(l, mesh_index(l, rank), e->cat), &inner);
     }
     return at;
 }
@@ -23,8 +23,8 @@ static int fill_piece(struct slab_part *p, const weft_layout *l, int64_t index, 
     for (int d = 0; d < p->ndim; d++) {
         piece->runs[d] = (struct runs){.arena = &p->arena};
         int64_t inner, at = l->ndim ? layout_piece(l, index, d) : 0;
-        piece->shape[d] = l->ndim ? layout_extent(l, d, at, &inner) : 1;
-        int rc = l->ndim ? layout_interior(l, d, at, &piece->runs[d])
+        piece->shape[d] = l->ndim ? layout_piece_extent(l, d, at, &inner) : 1;
+        int rc = l->ndim ? layout_piece_interior(l, d, at, &piece->runs[d])
                          : runs_add(&piece->runs[d], (struct run){.len = 1, .n = 1});
         if (rc)
             return rc;
@@ -84,7 +84,7 @@ static int fill_side(struct slab_part *p, const struct checkpoint_end *end, cons
         struct slab_piece *piece = of[first];
         if (!piece || (src && first != i)) /* one of the source's equal copies is enough */
             continue;
-        int rank = layout_rank(l, i);
+        int rank = mesh_rank(l, i);
         const struct checkpoint_hold *h = checkpoint_hold_of(end->entry, rank);
         piece->places[piece->nplaces++] =
             (struct slab_place){&side->files.v[h->file], h, part_begin(end->entry, end->index, rank, src)};

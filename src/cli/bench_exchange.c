@@ -66,6 +66,6 @@ void bench_exchange_free(struct bench_exchange *e)
 {
     if (!e)
         return;
-    weft_exchange_free(e->rounds);
+    weft_exchange_close(e->rounds);
     free(e);
 }

@@ -111,11 +111,11 @@ void many_free(struct many *m)
 {
     if (!m)
         return;
-    weft_exec_free(m->whole);
+    weft_exec_close(m->whole);
     weft_plan_free(m->all);
     for (int i = 0; i < m->n; i++) {
         if (m->each)
-            weft_exec_free(m->each[i]);
+            weft_exec_close(m->each[i]);
         if (m->plan)
             weft_plan_free(m->plan[i]);
     }

@@ -94,7 +94,7 @@ static int open_side(struct side *s, const struct overlap *o, int rank)
 
 static void close_side(struct side *s, const struct overlap *o)
 {
-    weft_exec_free(s->exec);
+    weft_exec_close(s->exec);
     if (o->private_) {
         free(s->in);
         free(s->out);

@@ -52,13 +52,13 @@ static void give(struct weft_rank *w, void *p, size_t bytes)
     if (p && w->how->private_)
         munmap(p, bytes);
     else
-        weft_comm_dealloc(w->comm, p);
+        weft_comm_free(w->comm, p);
 }
 
 static void release(struct weft_rank *w)
 {
     for (int i = 0; i < w->nmoves; i++) {
-        weft_exec_free(w->move[i].exec);
+        weft_exec_close(w->move[i].exec);
         weft_plan_free(w->move[i].plan);
         w->move[i] = (struct bound){0};
     }

@@ -329,7 +329,7 @@ static int serve_and_launch(struct job *j)
 {
     weft_store *store = NULL;
     if (j->at && !strncmp(j->at, "tcp:", 4)) {
-        int err = weft_store_serve(strcmp(j->at, "tcp:") ? j->at : "tcp::0", &store);
+        int err = weft_store_open(strcmp(j->at, "tcp:") ? j->at : "tcp::0", &store);
         if (err) {
             fprintf(stderr, "weft run: %s\n", weft_errmsg());
             return err == WEFT_EINVAL ? CLI_BAD : CLI_WRONG;
@@ -338,7 +338,7 @@ static int serve_and_launch(struct job *j)
         j->token = weft_store_token(store);
     }
     int code = launch(j);
-    weft_store_stop(store);
+    weft_store_close(store);
     return code;
 }
 

@@ -175,11 +175,11 @@ static int run_rank(void *arg, int rank)
 static int close_rank(void *arg, int rank)
 {
     struct runner *r = arg;
-    weft_exec_free(r->execs[rank]);
+    weft_exec_close(r->execs[rank]);
     r->execs[rank] = NULL;
     if (r->window)
         for (int i = 0; i < 2; i++)
-            weft_comm_dealloc(r->comms[rank], r->windows[2 * rank + i].inside);
+            weft_comm_free(r->comms[rank], r->windows[2 * rank + i].inside);
     if (!r->place->job)
         weft_comm_close(r->comms[rank]);
     return 0;
@@ -214,7 +214,7 @@ static int share_verdicts(weft_comm *job, const struct verdict *mine, struct ver
         err = weft_bind(plan, job, &from, &to, NULL, &exec);
     if (!err)
         err = weft_exec_run(exec);
-    weft_exec_free(exec);
+    weft_exec_close(exec);
     weft_plan_free(plan);
     weft_layout_free(a);
     weft_layout_free(b);

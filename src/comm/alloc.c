@@ -57,7 +57,7 @@ int weft_comm_alloc(weft_comm *c, size_t bytes, void **out)
     return 0;
 }
 
-void weft_comm_dealloc(weft_comm *c, void *ptr)
+void weft_comm_free(weft_comm *c, void *ptr)
 {
     if (!c || !ptr || comm_inherited(c))
         return;

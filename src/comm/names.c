@@ -12,7 +12,7 @@ const char *comm_call_name(uint32_t call)
     case COMM_BIND:
     case COMM_BIND_DONE: return "weft_bind";
     case COMM_WINDOW:
-    case COMM_WINDOW_DONE: return "weft_window_create";
+    case COMM_WINDOW_DONE: return "weft_window_open";
     case COMM_SPLIT:
     case COMM_SPLIT_GROUPS:
     case COMM_SPLIT_DONE: return "weft_comm_split";

@@ -44,10 +44,10 @@ static int listen_there(weft_store *s, const char *place, int *listener)
     return 0;
 }
 
-int weft_store_serve(const char *at, weft_store **out)
+int weft_store_open(const char *at, weft_store **out)
 {
     if (!at || !out)
-        return error_set(WEFT_EINVAL, "weft_store_serve: arguments must not be NULL");
+        return error_set(WEFT_EINVAL, "weft_store_open: arguments must not be NULL");
     if (strncmp(at, "tcp:", 4))
         return error_set(WEFT_EINVAL, "%s: only tcp:HOST:PORT is served", at);
     weft_store *s = calloc(1, sizeof *s);
@@ -81,7 +81,7 @@ const char *weft_store_token(const weft_store *s)
     return s->token;
 }
 
-void weft_store_stop(weft_store *s)
+void weft_store_close(weft_store *s)
 {
     if (!s || s->forks != forks_count()) /* a child's parent serves on */
         return;

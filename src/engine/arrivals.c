@@ -23,7 +23,7 @@ static struct arrivals *make(const weft_plan *p)
         goto fail;
     for (size_t s = 0; s < p->nsteps; s++) {
         a->first[s] = all;
-        all += plan_step_boxes(p, &p->steps[s]);
+        all += plan_boxes_count(p, &p->steps[s]);
     }
     a->first[p->nsteps] = a->n = all;
     a->order = calloc(all + 1, sizeof *a->order);
@@ -59,7 +59,7 @@ static void come(weft_exec *x, struct arrivals *a, uint32_t s)
         atomic_store_explicit(&a->come, k + 1, memory_order_release);
         if (a->arrived) {
             weft_arrival box;
-            plan_step_box(x->plan, st, &at, &box);
+            plan_boxes_next(x->plan, st, &at, &box);
             a->arrived(a->arg, i, &box);
         }
     }
@@ -78,7 +78,7 @@ void arrivals_step(weft_exec *x, uint32_t s)
 static int watch(weft_exec *x, void (*arrived)(void *arg, size_t i, const weft_arrival *a), void *arg)
 {
     if (exec_in_flight(x))
-        return error_set(WEFT_EBUSY, "weft_exec_arrivals: the exec is in flight");
+        return error_set(WEFT_EBUSY, "weft_exec_on_arrival: the exec is in flight");
     if (!x->arrivals)
         x->arrivals = make(x->plan);
     if (!x->arrivals)
@@ -88,10 +88,10 @@ static int watch(weft_exec *x, void (*arrived)(void *arg, size_t i, const weft_a
     return 0;
 }
 
-int weft_exec_arrivals(weft_exec *x, void (*arrived)(void *arg, size_t i, const weft_arrival *a), void *arg)
+int weft_exec_on_arrival(weft_exec *x, void (*arrived)(void *arg, size_t i, const weft_arrival *a), void *arg)
 {
     if (!x)
-        return error_set(WEFT_EINVAL, "weft_exec_arrivals: the exec is NULL");
+        return error_set(WEFT_EINVAL, "weft_exec_on_arrival: the exec is NULL");
     struct comm_family *f = comm_enter(x->comm);
     int err = watch(x, arrived, arg);
     comm_leave(f);
@@ -103,7 +103,7 @@ int weft_exec_arrived(const weft_exec *x, size_t *out, size_t cap, size_t *n)
     if (!x || !n || (cap && !out))
         return error_set(WEFT_EINVAL, "weft_exec_arrived: arguments must not be NULL");
     if (!x->arrivals)
-        return error_set(WEFT_EINVAL, "weft_exec_arrived: arrivals are not watched: call weft_exec_arrivals first");
+        return error_set(WEFT_EINVAL, "weft_exec_arrived: arrivals are not watched: call weft_exec_on_arrival first");
     *n = atomic_load_explicit(&x->arrivals->come, memory_order_acquire);
     for (size_t k = 0; k < *n && k < cap; k++)
         out[k] = atomic_load_explicit(&x->arrivals->order[k], memory_order_relaxed);

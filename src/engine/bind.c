@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "comm/lock.h"
 #include "engine/block.h"
+#include "engine/driver.h"
 #include "engine/exec_mail.h"
 #include "engine/ways/far.h"
 
@@ -87,15 +88,14 @@ static int complete(weft_exec *x, struct program *p, uint64_t meeting, uint32_t 
     if (!err)
         err = program_fill(x, p, block_at);
     if (!err && !x->held)
-        err = swap_hold(x, p, block_at);
-    struct core_vote vote = {.call = call, .object = x->task.id, .code = err};
+        err = block_hold(x, p, block_at);
+    uint32_t drivers = 0;
     if (!err)
-        vote.note = (chore_make(x, p) ? CHORE_NOTE : 0) | (swap_make(x, p, block_at) ? SWAP_NOTE : 0);
+        err = driver_make(x, p, block_at, &drivers);
+    struct core_vote vote = {.call = call, .object = x->task.id, .code = err, .note = drivers};
     err = comm_agree(c, &vote, deadline_ns, &meeting);
-    if (!err) {
-        chore_open(x, p, block_at, meeting);
-        swap_open(x, p, meeting);
-    }
+    if (!err)
+        driver_open(x, p, block_at, meeting);
     free(block_at);
     return err;
 }

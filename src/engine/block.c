@@ -2,8 +2,12 @@
 #include "engine/block.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
+#include "engine/driver.h"
+#include "transport/hosts/hosts.h"
 
 /* Adds up what the messages need. */
 static void count(const weft_plan *plan, struct block *head)
@@ -40,9 +44,8 @@ int block_make(weft_exec *x, const struct program *p, uint64_t *place)
                    head.nloops * sizeof(struct block_loop);
     bytes = (bytes + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
     size_t letters = ((size_t)(p->letter_bytes + p->room) + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
-    uint64_t list, chores = chore_bytes(x, p, &list);
-    uint64_t swaps = swap_bytes(x, p);
-    struct block *b = x->comm->transport->alloc(x->comm->link, bytes + letters + chores + swaps, place);
+    uint64_t rooms = driver_rooms(x, p, bytes + letters, head.rooms, &head.shown);
+    struct block *b = x->comm->transport->alloc(x->comm->link, bytes + letters + rooms, place);
     if (!b)
         return error_nomem();
     b->nins = head.nins;
@@ -51,10 +54,8 @@ int block_make(weft_exec *x, const struct program *p, uint64_t *place)
     b->nparts = head.nparts;
     b->nloops = head.nloops;
     b->letters = bytes;
-    b->chores = chores ? bytes + letters : 0;
-    b->chore_list = list;
-    b->swaps = swaps ? bytes + letters + chores : 0;
-    b->shown = swaps && swap_helps(x);
+    memcpy(b->rooms, head.rooms, sizeof b->rooms);
+    b->shown = head.shown;
     atomic_store_explicit(&b->holders, b->shown ? (uint32_t)x->comm->size : holders(p),
                           memory_order_relaxed); /* published by the meeting */
     uint32_t message = 0;
@@ -225,6 +226,23 @@ int block_compare(const weft_exec *x, const struct exec_in *in, uint32_t k)
         same = same_part(x->plan, &x->plan->parts[st->part + q], in->block, &block_parts(in->block)[send->part + q]);
     return same ? 0
                 : error_set(WEFT_EMISMATCH, "message %u from rank %d is not the one this rank's plan has", k, in->peer);
+}
+
+int block_hold(weft_exec *x, const struct program *p, const uint64_t *block_at)
+{
+    const weft_comm *c = x->comm;
+    x->held = malloc((size_t)c->size * sizeof *x->held);
+    if (!x->held)
+        return error_nomem();
+    for (int r = 0; r < c->size; r++) {
+        bool known = r == c->rank || transport_far(c->link, r) || way_answered(p, r);
+        for (uint32_t i = 0; i < p->nouts && !known; i++)
+            known = p->outs[i].peer == r;
+        const struct block *b = known ? NULL : c->transport->reach(c->link, r, block_at[r]);
+        if (b && b->shown)
+            x->held[x->nheld++] = b;
+    }
+    return 0;
 }
 
 void block_drop(const struct block *b)

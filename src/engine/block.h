@@ -13,26 +13,10 @@ struct block {
     _Atomic uint32_t freed;                       /* the owner has freed its exec */
     _Atomic uint32_t holders;
     uint32_t nins, nouts, nmessages, nparts, nloops;
-    uint64_t staging; /* place of the owner's pool */
-    uint64_t letters; /* bytes from the head to the first */
-    uint64_t chores;  /* to what chore.c has there, 0: nothing; and bytes of a list of that */
-    uint64_t chore_list;
-    uint64_t swaps; /* to the halls of swap.c, 0: none */
-    bool shown;     /* these, to all ranks: they hold the block */
-};
-
-/* Where two ranks meet that give each other faces (swap.c), in the block of the lower one, one for each of its
- * channels. */
-#define SWAP_SHARES 16 /* parts that their faces are copied in */
-#define SWAP_WHO_BITS 8
-#define SWAP_DONE ((1 << SWAP_WHO_BITS) - 1)
-struct swap_hall {
-    struct {
-        _Alignas(CORE_LINE) _Atomic uint64_t run;
-    } begun[2]; /* of the lower rank, of the higher */
-    /* run << SWAP_WHO_BITS | one more than the rank that has it, or SWAP_DONE */
-    _Alignas(CORE_LINE) _Atomic uint64_t taken[SWAP_SHARES];
-    _Alignas(CORE_LINE) _Atomic uint64_t over;
+    uint64_t staging;             /* place of the owner's pool */
+    uint64_t letters;             /* bytes from the head to the first */
+    uint64_t rooms[DRIVERS_MOST]; /* to what each driver has there, 0: nothing */
+    bool shown;                   /* these, to all ranks: they hold the block */
 };
 
 struct block_in {
@@ -115,6 +99,8 @@ void block_describe(weft_exec *x, struct program *p);
 int block_connect(weft_exec *x, struct program *p, const uint64_t *block_at);
 /* Does the bucket travel as the receiver's plan says? WEFT_EMISMATCH if not. */
 int block_compare(const weft_exec *x, const struct exec_in *in, uint32_t k);
+/* At the first bind: holds the blocks of ranks that are no peers and show them to all. */
+int block_hold(weft_exec *x, const struct program *p, const uint64_t *block_at);
 /* Lets go of a peer's block, or of one's own. */
 void block_drop(const struct block *b);
 #endif

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 
 #include "engine/block.h"
+#include "engine/driver.h"
 #include "engine/ways/far.h"
 
 /* ---- channels ---- */
@@ -25,58 +26,31 @@ static bool peer_started(const weft_exec *x, const struct block *b)
     return atomic_load_explicit(&b->started, memory_order_relaxed) >= x->run;
 }
 
-/* Messages that a post has got, and the first that it has not. */
-static uint32_t come_by_post(const weft_exec *x, const struct exec_in *in, uint32_t *lacks)
-{
-    uint32_t there = 0;
-    *lacks = in->n;
-    for (uint32_t k = 0; k < in->n; k++) {
-        bool is = post_there(x, in, k);
-        there += is;
-        if (!is && *lacks == in->n)
-            *lacks = k;
-    }
-    return there;
-}
-
 static struct channel of_in(const weft_exec *x, const struct exec_in *in)
 {
-    uint32_t next = in->taken, done = in->taken;
-    if (x->program->post.on)
-        done = come_by_post(x, in, &next);
-    if (x->program->chores.on)
-        next = done = chore_done(x, in->peer) ? in->n : 0;
-    if (x->program->swaps.on)
-        next = done = swap_done(x, in->peer) ? in->n : 0;
+    const struct driver *d = x->program->driver;
+    struct driver_count count = d->in_count(x, in);
     return (struct channel){.peer = in->peer,
-                            .waits = next < in->n && lack_in_waits(x, in),
+                            .waits = count.next < in->n && d->in_waits(x, in),
                             .peer_started = peer_started(x, in->block),
                             .n = in->n,
-                            .begun = done,
-                            .done = done,
-                            .step = next < in->n ? in->steps[next] : 0};
+                            .begun = count.begun,
+                            .done = count.done,
+                            .step = count.next < in->n ? in->steps[count.next] : 0};
 }
 
 static struct channel of_out(const weft_exec *x, const struct exec_out *out)
 {
-    uint32_t posted = out->posted, retired = out->retired;
-    if (x->program->post.on) {
-        posted = x->program->post.written ? out->n : 0;
-        retired = posted && !post_out_waits(x, out) ? posted : 0;
-    }
-    if (x->program->chores.on)
-        posted = retired = chore_done(x, x->comm->rank) ? out->n : 0;
-    if (x->program->swaps.on)
-        posted = retired = swap_done(x, out->peer) ? out->n : 0;
-    uint32_t next = retired < posted ? retired : posted;
+    const struct driver *d = x->program->driver;
+    struct driver_count count = d->out_count(x, out);
     return (struct channel){.peer = out->peer,
                             .sends = true,
-                            .waits = next < out->n && lack_out_waits(x, out),
+                            .waits = count.next < out->n && d->out_waits(x, out),
                             .peer_started = peer_started(x, out->block),
                             .n = out->n,
-                            .begun = posted,
-                            .done = retired,
-                            .step = next < out->n ? out->steps[next] : 0};
+                            .begun = count.begun,
+                            .done = count.done,
+                            .step = count.next < out->n ? out->steps[count.next] : 0};
 }
 
 static struct channel of_far(const weft_exec *x, const struct far_channel *ch)

@@ -20,7 +20,6 @@
 #define WEFT_ENGINE_EXEC_H
 #include "base/arena.h"
 #include "comm/task.h"
-#include "engine/together.h"
 #include "engine/ways/letter.h"
 #include "memory/memory.h"
 #include "plan/plan.h"
@@ -52,7 +51,7 @@ struct exec_move {
     int64_t bytes;                  /* that are written */
     struct weave_rows *rows;        /* where weave.c cuts it */
     uint8_t to, from;
-    bool past; /* in one piece, of a run that writes more than caches keep */
+    bool nontemporal; /* stored around the caches: contiguous, in a run that writes more than caches keep */
 };
 
 /* A term of a fold that is read out of a letter. */
@@ -228,65 +227,6 @@ struct weave {
     uint32_t n, left;         /* left: streams that are not through */
 };
 
-/* A letter to write. */
-struct post_letter {
-    char *slot;
-    const char *src; /* the message, in one piece; NULL: its step packs it */
-    uint32_t slot_bytes, slots, bytes, letter;
-    uint32_t number; /* 0: it has none of its own */
-};
-
-/* A letter that is due. */
-struct post_due {
-    const char *slot;
-    char *dst; /* where the message goes, or is put together, in one piece; NULL: a fold reads it, or by moves */
-    uint32_t slot_bytes, slots, bytes, number;
-    uint32_t move, nmoves; /* when all have come */
-};
-
-/* A message that is pulled. */
-enum pull_state { PULL_DUE, PULL_SHOWN, PULL_TAKEN, PULL_TOLD, PULL_OVER };
-struct pull_in {
-    const _Atomic uint64_t *ready;
-    _Atomic uint64_t *done;
-    char *dst; /* in one piece; NULL: by its moves */
-    const char *src;
-    int64_t bytes;
-    uint32_t step;
-    int peer;
-    uint8_t state; /* enum pull_state */
-    bool stays;    /* a fold reads some of it where it is */
-};
-
-struct pull_out {
-    _Atomic uint64_t *ready;
-    const _Atomic uint64_t *done;
-    int peer;
-};
-
-struct pulls {
-    struct pull_in *in;
-    struct pull_out *out;
-    uint32_t nins, nouts;
-    uint32_t got, read; /* that were shown; those before it have been read */
-};
-
-struct post {
-    bool on;
-    bool written; /* the letters of this run */
-    bool calls;   /* those who sleep have yet to be woken for them */
-    bool moves;   /* some message is moved when all have come */
-    bool rested;  /* nothing is left to do but to wait for those who read */
-    struct post_letter *letters;
-    struct post_due *dues;
-    uint32_t *rest; /* COPY and REDUCE steps */
-    int *peers;     /* that letters go to */
-    uint32_t nletters, ndues, nrest, npeers;
-    uint32_t next;       /* dues before it are there */
-    uint64_t free_until; /* letters of runs before it have free slots */
-    struct pulls pulls;
-};
-
 /* Channels with ranks on other hosts (far.h). */
 struct far_channel;
 struct far {
@@ -294,6 +234,9 @@ struct far {
     struct far_channel *channels; /* those that receive first */
     int64_t slot_bytes;           /* of all of them: counts against the comm's limit */
 };
+
+#define DRIVERS_MOST 8 /* rows of the table in driver.c, at most */
+struct driver;
 
 struct program {
     struct arena arena;
@@ -317,10 +260,11 @@ struct program {
     uint32_t nshares, *sharers;
     struct weave weave;
     struct comb_lane *lanes; /* of comb.c: one a channel, outs first */
-    struct post post;
-    struct chores chores;
-    struct swaps swaps;
     struct far far;
+    const struct driver *driver; /* of its runs, NULL: not chosen yet */
+    void *state;                 /* the driver's own, one of states */
+    void *states[DRIVERS_MOST];
+    uint32_t drivers; /* that could drive it: a bit for each row of the table */
     struct staging_reserve reserve;
     int64_t room; /* bytes in the block for messages that keep their slots: charged */
 
@@ -512,10 +456,6 @@ int64_t join_take(weft_exec *x, struct exec_in *in);
 
 /* ---- engine.c ---- */
 
-void engine_start(weft_exec *x); /* a pass or engine_call follows */
-void engine_call(weft_exec *x);  /* wakes those who sleep and are to see what the start has sent */
-/* Does what can be done, within bounds; true if something moved. `eager`: also what might go better later. */
-bool engine_pass(weft_exec *x, bool eager);
 bool engine_arrived(const weft_exec *x, const struct exec_in *in); /* the next message of the channel is there */
 /* A step is done as far as those that wait for it are concerned. */
 void engine_opened(struct program *p, const struct exec_step *step);
@@ -535,39 +475,11 @@ void engine_pushed(weft_exec *x, struct exec_out *out); /* the first that was no
 void engine_pulled(weft_exec *x, struct exec_in *in);   /* the first that was not taken has been */
 void engine_copied(weft_exec *x, uint32_t step);
 
-/* ---- lack.c ---- */
-
-int lack_signals(const weft_exec *x); /* signals without which the run cannot go on, at least 1 */
-/* What the channel is held up by: its peer has yet to signal it. */
-bool lack_in_waits(const weft_exec *x, const struct exec_in *in);
-bool lack_out_waits(const weft_exec *x, const struct exec_out *out);
-
 /* ---- arrivals.c: only where x->arrivals ---- */
 
 void arrivals_reset(struct arrivals *a);         /* a run begins */
 void arrivals_step(weft_exec *x, uint32_t step); /* a COPY, REDUCE or RECV is done */
 void arrivals_free(struct arrivals *a);          /* NULL is fine */
-
-/* ---- post.c ---- */
-
-int post_make(weft_exec *x, struct program *p);
-void post_start(weft_exec *x);
-bool post_pass(weft_exec *x);
-bool post_there(const weft_exec *x, const struct exec_in *in, uint32_t k); /* has the channel's message k come? */
-bool post_in_waits(const weft_exec *x, const struct exec_in *in);
-bool post_out_waits(const weft_exec *x, const struct exec_out *out);
-
-/* ---- post_pull.c ---- */
-
-/* Can the message be pulled in a post? Adds to the bytes that are. */
-bool pull_fits(const struct program *p, const struct exec_step *step, int64_t *bytes);
-int pull_make(struct program *p);
-void pull_start(weft_exec *x);
-void pull_show(weft_exec *x);           /* this rank's to its peers; pull_call and a fence follow */
-bool pull_take(weft_exec *x);           /* those that are shown; true: there were some */
-bool pull_tell(weft_exec *x, bool all); /* that they were read, unless a fold is yet to do so; true: there were some */
-void pull_call(weft_exec *x);           /* behind core_fence_all: wakes those who were told */
-bool pull_read(weft_exec *x);           /* have peers read all of this rank's? */
 
 /* ---- weave.c ---- */
 

@@ -524,7 +524,7 @@ static int fill_channels(struct filler *f)
 
 /* Of a run that writes more than the caches of a core keep, what was written first is no longer in them when it ends.
  */
-static void mark_past(struct filler *f)
+static void mark_nontemporal(struct filler *f)
 {
     const int64_t run = 8 << 20, piece = 64 << 10;
     int64_t bytes = 0;
@@ -532,7 +532,7 @@ static void mark_past(struct filler *f)
         bytes += f->p->moves[i].dst ? f->p->moves[i].bytes : 0;
     for (uint32_t i = 0; i < f->nmoves && bytes >= run; i++) {
         struct exec_move *m = &f->p->moves[i];
-        m->past = m->dst && !m->tile && m->bytes >= piece;
+        m->nontemporal = m->dst && !m->tile && m->bytes >= piece;
     }
 }
 
@@ -555,12 +555,12 @@ int program_fill(weft_exec *x, struct program *p, const uint64_t *block_at)
     }
     if (err)
         return err;
-    mark_past(&f);
+    mark_nontemporal(&f);
     keep_open(x, p);
     flow_make(x, p);
     err = comb_make(x, p);
     if (!err)
         err = weave_make(x, p);
     join_make(p);
-    return err ? err : post_make(x, p);
+    return err;
 }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "engine/block.h"
+#include "engine/driver.h"
 #include "engine/ways/far.h"
 
 void *program_take(struct program *p, size_t n, size_t size)
@@ -241,12 +242,12 @@ int program_outline(weft_exec *x, struct program *p)
     int err = channels(x, p);
     if (!err)
         err = far_outline(x, p);
-    bool chores = !err && chore_wants(x, p);
-    if (!err && (!chores || x->program != p))
+    bool stay = !err && driver_prefers(x, p);
+    if (!err && (!stay || x->program != p))
         err = way_letters(x, p);
     if (err)
         return err;
-    bool chosen = choose_staging(x, p, !chores);
+    bool chosen = choose_staging(x, p, !stay);
     err = reserve(x, p, true);
     if (err && p->room) /* then no slots of their own, */
         err = reserve(x, p, false);

@@ -6,6 +6,7 @@
 #include "comm/lock.h"
 #include "comm/mail.h"
 #include "engine/block.h"
+#include "engine/driver.h"
 #include "engine/exec_mail.h"
 #include "engine/watch.h"
 
@@ -53,7 +54,7 @@ static __attribute__((noinline)) void tell(weft_exec *x, int err, bool orphan)
         comm_callback(c, false);
     }
     if (orphan)
-        weft_exec_free(x);
+        weft_exec_close(x);
 }
 
 static inline void finish(weft_exec *x, int err)
@@ -70,7 +71,7 @@ static inline void finish(weft_exec *x, int err)
 static bool pass(struct comm_task *t, bool eager)
 {
     weft_exec *x = (weft_exec *)t;
-    bool moved = engine_pass(x, eager);
+    bool moved = driver_pass(x, eager);
     if (x->program->left)
         return moved;
     if (!x->comm->mail || !mail_doubts(x->comm)) /* otherwise the comm has failed, and the next pass ends the run */
@@ -88,7 +89,8 @@ static void fail(struct comm_task *t)
 
 static int task_lacking(struct comm_task *t)
 {
-    return lack_signals((weft_exec *)t);
+    const weft_exec *x = (const weft_exec *)t;
+    return x->program->driver->lacking(x);
 }
 
 static int result(weft_exec *x)
@@ -124,7 +126,7 @@ static inline __attribute__((always_inline)) int start(weft_exec *x)
     if (err)
         return err;
     begin(x);
-    engine_start(x);
+    driver_start(x);
     return 0;
 }
 
@@ -135,8 +137,8 @@ static void begin_submitted(struct comm_task *t)
     begin(x);
     if (core_failed(x->comm->group)) /* since the start: the next pass ends it */
         return;
-    engine_start(x);
-    engine_call(x);
+    driver_start(x);
+    driver_call(x);
 }
 
 const struct comm_task_ops exec_task = {.pass = pass,
@@ -155,7 +157,7 @@ __attribute__((noinline)) static int start_shared(weft_exec *x)
         err = start(x);
         if (!err) {
             count_one(&x->asked);
-            engine_call(x);
+            driver_call(x);
             lock_disturb(f);
         }
         lock_leave(f);
@@ -175,7 +177,7 @@ int weft_exec_start(weft_exec *x)
         return start_shared(x);
     int err = start(x);
     if (!err)
-        engine_call(x); /* it may be long before the next call here */
+        driver_call(x); /* it may be long before the next call here */
     return err;
 }
 
@@ -242,7 +244,7 @@ static int lacking(void *arg)
 {
     const struct waiting *w = arg;
     const weft_comm *c = w->x->comm;
-    return comm_tasks_lack(c, &w->x->task) ? 1 : lack_signals(w->x);
+    return comm_tasks_lack(c, &w->x->task) ? 1 : w->x->program->driver->lacking(w->x);
 }
 
 __attribute__((noinline)) static int late(weft_exec *x, int64_t timeout_ns)
@@ -315,10 +317,10 @@ int weft_exec_run(weft_exec *x)
     return err;
 }
 
-int weft_exec_notify(weft_exec *x, void (*done)(void *arg, int err), void *arg)
+int weft_exec_on_done(weft_exec *x, void (*done)(void *arg, int err), void *arg)
 {
     if (!x)
-        return error_set(WEFT_EINVAL, "weft_exec_notify: the exec is NULL");
+        return error_set(WEFT_EINVAL, "weft_exec_on_done: the exec is NULL");
     struct comm_family *f = comm_enter(x->comm);
     x->done = done;
     x->arg = arg;
@@ -398,7 +400,7 @@ static void free_locked(weft_exec *x)
     comm_drop(c);
 }
 
-void weft_exec_free(weft_exec *x)
+void weft_exec_close(weft_exec *x)
 {
     if (!x || comm_inherited(x->comm))
         return;

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "engine/block.h"
+#include "engine/driver.h"
 #include "engine/exec_mail.h"
 #include "engine/ways/far.h"
 
@@ -39,12 +40,12 @@ struct blame {
 /* What a peer did before it went is seen after its going was: only then is it sure that it will not come. */
 static void watch_in(const weft_exec *x, struct exec_in *in, int64_t now, struct blame *b)
 {
-    if (!lack_in_waits(x, in)) {
+    if (!x->program->driver->in_waits(x, in)) {
         in->watched.at = 0;
         return;
     }
     enum transport_fate fate = fate_of(x->comm, in->peer, in->block);
-    if (fate && lack_in_waits(x, in))
+    if (fate && x->program->driver->in_waits(x, in))
         *(fate == TRANSPORT_DIED ? &b->died : &b->left) = in->peer;
     else if (!fate && has_stalled(x, in->peer, in->block, &in->watched, now))
         b->stalled = in->peer;
@@ -52,12 +53,12 @@ static void watch_in(const weft_exec *x, struct exec_in *in, int64_t now, struct
 
 static void watch_out(const weft_exec *x, struct exec_out *out, int64_t now, struct blame *b)
 {
-    if (!lack_out_waits(x, out)) {
+    if (!x->program->driver->out_waits(x, out)) {
         out->watched.at = 0;
         return;
     }
     enum transport_fate fate = fate_of(x->comm, out->peer, out->block);
-    if (fate && lack_out_waits(x, out))
+    if (fate && x->program->driver->out_waits(x, out))
         *(fate == TRANSPORT_DIED ? &b->died : &b->left) = out->peer;
     else if (!fate && has_stalled(x, out->peer, out->block, &out->watched, now))
         b->stalled = out->peer;
@@ -90,10 +91,10 @@ static void watch_far(const weft_exec *x, struct far_channel *ch, int64_t now, s
 static void watch_helpers(const weft_exec *x, struct blame *b)
 {
     for (int r = 0; r < x->comm->size; r++) {
-        if (r == x->comm->rank || !swap_waits(x, r))
+        if (r == x->comm->rank || !x->program->driver->rank_waits(x, r))
             continue;
         enum transport_fate fate = x->comm->transport->gone(x->comm->link, r);
-        if (fate && swap_waits(x, r)) /* as in watch_in */
+        if (fate && x->program->driver->rank_waits(x, r)) /* as in watch_in */
             *(fate == TRANSPORT_DIED ? &b->died : &b->left) = r;
     }
 }
@@ -111,7 +112,7 @@ void watch_exec(struct comm_task *t, int64_t now)
         watch_out(x, &p->outs[i], now, &b);
     for (uint32_t i = 0; i < p->far.n; i++)
         watch_far(x, &p->far.channels[i], now, &b);
-    if (p->swaps.on && p->swaps.helps)
+    if (p->driver->rank_waits)
         watch_helpers(x, &b);
     if (b.died >= 0)
         comm_fail(c, WEFT_EPEER, "%s %s, rank %d was waiting for it", comm_who(c, b.died, who), comm_ended(c, b.died),
@@ -138,13 +139,13 @@ int watch_timeout(const weft_exec *x)
     const struct program *p = x->program;
     struct comm_names names = {0};
     for (uint32_t i = 0; i < p->nins; i++)
-        if (lack_in_waits(x, &p->ins[i]))
+        if (x->program->driver->in_waits(x, &p->ins[i]))
             add_name(x, &names, p->ins[i].peer, p->ins[i].block);
     for (uint32_t i = 0; i < p->nouts; i++) {
         bool named = false;
         for (uint32_t k = 0; k < p->nins && !named; k++)
-            named = p->ins[k].peer == p->outs[i].peer && lack_in_waits(x, &p->ins[k]);
-        if (!named && lack_out_waits(x, &p->outs[i]))
+            named = p->ins[k].peer == p->outs[i].peer && x->program->driver->in_waits(x, &p->ins[k]);
+        if (!named && x->program->driver->out_waits(x, &p->outs[i]))
             add_name(x, &names, p->outs[i].peer, p->outs[i].block);
     }
     for (uint32_t i = 0; i < p->far.n; i++) {

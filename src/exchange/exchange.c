@@ -234,7 +234,7 @@ void exchange_complete(weft_exchange *x, int err)
         comm_callback(c, false);
     }
     if (flew && orphan)
-        weft_exchange_free(x);
+        weft_exchange_close(x);
 }
 
 /* ---- completion ---- */
@@ -353,10 +353,10 @@ bool weft_exchange_over(const weft_exchange *x)
     return x && atomic_load_explicit(&x->over, memory_order_relaxed);
 }
 
-int weft_exchange_notify(weft_exchange *x, void (*done)(void *arg, int err), void *arg)
+int weft_exchange_on_done(weft_exchange *x, void (*done)(void *arg, int err), void *arg)
 {
     if (!x)
-        return error_set(WEFT_EINVAL, "weft_exchange_notify: the exchange is NULL");
+        return error_set(WEFT_EINVAL, "weft_exchange_on_done: the exchange is NULL");
     pthread_mutex_lock(&x->lock);
     x->done = done;
     x->done_arg = arg;
@@ -523,7 +523,7 @@ static void free_locked(weft_exchange *x)
     comm_drop(c);
 }
 
-void weft_exchange_free(weft_exchange *x)
+void weft_exchange_close(weft_exchange *x)
 {
     if (!x || comm_inherited(x->comm))
         return;

@@ -154,11 +154,11 @@ int weft_halo_exchange(weft_halo *h, const weft_message *send_left, const weft_m
     return err ? err : weft_halo_take(h, from_left, from_right);
 }
 
-void weft_halo_free(weft_halo *h)
+void weft_halo_close(weft_halo *h)
 {
     if (!h || comm_inherited(h->exchange->comm))
         return;
-    weft_exchange_free(h->exchange);
+    weft_exchange_close(h->exchange);
     forget(h);
     free(h);
 }

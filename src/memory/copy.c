@@ -310,8 +310,8 @@ void copy_nest(int loops, const int64_t *n, const int64_t *ds, const int64_t *ss
 }
 
 #if defined __x86_64__
-/* Stores past the caches are in order with others after the fence only. */
-void memory_copy_past(void *dst, const void *src, size_t bytes)
+/* Nontemporal stores are ordered with other stores only by the fence. */
+void memory_copy_nontemporal(void *dst, const void *src, size_t bytes)
 {
     unsigned char *to = dst;
     const unsigned char *from = src;
@@ -326,8 +326,8 @@ void memory_copy_past(void *dst, const void *src, size_t bytes)
     memcpy(to + at, from + at, bytes - at);
     _mm_sfence();
 }
-#else /* others see by themselves that lines are written whole */
-void memory_copy_past(void *dst, const void *src, size_t bytes)
+#else /* other processors notice by themselves that whole lines are written */
+void memory_copy_nontemporal(void *dst, const void *src, size_t bytes)
 {
     memcpy(dst, src, bytes);
 }

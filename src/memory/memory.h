@@ -36,9 +36,10 @@ void memory_copy_units(void *dst, int64_t dstep, const void *src, int64_t sstep,
 void memory_copy_pairs(void *const dst[2], int64_t dstep, const void *const src[2], int64_t sstep, int64_t n,
                        size_t unit, int64_t ahead);
 
-/* memcpy of bytes that are not read again soon: past the caches, where the processor would else read each line before
- * it writes it. What is stored after it is seen after it. */
-void memory_copy_past(void *dst, const void *src, size_t bytes);
+/* memcpy with nontemporal stores, for bytes that are not read again soon. They bypass the caches on processors that
+ * would otherwise read each line before they write it. Stores after this call are seen after the stores of this call.
+ */
+void memory_copy_nontemporal(void *dst, const void *src, size_t bytes);
 
 /* memory_copy for n elements in one piece on both sides. What stands `ahead` bytes behind each that is read will be
  * read soon. */

@@ -412,11 +412,11 @@ int remote_open(weft_comm *c)
         r->far += transport_far(c->link, i);
     int err = r->peers && r->tags_in ? 0 : error_nomem();
     if (!err && !staging_charge(&c->staging, r->budget))
-        err = error_set(
-            WEFT_ENOMEM,
-            "weft_window_create: windows on several hosts need %lld bytes of staging, %lld of %lld are left: "
-            "raise inflight_bytes",
-            (long long)r->budget, (long long)(c->staging.limit - c->staging.taken), (long long)c->staging.limit);
+        err = error_set(WEFT_ENOMEM,
+                        "weft_window_open: windows on several hosts need %lld bytes of staging, %lld of %lld are left: "
+                        "raise inflight_bytes",
+                        (long long)r->budget, (long long)(c->staging.limit - c->staging.taken),
+                        (long long)c->staging.limit);
     if (err) {
         free(r->peers);
         free(r->tags_in);

@@ -47,26 +47,25 @@ static int check_buffer(const weft_buffer *all, int i)
 {
     const weft_buffer *b = &all[i];
     if (!b->name || !*b->name)
-        return error_set(WEFT_EINVAL, "weft_window_create: buffer %d has no name", i);
+        return error_set(WEFT_EINVAL, "weft_window_open: buffer %d has no name", i);
     if (!weft_dtype_size((int)b->dtype))
-        return error_set(WEFT_EINVAL, "weft_window_create: buffer '%s': there is no dtype %d", b->name, (int)b->dtype);
+        return error_set(WEFT_EINVAL, "weft_window_open: buffer '%s': there is no dtype %d", b->name, (int)b->dtype);
     if (b->count < 0)
-        return error_set(WEFT_EINVAL, "weft_window_create: buffer '%s' has %lld elements", b->name,
-                         (long long)b->count);
+        return error_set(WEFT_EINVAL, "weft_window_open: buffer '%s' has %lld elements", b->name, (long long)b->count);
     if (b->align > WINDOW_PAGE || (b->align & (b->align - 1)))
         return error_set(WEFT_EINVAL,
-                         "weft_window_create: buffer '%s' is to be aligned to %zu: give a power of two up to %d",
-                         b->name, b->align, WINDOW_PAGE);
+                         "weft_window_open: buffer '%s' is to be aligned to %zu: give a power of two up to %d", b->name,
+                         b->align, WINDOW_PAGE);
     for (int k = 0; k < i; k++)
         if (!strcmp(all[k].name, b->name))
-            return error_set(WEFT_EINVAL, "weft_window_create: buffers %d and %d are both called '%s'", k, i, b->name);
+            return error_set(WEFT_EINVAL, "weft_window_open: buffers %d and %d are both called '%s'", k, i, b->name);
     return 0;
 }
 
 static int check(const weft_buffer *buffers, int n, int signals)
 {
     if (n < 0 || signals < 0 || (n && !buffers))
-        return error_set(WEFT_EINVAL, "weft_window_create: %d buffers%s and %d signals", n,
+        return error_set(WEFT_EINVAL, "weft_window_open: %d buffers%s and %d signals", n,
                          n > 0 && !buffers ? " at NULL" : "", signals);
     for (int i = 0; i < n; i++) {
         int err = check_buffer(buffers, i);
@@ -101,7 +100,7 @@ static int place_buffers(weft_window *w, const weft_buffer *buffers, uint64_t *b
         w->buffers[i] = (struct window_buffer){copy, (int)b->dtype, size, b->count, (uint64_t)at};
         at += (wide)b->count * (wide)size;
         if (at > (wide)MOST)
-            return error_set(WEFT_EUNSUPPORTED, "weft_window_create: the buffers up to '%s' have more than 2^62 bytes",
+            return error_set(WEFT_EUNSUPPORTED, "weft_window_open: the buffers up to '%s' have more than 2^62 bytes",
                              b->name);
     }
     *bytes = (uint64_t)at;
@@ -139,7 +138,7 @@ static int build(weft_window *w, const weft_buffer *buffers, uint64_t *place)
     uint64_t bytes = front + WINDOW_PAGE + round_up(data, WINDOW_PAGE);
     struct window_head *h = c->transport->alloc(c->link, bytes, place);
     if (!h)
-        return error_set(WEFT_ENOMEM, "weft_window_create: no memory for a window of %llu bytes",
+        return error_set(WEFT_ENOMEM, "weft_window_open: no memory for a window of %llu bytes",
                          (unsigned long long)data);
     comm_memory_ready((char *)h, bytes);
     w->heads[c->rank] = h;
@@ -236,7 +235,7 @@ static int connect_ranks(weft_window *w, uint64_t meeting)
         if (r != c->rank)
             w->heads[r] = c->transport->reach(c->link, r, core_vote_of(c->group, r, meeting)->place);
         if (!w->heads[r])
-            return error_set(WEFT_ETRANSPORT, "weft_window_create: the window of rank %d cannot be reached", r);
+            return error_set(WEFT_ETRANSPORT, "weft_window_open: the window of rank %d cannot be reached", r);
         w->data[r] = (char *)w->heads[r] + w->heads[r]->data;
     }
     if (!w->far)
@@ -265,12 +264,12 @@ static void discard(weft_window *w)
 static int create(weft_comm *c, const weft_buffer *buffers, int n, int signals, weft_window **out)
 {
     if (c->in_callback)
-        return error_set(WEFT_EBUSY, "weft_window_create: not inside a callback");
+        return error_set(WEFT_EBUSY, "weft_window_open: not inside a callback");
     weft_window *w = NULL;
     uint64_t place = 0, meeting;
     int err = c->transport->can.loads
                   ? prepare(c, buffers, n, signals, &w, &place)
-                  : error_set(WEFT_EUNSUPPORTED, "weft_window_create: ranks of %s: cannot reach each other's memory",
+                  : error_set(WEFT_EUNSUPPORTED, "weft_window_open: ranks of %s: cannot reach each other's memory",
                               c->transport->scheme);
     struct core_vote vote = {.call = COMM_WINDOW, .place = place, .code = err};
     if (!err && w->far)
@@ -290,10 +289,10 @@ static int create(weft_comm *c, const weft_buffer *buffers, int n, int signals, 
     return 0;
 }
 
-int weft_window_create(weft_comm *c, const weft_buffer *buffers, int n, int signals, weft_window **out)
+int weft_window_open(weft_comm *c, const weft_buffer *buffers, int n, int signals, weft_window **out)
 {
     if (!c || !out)
-        return error_set(WEFT_EINVAL, "weft_window_create: the comm and out must not be NULL");
+        return error_set(WEFT_EINVAL, "weft_window_open: the comm and out must not be NULL");
     struct comm_family *f = comm_enter(c);
     int err = create(c, buffers, n, signals, out);
     comm_leave(f);
@@ -406,7 +405,7 @@ void window_end(weft_window *w)
     free(w);
 }
 
-void weft_window_free(weft_window *w)
+void weft_window_close(weft_window *w)
 {
     if (!w || comm_inherited(w->comm))
         return;

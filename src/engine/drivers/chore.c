@@ -25,6 +25,7 @@
 
 #include "base/error.h"
 #include "engine/block.h"
+#include "engine/driver.h"
 
 #define RANKS_MOST 64
 #define LINES_MOST 65536      /* which is 5 MiB for both lists */
@@ -53,8 +54,9 @@ struct chore_list {
     struct chore_line lines[];
 };
 
-/* In the block of rank 0. */
+/* In the block, before the lists; that of rank 0 is the one that counts. */
 struct chore_hall {
+    uint64_t list_bytes; /* of each list */
     _Alignas(CORE_LINE) _Atomic uint64_t begun;
     _Alignas(CORE_LINE) _Atomic uint64_t over;
     struct chore_word {
@@ -62,6 +64,16 @@ struct chore_hall {
         _Atomic int64_t core;                      /* on which it did */
         _Atomic uint64_t taken; /* its chore: run << WHO_BITS | one more than the rank that has it, or DONE */
     } words[RANKS_MOST];
+};
+
+/* Copies that any rank may do, of all ranks from this one on, round the world. */
+struct chores {
+    bool side;  /* which lists are of this program */
+    bool calls; /* those who sleep have yet to be woken for what was begun or done here */
+    uint32_t n; /* ranks */
+    uintptr_t base;
+    struct chore_hall *hall;
+    const struct chore_list **lists;
 };
 
 /* ---- making ---- */
@@ -165,7 +177,7 @@ static bool lines_here(const weft_exec *x, const struct program *p)
     return true;
 }
 
-bool chore_wants(const weft_exec *x, const struct program *p)
+static bool prefers(const weft_exec *x, const struct program *p)
 {
     struct load all = load_of(x->plan);
     return all.pieces >= PIECES_ALL && small_and_many(&all) && fits(x, p) && lines_here(x, p);
@@ -177,20 +189,21 @@ static uint64_t list_bytes(uint64_t lines)
     return (bytes + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
 }
 
-uint64_t chore_bytes(const weft_exec *x, const struct program *p, uint64_t *list)
+static uint64_t room(const weft_exec *x, const struct program *p, bool *shown)
 {
-    *list = list_bytes(most_lines(x->plan));
-    return fits(x, p) ? sizeof(struct chore_hall) + 2 * *list : 0;
+    (void)shown; /* all ranks are peers */
+    return fits(x, p) ? sizeof(struct chore_hall) + 2 * list_bytes(most_lines(x->plan)) : 0;
 }
 
 static struct chore_hall *hall_of(const struct block *b)
 {
-    return (struct chore_hall *)((uintptr_t)b + b->chores);
+    return driver_room(&driver_chore, b);
 }
 
 static struct chore_list *list_of(const struct block *b, uint64_t side)
 {
-    return (struct chore_list *)((uintptr_t)b + b->chores + sizeof(struct chore_hall) + side * b->chore_list);
+    struct chore_hall *hall = hall_of(b);
+    return (struct chore_list *)((char *)(hall + 1) + side * hall->list_bytes);
 }
 
 /* Adds what is read at src and written at dst, with the strides of dst in stride[0]; false: it is no line. */
@@ -258,15 +271,21 @@ static bool list_sends(const weft_exec *x, const struct program *p, struct chore
     return true;
 }
 
-bool chore_make(weft_exec *x, struct program *p)
+static int make(weft_exec *x, struct program *p, const uint64_t *block_at, void *state, bool *can)
 {
     struct block *b = x->block;
-    struct chores *q = &p->chores;
-    bool fit = b->chores && fits(x, p);
-    q->side = x->program != p && !x->program->chores.side;
+    struct chores *q = state;
+    const struct chores *before = driver_state_of(x->program, &driver_chore);
+    bool fit = hall_of(b) && fits(x, p);
+    (void)block_at;
+    q->side = before && before != q && !before->side;
     q->n = (uint32_t)x->comm->size;
-    if (!fit || (q->lists = program_take(p, q->n, sizeof *q->lists)) == NULL)
-        return false;
+    if (!fit)
+        return 0;
+    q->lists = program_take(p, q->n, sizeof *q->lists);
+    if (!q->lists)
+        return error_nomem();
+    hall_of(b)->list_bytes = list_bytes(most_lines(x->plan));
     struct chore_list *list = list_of(b, q->side);
     *list = (struct chore_list){.n = 0};
     for (uint32_t s = 0; s < p->nsteps && fit; s++)
@@ -277,36 +296,32 @@ bool chore_make(weft_exec *x, struct program *p)
         atomic_store_explicit(&hall_of(b)->begun, all, memory_order_relaxed); /* published by the meeting */
         atomic_store_explicit(&hall_of(b)->over, all, memory_order_relaxed);
     }
-    return fit;
+    *can = fit;
+    return 0;
 }
 
-void chore_open(weft_exec *x, struct program *p, const uint64_t *block_at, uint64_t meeting)
+static void open(weft_exec *x, struct program *p, const uint64_t *block_at)
 {
     weft_comm *c = x->comm;
-    struct chores *q = &p->chores;
-    for (int r = 0; r < c->size; r++)
-        if (!(core_vote_of(c->group, r, meeting)->note & CHORE_NOTE))
-            return;
+    struct chores *q = p->state;
     q->base = (uintptr_t)c->transport->reach(c->link, c->rank, 0);
     q->hall = hall_of(c->transport->reach(c->link, 0, block_at[0]));
     for (uint32_t i = 0; i < q->n; i++) {
         int r = (c->rank + (int)i) % c->size;
         q->lists[i] = list_of(c->transport->reach(c->link, r, block_at[r]), q->side);
     }
-    p->post = (struct post){.on = false};
-    q->on = true;
 }
 
 /* ---- the run ---- */
 
 static uint64_t all_of(const weft_exec *x)
 {
-    return x->run * x->program->chores.n;
+    return x->run * ((const struct chores *)driver_state(x))->n;
 }
 
-void chore_start(weft_exec *x)
+static void start(weft_exec *x)
 {
-    struct chores *q = &x->program->chores;
+    struct chores *q = driver_state(x);
     x->program->left = 1;
     q->calls = true;
     atomic_fetch_add_explicit(&q->hall->begun, 1, memory_order_seq_cst);
@@ -314,9 +329,9 @@ void chore_start(weft_exec *x)
     atomic_store_explicit(&q->hall->words[x->comm->rank].here, x->run, memory_order_relaxed);
 }
 
-void chore_call(weft_exec *x)
+static void call(weft_exec *x)
 {
-    struct chores *q = &x->program->chores;
+    struct chores *q = driver_state(x);
     if (!q->calls)
         return;
     q->calls = false;
@@ -350,13 +365,14 @@ static inline void copy(uintptr_t base, const struct chore_line *l)
 
 static struct chore_word *word_of(const weft_exec *x, uint32_t i)
 {
-    return &x->program->chores.hall->words[(x->comm->rank + (int)i) % x->comm->size];
+    const struct chores *q = driver_state(x);
+    return &q->hall->words[(x->comm->rank + (int)i) % x->comm->size];
 }
 
 /* Takes the chore and does it, if there is room; false: it does not, or another rank has it. */
 static bool do_chore(weft_exec *x, uint32_t i, int64_t *room)
 {
-    struct chores *q = &x->program->chores;
+    struct chores *q = driver_state(x);
     _Atomic uint64_t *word = &word_of(x, i)->taken;
     uint64_t mine = x->run << WHO_BITS | (uint64_t)(x->comm->rank + 1);
     uint64_t was = atomic_load_explicit(word, memory_order_relaxed);
@@ -374,18 +390,20 @@ static bool do_chore(weft_exec *x, uint32_t i, int64_t *room)
 
 static bool all_over(const weft_exec *x)
 {
-    return atomic_load_explicit(&x->program->chores.hall->over, memory_order_seq_cst) >= all_of(x);
+    const struct chores *q = driver_state(x);
+    return atomic_load_explicit(&q->hall->over, memory_order_seq_cst) >= all_of(x);
 }
 
 static bool all_begun(const weft_exec *x)
 {
-    return atomic_load_explicit(&x->program->chores.hall->begun, memory_order_seq_cst) >= all_of(x);
+    const struct chores *q = driver_state(x);
+    return atomic_load_explicit(&q->hall->begun, memory_order_seq_cst) >= all_of(x);
 }
 
 /* First those of the ranks that were on this core: what they have written is in its cache. */
 static bool do_all(weft_exec *x)
 {
-    const struct chores *q = &x->program->chores;
+    const struct chores *q = driver_state(x);
     int64_t core = sched_getcpu(), room = BYTES_MOST;
     bool any = false;
     for (uint32_t i = 0; i < q->n; i++)
@@ -396,13 +414,15 @@ static bool do_all(weft_exec *x)
     return any;
 }
 
-bool chore_pass(weft_exec *x)
+static bool pass(weft_exec *x, bool eager)
 {
     struct program *p = x->program;
+    const struct chores *q = driver_state(x);
+    (void)eager;
     bool over = all_over(x), moved = false;
     if (!over && all_begun(x)) {
-        if (p->chores.lists[0]->bytes >= SHARED)
-            chore_call(x);
+        if (q->lists[0]->bytes >= SHARED)
+            call(x);
         moved = do_all(x);
         over = all_over(x);
         for (int turn = 0; turn < LINGER && !over; turn++) { /* most often they run on another core */
@@ -410,7 +430,7 @@ bool chore_pass(weft_exec *x)
             over = all_over(x);
         }
     }
-    chore_call(x);
+    call(x);
     if (!over)
         return moved;
     for (uint32_t s = 0; s < p->nsteps && x->arrivals; s++)
@@ -421,9 +441,9 @@ bool chore_pass(weft_exec *x)
 
 /* ---- waiting ---- */
 
-bool chore_waits(const weft_exec *x, int peer)
+static bool waits(const weft_exec *x, int peer)
 {
-    const struct chores *q = &x->program->chores;
+    const struct chores *q = driver_state(x);
     if (!all_begun(x))
         return atomic_load_explicit(&q->hall->words[peer].here, memory_order_seq_cst) < x->run;
     for (uint32_t i = 0; i < q->n && !all_over(x); i++)
@@ -433,15 +453,57 @@ bool chore_waits(const weft_exec *x, int peer)
     return false;
 }
 
-bool chore_done(const weft_exec *x, int rank)
+static bool done(const weft_exec *x, int rank)
 {
-    const struct chores *q = &x->program->chores;
+    const struct chores *q = driver_state(x);
     return all_over(x) ||
            atomic_load_explicit(&q->hall->words[rank].taken, memory_order_seq_cst) == (x->run << WHO_BITS | DONE);
 }
 
-int chore_lacking(const weft_exec *x)
+static int lacking(const weft_exec *x)
 {
-    uint64_t begun = atomic_load_explicit(&x->program->chores.hall->begun, memory_order_seq_cst), all = all_of(x);
+    const struct chores *q = driver_state(x);
+    uint64_t begun = atomic_load_explicit(&q->hall->begun, memory_order_seq_cst), all = all_of(x);
     return begun < all ? (int)(all - begun) : 1;
 }
+
+static bool in_waits(const weft_exec *x, const struct exec_in *in)
+{
+    return waits(x, in->peer);
+}
+
+static bool out_waits(const weft_exec *x, const struct exec_out *out)
+{
+    return waits(x, out->peer);
+}
+
+static struct driver_count in_count(const weft_exec *x, const struct exec_in *in)
+{
+    uint32_t n = done(x, in->peer) ? in->n : 0;
+    return (struct driver_count){n, n, n};
+}
+
+static struct driver_count out_count(const weft_exec *x, const struct exec_out *out)
+{
+    uint32_t n = done(x, x->comm->rank) ? out->n : 0;
+    return (struct driver_count){n, n, n};
+}
+
+const struct driver driver_chore = {
+    .name = "chore",
+    .what = "copies of all ranks in lists that any rank works off",
+    .agreed = true,
+    .state = sizeof(struct chores),
+    .prefers = prefers,
+    .room = room,
+    .make = make,
+    .open = open,
+    .start = start,
+    .pass = pass,
+    .call = call,
+    .in_waits = in_waits,
+    .out_waits = out_waits,
+    .lacking = lacking,
+    .in_count = in_count,
+    .out_count = out_count,
+};

@@ -6,6 +6,7 @@
  * The letters are packed before anything else is written, so nothing in place can be lost; and nobody
  * waits for what this rank does with the letters that have come, since their slots are its peers'
  * for some runs. */
+#include "engine/drivers/post.h"
 #include "base/error.h"
 #include "engine/block.h"
 
@@ -89,9 +90,8 @@ static struct post_due due_of(const struct program *p, const struct exec_step *s
                              .nmoves = plain ? 0 : step->nwork};
 }
 
-static bool take_room(struct program *p, uint32_t recvs, uint32_t rest)
+static bool take_room(struct program *p, struct post *post, uint32_t recvs, uint32_t rest)
 {
-    struct post *post = &p->post;
     post->letters = program_take(p, p->nletters, sizeof *post->letters);
     post->dues = program_take(p, recvs, sizeof *post->dues);
     post->rest = program_take(p, rest, sizeof *post->rest);
@@ -99,17 +99,19 @@ static bool take_room(struct program *p, uint32_t recvs, uint32_t rest)
     return post->letters && post->dues && post->rest && post->peers;
 }
 
-int post_make(weft_exec *x, struct program *p)
+static int make(weft_exec *x, struct program *p, const uint64_t *block_at, void *state, bool *can)
 {
-    struct post *post = &p->post;
-    if (!fits(x->plan, p))
+    struct post *post = state;
+    (void)block_at;
+    *can = fits(x->plan, p);
+    if (!*can)
         return 0;
     uint32_t recvs = 0, rest = 0;
     for (uint32_t s = 0; s < p->nsteps; s++) {
         recvs += p->steps[s].kind == PLAN_RECV;
         rest += !is_message(&p->steps[s]);
     }
-    if (!take_room(p, recvs, rest))
+    if (!take_room(p, post, recvs, rest))
         return error_nomem();
     post->npeers = list_peers(p, post->peers);
     for (uint32_t k = 0; k < p->nletters; k++)
@@ -123,8 +125,7 @@ int post_make(weft_exec *x, struct program *p)
     for (uint32_t s = 0; s < p->nsteps; s++)
         if (!is_message(&p->steps[s]))
             post->rest[post->nrest++] = s;
-    post->on = true;
-    return pull_make(p);
+    return pull_make(p, &post->pulls);
 }
 
 /* ---- the run ---- */
@@ -133,8 +134,9 @@ int post_make(weft_exec *x, struct program *p)
 #define APART __attribute__((noinline))
 
 /* Of letters that readers answer the slots are free anyway. */
-APART static bool slots_free(const weft_exec *x, struct program *p)
+APART static bool slots_free(const weft_exec *x, const struct program *p)
 {
+    struct post *post = driver_state(x);
     uint64_t least = UINT64_MAX;
     for (uint32_t i = 0; i < p->nouts; i++) {
         if (!p->outs[i].letters)
@@ -142,8 +144,8 @@ APART static bool slots_free(const weft_exec *x, struct program *p)
         uint64_t runs = atomic_load_explicit(p->outs[i].done, memory_order_seq_cst) / p->outs[i].n;
         least = runs < least ? runs : least;
     }
-    p->post.free_until = least > UINT64_MAX - LETTERS - 1 ? UINT64_MAX : least + LETTERS + 1;
-    return x->run < p->post.free_until;
+    post->free_until = least > UINT64_MAX - LETTERS - 1 ? UINT64_MAX : least + LETTERS + 1;
+    return x->run < post->free_until;
 }
 
 APART static void write_large(char *slot, uint64_t run, const struct post_letter *l)
@@ -155,11 +157,12 @@ APART static void write_large(char *slot, uint64_t run, const struct post_letter
 
 static bool write_all(weft_exec *x)
 {
-    struct program *p = x->program;
-    const struct post_letter *letters = p->post.letters;
+    const struct program *p = x->program;
+    struct post *post = driver_state(x);
+    const struct post_letter *letters = post->letters;
     const uint64_t run = x->run;
-    const uint32_t n = p->post.nletters;
-    if (run >= p->post.free_until && !slots_free(x, p))
+    const uint32_t n = post->nletters;
+    if (run >= post->free_until && !slots_free(x, p))
         return false;
     for (uint32_t i = 0; i < n; i++) {
         const struct post_letter *l = &letters[i];
@@ -173,26 +176,21 @@ static bool write_all(weft_exec *x)
     }
     if (p->joint)
         engine_seal(x);
-    if (p->post.pulls.nouts)
+    if (post->pulls.nouts)
         pull_show(x);
-    p->post.written = p->post.calls = true;
+    post->written = post->calls = true;
     return true;
 }
 
 /* Wakes those who sleep and are to see the letters, and what was shown or told of pulls. The fence between these and
  * the looks, as in core_signal, would wait for them to be out; so where a pass follows it comes when there is nothing
  * left to do beside. */
-void engine_call(weft_exec *x)
+static void call(weft_exec *x)
 {
-    struct post *post = &x->program->post;
+    struct post *post = driver_state(x);
     bool told = post->pulls.nins && pull_tell(x, post->rested);
-    if (!post->calls && !told) {
-        if (x->program->chores.on)
-            chore_call(x);
-        if (x->program->swaps.on)
-            swap_call(x);
+    if (!post->calls && !told)
         return;
-    }
     core_fence_all();
     for (uint32_t i = 0, n = post->calls ? post->npeers : 0; i < n; i++)
         core_call_fenced(x->comm->group, post->peers[i]);
@@ -214,9 +212,9 @@ static bool get(const weft_exec *x, const struct post_due *due)
     return letter_sealed(slot_of(x, due), x->run, due->number);
 }
 
-void post_start(weft_exec *x)
+static void start(weft_exec *x)
 {
-    struct post *post = &x->program->post;
+    struct post *post = driver_state(x);
     x->program->left = 1;
     post->next = 0;
     post->written = post->rested = false;
@@ -229,8 +227,9 @@ void post_start(weft_exec *x)
 APART static void move_all(weft_exec *x)
 {
     const struct program *p = x->program;
-    for (uint32_t i = 0; i < p->post.ndues; i++) {
-        const struct post_due *due = &p->post.dues[i];
+    const struct post *post = driver_state(x);
+    for (uint32_t i = 0; i < post->ndues; i++) {
+        const struct post_due *due = &post->dues[i];
         bool tiny = due->bytes <= LETTER_TINY;
         const char *message = tiny ? due->dst : slot_of(x, due);
         if (due->dst && !tiny)
@@ -245,8 +244,9 @@ APART static void move_all(weft_exec *x)
 APART static void do_rest(weft_exec *x)
 {
     const struct program *p = x->program;
-    for (uint32_t i = 0; i < p->post.nrest; i++)
-        engine_do(x, &p->steps[p->post.rest[i]]);
+    const struct post *post = driver_state(x);
+    for (uint32_t i = 0; i < post->nrest; i++)
+        engine_do(x, &p->steps[post->rest[i]]);
 }
 
 /* The letters of all runs up to this one have been read; those who sent one back know. */
@@ -269,7 +269,7 @@ APART static void arrive(weft_exec *x)
 
 static inline void finish(weft_exec *x)
 {
-    struct post *post = &x->program->post;
+    struct post *post = driver_state(x);
     core_fence_looks(); /* pairs with the stores that get has seen */
     if (post->moves)
         move_all(x);
@@ -277,7 +277,7 @@ static inline void finish(weft_exec *x)
         do_rest(x);
     post->rested = true;
     if (post->calls || post->pulls.nins)
-        engine_call(x);
+        call(x);
     if (x->run % (LETTERS / 2) == 0)
         let_go(x);
     if (x->arrivals)
@@ -287,7 +287,7 @@ static inline void finish(weft_exec *x)
 /* What has come of messages; true: all. */
 static inline bool receive(weft_exec *x, bool *moved)
 {
-    struct post *post = &x->program->post;
+    struct post *post = driver_state(x);
     uint32_t next = post->next, n = post->ndues;
     while (next < n && get(x, &post->dues[next]))
         next++;
@@ -300,9 +300,10 @@ static inline bool receive(weft_exec *x, bool *moved)
     return next == n;
 }
 
-bool post_pass(weft_exec *x)
+static bool pass(weft_exec *x, bool eager)
 {
-    struct post *post = &x->program->post;
+    struct post *post = driver_state(x);
+    (void)eager;
     bool moved = !post->written && write_all(x);
     if (post->written && !post->rested && receive(x, &moved)) {
         finish(x);
@@ -312,11 +313,14 @@ bool post_pass(weft_exec *x)
         x->program->left = 0;
         return true;
     }
-    engine_call(x);
+    call(x);
     return moved;
 }
 
-bool post_there(const weft_exec *x, const struct exec_in *in, uint32_t k)
+/* ---- waiting ---- */
+
+/* Has the channel's message k come? */
+static bool there(const weft_exec *x, const struct exec_in *in, uint32_t k)
 {
     const struct exec_step *step = &x->program->steps[in->steps[k]];
     if (step->way == WAY_LETTER)
@@ -324,19 +328,67 @@ bool post_there(const weft_exec *x, const struct exec_in *in, uint32_t k)
     return atomic_load_explicit(in->ready, CORE_LOOK) >= x->run;
 }
 
-bool post_in_waits(const weft_exec *x, const struct exec_in *in)
+static bool in_waits(const weft_exec *x, const struct exec_in *in)
 {
     for (uint32_t k = 0; k < in->n; k++) {
-        if (!post_there(x, in, k))
+        if (!there(x, in, k))
             return true;
     }
     return false;
 }
 
-bool post_out_waits(const weft_exec *x, const struct exec_out *out)
+static bool out_waits(const weft_exec *x, const struct exec_out *out)
 {
+    const struct post *post = driver_state(x);
     uint64_t done = atomic_load_explicit(out->done, memory_order_seq_cst);
-    if (x->program->post.written)
+    if (post->written)
         return x->program->steps[out->steps[0]].way == WAY_PULL && done < x->run;
     return out->letters && done / out->n + LETTERS < x->run;
 }
+
+/* As in the pipeline: arrivals, or those who read or let go of slots, whichever comes last. */
+static int lacking(const weft_exec *x)
+{
+    const struct program *p = x->program;
+    const struct post *post = driver_state(x);
+    int ins = 0, outs = 0;
+    for (uint32_t i = 0; i < p->nins; i++)
+        ins += in_waits(x, &p->ins[i]);
+    for (uint32_t i = 0; i < p->nouts; i++)
+        outs += out_waits(x, &p->outs[i]);
+    return outs && !post->written ? outs : ins ? ins : outs ? outs : 1;
+}
+
+static struct driver_count in_count(const weft_exec *x, const struct exec_in *in)
+{
+    struct driver_count c = {.next = in->n};
+    for (uint32_t k = in->n; k--;) {
+        bool come = there(x, in, k);
+        c.done += come;
+        c.next = come ? c.next : k;
+    }
+    c.begun = c.done;
+    return c;
+}
+
+static struct driver_count out_count(const weft_exec *x, const struct exec_out *out)
+{
+    const struct post *post = driver_state(x);
+    uint32_t written = post->written ? out->n : 0, read = written && !out_waits(x, out) ? written : 0;
+    return (struct driver_count){written, read, read};
+}
+
+const struct driver driver_post = {
+    .name = "post",
+    .what = "all messages at once, in one pass",
+    .state = sizeof(struct post),
+    .make = make,
+    .start = start,
+    .pass = pass,
+    .call = call,
+    .in_waits = in_waits,
+    .out_waits = out_waits,
+    .lacking = lacking,
+    .in_count = in_count,
+    .out_count = out_count,
+};

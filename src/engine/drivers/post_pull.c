@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "engine/block.h"
+#include "engine/drivers/post.h"
 
 #define PULLS (512 << 10) /* bytes of all pulls: a pass takes all that are there */
 
@@ -32,9 +33,8 @@ bool pull_fits(const struct program *p, const struct exec_step *step, int64_t *b
     return fits_recv(p, step) && *bytes <= PULLS;
 }
 
-int pull_make(struct program *p)
+int pull_make(struct program *p, struct pulls *q)
 {
-    struct pulls *q = &p->post.pulls;
     q->in = program_take(p, p->nins, sizeof *q->in);
     q->out = program_take(p, p->nouts, sizeof *q->out);
     if (!q->in || !q->out)
@@ -63,9 +63,14 @@ int pull_make(struct program *p)
 
 /* ---- the run ---- */
 
+static struct pulls *pulls_of(const weft_exec *x)
+{
+    return &((struct post *)driver_state(x))->pulls;
+}
+
 void pull_start(weft_exec *x)
 {
-    struct pulls *q = &x->program->post.pulls;
+    struct pulls *q = pulls_of(x);
     q->got = q->read = 0;
     for (uint32_t i = 0; i < q->nins; i++)
         q->in[i].state = PULL_DUE;
@@ -73,7 +78,7 @@ void pull_start(weft_exec *x)
 
 void pull_show(weft_exec *x)
 {
-    struct pulls *q = &x->program->post.pulls;
+    struct pulls *q = pulls_of(x);
     core_fence_tells();
     for (uint32_t i = 0; i < q->nouts; i++)
         core_tell(q->out[i].ready, x->run);
@@ -91,7 +96,7 @@ static void take(weft_exec *x, struct pull_in *in)
 
 bool pull_take(weft_exec *x)
 {
-    struct pulls *q = &x->program->post.pulls;
+    struct pulls *q = pulls_of(x);
     uint32_t before = q->got;
     for (uint32_t i = 0; i < q->nins; i++)
         if (q->in[i].state == PULL_DUE && atomic_load_explicit(q->in[i].ready, CORE_LOOK) >= x->run) {
@@ -111,7 +116,7 @@ bool pull_take(weft_exec *x)
 
 bool pull_tell(weft_exec *x, bool all)
 {
-    struct pulls *q = &x->program->post.pulls;
+    struct pulls *q = pulls_of(x);
     bool any = false;
     for (uint32_t i = 0; i < q->nins; i++) {
         struct pull_in *in = &q->in[i];
@@ -128,7 +133,7 @@ bool pull_tell(weft_exec *x, bool all)
 
 void pull_call(weft_exec *x)
 {
-    struct pulls *q = &x->program->post.pulls;
+    struct pulls *q = pulls_of(x);
     for (uint32_t i = 0; i < q->nins; i++)
         if (q->in[i].state == PULL_TOLD) {
             core_call_fenced(x->comm->group, q->in[i].peer);
@@ -138,7 +143,7 @@ void pull_call(weft_exec *x)
 
 bool pull_read(weft_exec *x)
 {
-    struct pulls *q = &x->program->post.pulls;
+    struct pulls *q = pulls_of(x);
     while (q->read < q->nouts && atomic_load_explicit(q->out[q->read].done, CORE_LOOK) >= x->run)
         q->read++;
     if (q->read < q->nouts)

@@ -24,10 +24,10 @@
  * remain so if one rank says no. */
 #define _GNU_SOURCE
 #include <sched.h>
-#include <stdlib.h>
 
 #include "base/error.h"
 #include "engine/block.h"
+#include "engine/drivers/swap.h"
 #include "transport/hosts/hosts.h"
 
 #define RUNS_LEAST 8192 /* of a message: those of a shorter one stay in the cache until it is unpacked */
@@ -52,6 +52,14 @@ struct swap_pair {
     int64_t n[OUTER]; /* runs, of all lines alike */
     size_t unit;      /* bytes of a run */
     int share;        /* that this rank is at, -1: none */
+};
+
+/* Faces that are copied where they lie, with each neighbour. */
+struct swaps {
+    bool helps; /* pairs that this rank is not in are among these */
+    bool calls; /* those who sleep have yet to be woken for what was begun or done here */
+    uint32_t n;
+    struct swap_pair *pairs;
 };
 
 /* ---- making ---- */
@@ -84,14 +92,17 @@ static bool fits(const weft_exec *x, const struct program *p)
     return fit;
 }
 
-uint64_t swap_bytes(const weft_exec *x, const struct program *p)
-{
-    return fits(x, p) ? p->nouts * sizeof(struct swap_hall) : 0;
-}
-
-bool swap_helps(const weft_exec *x)
+/* Are the halls shown to all ranks? */
+static bool all_help(const weft_exec *x)
 {
     return !x->comm->dedicated_cores;
+}
+
+static uint64_t room(const weft_exec *x, const struct program *p, bool *shown)
+{
+    bool fit = fits(x, p);
+    *shown |= fit && all_help(x);
+    return fit ? p->nouts * sizeof(struct swap_hall) : 0;
 }
 
 /* A face: messages of one channel as their sender and their receiver have described them. */
@@ -189,10 +200,11 @@ static bool make_pair(weft_exec *x, struct program *p, const struct block *low, 
 {
     struct face up, down;
     uint32_t at, other;
-    if (!low->swaps || !high->swaps || !find_face(low, pair->low, high, pair->high, &up, &at) ||
+    struct swap_hall *halls = driver_room(&driver_swap, low);
+    if (!halls || !driver_room(&driver_swap, high) || !find_face(low, pair->low, high, pair->high, &up, &at) ||
         !find_face(high, pair->high, low, pair->low, &down, &other))
         return false;
-    pair->hall = (struct swap_hall *)((uintptr_t)low + low->swaps) + at;
+    pair->hall = halls + at;
     uint32_t n = parts_of(&up);
     pair->lines = n && n == parts_of(&down) ? program_take(p, 2 * n, sizeof *pair->lines) : NULL;
     if (!pair->lines || !add_face(x, pair, &up, pair->lines) || !add_face(x, pair, &down, pair->lines + 1))
@@ -204,10 +216,9 @@ static bool make_pair(weft_exec *x, struct program *p, const struct block *low, 
 }
 
 /* The pairs of a rank with higher ones, if this rank is in them or helps. */
-static bool make_pairs(weft_exec *x, struct program *p, int low, const uint64_t *block_at)
+static bool make_pairs(weft_exec *x, struct program *p, struct swaps *w, int low, const uint64_t *block_at)
 {
     const weft_comm *c = x->comm;
-    struct swaps *w = &p->swaps;
     const struct block *b = c->transport->reach(c->link, low, block_at[low]);
     for (uint32_t i = 0; i < b->nouts; i++) {
         int high = block_outs(b)[i].peer;
@@ -222,47 +233,22 @@ static bool make_pairs(weft_exec *x, struct program *p, int low, const uint64_t 
     return true;
 }
 
-bool swap_make(weft_exec *x, struct program *p, const uint64_t *block_at)
+static int make(weft_exec *x, struct program *p, const uint64_t *block_at, void *state, bool *can)
 {
     const weft_comm *c = x->comm;
-    struct swaps *w = &p->swaps;
-    bool fit = x->block->swaps && fits(x, p);
+    struct swaps *w = state;
+    bool fit = driver_room(&driver_swap, x->block) && fits(x, p);
     uint32_t most = 0;
     for (uint32_t s = 0; s < p->nsteps && fit; s++)
         fit = p->steps[s].kind != PLAN_COPY || !p->steps[s].nwork;
-    w->helps = swap_helps(x);
+    w->helps = all_help(x);
     for (int r = 0; r < c->size && fit; r++)
         most += ((const struct block *)c->transport->reach(c->link, r, block_at[r]))->nouts;
     w->pairs = fit ? program_take(p, most, sizeof *w->pairs) : NULL;
     fit = fit && w->pairs;
     for (int r = 0; r < c->size && fit; r++)
-        fit = make_pairs(x, p, r, block_at);
-    return fit;
-}
-
-void swap_open(weft_exec *x, struct program *p, uint64_t meeting)
-{
-    for (int r = 0; r < x->comm->size; r++)
-        if (!(core_vote_of(x->comm->group, r, meeting)->note & SWAP_NOTE))
-            return;
-    p->swaps.on = true;
-}
-
-/* Ranks that help look at the halls of all: each holds the blocks of all that show them. */
-int swap_hold(weft_exec *x, const struct program *p, const uint64_t *block_at)
-{
-    const weft_comm *c = x->comm;
-    x->held = malloc((size_t)c->size * sizeof *x->held);
-    if (!x->held)
-        return error_nomem();
-    for (int r = 0; r < c->size; r++) {
-        bool known = r == c->rank || transport_far(c->link, r) || way_answered(p, r);
-        for (uint32_t i = 0; i < p->nouts && !known; i++)
-            known = p->outs[i].peer == r;
-        const struct block *b = known ? NULL : c->transport->reach(c->link, r, block_at[r]);
-        if (b && b->shown)
-            x->held[x->nheld++] = b;
-    }
+        fit = make_pairs(x, p, w, r, block_at);
+    *can = fit;
     return 0;
 }
 
@@ -288,9 +274,9 @@ static bool over(const weft_exec *x, const struct swap_pair *pair)
     return atomic_load_explicit(&pair->hall->over, memory_order_seq_cst) >= x->run * SWAP_SHARES;
 }
 
-void swap_start(weft_exec *x)
+static void start(weft_exec *x)
 {
-    struct swaps *w = &x->program->swaps;
+    struct swaps *w = driver_state(x);
     x->program->left = 1;
     w->calls = true;
     for (uint32_t i = 0; i < w->n; i++)
@@ -299,9 +285,9 @@ void swap_start(weft_exec *x)
                                   memory_order_seq_cst);
 }
 
-void swap_call(weft_exec *x)
+static void call(weft_exec *x)
 {
-    struct swaps *w = &x->program->swaps;
+    struct swaps *w = driver_state(x);
     if (!w->calls)
         return;
     w->calls = false;
@@ -349,7 +335,7 @@ static int64_t first_of(const struct swap_pair *pair, int share)
 /* Takes a share of each pair that has begun, and copies these side by side. Returns the runs. */
 static int64_t do_shares(weft_exec *x, bool back)
 {
-    struct swaps *w = &x->program->swaps;
+    struct swaps *w = driver_state(x);
     int64_t most = 0, runs = 0;
     for (uint32_t i = 0; i < w->n; i++) {
         struct swap_pair *pair = &w->pairs[i];
@@ -379,7 +365,7 @@ static int64_t do_shares(weft_exec *x, bool back)
 
 static bool work(weft_exec *x)
 {
-    struct swaps *w = &x->program->swaps;
+    struct swaps *w = driver_state(x);
     const bool back = w->helps ? sched_getcpu() & 1 : w->pairs[0].high == x->comm->rank;
     int64_t room = PASS, runs;
     bool any = false;
@@ -394,7 +380,7 @@ static bool work(weft_exec *x)
 
 static bool all_ready(const weft_exec *x)
 {
-    const struct swaps *w = &x->program->swaps;
+    const struct swaps *w = driver_state(x);
     for (uint32_t i = 0; i < w->n; i++)
         if (!ready(x, &w->pairs[i]))
             return false;
@@ -403,18 +389,19 @@ static bool all_ready(const weft_exec *x)
 
 static bool all_over(const weft_exec *x)
 {
-    const struct swaps *w = &x->program->swaps;
+    const struct swaps *w = driver_state(x);
     for (uint32_t i = 0; i < w->n; i++)
         if (mine(x, &w->pairs[i]) && !over(x, &w->pairs[i]))
             return false;
     return true;
 }
 
-bool swap_pass(weft_exec *x, bool eager)
+static bool pass(weft_exec *x, bool eager)
 {
     struct program *p = x->program;
-    bool moved = (eager || !p->swaps.helps || all_ready(x)) && work(x);
-    swap_call(x);
+    const struct swaps *w = driver_state(x);
+    bool moved = (eager || !w->helps || all_ready(x)) && work(x);
+    call(x);
     if (!all_over(x))
         return moved;
     for (uint32_t s = 0; s < p->nsteps && x->arrivals; s++)
@@ -435,9 +422,9 @@ static bool has_share(const weft_exec *x, const struct swap_pair *pair, int rank
 }
 
 /* For the rank to begin, or to copy what it has taken. */
-bool swap_waits(const weft_exec *x, int rank)
+static bool waits(const weft_exec *x, int rank)
 {
-    const struct swaps *w = &x->program->swaps;
+    const struct swaps *w = driver_state(x);
     for (uint32_t i = 0; i < w->n; i++) {
         const struct swap_pair *pair = &w->pairs[i];
         if (!mine(x, pair) || over(x, pair))
@@ -450,20 +437,67 @@ bool swap_waits(const weft_exec *x, int rank)
     return false;
 }
 
-bool swap_done(const weft_exec *x, int peer)
+static bool done(const weft_exec *x, int peer)
 {
-    const struct swaps *w = &x->program->swaps;
+    const struct swaps *w = driver_state(x);
     for (uint32_t i = 0; i < w->n; i++)
         if (mine(x, &w->pairs[i]) && (w->pairs[i].low == peer || w->pairs[i].high == peer))
             return over(x, &w->pairs[i]);
     return true;
 }
 
-int swap_lacking(const weft_exec *x)
+static int lacking(const weft_exec *x)
 {
-    const struct swaps *w = &x->program->swaps;
+    const struct swaps *w = driver_state(x);
     int n = 0;
     for (uint32_t i = 0; i < w->n; i++)
         n += mine(x, &w->pairs[i]) && !ready(x, &w->pairs[i]);
     return n ? n : 1;
 }
+
+static bool in_waits(const weft_exec *x, const struct exec_in *in)
+{
+    return waits(x, in->peer);
+}
+
+static bool out_waits(const weft_exec *x, const struct exec_out *out)
+{
+    return waits(x, out->peer);
+}
+
+/* A rank that copies for others need not be a peer. */
+static bool rank_waits(const weft_exec *x, int rank)
+{
+    const struct swaps *w = driver_state(x);
+    return w->helps && waits(x, rank);
+}
+
+static struct driver_count in_count(const weft_exec *x, const struct exec_in *in)
+{
+    uint32_t n = done(x, in->peer) ? in->n : 0;
+    return (struct driver_count){n, n, n};
+}
+
+static struct driver_count out_count(const weft_exec *x, const struct exec_out *out)
+{
+    uint32_t n = done(x, out->peer) ? out->n : 0;
+    return (struct driver_count){n, n, n};
+}
+
+const struct driver driver_swap = {
+    .name = "swap",
+    .what = "faces that two ranks give each other, copied where they lie by either",
+    .agreed = true,
+    .state = sizeof(struct swaps),
+    .room = room,
+    .make = make,
+    .start = start,
+    .pass = pass,
+    .call = call,
+    .in_waits = in_waits,
+    .out_waits = out_waits,
+    .rank_waits = rank_waits,
+    .lacking = lacking,
+    .in_count = in_count,
+    .out_count = out_count,
+};

@@ -1,0 +1,414 @@
+/* Ranks that are killed at any moment or stopped: every other one gets an error that names them, soon; nothing hangs
+ * and nothing is left. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "support/processes.h"
+#include "support/share.h"
+#include "support/soon.h"
+
+#define MOST 8
+#define HANGS 30 /* seconds after which a rank that has not ended is ended by its alarm */
+
+static void pause_ns(int64_t ns)
+{
+    struct timespec t = {.tv_sec = ns / SECOND, .tv_nsec = ns % SECOND};
+    nanosleep(&t, NULL);
+}
+
+/* Does the text name the rank, in "rank 2" or "ranks 0, 2"? */
+static bool names(const char *text, int rank)
+{
+    for (const char *at = strstr(text, "rank"); at; at = strstr(at + 4, "rank")) {
+        const char *p = at + 4 + (at[4] == 's');
+        for (char *end; *p == ' ' || *p == ','; p = end) {
+            p += *p == ',';
+            if (strtol(p, &end, 10) == rank && end != p)
+                return true;
+            if (end == p)
+                break;
+        }
+    }
+    return false;
+}
+
+/* ---- ranks that are killed while they work ---- */
+
+struct killing {
+    char url[64];
+    int ranks;
+    uint64_t seed;
+    int64_t deadline_ns;
+    atomic_int joined; /* or have tried */
+    struct {
+        int code;
+        int64_t from, at, closed; /* when it began, had the error, had let go of everything */
+        int files;                /* more than at its start */
+        char text[512];
+    } end[MOST];
+};
+
+static int use_exec(weft_comm *c, struct random *rng)
+{
+    static const char *const moves[][2] = {{"f32[64/x,64] @x%d", "f32[64,64/x] @x%d"},
+                                           {"f32[5000] @x%d +sum(x)", "f32[5000] @x%d"},
+                                           {"f32[70000/x] @x%d", "f32[70000] @x%d"},
+                                           {"f32[64/x] @x%d", "f32[64/x~1o] @x%d"},
+                                           {"f32[1024/x,96] @x%d", "f32[1024,96/x] @x%d"}};
+    struct pair p;
+    char src[64], dst[64];
+    size_t m = (size_t)process_below(rng, sizeof moves / sizeof *moves);
+    int runs = (int)process_below(rng, 30), window = (int)process_below(rng, 2), size = weft_comm_size(c);
+    snprintf(src, sizeof src, moves[m][0], size);
+    snprintf(dst, sizeof dst, moves[m][1], size);
+    int err = pair_make(&p, src, dst, window, c);
+    for (int i = 0; i < runs && !err; i++)
+        err = weft_exec_run(p.x);
+    pair_free(&p);
+    return err ? err : process_below(rng, 2) ? weft_comm_barrier(c, -1) : 0;
+}
+
+/* Barriers of the group and of neighbours, and a token that goes round. */
+static int use_window(weft_comm *c, struct random *rng)
+{
+    int rank = weft_comm_rank(c), size = weft_comm_size(c), turns = (int)process_below(rng, 20);
+    int right = (rank + 1) % size, beside[2] = {right, (rank + size - 1) % size};
+    float data[100] = {0};
+    weft_buffer b = {"b", WEFT_F32, 100, 0};
+    weft_window *w = NULL;
+    int err = weft_window_open(c, &b, 1, 1, &w);
+    for (uint64_t turn = 1; turn <= (uint64_t)turns && !err; turn++) {
+        err = weft_window_put(w, 0, right, 0, data, 100);
+        if (!err)
+            err = weft_window_notify(w, right, 0, WEFT_NOTIFY_ADD, 1);
+        if (!err)
+            err = weft_window_wait(w, 0, WEFT_GE, turn, -1);
+        if (!err)
+            err = turn % 2 ? weft_window_barrier(w, -1) : weft_window_barrier_with(w, beside, size > 2 ? 2 : 1, -1);
+    }
+    weft_window_close(w);
+    return err;
+}
+
+/* Opens, and does one thing after another until something fails. All ranks do the same things. */
+static int work_until_failure(struct killing *k, int rank)
+{
+    struct random rng = {k->seed};
+    weft_comm *c;
+    setenv("WEFT_CROSS", k->seed >> 32 & 1 ? "1" : "0", 1); /* private memory is read by the system, or staged */
+    int err = process_open(k->url, rank, k->ranks, k->deadline_ns, &c);
+    bool open = !err;
+    atomic_fetch_add(&k->joined, 1);
+    while (!err)
+        err = process_below(&rng, 3) ? use_exec(c, &rng) : use_window(c, &rng);
+    k->end[rank].at = process_now();
+    snprintf(k->end[rank].text, sizeof k->end[rank].text, "%s", weft_errmsg());
+    if (open)
+        weft_comm_close(c);
+    return err;
+}
+
+static void rank_of_killing(struct killing *k, int rank)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    alarm(HANGS);
+    int files = process_files();
+    k->end[rank].from = process_now();
+    k->end[rank].code = work_until_failure(k, rank);
+    k->end[rank].closed = process_now();
+    k->end[rank].files = process_files() - files;
+    _exit(0);
+}
+
+/* How long survivors took to know, in microseconds. */
+static struct {
+    int64_t us[1 << 16];
+    int n;
+} delays;
+
+static void judge(const struct killing *k, int number, int victim, bool early, int r, int64_t killed, int status)
+{
+    int code = k->end[r].code;
+    int64_t since = k->end[r].from > killed ? k->end[r].from : killed;
+    if (code == WEFT_ETIMEOUT) /* it waited for as long */
+        since += k->deadline_ns;
+    if (status || (code != WEFT_EPEER && (!early || code != WEFT_ETIMEOUT)) || !names(k->end[r].text, victim) ||
+        !soon_enough(k->end[r].at - since) || !soon_enough(k->end[r].closed - since) || k->end[r].files)
+        fail_msg("kill %d: rank %d of %d was killed, rank %d ended with status %#x, error %d after %lld ms, closed "
+                 "after %lld ms, %d files left open: %s",
+                 number, victim, k->ranks, r, (unsigned)status, code, (long long)((k->end[r].at - since) / MS),
+                 (long long)((k->end[r].closed - since) / MS), k->end[r].files, k->end[r].text);
+    if (delays.n < (int)(sizeof delays.us / sizeof *delays.us))
+        delays.us[delays.n++] = (k->end[r].at - since) / 1000;
+}
+
+/* Kills one of the ranks at a random moment: as they join, or as they work. Of a rank that has not come, the others can
+ * only say that it did not within the deadline. */
+static void kill_one(struct random *rng, int number)
+{
+    struct killing *k = ranks_shared(sizeof *k);
+    pid_t pids[MOST];
+    int status[MOST];
+    bool early = process_below(rng, 4) == 0;
+    k->ranks = 2 + (int)process_below(rng, MOST - 1);
+    k->seed = random_next(rng);
+    k->deadline_ns = early ? 2 * SECOND : HANGS * SECOND;
+    int victim = (int)process_below(rng, k->ranks);
+    int64_t delay = process_below(rng, early ? 2 * MS : 20 * MS);
+    snprintf(k->url, sizeof k->url, "shm:kill-%ld-%d", (long)getpid(), number);
+    fflush(NULL);
+    for (int r = 0; r < k->ranks; r++) {
+        pids[r] = fork();
+        assert_true(pids[r] >= 0);
+        if (pids[r] == 0)
+            rank_of_killing(k, r);
+    }
+    while (!early && atomic_load(&k->joined) < k->ranks)
+        pause_ns(100000);
+    pause_ns(delay);
+    int64_t killed = process_now();
+    kill(pids[victim], SIGKILL);
+    for (int r = 0; r < k->ranks; r++)
+        assert_int_equal(waitpid(pids[r], &status[r], 0), pids[r]);
+    for (int r = 0; r < k->ranks; r++)
+        if (r != victim)
+            judge(k, number, victim, early, r, killed, status[r]);
+    process_nothing_left(k->url + 4);
+    munmap(k, sizeof *k);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const int64_t *x = a, *y = b;
+    return *x < *y ? -1 : *x > *y;
+}
+
+static void killed_at_random(void **state)
+{
+    (void)state;
+    struct random rng = {7};
+    int64_t n = test_share(40, 500);
+    for (int i = 0; i < n; i++)
+        kill_one(&rng, i);
+    qsort(delays.us, (size_t)delays.n, sizeof *delays.us, by_size);
+    print_message(
+        "%lld kills, %d survivors knew it after %lld us (half of them), %lld us (nine of ten), %lld us (all)\n",
+        (long long)n, delays.n, (long long)delays.us[delays.n / 2], (long long)delays.us[delays.n * 9 / 10],
+        (long long)delays.us[delays.n - 1]);
+    soon_judge();
+}
+
+/* ---- how soon ---- */
+
+enum waiting { IN_EXEC, IN_BIND, IN_BARRIER, IN_WINDOW_WAIT, IN_WINDOW_BARRIER, WAITINGS };
+
+struct sleeping {
+    char url[64];
+    enum waiting in;
+    atomic_int ready, asleep;
+    int code;
+    int64_t at;
+};
+
+static int wait_for_ever(struct sleeping *s, weft_comm *c, struct pair *p, weft_window *w)
+{
+    struct pair other;
+    switch (s->in) {
+    case IN_EXEC: return weft_exec_run(p->x);
+    case IN_BIND: return pair_make(&other, "f32[8/x] @x2", "f32[8] @x2", false, c);
+    case IN_BARRIER: return weft_comm_barrier(c, -1);
+    case IN_WINDOW_WAIT: return weft_window_wait(w, 0, WEFT_EQ, 1, -1);
+    default: return weft_window_barrier(w, -1);
+    }
+}
+
+static void sleeping_rank(struct sleeping *s, int rank)
+{
+    weft_comm *c;
+    weft_window *w;
+    struct pair p;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    alarm(HANGS);
+    if (process_open(s->url, rank, 2, HANGS * SECOND, &c) ||
+        pair_make(&p, "f32[128/x,128] @x2", "f32[128,128/x] @x2", true, c) || weft_window_open(c, NULL, 0, 1, &w))
+        _exit(1);
+    atomic_fetch_add(&s->ready, 1);
+    if (rank == 1)
+        for (;;)
+            pause();
+    s->code = wait_for_ever(s, c, &p, w);
+    s->at = process_now();
+    _exit(0);
+}
+
+/* The state of a process in /proc: Z when it has ended. */
+static char state_of(pid_t pid)
+{
+    char path[64], line[256] = "";
+    snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    char *at = fgets(line, sizeof line, f) ? strrchr(line, ')') : NULL;
+    fclose(f);
+    return at ? at[2] : 0;
+}
+
+/* How long a rank that has been waiting for a while takes to know of the other's death. */
+static int64_t time_to_know(enum waiting in, int number)
+{
+    struct sleeping *s = ranks_shared(sizeof *s);
+    pid_t pids[2];
+    int status;
+    s->in = in;
+    snprintf(s->url, sizeof s->url, "shm:sleep-%ld-%d", (long)getpid(), number);
+    fflush(NULL);
+    for (int r = 0; r < 2; r++) {
+        pids[r] = fork();
+        assert_true(pids[r] >= 0);
+        if (pids[r] == 0)
+            sleeping_rank(s, r);
+    }
+    while (atomic_load(&s->ready) < 2 && state_of(pids[0]) != 'Z' && state_of(pids[1]) != 'Z')
+        pause_ns(100000);
+    pause_ns(30 * MS);
+    int64_t killed = process_now();
+    kill(pids[1], SIGKILL);
+    for (int r = 1; r >= 0; r--)
+        assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
+    assert_int_equal(status, 0);
+    assert_int_equal(s->code, WEFT_EPEER);
+    int64_t took = s->at - killed;
+    munmap(s, sizeof *s);
+    return took;
+}
+
+/* In every kind of wait. The quickest of a few counts: what a busy machine adds is not weft's. */
+static void sleepers_know_soon(void **state)
+{
+    (void)state;
+    for (int in = 0; in < WAITINGS; in++) {
+        int64_t best = INT64_MAX;
+        for (int i = 0; i < 5 && best > 50 * MS; i++) {
+            int64_t took = time_to_know((enum waiting)in, in * 5 + i);
+            best = took < best ? took : best;
+        }
+        if (best > 50 * MS)
+            fail_msg("wait %d: a death was known after %lld ms at the earliest", in, (long long)(best / MS));
+    }
+}
+
+/* ---- ranks that are stopped ---- */
+
+#define STALLS_MS 2000 /* the deadline for one that is stopped for too long; they open and bind within it, too */
+
+struct stopping {
+    char url[64];
+    bool in_time;
+    int64_t deadline_ns;
+    atomic_int stopped; /* rank 1 has started and stopped */
+    atomic_int told;    /* the rank that waits has seen that the other one is late */
+    int code, after;
+    int64_t wrong;
+    char text[512];
+};
+
+static void stopped_rank(struct stopping *s, int rank)
+{
+    weft_comm *c;
+    struct pair p;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (process_open(s->url, rank, 2, s->deadline_ns, &c) ||
+        pair_make(&p, "f32[128/x,128] @x2", "f32[128,128/x] @x2", true, c))
+        _exit(1);
+    tensors_fill(p.src, rank, p.in, 3);
+    if (weft_exec_start(p.x))
+        _exit(2);
+    if (rank == 1)
+        raise(SIGSTOP);
+    if (rank == 0 && s->in_time) {
+        while (!atomic_load(&s->stopped)) /* before that it might not even have started, which would be told */
+            pause_ns(100000);
+        s->code = weft_exec_wait(p.x, 100 * MS);
+        snprintf(s->text, sizeof s->text, "%s", weft_errmsg());
+        atomic_store(&s->told, 1);
+    }
+    int err = weft_exec_wait(p.x, -1);
+    if (rank == 0) {
+        s->after = err;
+        if (!s->in_time)
+            snprintf(s->text, sizeof s->text, "%s", weft_errmsg());
+        s->wrong = err ? 0 : tensors_wrong(p.src, p.dst, rank, p.out, 3);
+        atomic_store(&s->told, 1);
+    }
+    int bad = !err && tensors_wrong(p.src, p.dst, rank, p.out, 3);
+    pair_free(&p);
+    weft_comm_close(c);
+    _exit(bad ? 3 : 0);
+}
+
+static void stop_one(struct stopping *s, bool in_time)
+{
+    pid_t pids[2];
+    int status;
+    s->in_time = in_time;
+    s->deadline_ns = in_time ? 30 * SECOND : STALLS_MS * MS;
+    snprintf(s->url, sizeof s->url, "shm:stop-%ld-%d", (long)getpid(), in_time);
+    fflush(NULL);
+    for (int r = 0; r < 2; r++) {
+        pids[r] = fork();
+        assert_true(pids[r] >= 0);
+        if (pids[r] == 0)
+            stopped_rank(s, r);
+    }
+    assert_int_equal(waitpid(pids[1], &status, WUNTRACED), pids[1]);
+    assert_true(WIFSTOPPED(status));
+    atomic_store(&s->stopped, 1);
+    while (!atomic_load(&s->told) && state_of(pids[0]) != 'Z')
+        pause_ns(100000);
+    kill(pids[1], SIGCONT);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
+        assert_int_equal(status, 0);
+    }
+}
+
+static void stopped_and_continued(void **state)
+{
+    (void)state;
+    struct stopping *s = ranks_shared(sizeof *s);
+    stop_one(s, true);
+    assert_int_equal(s->code, WEFT_ETIMEOUT);
+    assert_string_equal(s->text, "time ran out: waiting for rank 1");
+    assert_int_equal(s->after, 0);
+    assert_int_equal(s->wrong, 0);
+    munmap(s, sizeof *s);
+}
+
+static void stopped_for_too_long(void **state)
+{
+    (void)state;
+    struct stopping *s = ranks_shared(sizeof *s);
+    char text[80];
+    snprintf(text, sizeof text, "rank 1 started a run and made no progress for %d ms", STALLS_MS);
+    stop_one(s, false);
+    assert_int_equal(s->after, WEFT_EPEER);
+    assert_non_null(strstr(s->text, text));
+    munmap(s, sizeof *s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(killed_at_random),
+        cmocka_unit_test(sleepers_know_soon),
+        cmocka_unit_test(stopped_and_continued),
+        cmocka_unit_test(stopped_for_too_long),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

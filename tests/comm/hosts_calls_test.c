@@ -1,0 +1,263 @@
+/* Calls on comms of several hosts whose order matters: leaving right after a barrier or a run, binding again while
+ * other execs live. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "support/hosts_meet.h"
+#include "support/processes.h"
+
+#define MOST 4
+
+struct scene {
+    char url[64];
+    int ranks;
+    _Atomic int stage;
+    char text[MOST][700];
+    int code[MOST];
+};
+
+static void come_to(struct scene *s, int stage)
+{
+    atomic_store(&s->stage, stage);
+}
+
+/* False: it has taken too long, which the assertions tell. */
+static bool wait_for(struct scene *s, int stage)
+{
+    for (int64_t until = process_now() + 50 * SECOND; atomic_load(&s->stage) < stage;) {
+        if (process_now() > until)
+            return false;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    return true;
+}
+
+/* hosts: a letter for each rank */
+static void play(const char *scheme, const char *hosts, int (*f)(weft_comm *, struct scene *))
+{
+    static int number;
+    int ranks = (int)strlen(hosts);
+    struct scene *s = ranks_shared(sizeof *s);
+    pid_t pids[MOST];
+    hosts_need_wire();
+    s->ranks = ranks;
+    snprintf(s->url, sizeof s->url, "%s:calls-%ld-%d", scheme, (long)getpid(), number++);
+    fflush(NULL);
+    for (int r = 0; r < ranks; r++) {
+        pids[r] = fork();
+        assert_true(pids[r] >= 0);
+        if (pids[r])
+            continue;
+        weft_comm *c = NULL;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        alarm(110);
+        setenv("WEFT_HOST", (char[]){hosts[r], 0}, 1);
+        s->code[r] = process_open(s->url, r, ranks, 60 * SECOND, &c);
+        if (!s->code[r])
+            s->code[r] = f(c, s);
+        snprintf(s->text[r], sizeof s->text[r], "%s", weft_errmsg());
+        _exit(0);
+    }
+    for (int r = 0; r < ranks; r++) {
+        int status;
+        waitpid(pids[r], &status, 0);
+        if (status || s->code[r])
+            fail_msg("%s: rank %d: ended by signal %d, code %d, stage %d: %s", s->url, r,
+                     WIFSIGNALED(status) ? WTERMSIG(status) : 0, s->code[r], atomic_load(&s->stage), s->text[r]);
+    }
+    munmap(s, sizeof *s);
+}
+
+/* Rank 2 is not the first of its host. It ends the barrier and leaves while the first one, which has to pass on its
+ * vote, is elsewhere: rank 0 must not take it for one that did not come. */
+static int leave_early(weft_comm *c, struct scene *s)
+{
+    struct pair p; /* so that all are connected with all, and hear who leaves */
+    int rank = weft_comm_rank(c), err = pair_make(&p, "i32[3000/x] @x3", "i32[3000] @x3", false, c);
+    if (!err)
+        err = weft_exec_run(p.x);
+    pair_free(&p);
+    if (!err)
+        err = weft_comm_barrier(c, -1);
+    if (rank == 0)
+        come_to(s, 1);
+    if (rank == 1 && !err && wait_for(s, 1)) {
+        for (int k = 0; k < 30 && !err; k++) /* its own vote goes, that of rank 0 comes */
+            err = weft_comm_barrier(c, 10 * MS) == WEFT_ETIMEOUT ? 0 : -1000;
+        come_to(s, 2);
+        wait_for(s, 3);
+        nanosleep(&(struct timespec){.tv_nsec = 300 * MS}, NULL);
+    }
+    if (rank == 2)
+        wait_for(s, 2);
+    if (!err)
+        err = weft_comm_barrier(c, -1);
+    weft_comm_close(c);
+    if (rank == 2)
+        come_to(s, 3);
+    return err;
+}
+
+static void who_leaves_has_voted(void **state)
+{
+    (void)state;
+    play("auto", "abb", leave_early);
+}
+
+/* One exec stays as it is while another is bound again and again; both are right in between. */
+static int bind_again(weft_comm *c, struct scene *s)
+{
+    struct pair stays, moves;
+    int rank = weft_comm_rank(c), n = s->ranks, err;
+    char src[64], dst[64];
+    snprintf(src, sizeof src, "i32[%d/x,%d] @x%d", 3 * n, 4 * n, n);
+    snprintf(dst, sizeof dst, "i32[%d,%d/x] @x%d", 3 * n, 4 * n, n);
+    err = pair_make(&stays, src, dst, false, c);
+    if (!err)
+        err = pair_make(&moves, src, dst, false, c);
+    size_t ints = (size_t)(3 * n * 4);
+    int32_t *in[2] = {moves.in, calloc(ints, sizeof(int32_t))}, *out[2] = {moves.out, calloc(ints, sizeof(int32_t))};
+    for (int k = 0; k < 40 && !err; k++) {
+        struct pair *p = k % 2 ? &stays : &moves;
+        int32_t *from = p == &stays ? stays.in : in[k / 2 % 2], *to = p == &stays ? stays.out : out[k / 2 % 2];
+        weft_view a = {from, ints * 4, NULL}, b = {to, ints * 4, NULL};
+        for (size_t i = 0; i < ints; i++)
+            from[i] = (int32_t)(1000 * k + 100 * rank) + (int32_t)i;
+        if (p == &moves)
+            err = weft_exec_rebind(p->x, &a, &b);
+        for (int run = 0; run < 3 && !err; run++)
+            err = weft_exec_run(p->x);
+        /* this rank's columns of all rows: row i is rank i / 3's */
+        for (int i = 0; i < 3 * n && !err; i++)
+            for (int j = 0; j < 4 && !err; j++)
+                if (to[4 * i + j] != 1000 * k + 100 * (i / 3) + i % 3 * 4 * n + 4 * rank + j)
+                    err = -1000 - k;
+    }
+    pair_free(&stays);
+    pair_free(&moves);
+    free(in[1]);
+    free(out[1]);
+    weft_comm_close(c);
+    return err;
+}
+
+static void execs_are_bound_again(void **state)
+{
+    (void)state;
+    play(hosts_wire(), "abc", bind_again);
+    play("auto", "aabb", bind_again);
+}
+
+/* A peer that closes right after its last run: what it sent still comes. */
+static int send_and_leave(weft_comm *c, struct scene *s)
+{
+    struct pair p;
+    int rank = weft_comm_rank(c), err = pair_make(&p, "i32[4000] @x1", "i32[4000] @x3", false, c);
+    (void)s;
+    for (int k = 0; k < 5 && !err; k++) {
+        for (int i = 0; i < 4000 && !rank; i++)
+            ((int32_t *)p.in)[i] = 7 * k + i;
+        if (rank)
+            nanosleep(&(struct timespec){.tv_nsec = 20 * MS}, NULL);
+        err = weft_exec_run(p.x);
+        for (int i = 0; i < 4000 && !err; i++)
+            err = ((int32_t *)p.out)[i] == 7 * k + i ? 0 : -1000;
+    }
+    pair_free(&p);
+    weft_comm_close(c);
+    return err;
+}
+
+static void what_was_sent_comes(void **state)
+{
+    (void)state;
+    play(hosts_wire(), "abc", send_and_leave);
+}
+
+/* A peer that frees its exec instead of running it, and stays. */
+static int free_instead(weft_comm *c, struct scene *s)
+{
+    struct pair p;
+    int rank = weft_comm_rank(c), err = pair_make(&p, "i32[4000/x] @x2", "i32[4000] @x2", false, c);
+    if (!err)
+        err = weft_exec_run(p.x);
+    if (rank == 0 && !err) {
+        err = weft_exec_start(p.x);
+        int code = err ? err : weft_exec_wait(p.x, 50 * SECOND);
+        err = code == WEFT_EPEER && strstr(weft_errmsg(), "rank 1 on host b closed its comm or freed its exec") ? 0
+              : code                                                                                            ? code
+                                                                                                                : -1000;
+        come_to(s, 1);
+    }
+    pair_free(&p);
+    if (rank)
+        wait_for(s, 1);
+    weft_comm_close(c);
+    return err;
+}
+
+static void a_freed_exec_is_seen(void **state)
+{
+    (void)state;
+    play(hosts_wire(), "ab", free_instead);
+}
+
+/* What a peer sent before it left has come while this rank was held up by a put to another one: the exec is not looked
+ * at there, and so nobody can say that it is waited for in vain. */
+static int put_meanwhile(weft_comm *c, struct scene *s)
+{
+    struct pair p;
+    weft_window *w = NULL;
+    const int64_t large = 16 << 20;
+    char *bytes = calloc(1, (size_t)large);
+    int rank = weft_comm_rank(c), err = pair_make(&p, "i32[4000] @x1=1", "i32[4000] @x1=0", false, c);
+    for (int i = 0; i < 4000 && rank == 1; i++)
+        ((int32_t *)p.in)[i] = 7 + i;
+    if (!err)
+        err = !bytes ? -1000 : weft_window_open(c, &(weft_buffer){"b", WEFT_U8, large, 0}, 1, 1, &w);
+    if (!err && rank == 0) {
+        err = weft_exec_start(p.x);
+        come_to(s, 1);
+        err = err ? err : weft_window_put(w, 0, 2, 0, bytes, large); /* who takes it when rank 1 has long gone */
+        err = err ? err : weft_exec_wait(p.x, 50 * SECOND);
+        for (int i = 0; i < 4000 && !err; i++)
+            err = ((int32_t *)p.out)[i] == 7 + i ? 0 : -1000;
+    }
+    if (!err && rank == 1) {
+        wait_for(s, 1);
+        err = weft_exec_run(p.x);
+    }
+    if (rank == 2) {
+        wait_for(s, 2);
+        nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL); /* in which rank 0 looks, often */
+    }
+    weft_window_close(w);
+    pair_free(&p);
+    weft_comm_close(c);
+    if (rank == 1)
+        come_to(s, 2);
+    free(bytes);
+    return err;
+}
+
+static void what_was_sent_comes_beside_a_put(void **state)
+{
+    (void)state;
+    play(hosts_wire(), "abc", put_meanwhile);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(who_leaves_has_voted), cmocka_unit_test(execs_are_bound_again),
+                                       cmocka_unit_test(what_was_sent_comes), cmocka_unit_test(a_freed_exec_is_seen),
+                                       cmocka_unit_test(what_was_sent_comes_beside_a_put)};
+    return cmocka_run_group_tests(tests, hosts_setup, hosts_teardown);
+}

@@ -1,0 +1,209 @@
+/* Faces whose elements lie far apart: which way they are copied, side by side and in strips, and that all of it
+ * arrives, for odd counts, one neighbour and two, nests of loops, and peers that come late; that runs end before what
+ * they have sent was read, and that this stays readable; on all transports. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "faces.h"
+#include "support/conformance.h"
+
+static const struct faces cases[] = {
+    {.what = "one neighbour", .grid = {3, 2, {PLANE(93, 97), {10, 2, 1, 1, false}}}, .large = true, .strips = true},
+    {.what = "apart",
+     .grid = {3, 2, {PLANE(93, 97), {9, 2, 1, 2, false}}},
+     .apart = true,
+     .large = true,
+     .strips = true},
+    {.what = "nested loops",
+     .grid = {3, 2, {{95, 1, 0, 0, false}, {97, 1, 1, 2, true}, {8, 2, 1, 1, false}}},
+     .large = true,
+     .strips = true},
+    {.what = "both sides are one", .grid = {3, 2, {PLANE(93, 97), {6, 2, 1, 1, true}}}, .large = true},
+    {.what = "below", .grid = {3, 2, {PLANE(63, 65), {10, 2, 1, 1, false}}}},
+    {.what = "two neighbours", .grid = {3, 3, {PLANE(33, 31), {19, 3, 1, 3, true}}}},
+    {.what = "a row", .grid = {3, 4, {PLANE(93, 97), {17, 4, 2, 1, false}}}, .large = true, .strips = true},
+    {.what = "a torus",
+     .grid = {3, 4, {{67, 1, 0, 0, false}, {31, 2, 1, 1, true}, {18, 2, 1, 1, true}}},
+     .apart = true,
+     .mixed = true},
+};
+
+/* All that are no letters are copied side by side; large ones flow where each rank has a core. */
+static void check_ways(const struct mine *m, struct ranks_rank *r)
+{
+    const struct program *p = m->exec->program;
+    bool flows = m->of->large && m->exec->comm->dedicated_cores;
+    uint32_t messages = 0;
+    for (uint32_t s = 0; s < p->nsteps; s++) {
+        const struct exec_step *step = &p->steps[s];
+        if ((step->kind != PLAN_SEND && step->kind != PLAN_RECV) || step->way == WAY_LETTER ||
+            (m->of->mixed && step->way == WAY_PULL))
+            continue;
+        bool unpacks_whole = step->kind == PLAN_RECV && flows && !m->of->strips;
+        if (step->way != WAY_STAGED || step->flows != flows || step->combed == unpacks_whole || !step->kept)
+            ranks_note(r, __FILE__, __LINE__, "%s: step %u goes way %d, flows %d, combed %d, kept %d", m->of->what, s,
+                       step->way, step->flows, step->combed, step->kept);
+        messages++;
+    }
+    RANKS_CHECK(r, messages >= 2);
+}
+
+static void run_case(struct ranks_rank *r)
+{
+    struct mine m = {.of = r->arg};
+    RANKS_OK(r, make(&m, r));
+    check_ways(&m, r);
+    for (int64_t run = 0; run < 6; run++) {
+        bool late = run > 3 && r->rank == run % 2; /* than all others, which have packed by then */
+        fill(&m, run);
+        if (run == 3)
+            RANKS_OK(r, weft_exec_rebind(m.exec, &m.src, &m.view.all));
+        if (late)
+            ranks_meet(r);
+        RANKS_OK(r, weft_exec_start(m.exec));
+        if (run > 3 && !late)
+            ranks_meet(r);
+        RANKS_OK(r, weft_exec_wait(m.exec, -1));
+        int64_t n = wrong(&m, run);
+        if (n)
+            ranks_note(r, __FILE__, __LINE__, "%s, run %d: %lld slots are wrong", m.of->what, (int)run, (long long)n);
+    }
+    drop(&m, r);
+}
+
+static void faces_arrive(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        ranks_run(cases[i].grid.ranks, NULL, run_case, (void *)(uintptr_t)&cases[i], NULL);
+}
+
+/* ---- runs that end before they were read ---- */
+
+static const struct faces pairs[] = {
+    {.what = "flows", .grid = {3, 2, {PLANE(93, 97), {10, 2, 1, 1, false}}}, .large = true, .strips = true},
+    {.what = "does not", .grid = {3, 2, {PLANE(63, 65), {10, 2, 1, 1, false}}}},
+    {.what = "whole at the reader", .grid = {3, 2, {PLANE(93, 97), {6, 2, 1, 1, true}}}, .large = true},
+};
+
+/* Rank 1 has sent and does not look at what comes, until rank 0 has ended that run, and sent other values in the next;
+ * then until it has ended one and binds its exec again, and at last until it has freed it. */
+static void run_ahead(struct ranks_rank *r)
+{
+    struct mine m = {.of = r->arg};
+    bool first = r->rank == 0;
+    RANKS_OK(r, make(&m, r));
+    check_ways(&m, r);
+    for (int64_t salt = 0; salt < 6; salt += 2) {
+        fill(&m, salt);
+        RANKS_OK(r, weft_exec_start(m.exec));
+        if (!first) /* 0 has started its next run */
+            ranks_meet(r);
+        RANKS_OK(r, weft_exec_wait(m.exec, -1));
+        check_values(r, &m, salt);
+        fill(&m, salt + 1);
+        RANKS_OK(r, weft_exec_start(m.exec));
+        if (first)
+            ranks_meet(r);
+        RANKS_OK(r, weft_exec_wait(m.exec, -1));
+        check_values(r, &m, salt + 1);
+    }
+    for (int64_t salt = 6; salt < 9; salt++) {
+        fill(&m, salt);
+        RANKS_OK(r, weft_exec_start(m.exec));
+        if (!first) /* 0 has ended the run */
+            ranks_meet(r);
+        RANKS_OK(r, weft_exec_wait(m.exec, -1));
+        if (first)
+            ranks_meet(r);
+        check_values(r, &m, salt);
+        if (salt < 8) {
+            fill(&m, salt);
+            RANKS_OK(r, weft_exec_rebind(m.exec, &m.src, &m.view.all));
+        }
+    }
+    fill(&m, 9);
+    RANKS_OK(r, weft_exec_start(m.exec));
+    if (first) {
+        RANKS_OK(r, weft_exec_wait(m.exec, -1));
+        weft_exec_close(m.exec);
+        m.exec = NULL;
+        ranks_meet(r);
+    } else {
+        ranks_meet(r); /* 0 has freed its exec */
+        RANKS_OK(r, weft_exec_wait(m.exec, -1));
+    }
+    check_values(r, &m, 9);
+    drop(&m, r);
+}
+
+static void runs_end_before_they_are_read(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        ranks_run(2, NULL, run_ahead, (void *)(uintptr_t)&pairs[i], NULL);
+}
+
+/* A reader that dies has let a run end, and no other. */
+static void deaths_are_noticed(void **state)
+{
+    (void)state;
+    if (!ranks_forked) {
+        print_message("skip: only processes can be killed\n");
+        skip();
+    }
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        ranks_run_but(2, NULL, run_deserted, (void *)(uintptr_t)&pairs[i], 1);
+}
+
+/* What is kept is charged, and within the limits of the comm; where it would not be, nothing is kept. */
+static void run_limited(struct ranks_rank *r)
+{
+    struct mine m = {.of = r->arg};
+    weft_exec_info info = {.size = sizeof info};
+    RANKS_OK(r, make(&m, r));
+    const struct program *p = m.exec->program;
+    int64_t bytes = 0;
+    bool room = r->opts.channel_buckets != 1 && !r->opts.inflight_bytes;
+    for (uint32_t s = 0; s < p->nsteps; s++) {
+        RANKS_CHECK(r, p->steps[s].kept <= room);
+        bytes += p->steps[s].kept && p->steps[s].kind == PLAN_SEND ? 2 * m.plan->steps[s].bytes : 0;
+    }
+    RANKS_CHECK(r, (bytes > 0) == room && p->room >= bytes);
+    for (int64_t salt = 0; salt < 3; salt++) {
+        fill(&m, salt);
+        RANKS_OK(r, weft_exec_run(m.exec));
+        check_values(r, &m, salt);
+    }
+    RANKS_OK(r, weft_exec_stats(m.exec, &info));
+    RANKS_CHECK(r, info.staging_peak >= bytes && info.staging_peak <= info.staging_limit);
+    RANKS_CHECK(r, r->comm->staging.taken >= p->room);
+    RANKS_OK(r, weft_exec_rebind(m.exec, &m.src, &m.view.all));
+    weft_exec_close(m.exec);
+    m.exec = NULL;
+    RANKS_CHECK(r, !r->comm->staging.taken);
+    drop(&m, r);
+}
+
+static void limits_hold(void **state)
+{
+    (void)state;
+    static const weft_comm_opts opts[] = {{.staged = false},           {.staged = true},
+                                          {.channel_buckets = 1},      {.staged = true, .channel_buckets = 1},
+                                          {.inflight_bytes = 1 << 20}, {.staged = true, .inflight_bytes = 100000}};
+    for (size_t i = 0; i < sizeof opts / sizeof *opts; i++)
+        ranks_run(2, &opts[i], run_limited, (void *)(uintptr_t)&pairs[1], NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(faces_arrive), cmocka_unit_test(runs_end_before_they_are_read),
+                                       cmocka_unit_test(deaths_are_noticed), cmocka_unit_test(limits_hold)};
+    return CONFORMANCE_RUN(tests);
+}

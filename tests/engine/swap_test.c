@@ -1,0 +1,357 @@
+/* Faces that two ranks give each other where they lie: which programs do it, that all of it arrives, that a rank which
+ * has begun holds up nobody and one which has not is not touched, that ranks who are not at it go on, and who is to
+ * blame. */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engine/block.h"
+#include "engine/drivers/swap.h"
+#include "faces.h"
+#include "support/conformance.h"
+#include "support/share.h"
+
+#define SECOND INT64_C(1000000000)
+#define LONG (20 * SECOND) /* beyond it something is stuck, on a busy machine, too */
+
+/* `large`: they are swapped where ranks share cores; `strips`: also where each has its own, since they span enough. */
+static const struct faces cases[] = {
+    {.what = "two", .grid = {3, 2, {PLANE(93, 97), {120, 2, 1, 1, false}}}, .large = true, .strips = true},
+    {.what = "two in a ring", .grid = {3, 2, {PLANE(93, 97), {120, 2, 1, 1, true}}}, .large = true, .strips = true},
+    {.what = "nested loops",
+     .grid = {3, 2, {{101, 1, 0, 0, false}, {97, 1, 1, 2, false}, {120, 2, 1, 1, false}}},
+     .large = true,
+     .strips = true},
+    {.what = "two at a time", .grid = {3, 2, {PLANE(93, 97), {120, 2, 2, 2, false}}}, .large = true, .strips = true},
+    {.what = "near", .grid = {3, 2, {PLANE(93, 97), {10, 2, 1, 1, false}}}, .large = true},
+    {.what = "more one way", .grid = {3, 3, {PLANE(93, 97), {15, 3, 1, 2, false}}}},
+    {.what = "few", .grid = {3, 3, {PLANE(63, 65), {15, 3, 1, 1, false}}}},
+    {.what = "apart", .grid = {3, 3, {PLANE(93, 97), {15, 3, 1, 1, false}}}, .apart = true},
+    {.what = "a row of three", .grid = {3, 3, {PLANE(93, 97), {15, 3, 1, 1, false}}}, .large = true},
+    {.what = "a ring of three", .grid = {3, 3, {PLANE(97, 93), {15, 3, 1, 1, true}}}, .large = true},
+    {.what = "a row of four", .grid = {3, 4, {PLANE(83, 101), {20, 4, 1, 1, false}}}, .large = true},
+    {.what = "a ring of five", .grid = {3, 5, {PLANE(8, 1027), {24, 5, 3, 3, true}}}, .large = true},
+};
+static const struct faces row = {.what = "a row", .grid = {3, 4, {PLANE(93, 89), {12, 4, 1, 1, false}}}, .large = true};
+
+/* Two cores at most, so that three ranks share them. */
+static int crowd(void **state)
+{
+    (void)state;
+    cpu_set_t may, few;
+    CPU_ZERO(&few);
+    if (sched_getaffinity(0, sizeof may, &may))
+        return -1;
+    for (size_t i = 0; i < CPU_SETSIZE && CPU_COUNT(&few) < 2; i++)
+        if (CPU_ISSET(i, &may))
+            CPU_SET(i, &few);
+    return sched_setaffinity(0, sizeof few, &few);
+}
+
+static bool swaps(const struct mine *m)
+{
+    return m->exec->comm->dedicated_cores ? m->of->strips : m->of->large;
+}
+
+static void run_case(struct ranks_rank *r)
+{
+    struct mine m = {.of = r->arg};
+    RANKS_OK(r, make(&m, r));
+    for (int64_t run = 0; run < 6; run++) {
+        bool late = run > 3 && r->rank == run % 2;
+        if ((m.exec->program->driver == &driver_swap) != swaps(&m))
+            ranks_note(r, __FILE__, __LINE__, "%s: driver %s", m.of->what, m.exec->program->driver->name);
+        fill(&m, run);
+        if (run == 3)
+            RANKS_OK(r, weft_exec_rebind(m.exec, &m.src, &m.view.all));
+        if (late)
+            ranks_meet(r);
+        RANKS_OK(r, weft_exec_start(m.exec));
+        if (run > 3 && !late)
+            ranks_meet(r);
+        RANKS_OK(r, weft_exec_wait(m.exec, LONG));
+        check_values(r, &m, run);
+    }
+    drop(&m, r);
+}
+
+static void faces_arrive(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        ranks_run(cases[i].grid.ranks, NULL, run_case, (void *)(uintptr_t)&cases[i], NULL);
+}
+
+/* ---- one that does nothing, one that is late ---- */
+
+struct odd {
+    const struct faces *of;
+    int rank;
+};
+
+static void run_idle(struct ranks_rank *r)
+{
+    const struct odd *odd = r->arg;
+    struct mine m = {.of = odd->of};
+    RANKS_OK(r, make(&m, r));
+    for (int64_t run = 0; run < 3; run++) {
+        fill(&m, run);
+        RANKS_OK(r, weft_exec_start(m.exec));
+        if (r->rank != odd->rank)
+            RANKS_OK(r, weft_exec_wait(m.exec, LONG));
+        ranks_meet(r);
+        if (r->rank == odd->rank)
+            check_values(r, &m, run); /* before it looks */
+        RANKS_OK(r, weft_exec_wait(m.exec, LONG));
+        check_values(r, &m, run);
+    }
+    drop(&m, r);
+}
+
+static void others_do_the_copies(void **state)
+{
+    (void)state;
+    for (int idle = 0; idle < 4; idle++)
+        ranks_run(4, NULL, run_idle, &(struct odd){&row, idle}, NULL);
+    for (int idle = 0; idle < 2; idle++)
+        ranks_run(2, NULL, run_idle, &(struct odd){&cases[0], idle}, NULL);
+}
+
+static bool untouched(const struct mine *m)
+{
+    bool own, all = true;
+    for (int64_t i = 0; i < m->at.slots; i++) {
+        grid_slot(&m->of->grid, &m->at, i, &own);
+        all &= own || m->buffer[i] == -7;
+    }
+    return all;
+}
+
+/* Its neighbours wait for it and name it; those further on end their runs. */
+static void run_late(struct ranks_rank *r)
+{
+    const struct odd *odd = r->arg;
+    struct mine m = {.of = odd->of};
+    bool beside = r->rank == odd->rank - 1 || r->rank == odd->rank + 1;
+    char who[40];
+    snprintf(who, sizeof who, "rank %d (has not started)", odd->rank);
+    RANKS_OK(r, make(&m, r));
+    for (int64_t run = 0; run < 3; run++) {
+        fill(&m, run);
+        if (r->rank != odd->rank)
+            RANKS_OK(r, weft_exec_start(m.exec));
+        ranks_meet(r);
+        if (beside) {
+            RANKS_CHECK(r, weft_exec_wait(m.exec, SECOND / 100) == WEFT_ETIMEOUT);
+            RANKS_CHECK(r, getenv("WEFT_PROGRESS") || strstr(weft_errmsg(), who)); /* else the thread may be at work */
+        } else if (r->rank != odd->rank) {
+            RANKS_OK(r, weft_exec_wait(m.exec, LONG));
+            check_values(r, &m, run);
+        }
+        ranks_meet(r);
+        if (r->rank == odd->rank) {
+            RANKS_CHECK(r, untouched(&m));
+            RANKS_OK(r, weft_exec_start(m.exec));
+        }
+        RANKS_OK(r, weft_exec_wait(m.exec, LONG));
+        check_values(r, &m, run);
+    }
+    drop(&m, r);
+}
+
+static void nothing_of_the_late(void **state)
+{
+    (void)state;
+    for (int late = 0; late < 4; late++)
+        ranks_run(4, NULL, run_late, &(struct odd){&row, late}, NULL);
+}
+
+/* ---- several in flight ---- */
+
+static void run_hurried(struct ranks_rank *r)
+{
+    struct random rng = {(uint64_t)(100 + r->rank)};
+    struct mine m[2];
+    const int runs = (int)test_share(6, 1000);
+    for (int i = 0; i < 2; i++) {
+        m[i] = (struct mine){.of = r->arg};
+        RANKS_OK(r, make(&m[i], r));
+    }
+    for (int run = 0; run < runs; run++) {
+        for (int i = 0; i < 2; i++) {
+            fill(&m[i], run + i);
+            if (random_once_in(&rng, 3))
+                sched_yield();
+            RANKS_OK(r, weft_exec_start(m[i].exec));
+        }
+        bool done = false;
+        while (!random_once_in(&rng, 4) && !done)
+            RANKS_OK(r, weft_exec_test(m[1].exec, &done));
+        for (int i = 1; i >= 0; i--)
+            RANKS_OK(r, weft_exec_wait(m[i].exec, LONG));
+        for (int i = 0; i < 2; i++)
+            check_values(r, &m[i], run + i);
+    }
+    for (int i = 0; i < 2; i++)
+        drop(&m[i], r);
+}
+
+static void runs_in_flight(void **state)
+{
+    (void)state;
+    ranks_run(4, NULL, run_hurried, (void *)(uintptr_t)&row, NULL);
+    ranks_run(2, NULL, run_hurried, (void *)(uintptr_t)&cases[0], NULL);
+}
+
+/* Polls alone end a run that further ranks have not begun. */
+static void run_polled(struct ranks_rank *r)
+{
+    struct mine m = {.of = r->arg};
+    RANKS_OK(r, make(&m, r));
+    fill(&m, 1);
+    if (r->rank == 3) /* 0 has ended its run */
+        ranks_meet(r);
+    RANKS_OK(r, weft_exec_start(m.exec));
+    for (bool done = false; !done && r->rank < 2;)
+        RANKS_OK(r, weft_exec_test(m.exec, &done));
+    if (r->rank != 3)
+        ranks_meet(r);
+    RANKS_OK(r, weft_exec_wait(m.exec, LONG));
+    check_values(r, &m, 1);
+    drop(&m, r);
+}
+
+static void far_ranks_are_not_waited_for(void **state)
+{
+    (void)state;
+    ranks_run(4, NULL, run_polled, (void *)(uintptr_t)&row, NULL);
+}
+
+/* ---- bound again ---- */
+
+/* To private memory on one rank, so that faces are packed, unless ranks are threads and reach it; refused; and back.
+ * Boxes arrive either way. */
+static void run_rebound(struct ranks_rank *r)
+{
+    struct mine m = {.of = r->arg};
+    size_t n = 0, all = 0, came[16];
+    RANKS_OK(r, make(&m, r));
+    int64_t *windows = m.buffer, *private = malloc((size_t)m.at.slots * sizeof *private);
+    RANKS_OK(r, weft_exec_on_arrival(m.exec, NULL, NULL));
+    for (int64_t run = 0; run < 8; run++) {
+        bool moved = run % 3 == 1, packed = moved && strcmp(ranks_on, "threads");
+        m.buffer = moved && r->rank == 1 ? private : windows;
+        grid_view(&m.of->grid, &m.at, m.buffer, sizeof *m.buffer, &m.view);
+        m.src = m.view.own;
+        RANKS_OK(r, weft_exec_rebind(m.exec, &m.src, &m.view.all));
+        RANKS_CHECK(r, (m.exec->program->driver == &driver_swap) == (!packed && swaps(&m)));
+        for (int again = 0; again < 2; again++) {
+            fill(&m, run + again);
+            RANKS_OK(r, weft_exec_run(m.exec));
+            check_values(r, &m, run + again);
+            RANKS_OK(r, weft_exec_arrived(m.exec, came, 16, &n));
+            RANKS_CHECK(r, n && (!all || n == all));
+            all = n;
+            weft_view small = m.view.all;
+            small.bytes = r->rank == run % r->size ? 1 : small.bytes;
+            RANKS_CHECK(r, weft_exec_rebind(m.exec, &m.src, &small) == WEFT_EINVAL);
+        }
+    }
+    m.buffer = windows;
+    drop(&m, r);
+    free(private);
+}
+
+static void bound_again(void **state)
+{
+    (void)state;
+    ranks_run(4, NULL, run_rebound, (void *)(uintptr_t)&row, NULL);
+    ranks_run(2, NULL, run_rebound, (void *)(uintptr_t)&cases[0], NULL);
+}
+
+/* ---- deaths ---- */
+
+/* Rank 0 has ended its run, but a share of the faces of 2 and 3 is left with it, and it dies. */
+static void run_left_behind(struct ranks_rank *r)
+{
+    struct mine m = {.of = r->arg};
+    RANKS_OK(r, make(&m, r));
+    RANKS_CHECK(r, (m.exec->program->driver == &driver_swap));
+    fill(&m, 0);
+    if (r->rank == 2) {
+        const struct block *b = m.exec->block;
+        uint32_t to3 = block_outs(b)[0].peer == 3 ? 0 : 1;
+        struct swap_hall *hall = (struct swap_hall *)driver_room(&driver_swap, b) + to3;
+        atomic_store(&hall->taken[3], UINT64_C(1) << SWAP_WHO_BITS | 1);
+    }
+    ranks_meet(r);
+    RANKS_OK(r, weft_exec_start(m.exec));
+    if (r->rank < 2) {
+        RANKS_OK(r, weft_exec_wait(m.exec, LONG));
+        check_values(r, &m, 0);
+    }
+    if (r->rank == 0)
+        _exit(0);
+    if (r->rank > 1) {
+        RANKS_CHECK(r, weft_exec_wait(m.exec, LONG) == WEFT_EPEER);
+        RANKS_CHECK(r, strstr(weft_errmsg(), "rank 0") != NULL);
+    }
+    drop(&m, r);
+}
+
+/* Who has begun and dies has done its part, unless it has a share; in the next run it is missed. */
+static void deaths_are_noticed(void **state)
+{
+    (void)state;
+    if (!ranks_forked) {
+        print_message("skip: only processes can be killed\n");
+        skip();
+    }
+    ranks_run_but(4, NULL, run_left_behind, (void *)(uintptr_t)&row, 0);
+    ranks_run_but(2, NULL, run_deserted, (void *)(uintptr_t)&cases[0], 1);
+}
+
+static void run_given_up(struct ranks_rank *r)
+{
+    struct mine m = {.of = r->arg};
+    RANKS_OK(r, make(&m, r));
+    fill(&m, 1);
+    if (r->rank == 0) {
+        RANKS_OK(r, weft_exec_start(m.exec));
+        weft_exec_close(m.exec); /* at the deadline */
+        m.exec = NULL;
+        ranks_meet(r);
+        ranks_meet(r);
+        RANKS_CHECK(r, untouched(&m));
+    } else {
+        ranks_meet(r);
+        int err = weft_exec_run(m.exec);
+        RANKS_CHECK(r, err == WEFT_EPEER && strstr(weft_errmsg(), "rank 0"));
+        ranks_meet(r);
+        RANKS_CHECK(r, untouched(&m));
+    }
+    drop(&m, r);
+}
+
+static void given_up(void **state)
+{
+    (void)state;
+    ranks_run(3, &(weft_comm_opts){.deadline_ns = 3 * SECOND / 2}, run_given_up, (void *)(uintptr_t)&cases[8], NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(faces_arrive, crowd),    cmocka_unit_test(others_do_the_copies),
+        cmocka_unit_test(nothing_of_the_late),          cmocka_unit_test(runs_in_flight),
+        cmocka_unit_test(far_ranks_are_not_waited_for), cmocka_unit_test(bound_again),
+        cmocka_unit_test(deaths_are_noticed),           cmocka_unit_test(given_up),
+    };
+    return CONFORMANCE_RUN(tests);
+}

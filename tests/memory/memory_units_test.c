@@ -1,0 +1,105 @@
+/* Copies of units in one loop, of two such at once, and nontemporal copies, against memcpy of each. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "memory/memory.h"
+#include "memory_ref.h"
+
+static uint64_t seed = 35;
+
+static int64_t upto(int64_t n) /* 0 .. n - 1 */
+{
+    return (int64_t)(ref_random(&seed) % (uint64_t)n);
+}
+
+/* Units in one loop, up or down on either side, dense or not. */
+static void test_copy_units(void **state)
+{
+    (void)state;
+    static const int64_t units[] = {1, 2, 4, 8, 16, 24, 32, 100, 256};
+    enum { ROOM = 40 * 300 };
+    static unsigned char src[ROOM], dst[ROOM], want[ROOM];
+    for (int round = 0; round < 2000; round++) {
+        int64_t unit = units[upto(sizeof units / sizeof *units)], n = upto(40), step[2];
+        unsigned char *to[2] = {dst, want};
+        for (int k = 0; k < 2; k++)
+            step[k] = upto(2) ? unit : unit + upto(301 - unit);
+        bool down[2] = {upto(2), upto(2)};
+        for (int i = 0; i < ROOM; i++) {
+            src[i] = (unsigned char)ref_random(&seed);
+            dst[i] = want[i] = 0;
+        }
+        const unsigned char *from = down[1] && n ? src + (n - 1) * step[1] : src;
+        for (int k = 0; k < 2; k++)
+            to[k] += down[0] && n ? (n - 1) * step[0] : 0;
+        for (int k = 0; k < 2; k++)
+            step[k] = down[k] ? -step[k] : step[k];
+        memory_copy_units(to[0], step[0], from, step[1], n, (size_t)unit);
+        for (int64_t i = 0; i < n; i++)
+            memcpy(to[1] + i * step[0], from + i * step[1], (size_t)unit);
+        assert_memory_equal(dst, want, ROOM);
+    }
+}
+
+/* Any begins and lengths; nothing beside them is written. */
+static void test_copy_nontemporal(void **state)
+{
+    (void)state;
+    enum { ROOM = 1200 };
+    static unsigned char src[ROOM], dst[ROOM], want[ROOM];
+    for (int round = 0; round < 5000; round++) {
+        int64_t to = upto(130), from = upto(130), n = upto(round % 4 ? 200 : 1001);
+        for (int i = 0; i < ROOM; i++) {
+            src[i] = (unsigned char)ref_random(&seed);
+            dst[i] = want[i] = (unsigned char)i;
+        }
+        memory_copy_nontemporal(dst + to, src + from, (size_t)n);
+        memcpy(want + to, src + from, (size_t)n);
+        assert_memory_equal(dst, want, ROOM);
+    }
+}
+
+/* Two lists of units, which share lines or are apart. */
+static void test_copy_pairs(void **state)
+{
+    (void)state;
+    static const int64_t units[] = {1, 2, 4, 8, 16, 12, 24};
+    enum { ROOM = 40 * 300 + 400 };
+    static unsigned char src[ROOM], dst[ROOM], want[ROOM];
+    for (int round = 0; round < 1000; round++) {
+        int64_t unit = units[upto(sizeof units / sizeof *units)], n = upto(40), other[2];
+        int64_t step[2] = {2 * unit + upto(301 - 2 * unit), upto(2) ? unit : unit + upto(301 - unit)};
+        bool down[2] = {upto(2), upto(2)};
+        other[0] = unit + upto(step[0] - 2 * unit + 1); /* where the second list begins, between units of the first */
+        other[1] = upto(300);
+        for (int i = 0; i < ROOM; i++) {
+            src[i] = (unsigned char)ref_random(&seed);
+            dst[i] = want[i] = 0;
+        }
+        int64_t to = down[0] && n ? (n - 1) * step[0] : 0, from = down[1] && n ? (n - 1) * step[1] : 0;
+        for (int k = 0; k < 2; k++)
+            step[k] = down[k] ? -step[k] : step[k];
+        memory_copy_pairs((void *[]){dst + to, dst + to + other[0]}, step[0],
+                          (const void *[]){src + from, src + from + other[1]}, step[1], n, (size_t)unit, upto(2) * 16);
+        for (int64_t i = 0; i < n; i++) {
+            memcpy(want + to + i * step[0], src + from + i * step[1], (size_t)unit);
+            memcpy(want + to + other[0] + i * step[0], src + from + other[1] + i * step[1], (size_t)unit);
+        }
+        assert_memory_equal(dst, want, ROOM);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_copy_units),
+        cmocka_unit_test(test_copy_nontemporal),
+        cmocka_unit_test(test_copy_pairs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

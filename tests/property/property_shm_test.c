@@ -1,0 +1,81 @@
+/* The property campaign on shm: with 1 to 8 processes, which stay from case to case; data in window memory and in
+ * private memory, which is staged or read by the system. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "property_crew.h"
+#include "property_runs.h"
+#include "support/share.h"
+
+static const char *program;
+static struct crews crews;
+static int64_t of_size[CREW_RANKS + 1], in_windows, crossing;
+
+static bool run_on_processes(struct engine_job *j, bool *refused, struct why *why)
+{
+    return crew_run(&crews, j, refused, why);
+}
+
+static bool law_run(const struct property_case *c, struct why *why)
+{
+    int size = c->on > case_world(c) ? c->on : case_world(c); /* shrinking may have left fewer */
+    return crews_get(&crews, size, why) && runs_law(c, size, NULL, run_on_processes, why);
+}
+
+/* Cases of more ranks are left out. Where there is room, a case gets idle ranks, so that there are crews of all sizes.
+ */
+static void one_case(int64_t number)
+{
+    struct property_case c;
+    random_case(RUNS_SEED, number, &c);
+    int world = case_world(&c), size = 1 + (int)(c.seed % CREW_RANKS);
+    if (world > CREW_RANKS)
+        return;
+    runs_pick_algorithm(&c);
+    c.processes = true;
+    c.private = c.seed / 8 % 3 == 0;
+    c.on = size > world ? size : 0;
+    runs_seen.cases++;
+    in_windows += !c.private;
+    crossing += crew_way(&c) == 2;
+    of_size[size > world ? size : world]++;
+    report_law(program, law_run, c);
+}
+
+static void campaign(void **state)
+{
+    (void)state;
+    int64_t n = test_share(5000, 50000);
+    report_install(); /* in place of cmocka's */
+    for (int64_t i = 0; runs_seen.cases < n && !report.broken; i++)
+        one_case(i);
+    runs_judge("processes");
+    print_message("%lld in window memory, %lld read out of private memory; crews of", (long long)in_windows,
+                  (long long)crossing);
+    assert_true(crossing > n / 50);
+    for (int size = 1; size <= CREW_RANKS; size++)
+        print_message(" %d: %lld", size, (long long)of_size[size]);
+    print_message("\n");
+    for (int size = 1; size <= CREW_RANKS && n >= 1000; size++)
+        assert_true(of_size[size] > 0);
+    crews_close(&crews);
+}
+
+int main(int argc, char **argv)
+{
+    program = argv[0];
+    if (argc > 2) {
+        int code = report_range(argv, one_case);
+        crews_close(&crews);
+        return code;
+    }
+    const struct CMUnitTest tests[] = {cmocka_unit_test(campaign)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,229 @@
+#!/usr/bin/env bash
+# The layers of the design, checked: which folder may include which, and that the compile half
+# (layout, plan, lower) has no I/O, threads, clock or environment. `include_direction.sh [ROOT]`
+# checks a tree and prints each violation; without ROOT it checks this one and then plants
+# violations in a copy and expects every one of them to be found. tests/system/layers.txt is the table; `--draw` prints
+# it as docs/architecture.md shows it.
+set -u
+here=$(cd "$(dirname "$0")/../.." && pwd)
+
+compile_half="layout plan lower"
+layers=$here/tests/system/layers.txt
+library=$(awk '!/^#/ && NF && $1 !~ /^(cli|bench|examples)$/ { printf "%s ", $1 }' "$layers")
+library=${library% }
+
+# What the files of a folder may include with quotes, besides weft.h and their own folder: a pattern.
+allowed()
+{
+    awk -v folder="$1" '$1 == folder {
+        for (i = 2; i <= NF; i++) {
+            name = $i
+            if (name ~ /\.h$/) { gsub(/\./, "\\.", name); name = name "$" } else name = name "/"
+            printf "%s%s", (i > 2 ? "|" : ""), name
+        }
+    }' "$layers"
+}
+
+# A folder of this tree, wherever its files stand below it.
+sources() { find "$1" -name '*.[ch]' 2>/dev/null | sort; }
+
+# draw: the picture of docs/architecture.md, a line a folder.
+draw()
+{
+    awk '!/^#/ && NF { printf "%-12s", $1; for (i = 2; i <= NF; i++) printf " %s", $i; print "" }' "$layers" |
+        sed 's/ *$//'
+}
+
+# The library never prints, aborts or exits. The compile half moreover has none of the rest.
+printing='printf|vprintf|puts|putchar|fprintf|vfprintf|fputs|fputc|putc|perror|abort|exit|_exit|_Exit|quick_exit'
+files='fopen|fdopen|freopen|tmpfile|fread|fwrite|fgets|fgetc|getc|getchar|scanf|fscanf|remove|rename|unlink'
+files+='|open|openat|creat|close|read|write|pread|pwrite|lseek|stat|fstat|mmap|munmap|socket|connect|ioctl|syscall'
+clocks='time|clock|clock_gettime|gettimeofday|timespec_get|sleep|usleep|nanosleep|clock_nanosleep|sched_yield'
+rest="getenv|secure_getenv|setenv|putenv|rand|srand|random|drand48|getrandom|sysconf|getpid|fork|system|popen"
+rest+="|signal|sigaction|raise|kill|setlocale|pthread_[a-z_]+|thrd_[a-z_]+|mtx_[a-z_]+|cnd_[a-z_]+|sem_[a-z_]+"
+headers='pthread|threads|semaphore|sched|time|unistd|fcntl|signal|dirent|poll|dlfcn|locale|sys/[a-z]+|linux/[a-z]+'
+
+# Comments and the insides of strings do not count; line numbers stay.
+strip()
+{
+    awk '{
+        out = ""
+        for (i = 1; i <= length($0); i++) {
+            two = substr($0, i, 2); c = substr($0, i, 1)
+            if (comment) { if (two == "*/") { comment = 0; i++ } continue }
+            if (quote != "") {
+                if (c == "\\") { i++; continue }
+                if (c == quote) { quote = ""; out = out c }
+                continue
+            }
+            if (two == "/*") { comment = 1; i++; out = out " "; continue }
+            if (two == "//") break
+            if (c == "\"" || c == "\047") quote = c
+            out = out c
+        }
+        quote = ""
+        print out
+    }' "$1"
+}
+
+# show FILE WHAT: turns "line:text" into a violation a line.
+show() { sed "s|^\([0-9]*\):[[:space:]]*\(.*\)|$1:\1: $2: \2|"; }
+
+check_includes()
+{
+    local folder=$1 file=$2 own=$3 may
+    may="weft\.h$|$own/|[a-z0-9_]+\.h$"
+    [ -n "$(allowed "$folder")" ] && may+="|$(allowed "$folder")"
+    grep -nE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' "$file" |
+        while IFS=: read -r line text; do
+            name=$(sed 's/^[^"]*"\([^"]*\)".*/\1/' <<<"$text")
+            if ! grep -qE "^($may)" <<<"$name"; then
+                echo "$file:$line: $folder may not include \"$name\""
+            elif [[ $name != */* && $name != weft.h && ! -f $(dirname "$file")/$name ]]; then
+                echo "$file:$line: \"$name\" is not in this folder"
+            fi
+        done
+    # Angle brackets are for the system; the library's own folders must not be reached that way.
+    grep -nE "^[[:space:]]*#[[:space:]]*include[[:space:]]*<((${library// /|}|cli)/|\.)" "$file" |
+        show "$file" "$folder may not include"
+}
+
+check_calls()
+{
+    local file=$1 what=$2 names=$3
+    strip "$file" | grep -nE "(^|[^A-Za-z0-9_.>])($names)[[:space:]]*\(" | show "$file" "$what"
+}
+
+check_tree()
+{
+    local root=$1 folder file
+    cd "$root" || return 1
+    for folder in $library cli; do
+        for file in $(sources "src/$folder"); do
+            check_includes "$folder" "$file" "$folder"
+        done
+    done
+    for folder in bench examples; do
+        for file in $(sources "$folder"); do
+            check_includes "$folder" "$file" "$folder"
+        done
+    done
+    for folder in $library; do
+        for file in $(sources "src/$folder"); do
+            check_calls "$file" "the library never prints or exits" "$printing"
+        done
+    done
+    for folder in $compile_half; do
+        for file in $(sources "src/$folder"); do
+            check_calls "$file" "the compile half is pure" "$files|$clocks|$rest"
+            grep -nE "^[[:space:]]*#[[:space:]]*include[[:space:]]*<($headers)\.h>" "$file" |
+                show "$file" "the compile half is pure"
+            strip "$file" | grep -nE '(^|[^A-Za-z0-9_])(stdout|stderr|stdin|environ|errno)([^A-Za-z0-9_]|$)' |
+                show "$file" "the compile half is pure"
+        done
+    done
+    # An unknown folder would go unchecked.
+    for folder in src/*/; do
+        folder=$(basename "$folder")
+        [[ " $library cli " == *" $folder "* ]] || echo "src/$folder: no rule says what it may include"
+    done
+    grep -nE '#[[:space:]]*include[[:space:]]*"' include/weft.h | show include/weft.h "weft.h stands alone"
+}
+
+if [ "${1:-}" = --draw ]; then
+    draw
+    exit
+fi
+if [ $# -gt 0 ]; then
+    found=$(check_tree "$1")
+    [ -z "$found" ] && exit 0
+    echo "$found"
+    exit 1
+fi
+
+failed=0
+if ! bash "$0" "$here"; then
+    failed=1
+fi
+
+# plant VERDICT FOLDER LINE: a copy of the tree with one more file is refused (bad) or not (good).
+copy=$(mktemp -d)
+trap 'rm -rf "$copy"' EXIT
+plant()
+{
+    local verdict=$1 file=$copy/$2/planted.c result=good
+    rm -rf "${copy:?}"/*
+    mkdir -p "$copy/src" "$copy/include" "$copy/$2"
+    cp "$here/include/weft.h" "$copy/include/"
+    for folder in $library cli; do
+        mkdir -p "$copy/src/$folder"
+        touch "$copy/src/$folder/$folder.h"
+    done
+    printf '%s\n' "$3" >"$file"
+    bash "$0" "$copy" >"$copy/found" || result=bad
+    if [ "$result" != "$verdict" ] || { [ "$verdict" = bad ] && ! grep -q planted "$copy/found"; }; then
+        echo "self-check: in $2, the line '$3' should be $verdict"
+        failed=1
+    fi
+}
+
+plant bad src/base '#include "layout/layout.h"'
+plant bad src/layout '#include "plan/plan.h"'
+plant bad src/plan '#include "lower/lower.h"'
+plant bad src/lower '#include "memory/memory.h"'
+plant bad src/lower '  #  include "engine/exec.h"'
+plant bad src/memory '#include "plan/plan.h"'
+plant bad src/rendezvous '#include "transport/transport.h"'
+plant bad src/rendezvous '#include "memory/memory.h"'
+plant bad src/transport '#include "engine/exec.h"'
+plant bad src/transport '#include "lower/lower.h"'
+plant bad src/engine '#include "layout/layout.h"'
+plant bad src/engine '#include "plan/verify/verify.h"'
+plant bad src/engine '#include "../lower/lower.h"'
+plant bad src/engine '#include <lower/lower.h>'
+plant bad src/engine '#include "cli/cli.h"'
+plant bad src/engine 'void f(void) { printf("x"); }'
+plant bad src/comm '#include "engine/exec.h"'
+plant bad src/comm '#include "window/remote.h"'
+plant bad src/comm '#include "exchange/pipe.h"'
+plant bad src/engine '#include "window/window.h"'
+plant bad src/window '#include "exchange/exchange.h"'
+plant bad src/exchange '#include "engine/exec.h"'
+plant bad src/exchange/deep '#include "engine/exec.h"'
+plant bad src/memory '#include "layout/layout.h"'
+plant bad src/checkpoint '#include "engine/exec.h"'
+plant bad src/layout '#include "checkpoint/checkpoint.h"'
+plant bad src/cli '#include "base/error.h"'
+plant bad bench '#include "plan/plan.h"'
+plant bad examples '#include "base/base.h"'
+plant bad src/layout '#include <pthread.h>'
+plant bad src/layout '#include <sys/mman.h>'
+plant bad src/plan 'static int f(void) { return open("x", 0); }'
+plant bad src/plan 'void *f(void) { return fopen ("x", "r"); }'
+plant bad src/plan 'int f(void) { return fputs("x", stdout); }'
+plant bad src/plan 'void *f = stderr;'
+plant bad src/lower 'char *f(void) { return getenv("WEFT"); }'
+plant bad src/lower 'void f(void) { clock_gettime(0, 0); }'
+plant bad src/lower 'void f(void) { pthread_mutex_lock(0); }'
+plant bad src/lower 'void f(void) { abort(); }'
+plant bad src/planted 'int x;'
+plant good src/base '#include "base/base.h"'
+plant good src/layout '#include "base/base.h"'
+plant good src/lower '#include "plan/plan.h"'
+plant good src/engine '#include "plan/plan.h"'
+plant good src/engine '#include "transport/transport.h"'
+plant bad src/transport '#include "rendezvous/store.h"'
+plant good src/comm '#include "rendezvous/store.h"'
+plant good src/engine 'void f(void) { pthread_mutex_lock(0); }'
+plant good src/checkpoint '#include "layout/layout.h"'
+plant good src/cli '#include "cli/cli.h"'
+plant good src/cli '#include "base/json_read.h"'
+plant good src/cli '#include "cli.h"'
+plant good src/cli '#include "weft.h"'
+plant good bench '#include <weft.h>'
+plant good src/plan '/* open(2) and getenv( are only named here */ int n = 1; // time(0)'
+plant good src/plan 'const char *s = "printf(\"%d\") getenv(x)"; int snprintf(char *b, long n, const char *f, ...);'
+plant good src/plan 'int f(struct p *p) { return p->open(1) + p->ops.read(2) + reopen(3); }'
+
+[ "$failed" -eq 0 ] && echo "include direction: all right"
+exit "$failed"
