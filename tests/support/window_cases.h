@@ -407,7 +407,7 @@ static inline void window_mismatch(struct ranks_rank *r)
     weft_window *w = NULL;
     int err = r->rank == 1 ? weft_comm_barrier(r->comm, WINDOW_LONG) : weft_window_open(r->comm, &a, 1, 2, &w);
     RANKS_CHECK(r, err == WEFT_EMISMATCH && !w);
-    RANKS_CHECK(r, !strncmp(ranks_said(), "rank 0 is in weft_window_open, rank 1 in weft_comm_barrier", 59));
+    RANKS_CHECK(r, !strncmp(ranks_said(), "rank 0 is in weft_window_open, rank 1 in weft_comm_barrier", 58));
     /* And all is well again. */
     RANKS_OK(r, weft_window_open(r->comm, &a, 1, 2, &w));
     RANKS_OK(r, weft_window_barrier(w, WINDOW_LONG));

@@ -1,24 +1,31 @@
 #!/usr/bin/env python3
-"""Measures circles between the library's files, from the object files: a file depends on another one when it uses a
-name that the other one defines. `cycles.py BUILD_DIR` fails if two folders of src/ depend on each other, or if more
-files of one folder than ALLOWED says depend on each other in a circle; `--all` also lists the circles that are allowed,
-`--exports FOLDER...` lists what the files of these folders define for others."""
+"""Measures circles between the files of the library and of the command, from the object files: a file depends on another
+one when it uses a name that the other one defines. `cycles.py BUILD_DIR` fails if two folders depend on each other, or if
+more files of one folder than ALLOWED says depend on each other in a circle; `--all` also lists the circles that are
+allowed, `--exports FOLDER...` lists what the files of these folders define for others. Folders are those of layers.txt."""
 import collections
 import os
 import subprocess
 import sys
 
 MOST = 3
-ALLOWED = {}  # folder of src/: more than MOST, where an argument stands beside it
+ALLOWED = {}  # folder: more than MOST, where an argument stands beside it
 
 
 def objects(build):
-    root = os.path.join(build, "CMakeFiles", "weft_objects.dir", "src")
-    for folder, _, files in os.walk(root):
-        for name in files:
-            if name.endswith(".c.o"):
-                path = os.path.join(folder, name)
-                yield os.path.relpath(path, root)[:-4], path
+    """(name, path) of each: the library's, and the command's with its benchmarks."""
+    for target, place in (("weft_objects", "src"), ("weft_cli_objects", "src"), ("weft_cli_objects", "bench")):
+        whole = os.path.join(build, "CMakeFiles", f"{target}.dir")
+        for folder, _, files in os.walk(os.path.join(whole, place)):
+            for name in files:
+                if name.endswith(".c.o"):
+                    path = os.path.join(folder, name)
+                    yield os.path.relpath(path, whole)[:-4].removeprefix("src/"), path
+
+
+def layers():
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "layers.txt")) as table:
+        return {line.split()[0] for line in table if line.strip() and not line.startswith("#")}
 
 
 def names(path):
@@ -72,8 +79,15 @@ def read(build):
     return defined, uses
 
 
+LAYERS = layers()
+
+
 def top(name):
-    return name.split("/")[0]
+    """The folder of the table that a file is in."""
+    folder = os.path.dirname(name)
+    while folder not in LAYERS and "/" in folder:
+        folder = os.path.dirname(folder)
+    return folder
 
 
 def main():

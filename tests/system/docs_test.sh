@@ -177,8 +177,8 @@ limit src/engine/ways/letter.h '#define LETTERS 16' '16 runs ahead'
 limit src/comm/meet.c '#define PATIENCE_NS 1000000' 'after 1 ms' docs/running.md
 limit src/comm/flight.h '#define FLIGHT_EVENTS 256' 'the last 256'
 limit src/comm/flight.h '#define FLIGHT_DIR 512' '511 letters'
-limit src/cli/flights.h '#define FLIGHTS_RANKS 65536' '65,536 ranks'
-limit src/cli/flights.c '#define LARGEST (INT64_C(1) << 28)' '256 MiB'
+limit src/cli/diagnose/flight_files.h '#define FLIGHT_FILES_RANKS 65536' '65,536 ranks'
+limit src/cli/diagnose/flight_files.c '#define LARGEST (INT64_C(1) << 28)' '256 MiB'
 limit src/exchange/exchange.c '#define BUDGET (INT64_C(16) << 20)' '`budget` (16 MiB)'
 limit src/exchange/pipe.h '#define PIPE_LEAST ((size_t)32 << 10)' 'pipes of 32 to 256 KiB'
 limit src/exchange/pipe.h '#define PIPE_MOST ((size_t)256 << 10)' 'pipes of 32 to 256 KiB'
@@ -215,7 +215,7 @@ limit src/checkpoint/rules.h '#define RULES_PARTS 8 ' '| parts of a fused tensor
 limit src/checkpoint/rules.h '#define RULES_NUMBER_MAX 999999999 ' 'up to 999,999,999'
 limit src/checkpoint/move.c '#define THREADS_MOST 64' '| threads | 1 to 64 |'
 limit src/checkpoint/move.c '#define MEMORY_LEAST (INT64_C(1) << 20)' '1 MiB at least'
-limit src/cli/npy.h '#define NPY_HEADER_MAX (1 << 20)' '| `.npy` header | 1 MiB |'
+limit src/cli/files/npy.h '#define NPY_HEADER_MAX (1 << 20)' '| `.npy` header | 1 MiB |'
 limit src/cli/cmd_plan.c '#define SHOWN 64' 'the text lists 64 pairs'
 for algorithm in $("$WEFT_BIN" info | sed -n 's/^algorithms *//p'); do
     grep -q "^| .*\`$algorithm\`" "$WEFT_SOURCE_DIR/docs/limits.md" || complain "docs/limits.md: no row for $algorithm"
