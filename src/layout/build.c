@@ -241,7 +241,7 @@ int layout_build(const weft_layout_desc *d, const struct layout_seg *segs, size_
         const struct layout_seg *last = &segs[nsegs - 1];
         if (last->index + last->n != l->mesh)
             rc = caret_fail(w, AT(ranks), "the mesh has %lld ranks and the list has %lld", (long long)l->mesh,
-                            (long long)(last->index + last->n));
+                            (long long)last->index + last->n);
     }
     if (!rc)
         rc = mesh_set_ranks(l, segs ? segs : &all, segs ? nsegs : 1, w);

@@ -155,7 +155,8 @@ limit()
 {
     local file document=${4:-docs/limits.md}
     file=$(find "$WEFT_SOURCE_DIR/include" "$WEFT_SOURCE_DIR/src" -name "$(basename "$1")")
-    grep -qsF -- "$2" "$file" || complain "$document: $1 no longer has '$2'"
+    # A formatter may put a backslash and a new line where a blank was.
+    sed -z 's/\\\n */ /g; s/  */ /g' "$file" | grep -qF -- "$2" || complain "$document: $1 no longer has '$2'"
     grep -qF -- "$3" "$WEFT_SOURCE_DIR/$document" || complain "$document does not say '$3'"
 }
 limit include/weft.h '#define WEFT_MAX_DIMS 8' '0 to 8 (`WEFT_MAX_DIMS`)'
@@ -174,7 +175,7 @@ limit src/engine/program.c '#define CHOICE_POOL 4' 'no more than a quarter of it
 limit src/engine/program.c '#define CHOICE_MESSAGE 64' 'up to a 64th of it'
 limit src/engine/ways/letter.h '#define LETTER_MOST 4096' 'messages of up to 4,096 bytes'
 limit src/engine/ways/letter.h '#define LETTERS 16' '16 runs ahead'
-limit src/comm/meet.c '#define PATIENCE_NS 1000000' 'after 1 ms' docs/running.md
+limit src/comm/wait.c '#define PATIENCE_NS 1000000' 'after 1 ms' docs/running.md
 limit src/comm/flight.h '#define FLIGHT_EVENTS 256' 'the last 256'
 limit src/comm/flight.h '#define FLIGHT_DIR 512' '511 letters'
 limit src/cli/diagnose/flight_files.h '#define FLIGHT_FILES_RANKS 65536' '65,536 ranks'
@@ -196,8 +197,8 @@ limit src/rendezvous/server.h '#define SERVER_STRANGERS 256' '256 at once, 72 by
 limit src/rendezvous/server.h '#define SERVER_PROVE_NS INT64_C(5000000000)' '256 at once, 72 bytes and 5 s each'
 limit src/rendezvous/server.h '#define SERVER_STAY_NS INT64_C(250000000)' 'from a quarter of a second on'
 limit src/rendezvous/server.h '#define SERVER_FRAME_NS INT64_C(10000000000)' 'once begun | 10 s |'
-limit src/rendezvous/tcp.c '#define GRACE_NS INT64_C(10000000000)' '10 s beyond the timeout'
-limit src/rendezvous/pmix.c '#define PLACES 16 ' '16, IPv4'
+limit src/rendezvous/store_tcp.c '#define GRACE_NS INT64_C(10000000000)' '10 s beyond the timeout'
+limit src/rendezvous/store_pmix.c '#define PLACES 16 ' '16, IPv4'
 limit src/layout/build.c 'ghosts need contiguous pieces' 'ghosts with blocks'
 limit src/layout/parse.c 'runs backwards' '`3..0` is refused'
 limit src/layout/layout.c 'only sum has an adjoint' 'layouts whose folds are all `sum`'
@@ -223,6 +224,20 @@ done
 for transport in $("$WEFT_BIN" info | sed -n 's/^transports *//p'); do
     grep -qF "\`$transport\`" "$WEFT_SOURCE_DIR/docs/limits.md" || complain "docs/limits.md: no word of $transport"
 done
+
+# drawn BEGIN END FILE COMMAND...: what stands between the two marks is what the command prints, as an indented block.
+drawn()
+{
+    local begin=$1 end=$2 file=$3
+    shift 3
+    awk -v begin="<!-- $begin" -v end="<!-- $end" 'index($0, end) == 1 { on = 0 } on; index($0, begin) == 1 { on = 1 }' \
+        "$WEFT_SOURCE_DIR/$file" >"$work/want"
+    "$@" | sed 's/^/    /' >"$work/got"
+    [ -s "$work/got" ] || complain "$file: $* prints nothing"
+    diff "$work/want" "$work/got" || complain "$file: between '$begin' and '$end' should be what '$*' prints"
+}
+layers=$(find "$WEFT_SOURCE_DIR/tests" -name include_direction.sh)
+drawn 'layers:' 'end of layers' docs/architecture.md bash "$layers" --draw
 
 # The README is read in one go, and so is a row of a table of limits.
 lines=$(wc -l <"$WEFT_SOURCE_DIR/README.md")

@@ -3,7 +3,7 @@
 # (layout, plan, lower) has no I/O, threads, clock or environment. `include_direction.sh [ROOT]`
 # checks a tree and prints each violation; without ROOT it checks this one and then plants
 # violations in a copy and expects every one of them to be found. tests/system/layers.txt is the table; `--draw` prints
-# it as docs/architecture.md shows it.
+# it as docs/architecture.md shows it, and `--write` writes it there.
 set -u
 here=$(cd "$(dirname "$0")/../.." && pwd)
 
@@ -148,6 +148,13 @@ check_tree()
 
 if [ "${1:-}" = --draw ]; then
     draw
+    exit
+fi
+if [ "${1:-}" = --write ]; then
+    draw | sed 's/^/    /' >"$here/docs/architecture.md.new" &&
+        sed -i -e '/^<!-- layers:/,/^<!-- end of layers/{/^<!--/!d}' \
+            -e "/^<!-- layers:/r $here/docs/architecture.md.new" "$here/docs/architecture.md"
+    rm -f "$here/docs/architecture.md.new"
     exit
 fi
 if [ $# -gt 0 ]; then

@@ -1,15 +1,15 @@
 /* The store pmix:, for ranks of a launcher that speaks PMIx (mpirun of Open MPI, srun --mpi=pmix). Rank 0 serves a tcp:
- * store on a port that the system chooses, with a token of its own making; where it is and what the token is go through
- * PMIx, by put, commit, fence and get, and nothing else does. Ranks of one machine meet on loopback; else the server
- * listens on all addresses and the others try them in turn, since only they can know which they reach.
+ * store on a port that the system chooses, with a random token. Only its address and token go through PMIx, by put,
+ * commit, fence and get. If all ranks are on one machine, the server listens on loopback. Otherwise it listens on all
+ * addresses, and the other ranks try them in turn, since only they can know which of them they reach.
  *
- * libpmix is looked for when such a store is opened; its header must have been there when weft was built. */
+ * libpmix is loaded when such a store is first opened. Its header must have been there when weft was built. */
 #define _GNU_SOURCE
 #include <stddef.h>
 
 #include "base/error.h"
 #include "base/forks.h"
-#include "rendezvous/tcp.h"
+#include "rendezvous/store_tcp.h"
 
 #ifdef WEFT_PMIX
 #include <arpa/inet.h>
@@ -30,7 +30,7 @@
 #include "base/text.h"
 #include "rendezvous/sodium.h"
 
-#define PLACES 16 /* addresses of rank 0's machine that are told */
+#define PLACES 16 /* addresses of rank 0's machine that the others get, at most */
 #define CARD 2048
 
 static struct {
@@ -46,7 +46,7 @@ static bool usable;
 static pmix_status_t joined; /* PMIX_SUCCESS: this process is `self` of a launcher's job */
 static pmix_proc_t self;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static _Atomic int opens; /* in the same order on all ranks: no key is used twice */
+static _Atomic int opens; /* counts opens, which all ranks make in the same order: no key is used twice */
 
 static bool take(void *library, const char *name, void *function)
 {
@@ -55,7 +55,7 @@ static bool take(void *library, const char *name, void *function)
     return at != NULL;
 }
 
-/* Once, and until the process ends: a fence fails for those in it when another rank takes its leave. */
+/* PMIx is left at the end of the process only: a fence fails for the ranks that wait in it when another rank leaves. */
 static void leave(void)
 {
     pmix.finalize(NULL, 0);
@@ -85,7 +85,7 @@ static int failed(const char *what, pmix_status_t status)
 struct fence {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int users; /* who still look at it: the caller and the library */
+    int users; /* the caller and the library, while they still use it */
     bool done;
     pmix_status_t status;
 };
@@ -127,7 +127,7 @@ static int fence(int64_t until)
     pmix_status_t status = pmix.fence(NULL, 0, &collect, 1, fence_passed, f);
     struct timespec end = {.tv_sec = (time_t)(until / 1000000000), .tv_nsec = (long)(until % 1000000000)};
     pthread_mutex_lock(&f->lock);
-    if (status != PMIX_SUCCESS) { /* it will not be called, or has nothing to wait for */
+    if (status != PMIX_SUCCESS) { /* fence_passed will not be called: the fence failed, or is over already */
         f->users--;
         f->done = true;
         f->status = status == PMIX_OPERATION_SUCCEEDED ? PMIX_SUCCESS : status;
@@ -177,7 +177,7 @@ static void put_places(struct text *t, int port)
     freeifaddrs(list);
 }
 
-/* Listens, and writes "TOKEN ADDRESS..." */
+/* Makes the listener, and writes "TOKEN ADDRESS..." into card. */
 static int make_card(int size, char *card, int *listener)
 {
     struct address a = {.port = 0};
@@ -240,7 +240,7 @@ static int open_card(char *card, int listener, const struct store_opts *o, int64
     if (!err && !n)
         err = error_set(WEFT_ETRANSPORT, "pmix: rank 0's machine has no address");
     if (!err)
-        return tcp_open_at(&store_pmix, "", at, n, listener, &opts, until, out);
+        return store_tcp_open_at(&store_pmix, "", at, n, listener, &opts, until, out);
     forks_close(listener);
     return err;
 }
@@ -248,7 +248,7 @@ static int open_card(char *card, int listener, const struct store_opts *o, int64
 static int meet(const struct store_opts *o, int64_t until, struct store **out)
 {
     char key[64 + STORE_NAME_MAX], card[CARD] = "";
-    int listener = TCP_GUEST, err = 0;
+    int listener = STORE_TCP_CONNECT, err = 0;
     if (self.rank != (pmix_rank_t)o->rank)
         return error_set(WEFT_EINVAL,
                          "pmix: rank %d of the store is rank %u of the launcher; all ranks of the job, as they are, "
@@ -303,9 +303,9 @@ const struct store_kind store_pmix = {
     .scheme = "pmix",
     .form = "pmix:",
     .open = open_store,
-    .set = tcp_set,
-    .get = tcp_get,
-    .parts = tcp_parts,
-    .again = tcp_again,
-    .close = tcp_close,
+    .set = store_tcp_set,
+    .get = store_tcp_get,
+    .parts = store_tcp_parts,
+    .again = store_tcp_again,
+    .close = store_tcp_close,
 };

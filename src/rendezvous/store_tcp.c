@@ -1,11 +1,11 @@
-/* The client's end of a tcp: store. Rank 0 serves it, unless somebody listens there already, as weft run does, or the
- * address is another machine's.
+/* The client's end of a tcp: store. Rank 0 serves it, unless another process listens there already, as weft run does,
+ * or the address is another machine's.
  *
- * In case the rank that serves dies, every rank keeps a socket that listens at the address by which it came, and all
- * know all of these from the start: store_again makes the lowest survivor serve at its own. Whoever connects before it
- * does so waits in that socket's queue. */
+ * The rank that serves may die. So every rank keeps a spare socket that listens at the address from which it has
+ * connected, and all ranks exchange these addresses when they open. In store_again the lowest survivor serves at its
+ * spare socket. A rank that connects before that waits in the socket's queue. */
 #define _GNU_SOURCE
-#include "rendezvous/tcp.h"
+#include "rendezvous/store_tcp.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -17,10 +17,11 @@
 #include "base/error.h"
 #include "base/forks.h"
 #include "base/math.h"
+#include "rendezvous/deadline.h"
 #include "rendezvous/frame.h"
 #include "rendezvous/server.h"
 
-#define GRACE_NS INT64_C(10000000000) /* beyond a request's timeout: then the server does not answer any more */
+#define GRACE_NS INT64_C(10000000000) /* after a request's timeout: a server that has not answered by then is gone */
 #define RETRY_NS INT64_C(2000000)
 #define RETRY_MOST_NS INT64_C(100000000)
 #define SPARES "weft:spares"
@@ -30,29 +31,30 @@
 struct tcp_store {
     struct store base;
     char *token;
-    struct address *at; /* where the server may be */
+    struct address *at; /* addresses where the server may be */
     int nat;
     int fd;
     struct frame_end end;
     unsigned char *message, *frame;
-    struct server *server; /* NULL: not this process */
-    bool may_serve;        /* serves if nobody else does */
-    int served_by;         /* a rank; -1: none of them */
-    int spare;             /* a socket that listens; -1: none */
+    struct server *server; /* NULL: another process serves */
+    bool may_serve;        /* this process serves if no other one does */
+    int served_by;         /* the rank that serves; -1: the server is not a rank */
+    int spare;             /* the spare socket; -1: none */
     struct store_parts spares;
-    char why[256]; /* the store is gone */
+    char why[256]; /* not empty: the store is gone, for this reason */
 };
 
 /* ---- bytes ---- */
 
-/* After errno of a send or recv: 0 when it is worth another try, else why not; ETIMEDOUT when the time is over. */
+/* After a send or recv has set errno: returns 0 if the caller shall try again, otherwise the reason, ETIMEDOUT if the
+ * time is over. */
 static int try_again(int fd, short events, int64_t until)
 {
     if (errno == EINTR)
         return 0;
     if (errno != EAGAIN && errno != EWOULDBLOCK)
         return errno;
-    return poll(&(struct pollfd){.fd = fd, .events = events}, 1, store_left_ms(until)) ? 0 : ETIMEDOUT;
+    return poll(&(struct pollfd){.fd = fd, .events = events}, 1, deadline_left_ms(until)) ? 0 : ETIMEDOUT;
 }
 
 static int send_all(int fd, const unsigned char *bytes, size_t n, int64_t until)
@@ -89,7 +91,7 @@ static int gone(struct tcp_store *t, const char *how)
     if (t->served_by >= 0)
         snprintf(who, sizeof who, "rank %d, which served it, ", t->served_by);
     else
-        snprintf(who, sizeof who, "who served it ");
+        snprintf(who, sizeof who, "its server ");
     snprintf(t->why, sizeof t->why, "the store is gone: %s%s", who, how);
     return error_set(WEFT_ETRANSPORT, "%s: %s", t->base.url, t->why);
 }
@@ -119,12 +121,12 @@ static int take_reply(struct tcp_store *t, int64_t until, struct frame_reply *r)
     return 0;
 }
 
-/* A reply with a code becomes this thread's error. */
+/* An error code in the reply becomes this thread's error. */
 static int ask(struct tcp_store *t, const struct frame_request *q, int64_t until, struct frame_reply *r)
 {
     if (t->why[0])
         return error_set(WEFT_ETRANSPORT, "%s: %s", t->base.url, t->why);
-    int64_t limit = until > INT64_MAX - GRACE_NS ? until : max64(until, store_now()) + GRACE_NS;
+    int64_t limit = until > INT64_MAX - GRACE_NS ? until : max64(until, deadline_now()) + GRACE_NS;
     size_t n = frame_seal(&t->end, t->message, frame_put_request(t->message, q), t->frame);
     int why = send_all(t->fd, t->frame, n, limit);
     int err = why ? lost(t, why) : take_reply(t, limit, r);
@@ -138,7 +140,7 @@ static struct frame_request about(enum frame_op op, const char *key, int64_t num
     return (struct frame_request){.op = op, .key = key, .key_len = strlen(key), .number = number};
 }
 
-int tcp_set(struct store *s, const char *key, const void *value, size_t bytes, int64_t until)
+int store_tcp_set(struct store *s, const char *key, const void *value, size_t bytes, int64_t until)
 {
     struct frame_request q = about(FRAME_SET, key, 0);
     struct frame_reply r;
@@ -147,18 +149,18 @@ int tcp_set(struct store *s, const char *key, const void *value, size_t bytes, i
     return ask((struct tcp_store *)s, &q, until, &r);
 }
 
-/* Asks again while there is time: the server's limit may be shorter than ours. */
+/* Asks again while there is time: the server's timeout may end a little before this rank's. */
 static int ask_patiently(struct tcp_store *t, struct frame_request *q, int64_t until, struct frame_reply *r)
 {
     int err;
     do {
-        q->wait_ms = (uint32_t)store_left_ms(until);
-        err = ask(t, q, store_until((int64_t)q->wait_ms * 1000000), r);
-    } while (err == WEFT_ETIMEOUT && store_left_ms(until));
+        q->wait_ms = (uint32_t)deadline_left_ms(until);
+        err = ask(t, q, deadline_in((int64_t)q->wait_ms * 1000000), r);
+    } while (err == WEFT_ETIMEOUT && deadline_left_ms(until));
     return err;
 }
 
-int tcp_get(struct store *s, const char *key, void *value, size_t cap, size_t *bytes, int64_t until)
+int store_tcp_get(struct store *s, const char *key, void *value, size_t cap, size_t *bytes, int64_t until)
 {
     struct frame_request q = about(FRAME_GET, key, 0);
     struct frame_reply r;
@@ -172,7 +174,7 @@ int tcp_get(struct store *s, const char *key, void *value, size_t cap, size_t *b
     return 0;
 }
 
-/* Are there `count` parts in these bytes, and nothing else? */
+/* Are these bytes exactly `count` values? */
 static bool well_packed(const unsigned char *packed, size_t bytes, int64_t count)
 {
     size_t at = 0;
@@ -186,7 +188,7 @@ static bool well_packed(const unsigned char *packed, size_t bytes, int64_t count
     return count == 0 && at == bytes;
 }
 
-int tcp_parts(struct store *s, const char *prefix, int first, unsigned char *packed, int *count, int64_t until)
+int store_tcp_parts(struct store *s, const char *prefix, int first, unsigned char *packed, int *count, int64_t until)
 {
     struct tcp_store *t = (struct tcp_store *)s;
     struct frame_request q = about(FRAME_GATHER, prefix, first);
@@ -203,10 +205,11 @@ int tcp_parts(struct store *s, const char *prefix, int first, unsigned char *pac
 
 /* ---- opening ---- */
 
-/* AGAIN, and *why: the other end closed, which it does to newcomers when too many come, or is silent. */
+/* AGAIN: try again, *why says why. The server is silent, or has closed the connection, as it does with newcomers when
+ * there are too many. */
 static int shake_hands(struct tcp_store *t, const struct sodium *na, int64_t until, int *why)
 {
-    unsigned char hello[FRAME_HELLO], proof[FRAME_PROOF], verdict[FRAME_VERDICT], key[SODIUM_KEY];
+    unsigned char hello[FRAME_HELLO], proof[FRAME_PROOF], decision[FRAME_DECISION], key[SODIUM_KEY];
     frame_token_key(na, t->token, key);
     frame_begin(&t->end, na, false, key, hello);
     na->wipe(key, sizeof key);
@@ -216,15 +219,15 @@ static int shake_hands(struct tcp_store *t, const struct sodium *na, int64_t unt
         return error_set(WEFT_ETRANSPORT, "%s: what listens there is no store of weft's", t->base.url);
     frame_prove(&t->end, proof);
     if ((*why = send_all(t->fd, proof, sizeof proof, until)) ||
-        (*why = recv_all(t->fd, verdict, sizeof verdict, until)))
+        (*why = recv_all(t->fd, decision, sizeof decision, until)))
         return AGAIN;
-    if (verdict[0])
+    if (decision[0])
         return error_set(
             WEFT_ETRANSPORT,
             "%s: the store there has another token than rank %d: is it another job's, or does WEFT_TOKEN or "
             "WEFT_TOKEN_FILE differ?",
             t->base.url, t->base.rank);
-    if (!frame_believe(&t->end, verdict + 1))
+    if (!frame_believe(&t->end, decision + 1))
         return error_set(WEFT_ETRANSPORT, "%s: what listens there cannot prove that it has the token", t->base.url);
     return 0;
 }
@@ -234,7 +237,7 @@ static int join(struct tcp_store *t, int64_t until)
     uint64_t number = (uint64_t)(uint32_t)t->base.rank | (uint64_t)(uint32_t)t->base.size << 32;
     struct frame_request q = about(FRAME_JOIN, t->base.name, (int64_t)number);
     struct frame_reply r;
-    q.wait_ms = (uint32_t)store_left_ms(until);
+    q.wait_ms = (uint32_t)deadline_left_ms(until);
     int err = ask(t, &q, until, &r);
     if (err && t->why[0]) {
         t->why[0] = 0;
@@ -247,7 +250,7 @@ static int join(struct tcp_store *t, int64_t until)
 static void hang_up(struct tcp_store *t)
 {
     if (t->fd >= 0) {
-        shutdown(t->fd, SHUT_RDWR); /* a child may have it, too */
+        shutdown(t->fd, SHUT_RDWR); /* a forked child may have the socket, too */
         forks_close(t->fd);
     }
     t->fd = -1;
@@ -273,7 +276,8 @@ static int try_open(struct tcp_store *t, const struct sodium *na, const struct a
     return err;
 }
 
-/* Unless somebody else does. That one may end, having served another job, before all of ours have come. */
+/* Begins to serve if this process may and nobody listens there. It is tried again and again, since the process that
+ * listens may be another job's and may end before all ranks of this job have come. */
 static int serve_if_free(struct tcp_store *t)
 {
     int listener, err = t->may_serve && !t->server ? address_listen(&t->at[0], &listener) : EADDRINUSE;
@@ -288,14 +292,15 @@ static int keep_trying(struct tcp_store *t, int64_t until)
     int why = 0, err = na ? 0 : WEFT_EUNSUPPORTED;
     if (err)
         return err;
-    for (int64_t pause = RETRY_NS;; store_pause(&pause, RETRY_MOST_NS, until)) {
-        bool last = store_now() >= until;
+    for (int64_t pause = RETRY_NS;; deadline_pause(&pause, RETRY_MOST_NS, until)) {
+        bool last = deadline_now() >= until;
         err = serve_if_free(t);
         if (err)
             return err;
         for (int i = 0; i < t->nat; i++) {
             err = try_open(t, na, &t->at[i], until, &why);
-            bool other = t->nat > 1 && err == WEFT_ETRANSPORT; /* somebody else's address, as seen from here */
+            bool other =
+                t->nat > 1 && err == WEFT_ETRANSPORT; /* seen from this machine, the address may be another server's */
             if (err != AGAIN && !other)
                 return err;
         }
@@ -307,7 +312,7 @@ static int keep_trying(struct tcp_store *t, int64_t until)
     }
 }
 
-/* A socket at the address by which this rank reached the server, and everybody's. */
+/* Makes the spare socket, at the address from which this rank has reached the server, and exchanges the addresses. */
 static int share_spares(struct tcp_store *t, int64_t until)
 {
     struct address mine;
@@ -324,11 +329,11 @@ static int share_spares(struct tcp_store *t, int64_t until)
     if (err)
         return err;
     address_format(&mine, text);
-    return store_gather(&t->base, SPARES, text, strlen(text) + 1, max64(until - store_now(), 0), &t->spares);
+    return store_gather(&t->base, SPARES, text, strlen(text) + 1, max64(until - deadline_now(), 0), &t->spares);
 }
 
-int tcp_open_at(const struct store_kind *kind, const char *place, const struct address *at, int n, int listener,
-                const struct store_opts *o, int64_t until, struct store **out)
+int store_tcp_open_at(const struct store_kind *kind, const char *place, const struct address *at, int n, int listener,
+                      const struct store_opts *o, int64_t until, struct store **out)
 {
     struct tcp_store *t = calloc(1, sizeof *t);
     if (!t) {
@@ -336,7 +341,7 @@ int tcp_open_at(const struct store_kind *kind, const char *place, const struct a
         return error_nomem();
     }
     t->fd = t->spare = t->served_by = -1;
-    t->may_serve = listener == TCP_IF_FREE;
+    t->may_serve = listener == STORE_TCP_IF_FREE;
     int err = store_init(&t->base, kind, place, o);
     if (listener >= 0 && err)
         forks_close(listener);
@@ -356,7 +361,7 @@ int tcp_open_at(const struct store_kind *kind, const char *place, const struct a
     if (!err)
         err = share_spares(t, until);
     if (err)
-        tcp_close(&t->base, 0);
+        store_tcp_close(&t->base, 0);
     else
         *out = &t->base;
     return err;
@@ -374,7 +379,9 @@ static int open_store(const char *place, const struct store_opts *o, int64_t unt
         err = WEFT_EUNSUPPORTED;
     if (!err && !at.port)
         err = error_set(WEFT_EINVAL, "%s: ranks need the port; only weft run can let the system choose one", url);
-    return err ? err : tcp_open_at(&store_tcp, place, &at, 1, o->rank ? TCP_GUEST : TCP_IF_FREE, o, until, out);
+    return err ? err
+               : store_tcp_open_at(&store_tcp, place, &at, 1, o->rank ? STORE_TCP_CONNECT : STORE_TCP_IF_FREE, o, until,
+                                   out);
 }
 
 /* ---- again, and the end ---- */
@@ -387,7 +394,8 @@ static bool among(int rank, const int *list, int n)
     return false;
 }
 
-int tcp_again(struct store *s, const int *survivors, const struct store_opts *o, int64_t until, struct store **out)
+int store_tcp_again(struct store *s, const int *survivors, const struct store_opts *o, int64_t until,
+                    struct store **out)
 {
     struct tcp_store *t = (struct tcp_store *)s;
     struct store_opts opts = *o;
@@ -396,25 +404,26 @@ int tcp_again(struct store *s, const int *survivors, const struct store_opts *o,
     opts.token = t->token;
     if (t->served_by < 0 || among(t->served_by, survivors, o->size)) {
         address_format(&t->at[0], place);
-        return tcp_open_at(&store_tcp, place, t->at, t->nat, TCP_GUEST, &opts, until, out);
+        return store_tcp_open_at(&store_tcp, place, t->at, t->nat, STORE_TCP_CONNECT, &opts, until, out);
     }
     int err = address_parse((const char *)t->spares.bytes + t->spares.at[survivors[0]], &at);
     if (err)
         return err;
     address_format(&at, place);
-    int listener = o->rank == 0 ? t->spare >= 0 ? t->spare : TCP_IF_FREE : TCP_GUEST;
+    int listener = o->rank == 0 ? t->spare >= 0 ? t->spare : STORE_TCP_IF_FREE : STORE_TCP_CONNECT;
     if (o->rank == 0)
-        t->spare = -1; /* should they not all come, they try again: where it was, or with who serves there still */
-    return tcp_open_at(&store_tcp, place, &at, 1, listener, &opts, until, out);
+        t->spare =
+            -1; /* used up: if this fails and is tried again, the address is free or the server there still runs */
+    return store_tcp_open_at(&store_tcp, place, &at, 1, listener, &opts, until, out);
 }
 
-void tcp_close(struct store *s, int64_t until)
+void store_tcp_close(struct store *s, int64_t until)
 {
     struct tcp_store *t = (struct tcp_store *)s;
     if (t->fd >= 0 && !t->why[0]) {
         struct frame_request q = about(FRAME_LEAVE, "", 0);
         size_t n = frame_seal(&t->end, t->message, frame_put_request(t->message, &q), t->frame);
-        send_all(t->fd, t->frame, n, store_now());
+        send_all(t->fd, t->frame, n, deadline_now());
     }
     hang_up(t);
     forks_close(t->spare);
@@ -434,9 +443,9 @@ const struct store_kind store_tcp = {
     .scheme = "tcp",
     .form = "tcp:HOST:PORT",
     .open = open_store,
-    .set = tcp_set,
-    .get = tcp_get,
-    .parts = tcp_parts,
-    .again = tcp_again,
-    .close = tcp_close,
+    .set = store_tcp_set,
+    .get = store_tcp_get,
+    .parts = store_tcp_parts,
+    .again = store_tcp_again,
+    .close = store_tcp_close,
 };
