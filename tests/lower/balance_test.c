@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "cli/oracle.h"
+#include "cli/check/oracle.h"
 #include "layout/layout.h"
 #include "plan/plan.h"
 

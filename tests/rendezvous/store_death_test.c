@@ -160,8 +160,8 @@ static bool appears(const char *dir, const char *name)
     char path[512];
     struct stat st;
     snprintf(path, sizeof path, "%s/%s", dir, name);
-    for (int64_t until = store_now() + LONG; stat(path, &st);) {
-        if (store_now() > until)
+    for (int64_t until = deadline_now() + LONG; stat(path, &st);) {
+        if (deadline_now() > until)
             return false;
         usleep(1000);
     }
