@@ -1,6 +1,7 @@
 /* Windows between hosts: what ranks put and notify where they share no memory goes to its owner, who does it.
  *
  *   remote.c       the state of a comm, barriers of the group, peers that are gone, the end
+ *   remote_peers.c peers, mail to them, and waiting for them
  *   remote_out.c   what goes: puts, and releases, which are notifies and what else tells others of puts
  *   remote_in.c    what comes
  *
@@ -150,6 +151,14 @@ void remote_add(weft_window *w);    /* from here on others' operations find it *
 void remote_remove(weft_window *w); /* it was refused */
 void remote_free(weft_window *w);   /* by the user; it goes when all far ranks have freed theirs, or with the comm */
 
+uint64_t remote_entered(const weft_window *w, int rank); /* barriers of the group, as far as is known here */
+static inline bool remote_freed(const weft_window *w, int rank)
+{
+    return atomic_load_explicit(&w->far->freed[rank], memory_order_seq_cst) != 0;
+}
+
+/* ---- remote_peers.c ---- */
+
 struct remote_peer *remote_peer(struct remote *r, int rank); /* NULL: no memory */
 weft_window *remote_window(const struct remote *r,
                            const struct remote_mail *m); /* that it is for; NULL: there is none */
@@ -157,11 +166,6 @@ int remote_post(struct remote *r, int rank, const struct remote_mail *m, size_t 
 /* Moves mail until met(arg). `rank`: whom it is for, and who is to blame if it does nothing for the deadline. */
 int remote_wait(struct remote *r, const struct remote_peer *p, bool (*met)(void *arg), void *arg);
 int remote_late(const struct remote *r, const char *call); /* WEFT_ETIMEOUT, with those who have puts to acknowledge */
-uint64_t remote_entered(const weft_window *w, int rank);   /* barriers of the group, as far as is known here */
-static inline bool remote_freed(const weft_window *w, int rank)
-{
-    return atomic_load_explicit(&w->far->freed[rank], memory_order_seq_cst) != 0;
-}
 
 /* ---- remote_out.c ---- */
 

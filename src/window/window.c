@@ -390,21 +390,6 @@ int weft_window_put_add(weft_window *w, int buffer, int rank, int64_t offset, co
 
 /* ---- the end ---- */
 
-void window_end(weft_window *w)
-{
-    weft_comm *c = w->comm;
-    struct window_head *mine = w->heads[c->rank];
-    for (int r = 0; r < c->size; r++) /* release: pairs with the owner's look before it frees the memory */
-        if (w->heads[r])
-            atomic_fetch_sub_explicit(&w->heads[r]->holders, 1, memory_order_release);
-    if (w->far && w->far->stuck) /* better lost than written when it is another's */
-        free(w->deferred);
-    else
-        comm_free_later(c, w->deferred, &mine->holders, mine);
-    arena_free(&w->arena);
-    free(w);
-}
-
 void weft_window_close(weft_window *w)
 {
     if (!w || comm_inherited(w->comm))

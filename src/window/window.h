@@ -72,6 +72,8 @@ static inline _Atomic uint64_t *window_came(struct window_head *h)
     return (_Atomic uint64_t *)(void *)((char *)h + h->came);
 }
 
+/* ---- window_head.c ---- */
+
 /* In a head that is here: the signal of a rank; and the turn of rank `of` at rank `at`. */
 void window_notify(weft_window *w, int rank, uint32_t signal, enum weft_notify how, uint64_t value);
 void window_turn(weft_window *w, int at, int of, uint64_t value);

@@ -120,19 +120,6 @@ static int release(weft_window *w, int rank, uint32_t kind, uint32_t signal, uin
 
 /* ---- signals ---- */
 
-void window_notify(weft_window *w, int rank, uint32_t signal, enum weft_notify how, uint64_t value)
-{
-    struct core_group *g = w->comm->group;
-    _Atomic uint64_t *word = &window_signals(w->heads[rank])[signal].value;
-    if (how == WEFT_NOTIFY_SET) {
-        core_signal(g, rank, word, value);
-        return;
-    }
-    /* seq_cst: pairs with the load in compares, and with core_arm as in core_signal. */
-    atomic_fetch_add_explicit(word, value, memory_order_seq_cst);
-    core_ring(g, rank);
-}
-
 int weft_window_notify(weft_window *w, int rank, int signal, enum weft_notify how, uint64_t value)
 {
     int err = check_signal(w, signal, "weft_window_notify");
@@ -417,11 +404,6 @@ static bool same_ranks(const weft_window *w, const int *ranks, int n)
         others++;
     }
     return others == w->nwith;
-}
-
-void window_turn(weft_window *w, int at, int of, uint64_t value)
-{
-    core_signal(w->comm->group, at, &window_turns(w->heads[at])[of].value, value);
 }
 
 static int enter_with(weft_window *w, const int *ranks, int n)
