@@ -1,7 +1,7 @@
 /* What the windows of a comm on several hosts have in common, barriers of the group, and the end of windows.
  *
  * Barriers of the group: a rank arrives when all that it has put was acknowledged, so what was put before a barrier is
- * where it belongs when the last has arrived. The first rank of a host tells the first ranks of the others who has
+ * where it belongs when the last has arrived. The first rank of a host tells the first ranks of the others which have
  * arrived, counts those of all hosts, and says in its head when all have; the ranks of its host look there.
  *
  * The end of a window: a rank that has freed its own tells all far ranks, and keeps its memory until all of them have
@@ -118,7 +118,7 @@ static bool tell_entries(struct remote *r, weft_window *w)
     for (int i = 0; i < r->comm->size; i++) {
         if (!w->heads[i])
             continue;
-        /* seq_cst: with the ring of who enters, nobody sleeps on it; acquires what that one has stored. */
+        /* seq_cst: with the ring of the rank that enters, nobody sleeps on it; acquires what that rank has stored. */
         struct remote_entry e = {(uint64_t)i, atomic_load_explicit(&w->heads[i]->entered, memory_order_seq_cst)};
         if (e.generation <= w->far->told[i])
             continue;
@@ -145,7 +145,7 @@ static bool move_barrier(struct remote *r, weft_window *w)
     if (w->far->entered < r->comm->size)
         return moved;
     w->far->entered = 0;
-    /* Passes on what all have stored, of whom each was acquired above; pairs with the load in all_came. */
+    /* Passes on what all ranks have stored, each of which was acquired above; pairs with the load in all_came. */
     atomic_store_explicit(&mine->met, next, memory_order_seq_cst);
     core_ring_all(r->comm->group);
     return true;

@@ -60,7 +60,7 @@ int remote_late(const struct remote *r, const char *call)
     return error_set(WEFT_ETIMEOUT, "%s: time ran out, %s yet to take what was put", call, who);
 }
 
-/* Nobody has heard of whom this is for since `began`. */
+/* The peer, or all that have puts to acknowledge, have shown nothing for the deadline. */
 static int silent(struct remote *r, const struct remote_peer *p)
 {
     struct comm_names names = {0};
