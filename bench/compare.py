@@ -11,6 +11,7 @@ measured again, alone, up to --again times; all samples of a cell count.
 
 OLD needs no other option than those that `weft bench` had in its first version."""
 import argparse
+import hashlib
 import json
 import math
 import os
@@ -33,6 +34,8 @@ TABLES = {
     "lower": (["lower"], [None], False, False),
     "hosts": (["hosts"], HOSTS, False, False),
 }
+CORES = len(os.sched_getaffinity(0))
+RANKS = (("2,4,8", "2,4,8"), ("2,8,16", "2,4,8,16"))  # as `make bench` has them: with 16 cores or more; reshards
 LIMIT = 600  # s for one call of weft
 
 
@@ -86,7 +89,8 @@ class Table:
         self.speeds = {}  # of a cell: after each measurement
         _, only, ranked, sized = TABLES[name]
         chosen = options.only.split(",") if options.only else None
-        ranks = options.ranks.split(",") if ranked else [None]
+        ranks = options.ranks or RANKS[CORES >= 16][name == "reshard"]
+        ranks = ranks.split(",") if ranked else [None]
         self.groups = [Group(name, o, n, options.sizes if sized else None)
                        for n in ranks for o in only if not chosen or o in chosen]
 
@@ -189,20 +193,24 @@ def document(machine, results, least):
 
 
 def commit_of(weft):
-    """The version of a build, with the commit of the tree that it stands in."""
+    """The version of a build, with the commit of the tree that it stands in and the first digits of its hash."""
     version = subprocess.run([weft, "--version"], capture_output=True, text=True, check=True).stdout.strip()
     folder = os.path.dirname(os.path.realpath(weft))
-    commit = subprocess.run(["git", "-C", folder, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    return f"{version} ({commit.stdout.strip() or 'no git'})"
+    try:
+        commit = subprocess.run(["git", "-C", folder, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    except OSError:  # there is no git
+        commit = ""
+    with open(weft, "rb") as f:
+        digest = hashlib.sha256(f.read()).hexdigest()[:8]
+    return f"{version} ({'commit ' + commit + ', ' if commit else ''}build {digest})"
 
 
 def options_of(argv):
-    cores = len(os.sched_getaffinity(0))
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("old", metavar="OLD", help="the weft command of the older build")
     p.add_argument("new", metavar="NEW", help="the weft command of the newer build")
     p.add_argument("--tables", metavar="NAMES", help=f"some of {','.join(TABLES)} (all that this machine can do)")
-    p.add_argument("--ranks", "-n", metavar="N,N", default="2,8,16" if cores >= 16 else "2,4,8", help="ranks (%(default)s)")
+    p.add_argument("--ranks", "-n", metavar="N,N", help="ranks (those of make bench)")
     p.add_argument("--only", metavar="NAMES", help="lines with these names only, as --only of weft bench has them")
     p.add_argument("--sizes", metavar="LIST", help="sizes, as --sizes of weft bench has them (that table's)")
     p.add_argument("--ms", type=int, default=20, help="time for each contender in each line and round (%(default)s)")
@@ -234,7 +242,7 @@ def options_of(argv):
 
 def main():
     options = options_of(sys.argv[1:])
-    machine = {"arch": os.uname().machine, "cores": len(os.sched_getaffinity(0)),
+    machine = {"arch": os.uname().machine, "cores": CORES,
                "old": commit_of(options.old), "new": commit_of(options.new)}
     results = []
     if options.json and os.path.exists(options.json):
