@@ -9,6 +9,13 @@
 #include <cmocka.h>
 
 #include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "rendezvous/frame.h"
 #include "stores.h"
