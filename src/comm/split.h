@@ -5,12 +5,12 @@
  */
 #ifndef WEFT_COMM_SPLIT_H
 #define WEFT_COMM_SPLIT_H
-#include "comm/comm.h"
+#include "comm/task.h"
 
 /* What a rank shows the others of the parent that are on its host. */
 struct split_card {
     uint64_t group; /* the founder's: where the group is */
-    uint64_t table; /* likewise the gathering's table; 0: none is needed */
+    uint64_t table; /* the founder's: where the gathering's table is; 0: none is needed */
     int32_t n;
     int32_t ranks[];
 };
@@ -18,6 +18,7 @@ struct split_card {
 struct split_table;
 
 struct split {
+    struct comm_task task; /* first: a task is its split */
     weft_comm *parent, *comm;
     const int *ranks;
     int n, rank;      /* of the new comm */
@@ -28,21 +29,23 @@ struct split {
     uint64_t place; /* of the card */
     struct transport_link *link;
     struct mail *mail;         /* for the new comm, if it is wide */
-    struct split_card *theirs; /* the list of a far rank that was asked for it; */
+    struct split_card *theirs; /* the list of a rank of another host that was asked for it; */
     int asked, have;           /* that rank, and how many of its list are here */
     struct split_table *table; /* what the ranks of the new group give each other */
     uint32_t gathered;         /* times that this rank has given something */
     uint32_t *passed;          /* the founder: of each rank, times that other hosts were told */
 };
 
-/* What is mailed about a split, and bytes behind it. */
+/* What is mailed about a split. */
+#define SPLIT_BYTES 640
 struct split_mail {
-    uint64_t meeting;
-    uint32_t kind; /* enum of split_hosts.c */
+    uint32_t kind; /* of split_hosts.c */
     int32_t rank;  /* of the new group: whose share it is */
+    uint64_t meeting;
     uint32_t round;
     int32_t code;
-    uint32_t total, at, bytes; /* of all of it */
+    uint32_t total, at, bytes; /* of all of it; where these bytes are in it; how many follow */
+    unsigned char data[SPLIT_BYTES];
 };
 
 /* Does the rank list the same ranks in the same order? other: NULL if it lists none. */
@@ -50,9 +53,9 @@ int split_compare(const struct split_card *mine, int rank, const struct split_ca
 
 /* ---- split_hosts.c ---- */
 
-/* What far ranks see of a list: 0 if it is empty. */
+/* What ranks of other hosts see of a list: 0 if it is empty. */
 uint64_t split_note(const int *ranks, int n);
-/* Asks a far rank, whose note differs, for its list and compares. */
+/* Asks a rank of another host, whose note differs, for its list and compares. */
 int split_ask(struct split *s, int rank);
 /* The founder, before the first meeting: the table, and where it is. */
 int split_table_make(struct split *s, uint64_t *place);
@@ -62,7 +65,8 @@ void split_table_find(struct split *s, uint64_t place); /* the others, after it 
 int split_wire(struct split *s);
 void split_table_drop(struct split *s); /* after the last meeting; takes what was not made */
 
-/* From mail.c. */
-void split_heard(weft_comm *c, int peer, const struct split_mail *m, const void *bytes);
-bool split_pass_on(weft_comm *c); /* true: something was */
+/* While this rank is in a split of a comm on several hosts: hears what others mail about it, and passes on what the
+ * ranks of its host give. */
+void split_hosts_begin(struct split *s);
+void split_hosts_end(struct split *s);
 #endif

@@ -1,7 +1,7 @@
 /* What the windows of a comm on several hosts have in common, barriers of the group, and the end of windows.
  *
  * Barriers of the group: a rank arrives when all that it has put was acknowledged, so what was put before a barrier is
- * where it belongs when the last has arrived. The first rank of a host tells the first ranks of the others who has
+ * where it belongs when the last has arrived. The first rank of a host tells the first ranks of the others which have
  * arrived, counts those of all hosts, and says in its head when all have; the ranks of its host look there.
  *
  * The end of a window: a rank that has freed its own tells all far ranks, and keeps its memory until all of them have
@@ -15,47 +15,10 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "comm/mail.h"
-#include "comm/progress.h"
+#include "comm/lock.h"
 
-#define YIELDS 20
 #define CLOSE_NS INT64_C(5000000000)       /* for what was put to leave */
 #define LEAST ((int64_t)(2 * REMOTE_COPY)) /* of the budget */
-
-/* ---- open ---- */
-
-int remote_open(weft_comm *c)
-{
-    if (c->remote)
-        return 0;
-    size_t n = (size_t)c->size;
-    struct remote *r = calloc(1, sizeof *r);
-    if (!r)
-        return error_nomem();
-    r->comm = c;
-    r->last = &r->first;
-    r->peers = calloc(n, sizeof *r->peers);
-    r->tags_in = calloc(2 * n, sizeof *r->tags_in);
-    r->budget = c->staging.limit / 8 < REMOTE_BUDGET ? c->staging.limit / 8 : REMOTE_BUDGET;
-    r->budget = r->budget < LEAST ? LEAST : r->budget;
-    for (int i = 0; i < c->size; i++)
-        r->far += transport_far(c->link, i);
-    int err = r->peers && r->tags_in ? 0 : error_nomem();
-    if (!err && !staging_charge(&c->staging, r->budget))
-        err = error_set(WEFT_ENOMEM,
-                        "weft_window_open: windows on several hosts need %lld bytes of staging, %lld of %lld are left: "
-                        "raise inflight_bytes",
-                        (long long)r->budget, (long long)(c->staging.limit - c->staging.taken),
-                        (long long)c->staging.limit);
-    if (err) {
-        free(r->peers);
-        free(r->tags_in);
-        free(r);
-        return err;
-    }
-    c->remote = r;
-    return 0;
-}
 
 int remote_tags(weft_comm *c)
 {
@@ -81,141 +44,7 @@ int remote_tags(weft_comm *c)
     return 0;
 }
 
-struct remote_peer *remote_peer(struct remote *r, int rank)
-{
-    struct remote_peer *p = r->peers[rank];
-    if (p || !(p = calloc(1, sizeof *p)))
-        return p;
-    p->rank = rank;
-    p->last = &p->first;
-    p->next = r->used;
-    r->used = r->peers[rank] = p;
-    return p;
-}
-
-/* ---- waiting ---- */
-
-static const char *name_late(const struct remote *r, struct comm_names *names)
-{
-    for (const struct remote_peer *p = r->used; p; p = p->next)
-        if (p->acked < p->sent)
-            comm_name(names, r->comm, p->rank, "");
-    return names->n ? comm_named(names) : NULL;
-}
-
-int remote_late(const struct remote *r, const char *call)
-{
-    struct comm_names names = {0};
-    const char *who = name_late(r, &names);
-    if (!who) /* the last came between two looks */
-        return error_set(WEFT_ETIMEOUT, "%s: time ran out", call);
-    return error_set(WEFT_ETIMEOUT, "%s: time ran out, %s yet to take what was put", call, who);
-}
-
-/* Nobody has heard of whom this is for since `began`. */
-static int silent(struct remote *r, const struct remote_peer *p)
-{
-    struct comm_names names = {0};
-    char who[COMM_WHO];
-    weft_comm *c = r->comm;
-    const char *late = p ? comm_who(c, p->rank, who) : name_late(r, &names);
-    return comm_fail(c, WEFT_EPEER,
-                     "%s took nothing of what rank %d puts and notifies for %lld ms: it has to make calls on its comm, "
-                     "or to have a progress thread",
-                     late ? late : "a rank", c->rank, (long long)(c->deadline_ns / 1000000));
-}
-
-static void sleep_on_wires(weft_comm *c, uint32_t bell)
-{
-    weft_comm *k = c;
-    int64_t ns = c->beat_ns;
-    do {
-        if (!k->mail)
-            continue;
-        if (!hosts_sleep_arm(k->link)) {
-            core_disarm(c->group, c->rank);
-            return;
-        }
-        ns = hosts_sleep_nap(k->link, ns);
-    } while ((k = k->kin) != c);
-    core_doze(c->group, c->rank, bell, 1, ns);
-}
-
-/* Like comm_wait, but for the wires alone: put may be called where a callback must not run. */
-int remote_wait(struct remote *r, const struct remote_peer *p, bool (*met)(void *arg), void *arg)
-{
-    weft_comm *c = r->comm;
-    int64_t began = met(arg) ? 0 : core_now();
-    for (int turn = 0; began; turn++) {
-        bool armed = turn > YIELDS;
-        uint32_t bell = armed ? core_arm(c->group, c->rank) : 0;
-        if (armed)
-            progress_disturb(c->family);
-        bool moved = mail_move_kin(c), done = met(arg);
-        int64_t now = core_now(), heard = p && p->heard_at > began ? p->heard_at : began;
-        int err = 0;
-        if (!done && !moved) {
-            comm_watch(c, now, armed);
-            err = !core_failed(c->group) && comm_silence(c, heard, now) >= c->deadline_ns ? silent(r, p) : 0;
-            done = met(arg); /* a peer that has left is waited for no more */
-        }
-        if (!err && !done)
-            err = comm_failure(c);
-        if (armed && (moved || done || err))
-            core_disarm(c->group, c->rank);
-        else if (armed)
-            sleep_on_wires(c, bell);
-        else if (!moved)
-            sched_yield();
-        if (done || err)
-            return err;
-        turn = moved ? 0 : turn;
-    }
-    return 0;
-}
-
-static bool quiet(void *arg)
-{
-    return remote_quiet(arg);
-}
-
-int remote_drain(weft_comm *c, int64_t timeout_ns)
-{
-    int64_t now = core_now();
-    struct comm_need need = {quiet, NULL, c->remote, timeout_ns < INT64_MAX - now ? now + timeout_ns : -1};
-    return !c->remote || remote_quiet(c->remote) ? 0 : comm_wait(c, &need);
-}
-
 /* ---- mail ---- */
-
-bool remote_is(const void *bytes, size_t n)
-{
-    uint32_t kind;
-    if (n < REMOTE_HEAD)
-        return false;
-    memcpy(&kind, bytes, sizeof kind);
-    return kind >= REMOTE_PUT && kind <= REMOTE_FREED;
-}
-
-int remote_post(struct remote *r, int rank, const struct remote_mail *m, size_t n)
-{
-    struct wire *wire = r->comm->link->hosts->wire;
-    char who[COMM_WHO];
-    int err = wire->ops->mail(wire, rank, m, REMOTE_HEAD + n);
-    if (!err || err == WEFT_EPEER) /* who waits for it sees that it is gone */
-        return 0;
-    char text[CORE_TEXT / 2];
-    snprintf(text, sizeof text, "%s", weft_errmsg());
-    return comm_fail(r->comm, err, "rank %d, mail to %s: %s", r->comm->rank, comm_who(r->comm, rank, who), text);
-}
-
-weft_window *remote_window(const struct remote *r, const struct remote_mail *m)
-{
-    weft_window *w = r->windows;
-    while (w && w->far->id != m->window)
-        w = w->far->next;
-    return w;
-}
 
 static void take_entered(struct remote *r, const struct remote_mail *m, size_t n)
 {
@@ -237,11 +66,11 @@ static void take_freed(struct remote *r, int rank, const struct remote_mail *m)
     w->far->nfreed++;
 }
 
-void remote_take(weft_comm *c, int rank, const void *bytes, size_t n)
+static void take(weft_comm *c, int rank, const void *bytes, size_t n)
 {
     struct remote *r = c->remote;
     struct remote_mail m;
-    if (!r || core_failed(c->group))
+    if (!r || core_failed(c->group) || n < REMOTE_HEAD || n > sizeof m)
         return;
     memcpy(&m, bytes, n);
     struct remote_peer *p = remote_peer(r, rank);
@@ -289,7 +118,7 @@ static bool tell_entries(struct remote *r, weft_window *w)
     for (int i = 0; i < r->comm->size; i++) {
         if (!w->heads[i])
             continue;
-        /* seq_cst: with the ring of who enters, nobody sleeps on it; acquires what that one has stored. */
+        /* seq_cst: with the ring of the rank that enters, nobody sleeps on it; acquires what that rank has stored. */
         struct remote_entry e = {(uint64_t)i, atomic_load_explicit(&w->heads[i]->entered, memory_order_seq_cst)};
         if (e.generation <= w->far->told[i])
             continue;
@@ -316,7 +145,7 @@ static bool move_barrier(struct remote *r, weft_window *w)
     if (w->far->entered < r->comm->size)
         return moved;
     w->far->entered = 0;
-    /* Passes on what all have stored, of whom each was acquired above; pairs with the load in all_came. */
+    /* Passes on what all ranks have stored, each of which was acquired above; pairs with the load in all_came. */
     atomic_store_explicit(&mine->met, next, memory_order_seq_cst);
     core_ring_all(r->comm->group);
     return true;
@@ -340,13 +169,6 @@ void remote_remove(weft_window *w)
         }
 }
 
-void remote_free(weft_window *w)
-{
-    w->far->gone = true;
-    remote_part(w);
-    remote_move(w->comm);
-}
-
 static bool end_windows(struct remote *r)
 {
     bool moved = false;
@@ -361,10 +183,10 @@ static bool end_windows(struct remote *r)
     return moved;
 }
 
-bool remote_move(weft_comm *c)
+static bool move(struct remote *r)
 {
-    struct remote *r = c->remote;
-    if (!r || core_failed(c->group))
+    weft_comm *c = r->comm;
+    if (core_failed(c->group))
         return false;
     bool moved = remote_in_move(r);
     moved |= remote_out_move(r);
@@ -374,13 +196,28 @@ bool remote_move(weft_comm *c)
     return end_windows(r) || moved;
 }
 
-/* ---- peers that are gone ---- */
-
-void remote_watch(weft_comm *c)
+void remote_free(weft_window *w)
 {
-    struct remote *r = c->remote;
+    w->far->gone = true;
+    remote_part(w);
+    move(w->comm->remote);
+}
+
+/* ---- the task ---- */
+
+static bool pass(struct comm_task *t, bool eager)
+{
+    (void)eager;
+    return move((struct remote *)t);
+}
+
+static void watch(struct comm_task *t, int64_t now)
+{
+    struct remote *r = (struct remote *)t;
+    weft_comm *c = r->comm;
     char who[COMM_WHO];
-    for (struct remote_peer *p = r ? r->used : NULL; p && !core_failed(c->group); p = p->next) {
+    (void)now;
+    for (struct remote_peer *p = r->used; p && !core_failed(c->group); p = p->next) {
         bool sends = p->acked < p->sent;
         if (!sends && !p->first)
             continue;
@@ -393,24 +230,37 @@ void remote_watch(weft_comm *c)
     }
 }
 
-void remote_fail(weft_comm *c)
+static void fail(struct comm_task *t)
 {
-    if (!c->remote)
-        return;
-    c->link->hosts->wire->failed = true;
-    remote_out_end(c->remote);
-    remote_in_end(c->remote);
+    struct remote *r = (struct remote *)t;
+    r->comm->link->hosts->wire->failed = true;
+    remote_out_end(r);
+    remote_in_end(r);
 }
 
-void remote_close(weft_comm *c)
+static bool quiet(void *arg)
 {
-    struct remote *r = c->remote;
-    if (!r)
-        return;
+    return remote_quiet(arg);
+}
+
+/* Until all puts so far were acknowledged and no release waits. */
+static int drain(struct comm_task *t, int64_t timeout_ns, const char *call)
+{
+    struct remote *r = (struct remote *)t;
+    int64_t now = core_now();
+    struct comm_need need = {quiet, NULL, r, timeout_ns < INT64_MAX - now ? now + timeout_ns : -1};
+    int err = remote_quiet(r) ? 0 : comm_wait(r->comm, &need);
+    return err == COMM_LATE ? remote_late(r, call) : err;
+}
+
+static void end(struct comm_task *t)
+{
+    struct remote *r = (struct remote *)t;
+    weft_comm *c = r->comm;
     int64_t until = core_now() + (c->deadline_ns < CLOSE_NS ? c->deadline_ns : CLOSE_NS);
     while (!remote_sent(r) && !core_failed(c->group) && core_now() < until) {
-        remote_watch(c);
-        if (!mail_move_kin(c))
+        watch(t, 0);
+        if (!mail_move(c))
             sched_yield();
     }
     c->link->hosts->wire->failed = core_failed(c->group);
@@ -425,8 +275,48 @@ void remote_close(weft_comm *c)
         free(p);
     }
     staging_uncharge(&c->staging, r->budget);
+    comm_task_remove(c, t);
     free(r->peers);
     free(r->tags_in);
     free(r);
     c->remote = NULL;
+}
+
+static const struct comm_task_ops remote_task = {
+    .pass = pass, .wire = true, .watch = watch, .fail = fail, .drain = drain, .close = end};
+
+int remote_open(weft_comm *c)
+{
+    if (c->remote)
+        return 0;
+    size_t n = (size_t)c->size;
+    struct remote *r = calloc(1, sizeof *r);
+    if (!r)
+        return error_nomem();
+    r->comm = c;
+    r->last = &r->first;
+    r->peers = calloc(n, sizeof *r->peers);
+    r->tags_in = calloc(2 * n, sizeof *r->tags_in);
+    r->budget = c->staging.limit / 8 < REMOTE_BUDGET ? c->staging.limit / 8 : REMOTE_BUDGET;
+    r->budget = r->budget < LEAST ? LEAST : r->budget;
+    for (int i = 0; i < c->size; i++)
+        r->far += transport_far(c->link, i);
+    int err = r->peers && r->tags_in ? 0 : error_nomem();
+    if (!err && !staging_charge(&c->staging, r->budget))
+        err = error_set(WEFT_ENOMEM,
+                        "weft_window_open: windows on several hosts need %lld bytes of staging, %lld of %lld are left: "
+                        "raise inflight_bytes",
+                        (long long)r->budget, (long long)(c->staging.limit - c->staging.taken),
+                        (long long)c->staging.limit);
+    if (err) {
+        free(r->peers);
+        free(r->tags_in);
+        free(r);
+        return err;
+    }
+    c->remote = r;
+    r->task.ops = &remote_task;
+    mail_handle(c, MAIL_WINDOW, take);
+    comm_task_add(c, &r->task);
+    return 0;
 }

@@ -1,16 +1,16 @@
 /* weft_comm_dump: always JSON, whatever is in flight and however the messages travel; it names who is waited for and
  * which tensor, keeps the last events alone, and speaks of a split comm's ranks as they were opened. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "support/json_syntax.h"
 #include "support/ranks.h"
+#include "support/suite.h"
 
 #define MS INT64_C(1000000)
 #define EVENTS 256 /* that are kept */

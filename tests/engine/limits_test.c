@@ -2,15 +2,15 @@
  * their moves come right within it. Without the limit they take more, which the test sees first. Between hosts only
  * messages that have to be packed take of the budget, and keep what they took: there it is a bind that is refused. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "support/conformance.h"
+#include "support/suite.h"
 
 #define RANKS 9
 #define EXECS 8 /* each with a channel to each of the 8 other ranks */

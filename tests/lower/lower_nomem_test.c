@@ -1,15 +1,12 @@
 /* Memory that runs out while a plan is made: every allocation of lowering fails once. Then it says so, leaves its
  * output alone and leaks nothing (the sanitizer build looks); a plan that is made is the one that there would have
  * been. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include <cmocka.h>
-
 #include "support/nomem.h"
 #include "support/pairs.h"
+#include "support/suite.h"
 #include "weft.h"
 
 static weft_layout *parse(const char *text)
@@ -25,10 +22,10 @@ static long exhaust(const weft_move *m, int rank, const weft_lower_opts *o, cons
 {
     for (long n = 0;; n++) {
         weft_plan *p = NULL;
-        until_failure = n;
+        nomem_until = n;
         int err = weft_lower(m, 1, rank, o, &p);
-        bool reached = until_failure < 0;
-        until_failure = -1;
+        bool reached = nomem_until < 0;
+        nomem_until = -1;
         assert_int_equal(err, reached ? WEFT_ENOMEM : 0);
         assert_int_equal(p == NULL, reached);
         if (!reached)

@@ -1,15 +1,13 @@
 /* plan_check has teeth: what is right passes, every listed breakage is refused with its own words, and whatever else
  * is changed at random never leads it or those who trust it astray. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
-
-#include <cmocka.h>
+#include <stdlib.h>
 
 #include "base/hash.h"
 #include "support/pairs.h"
 #include "support/plan_samples.h"
 #include "support/share.h"
+#include "support/suite.h"
 
 /* Saved and loaded again: each array has just the size it needs, so that a sanitizer sees a step beyond it. */
 static weft_plan *tight(weft_plan *loose)
@@ -46,7 +44,7 @@ static void samples_pass(void **state)
 static void swap_layout(const weft_layout **l, const char *text)
 {
     weft_layout_free((weft_layout *)*l);
-    *l = make_layout(text);
+    *l = sample_layout(text);
 }
 
 #define BREAK(name, code)          \
@@ -422,7 +420,7 @@ static void pool_fill(struct pool *pool)
     for (int i = 0; i < SAMPLES; i++)
         pool_add(pool, samples[i].make(samples[i].rank));
     for (int i = 0; i < PAIRS; i++) {
-        weft_layout *src = make_layout(pairs[i].src), *dst = make_layout(pairs[i].dst);
+        weft_layout *src = sample_layout(pairs[i].src), *dst = sample_layout(pairs[i].dst);
         for (int rank = 0, world = 1; rank < world; rank++) {
             weft_plan *p = NULL;
             if (weft_lower(&(weft_move){"w", src, dst}, 1, rank, NULL, &p))

@@ -1,13 +1,11 @@
 /* Every allocation of every plan function fails once: the function says so, leaves its outputs alone and leaks
  * nothing (the sanitizer build looks). The linker sends the library's allocations through here. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
-
-#include <cmocka.h>
+#include <stdlib.h>
 
 #include "support/nomem.h"
 #include "support/plan_samples.h"
+#include "support/suite.h"
 
 struct input {
     const weft_plan *p;
@@ -57,10 +55,10 @@ static int do_explain(const struct input *in)
 static long exhaust(int (*f)(const struct input *), const struct input *in)
 {
     for (long n = 0;; n++) {
-        until_failure = n;
+        nomem_until = n;
         int err = f(in);
-        bool reached = until_failure < 0;
-        until_failure = -1;
+        bool reached = nomem_until < 0;
+        nomem_until = -1;
         if (!reached) {
             assert_int_equal(err, 0);
             return n;

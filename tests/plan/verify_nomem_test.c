@@ -1,25 +1,22 @@
 /* Every allocation that verify makes fails once: it says so, and leaks nothing (the sanitizer build
  * looks). The linker sends the library's allocations through here. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
 #include "support/nomem.h"
+#include "support/suite.h"
 #include "weft.h"
 
 /* How many allocations there are; each has failed once. */
 static long exhaust(const weft_plan *const *all, size_t n, int result)
 {
     for (long k = 0;; k++) {
-        until_failure = k;
+        nomem_until = k;
         int rc = weft_plan_verify(all, n);
-        bool reached = until_failure < 0;
-        until_failure = -1;
+        bool reached = nomem_until < 0;
+        nomem_until = -1;
         if (!reached) {
             assert_int_equal(rc, result);
             return k;

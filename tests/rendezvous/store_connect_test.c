@@ -1,20 +1,28 @@
 /* How ranks come to the place of a tcp: store, where addresses answer nothing, signals come, and the only port to call
  * from is the one that is called. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
-#include <errno.h>
-#include <net/if.h>
-#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include "rendezvous/deadline.h"
 #include "rendezvous/store_tcp.h"
 #include "stores.h"
+#include "support/suite.h"
 
 #define CALLS 4
 

@@ -1,17 +1,22 @@
 /* Windows on every transport: what they must do, the collectives of tests/cases/windows.txt written on windows alone, a
  * stress of the signals and barriers, and ranks that are killed (between hosts: hosts_puts_test.c). */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "support/conformance.h"
 #include "support/share.h"
 #include "support/soon.h"
+#include "support/suite.h"
 #include "support/window_cases.h"
 #include "support/window_ends.h"
 #include "support/window_forms.h"

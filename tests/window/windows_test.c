@@ -2,18 +2,16 @@
  * transport, in window memory and in private memory: the results are the closed forms of tests/cases/windows.txt, in
  * every run on the same buffers. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
+#include <sys/mman.h>
 
 #include "support/conformance.h"
 #include "support/share.h"
+#include "support/suite.h"
 
 #define C 64
 

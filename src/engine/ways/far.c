@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "comm/mail.h"
 
 #define PIECE 2048      /* bytes of a piece on average from which on messages travel in lists of them */
 #define SLICE (1 << 20) /* bytes that one pass packs and unpacks in each channel, and one message more */
@@ -411,10 +410,4 @@ void far_freed(weft_exec *x, int peer, uint64_t run)
         ch->freed = true;
         ch->last_run = run;
     }
-}
-
-void far_part(weft_exec *x)
-{
-    if (x->comm->link->hosts && !core_failed(x->comm->group))
-        mail_freed(x);
 }

@@ -65,7 +65,7 @@ struct core_rank {
     _Atomic uint32_t state;                     /* enum core_state */
     uint64_t cores[CORE_CORES / 64];            /* CPU cores that the owner may run on; set before state is HERE */
     _Atomic uint32_t survives;                  /* after a failure: how often it has asked which other ranks survive */
-    _Atomic uint32_t verdicts;                  /* how many answers it has given to that */
+    _Atomic uint32_t answers;                   /* how many answers it has given to that */
     uint64_t meetings;                          /* how many it has entered; only the owner uses it */
     _Atomic uint32_t
         failing;  /* a thread of this rank has found a failure and reports it; other threads wait for that */
