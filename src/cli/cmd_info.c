@@ -109,11 +109,9 @@ struct list {
     const char *(*get)(int i);
     int first;
 };
-static const struct list lists[] = {{"dtypes", weft_dtype_name, WEFT_BOOL},
-                                    {"ops", weft_op_name, WEFT_SUM},
-                                    {"algorithms", weft_algorithm_name, 0},
-                                    {"transports", weft_transport_name, 0},
-                                    {"modules", weft_module_name, 0}};
+static const struct list lists[] = {
+    {"dtypes", weft_dtype_name, WEFT_BOOL}, {"ops", weft_op_name, WEFT_SUM}, {"algorithms", weft_algorithm_name, 0},
+    {"transports", weft_transport_name, 0}, {"ways", weft_way_name, 0},      {"modules", weft_module_name, 0}};
 #define LISTS (sizeof lists / sizeof *lists)
 
 static void print_json(const struct machine *m, const char *version)
