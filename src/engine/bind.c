@@ -85,7 +85,7 @@ static int complete(weft_exec *x, struct program *p, uint64_t meeting, uint32_t 
     int untagged = far_tags(x, p); /* whatever else fails: the other ends count, too */
     err = err ? err : untagged;
     if (!err)
-        err = program_fill(x, p, block_at);
+        err = fill_program(x, p, block_at);
     if (!err && !x->held)
         err = block_hold(x, p, block_at);
     uint32_t drivers = 0;

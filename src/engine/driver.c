@@ -5,7 +5,7 @@
 #include "engine/block.h"
 
 /* The first that can is taken. */
-static const struct driver *const drivers[] = {&driver_chore, &driver_swap, &driver_post, &driver_pipeline};
+static const struct driver *const drivers[] = {&driver_chore, &driver_swap, &driver_onepass, &driver_pipeline};
 #define DRIVERS ((int)(sizeof drivers / sizeof *drivers))
 _Static_assert(DRIVERS <= DRIVERS_MOST, "a block has a place for each driver");
 

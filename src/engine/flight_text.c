@@ -9,6 +9,7 @@
 #include "comm/flight.h"
 #include "engine/block.h"
 #include "engine/driver.h"
+#include "engine/way.h"
 #include "engine/ways/far.h"
 #include "transport/hosts/hosts.h"
 
@@ -27,12 +28,6 @@ static void member(struct text *t, const char *key, const char *value)
 }
 
 /* ---- channels ---- */
-
-static const char *way_name(uint8_t way)
-{
-    static const char *const names[] = {"pull", "push", "staged", "letter", "cross", "wire"};
-    return names[way];
-}
 
 /* A channel, whichever it is. */
 struct channel {
@@ -108,7 +103,7 @@ static void put_channel(const weft_exec *x, const struct channel *ch, bool *firs
         uint32_t tensor = st->nparts ? p->bufs[p->parts[st->part].buf].tensor : 0;
         put_fate(x->comm, ch->peer, t);
         text_printf(t, ", \"bytes\": %" PRId64, st->bytes);
-        member(t, "way", way_name(x->program->steps[ch->step].way));
+        member(t, "way", x->program->steps[ch->step].way->name);
         text_printf(t, ", \"parts\": %" PRIu32 ", \"tensor\": %" PRIu32, st->nparts, tensor);
         member(t, "name", p->names + p->tensors[tensor].name);
     }

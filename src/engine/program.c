@@ -6,7 +6,10 @@
 #include "base/error.h"
 #include "engine/block.h"
 #include "engine/driver.h"
+#include "engine/shape.h"
+#include "engine/ways/eager.h"
 #include "engine/ways/far.h"
+#include "engine/ways/staged.h"
 
 void *program_take(struct program *p, size_t n, size_t size)
 {
@@ -14,6 +17,30 @@ void *program_take(struct program *p, size_t n, size_t size)
     if (v)
         memset(v, 0, n ? n * size : 1);
     return v;
+}
+
+bool program_hears(const struct program *p, int peer)
+{
+    for (uint32_t i = 0; i < p->nins; i++)
+        if (p->ins[i].peer == peer)
+            return true;
+    return false;
+}
+
+bool program_same_data(const weft_plan *plan, const struct plan_step *a, const struct plan_step *b)
+{
+    if (a->nparts != b->nparts || a->bytes != b->bytes)
+        return false;
+    for (uint32_t k = 0; k < a->nparts; k++) {
+        const struct plan_part *pa = &plan->parts[a->part + k], *pb = &plan->parts[b->part + k];
+        if (pa->buf != pb->buf || pa->wire != pb->wire || pa->offset != pb->offset || pa->count != pb->count)
+            return false;
+        size_t ndim = (size_t)plan_ndim(plan, pa);
+        if (ndim && (memcmp(plan->runs + pa->runs, plan->runs + pb->runs, ndim * sizeof *plan->runs) ||
+                     memcmp(plan->spots + pa->spots, plan->spots + pb->spots, ndim * sizeof *plan->spots)))
+            return false;
+    }
+    return true;
 }
 
 static bool allocate(const weft_plan *plan, struct program *p)
@@ -137,7 +164,7 @@ static int channels(const weft_exec *x, struct program *p)
     return 0;
 }
 
-/* Packing by choice takes no more than a share of the pool, in each message and in all: others may depend on it. */
+/* Packing by choice takes no more than a part of the pool, in each message and in all: others may depend on it. */
 #define CHOICE_MESSAGE 64
 #define CHOICE_POOL 4
 
@@ -147,15 +174,15 @@ static bool better_packed(const weft_exec *x, const struct program *p, uint32_t 
 {
     const struct staging *pool = &x->comm->staging;
     if (pool->taken > pool->limit / CHOICE_POOL || pool->nslots >= pool->buckets / CHOICE_POOL ||
-        x->plan->steps[step].bytes > pool->limit / CHOICE_MESSAGE || !way_scattered(x, p, &step, 1))
+        x->plan->steps[step].bytes > pool->limit / CHOICE_MESSAGE || !shape_scattered(x, p, &step, 1))
         return false;
     for (uint32_t i = 0; i < p->nins; i++)
         if (p->ins[i].peer == x->plan->steps[step].peer)
-            return way_scattered(x, p, p->ins[i].steps, p->ins[i].n);
+            return shape_scattered(x, p, p->ins[i].steps, p->ins[i].n);
     return false;
 }
 
-/* A message that is no letter goes through staging memory when the comm says so, when peers cannot reach some part of
+/* A message that is not eager goes through staging memory when the comm says so, when peers cannot reach some part of
  * it, or, if choice is set, when it is better packed. True: some does for that alone. */
 static bool choose_staging(const weft_exec *x, struct program *p, bool choice)
 {
@@ -164,14 +191,14 @@ static bool choose_staging(const weft_exec *x, struct program *p, bool choice)
     p->staged = false;
     for (uint32_t s = 0; s < p->nsteps; s++) {
         const struct plan_step *st = &plan->steps[s];
-        if (st->kind != PLAN_SEND || p->steps[s].way == WAY_LETTER || p->steps[s].way == WAY_WIRE)
+        if (st->kind != PLAN_SEND || p->steps[s].offer == OFFER_EAGER || p->steps[s].offer == OFFER_WIRE)
             continue;
         bool staged = x->comm->staged;
         for (uint32_t k = 0; k < st->nparts && !staged; k++)
             staged = !p->places[plan->parts[st->part + k].buf].reached;
         if (choice && !staged && better_packed(x, p, s))
             staged = chosen = true;
-        p->steps[s].way = staged ? WAY_STAGED : WAY_PULL;
+        p->steps[s].offer = staged ? OFFER_STAGED : OFFER_PLACE;
         p->staged |= staged;
     }
     return chosen;
@@ -186,7 +213,7 @@ static void staging_needs(const weft_exec *x, const struct program *p, int64_t *
         int64_t most = 0, staged = 0;
         for (uint32_t k = 0; k < out->n; k++) {
             int64_t bytes = x->plan->steps[out->steps[k]].bytes;
-            if (p->steps[out->steps[k]].way != WAY_STAGED || p->steps[out->steps[k]].kept)
+            if (p->steps[out->steps[k]].offer != OFFER_STAGED || p->steps[out->steps[k]].own_slots)
                 continue;
             most = bytes > most ? bytes : most;
             staged++;
@@ -200,26 +227,40 @@ static void staging_needs(const weft_exec *x, const struct program *p, int64_t *
     }
 }
 
-/* Room in the pool, and what goes into it; keeps: some may have slots of their own. */
-static int reserve(weft_exec *x, struct program *p, bool keeps)
+/* Room in the pool, and what goes into it; own_slots: some messages may have slots of their own. */
+static int reserve(weft_exec *x, struct program *p, bool own_slots)
 {
     int64_t largest, wanted;
-    keep_none(x, p);
-    p->held = p->staged || p->nletters;
-    p->nshares = 0;
+    eager_large_none(x, p);
+    p->may_block = p->staged || p->neagers;
+    p->nmulticasts = 0;
     if (!p->staged)
         return 0;
-    int err = way_shares(x, p);
+    int err = staged_multicasts(x, p);
     if (err)
         return err;
-    if (keeps)
-        keep_choose(x, p);
+    if (own_slots)
+        eager_large_choose(x, p);
     staging_needs(x, p, &largest, &wanted);
     if (x->program && x->program->reserve.offset >= 0 && largest <= x->program->reserve.bytes) {
         p->reserve = x->program->reserve; /* binding again: the one that stays keeps it */
         return 0;
     }
     return staging_reserve(&x->comm->staging, x->comm->link, largest ? largest : 1, wanted, &p->reserve);
+}
+
+/* Has this rank a core for itself, and more to send than to receive? */
+static bool one_way(const weft_exec *x)
+{
+    int64_t sent = 0, received = 0;
+    for (size_t s = 0; s < x->plan->nsteps; s++) {
+        const struct plan_step *st = &x->plan->steps[s];
+        if (st->kind == PLAN_RECV)
+            received += st->bytes;
+        else if (st->kind == PLAN_SEND)
+            sent += st->bytes;
+    }
+    return x->comm->dedicated_cores && received < sent / 2;
 }
 
 int program_outline(weft_exec *x, struct program *p)
@@ -229,6 +270,7 @@ int program_outline(weft_exec *x, struct program *p)
     if (!allocate(plan, p))
         return error_nomem();
     turn_deps(plan, p);
+    p->one_way = one_way(x);
     for (uint32_t s = 0; s < plan->nsteps; s++) {
         const struct plan_step *st = &plan->steps[s];
         p->steps[s].kind = st->kind;
@@ -244,7 +286,7 @@ int program_outline(weft_exec *x, struct program *p)
         err = far_outline(x, p);
     bool stay = !err && driver_prefers(x, p);
     if (!err && (!stay || x->program != p))
-        err = way_letters(x, p);
+        err = eager_choose(x, p);
     if (err)
         return err;
     bool chosen = choose_staging(x, p, !stay);

@@ -421,7 +421,7 @@ static void part_from_peers(weft_exec *x)
         block_drop(p->ins[i].block);
     }
     for (uint32_t i = 0; i < p->nouts; i++) {
-        if (way_answered(p, p->outs[i].peer))
+        if (program_hears(p, p->outs[i].peer))
             continue;
         core_ring(x->comm->group, p->outs[i].peer);
         block_drop(p->outs[i].block);
@@ -449,8 +449,7 @@ static void free_in_seat(weft_exec *x)
     bool clean = !atomic_load_explicit(&x->state, memory_order_relaxed) && !core_failure(c->group, &text);
     if (exec_in_flight(x))
         link_out(x, WEFT_EPEER);
-    flight_record(&c->flight, FLIGHT_FREED, 0, atomic_load_explicit(&x->state, memory_order_relaxed), x->id,
-                  x->run);
+    flight_record(&c->flight, FLIGHT_FREED, 0, atomic_load_explicit(&x->state, memory_order_relaxed), x->id, x->run);
     exec_unlist(x);
     part_from_peers(x);
     far_part(x);

@@ -3,7 +3,7 @@
 #ifndef WEFT_TESTS_FACES_H
 #define WEFT_TESTS_FACES_H
 #include "base/hash.h"
-#include "engine/exec.h"
+#include "engine/way.h"
 #include "support/halo_grid.h"
 #include "support/ranks.h"
 
