@@ -18,7 +18,7 @@ configure = found=$$(cmake -S . -B $(BUILD) $(CMAKE_ARGS)) || exit 1; echo "$$fo
 # The inner make runs its own jobs, so it must not inherit our flags.
 build = MAKEFLAGS=--no-print-directory cmake --build $(BUILD) --parallel $(JOBS)
 
-.PHONY: all demo test test-python bench install uninstall asan tsan fuzz soak clean format help
+.PHONY: all demo check test test-python bench install uninstall asan tsan fuzz soak coverage clean format help
 
 all: ## build build/weft, build/libweft.so, build/libweft.a, the examples and the benchmarks
 	@bash cmake/setup.sh build
@@ -30,6 +30,10 @@ demo: ## build and run the demo: trainer weights to inference ranks
 	@$(configure)
 	@$(build) --target examples_weft-demo
 	@$(BUILD)/examples/weft-demo
+
+check: ## a quick share of the ordinary tests (4 minutes on two cores): before every commit
+	@bash cmake/setup.sh test
+	@bash cmake/test.sh check
 
 test: ## set up, build and run all tests: ordinary, ASan and UBSan, TSan, fuzzers
 	@bash cmake/setup.sh test
@@ -55,6 +59,10 @@ soak: ## the ordinary tests with the full counts of their campaigns (long)
 	@bash cmake/setup.sh test
 	@bash cmake/test.sh soak
 
+coverage: ## the ordinary tests with small counts, and which lines of src/ they run (build-coverage/uncovered.txt)
+	@bash cmake/setup.sh test
+	@bash cmake/test.sh coverage
+
 bench: ## install the peers, measure beside them (15 minutes), write bench/results and docs/benchmarks.md; BENCH_ARGS goes to each
 	@bash cmake/setup.sh bench
 	@$(configure)
@@ -68,10 +76,10 @@ uninstall: ## remove what `make install` with the same PREFIX and DESTDIR has pu
 	@DESTDIR="$(DESTDIR)" bash cmake/uninstall.sh $(BUILD) "$(PREFIX)"
 
 clean: ## remove all build trees
-	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz
+	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz $(BUILD)-coverage
 
 format: ## run clang-format on all C files
-	@find include src tests bench examples -name '*.[ch]' 2>/dev/null | xargs -r clang-format -i
+	@find include src tests bench examples python -name '*.[ch]' 2>/dev/null | xargs -r clang-format -i
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 13

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "model.h"
+#include "bench/work/model.h"
 
 static int put(void *arg, const char *name, const char *src, const char *dst)
 {

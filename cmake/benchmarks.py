@@ -13,7 +13,7 @@ import sys
 HOW = """\
 - Ranks are processes. weft, the floor and every setting of every MPI library take turns in rounds on the same work; those whose
   turn it is not are asleep. A figure is the median over the rounds. The ranks of all contenders are bound to the cores in turn.
-- The *floor* is the same work written by hand on shared memory, without a library (`bench/floor.c`, `bench/matrix.c`). It is
+- The *floor* is the same work written by hand on shared memory, without a library (`bench/ranks/floor.c`, `bench/work/matrix.c`). It is
   measured with several ways to wait (spinning where there is a core for each rank, otherwise yielding, and yielding and then
   sleeping), and for reshards with pushed and pulled copies. The best one counts. weft can be faster than the floor, because it
   chooses among more ways to move a message.

@@ -9,8 +9,9 @@ foreach(library openmpi mpich)
     add_custom_command(OUTPUT ${program}
         COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/bench
         COMMAND ${WEFT_MPICC_${library}} -std=c11 -O3 -Wall -Wextra -Wno-stringop-overflow -Wno-stringop-overread -I${PROJECT_SOURCE_DIR}
-            -o ${program} ${peer} ${board}
-        DEPENDS ${peer} ${board} bench/board.h bench/grid.h bench/matrix.h bench/peer_grid.h bench/work.h
+            -o ${program} ${peer} ${orders}
+        DEPENDS ${peer} ${orders} bench/ranks/orders.h bench/ranks/peer_grid.h
+            bench/work/grid.h bench/work/matrix.h bench/work/work.h
         COMMENT "Building bench/peer_${library}"
         VERBATIM)
     add_custom_target(bench_peer_${library} ALL DEPENDS ${program})

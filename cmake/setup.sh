@@ -72,6 +72,8 @@ find_missing()
     have spin || wanted+=(spin)
     have valgrind || wanted+=(valgrind)
     have groff || wanted+=(groff-base)
+    have clang-format || have clang-format-14 || wanted+=(clang-format)
+    have clang-tidy || have clang-tidy-14 || wanted+=(clang-tidy)
     has_fuzzer || wanted+=(clang libclang-rt-dev)
     has_numpy || wanted+=(python3 python3-numpy)
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs test suites and sums them up: test.sh SUITE..., with SUITE one of ordinary, soak, asan,
-# tsan, fuzz. Each has its own build tree. The last line is "N passed, N failed, N skipped".
+# Runs test suites and sums them up: test.sh SUITE..., with SUITE one of ordinary, check, soak, asan,
+# tsan, fuzz, coverage. Each has its own build tree. The last line is "N passed, N failed, N skipped".
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
@@ -90,10 +90,28 @@ suite_ordinary()
     WEFT_TEST_SHARE=${WEFT_TEST_SHARE:-15} run_ctest ordinary "$build"
 }
 
+# A quick share of the ordinary tests: those that are not labelled long, with small counts.
+suite_check()
+{
+    build_tree check "$build" -DWEFT_TESTS=ON -DWEFT_SOAK=OFF -DWEFT_TIMEOUT_SCALE=1 || return
+    WEFT_TEST_SHARE=${WEFT_CHECK_SHARE:-2} run_ctest check "$build" -LE long
+}
+
 suite_soak()
 {
     build_tree soak "$build" -DWEFT_TESTS=ON -DWEFT_SOAK=ON -DWEFT_TIMEOUT_SCALE=60 || return
     WEFT_TEST_SHARE=full run_ctest soak "$build"
+}
+
+# The ordinary tests with small counts, in a tree that counts which lines are run. Without vector loops by the compiler's
+# own choice, and with counters that threads share.
+suite_coverage()
+{
+    build_tree coverage "$build-coverage" -DWEFT_TESTS=ON -DWEFT_TIMEOUT_SCALE=3 -DCMAKE_BUILD_TYPE=Debug \
+        -DCMAKE_C_FLAGS_DEBUG="-O1 -g --coverage -fprofile-update=atomic" || return
+    find "$build-coverage" -name '*.gcda' -delete
+    WEFT_TEST_SHARE=${WEFT_COVERAGE_SHARE:-2} run_ctest coverage "$build-coverage" -E '^(instructions|lower_speed|tidy|format)$'
+    python3 cmake/coverage.py . "$build-coverage" || fail "coverage: no figures"
 }
 
 sanitized="-O1 -g"

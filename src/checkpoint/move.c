@@ -21,7 +21,7 @@
 
 /* A part that some threads work on. */
 struct work {
-    struct slab_part part;
+    struct slab_cut part;
     int64_t next; /* slab */
     int users;
 };
@@ -54,7 +54,7 @@ static void fail(struct mover *m, int rc)
 static void leave(struct work *w)
 {
     if (w && --w->users == 0) {
-        slab_part_end(&w->part);
+        slab_cut_free(&w->part);
         free(w);
     }
 }
@@ -68,7 +68,7 @@ static struct work *take(struct mover *m, int64_t *slab)
         if (m->next == m->c->parts.n)
             return NULL;
         struct work *w = malloc(sizeof *w);
-        int rc = w ? slab_part_begin(m->c, m->c->parts.v[m->next++], m->size, &w->part) : error_nomem();
+        int rc = w ? slab_cut_make(m->c, m->c->parts.v[m->next++], m->size, &w->part) : error_nomem();
         if (rc) {
             free(w);
             fail(m, rc);

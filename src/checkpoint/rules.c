@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/vec.h"
-#include "layout/build.h"
+#include "layout/mesh.h"
 
 struct parser {
     const char *path, *at;
@@ -61,7 +61,7 @@ static int word(struct parser *p, const char *ends, const char **out)
 static int axis_name(struct parser *p, const char **out)
 {
     skip_space(p);
-    size_t n = axis_name_length(p->at);
+    size_t n = mesh_axis_name_length(p->at);
     if (!n || n > WEFT_MAX_NAME)
         return wrong(p, "an axis name is missing, or longer than 31 letters");
     *out = keep(p, p->at, n);
@@ -199,7 +199,7 @@ static int check_pattern(struct parser *p, const struct rules_rule *r)
             return wrong(p, "a '}' without its '{'");
         if (*s != '{')
             continue;
-        size_t len = axis_name_length(++s);
+        size_t len = mesh_axis_name_length(++s);
         if (!len || len > WEFT_MAX_NAME || s[len] != '}')
             return wrong(p, "'{' is not followed by an axis name and '}'");
         if (n == WEFT_MAX_AXES)

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "checkpoint/rules.h"
-#include "layout/build.h"
+#include "layout/mesh.h"
 
 static bool is_digit(char c)
 {
@@ -31,7 +31,7 @@ static bool match_stretch(const char *pattern, const char *name, const char *at,
                 return false;
         }
         m->n++;
-        pattern += axis_name_length(pattern);
+        pattern += mesh_axis_name_length(pattern);
     }
     *end = at;
     return true;

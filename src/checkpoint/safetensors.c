@@ -307,7 +307,7 @@ static void put_header(struct text *t, const struct safetensors_header *h)
         text_printf(t, ":{\"dtype\":\"%s\",\"shape\":[", safetensors_dtype(s->dtype));
         for (int d = 0; d < s->ndim; d++)
             text_printf(t, "%s%lld", d ? "," : "", (long long)s->shape[d]);
-        text_printf(t, "],\"data_offsets\":[%lld,%lld]}", (long long)at, (long long)(at + s->bytes));
+        text_printf(t, "],\"data_offsets\":[%lld,%lld]}", (long long)at, (long long)at + s->bytes);
         at += s->bytes;
     }
     text_put(t, "}");

@@ -14,7 +14,7 @@
 
 /* The slab at hand. */
 struct slab {
-    const struct slab_part *p;
+    const struct slab_cut *p;
     int64_t at[WEFT_MAX_DIMS]; /* index, in the dims before p->dim */
     int64_t lo, hi;            /* in p->dim */
 };
@@ -251,7 +251,7 @@ static int move_source(const struct slab *s, const struct clip *a, const struct 
     return rc;
 }
 
-static void find_slab(const struct slab_part *p, int64_t i, struct slab *out)
+static void find_slab(const struct slab_cut *p, int64_t i, struct slab *out)
 {
     *out = (struct slab){.p = p, .lo = i % p->per * p->rows};
     out->hi = min64(out->lo + p->rows, p->shape[p->dim]);
@@ -262,7 +262,7 @@ static void find_slab(const struct slab_part *p, int64_t i, struct slab *out)
     }
 }
 
-int slab_move(const struct slab_part *p, int64_t i, struct slab_buffers *b, int64_t *read, int64_t *written)
+int slab_move(const struct slab_cut *p, int64_t i, struct slab_buffers *b, int64_t *read, int64_t *written)
 {
     struct slab s;
     int64_t size = (int64_t)weft_dtype_size(p->dst.dtype);

@@ -29,8 +29,8 @@ struct slab_side {
     size_t npieces;
 };
 
-/* A part made ready; it has its own memory. */
-struct slab_part {
+/* A part cut into slabs: its pieces on both sides, and how large the slabs are. It has its own memory. */
+struct slab_cut {
     struct arena arena;
     const struct checkpoint_part *part;
     int ndim; /* a scalar has one dim of 1 here */
@@ -50,8 +50,8 @@ struct slab_buffers {
 };
 
 /* Slabs of at most `size` bytes on either side. slabs is 0 where the part has no elements. */
-int slab_part_begin(const struct checkpoint *c, const struct checkpoint_part *p, size_t size, struct slab_part *out);
-void slab_part_end(struct slab_part *p);
+int slab_cut_make(const struct checkpoint *c, const struct checkpoint_part *p, size_t size, struct slab_cut *out);
+void slab_cut_free(struct slab_cut *p);
 /* Reads, copies and writes slab number i; *written counts bytes in all files, *read those of the source. */
-int slab_move(const struct slab_part *p, int64_t i, struct slab_buffers *b, int64_t *read, int64_t *written);
+int slab_move(const struct slab_cut *p, int64_t i, struct slab_buffers *b, int64_t *read, int64_t *written);
 #endif

@@ -148,16 +148,16 @@ static int check_ranks(const struct checkpoint *c, const struct checkpoint_entry
 {
     char shown[SAFETENSORS_SHOWN];
     for (size_t i = 0; i < e->nholds; i++)
-        if (layout_index(l, e->holds[i].rank) < 0)
+        if (mesh_index(l, e->holds[i].rank) < 0)
             return error_set(WEFT_EINVAL, "%s: tensor %s: rank %d has it, and its layout does not say so",
                              c->src.files.v[e->holds[i].file].path, safetensors_show(e->name, shown), e->holds[i].rank);
     for (int64_t i = 0; i < l->mesh && (size_t)l->mesh != e->nholds; i++) {
         size_t k = 0;
-        while (k < e->nholds && e->holds[k].rank != layout_rank(l, i))
+        while (k < e->nholds && e->holds[k].rank != mesh_rank(l, i))
             k++;
         if (k == e->nholds)
             return error_set(WEFT_EINVAL, "tensor %s: the files of rank %d lack it", safetensors_show(e->name, shown),
-                             layout_rank(l, i));
+                             mesh_rank(l, i));
     }
     return 0;
 }
@@ -201,7 +201,7 @@ static int sum_pieces(const struct checkpoint_entry *e, const weft_layout *l, in
     *out = 0;
     for (int64_t p = 0; p < l->dim[dim].pieces; p++)
         if (__builtin_add_overflow(
-                *out, checkpoint_hold_of(e, layout_rank(l, layout_piece_offset(l, dim, p)))->shape[dim], out))
+                *out, checkpoint_hold_of(e, mesh_rank(l, layout_piece_offset(l, dim, p)))->shape[dim], out))
             return error_set(WEFT_EINVAL, "tensor '%.100s': its ranks' arrays together are too large", e->name);
     return 0;
 }
@@ -222,7 +222,7 @@ static int fused_extents(struct checkpoint *c, const struct rules_fuse *f, const
     wide total = 0;
     for (int k = 0; k < f->nparts; k++)
         total += (wide)share[k] * (all / who[k]->dim[e->cat].pieces);
-    wide have = (wide)checkpoint_hold_of(e, layout_rank(who[0], 0))->shape[e->cat] * all;
+    wide have = (wide)checkpoint_hold_of(e, mesh_rank(who[0], 0))->shape[e->cat] * all;
     sum = total > INT64_MAX ? 0 : (int64_t)total;
     if (!sum || have % sum || have / sum > INT64_MAX / RULES_NUMBER_MAX)
         return error_set(WEFT_EINVAL, "tensor '%.100s': dim %d does not divide into the shares of its parts (%s:%d)",

@@ -81,12 +81,11 @@ static int list_holds(struct checkpoint *c, struct checkpoint_entry *e)
         return error_nomem();
     for (int k = 1; k < e->nparts; k++)
         for (int64_t i = 0; i < l->mesh; i++)
-            if (e->parts[k]->dst.layout->mesh != l->mesh ||
-                layout_index(e->parts[k]->dst.layout, layout_rank(l, i)) < 0)
+            if (e->parts[k]->dst.layout->mesh != l->mesh || mesh_index(e->parts[k]->dst.layout, mesh_rank(l, i)) < 0)
                 return error_set(WEFT_EINVAL, "tensor %s: its parts are on different ranks, so it cannot be one",
                                  safetensors_show(e->name, shown));
     for (int64_t i = 0; i < l->mesh; i++) {
-        e->holds[i] = (struct checkpoint_hold){.rank = layout_rank(l, i)};
+        e->holds[i] = (struct checkpoint_hold){.rank = mesh_rank(l, i)};
         int rc = hold_shape(e, &e->holds[i]);
         if (rc)
             return rc;

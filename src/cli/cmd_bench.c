@@ -2,9 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/args.h"
-#include "cli/bench.h"
+#include "bench/tables/bench.h"
 #include "cli/cli.h"
+#include "tool/args.h"
+#include "tool/failure.h"
 
 static const struct {
     const char *name;

@@ -7,20 +7,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/args.h"
-#include "cli/check.h"
+#include "cli/check/check_pair.h"
 #include "cli/cli.h"
-#include "cli/json.h"
+#include "tool/args.h"
+#include "tool/failure.h"
+#include "tool/json_write.h"
+#include "tool/readable.h"
 
 /* Prints the line that checks the same again. */
 static void print_reproduce(FILE *to, const char *src, const char *dst, const struct check_opts *o)
 {
     fputs("weft check ", to);
-    shell_quote(to, src);
+    readable_shell_word(to, src);
     putc(' ', to);
-    shell_quote(to, dst);
+    readable_shell_word(to, dst);
     fputs(" --on ", to);
-    shell_quote(to, o->url ? o->url : "threads:");
+    readable_shell_word(to, o->url ? o->url : "threads:");
     fprintf(to, " --seed %" PRId64, o->seed);
     if (o->repeat != 1)
         fprintf(to, " --repeat %" PRId64, o->repeat);
@@ -30,7 +32,7 @@ static void print_reproduce(FILE *to, const char *src, const char *dst, const st
         fprintf(to, " --per-host %" PRId64, o->per_host);
     if (o->algorithm) {
         fputs(" --algorithm ", to);
-        shell_quote(to, o->algorithm);
+        readable_shell_word(to, o->algorithm);
     }
     if (o->values)
         fprintf(to, " --values %s", o->values == ORACLE_EXACT ? "exact" : "wild");
@@ -82,7 +84,7 @@ static void print_right(const struct check_result *r)
 {
     char a[64];
     printf("ok: %s by %s on %d ranks, %s moved, bound %" PRId64 " B, %" PRId64 " %s of %" PRId64 " elements right\n",
-           r->totals.kind, r->totals.algorithm, r->world, bytes_text(r->totals.sent, a, sizeof a), r->totals.bound,
+           r->totals.kind, r->totals.algorithm, r->world, readable_bytes(r->totals.sent, a, sizeof a), r->totals.bound,
            r->runs, r->runs == 1 ? "run" : "runs", r->elements);
 }
 

@@ -5,10 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/args.h"
 #include "cli/cli.h"
-#include "cli/json.h"
-#include "cli/signals.h"
+#include "tool/args.h"
+#include "tool/failure.h"
+#include "tool/json_write.h"
+#include "tool/progress_line.h"
+#include "tool/readable.h"
+#include "tool/signals.h"
 #include "weft.h"
 
 /* ---- an interrupt stops the work, which then removes what is not complete ---- */
@@ -24,7 +27,7 @@ static int show_progress(void *arg, int64_t done, int64_t bytes)
     memset(bar, '#', (size_t)full);
     bar[BAR] = 0;
     snprintf(text, sizeof text, "[%s] %.2f of %.2f GB", bar, (double)done / 1e9, (double)bytes / 1e9);
-    progress_text(text);
+    progress_line_text(text);
     return signals_caught() ? WEFT_EIO : 0;
 }
 
@@ -58,8 +61,8 @@ static void print_result(const char *in, const char *out, const char *to, const 
     char a[64], b[64];
     if (!json) {
         printf("%" PRId64 " %s, %s -> %" PRId64 " %s, %s: %" PRId64 " %s on %s\n", info->files_in,
-               info->files_in == 1 ? "file" : "files", bytes_text(info->bytes_in, a, sizeof a), info->files_out,
-               info->files_out == 1 ? "file" : "files", bytes_text(info->bytes_out, b, sizeof b), info->tensors,
+               info->files_in == 1 ? "file" : "files", readable_bytes(info->bytes_in, a, sizeof a), info->files_out,
+               info->files_out == 1 ? "file" : "files", readable_bytes(info->bytes_out, b, sizeof b), info->tensors,
                info->tensors == 1 ? "tensor" : "tensors", to);
         return;
     }
@@ -82,7 +85,7 @@ static int reshard(const char *in, const char *out, const char *to, weft_checkpo
     opts->progress = show_progress;
     signals_watch();
     int err = weft_checkpoint_reshard(in, out, to, opts, &info);
-    progress_end();
+    progress_line_end();
     if (signals_caught() && err)
         fprintf(stderr, "weft checkpoint: interrupted; nothing was written\n");
     signals_obey();

@@ -3,13 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/args.h"
-#include "cli/flights.h"
-#include "cli/json.h"
+#include "cli/cli.h"
+#include "cli/diagnose/wait_ends.h"
+#include "tool/args.h"
+#include "tool/failure.h"
+#include "tool/json_write.h"
+#include "tool/readable.h"
 
 struct diagnosis {
-    struct flights fl;
-    struct flights_ends ends;
+    struct flight_files fl;
+    struct wait_ends ends;
     size_t *by_on, *first_on; /* the waits in order of whom they are for; where those for each rank begin */
     int *list, n;             /* ranks to be shown, ascending; one may stand there several times */
 };
@@ -50,15 +53,15 @@ static void list_telling(struct diagnosis *d, const char *failure)
 }
 
 /* The waits of one rank in one meeting stand together. */
-static bool same_meeting(const struct flights_wait *w, const struct flights_wait *v)
+static bool same_meeting(const struct flight_wait *w, const struct flight_wait *v)
 {
     return w->call && v->call && w->rank == v->rank && !strcmp(w->comm, v->comm);
 }
 
-static void list_missed(struct diagnosis *d, const struct flights_wait *w)
+static void list_missed(struct diagnosis *d, const struct flight_wait *w)
 {
     d->n = 0;
-    for (const struct flights_wait *v = w; v < d->fl.waits + d->fl.nwaits && same_meeting(w, v); v++)
+    for (const struct flight_wait *v = w; v < d->fl.waits + d->fl.nwaits && same_meeting(w, v); v++)
         d->list[d->n++] = v->on;
 }
 
@@ -104,7 +107,7 @@ static void json_list(struct json *j, const char *key, const struct diagnosis *d
 
 /* ---- findings ---- */
 
-static bool failure_is_new(const struct flights *fl, int i)
+static bool failure_is_new(const struct flight_files *fl, int i)
 {
     if (!*fl->files[i].failure)
         return false;
@@ -115,11 +118,11 @@ static bool failure_is_new(const struct flights *fl, int i)
 }
 
 /* A file before this one whose rank is in the same meeting of the same comm with another call or another plan. */
-static const struct flights_file *disagrees(const struct flights *fl, int i)
+static const struct flight_file *disagrees(const struct flight_files *fl, int i)
 {
-    const struct flights_file *b = &fl->files[i];
+    const struct flight_file *b = &fl->files[i];
     for (int k = 0; k < i && b->call; k++) {
-        const struct flights_file *a = &fl->files[k];
+        const struct flight_file *a = &fl->files[k];
         if (a->call && a->meeting == b->meeting && !strcmp(a->comm, b->comm) &&
             (strcmp(a->call, b->call) || strcmp(a->plan, b->plan)))
             return a;
@@ -132,7 +135,7 @@ static const char *state_of(const struct diagnosis *d, int rank)
 {
     bool unstarted = false;
     for (size_t i = d->first_on[rank]; i < d->first_on[rank + 1]; i++) {
-        const struct flights_wait *w = &d->fl.waits[d->by_on[i]];
+        const struct flight_wait *w = &d->fl.waits[d->by_on[i]];
         if (!strcmp(w->peer, "died"))
             return d->fl.hosts[rank] ? "has died or cannot be reached" : "has died";
         if (!strcmp(w->peer, "left"))
@@ -156,7 +159,7 @@ static bool nothing_wrong(const struct diagnosis *d)
 
 /* ---- text ---- */
 
-static void print_wait(struct diagnosis *d, const struct flights_wait *w)
+static void print_wait(struct diagnosis *d, const struct flight_wait *w)
 {
     char bytes[64];
     if (w->call) {
@@ -176,7 +179,7 @@ static void print_wait(struct diagnosis *d, const struct flights_wait *w)
                                       : ", which has not started the run,",
            w->sends ? " to take" : " to send");
     printf(" message %" PRId64 " of %" PRId64 ", %s of tensor ", w->message, w->messages,
-           bytes_text(w->bytes, bytes, sizeof bytes));
+           readable_bytes(w->bytes, bytes, sizeof bytes));
     if (*w->name)
         printf("'%s'", w->name);
     else
@@ -212,7 +215,7 @@ static void print_ends(struct diagnosis *d)
 
 static void print_text(struct diagnosis *d)
 {
-    const struct flights *fl = &d->fl;
+    const struct flight_files *fl = &d->fl;
     printf("%s: %d ranks, %d files\n", fl->files[0].job, fl->ranks, fl->n);
     list_missing(d);
     if (d->n) {
@@ -220,7 +223,7 @@ static void print_text(struct diagnosis *d)
         puts(print_list(d) ? " has no file" : " have no file");
     }
     for (int i = 0; i < fl->n; i++) {
-        const struct flights_file *other = disagrees(fl, i), *file = &fl->files[i];
+        const struct flight_file *other = disagrees(fl, i), *file = &fl->files[i];
         if (failure_is_new(fl, i)) {
             printf("failure: %s (told by ", file->failure);
             list_telling(d, file->failure);
@@ -244,7 +247,7 @@ static void print_text(struct diagnosis *d)
 
 /* ---- JSON ---- */
 
-static void json_wait(struct json *j, const struct flights_wait *w)
+static void json_wait(struct json *j, const struct flight_wait *w)
 {
     json_open(j, NULL, '{', true);
     json_int(j, "rank", w->rank);
@@ -269,11 +272,11 @@ static void json_wait(struct json *j, const struct flights_wait *w)
     json_close(j, '}');
 }
 
-static void json_files(struct json *j, const struct flights *fl)
+static void json_files(struct json *j, const struct flight_files *fl)
 {
     json_open(j, "files", '[', false);
     for (int i = 0; i < fl->n; i++) {
-        const struct flights_file *file = &fl->files[i], *other = disagrees(fl, i);
+        const struct flight_file *file = &fl->files[i], *other = disagrees(fl, i);
         json_open(j, NULL, '{', true);
         json_text(j, "path", file->path);
         json_text(j, "comm", file->comm);
@@ -292,7 +295,7 @@ static void json_files(struct json *j, const struct flights *fl)
 
 static void print_json(struct diagnosis *d)
 {
-    const struct flights *fl = &d->fl;
+    const struct flight_files *fl = &d->fl;
     struct json j = {.to = stdout};
     json_open(&j, NULL, '{', false);
     json_text(&j, "job", fl->files[0].job);
@@ -346,7 +349,7 @@ static void index_waits(struct diagnosis *d)
 static int diagnose(const char *const *paths, int n, bool json, struct failure *f)
 {
     struct diagnosis d = {.n = 0};
-    int code = flights_read(paths, n, &d.fl, f);
+    int code = flight_files_read(paths, n, &d.fl, f);
     if (code)
         return code;
     size_t ranks = (size_t)d.fl.ranks, most = ranks > d.fl.nwaits ? ranks : d.fl.nwaits;
@@ -356,7 +359,7 @@ static int diagnose(const char *const *paths, int n, bool json, struct failure *
     if (!d.by_on || !d.first_on || !d.list)
         code = failure_set(f, CLI_WRONG, "memory is out");
     if (!code)
-        code = flights_ends(&d.fl, &d.ends, f);
+        code = wait_ends_find(&d.fl, &d.ends, f);
     if (!code) {
         index_waits(&d);
         if (json)
@@ -365,11 +368,11 @@ static int diagnose(const char *const *paths, int n, bool json, struct failure *
             print_text(&d);
         f->code = nothing_wrong(&d) ? CLI_OK : CLI_WRONG;
     }
-    flights_ends_free(&d.ends);
+    wait_ends_free(&d.ends);
     free(d.by_on);
     free(d.first_on);
     free(d.list);
-    flights_free(&d.fl);
+    flight_files_free(&d.fl);
     return code;
 }
 

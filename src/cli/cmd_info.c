@@ -11,9 +11,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli/args.h"
 #include "cli/cli.h"
-#include "cli/json.h"
+#include "tool/args.h"
+#include "tool/failure.h"
+#include "tool/json_write.h"
+#include "tool/readable.h"
 #include "weft.h"
 
 struct machine {
@@ -156,7 +158,7 @@ static void print_text(const struct machine *m, const char *version)
     printf("%-12s%d dims, %d axes, %d letters an axis name\n", "limits", WEFT_MAX_DIMS, WEFT_MAX_AXES, WEFT_MAX_NAME);
     printf("%-12s%s %s%s%s\n", "cpu", m->uname.sysname, m->uname.machine, m->cpu[0] ? ", " : "", m->cpu);
     printf("%-12s%" PRId64 "\n", "cores", m->cores);
-    printf("%-12s%s\n", "memory", bytes_text(m->memory, a, sizeof a));
+    printf("%-12s%s\n", "memory", readable_bytes(m->memory, a, sizeof a));
     printf("%-12s%s\n", "private",
            m->crosses ? "processes may read each other's memory" : "is not read by other processes");
 }

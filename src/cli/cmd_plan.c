@@ -4,10 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/args.h"
 #include "cli/cli.h"
-#include "cli/json.h"
-#include "cli/pair.h"
+#include "cli/move/layout_pair.h"
+#include "tool/args.h"
+#include "tool/failure.h"
+#include "tool/json_write.h"
+#include "tool/progress_line.h"
+#include "tool/readable.h"
 
 #define SHOWN 64 /* pairs of ranks in the text; --json has all */
 
@@ -23,9 +26,9 @@ struct flow {
 };
 
 struct survey {
-    struct pair pair;
+    struct layout_pair pair;
     weft_lower_opts lower;
-    struct pair_totals totals;
+    struct layout_pair_totals totals;
     uint64_t digest;
     struct flow *flow;
     size_t nflow, cap;
@@ -59,21 +62,21 @@ static int add_flows(struct survey *s, const weft_plan *plan, struct failure *wh
 
 static int survey_all(struct survey *s, struct failure *why)
 {
-    pair_totals_start(&s->totals);
+    layout_pair_totals_start(&s->totals);
     int code = CLI_OK;
     for (int r = 0; r < s->pair.world && !code; r++) {
         weft_plan *plan = NULL;
-        progress("lowering rank", r, s->pair.world);
-        code = pair_lower_one(&s->pair, r, &s->lower, &plan, why);
+        progress_line("lowering rank", r, s->pair.world);
+        code = layout_pair_lower_one(&s->pair, r, &s->lower, &plan, why);
         if (!code)
-            code = pair_totals_add(&s->totals, &s->pair, plan, why);
+            code = layout_pair_totals_add(&s->totals, &s->pair, plan, why);
         if (!code)
             code = add_flows(s, plan, why);
         if (!code)
             s->digest = weft_plan_digest(plan);
         weft_plan_free(plan);
     }
-    progress_end();
+    progress_line_end();
     return code;
 }
 
@@ -82,7 +85,7 @@ static int explain_rank(const struct survey *s, int rank, bool json, char **out,
 {
     weft_plan *plan = NULL;
     size_t len = 0;
-    int code = pair_lower_one(&s->pair, rank, &s->lower, &plan, why);
+    int code = layout_pair_lower_one(&s->pair, rank, &s->lower, &plan, why);
     if (code)
         return code;
     *out = NULL;
@@ -104,24 +107,25 @@ static double times_mean(int64_t most, int64_t total, int ranks)
 
 static void print_totals(const struct survey *s, const char *src, const char *dst)
 {
-    const struct pair_totals *t = &s->totals;
+    const struct layout_pair_totals *t = &s->totals;
     char a[64], b[64];
     printf("%-18s%s\n%-18s%s\n", "src", src, "dst", dst);
     printf("%-18s%s, by %s\n", "recognised as", t->kind, t->algorithm);
-    printf("%-18s%s, lower bound %s", "moved", bytes_text(t->sent, a, sizeof a), bytes_text(t->bound, b, sizeof b));
+    printf("%-18s%s, lower bound %s", "moved", readable_bytes(t->sent, a, sizeof a),
+           readable_bytes(t->bound, b, sizeof b));
     if (t->bound)
         printf(", %.3f times the bound", (double)t->sent / (double)t->bound);
     printf("\n%-18srank %d, %s, %.3f times the mean of the %d that hold the source\n", "busiest sender",
-           t->busiest_sender, bytes_text(t->busiest_sent, a, sizeof a),
+           t->busiest_sender, readable_bytes(t->busiest_sent, a, sizeof a),
            times_mean(t->busiest_sent, t->sent, t->holders), t->holders);
     printf("%-18srank %d, %s, %.3f times the mean of the %d that hold the destination\n", "busiest receiver",
-           t->busiest_receiver, bytes_text(t->busiest_received, a, sizeof a),
+           t->busiest_receiver, readable_bytes(t->busiest_received, a, sizeof a),
            times_mean(t->busiest_received, t->received, t->receivers), t->receivers);
-    printf("%-18s%s\n", "local copies", bytes_text(t->copied, a, sizeof a));
-    printf("%-18s%s\n", "folded", bytes_text(t->folded, a, sizeof a));
+    printf("%-18s%s\n", "local copies", readable_bytes(t->copied, a, sizeof a));
+    printf("%-18s%s\n", "folded", readable_bytes(t->folded, a, sizeof a));
     printf("%-18s%" PRId64 ", on %d ranks\n", "steps", t->steps, s->pair.world);
     printf("%-18s%" PRId64 " with %" PRId64 " chunks\n", "buckets", t->buckets, t->chunks / 2);
-    printf("%-18s%s\n", "scratch", bytes_text(t->scratch, a, sizeof a));
+    printf("%-18s%s\n", "scratch", readable_bytes(t->scratch, a, sizeof a));
     printf("%-18s0x%016" PRIx64 "\n", "digest", s->digest);
 }
 
@@ -139,7 +143,7 @@ static void print_flows(const struct survey *s)
 
 static void json_totals(struct json *j, const struct survey *s, const char *src, const char *dst)
 {
-    const struct pair_totals *t = &s->totals;
+    const struct layout_pair_totals *t = &s->totals;
     char digest[32];
     snprintf(digest, sizeof digest, "0x%016" PRIx64, s->digest);
     json_text(j, "src", src);
@@ -243,7 +247,7 @@ int cmd_plan(int argc, char **argv)
                                  .bucket = o.bucket,
                                  .algorithm = o.algorithm,
                                  .machine.ranks_per_host = (int)o.per_host}};
-    code = pair_parse(&s.pair, words[0], words[1], &why);
+    code = layout_pair_parse(&s.pair, words[0], words[1], &why);
     if (!code && o.rank >= s.pair.world)
         code =
             failure_set(&why, CLI_BAD, "--rank %" PRId64 ": the layouts use ranks 0 to %d", o.rank, s.pair.world - 1);
@@ -254,6 +258,6 @@ int cmd_plan(int argc, char **argv)
     if (code)
         failure_print(&why, "plan");
     free(s.flow);
-    pair_free(&s.pair);
+    layout_pair_free(&s.pair);
     return code;
 }

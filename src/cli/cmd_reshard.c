@@ -3,16 +3,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cli/args.h"
 #include "cli/cli.h"
-#include "cli/files.h"
-#include "cli/json.h"
-#include "cli/pair.h"
-#include "cli/runner.h"
+#include "cli/files/rank_files_out.h"
+#include "cli/move/layout_pair.h"
+#include "cli/move/runner.h"
+#include "tool/args.h"
+#include "tool/failure.h"
+#include "tool/json_write.h"
+#include "tool/progress_line.h"
+#include "tool/readable.h"
 
 /* One side: what each rank holds, and its file and buffer. */
 struct side_files {
-    struct files_pattern pattern;
+    struct rank_files_pattern pattern;
     int dtype;
     weft_local *local;
     weft_view *view; /* data is owned */
@@ -20,10 +23,10 @@ struct side_files {
 };
 
 struct job {
-    struct pair pair;
+    struct layout_pair pair;
     struct runner_place place;
     struct side_files in, out;
-    struct pair_totals totals;
+    struct layout_pair_totals totals;
     bool staged;
 };
 
@@ -42,7 +45,7 @@ static int open_side(struct side_files *s, const weft_layout *l, int ranks, cons
         s->files += s->local[r].holds;
         s->bytes += s->local[r].bytes;
     }
-    return files_pattern(&s->pattern, option, pattern, s->files, s->dtype, why);
+    return rank_files_pattern(&s->pattern, option, pattern, s->files, s->dtype, why);
 }
 
 static void close_side(struct side_files *s, int ranks)
@@ -53,9 +56,9 @@ static void close_side(struct side_files *s, int ranks)
     free(s->local);
 }
 
-static struct files_piece piece_of(const struct side_files *s, int rank)
+static struct rank_files_piece piece_of(const struct side_files *s, int rank)
 {
-    return (struct files_piece){.rank = rank, .dtype = s->dtype, .local = &s->local[rank]};
+    return (struct rank_files_piece){.rank = rank, .dtype = s->dtype, .local = &s->local[rank]};
 }
 
 /* All that can be wrong with names and headers is said before anything is read or moved. */
@@ -63,11 +66,11 @@ static int check_files(const struct job *j, struct failure *why)
 {
     int code = CLI_OK;
     for (int r = 0; r < j->pair.world && !code; r++) {
-        struct files_piece piece = piece_of(&j->in, r);
+        struct rank_files_piece piece = piece_of(&j->in, r);
         if (j->in.local[r].holds)
-            code = files_check(&j->in.pattern, &piece, why);
+            code = rank_files_check(&j->in.pattern, &piece, why);
         if (!code && j->out.local[r].holds)
-            code = files_out_check(&j->out.pattern, r, why);
+            code = rank_files_out_check(&j->out.pattern, r, why);
     }
     return code;
 }
@@ -87,24 +90,24 @@ static int read_files(struct job *j, struct failure *why)
 {
     int code = CLI_OK;
     for (int r = 0; r < j->pair.world && !code; r++) {
-        progress("reading rank", r, j->pair.world);
+        progress_line("reading rank", r, j->pair.world);
         code = allocate(&j->in, r, why);
         if (!code)
             code = allocate(&j->out, r, why);
-        struct files_piece piece = piece_of(&j->in, r);
+        struct rank_files_piece piece = piece_of(&j->in, r);
         if (!code && j->in.local[r].holds)
-            code = files_read(&j->in.pattern, &piece, j->in.view[r].data, why);
+            code = rank_files_read(&j->in.pattern, &piece, j->in.view[r].data, why);
     }
-    progress_end();
+    progress_line_end();
     return code;
 }
 
 static int lower(struct job *j, const weft_lower_opts *opts, struct failure *why)
 {
-    int code = pair_lower(&j->pair, opts, why);
-    pair_totals_start(&j->totals);
+    int code = layout_pair_lower(&j->pair, opts, why);
+    layout_pair_totals_start(&j->totals);
     for (int r = 0; r < j->pair.world && !code; r++)
-        code = pair_totals_add(&j->totals, &j->pair, j->pair.plans[r], why);
+        code = layout_pair_totals_add(&j->totals, &j->pair, j->pair.plans[r], why);
     if (!code && weft_plan_verify((const weft_plan *const *)j->pair.plans, (size_t)j->pair.world))
         code = failure_set(why, CLI_WRONG, "the plans are not right: %s", weft_errmsg());
     return code;
@@ -116,30 +119,30 @@ static int move(struct job *j, struct failure *why)
         .place = &j->place, .plans = j->pair.plans, .src = j->in.view, .dst = j->out.view, .staged = j->staged};
     int code = runner_begin(&runner, why);
     if (!code)
-        code = team_open(j->place.ranks, &runner.team, why);
+        code = worker_threads_open(j->place.ranks, &runner.threads, why);
     if (!code)
         code = runner_open(&runner, why);
     if (!code)
         code = runner_run(&runner, why);
     runner_close(&runner);
-    team_close(runner.team);
+    worker_threads_close(runner.threads);
     return code;
 }
 
 static int write_files(const struct job *j, struct failure *why)
 {
-    struct files_out out = {0};
+    struct rank_files_out out = {0};
     int code = CLI_OK;
     for (int r = 0; r < j->pair.world && !code; r++) {
-        struct files_piece piece = piece_of(&j->out, r);
-        progress("writing rank", r, j->pair.world);
+        struct rank_files_piece piece = piece_of(&j->out, r);
+        progress_line("writing rank", r, j->pair.world);
         if (j->out.local[r].holds)
-            code = files_out_add(&out, &j->out.pattern, &piece, j->out.view[r].data, why);
+            code = rank_files_out_add(&out, &j->out.pattern, &piece, j->out.view[r].data, why);
     }
-    progress_end();
+    progress_line_end();
     if (!code)
-        code = files_out_commit(&out, why);
-    files_out_free(&out);
+        code = rank_files_out_commit(&out, why);
+    rank_files_out_free(&out);
     return code;
 }
 
@@ -148,9 +151,9 @@ static void print_result(const struct job *j, const char *src, const char *dst, 
     char a[64], b[64], c[64];
     if (!json) {
         printf("%" PRId64 " %s, %s -> %" PRId64 " %s, %s: %s by %s, %s moved\n", j->in.files,
-               j->in.files == 1 ? "file" : "files", bytes_text(j->in.bytes, a, sizeof a), j->out.files,
-               j->out.files == 1 ? "file" : "files", bytes_text(j->out.bytes, b, sizeof b), j->totals.kind,
-               j->totals.algorithm, bytes_text(j->totals.sent, c, sizeof c));
+               j->in.files == 1 ? "file" : "files", readable_bytes(j->in.bytes, a, sizeof a), j->out.files,
+               j->out.files == 1 ? "file" : "files", readable_bytes(j->out.bytes, b, sizeof b), j->totals.kind,
+               j->totals.algorithm, readable_bytes(j->totals.sent, c, sizeof c));
         return;
     }
     struct json w = {.to = stdout};
@@ -173,7 +176,7 @@ static int reshard(const char *src, const char *dst, const char *in, const char 
 {
     struct failure why;
     struct job j = {.staged = staged};
-    int code = pair_parse(&j.pair, src, dst, &why);
+    int code = layout_pair_parse(&j.pair, src, dst, &why);
     if (!code)
         code = runner_place(NULL, j.pair.world, &j.place, &why);
     if (!code)
@@ -196,7 +199,7 @@ static int reshard(const char *src, const char *dst, const char *in, const char 
         print_result(&j, src, dst, json);
     close_side(&j.in, j.pair.world);
     close_side(&j.out, j.pair.world);
-    pair_free(&j.pair);
+    layout_pair_free(&j.pair);
     return code;
 }
 

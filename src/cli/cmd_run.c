@@ -1,6 +1,6 @@
 /* weft run: starts the ranks of a program on this machine and stays with them until all have ended. One loop over one
- * signalfd and the pipes of the ranks; nothing outlives it, since ranks end with their launcher, and a guard ends what
- * they have started. */
+ * signalfd and the pipes of the ranks; nothing outlives it, since ranks end with their launcher, and a watchdog ends
+ * what they have started. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -17,12 +17,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/args.h"
 #include "cli/cli.h"
-#include "cli/folder.h"
-#include "cli/guard.h"
-#include "cli/netns.h"
-#include "cli/tag.h"
+#include "cli/run/rank_output.h"
+#include "cli/run/watchdog.h"
+#include "tool/args.h"
+#include "tool/failure.h"
+#include "tool/netns.h"
+#include "tool/temp_folder.h"
 #include "weft.h"
 
 #define GRACE_MS 2000 /* between TERM and KILL */
@@ -33,16 +34,16 @@ struct job {
     const char *at, *token; /* where the ranks meet, if need be; NULL: not told */
     int64_t ranks, hosts;   /* hosts 0: none are played */
     struct netns netns;
-    struct folder folder; /* made for the ranks to meet in, if need be */
-    struct guard guard;
+    struct temp_folder folder; /* made for the ranks to meet in, if need be */
+    struct watchdog watchdog;
     bool bind, tag;
     bool terminal; /* rank 0 reads from one: it stays in the launcher's process group */
     pid_t launcher;
     cpu_set_t cores;
-    sigset_t mask;    /* of signals, as it was */
-    int signals;      /* the signalfd */
-    pid_t *pids;      /* 0: has ended */
-    struct tag *tags; /* two a rank */
+    sigset_t mask;            /* of signals, as it was */
+    int signals;              /* the signalfd */
+    pid_t *pids;              /* 0: has ended */
+    struct rank_output *tags; /* two a rank */
     struct pollfd *polls;
     int left, code;      /* ranks that run; the first exit code that is not 0 */
     bool ending, unread; /* unread: nobody reads what is printed any more */
@@ -144,15 +145,15 @@ static int start_rank(struct job *j, int rank)
     if (j->tag) {
         close(out[1]);
         close(err[1]);
-        tag_open(&j->tags[2 * rank], out[0], stdout, rank);
-        tag_open(&j->tags[2 * rank + 1], err[0], stderr, rank);
+        rank_output_open(&j->tags[2 * rank], out[0], stdout, rank);
+        rank_output_open(&j->tags[2 * rank + 1], err[0], stderr, rank);
     }
     if (pid < 0)
         return -1;
     if (rank || !j->terminal)
         setpgid(pid, pid); /* here, too, so that it is done for both */
     j->pids[rank] = pid;
-    j->guard.ends[rank] = target(j, rank);
+    j->watchdog.ends[rank] = target(j, rank);
     j->left++;
     return 0;
 }
@@ -192,7 +193,7 @@ static void note_end(struct job *j, int rank, const siginfo_t *how)
     }
     if (j->ending)
         kill(target(j, rank), SIGKILL); /* what it has started and left behind */
-    j->guard.ends[rank] = 0;
+    j->watchdog.ends[rank] = 0;
     waitpid(j->pids[rank], NULL, 0);
     j->pids[rank] = 0;
     j->left--;
@@ -239,7 +240,7 @@ static void poll_once(struct job *j)
     poll(j->polls, n, wait < 0 && j->kill_at ? 0 : (int)wait);
     for (int i = 0; j->tag && i < 2 * j->ranks; i++)
         if (j->polls[1 + i].revents)
-            tag_read(&j->tags[i]);
+            rank_output_read(&j->tags[i]);
     read_signals(j);
     if (j->kill_at && now_ms() >= j->kill_at) {
         send_all(j, SIGKILL);
@@ -260,7 +261,7 @@ static int run_job(struct job *j)
     while (j->left)
         poll_once(j);
     for (int i = 0; j->tag && i < 2 * j->ranks; i++)
-        tag_close(&j->tags[i]);
+        rank_output_close(&j->tags[i]);
     return j->code;
 }
 
@@ -280,7 +281,7 @@ static int fresh_url(char *url, size_t cap, const char *scheme)
 static int make_folder(struct job *j, char *at, size_t cap)
 {
     char why[400];
-    if (!folder_make(NULL, "run", &j->folder, why, sizeof why)) {
+    if (!temp_folder_make(NULL, "run", &j->folder, why, sizeof why)) {
         fprintf(stderr, "weft run: the ranks cannot meet: %s\n", why);
         return CLI_WRONG;
     }
@@ -289,13 +290,13 @@ static int make_folder(struct job *j, char *at, size_t cap)
     return CLI_OK;
 }
 
-/* Also in the guard, in place of a launcher that was killed. */
+/* Also in the watchdog, in place of a launcher that was killed. */
 static void clean_up(void *arg)
 {
     struct job *j = arg;
     if (j->hosts)
         netns_remove(&j->netns);
-    folder_remove(&j->folder);
+    temp_folder_remove(&j->folder);
 }
 
 static int launch(struct job *j)
@@ -370,14 +371,14 @@ static void obey_signals(const struct job *j)
     sigprocmask(SIG_SETMASK, &j->mask, NULL);
 }
 
-static int guard_and_launch(struct job *j)
+static int watch_and_launch(struct job *j)
 {
-    if (!guard_start(&j->guard, (int)j->ranks, clean_up, j)) {
-        fprintf(stderr, "weft run: no process to guard the ranks: %s\n", strerror(errno));
+    if (!watchdog_start(&j->watchdog, (int)j->ranks, clean_up, j)) {
+        fprintf(stderr, "weft run: no process to watch the launcher: %s\n", strerror(errno));
         return CLI_WRONG;
     }
     int code = serve_and_launch(j);
-    guard_stop(&j->guard);
+    watchdog_stop(&j->watchdog);
     return code;
 }
 
@@ -396,7 +397,7 @@ static int set_up_and_launch(struct job *j, bool wide)
         code = CLI_WRONG;
     }
     if (!code)
-        code = guard_and_launch(j);
+        code = watch_and_launch(j);
     clean_up(j);
     obey_signals(j);
     return code;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "tool/failure.h"
 #include "weft.h"
 
 static const struct {

@@ -23,7 +23,7 @@ static struct arrivals *make(const weft_plan *p)
         goto fail;
     for (size_t s = 0; s < p->nsteps; s++) {
         a->first[s] = all;
-        all += plan_step_boxes(p, &p->steps[s]);
+        all += plan_boxes_count(p, &p->steps[s]);
     }
     a->first[p->nsteps] = a->n = all;
     a->order = calloc(all + 1, sizeof *a->order);
@@ -59,7 +59,7 @@ static void come(weft_exec *x, struct arrivals *a, uint32_t s)
         atomic_store_explicit(&a->come, k + 1, memory_order_release);
         if (a->arrived) {
             weft_arrival box;
-            plan_step_box(x->plan, st, &at, &box);
+            plan_boxes_next(x->plan, st, &at, &box);
             a->arrived(a->arg, i, &box);
         }
     }

@@ -31,7 +31,7 @@ static struct message *build(weft_exchange *x, struct exchange_in *in)
     struct message *m = message_new(x->pool, in->head.meta_bytes, in->head.bytes, x->buffer != NULL);
     if (!m) {
         comm_fail(x->comm, WEFT_ENOMEM, "rank %d: no memory for a message of %llu bytes from rank %d", x->comm->rank,
-                  (unsigned long long)(in->head.meta_bytes + in->head.bytes), in->pipe->peer);
+                  (unsigned long long)in->head.meta_bytes + in->head.bytes, in->pipe->peer);
         return NULL;
     }
     m->is.from = in->pipe->peer;

@@ -66,7 +66,7 @@ int pipe_far_prepare(struct pipes *p)
 {
     weft_comm *c = p->comm;
     const struct pipe_head *h = p->head;
-    p->fars = calloc((size_t)(h->nfrom + h->nto + 3), sizeof *p->fars);
+    p->fars = calloc((size_t)h->nfrom + (size_t)h->nto + 3, sizeof *p->fars);
     if (!p->fars)
         return error_nomem();
     for (int i = 0; i < h->nfrom + h->nto; i++)

@@ -1,7 +1,6 @@
 /* Checks a description and makes a layout of it. */
 #include "layout/build.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,53 +8,10 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "layout/mesh.h"
 
 #define MAX_WRAPS 1024
 #define MAX_BYTES ((int64_t)1 << 62)
-
-int build_fail(const struct build_where *w, int at, const char *fmt, ...)
-{
-    char words[400];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(words, sizeof words, fmt, ap);
-    va_end(ap);
-    if (!w || at < 0)
-        return error_set(WEFT_EINVAL, "layout: %s", words);
-    /* A long text is shown around the caret only. */
-    int len = (int)strlen(w->text), from = at > 90 ? at - 60 : 0, to = len - from > 120 ? from + 120 : len;
-    const char *head = from ? "..." : "", *tail = to < len ? "..." : "";
-    char shown[130];
-    int n = to - from;
-    for (int i = 0; i < n; i++) { /* one column a byte: a tab, a control or a wide character would shift the caret */
-        unsigned char c = (unsigned char)w->text[from + i];
-        shown[i] = c < ' ' ? ' ' : c < 127 ? (char)c : '?';
-    }
-    shown[n] = 0;
-    return error_set(WEFT_EINVAL, "layout: %s\n  %s%s%s\n  %*s^", words, head, shown, tail,
-                     at - from + (int)strlen(head), "");
-}
-
-static int is_letter(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-
-size_t axis_name_length(const char *s)
-{
-    if (!is_letter(*s))
-        return 0;
-    size_t n = 1;
-    int digits = 0; /* may a digit stand here? */
-    for (;; n++) {
-        if (s[n] == '_')
-            digits = 1;
-        else if (is_letter(s[n]))
-            digits = 0;
-        else if (!(s[n] >= '0' && s[n] <= '9' && digits))
-            return n;
-    }
-}
 
 static int find_axis(const weft_layout *l, const char *name)
 {
@@ -67,27 +23,27 @@ static int find_axis(const weft_layout *l, const char *name)
 
 #define AT(field) (w ? w->field : -1)
 
-static int take_axes(weft_layout *l, const weft_layout_desc *d, const struct build_where *w)
+static int take_axes(weft_layout *l, const weft_layout_desc *d, const struct caret *w)
 {
     if (d->naxes < 1 || d->naxes > WEFT_MAX_AXES)
-        return build_fail(w, -1, "a mesh has 1 to %d axes, not %d", WEFT_MAX_AXES, d->naxes);
+        return caret_fail(w, -1, "a mesh has 1 to %d axes, not %d", WEFT_MAX_AXES, d->naxes);
     l->mesh = 1;
     for (int a = 0; a < d->naxes; a++) {
         const char *name = d->axes[a].name;
         if (!name)
-            return build_fail(w, AT(axis[a]), "axes[%d].name is NULL", a);
-        size_t n = axis_name_length(name);
+            return caret_fail(w, AT(axis[a]), "axes[%d].name is NULL", a);
+        size_t n = mesh_axis_name_length(name);
         if (!n || name[n])
-            return build_fail(w, AT(axis[a]),
+            return caret_fail(w, AT(axis[a]),
                               "'%.40s' is not an axis name: a letter, then letters, '_', and digits after a '_'", name);
         if (n > WEFT_MAX_NAME)
-            return build_fail(w, AT(axis[a]), "an axis name has at most %d characters", WEFT_MAX_NAME);
+            return caret_fail(w, AT(axis[a]), "an axis name has at most %d characters", WEFT_MAX_NAME);
         if (find_axis(l, name) >= 0)
-            return build_fail(w, AT(axis[a]), "axis '%s' stands twice in the mesh", name);
+            return caret_fail(w, AT(axis[a]), "axis '%s' stands twice in the mesh", name);
         if (d->axes[a].size < 1)
-            return build_fail(w, AT(axis[a]), "axis '%s' has size %lld: at least 1", name, (long long)d->axes[a].size);
+            return caret_fail(w, AT(axis[a]), "axis '%s' has size %lld: at least 1", name, (long long)d->axes[a].size);
         if (__builtin_mul_overflow(l->mesh, d->axes[a].size, &l->mesh) || l->mesh > INT32_MAX)
-            return build_fail(w, AT(axis[a]), "the mesh has more than %d ranks", INT32_MAX);
+            return caret_fail(w, AT(axis[a]), "the mesh has more than %d ranks", INT32_MAX);
         memcpy(l->axis[a].name, name, n + 1);
         l->axis[a].size = d->axes[a].size;
         l->axis[a].role = LAYOUT_FREE;
@@ -101,21 +57,21 @@ static int take_axes(weft_layout *l, const weft_layout_desc *d, const struct bui
     return 0;
 }
 
-static int use_axis(weft_layout *l, const char *name, int role, const struct build_where *w, int at, int *axis)
+static int use_axis(weft_layout *l, const char *name, int role, const struct caret *w, int at, int *axis)
 {
     int a = *axis = find_axis(l, name);
     if (a < 0)
-        return build_fail(w, at, "axis '%.40s' is not in the mesh", name);
+        return caret_fail(w, at, "axis '%.40s' is not in the mesh", name);
     if (l->axis[a].role != LAYOUT_FREE)
-        return build_fail(w, at, "axis '%s' stands in two places", name);
+        return caret_fail(w, at, "axis '%s' stands in two places", name);
     l->axis[a].role = role;
     return 0;
 }
 
-static int take_ghosts(struct layout_dim *o, const weft_dim *in, const struct build_where *w, int d)
+static int take_ghosts(struct layout_dim *o, const weft_dim *in, const struct caret *w, int d)
 {
     if (in->lo < 0 || in->hi < 0)
-        return build_fail(w, AT(ghost[d]), "dim %d: ghosts are %lld and %lld wide: at least 0", d, (long long)in->lo,
+        return caret_fail(w, AT(ghost[d]), "dim %d: ghosts are %lld and %lld wide: at least 0", d, (long long)in->lo,
                           (long long)in->hi);
     o->lo = in->lo;
     o->hi = in->hi;
@@ -124,37 +80,37 @@ static int take_ghosts(struct layout_dim *o, const weft_dim *in, const struct bu
         return 0;
     for (int s = 0; s < o->nsplits; s++)
         if (o->split[s].block)
-            return build_fail(w, AT(ghost[d]), "dim %d: ghosts need contiguous pieces, and ':%lld' deals blocks", d,
+            return caret_fail(w, AT(ghost[d]), "dim %d: ghosts need contiguous pieces, and ':%lld' deals blocks", d,
                               (long long)o->split[s].block);
     int64_t most = in->lo > in->hi ? in->lo : in->hi;
     if (o->wrap && o->extent && (most - 1) / o->extent >= MAX_WRAPS)
-        return build_fail(w, AT(ghost[d]), "dim %d: ghosts wrap round an extent of %lld more than %d times", d,
+        return caret_fail(w, AT(ghost[d]), "dim %d: ghosts wrap round an extent of %lld more than %d times", d,
                           (long long)o->extent, MAX_WRAPS);
     return 0;
 }
 
-static int take_dims(weft_layout *l, const weft_layout_desc *d, const struct build_where *w)
+static int take_dims(weft_layout *l, const weft_layout_desc *d, const struct caret *w)
 {
     if (d->ndim < 0 || d->ndim > WEFT_MAX_DIMS)
-        return build_fail(w, -1, "a tensor has 0 to %d dims, not %d", WEFT_MAX_DIMS, d->ndim);
+        return caret_fail(w, -1, "a tensor has 0 to %d dims, not %d", WEFT_MAX_DIMS, d->ndim);
     int64_t bytes = (int64_t)weft_dtype_size(l->dtype);
     for (int i = 0; i < d->ndim; i++) {
         const weft_dim *in = &d->dims[i];
         struct layout_dim *o = &l->dim[i];
         if (in->extent < 0)
-            return build_fail(w, AT(dim[i]), "dim %d has extent %lld: at least 0", i, (long long)in->extent);
+            return caret_fail(w, AT(dim[i]), "dim %d has extent %lld: at least 0", i, (long long)in->extent);
         if (in->nsplits < 0 || in->nsplits > WEFT_MAX_AXES)
-            return build_fail(w, AT(dim[i]), "dim %d has %d splits: 0 to %d", i, in->nsplits, WEFT_MAX_AXES);
+            return caret_fail(w, AT(dim[i]), "dim %d has %d splits: 0 to %d", i, in->nsplits, WEFT_MAX_AXES);
         o->extent = in->extent;
         o->pieces = 1;
         for (int s = 0; s < in->nsplits; s++) {
             if (!in->splits[s].axis)
-                return build_fail(w, -1, "dims[%d].splits[%d].axis is NULL", i, s);
+                return caret_fail(w, -1, "dims[%d].splits[%d].axis is NULL", i, s);
             int rc = use_axis(l, in->splits[s].axis, i, w, AT(split[i][s]), &o->split[s].axis);
             if (rc)
                 return rc;
             if (in->splits[s].block < 0)
-                return build_fail(w, AT(split[i][s]), "dim %d: a block of %lld: at least 1", i,
+                return caret_fail(w, AT(split[i][s]), "dim %d: a block of %lld: at least 1", i,
                                   (long long)in->splits[s].block);
             o->split[s].block = in->splits[s].block;
             o->pieces *= l->axis[o->split[s].axis].size;
@@ -167,39 +123,39 @@ static int take_dims(weft_layout *l, const weft_layout_desc *d, const struct bui
         int64_t room;
         if (__builtin_add_overflow(in->lo, in->hi, &room) || __builtin_add_overflow(room, in->extent, &room) ||
             __builtin_mul_overflow(bytes, room ? room : 1, &bytes) || bytes > MAX_BYTES)
-            return build_fail(w, AT(dim[i]), "the tensor with its ghosts has more than 2^62 bytes");
+            return caret_fail(w, AT(dim[i]), "the tensor with its ghosts has more than 2^62 bytes");
     }
     return 0;
 }
 
-static int take_folds(weft_layout *l, const weft_layout_desc *d, const struct build_where *w)
+static int take_folds(weft_layout *l, const weft_layout_desc *d, const struct caret *w)
 {
     bool any = false;
     for (int i = 0; i < l->ndim; i++)
         any = any || l->dim[i].lo || l->dim[i].hi;
     if (d->nfolds < 0 || d->nfolds > WEFT_MAX_AXES + 1)
-        return build_fail(w, -1, "a layout has 0 to %d folds, not %d", WEFT_MAX_AXES + 1, d->nfolds);
+        return caret_fail(w, -1, "a layout has 0 to %d folds, not %d", WEFT_MAX_AXES + 1, d->nfolds);
     for (int f = 0; f < d->nfolds; f++) {
         const weft_fold *in = &d->folds[f];
         const char *op = weft_op_name((int)in->op);
         if (!op)
-            return build_fail(w, AT(fold[f]), "folds[%d].op is %d, which is not an op", f, (int)in->op);
+            return caret_fail(w, AT(fold[f]), "folds[%d].op is %d, which is not an op", f, (int)in->op);
         if (!dtype_foldable((int)in->op, l->dtype))
-            return build_fail(w, AT(fold[f]), "%s does not fold %s: %s", op, weft_dtype_name(l->dtype),
+            return caret_fail(w, AT(fold[f]), "%s does not fold %s: %s", op, weft_dtype_name(l->dtype),
                               l->dtype == WEFT_BOOL ? "min, max, band, bor and bxor do"
                                                     : "bit ops take integers and bool");
         if (in->nover < 1 || in->nover > WEFT_MAX_AXES + 1)
-            return build_fail(w, AT(fold[f]), "%s folds over 1 to %d axes, not %d", op, WEFT_MAX_AXES + 1, in->nover);
+            return caret_fail(w, AT(fold[f]), "%s folds over 1 to %d axes, not %d", op, WEFT_MAX_AXES + 1, in->nover);
         l->fold[f].op = (int)in->op;
         l->nfolds = f + 1;
         for (int k = 0; k < in->nover; k++) {
             if (!in->over[k])
-                return build_fail(w, -1, "folds[%d].over[%d] is NULL", f, k);
+                return caret_fail(w, -1, "folds[%d].over[%d] is NULL", f, k);
             if (!strcmp(in->over[k], "~")) {
                 if (l->ghost_terms)
-                    return build_fail(w, AT(over[f][k]), "'~' stands in two places");
+                    return caret_fail(w, AT(over[f][k]), "'~' stands in two places");
                 if (!any)
-                    return build_fail(w, AT(over[f][k]), "'~' folds over ghosts, and no dim has any");
+                    return caret_fail(w, AT(over[f][k]), "'~' folds over ghosts, and no dim has any");
                 l->fold[f].ghosts = l->ghost_terms = true;
                 continue;
             }
@@ -265,11 +221,11 @@ static uint64_t hash_layout(const weft_layout *l)
     return h;
 }
 
-int layout_build(const weft_layout_desc *d, const struct layout_seg *segs, size_t nsegs, const struct build_where *w,
+int layout_build(const weft_layout_desc *d, const struct layout_seg *segs, size_t nsegs, const struct caret *w,
                  weft_layout **out)
 {
     if (!weft_dtype_size((int)d->dtype))
-        return build_fail(w, AT(dtype), "dtype is %d, which is not a dtype", (int)d->dtype);
+        return caret_fail(w, AT(dtype), "dtype is %d, which is not a dtype", (int)d->dtype);
     weft_layout *l = calloc(1, sizeof *l);
     if (!l)
         return error_nomem();
@@ -284,8 +240,8 @@ int layout_build(const weft_layout_desc *d, const struct layout_seg *segs, size_
     if (!rc && segs) {
         const struct layout_seg *last = &segs[nsegs - 1];
         if (last->index + last->n != l->mesh)
-            rc = build_fail(w, AT(ranks), "the mesh has %lld ranks and the list has %lld", (long long)l->mesh,
-                            (long long)(last->index + last->n));
+            rc = caret_fail(w, AT(ranks), "the mesh has %lld ranks and the list has %lld", (long long)l->mesh,
+                            (long long)last->index + last->n);
     }
     if (!rc)
         rc = mesh_set_ranks(l, segs ? segs : &all, segs ? nsegs : 1, w);

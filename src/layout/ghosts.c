@@ -74,7 +74,7 @@ static int make_line(const weft_layout *l, int dim, int64_t piece, struct arena 
     struct runs r = {.arena = arena};
     size_t first, own;
     *out = (struct line){{.arena = arena}, {.arena = arena}, {.arena = arena}, 0, 0};
-    int rc = layout_slots(l, dim, piece, &r, &first, &own);
+    int rc = layout_piece_slots(l, dim, piece, &r, &first, &own);
     if (rc || !r.n)
         return rc;
     out->own = own;
@@ -147,7 +147,7 @@ int weft_layout_halo(const weft_layout *l, int rank, enum weft_halo_part part, w
     if (part < WEFT_HALO_INNER || part > WEFT_HALO_EDGES)
         return error_set(WEFT_EINVAL, "layout: there is no part %d of a halo: inner, rim, ghosts, edges are %d to %d",
                          (int)part, WEFT_HALO_INNER, WEFT_HALO_EDGES);
-    int64_t index = layout_index(l, rank);
+    int64_t index = mesh_index(l, rank);
     struct arena arena = {0};
     struct line lines[WEFT_MAX_DIMS];
     size_t boxes = 0;

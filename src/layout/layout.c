@@ -44,7 +44,7 @@ int weft_layout_describe(const weft_layout *l, weft_layout_desc *out)
 {
     if (!l || !out)
         return error_set(WEFT_EINVAL, "layout: %s is NULL", l ? "out" : "layout");
-    /* The list of ranks is written out at the first call, whoever makes it. */
+    /* The list of ranks is written out at the first call. Several threads may make it at once: one list wins. */
     weft_layout *m = (weft_layout *)l;
     int *ranks = atomic_load_explicit(&m->desc_ranks, memory_order_acquire);
     if (!ranks) {
@@ -74,7 +74,7 @@ const weft_layout *layout_hold(const weft_layout *l)
 
 void weft_layout_free(weft_layout *l)
 {
-    /* acq_rel: whoever frees sees all that the others did before they let go. */
+    /* acq_rel: the thread that frees sees all that other threads did before they gave back their references. */
     if (!l || atomic_fetch_sub_explicit(&l->refs, 1, memory_order_acq_rel) != 1)
         return;
     free(l->by_index);
@@ -165,12 +165,12 @@ int weft_layout_local(const weft_layout *l, int rank, weft_local *out)
         return error_set(WEFT_EINVAL, "layout: %s is NULL", l ? "out" : "layout");
     if (rank < 0)
         return error_set(WEFT_EINVAL, "layout: rank %d is negative", rank);
-    int64_t index = layout_index(l, rank);
+    int64_t index = mesh_index(l, rank);
     weft_local r = {.holds = index >= 0, .ndim = l->ndim};
     if (r.holds) {
         r.count = 1;
         for (int d = 0; d < l->ndim; d++) {
-            r.shape[d] = layout_extent(l, d, layout_piece(l, index, d), &r.inner[d]);
+            r.shape[d] = layout_piece_extent(l, d, layout_piece(l, index, d), &r.inner[d]);
             r.interior[d] = r.shape[d] ? l->dim[d].lo : 0;
             r.count *= r.shape[d];
         }
@@ -196,7 +196,7 @@ static int order_by_place(const void *a, const void *b)
 static int write_out(const weft_layout *l, int dim, int64_t piece, size_t most, struct arena *arena, struct spans *out)
 {
     struct runs r = {.arena = arena};
-    int rc = layout_interior(l, dim, piece, &r);
+    int rc = layout_piece_interior(l, dim, piece, &r);
     if (rc)
         return rc;
     size_t taken = 0, k = 0;
@@ -225,7 +225,7 @@ int weft_layout_boxes(const weft_layout *l, int rank, weft_box *out, size_t cap,
         return error_set(WEFT_EINVAL, "layout: %s is NULL", !l ? "layout" : !n ? "n" : "out");
     if (rank < 0)
         return error_set(WEFT_EINVAL, "layout: rank %d is negative", rank);
-    int64_t index = layout_index(l, rank);
+    int64_t index = mesh_index(l, rank);
     struct arena arena = {0};
     struct spans s[WEFT_MAX_DIMS];
     size_t total = index < 0 ? 0 : 1, most = cap; /* the total is at most that of elements */

@@ -1,5 +1,7 @@
-/* Layouts: who holds which elements of a global tensor, and how copies combine. Immutable once
- * made; counted references, so that plans share them. */
+/* Layouts: which rank holds which elements of a global tensor, and how copies combine. A layout is immutable once it is
+ * made, and has a reference count, so that plans share it.
+ *
+ * Prefix of pieces.c: layout_piece_. */
 #ifndef WEFT_LAYOUT_LAYOUT_H
 #define WEFT_LAYOUT_LAYOUT_H
 #include <stdatomic.h>
@@ -62,29 +64,34 @@ struct weft_layout {
 bool layout_same_mesh(const weft_layout *a, const weft_layout *b);  /* the same ranks in the same order */
 bool layout_same_sizes(const weft_layout *a, const weft_layout *b); /* as many axes, of the same sizes */
 const weft_layout *layout_hold(const weft_layout *l); /* one more reference; weft_layout_free gives it back */
-int64_t layout_index(const weft_layout *l, int rank); /* mesh position of a rank, or -1 */
-int layout_rank(const weft_layout *l, int64_t index);
+
+/* The coordinate of a mesh position along an axis. */
 static inline int64_t layout_coord(const weft_layout *l, int64_t index, int axis)
 {
     return index / l->axis[axis].stride % l->axis[axis].size;
 }
 
+/* ---- mesh.c ---- */
+int64_t mesh_index(const weft_layout *l, int rank); /* mesh position of a rank, or -1 */
+int mesh_rank(const weft_layout *l, int64_t index);
+
+/* ---- pieces.c ---- */
 /* The coordinate along a dim: its axes' coordinates in order of its splits, row-major, below dim.pieces. */
 int64_t layout_piece(const weft_layout *l, int64_t index, int dim);
 /* What a coordinate along a dim adds to the mesh position. */
 int64_t layout_piece_offset(const weft_layout *l, int dim, int64_t piece);
 
 /* The interior of a piece: global positions to places in the local buffer (ghosts before it count). */
-int layout_interior(const weft_layout *l, int dim, int64_t piece, struct runs *out);
-/* All slots of a piece that stand for an element, ghosts too, in order of place; *inner says which is the first and
- * how many are interior: runs out->v[*first .. *first + *ninner). Periodic ghosts may repeat a position. */
-int layout_slots(const weft_layout *l, int dim, int64_t piece, struct runs *out, size_t *first, size_t *ninner);
+int layout_piece_interior(const weft_layout *l, int dim, int64_t piece, struct runs *out);
+/* All slots of a piece that stand for an element, ghosts included, in order of place. Runs out->v[*first .. *first +
+ * *ninner) are the interior. Periodic ghosts may repeat a position. */
+int layout_piece_slots(const weft_layout *l, int dim, int64_t piece, struct runs *out, size_t *first, size_t *ninner);
 /* Extent of the local buffer along a dim (0 for an empty piece: it has no ghosts), and of the interior. */
-int64_t layout_extent(const weft_layout *l, int dim, int64_t piece, int64_t *inner);
+int64_t layout_piece_extent(const weft_layout *l, int dim, int64_t piece, int64_t *inner);
 
-/* The pieces along a dim that hold (ghosts: in any slot; else in the interior) some position of q, ascending, each
- * once, without walking the others; between the repeats of a strided q a few that hold none may be among them. Calls
- * visit for each until it returns non-zero. */
+/* Calls visit for each piece along a dim that holds some position of q (with ghosts: in any slot; otherwise in the
+ * interior), ascending, each once, without walking the others, until visit returns non-zero. Where q is strided, a few
+ * pieces that hold none, between its repeats, may be among them. */
 int layout_pieces_at(const weft_layout *l, int dim, const struct runs *q, bool ghosts, struct arena *arena,
                      int (*visit)(void *arg, int64_t piece), void *arg);
 #endif

@@ -1,9 +1,31 @@
 /* The mesh: ranks by position and positions by rank, kept as segments of consecutive ranks so
  * that a world of any size costs what its list of ranks costs to write down. */
+#include "layout/mesh.h"
+
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "layout/build.h"
+
+static int is_letter(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+size_t mesh_axis_name_length(const char *s)
+{
+    if (!is_letter(*s))
+        return 0;
+    size_t n = 1;
+    int digits = 0; /* may a digit stand here? */
+    for (;; n++) {
+        if (s[n] == '_')
+            digits = 1;
+        else if (is_letter(s[n]))
+            digits = 0;
+        else if (!(s[n] >= '0' && s[n] <= '9' && digits))
+            return n;
+    }
+}
 
 static int order_by_rank(const void *a, const void *b)
 {
@@ -11,7 +33,7 @@ static int order_by_rank(const void *a, const void *b)
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-int mesh_set_ranks(weft_layout *l, const struct layout_seg *segs, size_t n, const struct build_where *w)
+int mesh_set_ranks(weft_layout *l, const struct layout_seg *segs, size_t n, const struct caret *w)
 {
     l->by_index = malloc(n * sizeof *l->by_index);
     l->by_rank = malloc(n * sizeof *l->by_rank);
@@ -31,14 +53,14 @@ int mesh_set_ranks(weft_layout *l, const struct layout_seg *segs, size_t n, cons
     qsort(l->by_rank, k, sizeof *l->by_rank, order_by_rank);
     for (size_t i = 1; i < k; i++)
         if (l->by_rank[i].rank < l->by_rank[i - 1].rank + l->by_rank[i - 1].n)
-            return build_fail(w, w ? build_rank_again(w, l->by_rank[i].rank) : -1, "rank %d is listed twice",
+            return caret_fail(w, w ? w->rank_again(w, l->by_rank[i].rank) : -1, "rank %d is listed twice",
                               l->by_rank[i].rank);
     l->minrank = l->by_rank[0].rank;
     l->nranks = (int)(l->by_rank[k - 1].rank + l->by_rank[k - 1].n);
     return 0;
 }
 
-int64_t layout_index(const weft_layout *l, int rank)
+int64_t mesh_index(const weft_layout *l, int rank)
 {
     if (rank < l->minrank || rank >= l->nranks)
         return -1;
@@ -54,7 +76,7 @@ int64_t layout_index(const weft_layout *l, int rank)
     return rank < s->rank + s->n ? s->index + (rank - s->rank) : -1;
 }
 
-int layout_rank(const weft_layout *l, int64_t index)
+int mesh_rank(const weft_layout *l, int64_t index)
 {
     size_t lo = 0, hi = l->nsegs;
     while (hi - lo > 1) {

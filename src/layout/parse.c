@@ -9,11 +9,12 @@
 #include "base/error.h"
 #include "base/vec.h"
 #include "layout/build.h"
+#include "layout/mesh.h"
 
 struct scan {
     const char *s;
     int pos;
-    struct build_where w;
+    struct caret w;
     weft_layout_desc desc;
     weft_dim dim[WEFT_MAX_DIMS];
     weft_axis axis[WEFT_MAX_AXES];
@@ -54,10 +55,10 @@ static int expected(struct scan *t, const char *what)
     space(t);
     char c = t->s[t->pos];
     if (!c)
-        return build_fail(&t->w, t->pos, "expected %s, and the text ends", what);
+        return caret_fail(&t->w, t->pos, "expected %s, and the text ends", what);
     if (c < ' ' || c > '~')
-        return build_fail(&t->w, t->pos, "expected %s, not byte 0x%02x", what, (unsigned)(unsigned char)c);
-    return build_fail(&t->w, t->pos, "expected %s, not '%c'", what, c);
+        return caret_fail(&t->w, t->pos, "expected %s, not byte 0x%02x", what, (unsigned)(unsigned char)c);
+    return caret_fail(&t->w, t->pos, "expected %s, not '%c'", what, c);
 }
 
 static int number(struct scan *t, const char *what, int64_t *out)
@@ -69,7 +70,7 @@ static int number(struct scan *t, const char *what, int64_t *out)
     int64_t n = 0;
     for (; is_digit(t->s[t->pos]); t->pos++)
         if (__builtin_mul_overflow(n, 10, &n) || __builtin_add_overflow(n, t->s[t->pos] - '0', &n))
-            return build_fail(&t->w, from, "the number is too large: at most 2^63 - 1");
+            return caret_fail(&t->w, from, "the number is too large: at most 2^63 - 1");
     *out = n;
     return 0;
 }
@@ -77,11 +78,11 @@ static int number(struct scan *t, const char *what, int64_t *out)
 static int axis_name(struct scan *t, char *out)
 {
     space(t);
-    size_t n = axis_name_length(t->s + t->pos);
+    size_t n = mesh_axis_name_length(t->s + t->pos);
     if (!n)
         return expected(t, "the name of an axis");
     if (n > WEFT_MAX_NAME)
-        return build_fail(&t->w, t->pos, "an axis name has at most %d characters", WEFT_MAX_NAME);
+        return caret_fail(&t->w, t->pos, "an axis name has at most %d characters", WEFT_MAX_NAME);
     memcpy(out, t->s + t->pos, n);
     out[n] = 0;
     t->pos += (int)n;
@@ -93,7 +94,7 @@ static int used_name(struct scan *t, char *out)
 {
     int rc = axis_name(t, out);
     if (!rc && is_digit(t->s[t->pos]))
-        return build_fail(&t->w, t->pos, "in the name of an axis digits need a '_' before them");
+        return caret_fail(&t->w, t->pos, "in the name of an axis digits need a '_' before them");
     return rc;
 }
 
@@ -108,7 +109,7 @@ static int not_a_word(struct scan *t, size_t n, const char *what, const char *wo
 {
     if (!n)
         return expected(t, what);
-    return build_fail(&t->w, t->pos, "'%.*s%s' is not %s: %s", n > 40 ? 40 : (int)n, t->s + t->pos, n > 40 ? "..." : "",
+    return caret_fail(&t->w, t->pos, "'%.*s%s' is not %s: %s", n > 40 ? 40 : (int)n, t->s + t->pos, n > 40 ? "..." : "",
                       what, words);
 }
 
@@ -134,11 +135,11 @@ static int dim(struct scan *t, int i)
     int rc = number(t, "an extent", &d->extent);
     while (!rc && eat(t, '/')) {
         if (d->nsplits == WEFT_MAX_AXES)
-            return build_fail(&t->w, t->pos - 1, "a dim has at most %d splits", WEFT_MAX_AXES);
+            return caret_fail(&t->w, t->pos - 1, "a dim has at most %d splits", WEFT_MAX_AXES);
         space(t);
         t->w.split[i][d->nsplits] = t->pos;
         if (t->nused == (int)(sizeof t->used / sizeof *t->used)) /* more than there are axes: some stands twice */
-            return build_fail(&t->w, t->pos, "more axes are used than a mesh can have (%d)", WEFT_MAX_AXES);
+            return caret_fail(&t->w, t->pos, "more axes are used than a mesh can have (%d)", WEFT_MAX_AXES);
         weft_split *s = &d->splits[d->nsplits++];
         char *name = t->used[t->nused++];
         rc = used_name(t, name);
@@ -147,7 +148,7 @@ static int dim(struct scan *t, int i)
             int at = t->pos;
             rc = number(t, "the size of a block", &s->block);
             if (!rc && !s->block)
-                return build_fail(&t->w, at, "a block of 0: at least 1");
+                return caret_fail(&t->w, at, "a block of 0: at least 1");
         }
     }
     bool ghosted = !rc && eat(t, '~');
@@ -156,7 +157,7 @@ static int dim(struct scan *t, int i)
     if (rc || peek(t, ',') || peek(t, ']'))
         return rc;
     if (ghosted && peek(t, '/'))
-        return build_fail(&t->w, t->pos, "splits stand before ghosts, as in 8/x~1");
+        return caret_fail(&t->w, t->pos, "splits stand before ghosts, as in 8/x~1");
     return expected(t, ghosted ? "',' or ']'" : "'/' and an axis, '~' and ghosts, ',' or ']'");
 }
 
@@ -168,7 +169,7 @@ static int dims(struct scan *t)
         return 0;
     for (;;) {
         if (t->desc.ndim == WEFT_MAX_DIMS)
-            return build_fail(&t->w, t->pos, "a tensor has at most %d dims", WEFT_MAX_DIMS);
+            return caret_fail(&t->w, t->pos, "a tensor has at most %d dims", WEFT_MAX_DIMS);
         int rc = dim(t, t->desc.ndim++);
         if (rc || eat(t, ']'))
             return rc;
@@ -191,11 +192,11 @@ static int rank_item(struct scan *t)
         if (rc)
             return rc;
         if (to < from)
-            return build_fail(&t->w, at, "the range %lld..%lld runs backwards: list the ranks one by one",
+            return caret_fail(&t->w, at, "the range %lld..%lld runs backwards: list the ranks one by one",
                               (long long)from, (long long)to);
     }
     if (to >= INT_MAX)
-        return build_fail(&t->w, at, "a rank is at most %d", INT_MAX - 1);
+        return caret_fail(&t->w, at, "a rank is at most %d", INT_MAX - 1);
     int64_t index = t->segs.n ? t->segs.v[t->segs.n - 1].index + t->segs.v[t->segs.n - 1].n : 0;
     struct layout_seg *s = vec_push(&t->segs);
     if (!s)
@@ -204,7 +205,8 @@ static int rank_item(struct scan *t)
     return 0;
 }
 
-int build_rank_again(const struct build_where *w, int rank)
+/* caret.rank_again, for an error of the mesh. The list has been read once, so it reads without errors. */
+static int rank_again(const struct caret *w, int rank)
 {
     struct scan t = {.s = w->text, .pos = w->ranks, .w = *w};
     bool seen = false;
@@ -236,7 +238,7 @@ static int mesh(struct scan *t)
         int i = t->desc.naxes;
         space(t);
         if (i == WEFT_MAX_AXES)
-            return build_fail(&t->w, t->pos, "a mesh has at most %d axes", WEFT_MAX_AXES);
+            return caret_fail(&t->w, t->pos, "a mesh has at most %d axes", WEFT_MAX_AXES);
         t->w.axis[i] = t->pos;
         int rc = axis_name(t, t->name[i]);
         if (rc)
@@ -244,7 +246,7 @@ static int mesh(struct scan *t)
         bool digits = is_digit(t->s[t->pos - 1]);
         space(t);
         if (digits && !is_digit(t->s[t->pos]))
-            return build_fail(&t->w, t->pos,
+            return caret_fail(&t->w, t->pos,
                               "axis '%s' has no size: digits after a '_' belong to the name, write 'x_1 4'",
                               t->name[i]);
         rc = number(t, "the size of the axis", &t->axis[i].size);
@@ -267,7 +269,7 @@ static int fold(struct scan *t)
 {
     int f = t->desc.nfolds;
     if (f > WEFT_MAX_AXES)
-        return build_fail(&t->w, t->pos - 1, "a layout has at most %d folds", WEFT_MAX_AXES + 1);
+        return caret_fail(&t->w, t->pos - 1, "a layout has at most %d folds", WEFT_MAX_AXES + 1);
     size_t n = word(t);
     t->w.fold[f] = t->pos;
     int op = op_parse(t->s + t->pos, n);
@@ -281,12 +283,12 @@ static int fold(struct scan *t)
     do {
         space(t);
         if (o->nover > WEFT_MAX_AXES || t->nused == (int)(sizeof t->used / sizeof *t->used))
-            return build_fail(&t->w, t->pos, "more axes are used than a mesh can have (%d)", WEFT_MAX_AXES);
+            return caret_fail(&t->w, t->pos, "more axes are used than a mesh can have (%d)", WEFT_MAX_AXES);
         t->w.over[f][o->nover] = t->pos;
         char *name = t->used[t->nused++];
         if (eat(t, '~')) {
             strcpy(name, "~");
-        } else if (!axis_name_length(t->s + t->pos)) {
+        } else if (!mesh_axis_name_length(t->s + t->pos)) {
             return expected(t, "the name of an axis or '~'");
         } else {
             int rc = used_name(t, name);
@@ -332,6 +334,7 @@ int weft_layout_parse(const char *text, weft_layout **out)
     if (!t)
         return error_nomem();
     t->s = t->w.text = text;
+    t->w.rank_again = rank_again;
     t->desc = (weft_layout_desc){.size = sizeof t->desc, .dims = t->dim, .axes = t->axis, .folds = t->fold};
     int rc = scan(t);
     if (!rc)

@@ -82,7 +82,7 @@ static int chunk_prefix(const weft_layout *l, const struct layout_dim *d, const 
     return s;
 }
 
-int layout_interior(const weft_layout *l, int dim, int64_t piece, struct runs *out)
+int layout_piece_interior(const weft_layout *l, int dim, int64_t piece, struct runs *out)
 {
     const struct layout_dim *d = &l->dim[dim];
     int64_t c[WEFT_MAX_AXES], at, len;
@@ -135,12 +135,12 @@ static int add_ghosts(const struct layout_dim *d, int64_t zero, int64_t from, in
     return 0;
 }
 
-int layout_slots(const weft_layout *l, int dim, int64_t piece, struct runs *out, size_t *first, size_t *ninner)
+int layout_piece_slots(const weft_layout *l, int dim, int64_t piece, struct runs *out, size_t *first, size_t *ninner)
 {
     const struct layout_dim *d = &l->dim[dim];
     if (!d->lo && !d->hi) {
         *first = out->n;
-        int rc = layout_interior(l, dim, piece, out);
+        int rc = layout_piece_interior(l, dim, piece, out);
         *ninner = out->n - *first;
         return rc;
     }
@@ -161,7 +161,7 @@ int layout_slots(const weft_layout *l, int dim, int64_t piece, struct runs *out,
     return rc;
 }
 
-int64_t layout_extent(const weft_layout *l, int dim, int64_t piece, int64_t *inner)
+int64_t layout_piece_extent(const weft_layout *l, int dim, int64_t piece, int64_t *inner)
 {
     const struct layout_dim *d = &l->dim[dim];
     int64_t c[WEFT_MAX_AXES], len = d->extent;

@@ -72,7 +72,7 @@ static int pair_add(struct pair_runs *l, struct pair_run r)
     return 0;
 }
 
-int64_t pair_runs_count(const struct pair_runs *l)
+int64_t runs_pair_count(const struct pair_runs *l)
 {
     int64_t c = 0;
     for (size_t i = 0; i < l->n; i++)
@@ -161,7 +161,7 @@ static int join_each(const struct run *a, const struct run *b, struct pair_runs 
 static int join_many(const struct run *a, const struct run *b, struct pair_runs *out, int swap)
 {
     int64_t g = gcd64(a->step, b->step), da = b->step / g, db = a->step / g, from, to;
-    if (near_reps(a, b, &from, &to) > da) { /* else no period comes twice */
+    if (near_reps(a, b, &from, &to) > da) { /* otherwise no period comes twice */
         from = 0;
         to = da;
     }
@@ -224,7 +224,7 @@ int runs_join(const struct runs *a, const struct runs *b, struct pair_runs *out)
     return 0;
 }
 
-int pair_runs_cut(const struct pair_runs *l, int64_t lo, int64_t hi, struct pair_runs *out)
+int runs_pair_cut(const struct pair_runs *l, int64_t lo, int64_t hi, struct pair_runs *out)
 {
     int64_t base = 0;
     for (size_t k = 0; k < l->n && base < hi; k++) {

@@ -42,7 +42,7 @@ int64_t runs_count(const struct runs *l);   /* positions, each as often as it st
  * overlap, one period of the two strides or the repetitions of one of them, whichever is less. Order: by a's runs,
  * then b's. */
 int runs_join(const struct runs *a, const struct runs *b, struct pair_runs *out);
-int64_t pair_runs_count(const struct pair_runs *l);
+int64_t runs_pair_count(const struct pair_runs *l);
 /* Of a pair list, what lies at [lo, hi) when its positions are numbered from 0 in order of the list (i before o). */
-int pair_runs_cut(const struct pair_runs *l, int64_t lo, int64_t hi, struct pair_runs *out);
+int runs_pair_cut(const struct pair_runs *l, int64_t lo, int64_t hi, struct pair_runs *out);
 #endif

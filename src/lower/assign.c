@@ -11,7 +11,7 @@
 /* Which piece of the source a rank has, as the mesh position of its replica 0, or -1. */
 static int64_t piece_of(const struct job *j, int rank)
 {
-    int64_t index = layout_index(j->src, rank);
+    int64_t index = mesh_index(j->src, rank);
     return index < 0 ? -1 : axes_part(j->src, j->s_split, index);
 }
 
@@ -94,12 +94,12 @@ static int64_t feed_place(const struct feed *f, const struct feed_line *l, int64
 
 static int d_rank(const struct feed *f, int64_t replica)
 {
-    return layout_rank(f->j->dst, f->t + axes_offset(f->j->dst, f->j->d_free, replica));
+    return mesh_rank(f->j->dst, f->t + axes_offset(f->j->dst, f->j->d_free, replica));
 }
 
 static int s_rank(const struct feed *f, int64_t replica)
 {
-    return layout_rank(f->j->src, f->s + axes_offset(f->j->src, f->j->s_free, replica));
+    return mesh_rank(f->j->src, f->s + axes_offset(f->j->src, f->j->s_free, replica));
 }
 
 /* Would it be cheaper to send once and hand on within the host? Nanoseconds by the machine's figures: each further copy
@@ -172,7 +172,7 @@ static int walk_side(const struct job *j, bool source, int64_t at, struct walk_s
         return error_nomem();
     bool sorted = true;
     for (int64_t r = 0; r < n; r++) {
-        v[r] = (struct walk_replica){job_host(j->machine, layout_rank(l, at + axes_offset(l, set, r))), r};
+        v[r] = (struct walk_replica){job_host(j->machine, mesh_rank(l, at + axes_offset(l, set, r))), r};
         sorted = sorted && (!r || v[r - 1].host <= v[r].host);
     }
     if (!sorted)
@@ -181,7 +181,7 @@ static int walk_side(const struct job *j, bool source, int64_t at, struct walk_s
     for (int64_t r = 0; r < n; r++) {
         w->number[r] = v[r].number;
         if (w->has)
-            w->has[r] = piece_of(j, layout_rank(l, at + axes_offset(l, set, v[r].number)));
+            w->has[r] = piece_of(j, mesh_rank(l, at + axes_offset(l, set, v[r].number)));
         if (!r || v[r].host != v[r - 1].host) {
             w->first[w->hosts] = r;
             w->host[w->hosts++] = v[r].host;
@@ -283,7 +283,7 @@ int feed_open(const struct job *j, int64_t s, int64_t t, int64_t length, int64_t
         l->total = (wide)(l->hosts ? l->hosts : l->takers) * length;
         if (j->meet == JOB_APART && chunk) {
             int64_t whole;
-            layout_extent(j->src, j->cut, s_piece, &whole);
+            layout_piece_extent(j->src, j->cut, s_piece, &whole);
             l->base = (wide)first * l->takers;
             l->total = (wide)whole * l->takers;
             feeds = ceil_div(whole, chunk);

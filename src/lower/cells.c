@@ -205,7 +205,7 @@ static int plain(const struct job *j, int dim, bool source, int64_t piece, struc
     struct runs mine = {.arena = j->arena};
     int rc;
     if (source) {
-        rc = layout_interior(j->src, dim, piece, &mine);
+        rc = layout_piece_interior(j->src, dim, piece, &mine);
         if (!rc)
             rc = job_hits_src(j, dim, &mine, &hits);
     } else {

@@ -76,8 +76,8 @@ static int take_cut(void *arg, const struct feed_cut *c)
     if (p.j->cut >= 0) {
         const struct pair_runs *whole = p.runs[p.j->cut];
         p.cut = (struct pair_runs){.arena = p.j->arena};
-        if (c->from || c->to < pair_runs_count(whole)) {
-            int rc = pair_runs_cut(whole, c->from, c->to, &p.cut);
+        if (c->from || c->to < runs_pair_count(whole)) {
+            int rc = runs_pair_cut(whole, c->from, c->to, &p.cut);
             if (rc)
                 return rc;
             p.runs[p.j->cut] = &p.cut;
@@ -94,7 +94,7 @@ int lower_pair(const struct job *j, const struct slots *slots, const struct pair
     for (int d = 0; d < j->ndim; d++) {
         p.runs[d] = runs[d];
         if (d != j->cut)
-            other *= pair_runs_count(runs[d]);
+            other *= runs_pair_count(runs[d]);
     }
     if (slots && feed_has(j, s, j->d->rank)) {
         struct span box[WEFT_MAX_DIMS];
@@ -103,7 +103,7 @@ int lower_pair(const struct job *j, const struct slots *slots, const struct pair
     }
     int64_t length = 1, first = 0;
     if (j->cut >= 0) {
-        length = pair_runs_count(runs[j->cut]);
+        length = runs_pair_count(runs[j->cut]);
         first = runs[j->cut]->v[0].a - j->src->dim[j->cut].lo;
     }
     struct feed f;
@@ -166,7 +166,7 @@ static int as_source(const struct job *j)
     const struct hit *pick[WEFT_MAX_DIMS];
     for (int d = 0; d < j->ndim; d++) {
         struct runs mine = {.arena = j->arena};
-        int rc = layout_interior(j->src, d, layout_piece(j->src, j->si, d), &mine);
+        int rc = layout_piece_interior(j->src, d, layout_piece(j->src, j->si, d), &mine);
         if (!rc)
             rc = job_hits_src(j, d, &mine, &hits[d]);
         if (rc)

@@ -216,7 +216,7 @@ int emit_identity(const struct job *j)
     }
     for (int d = 0; d < j->ndim; d++) {
         f.all[d].arena = j->arena;
-        int rc = layout_slots(l, d, layout_piece(l, j->di, d), &f.all[d], &f.first[d], &f.ninner[d]);
+        int rc = layout_piece_slots(l, d, layout_piece(l, j->di, d), &f.all[d], &f.first[d], &f.ninner[d]);
         if (rc)
             return rc;
         if (!f.all[d].n)

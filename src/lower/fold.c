@@ -88,7 +88,7 @@ static int fill_terms(struct box *x)
         pick(x, true, k, digit);
         for (int d = 0; d < j->ndim; d++) {
             const struct cell_term *c = &x->cell[d]->term[digit[d]];
-            int64_t extent = layout_extent(l, d, c->piece, NULL);
+            int64_t extent = layout_piece_extent(l, d, c->piece, NULL);
             index += layout_piece_offset(l, d, c->piece);
             t.ghost = t.ghost || c->ghost;
             t.slot = t.slot * extent + c->a;
@@ -97,7 +97,7 @@ static int fill_terms(struct box *x)
         }
         for (int64_t f = 0; f < j->s_terms; f++) {
             t.index = index + axes_offset(l, j->s_fold, f);
-            t.rank = layout_rank(l, t.index);
+            t.rank = mesh_rank(l, t.index);
             for (int i = 0; i < l->nfolds; i++)
                 t.group[i] = axes_number(l, l->fold[i].axes, t.index) + (l->fold[i].ghosts ? (int64_t)k * l->mesh : 0);
             x->term[n++] = t;
@@ -110,7 +110,7 @@ static int fill_terms(struct box *x)
 static bool holds_term(const struct box *x, int rank, const struct term *t)
 {
     const struct job *j = x->j;
-    int64_t index = layout_index(j->src, rank);
+    int64_t index = mesh_index(j->src, rank);
     return index >= 0 && axes_part(j->src, j->s_split | j->s_fold, index) == t->index;
 }
 
@@ -135,7 +135,7 @@ static int order_index(const void *a, const void *b)
 /* How many terms of the box a rank holds; the terms' mesh positions stand sorted in at. */
 static size_t count_held(const struct job *j, int rank, const int64_t *at, size_t n)
 {
-    int64_t index = layout_index(j->src, rank);
+    int64_t index = mesh_index(j->src, rank);
     if (index < 0)
         return 0;
     int64_t key = axes_part(j->src, j->s_split | j->s_fold, index);
@@ -174,7 +174,7 @@ static int fill_dests(struct box *x)
             t.bstep[d] = c->bstep;
         }
         for (int64_t r = 0; r < j->d_replicas; r++) {
-            t.rank = layout_rank(l, index + axes_offset(l, j->d_free, r));
+            t.rank = mesh_rank(l, index + axes_offset(l, j->d_free, r));
             t.holds = count_held(j, t.rank, at, x->nterms);
             x->dest[n++] = t;
         }
@@ -310,7 +310,7 @@ static int fold_level(const struct stretch *s, const uint32_t *terms, size_t n, 
 static int sender_of(const struct stretch *s, const struct term *t)
 {
     const struct job *j = s->x->j;
-    return layout_rank(j->src, t->index + axes_offset(j->src, j->s_free, s->giver));
+    return mesh_rank(j->src, t->index + axes_offset(j->src, j->s_free, s->giver));
 }
 
 /* This rank folds the stretch: collect the terms, fold, hand on. */

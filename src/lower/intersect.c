@@ -54,10 +54,10 @@ int job_slots(const struct job *j, int dim, int64_t piece, struct slots *out)
     const struct layout_dim *d = &j->dst->dim[dim];
     *out = (struct slots){.first = {.arena = j->arena}};
     if ((!d->lo && !d->hi) || j->dst->ghost_terms)
-        return layout_interior(j->dst, dim, piece, &out->first);
+        return layout_piece_interior(j->dst, dim, piece, &out->first);
     struct runs all = {.arena = j->arena};
     size_t first, n;
-    int rc = layout_slots(j->dst, dim, piece, &all, &first, &n);
+    int rc = layout_piece_slots(j->dst, dim, piece, &all, &first, &n);
     if (!rc && n)
         rc = runs_add(&out->first, all.v[first]);
     for (size_t i = 0; i < all.n && !rc; i++)
@@ -72,9 +72,9 @@ int job_terms(const struct job *j, int dim, int64_t piece, struct runs *out, boo
     if (ghost)
         *ghost = NULL;
     if (!j->src->ghost_terms || (!d->lo && !d->hi))
-        return layout_interior(j->src, dim, piece, out);
+        return layout_piece_interior(j->src, dim, piece, out);
     size_t first, n;
-    int rc = layout_slots(j->src, dim, piece, out, &first, &n);
+    int rc = layout_piece_slots(j->src, dim, piece, out, &first, &n);
     if (rc || !ghost)
         return rc;
     bool *g = *ghost = arena_alloc(j->arena, out->n * sizeof *g + 1);
@@ -117,10 +117,11 @@ static int take_hit(void *arg, int64_t piece)
     *h = (struct hit){.piece = piece, .j = {.arena = s->j->arena}};
     struct slots slots;
     struct runs terms = {.arena = s->j->arena};
-    int rc = s->slots ? layout_interior(s->j->src, s->dim, piece, &terms) : job_slots(s->j, s->dim, piece, &slots);
+    int rc =
+        s->slots ? layout_piece_interior(s->j->src, s->dim, piece, &terms) : job_slots(s->j, s->dim, piece, &slots);
     if (!rc)
         rc = runs_join(s->terms ? s->terms : &terms, s->slots ? &s->slots->first : &slots.first, &h->j);
-    h->count = pair_runs_count(&h->j);
+    h->count = runs_pair_count(&h->j);
     if (!rc && h->count)
         s->out->n++;
     return rc;

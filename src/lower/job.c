@@ -102,8 +102,8 @@ int job_open(struct job *j, struct draft *d, const weft_move *m, const weft_mach
 {
     *j = (struct job){
         .d = d, .arena = &d->arena, .src = m->src, .dst = m->dst, .machine = machine, .ndim = m->src->ndim};
-    j->si = layout_index(m->src, d->rank);
-    j->di = layout_index(m->dst, d->rank);
+    j->si = mesh_index(m->src, d->rank);
+    j->di = mesh_index(m->dst, d->rank);
     sort_axes(m->src, &j->s_split, &j->s_free, &j->s_fold);
     sort_axes(m->dst, &j->d_split, &j->d_free, &j->d_fold);
     j->s_replicas = axes_count(m->src, j->s_free);

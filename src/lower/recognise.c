@@ -108,7 +108,7 @@ static const char *role_change(const weft_layout *src, const weft_layout *dst, s
 static const char *rooted(const weft_layout *src, const weft_layout *dst)
 {
     if (src->mesh == 1 && dst->mesh == 1)
-        return layout_rank(src, 0) == layout_rank(dst, 0) ? "copy" : "send";
+        return mesh_rank(src, 0) == mesh_rank(dst, 0) ? "copy" : "send";
     const weft_layout *many = src->mesh == 1 ? dst : src;
     uint32_t split = axes_with(many, true, false, false), replicate = axes_with(many, false, true, false);
     uint32_t fold = axes_with(many, false, false, true);

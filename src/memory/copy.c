@@ -48,7 +48,7 @@ struct grid {
         return strips * together;                                                                                  \
     }
 STRIPS(32, 16)
-STRIPS(64, 8)
+STRIPS(64, 8) /* NOLINT(bugprone-branch-clone): COPY_LINES chooses by a constant */
 STRIPS(128, 4)
 STRIPS(256, 2)
 STRIPS(512, 1)
@@ -101,7 +101,7 @@ static void copy_vectors(const struct grid *g, unsigned char *dst, const unsigne
         return i;                                                                                       \
     }
 STREAMS(4, 256)
-STREAMS(16, 64)
+STREAMS(16, 64) /* NOLINT(bugprone-branch-clone) */
 
 /* Units of no special size. */
 static void copy_long(const struct grid *g, unsigned char *dst, const unsigned char *src)

@@ -24,9 +24,9 @@ void memory_tile_merge(struct memory_tile *t);
 int64_t memory_tile_count(const struct memory_tile *t); /* elements; 0 if some loop has none */
 
 /* dst[...] = cast(src[...]): to == from moves bytes. The two must not overlap, unless they are the same
- * addresses element by element. Cast rules: the design's (round to nearest even, float to integer truncates
- * and saturates with NaN to 0, integers wrap, anything but zero to bool is true; a float too large becomes an
- * infinity, in f8e4m3, which has none, NaN). */
+ * addresses element by element. Casts round to nearest, ties to even. From float to integer they truncate
+ * and saturate, and NaN becomes 0. Integers wrap. To bool, all values except zero are true. A float that is too large
+ * becomes an infinity, or NaN in f8e4m3, which has no infinity. */
 void memory_copy(const struct memory_tile *t, void *dst, int to, const void *src, int from);
 
 /* Moves n units of so many bytes, which are `step` bytes apart on either side: for short turns of what is one loop. */

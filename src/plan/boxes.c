@@ -20,7 +20,7 @@ static size_t boxes(const weft_plan *p, const struct plan_part *part)
     return n;
 }
 
-size_t plan_step_boxes(const weft_plan *p, const struct plan_step *st)
+size_t plan_boxes_count(const weft_plan *p, const struct plan_step *st)
 {
     uint32_t n;
     const struct plan_part *parts = written(p, st, &n);
@@ -30,7 +30,7 @@ size_t plan_step_boxes(const weft_plan *p, const struct plan_step *st)
     return all;
 }
 
-void plan_step_box(const weft_plan *p, const struct plan_step *st, struct plan_place *at, weft_arrival *out)
+void plan_boxes_next(const weft_plan *p, const struct plan_step *st, struct plan_place *at, weft_arrival *out)
 {
     uint32_t n;
     const struct plan_part *parts = written(p, st, &n), *part;
@@ -57,9 +57,9 @@ int weft_plan_arrivals(const weft_plan *p, weft_arrival *out, size_t cap, size_t
     size_t all = 0;
     for (size_t s = 0; s < p->nsteps; s++) {
         struct plan_place at = {0};
-        size_t here = plan_step_boxes(p, &p->steps[s]);
+        size_t here = plan_boxes_count(p, &p->steps[s]);
         for (size_t i = 0; i < here && all + i < cap; i++)
-            plan_step_box(p, &p->steps[s], &at, &out[all + i]);
+            plan_boxes_next(p, &p->steps[s], &at, &out[all + i]);
         all += here;
     }
     *n = all;

@@ -1,4 +1,4 @@
-/* What one plan must fulfil by itself, whoever made it: a plan that was loaded may hold anything.
+/* What one plan must fulfil by itself. It may come from any file: a plan that was loaded may hold anything.
  * Nothing here needs more than n log n time in the size of the plan, and nothing is read through
  * an index that was not checked before. What the plans of all ranks must fulfil together, and
  * that each step reads what was written before, is verify's. */
@@ -50,7 +50,7 @@ static int check_side(const weft_plan *p, size_t i, enum plan_space space)
     if (weft_layout_ranks(l) > p->world)
         return check_refuse("tensor %zu: its %s uses %d ranks, the world has %d", i, side, weft_layout_ranks(l),
                             (int)p->world);
-    bool holds = layout_index(l, p->rank) >= 0;
+    bool holds = mesh_index(l, p->rank) >= 0;
     if (buf == PLAN_NONE)
         return holds ? check_refuse("tensor %zu: rank %d holds its %s and has no buffer for it", i, (int)p->rank, side)
                      : 0;

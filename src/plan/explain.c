@@ -25,7 +25,7 @@
 #include "base/error.h"
 
 #define NAME_LIMIT 60
-enum { WHO = 8, PARTS = 32 }; /* columns, from the name of the step on */
+enum { PEER = 8, PARTS = 32 }; /* columns, from the name of the step on */
 
 void explain_layout(struct explain *e, const weft_layout *l)
 {
@@ -189,7 +189,7 @@ static void put_step(struct explain *e, size_t i, size_t width)
     text_int(t, (long long)i);
     text_pad(t, start);
     text_put(t, explain_step_name(s->kind));
-    text_pad(t, start + WHO);
+    text_pad(t, start + PEER);
     if (s->kind == PLAN_COPY || s->kind == PLAN_REDUCE) {
         text_put(t, s->kind == PLAN_REDUCE ? weft_op_name(s->op) : "");
         text_pad(t, start + PARTS);

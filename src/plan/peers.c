@@ -1,4 +1,4 @@
-/* Who a rank talks to, and how much. */
+/* Which ranks a rank talks to, and how many bytes it sends and receives. */
 #include <stdlib.h>
 
 #include "base/error.h"

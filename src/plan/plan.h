@@ -1,7 +1,7 @@
 /* The plan: one rank's program, plain data in flat arrays, and the only bridge between the half
  * that compiles and the half that runs.
  *
- * A *part* (the design's chunk) is a box of one tensor together with its place in one buffer.
+ * A *part* is a box of one tensor together with its place in one buffer.
  * Along each dim the box is one strided run of global positions: at + i*step + o for 0 <= i < n,
  * 0 <= o < len. The place says where it stands in the buffer, along the same dim: to + i*tostep
  * + o. An ordinary box has n = 1. A 0-d tensor has no runs and one element.
@@ -18,7 +18,7 @@
  *
  *   COPY    part 0 is read, part 1 is written, cast on the way.
  *   REDUCE  parts 1.. are read and folded by `op` in this order in the accumulation dtype of the
- *           tensor's source (f32 for f16, bf16 and f8, else the source's own), divided by `div`
+ *           tensor's source (f32 for f16, bf16 and f8, otherwise the source's own), divided by `div`
  *           if div > 1, cast to `via` and then to part 0's dtype, written to part 0. `via` 0: no
  *           such stop. Without inputs part 0 is filled with the identity of `op`.
  *   SEND    all parts are read, cast to `wire` each, packed at `offset` each and sent to `peer`.
@@ -33,11 +33,11 @@
 enum plan_kind { PLAN_COPY = 1, PLAN_REDUCE, PLAN_SEND, PLAN_RECV };
 enum plan_space { PLAN_SRC = 1, PLAN_DST, PLAN_TEMP };
 
-/* Global positions along one dim. n >= 1, len >= 1; step is 0 when n is 1, else at least len. */
+/* Global positions along one dim. n >= 1, len >= 1; step is 0 when n is 1, otherwise at least len. */
 struct plan_run {
     int64_t at, len, n, step;
 };
-/* Where a run stands along the same dim of a buffer. tostep is 0 when n is 1, else at least len. */
+/* Where a run stands along the same dim of a buffer. tostep is 0 when n is 1, otherwise at least len. */
 struct plan_spot {
     int64_t to, tostep;
 };
@@ -47,14 +47,14 @@ struct plan_buf {
     uint8_t dtype; /* enum weft_dtype */
     uint32_t tensor;
     uint32_t shape; /* index into shapes: ndim extents, the local shape (dense, row-major for TEMP) */
-    int64_t offset; /* TEMP: bytes from the start of the scratch, a multiple of 64; else 0 */
+    int64_t offset; /* TEMP: bytes from the start of the scratch, a multiple of 64; otherwise 0 */
 };
 
 struct plan_part {
     uint32_t buf;   /* index into bufs */
     uint32_t runs;  /* index into runs: ndim entries */
     uint32_t spots; /* index into spots: ndim entries */
-    uint8_t wire;   /* SEND, RECV: dtype in the message; else 0 */
+    uint8_t wire;   /* SEND, RECV: dtype in the message; otherwise 0 */
     int64_t offset; /* SEND, RECV: bytes from the start of the message, a multiple of the wire's size */
     int64_t count;  /* elements */
 };
@@ -63,7 +63,7 @@ struct plan_step {
     uint8_t kind;  /* enum plan_kind */
     uint8_t op;    /* REDUCE: enum weft_op, never avg (that is sum with div) */
     uint8_t via;   /* REDUCE: dtype or 0 */
-    int32_t peer;  /* SEND, RECV: rank; else -1 */
+    int32_t peer;  /* SEND, RECV: rank; otherwise -1 */
     int32_t stage; /* how many messages deep: all deps of a SEND at stage k come of stages below k */
     uint32_t part, nparts;
     uint32_t dep, ndeps; /* into deps */
@@ -120,7 +120,7 @@ const char *plan_algorithm_text(const char *text, size_t len);
  *   - the parts of a message stand in order of their offsets, less than 64 bytes of padding before each, and the
  *     message ends with its last part;
  *   - names, parts and deps are not shared: all steps together have nparts parts and ndeps deps, all names
- *     together at most nnames bytes (so that whoever walks a plan takes time in proportion to its size). */
+ *     together at most nnames bytes (so that walking a plan takes time in proportion to its size). */
 int plan_check(const weft_plan *p);
 
 /* How many boxes of the destination a step completes, and one after the other: COPY, REDUCE and RECV write destination
@@ -130,8 +130,8 @@ struct plan_place {
     uint32_t part; /* of those that are written */
     size_t box;
 };
-size_t plan_step_boxes(const weft_plan *p, const struct plan_step *st);
-void plan_step_box(const weft_plan *p, const struct plan_step *st, struct plan_place *at, weft_arrival *out);
+size_t plan_boxes_count(const weft_plan *p, const struct plan_step *st);
+void plan_boxes_next(const weft_plan *p, const struct plan_step *st, struct plan_place *at, weft_arrival *out);
 
 /* Slots to .. to+len-1 of a buffer along one dim stand for global positions at .. at+len-1. */
 struct plan_slots {

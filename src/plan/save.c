@@ -48,7 +48,7 @@ static const struct {
     [LAYOUT_TEXT] = {"bytes of layouts", 1},
 };
 
-/* Where the next byte is read or written. Whoever makes one has checked that there is room. */
+/* Where the next byte is read or written. The function that makes a cursor has checked that there is room. */
 struct cursor {
     unsigned char *out; /* one of the two is NULL */
     const unsigned char *in;

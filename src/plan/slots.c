@@ -1,4 +1,4 @@
-/* What the slots of a buffer stand for: for those who have memory and a plan but no layouts. */
+/* What the slots of a buffer stand for: for callers that have memory and a plan but no layouts. */
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -19,7 +19,7 @@ int plan_slots(const weft_plan *p, uint32_t buf, int dim, size_t most, struct pl
     struct runs runs = {.arena = &arena};
     struct plan_slots *v = NULL;
     size_t first, inner, count = 0;
-    int rc = layout_slots(l, dim, layout_piece(l, layout_index(l, p->rank), dim), &runs, &first, &inner);
+    int rc = layout_piece_slots(l, dim, layout_piece(l, mesh_index(l, p->rank), dim), &runs, &first, &inner);
     for (size_t i = 0; i < runs.n && !rc; i++) {
         count += (size_t)runs.v[i].n;
         if ((size_t)runs.v[i].n > most || count > most)

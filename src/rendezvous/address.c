@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "rendezvous/store.h"
+#include "rendezvous/deadline.h"
 
 #define BACKLOG 4096 /* the system has a limit of its own */
 #define TURN_NS INT64_C(2000000000)
@@ -108,20 +108,21 @@ int address_listen(struct address *a, int *fd)
     return error_set(WEFT_ETRANSPORT, "tcp:%s:%d: cannot listen there: %s", a->host, a->port, strerror(why));
 }
 
-/* 0 when it is connected, else an errno. */
+/* Returns 0 when the socket is connected, otherwise an errno. */
 static int await_connected(int fd, int64_t until)
 {
     struct pollfd p = {.fd = fd, .events = POLLOUT};
     int why = 0, ready;
     socklen_t len = sizeof why;
-    while ((ready = poll(&p, 1, store_left_ms(until))) < 0 && errno == EINTR)
+    while ((ready = poll(&p, 1, deadline_left_ms(until))) < 0 && errno == EINTR)
         ;
     if (ready <= 0)
         return ready ? errno : ETIMEDOUT;
     return getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &len) ? errno : why;
 }
 
-/* Where nobody listens at a port from which the system lets this socket call, TCP connects it to itself. */
+/* The system may give this socket, as its own port, the port that it connects to. If nobody listens there, TCP then
+ * connects the socket to itself. */
 static bool is_oneself(int fd)
 {
     struct sockaddr_storage here, there;
@@ -146,7 +147,7 @@ static int connect_to(const struct addrinfo *i, int64_t until, int *out)
         why = await_connected(fd, until);
     if (!why && is_oneself(fd)) {
         setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1},
-                   sizeof(struct linger)); /* the port is free */
+                   sizeof(struct linger)); /* frees the port at once */
         why = ECONNREFUSED;
     }
     if (why)
@@ -158,7 +159,7 @@ static int connect_to(const struct addrinfo *i, int64_t until, int *out)
 
 int64_t address_turn(int64_t until)
 {
-    int64_t turn = store_now() + TURN_NS;
+    int64_t turn = deadline_now() + TURN_NS;
     return turn < until ? turn : until;
 }
 

@@ -1,5 +1,5 @@
-/* The store file:DIR, in two parts: how ranks find each other in the folder (file_join.c), and keys and values in a
- * folder of their own inside it (file.c). */
+/* The store file:DIR: whole files in a folder (file.c), how ranks find each other in it (file_join.c), and keys and
+ * values in a subfolder that these ranks have for themselves (store_file.c). */
 #ifndef WEFT_RENDEZVOUS_FILE_H
 #define WEFT_RENDEZVOUS_FILE_H
 #include "base/process.h"
@@ -11,27 +11,27 @@
 struct file_store {
     struct store base;
     char *dir;        /* of the URL */
-    char *room;       /* the folder in it that these ranks have for themselves */
-    char prefix[96];  /* of what ranks say in dir */
-    char id[FILE_ID]; /* of this open: no other ever had it */
+    char *room;       /* the subfolder that these ranks have for themselves */
+    char prefix[96];  /* of the names of files by which ranks find each other in dir */
+    char id[FILE_ID]; /* random, of this open: no other open has it */
     struct process_id self;
-    unsigned temporaries; /* names given to files on their way */
+    unsigned temporaries; /* names of temporary files that were used */
 };
 
-/* ---- file.c: whole files in a folder, which appear at once ---- */
+/* ---- file.c: whole files in a folder; a reader sees all of a file or none ---- */
 
 #define FILE_NONE 1 /* not an error: there is no such file */
 
-/* A folder of this user's; opened again for each look, since that makes NFS look, too. Negative: an error is set, or
- * FILE_NONE. */
+/* Opens a folder; s->room must belong to this user. It is opened anew for each look, since that makes NFS ask its
+ * server. Returns 0, FILE_NONE, or an error. */
 int file_folder(const struct file_store *s, const char *path, int *fd);
 int file_write(struct file_store *s, int folder, const char *name, const void *bytes, size_t n);
-/* Up to cap bytes; *n is how many the file has. 0, FILE_NONE or an error. */
+/* Reads up to cap bytes; *n says how many the file has. Returns 0, FILE_NONE or an error. */
 int file_read(const struct file_store *s, int folder, const char *name, void *bytes, size_t cap, size_t *n);
-int file_failed(const struct file_store *s, const char *what, const char *name); /* of errno */
+int file_failed(const struct file_store *s, const char *what, const char *name); /* sets the error of errno */
 
 /* ---- file_join.c ---- */
 
 int file_join(struct file_store *s, int64_t until); /* makes or finds s->room */
-void file_leave(struct file_store *s);              /* the last one removes it */
+void file_join_leave(struct file_store *s);         /* the last one removes it */
 #endif

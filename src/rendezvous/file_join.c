@@ -1,17 +1,18 @@
-/* How ranks find each other in a folder in which anything may be left of jobs before.
+/* How ranks find each other in a folder in which earlier jobs may have left files.
  *
- * Every open draws a number that nobody ever had. Rank 0 makes a room, a folder with a fresh name, and names it in
- * PREFIX.lead; rank r says its number in PREFIX.hello.r. For each hello rank 0 writes the number into ROOM/admit.r, and
- * rank r goes into a room only if its own number stands there, so that it cannot be taken in by a lead of yesterday. It
- * then says ROOM/here.r. When all are here, rank 0 writes ROOM/all, and all go on; a hello of yesterday is admitted and
- * never comes, and rank 0 admits again when it is replaced. ROOM/failed has rank 0's reason for giving up, in its
- * place.
+ * Every open draws a random number that no other open has. Rank 0 makes a room, a subfolder with a fresh name, and
+ * writes that name into PREFIX.lead. Rank r writes its number into PREFIX.hello.r. For each hello, rank 0 writes the
+ * number into ROOM/admit.r. Rank r enters a room only if it finds its own number there, so that an old PREFIX.lead
+ * cannot mislead it. It then writes ROOM/here.r. When all ranks are here, rank 0 writes ROOM/all, and all go on. An old
+ * hello is admitted, too, but its rank never comes; when the rank replaces the hello, rank 0 admits the new one. If
+ * rank 0 gives up, it writes its reason into ROOM/failed instead of ROOM/all.
  *
- * Each of these files has the process that wrote it. Who finds its own place taken by a process that is alive is
- * refused; one of another machine cannot be judged and is replaced, and finds that out while it waits.
+ * Each of these files names the process that wrote it. A rank whose file was written by another process that is alive
+ * is refused. Whether a process of another machine is alive cannot be known: its file is replaced, and it notices that
+ * while it waits.
  *
- * A rank that closes says ROOM/bye.r, and whoever finds that all who are here have said so, or have died, removes the
- * room. Rank 0 removes rooms of its name of which that is true before it makes one. */
+ * A rank that closes writes ROOM/bye.r. A rank that finds that all ranks that are here have written it, or have died,
+ * removes the room. Before rank 0 makes a room it removes the rooms of its name for which that is true. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -24,16 +25,17 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "rendezvous/deadline.h"
 #include "rendezvous/file.h"
 
 #define LOOK_NS INT64_C(500000)
 #define LOOK_MOST_NS INT64_C(20000000)
 
-/* What a rank says: its number, its process, how many ranks it expects and, rank 0, its room. */
+/* What such a file holds: the rank's number, its process, how many ranks it expects and, from rank 0, its room. */
 struct card {
     char id[FILE_ID], room[FILE_NAME];
     int size;
-    struct process_id who;
+    struct process_id process;
 };
 
 /* ---- cards ---- */
@@ -48,7 +50,7 @@ static int card_write(struct file_store *s, int folder, const char *name, const 
     return file_write(s, folder, name, text, (size_t)n);
 }
 
-/* FILE_NONE also for what is no card, which somebody else may have put there. */
+/* FILE_NONE also if the file is no card: another program may have put it there. */
 static int card_read(const struct file_store *s, int folder, const char *name, struct card *c)
 {
     char text[641];
@@ -61,11 +63,11 @@ static int card_read(const struct file_store *s, int folder, const char *name, s
     text[n < sizeof text ? n : sizeof text - 1] = 0;
     *c = (struct card){.size = 0};
     if (sscanf(text, "weft-1 %32s %d %lld %llu %llu %39s %63s %255s", c->id, &c->size, &pid, &start, &space,
-               c->who.boot, c->who.host, c->room) != 8)
+               c->process.boot, c->process.host, c->room) != 8)
         return FILE_NONE;
-    c->who.pid = pid;
-    c->who.start = start;
-    c->who.space = space;
+    c->process.pid = pid;
+    c->process.start = start;
+    c->process.space = space;
     return 0;
 }
 
@@ -90,19 +92,19 @@ static bool is_here(void *folder, int rank)
 
 /* ---- rooms that are over ---- */
 
-/* The names in a folder, from the first on; NULL: they cannot be read. */
+/* Lists a folder from its first name on. NULL: it cannot be read. */
 static DIR *names(int folder)
 {
     int fd = dup(folder);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     if (d)
-        rewinddir(d); /* the place is the folder's, which others may have moved */
+        rewinddir(d); /* the position belongs to the open folder and may have moved */
     else if (fd >= 0)
         close(fd);
     return d;
 }
 
-/* Has everybody who is here left or died? */
+/* Have all ranks that came here left or died? */
 static bool over(const struct file_store *s, int folder)
 {
     DIR *d = names(folder);
@@ -115,8 +117,8 @@ static bool over(const struct file_store *s, int folder)
         if (sscanf(e->d_name, "here.%d", &rank) != 1)
             continue;
         any = true;
-        alive =
-            !has(folder, "bye", rank) && (card_read(s, folder, e->d_name, &c) || process_judge(&c.who) != PROCESS_GONE);
+        alive = !has(folder, "bye", rank) &&
+                (card_read(s, folder, e->d_name, &c) || process_judge(&c.process) != PROCESS_GONE);
     }
     closedir(d);
     return any && !alive;
@@ -161,7 +163,7 @@ static void sweep(const struct file_store *s, int dir)
     closedir(d);
 }
 
-void file_leave(struct file_store *s)
+void file_join_leave(struct file_store *s)
 {
     char name[FILE_NAME];
     int folder;
@@ -182,20 +184,20 @@ static int taken(const struct file_store *s, const struct card *c)
     return error_set(WEFT_EBUSY,
                      "file:%s: rank %d is taken by process %lld on %s; jobs at the same time need folders or names "
                      "(WEFT_NAME) of their own",
-                     s->dir, s->base.rank, (long long)c->who.pid, c->who.host);
+                     s->dir, s->base.rank, (long long)c->process.pid, c->process.host);
 }
 
-/* Says in `name` that this rank is here, unless somebody else who is alive says so. */
+/* Writes this rank's card into `name`, unless another process that is alive has written one. */
 static int claim(struct file_store *s, int dir, const char *name, const char *room)
 {
     struct card c;
     int err = card_read(s, dir, name, &c);
-    if (!err && process_judge(&c.who) == PROCESS_HERE)
+    if (!err && process_judge(&c.process) == PROCESS_HERE)
         return taken(s, &c);
     return err && err != FILE_NONE ? err : card_write(s, dir, name, s->id, room);
 }
 
-/* Does the claim still stand? */
+/* Is the card in `name` still this rank's? */
 static int keep(const struct file_store *s, int dir, const char *name)
 {
     struct card c;
@@ -217,7 +219,7 @@ static int open_dir(const struct file_store *s, int *dir)
 
 /* ---- rank 0 ---- */
 
-/* Lets everybody in who says hello with a new number. WEFT_EMISMATCH when one that was let in has said no. */
+/* Admits every rank whose hello has a new number. WEFT_EMISMATCH: a rank that was admitted expects another size. */
 static int admit(struct file_store *s, int dir, int folder, char (*admitted)[FILE_ID], int *here)
 {
     char name[FILE_NAME], what[128];
@@ -249,7 +251,7 @@ static int admit(struct file_store *s, int dir, int folder, char (*admitted)[FIL
     return 0;
 }
 
-/* Nobody is left to wait for what will not come. The error stays this thread's. */
+/* Tells the other ranks, so that none waits for a room that will not open. This thread's error stays as it is. */
 static void tell_failure(struct file_store *s, int folder, int err)
 {
     char why[1024], text[1100];
@@ -261,8 +263,8 @@ static void tell_failure(struct file_store *s, int folder, int err)
 
 static int gather_all(struct file_store *s, const char *lead, char (*admitted)[FILE_ID], int64_t until)
 {
-    for (int64_t pause = LOOK_NS;; store_pause(&pause, LOOK_MOST_NS, until)) {
-        bool last = store_now() >= until;
+    for (int64_t pause = LOOK_NS;; deadline_pause(&pause, LOOK_MOST_NS, until)) {
+        bool last = deadline_now() >= until;
         int dir, folder = -1, here = 0, err = open_dir(s, &dir);
         if (err)
             return err;
@@ -274,9 +276,9 @@ static int gather_all(struct file_store *s, const char *lead, char (*admitted)[F
         if (!err && here == s->base.size)
             err = card_write(s, folder, "all", s->id, "-");
         if (!err && here < s->base.size && last) {
-            char who[192];
-            store_missing(who, sizeof who, s->base.size, is_here, &folder);
-            err = error_set(WEFT_ETIMEOUT, "file:%s: %s did not come in time", s->dir, who);
+            char missing[192];
+            store_missing(missing, sizeof missing, s->base.size, is_here, &folder);
+            err = error_set(WEFT_ETIMEOUT, "file:%s: %s did not come in time", s->dir, missing);
         }
         if (err && folder >= 0)
             tell_failure(s, folder, err);
@@ -327,7 +329,7 @@ static int lead(struct file_store *s, int dir, int64_t until)
 
 /* ---- the others ---- */
 
-/* The room that rank 0 leads to, if this rank was let in: 0; else FILE_NONE. */
+/* Enters the room that rank 0 names. FILE_NONE: rank 0 has not admitted this rank yet. */
 static int find_room(struct file_store *s, int dir, const char *lead_name)
 {
     struct card c, mine;
@@ -360,10 +362,10 @@ static int find_room(struct file_store *s, int dir, const char *lead_name)
     return err;
 }
 
-/* In the room: have all come, or has rank 0 given up? FILE_NONE: neither. */
+/* In the room: have all ranks come, or has rank 0 given up? FILE_NONE: neither. */
 static int look_round(const struct file_store *s, bool last)
 {
-    char text[1200] = "", who[192];
+    char text[1200] = "", missing[192];
     size_t n;
     int folder, err = file_folder(s, s->room, &folder);
     if (err)
@@ -375,12 +377,12 @@ static int look_round(const struct file_store *s, bool last)
         err = error_set(code < 0 && code > -100 ? (int)code : WEFT_EPEER, "%s", reason ? reason + 1 : text);
     }
     struct card first;
-    if (err == FILE_NONE && !card_read(s, folder, "here.0", &first) && process_judge(&first.who) == PROCESS_GONE)
-        err = error_set(WEFT_EPEER, "file:%s: rank 0, process %lld on %s, has died", s->dir, (long long)first.who.pid,
-                        first.who.host);
+    if (err == FILE_NONE && !card_read(s, folder, "here.0", &first) && process_judge(&first.process) == PROCESS_GONE)
+        err = error_set(WEFT_EPEER, "file:%s: rank 0, process %lld on %s, has died", s->dir,
+                        (long long)first.process.pid, first.process.host);
     if (err == FILE_NONE && last) {
-        store_missing(who, sizeof who, s->base.size, is_here, &folder);
-        err = error_set(WEFT_ETIMEOUT, "file:%s: %s did not come in time", s->dir, who);
+        store_missing(missing, sizeof missing, s->base.size, is_here, &folder);
+        err = error_set(WEFT_ETIMEOUT, "file:%s: %s did not come in time", s->dir, missing);
     }
     close(folder);
     return err;
@@ -388,8 +390,8 @@ static int look_round(const struct file_store *s, bool last)
 
 static int follow(struct file_store *s, const char *hello, const char *lead_name, int64_t until)
 {
-    for (int64_t pause = LOOK_NS;; store_pause(&pause, LOOK_MOST_NS, until)) {
-        bool last = store_now() >= until;
+    for (int64_t pause = LOOK_NS;; deadline_pause(&pause, LOOK_MOST_NS, until)) {
+        bool last = deadline_now() >= until;
         int dir, err = open_dir(s, &dir);
         if (err)
             return err;
@@ -425,7 +427,7 @@ static int be_led(struct file_store *s, int dir, int64_t until)
     snprintf(text, sizeof text, "%s", weft_errmsg());
     withdraw(s, dir, hello);
     numbered(here, "here", s->base.rank);
-    if (s->room && !file_folder(s, s->room, &folder)) { /* it has not come after all */
+    if (s->room && !file_folder(s, s->room, &folder)) { /* this rank has failed: it is not here */
         unlinkat(folder, here, 0);
         close(folder);
     }

@@ -1,12 +1,13 @@
-/* The server's loop: one thread, one epoll. Whatever a connection does costs that connection only.
+/* The server's loop: one thread, one epoll. A connection that misbehaves harms only itself.
  *
- * A connection that has not proved itself may send 72 bytes, within 5 s. There are 256 such at most; beyond that the
- * oldest goes when it has had a quarter of a second, and until then the others wait in the system's queue. So a flood
- * delays ranks that come with it, by its number over 256 in quarters of a second, and hurts nobody who is inside. A
- * rank whose connection has to go tries again (tcp.c).
+ * A stranger, a connection that has not proved yet that it has the token, may send 72 bytes, within 5 s. There are at
+ * most 256 strangers. When there are more, the oldest is closed once it has had a quarter of a second; until then
+ * newcomers wait in the system's queue. So a flood of n connections delays ranks that connect during it by n / 256
+ * quarters of a second, and does not touch connections that have proved themselves. A rank whose connection is closed
+ * tries again (store_tcp.c).
  *
- * A connection that has proved itself sends one request at a time: while it waits for a reply, or does not read it,
- * nothing is read from it, so that a connection holds one message each way at most. */
+ * After the proof a client sends one request at a time. The server reads nothing from it while it waits for a reply or
+ * has not read its reply. So the server holds at most one message each way for a connection. */
 #define _GNU_SOURCE
 #include "rendezvous/server.h"
 
@@ -26,30 +27,31 @@
 #include "base/error.h"
 #include "base/forks.h"
 #include "base/math.h"
-#include "rendezvous/guest.h"
+#include "rendezvous/connection.h"
+#include "rendezvous/deadline.h"
 
 #define EVENTS 64
-#define REST_NS INT64_C(50000000) /* after the system had no more sockets to give */
+#define REST_NS INT64_C(50000000) /* before the next try, when the system is out of sockets */
 
-struct connection {
-    struct guest guest;
-    struct connection *next, *previous; /* in the order in which they came */
+struct server_socket {
+    struct connection connection;
+    struct server_socket *next, *previous; /* in the order in which they were accepted */
     int fd;
-    uint32_t events; /* that epoll was asked for */
+    uint32_t events; /* that epoll watches for */
     bool over;
 };
 
 struct server {
     const struct sodium *sodium;
     unsigned char key[SODIUM_KEY];
-    struct desk desk;
+    struct server_state state;
     int epoll, wake, listener;
-    bool listens;      /* epoll was asked for the listener */
-    int64_t listen_at; /* not before */
+    bool listens;      /* epoll watches the listener */
+    int64_t listen_at; /* accept nobody before this time */
     int strangers;
-    struct connection *first, *last;
+    struct server_socket *first, *last;
     pthread_t thread;
-    _Atomic bool stopping; /* until stop_at, which is written before */
+    _Atomic bool stopping; /* stop_at is written before it */
     int64_t stop_at;
 };
 
@@ -70,45 +72,46 @@ int server_check_token(const char *token, const char *url)
 
 /* ---- connections ---- */
 
-/* A child that was forked meanwhile has the socket, too, until it executes something: closing it would not do. */
-static void drop(struct server *s, struct connection *c)
+/* A child that was forked meanwhile also has the socket, until it executes a program. So closing it would not end the
+ * connection; shutdown does. */
+static void drop(struct server *s, struct server_socket *c)
 {
     epoll_ctl(s->epoll, EPOLL_CTL_DEL, c->fd, NULL);
     shutdown(c->fd, SHUT_RDWR);
-    s->strangers -= !guest_known(&c->guest);
+    s->strangers -= !connection_known(&c->connection);
     *(c->previous ? &c->previous->next : &s->first) = c->next;
     *(c->next ? &c->next->previous : &s->last) = c->previous;
     forks_close(c->fd);
-    guest_end(&c->guest, &s->desk);
+    connection_end(&c->connection, &s->state);
     free(c);
 }
 
-/* As much as goes; what is left goes later. */
-static void flush(struct connection *c, int64_t now)
+/* Sends as much as the socket takes now; the rest is sent later. */
+static void flush(struct server_socket *c, int64_t now)
 {
-    struct guest *g = &c->guest;
-    while (g->out_at < g->out_end) {
-        ssize_t n = send(c->fd, g->out + g->out_at, g->out_end - g->out_at, MSG_NOSIGNAL | MSG_DONTWAIT);
+    struct connection *x = &c->connection;
+    while (x->out_at < x->out_end) {
+        ssize_t n = send(c->fd, x->out + x->out_at, x->out_end - x->out_at, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
             c->over |= errno != EAGAIN && errno != EWOULDBLOCK;
-            if (!g->since)
-                g->since = now;
+            if (!x->since)
+                x->since = now;
             return;
         }
-        g->out_at += (size_t)n;
+        x->out_at += (size_t)n;
     }
-    if (guest_known(g) && !g->have)
-        g->since = 0;
+    if (connection_known(x) && !x->have)
+        x->since = 0;
 }
 
-static void ask_epoll(struct server *s, struct connection *c)
+static void ask_epoll(struct server *s, struct server_socket *c)
 {
     unsigned char *at;
     uint32_t events = EPOLLRDHUP;
-    events |= guest_room(&c->guest, &at) ? EPOLLIN : 0;
-    events |= c->guest.out_at < c->guest.out_end ? EPOLLOUT : 0;
+    events |= connection_room(&c->connection, &at) ? EPOLLIN : 0;
+    events |= c->connection.out_at < c->connection.out_end ? EPOLLOUT : 0;
     if (events == c->events)
         return;
     struct epoll_event e = {.events = events, .data.ptr = c};
@@ -116,25 +119,25 @@ static void ask_epoll(struct server *s, struct connection *c)
     c->events = events;
 }
 
-static void hear(struct server *s, struct connection *c, int64_t now)
+static void hear(struct server *s, struct server_socket *c, int64_t now)
 {
     unsigned char *at;
-    for (size_t room; !c->over && (room = guest_room(&c->guest, &at)) > 0;) {
+    for (size_t room; !c->over && (room = connection_room(&c->connection, &at)) > 0;) {
         ssize_t n = recv(c->fd, at, room, MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             return;
-        bool known = guest_known(&c->guest);
-        c->over = n <= 0 || !guest_take(&c->guest, (size_t)n, &s->desk, s->sodium, s->key, now);
-        s->strangers -= !known && guest_known(&c->guest);
+        bool known = connection_known(&c->connection);
+        c->over = n <= 0 || !connection_take(&c->connection, (size_t)n, &s->state, s->sodium, s->key, now);
+        s->strangers -= !known && connection_known(&c->connection);
         flush(c, now);
-        if (guest_known(&c->guest) && c->guest.stage == GUEST_LENGTH && !c->guest.have)
-            return; /* one request a turn: the others come, too */
+        if (connection_known(&c->connection) && c->connection.stage == CONNECTION_LENGTH && !c->connection.have)
+            return; /* one request a turn, so that other connections get theirs */
     }
 }
 
-static void attend(struct server *s, struct connection *c, uint32_t events, int64_t now)
+static void attend(struct server *s, struct server_socket *c, uint32_t events, int64_t now)
 {
     if (events & EPOLLOUT)
         flush(c, now);
@@ -145,32 +148,33 @@ static void attend(struct server *s, struct connection *c, uint32_t events, int6
 
 /* ---- newcomers ---- */
 
-static struct connection *oldest_stranger(const struct server *s)
+static struct server_socket *oldest_stranger(const struct server *s)
 {
-    struct connection *c = s->first;
-    while (c && guest_known(&c->guest))
+    struct server_socket *c = s->first;
+    while (c && connection_known(&c->connection))
         c = c->next;
     return c;
 }
 
-/* Is there room for one more, if need be that of one who has had its time? If not, when. */
+/* Is there room for one more connection? It may take the place of a stranger that has had its time. If there is none,
+ * listen_at says when to try again. */
 static bool make_room(struct server *s, int64_t now, bool full)
 {
     if (!full && s->strangers < SERVER_STRANGERS)
         return true;
-    struct connection *c = oldest_stranger(s);
-    if (c && now - c->guest.since >= SERVER_STAY_NS) {
+    struct server_socket *c = oldest_stranger(s);
+    if (c && now - c->connection.since >= SERVER_STAY_NS) {
         drop(s, c);
         return true;
     }
-    s->listen_at = c ? c->guest.since + SERVER_STAY_NS : now + REST_NS;
+    s->listen_at = c ? c->connection.since + SERVER_STAY_NS : now + REST_NS;
     return false;
 }
 
 static void admit(struct server *s, int fd, int64_t now)
 {
     int one = 1;
-    struct connection *c = calloc(1, sizeof *c);
+    struct server_socket *c = calloc(1, sizeof *c);
     struct epoll_event e = {.events = EPOLLIN | EPOLLRDHUP, .data.ptr = c};
     if (!c || epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd, &e)) {
         free(c);
@@ -179,7 +183,7 @@ static void admit(struct server *s, int fd, int64_t now)
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
-    guest_begin(&c->guest, now);
+    connection_begin(&c->connection, now);
     c->fd = fd;
     c->events = e.events;
     c->previous = s->last;
@@ -215,17 +219,18 @@ static void listen_or_not(struct server *s, int64_t now)
 
 /* ---- the loop ---- */
 
-/* Drops who is over or too slow; when to look again. */
+/* Drops connections that are over or too slow. Returns when to call it again. */
 static int64_t tidy(struct server *s, int64_t now, bool stopping)
 {
-    int64_t next = desk_expire(&s->desk, now);
-    for (struct connection *c = s->first, *after; c; c = after) {
-        struct guest *g = &c->guest;
-        int64_t limit = g->since ? g->since + (guest_known(g) ? SERVER_FRAME_NS : SERVER_PROVE_NS) : INT64_MAX;
+    int64_t next = server_state_expire(&s->state, now);
+    for (struct server_socket *c = s->first, *after; c; c = after) {
+        struct connection *x = &c->connection;
+        int64_t limit = x->since ? x->since + (connection_known(x) ? SERVER_FRAME_NS : SERVER_PROVE_NS) : INT64_MAX;
         after = c->next;
-        if (g->out_at < g->out_end && !c->over)
+        if (x->out_at < x->out_end && !c->over)
             flush(c, now);
-        if (c->over || g->broken || now >= limit || (stopping && (!g->at_desk.session || desk_joining(&g->at_desk)))) {
+        if (c->over || x->broken || now >= limit ||
+            (stopping && (!x->client.session || server_state_joining(&x->client)))) {
             drop(s, c);
             continue;
         }
@@ -251,9 +256,9 @@ static void *serve(void *arg)
     struct server *s = arg;
     struct epoll_event events[EVENTS];
     for (;;) {
-        /* Acquire: pairs with server_stop's release; stop_at is there then. */
+        /* Acquire: pairs with server_stop's release, so that stop_at is seen, too. */
         bool stopping = atomic_load_explicit(&s->stopping, memory_order_acquire);
-        int64_t now = store_now();
+        int64_t now = deadline_now();
         if (stopping)
             close_listener(s);
         int64_t next = tidy(s, now, stopping);
@@ -261,13 +266,13 @@ static void *serve(void *arg)
             return NULL;
         if (stopping)
             next = min64(next, s->stop_at);
-        int n = epoll_wait(s->epoll, events, EVENTS, next == INT64_MAX ? -1 : store_left_ms(next));
-        now = store_now();
+        int n = epoll_wait(s->epoll, events, EVENTS, next == INT64_MAX ? -1 : deadline_left_ms(next));
+        now = deadline_now();
         bool newcomers = false;
         for (int i = 0; i < n; i++) {
             uint64_t count;
             if (events[i].data.ptr == &s->listener)
-                newcomers = true; /* last: it may drop others */
+                newcomers = true; /* handled last: it may drop other connections */
             else if (events[i].data.ptr == &s->wake)
                 (void)!read(s->wake, &count, sizeof count);
             else
@@ -293,7 +298,7 @@ static void server_free(struct server *s)
     free(s);
 }
 
-/* The thread takes no signals: they are the program's. */
+/* The thread blocks all signals: the program's threads handle them. */
 static int start_thread(struct server *s)
 {
     sigset_t all, before;
@@ -315,7 +320,7 @@ int server_start(int listener, const char *token, int served_by, struct server *
     s->sodium = na;
     s->listener = listener;
     s->listens = true;
-    s->desk = (struct desk){.served_by = served_by, .answer = guest_answer};
+    s->state = (struct server_state){.served_by = served_by, .answer = connection_answer};
     frame_token_key(na, token, s->key);
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
     s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

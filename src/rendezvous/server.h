@@ -6,19 +6,20 @@
 #define SERVER_TOKEN_MIN 16 /* letters of a token */
 #define SERVER_TOKEN_MAX 1024
 
-/* Who has not proved itself yet: so many at once, so long at most, and so long before it may have to make room. */
-#define SERVER_STRANGERS 256
-#define SERVER_PROVE_NS INT64_C(5000000000)
-#define SERVER_STAY_NS INT64_C(250000000)
-#define SERVER_FRAME_NS INT64_C(10000000000) /* for a message, or for a reply to be read, once it has begun */
+/* Strangers are connections that have not proved yet that they have the token. */
+#define SERVER_STRANGERS 256                /* at once */
+#define SERVER_PROVE_NS INT64_C(5000000000) /* within which a stranger must have proved itself */
+#define SERVER_STAY_NS INT64_C(250000000)   /* for which it need not make room for another one */
+#define SERVER_FRAME_NS \
+    INT64_C(10000000000) /* within which a message that has begun must end, and a reply must be read */
 
 struct server;
 
-/* WEFT_EINVAL: there is no token, or it is too short; `url` is for the text. */
+/* Returns 0, or WEFT_EINVAL: there is no token, or its length is wrong. `url` is for the text. */
 int server_check_token(const char *token, const char *url);
-/* Takes the listening socket, which no child has (base/forks.h), also when it fails. served_by is the rank of this
- * process in the stores it serves, or -1. */
+/* Takes over the listening socket, also when it fails; forked children do not have it (base/forks.h). served_by is the
+ * rank of this process in the stores that it serves, or -1. */
 int server_start(int listener, const char *token, int served_by, struct server **out);
-/* Takes no more connections, waits until those who are in a store have left it or `until`, and ends. */
+/* Accepts no more connections, waits until all clients have left their stores, or until `until`, and ends. */
 void server_stop(struct server *s, int64_t until);
 #endif

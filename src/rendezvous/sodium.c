@@ -12,7 +12,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct sodium found;
 static bool usable;
 
-/* The interface of these functions is the same in all versions; only the file's name has changed. */
+/* These functions are the same in all versions; only the name of the library's file has changed. */
 static const char *const files[] = {"libsodium.so.23", "libsodium.so.26", "libsodium.so"};
 
 static bool take(void *library, const char *name, void *function)

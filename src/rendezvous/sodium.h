@@ -1,5 +1,5 @@
-/* The few functions of libsodium that the store needs, from a library that is looked for when a tcp: store is first
- * opened or served: weft is built and runs without it. */
+/* The few functions of libsodium that the store needs. The library is loaded when a tcp: store is first opened or
+ * served: weft is built and runs without it. */
 #ifndef WEFT_RENDEZVOUS_SODIUM_H
 #define WEFT_RENDEZVOUS_SODIUM_H
 #include <stddef.h>
@@ -13,7 +13,8 @@ struct sodium {
     /* A keyed hash (BLAKE2b). */
     int (*hash)(unsigned char *out, size_t outlen, const unsigned char *in, unsigned long long inlen,
                 const unsigned char *key, size_t keylen);
-    /* ChaCha20-Poly1305 (IETF): encrypts and authenticates; open returns -1 for what was not sealed so. */
+    /* ChaCha20-Poly1305 (IETF): encrypts and authenticates. open returns -1 if the bytes were not sealed with this key
+     * and nonce. */
     int (*seal)(unsigned char *c, unsigned long long *clen, const unsigned char *m, unsigned long long mlen,
                 const unsigned char *ad, unsigned long long adlen, const unsigned char *nothing,
                 const unsigned char *nonce, const unsigned char *key);

@@ -1,50 +1,16 @@
-/* What is the same for all kinds of store: which one a URL names, the limits, the clock, and what is built on top. */
+/* What is the same for all kinds of store: the limits, and what is built on top of a kind. */
 #define _GNU_SOURCE
 #include "rendezvous/store.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/math.h"
 #include "base/text.h"
-
-static const struct store_kind *const kinds[] = {&store_file, &store_tcp, &store_pmix};
-#define KINDS (sizeof kinds / sizeof *kinds)
-
-/* ---- time ---- */
-
-int64_t store_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-int64_t store_until(int64_t timeout_ns)
-{
-    int64_t now = store_now();
-    return timeout_ns > INT64_MAX - now ? INT64_MAX : now + timeout_ns;
-}
-
-int store_left_ms(int64_t until)
-{
-    int64_t left = until - store_now();
-    return left <= 0 ? 0 : left > INT64_C(3600000000000) ? 3600000 : (int)((left + 999999) / 1000000);
-}
-
-void store_pause(int64_t *pause_ns, int64_t most_ns, int64_t until)
-{
-    int64_t ns = min64(*pause_ns, max64(until - store_now(), 0));
-    struct timespec t = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
-    while (nanosleep(&t, &t) && errno == EINTR)
-        ;
-    *pause_ns = min64(*pause_ns * 2, most_ns);
-}
+#include "rendezvous/deadline.h"
 
 /* ---- texts ---- */
 
@@ -83,24 +49,7 @@ void store_missing(char *text, size_t cap, int size, bool (*here)(void *arg, int
 
 /* ---- opening and closing ---- */
 
-static const struct store_kind *find_kind(const char *url, const char **place)
-{
-    for (size_t i = 0; i < KINDS; i++) {
-        size_t n = strlen(kinds[i]->scheme);
-        if (!strncmp(url, kinds[i]->scheme, n) && url[n] == ':') {
-            *place = url + n + 1;
-            return kinds[i];
-        }
-    }
-    char forms[128];
-    struct text t = text_start(forms, sizeof forms);
-    for (size_t i = 0; i < KINDS; i++)
-        text_printf(&t, "%s%s", i == 0 ? "" : i + 1 < KINDS ? ", " : " and ", kinds[i]->form);
-    error_set(WEFT_EINVAL, "%s: no such store; there are %s", url, forms);
-    return NULL;
-}
-
-static int check_opts(const char *url, const struct store_opts *o)
+int store_check_opts(const char *url, const struct store_opts *o)
 {
     size_t n = o->name ? strlen(o->name) : 0;
     if (o->size < 1 || o->size > STORE_RANKS_MAX)
@@ -137,16 +86,6 @@ void store_free(struct store *s)
     free(s);
 }
 
-int store_open(const char *url, const struct store_opts *o, struct store **out)
-{
-    const char *place;
-    const struct store_kind *kind = find_kind(url, &place);
-    if (!kind)
-        return WEFT_EINVAL;
-    int err = check_opts(url, o);
-    return err ? err : kind->open(place, o, store_until(o->timeout_ns), out);
-}
-
 int store_again(struct store *s, const int *survivors, int n, int64_t timeout_ns, struct store **out)
 {
     int me = -1;
@@ -162,14 +101,14 @@ int store_again(struct store *s, const int *survivors, int n, int64_t timeout_ns
     uint64_t hash = hash_bytes(hash_bytes(0, s->name, strlen(s->name)), survivors, (size_t)n * sizeof *survivors);
     snprintf(name, sizeof name, "%.40s:%016llx", s->name, (unsigned long long)hash);
     struct store_opts o = {.name = name, .rank = me, .size = n, .timeout_ns = timeout_ns};
-    int err = check_opts(s->url, &o);
-    return err ? err : s->kind->again(s, survivors, &o, store_until(timeout_ns), out);
+    int err = store_check_opts(s->url, &o);
+    return err ? err : s->kind->again(s, survivors, &o, deadline_in(timeout_ns), out);
 }
 
 void store_close(struct store *s, int64_t linger_ns)
 {
     if (s)
-        s->kind->close(s, store_until(max64(linger_ns, 0)));
+        s->kind->close(s, deadline_in(max64(linger_ns, 0)));
 }
 
 /* ---- keys and values ---- */
@@ -190,7 +129,7 @@ int store_set(struct store *s, const char *key, const void *value, size_t bytes,
     if (!err && bytes > STORE_VALUE_MAX)
         err = error_set(WEFT_EINVAL, "%s: the value of '%s' has %zu bytes; %d are allowed", s->url, key, bytes,
                         STORE_VALUE_MAX);
-    return err ? err : s->kind->set(s, key, value, bytes, store_until(timeout_ns));
+    return err ? err : s->kind->set(s, key, value, bytes, deadline_in(timeout_ns));
 }
 
 int store_get(struct store *s, const char *key, void *value, size_t cap, size_t *bytes, int64_t timeout_ns)
@@ -198,7 +137,7 @@ int store_get(struct store *s, const char *key, void *value, size_t cap, size_t 
     size_t n = 0;
     int err = check_key(s, key, timeout_ns);
     if (!err)
-        err = s->kind->get(s, key, value, cap, &n, store_until(timeout_ns));
+        err = s->kind->get(s, key, value, cap, &n, deadline_in(timeout_ns));
     if (err)
         return err;
     *bytes = n;
@@ -211,7 +150,7 @@ int store_wait(struct store *s, const char *key, int64_t timeout_ns)
 {
     size_t n;
     int err = check_key(s, key, timeout_ns);
-    return err ? err : s->kind->get(s, key, NULL, 0, &n, store_until(timeout_ns));
+    return err ? err : s->kind->get(s, key, NULL, 0, &n, deadline_in(timeout_ns));
 }
 
 /* ---- gather ---- */
@@ -236,9 +175,9 @@ static bool part_here(void *arg, int rank)
 
 static int parts_late(struct store *s, const char *prefix)
 {
-    char who[192];
-    store_missing(who, sizeof who, s->size, part_here, &(struct gathering){s, prefix});
-    return error_set(WEFT_ETIMEOUT, "%s: no '%s' of %s in time", s->url, prefix, who);
+    char missing[192];
+    store_missing(missing, sizeof missing, s->size, part_here, &(struct gathering){s, prefix});
+    return error_set(WEFT_ETIMEOUT, "%s: no '%s' of %s in time", s->url, prefix, missing);
 }
 
 /* Appends what a store has packed. */
@@ -266,7 +205,7 @@ int store_gather(struct store *s, const char *prefix, const void *mine, size_t b
                  struct store_parts *out)
 {
     char key[STORE_KEY_MAX + 1];
-    int64_t until = store_until(timeout_ns);
+    int64_t until = deadline_in(timeout_ns);
     size_t cap = (bytes + 16) * (size_t)s->size;
     int err = store_part_key(s, prefix, STORE_RANKS_MAX, key);
     if (!err)

@@ -1,17 +1,17 @@
 /* Rendezvous: a store is a small set of keys and values in which the ranks of a job find each other before they can
- * send anything. Where it is, its URL says:
+ * send anything. The URL says where the store is:
  *
- *   file:DIR          files in a folder that all ranks see, NFS too
+ *   file:DIR          files in a folder that all ranks see; it may be on NFS
  *   tcp:HOST:PORT     served over the network by weft run or by rank 0
- *   pmix:             tcp:, served by rank 0, whose place and token go through the launcher's PMIx
+ *   pmix:             tcp:, served by rank 0. The launcher's PMIx carries its address and token to the other ranks
  *
- * Opening is collective: `size` opens with one name, each with another rank, make one store, empty at first and apart
- * from all that were opened before, at the same time under another name, or are left of a job that died. A store
- * belongs to one thread at a time.
+ * Opening is collective: `size` processes open with the same name, each with a different rank. Together they make one
+ * new, empty store. It is separate from stores that were opened earlier, that have another name, or that a dead job has
+ * left behind. A store belongs to one thread at a time.
  *
- * Every call that may wait takes a timeout in ns (0: look once) and returns WEFT_ETIMEOUT, with the key in its text,
- * when it runs out. WEFT_ETRANSPORT: the store is gone, or does not do what it should; it stays so. A server that says
- * nothing is taken to be gone 10 s after the timeout. */
+ * Every call that may wait takes a timeout in ns (0: look once). When the time is over it returns WEFT_ETIMEOUT, with
+ * the key in the text. WEFT_ETRANSPORT means that the store is gone or does not follow the protocol; all later calls
+ * return it, too. A server that does not answer is taken to be gone 10 s after the timeout. */
 #ifndef WEFT_RENDEZVOUS_STORE_H
 #define WEFT_RENDEZVOUS_STORE_H
 #include <stdbool.h>
@@ -19,33 +19,34 @@
 #include <stdint.h>
 
 #define STORE_KEY_MAX 200     /* bytes of a key: letters, digits and . _ - : / @ + */
-#define STORE_NAME_MAX 64     /* of a store's name, likewise */
+#define STORE_NAME_MAX 64     /* bytes of a store's name, of the same letters */
 #define STORE_VALUE_MAX 65536 /* bytes of a value */
 #define STORE_RANKS_MAX 65536
 #define STORE_ENTRIES_MAX 262144            /* keys of one store */
 #define STORE_BYTES_MAX ((size_t)256 << 20) /* of all the keys and values that one process serves */
 
 struct store_opts {
-    const char *name; /* of the group that meets; NULL or empty: of the job */
+    const char *name; /* of the group of ranks that meets; NULL or empty: the whole job */
     int rank, size;
     const char *token;  /* for tcp:; NULL: there is none */
-    int64_t timeout_ns; /* for all ranks to come */
+    int64_t timeout_ns; /* within which all ranks must have opened the store */
 };
 
 struct store;
 
 /* WEFT_EINVAL (URL, options; no token), WEFT_EUNSUPPORTED (a library is missing), WEFT_EBUSY (the rank is taken),
  * WEFT_EMISMATCH (ranks differ about the size), WEFT_ETIMEOUT (the text names the ranks that did not come),
- * WEFT_ETRANSPORT (wrong token; no such place), WEFT_ENOMEM. On an error this rank has not come. */
+ * WEFT_ETRANSPORT (wrong token; no such place), WEFT_ENOMEM. After an error this rank counts as one that has not come.
+ */
 int store_open(const char *url, const struct store_opts *opts, struct store **out);
-/* The process that serves a store waits for the other ranks to close theirs, linger_ns at most; nobody else waits.
- * What all have closed leaves nothing behind. NULL is fine. */
+/* The process that serves a store waits until the other ranks have closed theirs, for linger_ns at most; the other
+ * processes do not wait. A store that all ranks have closed leaves nothing behind. NULL is allowed. */
 void store_close(struct store *s, int64_t linger_ns);
 
-/* A value of 0 to STORE_VALUE_MAX bytes. The last one set is what others get. */
+/* Sets a value of 0 to STORE_VALUE_MAX bytes. Other ranks get the value that was set last. */
 int store_set(struct store *s, const char *key, const void *value, size_t bytes, int64_t timeout_ns);
-/* Waits until the key is there. A value that does not fit into cap bytes is WEFT_EINVAL; *bytes says how many it has.
- */
+/* Waits until the key is set. For a value that does not fit into cap bytes it returns WEFT_EINVAL, and *bytes says how
+ * many the value has. */
 int store_get(struct store *s, const char *key, void *value, size_t cap, size_t *bytes, int64_t timeout_ns);
 int store_wait(struct store *s, const char *key, int64_t timeout_ns);
 
@@ -54,15 +55,15 @@ struct store_parts {
     unsigned char *bytes;
     size_t *at;
 };
-/* Collective: every rank gives a value and gets all. A prefix is used once. WEFT_ETIMEOUT names the ranks whose value
- * is missing. */
+/* Collective: every rank gives a value and gets the values of all ranks. A prefix can be used once. The text of
+ * WEFT_ETIMEOUT names the ranks whose value is missing. */
 int store_gather(struct store *s, const char *prefix, const void *mine, size_t bytes, int64_t timeout_ns,
                  struct store_parts *out);
 void store_parts_free(struct store_parts *p);
 
-/* Collective among the survivors of a failure: a store of these n ranks of s, numbered by the list, of which this one
- * is a member. Where the rank that served s is not among them, the lowest of them serves again. s must still be closed;
- * where this rank serves it, after the new one. */
+/* Collective among the survivors of a failure: opens a store for the n ranks of s in the list, which are numbered in
+ * its order. The caller is one of them. If the rank that served s is not among them, the lowest of them serves the new
+ * store. The caller must still close s; if it serves s, it closes the new store first. */
 int store_again(struct store *s, const int *survivors, int n, int64_t timeout_ns, struct store **out);
 
 /* ---- for the kinds of store ---- */
@@ -76,33 +77,29 @@ struct store {
 
 #define STORE_PARTS (STORE_VALUE_MAX + 4)
 
-/* Keys, values and options are checked before they come here; `until` is a time of store_now(). */
+/* store.c has checked keys, values and options before it calls these; `until` is a time of deadline_now(). */
 struct store_kind {
     const char *scheme;
-    const char *form; /* how such a URL looks, for people */
+    const char *form; /* how such a URL looks, for messages */
     int (*open)(const char *place, const struct store_opts *opts, int64_t until, struct store **out);
     int (*set)(struct store *s, const char *key, const void *value, size_t bytes, int64_t until);
     int (*get)(struct store *s, const char *key, void *value, size_t cap, size_t *bytes, int64_t until);
-    /* Of the values PREFIX/r of the ranks r from `first` on some, one at least: *count of them, each as its length[4]
-     * and its bytes, in STORE_PARTS bytes. */
+    /* Gets some of the values PREFIX/r of the ranks r from `first` on, at least one. *count says how many. `packed`
+     * has STORE_PARTS bytes, and takes each value as length[4] and its bytes. */
     int (*parts)(struct store *s, const char *prefix, int first, unsigned char *packed, int *count, int64_t until);
-    /* opts are those of the new store; survivors are ranks of s. */
+    /* store_again: opts are those of the new store; survivors are ranks of s. */
     int (*again)(struct store *s, const int *survivors, const struct store_opts *opts, int64_t until,
                  struct store **out);
-    void (*close)(struct store *s, int64_t until); /* ends with store_free */
+    void (*close)(struct store *s, int64_t until); /* calls store_free last */
 };
-/* Begins and ends the part of a store that all kinds have; s is from malloc, with this part first. */
+/* Begin and end the part of a store that all kinds have. s is from malloc and begins with this part. */
 int store_init(struct store *s, const struct store_kind *kind, const char *place, const struct store_opts *opts);
 void store_free(struct store *s);
-extern const struct store_kind store_file, store_tcp, store_pmix;
+extern const struct store_kind store_file, store_tcp, store_pmix; /* each in the file of its name */
 
-int64_t store_now(void); /* ns, of a clock that only goes forward */
-int64_t store_until(int64_t timeout_ns);
-int store_left_ms(int64_t until); /* rounded up; 0 when it is over */
-/* Sleeps, not beyond until; twice as long next time, up to most_ns. */
-void store_pause(int64_t *pause_ns, int64_t most_ns, int64_t until);
-int store_late(const struct store *s, const char *key);     /* sets and returns WEFT_ETIMEOUT */
-bool store_word(const char *text, size_t len, size_t most); /* are these a key's letters, 1 to most of them? */
+int store_check_opts(const char *url, const struct store_opts *opts); /* url is for the text */
+int store_late(const struct store *s, const char *key);               /* sets and returns WEFT_ETIMEOUT */
+bool store_word(const char *text, size_t len, size_t most); /* is this 1 to `most` letters that a key may have? */
 int store_part_key(const struct store *s, const char *prefix, int rank, char key[STORE_KEY_MAX + 1]);
 /* "rank 3", "ranks 1, 2 and 5 more": those of 0 .. size-1 for which here(arg, r) is false. */
 void store_missing(char *text, size_t cap, int size, bool (*here)(void *arg, int rank), void *arg);

@@ -439,11 +439,11 @@ static int once(bool force, const char *from, const char *to, long *reached, int
     if (calls)
         atomic_store(&calls_until, *reached);
     else
-        until_failure = *reached;
+        nomem_until = *reached;
     int rc = weft_checkpoint_reshard(from, out, to, &opts, NULL);
-    *reached = calls ? atomic_load(&calls_until) : until_failure;
+    *reached = calls ? atomic_load(&calls_until) : nomem_until;
     atomic_store(&calls_until, -1);
-    until_failure = -1;
+    nomem_until = -1;
     return rc;
 }
 

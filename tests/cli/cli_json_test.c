@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "cli/json.h"
 #include "support/json_syntax.h"
+#include "tool/json_write.h"
 
 /* What `weft ARGS` prints to stdout; the caller frees it. */
 static char *run(const char *args, int want_code)

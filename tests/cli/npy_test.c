@@ -14,8 +14,8 @@
 
 #include <cmocka.h>
 
-#include "cli/files.h"
-#include "cli/npy.h"
+#include "cli/files/npy.h"
+#include "cli/files/rank_files_out.h"
 
 /* Builds a header of a version around a dict; `n` is its length. */
 static unsigned char *header(int version, const char *dict, size_t *n)
@@ -260,15 +260,15 @@ static void test_names(void **state)
         {"a.%r.npy", 2, WEFT_BF16, "use .bin"},        {".npy", 1, WEFT_F32, "end in .npy or .bin"},
         {"a.%%r.npy", 2, WEFT_F32, "needs a %r"},
     };
-    struct files_pattern p;
+    struct rank_files_pattern p;
     struct failure why;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        assert_int_equal(files_pattern(&p, "--in", bad[i].text, bad[i].ranks, bad[i].dtype, &why), CLI_BAD);
+        assert_int_equal(rank_files_pattern(&p, "--in", bad[i].text, bad[i].ranks, bad[i].dtype, &why), CLI_BAD);
         if (!strstr(why.text, bad[i].why) || !strstr(why.text, bad[i].text))
             fail_msg("'%s' lacks '%s'", why.text, bad[i].why);
     }
-    assert_int_equal(files_pattern(&p, "--in", "%r/a%%b.%r.bin", 20, WEFT_BF16, &why), CLI_OK);
-    char *name = files_name(&p, 17);
+    assert_int_equal(rank_files_pattern(&p, "--in", "%r/a%%b.%r.bin", 20, WEFT_BF16, &why), CLI_OK);
+    char *name = rank_files_name(&p, 17);
     assert_string_equal(name, "17/a%b.17.bin");
     free(name);
 }
@@ -276,51 +276,51 @@ static void test_names(void **state)
 static void test_inputs(void **state)
 {
     (void)state;
-    struct files_pattern npy, bin;
+    struct rank_files_pattern npy, bin;
     struct failure why;
     weft_local l = local_of("f32[5/x,3] @x2", 1);
-    struct files_piece piece = {.rank = 1, .dtype = WEFT_F32, .local = &l};
-    assert_int_equal(files_pattern(&npy, "--in", "in.%r.npy", 2, WEFT_F32, &why), CLI_OK);
-    assert_int_equal(files_pattern(&bin, "--in", "in.%r.bin", 2, WEFT_F32, &why), CLI_OK);
+    struct rank_files_piece piece = {.rank = 1, .dtype = WEFT_F32, .local = &l};
+    assert_int_equal(rank_files_pattern(&npy, "--in", "in.%r.npy", 2, WEFT_F32, &why), CLI_OK);
+    assert_int_equal(rank_files_pattern(&bin, "--in", "in.%r.bin", 2, WEFT_F32, &why), CLI_OK);
     unsigned char file[1024];
     float data[6] = {1, 2, 3, 4, 5, 6}, got[6];
     size_t n = npy_write_header(WEFT_F32, 2, l.shape, file, sizeof file);
     memcpy(file + n, data, sizeof data);
 
-    assert_int_equal(files_check(&npy, &piece, &why), CLI_BAD);
+    assert_int_equal(rank_files_check(&npy, &piece, &why), CLI_BAD);
     assert_string_equal(why.text, "in.1.npy: No such file or directory");
     put("in.1.npy", file, n + sizeof data);
-    assert_int_equal(files_check(&npy, &piece, &why), CLI_OK);
-    assert_int_equal(files_read(&npy, &piece, got, &why), CLI_OK);
+    assert_int_equal(rank_files_check(&npy, &piece, &why), CLI_OK);
+    assert_int_equal(rank_files_read(&npy, &piece, got, &why), CLI_OK);
     assert_memory_equal(got, data, sizeof data);
     put("in.1.npy", file, n + sizeof data - 1);
-    assert_int_equal(files_read(&npy, &piece, got, &why), CLI_BAD);
+    assert_int_equal(rank_files_read(&npy, &piece, got, &why), CLI_BAD);
     assert_string_equal(why.text,
                         "in.1.npy: 23 bytes follow its header, and shape (2, 3) of f32 has 24: it is cut short");
     put("in.1.npy", file, n + sizeof data + 1);
-    assert_int_equal(files_check(&npy, &piece, &why), CLI_BAD);
+    assert_int_equal(rank_files_check(&npy, &piece, &why), CLI_BAD);
     assert_non_null(strstr(why.text, "more than the array"));
     put("in.1.npy", file, n - 1);
-    assert_int_equal(files_check(&npy, &piece, &why), CLI_BAD);
+    assert_int_equal(rank_files_check(&npy, &piece, &why), CLI_BAD);
     assert_non_null(strstr(why.text, "its header alone should have 128"));
     put("in.1.npy", file, 3);
-    assert_int_equal(files_check(&npy, &piece, &why), CLI_BAD);
+    assert_int_equal(rank_files_check(&npy, &piece, &why), CLI_BAD);
     assert_string_equal(why.text, "in.1.npy: it is not a .npy file");
     /* another shape, another dtype: both are named */
     n = npy_write_header(WEFT_I32, 1, (const int64_t[]){6}, file, sizeof file);
     put("in.1.npy", file, n + sizeof data);
-    assert_int_equal(files_check(&npy, &piece, &why), CLI_BAD);
+    assert_int_equal(rank_files_check(&npy, &piece, &why), CLI_BAD);
     assert_string_equal(why.text, "in.1.npy: it has shape (6,) of i32; rank 1 of the layout has (2, 3) of f32");
 
     put("in.1.bin", data, sizeof data);
-    assert_int_equal(files_read(&bin, &piece, got, &why), CLI_OK);
+    assert_int_equal(rank_files_read(&bin, &piece, got, &why), CLI_OK);
     assert_memory_equal(got, data, sizeof data);
     put("in.1.bin", data, sizeof data - 4);
-    assert_int_equal(files_check(&bin, &piece, &why), CLI_BAD);
+    assert_int_equal(rank_files_check(&bin, &piece, &why), CLI_BAD);
     assert_string_equal(why.text, "in.1.bin: it has 20 bytes; rank 1 of the layout has (2, 3) of f32, 24 bytes");
     unlink("in.1.bin");
     assert_int_equal(mkdir("in.1.bin", 0777), 0);
-    assert_int_equal(files_check(&bin, &piece, &why), CLI_BAD);
+    assert_int_equal(rank_files_check(&bin, &piece, &why), CLI_BAD);
     assert_string_equal(why.text, "in.1.bin: it is not a regular file");
     rmdir("in.1.bin");
     unlink("in.1.npy");
@@ -329,36 +329,36 @@ static void test_inputs(void **state)
     piece.rank = 2;
     n = npy_write_header(WEFT_F32, 2, (const int64_t[]){0, 3}, file, sizeof file);
     put("in.2.npy", file, n);
-    assert_int_equal(files_read(&npy, &piece, got, &why), CLI_OK);
+    assert_int_equal(rank_files_read(&npy, &piece, got, &why), CLI_OK);
     unlink("in.2.npy");
 }
 
 static void test_outputs(void **state)
 {
     (void)state;
-    struct files_pattern p;
+    struct rank_files_pattern p;
     struct failure why;
     weft_local l = local_of("i16[6/x] @x3", 0);
     int16_t data[2] = {7, -9}, got[2] = {0};
-    struct files_out out = {0};
+    struct rank_files_out out = {0};
     struct stat st;
-    assert_int_equal(files_pattern(&p, "--out", "out.%r.npy", 3, WEFT_I16, &why), CLI_OK);
+    assert_int_equal(rank_files_pattern(&p, "--out", "out.%r.npy", 3, WEFT_I16, &why), CLI_OK);
     put("out.1.npy", "old", 3);
     for (int r = 0; r < 3; r++) {
-        struct files_piece piece = {.rank = r, .dtype = WEFT_I16, .local = &l};
-        assert_int_equal(files_out_check(&p, r, &why), CLI_OK);
-        assert_int_equal(files_out_add(&out, &p, &piece, data, &why), CLI_OK);
+        struct rank_files_piece piece = {.rank = r, .dtype = WEFT_I16, .local = &l};
+        assert_int_equal(rank_files_out_check(&p, r, &why), CLI_OK);
+        assert_int_equal(rank_files_out_add(&out, &p, &piece, data, &why), CLI_OK);
     }
     /* nothing has appeared yet */
     assert_int_not_equal(stat("out.0.npy", &st), 0);
     assert_int_equal(stat("out.1.npy", &st), 0);
     assert_int_equal(st.st_size, 3);
-    assert_int_equal(files_out_commit(&out, &why), CLI_OK);
-    files_out_free(&out);
+    assert_int_equal(rank_files_out_commit(&out, &why), CLI_OK);
+    rank_files_out_free(&out);
     assert_int_equal(count_files(), 3);
     for (int r = 0; r < 3; r++) {
-        struct files_piece piece = {.rank = r, .dtype = WEFT_I16, .local = &l};
-        assert_int_equal(files_read(&p, &piece, got, &why), CLI_OK);
+        struct rank_files_piece piece = {.rank = r, .dtype = WEFT_I16, .local = &l};
+        assert_int_equal(rank_files_read(&p, &piece, got, &why), CLI_OK);
         assert_memory_equal(got, data, sizeof data);
     }
     mode_t mask = umask(0);
@@ -367,13 +367,13 @@ static void test_outputs(void **state)
     assert_int_equal(st.st_mode & 0777, 0666 & ~mask);
 
     /* given up: no trace */
-    struct files_piece piece = {.rank = 0, .dtype = WEFT_I16, .local = &l};
-    assert_int_equal(files_out_add(&out, &p, &piece, data, &why), CLI_OK);
+    struct rank_files_piece piece = {.rank = 0, .dtype = WEFT_I16, .local = &l};
+    assert_int_equal(rank_files_out_add(&out, &p, &piece, data, &why), CLI_OK);
     assert_int_equal(count_files(), 4);
-    files_out_free(&out);
+    rank_files_out_free(&out);
     assert_int_equal(count_files(), 3);
     for (int r = 0; r < 3; r++) {
-        char *name = files_name(&p, r);
+        char *name = rank_files_name(&p, r);
         unlink(name);
         free(name);
     }
@@ -383,31 +383,31 @@ static void test_outputs(void **state)
 static void test_outputs_undone(void **state)
 {
     (void)state;
-    struct files_pattern p;
+    struct rank_files_pattern p;
     struct failure why;
     weft_local l = local_of("u8[3/x] @x3", 0);
-    struct files_out out = {0};
+    struct rank_files_out out = {0};
     struct stat st;
-    assert_int_equal(files_pattern(&p, "--out", "out.%r.bin", 3, WEFT_U8, &why), CLI_OK);
+    assert_int_equal(rank_files_pattern(&p, "--out", "out.%r.bin", 3, WEFT_U8, &why), CLI_OK);
     put("out.0.bin", "before", 6);
     for (int r = 0; r < 3; r++) {
-        struct files_piece piece = {.rank = r, .dtype = WEFT_U8, .local = &l};
-        assert_int_equal(files_out_add(&out, &p, &piece, "x", &why), CLI_OK);
+        struct rank_files_piece piece = {.rank = r, .dtype = WEFT_U8, .local = &l};
+        assert_int_equal(rank_files_out_add(&out, &p, &piece, "x", &why), CLI_OK);
     }
     assert_int_equal(mkdir("out.2.bin", 0777), 0);
     put("out.2.bin/inside", "", 0);
-    assert_int_equal(files_out_check(&p, 2, &why), CLI_BAD);
+    assert_int_equal(rank_files_out_check(&p, 2, &why), CLI_BAD);
     assert_non_null(strstr(why.text, "out.2.bin: it exists and is not a regular file"));
-    assert_int_equal(files_out_commit(&out, &why), CLI_WRONG);
+    assert_int_equal(rank_files_out_commit(&out, &why), CLI_WRONG);
     assert_non_null(strstr(why.text, "out.2.bin: "));
-    files_out_free(&out);
+    rank_files_out_free(&out);
     assert_int_equal(stat("out.0.bin", &st), 0);
     assert_int_equal(st.st_size, 6);
     assert_int_not_equal(stat("out.1.bin", &st), 0);
     assert_int_equal(stat("out.2.bin/inside", &st), 0);
     assert_int_equal(count_files(), 2);
-    assert_int_equal(files_pattern(&p, "--out", "nowhere/out.%r.bin", 3, WEFT_U8, &why), CLI_OK);
-    assert_int_equal(files_out_check(&p, 0, &why), CLI_BAD);
+    assert_int_equal(rank_files_pattern(&p, "--out", "nowhere/out.%r.bin", 3, WEFT_U8, &why), CLI_OK);
+    assert_int_equal(rank_files_out_check(&p, 0, &why), CLI_BAD);
     assert_non_null(strstr(why.text, "nowhere/out.0.bin: "));
     unlink("out.2.bin/inside");
     rmdir("out.2.bin");

@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "cli/oracle.h"
-#include "cli/scalar.h"
+#include "cli/check/oracle.h"
+#include "cli/check/scalar.h"
 
 #define U (-99.0) /* a slot that stays as it was */
 #define INF ((double)INFINITY)

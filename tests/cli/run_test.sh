@@ -105,7 +105,7 @@ TMPDIR=$work/tmp start --on tcp: -- sh -c "$body"
 other=$launcher others=$pids
 TMPDIR=$work/tmp start --on tcp: -- sh -c "$body"
 for child in $(cat "/proc/$launcher/task/$launcher/children"); do
-    [ "$(cat "/proc/$child/comm")" != weft-guard ] || kill -9 "$child"
+    [ "$(cat "/proc/$child/comm")" != weft-watchdog ] || kill -9 "$child"
 done
 { kill -9 $launcher; wait $launcher; } 2>/dev/null
 for pid in $pids; do gone "$pid"; done

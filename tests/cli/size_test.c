@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 #include "base/hash.h"
-#include "cli/pair.h"
-#include "cli/runner.h"
+#include "cli/move/layout_pair.h"
+#include "cli/move/runner.h"
 #include "support/share.h"
 
 #define G INT64_C(1000000000)
@@ -57,25 +57,25 @@ static void lowered_and_verified(void **state)
 {
     (void)state;
     for (int i = 0; i < PAIRS; i++) {
-        struct pair p;
+        struct layout_pair p;
         struct failure why;
-        struct pair_totals t;
+        struct layout_pair_totals t;
         double from = seconds();
         weft_lower_opts opts = {.size = sizeof opts, .algorithm = "direct"};
-        if (pair_parse(&p, pairs[i].src, pairs[i].dst, &why) || pair_lower(&p, &opts, &why))
+        if (layout_pair_parse(&p, pairs[i].src, pairs[i].dst, &why) || layout_pair_lower(&p, &opts, &why))
             fail_msg("%s", why.text);
         if (weft_plan_verify((const weft_plan *const *)p.plans, (size_t)p.world))
             fail_msg("%s -> %s: %s", pairs[i].src, pairs[i].dst, weft_errmsg());
-        pair_totals_start(&t);
+        layout_pair_totals_start(&t);
         for (int r = 0; r < p.world; r++)
-            assert_int_equal(pair_totals_add(&t, &p, p.plans[r], &why), CLI_OK);
+            assert_int_equal(layout_pair_totals_add(&t, &p, p.plans[r], &why), CLI_OK);
         double took = seconds() - from;
         print_message("%-36s -> %-40s %20lld B %6.1f ms\n", pairs[i].src, pairs[i].dst, (long long)t.sent, 1e3 * took);
         if (t.sent != pairs[i].bytes || t.received != t.sent || t.bound != t.sent)
             fail_msg("%lld B sent, %lld B received, %lld B the bound, %lld B by hand", (long long)t.sent,
                      (long long)t.received, (long long)t.bound, (long long)pairs[i].bytes);
         assert_true(took < 0.5);
-        pair_free(&p);
+        layout_pair_free(&p);
     }
 }
 
@@ -98,18 +98,18 @@ static void beyond_64_bits(void **state)
         {"f32[4/x,72057594037927936] @x4", "f32[4,72057594037927936/x] @x4", NULL, 2, INT64_MAX, 1, INT64_MAX},
     };
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
-        struct pair p;
+        struct layout_pair p;
         struct failure why;
         weft_lower_opts opts = {.size = sizeof opts, .algorithm = odd[i].algorithm, .bucket = odd[i].bucket};
         opts.machine = (weft_machine){.size = sizeof opts.machine,
                                       .ranks_per_host = odd[i].per_host,
                                       .latency_ns = odd[i].latency_ns,
                                       .bytes_per_us = odd[i].bytes_per_us};
-        if (pair_parse(&p, odd[i].src, odd[i].dst, &why) || pair_lower(&p, &opts, &why))
+        if (layout_pair_parse(&p, odd[i].src, odd[i].dst, &why) || layout_pair_lower(&p, &opts, &why))
             fail_msg("%s -> %s: %s", odd[i].src, odd[i].dst, why.text);
         if (weft_plan_verify((const weft_plan *const *)p.plans, (size_t)p.world))
             fail_msg("%s -> %s: %s", odd[i].src, odd[i].dst, weft_errmsg());
-        pair_free(&p);
+        layout_pair_free(&p);
     }
 }
 
@@ -126,15 +126,15 @@ static void refused(void **state)
         {"f32[1000000000000000000] @x8 +sum(x)", "f32[1000000000000000000] @x8", "one_phase", "can be counted"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        struct pair p;
+        struct layout_pair p;
         struct failure why;
         weft_lower_opts opts = {.size = sizeof opts, .algorithm = bad[i].algorithm};
-        assert_int_equal(pair_parse(&p, bad[i].src, bad[i].dst, &why), CLI_OK);
+        assert_int_equal(layout_pair_parse(&p, bad[i].src, bad[i].dst, &why), CLI_OK);
         weft_plan *plan = NULL;
-        assert_int_equal(pair_lower_one(&p, 0, &opts, &plan, &why), CLI_BAD);
+        assert_int_equal(layout_pair_lower_one(&p, 0, &opts, &plan, &why), CLI_BAD);
         if (!strstr(why.text, bad[i].says))
             fail_msg("%s -> %s: %s", bad[i].src, bad[i].dst, why.text);
-        pair_free(&p);
+        layout_pair_free(&p);
     }
 }
 
@@ -148,7 +148,7 @@ static uint64_t unit_of(int64_t i)
 
 /* A tensor of rows of `width` units, f64 for the library, all of whose boxes are units. */
 struct big {
-    struct pair pair;
+    struct layout_pair pair;
     weft_local local[2][2]; /* side, rank */
     weft_view view[2][2];
     weft_box box[2][2];
@@ -190,11 +190,11 @@ static void big_open(struct big *b, const char *src, const char *dst, int64_t wi
 {
     struct failure why;
     *b = (struct big){.width = width};
-    if (pair_parse(&b->pair, src, dst, &why))
+    if (layout_pair_parse(&b->pair, src, dst, &why))
         fail_msg("%s", why.text);
     assert_int_equal(b->pair.world, 2);
     weft_lower_opts opts = {.size = sizeof opts, .world = 2};
-    if (pair_lower(&b->pair, &opts, &why))
+    if (layout_pair_lower(&b->pair, &opts, &why))
         fail_msg("%s", why.text);
     for (int side = 0; side < 2; side++)
         for (int r = 0; r < 2; r++) {
@@ -218,19 +218,19 @@ static void move_big(const char *src, const char *dst, int64_t width)
     big_open(&b, src, dst, width);
     assert_int_equal(runner_place("threads:2", 2, &place, &why), CLI_OK);
     struct runner runner = {.place = &place, .plans = b.pair.plans, .src = b.view[0], .dst = b.view[1]};
-    assert_int_equal(team_open(2, &runner.team, &why), CLI_OK);
-    team_do(runner.team, fill_rank, &b, &why);
+    assert_int_equal(worker_threads_open(2, &runner.threads, &why), CLI_OK);
+    worker_threads_do(runner.threads, fill_rank, &b, &why);
     if (runner_begin(&runner, &why) || runner_open(&runner, &why) || runner_run(&runner, &why))
         fail_msg("%s", why.text);
-    team_do(runner.team, compare_rank, &b, &why);
+    worker_threads_do(runner.threads, compare_rank, &b, &why);
     runner_close(&runner);
-    team_close(runner.team);
+    worker_threads_close(runner.threads);
     for (int r = 0; r < 2; r++)
         if (b.wrong[r])
             fail_msg("%s -> %s: rank %d has %lld wrong units", src, dst, r, (long long)b.wrong[r]);
     for (int i = 0; i < 4; i++)
         free(b.view[i / 2][i % 2].data);
-    pair_free(&b.pair);
+    layout_pair_free(&b.pair);
 }
 
 static int64_t available(void)

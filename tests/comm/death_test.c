@@ -2,14 +2,27 @@
  * and nothing is left. */
 #define _GNU_SOURCE
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "support/clock.h"
 #include "support/processes.h"
+#include "support/ranks.h"
 #include "support/share.h"
 #include "support/soon.h"
 
@@ -107,7 +120,7 @@ static int work_until_failure(struct killing *k, int rank)
     atomic_fetch_add(&k->joined, 1);
     while (!err)
         err = process_below(&rng, 3) ? use_exec(c, &rng) : use_window(c, &rng);
-    k->end[rank].at = process_now();
+    k->end[rank].at = clock_now();
     snprintf(k->end[rank].text, sizeof k->end[rank].text, "%s", weft_errmsg());
     if (open)
         weft_comm_close(c);
@@ -119,9 +132,9 @@ static void rank_of_killing(struct killing *k, int rank)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     alarm(HANGS);
     int files = process_files();
-    k->end[rank].from = process_now();
+    k->end[rank].from = clock_now();
     k->end[rank].code = work_until_failure(k, rank);
-    k->end[rank].closed = process_now();
+    k->end[rank].closed = clock_now();
     k->end[rank].files = process_files() - files;
     _exit(0);
 }
@@ -172,7 +185,7 @@ static void kill_one(struct random *rng, int number)
     while (!early && atomic_load(&k->joined) < k->ranks)
         pause_ns(100000);
     pause_ns(delay);
-    int64_t killed = process_now();
+    int64_t killed = clock_now();
     kill(pids[victim], SIGKILL);
     for (int r = 0; r < k->ranks; r++)
         assert_int_equal(waitpid(pids[r], &status[r], 0), pids[r]);
@@ -243,7 +256,7 @@ static void sleeping_rank(struct sleeping *s, int rank)
         for (;;)
             pause();
     s->code = wait_for_ever(s, c, &p, w);
-    s->at = process_now();
+    s->at = clock_now();
     _exit(0);
 }
 
@@ -277,7 +290,7 @@ static int64_t time_to_know(enum waiting in, int number)
     while (atomic_load(&s->ready) < 2 && state_of(pids[0]) != 'Z' && state_of(pids[1]) != 'Z')
         pause_ns(100000);
     pause_ns(30 * MS);
-    int64_t killed = process_now();
+    int64_t killed = clock_now();
     kill(pids[1], SIGKILL);
     for (int r = 1; r >= 0; r--)
         assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);

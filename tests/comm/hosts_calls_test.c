@@ -2,17 +2,25 @@
  * other execs live. */
 #define _GNU_SOURCE
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "support/clock.h"
 #include "support/hosts_meet.h"
 #include "support/processes.h"
+#include "support/ranks.h"
 
 #define MOST 4
 
@@ -32,8 +40,8 @@ static void come_to(struct scene *s, int stage)
 /* False: it has taken too long, which the assertions tell. */
 static bool wait_for(struct scene *s, int stage)
 {
-    for (int64_t until = process_now() + 50 * SECOND; atomic_load(&s->stage) < stage;) {
-        if (process_now() > until)
+    for (int64_t until = clock_now() + 50 * SECOND; atomic_load(&s->stage) < stage;) {
+        if (clock_now() > until)
             return false;
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }

@@ -2,20 +2,28 @@
  * auto: with two and three hosts. Every survivor gets an error that names the rank and its host soon, all get the same
  * list of survivors, and they open a comm again in which the result is right. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <netinet/in.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "support/clock.h"
 #include "support/hosts_meet.h"
 #include "support/processes.h"
+#include "support/ranks.h"
 #include "support/share.h"
 #include "support/soon.h"
 
@@ -73,7 +81,7 @@ static int work(weft_comm *c, int times, int at, struct told *told)
         err = weft_bind(plan, c, &src, &dst, NULL, &exec);
     for (int k = 0; k < times && !err; k++) {
         if (k == at) {
-            atomic_store(&told->died_at, process_now());
+            atomic_store(&told->died_at, clock_now());
             raise(SIGKILL);
         }
         for (int i = 0; i < 3000; i++)
@@ -105,12 +113,12 @@ static void live(const struct life *l, int rank, struct told *told)
         return;
     }
     if (rank == l->victim && l->stops) {
-        atomic_store(&told->died_at, process_now());
+        atomic_store(&told->died_at, clock_now());
         raise(SIGSTOP);
         return;
     }
     told->rank[rank].code = work(c, 1 << 30, rank == l->victim ? l->turn : -1, told);
-    told->rank[rank].knew_at = process_now();
+    told->rank[rank].knew_at = clock_now();
     snprintf(told->rank[rank].text, sizeof told->rank[rank].text, "%s", weft_errmsg());
     if (told->rank[rank].code != wanted(l))
         return;
@@ -118,13 +126,13 @@ static void live(const struct life *l, int rank, struct told *told)
         snprintf(told->rank[rank].end, sizeof told->rank[rank].end, "%s", weft_errmsg());
         return;
     }
-    told->rank[rank].listed_at = process_now();
+    told->rank[rank].listed_at = clock_now();
     told->rank[rank].left = (int)n;
     memcpy(told->rank[rank].list, list, n * sizeof *list);
     int err = weft_comm_reopen(c, list, (int)n, &again);
-    told->rank[rank].opened_at = process_now();
+    told->rank[rank].opened_at = clock_now();
     weft_comm_close(c);
-    told->rank[rank].closed_at = process_now();
+    told->rank[rank].closed_at = clock_now();
     if (!err) {
         err = work(again, 20, -1, told);
         snprintf(told->rank[rank].end, sizeof told->rank[rank].end, "%s", err ? weft_errmsg() : "right");
@@ -132,7 +140,7 @@ static void live(const struct life *l, int rank, struct told *told)
     } else {
         snprintf(told->rank[rank].end, sizeof told->rank[rank].end, "%s", weft_errmsg());
     }
-    told->rank[rank].ended_at = process_now();
+    told->rank[rank].ended_at = clock_now();
     told->rank[rank].fine = !err;
 }
 

@@ -1,14 +1,18 @@
 /* A rank that only ever polls, or waits for short times, learns of a death as one that waits does. */
 #define _GNU_SOURCE
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
+#include "support/clock.h"
 #include "support/processes.h"
+#include "support/ranks.h"
 #include "support/soon.h"
 
 struct ends {
@@ -112,8 +116,8 @@ static void poll_until_told(struct ranks_rank *r)
     err = weft_exec_start(e.p.x);
     if (!err) /* a thread may know by now */
         err = weft_exchange_finish(e.x, false);
-    int64_t begin = process_now();
-    while ((!err || err == WEFT_ETIMEOUT) && process_now() - begin < SOON_LATE_NS)
+    int64_t begin = clock_now();
+    while ((!err || err == WEFT_ETIMEOUT) && clock_now() - begin < SOON_LATE_NS)
         err = calls[which].call(r->comm, &e);
     RANKS_CHECK(r, err == WEFT_EPEER);
     RANKS_CHECK(r, strstr(weft_errmsg(), "rank 1 has died") != NULL);

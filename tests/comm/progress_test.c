@@ -10,7 +10,9 @@
 
 #include <errno.h>
 #include <semaphore.h>
+#include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "comm/progress.h"
 #include "engine/exec.h"

@@ -8,9 +8,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 
 #include <cmocka.h>
 
+#include "support/clock.h"
 #include "support/hosts_meet.h"
 #include "support/random.h"
 #include "support/ranks.h"
@@ -53,10 +60,10 @@ static bool says_died(const char *who)
 static void expect_death(struct killing *k, int rank, struct sum *s, const int *list)
 {
     char who[64];
-    snprintf(who, sizeof who, "rank %d (opened as rank %d)", place_of(k->victim, list, 2), k->victim);
+    snprintf(who, sizeof who, "rank %d (opened as rank %d)", sums_place(k->victim, list, 2), k->victim);
     int err = 0;
-    int64_t until = now_ns() + 20 * SECOND;
-    for (int i = 0; !err && now_ns() < until; i++)
+    int64_t until = clock_now() + 20 * SECOND;
+    for (int i = 0; !err && clock_now() < until; i++)
         err = i % 5 == 4 ? weft_comm_barrier(s->comm, -1) : sum_run(s, i);
     if (err != WEFT_EPEER || !says_died(who))
         complain(k, rank, who, err);
@@ -98,7 +105,7 @@ static int rank_of_killing(struct killing *k, int rank)
     int err = weft_comm_open(k->url, &o, &world);
     for (int g = 0; g < k->ranks && !err; g++) {
         const int list[] = {g, (g + 1) % k->ranks};
-        err = split(world, list, 2, &got);
+        err = sums_split(world, list, 2, &got);
         if (!err && got) {
             memcpy(lists[rank != g], list, sizeof list);
             c[rank != g] = got;
@@ -110,7 +117,7 @@ static int rank_of_killing(struct killing *k, int rank)
         return 1;
     }
     atomic_fetch_add(&k->ready, 1);
-    bool with[2] = {place_of(k->victim, lists[0], 2) >= 0, place_of(k->victim, lists[1], 2) >= 0};
+    bool with[2] = {sums_place(k->victim, lists[0], 2) >= 0, sums_place(k->victim, lists[1], 2) >= 0};
     if (rank == k->victim) {
         for (int i = 0; i < k->delay && !err; i++) { /* moves until it is to go, and then not a step more */
             err = i % 5 == 4 ? weft_comm_barrier(c[0], -1) : sum_run(&s[0], i);
@@ -125,11 +132,11 @@ static int rank_of_killing(struct killing *k, int rank)
         for (int g = 0; g < 2; g++)
             if (!with[g] && !err && (err = sum_run(&s[g], i)))
                 complain(k, rank, "a group without the victim", err);
-    int64_t began = now_ns();
+    int64_t began = clock_now();
     err = weft_comm_barrier(world, -1);
     char who[64];
     snprintf(who, sizeof who, "rank %d", k->victim);
-    if (err != WEFT_EPEER || !says_died(who) || now_ns() - began > 10 * SECOND)
+    if (err != WEFT_EPEER || !says_died(who) || clock_now() - began > 10 * SECOND)
         complain(k, rank, who, err);
     if (on_hosts)
         go_on(k, rank, world);
@@ -192,7 +199,7 @@ static void rank_of_splitting(struct killing *k, int rank)
             memmove(list + at + 1, list + at, (size_t)(n++ - at) * sizeof *list);
             list[at] = r;
         }
-        err = split(world, list, n, &c);
+        err = sums_split(world, list, n, &c);
         if (!err && c) {
             struct sum s;
             if (!sum_make(&s, c, NULL, NULL))

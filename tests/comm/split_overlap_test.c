@@ -7,10 +7,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 #include "comm/comm.h"
+#include "support/clock.h"
 #include "support/conformance.h"
 #include "support/random.h"
 #include "support/ranks.h"
@@ -26,7 +29,7 @@ static void run_ring(struct ranks_rank *r)
     for (int g = 0; g < r->size; g++) {
         const int list[] = {g, (g + 1) % r->size};
         weft_comm *got;
-        RANKS_OK(r, split(r->comm, list, 2, &got));
+        RANKS_OK(r, sums_split(r->comm, list, 2, &got));
         if (got)
             c[r->rank != g] = got;
     }
@@ -56,9 +59,9 @@ static void overlapping_groups_work_at_once(void **state)
 {
     (void)state;
     ranks_run(4, NULL, run_ring, NULL, NULL);
-    sums_count = COUNT;
+    sums_count = SUMS_COUNT;
     ranks_run(3, NULL, run_ring, NULL, NULL);
-    sums_count = SMALL;
+    sums_count = SUMS_SMALL;
     ranks_run(5, &(weft_comm_opts){.staged = true, .channel_buckets = 1}, run_ring, NULL, NULL);
 }
 
@@ -86,9 +89,9 @@ static void run_random(struct ranks_rank *r)
             lists[n][i] = lists[of][list[i]];
         }
         if (c[of])
-            RANKS_OK(r, split(c[of], list, size[n], &c[n]));
-        RANKS_CHECK(r, (c[n] != NULL) == (place_of(r->rank, lists[n], size[n]) >= 0));
-        RANKS_CHECK(r, !c[n] || weft_comm_rank(c[n]) == place_of(r->rank, lists[n], size[n]));
+            RANKS_OK(r, sums_split(c[of], list, size[n], &c[n]));
+        RANKS_CHECK(r, (c[n] != NULL) == (sums_place(r->rank, lists[n], size[n]) >= 0));
+        RANKS_CHECK(r, !c[n] || weft_comm_rank(c[n]) == sums_place(r->rank, lists[n], size[n]));
     }
     for (int g = 0; g < n; g++)
         if (c[g])
@@ -124,10 +127,10 @@ static void random_groups(void **state)
     (void)state;
     uint64_t most = conformance_on_hosts() ? (uint64_t)test_share(1, 60) : CONFORMANCE_ON < 3 ? 8 : 24;
     for (uint64_t seed = 1; seed <= most; seed++) {
-        sums_count = seed % 2 ? SMALL : COUNT;
+        sums_count = seed % 2 ? SUMS_SMALL : SUMS_COUNT;
         ranks_run(2 + (int)(seed % 5), &(weft_comm_opts){.staged = seed % 3 == 0}, run_random, &seed, NULL);
     }
-    sums_count = SMALL;
+    sums_count = SUMS_SMALL;
 }
 
 /* Rank 0 waits in A for rank 1, which waits in C for rank 2, which waits in B for rank 0: that one must move what is in
@@ -137,14 +140,14 @@ static void run_chain(struct ranks_rank *r)
     static const int in_a[] = {0, 1}, in_b[] = {0, 2}, in_c[] = {1, 2};
     weft_comm *a, *b, *c;
     struct sum s, t;
-    RANKS_OK(r, split(r->comm, in_a, 2, &a));
+    RANKS_OK(r, sums_split(r->comm, in_a, 2, &a));
     if (a) { /* not from the one that was opened */
-        RANKS_OK(r, split(a, in_a, 2, &c));
+        RANKS_OK(r, sums_split(a, in_a, 2, &c));
         weft_comm_close(a);
         a = c;
     }
-    RANKS_OK(r, split(r->comm, in_b, 2, &b));
-    RANKS_OK(r, split(r->comm, in_c, 2, &c));
+    RANKS_OK(r, sums_split(r->comm, in_b, 2, &b));
+    RANKS_OK(r, sums_split(r->comm, in_c, 2, &c));
     RANKS_OK(r, sum_make(&s, r->rank == 2 ? b : a, NULL, NULL));
     RANKS_OK(r, sum_make(&t, r->rank == 0 ? b : c, NULL, NULL));
     int woken = 0;
@@ -160,10 +163,10 @@ static void run_chain(struct ranks_rank *r)
             RANKS_OK(r, sum_run(&s, i));
         } else {
             struct core_rank *zero = &r->comm->group->ranks[0];
-            int64_t until = now_ns() + 20 * SECOND;
-            while (atomic_load(&zero->awaits) != 1 && now_ns() < until)
+            int64_t until = clock_now() + 20 * SECOND;
+            while (atomic_load(&zero->awaits) != 1 && clock_now() < until)
                 sched_yield();
-            RANKS_CHECK(r, now_ns() < until);
+            RANKS_CHECK(r, clock_now() < until);
             uint32_t bell = atomic_load(&zero->bell);
             RANKS_OK(r, sum_start(&s, i));
             woken += atomic_load(&zero->bell) != bell;
@@ -183,9 +186,9 @@ static void whoever_waits_in_one_moves_all(void **state)
 {
     (void)state;
     ranks_run(3, NULL, run_chain, NULL, NULL);
-    sums_count = COUNT;
+    sums_count = SUMS_COUNT;
     ranks_run(3, NULL, run_chain, NULL, NULL);
-    sums_count = SMALL;
+    sums_count = SUMS_SMALL;
     ranks_run(3, &(weft_comm_opts){.staged = true}, run_chain, NULL, NULL);
 }
 
@@ -197,7 +200,7 @@ static void run_deaf(struct ranks_rank *r)
     weft_window *w = NULL;
     struct sum s;
     RANKS_OK(r, weft_comm_split(r->comm, (const int[]){0, 1, 2}, 3, &a));
-    RANKS_OK(r, split(r->comm, in_b, 2, &b));
+    RANKS_OK(r, sums_split(r->comm, in_b, 2, &b));
     RANKS_OK(r, weft_window_open(a, &(weft_buffer){"n", WEFT_I64, 1, 0}, 1, 1, &w));
     if (b)
         RANKS_OK(r, sum_make(&s, b, NULL, NULL));
@@ -240,7 +243,7 @@ static void run_patient(struct ranks_rank *r)
     static const int in_a[] = {2, 0};
     weft_comm *a, *b;
     struct sum s, t;
-    RANKS_OK(r, split(r->comm, in_a, 2, &a));
+    RANKS_OK(r, sums_split(r->comm, in_a, 2, &a));
     RANKS_OK(r, weft_comm_split(r->comm, (const int[]){1, 2, 0}, 3, &b));
     if (a)
         RANKS_OK(r, sum_make(&s, a, NULL, NULL));
@@ -272,10 +275,10 @@ static void waiting_in_another_is_no_stall(void **state)
         print_message("mpi: has the deadline for a rank that has not started, too\n");
         skip();
     }
-    sums_count = COUNT;
+    sums_count = SUMS_COUNT;
     int64_t deadline = conformance_on_hosts() ? 4000 : 1500; /* they open within it, and may have to wait for a core */
     ranks_run(3, &(weft_comm_opts){.deadline_ns = deadline * MS}, run_patient, &deadline, NULL);
-    sums_count = SMALL;
+    sums_count = SUMS_SMALL;
 }
 
 /* ---- callbacks ---- */
@@ -283,7 +286,7 @@ static void waiting_in_another_is_no_stall(void **state)
 struct called {
     struct sum *mine, *other;
     weft_comm *close;
-    int times, wait, barrier, split;
+    int times, wait, barrier, sums_split;
 };
 
 static void on_done(void *arg, int err)
@@ -293,7 +296,7 @@ static void on_done(void *arg, int err)
     d->times += !err;
     d->wait = weft_exec_wait(d->other->x, -1);
     d->barrier = weft_comm_barrier(d->other->comm, 0);
-    d->split = weft_comm_split(d->other->comm, NULL, 0, &c);
+    d->sums_split = weft_comm_split(d->other->comm, NULL, 0, &c);
     sum_free(d->mine);
     weft_comm_close(d->close);
 }
@@ -314,11 +317,11 @@ static void run_callback(struct ranks_rank *r)
     RANKS_OK(r, sum_start(&s, 1));
     RANKS_OK(r, sum_start(&t, 2));
     RANKS_OK(r, sum_end(&s, -1));
-    int64_t until = now_ns() + 20 * SECOND;
-    while (!d.times && now_ns() < until) /* nobody notifies */
+    int64_t until = clock_now() + 20 * SECOND;
+    while (!d.times && clock_now() < until) /* nobody notifies */
         RANKS_CHECK(r, weft_window_wait(w, 0, WEFT_EQ, 1, MS) == WEFT_ETIMEOUT);
     RANKS_CHECK(r, d.times == 1);
-    RANKS_CHECK(r, d.wait == WEFT_EBUSY && d.barrier == WEFT_EBUSY && d.split == WEFT_EBUSY);
+    RANKS_CHECK(r, d.wait == WEFT_EBUSY && d.barrier == WEFT_EBUSY && d.sums_split == WEFT_EBUSY);
     RANKS_OK(r, weft_comm_barrier(r->comm, -1));
     weft_window_close(w);
     sum_free(&s);

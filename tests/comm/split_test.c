@@ -6,11 +6,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include <cmocka.h>
 
 #include "comm/comm.h"
+#include "support/clock.h"
 #include "support/conformance.h"
 #include "support/processes.h"
 #include "support/random.h"
@@ -27,7 +30,7 @@ static void run_odd_and_even(struct ranks_rank *r)
     struct sum s;
     const int *list = r->rank % 2 ? odd : even;
     RANKS_OK(r, weft_comm_split(r->comm, list, 3, &c));
-    RANKS_CHECK(r, c && weft_comm_size(c) == 3 && weft_comm_rank(c) == place_of(r->rank, list, 3));
+    RANKS_CHECK(r, c && weft_comm_size(c) == 3 && weft_comm_rank(c) == sums_place(r->rank, list, 3));
     weft_machine m;
     RANKS_OK(r, weft_comm_machine(c, &m));
     RANKS_OK(r, sum_make(&s, c, NULL, NULL));
@@ -50,7 +53,7 @@ static void run_some(struct ranks_rank *r)
 {
     static const int list[] = {3, 1};
     weft_comm *c = r->comm;
-    RANKS_OK(r, split(r->comm, list, 2, &c));
+    RANKS_OK(r, sums_split(r->comm, list, 2, &c));
     RANKS_CHECK(r, (c != NULL) == (r->rank == 1 || r->rank == 3));
     if (c) {
         RANKS_CHECK(r, c != r->comm && weft_comm_rank(c) == (r->rank == 1));
@@ -208,8 +211,8 @@ static void run_memory(struct ranks_rank *r)
     RANKS_OK(r, weft_comm_split(r->comm, (const int[]){2, 1, 0}, 3, &c));
     RANKS_OK(r, weft_comm_split(c, (const int[]){1, 2, 0}, 3, &k));
     for (int i = 0; i < 2; i++) {
-        RANKS_OK(r, weft_comm_alloc(r->comm, COUNT * sizeof(int32_t), &parent[i]));
-        RANKS_OK(r, weft_comm_alloc(k, COUNT * sizeof(int32_t), &child[i]));
+        RANKS_OK(r, weft_comm_alloc(r->comm, SUMS_COUNT * sizeof(int32_t), &parent[i]));
+        RANKS_OK(r, weft_comm_alloc(k, SUMS_COUNT * sizeof(int32_t), &child[i]));
     }
     weft_comm *on[] = {r->comm, c, k};
     for (int i = 0; i < 3; i++) {
@@ -217,7 +220,8 @@ static void run_memory(struct ranks_rank *r)
         RANKS_OK(r, sum_run(&s, i));
         RANKS_OK(r, sum_run(&s, i + 1));
         RANKS_CHECK(r, staged_bytes(&s) == 0);
-        weft_view in = {child[1], COUNT * sizeof(int32_t), NULL}, out = {parent[1], COUNT * sizeof(int32_t), NULL};
+        weft_view in = {child[1], SUMS_COUNT * sizeof(int32_t), NULL},
+                  out = {parent[1], SUMS_COUNT * sizeof(int32_t), NULL};
         RANKS_OK(r, weft_exec_rebind(s.x, &in, &out));
         s.from = child[1];
         s.to = parent[1];
@@ -240,9 +244,9 @@ static void run_memory(struct ranks_rank *r)
 static void memory_is_for_all_of_the_family(void **state)
 {
     (void)state;
-    sums_count = COUNT;
+    sums_count = SUMS_COUNT;
     ranks_run(3, NULL, run_memory, NULL, NULL);
-    sums_count = SMALL;
+    sums_count = SUMS_SMALL;
 }
 
 /* Groups come and go, whoever closes first: the file that the processes share stays as large as it is. */
@@ -292,9 +296,9 @@ static void groups_come_and_go(void **state)
     int files = process_files();
     if (!conformance_on_hosts())
         ranks_run(4, NULL, run_many, NULL, NULL);
-    sums_count = COUNT;
+    sums_count = SUMS_COUNT;
     ranks_run(4, NULL, run_many, NULL, NULL);
-    sums_count = SMALL;
+    sums_count = SUMS_SMALL;
     assert_true(conformance_on_hosts() || process_files() == files); /* UCX keeps some of its own */
 }
 
@@ -354,7 +358,7 @@ static void run_isolation(struct ranks_rank *r)
     weft_comm *c[3], *k = NULL;
     struct sum s[3];
     for (int g = 0; g < 3; g++)
-        RANKS_OK(r, split(r->comm, lists[g], 2, &c[g]));
+        RANKS_OK(r, sums_split(r->comm, lists[g], 2, &c[g]));
     for (int g = 0; g < 3; g++)
         if (c[g])
             RANKS_OK(r, sum_make(&s[g], c[g], NULL, NULL));
@@ -397,9 +401,9 @@ static void a_failure_stays_in_its_group(void **state)
 {
     (void)state;
     ranks_run(4, NULL, run_isolation, NULL, NULL);
-    sums_count = COUNT;
+    sums_count = SUMS_COUNT;
     ranks_run(4, NULL, run_isolation, NULL, NULL);
-    sums_count = SMALL;
+    sums_count = SUMS_SMALL;
     ranks_run(4, &(weft_comm_opts){.staged = true}, run_isolation, NULL, NULL);
 }
 
@@ -408,7 +412,7 @@ static void run_failed_parent(struct ranks_rank *r)
 {
     weft_comm *c, *k = NULL;
     struct sum s;
-    RANKS_OK(r, split(r->comm, (const int[]){2, 0}, 2, &c));
+    RANKS_OK(r, sums_split(r->comm, (const int[]){2, 0}, 2, &c));
     if (r->rank == 1) {
         weft_comm_close(r->comm);
         r->keep = true;

@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include <cmocka.h>
@@ -24,17 +26,17 @@ char *__wrap_strdup(const char *s);
 
 void *__wrap_aligned_alloc(size_t align, size_t n)
 {
-    return fails() ? NULL : __real_aligned_alloc(align, n);
+    return nomem_fails() ? NULL : __real_aligned_alloc(align, n);
 }
 
 void *__wrap_mmap(void *at, size_t n, int prot, int flags, int fd, off_t offset)
 {
-    return fails() ? MAP_FAILED : __real_mmap(at, n, prot, flags, fd, offset);
+    return nomem_fails() ? MAP_FAILED : __real_mmap(at, n, prot, flags, fd, offset);
 }
 
 char *__wrap_strdup(const char *s)
 {
-    return fails() ? NULL : __real_strdup(s);
+    return nomem_fails() ? NULL : __real_strdup(s);
 }
 
 static void open_alone(void **state)
@@ -45,11 +47,11 @@ static void open_alone(void **state)
         weft_comm *c = NULL;
         int err, n = 0;
         do {
-            until_failure = n++;
+            nomem_until = n++;
             err = weft_comm_open(urls[u], NULL, &c);
             assert_true(err == 0 || (err == WEFT_ENOMEM && !c));
         } while (err);
-        until_failure = -1;
+        nomem_until = -1;
         assert_true(n > 3);
         weft_comm_close(c);
     }
@@ -78,10 +80,10 @@ static void run_binds(struct ranks_rank *r)
         snprintf(expected, sizeof expected, "rank %d: ", r->size - 1);
         do {
             if (r->rank == r->size - 1)
-                until_failure = n;
+                nomem_until = n;
             n++;
             err = bind_or_rebind(p, r->comm, &view, &view, &x);
-            until_failure = -1;
+            nomem_until = -1;
             RANKS_CHECK(r, err == 0 || err == WEFT_ENOMEM);
             RANKS_CHECK(r, !err || !strncmp(weft_errmsg(), expected, strlen(expected)));
             RANKS_CHECK(r, again || !err == !!x);
@@ -111,10 +113,10 @@ static void run_windows(struct ranks_rank *r)
     do {
         weft_window *w = NULL;
         if (r->rank == r->size - 1)
-            until_failure = n;
+            nomem_until = n;
         n++;
         err = weft_window_open(r->comm, b, 2, 4, &w);
-        until_failure = -1;
+        nomem_until = -1;
         RANKS_CHECK(r, err == 0 || (err == WEFT_ENOMEM && !w));
         RANKS_CHECK(r, !err || !strncmp(weft_errmsg(), "rank 2: ", 8));
         if (!err)
@@ -139,10 +141,10 @@ static void run_splits(struct ranks_rank *r)
         int err, n = 0;
         do {
             if (r->rank == r->size - 1)
-                until_failure = n;
+                nomem_until = n;
             n++;
             err = weft_comm_split(r->comm, lists[i], 3, &c);
-            until_failure = -1;
+            nomem_until = -1;
             RANKS_CHECK(r, err == 0 || (err == WEFT_ENOMEM && !c));
             RANKS_CHECK(r, !err || !strncmp(weft_errmsg(), "rank 2: ", 8));
         } while (err);

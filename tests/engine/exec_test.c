@@ -4,16 +4,22 @@
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/types.h>
 
 #include <cmocka.h>
 
 #include "support/conformance.h"
 #include "support/exec_job.h"
+#include "support/hosts_meet.h"
 #include "support/share.h"
+#include "support/tensors.h"
 
 /* ---- counting allocations: the linker sends the library's through here ---- */
 

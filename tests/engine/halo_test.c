@@ -5,10 +5,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
+#include "base/hash.h"
 #include "halo_parts.h"
 #include "support/conformance.h"
 #include "support/halo_grid.h"

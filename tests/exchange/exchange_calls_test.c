@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 #include <poll.h>
+#include <string.h>
 
 #include "exchange/pipe.h"
 #include "exchange_flow.h"

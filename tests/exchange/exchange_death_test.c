@@ -2,15 +2,27 @@
  * soon, whether they wait for that rank or for one that does, and can close and free everything. */
 #define _GNU_SOURCE
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "support/clock.h"
 #include "support/hosts_meet.h"
 #include "support/processes.h"
+#include "support/ranks.h"
 #include "support/share.h"
 #include "support/soon.h"
 
@@ -37,7 +49,7 @@ struct dying {
 
 static void die(struct dying *d)
 {
-    atomic_store(&d->died, process_now());
+    atomic_store(&d->died, clock_now());
     raise(SIGKILL);
 }
 
@@ -89,7 +101,7 @@ static int live(struct dying *d, int rank)
     for (int round = 0; !err && round < 1000000; round++)
         err = a_round(d, x, rank, round, payload);
     d->end[rank].code = err;
-    d->end[rank].at = process_now();
+    d->end[rank].at = clock_now();
     snprintf(d->end[rank].text, sizeof d->end[rank].text, "%s", weft_errmsg());
     weft_exchange_close(x);
     weft_comm_close(c);
@@ -126,7 +138,7 @@ static void one_death(int ranks, int victim, enum when when, int number)
         while (atomic_load(&d->joined) < ranks)
             nanosleep(&look, NULL);
         nanosleep(&t, NULL);
-        atomic_store(&d->died, process_now());
+        atomic_store(&d->died, clock_now());
         kill(pids[victim], SIGKILL);
     }
     for (int r = 0; r < ranks; r++) {

@@ -2,8 +2,13 @@
  * runs it and compares all that comes with what the functions say. */
 #ifndef WEFT_TESTS_EXCHANGE_FLOW_H
 #define WEFT_TESTS_EXCHANGE_FLOW_H
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
+#include "base/hash.h"
 #include "support/random.h"
 #include "support/ranks.h"
 

@@ -124,7 +124,7 @@ static void check_rank(const weft_layout *l, int rank)
     weft_box boxes[CAP];
     size_t n = 0;
     must(!weft_layout_local(l, rank, &local));
-    must(local.holds == (layout_index(l, rank) >= 0));
+    must(local.holds == (mesh_index(l, rank) >= 0));
     must(local.count >= 0 && local.bytes == local.count * (int64_t)weft_dtype_size(l->dtype));
     must(!weft_layout_boxes(l, rank, boxes, CAP, &n));
     int64_t inner = local.holds, sum = 0;
@@ -160,8 +160,8 @@ static void check_owner(const weft_layout *l, int dim, int64_t at)
     int64_t piece = -1;
     must(layout_pieces_at(l, dim, &q, false, &arena, first, &piece) == 7);
     must(piece >= 0 && piece < l->dim[dim].pieces);
-    must(!layout_interior(l, dim, piece, &inner) && !runs_join(&inner, &q, &both));
-    must(pair_runs_count(&both) == 1);
+    must(!layout_piece_interior(l, dim, piece, &inner) && !runs_join(&inner, &q, &both));
+    must(runs_pair_count(&both) == 1);
     arena_free(&arena);
 }
 
@@ -183,7 +183,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_struct(l);
     check_dual(l);
     if (is_cheap(l)) {
-        int ranks[] = {0, layout_rank(l, 0), layout_rank(l, l->mesh / 2), l->nranks - 1, l->nranks, INT32_MAX};
+        int ranks[] = {0, mesh_rank(l, 0), mesh_rank(l, l->mesh / 2), l->nranks - 1, l->nranks, INT32_MAX};
         for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++)
             check_rank(l, ranks[i]);
         for (int d = 0; d < l->ndim; d++)

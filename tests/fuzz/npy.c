@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/npy.h"
+#include "cli/files/npy.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "rendezvous/guest.h"
+#include "rendezvous/connection.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -79,22 +79,22 @@ static const unsigned char key[SODIUM_KEY] = "any";
 /* ---- one connection ---- */
 
 struct caller {
-    struct guest guest;
+    struct connection connection;
     struct frame_end end; /* the client's, where it is made right */
     bool over;
 };
 
-static struct desk desk;
+static struct server_state state;
 static int64_t now;
 
-/* Hands bytes to the guest as a socket would: as many as it asks for. What it says is taken away. */
+/* Hands bytes to the connection as a socket would: as many as it asks for. What it sends is discarded. */
 static void feed(struct caller *c, const unsigned char *bytes, size_t n)
 {
     while (!c->over) {
         unsigned char *at;
-        must(c->guest.out_end - c->guest.out_at <= FRAME_HELLO + FRAME_LENGTH + FRAME_FRAME_MAX);
-        c->guest.out_at = c->guest.out_end;
-        size_t room = guest_room(&c->guest, &at);
+        must(c->connection.out_end - c->connection.out_at <= FRAME_HELLO + FRAME_LENGTH + FRAME_FRAME_MAX);
+        c->connection.out_at = c->connection.out_end;
+        size_t room = connection_room(&c->connection, &at);
         must(room <= FRAME_FRAME_MAX);
         if (!room || !n)
             return;
@@ -102,7 +102,7 @@ static void feed(struct caller *c, const unsigned char *bytes, size_t n)
         memcpy(at, bytes, some);
         bytes += some;
         n -= some;
-        c->over = !guest_take(&c->guest, some, &desk, &play, key, now++);
+        c->over = !connection_take(&c->connection, some, &state, &play, key, now++);
     }
 }
 
@@ -111,14 +111,14 @@ static void greet(struct caller *c)
     unsigned char hello[FRAME_HELLO], proof[FRAME_PROOF];
     frame_begin(&c->end, &play, false, key, hello);
     unsigned char *at;
-    must(guest_room(&c->guest, &at) == FRAME_HELLO);
+    must(connection_room(&c->connection, &at) == FRAME_HELLO);
     memcpy(at, hello, FRAME_HELLO);
-    must(guest_take(&c->guest, FRAME_HELLO, &desk, &play, key, now));
-    must(frame_meet(&c->end, c->guest.out));
-    c->guest.out_at = c->guest.out_end;
+    must(connection_take(&c->connection, FRAME_HELLO, &state, &play, key, now));
+    must(frame_meet(&c->end, c->connection.out));
+    c->connection.out_at = c->connection.out_end;
     frame_prove(&c->end, proof);
     feed(c, proof, sizeof proof);
-    must(!c->over && guest_known(&c->guest));
+    must(!c->over && connection_known(&c->connection));
 }
 
 /* A message of the input's, in a frame that is right. */
@@ -131,7 +131,7 @@ static void feed_sealed(struct caller *c, const unsigned char *bytes, size_t n)
     } else {
         memcpy(message, bytes, n);
     }
-    if (!c->over && !c->guest.at_desk.waits)
+    if (!c->over && !c->connection.client.waits)
         feed(c, frame, frame_seal(&c->end, message, n, frame));
 }
 
@@ -142,10 +142,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bool sealed = size && data[0] & 1;
     if (frame_take_reply(data, size, &r))
         must(r.code <= 0 && r.bytes == size - FRAME_HEAD);
-    desk = (struct desk){.served_by = -1, .answer = guest_answer};
+    state = (struct server_state){.served_by = -1, .answer = connection_answer};
     now = 1;
     for (int i = 0; i < 2; i++) {
-        guest_begin(&callers[i].guest, now);
+        connection_begin(&callers[i].connection, now);
         if (sealed)
             greet(&callers[i]);
     }
@@ -160,10 +160,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         at += 1 + n;
         if (data[at - 1] == 0xff)
             now += INT64_C(1000000000) << 20;
-        must(desk_expire(&desk, now) > now);
+        must(server_state_expire(&state, now) > now);
     }
-    guest_end(&callers[0].guest, &desk);
-    guest_end(&callers[1].guest, &desk);
-    must(!desk.sessions && !desk.bytes);
+    connection_end(&callers[0].connection, &state);
+    connection_end(&callers[1].connection, &state);
+    must(!state.sessions && !state.bytes);
     return 0;
 }

@@ -173,7 +173,7 @@ static int slots(void)
     struct runs r = {.arena = &arena};
     size_t first, ninner;
     if (!rc)
-        rc = layout_slots(l, 0, 0, &r, &first, &ninner);
+        rc = layout_piece_slots(l, 0, 0, &r, &first, &ninner);
     arena_free(&arena);
     weft_layout_free(l);
     return rc;

@@ -118,13 +118,13 @@ static void check_rank(const weft_layout *l, int rank, struct arena *arena)
 {
     static struct oracle o[WEFT_MAX_DIMS];
     int64_t index = oracle_index(&sample, rank), count = index >= 0;
-    LAW(layout_index(l, rank) == index);
+    LAW(mesh_index(l, rank) == index);
     weft_local local;
     memset(&local, 0x55, sizeof local);
     LAW(!weft_layout_local(l, rank, &local));
     LAW(local.holds == (index >= 0) && local.ndim == l->ndim);
     if (index >= 0)
-        LAW(layout_rank(l, index) == rank);
+        LAW(mesh_rank(l, index) == rank);
     int64_t offset = 0;
     for (int d = 0; d < l->ndim && index >= 0; d++) {
         struct runs inner = {.arena = arena}, slots = {.arena = arena};
@@ -137,11 +137,11 @@ static void check_rank(const weft_layout *l, int rank, struct arena *arena)
         LAW(layout_piece(l, index, d) == piece && piece < l->dim[d].pieces);
         offset += layout_piece_offset(l, d, piece);
         oracle_dim(&sample, d, index, &o[d]);
-        LAW(layout_extent(l, d, piece, &extent) == o[d].room && extent == o[d].n);
-        LAW(layout_extent(l, d, piece, NULL) == o[d].room);
-        LAW(!layout_interior(l, d, piece, &inner));
+        LAW(layout_piece_extent(l, d, piece, &extent) == o[d].room && extent == o[d].n);
+        LAW(layout_piece_extent(l, d, piece, NULL) == o[d].room);
+        LAW(!layout_piece_interior(l, d, piece, &inner));
         check_interior(&inner, &o[d]);
-        LAW(!layout_slots(l, d, piece, &slots, &first, &ninner));
+        LAW(!layout_piece_slots(l, d, piece, &slots, &first, &ninner));
         check_slots(&slots, first, ninner, &o[d]);
         LAW(local.shape[d] == o[d].room && local.inner[d] == o[d].n && local.interior[d] == o[d].first);
         count *= o[d].room;
@@ -220,10 +220,10 @@ static void meshes_of_any_ranks(void **state)
         weft_layout *l = NULL;
         assert_int_equal(weft_layout_create(&d, &l), 0);
         for (int r = 0; r < 3 * MOST; r++)
-            assert_int_equal(layout_index(l, r), index[r]);
+            assert_int_equal(mesh_index(l, r), index[r]);
         for (int64_t i = 0; i < n; i++)
-            assert_int_equal(layout_rank(l, i), ranks[i]);
-        assert_int_equal(layout_index(l, -1), -1);
+            assert_int_equal(mesh_rank(l, i), ranks[i]);
+        assert_int_equal(mesh_index(l, -1), -1);
         weft_layout_free(l);
     }
 }

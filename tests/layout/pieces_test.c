@@ -214,10 +214,10 @@ static void check_owner(const weft_layout *l, int dim, int64_t x)
     int64_t place, extent, piece = owner(&sample, dim, x, &place);
     look(l, dim, &q, false);
     LAW(visits.n == 1 && visits.piece[0] == piece);
-    LAW(!layout_interior(l, dim, piece, &inner));
+    LAW(!layout_piece_interior(l, dim, piece, &inner));
     LAW(!runs_join(&inner, &q, &both));
     LAW(both.n == 1 && both.v[0].at == x && both.v[0].a == place && both.v[0].len == 1 && both.v[0].n == 1);
-    int64_t room = layout_extent(l, dim, piece, &extent);
+    int64_t room = layout_piece_extent(l, dim, piece, &extent);
     LAW(runs_count(&inner) == extent && place < room - sample.dims[dim].hi);
     arena_free(&arena);
 }

@@ -226,7 +226,7 @@ static void join_of_large_numbers(void **state)
         assert_int_equal(runs_join(&a, &b, &small), 0);
         assert_int_equal(runs_join(&c, &d, &large), 0);
         assert_true(well_formed(&large));
-        assert_int_equal(pair_runs_count(&large), pair_runs_count(&small) * unit);
+        assert_int_equal(runs_pair_count(&large), runs_pair_count(&small) * unit);
         want.n = got.n = 0;
         write_pairs(small.v, small.n, 1, &want);
         write_pairs(large.v, large.n, unit, &got);
@@ -313,7 +313,7 @@ static void join_of_two_endless_runs(void **state)
         int64_t in_period = 0;
         for (int64_t p = 0; p < s * t; p++)
             in_period += p % s >= x.at && p % s < x.at + x.len && p % t >= y.at && p % t < y.at + y.len;
-        assert_int_equal(pair_runs_count(&out), in_period * times);
+        assert_int_equal(runs_pair_count(&out), in_period * times);
         for (size_t k = 0; k < out.n; k++) { /* any element of any run */
             const struct pair_run *r = &out.v[k];
             int64_t i = random_in(&g, 0, r->n - 1), o = random_in(&g, 0, r->len - 1), at = r->at + i * r->step + o;
@@ -341,7 +341,7 @@ static void join_of_long_and_short_blocks_is_small(void **state)
         runs_add(&a, swap ? many : few);
         runs_add(&b, swap ? few : many);
         assert_int_equal(runs_join(&a, &b, &out), 0);
-        assert_int_equal(pair_runs_count(&out), 8 << 20);
+        assert_int_equal(runs_pair_count(&out), 8 << 20);
         assert_in_range(out.n, 1, 48);
     }
     arena_free(&arena);
@@ -375,8 +375,8 @@ static void cut_of_random_joins(void **state)
         random_runs(&g, 50, &a);
         random_runs(&g, 50, &b);
         assert_int_equal(runs_join(&a, &b, &all), 0);
-        int64_t count = pair_runs_count(&all), lo = random_in(&g, 0, count + 1), hi = random_in(&g, 0, count + 2);
-        assert_int_equal(pair_runs_cut(&all, lo, hi, &out), 0);
+        int64_t count = runs_pair_count(&all), lo = random_in(&g, 0, count + 1), hi = random_in(&g, 0, count + 2);
+        assert_int_equal(runs_pair_cut(&all, lo, hi, &out), 0);
         assert_true(well_formed(&out));
         want.n = got.n = 0;
         write_pairs(all.v, all.n, 1, &want);
@@ -404,9 +404,9 @@ static void cut_of_many_repeats(void **state)
         if (random_once_in(&g, 2))
             hi = lo + random_in(&g, 0, 30) < total ? lo + random_in(&g, 0, 30) : total;
         hi = hi < total ? hi : total;
-        assert_int_equal(pair_runs_cut(&all, lo, hi, &out), 0);
+        assert_int_equal(runs_pair_cut(&all, lo, hi, &out), 0);
         assert_true(well_formed(&out));
-        assert_int_equal(pair_runs_count(&out), hi - lo);
+        assert_int_equal(runs_pair_count(&out), hi - lo);
         assert_in_range(out.n, hi > lo, 3); /* a tail, whole repeats, a head */
         for (int64_t at = lo, k = 0; at < hi; at += out.v[k].n * out.v[k].len, k++) {
             assert_int_equal(out.v[k].at, r.at + at / r.len * r.step + at % r.len);

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "cli/oracle.h"
+#include "cli/check/oracle.h"
 #include "layout/layout.h"
 #include "plan/plan.h"
 
@@ -100,7 +100,7 @@ static double check_moves(const weft_move *moves, size_t n, const char *name)
             fail_msg("%s: %s", name, weft_errmsg());
         check_received(plans[r]);
         sent += st.sent;
-        if (layout_index(moves[0].src, r) < 0)
+        if (mesh_index(moves[0].src, r) < 0)
             continue;
         held += st.sent;
         most = st.sent > most ? st.sent : most;

@@ -25,10 +25,10 @@ static long exhaust(const weft_move *m, int rank, const weft_lower_opts *o, cons
 {
     for (long n = 0;; n++) {
         weft_plan *p = NULL;
-        until_failure = n;
+        nomem_until = n;
         int err = weft_lower(m, 1, rank, o, &p);
-        bool reached = until_failure < 0;
-        until_failure = -1;
+        bool reached = nomem_until < 0;
+        nomem_until = -1;
         assert_int_equal(err, reached ? WEFT_ENOMEM : 0);
         assert_int_equal(p == NULL, reached);
         if (!reached)

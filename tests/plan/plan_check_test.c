@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
@@ -46,7 +47,7 @@ static void samples_pass(void **state)
 static void swap_layout(const weft_layout **l, const char *text)
 {
     weft_layout_free((weft_layout *)*l);
-    *l = make_layout(text);
+    *l = sample_layout(text);
 }
 
 #define BREAK(name, code)          \
@@ -422,7 +423,7 @@ static void pool_fill(struct pool *pool)
     for (int i = 0; i < SAMPLES; i++)
         pool_add(pool, samples[i].make(samples[i].rank));
     for (int i = 0; i < PAIRS; i++) {
-        weft_layout *src = make_layout(pairs[i].src), *dst = make_layout(pairs[i].dst);
+        weft_layout *src = sample_layout(pairs[i].src), *dst = sample_layout(pairs[i].dst);
         for (int rank = 0, world = 1; rank < world; rank++) {
             weft_plan *p = NULL;
             if (weft_lower(&(weft_move){"w", src, dst}, 1, rank, NULL, &p))

@@ -2,6 +2,8 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -69,7 +71,7 @@ static void explain_is_a_readable_program(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         weft_plan *p = cases[i].make(cases[i].rank);
-        char *text = explain(p, false);
+        char *text = sample_explain(p, false);
         assert_string_equal(text, cases[i].text);
         free(text);
         weft_plan_free(p);
@@ -80,7 +82,7 @@ static void explain_json_has_it_all(void **state)
 {
     (void)state;
     weft_plan *p = sample_allreduce(0);
-    char *text = explain(p, true);
+    char *text = sample_explain(p, true);
     static const char *const pieces[] = {
         "{\"rank\": 0, \"world\": 3, \"digest\": \"0xfeedface00c0ffee\", \"kind\": \"allreduce\", \"algorithm\": "
         "\"direct\",",
@@ -120,7 +122,7 @@ static void explain_fits_any_buffer(void **state)
     for (int i = 0; i < SAMPLES; i++) {
         weft_plan *p = samples[i].make(samples[i].rank);
         for (int json = 0; json < 2; json++) {
-            char *text = explain(p, json);
+            char *text = sample_explain(p, json);
             size_t len = strlen(text), got;
             if (json && !json_is_valid(text))
                 fail_msg("not JSON:\n%s", text);

@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
@@ -57,10 +58,10 @@ static int do_explain(const struct input *in)
 static long exhaust(int (*f)(const struct input *), const struct input *in)
 {
     for (long n = 0;; n++) {
-        until_failure = n;
+        nomem_until = n;
         int err = f(in);
-        bool reached = until_failure < 0;
-        until_failure = -1;
+        bool reached = nomem_until < 0;
+        nomem_until = -1;
         if (!reached) {
             assert_int_equal(err, 0);
             return n;

@@ -4,6 +4,8 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
@@ -49,7 +51,7 @@ static void what_a_plan_was_made_of(void **state)
     weft_move m;
     assert_int_equal(weft_plan_tensor(p, 1, &m), 0);
     assert_string_equal(m.name, SAMPLE_ODD_NAME);
-    weft_layout *l = make_layout("f64[2] @x1=1");
+    weft_layout *l = sample_layout("f64[2] @x1=1");
     assert_true(weft_layout_equal(m.dst, l));
     weft_layout_free(l);
     assert_int_equal(weft_plan_tensor(p, 6, &m), WEFT_EINVAL);
@@ -266,11 +268,11 @@ static void layouts_are_saved_once(void **state)
     (void)state;
     static const char text[] = "f32[4096/x,4096] @x2";
     size_t one, many, text_len = strlen(text);
-    weft_plan *p = make_plan(0, 2, "identity", "direct");
-    make_tensor(p, "a", text, text);
+    weft_plan *p = sample_plan(0, 2, "identity", "direct");
+    sample_tensor(p, "a", text, text);
     free(save(p, &one));
     for (int i = 0; i < 9; i++)
-        make_tensor(p, "b", text, text);
+        sample_tensor(p, "b", text, text);
     free(save(p, &many));
     size_t tensor = 21 + 2, sides = 2 * (18 + 2 * 8); /* a tensor with its name, two buffers with their shapes */
     assert_int_equal(many, one + 9 * (tensor + sides));
@@ -476,10 +478,10 @@ static void large_plans_are_no_trouble(void **state)
 {
     (void)state;
     enum { STEPS = 1000, EACH = 120 };
-    weft_plan *p = make_plan(0, STEPS + 1, "reshard", "direct");
+    weft_plan *p = sample_plan(0, STEPS + 1, "reshard", "direct");
     char text[64];
     snprintf(text, sizeof text, "f32[%d] @x1", STEPS * EACH);
-    make_tensor(p, "w", text, "f32[120000/x] @x1000=1..1000");
+    sample_tensor(p, "w", text, "f32[120000/x] @x1000=1..1000");
     for (int s = 0; s < STEPS; s++) {
         for (int k = 0; k < EACH; k++)
             PART(p, 0, WEFT_F32, 4 * k, SPAN(s * EACH + k, 1, s * EACH + k));
@@ -491,7 +493,7 @@ static void large_plans_are_no_trouble(void **state)
     assert_int_equal(st.sent, 4 * STEPS * EACH);
     assert_int_equal(st.send_peers, STEPS);
     assert_int_equal(st.chunks, STEPS * EACH);
-    char *json = explain(p, true);
+    char *json = sample_explain(p, true);
     assert_true(json_is_valid(json));
     free(json);
     weft_plan_free(p);

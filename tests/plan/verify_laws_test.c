@@ -55,7 +55,7 @@ static void counts_below(void **state)
         struct run r = random_run(&g);
         int64_t n = 0;
         for (int64_t x = 0; x <= SIDE; n += in_run(&r, x++))
-            assert_int_equal(verify_count_below(&r, x), n);
+            assert_int_equal(verify_cover_below(&r, x), n);
     }
 }
 
@@ -170,7 +170,7 @@ static void overlaps_are_found(void **state)
                 pairs_met += meet;
             }
         struct hits h = {.box = box};
-        assert_int_equal(verify_overlaps(&(struct verify_boxes){2, n, box}, &work, count_hit, &h), 0);
+        assert_int_equal(verify_cover_overlaps(&(struct verify_boxes){2, n, box}, &work, count_hit, &h), 0);
         assert_int_equal(h.n, pairs_met);
     }
     arena_free(&work);
@@ -219,7 +219,7 @@ static void within_is_found(void **state)
         for (int64_t b = 0; b < r.n; b++)
             for (int64_t o = 0; o < r.len; o++)
                 all = all && place[r.at + b * r.step + o] == r.to + b * r.tostep + o;
-        assert_int_equal(verify_within(&r, list, n, &work), all);
+        assert_int_equal(verify_place_within(&r, list, n, &work), all);
         inside += all;
     }
     assert_true(inside > 1000);
@@ -241,7 +241,7 @@ static void casts_agree_with_kernels(void **state)
         struct verify_tensor t = {.src = &src, .dst = &dst, .acc = dtype_acc(src.dtype)};
         t.fin = weft_dtype_size(dst.dtype) < weft_dtype_size(src.dtype) ? dst.dtype : src.dtype;
         uint64_t id[2] = {1, 2}, bits = random_next(&g), raw = 0, value[3] = {0}, want[3] = {0};
-        struct verify_value x = verify_term(id, src.dtype);
+        struct verify_value x = verify_value_term(id, src.dtype);
         int at = src.dtype, steps = (int)random_in(&g, 1, 4), base = src.dtype;
         if (random_once_in(&g, 2)) { /* a number with few digits, whole or not */
             double few = (double)random_in(&g, -300, 300) / (random_once_in(&g, 2) ? 1 : 8);
@@ -252,10 +252,10 @@ static void casts_agree_with_kernels(void **state)
         }
         if (fold) {
             struct verify_fold f;
-            verify_fold_start(&f, WEFT_MAX);
-            verify_fold_add(&f, &x);
-            verify_fold_add(&f, &x);
-            x = verify_fold_end(&f, 0, t.acc);
+            verify_value_fold_start(&f, WEFT_MAX);
+            verify_value_fold_add(&f, &x);
+            verify_value_fold_add(&f, &x);
+            x = verify_value_fold_end(&f, 0, t.acc);
             memory_cast1(value, t.acc, &raw, base);
             at = base = t.acc;
             if (base == WEFT_F32) { /* a fold has more digits than its terms */
@@ -272,12 +272,12 @@ static void casts_agree_with_kernels(void **state)
             int choice[] = {src.dtype, dst.dtype, t.acc, t.fin, (int)random_in(&g, 1, DTYPE_COUNT)};
             int to = k + 1 == steps ? dst.dtype : choice[random_in(&g, 0, 4)];
             uint64_t out = 0;
-            ok = verify_cast(&x, &t, to);
+            ok = verify_value_cast(&x, &t, to);
             memory_cast1(&out, to, value, at);
             value[0] = out;
             at = to;
         }
-        if (!ok || !verify_delivered(&x, &t, &expected))
+        if (!ok || !verify_value_delivered(&x, &t, &expected))
             continue;
         taken++;
         /* NaN may lose its payload on a longer way. */
@@ -299,16 +299,16 @@ static void casts_agree_with_kernels(void **state)
 static struct verify_value term(uint64_t i)
 {
     uint64_t id[2] = {hash_u64(1, i), hash_u64(2, i)};
-    return verify_term(id, WEFT_F32);
+    return verify_value_term(id, WEFT_F32);
 }
 
 static struct verify_value fold2(int op, struct verify_value a, struct verify_value b, int64_t div)
 {
     struct verify_fold f;
-    verify_fold_start(&f, op);
-    verify_fold_add(&f, &a);
-    verify_fold_add(&f, &b);
-    return verify_fold_end(&f, div, WEFT_F32);
+    verify_value_fold_start(&f, op);
+    verify_value_fold_add(&f, &a);
+    verify_value_fold_add(&f, &b);
+    return verify_value_fold_end(&f, div, WEFT_F32);
 }
 
 static void folds_are_sets(void **state)
@@ -318,25 +318,27 @@ static void folds_are_sets(void **state)
     struct verify_value ab_c = fold2(WEFT_SUM, fold2(WEFT_SUM, a, b, 0), c, 0);
     struct verify_value a_bc = fold2(WEFT_SUM, a, fold2(WEFT_SUM, b, c, 0), 0);
     struct verify_value cb_a = fold2(WEFT_SUM, fold2(WEFT_SUM, c, b, 0), a, 0);
-    assert_true(verify_same_terms(&ab_c, &a_bc) && verify_same_terms(&ab_c, &cb_a));
+    assert_true(verify_value_same_terms(&ab_c, &a_bc) && verify_value_same_terms(&ab_c, &cb_a));
     assert_true(ab_c.order != a_bc.order && ab_c.order != cb_a.order); /* the same terms, other bits */
     struct verify_fold f;
-    verify_fold_start(&f, WEFT_SUM);
-    verify_fold_add(&f, &a);
-    verify_fold_add(&f, &b);
-    verify_fold_add(&f, &c);
-    struct verify_value abc = verify_fold_end(&f, 0, WEFT_F32);
-    assert_true(verify_same_terms(&abc, &ab_c) && abc.order == ab_c.order); /* folded from the left: the same bits */
+    verify_value_fold_start(&f, WEFT_SUM);
+    verify_value_fold_add(&f, &a);
+    verify_value_fold_add(&f, &b);
+    verify_value_fold_add(&f, &c);
+    struct verify_value abc = verify_value_fold_end(&f, 0, WEFT_F32);
+    assert_true(verify_value_same_terms(&abc, &ab_c) &&
+                abc.order == ab_c.order); /* folded from the left: the same bits */
 
     struct verify_value twice = fold2(WEFT_SUM, fold2(WEFT_SUM, a, b, 0), b, 0), two = fold2(WEFT_SUM, a, b, 0);
-    assert_false(verify_same_terms(&abc, &twice) || verify_same_terms(&twice, &two));
+    assert_false(verify_value_same_terms(&abc, &twice) || verify_value_same_terms(&twice, &two));
     struct verify_value max = fold2(WEFT_MAX, a, b, 0), mixed = fold2(WEFT_SUM, max, c, 0);
     struct verify_value other = fold2(WEFT_MAX, two, c, 0);
-    assert_false(verify_same_terms(&max, &two) || verify_same_terms(&mixed, &abc) || verify_same_terms(&other, &mixed));
+    assert_false(verify_value_same_terms(&max, &two) || verify_value_same_terms(&mixed, &abc) ||
+                 verify_value_same_terms(&other, &mixed));
     struct verify_value half = fold2(WEFT_SUM, a, b, 2), third = fold2(WEFT_SUM, a, b, 3);
     struct verify_value closed = fold2(WEFT_SUM, half, c, 0);
-    assert_false(verify_same_terms(&half, &two) || verify_same_terms(&half, &third) ||
-                 verify_same_terms(&closed, &abc));
+    assert_false(verify_value_same_terms(&half, &two) || verify_value_same_terms(&half, &third) ||
+                 verify_value_same_terms(&closed, &abc));
 }
 
 int main(void)

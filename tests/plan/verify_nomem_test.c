@@ -16,10 +16,10 @@
 static long exhaust(const weft_plan *const *all, size_t n, int result)
 {
     for (long k = 0;; k++) {
-        until_failure = k;
+        nomem_until = k;
         int rc = weft_plan_verify(all, n);
-        bool reached = until_failure < 0;
-        until_failure = -1;
+        bool reached = nomem_until < 0;
+        nomem_until = -1;
         if (!reached) {
             assert_int_equal(rc, result);
             return k;

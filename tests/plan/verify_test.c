@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include <cmocka.h>
@@ -58,8 +60,8 @@ static void samples_pass(void **state)
 /* Rank r's allreduce of two ranks in one phase, both at once. The order of the fold is its own if `own`. */
 static weft_plan *exchange(int rank, const char *src, const char *dst, int dtype, bool own, bool wait)
 {
-    weft_plan *p = make_plan(rank, 2, "allreduce", "one_phase");
-    uint32_t w = make_tensor(p, "w", src, dst), temp = make_temp(p, dtype, w, (int64_t[]){4});
+    weft_plan *p = sample_plan(rank, 2, "allreduce", "one_phase");
+    uint32_t w = sample_tensor(p, "w", src, dst), temp = sample_temp(p, dtype, w, (int64_t[]){4});
     uint32_t in = p->tensors[w].src_buf;
     PART(p, in, dtype, 0, SPAN(0, 4, 0));
     STEP(p, .kind = PLAN_SEND, .peer = 1 - rank);
@@ -133,8 +135,8 @@ static void ghosts_are_not_read(void **state)
 {
     (void)state;
     for (int ghost = 0; ghost < 2; ghost++) { /* rank 0 holds 0..3 and a ghost of 4, rank 1 holds 4..7 */
-        weft_plan *p = make_plan(0, 1, "reshard", "direct");
-        uint32_t w = make_tensor(p, "w", ghost ? "i32[4~0:2o] @x1" : "i32[4~0:2o] @x1 +sum(~)", "i32[4] @x1");
+        weft_plan *p = sample_plan(0, 1, "reshard", "direct");
+        uint32_t w = sample_tensor(p, "w", ghost ? "i32[4~0:2o] @x1" : "i32[4~0:2o] @x1 +sum(~)", "i32[4] @x1");
         PART(p, p->tensors[w].src_buf, 0, 0, SPAN(2, 2, 2));
         PART(p, p->tensors[w].dst_buf, 0, 0, SPAN(2, 2, 2));
         STEP(p, .kind = PLAN_COPY);
@@ -307,8 +309,8 @@ static void every_slot_once(void **state)
         weft_plan *p = s.p[0];
         if (whole) { /* the copy again */
             struct plan_part again[2] = {*part(&s, 0, 0, 0), *part(&s, 0, 0, 1)};
-            *make_push(p, parts, nparts) = again[0];
-            *make_push(p, parts, nparts) = again[1];
+            *sample_push(p, parts, nparts) = again[0];
+            *sample_push(p, parts, nparts) = again[1];
         } else {
             struct run from = cols, to = cols;
             from.to = 2;
@@ -327,8 +329,8 @@ static void waits_must_end(void **state)
     (void)state;
     struct set s = {.n = 2};
     for (int r = 0; r < 2; r++) { /* each sends once it has received */
-        weft_plan *p = s.p[r] = make_plan(r, 2, "permute", "direct");
-        make_tensor(p, "w", "f32[8/x] @x2", "f32[8/x] @x2=1,0");
+        weft_plan *p = s.p[r] = sample_plan(r, 2, "permute", "direct");
+        sample_tensor(p, "w", "f32[8/x] @x2", "f32[8/x] @x2=1,0");
         PART(p, p->tensors[0].dst_buf, WEFT_F32, 0, SPAN(4 * (1 - r), 4, 0));
         STEP(p, .kind = PLAN_RECV, .peer = 1 - r);
         PART(p, p->tensors[0].src_buf, WEFT_F32, 0, SPAN(4 * r, 4, 0));
@@ -339,7 +341,7 @@ static void waits_must_end(void **state)
     s = make_set(sample_permute, 2);
     s.p[0]->steps[1].ndeps = 1;
     s.p[0]->steps[1].dep = 0;
-    *make_push(s.p[0], deps, ndeps) = 0;
+    *sample_push(s.p[0], deps, ndeps) = 0;
     expect(&s, "a receive may wait for its message only");
 }
 
@@ -348,8 +350,8 @@ static struct set left_as_terms(int op0, int op1)
 {
     struct set s = {.n = 2};
     for (int r = 0; r < 2; r++) {
-        weft_plan *p = s.p[r] = make_plan(r, 2, "copy", "direct");
-        uint32_t z = make_tensor(p, "z", "i32[6] @x1", "i32[6] @x2 +band(x)");
+        weft_plan *p = s.p[r] = sample_plan(r, 2, "copy", "direct");
+        uint32_t z = sample_tensor(p, "z", "i32[6] @x1", "i32[6] @x2 +band(x)");
         int op = r ? op1 : op0;
         if (!op)
             PART(p, p->tensors[z].src_buf, 0, 0, SPAN(0, 6, 0));
@@ -381,7 +383,7 @@ static double seconds(void)
 /* Lowers on all ranks and verifies; how long the latter took. */
 static double verify_pair(const char *src, const char *dst, const weft_lower_opts *o)
 {
-    weft_layout *a = make_layout(src), *b = make_layout(dst);
+    weft_layout *a = sample_layout(src), *b = sample_layout(dst);
     int world = weft_layout_ranks(a) > weft_layout_ranks(b) ? weft_layout_ranks(a) : weft_layout_ranks(b);
     weft_plan **p = calloc((size_t)world, sizeof *p);
     bool fits = true;

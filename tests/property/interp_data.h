@@ -78,7 +78,7 @@ static inline struct interp_place *interp_places(const weft_layout *l, int d, in
     struct interp_place *p = interp_alloc((size_t)room * sizeof *p);
     for (int64_t i = 0; i < room; i++)
         p[i] = (struct interp_place){-1, false};
-    if (layout_slots(l, d, piece, &slots, &first, &inner))
+    if (layout_piece_slots(l, d, piece, &slots, &first, &inner))
         abort();
     for (size_t k = 0; k < slots.n; k++)
         for (int64_t i = 0; i < slots.v[k].n; i++)
@@ -93,7 +93,7 @@ static inline struct interp_place *interp_places(const weft_layout *l, int d, in
 static inline void interp_terms(const struct interp_view *v, const weft_layout *l, int rank, uint64_t seed)
 {
     struct interp_place *place[WEFT_MAX_DIMS];
-    int64_t index = layout_index(l, rank), at[WEFT_MAX_DIMS] = {0}, count = 1;
+    int64_t index = mesh_index(l, rank), at[WEFT_MAX_DIMS] = {0}, count = 1;
     bool prod = false;
     for (int f = 0; f < l->nfolds; f++)
         prod = prod || l->fold[f].op == WEFT_PROD;
@@ -135,8 +135,8 @@ static inline bool interp_shares(const weft_layout *out, const weft_layout *in, 
         return false;
     bool ok = true;
     for (int d = 0; d < out->ndim && ok; d++) {
-        struct interp_place *x = interp_places(out, d, layout_piece(out, layout_index(out, rank), d), a.shape[d]);
-        struct interp_place *y = interp_places(in, d, layout_piece(in, layout_index(in, rank), d), b.shape[d]);
+        struct interp_place *x = interp_places(out, d, layout_piece(out, mesh_index(out, rank), d), a.shape[d]);
+        struct interp_place *y = interp_places(in, d, layout_piece(in, mesh_index(in, rank), d), b.shape[d]);
         int64_t shift = 0;
         while (shift < a.shape[d] && (x[shift].at != y[0].at || x[shift].ghost))
             shift++;
@@ -178,7 +178,7 @@ static inline struct interp_world *interp_open(const weft_plan *const *all, size
                                                           : -1;
         for (int k = 0; k < 2; k++) {
             weft_local local;
-            if (layout_index(l[k], r) < 0 || weft_layout_local(l[k], r, &local))
+            if (mesh_index(l[k], r) < 0 || weft_layout_local(l[k], r, &local))
                 continue;
             interp_view_of(side[k], l[k], r);
             if (k == inner)

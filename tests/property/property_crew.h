@@ -6,8 +6,8 @@
 #define WEFT_TESTS_PROPERTY_CREW_H
 #include <unistd.h>
 
-#include "cli/crew.h"
 #include "property_engine.h"
+#include "tool/worker_processes.h"
 
 #define CREW_RANKS 8
 #define CREW_WAYS 3
@@ -36,8 +36,8 @@ struct crew_errand {
 };
 
 struct crews {
-    struct crew *crew[CREW_RANKS + 1]; /* by size */
-    int opened;                        /* names of comms are not used again */
+    struct worker_processes *crew[CREW_RANKS + 1]; /* by size */
+    int opened;                                    /* names of comms are not used again */
     struct crew_errand *errand;
 };
 
@@ -182,7 +182,7 @@ static inline int crew_run_rank(void *arg, int rank)
 
 static inline void crews_drop(struct crews *s, int size)
 {
-    crew_close(s->crew[size]);
+    worker_processes_close(s->crew[size]);
     s->crew[size] = NULL;
 }
 
@@ -190,25 +190,25 @@ static inline void crews_close(struct crews *s)
 {
     for (int n = 1; n <= CREW_RANKS; n++)
         crews_drop(s, n);
-    crew_free(s->errand, sizeof *s->errand + CREW_ROOM);
+    worker_processes_free(s->errand, sizeof *s->errand + CREW_ROOM);
 }
 
 /* The crew of so many, started when it is first needed, and again after it failed. */
-static inline struct crew *crews_get(struct crews *s, int size, struct why *why)
+static inline struct worker_processes *crews_get(struct crews *s, int size, struct why *why)
 {
     struct failure f;
     if (!s->errand)
-        s->errand = crew_alloc(sizeof *s->errand + CREW_ROOM);
+        s->errand = worker_processes_alloc(sizeof *s->errand + CREW_ROOM);
     if (s->crew[size] || !s->errand)
         return s->crew[size];
-    if (crew_open(size, &s->crew[size], &f)) {
+    if (worker_processes_open(size, &s->crew[size], &f)) {
         broken(why, "%s", f.text);
         return NULL;
     }
     s->errand->size = size;
     for (int way = 0; way < CREW_WAYS; way++)
         snprintf(s->errand->url[way], sizeof s->errand->url[way], "shm:property-%ld-%d", (long)getpid(), s->opened++);
-    if (crew_do(s->crew[size], crew_open_rank, s->errand, &f)) {
+    if (worker_processes_do(s->crew[size], crew_open_rank, s->errand, &f)) {
         broken(why, "%s", f.text);
         crews_drop(s, size);
     }
@@ -254,7 +254,7 @@ static inline bool crew_run(struct crews *s, struct engine_job *j, bool *refused
     if (!crew_pack(e, j, why))
         return false;
     engine_expect(j);
-    int rc = crew_do(s->crew[e->size], crew_run_rank, e, &f);
+    int rc = worker_processes_do(s->crew[e->size], crew_run_rank, e, &f);
     *refused = rc == WEFT_EINVAL && strstr(f.text, "overlap");
     if (*refused)
         return true;

@@ -3,15 +3,15 @@
 #ifndef WEFT_TESTS_PROPERTY_ENGINE_H
 #define WEFT_TESTS_PROPERTY_ENGINE_H
 #include "base/hash.h"
-#include "cli/inplace.h"
-#include "cli/team.h"
+#include "cli/check/inplace.h"
 #include "property_lab.h"
+#include "tool/worker_threads.h"
 
 enum { ENGINE_TEAMS = 3 };
 static const int engine_size[ENGINE_TEAMS] = {4, 8, CASE_RANKS};
 
 struct engine_team {
-    struct team *team;
+    struct worker_threads *team;
     int size;
     weft_comm *comm[2][CASE_RANKS]; /* direct, staged */
 };
@@ -70,12 +70,12 @@ static inline bool engine_team_open(struct engine *e, struct engine_team *t, int
 {
     struct failure f;
     *t = (struct engine_team){.size = size};
-    if (team_open(size, &t->team, &f))
+    if (worker_threads_open(size, &t->team, &f))
         return broken(why, "%s", f.text);
     for (int way = 0; way < 2; way++) {
         struct engine_opening o = {.team = t, .way = way};
         snprintf(o.url, sizeof o.url, "threads:%d/property.%d.%d", size, e->generation++, way);
-        if (team_do(t->team, engine_open_rank, &o, &f))
+        if (worker_threads_do(t->team, engine_open_rank, &o, &f))
             return broken(why, "%s", f.text);
     }
     return true;
@@ -85,8 +85,8 @@ static inline void engine_team_close(struct engine_team *t)
 {
     struct failure f;
     if (t->team)
-        team_do(t->team, engine_close_rank, t, &f);
-    team_close(t->team);
+        worker_threads_do(t->team, engine_close_rank, t, &f);
+    worker_threads_close(t->team);
     t->team = NULL;
 }
 
@@ -323,7 +323,7 @@ static inline bool engine_run(struct engine *e, struct engine_job *j, bool *refu
     struct failure f;
     struct lab *l = j->lab;
     engine_expect(j);
-    int rc = team_do(j->team->team, engine_run_rank, j, &f);
+    int rc = worker_threads_do(j->team->team, engine_run_rank, j, &f);
     *refused = rc == WEFT_EINVAL && strstr(f.text, "overlap");
     if (*refused)
         return true;

@@ -3,8 +3,8 @@
 #define WEFT_TESTS_PROPERTY_LAB_H
 #include <stdarg.h>
 
-#include "cli/oracle_impl.h"
-#include "cli/scalar.h"
+#include "cli/check/oracle_impl.h"
+#include "cli/check/scalar.h"
 #include "plan/plan.h"
 #include "support/property_case.h"
 

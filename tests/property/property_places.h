@@ -5,9 +5,9 @@
 #define WEFT_TESTS_PROPERTY_PLACES_H
 #include <unistd.h>
 
-#include "cli/team.h"
 #include "comm/comm.h"
 #include "property_lab.h"
+#include "tool/worker_threads.h"
 
 enum { PLACES_RANKS = 8, PLACES_SIZES = 4 };
 static const int places_size[PLACES_SIZES] = {2, 3, 4, 8};
@@ -44,7 +44,7 @@ enum { PLACES_ON = PLACES_WAYS };
 #endif
 
 struct place {
-    struct team *team;
+    struct worker_threads *team;
     int size;
     weft_comm *comm[2][PLACES_RANKS]; /* the one that was opened, the one that was split */
 };
@@ -88,8 +88,8 @@ static inline void place_close(struct place *p)
 {
     struct failure f;
     if (p->team)
-        team_do(p->team, place_close_rank, p, &f);
-    team_close(p->team);
+        worker_threads_do(p->team, place_close_rank, p, &f);
+    worker_threads_close(p->team);
     p->team = NULL;
 }
 
@@ -106,7 +106,7 @@ static inline struct place *place_get(int way, int size, struct why *why)
         snprintf(o.url, sizeof o.url, "shm:turns-%ld-%d", (long)getpid(), opened++);
     else
         snprintf(o.url, sizeof o.url, "threads:%d/turns-%d", o.size, opened++);
-    if (team_open(o.size, &p->team, &f) || team_do(p->team, place_open_rank, &o, &f)) {
+    if (worker_threads_open(o.size, &p->team, &f) || worker_threads_do(p->team, place_open_rank, &o, &f)) {
         broken(why, "%s", f.text);
         return NULL;
     }

@@ -501,7 +501,7 @@ static void one_case(int64_t number)
     for (int k = 0; k < e->n && ok; k++)
         expect(&e->x[k], places_size[e->size]);
     e->at = ok ? place_get(e->way, e->size, &why) : NULL;
-    if (e->at && team_do(e->at->team, run_rank, e, &f)) {
+    if (e->at && worker_threads_do(e->at->team, run_rank, e, &f)) {
         broken(&why, "%s", f.text);
         place_close(e->at);
     }

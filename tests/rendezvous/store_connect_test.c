@@ -10,10 +10,18 @@
 #include <errno.h>
 #include <net/if.h>
 #include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#include "rendezvous/tcp.h"
+#include "rendezvous/store_tcp.h"
 #include "stores.h"
 
 #define CALLS 4
@@ -65,9 +73,9 @@ static void test_silent_places(void **state)
         deafen(&deaf, full);
         at[0] = deaf.at;
         assert_int_equal(address_parse(p.url + 4, &at[1]), 0);
-        int64_t until = store_now() + 100 * SECOND; /* with time to lose on a busy machine */
-        int err = tcp_open_at(&store_tcp, "two", at, 2, TCP_GUEST, &o, until, &s);
-        if (err || store_now() >= until)
+        int64_t until = deadline_now() + 100 * SECOND; /* with time to lose on a busy machine */
+        int err = store_tcp_open_at(&store_tcp, "two", at, 2, STORE_TCP_CONNECT, &o, until, &s);
+        if (err || deadline_now() >= until)
             fail_msg("%s: %s", full ? "lost" : "silent", err ? weft_errmsg() : "all time was spent there");
         store_close(s, 0);
         deaf_end(&deaf);
@@ -89,13 +97,13 @@ static void test_signals(void **state)
     struct deaf deaf;
     struct sigaction quiet = {.sa_handler = nothing}, before;
     struct itimerval often = {{0, 5000}, {0, 5000}}, never = {{0, 0}, {0, 0}};
-    int64_t until = store_now() + 300 * MS;
+    int64_t until = deadline_now() + 300 * MS;
     int fd = -1;
     deafen(&deaf, true);
     assert_int_equal(sigaction(SIGALRM, &quiet, &before), 0);
     assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
     int why = address_connect(&deaf.at, until, &fd);
-    bool early = store_now() < until;
+    bool early = deadline_now() < until;
     setitimer(ITIMER_REAL, &never, NULL);
     sigaction(SIGALRM, &before, NULL);
     deaf_end(&deaf);
@@ -125,7 +133,7 @@ static int call_oneself(void)
         return 77;
     struct address nobody = {.host = "127.0.0.1", .port = 30000};
     for (int i = 0; i < 3; i++)
-        if (address_connect(&nobody, store_now() + LONG, &fd) != ECONNREFUSED)
+        if (address_connect(&nobody, deadline_now() + LONG, &fd) != ECONNREFUSED)
             return 1;
     return address_listen(&nobody, &fd) ? 2 : 0; /* and the port is free for who is to serve there */
 }

@@ -1,9 +1,17 @@
 /* What is left of a job that died, in a folder and elsewhere, and what its survivors can do. */
 #define _GNU_SOURCE
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -152,8 +160,8 @@ static bool appears(const char *dir, const char *name)
     char path[512];
     struct stat st;
     snprintf(path, sizeof path, "%s/%s", dir, name);
-    for (int64_t until = store_now() + LONG; stat(path, &st);) {
-        if (store_now() > until)
+    for (int64_t until = deadline_now() + LONG; stat(path, &st);) {
+        if (deadline_now() > until)
             return false;
         usleep(1000);
     }

@@ -9,6 +9,13 @@
 #include <cmocka.h>
 
 #include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "rendezvous/frame.h"
 #include "stores.h"
@@ -85,7 +92,7 @@ static bool take(int fd, void *bytes, size_t n)
 static int dial(void)
 {
     int fd = -1;
-    assert_int_equal(address_connect(&at, store_now() + LONG, &fd), 0);
+    assert_int_equal(address_connect(&at, deadline_now() + LONG, &fd), 0);
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
     struct timeval limit = {.tv_sec = 60};
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
@@ -93,10 +100,10 @@ static int dial(void)
     return fd;
 }
 
-/* The handshake; the server's verdict. */
+/* The handshake; the server's decision. */
 static int shake(struct hand *h, const char *token)
 {
-    unsigned char key[SODIUM_KEY], answer[FRAME_HELLO], verdict[FRAME_VERDICT];
+    unsigned char key[SODIUM_KEY], answer[FRAME_HELLO], decision[FRAME_DECISION];
     h->fd = dial();
     frame_token_key(sodium_find(), token, key);
     frame_begin(&h->end, sodium_find(), false, key, h->hello);
@@ -105,10 +112,10 @@ static int shake(struct hand *h, const char *token)
     assert_true(frame_meet(&h->end, answer));
     frame_prove(&h->end, h->proof);
     put(h->fd, h->proof, sizeof h->proof);
-    assert_true(take(h->fd, verdict, sizeof verdict));
-    if (!verdict[0])
-        assert_true(frame_believe(&h->end, verdict + 1));
-    return verdict[0];
+    assert_true(take(h->fd, decision, sizeof decision));
+    if (!decision[0])
+        assert_true(frame_believe(&h->end, decision + 1));
+    return decision[0];
 }
 
 static size_t frame_of(struct hand *h, enum frame_op op, const char *key, int64_t number, const char *value)
@@ -230,7 +237,7 @@ static void test_replay(void **state)
     if (!place.server)
         skip();
     struct hand *h = inside("replay");
-    unsigned char recorded[256], answered[FRAME_HELLO], verdict[FRAME_VERDICT];
+    unsigned char recorded[256], answered[FRAME_HELLO], decision[FRAME_DECISION];
     size_t n = frame_of(h, FRAME_SET, "n", 0, "v");
     memcpy(recorded, h->frame, n);
     put(h->fd, recorded, n);
@@ -243,10 +250,10 @@ static void test_replay(void **state)
     put(fd, h->hello, sizeof h->hello);
     assert_true(take(fd, answered, sizeof answered));
     put(fd, h->proof, sizeof h->proof);
-    assert_true(take(fd, verdict, sizeof verdict));
-    assert_int_equal(verdict[0], 1);
-    for (int i = 1; i < FRAME_VERDICT; i++)
-        assert_int_equal(verdict[i], 0);
+    assert_true(take(fd, decision, sizeof decision));
+    assert_int_equal(decision[0], 1);
+    for (int i = 1; i < FRAME_DECISION; i++)
+        assert_int_equal(decision[i], 0);
     assert_true(closed(fd));
     close(fd);
     /* The server's own proof sent back to it. */
@@ -254,8 +261,8 @@ static void test_replay(void **state)
     put(fd, h->hello, sizeof h->hello);
     assert_true(take(fd, answered, sizeof answered));
     put(fd, answered + FRAME_MAGIC_SIZE, FRAME_PROOF);
-    assert_true(take(fd, verdict, sizeof verdict));
-    assert_int_equal(verdict[0], 1);
+    assert_true(take(fd, decision, sizeof decision));
+    assert_int_equal(decision[0], 1);
     close(fd);
     leave(h);
 }

@@ -5,12 +5,14 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
 #include "base/error.h"
 #include "rendezvous/address.h"
+#include "rendezvous/deadline.h"
 #include "rendezvous/server.h"
 #include "rendezvous/sodium.h"
 #include "rendezvous/store.h"
@@ -94,7 +96,7 @@ static inline int stores_names(const char *dir)
 static inline void stores_end(struct stores_place *p)
 {
     if (p->server)
-        server_stop(p->server, store_now() + LONG);
+        server_stop(p->server, deadline_now() + LONG);
     if (p->reserved >= 0)
         close(p->reserved);
     if (p->kind == STORES_FILE) {

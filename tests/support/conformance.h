@@ -1,140 +1,46 @@
 /* The suite that every transport passes: the tests of a program, run with their ranks on one transport after another. A
- * new transport is a line in this list. */
+ * new transport is a line in a list of conformance.c. */
 #ifndef WEFT_TESTS_CONFORMANCE_H
 #define WEFT_TESTS_CONFORMANCE_H
-#include <stdio.h>
+#include <stdbool.h>
+#include <stddef.h>
 
-#include "hosts_meet.h"
 #include "ranks.h"
-
-static const struct {
-    const char *transport, *ranks;
-    bool forked;
-} conformance_list[] = {
-    {"threads", "threads", false},
-    {"shm", "threads", false}, /* of one process, where a sanitizer sees both sides */
-    {"shm", "processes", true},
-};
+#include "suite.h"
 
 /* Sanitizers look at one process, and forks of theirs are slow. TSan tells threads' accesses apart by address, and with
  * shm each rank sees the shared words at another one. */
+enum {
+    CONFORMANCE_ALL = 3, /* transports on one host */
 #if defined(__SANITIZE_THREAD__)
-enum { CONFORMANCE_ON = 1 };
+    CONFORMANCE_ON = 1, /* of them here */
 #elif defined(__SANITIZE_ADDRESS__)
-enum { CONFORMANCE_ON = 2 };
+    CONFORMANCE_ON = 2,
 #else
-enum { CONFORMANCE_ON = sizeof conformance_list / sizeof *conformance_list };
+    CONFORMANCE_ON = CONFORMANCE_ALL,
 #endif
+};
 
-/* How many tests failed, over all transports. */
-static inline int conformance_run(const char *suite, const struct CMUnitTest *tests, size_t n)
-{
-    int failed = 0;
-    for (size_t i = 0; i < CONFORMANCE_ON; i++) {
-        const char *file = strrchr(suite, '/');
-        ranks_on = conformance_list[i].transport;
-        ranks_forked = conformance_list[i].forked;
-        printf("%s on %s, ranks are %s\n", file ? file + 1 : suite, ranks_on, conformance_list[i].ranks);
-        failed += _cmocka_run_group_tests(suite, tests, n, NULL, NULL);
-    }
-    return failed;
-}
+extern size_t conformance_row; /* of the list of places with several hosts; or which MPI it is */
+
+/* How many tests failed, over all transports of one host. */
+int conformance_run(const char *suite, const struct CMUnitTest *tests, size_t n);
 #define CONFORMANCE_RUN(tests) conformance_run(__FILE__, tests, sizeof tests / sizeof *tests)
 
-/* The same on several hosts (the tests NAME_hosts): all ranks on hosts of their own, as threads, where a sanitizer sees
- * them, or processes; and on hosts with several ranks. */
-static const struct {
-    const char *transport, *hosts;
-    bool forked;
-} conformance_hosts_list[] = {
-    {"ucx", NULL, false},
-    {"ucx", "abcdefghijklmnop", true},
-    {"auto", "abababababababab", true},
-    {"auto", "abcabcabcabcabca", true},
-};
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { CONFORMANCE_HOSTS_FROM = 0, CONFORMANCE_HOSTS_ON = 1 };
-#else
-enum {
-    CONFORMANCE_HOSTS_FROM = 1,
-    CONFORMANCE_HOSTS_ON = sizeof conformance_hosts_list / sizeof *conformance_hosts_list
-};
-#endif
-
-static size_t conformance_row; /* of that list; or which MPI it is */
+/* The same on several hosts (the tests NAME_hosts), on the transports that the environment asks for. */
+int conformance_wide(const char *suite, const struct CMUnitTest *tests, size_t n);
+#define CONFORMANCE_HOSTS(tests) conformance_wide(__FILE__, tests, sizeof tests / sizeof *tests)
 
 /* The ranks are launched ones of MPI (conformance_mpi.sh). */
-static inline bool conformance_on_mpi(void)
-{
-    return getenv("WEFT_TEST_LAUNCHED") != NULL;
-}
+bool conformance_on_mpi(void);
 
 /* Do the ranks reach each other by a wire? */
-static inline bool conformance_on_hosts(void)
-{
-    return getenv("WEFT_TEST_HOSTS") != NULL || conformance_on_mpi();
-}
+bool conformance_on_hosts(void);
 
 /* Is a run to be done here that has so many ranks, or is number i of several? To connect takes its time: unless all is
  * asked for, each row has its share. */
-static inline bool conformance_takes(int i)
-{
-    const char *share = getenv("WEFT_TEST_SHARE");
-    size_t rows = conformance_on_mpi() ? 2 : CONFORMANCE_HOSTS_ON - CONFORMANCE_HOSTS_FROM;
-    return !conformance_on_hosts() || (share && !strcmp(share, "full")) || (size_t)i % rows == conformance_row % rows;
-}
+bool conformance_takes(int i);
 
 /* Between runs and a meeting outside weft: what a rank has sent may wait in the wire for its next call of weft. */
-static inline int conformance_settle(struct ranks_rank *r)
-{
-    return conformance_on_hosts() ? weft_comm_barrier(r->comm, -1) : 0;
-}
-
-static inline int conformance_hosts(const char *suite, const struct CMUnitTest *tests, size_t n)
-{
-    const char *file = strrchr(suite, '/');
-    int failed = 0;
-    if (!hosts_have_wire()) {
-        printf("skip: there is no module for UCX\n");
-        return 77;
-    }
-    if (hosts_setup(NULL))
-        return 1;
-    for (size_t i = CONFORMANCE_HOSTS_FROM; i < CONFORMANCE_HOSTS_ON; i++) {
-        conformance_row = i;
-        ranks_on = hosts_scheme(conformance_hosts_list[i].transport);
-        ranks_forked = conformance_hosts_list[i].forked;
-        ranks_hosts = conformance_hosts_list[i].hosts;
-        printf("%s on %s, ranks are %s, hosts %s\n", file ? file + 1 : suite, ranks_on,
-               ranks_forked ? "processes" : "threads", ranks_hosts ? ranks_hosts : "their own");
-        failed += _cmocka_run_group_tests(suite, tests, n, NULL, NULL);
-    }
-    hosts_teardown(NULL);
-    return failed;
-}
-
-/* All processes go through the tests and come to the same end. */
-static inline int conformance_mpi(const char *suite, const struct CMUnitTest *tests, size_t n)
-{
-    const char *file = strrchr(suite, '/');
-    if (launched_begin())
-        return 1;
-    conformance_row = strstr(getenv("WEFT_TEST_MPI"), "mpich") != NULL;
-    ranks_on = "mpi";
-    ranks_forked = true;
-    printf("%s on mpi:, rank %d of %d processes\n", file ? file + 1 : suite, launched.rank, launched.size);
-    int failed = _cmocka_run_group_tests(suite, tests, n, NULL, NULL);
-    launched_meet();
-    if (failed) /* MPI may not come to an end */
-        _exit(1);
-    launched.ops->end();
-    return 0;
-}
-
-/* On the transports that the environment asks for. */
-static inline int conformance_wide(const char *suite, const struct CMUnitTest *tests, size_t n)
-{
-    return conformance_on_mpi() ? conformance_mpi(suite, tests, n) : conformance_hosts(suite, tests, n);
-}
-#define CONFORMANCE_HOSTS(tests) conformance_wide(__FILE__, tests, sizeof tests / sizeof *tests)
+int conformance_settle(struct ranks_rank *r);
 #endif

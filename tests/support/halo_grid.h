@@ -2,8 +2,9 @@
  */
 #ifndef WEFT_TESTS_HALO_GRID_H
 #define WEFT_TESTS_HALO_GRID_H
-#include <stdio.h>
-#include <string.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include "random.h"
 #include "weft.h"
@@ -23,109 +24,24 @@ struct grid_rank {
     int64_t at[GRID_DIMS], own[GRID_DIMS], shape[GRID_DIMS];
     int64_t slots; /* 0: an empty piece */
 };
-
-static inline struct grid_rank grid_rank(const struct grid *g, int rank)
-{
-    struct grid_rank r = {.slots = 1};
-    for (int d = g->ndim - 1; d >= 0; d--) {
-        const struct grid_dim *k = &g->dim[d];
-        int64_t c = rank % k->pieces, size = (k->extent + k->pieces - 1) / k->pieces;
-        rank /= (int)k->pieces;
-        r.at[d] = c * size;
-        r.own[d] = r.at[d] >= k->extent ? 0 : r.at[d] + size > k->extent ? k->extent - r.at[d] : size;
-        r.shape[d] = r.own[d] ? k->lo + r.own[d] + k->hi : 0;
-        r.slots *= r.shape[d];
-    }
-    return r;
-}
+struct grid_rank grid_rank(const struct grid *g, int rank);
 
 /* What a slot is: the global index of the element that it stands for, or EDGE; and whether it is an own one. */
-static inline int64_t grid_slot(const struct grid *g, const struct grid_rank *r, int64_t slot, bool *own)
-{
-    int64_t global = 0, scale = 1;
-    bool edge = false;
-    *own = true;
-    for (int d = g->ndim - 1; d >= 0; d--) {
-        const struct grid_dim *k = &g->dim[d];
-        int64_t x = slot % r->shape[d] - k->lo;
-        slot /= r->shape[d];
-        *own = *own && x >= 0 && x < r->own[d];
-        x += r->at[d];
-        if (k->wrap)
-            x = (x % k->extent + k->extent) % k->extent;
-        edge = edge || x < 0 || x >= k->extent;
-        global += x * scale;
-        scale *= k->extent;
-    }
-    return edge ? EDGE : global;
-}
+int64_t grid_slot(const struct grid *g, const struct grid_rank *r, int64_t slot, bool *own);
 
 /* Any grid for so many ranks: uneven and empty pieces, ghosts of any width, wider than pieces too. */
-static inline void grid_random(struct random *g, int ranks, struct grid *out)
-{
-    int64_t widest;
-    *out = (struct grid){.ndim = (int)random_in(g, 1, GRID_DIMS), .ranks = ranks};
-    widest = out->ndim == 1 ? 20 : out->ndim == 2 ? 7 : out->ndim == 3 ? 3 : 2;
-    for (int d = 0; d < out->ndim; d++) {
-        struct grid_dim *k = &out->dim[d];
-        k->extent = random_in(g, 1, out->ndim < 3 ? 13 : 6);
-        k->pieces = 1;
-        k->lo = random_once_in(g, 3) ? random_in(g, 0, widest) : random_in(g, 0, 2);
-        k->hi = random_once_in(g, 2) ? k->lo : random_in(g, 0, widest);
-        k->wrap = random_once_in(g, 2);
-    }
-    if (!out->dim[0].lo && !out->dim[0].hi)
-        out->dim[0].hi = 1;
-    for (int p = 2, left = ranks; left > 1; p++)
-        for (; left % p == 0; left /= p)
-            out->dim[random_in(g, 0, out->ndim - 1)].pieces *= p;
-}
+void grid_random(struct random *g, int ranks, struct grid *out);
 
 /* The layout of its elements, with ghosts or without. */
-static inline void grid_text(const struct grid *g, const char *dtype, bool ghosts, char *out, size_t cap)
-{
-    size_t n = (size_t)snprintf(out, cap, "%s[", dtype);
-    for (int d = 0; d < g->ndim; d++) {
-        const struct grid_dim *k = &g->dim[d];
-        n += (size_t)snprintf(out + n, cap - n, "%s%lld/%c", d ? "," : "", (long long)k->extent, 'a' + d);
-        if (ghosts && (k->lo || k->hi))
-            n += (size_t)snprintf(out + n, cap - n, "~%lld:%lld%s", (long long)k->lo, (long long)k->hi,
-                                  k->wrap ? "o" : "");
-    }
-    n += (size_t)snprintf(out + n, cap - n, "] @");
-    for (int d = 0; d < g->ndim; d++)
-        n += (size_t)snprintf(out + n, cap - n, "%s%c%lld", d ? "." : "", 'a' + d, (long long)g->dim[d].pieces);
-}
+void grid_text(const struct grid *g, const char *dtype, bool ghosts, char *out, size_t cap);
 
 /* Both layouts. */
-static inline int grid_layouts(const struct grid *g, const char *dtype, weft_layout **own, weft_layout **all)
-{
-    char text[200];
-    grid_text(g, dtype, false, text, sizeof text);
-    int err = weft_layout_parse(text, own);
-    if (err)
-        return err;
-    grid_text(g, dtype, true, text, sizeof text);
-    return weft_layout_parse(text, all);
-}
+int grid_layouts(const struct grid *g, const char *dtype, weft_layout **own, weft_layout **all);
 
 /* The own elements as a view of the buffer with ghosts, elements of that size. */
 struct grid_view {
     weft_view all, own;
     int64_t strides[GRID_DIMS];
 };
-
-static inline void grid_view(const struct grid *g, const struct grid_rank *r, void *buffer, size_t size,
-                             struct grid_view *out)
-{
-    int64_t step = (int64_t)size, first = 0;
-    for (int d = g->ndim - 1; d >= 0; d--) {
-        out->strides[d] = step;
-        first += g->dim[d].lo * step;
-        step *= r->shape[d];
-    }
-    size_t bytes = (size_t)r->slots * size;
-    out->all = (weft_view){buffer, bytes, NULL};
-    out->own = r->slots ? (weft_view){(char *)buffer + first, bytes - (size_t)first, out->strides} : (weft_view){0};
-}
+void grid_view(const struct grid *g, const struct grid_rank *r, void *buffer, size_t size, struct grid_view *out);
 #endif

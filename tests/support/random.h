@@ -4,27 +4,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/hash.h"
-
 struct random {
     uint64_t state;
 };
-
-static inline uint64_t random_next(struct random *r)
-{
-    r->state += UINT64_C(0x9e3779b97f4a7c15);
-    return hash_mix(r->state);
-}
+uint64_t random_next(struct random *r);
 
 /* lo <= x <= hi */
-static inline int64_t random_in(struct random *r, int64_t lo, int64_t hi)
-{
-    return lo + (int64_t)(random_next(r) % ((uint64_t)(hi - lo) + 1));
-}
+int64_t random_in(struct random *r, int64_t lo, int64_t hi);
 
 /* True once in n. */
-static inline bool random_once_in(struct random *r, uint64_t n)
-{
-    return random_next(r) % n == 0;
-}
+bool random_once_in(struct random *r, uint64_t n);
 #endif

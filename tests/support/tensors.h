@@ -3,136 +3,15 @@
  * folds must not have free axes, so that every rank's term is its own. */
 #ifndef WEFT_TESTS_TENSORS_H
 #define WEFT_TESTS_TENSORS_H
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
+#include <stdint.h>
 
-#include "memory/memory.h"
 #include "weft.h"
 
 /* Calls visit(arg, global index, local index) for all elements of the rank's interior. */
-static inline int tensors_visit(const weft_layout *l, int rank, void (*visit)(void *arg, int64_t global, int64_t local),
-                                void *arg)
-{
-    weft_local at;
-    weft_layout_desc desc = {.size = sizeof desc};
-    size_t n;
-    int err = weft_layout_local(l, rank, &at);
-    if (!err)
-        err = weft_layout_describe(l, &desc);
-    if (!err)
-        err = weft_layout_boxes(l, rank, NULL, 0, &n);
-    if (err || !at.holds)
-        return err;
-    weft_box *boxes = calloc(n + 1, sizeof *boxes);
-    weft_layout_boxes(l, rank, boxes, n, &n);
-    for (size_t b = 0; b < n; b++) {
-        int64_t count = 1;
-        for (int d = 0; d < at.ndim; d++)
-            count *= boxes[b].len[d];
-        for (int64_t i = 0; i < count; i++) {
-            int64_t global = 0, local = 0, rest = i, size = count;
-            for (int d = 0; d < at.ndim; d++) {
-                size /= boxes[b].len[d];
-                int64_t k = rest / size;
-                rest %= size;
-                global = global * desc.dims[d].extent + boxes[b].at[d] + k;
-                local = local * at.shape[d] + boxes[b].local[d] + k;
-            }
-            visit(arg, global, local);
-        }
-    }
-    free(boxes);
-    return 0;
-}
-
-static inline double tensors_value(int64_t global, int rank, int seed)
-{
-    return (double)((global * 7 + rank * 5 + seed * 3) % 13);
-}
-
-struct tensors_side {
-    const weft_layout *l;
-    int dtype, rank, seed, op; /* op 0: equal copies */
-    unsigned char *data;
-    double *global; /* expected, by global index */
-    bool *set;
-    int64_t wrong;
-    double got, want;
-};
-
-static inline void tensors_put(void *arg, int64_t global, int64_t local)
-{
-    struct tensors_side *s = arg;
-    double v = tensors_value(global, s->op ? s->rank : 0, s->seed);
-    memory_cast1(s->data + (size_t)local * weft_dtype_size(s->dtype), s->dtype, &v, WEFT_F64);
-}
-
-static inline void tensors_expect(void *arg, int64_t global, int64_t local)
-{
-    struct tensors_side *s = arg;
-    double v = tensors_value(global, s->op ? s->rank : 0, s->seed);
-    (void)local;
-    if (!s->set[global] || !s->op)
-        s->global[global] = v;
-    else if (s->op == WEFT_SUM)
-        s->global[global] += v;
-    else if (s->op == WEFT_MAX)
-        s->global[global] = fmax(s->global[global], v);
-    s->set[global] = true;
-}
-
-static inline void tensors_compare(void *arg, int64_t global, int64_t local)
-{
-    struct tensors_side *s = arg;
-    double v;
-    memory_cast1(&v, WEFT_F64, s->data + (size_t)local * weft_dtype_size(s->dtype), s->dtype);
-    if (v != s->global[global] && !s->wrong++) {
-        s->got = v;
-        s->want = s->global[global];
-    }
-}
-
-static inline struct tensors_side tensors_of(const weft_layout *l, int rank, void *data, int seed)
-{
-    weft_layout_desc d = {.size = sizeof d};
-    weft_layout_describe(l, &d);
-    return (struct tensors_side){.l = l,
-                                 .dtype = (int)d.dtype,
-                                 .rank = rank,
-                                 .seed = seed,
-                                 .data = data,
-                                 .op = d.nfolds ? (int)d.folds[0].op : 0};
-}
-
-static inline void tensors_fill(const weft_layout *l, int rank, void *data, int seed)
-{
-    struct tensors_side s = tensors_of(l, rank, data, seed);
-    tensors_visit(l, rank, tensors_put, &s);
-}
-
-static inline int64_t tensors_count(const weft_layout *l)
-{
-    weft_layout_desc d = {.size = sizeof d};
-    int64_t n = 1;
-    weft_layout_describe(l, &d);
-    for (int i = 0; i < d.ndim; i++)
-        n *= d.dims[i].extent;
-    return n;
-}
+int tensors_visit(const weft_layout *l, int rank, void (*visit)(void *arg, int64_t global, int64_t local), void *arg);
+double tensors_value(int64_t global, int rank, int seed);
+void tensors_fill(const weft_layout *l, int rank, void *data, int seed);
 
 /* How many of the rank's elements are wrong. */
-static inline int64_t tensors_wrong(const weft_layout *src, const weft_layout *dst, int rank, void *data, int seed)
-{
-    size_t n = (size_t)tensors_count(src);
-    struct tensors_side s = tensors_of(src, 0, NULL, seed), d = tensors_of(dst, rank, data, seed);
-    d.global = s.global = calloc(n + 1, sizeof *s.global);
-    d.set = s.set = calloc(n + 1, sizeof *s.set);
-    for (s.rank = 0; s.rank < weft_layout_ranks(src); s.rank++)
-        tensors_visit(src, s.rank, tensors_expect, &s);
-    tensors_visit(dst, rank, tensors_compare, &d);
-    free(s.global);
-    free(s.set);
-    return d.wrong;
-}
+int64_t tensors_wrong(const weft_layout *src, const weft_layout *dst, int rank, void *data, int seed);
 #endif

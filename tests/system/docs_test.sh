@@ -155,7 +155,8 @@ limit()
 {
     local file document=${4:-docs/limits.md}
     file=$(find "$WEFT_SOURCE_DIR/include" "$WEFT_SOURCE_DIR/src" -name "$(basename "$1")")
-    grep -qsF -- "$2" "$file" || complain "$document: $1 no longer has '$2'"
+    # A formatter may put a backslash and a new line where a blank was.
+    sed -z 's/\\\n */ /g; s/  */ /g' "$file" | grep -qF -- "$2" || complain "$document: $1 no longer has '$2'"
     grep -qF -- "$3" "$WEFT_SOURCE_DIR/$document" || complain "$document does not say '$3'"
 }
 limit include/weft.h '#define WEFT_MAX_DIMS 8' '0 to 8 (`WEFT_MAX_DIMS`)'
@@ -177,8 +178,8 @@ limit src/engine/ways/letter.h '#define LETTERS 16' '16 runs ahead'
 limit src/comm/meet.c '#define PATIENCE_NS 1000000' 'after 1 ms' docs/running.md
 limit src/comm/flight.h '#define FLIGHT_EVENTS 256' 'the last 256'
 limit src/comm/flight.h '#define FLIGHT_DIR 512' '511 letters'
-limit src/cli/flights.h '#define FLIGHTS_RANKS 65536' '65,536 ranks'
-limit src/cli/flights.c '#define LARGEST (INT64_C(1) << 28)' '256 MiB'
+limit src/cli/diagnose/flight_files.h '#define FLIGHT_FILES_RANKS 65536' '65,536 ranks'
+limit src/cli/diagnose/flight_files.c '#define LARGEST (INT64_C(1) << 28)' '256 MiB'
 limit src/exchange/exchange.c '#define BUDGET (INT64_C(16) << 20)' '`budget` (16 MiB)'
 limit src/exchange/pipe.h '#define PIPE_LEAST ((size_t)32 << 10)' 'pipes of 32 to 256 KiB'
 limit src/exchange/pipe.h '#define PIPE_MOST ((size_t)256 << 10)' 'pipes of 32 to 256 KiB'
@@ -196,8 +197,8 @@ limit src/rendezvous/server.h '#define SERVER_STRANGERS 256' '256 at once, 72 by
 limit src/rendezvous/server.h '#define SERVER_PROVE_NS INT64_C(5000000000)' '256 at once, 72 bytes and 5 s each'
 limit src/rendezvous/server.h '#define SERVER_STAY_NS INT64_C(250000000)' 'from a quarter of a second on'
 limit src/rendezvous/server.h '#define SERVER_FRAME_NS INT64_C(10000000000)' 'once begun | 10 s |'
-limit src/rendezvous/tcp.c '#define GRACE_NS INT64_C(10000000000)' '10 s beyond the timeout'
-limit src/rendezvous/pmix.c '#define PLACES 16 ' '16, IPv4'
+limit src/rendezvous/store_tcp.c '#define GRACE_NS INT64_C(10000000000)' '10 s beyond the timeout'
+limit src/rendezvous/store_pmix.c '#define PLACES 16 ' '16, IPv4'
 limit src/layout/build.c 'ghosts need contiguous pieces' 'ghosts with blocks'
 limit src/layout/parse.c 'runs backwards' '`3..0` is refused'
 limit src/layout/layout.c 'only sum has an adjoint' 'layouts whose folds are all `sum`'
@@ -215,7 +216,7 @@ limit src/checkpoint/rules.h '#define RULES_PARTS 8 ' '| parts of a fused tensor
 limit src/checkpoint/rules.h '#define RULES_NUMBER_MAX 999999999 ' 'up to 999,999,999'
 limit src/checkpoint/move.c '#define THREADS_MOST 64' '| threads | 1 to 64 |'
 limit src/checkpoint/move.c '#define MEMORY_LEAST (INT64_C(1) << 20)' '1 MiB at least'
-limit src/cli/npy.h '#define NPY_HEADER_MAX (1 << 20)' '| `.npy` header | 1 MiB |'
+limit src/cli/files/npy.h '#define NPY_HEADER_MAX (1 << 20)' '| `.npy` header | 1 MiB |'
 limit src/cli/cmd_plan.c '#define SHOWN 64' 'the text lists 64 pairs'
 for algorithm in $("$WEFT_BIN" info | sed -n 's/^algorithms *//p'); do
     grep -q "^| .*\`$algorithm\`" "$WEFT_SOURCE_DIR/docs/limits.md" || complain "docs/limits.md: no row for $algorithm"
@@ -223,6 +224,20 @@ done
 for transport in $("$WEFT_BIN" info | sed -n 's/^transports *//p'); do
     grep -qF "\`$transport\`" "$WEFT_SOURCE_DIR/docs/limits.md" || complain "docs/limits.md: no word of $transport"
 done
+
+# drawn BEGIN END FILE COMMAND...: what stands between the two marks is what the command prints, as an indented block.
+drawn()
+{
+    local begin=$1 end=$2 file=$3
+    shift 3
+    awk -v begin="<!-- $begin" -v end="<!-- $end" 'index($0, end) == 1 { on = 0 } on; index($0, begin) == 1 { on = 1 }' \
+        "$WEFT_SOURCE_DIR/$file" >"$work/want"
+    "$@" | sed 's/^/    /' >"$work/got"
+    [ -s "$work/got" ] || complain "$file: $* prints nothing"
+    diff "$work/want" "$work/got" || complain "$file: between '$begin' and '$end' should be what '$*' prints"
+}
+layers=$(find "$WEFT_SOURCE_DIR/tests" -name include_direction.sh)
+drawn 'layers:' 'end of layers' docs/architecture.md bash "$layers" --draw
 
 # The README is read in one go, and so is a row of a table of limits.
 lines=$(wc -l <"$WEFT_SOURCE_DIR/README.md")

@@ -3,25 +3,25 @@
 # (layout, plan, lower) has no I/O, threads, clock or environment. `include_direction.sh [ROOT]`
 # checks a tree and prints each violation; without ROOT it checks this one and then plants
 # violations in a copy and expects every one of them to be found. tests/system/layers.txt is the table; `--draw` prints
-# it as docs/architecture.md shows it.
+# it as docs/architecture.md shows it, and `--write` writes it there.
 set -u
 here=$(cd "$(dirname "$0")/../.." && pwd)
 
 compile_half="layout plan lower"
 layers=$here/tests/system/layers.txt
-library=$(awk '!/^#/ && NF && $1 !~ /^(cli|bench|examples)$/ { printf "%s ", $1 }' "$layers")
+rows=$(awk '!/^#/ && NF { print $1 }' "$layers")
+# The library is what prints nothing and is linked into programs; tool, cli, bench and examples are programs.
+library=$(grep -vE '^(tool|cli|bench|examples)(/|$)' <<<"$rows" | tr '\n' ' ')
 library=${library% }
+tops=$(cut -d / -f 1 <<<"$rows" | sort -u)
 
-# What the files of a folder may include with quotes, besides weft.h and their own folder: a pattern.
-allowed()
+# place FOLDER: where a folder of the table stands in the tree.
+place()
 {
-    awk -v folder="$1" '$1 == folder {
-        for (i = 2; i <= NF; i++) {
-            name = $i
-            if (name ~ /\.h$/) { gsub(/\./, "\\.", name); name = name "$" } else name = name "/"
-            printf "%s%s", (i > 2 ? "|" : ""), name
-        }
-    }' "$layers"
+    case $1 in
+        bench | bench/* | examples) echo "$1" ;;
+        *) echo "src/$1" ;;
+    esac
 }
 
 # A folder of this tree, wherever its files stand below it.
@@ -30,7 +30,7 @@ sources() { find "$1" -name '*.[ch]' 2>/dev/null | sort; }
 # draw: the picture of docs/architecture.md, a line a folder.
 draw()
 {
-    awk '!/^#/ && NF { printf "%-12s", $1; for (i = 2; i <= NF; i++) printf " %s", $i; print "" }' "$layers" |
+    awk '!/^#/ && NF { printf "%-14s", $1; for (i = 2; i <= NF; i++) printf " %s", $i; print "" }' "$layers" |
         sed 's/ *$//'
 }
 
@@ -69,23 +69,46 @@ strip()
 # show FILE WHAT: turns "line:text" into a violation a line.
 show() { sed "s|^\([0-9]*\):[[:space:]]*\(.*\)|$1:\1: $2: \2|"; }
 
+# check_includes FILE...: what is included with quotes, besides weft.h and headers of the same folder. A file, or a header as
+# it is included, belongs to the longest folder of the table that fits.
 check_includes()
 {
-    local folder=$1 file=$2 own=$3 may
-    may="weft\.h$|$own/|[a-z0-9_]+\.h$"
-    [ -n "$(allowed "$folder")" ] && may+="|$(allowed "$folder")"
-    grep -nE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' "$file" |
-        while IFS=: read -r line text; do
-            name=$(sed 's/^[^"]*"\([^"]*\)".*/\1/' <<<"$text")
-            if ! grep -qE "^($may)" <<<"$name"; then
-                echo "$file:$line: $folder may not include \"$name\""
-            elif [[ $name != */* && $name != weft.h && ! -f $(dirname "$file")/$name ]]; then
-                echo "$file:$line: \"$name\" is not in this folder"
-            fi
-        done
-    # Angle brackets are for the system; the library's own folders must not be reached that way.
-    grep -nE "^[[:space:]]*#[[:space:]]*include[[:space:]]*<((${library// /|}|cli)/|\.)" "$file" |
-        show "$file" "$folder may not include"
+    grep -HnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' "$@" | awk '
+        function folder_of(name)
+        {
+            do
+                sub(/\/[^\/]*$/, "", name)
+            while (name ~ /\// && !(name in known))
+            return name
+        }
+        NR == FNR {
+            if (!/^#/ && NF) {
+                known[$1]
+                for (i = 2; i <= NF; i++) may[$1, $i]
+            }
+            next
+        }
+        {
+            split($0, part, ":")
+            file = part[1]
+            name = $0
+            sub(/^[^"]*"/, "", name)
+            sub(/".*/, "", name)
+            own = file
+            sub(/^src\//, "", own)
+            own = folder_of(own)
+            if (name == "weft.h") next
+            if (name !~ /\//) {
+                beside = file
+                sub(/[^\/]*$/, name, beside)
+                if ((getline line < beside) < 0) print file ":" part[2] ": \"" name "\" is not in this folder"
+                close(beside)
+            } else if (name ~ /^\./ || (folder_of(name) != own && !((own, folder_of(name)) in may) && !((own, name) in may)))
+                print file ":" part[2] ": " own " may not include \"" name "\""
+        }' "$layers" -
+    # Angle brackets are for the system; the folders of this tree must not be reached that way.
+    grep -HnE "^[[:space:]]*#[[:space:]]*include[[:space:]]*<((${tops//$'\n'/|})/|\.)" "$@" |
+        sed 's|^\([^:]*:[0-9]*\):[[:space:]]*\(.*\)|\1: may not include: \2|'
 }
 
 check_calls()
@@ -98,16 +121,9 @@ check_tree()
 {
     local root=$1 folder file
     cd "$root" || return 1
-    for folder in $library cli; do
-        for file in $(sources "src/$folder"); do
-            check_includes "$folder" "$file" "$folder"
-        done
-    done
-    for folder in bench examples; do
-        for file in $(sources "$folder"); do
-            check_includes "$folder" "$file" "$folder"
-        done
-    done
+    for folder in $tops; do
+        sources "$(place "$folder")"
+    done | { mapfile -t all && check_includes "${all[@]}"; }
     for folder in $library; do
         for file in $(sources "src/$folder"); do
             check_calls "$file" "the library never prints or exits" "$printing"
@@ -125,13 +141,20 @@ check_tree()
     # An unknown folder would go unchecked.
     for folder in src/*/; do
         folder=$(basename "$folder")
-        [[ " $library cli " == *" $folder "* ]] || echo "src/$folder: no rule says what it may include"
+        grep -qxF -- "$folder" <<<"$tops" || echo "src/$folder: no rule says what it may include"
     done
     grep -nE '#[[:space:]]*include[[:space:]]*"' include/weft.h | show include/weft.h "weft.h stands alone"
 }
 
 if [ "${1:-}" = --draw ]; then
     draw
+    exit
+fi
+if [ "${1:-}" = --write ]; then
+    draw | sed 's/^/    /' >"$here/docs/architecture.md.new" &&
+        sed -i -e '/^<!-- layers:/,/^<!-- end of layers/{/^<!--/!d}' \
+            -e "/^<!-- layers:/r $here/docs/architecture.md.new" "$here/docs/architecture.md"
+    rm -f "$here/docs/architecture.md.new"
     exit
 fi
 if [ $# -gt 0 ]; then
@@ -149,22 +172,24 @@ fi
 # plant VERDICT FOLDER LINE: a copy of the tree with one more file is refused (bad) or not (good).
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
+mkdir -p "$copy/include"
+cp "$here/include/weft.h" "$copy/include/"
+for folder in $rows; do
+    mkdir -p "$copy/$(place "$folder")"
+    touch "$copy/$(place "$folder")/${folder##*/}.h"
+done
 plant()
 {
     local verdict=$1 file=$copy/$2/planted.c result=good
-    rm -rf "${copy:?}"/*
-    mkdir -p "$copy/src" "$copy/include" "$copy/$2"
-    cp "$here/include/weft.h" "$copy/include/"
-    for folder in $library cli; do
-        mkdir -p "$copy/src/$folder"
-        touch "$copy/src/$folder/$folder.h"
-    done
+    mkdir -p "$copy/$2"
     printf '%s\n' "$3" >"$file"
     bash "$0" "$copy" >"$copy/found" || result=bad
     if [ "$result" != "$verdict" ] || { [ "$verdict" = bad ] && ! grep -q planted "$copy/found"; }; then
         echo "self-check: in $2, the line '$3' should be $verdict"
         failed=1
     fi
+    rm "$file"
+    rmdir "$copy/$2" 2>/dev/null # where it was made for this one alone
 }
 
 plant bad src/base '#include "layout/layout.h"'
@@ -191,7 +216,26 @@ plant bad src/memory '#include "layout/layout.h"'
 plant bad src/checkpoint '#include "engine/exec.h"'
 plant bad src/layout '#include "checkpoint/checkpoint.h"'
 plant bad src/cli '#include "base/error.h"'
+plant bad src/cli '#include "base/json_read.h"'
+plant bad src/cli '#include "bench/harness/measure.h"'
+plant bad src/cli/check '#include "cli/cli.h"'
+plant bad src/cli/check '#include "cli/files/npy.h"'
+plant bad src/cli/move '#include "cli/check/oracle.h"'
+plant bad src/cli/run '#include "bench/tables/bench.h"'
+plant bad src/cli/diagnose '#include "base/utf8.h"'
+plant bad src/tool '#include "cli/cli.h"'
+plant bad src/tool '#include "bench/work/work.h"'
+plant bad src/tool '#include "base/error.h"'
+plant bad src/base '#include "tool/args.h"'
 plant bad bench '#include "plan/plan.h"'
+plant bad bench '#include "bench/harness/measure.h"'
+plant bad bench/work '#include "bench/ranks/orders.h"'
+plant bad bench/work '#include "tool/failure.h"'
+plant bad bench/ranks '#include "bench/harness/measure.h"'
+plant bad bench/harness '#include "bench/tables/bench.h"'
+plant bad bench/tables '#include "cli/cli.h"'
+plant bad bench/tables '#include <cli/cli.h>'
+plant bad bench/tables '#include "base/json_read.h"'
 plant bad examples '#include "base/base.h"'
 plant bad src/layout '#include <pthread.h>'
 plant bad src/layout '#include <sys/mman.h>'
@@ -214,8 +258,15 @@ plant good src/comm '#include "rendezvous/store.h"'
 plant good src/engine 'void f(void) { pthread_mutex_lock(0); }'
 plant good src/checkpoint '#include "layout/layout.h"'
 plant good src/cli '#include "cli/cli.h"'
-plant good src/cli '#include "base/json_read.h"'
 plant good src/cli '#include "cli.h"'
+plant good src/cli '#include "bench/tables/bench.h"'
+plant good src/cli '#include "cli/check/oracle.h"'
+plant good src/cli/check '#include "cli/move/runner.h"'
+plant good src/cli/diagnose '#include "base/json_read.h"'
+plant good src/tool '#include "base/utf8.h"'
+plant good src/tool 'int printf(const char *, ...); void f(void) { printf("x"); }'
+plant good bench/tables '#include "bench/harness/measure.h"'
+plant good bench/harness '#include "tool/failure.h"'
 plant good src/cli '#include "weft.h"'
 plant good bench '#include <weft.h>'
 plant good src/plan '/* open(2) and getenv( are only named here */ int n = 1; // time(0)'

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <cmocka.h>
 
@@ -38,11 +39,11 @@ int main(void)
         {"overlap", window_overlap, &turns, 3, 3},
         {"forms", forms_body, &runs, 2, FORMS_MOST},
         {"stress", stress_body, &ns, 2, 16},
-        {"random operations", random_body, &rounds, 1, 8},
-        {"order through others", third_body, &turns, 3, 16},
-        {"barriers of the comm", barrier_body, NULL, 1, 16},
-        {"large puts", large_body, &bytes, 2, 4},
-        {"callbacks", callback_body, NULL, 2, 6},
+        {"random operations", puts_random_body, &rounds, 1, 8},
+        {"order through others", puts_third_body, &turns, 3, 16},
+        {"barriers of the comm", puts_barrier_body, NULL, 1, 16},
+        {"large puts", puts_large_body, &bytes, 2, 4},
+        {"callbacks", puts_callback_body, NULL, 2, 6},
     };
     weft_comm *c;
     if (weft_comm_open(NULL, NULL, &c)) {

@@ -6,19 +6,28 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "support/clock.h"
 #include "support/processes.h"
+#include "support/ranks.h"
 
 static bool no_memfds; /* as on a system that has none */
 int __real_memfd_create(const char *name, unsigned flags);
@@ -237,7 +246,7 @@ static void files_run_out(void **state)
             pid_t pids[2];
             snprintf(f->url, sizeof f->url, "shm:few-%ld-%d-%d", (long)getpid(), files, first);
             f->files = files;
-            int64_t began = process_now();
+            int64_t began = clock_now();
             fflush(NULL);
             for (int i = 0; i < 2; i++) {
                 int rank = i ? !first : first;
@@ -247,14 +256,14 @@ static void files_run_out(void **state)
                     for (int k = 0; k < 2000 && !process_lines("/proc/net/unix", f->url + 4) && !f->code[rank]; k++)
                         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
             }
-            int64_t ends = process_now() + 10 * SECOND;
+            int64_t ends = clock_now() + 10 * SECOND;
             waitpid(pids[first], NULL, 0); /* rank 0 */
             if (f->code[0]) {
                 if (!strstr(f->text[0], "Too many open files"))
                     fail_msg("%d files, rank %d first: %s", files, first, f->text[0]);
-                if (process_now() >= ends)
+                if (clock_now() >= ends)
                     fail_msg("%d files, rank %d first: %lld ms until it said so", files, first,
-                             (long long)((process_now() - began) / MS));
+                             (long long)((clock_now() - began) / MS));
                 kill(pids[!first], SIGKILL);
             }
             waitpid(pids[!first], NULL, 0);

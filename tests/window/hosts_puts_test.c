@@ -1,10 +1,15 @@
 /* What is put into windows on other hosts: all of window_puts.h; targets that make no calls; ranks that are killed. */
 #define _GNU_SOURCE
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -18,22 +23,22 @@ static void random_operations(void **state)
 {
     (void)state;
     int rounds = (int)test_share(3, 60), tight = rounds < 20 ? 20 : rounds; /* some sizes meet after 17 rounds only */
-    everywhere(random_body, 2, 6, &rounds, NULL);
-    everywhere(random_body, 3, 3, &rounds, &(weft_comm_opts){.progress = WEFT_PROGRESS_THREAD});
-    everywhere(random_body, 3, 3, &tight, &(weft_comm_opts){.inflight_bytes = 1 << 20});
+    everywhere(puts_random_body, 2, 6, &rounds, NULL);
+    everywhere(puts_random_body, 3, 3, &rounds, &(weft_comm_opts){.progress = WEFT_PROGRESS_THREAD});
+    everywhere(puts_random_body, 3, 3, &tight, &(weft_comm_opts){.inflight_bytes = 1 << 20});
 }
 
 static void order_through_others(void **state)
 {
     (void)state;
     int turns = (int)test_share(60, 3000);
-    everywhere(third_body, 3, 6, &turns, NULL);
+    everywhere(puts_third_body, 3, 6, &turns, NULL);
 }
 
 static void barriers_of_the_comm(void **state)
 {
     (void)state;
-    everywhere(barrier_body, 2, 4, NULL, NULL);
+    everywhere(puts_barrier_body, 2, 4, NULL, NULL);
 }
 
 static void large_against_each_other(void **state)
@@ -41,17 +46,17 @@ static void large_against_each_other(void **state)
     (void)state;
     int64_t bytes = INT64_C(100) << 20, fewer = INT64_C(9000008);
 #if !defined(__SANITIZE_THREAD__)
-    everywhere(large_body, 2, 2, &bytes, NULL);
+    everywhere(puts_large_body, 2, 2, &bytes, NULL);
 #else
     (void)bytes;
 #endif
-    everywhere(large_body, 2, 4, &fewer, NULL);
+    everywhere(puts_large_body, 2, 4, &fewer, NULL);
 }
 
 static void puts_in_callbacks(void **state)
 {
     (void)state;
-    everywhere(callback_body, 2, 4, NULL, NULL);
+    everywhere(puts_callback_body, 2, 4, NULL, NULL);
 }
 
 /* ---- targets that make no calls ---- */
@@ -69,14 +74,14 @@ static void idle_body(struct ranks_rank *r)
         RANKS_OK(r, weft_window_put(w, 0, 1, 0, work, N));
         RANKS_OK(r, weft_window_notify(w, 1, 0, WEFT_NOTIFY_SET, 1));
         RANKS_OK(r, weft_window_put(w, 0, 1, 0, work + N - 1, 1));
-        RANKS_OK(r, weft_window_barrier_with(w, (const int[]){0}, 1, LONG_NS)); /* with nobody */
+        RANKS_OK(r, weft_window_barrier_with(w, (const int[]){0}, 1, PUTS_LONG_NS)); /* with nobody */
     }
     ranks_meet(r);
     if (r->rank == 1) {
-        RANKS_OK(r, weft_window_wait(w, 0, WEFT_EQ, 1, LONG_NS));
+        RANKS_OK(r, weft_window_wait(w, 0, WEFT_EQ, 1, PUTS_LONG_NS));
         RANKS_CHECK(r, ((const int32_t *)weft_window_pointer(w, 0, 1))[N - 1] == 7);
     }
-    RANKS_OK(r, weft_window_barrier(w, LONG_NS));
+    RANKS_OK(r, weft_window_barrier(w, PUTS_LONG_NS));
     weft_window_close(w);
     free(work);
 }
@@ -131,11 +136,11 @@ static void late_body(struct ranks_rank *r)
         RANKS_CHECK(r, !strcmp(ranks_said(), "weft_comm_barrier: time ran out, rank 1 yet to take what was put"));
     }
     ranks_meet(r);
-    RANKS_OK(r, weft_window_barrier(w, LONG_NS));
+    RANKS_OK(r, weft_window_barrier(w, PUTS_LONG_NS));
     RANKS_CHECK(r, r->rank != 1 || ((const int32_t *)weft_window_pointer(w, 0, 1))[N - 1] == 5);
     if (r->rank < 2)
-        RANKS_OK(r, weft_window_barrier_with(w, &other, 1, LONG_NS));
-    RANKS_OK(r, weft_comm_barrier(r->comm, LONG_NS));
+        RANKS_OK(r, weft_window_barrier_with(w, &other, 1, PUTS_LONG_NS));
+    RANKS_OK(r, weft_comm_barrier(r->comm, PUTS_LONG_NS));
     weft_window_close(w);
 }
 
@@ -165,7 +170,7 @@ static int work_until_failure(weft_window *w, const struct killing *k, int rank,
     int err = 0;
     for (uint64_t turn = 1; !err; turn++) {
         if (rank == k->victim && (int64_t)turn == k->at) {
-            atomic_store(&((struct killing *)(uintptr_t)k)->died, process_now());
+            atomic_store(&((struct killing *)(uintptr_t)k)->died, clock_now());
             raise(SIGKILL);
         }
         for (int q = 0; q < ranks && !err; q++)
@@ -189,7 +194,7 @@ static void killed_body(struct ranks_rank *r)
     weft_window *w;
     RANKS_OK(r, weft_window_open(r->comm, &b, 1, 1, &w));
     k->end[r->rank].code = work_until_failure(w, k, r->rank, r->size);
-    k->end[r->rank].knew = process_now();
+    k->end[r->rank].knew = clock_now();
     snprintf(k->end[r->rank].text, sizeof k->end[r->rank].text, "%s", weft_errmsg());
     weft_window_close(w);
 }

@@ -35,7 +35,7 @@ struct share {
 
 static int rank_of(const struct levels *l, int64_t place)
 {
-    return l->rooted ? layout_rank(l->j->src, l->member[place]) : group_rank(&l->g, l->member[place]);
+    return l->rooted ? mesh_rank(l->j->src, l->member[place]) : group_rank(&l->g, l->member[place]);
 }
 
 static int levels_open(const struct job *j, const struct recognised *r, bool rooted, struct levels *l)
@@ -233,7 +233,7 @@ int row_levels_reduce_scatter(const struct job *j, const struct recognised *r)
 static struct share piece_of_root(const struct levels *l, int64_t i)
 {
     const struct job *j = l->j;
-    struct share s = {.owner = -1, .host = -1, .rank = layout_rank(j->dst, 0), .turn = i, .part = i, .pieces = l->most};
+    struct share s = {.owner = -1, .host = -1, .rank = mesh_rank(j->dst, 0), .turn = i, .part = i, .pieces = l->most};
     int on = job_host(j->machine, s.rank);
     for (int64_t h = 0; h < l->hosts; h++)
         if (job_host(j->machine, rank_of(l, l->first[h])) == on)
@@ -282,13 +282,13 @@ static bool groups_alike(const struct job *j, uint32_t axes, int64_t one, int64_
     bool alike = true;
     for (int64_t k = 0; k < n && alike; k++) {
         int64_t off = axes_offset(l, axes, k);
-        alike = pair_up(x, job_host(j->machine, layout_rank(l, one + off)),
-                        job_host(j->machine, layout_rank(l, other + off)));
+        alike =
+            pair_up(x, job_host(j->machine, mesh_rank(l, one + off)), job_host(j->machine, mesh_rank(l, other + off)));
     }
     for (int64_t k = 0; k < n; k++) {
         int64_t off = axes_offset(l, axes, k);
-        x->there[job_host(j->machine, layout_rank(l, one + off))] = -1;
-        x->here[job_host(j->machine, layout_rank(l, other + off))] = -1;
+        x->there[job_host(j->machine, mesh_rank(l, one + off))] = -1;
+        x->here[job_host(j->machine, mesh_rank(l, other + off))] = -1;
     }
     return alike;
 }

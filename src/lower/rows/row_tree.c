@@ -16,9 +16,9 @@ struct tree {
 
 static void tree_open(const weft_layout *mesh, int root, int rank, struct tree *t)
 {
-    *t = (struct tree){.mesh = mesh, .root = root, .at = layout_index(mesh, root)};
+    *t = (struct tree){.mesh = mesh, .root = root, .at = mesh_index(mesh, root)};
     t->size = mesh->mesh + (t->at < 0);
-    int64_t i = layout_index(mesh, rank);
+    int64_t i = mesh_index(mesh, rank);
     t->me = rank == root ? 0 : i < 0 ? -1 : i + (t->at < 0 || i < t->at);
 }
 
@@ -26,7 +26,7 @@ static int tree_rank(const struct tree *t, int64_t v)
 {
     if (v == 0)
         return t->root;
-    return layout_rank(t->mesh, v - (t->at < 0 || v - 1 < t->at));
+    return mesh_rank(t->mesh, v - (t->at < 0 || v - 1 < t->at));
 }
 
 static int levels(int64_t v) /* bits of v */
@@ -42,7 +42,7 @@ int row_tree_broadcast(const struct job *j, const struct recognised *r)
     struct tree t;
     struct block b;
     (void)r;
-    tree_open(j->dst, layout_rank(j->src, 0), j->d->rank, &t);
+    tree_open(j->dst, mesh_rank(j->src, 0), j->d->rank, &t);
     if (t.me < 0)
         return 0;
     int rc = block_whole(j, t.me == 0, 0, 1, &b);
@@ -64,7 +64,7 @@ int row_tree_reduce(const struct job *j, const struct recognised *r)
 {
     struct tree t;
     (void)r;
-    tree_open(j->src, layout_rank(j->dst, 0), j->d->rank, &t);
+    tree_open(j->src, mesh_rank(j->dst, 0), j->d->rank, &t);
     if (t.me < 0)
         return 0;
     int mine = levels(t.me), last = levels(t.size - 1) - 1, acc = dtype_acc(j->src->dtype);

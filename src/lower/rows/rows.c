@@ -14,7 +14,7 @@ static int64_t local_count(const weft_layout *l, int64_t index)
 {
     int64_t n = index < 0 ? 0 : 1;
     for (int d = 0; d < l->ndim && n; d++)
-        n *= layout_extent(l, d, layout_piece(l, index, d), NULL);
+        n *= layout_piece_extent(l, d, layout_piece(l, index, d), NULL);
     return n;
 }
 static int64_t term_size(const struct job *j)
@@ -87,7 +87,7 @@ static int64_t stated_tree_reduce(const struct job *j, const struct recognised *
     (void)r;
     if (j->si < 0 || j->di >= 0)
         return 0;
-    int64_t root = layout_index(j->src, layout_rank(j->dst, 0)), me = j->si + (root < 0 || j->si < root);
+    int64_t root = mesh_index(j->src, mesh_rank(j->dst, 0)), me = j->si + (root < 0 || j->si < root);
     int64_t size = j->src->mesh + (root < 0), high = 1;
     while (high <= me)
         high *= 2;
@@ -314,7 +314,7 @@ static int64_t group_size(const struct job *j, const struct recognised *r)
     if (r->axes)
         return members(j, r);
     const weft_layout *many = j->src->mesh == 1 ? j->dst : j->src, *one = many == j->src ? j->dst : j->src;
-    return many->mesh + (layout_index(many, layout_rank(one, 0)) < 0);
+    return many->mesh + (mesh_index(many, mesh_rank(one, 0)) < 0);
 }
 
 static int force(const struct job *j, const struct recognised *r, const weft_lower_opts *o, const struct row **row)
@@ -354,7 +354,7 @@ static int lie_of(const struct job *j, const weft_layout *l, uint32_t axes, stru
         return error_nomem();
     bool sorted = true;
     for (int64_t k = 0; k < n; k++) {
-        host[k] = job_host(m, layout_rank(l, axes_offset(l, axes, k)));
+        host[k] = job_host(m, mesh_rank(l, axes_offset(l, axes, k)));
         sorted = sorted && (!k || host[k - 1] <= host[k]);
     }
     if (!sorted)

@@ -15,7 +15,7 @@ void group_open(const struct job *j, const struct recognised *r, struct group *g
 int group_rank(const struct group *g, int64_t member)
 {
     const struct job *j = g->j;
-    return layout_rank(j->src, j->si - axes_part(j->src, g->axes, j->si) + axes_offset(j->src, g->axes, member));
+    return mesh_rank(j->src, j->si - axes_part(j->src, g->axes, j->si) + axes_offset(j->src, g->axes, member));
 }
 
 /* The joined runs of each dim: member i's source piece with member k's destination piece. */
@@ -26,9 +26,9 @@ static int join_members(const struct group *g, int64_t i, int64_t k, struct pair
     int64_t s = base + axes_offset(j->src, g->axes, i), t = base + axes_offset(j->src, g->axes, k);
     for (int d = 0; d < j->ndim; d++) {
         struct runs a = {.arena = j->arena}, b = {.arena = j->arena};
-        int rc = layout_interior(j->src, d, layout_piece(j->src, s, d), &a);
+        int rc = layout_piece_interior(j->src, d, layout_piece(j->src, s, d), &a);
         if (!rc)
-            rc = layout_interior(j->dst, d, layout_piece(j->dst, t, d), &b);
+            rc = layout_piece_interior(j->dst, d, layout_piece(j->dst, t, d), &b);
         runs[d] = (struct pair_runs){.arena = j->arena};
         if (!rc)
             rc = runs_join(&a, &b, &runs[d]);
@@ -43,10 +43,10 @@ static int cut_dim(const struct job *j, const struct pair_runs *runs, int64_t pi
 {
     int best = 0;
     for (int d = 0; d < j->ndim; d++) {
-        int64_t n = pair_runs_count(&runs[d]);
+        int64_t n = runs_pair_count(&runs[d]);
         if (n % pieces == 0 || n >= 32 * pieces)
             return d;
-        if (n > pair_runs_count(&runs[best]))
+        if (n > runs_pair_count(&runs[best]))
             best = d;
     }
     return best;
@@ -113,9 +113,9 @@ static int open_part(struct block *b, struct pair_runs *runs, int64_t part, int6
         return block_places(b);
     if (pieces > 1 && j->ndim) {
         int d = cut_dim(j, runs, pieces);
-        int64_t n = pair_runs_count(&runs[d]);
+        int64_t n = runs_pair_count(&runs[d]);
         struct pair_runs cut = {.arena = j->arena};
-        rc = pair_runs_cut(&runs[d], mul_div(part, n, pieces), mul_div(part + 1, n, pieces), &cut);
+        rc = runs_pair_cut(&runs[d], mul_div(part, n, pieces), mul_div(part + 1, n, pieces), &cut);
         runs[d] = cut;
     }
     return rc ? rc : block_boxes(b, runs);

@@ -1,7 +1,7 @@
 /* What the files of verify share. Verify never sees an element: it follows boxes.
  *
- *   verify.c        the passes in order, and what all plans must have in common
- *   verify_graph.c  messages to their receives, an order of all steps, who waits for whom
+ *   verify_passes.c the passes in order, and what all plans must have in common
+ *   verify_graph.c  messages to their receives, an order of all steps, which step waits for which
  *   verify_place.c  each part against the layouts, each read to the part that it reads of
  *   verify_cover.c  everything written once: exact cover of slots by boxes, overlaps
  *   verify_value.c  the algebra of values: terms, folds, roundings
@@ -9,6 +9,7 @@
  *   verify_run.c    the steps of all ranks in order, on values; the same bits everywhere
  *   verify_alias.c  in place: reads before writes
  *   verify_text.c   words for errors
+ *   verify.c        lookups that all of them share
  */
 #ifndef WEFT_PLAN_VERIFY_VERIFY_H
 #define WEFT_PLAN_VERIFY_VERIFY_H
@@ -57,7 +58,7 @@ struct verify {
     const weft_plan *const *all;
     size_t ranks;
     struct arena arena;         /* lives as long as this */
-    struct arena work;          /* for one question at a time: whoever asks it resets it */
+    struct arena work;          /* for one question at a time: the function that asks it resets it */
     size_t *step0, *part0;      /* rank r's steps and parts are numbered from step0[r], part0[r] on */
     size_t *match;              /* SEND: its RECV, RECV: its SEND, by number */
     size_t *next, *prev;        /* the messages of a channel in order, on either side; SIZE_MAX at the ends */
@@ -78,7 +79,7 @@ static inline const struct plan_buf *verify_buf(const weft_plan *p, const struct
 {
     return &p->bufs[part->buf];
 }
-/* Is part k of a step written (else it is read)? */
+/* Is part k of a step written? Otherwise it is read. */
 static inline bool verify_writes(const struct plan_step *s, uint32_t k)
 {
     return s->kind == PLAN_RECV || (s->kind == PLAN_COPY && k == 1) || (s->kind == PLAN_REDUCE && k == 0);
@@ -89,14 +90,14 @@ struct run verify_run_of(const weft_plan *p, const struct plan_part *part, int d
 void *verify_alloc(struct arena *a, size_t n, size_t size);
 
 /* ---- graph ---- */
-int verify_match(struct verify *v); /* fills match, next, prev */
-int verify_sort(struct verify *v);  /* fills order, at */
+int verify_graph_match(struct verify *v); /* fills match, next, prev */
+int verify_graph_sort(struct verify *v);  /* fills order, at */
 
 /* ---- places ---- */
 /* Of one rank: fills writer and origin. */
-int verify_places(struct verify *v, size_t r);
+int verify_place(struct verify *v, size_t r);
 /* Does every position of r stand in one of the n runs of list, at the same place? 1, 0 or an error. */
-int verify_within(const struct run *r, const struct run *list, size_t n, struct arena *work);
+int verify_place_within(const struct run *r, const struct run *list, size_t n, struct arena *work);
 
 /* ---- cover ---- */
 /* Boxes of places, ndim runs each: only to, tostep, n and len count. */
@@ -109,36 +110,37 @@ struct verify_boxes {
  * none or in several. Boxes lie inside of the maps. */
 int verify_cover(const struct verify_boxes *b, const struct runs *maps, int64_t *cell);
 /* Calls hit for pairs of boxes that share a cell, until it returns non-zero: that is handed on. */
-int verify_overlaps(const struct verify_boxes *b, struct arena *work, int (*hit)(void *arg, size_t i, size_t j),
-                    void *arg);
-bool verify_holds(const struct run *box, int ndim, const int64_t *cell);
+int verify_cover_overlaps(const struct verify_boxes *b, struct arena *work, int (*hit)(void *arg, size_t i, size_t j),
+                          void *arg);
+bool verify_cover_holds(const struct run *box, int ndim, const int64_t *cell);
 /* Elements of a run below x. */
-int64_t verify_count_below(const struct run *r, int64_t x);
+int64_t verify_cover_below(const struct run *r, int64_t x);
 
 /* ---- values ---- */
-struct verify_value verify_term(const uint64_t id[2], int dtype);
-struct verify_value verify_identity(int op, int dtype);
-void verify_fold_start(struct verify_fold *f, int op);
-void verify_fold_add(struct verify_fold *f, const struct verify_value *x);
+struct verify_value verify_value_term(const uint64_t id[2], int dtype);
+struct verify_value verify_value_identity(int op, int dtype);
+void verify_value_fold_start(struct verify_fold *f, int op);
+void verify_value_fold_add(struct verify_fold *f, const struct verify_value *x);
 /* With at least one input; div <= 1: no division. */
-struct verify_value verify_fold_end(const struct verify_fold *f, int64_t div, int acc);
+struct verify_value verify_value_fold_end(const struct verify_fold *f, int64_t div, int acc);
 /* False when the value would be rounded where it must not be. */
-bool verify_cast(struct verify_value *x, const struct verify_tensor *t, int dtype);
+bool verify_value_cast(struct verify_value *x, const struct verify_tensor *t, int dtype);
 /* Is x the value to be delivered, given what is expected? */
-bool verify_delivered(const struct verify_value *x, const struct verify_tensor *t, const struct verify_value *expected);
-bool verify_same_terms(const struct verify_value *a, const struct verify_value *b);
+bool verify_value_delivered(const struct verify_value *x, const struct verify_tensor *t,
+                            const struct verify_value *expected);
+bool verify_value_same_terms(const struct verify_value *a, const struct verify_value *b);
 
 /* ---- terms ---- */
-int verify_tensor_init(struct verify *v, struct verify_tensor *t, const struct plan_tensor *from);
+int verify_terms_tensor(struct verify *v, struct verify_tensor *t, const struct plan_tensor *from);
 /* The term that a part of a source buffer holds. */
-int verify_leaf(struct verify *v, size_t r, const struct plan_part *part, struct verify_value *out);
+int verify_terms_leaf(struct verify *v, size_t r, const struct plan_part *part, struct verify_value *out);
 /* What the elements of a box have for a value in the source; 1 if not all have the same, 0 or an error. */
-int verify_expected(struct verify *v, const struct verify_tensor *t, const struct plan_run *box,
-                    struct verify_value *out);
+int verify_terms_expected(struct verify *v, const struct verify_tensor *t, const struct plan_run *box,
+                          struct verify_value *out);
 /* The op whose identity a destination part must hold, 0 if it must hold the value, -1 if some of it this, some that. */
-int verify_dst_op(const struct verify *v, size_t r, const struct plan_part *part);
+int verify_terms_dst_op(const struct verify *v, size_t r, const struct plan_part *part);
 /* Words for what is wrong with terms (as values, sorted by set[0]) in a box: "the term of x=2 is missing". */
-int verify_compare_terms(struct verify *v, const struct verify_tensor *t, const struct plan_run *box,
+int verify_terms_compare(struct verify *v, const struct verify_tensor *t, const struct plan_run *box,
                          const struct verify_value *have, size_t n, struct text *out);
 
 /* ---- run ---- */
@@ -146,15 +148,15 @@ int verify_run(struct verify *v);
 
 /* ---- alias ---- */
 /* In place, each read of a source comes before the write of the same element to the destination. */
-int verify_in_place(struct verify *v);
+int verify_alias(struct verify *v);
 
 /* ---- text ---- */
 #define VERIFY_TEXT 400
 /* "rank 3 step 7 (reduce 'w'[0:4])" */
-const char *verify_step_text(const struct verify *v, size_t r, size_t s, char buf[VERIFY_TEXT]);
+const char *verify_text_step(const struct verify *v, size_t r, size_t s, char buf[VERIFY_TEXT]);
 /* "'w'[0:4,2:8]" */
-const char *verify_part_text(const weft_plan *p, const struct plan_part *part, char buf[VERIFY_TEXT]);
+const char *verify_text_part(const weft_plan *p, const struct plan_part *part, char buf[VERIFY_TEXT]);
 /* "'w'[3,7]" for a cell of a buffer, which a map of slots turns to positions. */
-const char *verify_cell_text(const weft_plan *p, uint32_t tensor, const struct runs *maps, const int64_t *cell,
+const char *verify_text_cell(const weft_plan *p, uint32_t tensor, const struct runs *maps, const int64_t *cell,
                              char buf[VERIFY_TEXT]);
 #endif

@@ -40,7 +40,7 @@ static bool may_share(const struct verify_tensor *t)
     return (t->folds || t->dst->nfolds > 0) && t->src->dtype == t->dst->dtype;
 }
 
-/* Does it write to a shared slot something else than the source has there? */
+/* Does the part write another value to a shared slot than the source has there? */
 static bool changes(const struct verify *v, size_t r, uint32_t part)
 {
     return v->value[v->part0[r] + part].kind != VERIFY_TERM;
@@ -137,8 +137,8 @@ static int check_pairs(struct accesses *x)
             char one[VERIFY_TEXT], two[VERIFY_TEXT];
             if (!has_read(x, &x->before[k]))
                 return verify_refuse("in place, %s may overwrite what %s reads of the source: it does not wait for it",
-                                     verify_step_text(v, x->r, w - v->step0[x->r], one),
-                                     verify_step_text(v, x->r, x->before[k].read - v->step0[x->r], two));
+                                     verify_text_step(v, x->r, w - v->step0[x->r], one),
+                                     verify_text_step(v, x->r, x->before[k].read - v->step0[x->r], two));
         }
     }
     return 0;
@@ -159,7 +159,7 @@ static int check_tensor(struct accesses *x, uint32_t tensor)
             run[i * (size_t)ndim + (size_t)d] = a;
         }
     x->nbefore = 0;
-    int rc = verify_overlaps(&(struct verify_boxes){ndim, x->n, run}, &x->v->work, note_pair, x);
+    int rc = verify_cover_overlaps(&(struct verify_boxes){ndim, x->n, run}, &x->v->work, note_pair, x);
     free(run);
     return rc ? rc : check_pairs(x);
 }
@@ -202,7 +202,7 @@ static int check_rank(struct accesses *x, struct access *all)
     return rc;
 }
 
-/* Who reads what, and who waits for SENDs. */
+/* Which parts read which written part, and which SENDs some step waits for. */
 static int index_reads(struct accesses *x)
 {
     struct verify *v = x->v;
@@ -235,7 +235,7 @@ static int index_reads(struct accesses *x)
     return 0;
 }
 
-int verify_in_place(struct verify *v)
+int verify_alias(struct verify *v)
 {
     if (!v->all[0]->in_place)
         return 0;

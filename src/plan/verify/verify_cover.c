@@ -73,7 +73,7 @@ static int64_t rest_below(const struct run *r, int64_t m, int64_t x)
     return rest < 0 ? 0 : rest < r->len ? rest : r->len;
 }
 
-int64_t verify_count_below(const struct run *r, int64_t x)
+int64_t verify_cover_below(const struct run *r, int64_t x)
 {
     int64_t m = blocks_below(r, x);
     return m * r->len + rest_below(r, m, x);
@@ -134,7 +134,7 @@ static size_t narrow(const struct verify_boxes *b, size_t *pick, size_t n, const
         bool in = true;
         for (int d = 0; d < b->ndim && in; d++) {
             const struct run *r = &b->run[pick[i] * (size_t)b->ndim + (size_t)d];
-            in = verify_count_below(r, g->hi[d]) > verify_count_below(r, g->lo[d]);
+            in = verify_cover_below(r, g->hi[d]) > verify_cover_below(r, g->lo[d]);
         }
         if (in)
             pick[k++] = pick[i];
@@ -178,10 +178,10 @@ int verify_cover(const struct verify_boxes *b, const struct runs *maps, int64_t 
     return whole;
 }
 
-bool verify_holds(const struct run *box, int ndim, const int64_t *cell)
+bool verify_cover_holds(const struct run *box, int ndim, const int64_t *cell)
 {
     for (int d = 0; d < ndim; d++)
-        if (verify_count_below(&box[d], cell[d] + 1) == verify_count_below(&box[d], cell[d]))
+        if (verify_cover_below(&box[d], cell[d] + 1) == verify_cover_below(&box[d], cell[d]))
             return false;
     return true;
 }
@@ -194,9 +194,9 @@ static int runs_meet(const struct run *a, const struct run *b, struct arena *wor
     if (a->to >= run_end(b) || b->to >= run_end(a))
         return 0;
     if (a->n == 1)
-        return verify_count_below(b, a->to + a->len) > verify_count_below(b, a->to);
+        return verify_cover_below(b, a->to + a->len) > verify_cover_below(b, a->to);
     if (b->n == 1)
-        return verify_count_below(a, b->to + b->len) > verify_count_below(a, b->to);
+        return verify_cover_below(a, b->to + b->len) > verify_cover_below(a, b->to);
     struct run x = {a->to, a->len, a->n, a->tostep, 0, a->len}, y = {b->to, b->len, b->n, b->tostep, 0, b->len};
     struct runs p = {.v = &x, .n = 1}, q = {.v = &y, .n = 1};
     struct pair_runs both = {.arena = work};
@@ -254,8 +254,8 @@ static int best_dim(const struct verify_boxes *b, struct entry *e)
 }
 
 /* A sweep along one dim; `live` has the boxes that the sweep is in. */
-int verify_overlaps(const struct verify_boxes *b, struct arena *work, int (*hit)(void *arg, size_t i, size_t j),
-                    void *arg)
+int verify_cover_overlaps(const struct verify_boxes *b, struct arena *work, int (*hit)(void *arg, size_t i, size_t j),
+                          void *arg)
 {
     if (b->n < 2)
         return 0;

@@ -1,4 +1,4 @@
-/* Who waits for whom. A step waits for its deps; a RECV waits for its SEND; the messages of a
+/* Which step waits for which. A step waits for its deps; a RECV waits for its SEND; the messages of a
  * channel go and come in the order of the plans. If some order of all steps respects all this,
  * no run can hang, whatever order the ranks take. A RECV has no deps: what has been sent can be
  * taken at once, so that messages under way never fill the room that others need to get there. */
@@ -65,18 +65,18 @@ static int match_part(struct verify *v, size_t a, size_t s, size_t b, size_t q, 
     const struct plan_part *x = &from->parts[from->steps[s].part + k], *y = &to->parts[to->steps[q].part + k];
     size_t ndim = (size_t)plan_ndim(from, x);
     char one[VERIFY_TEXT], two[VERIFY_TEXT], what[VERIFY_TEXT], other[VERIFY_TEXT];
-    verify_step_text(v, a, s, one);
-    verify_step_text(v, b, q, two);
+    verify_text_step(v, a, s, one);
+    verify_text_step(v, b, q, two);
     if (verify_buf(from, x)->tensor != verify_buf(to, y)->tensor ||
         (ndim && memcmp(&from->runs[x->runs], &to->runs[y->runs], ndim * sizeof *from->runs) != 0))
-        return verify_refuse("%s packs %s where %s takes %s", one, verify_part_text(from, x, what), two,
-                             verify_part_text(to, y, other));
+        return verify_refuse("%s packs %s where %s takes %s", one, verify_text_part(from, x, what), two,
+                             verify_text_part(to, y, other));
     if (x->wire != y->wire)
-        return verify_refuse("%s packs %s as %s, %s takes it as %s", one, verify_part_text(from, x, what),
+        return verify_refuse("%s packs %s as %s, %s takes it as %s", one, verify_text_part(from, x, what),
                              weft_dtype_name(x->wire), two, weft_dtype_name(y->wire));
     if (x->offset != y->offset)
         return verify_refuse("%s packs %s at byte %lld, %s takes it from byte %lld", one,
-                             verify_part_text(from, x, what), (long long)x->offset, two, (long long)y->offset);
+                             verify_text_part(from, x, what), (long long)x->offset, two, (long long)y->offset);
     return 0;
 }
 
@@ -86,10 +86,10 @@ static int match_pair(struct verify *v, size_t a, size_t s, size_t b, size_t q)
     char text[VERIFY_TEXT];
     if (x->bytes != y->bytes)
         return verify_refuse("%s sends %lld B to rank %zu, which receives %lld B in step %zu",
-                             verify_step_text(v, a, s, text), (long long)x->bytes, b, (long long)y->bytes, q);
+                             verify_text_step(v, a, s, text), (long long)x->bytes, b, (long long)y->bytes, q);
     if (x->nparts != y->nparts)
         return verify_refuse("%s sends %lu parts to rank %zu, which receives %lu in step %zu",
-                             verify_step_text(v, a, s, text), (unsigned long)x->nparts, b, (unsigned long)y->nparts, q);
+                             verify_text_step(v, a, s, text), (unsigned long)x->nparts, b, (unsigned long)y->nparts, q);
     for (uint32_t k = 0; k < x->nparts; k++) {
         int rc = match_part(v, a, s, b, q, k);
         if (rc)
@@ -117,7 +117,7 @@ static int match_channel(struct verify *v, size_t a, const struct mail *sends, s
     for (size_t k = 0; k < nr; k++)
         if (verify_step(v, b, recvs->v[j + k].step)->ndeps)
             return verify_refuse("%s waits for steps of its own: a receive may wait for its message only",
-                                 verify_step_text(v, b, recvs->v[j + k].step, text));
+                                 verify_text_step(v, b, recvs->v[j + k].step, text));
     for (size_t k = 0; k < ns && k < nr; k++) {
         int rc = match_pair(v, a, sends->v[i + k].step, b, recvs->v[j + k].step);
         if (rc)
@@ -125,10 +125,10 @@ static int match_channel(struct verify *v, size_t a, const struct mail *sends, s
     }
     if (ns > nr)
         return verify_refuse("%s has no receive: rank %zu sends %zu messages to rank %zu, which receives %zu",
-                             verify_step_text(v, a, sends->v[i + nr].step, text), a, ns, b, nr);
+                             verify_text_step(v, a, sends->v[i + nr].step, text), a, ns, b, nr);
     if (nr > ns)
         return verify_refuse("%s waits for ever: rank %zu sends %zu messages to rank %zu, which receives %zu",
-                             verify_step_text(v, b, recvs->v[j + ns].step, text), a, ns, b, nr);
+                             verify_text_step(v, b, recvs->v[j + ns].step, text), a, ns, b, nr);
     return 0;
 }
 
@@ -150,7 +150,7 @@ static int check_volume(const struct verify *v)
     return 0;
 }
 
-int verify_match(struct verify *v)
+int verify_graph_match(struct verify *v)
 {
     struct mail *sends = verify_alloc(&v->arena, v->ranks, sizeof *sends);
     struct mail *recvs = verify_alloc(&v->arena, v->ranks, sizeof *recvs);
@@ -228,7 +228,7 @@ static int refuse_cycle(struct verify *v, const struct graph *g)
     char one[VERIFY_TEXT], two[VERIFY_TEXT];
     while (!g->waits[i])
         i++;
-    for (size_t k = 0; k < n; k++) /* after so many turns back it is in the cycle */
+    for (size_t k = 0; k < n; k++) /* after n turns back it is in the cycle */
         i = stuck_on(v, g, i);
     size_t a = verify_rank_of(v, i), j = i;
     do
@@ -236,10 +236,10 @@ static int refuse_cycle(struct verify *v, const struct graph *g)
     while (verify_rank_of(v, j) == a); /* a cycle goes through two ranks: inside of one, steps wait for earlier ones */
     size_t b = verify_rank_of(v, j);
     return verify_refuse("a cycle of waits: %s and %s wait for each other",
-                         verify_step_text(v, a, i - v->step0[a], one), verify_step_text(v, b, j - v->step0[b], two));
+                         verify_text_step(v, a, i - v->step0[a], one), verify_text_step(v, b, j - v->step0[b], two));
 }
 
-int verify_sort(struct verify *v)
+int verify_graph_sort(struct verify *v)
 {
     struct graph g;
     size_t n = v->step0[v->ranks], done = 0, ready = 0;

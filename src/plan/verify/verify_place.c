@@ -27,7 +27,7 @@ struct places {
     size_t *waited; /* of a step: the last step, plus one, that has it among its deps */
 };
 
-int verify_within(const struct run *r, const struct run *list, size_t n, struct arena *work)
+int verify_place_within(const struct run *r, const struct run *list, size_t n, struct arena *work)
 {
     int64_t end = r->at + (r->n - 1) * r->step + r->len;
     for (size_t i = 0; i < n; i++) { /* mostly one interval holds it all */
@@ -57,7 +57,7 @@ static int map_of(struct places *x, uint32_t tensor, bool src, struct map **out)
     struct map **m = src ? &x->src[tensor] : &x->dst[tensor];
     const struct verify_tensor *t = &x->v->tensors[tensor];
     const weft_layout *l = src ? t->src : t->dst;
-    int64_t index = layout_index(l, (int)x->r);
+    int64_t index = mesh_index(l, (int)x->r);
     if (!*m) {
         *m = verify_alloc(&x->arena, 1, sizeof **m);
         if (!*m)
@@ -67,8 +67,8 @@ static int map_of(struct places *x, uint32_t tensor, bool src, struct map **out)
             int64_t piece = layout_piece(l, index, d);
             struct runs *runs = &(*m)->dim[d];
             runs->arena = &x->arena;
-            int rc = src && !l->ghost_terms ? layout_interior(l, d, piece, runs)
-                                            : layout_slots(l, d, piece, runs, &first, &inner);
+            int rc = src && !l->ghost_terms ? layout_piece_interior(l, d, piece, runs)
+                                            : layout_piece_slots(l, d, piece, runs, &first, &inner);
             if (rc)
                 return rc;
         }
@@ -83,11 +83,11 @@ static int check_side(struct places *x, size_t s, const struct plan_part *part, 
     int rc = map_of(x, verify_buf(x->p, part)->tensor, src, &m);
     for (int d = 0; d < plan_ndim(x->p, part) && !rc; d++) {
         struct run r = verify_run_of(x->p, part, d);
-        int in = verify_within(&r, m->dim[d].v, m->dim[d].n, &x->v->work);
+        int in = verify_place_within(&r, m->dim[d].v, m->dim[d].n, &x->v->work);
         char step[VERIFY_TEXT], what[VERIFY_TEXT];
         if (in == 0)
             return verify_refuse("%s: %s does not stand at %" PRId64 " of dim %d of rank %zu's %s",
-                                 verify_step_text(x->v, x->r, s, step), verify_part_text(x->p, part, what), r.to, d,
+                                 verify_text_step(x->v, x->r, s, step), verify_text_part(x->p, part, what), r.to, d,
                                  x->r, src ? "source" : "destination");
         rc = in < 0 ? in : 0;
     }
@@ -115,9 +115,9 @@ static bool part_same(const weft_plan *p, const struct plan_part *a, const struc
 static int refuse_twice(struct places *x, const struct plan_part *part, size_t a, size_t b)
 {
     char what[VERIFY_TEXT], one[VERIFY_TEXT], two[VERIFY_TEXT];
-    return verify_refuse("%s in %s is written twice, by %s and by %s", verify_part_text(x->p, part, what),
+    return verify_refuse("%s in %s is written twice, by %s and by %s", verify_text_part(x->p, part, what),
                          verify_buf(x->p, part)->space == PLAN_DST ? "the destination" : "scratch",
-                         verify_step_text(x->v, x->r, a, one), verify_step_text(x->v, x->r, b, two));
+                         verify_text_step(x->v, x->r, a, one), verify_text_step(x->v, x->r, b, two));
 }
 
 static int note_written(struct places *x, size_t s, uint32_t k)
@@ -141,7 +141,7 @@ static int part_inside(struct places *x, const struct plan_part *in, const struc
 {
     for (int d = 0; d < plan_ndim(x->p, in); d++) {
         struct run a = verify_run_of(x->p, in, d), b = verify_run_of(x->p, out, d);
-        int rc = verify_within(&a, &b, 1, &x->v->work);
+        int rc = verify_place_within(&a, &b, 1, &x->v->work);
         if (rc <= 0)
             return rc;
     }
@@ -163,15 +163,15 @@ static int part_touches(struct places *x, const struct plan_part *a, const struc
         run[d] = verify_run_of(x->p, a, d);
         run[n + d] = verify_run_of(x->p, b, d);
     }
-    return verify_overlaps(&(struct verify_boxes){n, 2, run}, &x->v->work, part_meets, NULL);
+    return verify_cover_overlaps(&(struct verify_boxes){n, 2, run}, &x->v->work, part_meets, NULL);
 }
 
 static int refuse_read(struct places *x, size_t s, const struct plan_part *part)
 {
     char step[VERIFY_TEXT], what[VERIFY_TEXT];
     const char *words = "which nothing has written before it";
-    verify_step_text(x->v, x->r, s, step);
-    verify_part_text(x->p, part, what);
+    verify_text_step(x->v, x->r, s, step);
+    verify_text_part(x->p, part, what);
     for (uint32_t k = x->head[part->buf]; k != PLAN_NONE; k = x->older[k]) {
         int rc = part_touches(x, part, &x->p->parts[k]);
         if (rc < 0)
@@ -203,8 +203,8 @@ static int find_origin(struct places *x, size_t s, uint32_t k)
     if (x->waited[x->writer[from]] != s + 1) {
         char step[VERIFY_TEXT], what[VERIFY_TEXT], other[VERIFY_TEXT];
         return verify_refuse("%s reads %s without waiting for %s, which writes it",
-                             verify_step_text(x->v, x->r, s, step), verify_part_text(x->p, part, what),
-                             verify_step_text(x->v, x->r, x->writer[from], other));
+                             verify_text_step(x->v, x->r, s, step), verify_text_part(x->p, part, what),
+                             verify_text_step(x->v, x->r, x->writer[from], other));
     }
     x->origin[k] = from;
     return 0;
@@ -264,14 +264,14 @@ static int refuse_cell(struct places *x, uint32_t tensor, const struct map *m, c
     char what[VERIFY_TEXT], one[VERIFY_TEXT], two[VERIFY_TEXT];
     size_t found[2], n = 0;
     for (size_t i = 0; i < b->n && n < 2; i++)
-        if (verify_holds(&b->run[i * (size_t)b->ndim], b->ndim, cell))
+        if (verify_cover_holds(&b->run[i * (size_t)b->ndim], b->ndim, cell))
             found[n++] = i;
-    verify_cell_text(x->p, tensor, m->dim, cell, what);
+    verify_text_cell(x->p, tensor, m->dim, cell, what);
     if (n == 0)
         return verify_refuse("%s on rank %zu is never written", what, x->r);
     return verify_refuse("%s on rank %zu is written twice, by %s and by %s", what, x->r,
-                         verify_step_text(x->v, x->r, x->writer[parts[found[n - 1]]], one),
-                         verify_step_text(x->v, x->r, x->writer[parts[found[0]]], two));
+                         verify_text_step(x->v, x->r, x->writer[parts[found[n - 1]]], one),
+                         verify_text_step(x->v, x->r, x->writer[parts[found[0]]], two));
 }
 
 static int check_dst(struct places *x, uint32_t tensor)
@@ -318,7 +318,7 @@ static int check_temp(struct places *x, uint32_t buf)
         return 0;
     int rc = boxes_of(x, buf, &b, &parts);
     c.parts = parts;
-    return rc ? rc : verify_overlaps(&b, &x->v->work, refuse_clash, &c);
+    return rc ? rc : verify_cover_overlaps(&b, &x->v->work, refuse_clash, &c);
 }
 
 static int places_init(struct places *x)
@@ -344,7 +344,7 @@ static int places_init(struct places *x)
     return 0;
 }
 
-int verify_places(struct verify *v, size_t r)
+int verify_place(struct verify *v, size_t r)
 {
     struct places x = {
         .v = v, .p = v->all[r], .r = r, .writer = v->writer + v->part0[r], .origin = v->origin + v->part0[r]};

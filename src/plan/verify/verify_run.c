@@ -14,7 +14,7 @@ static int read_part(struct verify *v, size_t r, uint32_t k, struct verify_value
 {
     const weft_plan *p = v->all[r];
     if (verify_buf(p, &p->parts[k])->space == PLAN_SRC)
-        return verify_leaf(v, r, &p->parts[k], out);
+        return verify_terms_leaf(v, r, &p->parts[k], out);
     *out = v->value[v->part0[r] + v->origin[v->part0[r] + k]];
     return 0;
 }
@@ -49,7 +49,7 @@ static int gather(struct verify *v, size_t r, uint32_t k, terms *out)
             continue;
         }
         struct verify_value *x = vec_push(out);
-        rc = x ? verify_leaf(v, from, &q->parts[i], x) : error_nomem();
+        rc = x ? verify_terms_leaf(v, from, &q->parts[i], x) : error_nomem();
     }
     return rc;
 }
@@ -71,9 +71,9 @@ static int refuse_value(struct verify *v, size_t r, size_t s, uint32_t k)
     if (!rc && have.n)
         qsort(have.v, have.n, sizeof *have.v, by_id);
     if (!rc)
-        rc = verify_compare_terms(v, t, t->ndim ? &p->runs[p->parts[k].runs] : NULL, have.v, have.n, &text);
+        rc = verify_terms_compare(v, t, t->ndim ? &p->runs[p->parts[k].runs] : NULL, have.v, have.n, &text);
     free(have.v);
-    return rc ? rc : verify_refuse("%s: %s", verify_step_text(v, r, s, step), words);
+    return rc ? rc : verify_refuse("%s: %s", verify_text_step(v, r, s, step), words);
 }
 
 /* ---- what is written ---- */
@@ -83,7 +83,7 @@ static int refuse_cast(struct verify *v, size_t r, size_t s, const struct plan_p
     char step[VERIFY_TEXT], what[VERIFY_TEXT];
     const struct verify_tensor *t = &v->tensors[verify_buf(v->all[r], part)->tensor];
     return verify_refuse("%s rounds %s to %s: terms stay %s, folds %s, results become %s and then %s",
-                         verify_step_text(v, r, s, step), verify_part_text(v->all[r], part, what),
+                         verify_text_step(v, r, s, step), verify_text_part(v->all[r], part, what),
                          weft_dtype_name(dtype), weft_dtype_name(t->src->dtype), weft_dtype_name(t->acc),
                          weft_dtype_name(t->fin), weft_dtype_name(t->dst->dtype));
 }
@@ -105,25 +105,25 @@ static int deliver(struct verify *v, size_t r, size_t s, uint32_t k, const struc
     struct verify_tensor *t = &v->tensors[verify_buf(p, part)->tensor];
     struct verify_value expected = t->expected;
     char step[VERIFY_TEXT], what[VERIFY_TEXT];
-    int op = verify_dst_op(v, r, part);
+    int op = verify_terms_dst_op(v, r, part);
     if (op < 0)
         return verify_refuse("%s fills slots that carry the value and slots that carry an identity",
-                             verify_step_text(v, r, s, step));
+                             verify_text_step(v, r, s, step));
     if (op > 0) {
         if (x->kind == VERIFY_IDENTITY && x->op == op)
             return 0;
         return verify_refuse("%s: the destination's %s must hold the identity of %s here",
-                             verify_step_text(v, r, s, step), verify_part_text(p, part, what), weft_op_name(op));
+                             verify_text_step(v, r, s, step), verify_text_part(p, part, what), weft_op_name(op));
     }
     if (x->kind == VERIFY_IDENTITY)
-        return verify_refuse("%s: it holds the identity of %s in place of the value", verify_step_text(v, r, s, step),
+        return verify_refuse("%s: it holds the identity of %s in place of the value", verify_text_step(v, r, s, step),
                              weft_op_name(x->op));
-    int rc = t->ghosts ? verify_expected(v, t, &p->runs[part->runs], &expected) : 0;
+    int rc = t->ghosts ? verify_terms_expected(v, t, &p->runs[part->runs], &expected) : 0;
     if (rc < 0)
         return rc;
-    if (rc || !verify_same_terms(x, &expected))
+    if (rc || !verify_value_same_terms(x, &expected))
         return refuse_value(v, r, s, k);
-    if (!verify_delivered(x, t, &expected))
+    if (!verify_value_delivered(x, t, &expected))
         return refuse_cast(v, r, s, part, x->dtype);
     note_order(t, x);
     return 0;
@@ -134,7 +134,7 @@ static int write_part(struct verify *v, size_t r, size_t s, uint32_t k, struct v
     const weft_plan *p = v->all[r];
     const struct plan_part *part = &p->parts[k];
     const struct plan_buf *b = verify_buf(p, part);
-    if (!verify_cast(&x, &v->tensors[b->tensor], b->dtype))
+    if (!verify_value_cast(&x, &v->tensors[b->tensor], b->dtype))
         return refuse_cast(v, r, s, part, b->dtype);
     v->value[v->part0[r] + k] = x;
     return b->space == PLAN_DST ? deliver(v, r, s, k, &x) : 0;
@@ -157,22 +157,22 @@ static int run_reduce(struct verify *v, size_t r, size_t s)
     const struct plan_part *out = &p->parts[step->part];
     const struct verify_tensor *t = &v->tensors[verify_buf(p, out)->tensor];
     if (step->nparts == 1)
-        return write_part(v, r, s, step->part, verify_identity(step->op, verify_buf(p, out)->dtype));
+        return write_part(v, r, s, step->part, verify_value_identity(step->op, verify_buf(p, out)->dtype));
     struct verify_fold f;
-    verify_fold_start(&f, step->op);
+    verify_value_fold_start(&f, step->op);
     for (uint32_t k = step->part + 1; k < step->part + step->nparts; k++) {
         struct verify_value x;
         int rc = read_part(v, r, k, &x);
         if (rc)
             return rc;
-        if (x.form != VERIFY_EXACT || !verify_cast(&x, t, t->acc)) {
+        if (x.form != VERIFY_EXACT || !verify_value_cast(&x, t, t->acc)) {
             char text[VERIFY_TEXT];
-            return verify_refuse("%s folds what was rounded before", verify_step_text(v, r, s, text));
+            return verify_refuse("%s folds what was rounded before", verify_text_step(v, r, s, text));
         }
-        verify_fold_add(&f, &x);
+        verify_value_fold_add(&f, &x);
     }
-    struct verify_value x = verify_fold_end(&f, step->div, t->acc);
-    if (step->via && !verify_cast(&x, t, step->via))
+    struct verify_value x = verify_value_fold_end(&f, step->div, t->acc);
+    if (step->via && !verify_value_cast(&x, t, step->via))
         return refuse_cast(v, r, s, out, step->via);
     return write_part(v, r, s, step->part, x);
 }
@@ -187,7 +187,7 @@ static int run_recv(struct verify *v, size_t r, size_t s)
         const struct plan_part *part = &p->parts[step->part + k];
         struct verify_value x;
         int rc = read_part(v, from, first + k, &x);
-        if (!rc && !verify_cast(&x, &v->tensors[verify_buf(p, part)->tensor], part->wire))
+        if (!rc && !verify_value_cast(&x, &v->tensors[verify_buf(p, part)->tensor], part->wire))
             rc = refuse_cast(v, from, send - v->step0[from], &v->all[from]->parts[first + k], part->wire);
         if (!rc)
             rc = write_part(v, r, s, step->part + k, x);
@@ -223,9 +223,9 @@ static int refuse_bits(void *arg, size_t i, size_t j)
     if (order_of(c, i) == order_of(c, j))
         return 0;
     return verify_refuse("%s and %s deliver %s folded in different orders: the bits may differ",
-                         verify_step_text(c->v, a->r, c->v->writer[c->v->part0[a->r] + a->part], one),
-                         verify_step_text(c->v, b->r, c->v->writer[c->v->part0[b->r] + b->part], two),
-                         verify_part_text(c->v->all[a->r], &c->v->all[a->r]->parts[a->part], what));
+                         verify_text_step(c->v, a->r, c->v->writer[c->v->part0[a->r] + a->part], one),
+                         verify_text_step(c->v, b->r, c->v->writer[c->v->part0[b->r] + b->part], two),
+                         verify_text_part(c->v->all[a->r], &c->v->all[a->r]->parts[a->part], what));
 }
 
 static const struct plan_run *box_of(const struct copies *c, size_t i)
@@ -277,7 +277,7 @@ static int same_bits(struct copies *c)
             const struct plan_run *x = &box_of(c, i)[d];
             run[i * ndim + d] = (struct run){x->at, x->len, x->n, x->step, x->at, x->step};
         }
-    rc = verify_overlaps(&(struct verify_boxes){(int)ndim, c->n, run}, &c->v->work, refuse_bits, c);
+    rc = verify_cover_overlaps(&(struct verify_boxes){(int)ndim, c->n, run}, &c->v->work, refuse_bits, c);
     free(run);
     return rc;
 }

@@ -40,11 +40,11 @@ static void term_id(const weft_layout *l, const int64_t *coord, const struct slo
     }
 }
 
-int verify_leaf(struct verify *v, size_t r, const struct plan_part *part, struct verify_value *out)
+int verify_terms_leaf(struct verify *v, size_t r, const struct plan_part *part, struct verify_value *out)
 {
     const weft_plan *p = v->all[r];
     const weft_layout *l = v->tensors[verify_buf(p, part)->tensor].src;
-    int64_t index = layout_index(l, (int)r), coord[WEFT_MAX_AXES] = {0};
+    int64_t index = mesh_index(l, (int)r), coord[WEFT_MAX_AXES] = {0};
     struct slot slot[WEFT_MAX_DIMS] = {{0}};
     for (int a = 0; a < l->naxes; a++)
         coord[a] = layout_coord(l, index, a);
@@ -55,13 +55,13 @@ int verify_leaf(struct verify *v, size_t r, const struct plan_part *part, struct
         if (x.step != x.tostep) {
             char text[VERIFY_TEXT];
             return verify_refuse("rank %zu: one part, %s, has ghosts of several turns", r,
-                                 verify_part_text(p, part, text));
+                                 verify_text_part(p, part, text));
         }
         slot[d] = (struct slot){layout_piece(l, index, d), x.to - x.at};
     }
     uint64_t id[2];
     term_id(l, coord, slot, id);
-    *out = verify_term(id, l->dtype);
+    *out = verify_value_term(id, l->dtype);
     return 0;
 }
 
@@ -116,7 +116,7 @@ static struct verify_value expect_term(struct expect *e)
     term_id(e->l, e->coord, slot, id);
     if (e->visit && e->visit(e->arg, e, id))
         e->stop = true;
-    return verify_term(id, e->l->dtype);
+    return verify_value_term(id, e->l->dtype);
 }
 
 /* The value after folds 0 .. level, at the coordinates that later folds have fixed. */
@@ -127,15 +127,15 @@ static struct verify_value expect_level(struct expect *e, int level)
     struct digit g[WEFT_MAX_AXES + WEFT_MAX_DIMS];
     int n = level_digits(e, level, g), op = e->l->fold[level].op;
     struct verify_fold f;
-    verify_fold_start(&f, op == WEFT_AVG ? WEFT_SUM : op);
+    verify_value_fold_start(&f, op == WEFT_AVG ? WEFT_SUM : op);
     do {
         struct verify_value x = expect_level(e, level - 1);
-        verify_fold_add(&f, &x);
+        verify_value_fold_add(&f, &x);
     } while (!e->stop && advance(g, n));
-    return verify_fold_end(&f, op == WEFT_AVG ? f.inputs : 0, e->t->acc);
+    return verify_value_fold_end(&f, op == WEFT_AVG ? f.inputs : 0, e->t->acc);
 }
 
-int verify_tensor_init(struct verify *v, struct verify_tensor *t, const struct plan_tensor *from)
+int verify_terms_tensor(struct verify *v, struct verify_tensor *t, const struct plan_tensor *from)
 {
     *t = (struct verify_tensor){.src = from->src, .dst = from->dst, .ndim = from->ndim};
     int s = t->src->dtype, d = t->dst->dtype;
@@ -144,7 +144,7 @@ int verify_tensor_init(struct verify *v, struct verify_tensor *t, const struct p
     t->ghosts = t->folds = t->src->ghost_terms;
     for (int a = 0; a < t->src->naxes; a++)
         t->folds = t->folds || (t->src->axis[a].role <= LAYOUT_FOLD && t->src->axis[a].size > 1);
-    return t->ghosts ? 0 : verify_expected(v, t, NULL, &t->expected);
+    return t->ghosts ? 0 : verify_terms_expected(v, t, NULL, &t->expected);
 }
 
 /* ---- the slots that stand for a run of positions ---- */
@@ -163,13 +163,13 @@ static int cover_piece(void *arg, int64_t piece)
     struct covering *c = arg;
     struct runs slots = {.arena = &c->v->work};
     size_t first, inner;
-    int rc = layout_slots(c->l, c->dim, piece, &slots, &first, &inner);
+    int rc = layout_piece_slots(c->l, c->dim, piece, &slots, &first, &inner);
     for (size_t i = 0; i < slots.n && !rc; i++) {
         const struct run *s = &slots.v[i]; /* pieces with ghosts are contiguous: n is 1 */
         struct run at = c->box;
         at.to = at.at;
         at.tostep = at.step;
-        c->total += verify_count_below(&at, s->at + s->len) - verify_count_below(&at, s->at);
+        c->total += verify_cover_below(&at, s->at + s->len) - verify_cover_below(&at, s->at);
         if (c->box.at < s->at || c->box.at >= s->at + s->len)
             continue;
         if (c->out->n == c->out->cap) {
@@ -216,8 +216,8 @@ static int expect_start(struct verify *v, const struct verify_tensor *t, const s
     return differ;
 }
 
-int verify_expected(struct verify *v, const struct verify_tensor *t, const struct plan_run *box,
-                    struct verify_value *out)
+int verify_terms_expected(struct verify *v, const struct verify_tensor *t, const struct plan_run *box,
+                          struct verify_value *out)
 {
     struct expect e;
     int rc = expect_start(v, t, box, &e);
@@ -235,10 +235,10 @@ static int all_ghosts(const weft_plan *p, const struct plan_part *part, const we
     bool some = false;
     for (int d = 0; d < l->ndim; d++) {
         int64_t inner;
-        layout_extent(l, d, layout_piece(l, index, d), &inner);
+        layout_piece_extent(l, d, layout_piece(l, index, d), &inner);
         struct run x = verify_run_of(p, part, d);
         int64_t lo = l->dim[d].lo;
-        int64_t inside = verify_count_below(&x, lo + inner) - verify_count_below(&x, lo);
+        int64_t inside = verify_cover_below(&x, lo + inner) - verify_cover_below(&x, lo);
         if (inside == 0)
             return 1;
         some = some || inside < x.n * x.len;
@@ -246,11 +246,11 @@ static int all_ghosts(const weft_plan *p, const struct plan_part *part, const we
     return some ? -1 : 0;
 }
 
-int verify_dst_op(const struct verify *v, size_t r, const struct plan_part *part)
+int verify_terms_dst_op(const struct verify *v, size_t r, const struct plan_part *part)
 {
     const weft_plan *p = v->all[r];
     const weft_layout *l = v->tensors[verify_buf(p, part)->tensor].dst;
-    int64_t index = layout_index(l, (int)r);
+    int64_t index = mesh_index(l, (int)r);
     for (int f = 0; f < l->nfolds; f++) {
         for (int a = 0; a < l->naxes; a++)
             if ((l->fold[f].axes >> a & 1) && layout_coord(l, index, a) != 0)
@@ -313,7 +313,7 @@ static bool look_at(void *arg, const struct expect *e, const uint64_t id[2])
     return true;
 }
 
-int verify_compare_terms(struct verify *v, const struct verify_tensor *t, const struct plan_run *box,
+int verify_terms_compare(struct verify *v, const struct verify_tensor *t, const struct plan_run *box,
                          const struct verify_value *have, size_t n, struct text *out)
 {
     struct expect e;

@@ -23,7 +23,7 @@ static void put_box(struct text *t, const weft_plan *p, const struct plan_part *
     text_put(t, "]");
 }
 
-const char *verify_part_text(const weft_plan *p, const struct plan_part *part, char buf[VERIFY_TEXT])
+const char *verify_text_part(const weft_plan *p, const struct plan_part *part, char buf[VERIFY_TEXT])
 {
     struct text t = text_start(buf, VERIFY_TEXT);
     put_tensor(&t, p, verify_buf(p, part)->tensor);
@@ -31,7 +31,7 @@ const char *verify_part_text(const weft_plan *p, const struct plan_part *part, c
     return buf;
 }
 
-const char *verify_step_text(const struct verify *v, size_t r, size_t s, char buf[VERIFY_TEXT])
+const char *verify_text_step(const struct verify *v, size_t r, size_t s, char buf[VERIFY_TEXT])
 {
     const weft_plan *p = v->all[r];
     const struct plan_step *x = &p->steps[s];
@@ -64,7 +64,7 @@ static int64_t position(const struct runs *map, int64_t place)
     return -1;
 }
 
-const char *verify_cell_text(const weft_plan *p, uint32_t tensor, const struct runs *maps, const int64_t *cell,
+const char *verify_text_cell(const weft_plan *p, uint32_t tensor, const struct runs *maps, const int64_t *cell,
                              char buf[VERIFY_TEXT])
 {
     struct text t = text_start(buf, VERIFY_TEXT);

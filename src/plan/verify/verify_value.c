@@ -13,13 +13,13 @@
 
 enum { SEED_ATOM = 3, SEED_CHILD = 5, SEED_CLOSED = 7, SEED_FIRST = 11, SEED_OPEN = 13 };
 
-struct verify_value verify_term(const uint64_t id[2], int dtype)
+struct verify_value verify_value_term(const uint64_t id[2], int dtype)
 {
     return (struct verify_value){
         .set = {id[0], id[1]}, .order = id[0], .count = 1, .kind = VERIFY_TERM, .dtype = (uint8_t)dtype};
 }
 
-struct verify_value verify_identity(int op, int dtype)
+struct verify_value verify_value_identity(int op, int dtype)
 {
     return (struct verify_value){.set = {(uint64_t)op, (uint64_t)op},
                                  .order = (uint64_t)op,
@@ -41,12 +41,12 @@ static uint64_t atom_order(const struct verify_value *x)
     return hash_u64(hash_u64(SEED_ATOM, (uint64_t)(x->kind << 8 | x->op)), x->order);
 }
 
-void verify_fold_start(struct verify_fold *f, int op)
+void verify_value_fold_start(struct verify_fold *f, int op)
 {
     *f = (struct verify_fold){.op = op};
 }
 
-void verify_fold_add(struct verify_fold *f, const struct verify_value *x)
+void verify_value_fold_add(struct verify_fold *f, const struct verify_value *x)
 {
     bool same = x->kind == VERIFY_OPEN && x->op == f->op;
     if (f->inputs++ == 0) {
@@ -60,7 +60,7 @@ void verify_fold_add(struct verify_fold *f, const struct verify_value *x)
     f->count += same ? x->count : 1;
 }
 
-struct verify_value verify_fold_end(const struct verify_fold *f, int64_t div, int acc)
+struct verify_value verify_value_fold_end(const struct verify_fold *f, int64_t div, int acc)
 {
     if (f->inputs == 1 && div <= 1)
         return f->first;
@@ -79,7 +79,7 @@ struct verify_value verify_fold_end(const struct verify_fold *f, int64_t div, in
     return closed;
 }
 
-bool verify_same_terms(const struct verify_value *a, const struct verify_value *b)
+bool verify_value_same_terms(const struct verify_value *a, const struct verify_value *b)
 {
     return a->kind == b->kind && a->set[0] == b->set[0] && a->set[1] == b->set[1] &&
            (a->kind != VERIFY_OPEN || (a->op == b->op && a->count == b->count));
@@ -129,7 +129,7 @@ static int base(const struct verify_value *x, const struct verify_tensor *t)
     return x->kind == VERIFY_TERM ? t->src->dtype : t->acc;
 }
 
-bool verify_cast(struct verify_value *x, const struct verify_tensor *t, int dtype)
+bool verify_value_cast(struct verify_value *x, const struct verify_tensor *t, int dtype)
 {
     int from = base(x, t), dst = t->dst->dtype;
     if (x->kind == VERIFY_IDENTITY)
@@ -154,8 +154,9 @@ bool verify_cast(struct verify_value *x, const struct verify_tensor *t, int dtyp
     return true;
 }
 
-bool verify_delivered(const struct verify_value *x, const struct verify_tensor *t, const struct verify_value *expected)
+bool verify_value_delivered(const struct verify_value *x, const struct verify_tensor *t,
+                            const struct verify_value *expected)
 {
-    return verify_same_terms(x, expected) && x->dtype == t->dst->dtype &&
+    return verify_value_same_terms(x, expected) && x->dtype == t->dst->dtype &&
            (x->form != VERIFY_EXACT || keeps(base(x, t), t->fin));
 }

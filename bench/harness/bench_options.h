@@ -1,0 +1,33 @@
+/* The options that the benchmarks of moving data share. */
+#ifndef WEFT_BENCH_HARNESS_BENCH_OPTIONS_H
+#define WEFT_BENCH_HARNESS_BENCH_OPTIONS_H
+#include "bench/harness/measure.h"
+#include "tool/args.h"
+#include "tool/failure.h"
+
+enum { BENCH_RANKS_MAX = 16, BENCH_SIZES_MAX = 64 };
+
+struct bench_options {
+    int ranks[BENCH_RANKS_MAX], nranks;
+    int64_t sizes[BENCH_SIZES_MAX];
+    int nsizes;
+    bool peers, json, csv;
+    const char *only;        /* what to measure, by names with commas between; NULL: all */
+    const char *plot, *save; /* files to write: SVG, JSON */
+    struct weft_setup weft;
+    struct measure measure;
+};
+
+/* Reads the arguments; ranks and sizes are given as texts such as "2,4,8" and "8:16M", sizes as NULL where they are not
+ * to be chosen; names are all that --only may name, with commas
+ * between, or NULL. 0; -1 after the help; or CLI_BAD
+ * after saying what is wrong. */
+int bench_options(const char *name, const char *about, const char *ranks, const char *sizes, const char *names,
+                  int argc, char **argv, struct bench_options *out);
+bool bench_wants(const struct bench_options *o, const char *name);
+
+/* What --only says is all among the names, and the files (NULL: none) can be written: said before anything is measured.
+ * 0 or CLI_BAD. */
+int bench_check_only(const struct args_verb *verb, const char *only, const char *names);
+int bench_check_file(const struct args_verb *verb, const char *option, const char *path);
+#endif

@@ -1,0 +1,47 @@
+/* One line of a benchmark: all contenders do the same work, in rounds that take turns, and medians are kept. */
+#ifndef WEFT_BENCH_HARNESS_MEASURE_H
+#define WEFT_BENCH_HARNESS_MEASURE_H
+#include "bench/harness/contenders.h"
+#include "tool/failure.h"
+
+enum { MEASURE_ROUNDS = 25, MEASURE_PASSES = 3, MEASURE_FIGURES = 40 };
+
+struct measure {
+    double seconds; /* for each contender */
+    int rounds;
+};
+
+/* What one contender took, in one of its ways; seconds. */
+struct figure {
+    char who[64];
+    enum work_kind kind;
+    int variant;
+    double each;         /* a call of many back to back, slowest rank: median over rounds */
+    double least;        /* the same, of the best round */
+    double single, tail; /* a call after a barrier: median and 95th percentile */
+    int64_t wrong;       /* elements */
+    double made;         /* making it ready, slowest rank; 0: not said */
+    bool brief;          /* so slow beside the others of its kind that it was not measured further */
+};
+
+struct row {
+    char label[64];
+    struct work_cell cell;
+    int ranks, workers; /* workers: who copied memory */
+    struct figure f[MEASURE_FIGURES];
+    int n;
+    double aim_share, aim_ratio; /* of memcpy; best peer over weft; 0: none */
+    char refused[300];           /* weft cannot do the cell as it is asked to: nothing was measured */
+    double copy; /* bytes a second of memcpy by the workers, about as much as the cell moves; 0: not measured */
+};
+
+/* Measures the cell on all contenders. Where the rounds of one contender differ all of them are done again, twice at
+ * most. Contenders that fail are out afterwards; what they took is left out. */
+int measure_row(struct contenders *f, const struct measure *m, struct row *row, struct failure *why);
+/* The time that counts: back to back; for a broadcast, whose calls overlap, not less than a single one (with more ranks
+ * than cores from the root's start to the last rank's end); for a reshard and many tensors the single call, from the
+ * first rank's start to the last one's end. */
+double row_time(const struct row *row, const struct figure *f);
+/* The fastest right one of a kind, NULL if there is none. */
+const struct figure *row_best(const struct row *row, enum work_kind kind);
+#endif

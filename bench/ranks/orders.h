@@ -1,0 +1,63 @@
+/* How the command drives the ranks it measures, whatever they are made of: struct orders in shared memory, into which
+ * it writes an order and the ranks write their reports. Idle ranks sleep, so that several groups stand ready and take
+ * turns. */
+#ifndef WEFT_BENCH_RANKS_ORDERS_H
+#define WEFT_BENCH_RANKS_ORDERS_H
+#include <stdatomic.h>
+
+#include "bench/work/work.h"
+
+enum { ORDERS_RANKS = 64, ORDERS_SINGLES = 2000, ORDERS_WAYS = 3 };
+
+enum order_verb {
+    ORDER_READY, /* nothing: who has done it has started up */
+    ORDER_OPEN,  /* make ready for the cell */
+    ORDER_CHECK, /* run it once on known values and count what is wrong */
+    ORDER_TIME,
+    ORDER_QUIT
+};
+
+struct order {
+    enum order_verb verb;
+    struct work_cell cell; /* open */
+    int variant;           /* check, time */
+    int warm, runs;        /* time: calls not timed, then calls back to back */
+    int singles;           /* and then calls with a barrier before each */
+};
+
+struct orders {
+    uint32_t ranks;
+    _Atomic uint32_t here;               /* ranks that have started up */
+    _Alignas(128) _Atomic uint32_t turn; /* counts orders */
+    _Alignas(128) _Atomic uint32_t done; /* ranks that have done this one */
+    _Alignas(128) struct order order;
+    struct order_report {
+        _Alignas(128) double each; /* seconds a call, back to back (time) or of the first one (check) */
+        int64_t wrong;
+        int err; /* 0, or the rank could not, and says why */
+        char why[236];
+        double made[ORDERS_WAYS]; /* open: seconds that making each way ready took; 0: not said */
+    } report[ORDERS_RANKS];
+    double from[ORDERS_RANKS][ORDERS_SINGLES], to[ORDERS_RANKS][ORDERS_SINGLES]; /* of the single calls */
+};
+
+/* One rank of what is measured. Functions return 0, or say in *why what is wrong. */
+struct subject {
+    void *self;
+    int rank, ranks;
+    int (*open)(void *self, const struct work_cell *cell, char *why, size_t cap); /* in the place of what was open */
+    double made[ORDERS_WAYS];                                                     /* what open took, where it says so */
+    void (*fill)(void *self, int variant);
+    int64_t (*check)(void *self, int variant);
+    int (*barrier)(void *self);
+    int (*call)(void *self, int variant);
+    void (*idle)(void *self);   /* now and then while other ranks still work; NULL: not needed */
+    const char *(*words)(void); /* of the last call or barrier that failed; NULL: none */
+};
+
+/* Does orders until told to quit. */
+void orders_serve(struct orders *b, const struct subject *s);
+/* The other end: writes the order. Then waits for at most `seconds`, true once all ranks have done it. */
+void orders_give(struct orders *b, const struct order *order);
+bool orders_await(struct orders *b, double seconds);
+#endif

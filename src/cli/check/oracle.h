@@ -1,0 +1,60 @@
+/* The oracle: what a move must do, computed by brute force from the definitions, element by element, with arithmetic of
+ * its own (scalar.h) and tables of its own (oracle_side.h).
+ *
+ *   oracle_open(src, dst, &o);
+ *   for each rank: oracle_fill(o, seed, values, rank, src_buf[rank]);
+ *   oracle_take(o, src_buf);                 the value of every element, from the buffers of all ranks
+ *   for each rank: oracle_expect(o, rank, want[rank]);
+ *
+ * The order of a fold is the order written; within one, the owners' copies come first, by rank, then ghosts, by rank
+ * and slot. Of equal copies the one at coordinate 0 of all free axes stands for all. */
+#ifndef WEFT_CLI_CHECK_ORACLE_H
+#define WEFT_CLI_CHECK_ORACLE_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "weft.h"
+
+struct oracle;
+
+/* What data oracle_fill makes. EXACT: values whose folds give the same bits in any order and grouping. WILD: any bits,
+ * with NaN, infinities, zeros of both signs, subnormals and ends in between: only the defined order gives these bits.
+ */
+enum oracle_values { ORACLE_EXACT = 1, ORACLE_WILD };
+
+/* The layouts must outlive the oracle. 0, WEFT_ENOMEM, or what weft_layout_describe says; WEFT_EINVAL for shapes that
+ * differ. Errors have no text of their own. */
+int oracle_open(const weft_layout *src, const weft_layout *dst, struct oracle **out);
+void oracle_free(struct oracle *o);
+
+int oracle_world(const struct oracle *o);
+int64_t oracle_elements(const struct oracle *o);            /* of the tensor */
+int64_t oracle_src_bytes(const struct oracle *o, int rank); /* of the rank's dense buffer; 0 where it holds nothing */
+int64_t oracle_dst_bytes(const struct oracle *o, int rank);
+
+/* The functions below may be called from several threads at once on one oracle, except for oracle_take. */
+
+/* Fills a source buffer: copies that should be equal are, what is never read (ghosts that are not summands, slots that
+ * stand for nothing) is garbage. */
+void oracle_fill(const struct oracle *o, uint64_t seed, enum oracle_values values, int rank, void *buf);
+/* The rank whose source buffer stands for this one's: the replica at coordinate 0 of all free axes. oracle_fill gives
+ * both the same data but for what is never read. */
+int oracle_replica_of(const struct oracle *o, int rank);
+/* Computes the value of every element from the source buffers, one for each rank (NULL where it holds nothing). */
+int oracle_take(struct oracle *o, const void *const *src);
+/* Writes what the destination must hold, after oracle_take; slots that stand for nothing are left as they are. */
+void oracle_expect(const struct oracle *o, int rank, void *buf);
+/* The first slot where two destination buffers of a rank differ, or -1. Two NaN differ only in a move without a fold
+ * or cast. */
+int64_t oracle_compare(const struct oracle *o, int rank, const void *got, const void *want);
+/* The global index of a slot of the rank's destination buffer; false if it stands for nothing. */
+bool oracle_locate(const struct oracle *o, int rank, int64_t slot, int64_t *index);
+
+/* The fewest bytes that must cross between ranks. Without a fold, an element crosses once to each rank that needs it
+ * and does not hold it. With a fold, the terms go to one of the ranks that need the value (the one that holds most of
+ * them), and the value goes from there to the others. Values of a finished fold, or of a move without one, have the
+ * narrower of the two dtypes. Counted element by element; elements that the same ranks hold are counted together.
+ * Negative: WEFT_ENOMEM. */
+int64_t oracle_bound(struct oracle *o);
+#endif

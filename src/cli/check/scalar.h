@@ -1,0 +1,41 @@
+/* One value of any dtype, and the arithmetic that weft defines for it, in plain C: decoding and encoding every format,
+ * one correct rounding, folds, identities. It shares nothing with the library's kernels, so that the oracle can judge
+ * them.
+ */
+#ifndef WEFT_CLI_CHECK_SCALAR_H
+#define WEFT_CLI_CHECK_SCALAR_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "weft.h"
+
+/* Floats of every format are held as the double that they equal; integers and bool as 64 bits, sign-extended if signed.
+ */
+union scalar {
+    double f;
+    uint64_t u;
+};
+
+bool scalar_is_float(int dtype);
+int scalar_acc(int dtype); /* the dtype in which values of dtype are folded */
+/* The dtype in which a finished fold travels from a side of dtype src to one of dtype dst: the narrower, src's if
+ * equal. */
+int scalar_finished(int src, int dst);
+
+union scalar scalar_load(int dtype, const void *p);
+void scalar_store(int dtype, void *p, union scalar v); /* v must be a value of dtype */
+union scalar scalar_cast(int from, int to, union scalar v);
+
+union scalar scalar_fold(int op, int dtype, union scalar a, union scalar b); /* avg adds: scalar_divide ends it */
+union scalar scalar_divide(int dtype, union scalar a, int64_t n);
+union scalar scalar_identity(int op, int dtype);
+
+/* The code (the bits in memory) of special floats of dtype, from 0 on; false after the last. */
+bool scalar_special(int dtype, int i, uint64_t *code);
+/* The code of (-1)^sign * 1.m * 2^e for the mantissa bits m as far as dtype has them; e within the normal range. */
+uint64_t scalar_code(int dtype, bool sign, int e, uint64_t m);
+
+bool scalar_same(int dtype, const void *a, const void *b); /* the same bits, or both NaN */
+void scalar_print(int dtype, const void *p, char *buf, size_t cap);
+#endif

@@ -1,0 +1,52 @@
+/* A move on real memory: the ranks of a URL, each with its comm and its exec. They are threads of this process,
+ * its children, or processes that a launcher has started, of which this is one. */
+#ifndef WEFT_CLI_MOVE_RUNNER_H
+#define WEFT_CLI_MOVE_RUNNER_H
+#include "tool/failure.h"
+#include "tool/worker_processes.h"
+#include "tool/worker_threads.h"
+#include "weft.h"
+
+/* Where the ranks run. */
+struct runner_place {
+    char url[256]; /* complete, for weft_comm_open */
+    int ranks;
+    bool processes; /* children of this one */
+    weft_comm *job; /* of the launcher's processes; NULL: none */
+};
+/* Completes a URL for a world of that many ranks: "threads:" and "shm:" alone get as many ranks as needed, and a name.
+ * Exit code; what no such group can hold is CLI_BAD. */
+int runner_place(const char *url, int world, struct runner_place *out, struct failure *why);
+/* The same for the ranks of a job that this process is in. */
+int runner_join(weft_comm *job, int world, struct runner_place *out, struct failure *why);
+/* Zeroed memory for buffers that ranks at the place use. */
+void *runner_alloc(const struct runner_place *p, size_t bytes);
+void runner_free(const struct runner_place *p, void *memory, size_t bytes);
+bool runner_has(const struct runner_place *p, int rank); /* are the rank's results to be seen here? */
+
+struct runner {
+    struct worker_threads *threads;
+    const struct runner_place *place;
+    weft_plan *const *plans;
+    const weft_view *src, *dst; /* one a rank */
+    bool staged;
+    bool window; /* of processes: data is copied to window memory, moved, and copied back */
+    struct worker_processes *processes;
+    weft_comm **comms;
+    weft_exec **execs;
+    struct runner_window *windows; /* of each rank: its source and its destination */
+    bool opened;                   /* runner_open was called */
+};
+
+/* Starts the processes, where ranks are such: before there are threads, since a process that is forked while another
+ * thread allocates may find the allocator locked for good. What it is given must be complete. CLI_OK or CLI_WRONG;
+ * runner_close follows in any case. */
+int runner_begin(struct runner *r, struct failure *why);
+/* Opens comms and binds on the worker threads (one for each rank of the place). What it is given must outlive it.
+ * CLI_OK, CLI_BAD if bind refuses the buffers, or CLI_WRONG. */
+int runner_open(struct runner *r, struct failure *why);
+int runner_run(struct runner *r, struct failure *why); /* once on all ranks */
+/* Of the processes of a job, the failure of the first that has one, for all; elsewhere just code. */
+int runner_agree(const struct runner_place *p, int code, struct failure *why);
+void runner_close(struct runner *r);
+#endif

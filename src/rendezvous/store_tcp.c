@@ -1,0 +1,451 @@
+/* The client's end of a tcp: store. Rank 0 serves it, unless another process listens there already, as weft run does,
+ * or the address is another machine's.
+ *
+ * The rank that serves may die. So every rank keeps a spare socket that listens at the address from which it has
+ * connected, and all ranks exchange these addresses when they open. In store_again the lowest survivor serves at its
+ * spare socket. A rank that connects before that waits in the socket's queue. */
+#define _GNU_SOURCE
+#include "rendezvous/store_tcp.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/error.h"
+#include "base/forks.h"
+#include "base/math.h"
+#include "rendezvous/deadline.h"
+#include "rendezvous/frame.h"
+#include "rendezvous/server.h"
+
+#define GRACE_NS INT64_C(10000000000) /* after a request's timeout: a server that has not answered by then is gone */
+#define RETRY_NS INT64_C(2000000)
+#define RETRY_MOST_NS INT64_C(100000000)
+#define SPARES "weft:spares"
+
+#define AGAIN 1 /* not an error: the connection was lost before the store was open */
+
+struct tcp_store {
+    struct store base;
+    char *token;
+    struct address *at; /* addresses where the server may be */
+    int nat;
+    int fd;
+    struct frame_end end;
+    unsigned char *message, *frame;
+    struct server *server; /* NULL: another process serves */
+    bool may_serve;        /* this process serves if no other one does */
+    int served_by;         /* the rank that serves; -1: the server is not a rank */
+    int spare;             /* the spare socket; -1: none */
+    struct store_parts spares;
+    char why[256]; /* not empty: the store is gone, for this reason */
+};
+
+/* ---- bytes ---- */
+
+/* After a send or recv has set errno: returns 0 if the caller shall try again, otherwise the reason, ETIMEDOUT if the
+ * time is over. */
+static int try_again(int fd, short events, int64_t until)
+{
+    if (errno == EINTR)
+        return 0;
+    if (errno != EAGAIN && errno != EWOULDBLOCK)
+        return errno;
+    return poll(&(struct pollfd){.fd = fd, .events = events}, 1, deadline_left_ms(until)) ? 0 : ETIMEDOUT;
+}
+
+static int send_all(int fd, const unsigned char *bytes, size_t n, int64_t until)
+{
+    int why = 0;
+    for (size_t sent = 0; sent < n && !why;) {
+        ssize_t more = send(fd, bytes + sent, n - sent, MSG_NOSIGNAL);
+        if (more >= 0)
+            sent += (size_t)more;
+        else
+            why = try_again(fd, POLLOUT, until);
+    }
+    return why;
+}
+
+static int recv_all(int fd, unsigned char *bytes, size_t n, int64_t until)
+{
+    int why = 0;
+    for (size_t got = 0; got < n && !why;) {
+        ssize_t more = recv(fd, bytes + got, n - got, 0);
+        if (more > 0)
+            got += (size_t)more;
+        else
+            why = more ? try_again(fd, POLLIN, until) : ECONNRESET;
+    }
+    return why;
+}
+
+/* ---- one request, one reply ---- */
+
+static int gone(struct tcp_store *t, const char *how)
+{
+    char who[64];
+    if (t->served_by >= 0)
+        snprintf(who, sizeof who, "rank %d, which served it, ", t->served_by);
+    else
+        snprintf(who, sizeof who, "its server ");
+    snprintf(t->why, sizeof t->why, "the store is gone: %s%s", who, how);
+    return error_set(WEFT_ETRANSPORT, "%s: %s", t->base.url, t->why);
+}
+
+static int lost(struct tcp_store *t, int why)
+{
+    char text[128];
+    if (why == ETIMEDOUT)
+        return gone(t, "does not answer");
+    if (why == ECONNRESET || why == EPIPE)
+        return gone(t, "has ended or closed it");
+    snprintf(text, sizeof text, "cannot be reached: %s", strerror(why));
+    return gone(t, text);
+}
+
+static int take_reply(struct tcp_store *t, int64_t until, struct frame_reply *r)
+{
+    unsigned char length[FRAME_LENGTH];
+    int why = recv_all(t->fd, length, sizeof length, until);
+    size_t n = why ? 0 : frame_length(length);
+    if (!why && n)
+        why = recv_all(t->fd, t->frame, n, until);
+    if (why)
+        return lost(t, why);
+    if (!n || !frame_open(&t->end, t->frame, n) || !frame_take_reply(t->frame, n - SODIUM_TAG, r))
+        return gone(t, "sent something that cannot be its own");
+    return 0;
+}
+
+/* An error code in the reply becomes this thread's error. */
+static int ask(struct tcp_store *t, const struct frame_request *q, int64_t until, struct frame_reply *r)
+{
+    if (t->why[0])
+        return error_set(WEFT_ETRANSPORT, "%s: %s", t->base.url, t->why);
+    int64_t limit = until > INT64_MAX - GRACE_NS ? until : max64(until, deadline_now()) + GRACE_NS;
+    size_t n = frame_seal(&t->end, t->message, frame_put_request(t->message, q), t->frame);
+    int why = send_all(t->fd, t->frame, n, limit);
+    int err = why ? lost(t, why) : take_reply(t, limit, r);
+    if (!err && r->code)
+        err = error_set(r->code, "%s: %.*s", t->base.url, (int)min64((int64_t)r->bytes, 500), (const char *)r->value);
+    return err;
+}
+
+static struct frame_request about(enum frame_op op, const char *key, int64_t number)
+{
+    return (struct frame_request){.op = op, .key = key, .key_len = strlen(key), .number = number};
+}
+
+int store_tcp_set(struct store *s, const char *key, const void *value, size_t bytes, int64_t until)
+{
+    struct frame_request q = about(FRAME_SET, key, 0);
+    struct frame_reply r;
+    q.value = value;
+    q.bytes = bytes;
+    return ask((struct tcp_store *)s, &q, until, &r);
+}
+
+/* Asks again while there is time: the server's timeout may end a little before this rank's. */
+static int ask_patiently(struct tcp_store *t, struct frame_request *q, int64_t until, struct frame_reply *r)
+{
+    int err;
+    do {
+        q->wait_ms = (uint32_t)deadline_left_ms(until);
+        err = ask(t, q, deadline_in((int64_t)q->wait_ms * 1000000), r);
+    } while (err == WEFT_ETIMEOUT && deadline_left_ms(until));
+    return err;
+}
+
+int store_tcp_get(struct store *s, const char *key, void *value, size_t cap, size_t *bytes, int64_t until)
+{
+    struct frame_request q = about(FRAME_GET, key, 0);
+    struct frame_reply r;
+    int err = ask_patiently((struct tcp_store *)s, &q, until, &r);
+    if (err)
+        return err == WEFT_ETIMEOUT ? store_late(s, key) : err;
+    size_t n = r.bytes < cap ? r.bytes : cap;
+    if (n)
+        memcpy(value, r.value, n);
+    *bytes = r.bytes;
+    return 0;
+}
+
+/* Are these bytes exactly `count` values? */
+static bool well_packed(const unsigned char *packed, size_t bytes, int64_t count)
+{
+    size_t at = 0;
+    for (; count > 0 && bytes - at >= 4; count--) {
+        uint32_t n;
+        memcpy(&n, packed + at, 4);
+        if (n > bytes - at - 4)
+            return false;
+        at += 4 + n;
+    }
+    return count == 0 && at == bytes;
+}
+
+int store_tcp_parts(struct store *s, const char *prefix, int first, unsigned char *packed, int *count, int64_t until)
+{
+    struct tcp_store *t = (struct tcp_store *)s;
+    struct frame_request q = about(FRAME_GATHER, prefix, first);
+    struct frame_reply r;
+    int err = ask_patiently(t, &q, until, &r);
+    if (err)
+        return err;
+    if (r.number < 1 || r.number > s->size - first || !well_packed(r.value, r.bytes, r.number))
+        return gone(t, "sent something that cannot be its own");
+    memcpy(packed, r.value, r.bytes);
+    *count = (int)r.number;
+    return 0;
+}
+
+/* ---- opening ---- */
+
+/* AGAIN: try again, *why says why. The server is silent, or has closed the connection, as it does with newcomers when
+ * there are too many. */
+static int shake_hands(struct tcp_store *t, const struct sodium *na, int64_t until, int *why)
+{
+    unsigned char hello[FRAME_HELLO], proof[FRAME_PROOF], decision[FRAME_DECISION], key[SODIUM_KEY];
+    frame_token_key(na, t->token, key);
+    frame_begin(&t->end, na, false, key, hello);
+    na->wipe(key, sizeof key);
+    if ((*why = send_all(t->fd, hello, sizeof hello, until)) || (*why = recv_all(t->fd, hello, sizeof hello, until)))
+        return AGAIN;
+    if (!frame_meet(&t->end, hello))
+        return error_set(WEFT_ETRANSPORT, "%s: what listens there is no store of weft's", t->base.url);
+    frame_prove(&t->end, proof);
+    if ((*why = send_all(t->fd, proof, sizeof proof, until)) ||
+        (*why = recv_all(t->fd, decision, sizeof decision, until)))
+        return AGAIN;
+    if (decision[0])
+        return error_set(
+            WEFT_ETRANSPORT,
+            "%s: the store there has another token than rank %d: is it another job's, or does WEFT_TOKEN or "
+            "WEFT_TOKEN_FILE differ?",
+            t->base.url, t->base.rank);
+    if (!frame_believe(&t->end, decision + 1))
+        return error_set(WEFT_ETRANSPORT, "%s: what listens there cannot prove that it has the token", t->base.url);
+    return 0;
+}
+
+static int join(struct tcp_store *t, int64_t until)
+{
+    uint64_t number = (uint64_t)(uint32_t)t->base.rank | (uint64_t)(uint32_t)t->base.size << 32;
+    struct frame_request q = about(FRAME_JOIN, t->base.name, (int64_t)number);
+    struct frame_reply r;
+    q.wait_ms = (uint32_t)deadline_left_ms(until);
+    int err = ask(t, &q, until, &r);
+    if (err && t->why[0]) {
+        t->why[0] = 0;
+        return AGAIN;
+    }
+    t->served_by = err ? -1 : (int)r.number;
+    return err;
+}
+
+static void hang_up(struct tcp_store *t)
+{
+    if (t->fd >= 0) {
+        shutdown(t->fd, SHUT_RDWR); /* a forked child may have the socket, too */
+        forks_close(t->fd);
+    }
+    t->fd = -1;
+    frame_forget(&t->end);
+}
+
+static int try_open(struct tcp_store *t, const struct sodium *na, const struct address *at, int64_t until, int *why)
+{
+    int64_t turn = t->nat > 1 ? address_turn(until) : until;
+    int err = address_connect(at, turn, &t->fd);
+    if (err) {
+        *why = err > 0 ? err : 0;
+        return err > 0 ? AGAIN : err;
+    }
+    forks_own(t->fd);
+    err = shake_hands(t, na, turn, why);
+    if (!err) {
+        *why = ECONNRESET;
+        err = join(t, until);
+    }
+    if (err)
+        hang_up(t);
+    return err;
+}
+
+/* Begins to serve if this process may and nobody listens there. It is tried again and again, since the process that
+ * listens may be another job's and may end before all ranks of this job have come. */
+static int serve_if_free(struct tcp_store *t)
+{
+    int listener, err = t->may_serve && !t->server ? address_listen(&t->at[0], &listener) : EADDRINUSE;
+    if (err)
+        return err < 0 ? err : 0;
+    return server_start(forks_own(listener), t->token, t->base.rank, &t->server);
+}
+
+static int keep_trying(struct tcp_store *t, int64_t until)
+{
+    const struct sodium *na = sodium_find();
+    int why = 0, err = na ? 0 : WEFT_EUNSUPPORTED;
+    if (err)
+        return err;
+    for (int64_t pause = RETRY_NS;; deadline_pause(&pause, RETRY_MOST_NS, until)) {
+        bool last = deadline_now() >= until;
+        err = serve_if_free(t);
+        if (err)
+            return err;
+        for (int i = 0; i < t->nat; i++) {
+            err = try_open(t, na, &t->at[i], until, &why);
+            bool other =
+                t->nat > 1 && err == WEFT_ETRANSPORT; /* seen from this machine, the address may be another server's */
+            if (err != AGAIN && !other)
+                return err;
+        }
+        if (last && err == AGAIN)
+            return error_set(WEFT_ETIMEOUT, "%s: no store there in time (rank 0 or weft run should serve it): %s",
+                             t->base.url, why == ECONNRESET ? "it closes connections" : strerror(why));
+        if (last)
+            return err;
+    }
+}
+
+/* Makes the spare socket, at the address from which this rank has reached the server, and exchanges the addresses. */
+static int share_spares(struct tcp_store *t, int64_t until)
+{
+    struct address mine;
+    char text[ADDRESS_TEXT];
+    if (t->served_by < 0 || t->base.size == 1)
+        return 0;
+    int err = address_here(t->fd, &mine);
+    mine.port = 0;
+    if (!err)
+        err = address_listen(&mine, &t->spare);
+    forks_own(t->spare);
+    if (err > 0)
+        err = error_set(WEFT_ETRANSPORT, "%s: cannot listen at %s: %s", t->base.url, mine.host, strerror(err));
+    if (err)
+        return err;
+    address_format(&mine, text);
+    return store_gather(&t->base, SPARES, text, strlen(text) + 1, max64(until - deadline_now(), 0), &t->spares);
+}
+
+int store_tcp_open_at(const struct store_kind *kind, const char *place, const struct address *at, int n, int listener,
+                      const struct store_opts *o, int64_t until, struct store **out)
+{
+    struct tcp_store *t = calloc(1, sizeof *t);
+    if (!t) {
+        forks_close(listener);
+        return error_nomem();
+    }
+    t->fd = t->spare = t->served_by = -1;
+    t->may_serve = listener == STORE_TCP_IF_FREE;
+    int err = store_init(&t->base, kind, place, o);
+    if (listener >= 0 && err)
+        forks_close(listener);
+    else if (listener >= 0)
+        err = server_start(listener, o->token, o->rank, &t->server);
+    t->token = strdup(o->token);
+    t->at = calloc((size_t)n, sizeof *t->at);
+    t->nat = n;
+    t->message = malloc(FRAME_MESSAGE_MAX);
+    t->frame = malloc(FRAME_LENGTH + FRAME_FRAME_MAX);
+    if (!err && (!t->token || !t->at || !t->message || !t->frame))
+        err = error_nomem();
+    if (!err) {
+        memcpy(t->at, at, (size_t)n * sizeof *at);
+        err = keep_trying(t, until);
+    }
+    if (!err)
+        err = share_spares(t, until);
+    if (err)
+        store_tcp_close(&t->base, 0);
+    else
+        *out = &t->base;
+    return err;
+}
+
+static int open_store(const char *place, const struct store_opts *o, int64_t until, struct store **out)
+{
+    char url[ADDRESS_TEXT + 8];
+    struct address at;
+    snprintf(url, sizeof url, "tcp:%s", place);
+    int err = address_parse(place, &at);
+    if (!err)
+        err = server_check_token(o->token, url);
+    if (!err && !sodium_find())
+        err = WEFT_EUNSUPPORTED;
+    if (!err && !at.port)
+        err = error_set(WEFT_EINVAL, "%s: ranks need the port; only weft run can let the system choose one", url);
+    return err ? err
+               : store_tcp_open_at(&store_tcp, place, &at, 1, o->rank ? STORE_TCP_CONNECT : STORE_TCP_IF_FREE, o, until,
+                                   out);
+}
+
+/* ---- again, and the end ---- */
+
+static bool among(int rank, const int *list, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (list[i] == rank)
+            return true;
+    return false;
+}
+
+int store_tcp_again(struct store *s, const int *survivors, const struct store_opts *o, int64_t until,
+                    struct store **out)
+{
+    struct tcp_store *t = (struct tcp_store *)s;
+    struct store_opts opts = *o;
+    struct address at;
+    char place[ADDRESS_TEXT];
+    opts.token = t->token;
+    if (t->served_by < 0 || among(t->served_by, survivors, o->size)) {
+        address_format(&t->at[0], place);
+        return store_tcp_open_at(&store_tcp, place, t->at, t->nat, STORE_TCP_CONNECT, &opts, until, out);
+    }
+    int err = address_parse((const char *)t->spares.bytes + t->spares.at[survivors[0]], &at);
+    if (err)
+        return err;
+    address_format(&at, place);
+    int listener = o->rank == 0 ? t->spare >= 0 ? t->spare : STORE_TCP_IF_FREE : STORE_TCP_CONNECT;
+    if (o->rank == 0)
+        t->spare =
+            -1; /* used up: if this fails and is tried again, the address is free or the server there still runs */
+    return store_tcp_open_at(&store_tcp, place, &at, 1, listener, &opts, until, out);
+}
+
+void store_tcp_close(struct store *s, int64_t until)
+{
+    struct tcp_store *t = (struct tcp_store *)s;
+    if (t->fd >= 0 && !t->why[0]) {
+        struct frame_request q = about(FRAME_LEAVE, "", 0);
+        size_t n = frame_seal(&t->end, t->message, frame_put_request(t->message, &q), t->frame);
+        send_all(t->fd, t->frame, n, deadline_now());
+    }
+    hang_up(t);
+    forks_close(t->spare);
+    if (t->server)
+        server_stop(t->server, until);
+    store_parts_free(&t->spares);
+    if (t->token)
+        explicit_bzero(t->token, strlen(t->token));
+    free(t->token);
+    free(t->at);
+    free(t->message);
+    free(t->frame);
+    store_free(s);
+}
+
+const struct store_kind store_tcp = {
+    .scheme = "tcp",
+    .form = "tcp:HOST:PORT",
+    .open = open_store,
+    .set = store_tcp_set,
+    .get = store_tcp_get,
+    .parts = store_tcp_parts,
+    .again = store_tcp_again,
+    .close = store_tcp_close,
+};

@@ -1,0 +1,38 @@
+/* The options of a verb as a table: parsing and --help come of the same rows. */
+#ifndef WEFT_TOOL_ARGS_H
+#define WEFT_TOOL_ARGS_H
+#include "tool/failure.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+enum args_kind {
+    ARGS_FLAG, /* bool */
+    ARGS_TEXT, /* const char * */
+    ARGS_INT,  /* int64_t from min to max */
+    ARGS_BYTES /* int64_t from min to max; K, M, G and T may follow (powers of 1024) */
+};
+
+struct args_option {
+    const char *name; /* without the dashes; one of one letter has one dash */
+    enum args_kind kind;
+    const char *value; /* what the help calls its value */
+    const char *help;
+    void *out;
+    int64_t min, max;
+};
+
+struct args_verb {
+    const char *name;
+    const char *usage;                 /* what follows the name; several lines are several forms */
+    const char *about;                 /* for --help */
+    const struct args_option *options; /* ends with a row without a name; --help is added */
+    int words;                         /* most arguments that are not options; or ARGS_COMMAND */
+};
+#define ARGS_COMMAND (-1) /* the first word, or what follows "--", begins a command, whose options are its own */
+
+/* Reads argv[0..argc). Words that are not options go to words[0..*nwords); before a command, *nwords is where it
+ * begins. 0; or -1 after printing the help (exit 0); or CLI_BAD after saying what is wrong. */
+int args_parse(const struct args_verb *verb, int argc, char **argv, const char **words, int *nwords);
+/* Says what is wrong with the usage, points at --help, returns CLI_BAD. */
+int args_complain(const struct args_verb *verb, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+#endif

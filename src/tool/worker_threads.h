@@ -1,0 +1,18 @@
+/* Ranks as threads of this process, which do one thing after another: worker_threads_do runs a function on all of them.
+ */
+#ifndef WEFT_TOOL_WORKER_THREADS_H
+#define WEFT_TOOL_WORKER_THREADS_H
+#include "tool/failure.h"
+
+struct worker_threads;
+
+/* What one rank does: 0 or a WEFT_E code, whose weft_errmsg() is taken over. */
+typedef int worker_work(void *arg, int rank);
+
+int worker_threads_open(int ranks, struct worker_threads **out,
+                        struct failure *why); /* CLI_OK, or CLI_WRONG if threads cannot be had */
+/* Does work(arg, r) on all ranks at once and waits for all. The first code that is not 0, by rank, with its text in
+ * *why (which names the rank unless the text says it already). */
+int worker_threads_do(struct worker_threads *t, worker_work *work, void *arg, struct failure *why);
+void worker_threads_close(struct worker_threads *t);
+#endif

@@ -1,0 +1,11 @@
+#define _GNU_SOURCE
+#include "clock.h"
+
+#include <time.h>
+
+int64_t clock_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * SECOND + t.tv_nsec;
+}
