@@ -343,7 +343,10 @@ typedef struct {
 typedef struct weft_bind_opts {
     size_t size;
     int64_t deadline_ns; /* 0: the comm's */
+    const char *ways;    /* drivers and ways to do without, "-stream,-comb" (weft_way_name); NULL: as WEFT_WAYS says */
 } weft_bind_opts;
+/* The drivers and ways that can be switched off, from 0 on; NULL after the last. */
+const char *weft_way_name(int i);
 
 /* Collective, in the same order on all ranks. One view a tensor on each side; src or dst may be
  * NULL where the rank holds nothing there. Too small, an overlap that is not legal, another plan
@@ -373,6 +376,9 @@ typedef struct weft_exec_info {
     int64_t staging_peak, staging_limit; /* bytes of staging in flight on the comm: the most so far, and allowed */
 } weft_exec_info;
 int weft_exec_stats(const weft_exec *x, weft_exec_info *out);
+/* What bind has chosen on this rank: the driver of its runs, the way of each message and why, what is packed, and
+ * whether each rank was taken to have a core of its own. */
+int weft_exec_explain(const weft_exec *x, bool json, char *buf, size_t cap, size_t *len);
 void weft_exec_close(weft_exec *x); /* waits for a run in flight until the deadline, then fails the comm */
 
 /* ---- windows: memory of one shape on every rank, in which all load, store and wait ---- */

@@ -24,7 +24,7 @@ static int check_plan(const weft_plan *p, const weft_comm *c)
 }
 
 /* *deadline_ns stays as it is where opts say nothing, or something wrong. */
-static int read_opts(const weft_bind_opts *opts, int64_t *deadline_ns)
+static int read_opts(const weft_bind_opts *opts, int64_t *deadline_ns, const char **ways_text)
 {
     weft_bind_opts o = {0};
     memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
@@ -34,6 +34,7 @@ static int read_opts(const weft_bind_opts *opts, int64_t *deadline_ns)
         return error_set(WEFT_EINVAL, "weft_bind: opts.deadline_ns is %lld: it must be 0 to %lld",
                          (long long)o.deadline_ns, (long long)COMM_DEADLINE_MOST);
     *deadline_ns = o.deadline_ns ? o.deadline_ns : *deadline_ns;
+    *ways_text = o.ways;
     return 0;
 }
 
@@ -141,10 +142,11 @@ static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, con
     if (c->in_callback)
         return error_set(WEFT_EBUSY, "weft_bind: not inside a callback");
     int64_t deadline_ns = c->deadline_ns;
+    const char *ways_text = NULL;
     weft_exec *x = NULL;
     int err = check_plan(p, c);
     if (!err && opts)
-        err = read_opts(opts, &deadline_ns);
+        err = read_opts(opts, &deadline_ns, &ways_text);
     if (!err) {
         x = calloc(1, sizeof *x);
         err = x ? 0 : error_nomem();
@@ -152,8 +154,10 @@ static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, con
     if (!err) {
         x->comm = c;
         x->plan = p;
-        err = prepare(x, src, dst);
+        err = toggle_parse(ways_text ? ways_text : getenv("WEFT_WAYS"), &x->off);
     }
+    if (!err)
+        err = prepare(x, src, dst);
     struct core_vote vote = {.call = COMM_BIND, .digest = p ? p->digest : 0, .place = x ? x->place : 0, .code = err};
     uint64_t meeting;
     err = comm_agree(c, &vote, deadline_ns, &meeting);

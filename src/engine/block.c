@@ -58,6 +58,7 @@ int block_make(weft_exec *x, const struct program *p, uint64_t *place)
     b->eagers = bytes;
     memcpy(b->rooms, head.rooms, sizeof b->rooms);
     b->shown = head.shown;
+    b->off = x->off;
     atomic_store_explicit(&b->holders, b->shown ? (uint32_t)x->comm->size : holders(p),
                           memory_order_relaxed); /* published by the meeting */
     uint32_t message = 0;

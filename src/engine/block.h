@@ -16,6 +16,7 @@ struct block {
     uint32_t nins, nouts, nmessages, nparts, nloops;
     uint64_t staging;             /* place of the owner's pool */
     uint64_t eagers;              /* bytes from the head to the first */
+    uint64_t off;                 /* what the owner has switched off: toggle.h */
     uint64_t rooms[DRIVERS_MOST]; /* to what each driver has there, 0: nothing */
     bool shown;                   /* these, to all ranks: they hold the block */
 };

@@ -33,7 +33,7 @@ void *driver_room(const struct driver *d, const struct block *b)
 bool driver_prefers(const weft_exec *x, const struct program *p)
 {
     for (int i = 0; i < DRIVERS; i++)
-        if (drivers[i]->prefers && drivers[i]->prefers(x, p))
+        if (drivers[i]->prefers && !(x->off & toggle_driver(drivers[i])) && drivers[i]->prefers(x, p))
             return true;
     return false;
 }
@@ -44,7 +44,8 @@ uint64_t driver_rooms(const weft_exec *x, const struct program *p, uint64_t from
     uint64_t all = 0;
     *shown = false;
     for (int i = 0; i < DRIVERS; i++) {
-        uint64_t bytes = drivers[i]->room ? drivers[i]->room(x, p, shown) : 0;
+        bool off = x->off & toggle_driver(drivers[i]);
+        uint64_t bytes = !off && drivers[i]->room ? drivers[i]->room(x, p, shown) : 0;
         at[i] = bytes ? from + all : 0;
         all += (bytes + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
     }
@@ -60,7 +61,7 @@ int driver_make(weft_exec *x, struct program *p, const uint64_t *block_at, uint3
         p->states[i] = program_take(p, 1, d->state);
         if (!p->states[i])
             return error_nomem();
-        int err = d->make(x, p, block_at, p->states[i], &can);
+        int err = x->off & toggle_driver(d) ? 0 : d->make(x, p, block_at, p->states[i], &can);
         if (err)
             return err;
         p->drivers |= can ? UINT32_C(1) << i : 0;

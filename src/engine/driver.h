@@ -20,6 +20,7 @@ struct driver {
     const char *what; /* in a few words, for explain */
     bool basic;       /* it drives every program, so it cannot be switched off */
     bool agreed;      /* it drives the runs of all ranks or of none */
+    bool copies;      /* it copies messages itself, whatever their ways are */
     size_t state;     /* bytes of its own in the program, zeroed: driver_state */
 
     /* Before the ways of messages are chosen: would it drive the program best if messages stayed where they are? May be

@@ -14,6 +14,7 @@
 #ifndef WEFT_ENGINE_EXEC_H
 #define WEFT_ENGINE_EXEC_H
 #include "engine/program.h"
+#include "engine/toggle.h"
 
 struct weft_exec {
     weft_comm *comm;
@@ -26,6 +27,7 @@ struct weft_exec {
     struct comm_grave *grave; /* for the block's end, kept so that free cannot fail */
     char *scratch;
     struct program *program;
+    uint64_t off;                       /* drivers, ways and orders that are switched off: toggle.h */
     weft_exec *prev, *next_exec;        /* in the comm's list of those in flight */
     weft_exec *bound_prev, *bound_next; /* in the comm's list of all */
     weft_exec *submitted;               /* the next of those that progress_submit was told of */

@@ -5,8 +5,8 @@
 #define SCATTERED_FAR 64 /* and of those that stand FAR apart, each on a page of its own */
 #define FAR 4096
 
-int shape_loops(const weft_plan *p, const struct plan_part *part, const int64_t *dim_stride, int64_t *n, int64_t *stride,
-               int64_t *at)
+int shape_loops(const weft_plan *p, const struct plan_part *part, const int64_t *dim_stride, int64_t *n,
+                int64_t *stride, int64_t *at)
 {
     int ndim = plan_ndim(p, part), loops = 0;
     *at = 0;

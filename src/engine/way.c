@@ -29,8 +29,9 @@ struct way_ends way_ends_out(const weft_exec *x, const struct exec_out *out, uin
 
 const struct way *way_choose(const struct way_ends *e)
 {
+    const uint64_t off = e->from->off | e->to->off;
     const struct way *const *w = ways;
-    while (!(*w)->fits(e)) /* pull, the last, always does */
+    while (off & toggle_way(*w) || !(*w)->fits(e)) /* pull, the last, always does */
         w++;
     return *w;
 }
@@ -38,9 +39,12 @@ const struct way *way_choose(const struct way_ends *e)
 bool way_pushes(const struct block *from, const struct block_message *sends, const struct block *to,
                 const struct block_message *recvs, uint32_t n, bool *woven)
 {
+    const uint64_t off = from->off | to->off;
     int64_t all = 0, push = 0, pull = 0;
-    bool open = true;
+    bool open = !(off & toggle_way(&way_push));
     *woven = false;
+    if (off & toggle_extra(TOGGLE_WEAVE)) /* which does the pushes */
+        return false;
     for (uint32_t k = 0; k < n; k++) {
         if (sends[k].offer == OFFER_EAGER)
             continue;

@@ -45,6 +45,7 @@ enum way_folds {
 struct way {
     const char *name;
     const char *what; /* in a few words, for explain */
+    const char *why;  /* messages that it carries, in a few words; NULL: the sender's reasons to stage */
     bool basic;       /* messages that it carries have no other way, so it cannot be switched off */
     bool own_signal;  /* the message shows by itself that it is there: `ready` is not told */
     bool at_launch;   /* the sender is through with the message when it is launched */

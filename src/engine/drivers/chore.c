@@ -493,6 +493,7 @@ const struct driver driver_chore = {
     .name = "chore",
     .what = "copies of all ranks in lists that any rank works off",
     .agreed = true,
+    .copies = true,
     .state = sizeof(struct chores),
     .prefers = prefers,
     .room = room,

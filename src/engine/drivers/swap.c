@@ -489,6 +489,7 @@ const struct driver driver_swap = {
     .name = "swap",
     .what = "faces that two ranks give each other, copied where they lie by either",
     .agreed = true,
+    .copies = true,
     .state = sizeof(struct swaps),
     .room = room,
     .make = make,

@@ -82,7 +82,7 @@ static bool mark(const weft_exec *x, struct program *p, const uint32_t *steps, u
 {
     bool any = false;
     for (uint32_t k = 0; k < n; k++) {
-        bool fit = fits(x, p, steps[k]);
+        bool fit = !(x->off & toggle_extra(TOGGLE_COMB)) && fits(x, p, steps[k]);
         p->steps[steps[k]].order = fit ? ORDER_COMB : ORDER_NONE;
         any |= fit;
     }

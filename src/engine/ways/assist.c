@@ -158,6 +158,7 @@ static void describe(weft_exec *x, struct program *p, uint32_t s, struct block_m
 const struct way way_assist = {
     .name = "assist",
     .what = "both ends copy pieces from the sender's memory to the receiver's",
+    .why = "the sender has little to receive, and a core",
     .told = true,
     .send_moves = WAY_MOVES_PLACES,
     .recv_moves = WAY_MOVES_PLACES,

@@ -183,6 +183,7 @@ static enum way_state take(weft_exec *x, struct exec_in *in, const struct exec_s
 const struct way way_cross = {
     .name = "cross",
     .what = "the receiver copies out of the sender's private memory, with the system's help",
+    .why = "private memory in pieces that are long enough",
     .told = true,
     .recv_moves = WAY_MOVES_PRIVATE,
     .fits = fits,

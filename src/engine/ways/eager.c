@@ -165,7 +165,7 @@ int eager_choose(const weft_exec *x, struct program *p)
     int64_t limit = x->comm->staging.limit / 4;
     uint32_t sends = 0, at = 0;
     struct room room = {0};
-    if (x->comm->staged)
+    if (x->comm->staged || x->off & toggle_way(&way_eager))
         return 0;
     for (uint32_t s = 0; s < p->nsteps; s++)
         sends += x->plan->steps[s].kind == PLAN_SEND && x->plan->steps[s].bytes <= EAGER_MOST;
@@ -332,6 +332,7 @@ static int accept(weft_exec *x, struct program *p, const struct exec_in *in, uin
 const struct way way_eager = {
     .name = "eager",
     .what = "packed into a slot of the sender's block that carries its own signal",
+    .why = "the message is small",
     .own_signal = true,
     .at_launch = true,
     .send_moves = WAY_MOVES_MESSAGE,

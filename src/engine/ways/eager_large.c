@@ -46,7 +46,8 @@ void eager_large_choose(weft_exec *x, struct program *p)
     struct staging *pool = &x->comm->staging;
     bool again = x->program != p; /* what room there is was made at first */
     int64_t most = again ? p->room : pool->limit / PART_ALL - pool->taken, room = 0;
-    for (uint32_t k = 0; k < p->nmulticasts && x->comm->opts.cross <= 0; k++) { /* otherwise what can be crosses */
+    for (uint32_t k = 0; k < p->nmulticasts && x->comm->opts.cross <= 0 && !(x->off & toggle_extra(TOGGLE_OWN_SLOTS));
+         k++) { /* otherwise what can be crosses */
         struct exec_multicast *m = &p->multicasts[k];
         int64_t bytes = x->plan->steps[m->step].bytes;
         if (!fits(x, p, m) || room_of(bytes) > most - room)

@@ -431,6 +431,7 @@ static bool fits(const struct way_ends *e)
 const struct way way_wire = {
     .name = "wire",
     .what = "a message of a wire, to a rank on another host",
+    .why = "the peer is on another host",
     .basic = true,
     .send_moves = WAY_MOVES_MESSAGE,
     .recv_moves = WAY_MOVES_MESSAGE,

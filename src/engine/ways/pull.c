@@ -33,8 +33,7 @@ static bool continues(const struct exec_move *a, const struct exec_move *b)
 
 static void complete(weft_exec *x, struct program *p)
 {
-    (void)x;
-    for (uint32_t i = 0; i < p->nins; i++)
+    for (uint32_t i = 0; i < p->nins && !(x->off & toggle_extra(TOGGLE_CONTINUED)); i++)
         for (uint32_t k = 1; k < p->ins[i].n; k++) {
             struct exec_step *a = &p->steps[p->ins[i].steps[k - 1]], *b = &p->steps[p->ins[i].steps[k]];
             a->continues = plain(a) && plain(b) && continues(&p->moves[a->work], &p->moves[b->work]);
@@ -85,6 +84,7 @@ static bool fits(const struct way_ends *e)
 const struct way way_pull = {
     .name = "pull",
     .what = "the receiver copies from the sender's memory to its own",
+    .why = "the receiver can reach the memory",
     .basic = true,
     .told = true,
     .recv_moves = WAY_MOVES_PLACES,

@@ -25,6 +25,7 @@ static enum way_state take(weft_exec *x, struct exec_in *in, const struct exec_s
 const struct way way_push = {
     .name = "push",
     .what = "the sender copies from its memory to the receiver's",
+    .why = "the sender's memory is walked in shorter pieces",
     .pushed = true,
     .send_moves = WAY_MOVES_PLACES,
     .fits = fits,

@@ -78,7 +78,8 @@ static void complete(weft_exec *x, struct program *p)
 
 bool stream_in_strips(const weft_exec *x, const struct program *p, uint32_t send)
 {
-    return x->comm->dedicated_cores && shape_scattered(x, p, &send, 1) && shape_spans(x, p, send) >= STRIPPED;
+    return x->comm->dedicated_cores && !(x->off & toggle_extra(TOGGLE_COMB)) && shape_scattered(x, p, &send, 1) &&
+           shape_spans(x, p, send) >= STRIPPED;
 }
 
 /* ---- sending ---- */
