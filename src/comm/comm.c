@@ -1,19 +1,18 @@
-/* Opening and closing comms, and their failures. */
+/* Opening and closing comms. */
 #include "comm/comm.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "base/forks.h"
 #include "comm/environment.h"
+#include "comm/family.h"
+#include "comm/lock.h"
 #include "comm/mail.h"
 #include "comm/open.h"
-#include "comm/progress.h"
+#include "comm/survive.h"
+#include "comm/task.h"
 #include "transport/hosts/hosts.h"
-#include "window/remote.h"
 
 #define SPIN_TURNS 2000
 #define BEAT_NS \
@@ -65,14 +64,20 @@ void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o,
     c->dedicated_cores = dedicated_cores;
     c->spin_turns = dedicated_cores ? SPIN_TURNS : 0;
     c->stretch = 1;
-    c->kin = c;
+    c->sibling = c;
     c->family = f;
-    c->threaded = f->seat != NULL;
+    c->has_lock = f->lock != NULL;
     if (!f->comms++) {
         f->any = c;
-        progress_settle(f);
+        family_settle(f);
     }
     staging_init(&c->staging, o->inflight_bytes, o->inflight_buckets);
+}
+
+void comm_begin_mail(weft_comm *c, struct mail *mail)
+{
+    mail_open(c, mail);
+    survive_open(c);
 }
 
 static void comm_free(weft_comm *c);
@@ -83,22 +88,22 @@ static int open_comm(struct boot *b, const weft_comm_opts *o, weft_comm **out)
     weft_comm *c = calloc(1, sizeof *c);
     struct comm_family *f = NULL;
     struct transport_link *link;
-    int err = c ? progress_open(o->progress == WEFT_PROGRESS_THREAD, b->transport->can.wide, &f) : error_nomem();
-    bool seated = !err && f->seat;
+    int err = c ? family_open(o->progress == WEFT_PROGRESS_THREAD, b->transport->can.wide, &f) : error_nomem();
+    bool locked = !err && f->lock;
     if (!err)
         err = boot_join(b, &link);
     if (err) {
         if (f)
-            progress_close(f);
-        if (seated)
-            progress_leave(f);
+            family_close(f);
+        if (locked)
+            lock_leave(f);
         free(c);
         boot_free(b, 0);
         return err;
     }
     if (!link->hosts)
-        progress_unseat(f);
-    seated = f->seat;
+        family_unlock(f);
+    locked = f->lock;
     const struct transport_link *home = link->hosts ? link->hosts->home : link;
     int crowd = link->hosts ? link->hosts->crowd : link->size, cores = core_cores(home->group);
     if (link->hosts && link->hosts->cores > cores)
@@ -107,14 +112,14 @@ static int open_comm(struct boot *b, const weft_comm_opts *o, weft_comm **out)
     flight_open(c, b->transport->scheme, b->place);
     struct mail *mail = link->hosts ? mail_new() : NULL;
     if (mail)
-        mail_open(c, mail);
+        comm_begin_mail(c, mail);
     else if (link->hosts)
         err = error_nomem();
     c->boot = b;
     if (err)
         comm_free(c);
-    if (seated)
-        progress_leave(f);
+    if (locked)
+        lock_leave(f);
     if (!err)
         *out = c;
     return err;
@@ -152,7 +157,7 @@ int weft_comm_reopen(weft_comm *c, const int *ranks, int n, weft_comm **out)
 {
     if (!c || !ranks || !out)
         return error_set(WEFT_EINVAL, "weft_comm_reopen: arguments must not be NULL");
-    if (progress_called_back(c))
+    if (lock_in_callback(c))
         return error_set(WEFT_EBUSY, "weft_comm_reopen: not inside a callback");
     if (!c->boot)
         return error_set(WEFT_EUNSUPPORTED, "weft_comm_reopen: the comm was split from another: open that again");
@@ -211,71 +216,38 @@ int weft_comm_machine(const weft_comm *c, weft_machine *out)
 
 /* ---- the end ---- */
 
-static void sweep(weft_comm *c)
-{
-    for (struct comm_grave **at = &c->graves; *at;) {
-        struct comm_grave *g = *at;
-        /* Acquire: pairs with the release of the last holder; it looks at the memory no more. */
-        if (atomic_load_explicit(g->holders, memory_order_acquire)) {
-            at = &g->next;
-            continue;
-        }
-        *at = g->next;
-        c->transport->release(c->link, g->memory);
-        free(g);
-    }
-}
-
-void comm_bury(weft_comm *c, struct comm_grave *grave, const _Atomic uint32_t *holders, void *memory)
-{
-    *grave = (struct comm_grave){.next = c->graves, .holders = holders, .memory = memory};
-    c->graves = grave;
-    sweep(c);
-}
-
-static void kin_leave(weft_comm *c)
+static void leave_siblings(weft_comm *c)
 {
     const char *text;
     bool tainted = c->tainted || core_failure(c->group, &text);
     weft_comm *k = c;
-    for (; k->kin != c; k = k->kin)
-        k->kin->tainted |= tainted;
-    k->kin = c->kin;
+    for (; k->sibling != c; k = k->sibling)
+        k->sibling->tainted |= tainted;
+    k->sibling = c->sibling;
     if (c->family->any == c)
         c->family->any = k;
 }
 
 static void comm_free(weft_comm *c)
 {
-    remote_close(c);
-    mail_close(c);
-    kin_leave(c);
+    comm_tasks_close(c);
+    leave_siblings(c);
     if (--c->family->comms == 0) /* before its bell goes */
-        progress_close(c->family);
-    sweep(c);
-    while (c->graves) { /* the group keeps the memory for those who still look at it */
-        struct comm_grave *g = c->graves;
-        c->graves = g->next;
-        free(g);
-    }
+        family_close(c->family);
+    comm_free_deferred(c);
     staging_close(&c->staging);
     comm_windows_free(c);
     bool failed = core_failed(c->group); /* then some will never close theirs, and nobody waits for them */
     c->transport->leave(c->link);
-    free(c->verdict);
+    free(c->survivors);
     boot_free(c->boot, failed ? 0 : c->deadline_ns);
     free(c);
 }
 
-void comm_exec_gone(weft_comm *c)
+void comm_drop(weft_comm *c)
 {
-    if (--c->execs == 0 && c->closed)
+    if (--c->refcount == 0 && c->closed)
         comm_free(c);
-}
-
-bool comm_inherited(const weft_comm *c)
-{
-    return c->family->forks != forks_count();
 }
 
 void weft_comm_close(weft_comm *c)
@@ -284,82 +256,7 @@ void weft_comm_close(weft_comm *c)
         return;
     struct comm_family *f = comm_enter(c);
     c->closed = true;
-    if (c->execs == 0)
+    if (c->refcount == 0)
         comm_free(c);
     comm_leave(f);
-}
-
-/* ---- failures ---- */
-
-int comm_told(weft_comm *c)
-{
-    const char *text;
-    int code = core_failure(c->group, &text);
-    if (code)
-        flight_failed(c);
-    return code ? error_set(code, "%s", text) : 0;
-}
-
-bool comm_tainted(const weft_comm *c)
-{
-    const char *text;
-    bool tainted = c->tainted;
-    const weft_comm *k = c;
-    do
-        tainted |= core_failure(k->group, &text) != 0;
-    while ((k = k->kin) != c);
-    return tainted;
-}
-
-int comm_fail(weft_comm *c, int code, const char *fmt, ...)
-{
-    char text[CORE_TEXT];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    if (!core_failed(c->group))
-        mail_failure(c, code, text);
-    core_fail(c->group, c->rank, code, text);
-    return comm_failure(c);
-}
-
-const char *comm_who(const weft_comm *c, int rank, char *buf)
-{
-    struct text t = text_start(buf, COMM_WHO);
-    const char *host = hosts_name(c->link, rank);
-    text_printf(&t, "rank %d", rank);
-    if (c->link->origin)
-        text_printf(&t, " (opened as rank %d)", c->link->origin[rank]);
-    if (host)
-        text_printf(&t, " on host %s", host);
-    return buf;
-}
-
-const char *comm_ended(const weft_comm *c, int rank)
-{
-    return transport_far(c->link, rank) ? "has died or cannot be reached" : "has died";
-}
-
-#define PREFIX 6 /* room for "ranks " */
-
-void comm_name(struct comm_names *names, const weft_comm *c, int rank, const char *note)
-{
-    enum { ONE = 24 + HOSTS_NAME + 40, MORE = 24 };
-    char *end = names->text + PREFIX + names->len;
-    const char *host = hosts_name(c->link, rank);
-    if (PREFIX + names->len + ONE + MORE > sizeof names->text) {
-        names->left++;
-        return;
-    }
-    names->len += (size_t)snprintf(end, ONE, "%s%d%s%s%s", names->n++ ? ", " : "", rank, host ? " on host " : "",
-                                   host ? host : "", note);
-}
-
-const char *comm_named(struct comm_names *names)
-{
-    if (names->left)
-        snprintf(names->text + PREFIX + names->len, 24, " and %d more", names->left);
-    memcpy(names->text, names->n > 1 ? "ranks " : " rank ", PREFIX);
-    return names->text + (names->n > 1 ? 0 : 1);
 }

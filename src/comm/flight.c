@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "comm/environment.h"
-#include "comm/progress.h"
+#include "comm/lock.h"
 
 #define AGAIN_NS INT64_C(1000000000) /* who polls with short timeouts writes no more often */
 
@@ -143,20 +143,20 @@ static void write_file(weft_comm *c, const char *why)
     free(text);
 }
 
-/* What one of the kin waits for another may hold up. */
-static void write_kin(weft_comm *c, const char *why)
+/* What one comm waits for a sibling may hold up. */
+static void write_siblings(weft_comm *c, const char *why)
 {
     weft_comm *k = c;
     do
         write_file(k, why);
-    while ((k = k->kin) != c);
+    while ((k = k->sibling) != c);
 }
 
 /* ---- reasons ---- */
 
 static bool may_look(const weft_comm *c)
 {
-    return !c->threaded || progress_seated(c->family);
+    return !c->has_lock || lock_held(c->family);
 }
 
 void flight_late(weft_comm *c)
@@ -170,7 +170,7 @@ void flight_late(weft_comm *c)
     if (!*f->dir || (f->wrote_at && now - f->wrote_at < AGAIN_NS))
         return;
     f->wrote_at = now;
-    write_kin(c, "timeout");
+    write_siblings(c, "timeout");
 }
 
 void flight_failed(weft_comm *c)

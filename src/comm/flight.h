@@ -73,7 +73,7 @@ static inline void flight_met(struct flight *f, int code)
     f->call = 0;
 }
 
-/* These three by who is in the seat, or else the first two do nothing: */
+/* These three with the progress lock; without it the first two do nothing. */
 void flight_late(weft_comm *c);   /* time has run out, and this thread's error text says for what */
 void flight_failed(weft_comm *c); /* the comm has failed; what was in flight still is */
 void flight_look(weft_comm *c);   /* has there been a signal? */
@@ -82,4 +82,8 @@ void flight_look(weft_comm *c);   /* has there been a signal? */
 
 /* All that there is to say, as one JSON object; docs/flight.md tells what stands in it. */
 void flight_text(const weft_comm *c, const char *why, struct text *t);
+/* For tasks that describe themselves: */
+int flight_rank(const weft_comm *c, int rank);                          /* its number in the comm that was opened */
+void flight_member(struct text *t, const char *key, const char *value); /* of an object, not the first; NULL: null */
+void flight_fate(const weft_comm *c, int peer, struct text *t);         /* a member: is the peer here? */
 #endif

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "comm/lock.h"
 #include "comm/mail.h"
-#include "comm/progress.h"
 #include "transport/hosts/hosts.h"
 
 static int check(struct split *s)
@@ -146,12 +146,12 @@ static int agree(struct split *s, uint64_t *meeting)
     if (err)
         return err;
     err = connect_ranks(s, *meeting);
-    vote = (struct core_vote){.call = COMM_SPLITTED, .object = *meeting, .code = err};
+    vote = (struct core_vote){.call = COMM_SPLIT_GROUPS, .object = *meeting, .code = err};
     err = comm_agree(c, &vote, c->deadline_ns, meeting);
     if (err || !c->link->hosts)
         return err;
     err = s->wide ? split_wire(s) : 0;
-    vote = (struct core_vote){.call = COMM_SPLIT_WIRED, .object = *meeting, .code = err};
+    vote = (struct core_vote){.call = COMM_SPLIT_DONE, .object = *meeting, .code = err};
     return comm_agree(c, &vote, c->deadline_ns, meeting);
 }
 
@@ -164,9 +164,9 @@ static int split(weft_comm *c, const int *ranks, int n, weft_comm **out)
         return err;
     struct split s = {.parent = c, .ranks = ranks, .n = n, .meeting = c->group->ranks[c->rank].meetings};
     uint64_t meeting;
-    c->splitting = &s;
+    split_hosts_begin(&s);
     err = agree(&s, &meeting);
-    c->splitting = NULL;
+    split_hosts_end(&s);
     split_table_drop(&s);
     if (err) {
         discard(&s);
@@ -179,10 +179,10 @@ static int split(weft_comm *c, const int *ranks, int n, weft_comm **out)
                    c->family); /* the ranks that are not in it want cores, too */
         flight_split(s.comm, c, meeting);
         s.comm->tainted = c->tainted;
-        s.comm->kin = c->kin;
-        c->kin = s.comm;
+        s.comm->sibling = c->sibling;
+        c->sibling = s.comm;
         if (s.mail)
-            mail_open(s.comm, s.mail);
+            comm_begin_mail(s.comm, s.mail);
     }
     *out = s.comm;
     return 0;

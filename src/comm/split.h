@@ -5,7 +5,7 @@
  */
 #ifndef WEFT_COMM_SPLIT_H
 #define WEFT_COMM_SPLIT_H
-#include "comm/comm.h"
+#include "comm/task.h"
 
 /* What a rank shows the others of the parent that are on its host. */
 struct split_card {
@@ -18,6 +18,7 @@ struct split_card {
 struct split_table;
 
 struct split {
+    struct comm_task task; /* first: a task is its split */
     weft_comm *parent, *comm;
     const int *ranks;
     int n, rank;      /* of the new comm */
@@ -35,14 +36,16 @@ struct split {
     uint32_t *passed;          /* the founder: of each rank, times that other hosts were told */
 };
 
-/* What is mailed about a split, and bytes behind it. */
+/* What is mailed about a split. */
+#define SPLIT_BYTES 640
 struct split_mail {
-    uint64_t meeting;
-    uint32_t kind; /* enum of split_hosts.c */
+    uint32_t kind; /* of split_hosts.c */
     int32_t rank;  /* of the new group: whose share it is */
+    uint64_t meeting;
     uint32_t round;
     int32_t code;
-    uint32_t total, at, bytes; /* of all of it */
+    uint32_t total, at, bytes; /* of all of it; where these bytes are in it; how many follow */
+    unsigned char data[SPLIT_BYTES];
 };
 
 /* Does the rank list the same ranks in the same order? other: NULL if it lists none. */
@@ -62,7 +65,8 @@ void split_table_find(struct split *s, uint64_t place); /* the others, after it 
 int split_wire(struct split *s);
 void split_table_drop(struct split *s); /* after the last meeting; takes what was not made */
 
-/* From mail.c. */
-void split_heard(weft_comm *c, int peer, const struct split_mail *m, const void *bytes);
-bool split_pass_on(weft_comm *c); /* true: something was */
+/* While this rank is in a split of a comm on several hosts: hears what others mail about it, and passes on what the
+ * ranks of its host give. */
+void split_hosts_begin(struct split *s);
+void split_hosts_end(struct split *s);
 #endif

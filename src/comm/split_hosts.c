@@ -13,7 +13,7 @@
 #include "comm/mail.h"
 #include "transport/hosts/hosts.h"
 
-enum kind { ASK = 1, LIST, SHARE };
+enum { ASK = MAIL_KIND(MAIL_SPLIT, 1), LIST = MAIL_KIND(MAIL_SPLIT, 2), SHARE = MAIL_KIND(MAIL_SPLIT, 3) };
 
 #define ROUNDS 2 /* of giving, each in a part of its own: nobody writes where others may still read */
 #define SHARE_MOST 4096
@@ -39,6 +39,14 @@ static bool is_there(const struct share *sh)
     return atomic_load_explicit(&sh->there, memory_order_seq_cst);
 }
 
+static void send_to(const struct split *s, int peer, struct split_mail *m, const void *bytes)
+{
+    m->meeting = s->meeting;
+    if (bytes)
+        memcpy(m->data, bytes, m->bytes);
+    (void)mail_send(s->parent, peer, m, offsetof(struct split_mail, data) + m->bytes);
+}
+
 /* ---- lists ---- */
 
 uint64_t split_note(const int *ranks, int n)
@@ -48,22 +56,22 @@ uint64_t split_note(const int *ranks, int n)
 
 static void send_list(const struct split *s, int peer)
 {
-    int most = MAIL_BYTES / (int)sizeof *s->ranks;
+    int most = SPLIT_BYTES / (int)sizeof *s->ranks;
     for (int at = 0; at < s->n; at += most) {
         int n = s->n - at < most ? s->n - at : most;
-        struct split_mail m = {.meeting = s->meeting, .kind = LIST, .total = (uint32_t)s->n, .at = (uint32_t)at};
+        struct split_mail m = {.kind = LIST, .total = (uint32_t)s->n, .at = (uint32_t)at};
         m.bytes = (uint32_t)n * (uint32_t)sizeof *s->ranks;
-        mail_split(s->parent, peer, &m, s->ranks + at);
+        send_to(s, peer, &m, s->ranks + at);
     }
 }
 
-static void take_list(struct split *s, int peer, const struct split_mail *m, const void *bytes)
+static void take_list(struct split *s, int peer, const struct split_mail *m)
 {
     uint32_t n = m->bytes / (uint32_t)sizeof *s->ranks;
     if (peer != s->asked || !s->theirs || m->total > (uint32_t)s->parent->size || m->at > m->total - n)
         return;
     s->theirs->n = (int32_t)m->total;
-    memcpy(s->theirs->ranks + m->at, bytes, n * sizeof *s->ranks);
+    memcpy(s->theirs->ranks + m->at, m->data, n * sizeof *s->ranks);
     s->have += (int)n;
 }
 
@@ -76,14 +84,14 @@ static bool lacks_list(void *arg, int i)
 
 int split_ask(struct split *s, int rank)
 {
-    const struct split_mail m = {.meeting = s->meeting, .kind = ASK};
+    struct split_mail m = {.kind = ASK};
     size_t most = (size_t)s->parent->size;
     s->theirs = calloc(1, sizeof *s->theirs + most * sizeof *s->theirs->ranks);
     if (!s->theirs)
         return error_nomem();
     s->asked = rank;
     s->have = 0;
-    mail_split(s->parent, rank, &m, NULL);
+    send_to(s, rank, &m, NULL);
     int err = comm_await(s->parent, &(struct comm_await){&rank, 1, lacks_list, s, "weft_comm_split"});
     if (!err)
         err = split_compare(s->card, rank, s->theirs);
@@ -140,27 +148,24 @@ static void send_share(const struct split *s, int rank, uint32_t round)
 {
     const struct share *sh = share_of(s, round, rank);
     const struct transport_hosts *hosts = s->link->hosts;
-    for (uint32_t at = 0; at == 0 || at < sh->bytes; at += MAIL_BYTES) {
-        uint32_t n = sh->bytes - at < MAIL_BYTES ? sh->bytes - at : MAIL_BYTES;
-        struct split_mail m = {.meeting = s->meeting,
-                               .kind = SHARE,
-                               .rank = rank,
-                               .round = round,
-                               .code = sh->code,
-                               .total = sh->bytes,
-                               .at = at,
-                               .bytes = n};
+    for (uint32_t at = 0; at == 0 || at < sh->bytes; at += SPLIT_BYTES) {
+        uint32_t n = sh->bytes - at < SPLIT_BYTES ? sh->bytes - at : SPLIT_BYTES;
+        struct split_mail m = {
+            .kind = SHARE, .rank = rank, .round = round, .code = sh->code, .total = sh->bytes, .at = at, .bytes = n};
         for (int h = 0; h < hosts->nhosts; h++)
             if (hosts->firsts[h] != s->rank)
-                mail_split(s->parent, s->ranks[hosts->firsts[h]], &m, sh->data + at);
+                send_to(s, s->ranks[hosts->firsts[h]], &m, sh->data + at);
     }
 }
 
-bool split_pass_on(weft_comm *c)
+/* The founder: what ranks of its host have given and other hosts have yet to hear of. */
+static bool pass(struct comm_task *t, bool eager)
 {
-    struct split *s = c->splitting;
+    struct split *s = (struct split *)t;
+    const weft_comm *c = s->parent;
     bool moved = false;
-    if (!s || !s->passed || !s->link)
+    (void)eager;
+    if (!s->passed || !s->link)
         return false;
     for (int r = 0; r < s->n; r++) {
         if (transport_far(c->link, s->ranks[r]))
@@ -172,13 +177,13 @@ bool split_pass_on(weft_comm *c)
 }
 
 /* Pieces of a share come in order. */
-static void take_share(struct split *s, const struct split_mail *m, const void *bytes)
+static void take_share(struct split *s, const struct split_mail *m)
 {
     if (!s->passed || m->rank < 0 || m->rank >= s->n || m->round >= ROUNDS || m->total > SHARE_MOST ||
         m->bytes > m->total || m->at > m->total - m->bytes || !transport_far(s->parent->link, s->ranks[m->rank]))
         return;
     struct share *sh = share_of(s, m->round, m->rank);
-    memcpy(sh->data + m->at, bytes, m->bytes);
+    memcpy(sh->data + m->at, m->data, m->bytes);
     sh->bytes = m->total;
     sh->code = m->code;
     if (m->at + m->bytes < m->total)
@@ -187,17 +192,40 @@ static void take_share(struct split *s, const struct split_mail *m, const void *
     call_near(s);
 }
 
-void split_heard(weft_comm *c, int peer, const struct split_mail *m, const void *bytes)
+static void take(weft_comm *c, int peer, const void *packet, size_t n)
 {
     struct split *s = c->splitting;
-    if (!s || s->meeting != m->meeting)
+    struct split_mail m;
+    if (n < offsetof(struct split_mail, data) || n > sizeof m)
+        return;
+    memcpy(&m, packet, n);
+    if (!s || s->meeting != m.meeting || m.bytes > n - offsetof(struct split_mail, data))
         return; /* of one that came to nothing here */
-    switch (m->kind) {
+    switch (m.kind) {
     case ASK: send_list(s, peer); break;
-    case LIST: take_list(s, peer, m, bytes); break;
-    case SHARE: take_share(s, m, bytes); break;
+    case LIST: take_list(s, peer, &m); break;
+    case SHARE: take_share(s, &m); break;
     default: break;
     }
+}
+
+static const struct comm_task_ops split_task = {.pass = pass};
+
+void split_hosts_begin(struct split *s)
+{
+    weft_comm *c = s->parent;
+    c->splitting = s;
+    if (!c->mail)
+        return;
+    mail_handle(c, MAIL_SPLIT, take);
+    s->task.ops = &split_task;
+    comm_task_add(c, &s->task);
+}
+
+void split_hosts_end(struct split *s)
+{
+    comm_task_remove(s->parent, &s->task);
+    s->parent->splitting = NULL;
 }
 
 static bool lacks_share(void *arg, int i)

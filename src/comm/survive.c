@@ -16,13 +16,22 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "comm/lock.h"
 #include "comm/mail.h"
-#include "comm/progress.h"
 
 #define NAP_NS 200000
 #define MOST (8 * (CORE_TEXT - 1)) /* ranks that a list has room for, by mail, too */
 
-struct verdict {
+enum { ASKS = MAIL_KIND(MAIL_SURVIVE, 1), ANSWERS = MAIL_KIND(MAIL_SURVIVE, 2) };
+
+struct survive_mail {
+    uint32_t kind;
+    uint32_t times;                /* that its sender has asked, or answered */
+    unsigned char list[CORE_TEXT]; /* ANSWERS: a bit for each rank, as many bytes as there are */
+};
+
+/* The newest answer that came from another host. */
+struct survivors {
     uint32_t times;
     unsigned char list[CORE_TEXT];
 };
@@ -37,16 +46,40 @@ static bool has_asked(const weft_comm *c, int rank, uint32_t times)
     return atomic_load_explicit(&c->group->ranks[rank].survives, memory_order_seq_cst) >= times;
 }
 
-void survive_heard(weft_comm *c, int rank, uint32_t times, const char *list, size_t bytes)
+static void take_answer(weft_comm *c, uint32_t times, const unsigned char *list, size_t bytes)
 {
-    if (!c->verdict && !(c->verdict = calloc(1, sizeof *c->verdict)))
+    if (!c->survivors && !(c->survivors = calloc(1, sizeof *c->survivors)))
         return; /* the deadline tells */
-    if (times <= c->verdict->times || bytes > sizeof c->verdict->list)
+    if (times <= c->survivors->times)
         return;
-    (void)rank;
-    c->verdict->times = times;
-    memset(c->verdict->list, 0, sizeof c->verdict->list);
-    memcpy(c->verdict->list, list, bytes);
+    c->survivors->times = times;
+    memset(c->survivors->list, 0, sizeof c->survivors->list);
+    memcpy(c->survivors->list, list, bytes);
+}
+
+static void take(weft_comm *c, int peer, const void *packet, size_t n)
+{
+    struct survive_mail m;
+    if (n < offsetof(struct survive_mail, list) || n > sizeof m)
+        return;
+    memcpy(&m, packet, n);
+    if (m.kind == ASKS)
+        atomic_store_explicit(&c->group->ranks[peer].survives, m.times, memory_order_seq_cst);
+    else
+        take_answer(c, m.times, m.list, n - offsetof(struct survive_mail, list));
+}
+
+void survive_open(weft_comm *c)
+{
+    mail_handle(c, MAIL_SURVIVE, take);
+}
+
+static void mail_all(weft_comm *c, uint32_t kind, uint32_t times, const unsigned char *list, size_t bytes)
+{
+    struct survive_mail m = {.kind = kind, .times = times};
+    if (bytes)
+        memcpy(m.list, list, bytes);
+    mail_send_all(c, &m, offsetof(struct survive_mail, list) + bytes);
 }
 
 /* The lowest rank that may still answer. `late`: of those that have asked. */
@@ -72,7 +105,7 @@ static bool answer(weft_comm *c, uint32_t times, bool late, unsigned char *list)
     struct core_rank *me = &c->group->ranks[c->rank];
     memcpy(me->votes[0].text, list, CORE_TEXT);
     atomic_store_explicit(&me->verdicts, times, memory_order_seq_cst);
-    mail_verdict(c, times, list, ((size_t)c->size + 7) / 8);
+    mail_all(c, ANSWERS, times, list, ((size_t)c->size + 7) / 8);
     mail_flush(c,
                late ? c->deadline_ns / 8 : c->deadline_ns); /* what is for a silent one stays; the others go on now */
     return true;
@@ -81,8 +114,8 @@ static bool answer(weft_comm *c, uint32_t times, bool late, unsigned char *list)
 /* Has someone answered? It may be gone since, or may have taken this rank for one that does not ask. */
 static bool heard(const weft_comm *c, uint32_t times, unsigned char *list)
 {
-    if (c->verdict && c->verdict->times >= times) {
-        memcpy(list, c->verdict->list, CORE_TEXT);
+    if (c->survivors && c->survivors->times >= times) {
+        memcpy(list, c->survivors->list, CORE_TEXT);
         return true;
     }
     for (int r = 0; r < c->size; r++) {
@@ -116,7 +149,7 @@ int weft_comm_survivors(weft_comm *c, int *ranks, size_t cap, size_t *n)
 {
     if (!c || !n || (cap && !ranks))
         return error_set(WEFT_EINVAL, "weft_comm_survivors: arguments must not be NULL");
-    if (progress_called_back(c))
+    if (lock_in_callback(c))
         return error_set(WEFT_EBUSY, "weft_comm_survivors: not inside a callback");
     if (!core_failed(c->group))
         return error_set(WEFT_EINVAL, "weft_comm_survivors: the comm has not failed");
@@ -127,7 +160,7 @@ int weft_comm_survivors(weft_comm *c, int *ranks, size_t cap, size_t *n)
     struct core_rank *me = &c->group->ranks[c->rank];
     uint32_t times = atomic_load_explicit(&me->survives, memory_order_relaxed) + 1;
     atomic_store_explicit(&me->survives, times, memory_order_seq_cst);
-    mail_survives(c, times);
+    mail_all(c, ASKS, times, NULL, 0);
     int err = agree(c, times, list);
     comm_leave(f);
     if (err)

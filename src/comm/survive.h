@@ -1,7 +1,7 @@
+/* Survivor agreement: which ranks are left of a comm that has failed. */
 #ifndef WEFT_COMM_SURVIVE_H
 #define WEFT_COMM_SURVIVE_H
 #include "comm/comm.h"
 
-/* A far rank has said who survives: a bit for each rank. */
-void survive_heard(weft_comm *c, int rank, uint32_t times, const char *list, size_t bytes);
+void survive_open(weft_comm *c); /* from here on it hears ranks of other hosts that ask before this one does */
 #endif

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "comm/progress.h"
+#include "comm/lock.h"
 #include "engine/exec.h"
 
 struct arrivals {

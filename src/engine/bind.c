@@ -5,9 +5,10 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "comm/progress.h"
+#include "comm/lock.h"
 #include "engine/block.h"
 #include "engine/driver.h"
+#include "engine/exec_mail.h"
 #include "engine/ways/far.h"
 
 static int check_plan(const weft_plan *p, const weft_comm *c)
@@ -52,15 +53,15 @@ static int outline(weft_exec *x, const weft_view *src, const weft_view *dst, str
     int err = view_places(x, src, dst, p->places);
     if (!err)
         err = overlap_check(x->plan, p->places);
-    return err ? err : program_outline(x, p);
+    return err ? err : outline_program(x, p);
 }
 
 static int prepare(weft_exec *x, const weft_view *src, const weft_view *dst)
 {
     weft_comm *c = x->comm;
     uint64_t place;
-    x->grave = malloc(sizeof *x->grave);
-    if (!x->grave)
+    x->deferred = malloc(sizeof *x->deferred);
+    if (!x->deferred)
         return error_nomem();
     if (x->plan->scratch) {
         x->scratch = c->transport->alloc(c->link, (size_t)x->plan->scratch, &place);
@@ -92,30 +93,12 @@ static int complete(weft_exec *x, struct program *p, uint64_t meeting, uint32_t 
     uint32_t drivers = 0;
     if (!err)
         err = driver_make(x, p, block_at, &drivers);
-    struct core_vote vote = {.call = call, .object = x->id, .code = err, .note = drivers};
+    struct core_vote vote = {.call = call, .object = x->task.id, .code = err, .note = drivers};
     err = comm_agree(c, &vote, deadline_ns, &meeting);
     if (!err)
         driver_open(x, p, block_at, meeting);
     free(block_at);
     return err;
-}
-
-static void enlist(weft_exec *x)
-{
-    x->bound_next = x->comm->bound;
-    if (x->bound_next)
-        x->bound_next->bound_prev = x;
-    x->comm->bound = x;
-}
-
-void exec_unlist(weft_exec *x)
-{
-    if (x->bound_prev)
-        x->bound_prev->bound_next = x->bound_next;
-    else if (x->comm->bound == x)
-        x->comm->bound = x->bound_next;
-    if (x->bound_next)
-        x->bound_next->bound_prev = x->bound_prev;
 }
 
 /* After a refusal all ranks are past looking at each other's blocks. After a failure of the comm some may not be: the
@@ -125,13 +108,13 @@ static void discard(weft_exec *x)
     const char *text;
     if (!x)
         return;
-    exec_unlist(x);
+    comm_task_unlist(x->comm, &x->task);
     if (!core_failure(x->comm->group, &text)) {
         x->comm->transport->release(x->comm->link, x->block);
         x->comm->transport->release(x->comm->link, x->scratch);
     }
-    program_free(x, x->program);
-    free(x->grave);
+    outline_free(x, x->program);
+    free(x->deferred);
     free(x->held);
     free(x);
 }
@@ -144,6 +127,7 @@ static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, con
     int64_t deadline_ns = c->deadline_ns;
     const char *ways_text = NULL;
     weft_exec *x = NULL;
+    exec_mail_open(c);
     int err = check_plan(p, c);
     if (!err && opts)
         err = read_opts(opts, &deadline_ns, &ways_text);
@@ -152,6 +136,7 @@ static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, con
         err = x ? 0 : error_nomem();
     }
     if (!err) {
+        x->task.ops = &exec_task;
         x->comm = c;
         x->plan = p;
         err = toggle_parse(ways_text ? ways_text : getenv("WEFT_WAYS"), &x->off);
@@ -162,15 +147,15 @@ static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, con
     uint64_t meeting;
     err = comm_agree(c, &vote, deadline_ns, &meeting);
     if (!err) {
-        x->id = meeting;
-        enlist(x); /* from here on far ranks may speak of it */
-        err = complete(x, x->program, meeting, COMM_BOUND, deadline_ns);
+        x->task.id = meeting;
+        comm_task_list(c, &x->task); /* from here on ranks of other hosts may speak of it */
+        err = complete(x, x->program, meeting, COMM_BIND_DONE, deadline_ns);
     }
     if (err) {
         discard(x);
         return err;
     }
-    c->execs++;
+    comm_hold(c);
     *out = x;
     return 0;
 }
@@ -197,11 +182,11 @@ static int rebind_exec(weft_exec *x, const weft_view *src, const weft_view *dst)
     if (!err)
         block_describe(x, p);
     struct core_vote vote = {
-        .call = COMM_REBIND, .object = x->id, .digest = x->plan->digest, .place = x->place, .code = err};
+        .call = COMM_REBIND, .object = x->task.id, .digest = x->plan->digest, .place = x->place, .code = err};
     uint64_t meeting;
     err = comm_agree(c, &vote, c->deadline_ns, &meeting);
     if (!err)
-        err = complete(x, p, meeting, COMM_REBOUND, c->deadline_ns);
+        err = complete(x, p, meeting, COMM_REBIND_DONE, c->deadline_ns);
     struct program *goes = err ? p : x->program, *stays = err ? x->program : p;
     if (goes && goes->reserve.offset == stays->reserve.offset)
         goes->reserve.offset = -1;
@@ -209,7 +194,7 @@ static int rebind_exec(weft_exec *x, const weft_view *src, const weft_view *dst)
         goes->room = 0; /* it is the block's, and stays charged */
     x->program = stays;
     x->binding = false;
-    program_free(x, goes);
+    outline_free(x, goes);
     return err;
 }
 

@@ -14,11 +14,11 @@ struct block {
     _Atomic uint32_t freed;                       /* the owner has freed its exec */
     _Atomic uint32_t holders;
     uint32_t nins, nouts, nmessages, nparts, nloops;
-    uint64_t staging;             /* place of the owner's pool */
-    uint64_t eagers;              /* bytes from the head to the first */
-    uint64_t off;                 /* what the owner has switched off: toggle.h */
-    uint64_t rooms[DRIVERS_MOST]; /* to what each driver has there, 0: nothing */
-    bool shown;                   /* these, to all ranks: they hold the block */
+    uint64_t staging;        /* place of the owner's pool */
+    uint64_t eagers;         /* bytes from the head to the first */
+    uint64_t off;            /* what the owner has switched off: toggle.h */
+    uint64_t rooms[DRIVERS]; /* to what each driver has there, 0: nothing */
+    bool shown;              /* these, to all ranks: they hold the block */
 };
 
 struct block_in {

@@ -13,25 +13,24 @@
  *   watch.c     peers that are gone or stalled */
 #ifndef WEFT_ENGINE_EXEC_H
 #define WEFT_ENGINE_EXEC_H
+#include "comm/task.h"
 #include "engine/program.h"
 #include "engine/toggle.h"
 
 struct weft_exec {
+    struct comm_task task; /* first: a task is its exec. In the comm's list while a run is in flight */
     weft_comm *comm;
     const weft_plan *plan;
-    uint64_t id; /* number of the meeting that bound it: the same on all ranks */
     struct block *block;
     const struct block **held; /* of ranks that are no peers: swap.c */
     uint32_t nheld;
-    uint64_t place;           /* of the block */
-    struct comm_grave *grave; /* for the block's end, kept so that free cannot fail */
+    uint64_t place;                 /* of the block */
+    struct comm_deferred *deferred; /* for the block's end, kept so that free cannot fail */
     char *scratch;
     struct program *program;
-    uint64_t off;                       /* drivers, ways and orders that are switched off: toggle.h */
-    weft_exec *prev, *next_exec;        /* in the comm's list of those in flight */
-    weft_exec *bound_prev, *bound_next; /* in the comm's list of all */
-    weft_exec *submitted;               /* the next of those that progress_submit was told of */
-    /* These four also for who is not in the seat: */
+    uint64_t off;      /* drivers, ways and orders that are switched off: toggle.h */
+    int64_t pulsed_at; /* exec_mail.c: when peers on other hosts last heard that this rank is at work */
+    /* These four are also for threads without the progress lock: */
     _Atomic int state;                    /* EXEC_IN_FLIGHT, or how its last run ended: 0 or a failure */
     _Atomic int64_t asked, ended, failed; /* runs; asked: for which start was called, with a progress thread */
     bool binding;                         /* in rebind: callbacks that run meanwhile must not start it */
@@ -51,11 +50,11 @@ static inline bool exec_in_flight(const weft_exec *x)
 {
     return atomic_load_explicit(&x->state, memory_order_acquire) == EXEC_IN_FLIGHT;
 }
-void exec_begin(weft_exec *x); /* begins a run whose start found another thread in the seat */
+extern const struct comm_task_ops exec_task;
 
-/* ---- bind.c ---- */
+/* ---- describe.c ---- */
 
-void exec_unlist(weft_exec *x); /* out of the comm's list of all */
+void describe_exec(const struct comm_task *t, struct text *text); /* for the flight recorder, as a JSON object */
 
 /* ---- view.c ---- */
 

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "comm/progress.h"
+#include "comm/lock.h"
 #include "engine/driver.h"
 #include "engine/way.h"
 #include "engine/ways/far.h"
@@ -102,7 +102,7 @@ static int64_t staged_bytes(const weft_exec *x)
 /* Why a driver that stands before the chosen one is not it. */
 static const char *why_not(const weft_exec *x, int i)
 {
-    if (x->off & toggle_driver(driver_at(i)))
+    if (x->off & driver_bit(driver_at(i)))
         return "switched off";
     return x->program->drivers >> i & 1 ? "not all ranks can be driven so" : "this program does not fit";
 }

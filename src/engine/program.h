@@ -178,6 +178,9 @@ struct exec_out {
     struct exec_seen watched;
 };
 
+/* The rows of the table in driver.c, in its order. */
+enum driver_id { DRIVER_CHORE, DRIVER_SWAP, DRIVER_ONEPASS, DRIVER_PIPELINE, DRIVERS };
+
 /* Channels with ranks on other hosts (ways/far.h). */
 struct far_channel;
 struct far {
@@ -185,8 +188,6 @@ struct far {
     struct far_channel *channels; /* those that receive first */
     int64_t slot_bytes;           /* of all of them: counts against the comm's limit */
 };
-
-#define DRIVERS_MOST 8 /* rows of the table in driver.c, at most */
 
 struct program {
     struct arena arena;
@@ -214,7 +215,7 @@ struct program {
     struct far far;
     const struct driver *driver; /* of its runs, NULL: not chosen yet */
     void *state;                 /* the driver's own, one of states */
-    void *states[DRIVERS_MOST];
+    void *states[DRIVERS];
     uint32_t drivers;    /* that could drive it: a bit for each row of the table */
     int64_t cross_least; /* bytes in one piece with which private memory may be read where it is (cross.c) */
     struct staging_reserve reserve;
@@ -230,13 +231,16 @@ struct program {
     bool launchable;   /* a SEND has opened since launch looked */
 };
 
-/* Steps, channels and places: all that needs no peer. */
-int program_outline(weft_exec *x, struct program *p);
-void program_free(weft_exec *x, struct program *p);
 void *program_take(struct program *p, size_t n, size_t size); /* zeroed memory that lives as long as p; NULL: none */
 bool program_hears(const struct program *p, int peer);        /* does the peer send something in each run? */
 /* Do two SENDs send the same data? */
 bool program_same_data(const weft_plan *plan, const struct plan_step *a, const struct plan_step *b);
+
+/* ---- outline.c ---- */
+
+/* Steps, channels and places: all that needs no peer. */
+int outline_program(weft_exec *x, struct program *p);
+void outline_free(weft_exec *x, struct program *p);
 
 /* ---- fill.c ---- */
 

@@ -3,12 +3,12 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "comm/lock.h"
 #include "comm/mail.h"
-#include "comm/progress.h"
 #include "engine/block.h"
 #include "engine/driver.h"
+#include "engine/exec_mail.h"
 #include "engine/watch.h"
-#include "engine/ways/far.h"
 
 /* ---- in flight ---- */
 
@@ -23,7 +23,7 @@ static int64_t count(const _Atomic int64_t *runs)
     return atomic_load_explicit(runs, memory_order_acquire);
 }
 
-/* By who is in the seat, or starts: no other thread counts. Release: pairs with count. */
+/* By the thread that has the progress lock, or that starts: no other thread counts. Release: pairs with count. */
 static void count_one(_Atomic int64_t *runs)
 {
     atomic_store_explicit(runs, atomic_load_explicit(runs, memory_order_relaxed) + 1, memory_order_release);
@@ -31,54 +31,23 @@ static void count_one(_Atomic int64_t *runs)
 
 static void link_in(weft_exec *x)
 {
-    weft_comm *c = x->comm;
-    x->prev = c->last;
-    x->next_exec = NULL;
-    if (c->last)
-        c->last->next_exec = x;
-    else
-        c->first = x;
-    c->last = x;
+    comm_task_link(x->comm, &x->task);
     set_state(x, EXEC_IN_FLIGHT);
 }
 
 static void link_out(weft_exec *x, int err)
 {
-    weft_comm *c = x->comm;
-    if (x->prev)
-        x->prev->next_exec = x->next_exec;
-    else
-        c->first = x->next_exec;
-    if (x->next_exec)
-        x->next_exec->prev = x->prev;
-    else
-        c->last = x->prev;
+    comm_task_unlink(x->comm, &x->task);
     set_state(x, err);
 }
 
-static _Thread_local int callbacks; /* that this thread is in */
-
-bool comm_in_callback(void)
-{
-    return callbacks > 0;
-}
-
-/* For the kin, too: what they wait with would come back here. */
-void comm_callback(weft_comm *c, bool is)
-{
-    weft_comm *k = c;
-    callbacks += is ? 1 : -1;
-    do
-        k->in_callback = is;
-    while ((k = k->kin) != c);
-}
-
-/* Whom the end of a run concerns. The callback may start this exec again, or free it: it is not touched after that. */
+/* Tells those that the end of a run concerns. The callback may start this exec again, or free it: it is not touched
+ * after that. */
 static __attribute__((noinline)) void tell(weft_exec *x, int err, bool orphan)
 {
     weft_comm *c = x->comm;
-    if (c->threaded)
-        progress_ended(c->family);
+    if (c->has_lock)
+        lock_ended(c->family);
     if (x->done) {
         comm_callback(c, true);
         x->done(x->arg, err);
@@ -93,79 +62,35 @@ static inline void finish(weft_exec *x, int err)
     bool orphan = x->orphan;
     link_out(x, err);
     count_one(&x->ended);
-    if (x->done || orphan || x->comm->threaded)
+    if (x->done || orphan || x->comm->has_lock)
         tell(x, err, orphan);
 }
 
-/* Ends what is in flight with the comm's failure. */
-static __attribute__((noinline)) bool fail_all(weft_comm *c)
-{
-    const char *text;
-    bool any = c->first;
-    flight_failed(c);
-    int err = core_failure(c->group, &text);
-    for (weft_exec *x = c->first, *next; x; x = next) {
-        next = x->next_exec;
-        count_one(&x->failed);
-        finish(x, err);
-    }
-    return any;
-}
+/* ---- the task ---- */
 
-static bool pass(weft_comm *c, bool eager)
+static bool pass(struct comm_task *t, bool eager)
 {
-    struct core_rank *me = &c->group->ranks[c->rank];
-    bool moved = false;
-    if (core_failed(c->group)) /* before anything else: peers that have failed may have let go of their memory */
-        moved = fail_all(c);
-    /* Relaxed: peers only look whether it changes. */
-    atomic_store_explicit(&me->pulse, atomic_load_explicit(&me->pulse, memory_order_relaxed) + 1, memory_order_relaxed);
-    for (weft_exec *x = c->first, *next; x; x = next) {
-        moved |= driver_pass(x, eager);
-        next = x->next_exec;
-        if (x->program->left)
-            continue;
-        moved = true;
-        if (c->mail && mail_doubts(c))
-            break; /* the next pass ends all that is in flight */
+    weft_exec *x = (weft_exec *)t;
+    bool moved = driver_pass(x, eager);
+    if (x->program->left)
+        return moved;
+    if (!x->comm->mail || !mail_doubts(x->comm)) /* otherwise the comm has failed, and the next pass ends the run */
         finish(x, 0);
-    }
-    if (c->tasks)
-        moved |= comm_tasks_pass(c, eager);
-    return moved;
+    return true;
 }
 
-/* A callback may free what is in flight and close comms, but not the one whose kin are walked: the caller is in it. */
-static __attribute__((noinline)) bool pass_kin(weft_comm *c, bool eager)
+static void fail(struct comm_task *t)
 {
-    bool moved = false;
-    for (weft_comm *k = c->kin, *next; k != c; k = next) {
-        if (!k->first && !k->tasks) {
-            next = k->kin;
-            continue;
-        }
-        k->execs++;
-        moved |= pass(k, eager);
-        next = k->kin;
-        comm_exec_gone(k);
-    }
-    return moved;
+    weft_exec *x = (weft_exec *)t;
+    const char *text;
+    count_one(&x->failed);
+    finish(x, core_failure(x->comm->group, &text));
 }
 
-bool comm_progress(weft_comm *c, bool eager)
+static int task_lacking(struct comm_task *t)
 {
-    bool moved = pass(c, eager);
-    if (c->kin != c)
-        moved |= pass_kin(c, eager);
-    return moved;
-}
-
-bool comm_kin_fly(const weft_comm *c)
-{
-    for (const weft_comm *k = c->kin; k != c; k = k->kin)
-        if (k->first || comm_tasks_lack(k, NULL))
-            return true;
-    return false;
+    const weft_exec *x = (const weft_exec *)t;
+    return x->program->driver->lacking(x);
 }
 
 static int result(weft_exec *x)
@@ -205,8 +130,10 @@ static inline __attribute__((always_inline)) int start(weft_exec *x)
     return 0;
 }
 
-void exec_begin(weft_exec *x)
+/* Of a run whose start found another thread with the progress lock. */
+static void begin_submitted(struct comm_task *t)
 {
+    weft_exec *x = (weft_exec *)t;
     begin(x);
     if (core_failed(x->comm->group)) /* since the start: the next pass ends it */
         return;
@@ -214,32 +141,39 @@ void exec_begin(weft_exec *x)
     driver_call(x);
 }
 
-/* With a progress thread. Where that is in the seat it does the rest. */
+const struct comm_task_ops exec_task = {.pass = pass,
+                                        .lacking = task_lacking,
+                                        .watch = watch_exec,
+                                        .fail = fail,
+                                        .begin = begin_submitted,
+                                        .describe = describe_exec};
+
+/* With a progress lock. If another thread has it, that thread does the rest. */
 __attribute__((noinline)) static int start_shared(weft_exec *x)
 {
     struct comm_family *f = x->comm->family;
     int err = 0;
-    if (progress_try(f)) {
+    if (lock_try(f)) {
         err = start(x);
         if (!err) {
             count_one(&x->asked);
             driver_call(x);
-            progress_disturb(f);
+            lock_disturb(f);
         }
-        progress_leave(f);
+        lock_leave(f);
     } else if (!(err = check_start(x))) {
-        if (x->arrivals) /* who polls must not find those of the last run */
+        if (x->arrivals) /* a caller that polls must not find those of the last run */
             arrivals_reset(x->arrivals);
         count_one(&x->asked);
         set_state(x, EXEC_IN_FLIGHT);
-        progress_submit(f, x);
+        lock_submit(f, &x->task);
     }
     return err;
 }
 
 int weft_exec_start(weft_exec *x)
 {
-    if (x && x->comm->threaded)
+    if (x && x->comm->has_lock)
         return start_shared(x);
     int err = start(x);
     if (!err)
@@ -248,7 +182,7 @@ int weft_exec_start(weft_exec *x)
 }
 
 /* True: something moved. */
-static inline __attribute__((always_inline)) bool test_in_seat(weft_exec *x)
+static inline __attribute__((always_inline)) bool test_locked(weft_exec *x)
 {
     weft_comm *c = x->comm;
     if (c->in_callback)
@@ -259,15 +193,15 @@ static inline __attribute__((always_inline)) bool test_in_seat(weft_exec *x)
     return moved;
 }
 
-/* Never waits for the seat: if it is taken, somebody else makes progress. */
+/* Never waits for the lock: if it is taken, another thread makes progress. */
 __attribute__((noinline)) static void test_shared(weft_exec *x)
 {
     struct comm_family *f = x->comm->family;
-    if (!progress_try(f))
+    if (!lock_try(f))
         return;
-    if (test_in_seat(x))
-        progress_disturb(f);
-    progress_leave(f);
+    if (test_locked(x))
+        lock_disturb(f);
+    lock_leave(f);
 }
 
 int weft_exec_test(weft_exec *x, bool *done)
@@ -276,8 +210,8 @@ int weft_exec_test(weft_exec *x, bool *done)
         return error_set(WEFT_EINVAL, "weft_exec_test: arguments must not be NULL");
     weft_comm *c = x->comm;
     if (exec_in_flight(x)) {
-        if (!c->threaded)
-            test_in_seat(x);
+        if (!c->has_lock)
+            test_locked(x);
         else
             test_shared(x);
     }
@@ -296,7 +230,7 @@ struct waiting {
 /* For the run in flight. Where a thread ends runs, the one before may be yet to be counted. */
 static struct waiting wait_for(const weft_exec *x)
 {
-    return (struct waiting){x, x->comm->threaded ? count(&x->asked) : count(&x->ended) + 1};
+    return (struct waiting){x, x->comm->has_lock ? count(&x->asked) : count(&x->ended) + 1};
 }
 
 static bool over(void *arg)
@@ -310,7 +244,7 @@ static int lacking(void *arg)
 {
     const struct waiting *w = arg;
     const weft_comm *c = w->x->comm;
-    return c->first == w->x && c->last == w->x && !comm_tasks_lack(c, NULL) ? w->x->program->driver->lacking(w->x) : 1;
+    return comm_tasks_lack(c, &w->x->task) ? 1 : w->x->program->driver->lacking(w->x);
 }
 
 __attribute__((noinline)) static int late(weft_exec *x, int64_t timeout_ns)
@@ -321,7 +255,7 @@ __attribute__((noinline)) static int late(weft_exec *x, int64_t timeout_ns)
     return err;
 }
 
-static int wait_in_seat(weft_exec *x, struct waiting *w, int64_t timeout_ns)
+static int wait_locked(weft_exec *x, struct waiting *w, int64_t timeout_ns)
 {
     weft_comm *c = x->comm;
     int err = 0;
@@ -332,7 +266,7 @@ static int wait_in_seat(weft_exec *x, struct waiting *w, int64_t timeout_ns)
     if (timeout_ns == 0) {
         comm_progress(c, true);
         err = over(w) ? 0 : COMM_LATE;
-        if (err) /* who only polls must miss the dead, too */
+        if (err) /* a caller that only polls must miss the dead, too */
             comm_watch(c, core_now(), false);
     } else {
         int64_t now = timeout_ns > 0 ? core_now() : 0;
@@ -345,17 +279,17 @@ static int wait_in_seat(weft_exec *x, struct waiting *w, int64_t timeout_ns)
     return err ? err : result(x);
 }
 
-/* With a progress thread: in the seat, unless that ends the run first. */
+/* With a progress lock: takes it, unless another thread ends the run first. */
 static int wait_shared(weft_exec *x, struct waiting *w, int64_t timeout_ns)
 {
     struct comm_family *f = x->comm->family;
-    bool seated = false;
+    bool held = false;
     int64_t now = timeout_ns >= 0 ? core_now() : 0;
     int64_t until = timeout_ns >= 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1;
-    int err = exec_in_flight(x) || progress_seated(f) ? progress_enter_unless(f, over, w, until, &seated) : 0;
-    if (seated) {
-        err = wait_in_seat(x, w, timeout_ns);
-        progress_leave(f);
+    int err = exec_in_flight(x) || lock_held(f) ? lock_enter_unless(f, over, w, until, &held) : 0;
+    if (held) {
+        err = wait_locked(x, w, timeout_ns);
+        lock_leave(f);
         return err;
     }
     if (err == COMM_LATE)
@@ -368,7 +302,7 @@ int weft_exec_wait(weft_exec *x, int64_t timeout_ns)
     if (!x)
         return error_set(WEFT_EINVAL, "weft_exec_wait: the exec is NULL");
     struct waiting w = wait_for(x);
-    return x->comm->threaded ? wait_shared(x, &w, timeout_ns) : wait_in_seat(x, &w, timeout_ns);
+    return x->comm->has_lock ? wait_shared(x, &w, timeout_ns) : wait_locked(x, &w, timeout_ns);
 }
 
 int weft_exec_run(weft_exec *x)
@@ -378,7 +312,7 @@ int weft_exec_run(weft_exec *x)
     if (!err && f)
         count_one(&x->asked);
     if (!err)
-        err = wait_in_seat(x, &(struct waiting){x, count(&x->ended) + 1}, -1);
+        err = wait_locked(x, &(struct waiting){x, count(&x->ended) + 1}, -1);
     comm_leave(f);
     return err;
 }
@@ -431,7 +365,7 @@ static void part_from_peers(weft_exec *x)
     block_drop(x->block);
 }
 
-static void free_in_seat(weft_exec *x)
+static void free_locked(weft_exec *x)
 {
     weft_comm *c = x->comm;
     if (exec_in_flight(x) && c->in_callback) {
@@ -449,20 +383,21 @@ static void free_in_seat(weft_exec *x)
     bool clean = !atomic_load_explicit(&x->state, memory_order_relaxed) && !core_failure(c->group, &text);
     if (exec_in_flight(x))
         link_out(x, WEFT_EPEER);
-    flight_record(&c->flight, FLIGHT_FREED, 0, atomic_load_explicit(&x->state, memory_order_relaxed), x->id, x->run);
-    exec_unlist(x);
+    flight_record(&c->flight, FLIGHT_FREED, 0, atomic_load_explicit(&x->state, memory_order_relaxed), x->task.id,
+                  x->run);
+    comm_task_unlist(c, &x->task);
     part_from_peers(x);
-    far_part(x);
-    comm_bury(c, x->grave, &x->block->holders, x->block);
+    exec_mail_freed(x);
+    comm_free_later(c, x->deferred, &x->block->holders, x->block);
     if (clean)
         c->transport->release(c->link, x->scratch);
     else
         x->program->reserve.offset = -1; /* peers may still read scratch and staging: the group frees them in the end */
-    program_free(x, x->program);
+    outline_free(x, x->program);
     arrivals_free(x->arrivals);
     free(x->held);
     free(x);
-    comm_exec_gone(c);
+    comm_drop(c);
 }
 
 void weft_exec_close(weft_exec *x)
@@ -470,6 +405,6 @@ void weft_exec_close(weft_exec *x)
     if (!x || comm_inherited(x->comm))
         return;
     struct comm_family *f = comm_enter(x->comm);
-    free_in_seat(x);
+    free_locked(x);
     comm_leave(f);
 }

@@ -9,33 +9,17 @@
 
 static const char *const extras[TOGGLE_EXTRAS] = {"weave", "comb", "own_slots", "continued"};
 
-uint64_t toggle_driver(const struct driver *d)
-{
-    for (int i = 0; driver_at(i); i++)
-        if (driver_at(i) == d)
-            return UINT64_C(1) << i;
-    return 0;
-}
-
-uint64_t toggle_way(const struct way *w)
-{
-    for (int i = 0; ways[i]; i++)
-        if (ways[i] == w)
-            return UINT64_C(1) << (16 + i);
-    return 0;
-}
-
 /* Name i of all; *bit: its own, 0: it cannot be switched off. */
 static const char *name_of(int i, uint64_t *bit)
 {
     for (int k = 0; driver_at(k); k++, i--)
         if (!i) {
-            *bit = driver_at(k)->basic ? 0 : toggle_driver(driver_at(k));
+            *bit = driver_at(k)->basic ? 0 : driver_bit(driver_at(k));
             return driver_at(k)->name;
         }
     for (int k = 0; ways[k]; k++, i--)
         if (!i) {
-            *bit = ways[k]->basic ? 0 : toggle_way(ways[k]);
+            *bit = ways[k]->basic ? 0 : way_bit(ways[k]);
             return ways[k]->name;
         }
     *bit = i >= 0 && i < TOGGLE_EXTRAS ? toggle_extra((enum toggle_extra)i) : 0;

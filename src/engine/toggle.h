@@ -1,6 +1,6 @@
 /* Drivers, ways and orders can be switched off, to see what each is worth and to look for a fault: by
  * weft_bind_opts.ways or WEFT_WAYS, "-stream,-comb". Each has a bit. What one end of a message has switched off is off
- * for the message, so both ends still choose alike. */
+ * for the message, so both ends still choose alike. driver_bit and way_bit have the bits of rows. */
 #ifndef WEFT_ENGINE_TOGGLE_H
 #define WEFT_ENGINE_TOGGLE_H
 #include <stdbool.h>
@@ -9,10 +9,6 @@
 /* What is no row of a table and can be switched off all the same. */
 enum toggle_extra { TOGGLE_WEAVE, TOGGLE_COMB, TOGGLE_OWN_SLOTS, TOGGLE_CONTINUED, TOGGLE_EXTRAS };
 
-struct driver;
-struct way;
-uint64_t toggle_driver(const struct driver *d);
-uint64_t toggle_way(const struct way *w);
 static inline uint64_t toggle_extra(enum toggle_extra e)
 {
     return UINT64_C(1) << (48 + e);

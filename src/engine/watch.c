@@ -9,9 +9,8 @@
 #include "base/error.h"
 #include "engine/block.h"
 #include "engine/driver.h"
+#include "engine/exec_mail.h"
 #include "engine/ways/far.h"
-
-#define LOOK_NS 1000000 /* at most so often */
 
 static enum transport_fate fate_of(const weft_comm *c, int peer, const struct block *b)
 {
@@ -100,8 +99,9 @@ static void watch_helpers(const weft_exec *x, struct blame *b)
     }
 }
 
-static void watch_exec(weft_exec *x, int64_t now)
+void watch_exec(struct comm_task *t, int64_t now)
 {
+    weft_exec *x = (weft_exec *)t;
     weft_comm *c = x->comm;
     struct program *p = x->program;
     struct blame b = {-1, -1, -1, -1};
@@ -126,39 +126,7 @@ static void watch_exec(weft_exec *x, int64_t now)
     else if (b.absent >= 0)
         comm_fail(c, WEFT_EPEER, "%s has not started a run for %lld ms and may have died, rank %d was waiting for it",
                   comm_who(c, b.absent, who), (long long)(c->deadline_ns / 1000000), c->rank);
-}
-
-void comm_looks(weft_comm *c, int64_t now)
-{
-    struct comm_family *f = c->family;
-    bool away = now - atomic_load_explicit(&f->looked_at, memory_order_relaxed) >= c->deadline_ns / 2;
-    /* Who always looks so seldom is not away: what it sees between two looks counts. */
-    if (away && !atomic_load_explicit(&f->away, memory_order_relaxed))
-        atomic_store_explicit(&f->back_at, now, memory_order_relaxed);
-    atomic_store_explicit(&f->away, away, memory_order_relaxed);
-    atomic_store_explicit(&f->looked_at, now, memory_order_relaxed);
-}
-
-int64_t comm_silence(const weft_comm *c, int64_t seen_at, int64_t now)
-{
-    int64_t back_at = atomic_load_explicit(&c->family->back_at, memory_order_relaxed);
-    return now - (seen_at > back_at ? seen_at : back_at);
-}
-
-void comm_watch(weft_comm *c, int64_t now, bool must)
-{
-    if (!must && now - c->watched_at < LOOK_NS)
-        return;
-    c->watched_at = now;
-    comm_looks(c, now);
-    weft_comm *k = c;
-    do {
-        for (weft_exec *x = k->first; x; x = x->next_exec)
-            watch_exec(x, now);
-        comm_tasks_watch(k, now);
-        if (*k->flight.dir)
-            flight_look(k);
-    } while ((k = k->kin) != c);
+    exec_mail_pulse(x, now);
 }
 
 static void add_name(const weft_exec *x, struct comm_names *names, int peer, const struct block *b)

@@ -31,7 +31,7 @@ const struct way *way_choose(const struct way_ends *e)
 {
     const uint64_t off = e->from->off | e->to->off;
     const struct way *const *w = ways;
-    while (off & toggle_way(*w) || !(*w)->fits(e)) /* pull, the last, always does */
+    while (off & way_bit(*w) || !(*w)->fits(e)) /* pull, the last, always does */
         w++;
     return *w;
 }
@@ -41,7 +41,7 @@ bool way_pushes(const struct block *from, const struct block_message *sends, con
 {
     const uint64_t off = from->off | to->off;
     int64_t all = 0, push = 0, pull = 0;
-    bool open = !(off & toggle_way(&way_push));
+    bool open = !(off & way_bit(&way_push));
     *woven = false;
     if (off & toggle_extra(TOGGLE_WEAVE)) /* which does the pushes */
         return false;

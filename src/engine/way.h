@@ -86,6 +86,7 @@ struct way {
 
 extern const struct way way_eager, way_wire, way_cross, way_stream, way_staged, way_push, way_assist, way_pull;
 extern const struct way *const ways[]; /* in order; NULL after the last */
+uint64_t way_bit(const struct way *w); /* of toggle.h */
 
 /* ---- way.c ---- */
 

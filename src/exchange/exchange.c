@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "comm/lock.h"
 #include "comm/mail.h"
-#include "comm/progress.h"
 
 #define BUDGET (INT64_C(16) << 20)
 
@@ -69,6 +69,9 @@ static void unmake(weft_exchange *x)
     free(x);
 }
 
+static const struct comm_task_ops exchange_task = {
+    .pass = exchange_pass, .lacking = exchange_lacking, .watch = exchange_watch, .fail = exchange_fail};
+
 static void begin(weft_exchange *x, size_t bytes)
 {
     for (int i = 0; i < x->pipes.nouts; i++)
@@ -79,8 +82,7 @@ static void begin(weft_exchange *x, size_t bytes)
     }
     x->queue_limit = x->budget - (int64_t)bytes * x->pipes.nouts;
     atomic_flag_clear(&x->moving);
-    x->task = (struct comm_task){
-        .pass = exchange_pass, .lacking = exchange_lacking, .watch = exchange_watch, .fail = exchange_fail};
+    x->task.ops = &exchange_task;
 }
 
 int exchange_open(weft_comm *c, const int *from, int nfrom, const int *to, int nto, const weft_exchange_opts *opts,
@@ -113,7 +115,7 @@ int exchange_open(weft_comm *c, const int *from, int nfrom, const int *to, int n
     begin(x, bytes);
     exchange_join(x);
     comm_task_add(c, &x->task);
-    c->execs++;
+    comm_hold(c);
     *out = x;
     return 0;
 }
@@ -183,7 +185,7 @@ int weft_exchange_finish(weft_exchange *x, bool done)
     pthread_mutex_unlock(&x->lock);
     if (!err)
         exchange_post(x);
-    if (!err && x->comm->threaded)
+    if (!err && x->comm->has_lock)
         comm_nudge(x->comm);
     return err;
 }
@@ -224,8 +226,8 @@ void exchange_complete(weft_exchange *x, int err)
     if (done)
         acknowledge(x);
     pthread_mutex_unlock(&x->lock);
-    if (flew && c->threaded)
-        progress_ended(c->family);
+    if (flew && c->has_lock)
+        lock_ended(c->family);
     if (done) {
         comm_callback(c, true);
         done(arg, err);
@@ -254,7 +256,7 @@ static int result(weft_exchange *x)
 }
 
 /* True: something moved. */
-static bool test_in_seat(weft_exchange *x)
+static bool test_locked(weft_exchange *x)
 {
     weft_comm *c = x->comm;
     if (c->in_callback)
@@ -270,12 +272,12 @@ int weft_exchange_test(weft_exchange *x, bool *complete)
     if (!x || !complete)
         return error_set(WEFT_EINVAL, "weft_exchange_test: arguments must not be NULL");
     struct comm_family *f = x->comm->family;
-    if (!x->comm->threaded) {
-        test_in_seat(x);
-    } else if (progress_try(f)) {
-        if (test_in_seat(x))
-            progress_disturb(f);
-        progress_leave(f);
+    if (!x->comm->has_lock) {
+        test_locked(x);
+    } else if (lock_try(f)) {
+        if (test_locked(x))
+            lock_disturb(f);
+        lock_leave(f);
     }
     bool flying = state_of(x) == EXCHANGE_FLYING;
     int err = flying ? 0 : result(x);
@@ -293,10 +295,10 @@ static bool landed(void *arg)
 static int lacking(void *arg)
 {
     weft_exchange *x = arg;
-    return x->comm->first || comm_tasks_lack(x->comm, &x->task) ? 1 : exchange_lacking(&x->task);
+    return comm_tasks_lack(x->comm, &x->task) ? 1 : exchange_lacking(&x->task);
 }
 
-static int wait_in_seat(weft_exchange *x, int64_t timeout_ns)
+static int wait_locked(weft_exchange *x, int64_t timeout_ns)
 {
     weft_comm *c = x->comm;
     int err = 0;
@@ -323,17 +325,17 @@ static int wait_in_seat(weft_exchange *x, int64_t timeout_ns)
     return err;
 }
 
-/* With a progress thread: in the seat, unless that ends the round first. */
+/* With a progress lock: takes it, unless another thread ends the round first. */
 static int wait_shared(weft_exchange *x, int64_t timeout_ns)
 {
     struct comm_family *f = x->comm->family;
-    bool seated = false;
+    bool held = false;
     int64_t now = timeout_ns >= 0 ? core_now() : 0;
     int64_t until = timeout_ns >= 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1;
-    int err = !landed(x) || progress_seated(f) ? progress_enter_unless(f, landed, x, until, &seated) : 0;
-    if (seated) {
-        err = wait_in_seat(x, timeout_ns);
-        progress_leave(f);
+    int err = !landed(x) || lock_held(f) ? lock_enter_unless(f, landed, x, until, &held) : 0;
+    if (held) {
+        err = wait_locked(x, timeout_ns);
+        lock_leave(f);
         return err;
     }
     return err == COMM_LATE ? exchange_timeout(x) : result(x);
@@ -343,7 +345,7 @@ int weft_exchange_wait(weft_exchange *x, int64_t timeout_ns)
 {
     if (!x)
         return error_set(WEFT_EINVAL, "weft_exchange_wait: the exchange is NULL");
-    return x->comm->threaded ? wait_shared(x, timeout_ns) : wait_in_seat(x, timeout_ns);
+    return x->comm->has_lock ? wait_shared(x, timeout_ns) : wait_locked(x, timeout_ns);
 }
 
 bool weft_exchange_over(const weft_exchange *x)
@@ -479,7 +481,7 @@ static void drain(weft_exchange *x)
     if (!c->in_callback)
         comm_wait(c, &need);
     while (!drained(x) && !core_failed(c->group) && core_now() < need.until) { /* a callback must not wait for others */
-        mail_move_kin(c);
+        mail_move(c);
         exchange_pass(&x->task, true);
     }
     bool all = pipe_far_drained(&x->pipes, &refuses);
@@ -493,7 +495,7 @@ static void drain(weft_exchange *x)
                   (long long)(c->deadline_ns / 1000000));
 }
 
-static void free_in_seat(weft_exchange *x)
+static void free_locked(weft_exchange *x)
 {
     weft_comm *c = x->comm;
     if (state_of(x) == EXCHANGE_FLYING && c->in_callback) {
@@ -518,7 +520,7 @@ static void free_in_seat(weft_exchange *x)
     free_messages(x);
     pipes_close(&x->pipes);
     unmake(x);
-    comm_exec_gone(c);
+    comm_drop(c);
 }
 
 void weft_exchange_close(weft_exchange *x)
@@ -526,6 +528,6 @@ void weft_exchange_close(weft_exchange *x)
     if (!x || comm_inherited(x->comm))
         return;
     struct comm_family *f = comm_enter(x->comm);
-    free_in_seat(x);
+    free_locked(x);
     comm_leave(f);
 }

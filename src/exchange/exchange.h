@@ -15,6 +15,7 @@
 #define WEFT_EXCHANGE_EXCHANGE_H
 #include <pthread.h>
 
+#include "comm/task.h"
 #include "exchange/exchange_message.h"
 #include "exchange/pipe.h"
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "comm/progress.h"
+#include "comm/lock.h"
 #include "exchange/exchange.h"
 
 #define LOOK_NS 1000000 /* putters that wait look so often who is gone */
@@ -210,7 +210,7 @@ static bool is_complete(weft_exchange *x)
     return true;
 }
 
-/* While `moving` is set, in the seat. */
+/* While `moving` is set, with the progress lock. */
 static bool pump(weft_exchange *x)
 {
     if (!x->pipes.wide || exchange_has_failed(x))
@@ -226,14 +226,14 @@ static bool pump(weft_exchange *x)
 void exchange_post(weft_exchange *x)
 {
     struct comm_family *f = x->comm->family;
-    if (!x->pipes.wide || !progress_try(f))
+    if (!x->pipes.wide || !lock_try(f))
         return;
     if (!atomic_flag_test_and_set_explicit(&x->moving, memory_order_acquire)) {
         pump(x);
         atomic_flag_clear_explicit(&x->moving, memory_order_release);
     }
-    progress_disturb(f);
-    progress_leave(f);
+    lock_disturb(f);
+    lock_leave(f);
 }
 
 bool exchange_pass(struct comm_task *t, bool eager)

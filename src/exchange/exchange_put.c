@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "base/error.h"
-#include "comm/progress.h"
+#include "comm/lock.h"
 #include "exchange/exchange.h"
 
 #define YIELDS 20
@@ -231,15 +231,16 @@ void exchange_part(weft_exchange *x)
     walk_end(f);
 }
 
-/* Where there is a seat, whoever waits may drive all that its family has in flight; else only the comm's owner may, and
- * exchanges are what any thread can move. On several hosts they go over the wire, which is for who is in the seat. */
+/* Where there is a progress lock, a thread that waits may drive all that its family has in flight. Otherwise only the
+ * comm's owner may, and exchanges are what any thread can move. On several hosts they go over the wire, which is for
+ * the thread that has the lock. */
 static bool drive(weft_exchange *x)
 {
     struct comm_family *f = x->comm->family;
     bool moved = false;
-    if (x->comm->threaded && progress_try(f)) {
+    if (x->comm->has_lock && lock_try(f)) {
         moved = comm_progress(x->comm, true);
-        progress_leave(f);
+        lock_leave(f);
         return moved;
     }
     if (x->pipes.wide || !walk_try(f))
@@ -255,9 +256,9 @@ static void watch(weft_exchange *x)
     struct comm_family *f = x->comm->family;
     if (!x->pipes.wide) {
         exchange_watch_putter(x);
-    } else if (progress_try(f)) { /* whoever else is in the seat watches */
+    } else if (lock_try(f)) { /* otherwise the thread that has the lock watches */
         exchange_watch_putter(x);
-        progress_leave(f);
+        lock_leave(f);
     }
 }
 

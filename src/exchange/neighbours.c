@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "comm/progress.h"
+#include "comm/lock.h"
 #include "exchange/exchange.h"
 
 enum side { LEFT, RIGHT };

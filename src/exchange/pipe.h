@@ -67,8 +67,8 @@ struct pipe_far {
 
 /* What is mailed about pipes. */
 struct pipe_mail {
+    uint32_t kind;     /* of pipe_far.c */
     uint64_t exchange; /* the number of the meeting that opened it */
-    uint32_t kind;     /* enum of pipe_far.c */
     uint64_t a, b;
 };
 
@@ -115,7 +115,7 @@ struct pipes {
     size_t frame;          /* the largest frame on them */
     struct pipe_head *head;
     uint64_t place;
-    struct comm_grave *grave;       /* for the memory's end, kept so that closing cannot fail */
+    struct comm_deferred *deferred; /* for the memory's end, kept so that closing cannot fail */
     struct pipe_head *up, *kids[2]; /* of the ranks that it votes with; NULL: none */
     struct pipe_seen up_seen, kids_seen[2];
     atomic_bool fenced; /* pipes_fence is through */
@@ -202,7 +202,7 @@ const int32_t *pipe_from_list(const struct pipe_head *h);
 const int32_t *pipe_to_list(const struct pipe_head *h);
 int pipe_find(const int32_t *list, int n, int rank); /* where the rank is in a sorted list; -1: nowhere */
 
-/* ---- pipe_far.c: between hosts. All but the last two in the seat. ---- */
+/* ---- pipe_far.c: between hosts. All but the last two with the progress lock. ---- */
 
 /* Before the first meeting, with the lists: all far ranks there are. From here on they may speak of it. */
 int pipe_far_prepare(struct pipes *p);
@@ -223,7 +223,6 @@ void pipe_far_vote(struct pipes *p, int rank, uint64_t word);
 /* Tells far ranks that this end is closed, unless `silent`, and frees all of it. False: the wire may still read the
  * rings. */
 bool pipe_far_close(struct pipes *p, bool silent);
-void pipe_far_heard(weft_comm *c, int peer, const struct pipe_mail *m); /* from mail.c */
 /* From any thread. */
 void pipe_far_ended(struct pipe_out *o);      /* a round is, by what was written last; with the writer's end */
 bool pipe_far_some(const struct pipe_in *in); /* is there something to read? With the reader's end */

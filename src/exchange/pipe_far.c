@@ -17,13 +17,25 @@
 
 #define PULSE_NS INT64_C(250000000)
 
-enum kind { ASK = 1, ANSWER, READ, BALLOT, PULSE, CLOSED };
+enum {
+    ASK = MAIL_KIND(MAIL_PIPE, 1),
+    ANSWER = MAIL_KIND(MAIL_PIPE, 2),
+    READ = MAIL_KIND(MAIL_PIPE, 3),
+    BALLOT = MAIL_KIND(MAIL_PIPE, 4),
+    PULSE = MAIL_KIND(MAIL_PIPE, 5),
+    CLOSED = MAIL_KIND(MAIL_PIPE, 6),
+};
 enum { SENDS = 1, RECEIVES = 2 }; /* of an answer */
 
 static void send_to(const struct pipes *p, int peer, uint32_t kind, uint64_t a, uint64_t b)
 {
-    const struct pipe_mail m = {.exchange = p->number, .kind = kind, .a = a, .b = b};
-    mail_pipe(p->comm, peer, &m);
+    struct pipe_mail m;
+    memset(&m, 0, sizeof m);
+    m.kind = kind;
+    m.exchange = p->number;
+    m.a = a;
+    m.b = b;
+    (void)mail_send(p->comm, peer, &m, sizeof m);
 }
 
 struct pipe_far *pipe_far_of(const struct pipes *p, int rank)
@@ -62,6 +74,8 @@ static int make_head(struct pipe_far *f)
     return f->head ? 0 : error_nomem();
 }
 
+static mail_handler take;
+
 int pipe_far_prepare(struct pipes *p)
 {
     weft_comm *c = p->comm;
@@ -84,6 +98,7 @@ int pipe_far_prepare(struct pipes *p)
     for (int i = 0; i < n && !err; i++)
         err = make_head(&p->fars[i]);
     p->memory += (int64_t)((size_t)n * (sizeof *p->fars + sizeof *h));
+    mail_handle(c, MAIL_PIPE, take);
     p->next = c->pipes;
     c->pipes = p;
     return err;
@@ -324,13 +339,8 @@ static void ballot(struct pipes *p, int peer, uint64_t word)
         atomic_store_explicit(&at->word, word, memory_order_seq_cst);
 }
 
-void pipe_far_heard(weft_comm *c, int peer, const struct pipe_mail *m)
+static void hear(struct pipes *p, int peer, const struct pipe_mail *m)
 {
-    struct pipes *p = c->pipes;
-    while (p && p->number != m->exchange)
-        p = p->next;
-    if (!p)
-        return; /* it is closed */
     if (m->kind == ASK)
         answer(p, peer);
     struct pipe_far *f = pipe_far_of(p, peer);
@@ -351,7 +361,7 @@ void pipe_far_heard(weft_comm *c, int peer, const struct pipe_mail *m)
     case BALLOT: ballot(p, peer, m->a); break;
     case PULSE:
         atomic_store_explicit(&f->head->finished, m->a, memory_order_relaxed);
-        atomic_fetch_add_explicit(&c->group->ranks[peer].pulse, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&p->comm->group->ranks[peer].pulse, 1, memory_order_relaxed);
         break;
     case CLOSED:
         f->closed = true;
@@ -361,6 +371,19 @@ void pipe_far_heard(weft_comm *c, int peer, const struct pipe_mail *m)
         break;
     default: break;
     }
+}
+
+static void take(weft_comm *c, int peer, const void *packet, size_t n)
+{
+    struct pipe_mail m;
+    if (n != sizeof m)
+        return;
+    memcpy(&m, packet, n);
+    struct pipes *p = c->pipes;
+    while (p && p->number != m.exchange)
+        p = p->next;
+    if (p) /* otherwise it is closed */
+        hear(p, peer, &m);
 }
 
 /* ---- the end ---- */

@@ -101,8 +101,8 @@ static int prepare(struct pipes *p, const int *from, int nfrom, const int *to, i
     size_t bytes = first + (size_t)nto * (sizeof(struct pipe_ring) + p->ring_bytes);
     p->outs = calloc((size_t)nto + 1, sizeof *p->outs);
     p->ins = calloc((size_t)nfrom + 1, sizeof *p->ins);
-    p->grave = malloc(sizeof *p->grave);
-    if (!p->outs || !p->ins || !p->grave)
+    p->deferred = malloc(sizeof *p->deferred);
+    if (!p->outs || !p->ins || !p->deferred)
         return error_nomem();
     struct pipe_head *h = p->head = c->transport->alloc(c->link, bytes, &p->place);
     if (!h)
@@ -217,7 +217,7 @@ static void discard(struct pipes *p)
     bool ours = !p->wide || pipe_far_close(p, true);
     if (p->head && ours && !core_failure(p->comm->group, &text))
         p->comm->transport->release(p->comm->link, p->head);
-    free(p->grave);
+    free(p->deferred);
     free_parts(p);
 }
 
@@ -241,7 +241,7 @@ int pipes_open(struct pipes *p, weft_comm *c, const int *from, int nfrom, const 
     err = comm_agree(c, &vote, c->deadline_ns, &meeting);
     if (!err) {
         err = connect_ranks(p, meeting);
-        vote = (struct core_vote){.call = COMM_EXCHANGED, .object = meeting, .code = err};
+        vote = (struct core_vote){.call = COMM_EXCHANGE_DONE, .object = meeting, .code = err};
         err = comm_agree(c, &vote, c->deadline_ns, &meeting);
     }
     if (err)
@@ -273,9 +273,9 @@ void pipes_close(struct pipes *p)
         drop(p, 2 * rank + 1 + k, p->kids[k]);
     drop(p, rank, p->head);
     if (!p->wide || pipe_far_close(p, core_failed(c->group)))
-        comm_bury(c, p->grave, &p->head->holders, p->head);
+        comm_free_later(c, p->deferred, &p->head->holders, p->head);
     else
-        free(p->grave); /* the rings stay */
+        free(p->deferred); /* the rings stay */
     free_parts(p);
 }
 

@@ -15,47 +15,13 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "comm/mail.h"
-#include "comm/progress.h"
+#include "comm/lock.h"
 
 #define YIELDS 20
 #define CLOSE_NS INT64_C(5000000000)       /* for what was put to leave */
 #define LEAST ((int64_t)(2 * REMOTE_COPY)) /* of the budget */
 
-/* ---- open ---- */
-
-int remote_open(weft_comm *c)
-{
-    if (c->remote)
-        return 0;
-    size_t n = (size_t)c->size;
-    struct remote *r = calloc(1, sizeof *r);
-    if (!r)
-        return error_nomem();
-    r->comm = c;
-    r->last = &r->first;
-    r->peers = calloc(n, sizeof *r->peers);
-    r->tags_in = calloc(2 * n, sizeof *r->tags_in);
-    r->budget = c->staging.limit / 8 < REMOTE_BUDGET ? c->staging.limit / 8 : REMOTE_BUDGET;
-    r->budget = r->budget < LEAST ? LEAST : r->budget;
-    for (int i = 0; i < c->size; i++)
-        r->far += transport_far(c->link, i);
-    int err = r->peers && r->tags_in ? 0 : error_nomem();
-    if (!err && !staging_charge(&c->staging, r->budget))
-        err = error_set(WEFT_ENOMEM,
-                        "weft_window_open: windows on several hosts need %lld bytes of staging, %lld of %lld are left: "
-                        "raise inflight_bytes",
-                        (long long)r->budget, (long long)(c->staging.limit - c->staging.taken),
-                        (long long)c->staging.limit);
-    if (err) {
-        free(r->peers);
-        free(r->tags_in);
-        free(r);
-        return err;
-    }
-    c->remote = r;
-    return 0;
-}
+/* ---- peers ---- */
 
 int remote_tags(weft_comm *c)
 {
@@ -127,18 +93,12 @@ static int silent(struct remote *r, const struct remote_peer *p)
 
 static void sleep_on_wires(weft_comm *c, uint32_t bell)
 {
-    weft_comm *k = c;
     int64_t ns = c->beat_ns;
-    do {
-        if (!k->mail)
-            continue;
-        if (!hosts_listen(k->link)) {
-            core_disarm(c->group, c->rank);
-            return;
-        }
-        ns = hosts_nap(k->link, ns);
-    } while ((k = k->kin) != c);
-    core_doze(c->group, c->rank, bell, 1, ns);
+    bool wired;
+    if (mail_listen(c, &wired, &ns))
+        core_doze(c->group, c->rank, bell, 1, ns);
+    else
+        core_disarm(c->group, c->rank);
 }
 
 /* Like comm_wait, but for the wires alone: put may be called where a callback must not run. */
@@ -150,8 +110,8 @@ int remote_wait(struct remote *r, const struct remote_peer *p, bool (*met)(void 
         bool armed = turn > YIELDS;
         uint32_t bell = armed ? core_arm(c->group, c->rank) : 0;
         if (armed)
-            progress_disturb(c->family);
-        bool moved = mail_move_kin(c), done = met(arg);
+            lock_disturb(c->family);
+        bool moved = mail_move(c), done = met(arg);
         int64_t now = core_now(), heard = p && p->heard_at > began ? p->heard_at : began;
         int err = 0;
         if (!done && !moved) {
@@ -174,35 +134,13 @@ int remote_wait(struct remote *r, const struct remote_peer *p, bool (*met)(void 
     return 0;
 }
 
-static bool quiet(void *arg)
-{
-    return remote_quiet(arg);
-}
-
-int remote_drain(weft_comm *c, int64_t timeout_ns)
-{
-    int64_t now = core_now();
-    struct comm_need need = {quiet, NULL, c->remote, timeout_ns < INT64_MAX - now ? now + timeout_ns : -1};
-    return !c->remote || remote_quiet(c->remote) ? 0 : comm_wait(c, &need);
-}
-
 /* ---- mail ---- */
-
-bool remote_is(const void *bytes, size_t n)
-{
-    uint32_t kind;
-    if (n < REMOTE_HEAD)
-        return false;
-    memcpy(&kind, bytes, sizeof kind);
-    return kind >= REMOTE_PUT && kind <= REMOTE_FREED;
-}
 
 int remote_post(struct remote *r, int rank, const struct remote_mail *m, size_t n)
 {
-    struct wire *wire = r->comm->link->hosts->wire;
     char who[COMM_WHO];
-    int err = wire->ops->mail(wire, rank, m, REMOTE_HEAD + n);
-    if (!err || err == WEFT_EPEER) /* who waits for it sees that it is gone */
+    int err = mail_send(r->comm, rank, m, REMOTE_HEAD + n);
+    if (!err || err == WEFT_EPEER) /* a wait for it sees that it is gone */
         return 0;
     char text[CORE_TEXT / 2];
     snprintf(text, sizeof text, "%s", weft_errmsg());
@@ -237,11 +175,11 @@ static void take_freed(struct remote *r, int rank, const struct remote_mail *m)
     w->far->nfreed++;
 }
 
-void remote_take(weft_comm *c, int rank, const void *bytes, size_t n)
+static void take(weft_comm *c, int rank, const void *bytes, size_t n)
 {
     struct remote *r = c->remote;
     struct remote_mail m;
-    if (!r || core_failed(c->group))
+    if (!r || core_failed(c->group) || n < REMOTE_HEAD || n > sizeof m)
         return;
     memcpy(&m, bytes, n);
     struct remote_peer *p = remote_peer(r, rank);
@@ -340,13 +278,6 @@ void remote_remove(weft_window *w)
         }
 }
 
-void remote_free(weft_window *w)
-{
-    w->far->gone = true;
-    remote_part(w);
-    remote_move(w->comm);
-}
-
 static bool end_windows(struct remote *r)
 {
     bool moved = false;
@@ -361,10 +292,10 @@ static bool end_windows(struct remote *r)
     return moved;
 }
 
-bool remote_move(weft_comm *c)
+static bool move(struct remote *r)
 {
-    struct remote *r = c->remote;
-    if (!r || core_failed(c->group))
+    weft_comm *c = r->comm;
+    if (core_failed(c->group))
         return false;
     bool moved = remote_in_move(r);
     moved |= remote_out_move(r);
@@ -374,13 +305,28 @@ bool remote_move(weft_comm *c)
     return end_windows(r) || moved;
 }
 
-/* ---- peers that are gone ---- */
-
-void remote_watch(weft_comm *c)
+void remote_free(weft_window *w)
 {
-    struct remote *r = c->remote;
+    w->far->gone = true;
+    remote_part(w);
+    move(w->comm->remote);
+}
+
+/* ---- the task ---- */
+
+static bool pass(struct comm_task *t, bool eager)
+{
+    (void)eager;
+    return move((struct remote *)t);
+}
+
+static void watch(struct comm_task *t, int64_t now)
+{
+    struct remote *r = (struct remote *)t;
+    weft_comm *c = r->comm;
     char who[COMM_WHO];
-    for (struct remote_peer *p = r ? r->used : NULL; p && !core_failed(c->group); p = p->next) {
+    (void)now;
+    for (struct remote_peer *p = r->used; p && !core_failed(c->group); p = p->next) {
         bool sends = p->acked < p->sent;
         if (!sends && !p->first)
             continue;
@@ -393,24 +339,37 @@ void remote_watch(weft_comm *c)
     }
 }
 
-void remote_fail(weft_comm *c)
+static void fail(struct comm_task *t)
 {
-    if (!c->remote)
-        return;
-    c->link->hosts->wire->failed = true;
-    remote_out_end(c->remote);
-    remote_in_end(c->remote);
+    struct remote *r = (struct remote *)t;
+    r->comm->link->hosts->wire->failed = true;
+    remote_out_end(r);
+    remote_in_end(r);
 }
 
-void remote_close(weft_comm *c)
+static bool quiet(void *arg)
 {
-    struct remote *r = c->remote;
-    if (!r)
-        return;
+    return remote_quiet(arg);
+}
+
+/* Until all puts so far were acknowledged and no release waits. */
+static int drain(struct comm_task *t, int64_t timeout_ns, const char *call)
+{
+    struct remote *r = (struct remote *)t;
+    int64_t now = core_now();
+    struct comm_need need = {quiet, NULL, r, timeout_ns < INT64_MAX - now ? now + timeout_ns : -1};
+    int err = remote_quiet(r) ? 0 : comm_wait(r->comm, &need);
+    return err == COMM_LATE ? remote_late(r, call) : err;
+}
+
+static void end(struct comm_task *t)
+{
+    struct remote *r = (struct remote *)t;
+    weft_comm *c = r->comm;
     int64_t until = core_now() + (c->deadline_ns < CLOSE_NS ? c->deadline_ns : CLOSE_NS);
     while (!remote_sent(r) && !core_failed(c->group) && core_now() < until) {
-        remote_watch(c);
-        if (!mail_move_kin(c))
+        watch(t, 0);
+        if (!mail_move(c))
             sched_yield();
     }
     c->link->hosts->wire->failed = core_failed(c->group);
@@ -425,8 +384,48 @@ void remote_close(weft_comm *c)
         free(p);
     }
     staging_uncharge(&c->staging, r->budget);
+    comm_task_remove(c, t);
     free(r->peers);
     free(r->tags_in);
     free(r);
     c->remote = NULL;
+}
+
+static const struct comm_task_ops remote_task = {
+    .pass = pass, .wire = true, .watch = watch, .fail = fail, .drain = drain, .close = end};
+
+int remote_open(weft_comm *c)
+{
+    if (c->remote)
+        return 0;
+    size_t n = (size_t)c->size;
+    struct remote *r = calloc(1, sizeof *r);
+    if (!r)
+        return error_nomem();
+    r->comm = c;
+    r->last = &r->first;
+    r->peers = calloc(n, sizeof *r->peers);
+    r->tags_in = calloc(2 * n, sizeof *r->tags_in);
+    r->budget = c->staging.limit / 8 < REMOTE_BUDGET ? c->staging.limit / 8 : REMOTE_BUDGET;
+    r->budget = r->budget < LEAST ? LEAST : r->budget;
+    for (int i = 0; i < c->size; i++)
+        r->far += transport_far(c->link, i);
+    int err = r->peers && r->tags_in ? 0 : error_nomem();
+    if (!err && !staging_charge(&c->staging, r->budget))
+        err = error_set(WEFT_ENOMEM,
+                        "weft_window_open: windows on several hosts need %lld bytes of staging, %lld of %lld are left: "
+                        "raise inflight_bytes",
+                        (long long)r->budget, (long long)(c->staging.limit - c->staging.taken),
+                        (long long)c->staging.limit);
+    if (err) {
+        free(r->peers);
+        free(r->tags_in);
+        free(r);
+        return err;
+    }
+    c->remote = r;
+    r->task.ops = &remote_task;
+    mail_handle(c, MAIL_WINDOW, take);
+    comm_task_add(c, &r->task);
+    return 0;
 }

@@ -14,9 +14,11 @@
  * it, as where all share memory. Puts to the same rank are done before it anyway; those to others must have been
  * acknowledged, so until then releases wait, in order, near ones too, and go when this rank makes progress.
  *
- * Everything here is done by who is in the seat of the comm's family, and never calls back to the user. */
+ * Everything here is done with the progress lock of the comm's family, and never calls back to the user. */
 #ifndef WEFT_WINDOW_REMOTE_H
 #define WEFT_WINDOW_REMOTE_H
+#include "comm/mail.h"
+#include "comm/task.h"
 #include "transport/hosts/hosts.h"
 #include "window/window.h"
 
@@ -30,15 +32,16 @@
 #define REMOTE_BUDGET ((int64_t)4 << 20) /* for copies, at most */
 
 enum remote_kind {
-    REMOTE_PUT = UINT32_C(0x77696e64), /* none of mail.c's */
-    REMOTE_ADD,
-    REMOTE_SET, /* of a signal */
-    REMOTE_PLUS,
-    REMOTE_TURN,    /* of a barrier with this neighbour; the operations are those up to here */
-    REMOTE_ACK,     /* `value` of your operations are done */
-    REMOTE_ENTERED, /* from first rank of a host to first rank: ranks of mine have entered barriers of the group */
-    REMOTE_FREED,   /* I have freed this window, after `value` barriers of the group */
-    REMOTE_ARRIVE   /* not a mail: this rank's own arrival at a barrier of the group */
+    REMOTE_PUT = MAIL_KIND(MAIL_WINDOW, 1),
+    REMOTE_ADD = MAIL_KIND(MAIL_WINDOW, 2),
+    REMOTE_SET = MAIL_KIND(MAIL_WINDOW, 3), /* of a signal */
+    REMOTE_PLUS = MAIL_KIND(MAIL_WINDOW, 4),
+    REMOTE_TURN = MAIL_KIND(MAIL_WINDOW, 5), /* of a barrier with this neighbour; the operations are those up to here */
+    REMOTE_ACK = MAIL_KIND(MAIL_WINDOW, 6),  /* `value` of your operations are done */
+    REMOTE_ENTERED = MAIL_KIND(
+        MAIL_WINDOW, 7), /* from first rank of a host to first rank: ranks of mine have entered barriers of the group */
+    REMOTE_FREED = MAIL_KIND(MAIL_WINDOW, 8), /* I have freed this window, after `value` barriers of the group */
+    REMOTE_ARRIVE = MAIL_KIND(MAIL_WINDOW, 9) /* not mailed: this rank's own arrival at a barrier of the group */
 };
 
 struct remote_mail {
@@ -91,6 +94,7 @@ struct remote_peer {
 };
 
 struct remote {
+    struct comm_task task; /* first: a task is its remote */
     weft_comm *comm;
     weft_window *windows;       /* that this rank, or a far one, has not freed yet */
     struct remote_peer **peers; /* of each rank, or NULL */
@@ -98,7 +102,7 @@ struct remote {
     uint64_t *tags_in,
         *tags_out; /* of each far rank: the first of REMOTE_TAGS; both NULL until the first window is made */
     struct remote_release *first, **last;
-    _Atomic int releases;           /* of them; also looked at outside the seat */
+    _Atomic int releases;           /* of them; also looked at without the progress lock */
     uint64_t puts;                  /* of this rank, all in all */
     int64_t budget, copied, roomed; /* bytes: allowed for copies here and rooms, half each; taken */
     int far;                        /* ranks */
@@ -138,20 +142,13 @@ static inline bool remote_wide(const weft_comm *c)
 {
     return c->link->hosts && c->link->hosts->nhosts > 1;
 }
-int remote_open(weft_comm *c); /* for the first window of a wide comm; does nothing if it was done */
-int remote_tags(weft_comm *c); /* when all ranks have; in the same order of calls on all */
-/* A comm that is about to be freed: what this rank has put and notified leaves it, within some seconds. */
-void remote_close(weft_comm *c);
+/* For the first window of a wide comm; does nothing if it was done. It ends with the comm: what this rank has put and
+ * notified leaves it, within some seconds. */
+int remote_open(weft_comm *c);
+int remote_tags(weft_comm *c);      /* when all ranks have; in the same order of calls on all */
 void remote_add(weft_window *w);    /* from here on others' operations find it */
 void remote_remove(weft_window *w); /* it was refused */
 void remote_free(weft_window *w);   /* by the user; it goes when all far ranks have freed theirs, or with the comm */
-
-/* From mail.c: a mail of this kind; work that needs no mail; peers that are gone; the end after a failure. */
-bool remote_is(const void *bytes, size_t n);
-void remote_take(weft_comm *c, int peer, const void *bytes, size_t n);
-bool remote_move(weft_comm *c);
-void remote_watch(weft_comm *c);
-void remote_fail(weft_comm *c);
 
 struct remote_peer *remote_peer(struct remote *r, int rank); /* NULL: no memory */
 weft_window *remote_window(const struct remote *r,
@@ -159,8 +156,6 @@ weft_window *remote_window(const struct remote *r,
 int remote_post(struct remote *r, int rank, const struct remote_mail *m, size_t n);
 /* Moves mail until met(arg). `rank`: whom it is for, and who is to blame if it does nothing for the deadline. */
 int remote_wait(struct remote *r, const struct remote_peer *p, bool (*met)(void *arg), void *arg);
-/* Waits until all puts so far were acknowledged and no release waits. COMM_LATE: not within the time. */
-int remote_drain(weft_comm *c, int64_t timeout_ns);
 int remote_late(const struct remote *r, const char *call); /* WEFT_ETIMEOUT, with those who have puts to acknowledge */
 uint64_t remote_entered(const weft_window *w, int rank);   /* barriers of the group, as far as is known here */
 static inline bool remote_freed(const weft_window *w, int rank)

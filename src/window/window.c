@@ -30,7 +30,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/math.h"
-#include "comm/progress.h"
+#include "comm/lock.h"
 #include "memory/add.h"
 #include "window/remote.h"
 
@@ -198,8 +198,8 @@ static int prepare(weft_comm *c, const weft_buffer *buffers, int n, int signals,
     w->data = take(w, size, sizeof *w->data);
     w->turns = take(w, size, sizeof *w->turns);
     w->with = take(w, size, sizeof *w->with);
-    w->grave = malloc(sizeof *w->grave);
-    if (!w->buffers || !w->heads || !w->data || !w->turns || !w->with || !w->grave)
+    w->deferred = malloc(sizeof *w->deferred);
+    if (!w->buffers || !w->heads || !w->data || !w->turns || !w->with || !w->deferred)
         return error_nomem();
     if (remote_wide(c) && (err = prepare_far(w)))
         return err;
@@ -256,7 +256,7 @@ static void discard(weft_window *w)
         remote_remove(w);
     if (w->heads && !core_failure(w->comm->group, &text))
         w->comm->transport->release(w->comm->link, w->heads[w->comm->rank]);
-    free(w->grave);
+    free(w->deferred);
     arena_free(&w->arena);
     free(w);
 }
@@ -277,14 +277,14 @@ static int create(weft_comm *c, const weft_buffer *buffers, int n, int signals, 
     err = comm_agree(c, &vote, c->deadline_ns, &meeting);
     if (!err) {
         err = connect_ranks(w, meeting);
-        vote = (struct core_vote){.call = COMM_WINDOWED, .object = meeting, .code = err};
+        vote = (struct core_vote){.call = COMM_WINDOW_DONE, .object = meeting, .code = err};
         err = comm_agree(c, &vote, c->deadline_ns, &meeting);
     }
     if (err) {
         discard(w);
         return err;
     }
-    c->execs++;
+    comm_hold(c);
     *out = w;
     return 0;
 }
@@ -398,9 +398,9 @@ void window_end(weft_window *w)
         if (w->heads[r])
             atomic_fetch_sub_explicit(&w->heads[r]->holders, 1, memory_order_release);
     if (w->far && w->far->stuck) /* better lost than written when it is another's */
-        free(w->grave);
+        free(w->deferred);
     else
-        comm_bury(c, w->grave, &mine->holders, mine);
+        comm_free_later(c, w->deferred, &mine->holders, mine);
     arena_free(&w->arena);
     free(w);
 }
@@ -419,6 +419,6 @@ void weft_window_close(weft_window *w)
         core_ring_all(c->group);
         window_end(w);
     }
-    comm_exec_gone(c);
+    comm_drop(c);
     comm_leave(f);
 }

@@ -49,7 +49,7 @@ struct weft_window {
     char **data;                /* likewise */
     int chair;              /* in whose head barriers of the group are counted: rank 0, or the first rank of the host */
     struct window_far *far; /* of remote.h; NULL: all ranks share memory */
-    struct comm_grave *grave; /* for the memory's end, kept so that free cannot fail */
+    struct comm_deferred *deferred; /* for the memory's end, kept so that free cannot fail */
     unsigned polls;
 
     uint64_t generation; /* barriers of the group that this rank has entered */

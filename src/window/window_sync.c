@@ -1,18 +1,17 @@
 /* What waits in a window: signals, and barriers of the group and of neighbours. All waits make progress with the execs
  * of the comm (comm_wait), and none is for ever: a rank that others wait for and that is gone fails the comm. */
 #include "base/error.h"
-#include "comm/mail.h"
-#include "comm/progress.h"
+#include "comm/lock.h"
 #include "window/remote.h"
 
 /* Says whether a wait can still end; an error if not. Called when a beat has passed. */
 typedef int lost_check(void *arg);
 
-static int wait_in_seat(weft_window *w, bool (*met)(void *arg), lost_check *lost, void *arg, int64_t timeout_ns)
+static int wait_locked(weft_window *w, bool (*met)(void *arg), lost_check *lost, void *arg, int64_t timeout_ns)
 {
     weft_comm *c = w->comm;
     if (met(arg)) {
-        if (c->first || c->tasks)
+        if (c->tasks)
             comm_progress(c, false);
         return 0;
     }
@@ -45,14 +44,14 @@ static int wait_in_seat(weft_window *w, bool (*met)(void *arg), lost_check *lost
 static int wait_until(weft_window *w, bool (*met)(void *arg), lost_check *lost, void *arg, int64_t timeout_ns)
 {
     weft_comm *c = w->comm;
-    bool seated = false;
-    if (!c->threaded)
-        return wait_in_seat(w, met, lost, arg, timeout_ns);
+    bool held = false;
+    if (!c->has_lock)
+        return wait_locked(w, met, lost, arg, timeout_ns);
     int64_t now = core_now(), until = timeout_ns >= 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1;
-    int err = progress_enter_unless(c->family, met, arg, until, &seated);
-    if (seated) {
-        err = wait_in_seat(w, met, lost, arg, timeout_ns);
-        progress_leave(c->family);
+    int err = lock_enter_unless(c->family, met, arg, until, &held);
+    if (held) {
+        err = wait_locked(w, met, lost, arg, timeout_ns);
+        lock_leave(c->family);
     }
     return err;
 }
@@ -106,7 +105,7 @@ static int check_call(const weft_window *w, const char *call)
 {
     if (!w)
         return error_set(WEFT_EINVAL, "%s: the window is NULL", call);
-    if (progress_called_back(w->comm))
+    if (lock_in_callback(w->comm))
         return error_set(WEFT_EBUSY, "%s: not inside a callback", call);
     return 0;
 }
@@ -193,7 +192,7 @@ static int signal_lost(void *arg)
             return compares(s) ? 0 : fail_for(w, r, fate == TRANSPORT_DIED, "weft_window_wait");
         left++;
     }
-    if (left || w->comm->first || comm_tasks_lack(w->comm, NULL) || comm_kin_fly(w->comm) || compares(s))
+    if (left || comm_tasks_lack(w->comm, NULL) || comm_siblings_lack(w->comm) || compares(s))
         return 0;
     int err = comm_failure(w->comm); /* it may be why they have gone */
     return err ? err
@@ -223,17 +222,17 @@ int weft_window_wait(weft_window *w, int signal, enum weft_compare compare, uint
     return err;
 }
 
-/* Who polls a signal must get what other hosts notify. If the seat is taken, somebody else makes progress. */
+/* Who polls a signal must get what other hosts notify. If the progress lock is taken, another thread makes progress. */
 static void poll(weft_comm *c)
 {
-    if (c->threaded && !progress_try(c->family))
+    if (c->has_lock && !lock_try(c->family))
         return;
     bool moved = comm_progress(c, false);
-    if (!c->threaded)
+    if (!c->has_lock)
         return;
     if (moved)
-        progress_disturb(c->family);
-    progress_leave(c->family);
+        lock_disturb(c->family);
+    lock_leave(c->family);
 }
 
 int weft_window_signal(const weft_window *w, int signal, uint64_t *value)
@@ -243,7 +242,7 @@ int weft_window_signal(const weft_window *w, int signal, uint64_t *value)
         return err;
     if (!value)
         return error_set(WEFT_EINVAL, "weft_window_signal: value must not be NULL");
-    if (w->far && !progress_called_back(w->comm))
+    if (w->far && !lock_in_callback(w->comm))
         poll(w->comm);
     /* seq_cst: who polls instead of waiting acquires as much. */
     *value = atomic_load_explicit(&window_signals(w->heads[w->comm->rank])[signal].value, memory_order_seq_cst);

@@ -14,7 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "comm/progress.h"
+#include "comm/lock.h"
+#include "comm/task.h"
 #include "engine/exec.h"
 #include "progress_threads.h"
 #include "support/conformance.h"
@@ -241,9 +242,9 @@ static void *ask(void *arg)
 /* Another thread nudges; who passes is the progress thread, or the owner while it waits. */
 static void run_nudged(struct ranks_rank *r)
 {
-    struct comm_task task = {
+    static const struct comm_task_ops ops = {
         .pass = counter_pass, .lacking = counter_lacking, .watch = counter_watch, .fail = counter_fail};
-    struct counter c = {.task = task, .comm = r->comm};
+    struct counter c = {.task = {.ops = &ops}, .comm = r->comm};
     pthread_t thread;
     void *text = "";
     sem_init(&c.each, 0, 0);
@@ -359,15 +360,15 @@ static void *count_late(void *arg)
     const struct timespec pause = {.tv_nsec = 50000000};
     struct slow_end *e = arg;
     struct comm_family *f = e->x->comm->family;
-    progress_enter(f);
+    lock_enter(f);
     sem_post(&e->seated);
     if (posted(&e->started))
         nanosleep(&pause, NULL);
     atomic_fetch_add(&e->x->ended, 1);
-    progress_ended(f);
+    lock_ended(f);
     nanosleep(&pause, NULL);
     atomic_store(&e->left, true);
-    progress_leave(f);
+    lock_leave(f);
     return NULL;
 }
 

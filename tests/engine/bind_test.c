@@ -104,7 +104,7 @@ static void run_refusal(struct ranks_rank *r)
         strides[0] = INT64_MAX - 3;
         to.bytes = SIZE_MAX;
     }
-    weft_bind_opts opts = {sizeof opts, bad && f->fault == LATE ? INT64_MAX : 0};
+    weft_bind_opts opts = {.size = sizeof opts, .deadline_ns = bad && f->fault == LATE ? INT64_MAX : 0};
     if (bad && f->fault == BARRIER)
         r->code = weft_comm_barrier(r->comm, -1);
     else

@@ -1,6 +1,8 @@
 /* Several tensors in one exec, made of a list of pairs, filled and checked, for tests of the engine. */
 #ifndef WEFT_TESTS_ENGINE_MODEL_H
 #define WEFT_TESTS_ENGINE_MODEL_H
+#include <string.h>
+
 #include "support/ranks.h"
 #include "support/tensors.h"
 

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "comm/progress.h"
+#include "comm/lock.h"
 #include "engine/block.h"
 #include "engine/driver.h"
 #include "engine/ways/assist.h"
@@ -324,7 +324,7 @@ static int run_rank(void *arg, int thread)
     for (int k = 0; k < 2 && (!err || err == WEFT_ENOMEM); k++) {
         weft_comm *c = e->at->comm[k][k ? places_size[e->size] - 1 - thread : thread];
         struct comm_family *f = comm_enter(c); /* the progress thread is not in it meanwhile */
-        if (c->execs || c->first || c->bound || c->staging.nslots || c->staging.taken || c->staging.used ||
+        if (c->refcount || c->tasks || c->described || c->staging.nslots || c->staging.taken || c->staging.used ||
             c->staging.wanted)
             say(e, thread, "comm %d: something is left of execs that were freed", k);
         comm_leave(f);

@@ -175,7 +175,7 @@ limit src/engine/program.c '#define CHOICE_POOL 4' 'no more than a quarter of it
 limit src/engine/program.c '#define CHOICE_MESSAGE 64' 'up to a 64th of it'
 limit src/engine/ways/letter.h '#define LETTER_MOST 4096' 'messages of up to 4,096 bytes'
 limit src/engine/ways/letter.h '#define LETTERS 16' '16 runs ahead'
-limit src/comm/meet.c '#define PATIENCE_NS 1000000' 'after 1 ms' docs/running.md
+limit src/comm/wait.c '#define PATIENCE_NS 1000000' 'after 1 ms' docs/running.md
 limit src/comm/flight.h '#define FLIGHT_EVENTS 256' 'the last 256'
 limit src/comm/flight.h '#define FLIGHT_DIR 512' '511 letters'
 limit src/cli/diagnose/flight_files.h '#define FLIGHT_FILES_RANKS 65536' '65,536 ranks'

@@ -490,6 +490,7 @@ static struct driver_count out_count(const weft_exec *x, const struct exec_out *
 }
 
 const struct driver driver_chore = {
+    .id = DRIVER_CHORE,
     .name = "chore",
     .what = "copies of all ranks in lists that any rank works off",
     .agreed = true,

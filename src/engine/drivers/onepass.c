@@ -380,6 +380,7 @@ static struct driver_count out_count(const weft_exec *x, const struct exec_out *
 }
 
 const struct driver driver_onepass = {
+    .id = DRIVER_ONEPASS,
     .name = "onepass",
     .what = "all messages at once, in one pass",
     .state = sizeof(struct onepass),

@@ -317,6 +317,7 @@ static int make(weft_exec *x, struct program *p, const uint64_t *block_at, void 
 }
 
 const struct driver driver_pipeline = {
+    .id = DRIVER_PIPELINE,
     .name = "pipeline",
     .what = "channels first in first out, steps as what they wait for is done",
     .basic = true,

@@ -486,6 +486,7 @@ static struct driver_count out_count(const weft_exec *x, const struct exec_out *
 }
 
 const struct driver driver_swap = {
+    .id = DRIVER_SWAP,
     .name = "swap",
     .what = "faces that two ranks give each other, copied where they lie by either",
     .agreed = true,

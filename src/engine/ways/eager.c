@@ -165,7 +165,7 @@ int eager_choose(const weft_exec *x, struct program *p)
     int64_t limit = x->comm->staging.limit / 4;
     uint32_t sends = 0, at = 0;
     struct room room = {0};
-    if (x->comm->staged || x->off & toggle_way(&way_eager))
+    if (x->comm->staged)
         return 0;
     for (uint32_t s = 0; s < p->nsteps; s++)
         sends += x->plan->steps[s].kind == PLAN_SEND && x->plan->steps[s].bytes <= EAGER_MOST;

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "comm/mail.h"
 #include "engine/channel.h"
 #include "engine/work.h"
 
@@ -414,12 +413,6 @@ void far_freed(weft_exec *x, int peer, uint64_t run)
         ch->freed = true;
         ch->last_run = run;
     }
-}
-
-void far_part(weft_exec *x)
-{
-    if (x->comm->link->hosts && !core_failed(x->comm->group))
-        mail_freed(x);
 }
 
 static bool fits(const struct way_ends *e)

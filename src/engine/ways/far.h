@@ -52,5 +52,4 @@ bool far_waits(const struct far_channel *ch);
 void far_heard(weft_exec *x, int peer, uint64_t run, int64_t now);
 /* Word of a peer: it has freed its exec after `run`. */
 void far_freed(weft_exec *x, int peer, uint64_t run);
-void far_part(weft_exec *x); /* the exec is freed: tells far peers, unless the comm has failed */
 #endif

@@ -1,0 +1,162 @@
+/* The progress thread of a family, and the family's beginning and end. lock.c says how the thread and callers take
+ * turns. */
+#define _GNU_SOURCE
+#include "comm/family.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "comm/lock.h"
+#include "comm/mail.h"
+#include "comm/task.h"
+
+#define THREAD_TURNS 16 /* of the thread that find nothing before it sleeps, where there is no core for it */
+
+/* ---- the thread ---- */
+
+/* One pass over all that the family has in flight. A callback in it may close any comm, even the last. */
+static bool pass(struct comm_family *f, bool eager)
+{
+    weft_comm *c = f->any;
+    bool moved = lock_begin_submitted(f->lock);
+    comm_hold(c);
+    moved |= comm_progress(c, eager);
+    comm_drop(c);
+    return moved;
+}
+
+/* Sleeps until peers ring, unless something moves when all has been looked at once more. True: it has left the lock. */
+static bool sleep_on_bell(struct comm_family *f)
+{
+    struct core_group *g = f->any->group;
+    int rank = f->any->rank;
+    uint32_t bell = core_arm(g, rank);
+    atomic_load_explicit(&f->nudges, memory_order_seq_cst); /* pairs with comm_nudge */
+    bool moved = pass(f, true);
+    if (!f->comms)
+        return false;
+    g = f->any->group;
+    rank = f->any->rank;
+    if (!moved)
+        comm_watch(f->any, core_now(), true); /* a peer that went before we sleep rings no more */
+    int64_t nap = f->any->beat_ns;
+    bool wired = false;
+    if (moved || !mail_listen(f->any, &wired, &nap) || !core_expect(g, rank, 1)) {
+        core_disarm(g, rank);
+        return false;
+    }
+    if (!comm_tasks_lack(f->any, NULL) && !comm_siblings_lack(f->any))
+        nap = f->any->beat_ns; /* nothing is in flight: what comes by a wire that cannot wake us can wait */
+    lock_thread_sleep(f->lock, bell, nap);
+    return true;
+}
+
+/* With the lock, until there is nothing to do or a caller wants it. True: it has left the lock. */
+static bool drive(struct comm_family *f)
+{
+    core_disarm(f->any->group, f->any->rank);
+    for (int turn = 0; f->comms; turn++) {
+        if (pass(f, false))
+            turn = 0;
+        if (!f->comms)
+            return false;
+        if (lock_wanted(f->lock)) { /* it then parks, unless that caller is through already */
+            lock_thread_leave(f->lock);
+            return true;
+        }
+        if (!lock_has_work(f)) {
+            lock_thread_park(f->lock);
+            return true;
+        }
+        if (turn < f->spin_turns)
+            core_relax();
+        else if (sleep_on_bell(f))
+            return true;
+    }
+    return false;
+}
+
+static void *thread_main(void *arg)
+{
+    struct comm_family *f = arg;
+    while (lock_thread_enter(f->lock))
+        if (!drive(f)) { /* a callback has closed the last comm: nobody else knows the family any more */
+            pthread_detach(pthread_self());
+            lock_free_family(f);
+            break;
+        }
+    return NULL;
+}
+
+/* ---- the beginning and the end ---- */
+
+static int thread_begin(struct comm_family *f)
+{
+    struct progress_lock *l = f->lock;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the threads of the program */
+    int err = pthread_create(&l->thread, NULL, thread_main, f);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (err)
+        return error_set(WEFT_ENOMEM, "the system has no progress thread to give (error %d)", err);
+    pthread_setname_np(l->thread, "weft-progress");
+    return 0;
+}
+
+int family_open(bool threaded, bool locked, struct comm_family **out)
+{
+    struct comm_family *f = calloc(1, sizeof *f);
+    if (!f)
+        return error_nomem();
+    f->forks = forks_count();
+    int err = 0;
+    if (threaded || locked) {
+        f->lock = lock_new(threaded);
+        err = f->lock ? 0 : error_nomem();
+    }
+    if (!err && threaded)
+        err = thread_begin(f);
+    if (err) {
+        lock_free_family(f);
+        return err;
+    }
+    *out = f;
+    return 0;
+}
+
+void family_unlock(struct comm_family *f)
+{
+    if (!f->lock || !f->lock->alone)
+        return;
+    free(f->lock);
+    f->lock = NULL;
+}
+
+void family_settle(struct comm_family *f)
+{
+    const weft_comm *c = f->any;
+    f->spin_turns = 2 * c->size <= core_cores(c->group) ? c->spin_turns : THREAD_TURNS;
+    if (f->lock) {
+        f->lock->door = core_door(c->group, c->rank);
+        f->lock->shared = c->group->shared;
+    }
+}
+
+void family_close(struct comm_family *f)
+{
+    struct progress_lock *l = f->lock;
+    if (!l) {
+        free(f);
+        return;
+    }
+    if (!l->alone && pthread_equal(pthread_self(), l->thread)) {
+        lock_wait_outside(l);
+        return;
+    }
+    if (l->alone)
+        return;
+    lock_thread_stop(l);
+    pthread_join(l->thread, NULL);
+}

@@ -1,0 +1,35 @@
+/* Peers that are waited for and are gone or silent: each task knows whom it waits for, and is asked to look at them. */
+#include "comm/task.h"
+
+#define LOOK_NS 1000000 /* at most once in this time */
+
+void comm_looks(weft_comm *c, int64_t now)
+{
+    struct comm_family *f = c->family;
+    bool away = now - atomic_load_explicit(&f->looked_at, memory_order_relaxed) >= c->deadline_ns / 2;
+    /* A rank that always looks so seldom is not away: what it sees between two looks counts. */
+    if (away && !atomic_load_explicit(&f->away, memory_order_relaxed))
+        atomic_store_explicit(&f->back_at, now, memory_order_relaxed);
+    atomic_store_explicit(&f->away, away, memory_order_relaxed);
+    atomic_store_explicit(&f->looked_at, now, memory_order_relaxed);
+}
+
+int64_t comm_silence(const weft_comm *c, int64_t seen_at, int64_t now)
+{
+    int64_t back_at = atomic_load_explicit(&c->family->back_at, memory_order_relaxed);
+    return now - (seen_at > back_at ? seen_at : back_at);
+}
+
+void comm_watch(weft_comm *c, int64_t now, bool must)
+{
+    if (!must && now - c->watched_at < LOOK_NS)
+        return;
+    c->watched_at = now;
+    comm_looks(c, now);
+    weft_comm *k = c;
+    do {
+        comm_tasks_watch(k, now);
+        if (*k->flight.dir)
+            flight_look(k);
+    } while ((k = k->sibling) != c);
+}

@@ -1,0 +1,214 @@
+/* Meetings of all ranks: barriers, and the agreement that ends bind, rebind, split and making windows. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/error.h"
+#include "comm/lock.h"
+#include "comm/mail.h"
+#include "comm/task.h"
+#include "transport/hosts/hosts.h"
+
+struct meeting {
+    weft_comm *comm;
+    uint64_t number;
+    int next; /* all ranks before it have entered */
+};
+
+static bool met(void *arg)
+{
+    struct meeting *m = arg;
+    while (m->next < m->comm->size && core_entered(m->comm->group, m->next, m->number))
+        m->next++;
+    return m->next == m->comm->size;
+}
+
+static int absent(void *arg)
+{
+    const struct meeting *m = arg;
+    int n = 0;
+    for (int r = m->next; r < m->comm->size; r++)
+        n += !core_entered(m->comm->group, r, m->number);
+    return comm_tasks_lack(m->comm, NULL) || !n ? 1 : n; /* a run in flight needs every signal */
+}
+
+/* Those who have not entered the meeting. */
+static const char *missing(weft_comm *c, uint64_t meeting, struct comm_names *names)
+{
+    *names = (struct comm_names){0};
+    for (int r = 0; r < c->size; r++)
+        if (!core_entered(c->group, r, meeting))
+            comm_name(names, c, r, "");
+    return comm_named(names);
+}
+
+static bool unanimous(const weft_comm *c, uint64_t meeting)
+{
+    const struct core_vote *zero = core_vote_of(c->group, 0, meeting);
+    for (int r = 0; r < c->size; r++) {
+        const struct core_vote *v = core_vote_of(c->group, r, meeting);
+        if (v->code || v->call != zero->call || v->object != zero->object || v->digest != zero->digest)
+            return false;
+    }
+    return true;
+}
+
+/* All ranks look at the same votes, so all come to the same end. */
+static int decide(weft_comm *c, uint64_t meeting)
+{
+    if (unanimous(c, meeting))
+        return 0;
+    const struct core_vote *zero = core_vote_of(c->group, 0, meeting);
+    char who[COMM_WHO];
+    for (int r = 1; r < c->size; r++) {
+        const struct core_vote *v = core_vote_of(c->group, r, meeting);
+        if (v->call != zero->call)
+            return error_set(WEFT_EMISMATCH,
+                             "rank 0 is in %s, %s in %s: all ranks must make the same calls in one order",
+                             comm_call_name(zero->call), comm_who(c, r, who), comm_call_name(v->call));
+        if (v->object != zero->object)
+            return error_set(WEFT_EMISMATCH, "%s: rank 0 means exec %" PRIu64 ", %s exec %" PRIu64,
+                             comm_call_name(zero->call), zero->object, comm_who(c, r, who), v->object);
+    }
+    for (int r = 0; r < c->size; r++) {
+        const struct core_vote *v = core_vote_of(c->group, r, meeting);
+        if (v->code)
+            return error_set(v->code, "%s: %s", comm_who(c, r, who), v->text);
+    }
+    for (int r = 1; r < c->size; r++) {
+        const struct core_vote *v = core_vote_of(c->group, r, meeting);
+        if (v->digest != zero->digest && v->call == COMM_WINDOW)
+            return error_set(WEFT_EMISMATCH, "%s: its window has other buffers or signals than rank 0's",
+                             comm_who(c, r, who));
+        if (v->digest != zero->digest)
+            return error_set(WEFT_EMISMATCH,
+                             "%s: its plan differs from rank 0's (digests %016" PRIx64 " and %016" PRIx64
+                             "): all ranks must give the same layouts, names and options",
+                             comm_who(c, r, who), v->digest, zero->digest);
+    }
+    return 0;
+}
+
+/* The vote of a far rank comes by the first rank of its host and to the first rank of this one, its farewell may come
+ * before: those first ones, in the same meeting, see whether it has voted. */
+static bool is_spoken_for(const weft_comm *c, int rank)
+{
+    const struct transport_hosts *hosts = c->link->hosts;
+    return transport_far(c->link, rank) &&
+           (hosts->firsts[hosts->host[rank]] != rank || hosts->firsts[hosts->host[c->rank]] != c->rank);
+}
+
+/* A rank that left before it entered will never come. One that has died may have entered and not told all: it is to
+ * blame whenever the meeting is not complete after its death. */
+static int someone_left(struct meeting *m, const char *call)
+{
+    weft_comm *c = m->comm;
+    char who[COMM_WHO];
+    for (int r = 0; r < c->size; r++) {
+        enum transport_fate fate = r == c->rank ? TRANSPORT_HERE : c->transport->gone(c->link, r);
+        if (!fate || met(m))
+            continue;
+        if (fate == TRANSPORT_DIED)
+            return comm_fail(c, WEFT_EPEER, "%s %s, others are in %s", comm_who(c, r, who), comm_ended(c, r), call);
+        if (!core_entered(c->group, r, m->number) && !is_spoken_for(c, r))
+            return comm_fail(c, WEFT_EPEER, "%s closed its comm, others are in %s", comm_who(c, r, who), call);
+    }
+    return 0;
+}
+
+/* Like comm_wait for a meeting, but sees ranks that can no longer come. */
+static int wait_for(weft_comm *c, struct meeting *m, int64_t until, const char *call)
+{
+    for (;;) {
+        int64_t now = core_now(), next = now + c->beat_ns;
+        struct comm_need need = {met, absent, m, until >= 0 && until < next ? until : next};
+        int err = comm_wait(c, &need);
+        if (!err)
+            mail_flush(c, c->deadline_ns); /* it may be long before the next call, and others wait for these votes */
+        if (err != COMM_LATE)
+            return err;
+        now = core_now();
+        if (now - c->missed_at >= c->beat_ns) { /* also in waits that are shorter than that */
+            c->missed_at = now;
+            int gone = someone_left(m, call);
+            if (gone)
+                return gone;
+        }
+        if (until >= 0 && now >= until)
+            return err;
+    }
+}
+
+int comm_agree(weft_comm *c, struct core_vote *vote, int64_t deadline_ns, uint64_t *meeting)
+{
+    if (c->barrier_open)
+        return error_set(WEFT_EBUSY, "%s: a barrier that ran out of time is still open: enter it again first",
+                         comm_call_name(vote->call));
+    if (vote->code)
+        snprintf(vote->text, sizeof vote->text, "%s", weft_errmsg());
+    int err = comm_failure(c);
+    if (err)
+        return err;
+    struct meeting m = {c, core_enter(c->group, c->rank, vote), 0};
+    flight_meets(&c->flight, vote->call, m.number, vote->digest);
+    err = wait_for(c, &m, core_now() + deadline_ns, comm_call_name(vote->call));
+    if (err == COMM_LATE) {
+        struct comm_names names;
+        err = comm_fail(c, WEFT_ETIMEOUT, "%s: %s did not take part within %lld ms", comm_call_name(vote->call),
+                        missing(c, m.number, &names), (long long)(deadline_ns / 1000000));
+    }
+    *meeting = m.number;
+    if (!err)
+        err = decide(c, m.number);
+    flight_met(&c->flight, err);
+    return err;
+}
+
+static int barrier(weft_comm *c, int64_t timeout_ns)
+{
+    if (c->in_callback)
+        return error_set(WEFT_EBUSY, "weft_comm_barrier: not inside a callback");
+    int err = comm_failure(c);
+    if (err)
+        return err;
+    /* What was put into windows on other hosts is there before the barrier is entered. */
+    if (!c->barrier_open &&
+        (err = comm_tasks_drain(c, timeout_ns < 0 ? c->deadline_ns : timeout_ns, "weft_comm_barrier")))
+        return err;
+    if (!c->barrier_open) {
+        struct core_vote vote = {.call = COMM_BARRIER};
+        c->barrier = core_enter(c->group, c->rank, &vote);
+        c->barrier_open = true;
+        flight_meets(&c->flight, COMM_BARRIER, c->barrier, 0);
+    }
+    struct meeting m = {c, c->barrier, 0};
+    bool all = met(&m) || (!c->tasks && comm_spin(c, met, &m)); /* most end here: no clock is read */
+    if (all) {
+        mail_flush(c, c->deadline_ns);
+    } else {
+        int64_t wait_ns = timeout_ns < 0 ? c->deadline_ns : timeout_ns, now = core_now();
+        err = wait_for(c, &m, wait_ns < INT64_MAX - now ? now + wait_ns : -1, "weft_comm_barrier");
+    }
+    if (err == COMM_LATE) {
+        struct comm_names names;
+        err =
+            error_set(WEFT_ETIMEOUT, "weft_comm_barrier: time ran out, %s not there yet", missing(c, m.number, &names));
+        if (timeout_ns)
+            flight_late(c);
+        return err;
+    }
+    c->barrier_open = false;
+    if (!err)
+        err = decide(c, m.number);
+    flight_met(&c->flight, err);
+    return err;
+}
+
+int weft_comm_barrier(weft_comm *c, int64_t timeout_ns)
+{
+    if (!c)
+        return error_set(WEFT_EINVAL, "weft_comm_barrier: the comm is NULL");
+    struct comm_family *f = comm_enter(c);
+    int err = barrier(c, timeout_ns);
+    comm_leave(f);
+    return err;
+}

@@ -1,0 +1,195 @@
+/* Waiting: until a need is met, with progress meanwhile, asleep where nothing is to be done. */
+#define _GNU_SOURCE
+#include <sched.h>
+
+#include "comm/lock.h"
+#include "comm/mail.h"
+
+#define YIELDS 20
+
+/* Who waits for several signals is woken by the last of them, and should one of those need what has come already, by
+ * this timer; it doubles while nothing comes. */
+#define PATIENCE_NS 1000000
+
+/* Where waking takes longer than a rank spins, one that sleeps makes those who wait for it sleep, too, and these their
+ * neighbours: it does not end by itself. So who has slept for a short time only spins longer the next time, with a
+ * yield now and then for whoever else has no core. Who has slept for long was right to sleep, and so was whose core was
+ * taken while it span: others need it. */
+#define STRETCH 16
+#define SHORT_NS 2000000
+#define TAKEN_NS 1000000
+
+struct sleep {
+    int turn;
+    int64_t patience;
+    int64_t looked; /* when the clock was last read, in a spin */
+};
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int turns_before_yields(const weft_comm *c)
+{
+    return c->spin_turns * c->stretch;
+}
+
+/* A turn that lets time pass and no more. */
+static void pause_for(const weft_comm *c, int turn)
+{
+    if (turn < turns_before_yields(c) && turn % c->spin_turns != c->spin_turns - 1)
+        core_relax();
+    else
+        sched_yield();
+}
+
+static void doze(weft_comm *c, uint32_t bell, int lacking, int64_t ns, int64_t now)
+{
+    core_doze(c->group, c->rank, bell, lacking, ns);
+    if (!c->dedicated_cores || c->mail) /* it may have to look at a wire now and then */
+        return;
+    int64_t slept = core_now() - now;
+    if (slept >= c->beat_ns / 2)
+        c->stretch = 1;
+    else if (slept < SHORT_NS && c->stretch < STRETCH)
+        c->stretch *= 2;
+}
+
+/* One turn of a wait that found nothing to do: spin while there is a core for each rank, then let
+ * others run, then sleep until peers ring. The clock is not read in every turn. */
+static int idle(weft_comm *c, const struct comm_need *need, struct sleep *s, uint32_t bell, bool armed)
+{
+    int each = s->turn < turns_before_yields(c) ? 64 : 4;
+    if (!armed && s->turn % each != each - 1) {
+        pause_for(c, s->turn);
+        return 0;
+    }
+    int64_t now = core_now();
+    if (s->looked && now - s->looked > TAKEN_NS)
+        c->stretch = 1;
+    s->looked = s->turn < turns_before_yields(c) ? now : 0;
+    if (need->until >= 0 && now >= need->until) {
+        if (armed)
+            core_disarm(c->group, c->rank);
+        return COMM_LATE;
+    }
+    comm_watch(c, now, armed); /* who went before we sleep rings no more */
+    if (armed) {
+        /* What siblings have in flight may need every signal. */
+        int lacking = need->lacking && !comm_siblings_lack(c) ? need->lacking(need->arg) : 1;
+        int64_t ns = need->until >= 0 ? least(need->until - now, c->beat_ns) : c->beat_ns;
+        if (lacking > 1) {
+            ns = least(ns, s->patience);
+            s->patience = least(2 * s->patience, c->beat_ns);
+        }
+        bool wired = false;
+        if (mail_listen(c, &wired, &ns))
+            doze(c, bell, wired ? 1 : lacking, ns, now);
+        else
+            core_disarm(c->group, c->rank);
+    } else {
+        pause_for(c, s->turn);
+    }
+    return 0;
+}
+
+int comm_wait(weft_comm *c, const struct comm_need *need)
+{
+    struct sleep s = {0, PATIENCE_NS, 0};
+    for (;;) {
+        int turns = turns_before_yields(c) + YIELDS;
+        bool armed = s.turn >= turns;
+        uint32_t bell = armed ? core_arm(c->group, c->rank) : 0;
+        if (armed) {
+            atomic_load_explicit(&c->family->nudges, memory_order_seq_cst); /* pairs with comm_nudge */
+            lock_disturb(c->family);
+        }
+        /* From here to the doze everything is looked at once more: core_signal says why. */
+        bool moved = comm_progress(c, armed);
+        bool done = need->met(need->arg);
+        int err = done ? 0 : comm_failure(c);
+        if (done || moved || err) {
+            if (armed)
+                core_disarm(c->group, c->rank);
+            if (err) { /* it may have failed since progress looked: end what is in flight, then say why */
+                comm_progress(c, armed);
+                return comm_failure(c);
+            }
+            if (done)
+                return 0;
+            if (need->until >= 0 && core_now() >= need->until)
+                return COMM_LATE;
+            s = (struct sleep){0, PATIENCE_NS, 0};
+            continue;
+        }
+        err = idle(c, need, &s, bell, armed);
+        if (err) { /* who only ever waits for short times has to be eager, too */
+            if (!armed)
+                comm_progress(c, true);
+            return need->met(need->arg) ? 0 : err;
+        }
+        s.turn += s.turn < turns;
+    }
+}
+
+bool comm_spin(const weft_comm *c, bool (*met)(void *arg), void *arg)
+{
+    int turns = c->dedicated_cores ? c->spin_turns / 4 : YIELDS / 4;
+    bool is = false;
+    for (int turn = 0; !is && turn < turns; turn++) {
+        pause_for(c, turn);
+        is = met(arg);
+    }
+    return is;
+}
+
+/* ---- waiting for ranks in the middle of a call ---- */
+
+static bool nobody_lacks(void *arg)
+{
+    const struct comm_await *a = arg;
+    for (int i = 0; i < a->n; i++)
+        if (a->lacks(a->arg, i))
+            return false;
+    return true;
+}
+
+/* One that has left is still waited for as long as what it sent before may come. */
+static int await_check(weft_comm *c, const struct comm_await *a)
+{
+    char who[COMM_WHO];
+    for (int i = 0; i < a->n; i++) {
+        int r = a->ranks[i];
+        enum transport_fate fate = r == c->rank ? TRANSPORT_HERE : c->transport->gone(c->link, r);
+        if (fate && a->lacks(a->arg, i))
+            return comm_fail(c, WEFT_EPEER, "%s %s, others are in %s", comm_who(c, r, who),
+                             fate == TRANSPORT_DIED ? "has died" : "closed its comm", a->call);
+    }
+    return 0;
+}
+
+int comm_await(weft_comm *c, const struct comm_await *a)
+{
+    int64_t until = core_now() + c->deadline_ns;
+    struct comm_await wait = *a;
+    for (;;) {
+        int64_t now = core_now();
+        struct comm_need need = {nobody_lacks, NULL, &wait, until - now < c->beat_ns ? until : now + c->beat_ns};
+        int err = comm_wait(c, &need);
+        if (err != COMM_LATE)
+            return err;
+        err = await_check(c, a);
+        if (err || core_now() < until) {
+            if (err)
+                return err;
+            continue;
+        }
+        struct comm_names names = {0};
+        for (int i = 0; i < a->n; i++)
+            if (a->lacks(a->arg, i))
+                comm_name(&names, c, a->ranks[i], "");
+        return comm_fail(c, WEFT_ETIMEOUT, "%s: %s did not take part within %lld ms", a->call, comm_named(&names),
+                         (long long)(c->deadline_ns / 1000000));
+    }
+}
