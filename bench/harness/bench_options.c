@@ -159,23 +159,23 @@ int bench_options(const char *name, const char *about, const char *ranks, const 
     snprintf(numbers, sizeof numbers, "ranks (%s)", ranks);
     snprintf(lengths, sizeof lengths, "bytes: 8,4K,1M, or 8:16M (doubling), or 8:16M:4 (%s)", sizes ? sizes : "");
     if (names)
-        snprintf(some, sizeof some, "of %s, these only", names);
+        snprintf(some, sizeof some, "only some of %s", names);
     const struct args_option all[] = {
         {"sizes", ARGS_TEXT, "LIST", lengths, &sizes, 0, 0},
         {"n", ARGS_TEXT, "N,N", numbers, &ranks, 0, 0},
         {"only", ARGS_TEXT, "NAMES", some, &out->only, 0, 0},
-        {"peers", ARGS_FLAG, NULL, "beside the MPI libraries that are installed", &out->peers, 0, 0},
+        {"peers", ARGS_FLAG, NULL, "measure the installed MPI libraries, too", &out->peers, 0, 0},
         {"window", ARGS_FLAG, NULL, "tensors in window memory (default)", &window, 0, 0},
         {"private", ARGS_FLAG, NULL, "tensors in private memory", &out->weft.private_, 0, 0},
-        {"on", ARGS_TEXT, "URL", "threads: or shm:; default: processes where this build has them", &out->weft.on, 0, 0},
+        {"on", ARGS_TEXT, "URL", "threads: or shm: (default: processes if this build has them)", &out->weft.on, 0, 0},
         {"algorithm", ARGS_TEXT, "NAME", "force one of weft's algorithms", &out->weft.algorithm, 0, 0},
-        {"ms", ARGS_INT, "N", "time for each contender in each line (100)", &ms, 1, 60000},
-        {"rounds", ARGS_INT, "N", "rounds in which they take turns (5); again where they differ", &rounds, 1,
-         MEASURE_ROUNDS},
-        {"json", ARGS_FLAG, NULL, "the result as JSON", &out->json, 0, 0},
-        {"csv", ARGS_FLAG, NULL, "the result as CSV", &out->csv, 0, 0},
-        {"save", ARGS_TEXT, "FILE", "beside what is printed, the result as JSON", &out->save, 0, 0},
-        {"plot", ARGS_TEXT, "FILE", "and as a picture, in SVG", &out->plot, 0, 0},
+        {"ms", ARGS_INT, "N", "milliseconds for each contender in each line (100)", &ms, 1, 60000},
+        {"rounds", ARGS_INT, "N", "rounds in which the contenders take turns (5); repeated if they differ much",
+         &rounds, 1, MEASURE_ROUNDS},
+        {"json", ARGS_FLAG, NULL, "print the result as JSON", &out->json, 0, 0},
+        {"csv", ARGS_FLAG, NULL, "print the result as CSV", &out->csv, 0, 0},
+        {"save", ARGS_TEXT, "FILE", "also save the result as JSON", &out->save, 0, 0},
+        {"plot", ARGS_TEXT, "FILE", "also save a picture as SVG", &out->plot, 0, 0},
         {0}};
     bool sized = sizes != NULL;
     struct args_option rows[sizeof all / sizeof *all];

@@ -64,13 +64,14 @@ static int run(const char *name, const struct bench_options *o, const enum work_
 int bench_coll(int argc, char **argv)
 {
     struct bench_options o;
-    int code = bench_options(
-        "bench coll",
-        "Collectives: broadcast, allgather, reduce_scatter, allreduce, all_to_all, halo (a pair of faces) and\n"
-        "barrier. A size is what each rank gives (halo: one face). Time is that of calls back to back, for a\n"
-        "broadcast not less than that of one call after a barrier; the floor is the same work by hand.",
-        "2,4,8", "8,4K,64K,1M,16M", "barrier,broadcast,allgather,reduce_scatter,allreduce,all_to_all,halo", argc, argv,
-        &o);
+    int code = bench_options("bench coll",
+                             "Measures broadcast, allgather, reduce_scatter, allreduce, all_to_all, halo (a pair of "
+                             "faces) and barrier. A size is the\n"
+                             "bytes that each rank gives (halo: one face). Time is that of calls back to back; for a "
+                             "broadcast it is at least that\n"
+                             "of one call after a barrier. The floor is the same work written by hand.",
+                             "2,4,8", "8,4K,64K,1M,16M",
+                             "barrier,broadcast,allgather,reduce_scatter,allreduce,all_to_all,halo", argc, argv, &o);
     return code ? (code < 0 ? CLI_OK : code) : run("coll", &o, colls, sizeof colls / sizeof *colls);
 }
 

@@ -74,14 +74,17 @@ static int run_ranks(struct report *r, int ranks, struct failure *why)
 int bench_halo(int argc, char **argv)
 {
     struct bench_options o;
-    int code = bench_options(
-        "bench halo",
-        "Ghosts around each rank's cells, corners too, filled in place: in 1d, 2d and 3d, and x: the faces of a\n"
-        "3-d array across its rows, whose cells are far apart; --only names some. A size is that of one face\n"
-        "(the nearest below that is a square, in 3-d). Peers: MPI_Neighbor_alltoallw and persistent requests\n"
-        "with derived datatypes, to all neighbours at once and dim by dim; the best counts. And exchange:\n"
-        "messages to either neighbour, whose sizes only their senders know, beside MPI_Isend, MPI_Probe, MPI_Recv.",
-        "2,4,8", "64,4K,64K,1M", "1d,2d,3d,x,exchange", argc, argv, &o);
+    int code = bench_options("bench halo",
+                             "Measures how the ghosts around the cells of each rank are filled in place, corners "
+                             "included: 1d, 2d and 3d grids, and x,\n"
+                             "the faces of a 3-d array across its rows, whose cells are far apart. A size is that of "
+                             "one face (in 3-d the nearest square\n"
+                             "below it). Peers use MPI_Neighbor_alltoallw, and persistent requests with derived "
+                             "datatypes to all neighbours at once and\n"
+                             "dim by dim; the best counts. exchange is a message to each neighbour whose size only its "
+                             "sender knows; peers use\n"
+                             "MPI_Isend, MPI_Probe and MPI_Recv.",
+                             "2,4,8", "64,4K,64K,1M", "1d,2d,3d,x,exchange", argc, argv, &o);
     if (code)
         return code < 0 ? CLI_OK : code;
     struct report r = {.name = "halo", .options = &o, .remark = remark_halos};

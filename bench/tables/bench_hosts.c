@@ -457,28 +457,30 @@ int bench_hosts(int argc, char **argv)
     int64_t ms = 2000, rounds = 7;
     b = (struct hosts_bench){.bytes = (int64_t)64 << 20, .rate = "1gbit"};
     const struct args_option rows[] = {
-        {"size", ARGS_BYTES, "BYTES", "of a tensor (64M)", &b.bytes, 262144, (int64_t)1 << 30},
-        {"only", ARGS_TEXT, "NAMES", "of move, ping, slow, many, fanout, allreduce and reshard, these only", &b.only, 0,
+        {"size", ARGS_BYTES, "BYTES", "bytes of a tensor (64M)", &b.bytes, 262144, (int64_t)1 << 30},
+        {"only", ARGS_TEXT, "NAMES", "only some of move, ping, slow, many, fanout, allreduce and reshard", &b.only, 0,
          0},
-        {"peers", ARGS_FLAG, NULL, "reshard and allreduce beside the MPI libraries that are installed", &b.peers, 0, 0},
-        {"rate", ARGS_TEXT, "RATE", "of the slow link, as tc has it (1gbit)", &b.rate, 0, 0},
-        {"ms", ARGS_INT, "N", "time for each contender beside MPI in each line (2000)", &ms, 1, 60000},
-        {"rounds", ARGS_INT, "N", "rounds in which they take turns (7); again beside MPI where they differ", &rounds, 1,
+        {"peers", ARGS_FLAG, NULL, "measure reshard and allreduce with the installed MPI libraries, too", &b.peers, 0,
+         0},
+        {"rate", ARGS_TEXT, "RATE", "rate of the slow link, as tc takes it (1gbit)", &b.rate, 0, 0},
+        {"ms", ARGS_INT, "N", "milliseconds for each contender in each line beside MPI (2000)", &ms, 1, 60000},
+        {"rounds", ARGS_INT, "N",
+         "rounds in which the contenders take turns (7); repeated beside MPI if they differ much", &rounds, 1,
          MEASURE_ROUNDS},
-        {"json", ARGS_FLAG, NULL, "the result as JSON", &b.json, 0, 0},
-        {"save", ARGS_TEXT, "FILE", "beside what is printed, the result as JSON", &b.save, 0, 0},
+        {"json", ARGS_FLAG, NULL, "print the result as JSON", &b.json, 0, 0},
+        {"save", ARGS_TEXT, "FILE", "also save the result as JSON", &b.save, 0, 0},
         {0}};
-    const struct args_verb verb = {"bench hosts", "[--peers] [--only NAMES] [--json]",
-                                   "Moves between two hosts that are played on this machine: network namespaces on a "
-                                   "bridge, which need root and ip.\n"
-                                   "Beside ucx_perftest on the same link: a contiguous tensor, 8 bytes there and back, "
-                                   "and the tensor on a link that tc\n"
-                                   "limits. Beside MPI: rows to columns, and an allreduce. Against one large tensor: "
-                                   "2,000 of 64 KiB. And what crosses\n"
-                                   "the link, by the counters of the interfaces. All take turns in rounds; medians are "
-                                   "shown. ratio is the other's\n"
-                                   "time over weft's.",
-                                   rows, 0};
+    const struct args_verb verb = {
+        "bench hosts", "[--peers] [--only NAMES] [--json]",
+        "Measures moves between two played hosts: network namespaces on a bridge, which need root and the ip command.\n"
+        "Beside ucx_perftest on the same link: a contiguous tensor, 8 bytes there and back, and the tensor on a link "
+        "that tc\n"
+        "limits. Beside MPI: rows to columns, and an allreduce. Beside one large tensor: 2,000 tensors of 64 KiB. It "
+        "also counts\n"
+        "the bytes that cross the link. All take turns in rounds; medians are shown. ratio is the time of the other "
+        "over the\n"
+        "time of weft.",
+        rows, 0};
     const char *words[1];
     int n, code = args_parse(&verb, argc, argv, words, &n);
     if (code)

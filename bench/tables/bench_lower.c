@@ -419,14 +419,15 @@ int bench_lower(int argc, char **argv)
 {
     bool json = false;
     int64_t layers = MODEL_LAYERS;
-    const struct args_option rows[] = {{"layers", ARGS_INT, "N", "layers of the model (61)", &layers, 1, MODEL_LAYERS},
-                                       {"json", ARGS_FLAG, NULL, "the result as JSON", &json, 0, 0},
-                                       {0}};
-    const struct args_verb verb = {
-        "bench lower", "[--layers N] [--json]",
-        "How long one rank's lowering takes as the world grows while the rank's peers stay as many,\n"
-        "and for a whole model. Peak: what the process grew by, in a child of its own.",
-        rows, 0};
+    const struct args_option rows[] = {
+        {"layers", ARGS_INT, "N", "number of layers of the model (61)", &layers, 1, MODEL_LAYERS},
+        {"json", ARGS_FLAG, NULL, "print the result as JSON", &json, 0, 0},
+        {0}};
+    const struct args_verb verb = {"bench lower", "[--layers N] [--json]",
+                                   "Measures the lowering of one rank while the world grows and the number of its "
+                                   "peers stays the same, and the lowering\n"
+                                   "of a whole model. Peak is the memory by which a child process grew.",
+                                   rows, 0};
     const char *words[1];
     int n, code = args_parse(&verb, argc, argv, words, &n);
     if (code)

@@ -126,8 +126,9 @@ int bench_many(int argc, char **argv)
     struct bench_options o;
     int code = bench_options(
         "bench many",
-        "25 and 2000 small tensors (1 to 64 KiB, rows to columns) in one plan, against one plan each: all\n"
-        "started and then waited for, and run one after another. Peers pack all and exchange once.",
+        "Measures 25 and 2000 small tensors (1 to 64 KiB, rows to columns) in one plan and with one plan for each "
+        "tensor. The latter\n"
+        "are all started and then waited for, or run one after another. Peers pack all tensors and exchange once.",
         "2,4", NULL, "25,2000", argc, argv, &o);
     if (code)
         return code < 0 ? CLI_OK : code;

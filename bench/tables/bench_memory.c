@@ -50,11 +50,11 @@ static int run_workers(struct report *r, int workers, struct failure *why)
 int bench_memory(int argc, char **argv)
 {
     struct bench_options o;
-    int code = bench_options(
-        "bench memory",
-        "What memory gives: memcpy, reads and writes by plain loops, and weft's own copy of a rank's tensor,\n"
-        "by as many workers as -n says.",
-        "1,2", "16K,256K,4M,256M", NULL, argc, argv, &o);
+    int code = bench_options("bench memory",
+                             "Measures the speed of memory: memcpy, reads and writes by plain loops, and weft's own "
+                             "copy of the tensor of a rank, by as\n"
+                             "many workers as -n says.",
+                             "1,2", "16K,256K,4M,256M", NULL, argc, argv, &o);
     if (code)
         return code < 0 ? CLI_OK : code;
     struct report r = {.name = "memory", .options = &o, .print = print_text};

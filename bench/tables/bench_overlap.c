@@ -290,18 +290,18 @@ int bench_overlap(int argc, char **argv)
     int64_t ranks = 2, bytes = 16 << 20, rounds = 50;
     bool private_ = false, json = false;
     const struct args_option options[] = {
-        {"n", ARGS_INT, "N", "ranks (default 2)", &ranks, 2, 256},
-        {"bytes", ARGS_BYTES, "B", "that each rank gives to the next (default 16M)", &bytes, 1, INT64_C(1) << 32},
-        {"rounds", ARGS_INT, "N", "of which the median counts (default 50)", &rounds, 1, MOST_ROUNDS},
+        {"n", ARGS_INT, "N", "number of ranks (2)", &ranks, 2, 256},
+        {"bytes", ARGS_BYTES, "B", "bytes that each rank gives to the next (16M)", &bytes, 1, INT64_C(1) << 32},
+        {"rounds", ARGS_INT, "N", "rounds, of which the median is shown (50)", &rounds, 1, MOST_ROUNDS},
         {"private", ARGS_FLAG, NULL, "tensors in private memory", &private_, 0, 0},
-        {"json", ARGS_FLAG, NULL, "the table as JSON", &json, 0, 0},
+        {"json", ARGS_FLAG, NULL, "print the table as JSON", &json, 0, 0},
         {0},
     };
-    const struct args_verb verb = {
-        "bench overlap", "[options]",
-        "An exchange alone, computation of the same length alone, and both at once (start, compute, wait), with\n"
-        "progress by the caller and by a thread; ranks are processes.",
-        options, 0};
+    const struct args_verb verb = {"bench overlap", "[options]",
+                                   "Measures an exchange alone, a computation that takes as long, alone, and both at "
+                                   "once (start, compute, wait), with\n"
+                                   "progress by the caller and by a thread. Ranks are processes.",
+                                   options, 0};
     int words, code = args_parse(&verb, argc, argv, NULL, &words);
     if (code)
         return code < 0 ? CLI_OK : code;

@@ -126,13 +126,15 @@ static int run_ranks(struct report *r, int ranks, struct failure *why)
 int bench_reshard(int argc, char **argv)
 {
     struct bench_options o;
-    int code = bench_options(
-        "bench reshard",
-        "A tensor from one layout to another: square and thin (rows to columns), 3d, cast, transpose and cyclic\n"
-        "from 4 ranks on, and from 8 on square and thin from half of the ranks to the others; --only names some.\n"
-        "A size is that of the tensor, 256 MiB (3d: half of it). Time is from the first rank's start to the last\n"
-        "one's end. Peers: MPI_Alltoallw, and packing by hand with MPI_Alltoallv.",
-        "2,4,8", "256M", "square,thin,3d,cast,transpose,cyclic", argc, argv, &o);
+    int code = bench_options("bench reshard",
+                             "Measures how a tensor moves from one layout to another: square and thin (rows to "
+                             "columns); with 4 ranks and more also 3d,\n"
+                             "cast, transpose and cyclic; with 8 and more also square and thin from half of the ranks "
+                             "to the other half. A size is that\n"
+                             "of the tensor, 256 MiB (3d: half of it). Time is from the start of the first rank to the "
+                             "end of the last one. Peers use\n"
+                             "MPI_Alltoallw, and packing by hand with MPI_Alltoallv.",
+                             "2,4,8", "256M", "square,thin,3d,cast,transpose,cyclic", argc, argv, &o);
     if (code)
         return code < 0 ? CLI_OK : code;
     struct report r = {.name = "reshard", .options = &o, .remark = remark_cases, .bars = true};

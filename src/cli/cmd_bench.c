@@ -13,14 +13,14 @@ static const struct {
     const char *about;
 } whats[] = {
     {"coll", bench_coll, "collectives by size and ranks, beside the floor and MPI"},
-    {"reshard", bench_reshard, "large tensors from one layout to another, likewise"},
-    {"halo", bench_halo, "ghosts of grids in one, two and three dims, likewise"},
+    {"reshard", bench_reshard, "large tensors from one layout to another, beside the floor and MPI"},
+    {"halo", bench_halo, "ghosts of grids in one, two and three dims, beside MPI"},
     {"many", bench_many, "small tensors in one plan, against one plan each"},
     {"latency", bench_latency, "a barrier, and a small move between two ranks"},
-    {"memory", bench_memory, "what memory gives plain loops, and weft's copies"},
-    {"lower", bench_lower, "one rank's lowering: worlds of 64 to 65,536 ranks, and a whole model"},
+    {"memory", bench_memory, "speed of memory, with plain loops and with weft's copies"},
+    {"lower", bench_lower, "the lowering of one rank: worlds of 64 to 65,536 ranks, and a whole model"},
     {"overlap", bench_overlap, "how much of an exchange hides behind computation"},
-    {"hosts", bench_hosts, "between two hosts, beside ucx_perftest and MPI; what crosses the link"},
+    {"hosts", bench_hosts, "moves between two played hosts, beside ucx_perftest and MPI"},
 };
 #define WHATS (sizeof whats / sizeof *whats)
 

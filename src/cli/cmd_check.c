@@ -247,34 +247,35 @@ int cmd_check(int argc, char **argv)
     const struct args_option rows[] = {
         {"cases", ARGS_TEXT, "FILE", "check each line 'name: SRC -> DST' of FILE ('-': standard input)", &cases, 0, 0},
         {"on", ARGS_TEXT, "URL",
-         "where the ranks run: threads: (as many as needed, the default),\n"
-         "threads:N, self:, or shm: (processes); in a job of weft run or of MPI its\n"
-         "ranks, for shm:, tcp:, ucx:, auto: or mpi:",
+         "where the ranks run: threads: (the default, as many as needed),\n"
+         "threads:N, self:, or shm: (processes). In a job of weft run or MPI the\n"
+         "ranks of the job, with shm:, tcp:, ucx:, auto: or mpi:",
          &o.url, 0, 0},
-        {"seed", ARGS_INT, "N", "of the data (1)", &o.seed, 0, INT64_MAX / 2},
-        {"repeat", ARGS_INT, "K", "runs, each with other data: seeds N to N+K-1 (1)", &o.repeat, 1, 1000000000},
+        {"seed", ARGS_INT, "N", "seed of the data (1)", &o.seed, 0, INT64_MAX / 2},
+        {"repeat", ARGS_INT, "K", "number of runs (1); their data have seeds N to N+K-1", &o.repeat, 1, 1000000000},
         {"values", ARGS_TEXT, "KIND",
          "exact: small numbers, whose folds have the same bits in any order;\n"
-         "wild: any bits. Default: wild for even seeds of the algorithm direct",
+         "wild: any bits. Default: exact, but wild for even seeds with the algorithm direct",
          &values, 0, 0},
         {"bucket", ARGS_BYTES, "BYTES",
-         "bytes of a message: small chunks share one, larger are cut; 1: each chunk alone", &o.bucket, 1, INT64_MAX},
+         "bytes of a message: small pieces share one, larger ones are cut; 1: each piece alone", &o.bucket, 1,
+         INT64_MAX},
         {"algorithm", ARGS_TEXT, "NAME", "force an algorithm (weft info lists them)", &o.algorithm, 0, 0},
         {"per-host", ARGS_INT, "N", "plan for hosts of N ranks each (default: one host)", &o.per_host, 1, INT32_MAX},
-        {"staged", ARGS_FLAG, NULL, "move through staging buffers, as where ranks do not share memory", &o.staged, 0,
+        {"staged", ARGS_FLAG, NULL, "move all data through staging memory, as if ranks shared no memory", &o.staged, 0,
          0},
-        {"in-place", ARGS_FLAG, NULL, "source and destination in one buffer where one stands inside the other",
+        {"in-place", ARGS_FLAG, NULL, "put source and destination into one buffer if one lies inside the other",
          &o.in_place, 0, 0},
-        {"private", ARGS_FLAG, NULL, "on shm: keep the data in private memory, not in window memory", &o.private, 0, 0},
-        {"json", ARGS_FLAG, NULL, "the result as JSON", &json, 0, 0},
+        {"private", ARGS_FLAG, NULL, "on shm: use private memory instead of window memory", &o.private, 0, 0},
+        {"json", ARGS_FLAG, NULL, "print the result as JSON", &json, 0, 0},
         {0}};
-    const struct args_verb verb = {"check", "SRC DST [options]\n--cases FILE [options]",
-                                   "Lowers the pair of layouts on all ranks, verifies the plans, runs them on real "
-                                   "data on threads or processes\n"
-                                   "that it starts, and compares every element with a brute-force computation. Exit "
-                                   "code 0: right; 1: wrong;\n"
-                                   "2: bad usage or layout.",
-                                   rows, 2};
+    const struct args_verb verb = {
+        "check", "SRC DST [options]\n--cases FILE [options]",
+        "Lowers a pair of layouts on all ranks, verifies the plans, runs them on real data, and compares every element "
+        "with\n"
+        "a brute-force computation. The ranks are threads or processes that it starts. Exit code 0: right; 1: wrong;\n"
+        "2: bad usage or layout.",
+        rows, 2};
     const char *words[2];
     int n, code = args_parse(&verb, argc, argv, words, &n);
     if (code)

@@ -114,32 +114,32 @@ int cmd_checkpoint(int argc, char **argv)
     int64_t threads = 0;
     weft_checkpoint_opts opts = {.size = sizeof opts};
     const struct args_option rows[] = {
-        {"to", ARGS_TEXT, "MESH", "the ranks of the output, e.g. tp4.pp2; tp1: not sharded", &to, 0, 0},
-        {"rules", ARGS_TEXT, "RULES", "llama, moe, or a file: how tensors are split, by their names", &opts.rules, 0,
+        {"to", ARGS_TEXT, "MESH", "mesh of the output, e.g. tp4.pp2; tp1: not sharded", &to, 0, 0},
+        {"rules", ARGS_TEXT, "RULES", "how tensors are split, by their names: llama, moe, or a file", &opts.rules, 0,
          0},
-        {"from", ARGS_TEXT, "MESH", "the ranks whose files the input is, where they do not say it", &opts.from, 0, 0},
-        {"set", ARGS_TEXT, "NAME=N,...", "numbers that the rules ask for; else those of the input's config.json", &set,
-         0, 0},
+        {"from", ARGS_TEXT, "MESH", "mesh of the input, if its files do not contain it", &opts.from, 0, 0},
+        {"set", ARGS_TEXT, "NAME=N,...", "numbers that the rules need; by default those of the input's config.json",
+         &set, 0, 0},
         {"dtype", ARGS_TEXT, "DTYPE", "cast floats of 16 bits and more to f16, bf16, f32 or f64", &dtype, 0, 0},
-        {"fuse", ARGS_FLAG, NULL, "join what the rules can: q, k and v; gate and up", &fuse, 0, 0},
-        {"separate", ARGS_FLAG, NULL, "write the parts of what is fused under their own names", &split, 0, 0},
-        {"memory", ARGS_BYTES, "BYTES", "of buffers in all (256M)", &opts.memory, 1 << 20, INT64_MAX / 4},
-        {"threads", ARGS_INT, "N", "that read and write (4)", &threads, 1, 64},
-        {"shard", ARGS_BYTES, "BYTES", "of a file, where one rank's output is a folder (5 GB)", &opts.shard, 1,
+        {"fuse", ARGS_FLAG, NULL, "join tensors that the rules can join: q, k and v; gate and up", &fuse, 0, 0},
+        {"separate", ARGS_FLAG, NULL, "write the parts of fused tensors under their own names", &split, 0, 0},
+        {"memory", ARGS_BYTES, "BYTES", "memory for all buffers (256M)", &opts.memory, 1 << 20, INT64_MAX / 4},
+        {"threads", ARGS_INT, "N", "threads that read and write (4)", &threads, 1, 64},
+        {"shard", ARGS_BYTES, "BYTES", "largest file if the output of one rank is a folder (5 GB)", &opts.shard, 1,
          INT64_MAX},
-        {"force", ARGS_FLAG, NULL, "replace a checkpoint that is there already", &opts.force, 0, 0},
-        {"show-rules", ARGS_TEXT, "NAME", "print rules of the library, to start from", &show, 0, 0},
-        {"json", ARGS_FLAG, NULL, "the result as JSON", &json, 0, 0},
+        {"force", ARGS_FLAG, NULL, "replace an existing checkpoint", &opts.force, 0, 0},
+        {"show-rules", ARGS_TEXT, "NAME", "print the rules of the library with this name", &show, 0, 0},
+        {"json", ARGS_FLAG, NULL, "print the result as JSON", &json, 0, 0},
         {0}};
-    const struct args_verb verb = {"checkpoint", "IN OUT --to MESH --rules RULES [options]",
-                                   "Reads safetensors files and writes them as the ranks of another mesh hold them, by "
-                                   "ranged reads: memory is bounded\n"
-                                   "whatever the size. IN is a file, a folder with an index, a folder that this verb "
-                                   "wrote, or files of ranks, with %r\n"
-                                   "for the rank ('ckpt/rank%r.safetensors', with --from). OUT is a folder with a file "
-                                   "for each rank; for one rank also\n"
-                                   "a file NAME.safetensors. It appears complete or not at all.",
-                                   rows, 2};
+    const struct args_verb verb = {
+        "checkpoint", "IN OUT --to MESH --rules RULES [options]",
+        "Reads safetensors files and writes what the ranks of another mesh hold. Memory is bounded, whatever the size. "
+        "IN is a\n"
+        "file, a folder with an index, a folder that this verb wrote, or one file for each rank, with %r for the rank\n"
+        "('ckpt/rank%r.safetensors', with --from). OUT is a folder with a file for each rank; for one rank it may be a "
+        "file\n"
+        "NAME.safetensors. It appears complete or not at all.",
+        rows, 2};
     const char *words[2];
     int n, code = args_parse(&verb, argc, argv, words, &n);
     if (code)

@@ -379,13 +379,13 @@ static int diagnose(const char *const *paths, int n, bool json, struct failure *
 int cmd_diagnose(int argc, char **argv)
 {
     bool json = false;
-    const struct args_option rows[] = {{"json", ARGS_FLAG, NULL, "the same as JSON", &json, 0, 0}, {0}};
+    const struct args_option rows[] = {{"json", ARGS_FLAG, NULL, "print the same as JSON", &json, 0, 0}, {0}};
     const struct args_verb verb = {
         "diagnose", "[--json] FILE...",
-        "Who waits for whom in a job that hung or failed, and who is missing. The files are those that its ranks wrote "
-        "into\n"
-        "the folder WEFT_FLIGHT when a wait ran out of time, when the comm failed, or when they got SIGUSR2.\n"
-        "Exit code 1: somebody waits, or something failed; 2: a file cannot be used.",
+        "Shows which rank waits for which in a job that hung or failed, and which ranks are missing. The files are "
+        "those that the\n"
+        "ranks wrote into the folder WEFT_FLIGHT when a wait ran out of time, when the comm failed, or after SIGUSR2.\n"
+        "Exit code 0: no rank waits; 1: a rank waits, or something failed; 2: a file cannot be used.",
         rows, argc};
     const char **words = calloc((size_t)argc + 1, sizeof *words);
     struct failure f = {.code = CLI_WRONG, .text = "memory is out"};

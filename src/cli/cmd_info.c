@@ -166,9 +166,9 @@ static void print_text(const struct machine *m, const char *version)
 int cmd_info(int argc, char **argv)
 {
     bool json = false;
-    const struct args_option rows[] = {{"json", ARGS_FLAG, NULL, "the same as JSON", &json, 0, 0}, {0}};
-    const struct args_verb verb = {"info", "[--json]", "What this build of weft can do, its limits, and the machine.",
-                                   rows, 0};
+    const struct args_option rows[] = {{"json", ARGS_FLAG, NULL, "print the same as JSON", &json, 0, 0}, {0}};
+    const struct args_verb verb = {"info", "[--json]",
+                                   "Shows what this build of weft can do, its limits, and the machine.", rows, 0};
     const char *words[1];
     int n, code = args_parse(&verb, argc, argv, words, &n);
     if (code)

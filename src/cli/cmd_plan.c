@@ -220,18 +220,20 @@ int cmd_plan(int argc, char **argv)
 {
     struct options o = {.rank = -1};
     const struct args_option rows[] = {
-        {"rank", ARGS_INT, "R", "also the steps of rank R", &o.rank, 0, INT32_MAX},
-        {"all", ARGS_FLAG, NULL, "also the steps of every rank", &o.all, 0, 0},
+        {"rank", ARGS_INT, "R", "print the steps of rank R, too", &o.rank, 0, INT32_MAX},
+        {"all", ARGS_FLAG, NULL, "print the steps of every rank, too", &o.all, 0, 0},
         {"bucket", ARGS_BYTES, "BYTES",
-         "bytes of a message: small chunks share one, larger are cut; 1: each chunk alone", &o.bucket, 1, INT64_MAX},
+         "bytes of a message: small pieces share one, larger ones are cut; 1: each piece alone", &o.bucket, 1,
+         INT64_MAX},
         {"algorithm", ARGS_TEXT, "NAME", "force an algorithm (weft info lists them)", &o.algorithm, 0, 0},
         {"per-host", ARGS_INT, "N", "plan for hosts of N ranks each (default: one host)", &o.per_host, 1, INT32_MAX},
-        {"json", ARGS_FLAG, NULL, "everything as JSON", &o.json, 0, 0},
+        {"json", ARGS_FLAG, NULL, "print everything as JSON", &o.json, 0, 0},
         {0}};
     const struct args_verb verb = {
         "plan", "SRC DST [--rank R | --all] [--bucket BYTES] [--algorithm NAME] [--per-host N] [--json]",
-        "Lowers the pair of layouts for all ranks, without data: how many bytes move against the fewest possible,\n"
-        "how evenly, and who sends what to whom. BYTES may end in K, M, G or T.",
+        "Lowers a pair of layouts for all ranks, without data. Shows how many bytes move, the fewest possible, how "
+        "evenly\n"
+        "the ranks share the work, and the bytes between each pair of ranks. BYTES may end in K, M, G or T.",
         rows, 2};
     const char *words[2];
     int n, code = args_parse(&verb, argc, argv, words, &n);

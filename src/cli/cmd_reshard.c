@@ -209,22 +209,24 @@ int cmd_reshard(int argc, char **argv)
     bool json = false, staged = false;
     weft_lower_opts lower_opts = {.size = sizeof lower_opts};
     const struct args_option rows[] = {
-        {"in", ARGS_TEXT, "NAME", "one file for every rank of SRC's mesh; %r in the name is the rank", &in, 0, 0},
-        {"out", ARGS_TEXT, "NAME", "one file for every rank of DST's mesh", &out, 0, 0},
+        {"in", ARGS_TEXT, "NAME", "input files, one for each rank of SRC's mesh; %r in the name is the rank", &in, 0,
+         0},
+        {"out", ARGS_TEXT, "NAME", "output files, one for each rank of DST's mesh", &out, 0, 0},
         {"bucket", ARGS_BYTES, "BYTES",
-         "bytes of a message: small chunks share one, larger are cut; 1: each chunk alone", &lower_opts.bucket, 1,
+         "bytes of a message: small pieces share one, larger ones are cut; 1: each piece alone", &lower_opts.bucket, 1,
          INT64_MAX},
         {"algorithm", ARGS_TEXT, "NAME", "force an algorithm (weft info lists them)", &lower_opts.algorithm, 0, 0},
-        {"staged", ARGS_FLAG, NULL, "move through staging buffers, as where ranks do not share memory", &staged, 0, 0},
-        {"json", ARGS_FLAG, NULL, "the result as JSON", &json, 0, 0},
+        {"staged", ARGS_FLAG, NULL, "move all data through staging memory, as if ranks shared no memory", &staged, 0,
+         0},
+        {"json", ARGS_FLAG, NULL, "print the result as JSON", &json, 0, 0},
         {0}};
     const struct args_verb verb = {
         "reshard", "SRC DST --in 'a/src.%r.npy' --out 'a/out.%r.npy' [options]",
-        "Reads the local buffer of every source rank from a file, moves, and writes one file for every destination "
-        "rank.\n"
-        "A name ends in .npy (numpy, C order, little-endian) or in .bin (the bare elements, for any dtype). A rank "
-        "with an\n"
-        "empty piece has a file too. The outputs appear all together or not at all. Ghosts that nothing fills are 0.",
+        "Reads the local buffer of every source rank from a file, moves the data, and writes one file for every "
+        "destination\n"
+        "rank. A name ends in .npy (numpy, C order, little-endian) or in .bin (the bare elements, for any dtype). A "
+        "rank with an\n"
+        "empty piece has a file, too. The outputs appear all together or not at all. Ghosts that nothing fills are 0.",
         rows, 2};
     const char *words[2];
     int n, code = args_parse(&verb, argc, argv, words, &n);

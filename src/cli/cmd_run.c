@@ -408,24 +408,29 @@ int cmd_run(int argc, char **argv)
     struct job j = {.ranks = 0};
     const char *on = NULL;
     const struct args_option rows[] = {
-        {"n", ARGS_INT, "N", "how many ranks", &j.ranks, 1, 4096},
+        {"n", ARGS_INT, "N", "number of ranks", &j.ranks, 1, 4096},
         {"on", ARGS_TEXT, "URL",
-         "how they reach each other: shm: (the default), tcp:, ucx: or auto:, with a name or a fresh one", &on, 0, 0},
+         "how the ranks reach each other: shm: (the default), tcp:, ucx: or auto:;\n"
+         "if it has no name, a fresh one is made",
+         &on, 0, 0},
         {"hosts", ARGS_INT, "H",
-         "play H hosts: network namespaces with N/H ranks each, on auto: unless --on says otherwise", &j.hosts, 1,
-         NETNS_HOSTS},
+         "play H hosts: network namespaces with N/H ranks each; the ranks use\n"
+         "auto: unless --on says otherwise",
+         &j.hosts, 1, NETNS_HOSTS},
         {"at", ARGS_TEXT, "PLACE",
-         "where they meet: file:DIR, or tcp:HOST:PORT, tcp::PORT, tcp: (loopback), served by weft run", &j.at, 0, 0},
-        {"bind", ARGS_FLAG, NULL, "rank i runs on core i, modulo the cores there are", &j.bind, 0, 0},
-        {"tag-output", ARGS_FLAG, NULL, "put [rank] before every line that a rank prints", &j.tag, 0, 0},
+         "where the ranks meet: file:DIR, or a store that weft run serves at\n"
+         "tcp:HOST:PORT, tcp::PORT or tcp: (loopback)",
+         &j.at, 0, 0},
+        {"bind", ARGS_FLAG, NULL, "run rank i on core i, modulo the number of cores", &j.bind, 0, 0},
+        {"tag-output", ARGS_FLAG, NULL, "print [rank] before every line of a rank", &j.tag, 0, 0},
         {0}};
-    const struct args_verb verb = {
-        "run", "-n N [options] [--] PROG [ARGUMENT...]",
-        "Starts N ranks of a program on this machine; weft_comm_open(NULL, ...) finds the others. Signals are passed "
-        "on.\n"
-        "When a rank fails, the others are ended (TERM, after 2 s KILL), and its exit code is the result: 128 and the\n"
-        "signal's number for a signal. Rank 0 has the standard input.",
-        rows, ARGS_COMMAND};
+    const struct args_verb verb = {"run", "-n N [options] [--] PROG [ARGUMENT...]",
+                                   "Starts N ranks of a program on this machine; weft_comm_open(NULL, ...) in them "
+                                   "finds the others. Signals are passed on.\n"
+                                   "If a rank fails, the others are ended (TERM, after 2 s KILL), and its exit code is "
+                                   "the result, or 128 plus the number\n"
+                                   "of the signal that ended it. Rank 0 has the standard input.",
+                                   rows, ARGS_COMMAND};
     int first, code = args_parse(&verb, argc, argv, NULL, &first);
     if (code)
         return code < 0 ? CLI_OK : code;

@@ -12,27 +12,31 @@ static const struct {
     int (*run)(int argc, char **argv);
     const char *about;
 } verbs[] = {
-    {"plan", cmd_plan, "what moves, from whom to whom, against the lower bound"},
-    {"check", cmd_check, "lower, verify, run on real data, compare with brute force"},
-    {"reshard", cmd_reshard, "the same for files: one for each rank in, one for each rank out"},
-    {"checkpoint", cmd_checkpoint, "safetensors files from one parallelism to another"},
+    {"plan", cmd_plan, "show what moves between which ranks, beside the lower bound"},
+    {"check", cmd_check, "run a move on real data and compare the result with brute force"},
+    {"reshard", cmd_reshard, "move arrays in files from one layout to another"},
+    {"checkpoint", cmd_checkpoint, "move safetensors files from one parallelism to another"},
     {"run", cmd_run, "start the ranks of a program on this machine"},
-    {"bench", cmd_bench, "measure, on this machine"},
-    {"info", cmd_info, "what this build and this machine can do"},
-    {"diagnose", cmd_diagnose, "who waits for whom in a job that hung or failed, and who is missing"},
+    {"bench", cmd_bench, "measure weft on this machine, with MPI beside it"},
+    {"info", cmd_info, "show what this build and this machine can do"},
+    {"diagnose", cmd_diagnose, "find the rank that holds up a job that hung or failed"},
 };
 #define VERBS (sizeof verbs / sizeof *verbs)
 
 static int print_help(void)
 {
-    puts("usage: weft VERB ...\n\nMoves sharded data between ranks by a plan that is made once and run many times.\n");
+    puts("usage: weft VERB ...\n"
+         "\n"
+         "Moves sharded tensors between ranks by a plan that is made once and run many times.\n");
     for (size_t i = 0; i < VERBS; i++)
         printf("  %-10s %s\n", verbs[i].name, verbs[i].about);
-    puts("\nA layout says who holds what, for instance\n"
-         "  'f32[4096/x,512] @x4'          4 ranks hold a quarter of the rows each\n"
-         "  'bf16[4096,512/x] @x4=4..7'    4 others hold columns, in another type\n"
-         "  'f32[4096,512] @x4 +sum(x)'    the value is the sum of the copies\n\n"
-         "weft VERB --help (or weft help VERB) tells more about each; weft --version prints the version. The manual is "
+    puts("\n"
+         "A layout says which rank holds which elements, for instance\n"
+         "  'f32[4096/x,512] @x4'          each of 4 ranks holds a quarter of the rows\n"
+         "  'bf16[4096,512/x] @x4=4..7'    each of 4 other ranks holds columns, as bf16\n"
+         "  'f32[4096,512] @x4 +sum(x)'    the value is the sum of the copies of 4 ranks\n"
+         "\n"
+         "weft VERB --help (or weft help VERB) describes a verb; weft --version prints the version. The manual is "
          "weft(1).");
     return CLI_OK;
 }
