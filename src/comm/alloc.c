@@ -43,7 +43,7 @@ int weft_comm_alloc(weft_comm *c, size_t bytes, void **out)
         return error_nomem();
     struct comm_family *f = comm_enter(c);
     uint64_t place;
-    w->memory = transport_affords(bytes) ? c->transport->alloc(c->link, bytes ? bytes : 1, &place) : NULL;
+    w->memory = transport_afford(bytes) ? c->transport->alloc(c->link, bytes ? bytes : 1, &place) : NULL;
     if (!w->memory) {
         comm_leave(f);
         free(w);

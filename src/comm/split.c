@@ -63,7 +63,7 @@ static int prepare(struct split *s)
     }
     if (s->wide && !(s->mail = mail_new()))
         return error_nomem();
-    s->founder = transport_founder(c->link, s->ranks, s->n);
+    s->founder = hosts_link_founder(c->link, s->ranks, s->n);
     if (s->rank != s->founder)
         return 0;
     err = s->wide ? split_table_make(s, &s->card->table) : 0;
@@ -125,7 +125,7 @@ static void discard(struct split *s)
     const char *text;
     bool failed = core_failure(s->parent->group, &text) != 0;
     if (s->link && s->rank == s->founder && failed)
-        transport_enter(s->link);
+        hosts_link_enter(s->link);
     if (s->link)
         s->link->transport->leave(s->link);
     if (!failed)
@@ -174,7 +174,7 @@ static int split(weft_comm *c, const int *ranks, int n, weft_comm **out)
     }
     if (s.comm) {
         c->transport->release(c->link, s.card);
-        transport_enter(s.link);
+        hosts_link_enter(s.link);
         comm_begin(s.comm, s.link, &c->opts, c->dedicated_cores,
                    c->family); /* the ranks that are not in it want cores, too */
         flight_split(s.comm, c, meeting);

@@ -7,7 +7,7 @@
 #ifndef WEFT_ENGINE_BLOCK_H
 #define WEFT_ENGINE_BLOCK_H
 #include "engine/exec.h"
-#include "transport/core.h"
+#include "transport/core/core.h"
 
 struct block {
     _Alignas(CORE_LINE) _Atomic uint64_t started; /* runs that the owner has begun */

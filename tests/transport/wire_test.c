@@ -258,10 +258,10 @@ static void chosen(void **state)
     struct wire_wish w[3];
     const char *url = NULL;
     (void)state;
-    assert_int_equal(wire_wish("mpi", NULL, &w[0]), WEFT_EINVAL);
-    assert_int_equal(wire_wish("tc", NULL, &w[0]), WEFT_EINVAL);
+    assert_int_equal(wire_choose_wish("mpi", NULL, &w[0]), WEFT_EINVAL);
+    assert_int_equal(wire_choose_wish("tc", NULL, &w[0]), WEFT_EINVAL);
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(wire_wish(i == 1 ? "tcp" : NULL, NULL, &w[i]), 0);
+        assert_int_equal(wire_choose_wish(i == 1 ? "tcp" : NULL, NULL, &w[i]), 0);
         w[i].able |= 2, w[i].rdma = 0;
     }
     assert_int_equal(wire_choose(w, sizeof *w, 3, &url), 0);

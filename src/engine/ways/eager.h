@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "engine/exec.h"
-#include "transport/core.h"
+#include "transport/core/core.h"
 
 /* A message has slots that runs use in turn: of EAGER_SLOTS, run r's is r % EAGER_SLOTS. Readers say that they are done
  * every EAGER_SLOTS / 2 runs only.

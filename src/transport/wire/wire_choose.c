@@ -21,7 +21,7 @@ static bool has_rdma(void)
     return some;
 }
 
-int wire_wish(const char *asked, const char *modules, struct wire_wish *out)
+int wire_choose_wish(const char *asked, const char *modules, struct wire_wish *out)
 {
     *out = (struct wire_wish){.able = 1u << TCP, .rdma = has_rdma()};
     const char *module;
