@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/domain.h"
 #include "base/error.h"
 #include "comm/lock.h"
 
@@ -34,10 +35,13 @@ void comm_memory_ready(char *memory, size_t bytes)
         touch(memory, bytes);
 }
 
-int weft_comm_alloc(weft_comm *c, size_t bytes, void **out)
+int weft_comm_alloc(weft_comm *c, size_t bytes, enum weft_memory memory, int device, void **out)
 {
     if (!c || !out)
         return error_set(WEFT_EINVAL, "weft_comm_alloc: the comm and out must not be NULL");
+    int err = domain_check("weft_comm_alloc", (int)memory, device);
+    if (err)
+        return err;
     struct comm_window *w = malloc(sizeof *w);
     if (!w)
         return error_nomem();

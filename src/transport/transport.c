@@ -12,9 +12,9 @@ static const struct transport *const transports[] = {&transport_self, &transport
 
 #define TRANSPORTS (sizeof transports / sizeof *transports)
 
-const char *weft_transport_name(int i)
+const char *weft_transport_name(size_t i)
 {
-    return i >= 0 && (size_t)i < TRANSPORTS ? transports[i]->form : NULL;
+    return i < TRANSPORTS ? transports[i]->form : NULL;
 }
 
 const struct transport *transport_find(const char *url, const char **place)

@@ -150,11 +150,12 @@ if [ "$commands" -lt 9 ] || [ "$programs" -lt 1 ] || [ "$pairs" -lt 7 ]; then
 fi
 
 # limit FILE SOURCE-LINE WORDS [DOCUMENT]: the source still has this line, and docs/limits.md (or DOCUMENT) says so. The
-# name of a file is enough: no two files of src/ have the same one.
+# name of a file of src/ is enough: no two have the same one.
 limit()
 {
     local file document=${4:-docs/limits.md}
-    file=$(find "$WEFT_SOURCE_DIR/include" "$WEFT_SOURCE_DIR/src" -name "$(basename "$1")")
+    file=$WEFT_SOURCE_DIR/$1
+    [ -f "$file" ] || file=$(find "$WEFT_SOURCE_DIR/src" -name "$(basename "$1")")
     # A formatter may put a backslash and a new line where a blank was.
     sed -z 's/\\\n */ /g; s/  */ /g' "$file" | grep -qF -- "$2" || complain "$document: $1 no longer has '$2'"
     grep -qF -- "$3" "$WEFT_SOURCE_DIR/$document" || complain "$document does not say '$3'"
@@ -169,12 +170,12 @@ limit src/engine/overlap.c '#define MAX_SLOTS ((size_t)1 << 22)' '2^22 blocks al
 limit src/comm/environment.c '"WEFT_INFLIGHT_BYTES", 1, INT64_MAX / 4, INT64_C(64) << 20' '`inflight_bytes` (64 MiB)'
 limit src/comm/environment.c '"WEFT_INFLIGHT_BUCKETS", 1, 1 << 20, 256' '`inflight_buckets` (256)'
 limit src/comm/environment.c '30 * SECOND' '`deadline_ns` (30 s)'
-limit src/engine/way.c '#define LETTERS_LIMIT (512 << 10)' 'at most 512 KiB'
-limit src/engine/way.c 'x->comm->staging.limit / 4' 'a quarter of `inflight_bytes`'
-limit src/engine/program.c '#define CHOICE_POOL 4' 'no more than a quarter of it is taken'
-limit src/engine/program.c '#define CHOICE_MESSAGE 64' 'up to a 64th of it'
-limit src/engine/ways/letter.h '#define LETTER_MOST 4096' 'messages of up to 4,096 bytes'
-limit src/engine/ways/letter.h '#define LETTERS 16' '16 runs ahead'
+limit src/engine/ways/eager.c '#define EAGER_LIMIT (512 << 10)' 'at most 512 KiB'
+limit src/engine/ways/eager.c 'x->comm->staging.limit / 4' 'a quarter of `inflight_bytes`'
+limit src/engine/outline.c '#define CHOICE_POOL 4' 'no more than a quarter of it is taken'
+limit src/engine/outline.c '#define CHOICE_MESSAGE 64' 'up to a 64th of it'
+limit src/engine/ways/eager.h '#define EAGER_MOST 4096' 'messages of up to 4,096 bytes'
+limit src/engine/ways/eager.h '#define EAGER_SLOTS 16' '16 runs ahead'
 limit src/comm/wait.c '#define PATIENCE_NS 1000000' 'after 1 ms' docs/running.md
 limit src/comm/flight.h '#define FLIGHT_EVENTS 256' 'the last 256'
 limit src/comm/flight.h '#define FLIGHT_DIR 512' '511 letters'

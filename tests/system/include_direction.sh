@@ -97,7 +97,7 @@ check_includes()
             own = file
             sub(/^src\//, "", own)
             own = folder_of(own)
-            if (name == "weft.h") next
+            if (name ~ /^weft(\/[a-z]+)?\.h$/) next
             if (name !~ /\//) {
                 beside = file
                 sub(/[^\/]*$/, name, beside)

@@ -161,5 +161,5 @@ int wire_choose(const struct wire_wish *first, size_t stride, int size, const ch
 
 /* The modules that are there, from 0 on, by the name of their URL; NULL after the last. Looks for files, loads nothing.
  */
-const char *wire_module(const char *modules, int i);
+const char *wire_module(const char *modules, size_t i);
 #endif
