@@ -65,7 +65,7 @@ int weft_collective_layouts(const weft_collective *c, weft_layout **src, weft_la
     if (c->n < 1)
         return error_set(WEFT_EINVAL, "collective: %s in a group of %d ranks", c->kind, c->n);
     if (row->dst == MOVED && !c->to)
-        return error_set(WEFT_EINVAL, "collective: permute needs to say where each piece goes");
+        return error_set(WEFT_EINVAL, "collective: permute needs to know where each piece goes: set `to`");
     weft_layout *a, *b;
     int rc = make(c, row, row->src, &a);
     if (rc)

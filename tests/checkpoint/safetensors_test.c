@@ -68,7 +68,7 @@ static void test_refused(void **state)
         {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, "\"__metadata__\" stands there twice"},
         {"{\"a\":[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]}", 0, "nested too deep"},
         {"{\"a\xff\":" T "}", 8, "not UTF-8"},
-        {"{\"a\\u0000\":" T "}", 8, "a zero in a text"},
+        {"{\"a\\u0000\":" T "}", 8, "a zero byte in a string"},
         {"{\"\\u001b[2J\\n\":[]}", 0, "'\\x1b[2J\\n': it is no object"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -357,8 +357,9 @@ static void join_beyond_the_limit_is_refused(void **state)
     runs_add(&a, (struct run){.len = 1000000007, .n = 1 << 30, .step = 2000000014, .tostep = 1000000007});
     runs_add(&b, (struct run){.len = 1000000009, .n = 1 << 30, .step = 2000000018, .tostep = 1000000009});
     assert_int_equal(runs_join(&a, &b, &out), WEFT_EUNSUPPORTED);
-    assert_string_equal(weft_errmsg(), "layout: blocks meet in more than 4194304 ways along a dim; "
-                                       "sizes with a common factor meet in fewer");
+    assert_string_equal(
+        weft_errmsg(),
+        "layout: blocks meet in more than 4194304 ways along a dim: block sizes with a common factor meet in fewer");
     arena_free(&arena);
 }
 
