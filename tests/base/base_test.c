@@ -1,18 +1,15 @@
 /* The small things everything stands on: arena, growing array, hash, error text. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/vec.h"
+#include "support/suite.h"
 
 /* A small generator, so that sizes are mixed and the same each time. */
 static uint64_t next(uint64_t *state)

@@ -1,13 +1,10 @@
 /* Names and sizes of dtypes and ops, both ways. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/dtype.h"
+#include "support/suite.h"
 
 static void test_dtypes(void **state)
 {

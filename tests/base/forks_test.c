@@ -1,15 +1,11 @@
 /* Children that ranks fork: what they free and close is their parents' and stays as it is; they keep no name and no
  * connection of theirs alive. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -22,6 +18,7 @@
 #include "support/processes.h"
 #include "support/ranks.h"
 #include "support/soon.h"
+#include "support/suite.h"
 
 #define HANGS 30 /* seconds */
 
@@ -69,7 +66,7 @@ static void child_frees(struct ranks_rank *r)
     struct things t;
     int other = 1 - r->rank;
     const weft_exchange_opts vote = {.size = sizeof vote, .vote = true};
-    RANKS_OK(r, pair_make(&t.p, "f32[4000/x] @x2", "f32[4000] @x2", false, r->comm));
+    RANKS_OK(r, pair_bind(&t.p, "f32[4000/x] @x2", "f32[4000] @x2", false, r->comm));
     RANKS_OK(r, weft_window_open(r->comm, NULL, 0, 1, &t.w));
     RANKS_OK(r, weft_exchange_open(r->comm, &other, 1, &other, 1, &vote, &t.x));
     RANKS_OK(r, weft_halo_open(r->comm, true, NULL, &t.h));
@@ -89,7 +86,7 @@ static void child_frees(struct ranks_rank *r)
     weft_exchange_close(t.x);
     weft_window_close(t.w);
     weft_comm_free(r->comm, t.memory);
-    pair_free(&t.p);
+    pair_release(&t.p);
 }
 
 static void children_free_nothing(void **state)
@@ -186,7 +183,7 @@ static void names_are_free_again(void **state)
 static void miss_the_parent(struct ranks_rank *r)
 {
     struct pair p;
-    RANKS_OK(r, pair_make(&p, "f32[4000] @x1=1", "f32[4000] @x1=0", false, r->comm));
+    RANKS_OK(r, pair_bind(&p, "f32[4000] @x1=1", "f32[4000] @x1=0", false, r->comm));
     RANKS_OK(r, weft_exec_run(p.x));
     RANKS_OK(r, weft_comm_barrier(r->comm, -1));
     if (r->rank == 1)
@@ -195,7 +192,7 @@ static void miss_the_parent(struct ranks_rank *r)
     RANKS_OK(r, weft_exec_start(p.x));
     RANKS_CHECK(r, weft_exec_wait(p.x, HANGS * SECOND) == WEFT_EPEER);
     RANKS_CHECK(r, strstr(weft_errmsg(), "rank 1") && clock_now() - begin < SOON_LATE_NS);
-    pair_free(&p);
+    pair_release(&p);
 }
 
 static void a_child_does_not_hide_a_death(void **state)

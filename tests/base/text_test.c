@@ -1,14 +1,11 @@
 /* The text writer: whatever is written, every capacity keeps the same prefix and counts the same length. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/text.h"
+#include "support/suite.h"
 
 static void write_all(struct text *t)
 {

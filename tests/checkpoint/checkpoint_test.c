@@ -3,18 +3,17 @@
  * split gives there. Then forms of inputs, options and failures by name. */
 #define _GNU_SOURCE
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "checkpoint/safetensors.h"
 #include "checkpoint_files.h"
 #include "checkpoint_model.h"
 #include "support/share.h"
+#include "support/suite.h"
 
 /* ---- files as a straight split and save writes them ---- */
 
@@ -51,16 +50,16 @@ static enum form naive_set(const char *in, const struct model *m, const struct m
     char path[PATH];
     if (mesh->ranks > 1) {
         for (int rank = 0; rank < mesh->ranks; rank++)
-            naive_file(place(path, "%s.%d.safetensors", in, rank), m, mesh, rank, fused, 0, 1);
+            naive_file(scratch_place(path, "%s.%d.safetensors", in, rank), m, mesh, rank, fused, 0, 1);
         return RANKS;
     }
     if (random_once_in(r, 2)) {
-        naive_file(place(path, "%s.safetensors", in), m, mesh, 0, fused, 0, 1);
+        naive_file(scratch_place(path, "%s.safetensors", in), m, mesh, 0, fused, 0, 1);
         return ONE_FILE;
     }
-    make_folder(in);
+    scratch_folder(in);
     for (int f = 0; f < 3; f++)
-        naive_file(place(path, "%s/part%d.safetensors", in, f), m, mesh, 0, fused, f, 3);
+        naive_file(scratch_place(path, "%s/part%d.safetensors", in, f), m, mesh, 0, fused, f, 3);
     naive_index(in, 3);
     return INDEXED;
 }
@@ -86,7 +85,7 @@ static void check_file(const char *path, const struct model *m, const struct mod
                        int dtype)
 {
     struct loaded f;
-    load(path, &f);
+    naive_load(path, &f);
     size_t n = 0;
     for (int part = 0; part < MODEL_PARTS; part++) {
         struct model_entry e[MODEL_ENTRIES];
@@ -112,18 +111,19 @@ static void check_file(const char *path, const struct model *m, const struct mod
         }
     }
     assert_int_equal(n, f.header.ntensors);
-    unload(&f);
+    naive_unload(&f);
 }
 
 static void check_set(const char *out, const struct model *m, const struct model_mesh *mesh, bool fused, int dtype)
 {
     char path[PATH];
     if (mesh->ranks == 1) {
-        check_file(place(path, "%s/model.safetensors", out), m, mesh, 0, fused, dtype);
+        check_file(scratch_place(path, "%s/model.safetensors", out), m, mesh, 0, fused, dtype);
         return;
     }
     for (int r = 0; r < mesh->ranks; r++)
-        check_file(place(path, "%s/rank-%05d-of-%05d.safetensors", out, r, mesh->ranks), m, mesh, r, fused, dtype);
+        check_file(scratch_place(path, "%s/rank-%05d-of-%05d.safetensors", out, r, mesh->ranks), m, mesh, r, fused,
+                   dtype);
 }
 
 /* ---- the law ---- */
@@ -151,16 +151,20 @@ static void one_model(uint64_t seed)
     model_random(&r, &m);
     for (int i = 0; i < 3; i++)
         model_random_mesh(&r, &mesh[i]);
-    FILE *f = fopen(place(rules, "%s/rules", scratch), "w");
+    FILE *f = fopen(scratch_place(rules, "%s/rules", scratch), "w");
     model_write_rules(&m, f);
     fclose(f);
     opts.rules = rules;
 
-    place(in, "%s/in", scratch);
+    scratch_place(in, "%s/in", scratch);
     enum form form = naive_set(in, &m, &mesh[0], fused, &r);
-    place(pattern, form == RANKS ? "%s/in.%%r.safetensors" : form == ONE_FILE ? "%s/in.safetensors" : "%s/in", scratch);
+    scratch_place(pattern,
+                  form == RANKS      ? "%s/in.%%r.safetensors"
+                  : form == ONE_FILE ? "%s/in.safetensors"
+                                     : "%s/in",
+                  scratch);
     opts.from = form == RANKS ? mesh[0].text : NULL;
-    reshard(pattern, place(out, "%s/out", scratch), mesh[1].text, &opts);
+    reshard(pattern, scratch_place(out, "%s/out", scratch), mesh[1].text, &opts);
     check_set(out, &m, &mesh[1], joined, dtype);
 
     opts.from = NULL;
@@ -169,14 +173,14 @@ static void one_model(uint64_t seed)
         opts.fused = fused ? WEFT_FUSED_SPLIT : WEFT_FUSED_JOIN;
         joined = !fused;
     }
-    reshard(out, place(next, "%s/next", scratch), mesh[2].text, &opts);
+    reshard(out, scratch_place(next, "%s/next", scratch), mesh[2].text, &opts);
     check_set(next, &m, &mesh[2], joined, dtype);
 
     opts.fused = WEFT_FUSED_KEEP;
     struct model_mesh one = {.order = {0, 1, 2}, .size = {1, 1, 1}, .ranks = 1, .text = "tp1"};
-    reshard(next, place(whole, "%s/whole.safetensors", scratch), "tp1", &opts);
+    reshard(next, scratch_place(whole, "%s/whole.safetensors", scratch), "tp1", &opts);
     check_file(whole, &m, &one, 0, joined, dtype);
-    clear_scratch();
+    scratch_clear();
 }
 
 static void test_law(void **state)
@@ -208,14 +212,14 @@ static void test_slabs(void **state)
         for (int k = 0; k < m.nkinds; k++)
             for (int d = 0; d < m.kind[k].ndim; d++)
                 m.kind[k].shape[d] = 16 * random_in(&r, 1, m.kind[k].ndim == 3 ? 3 : 5);
-        FILE *f = fopen(place(rules, "%s/rules", scratch), "w");
+        FILE *f = fopen(scratch_place(rules, "%s/rules", scratch), "w");
         model_write_rules(&m, f);
         fclose(f);
         weft_checkpoint_opts opts = {.size = sizeof opts, .memory = 1 << 20, .threads = 64, .rules = rules};
-        naive_file(place(in, "%s/in.safetensors", scratch), &m, &one, 0, true, 0, 1);
-        reshard(in, place(out, "%s/out", scratch), mesh.text, &opts);
+        naive_file(scratch_place(in, "%s/in.safetensors", scratch), &m, &one, 0, true, 0, 1);
+        reshard(in, scratch_place(out, "%s/out", scratch), mesh.text, &opts);
         check_set(out, &m, &mesh, true, 0);
-        clear_scratch();
+        scratch_clear();
     }
 }
 
@@ -225,5 +229,5 @@ int main(void)
         cmocka_unit_test(test_law),
         cmocka_unit_test(test_slabs),
     };
-    return cmocka_run_group_tests(tests, make_scratch, drop_scratch);
+    return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

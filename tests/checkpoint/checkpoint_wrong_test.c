@@ -1,17 +1,19 @@
 /* Checkpoints that go wrong: inputs that lie, rules that do not fit, outputs that are in the way, calls of the system
  * and allocations that fail. Each is refused in words that name what is to blame, and nothing is left behind. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "checkpoint_files.h"
 #include "support/nomem.h"
+#include "support/suite.h"
 
 /* ---- calls that fail: the nth one of any thread, while a test says so ---- */
 
@@ -79,9 +81,9 @@ static int begin(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (unsigned char)(i * 7 >> 3);
-    write_model(place(in, "%s/in.safetensors", scratch));
-    write_text(place(rules_path, "%s/rules", scratch), rules);
-    place(out, "%s/out", scratch);
+    write_model(scratch_place(in, "%s/in.safetensors", scratch));
+    scratch_write_text(scratch_place(rules_path, "%s/rules", scratch), rules);
+    scratch_place(out, "%s/out", scratch);
     return 0;
 }
 
@@ -89,7 +91,7 @@ static int finish(void **state)
 {
     (void)state;
     atomic_store(&calls_until, -1);
-    clear_scratch();
+    scratch_clear();
     return 0;
 }
 
@@ -138,12 +140,12 @@ static void test_files_that_lie(void **state)
          "x.safetensors: tensor 'a': its shape"},
     };
     char path[PATH];
-    place(path, "%s/x.safetensors", scratch);
+    scratch_place(path, "%s/x.safetensors", scratch);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        write_raw(path, rows[i].header, rows[i].length, bytes, rows[i].data);
+        scratch_write_raw(path, rows[i].header, rows[i].length, bytes, rows[i].data);
         refused(path, "tp1", NULL, WEFT_EINVAL, rows[i].says);
     }
-    write_text(path, "short");
+    scratch_write_text(path, "short");
     refused(path, "tp1", NULL, WEFT_EINVAL, "x.safetensors: it has 5 bytes");
     unlink(path);
     refused(path, "tp1", NULL, WEFT_EINVAL, "x.safetensors: No such file");
@@ -154,10 +156,10 @@ static void test_folders(void **state)
 {
     (void)state;
     char folder[PATH], path[PATH], index[PATH];
-    make_folder(place(folder, "%s/f", scratch));
+    scratch_folder(scratch_place(folder, "%s/f", scratch));
     refused(folder, "tp1", NULL, WEFT_EINVAL, "the folder has no model.safetensors.index.json");
-    write_model(place(path, "%s/a.safetensors", folder));
-    place(index, "%s/model.safetensors.index.json", folder);
+    write_model(scratch_place(path, "%s/a.safetensors", folder));
+    scratch_place(index, "%s/model.safetensors.index.json", folder);
     static const struct {
         const char *index, *says;
     } rows[] = {
@@ -174,7 +176,7 @@ static void test_folders(void **state)
         {"{\"weight_map\": {\"a\": \"a.safetensors\", \"e\": \"a.safetensors\"}}", "a.safetensors: tensor 'a', which"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        write_text(index, rows[i].index);
+        scratch_write_text(index, rows[i].index);
         refused(folder, "tp1", NULL, WEFT_EINVAL, rows[i].says);
     }
 }
@@ -185,29 +187,29 @@ static void test_sets(void **state)
     char folder[PATH], path[PATH], other[PATH];
     weft_checkpoint_opts opts = options();
     taken(in, "tp2.pp2", &opts);
-    rename(out, place(folder, "%s/set", scratch));
-    refused(place(path, "%s/rank-00001-of-00004.safetensors", folder), "tp1", &opts, WEFT_EINVAL,
+    rename(out, scratch_place(folder, "%s/set", scratch));
+    refused(scratch_place(path, "%s/rank-00001-of-00004.safetensors", folder), "tp1", &opts, WEFT_EINVAL,
             "one rank's part of a set over 'tp2.pp2'");
     opts.from = "tp4";
     refused(folder, "tp1", &opts, WEFT_EINVAL, "sharded over 'tp2.pp2', not over 'tp4'");
     opts.from = NULL;
-    rename(path, place(other, "%s/away", scratch));
+    rename(path, scratch_place(other, "%s/away", scratch));
     refused(folder, "tp1", &opts, WEFT_EINVAL, "rank-00001-of-00004.safetensors: No such file");
     char first[PATH];
     struct loaded f;
-    load(place(first, "%s/rank-00000-of-00004.safetensors", folder), &f);
-    write_bytes(path, f.all,
-                (size_t)(f.data - f.all + f.header.tensors[f.header.ntensors - 1].begin +
-                         f.header.tensors[f.header.ntensors - 1].bytes));
-    unload(&f);
+    naive_load(scratch_place(first, "%s/rank-00000-of-00004.safetensors", folder), &f);
+    scratch_write(path, f.all,
+                  (size_t)(f.data - f.all + f.header.tensors[f.header.ntensors - 1].begin +
+                           f.header.tensors[f.header.ntensors - 1].bytes));
+    naive_unload(&f);
     refused(folder, "tp1", &opts, WEFT_EINVAL, "it is not rank 1's file of a set over 'tp2.pp2'");
     unlink(path);
     rename(other, path);
     opts.rules = NULL; /* fused parts need no names where all of them are whole */
     taken(folder, "tp1", &opts);
     struct loaded a, b;
-    load(in, &a);
-    load(place(path, "%s/model.safetensors", out), &b);
+    naive_load(in, &a);
+    naive_load(scratch_place(path, "%s/model.safetensors", out), &b);
     assert_int_equal(a.header.ntensors, b.header.ntensors);
     for (size_t i = 0; i < a.header.ntensors; i++)
         for (size_t k = 0; k < b.header.ntensors; k++)
@@ -216,8 +218,8 @@ static void test_sets(void **state)
                                     (size_t)a.header.tensors[i].bytes);
     assert_string_equal(safetensors_note(&b.header, "format"), "pt");
     assert_null(safetensors_note(&b.header, "weft.mesh"));
-    unload(&a);
-    unload(&b);
+    naive_unload(&a);
+    naive_unload(&b);
 }
 
 /* Notes that do not tell the truth. */
@@ -244,20 +246,21 @@ static void test_notes(void **state)
         {"u8[4/tp,1] @tp2", "not that of a checkpoint's tensor"},
     };
     char folder[PATH], path[PATH], header[600];
-    make_folder(place(folder, "%s/set", scratch));
+    scratch_folder(scratch_place(folder, "%s/set", scratch));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         for (int r = 0; r < 2; r++) {
             int n = snprintf(header, sizeof header,
                              "{\"__metadata__\":{\"weft.mesh\":\"tp2\",\"weft.rank\":\"%d\",\"weft.layout:a\":\"%s\"},"
                              "\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}",
                              r, rows[i].note);
-            write_raw(place(path, "%s/rank-0000%d-of-00002.safetensors", folder, r), header, (uint64_t)n, bytes, 2);
+            scratch_write_raw(scratch_place(path, "%s/rank-0000%d-of-00002.safetensors", folder, r), header,
+                              (uint64_t)n, bytes, 2);
         }
         if (rows[i].says) {
             refused(folder, "tp1", NULL, WEFT_EINVAL, rows[i].says);
         } else {
             taken(folder, "tp1", NULL);
-            empty_folder(out);
+            scratch_empty(out);
             rmdir(out);
         }
     }
@@ -298,7 +301,7 @@ static void test_requests(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         weft_checkpoint_opts opts = options();
         char says[PATH] = "", *at = says;
-        write_text(rules_path, rows[i].rules);
+        scratch_write_text(rules_path, rows[i].rules);
         opts.from = rows[i].from;
         opts.set = &rows[i].set;
         opts.nset = rows[i].set != NULL;
@@ -308,11 +311,11 @@ static void test_requests(void **state)
             refused(in, rows[i].to, &opts, i == sizeof rows / sizeof *rows - 1 ? WEFT_EUNSUPPORTED : WEFT_EINVAL, says);
         } else {
             taken(in, rows[i].to, &opts);
-            empty_folder(out);
+            scratch_empty(out);
             rmdir(out);
         }
     }
-    write_text(rules_path, rules);
+    scratch_write_text(rules_path, rules);
     weft_checkpoint_opts opts = options();
     opts.rules = "no-such-rules";
     refused(in, "tp2", &opts, WEFT_EINVAL, "no-such-rules: No such file");
@@ -338,15 +341,15 @@ static void test_config(void **state)
     char config[PATH];
     weft_checkpoint_opts opts = options();
     opts.nset = 0;
-    place(config, "%s/config.json", scratch);
-    write_text(config, "{");
+    scratch_place(config, "%s/config.json", scratch);
+    scratch_write_text(config, "{");
     refused(in, "tp2", &opts, WEFT_EINVAL, "config.json: it is not JSON");
-    write_text(config, "{\"kv\": \"2\"}");
+    scratch_write_text(config, "{\"kv\": \"2\"}");
     refused(in, "tp2", &opts, WEFT_EINVAL, "$kv has no value: the input's config.json does not say it");
-    write_text(config, "{\"text_config\": {\"kv\": 2}}");
+    scratch_write_text(config, "{\"text_config\": {\"kv\": 2}}");
     taken(in, "tp2", &opts);
     char copy[PATH];
-    assert_int_equal(access(place(copy, "%s/config.json", out), R_OK), 0);
+    assert_int_equal(access(scratch_place(copy, "%s/config.json", out), R_OK), 0);
 }
 
 /* ---- outputs ---- */
@@ -356,24 +359,24 @@ static void test_output(void **state)
     (void)state;
     char path[PATH];
     weft_checkpoint_opts opts = options();
-    write_text(out, "a file");
+    scratch_write_text(out, "a file");
     refused(in, "tp2", &opts, WEFT_EINVAL, "out: it exists and is not a folder");
     unlink(out);
-    make_folder(out);
+    scratch_folder(out);
     taken(in, "tp2", &opts); /* an empty folder is no obstacle */
     refused(in, "tp2", &opts, WEFT_EINVAL, "out: it exists and is not empty");
     opts.force = true;
     taken(in, "tp4", &opts);
-    assert_int_equal(access(place(path, "%s/rank-00003-of-00004.safetensors", out), R_OK), 0);
-    assert_int_not_equal(access(place(path, "%s/rank-00001-of-00002.safetensors", out), F_OK), 0);
+    assert_int_equal(access(scratch_place(path, "%s/rank-00003-of-00004.safetensors", out), R_OK), 0);
+    assert_int_not_equal(access(scratch_place(path, "%s/rank-00001-of-00002.safetensors", out), F_OK), 0);
     taken(out, "tp2", &opts); /* onto itself */
-    assert_int_equal(access(place(path, "%s/rank-00001-of-00002.safetensors", out), R_OK), 0);
-    write_text(place(path, "%s/thesis.tex", out), "all of it");
+    assert_int_equal(access(scratch_place(path, "%s/rank-00001-of-00002.safetensors", out), R_OK), 0);
+    scratch_write_text(scratch_place(path, "%s/thesis.tex", out), "all of it");
     refused(in, "tp2", &opts, WEFT_EINVAL, "it has 'thesis.tex' in it");
     assert_int_equal(count_files(), 3);
-    place(out, "%s/sub/none/x", scratch);
+    scratch_place(out, "%s/sub/none/x", scratch);
     refused(in, "tp2", &opts, WEFT_EINVAL, "sub/none: No such file");
-    place(out, "%s/one.safetensors", scratch);
+    scratch_place(out, "%s/one.safetensors", scratch);
     refused(in, "tp2", &opts, WEFT_EINVAL, "so it is a folder");
     opts.force = false;
     taken(in, "tp1", &opts);
@@ -390,10 +393,10 @@ static void test_shards(void **state)
     weft_checkpoint_opts opts = options();
     opts.shard = 560;
     taken(in, "tp1", &opts);
-    assert_int_equal(access(place(path, "%s/model-00003-of-00003.safetensors", out), R_OK), 0);
-    rename(out, place(path, "%s/shards", scratch));
+    assert_int_equal(access(scratch_place(path, "%s/model-00003-of-00003.safetensors", out), R_OK), 0);
+    rename(out, scratch_place(path, "%s/shards", scratch));
     taken(path, "tp2", &opts); /* by its index */
-    rename(out, place(again, "%s/two", scratch));
+    rename(out, scratch_place(again, "%s/two", scratch));
     taken(again, "tp1", &opts);
 }
 
@@ -418,7 +421,7 @@ static void test_stop(void **state)
     opts.nset = 0;
     opts.threads = 1;
     opts.memory = 1 << 20;
-    write_text(rules_path, "* [, /tp]");
+    scratch_write_text(rules_path, "* [, /tp]");
     int rc = weft_checkpoint_reshard(in, out, "tp8", &opts, NULL);
     if (rc) {
         assert_int_equal(rc, WEFT_EBUSY);
@@ -454,7 +457,7 @@ static void test_calls_fail(void **state)
     char set_path[PATH], path[PATH];
     weft_checkpoint_opts opts = options();
     taken(in, "tp2", &opts);
-    rename(out, place(set_path, "%s/set", scratch));
+    rename(out, scratch_place(set_path, "%s/set", scratch));
     for (int form = 0; form < 3; form++) {
         const char *from = form == 1 ? set_path : in, *to = form == 2 ? "tp1" : "tp2.pp2";
         long failures = 0;
@@ -468,7 +471,7 @@ static void test_calls_fail(void **state)
             }
             if (!rc) { /* the sync of a folder */
                 assert_int_equal(count_files(), before + 1);
-                empty_folder(out);
+                scratch_empty(out);
                 rmdir(out);
                 continue;
             }
@@ -479,11 +482,11 @@ static void test_calls_fail(void **state)
                 fail_msg("form %d, call %ld: %s, and something is left", form, n, weft_errmsg());
         }
         assert_true(failures > 15);
-        assert_int_equal(
-            access(place(path, "%s/%s", out, form == 2 ? "model.safetensors" : "rank-00003-of-00004.safetensors"),
-                   R_OK),
-            0);
-        empty_folder(out);
+        assert_int_equal(access(scratch_place(path, "%s/%s", out,
+                                              form == 2 ? "model.safetensors" : "rank-00003-of-00004.safetensors"),
+                                R_OK),
+                         0);
+        scratch_empty(out);
         rmdir(out);
     }
 }
@@ -501,7 +504,7 @@ static void test_memory_runs_out(void **state)
             break;
         }
         if (!rc) { /* libc's own: a folder is then not synced */
-            empty_folder(out);
+            scratch_empty(out);
             rmdir(out);
             continue;
         }
@@ -519,5 +522,5 @@ int main(void)
         TEST(test_config),          TEST(test_output),  TEST(test_shards), TEST(test_stop),  TEST(test_calls_fail),
         TEST(test_memory_runs_out),
     };
-    return cmocka_run_group_tests(tests, make_scratch, drop_scratch);
+    return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

@@ -1,16 +1,13 @@
 /* Rules of checkpoints: what parses, what is refused, which rule is a name's; patterns against a matcher that tries
  * everything. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "checkpoint/rules.h"
 #include "support/random.h"
+#include "support/suite.h"
 
 static struct arena arena;
 

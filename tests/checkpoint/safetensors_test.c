@@ -1,18 +1,15 @@
 /* Headers of safetensors files: what is written reads back to the same; everything that lies is refused, with the
  * file's and the tensor's name. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "checkpoint/safetensors.h"
 #include "support/random.h"
+#include "support/suite.h"
 
 static int read_text(const char *header, int64_t data, struct arena *arena, struct safetensors_header *out)
 {

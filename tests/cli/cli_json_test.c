@@ -1,7 +1,5 @@
 /* Every verb's --json is JSON, whatever the layouts; and the writer itself. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -9,9 +7,8 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include <cmocka.h>
-
 #include "support/json_syntax.h"
+#include "support/suite.h"
 #include "tool/json_write.h"
 
 /* What `weft ARGS` prints to stdout; the caller frees it. */

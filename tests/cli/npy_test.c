@@ -2,8 +2,6 @@
  * is refused with a reason. Then whole files: checked, read, and written all together or not at all. */
 #define _GNU_SOURCE
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -12,10 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "cli/files/npy.h"
 #include "cli/files/rank_files_out.h"
+#include "support/suite.h"
 
 /* Builds a header of a version around a dict; `n` is its length. */
 static unsigned char *header(int version, const char *dict, size_t *n)

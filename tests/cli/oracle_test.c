@@ -1,18 +1,15 @@
 /* The oracle against results worked out by hand: every feature of the notation on tensors small enough to follow on
  * paper, the arithmetic of each dtype, the closed forms of the window collectives, and the lower bound. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cli/check/oracle.h"
 #include "cli/check/scalar.h"
+#include "support/suite.h"
 
 #define U (-99.0) /* a slot that stays as it was */
 #define INF ((double)INFINITY)

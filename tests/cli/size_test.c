@@ -1,8 +1,6 @@
 /* Sizes beyond 2^31 elements and 2^32 bytes: pairs of many shapes lower and verify, each in far less than a second, and
  * move what they must; and real moves of more than 4 GiB, one of them in one message, are right to the last byte. */
 #define _POSIX_C_SOURCE 200809L
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -10,12 +8,11 @@
 #include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
-
 #include "base/hash.h"
 #include "cli/move/layout_pair.h"
 #include "cli/move/runner.h"
 #include "support/share.h"
+#include "support/suite.h"
 
 #define G INT64_C(1000000000)
 

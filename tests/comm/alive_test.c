@@ -1,18 +1,14 @@
 /* Whether a process is alive is asked of the process, not of its first thread or of whoever has its number now; and who
  * was stopped itself does not blame others for what they did not do meanwhile. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <errno.h>
 #include <linux/sched.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -26,6 +22,7 @@
 #include "support/clock.h"
 #include "support/processes.h"
 #include "support/ranks.h"
+#include "support/suite.h"
 
 #define HANGS 30 /* seconds after which a rank that has not ended is ended by its alarm */
 

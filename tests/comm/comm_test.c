@@ -2,8 +2,6 @@
  * away, stalls or is merely late. */
 #define _GNU_SOURCE
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,10 +12,9 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include <cmocka.h>
-
 #include "support/conformance.h"
 #include "support/ranks.h"
+#include "support/suite.h"
 #include "support/tensors.h"
 
 #define MS INT64_C(1000000)
@@ -250,12 +247,12 @@ static int pair_make_by(const char *algorithm, struct pair *p, const char *src, 
     return err ? err : weft_bind(p->plan, r->comm, &in, &out, NULL, &p->x);
 }
 
-static int pair_make(struct pair *p, const char *src, const char *dst, struct ranks_rank *r)
+static int pair_bind(struct pair *p, const char *src, const char *dst, struct ranks_rank *r)
 {
     return pair_make_by(NULL, p, src, dst, r);
 }
 
-static void pair_free(struct pair *p)
+static void pair_release(struct pair *p)
 {
     weft_exec_close(p->x);
     weft_plan_free(p->plan);
@@ -267,7 +264,7 @@ static void pair_free(struct pair *p)
 static void run_late_start(struct ranks_rank *r)
 {
     struct pair p;
-    RANKS_OK(r, pair_make(&p, "f32[32/x] @x4", "f32[32] @x4", r));
+    RANKS_OK(r, pair_bind(&p, "f32[32/x] @x4", "f32[32] @x4", r));
     if (r->rank == 2) {
         ranks_meet(r);
     } else {
@@ -277,7 +274,7 @@ static void run_late_start(struct ranks_rank *r)
             RANKS_CHECK(r, weft_exec_wait(p.x, -1) == WEFT_EPEER);
             RANKS_CHECK(r, strstr(ranks_said(), "rank 2 has not started a run for "));
             ranks_meet(r);
-            pair_free(&p);
+            pair_release(&p);
             return;
         }
         RANKS_CHECK(r, weft_exec_wait(p.x, r->opts.deadline_ns * 5 / 4) == WEFT_ETIMEOUT); /* beyond the deadline */
@@ -287,13 +284,13 @@ static void run_late_start(struct ranks_rank *r)
     if (conformance_on_mpi()) {
         int err = weft_exec_run(p.x); /* what it needs may have come before word of that */
         RANKS_CHECK(r, !err || err == WEFT_EPEER);
-        pair_free(&p);
+        pair_release(&p);
         return;
     }
     RANKS_OK(r, r->rank == 2 ? weft_exec_run(p.x) : weft_exec_wait(p.x, -1));
     RANKS_CHECK(r, !tensors_wrong(p.src, p.dst, r->rank, p.out, 5));
     RANKS_OK(r, weft_exec_run(p.x));
-    pair_free(&p);
+    pair_release(&p);
 }
 
 static void late_starters_are_waited_for(void **state)
@@ -319,8 +316,8 @@ static void run_stall(struct ranks_rank *r)
     if (conformance_on_hosts())
         RANKS_OK(r, pair_make_by("two_phase", &p, "f32[8192] @x4 +sum(x)", "f32[8192] @x4", r));
     else
-        RANKS_OK(r, pair_make(&p, "f32[8192] @x4 +sum(x)", "f32[8192/x] @x4", r));
-    RANKS_OK(r, pair_make(&q, "f32[8192/x] @x4", "f32[8192] @x4", r));
+        RANKS_OK(r, pair_bind(&p, "f32[8192] @x4 +sum(x)", "f32[8192/x] @x4", r));
+    RANKS_OK(r, pair_bind(&q, "f32[8192/x] @x4", "f32[8192] @x4", r));
     RANKS_OK(r, weft_exec_on_done(p.x, called, &told));
     RANKS_OK(r, weft_exec_start(p.x));
     if (r->rank == 3) { /* has started, and no more */
@@ -333,8 +330,8 @@ static void run_stall(struct ranks_rank *r)
     snprintf(r->text, sizeof r->text, "%s", ranks_said());
     RANKS_CHECK(r, told == r->code);
     if (r->rank == 3 && !r->code && conformance_on_hosts()) { /* what it needs had come before word of that */
-        pair_free(&p);
-        pair_free(&q);
+        pair_release(&p);
+        pair_release(&q);
         return;
     }
     bool done = false;
@@ -342,8 +339,8 @@ static void run_stall(struct ranks_rank *r)
     RANKS_CHECK(r, weft_exec_wait(p.x, -1) == WEFT_EPEER);
     RANKS_CHECK(r, weft_exec_start(q.x) == WEFT_EPEER);
     RANKS_CHECK(r, !strcmp(r->text, ranks_said()));
-    pair_free(&p);
-    pair_free(&q);
+    pair_release(&p);
+    pair_release(&q);
 }
 
 static void a_stalled_rank_is_named(void **state)
@@ -383,7 +380,7 @@ static void look_on(void *arg, size_t i, const weft_arrival *a)
 static void run_pause(struct ranks_rank *r)
 {
     struct pair p;
-    RANKS_OK(r, pair_make(&p, "f32[8000] @x1=0", "f32[8000] @x1=1", r));
+    RANKS_OK(r, pair_bind(&p, "f32[8000] @x1=0", "f32[8000] @x1=1", r));
     for (int run = 0; run < 2; run++) {
         RANKS_OK(r, weft_exec_on_arrival(p.x, run ? NULL : look_on, r));
         RANKS_OK(r, weft_exec_start(p.x));
@@ -397,7 +394,7 @@ static void run_pause(struct ranks_rank *r)
         if (!run)
             nanosleep(&(struct timespec){.tv_nsec = (long)(r->opts.deadline_ns + 50 * MS)}, NULL);
     }
-    pair_free(&p);
+    pair_release(&p);
 }
 
 static void a_pause_between_runs_is_no_stall(void **state)
@@ -412,12 +409,12 @@ static void run_deserter(struct ranks_rank *r)
 {
     struct pair p;
     bool close = *(bool *)r->arg;
-    RANKS_OK(r, pair_make(&p, "f32[32/x] @x4", "f32[32] @x4", r));
+    RANKS_OK(r, pair_bind(&p, "f32[32/x] @x4", "f32[32] @x4", r));
     RANKS_OK(r, weft_exec_run(p.x));
     RANKS_OK(r, weft_comm_barrier(r->comm, -1));
     ranks_meet(r); /* between hosts word of the desertion may be there before that of the barrier */
     if (r->rank == 1) {
-        pair_free(&p);
+        pair_release(&p);
         if (close)
             weft_comm_close(r->comm);
         r->keep = close;
@@ -427,7 +424,7 @@ static void run_deserter(struct ranks_rank *r)
     r->code = weft_exec_run(p.x);
     snprintf(r->text, sizeof r->text, "%s", ranks_said());
     ranks_meet(r);
-    pair_free(&p);
+    pair_release(&p);
 }
 
 static void a_deserter_is_named(void **state)
@@ -453,12 +450,12 @@ static void a_deserter_is_named(void **state)
 static void run_early_leaver(struct ranks_rank *r)
 {
     struct pair p;
-    RANKS_OK(r, pair_make(&p, "f32[32] @x1=0", "f32[32] @x1=1", r));
+    RANKS_OK(r, pair_bind(&p, "f32[32] @x1=0", "f32[32] @x1=1", r));
     if (r->rank == 2)
         ranks_meet(r);
     else
         RANKS_OK(r, weft_exec_run(p.x));
-    pair_free(&p);
+    pair_release(&p);
     if (r->rank < 2) {
         weft_comm_close(r->comm);
         r->keep = true;
@@ -481,13 +478,13 @@ static void run_absent(struct ranks_rank *r)
     struct pair p = {0};
     if (r->rank == 1) {
         ranks_meet(r);
-        r->code = pair_make(&p, "f32[32/x] @x3", "f32[32] @x3", r);
+        r->code = pair_bind(&p, "f32[32/x] @x3", "f32[32] @x3", r);
     } else {
-        r->code = pair_make(&p, "f32[32/x] @x3", "f32[32] @x3", r);
+        r->code = pair_bind(&p, "f32[32/x] @x3", "f32[32] @x3", r);
         ranks_meet(r);
     }
     snprintf(r->text, sizeof r->text, "%s", ranks_said());
-    pair_free(&p);
+    pair_release(&p);
 }
 
 static void an_absent_rank_is_named(void **state)
@@ -509,7 +506,7 @@ static void an_absent_rank_is_named(void **state)
 static void run_free_in_flight(struct ranks_rank *r)
 {
     struct pair p;
-    RANKS_OK(r, pair_make(&p, "f32[32/x] @x4", "f32[32] @x4", r));
+    RANKS_OK(r, pair_bind(&p, "f32[32/x] @x4", "f32[32] @x4", r));
     RANKS_OK(r, weft_exec_start(p.x));
     weft_exec *x = p.x;
     weft_comm_close(r->comm);
@@ -517,7 +514,7 @@ static void run_free_in_flight(struct ranks_rank *r)
     weft_exec_close(x);
     p.x = NULL;
     RANKS_CHECK(r, !tensors_wrong(p.src, p.dst, r->rank, p.out, 5));
-    pair_free(&p);
+    pair_release(&p);
 }
 
 static void freed_in_flight(void **state)
@@ -531,10 +528,10 @@ static void freed_in_flight(void **state)
 static void run_never(struct ranks_rank *r)
 {
     struct pair p;
-    RANKS_OK(r, pair_make(&p, "f32[32/x] @x2", "f32[32] @x2", r));
+    RANKS_OK(r, pair_bind(&p, "f32[32/x] @x2", "f32[32] @x2", r));
     if (r->rank == 0)
         RANKS_OK(r, weft_exec_start(p.x));
-    pair_free(&p);
+    pair_release(&p);
 }
 
 static void freed_without_an_end(void **state)

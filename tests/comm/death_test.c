@@ -1,9 +1,7 @@
 /* Ranks that are killed at any moment or stopped: every other one gets an error that names them, soon; nothing hangs
  * and nothing is left. */
 #define _GNU_SOURCE
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,13 +16,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "support/clock.h"
 #include "support/processes.h"
 #include "support/ranks.h"
 #include "support/share.h"
 #include "support/soon.h"
+#include "support/suite.h"
 
 #define MOST 8
 #define HANGS 30 /* seconds after which a rank that has not ended is ended by its alarm */
@@ -80,10 +77,10 @@ static int use_exec(weft_comm *c, struct random *rng)
     int runs = (int)process_below(rng, 30), window = (int)process_below(rng, 2), size = weft_comm_size(c);
     snprintf(src, sizeof src, moves[m][0], size);
     snprintf(dst, sizeof dst, moves[m][1], size);
-    int err = pair_make(&p, src, dst, window, c);
+    int err = pair_bind(&p, src, dst, window, c);
     for (int i = 0; i < runs && !err; i++)
         err = weft_exec_run(p.x);
-    pair_free(&p);
+    pair_release(&p);
     return err ? err : process_below(rng, 2) ? weft_comm_barrier(c, -1) : 0;
 }
 
@@ -234,7 +231,7 @@ static int wait_for_ever(struct sleeping *s, weft_comm *c, struct pair *p, weft_
     struct pair other;
     switch (s->in) {
     case IN_EXEC: return weft_exec_run(p->x);
-    case IN_BIND: return pair_make(&other, "f32[8/x] @x2", "f32[8] @x2", false, c);
+    case IN_BIND: return pair_bind(&other, "f32[8/x] @x2", "f32[8] @x2", false, c);
     case IN_BARRIER: return weft_comm_barrier(c, -1);
     case IN_WINDOW_WAIT: return weft_window_wait(w, 0, WEFT_EQ, 1, -1);
     default: return weft_window_barrier(w, -1);
@@ -249,7 +246,7 @@ static void sleeping_rank(struct sleeping *s, int rank)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     alarm(HANGS);
     if (process_open(s->url, rank, 2, HANGS * SECOND, &c) ||
-        pair_make(&p, "f32[128/x,128] @x2", "f32[128,128/x] @x2", true, c) || weft_window_open(c, NULL, 0, 1, &w))
+        pair_bind(&p, "f32[128/x,128] @x2", "f32[128,128/x] @x2", true, c) || weft_window_open(c, NULL, 0, 1, &w))
         _exit(1);
     atomic_fetch_add(&s->ready, 1);
     if (rank == 1)
@@ -337,7 +334,7 @@ static void stopped_rank(struct stopping *s, int rank)
     struct pair p;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (process_open(s->url, rank, 2, s->deadline_ns, &c) ||
-        pair_make(&p, "f32[128/x,128] @x2", "f32[128,128/x] @x2", true, c))
+        pair_bind(&p, "f32[128/x,128] @x2", "f32[128,128/x] @x2", true, c))
         _exit(1);
     tensors_fill(p.src, rank, p.in, 3);
     if (weft_exec_start(p.x))
@@ -360,7 +357,7 @@ static void stopped_rank(struct stopping *s, int rank)
         atomic_store(&s->told, 1);
     }
     int bad = !err && tensors_wrong(p.src, p.dst, rank, p.out, 3);
-    pair_free(&p);
+    pair_release(&p);
     weft_comm_close(c);
     _exit(bad ? 3 : 0);
 }

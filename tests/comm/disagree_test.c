@@ -2,8 +2,6 @@
  * same with other arguments, while a run is in flight or not. All get the same code and the same text, nobody waits for
  * ever, and what was there before goes on with the right data. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -12,12 +10,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include <cmocka.h>
-
 #include "support/conformance.h"
 #include "support/random.h"
 #include "support/ranks.h"
 #include "support/share.h"
+#include "support/suite.h"
 #include "support/tensors.h"
 
 enum { RANKS = 3, EXECS = 2 };

@@ -1,8 +1,6 @@
 /* weft_comm_dump: always JSON, whatever is in flight and however the messages travel; it names who is waited for and
  * which tensor, keeps the last events alone, and speaks of a split comm's ranks as they were opened. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -10,10 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "support/json_syntax.h"
 #include "support/ranks.h"
+#include "support/suite.h"
 
 #define MS INT64_C(1000000)
 #define EVENTS 256 /* that are kept */

@@ -1,9 +1,7 @@
 /* Calls on comms of several hosts whose order matters: leaving right after a barrier or a run, binding again while
  * other execs live. */
 #define _GNU_SOURCE
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -15,12 +13,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "support/clock.h"
 #include "support/hosts_meet.h"
 #include "support/processes.h"
 #include "support/ranks.h"
+#include "support/suite.h"
 
 #define MOST 4
 
@@ -89,10 +86,10 @@ static void play(const char *scheme, const char *hosts, int (*f)(weft_comm *, st
 static int leave_early(weft_comm *c, struct scene *s)
 {
     struct pair p; /* so that all are connected with all, and hear who leaves */
-    int rank = weft_comm_rank(c), err = pair_make(&p, "i32[3000/x] @x3", "i32[3000] @x3", false, c);
+    int rank = weft_comm_rank(c), err = pair_bind(&p, "i32[3000/x] @x3", "i32[3000] @x3", false, c);
     if (!err)
         err = weft_exec_run(p.x);
-    pair_free(&p);
+    pair_release(&p);
     if (!err)
         err = weft_comm_barrier(c, -1);
     if (rank == 0)
@@ -128,9 +125,9 @@ static int bind_again(weft_comm *c, struct scene *s)
     char src[64], dst[64];
     snprintf(src, sizeof src, "i32[%d/x,%d] @x%d", 3 * n, 4 * n, n);
     snprintf(dst, sizeof dst, "i32[%d,%d/x] @x%d", 3 * n, 4 * n, n);
-    err = pair_make(&stays, src, dst, false, c);
+    err = pair_bind(&stays, src, dst, false, c);
     if (!err)
-        err = pair_make(&moves, src, dst, false, c);
+        err = pair_bind(&moves, src, dst, false, c);
     size_t ints = (size_t)(3 * n * 4);
     int32_t *in[2] = {moves.in, calloc(ints, sizeof(int32_t))}, *out[2] = {moves.out, calloc(ints, sizeof(int32_t))};
     for (int k = 0; k < 40 && !err; k++) {
@@ -149,8 +146,8 @@ static int bind_again(weft_comm *c, struct scene *s)
                 if (to[4 * i + j] != 1000 * k + 100 * (i / 3) + i % 3 * 4 * n + 4 * rank + j)
                     err = -1000 - k;
     }
-    pair_free(&stays);
-    pair_free(&moves);
+    pair_release(&stays);
+    pair_release(&moves);
     free(in[1]);
     free(out[1]);
     weft_comm_close(c);
@@ -168,7 +165,7 @@ static void execs_are_bound_again(void **state)
 static int send_and_leave(weft_comm *c, struct scene *s)
 {
     struct pair p;
-    int rank = weft_comm_rank(c), err = pair_make(&p, "i32[4000] @x1", "i32[4000] @x3", false, c);
+    int rank = weft_comm_rank(c), err = pair_bind(&p, "i32[4000] @x1", "i32[4000] @x3", false, c);
     (void)s;
     for (int k = 0; k < 5 && !err; k++) {
         for (int i = 0; i < 4000 && !rank; i++)
@@ -179,7 +176,7 @@ static int send_and_leave(weft_comm *c, struct scene *s)
         for (int i = 0; i < 4000 && !err; i++)
             err = ((int32_t *)p.out)[i] == 7 * k + i ? 0 : -1000;
     }
-    pair_free(&p);
+    pair_release(&p);
     weft_comm_close(c);
     return err;
 }
@@ -194,7 +191,7 @@ static void what_was_sent_comes(void **state)
 static int free_instead(weft_comm *c, struct scene *s)
 {
     struct pair p;
-    int rank = weft_comm_rank(c), err = pair_make(&p, "i32[4000/x] @x2", "i32[4000] @x2", false, c);
+    int rank = weft_comm_rank(c), err = pair_bind(&p, "i32[4000/x] @x2", "i32[4000] @x2", false, c);
     if (!err)
         err = weft_exec_run(p.x);
     if (rank == 0 && !err) {
@@ -205,7 +202,7 @@ static int free_instead(weft_comm *c, struct scene *s)
                                                                                                                 : -1000;
         come_to(s, 1);
     }
-    pair_free(&p);
+    pair_release(&p);
     if (rank)
         wait_for(s, 1);
     weft_comm_close(c);
@@ -226,7 +223,7 @@ static int put_meanwhile(weft_comm *c, struct scene *s)
     weft_window *w = NULL;
     const int64_t large = 16 << 20;
     char *bytes = calloc(1, (size_t)large);
-    int rank = weft_comm_rank(c), err = pair_make(&p, "i32[4000] @x1=1", "i32[4000] @x1=0", false, c);
+    int rank = weft_comm_rank(c), err = pair_bind(&p, "i32[4000] @x1=1", "i32[4000] @x1=0", false, c);
     for (int i = 0; i < 4000 && rank == 1; i++)
         ((int32_t *)p.in)[i] = 7 + i;
     if (!err)
@@ -248,7 +245,7 @@ static int put_meanwhile(weft_comm *c, struct scene *s)
         nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL); /* in which rank 0 looks, often */
     }
     weft_window_close(w);
-    pair_free(&p);
+    pair_release(&p);
     weft_comm_close(c);
     if (rank == 1)
         come_to(s, 2);

@@ -4,9 +4,7 @@
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <netinet/in.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -18,14 +16,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "support/clock.h"
 #include "support/hosts_meet.h"
 #include "support/processes.h"
 #include "support/ranks.h"
 #include "support/share.h"
 #include "support/soon.h"
+#include "support/suite.h"
 
 #define MOST 6
 

@@ -1,19 +1,16 @@
 /* A rank that only ever polls, or waits for short times, learns of a death as one that waits does. */
 #define _GNU_SOURCE
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "support/clock.h"
 #include "support/processes.h"
 #include "support/ranks.h"
 #include "support/soon.h"
+#include "support/suite.h"
 
 struct ends {
     struct pair p;
@@ -108,7 +105,7 @@ static void poll_until_told(struct ranks_rank *r)
 {
     struct ends e;
     int which = *(const int *)r->arg, other = 1 - r->rank, err = 0;
-    RANKS_OK(r, pair_make(&e.p, "f32[20000] @x1=1", "f32[20000] @x1=0", false, r->comm));
+    RANKS_OK(r, pair_bind(&e.p, "f32[20000] @x1=1", "f32[20000] @x1=0", false, r->comm));
     RANKS_OK(r, weft_exchange_open(r->comm, &other, 1, &other, 1, NULL, &e.x));
     RANKS_OK(r, weft_window_open(r->comm, NULL, 0, 1, &e.w));
     if (r->rank == 1)
@@ -123,7 +120,7 @@ static void poll_until_told(struct ranks_rank *r)
     RANKS_CHECK(r, strstr(weft_errmsg(), "rank 1 has died") != NULL);
     weft_exchange_close(e.x);
     weft_window_close(e.w);
-    pair_free(&e.p);
+    pair_release(&e.p);
 }
 
 static void whoever_polls_is_told(void **state)

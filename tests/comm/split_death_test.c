@@ -2,9 +2,7 @@
  * go on. One that is killed while ranks split: all are told, and what was half made is left alone. */
 #define _GNU_SOURCE
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -15,13 +13,12 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-#include <cmocka.h>
-
 #include "support/clock.h"
 #include "support/hosts_meet.h"
 #include "support/random.h"
 #include "support/ranks.h"
 #include "support/share.h"
+#include "support/suite.h"
 #include "support/sums.h"
 
 #define MOST 6

@@ -2,15 +2,11 @@
  * order. */
 #define _GNU_SOURCE
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "comm/comm.h"
 #include "support/clock.h"
@@ -18,6 +14,7 @@
 #include "support/random.h"
 #include "support/ranks.h"
 #include "support/share.h"
+#include "support/suite.h"
 #include "support/sums.h"
 
 /* Each rank is in a group with its left and in one with its right neighbour, and in that of all; what is in flight on

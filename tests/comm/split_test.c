@@ -1,8 +1,6 @@
 /* Comms split from others: who is in them and in which order, what is refused, memory of one used in the other, the end
  * in any order, and failures that stay where they belong. Groups that overlap are in split_overlap_test.c. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -10,14 +8,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include <cmocka.h>
-
 #include "comm/comm.h"
 #include "support/clock.h"
 #include "support/conformance.h"
 #include "support/processes.h"
 #include "support/random.h"
 #include "support/ranks.h"
+#include "support/suite.h"
 #include "support/sums.h"
 #include "transport/shm/shm.h"
 

@@ -3,21 +3,18 @@
  * stays; and what no box covers the run does not touch. Every run starts from other bytes, so what is told too early
  * is seen. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "support/conformance.h"
 #include "support/pairs.h"
 #include "support/random.h"
 #include "support/ranks.h"
 #include "support/share.h"
+#include "support/suite.h"
 #include "support/tensors.h"
 
 enum { WORLD = 16, RUNS = 3 };

@@ -1,18 +1,15 @@
 /* Binding: what is refused is refused on all ranks with one text, and the comm goes on; what may share
  * memory and what may not; binding again. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "support/conformance.h"
 #include "support/ranks.h"
+#include "support/suite.h"
 #include "support/tensors.h"
 
 struct pair {
@@ -20,7 +17,7 @@ struct pair {
     weft_plan *plan;
 };
 
-static int pair_make(struct pair *p, const char *src, const char *dst, int rank, const weft_lower_opts *opts)
+static int pair_bind(struct pair *p, const char *src, const char *dst, int rank, const weft_lower_opts *opts)
 {
     *p = (struct pair){0};
     int err = weft_layout_parse(src, &p->src);
@@ -29,7 +26,7 @@ static int pair_make(struct pair *p, const char *src, const char *dst, int rank,
     return err ? err : weft_lower(&(weft_move){"w", p->src, p->dst}, 1, rank, opts, &p->plan);
 }
 
-static void pair_free(struct pair *p)
+static void pair_release(struct pair *p)
 {
     weft_plan_free(p->plan);
     weft_layout_free(p->src);
@@ -84,8 +81,8 @@ static void run_refusal(struct ranks_rank *r)
     int64_t strides[2] = {16, 4};
     weft_exec *x = NULL;
     RANKS_OK(r,
-             pair_make(&p, "f32[16/x,16] @x4", "f32[16,16/x] @x4", bad && f->fault == OTHER_RANK ? 1 : r->rank, NULL));
-    RANKS_OK(r, pair_make(&other, "f32[16/x,16] @x4", "f32[16,16/x] @x4=3,2,1,0", r->rank, NULL));
+             pair_bind(&p, "f32[16/x,16] @x4", "f32[16,16/x] @x4", bad && f->fault == OTHER_RANK ? 1 : r->rank, NULL));
+    RANKS_OK(r, pair_bind(&other, "f32[16/x,16] @x4", "f32[16,16/x] @x4=3,2,1,0", r->rank, NULL));
     weft_view from = {in, sizeof in, NULL}, to = {out, 256, strides};
     const weft_plan *plan = bad && f->fault == OTHER_PLAN ? other.plan : bad && f->fault == NO_PLAN ? NULL : p.plan;
     if (bad && f->fault == SMALL)
@@ -116,16 +113,16 @@ static void run_refusal(struct ranks_rank *r)
     strides[1] = 4;
     from = (weft_view){in, sizeof in, NULL};
     to.bytes = 256;
-    pair_free(&p);
-    RANKS_OK(r, pair_make(&p, "f32[16/x,16] @x4", "f32[16,16/x] @x4", r->rank, NULL));
+    pair_release(&p);
+    RANKS_OK(r, pair_bind(&p, "f32[16/x,16] @x4", "f32[16,16/x] @x4", r->rank, NULL));
     RANKS_OK(r, weft_comm_barrier(r->comm, -1));
     RANKS_OK(r, weft_bind(p.plan, r->comm, &from, &to, NULL, &x));
     tensors_fill(p.src, r->rank, in, 3);
     RANKS_OK(r, weft_exec_run(x));
     RANKS_CHECK(r, !tensors_wrong(p.src, p.dst, r->rank, out, 3));
     weft_exec_close(x);
-    pair_free(&p);
-    pair_free(&other);
+    pair_release(&p);
+    pair_release(&other);
 }
 
 static void refused_alike_on_all_ranks(void **state)
@@ -152,17 +149,17 @@ static void run_sizes(struct ranks_rank *r)
     weft_exec *x;
     float in[8], out[8];
     weft_view from = {in, sizeof in, NULL}, to = {out, sizeof out, NULL};
-    RANKS_OK(r, pair_make(&p, "f32[8/x] @x3", "f32[8] @x3", r->rank, NULL));
+    RANKS_OK(r, pair_bind(&p, "f32[8/x] @x3", "f32[8] @x3", r->rank, NULL));
     r->code = weft_bind(p.plan, r->comm, &from, &to, NULL, &x);
     snprintf(r->text, sizeof r->text, "%s", ranks_said());
-    pair_free(&p);
-    RANKS_OK(r, pair_make(&p, "f32[8] @x1=0", "f32[8] @x1=1", r->rank, NULL));
+    pair_release(&p);
+    RANKS_OK(r, pair_bind(&p, "f32[8] @x1=0", "f32[8] @x1=1", r->rank, NULL));
     tensors_fill(p.src, r->rank, in, 1);
     RANKS_OK(r, weft_bind(p.plan, r->comm, r->rank == 0 ? &from : NULL, r->rank == 1 ? &to : NULL, NULL, &x));
     RANKS_OK(r, weft_exec_run(x));
     RANKS_CHECK(r, !tensors_wrong(p.src, p.dst, r->rank, out, 1));
     weft_exec_close(x);
-    pair_free(&p);
+    pair_release(&p);
 }
 
 static void sizes_of_plan_and_comm(void **state)
@@ -233,7 +230,7 @@ static void run_sharing(struct ranks_rank *r)
     weft_local a, b;
     weft_lower_opts o = {.size = sizeof o, .in_place = s->in_place, .world = r->size};
     _Alignas(64) unsigned char memory[1024];
-    RANKS_OK(r, pair_make(&p, s->src, s->dst, r->rank, &o));
+    RANKS_OK(r, pair_bind(&p, s->src, s->dst, r->rank, &o));
     RANKS_OK(r, weft_layout_local(p.src, r->rank, &a));
     RANKS_OK(r, weft_layout_local(p.dst, r->rank, &b));
     unsigned char *in = memory + s->src_at + r->rank * s->src_step, *out = memory + s->dst_at + r->rank * s->dst_step;
@@ -262,7 +259,7 @@ static void run_sharing(struct ranks_rank *r)
             ranks_note(r, __FILE__, __LINE__, "%s -> %s: %lld wrong", s->src, s->dst, (long long)wrong);
     }
     weft_exec_close(x);
-    pair_free(&p);
+    pair_release(&p);
 }
 
 static void sharing_memory(void **state)
@@ -335,7 +332,7 @@ static void run_rebind(struct ranks_rank *r)
     struct pair p;
     weft_exec *x, *y;
     float in[3][16], out[3][64];
-    RANKS_OK(r, pair_make(&p, "f32[64/x] @x4", "f32[64] @x4", r->rank, NULL));
+    RANKS_OK(r, pair_bind(&p, "f32[64/x] @x4", "f32[64] @x4", r->rank, NULL));
     weft_view from[3], to[3];
     for (int k = 0; k < 3; k++) {
         from[k] = (weft_view){in[k], sizeof in[k], NULL};
@@ -376,7 +373,7 @@ static void run_rebind(struct ranks_rank *r)
     RANKS_OK(r, weft_exec_wait(y, -1));
     weft_exec_close(x);
     weft_exec_close(y);
-    pair_free(&p);
+    pair_release(&p);
 }
 
 static void binding_again(void **state)

@@ -2,21 +2,18 @@
  * no more for the others to end it, and one that has not begun has nothing of its own read or written. */
 #define _GNU_SOURCE
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
 #include "engine/block.h"
 #include "engine_model.h"
 #include "support/conformance.h"
 #include "support/random.h"
 #include "support/share.h"
+#include "support/suite.h"
 
 #define SECOND INT64_C(1000000000)
 #define LONG (20 * SECOND) /* beyond it something is stuck, on a busy machine, too */

@@ -7,9 +7,7 @@
 #include <linux/seccomp.h>
 #include <poll.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,10 +21,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "support/processes.h"
 #include "support/ranks.h"
+#include "support/suite.h"
 #include "support/tensors.h"
 
 static const struct {
@@ -92,7 +89,7 @@ static void run_pair(struct ranks_rank *r)
     weft_exec_info info = {.size = sizeof info};
     if (job->refuse && r->rank % 2)
         RANKS_CHECK(r, refuse_reads());
-    RANKS_OK(r, pair_make(&b, cases[job->number].src, cases[job->number].dst, false, r->comm));
+    RANKS_OK(r, pair_bind(&b, cases[job->number].src, cases[job->number].dst, false, r->comm));
     for (int seed = 0; seed < 4; seed++) {
         tensors_fill(b.src, r->rank, b.in, seed);
         RANKS_OK(r, weft_exec_run(b.x));
@@ -100,7 +97,7 @@ static void run_pair(struct ranks_rank *r)
     }
     RANKS_OK(r, weft_exec_stats(b.x, &info));
     r->code = info.staging_peak > 0;
-    pair_free(&b);
+    pair_release(&b);
 }
 
 /* How many of four ranks have staged something. */
@@ -189,12 +186,12 @@ static void play(struct stage *s, int rank)
     struct pair b;
     weft_comm_opts o = {.size = sizeof o, .rank = rank, .ranks = 2, .cross = 1};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (weft_comm_open(s->url, &o, &c) || pair_make(&b, "f32[500000] @x1=1", "f32[500000] @x1=0", false, c))
+    if (weft_comm_open(s->url, &o, &c) || pair_bind(&b, "f32[500000] @x1=1", "f32[500000] @x1=0", false, c))
         _exit(1);
     if (rank)
         send_and_die(s, &b);
     outlive(s, &b);
-    pair_free(&b);
+    pair_release(&b);
     weft_comm_close(c);
     _exit(0);
 }

@@ -2,8 +2,6 @@
  * one channel, and staging so scarce that every slot counts. */
 #define _GNU_SOURCE
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -12,12 +10,11 @@
 #include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
-
 #include "engine_model.h"
 #include "support/conformance.h"
 #include "support/random.h"
 #include "support/share.h"
+#include "support/suite.h"
 
 #define SECOND INT64_C(1000000000)
 #define LONG (20 * SECOND) /* beyond it something is stuck, on a busy machine, too */

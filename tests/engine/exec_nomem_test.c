@@ -2,8 +2,6 @@
  * with the same words, nothing is leaked (the sanitizer build looks) and the comm goes on. The linker sends the
  * library's allocations through here. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -11,10 +9,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include <cmocka.h>
-
 #include "support/nomem.h"
 #include "support/ranks.h"
+#include "support/suite.h"
 #include "support/tensors.h"
 
 void *__real_aligned_alloc(size_t align, size_t n);

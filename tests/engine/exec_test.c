@@ -2,8 +2,6 @@
  * tight limits, without allocating, again and again. */
 #define _GNU_SOURCE
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,12 +11,11 @@
 #include <string.h>
 #include <sys/types.h>
 
-#include <cmocka.h>
-
 #include "support/conformance.h"
 #include "support/exec_job.h"
 #include "support/hosts_meet.h"
 #include "support/share.h"
+#include "support/suite.h"
 #include "support/tensors.h"
 
 /* ---- counting allocations: the linker sends the library's through here ---- */

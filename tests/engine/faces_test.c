@@ -2,17 +2,16 @@
  * arrives, for odd counts, one neighbour and two, nests of loops, and peers that come late; that runs end before what
  * they have sent was read, and that this stays readable; on all transports. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "engine/exec.h"
 #include "faces.h"
+#include "plan/plan.h"
 #include "support/conformance.h"
+#include "support/suite.h"
 
 static const struct faces cases[] = {
     {.what = "one neighbour", .grid = {3, 2, {PLANE(93, 97), {10, 2, 1, 1, false}}}, .large = true, .strips = true},
@@ -58,11 +57,11 @@ static void check_ways(const struct mine *m, struct ranks_rank *r)
 static void run_case(struct ranks_rank *r)
 {
     struct mine m = {.of = r->arg};
-    RANKS_OK(r, make(&m, r));
+    RANKS_OK(r, faces_make(&m, r));
     check_ways(&m, r);
     for (int64_t run = 0; run < 6; run++) {
         bool late = run > 3 && r->rank == run % 2; /* than all others, which have packed by then */
-        fill(&m, run);
+        faces_fill(&m, run);
         if (run == 3)
             RANKS_OK(r, weft_exec_rebind(m.exec, &m.src, &m.view.all));
         if (late)
@@ -71,11 +70,11 @@ static void run_case(struct ranks_rank *r)
         if (run > 3 && !late)
             ranks_meet(r);
         RANKS_OK(r, weft_exec_wait(m.exec, -1));
-        int64_t n = wrong(&m, run);
+        int64_t n = faces_wrong(&m, run);
         if (n)
             ranks_note(r, __FILE__, __LINE__, "%s, run %d: %lld slots are wrong", m.of->what, (int)run, (long long)n);
     }
-    drop(&m, r);
+    faces_drop(&m, r);
 }
 
 static void faces_arrive(void **state)
@@ -99,37 +98,37 @@ static void run_ahead(struct ranks_rank *r)
 {
     struct mine m = {.of = r->arg};
     bool first = r->rank == 0;
-    RANKS_OK(r, make(&m, r));
+    RANKS_OK(r, faces_make(&m, r));
     check_ways(&m, r);
     for (int64_t salt = 0; salt < 6; salt += 2) {
-        fill(&m, salt);
+        faces_fill(&m, salt);
         RANKS_OK(r, weft_exec_start(m.exec));
         if (!first) /* 0 has started its next run */
             ranks_meet(r);
         RANKS_OK(r, weft_exec_wait(m.exec, -1));
-        check_values(r, &m, salt);
-        fill(&m, salt + 1);
+        faces_check(r, &m, salt);
+        faces_fill(&m, salt + 1);
         RANKS_OK(r, weft_exec_start(m.exec));
         if (first)
             ranks_meet(r);
         RANKS_OK(r, weft_exec_wait(m.exec, -1));
-        check_values(r, &m, salt + 1);
+        faces_check(r, &m, salt + 1);
     }
     for (int64_t salt = 6; salt < 9; salt++) {
-        fill(&m, salt);
+        faces_fill(&m, salt);
         RANKS_OK(r, weft_exec_start(m.exec));
         if (!first) /* 0 has ended the run */
             ranks_meet(r);
         RANKS_OK(r, weft_exec_wait(m.exec, -1));
         if (first)
             ranks_meet(r);
-        check_values(r, &m, salt);
+        faces_check(r, &m, salt);
         if (salt < 8) {
-            fill(&m, salt);
+            faces_fill(&m, salt);
             RANKS_OK(r, weft_exec_rebind(m.exec, &m.src, &m.view.all));
         }
     }
-    fill(&m, 9);
+    faces_fill(&m, 9);
     RANKS_OK(r, weft_exec_start(m.exec));
     if (first) {
         RANKS_OK(r, weft_exec_wait(m.exec, -1));
@@ -140,8 +139,8 @@ static void run_ahead(struct ranks_rank *r)
         ranks_meet(r); /* 0 has freed its exec */
         RANKS_OK(r, weft_exec_wait(m.exec, -1));
     }
-    check_values(r, &m, 9);
-    drop(&m, r);
+    faces_check(r, &m, 9);
+    faces_drop(&m, r);
 }
 
 static void runs_end_before_they_are_read(void **state)
@@ -160,7 +159,7 @@ static void deaths_are_noticed(void **state)
         skip();
     }
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
-        ranks_run_but(2, NULL, run_deserted, (void *)(uintptr_t)&pairs[i], 1);
+        ranks_run_but(2, NULL, faces_deserted, (void *)(uintptr_t)&pairs[i], 1);
 }
 
 /* What is kept is charged, and within the limits of the comm; where it would not be, nothing is kept. */
@@ -168,7 +167,7 @@ static void run_limited(struct ranks_rank *r)
 {
     struct mine m = {.of = r->arg};
     weft_exec_info info = {.size = sizeof info};
-    RANKS_OK(r, make(&m, r));
+    RANKS_OK(r, faces_make(&m, r));
     const struct program *p = m.exec->program;
     int64_t bytes = 0;
     bool room = r->opts.channel_buckets != 1 && !r->opts.inflight_bytes;
@@ -178,9 +177,9 @@ static void run_limited(struct ranks_rank *r)
     }
     RANKS_CHECK(r, (bytes > 0) == room && p->room >= bytes);
     for (int64_t salt = 0; salt < 3; salt++) {
-        fill(&m, salt);
+        faces_fill(&m, salt);
         RANKS_OK(r, weft_exec_run(m.exec));
-        check_values(r, &m, salt);
+        faces_check(r, &m, salt);
     }
     RANKS_OK(r, weft_exec_stats(m.exec, &info));
     RANKS_CHECK(r, info.staging_peak >= bytes && info.staging_peak <= info.staging_limit);
@@ -189,7 +188,7 @@ static void run_limited(struct ranks_rank *r)
     weft_exec_close(m.exec);
     m.exec = NULL;
     RANKS_CHECK(r, !r->comm->staging.taken);
-    drop(&m, r);
+    faces_drop(&m, r);
 }
 
 static void limits_hold(void **state)

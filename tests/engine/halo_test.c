@@ -1,109 +1,17 @@
-/* Halos as layouts: the parts of a rank's buffer, exchanges of any shape against the definitions, their adjoint,
+/* Halos as layouts: exchanges of any shape against the definitions, their adjoint,
  * several fields in one plan, and computing while an exchange is in flight; on all transports. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include <cmocka.h>
-
 #include "base/hash.h"
-#include "halo_parts.h"
 #include "support/conformance.h"
 #include "support/halo_grid.h"
 #include "support/share.h"
-
-/* ---- the parts, for any layout ---- */
-
-static void every_slot_is_in_one_part(void **state)
-{
-    (void)state;
-    static const struct sample_options shapes[] = {
-        {.dims = 2, .axes = 3, .mesh = 12, .extent = 20, .ghosts = 6},
-        {.dims = 4, .axes = 4, .mesh = 24, .extent = 7, .ghosts = 3},
-        {.dims = 1, .axes = 2, .mesh = 5, .extent = 9, .ghosts = 40},
-        {.dims = WEFT_MAX_DIMS, .axes = WEFT_MAX_AXES, .mesh = 16, .extent = 3, .ghosts = 1},
-    };
-    struct random g = {41};
-    for (int64_t cases = test_share(1500, 60000); cases > 0; cases--) {
-        weft_layout *l = NULL;
-        sample_desc(&g, &sample, &shapes[cases % 4]);
-        sample_text(&g, &sample, false);
-        LAW(!weft_layout_create(&sample.desc, &l));
-        int64_t mesh = sample_mesh_size(&sample);
-        for (int64_t i = 0; i < mesh; i += random_in(&g, 1, 4))
-            check_parts(l, sample.desc.ranks ? sample.ranks[i] : (int)i);
-        check_parts(l, INT32_MAX); /* not in the mesh */
-        weft_layout_free(l);
-    }
-}
-
-/* By hand: rows wrap round, columns do not; two ghosts above, one below, one at either side. */
-static void parts_of_a_plane(void **state)
-{
-    (void)state;
-    static const struct {
-        int rank;
-        enum weft_halo_part part;
-        size_t n;
-        weft_box box[8];
-    } want[] = {
-        {0, WEFT_HALO_INNER, 1, {{{2, 0}, {1, 4}, {4, 1}}}},
-        {0, WEFT_HALO_RIM, 3, {{{0, 0}, {2, 5}, {2, 1}}, {{3, 0}, {1, 5}, {5, 1}}, {{2, 4}, {1, 1}, {4, 5}}}},
-        {0,
-         WEFT_HALO_GHOSTS,
-         5,
-         {{{6, 0}, {2, 5}, {0, 1}},
-          {{6, 5}, {2, 1}, {0, 6}},
-          {{4, 0}, {1, 5}, {6, 1}},
-          {{4, 5}, {1, 1}, {6, 6}},
-          {{0, 5}, {4, 1}, {2, 6}}}},
-        {0, WEFT_HALO_EDGES, 3, {{{0, -1}, {4, 1}, {2, 0}}, {{6, -1}, {2, 1}, {0, 0}}, {{4, -1}, {1, 1}, {6, 0}}}},
-        {3, WEFT_HALO_INNER, 1, {{{6, 6}, {1, 4}, {4, 2}}}},
-        {3, WEFT_HALO_EDGES, 3, {{{4, 10}, {4, 1}, {2, 6}}, {{2, 10}, {2, 1}, {0, 6}}, {{0, 10}, {1, 1}, {6, 6}}}},
-        {4, WEFT_HALO_GHOSTS, 0, {{{0}, {0}, {0}}}},
-    };
-    weft_layout *l;
-    assert_int_equal(weft_layout_parse("f32[8/y~2:1o,10/x~1] @y2.x2", &l), 0);
-    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
-        weft_box got[16];
-        size_t n;
-        assert_int_equal(weft_layout_halo(l, want[i].rank, want[i].part, got, 16, &n), 0);
-        assert_int_equal(n, want[i].n);
-        for (size_t k = 0; k < n; k++)
-            assert_memory_equal(&got[k], &want[i].box[k], sizeof *got);
-    }
-    weft_layout_free(l);
-}
-
-static void what_is_no_part_is_refused(void **state)
-{
-    (void)state;
-    weft_layout *l;
-    weft_box box;
-    size_t n = 5;
-    assert_int_equal(weft_layout_parse("f32[8/x~1] @x2", &l), 0);
-    assert_int_equal(weft_layout_halo(NULL, 0, WEFT_HALO_RIM, &box, 1, &n), WEFT_EINVAL);
-    assert_string_equal(weft_errmsg(), "layout: layout is NULL");
-    assert_int_equal(weft_layout_halo(l, 0, WEFT_HALO_RIM, NULL, 1, &n), WEFT_EINVAL);
-    assert_string_equal(weft_errmsg(), "layout: out is NULL");
-    assert_int_equal(weft_layout_halo(l, 0, WEFT_HALO_RIM, &box, 1, NULL), WEFT_EINVAL);
-    assert_string_equal(weft_errmsg(), "layout: n is NULL");
-    assert_int_equal(weft_layout_halo(l, -1, WEFT_HALO_RIM, &box, 1, &n), WEFT_EINVAL);
-    assert_string_equal(weft_errmsg(), "layout: rank -1 is negative");
-    for (int part = 0; part <= 5; part += 5) {
-        assert_int_equal(weft_layout_halo(l, 0, (enum weft_halo_part)part, &box, 1, &n), WEFT_EINVAL);
-        assert_non_null(strstr(weft_errmsg(), "inner, rim, ghosts, edges are 1 to 4"));
-    }
-    assert_int_equal(n, 5);
-    weft_layout_free(l);
-}
-
-/* ---- exchanges ---- */
+#include "support/suite.h"
 
 static int64_t value(int64_t global, int64_t salt)
 {
@@ -515,11 +423,6 @@ static void faces_are_packed_where_there_is_room(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest layouts[] = {
-        cmocka_unit_test(every_slot_is_in_one_part),
-        cmocka_unit_test(parts_of_a_plane),
-        cmocka_unit_test(what_is_no_part_is_refused),
-    };
     const struct CMUnitTest runs[] = {
         cmocka_unit_test(exchanges_of_any_shape),
         cmocka_unit_test(fields_share_messages),
@@ -528,5 +431,5 @@ int main(void)
     };
     if (conformance_on_hosts())
         return CONFORMANCE_HOSTS(runs);
-    return cmocka_run_group_tests(layouts, NULL, NULL) + CONFORMANCE_RUN(runs);
+    return CONFORMANCE_RUN(runs);
 }

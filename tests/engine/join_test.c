@@ -1,16 +1,13 @@
 /* Rows to columns with a destination in the order of its columns, in many buckets, the last ones smaller: pulls that go
  * on where others end. Some runs start when peers have long sent, some when they are about to. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "support/conformance.h"
+#include "support/suite.h"
 
 static void run_transposed(struct ranks_rank *r)
 {

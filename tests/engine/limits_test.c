@@ -2,8 +2,6 @@
  * their moves come right within it. Without the limit they take more, which the test sees first. Between hosts only
  * messages that have to be packed take of the budget, and keep what they took: there it is a bind that is refused. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -11,9 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "support/conformance.h"
+#include "support/suite.h"
 
 #define RANKS 9
 #define EXECS 8 /* each with a channel to each of the 8 other ranks */

@@ -3,8 +3,6 @@
  * blame. */
 #define _GNU_SOURCE
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -12,13 +10,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "engine/block.h"
 #include "engine/drivers/swap.h"
 #include "faces.h"
 #include "support/conformance.h"
 #include "support/share.h"
+#include "support/suite.h"
 
 #define SECOND INT64_C(1000000000)
 #define LONG (20 * SECOND) /* beyond it something is stuck, on a busy machine, too */
@@ -65,12 +62,12 @@ static bool swaps(const struct mine *m)
 static void run_case(struct ranks_rank *r)
 {
     struct mine m = {.of = r->arg};
-    RANKS_OK(r, make(&m, r));
+    RANKS_OK(r, faces_make(&m, r));
     for (int64_t run = 0; run < 6; run++) {
         bool late = run > 3 && r->rank == run % 2;
         if ((m.exec->program->driver == &driver_swap) != swaps(&m))
             ranks_note(r, __FILE__, __LINE__, "%s: driver %s", m.of->what, m.exec->program->driver->name);
-        fill(&m, run);
+        faces_fill(&m, run);
         if (run == 3)
             RANKS_OK(r, weft_exec_rebind(m.exec, &m.src, &m.view.all));
         if (late)
@@ -79,9 +76,9 @@ static void run_case(struct ranks_rank *r)
         if (run > 3 && !late)
             ranks_meet(r);
         RANKS_OK(r, weft_exec_wait(m.exec, LONG));
-        check_values(r, &m, run);
+        faces_check(r, &m, run);
     }
-    drop(&m, r);
+    faces_drop(&m, r);
 }
 
 static void faces_arrive(void **state)
@@ -102,19 +99,19 @@ static void run_idle(struct ranks_rank *r)
 {
     const struct odd *odd = r->arg;
     struct mine m = {.of = odd->of};
-    RANKS_OK(r, make(&m, r));
+    RANKS_OK(r, faces_make(&m, r));
     for (int64_t run = 0; run < 3; run++) {
-        fill(&m, run);
+        faces_fill(&m, run);
         RANKS_OK(r, weft_exec_start(m.exec));
         if (r->rank != odd->rank)
             RANKS_OK(r, weft_exec_wait(m.exec, LONG));
         ranks_meet(r);
         if (r->rank == odd->rank)
-            check_values(r, &m, run); /* before it looks */
+            faces_check(r, &m, run); /* before it looks */
         RANKS_OK(r, weft_exec_wait(m.exec, LONG));
-        check_values(r, &m, run);
+        faces_check(r, &m, run);
     }
-    drop(&m, r);
+    faces_drop(&m, r);
 }
 
 static void others_do_the_copies(void **state)
@@ -144,9 +141,9 @@ static void run_late(struct ranks_rank *r)
     bool beside = r->rank == odd->rank - 1 || r->rank == odd->rank + 1;
     char who[40];
     snprintf(who, sizeof who, "rank %d (has not started)", odd->rank);
-    RANKS_OK(r, make(&m, r));
+    RANKS_OK(r, faces_make(&m, r));
     for (int64_t run = 0; run < 3; run++) {
-        fill(&m, run);
+        faces_fill(&m, run);
         if (r->rank != odd->rank)
             RANKS_OK(r, weft_exec_start(m.exec));
         ranks_meet(r);
@@ -155,7 +152,7 @@ static void run_late(struct ranks_rank *r)
             RANKS_CHECK(r, getenv("WEFT_PROGRESS") || strstr(weft_errmsg(), who)); /* else the thread may be at work */
         } else if (r->rank != odd->rank) {
             RANKS_OK(r, weft_exec_wait(m.exec, LONG));
-            check_values(r, &m, run);
+            faces_check(r, &m, run);
         }
         ranks_meet(r);
         if (r->rank == odd->rank) {
@@ -163,9 +160,9 @@ static void run_late(struct ranks_rank *r)
             RANKS_OK(r, weft_exec_start(m.exec));
         }
         RANKS_OK(r, weft_exec_wait(m.exec, LONG));
-        check_values(r, &m, run);
+        faces_check(r, &m, run);
     }
-    drop(&m, r);
+    faces_drop(&m, r);
 }
 
 static void nothing_of_the_late(void **state)
@@ -184,11 +181,11 @@ static void run_hurried(struct ranks_rank *r)
     const int runs = (int)test_share(6, 1000);
     for (int i = 0; i < 2; i++) {
         m[i] = (struct mine){.of = r->arg};
-        RANKS_OK(r, make(&m[i], r));
+        RANKS_OK(r, faces_make(&m[i], r));
     }
     for (int run = 0; run < runs; run++) {
         for (int i = 0; i < 2; i++) {
-            fill(&m[i], run + i);
+            faces_fill(&m[i], run + i);
             if (random_once_in(&rng, 3))
                 sched_yield();
             RANKS_OK(r, weft_exec_start(m[i].exec));
@@ -199,10 +196,10 @@ static void run_hurried(struct ranks_rank *r)
         for (int i = 1; i >= 0; i--)
             RANKS_OK(r, weft_exec_wait(m[i].exec, LONG));
         for (int i = 0; i < 2; i++)
-            check_values(r, &m[i], run + i);
+            faces_check(r, &m[i], run + i);
     }
     for (int i = 0; i < 2; i++)
-        drop(&m[i], r);
+        faces_drop(&m[i], r);
 }
 
 static void runs_in_flight(void **state)
@@ -216,8 +213,8 @@ static void runs_in_flight(void **state)
 static void run_polled(struct ranks_rank *r)
 {
     struct mine m = {.of = r->arg};
-    RANKS_OK(r, make(&m, r));
-    fill(&m, 1);
+    RANKS_OK(r, faces_make(&m, r));
+    faces_fill(&m, 1);
     if (r->rank == 3) /* 0 has ended its run */
         ranks_meet(r);
     RANKS_OK(r, weft_exec_start(m.exec));
@@ -226,8 +223,8 @@ static void run_polled(struct ranks_rank *r)
     if (r->rank != 3)
         ranks_meet(r);
     RANKS_OK(r, weft_exec_wait(m.exec, LONG));
-    check_values(r, &m, 1);
-    drop(&m, r);
+    faces_check(r, &m, 1);
+    faces_drop(&m, r);
 }
 
 static void far_ranks_are_not_waited_for(void **state)
@@ -244,7 +241,7 @@ static void run_rebound(struct ranks_rank *r)
 {
     struct mine m = {.of = r->arg};
     size_t n = 0, all = 0, came[16];
-    RANKS_OK(r, make(&m, r));
+    RANKS_OK(r, faces_make(&m, r));
     int64_t *windows = m.buffer, *private = malloc((size_t)m.at.slots * sizeof *private);
     RANKS_OK(r, weft_exec_on_arrival(m.exec, NULL, NULL));
     for (int64_t run = 0; run < 8; run++) {
@@ -255,9 +252,9 @@ static void run_rebound(struct ranks_rank *r)
         RANKS_OK(r, weft_exec_rebind(m.exec, &m.src, &m.view.all));
         RANKS_CHECK(r, (m.exec->program->driver == &driver_swap) == (!packed && swaps(&m)));
         for (int again = 0; again < 2; again++) {
-            fill(&m, run + again);
+            faces_fill(&m, run + again);
             RANKS_OK(r, weft_exec_run(m.exec));
-            check_values(r, &m, run + again);
+            faces_check(r, &m, run + again);
             RANKS_OK(r, weft_exec_arrived(m.exec, came, 16, &n));
             RANKS_CHECK(r, n && (!all || n == all));
             all = n;
@@ -267,7 +264,7 @@ static void run_rebound(struct ranks_rank *r)
         }
     }
     m.buffer = windows;
-    drop(&m, r);
+    faces_drop(&m, r);
     free(private);
 }
 
@@ -284,9 +281,9 @@ static void bound_again(void **state)
 static void run_left_behind(struct ranks_rank *r)
 {
     struct mine m = {.of = r->arg};
-    RANKS_OK(r, make(&m, r));
+    RANKS_OK(r, faces_make(&m, r));
     RANKS_CHECK(r, (m.exec->program->driver == &driver_swap));
-    fill(&m, 0);
+    faces_fill(&m, 0);
     if (r->rank == 2) {
         const struct block *b = m.exec->block;
         uint32_t to3 = block_outs(b)[0].peer == 3 ? 0 : 1;
@@ -297,7 +294,7 @@ static void run_left_behind(struct ranks_rank *r)
     RANKS_OK(r, weft_exec_start(m.exec));
     if (r->rank < 2) {
         RANKS_OK(r, weft_exec_wait(m.exec, LONG));
-        check_values(r, &m, 0);
+        faces_check(r, &m, 0);
     }
     if (r->rank == 0)
         _exit(0);
@@ -305,7 +302,7 @@ static void run_left_behind(struct ranks_rank *r)
         RANKS_CHECK(r, weft_exec_wait(m.exec, LONG) == WEFT_EPEER);
         RANKS_CHECK(r, strstr(weft_errmsg(), "rank 0") != NULL);
     }
-    drop(&m, r);
+    faces_drop(&m, r);
 }
 
 /* Who has begun and dies has done its part, unless it has a share; in the next run it is missed. */
@@ -317,14 +314,14 @@ static void deaths_are_noticed(void **state)
         skip();
     }
     ranks_run_but(4, NULL, run_left_behind, (void *)(uintptr_t)&row, 0);
-    ranks_run_but(2, NULL, run_deserted, (void *)(uintptr_t)&cases[0], 1);
+    ranks_run_but(2, NULL, faces_deserted, (void *)(uintptr_t)&cases[0], 1);
 }
 
 static void run_given_up(struct ranks_rank *r)
 {
     struct mine m = {.of = r->arg};
-    RANKS_OK(r, make(&m, r));
-    fill(&m, 1);
+    RANKS_OK(r, faces_make(&m, r));
+    faces_fill(&m, 1);
     if (r->rank == 0) {
         RANKS_OK(r, weft_exec_start(m.exec));
         weft_exec_close(m.exec); /* at the deadline */
@@ -339,7 +336,7 @@ static void run_given_up(struct ranks_rank *r)
         ranks_meet(r);
         RANKS_CHECK(r, untouched(&m));
     }
-    drop(&m, r);
+    faces_drop(&m, r);
 }
 
 static void given_up(void **state)

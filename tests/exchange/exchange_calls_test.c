@@ -1,19 +1,18 @@
 /* The calls of an exchange: misuse is told in words, completion is seen by wait, test, a callback and a descriptor, a
  * slow receiver slows its sender, and what an exchange allocates goes with its neighbours. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
-#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "exchange/pipe.h"
 #include "exchange_flow.h"
 #include "support/conformance.h"
+#include "support/suite.h"
 
 static const int sizes[] = {1, 2, 3, 4, 5, 8};
 #define SIZES (int)(sizeof sizes / sizeof *sizes)

@@ -1,9 +1,7 @@
 /* Ranks that are killed before they open an exchange, between rounds, or inside one: all others are told who it was
  * soon, whether they wait for that rank or for one that does, and can close and free everything. */
 #define _GNU_SOURCE
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,14 +15,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "support/clock.h"
 #include "support/hosts_meet.h"
 #include "support/processes.h"
 #include "support/ranks.h"
 #include "support/share.h"
 #include "support/soon.h"
+#include "support/suite.h"
 
 #define MOST 8
 #define HANGS 30 /* seconds after which a rank that has not ended is ended by its alarm */

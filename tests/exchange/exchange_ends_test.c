@@ -1,19 +1,18 @@
 /* What others do at odd moments of an exchange: they pause between rounds, free theirs instead of voting, die while
  * this rank only polls; and calls that come to nothing leave an exchange as it was. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "exchange/exchange.h"
 #include "exchange_flow.h"
 #include "support/clock.h"
 #include "support/conformance.h"
 #include "support/processes.h"
+#include "support/suite.h"
 
 #define DEADLINE_MS 2000
 
@@ -205,7 +204,7 @@ static void fill_in_a_callback(struct ranks_rank *r)
     struct pair p;
     int other = 1 - r->rank;
     uint64_t came = 0;
-    RANKS_OK(r, pair_make(&p, "f32[16/x] @x2", "f32[16] @x2", false, r->comm));
+    RANKS_OK(r, pair_bind(&p, "f32[16/x] @x2", "f32[16] @x2", false, r->comm));
     RANKS_OK(r, weft_exchange_open(r->comm, &other, r->rank == 1, &other, r->rank == 0, &o, &f.x));
     if (r->rank == 0)
         RANKS_OK(r, weft_exec_on_done(p.x, fill, &f));
@@ -218,7 +217,7 @@ static void fill_in_a_callback(struct ranks_rank *r)
         weft_message_free(m);
     RANKS_CHECK(r, r->rank ? came > 10 : !came);
     weft_exchange_close(f.x);
-    pair_free(&p);
+    pair_release(&p);
 }
 
 static void a_callback_does_not_wait_for_room(void **state)

@@ -1,17 +1,16 @@
 /* The 1-D halo: what goes to the left comes from the right, absent neighbours are absent, and rounds go on until all
  * ranks have what they need. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
-
-#include <cmocka.h>
 
 #include "exchange_flow.h"
 #include "support/conformance.h"
+#include "support/suite.h"
 
 static const int sizes[] = {1, 2, 3, 4, 5, 8};
 #define SIZES (int)(sizeof sizes / sizeof *sizes)

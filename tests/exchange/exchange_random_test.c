@@ -2,17 +2,16 @@
  * any budget, taken early or late, with and without votes, hooks, staging and a progress thread. The functions of the
  * flow are the oracle. A failure prints the seed: WEFT_TEST_SEED repeats it. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
+#include <stdlib.h>
 
 #include "exchange_flow.h"
 #include "support/conformance.h"
+#include "support/random.h"
 #include "support/share.h"
+#include "support/suite.h"
 
 static bool edge(const struct flow *f, int n, int from, int to)
 {

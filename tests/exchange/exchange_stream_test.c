@@ -1,19 +1,18 @@
 /* Many small messages through one exchange: none is lost, all are in order, memory stays bounded; so do many rounds,
  * most of them empty. And what a round costs goes with the neighbours of a rank, not with the number of ranks. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "exchange_flow.h"
 #include "support/conformance.h"
 #include "support/share.h"
+#include "support/suite.h"
 
 /* ---- many messages ---- */
 

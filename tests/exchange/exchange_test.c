@@ -1,17 +1,15 @@
 /* Messages of unknown size between neighbours: what arrives is what was put, in order, for every kind of neighbourhood
  * and of size, on every transport. Halos are in halo_rounds_test.c, misuse and completion in exchange_calls_test.c. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
+#include <string.h>
 
 #include "exchange_flow.h"
 #include "support/conformance.h"
 #include "support/share.h"
+#include "support/suite.h"
 
 static const int sizes[] = {1, 2, 3, 4, 5, 8};
 #define SIZES (int)(sizeof sizes / sizeof *sizes)

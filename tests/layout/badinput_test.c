@@ -1,13 +1,10 @@
 /* Wrong layouts: every text and every struct with the very message it gets. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "support/suite.h"
 #include "weft.h"
 
 #define DTYPES "bool u8 i8 u16 i16 u32 i32 u64 i64 f16 bf16 f32 f64 f8e4m3 f8e5m2"

@@ -1,17 +1,14 @@
 /* Memory that runs out: the n-th allocation fails, for every n until the call succeeds. Each time
  * the call says so, gives back all it took and leaves its output alone. The linker sends the
  * library's allocations here (--wrap). */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "layout/layout.h"
+#include "support/suite.h"
 
 void *__real_malloc(size_t n);
 void *__real_calloc(size_t n, size_t size);

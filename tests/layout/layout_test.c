@@ -1,16 +1,13 @@
 /* Layouts against the element-by-element oracle: who holds what, where it stands, in which boxes;
  * meshes of any ranks; the adjoint; splits worked out by hand; the limits. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "layout/layout.h"
 #include "support/layout_oracle.h"
 #include "support/share.h"
+#include "support/suite.h"
 
 static struct sample sample;
 #define LAW(holds) SAMPLE_LAW(sample, holds)

@@ -1,18 +1,15 @@
 /* The text form: what is parsed, printed and parsed again is the same; the struct form and the
  * text form make the same layout. The laws hold for thousands of random layouts. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "layout/layout.h"
 #include "support/layout_random.h"
 #include "support/share.h"
+#include "support/suite.h"
 
 static const struct sample_options shapes[] = {
     {.dims = 4, .axes = 4, .mesh = 24, .extent = 20, .ghosts = 6},

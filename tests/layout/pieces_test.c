@@ -1,16 +1,13 @@
 /* Which pieces hold a position: against the oracle piece by piece, against a formula for sizes
  * that no list has room for, and how few pieces are looked at in a large world. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "layout/layout.h"
 #include "support/layout_oracle.h"
 #include "support/share.h"
+#include "support/suite.h"
 
 static struct sample sample;
 #define LAW(holds) SAMPLE_LAW(sample, holds)

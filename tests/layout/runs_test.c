@@ -1,18 +1,15 @@
 /* Strided runs against explicit sets: what a join, a cut and an addition give is written out
  * element by element and compared. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "layout/runs.h"
 #include "support/random.h"
 #include "support/share.h"
+#include "support/suite.h"
 #include "weft.h"
 
 /* One element of a join; of a list of runs, b is 0. */

@@ -1,19 +1,16 @@
 /* Who sends how much: the published mesh pairs with each of their three sources. The busiest sender has at most 1.05
  * times the mean of those that hold the data, and nobody is sent what he has; also where the two meshes are one, and
  * with the 25 sizes of the benchmark in one plan. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cli/check/oracle.h"
 #include "layout/layout.h"
 #include "plan/plan.h"
+#include "support/suite.h"
 
 static const struct {
     const char *name, *src, *dst;

@@ -1,13 +1,10 @@
 /* Collectives by name are the pairs of layouts that the notation's table says they are. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "support/suite.h"
 #include "weft.h"
 
 static void assert_pair(weft_collective c, const char *src, const char *dst)

@@ -1,17 +1,14 @@
 /* Hosts in the plan: what crosses between hosts, counted in the plans of all ranks. Replicas on the same host are taken
  * first, all source hosts share the sending, what a host needs enters it once and is handed on bucket by bucket, and
  * folds send one value of each host. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "plan/plan.h"
+#include "support/suite.h"
 
 enum { MOST = 16 };
 

@@ -1,15 +1,12 @@
 /* Memory that runs out while a plan is made: every allocation of lowering fails once. Then it says so, leaves its
  * output alone and leaks nothing (the sanitizer build looks); a plan that is made is the one that there would have
  * been. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include <cmocka.h>
-
 #include "support/nomem.h"
 #include "support/pairs.h"
+#include "support/suite.h"
 #include "weft.h"
 
 static weft_layout *parse(const char *text)

@@ -1,16 +1,13 @@
 /* How long one rank's plan takes to make in large worlds: tens of milliseconds here, so that a second of the
  * processor's time is far away. What looks at every pair of ranks, or at all of them for every piece, takes many. */
 #define _POSIX_C_SOURCE 200809L
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
-#include <cmocka.h>
-
+#include "support/suite.h"
 #include "weft.h"
 
 #define ENOUGH 2.0 /* seconds: room for instrumented builds */

@@ -1,18 +1,15 @@
 /* What lowering makes is what plans promise: it passes plan_check on every rank, survives save and load, can be
  * explained, and its stats agree across the ranks. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "plan/plan.h"
 #include "support/json_syntax.h"
 #include "support/pairs.h"
+#include "support/suite.h"
 
 static weft_layout *parse(const char *text)
 {

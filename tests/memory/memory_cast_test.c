@@ -1,15 +1,14 @@
 /* Every cast against the definition: all values of the small types, and of the large ones those
  * where rounding is decided. */
-#include <setjmp.h>
-#include <stdarg.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-
-#include <cmocka.h>
+#include <stdlib.h>
 
 #include "memory/memory.h"
 #include "memory_ref.h"
+#include "support/suite.h"
 
 /* n values of `from` to `to`, as one run and one by one. */
 static void check(int to, int from, const void *src, size_t n)

@@ -1,16 +1,15 @@
 /* Every kernel of every level that this processor has against the plain C one, bit by bit: all dtypes and ops, lengths
  * around the widths of vectors, any alignment, in place, and not a byte beyond the end. */
-#include <setjmp.h>
-#include <stdarg.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-
-#include <cmocka.h>
+#include <string.h>
 
 #include "memory/kernels.h"
 #include "memory/memory.h"
 #include "memory_ref.h"
+#include "support/suite.h"
 
 enum { MOST = 300, ROOM = MOST * 8 + 64 };
 

@@ -1,28 +1,29 @@
 /* Tiles against a naive walk: merging, copies, casts, folds and fills over random nests of loops.
  * The casts themselves are memory_cast_test's matter; ops are computed here a second time. */
-#include <setjmp.h>
-#include <stdarg.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-
-#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/dtype.h"
 #include "memory_nests.h"
+#include "memory_ref.h"
+#include "support/suite.h"
 
 /* ---- tiles ---- */
 
 static void test_merge(void **state)
 {
     (void)state;
-    seed = 11;
+    nests_seed = 11;
     for (int round = 0; round < 1000; round++) {
         struct memory_tile t = {0}, m;
         struct operand a, b;
-        random_loops(&t);
-        random_operand(&t, &a, 4, false);
-        random_operand(&t, &b, 2, true);
+        nests_loops(&t);
+        nests_operand(&t, &a, 4, false);
+        nests_operand(&t, &b, 2, true);
         memcpy(t.stride[0], a.stride, sizeof a.stride);
         memcpy(t.stride[1], b.stride, sizeof b.stride);
         m = t;
@@ -31,7 +32,7 @@ static void test_merge(void **state)
         assert_int_equal(memory_tile_count(&m), count);
         for (int64_t i = 0; i < count; i++)
             for (int k = 0; k < 2; k++)
-                assert_int_equal(offset_of(&t, t.stride[k], i), offset_of(&m, m.stride[k], i));
+                assert_int_equal(nests_offset(&t, t.stride[k], i), nests_offset(&m, m.stride[k], i));
         for (int i = 0; i < m.loops; i++) { /* nothing is left to merge */
             assert_true(m.n[i] > 1);
             assert_false(i && m.stride[0][i - 1] == m.stride[0][i] * m.n[i] &&
@@ -54,16 +55,16 @@ static void check_copy(struct memory_tile *t, int to, int from)
 {
     struct operand d, s;
     size_t dsize = weft_dtype_size(to), ssize = weft_dtype_size(from);
-    random_operand(t, &d, (int64_t)dsize, false);
-    random_operand(t, &s, (int64_t)ssize, true);
-    random_values(t, &s, from);
+    nests_operand(t, &d, (int64_t)dsize, false);
+    nests_operand(t, &s, (int64_t)ssize, true);
+    nests_values(t, &s, from);
     memcpy(t->stride[0], d.stride, sizeof d.stride);
     memcpy(t->stride[1], s.stride, sizeof s.stride);
-    unsigned char *want = twin(&d);
+    unsigned char *want = nests_twin(&d);
     for (int64_t i = 0; i < memory_tile_count(t); i++)
-        memory_cast1(want + d.first + offset_of(t, d.stride, i), to, s.data + s.first + offset_of(t, s.stride, i),
+        memory_cast1(want + d.first + nests_offset(t, d.stride, i), to, s.data + s.first + nests_offset(t, s.stride, i),
                      from);
-    if (upto(2))
+    if (nests_below(2))
         memory_tile_merge(t);
     memory_copy(t, d.data + d.first, to, s.data + s.first, from);
     assert_memory_equal(d.data, want, (size_t)d.bytes);
@@ -75,11 +76,11 @@ static void check_copy(struct memory_tile *t, int to, int from)
 static void test_copy(void **state)
 {
     (void)state;
-    seed = 22;
+    nests_seed = 22;
     for (int round = 0; round < 2500; round++) {
         struct memory_tile t = {0};
-        random_loops(&t);
-        int to = (int)(1 + upto(DTYPE_COUNT)), from = upto(2) ? to : (int)(1 + upto(DTYPE_COUNT));
+        nests_loops(&t);
+        int to = (int)(1 + nests_below(DTYPE_COUNT)), from = nests_below(2) ? to : (int)(1 + nests_below(DTYPE_COUNT));
         check_copy(&t, to, from);
     }
 }
@@ -88,14 +89,14 @@ static void test_copy(void **state)
 static void test_transpose(void **state)
 {
     (void)state;
-    seed = 33;
+    nests_seed = 33;
     static const int dtypes[] = {WEFT_U8, WEFT_U16, WEFT_U32, WEFT_U64, WEFT_F16};
     for (int round = 0; round < 300; round++) {
-        int dtype = dtypes[upto(5)];
-        int64_t size = (int64_t)weft_dtype_size(dtype), unit = INT64_C(1) << upto(4);
-        int64_t a = 1 + upto(150), b = 1 + upto(150), c = 1 + upto(3), pad = upto(2) * size;
-        if (upto(3) == 0) { /* rows that meet in the same sets of a cache */
-            a = 1 + upto(70);
+        int dtype = dtypes[nests_below(5)];
+        int64_t size = (int64_t)weft_dtype_size(dtype), unit = INT64_C(1) << nests_below(4);
+        int64_t a = 1 + nests_below(150), b = 1 + nests_below(150), c = 1 + nests_below(3), pad = nests_below(2) * size;
+        if (nests_below(3) == 0) { /* rows that meet in the same sets of a cache */
+            a = 1 + nests_below(70);
             pad = 4096 - c * b * unit * size % 4096;
         }
         struct memory_tile t = {4, {a, c, b, unit}, {{0}, {0}}};
@@ -103,7 +104,7 @@ static void test_transpose(void **state)
         const int64_t ss[] = {c * b * unit * size + pad, b * unit * size, unit * size, size};
         int p[3] = {0, 1, 2};
         for (int i = 2; i > 0; i--) {
-            int j = (int)upto(i + 1), k = p[i];
+            int j = (int)nests_below(i + 1), k = p[i];
             p[i] = p[j];
             p[j] = k;
         }
@@ -118,9 +119,9 @@ static void test_transpose(void **state)
         unsigned char *src = malloc(bytes), *dst = calloc(1, bytes), *want = calloc(1, bytes);
         assert_true(src && dst && want);
         for (size_t i = 0; i < bytes; i++)
-            src[i] = (unsigned char)ref_random(&seed);
+            src[i] = (unsigned char)ref_random(&nests_seed);
         for (int64_t i = 0; i < memory_tile_count(&t); i++)
-            memcpy(want + offset_of(&t, t.stride[0], i), src + offset_of(&t, t.stride[1], i), (size_t)size);
+            memcpy(want + nests_offset(&t, t.stride[0], i), src + nests_offset(&t, t.stride[1], i), (size_t)size);
         memory_tile_merge(&t);
         memory_copy(&t, dst, dtype, src, dtype);
         assert_memory_equal(dst, want, bytes);
@@ -135,20 +136,20 @@ static void test_transpose(void **state)
 static void test_transpose_large(void **state)
 {
     (void)state;
-    seed = 36;
+    nests_seed = 36;
     static const int pairs[][2] = {{WEFT_U8, WEFT_U8},   {WEFT_BF16, WEFT_BF16}, {WEFT_U32, WEFT_U32},
                                    {WEFT_F64, WEFT_F64}, {WEFT_F32, WEFT_BF16},  {WEFT_F64, WEFT_F32}};
     for (int round = 0; round < 12; round++) {
         int to = pairs[round % 6][0], from = pairs[round % 6][1];
-        int64_t d = (int64_t)weft_dtype_size(to), s = (int64_t)weft_dtype_size(from), high = 300 + upto(300);
-        int64_t wide = (3 << 19) / high / d + upto(70), off = round < 6 ? 0 : d * (1 + upto(64 / d - 1));
-        int64_t drow = (high * d + 63) / 64 * 64, srow = upto(2) ? wide * s : (wide * s + 4095) / 4096 * 4096;
+        int64_t d = (int64_t)weft_dtype_size(to), s = (int64_t)weft_dtype_size(from), high = 300 + nests_below(300);
+        int64_t wide = (3 << 19) / high / d + nests_below(70), off = round < 6 ? 0 : d * (1 + nests_below(64 / d - 1));
+        int64_t drow = (high * d + 63) / 64 * 64, srow = nests_below(2) ? wide * s : (wide * s + 4095) / 4096 * 4096;
         struct memory_tile t = {2, {high, wide}, {{d, drow}, {srow, s}}};
         size_t bytes = (size_t)(wide * drow + 64);
         unsigned char *src = malloc((size_t)(high * srow)), *dst = aligned_alloc(64, bytes), *want = malloc(bytes);
         assert_true(src && dst && want);
         for (int64_t i = 0; i < high * wide; i++) {
-            uint64_t v = random_value(from);
+            uint64_t v = nests_value(from);
             memcpy(src + i / wide * srow + i % wide * s, &v, (size_t)s);
         }
         memset(dst, 0x5a, bytes);
@@ -167,21 +168,21 @@ static void test_transpose_large(void **state)
 static void test_transpose_cast(void **state)
 {
     (void)state;
-    seed = 34;
+    nests_seed = 34;
     for (int round = 0; round < 200; round++) {
-        int to = (int)(1 + upto(DTYPE_COUNT)), from = (int)(1 + upto(DTYPE_COUNT));
+        int to = (int)(1 + nests_below(DTYPE_COUNT)), from = (int)(1 + nests_below(DTYPE_COUNT));
         int64_t d = (int64_t)weft_dtype_size(to), s = (int64_t)weft_dtype_size(from);
-        int64_t a = 1 + upto(150), b = 1 + upto(4), c = 1 + upto(round % 8 ? 150 : 600);
+        int64_t a = 1 + nests_below(150), b = 1 + nests_below(4), c = 1 + nests_below(round % 8 ? 150 : 600);
         struct memory_tile t = {3, {a, b, c}, {{d, a * d, a * b * d}, {b * c * s, c * s, s}}};
         size_t n = (size_t)(a * b * c);
         unsigned char *src = malloc(n * (size_t)s), *dst = calloc(n, (size_t)d), *want = calloc(n, (size_t)d);
         assert_true(src && dst && want);
         for (size_t i = 0; i < n; i++) {
-            uint64_t v = random_value(from);
+            uint64_t v = nests_value(from);
             memcpy(src + i * (size_t)s, &v, (size_t)s);
         }
         for (int64_t i = 0; i < memory_tile_count(&t); i++)
-            memory_cast1(want + offset_of(&t, t.stride[0], i), to, src + offset_of(&t, t.stride[1], i), from);
+            memory_cast1(want + nests_offset(&t, t.stride[0], i), to, src + nests_offset(&t, t.stride[1], i), from);
         memory_tile_merge(&t);
         memory_copy(&t, dst, to, src, from);
         assert_memory_equal(dst, want, n * (size_t)d);
@@ -196,30 +197,31 @@ static void test_transpose_cast(void **state)
 static void test_runs(void **state)
 {
     (void)state;
-    seed = 35;
+    nests_seed = 35;
     static const int64_t runs[] = {17,  24,  31,  32,   33,   48,   64,   100,  128,  200,   255,  256,
                                    257, 512, 700, 1024, 2048, 2100, 4096, 8191, 8192, 10000, 70000};
     for (int round = 0; round < 400; round++) {
-        int64_t run = runs[upto(sizeof runs / sizeof *runs)];
-        bool many = run >= 2048 && upto(4) == 0; /* beyond the caches */
-        int64_t rows = 1 + upto(run < 512 ? 20 : 5), turns = many ? 1 + (3 << 19) / run / rows + upto(5) : 1 + upto(37);
+        int64_t run = runs[nests_below(sizeof runs / sizeof *runs)];
+        bool many = run >= 2048 && nests_below(4) == 0; /* beyond the caches */
+        int64_t rows = 1 + nests_below(run < 512 ? 20 : 5),
+                turns = many ? 1 + (3 << 19) / run / rows + nests_below(5) : 1 + nests_below(37);
         if (run >= 8191 && !many)
             turns = 1 + turns % 6;
-        bool across[2] = {upto(2), upto(2)};
+        bool across[2] = {nests_below(2), nests_below(2)};
         struct memory_tile t = {3, {rows, turns, run}, {{0}, {0}}};
         unsigned char *data[2], *want;
         int64_t bytes[2];
         for (int k = 0; k < 2; k++) {
-            int64_t gap = run + upto(2) * upto(3) * (upto(2) ? run : 7);
-            t.stride[k][0] = across[k] ? gap : turns * gap + upto(2) * 64;
-            t.stride[k][1] = across[k] ? rows * gap + upto(2) * 64 : gap;
+            int64_t gap = run + nests_below(2) * nests_below(3) * (nests_below(2) ? run : 7);
+            t.stride[k][0] = across[k] ? gap : turns * gap + nests_below(2) * 64;
+            t.stride[k][1] = across[k] ? rows * gap + nests_below(2) * 64 : gap;
             t.stride[k][2] = 1;
             bytes[k] = (rows - 1) * t.stride[k][0] + (turns - 1) * t.stride[k][1] + run;
             data[k] = malloc((size_t)bytes[k]);
             assert_non_null(data[k]);
             uint64_t word = 0;
             for (int64_t i = 0; i < bytes[k]; i++)
-                data[k][i] = (unsigned char)(word = i % 8 ? word >> 8 : ref_random(&seed));
+                data[k][i] = (unsigned char)(word = i % 8 ? word >> 8 : ref_random(&nests_seed));
         }
         want = malloc((size_t)bytes[0]);
         assert_non_null(want);
@@ -228,7 +230,7 @@ static void test_runs(void **state)
             for (int64_t i = 0; i < turns; i++)
                 memcpy(want + r * t.stride[0][0] + i * t.stride[0][1],
                        data[1] + r * t.stride[1][0] + i * t.stride[1][1], (size_t)run);
-        if (upto(2))
+        if (nests_below(2))
             memory_tile_merge(&t);
         memory_copy(&t, data[0], WEFT_U8, data[1], WEFT_U8);
         if (memcmp(data[0], want, (size_t)bytes[0]) != 0)
@@ -243,7 +245,7 @@ static void test_runs(void **state)
 static void test_copy_in_place(void **state)
 {
     (void)state;
-    seed = 44;
+    nests_seed = 44;
     for (int to = 1; to <= DTYPE_COUNT; to++)
         for (int from = 1; from <= DTYPE_COUNT; from++) {
             if (weft_dtype_size(to) != weft_dtype_size(from))
@@ -251,14 +253,14 @@ static void test_copy_in_place(void **state)
             for (int round = 0; round < 5; round++) {
                 struct memory_tile t = {0};
                 struct operand o;
-                random_loops(&t);
-                random_operand(&t, &o, (int64_t)weft_dtype_size(to), false);
-                random_values(&t, &o, from);
+                nests_loops(&t);
+                nests_operand(&t, &o, (int64_t)weft_dtype_size(to), false);
+                nests_values(&t, &o, from);
                 memcpy(t.stride[0], o.stride, sizeof o.stride);
                 memcpy(t.stride[1], o.stride, sizeof o.stride);
-                unsigned char *want = twin(&o);
+                unsigned char *want = nests_twin(&o);
                 for (int64_t i = 0; i < memory_tile_count(&t); i++) {
-                    int64_t off = o.first + offset_of(&t, o.stride, i);
+                    int64_t off = o.first + nests_offset(&t, o.stride, i);
                     memory_cast1(want + off, to, o.data + off, from);
                 }
                 memory_copy(&t, o.data + o.first, to, o.data + o.first, from);
@@ -368,13 +370,13 @@ static void test_foldable(void **state)
 static void test_fold1(void **state)
 {
     (void)state;
-    seed = 55;
+    nests_seed = 55;
     for (int acc = 1; acc <= DTYPE_COUNT; acc++)
         for (int op = 1; op <= OP_COUNT; op++) {
             if (dtype_acc(acc) != acc || !dtype_foldable(op, acc))
                 continue;
             for (int i = 0; i < 3000; i++) {
-                uint64_t a = random_value(acc), b = random_value(acc), want = one_op(acc, a, b, op);
+                uint64_t a = nests_value(acc), b = nests_value(acc), want = one_op(acc, a, b, op);
                 memory_fold1(&a, &b, acc, op);
                 if (a != want)
                     fail_msg("%s of %s: %#llx, should be %#llx", weft_op_name(op), weft_dtype_name(acc),
@@ -392,7 +394,7 @@ static void test_fold1(void **state)
 static void test_identity(void **state)
 {
     (void)state;
-    seed = 66;
+    nests_seed = 66;
     for (int dtype = 1; dtype <= DTYPE_COUNT; dtype++)
         for (int op = 1; op <= OP_COUNT; op++) {
             if (!dtype_foldable(op, dtype) || op == WEFT_AVG)
@@ -400,20 +402,20 @@ static void test_identity(void **state)
             struct memory_tile t = {0};
             struct operand o;
             size_t size = weft_dtype_size(dtype);
-            random_loops(&t);
-            random_operand(&t, &o, (int64_t)size, false);
+            nests_loops(&t);
+            nests_operand(&t, &o, (int64_t)size, false);
             memcpy(t.stride[0], o.stride, sizeof o.stride);
-            unsigned char *want = twin(&o);
+            unsigned char *want = nests_twin(&o);
             uint64_t e = 0;
             struct memory_tile one = {0};
             memory_fill_identity(&one, &e, dtype, op);
             for (int64_t i = 0; i < memory_tile_count(&t); i++)
-                memcpy(want + o.first + offset_of(&t, o.stride, i), &e, size);
+                memcpy(want + o.first + nests_offset(&t, o.stride, i), &e, size);
             memory_fill_identity(&t, o.data + o.first, dtype, op);
             assert_memory_equal(o.data, want, (size_t)o.bytes);
             for (int i = 0; i < 500; i++) { /* it changes nothing: e op x is x */
                 int acc = dtype_acc(dtype);
-                uint64_t x = random_value(dtype), a = 0, b = 0;
+                uint64_t x = nests_value(dtype), a = 0, b = 0;
                 memory_cast1(&a, acc, &e, dtype);
                 memory_cast1(&b, acc, &x, dtype);
                 struct ref v = ref_decode(acc, &b);
@@ -437,7 +439,7 @@ static void naive_fold(const struct memory_tile *t, int64_t i, void *out, int to
 {
     uint64_t value = 0, term = 0;
     for (size_t k = 0; k < n; k++) {
-        const unsigned char *p = (const unsigned char *)terms[k].data + offset_of(t, terms[k].stride, i);
+        const unsigned char *p = (const unsigned char *)terms[k].data + nests_offset(t, terms[k].stride, i);
         memory_cast1(k ? &term : &value, acc, p, terms[k].dtype);
         if (k)
             value = one_op(acc, value, term, op);
@@ -457,35 +459,39 @@ static void check_fold(int dtype, int op)
     struct memory_tile t = {0};
     struct operand d, s[TERMS];
     struct memory_term terms[TERMS];
-    size_t n = (size_t)(1 + upto(TERMS));
-    int acc = dtype_acc(dtype), via = upto(3) ? 0 : upto(2) ? dtype : (int)(1 + upto(DTYPE_COUNT));
-    int to = upto(2) ? dtype : upto(2) ? acc : (int)(1 + upto(DTYPE_COUNT));
-    int64_t div = (op == WEFT_SUM || op == WEFT_AVG) && upto(2) ? divs[upto(12)] : 0;
-    random_loops(&t);
-    random_operand(&t, &d, (int64_t)weft_dtype_size(to), false);
+    size_t n = (size_t)(1 + nests_below(TERMS));
+    int acc = dtype_acc(dtype), via = nests_below(3) ? 0 : nests_below(2) ? dtype : (int)(1 + nests_below(DTYPE_COUNT));
+    int to = nests_below(2) ? dtype : nests_below(2) ? acc : (int)(1 + nests_below(DTYPE_COUNT));
+    int64_t div = (op == WEFT_SUM || op == WEFT_AVG) && nests_below(2) ? divs[nests_below(12)] : 0;
+    nests_loops(&t);
+    nests_operand(&t, &d, (int64_t)weft_dtype_size(to), false);
     memcpy(t.stride[0], d.stride, sizeof d.stride);
-    bool alike = upto(3) == 0; /* the terms are all of one dtype and stride */
+    bool alike = nests_below(3) == 0; /* the terms are all of one dtype and stride */
     for (size_t k = 0; k < n; k++) {
-        terms[k].dtype = dense || alike ? (k ? terms[0].dtype : upto(4) ? dtype : acc) : upto(2) ? dtype : acc;
+        terms[k].dtype = nests_dense || alike ? (k                ? terms[0].dtype
+                                                 : nests_below(4) ? dtype
+                                                                  : acc)
+                         : nests_below(2)     ? dtype
+                                              : acc;
         if (alike && k) {
             s[k] = s[0];
-            s[k].data = twin(&s[0]);
+            s[k].data = nests_twin(&s[0]);
         } else {
-            random_operand(&t, &s[k], (int64_t)weft_dtype_size(terms[k].dtype), true);
+            nests_operand(&t, &s[k], (int64_t)weft_dtype_size(terms[k].dtype), true);
         }
-        random_values(&t, &s[k], terms[k].dtype);
+        nests_values(&t, &s[k], terms[k].dtype);
         terms[k].data = s[k].data + s[k].first;
         terms[k].stride = s[k].stride;
     }
-    size_t same = (size_t)upto((int64_t)n); /* now and then this term is the destination */
-    if (weft_dtype_size(terms[same].dtype) == weft_dtype_size(to) && upto(2)) {
+    size_t same = (size_t)nests_below((int64_t)n); /* now and then this term is the destination */
+    if (weft_dtype_size(terms[same].dtype) == weft_dtype_size(to) && nests_below(2)) {
         terms[same].data = d.data + d.first;
         terms[same].stride = d.stride;
-        random_values(&t, &d, terms[same].dtype);
+        nests_values(&t, &d, terms[same].dtype);
     }
-    unsigned char *want = twin(&d);
+    unsigned char *want = nests_twin(&d);
     for (int64_t i = 0; i < memory_tile_count(&t); i++)
-        naive_fold(&t, i, want + d.first + offset_of(&t, d.stride, i), to, via, acc, op, div, terms, n);
+        naive_fold(&t, i, want + d.first + nests_offset(&t, d.stride, i), to, via, acc, op, div, terms, n);
     memory_fold(&t, d.data + d.first, to, via, acc, op, div, terms, n);
     if (memcmp(d.data, want, (size_t)d.bytes) != 0)
         fail_msg("%s of %d terms of %s to %s via %d div %lld", weft_op_name(op), (int)n, weft_dtype_name(dtype),
@@ -499,14 +505,14 @@ static void check_fold(int dtype, int op)
 static void test_fold(void **state)
 {
     (void)state;
-    seed = 77;
+    nests_seed = 77;
     for (int dtype = 1; dtype <= DTYPE_COUNT; dtype++)
         for (int op = 1; op <= OP_COUNT; op++)
             for (int round = 0; dtype_foldable(op, dtype) && round < 16; round++) {
-                dense = round % 2;
+                nests_dense = round % 2;
                 check_fold(dtype, op);
             }
-    dense = false;
+    nests_dense = false;
 }
 
 /* Sums of f16, bf16 and f8 are rounded once, after the last term. */

@@ -1,14 +1,12 @@
 /* Copies of units in one loop, of two such at once, and nontemporal copies, against memcpy of each. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-
-#include <cmocka.h>
+#include <string.h>
 
 #include "memory/memory.h"
 #include "memory_ref.h"
+#include "support/suite.h"
 
 static uint64_t seed = 35;
 

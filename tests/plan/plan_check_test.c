@@ -1,16 +1,13 @@
 /* plan_check has teeth: what is right passes, every listed breakage is refused with its own words, and whatever else
  * is changed at random never leads it or those who trust it astray. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "base/hash.h"
 #include "support/pairs.h"
 #include "support/plan_samples.h"
 #include "support/share.h"
+#include "support/suite.h"
 
 /* Saved and loaded again: each array has just the size it needs, so that a sanitizer sees a step beyond it. */
 static weft_plan *tight(weft_plan *loose)

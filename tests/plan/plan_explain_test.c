@@ -1,14 +1,11 @@
 /* What a plan says of itself: explain, as text and as JSON. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "support/json_syntax.h"
 #include "support/plan_samples.h"
+#include "support/suite.h"
 
 static void explain_is_a_readable_program(void **state)
 {

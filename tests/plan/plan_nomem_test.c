@@ -1,14 +1,11 @@
 /* Every allocation of every plan function fails once: the function says so, leaves its outputs alone and leaks
  * nothing (the sanitizer build looks). The linker sends the library's allocations through here. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
 #include "support/nomem.h"
 #include "support/plan_samples.h"
+#include "support/suite.h"
 
 struct input {
     const weft_plan *p;

@@ -1,17 +1,14 @@
 /* Plans as objects: equality, save and load, stats. `plan_test --corpus DIR` writes the samples in their saved
  * form, which is the kept corpus of the plan fuzzer. */
 #include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
 #include "base/hash.h"
 #include "support/json_syntax.h"
 #include "support/plan_samples.h"
+#include "support/suite.h"
 
 static unsigned char *save(const weft_plan *p, size_t *len)
 {

@@ -1,18 +1,15 @@
 /* The laws that verify stands on: exact covers, overlaps and joins against brute force on small
  * grids, casts against the kernels, folds as sets of terms. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/dtype.h"
 #include "base/hash.h"
 #include "memory/memory.h"
 #include "plan/verify/verify.h"
 #include "support/random.h"
+#include "support/suite.h"
 
 /* ---- boxes ---- */
 

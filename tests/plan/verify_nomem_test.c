@@ -1,15 +1,12 @@
 /* Every allocation that verify makes fails once: it says so, and leaks nothing (the sanitizer build
  * looks). The linker sends the library's allocations through here. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
 #include "support/nomem.h"
+#include "support/suite.h"
 #include "weft.h"
 
 /* How many allocations there are; each has failed once. */

@@ -1,8 +1,6 @@
 /* Verify on plans made by hand, right ones and ones with one thing wrong, each with the words it
  * gets; and on lowered plans, which must pass whatever their size. What it stands on is
  * verify_laws_test's, that it misses nothing mutant_test's. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -10,10 +8,9 @@
 #include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
-
 #include "support/pairs.h"
 #include "support/plan_samples.h"
+#include "support/suite.h"
 
 /* ---- plans by hand ---- */
 

@@ -1,16 +1,10 @@
 /* Plans taken apart into steps that own their parts and deps, to be changed and put together again. */
 #ifndef WEFT_TESTS_LOOSE_H
 #define WEFT_TESTS_LOOSE_H
-#include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/dtype.h"
-#include "base/hash.h"
-#include "layout/layout.h"
 #include "plan/plan.h"
 
 struct loose_part {
@@ -18,11 +12,13 @@ struct loose_part {
     struct plan_run run[WEFT_MAX_DIMS];
     struct plan_spot spot[WEFT_MAX_DIMS];
 };
+
 struct loose_step {
     struct plan_step s;
     struct loose_part *parts; /* s.nparts of them */
     size_t *deps;             /* s.ndeps of them */
 };
+
 struct loose {
     const weft_plan *of;
     struct plan_buf *bufs;
@@ -30,6 +26,7 @@ struct loose {
     size_t nsteps;
     bool in_place;
 };
+
 struct mutation {
     const weft_plan *const *all;
     size_t ranks;
@@ -37,172 +34,18 @@ struct mutation {
     uint64_t random;
     char text[256]; /* what was done */
 };
-
-static inline void *loose_alloc(size_t n, size_t size)
-{
-    void *p = calloc(n ? n : 1, size);
-    if (!p)
-        abort();
-    return p;
-}
-
-/* ---- apart and together ---- */
-
-static inline struct loose *loose_open(const weft_plan *p)
-{
-    struct loose *l = loose_alloc(1, sizeof *l);
-    l->of = p;
-    l->in_place = p->in_place;
-    l->bufs = loose_alloc(p->nbufs, sizeof *l->bufs);
-    if (p->nbufs)
-        memcpy(l->bufs, p->bufs, p->nbufs * sizeof *l->bufs);
-    l->nsteps = p->nsteps;
-    l->steps = loose_alloc(p->nsteps, sizeof *l->steps);
-    for (size_t i = 0; i < p->nsteps; i++) {
-        struct loose_step *s = &l->steps[i];
-        s->s = p->steps[i];
-        s->parts = loose_alloc(s->s.nparts, sizeof *s->parts);
-        s->deps = loose_alloc(s->s.ndeps, sizeof *s->deps);
-        for (uint32_t k = 0; k < s->s.ndeps; k++)
-            s->deps[k] = p->deps[s->s.dep + k];
-        for (uint32_t k = 0; k < s->s.nparts; k++) {
-            struct loose_part *q = &s->parts[k];
-            q->p = p->parts[s->s.part + k];
-            for (int d = 0; d < plan_ndim(p, &q->p); d++) {
-                q->run[d] = p->runs[q->p.runs + (size_t)d];
-                q->spot[d] = p->spots[q->p.spots + (size_t)d];
-            }
-        }
-    }
-    return l;
-}
-
-static inline void loose_free(struct loose *l)
-{
-    if (!l)
-        return;
-    for (size_t i = 0; i < l->nsteps; i++) {
-        free(l->steps[i].parts);
-        free(l->steps[i].deps);
-    }
-    free(l->steps);
-    free(l->bufs);
-    free(l);
-}
-
-static inline void *loose_copy(const void *from, size_t n, size_t size)
-{
-    void *p = loose_alloc(n, size);
-    if (n)
-        memcpy(p, from, n * size);
-    return p;
-}
-
-static inline weft_plan *loose_close(const struct loose *l)
-{
-    weft_plan *p = loose_copy(l->of, 1, sizeof *p);
-    size_t dims = 0;
-    p->tensors = loose_copy(p->tensors, p->ntensors, sizeof *p->tensors);
-    for (size_t i = 0; i < p->ntensors; i++) {
-        layout_hold(p->tensors[i].src);
-        layout_hold(p->tensors[i].dst);
-    }
-    p->bufs = loose_copy(l->bufs, p->nbufs, sizeof *p->bufs);
-    p->shapes = loose_copy(p->shapes, p->nshapes, sizeof *p->shapes);
-    p->names = loose_copy(p->names, p->nnames, 1);
-    p->nsteps = l->nsteps;
-    p->in_place = l->in_place;
-    p->nparts = p->ndeps = p->nruns = p->nspots = 0;
-    for (size_t i = 0; i < l->nsteps; i++) {
-        p->nparts += l->steps[i].s.nparts;
-        p->ndeps += l->steps[i].s.ndeps;
-    }
-    dims = p->nparts * WEFT_MAX_DIMS;
-    p->steps = loose_alloc(p->nsteps, sizeof *p->steps);
-    p->parts = loose_alloc(p->nparts, sizeof *p->parts);
-    p->deps = loose_alloc(p->ndeps, sizeof *p->deps);
-    p->runs = loose_alloc(dims, sizeof *p->runs);
-    p->spots = loose_alloc(dims, sizeof *p->spots);
-    p->nparts = p->ndeps = 0;
-    for (size_t i = 0; i < l->nsteps; i++) {
-        const struct loose_step *s = &l->steps[i];
-        p->steps[i] = s->s;
-        p->steps[i].part = (uint32_t)p->nparts;
-        p->steps[i].dep = (uint32_t)p->ndeps;
-        for (uint32_t k = 0; k < s->s.ndeps; k++)
-            p->deps[p->ndeps++] = (uint32_t)s->deps[k];
-        for (uint32_t k = 0; k < s->s.nparts; k++) {
-            struct plan_part part = s->parts[k].p;
-            part.runs = (uint32_t)p->nruns;
-            part.spots = (uint32_t)p->nspots;
-            for (int d = 0; d < plan_ndim(p, &part); d++) {
-                p->runs[p->nruns++] = s->parts[k].run[d];
-                p->spots[p->nspots++] = s->parts[k].spot[d];
-            }
-            p->parts[p->nparts++] = part;
-        }
-    }
-    return p;
-}
-
-/* ---- tools ---- */
-
-static inline size_t pick(struct mutation *m, size_t n)
-{
-    m->random = hash_u64(m->random, 1);
-    return n ? (size_t)(m->random >> 16) % n : 0;
-}
-
-static inline bool say(struct mutation *m, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static inline bool say(struct mutation *m, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(m->text, sizeof m->text, fmt, ap);
-    va_end(ap);
-    return true;
-}
-
-static inline struct loose *loosen(struct mutation *m, size_t r)
-{
-    if (!m->loose[r])
-        m->loose[r] = loose_open(m->all[r]);
-    return m->loose[r];
-}
-
-static inline int loose_ndim(const struct loose *l, const struct loose_part *p)
-{
-    return plan_ndim(l->of, &p->p);
-}
-
-static inline bool is_message(const struct plan_step *s)
-{
-    return s->kind == PLAN_SEND || s->kind == PLAN_RECV;
-}
+void *loose_alloc(size_t n, size_t size);
+void loose_free(struct loose *l);
+weft_plan *loose_close(const struct loose *l);
+size_t loose_pick(struct mutation *m, size_t n);
+bool loose_say(struct mutation *m, const char *fmt, ...);
+struct loose *loose_plan(struct mutation *m, size_t r);
+int loose_ndim(const struct loose *l, const struct loose_part *p);
+bool loose_is_message(const struct plan_step *s);
 
 /* A random step of one of the kinds (bits 1 << kind), on any rank. */
-static inline struct loose_step *pick_step(struct mutation *m, unsigned kinds, size_t *r, size_t *s)
-{
-    size_t n = 0, found = 0;
-    for (int pass = 0; pass < 2; pass++) {
-        size_t want = pass ? pick(m, n) : 0;
-        for (size_t a = 0; a < m->ranks; a++)
-            for (size_t i = 0; i < m->all[a]->nsteps; i++) {
-                if (!(kinds >> m->all[a]->steps[i].kind & 1))
-                    continue;
-                if (!pass) {
-                    n++;
-                } else if (found++ == want) {
-                    *r = a;
-                    *s = i;
-                    return &loosen(m, a)->steps[i];
-                }
-            }
-        if (!n)
-            return NULL;
-    }
-    return NULL;
-}
+struct loose_step *loose_pick_step(struct mutation *m, unsigned kinds, size_t *r, size_t *s);
+
 enum {
     ANY_COPY = 1 << PLAN_COPY,
     ANY_REDUCE = 1 << PLAN_REDUCE,
@@ -213,110 +56,17 @@ enum {
 };
 
 /* The other end of a message, in the plans as they were. */
-static inline bool other_end(const struct mutation *m, size_t r, size_t s, size_t *peer, size_t *step)
-{
-    const struct plan_step *x = &m->all[r]->steps[s];
-    int other = x->kind == PLAN_SEND ? PLAN_RECV : PLAN_SEND;
-    size_t k = 0;
-    for (size_t i = 0; i < s; i++)
-        k += m->all[r]->steps[i].kind == x->kind && m->all[r]->steps[i].peer == x->peer;
-    const weft_plan *p = m->all[x->peer];
-    for (size_t i = 0; i < p->nsteps; i++)
-        if (p->steps[i].kind == other && p->steps[i].peer == (int32_t)r && k-- == 0) {
-            *peer = (size_t)x->peer;
-            *step = i;
-            return true;
-        }
-    return false;
-}
-
-static inline void drop_dep(struct loose_step *s, uint32_t k)
-{
-    memmove(&s->deps[k], &s->deps[k + 1], (s->s.ndeps - k - 1) * sizeof *s->deps);
-    s->s.ndeps--;
-}
-
-static inline void add_dep(struct loose_step *s, size_t dep)
-{
-    s->deps = realloc(s->deps, (s->s.ndeps + 1) * sizeof *s->deps);
-    if (!s->deps)
-        abort();
-    s->deps[s->s.ndeps++] = dep;
-}
+bool loose_other_end(const struct mutation *m, size_t r, size_t s, size_t *peer, size_t *step);
+void loose_drop_dep(struct loose_step *s, uint32_t k);
+void loose_add_dep(struct loose_step *s, size_t dep);
 
 /* Whoever waited for the step waits for what it waited for. */
-static inline void drop_step(struct loose *l, size_t s, bool inherit)
-{
-    struct loose_step gone = l->steps[s];
-    memmove(&l->steps[s], &l->steps[s + 1], (l->nsteps - s - 1) * sizeof *l->steps);
-    l->nsteps--;
-    for (size_t i = 0; i < l->nsteps; i++)
-        for (uint32_t k = 0; k < l->steps[i].s.ndeps; k++) {
-            size_t *dep = &l->steps[i].deps[k];
-            if (*dep != s) {
-                *dep -= *dep > s;
-                continue;
-            }
-            drop_dep(&l->steps[i], k--);
-            for (uint32_t j = 0; j < gone.s.ndeps && inherit; j++)
-                add_dep(&l->steps[i], gone.deps[j]); /* these stand before s */
-        }
-    free(gone.parts);
-    free(gone.deps);
-}
-
-static inline void repeat_step(struct loose *l, size_t s, size_t at)
-{
-    l->steps = realloc(l->steps, (l->nsteps + 1) * sizeof *l->steps);
-    if (!l->steps)
-        abort();
-    struct loose_step again = l->steps[s];
-    again.parts = loose_copy(again.parts, again.s.nparts, sizeof *again.parts);
-    again.deps = loose_copy(again.deps, again.s.ndeps, sizeof *again.deps);
-    memmove(&l->steps[at + 1], &l->steps[at], (l->nsteps - at) * sizeof *l->steps);
-    l->steps[at] = again;
-    l->nsteps++;
-    for (size_t i = at + 1; i < l->nsteps; i++)
-        for (uint32_t k = 0; k < l->steps[i].s.ndeps; k++)
-            l->steps[i].deps[k] += l->steps[i].deps[k] >= at;
-}
+void loose_drop_step(struct loose *l, size_t s, bool inherit);
+void loose_repeat_step(struct loose *l, size_t s, size_t at);
 
 /* Step `from` comes to stand at `to`; deps go with their steps. */
-static inline void move_step(struct loose *l, size_t from, size_t to)
-{
-    struct loose_step x = l->steps[from];
-    if (from < to)
-        memmove(&l->steps[from], &l->steps[from + 1], (to - from) * sizeof x);
-    else
-        memmove(&l->steps[to + 1], &l->steps[to], (from - to) * sizeof x);
-    l->steps[to] = x;
-    for (size_t i = 0; i < l->nsteps; i++)
-        for (uint32_t k = 0; k < l->steps[i].s.ndeps; k++) {
-            size_t *d = &l->steps[i].deps[k];
-            if (*d == from)
-                *d = to;
-            else if (from<to && * d> from && *d <= to)
-                --*d;
-            else if (to < from && *d >= to && *d < from)
-                ++*d;
-        }
-}
+void loose_move_step(struct loose *l, size_t from, size_t to);
 
 /* Counts, offsets and the size of a message after its parts have changed. */
-static inline void lay_out(struct loose *l, struct loose_step *s)
-{
-    int64_t end = 0;
-    for (uint32_t k = 0; k < s->s.nparts; k++) {
-        struct loose_part *p = &s->parts[k];
-        p->p.count = 1;
-        for (int d = 0; d < loose_ndim(l, p); d++)
-            p->p.count *= p->run[d].n * p->run[d].len;
-        if (!is_message(&s->s))
-            continue;
-        int64_t size = (int64_t)weft_dtype_size(p->p.wire);
-        p->p.offset = (end + size - 1) / size * size;
-        end = p->p.offset + p->p.count * size;
-    }
-    s->s.bytes = end;
-}
+void loose_lay_out(struct loose *l, struct loose_step *s);
 #endif

@@ -5,16 +5,16 @@
  *
  * A survivor is printed as: mutant CASE ALGORITHM BUCKET IN_PLACE HOSTS KIND SEED. Setting WEFT_MUTANT to
  * these words runs that one alone and tells all about it. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "interp.h"
 #include "mutate.h"
 #include "support/share.h"
+#include "support/suite.h"
 #include "weft.h"
 
 /* Up to three tensors: source and destination each. */

@@ -4,15 +4,13 @@
  * what came, all through one shared mapping. */
 #ifndef WEFT_TESTS_PROPERTY_CREW_H
 #define WEFT_TESTS_PROPERTY_CREW_H
-#include <unistd.h>
+#include <stdbool.h>
+#include <stdint.h>
 
-#include "property_engine.h"
-#include "tool/worker_processes.h"
+#include "property_trial.h"
 
 #define CREW_RANKS 8
 #define CREW_WAYS 3
-#define CREW_SCARCE (128 << 10)       /* bytes of staging, so that few messages are letters */
-#define CREW_ROOM (INT64_C(64) << 20) /* bytes of data of a case, in both directions */
 
 /* One tensor on a rank. */
 struct crew_tensor {
@@ -40,234 +38,12 @@ struct crews {
     int opened;                                    /* names of comms are not used again */
     struct crew_errand *errand;
 };
-
-/* ---- what a rank does, in its process ---- */
-
-static weft_comm *crew_comm[CREW_WAYS]; /* direct, staged, and direct where private memory is read by the system */
-
-static inline int crew_way(const struct property_case *c)
-{
-    return c->staged ? 1 : c->private && c->seed / 24 % 2 ? 2 : 0;
-}
-
-static inline int crew_open_rank(void *arg, int rank)
-{
-    struct crew_errand *e = arg;
-    int rc = 0;
-    for (int way = 0; way < CREW_WAYS && !rc; way++) {
-        weft_comm_opts o = {
-            .size = sizeof o, .rank = rank, .ranks = e->size, .staged = way == 1, .cross = way == 2 ? 1 : -1};
-        if (way == 2)
-            o.inflight_bytes = CREW_SCARCE; /* a quarter of it for letters */
-        rc = weft_comm_open(e->url[way], &o, &crew_comm[way]);
-    }
-    return rc;
-}
-
-static inline int crew_memory(weft_comm *c, bool private, int64_t bytes, unsigned char **out)
-{
-    void *memory = NULL;
-    int rc = private ? 0 : weft_comm_alloc(c, (size_t)bytes, &memory);
-    *out = private ? lab_buffer(bytes) : memory;
-    return rc;
-}
-
-/* Memory of a rank, as in engine_place. */
-static inline int crew_place(struct crew_errand *e, weft_comm *c, int m, int rank, struct engine_tensor *t,
-                             weft_view (*view)[CASE_MOVES])
-{
-    struct crew_tensor *from = &e->tensor[m][rank];
-    t->shared = from->shared;
-    for (int k = 0; k < 2; k++) {
-        struct engine_side *s = &t->side[k];
-        s->view = from->side[k].view;
-        s->bytes = from->side[k].bytes;
-        if (k && t->shared) {
-            s->memory = t->side[0].memory;
-        } else if (s->bytes || t->shared) {
-            int rc = crew_memory(c, e->c.private, s->bytes, &s->memory);
-            if (rc)
-                return rc;
-        }
-        view[k][m] =
-            (weft_view){s->bytes ? s->memory + s->view.first : NULL, s->bytes ? (size_t)(s->bytes - s->view.first) : 0,
-                        from->side[k].strided ? s->view.strides : NULL};
-    }
-    return 0;
-}
-
-static inline void crew_unplace(struct crew_errand *e, weft_comm *c, struct engine_tensor *t)
-{
-    for (int k = 0; k < (t->shared ? 1 : 2); k++)
-        if (e->c.private)
-            free(t->side[k].memory);
-        else
-            weft_comm_free(c, t->side[k].memory);
-}
-
-static inline void crew_fill(const struct crew_tensor *from, struct engine_tensor *t)
-{
-    for (int k = 1; k >= 0; k--)
-        if (t->side[k].bytes && (k || !t->shared))
-            memset(t->side[k].memory, LAB_UNTOUCHED, (size_t)t->side[k].bytes);
-    if (t->side[0].bytes)
-        inplace_scatter(&t->side[0].view, t->side[0].memory, from->src);
-}
-
-/* Takes the result of a run; the second must have the bits of the first. Neither the source nor what lies between the
- * rows of the destination may have changed. */
-static inline void crew_take(struct crew_tensor *from, struct engine_tensor *t, int turn, char *wrong, size_t cap)
-{
-    int64_t n = from->dst_bytes > from->src_bytes ? from->dst_bytes : from->src_bytes;
-    unsigned char *dense = lab_buffer(n);
-    memset(dense, LAB_UNTOUCHED, (size_t)n);
-    if (t->side[1].bytes)
-        inplace_gather(&t->side[1].view, t->side[1].memory, dense);
-    if (turn && memcmp(dense, from->dst, (size_t)from->dst_bytes))
-        snprintf(wrong, cap, "other bits after the second run");
-    memcpy(from->dst, dense, (size_t)from->dst_bytes);
-    if (!t->shared && t->side[0].bytes) {
-        inplace_gather(&t->side[0].view, t->side[0].memory, dense);
-        if (memcmp(dense, from->src, (size_t)from->src_bytes))
-            snprintf(wrong, cap, "a source was changed");
-    }
-    if (!t->shared && t->side[1].bytes) {
-        memset(dense, LAB_UNTOUCHED, (size_t)n);
-        inplace_scatter(&t->side[1].view, t->side[1].memory, dense);
-        for (int64_t i = 0; i < t->side[1].bytes; i++)
-            if (t->side[1].memory[i] != LAB_UNTOUCHED) {
-                snprintf(wrong, cap, "the room between rows was changed");
-                break;
-            }
-    }
-    free(dense);
-}
-
-static inline int crew_run_rank(void *arg, int rank)
-{
-    struct crew_errand *e = arg;
-    struct why why = {"", ""};
-    struct lab l;
-    struct engine_tensor t[CASE_MOVES] = {{.shared = false}};
-    weft_view view[2][CASE_MOVES];
-    weft_comm *c = crew_comm[crew_way(&e->c)];
-    weft_plan *plan = NULL;
-    weft_exec *x = NULL;
-    int rc = lab_layouts(&l, &e->c, e->size, &why) ? 0 : WEFT_EINVAL;
-    if (!rc)
-        rc = weft_lower(l.moves, (size_t)e->c.moves, rank, &l.opts, &plan);
-    for (int m = 0; m < e->c.moves && !rc; m++)
-        rc = crew_place(e, c, m, rank, &t[m], view);
-    if (!rc)
-        rc = weft_bind(plan, c, view[0], view[1], NULL, &x);
-    for (int turn = 0; turn < 3 && !rc; turn++) {
-        for (int m = 0; m < e->c.moves; m++) {
-            crew_fill(&e->tensor[m][rank], &t[m]);
-            if (turn == 1 && t[m].side[0].bytes) /* what is left of this run would be seen in the next */
-                memset(t[m].side[0].memory, 0, (size_t)t[m].side[0].bytes);
-        }
-        rc = weft_exec_run(x);
-        for (int m = 0; m < e->c.moves && !rc && turn != 1; m++)
-            crew_take(&e->tensor[m][rank], &t[m], turn, e->wrong[rank], sizeof e->wrong[rank]);
-    }
-    weft_exec_close(x);
-    weft_plan_free(plan);
-    for (int m = 0; m < e->c.moves; m++)
-        crew_unplace(e, c, &t[m]);
-    lab_close(&l);
-    return rc;
-}
-
-/* ---- the parent ---- */
-
-static inline void crews_drop(struct crews *s, int size)
-{
-    worker_processes_close(s->crew[size]);
-    s->crew[size] = NULL;
-}
-
-static inline void crews_close(struct crews *s)
-{
-    for (int n = 1; n <= CREW_RANKS; n++)
-        crews_drop(s, n);
-    worker_processes_free(s->errand, sizeof *s->errand + CREW_ROOM);
-}
+int crew_way(const struct property_case *c);
+void crews_close(struct crews *s);
 
 /* The crew of so many, started when it is first needed, and again after it failed. */
-static inline struct worker_processes *crews_get(struct crews *s, int size, struct why *why)
-{
-    struct failure f;
-    if (!s->errand)
-        s->errand = worker_processes_alloc(sizeof *s->errand + CREW_ROOM);
-    if (s->crew[size] || !s->errand)
-        return s->crew[size];
-    if (worker_processes_open(size, &s->crew[size], &f)) {
-        broken(why, "%s", f.text);
-        return NULL;
-    }
-    s->errand->size = size;
-    for (int way = 0; way < CREW_WAYS; way++)
-        snprintf(s->errand->url[way], sizeof s->errand->url[way], "shm:property-%ld-%d", (long)getpid(), s->opened++);
-    if (worker_processes_do(s->crew[size], crew_open_rank, s->errand, &f)) {
-        broken(why, "%s", f.text);
-        crews_drop(s, size);
-    }
-    return s->crew[size];
-}
+struct worker_processes *crews_get(struct crews *s, int size, struct why *why);
 
-/* Writes down what the ranks need of the job's tensors, which engine_place has laid out. */
-static inline bool crew_pack(struct crew_errand *e, const struct engine_job *j, struct why *why)
-{
-    const struct lab *l = j->lab;
-    int64_t used = 0;
-    e->c = *l->c;
-    e->size = l->world;
-    for (int m = 0; m < e->c.moves; m++)
-        for (int r = 0; r < e->size; r++) {
-            const struct engine_tensor *t = &j->tensor[m][r];
-            struct crew_tensor *to = &e->tensor[m][r];
-            *to = (struct crew_tensor){.shared = t->shared,
-                                       .src_bytes = oracle_src_bytes(l->oracle[m], r),
-                                       .dst_bytes = oracle_dst_bytes(l->oracle[m], r)};
-            for (int k = 0; k < 2; k++) {
-                to->side[k].bytes = t->side[k].bytes;
-                to->side[k].view = t->side[k].view;
-                to->side[k].strided = j->view[k][r][m].strides != NULL;
-            }
-            if (used + to->src_bytes + to->dst_bytes > CREW_ROOM)
-                return broken(why, "the case is too large for its shared mapping");
-            to->src = e->room + used;
-            to->dst = to->src + to->src_bytes;
-            used += to->src_bytes + to->dst_bytes;
-            memcpy(to->src, l->src[m * l->world + r], (size_t)to->src_bytes);
-        }
-    memset(e->wrong, 0, sizeof e->wrong);
-    return true;
-}
-
-/* As engine_run, on processes. */
-static inline bool crew_run(struct crews *s, struct engine_job *j, bool *refused, struct why *why)
-{
-    struct failure f;
-    struct lab *l = j->lab;
-    struct crew_errand *e = s->errand;
-    if (!crew_pack(e, j, why))
-        return false;
-    engine_expect(j);
-    int rc = worker_processes_do(s->crew[e->size], crew_run_rank, e, &f);
-    *refused = rc == WEFT_EINVAL && strstr(f.text, "overlap");
-    if (*refused)
-        return true;
-    if (rc) {
-        crews_drop(s, e->size); /* it may have failed for good */
-        return broken(why, "%s", f.text);
-    }
-    for (int r = 0; r < e->size; r++) {
-        if (e->wrong[r][0])
-            return broken(why, "rank %d: %s", r, e->wrong[r]);
-        for (int m = 0; m < e->c.moves; m++)
-            memcpy(l->dst[m * l->world + r], e->tensor[m][r].dst, (size_t)e->tensor[m][r].dst_bytes);
-    }
-    return lab_compare(l, why);
-}
+/* As trial_run, on processes. */
+bool crew_run(struct crews *s, struct trial_job *j, bool *refused, struct why *why);
 #endif

@@ -1,28 +1,27 @@
 /* The property campaign on the engine, with ranks that are threads. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "property_report.h"
 #include "property_runs.h"
+#include "support/property_random.h"
 #include "support/share.h"
+#include "support/suite.h"
 
 static const char *program;
-static struct engine engine;
+static struct trial_teams engine;
 
-static bool run_on_threads(struct engine_job *j, bool *refused, struct why *why)
+static bool run_on_threads(struct trial_job *j, bool *refused, struct why *why)
 {
-    return engine_run(&engine, j, refused, why);
+    return trial_run(&engine, j, refused, why);
 }
 
 static bool law_run(const struct property_case *c, struct why *why)
 {
-    struct engine_team *team = engine_team_for(&engine, case_world(c), why);
+    struct trial_team *team = trial_team_for(&engine, case_world(c), why);
     return team && runs_law(c, team->size, team, run_on_threads, why);
 }
 
@@ -31,7 +30,7 @@ static void one_case(int64_t number)
     struct property_case c;
     random_case(RUNS_SEED, number, &c);
     runs_pick_algorithm(&c);
-    c.on = engine_size[engine_team_number(case_world(&c))];
+    c.on = trial_size[trial_team_number(case_world(&c))];
     runs_seen.cases++;
     report_law(program, law_run, c);
 }
@@ -44,7 +43,7 @@ static void campaign(void **state)
     for (int64_t i = 0; i < n && !report.broken; i++)
         one_case(i);
     runs_judge("threads");
-    engine_close(&engine);
+    trial_close(&engine);
 }
 
 int main(int argc, char **argv)
@@ -52,7 +51,7 @@ int main(int argc, char **argv)
     program = argv[0];
     if (argc > 2) {
         int code = report_range(argv, one_case);
-        engine_close(&engine);
+        trial_close(&engine);
         return code;
     }
     const struct CMUnitTest tests[] = {cmocka_unit_test(campaign)};

@@ -1,24 +1,23 @@
 /* The property campaign on shm: with 1 to 8 processes, which stay from case to case; data in window memory and in
  * private memory, which is staged or read by the system. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "property_crew.h"
+#include "property_report.h"
 #include "property_runs.h"
+#include "support/property_random.h"
 #include "support/share.h"
+#include "support/suite.h"
 
 static const char *program;
 static struct crews crews;
 static int64_t of_size[CREW_RANKS + 1], in_windows, crossing;
 
-static bool run_on_processes(struct engine_job *j, bool *refused, struct why *why)
+static bool run_on_processes(struct trial_job *j, bool *refused, struct why *why)
 {
     return crew_run(&crews, j, refused, why);
 }

@@ -1,19 +1,16 @@
 /* The property campaign, on plans that run in one thread: random pairs of layouts, and the laws of property_laws.h for
  * each. A case that breaks one is made small and shown as the command that runs it again. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "property_laws.h"
 #include "property_report.h"
 #include "support/property_random.h"
 #include "support/share.h"
+#include "support/suite.h"
 
 #define SEED 20240611
 

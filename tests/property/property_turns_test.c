@@ -4,7 +4,6 @@
  * refused. Ranks are threads, on both transports of one machine, with limits from wide to narrow. */
 #define _GNU_SOURCE
 #include <sched.h>
-#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -12,15 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "base/hash.h"
 #include "comm/lock.h"
 #include "engine/block.h"
 #include "engine/driver.h"
-#include "property_engine.h"
 #include "property_places.h"
+#include "property_trial.h"
 #include "support/property_random.h"
 #include "support/share.h"
+#include "support/suite.h"
+#include "tool/worker_threads.h"
 
 #define TURNS_SEED 20261116
 enum { SETS = 3, EXECS = 3, FORMS = 2 };
@@ -31,7 +31,7 @@ enum { SETS = 3, EXECS = 3, FORMS = 2 };
 struct turns_exec {
     struct property_case c[SETS];
     struct lab lab[SETS];
-    struct engine_job job[FORMS][SETS];
+    struct trial_job job[FORMS][SETS];
     int comm; /* of the two of its place */
     weft_exec *exec[PLACES_RANKS];
 };
@@ -73,19 +73,19 @@ static struct inplace_view shuffled_view(struct random *g, const weft_local *l, 
 }
 
 /* Memory for one tensor on one rank in one form; where it is in place, in all forms alike. */
-static bool place_tensor(struct random *g, struct engine_job *j, int m, int rank, bool share, int flat, struct why *why)
+static bool place_tensor(struct random *g, struct trial_job *j, int m, int rank, bool share, int flat, struct why *why)
 {
     struct lab *l = j->lab;
-    struct engine_tensor *t = &j->tensor[m][rank];
+    struct trial_tensor *t = &j->tensor[m][rank];
     struct inplace fit = {.shared = false};
     if (share && inplace_fit(l->layout[m][0], l->layout[m][1], rank, &fit))
-        return broken(why, "in place: %s", weft_errmsg());
-    t->shared = fit.shared && engine_legality(l, m, rank, &fit) == ENGINE_LEGAL;
+        return lab_broken(why, "in place: %s", weft_errmsg());
+    t->shared = fit.shared && trial_legality(l, m, rank, &fit) == TRIAL_LEGAL;
     for (int k = 0; k < 2; k++) {
-        struct engine_side *s = &t->side[k];
+        struct trial_side *s = &t->side[k];
         weft_local local;
         if (weft_layout_local(l->layout[m][k], rank, &local))
-            return broken(why, "local: %s", weft_errmsg());
+            return lab_broken(why, "local: %s", weft_errmsg());
         if (t->shared) {
             s->view = k ? fit.dst : fit.src;
             s->bytes = fit.bytes;
@@ -117,11 +117,11 @@ static int rank_in(const struct errand *e, const struct turns_exec *x, int threa
 static int take_memory(struct errand *e, int thread, struct turns_exec *x, int form)
 {
     int rank = rank_in(e, x, thread);
-    struct engine_job *j = &x->job[form][0];
+    struct trial_job *j = &x->job[form][0];
     for (int m = 0; m < x->c->moves; m++) {
-        struct engine_tensor *t = &j->tensor[m][rank];
+        struct trial_tensor *t = &j->tensor[m][rank];
         for (int k = 0; k < 2; k++) {
-            struct engine_side *s = &t->side[k];
+            struct trial_side *s = &t->side[k];
             void *memory = NULL;
             int err = 0;
             if (k && t->shared)
@@ -146,7 +146,7 @@ static void give_memory(struct errand *e, int thread, struct turns_exec *x, int 
 {
     int rank = rank_in(e, x, thread);
     for (int m = 0; m < x->c->moves; m++) {
-        struct engine_tensor *t = &x->job[form][0].tensor[m][rank];
+        struct trial_tensor *t = &x->job[form][0].tensor[m][rank];
         for (int k = 0; k < (t->shared ? 1 : 2); k++)
             if (places_ways[e->way].windows)
                 weft_comm_free(e->at->comm[0][thread], t->side[k].memory);
@@ -177,7 +177,7 @@ static int wait_somehow(struct random *g, weft_exec *x)
     }
 }
 
-static void check(struct errand *e, int thread, const struct engine_job *j, int exec, int round)
+static void check(struct errand *e, int thread, const struct trial_job *j, int exec, int round)
 {
     struct lab *l = j->lab;
     int rank = rank_in(e, &e->x[exec], thread);
@@ -189,12 +189,12 @@ static void check(struct errand *e, int thread, const struct engine_job *j, int 
         int64_t bytes = oracle_dst_bytes(l->oracle[m], rank);
         unsigned char *dense = lab_buffer(bytes);
         memset(dense, LAB_UNTOUCHED, (size_t)bytes);
-        engine_take(j, m, rank, dense);
+        trial_take(j, m, rank, dense);
         int64_t at = oracle_compare(l->oracle[m], rank, dense, l->want[m * l->world + rank]);
         if (at >= 0)
             say(e, thread, "round %d, exec %d, tensor %d: slot %lld is not what the oracle says", round, exec, m,
                 (long long)at);
-        if (!engine_untouched(j, m, rank))
+        if (!trial_untouched(j, m, rank))
             say(e, thread, "round %d, exec %d, tensor %d: a source or the room between rows was changed", round, exec,
                 m);
         free(dense);
@@ -208,7 +208,7 @@ static int bind_again(struct errand *e, struct random *all, int thread, int k, i
     int rank = rank_in(e, x, thread);
     bool wrong = random_once_in(all, 3);
     int blame = (int)random_in(all, 0, places_size[e->size] - 1), to = (*form + 1) % FORMS;
-    struct engine_job *j = &x->job[to][0];
+    struct trial_job *j = &x->job[to][0];
     weft_local in;
     weft_layout_local(x->lab[0].layout[0][0], blame, &in);
     wrong = wrong && in.count;
@@ -241,7 +241,7 @@ static int one_round(struct errand *e, struct random *all, struct random *own, i
     for (int i = 0; i < n && !err; i++) {
         k = order[i];
         int rank = rank_in(e, &e->x[k], thread);
-        engine_fill(&e->x[k].job[form[k]][set[k]], rank);
+        trial_fill(&e->x[k].job[form[k]][set[k]], rank);
         if (n == 1 && random_once_in(own, 3))
             err = weft_exec_run(e->x[k].exec[rank]);
         else
@@ -288,7 +288,7 @@ static int bind_all(struct errand *e, int thread)
     for (int k = 0; k < e->n && !err; k++) {
         struct turns_exec *x = &e->x[k];
         int rank = rank_in(e, x, thread);
-        const struct engine_job *j = &x->job[0][0];
+        const struct trial_job *j = &x->job[0][0];
         err = weft_bind(x->lab[0].plans[rank], e->at->comm[x->comm][rank], j->view[0][rank], j->view[1][rank], NULL,
                         &x->exec[rank]);
         if (!err && e->age)
@@ -340,7 +340,7 @@ static bool flatten(struct lab *l, int m, int dim, struct why *why)
         weft_local at;
         unsigned char *data = l->src[m * l->world + r];
         if (weft_layout_local(l->layout[m][0], r, &at))
-            return broken(why, "local: %s", weft_errmsg());
+            return lab_broken(why, "local: %s", weft_errmsg());
         size_t inner = at.count ? (size_t)(at.bytes / at.count) : 0, outer = at.count ? 1 : 0;
         for (int d = 0; d < at.ndim; d++)
             *(d < dim ? &outer : &inner) *= d == dim ? 1 : (size_t)at.shape[d];
@@ -351,7 +351,7 @@ static bool flatten(struct lab *l, int m, int dim, struct why *why)
         sources[r] = data;
     }
     if (oracle_take(l->oracle[m], sources))
-        return broken(why, "the oracle has no memory");
+        return lab_broken(why, "the oracle has no memory");
     for (int r = 0; r < l->world; r++)
         oracle_expect(l->oracle[m], r, l->want[m * l->world + r]);
     return true;
@@ -373,7 +373,7 @@ static bool open_sets(struct errand *e, struct turns_exec *x, struct random *g, 
     for (int s = 0; s < SETS && ok; s++) {
         ok = lab_data(&x->lab[s], wild, why);
         for (int f = 0; f < FORMS; f++)
-            x->job[f][s] = (struct engine_job){.lab = &x->lab[s]};
+            x->job[f][s] = (struct trial_job){.lab = &x->lab[s]};
     }
     /* Also where lowering was not told: bind may refuse it, or it is right. */
     bool share = x->c->in_place || random_once_in(g, 4);
@@ -399,15 +399,15 @@ static void expect(struct turns_exec *x, int size)
         struct lab *l = &x->lab[s];
         for (int m = 0; m < x->c->moves; m++)
             for (int r = 0; r < size; r++) {
-                struct engine_job *j = &x->job[0][s];
-                struct engine_tensor kept = j->tensor[m][r], *t = &j->tensor[m][r];
+                struct trial_job *j = &x->job[0][s];
+                struct trial_tensor kept = j->tensor[m][r], *t = &j->tensor[m][r];
                 *t = x->job[0][0].tensor[m][r];
                 if (!t->shared)
                     continue;
                 t->side[0].memory = t->side[1].memory = lab_buffer(t->side[0].bytes);
                 memset(t->side[0].memory, LAB_UNTOUCHED, (size_t)t->side[0].bytes);
                 inplace_scatter(&t->side[0].view, t->side[0].memory, l->src[m * l->world + r]);
-                engine_take(j, m, r, l->want[m * l->world + r]);
+                trial_take(j, m, r, l->want[m * l->world + r]);
                 oracle_expect(l->oracle[m], r, l->want[m * l->world + r]);
                 free(t->side[0].memory);
                 *t = kept;
@@ -500,12 +500,12 @@ static void one_case(int64_t number)
         expect(&e->x[k], places_size[e->size]);
     e->at = ok ? place_get(e->way, e->size, &why) : NULL;
     if (e->at && worker_threads_do(e->at->team, run_rank, e, &f)) {
-        broken(&why, "%s", f.text);
+        lab_broken(&why, "%s", f.text);
         place_close(e->at);
     }
     for (int r = 0; r < PLACES_RANKS && !why.text[0]; r++)
         if (e->wrong[r][0])
-            broken(&why, "rank %d: %s", r, e->wrong[r]);
+            lab_broken(&why, "rank %d: %s", r, e->wrong[r]);
     if (why.text[0])
         tell(e, number, why.text);
     seen_refused += e->refused;

@@ -1,16 +1,14 @@
 /* How ranks come to the place of a tcp: store, where addresses answer nothing, signals come, and the only port to call
  * from is the one that is called. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <net/if.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +19,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "rendezvous/deadline.h"
 #include "rendezvous/store_tcp.h"
 #include "stores.h"
+#include "support/suite.h"
 
 #define CALLS 4
 

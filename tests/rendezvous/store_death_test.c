@@ -1,21 +1,22 @@
 /* What is left of a job that died, in a folder and elsewhere, and what its survivors can do. */
 #define _GNU_SOURCE
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "rendezvous/deadline.h"
+#include "rendezvous/store.h"
 #include "stores.h"
+#include "support/suite.h"
 
 /* ---- a folder with leftovers ---- */
 

@@ -1,24 +1,29 @@
 /* A tcp: store among those who mean no good: wrong tokens, recorded handshakes, frames that are cut, changed, repeated
  * or too long, connections that say nothing or too much. Each costs itself; the store serves on. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "rendezvous/address.h"
+#include "rendezvous/deadline.h"
 #include "rendezvous/frame.h"
+#include "rendezvous/server.h"
 #include "stores.h"
+#include "support/random.h"
+#include "support/share.h"
+#include "support/suite.h"
 
 static struct stores_place place;
 static struct address at;

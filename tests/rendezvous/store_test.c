@@ -1,21 +1,21 @@
 /* Stores of every kind: the laws of keys, counters and gathers among threads and processes, opens that fail and are
  * tried again, ranks that die, jobs beside each other and after each other in one place. */
 #define _GNU_SOURCE
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "rendezvous/store.h"
 #include "stores.h"
+#include "support/share.h"
+#include "support/suite.h"
 
 #if defined(__SANITIZE_THREAD__)
 enum { FORKS = 1 }; /* TSan looks at one process */

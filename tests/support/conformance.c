@@ -1,13 +1,13 @@
 #define _GNU_SOURCE
 #include "conformance.h"
 
-#include "hosts_meet.h"
-#include "launched.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "hosts_meet.h"
+#include "launched.h"
 
 static const struct {
     const char *transport, *ranks;

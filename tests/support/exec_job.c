@@ -4,9 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tensors.h"
-
 #include "suite.h"
+#include "tensors.h"
 
 #define COPIES 40
 

@@ -1,11 +1,10 @@
 #define _GNU_SOURCE
 #include "launched.h"
 
-#include <stdbool.h>
-
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>

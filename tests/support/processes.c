@@ -11,7 +11,6 @@
 
 #include "clock.h"
 #include "ranks.h"
-
 #include "suite.h"
 
 int64_t process_below(struct random *r, int64_t n)
@@ -79,7 +78,7 @@ int process_do(int (*f)(void *), void *arg)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
-int pair_make(struct pair *p, const char *src, const char *dst, bool window, weft_comm *c)
+int pair_bind(struct pair *p, const char *src, const char *dst, bool window, weft_comm *c)
 {
     weft_lower_opts o = {.size = sizeof o, .world = weft_comm_size(c)};
     weft_local a, b;
@@ -106,7 +105,7 @@ int pair_make(struct pair *p, const char *src, const char *dst, bool window, wef
     return err ? err : weft_bind(p->plan, c, &in, &out, NULL, &p->x);
 }
 
-void pair_free(struct pair *p)
+void pair_release(struct pair *p)
 {
     weft_exec_close(p->x);
     weft_plan_free(p->plan);

@@ -31,6 +31,6 @@ struct pair {
     weft_comm *comm;
     weft_exec *x;
 };
-int pair_make(struct pair *p, const char *src, const char *dst, bool window, weft_comm *c);
-void pair_free(struct pair *p);
+int pair_bind(struct pair *p, const char *src, const char *dst, bool window, weft_comm *c);
+void pair_release(struct pair *p);
 #endif

@@ -1,9 +1,9 @@
 #define _GNU_SOURCE
 #include "random.h"
 
-#include "base/hash.h"
-
 #include <stdint.h>
+
+#include "base/hash.h"
 
 uint64_t random_next(struct random *r)
 {

@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "launched.h"
-
 #include "suite.h"
 
 const char *ranks_on = "threads";

@@ -228,7 +228,7 @@ void puts_callback_body(struct ranks_rank *r)
         f.work[i] = i + r->rank;
     snprintf(src, sizeof src, "i32[60/x] @x%d", r->size);
     snprintf(dst, sizeof dst, "i32[60] @x%d", r->size);
-    RANKS_OK(r, pair_make(&p, src, dst, false, r->comm));
+    RANKS_OK(r, pair_bind(&p, src, dst, false, r->comm));
     RANKS_OK(r, weft_window_open(r->comm, &b, 1, 1, &f.w));
     RANKS_OK(r, weft_exec_on_done(p.x, callback, &f));
     RANKS_OK(r, weft_exec_run(p.x));
@@ -238,6 +238,6 @@ void puts_callback_body(struct ranks_rank *r)
     for (int i = 0; i < N; i++)
         RANKS_CHECK(r, got[i] == i + (r->rank + r->size - 1) % r->size);
     weft_window_close(f.w);
-    pair_free(&p);
+    pair_release(&p);
     free(f.work);
 }

@@ -1,18 +1,15 @@
 /* A rank of a job, as any launcher starts it: splits what the environment says in random ways, and in each group
  * reduces and exchanges, while what was split before is still there. hosts_groups [SEEDS] */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/hash.h"
 #include "support/random.h"
+#include "support/suite.h"
 #include "support/sums.h"
 
 #define MOST 64

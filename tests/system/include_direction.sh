@@ -25,7 +25,7 @@ place()
 }
 
 # A folder of this tree, wherever its files stand below it.
-sources() { find "$1" -name '*.[ch]' 2>/dev/null | sort; }
+sources() { find "$1" -name '*.[ch]' -size +0c 2>/dev/null | sort; }
 
 # draw: the picture of docs/architecture.md, a line a folder.
 draw()

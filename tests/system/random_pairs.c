@@ -1,17 +1,13 @@
 /* Prints random pairs of layouts, one "name: SRC -> DST" a line, for weft check --cases: random_pairs COUNT RANKS
  * [SEED], of RANKS ranks at most. The pairs are those of the property campaign. */
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include "support/property_random.h"
+#include "support/suite.h"
 
 int main(int argc, char **argv)
 {

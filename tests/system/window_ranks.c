@@ -1,16 +1,13 @@
 /* A rank that works with windows, for hosts.sh: any launcher starts it, on any transport. Ends with 0 when all was
  * right. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
-#include <cmocka.h>
-
 #include "support/share.h"
+#include "support/suite.h"
 #include "support/window_cases.h"
 #include "support/window_ends.h"
 #include "support/window_forms.h"

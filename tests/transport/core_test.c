@@ -1,18 +1,15 @@
 /* The words that ranks meet on, by themselves: one failure of several that threads of one rank find at a time, counters
  * that wrap round while ranks sleep and ring. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/suite.h"
 #include "transport/core.h"
 
 static struct core_group *group_new(int size)

@@ -5,9 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,11 +21,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "support/clock.h"
 #include "support/processes.h"
 #include "support/ranks.h"
+#include "support/suite.h"
 
 static bool no_memfds; /* as on a system that has none */
 int __real_memfd_create(const char *name, unsigned flags);
@@ -477,23 +474,23 @@ static int rank_on_small(const char *url, int rank)
     struct pair p;
     if (process_open(url, rank, 2, 10 * SECOND, &c))
         return 1;
-    if (pair_make(&p, "f32[8388608/x] @x2", "f32[8388608] @x2", true, c) != WEFT_ENOMEM || !says("no memory for "))
+    if (pair_bind(&p, "f32[8388608/x] @x2", "f32[8388608] @x2", true, c) != WEFT_ENOMEM || !says("no memory for "))
         return 2;
-    pair_free(&p);
+    pair_release(&p);
     if (weft_comm_barrier(c, -1))
         return 3;
-    int err = pair_make(&p, "f32[8388608/x] @x2", "f32[8388608] @x2", false, c);
+    int err = pair_bind(&p, "f32[8388608/x] @x2", "f32[8388608] @x2", false, c);
     if (err && (err != WEFT_ENOMEM || !says("rank ") || !says("no memory for ")))
         return 4;
     if (!err && weft_exec_run(p.x)) /* it found another way */
         return 5;
-    pair_free(&p);
-    if (pair_make(&p, "f32[64/x,64] @x2", "f32[64,64/x] @x2", false, c))
+    pair_release(&p);
+    if (pair_bind(&p, "f32[64/x,64] @x2", "f32[64,64/x] @x2", false, c))
         return 6;
     tensors_fill(p.src, rank, p.in, 1);
     if (weft_exec_run(p.x) || tensors_wrong(p.src, p.dst, rank, p.out, 1))
         return 7;
-    pair_free(&p);
+    pair_release(&p);
     weft_comm_close(c);
     return 0;
 }
@@ -557,7 +554,7 @@ static void run_kinds(struct ranks_rank *r)
     bool window = *(bool *)r->arg;
     struct pair p;
     weft_exec_info info = {.size = sizeof info};
-    RANKS_OK(r, pair_make(&p, "f32[64/x,300] @x4", "f32[64,300/x] @x4", window, r->comm));
+    RANKS_OK(r, pair_bind(&p, "f32[64/x,300] @x4", "f32[64,300/x] @x4", window, r->comm));
     for (int seed = 0; seed < 5; seed++) {
         tensors_fill(p.src, r->rank, p.in, seed);
         RANKS_OK(r, weft_exec_run(p.x));
@@ -565,7 +562,7 @@ static void run_kinds(struct ranks_rank *r)
     }
     RANKS_OK(r, weft_exec_stats(p.x, &info));
     RANKS_CHECK(r, window == (info.staging_peak == 0));
-    pair_free(&p);
+    pair_release(&p);
 }
 
 /* Window memory is read where it is; private memory comes through staging. */

@@ -2,93 +2,12 @@
  * gets no answer at an address, or is about to leave. What takes seconds is made to have taken them. */
 #ifndef WEFT_TESTS_WIRE_CALLS_H
 #define WEFT_TESTS_WIRE_CALLS_H
-#include <arpa/inet.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
+#include <stdbool.h>
 
-#include "transport/wire/tcp/wire_tcp.h"
 #include "wire_strangers.h"
 
-#define CALL_NS (5 * SECOND)    /* too long for a connection */
-#define ANSWER_NS (11 * SECOND) /* too long for a welcome, if there is something else to try */
-
-static inline struct tcp_wire *calls_wire(const struct wire_rank *r)
-{
-    return (struct tcp_wire *)r->w;
-}
-
-/* From now on this rank knows the peer by n addresses: 127.0.0.1, and one at which there is nobody, or 127.0.0.1 again.
- */
-static inline void calls_know(struct wire_rank *r, int peer, uint32_t n, bool nobody)
-{
-    static const unsigned char here[] = {127, 0, 0, 1}, nowhere[] = {224, 0, 0, 1};
-    struct tcp_card *card = &calls_wire(r)->cards[peer];
-    for (card->n = 0; card->n < n; card->n++) {
-        bool none = nobody && card->n;
-        card->at[card->n] = (struct tcp_address){.family = 4, .prefix = 32, .loopback = !none};
-        memcpy(card->at[card->n].bytes, none ? nowhere : here, sizeof here);
-    }
-}
-
-/* So much time has passed since the peer was called last, and nobody has looked. */
-static inline void calls_age(struct wire_rank *r, int peer, int64_t ns)
-{
-    calls_wire(r)->peers[peer].since -= ns;
-    calls_wire(r)->looked_at = 0;
-}
-
-static inline bool calls_readable(const struct tcp_peer *p, short events)
-{
-    return poll(&(struct pollfd){.fd = p->fd, .events = events}, 1, (int)(PATIENCE / MS)) == 1;
-}
-
-/* Both have mailed to each other: it must come. */
-static inline void calls_meet(struct wire_rank *r)
-{
-    WIRE_UNTIL(r, r->arrived >= 1 || r->w->ops->gone(r->w, 1 - r->rank) != TRANSPORT_HERE);
-    WIRE_CHECK(r, r->arrived >= 1 && r->w->ops->gone(r->w, 1 - r->rank) == TRANSPORT_HERE);
-    r->arrived--; /* the barrier's own may be here already */
-    wire_barrier(r);
-}
-
-static inline void calls_sign(struct wire_rank *r, int i)
-{
-    atomic_store(&r->job->signs[i], 1);
-}
-
-static inline void calls_await(struct wire_rank *r, int i)
-{
-    int64_t end = wire_now() + PATIENCE;
-    while (!atomic_load(&r->job->signs[i]) && wire_now() < end)
-        sched_yield();
-    WIRE_CHECK(r, atomic_load(&r->job->signs[i]));
-}
-
 /* A rank that calls is busy then: what has come meanwhile counts, not how long it was. */
-static inline void calls_busy_body(struct wire_rank *r)
-{
-    struct tcp_peer *p = &calls_wire(r)->peers[1 - r->rank];
-    if (r->rank == 0) {
-        calls_know(r, 1, 1, false);
-        WIRE_OK(r, r->w->ops->mail(r->w, 1, "b", 1));
-        WIRE_CHECK(r, p->link == TCP_CALLING && calls_readable(p, POLLOUT));
-        calls_age(r, 1, CALL_NS);
-        WIRE_CHECK(r, r->w->ops->gone(r->w, 1) == TRANSPORT_HERE);
-        calls_know(r, 1, 2, false);
-        WIRE_UNTIL(r, p->link == TCP_ASKING);
-        calls_sign(r, 0);
-        calls_await(r, 1);
-        WIRE_CHECK(r, p->link == TCP_ASKING && calls_readable(p, POLLIN));
-        calls_age(r, 1, ANSWER_NS);
-        WIRE_CHECK(r, r->w->ops->gone(r->w, 1) == TRANSPORT_HERE && p->link == TCP_OPEN);
-    } else {
-        calls_await(r, 0);
-        WIRE_UNTIL(r, p->link == TCP_OPEN);
-        calls_sign(r, 1);
-        WIRE_OK(r, r->w->ops->mail(r->w, 0, "b", 1));
-    }
-    calls_meet(r);
-}
+void calls_busy_body(struct wire_rank *r);
 
 struct calls_case {
     bool nobody; /* at the last address */
@@ -96,209 +15,29 @@ struct calls_case {
 };
 
 /* Who is called is busy for so long that it is called again, at all of its addresses: the last call counts. */
-static inline void calls_again_body(struct wire_rank *r)
-{
-    struct tcp_peer *p = &calls_wire(r)->peers[1 - r->rank];
-    const struct calls_case *c = r->arg;
-    pid_t child = 0;
-    if (r->rank == 0) {
-        calls_know(r, 1, 2, c->nobody);
-        WIRE_OK(r, r->w->ops->mail(r->w, 1, "b", 1));
-        child = c->child ? fork() : 0;
-        WIRE_CHECK(r, child >= 0);
-        if (c->child && !child) {
-            prctl(PR_SET_PDEATHSIG, SIGKILL);
-            for (;;)
-                pause();
-        }
-        for (int i = 0; i < (c->nobody ? 5 : 1); i++) {
-            WIRE_UNTIL(r, p->link == TCP_ASKING || r->w->ops->gone(r->w, 1) != TRANSPORT_HERE);
-            WIRE_CHECK(r, r->w->ops->gone(r->w, 1) == TRANSPORT_HERE);
-            calls_age(r, 1, ANSWER_NS);
-            r->w->ops->progress(r->w);
-        }
-        WIRE_UNTIL(r, p->link != TCP_CALLING);
-        calls_sign(r, 0);
-    } else {
-        calls_await(r, 0);
-        WIRE_UNTIL(r, p->link == TCP_OPEN);
-        WIRE_OK(r, r->w->ops->mail(r->w, 0, "b", 1));
-    }
-    calls_meet(r);
-    if (child) {
-        kill(child, SIGKILL);
-        waitpid(child, NULL, 0);
-    }
-}
+void calls_again_body(struct wire_rank *r);
 
 /* Rank 1 takes the call in the very moment in which rank 0 gives it up, and calls again: what both have to say comes by
  * the next connection. */
-static inline void calls_crossed_body(struct wire_rank *r)
-{
-    struct tcp_peer *p = &calls_wire(r)->peers[1 - r->rank];
-    if (r->rank == 0) {
-        struct tcp_hello welcome;
-        calls_know(r, 1, 2, false);
-        WIRE_OK(r, r->w->ops->mail(r->w, 1, "b", 1));
-        WIRE_UNTIL(r, p->link == TCP_ASKING);
-        calls_sign(r, 0);
-        calls_await(r, 1);
-        WIRE_CHECK(r, p->link == TCP_ASKING && calls_readable(p, POLLIN));
-        WIRE_CHECK(r, recv(p->fd, &welcome, sizeof welcome, MSG_WAITALL) == sizeof welcome); /* has not come in time */
-        calls_age(r, 1, ANSWER_NS);
-        r->w->ops->gone(r->w, 1);
-        WIRE_CHECK(r, p->link == TCP_CALLING);
-    } else {
-        calls_await(r, 0);
-        WIRE_UNTIL(r, p->link == TCP_OPEN);
-        WIRE_OK(r, r->w->ops->mail(r->w, 0, "b", 1));
-        calls_sign(r, 1);
-    }
-    calls_meet(r);
-}
+void calls_crossed_body(struct wire_rank *r);
 
 /* Who is called takes the call and leaves, while who called is busy: it has left, it has not died. */
-static inline void calls_taken_and_left_body(struct wire_rank *r)
-{
-    struct tcp_peer *p = &calls_wire(r)->peers[1 - r->rank];
-    if (r->rank == 0) {
-        WIRE_OK(r, r->w->ops->mail(r->w, 1, "b", 1));
-        WIRE_UNTIL(r, p->link == TCP_ASKING);
-        calls_sign(r, 0);
-        calls_await(r, 1);
-        WIRE_UNTIL(r, r->w->ops->gone(r->w, 1) != TRANSPORT_HERE);
-        WIRE_CHECK(r, r->arrived == 1 && r->w->ops->gone(r->w, 1) == TRANSPORT_LEFT);
-        return;
-    }
-    calls_await(r, 0);
-    WIRE_UNTIL(r, p->link == TCP_OPEN);
-    WIRE_OK(r, r->w->ops->mail(r->w, 0, "b", 1));
-    r->w->ops->close(r->w);
-    r->w = NULL;
-    calls_sign(r, 1);
-}
+void calls_taken_and_left_body(struct wire_rank *r);
 
 /* Who calls leaves before it is welcomed, since who is called is busy: that one hears its last words, and that it has
  * left, when it calls itself. */
-static inline void calls_farewell_body(struct wire_rank *r)
-{
-    struct tcp_peer *p = &calls_wire(r)->peers[1 - r->rank];
-    if (r->rank == *(int *)r->arg) {
-        WIRE_OK(r, r->w->ops->mail(r->w, 1 - r->rank, "b", 1));
-        WIRE_UNTIL(r, p->link == TCP_ASKING);
-        r->w->failed = true; /* or it would wait for seconds */
-        r->w->ops->close(r->w);
-        r->w = NULL;
-        calls_sign(r, 0);
-        return;
-    }
-    calls_await(r, 0);
-    WIRE_OK(r, r->w->ops->mail(r->w, 1 - r->rank, "b", 1));
-    WIRE_UNTIL(r, r->w->ops->gone(r->w, 1 - r->rank) != TRANSPORT_HERE);
-    WIRE_CHECK(r, r->arrived == 1 && r->w->ops->gone(r->w, 1 - r->rank) == TRANSPORT_LEFT);
-}
+void calls_farewell_body(struct wire_rank *r);
 
 /* Rank 1 has no more files for a while: rank 0, which calls it meanwhile, waits, and does not hold it for dead. */
-static inline void calls_files_body(struct wire_rank *r)
-{
-    struct rlimit before, none;
-    WIRE_CHECK(r, !getrlimit(RLIMIT_NOFILE, &before));
-    if (r->rank == 1) {
-        int fd = dup(0); /* the lowest that is free, and so are those above it */
-        WIRE_CHECK(r, fd >= 0);
-        close(fd);
-        none = (struct rlimit){.rlim_cur = (rlim_t)fd, .rlim_max = before.rlim_max};
-        WIRE_CHECK(r, !setrlimit(RLIMIT_NOFILE, &none) && dup(0) < 0);
-        calls_sign(r, 0);
-        WIRE_UNTIL(r, atomic_load(&r->job->signs[1]));
-        for (int64_t end = wire_now() + 250 * MS; wire_now() < end;) /* often enough to lose what can be lost */
-            wire_pump(r);
-        WIRE_CHECK(r, !setrlimit(RLIMIT_NOFILE, &before));
-    } else {
-        calls_await(r, 0);
-    }
-    WIRE_OK(r, r->w->ops->mail(r->w, 1 - r->rank, "b", 1));
-    if (r->rank == 0) {
-        WIRE_UNTIL(r, calls_wire(r)->peers[1].link != TCP_CALLING);
-        calls_sign(r, 1);
-    }
-    calls_meet(r);
-}
+void calls_files_body(struct wire_rank *r);
 
 /* Somebody takes the call of rank 0 and says nothing; the call that rank 1 makes meanwhile is a way. */
-static inline void calls_reserve_body(struct wire_rank *r)
-{
-    struct tcp_peer *p = &calls_wire(r)->peers[1 - r->rank];
-    struct sockaddr_in at = {.sin_family = AF_INET};
-    socklen_t n = sizeof at;
-    int fd = r->rank ? -1 : socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (r->rank == 0) {
-        at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        WIRE_CHECK(r, fd >= 0 && !bind(fd, (struct sockaddr *)&at, n) && !listen(fd, 4));
-        WIRE_CHECK(r, !getsockname(fd, (struct sockaddr *)&at, &n));
-        calls_know(r, 1, 1, false);
-        calls_wire(r)->cards[1].port = ntohs(at.sin_port);
-    }
-    WIRE_OK(r, r->w->ops->mail(r->w, 1 - r->rank, "b", 1));
-    if (r->rank == 0) {
-        WIRE_UNTIL(r, p->link == TCP_ASKING && p->reserve >= 0);
-        calls_age(r, 1, ANSWER_NS);
-    }
-    calls_meet(r);
-    if (fd >= 0)
-        close(fd);
-}
+void calls_reserve_body(struct wire_rank *r);
 
 /* More strangers than could be of the group stand at the door, behind one who is of it. */
-static inline void calls_crowd_body(struct wire_rank *r)
-{
-    int fds[STRANGERS];
-    if (r->rank == 0) {
-        const struct tcp_card *card = &calls_wire(r)->cards[1];
-        struct tcp_hello hello = {UINT64_C(0x3270637474666577), {card->nonce[0], card->nonce[1]}, 0, 1}, answer;
-        for (int i = 0; i < STRANGERS; i++) {
-            fds[i] = stranger(card, &hello, i ? 0 : sizeof hello);
-            WIRE_CHECK(r, fds[i] >= 0);
-        }
-        calls_sign(r, 0);
-        WIRE_CHECK(r, recv(fds[0], &answer, sizeof answer, MSG_WAITALL) == (ssize_t)sizeof answer);
-        WIRE_CHECK(r, answer.from == 1 && answer.to == 0);
-        calls_sign(r, 1);
-        for (int i = 0; i < STRANGERS; i++)
-            close(fds[i]);
-        return;
-    }
-    calls_await(r, 0);
-    WIRE_UNTIL(r, calls_wire(r)->nguests > STRANGERS / 4);
-    WIRE_UNTIL(r, atomic_load(&r->job->signs[1]));
-}
+void calls_crowd_body(struct wire_rank *r);
 
 /* Rank 1 is leaving, and waits for rank 2 to take what it was sent, when rank 0 calls it: it has left, for rank 0, too.
  */
-static inline void calls_leave_body(struct wire_rank *r)
-{
-    unsigned char mail[WIRE_MAIL] = "b";
-    if (r->rank == 1) {
-        for (int i = 0; i < 20000; i++)
-            WIRE_OK(r, r->w->ops->mail(r->w, 2, mail, sizeof mail));
-        WIRE_UNTIL(r, calls_wire(r)->peers[2].blocked);
-        calls_sign(r, 1);
-        r->w->ops->close(r->w);
-        r->w = NULL;
-        return;
-    }
-    if (r->rank == 2) {
-        WIRE_UNTIL(r, calls_wire(r)->peers[1].link == TCP_OPEN);
-        calls_await(r, 0);
-        WIRE_UNTIL(r, r->w->ops->gone(r->w, 1) != TRANSPORT_HERE);
-        WIRE_CHECK(r, r->arrived == 20000 && r->w->ops->gone(r->w, 1) == TRANSPORT_LEFT);
-        return;
-    }
-    calls_await(r, 1);
-    WIRE_OK(r, r->w->ops->mail(r->w, 1, mail, sizeof mail));
-    WIRE_UNTIL(r, calls_wire(r)->peers[1].link >= TCP_OPEN);
-    calls_sign(r, 0);
-    WIRE_UNTIL(r, r->w->ops->gone(r->w, 1) != TRANSPORT_HERE);
-    WIRE_CHECK(r, r->w->ops->gone(r->w, 1) == TRANSPORT_LEFT);
-}
+void calls_leave_body(struct wire_rank *r);
 #endif

@@ -2,14 +2,18 @@
  * on with each other. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
-#include <cmocka.h>
-
+#include "support/random.h"
 #include "support/share.h"
+#include "support/suite.h"
 #include "wire_ranks.h"
 
 #define LARGE ((size_t)64 << 20)

@@ -6,6 +6,8 @@
  * FOLDER/watching and says how long after that it saw that rank 1 is gone, which is silent until then. */
 #define _GNU_SOURCE
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "wire_ranks.h"
 

@@ -2,58 +2,12 @@
  * else anything. */
 #ifndef WEFT_TESTS_WIRE_STRANGERS_H
 #define WEFT_TESTS_WIRE_STRANGERS_H
-#include <arpa/inet.h>
-#include <sys/socket.h>
+#include <stddef.h>
 
 #include "transport/wire/tcp/wire_tcp.h"
 #include "wire_bodies.h"
 
 #define STRANGERS 200 /* more than a group of two could have */
-
-static inline int stranger(const struct tcp_card *card, const void *says, size_t n)
-{
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)card->port)};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (fd >= 0 && (connect(fd, (struct sockaddr *)&to, sizeof to) || send(fd, says, n, MSG_NOSIGNAL) != (ssize_t)n)) {
-        close(fd);
-        fd = -1;
-    }
-    return fd;
-}
-
-static inline void strangers_body(struct wire_rank *r)
-{
-    const struct tcp_wire *w = (const struct tcp_wire *)r->w;
-    const struct tcp_card *card = &w->cards[(r->rank + 1) % r->size];
-    struct tcp_hello hello = {.magic = 1};
-    int fds[STRANGERS];
-    for (int i = 0; i < STRANGERS; i++) {
-        /* nothing, too little, something else, much else, what was heard of another job, and a rank that there is not
-         */
-        unsigned char noise[600];
-        memset(noise, 'G', sizeof noise);
-        size_t n = i % 6 == 0 ? 0 : i % 6 == 1 ? 7 : i % 6 == 2 ? sizeof hello : sizeof noise;
-        if (i % 6 >= 4) {
-            hello =
-                (struct tcp_hello){UINT64_C(0x3270637474666577), {card->nonce[0], card->nonce[1] + (i % 6 == 4)}, 0, 0};
-            hello.from = i % 6 == 4 ? (uint32_t)r->rank : (uint32_t)r->size;
-            hello.to = (uint32_t)((r->rank + 1) % r->size);
-            memcpy(noise, &hello, n = sizeof hello);
-        }
-        fds[i] = stranger(card, noise, n);
-        WIRE_CHECK(r, fds[i] >= 0);
-        if (i % 16 == 0)
-            r->w->ops->progress(r->w); /* mail of those who are further is for later */
-    }
-    mail_body(r);
-    ahead_body(r);
-    WIRE_CHECK(r, w->nguests <= 2 * r->size + 64);
-    char byte;
-    WIRE_CHECK(r, recv(fds[2], &byte, 1, 0) <= 0); /* it was shown the door */
-    for (int i = 0; i < STRANGERS; i++)
-        close(fds[i]);
-    wire_barrier(r);
-    WIRE_UNTIL(r, w->nguests == 0);
-}
+int wire_stranger(const struct tcp_card *card, const void *says, size_t n);
+void strangers_body(struct wire_rank *r);
 #endif

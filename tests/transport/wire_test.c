@@ -2,13 +2,15 @@
  * test, and on both MPIs under their launchers (which start this program once more). */
 #define _GNU_SOURCE
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
-#include <cmocka.h>
-
+#include "support/share.h"
+#include "support/suite.h"
 #include "wire_bodies.h"
 #include "wire_calls.h"
 #include "wire_strangers.h"
@@ -45,41 +47,41 @@ static void on(void **state, void (*body)(struct wire_rank *))
 
 static void mail(void **state)
 {
-    on(state, mail_body);
+    on(state, wire_mail_body);
 }
 
 static void all_sizes(void **state)
 {
-    on(state, sizes_body);
+    on(state, wire_sizes_body);
 }
 
 static void crowd(void **state)
 {
     wire_leaks = true;
-    on(state, crowd_body);
+    on(state, wire_crowd_body);
     wire_leaks = false;
 }
 
 static void ahead(void **state)
 {
-    on(state, ahead_body);
+    on(state, wire_ahead_body);
 }
 
 static void remake(void **state)
 {
-    on(state, remake_body);
+    on(state, wire_remake_body);
 }
 
 static void mismatch(void **state)
 {
     wire_leaks = true;
-    on(state, mismatch_body);
+    on(state, wire_mismatch_body);
     wire_leaks = false;
 }
 
 static void asleep(void **state)
 {
-    on(state, sleep_body);
+    on(state, wire_sleep_body);
 }
 
 static bool full(void)
@@ -94,7 +96,7 @@ static void huge(void **state)
         return;
     }
     need(*state);
-    const char *failed = wire_run(*state, 2, -1, huge_body, NULL);
+    const char *failed = wire_run(*state, 2, -1, wire_huge_body, NULL);
     if (failed)
         fail_msg("%s", failed);
 }
@@ -171,8 +173,8 @@ static void strangers(void **state)
 static void small_buffers(void **state)
 {
     setenv("WEFT_TCP_BUFFER", "16384", 1);
-    on(state, sizes_body);
-    on(state, crowd_body);
+    on(state, wire_sizes_body);
+    on(state, wire_crowd_body);
     unsetenv("WEFT_TCP_BUFFER");
 }
 
@@ -293,9 +295,10 @@ struct row {
     void (*body)(struct wire_rank *);
 };
 
-static const struct row rows[] = {{"mail", mail_body},   {"sizes", sizes_body},   {"crowd", crowd_body},
-                                  {"ahead", ahead_body}, {"remake", remake_body}, {"mismatch", mismatch_body},
-                                  {"huge", huge_body}};
+static const struct row rows[] = {{"mail", wire_mail_body},     {"sizes", wire_sizes_body},
+                                  {"crowd", wire_crowd_body},   {"ahead", wire_ahead_body},
+                                  {"remake", wire_remake_body}, {"mismatch", wire_mismatch_body},
+                                  {"huge", wire_huge_body}};
 
 /* Opens more communicators than MPI has room for. */
 static void many_opens(struct wire_rank *r)
@@ -320,7 +323,7 @@ static int mpi_rank(const char *library, const char *only)
     if (!strstr(r.w->ops->name, library))
         wire_note(&r, __FILE__, __LINE__, "%s is not %s", r.w->ops->name, library);
     for (size_t i = 0; i < sizeof rows / sizeof *rows && !r.failed[0]; i++)
-        if (only ? !strcmp(only, rows[i].name) : rows[i].body != huge_body || full())
+        if (only ? !strcmp(only, rows[i].name) : rows[i].body != wire_huge_body || full())
             rows[i].body(&r);
     if (!only)
         many_opens(&r);

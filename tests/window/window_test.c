@@ -1,9 +1,7 @@
 /* Windows on every transport: what they must do, the collectives of tests/cases/windows.txt written on windows alone, a
  * stress of the signals and barriers, and ranks that are killed (between hosts: hosts_puts_test.c). */
 #define _GNU_SOURCE
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,11 +13,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "support/conformance.h"
 #include "support/share.h"
 #include "support/soon.h"
+#include "support/suite.h"
 #include "support/window_cases.h"
 #include "support/window_ends.h"
 #include "support/window_forms.h"

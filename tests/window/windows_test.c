@@ -2,8 +2,6 @@
  * transport, in window memory and in private memory: the results are the closed forms of tests/cases/windows.txt, in
  * every run on the same buffers. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -11,10 +9,9 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include <cmocka.h>
-
 #include "support/conformance.h"
 #include "support/share.h"
+#include "support/suite.h"
 
 #define C 64
 
