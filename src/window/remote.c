@@ -86,8 +86,8 @@ static int silent(struct remote *r, const struct remote_peer *p)
     weft_comm *c = r->comm;
     const char *late = p ? comm_who(c, p->rank, who) : name_late(r, &names);
     return comm_fail(c, WEFT_EPEER,
-                     "%s took nothing of what rank %d puts and notifies for %lld ms: it has to make calls on its comm, "
-                     "or to have a progress thread",
+                     "%s has taken no put or signal of rank %d for %lld ms: it has to make calls on its comm, or to "
+                     "have a progress thread",
                      late ? late : "a rank", c->rank, (long long)(c->deadline_ns / 1000000));
 }
 
@@ -184,7 +184,7 @@ static void take(weft_comm *c, int rank, const void *bytes, size_t n)
     memcpy(&m, bytes, n);
     struct remote_peer *p = remote_peer(r, rank);
     if (!p) {
-        comm_fail(c, WEFT_ENOMEM, "rank %d has no memory for what rank %d puts to it", c->rank, rank);
+        comm_fail(c, WEFT_ENOMEM, "rank %d has no memory for the puts of rank %d", c->rank, rank);
         return;
     }
     p->heard_at = core_now();
@@ -335,7 +335,7 @@ static void watch(struct comm_task *t, int64_t now)
             remote_forget(r, p);
         else if (fate == TRANSPORT_DIED)
             comm_fail(c, WEFT_EPEER, "%s has died, rank %d was %s", comm_who(c, p->rank, who), c->rank,
-                      sends ? "putting to it" : "waiting for what it puts");
+                      sends ? "putting to it" : "waiting for its puts");
     }
 }
 

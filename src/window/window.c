@@ -54,8 +54,8 @@ static int check_buffer(const weft_buffer *all, int i)
         return error_set(WEFT_EINVAL, "weft_window_open: buffer '%s' has %lld elements", b->name, (long long)b->count);
     if (b->align > WINDOW_PAGE || (b->align & (b->align - 1)))
         return error_set(WEFT_EINVAL,
-                         "weft_window_open: buffer '%s' is to be aligned to %zu: give a power of two up to %d", b->name,
-                         b->align, WINDOW_PAGE);
+                         "weft_window_open: the alignment of buffer '%s' is %zu: it must be a power of two up to %d",
+                         b->name, b->align, WINDOW_PAGE);
     for (int k = 0; k < i; k++)
         if (!strcmp(all[k].name, b->name))
             return error_set(WEFT_EINVAL, "weft_window_open: buffers %d and %d are both called '%s'", k, i, b->name);

@@ -222,7 +222,7 @@ static void test_no_store(void **state)
     r[1].url = url;
     assert_int_equal(pthread_create(&thread, NULL, answer, &fd), 0);
     assert_int_equal(stores_open(&r[1]), WEFT_ETRANSPORT);
-    assert_non_null(strstr(r[1].text, "no store of weft's"));
+    assert_non_null(strstr(r[1].text, "not a store of weft"));
     pthread_join(thread, NULL);
     /* It listens and says nothing: the deadline holds. */
     r[1].timeout_ns = 200 * MS;

@@ -106,8 +106,8 @@ static void check_large_gather(struct stores_rank *r)
     if (r->rank || r->size == 1)
         return;
     STORES_CHECK(r, store_gather(r->s, "alone", "x", 1, 20 * MS, &all) == WEFT_ETIMEOUT);
-    STORES_CHECK(r,
-                 strstr(weft_errmsg(), r->size == 2 ? "no 'alone' of rank 1 in time" : "no 'alone' of ranks 1, 2, "));
+    STORES_CHECK(
+        r, strstr(weft_errmsg(), r->size == 2 ? "'alone' of rank 1 did not come in time" : "'alone' of ranks 1, 2, "));
 }
 
 static void laws_body(struct stores_rank *r)
