@@ -15,7 +15,7 @@
 #define MADV_COLLAPSE 25
 #endif
 
-/* A transport's memory is zero: a page that reads so may be written so. */
+/* A transport's memory is zero: writing a zero changes nothing. */
 static void touch(volatile char *memory, size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -26,7 +26,7 @@ static void touch(volatile char *memory, size_t bytes)
 void comm_memory_ready(char *memory, size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), huge = bytes / TRANSPORT_HUGE * TRANSPORT_HUGE;
-    if (huge) { /* memory of processes mostly gets none by itself, but may be put together into them: Linux 6.1 */
+    if (huge) { /* memory of processes mostly gets no huge pages by itself, but Linux 6.1 can collapse it into them */
         madvise(memory, huge, MADV_HUGEPAGE);
         madvise(memory, huge, MADV_COLLAPSE);
     }
@@ -67,7 +67,7 @@ void weft_comm_free(weft_comm *c, void *ptr)
         at = &w->next;
     if (w) {
         *at = w->next;
-        if (!comm_tainted(c)) /* else peers may still read it: the group frees it in the end */
+        if (!comm_tainted(c)) /* otherwise peers may still read it: the group frees it in the end */
             c->transport->release(c->link, ptr);
         free(w);
     }

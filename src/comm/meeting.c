@@ -31,7 +31,7 @@ static int absent(void *arg)
     return comm_tasks_lack(m->comm, NULL) || !n ? 1 : n; /* a run in flight needs every signal */
 }
 
-/* Those who have not entered the meeting. */
+/* The ranks that have not entered the meeting. */
 static const char *missing(weft_comm *c, uint64_t meeting, struct comm_names *names)
 {
     *names = (struct comm_names){0};
@@ -88,8 +88,8 @@ static int decide(weft_comm *c, uint64_t meeting)
     return 0;
 }
 
-/* The vote of a far rank comes by the first rank of its host and to the first rank of this one, its farewell may come
- * before: those first ones, in the same meeting, see whether it has voted. */
+/* The vote of a rank of another host comes by the first rank of its host to the first rank of this one. Its farewell
+ * may come before its vote: those first ranks, in the same meeting, see whether it has voted. */
 static bool is_spoken_for(const weft_comm *c, int rank)
 {
     const struct transport_hosts *hosts = c->link->hosts;
@@ -97,7 +97,7 @@ static bool is_spoken_for(const weft_comm *c, int rank)
            (hosts->firsts[hosts->host[rank]] != rank || hosts->firsts[hosts->host[c->rank]] != c->rank);
 }
 
-/* A rank that left before it entered will never come. One that has died may have entered and not told all: it is to
+/* A rank that left before it entered will never come. A rank that has died may have entered and not told all: it is to
  * blame whenever the meeting is not complete after its death. */
 static int someone_left(struct meeting *m, const char *call)
 {

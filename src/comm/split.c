@@ -1,8 +1,8 @@
-/* Splitting a comm. Each rank shows its list on a card, all meet; each compares its list with the cards of those in it
- * and makes its end of the new group, all meet again: the comms exist in all groups or in none. The first rank of a
- * list makes what its group shares before the first meeting, and says on its card where. On several hosts the first of
- * the list on each of them does, cards are seen inside a host, and there is a third meeting, after new groups across
- * hosts have opened their wires (split_hosts.c). */
+/* Splitting a comm. Each rank shows its list on a card, and all meet. Each rank compares its list with the cards of the
+ * ranks in it and makes its end of the new group, and all meet again: the comms exist in all groups or in none. The
+ * first rank of a list, its founder, makes what its group shares before the first meeting, and says on its card where.
+ * On several hosts each host has a founder, the first rank of the list there; cards are seen inside a host; and there
+ * is a third meeting, after new groups across hosts have opened their wires (split_hosts.c). */
 #include "comm/split.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static int check(struct split *s)
         return error_set(WEFT_EINVAL, "weft_comm_split: %d ranks%s", s->n, s->n > 0 ? " at NULL" : "");
     if (!s->n)
         return 0;
-    if (s->n > c->size) /* and so at least one twice: said before a table of them is made */
+    if (s->n > c->size) /* so at least one is listed twice: refused before a table of them is made */
         return error_set(WEFT_EINVAL, "weft_comm_split: %d ranks, the comm has %d", s->n, c->size);
     bool *seen = calloc((size_t)c->size, sizeof *seen);
     int err = seen ? 0 : error_nomem();
@@ -38,10 +38,10 @@ static int check(struct split *s)
     }
     free(seen);
     if (!err && s->rank < 0)
-        err =
-            error_set(WEFT_EINVAL,
-                      "weft_comm_split: its list of %d ranks leaves out rank %d itself; who is in no group passes none",
-                      s->n, c->rank);
+        err = error_set(
+            WEFT_EINVAL,
+            "weft_comm_split: its list of %d ranks leaves out rank %d itself; a rank that is in no group passes none",
+            s->n, c->rank);
     return err;
 }
 
@@ -117,9 +117,9 @@ static int connect_ranks(struct split *s, uint64_t meeting)
     return c->transport->split(c->link, s->ranks, s->n, s->rank, &group, &s->link);
 }
 
-/* After a refusal no rank looks at another's card or at the groups of this split. After a failure of the comm some may,
- * even be in such a group: the parent's then keeps the card, and the rank that made the new one leaves it in the sight
- * of all, so that it stays. The others must not touch it: to its maker the same may have been a refusal. */
+/* After a refusal no rank looks at another's card or at the groups of this split. After a failure of the comm some
+ * ranks may, or may even be in such a group. Then the parent's group keeps the card, and the founder leaves the new
+ * group where all can see it, so that it stays. The others must not touch it: the founder may have seen a refusal. */
 static void discard(struct split *s)
 {
     const char *text;

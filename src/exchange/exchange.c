@@ -309,7 +309,7 @@ static int wait_locked(weft_exchange *x, int64_t timeout_ns)
     if (timeout_ns == 0) {
         comm_progress(c, true);
         err = landed(x) ? 0 : COMM_LATE;
-        if (err) /* who only polls must miss the dead, too */
+        if (err) /* a caller that only polls must miss the dead, too */
             comm_watch(c, core_now(), false);
     } else {
         int64_t now = timeout_ns > 0 ? core_now() : 0;

@@ -1,7 +1,7 @@
 /* Making pipes and their end. Each rank makes its head and its rings, all meet; each finds its ends in its peers'
- * memory and compares lists, all meet again: pipes exist on all ranks or on none. The lists must match: who reads from
- * a rank is in that rank's list of those it writes to. A rank looks at its peers' heads alone, or asks them if they are
- * on other hosts, so the cost is theirs and not the comm's. */
+ * memory and compares lists, all meet again: pipes exist on all ranks or on none. The lists must match: a
+ * rank that reads from another is in that one's list of ranks it writes to. A rank looks at its peers' heads alone, or
+ * asks them if they are on other hosts, so the cost is theirs and not the comm's. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,8 +79,8 @@ static uint32_t near_ones(const weft_comm *c, const int *ranks, int n)
     return near;
 }
 
-/* Who may look at a head: the owner, and each near peer once for each relation. */
-static uint32_t count_holders(const struct pipes *p, const int *from, int nfrom, const int *to, int nto)
+/* References to a head: the owner, and each peer of this host once for each relation. */
+static uint32_t count_references(const struct pipes *p, const int *from, int nfrom, const int *to, int nto)
 {
     const weft_comm *c = p->comm;
     const int relatives[] = {c->rank ? (c->rank - 1) / 2 : -1, 2 * c->rank + 1, 2 * c->rank + 2};
@@ -114,7 +114,7 @@ static int prepare(struct pipes *p, const int *from, int nfrom, const int *to, i
     h->ring_bytes = p->ring_bytes;
     h->first = first;
     h->votes = p->votes;
-    atomic_store_explicit(&h->holders, count_holders(p, from, nfrom, to, nto),
+    atomic_store_explicit(&h->refcount, count_references(p, from, nfrom, to, nto),
                           memory_order_relaxed); /* published by the meeting */
     for (int i = 0; i < nfrom; i++)
         h->lists[i] = from[i];
@@ -255,7 +255,7 @@ static void drop(const struct pipes *p, int rank, struct pipe_head *h)
     if (!h || pipe_far_of(p, rank))
         return;
     core_ring(p->comm->group, rank);
-    atomic_fetch_sub_explicit(&h->holders, 1, memory_order_release);
+    atomic_fetch_sub_explicit(&h->refcount, 1, memory_order_release);
 }
 
 void pipes_close(struct pipes *p)
@@ -273,7 +273,7 @@ void pipes_close(struct pipes *p)
         drop(p, 2 * rank + 1 + k, p->kids[k]);
     drop(p, rank, p->head);
     if (!p->wide || pipe_far_close(p, core_failed(c->group)))
-        comm_free_later(c, p->deferred, &p->head->holders, p->head);
+        comm_free_later(c, p->deferred, &p->head->refcount, p->head);
     else
         free(p->deferred); /* the rings stay */
     free_parts(p);

@@ -63,7 +63,7 @@ struct core_rank {
     _Atomic uint32_t state;                     /* enum core_state */
     uint64_t cores[CORE_CORES / 64];            /* that the owner may run on, from when it is here */
     _Atomic uint32_t survives;                  /* after a failure: how often it has asked who else does */
-    _Atomic uint32_t verdicts;                  /* that it has given on that */
+    _Atomic uint32_t answers;                   /* that it has given on that */
     uint64_t meetings;                          /* that it has entered; only the owner looks at it */
     _Atomic uint32_t failing; /* a thread of it has found a failure: the others leave it to that one */
     int32_t code;             /* of that failure */

@@ -8,7 +8,7 @@
  *             the release sequence of the adds before them: who waits until n ranks have added one each has acquired
  *             all n. A set from another rank ends that sequence: do not mix them on one signal without an order.
  *   group     each rank's arrival is one read-modify-write of one chain, so the last has acquired all; its store of
- *             `met` passes that on to whoever loads it.
+ *             `met` passes that on to each rank that loads it.
  *   pairs     a word for each two ranks and each way: `turns` of rank a at rank b counts the barriers that a has
  *             entered with b. b leaves when the words of all its neighbours have reached its own count with them, and
  *             has acquired each. Other barriers, of one of the two with a third, do not touch these words.
@@ -147,10 +147,10 @@ static int build(weft_window *w, const weft_buffer *buffers, uint64_t *place)
     h->describe = describe;
     h->came = came;
     h->data = round_up((uintptr_t)h + front, WINDOW_PAGE) - (uintptr_t)h;
-    uint32_t holders = 0;
+    uint32_t refcount = 0;
     for (int r = 0; r < c->size; r++)
-        holders += !transport_far(c->link, r);
-    atomic_store_explicit(&h->holders, holders, memory_order_relaxed); /* published by the meeting */
+        refcount += !transport_far(c->link, r);
+    atomic_store_explicit(&h->refcount, refcount, memory_order_relaxed); /* published by the meeting */
     struct window_desc *d = (struct window_desc *)(void *)((char *)h + describe);
     uint64_t name = describe + (uint64_t)w->n * sizeof *d;
     for (int i = 0; i < w->n; i++) {
@@ -389,21 +389,6 @@ int weft_window_put_add(weft_window *w, int buffer, int rank, int64_t offset, co
 }
 
 /* ---- the end ---- */
-
-void window_end(weft_window *w)
-{
-    weft_comm *c = w->comm;
-    struct window_head *mine = w->heads[c->rank];
-    for (int r = 0; r < c->size; r++) /* release: pairs with the owner's look before it frees the memory */
-        if (w->heads[r])
-            atomic_fetch_sub_explicit(&w->heads[r]->holders, 1, memory_order_release);
-    if (w->far && w->far->stuck) /* better lost than written when it is another's */
-        free(w->deferred);
-    else
-        comm_free_later(c, w->deferred, &mine->holders, mine);
-    arena_free(&w->arena);
-    free(w);
-}
 
 void weft_window_close(weft_window *w)
 {

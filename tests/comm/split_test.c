@@ -117,7 +117,7 @@ static const struct {
     {{LIST(0), LIST(1, -1), LIST(2)}, WEFT_EINVAL, "rank 1: weft_comm_split: there is no rank -1, the comm has 3"},
     {{LIST(0), LIST(0, 2), LIST(2)},
      WEFT_EINVAL,
-     "rank 1: weft_comm_split: its list of 2 ranks leaves out rank 1 itself; who is in no group passes none"},
+     "rank 1: weft_comm_split: its list of 2 ranks leaves out rank 1 itself; a rank that is in no group passes none"},
     {{LIST(0, 1, 2, 0), NONE, NONE}, WEFT_EINVAL, "rank 0: weft_comm_split: 4 ranks, the comm has 3"},
     {{NONE, {NULL, 2}, NONE}, WEFT_EINVAL, "rank 1: weft_comm_split: 2 ranks at NULL"},
     {{NONE, NONE, {NULL, -2}}, WEFT_EINVAL, "rank 2: weft_comm_split: -2 ranks"},
