@@ -329,10 +329,10 @@ static void test_requests(void **state)
     refused(in, "tp1", &opts, WEFT_EINVAL, "opts.size");
     opts = options();
     opts.memory = 1000;
-    refused(in, "tp1", &opts, WEFT_EINVAL, "memory: 1000 bytes");
+    refused(in, "tp1", &opts, WEFT_EINVAL, "memory is 1000 bytes");
     opts = options();
     opts.threads = 65;
-    refused(in, "tp1", &opts, WEFT_EINVAL, "threads: 65");
+    refused(in, "tp1", &opts, WEFT_EINVAL, "threads is 65");
     opts = options();
     opts.dtype = WEFT_I8;
     refused(in, "tp1", &opts, WEFT_EINVAL, "not to i8");
@@ -381,7 +381,7 @@ static void test_output(void **state)
     scratch_place(out, "%s/sub/none/x", scratch);
     refused(in, "tp2", &opts, WEFT_EINVAL, "sub/none: No such file");
     scratch_place(out, "%s/one.safetensors", scratch);
-    refused(in, "tp2", &opts, WEFT_EINVAL, "so it is a folder");
+    refused(in, "tp2", &opts, WEFT_EINVAL, "so it must be a folder");
     opts.force = false;
     taken(in, "tp1", &opts);
     refused(in, "tp1", &opts, WEFT_EINVAL, "one.safetensors: it exists");

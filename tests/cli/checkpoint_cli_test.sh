@@ -58,7 +58,7 @@ run 2 checkpoint in.safetensors none/out.d --to tp2 --rules my.rules; err "check
 run 2 checkpoint in.safetensors in.safetensors/out.d --to tp2 --rules my.rules; err "checkpoint: in.safetensors"
 run 2 checkpoint in.safetensors pipe.d --to tp2 --rules pipe.safetensors; err "pipe.safetensors: it is not a regular file"
 run 0 checkpoint --show-rules llama; out "fuse self_attn.qkv_proj"
-run 2 checkpoint --show-rules camel; err "no rules say 'camel'"
+run 2 checkpoint --show-rules camel; err "there are no rules 'camel'"
 
 # An interrupt leaves nothing: the input is large enough that it comes in time, or the work is done again.
 head -c 200000000 /dev/zero | safetensors large.safetensors 25000000 8
