@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/sized.h"
 #include "comm/lock.h"
 #include "engine/block.h"
 #include "engine/driver.h"
@@ -27,10 +28,10 @@ static int check_plan(const weft_plan *p, const weft_comm *c)
 /* *deadline_ns stays as it is where opts say nothing, or something wrong. */
 static int read_opts(const weft_bind_opts *opts, int64_t *deadline_ns)
 {
-    weft_bind_opts o = {0};
-    memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
-    if (o.size < sizeof o.size)
-        return error_set(WEFT_EINVAL, "weft_bind: opts.size is not set");
+    weft_bind_opts o;
+    int err = sized_read("weft_bind", "weft_bind_opts", &o, sizeof o, opts);
+    if (err)
+        return err;
     if (o.deadline_ns < 0 || o.deadline_ns > COMM_DEADLINE_MOST)
         return error_set(WEFT_EINVAL, "weft_bind: opts.deadline_ns is %lld: it must be 0 to %lld",
                          (long long)o.deadline_ns, (long long)COMM_DEADLINE_MOST);

@@ -14,6 +14,7 @@
 #include "checkpoint_files.h"
 #include "support/nomem.h"
 #include "support/suite.h"
+#include "weft/checkpoint.h"
 
 /* ---- calls that fail: the nth one of any thread, while a test says so ---- */
 
@@ -326,7 +327,7 @@ static void test_requests(void **state)
     opts.rules = NULL;
     refused(in, "tp2", &opts, WEFT_EINVAL, "no rules say");
     opts.size = 3;
-    refused(in, "tp1", &opts, WEFT_EINVAL, "opts.size");
+    refused(in, "tp1", &opts, WEFT_EINVAL, "the size in weft_checkpoint_opts is 3");
     opts = options();
     opts.memory = 1000;
     refused(in, "tp1", &opts, WEFT_EINVAL, "memory is 1000 bytes");

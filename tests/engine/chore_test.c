@@ -201,8 +201,8 @@ static void run_rebound(struct ranks_rank *r)
     weft_view in[MOST], out[MOST], windows[2][MOST];
     RANKS_OK(r, make(&m, r));
     for (int i = 0; i < m.n; i++) {
-        in[i] = (weft_view){calloc(1, m.in[i].bytes + 1), m.in[i].bytes, NULL};
-        out[i] = (weft_view){calloc(1, m.out[i].bytes + 1), m.out[i].bytes, NULL};
+        in[i] = (weft_view){.data = calloc(1, m.in[i].bytes + 1), .bytes = m.in[i].bytes};
+        out[i] = (weft_view){.data = calloc(1, m.out[i].bytes + 1), .bytes = m.out[i].bytes};
     }
     const int64_t letters = m.exec->program->letter_bytes; /* what the block has room for */
     memcpy(windows[0], m.in, sizeof windows[0]);

@@ -69,7 +69,7 @@ static void run_case(struct ranks_rank *r)
         RANKS_OK(r, weft_exec_start(m.exec));
         if (run > 3 && !late)
             ranks_meet(r);
-        RANKS_OK(r, weft_exec_wait(m.exec, -1));
+        RANKS_OK(r, weft_exec_wait(m.exec, WEFT_FOREVER));
         int64_t n = faces_wrong(&m, run);
         if (n)
             ranks_note(r, __FILE__, __LINE__, "%s, run %d: %lld slots are wrong", m.of->what, (int)run, (long long)n);
@@ -105,13 +105,13 @@ static void run_ahead(struct ranks_rank *r)
         RANKS_OK(r, weft_exec_start(m.exec));
         if (!first) /* 0 has started its next run */
             ranks_meet(r);
-        RANKS_OK(r, weft_exec_wait(m.exec, -1));
+        RANKS_OK(r, weft_exec_wait(m.exec, WEFT_FOREVER));
         faces_check(r, &m, salt);
         faces_fill(&m, salt + 1);
         RANKS_OK(r, weft_exec_start(m.exec));
         if (first)
             ranks_meet(r);
-        RANKS_OK(r, weft_exec_wait(m.exec, -1));
+        RANKS_OK(r, weft_exec_wait(m.exec, WEFT_FOREVER));
         faces_check(r, &m, salt + 1);
     }
     for (int64_t salt = 6; salt < 9; salt++) {
@@ -119,7 +119,7 @@ static void run_ahead(struct ranks_rank *r)
         RANKS_OK(r, weft_exec_start(m.exec));
         if (!first) /* 0 has ended the run */
             ranks_meet(r);
-        RANKS_OK(r, weft_exec_wait(m.exec, -1));
+        RANKS_OK(r, weft_exec_wait(m.exec, WEFT_FOREVER));
         if (first)
             ranks_meet(r);
         faces_check(r, &m, salt);
@@ -131,13 +131,13 @@ static void run_ahead(struct ranks_rank *r)
     faces_fill(&m, 9);
     RANKS_OK(r, weft_exec_start(m.exec));
     if (first) {
-        RANKS_OK(r, weft_exec_wait(m.exec, -1));
+        RANKS_OK(r, weft_exec_wait(m.exec, WEFT_FOREVER));
         weft_exec_close(m.exec);
         m.exec = NULL;
         ranks_meet(r);
     } else {
         ranks_meet(r); /* 0 has freed its exec */
-        RANKS_OK(r, weft_exec_wait(m.exec, -1));
+        RANKS_OK(r, weft_exec_wait(m.exec, WEFT_FOREVER));
     }
     faces_check(r, &m, 9);
     faces_drop(&m, r);

@@ -186,7 +186,7 @@ limit src/exchange/pipe.h '#define PIPE_MOST ((size_t)256 << 10)' 'pipes of 32 t
 limit include/weft.h '#define WEFT_EXCHANGE_SMALL 8192' '`WEFT_EXCHANGE_SMALL` (8,192 bytes)'
 limit src/window/window.h '#define WINDOW_PAGE 4096' 'a power of two up to 4096'
 limit src/window/window.c '#define MOST ((uint64_t)1 << 62)' '| 2^62 | refused; so is'
-limit src/transport/threads.c '#define MAX_RANKS 65536' 'N up to 65,536'
+limit src/transport/threads/threads.c '#define MAX_RANKS 65536' 'N up to 65,536'
 limit src/rendezvous/store.h '#define STORE_KEY_MAX 200 ' '| keys | 200 letters'
 limit src/rendezvous/store.h '#define STORE_VALUE_MAX 65536 ' '| values | 64 KiB |'
 limit src/rendezvous/store.h '#define STORE_RANKS_MAX 65536' '| ranks | 65,536 |'

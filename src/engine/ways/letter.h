@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "transport/core.h"
+#include "transport/core/core.h"
 
 /* A letter has slots that runs use in turn: of LETTERS, run r's is r % LETTERS. Readers say that they are done every
  * LETTERS / 2 runs only.
