@@ -18,7 +18,7 @@
  *     weft_plan_world, weft_comm_rank, weft_comm_size. None of them can fail.
  *   truth values: weft_layout_equal, weft_plan_equal, weft_exchange_over.
  *   pointers, NULL if there is nothing: weft_version_string, weft_strerror, weft_errmsg, weft_dtype_name, weft_op_name,
- *     weft_algorithm_name, weft_transport_name, weft_module_name, weft_window_pointer.
+ *     weft_algorithm_name, weft_transport_name, weft_module_name, weft_way_name, weft_window_pointer.
  *
  * Structs that start with `size`. The caller sets size to sizeof of the struct, most simply with the initialiser
  * that stands below it: weft_comm_opts opts = WEFT_COMM_OPTS_INIT. A field that is zero has its default. A NULL pointer
@@ -421,8 +421,11 @@ typedef struct weft_view {
 typedef struct weft_bind_opts {
     size_t size;
     int64_t deadline_ns; /* for the ranks to meet in this call; 0: that of the comm */
+    const char *ways;    /* drivers and ways not to use, "-stream,-comb" (weft_way_name); NULL: those of WEFT_WAYS */
 } weft_bind_opts;
 #define WEFT_BIND_OPTS_INIT WEFT_SIZED(weft_bind_opts)
+/* The drivers and ways that can be switched off, from index 0 on; NULL after the last. */
+WEFT_API const char *weft_way_name(size_t i);
 
 /* Collective, in the same order on all ranks. src and dst have one view for each tensor; either may be NULL if the rank
  * holds nothing there. If on any rank a buffer is too small, buffers overlap illegally, the memory is of a kind that is
@@ -459,6 +462,9 @@ typedef struct weft_exec_info {
 } weft_exec_info;
 #define WEFT_EXEC_INFO_INIT WEFT_SIZED(weft_exec_info)
 WEFT_API int weft_exec_stats(const weft_exec *x, weft_exec_info *out); /* set out->size first */
+/* Describes what bind has chosen on this rank: the driver of its runs, the way of each message and why, the bytes that
+ * are packed, and whether each rank was assumed to have a core of its own. */
+WEFT_API int weft_exec_explain(const weft_exec *x, bool json, char *buf, size_t cap, size_t *len);
 /* Waits for a run in flight until the deadline, and then fails the comm. */
 WEFT_API void weft_exec_close(weft_exec *x);
 

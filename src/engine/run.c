@@ -372,7 +372,7 @@ static void part_from_peers(weft_exec *x)
         block_drop(p->ins[i].block);
     }
     for (uint32_t i = 0; i < p->nouts; i++) {
-        if (way_answered(p, p->outs[i].peer))
+        if (program_hears(p, p->outs[i].peer))
             continue;
         core_ring(x->comm->group, p->outs[i].peer);
         block_drop(p->outs[i].block);
@@ -410,7 +410,7 @@ static void free_locked(weft_exec *x)
         c->transport->release(c->link, x->scratch);
     else
         x->program->reserve.offset = -1; /* peers may still read scratch and staging: the group frees them in the end */
-    program_free(x, x->program);
+    outline_free(x, x->program);
     arrivals_free(x->arrivals);
     free(x->held);
     free(x);

@@ -29,7 +29,7 @@ ENDS_WITH(weft_lower_opts, machine);
 ENDS_WITH(weft_stats, memory);
 ENDS_WITH(weft_collective, to);
 ENDS_WITH(weft_comm_opts, communicator);
-ENDS_WITH(weft_bind_opts, deadline_ns);
+ENDS_WITH(weft_bind_opts, ways);
 ENDS_WITH(weft_exec_info, staging_limit);
 ENDS_WITH(weft_exchange_opts, arg);
 ENDS_WITH(weft_exchange_info, memory);

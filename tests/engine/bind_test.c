@@ -118,7 +118,7 @@ static void run_refusal(struct ranks_rank *r)
         from.device = 1;
     if (bad && f->fault == RESERVED)
         to.reserved[1] = 1;
-    weft_bind_opts opts = {sizeof opts, bad && f->fault == LATE ? INT64_MAX : 0};
+    weft_bind_opts opts = {.size = sizeof opts, .deadline_ns = bad && f->fault == LATE ? INT64_MAX : 0};
     if (bad && f->fault == BARRIER)
         r->code = weft_comm_barrier(r->comm, WEFT_DEADLINE);
     else

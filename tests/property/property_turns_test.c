@@ -15,6 +15,8 @@
 #include "comm/lock.h"
 #include "engine/block.h"
 #include "engine/driver.h"
+#include "engine/ways/assist.h"
+#include "engine/ways/eager.h"
 #include "property_places.h"
 #include "property_trial.h"
 #include "support/property_random.h"
@@ -273,11 +275,11 @@ static void age(weft_exec *x, uint64_t runs)
         struct exec_out *out = &p->outs[i];
         atomic_store((_Atomic uint64_t *)(uintptr_t)out->done, runs * out->n);
         for (uint32_t k = 0; k < out->n; k++)
-            atomic_store(&out->sends[k].claimed, help_claimed(runs, out->sends[k].bytes));
+            atomic_store(&out->sends[k].claimed, assist_claimed(runs, out->sends[k].bytes));
     }
-    for (uint32_t k = 0; k < p->nshares; k++)
-        if (p->shares[k].kept)
-            atomic_store(keep_packed(p->shares[k].kept_at), runs * (uint64_t)KEEP_MOST);
+    for (uint32_t k = 0; k < p->nmulticasts; k++)
+        if (p->multicasts[k].own_slots)
+            atomic_store(eager_large_packed(p->multicasts[k].own), runs * (uint64_t)EAGER_LARGE_MOST);
     for (int k = 1; k < 3 && p->driver == &driver_chore && !x->comm->rank; k++) /* who has begun, and what is over */
         atomic_store((_Atomic uint64_t *)(void *)((char *)driver_room(p->driver, x->block) + k * CORE_LINE),
                      runs * (uint64_t)x->comm->size);
