@@ -153,8 +153,8 @@ fi
 # name of a file is enough: no two files of src/ have the same one.
 limit()
 {
-    local file document=${4:-docs/limits.md}
-    file=$(find "$WEFT_SOURCE_DIR/include" "$WEFT_SOURCE_DIR/src" -name "$(basename "$1")")
+    local file=$WEFT_SOURCE_DIR/$1 document=${4:-docs/limits.md}
+    [ -f "$file" ] || file=$(find "$WEFT_SOURCE_DIR/src" -name "$(basename "$1")")
     # A formatter may put a backslash and a new line where a blank was.
     sed -z 's/\\\n */ /g; s/  */ /g' "$file" | grep -qF -- "$2" || complain "$document: $1 no longer has '$2'"
     grep -qF -- "$3" "$WEFT_SOURCE_DIR/$document" || complain "$document does not say '$3'"
