@@ -223,11 +223,11 @@ static void test_slabs(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_law),
         cmocka_unit_test(test_slabs),
     };
-    return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
+    return SUITE_MAIN(argc, argv, SUITE_FIXTURE(tests, scratch_make, scratch_drop));
 }

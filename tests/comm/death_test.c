@@ -412,7 +412,7 @@ static void stopped_for_too_long(void **state)
     munmap(s, sizeof *s);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(killed_at_random),
@@ -420,5 +420,5 @@ int main(void)
         cmocka_unit_test(stopped_and_continued),
         cmocka_unit_test(stopped_for_too_long),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -273,12 +273,12 @@ static void nothing_is_left(void **state)
     process_nothing_left(name);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     /* A rank that is stopped is still there when the others end, and so its place in the folder is: that test comes
      * last. */
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_store_is_served_again), cmocka_unit_test(survivors_go_on),
                                        cmocka_unit_test(nothing_is_left),
                                        cmocka_unit_test(survivors_do_not_wait_for_ever)};
-    return cmocka_run_group_tests(tests, hosts_setup, hosts_teardown);
+    return SUITE_MAIN(argc, argv, SUITE_FIXTURE(tests, hosts_setup, hosts_teardown));
 }

@@ -270,12 +270,12 @@ static void the_same_on_several_hosts(void **state)
     on_hosts = NULL;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_death_is_seen_in_all_groups),
         cmocka_unit_test(killed_while_splitting),
         cmocka_unit_test_setup_teardown(the_same_on_several_hosts, hosts_setup, hosts_teardown),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -338,14 +338,12 @@ static const struct CMUnitTest on_hosts[] = {
     cmocka_unit_test(waiting_in_another_is_no_stall),
 };
 
-int main(void)
+int main(int argc, char **argv)
 {
-    if (conformance_on_hosts())
-        return CONFORMANCE_HOSTS(on_hosts);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(overlapping_groups_work_at_once), cmocka_unit_test(random_groups),
         cmocka_unit_test(whoever_waits_in_one_moves_all),  cmocka_unit_test(all_waits_move_all),
         cmocka_unit_test(waiting_in_another_is_no_stall),  cmocka_unit_test(callbacks_of_kin),
     };
-    return CONFORMANCE_RUN(tests);
+    return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests), SUITE_AT(&conformance_hosts, on_hosts));
 }

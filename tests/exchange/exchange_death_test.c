@@ -193,12 +193,12 @@ static void deaths_on_other_hosts(void **state)
     soon_judge();
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(deaths_are_told),
         cmocka_unit_test(deaths_at_any_moment),
         cmocka_unit_test_setup_teardown(deaths_on_other_hosts, hosts_setup, hosts_teardown),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -84,8 +84,8 @@ static void random_flows(void **state)
         one_flow(text ? strtoull(text, NULL, 10) : 1 + (uint64_t)i);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(random_flows)};
-    return conformance_on_hosts() ? CONFORMANCE_HOSTS(tests) : CONFORMANCE_RUN(tests);
+    return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_everywhere, tests));
 }

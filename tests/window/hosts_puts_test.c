@@ -265,7 +265,7 @@ static void deaths_are_seen(void **state)
     soon_judge();
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_operations),         cmocka_unit_test(order_through_others),
@@ -274,5 +274,5 @@ int main(void)
         cmocka_unit_test(barriers_name_who_is_late), cmocka_unit_test(puts_in_callbacks),
         cmocka_unit_test(deaths_are_seen),
     };
-    return cmocka_run_group_tests(tests, hosts_setup, hosts_teardown);
+    return SUITE_MAIN(argc, argv, SUITE_FIXTURE(tests, hosts_setup, hosts_teardown));
 }

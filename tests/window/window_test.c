@@ -269,13 +269,11 @@ static const struct CMUnitTest on_hosts[] = {
     cmocka_unit_test(stress_between_hosts),
 };
 
-int main(void)
+int main(int argc, char **argv)
 {
-    if (conformance_on_hosts())
-        return CONFORMANCE_HOSTS(on_hosts);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cases),  cmocka_unit_test(barriers),    cmocka_unit_test(forms),
         cmocka_unit_test(stress), cmocka_unit_test(in_callback), cmocka_unit_test(killed),
     };
-    return CONFORMANCE_RUN(tests);
+    return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests), SUITE_AT(&conformance_hosts, on_hosts));
 }
