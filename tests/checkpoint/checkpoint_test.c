@@ -186,10 +186,9 @@ static void one_model(uint64_t seed)
 static void test_law(void **state)
 {
     (void)state;
-    int64_t n = test_share(50, 3000);
-    for (int64_t i = 0; i < n; i++) {
-        print_message("model %d\n", (int)i);
-        one_model((uint64_t)i + 1);
+    for (int64_t seed = 1; suite_seed(&seed, 1, test_share(50, 3000)); seed++) {
+        print_message("model %d\n", (int)seed);
+        one_model((uint64_t)seed);
     }
 }
 

@@ -202,10 +202,11 @@ static int by_size(const void *a, const void *b)
 static void killed_at_random(void **state)
 {
     (void)state;
-    struct random rng = {7};
     int64_t n = test_share(40, 500);
-    for (int i = 0; i < n; i++)
-        kill_one(&rng, i);
+    for (int64_t i = 0; suite_seed(&i, 0, n); i++) {
+        struct random rng = random_of(7, i);
+        kill_one(&rng, (int)i);
+    }
     qsort(delays.us, (size_t)delays.n, sizeof *delays.us, by_size);
     print_message(
         "%lld kills, %d survivors knew it after %lld us (half of them), %lld us (nine of ten), %lld us (all)\n",

@@ -240,9 +240,9 @@ static void survivors_go_on(void **state)
 {
     (void)state;
     hosts_need_wire();
-    struct random r = {.state = 20261115};
     int64_t slowest = 0, lives = test_share(20, 200);
-    for (int64_t i = 0; i < lives; i++) {
+    for (int64_t i = 0; suite_seed(&i, 0, lives); i++) {
+        struct random r = random_of(20261115, i);
         struct life l = {.ranks = (int)random_in(&r, 2, MOST), .deadline_ns = 10 * SECOND};
         l.hosts = i % 3 == 0 ? l.ranks : (int)random_in(&r, 2, l.ranks < 3 ? l.ranks : 3);
         l.victim = (int)random_in(&r, 0, l.ranks - 1);

@@ -147,7 +147,8 @@ static int rank_of_killing(struct killing *k, int rank)
 
 static void see_deaths(int n)
 {
-    for (int i = 0; i < n; i++) {
+    for (int64_t seed = 0; suite_seed(&seed, 0, n); seed++) {
+        int i = (int)seed;
         struct killing *k = ranks_shared(sizeof *k);
         pid_t pids[MOST];
         k->ranks = 3 + i % (MOST - 2);
@@ -216,8 +217,9 @@ static void rank_of_splitting(struct killing *k, int rank)
 
 static void kill_some(int64_t n)
 {
-    struct random rng = {3};
-    for (int i = 0; i < n; i++) {
+    for (int64_t seed = 0; suite_seed(&seed, 0, n); seed++) {
+        struct random rng = random_of(3, seed);
+        int i = (int)seed;
         struct killing *k = ranks_shared(sizeof *k);
         pid_t pids[MOST];
         k->ranks = (int)random_in(&rng, 2, MOST);

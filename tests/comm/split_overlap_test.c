@@ -122,8 +122,9 @@ static void run_random(struct ranks_rank *r)
 static void random_groups(void **state)
 {
     (void)state;
-    uint64_t most = conformance_on_hosts() ? (uint64_t)test_share(1, 60) : CONFORMANCE_ON < 3 ? 8 : 24;
-    for (uint64_t seed = 1; seed <= most; seed++) {
+    int64_t n = conformance_on_hosts() ? test_share(1, 60) : CONFORMANCE_ON < 3 ? 8 : 24;
+    for (int64_t i = 1; suite_seed(&i, 1, n); i++) {
+        uint64_t seed = (uint64_t)i;
         sums_count = seed % 2 ? SUMS_SMALL : SUMS_COUNT;
         ranks_run(2 + (int)(seed % 5), &(weft_comm_opts){.staged = seed % 3 == 0}, run_random, &seed, NULL);
     }

@@ -312,11 +312,11 @@ static void mixtures(void **state)
 {
     (void)state;
     static const int buckets[] = {1, 2, 256}, few[] = {1, 2, 8};
-    for (uint64_t seed = 1; seed <= (uint64_t)test_share(5, 100); seed++) {
-        struct random rnd = {seed};
+    for (int64_t seed = 1; suite_seed(&seed, 1, test_share(5, 100)); seed++) {
+        struct random rnd = {(uint64_t)seed};
         if (!conformance_takes((int)seed))
             continue;
-        struct mix mix = {.seed = seed, .execs = (int)random_in(&rnd, 1, EXECS)};
+        struct mix mix = {.seed = (uint64_t)seed, .execs = (int)random_in(&rnd, 1, EXECS)};
         for (int x = 0; x < mix.execs; x++) {
             static const int64_t bytes[] = {0, 1, 64, 4096};
             mix.n[x] = (int)random_in(&rnd, 1, TENSORS);

@@ -2,6 +2,7 @@
 #include "suite.h"
 
 #include <fnmatch.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +13,8 @@
 enum { MOST_NAMES = 64, MOST_TESTS = 256 };
 
 static struct {
-    char program[1000];   /* as the line that runs a test again has it */
-    char variables[2000]; /* of the environment, likewise: each with a space behind it */
+    char program[PATH_MAX]; /* as the line that runs a test again has it */
+    char variables[2000];   /* of the environment, likewise: each with a space behind it */
     const char *names[MOST_NAMES], *on[MOST_NAMES];
     int nnames, non;
     bool list;
@@ -72,7 +73,7 @@ static void suite_remember(const char *path)
     static const char *const left_out[] = {
         "WEFT_SOURCE_DIR=", "WEFT_BUILD_DIR=", "WEFT_BIN=",           "WEFT_PYTHON=",
         "WEFT_TEST_HOSTS=", "WEFT_TEST_MPI=",  "WEFT_TEST_LAUNCHED=", "WEFT_TEST_SEED="};
-    char *real = realpath(path, NULL), build[1000] = "", command[1100], modules[1100];
+    char real_path[PATH_MAX], *real = realpath(path, real_path), command[PATH_MAX + 20], modules[PATH_MAX + 20];
     size_t root = strlen(WEFT_SOURCE_DIR);
     snprintf(suite.program, sizeof suite.program, "%s", real ? real : path);
     if (real && !strncmp(real, WEFT_SOURCE_DIR, root) && real[root] == '/')
@@ -80,8 +81,7 @@ static void suite_remember(const char *path)
     for (int up = 0; real && up < 2; up++)
         if (strrchr(real, '/'))
             *strrchr(real, '/') = 0;
-    snprintf(build, sizeof build, "%s", real ? real : ".");
-    free(real);
+    const char *build = real ? real : ".";
     snprintf(command, sizeof command, "%s/weft", build);
     snprintf(modules, sizeof modules, "WEFT_MODULES=%s", build);
     setenv("WEFT_SOURCE_DIR", WEFT_SOURCE_DIR, 0);

@@ -14,8 +14,8 @@
 #include "support/random.h"
 #include "support/share.h"
 #include "support/suite.h"
-#include "wire_ranks.h"
 #include "support/values.h"
+#include "wire_ranks.h"
 
 #define LARGE ((size_t)64 << 20)
 #define SEEN_NS (2 * SECOND)   /* after which a death must have been seen ... */
@@ -154,8 +154,8 @@ static void killed(void **state)
 {
     (void)state;
     static const size_t sizes[] = {8, 5000, 30000, 300000, LARGE};
-    struct random rng = {2};
-    for (int i = 0; i < (int)test_share(12, 200); i++) {
+    for (int64_t i = 0; suite_seed(&i, 0, test_share(12, 200)); i++) {
+        struct random rng = random_of(2, i);
         int what = (int)random_in(&rng, 1, 3);
         struct moment m = {.bytes = sizes[random_in(&rng, 0, 4)],
                            .progress = (int)random_in(&rng, 0, random_once_in(&rng, 2) ? 20 : 2000),

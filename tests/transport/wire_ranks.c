@@ -18,8 +18,8 @@
 
 #include "base/hash.h"
 #include "support/random.h"
-#include "weft.h"
 #include "support/values.h"
+#include "weft.h"
 
 bool wire_leaks; /* rank 0 of 2 looks for leaks when it ends, which takes seconds */
 

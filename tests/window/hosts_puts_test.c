@@ -258,10 +258,10 @@ static void deaths_are_seen(void **state)
         print_message("skip: under sanitizers ranks are threads, and only processes can be killed\n");
         skip();
     }
-    struct random rnd = {20261115};
-    int64_t n = test_share(12, 200);
-    for (int i = 0; i < n; i++)
-        one_death(&rnd, i);
+    for (int64_t i = 0; suite_seed(&i, 0, test_share(12, 200)); i++) {
+        struct random rnd = random_of(20261115, i);
+        one_death(&rnd, (int)i);
+    }
     soon_judge();
 }
 

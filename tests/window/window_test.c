@@ -204,12 +204,12 @@ static void kill_one(struct random *rnd, int number)
 static void killed(void **state)
 {
     (void)state;
-    struct random rnd = {3};
     if (!ranks_forked) /* processes alone can be killed */
         return;
-    int64_t n = test_share(15, 200);
-    for (int i = 0; i < n; i++)
-        kill_one(&rnd, i);
+    for (int64_t i = 0; suite_seed(&i, 0, test_share(15, 200)); i++) {
+        struct random rnd = random_of(3, i);
+        kill_one(&rnd, (int)i);
+    }
     soon_judge();
 }
 
