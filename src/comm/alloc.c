@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/domain.h"
 #include "base/error.h"
 #include "comm/lock.h"
 
@@ -15,7 +16,7 @@
 #define MADV_COLLAPSE 25
 #endif
 
-/* A transport's memory is zero: a page that reads so may be written so. */
+/* A transport's memory is zero: writing a zero changes nothing. */
 static void touch(volatile char *memory, size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -26,7 +27,7 @@ static void touch(volatile char *memory, size_t bytes)
 void comm_memory_ready(char *memory, size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), huge = bytes / TRANSPORT_HUGE * TRANSPORT_HUGE;
-    if (huge) { /* memory of processes mostly gets none by itself, but may be put together into them: Linux 6.1 */
+    if (huge) { /* memory of processes mostly gets no huge pages by itself, but Linux 6.1 can collapse it into them */
         madvise(memory, huge, MADV_HUGEPAGE);
         madvise(memory, huge, MADV_COLLAPSE);
     }
@@ -34,16 +35,19 @@ void comm_memory_ready(char *memory, size_t bytes)
         touch(memory, bytes);
 }
 
-int weft_comm_alloc(weft_comm *c, size_t bytes, void **out)
+int weft_comm_alloc(weft_comm *c, size_t bytes, enum weft_memory memory, int device, void **out)
 {
     if (!c || !out)
         return error_set(WEFT_EINVAL, "weft_comm_alloc: the comm and out must not be NULL");
+    int err = domain_check("weft_comm_alloc", (int)memory, device);
+    if (err)
+        return err;
     struct comm_window *w = malloc(sizeof *w);
     if (!w)
         return error_nomem();
     struct comm_family *f = comm_enter(c);
     uint64_t place;
-    w->memory = transport_affords(bytes) ? c->transport->alloc(c->link, bytes ? bytes : 1, &place) : NULL;
+    w->memory = transport_afford(bytes) ? c->transport->alloc(c->link, bytes ? bytes : 1, &place) : NULL;
     if (!w->memory) {
         comm_leave(f);
         free(w);
@@ -67,7 +71,7 @@ void weft_comm_free(weft_comm *c, void *ptr)
         at = &w->next;
     if (w) {
         *at = w->next;
-        if (!comm_tainted(c)) /* else peers may still read it: the group frees it in the end */
+        if (!comm_tainted(c)) /* otherwise peers may still read it: the group frees it in the end */
             c->transport->release(c->link, ptr);
         free(w);
     }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/sized.h"
 #include "comm/environment.h"
 #include "comm/family.h"
 #include "comm/lock.h"
@@ -16,10 +17,10 @@
 
 #define SPIN_TURNS 2000
 #define BEAT_NS \
-    INT64_C(20000000) /* a death is seen so soon by who sleeps; a rank that is idle wakes fifty times a second */
+    INT64_C(20000000) /* a rank that sleeps sees a death within this time; an idle one wakes fifty times a second */
 
-/* Where the caller's options and URL leave something open, the launcher's environment says it: the URL, or the name
- * behind its scheme, and rank and size. */
+/* What the caller's options and URL leave open is taken from the launcher's environment: the URL, or the name behind
+ * its scheme, and rank and size. */
 static int find_group(const char *url, weft_comm_opts *o, struct environment_job *job, const struct transport **t,
                       const char **place)
 {
@@ -82,8 +83,8 @@ void comm_begin_mail(weft_comm *c, struct mail *mail)
 
 static void comm_free(weft_comm *c);
 
-/* Joins the group; b is the comm's on success, else freed. */
-static int open_comm(struct boot *b, const weft_comm_opts *o, weft_comm **out)
+/* Joins the group; b is the comm's on success and freed otherwise. */
+static int open_comm(struct opening *b, const weft_comm_opts *o, weft_comm **out)
 {
     weft_comm *c = calloc(1, sizeof *c);
     struct comm_family *f = NULL;
@@ -91,14 +92,14 @@ static int open_comm(struct boot *b, const weft_comm_opts *o, weft_comm **out)
     int err = c ? family_open(o->progress == WEFT_PROGRESS_THREAD, b->transport->can.wide, &f) : error_nomem();
     bool locked = !err && f->lock;
     if (!err)
-        err = boot_join(b, &link);
+        err = open_join(b, &link);
     if (err) {
         if (f)
             family_close(f);
         if (locked)
             lock_leave(f);
         free(c);
-        boot_free(b, 0);
+        open_free(b, 0);
         return err;
     }
     if (!link->hosts)
@@ -115,7 +116,7 @@ static int open_comm(struct boot *b, const weft_comm_opts *o, weft_comm **out)
         comm_begin_mail(c, mail);
     else if (link->hosts)
         err = error_nomem();
-    c->boot = b;
+    c->opening = b;
     if (err)
         comm_free(c);
     if (locked)
@@ -127,44 +128,45 @@ static int open_comm(struct boot *b, const weft_comm_opts *o, weft_comm **out)
 
 int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out)
 {
-    weft_comm_opts o = {.size = sizeof o};
+    weft_comm_opts o;
     struct environment_job job;
     if (!out)
         return error_set(WEFT_EINVAL, "weft_comm_open: out must not be NULL");
-    if (opts && opts->size < sizeof opts->size)
-        return error_set(WEFT_EINVAL, "weft_comm_open: opts.size is not set");
-    if (opts)
-        memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
+    int err = sized_read("weft_comm_open", "weft_comm_opts", &o, sizeof o, opts);
+    if (err)
+        return err;
     if (o.ranks < 0)
         return error_set(WEFT_EINVAL, "ranks is %d: it must not be negative", o.ranks);
     const char *place = NULL;
     const struct transport *t = NULL;
-    int err = environment_settle(&o);
+    err = environment_settle(&o);
     if (!err)
         err = flight_check();
     if (!err)
         err = find_group(url, &o, &job, &t, &place);
     if (err)
         return err;
-    struct boot *b;
-    err = boot_new(t, place, &o, &b);
+    struct opening *b;
+    err = open_new(t, place, &o, &b);
     if (err)
         return err;
     return open_comm(b, &o, out);
 }
 
-int weft_comm_reopen(weft_comm *c, const int *ranks, int n, weft_comm **out)
+int weft_comm_reopen(weft_comm *c, const int *ranks, size_t nranks, weft_comm **out)
 {
     if (!c || !ranks || !out)
         return error_set(WEFT_EINVAL, "weft_comm_reopen: arguments must not be NULL");
     if (lock_in_callback(c))
         return error_set(WEFT_EBUSY, "weft_comm_reopen: not inside a callback");
-    if (!c->boot)
+    if (!c->opening)
         return error_set(WEFT_EUNSUPPORTED, "weft_comm_reopen: the comm was split from another: open that again");
-    if (c->boot->transport->can.wide && !c->boot->meet)
+    if (c->opening->transport->can.wide && !c->opening->meet)
         return error_set(WEFT_EUNSUPPORTED, "weft_comm_reopen: %s: was opened by MPI, which does not outlive its ranks",
-                         c->boot->transport->scheme);
-    int rank = -1;
+                         c->opening->transport->scheme);
+    if (nranks > (size_t)c->size)
+        return error_set(WEFT_EINVAL, "weft_comm_reopen: %zu ranks, the comm has %d", nranks, c->size);
+    int rank = -1, n = (int)nranks;
     for (int i = 0; i < n; i++) {
         if (ranks[i] < 0 || ranks[i] >= c->size || (i && ranks[i] <= ranks[i - 1]))
             return error_set(WEFT_EINVAL, "weft_comm_reopen: ranks must ascend, from 0 to %d", c->size - 1);
@@ -173,14 +175,24 @@ int weft_comm_reopen(weft_comm *c, const int *ranks, int n, weft_comm **out)
     }
     if (rank < 0)
         return error_set(WEFT_EINVAL, "weft_comm_reopen: rank %d itself is not in the list", c->rank);
-    struct boot *b;
+    struct opening *b;
     weft_comm_opts o = c->opts;
     o.rank = rank;
     o.ranks = n;
-    int err = boot_again(c->boot, ranks, n, rank, &b);
+    int err = open_again(c->opening, ranks, n, rank, &b);
     if (err)
         return err;
     return open_comm(b, &o, out);
+}
+
+int comm_timeout_named(const weft_comm *c, const char *call, int64_t *timeout_ns)
+{
+    if (*timeout_ns != WEFT_DEADLINE)
+        return error_set(WEFT_EINVAL,
+                         "%s: a timeout of %lld ns: it must be 0 or more, WEFT_FOREVER (%d) or WEFT_DEADLINE (%d)",
+                         call, (long long)*timeout_ns, WEFT_FOREVER, WEFT_DEADLINE);
+    *timeout_ns = c->deadline_ns;
+    return 0;
 }
 
 int weft_comm_rank(const weft_comm *c)
@@ -197,20 +209,21 @@ int weft_comm_machine(const weft_comm *c, weft_machine *out)
 {
     if (!c || !out)
         return error_set(WEFT_EINVAL, "weft_comm_machine: arguments must not be NULL");
-    *out = (weft_machine){.size = sizeof *out};
+    int err = sized_check("weft_comm_machine", "weft_machine", out);
+    if (err)
+        return err;
+    weft_machine m = WEFT_MACHINE_INIT;
     const struct transport_hosts *hosts = c->link->hosts;
-    if (!hosts || hosts->nhosts == 1)
-        return 0;
-    int each = (c->size + hosts->nhosts - 1) / hosts->nhosts;
-    bool regular = true;
-    for (int r = 0; r < c->size; r++)
-        regular &= hosts->host[r] == r / each;
-    if (regular) {
-        out->ranks_per_host = each;
-    } else {
-        out->ranks = c->size;
-        out->host = hosts->host;
+    if (hosts && hosts->nhosts > 1) {
+        int each = (c->size + hosts->nhosts - 1) / hosts->nhosts;
+        bool regular = true;
+        for (int r = 0; r < c->size; r++)
+            regular &= hosts->host[r] == r / each;
+        m.ranks_per_host = regular ? each : 0;
+        m.ranks = regular ? 0 : c->size;
+        m.host = regular ? NULL : hosts->host;
     }
+    sized_write(out, &m, sizeof m);
     return 0;
 }
 
@@ -240,7 +253,7 @@ static void comm_free(weft_comm *c)
     bool failed = core_failed(c->group); /* then some will never close theirs, and nobody waits for them */
     c->transport->leave(c->link);
     free(c->survivors);
-    boot_free(c->boot, failed ? 0 : c->deadline_ns);
+    open_free(c->opening, failed ? 0 : c->deadline_ns);
     free(c);
 }
 

@@ -80,14 +80,15 @@ struct weft_comm {
     struct comm_task *described;         /* what the flight recorder describes, those made last first */
     struct comm_family *family;
     struct mail *mail;           /* on several hosts; otherwise NULL */
-    struct boot *boot;           /* how it was opened; NULL: split from another */
+    struct opening *opening;     /* how it was opened; NULL: split from another */
     struct split *splitting;     /* of split.c, while this rank is in it; otherwise NULL */
     struct survivors *survivors; /* of survive.c: what ranks of other hosts have said; otherwise NULL */
     struct remote *remote;       /* src/window's, and nobody else looks into it: windows on several hosts */
-    struct pipes *pipes;         /* src/exchange's, likewise: pipes that ranks of other hosts may speak of */
-    bool has_lock;               /* its family has a progress lock: it has a progress thread, or is on several hosts */
-    int refcount;                /* execs, windows and exchanges that are not freed, and passes that are under way */
-    bool closed;                 /* by the caller; freed with the last reference */
+    struct pipes
+        *pipes;    /* src/exchange's, and nobody else looks into it: pipes that ranks of other hosts may speak of */
+    bool has_lock; /* its family has a progress lock: it has a progress thread, or is on several hosts */
+    int refcount;  /* execs, windows and exchanges that are not freed, and passes that are under way */
+    bool closed;   /* by the caller; freed with the last reference */
     bool in_callback;
     bool barrier_open; /* a barrier's timeout ran out in this meeting */
     uint64_t barrier;
@@ -98,7 +99,7 @@ struct weft_comm {
     struct comm_window *windows; /* that weft_comm_alloc has given out */
     weft_comm *sibling;          /* a ring of the comms of this rank */
     bool tainted;                /* a sibling had failed when it was closed */
-    struct flight flight;
+    struct flight_recorder flight;
 };
 
 #define COMM_DEADLINE_MOST (INT64_MAX / 4) /* ns: the clock and it do not overflow */
@@ -204,6 +205,13 @@ struct comm_need {
  * thread's error text set, when it fails first. */
 #define COMM_LATE 1
 int comm_wait(weft_comm *c, const struct comm_need *need);
+/* Reads a timeout of the interface: puts the comm's deadline in place of WEFT_DEADLINE, and leaves -1 for no limit.
+ * WEFT_EINVAL for other negative values; `call` is for the text. */
+int comm_timeout_named(const weft_comm *c, const char *call, int64_t *timeout_ns);
+static inline int comm_timeout(const weft_comm *c, const char *call, int64_t *timeout_ns)
+{
+    return *timeout_ns >= WEFT_FOREVER ? 0 : comm_timeout_named(c, call, timeout_ns);
+}
 /* Spins, or yields, for a short time without a look at the clock and without progress; true: met(arg). */
 bool comm_spin(const weft_comm *c, bool (*met)(void *arg), void *arg);
 

@@ -17,8 +17,8 @@ struct environment_place {
     const char *modules; /* WEFT_MODULES: a folder */
     const char *wire;    /* WEFT_WIRE: tcp or ucx; NULL: not said */
     uint64_t machine;    /* which boot of which system */
-    char host[160];      /* WEFT_HOST; else the boot of the system and the network namespace */
-    char name[64];       /* what people call it: WEFT_HOST, else the system's name */
+    char host[160];      /* WEFT_HOST; otherwise the boot of the system and the network namespace */
+    char name[64];       /* what people call it: WEFT_HOST, otherwise the system's name */
 };
 void environment_place(struct environment_place *p);
 
@@ -32,8 +32,8 @@ int environment_flight(struct environment_flight *out);
 
 /* Fills in what the caller left open: first from WEFT_*, then the defaults. */
 int environment_settle(weft_comm_opts *o);
-/* The job this process is a rank of. Its URL is WEFT_URL, else auto: where it spans several machines or was told where
- * to meet, else shm:. WEFT_EINVAL if the launcher's variables make no sense. */
+/* The job this process is a rank of. Its URL is WEFT_URL. Without that it is auto: where the job spans several machines
+ * or was told where to meet, and shm: otherwise. WEFT_EINVAL if the launcher's variables make no sense. */
 int environment_job(struct environment_job *job, bool *found);
 /* Where the ranks of the job meet, for store_open. */
 struct environment_store {
@@ -42,11 +42,11 @@ struct environment_store {
     char token[SERVER_TOKEN_MAX + 2]; /* empty: none is set */
 };
 
-/* `at`, else WEFT_AT, else what the launcher has: PMIx, or torchrun's master. WEFT_EINVAL if there is nothing, or the
- * token or its file cannot be used. */
+/* `at`; without it WEFT_AT; without both what the launcher has: PMIx, or torchrun's master. WEFT_EINVAL if there is
+ * nothing, or the token or its file cannot be used. */
 int environment_store(const char *at, struct environment_store *out);
 int environment_token(char token[SERVER_TOKEN_MAX + 2]); /* of WEFT_TOKEN or WEFT_TOKEN_FILE; empty: neither is set */
 
 const char *environment_modules(void); /* where modules are looked for first; NULL: nowhere */
-int environment_no_job(void);          /* sets and returns the error of one who needs a job */
+int environment_no_job(void);          /* sets and returns the error of a caller that needs a job */
 #endif

@@ -17,7 +17,7 @@
 #include "comm/environment.h"
 #include "comm/lock.h"
 
-#define AGAIN_NS INT64_C(1000000000) /* who polls with short timeouts writes no more often */
+#define AGAIN_NS INT64_C(1000000000) /* a caller that polls with short timeouts writes no more often */
 
 static _Atomic uint32_t signals; /* that have come */
 static _Atomic int opened;       /* comms of this process */
@@ -25,10 +25,10 @@ static _Atomic int opened;       /* comms of this process */
 static void on_signal(int number)
 {
     (void)number;
-    atomic_fetch_add_explicit(&signals, 1, memory_order_relaxed); /* a count, and nothing stands behind it */
+    atomic_fetch_add_explicit(&signals, 1, memory_order_relaxed); /* a count: it publishes nothing else */
 }
 
-/* A program that has a use for the signal keeps it. */
+/* A program that handles the signal itself keeps it. */
 static void listen_to(int number)
 {
     struct sigaction now, ours = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
@@ -48,7 +48,7 @@ int flight_check(void)
 
 void flight_open(weft_comm *c, const char *scheme, const char *place)
 {
-    struct flight *f = &c->flight;
+    struct flight_recorder *f = &c->flight;
     struct environment_flight e;
     if (!environment_flight(&e))
         strcpy(f->dir, e.dir);
@@ -63,7 +63,7 @@ void flight_open(weft_comm *c, const char *scheme, const char *place)
 
 void flight_split(weft_comm *c, const weft_comm *of, uint64_t meeting)
 {
-    struct flight *f = &c->flight;
+    struct flight_recorder *f = &c->flight;
     strcpy(f->dir, of->flight.dir);
     strcpy(f->job, of->flight.job);
     uint64_t parent = hash_bytes(meeting, of->flight.name, strlen(of->flight.name));
@@ -126,7 +126,7 @@ static void file_name(const weft_comm *c, char *buf, size_t cap)
              (long)getpid(), c->flight.opened);
 }
 
-/* A file that cannot be written is done without: there is an error already that the caller is told. */
+/* A file that cannot be written is given up: the caller is told another error already. */
 static void write_file(weft_comm *c, const char *why)
 {
     char name[200], path[FLIGHT_DIR + 208], fresh[FLIGHT_DIR + 208];
@@ -161,7 +161,7 @@ static bool may_look(const weft_comm *c)
 
 void flight_late(weft_comm *c)
 {
-    struct flight *f = &c->flight;
+    struct flight_recorder *f = &c->flight;
     if (!may_look(c))
         return;
     flight_record(f, FLIGHT_LATE, 0, WEFT_ETIMEOUT, 0, 0);
@@ -175,9 +175,9 @@ void flight_late(weft_comm *c)
 
 void flight_failed(weft_comm *c)
 {
-    struct flight *f = &c->flight;
+    struct flight_recorder *f = &c->flight;
     const char *text;
-    if (!may_look(c) || f->failed) /* only who may look at it touches it */
+    if (!may_look(c) || f->failed) /* only a thread that may look at it touches it */
         return;
     f->failed = true;
     flight_record(f, FLIGHT_FAILED, 0, core_failure(c->group, &text), 0, 0);

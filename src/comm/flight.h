@@ -27,7 +27,7 @@ struct flight_event {
     uint64_t digest; /* of the plan, where there is one; for FLIGHT_FREED the runs that were started */
 };
 
-struct flight {
+struct flight_recorder {
     char job[FLIGHT_NAME];  /* the comm that was opened, as a URL */
     char name[FLIGHT_NAME]; /* this comm: the same, or which split of it */
     int ranks;              /* of the job */
@@ -53,21 +53,21 @@ int flight_check(void);
 void flight_open(weft_comm *c, const char *scheme, const char *place);
 void flight_split(weft_comm *c, const weft_comm *of, uint64_t meeting); /* for one that was split from another */
 
-static inline void flight_record(struct flight *f, enum flight_kind kind, uint32_t call, int code, uint64_t number,
-                                 uint64_t digest)
+static inline void flight_record(struct flight_recorder *f, enum flight_kind kind, uint32_t call, int code,
+                                 uint64_t number, uint64_t digest)
 {
     f->ring[f->events++ % FLIGHT_EVENTS] =
         (struct flight_event){.kind = (uint8_t)kind, .call = call, .code = code, .number = number, .digest = digest};
 }
 
 /* The rank enters a meeting, and is through with it. */
-static inline void flight_meets(struct flight *f, uint32_t call, uint64_t meeting, uint64_t digest)
+static inline void flight_meets(struct flight_recorder *f, uint32_t call, uint64_t meeting, uint64_t digest)
 {
     f->call = call;
     f->meeting = meeting;
     f->digest = digest;
 }
-static inline void flight_met(struct flight *f, int code)
+static inline void flight_met(struct flight_recorder *f, int code)
 {
     flight_record(f, FLIGHT_MET, f->call, code, f->meeting, f->digest);
     f->call = 0;

@@ -40,7 +40,7 @@ static void put_execs(const weft_comm *c, struct text *t)
 
 static void put_meeting(const weft_comm *c, struct text *t)
 {
-    const struct flight *f = &c->flight;
+    const struct flight_recorder *f = &c->flight;
     bool first = true;
     text_put(t, ",\n  \"meeting\": ");
     if (!f->call) {
@@ -75,7 +75,7 @@ static void put_event(const struct flight_event *e, struct text *t)
     text_printf(t, ", \"code\": %d}", (int)e->code);
 }
 
-static void put_events(const struct flight *f, struct text *t)
+static void put_events(const struct flight_recorder *f, struct text *t)
 {
     uint64_t first = f->events > FLIGHT_EVENTS ? f->events - FLIGHT_EVENTS : 0;
     text_printf(t, ",\n  \"forgotten\": %" PRIu64 ",\n  \"events\": [", first);
@@ -100,7 +100,7 @@ static void put_hosts(const weft_comm *c, struct text *t)
 
 void flight_text(const weft_comm *c, const char *why, struct text *t)
 {
-    const struct flight *f = &c->flight;
+    const struct flight_recorder *f = &c->flight;
     const char *failure = NULL;
     char host[80] = "";
     struct timespec now;

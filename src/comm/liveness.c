@@ -1,4 +1,4 @@
-/* Peers that are waited for and are gone or silent: each task knows whom it waits for, and is asked to look at them. */
+/* Peers that a task waits for and that are gone or silent: each task knows its peers and is asked to look at them. */
 #include "comm/task.h"
 
 #define LOOK_NS 1000000 /* at most once in this time */

@@ -1,15 +1,14 @@
-/* Every host has a core of the whole group in its own shared memory. Of far ranks it has what came by mail.
+/* Every host has a core of the whole group in its own shared memory. What it has of ranks of other hosts came by mail.
  *
- * Votes: the first rank of a host passes on what the ranks of its host have voted to the first ranks of the
- * others, and puts what it gets from these into the core, where all its neighbours find it. It is in the same
- * meeting as those for whom it does this, so it is there as long as it is needed. A vote of meeting m + 2
- * takes the place of that of m: whoever has entered m + 2 knew all votes of m + 1, and so every rank here
- * has left m.
+ * Votes: the first rank of a host passes on what the ranks of its host have voted to the first ranks of the other
+ * hosts. What it gets from these it puts into the core, where all ranks of its host find it. It is in the same meeting
+ * as the ranks that it does this for, so it is there as long as it is needed. A vote of meeting m + 2 takes the place
+ * of that of m: a rank that has entered m + 2 knew all votes of m + 1, and so every rank here has left m.
  *
- * Failures go from who has them to every far rank: the first rank of a host may be the one that is gone.
- * Farewells go the way of votes, and so come after those: of the first ranks only, since for any other it is
- * the first of its host, in the same meeting, who sees that it has left. Who waits for messages of a far rank
- * asks the wire whether it has left.
+ * Failures go from the rank that has one to every rank of other hosts: the first rank of a host may be the one that is
+ * gone. Farewells go the way of votes, and so come after those. They are of the first ranks only: that any other rank
+ * has left is seen by the first rank of its host, in the same meeting. A rank that waits for messages of a rank on
+ * another host asks the wire whether that has left.
  *
  * A vote is written into the core as by the rank that it is of, a failure as by the rank that got the packet. */
 #include "comm/mail.h"
@@ -30,7 +29,7 @@ enum {
 
 struct mail_packet {
     uint32_t kind;
-    int32_t rank; /* of whom it speaks */
+    int32_t rank; /* that it speaks of */
     union {
         struct {
             uint64_t meeting, object, digest, place, note;
@@ -157,7 +156,7 @@ static bool receive(weft_comm *c)
     const void *bytes;
     size_t n;
     int peer;
-    while (hosts_fetch(c->link->hosts, &peer, &bytes, &n)) {
+    while (hosts_early_fetch(c->link->hosts, &peer, &bytes, &n)) {
         uint32_t kind = 0;
         moved = true;
         if (n < sizeof kind)
@@ -245,9 +244,9 @@ bool mail_listen(const weft_comm *c, bool *wired, int64_t *ns)
         if (!k->mail)
             continue;
         *wired = true;
-        if (!hosts_listen(k->link))
+        if (!hosts_sleep_arm(k->link))
             return false;
-        *ns = hosts_nap(k->link, *ns);
+        *ns = hosts_sleep_nap(k->link, *ns);
     } while ((k = k->sibling) != c);
     return true;
 }

@@ -1,5 +1,5 @@
 /* What ranks on different hosts tell each other beside data. It comes by the mail of the wire as packets. Each packet
- * has an owner, who has registered a handler for it.
+ * has an owner, which has registered a handler for it.
  *
  * The mail's own packets are votes, failures and farewells. They are put where ranks of one host look for them: into
  * the core of the group, of which each host has its own. */

@@ -31,7 +31,7 @@ static int absent(void *arg)
     return comm_tasks_lack(m->comm, NULL) || !n ? 1 : n; /* a run in flight needs every signal */
 }
 
-/* Those who have not entered the meeting. */
+/* The ranks that have not entered the meeting. */
 static const char *missing(weft_comm *c, uint64_t meeting, struct comm_names *names)
 {
     *names = (struct comm_names){0};
@@ -88,8 +88,8 @@ static int decide(weft_comm *c, uint64_t meeting)
     return 0;
 }
 
-/* The vote of a far rank comes by the first rank of its host and to the first rank of this one, its farewell may come
- * before: those first ones, in the same meeting, see whether it has voted. */
+/* The vote of a rank of another host comes by the first rank of its host to the first rank of this one. Its farewell
+ * may come before its vote: those first ranks, in the same meeting, see whether it has voted. */
 static bool is_spoken_for(const weft_comm *c, int rank)
 {
     const struct transport_hosts *hosts = c->link->hosts;
@@ -97,7 +97,7 @@ static bool is_spoken_for(const weft_comm *c, int rank)
            (hosts->firsts[hosts->host[rank]] != rank || hosts->firsts[hosts->host[c->rank]] != c->rank);
 }
 
-/* A rank that left before it entered will never come. One that has died may have entered and not told all: it is to
+/* A rank that left before it entered will never come. A rank that has died may have entered and not told all: it is to
  * blame whenever the meeting is not complete after its death. */
 static int someone_left(struct meeting *m, const char *call)
 {
@@ -171,8 +171,7 @@ static int barrier(weft_comm *c, int64_t timeout_ns)
     if (err)
         return err;
     /* What was put into windows on other hosts is there before the barrier is entered. */
-    if (!c->barrier_open &&
-        (err = comm_tasks_drain(c, timeout_ns < 0 ? c->deadline_ns : timeout_ns, "weft_comm_barrier")))
+    if (!c->barrier_open && (err = comm_tasks_drain(c, timeout_ns, "weft_comm_barrier")))
         return err;
     if (!c->barrier_open) {
         struct core_vote vote = {.call = COMM_BARRIER};
@@ -185,8 +184,8 @@ static int barrier(weft_comm *c, int64_t timeout_ns)
     if (all) {
         mail_flush(c, c->deadline_ns);
     } else {
-        int64_t wait_ns = timeout_ns < 0 ? c->deadline_ns : timeout_ns, now = core_now();
-        err = wait_for(c, &m, wait_ns < INT64_MAX - now ? now + wait_ns : -1, "weft_comm_barrier");
+        int64_t now = core_now(), until = timeout_ns >= 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1;
+        err = wait_for(c, &m, until, "weft_comm_barrier");
     }
     if (err == COMM_LATE) {
         struct comm_names names;
@@ -207,8 +206,11 @@ int weft_comm_barrier(weft_comm *c, int64_t timeout_ns)
 {
     if (!c)
         return error_set(WEFT_EINVAL, "weft_comm_barrier: the comm is NULL");
+    int err = comm_timeout(c, "weft_comm_barrier", &timeout_ns);
+    if (err)
+        return err;
     struct comm_family *f = comm_enter(c);
-    int err = barrier(c, timeout_ns);
+    err = barrier(c, timeout_ns);
     comm_leave(f);
     return err;
 }

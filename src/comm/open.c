@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 
-static int open_store(struct boot *b)
+static int open_store(struct opening *b)
 {
     char name[STORE_NAME_MAX + 1];
     /* Several comms of a job are several stores. */
@@ -26,7 +26,7 @@ static int open_store(struct boot *b)
 /* For the wire: every rank's bytes, as many from each, to all. */
 static int gather(void *arg, const void *mine, size_t bytes, void *all)
 {
-    struct boot *b = arg;
+    struct opening *b = arg;
     char prefix[32];
     struct store_parts parts;
     int err = b->store ? 0 : open_store(b);
@@ -45,10 +45,10 @@ static int gather(void *arg, const void *mine, size_t bytes, void *all)
     return err;
 }
 
-static struct boot *make(const struct transport *t, const char *place, const struct environment_store *meet,
-                         const char *modules, const char *wire)
+static struct opening *make(const struct transport *t, const char *place, const struct environment_store *meet,
+                            const char *modules, const char *wire)
 {
-    struct boot *b = calloc(1, sizeof *b);
+    struct opening *b = calloc(1, sizeof *b);
     if (!b)
         return NULL;
     b->transport = t;
@@ -57,7 +57,7 @@ static struct boot *make(const struct transport *t, const char *place, const str
     b->wire = wire ? strdup(wire) : NULL;
     b->meet = meet ? malloc(sizeof *b->meet) : NULL;
     if (!b->place || (modules && !b->modules) || (wire && !b->wire) || (meet && !b->meet)) {
-        boot_free(b, 0);
+        open_free(b, 0);
         return NULL;
     }
     if (meet)
@@ -65,7 +65,7 @@ static struct boot *make(const struct transport *t, const char *place, const str
     return b;
 }
 
-static void set_ask(struct boot *b, int rank, int size, int64_t wait_ns, uint64_t machine)
+static void set_ask(struct opening *b, int rank, int size, int64_t wait_ns, uint64_t machine)
 {
     b->ask = (struct transport_ask){.place = b->place,
                                     .rank = rank,
@@ -80,7 +80,7 @@ static void set_ask(struct boot *b, int rank, int size, int64_t wait_ns, uint64_
                                     .wire = b->wire};
 }
 
-int boot_new(const struct transport *t, const char *place, const weft_comm_opts *o, struct boot **out)
+int open_new(const struct transport *t, const char *place, const weft_comm_opts *o, struct opening **out)
 {
     struct environment_place e = {.machine = 0};
     struct environment_store meet;
@@ -93,7 +93,7 @@ int boot_new(const struct transport *t, const char *place, const weft_comm_opts 
             return err;
         known = !err;
     }
-    struct boot *b = make(t, place, known ? &meet : NULL, e.modules, e.wire);
+    struct opening *b = make(t, place, known ? &meet : NULL, e.modules, e.wire);
     if (!b)
         return error_nomem();
     memcpy(b->host, e.host, sizeof b->host);
@@ -104,17 +104,17 @@ int boot_new(const struct transport *t, const char *place, const weft_comm_opts 
     return 0;
 }
 
-int boot_join(struct boot *b, struct transport_link **out)
+int open_join(struct opening *b, struct transport_link **out)
 {
     return b->transport->join(&b->ask, out);
 }
 
-int boot_again(const struct boot *of, const int *ranks, int n, int rank, struct boot **out)
+int open_again(const struct opening *of, const int *ranks, int n, int rank, struct opening **out)
 {
     char place[64];
     uint64_t list = hash_bytes((uint64_t)of->generation, ranks, (size_t)n * sizeof *ranks);
     snprintf(place, sizeof place, "again-%016llx", (unsigned long long)hash_bytes(list, of->place, strlen(of->place)));
-    struct boot *b = make(of->transport, place, of->meet, of->modules, of->wire);
+    struct opening *b = make(of->transport, place, of->meet, of->modules, of->wire);
     if (!b)
         return error_nomem();
     memcpy(b->host, of->host, sizeof b->host);
@@ -123,14 +123,14 @@ int boot_again(const struct boot *of, const int *ranks, int n, int rank, struct 
     set_ask(b, rank, n, of->ask.wait_ns, of->ask.machine);
     int err = of->store ? store_again(of->store, ranks, n, of->ask.wait_ns, &b->store) : 0;
     if (err) {
-        boot_free(b, 0);
+        open_free(b, 0);
         return err;
     }
     *out = b;
     return 0;
 }
 
-void boot_free(struct boot *b, int64_t linger_ns)
+void open_free(struct opening *b, int64_t linger_ns)
 {
     if (!b)
         return;

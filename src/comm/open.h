@@ -6,7 +6,7 @@
 #include "transport/transport.h"
 #include "weft.h"
 
-struct boot {
+struct opening {
     const struct transport *transport;
     struct transport_ask ask;
     char *place, *modules, *wire;
@@ -18,9 +18,9 @@ struct boot {
 };
 
 /* From a URL's place and the options; reads the environment. */
-int boot_new(const struct transport *t, const char *place, const weft_comm_opts *o, struct boot **out);
-int boot_join(struct boot *b, struct transport_link **out);
+int open_new(const struct transport *t, const char *place, const weft_comm_opts *o, struct opening **out);
+int open_join(struct opening *b, struct transport_link **out);
 /* The same for those ranks of a group that are left; `of` stays. Collective among them. */
-int boot_again(const struct boot *of, const int *ranks, int n, int rank, struct boot **out);
-void boot_free(struct boot *b, int64_t linger_ns);
+int open_again(const struct opening *of, const int *ranks, int n, int rank, struct opening **out);
+void open_free(struct opening *b, int64_t linger_ns);
 #endif

@@ -10,11 +10,12 @@
 #include "base/forks.h"
 #include "comm/environment.h"
 #include "rendezvous/address.h"
+#include "weft/store.h"
 
 struct weft_store {
     struct server *server;
     char at[ADDRESS_TEXT + 8], token[SERVER_TOKEN_MAX + 2];
-    unsigned forks; /* as counted by who serves */
+    unsigned forks; /* as counted by the process that serves */
 };
 
 static int fresh_token(char *token)

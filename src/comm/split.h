@@ -10,7 +10,7 @@
 /* What a rank shows the others of the parent that are on its host. */
 struct split_card {
     uint64_t group; /* the founder's: where the group is */
-    uint64_t table; /* likewise the gathering's table; 0: none is needed */
+    uint64_t table; /* the founder's: where the gathering's table is; 0: none is needed */
     int32_t n;
     int32_t ranks[];
 };
@@ -29,7 +29,7 @@ struct split {
     uint64_t place; /* of the card */
     struct transport_link *link;
     struct mail *mail;         /* for the new comm, if it is wide */
-    struct split_card *theirs; /* the list of a far rank that was asked for it; */
+    struct split_card *theirs; /* the list of a rank of another host that was asked for it; */
     int asked, have;           /* that rank, and how many of its list are here */
     struct split_table *table; /* what the ranks of the new group give each other */
     uint32_t gathered;         /* times that this rank has given something */
@@ -53,9 +53,9 @@ int split_compare(const struct split_card *mine, int rank, const struct split_ca
 
 /* ---- split_hosts.c ---- */
 
-/* What far ranks see of a list: 0 if it is empty. */
+/* What ranks of other hosts see of a list: 0 if it is empty. */
 uint64_t split_note(const int *ranks, int n);
-/* Asks a far rank, whose note differs, for its list and compares. */
+/* Asks a rank of another host, whose note differs, for its list and compares. */
 int split_ask(struct split *s, int rank);
 /* The founder, before the first meeting: the table, and where it is. */
 int split_table_make(struct split *s, uint64_t *place);

@@ -1,8 +1,8 @@
-/* Splits of comms on several hosts, where ranks do not see each other's cards. Lists are compared by a hash in the
- * votes; only where that differs is the list asked for, so that the error can say how. The wire of a new group is
- * opened by all its ranks together, for which they give each other bytes, as ranks that open a comm do in a store: into
- * a table in the memory of each host, in which the founder of each host puts what comes from others, and mails them
- * what its own ranks have put. */
+/* Splits of comms on several hosts, where ranks do not all see each other's cards. Lists are compared by a hash in the
+ * votes; only where that differs is the list asked for, so that the error can say how. All ranks of a new group open
+ * its wire together. For that they give each other bytes, as ranks that open a comm do in a store: each puts its bytes
+ * into a table in the memory of its host. The founder of each host mails the others what its own ranks have put, and
+ * puts what comes from them into the table. */
 #include "comm/split.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ enum { ASK = MAIL_KIND(MAIL_SPLIT, 1), LIST = MAIL_KIND(MAIL_SPLIT, 2), SHARE = 
 
 struct share {
     _Alignas(CORE_LINE) _Atomic uint32_t there; /* released after the rest */
-    int32_t code;                               /* of who has failed and gives nothing */
+    int32_t code;                               /* of a rank that has failed and gives nothing */
     uint32_t bytes;
     unsigned char data[SHARE_MOST];
 };
@@ -257,7 +257,7 @@ int split_wire(struct split *s)
 {
     const struct wire_boot boot = {
         .rank = s->rank, .size = s->n, .gather = gather, .arg = s, .wait_ns = s->parent->deadline_ns, .no_shm = true};
-    int err = hosts_connect(s->link, s->parent->link, s->ranks, &boot);
+    int err = hosts_split_connect(s->link, s->parent->link, s->ranks, &boot);
     while (err && s->gathered < ROUNDS) /* the others wait for what this rank would have given */
         give(s, NULL, 0, err);
     return err;

@@ -1,7 +1,7 @@
 /* Staging memory of a comm: one pool of bounded size, out of which messages that cannot be read in
  * place take slots. Bytes and buckets in flight over all channels and all execs stay within the
- * limits. What an exec reserves at bind no other can take from it, so that the limit cannot make
- * ranks wait for each other in a circle; it counts against the limit from then on. Nothing here
+ * limits. What an exec reserves at bind no other exec can take, so that the limit cannot make ranks
+ * wait for each other in a circle. It counts against the limit from then on. Nothing here
  * allocates once the pool is open. */
 #ifndef WEFT_COMM_STAGING_H
 #define WEFT_COMM_STAGING_H
@@ -47,7 +47,8 @@ void staging_unreserve(struct staging *s, struct staging_reserve *r);
 bool staging_charge(struct staging *s, int64_t bytes);
 void staging_uncharge(struct staging *s, int64_t bytes);
 
-/* A slot for one message: the reserved one if it is free and large enough, else one of the shared rest. False: not now.
+/* A slot for one message: the reserved one if it is free and large enough, otherwise one of the shared rest. False: not
+ * now.
  */
 bool staging_take(struct staging *s, struct staging_reserve *r, int64_t bytes, int64_t *offset);
 void staging_give(struct staging *s, struct staging_reserve *r, int64_t bytes, int64_t offset);

@@ -1,13 +1,14 @@
-/* Who is left of a comm that has failed. Each rank that asks says so to all: on its host by a word in the core, to far
- * ranks by mail. The lowest rank that is not gone waits until all that are not gone have asked, or the deadline runs
- * out for those that have not, and then says who is on the list; the others wait for its word, or for its end, or until
- * the deadline runs out and it has not asked: then the next one takes its place. So all get the same list unless the
- * one who gives it goes, or asks at last, while the next one does; whoever is on a list and gone is missed when the
- * survivors open their comm, and they can ask again.
+/* Survivor agreement: which ranks are left of a comm that has failed. Each rank that asks says so to all: on its host
+ * by a word in the core, to ranks of other hosts by mail. The lowest rank that is not gone answers. It waits until all
+ * ranks that are not gone have asked, or until the deadline runs out for the rest, and then says which ranks are on the
+ * list. The others wait for its answer, or for its end, or until the deadline runs out and it has not asked: then the
+ * next rank takes its place. So all get the same list, unless the rank that answers goes, or asks at last, while the
+ * next one answers. A rank that is on a list and gone is missed when the survivors open their comm, and they can ask
+ * again.
  *
- * Words: `survives` and `verdicts` count how often a rank has asked and answered, so that an old answer is not taken
- * for a new one. The list stands in the answering rank's vote, which nobody uses after a failure; the store of
- * `verdicts` releases it. */
+ * Words: `survives` and `answers` count how often a rank has asked and answered, so that an old answer is not taken for
+ * a new one. The list stands in the answering rank's vote, which nobody uses after a failure; the store of `answers`
+ * releases it. */
 #define _GNU_SOURCE
 #include "comm/survive.h"
 
@@ -49,7 +50,7 @@ static bool has_asked(const weft_comm *c, int rank, uint32_t times)
 static void take_answer(weft_comm *c, uint32_t times, const unsigned char *list, size_t bytes)
 {
     if (!c->survivors && !(c->survivors = calloc(1, sizeof *c->survivors)))
-        return; /* the deadline tells */
+        return; /* the caller runs into the deadline */
     if (times <= c->survivors->times)
         return;
     c->survivors->times = times;
@@ -104,7 +105,7 @@ static bool answer(weft_comm *c, uint32_t times, bool late, unsigned char *list)
     }
     struct core_rank *me = &c->group->ranks[c->rank];
     memcpy(me->votes[0].text, list, CORE_TEXT);
-    atomic_store_explicit(&me->verdicts, times, memory_order_seq_cst);
+    atomic_store_explicit(&me->answers, times, memory_order_seq_cst);
     mail_all(c, ANSWERS, times, list, ((size_t)c->size + 7) / 8);
     mail_flush(c,
                late ? c->deadline_ns / 8 : c->deadline_ns); /* what is for a silent one stays; the others go on now */
@@ -119,7 +120,7 @@ static bool heard(const weft_comm *c, uint32_t times, unsigned char *list)
         return true;
     }
     for (int r = 0; r < c->size; r++) {
-        if (atomic_load_explicit(&c->group->ranks[r].verdicts, memory_order_seq_cst) < times)
+        if (atomic_load_explicit(&c->group->ranks[r].answers, memory_order_seq_cst) < times)
             continue;
         memcpy(list, c->group->ranks[r].votes[0].text, CORE_TEXT);
         return true;

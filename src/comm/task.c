@@ -6,6 +6,7 @@
 void comm_task_add(weft_comm *c, struct comm_task *t)
 {
     struct comm_family *f = comm_enter(c);
+    t->failed = false;
     comm_task_link(c, t);
     lock_disturb(c->family);
     comm_leave(f);

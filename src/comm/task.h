@@ -35,10 +35,10 @@ struct comm_task {
     struct comm_task *described_next, *described_prev;
 };
 
-/* With the progress lock; the caller sees to it that the progress thread wakes (lock_disturb). */
+/* With the progress lock; the caller sees to it that the progress thread wakes (lock_disturb). Not for a task that has
+ * failed: neither does its comm ever work again. */
 static inline void comm_task_link(weft_comm *c, struct comm_task *t)
 {
-    t->failed = false;
     t->next = NULL;
     t->prev = c->last_task;
     if (c->last_task)

@@ -7,14 +7,14 @@
 
 #define YIELDS 20
 
-/* Who waits for several signals is woken by the last of them, and should one of those need what has come already, by
- * this timer; it doubles while nothing comes. */
+/* A rank that waits for several signals is woken by the last of them. One of them may need an answer to what has come
+ * already, so a timer wakes the rank, too; it doubles while nothing comes. */
 #define PATIENCE_NS 1000000
 
-/* Where waking takes longer than a rank spins, one that sleeps makes those who wait for it sleep, too, and these their
- * neighbours: it does not end by itself. So who has slept for a short time only spins longer the next time, with a
- * yield now and then for whoever else has no core. Who has slept for long was right to sleep, and so was whose core was
- * taken while it span: others need it. */
+/* Where waking takes longer than a rank spins, a rank that sleeps makes the ranks that wait for it sleep, too, and
+ * these their neighbours: it does not end by itself. So after a short sleep a rank spins longer the next time, and
+ * yields now and then in case another rank has no core. After a long sleep it spins as at first: to sleep was right. It
+ * does the same when its core was taken while it spun: others need the core. */
 #define STRETCH 16
 #define SHORT_NS 2000000
 #define TAKEN_NS 1000000
@@ -56,8 +56,8 @@ static void doze(weft_comm *c, uint32_t bell, int lacking, int64_t ns, int64_t n
         c->stretch *= 2;
 }
 
-/* One turn of a wait that found nothing to do: spin while there is a core for each rank, then let
- * others run, then sleep until peers ring. The clock is not read in every turn. */
+/* One turn of a wait that found nothing to do: spins while there is a core for each rank, then lets others run, then
+ * sleeps until peers ring. The clock is not read in every turn. */
 static int idle(weft_comm *c, const struct comm_need *need, struct sleep *s, uint32_t bell, bool armed)
 {
     int each = s->turn < turns_before_yields(c) ? 64 : 4;
@@ -74,7 +74,7 @@ static int idle(weft_comm *c, const struct comm_need *need, struct sleep *s, uin
             core_disarm(c->group, c->rank);
         return COMM_LATE;
     }
-    comm_watch(c, now, armed); /* who went before we sleep rings no more */
+    comm_watch(c, now, armed); /* a peer that went before we sleep rings no more */
     if (armed) {
         /* What siblings have in flight may need every signal. */
         int lacking = need->lacking && !comm_siblings_lack(c) ? need->lacking(need->arg) : 1;
@@ -124,7 +124,7 @@ int comm_wait(weft_comm *c, const struct comm_need *need)
             continue;
         }
         err = idle(c, need, &s, bell, armed);
-        if (err) { /* who only ever waits for short times has to be eager, too */
+        if (err) { /* a caller that only ever waits for short times has to be eager, too */
             if (!armed)
                 comm_progress(c, true);
             return need->met(need->arg) ? 0 : err;
@@ -155,7 +155,7 @@ static bool nobody_lacks(void *arg)
     return true;
 }
 
-/* One that has left is still waited for as long as what it sent before may come. */
+/* A rank that has left is still waited for while what it sent before may come. */
 static int await_check(weft_comm *c, const struct comm_await *a)
 {
     char who[COMM_WHO];

@@ -2,7 +2,7 @@
  *
  *   exchange.c          the calls: opening, rounds, completion, the end
  *   exchange_put.c      what goes: frames, the queue behind a pipe that is full, waiting for room
- *   exchange_move.c     what comes, when a round is complete, and who is waited for
+ *   exchange_move.c     what comes, when a round is complete, and which ranks are waited for
  *   exchange_message.c  messages that came
  *
  * A message is a head and a stream of bytes, its metadata and its payload one after the other, cut into frames; a small
@@ -10,7 +10,7 @@
  * last frame of a round is marked so; it is empty where that is known too late to mark a message.
  *
  * Threads. `lock` guards the round's state, all that goes and the lists of what came; holding it nobody waits. What
- * comes is read by one thread at a time, the one that has set `moving`; who finds it set goes away. */
+ * comes is read by one thread at a time, the one that has set `moving`; a thread that finds it set goes away. */
 #ifndef WEFT_EXCHANGE_EXCHANGE_H
 #define WEFT_EXCHANGE_EXCHANGE_H
 #include <pthread.h>
@@ -75,8 +75,8 @@ struct weft_exchange {
     pthread_mutex_t lock;
     bool locks;              /* the lock was made */
     _Atomic uint32_t state;  /* enum exchange_state; written under the lock */
-    _Atomic uint64_t begun;  /* rounds, likewise */
-    _Atomic uint64_t rounds; /* complete, likewise */
+    _Atomic uint64_t begun;  /* rounds; written under the lock */
+    _Atomic uint64_t rounds; /* complete; written under the lock */
     atomic_bool over;        /* all voted done in the last of them */
     bool failed;             /* the comm has, and nothing is sent any more */
     uint64_t sent;
@@ -111,8 +111,8 @@ static inline bool exchange_has_failed(const weft_exchange *x)
 
 /* As weft_exchange_open; err is 0 or why this rank cannot take part, with this thread's text: then all ranks are told.
  */
-int exchange_open(weft_comm *c, const int *from, int nfrom, const int *to, int nto, const weft_exchange_opts *opts,
-                  int err, weft_exchange **out);
+int exchange_open(weft_comm *c, const int *from, size_t nfrom, const int *to, size_t nto,
+                  const weft_exchange_opts *opts, int err, weft_exchange **out);
 
 /* The comm's failure, with this thread's error text set; then nobody looks at what was put any more. 0: none. */
 int exchange_failure(weft_exchange *x);
@@ -132,7 +132,7 @@ void exchange_end(weft_exchange *x);  /* with the lock: the end of the round to 
 bool exchange_flush(
     weft_exchange *x); /* with the lock: what is queued, as far as there is room; true: something went */
 void exchange_drop_sends(weft_exchange *x); /* with the lock */
-/* Those who wait for room in one exchange receive in all of the family, so that no two ranks wait for each other. */
+/* A put that waits for room in one exchange receives in all of the family, so that no two ranks wait for each other. */
 void exchange_join(weft_exchange *x);
 void exchange_part(weft_exchange *x);
 
@@ -140,7 +140,7 @@ void exchange_part(weft_exchange *x);
 
 /* Receives what came and sends what is queued; true: something moved. From any thread. */
 bool exchange_move(weft_exchange *x);
-/* On several hosts: puts what is in the pipes on the wire now, if nobody else drives the comm: he will. */
+/* On several hosts: puts what is in the pipes on the wire now, unless another thread drives the comm: that one will. */
 void exchange_post(weft_exchange *x);
 void exchange_watch_putter(weft_exchange *x); /* fails the comm if room will not come; looks only every so often */
 int exchange_timeout(weft_exchange *x);       /* WEFT_ETIMEOUT, with the ranks that are waited for */

@@ -16,7 +16,7 @@ struct message {
     size_t held;          /* bytes of metadata and payload in it */
 };
 
-struct message_pool *message_pool_new(int64_t keep); /* keeps at most so many bytes of free blocks; NULL: no memory */
+struct message_pool *message_pool_new(int64_t keep); /* keeps at most that many bytes of free blocks; NULL: no memory */
 void message_pool_leave(struct message_pool *p);     /* of its exchange; takes NULL */
 
 /* A message with room for its metadata and, unless that goes elsewhere, its payload; NULL: no memory. From any thread.

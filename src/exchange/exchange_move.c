@@ -1,5 +1,5 @@
 /* What comes: frames become messages, in the order of each pipe and no further than the round that this rank is in. And
- * when a round is complete, what it lacks, and who is to blame if that will not come. */
+ * when a round is complete, what it lacks, and which rank is to blame if that will not come. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,9 +7,9 @@
 #include "comm/lock.h"
 #include "exchange/exchange.h"
 
-#define LOOK_NS 1000000 /* putters that wait look so often who is gone */
+#define LOOK_NS 1000000 /* putters that wait look at most once in this time for ranks that are gone */
 
-/* Written by who has set `moving`; others only guess by it. */
+/* Written by the thread that has set `moving`; others only guess by it. */
 static uint64_t ends_of(const struct exchange_in *in)
 {
     return atomic_load_explicit(&in->ends, memory_order_relaxed);
@@ -241,7 +241,7 @@ bool exchange_pass(struct comm_task *t, bool eager)
     weft_exchange *x = (weft_exchange *)t;
     (void)eager;
     if (atomic_flag_test_and_set_explicit(&x->moving, memory_order_acquire))
-        return true; /* who has set it may be past what a signal has just brought: do not sleep yet */
+        return true; /* the thread that has set it may be past what a signal has just brought: do not sleep yet */
     bool moved = pump(x);
     if (move(x)) {
         moved = true;
@@ -333,8 +333,8 @@ static bool lacks_vote(const weft_exchange *x, uint64_t round, int rank)
     return n > 0;
 }
 
-/* A vote waits for all ranks: beside those from whom it comes next, one rank after the other is looked at. One that has
- * closed its exchange or its comm after it voted is not missed. */
+/* A vote waits for all ranks: beside those from which it comes next, one rank after the other is looked at. One that
+ * has closed its exchange or its comm after it voted is not missed. */
 static void watch_vote(weft_exchange *x, int64_t now, struct blame *b)
 {
     weft_comm *c = x->comm;

@@ -1,6 +1,6 @@
-/* What goes: a message is written into its pipe at once if nothing is before it and there is room; else it is queued,
- * with copies of what the caller may change, as long as the budget has room for them. Who finds none waits, and
- * receives meanwhile: whatever others do, those who are waited for can go on. */
+/* What goes: a message is written into its pipe at once if nothing is before it and there is room. Otherwise it is
+ * queued, with copies of what the caller may change, as long as the budget has room for them. A caller that finds none
+ * waits, and receives meanwhile: whatever others do, the ranks that it waits for can go on. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdlib.h>
@@ -339,7 +339,7 @@ int exchange_put(weft_exchange *x, int to, uint32_t tag, const weft_message *m, 
         if (!err && end != PUT_NO_ROOM)
             count(x, out, &s);
         pthread_mutex_unlock(&x->lock);
-        if (end == PUT_QUEUED) /* who sleeps may have been called for the room before this was queued */
+        if (end == PUT_QUEUED) /* a thread that sleeps may have been called for the room before this was queued */
             comm_nudge(x->comm);
         if (err || end != PUT_NO_ROOM)
             return err;

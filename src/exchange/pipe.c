@@ -1,4 +1,4 @@
-/* Pipes in shared memory: frames in rings, payloads that the reader loads, votes, and who is gone.
+/* Pipes in shared memory: frames in rings, payloads that the reader loads, votes, and ranks that are gone.
  *
  * A ring holds frames one after the other, each a head of HEAD bytes and its body, in a multiple of HEAD bytes without
  * a break: where the rest of the ring is too short, a head that says so fills it. The last frame of a round is filled
@@ -88,7 +88,7 @@ static void clear(struct pipe_out *o, uint64_t at)
     atomic_store_explicit(&head_at(o->ring, o->bytes, at)->seal, 0, memory_order_relaxed);
 }
 
-/* The frame that begins at `at`, complete but for its seal. */
+/* The frame that begins at `at`, complete except for its seal. */
 static struct head *fill(struct pipe_out *o, uint64_t at, const struct pipe_part *parts, int n, uint32_t body,
                          uint32_t marks)
 {
@@ -150,7 +150,7 @@ static bool write_frame(struct pipes *p, struct pipe_out *o, const struct pipe_p
     o->tail = at + skip;
     o->written = marks & LAST ? line_up(end) : end;
     clear(o, o->written);
-    if (skip) { /* the frame is seen by who sees that all before it is skipped */
+    if (skip) { /* a reader that sees that all before it is skipped sees the frame */
         atomic_store_explicit(&h->seal, at + skip + 1, memory_order_relaxed);
         h = head_at(o->ring, o->bytes, at);
         h->marks = SKIP;
@@ -320,7 +320,7 @@ void pipes_round(struct pipes *p, uint64_t finished, bool yes)
 {
     p->finished = finished;
     p->yes = yes;
-    atomic_store_explicit(&p->head->finished, finished, memory_order_relaxed); /* for those who watch */
+    atomic_store_explicit(&p->head->finished, finished, memory_order_relaxed); /* for ranks that watch */
 }
 
 static bool cast(const struct pipe_ballot *b, uint64_t votes, bool *yes)

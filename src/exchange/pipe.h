@@ -30,7 +30,7 @@ struct pipe_ballot {
 struct pipe_head {
     _Alignas(CORE_LINE) _Atomic uint64_t finished; /* rounds, by the owner */
     _Atomic uint32_t freed;                        /* the owner has closed its ends */
-    _Atomic uint32_t holders; /* who may look at it: the owner, and each peer once for each relation */
+    _Atomic uint32_t refcount;                     /* of the owner, and of each peer once for each relation */
     int32_t nfrom, nto;
     bool votes;
     uint64_t ring_bytes, first; /* bytes from the head to the first ring */
@@ -110,7 +110,7 @@ struct pipes {
     weft_comm *comm;
     int nouts, nins;
     struct pipe_out *outs; /* ascending in rank */
-    struct pipe_in *ins;   /* likewise */
+    struct pipe_in *ins;   /* ascending in rank */
     size_t ring_bytes;     /* of each pipe out of this rank */
     size_t frame;          /* the largest frame on them */
     struct pipe_head *head;
@@ -139,6 +139,9 @@ struct pipes {
 /* Collective and ends in an agreement, as bind does: pipes from the ranks of one list and to those of the other, which
  * need not be sorted, with `bytes` a pipe out of this rank; votes must be equal on all ranks. `code` is 0 or the error,
  * with this thread's text, that keeps this rank from taking part: then all get it. p is zeroed before. */
+/* The lists of weft_exchange_open, as far as one rank can check them; that no rank is in one twice is left to
+ * pipes_open. */
+int pipes_check(const weft_comm *c, const int *from, size_t nfrom, const int *to, size_t nto);
 int pipes_open(struct pipes *p, weft_comm *c, const int *from, int nfrom, const int *to, int nto, size_t bytes,
                bool votes, int code);
 /* Not collective: peers may look at their ends until they close theirs. Takes what pipes_open did not make. */
@@ -152,7 +155,7 @@ struct pipe_in *pipes_in(const struct pipes *p, int rank);
  * call when there is. The reader finds the frame if it looks; it is woken once there is a good deal to read, or by a
  * call. With `hold` it finds it only after the next write, or after it was sealed or ended. */
 bool pipe_write(struct pipes *p, struct pipe_out *o, const struct pipe_part *parts, int n, bool hold);
-/* Ends the round, with the frame that is held or else an empty one; false as before. */
+/* Ends the round, with the frame that is held or otherwise an empty one; false as before. */
 bool pipe_end(struct pipes *p, struct pipe_out *o);
 void pipe_seal(struct pipe_out *o);
 void pipes_call(struct pipes *p);                    /* a signal to each reader that had none since the last write */
@@ -178,7 +181,7 @@ void pipes_fence(struct pipes *p);
 /* ---- rounds and votes ---- */
 
 void pipes_round(struct pipes *p, uint64_t finished,
-                 bool yes); /* this rank has finished so many; its vote in the last */
+                 bool yes); /* rounds that this rank has finished; its vote in the last */
 /* Moves the vote of round number `round` (from 0 on) on; true when it is complete: then p->all says what came out. */
 bool pipes_vote(struct pipes *p, uint64_t round);
 
@@ -211,7 +214,7 @@ struct pipe_far *pipe_far_of(const struct pipes *p, int rank); /* NULL: not far,
 int pipe_far_connect_in(struct pipes *p, struct pipe_in *in);  /* when the lists are known to match */
 int pipe_far_connect_out(struct pipes *p, struct pipe_out *o);
 /* Moves what is in the rings on: true if something moved. `busy`: peers may wait for this rank, and hear that it is at
- * work. By who alone reads and writes the pipes. */
+ * work. By the one thread that reads and writes the pipes. */
 bool pipe_far_pump(struct pipes *p, bool busy);
 /* All that belongs to complete rounds has left this rank's memory, or will not since *refuses has closed its end; -1:
  * none has. */

@@ -6,7 +6,7 @@
  *
  * By mail goes what in shared memory is a word: how far the reader has read, votes, that a rank is at work, that it has
  * closed. When ranks open pipes, each asks its far neighbours what they have in their lists, and each is answered,
- * also by those who do not have it in theirs: so both ends can say what does not match. */
+ * also by ranks that do not have it in theirs: so both ends can say what does not match. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -182,8 +182,8 @@ static uint64_t at_of(const struct pipe_wire *w)
     return atomic_load_explicit(&w->at, memory_order_acquire);
 }
 
-/* The pipe is at its end. That the peer is gone is nothing to who waits for nothing of it; who does, finds out by
- * watching. */
+/* The pipe is at its end. That the peer is gone does not concern a rank that waits for nothing of it; a rank that
+ * does finds out by watching. */
 static bool broken(struct pipes *p, struct pipe_wire *w, int peer, const char *what, int err)
 {
     char who[COMM_WHO], text[CORE_TEXT / 2];

@@ -1,7 +1,7 @@
 /* Making pipes and their end. Each rank makes its head and its rings, all meet; each finds its ends in its peers'
- * memory and compares lists, all meet again: pipes exist on all ranks or on none. The lists must match: who reads from
- * a rank is in that rank's list of those it writes to. A rank looks at its peers' heads alone, or asks them if they are
- * on other hosts, so the cost is theirs and not the comm's. */
+ * memory and compares lists, all meet again: pipes exist on all ranks or on none. The lists must match: a
+ * rank that reads from another is in that one's list of ranks it writes to. A rank looks at its peers' heads alone, or
+ * asks them if they are on other hosts, so the cost is theirs and not the comm's. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,13 +38,17 @@ int pipe_find(const int32_t *list, int n, int rank)
     return lo < n && list[lo] == rank ? lo : -1;
 }
 
-static int check_list(const weft_comm *c, const int *list, int n, const char *what)
+/* What a rank does with those of a list, in texts. */
+#define FROM "receives from"
+#define TO "sends to"
+
+static int check_list(const weft_comm *c, const int *list, size_t n, const char *what)
 {
-    if (n < 0 || (n && !list))
-        return error_set(WEFT_EINVAL, "weft_exchange_open: it %s %d ranks%s", what, n, n > 0 ? " at NULL" : "");
-    if (n > c->size) /* and so at least one twice: said before a table of them is made */
-        return error_set(WEFT_EINVAL, "weft_exchange_open: it %s %d ranks, the comm has %d", what, n, c->size);
-    for (int i = 0; i < n; i++) {
+    if (n && !list)
+        return error_set(WEFT_EINVAL, "weft_exchange_open: it %s %zu ranks at NULL", what, n);
+    if (n > (size_t)c->size) /* and so at least one twice: said before a table of them is made */
+        return error_set(WEFT_EINVAL, "weft_exchange_open: it %s %zu ranks, the comm has %d", what, n, c->size);
+    for (size_t i = 0; i < n; i++) {
         if (list[i] < 0 || list[i] >= c->size)
             return error_set(WEFT_EINVAL, "weft_exchange_open: it %s rank %d, the comm has %d ranks", what, list[i],
                              c->size);
@@ -54,6 +58,12 @@ static int check_list(const weft_comm *c, const int *list, int n, const char *wh
     return 0;
 }
 
+int pipes_check(const weft_comm *c, const int *from, size_t nfrom, const int *to, size_t nto)
+{
+    int err = check_list(c, from, nfrom, FROM);
+    return err ? err : check_list(c, to, nto, TO);
+}
+
 static int check_twice(const int32_t *sorted, int n, const char *what)
 {
     for (int i = 1; i < n; i++)
@@ -61,9 +71,6 @@ static int check_twice(const int32_t *sorted, int n, const char *what)
             return error_set(WEFT_EINVAL, "weft_exchange_open: it %s rank %d, which is listed twice", what, sorted[i]);
     return 0;
 }
-
-#define FROM "receives from"
-#define TO "sends to"
 
 static struct pipe_ring *ring_of(struct pipe_head *h, int i)
 {
@@ -79,8 +86,8 @@ static uint32_t near_ones(const weft_comm *c, const int *ranks, int n)
     return near;
 }
 
-/* Who may look at a head: the owner, and each near peer once for each relation. */
-static uint32_t count_holders(const struct pipes *p, const int *from, int nfrom, const int *to, int nto)
+/* References to a head: the owner, and each peer of this host once for each relation. */
+static uint32_t count_references(const struct pipes *p, const int *from, int nfrom, const int *to, int nto)
 {
     const weft_comm *c = p->comm;
     const int relatives[] = {c->rank ? (c->rank - 1) / 2 : -1, 2 * c->rank + 1, 2 * c->rank + 2};
@@ -91,11 +98,6 @@ static uint32_t count_holders(const struct pipes *p, const int *from, int nfrom,
 static int prepare(struct pipes *p, const int *from, int nfrom, const int *to, int nto)
 {
     weft_comm *c = p->comm;
-    int err = check_list(c, from, nfrom, FROM);
-    if (!err)
-        err = check_list(c, to, nto, TO);
-    if (err)
-        return err;
     size_t lists = ((size_t)nfrom + (size_t)nto) * sizeof(int32_t);
     size_t first = (sizeof(struct pipe_head) + lists + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
     size_t bytes = first + (size_t)nto * (sizeof(struct pipe_ring) + p->ring_bytes);
@@ -114,7 +116,7 @@ static int prepare(struct pipes *p, const int *from, int nfrom, const int *to, i
     h->ring_bytes = p->ring_bytes;
     h->first = first;
     h->votes = p->votes;
-    atomic_store_explicit(&h->holders, count_holders(p, from, nfrom, to, nto),
+    atomic_store_explicit(&h->refcount, count_references(p, from, nfrom, to, nto),
                           memory_order_relaxed); /* published by the meeting */
     for (int i = 0; i < nfrom; i++)
         h->lists[i] = from[i];
@@ -122,7 +124,7 @@ static int prepare(struct pipes *p, const int *from, int nfrom, const int *to, i
         h->lists[nfrom + i] = to[i];
     qsort(h->lists, (size_t)nfrom, sizeof *h->lists, by_rank);
     qsort(h->lists + nfrom, (size_t)nto, sizeof *h->lists, by_rank);
-    err = check_twice(pipe_from_list(h), nfrom, FROM);
+    int err = check_twice(pipe_from_list(h), nfrom, FROM);
     if (!err)
         err = check_twice(pipe_to_list(h), nto, TO);
     return err || !p->wide ? err : pipe_far_prepare(p);
@@ -255,7 +257,7 @@ static void drop(const struct pipes *p, int rank, struct pipe_head *h)
     if (!h || pipe_far_of(p, rank))
         return;
     core_ring(p->comm->group, rank);
-    atomic_fetch_sub_explicit(&h->holders, 1, memory_order_release);
+    atomic_fetch_sub_explicit(&h->refcount, 1, memory_order_release);
 }
 
 void pipes_close(struct pipes *p)
@@ -273,7 +275,7 @@ void pipes_close(struct pipes *p)
         drop(p, 2 * rank + 1 + k, p->kids[k]);
     drop(p, rank, p->head);
     if (!p->wide || pipe_far_close(p, core_failed(c->group)))
-        comm_free_later(c, p->deferred, &p->head->holders, p->head);
+        comm_free_later(c, p->deferred, &p->head->refcount, p->head);
     else
         free(p->deferred); /* the rings stay */
     free_parts(p);

@@ -1,7 +1,7 @@
 /* What the windows of a comm on several hosts have in common, barriers of the group, and the end of windows.
  *
  * Barriers of the group: a rank arrives when all that it has put was acknowledged, so what was put before a barrier is
- * where it belongs when the last has arrived. The first rank of a host tells the first ranks of the others who has
+ * where it belongs when the last has arrived. The first rank of a host tells the first ranks of the others which have
  * arrived, counts those of all hosts, and says in its head when all have; the ranks of its host look there.
  *
  * The end of a window: a rank that has freed its own tells all far ranks, and keeps its memory until all of them have
@@ -17,11 +17,8 @@
 #include "base/error.h"
 #include "comm/lock.h"
 
-#define YIELDS 20
 #define CLOSE_NS INT64_C(5000000000)       /* for what was put to leave */
 #define LEAST ((int64_t)(2 * REMOTE_COPY)) /* of the budget */
-
-/* ---- peers ---- */
 
 int remote_tags(weft_comm *c)
 {
@@ -47,113 +44,7 @@ int remote_tags(weft_comm *c)
     return 0;
 }
 
-struct remote_peer *remote_peer(struct remote *r, int rank)
-{
-    struct remote_peer *p = r->peers[rank];
-    if (p || !(p = calloc(1, sizeof *p)))
-        return p;
-    p->rank = rank;
-    p->last = &p->first;
-    p->next = r->used;
-    r->used = r->peers[rank] = p;
-    return p;
-}
-
-/* ---- waiting ---- */
-
-static const char *name_late(const struct remote *r, struct comm_names *names)
-{
-    for (const struct remote_peer *p = r->used; p; p = p->next)
-        if (p->acked < p->sent)
-            comm_name(names, r->comm, p->rank, "");
-    return names->n ? comm_named(names) : NULL;
-}
-
-int remote_late(const struct remote *r, const char *call)
-{
-    struct comm_names names = {0};
-    const char *who = name_late(r, &names);
-    if (!who) /* the last came between two looks */
-        return error_set(WEFT_ETIMEOUT, "%s: time ran out", call);
-    return error_set(WEFT_ETIMEOUT, "%s: time ran out, %s yet to take what was put", call, who);
-}
-
-/* Nobody has heard of whom this is for since `began`. */
-static int silent(struct remote *r, const struct remote_peer *p)
-{
-    struct comm_names names = {0};
-    char who[COMM_WHO];
-    weft_comm *c = r->comm;
-    const char *late = p ? comm_who(c, p->rank, who) : name_late(r, &names);
-    return comm_fail(c, WEFT_EPEER,
-                     "%s took nothing of what rank %d puts and notifies for %lld ms: it has to make calls on its comm, "
-                     "or to have a progress thread",
-                     late ? late : "a rank", c->rank, (long long)(c->deadline_ns / 1000000));
-}
-
-static void sleep_on_wires(weft_comm *c, uint32_t bell)
-{
-    int64_t ns = c->beat_ns;
-    bool wired;
-    if (mail_listen(c, &wired, &ns))
-        core_doze(c->group, c->rank, bell, 1, ns);
-    else
-        core_disarm(c->group, c->rank);
-}
-
-/* Like comm_wait, but for the wires alone: put may be called where a callback must not run. */
-int remote_wait(struct remote *r, const struct remote_peer *p, bool (*met)(void *arg), void *arg)
-{
-    weft_comm *c = r->comm;
-    int64_t began = met(arg) ? 0 : core_now();
-    for (int turn = 0; began; turn++) {
-        bool armed = turn > YIELDS;
-        uint32_t bell = armed ? core_arm(c->group, c->rank) : 0;
-        if (armed)
-            lock_disturb(c->family);
-        bool moved = mail_move(c), done = met(arg);
-        int64_t now = core_now(), heard = p && p->heard_at > began ? p->heard_at : began;
-        int err = 0;
-        if (!done && !moved) {
-            comm_watch(c, now, armed);
-            err = !core_failed(c->group) && comm_silence(c, heard, now) >= c->deadline_ns ? silent(r, p) : 0;
-            done = met(arg); /* a peer that has left is waited for no more */
-        }
-        if (!err && !done)
-            err = comm_failure(c);
-        if (armed && (moved || done || err))
-            core_disarm(c->group, c->rank);
-        else if (armed)
-            sleep_on_wires(c, bell);
-        else if (!moved)
-            sched_yield();
-        if (done || err)
-            return err;
-        turn = moved ? 0 : turn;
-    }
-    return 0;
-}
-
 /* ---- mail ---- */
-
-int remote_post(struct remote *r, int rank, const struct remote_mail *m, size_t n)
-{
-    char who[COMM_WHO];
-    int err = mail_send(r->comm, rank, m, REMOTE_HEAD + n);
-    if (!err || err == WEFT_EPEER) /* a wait for it sees that it is gone */
-        return 0;
-    char text[CORE_TEXT / 2];
-    snprintf(text, sizeof text, "%s", weft_errmsg());
-    return comm_fail(r->comm, err, "rank %d, mail to %s: %s", r->comm->rank, comm_who(r->comm, rank, who), text);
-}
-
-weft_window *remote_window(const struct remote *r, const struct remote_mail *m)
-{
-    weft_window *w = r->windows;
-    while (w && w->far->id != m->window)
-        w = w->far->next;
-    return w;
-}
 
 static void take_entered(struct remote *r, const struct remote_mail *m, size_t n)
 {
@@ -227,7 +118,7 @@ static bool tell_entries(struct remote *r, weft_window *w)
     for (int i = 0; i < r->comm->size; i++) {
         if (!w->heads[i])
             continue;
-        /* seq_cst: with the ring of who enters, nobody sleeps on it; acquires what that one has stored. */
+        /* seq_cst: with the ring of the rank that enters, nobody sleeps on it; acquires what that rank has stored. */
         struct remote_entry e = {(uint64_t)i, atomic_load_explicit(&w->heads[i]->entered, memory_order_seq_cst)};
         if (e.generation <= w->far->told[i])
             continue;
@@ -254,7 +145,7 @@ static bool move_barrier(struct remote *r, weft_window *w)
     if (w->far->entered < r->comm->size)
         return moved;
     w->far->entered = 0;
-    /* Passes on what all have stored, of whom each was acquired above; pairs with the load in all_came. */
+    /* Passes on what all ranks have stored, each of which was acquired above; pairs with the load in all_came. */
     atomic_store_explicit(&mine->met, next, memory_order_seq_cst);
     core_ring_all(r->comm->group);
     return true;
@@ -357,7 +248,7 @@ static int drain(struct comm_task *t, int64_t timeout_ns, const char *call)
 {
     struct remote *r = (struct remote *)t;
     int64_t now = core_now();
-    struct comm_need need = {quiet, NULL, r, timeout_ns < INT64_MAX - now ? now + timeout_ns : -1};
+    struct comm_need need = {quiet, NULL, r, timeout_ns >= 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1};
     int err = remote_quiet(r) ? 0 : comm_wait(r->comm, &need);
     return err == COMM_LATE ? remote_late(r, call) : err;
 }

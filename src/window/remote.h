@@ -1,7 +1,8 @@
-/* Windows between hosts: what ranks put and notify where they share no memory goes to its owner, who does it.
+/* Windows between hosts: where ranks share no memory, what they put and notify goes to the owner, which does it.
  *
  *   remote.c       the state of a comm, barriers of the group, peers that are gone, the end
- *   remote_out.c   what goes: puts, and releases, which are notifies and what else tells others of puts
+ *   remote_peers.c peers, mail to them, and waiting for them
+ *   remote_out.c   what goes: puts, and releases: notifies, arrivals at barriers and all else that tells others of puts
  *   remote_in.c    what comes
  *
  * Operations on one rank's window by another are done in the order in which they were asked for. Each is a mail; what
@@ -10,8 +11,8 @@
  * them REMOTE_TAGS messages, on the way to another at most; what is copied at either end is charged to the comm's
  * staging.
  *
- * Releases. Who sees one, or anything that was done by someone who has seen it, also sees all puts of this rank before
- * it, as where all share memory. Puts to the same rank are done before it anyway; those to others must have been
+ * Releases. A rank that sees one, or anything that was done by a rank that has seen it, also sees all puts of this rank
+ * before it, as where all share memory. Puts to the same rank are done before it anyway; those to others must have been
  * acknowledged, so until then releases wait, in order, near ones too, and go when this rank makes progress.
  *
  * Everything here is done with the progress lock of the comm's family, and never calls back to the user. */
@@ -64,7 +65,7 @@ struct remote_entry {
 /* A message on its way out. Its slot is free when the wire is done with it and the operation was acknowledged. */
 struct remote_send {
     struct wire_message *wire; /* NULL: done */
-    char *copy;                /* NULL: from the caller's memory, who waits */
+    char *copy;                /* NULL: from the memory of the caller, which waits */
     size_t bytes;
     uint64_t op;
 };
@@ -77,7 +78,7 @@ struct remote_item {
     struct remote_mail mail;   /* as much as came */
 };
 
-/* A far rank with which there was something. */
+/* A rank of another host with which there was something. */
 struct remote_peer {
     struct remote_peer *next;
     int rank;
@@ -150,18 +151,23 @@ void remote_add(weft_window *w);    /* from here on others' operations find it *
 void remote_remove(weft_window *w); /* it was refused */
 void remote_free(weft_window *w);   /* by the user; it goes when all far ranks have freed theirs, or with the comm */
 
-struct remote_peer *remote_peer(struct remote *r, int rank); /* NULL: no memory */
-weft_window *remote_window(const struct remote *r,
-                           const struct remote_mail *m); /* that it is for; NULL: there is none */
-int remote_post(struct remote *r, int rank, const struct remote_mail *m, size_t n);
-/* Moves mail until met(arg). `rank`: whom it is for, and who is to blame if it does nothing for the deadline. */
-int remote_wait(struct remote *r, const struct remote_peer *p, bool (*met)(void *arg), void *arg);
-int remote_late(const struct remote *r, const char *call); /* WEFT_ETIMEOUT, with those who have puts to acknowledge */
-uint64_t remote_entered(const weft_window *w, int rank);   /* barriers of the group, as far as is known here */
+uint64_t remote_entered(const weft_window *w, int rank); /* barriers of the group, as far as is known here */
 static inline bool remote_freed(const weft_window *w, int rank)
 {
     return atomic_load_explicit(&w->far->freed[rank], memory_order_seq_cst) != 0;
 }
+
+/* ---- remote_peers.c ---- */
+
+struct remote_peer *remote_peer(struct remote *r, int rank); /* NULL: no memory */
+weft_window *remote_window(const struct remote *r,
+                           const struct remote_mail *m); /* that it is for; NULL: there is none */
+int remote_post(struct remote *r, int rank, const struct remote_mail *m, size_t n);
+/* Moves mail until met(arg). p: the peer to blame if it does nothing for the deadline; NULL: all that have puts to
+ * acknowledge. */
+int remote_wait(struct remote *r, const struct remote_peer *p, bool (*met)(void *arg), void *arg);
+int remote_late(const struct remote *r,
+                const char *call); /* WEFT_ETIMEOUT, with the ranks that have puts to acknowledge */
 
 /* ---- remote_out.c ---- */
 

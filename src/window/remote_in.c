@@ -1,7 +1,7 @@
-/* What far ranks do to this rank's windows. The operations of each are done in its order, at once where that is
- * possible; one whose bytes come as a message of the wire holds up those behind it until they are there. Receives are
- * begun as soon as their memory is known to be free: a put's when nothing before it in the queue is for the same bytes,
- * an add's when there is room for it. What is queued is bounded by what the sender may have on its way. */
+/* What ranks of other hosts do to this rank's windows. The operations of each are done in its order, at once where that
+ * is possible. One whose bytes come as a message of the wire holds up those behind it until they are there. A receive
+ * is begun as soon as its memory is known to be free: that of a put when nothing before it in the queue is for the same
+ * bytes, that of an add when there is room for it. The queue is bounded by what the sender may have on its way. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,8 @@ static bool is_put(const struct remote_mail *m)
     return m->kind == REMOTE_PUT || m->kind == REMOTE_ADD;
 }
 
-/* Does it speak of something that is there? The same version of weft is at the other end: else something is broken. */
+/* Does it speak of something that is there? The same version of weft is at the other end: otherwise something is
+ * broken. */
 static bool is_sound(const struct remote *r, const struct remote_mail *m, size_t n)
 {
     const weft_window *w = remote_window(r, m);

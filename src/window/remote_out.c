@@ -1,7 +1,7 @@
-/* What goes to far windows. A put that fits into a mail is copied there. A larger one is a message of the wire; up to
- * REMOTE_COPY bytes are copied, as far as the budget reaches, so that the call need not wait for the other end; else
- * they go from the caller's memory in pieces, several at a time, and the call waits until the wire has let go of them.
- * It moves what comes meanwhile, so two ranks that put to each other do not wait in a circle. */
+/* What goes to windows on other hosts. A put that fits into a packet is copied there. A larger one is a message of the
+ * wire. Up to REMOTE_COPY bytes are copied, as far as the budget reaches, so that the call need not wait for the other
+ * end. Otherwise they go from the caller's memory in pieces, several at a time, and the call waits until the wire has
+ * let go of them. It moves what comes meanwhile, so two ranks that put to each other do not wait in a circle. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static uint64_t oldest_put(const struct remote_peer *p)
     return UINT64_MAX;
 }
 
-/* Were the first `puts` of this rank acknowledged, but for those to one rank? */
+/* Were the first `puts` of this rank acknowledged, except those to one rank? */
 static bool have_landed(const struct remote *r, uint64_t puts, int except)
 {
     for (const struct remote_peer *p = r->used; p; p = p->next)
@@ -32,7 +32,7 @@ static void let_go(struct remote *r, struct remote_send *s, bool ours)
 {
     if (s->copy)
         r->copied -= (int64_t)s->bytes;
-    if (s->copy && ours) /* else it stays: better lost than read when it is another's */
+    if (s->copy && ours) /* otherwise it stays: better lost than read when it is another's */
         free(s->copy);
     s->wire = NULL;
     s->copy = NULL;

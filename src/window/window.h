@@ -17,11 +17,11 @@ struct window_head {
     _Alignas(CORE_LINE) _Atomic uint64_t met;      /* rank 0's counts: barriers of the group that are complete */
     _Alignas(CORE_LINE) _Atomic uint64_t entered;  /* barriers of the group that the owner has entered, for texts */
     _Atomic uint32_t freed;                        /* the owner has freed its window */
-    _Atomic uint32_t holders;                      /* ranks that have not freed theirs */
+    _Atomic uint32_t refcount;                     /* ranks that have not closed theirs */
     int32_t buffers, signals;
     uint64_t describe, data; /* offsets from the head */
-    uint64_t came;           /* likewise, on several hosts: barriers of the group that each far rank has entered, as the
-                              * first rank of the host has heard */
+    uint64_t came;           /* offset, on several hosts: barriers of the group that each rank of other hosts has
+                              * entered, as the first rank of the host has heard */
 };
 
 /* One buffer, as its rank asked for it; its name follows the last of them. */
@@ -46,7 +46,7 @@ struct weft_window {
     int n, signals;
     struct window_buffer *buffers;
     struct window_head **heads; /* of each rank, mapped here; NULL: it is on another host */
-    char **data;                /* likewise */
+    char **data;                /* in the same way: the buffers of each rank */
     int chair;              /* in whose head barriers of the group are counted: rank 0, or the first rank of the host */
     struct window_far *far; /* of remote.h; NULL: all ranks share memory */
     struct comm_deferred *deferred; /* for the memory's end, kept so that free cannot fail */
@@ -71,6 +71,8 @@ static inline _Atomic uint64_t *window_came(struct window_head *h)
 {
     return (_Atomic uint64_t *)(void *)((char *)h + h->came);
 }
+
+/* ---- window_head.c ---- */
 
 /* In a head that is here: the signal of a rank; and the turn of rank `of` at rank `at`. */
 void window_notify(weft_window *w, int rank, uint32_t signal, enum weft_notify how, uint64_t value);

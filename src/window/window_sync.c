@@ -61,9 +61,9 @@ static enum transport_fate fate_of(const weft_window *w, int rank)
     return rank == w->comm->rank ? TRANSPORT_HERE : w->comm->transport->gone(w->comm->link, rank);
 }
 
-/* That a far rank has left is heard by the first rank of this host: what it sent straight to this one before, as a
- * signal or that it has freed its window, may still be on its way. The wire's own word comes after that, but only of
- * ranks that have sent anything here: for others time has to do. doubted_at: since when, 0 at first. */
+/* That a rank of another host has left is heard by the first rank of this host: what it sent straight to this one
+ * before, as a signal or that it has freed its window, may still be on its way. The wire's own word comes after that,
+ * but only of ranks that have sent anything here: for others time has to do. doubted_at: since when, 0 at first. */
 static enum transport_fate fate_for_sure(const weft_window *w, int rank, int64_t *doubted_at)
 {
     const weft_comm *c = w->comm;
@@ -120,19 +120,6 @@ static int release(weft_window *w, int rank, uint32_t kind, uint32_t signal, uin
 
 /* ---- signals ---- */
 
-void window_notify(weft_window *w, int rank, uint32_t signal, enum weft_notify how, uint64_t value)
-{
-    struct core_group *g = w->comm->group;
-    _Atomic uint64_t *word = &window_signals(w->heads[rank])[signal].value;
-    if (how == WEFT_NOTIFY_SET) {
-        core_signal(g, rank, word, value);
-        return;
-    }
-    /* seq_cst: pairs with the load in compares, and with core_arm as in core_signal. */
-    atomic_fetch_add_explicit(word, value, memory_order_seq_cst);
-    core_ring(g, rank);
-}
-
 int weft_window_notify(weft_window *w, int rank, int signal, enum weft_notify how, uint64_t value)
 {
     int err = check_signal(w, signal, "weft_window_notify");
@@ -177,8 +164,8 @@ static bool compares(void *arg)
     }
 }
 
-/* Anyone may notify, so the wait is in vain only when nobody is left. A rank that has gone without freeing its window
- * did not mean to. What a rank did before it went is seen after its going was. */
+/* Any rank may notify, so the wait is in vain only when no other is left. A rank that has gone without freeing its
+ * window did not mean to. What a rank did before it went is seen after its going was. */
 static int signal_lost(void *arg)
 {
     struct signal_wait *s = arg;
@@ -209,6 +196,9 @@ int weft_window_wait(weft_window *w, int signal, enum weft_compare compare, uint
         return err;
     if (compare < WEFT_EQ || compare > WEFT_LT)
         return error_set(WEFT_EINVAL, "weft_window_wait: there is no comparison %d", (int)compare);
+    err = comm_timeout(w->comm, "weft_window_wait", &timeout_ns);
+    if (err)
+        return err;
     struct window_head *mine = w->heads[w->comm->rank];
     struct signal_wait s = {w, &window_signals(mine)[signal].value, signal, compare, value, 0};
     err = wait_until(w, compares, signal_lost, &s, timeout_ns);
@@ -222,7 +212,8 @@ int weft_window_wait(weft_window *w, int signal, enum weft_compare compare, uint
     return err;
 }
 
-/* Who polls a signal must get what other hosts notify. If the progress lock is taken, another thread makes progress. */
+/* A caller that polls a signal must get what other hosts notify. If the progress lock is taken, another thread makes
+ * progress. */
 static void poll(weft_comm *c)
 {
     if (c->has_lock && !lock_try(c->family))
@@ -244,7 +235,7 @@ int weft_window_signal(const weft_window *w, int signal, uint64_t *value)
         return error_set(WEFT_EINVAL, "weft_window_signal: value must not be NULL");
     if (w->far && !lock_in_callback(w->comm))
         poll(w->comm);
-    /* seq_cst: who polls instead of waiting acquires as much. */
+    /* seq_cst: a caller that polls instead of waiting acquires as much. */
     *value = atomic_load_explicit(&window_signals(w->heads[w->comm->rank])[signal].value, memory_order_seq_cst);
     return 0;
 }
@@ -337,7 +328,7 @@ static void flush(weft_comm *c)
 static int barrier_wait(struct barrier *b, int64_t timeout_ns)
 {
     weft_window *w = b->w;
-    int err = wait_until(w, all_came, barrier_lost, b, timeout_ns < 0 ? w->comm->deadline_ns : timeout_ns);
+    int err = wait_until(w, all_came, barrier_lost, b, timeout_ns);
     if (err == COMM_LATE) {
         err = barrier_late(b);
         if (timeout_ns)
@@ -364,7 +355,7 @@ static int enter_group(weft_window *w)
     }
     w->generation++;
     atomic_store_explicit(&w->heads[c->rank]->entered, w->generation, memory_order_relaxed);
-    /* Release for those who come later, acquire of those who came: the last passes on what all have stored. */
+    /* Release for ranks that come later, acquire of those that came: the last passes on what all have stored. */
     uint64_t n = atomic_fetch_add_explicit(&zero->arrivals, 1, memory_order_acq_rel) + 1;
     if (n == w->generation * (uint64_t)c->size) {
         atomic_store_explicit(&zero->met, w->generation, memory_order_seq_cst);
@@ -377,6 +368,8 @@ int weft_window_barrier(weft_window *w, int64_t timeout_ns)
 {
     int err = check_call(w, "weft_window_barrier");
     if (!err)
+        err = comm_timeout(w->comm, "weft_window_barrier", &timeout_ns);
+    if (!err)
         err = comm_failure(w->comm);
     if (err)
         return err;
@@ -386,16 +379,16 @@ int weft_window_barrier(weft_window *w, int64_t timeout_ns)
     return barrier_wait(&(struct barrier){w, "weft_window_barrier", true, 0}, timeout_ns);
 }
 
-static int check_ranks(const weft_window *w, const int *ranks, int n)
+static int check_ranks(const weft_window *w, const int *ranks, size_t n)
 {
-    if (n < 0 || n > w->comm->size || (n && !ranks))
-        return error_set(WEFT_EINVAL, "weft_window_barrier_with: %d ranks%s, the comm has %d", n,
-                         n > 0 && !ranks ? " at NULL" : "", w->comm->size);
-    for (int i = 0; i < n; i++) {
+    if (n > (size_t)w->comm->size || (n && !ranks))
+        return error_set(WEFT_EINVAL, "weft_window_barrier_with: %zu ranks%s, the comm has %d", n,
+                         n && !ranks ? " at NULL" : "", w->comm->size);
+    for (size_t i = 0; i < n; i++) {
         if (ranks[i] < 0 || ranks[i] >= w->comm->size)
             return error_set(WEFT_EINVAL, "weft_window_barrier_with: there is no rank %d, the comm has %d", ranks[i],
                              w->comm->size);
-        for (int k = 0; k < i; k++)
+        for (size_t k = 0; k < i; k++)
             if (ranks[k] == ranks[i])
                 return error_set(WEFT_EINVAL, "weft_window_barrier_with: rank %d is listed twice", ranks[i]);
     }
@@ -403,10 +396,10 @@ static int check_ranks(const weft_window *w, const int *ranks, int n)
 }
 
 /* Are these the ranks of the barrier that is open, in any order, with or without this rank? */
-static bool same_ranks(const weft_window *w, const int *ranks, int n)
+static bool same_ranks(const weft_window *w, const int *ranks, size_t n)
 {
     int others = 0;
-    for (int i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         if (ranks[i] == w->comm->rank)
             continue;
         int k = 0;
@@ -419,16 +412,11 @@ static bool same_ranks(const weft_window *w, const int *ranks, int n)
     return others == w->nwith;
 }
 
-void window_turn(weft_window *w, int at, int of, uint64_t value)
-{
-    core_signal(w->comm->group, at, &window_turns(w->heads[at])[of].value, value);
-}
-
-static int enter_with(weft_window *w, const int *ranks, int n)
+static int enter_with(weft_window *w, const int *ranks, size_t n)
 {
     weft_comm *c = w->comm;
     int err = 0;
-    for (int i = 0; i < n && !err; i++) {
+    for (size_t i = 0; i < n && !err; i++) {
         int r = ranks[i];
         if (r == c->rank)
             continue;
@@ -445,9 +433,11 @@ static int enter_with(weft_window *w, const int *ranks, int n)
     return err;
 }
 
-int weft_window_barrier_with(weft_window *w, const int *ranks, int n, int64_t timeout_ns)
+int weft_window_barrier_with(weft_window *w, const int *ranks, size_t n, int64_t timeout_ns)
 {
     int err = check_call(w, "weft_window_barrier_with");
+    if (!err)
+        err = comm_timeout(w->comm, "weft_window_barrier_with", &timeout_ns);
     if (!err)
         err = check_ranks(w, ranks, n);
     if (!err)

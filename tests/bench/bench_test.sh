@@ -89,6 +89,51 @@ refuse "nothing that --only names" reshard -n 2 --only cast --sizes 256K
 refuse "--save $work/none/a.json: its folder: No such file" coll -n 2 --sizes 8 --save "$work/none/a.json"
 refuse "--plot $work: it is a folder" coll -n 2 --sizes 8 --plot "$work"
 
+# Two builds, of which one is a weft whose figures are known: SLOW names what takes twice as long as it was measured, all else
+# takes as long as weft itself.
+if [ -n "${WEFT_PYTHON:-}" ]; then
+    cat >"$work/slow" <<'END'
+#!/usr/bin/env python3
+import json, os, subprocess, sys
+done = subprocess.run([os.environ["WEFT_BIN"], *sys.argv[1:]], stdout=subprocess.PIPE, text=True)
+if sys.argv[1] == "bench" and not done.returncode:
+    result = json.loads(done.stdout)
+    for row in result["rows"]:
+        for figure in row["figures"]:
+            who, _, way = figure["who"].partition(", ")
+            figure["time_us"] = 20 if os.environ["SLOW"] in (who, row["what"]) else 10
+    done.stdout = json.dumps(result)
+sys.stdout.write(done.stdout)
+sys.exit(done.returncode)
+END
+    chmod +x "$work/slow"
+    cp "$work/slow" "$work/fast"
+    sed -i 's/os.environ\["SLOW"\] in (who, row\["what"\])/False/' "$work/fast"
+    small=(--ranks 2 --sizes 8 --ms 1 --rounds 2)
+    # compared NAME ...: what the comparison writes as JSON fulfils the Python expression.
+    compared()
+    {
+        "$WEFT_PYTHON" -c 'import json, sys; d = json.load(open(sys.argv[1])); t = {x["table"]: x for x in d["tables"]}; assert eval(sys.argv[2]), d' \
+            "$work/two.json" "$1" 2>>"$work/err" || complain "bench/compare.py: not so: $1"
+    }
+    compare() { SLOW=$1 "$WEFT_PYTHON" "$WEFT_SOURCE_DIR/bench/compare.py" "$work/fast" "$work/slow" "${@:2}" >"$work/out" 2>"$work/err"; }
+    compare halo --tables coll,latency --only halo,allreduce,ping "${small[@]}" --again 2 --json "$work/two.json" --markdown "$work/two.md" ||
+        complain "bench/compare.py"
+    compared 'len(t["coll"]["cells"]) == 2 and len(t["latency"]["cells"]) == 1 and t["latency"]["geometric_mean"] == 1'
+    compared '{c["what"]: (c["speed"], len(c["measured"]), len(c["old"])) for c in t["coll"]["cells"]} == {"halo": (0.5, 3, 6), "allreduce": (1, 1, 2)}'
+    compared 'abs(t["coll"]["geometric_mean"] - 0.5 ** 0.5) < 1e-9 and t["coll"]["below"] == 1'
+    grep -q '^| 2 | halo | 8 | 10.00 | 20.00 | 0.50 | below 0.90 measured 3 times |' "$work/two.md" || complain "bench/compare.py: no such line"
+    cmp -s "$work/two.md" "$work/out" || complain "bench/compare.py prints something else than it writes"
+    compare none --tables many --only 25 "${small[@]}" --json "$work/two.json" || complain "bench/compare.py"
+    compared 'set(t) == {"coll", "latency", "many"} and len(t["many"]["cells"]) == 3 and t["many"]["geometric_mean"] == 1'
+    compare none --tables foo && complain "bench/compare.py --tables foo: not refused"
+    compare none --tables coll --only none "${small[@]}" && complain "bench/compare.py measures nothing, and does not say so"
+    # Real figures, of every kind of table.
+    "$WEFT_PYTHON" "$WEFT_SOURCE_DIR/bench/compare.py" "$WEFT_BIN" "$WEFT_BIN" --tables private,reshard,halo,memory --only halo,square,x \
+        --ranks 2 --sizes 256K --ms 1 --rounds 1 --again 0 --json "$work/two.json" >"$work/out" 2>"$work/err" || complain "bench/compare.py"
+    compared 'all(c["old_us"] > 0 and c["new_us"] > 0 for x in t.values() for c in x["cells"]) and len(t) == 4'
+fi
+
 run coll -n 2 --sizes 8:64:4,1K --only allreduce "${quick[@]}" --plot "$work/a.svg"
 [ "$(grep -c allreduce "$work/out")" -ge 3 ] || complain "$what: lines are missing"
 grep -q 'weft / floor .* (geometric mean of 3' "$work/out" || complain "$what: no summary"

@@ -60,7 +60,7 @@ bool conformance_takes(int i)
 
 int conformance_settle(struct ranks_rank *r)
 {
-    return conformance_on_hosts() ? weft_comm_barrier(r->comm, -1) : 0;
+    return conformance_on_hosts() ? weft_comm_barrier(r->comm, WEFT_DEADLINE) : 0;
 }
 
 /* ---- places: one host, several hosts by each wire, ranks that a launcher of MPI started ---- */

@@ -230,7 +230,7 @@ const struct suite_places wire_places = {wire_place_name, NULL, wire_place_enter
 bool wire_have(const char *url)
 {
     const char *name;
-    for (int i = 0; (name = wire_module(getenv("WEFT_MODULES"), i)); i++)
+    for (size_t i = 0; (name = wire_module(getenv("WEFT_MODULES"), i)); i++)
         if (!strcmp(name, url))
             return true;
     return !strcmp(url, "tcp:");

@@ -1,0 +1,153 @@
+/* Pulls in a post: messages that are read where they are, in programs in which none waits for another one (post.c). All
+ * are shown at the start of a run and taken as they are shown by others; the run is over when peers have read this
+ * rank's. What the engine keeps of a channel is many lines of cache, and copies have driven them out before the next
+ * run; what is kept here is one line for each message.
+ *
+ * A channel has one such message and no other, so `ready` and `done` are numbers of runs. Signals are stored together:
+ * the fence before them releases what was written for the peers, or read of theirs, and the one behind them stands
+ * between the stores and the looks at who sleeps, as core_signal says. Between two copies there is no store that would
+ * wait for the first. */
+#include <string.h>
+
+#include "base/error.h"
+#include "engine/drivers/onepass.h"
+#include "engine/work.h"
+
+#define PULLS (512 << 10) /* bytes of all pulls: a pass takes all that are there */
+
+static bool fits_send(const struct program *p, const struct exec_step *step)
+{
+    return step->way == &way_pull && !step->nnext && p->outs[step->channel].n == 1;
+}
+
+static bool fits_recv(const struct program *p, const struct exec_step *step)
+{
+    return step->way == &way_pull && step->order != ORDER_WEAVE && p->ins[step->channel].n == 1;
+}
+
+bool pull_fits(const struct program *p, const struct exec_step *step, int64_t *bytes)
+{
+    if (step->kind == PLAN_SEND)
+        return fits_send(p, step);
+    *bytes += step->bytes;
+    return fits_recv(p, step) && *bytes <= PULLS;
+}
+
+int pull_make(struct program *p, struct pulls *q)
+{
+    q->in = program_take(p, p->nins, sizeof *q->in);
+    q->out = program_take(p, p->nouts, sizeof *q->out);
+    if (!q->in || !q->out)
+        return error_nomem();
+    for (uint32_t i = 0; i < p->nins; i++) {
+        const struct exec_in *in = &p->ins[i];
+        const struct exec_step *step = &p->steps[in->steps[0]];
+        const struct exec_move *m = &p->moves[step->work];
+        bool plain = step->nwork == 1 && !m->tile;
+        if (step->way != &way_pull)
+            continue;
+        q->in[q->nins++] = (struct pull_in){.ready = in->ready,
+                                            .done = in->done,
+                                            .dst = plain ? m->dst : NULL,
+                                            .src = plain ? m->src : NULL,
+                                            .bytes = plain ? m->bytes : 0,
+                                            .step = in->steps[0],
+                                            .peer = in->peer,
+                                            .stays = p->readers0[in->steps[0]] > 0};
+    }
+    for (uint32_t i = 0; i < p->nouts; i++)
+        if (p->steps[p->outs[i].steps[0]].way == &way_pull)
+            q->out[q->nouts++] = (struct pull_out){p->outs[i].ready, p->outs[i].done, p->outs[i].peer};
+    return 0;
+}
+
+/* ---- the run ---- */
+
+static struct pulls *pulls_of(const weft_exec *x)
+{
+    return &((struct onepass *)driver_state(x))->pulls;
+}
+
+void pull_start(weft_exec *x)
+{
+    struct pulls *q = pulls_of(x);
+    q->got = q->read = 0;
+    for (uint32_t i = 0; i < q->nins; i++)
+        q->in[i].state = PULL_DUE;
+}
+
+void pull_show(weft_exec *x)
+{
+    struct pulls *q = pulls_of(x);
+    core_fence_tells();
+    for (uint32_t i = 0; i < q->nouts; i++)
+        core_tell(q->out[i].ready, x->run);
+}
+
+static void take(weft_exec *x, struct pull_in *in)
+{
+    if (in->dst)
+        memcpy(in->dst, in->src, (size_t)in->bytes);
+    else
+        work_unpack(x->program, &x->program->steps[in->step], NULL);
+    if (x->arrivals)
+        arrivals_step(x, in->step);
+}
+
+bool pull_take(weft_exec *x)
+{
+    struct pulls *q = pulls_of(x);
+    uint32_t before = q->got;
+    for (uint32_t i = 0; i < q->nins; i++)
+        if (q->in[i].state == PULL_DUE && atomic_load_explicit(q->in[i].ready, CORE_LOOK) >= x->run) {
+            q->in[i].state = PULL_SHOWN;
+            q->got++;
+        }
+    if (q->got == before)
+        return false;
+    core_fence_looks(); /* pairs with the stores of pull_show */
+    for (uint32_t i = 0; i < q->nins; i++)
+        if (q->in[i].state == PULL_SHOWN) {
+            take(x, &q->in[i]);
+            q->in[i].state = PULL_TAKEN;
+        }
+    return true;
+}
+
+bool pull_tell(weft_exec *x, bool all)
+{
+    struct pulls *q = pulls_of(x);
+    bool any = false;
+    for (uint32_t i = 0; i < q->nins; i++) {
+        struct pull_in *in = &q->in[i];
+        if (in->state != PULL_TAKEN || (in->stays && !all))
+            continue;
+        if (!any)
+            core_fence_tells();
+        any = true;
+        core_tell(in->done, x->run);
+        in->state = PULL_TOLD;
+    }
+    return any;
+}
+
+void pull_call(weft_exec *x)
+{
+    struct pulls *q = pulls_of(x);
+    for (uint32_t i = 0; i < q->nins; i++)
+        if (q->in[i].state == PULL_TOLD) {
+            core_call_fenced(x->comm->group, q->in[i].peer);
+            q->in[i].state = PULL_OVER;
+        }
+}
+
+bool pull_read(weft_exec *x)
+{
+    struct pulls *q = pulls_of(x);
+    while (q->read < q->nouts && atomic_load_explicit(q->out[q->read].done, CORE_LOOK) >= x->run)
+        q->read++;
+    if (q->read < q->nouts)
+        return false;
+    core_fence_looks(); /* pairs with the stores of pull_tell: the caller may write again */
+    return true;
+}

@@ -1,0 +1,37 @@
+/* The words in a window's head that a rank on this host writes for another, and the end of a window's memory. */
+#include <stdlib.h>
+
+#include "window/remote.h"
+
+void window_notify(weft_window *w, int rank, uint32_t signal, enum weft_notify how, uint64_t value)
+{
+    struct core_group *g = w->comm->group;
+    _Atomic uint64_t *word = &window_signals(w->heads[rank])[signal].value;
+    if (how == WEFT_NOTIFY_SET) {
+        core_signal(g, rank, word, value);
+        return;
+    }
+    /* seq_cst: pairs with the load in compares, and with core_arm as in core_signal. */
+    atomic_fetch_add_explicit(word, value, memory_order_seq_cst);
+    core_ring(g, rank);
+}
+
+void window_turn(weft_window *w, int at, int of, uint64_t value)
+{
+    core_signal(w->comm->group, at, &window_turns(w->heads[at])[of].value, value);
+}
+
+void window_end(weft_window *w)
+{
+    weft_comm *c = w->comm;
+    struct window_head *mine = w->heads[c->rank];
+    for (int r = 0; r < c->size; r++) /* release: pairs with the owner's look before it frees the memory */
+        if (w->heads[r])
+            atomic_fetch_sub_explicit(&w->heads[r]->refcount, 1, memory_order_release);
+    if (w->far && w->far->stuck) /* better lost than written when it is another's */
+        free(w->deferred);
+    else
+        comm_free_later(c, w->deferred, &mine->refcount, mine);
+    arena_free(&w->arena);
+    free(w);
+}
