@@ -143,7 +143,11 @@ check_tree()
         folder=$(basename "$folder")
         grep -qxF -- "$folder" <<<"$tops" || echo "src/$folder: no rule says what it may include"
     done
-    grep -nE '#[[:space:]]*include[[:space:]]*"' include/weft.h | show include/weft.h "weft.h stands alone"
+    # The headers of the interface stand alone: weft.h needs the compiler's headers, the others weft.h.
+    grep -nE '#[[:space:]]*include' include/weft.h | grep -vE '<std(bool|def|int)\.h>' |
+        show include/weft.h "weft.h stands alone"
+    grep -HnE '#[[:space:]]*include' include/weft/* 2>/dev/null | grep -v '<weft\.h>' |
+        sed 's|^\([^:]*:[0-9]*\):[[:space:]]*\(.*\)|\1: includes weft.h and nothing else: \2|'
 }
 
 if [ "${1:-}" = --draw ]; then
@@ -192,6 +196,9 @@ plant()
     rmdir "$copy/$2" 2>/dev/null # where it was made for this one alone
 }
 
+plant bad include/weft '#include <stdlib.h>'
+plant bad include/weft '#include "base/error.h"'
+plant good include/weft '#include <weft.h>'
 plant bad src/base '#include "layout/layout.h"'
 plant bad src/layout '#include "plan/plan.h"'
 plant bad src/plan '#include "lower/lower.h"'
