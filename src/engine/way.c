@@ -29,11 +29,12 @@ struct way_ends way_ends_out(const weft_exec *x, const struct exec_out *out, uin
 
 const struct way *way_choose(const struct way_ends *e)
 {
-    const uint64_t off = e->from->off | e->to->off;
     const struct way *const *w = ways;
-    while (off & way_bit(*w) || !(*w)->fits(e)) /* pull, the last, always does */
-        w++;
-    return *w;
+    for (;; w++) { /* pull, the last, always fits */
+        uint64_t off = e->from->off | ((*w)->offered ? 0 : e->to->off);
+        if (!(off & way_bit(*w)) && (*w)->fits(e))
+            return *w;
+    }
 }
 
 bool way_pushes(const struct block *from, const struct block_message *sends, const struct block *to,

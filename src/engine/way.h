@@ -47,6 +47,7 @@ struct way {
     const char *what; /* in a few words, for explain */
     const char *why;  /* messages that it carries, in a few words; NULL: the sender's reasons to stage */
     bool basic;       /* messages that it carries have no other way, so it cannot be switched off */
+    bool offered;     /* the offer alone decides it: the receiver cannot switch it off */
     bool own_signal;  /* the message shows by itself that it is there: `ready` is not told */
     bool at_launch;   /* the sender is through with the message when it is launched */
     bool told;        /* the receiver tells `done` when it has read the message */

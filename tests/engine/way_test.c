@@ -178,12 +178,12 @@ static void wrong_names_are_refused_on_all_ranks(void **state)
     ranks_run(RANKS, NULL, run_refused, NULL, NULL);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_ends_choose_the_same_way),        cmocka_unit_test(each_way_can_be_switched_off),
         cmocka_unit_test(all_can_be_switched_off_together),     cmocka_unit_test(ranks_may_switch_off_different_ways),
         cmocka_unit_test(wrong_names_are_refused_on_all_ranks),
     };
-    return CONFORMANCE_RUN(tests);
+    return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests));
 }

@@ -333,6 +333,7 @@ const struct way way_eager = {
     .name = "eager",
     .what = "packed into a slot of the sender's block that carries its own signal",
     .why = "the message is small",
+    .offered = true,
     .own_signal = true,
     .at_launch = true,
     .send_moves = WAY_MOVES_MESSAGE,
