@@ -5,6 +5,7 @@ install(TARGETS weft weft_static EXPORT weft-targets
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES include/weft.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY include/weft DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 if(TARGET weft_cmd)
     install(TARGETS weft_cmd RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
@@ -25,6 +26,22 @@ install(CODE "
     set(CMAKE_INSTALL_INCLUDEDIR \"${CMAKE_INSTALL_INCLUDEDIR}\")
     configure_file(\"${PROJECT_SOURCE_DIR}/weft.pc.in\" \"${PROJECT_BINARY_DIR}/weft.pc\" @ONLY)")
 install(FILES ${PROJECT_BINARY_DIR}/weft.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# Each function has a page: a link to the page whose synopsis declares it, so that `man weft_bind` finds it.
+set(links ${PROJECT_BINARY_DIR}/man3)
+file(REMOVE_RECURSE ${links})
+file(GLOB pages CONFIGURE_DEPENDS man/*.3)
+foreach(page ${pages})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${page})
+    get_filename_component(target ${page} NAME)
+    file(STRINGS ${page} synopsis REGEX "^\\.BI \"[a-z].*weft_[a-z0-9_]+\\(")
+    foreach(line ${synopsis})
+        if(line MATCHES "(weft_[a-z0-9_]+)\\(")
+            file(WRITE ${links}/${CMAKE_MATCH_1}.3 ".so man3/${target}\n")
+        endif()
+    endforeach()
+endforeach()
+install(DIRECTORY ${links}/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
 
 foreach(section 1 3)
     file(GLOB pages CONFIGURE_DEPENDS man/*.${section})

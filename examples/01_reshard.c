@@ -29,7 +29,7 @@ static void *rank_main(void *arg)
     weft_comm *comm;
     weft_exec *exec;
     weft_comm_opts opts = {.size = sizeof opts, .rank = rank};
-    weft_view from = {src[rank], sizeof src[rank], NULL}, to = {dst[rank], sizeof dst[rank], NULL};
+    weft_view from = WEFT_VIEW(src[rank], sizeof src[rank]), to = WEFT_VIEW(dst[rank], sizeof dst[rank]);
     must(weft_lower(&(weft_move){"matrix", rows, columns}, 1, rank, NULL, &plan)); /* alone, without data */
     must(weft_comm_open("threads:4/reshard", &opts, &comm));
     must(weft_bind(plan, comm, &from, &to, NULL, &exec)); /* together: all ranks or none */

@@ -29,7 +29,7 @@ static void *rank_main(void *arg)
     weft_exec *exec;
     weft_comm_opts opts = {.size = sizeof opts, .rank = rank};
     weft_lower_opts in_place = {.size = sizeof in_place, .in_place = true}; /* a fold in place is asked for here */
-    weft_view view = {grad, sizeof grad, NULL};
+    weft_view view = WEFT_VIEW(grad, sizeof grad);
     must(weft_lower(&(weft_move){"grad", before, after}, 1, rank, &in_place, &plan));
     must(weft_comm_open("threads:8/allreduce", &opts, &comm));
     must(weft_bind(plan, comm, &view, &view, NULL, &exec));
@@ -45,7 +45,7 @@ static void *rank_main(void *arg)
             if (i % 100 == 0)
                 must(weft_exec_test(exec, &done)); /* makes progress */
         }
-        must(weft_exec_wait(exec, -1));
+        must(weft_exec_wait(exec, WEFT_FOREVER));
         for (int i = 0; i < N; i++)
             if (grad[i] != (float)(RANKS * (RANKS + 1) / 2 * (i + step)) || other != N * (N - 1) / 2) {
                 fprintf(stderr, "rank %d, step %d, element %d: %g\n", rank, step, i, (double)grad[i]);

@@ -154,7 +154,7 @@ static void finish(weft_comm *comm, const weft_layout *own, weft_view cells, con
     snprintf(text, sizeof text, "f64[%d,%d] @r1=0", ROWS, COLUMNS);
     must(weft_layout_parse(text, &whole));
     must(weft_lower(&(weft_move){"field", own, whole}, 1, rank, &opts, &plan));
-    weft_view to = {field, rank ? 0 : ROWS * COLUMNS * sizeof *field, NULL};
+    weft_view to = WEFT_VIEW(field, rank ? 0 : ROWS * COLUMNS * sizeof *field);
     must(weft_bind(plan, comm, &cells, &to, NULL, &gather));
     must(weft_exec_run(gather));
     if (!rank) {
@@ -220,11 +220,13 @@ int main(int argc, char **argv)
     must(weft_lower(&(weft_move){"heat", own, all}, 1, rank, &opts, &plan));
     for (int i = 0; i < 2; i++) {
         void *memory;
-        must(weft_comm_alloc(comm, (size_t)local.bytes, &memory));
+        must(weft_comm_alloc(comm, (size_t)local.bytes, WEFT_MEMORY_HOST, 0, &memory));
         cells[i] = memory;
         set_edges(&edges, cells[i], pitch);
-        inside[i] = (weft_view){cells[i] + first, (size_t)(local.count - first) * sizeof(double), strides};
-        must(weft_bind(plan, comm, &inside[i], &(weft_view){cells[i], (size_t)local.bytes, NULL}, NULL, &fill[i]));
+        inside[i] = (weft_view){
+            .data = cells[i] + first, .bytes = (size_t)(local.count - first) * sizeof(double), .strides = strides};
+        must(weft_bind(plan, comm, &inside[i], &(weft_view){.data = cells[i], .bytes = (size_t)local.bytes}, NULL,
+                       &fill[i]));
     }
     set_cells(&mine, cells[0], pitch);
 
@@ -232,7 +234,7 @@ int main(int argc, char **argv)
         double *old = cells[step % 2], *new = cells[(step + 1) % 2];
         must(weft_exec_start(fill[step % 2]));
         compute(&inner, new, old, pitch); /* ghosts travel meanwhile */
-        must(weft_exec_wait(fill[step % 2], -1));
+        must(weft_exec_wait(fill[step % 2], WEFT_FOREVER));
         compute(&rim, new, old, pitch);
     }
     finish(comm, own, inside[STEPS % 2], argc > 1 ? argv[1] : "heat.ppm");

@@ -31,7 +31,8 @@ int main(void)
     int rank = weft_comm_rank(comm), ranks = weft_comm_size(comm);
     weft_buffer buffer = {.name = "all", .dtype = WEFT_F32, .count = ranks * PIECE};
     must(weft_window_open(comm, &buffer, 1, 1, &window)); /* one buffer, one signal; all ranks together */
-    int all = weft_window_find(window, "all");
+    int all;
+    must(weft_window_find(window, "all", &all));
     const float *got = weft_window_pointer(window, all, rank);
 
     for (int step = 1; step <= STEPS; step++) {
@@ -42,13 +43,13 @@ int main(void)
             must(weft_window_put(window, all, to, rank * PIECE, mine, PIECE));
             must(weft_window_notify(window, to, 0, WEFT_NOTIFY_ADD, 1)); /* seen after the put */
         }
-        must(weft_window_wait(window, 0, WEFT_GE, (uint64_t)step * (uint64_t)ranks, -1));
+        must(weft_window_wait(window, 0, WEFT_GE, (uint64_t)step * (uint64_t)ranks, WEFT_FOREVER));
         for (int i = 0; i < ranks * PIECE; i++)
             if (got[i] != (float)(100000 * (i / PIECE) + i % PIECE + step)) {
                 fprintf(stderr, "rank %d, step %d, element %d: %g\n", rank, step, i, (double)got[i]);
                 return 1;
             }
-        must(weft_window_barrier(window, -1));
+        must(weft_window_barrier(window, WEFT_DEADLINE));
     }
     if (rank == 0)
         printf("allgather of %d floats on %d ranks by puts and signals, %d times: right\n", ranks * PIECE, ranks,

@@ -46,13 +46,13 @@ int main(void)
         for (int r = 0; r < ranks; r++)
             if (!weft_window_pointer(window, 0, r))
                 must(weft_window_put(window, 1, r, rank * PIECE, vector + r * PIECE, PIECE));
-        must(weft_window_barrier(window, -1)); /* all vectors are there */
+        must(weft_window_barrier(window, WEFT_DEADLINE)); /* all vectors are there */
         for (int i = 0; i < PIECE; i++) {
             sum[i] = terms[0][i];
             for (int r = 1; r < ranks; r++)
                 sum[i] += terms[r][i];
         }
-        must(weft_window_barrier(window, -1)); /* all have read them */
+        must(weft_window_barrier(window, WEFT_DEADLINE)); /* all have read them */
         for (int i = 0; i < PIECE; i++)
             if (sum[i] != (float)(ranks * (ranks + 1) / 2 * (rank * PIECE + i + step))) {
                 fprintf(stderr, "rank %d, step %d, element %d: %g\n", rank, step, i, (double)sum[i]);

@@ -79,18 +79,18 @@ static void one_round(int rank, int round, weft_comm *comm, weft_exec *exec, con
     memset(y, 0, sizeof y);
     memset(plain, 0, sizeof plain);
 
-    must(weft_comm_barrier(comm, -1));
+    must(weft_comm_barrier(comm, WEFT_DEADLINE));
     double start = now();
     must(weft_exec_run(exec));
-    must(weft_comm_barrier(comm, -1));
+    must(weft_comm_barrier(comm, WEFT_DEADLINE));
     double exchanged = now();
     multiply(w, x, plain, 0, K);
-    must(weft_comm_barrier(comm, -1));
+    must(weft_comm_barrier(comm, WEFT_DEADLINE));
     double multiplied = now();
     must(weft_exec_start(exec)); /* and then no call that makes progress before the product is done */
     size_t fed = follow(exec, boxes, n, w, x, y);
-    must(weft_exec_wait(exec, -1));
-    must(weft_comm_barrier(comm, -1));
+    must(weft_exec_wait(exec, WEFT_FOREVER));
+    must(weft_comm_barrier(comm, WEFT_DEADLINE));
     if (rank == 0) {
         exchange_s[round] = exchanged - start;
         product_s[round] = multiplied - exchanged;
@@ -117,9 +117,10 @@ static void *rank_main(void *arg)
     must(weft_lower(&(weft_move){"x", pieces, whole}, 1, rank, &ring, &plan));
     must(weft_plan_arrivals(plan, boxes, RANKS, &n));
     must(weft_comm_open("threads:4/matmul", &opts, &comm));
-    must(weft_comm_alloc(comm, mine_bytes, &mine));
-    must(weft_comm_alloc(comm, x_bytes, &x));
-    must(weft_bind(plan, comm, &(weft_view){mine, mine_bytes, NULL}, &(weft_view){x, x_bytes, NULL}, NULL, &exec));
+    must(weft_comm_alloc(comm, mine_bytes, WEFT_MEMORY_HOST, 0, &mine));
+    must(weft_comm_alloc(comm, x_bytes, WEFT_MEMORY_HOST, 0, &x));
+    must(weft_bind(plan, comm, &(weft_view){.data = mine, .bytes = mine_bytes},
+                   &(weft_view){.data = x, .bytes = x_bytes}, NULL, &exec));
     must(weft_exec_on_arrival(exec, NULL, NULL)); /* polled, not called back */
     if (!w || n != RANKS) {
         fprintf(stderr, "rank %d: %zu pieces\n", rank, n);

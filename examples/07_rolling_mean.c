@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <weft.h>
+#include <weft/halo.h>
 
 #define SAMPLES 20000
 #define WINDOW 40.0
@@ -103,7 +103,7 @@ int main(void)
         weft_message *left, *right;
         const weft_message *on = rounds == 0 ? &own : pieces ? came[pieces - 1] : NULL;
         must(weft_halo_start(halo, NULL, on, enough));
-        must(weft_exchange_wait(weft_halo_rounds(halo), -1));
+        must(weft_exchange_wait(weft_halo_rounds(halo), WEFT_FOREVER));
         must(weft_halo_take(halo, &left, &right));
         weft_message_free(right);
         rounds++;
@@ -134,7 +134,7 @@ int main(void)
         exit(1);
     }
     weft_halo_close(halo);
-    must(weft_comm_barrier(comm, -1)); /* all are right */
+    must(weft_comm_barrier(comm, WEFT_DEADLINE)); /* all are right */
     if (rank == 0)
         printf("rolling mean of %d samples on %d ranks, look-back in %d rounds: equal to the serial one\n", SAMPLES,
                ranks, rounds);

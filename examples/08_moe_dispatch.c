@@ -126,7 +126,7 @@ static void dispatch(struct layer *l, int number, const float *tokens)
         }
     }
     must(weft_exchange_finish(l->x, false));
-    must(weft_exchange_wait(l->x, -1));
+    must(weft_exchange_wait(l->x, WEFT_FOREVER));
 }
 
 /* Answers back to where the tokens came from; the routes travel with them. Returns how many tokens were answered. */
@@ -144,7 +144,7 @@ static int combine(struct layer *l)
         answered += n;
     }
     must(weft_exchange_finish(l->x, false));
-    must(weft_exchange_wait(l->x, -1));
+    must(weft_exchange_wait(l->x, WEFT_FOREVER));
     for (must(weft_exchange_take(l->x, -1, &m)); m; must(weft_exchange_take(l->x, -1, &m))) {
         place(l, m->meta, m->payload, (int)(m->meta_bytes / sizeof(struct route)));
         weft_message_free(m);
@@ -165,7 +165,7 @@ int main(void)
     for (int r = 0; r < l.ranks; r++)
         if (r != l.rank)
             others[n++] = r;
-    must(weft_exchange_open(comm, others, n, others, n, NULL, &l.x));
+    must(weft_exchange_open(comm, others, (size_t)n, others, (size_t)n, NULL, &l.x));
     l.routes = need(all * sizeof *l.routes);
     l.rows = need(all * WIDTH * sizeof *l.rows);
     l.counts = need((size_t)l.ranks * sizeof *l.counts);
@@ -193,7 +193,7 @@ int main(void)
         }
     }
     weft_exchange_close(l.x);
-    must(weft_comm_barrier(comm, -1)); /* all are right */
+    must(weft_comm_barrier(comm, WEFT_DEADLINE)); /* all are right */
     if (l.rank == 0)
         printf("%d layers of %d tokens a rank, %d of %d experts each, on %d ranks: equal to the serial ones (rank 0 "
                "answered "

@@ -26,14 +26,15 @@ static int sum(weft_comm *comm, int steps)
     weft_layout *before, *after;
     weft_plan *plan;
     weft_exec *exec = NULL;
-    weft_lower_opts opts = {.size = sizeof opts, .in_place = true};
-    weft_view view = {grad, sizeof grad, NULL};
+    weft_machine machine = WEFT_MACHINE_INIT;
+    weft_lower_opts opts = {.size = sizeof opts, .in_place = true, .machine = &machine};
+    weft_view view = WEFT_VIEW(grad, sizeof grad);
     int n = weft_comm_size(comm), rank = weft_comm_rank(comm);
     snprintf(from, sizeof from, "f32[%d] @x%d +sum(x)", N, n);
     snprintf(to, sizeof to, "f32[%d] @x%d", N, n);
     must(weft_layout_parse(from, &before));
     must(weft_layout_parse(to, &after));
-    must(weft_comm_machine(comm, &opts.machine)); /* which ranks share a host */
+    must(weft_comm_machine(comm, &machine)); /* which ranks share a host */
     must(weft_lower(&(weft_move){"grad", before, after}, 1, rank, &opts, &plan));
     int err = weft_bind(plan, comm, &view, &view, NULL, &exec);
     for (int step = 0; step < steps && !err; step++) {
@@ -71,7 +72,7 @@ int main(void)
         return 1;
     }
     must(weft_comm_survivors(comm, left, MOST, &n)); /* the same list on all of them */
-    must(weft_comm_reopen(comm, left, (int)n, &smaller));
+    must(weft_comm_reopen(comm, left, n, &smaller));
     weft_comm_close(comm);
     must(sum(smaller, STEPS));
     if (rank == 0)

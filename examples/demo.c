@@ -256,7 +256,7 @@ static void allocate(struct rank *me, enum place p)
 
 static void meet(struct rank *me)
 {
-    if (weft_comm_barrier(me->comm, -1))
+    if (weft_comm_barrier(me->comm, WEFT_DEADLINE))
         fail("barrier", me->rank);
 }
 

@@ -1,6 +1,6 @@
-"""Writes the C source of weft._weft. Its declarations are weft.h itself, so that nothing is declared twice.
+"""Writes the C source of weft._weft. Its declarations are the headers of weft themselves, so that nothing is declared twice.
 
-    python build_ffi.py include/weft.h _weft.c
+    python build_ffi.py _weft.c include/weft.h include/weft/checkpoint.h ...
 """
 
 import pathlib
@@ -48,19 +48,27 @@ extern "Python" void *weft_python_buffer(void *arg, int from, const void *meta, 
 
 
 def declarations(header: str) -> str:
-    """The header without comments and without what cffi's parser does not know."""
+    """The header without comments and without what cffi's parser does not know: of the preprocessor it keeps the constants."""
     text = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
     text = re.sub(r"#ifdef __cplusplus.*?#endif", "", text, flags=re.S)
-    text = re.sub(r"^#(ifndef|include|endif).*$|^#define WEFT_H$", "", text, flags=re.M)
-    return text
+    numbers = re.compile(r"#define (WEFT_\w+) \(?(-?\d+)\)? *$|#define (WEFT_VERSION) ")
+    lines = []
+    for line in text.splitlines():
+        number = numbers.match(line)
+        if number:
+            line = f"#define {number[1]} {number[2]}" if number[1] else f"#define {number[3]} ..."
+        if number or not line.startswith("#"):
+            lines.append(re.sub(r"^WEFT_API ", "", line))
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
-    header, target = map(pathlib.Path, sys.argv[1:3])
+    target, *headers = map(pathlib.Path, sys.argv[1:])
     glue = pathlib.Path(__file__).with_name("glue.c").read_text()
     ffi = cffi.FFI()
-    ffi.cdef(declarations(header.read_text()) + TENSOR + SEEN)
-    ffi.set_source("weft._weft", "#include <weft.h>\n" + TENSOR + MANAGED + glue)
+    ffi.cdef("".join(declarations(h.read_text()) for h in headers) + TENSOR + SEEN)
+    include = "".join(f"#include <{'weft/' * (h.parent.name == 'weft')}{h.name}>\n" for h in headers)
+    ffi.set_source("weft._weft", include + TENSOR + MANAGED + glue)
     ffi.emit_c_code(str(target))
 
 

@@ -11,7 +11,7 @@ static int weft_python_runs(weft_exec *x, int64_t runs, int64_t *ns)
     for (int64_t i = 0; i < runs && !err; i++) {
         err = weft_exec_start(x);
         if (!err)
-            err = weft_exec_wait(x, -1);
+            err = weft_exec_wait(x, WEFT_FOREVER);
     }
     clock_gettime(CLOCK_MONOTONIC, &b);
     *ns = (int64_t)(b.tv_sec - a.tv_sec) * 1000000000 + (b.tv_nsec - a.tv_nsec);

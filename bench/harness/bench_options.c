@@ -63,7 +63,7 @@ static int read_list(const char *text, int64_t *out, int cap)
 static bool transport_here(const char *scheme)
 {
     const char *name;
-    for (int i = 0; (name = weft_transport_name(i)); i++)
+    for (size_t i = 0; (name = weft_transport_name(i)); i++)
         if (!strncmp(name, scheme, strlen(scheme)))
             return true;
     return false;
@@ -72,7 +72,7 @@ static bool transport_here(const char *scheme)
 static bool algorithm_here(const char *wanted)
 {
     const char *name;
-    for (int i = 0; (name = weft_algorithm_name(i)); i++)
+    for (size_t i = 0; (name = weft_algorithm_name(i)); i++)
         if (!strcmp(name, wanted))
             return true;
     return false;

@@ -35,7 +35,7 @@ int rank_exchange_open(weft_comm *comm, const struct work_cell *cell, float *in,
         if (other >= 0 && other < weft_comm_size(comm))
             e->neighbour[e->n++] = other;
     weft_exchange_opts opts = {.size = sizeof opts, .buffer = place, .arg = e};
-    int err = weft_exchange_open(comm, e->neighbour, e->n, e->neighbour, e->n, &opts, &e->rounds);
+    int err = weft_exchange_open(comm, e->neighbour, (size_t)e->n, e->neighbour, (size_t)e->n, &opts, &e->rounds);
     if (err)
         free(e);
     else
@@ -53,7 +53,7 @@ int rank_exchange_run(struct rank_exchange *e)
     if (!err)
         err = weft_exchange_finish(e->rounds, false);
     if (!err)
-        err = weft_exchange_wait(e->rounds, -1);
+        err = weft_exchange_wait(e->rounds, WEFT_FOREVER);
     for (int i = 0; i < e->n && !err; i++) {
         weft_message *m = NULL;
         err = weft_exchange_take(e->rounds, e->neighbour[i], &m);

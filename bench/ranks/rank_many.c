@@ -58,7 +58,8 @@ int rank_many_open(weft_comm *comm, const char *algorithm, const struct work_cel
 {
     int ranks = weft_comm_size(comm), err = WEFT_ENOMEM;
     size_t n = (size_t)cell->tensors;
-    weft_lower_opts opts = {.size = sizeof opts, .world = ranks, .algorithm = algorithm};
+    weft_machine machine = WEFT_MACHINE_INIT;
+    weft_lower_opts opts = {.size = sizeof opts, .world = ranks, .algorithm = algorithm, .machine = &machine};
     struct rank_many *m = calloc(1, sizeof *m);
     weft_move *moves = calloc(n, sizeof *moves);
     weft_view *from = calloc(n, sizeof *from), *to = calloc(n, sizeof *to);
@@ -74,11 +75,11 @@ int rank_many_open(weft_comm *comm, const char *algorithm, const struct work_cel
         struct work_tensor t = work_tensor((int)i);
         size_t bytes = (size_t)(t.rows * t.columns / ranks) * sizeof(float);
         moves[i] = (weft_move){"tensor", m->src[i % SHAPES], m->dst[i % SHAPES]};
-        from[i] = (weft_view){(float *)in + t.before / ranks, bytes, NULL};
-        to[i] = (weft_view){(float *)out + t.before / ranks, bytes, NULL};
+        from[i] = (weft_view){.data = (float *)in + t.before / ranks, .bytes = bytes};
+        to[i] = (weft_view){.data = (float *)out + t.before / ranks, .bytes = bytes};
     }
     if (!err)
-        err = weft_comm_machine(comm, &opts.machine);
+        err = weft_comm_machine(comm, &machine);
     if (!err)
         err = bind_one(m, comm, &opts, moves, from, to, &made[0]);
     if (!err)
@@ -103,7 +104,7 @@ int rank_many_run(struct rank_many *m, int way)
     for (int i = 0; i < m->n && !err; i++)
         err = way == 1 ? weft_exec_start(m->each[i]) : weft_exec_run(m->each[i]);
     for (int i = 0; i < m->n && way == 1 && !err; i++)
-        err = weft_exec_wait(m->each[i], -1);
+        err = weft_exec_wait(m->each[i], WEFT_FOREVER);
     return err;
 }
 

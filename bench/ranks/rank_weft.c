@@ -39,7 +39,7 @@ static void *take(struct rank_weft *w, size_t bytes)
     if (!bytes)
         return NULL;
     if (!w->how->private_)
-        return weft_comm_alloc(w->comm, bytes, &p) ? NULL : p;
+        return weft_comm_alloc(w->comm, bytes, WEFT_MEMORY_HOST, 0, &p) ? NULL : p;
     p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         return NULL;
@@ -94,15 +94,20 @@ static int bind_alike(struct rank_weft *w, const weft_layout *src, const weft_la
                       int n)
 {
     struct bound *b = &w->move[w->nmoves++];
-    weft_lower_opts opts = {.size = sizeof opts, .world = w->ranks, .algorithm = w->how->algorithm};
-    weft_comm_machine(w->comm, &opts.machine);
+    weft_machine machine = WEFT_MACHINE_INIT;
+    weft_lower_opts opts = {
+        .size = sizeof opts, .world = w->ranks, .algorithm = w->how->algorithm, .machine = &machine};
+    weft_comm_machine(w->comm, &machine);
     weft_move *moves = calloc((size_t)n, sizeof *moves);
     weft_view *a = calloc((size_t)n, sizeof *a), *z = calloc((size_t)n, sizeof *z);
     int err = moves && a && z ? 0 : WEFT_ENOMEM;
     for (int i = 0; i < n && !err; i++) {
         moves[i] = (weft_move){"bench", src, dst};
-        a[i] = (weft_view){from.data ? (char *)from.data + (size_t)i * from.bytes : NULL, from.bytes, from.strides};
-        z[i] = (weft_view){to.data ? (char *)to.data + (size_t)i * to.bytes : NULL, to.bytes, to.strides};
+        a[i] = (weft_view){.data = from.data ? (char *)from.data + (size_t)i * from.bytes : NULL,
+                           .bytes = from.bytes,
+                           .strides = from.strides};
+        z[i] = (weft_view){
+            .data = to.data ? (char *)to.data + (size_t)i * to.bytes : NULL, .bytes = to.bytes, .strides = to.strides};
     }
     if (!err)
         err = weft_lower(moves, (size_t)n, w->rank, &opts, &b->plan);
@@ -142,15 +147,15 @@ static int open_collective(struct rank_weft *w)
                             .kind = work_name(c->op),
                             .dtype = WEFT_F32,
                             .count = shares ? work_share(c, w->ranks) : work_count(c),
-                            .n = w->ranks};
+                            .n = (size_t)w->ranks};
     weft_layout *src, *dst;
     int err = weft_collective_layouts(&what, &src, &dst);
     if (err)
         return err;
     /* A broadcast's root has the value where it belongs. */
-    weft_view from = root ? (weft_view){w->rank ? NULL : w->out, w->rank ? 0 : w->out_bytes, NULL}
-                          : (weft_view){w->in, w->in_bytes, NULL};
-    err = bind_move(w, src, dst, from, (weft_view){w->out, w->out_bytes, NULL});
+    weft_view from = root ? (weft_view){.data = w->rank ? NULL : w->out, .bytes = w->rank ? 0 : w->out_bytes}
+                          : (weft_view){.data = w->in, .bytes = w->in_bytes};
+    err = bind_move(w, src, dst, from, (weft_view){.data = w->out, .bytes = w->out_bytes});
     weft_layout_free(src);
     weft_layout_free(dst);
     return err;
@@ -163,8 +168,8 @@ static int open_halo(struct rank_weft *w)
     long long c = work_count(&w->cell);
     snprintf(src, sizeof src, "f32[%lld/x] @x%d", 2 * c * w->ranks, w->ranks);
     snprintf(dst, sizeof dst, "f32[%lld/x~%lld] @x%d", 2 * c * w->ranks, c, w->ranks);
-    weft_view inside = {(float *)w->out + c, (size_t)c * 8, NULL};
-    return bind_texts(w, src, dst, inside, (weft_view){w->out, w->out_bytes, NULL});
+    weft_view inside = WEFT_VIEW((float *)w->out + c, (size_t)c * 8);
+    return bind_texts(w, src, dst, inside, (weft_view){.data = w->out, .bytes = w->out_bytes});
 }
 
 static int open_ping(struct rank_weft *w)
@@ -173,7 +178,7 @@ static int open_ping(struct rank_weft *w)
     long long c = work_count(&w->cell);
     snprintf(zero, sizeof zero, "f32[%lld] @x1=0", c);
     snprintf(one, sizeof one, "f32[%lld] @x1=1", c);
-    weft_view none = {0}, in = {w->in, w->in_bytes, NULL}, out = {w->out, w->out_bytes, NULL};
+    weft_view none = {0}, in = WEFT_VIEW(w->in, w->in_bytes), out = WEFT_VIEW(w->out, w->out_bytes);
     int err = bind_texts(w, zero, one, w->rank == 0 ? in : none, w->rank == 1 ? out : none);
     return err ? err : bind_texts(w, one, zero, w->rank == 1 ? out : none, w->rank == 0 ? out : none);
 }
@@ -198,15 +203,16 @@ static int open_grid(struct rank_weft *w)
         strides[d] = step;
         first += g.wide[d] * step;
     }
-    weft_view inside = {(char *)w->out + first, w->out_bytes - (size_t)first, strides};
-    return bind_texts(w, src, dst, inside, (weft_view){w->out, w->out_bytes, NULL});
+    weft_view inside = {.data = (char *)w->out + first, .bytes = w->out_bytes - (size_t)first, .strides = strides};
+    return bind_texts(w, src, dst, inside, (weft_view){.data = w->out, .bytes = w->out_bytes});
 }
 
 static int open_copy(struct rank_weft *w)
 {
     char text[64];
     snprintf(text, sizeof text, "f32[%lld/x] @x%d", (long long)work_count(&w->cell) * w->ranks, w->ranks);
-    return bind_texts(w, text, text, (weft_view){w->in, w->in_bytes, NULL}, (weft_view){w->out, w->out_bytes, NULL});
+    return bind_texts(w, text, text, (weft_view){.data = w->in, .bytes = w->in_bytes},
+                      (weft_view){.data = w->out, .bytes = w->out_bytes});
 }
 
 /* That a reshard has: all alike. */
@@ -230,8 +236,10 @@ static int open_reshard(struct rank_weft *w, char *why, size_t cap)
     if (err)
         return err;
     int64_t size = to.count ? to.bytes / to.count : 0, column_order[2] = {size, size * to.shape[0]};
-    weft_view a = {w->in, (size_t)from.bytes, NULL},
-              b = {w->out, (size_t)to.bytes, w->cell.turned && to.count ? column_order : NULL};
+    weft_view a = WEFT_VIEW(w->in, (size_t)from.bytes),
+              b = {.data = w->out,
+                   .bytes = (size_t)to.bytes,
+                   .strides = w->cell.turned && to.count ? column_order : NULL};
     return bind_alike(w, w->src, w->dst, a, b, (int)tensors_of(w));
 }
 
@@ -270,7 +278,7 @@ static int do_call(void *self, int variant)
 {
     struct rank_weft *w = self;
     if (w->cell.op == WORK_BARRIER)
-        return weft_comm_barrier(w->comm, -1);
+        return weft_comm_barrier(w->comm, WEFT_DEADLINE);
     if (w->cell.op == WORK_MANY)
         return rank_many_run(w->many, variant);
     if (w->cell.op == WORK_EXCHANGE)
@@ -284,7 +292,7 @@ static int do_call(void *self, int variant)
 static int do_barrier(void *self)
 {
     struct rank_weft *w = self;
-    return weft_comm_barrier(w->comm, -1);
+    return weft_comm_barrier(w->comm, WEFT_DEADLINE);
 }
 
 /* ---- values ---- */

@@ -58,7 +58,7 @@ static double compute(int64_t turns)
 static int get_memory(struct side *s, const struct overlap *o, unsigned char **out)
 {
     void *memory = NULL;
-    int err = o->private_ ? 0 : weft_comm_alloc(s->comm, (size_t)o->bytes, &memory);
+    int err = o->private_ ? 0 : weft_comm_alloc(s->comm, (size_t)o->bytes, WEFT_MEMORY_HOST, 0, &memory);
     if (o->private_ && !(memory = malloc((size_t)o->bytes)))
         err = WEFT_ENOMEM;
     *out = memory;
@@ -89,7 +89,7 @@ static int open_side(struct side *s, const struct overlap *o, int rank)
         return err;
     memset(s->in, rank + 1, (size_t)o->bytes);
     memset(s->out, 0, (size_t)o->bytes);
-    weft_view from = {s->in, (size_t)o->bytes, NULL}, to = {s->out, (size_t)o->bytes, NULL};
+    weft_view from = WEFT_VIEW(s->in, (size_t)o->bytes), to = WEFT_VIEW(s->out, (size_t)o->bytes);
     return weft_bind(s->plan, s->comm, &from, &to, NULL, &s->exec);
 }
 
@@ -109,16 +109,16 @@ static void close_side(struct side *s, const struct overlap *o)
 /* One part of a round, from the time when all ranks are there to the time when all are through. */
 static int part(struct side *s, struct overlap *o, bool exchange, int64_t turns, double *took)
 {
-    int err = weft_comm_barrier(s->comm, -1);
+    int err = weft_comm_barrier(s->comm, WEFT_DEADLINE);
     double start = work_now();
     if (!err && exchange)
         err = weft_exec_start(s->exec);
     if (!err && turns)
         o->sink = compute(turns);
     if (!err && exchange)
-        err = weft_exec_wait(s->exec, -1);
+        err = weft_exec_wait(s->exec, WEFT_FOREVER);
     if (!err)
-        err = weft_comm_barrier(s->comm, -1);
+        err = weft_comm_barrier(s->comm, WEFT_DEADLINE);
     *took = work_now() - start;
     return err;
 }
@@ -135,7 +135,7 @@ static int best(struct side *s, struct overlap *o, bool exchange, int64_t turns,
     if (!err && weft_comm_rank(s->comm) == 0)
         o->best = least;
     if (!err)
-        err = weft_comm_barrier(s->comm, -1);
+        err = weft_comm_barrier(s->comm, WEFT_DEADLINE);
     *took = o->best;
     return err;
 }

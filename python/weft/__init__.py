@@ -16,7 +16,7 @@ from __future__ import annotations
 from ._arrays import Bits, bits
 from ._arrivals import Arrival, Arrivals
 from ._checkpoint import CheckpointInfo, checkpoint_rules, reshard_checkpoint
-from ._comm import Comm, open
+from ._comm import DEADLINE, FOREVER, Comm, open
 from ._errors import (
     ArrayError,
     BusyError,
@@ -46,6 +46,8 @@ from ._window import Window
 __version__ = _version()
 
 __all__ = [
+    "DEADLINE",
+    "FOREVER",
     "ArrayError",
     "Arrival",
     "Arrivals",

@@ -21,19 +21,21 @@ if TYPE_CHECKING:
     from ._hook import Buffer
     from ._window import Window
 
-__all__ = ["Comm", "open"]
+__all__ = ["DEADLINE", "FOREVER", "Comm", "open"]
 
 _Self = TypeVar("_Self")
 _PROGRESS = {"caller": lib.WEFT_PROGRESS_CALLER, "thread": lib.WEFT_PROGRESS_THREAD}
 
 
-def nanoseconds(seconds: Optional[float]) -> int:
-    """A timeout of Python as one of weft.h: None is for ever."""
-    if seconds is None:
-        return -1
-    if seconds != seconds:
-        raise InvalidError("a time in seconds cannot be NaN")
-    return max(0, int(min(seconds * 1e9, 2e18)))  # 63 years, which weft.h takes, for infinity
+FOREVER: float = lib.WEFT_FOREVER  #: a timeout: no limit; None is the same
+DEADLINE: float = lib.WEFT_DEADLINE  #: a timeout: the deadline of the comm
+
+
+def nanoseconds(seconds: float) -> int:
+    """A time in seconds as weft.h has it."""
+    if seconds != seconds or seconds < 0:
+        raise InvalidError(f"a time of {seconds} seconds: it must be 0 or more, weft.FOREVER or weft.DEADLINE")
+    return int(min(seconds * 1e9, 2e18))  # infinity becomes 63 years, which weft.h accepts
 
 
 class Closing:
@@ -52,9 +54,12 @@ class Closing:
 SLICE = 100_000_000  # ns; between two of them Python looks for signals, so that Ctrl-C ends a wait
 
 
-def in_slices(wait: Callable[[int], int], timeout: Optional[float]) -> int:
-    """What wait(ns) returns when it is over, or when the timeout is."""
-    left = nanoseconds(timeout)
+def in_slices(wait: Callable[[int], int], timeout: Optional[float], comm: "CommHandle") -> int:
+    """Calls wait(ns) until it has another answer than a timeout, or until this timeout is over."""
+    if timeout is None or timeout == FOREVER:
+        left = -1
+    else:
+        left = nanoseconds(comm.deadline if timeout == DEADLINE else timeout)
     while True:
         code = wait(SLICE if left < 0 else min(left, SLICE))
         if code != lib.WEFT_ETIMEOUT or 0 <= left <= SLICE:
@@ -190,6 +195,7 @@ class Comm(Collectives, Closing):
     def machine(self) -> Machine:
         """The machine as lowering sees it."""
         out = ffi.new("weft_machine *")
+        out.size = ffi.sizeof("weft_machine")
         check(lib.weft_comm_machine(self._open().ptr, out))
         return Machine(out.ranks_per_host, out.latency_ns, out.bytes_per_us)
 
@@ -215,17 +221,16 @@ class Comm(Collectives, Closing):
         handle = self._open()
         handle.used()
         out = ffi.new("void **")
-        check(lib.weft_comm_alloc(handle.ptr, local.bytes, out))
+        check(lib.weft_comm_alloc(handle.ptr, local.bytes, lib.WEFT_MEMORY_HOST, 0, out))
         comm = handle.ptr
         owner = ChildHandle(handle, out[0], lambda ptr: lib.weft_comm_free(comm, ptr))
         return array_at(owner, int(ffi.cast("uintptr_t", out[0])), which.dtype, local.shape, torch)
 
-    def barrier(self, timeout: Optional[float] = None) -> None:
-        """Until all ranks are here. Unless told, the comm's deadline is the limit. After TimeoutError or Ctrl-C this rank is
-        still in it: enter it again before any other collective call."""
+    def barrier(self, timeout: Optional[float] = DEADLINE) -> None:
+        """Waits until all ranks are here. After TimeoutError or Ctrl-C this rank is still in the barrier: enter it again
+        before any other collective call."""
         handle = self._open()
-        limit = handle.deadline if timeout is None else timeout
-        check(in_slices(lambda ns: int(lib.weft_comm_barrier(handle.ptr, ns)), limit))
+        check(in_slices(lambda ns: int(lib.weft_comm_barrier(handle.ptr, ns)), timeout, handle))
 
     def window(self, buffers: Mapping[str, Tuple[Any, Any]], signals: int = 0) -> "Window":
         """Memory of one shape on every rank, in which all load, store and wait: names to (dtype, shape). Collective."""

@@ -166,7 +166,7 @@ class _Rounds(Closing, Generic[_Result]):
                 self._hook.check()
             return code
 
-        code = in_slices(wait, timeout)
+        code = in_slices(wait, timeout, self.comm._open())
         if code:
             raise failure(code)
         self._kept.flying.clear()

@@ -195,7 +195,7 @@ class Work:
             return  # a later run has started, so this one is over
         code = _wait(bound._x, SLICE) if timeout is None else _ETIMEOUT
         if code == _ETIMEOUT:
-            code = in_slices(lambda ns: _wait(bound._x, ns), timeout)
+            code = in_slices(lambda ns: _wait(bound._x, ns), timeout, bound._still_open().comm)
         if code:
             bound._still_open()
             raise failure(code)

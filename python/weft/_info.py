@@ -24,8 +24,7 @@ class Info(TypedDict):
 
 def version() -> str:
     """That of the library."""
-    number: int = lib.weft_version()
-    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+    return text_of(lib.weft_version_string())
 
 
 def _names(get: Callable[[int], Any], first: int = 0) -> List[str]:

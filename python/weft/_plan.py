@@ -122,8 +122,10 @@ class Plan:
         opts.in_place, opts.world = bool(o.get("in_place")), world
         machine = o.get("machine")
         if machine is not None:
-            opts.machine.size = ffi.sizeof("weft_machine")
-            opts.machine.ranks_per_host, opts.machine.latency_ns, opts.machine.bytes_per_us = machine
+            where = ffi.new("weft_machine *")
+            where.size = ffi.sizeof("weft_machine")
+            where.ranks_per_host, where.latency_ns, where.bytes_per_us = machine
+            opts.machine = where
         out = ffi.new("weft_plan **")
         check(lib.weft_lower(moves, len(self._moves), rank, opts, out))
         return ffi.gc(out[0], lib.weft_plan_free)

@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterable, Mapping, NamedTuple, Optional, Sequence,
 
 from . import _dtypes
 from ._arrays import array_at, memory_of
-from ._comm import ChildHandle, Closing, Comm, in_slices
+from ._comm import DEADLINE, ChildHandle, Closing, Comm, in_slices
 from ._errors import ArrayError, InvalidError, check, failure
 from ._weft import ffi, lib
 
@@ -105,7 +105,7 @@ class Window(Closing):
         if compare not in _COMPARE:
             raise InvalidError(f"there is no comparison {compare!r}: one of {' '.join(_COMPARE)}")
         w, how = self._open(), _COMPARE[compare]
-        code = in_slices(lambda ns: int(lib.weft_window_wait(w, signal, how, value, ns)), timeout)
+        code = in_slices(lambda ns: int(lib.weft_window_wait(w, signal, how, value, ns)), timeout, self.comm._open())
         if code:
             raise failure(code)
 
@@ -115,16 +115,15 @@ class Window(Closing):
         check(lib.weft_window_signal(self._open(), signal, out))
         return int(out[0])
 
-    def barrier(self, ranks: Optional[Sequence[int]] = None, timeout: Optional[float] = None) -> None:
-        """All ranks of the comm, or this one and those that are listed and list it. Limit and Ctrl-C are as in
-        :meth:`Comm.barrier`."""
-        w = self._open()
-        limit = self.comm._open().deadline if timeout is None else timeout
+    def barrier(self, ranks: Optional[Sequence[int]] = None, timeout: Optional[float] = DEADLINE) -> None:
+        """Waits for all ranks of the comm, or for the listed ones, each of which must list the others. TimeoutError and Ctrl-C
+        are as in :meth:`Comm.barrier`."""
+        w, comm = self._open(), self.comm._open()
         if ranks is None:
-            check(in_slices(lambda ns: int(lib.weft_window_barrier(w, ns)), limit))
+            check(in_slices(lambda ns: int(lib.weft_window_barrier(w, ns)), timeout, comm))
         else:
             group = ffi.new("int[]", list(ranks))
-            check(in_slices(lambda ns: int(lib.weft_window_barrier_with(w, group, len(group), ns)), limit))
+            check(in_slices(lambda ns: int(lib.weft_window_barrier_with(w, group, len(group), ns)), timeout, comm))
 
     def close(self) -> None:
         """Lets go of it. Its memory stays while arrays of it are there."""

@@ -37,3 +37,11 @@ uint32_t weft_version(void)
 {
     return WEFT_VERSION;
 }
+
+#define DIGITS(x) #x
+#define TEXT(x) DIGITS(x)
+
+const char *weft_version_string(void)
+{
+    return TEXT(WEFT_VERSION_MAJOR) "." TEXT(WEFT_VERSION_MINOR) "." TEXT(WEFT_VERSION_PATCH);
+}

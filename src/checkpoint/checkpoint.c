@@ -8,28 +8,21 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/json_read.h"
+#include "base/sized.h"
 #include "layout/layout.h"
 
 #define RULES_MOST ((size_t)16 << 20) /* bytes of a file of rules */
 
-static int check_opts(const weft_checkpoint_opts *o, const weft_checkpoint_info *info)
+static int check_opts(const weft_checkpoint_opts *o)
 {
-    if (o->size != sizeof *o)
-        return error_set(WEFT_EINVAL,
-                         "checkpoint: opts.size is %zu: set it to sizeof(weft_checkpoint_opts), %zu in this library",
-                         o->size, sizeof *o);
-    if (info && info->size != sizeof *info)
-        return error_set(WEFT_EINVAL,
-                         "checkpoint: info.size is %zu: set it to sizeof(weft_checkpoint_info), %zu in this library",
-                         info->size, sizeof *info);
     if (o->dtype && (!dtype_is_float((int)o->dtype) || weft_dtype_size((int)o->dtype) < 2))
         return error_set(WEFT_EINVAL, "checkpoint: floats are cast to f16, bf16, f32 or f64, not to %s",
                          weft_dtype_name((int)o->dtype) ? weft_dtype_name((int)o->dtype) : "a dtype that is none");
     if ((int)o->fused < WEFT_FUSED_KEEP || o->fused > WEFT_FUSED_SPLIT)
         return error_set(WEFT_EINVAL, "checkpoint: opts.fused is %d", (int)o->fused);
-    if (o->nset < 0 || (o->nset && !o->set) || o->shard < 0)
+    if ((o->nset && !o->set) || o->shard < 0)
         return error_set(WEFT_EINVAL, "checkpoint: opts.%s is wrong", o->shard < 0 ? "shard" : "set");
-    for (int i = 0; i < o->nset; i++)
+    for (size_t i = 0; i < o->nset; i++)
         if (!o->set[i] || !strchr(o->set[i], '='))
             return error_set(WEFT_EINVAL, "checkpoint: '%s' is not of the form name=number",
                              o->set[i] ? o->set[i] : "(null)");
@@ -55,7 +48,7 @@ static int load_rules(struct checkpoint *c)
 /* A number that no rule asks for is a name that is written wrongly. */
 static int check_set(const struct checkpoint *c)
 {
-    for (int i = 0; i < c->opts->nset && c->opts->rules; i++) {
+    for (size_t i = 0; i < c->opts->nset && c->opts->rules; i++) {
         const char *text = c->opts->set[i];
         if (!rules_ask(&c->rules, text, strcspn(text, "=")))
             return error_set(WEFT_EINVAL, "'%.100s': no rule of %s asks for that number", text, c->rules.path);
@@ -122,18 +115,22 @@ static int reshard(struct checkpoint *c, struct checkpoint_output *o, const char
 int weft_checkpoint_reshard(const char *in, const char *out, const char *to, const weft_checkpoint_opts *opts,
                             weft_checkpoint_info *info)
 {
-    static const weft_checkpoint_opts defaults = {.size = sizeof defaults};
     if (!in || !out || !to)
         return error_set(WEFT_EINVAL, "checkpoint: %s is NULL", !in ? "in" : !out ? "out" : "to");
-    struct checkpoint c = {.opts = opts ? opts : &defaults};
+    weft_checkpoint_opts given;
+    struct checkpoint c = {.opts = &given};
     struct checkpoint_output o = {0};
     weft_checkpoint_info result = {.size = sizeof result};
-    int rc = check_opts(c.opts, info);
+    int rc = sized_read("weft_checkpoint_reshard", "weft_checkpoint_opts", &given, sizeof given, opts);
+    if (!rc && info)
+        rc = sized_check("weft_checkpoint_reshard", "weft_checkpoint_info", info);
+    if (!rc)
+        rc = check_opts(&given);
     if (!rc)
         rc = reshard(&c, &o, in, out, to, &result);
     checkpoint_output_end(&o);
     end(&c);
     if (!rc && info)
-        *info = result;
+        sized_write(info, &result, sizeof result);
     return rc;
 }

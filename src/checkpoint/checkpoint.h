@@ -18,7 +18,7 @@
 #include "base/vec.h"
 #include "checkpoint/rules.h"
 #include "checkpoint/safetensors.h"
-#include "weft.h"
+#include "weft/checkpoint.h"
 
 #define CHECKPOINT_RANKS 65536 /* most files of ranks on either side */
 #define CHECKPOINT_CONFIG "config.json"

@@ -106,7 +106,7 @@ int checkpoint_value(struct checkpoint *c, int line, const struct rules_value *v
         return 0;
     }
     size_t n = strlen(v->variable);
-    for (int i = 0; i < c->opts->nset; i++) {
+    for (size_t i = 0; i < c->opts->nset; i++) {
         const char *text = c->opts->set[i];
         if (strncmp(text, v->variable, n) || text[n] != '=')
             continue;

@@ -2,14 +2,14 @@
 
 #include <string.h>
 
-#include "weft.h"
+#include "weft/checkpoint.h"
 
-const char *weft_checkpoint_rules_name(int i)
+const char *weft_checkpoint_rules_name(size_t i)
 {
-    for (int k = 0; k <= i; k++)
+    for (size_t k = 0; k <= i; k++)
         if (!shipped_rules[k].name)
             return NULL;
-    return i < 0 ? NULL : shipped_rules[i].name;
+    return shipped_rules[i].name;
 }
 
 const char *weft_checkpoint_rules(const char *name)

@@ -294,7 +294,8 @@ int cmd_check(int argc, char **argv)
     code = cases ? check_cases(cases, &o, json) : check_one(words[0], words[1], &o, json);
     fflush(NULL);
     if (o.job)
-        weft_comm_barrier(o.job, -1); /* a launcher ends the others when a rank fails: not before rank 0 has told why */
+        weft_comm_barrier(
+            o.job, WEFT_DEADLINE); /* a launcher ends the others when a rank fails: not before rank 0 has told why */
     weft_comm_close(o.job);
     return code;
 }

@@ -12,7 +12,7 @@
 #include "tool/progress_line.h"
 #include "tool/readable.h"
 #include "tool/signals.h"
-#include "weft.h"
+#include "weft/checkpoint.h"
 
 /* ---- an interrupt stops the work, which then removes what is not complete ---- */
 
@@ -158,9 +158,10 @@ int cmd_checkpoint(int argc, char **argv)
     opts.threads = (int)threads;
     const char **list = NULL;
     char *text = set ? strdup(set) : NULL;
-    opts.nset = text ? cut_list(text, &list) : set ? -1 : 0;
+    int nset = text ? cut_list(text, &list) : set ? -1 : 0;
+    opts.nset = nset > 0 ? (size_t)nset : 0;
     opts.set = list;
-    code = opts.nset < 0 ? args_complain(&verb, "not enough memory") : reshard(words[0], words[1], to, &opts, json);
+    code = nset < 0 ? args_complain(&verb, "not enough memory") : reshard(words[0], words[1], to, &opts, json);
     free(list);
     free(text);
     return code;

@@ -79,7 +79,7 @@ static const char *wire_here(void)
 {
     const char *asked = getenv("WEFT_WIRE");
     bool module = false, rdma = false;
-    for (int i = 0; weft_module_name(i); i++)
+    for (size_t i = 0; weft_module_name(i); i++)
         module |= !strcmp(weft_module_name(i), "ucx:");
     DIR *d = opendir("/sys/class/infiniband");
     for (const struct dirent *e; d && (e = readdir(d));)
@@ -103,17 +103,26 @@ static void read_machine(struct machine *m)
     m->crosses = try_crossing();
 }
 
-/* Lists that the library numbers from `first` on until it says NULL. */
+static const char *dtype_at(size_t i)
+{
+    return weft_dtype_name(WEFT_BOOL + (int)i);
+}
+
+static const char *op_at(size_t i)
+{
+    return weft_op_name(WEFT_SUM + (int)i);
+}
+
+/* Lists of the library: from index 0 on, NULL after the last. */
 struct list {
     const char *name;
-    const char *(*get)(int i);
-    int first;
+    const char *(*get)(size_t i);
 };
-static const struct list lists[] = {{"dtypes", weft_dtype_name, WEFT_BOOL},
-                                    {"ops", weft_op_name, WEFT_SUM},
-                                    {"algorithms", weft_algorithm_name, 0},
-                                    {"transports", weft_transport_name, 0},
-                                    {"modules", weft_module_name, 0}};
+static const struct list lists[] = {{"dtypes", dtype_at},
+                                    {"ops", op_at},
+                                    {"algorithms", weft_algorithm_name},
+                                    {"transports", weft_transport_name},
+                                    {"modules", weft_module_name}};
 #define LISTS (sizeof lists / sizeof *lists)
 
 static void print_json(const struct machine *m, const char *version)
@@ -123,7 +132,7 @@ static void print_json(const struct machine *m, const char *version)
     json_text(&j, "version", version);
     for (size_t k = 0; k < LISTS; k++) {
         json_open(&j, lists[k].name, '[', true);
-        for (int i = lists[k].first; lists[k].get(i); i++)
+        for (size_t i = 0; lists[k].get(i); i++)
             json_text(&j, NULL, lists[k].get(i));
         json_close(&j, ']');
     }
@@ -150,9 +159,9 @@ static void print_text(const struct machine *m, const char *version)
     printf("%-12s%s\n", "version", version);
     for (size_t k = 0; k < LISTS; k++) {
         printf("%-12s", lists[k].name);
-        for (int i = lists[k].first; lists[k].get(i); i++)
-            printf("%s%s", i > lists[k].first ? " " : "", lists[k].get(i));
-        puts(lists[k].get(lists[k].first) ? "" : "none");
+        for (size_t i = 0; lists[k].get(i); i++)
+            printf("%s%s", i ? " " : "", lists[k].get(i));
+        puts(lists[k].get(0) ? "" : "none");
     }
     printf("%-12s%s between hosts\n", "auto:", wire_here());
     printf("%-12s%d dims, %d axes, %d letters an axis name\n", "limits", WEFT_MAX_DIMS, WEFT_MAX_AXES, WEFT_MAX_NAME);

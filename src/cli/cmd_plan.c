@@ -245,10 +245,9 @@ int cmd_plan(int argc, char **argv)
         return args_complain(&verb, "--rank and --all exclude each other");
 
     struct failure why;
-    struct survey s = {.lower = {.size = sizeof s.lower,
-                                 .bucket = o.bucket,
-                                 .algorithm = o.algorithm,
-                                 .machine.ranks_per_host = (int)o.per_host}};
+    weft_machine machine = {.size = sizeof machine, .ranks_per_host = (int)o.per_host};
+    struct survey s = {
+        .lower = {.size = sizeof s.lower, .bucket = o.bucket, .algorithm = o.algorithm, .machine = &machine}};
     code = layout_pair_parse(&s.pair, words[0], words[1], &why);
     if (!code && o.rank >= s.pair.world)
         code =

@@ -24,7 +24,7 @@
 #include "tool/failure.h"
 #include "tool/netns.h"
 #include "tool/temp_folder.h"
-#include "weft.h"
+#include "weft/store.h"
 
 #define GRACE_MS 2000 /* between TERM and KILL */
 

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/domain.h"
 #include "base/error.h"
 #include "comm/lock.h"
 
@@ -34,16 +35,19 @@ void comm_memory_ready(char *memory, size_t bytes)
         touch(memory, bytes);
 }
 
-int weft_comm_alloc(weft_comm *c, size_t bytes, void **out)
+int weft_comm_alloc(weft_comm *c, size_t bytes, enum weft_memory memory, int device, void **out)
 {
     if (!c || !out)
         return error_set(WEFT_EINVAL, "weft_comm_alloc: the comm and out must not be NULL");
+    int err = domain_check("weft_comm_alloc", (int)memory, device);
+    if (err)
+        return err;
     struct comm_window *w = malloc(sizeof *w);
     if (!w)
         return error_nomem();
     struct comm_family *f = comm_enter(c);
     uint64_t place;
-    w->memory = transport_affords(bytes) ? c->transport->alloc(c->link, bytes ? bytes : 1, &place) : NULL;
+    w->memory = transport_afford(bytes) ? c->transport->alloc(c->link, bytes ? bytes : 1, &place) : NULL;
     if (!w->memory) {
         comm_leave(f);
         free(w);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/sized.h"
 #include "comm/environment.h"
 #include "comm/family.h"
 #include "comm/lock.h"
@@ -127,19 +128,18 @@ static int open_comm(struct opening *b, const weft_comm_opts *o, weft_comm **out
 
 int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out)
 {
-    weft_comm_opts o = {.size = sizeof o};
+    weft_comm_opts o;
     struct environment_job job;
     if (!out)
         return error_set(WEFT_EINVAL, "weft_comm_open: out must not be NULL");
-    if (opts && opts->size < sizeof opts->size)
-        return error_set(WEFT_EINVAL, "weft_comm_open: opts.size is not set");
-    if (opts)
-        memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
+    int err = sized_read("weft_comm_open", "weft_comm_opts", &o, sizeof o, opts);
+    if (err)
+        return err;
     if (o.ranks < 0)
         return error_set(WEFT_EINVAL, "ranks is %d: it must not be negative", o.ranks);
     const char *place = NULL;
     const struct transport *t = NULL;
-    int err = environment_settle(&o);
+    err = environment_settle(&o);
     if (!err)
         err = flight_check();
     if (!err)
@@ -153,7 +153,7 @@ int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out)
     return open_comm(b, &o, out);
 }
 
-int weft_comm_reopen(weft_comm *c, const int *ranks, int n, weft_comm **out)
+int weft_comm_reopen(weft_comm *c, const int *ranks, size_t nranks, weft_comm **out)
 {
     if (!c || !ranks || !out)
         return error_set(WEFT_EINVAL, "weft_comm_reopen: arguments must not be NULL");
@@ -164,7 +164,9 @@ int weft_comm_reopen(weft_comm *c, const int *ranks, int n, weft_comm **out)
     if (c->opening->transport->can.wide && !c->opening->meet)
         return error_set(WEFT_EUNSUPPORTED, "weft_comm_reopen: %s: was opened by MPI, which does not outlive its ranks",
                          c->opening->transport->scheme);
-    int rank = -1;
+    if (nranks > (size_t)c->size)
+        return error_set(WEFT_EINVAL, "weft_comm_reopen: %zu ranks, the comm has %d", nranks, c->size);
+    int rank = -1, n = (int)nranks;
     for (int i = 0; i < n; i++) {
         if (ranks[i] < 0 || ranks[i] >= c->size || (i && ranks[i] <= ranks[i - 1]))
             return error_set(WEFT_EINVAL, "weft_comm_reopen: ranks must ascend, from 0 to %d", c->size - 1);
@@ -183,6 +185,16 @@ int weft_comm_reopen(weft_comm *c, const int *ranks, int n, weft_comm **out)
     return open_comm(b, &o, out);
 }
 
+int comm_timeout_named(const weft_comm *c, const char *call, int64_t *timeout_ns)
+{
+    if (*timeout_ns != WEFT_DEADLINE)
+        return error_set(WEFT_EINVAL,
+                         "%s: a timeout of %lld ns: it must be 0 or more, WEFT_FOREVER (%d) or WEFT_DEADLINE (%d)",
+                         call, (long long)*timeout_ns, WEFT_FOREVER, WEFT_DEADLINE);
+    *timeout_ns = c->deadline_ns;
+    return 0;
+}
+
 int weft_comm_rank(const weft_comm *c)
 {
     return c->rank;
@@ -197,20 +209,21 @@ int weft_comm_machine(const weft_comm *c, weft_machine *out)
 {
     if (!c || !out)
         return error_set(WEFT_EINVAL, "weft_comm_machine: arguments must not be NULL");
-    *out = (weft_machine){.size = sizeof *out};
+    int err = sized_check("weft_comm_machine", "weft_machine", out);
+    if (err)
+        return err;
+    weft_machine m = WEFT_MACHINE_INIT;
     const struct transport_hosts *hosts = c->link->hosts;
-    if (!hosts || hosts->nhosts == 1)
-        return 0;
-    int each = (c->size + hosts->nhosts - 1) / hosts->nhosts;
-    bool regular = true;
-    for (int r = 0; r < c->size; r++)
-        regular &= hosts->host[r] == r / each;
-    if (regular) {
-        out->ranks_per_host = each;
-    } else {
-        out->ranks = c->size;
-        out->host = hosts->host;
+    if (hosts && hosts->nhosts > 1) {
+        int each = (c->size + hosts->nhosts - 1) / hosts->nhosts;
+        bool regular = true;
+        for (int r = 0; r < c->size; r++)
+            regular &= hosts->host[r] == r / each;
+        m.ranks_per_host = regular ? each : 0;
+        m.ranks = regular ? 0 : c->size;
+        m.host = regular ? NULL : hosts->host;
     }
+    sized_write(out, &m, sizeof m);
     return 0;
 }
 

@@ -205,6 +205,13 @@ struct comm_need {
  * thread's error text set, when it fails first. */
 #define COMM_LATE 1
 int comm_wait(weft_comm *c, const struct comm_need *need);
+/* Reads a timeout of the interface: puts the comm's deadline in place of WEFT_DEADLINE, and leaves -1 for no limit.
+ * WEFT_EINVAL for other negative values; `call` is for the text. */
+int comm_timeout_named(const weft_comm *c, const char *call, int64_t *timeout_ns);
+static inline int comm_timeout(const weft_comm *c, const char *call, int64_t *timeout_ns)
+{
+    return *timeout_ns >= WEFT_FOREVER ? 0 : comm_timeout_named(c, call, timeout_ns);
+}
 /* Spins, or yields, for a short time without a look at the clock and without progress; true: met(arg). */
 bool comm_spin(const weft_comm *c, bool (*met)(void *arg), void *arg);
 

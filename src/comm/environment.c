@@ -68,7 +68,7 @@ static int settle_progress(weft_comm_opts *o)
     return 0;
 }
 
-const char *weft_module_name(int i)
+const char *weft_module_name(size_t i)
 {
     return wire_module(environment_modules(), i);
 }

@@ -156,7 +156,7 @@ static bool receive(weft_comm *c)
     const void *bytes;
     size_t n;
     int peer;
-    while (hosts_fetch(c->link->hosts, &peer, &bytes, &n)) {
+    while (hosts_early_fetch(c->link->hosts, &peer, &bytes, &n)) {
         uint32_t kind = 0;
         moved = true;
         if (n < sizeof kind)
@@ -244,9 +244,9 @@ bool mail_listen(const weft_comm *c, bool *wired, int64_t *ns)
         if (!k->mail)
             continue;
         *wired = true;
-        if (!hosts_listen(k->link))
+        if (!hosts_sleep_arm(k->link))
             return false;
-        *ns = hosts_nap(k->link, *ns);
+        *ns = hosts_sleep_nap(k->link, *ns);
     } while ((k = k->sibling) != c);
     return true;
 }

@@ -171,8 +171,7 @@ static int barrier(weft_comm *c, int64_t timeout_ns)
     if (err)
         return err;
     /* What was put into windows on other hosts is there before the barrier is entered. */
-    if (!c->barrier_open &&
-        (err = comm_tasks_drain(c, timeout_ns < 0 ? c->deadline_ns : timeout_ns, "weft_comm_barrier")))
+    if (!c->barrier_open && (err = comm_tasks_drain(c, timeout_ns, "weft_comm_barrier")))
         return err;
     if (!c->barrier_open) {
         struct core_vote vote = {.call = COMM_BARRIER};
@@ -185,8 +184,8 @@ static int barrier(weft_comm *c, int64_t timeout_ns)
     if (all) {
         mail_flush(c, c->deadline_ns);
     } else {
-        int64_t wait_ns = timeout_ns < 0 ? c->deadline_ns : timeout_ns, now = core_now();
-        err = wait_for(c, &m, wait_ns < INT64_MAX - now ? now + wait_ns : -1, "weft_comm_barrier");
+        int64_t now = core_now(), until = timeout_ns >= 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1;
+        err = wait_for(c, &m, until, "weft_comm_barrier");
     }
     if (err == COMM_LATE) {
         struct comm_names names;
@@ -207,8 +206,11 @@ int weft_comm_barrier(weft_comm *c, int64_t timeout_ns)
 {
     if (!c)
         return error_set(WEFT_EINVAL, "weft_comm_barrier: the comm is NULL");
+    int err = comm_timeout(c, "weft_comm_barrier", &timeout_ns);
+    if (err)
+        return err;
     struct comm_family *f = comm_enter(c);
-    int err = barrier(c, timeout_ns);
+    err = barrier(c, timeout_ns);
     comm_leave(f);
     return err;
 }

@@ -10,6 +10,7 @@
 #include "base/forks.h"
 #include "comm/environment.h"
 #include "rendezvous/address.h"
+#include "weft/store.h"
 
 struct weft_store {
     struct server *server;

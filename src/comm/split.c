@@ -13,15 +13,16 @@
 #include "comm/mail.h"
 #include "transport/hosts/hosts.h"
 
-static int check(struct split *s)
+static int check(struct split *s, size_t nranks)
 {
     const weft_comm *c = s->parent;
-    if (s->n < 0 || (s->n && !s->ranks))
-        return error_set(WEFT_EINVAL, "weft_comm_split: %d ranks%s", s->n, s->n > 0 ? " at NULL" : "");
+    if (nranks && !s->ranks)
+        return error_set(WEFT_EINVAL, "weft_comm_split: %zu ranks at NULL", nranks);
+    if (nranks > (size_t)c->size) /* so at least one is listed twice: refused before a table of them is made */
+        return error_set(WEFT_EINVAL, "weft_comm_split: %zu ranks, the comm has %d", nranks, c->size);
+    s->n = (int)nranks;
     if (!s->n)
         return 0;
-    if (s->n > c->size) /* so at least one is listed twice: refused before a table of them is made */
-        return error_set(WEFT_EINVAL, "weft_comm_split: %d ranks, the comm has %d", s->n, c->size);
     bool *seen = calloc((size_t)c->size, sizeof *seen);
     int err = seen ? 0 : error_nomem();
     s->rank = -1;
@@ -46,10 +47,10 @@ static int check(struct split *s)
 }
 
 /* What one rank can do alone. */
-static int prepare(struct split *s)
+static int prepare(struct split *s, size_t nranks)
 {
     weft_comm *c = s->parent;
-    int err = check(s);
+    int err = check(s, nranks);
     if (err || !s->n)
         return err;
     s->comm = calloc(1, sizeof *s->comm);
@@ -63,7 +64,7 @@ static int prepare(struct split *s)
     }
     if (s->wide && !(s->mail = mail_new()))
         return error_nomem();
-    s->founder = transport_founder(c->link, s->ranks, s->n);
+    s->founder = hosts_link_founder(c->link, s->ranks, s->n);
     if (s->rank != s->founder)
         return 0;
     err = s->wide ? split_table_make(s, &s->card->table) : 0;
@@ -125,7 +126,7 @@ static void discard(struct split *s)
     const char *text;
     bool failed = core_failure(s->parent->group, &text) != 0;
     if (s->link && s->rank == s->founder && failed)
-        transport_enter(s->link);
+        hosts_link_enter(s->link);
     if (s->link)
         s->link->transport->leave(s->link);
     if (!failed)
@@ -135,10 +136,10 @@ static void discard(struct split *s)
 }
 
 /* All meetings, and what is done between them. */
-static int agree(struct split *s, uint64_t *meeting)
+static int agree(struct split *s, size_t nranks, uint64_t *meeting)
 {
     weft_comm *c = s->parent;
-    int err = prepare(s);
+    int err = prepare(s, nranks);
     struct core_vote vote = {.call = COMM_SPLIT, .place = s->place, .code = err};
     if (!err)
         vote.note = split_note(s->ranks, s->n);
@@ -155,17 +156,17 @@ static int agree(struct split *s, uint64_t *meeting)
     return comm_agree(c, &vote, c->deadline_ns, meeting);
 }
 
-static int split(weft_comm *c, const int *ranks, int n, weft_comm **out)
+static int split(weft_comm *c, const int *ranks, size_t n, weft_comm **out)
 {
     if (c->in_callback)
         return error_set(WEFT_EBUSY, "weft_comm_split: not inside a callback");
     int err = comm_failure(c);
     if (err)
         return err;
-    struct split s = {.parent = c, .ranks = ranks, .n = n, .meeting = c->group->ranks[c->rank].meetings};
+    struct split s = {.parent = c, .ranks = ranks, .meeting = c->group->ranks[c->rank].meetings};
     uint64_t meeting;
     split_hosts_begin(&s);
-    err = agree(&s, &meeting);
+    err = agree(&s, n, &meeting);
     split_hosts_end(&s);
     split_table_drop(&s);
     if (err) {
@@ -174,7 +175,7 @@ static int split(weft_comm *c, const int *ranks, int n, weft_comm **out)
     }
     if (s.comm) {
         c->transport->release(c->link, s.card);
-        transport_enter(s.link);
+        hosts_link_enter(s.link);
         comm_begin(s.comm, s.link, &c->opts, c->dedicated_cores,
                    c->family); /* the ranks that are not in it want cores, too */
         flight_split(s.comm, c, meeting);
@@ -188,7 +189,7 @@ static int split(weft_comm *c, const int *ranks, int n, weft_comm **out)
     return 0;
 }
 
-int weft_comm_split(weft_comm *c, const int *ranks, int n, weft_comm **out)
+int weft_comm_split(weft_comm *c, const int *ranks, size_t n, weft_comm **out)
 {
     if (!c || !out)
         return error_set(WEFT_EINVAL, "weft_comm_split: the comm and out must not be NULL");

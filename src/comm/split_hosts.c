@@ -257,7 +257,7 @@ int split_wire(struct split *s)
 {
     const struct wire_boot boot = {
         .rank = s->rank, .size = s->n, .gather = gather, .arg = s, .wait_ns = s->parent->deadline_ns, .no_shm = true};
-    int err = hosts_connect(s->link, s->parent->link, s->ranks, &boot);
+    int err = hosts_split_connect(s->link, s->parent->link, s->ranks, &boot);
     while (err && s->gathered < ROUNDS) /* the others wait for what this rank would have given */
         give(s, NULL, 0, err);
     return err;

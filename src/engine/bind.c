@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/sized.h"
 #include "comm/lock.h"
 #include "engine/block.h"
 #include "engine/driver.h"
@@ -25,16 +26,17 @@ static int check_plan(const weft_plan *p, const weft_comm *c)
 }
 
 /* *deadline_ns stays as it is where opts say nothing, or something wrong. */
-static int read_opts(const weft_bind_opts *opts, int64_t *deadline_ns)
+static int read_opts(const weft_bind_opts *opts, int64_t *deadline_ns, const char **ways_text)
 {
-    weft_bind_opts o = {0};
-    memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
-    if (o.size < sizeof o.size)
-        return error_set(WEFT_EINVAL, "weft_bind: opts.size is not set");
+    weft_bind_opts o;
+    int err = sized_read("weft_bind", "weft_bind_opts", &o, sizeof o, opts);
+    if (err)
+        return err;
     if (o.deadline_ns < 0 || o.deadline_ns > COMM_DEADLINE_MOST)
         return error_set(WEFT_EINVAL, "weft_bind: opts.deadline_ns is %lld: it must be 0 to %lld",
                          (long long)o.deadline_ns, (long long)COMM_DEADLINE_MOST);
     *deadline_ns = o.deadline_ns ? o.deadline_ns : *deadline_ns;
+    *ways_text = o.ways;
     return 0;
 }
 
@@ -52,7 +54,7 @@ static int outline(weft_exec *x, const weft_view *src, const weft_view *dst, str
     int err = view_places(x, src, dst, p->places);
     if (!err)
         err = overlap_check(x->plan, p->places);
-    return err ? err : program_outline(x, p);
+    return err ? err : outline_program(x, p);
 }
 
 static int prepare(weft_exec *x, const weft_view *src, const weft_view *dst)
@@ -86,7 +88,7 @@ static int complete(weft_exec *x, struct program *p, uint64_t meeting, uint32_t 
     int untagged = far_tags(x, p); /* whatever else fails: the other ends count, too */
     err = err ? err : untagged;
     if (!err)
-        err = program_fill(x, p, block_at);
+        err = fill_program(x, p, block_at);
     if (!err && !x->held)
         err = block_hold(x, p, block_at);
     uint32_t drivers = 0;
@@ -112,7 +114,7 @@ static void discard(weft_exec *x)
         x->comm->transport->release(x->comm->link, x->block);
         x->comm->transport->release(x->comm->link, x->scratch);
     }
-    program_free(x, x->program);
+    outline_free(x, x->program);
     free(x->deferred);
     free(x->held);
     free(x);
@@ -124,11 +126,12 @@ static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, con
     if (c->in_callback)
         return error_set(WEFT_EBUSY, "weft_bind: not inside a callback");
     int64_t deadline_ns = c->deadline_ns;
+    const char *ways_text = NULL;
     weft_exec *x = NULL;
     exec_mail_open(c);
     int err = check_plan(p, c);
     if (!err && opts)
-        err = read_opts(opts, &deadline_ns);
+        err = read_opts(opts, &deadline_ns, &ways_text);
     if (!err) {
         x = calloc(1, sizeof *x);
         err = x ? 0 : error_nomem();
@@ -137,8 +140,10 @@ static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, con
         x->task.ops = &exec_task;
         x->comm = c;
         x->plan = p;
-        err = prepare(x, src, dst);
+        err = toggle_parse(ways_text ? ways_text : getenv("WEFT_WAYS"), &x->off);
     }
+    if (!err)
+        err = prepare(x, src, dst);
     struct core_vote vote = {.call = COMM_BIND, .digest = p ? p->digest : 0, .place = x ? x->place : 0, .code = err};
     uint64_t meeting;
     err = comm_agree(c, &vote, deadline_ns, &meeting);
@@ -190,7 +195,7 @@ static int rebind_exec(weft_exec *x, const weft_view *src, const weft_view *dst)
         goes->room = 0; /* it is the block's, and stays charged */
     x->program = stays;
     x->binding = false;
-    program_free(x, goes);
+    outline_free(x, goes);
     return err;
 }
 

@@ -7,6 +7,8 @@
 
 #include "base/error.h"
 #include "engine/driver.h"
+#include "engine/shape.h"
+#include "engine/way.h"
 #include "transport/hosts/hosts.h"
 
 /* Adds up what the messages need. */
@@ -43,9 +45,9 @@ int block_make(weft_exec *x, const struct program *p, uint64_t *place)
                    head.nmessages * sizeof(struct block_message) + head.nparts * sizeof(struct block_part) +
                    head.nloops * sizeof(struct block_loop);
     bytes = (bytes + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
-    size_t letters = ((size_t)(p->letter_bytes + p->room) + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
-    uint64_t rooms = driver_rooms(x, p, bytes + letters, head.rooms, &head.shown);
-    struct block *b = x->comm->transport->alloc(x->comm->link, bytes + letters + rooms, place);
+    size_t eagers = ((size_t)(p->eager_bytes + p->room) + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
+    uint64_t rooms = driver_rooms(x, p, bytes + eagers, head.rooms, &head.shown);
+    struct block *b = x->comm->transport->alloc(x->comm->link, bytes + eagers + rooms, place);
     if (!b)
         return error_nomem();
     b->nins = head.nins;
@@ -53,9 +55,10 @@ int block_make(weft_exec *x, const struct program *p, uint64_t *place)
     b->nmessages = head.nmessages;
     b->nparts = head.nparts;
     b->nloops = head.nloops;
-    b->letters = bytes;
+    b->eagers = bytes;
     memcpy(b->rooms, head.rooms, sizeof b->rooms);
     b->shown = head.shown;
+    b->off = x->off;
     atomic_store_explicit(&b->holders, b->shown ? (uint32_t)x->comm->size : holders(p),
                           memory_order_relaxed); /* published by the meeting */
     uint32_t message = 0;
@@ -78,8 +81,6 @@ int block_make(weft_exec *x, const struct program *p, uint64_t *place)
 /* Where in the tables the next part and loop go. */
 struct cursor {
     uint32_t part, loop;
-    int64_t worth; /* of cross.c */
-    bool one_way;  /* of flow.c */
 };
 
 static void describe(weft_exec *x, struct program *p, uint32_t s, struct block_message *m, struct cursor *c)
@@ -88,34 +89,21 @@ static void describe(weft_exec *x, struct program *p, uint32_t s, struct block_m
     const struct plan_step *st = &plan->steps[s];
     const struct exec_step *step = &p->steps[s];
     struct block *b = x->block;
-    bool helps = st->kind == PLAN_SEND && c->one_way && help_wants(st, step);
     *m = (struct block_message){.bytes = st->bytes,
                                 .part = c->part,
                                 .nparts = st->nparts,
-                                .way = step->way,
+                                .offer = step->offer,
                                 .watched = step->nnext > 0,
-                                .open = st->kind == PLAN_RECV && !st->ndeps,
-                                .helps = helps,
-                                .claimed = help_claimed(x->run, st->bytes)};
-    if (st->kind == PLAN_SEND && step->way == WAY_LETTER) {
-        const struct exec_letter *letter = &p->letters[step->letter];
-        m->slot = b->letters + (uint64_t)letter->at;
-        m->slot_bytes = letter->slot_bytes;
-        m->slots = letter->slots;
-        m->number = letter->number;
-        m->answered = letter->answered;
-    }
-    bool staged = st->kind == PLAN_SEND && step->way == WAY_STAGED;
-    m->flows = staged && ((c->one_way && flow_fits(st)) || comb_flows(x, p, s));
-    p->steps[s].flows = m->flows;
-    if (staged && step->kept)
-        keep_describe(x, p, &p->shares[step->letter], m);
-    m->least = staged && p->shares[step->letter].nouts == 1 ? c->worth : INT64_MAX;
+                                .open = st->kind == PLAN_RECV && !st->ndeps};
+    for (const struct way *const *w = ways; *w && st->kind == PLAN_SEND; w++)
+        if ((*w)->describe)
+            (*w)->describe(x, p, s, m);
+    bool staged = st->kind == PLAN_SEND && step->offer == OFFER_STAGED;
     for (uint32_t q = 0; q < st->nparts; q++) {
         const struct plan_part *pp = &plan->parts[st->part + q];
         const struct exec_place *at = &p->places[pp->buf];
         int64_t n[MEMORY_LOOPS], stride[MEMORY_LOOPS], first;
-        int loops = tile_loops(plan, pp, at->stride, n, stride, &first);
+        int loops = shape_loops(plan, pp, at->stride, n, stride, &first);
         block_parts(b)[c->part++] = (struct block_part){.at = (staged ? (uintptr_t)at->base : at->at) + (uint64_t)first,
                                                         .place = at->at + (uint64_t)first,
                                                         .reached = at->reached,
@@ -134,22 +122,19 @@ static void describe(weft_exec *x, struct program *p, uint32_t s, struct block_m
 void block_describe(weft_exec *x, struct program *p)
 {
     struct block_message *message = block_messages(x->block);
-    struct cursor c = {0, 0, cross_worth(x, p), flow_one_way(x, p)};
+    struct cursor c = {0, 0};
     x->block->staging = x->comm->staging.place;
-    for (uint32_t i = 0; i < p->nletters; i++)
-        p->letters[i].slot = (char *)x->block + x->block->letters + p->letters[i].at;
+    for (uint32_t i = 0; i < p->neagers; i++)
+        p->eagers[i].slot = (char *)x->block + x->block->eagers + p->eagers[i].at;
+    for (const struct way *const *w = ways; *w; w++)
+        if ((*w)->survey)
+            (*w)->survey(x, p);
     for (uint32_t i = 0; i < p->nouts; i++)
         for (uint32_t k = 0; k < p->outs[i].n; k++)
             describe(x, p, p->outs[i].steps[k], message++, &c);
-    for (uint32_t i = 0; i < p->nins; i++) {
-        int64_t most = 0;
-        for (uint32_t k = 0; k < p->ins[i].n; k++) {
+    for (uint32_t i = 0; i < p->nins; i++)
+        for (uint32_t k = 0; k < p->ins[i].n; k++)
             describe(x, p, p->ins[i].steps[k], message++, &c);
-            most = message[-1].bytes > most ? message[-1].bytes : most;
-        }
-        bool asks = most > LETTER_MOST || x->comm->opts.cross > 0; /* else all of them are letters */
-        block_ins(x->block)[i].crosses = asks && cross_may(x->comm, p->ins[i].peer);
-    }
 }
 
 static int find_in(const struct block *b, int peer, uint32_t n)
@@ -207,7 +192,7 @@ static bool same_part(const weft_plan *plan, const struct plan_part *mine, const
 {
     static const int64_t no_stride[WEFT_MAX_DIMS];
     int64_t n[MEMORY_LOOPS], stride[MEMORY_LOOPS], first;
-    int loops = tile_loops(plan, mine, no_stride, n, stride, &first);
+    int loops = shape_loops(plan, mine, no_stride, n, stride, &first);
     if (mine->wire != theirs->wire || mine->offset != theirs->offset || mine->count != theirs->count ||
         loops != theirs->nloops)
         return false;
@@ -235,7 +220,7 @@ int block_hold(weft_exec *x, const struct program *p, const uint64_t *block_at)
     if (!x->held)
         return error_nomem();
     for (int r = 0; r < c->size; r++) {
-        bool known = r == c->rank || transport_far(c->link, r) || way_answered(p, r);
+        bool known = r == c->rank || transport_far(c->link, r) || program_hears(p, r);
         for (uint32_t i = 0; i < p->nouts && !known; i++)
             known = p->outs[i].peer == r;
         const struct block *b = known ? NULL : c->transport->reach(c->link, r, block_at[r]);

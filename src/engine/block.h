@@ -1,5 +1,5 @@
 /* What one rank of an exec shows its peers, in memory that they can reach: the counters that they
- * advance, for every message it sends or receives where the parts are, and its letters. Places only,
+ * advance, for every message it sends or receives where the parts are, and its eager slots. Places only,
  * no pointers; the tables stand behind the head in the order of the functions below.
  *
  * A counter stands with the rank that polls it. The block stays until all its holders, the owner and
@@ -7,16 +7,18 @@
 #ifndef WEFT_ENGINE_BLOCK_H
 #define WEFT_ENGINE_BLOCK_H
 #include "engine/exec.h"
+#include "transport/core/core.h"
 
 struct block {
     _Alignas(CORE_LINE) _Atomic uint64_t started; /* runs that the owner has begun */
     _Atomic uint32_t freed;                       /* the owner has freed its exec */
     _Atomic uint32_t holders;
     uint32_t nins, nouts, nmessages, nparts, nloops;
-    uint64_t staging;             /* place of the owner's pool */
-    uint64_t letters;             /* bytes from the head to the first */
-    uint64_t rooms[DRIVERS_MOST]; /* to what each driver has there, 0: nothing */
-    bool shown;                   /* these, to all ranks: they hold the block */
+    uint64_t staging;        /* place of the owner's pool */
+    uint64_t eagers;         /* bytes from the head to the first */
+    uint64_t off;            /* what the owner has switched off: toggle.h */
+    uint64_t rooms[DRIVERS]; /* to what each driver has there, 0: nothing */
+    bool shown;              /* these, to all ranks: they hold the block */
 };
 
 struct block_in {
@@ -34,27 +36,31 @@ struct block_out {
     uint32_t n, message;
 };
 
+/* What one end of a channel says of a message. */
 struct block_message {
     int64_t bytes;
     uint32_t part, nparts;
-    int64_t
-        least;    /* SEND that is staged for one reader: bytes in one piece with which that may cross; else INT64_MAX */
-    uint8_t way;  /* of a SEND: WAY_PULL stands for WAY_PUSH, too */
-    bool watched; /* SEND: a step waits until it has been read: the reader must not wait for others before it reads */
-    bool flows;   /* SEND that is staged: it is shown before it is packed */
-    bool kept;    /* SEND that is staged: in slots of its own; readers have noted where when they were bound */
-    bool helps;   /* SEND that is pulled: its sender has the time to copy some of it */
-    bool open;    /* RECV: peers can write it from the start of a run on */
-    uint64_t slot; /* staged: where in the pool the message of this run is; letter: bytes from the head to slot 0; kept:
-                    * to its room */
-    int64_t slot_bytes;       /* letter, kept */
-    int64_t number;           /* letter */
-    uint32_t slots;           /* letter */
-    bool answered;            /* letter: nobody has to say that it was read */
-    _Atomic uint64_t packed;  /* SEND that flows: bytes, over all runs; RECV: bytes of one that were unpacked, likewise;
-                               * SEND that helps: see help.c */
-    _Atomic int64_t straight; /* SEND that flows: from which byte on it stands where it belongs, not in the ring */
-    _Atomic uint64_t claimed; /* SEND that helps: pieces that either end has taken, over all runs */
+    uint8_t offer;  /* SEND: enum exec_offer */
+    uint8_t memory; /* enum weft_memory of its parts, */
+    int32_t device; /* and the device, for memory of one */
+    bool watched;   /* SEND: a step waits until it has been read: the reader must not wait for others before it reads */
+    bool open;      /* RECV: peers can write it from the start of a run on */
+    bool streams;   /* SEND that is staged: it is shown before it is packed (stream.c) */
+    bool assists;   /* SEND in place: its sender has the time to copy some of it (assist.c) */
+    bool own_slots; /* SEND that is staged: in slots of its own; readers have noted where when they were bound */
+    bool unacked;   /* SEND that is eager: nobody has to say that it was read */
+    int64_t least;  /* SEND that is staged for one reader: bytes in one piece with which it may be read where it is
+                     * (cross.c); otherwise INT64_MAX */
+    uint64_t slot; /* staged: where in the pool the message of this run is; eager, own slots: from the head to slot 0 */
+    int64_t slot_bytes, stamp; /* eager, own slots */
+    uint32_t slots;
+    union {
+        _Atomic uint64_t packed;   /* SEND that streams: bytes, over all runs */
+        _Atomic uint64_t unpacked; /* RECV of one that streams: bytes, over all runs */
+        _Atomic uint64_t copied;   /* SEND that assists: pieces that its sender has copied (assist.c) */
+    };
+    _Atomic int64_t straight; /* SEND that streams: from which byte on it stands where it belongs, not in the ring */
+    _Atomic uint64_t claimed; /* SEND that assists: pieces that either end has taken, over all runs */
 };
 
 struct block_part {
@@ -93,7 +99,7 @@ static inline struct block_loop *block_loops(const struct block *b)
 
 /* Allocates the exec's block for the channels of p and writes what does not depend on views. */
 int block_make(weft_exec *x, const struct program *p, uint64_t *place);
-/* Writes where the messages are, and gives the letters their slots. */
+/* Writes where the messages are, and gives eager messages their slots. */
 void block_describe(weft_exec *x, struct program *p);
 /* Points the channels of p to their counters in this rank's block and in the peers', which are at block_at[rank]. */
 int block_connect(weft_exec *x, struct program *p, const uint64_t *block_at);

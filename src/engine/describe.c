@@ -3,15 +3,10 @@
 
 #include "engine/block.h"
 #include "engine/driver.h"
+#include "engine/way.h"
 #include "engine/ways/far.h"
 
 /* ---- channels ---- */
-
-static const char *way_name(uint8_t way)
-{
-    static const char *const names[] = {"pull", "push", "staged", "letter", "cross", "wire"};
-    return names[way];
-}
 
 /* A channel, whichever it is. */
 struct channel {
@@ -80,7 +75,7 @@ static void put_channel(const weft_exec *x, const struct channel *ch, bool *firs
         uint32_t tensor = st->nparts ? p->bufs[p->parts[st->part].buf].tensor : 0;
         flight_fate(x->comm, ch->peer, t);
         text_printf(t, ", \"bytes\": %" PRId64, st->bytes);
-        flight_member(t, "way", way_name(x->program->steps[ch->step].way));
+        flight_member(t, "way", x->program->steps[ch->step].way->name);
         text_printf(t, ", \"parts\": %" PRIu32 ", \"tensor\": %" PRIu32, st->nparts, tensor);
         flight_member(t, "name", p->names + p->tensors[tensor].name);
     }

@@ -5,46 +5,28 @@
 #include "engine/block.h"
 
 /* The first that can is taken. */
-static const struct driver *const drivers[] = {&driver_chore, &driver_swap, &driver_post, &driver_pipeline};
-#define DRIVERS ((int)(sizeof drivers / sizeof *drivers))
-_Static_assert(DRIVERS <= DRIVERS_MOST, "a block has a place for each driver");
+static const struct driver *const drivers[DRIVERS] = {&driver_chore, &driver_swap, &driver_onepass, &driver_pipeline};
 
 const struct driver *driver_at(int i)
 {
     return i >= 0 && i < DRIVERS ? drivers[i] : NULL;
 }
 
-void *driver_state_of(const struct program *p, const struct driver *d)
-{
-    for (int i = 0; i < DRIVERS; i++)
-        if (drivers[i] == d)
-            return p->states[i];
-    return NULL;
-}
-
-void *driver_room(const struct driver *d, const struct block *b)
-{
-    for (int i = 0; i < DRIVERS; i++)
-        if (drivers[i] == d && b->rooms[i])
-            return (char *)(uintptr_t)b + b->rooms[i];
-    return NULL;
-}
-
 bool driver_prefers(const weft_exec *x, const struct program *p)
 {
     for (int i = 0; i < DRIVERS; i++)
-        if (drivers[i]->prefers && drivers[i]->prefers(x, p))
+        if (drivers[i]->prefers && !(x->off & driver_bit(drivers[i])) && drivers[i]->prefers(x, p))
             return true;
     return false;
 }
 
-uint64_t driver_rooms(const weft_exec *x, const struct program *p, uint64_t from, uint64_t at[DRIVERS_MOST],
-                      bool *shown)
+uint64_t driver_rooms(const weft_exec *x, const struct program *p, uint64_t from, uint64_t at[DRIVERS], bool *shown)
 {
     uint64_t all = 0;
     *shown = false;
     for (int i = 0; i < DRIVERS; i++) {
-        uint64_t bytes = drivers[i]->room ? drivers[i]->room(x, p, shown) : 0;
+        bool off = x->off & driver_bit(drivers[i]);
+        uint64_t bytes = !off && drivers[i]->room ? drivers[i]->room(x, p, shown) : 0;
         at[i] = bytes ? from + all : 0;
         all += (bytes + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
     }
@@ -60,7 +42,7 @@ int driver_make(weft_exec *x, struct program *p, const uint64_t *block_at, uint3
         p->states[i] = program_take(p, 1, d->state);
         if (!p->states[i])
             return error_nomem();
-        int err = d->make(x, p, block_at, p->states[i], &can);
+        int err = x->off & driver_bit(d) ? 0 : d->make(x, p, block_at, p->states[i], &can);
         if (err)
             return err;
         p->drivers |= can ? UINT32_C(1) << i : 0;

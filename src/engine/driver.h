@@ -7,7 +7,7 @@
  * makes progress on the comm. */
 #ifndef WEFT_ENGINE_DRIVER_H
 #define WEFT_ENGINE_DRIVER_H
-#include "engine/exec.h"
+#include "engine/block.h"
 
 /* How far a channel is, for the flight recorder. */
 struct driver_count {
@@ -16,10 +16,12 @@ struct driver_count {
 };
 
 struct driver {
+    enum driver_id id;
     const char *name;
     const char *what; /* in a few words, for explain */
     bool basic;       /* it drives every program, so it cannot be switched off */
     bool agreed;      /* it drives the runs of all ranks or of none */
+    bool copies;      /* it copies messages itself, whatever their ways are */
     size_t state;     /* bytes of its own in the program, zeroed: driver_state */
 
     /* Before the ways of messages are chosen: would it drive the program best if messages stayed where they are? May be
@@ -52,7 +54,7 @@ struct driver {
     struct driver_count (*out_count)(const weft_exec *x, const struct exec_out *out);
 };
 
-extern const struct driver driver_chore, driver_swap, driver_post, driver_pipeline;
+extern const struct driver driver_chore, driver_swap, driver_onepass, driver_pipeline;
 
 const struct driver *driver_at(int i); /* the rows from 0 on; NULL after the last */
 /* The state of a driver in the program it drives. */
@@ -61,16 +63,25 @@ static inline void *driver_state(const weft_exec *x)
     return x->program->state;
 }
 /* The same of any driver, whether or not it drives the program; NULL: it has not been made. */
-void *driver_state_of(const struct program *p, const struct driver *d);
+static inline void *driver_state_of(const struct program *p, const struct driver *d)
+{
+    return p->states[d->id];
+}
 /* What the driver has in a block, NULL: nothing. */
-void *driver_room(const struct driver *d, const struct block *b);
+static inline void *driver_room(const struct driver *d, const struct block *b)
+{
+    return b->rooms[d->id] ? (char *)(uintptr_t)b + b->rooms[d->id] : NULL;
+}
+static inline uint64_t driver_bit(const struct driver *d) /* of toggle.h */
+{
+    return UINT64_C(1) << d->id;
+}
 
 /* ---- bind ---- */
 
 bool driver_prefers(const weft_exec *x, const struct program *p);
 /* Bytes that drivers need in the block from `from` on; at[i]: where driver i's are, 0: it has none. */
-uint64_t driver_rooms(const weft_exec *x, const struct program *p, uint64_t from, uint64_t at[DRIVERS_MOST],
-                      bool *shown);
+uint64_t driver_rooms(const weft_exec *x, const struct program *p, uint64_t from, uint64_t at[DRIVERS], bool *shown);
 /* Makes the states; *vote has a bit for each agreed row that can drive the program. */
 int driver_make(weft_exec *x, struct program *p, const uint64_t *block_at, uint32_t *vote);
 /* Chooses the program's driver, with the votes of all ranks at the meeting. */

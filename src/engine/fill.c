@@ -5,7 +5,11 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
-#include "engine/block.h"
+#include "base/hash.h"
+#include "engine/order/comb.h"
+#include "engine/order/weave.h"
+#include "engine/shape.h"
+#include "engine/ways/eager.h"
 #include "engine/ways/far.h"
 
 /* One operand of a tile. */
@@ -22,9 +26,9 @@ struct filler {
     weft_exec *x;
     struct program *p;
     const weft_plan *plan;
-    uint32_t nmoves, nfolds, nterms, nholds, nlettered;
+    uint32_t nmoves, nfolds, nterms, nholds, neager_terms;
     struct memory_term *terms;
-    struct exec_lettered *lettered;
+    struct exec_eager_term *eager_terms;
     const struct block_part **direct; /* of each part that a fold reads at a peer's: the peer's part */
     uint32_t *direct_step;            /* and the RECV step it stands for */
     uint32_t *reader_at, *readers;    /* of each buffer: the parts that are read from it */
@@ -39,7 +43,7 @@ static int own_operand(const struct filler *f, uint32_t part, int64_t *n, struct
     const struct plan_part *pp = &f->plan->parts[part];
     const struct exec_place *at = &f->p->places[pp->buf];
     int64_t first;
-    int loops = tile_loops(f->plan, pp, at->stride, n, o->stride, &first);
+    int loops = shape_loops(f->plan, pp, at->stride, n, o->stride, &first);
     o->base = at->base + first;
     o->dtype = f->plan->bufs[pp->buf].dtype;
     return loops;
@@ -54,6 +58,19 @@ static void peer_operand(const struct filler *f, int peer, const struct block *b
     o->dtype = part->dtype;
     for (int i = 0; i < part->nloops; i++)
         o->stride[i] = block_loops(b)[part->loop + (uint32_t)i].stride;
+}
+
+static uint64_t tile_hash(const struct memory_tile *t)
+{
+    size_t bytes = (size_t)t->loops * sizeof *t->n;
+    return hash_bytes(hash_bytes(hash_bytes(0, t->n, bytes), t->stride[0], bytes), t->stride[1], bytes);
+}
+
+static bool tile_same(const struct memory_tile *a, const struct memory_tile *b)
+{
+    size_t bytes = (size_t)a->loops * sizeof *a->n;
+    return a->loops == b->loops && !memcmp(a->n, b->n, bytes) && !memcmp(a->stride[0], b->stride[0], bytes) &&
+           !memcmp(a->stride[1], b->stride[1], bytes);
 }
 
 /* A tile that lives as long as the program; NULL: no memory. */
@@ -80,7 +97,7 @@ static int add_move(struct filler *f, int loops, const int64_t *n, const struct 
         t.stride[1][i] = src->stride[i];
         count *= n[i];
     }
-    t.loops = tile_merge(loops, t.n, t.stride, 2);
+    t.loops = shape_merge(loops, t.n, t.stride, 2);
     bool same = dst->base == src->base && dst->dtype == src->dtype && !src->far;
     for (int i = 0; same && i < t.loops; i++)
         same = t.stride[0][i] == t.stride[1][i];
@@ -108,7 +125,7 @@ static int staged_part(struct filler *f, uint32_t part, bool pack)
     struct operand own, message = {.dtype = pp->wire};
     int64_t n[MEMORY_LOOPS];
     int loops = own_operand(f, part, n, &own);
-    tile_dense(loops, n, (int64_t)weft_dtype_size(pp->wire), message.stride);
+    shape_dense(loops, n, (int64_t)weft_dtype_size(pp->wire), message.stride);
     return pack ? add_move(f, loops, n, &message, &own, pp->offset) : add_move(f, loops, n, &own, &message, pp->offset);
 }
 
@@ -120,7 +137,7 @@ static int direct_part(struct filler *f, int loops, const int64_t *n, const stru
     struct operand mid = {.base = f->bounce, .dtype = wire};
     if (wire == dst->dtype || wire == src->dtype)
         return add_move(f, loops, n, dst, src, 0);
-    tile_dense(loops, n, (int64_t)weft_dtype_size(wire), mid.stride);
+    shape_dense(loops, n, (int64_t)weft_dtype_size(wire), mid.stride);
     int err = add_move(f, loops, n, &mid, src, 0);
     return err ? err : add_move(f, loops, n, dst, &mid, 0);
 }
@@ -190,103 +207,78 @@ static uint32_t only_reader(const struct filler *f, uint32_t part)
 static uint32_t unwatched_from(const struct exec_in *in)
 {
     uint32_t k = in->n;
-    while (k && (in->sends[k - 1].way == WAY_LETTER || (in->sends[k - 1].way == WAY_PULL && !in->sends[k - 1].watched)))
+    while (k && (in->sends[k - 1].offer == OFFER_EAGER ||
+                 (in->sends[k - 1].offer == OFFER_PLACE && !in->sends[k - 1].watched)))
         k--;
     return k;
 }
 
-/* Can a fold read the message where it is? Not if someone waits to have it read, or one behind it: the fold may wait
- * for others. */
-static bool stays(const struct exec_step *step, bool watched, const struct block_part *theirs)
+/* Can a fold read the part where it is? Not if someone waits to have it read, or one behind it: the fold may wait for
+ * others. */
+static bool stays(const struct way *way, bool watched, const struct block_part *theirs)
 {
-    return step->way == WAY_LETTER || (step->way == WAY_PULL && !watched && theirs->dtype == theirs->wire);
+    return way->folds == WAY_FOLDS_SLOT || (way->folds == WAY_FOLDS_PLACE && !watched && theirs->dtype == theirs->wire);
 }
 
-static int fill_recv(struct filler *f, const struct exec_in *in, uint32_t k, bool watched, bool woven)
+/* The moves of one part of a message. */
+static int message_part(struct filler *f, enum way_moves moves, int peer, const struct block *b,
+                        const struct block_part *theirs, uint32_t part, bool send)
+{
+    switch (moves) {
+    case WAY_MOVES_MESSAGE: return staged_part(f, part, send);
+    case WAY_MOVES_PLACES: return shared_part(f, peer, b, theirs, part, send);
+    case WAY_MOVES_PRIVATE: return crossed_part(f, b, theirs, part);
+    case WAY_MOVES_NONE: break;
+    }
+    return 0;
+}
+
+static int fill_recv(struct filler *f, const struct exec_in *in, uint32_t k, bool watched)
 {
     uint32_t s = in->steps[k];
     struct exec_step *step = &f->p->steps[s];
     const struct plan_step *st = &f->plan->steps[s];
-    const struct block_message *send = &in->sends[k];
     int err = block_compare(f->x, in, k);
-    const struct block *own = f->x->block;
-    uint32_t channel = (uint32_t)(in - f->p->ins);
-    const struct block_message *recv = block_messages(own) + block_ins(own)[channel].message + k;
-    step->way = send->way == WAY_PULL && in->pushed ? WAY_PUSH : send->way;
-    if (!err && cross_fits(in->block, send, own, recv, block_ins(own)[channel].crosses))
-        step->way = WAY_CROSS;
-    step->flows = step->way == WAY_STAGED && send->flows;
-    step->packed = &send->packed;
-    step->kept = step->way == WAY_STAGED && send->kept;
-    if (step->kept) {
-        step->slot = (const char *)in->block + send->slot;
-        step->slot_bytes = send->slot_bytes;
-        step->packed = keep_packed(step->slot);
-    }
-    if (step->way == WAY_LETTER) {
-        step->slot = (const char *)in->block + send->slot;
-        step->slots = send->slots;
-        step->number = send->number;
-        step->slot_bytes = send->slot_bytes;
-        step->letter_bytes = send->bytes;
-        if (send->bytes <= LETTER_TINY && (step->tiny = program_take(f->p, 1, LETTER_TINY)) == NULL)
-            return error_nomem();
-    }
+    if (err)
+        return err;
+    struct way_ends ends = way_ends_in(f->x, f->p, in, k);
+    step->way = way_choose(&ends);
+    if (step->way->accept)
+        err = step->way->accept(f->x, f->p, in, k, step);
     step->work = f->nmoves;
-    for (uint32_t q = 0; q < st->nparts && step->way != WAY_PUSH && !err; q++) {
-        const struct block_part *theirs = &block_parts(in->block)[send->part + q];
+    for (uint32_t q = 0; q < st->nparts && !err; q++) {
+        const struct block_part *theirs = &block_parts(in->block)[ends.send->part + q];
         uint8_t dtype = f->plan->bufs[f->plan->parts[st->part + q].buf].dtype;
         uint32_t reader = PLAN_NONE;
-        if (stays(step, watched, theirs) && theirs->wire == dtype)
+        if (stays(step->way, watched, theirs) && theirs->wire == dtype)
             reader = only_reader(f, st->part + q);
         if (reader != PLAN_NONE) {
             f->direct[reader] = theirs;
             f->direct_step[reader] = s;
             f->p->readers0[s]++;
         } else {
-            err = step->way == WAY_CROSS  ? crossed_part(f, in->block, theirs, st->part + q)
-                  : step->way == WAY_PULL ? shared_part(f, in->peer, in->block, theirs, st->part + q, false)
-                                          : staged_part(f, st->part + q, false);
+            err = message_part(f, step->way->recv_moves, in->peer, in->block, theirs, st->part + q, false);
         }
     }
     step->nwork = f->nmoves - step->work;
-    step->helped = !err && step->way == WAY_PULL && help_fits(f->p, step, send, recv, woven);
     return err;
 }
 
-/* The moves of a SEND that its receiver pulls and this rank may help to copy. */
-static int fill_help(struct filler *f, const struct exec_out *out, uint32_t k, struct exec_step *step)
-{
-    uint32_t part = f->plan->steps[out->steps[k]].part;
-    const struct block_message *recv = &out->recvs[k];
-    int err = shared_part(f, out->peer, out->block, &block_parts(out->block)[recv->part], part, true);
-    step->nwork = f->nmoves - step->work;
-    step->helped = !err && help_fits(f->p, step, &out->sends[k], recv, false);
-    f->p->helps |= step->helped;
-    return err;
-}
-
-static int fill_send(struct filler *f, const struct exec_out *out, uint32_t k, bool pushed, bool woven)
+static int fill_send(struct filler *f, const struct exec_out *out, uint32_t k)
 {
     struct exec_step *step = &f->p->steps[out->steps[k]];
     const struct plan_step *st = &f->plan->steps[out->steps[k]];
+    struct way_ends ends = way_ends_out(f->x, out, k);
     int err = 0;
-    if (pushed && step->way == WAY_PULL)
-        step->way = WAY_PUSH;
-    if (cross_fits(f->x->block, &out->sends[k], out->block, &out->recvs[k], out->crosses))
-        step->way = WAY_PULL;
-    step->kept &= step->way == WAY_STAGED;
+    step->way = way_choose(&ends);
+    step->own_slots &= step->way == &way_staged || step->way == &way_stream;
+    if (step->way->assist)
+        f->p->assists = step->way;
     step->work = f->nmoves;
-    for (uint32_t q = 0; q < st->nparts && step->way != WAY_PULL && !err; q++) {
-        if (step->way == WAY_PUSH)
-            err = shared_part(f, out->peer, out->block, &block_parts(out->block)[out->recvs[k].part + q], st->part + q,
-                              true);
-        else
-            err = staged_part(f, st->part + q, true);
-    }
+    for (uint32_t q = 0; q < st->nparts && !err; q++)
+        err = message_part(f, step->way->send_moves, out->peer, out->block,
+                           &block_parts(out->block)[ends.recv->part + q], st->part + q, true);
     step->nwork = f->nmoves - step->work;
-    if (!err && step->way == WAY_PULL && !woven && out->sends[k].helps && out->recvs[k].open)
-        err = fill_help(f, out, k, step);
     return err;
 }
 
@@ -319,17 +311,17 @@ static int fill_copy(struct filler *f, uint32_t s)
     return err;
 }
 
-/* Term k of the fold is in a letter: dense, in another slot in each run unless it is put together elsewhere. */
-static void letter_operand(struct filler *f, uint32_t recv, uint32_t k, const struct block_part *part, int loops,
-                           const int64_t *n, struct operand *o)
+/* Term k of the fold is in an eager slot: dense, in another slot in each run unless it is put together elsewhere. */
+static void eager_operand(struct filler *f, uint32_t recv, uint32_t k, const struct block_part *part, int loops,
+                          const int64_t *n, struct operand *o)
 {
     const struct exec_step *step = &f->p->steps[recv];
-    const char *at = step->tiny ? step->tiny + part->offset : step->slot + part->offset;
-    if (!step->tiny)
-        f->lettered[f->nlettered++] = (struct exec_lettered){k, step->slots, at, step->slot_bytes};
+    const char *at = step->inlined ? step->inlined + part->offset : step->slot + part->offset;
+    if (!step->inlined)
+        f->eager_terms[f->neager_terms++] = (struct exec_eager_term){k, step->slots, at, step->slot_bytes};
     o->base = (char *)(uintptr_t)at;
     o->dtype = part->wire;
-    tile_dense(loops, n, (int64_t)weft_dtype_size(part->wire), o->stride);
+    shape_dense(loops, n, (int64_t)weft_dtype_size(part->wire), o->stride);
 }
 
 static int fill_fold(struct filler *f, uint32_t s)
@@ -355,15 +347,15 @@ static int fill_fold(struct filler *f, uint32_t s)
                                .op = st->op};
     step->work = f->nfolds++;
     step->hold = f->nholds;
-    fold->letters = f->lettered + f->nlettered;
+    fold->eager_terms = f->eager_terms + f->neager_terms;
     for (uint32_t k = 0; k < n; k++) {
         uint32_t part = st->part + 1 + k, recv = f->direct_step[part];
         int64_t turns[MEMORY_LOOPS];
         int n_own = own_operand(f, part, turns, &o);
         if (recv != PLAN_NONE) {
             const struct exec_in *in = &f->p->ins[f->p->steps[recv].channel];
-            if (f->p->steps[recv].way == WAY_LETTER)
-                letter_operand(f, recv, k, f->direct[part], n_own, turns, &o);
+            if (f->p->steps[recv].way->folds == WAY_FOLDS_SLOT)
+                eager_operand(f, recv, k, f->direct[part], n_own, turns, &o);
             else
                 peer_operand(f, in->peer, in->block, f->direct[part], &o);
             f->p->holds[f->nholds++] = recv;
@@ -373,8 +365,8 @@ static int fill_fold(struct filler *f, uint32_t s)
         fold->acc = (uint8_t)dtype_acc(o.dtype); /* the same for all: of the source's dtype, or that already */
     }
     step->nholds = f->nholds - step->hold;
-    fold->nletters = f->nlettered - (uint32_t)(fold->letters - f->lettered);
-    tile->loops = tile_merge(loops, tile->n, stride, n + 1);
+    fold->neager_terms = f->neager_terms - (uint32_t)(fold->eager_terms - f->eager_terms);
+    tile->loops = shape_merge(loops, tile->n, stride, n + 1);
     memcpy(tile->stride[0], stride[0], sizeof stride[0]);
     fold->runs = memory_fold_runs(tile, fold->to, fold->via, fold->acc, fold->op, fold->div, fold->terms, n);
     if (!fold->runs)
@@ -469,14 +461,14 @@ static int make_room(struct filler *f)
     f->p->folds = program_take(f->p, folds, sizeof *f->p->folds);
     f->p->holds = program_take(f->p, terms, sizeof *f->p->holds);
     f->terms = program_take(f->p, terms, sizeof *f->terms);
-    f->lettered = program_take(f->p, terms, sizeof *f->lettered);
+    f->eager_terms = program_take(f->p, terms, sizeof *f->eager_terms);
     f->direct = program_take(f->p, f->plan->nparts, sizeof *f->direct);
     f->direct_step = program_take(f->p, f->plan->nparts, sizeof *f->direct_step);
     f->reader_at = program_take(f->p, f->plan->nbufs + 2, sizeof *f->reader_at);
     f->readers = program_take(f->p, f->plan->nparts, sizeof *f->readers);
     f->folded = program_take(f->p, f->plan->nparts, sizeof *f->folded);
     f->bounce = arena_alloc(&f->p->arena, largest_bounce(f));
-    if (!f->p->moves || !f->p->folds || !f->p->holds || !f->terms || !f->lettered || !f->direct || !f->direct_step ||
+    if (!f->p->moves || !f->p->folds || !f->p->holds || !f->terms || !f->eager_terms || !f->direct || !f->direct_step ||
         !f->reader_at || !f->readers || !f->folded || !f->bounce)
         return error_nomem();
     memset(f->direct_step, 0xff, f->plan->nparts * sizeof *f->direct_step);
@@ -503,18 +495,18 @@ static int fill_channels(struct filler *f)
     for (uint32_t i = 0; i < p->nins && !err; i++) {
         struct exec_in *in = &p->ins[i];
         for (uint32_t k = 0; k < in->n; k++)
-            in->letters |= in->sends[k].way == WAY_LETTER && !in->sends[k].answered;
+            in->acks |= in->sends[k].offer == OFFER_EAGER && !in->sends[k].unacked;
         in->pushed =
             way_pushes(in->block, in->sends, own, block_messages(own) + block_ins(own)[i].message, in->n, &in->woven);
         p->pushed |= in->pushed;
         for (uint32_t k = 0, from = unwatched_from(in); k < in->n && !err; k++)
-            err = fill_recv(f, in, k, k < from, in->woven);
+            err = fill_recv(f, in, k, k < from);
     }
     for (uint32_t i = 0; i < p->nouts && !err; i++) {
         struct exec_out *out = &p->outs[i];
         out->pushed = way_pushes(own, out->sends, out->block, out->recvs, out->n, &out->woven);
         for (uint32_t k = 0; k < out->n && !err; k++)
-            err = fill_send(f, out, k, out->pushed, out->woven);
+            err = fill_send(f, out, k);
     }
     for (uint32_t i = 0; i < p->far.n && !err; i++)
         for (uint32_t k = 0; k < p->far.channels[i].n && !err; k++)
@@ -536,7 +528,7 @@ static void mark_nontemporal(struct filler *f)
     }
 }
 
-int program_fill(weft_exec *x, struct program *p, const uint64_t *block_at)
+int fill_program(weft_exec *x, struct program *p, const uint64_t *block_at)
 {
     struct filler f = {.x = x, .p = p, .plan = x->plan};
     int err = block_connect(x, p, block_at);
@@ -556,11 +548,11 @@ int program_fill(weft_exec *x, struct program *p, const uint64_t *block_at)
     if (err)
         return err;
     mark_nontemporal(&f);
-    keep_open(x, p);
-    flow_make(x, p);
     err = comb_make(x, p);
     if (!err)
         err = weave_make(x, p);
-    join_make(p);
+    for (const struct way *const *w = ways; *w && !err; w++)
+        if ((*w)->complete)
+            (*w)->complete(x, p);
     return err;
 }

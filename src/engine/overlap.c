@@ -211,12 +211,12 @@ static int in_place(const weft_plan *p, const struct region *src, const struct r
     bool same = o.found == 1 && !o.partial;
     bool nothing = false; /* what is shared stands for nothing on one side: at an edge */
     for (int d = 0; d < src->ndim && o.found == 1 && !nothing; d++) {
-        enum sameness share;
-        int err = compare_dim(p, src, dst, d, o.shift[d], &share);
+        enum sameness multicast;
+        int err = compare_dim(p, src, dst, d, o.shift[d], &multicast);
         if (err)
             return err;
-        nothing = share == SHARE_NOTHING;
-        same = same && share != SHARE_OTHERS;
+        nothing = multicast == SHARE_NOTHING;
+        same = same && multicast != SHARE_OTHERS;
     }
     if (!same && (!nothing || o.partial))
         return error_set(WEFT_EINVAL,

@@ -1,12 +1,7 @@
-/* The outline of a program: steps with those who wait for them, and channels. It depends on the plan
- * and on whether peers can reach the places, on nothing else. */
-#include <stdlib.h>
-#include <string.h>
+/* What programs are made with. */
+#include "engine/program.h"
 
-#include "base/error.h"
-#include "engine/block.h"
-#include "engine/driver.h"
-#include "engine/ways/far.h"
+#include <string.h>
 
 void *program_take(struct program *p, size_t n, size_t size)
 {
@@ -16,256 +11,26 @@ void *program_take(struct program *p, size_t n, size_t size)
     return v;
 }
 
-static bool allocate(const weft_plan *plan, struct program *p)
+bool program_hears(const struct program *p, int peer)
 {
-    size_t n = plan->nsteps;
-    p->steps = program_take(p, n, sizeof *p->steps);
-    p->next = program_take(p, plan->ndeps, sizeof *p->next);
-    p->buckets = program_take(p, n, sizeof *p->buckets);
-    p->first = program_take(p, n, sizeof *p->first);
-    p->open0 = program_take(p, n, sizeof *p->open0);
-    p->open = program_take(p, n, sizeof *p->open);
-    p->readers0 = program_take(p, n, sizeof *p->readers0);
-    p->readers = program_take(p, n, sizeof *p->readers);
-    p->urgent = program_take(p, n, sizeof *p->urgent);
-    p->lazy = program_take(p, n, sizeof *p->lazy);
-    return p->steps && p->next && p->buckets && p->first && p->open0 && p->open && p->readers0 && p->readers &&
-           p->urgent && p->lazy;
-}
-
-/* deps lists what a step waits for; next lists who waits for a step. */
-static void turn_deps(const weft_plan *plan, struct program *p)
-{
-    for (size_t s = 0; s < plan->nsteps; s++)
-        for (uint32_t k = 0; k < plan->steps[s].ndeps; k++)
-            p->steps[plan->deps[plan->steps[s].dep + k]].nnext++;
-    uint32_t at = 0;
-    for (size_t s = 0; s < plan->nsteps; s++) {
-        p->steps[s].next = at;
-        at += p->steps[s].nnext;
-        p->steps[s].nnext = 0;
-    }
-    for (uint32_t s = 0; s < plan->nsteps; s++) {
-        p->open0[s] = plan->steps[s].ndeps;
-        for (uint32_t k = 0; k < plan->steps[s].ndeps; k++) {
-            struct exec_step *dep = &p->steps[plan->deps[plan->steps[s].dep + k]];
-            p->next[dep->next + dep->nnext++] = s;
-        }
-    }
-}
-
-/* The peers of one kind of step, from the next higher rank on round the world, so that ranks do not all turn to the
- * same peer first. count[r] buckets with rank r. Returns how many there are, in order[]. */
-static uint32_t peers_in_order(const weft_comm *c, const uint32_t *count, int *order)
-{
-    uint32_t n = 0;
-    for (int i = 1; i < c->size; i++) {
-        int r = (c->rank + i) % c->size;
-        if (count[r])
-            order[n++] = r;
-    }
-    return n;
-}
-
-/* Groups the steps of one kind by their peers, in plan order: buckets[at[r]] on are those of rank r. */
-static void group(const weft_exec *x, int kind, uint32_t *at, uint32_t *buckets)
-{
-    for (uint32_t s = 0; s < x->plan->nsteps; s++) {
-        const struct plan_step *st = &x->plan->steps[s];
-        if (st->kind == kind && !transport_far(x->comm->link, st->peer))
-            buckets[at[st->peer]++] = s;
-    }
-}
-
-struct tally {
-    uint32_t *sends, *recvs, *at; /* of each rank */
-    int *order;
-};
-
-static void make_channels(const weft_exec *x, struct program *p, struct tally *t)
-{
-    uint32_t used = 0;
-    for (uint32_t i = 0, n = peers_in_order(x->comm, t->recvs, t->order); i < n; i++) {
-        int r = t->order[i];
-        p->ins[p->nins++] = (struct exec_in){.peer = r, .n = t->recvs[r], .steps = p->buckets + used};
-        t->at[r] = used;
-        used += t->recvs[r];
-    }
-    group(x, PLAN_RECV, t->at, p->buckets);
-    for (uint32_t i = 0, n = peers_in_order(x->comm, t->sends, t->order); i < n; i++) {
-        int r = t->order[i];
-        p->outs[p->nouts++] = (struct exec_out){.peer = r, .n = t->sends[r], .steps = p->buckets + used};
-        t->at[r] = used;
-        used += t->sends[r];
-    }
-    group(x, PLAN_SEND, t->at, p->buckets);
     for (uint32_t i = 0; i < p->nins; i++)
-        for (uint32_t k = 0; k < p->ins[i].n; k++)
-            p->steps[p->ins[i].steps[k]].channel = i;
-    for (uint32_t i = 0; i < p->nouts; i++)
-        for (uint32_t k = 0; k < p->outs[i].n; k++)
-            p->steps[p->outs[i].steps[k]].channel = i;
-}
-
-static int channels(const weft_exec *x, struct program *p)
-{
-    const weft_plan *plan = x->plan;
-    size_t size = (size_t)x->comm->size;
-    struct tally t = {program_take(p, size, 4), program_take(p, size, 4), program_take(p, size, 4),
-                      program_take(p, size, sizeof(int))};
-    if (!t.sends || !t.recvs || !t.at || !t.order)
-        return error_nomem();
-    size_t nins = 0, nouts = 0;
-    for (size_t s = 0; s < plan->nsteps; s++) {
-        const struct plan_step *st = &plan->steps[s];
-        if (st->kind != PLAN_SEND && st->kind != PLAN_RECV)
-            continue;
-        if (st->peer < 0 || st->peer >= x->comm->size || st->peer == x->comm->rank)
-            return error_set(WEFT_EINVAL, "step %zu of the plan has rank %d as its peer", s, st->peer);
-        if (transport_far(x->comm->link, st->peer))
-            continue;
-        if (st->kind == PLAN_SEND)
-            nouts += !t.sends[st->peer]++;
-        else
-            nins += !t.recvs[st->peer]++;
-    }
-    p->ins = program_take(p, nins, sizeof *p->ins);
-    p->outs = program_take(p, nouts, sizeof *p->outs);
-    if (!p->ins || !p->outs)
-        return error_nomem();
-    make_channels(x, p, &t);
-    return 0;
-}
-
-/* Packing by choice takes no more than a share of the pool, in each message and in all: others may depend on it. */
-#define CHOICE_MESSAGE 64
-#define CHOICE_POOL 4
-
-/* Is a message better packed that peers could reach, since it is scattered on both sides? The receiver's is not known
- * yet; what comes from there stands for it. */
-static bool better_packed(const weft_exec *x, const struct program *p, uint32_t step)
-{
-    const struct staging *pool = &x->comm->staging;
-    if (pool->taken > pool->limit / CHOICE_POOL || pool->nslots >= pool->buckets / CHOICE_POOL ||
-        x->plan->steps[step].bytes > pool->limit / CHOICE_MESSAGE || !way_scattered(x, p, &step, 1))
-        return false;
-    for (uint32_t i = 0; i < p->nins; i++)
-        if (p->ins[i].peer == x->plan->steps[step].peer)
-            return way_scattered(x, p, p->ins[i].steps, p->ins[i].n);
+        if (p->ins[i].peer == peer)
+            return true;
     return false;
 }
 
-/* A message that is no letter goes through staging memory when the comm says so, when peers cannot reach some part of
- * it, or, if choice is set, when it is better packed. True: some does for that alone. */
-static bool choose_staging(const weft_exec *x, struct program *p, bool choice)
+bool program_same_data(const weft_plan *plan, const struct plan_step *a, const struct plan_step *b)
 {
-    const weft_plan *plan = x->plan;
-    bool chosen = false;
-    p->staged = false;
-    for (uint32_t s = 0; s < p->nsteps; s++) {
-        const struct plan_step *st = &plan->steps[s];
-        if (st->kind != PLAN_SEND || p->steps[s].way == WAY_LETTER || p->steps[s].way == WAY_WIRE)
-            continue;
-        bool staged = x->comm->staged;
-        for (uint32_t k = 0; k < st->nparts && !staged; k++)
-            staged = !p->places[plan->parts[st->part + k].buf].reached;
-        if (choice && !staged && better_packed(x, p, s))
-            staged = chosen = true;
-        p->steps[s].way = staged ? WAY_STAGED : WAY_PULL;
-        p->staged |= staged;
+    if (a->nparts != b->nparts || a->bytes != b->bytes)
+        return false;
+    for (uint32_t k = 0; k < a->nparts; k++) {
+        const struct plan_part *pa = &plan->parts[a->part + k], *pb = &plan->parts[b->part + k];
+        if (pa->buf != pb->buf || pa->wire != pb->wire || pa->offset != pb->offset || pa->count != pb->count)
+            return false;
+        size_t ndim = (size_t)plan_ndim(plan, pa);
+        if (ndim && (memcmp(plan->runs + pa->runs, plan->runs + pb->runs, ndim * sizeof *plan->runs) ||
+                     memcmp(plan->spots + pa->spots, plan->spots + pb->spots, ndim * sizeof *plan->spots)))
+            return false;
     }
-    return chosen;
-}
-
-/* The largest message that needs the pool, and what all channels can have in flight there together. */
-static void staging_needs(const weft_exec *x, const struct program *p, int64_t *largest, int64_t *wanted)
-{
-    *largest = *wanted = 0;
-    for (uint32_t i = 0; i < p->nouts; i++) {
-        const struct exec_out *out = &p->outs[i];
-        int64_t most = 0, staged = 0;
-        for (uint32_t k = 0; k < out->n; k++) {
-            int64_t bytes = x->plan->steps[out->steps[k]].bytes;
-            if (p->steps[out->steps[k]].way != WAY_STAGED || p->steps[out->steps[k]].kept)
-                continue;
-            most = bytes > most ? bytes : most;
-            staged++;
-        }
-        if (staged > x->comm->channel_buckets)
-            staged = x->comm->channel_buckets;
-        int64_t all;
-        if (__builtin_mul_overflow(most + STAGING_ALIGN, staged, &all) || __builtin_add_overflow(*wanted, all, wanted))
-            *wanted = INT64_MAX;
-        *largest = most > *largest ? most : *largest;
-    }
-}
-
-/* Room in the pool, and what goes into it; keeps: some may have slots of their own. */
-static int reserve(weft_exec *x, struct program *p, bool keeps)
-{
-    int64_t largest, wanted;
-    keep_none(x, p);
-    p->held = p->staged || p->nletters;
-    p->nshares = 0;
-    if (!p->staged)
-        return 0;
-    int err = way_shares(x, p);
-    if (err)
-        return err;
-    if (keeps)
-        keep_choose(x, p);
-    staging_needs(x, p, &largest, &wanted);
-    if (x->program && x->program->reserve.offset >= 0 && largest <= x->program->reserve.bytes) {
-        p->reserve = x->program->reserve; /* binding again: the one that stays keeps it */
-        return 0;
-    }
-    return staging_reserve(&x->comm->staging, x->comm->link, largest ? largest : 1, wanted, &p->reserve);
-}
-
-int program_outline(weft_exec *x, struct program *p)
-{
-    const weft_plan *plan = x->plan;
-    p->nsteps = (uint32_t)plan->nsteps;
-    if (!allocate(plan, p))
-        return error_nomem();
-    turn_deps(plan, p);
-    for (uint32_t s = 0; s < plan->nsteps; s++) {
-        const struct plan_step *st = &plan->steps[s];
-        p->steps[s].kind = st->kind;
-        p->steps[s].urgent = p->steps[s].nnext > 0;
-        if ((st->kind == PLAN_COPY || st->kind == PLAN_REDUCE) && !st->ndeps)
-            p->first[p->nfirst++] = s;
-        for (uint32_t k = 0; k < st->nparts; k++)
-            if (plan->parts[st->part + k].count && !p->places[plan->parts[st->part + k].buf].base)
-                return error_set(WEFT_EINVAL, "step %u of the plan is in a buffer that this rank does not hold", s);
-    }
-    int err = channels(x, p);
-    if (!err)
-        err = far_outline(x, p);
-    bool stay = !err && driver_prefers(x, p);
-    if (!err && (!stay || x->program != p))
-        err = way_letters(x, p);
-    if (err)
-        return err;
-    bool chosen = choose_staging(x, p, !stay);
-    err = reserve(x, p, true);
-    if (err && p->room) /* then no slots of their own, */
-        err = reserve(x, p, false);
-    if (err && chosen) { /* and not by choice */
-        choose_staging(x, p, false);
-        err = reserve(x, p, false);
-    }
-    return err;
-}
-
-void program_free(weft_exec *x, struct program *p)
-{
-    if (!p)
-        return;
-    bool ours = far_free(x, p);
-    staging_unreserve(&x->comm->staging, &p->reserve);
-    staging_uncharge(&x->comm->staging, p->far.slot_bytes + p->room);
-    if (ours) /* else its memory stays, after a failure: better lost than written by others */
-        arena_free(&p->arena);
-    free(p);
+    return true;
 }

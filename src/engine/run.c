@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/sized.h"
 #include "comm/lock.h"
 #include "comm/mail.h"
 #include "engine/block.h"
@@ -301,8 +302,21 @@ int weft_exec_wait(weft_exec *x, int64_t timeout_ns)
 {
     if (!x)
         return error_set(WEFT_EINVAL, "weft_exec_wait: the exec is NULL");
+    int err = comm_timeout(x->comm, "weft_exec_wait", &timeout_ns);
+    if (err)
+        return err;
     struct waiting w = wait_for(x);
     return x->comm->has_lock ? wait_shared(x, &w, timeout_ns) : wait_locked(x, &w, timeout_ns);
+}
+
+int weft_exec_start_on(weft_exec *x, void *stream)
+{
+    (void)stream;
+    if (!x)
+        return error_set(WEFT_EINVAL, "weft_exec_start_on: the exec is NULL");
+    return error_set(WEFT_EUNSUPPORTED,
+                     "weft_exec_start_on: all buffers of this exec are in host memory, which is not ordered by a "
+                     "device's stream: synchronise the stream, then call weft_exec_start");
 }
 
 int weft_exec_run(weft_exec *x)
@@ -330,15 +344,18 @@ int weft_exec_on_done(weft_exec *x, void (*done)(void *arg, int err), void *arg)
 
 int weft_exec_stats(const weft_exec *x, weft_exec_info *out)
 {
-    if (!x || !out || out->size < sizeof out->size)
-        return error_set(WEFT_EINVAL, "weft_exec_stats: arguments must not be NULL and out->size must be set");
+    if (!x || !out)
+        return error_set(WEFT_EINVAL, "weft_exec_stats: arguments must not be NULL");
+    int err = sized_check("weft_exec_stats", "weft_exec_info", out);
+    if (err)
+        return err;
     struct comm_family *f = comm_enter(x->comm);
-    weft_exec_info info = {.size = out->size,
+    weft_exec_info info = {.size = sizeof info,
                            .runs = count(&x->ended) - count(&x->failed),
                            .staging_peak = x->comm->staging.peak,
                            .staging_limit = x->comm->staging.limit};
     comm_leave(f);
-    memcpy(out, &info, out->size < sizeof info ? out->size : sizeof info);
+    sized_write(out, &info, sizeof info);
     return 0;
 }
 
@@ -355,7 +372,7 @@ static void part_from_peers(weft_exec *x)
         block_drop(p->ins[i].block);
     }
     for (uint32_t i = 0; i < p->nouts; i++) {
-        if (way_answered(p, p->outs[i].peer))
+        if (program_hears(p, p->outs[i].peer))
             continue;
         core_ring(x->comm->group, p->outs[i].peer);
         block_drop(p->outs[i].block);
@@ -393,7 +410,7 @@ static void free_locked(weft_exec *x)
         c->transport->release(c->link, x->scratch);
     else
         x->program->reserve.offset = -1; /* peers may still read scratch and staging: the group frees them in the end */
-    program_free(x, x->program);
+    outline_free(x, x->program);
     arrivals_free(x->arrivals);
     free(x->held);
     free(x);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/domain.h"
 #include "base/error.h"
 #include "engine/exec.h"
 
@@ -94,11 +95,19 @@ static int place_view(const weft_plan *p, uint32_t tensor, uint32_t buf, const w
     const weft_view *v = views ? &views[tensor] : NULL;
     if (!v || !v->data)
         return error_set(WEFT_EINVAL, "%s: there is no %s buffer", who, side);
+    char what[VIEW_NAME + 16];
+    snprintf(what, sizeof what, "%s: %s", who, side);
+    int err = domain_check(what, v->memory, v->device);
+    if (err)
+        return err;
+    if (v->reserved[0] || v->reserved[1])
+        return error_set(WEFT_EINVAL,
+                         "%s: the reserved words of the view are not zero: initialise it with WEFT_VIEW_INIT", what);
     if (v->strides)
         memcpy(out->stride, v->strides, (size_t)ndim * sizeof *out->stride);
     else
         dense_strides(ndim, shape, size, out->stride);
-    int err = v->strides ? check_strides(who, side, ndim, shape, out->stride, size, written) : 0;
+    err = v->strides ? check_strides(who, side, ndim, shape, out->stride, size, written) : 0;
     if (err)
         return err;
     if ((uintptr_t)v->data % (uintptr_t)size)

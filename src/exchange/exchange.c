@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/sized.h"
 #include "comm/lock.h"
 #include "comm/mail.h"
 
@@ -41,7 +42,7 @@ static size_t pipe_bytes(int64_t budget, int nto)
 
 static int make(weft_exchange *x, const weft_exchange_opts *o, int nfrom, int nto)
 {
-    size_t ins = nfrom > 0 ? (size_t)nfrom : 0, outs = nto > 0 ? (size_t)nto : 0;
+    size_t ins = (size_t)nfrom, outs = (size_t)nto;
     x->buffer = o->buffer;
     x->buffer_arg = o->arg;
     x->budget = o->budget ? o->budget : BUDGET;
@@ -85,28 +86,29 @@ static void begin(weft_exchange *x, size_t bytes)
     x->task.ops = &exchange_task;
 }
 
-int exchange_open(weft_comm *c, const int *from, int nfrom, const int *to, int nto, const weft_exchange_opts *opts,
-                  int err, weft_exchange **out)
+int exchange_open(weft_comm *c, const int *from, size_t nfrom, const int *to, size_t nto,
+                  const weft_exchange_opts *opts, int err, weft_exchange **out)
 {
     if (c->in_callback)
         return error_set(WEFT_EBUSY, "weft_exchange_open: not inside a callback");
     weft_exchange_opts o = {0};
     size_t bytes = 0;
-    if (!err && opts && opts->size < sizeof opts->size)
-        err = error_set(WEFT_EINVAL, "weft_exchange_open: opts.size is not set");
-    else if (opts)
-        memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
+    if (!err)
+        err = sized_read("weft_exchange_open", "weft_exchange_opts", &o, sizeof o, opts);
     if (!err && o.budget < 0)
         err = error_set(WEFT_EINVAL, "weft_exchange_open: the budget is %lld bytes", (long long)o.budget);
+    if (!err)
+        err = pipes_check(c, from, nfrom, to, nto);
+    int ins = err ? 0 : (int)nfrom, outs = err ? 0 : (int)nto;
     weft_exchange *x = calloc(1, sizeof *x);
     if (x)
         x->fd = -1;
     if (!err)
-        err = x ? make(x, &o, nfrom, nto) : error_nomem();
-    if (!err && !(bytes = pipe_bytes(x->budget, nto)))
+        err = x ? make(x, &o, ins, outs) : error_nomem();
+    if (!err && !(bytes = pipe_bytes(x->budget, outs)))
         err = WEFT_ENOMEM;
     struct pipes none = {0}, *p = x ? &x->pipes : &none;
-    err = pipes_open(p, c, from, nfrom, to, nto, bytes, o.vote, err);
+    err = pipes_open(p, c, from, ins, to, outs, bytes, o.vote, err);
     if (err) {
         unmake(x);
         return err;
@@ -120,8 +122,8 @@ int exchange_open(weft_comm *c, const int *from, int nfrom, const int *to, int n
     return 0;
 }
 
-int weft_exchange_open(weft_comm *c, const int *from, int nfrom, const int *to, int nto, const weft_exchange_opts *opts,
-                       weft_exchange **out)
+int weft_exchange_open(weft_comm *c, const int *from, size_t nfrom, const int *to, size_t nto,
+                       const weft_exchange_opts *opts, weft_exchange **out)
 {
     if (!c || !out)
         return error_set(WEFT_EINVAL, "weft_exchange_open: the comm and out must not be NULL");
@@ -345,6 +347,9 @@ int weft_exchange_wait(weft_exchange *x, int64_t timeout_ns)
 {
     if (!x)
         return error_set(WEFT_EINVAL, "weft_exchange_wait: the exchange is NULL");
+    int err = comm_timeout(x->comm, "weft_exchange_wait", &timeout_ns);
+    if (err)
+        return err;
     return x->comm->has_lock ? wait_shared(x, timeout_ns) : wait_locked(x, timeout_ns);
 }
 
@@ -420,10 +425,13 @@ int weft_exchange_take(weft_exchange *x, int from, weft_message **out)
 
 int weft_exchange_stats(weft_exchange *x, weft_exchange_info *out)
 {
-    if (!x || !out || out->size < sizeof out->size)
-        return error_set(WEFT_EINVAL, "weft_exchange_stats: arguments must not be NULL and out->size must be set");
+    if (!x || !out)
+        return error_set(WEFT_EINVAL, "weft_exchange_stats: arguments must not be NULL");
+    int err = sized_check("weft_exchange_stats", "weft_exchange_info", out);
+    if (err)
+        return err;
     pthread_mutex_lock(&x->lock);
-    weft_exchange_info info = {.size = out->size,
+    weft_exchange_info info = {.size = sizeof info,
                                .rounds = atomic_load_explicit(&x->rounds, memory_order_relaxed),
                                .sent = x->sent,
                                .received = x->received,
@@ -438,7 +446,7 @@ int weft_exchange_stats(weft_exchange *x, weft_exchange_info *out)
         info.inflight_peak += (int64_t)x->pipes.outs[i].peak;
     }
     pthread_mutex_unlock(&x->lock);
-    memcpy(out, &info, out->size < sizeof info ? out->size : sizeof info);
+    sized_write(out, &info, sizeof info);
     return 0;
 }
 

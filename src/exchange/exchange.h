@@ -111,8 +111,8 @@ static inline bool exchange_has_failed(const weft_exchange *x)
 
 /* As weft_exchange_open; err is 0 or why this rank cannot take part, with this thread's text: then all ranks are told.
  */
-int exchange_open(weft_comm *c, const int *from, int nfrom, const int *to, int nto, const weft_exchange_opts *opts,
-                  int err, weft_exchange **out);
+int exchange_open(weft_comm *c, const int *from, size_t nfrom, const int *to, size_t nto,
+                  const weft_exchange_opts *opts, int err, weft_exchange **out);
 
 /* The comm's failure, with this thread's error text set; then nobody looks at what was put any more. 0: none. */
 int exchange_failure(weft_exchange *x);

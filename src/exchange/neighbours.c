@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "comm/lock.h"
 #include "exchange/exchange.h"
+#include "weft/halo.h"
 
 enum side { LEFT, RIGHT };
 
@@ -23,7 +24,8 @@ int weft_halo_open(weft_comm *c, bool periodic, const weft_exchange_opts *opts, 
     if (!c || !out)
         return error_set(WEFT_EINVAL, "weft_halo_open: the comm and out must not be NULL");
     weft_halo *h = calloc(1, sizeof *h);
-    int rank = c->rank, size = c->size, list[2], n = 0;
+    int rank = c->rank, size = c->size, list[2];
+    size_t n = 0;
     int left = rank > 0 ? rank - 1 : periodic ? size - 1 : -1, right = rank < size - 1 ? rank + 1 : periodic ? 0 : -1;
     if (left >= 0 && left != rank)
         list[n++] = left;
@@ -150,7 +152,7 @@ int weft_halo_exchange(weft_halo *h, const weft_message *send_left, const weft_m
 {
     int err = weft_halo_start(h, send_left, send_right, false);
     if (!err)
-        err = weft_exchange_wait(h->exchange, -1);
+        err = weft_exchange_wait(h->exchange, WEFT_FOREVER);
     return err ? err : weft_halo_take(h, from_left, from_right);
 }
 

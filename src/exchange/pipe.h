@@ -140,6 +140,9 @@ struct pipes {
 /* Collective and ends in an agreement, as bind does: pipes from the ranks of one list and to those of the other, which
  * need not be sorted, with `bytes` a pipe out of this rank; votes must be equal on all ranks. `code` is 0 or the error,
  * with this thread's text, that keeps this rank from taking part: then all get it. p is zeroed before. */
+/* The lists of weft_exchange_open, as far as one rank can check them; that no rank is in one twice is left to
+ * pipes_open. */
+int pipes_check(const weft_comm *c, const int *from, size_t nfrom, const int *to, size_t nto);
 int pipes_open(struct pipes *p, weft_comm *c, const int *from, int nfrom, const int *to, int nto, size_t bytes,
                bool votes, int code);
 /* Not collective: peers may look at their ends until they close theirs. Takes what pipes_open did not make. */

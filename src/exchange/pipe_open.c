@@ -38,13 +38,17 @@ int pipe_find(const int32_t *list, int n, int rank)
     return lo < n && list[lo] == rank ? lo : -1;
 }
 
-static int check_list(const weft_comm *c, const int *list, int n, const char *what)
+/* What a rank does with those of a list, in texts. */
+#define FROM "receives from"
+#define TO "sends to"
+
+static int check_list(const weft_comm *c, const int *list, size_t n, const char *what)
 {
-    if (n < 0 || (n && !list))
-        return error_set(WEFT_EINVAL, "weft_exchange_open: it %s %d ranks%s", what, n, n > 0 ? " at NULL" : "");
-    if (n > c->size) /* so at least one is listed twice: refused before a table of them is made */
-        return error_set(WEFT_EINVAL, "weft_exchange_open: it %s %d ranks, the comm has %d", what, n, c->size);
-    for (int i = 0; i < n; i++) {
+    if (n && !list)
+        return error_set(WEFT_EINVAL, "weft_exchange_open: it %s %zu ranks at NULL", what, n);
+    if (n > (size_t)c->size) /* so at least one is listed twice: refused before a table of them is made */
+        return error_set(WEFT_EINVAL, "weft_exchange_open: it %s %zu ranks, the comm has %d", what, n, c->size);
+    for (size_t i = 0; i < n; i++) {
         if (list[i] < 0 || list[i] >= c->size)
             return error_set(WEFT_EINVAL, "weft_exchange_open: it %s rank %d, the comm has %d ranks", what, list[i],
                              c->size);
@@ -54,6 +58,12 @@ static int check_list(const weft_comm *c, const int *list, int n, const char *wh
     return 0;
 }
 
+int pipes_check(const weft_comm *c, const int *from, size_t nfrom, const int *to, size_t nto)
+{
+    int err = check_list(c, from, nfrom, FROM);
+    return err ? err : check_list(c, to, nto, TO);
+}
+
 static int check_twice(const int32_t *sorted, int n, const char *what)
 {
     for (int i = 1; i < n; i++)
@@ -61,9 +71,6 @@ static int check_twice(const int32_t *sorted, int n, const char *what)
             return error_set(WEFT_EINVAL, "weft_exchange_open: it %s rank %d, which is listed twice", what, sorted[i]);
     return 0;
 }
-
-#define FROM "receives from"
-#define TO "sends to"
 
 static struct pipe_ring *ring_of(struct pipe_head *h, int i)
 {
@@ -91,11 +98,6 @@ static uint32_t count_references(const struct pipes *p, const int *from, int nfr
 static int prepare(struct pipes *p, const int *from, int nfrom, const int *to, int nto)
 {
     weft_comm *c = p->comm;
-    int err = check_list(c, from, nfrom, FROM);
-    if (!err)
-        err = check_list(c, to, nto, TO);
-    if (err)
-        return err;
     size_t lists = ((size_t)nfrom + (size_t)nto) * sizeof(int32_t);
     size_t first = (sizeof(struct pipe_head) + lists + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
     size_t bytes = first + (size_t)nto * (sizeof(struct pipe_ring) + p->ring_bytes);
@@ -122,7 +124,7 @@ static int prepare(struct pipes *p, const int *from, int nfrom, const int *to, i
         h->lists[nfrom + i] = to[i];
     qsort(h->lists, (size_t)nfrom, sizeof *h->lists, by_rank);
     qsort(h->lists + nfrom, (size_t)nto, sizeof *h->lists, by_rank);
-    err = check_twice(pipe_from_list(h), nfrom, FROM);
+    int err = check_twice(pipe_from_list(h), nfrom, FROM);
     if (!err)
         err = check_twice(pipe_to_list(h), nto, TO);
     return err || !p->wide ? err : pipe_wire_prepare(p);

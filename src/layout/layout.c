@@ -5,16 +5,17 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "base/sized.h"
 #include "layout/build.h"
 
-int weft_layout_create(const weft_layout_desc *d, weft_layout **out)
+int weft_layout_create(const weft_layout_desc *desc, weft_layout **out)
 {
-    if (!d || !out)
-        return error_set(WEFT_EINVAL, "layout: %s is NULL", d ? "out" : "desc");
-    if (d->size != sizeof *d)
-        return error_set(WEFT_EINVAL,
-                         "layout: desc.size is %zu: set it to sizeof(weft_layout_desc), %zu in this library", d->size,
-                         sizeof *d);
+    if (!desc || !out)
+        return error_set(WEFT_EINVAL, "layout: %s is NULL", desc ? "out" : "desc");
+    weft_layout_desc given, *d = &given;
+    int rc = sized_read("weft_layout_create", "weft_layout_desc", d, sizeof given, desc);
+    if (rc)
+        return rc;
     if ((d->ndim > 0 && !d->dims) || (d->naxes > 0 && !d->axes) || (d->nfolds > 0 && !d->folds)) {
         const char *what = d->ndim > 0 && !d->dims ? "dims" : d->naxes > 0 && !d->axes ? "axes" : "folds";
         return error_set(WEFT_EINVAL, "layout: desc.%s is NULL, and there should be some", what);
@@ -28,7 +29,6 @@ int weft_layout_create(const weft_layout_desc *d, weft_layout **out)
     struct layout_seg *segs = malloc((size_t)mesh * sizeof *segs);
     if (!segs)
         return error_nomem();
-    int rc = 0;
     for (int64_t i = 0; i < mesh && !rc; i++) {
         if (d->ranks[i] < 0 || d->ranks[i] == INT32_MAX)
             rc = error_set(WEFT_EINVAL, "layout: ranks[%lld] is %d: 0 to %d", (long long)i, d->ranks[i], INT32_MAX - 1);
@@ -44,6 +44,9 @@ int weft_layout_describe(const weft_layout *l, weft_layout_desc *out)
 {
     if (!l || !out)
         return error_set(WEFT_EINVAL, "layout: %s is NULL", l ? "out" : "layout");
+    int rc = sized_check("weft_layout_describe", "weft_layout_desc", out);
+    if (rc)
+        return rc;
     /* The list of ranks is written out at the first call. Several threads may make it at once: one list wins. */
     weft_layout *m = (weft_layout *)l;
     int *ranks = atomic_load_explicit(&m->desc_ranks, memory_order_acquire);
@@ -61,8 +64,9 @@ int weft_layout_describe(const weft_layout *l, weft_layout_desc *out)
             ranks = other;
         }
     }
-    *out = l->desc;
-    out->ranks = ranks;
+    weft_layout_desc desc = l->desc;
+    desc.ranks = ranks;
+    sized_write(out, &desc, sizeof desc);
     return 0;
 }
 

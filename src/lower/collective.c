@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/sized.h"
 #include "layout/layout.h"
 
 /* How a side lies: on the root alone; on the group, whole on each; split along the first dim; along the second. */
@@ -24,13 +25,13 @@ static int make(const weft_collective *c, const struct named *row, enum lies lie
 {
     weft_dim dims[3] = {{0}};
     for (int d = 0; d < row->dims; d++)
-        dims[d].extent = d == row->dims - 1 ? c->count : c->n;
+        dims[d].extent = d == row->dims - 1 ? c->count : (int64_t)c->n;
     int split = lies == FIRST || lies == MOVED ? 0 : lies == SECOND ? 1 : -1;
     if (split >= 0) {
         dims[split].nsplits = 1;
         dims[split].splits[0].axis = "x";
     }
-    weft_axis x = {"x", lies == ROOT ? 1 : c->n};
+    weft_axis x = {"x", lies == ROOT ? 1 : (int64_t)c->n};
     weft_fold fold = {.op = c->op ? c->op : WEFT_SUM, .over = {"x"}, .nover = 1};
     weft_layout_desc d = {.size = sizeof d,
                           .dtype = c->dtype,
@@ -46,13 +47,14 @@ static int make(const weft_collective *c, const struct named *row, enum lies lie
     return weft_layout_create(&d, out);
 }
 
-int weft_collective_layouts(const weft_collective *c, weft_layout **src, weft_layout **dst)
+int weft_collective_layouts(const weft_collective *given, weft_layout **src, weft_layout **dst)
 {
-    if (!c || !src || !dst)
+    if (!given || !src || !dst)
         return error_set(WEFT_EINVAL, "collective: a NULL argument");
-    if (c->size != sizeof *c)
-        return error_set(WEFT_EINVAL, "collective: its size is %zu, and this library's struct has %zu bytes", c->size,
-                         sizeof *c);
+    weft_collective one, *c = &one;
+    int rc = sized_read("weft_collective_layouts", "weft_collective", c, sizeof one, given);
+    if (rc)
+        return rc;
     const struct named *row = NULL;
     for (size_t i = 0; i < NAMED && c->kind; i++)
         if (!strcmp(table[i].kind, c->kind))
@@ -62,12 +64,12 @@ int weft_collective_layouts(const weft_collective *c, weft_layout **src, weft_la
                          "collective: there is no '%.40s': broadcast scatter gather reduce allgather reduce_scatter "
                          "allreduce all_to_all send permute",
                          c->kind ? c->kind : "");
-    if (c->n < 1)
-        return error_set(WEFT_EINVAL, "collective: %s in a group of %d ranks", c->kind, c->n);
+    if (c->n < 1 || c->n > INT32_MAX)
+        return error_set(WEFT_EINVAL, "collective: %s in a group of %zu ranks", c->kind, c->n);
     if (row->dst == MOVED && !c->to)
         return error_set(WEFT_EINVAL, "collective: permute needs to say where each piece goes");
     weft_layout *a, *b;
-    int rc = make(c, row, row->src, &a);
+    rc = make(c, row, row->src, &a);
     if (rc)
         return rc;
     rc = make(c, row, row->dst, &b);

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/sized.h"
 #include "lower/job.h"
 #include "lower/recognise.h"
 #include "lower/rows/rows.h"
@@ -33,34 +34,32 @@ static int check_move(const weft_move *m, size_t i)
     return 0;
 }
 
-static int check_options(const weft_lower_opts *in, weft_lower_opts *o)
+/* *o points to *m. */
+static int check_options(const weft_lower_opts *in, weft_lower_opts *o, weft_machine *m)
 {
-    *o = (weft_lower_opts){.size = sizeof *o};
-    if (in) {
-        if (in->size != sizeof *in)
-            return error_set(WEFT_EINVAL, "lower: options have size %zu, and this library's %zu", in->size, sizeof *in);
-        *o = *in;
-    }
-    if (o->bucket < 0 || o->world < 0 || o->machine.ranks_per_host < 0 || o->machine.latency_ns < 0 ||
-        o->machine.bytes_per_us < 0)
+    int err = sized_read("weft_lower", "weft_lower_opts", o, sizeof *o, in);
+    if (!err)
+        err = sized_read("weft_lower", "weft_machine", m, sizeof *m, o->machine);
+    if (err)
+        return err;
+    o->machine = m;
+    if (o->bucket < 0 || o->world < 0 || m->ranks_per_host < 0 || m->latency_ns < 0 || m->bytes_per_us < 0)
         return error_set(WEFT_EINVAL, "lower: an option is negative");
-    if (o->machine.host && o->machine.ranks < 1)
-        return error_set(WEFT_EINVAL, "lower: machine.host has %d entries", o->machine.ranks);
-    if (o->machine.host && o->machine.ranks_per_host)
+    if (m->host && m->ranks < 1)
+        return error_set(WEFT_EINVAL, "lower: machine.host has %d entries", m->ranks);
+    if (m->host && m->ranks_per_host)
         return error_set(WEFT_EINVAL, "lower: machine.host and machine.ranks_per_host are both set");
-    for (int r = 0; o->machine.host && r < o->machine.ranks; r++)
-        if (o->machine.host[r] < 0 || o->machine.host[r] >= o->machine.ranks)
-            return error_set(WEFT_EINVAL, "lower: machine.host[%d] is %d, among %d ranks", r, o->machine.host[r],
-                             o->machine.ranks);
-    if (!o->machine.host)
-        o->machine.ranks = 0;
+    for (int r = 0; m->host && r < m->ranks; r++)
+        if (m->host[r] < 0 || m->host[r] >= m->ranks)
+            return error_set(WEFT_EINVAL, "lower: machine.host[%d] is %d, among %d ranks", r, m->host[r], m->ranks);
+    if (!m->host)
+        m->ranks = 0;
     if (!o->bucket)
         o->bucket = DEFAULT_BUCKET;
-    if (!o->machine.latency_ns)
-        o->machine.latency_ns = 2000;
-    if (!o->machine.bytes_per_us)
-        o->machine.bytes_per_us = 12500;
-    o->machine.size = sizeof o->machine;
+    if (!m->latency_ns)
+        m->latency_ns = 2000;
+    if (!m->bytes_per_us)
+        m->bytes_per_us = 12500;
     return 0;
 }
 
@@ -73,10 +72,10 @@ static uint64_t digest(const weft_move *m, size_t n, const weft_lower_opts *o, i
         h = hash_u64(hash_u64(hash_bytes(h, name, strlen(name)), m[i].src->hash), m[i].dst->hash);
     }
     h = hash_u64(hash_u64(h, (uint64_t)o->bucket), (uint64_t)world << 1 | o->in_place);
-    h = hash_u64(hash_u64(h, (uint64_t)o->machine.ranks_per_host), (uint64_t)o->machine.latency_ns);
-    h = hash_u64(h, (uint64_t)o->machine.bytes_per_us);
-    for (int r = 0; o->machine.host && r < world; r++)
-        h = hash_u64(h, (uint64_t)o->machine.host[r]);
+    h = hash_u64(hash_u64(h, (uint64_t)o->machine->ranks_per_host), (uint64_t)o->machine->latency_ns);
+    h = hash_u64(h, (uint64_t)o->machine->bytes_per_us);
+    for (int r = 0; o->machine->host && r < world; r++)
+        h = hash_u64(h, (uint64_t)o->machine->host[r]);
     return o->algorithm ? hash_bytes(h, o->algorithm, strlen(o->algorithm)) : h;
 }
 
@@ -101,7 +100,7 @@ static int lower_one(struct draft *d, const weft_move *m, const weft_lower_opts 
     arena_reset(&d->arena);
     int rc = draft_tensor(d, m);
     if (!rc)
-        rc = job_open(&j, d, m, &o->machine);
+        rc = job_open(&j, d, m, o->machine);
     if (rc)
         return rc;
     recognise(m->src, m->dst, &r);
@@ -128,9 +127,10 @@ static int lower_one(struct draft *d, const weft_move *m, const weft_lower_opts 
 int weft_lower(const weft_move *moves, size_t n, int rank, const weft_lower_opts *opts, weft_plan **out)
 {
     weft_lower_opts o;
+    weft_machine machine;
     if (!out || (n && !moves))
         return error_set(WEFT_EINVAL, "lower: a NULL argument");
-    int rc = check_options(opts, &o), world = o.world;
+    int rc = check_options(opts, &o, &machine), world = o.world;
     if (!rc && n >= PLAN_NONE)
         rc = error_set(WEFT_EUNSUPPORTED, "lower: more than 2^32 tensors");
     for (size_t i = 0; i < n && !rc; i++) {
@@ -143,8 +143,8 @@ int weft_lower(const weft_move *moves, size_t n, int rank, const weft_lower_opts
                            moves[i].name ? moves[i].name : "", need - 1, o.world);
         world = need > world ? need : world;
     }
-    if (!rc && o.machine.host && o.machine.ranks < world)
-        rc = error_set(WEFT_EINVAL, "lower: machine.host has %d entries, the world %d ranks", o.machine.ranks, world);
+    if (!rc && machine.host && machine.ranks < world)
+        rc = error_set(WEFT_EINVAL, "lower: machine.host has %d entries, the world %d ranks", machine.ranks, world);
     if (!rc && (rank < 0 || rank >= world))
         rc = error_set(WEFT_EINVAL, "lower: rank %d is not in a world of %d", rank, world);
     if (rc)
@@ -165,7 +165,7 @@ int weft_lower(const weft_move *moves, size_t n, int rank, const weft_lower_opts
     p->bound = t.bound;
     p->stated = t.stated;
     p->in_place = o.in_place;
-    p->machine = o.machine;
+    p->machine = machine;
     p->machine.host = NULL;
     *out = p;
     return 0;

@@ -38,7 +38,7 @@ void plan_boxes_next(const weft_plan *p, const struct plan_step *st, struct plan
         at->box = 0;
     size_t i = at->box++;
     memset(out, 0, sizeof *out);
-    out->tensor = (int)p->bufs[part->buf].tensor;
+    out->tensor = p->bufs[part->buf].tensor;
     for (int d = plan_ndim(p, part) - 1; d >= 0; d--) {
         const struct plan_run *run = &p->runs[part->runs + (uint32_t)d];
         const struct plan_spot *spot = &p->spots[part->spots + (uint32_t)d];

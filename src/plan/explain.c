@@ -235,7 +235,7 @@ static void put_all(struct explain *e)
     struct text *t = &e->t;
     text_printf(t, "plan of rank %d of %d: %s by %s, digest 0x%016" PRIx64 ", ", st->rank, st->world, st->kind,
                 st->algorithm, p->digest);
-    put_count(t, st->tensors, " tensor\n", " tensors\n");
+    put_count(t, (int64_t)st->tensors, " tensor\n", " tensors\n");
     for (size_t i = 0; i < p->ntensors; i++) {
         text_printf(t, "  #%zu ", i);
         put_name(t, p->names + p->tensors[i].name);

@@ -59,15 +59,15 @@ uint64_t weft_plan_digest(const weft_plan *p)
     return p->digest;
 }
 
-int weft_plan_tensors(const weft_plan *p)
+size_t weft_plan_tensors(const weft_plan *p)
 {
-    return (int)p->ntensors;
+    return p->ntensors;
 }
 
-int weft_plan_tensor(const weft_plan *p, int i, weft_move *out)
+int weft_plan_tensor(const weft_plan *p, size_t i, weft_move *out)
 {
-    if (i < 0 || (size_t)i >= p->ntensors)
-        return error_set(WEFT_EINVAL, "plan: no tensor %d, there are %zu", i, p->ntensors);
+    if (i >= p->ntensors)
+        return error_set(WEFT_EINVAL, "plan: no tensor %zu, there are %zu", i, p->ntensors);
     const struct plan_tensor *t = &p->tensors[i];
     *out = (weft_move){.name = p->names + t->name, .src = t->src, .dst = t->dst};
     return 0;

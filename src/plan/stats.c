@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/sized.h"
 #include "plan/plan.h"
 
 static int64_t part_bytes(const struct plan_part *part, int dtype)
@@ -70,13 +71,14 @@ int weft_plan_stats(const weft_plan *p, weft_stats *out)
 {
     if (!p || !out)
         return error_set(WEFT_EINVAL, "plan: a NULL argument");
-    if (out->size < sizeof out->size)
-        return error_set(WEFT_EINVAL, "plan: set the size field of the stats first");
+    int err = sized_check("weft_plan_stats", "weft_stats", out);
+    if (err)
+        return err;
     weft_stats st = {
-        .size = out->size,
+        .size = sizeof st,
         .rank = p->rank,
         .world = p->world,
-        .tensors = (int)p->ntensors,
+        .tensors = p->ntensors,
         .kind = p->kind,
         .algorithm = p->algorithm,
         .bound = p->bound,
@@ -93,6 +95,6 @@ int weft_plan_stats(const weft_plan *p, weft_stats *out)
     free(room);
     for (size_t i = 0; i < p->nsteps; i++)
         count_step(p, &p->steps[i], &st);
-    memcpy(out, &st, st.size < sizeof st ? st.size : sizeof st);
+    sized_write(out, &st, sizeof st);
     return 0;
 }

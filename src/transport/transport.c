@@ -1,7 +1,6 @@
-/* Which transport a URL names, and what is the same in all of them. */
-#include "transport/hosts/hosts.h"
+/* The transports in one table, and which of them a URL names. */
+#include "transport/transport.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -13,9 +12,9 @@ static const struct transport *const transports[] = {&transport_self, &transport
 
 #define TRANSPORTS (sizeof transports / sizeof *transports)
 
-const char *weft_transport_name(int i)
+const char *weft_transport_name(size_t i)
 {
-    return i >= 0 && (size_t)i < TRANSPORTS ? transports[i]->form : NULL;
+    return i < TRANSPORTS ? transports[i]->form : NULL;
 }
 
 const struct transport *transport_find(const char *url, const char **place)
@@ -33,28 +32,4 @@ const struct transport *transport_find(const char *url, const char **place)
         text_printf(&t, "%s%s", i == 0 ? "" : i + 1 < TRANSPORTS ? ", " : " and ", transports[i]->form);
     error_set(WEFT_EINVAL, "%s: no such transport; there are %s", url, forms);
     return NULL;
-}
-
-void transport_enter(struct transport_link *l)
-{
-    if (l->hosts && !l->hosts->home->inside)
-        transport_enter(l->hosts->home);
-    l->inside = true;
-    core_arrive(l->group, l->rank);
-}
-
-int transport_founder(const struct transport_link *l, const int *ranks, int size)
-{
-    for (int r = 0; r < size; r++)
-        if (!transport_far(l, ranks[r]))
-            return r;
-    return 0;
-}
-
-int *transport_origin(const struct transport_link *l, const int *ranks, int size)
-{
-    int *origin = malloc((size_t)size * sizeof *origin);
-    for (int r = 0; r < size && origin; r++)
-        origin[r] = l->origin ? l->origin[ranks[r]] : ranks[r];
-    return origin;
 }

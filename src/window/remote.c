@@ -248,7 +248,7 @@ static int drain(struct comm_task *t, int64_t timeout_ns, const char *call)
 {
     struct remote *r = (struct remote *)t;
     int64_t now = core_now();
-    struct comm_need need = {quiet, NULL, r, timeout_ns < INT64_MAX - now ? now + timeout_ns : -1};
+    struct comm_need need = {quiet, NULL, r, timeout_ns >= 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1};
     int err = remote_quiet(r) ? 0 : comm_wait(r->comm, &need);
     return err == COMM_LATE ? remote_late(r, call) : err;
 }

@@ -23,9 +23,12 @@
  * that the refcount is 0 (an acquire), so no rank's store can meet memory that is gone. */
 #include "window/window.h"
 
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/domain.h"
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/hash.h"
@@ -43,11 +46,11 @@ static uint64_t round_up(uint64_t x, uint64_t to)
     return (x + to - 1) / to * to;
 }
 
-static int check_buffer(const weft_buffer *all, int i)
+static int check_buffer(const weft_buffer *all, size_t i)
 {
     const weft_buffer *b = &all[i];
     if (!b->name || !*b->name)
-        return error_set(WEFT_EINVAL, "weft_window_open: buffer %d has no name", i);
+        return error_set(WEFT_EINVAL, "weft_window_open: buffer %zu has no name", i);
     if (!weft_dtype_size((int)b->dtype))
         return error_set(WEFT_EINVAL, "weft_window_open: buffer '%s': there is no dtype %d", b->name, (int)b->dtype);
     if (b->count < 0)
@@ -56,18 +59,25 @@ static int check_buffer(const weft_buffer *all, int i)
         return error_set(WEFT_EINVAL,
                          "weft_window_open: buffer '%s' is to be aligned to %zu: give a power of two up to %d", b->name,
                          b->align, WINDOW_PAGE);
-    for (int k = 0; k < i; k++)
+    char what[96];
+    snprintf(what, sizeof what, "weft_window_open: buffer '%.60s'", b->name);
+    int err = domain_check(what, b->memory, b->device);
+    if (err)
+        return err;
+    if (b->reserved[0] || b->reserved[1])
+        return error_set(WEFT_EINVAL, "%s: its reserved words are not zero: initialise it with WEFT_BUFFER_INIT", what);
+    for (size_t k = 0; k < i; k++)
         if (!strcmp(all[k].name, b->name))
-            return error_set(WEFT_EINVAL, "weft_window_open: buffers %d and %d are both called '%s'", k, i, b->name);
+            return error_set(WEFT_EINVAL, "weft_window_open: buffers %zu and %zu are both called '%s'", k, i, b->name);
     return 0;
 }
 
-static int check(const weft_buffer *buffers, int n, int signals)
+static int check(const weft_buffer *buffers, size_t n, int signals)
 {
-    if (n < 0 || signals < 0 || (n && !buffers))
-        return error_set(WEFT_EINVAL, "weft_window_open: %d buffers%s and %d signals", n,
-                         n > 0 && !buffers ? " at NULL" : "", signals);
-    for (int i = 0; i < n; i++) {
+    if (n > INT_MAX || signals < 0 || (n && !buffers))
+        return error_set(WEFT_EINVAL, "weft_window_open: %zu buffers%s and %d signals", n,
+                         n && !buffers ? " at NULL" : "", signals);
+    for (size_t i = 0; i < n; i++) {
         int err = check_buffer(buffers, i);
         if (err)
             return err;
@@ -182,7 +192,7 @@ static int prepare_remote(weft_window *w)
     return 0;
 }
 
-static int prepare(weft_comm *c, const weft_buffer *buffers, int n, int signals, weft_window **out, uint64_t *place)
+static int prepare(weft_comm *c, const weft_buffer *buffers, size_t n, int signals, weft_window **out, uint64_t *place)
 {
     int err = check(buffers, n, signals);
     if (err)
@@ -192,9 +202,9 @@ static int prepare(weft_comm *c, const weft_buffer *buffers, int n, int signals,
         return error_nomem();
     size_t size = (size_t)c->size;
     w->comm = c;
-    w->n = n;
+    w->n = (int)n;
     w->signals = signals;
-    w->buffers = take(w, (size_t)n, sizeof *w->buffers);
+    w->buffers = take(w, n, sizeof *w->buffers);
     w->heads = take(w, size, sizeof *w->heads);
     w->data = take(w, size, sizeof *w->data);
     w->turns = take(w, size, sizeof *w->turns);
@@ -262,7 +272,7 @@ static void discard(weft_window *w)
     free(w);
 }
 
-static int create(weft_comm *c, const weft_buffer *buffers, int n, int signals, weft_window **out)
+static int create(weft_comm *c, const weft_buffer *buffers, size_t n, int signals, weft_window **out)
 {
     if (c->in_callback)
         return error_set(WEFT_EBUSY, "weft_window_open: not inside a callback");
@@ -290,7 +300,7 @@ static int create(weft_comm *c, const weft_buffer *buffers, int n, int signals, 
     return 0;
 }
 
-int weft_window_open(weft_comm *c, const weft_buffer *buffers, int n, int signals, weft_window **out)
+int weft_window_open(weft_comm *c, const weft_buffer *buffers, size_t n, int signals, weft_window **out)
 {
     if (!c || !out)
         return error_set(WEFT_EINVAL, "weft_window_open: the comm and out must not be NULL");
@@ -302,13 +312,15 @@ int weft_window_open(weft_comm *c, const weft_buffer *buffers, int n, int signal
 
 /* ---- finding ---- */
 
-int weft_window_find(const weft_window *w, const char *name)
+int weft_window_find(const weft_window *w, const char *name, int *buffer)
 {
-    if (!w || !name)
+    if (!w || !name || !buffer)
         return error_set(WEFT_EINVAL, "weft_window_find: arguments must not be NULL");
     for (int i = 0; i < w->n; i++)
-        if (!strcmp(w->buffers[i].name, name))
-            return i;
+        if (!strcmp(w->buffers[i].name, name)) {
+            *buffer = i;
+            return 0;
+        }
     return error_set(WEFT_EINVAL, "weft_window_find: the window has no buffer '%s'", name);
 }
 

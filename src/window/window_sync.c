@@ -196,6 +196,9 @@ int weft_window_wait(weft_window *w, int signal, enum weft_compare compare, uint
         return err;
     if (compare < WEFT_EQ || compare > WEFT_LT)
         return error_set(WEFT_EINVAL, "weft_window_wait: there is no comparison %d", (int)compare);
+    err = comm_timeout(w->comm, "weft_window_wait", &timeout_ns);
+    if (err)
+        return err;
     struct window_head *mine = w->heads[w->comm->rank];
     struct signal_wait s = {w, &window_signals(mine)[signal].value, signal, compare, value, 0};
     err = wait_until(w, compares, signal_lost, &s, timeout_ns);
@@ -325,7 +328,7 @@ static void flush(weft_comm *c)
 static int barrier_wait(struct barrier *b, int64_t timeout_ns)
 {
     weft_window *w = b->w;
-    int err = wait_until(w, all_came, barrier_lost, b, timeout_ns < 0 ? w->comm->deadline_ns : timeout_ns);
+    int err = wait_until(w, all_came, barrier_lost, b, timeout_ns);
     if (err == COMM_LATE) {
         err = barrier_late(b);
         if (timeout_ns)
@@ -365,6 +368,8 @@ int weft_window_barrier(weft_window *w, int64_t timeout_ns)
 {
     int err = check_call(w, "weft_window_barrier");
     if (!err)
+        err = comm_timeout(w->comm, "weft_window_barrier", &timeout_ns);
+    if (!err)
         err = comm_failure(w->comm);
     if (err)
         return err;
@@ -374,16 +379,16 @@ int weft_window_barrier(weft_window *w, int64_t timeout_ns)
     return barrier_wait(&(struct barrier){w, "weft_window_barrier", true, 0}, timeout_ns);
 }
 
-static int check_ranks(const weft_window *w, const int *ranks, int n)
+static int check_ranks(const weft_window *w, const int *ranks, size_t n)
 {
-    if (n < 0 || n > w->comm->size || (n && !ranks))
-        return error_set(WEFT_EINVAL, "weft_window_barrier_with: %d ranks%s, the comm has %d", n,
-                         n > 0 && !ranks ? " at NULL" : "", w->comm->size);
-    for (int i = 0; i < n; i++) {
+    if (n > (size_t)w->comm->size || (n && !ranks))
+        return error_set(WEFT_EINVAL, "weft_window_barrier_with: %zu ranks%s, the comm has %d", n,
+                         n && !ranks ? " at NULL" : "", w->comm->size);
+    for (size_t i = 0; i < n; i++) {
         if (ranks[i] < 0 || ranks[i] >= w->comm->size)
             return error_set(WEFT_EINVAL, "weft_window_barrier_with: there is no rank %d, the comm has %d", ranks[i],
                              w->comm->size);
-        for (int k = 0; k < i; k++)
+        for (size_t k = 0; k < i; k++)
             if (ranks[k] == ranks[i])
                 return error_set(WEFT_EINVAL, "weft_window_barrier_with: rank %d is listed twice", ranks[i]);
     }
@@ -391,10 +396,10 @@ static int check_ranks(const weft_window *w, const int *ranks, int n)
 }
 
 /* Are these the ranks of the barrier that is open, in any order, with or without this rank? */
-static bool same_ranks(const weft_window *w, const int *ranks, int n)
+static bool same_ranks(const weft_window *w, const int *ranks, size_t n)
 {
     int others = 0;
-    for (int i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         if (ranks[i] == w->comm->rank)
             continue;
         int k = 0;
@@ -407,11 +412,11 @@ static bool same_ranks(const weft_window *w, const int *ranks, int n)
     return others == w->nwith;
 }
 
-static int enter_with(weft_window *w, const int *ranks, int n)
+static int enter_with(weft_window *w, const int *ranks, size_t n)
 {
     weft_comm *c = w->comm;
     int err = 0;
-    for (int i = 0; i < n && !err; i++) {
+    for (size_t i = 0; i < n && !err; i++) {
         int r = ranks[i];
         if (r == c->rank)
             continue;
@@ -428,9 +433,11 @@ static int enter_with(weft_window *w, const int *ranks, int n)
     return err;
 }
 
-int weft_window_barrier_with(weft_window *w, const int *ranks, int n, int64_t timeout_ns)
+int weft_window_barrier_with(weft_window *w, const int *ranks, size_t n, int64_t timeout_ns)
 {
     int err = check_call(w, "weft_window_barrier_with");
+    if (!err)
+        err = comm_timeout(w->comm, "weft_window_barrier_with", &timeout_ns);
     if (!err)
         err = check_ranks(w, ranks, n);
     if (!err)

@@ -19,6 +19,8 @@
 #include "support/ranks.h"
 #include "support/soon.h"
 #include "support/suite.h"
+#include "weft/halo.h"
+#include "weft/store.h"
 
 #define HANGS 30 /* seconds */
 
@@ -48,17 +50,17 @@ static int use_all(weft_comm *c, struct things *t)
     weft_message *left, *right;
     int err = weft_exec_run(t->p.x);
     if (!err)
-        err = weft_window_barrier(t->w, -1);
+        err = weft_window_barrier(t->w, WEFT_DEADLINE);
     if (!err)
         err = weft_exchange_finish(t->x, true);
     if (!err)
-        err = weft_exchange_wait(t->x, -1);
+        err = weft_exchange_wait(t->x, WEFT_FOREVER);
     if (!err && !(err = weft_halo_exchange(t->h, NULL, NULL, &left, &right))) {
         weft_message_free(left);
         weft_message_free(right);
     }
     memset(t->memory, 1, 1000);
-    return err ? err : weft_comm_barrier(c, -1);
+    return err ? err : weft_comm_barrier(c, WEFT_DEADLINE);
 }
 
 static void child_frees(struct ranks_rank *r)
@@ -70,7 +72,7 @@ static void child_frees(struct ranks_rank *r)
     RANKS_OK(r, weft_window_open(r->comm, NULL, 0, 1, &t.w));
     RANKS_OK(r, weft_exchange_open(r->comm, &other, 1, &other, 1, &vote, &t.x));
     RANKS_OK(r, weft_halo_open(r->comm, true, NULL, &t.h));
-    RANKS_OK(r, weft_comm_alloc(r->comm, 1000, &t.memory));
+    RANKS_OK(r, weft_comm_alloc(r->comm, 1000, WEFT_MEMORY_HOST, 0, &t.memory));
     for (int i = 0; i < 3; i++) {
         RANKS_OK(r, use_all(r->comm, &t));
         int status;
@@ -185,7 +187,7 @@ static void miss_the_parent(struct ranks_rank *r)
     struct pair p;
     RANKS_OK(r, pair_bind(&p, "f32[4000] @x1=1", "f32[4000] @x1=0", false, r->comm));
     RANKS_OK(r, weft_exec_run(p.x));
-    RANKS_OK(r, weft_comm_barrier(r->comm, -1));
+    RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE));
     if (r->rank == 1)
         leave_a_child(r->arg);
     int64_t begin = clock_now();

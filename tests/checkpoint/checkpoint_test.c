@@ -14,6 +14,7 @@
 #include "checkpoint_model.h"
 #include "support/share.h"
 #include "support/suite.h"
+#include "weft/checkpoint.h"
 
 /* ---- files as a straight split and save writes them ---- */
 

@@ -14,6 +14,7 @@
 #include "checkpoint_files.h"
 #include "support/nomem.h"
 #include "support/suite.h"
+#include "weft/checkpoint.h"
 
 /* ---- calls that fail: the nth one of any thread, while a test says so ---- */
 
@@ -322,7 +323,7 @@ static void test_requests(void **state)
     opts.rules = NULL;
     refused(in, "tp2", &opts, WEFT_EINVAL, "there are no rules");
     opts.size = 3;
-    refused(in, "tp1", &opts, WEFT_EINVAL, "opts.size");
+    refused(in, "tp1", &opts, WEFT_EINVAL, "the size in weft_checkpoint_opts is 3");
     opts = options();
     opts.memory = 1000;
     refused(in, "tp1", &opts, WEFT_EINVAL, "memory: 1000 bytes");

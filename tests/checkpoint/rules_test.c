@@ -8,6 +8,7 @@
 #include "checkpoint/rules.h"
 #include "support/random.h"
 #include "support/suite.h"
+#include "weft/checkpoint.h"
 
 static struct arena arena;
 
@@ -212,7 +213,7 @@ static void test_shipped(void **state)
 {
     (void)state;
     int n = 0;
-    for (const char *name; (name = weft_checkpoint_rules_name(n)); n++) {
+    for (const char *name; (name = weft_checkpoint_rules_name((size_t)n)); n++) {
         struct rules r;
         const char *text = weft_checkpoint_rules(name);
         assert_non_null(text);
@@ -223,7 +224,7 @@ static void test_shipped(void **state)
     assert_int_equal(n, 2);
     assert_null(weft_checkpoint_rules("none"));
     assert_null(weft_checkpoint_rules(NULL));
-    assert_null(weft_checkpoint_rules_name(-1));
+    assert_null(weft_checkpoint_rules_name(SIZE_MAX));
     assert_null(weft_checkpoint_rules_name(99));
 }
 

@@ -98,10 +98,10 @@ static void beyond_64_bits(void **state)
         struct layout_pair p;
         struct failure why;
         weft_lower_opts opts = {.size = sizeof opts, .algorithm = odd[i].algorithm, .bucket = odd[i].bucket};
-        opts.machine = (weft_machine){.size = sizeof opts.machine,
-                                      .ranks_per_host = odd[i].per_host,
-                                      .latency_ns = odd[i].latency_ns,
-                                      .bytes_per_us = odd[i].bytes_per_us};
+        opts.machine = &(weft_machine){.size = sizeof(weft_machine),
+                                       .ranks_per_host = odd[i].per_host,
+                                       .latency_ns = odd[i].latency_ns,
+                                       .bytes_per_us = odd[i].bytes_per_us};
         if (layout_pair_parse(&p, odd[i].src, odd[i].dst, &why) || layout_pair_lower(&p, &opts, &why))
             fail_msg("%s -> %s: %s", odd[i].src, odd[i].dst, why.text);
         if (weft_plan_verify((const weft_plan *const *)p.plans, (size_t)p.world))

@@ -77,7 +77,7 @@ static void *second_thread(void *arg)
     int err = process_open(j->url, 1, 2, 0, &c);
     if (!err) {
         nanosleep(&(struct timespec){.tv_nsec = 300 * MS}, NULL);
-        err = weft_comm_barrier(c, -1);
+        err = weft_comm_barrier(c, WEFT_DEADLINE);
         weft_comm_close(c);
     }
     note(j, 1, err);
@@ -90,7 +90,7 @@ static int open_and_meet(void *arg)
     weft_comm *c;
     int err = process_open(j->url, 0, 2, 0, &c);
     if (!err) {
-        err = weft_comm_barrier(c, -1);
+        err = weft_comm_barrier(c, WEFT_DEADLINE);
         weft_comm_close(c);
     }
     note(j, 0, err);
@@ -149,7 +149,7 @@ static int open_and_look(struct job *j)
     atomic_store(&j->joined, 1);
     until(&j->replaced);
     if (!err)
-        err = weft_comm_barrier(c, -1);
+        err = weft_comm_barrier(c, WEFT_DEADLINE);
     note(j, 0, err);
     int64_t begin = clock_now();
     if (err && !weft_comm_survivors(c, ranks, 2, &n)) /* asks again and again */
@@ -225,7 +225,7 @@ static int take_part(struct suspended *s, int rank)
         .size = sizeof ring, .kind = "allgather", .dtype = WEFT_U8, .count = sizeof mine, .n = STOPPED};
     const weft_lower_opts lower = {.size = sizeof lower, .algorithm = "ring"};
     const weft_exchange_opts vote = {.size = sizeof vote, .vote = true};
-    const weft_view src = {mine, sizeof mine, NULL}, dst = {all, sizeof all, NULL};
+    const weft_view src = WEFT_VIEW(mine, sizeof mine), dst = WEFT_VIEW(all, sizeof all);
     int err = process_open(s->url, rank, STOPPED, DEADLINE, &c);
     if (err)
         return err;
@@ -242,7 +242,7 @@ static int take_part(struct suspended *s, int rank)
         atomic_fetch_add(&s->begun, 1);
     }
     if (!err)
-        err = x ? weft_exchange_wait(x, -1) : weft_exec_wait(run, -1);
+        err = x ? weft_exchange_wait(x, WEFT_FOREVER) : weft_exec_wait(run, WEFT_FOREVER);
     s->end[rank].code = err;
     snprintf(s->end[rank].text, sizeof s->end[rank].text, "%s", err ? weft_errmsg() : "");
     weft_exchange_close(x);

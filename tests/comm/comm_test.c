@@ -102,14 +102,14 @@ static void run_twice(struct ranks_rank *r)
     weft_comm_opts o = r->opts;
     if (conformance_on_hosts()) { /* where a name is free as soon as all have come */
         RANKS_OK(r, weft_comm_open(r->url, &o, &again));
-        RANKS_OK(r, weft_comm_barrier(again, -1));
-        RANKS_OK(r, weft_comm_barrier(r->comm, -1));
+        RANKS_OK(r, weft_comm_barrier(again, WEFT_DEADLINE));
+        RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE));
         weft_comm_close(again);
     } else {
         RANKS_CHECK(r, weft_comm_open(r->url, &o, &again) == WEFT_EBUSY);
         RANKS_CHECK(r, strstr(weft_errmsg(), "is open already"));
     }
-    weft_machine m;
+    weft_machine m = WEFT_MACHINE_INIT;
     RANKS_OK(r, weft_comm_machine(r->comm, &m));
     RANKS_CHECK(r, conformance_on_hosts() || m.ranks_per_host == 0);
     /* Closed and opened again under the same name, by some before others have closed. */
@@ -119,7 +119,7 @@ static void run_twice(struct ranks_rank *r)
         r->keep = true;
         RANKS_OK(r, weft_comm_open(r->url, &o, &r->comm));
         r->keep = false;
-        RANKS_OK(r, weft_comm_barrier(r->comm, -1));
+        RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE));
     }
 }
 
@@ -165,7 +165,7 @@ static void run_barriers(struct ranks_rank *r)
     atomic_int *count = r->arg;
     for (int i = 0; i < (conformance_on_hosts() ? 100 : 2000); i++) {
         atomic_fetch_add_explicit(count, 1, memory_order_relaxed);
-        RANKS_OK(r, weft_comm_barrier(r->comm, -1));
+        RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE));
         RANKS_CHECK(r, atomic_load_explicit(count, memory_order_relaxed) >= (i + 1) * r->size);
         RANKS_CHECK(r, atomic_load_explicit(count, memory_order_relaxed) <= (i + 2) * r->size);
     }
@@ -194,8 +194,8 @@ static void run_late_barrier(struct ranks_rank *r)
     } else {
         ranks_meet(r);
     }
-    RANKS_OK(r, weft_comm_barrier(r->comm, -1));
-    RANKS_OK(r, weft_comm_barrier(r->comm, -1));
+    RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE));
+    RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE));
 }
 
 static void a_barrier_can_be_entered_again(void **state)
@@ -208,9 +208,9 @@ static void run_leaver(struct ranks_rank *r)
 {
     if (r->rank == 1)
         return;
-    r->code = weft_comm_barrier(r->comm, -1);
+    r->code = weft_comm_barrier(r->comm, WEFT_DEADLINE);
     snprintf(r->text, sizeof r->text, "%s", ranks_said());
-    RANKS_CHECK(r, weft_comm_barrier(r->comm, -1) == WEFT_EPEER);
+    RANKS_CHECK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE) == WEFT_EPEER);
 }
 
 static void a_rank_that_left_never_comes(void **state)
@@ -237,7 +237,7 @@ static int pair_make_by(const char *algorithm, struct pair *p, const char *src, 
 {
     weft_lower_opts o = {.size = sizeof o, .world = r->size, .algorithm = algorithm};
     memset(p, 0, sizeof *p);
-    weft_view in = {p->in, sizeof p->in, NULL}, out = {p->out, sizeof p->out, NULL};
+    weft_view in = WEFT_VIEW(p->in, sizeof p->in), out = WEFT_VIEW(p->out, sizeof p->out);
     int err = weft_layout_parse(src, &p->src);
     if (!err)
         err = weft_layout_parse(dst, &p->dst);
@@ -271,7 +271,7 @@ static void run_late_start(struct ranks_rank *r)
         RANKS_OK(r, weft_exec_start(p.x));
         RANKS_CHECK(r, weft_exec_wait(p.x, 0) == WEFT_ETIMEOUT);
         if (conformance_on_mpi()) { /* nobody could tell if it had died */
-            RANKS_CHECK(r, weft_exec_wait(p.x, -1) == WEFT_EPEER);
+            RANKS_CHECK(r, weft_exec_wait(p.x, WEFT_FOREVER) == WEFT_EPEER);
             RANKS_CHECK(r, strstr(ranks_said(), "rank 2 has not started a run for "));
             ranks_meet(r);
             pair_release(&p);
@@ -287,7 +287,7 @@ static void run_late_start(struct ranks_rank *r)
         pair_release(&p);
         return;
     }
-    RANKS_OK(r, r->rank == 2 ? weft_exec_run(p.x) : weft_exec_wait(p.x, -1));
+    RANKS_OK(r, r->rank == 2 ? weft_exec_run(p.x) : weft_exec_wait(p.x, WEFT_FOREVER));
     RANKS_CHECK(r, !tensors_wrong(p.src, p.dst, r->rank, p.out, 5));
     RANKS_OK(r, weft_exec_run(p.x));
     pair_release(&p);
@@ -322,9 +322,9 @@ static void run_stall(struct ranks_rank *r)
     RANKS_OK(r, weft_exec_start(p.x));
     if (r->rank == 3) { /* has started, and no more */
         ranks_meet(r);
-        r->code = weft_exec_wait(p.x, -1);
+        r->code = weft_exec_wait(p.x, WEFT_FOREVER);
     } else {
-        r->code = weft_exec_wait(p.x, -1);
+        r->code = weft_exec_wait(p.x, WEFT_FOREVER);
         ranks_meet(r);
     }
     snprintf(r->text, sizeof r->text, "%s", ranks_said());
@@ -336,7 +336,7 @@ static void run_stall(struct ranks_rank *r)
     }
     bool done = false;
     RANKS_CHECK(r, weft_exec_test(p.x, &done) == WEFT_EPEER && !done); /* it stays failed */
-    RANKS_CHECK(r, weft_exec_wait(p.x, -1) == WEFT_EPEER);
+    RANKS_CHECK(r, weft_exec_wait(p.x, WEFT_FOREVER) == WEFT_EPEER);
     RANKS_CHECK(r, weft_exec_start(q.x) == WEFT_EPEER);
     RANKS_CHECK(r, !strcmp(r->text, ranks_said()));
     pair_release(&p);
@@ -390,7 +390,7 @@ static void run_pause(struct ranks_rank *r)
             RANKS_CHECK(r, weft_exec_wait(p.x, 20 * MS) == WEFT_ETIMEOUT);
         if (run || r->rank == 0)
             ranks_meet(r);
-        RANKS_OK(r, weft_exec_wait(p.x, -1));
+        RANKS_OK(r, weft_exec_wait(p.x, WEFT_FOREVER));
         if (!run)
             nanosleep(&(struct timespec){.tv_nsec = (long)(r->opts.deadline_ns + 50 * MS)}, NULL);
     }
@@ -411,7 +411,7 @@ static void run_deserter(struct ranks_rank *r)
     bool close = *(bool *)r->arg;
     RANKS_OK(r, pair_bind(&p, "f32[32/x] @x4", "f32[32] @x4", r));
     RANKS_OK(r, weft_exec_run(p.x));
-    RANKS_OK(r, weft_comm_barrier(r->comm, -1));
+    RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE));
     ranks_meet(r); /* between hosts word of the desertion may be there before that of the barrier */
     if (r->rank == 1) {
         pair_release(&p);

@@ -81,7 +81,7 @@ static int use_exec(weft_comm *c, struct random *rng)
     for (int i = 0; i < runs && !err; i++)
         err = weft_exec_run(p.x);
     pair_release(&p);
-    return err ? err : process_below(rng, 2) ? weft_comm_barrier(c, -1) : 0;
+    return err ? err : process_below(rng, 2) ? weft_comm_barrier(c, WEFT_DEADLINE) : 0;
 }
 
 /* Barriers of the group and of neighbours, and a token that goes round. */
@@ -90,7 +90,7 @@ static int use_window(weft_comm *c, struct random *rng)
     int rank = weft_comm_rank(c), size = weft_comm_size(c), turns = (int)process_below(rng, 20);
     int right = (rank + 1) % size, beside[2] = {right, (rank + size - 1) % size};
     float data[100] = {0};
-    weft_buffer b = {"b", WEFT_F32, 100, 0};
+    weft_buffer b = WEFT_BUFFER("b", WEFT_F32, 100);
     weft_window *w = NULL;
     int err = weft_window_open(c, &b, 1, 1, &w);
     for (uint64_t turn = 1; turn <= (uint64_t)turns && !err; turn++) {
@@ -98,9 +98,10 @@ static int use_window(weft_comm *c, struct random *rng)
         if (!err)
             err = weft_window_notify(w, right, 0, WEFT_NOTIFY_ADD, 1);
         if (!err)
-            err = weft_window_wait(w, 0, WEFT_GE, turn, -1);
+            err = weft_window_wait(w, 0, WEFT_GE, turn, WEFT_FOREVER);
         if (!err)
-            err = turn % 2 ? weft_window_barrier(w, -1) : weft_window_barrier_with(w, beside, size > 2 ? 2 : 1, -1);
+            err = turn % 2 ? weft_window_barrier(w, WEFT_DEADLINE)
+                           : weft_window_barrier_with(w, beside, size > 2 ? 2 : 1, WEFT_DEADLINE);
     }
     weft_window_close(w);
     return err;
@@ -232,9 +233,9 @@ static int wait_for_ever(struct sleeping *s, weft_comm *c, struct pair *p, weft_
     switch (s->in) {
     case IN_EXEC: return weft_exec_run(p->x);
     case IN_BIND: return pair_bind(&other, "f32[8/x] @x2", "f32[8] @x2", false, c);
-    case IN_BARRIER: return weft_comm_barrier(c, -1);
-    case IN_WINDOW_WAIT: return weft_window_wait(w, 0, WEFT_EQ, 1, -1);
-    default: return weft_window_barrier(w, -1);
+    case IN_BARRIER: return weft_comm_barrier(c, WEFT_DEADLINE);
+    case IN_WINDOW_WAIT: return weft_window_wait(w, 0, WEFT_EQ, 1, WEFT_FOREVER);
+    default: return weft_window_barrier(w, WEFT_DEADLINE);
     }
 }
 
@@ -348,7 +349,7 @@ static void stopped_rank(struct stopping *s, int rank)
         snprintf(s->text, sizeof s->text, "%s", weft_errmsg());
         atomic_store(&s->told, 1);
     }
-    int err = weft_exec_wait(p.x, -1);
+    int err = weft_exec_wait(p.x, WEFT_FOREVER);
     if (rank == 0) {
         s->after = err;
         if (!s->in_time)

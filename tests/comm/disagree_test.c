@@ -59,9 +59,9 @@ static int make(struct mine *m, struct ranks_rank *r)
         err = weft_layout_local(m->src, r->rank, &a);
     if (!err)
         err = weft_layout_local(m->dst, r->rank, &b);
-    m->in = (weft_view){calloc(1, (size_t)a.bytes + 1), (size_t)a.bytes, NULL};
+    m->in = (weft_view){.data = calloc(1, (size_t)a.bytes + 1), .bytes = (size_t)a.bytes};
     for (int k = 0; k < EXECS && !err; k++) {
-        m->out[k] = (weft_view){calloc(1, (size_t)b.bytes + 1), (size_t)b.bytes, NULL};
+        m->out[k] = (weft_view){.data = calloc(1, (size_t)b.bytes + 1), .bytes = (size_t)b.bytes};
         err = weft_bind(m->plan, r->comm, &m->in, &m->out[k], NULL, &m->exec[k]);
     }
     return err;
@@ -91,7 +91,7 @@ static int bind_one(struct ranks_rank *r, const struct mine *m, const weft_view 
 static int window(struct ranks_rank *r, int64_t count)
 {
     weft_window *w;
-    int err = weft_window_open(r->comm, &(weft_buffer){"a", WEFT_F32, count, 0}, 1, 2, &w);
+    int err = weft_window_open(r->comm, &(weft_buffer)WEFT_BUFFER("a", WEFT_F32, count), 1, 2, &w);
     if (!err)
         weft_window_close(w);
     return err;
@@ -101,7 +101,7 @@ static int split(struct ranks_rank *r, int n)
 {
     static const int others[RANKS] = {2, 0, 1};
     weft_comm *c = NULL;
-    int err = weft_comm_split(r->comm, others, n, &c);
+    int err = weft_comm_split(r->comm, others, (size_t)n, &c);
     if (!err)
         weft_comm_close(c);
     return err;
@@ -120,7 +120,7 @@ static int exchange(struct ranks_rank *r)
 static int do_call(struct ranks_rank *r, struct mine *m, enum call call)
 {
     switch (call) {
-    case BARRIER: return weft_comm_barrier(r->comm, -1);
+    case BARRIER: return weft_comm_barrier(r->comm, WEFT_DEADLINE);
     case BIND: return bind_one(r, m, &m->in);
     case BIND_NOTHING: return bind_one(r, m, NULL);
     case REBIND: return weft_exec_rebind(m->exec[0], &m->in, &m->out[0]);
@@ -151,7 +151,7 @@ static void one_step(struct ranks_rank *r, struct mine *m, struct random *lot, i
         ranks_note(r, __FILE__, __LINE__, "step %d, call %d, rank %d in %d: '%s' and rank 0 '%s'", step, (int)call, who,
                    (int)other, mine->text, said[0].text);
     if (flies)
-        RANKS_OK(r, weft_exec_wait(m->exec[1], -1));
+        RANKS_OK(r, weft_exec_wait(m->exec[1], WEFT_FOREVER));
     RANKS_OK(r, weft_exec_run(m->exec[0]));
     for (int k = 0; k <= flies; k++)
         RANKS_CHECK(r, !tensors_wrong(m->src, m->dst, r->rank, m->out[k].data, step));

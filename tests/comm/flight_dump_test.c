@@ -72,10 +72,10 @@ static void test_ring(void **state)
     assert_int_equal(weft_comm_open("self:", NULL, &c), 0);
     assert_true(says(c, "\"forgotten\": 0,\n  \"events\": []"));
     for (int i = 0; i < EVENTS; i++)
-        assert_int_equal(weft_comm_barrier(c, -1), 0);
+        assert_int_equal(weft_comm_barrier(c, WEFT_DEADLINE), 0);
     assert_true(says(c, "\"forgotten\": 0"));
     assert_true(says(c, "\"events\": [\n    {\"event\": \"met\", \"call\": \"weft_comm_barrier\", \"meeting\": 0,"));
-    assert_int_equal(weft_comm_barrier(c, -1), 0);
+    assert_int_equal(weft_comm_barrier(c, WEFT_DEADLINE), 0);
     assert_true(says(c, "\"forgotten\": 1"));
     assert_true(says(c, "\"events\": [\n    {\"event\": \"met\", \"call\": \"weft_comm_barrier\", \"meeting\": 1,"));
     assert_true(says(c, "\"meeting\": null"));
@@ -114,10 +114,10 @@ static void late_sender(struct ranks_rank *r)
     RANKS_OK(r, weft_layout_parse(s->dst, &dst));
     RANKS_OK(r, weft_lower(&(weft_move){"q\"uo\\te\n\xff", src, dst}, 1, r->rank, NULL, &plan));
     if (s->window)
-        RANKS_OK(r, weft_comm_alloc(r->comm, bytes, &data));
+        RANKS_OK(r, weft_comm_alloc(r->comm, bytes, WEFT_MEMORY_HOST, 0, &data));
     else
         RANKS_CHECK(r, (data = calloc(1, bytes)));
-    weft_view view = {data, bytes, NULL};
+    weft_view view = WEFT_VIEW(data, bytes);
     RANKS_OK(r, weft_bind(plan, r->comm, r->rank ? &view : NULL, r->rank ? NULL : &view, NULL, &x));
     RANKS_CHECK(r, says(r->comm, "\"state\": \"bound\""));
     RANKS_CHECK(r, says(r->comm, "\"call\": \"weft_bind\""));
@@ -175,7 +175,7 @@ static void split_and_wait(struct ranks_rank *r)
     }
     ranks_meet(r);
     if (part)
-        RANKS_OK(r, weft_comm_barrier(part, -1));
+        RANKS_OK(r, weft_comm_barrier(part, WEFT_DEADLINE));
     weft_comm_close(part);
 }
 
@@ -189,7 +189,7 @@ static void closes_early(struct ranks_rank *r)
 {
     if (r->rank == 1)
         return;
-    RANKS_CHECK(r, weft_comm_barrier(r->comm, -1) == WEFT_EPEER);
+    RANKS_CHECK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE) == WEFT_EPEER);
     RANKS_CHECK(r, says(r->comm, "\"failure\": {\"code\": -7, \"text\": \"rank 1 closed its comm, others are in "
                                  "weft_comm_barrier\"}"));
     RANKS_CHECK(r, says(r->comm, "{\"event\": \"failed\", \"code\": -7}"));

@@ -65,7 +65,7 @@ int main(int argc, char **argv)
     weft_comm *c;
     weft_exec *x;
     static float a[64 * 64], b[64 * 64];
-    weft_view src = {a, sizeof a, NULL}, dst = {b, sizeof b, NULL};
+    weft_view src = WEFT_VIEW(a, sizeof a), dst = WEFT_VIEW(b, sizeof b);
     int err = weft_comm_open(NULL, NULL, &c);
     if (err)
         return complain("open", err);

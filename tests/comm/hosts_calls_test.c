@@ -91,7 +91,7 @@ static int leave_early(weft_comm *c, struct scene *s)
         err = weft_exec_run(p.x);
     pair_release(&p);
     if (!err)
-        err = weft_comm_barrier(c, -1);
+        err = weft_comm_barrier(c, WEFT_DEADLINE);
     if (rank == 0)
         come_to(s, 1);
     if (rank == 1 && !err && wait_for(s, 1)) {
@@ -104,7 +104,7 @@ static int leave_early(weft_comm *c, struct scene *s)
     if (rank == 2)
         wait_for(s, 2);
     if (!err)
-        err = weft_comm_barrier(c, -1);
+        err = weft_comm_barrier(c, WEFT_DEADLINE);
     weft_comm_close(c);
     if (rank == 2)
         come_to(s, 3);
@@ -133,7 +133,7 @@ static int bind_again(weft_comm *c, struct scene *s)
     for (int k = 0; k < 40 && !err; k++) {
         struct pair *p = k % 2 ? &stays : &moves;
         int32_t *from = p == &stays ? stays.in : in[k / 2 % 2], *to = p == &stays ? stays.out : out[k / 2 % 2];
-        weft_view a = {from, ints * 4, NULL}, b = {to, ints * 4, NULL};
+        weft_view a = WEFT_VIEW(from, ints * 4), b = WEFT_VIEW(to, ints * 4);
         for (size_t i = 0; i < ints; i++)
             from[i] = (int32_t)(1000 * k + 100 * rank) + (int32_t)i;
         if (p == &moves)
@@ -227,7 +227,7 @@ static int put_meanwhile(weft_comm *c, struct scene *s)
     for (int i = 0; i < 4000 && rank == 1; i++)
         ((int32_t *)p.in)[i] = 7 + i;
     if (!err)
-        err = !bytes ? -1000 : weft_window_open(c, &(weft_buffer){"b", WEFT_U8, large, 0}, 1, 1, &w);
+        err = !bytes ? -1000 : weft_window_open(c, &(weft_buffer)WEFT_BUFFER("b", WEFT_U8, large), 1, 1, &w);
     if (!err && rank == 0) {
         err = weft_exec_start(p.x);
         come_to(s, 1);

@@ -66,12 +66,13 @@ static int work(weft_comm *c, int times, int at, struct told *told)
     weft_layout *a = NULL, *b = NULL;
     weft_plan *plan = NULL;
     weft_exec *exec = NULL;
-    weft_lower_opts o = {.size = sizeof o};
+    weft_machine machine = WEFT_MACHINE_INIT;
+    weft_lower_opts o = {.size = sizeof o, .machine = &machine};
     int n = weft_comm_size(c), me = weft_comm_rank(c);
-    weft_view src = {x, sizeof x, NULL}, dst = {y, sizeof y, NULL};
+    weft_view src = WEFT_VIEW(x, sizeof x), dst = WEFT_VIEW(y, sizeof y);
     int err = sum_layouts(n, &a, &b);
     if (!err)
-        err = weft_comm_machine(c, &o.machine);
+        err = weft_comm_machine(c, &machine);
     if (!err)
         err = weft_lower(&(weft_move){"v", a, b}, 1, me, &o, &plan);
     if (!err)
@@ -83,7 +84,7 @@ static int work(weft_comm *c, int times, int at, struct told *told)
         }
         for (int i = 0; i < 3000; i++)
             x[i] = (float)(me + k + i);
-        err = k % 5 == 4 ? weft_comm_barrier(c, -1) : weft_exec_run(exec);
+        err = k % 5 == 4 ? weft_comm_barrier(c, WEFT_DEADLINE) : weft_exec_run(exec);
         for (int i = 0; i < 3000 && !err && k % 5 != 4; i++)
             if (y[i] != (float)(n * (n - 1) / 2 + n * (k + i)))
                 err = -1000;
@@ -126,7 +127,7 @@ static void live(const struct life *l, int rank, struct told *told)
     told->rank[rank].listed_at = clock_now();
     told->rank[rank].left = (int)n;
     memcpy(told->rank[rank].list, list, n * sizeof *list);
-    int err = weft_comm_reopen(c, list, (int)n, &again);
+    int err = weft_comm_reopen(c, list, n, &again);
     told->rank[rank].opened_at = clock_now();
     weft_comm_close(c);
     told->rank[rank].closed_at = clock_now();

@@ -114,7 +114,7 @@ static void run_alone(struct ranks_rank *r)
         RANKS_OK(r, weft_exec_start(j.exec));
         RANKS_CHECK(r, posted(&c.end));
         RANKS_CHECK(r, c.left == 0 && c.err == 0 && c.waited == WEFT_EBUSY);
-        RANKS_OK(r, weft_exec_wait(j.exec, -1));
+        RANKS_OK(r, weft_exec_wait(j.exec, WEFT_FOREVER));
         RANKS_CHECK(r, !job_wrong(&j, r->rank, k));
         sem_destroy(&c.end);
         job_free(&j);
@@ -146,7 +146,7 @@ static void end_one(struct ranks_rank *r, struct random *random, struct job *j, 
             err = weft_exec_wait(j->exec, random_in(random, 0, 1) * 20000);
         RANKS_CHECK(r, err == WEFT_OK);
         break;
-    default: RANKS_OK(r, weft_exec_wait(j->exec, -1));
+    default: RANKS_OK(r, weft_exec_wait(j->exec, WEFT_FOREVER));
     }
     RANKS_CHECK(r, !job_wrong(j, r->rank, seed));
 }
@@ -155,9 +155,9 @@ static void mix_calls(struct ranks_rank *r, struct random *shared)
 {
     void *memory;
     switch (random_in(shared, 0, 5)) {
-    case 0: RANKS_OK(r, weft_comm_barrier(r->comm, -1)); break;
+    case 0: RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE)); break;
     case 1:
-        RANKS_OK(r, weft_comm_alloc(r->comm, 100, &memory));
+        RANKS_OK(r, weft_comm_alloc(r->comm, 100, WEFT_MEMORY_HOST, 0, &memory));
         weft_comm_free(r->comm, memory);
         break;
     case 2: {
@@ -201,7 +201,7 @@ static void run_mixed(struct ranks_rank *r)
             end_one(r, &mine, &j[(i + to) % FLEET], seed);
         if (r->failed[0])
             return;
-        RANKS_OK(r, weft_window_wait(w, 0, WEFT_GE, (uint64_t)seed + 1, -1));
+        RANKS_OK(r, weft_window_wait(w, 0, WEFT_GE, (uint64_t)seed + 1, WEFT_FOREVER));
         job_seed(&j[0], r->rank, seed + 1);
         RANKS_OK(r, weft_exec_run(j[0].exec));
         RANKS_CHECK(r, !job_wrong(&j[0], r->rank, seed + 1));
@@ -284,7 +284,7 @@ static void run_nudged(struct ranks_rank *r)
     for (int turn = 0; turn < 2; turn++) {
         RANKS_CHECK(r, !pthread_create(&thread, NULL, ask, &c));
         for (int i = 0; i < 20 && turn; i++)
-            RANKS_OK(r, weft_comm_barrier(r->comm, -1));
+            RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE));
         pthread_join(thread, &text);
         RANKS_CHECK(r, !text);
     }
@@ -342,8 +342,8 @@ static void run_left_to_the_thread(struct ranks_rank *r)
             err = weft_exec_arrived(j.exec, NULL, 0, &early);
         sem_post(&p.end);
         RANKS_OK(r, err);
-        RANKS_OK(r, weft_exec_wait(j.exec, -1));
-        RANKS_OK(r, weft_exec_wait(own.exec, -1));
+        RANKS_OK(r, weft_exec_wait(j.exec, WEFT_FOREVER));
+        RANKS_OK(r, weft_exec_wait(own.exec, WEFT_FOREVER));
         RANKS_CHECK(r, !early);
         RANKS_OK(r, weft_exec_arrived(j.exec, NULL, 0, &n));
         RANKS_CHECK(r, n == all && !job_wrong(&j, r->rank, seed));
@@ -373,7 +373,7 @@ static void run_on_its_heels(struct ranks_rank *r)
         RANKS_OK(r, weft_exec_start(j.exec));
         while (seed % 2 && !done)
             RANKS_OK(r, weft_exec_test(j.exec, &done));
-        RANKS_OK(r, seed % 2 ? 0 : weft_exec_wait(j.exec, -1));
+        RANKS_OK(r, seed % 2 ? 0 : weft_exec_wait(j.exec, WEFT_FOREVER));
         RANKS_CHECK(r, !job_wrong(&j, r->rank, seed));
     }
     job_free(&j);
@@ -421,7 +421,7 @@ static void run_and_count_late(struct ranks_rank *r)
     int err = weft_exec_start(j.exec);
     sem_post(&e.started);
     if (!err)
-        err = weft_exec_wait(j.exec, -1);
+        err = weft_exec_wait(j.exec, WEFT_FOREVER);
     bool left = atomic_load(&e.left);
     pthread_join(thread, NULL);
     RANKS_OK(r, err);
@@ -458,7 +458,7 @@ static void run_left_alone(struct ranks_rank *r)
     RANKS_OK(r, weft_exec_on_done(j.exec, next_in_chain, &c));
     int err = weft_exec_start(j.exec); /* others may have noticed first */
     RANKS_CHECK(r, err == WEFT_EPEER || (posted(&c.end) && c.err == WEFT_EPEER));
-    RANKS_CHECK(r, weft_exec_wait(j.exec, -1) == (err ? 0 : WEFT_EPEER));
+    RANKS_CHECK(r, weft_exec_wait(j.exec, WEFT_FOREVER) == (err ? 0 : WEFT_EPEER));
     RANKS_CHECK(r, weft_exec_start(j.exec) == WEFT_EPEER);
     snprintf(r->text, sizeof r->text, "%s", ranks_said());
     RANKS_CHECK(r, strstr(r->text, dies ? "rank 1 has died" : "rank 1 closed its comm or freed its exec") ||
@@ -571,7 +571,7 @@ static void run_idle(struct ranks_rank *r)
     sleep_and_look(r);
     if (r->rank == 1)
         RANKS_OK(r, weft_exec_start(j.exec));
-    RANKS_OK(r, weft_exec_wait(j.exec, -1));
+    RANKS_OK(r, weft_exec_wait(j.exec, WEFT_FOREVER));
     weft_comm_close(pair);
     job_free(&j);
 }

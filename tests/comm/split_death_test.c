@@ -61,7 +61,7 @@ static void expect_death(struct killing *k, int rank, struct sum *s, const int *
     int err = 0;
     int64_t until = clock_now() + 20 * SECOND;
     for (int i = 0; !err && clock_now() < until; i++)
-        err = i % 5 == 4 ? weft_comm_barrier(s->comm, -1) : sum_run(s, i);
+        err = i % 5 == 4 ? weft_comm_barrier(s->comm, WEFT_DEADLINE) : sum_run(s, i);
     if (err != WEFT_EPEER || !says_died(who))
         complain(k, rank, who, err);
 }
@@ -75,11 +75,11 @@ static void go_on(struct killing *k, int rank, weft_comm *world)
     struct sum s = {0};
     int err = weft_comm_survivors(world, list, MOST, &n);
     if (!err)
-        err = weft_comm_reopen(world, list, (int)n, &again);
+        err = weft_comm_reopen(world, list, n, &again);
     for (size_t i = 0; i < n; i++)
         back[i] = (int)(n - 1 - i);
     if (!err)
-        err = weft_comm_split(again, back, (int)n, &c);
+        err = weft_comm_split(again, back, n, &c);
     if (!err)
         err = sum_make(&s, c, NULL, NULL);
     if (!err)
@@ -117,8 +117,8 @@ static int rank_of_killing(struct killing *k, int rank)
     bool with[2] = {sums_place(k->victim, lists[0], 2) >= 0, sums_place(k->victim, lists[1], 2) >= 0};
     if (rank == k->victim) {
         for (int i = 0; i < k->delay && !err; i++) { /* moves until it is to go, and then not a step more */
-            err = i % 5 == 4 ? weft_comm_barrier(c[0], -1) : sum_run(&s[0], i);
-            err = err ? err : i % 5 == 4 ? weft_comm_barrier(c[1], -1) : sum_run(&s[1], i);
+            err = i % 5 == 4 ? weft_comm_barrier(c[0], WEFT_DEADLINE) : sum_run(&s[0], i);
+            err = err ? err : i % 5 == 4 ? weft_comm_barrier(c[1], WEFT_DEADLINE) : sum_run(&s[1], i);
         }
         raise(SIGKILL);
     }
@@ -130,7 +130,7 @@ static int rank_of_killing(struct killing *k, int rank)
             if (!with[g] && !err && (err = sum_run(&s[g], i)))
                 complain(k, rank, "a group without the victim", err);
     int64_t began = clock_now();
-    err = weft_comm_barrier(world, -1);
+    err = weft_comm_barrier(world, WEFT_DEADLINE);
     char who[64];
     snprintf(who, sizeof who, "rank %d", k->victim);
     if (err != WEFT_EPEER || !says_died(who) || clock_now() - began > 10 * SECOND)

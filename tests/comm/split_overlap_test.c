@@ -198,7 +198,7 @@ static void run_deaf(struct ranks_rank *r)
     struct sum s;
     RANKS_OK(r, weft_comm_split(r->comm, (const int[]){0, 1, 2}, 3, &a));
     RANKS_OK(r, sums_split(r->comm, in_b, 2, &b));
-    RANKS_OK(r, weft_window_open(a, &(weft_buffer){"n", WEFT_I64, 1, 0}, 1, 1, &w));
+    RANKS_OK(r, weft_window_open(a, &(weft_buffer)WEFT_BUFFER("n", WEFT_I64, 1), 1, 1, &w));
     if (b)
         RANKS_OK(r, sum_make(&s, b, NULL, NULL));
     for (int i = 0; i < 60; i++) {
@@ -291,7 +291,7 @@ static void on_done(void *arg, int err)
     struct called *d = arg;
     weft_comm *c;
     d->times += !err;
-    d->wait = weft_exec_wait(d->other->x, -1);
+    d->wait = weft_exec_wait(d->other->x, WEFT_FOREVER);
     d->barrier = weft_comm_barrier(d->other->comm, 0);
     d->sums_split = weft_comm_split(d->other->comm, NULL, 0, &c);
     sum_free(d->mine);
@@ -319,7 +319,7 @@ static void run_callback(struct ranks_rank *r)
         RANKS_CHECK(r, weft_window_wait(w, 0, WEFT_EQ, 1, MS) == WEFT_ETIMEOUT);
     RANKS_CHECK(r, d.times == 1);
     RANKS_CHECK(r, d.wait == WEFT_EBUSY && d.barrier == WEFT_EBUSY && d.sums_split == WEFT_EBUSY);
-    RANKS_OK(r, weft_comm_barrier(r->comm, -1));
+    RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE));
     weft_window_close(w);
     sum_free(&s);
     weft_comm_close(a);

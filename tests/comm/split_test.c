@@ -28,15 +28,15 @@ static void run_odd_and_even(struct ranks_rank *r)
     const int *list = r->rank % 2 ? odd : even;
     RANKS_OK(r, weft_comm_split(r->comm, list, 3, &c));
     RANKS_CHECK(r, c && weft_comm_size(c) == 3 && weft_comm_rank(c) == sums_place(r->rank, list, 3));
-    weft_machine m;
+    weft_machine m = WEFT_MACHINE_INIT;
     RANKS_OK(r, weft_comm_machine(c, &m));
     RANKS_OK(r, sum_make(&s, c, NULL, NULL));
     for (int i = 0; i < 20; i++)
         RANKS_OK(r, sum_run(&s, i + r->rank % 2));
-    RANKS_OK(r, weft_comm_barrier(c, -1));
+    RANKS_OK(r, weft_comm_barrier(c, WEFT_DEADLINE));
     sum_free(&s);
     weft_comm_close(c);
-    RANKS_OK(r, weft_comm_barrier(r->comm, -1));
+    RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE));
 }
 
 static void odd_and_even(void **state)
@@ -54,7 +54,7 @@ static void run_some(struct ranks_rank *r)
     RANKS_CHECK(r, (c != NULL) == (r->rank == 1 || r->rank == 3));
     if (c) {
         RANKS_CHECK(r, c != r->comm && weft_comm_rank(c) == (r->rank == 1));
-        RANKS_OK(r, weft_comm_barrier(c, -1));
+        RANKS_OK(r, weft_comm_barrier(c, WEFT_DEADLINE));
     }
     weft_comm_close(c);
     c = r->comm;
@@ -107,7 +107,7 @@ static void self_can_be_split(void **state)
 static const struct {
     struct {
         const int *ranks;
-        int n;
+        size_t n;
     } of[3];
     int code;
     const char *text;
@@ -120,7 +120,7 @@ static const struct {
      "rank 1: weft_comm_split: its list of 2 ranks leaves out rank 1 itself; a rank that is in no group passes none"},
     {{LIST(0, 1, 2, 0), NONE, NONE}, WEFT_EINVAL, "rank 0: weft_comm_split: 4 ranks, the comm has 3"},
     {{NONE, {NULL, 2}, NONE}, WEFT_EINVAL, "rank 1: weft_comm_split: 2 ranks at NULL"},
-    {{NONE, NONE, {NULL, -2}}, WEFT_EINVAL, "rank 2: weft_comm_split: -2 ranks"},
+    {{NONE, NONE, {NULL, SIZE_MAX}}, WEFT_EINVAL, "rank 2: weft_comm_split: 18446744073709551615 ranks at NULL"},
     {{LIST(0, 1), LIST(0, 1, 2), LIST(2)},
      WEFT_EMISMATCH,
      "rank 0: weft_comm_split: it lists 2 ranks, rank 1, one of them, lists 3"},
@@ -143,12 +143,12 @@ static void run_refusals(struct ranks_rank *r)
             return;
         }
         RANKS_CHECK(r, !c);
-        RANKS_OK(r, weft_comm_barrier(r->comm, -1)); /* nothing is broken */
+        RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE)); /* nothing is broken */
     }
     RANKS_CHECK(r, weft_comm_split(NULL, &r->rank, 1, &c) == WEFT_EINVAL);
     RANKS_CHECK(r, weft_comm_split(r->comm, &r->rank, 1, NULL) == WEFT_EINVAL);
     RANKS_OK(r, weft_comm_split(r->comm, (const int[]){2, 0, 1}, 3, &c));
-    RANKS_OK(r, weft_comm_barrier(c, -1));
+    RANKS_OK(r, weft_comm_barrier(c, WEFT_DEADLINE));
     weft_comm_close(c);
 }
 
@@ -169,7 +169,7 @@ static void run_other_call(struct ranks_rank *r)
 {
     char text[80];
     weft_comm *c = NULL;
-    int err = r->rank == 2 ? weft_comm_barrier(r->comm, -1) : weft_comm_split(r->comm, &r->rank, 1, &c);
+    int err = r->rank == 2 ? weft_comm_barrier(r->comm, WEFT_DEADLINE) : weft_comm_split(r->comm, &r->rank, 1, &c);
     RANKS_CHECK(r, err == WEFT_EMISMATCH && !c);
     RANKS_CHECK(r, !strcmp(ranks_said(), "rank 0 is in weft_comm_split, rank 2 in weft_comm_barrier: all ranks must "
                                          "make the same calls in one order"));
@@ -208,8 +208,8 @@ static void run_memory(struct ranks_rank *r)
     RANKS_OK(r, weft_comm_split(r->comm, (const int[]){2, 1, 0}, 3, &c));
     RANKS_OK(r, weft_comm_split(c, (const int[]){1, 2, 0}, 3, &k));
     for (int i = 0; i < 2; i++) {
-        RANKS_OK(r, weft_comm_alloc(r->comm, SUMS_COUNT * sizeof(int32_t), &parent[i]));
-        RANKS_OK(r, weft_comm_alloc(k, SUMS_COUNT * sizeof(int32_t), &child[i]));
+        RANKS_OK(r, weft_comm_alloc(r->comm, SUMS_COUNT * sizeof(int32_t), WEFT_MEMORY_HOST, 0, &parent[i]));
+        RANKS_OK(r, weft_comm_alloc(k, SUMS_COUNT * sizeof(int32_t), WEFT_MEMORY_HOST, 0, &child[i]));
     }
     weft_comm *on[] = {r->comm, c, k};
     for (int i = 0; i < 3; i++) {
@@ -217,8 +217,8 @@ static void run_memory(struct ranks_rank *r)
         RANKS_OK(r, sum_run(&s, i));
         RANKS_OK(r, sum_run(&s, i + 1));
         RANKS_CHECK(r, staged_bytes(&s) == 0);
-        weft_view in = {child[1], SUMS_COUNT * sizeof(int32_t), NULL},
-                  out = {parent[1], SUMS_COUNT * sizeof(int32_t), NULL};
+        weft_view in = WEFT_VIEW(child[1], SUMS_COUNT * sizeof(int32_t)),
+                  out = WEFT_VIEW(parent[1], SUMS_COUNT * sizeof(int32_t));
         RANKS_OK(r, weft_exec_rebind(s.x, &in, &out));
         s.from = child[1];
         s.to = parent[1];
@@ -262,13 +262,13 @@ static void run_many(struct ranks_rank *r)
         if (i % 3 == 0)
             RANKS_OK(r, weft_comm_split(c, (const int[]){1, 0}, 2, &k));
         RANKS_OK(r, sum_make(&s, k ? k : c, NULL, NULL));
-        RANKS_OK(r, weft_comm_alloc(c, 3 << 20, &m)); /* not given back */
+        RANKS_OK(r, weft_comm_alloc(c, 3 << 20, WEFT_MEMORY_HOST, 0, &m)); /* not given back */
         RANKS_OK(r, sum_run(&s, i));
         bool first = random_in(&rng, 0, 1);
         weft_comm_close(first ? c : k);
         sum_free(&s);
         weft_comm_close(first ? k : c);
-        RANKS_OK(r, weft_comm_barrier(r->comm, -1));
+        RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE));
         if (strcmp(ranks_on, "shm"))
             continue;
         const struct shm_home *home = ((const struct shm_link *)(void *)r->comm->link)->home;
@@ -307,7 +307,7 @@ static int close_as(struct ranks_rank *r, weft_comm *c[3], const int *order)
         weft_comm_close(c[order[i]]);
         c[order[i]] = NULL;
         for (int k = 0; k < 3; k++)
-            if (c[k] && weft_comm_barrier(c[k], -1))
+            if (c[k] && weft_comm_barrier(c[k], WEFT_DEADLINE))
                 return -1;
     }
     (void)r;
@@ -333,8 +333,8 @@ static void run_orders(struct ranks_rank *r)
         RANKS_OK(r, weft_comm_split(r->comm, (const int[]){0, 1, 2}, 3, &old));
         weft_comm_close(r->comm);
         RANKS_OK(r, weft_comm_open(r->url, &r->opts, &r->comm));
-        RANKS_OK(r, weft_comm_barrier(old, -1));
-        RANKS_OK(r, weft_comm_barrier(r->comm, -1));
+        RANKS_OK(r, weft_comm_barrier(old, WEFT_DEADLINE));
+        RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE));
         weft_comm_close(old);
         r->keep = false;
     }
@@ -373,7 +373,7 @@ static void run_isolation(struct ranks_rank *r)
             snprintf(text, sizeof text, "%.*s", (int)sizeof text - 1, ranks_said());
         RANKS_CHECK(r, !strcmp(ranks_said(), text));
         RANKS_CHECK(r, weft_comm_split(c[1], NULL, 0, &k) == WEFT_EPEER && !strcmp(ranks_said(), text));
-        RANKS_CHECK(r, weft_comm_barrier(c[1], -1) == WEFT_EPEER && !strcmp(ranks_said(), text));
+        RANKS_CHECK(r, weft_comm_barrier(c[1], WEFT_DEADLINE) == WEFT_EPEER && !strcmp(ranks_said(), text));
         sum_free(&s[1]);
         weft_comm_close(c[1]);
     }
@@ -383,9 +383,9 @@ static void run_isolation(struct ranks_rank *r)
         for (int g = 0; g < 3; g += 2)
             if (c[g])
                 RANKS_OK(r, sum_run(&s[g], i));
-    RANKS_OK(r, weft_comm_barrier(r->comm, -1));
+    RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE));
     RANKS_OK(r, weft_comm_split(r->comm, (const int[]){3, 2, 1, 0}, 4, &k));
-    RANKS_OK(r, weft_comm_barrier(k, -1));
+    RANKS_OK(r, weft_comm_barrier(k, WEFT_DEADLINE));
     weft_comm_close(k);
     for (int g = 0; g < 3; g += 2) {
         if (c[g])
@@ -421,7 +421,7 @@ static void run_failed_parent(struct ranks_rank *r)
     RANKS_CHECK(r, !strcmp(ranks_said(), "rank 1 closed its comm, others are in weft_comm_barrier"));
     RANKS_OK(r, sum_run(&s, 1));
     RANKS_OK(r, weft_comm_split(c, (const int[]){1, 0}, 2, &k));
-    RANKS_OK(r, weft_comm_barrier(k, -1));
+    RANKS_OK(r, weft_comm_barrier(k, WEFT_DEADLINE));
     sum_free(&s);
     weft_comm_close(k);
     weft_comm_close(c);

@@ -108,7 +108,7 @@ static void *memory_of(struct ranks_rank *r, size_t bytes, bool window)
     void *memory = NULL;
     if (!window)
         return malloc(bytes + 1);
-    return weft_comm_alloc(r->comm, bytes + 1, &memory) ? NULL : memory;
+    return weft_comm_alloc(r->comm, bytes + 1, WEFT_MEMORY_HOST, 0, &memory) ? NULL : memory;
 }
 
 static void memory_free(struct ranks_rank *r, void *memory, bool window)
@@ -138,7 +138,7 @@ static void watch_runs(struct ranks_rank *r, const weft_plan *p, const weft_layo
     weft_exec *x;
     RANKS_CHECK(r, in && out && w.seen && w.times && w.told && w.boxes);
     RANKS_OK(r, weft_plan_arrivals(p, w.boxes, w.n, &w.n));
-    weft_view from = {in, (size_t)in_local.bytes, NULL}, to = {out, bytes, NULL};
+    weft_view from = WEFT_VIEW(in, (size_t)in_local.bytes), to = WEFT_VIEW(out, bytes);
     RANKS_OK(r, weft_bind(p, r->comm, &from, &to, NULL, &x));
     RANKS_OK(r, weft_exec_on_arrival(x, arrived, &w));
     for (int run = 0; run < RUNS; run++) {
@@ -192,13 +192,13 @@ static void run_cases(struct ranks_rank *r)
     struct random random = {*(const uint64_t *)r->arg + 10 * conformance_row};
     int64_t cases = all_cases();
     int algorithms = 0;
-    while (weft_algorithm_name(algorithms))
+    while (weft_algorithm_name((size_t)algorithms))
         algorithms++;
     for (int64_t i = 0; i < cases && !r->failed[0]; i++) {
         int pair = (int)random_in(&random, 0, PAIRS + LARGE - 1);
         weft_lower_opts o = {.size = sizeof o, .world = WORLD};
         o.bucket = (int64_t[]){0, 1, 300, 20000}[random_in(&random, 0, 3)];
-        o.algorithm = weft_algorithm_name((int)random_in(&random, 0, algorithms));
+        o.algorithm = weft_algorithm_name((size_t)random_in(&random, 0, algorithms));
         bool window = random_once_in(&random, 2);
         if (pair < PAIRS)
             one_case(r, pairs[pair].src, pairs[pair].dst, &o, window);
@@ -244,7 +244,7 @@ static void run_refused(struct ranks_rank *r)
     RANKS_OK(r, weft_layout_parse("f32[2/x] @x2", &src));
     RANKS_OK(r, weft_layout_parse("f32[2/x] @x2=1,0", &dst));
     RANKS_OK(r, weft_lower(&(weft_move){"w", src, dst}, 1, r->rank, NULL, &p));
-    weft_view from = {&in, sizeof in, NULL}, to = {&out, sizeof out, NULL};
+    weft_view from = WEFT_VIEW(&in, sizeof in), to = WEFT_VIEW(&out, sizeof out);
     RANKS_OK(r, weft_bind(p, r->comm, &from, &to, NULL, &x));
     RANKS_CHECK(r, weft_plan_arrivals(p, NULL, 1, &n) == WEFT_EINVAL);
     RANKS_CHECK(r, weft_exec_on_arrival(NULL, ignore, NULL) == WEFT_EINVAL);

@@ -43,6 +43,10 @@ enum fault {
     ODD_STRIDE,
     SELF,
     ENDLESS,
+    ON_DEVICE,
+    NO_SUCH_KIND,
+    HOST_DEVICE,
+    RESERVED,
     LATE,
     OTHER_PLAN,
     OTHER_RANK,
@@ -64,6 +68,11 @@ static const struct refusal refusals[] = {
      "rank 2: tensor 'w': destination stride of dim 0 is 18: not a multiple of the element's 4 bytes"},
     {SELF, WEFT_EINVAL, "rank 2: tensor 'w': the destination strides put several elements at one address"},
     {ENDLESS, WEFT_EINVAL, "rank 2: tensor 'w': the destination strides reach beyond the end of memory"},
+    {ON_DEVICE, WEFT_EUNSUPPORTED,
+     "rank 2: tensor 'w': source: memory of kind 1 (WEFT_MEMORY_CUDA) is not supported: version "},
+    {NO_SUCH_KIND, WEFT_EUNSUPPORTED, "rank 2: tensor 'w': destination: memory of kind 77 is not supported: version "},
+    {HOST_DEVICE, WEFT_EINVAL, "rank 2: tensor 'w': source: host memory has no device 1: set device to 0"},
+    {RESERVED, WEFT_EINVAL, "rank 2: tensor 'w': destination: the reserved words of the view are not zero: "},
     {LATE, WEFT_EINVAL, "rank 2: weft_bind: opts.deadline_ns is 9223372036854775807: it must be 0 to"},
     {OTHER_PLAN, WEFT_EMISMATCH, "rank 2: its plan differs from rank 0's"},
     {OTHER_RANK, WEFT_EINVAL, "rank 2: the plan was lowered for rank 1"},
@@ -83,7 +92,7 @@ static void run_refusal(struct ranks_rank *r)
     RANKS_OK(r,
              pair_bind(&p, "f32[16/x,16] @x4", "f32[16,16/x] @x4", bad && f->fault == OTHER_RANK ? 1 : r->rank, NULL));
     RANKS_OK(r, pair_bind(&other, "f32[16/x,16] @x4", "f32[16,16/x] @x4=3,2,1,0", r->rank, NULL));
-    weft_view from = {in, sizeof in, NULL}, to = {out, 256, strides};
+    weft_view from = WEFT_VIEW(in, sizeof in), to = {.data = out, .bytes = 256, .strides = strides};
     const weft_plan *plan = bad && f->fault == OTHER_PLAN ? other.plan : bad && f->fault == NO_PLAN ? NULL : p.plan;
     if (bad && f->fault == SMALL)
         to.bytes--;
@@ -101,9 +110,17 @@ static void run_refusal(struct ranks_rank *r)
         strides[0] = INT64_MAX - 3;
         to.bytes = SIZE_MAX;
     }
-    weft_bind_opts opts = {sizeof opts, bad && f->fault == LATE ? INT64_MAX : 0};
+    if (bad && f->fault == ON_DEVICE)
+        from.memory = WEFT_MEMORY_CUDA;
+    if (bad && f->fault == NO_SUCH_KIND)
+        to.memory = 77;
+    if (bad && f->fault == HOST_DEVICE)
+        from.device = 1;
+    if (bad && f->fault == RESERVED)
+        to.reserved[1] = 1;
+    weft_bind_opts opts = {.size = sizeof opts, .deadline_ns = bad && f->fault == LATE ? INT64_MAX : 0};
     if (bad && f->fault == BARRIER)
-        r->code = weft_comm_barrier(r->comm, -1);
+        r->code = weft_comm_barrier(r->comm, WEFT_DEADLINE);
     else
         r->code = weft_bind(plan, r->comm, &from, &to, &opts, &x);
     snprintf(r->text, sizeof r->text, "%s", ranks_said());
@@ -111,13 +128,14 @@ static void run_refusal(struct ranks_rank *r)
     /* The comm is as good as before. */
     strides[0] = 16;
     strides[1] = 4;
-    from = (weft_view){in, sizeof in, NULL};
-    to.bytes = 256;
+    from = (weft_view){.data = in, .bytes = sizeof in};
+    to = (weft_view){.data = out, .bytes = 256, .strides = strides};
     pair_release(&p);
     RANKS_OK(r, pair_bind(&p, "f32[16/x,16] @x4", "f32[16,16/x] @x4", r->rank, NULL));
-    RANKS_OK(r, weft_comm_barrier(r->comm, -1));
+    RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE));
     RANKS_OK(r, weft_bind(p.plan, r->comm, &from, &to, NULL, &x));
     tensors_fill(p.src, r->rank, in, 3);
+    RANKS_CHECK(r, weft_exec_start_on(x, NULL) == WEFT_EUNSUPPORTED && strstr(weft_errmsg(), "weft_exec_start"));
     RANKS_OK(r, weft_exec_run(x));
     RANKS_CHECK(r, !tensors_wrong(p.src, p.dst, r->rank, out, 3));
     weft_exec_close(x);
@@ -148,7 +166,7 @@ static void run_sizes(struct ranks_rank *r)
     struct pair p;
     weft_exec *x;
     float in[8], out[8];
-    weft_view from = {in, sizeof in, NULL}, to = {out, sizeof out, NULL};
+    weft_view from = WEFT_VIEW(in, sizeof in), to = WEFT_VIEW(out, sizeof out);
     RANKS_OK(r, pair_bind(&p, "f32[8/x] @x3", "f32[8] @x3", r->rank, NULL));
     r->code = weft_bind(p.plan, r->comm, &from, &to, NULL, &x);
     snprintf(r->text, sizeof r->text, "%s", ranks_said());
@@ -234,8 +252,8 @@ static void run_sharing(struct ranks_rank *r)
     RANKS_OK(r, weft_layout_local(p.src, r->rank, &a));
     RANKS_OK(r, weft_layout_local(p.dst, r->rank, &b));
     unsigned char *in = memory + s->src_at + r->rank * s->src_step, *out = memory + s->dst_at + r->rank * s->dst_step;
-    weft_view from = {in, (size_t)(memory + sizeof memory - in), s->src_strides};
-    weft_view to = {out, (size_t)(memory + sizeof memory - out), s->dst_strides};
+    weft_view from = {.data = in, .bytes = (size_t)(memory + sizeof memory - in), .strides = s->src_strides};
+    weft_view to = {.data = out, .bytes = (size_t)(memory + sizeof memory - out), .strides = s->dst_strides};
     r->code = weft_bind(p.plan, r->comm, &from, &to, NULL, &x);
     snprintf(r->text, sizeof r->text, "%s", ranks_said());
     for (int seed = 0; !r->code && seed < 3; seed++) {
@@ -247,7 +265,7 @@ static void run_sharing(struct ranks_rank *r)
             int64_t row = s->src_strides ? s->src_strides[0] : inner * 4, col = s->src_strides ? s->src_strides[1] : 4;
             memcpy(in + i / inner * row + i % inner * col, &dense_in[i], 4);
         }
-        RANKS_OK(r, weft_comm_barrier(r->comm, -1));
+        RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE));
         RANKS_OK(r, weft_exec_run(x));
         for (int64_t i = 0; i < b.count; i++) {
             int64_t inner = b.ndim > 1 ? b.shape[1] : b.count;
@@ -292,8 +310,10 @@ static int two_tensors(int64_t a_src, int64_t a_dst, int64_t b_src, int64_t b_ds
     assert_int_equal(weft_comm_open("self:", NULL, &c), 0);
     assert_int_equal(weft_layout_parse("f32[4,8] @x1", &l), 0);
     assert_int_equal(weft_lower((weft_move[]){{"a", l, l}, {"b", l, l}}, 2, 0, NULL, &p), 0);
-    weft_view src[] = {{m + a_src, 512, strides}, {m + b_src, 512, strides}};
-    weft_view dst[] = {{m + a_dst, 512, strides}, {m + b_dst, 512, strides}};
+    weft_view src[] = {{.data = m + a_src, .bytes = 512, .strides = strides},
+                       {.data = m + b_src, .bytes = 512, .strides = strides}};
+    weft_view dst[] = {{.data = m + a_dst, .bytes = 512, .strides = strides},
+                       {.data = m + b_dst, .bytes = 512, .strides = strides}};
     int err = weft_bind(p, c, src, dst, NULL, &x);
     if (!err)
         weft_exec_close(x);
@@ -335,8 +355,8 @@ static void run_rebind(struct ranks_rank *r)
     RANKS_OK(r, pair_bind(&p, "f32[64/x] @x4", "f32[64] @x4", r->rank, NULL));
     weft_view from[3], to[3];
     for (int k = 0; k < 3; k++) {
-        from[k] = (weft_view){in[k], sizeof in[k], NULL};
-        to[k] = (weft_view){out[k], sizeof out[k], NULL};
+        from[k] = (weft_view){.data = in[k], .bytes = sizeof in[k]};
+        to[k] = (weft_view){.data = out[k], .bytes = sizeof out[k]};
     }
     RANKS_OK(r, weft_bind(p.plan, r->comm, &from[0], &to[0], NULL, &x));
     RANKS_OK(r, weft_bind(p.plan, r->comm, &from[2], &to[2], NULL, &y));
@@ -348,7 +368,7 @@ static void run_rebind(struct ranks_rank *r)
         RANKS_CHECK(r, !tensors_wrong(p.src, p.dst, r->rank, out[k], run));
     }
     /* Refused on all ranks, and the old views stay. */
-    weft_view small = {out[0], r->rank == 3 ? 255 : 256, NULL};
+    weft_view small = WEFT_VIEW(out[0], r->rank == 3 ? 255 : 256);
     RANKS_CHECK(r, weft_exec_rebind(x, &from[0], &small) == WEFT_EINVAL);
     RANKS_CHECK(r, !strcmp(ranks_said(), "rank 3: tensor 'w': destination buffer has 255 bytes, 256 are needed"));
     tensors_fill(p.src, r->rank, in[1], 99);
@@ -367,10 +387,10 @@ static void run_rebind(struct ranks_rank *r)
     RANKS_CHECK(r, weft_exec_rebind(y, &from[2], &to[2]) == WEFT_EBUSY);
     RANKS_CHECK(r, !strcmp(ranks_said(), "rank 1: the exec is in flight"));
     tensors_fill(p.src, r->rank, in[2], 7);
-    RANKS_OK(r, weft_comm_barrier(r->comm, -1));
+    RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE));
     if (r->rank != 1)
         RANKS_OK(r, weft_exec_start(y));
-    RANKS_OK(r, weft_exec_wait(y, -1));
+    RANKS_OK(r, weft_exec_wait(y, WEFT_FOREVER));
     weft_exec_close(x);
     weft_exec_close(y);
     pair_release(&p);

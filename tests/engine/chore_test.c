@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine/block.h"
 #include "engine_model.h"
@@ -201,10 +202,10 @@ static void run_rebound(struct ranks_rank *r)
     weft_view in[MOST], out[MOST], windows[2][MOST];
     RANKS_OK(r, make(&m, r));
     for (int i = 0; i < m.n; i++) {
-        in[i] = (weft_view){calloc(1, m.in[i].bytes + 1), m.in[i].bytes, NULL};
-        out[i] = (weft_view){calloc(1, m.out[i].bytes + 1), m.out[i].bytes, NULL};
+        in[i] = (weft_view){.data = calloc(1, m.in[i].bytes + 1), .bytes = m.in[i].bytes};
+        out[i] = (weft_view){.data = calloc(1, m.out[i].bytes + 1), .bytes = m.out[i].bytes};
     }
-    const int64_t letters = m.exec->program->letter_bytes; /* what the block has room for */
+    const int64_t letters = m.exec->program->eager_bytes; /* what the block has room for */
     memcpy(windows[0], m.in, sizeof windows[0]);
     memcpy(windows[1], m.out, sizeof windows[1]);
     for (int seed = 0; seed < 6; seed++) {
@@ -212,7 +213,7 @@ static void run_rebound(struct ranks_rank *r)
         memcpy(m.in, private ? in : windows[0], sizeof in);
         memcpy(m.out, private ? out : windows[1], sizeof out);
         RANKS_OK(r, weft_exec_rebind(m.exec, m.in, m.out));
-        RANKS_CHECK(r, m.exec->program->letter_bytes == letters);
+        RANKS_CHECK(r, m.exec->program->eager_bytes == letters);
         RANKS_OK(r, run_once(&m, seed));
         RANKS_CHECK(r, !model_wrong(&m, seed));
         weft_view small[MOST];

@@ -12,9 +12,9 @@ static int model_view(struct model *m, const weft_layout *l, bool ours, weft_vie
     int err = weft_layout_local(l, m->r->rank, &at);
     if (err)
         return err;
-    *v = (weft_view){NULL, (size_t)at.bytes, NULL};
+    *v = (weft_view){.data = NULL, .bytes = (size_t)at.bytes};
     if (ours)
-        return weft_comm_alloc(m->r->comm, (size_t)at.bytes + 1, &v->data);
+        return weft_comm_alloc(m->r->comm, (size_t)at.bytes + 1, WEFT_MEMORY_HOST, 0, &v->data);
     v->data = calloc(1, (size_t)at.bytes + 1);
     return 0;
 }

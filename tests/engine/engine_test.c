@@ -69,7 +69,7 @@ static void run_impatient(struct ranks_rank *r)
         RANKS_OK(r, weft_exec_wait(m.exec, LONG));
     }
     if (how == BY_BARRIER && r->rank)
-        RANKS_OK(r, weft_comm_barrier(r->comm, -1));
+        RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE));
     RANKS_CHECK(r, !model_wrong(&m, 1));
     model_free(&m);
     weft_window_close(w);
@@ -242,7 +242,7 @@ static int end_run(struct random *rnd, struct model *m)
     bool done = false;
     int err = 0;
     switch (random_in(rnd, 0, 2)) {
-    case 0: return weft_exec_wait(m->exec, -1);
+    case 0: return weft_exec_wait(m->exec, WEFT_FOREVER);
     case 1:
         do
             err = weft_exec_wait(m->exec, random_in(rnd, 0, 2000));
@@ -397,10 +397,10 @@ static void run_flowing(struct ranks_rank *r)
         model_fill(&m, seed);
         bool done = false, late = seed % 3 == (r->rank ? 1 : 2);
         if (late)
-            RANKS_OK(r, weft_comm_barrier(r->comm, -1));
+            RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE));
         RANKS_OK(r, weft_exec_start(m.exec));
         if (!late && seed % 3)
-            RANKS_OK(r, weft_comm_barrier(r->comm, -1));
+            RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE));
         for (int i = 0; i < 100 * (seed % 3) && !done; i++)
             RANKS_OK(r, weft_exec_test(m.exec, &done));
         RANKS_OK(r, weft_exec_wait(m.exec, 60 * SECOND));
@@ -496,7 +496,7 @@ static void run_refused(struct ranks_rank *r)
     RANKS_OK(r, model_make(&m, r, &pair, 1, &(weft_lower_opts){.bucket = 0}));
     char *private = calloc(1, m.in[0].bytes + 1);
     RANKS_CHECK(r, private);
-    const weft_view in = {private, m.in[0].bytes, NULL}, small = {m.out[0].data, r->rank ? 1 : 0, NULL};
+    const weft_view in = WEFT_VIEW(private, m.in[0].bytes), small = WEFT_VIEW(m.out[0].data, r->rank ? 1 : 0);
     for (int seed = 0; seed < 3; seed++) {
         model_fill(&m, seed);
         RANKS_OK(r, weft_exec_start(m.exec));

@@ -67,7 +67,7 @@ static void run_binds(struct ranks_rank *r)
     weft_exec *x = NULL;
     float in[300];
     weft_lower_opts o = {.size = sizeof o, .in_place = true};
-    weft_view view = {in, sizeof in, NULL};
+    weft_view view = WEFT_VIEW(in, sizeof in);
     RANKS_OK(r, weft_layout_parse("f32[300] @x3 +sum(x)", &a));
     RANKS_OK(r, weft_layout_parse("f32[300] @x3", &b));
     RANKS_OK(r, weft_lower(&(weft_move){"w", a, b}, 1, r->rank, &o, &p));
@@ -105,7 +105,7 @@ static void bind_together(void **state)
 
 static void run_windows(struct ranks_rank *r)
 {
-    const weft_buffer b[] = {{"a", WEFT_F32, 100, 0}, {"large", WEFT_F32, 1 << 20, 0}};
+    const weft_buffer b[] = {WEFT_BUFFER("a", WEFT_F32, 100), WEFT_BUFFER("large", WEFT_F32, 1 << 20)};
     int err, n = 0;
     do {
         weft_window *w = NULL;
@@ -117,7 +117,7 @@ static void run_windows(struct ranks_rank *r)
         RANKS_CHECK(r, err == 0 || (err == WEFT_ENOMEM && !w));
         RANKS_CHECK(r, !err || !strncmp(weft_errmsg(), "rank 2: ", 8));
         if (!err)
-            RANKS_OK(r, weft_window_barrier(w, -1));
+            RANKS_OK(r, weft_window_barrier(w, WEFT_DEADLINE));
         weft_window_close(w);
     } while (err);
     RANKS_CHECK(r, n > 3);
@@ -146,7 +146,7 @@ static void run_splits(struct ranks_rank *r)
             RANKS_CHECK(r, !err || !strncmp(weft_errmsg(), "rank 2: ", 8));
         } while (err);
         RANKS_CHECK(r, n > 4);
-        RANKS_OK(r, weft_comm_barrier(c, -1));
+        RANKS_OK(r, weft_comm_barrier(c, WEFT_DEADLINE));
         weft_comm_close(c);
     }
 }

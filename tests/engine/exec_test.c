@@ -167,7 +167,7 @@ static void run_halo(struct ranks_rank *r)
     RANKS_OK(r, weft_layout_parse(src, &a));
     RANKS_OK(r, weft_layout_parse(dst, &b));
     RANKS_OK(r, weft_lower(&(weft_move){"h", a, b}, 1, r->rank, NULL, &p));
-    weft_view from = {in_place ? out + 1 : in, sizeof in, NULL}, to = {out, sizeof out, NULL};
+    weft_view from = WEFT_VIEW(in_place ? out + 1 : in, sizeof in), to = WEFT_VIEW(out, sizeof out);
     RANKS_OK(r, weft_bind(p, r->comm, &from, &to, NULL, &x));
     for (int run = 0; run < 3; run++) {
         for (int i = 0; i < N; i++)
@@ -210,7 +210,8 @@ static void run_strided(struct ranks_rank *r)
     for (int row = 0; row < 3; row++)
         for (int col = 0; col < C; col++)
             in[col][row] = (r->rank * 3 + row) * 100 + col;
-    weft_view from = {in, sizeof in, in_strides}, to = {out, sizeof out, out_strides};
+    weft_view from = {.data = in, .bytes = sizeof in, .strides = in_strides},
+              to = {.data = out, .bytes = sizeof out, .strides = out_strides};
     RANKS_OK(r, weft_bind(p, r->comm, &from, &to, NULL, &x));
     RANKS_OK(r, weft_exec_run(x));
     for (int row = 0; row < R; row++) {
@@ -245,8 +246,8 @@ static void run_opposite(struct ranks_rank *r)
         struct job *first = r->rank ? &b : &a, *second = r->rank ? &a : &b;
         RANKS_OK(r, weft_exec_start(first->exec));
         RANKS_OK(r, weft_exec_start(second->exec));
-        RANKS_OK(r, weft_exec_wait(first->exec, -1));
-        RANKS_OK(r, weft_exec_wait(second->exec, -1));
+        RANKS_OK(r, weft_exec_wait(first->exec, WEFT_FOREVER));
+        RANKS_OK(r, weft_exec_wait(second->exec, WEFT_FOREVER));
         RANKS_CHECK(r, !job_wrong(&a, r->rank, seed) && !job_wrong(&b, r->rank, seed + 1));
     }
     /* Even one after the other: the first is carried on while the second is waited for. */
@@ -255,9 +256,9 @@ static void run_opposite(struct ranks_rank *r)
         job_seed(&b, r->rank, seed + 1);
         RANKS_OK(r, weft_exec_start(a.exec));
         RANKS_OK(r, weft_exec_start(b.exec));
-        RANKS_OK(r, weft_exec_wait(r->rank ? a.exec : b.exec, -1));
-        RANKS_OK(r, weft_comm_barrier(r->comm, -1)); /* carries on, too */
-        RANKS_OK(r, weft_exec_wait(r->rank ? b.exec : a.exec, -1));
+        RANKS_OK(r, weft_exec_wait(r->rank ? a.exec : b.exec, WEFT_FOREVER));
+        RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE)); /* carries on, too */
+        RANKS_OK(r, weft_exec_wait(r->rank ? b.exec : a.exec, WEFT_FOREVER));
         RANKS_CHECK(r, !job_wrong(&a, r->rank, seed) && !job_wrong(&b, r->rank, seed + 1));
     }
     job_free(&a);
@@ -307,10 +308,10 @@ static void run_ten(struct ranks_rank *r)
         }
         for (int i = 0; i < TEN; i++) {
             int k = (i * 7 + r->rank) % TEN;
-            RANKS_OK(r, weft_exec_wait(j[k].exec, -1));
+            RANKS_OK(r, weft_exec_wait(j[k].exec, WEFT_FOREVER));
             RANKS_CHECK(r, !job_wrong(&j[k], r->rank, seed + k));
         }
-        RANKS_OK(r, weft_exec_wait(again, -1));
+        RANKS_OK(r, weft_exec_wait(again, WEFT_FOREVER));
         RANKS_CHECK(r, !job_wrong(&two, r->rank, seed));
         RANKS_OK(r, conformance_settle(r));
     }
@@ -410,7 +411,7 @@ static void run_frugal(struct ranks_rank *r)
         RANKS_OK(r, weft_exec_start(j[1].exec));
         for (; !done; sched_yield())
             RANKS_OK(r, weft_exec_test(j[0].exec, &done));
-        RANKS_OK(r, weft_exec_wait(j[1].exec, -1));
+        RANKS_OK(r, weft_exec_wait(j[1].exec, WEFT_FOREVER));
     }
     RANKS_OK(r, conformance_settle(r));
     ranks_meet(r);
@@ -453,7 +454,7 @@ static void next_in_chain(void *arg, int err)
     struct chain *c = arg;
     bool done;
     c->calls += err == 0;
-    c->refused += weft_exec_wait(c->j->exec, -1) == WEFT_EBUSY;
+    c->refused += weft_exec_wait(c->j->exec, WEFT_FOREVER) == WEFT_EBUSY;
     c->refused += weft_comm_barrier(c->r->comm, 0) == WEFT_EBUSY;
     c->refused += weft_exec_run(c->j->exec) == WEFT_EBUSY; /* and has started nothing */
     if (atomic_fetch_sub(&c->left, 1) > 1 && (weft_exec_start(c->j->exec) || weft_exec_test(c->j->exec, &done)))
@@ -470,7 +471,7 @@ static void run_chain(struct ranks_rank *r)
     RANKS_OK(r, weft_exec_on_done(j.exec, next_in_chain, &c));
     RANKS_OK(r, weft_exec_start(j.exec));
     while (atomic_load(&c.left) > 0)
-        RANKS_OK(r, weft_exec_wait(j.exec, -1)); /* ends with each run, though the next has been started */
+        RANKS_OK(r, weft_exec_wait(j.exec, WEFT_FOREVER)); /* ends with each run, though the next has been started */
     RANKS_CHECK(r, c.calls == 20 && c.refused == 60);
     RANKS_CHECK(r, !job_wrong(&j, r->rank, 1));
     job_free(&j);
@@ -505,9 +506,9 @@ static void run_model(struct ranks_rank *r)
         RANKS_OK(r, weft_layout_parse(b, &lb));
         mv[i] = (weft_move){names[i], la, lb};
         RANKS_OK(r, weft_layout_local(la, r->rank, &at));
-        in[i] = (weft_view){calloc(1, (size_t)at.bytes + 1), (size_t)at.bytes, NULL};
+        in[i] = (weft_view){.data = calloc(1, (size_t)at.bytes + 1), .bytes = (size_t)at.bytes};
         RANKS_OK(r, weft_layout_local(lb, r->rank, &at));
-        out[i] = (weft_view){calloc(1, (size_t)at.bytes + 1), (size_t)at.bytes, NULL};
+        out[i] = (weft_view){.data = calloc(1, (size_t)at.bytes + 1), .bytes = (size_t)at.bytes};
     }
     weft_lower_opts o = {.size = sizeof o, .bucket = *(int64_t *)r->arg};
     RANKS_OK(r, weft_lower(mv, TENSORS, r->rank, &o, &p));

@@ -17,9 +17,9 @@ int faces_make(struct mine *m, struct ranks_rank *r)
     size_t bytes = (size_t)m->at.slots * sizeof *m->buffer;
     weft_lower_opts opts = {.size = sizeof opts, .world = r->size, .in_place = !m->of->apart};
     void *memory[2] = {NULL, NULL};
-    int err = weft_comm_alloc(r->comm, bytes, &memory[0]);
+    int err = weft_comm_alloc(r->comm, bytes, WEFT_MEMORY_HOST, 0, &memory[0]);
     if (!err)
-        err = weft_comm_alloc(r->comm, bytes, &memory[1]);
+        err = weft_comm_alloc(r->comm, bytes, WEFT_MEMORY_HOST, 0, &memory[1]);
     m->buffer = memory[0];
     m->dense = memory[1];
     if (!err)
@@ -29,7 +29,7 @@ int faces_make(struct mine *m, struct ranks_rank *r)
     if (err)
         return err;
     grid_view(&m->of->grid, &m->at, m->buffer, sizeof *m->buffer, &m->view);
-    m->src = m->of->apart ? (weft_view){m->dense, bytes, NULL} : m->view.own;
+    m->src = m->of->apart ? (weft_view){.data = m->dense, .bytes = bytes} : m->view.own;
     return weft_bind(m->plan, r->comm, &m->src, &m->view.all, NULL, &m->exec);
 }
 
@@ -80,10 +80,10 @@ void faces_deserted(struct ranks_rank *r)
     RANKS_OK(r, weft_exec_start(m.exec));
     if (r->rank == 1)
         _exit(0);
-    RANKS_OK(r, weft_exec_wait(m.exec, -1));
+    RANKS_OK(r, weft_exec_wait(m.exec, WEFT_FOREVER));
     faces_check(r, &m, 0);
     RANKS_OK(r, weft_exec_start(m.exec));
-    RANKS_CHECK(r, weft_exec_wait(m.exec, -1) == WEFT_EPEER);
+    RANKS_CHECK(r, weft_exec_wait(m.exec, WEFT_FOREVER) == WEFT_EPEER);
     RANKS_CHECK(r, strstr(weft_errmsg(), "rank 1") != NULL);
     faces_drop(&m, r);
 }

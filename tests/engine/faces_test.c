@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/exec.h"
+#include "engine/way.h"
 #include "faces.h"
 #include "plan/plan.h"
 #include "support/conformance.h"
@@ -34,21 +34,23 @@ static const struct faces cases[] = {
      .mixed = true},
 };
 
-/* All that are no letters are copied side by side; large ones flow where each rank has a core. */
+/* All that are not eager are copied side by side; large ones stream where each rank has a core. */
 static void check_ways(const struct mine *m, struct ranks_rank *r)
 {
     const struct program *p = m->exec->program;
-    bool flows = m->of->large && m->exec->comm->dedicated_cores;
+    bool streams = m->of->large && m->exec->comm->dedicated_cores;
     uint32_t messages = 0;
     for (uint32_t s = 0; s < p->nsteps; s++) {
         const struct exec_step *step = &p->steps[s];
-        if ((step->kind != PLAN_SEND && step->kind != PLAN_RECV) || step->way == WAY_LETTER ||
-            (m->of->mixed && step->way == WAY_PULL))
+        if ((step->kind != PLAN_SEND && step->kind != PLAN_RECV) || step->way == &way_eager ||
+            (m->of->mixed && step->way == &way_pull))
             continue;
-        bool unpacks_whole = step->kind == PLAN_RECV && flows && !m->of->strips;
-        if (step->way != WAY_STAGED || step->flows != flows || step->combed == unpacks_whole || !step->kept)
-            ranks_note(r, __FILE__, __LINE__, "%s: step %u goes way %d, flows %d, combed %d, kept %d", m->of->what, s,
-                       step->way, step->flows, step->combed, step->kept);
+        bool unpacks_whole = step->kind == PLAN_RECV && streams && !m->of->strips;
+        const struct way *way = streams ? &way_stream : &way_staged;
+        bool combed = step->order == ORDER_COMB;
+        if (step->way != way || combed == unpacks_whole || !step->own_slots)
+            ranks_note(r, __FILE__, __LINE__, "%s: step %u goes by %s, combed %d, own slots %d", m->of->what, s,
+                       step->way->name, combed, step->own_slots);
         messages++;
     }
     RANKS_CHECK(r, messages >= 2);
@@ -69,7 +71,7 @@ static void run_case(struct ranks_rank *r)
         RANKS_OK(r, weft_exec_start(m.exec));
         if (run > 3 && !late)
             ranks_meet(r);
-        RANKS_OK(r, weft_exec_wait(m.exec, -1));
+        RANKS_OK(r, weft_exec_wait(m.exec, WEFT_FOREVER));
         int64_t n = faces_wrong(&m, run);
         if (n)
             ranks_note(r, __FILE__, __LINE__, "%s, run %d: %lld slots are wrong", m.of->what, (int)run, (long long)n);
@@ -105,13 +107,13 @@ static void run_ahead(struct ranks_rank *r)
         RANKS_OK(r, weft_exec_start(m.exec));
         if (!first) /* 0 has started its next run */
             ranks_meet(r);
-        RANKS_OK(r, weft_exec_wait(m.exec, -1));
+        RANKS_OK(r, weft_exec_wait(m.exec, WEFT_FOREVER));
         faces_check(r, &m, salt);
         faces_fill(&m, salt + 1);
         RANKS_OK(r, weft_exec_start(m.exec));
         if (first)
             ranks_meet(r);
-        RANKS_OK(r, weft_exec_wait(m.exec, -1));
+        RANKS_OK(r, weft_exec_wait(m.exec, WEFT_FOREVER));
         faces_check(r, &m, salt + 1);
     }
     for (int64_t salt = 6; salt < 9; salt++) {
@@ -119,7 +121,7 @@ static void run_ahead(struct ranks_rank *r)
         RANKS_OK(r, weft_exec_start(m.exec));
         if (!first) /* 0 has ended the run */
             ranks_meet(r);
-        RANKS_OK(r, weft_exec_wait(m.exec, -1));
+        RANKS_OK(r, weft_exec_wait(m.exec, WEFT_FOREVER));
         if (first)
             ranks_meet(r);
         faces_check(r, &m, salt);
@@ -131,13 +133,13 @@ static void run_ahead(struct ranks_rank *r)
     faces_fill(&m, 9);
     RANKS_OK(r, weft_exec_start(m.exec));
     if (first) {
-        RANKS_OK(r, weft_exec_wait(m.exec, -1));
+        RANKS_OK(r, weft_exec_wait(m.exec, WEFT_FOREVER));
         weft_exec_close(m.exec);
         m.exec = NULL;
         ranks_meet(r);
     } else {
         ranks_meet(r); /* 0 has freed its exec */
-        RANKS_OK(r, weft_exec_wait(m.exec, -1));
+        RANKS_OK(r, weft_exec_wait(m.exec, WEFT_FOREVER));
     }
     faces_check(r, &m, 9);
     faces_drop(&m, r);
@@ -162,7 +164,7 @@ static void deaths_are_noticed(void **state)
         ranks_run_but(2, NULL, faces_deserted, (void *)(uintptr_t)&pairs[i], 1);
 }
 
-/* What is kept is charged, and within the limits of the comm; where it would not be, nothing is kept. */
+/* Slots of their own are charged, and within the limits of the comm; where they would not be, there are none. */
 static void run_limited(struct ranks_rank *r)
 {
     struct mine m = {.of = r->arg};
@@ -172,8 +174,8 @@ static void run_limited(struct ranks_rank *r)
     int64_t bytes = 0;
     bool room = r->opts.channel_buckets != 1 && !r->opts.inflight_bytes;
     for (uint32_t s = 0; s < p->nsteps; s++) {
-        RANKS_CHECK(r, p->steps[s].kept <= room);
-        bytes += p->steps[s].kept && p->steps[s].kind == PLAN_SEND ? 2 * m.plan->steps[s].bytes : 0;
+        RANKS_CHECK(r, p->steps[s].own_slots <= room);
+        bytes += p->steps[s].own_slots && p->steps[s].kind == PLAN_SEND ? 2 * m.plan->steps[s].bytes : 0;
     }
     RANKS_CHECK(r, (bytes > 0) == room && p->room >= bytes);
     for (int64_t salt = 0; salt < 3; salt++) {

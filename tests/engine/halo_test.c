@@ -24,7 +24,7 @@ static void *take(struct ranks_rank *r, bool window, size_t bytes)
     void *p = NULL;
     if (!window)
         return calloc(1, bytes + 1);
-    return weft_comm_alloc(r->comm, bytes + 1, &p) ? NULL : p;
+    return weft_comm_alloc(r->comm, bytes + 1, WEFT_MEMORY_HOST, 0, &p) ? NULL : p;
 }
 
 static void give(struct ranks_rank *r, bool window, void *p)
@@ -63,7 +63,7 @@ static int halo_make(struct halo *h, struct ranks_rank *r)
         err = weft_lower(&(weft_move){"h", h->own, h->all}, 1, r->rank, &opts, &h->plan);
     if (!err)
         err = weft_lower(&(weft_move){"h", h->terms, h->own}, 1, r->rank, &opts, &h->back);
-    weft_view apart = {h->dense, bytes, NULL}, *own = h->in_place ? &h->view.own : &apart;
+    weft_view apart = WEFT_VIEW(h->dense, bytes), *own = h->in_place ? &h->view.own : &apart;
     if (!err)
         err = weft_bind(h->plan, r->comm, own, &h->view.all, NULL, &h->exec);
     return err ? err : weft_bind(h->back, r->comm, &h->view.all, own, NULL, &h->reverse);
@@ -355,7 +355,7 @@ static void run_overlap(struct ranks_rank *r)
             RANKS_OK(r, weft_exec_test(h.exec, &done));
             RANKS_OK(r, compute(&h, r->rank, WEFT_HALO_INNER, out)); /* ghosts may have come meanwhile */
             RANKS_CHECK(r, own_untouched(&h, run));
-            RANKS_OK(r, weft_exec_wait(h.exec, -1));
+            RANKS_OK(r, weft_exec_wait(h.exec, WEFT_FOREVER));
             RANKS_OK(r, compute(&h, r->rank, WEFT_HALO_RIM, out));
             RANKS_CHECK(r, !halo_wrong(&h, run, -7));
             for (int64_t i = 0; i < h.mine.slots; i++) {

@@ -26,17 +26,17 @@ static void run_transposed(struct ranks_rank *r)
         void *in = NULL, *out = NULL;
         weft_plan *p;
         weft_exec *x;
-        RANKS_OK(r, weft_comm_alloc(r->comm, in_bytes, &in));
-        RANKS_OK(r, weft_comm_alloc(r->comm, out_bytes, &out));
+        RANKS_OK(r, weft_comm_alloc(r->comm, in_bytes, WEFT_MEMORY_HOST, 0, &in));
+        RANKS_OK(r, weft_comm_alloc(r->comm, out_bytes, WEFT_MEMORY_HOST, 0, &out));
         RANKS_OK(r, weft_lower(&(weft_move){"t", a, b}, 1, r->rank, &opts, &p));
-        weft_view from = {in, in_bytes, NULL}, to = {out, out_bytes, strides};
+        weft_view from = WEFT_VIEW(in, in_bytes), to = {.data = out, .bytes = out_bytes, .strides = strides};
         RANKS_OK(r, weft_bind(p, r->comm, &from, &to, NULL, &x));
         for (int run = 0; run < RUNS; run++) {
             for (int i = 0; i < R / RANKS * C; i++)
                 ((int32_t *)in)[i] = (run << 24) + (r->rank * (R / RANKS) + i / C) * C + i % C;
             memset(out, 0x11, out_bytes);
             if (run % 2)
-                RANKS_OK(r, weft_comm_barrier(r->comm, -1));
+                RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE));
             RANKS_OK(r, weft_exec_run(x));
             int64_t wrong = 0;
             for (int64_t i = 0; i < column * W; i++) {

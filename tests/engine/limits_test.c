@@ -47,8 +47,8 @@ static int move_make(struct move *m, struct ranks_rank *r)
         return err;
     m->in = calloc(1, (size_t)at.bytes);
     m->out = calloc(1, (size_t)at.bytes);
-    return weft_bind(m->plan, r->comm, &(weft_view){m->in, (size_t)at.bytes, NULL},
-                     &(weft_view){m->out, (size_t)at.bytes, NULL}, NULL, &m->exec);
+    return weft_bind(m->plan, r->comm, &(weft_view){.data = m->in, .bytes = (size_t)at.bytes},
+                     &(weft_view){.data = m->out, .bytes = (size_t)at.bytes}, NULL, &m->exec);
 }
 
 static void move_free(struct move *m)
@@ -112,7 +112,7 @@ static void run_all(struct ranks_rank *r)
         }
         ranks_meet(r);
         for (int i = 0; i < n; i++)
-            RANKS_OK(r, weft_exec_wait(m[i].exec, -1));
+            RANKS_OK(r, weft_exec_wait(m[i].exec, WEFT_FOREVER));
         for (int i = 0; i < n; i++)
             RANKS_CHECK(r, is_right(&m[i], r->rank, run, i));
         RANKS_OK(r, conformance_settle(r));

@@ -99,7 +99,7 @@ static void *memory_for(weft_comm *c, bool window)
     void *memory = NULL;
     if (!window)
         return calloc(1, 8);
-    return weft_comm_alloc(c, 8, &memory) ? NULL : memory;
+    return weft_comm_alloc(c, 8, WEFT_MEMORY_HOST, 0, &memory) ? NULL : memory;
 }
 
 static void measure(weft_comm *c, size_t m)
@@ -115,7 +115,8 @@ static void measure(weft_comm *c, size_t m)
         give_up(moves[m].name);
     double *in = memory_for(c, moves[m].window), *out = memory_for(c, moves[m].window);
     if (!in || !out ||
-        weft_bind(p, c, &(weft_view){in, (size_t)a.bytes, NULL}, &(weft_view){out, (size_t)b.bytes, NULL}, NULL, &x))
+        weft_bind(p, c, &(weft_view){.data = in, .bytes = (size_t)a.bytes},
+                  &(weft_view){.data = out, .bytes = (size_t)b.bytes}, NULL, &x))
         give_up(moves[m].name);
     for (int r = 0; r < ROUNDS; r++) {
         *in = 100 * r + rank;

@@ -13,6 +13,7 @@
 #include "exchange_flow.h"
 #include "support/conformance.h"
 #include "support/suite.h"
+#include "weft/halo.h"
 
 static const int sizes[] = {1, 2, 3, 4, 5, 8};
 #define SIZES (int)(sizeof sizes / sizeof *sizes)
@@ -39,8 +40,8 @@ static void wrong_lists(struct ranks_rank *r)
                   "rank 0: weft_exchange_open: it sends to rank");
     int below = -1;
     RANKS_REFUSED(r, weft_exchange_open(r->comm, NULL, 0, &below, 1, NULL, &x), WEFT_EINVAL, "it sends to rank -1");
-    RANKS_REFUSED(r, weft_exchange_open(r->comm, NULL, -1, NULL, 0, NULL, &x), WEFT_EINVAL,
-                  "it receives from -1 ranks");
+    RANKS_REFUSED(r, weft_exchange_open(r->comm, &next, SIZE_MAX, NULL, 0, NULL, &x), WEFT_EINVAL,
+                  "it receives from 18446744073709551615 ranks, the comm has");
     weft_exchange_opts tight = {.size = sizeof tight, .budget = 1000};
     RANKS_REFUSED(r, weft_exchange_open(r->comm, NULL, 0, NULL, 0, &tight, &x), WEFT_ENOMEM,
                   "the budget of 1000 bytes");
@@ -57,7 +58,8 @@ static void wrong_lists(struct ranks_rank *r)
     RANKS_REFUSED(r, weft_exchange_open(r->comm, NULL, 0, NULL, 0, &vote, &x), WEFT_EMISMATCH,
                   "rank 1: weft_exchange_open: its rounds end with a vote, those of rank 0 without one");
     snprintf(words, sizeof words, "rank 0 is in weft_exchange_open, rank 1 in weft_comm_barrier");
-    int err = r->rank == 1 ? weft_comm_barrier(r->comm, -1) : weft_exchange_open(r->comm, NULL, 0, NULL, 0, NULL, &x);
+    int err = r->rank == 1 ? weft_comm_barrier(r->comm, WEFT_DEADLINE)
+                           : weft_exchange_open(r->comm, NULL, 0, NULL, 0, NULL, &x);
     RANKS_REFUSED(r, err, WEFT_EMISMATCH, words);
 }
 
@@ -70,13 +72,13 @@ static void wrong_calls(struct ranks_rank *r)
     int next = (r->rank + 1) % r->size, prev = (r->rank + r->size - 1) % r->size, n = r->size > 1, fd;
     char huge[1];
     weft_exchange_opts o = {.size = sizeof o, .budget = 1 << 20};
-    RANKS_OK(r, weft_exchange_open(r->comm, &prev, n, &next, n, &o, &x));
+    RANKS_OK(r, weft_exchange_open(r->comm, &prev, (size_t)n, &next, (size_t)n, &o, &x));
     RANKS_REFUSED(r, weft_exchange_put(x, r->rank, NULL, 0, NULL, 0), WEFT_EINVAL, "is not among the");
     RANKS_REFUSED(r, weft_exchange_put(x, r->size, NULL, 0, NULL, 0), WEFT_EINVAL, "is not among the");
     RANKS_REFUSED(r, weft_exchange_put(x, -1, NULL, 0, NULL, 0), WEFT_EINVAL, "is not among the");
     RANKS_REFUSED(r, weft_exchange_take(x, r->rank, &m), WEFT_EINVAL, "is not among the");
     RANKS_REFUSED(r, weft_exchange_take(x, 0, NULL), WEFT_EINVAL, "must not be NULL");
-    RANKS_REFUSED(r, weft_exchange_stats(x, &info), WEFT_EINVAL, "size must be set");
+    RANKS_REFUSED(r, weft_exchange_stats(x, &info), WEFT_EINVAL, "the size in weft_exchange_info is 0");
     RANKS_REFUSED(r, weft_exchange_put(NULL, 0, NULL, 0, NULL, 0), WEFT_EINVAL, "is NULL");
     RANKS_REFUSED(r, weft_exchange_wait(NULL, 0), WEFT_EINVAL, "is NULL");
     RANKS_REFUSED(r, weft_exchange_fd(NULL, &fd), WEFT_EINVAL, "must not be NULL");
@@ -93,8 +95,8 @@ static void wrong_calls(struct ranks_rank *r)
     if (n)
         RANKS_REFUSED(r, weft_exchange_put(x, next, "b", 1, NULL, 0), WEFT_EINVAL, "has finished the round");
     RANKS_REFUSED(r, weft_exchange_finish(x, false), WEFT_EINVAL, "has finished the round");
-    RANKS_OK(r, weft_exchange_wait(x, -1));
-    RANKS_OK(r, weft_exchange_wait(x, -1));
+    RANKS_OK(r, weft_exchange_wait(x, WEFT_FOREVER));
+    RANKS_OK(r, weft_exchange_wait(x, WEFT_FOREVER));
     RANKS_OK(r, weft_exchange_take(x, -1, &m));
     RANKS_CHECK(r, n ? m && m->meta_bytes == 1 && !memcmp(m->meta, "a", 1) : !m);
     weft_exchange_close(x);
@@ -131,7 +133,7 @@ static void times_out(struct ranks_rank *r)
     ranks_meet(r);
     if (r->rank != 0)
         RANKS_OK(r, weft_exchange_finish(x, false));
-    RANKS_OK(r, weft_exchange_wait(x, -1));
+    RANKS_OK(r, weft_exchange_wait(x, WEFT_FOREVER));
     weft_exchange_close(x);
 }
 
@@ -159,7 +161,7 @@ static void go_on(void *arg, int err)
     t->err = err ? err : t->err;
     if (err || t->err)
         return;
-    t->err = weft_exchange_wait(t->x, -1) == WEFT_EBUSY ? 0 : 1; /* a callback cannot wait */
+    t->err = weft_exchange_wait(t->x, WEFT_FOREVER) == WEFT_EBUSY ? 0 : 1; /* a callback cannot wait */
     if (weft_exchange_take(t->x, -1, &m) || (t->n && !m))
         t->err = 2;
     if (t->calls == t->rounds) {
@@ -178,7 +180,7 @@ static void callbacks(struct ranks_rank *r)
     struct told t = {.next = (r->rank + 1) % r->size, .n = r->size > 1, .rounds = 3 * r->size};
     int prev = (r->rank + r->size - 1) % r->size, first = r->rank;
     bool complete = false;
-    RANKS_OK(r, weft_exchange_open(r->comm, &prev, t.n, &t.next, t.n, NULL, &t.x));
+    RANKS_OK(r, weft_exchange_open(r->comm, &prev, (size_t)t.n, &t.next, (size_t)t.n, NULL, &t.x));
     RANKS_OK(r, weft_exchange_on_done(t.x, go_on, &t));
     if (t.n)
         RANKS_OK(r, weft_exchange_put(t.x, t.next, &first, sizeof first, NULL, 0));
@@ -189,7 +191,7 @@ static void callbacks(struct ranks_rank *r)
         RANKS_OK(r, weft_exchange_stats(t.x, &info));
     }
     RANKS_OK(r, weft_exchange_on_done(t.x, NULL, NULL));
-    RANKS_OK(r, weft_exchange_wait(t.x, -1));
+    RANKS_OK(r, weft_exchange_wait(t.x, WEFT_FOREVER));
     RANKS_CHECK(r, t.err == 0 && t.calls == t.rounds);
     RANKS_CHECK(r, !t.n || !memcmp(t.last->meta, &first, sizeof first)); /* it went three times round */
     weft_message_free(t.last);
@@ -215,7 +217,7 @@ static void descriptors(struct ranks_rank *r)
     weft_exchange *x;
     int next = (r->rank + 1) % r->size, prev = (r->rank + r->size - 1) % r->size, n = r->size > 1, fd, again;
     bool thread = r->opts.progress == WEFT_PROGRESS_THREAD, complete;
-    RANKS_OK(r, weft_exchange_open(r->comm, &prev, n, &next, n, NULL, &x));
+    RANKS_OK(r, weft_exchange_open(r->comm, &prev, (size_t)n, &next, (size_t)n, NULL, &x));
     RANKS_OK(r, weft_exchange_fd(x, &fd));
     RANKS_OK(r, weft_exchange_fd(x, &again));
     RANKS_CHECK(r, fd == again);
@@ -258,7 +260,7 @@ static void slow_receiver(struct ranks_rank *r)
     int prev = r->rank - 1, next = r->rank + 1, nfrom = r->rank > 0, nto = r->rank < r->size - 1;
     unsigned char payload[4096];
     bool complete = false;
-    RANKS_OK(r, weft_exchange_open(r->comm, &prev, nfrom, &next, nto, &o, &x));
+    RANKS_OK(r, weft_exchange_open(r->comm, &prev, (size_t)nfrom, &next, (size_t)nto, &o, &x));
     if (r->rank == r->size - 1) {
         struct timespec half = {.tv_nsec = 500 * FLOW_MS};
         nanosleep(&half, NULL);
@@ -281,7 +283,7 @@ static void slow_receiver(struct ranks_rank *r)
         weft_message_free(m);
         k++;
     }
-    RANKS_OK(r, weft_comm_barrier(r->comm, -1));
+    RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE));
     RANKS_OK(r, weft_exchange_stats(x, &info));
     RANKS_CHECK(r, info.inflight_peak <= info.budget && info.budget == SLOW_BUDGET);
     RANKS_CHECK(r, info.untaken == 0 && info.inflight <= info.inflight_peak && info.sent == (nto ? SLOW : 0));
@@ -317,14 +319,14 @@ static void one_leaves(struct ranks_rank *r)
         if (!err)
             err = weft_exchange_finish(x, false);
         if (!err)
-            err = weft_exchange_wait(x, -1);
+            err = weft_exchange_wait(x, WEFT_FOREVER);
     }
     if (r->rank != 1) {
         RANKS_CHECK(r, err == WEFT_EPEER);
         RANKS_CHECK(r, strstr(ranks_said(), "rank 1 closed its comm or freed its exchange") ||
                            strstr(ranks_said(), "rank 1 freed its exchange in the middle of a round"));
         RANKS_CHECK(r, weft_exchange_put(x, next, NULL, 0, NULL, 0) == WEFT_EPEER);
-        RANKS_CHECK(r, weft_exchange_wait(x, -1) == WEFT_EPEER);
+        RANKS_CHECK(r, weft_exchange_wait(x, WEFT_FOREVER) == WEFT_EPEER);
     }
     weft_exchange_close(x);
     free(payload);

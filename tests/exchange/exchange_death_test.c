@@ -65,7 +65,7 @@ static int a_round(struct dying *d, weft_exchange *x, int rank, int round, const
     if (!err)
         err = weft_exchange_finish(x, false);
     if (!err)
-        err = weft_exchange_wait(x, -1);
+        err = weft_exchange_wait(x, WEFT_FOREVER);
     for (weft_message *m = NULL; !err && !weft_exchange_take(x, -1, &m) && m;)
         weft_message_free(m);
     if (here && d->when == BETWEEN_ROUNDS)
@@ -94,7 +94,7 @@ static int live(struct dying *d, int rank)
         list[n++] = rank + 1;
     if (rank == d->victim && d->when == BEFORE_OPENING)
         die(d);
-    int err = weft_exchange_open(c, list, n, list, n, &xo, &x);
+    int err = weft_exchange_open(c, list, (size_t)n, list, (size_t)n, &xo, &x);
     for (int round = 0; !err && round < 1000000; round++)
         err = a_round(d, x, rank, round, payload);
     d->end[rank].code = err;

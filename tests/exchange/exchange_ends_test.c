@@ -46,7 +46,7 @@ static void pause_between(struct ranks_rank *r)
     int other = 1 - r->rank;
     weft_exchange *x;
     void *payload;
-    RANKS_OK(r, weft_comm_alloc(r->comm, LARGE, &payload));
+    RANKS_OK(r, weft_comm_alloc(r->comm, LARGE, WEFT_MEMORY_HOST, 0, &payload));
     RANKS_OK(r, weft_exchange_open(r->comm, &other, r->rank == 1, &other, r->rank == 0, &o, &x));
     for (int round = 0; round < 2; round++) {
         weft_message *m = NULL;
@@ -59,7 +59,7 @@ static void pause_between(struct ranks_rank *r)
             RANKS_CHECK(r, weft_exchange_wait(x, 20 * FLOW_MS) == WEFT_ETIMEOUT);
         if (round || r->rank == 0)
             ranks_meet(r);
-        RANKS_OK(r, weft_exchange_wait(x, -1));
+        RANKS_OK(r, weft_exchange_wait(x, WEFT_FOREVER));
         RANKS_OK(r, weft_exchange_take(x, -1, &m));
         RANKS_CHECK(r, (m != NULL) == (r->rank == 1));
         weft_message_free(m);
@@ -92,7 +92,7 @@ static void desert_the_vote(struct ranks_rank *r)
     RANKS_OK(r, weft_exchange_open(r->comm, NULL, 0, NULL, 0, &o, &x));
     for (int round = 0; round < 2; round++) {
         RANKS_OK(r, weft_exchange_finish(x, false));
-        RANKS_OK(r, weft_exchange_wait(x, -1));
+        RANKS_OK(r, weft_exchange_wait(x, WEFT_FOREVER));
     }
     ranks_meet(r); /* a comm that has failed fails whoever is not yet through */
     if (r->rank != deserter) {
@@ -163,7 +163,7 @@ static void stop_while_loading(struct ranks_rank *r)
     int64_t begin = clock_now();
     RANKS_OK(r, weft_exchange_finish(x, false));
     for (int i = 0; i < 3; i++)
-        RANKS_CHECK(r, weft_exchange_wait(x, -1) == WEFT_EPEER);
+        RANKS_CHECK(r, weft_exchange_wait(x, WEFT_FOREVER) == WEFT_EPEER);
     int64_t took = clock_now() - begin;
     RANKS_CHECK(r, took >= DEADLINE_MS * FLOW_MS && took < 10 * SECOND);
     weft_exchange_close(x);
@@ -212,7 +212,7 @@ static void fill_in_a_callback(struct ranks_rank *r)
     ranks_meet(r);
     RANKS_CHECK(r, r->rank ? !f.puts : f.err == WEFT_EBUSY && f.puts > 10 && f.puts <= 64);
     RANKS_OK(r, weft_exchange_finish(f.x, false));
-    RANKS_OK(r, weft_exchange_wait(f.x, -1));
+    RANKS_OK(r, weft_exchange_wait(f.x, WEFT_FOREVER));
     for (weft_message *m = NULL; !weft_exchange_take(f.x, -1, &m) && m; came++)
         weft_message_free(m);
     RANKS_CHECK(r, r->rank ? came > 10 : !came);

@@ -63,7 +63,7 @@ static void *flow_payload(struct flow_rank *me, size_t bytes)
     if (!bytes)
         return NULL;
     if (me->f->window) {
-        if (weft_comm_alloc(me->r->comm, bytes, &p))
+        if (weft_comm_alloc(me->r->comm, bytes, WEFT_MEMORY_HOST, 0, &p))
             return NULL;
     } else {
         p = malloc(bytes);
@@ -224,7 +224,7 @@ static void flow_round(struct flow_rank *me, int round)
         RANKS_OK(me->r, weft_exchange_test(me->x, &complete));
         flow_take(me, round);
     }
-    RANKS_OK(me->r, weft_exchange_wait(me->x, -1));
+    RANKS_OK(me->r, weft_exchange_wait(me->x, WEFT_FOREVER));
     RANKS_CHECK(me->r, weft_exchange_over(me->x) == (f->vote && last));
     flow_take(me, round);
     if (!me->r->failed[0])
@@ -258,7 +258,7 @@ void flow_body(struct ranks_rank *r)
     flow_lists(me);
     weft_exchange_opts o = {
         .size = sizeof o, .budget = f->budget, .vote = f->vote, .buffer = f->hook ? flow_hook : NULL, .arg = me};
-    if (weft_exchange_open(r->comm, me->from, me->nfrom, me->to, me->nto, &o, &me->x))
+    if (weft_exchange_open(r->comm, me->from, (size_t)me->nfrom, me->to, (size_t)me->nto, &o, &me->x))
         ranks_note(r, __FILE__, __LINE__, "open: %s", weft_errmsg());
     for (int round = 0; round < f->rounds && !r->failed[0]; round++)
         flow_round(me, round);

@@ -11,6 +11,7 @@
 #include "exchange_flow.h"
 #include "support/conformance.h"
 #include "support/suite.h"
+#include "weft/halo.h"
 
 static const int sizes[] = {1, 2, 3, 4, 5, 8};
 #define SIZES (int)(sizeof sizes / sizeof *sizes)
@@ -61,7 +62,7 @@ static void round_trips(struct ranks_rank *r)
         if (round % 2) {
             RANKS_OK(r, weft_halo_start(h, &to_left, &to_right, false));
             RANKS_CHECK(r, weft_halo_start(h, &to_left, &to_right, false) == WEFT_EBUSY);
-            RANKS_OK(r, weft_exchange_wait(weft_halo_rounds(h), -1));
+            RANKS_OK(r, weft_exchange_wait(weft_halo_rounds(h), WEFT_FOREVER));
             RANKS_OK(r, weft_halo_take(h, &from_left, &from_right));
         } else {
             RANKS_OK(r, weft_halo_exchange(h, &to_left, &to_right, &from_left, &from_right));
@@ -117,7 +118,7 @@ static void look_back(struct ranks_rank *r)
     do {
         weft_message *to_right = left ? left : &own, *to_left = right ? right : &own, *from_left, *from_right;
         RANKS_OK(r, weft_halo_start(h, to_left, to_right, have >= wanted));
-        RANKS_OK(r, weft_exchange_wait(weft_halo_rounds(h), -1));
+        RANKS_OK(r, weft_exchange_wait(weft_halo_rounds(h), WEFT_FOREVER));
         RANKS_OK(r, weft_halo_take(h, &from_left, &from_right));
         RANKS_CHECK(r, (from_left != NULL) == (r->rank > 0));
         weft_message_free(left);
@@ -186,7 +187,7 @@ static void refused_starts(struct ranks_rank *r)
         RANKS_CHECK(r, weft_halo_start(h, &small, &bad, false) == WEFT_EINVAL);
         RANKS_CHECK(r, weft_halo_start(h, &small, r->size > 1 ? &large : &small, false) == WEFT_ENOMEM);
         RANKS_OK(r, weft_halo_start(h, &small, &empty, false));
-        RANKS_OK(r, weft_exchange_wait(weft_halo_rounds(h), -1));
+        RANKS_OK(r, weft_exchange_wait(weft_halo_rounds(h), WEFT_FOREVER));
         RANKS_OK(r, weft_halo_take(h, &left, &right));
         RANKS_CHECK(r, left && left->meta_bytes == 1 && *(const char *)left->meta == 'e' && !left->bytes);
         RANKS_CHECK(r, right && right->bytes == 1 && *(const char *)right->payload == 'p');

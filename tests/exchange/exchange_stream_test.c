@@ -117,7 +117,7 @@ static void many_rounds(struct ranks_rank *r)
         for (int i = 0; i < messages_of(r->rank, round); i++)
             RANKS_OK(r, weft_exchange_put(x, to, &i, sizeof i, data, bytes_of(r->rank, round, i)));
         RANKS_OK(r, weft_exchange_finish(x, false));
-        RANKS_OK(r, weft_exchange_wait(x, -1));
+        RANKS_OK(r, weft_exchange_wait(x, WEFT_FOREVER));
         weft_message *m = NULL;
         for (int i = 0; i < messages_of(from, round); i++) {
             RANKS_OK(r, weft_exchange_take(x, from, &m));
@@ -202,7 +202,7 @@ static void *cost_rank(void *arg)
         if (!err)
             err = weft_exchange_finish(x, false);
         if (!err)
-            err = weft_exchange_wait(x, -1);
+            err = weft_exchange_wait(x, WEFT_FOREVER);
         while (!err && !weft_exchange_take(x, -1, &m) && m)
             weft_message_free(m);
     }

@@ -201,7 +201,7 @@ static void two_exchanges(struct ranks_rank *r)
     weft_exchange *x[2] = {NULL, NULL};
     int next = (r->rank + 1) % r->size, prev = (r->rank + r->size - 1) % r->size, n = r->size > 1;
     for (int i = 0; i < 2; i++)
-        RANKS_OK(r, weft_exchange_open(r->comm, &prev, n, &next, n, NULL, &x[i]));
+        RANKS_OK(r, weft_exchange_open(r->comm, &prev, (size_t)n, &next, (size_t)n, NULL, &x[i]));
     for (int round = 0; round < 50; round++) {
         weft_message *m;
         for (int k = 0; k < 6 && n; k++) {
@@ -211,7 +211,7 @@ static void two_exchanges(struct ranks_rank *r)
         for (int i = 0; i < 2; i++) /* ranks finish and wait for them in different orders */
             RANKS_OK(r, weft_exchange_finish(x[(i + r->rank) % 2], false));
         for (int i = 0; i < 2; i++)
-            RANKS_OK(r, weft_exchange_wait(x[(i + round) % 2], -1));
+            RANKS_OK(r, weft_exchange_wait(x[(i + round) % 2], WEFT_FOREVER));
         for (int k = 0; k < 6 && n; k++) {
             int what[3] = {prev, round, k};
             RANKS_OK(r, weft_exchange_take(x[k % 2], prev, &m));

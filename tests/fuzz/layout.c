@@ -54,7 +54,7 @@ static void check_text(const weft_layout *l)
 
 static void check_struct(const weft_layout *l)
 {
-    weft_layout_desc desc;
+    weft_layout_desc desc = WEFT_LAYOUT_DESC_INIT;
     weft_layout *again = NULL;
     if (l->mesh > 65536)
         return; /* the list of ranks is written out here */

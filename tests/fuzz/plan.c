@@ -29,7 +29,7 @@ static void use(const weft_plan *p)
     weft_stats st = {.size = sizeof st};
     must(!weft_plan_stats(p, &st));
     must(st.sent >= 0 && st.received >= 0 && st.copied >= 0 && st.folded >= 0 && st.sends + st.recvs <= st.steps);
-    for (int i = 0; i < weft_plan_tensors(p); i++) {
+    for (size_t i = 0; i < weft_plan_tensors(p); i++) {
         weft_move m;
         must(!weft_plan_tensor(p, i, &m) && m.name && m.src && m.dst);
     }

@@ -266,9 +266,10 @@ static void wrong_structs(void **state)
 #undef SPOIL
     char message[200];
     right(&f);
-    f.desc.size = 8;
-    snprintf(message, sizeof message, "layout: desc.size is 8: set it to sizeof(weft_layout_desc), %zu in this library",
-             sizeof f.desc);
+    f.desc.size = 4;
+    snprintf(message, sizeof message,
+             "weft_layout_create: the size in weft_layout_desc is 4: initialise it with WEFT_LAYOUT_DESC_INIT, or set "
+             "size to sizeof(weft_layout_desc)");
     assert_int_equal(weft_layout_create(&f.desc, &l), WEFT_EINVAL);
     assert_string_equal(weft_errmsg(), message);
 }
@@ -279,7 +280,7 @@ static void wrong_calls(void **state)
 {
     (void)state;
     weft_layout *l = NULL, *out = NULL;
-    weft_layout_desc desc;
+    weft_layout_desc desc = WEFT_LAYOUT_DESC_INIT;
     weft_local local;
     weft_box box;
     size_t n = 5;

@@ -39,7 +39,7 @@ static bool in_fold(const weft_fold *f, const char *name)
 /* What was meant, field by field. Axes of one fold are a set; without ghosts nothing wraps. */
 static void assert_described(const weft_layout *l, const weft_layout_desc *want)
 {
-    weft_layout_desc d;
+    weft_layout_desc d = WEFT_LAYOUT_DESC_INIT;
     LAW(!weft_layout_describe(l, &d));
     LAW(d.size == sizeof d);
     LAW(d.dtype == want->dtype);
@@ -104,7 +104,7 @@ static void check_sample(struct random *g, const struct sample_options *o)
     assert_non_null(made);
     LAW(weft_layout_equal(l, made) && weft_layout_equal(made, l));
     if (l->mesh <= 4096) { /* the list of ranks is written out here */
-        weft_layout_desc d;
+        weft_layout_desc d = WEFT_LAYOUT_DESC_INIT;
         assert_described(l, &sample.desc);
         assert_int_equal(weft_layout_describe(l, &d), 0);
         assert_int_equal(weft_layout_create(&d, &copy), 0);

@@ -31,7 +31,7 @@ static void plan_all(const char *src, const char *dst, const char *of, const cha
     assert_int_equal(weft_layout_parse(src, &a), 0);
     assert_int_equal(weft_layout_parse(dst, &b), 0);
     weft_lower_opts o = {.size = sizeof o, .world = j->world, .bucket = bucket, .algorithm = algorithm};
-    o.machine = (weft_machine){.size = sizeof o.machine, .ranks = j->world, .host = j->host};
+    o.machine = &(weft_machine){.size = sizeof(weft_machine), .ranks = j->world, .host = j->host};
     for (int r = 0; r < j->world; r++)
         if (weft_lower(&(weft_move){"t", a, b}, 1, r, &o, &j->plan[r]))
             fail_msg("%s -> %s on %s: %s", src, dst, of, weft_errmsg());
@@ -218,10 +218,10 @@ static void refused(void **state)
     assert_int_equal(weft_layout_parse("f32[60] @y2.x3 +sum(x)", &a), 0);
     assert_int_equal(weft_layout_parse("f32[60] @y2.x3", &b), 0);
     weft_move m = {"t", a, b};
-    o.machine.size = sizeof o.machine;
+    o.machine = &(weft_machine)WEFT_MACHINE_INIT;
     assert_int_equal(weft_lower(&m, 1, 0, &o, &p), WEFT_EINVAL);
     assert_non_null(strstr(weft_errmsg(), "one host"));
-    o.machine = (weft_machine){.size = sizeof o.machine, .ranks = 6, .host = hosts}; /* 0 0 1 and 1 2 2 */
+    o.machine = &(weft_machine){.size = sizeof(weft_machine), .ranks = 6, .host = hosts}; /* 0 0 1 and 1 2 2 */
     assert_int_equal(weft_lower(&m, 1, 0, &o, &p), WEFT_EINVAL);
     assert_non_null(strstr(weft_errmsg(), "different ways"));
     o.algorithm = NULL;
@@ -242,7 +242,7 @@ static void hosts_beyond_the_world(void **state)
     (void)state;
     for (int r = 0; r < ENTRIES; r++)
         host[r] = ENTRIES - 1 - r % 2;
-    o.machine = (weft_machine){.size = sizeof o.machine, .ranks = ENTRIES, .host = host};
+    o.machine = &(weft_machine){.size = sizeof(weft_machine), .ranks = ENTRIES, .host = host};
     assert_int_equal(weft_layout_parse("f32[60] @x2.y2 +sum(y)", &a), 0);
     assert_int_equal(weft_layout_parse("f32[60] @x2.y2", &b), 0);
     for (int r = 0; r < 4; r++)
@@ -270,11 +270,9 @@ static void hosts_of_a_gather(void **state)
     for (int k = 0; k < 4; k++) {
         weft_layout *a = NULL, *b = NULL;
         weft_plan *p = NULL;
-        weft_lower_opts o = {.size = sizeof o};
-        if (k % 2)
-            o.machine.ranks_per_host = 1;
-        else
-            o.machine = (weft_machine){.size = sizeof o.machine, .ranks = WORLD, .host = host};
+        weft_machine one = {.size = sizeof one, .ranks_per_host = 1};
+        weft_machine listed = {.size = sizeof listed, .ranks = WORLD, .host = host};
+        weft_lower_opts o = {.size = sizeof o, .machine = k % 2 ? &one : &listed};
         assert_int_equal(weft_layout_parse(pairs[k / 2][0], &a), 0);
         assert_int_equal(weft_layout_parse(pairs[k / 2][1], &b), 0);
         assert_int_equal(weft_lower(&(weft_move){"t", a, b}, 1, 5, &o, &p), 0);

@@ -56,10 +56,10 @@ static void every_allocation_may_fail(void **state)
         weft_layout *dst = parse(i < PAIRS ? pairs[i].dst : large[i - PAIRS].dst);
         weft_move m = {"w", src, dst};
         int last = weft_layout_ranks(src) > weft_layout_ranks(dst) ? weft_layout_ranks(src) : weft_layout_ranks(dst);
-        for (int k = 0; weft_algorithm_name(k / 2); k++)
+        for (size_t k = 0; weft_algorithm_name(k / 2); k++)
             for (int rank = 0; rank < last; rank += rank == 0 && last > 2 ? last / 2 : last) {
                 weft_lower_opts o = {.size = sizeof o, .algorithm = weft_algorithm_name(k / 2)};
-                o.machine.ranks_per_host = k % 2 ? 2 : 0;
+                o.machine = &(weft_machine){.size = sizeof(weft_machine), .ranks_per_host = k % 2 ? 2 : 0};
                 o.in_place = i % 2;
                 o.bucket = i < PAIRS ? 64 : 1024;
                 weft_plan *want = NULL;

@@ -52,7 +52,7 @@ static void large_worlds(void **state)
         weft_layout *src = parse(large[i].src), *dst = parse(large[i].dst);
         weft_lower_opts o = {.size = sizeof o, .algorithm = "direct"};
         weft_plan *p = NULL;
-        o.machine.ranks_per_host = large[i].per_host;
+        o.machine = &(weft_machine){.size = sizeof(weft_machine), .ranks_per_host = large[i].per_host};
         double from = seconds();
         if (weft_lower(&(weft_move){"w", src, dst}, 1, large[i].rank, &o, &p))
             fail_msg("%s -> %s: %s", large[i].src, large[i].dst, weft_errmsg());

@@ -106,9 +106,10 @@ static void each_pair(void **state)
         for (int b = 0; b < 3; b++)
             for (int per_host = 0; per_host < 4; per_host += 3)
                 check_moves(&(weft_move){"w", src, dst}, 1,
-                            &(weft_lower_opts){.size = sizeof(weft_lower_opts),
-                                               .bucket = buckets[b],
-                                               .machine = {.size = sizeof(weft_machine), .ranks_per_host = per_host}});
+                            &(weft_lower_opts){
+                                .size = sizeof(weft_lower_opts),
+                                .bucket = buckets[b],
+                                .machine = &(weft_machine){.size = sizeof(weft_machine), .ranks_per_host = per_host}});
         weft_layout_free(src);
         weft_layout_free(dst);
     }
@@ -119,7 +120,7 @@ static void each_algorithm(void **state)
 {
     (void)state;
     const char *name;
-    for (int a = 0; (name = weft_algorithm_name(a)); a++) {
+    for (size_t a = 0; (name = weft_algorithm_name(a)); a++) {
         int fits = 0;
         for (int k = 0; k < 2 * PAIRS; k++) { /* on one host, on several */
             int i = k / 2;
@@ -127,7 +128,8 @@ static void each_algorithm(void **state)
             weft_move move = {"w", src, dst};
             weft_lower_opts opts = {.size = sizeof opts,
                                     .algorithm = name,
-                                    .machine = {.size = sizeof opts.machine, .ranks_per_host = k % 2 ? 3 : 0}};
+                                    .machine =
+                                        &(weft_machine){.size = sizeof(weft_machine), .ranks_per_host = k % 2 ? 3 : 0}};
             weft_plan *p = NULL;
             int err = weft_lower(&move, 1, 0, &opts, &p);
             assert_true(err == 0 || err == WEFT_EINVAL || err == WEFT_EUNSUPPORTED);

@@ -14,7 +14,7 @@
 #include <time.h>
 
 #include "base/dtype.h"
-#include "engine/exec.h"
+#include "engine/shape.h"
 #include "memory/memory.h"
 
 #define LARGE (INT64_C(64) << 20) /* bytes that are read or written, whichever are more */
@@ -198,7 +198,7 @@ static void fold_rates(int to, int from, int op, int terms)
 /* ---- tiles ---- */
 
 /* dst[i][j] = src[j][i] or dst[i][j] = src[i][j], of runs of `run` bytes: n[0] by n[1], with gaps after each run in dst
- * and in src. Block-cyclic pieces and columns are of this kind. Walked as tile_merge orders it, or, swapped, the other
+ * and in src. Block-cyclic pieces and columns are of this kind. Walked as shape_merge orders it, or, swapped, the other
  * way round. */
 static void blocks_rates(int64_t run, int64_t dgap, int64_t sgap, bool across, bool swapped)
 {
@@ -220,7 +220,7 @@ static void blocks_rates(int64_t run, int64_t dgap, int64_t sgap, bool across, b
         t.stride[1][0] = across ? sgap * run : m * sgap * run;
         t.stride[1][1] = across ? n * sgap * run : sgap * run;
         t.stride[0][2] = t.stride[1][2] = 1;
-        t.loops = tile_merge(3, t.n, t.stride, 2);
+        t.loops = shape_merge(3, t.n, t.stride, 2);
         if (swapped && t.loops == 3) {
             for (int o = 0; o < 2; o++) {
                 int64_t x = t.stride[o][0];
@@ -263,7 +263,7 @@ static void permute_rates(int to, int from, const int64_t *n, const int *places,
         d *= n[i];
     }
     w.bytes = all * (s + (int64_t)weft_dtype_size(to));
-    w.tile.loops = tile_merge(axes, w.tile.n, w.tile.stride, 2);
+    w.tile.loops = shape_merge(axes, w.tile.n, w.tile.stride, 2);
     print_rates(name, &w, NULL);
 }
 

@@ -1,4 +1,4 @@
-/* The doorbell of src/transport/core.c: how a rank sleeps until as many signals have come as it lacks. Signallers store
+/* The doorbell of src/transport/core/core.c: how a rank sleeps until as many signals have come as it lacks. Signallers store
  * and then call: they take one off what a sleeper awaits, and who comes to 0 wakes it. The sleeper arms, counts what it
  * lacks, and takes off the rest. Calls that it did not count (of signals that it has seen, or that are of no interest)
  * wake it early, which every model here must bear.

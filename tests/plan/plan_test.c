@@ -53,7 +53,7 @@ static void what_a_plan_was_made_of(void **state)
     weft_layout_free(l);
     assert_int_equal(weft_plan_tensor(p, 6, &m), WEFT_EINVAL);
     assert_string_equal(weft_errmsg(), "plan: no tensor 6, there are 6");
-    assert_int_equal(weft_plan_tensor(p, -1, &m), WEFT_EINVAL);
+    assert_int_equal(weft_plan_tensor(p, SIZE_MAX, &m), WEFT_EINVAL);
     weft_plan_free(p);
     weft_plan_free(NULL);
 }
@@ -401,7 +401,7 @@ static void null_arguments_are_refused(void **state)
     assert_int_equal(weft_plan_stats(p, NULL), WEFT_EINVAL);
     st.size = 0;
     assert_int_equal(weft_plan_stats(p, &st), WEFT_EINVAL);
-    assert_string_equal(weft_errmsg(), "plan: set the size field of the stats first");
+    assert_non_null(strstr(weft_errmsg(), "the size in weft_stats is 0: initialise it with WEFT_STATS_INIT"));
     weft_plan_free(p);
 }
 

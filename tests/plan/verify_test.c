@@ -402,7 +402,7 @@ static void lowered_pairs_pass(void **state)
 {
     (void)state;
     for (int i = 0; i < PAIRS; i++)
-        for (int a = 0; weft_algorithm_name(a); a++)
+        for (size_t a = 0; weft_algorithm_name(a); a++)
             for (int64_t bucket = 1; bucket <= 1 << 20; bucket <<= 10) {
                 double t = verify_pair(pairs[i].src, pairs[i].dst,
                                        &(weft_lower_opts){.size = sizeof(weft_lower_opts),

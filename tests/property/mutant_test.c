@@ -271,7 +271,7 @@ static void mutants_are_refused(void **state)
         int hosts;
     } ways[] = {{1, 0}, {40, 0}, {1 << 20, 0}, {1 << 20, 2}};
     for (int at = 0; at < CASES; at++)
-        for (int a = 0; weft_algorithm_name(a); a++)
+        for (size_t a = 0; weft_algorithm_name(a); a++)
             for (size_t w = 0; w < sizeof ways / sizeof *ways; w++)
                 for (int in_place = 0; in_place < 2; in_place++) {
                     struct setting one = {at, weft_algorithm_name(a), ways[w].bucket, in_place, ways[w].hosts};

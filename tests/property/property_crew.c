@@ -36,7 +36,7 @@ static int crew_open_rank(void *arg, int rank)
 static int crew_memory(weft_comm *c, bool private, int64_t bytes, unsigned char **out)
 {
     void *memory = NULL;
-    int rc = private ? 0 : weft_comm_alloc(c, (size_t)bytes, &memory);
+    int rc = private ? 0 : weft_comm_alloc(c, (size_t)bytes, WEFT_MEMORY_HOST, 0, &memory);
     *out = private ? lab_buffer(bytes) : memory;
     return rc;
 }
@@ -58,9 +58,9 @@ static int crew_place(struct crew_errand *e, weft_comm *c, int m, int rank, stru
             if (rc)
                 return rc;
         }
-        view[k][m] =
-            (weft_view){s->bytes ? s->memory + s->view.first : NULL, s->bytes ? (size_t)(s->bytes - s->view.first) : 0,
-                        from->side[k].strided ? s->view.strides : NULL};
+        view[k][m] = (weft_view){.data = s->bytes ? s->memory + s->view.first : NULL,
+                                 .bytes = s->bytes ? (size_t)(s->bytes - s->view.first) : 0,
+                                 .strides = from->side[k].strided ? s->view.strides : NULL};
     }
     return 0;
 }

@@ -62,9 +62,10 @@ bool lab_layouts(struct lab *l, const struct property_case *c, int world, struct
                                 .algorithm = c->algorithm,
                                 .in_place = c->in_place,
                                 .world = world,
-                                .machine = {.size = sizeof(weft_machine), .ranks_per_host = c->ranks_per_host}};
+                                .machine = &l->machine};
+    l->machine = (weft_machine){.size = sizeof l->machine, .ranks_per_host = c->ranks_per_host};
     if (c->hosts)
-        l->opts.machine = (weft_machine){.size = sizeof(weft_machine), .ranks = CASE_RANKS, .host = c->host};
+        l->machine = (weft_machine){.size = sizeof l->machine, .ranks = CASE_RANKS, .host = c->host};
     return true;
 }
 

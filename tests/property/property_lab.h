@@ -25,7 +25,8 @@ struct lab {
     void *src[CASE_MOVES * CASE_RANKS], *dst[CASE_MOVES * CASE_RANKS],
         *want[CASE_MOVES * CASE_RANKS]; /* [move * world + rank] */
     weft_plan *plans[CASE_RANKS];
-    weft_lower_opts opts;
+    weft_lower_opts opts; /* points to the machine */
+    weft_machine machine;
 };
 void lab_close(struct lab *l);
 

@@ -54,7 +54,7 @@ static int place_open_rank(void *arg, int rank)
         return err;
     o->at->comm[0][rank]->dedicated_cores = o->way->spins;
     o->at->comm[0][rank]->spin_turns = o->way->spins ? 50 : 0;
-    return weft_comm_split(o->at->comm[0][rank], reversed, o->size, &o->at->comm[1][o->size - 1 - rank]);
+    return weft_comm_split(o->at->comm[0][rank], reversed, (size_t)o->size, &o->at->comm[1][o->size - 1 - rank]);
 }
 
 static int place_close_rank(void *arg, int rank)

@@ -62,9 +62,11 @@ bool runs_law(const struct property_case *c, int size, struct trial_team *team, 
 void runs_pick_algorithm(struct property_case *c)
 {
     int way = (int)(c->number % 4), algorithms = 0;
-    while (weft_algorithm_name(algorithms))
+    while (weft_algorithm_name((size_t)algorithms))
         algorithms++;
-    c->algorithm = way == 0 ? NULL : way == 1 ? "direct" : weft_algorithm_name((int)(c->seed % (uint64_t)algorithms));
+    c->algorithm = way == 0   ? NULL
+                   : way == 1 ? "direct"
+                              : weft_algorithm_name((size_t)(c->seed % (uint64_t)algorithms));
     if (way > 1) {
         struct lab l;
         struct why why = {"", ""};

@@ -44,7 +44,7 @@ static void one_case(int64_t number)
     report_law(program, law_return, c);
     report_law(program, law_adjoint, c);
     c.wild = false;
-    for (int i = 1; (c.algorithm = weft_algorithm_name(i)); i++)
+    for (size_t i = 1; (c.algorithm = weft_algorithm_name(i)); i++)
         if (takes(&c)) {
             report_law(program, laws_of_lowering, c);
             seen.algorithm[i]++;
@@ -60,7 +60,7 @@ static void campaign(void **state)
         one_case(i);
     assert_int_equal(report.broken, 0);
     print_message("%lld cases;", (long long)seen.cases);
-    for (int i = 0; weft_algorithm_name(i); i++) {
+    for (size_t i = 0; weft_algorithm_name(i); i++) {
         print_message(" %s %lld", weft_algorithm_name(i), (long long)seen.algorithm[i]);
         assert_true(seen.algorithm[i] > n / 500);
     }

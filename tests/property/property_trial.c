@@ -178,9 +178,9 @@ bool trial_place(struct trial_job *j, int m, int rank, bool bold, enum trial_leg
         }
         if (!local.count)
             s->bytes = 0;
-        j->view[k][rank][m] =
-            (weft_view){s->bytes ? s->memory + s->view.first : NULL, s->bytes ? (size_t)(s->bytes - s->view.first) : 0,
-                        tight && !fit.shared ? NULL : s->view.strides};
+        j->view[k][rank][m] = (weft_view){.data = s->bytes ? s->memory + s->view.first : NULL,
+                                          .bytes = s->bytes ? (size_t)(s->bytes - s->view.first) : 0,
+                                          .strides = tight && !fit.shared ? NULL : s->view.strides};
     }
     t->first = lab_buffer(oracle_dst_bytes(l->oracle[m], rank));
     return true;

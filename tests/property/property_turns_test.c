@@ -15,6 +15,8 @@
 #include "comm/lock.h"
 #include "engine/block.h"
 #include "engine/driver.h"
+#include "engine/ways/assist.h"
+#include "engine/ways/eager.h"
 #include "property_places.h"
 #include "property_trial.h"
 #include "support/property_random.h"
@@ -127,14 +129,15 @@ static int take_memory(struct errand *e, int thread, struct turns_exec *x, int f
             if (k && t->shared)
                 memory = t->side[0].memory;
             else if (places_ways[e->way].windows)
-                err = weft_comm_alloc(e->at->comm[0][thread], (size_t)s->bytes + 1, &memory);
+                err = weft_comm_alloc(e->at->comm[0][thread], (size_t)s->bytes + 1, WEFT_MEMORY_HOST, 0, &memory);
             else
                 memory = lab_buffer(s->bytes);
             if (err)
                 return err;
             s->memory = memory;
-            j->view[k][rank][m] = (weft_view){s->bytes ? s->memory + s->view.first : NULL,
-                                              s->bytes ? (size_t)(s->bytes - s->view.first) : 0, s->view.strides};
+            j->view[k][rank][m] = (weft_view){.data = s->bytes ? s->memory + s->view.first : NULL,
+                                              .bytes = s->bytes ? (size_t)(s->bytes - s->view.first) : 0,
+                                              .strides = s->view.strides};
         }
         for (int set = 1; set < SETS; set++)
             x->job[form][set].tensor[m][rank] = *t;
@@ -161,7 +164,7 @@ static int wait_somehow(struct random *g, weft_exec *x)
     bool done = false;
     int err = 0;
     switch (random_in(g, 0, 3)) {
-    case 0: return weft_exec_wait(x, -1);
+    case 0: return weft_exec_wait(x, WEFT_FOREVER);
     case 1:
         while (!(err = weft_exec_test(x, &done)) && !done)
             sched_yield();
@@ -248,7 +251,7 @@ static int one_round(struct errand *e, struct random *all, struct random *own, i
             err = weft_exec_start(e->x[k].exec[rank]);
     }
     if (!err && meet)
-        err = weft_comm_barrier(e->at->comm[0][thread], -1);
+        err = weft_comm_barrier(e->at->comm[0][thread], WEFT_DEADLINE);
     for (int64_t i = random_once_in(own, 4) ? random_in(own, 1, 40) : 0; i > 0; i--)
         sched_yield();
     random_shuffle(own, order, n);
@@ -272,11 +275,11 @@ static void age(weft_exec *x, uint64_t runs)
         struct exec_out *out = &p->outs[i];
         atomic_store((_Atomic uint64_t *)(uintptr_t)out->done, runs * out->n);
         for (uint32_t k = 0; k < out->n; k++)
-            atomic_store(&out->sends[k].claimed, help_claimed(runs, out->sends[k].bytes));
+            atomic_store(&out->sends[k].claimed, assist_claimed(runs, out->sends[k].bytes));
     }
-    for (uint32_t k = 0; k < p->nshares; k++)
-        if (p->shares[k].kept)
-            atomic_store(keep_packed(p->shares[k].kept_at), runs * (uint64_t)KEEP_MOST);
+    for (uint32_t k = 0; k < p->nmulticasts; k++)
+        if (p->multicasts[k].own_slots)
+            atomic_store(eager_large_packed(p->multicasts[k].own), runs * (uint64_t)EAGER_LARGE_MOST);
     for (int k = 1; k < 3 && p->driver == &driver_chore && !x->comm->rank; k++) /* who has begun, and what is over */
         atomic_store((_Atomic uint64_t *)(void *)((char *)driver_room(p->driver, x->block) + k * CORE_LINE),
                      runs * (uint64_t)x->comm->size);
@@ -299,7 +302,7 @@ static int bind_all(struct errand *e, int thread)
         e->refused = true;
     if (refused)
         return WEFT_ENOMEM;
-    return err || !e->age ? err : weft_comm_barrier(e->at->comm[0][thread], -1);
+    return err || !e->age ? err : weft_comm_barrier(e->at->comm[0][thread], WEFT_DEADLINE);
 }
 
 static int run_rank(void *arg, int thread)
@@ -447,9 +450,9 @@ static void choose_case(struct random *g, int64_t number, struct property_case *
     if (random_once_in(g, 3))
         enlarge(g, c);
     int names = 0;
-    while (weft_algorithm_name(names))
+    while (weft_algorithm_name((size_t)names))
         names++;
-    c->algorithm = random_once_in(g, 2) ? NULL : weft_algorithm_name((int)random_in(g, 0, names - 1));
+    c->algorithm = random_once_in(g, 2) ? NULL : weft_algorithm_name((size_t)random_in(g, 0, names - 1));
     struct lab l;
     struct why why = {"", ""};
     if (!lab_layouts(&l, c, case_world(c), &why) || !lab_fits(&l, &why))

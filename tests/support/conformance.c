@@ -72,7 +72,7 @@ bool conformance_takes(int i)
 
 int conformance_settle(struct ranks_rank *r)
 {
-    return conformance_on_hosts() ? weft_comm_barrier(r->comm, -1) : 0;
+    return conformance_on_hosts() ? weft_comm_barrier(r->comm, WEFT_DEADLINE) : 0;
 }
 
 static int conformance_hosts(const char *suite, const struct CMUnitTest *tests, size_t n)

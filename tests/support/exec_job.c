@@ -36,8 +36,8 @@ int job_bind(struct job *j, weft_comm *c)
 {
     weft_view in[COPIES], out[COPIES];
     for (int i = 0; i < j->tensors; i++) {
-        in[i] = (weft_view){j->in + (size_t)i * j->in_bytes, j->in_bytes, NULL};
-        out[i] = (weft_view){j->out + (size_t)i * j->out_bytes, j->out_bytes, NULL};
+        in[i] = (weft_view){.data = j->in + (size_t)i * j->in_bytes, .bytes = j->in_bytes};
+        out[i] = (weft_view){.data = j->out + (size_t)i * j->out_bytes, .bytes = j->out_bytes};
     }
     return weft_bind(j->plan, c, in, out, NULL, &j->exec);
 }

@@ -94,6 +94,8 @@ void grid_view(const struct grid *g, const struct grid_rank *r, void *buffer, si
         step *= r->shape[d];
     }
     size_t bytes = (size_t)r->slots * size;
-    out->all = (weft_view){buffer, bytes, NULL};
-    out->own = r->slots ? (weft_view){(char *)buffer + first, bytes - (size_t)first, out->strides} : (weft_view){0};
+    out->all = (weft_view){.data = buffer, .bytes = bytes};
+    out->own =
+        r->slots ? (weft_view){.data = (char *)buffer + first, .bytes = bytes - (size_t)first, .strides = out->strides}
+                 : (weft_view){0};
 }

@@ -68,7 +68,7 @@ static uint32_t sample_side(weft_plan *p, int space, uint32_t tensor, const weft
 uint32_t sample_tensor(weft_plan *p, const char *name, const char *src, const char *dst)
 {
     uint32_t i = (uint32_t)p->ntensors;
-    weft_layout_desc s, d;
+    weft_layout_desc s = WEFT_LAYOUT_DESC_INIT, d = WEFT_LAYOUT_DESC_INIT;
     struct plan_tensor *t = sample_push(p, tensors, ntensors);
     *t = (struct plan_tensor){.src = sample_layout(src), .dst = sample_layout(dst), .name = (uint32_t)p->nnames};
     if (weft_layout_describe(t->src, &s) || weft_layout_describe(t->dst, &d))

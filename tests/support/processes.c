@@ -92,16 +92,16 @@ int pair_bind(struct pair *p, const char *src, const char *dst, bool window, wef
     if (err || (err = weft_layout_local(p->src, rank, &a)) || (err = weft_layout_local(p->dst, rank, &b)))
         return err;
     if (window) {
-        err = weft_comm_alloc(c, (size_t)a.bytes, &p->in);
+        err = weft_comm_alloc(c, (size_t)a.bytes, WEFT_MEMORY_HOST, 0, &p->in);
         if (!err)
-            err = weft_comm_alloc(c, (size_t)b.bytes, &p->out);
+            err = weft_comm_alloc(c, (size_t)b.bytes, WEFT_MEMORY_HOST, 0, &p->out);
     } else {
         p->in = malloc((size_t)a.bytes + 1);
         p->out = malloc((size_t)b.bytes + 1);
         memset(p->in, 1, (size_t)a.bytes + 1); /* it is touched, so that it can be measured; with 0 it were calloc */
         memset(p->out, 1, (size_t)b.bytes + 1);
     }
-    weft_view in = {p->in, (size_t)a.bytes, NULL}, out = {p->out, (size_t)b.bytes, NULL};
+    weft_view in = WEFT_VIEW(p->in, (size_t)a.bytes), out = WEFT_VIEW(p->out, (size_t)b.bytes);
     return err ? err : weft_bind(p->plan, c, &in, &out, NULL, &p->x);
 }
 

@@ -24,7 +24,7 @@ int sum_make(struct sum *s, weft_comm *c, int32_t *from, int32_t *to)
         err = weft_layout_parse(dst, &s->dst);
     if (!err)
         err = weft_lower(&(weft_move){"w", s->src, s->dst}, 1, weft_comm_rank(c), NULL, &s->plan);
-    weft_view in = {s->from, sizeof s->in, NULL}, out = {s->to, sizeof s->out, NULL};
+    weft_view in = WEFT_VIEW(s->from, sizeof s->in), out = WEFT_VIEW(s->to, sizeof s->out);
     return err ? err : weft_bind(s->plan, c, &in, &out, NULL, &s->x);
 }
 
@@ -71,5 +71,5 @@ int sums_place(int rank, const int *list, int n)
 int sums_split(weft_comm *c, const int *list, int n, weft_comm **out)
 {
     bool in = sums_place(weft_comm_rank(c), list, n) >= 0;
-    return weft_comm_split(c, in ? list : NULL, in ? n : 0, out);
+    return weft_comm_split(c, in ? list : NULL, in ? (size_t)n : 0, out);
 }

@@ -13,12 +13,18 @@
 
 static weft_buffer window_buffer(const char *name, enum weft_dtype dtype, int64_t count, size_t align)
 {
-    return (weft_buffer){name, dtype, count, align};
+    return (weft_buffer){.name = name, .dtype = dtype, .count = count, .align = align};
+}
+
+int window_number(const weft_window *w, const char *name)
+{
+    int buffer;
+    return weft_window_find(w, name, &buffer) ? -1 : buffer;
 }
 
 static float *window_floats(weft_window *w, const char *name, int rank)
 {
-    return weft_window_pointer(w, weft_window_find(w, name), rank);
+    return weft_window_pointer(w, window_number(w, name), rank);
 }
 
 int window_store(weft_window *w, int buffer, int rank, int64_t offset, const void *src, int64_t count, size_t size)
@@ -64,7 +70,7 @@ void window_shape(struct ranks_rank *r)
         RANKS_OK(r, weft_window_open(r->comm, b, WINDOW_DTYPES + 2, 3, &w));
         for (int i = 0; i < WINDOW_DTYPES + 2; i++) {
             size_t size = weft_dtype_size((int)b[i].dtype), align = b[i].align ? b[i].align : 128;
-            RANKS_CHECK(r, weft_window_find(w, b[i].name) == i);
+            RANKS_CHECK(r, window_number(w, b[i].name) == i);
             for (int q = 0; q < r->size; q++) {
                 void *at = weft_window_pointer(w, i, q);
                 if (!at && window_is_far(q, r->rank))
@@ -250,8 +256,8 @@ void window_compare(struct ranks_rank *r)
         }
     RANKS_OK(r, weft_window_notify(w, right, 0, WEFT_NOTIFY_SET, 10));
     RANKS_OK(r, weft_window_notify(w, right, 0, WEFT_NOTIFY_ADD, ~UINT64_C(0))); /* one less */
-    RANKS_OK(r, weft_window_wait(w, 0, WEFT_EQ, 9, -1));
-    RANKS_OK(r, weft_window_barrier(w, -1));
+    RANKS_OK(r, weft_window_wait(w, 0, WEFT_EQ, 9, WEFT_FOREVER));
+    RANKS_OK(r, weft_window_barrier(w, WEFT_DEADLINE));
     weft_window_close(w);
 }
 
@@ -282,7 +288,7 @@ void window_timeouts(struct ranks_rank *r)
         snprintf(text, sizeof text, "weft_window_barrier_with: time ran out, rank %d not there yet", last);
         RANKS_CHECK(r, !strcmp(ranks_said(), text));
         RANKS_CHECK(r, weft_window_barrier_with(w, pair, 2, 0) == WEFT_ETIMEOUT); /* oneself may be listed */
-        RANKS_CHECK(r, r->size == 2 || weft_window_barrier_with(w, all, r->size, 0) == WEFT_EBUSY);
+        RANKS_CHECK(r, r->size == 2 || weft_window_barrier_with(w, all, (size_t)r->size, 0) == WEFT_EBUSY);
         RANKS_CHECK(r, r->size == 2 || strstr(weft_errmsg(), "enter it again first"));
         for (int q = 1; q < r->size; q++)
             RANKS_OK(r, weft_window_notify(w, q, 0, WEFT_NOTIFY_SET, 1));
@@ -312,7 +318,7 @@ void window_timeouts(struct ranks_rank *r)
 static bool window_refused(struct ranks_rank *r, const weft_buffer *b, int n, int signals, int code, const char *text)
 {
     weft_window *w = NULL;
-    int err = weft_window_open(r->comm, b, n, signals, &w);
+    int err = weft_window_open(r->comm, b, (size_t)n, signals, &w);
     if (err == code && !w && !strcmp(ranks_said(), text))
         return true;
     ranks_note(r, __FILE__, __LINE__, "%d and '%s', not %d and '%s'", err, weft_errmsg(), code, text);
@@ -321,60 +327,49 @@ static bool window_refused(struct ranks_rank *r, const weft_buffer *b, int n, in
 
 void window_mismatch(struct ranks_rank *r)
 {
-    const weft_buffer a = {"a", WEFT_F32, 8, 0};
+    const weft_buffer a = WEFT_BUFFER("a", WEFT_F32, 8);
     static const struct {
         weft_buffer b;
         int n, signals, code;
         const char *text;
     } odd[] = {
-        {{"b", WEFT_F32, 8, 0},
-         1,
-         2,
-         WEFT_EMISMATCH,
+        {WEFT_BUFFER("b", WEFT_F32, 8), 1, 2, WEFT_EMISMATCH,
          "buffer 0 of its window is 'b', f32, 8 elements, align 0; rank 0's is 'a', f32, 8 elements, align 0"},
-        {{"a", WEFT_I32, 8, 0},
-         1,
-         2,
-         WEFT_EMISMATCH,
+        {WEFT_BUFFER("a", WEFT_I32, 8), 1, 2, WEFT_EMISMATCH,
          "buffer 0 of its window is 'a', i32, 8 elements, align 0; rank 0's is 'a', f32, 8 elements, align 0"},
-        {{"a", WEFT_F32, 9, 0},
-         1,
-         2,
-         WEFT_EMISMATCH,
+        {WEFT_BUFFER("a", WEFT_F32, 9), 1, 2, WEFT_EMISMATCH,
          "buffer 0 of its window is 'a', f32, 9 elements, align 0; rank 0's is 'a', f32, 8 elements, align 0"},
-        {{"a", WEFT_F32, 8, 64},
+        {{.name = "a", .dtype = WEFT_F32, .count = 8, .align = 64},
          1,
          2,
          WEFT_EMISMATCH,
          "buffer 0 of its window is 'a', f32, 8 elements, align 64; rank 0's is 'a', f32, 8 elements, align 0"},
-        {{"a", WEFT_F32, 8, 0}, 1, 3, WEFT_EMISMATCH, "its window has 1 buffers and 3 signals, rank 0's 1 and 2"},
-        {{"a", WEFT_F32, 8, 0}, 0, 2, WEFT_EMISMATCH, "its window has 0 buffers and 2 signals, rank 0's 1 and 2"},
-        {{NULL, WEFT_F32, 8, 0}, 1, 2, WEFT_EINVAL, "weft_window_open: buffer 0 has no name"},
-        {{"", WEFT_F32, 8, 0}, 1, 2, WEFT_EINVAL, "weft_window_open: buffer 0 has no name"},
-        {{"a", (enum weft_dtype)99, 8, 0}, 1, 2, WEFT_EINVAL, "weft_window_open: buffer 'a': there is no dtype 99"},
-        {{"a", WEFT_F32, -8, 0}, 1, 2, WEFT_EINVAL, "weft_window_open: buffer 'a' has -8 elements"},
-        {{"a", WEFT_F32, 8, 48},
+        {WEFT_BUFFER("a", WEFT_F32, 8), 1, 3, WEFT_EMISMATCH,
+         "its window has 1 buffers and 3 signals, rank 0's 1 and 2"},
+        {WEFT_BUFFER("a", WEFT_F32, 8), 0, 2, WEFT_EMISMATCH,
+         "its window has 0 buffers and 2 signals, rank 0's 1 and 2"},
+        {WEFT_BUFFER(NULL, WEFT_F32, 8), 1, 2, WEFT_EINVAL, "weft_window_open: buffer 0 has no name"},
+        {WEFT_BUFFER("", WEFT_F32, 8), 1, 2, WEFT_EINVAL, "weft_window_open: buffer 0 has no name"},
+        {WEFT_BUFFER("a", (enum weft_dtype)99, 8), 1, 2, WEFT_EINVAL,
+         "weft_window_open: buffer 'a': there is no dtype 99"},
+        {WEFT_BUFFER("a", WEFT_F32, -8), 1, 2, WEFT_EINVAL, "weft_window_open: buffer 'a' has -8 elements"},
+        {{.name = "a", .dtype = WEFT_F32, .count = 8, .align = 48},
          1,
          2,
          WEFT_EINVAL,
          "weft_window_open: buffer 'a' is to be aligned to 48: give a power of two up to 4096"},
-        {{"a", WEFT_F32, 8, 8192},
+        {{.name = "a", .dtype = WEFT_F32, .count = 8, .align = 8192},
          1,
          2,
          WEFT_EINVAL,
          "weft_window_open: buffer 'a' is to be aligned to 8192: give a power of two up to 4096"},
-        {{"a", WEFT_F32, INT64_C(1) << 60, 0},
-         1,
-         2,
-         WEFT_ENOMEM,
+        {WEFT_BUFFER("a", WEFT_F32, INT64_C(1) << 60), 1, 2, WEFT_ENOMEM,
          "weft_window_open: no memory for a window of 4611686018427387904 bytes"},
-        {{"a", WEFT_F64, INT64_MAX, 0},
-         1,
-         2,
-         WEFT_EUNSUPPORTED,
+        {WEFT_BUFFER("a", WEFT_F64, INT64_MAX), 1, 2, WEFT_EUNSUPPORTED,
          "weft_window_open: the buffers up to 'a' have more than 2^62 bytes"},
-        {{"a", WEFT_F32, 8, 0}, -1, 2, WEFT_EINVAL, "weft_window_open: -1 buffers and 2 signals"},
-        {{"a", WEFT_F32, 8, 0}, 1, -2, WEFT_EINVAL, "weft_window_open: 1 buffers and -2 signals"},
+        {WEFT_BUFFER("a", WEFT_F32, 8), -1, 2, WEFT_EINVAL,
+         "weft_window_open: 18446744073709551615 buffers and 2 signals"},
+        {WEFT_BUFFER("a", WEFT_F32, 8), 1, -2, WEFT_EINVAL, "weft_window_open: 1 buffers and -2 signals"},
     };
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         char text[400];
@@ -386,7 +381,7 @@ void window_mismatch(struct ranks_rank *r)
                             odd[i].code, text))
             return;
     }
-    const weft_buffer twice[] = {a, {"b", WEFT_U8, 1, 0}, {"a", WEFT_U8, 1, 0}};
+    const weft_buffer twice[] = {a, WEFT_BUFFER("b", WEFT_U8, 1), WEFT_BUFFER("a", WEFT_U8, 1)};
     if (!window_refused(r, twice, 3, 0, WEFT_EINVAL, "rank 0: weft_window_open: buffers 0 and 2 are both called 'a'") ||
         !window_refused(r, NULL, 1, 0, WEFT_EINVAL, "rank 0: weft_window_open: 1 buffers at NULL and 0 signals"))
         return;
@@ -405,7 +400,7 @@ void window_mismatch(struct ranks_rank *r)
 
 void window_arguments(struct ranks_rank *r)
 {
-    const weft_buffer b[] = {{"a", WEFT_F32, 8, 0}, {"truth", WEFT_BOOL, 8, 0}};
+    const weft_buffer b[] = {WEFT_BUFFER("a", WEFT_F32, 8), WEFT_BUFFER("truth", WEFT_BOOL, 8)};
     weft_window *w;
     float x[8] = {0};
     uint64_t value;
@@ -413,8 +408,11 @@ void window_arguments(struct ranks_rank *r)
     RANKS_OK(r, weft_window_open(r->comm, b, 2, 2, &w));
     RANKS_CHECK(r, weft_window_open(NULL, b, 2, 2, &w) == WEFT_EINVAL);
     RANKS_CHECK(r, weft_window_open(r->comm, b, 2, 2, NULL) == WEFT_EINVAL);
-    WINDOW_REFUSED(r, weft_window_find(w, "b"), "weft_window_find: the window has no buffer 'b'");
-    WINDOW_REFUSED(r, weft_window_find(w, NULL), "weft_window_find: arguments must not be NULL");
+    int number = 99;
+    WINDOW_REFUSED(r, weft_window_find(w, "b", &number), "weft_window_find: the window has no buffer 'b'");
+    WINDOW_REFUSED(r, weft_window_find(w, NULL, &number), "weft_window_find: arguments must not be NULL");
+    WINDOW_REFUSED(r, weft_window_find(w, "a", NULL), "weft_window_find: arguments must not be NULL");
+    RANKS_CHECK(r, number == 99 && !weft_window_find(w, "truth", &number) && number == 1);
     RANKS_CHECK(r, !weft_window_pointer(w, 2, 0) && !weft_window_pointer(w, -1, 0) && !weft_window_pointer(NULL, 0, 0));
     RANKS_CHECK(r, !weft_window_pointer(w, 0, r->size) && !weft_window_pointer(w, 0, -1));
     WINDOW_REFUSED(r, weft_window_put(w, 2, 0, 0, x, 1), "weft_window_put: there is no buffer 2, the window has 2");
@@ -469,7 +467,7 @@ void window_skew(struct random *rnd)
 void window_generations(struct ranks_rank *r)
 {
     int turns = *(const int *)r->arg;
-    const weft_buffer b = {"turn", WEFT_I64, r->size, 0};
+    const weft_buffer b = WEFT_BUFFER("turn", WEFT_I64, r->size);
     weft_window *w;
     struct random rnd = {(uint64_t)r->rank + 1};
     RANKS_OK(r, weft_window_open(r->comm, &b, 1, 0, &w));
@@ -490,7 +488,7 @@ void window_generations(struct ranks_rank *r)
 void window_neighbours(struct ranks_rank *r)
 {
     int turns = *(const int *)r->arg;
-    const weft_buffer b = {"turn", WEFT_I64, r->size, 0};
+    const weft_buffer b = WEFT_BUFFER("turn", WEFT_I64, r->size);
     weft_window *w;
     struct random rnd = {(uint64_t)r->rank + 99};
     int beside[2] = {(r->rank + r->size - 1) % r->size, (r->rank + 1) % r->size}, n = beside[0] == beside[1] ? 1 : 2;
@@ -500,11 +498,11 @@ void window_neighbours(struct ranks_rank *r)
         for (int i = 0; i < n; i++)
             RANKS_OK(r, window_store(w, 0, beside[i], r->rank, &turn, 1, sizeof turn));
         window_skew(&rnd);
-        RANKS_OK(r, weft_window_barrier_with(w, beside, n, WINDOW_LONG));
+        RANKS_OK(r, weft_window_barrier_with(w, beside, (size_t)n, WINDOW_LONG));
         for (int i = 0; i < n; i++)
             RANKS_CHECK(r, mine[beside[i]] == turn);
         window_skew(&rnd);
-        RANKS_OK(r, weft_window_barrier_with(w, beside, n, WINDOW_LONG));
+        RANKS_OK(r, weft_window_barrier_with(w, beside, (size_t)n, WINDOW_LONG));
     }
     RANKS_OK(r, weft_window_barrier(w, WINDOW_LONG));
     weft_window_close(w);
@@ -519,7 +517,7 @@ static void window_pair(struct ranks_rank *r, weft_window *w, int other, int tur
     const float *theirs = window_floats(w, name, r->rank);
     for (int i = 0; i < N; i++)
         mine[i] = (float)(i + 100 * r->rank + turn);
-    RANKS_OK(r, window_store(w, weft_window_find(w, name), other, 0, mine, N, sizeof *mine));
+    RANKS_OK(r, window_store(w, window_number(w, name), other, 0, mine, N, sizeof *mine));
     RANKS_OK(r, weft_window_barrier_with(w, &other, 1, WINDOW_LONG));
     for (int i = 0; i < N; i++)
         RANKS_CHECK(r, mine[i] + theirs[i] == (float)(2 * i + 100 * (r->rank + other) + 2 * turn));
@@ -530,7 +528,8 @@ void window_overlap(struct ranks_rank *r)
 {
     static const int others[3][2] = {{1, 2}, {0, 2}, {1, 0}}; /* 12 before 02 on rank 2, or they wait in a circle */
     int turns = *(const int *)r->arg;
-    const weft_buffer b[] = {{"01", WEFT_F32, 64, 0}, {"02", WEFT_F32, 64, 0}, {"12", WEFT_F32, 64, 0}};
+    const weft_buffer b[] = {WEFT_BUFFER("01", WEFT_F32, 64), WEFT_BUFFER("02", WEFT_F32, 64),
+                             WEFT_BUFFER("12", WEFT_F32, 64)};
     weft_window *w;
     struct random rnd = {(uint64_t)r->rank + 7};
     RANKS_OK(r, weft_window_open(r->comm, b, 3, 0, &w));

@@ -11,6 +11,9 @@
 #define WINDOW_MS INT64_C(1000000)
 #define WINDOW_LONG (60000 * WINDOW_MS) /* beyond it something is stuck */
 
+/* The buffer's number; -1, which no call takes, if there is none. */
+int window_number(const weft_window *w, const char *name);
+
 /* Stores into the rank's memory through its pointer, or by put where it is on another host and has none. */
 int window_store(weft_window *w, int buffer, int rank, int64_t offset, const void *src, int64_t count, size_t size);
 void window_shape(struct ranks_rank *r);

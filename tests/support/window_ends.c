@@ -6,7 +6,7 @@
 
 void window_lives(struct ranks_rank *r)
 {
-    const weft_buffer b = {"a", WEFT_I32, 5000, 0};
+    const weft_buffer b = WEFT_BUFFER("a", WEFT_I32, 5000);
     weft_window *w[3];
     int32_t x[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     for (int turn = 0; turn < 100; turn++) {
@@ -47,10 +47,10 @@ void window_gone(struct ranks_rank *r)
     RANKS_CHECK(r, err == WEFT_EPEER);
     RANKS_CHECK(r, !strcmp(ranks_said(), text));
     int x = 0;
-    RANKS_CHECK(r, weft_window_wait(w, 0, WEFT_EQ, 1, -1) == WEFT_EPEER);
+    RANKS_CHECK(r, weft_window_wait(w, 0, WEFT_EQ, 1, WEFT_FOREVER) == WEFT_EPEER);
     RANKS_CHECK(r, weft_window_wait(w, 0, WEFT_EQ, 1, 0) == WEFT_EPEER);
-    RANKS_CHECK(r, weft_window_barrier(w, -1) == WEFT_EPEER);
-    RANKS_CHECK(r, weft_window_barrier_with(w, &x, 1, -1) == WEFT_EPEER);
+    RANKS_CHECK(r, weft_window_barrier(w, WEFT_DEADLINE) == WEFT_EPEER);
+    RANKS_CHECK(r, weft_window_barrier_with(w, &x, 1, WEFT_DEADLINE) == WEFT_EPEER);
     RANKS_CHECK(r, weft_window_notify(w, 0, 0, WEFT_NOTIFY_SET, 1) == WEFT_EPEER);
     weft_window_close(w);
 }
@@ -60,7 +60,7 @@ void window_alone(struct ranks_rank *r)
     weft_window *w;
     RANKS_OK(r, weft_window_open(r->comm, NULL, 0, 1, &w));
     if (r->rank == 0) {
-        RANKS_CHECK(r, weft_window_wait(w, 0, WEFT_EQ, 1, -1) == WEFT_EPEER);
+        RANKS_CHECK(r, weft_window_wait(w, 0, WEFT_EQ, 1, WEFT_FOREVER) == WEFT_EPEER);
         RANKS_CHECK(r, !strcmp(weft_errmsg(), "weft_window_wait: signal 0: no other rank is left that could notify"));
         int err;
         do
@@ -86,7 +86,7 @@ void window_progress(struct ranks_rank *r)
     RANKS_OK(r, weft_layout_parse("f32[64] @x1=0", &b));
     for (int i = 0; i < MOVES; i++) {
         moves[i] = (weft_move){"w", a, b};
-        views[i] = (weft_view){data + i * LEN, LEN * sizeof *data, NULL};
+        views[i] = (weft_view){.data = data + i * LEN, .bytes = LEN * sizeof *data};
     }
     weft_lower_opts o = {.size = sizeof o, .bucket = 1, .world = r->size};
     RANKS_OK(r, weft_lower(moves, MOVES, r->rank, &o, &p));

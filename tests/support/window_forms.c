@@ -228,16 +228,15 @@ static void forms_ring2(struct forms *f)
 static void forms_run(struct ranks_rank *r, void (*form)(struct forms *), int runs)
 {
     int whole = r->size * FORMS_C > FORMS_N ? r->size * FORMS_C : FORMS_N;
-    const weft_buffer b[] = {{"in", WEFT_F32, whole, 0},
-                             {"out", WEFT_F32, whole, 0},
-                             {"slots", WEFT_F32, 2 * r->size * FORMS_C, 0},
-                             {"shown", WEFT_F32, 2 * r->size * whole, 0}};
+    const weft_buffer b[] = {WEFT_BUFFER("in", WEFT_F32, whole), WEFT_BUFFER("out", WEFT_F32, whole),
+                             WEFT_BUFFER("slots", WEFT_F32, 2 * r->size * FORMS_C),
+                             WEFT_BUFFER("shown", WEFT_F32, 2 * r->size * whole)};
     struct forms f = {.r = r, .p = r->size, .me = r->rank, .whole = whole};
     RANKS_OK(r, weft_window_open(r->comm, b, 4, FORMS_SIGNALS, &f.w));
-    f.in = weft_window_find(f.w, "in");
-    f.out = weft_window_find(f.w, "out");
-    f.slots = weft_window_find(f.w, "slots");
-    f.shown = weft_window_find(f.w, "shown");
+    f.in = window_number(f.w, "in");
+    f.out = window_number(f.w, "out");
+    f.slots = window_number(f.w, "slots");
+    f.shown = window_number(f.w, "shown");
     const float *shown = weft_window_pointer(f.w, f.shown, r->rank);
     f.x = weft_window_pointer(f.w, f.in, r->rank);
     f.y = weft_window_pointer(f.w, f.out, r->rank);

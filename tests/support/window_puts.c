@@ -73,7 +73,7 @@ static void foresee(int round, int me, int ranks, int32_t *words, int32_t *total
 
 void puts_random_body(struct ranks_rank *r)
 {
-    const weft_buffer b[] = {{"words", WEFT_I32, r->size * REGION, 0}, {"totals", WEFT_I32, SUMS, 0}};
+    const weft_buffer b[] = {WEFT_BUFFER("words", WEFT_I32, r->size * REGION), WEFT_BUFFER("totals", WEFT_I32, SUMS)};
     weft_window *w;
     struct random own = {(uint64_t)r->rank + 1};
     int32_t *work = malloc(REGION * sizeof *work), *totals = calloc(SUMS, sizeof *totals);
@@ -103,7 +103,7 @@ void puts_random_body(struct ranks_rank *r)
 void puts_third_body(struct ranks_rank *r)
 {
     enum { N = 12000 };
-    const weft_buffer b = {"words", WEFT_I64, N, 0};
+    const weft_buffer b = WEFT_BUFFER("words", WEFT_I64, N);
     weft_window *w;
     static _Thread_local int64_t work[N];
     uint64_t turn = 0;
@@ -150,7 +150,7 @@ void puts_third_body(struct ranks_rank *r)
 
 void puts_barrier_body(struct ranks_rank *r)
 {
-    const weft_buffer b = {"words", WEFT_I32, 20000 * r->size, 0};
+    const weft_buffer b = WEFT_BUFFER("words", WEFT_I32, 20000 * r->size);
     static _Thread_local int32_t work[20000];
     weft_window *w;
     RANKS_OK(r, weft_window_open(r->comm, &b, 1, 0, &w));
@@ -173,7 +173,7 @@ void puts_barrier_body(struct ranks_rank *r)
 void puts_large_body(struct ranks_rank *r)
 {
     int64_t n = *(const int64_t *)r->arg / 8;
-    const weft_buffer b[] = {{"words", WEFT_I64, n * r->size, 0}, {"sums", WEFT_I64, n, 0}};
+    const weft_buffer b[] = {WEFT_BUFFER("words", WEFT_I64, n * r->size), WEFT_BUFFER("sums", WEFT_I64, n)};
     weft_window *w;
     int64_t *work = malloc((size_t)n * 8);
     RANKS_OK(r, weft_window_open(r->comm, b, 2, 1, &w));
@@ -220,7 +220,7 @@ static void callback(void *arg, int err)
 void puts_callback_body(struct ranks_rank *r)
 {
     enum { N = 300000 };
-    const weft_buffer b = {"words", WEFT_I32, N, 0};
+    const weft_buffer b = WEFT_BUFFER("words", WEFT_I32, N);
     struct from_callback f = {.work = malloc(N * sizeof *f.work), .to = (r->rank + 1) % r->size, .err = 1};
     struct pair p;
     char src[40], dst[40];

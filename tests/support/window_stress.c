@@ -54,10 +54,10 @@ static void stress_neighbours(struct stress *s)
     for (int i = 0; i < n; i++)
         STRESS_CHECK(s, !stress_stamp(s, beside[i]));
     stress_skew(s);
-    STRESS_CHECK(s, !weft_window_barrier_with(s->w, beside, n, WINDOW_LONG));
+    STRESS_CHECK(s, !weft_window_barrier_with(s->w, beside, (size_t)n, WINDOW_LONG));
     for (int i = 0; i < n; i++)
         STRESS_CHECK(s, s->stamps[beside[i]] == s->round);
-    STRESS_CHECK(s, !weft_window_barrier_with(s->w, beside, n, WINDOW_LONG));
+    STRESS_CHECK(s, !weft_window_barrier_with(s->w, beside, (size_t)n, WINDOW_LONG));
 }
 
 /* A word goes round; each adds its own. */
@@ -228,10 +228,8 @@ static void stress_rounds(struct stress *s, const struct stress_exec *e, int64_t
 
 void stress_body(struct ranks_rank *r)
 {
-    const weft_buffer b[] = {{"stamp", WEFT_I64, RANKS_MAX, 0},
-                             {"sum", WEFT_I64, 1, 0},
-                             {"word", WEFT_I64, 1, 0},
-                             {"bulk", WEFT_I64, STRESS_WORDS, 0}};
+    const weft_buffer b[] = {WEFT_BUFFER("stamp", WEFT_I64, RANKS_MAX), WEFT_BUFFER("sum", WEFT_I64, 1),
+                             WEFT_BUFFER("word", WEFT_I64, 1), WEFT_BUFFER("bulk", WEFT_I64, STRESS_WORDS)};
     struct stress s = {.r = r, .common = {5}, .own = {100 + (uint64_t)r->rank}};
     weft_layout *from, *to;
     weft_plan *p;
@@ -243,8 +241,8 @@ void stress_body(struct ranks_rank *r)
     snprintf(text, sizeof text, "f32[%d] @x%d", STRESS_FLOATS, r->size);
     RANKS_OK(r, weft_layout_parse(text, &to));
     RANKS_OK(r, weft_lower(&(weft_move){"g", from, to}, 1, r->rank, NULL, &p));
-    RANKS_OK(r,
-             weft_bind(p, r->comm, &(weft_view){in, sizeof in, NULL}, &(weft_view){out, sizeof out, NULL}, NULL, &e.x));
+    RANKS_OK(r, weft_bind(p, r->comm, &(weft_view){.data = in, .bytes = sizeof in},
+                          &(weft_view){.data = out, .bytes = sizeof out}, NULL, &e.x));
     RANKS_OK(r, weft_window_open(r->comm, b, 4, STRESS_SIGNALS, &s.w));
     s.stamps = weft_window_pointer(s.w, STRESS_STAMP, r->rank);
     stress_rounds(&s, &e, *(const int64_t *)r->arg);

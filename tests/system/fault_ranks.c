@@ -66,17 +66,18 @@ static int bind_all(weft_comm *c, bool differs, weft_plan **plan, weft_exec **ex
     int n = weft_comm_size(c);
     char from[64], to[64];
     weft_layout *src = NULL, *dst = NULL;
-    weft_lower_opts o = {.size = sizeof o};
+    weft_machine machine = WEFT_MACHINE_INIT;
+    weft_lower_opts o = {.size = sizeof o, .machine = &machine};
     snprintf(from, sizeof from, "i32[%d/x] @x%d", n * EACH, n);
     snprintf(to, sizeof to, "i32[%d] @x%d", n * EACH, n);
     int err = weft_layout_parse(from, &src);
     if (!err)
         err = weft_layout_parse(to, &dst);
     if (!err)
-        err = weft_comm_machine(c, &o.machine);
+        err = weft_comm_machine(c, &machine);
     if (!err)
         err = weft_lower(&(weft_move){differs ? "other" : "v", src, dst}, 1, weft_comm_rank(c), &o, plan);
-    weft_view in = {mine, sizeof mine, NULL}, out = {all, (size_t)n * sizeof mine, NULL};
+    weft_view in = WEFT_VIEW(mine, sizeof mine), out = WEFT_VIEW(all, (size_t)n * sizeof mine);
     if (!err)
         err = weft_bind(*plan, c, &in, &out, NULL, exec);
     weft_layout_free(src);
@@ -127,7 +128,7 @@ static int idle(weft_comm *c)
     int err = run_all(c, 3, true);
     if (!err && host && sleeps && !strcmp(host, sleeps))
         pause();
-    return err ? err : note(weft_comm_barrier(c, -1));
+    return err ? err : note(weft_comm_barrier(c, WEFT_DEADLINE));
 }
 
 static int differ(weft_comm *c)
@@ -149,7 +150,7 @@ static void go_on(weft_comm *c, int rank)
     char text[1200];
     int err = weft_comm_survivors(c, list, MOST, &n);
     if (!err)
-        err = weft_comm_reopen(c, list, (int)n, &again);
+        err = weft_comm_reopen(c, list, n, &again);
     if (!err)
         err = run_all(again, 5, false);
     int at = snprintf(text, sizeof text, "%s", err ? weft_errmsg() : "right");

@@ -53,8 +53,8 @@ static void exchange(weft_comm *c, uint64_t seed)
     int from[2] = {(me + n - 1) % n, (me + n - 2) % n}, k = n > 2 ? 2 : n - 1;
     static unsigned char payload[2][LARGE], wanted[LARGE];
     weft_exchange *x;
-    must(weft_exchange_open(c, from, k, to, k, &(weft_exchange_opts){.size = sizeof(weft_exchange_opts), .vote = true},
-                            &x),
+    must(weft_exchange_open(c, from, (size_t)k, to, (size_t)k,
+                            &(weft_exchange_opts){.size = sizeof(weft_exchange_opts), .vote = true}, &x),
          "weft_exchange_open");
     for (int round = 0; !weft_exchange_over(x); round++) {
         for (int i = 0; i < k; i++) {
@@ -63,7 +63,7 @@ static void exchange(weft_comm *c, uint64_t seed)
             must(weft_exchange_put(x, to[i], &round, sizeof round, payload[i], bytes), "weft_exchange_put");
         }
         must(weft_exchange_finish(x, round >= 3 + me % 3), "weft_exchange_finish");
-        must(weft_exchange_wait(x, -1), "weft_exchange_wait");
+        must(weft_exchange_wait(x, WEFT_FOREVER), "weft_exchange_wait");
         for (int i = 0; i < k; i++) {
             weft_message *m;
             size_t bytes = bytes_of(seed, from[i], me, round);
@@ -99,7 +99,7 @@ static void groups(weft_comm *world, uint64_t seed)
                 list[k++] = r;
         }
         if (of)
-            must(weft_comm_split(of, list, k, &c[g]), "weft_comm_split");
+            must(weft_comm_split(of, list, (size_t)k, &c[g]), "weft_comm_split");
         if (c[g]) {
             must(sum_make(&s[g], c[g], NULL, NULL), "weft_bind");
             must(sum_run(&s[g], g), "a sum");
@@ -123,7 +123,7 @@ int main(int argc, char **argv)
     for (int seed = 1; seed <= seeds; seed++)
         groups(world, (uint64_t)seed);
     exchange(world, 99);
-    must(weft_comm_barrier(world, -1), "weft_comm_barrier");
+    must(weft_comm_barrier(world, WEFT_DEADLINE), "weft_comm_barrier");
     if (!rank_of_job)
         printf("%d ranks: right\n", weft_comm_size(world));
     weft_comm_close(world);

@@ -22,19 +22,27 @@ int error_set(void)
 int main(void)
 {
     printf("%u\n", (unsigned)weft_version());
-    return weft_version() != WEFT_VERSION || strcmp(weft_strerror(WEFT_OK), "success") || error_set() != 7;
+    return weft_version() != WEFT_VERSION || strcmp(weft_version_string(), VERSION) || strcmp(weft_strerror(WEFT_OK), "success") || error_set() != 7;
 }
 END
 
 env -u DESTDIR cmake --install "$WEFT_BUILD_DIR" --prefix "$work/usr" >"$work/log"
 libdir=$(dirname "$(find "$work/usr" -name libweft.a)")
 export LD_LIBRARY_PATH=$libdir PKG_CONFIG_PATH=$libdir/pkgconfig
+sed -i "s/VERSION)/\"$(pkg-config --modversion weft)\")/" "$work/use.c" # what the package says is what the library says
+
+echo "each header stands alone"
+while read -r header; do
+    printf '#include <%s>\nint main(void) { return 0; }\n' "$header" >"$work/alone.c"
+    # shellcheck disable=SC2046
+    "$cc" -std=c11 -Wall -Wextra -Wpedantic -Wconversion -Werror "$work/alone.c" $(pkg-config --cflags weft) -o "$work/alone"
+done < <(cd "$work/usr/include" && find . -name '*.h' | sed 's|^\./||')
 
 echo "pkg-config, shared"
 # shellcheck disable=SC2046  # flags are words
 "$cc" -std=c11 -Wall -Wextra -Wpedantic -Werror "$work/use.c" $(pkg-config --cflags --libs weft) -o "$work/shared"
 "$work/shared"
-readelf -d "$work/shared" | grep -q 'NEEDED.*libweft\.so\.0'
+readelf -d "$work/shared" | grep -q 'NEEDED.*\[libweft\.so\.0\.1\]'
 
 echo "pkg-config, static"
 # shellcheck disable=SC2046
@@ -58,15 +66,34 @@ env -u LD_LIBRARY_PATH "$work/b/by_static"
 
 if command -v c++ >/dev/null; then
     echo "C++"
-    printf '#include <weft.h>\nint main() { return weft_version() != WEFT_VERSION; }\n' >"$work/use.cc"
+    cat >"$work/use.cc" <<'END'
+#include <weft/checkpoint.h>
+#include <weft/halo.h>
+#include <weft/store.h>
+int main()
+{
+    char memory[8];
+    weft_comm_opts comm = WEFT_COMM_OPTS_INIT;
+    weft_checkpoint_opts checkpoint = WEFT_CHECKPOINT_OPTS_INIT;
+    weft_view view = WEFT_VIEW(memory, sizeof memory), none = WEFT_VIEW_INIT;
+    weft_buffer buffer = WEFT_BUFFER("b", WEFT_F32, 2), empty = WEFT_BUFFER_INIT;
+    comm.rank = 1;
+    weft_halo_close(nullptr);
+    weft_store_close(nullptr);
+    return weft_version() != WEFT_VERSION || comm.size != sizeof comm || checkpoint.size != sizeof checkpoint ||
+           view.bytes != 8 || view.reserved[1] || none.data || buffer.count != 2 || empty.name ||
+           weft_checkpoint_rules("none");
+}
+END
     # shellcheck disable=SC2046
-    c++ -Wall -Wextra -Werror "$work/use.cc" $(pkg-config --cflags --libs weft) -o "$work/cxx"
+    c++ -std=c++11 -Wall -Wextra -Wpedantic -Wconversion -Werror "$work/use.cc" $(pkg-config --cflags --libs weft) -o "$work/cxx"
     "$work/cxx"
 fi
 
 echo "DESTDIR stands before the prefix and in no file"
 DESTDIR=$work/dest cmake --install "$WEFT_BUILD_DIR" --prefix /opt/weft >"$work/log"
 test -f "$work/dest/opt/weft/include/weft.h"
+test -f "$work/dest/opt/weft/include/weft/checkpoint.h"
 grep -qx 'prefix=/opt/weft' "$(find "$work/dest" -name weft.pc)"
 if grep -rlI "$work" "$work/dest/opt"; then
     exit 1
@@ -96,6 +123,14 @@ fi
 grep -q 'there is no build' "$work/log"
 
 echo "man pages and the command"
+pages=$work/usr/share/man
+for function in $(nm -D --defined-only "$libdir/libweft.so" | awk '$2 == "T" { sub(/@.*/, "", $3); print $3 }'); do
+    link=$(sed -n 's/^\.so //p' "$pages/man3/$function.3")
+    grep -q "$function(" "$pages/$link"
+done
+if command -v man >/dev/null; then
+    man -M "$pages" weft_bind | grep -q weft_exec_rebind
+fi
 for page in "$WEFT_SOURCE_DIR"/man/*.[13]; do
     [ ! -f "$page" ] || test -f "$work/usr/share/man/man${page##*.}/$(basename "$page")"
 done

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The manual: pages are set without a warning, the commands under EXAMPLES run, the program in weft.h(3) compiles and
-# runs, and nothing is left out: every name of weft.h is in weft.h(3), every option of the command in weft(1).
+# runs, and nothing is left out: every name of the headers is in a page of section 3, every function in exactly one
+# SYNOPSIS there, every option of the command in weft(1).
 set -u
 : "${WEFT_SOURCE_DIR:?}" "${WEFT_BUILD_DIR:?}" "${WEFT_BIN:?}"
 command -v groff >/dev/null || { echo "skip: groff is not installed"; exit 77; }
@@ -43,17 +44,24 @@ if ! { "$cc" -std=c11 -O1 -Wall -Wextra -Wpedantic -Werror $sanitize -I"$WEFT_SO
     complain "weft.h.3: its program: $(head -n 5 "$work/got")"
 fi
 
-# Words of weft.h outside comments: functions, types, constants, and the fields of structs.
-words=$(awk '{
+# Words of the headers outside comments: functions, types, constants, and the fields of structs.
+code=$(awk '{
         while (match($0, /\/\*[^*]*(\*[^\/][^*]*)*\*\//)) $0 = substr($0, 1, RSTART - 1) substr($0, RSTART + RLENGTH)
         if (comment) { if (!sub(/.*\*\//, "")) next; comment = 0 }
         if (sub(/\/\*.*/, "")) comment = 1
         print
-    }' "$WEFT_SOURCE_DIR/include/weft.h" | grep -vE '^#(if|endif|include)' | grep -oE '[A-Za-z_][A-Za-z0-9_]*' | sort -u |
-    grep -vxE 'WEFT_H|define|typedef|struct|enum|extern|C|const|char|int|void|bool|size_t|u?int(32|64)_t')
-[ "$(wc -w <<<"$words")" -gt 150 ] || complain "weft.h was not understood"
+    }' "$WEFT_SOURCE_DIR"/include/weft.h "$WEFT_SOURCE_DIR"/include/weft/*.h | sed '/^#ifdef __cplusplus/,/^#e/d')
+words=$(sed -E '/^#(if|e|include)/d; s/^(#define [A-Za-z_]+).*/\1/' <<<"$code" | grep -oE '[A-Za-z_][A-Za-z0-9_]*' | sort -u |
+    grep -vxE 'WEFT_[A-Z]*_?H|define|typedef|struct|enum|extern|C|const|char|int|void|bool|size_t|u?int(8|32|64)_t')
+[ "$(wc -w <<<"$words")" -gt 150 ] || complain "the headers were not understood"
+cat "$work"/*.3.txt >"$work/section3"
 for word in $words; do
-    grep -qw -- "$word" "$work/weft.h.3.txt" || complain "weft.h.3: no word of $word"
+    grep -qw -- "$word" "$work/section3" || complain "section 3: no word of $word"
+done
+functions=$(grep -oE 'weft_[a-z0-9_]+\(' <<<"$code" | tr -d '(' | sort -u)
+for function in $functions; do
+    pages=$(for page in "$work"/*.3.txt; do sed -n '/^SYNOPSIS/,/^[A-RT-Z]/p' "$page" | grep -c "[ *]$function("; done | awk '{ n += $1 } END { print n }')
+    [ "$pages" = 1 ] || complain "section 3: $function stands in $pages synopses"
 done
 
 names() { sed -n 's/^  \([a-z]\{1,\}\) .*/\1/p'; }

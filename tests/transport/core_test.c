@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "support/suite.h"
-#include "transport/core.h"
+#include "transport/core/core.h"
 
 static struct core_group *group_new(int size)
 {

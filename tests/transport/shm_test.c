@@ -334,7 +334,7 @@ static void run_windows(struct ranks_rank *r)
         unsigned char *p[N];
         for (int i = 0; i < N; i++) {
             void *memory;
-            RANKS_OK(r, weft_comm_alloc(r->comm, sizes[i], &memory));
+            RANKS_OK(r, weft_comm_alloc(r->comm, sizes[i], WEFT_MEMORY_HOST, 0, &memory));
             p[i] = memory;
             RANKS_CHECK(r, (uintptr_t)p[i] % 128 == 0);
             RANKS_CHECK(r, sizes[i] < (2 << 20) || (uintptr_t)p[i] % (2 << 20) == 0);
@@ -350,10 +350,10 @@ static void run_windows(struct ranks_rank *r)
     }
     weft_comm_free(r->comm, NULL);
     void *kept, *none = &kept;
-    RANKS_OK(r, weft_comm_alloc(r->comm, 5000, &kept)); /* freed with the comm */
-    RANKS_CHECK(r, weft_comm_alloc(r->comm, SIZE_MAX / 2, &none) == WEFT_ENOMEM && none == &kept);
-    RANKS_CHECK(r, weft_comm_alloc(r->comm, (size_t)1 << 46, &none) == WEFT_ENOMEM);
-    RANKS_CHECK(r, weft_comm_alloc(NULL, 8, &none) == WEFT_EINVAL);
+    RANKS_OK(r, weft_comm_alloc(r->comm, 5000, WEFT_MEMORY_HOST, 0, &kept)); /* freed with the comm */
+    RANKS_CHECK(r, weft_comm_alloc(r->comm, SIZE_MAX / 2, WEFT_MEMORY_HOST, 0, &none) == WEFT_ENOMEM && none == &kept);
+    RANKS_CHECK(r, weft_comm_alloc(r->comm, (size_t)1 << 46, WEFT_MEMORY_HOST, 0, &none) == WEFT_ENOMEM);
+    RANKS_CHECK(r, weft_comm_alloc(NULL, 8, WEFT_MEMORY_HOST, 0, &none) == WEFT_EINVAL);
 }
 
 static void window_memory(void **state)
@@ -374,9 +374,9 @@ static void run_too_much(struct ranks_rank *r)
 {
     void *memory = NULL;
     size_t all = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    RANKS_CHECK(r, weft_comm_alloc(r->comm, all + all / 2, &memory) == WEFT_ENOMEM);
+    RANKS_CHECK(r, weft_comm_alloc(r->comm, all + all / 2, WEFT_MEMORY_HOST, 0, &memory) == WEFT_ENOMEM);
     RANKS_CHECK(r, strstr(weft_errmsg(), "no memory for ") && !memory);
-    RANKS_OK(r, weft_comm_alloc(r->comm, 1 << 20, &memory));
+    RANKS_OK(r, weft_comm_alloc(r->comm, 1 << 20, WEFT_MEMORY_HOST, 0, &memory));
 }
 
 static void more_than_there_is(void **state)
@@ -435,12 +435,14 @@ static int on_small_dev_shm(void *arg)
     no_memfds = true;
     if (process_open(url, 0, 1, 0, &c))
         return 1;
-    if (weft_comm_alloc(c, 1 << 20, &memory) || process_dev_shm("weft") || private_files("/dev/shm/") != 1)
+    if (weft_comm_alloc(c, 1 << 20, WEFT_MEMORY_HOST, 0, &memory) || process_dev_shm("weft") ||
+        private_files("/dev/shm/") != 1)
         return 2;
     memset(memory, 1, 1 << 20);
-    if (weft_comm_alloc(c, 8 << 20, &memory) != WEFT_ENOMEM || !says("no memory for 8388608 bytes"))
+    if (weft_comm_alloc(c, 8 << 20, WEFT_MEMORY_HOST, 0, &memory) != WEFT_ENOMEM ||
+        !says("no memory for 8388608 bytes"))
         return 3;
-    if (weft_comm_alloc(c, 100000, &memory)) /* what is there can still be had */
+    if (weft_comm_alloc(c, 100000, WEFT_MEMORY_HOST, 0, &memory)) /* what is there can still be had */
         return 4;
     memset(memory, 1, 100000);
     weft_comm_close(c);
@@ -460,7 +462,7 @@ static int beside_small_dev_shm(void *arg)
     int fd = open("/dev/shm/fill", O_CREAT | O_RDWR, 0600);
     if (fd < 0 || posix_fallocate(fd, 0, 64 << 10))
         return 1;
-    if (process_open(arg, 0, 1, 0, &c) || weft_comm_alloc(c, 8 << 20, &memory))
+    if (process_open(arg, 0, 1, 0, &c) || weft_comm_alloc(c, 8 << 20, WEFT_MEMORY_HOST, 0, &memory))
         return 2;
     memset(memory, 1, 8 << 20);
     weft_comm_close(c);
@@ -477,7 +479,7 @@ static int rank_on_small(const char *url, int rank)
     if (pair_bind(&p, "f32[8388608/x] @x2", "f32[8388608] @x2", true, c) != WEFT_ENOMEM || !says("no memory for "))
         return 2;
     pair_release(&p);
-    if (weft_comm_barrier(c, -1))
+    if (weft_comm_barrier(c, WEFT_DEADLINE))
         return 3;
     int err = pair_bind(&p, "f32[8388608/x] @x2", "f32[8388608] @x2", false, c);
     if (err && (err != WEFT_ENOMEM || !says("rank ") || !says("no memory for ")))

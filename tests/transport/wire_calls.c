@@ -258,7 +258,7 @@ void calls_crowd_body(struct wire_rank *r)
         return;
     }
     calls_await(r, 0);
-    WIRE_UNTIL(r, calls_wire(r)->nguests > STRANGERS / 4);
+    WIRE_UNTIL(r, calls_wire(r)->nnewcomers > STRANGERS / 4);
     WIRE_UNTIL(r, atomic_load(&r->job->signs[1]));
 }
 

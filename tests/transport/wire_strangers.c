@@ -44,11 +44,11 @@ void strangers_body(struct wire_rank *r)
     }
     wire_mail_body(r);
     wire_ahead_body(r);
-    WIRE_CHECK(r, w->nguests <= 2 * r->size + 64);
+    WIRE_CHECK(r, w->nnewcomers <= 2 * r->size + 64);
     char byte;
     WIRE_CHECK(r, recv(fds[2], &byte, 1, 0) <= 0); /* it was shown the door */
     for (int i = 0; i < STRANGERS; i++)
         close(fds[i]);
     wire_barrier(r);
-    WIRE_UNTIL(r, w->nguests == 0);
+    WIRE_UNTIL(r, w->nnewcomers == 0);
 }

@@ -18,7 +18,7 @@
 static bool have(const char *url)
 {
     const char *name;
-    for (int i = 0; (name = wire_module(getenv("WEFT_MODULES"), i)); i++)
+    for (size_t i = 0; (name = wire_module(getenv("WEFT_MODULES"), i)); i++)
         if (!strcmp(name, url))
             return true;
     return false;
@@ -153,7 +153,7 @@ static void refused(void **state)
     }
     boot = (struct wire_boot){.size = 1, .modules = "/nowhere/at/all"};
     int found = 0;
-    while (wire_module(boot.modules, found))
+    while (wire_module(boot.modules, (size_t)found))
         found++;
     if (!found) { /* the program is not beside the modules */
         assert_int_equal(wire_open("ucx:", &boot, &w), WEFT_EUNSUPPORTED);
@@ -258,10 +258,10 @@ static void chosen(void **state)
     struct wire_wish w[3];
     const char *url = NULL;
     (void)state;
-    assert_int_equal(wire_wish("mpi", NULL, &w[0]), WEFT_EINVAL);
-    assert_int_equal(wire_wish("tc", NULL, &w[0]), WEFT_EINVAL);
+    assert_int_equal(wire_choose_wish("mpi", NULL, &w[0]), WEFT_EINVAL);
+    assert_int_equal(wire_choose_wish("tc", NULL, &w[0]), WEFT_EINVAL);
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(wire_wish(i == 1 ? "tcp" : NULL, NULL, &w[i]), 0);
+        assert_int_equal(wire_choose_wish(i == 1 ? "tcp" : NULL, NULL, &w[i]), 0);
         w[i].able |= 2, w[i].rdma = 0;
     }
     assert_int_equal(wire_choose(w, sizeof *w, 3, &url), 0);

@@ -95,7 +95,7 @@ static void puts_in_callbacks(void **state)
 static void idle_body(struct ranks_rank *r)
 {
     enum { N = 2000000 };
-    const weft_buffer b = {"words", WEFT_I32, N, 0};
+    const weft_buffer b = WEFT_BUFFER("words", WEFT_I32, N);
     weft_window *w;
     int32_t *work = calloc(N, sizeof *work);
     RANKS_OK(r, weft_window_open(r->comm, &b, 1, 2, &w));
@@ -126,7 +126,7 @@ static void a_thread_takes_it(void **state)
 static void silent_body(struct ranks_rank *r)
 {
     enum { N = 4000000 };
-    const weft_buffer b = {"words", WEFT_I32, N, 0};
+    const weft_buffer b = WEFT_BUFFER("words", WEFT_I32, N);
     weft_window *w;
     int32_t *work = calloc(N, sizeof *work);
     RANKS_OK(r, weft_window_open(r->comm, &b, 1, 2, &w));
@@ -151,7 +151,7 @@ static void a_silent_target_is_named(void **state)
 static void late_body(struct ranks_rank *r)
 {
     enum { N = 15000 };
-    const weft_buffer b = {"words", WEFT_I32, N, 0};
+    const weft_buffer b = WEFT_BUFFER("words", WEFT_I32, N);
     weft_window *w;
     static _Thread_local int32_t work[N];
     int other = (r->rank + 1) % 2;
@@ -208,11 +208,12 @@ static int work_until_failure(weft_window *w, const struct killing *k, int rank,
         if (!err)
             err = weft_window_put_add(w, 0, left, 0, words, turn % 5 ? 50 : 6000);
         if (!err)
-            err = turn % 4 ? weft_window_notify(w, right, 0, WEFT_NOTIFY_ADD, 1) : weft_window_barrier(w, -1);
+            err =
+                turn % 4 ? weft_window_notify(w, right, 0, WEFT_NOTIFY_ADD, 1) : weft_window_barrier(w, WEFT_DEADLINE);
         if (!err && turn % 4)
-            err = weft_window_wait(w, 0, WEFT_GE, turn - turn / 4, -1);
+            err = weft_window_wait(w, 0, WEFT_GE, turn - turn / 4, WEFT_FOREVER);
         if (!err && turn % 7 == 0)
-            err = weft_window_barrier_with(w, (const int[]){left, right}, left == right ? 1 : 2, -1);
+            err = weft_window_barrier_with(w, (const int[]){left, right}, left == right ? 1 : 2, WEFT_DEADLINE);
     }
     return err;
 }
@@ -220,7 +221,7 @@ static int work_until_failure(weft_window *w, const struct killing *k, int rank,
 static void killed_body(struct ranks_rank *r)
 {
     struct killing *k = r->arg;
-    const weft_buffer b = {"words", WEFT_I64, 6000, 0};
+    const weft_buffer b = WEFT_BUFFER("words", WEFT_I64, 6000);
     weft_window *w;
     RANKS_OK(r, weft_window_open(r->comm, &b, 1, 1, &w));
     k->end[r->rank].code = work_until_failure(w, k, r->rank, r->size);

@@ -140,13 +140,13 @@ static int work_until_failure(weft_window *w, int rank, int ranks)
 {
     int right = (rank + 1) % ranks, beside[2] = {right, (rank + ranks - 1) % ranks};
     for (uint64_t turn = 1;; turn++) {
-        int err = weft_window_barrier(w, -1);
+        int err = weft_window_barrier(w, WEFT_DEADLINE);
         if (!err)
-            err = weft_window_barrier_with(w, beside, ranks > 2 ? 2 : 1, -1);
+            err = weft_window_barrier_with(w, beside, ranks > 2 ? 2 : 1, WEFT_DEADLINE);
         if (!err)
             err = weft_window_notify(w, right, 0, WEFT_NOTIFY_ADD, 1);
         if (!err)
-            err = weft_window_wait(w, 0, WEFT_GE, turn, -1);
+            err = weft_window_wait(w, 0, WEFT_GE, turn, WEFT_FOREVER);
         if (err)
             return err;
     }
@@ -244,13 +244,14 @@ static void in_callback(void **state)
     assert_int_equal(weft_comm_open("self:", NULL, &c), 0);
     assert_int_equal(weft_layout_parse("f32[4] @x1", &l), 0);
     assert_int_equal(weft_lower(&(weft_move){"a", l, l}, 1, 0, NULL, &p), 0);
-    assert_int_equal(weft_bind(p, c, &(weft_view){in, sizeof in, NULL}, &(weft_view){out, sizeof out, NULL}, NULL, &x),
+    assert_int_equal(weft_bind(p, c, &(weft_view){.data = in, .bytes = sizeof in},
+                               &(weft_view){.data = out, .bytes = sizeof out}, NULL, &x),
                      0);
     assert_int_equal(weft_window_open(c, NULL, 0, 1, &f.w), 0);
     weft_exec_on_done(x, callback, &f);
     assert_int_equal(weft_exec_start(x), 0);
     /* The callback runs inside this wait and ends it. */
-    assert_int_equal(weft_window_wait(f.w, 0, WEFT_EQ, 1, -1), 0);
+    assert_int_equal(weft_window_wait(f.w, 0, WEFT_EQ, 1, WEFT_FOREVER), 0);
     assert_int_equal(f.wait, WEFT_EBUSY);
     assert_int_equal(f.barrier, WEFT_EBUSY);
     assert_int_equal(f.with, WEFT_EBUSY);

@@ -38,14 +38,15 @@ static void *memory_for(struct ranks_rank *r, bool private, int64_t bytes)
     void *memory = NULL;
     if (private)
         return calloc(1, (size_t)bytes + 1);
-    return weft_comm_alloc(r->comm, (size_t)bytes, &memory) ? NULL : memory;
+    return weft_comm_alloc(r->comm, (size_t)bytes, WEFT_MEMORY_HOST, 0, &memory) ? NULL : memory;
 }
 
 static int move_make(struct move *m, const struct window *w, struct ranks_rank *r)
 {
-    weft_lower_opts o = {.size = sizeof o, .world = r->size, .algorithm = w->algorithm};
+    weft_machine machine = WEFT_MACHINE_INIT;
+    weft_lower_opts o = {.size = sizeof o, .world = r->size, .algorithm = w->algorithm, .machine = &machine};
     *m = (struct move){.src = NULL};
-    int err = weft_comm_machine(r->comm, &o.machine);
+    int err = weft_comm_machine(r->comm, &machine);
     if (!err)
         err = weft_layout_parse(w->src, &m->src);
     if (!err)
@@ -59,8 +60,8 @@ static int move_make(struct move *m, const struct window *w, struct ranks_rank *
     m->out = memory_for(r, w->private, m->to.bytes);
     if (!m->in || !m->out)
         return WEFT_ENOMEM;
-    return weft_bind(m->plan, r->comm, &(weft_view){m->in, (size_t)m->from.bytes, NULL},
-                     &(weft_view){m->out, (size_t)m->to.bytes, NULL}, NULL, &m->exec);
+    return weft_bind(m->plan, r->comm, &(weft_view){.data = m->in, .bytes = (size_t)m->from.bytes},
+                     &(weft_view){.data = m->out, .bytes = (size_t)m->to.bytes}, NULL, &m->exec);
 }
 
 static void move_free(struct move *m, const struct window *w, struct ranks_rank *r)
@@ -113,10 +114,11 @@ static void run_window(struct ranks_rank *r, const struct window *w)
 /* Does the algorithm do the pair? All ranks answer alike. */
 static bool fits(const struct window *w, struct ranks_rank *r)
 {
-    weft_lower_opts o = {.size = sizeof o, .world = r->size, .algorithm = w->algorithm};
+    weft_machine machine = WEFT_MACHINE_INIT;
+    weft_lower_opts o = {.size = sizeof o, .world = r->size, .algorithm = w->algorithm, .machine = &machine};
     weft_layout *src = NULL, *dst = NULL;
     weft_plan *plan = NULL;
-    bool does = !weft_comm_machine(r->comm, &o.machine) && !weft_layout_parse(w->src, &src) &&
+    bool does = !weft_comm_machine(r->comm, &machine) && !weft_layout_parse(w->src, &src) &&
                 !weft_layout_parse(w->dst, &dst) && !weft_lower(&(weft_move){"w", src, dst}, 1, r->rank, &o, &plan);
     weft_plan_free(plan);
     weft_layout_free(src);
@@ -128,8 +130,8 @@ static bool fits(const struct window *w, struct ranks_rank *r)
 static void run_ways(struct ranks_rank *r)
 {
     struct window w = *(const struct window *)r->arg;
-    for (int i = -1; i < 0 || weft_algorithm_name(i); i++) {
-        w.algorithm = i < 0 ? NULL : weft_algorithm_name(i);
+    for (int i = -1; i < 0 || weft_algorithm_name((size_t)i); i++) {
+        w.algorithm = i < 0 ? NULL : weft_algorithm_name((size_t)i);
         if (i >= 0 && !fits(&w, r))
             continue;
         for (int private = 0; private < 2 && !r->failed[0]; private ++) {
@@ -252,7 +254,7 @@ static void run_groups(struct ranks_rank *r)
         for (int k = 0; k < 3; k++)
             RANKS_OK(r, weft_exec_start(m[(k + r->rank + run) % 3].exec));
         for (int k = 0; k < 3; k++)
-            RANKS_OK(r, weft_exec_wait(m[(k + run) % 3].exec, -1));
+            RANKS_OK(r, weft_exec_wait(m[(k + run) % 3].exec, WEFT_FOREVER));
         for (int g = 0; g < 3; g++) {
             int both = groups[g][0] - '0' + groups[g][2] - '0'; /* the sum of their numbers */
             for (int i = 0; i < m[g].to.count; i++)

@@ -102,8 +102,10 @@ static int share_rank(struct check *c, int rank, bool *any, struct failure *why)
     if (!(r->both = runner_alloc(&c->place, (size_t)r->in_place.bytes)))
         return no_memory(why);
     const struct inplace *p = &r->in_place;
-    c->src_views[rank] = (weft_view){r->both + p->src.first, (size_t)(p->bytes - p->src.first), p->src.strides};
-    c->dst_views[rank] = (weft_view){r->both + p->dst.first, (size_t)(p->bytes - p->dst.first), p->dst.strides};
+    c->src_views[rank] = (weft_view){
+        .data = r->both + p->src.first, .bytes = (size_t)(p->bytes - p->src.first), .strides = p->src.strides};
+    c->dst_views[rank] = (weft_view){
+        .data = r->both + p->dst.first, .bytes = (size_t)(p->bytes - p->dst.first), .strides = p->dst.strides};
     return CLI_OK;
 }
 
@@ -160,13 +162,15 @@ static void release(struct check *c)
 
 static int lower_and_verify(struct check *c, struct check_result *out, struct failure *why)
 {
+    weft_machine machine = WEFT_MACHINE_INIT;
+    machine.ranks_per_host = (int)c->opts->per_host;
     weft_lower_opts lower = {.size = sizeof lower,
                              .bucket = c->opts->bucket,
                              .algorithm = c->opts->algorithm,
-                             .machine.ranks_per_host = (int)c->opts->per_host,
+                             .machine = &machine,
                              .in_place = c->opts->in_place,
                              .world = c->pair.world};
-    if (c->opts->job && !c->opts->per_host && weft_comm_machine(c->opts->job, &lower.machine))
+    if (c->opts->job && !c->opts->per_host && weft_comm_machine(c->opts->job, &machine))
         return failure_set(why, CLI_WRONG, "%s", weft_errmsg());
     int code = layout_pair_lower(&c->pair, &lower, why);
     if (code)

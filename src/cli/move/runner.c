@@ -119,7 +119,7 @@ static bool overlap(const weft_view *a, const weft_view *b)
 static int move_inside(weft_comm *c, struct runner_window *w)
 {
     void *inside;
-    int err = weft_comm_alloc(c, w->bytes, &inside);
+    int err = weft_comm_alloc(c, w->bytes, WEFT_MEMORY_HOST, 0, &inside);
     if (!err)
         w->inside = inside;
     return err;

@@ -26,6 +26,7 @@
 #include "base/error.h"
 #include "engine/block.h"
 #include "engine/driver.h"
+#include "engine/shape.h"
 
 #define RANKS_MOST 64
 #define LINES_MOST 65536      /* which is 5 MiB for both lists */
@@ -86,10 +87,9 @@ static uint64_t most_lines(const weft_plan *plan)
     return n;
 }
 
-/* Before the peers' blocks are known a push is a pull. */
 static bool fits_way(const struct exec_step *step)
 {
-    return step->kind != PLAN_SEND || step->way == WAY_PULL || step->way == WAY_PUSH;
+    return step->kind != PLAN_SEND || step->offer == OFFER_PLACE;
 }
 
 /* Is it one that has no part but in memory that all can reach, and waits for nothing? */
@@ -169,7 +169,7 @@ static bool lines_here(const weft_exec *x, const struct program *p)
             int dtype = plan->bufs[part->buf].dtype;
             int64_t n[MEMORY_LOOPS], stride[1][MEMORY_LOOPS], at, size = (int64_t)weft_dtype_size(dtype);
             int loops =
-                tile_merge(tile_loops(plan, part, p->places[part->buf].stride, n, stride[0], &at), n, stride, 1);
+                shape_merge(shape_loops(plan, part, p->places[part->buf].stride, n, stride[0], &at), n, stride, 1);
             bool run = loops && stride[0][loops - 1] == size;
             if (part->wire != dtype || !is_line(x, loops - run, loops ? n[0] : 1, run ? n[loops - 1] * size : size))
                 return false;
@@ -210,7 +210,7 @@ static struct chore_list *list_of(const struct block *b, uint64_t side)
 static bool add_line(const weft_exec *x, struct chore_list *list, uint64_t dst, uint64_t src, int loops, int64_t *n,
                      int64_t (*stride)[MEMORY_LOOPS], int64_t size)
 {
-    loops = tile_merge(loops, n, stride, 2);
+    loops = shape_merge(loops, n, stride, 2);
     bool run = loops && stride[0][loops - 1] == size && stride[1][loops - 1] == size;
     int outer = loops - run;
     int64_t bytes = run ? n[loops - 1] * size : size, turns = outer ? n[0] : 1;
@@ -246,8 +246,8 @@ static bool add_copy(const weft_exec *x, const struct program *p, uint32_t s, st
     int64_t n[MEMORY_LOOPS], stride[2][MEMORY_LOOPS], first[2];
     if (plan->bufs[src->buf].dtype != plan->bufs[dst->buf].dtype)
         return false;
-    tile_loops(plan, src, from->stride, n, stride[1], &first[1]);
-    int loops = tile_loops(plan, dst, to->stride, n, stride[0], &first[0]);
+    shape_loops(plan, src, from->stride, n, stride[1], &first[1]);
+    int loops = shape_loops(plan, dst, to->stride, n, stride[0], &first[0]);
     return !p->steps[s].nwork || /* it would change nothing */
            add_line(x, list, to->at + (uint64_t)first[0], from->at + (uint64_t)first[1], loops, n, stride,
                     (int64_t)weft_dtype_size(plan->bufs[src->buf].dtype));
@@ -490,9 +490,11 @@ static struct driver_count out_count(const weft_exec *x, const struct exec_out *
 }
 
 const struct driver driver_chore = {
+    .id = DRIVER_CHORE,
     .name = "chore",
     .what = "copies of all ranks in lists that any rank works off",
     .agreed = true,
+    .copies = true,
     .state = sizeof(struct chores),
     .prefers = prefers,
     .room = room,

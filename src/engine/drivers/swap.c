@@ -28,6 +28,7 @@
 #include "base/error.h"
 #include "engine/block.h"
 #include "engine/drivers/swap.h"
+#include "engine/shape.h"
 #include "transport/hosts/hosts.h"
 
 #define RUNS_LEAST 8192 /* of a message: those of a shorter one stay in the cache until it is unpacked */
@@ -74,8 +75,8 @@ static bool fits_step(const weft_exec *x, const struct program *p, uint32_t s)
     for (uint32_t k = 0; k < st->nparts; k++)
         if (!p->places[x->plan->parts[st->part + k].buf].reached)
             return false;
-    return (st->kind != PLAN_SEND || p->steps[s].way == WAY_STAGED) && way_scattered(x, p, &s, 1) &&
-           way_runs(x, p, s) >= RUNS_LEAST;
+    return (st->kind != PLAN_SEND || p->steps[s].offer == OFFER_STAGED) && shape_scattered(x, p, &s, 1) &&
+           shape_spans(x, p, s) >= RUNS_LEAST;
 }
 
 static bool fits(const weft_exec *x, const struct program *p)
@@ -86,7 +87,7 @@ static bool fits(const weft_exec *x, const struct program *p)
     for (int r = 0; r < c->size && fit; r++)
         fit = !transport_far(c->link, r);
     for (uint32_t i = 0; i < p->nouts && fit; i++)
-        fit = way_answered(p, p->outs[i].peer);
+        fit = program_hears(p, p->outs[i].peer);
     for (uint32_t s = 0; s < p->nsteps && fit; s++)
         fit = fits_step(x, p, s);
     return fit;
@@ -139,7 +140,7 @@ static bool add_line(const weft_exec *x, struct swap_pair *pair, const struct fa
         stride[0][i] = block_loops(f->to)[dst->loop + (uint32_t)i].stride;
         stride[1][i] = block_loops(f->from)[src->loop + (uint32_t)i].stride;
     }
-    int loops = tile_merge(src->nloops, n, stride, 2);
+    int loops = shape_merge(src->nloops, n, stride, 2);
     bool run = loops && stride[0][loops - 1] == size && stride[1][loops - 1] == size;
     int outer = loops - run, first = OUTER - outer;
     if (outer < 1 || outer > OUTER)
@@ -485,9 +486,11 @@ static struct driver_count out_count(const weft_exec *x, const struct exec_out *
 }
 
 const struct driver driver_swap = {
+    .id = DRIVER_SWAP,
     .name = "swap",
     .what = "faces that two ranks give each other, copied where they lie by either",
     .agreed = true,
+    .copies = true,
     .state = sizeof(struct swaps),
     .room = room,
     .make = make,

@@ -12,12 +12,17 @@
  *   comes is unpacked as soon as one of what goes is packed. A peer that is not there yet is not waited for.
  *
  * Lengths are counted in runs: elements that follow each other in memory. */
+#include "engine/order/comb.h"
+
 #include "base/error.h"
-#include "engine/block.h"
+#include "engine/channel.h"
+#include "engine/shape.h"
+#include "engine/ways/staged.h"
+#include "engine/ways/stream.h"
+#include "engine/work.h"
 
 #define PIECE 128    /* runs of a channel in a turn: their lines stay in a small cache until all channels are through */
 #define STRIP 1536   /* runs: larger ones have left the cache when as much has come, and each costs signals */
-#define FLOWING 8192 /* runs of a message that flows: their lines are half of a cache of the second level */
 #define AHEAD 16     /* runs: what comes from the last cache is there in time */
 #define PATIENCE 400 /* turns that a peer which has begun is waited for, until it was too late once */
 
@@ -36,9 +41,15 @@ struct comb_lane {
 
 /* ---- making ---- */
 
-bool comb_flows(const weft_exec *x, const struct program *p, uint32_t send)
+static bool streams(const struct exec_step *step)
 {
-    return x->comm->dedicated_cores && way_scattered(x, p, &send, 1) && way_runs(x, p, send) >= FLOWING;
+    return step->way == &way_stream;
+}
+
+/* Is loop i the last of the move's tile, and walks elements that follow each other on both sides? */
+static bool is_span(const struct exec_move *m, int i)
+{
+    return i == m->tile->loops - 1 && shape_tile_span(m->tile, m->to, m->from);
 }
 
 static int64_t turns_of(const struct exec_move *m)
@@ -59,11 +70,11 @@ static int64_t turn_bytes(const struct exec_move *m)
 static bool fits(const weft_exec *x, const struct program *p, uint32_t s)
 {
     const struct exec_step *step = &p->steps[s];
-    if (step->way != WAY_STAGED || !way_scattered(x, p, &s, 1))
+    if ((step->way != &way_staged && !streams(step)) || !shape_scattered(x, p, &s, 1))
         return false;
     if (step->kind == PLAN_SEND)
-        return !step->flows || comb_flows(x, p, s);
-    return !step->flows || (step->nwork == 1 && turn_bytes(&p->moves[step->work]));
+        return !streams(step) || stream_in_strips(x, p, s);
+    return !streams(step) || (step->nwork == 1 && turn_bytes(&p->moves[step->work]));
 }
 
 /* Marks the messages of a channel; true: there are some. */
@@ -71,8 +82,9 @@ static bool mark(const weft_exec *x, struct program *p, const uint32_t *steps, u
 {
     bool any = false;
     for (uint32_t k = 0; k < n; k++) {
-        p->steps[steps[k]].combed = fits(x, p, steps[k]);
-        any |= p->steps[steps[k]].combed;
+        bool fit = !(x->off & toggle_extra(TOGGLE_COMB)) && fits(x, p, steps[k]);
+        p->steps[steps[k]].order = fit ? ORDER_COMB : ORDER_NONE;
+        any |= fit;
     }
     return any;
 }
@@ -97,7 +109,7 @@ static void open_move(struct comb_lane *l)
     bool packs = l->step->kind == PLAN_SEND;
     l->dst = packs ? l->message + m->offset : m->dst;
     l->src = packs ? m->src : l->message + m->offset;
-    bool runs = m->to == m->from && m->tile && (m->tile->loops == 1 || (m->tile->loops == 2 && weave_is_run(m, 1)));
+    bool runs = m->to == m->from && m->tile && (m->tile->loops == 1 || (m->tile->loops == 2 && is_span(m, 1)));
     l->unit = runs ? (int64_t)weft_dtype_size(m->to) * (m->tile->loops == 2 ? m->tile->n[1] : 1) : 0;
 }
 
@@ -105,7 +117,7 @@ static void open_move(struct comb_lane *l)
 static int64_t turns_for(const struct exec_move *m, int64_t runs)
 {
     for (int i = 1; m->tile && i < m->tile->loops; i++)
-        runs /= weave_is_run(m, i) ? 1 : m->tile->n[i];
+        runs /= is_span(m, i) ? 1 : m->tile->n[i];
     return runs > 0 ? runs : 1;
 }
 
@@ -114,7 +126,7 @@ static void copy_turns(const struct comb_lane *l, int64_t first, int64_t end, bo
 {
     const struct exec_move *m = &l->moves[l->move];
     if (!m->tile || !m->tile->loops) {
-        engine_move(m, l->dst, l->src);
+        work_move(m, l->dst, l->src);
         return;
     }
     if (l->unit) {
@@ -127,7 +139,7 @@ static void copy_turns(const struct comb_lane *l, int64_t first, int64_t end, bo
     const char *src = l->src;
     struct memory_tile t;
     t.loops = m->tile->loops;
-    int turned = back ? t.loops - weave_is_run(m, t.loops - 1) : 0;
+    int turned = back ? t.loops - is_span(m, t.loops - 1) : 0;
     for (int i = 0; i < t.loops; i++) {
         int64_t to = m->tile->stride[0][i], from = m->tile->stride[1][i], begin = i ? 0 : first;
         t.n[i] = i ? m->tile->n[i] : end - first;
@@ -216,7 +228,7 @@ static struct comb_lane lane_of(const struct program *p, uint32_t channel, const
 static const struct exec_step *next_in(const struct program *p, const struct exec_in *in)
 {
     const struct exec_step *step = in->taken < in->n ? &p->steps[in->steps[in->taken]] : NULL;
-    return step && step->combed && !p->open[in->steps[in->taken]] ? step : NULL;
+    return step && step->order == ORDER_COMB && !p->open[in->steps[in->taken]] ? step : NULL;
 }
 
 bool comb_waits(const weft_exec *x, const struct exec_in *in)
@@ -227,7 +239,7 @@ bool comb_waits(const weft_exec *x, const struct exec_in *in)
     int32_t stage = x->plan->steps[in->steps[in->taken]].stage;
     for (uint32_t i = 0; i < p->nins; i++) {
         const struct exec_step *step = next_in(p, &p->ins[i]);
-        if (step && x->plan->steps[step - p->steps].stage == stage && !engine_can_take(x, &p->ins[i]))
+        if (step && x->plan->steps[step - p->steps].stage == stage && !channel_can_take(x, &p->ins[i]))
             return true;
     }
     return false;
@@ -237,16 +249,16 @@ bool comb_waits(const weft_exec *x, const struct exec_in *in)
 static void open_in(const weft_exec *x, struct exec_in *in, struct comb_lane *l)
 {
     const struct exec_move *m = l->moves;
-    l->message = (char *)(uintptr_t)engine_staged(x, in); /* it is only read */
+    l->message = (char *)(uintptr_t)staged_message(x, in); /* it is only read */
     l->move = l->step->nwork ? l->step->nwork - 1 : 0;
     l->at = l->step->nwork ? turns_of(&m[l->move]) : 0;
     if (l->step->nwork)
         open_move(l);
-    if (!l->step->flows)
+    if (!streams(l->step))
         return;
-    in->seen = flow_there(x, in);
-    int64_t turns = (in->seen - m->offset) / turn_bytes(m);
-    l->down_to = in->at;
+    in->stream.seen = stream_there(x, in);
+    int64_t turns = (in->stream.seen - m->offset) / turn_bytes(m);
+    l->down_to = in->stream.turns;
     l->at = l->down_from = turns < l->at ? turns : l->at;
 }
 
@@ -254,14 +266,14 @@ static void open_in(const weft_exec *x, struct exec_in *in, struct comb_lane *l)
 static int64_t close_in(weft_exec *x, struct exec_in *in, const struct comb_lane *l)
 {
     int64_t bytes = l->step->bytes;
-    if (l->step->flows) {
+    if (streams(l->step)) {
         bytes = (l->down_from - l->down_to) * turn_bytes(l->moves);
-        in->at = l->down_from;
-        if (in->at < turns_of(l->moves))
+        in->stream.turns = l->down_from;
+        if (in->stream.turns < turns_of(l->moves))
             return bytes;
-        in->seen = in->at = 0;
+        in->stream.seen = in->stream.turns = 0;
     }
-    engine_pulled(x, in);
+    channel_pulled(x, in);
     return bytes;
 }
 
@@ -273,10 +285,10 @@ int64_t comb_take(weft_exec *x, const struct exec_in *first)
     int64_t bytes = 0;
     for (uint32_t i = (uint32_t)(first - p->ins); i < p->nins; i++) {
         const struct exec_step *step = next_in(p, &p->ins[i]);
-        if (step && engine_can_take(x, &p->ins[i]))
+        if (step && channel_can_take(x, &p->ins[i]))
             lanes[n++] = lane_of(p, i, step, NULL);
     }
-    core_fence_looks(); /* pairs with the stores that engine_can_take has seen */
+    core_fence_looks(); /* pairs with the stores that channel_can_take has seen */
     for (uint32_t i = 0; i < n; i++)
         open_in(x, &p->ins[lanes[i].channel], &lanes[i]);
     for (bool more = true; more;) {
@@ -299,14 +311,14 @@ static uint32_t open_outs(weft_exec *x, const struct exec_out *first)
     for (uint32_t i = (uint32_t)(first - p->outs); i < p->nouts; i++) {
         const struct exec_out *out = &p->outs[i];
         const struct exec_step *step = out->posted < out->n ? &p->steps[out->steps[out->posted]] : NULL;
-        if (!step || !step->combed || p->open[out->steps[out->posted]])
+        if (!step || step->order != ORDER_COMB || p->open[out->steps[out->posted]])
             continue;
-        struct exec_share *share = &p->shares[step->letter];
-        if (out != first && (share->run == x->run || !engine_slot(x, share)))
+        struct exec_multicast *multicast = &p->multicasts[step->multicast];
+        if (out != first && (multicast->run == x->run || !staged_slot(x, multicast)))
             continue;
-        p->lanes[n++] = lane_of(p, i, step, share->message);
-        if (step->flows)
-            flow_show(x, share);
+        p->lanes[n++] = lane_of(p, i, step, multicast->message);
+        if (streams(step))
+            stream_show(x, multicast);
     }
     return n;
 }
@@ -331,15 +343,15 @@ static void tell(weft_exec *x, uint32_t n)
     const struct program *p = x->program;
     for (uint32_t i = 0; i < n; i++) {
         const struct comb_lane *l = &p->lanes[i];
-        const struct exec_share *share = &p->shares[l->step->letter];
-        if (!l->step->flows)
+        const struct exec_multicast *multicast = &p->multicasts[l->step->multicast];
+        if (!streams(l->step))
             continue;
-        int64_t bytes = x->plan->steps[share->step].bytes;
+        int64_t bytes = x->plan->steps[multicast->step].bytes;
         if (l->move < l->step->nwork) {
             const struct exec_move *m = &l->moves[l->move];
             bytes = m->offset + (l->at ? l->at * m->tile->stride[0][0] : 0);
         }
-        flow_tell(x, share, bytes);
+        stream_tell(x, multicast, bytes);
     }
 }
 
@@ -351,12 +363,12 @@ static bool meet(weft_exec *x, int64_t strips)
     for (uint32_t i = 0; i < p->nins; i++) {
         struct exec_in *in = &p->ins[i];
         const struct exec_step *step = next_in(p, in);
-        if (!step || !step->flows || atomic_load_explicit(in->ready, CORE_LOOK) <= in->base + in->taken)
+        if (!step || !streams(step) || atomic_load_explicit(in->ready, CORE_LOOK) <= in->base + in->taken)
             continue;
         int64_t want = turns_for(&p->moves[step->work], strips * STRIP);
         int turn = 0;
-        for (; turn < PATIENCE && next_in(p, in) == step && in->at < want; turn++) {
-            if (engine_can_take(x, in))
+        for (; turn < PATIENCE && next_in(p, in) == step && in->stream.turns < want; turn++) {
+            if (channel_can_take(x, in))
                 comb_take(x, in);
             else
                 core_relax();
@@ -366,16 +378,32 @@ static bool meet(weft_exec *x, int64_t strips)
     return met;
 }
 
-void comb_pack(weft_exec *x, const struct exec_out *out)
+/* Packs the channel's message, which has its slot. */
+static void pack(weft_exec *x, const struct exec_out *out)
 {
     struct program *p = x->program;
     uint32_t n = open_outs(x, out);
-    bool flows = false, waits = !x->arrivals; /* whose callbacks are not for the start of a run */
+    bool strips_go = false, waits = !x->arrivals; /* whose callbacks are not for the start of a run */
     for (uint32_t i = 0; i < n; i++)
-        flows |= p->lanes[i].step->flows;
-    for (int64_t strips = 1; pack_strip(p, n, flows); strips++) {
+        strips_go |= streams(p->lanes[i].step);
+    for (int64_t strips = 1; pack_strip(p, n, strips_go); strips++) {
         tell(x, n);
-        if (flows && waits)
+        if (strips_go && waits)
             waits = meet(x, strips);
     }
+}
+
+bool comb_launch(weft_exec *x, struct exec_out *out, const struct exec_step *step)
+{
+    struct exec_multicast *m = &x->program->multicasts[step->multicast];
+    if (m->run != x->run) {
+        if (!staged_slot(x, m))
+            return false;
+        pack(x, out);
+    }
+    if (streams(step))
+        channel_release(x->program, step); /* it has been shown already */
+    else
+        staged_show(x, out, step);
+    return true;
 }

@@ -7,11 +7,15 @@
  *
  * The streams start when all can. Should some peer be late, what can go goes when the rank has
  * nothing better to do: others may wait for it before they start. */
+#include "engine/order/weave.h"
+
 #include <string.h>
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "engine/block.h"
+#include "engine/channel.h"
+#include "engine/shape.h"
+#include "engine/work.h"
 
 #define TURN (32 << 10) /* bytes of all streams together in a turn */
 #define PASS (8 << 20)  /* bytes of a pass: half a millisecond */
@@ -22,6 +26,57 @@
 #define CAST_RUN 256    /* the same of a row in one piece */
 #define CAST_AHEAD 8192 /* bytes that are asked for before they are read */
 
+/* A tile whose outer loops 0 to cut are walked by the weave: n rows of `bytes` bytes. */
+struct weave_rows {
+    struct memory_tile inner;
+    int cut;
+    bool plain; /* a row is bytes in one piece, on both sides, */
+    bool casts; /* or such a run and cast */
+    int64_t n, bytes;
+};
+
+/* Copies that take turns. */
+struct weave_stream {
+    uint8_t kind; /* PLAN_SEND: pushes of channel `index`; PLAN_RECV: pulls of it; PLAN_COPY: local steps */
+    uint32_t index;
+    const uint32_t *steps; /* COPY */
+    uint32_t n;
+    bool lined;      /* COPY: their moves follow each other */
+    int64_t quantum; /* bytes a turn */
+
+    int64_t credit; /* of this turn */
+    uint32_t at;    /* COPY: the step */
+    uint32_t move;  /* of the step */
+    int64_t row;    /* of the move */
+};
+
+/* Where a stream is that goes row by row with the others. */
+struct weave_lane {
+    char *dst;
+    const char *src;
+    int64_t dstep, sstep;
+    struct weave_stream *stream;
+    struct weave_rows *rows;
+    const struct weave_line *line;
+    uint8_t to, from;
+};
+
+/* A move that is plain rows in one loop, in a small space: with many tensors, what there is to know about their moves
+ * is as large as the tensors. */
+struct weave_line {
+    char *dst;
+    const char *src;
+    int64_t dstep, sstep, n; /* n rows; 0: the move is none such */
+    int64_t bytes;           /* of a row */
+};
+
+struct weave {
+    struct weave_stream *streams;
+    struct weave_lane *lanes;
+    struct weave_line *lines; /* one for each move of the program */
+    uint32_t n, left;         /* left: streams that are not through */
+};
+
 /* ---- making ---- */
 
 static bool woven_copy(const struct program *p, uint32_t s)
@@ -29,11 +84,10 @@ static bool woven_copy(const struct program *p, uint32_t s)
     return p->steps[s].kind == PLAN_COPY && !p->open0[s] && !p->steps[s].nnext && p->steps[s].nwork;
 }
 
-bool weave_is_run(const struct exec_move *m, int i)
+/* Is loop i the last of the tile, and walks elements that follow each other on both sides? */
+static bool is_span(const struct exec_move *m, int i)
 {
-    const struct memory_tile *t = m->tile;
-    return i == t->loops - 1 && t->stride[0][i] == (int64_t)weft_dtype_size(m->to) &&
-           t->stride[1][i] == (int64_t)weft_dtype_size(m->from);
+    return i == m->tile->loops - 1 && shape_tile_span(m->tile, m->to, m->from);
 }
 
 /* Moves that have rows, to be compared with: others with the same tile have the same. */
@@ -65,14 +119,14 @@ static int cut(struct program *p, struct exec_move *m, struct seen *seen)
     r->bytes = m->bytes;
     if (!t || !t->loops)
         return 0;
-    bool fine = t->loops > 1 && m->to == m->from && weave_is_run(m, t->loops - 1) &&
+    bool fine = t->loops > 1 && m->to == m->from && is_span(m, t->loops - 1) &&
                 t->n[t->loops - 1] * (int64_t)weft_dtype_size(m->to) >= RUN;
     for (int i = 0; !i || (i < t->loops - 1 && (fine || r->bytes > ROW)); i++) {
         r->cut = i;
         r->n *= t->n[i];
         r->bytes /= t->n[i];
     }
-    bool run = r->cut + 1 < t->loops && weave_is_run(m, r->cut + 1);
+    bool run = r->cut + 1 < t->loops && is_span(m, r->cut + 1);
     r->plain = run && m->to == m->from;
     r->casts = run && m->to != m->from && r->bytes >= CAST_RUN;
     r->inner.loops = t->loops - r->cut;
@@ -93,7 +147,8 @@ static struct weave_line line_of(const struct exec_move *m)
 }
 
 /* Takes the steps that travel this way into the weave. *bytes: what they move. */
-static int mark(struct program *p, const uint32_t *steps, uint32_t n, int way, struct seen *seen, int64_t *bytes)
+static int mark(struct program *p, const uint32_t *steps, uint32_t n, const struct way *way, struct seen *seen,
+                int64_t *bytes)
 {
     int err = 0;
     *bytes = 0;
@@ -101,12 +156,12 @@ static int mark(struct program *p, const uint32_t *steps, uint32_t n, int way, s
         struct exec_step *step = &p->steps[steps[k]];
         if (step->kind != PLAN_COPY && step->way != way)
             continue;
-        step->woven = true;
+        step->order = ORDER_WEAVE;
         for (uint32_t i = 0; i < step->nwork && !err; i++) {
             err = cut(p, &p->moves[step->work + i], seen);
             *bytes += p->moves[step->work + i].bytes;
             if (!err)
-                p->weave.lines[step->work + i] = line_of(&p->moves[step->work + i]);
+                p->weave->lines[step->work + i] = line_of(&p->moves[step->work + i]);
         }
     }
     return err;
@@ -128,7 +183,7 @@ static int add_copies(struct program *p, struct weave_stream *s, struct seen *se
     s->lined = true; /* a copy is one move; their moves stand in the order of the plan, others may be between them */
     for (uint32_t k = 1; k < s->n; k++)
         s->lined &= p->steps[steps[k]].work == p->steps[steps[k - 1]].work + 1;
-    return mark(p, steps, s->n, 0, seen, &s->quantum);
+    return mark(p, steps, s->n, NULL, seen, &s->quantum);
 }
 
 static void add_channel(struct weave *w, int kind, uint32_t index)
@@ -161,9 +216,8 @@ static bool fills(const weft_exec *x, const struct program *p)
 }
 
 /* Pushes if there are any, else pulls; a rank with both leaves its pulls to the engine. */
-static void choose(const weft_exec *x, struct program *p)
+static void choose(const weft_exec *x, const struct program *p, struct weave *w)
 {
-    struct weave *w = &p->weave;
     bool pulls = fills(x, p);
     for (uint32_t i = 0; i < p->nouts; i++)
         if (p->outs[i].pushed)
@@ -179,7 +233,7 @@ static uintptr_t begins(const struct program *p, const struct weave_stream *s, b
     const uint32_t *steps = s->kind == PLAN_SEND   ? p->outs[s->index].steps
                             : s->kind == PLAN_RECV ? p->ins[s->index].steps
                                                    : s->steps;
-    while (!p->steps[*steps].woven)
+    while (p->steps[*steps].order != ORDER_WEAVE)
         steps++;
     const struct exec_step *step = &p->steps[*steps];
     const struct exec_move *m = &p->moves[step->work];
@@ -199,16 +253,18 @@ static void sort(const struct program *p, struct weave *w)
 
 int weave_make(weft_exec *x, struct program *p)
 {
-    struct weave *w = &p->weave;
+    struct weave *w = program_take(p, 1, sizeof *w);
     struct seen seen = {{NULL}};
     int64_t all = 0;
     int err = 0;
-    w->streams = program_take(p, p->nins + p->nouts + 1, sizeof *w->streams);
-    if (!w->streams)
+    if (w)
+        w->streams = program_take(p, p->nins + p->nouts + 1, sizeof *w->streams);
+    if (!w || !w->streams)
         return error_nomem();
-    choose(x, p);
+    choose(x, p, w);
     if (!w->n)
         return 0;
+    p->weave = w;
     uint32_t moves = 0;
     for (uint32_t s = 0; s < p->nsteps; s++)
         if (p->steps[s].kind != PLAN_REDUCE && p->steps[s].work + p->steps[s].nwork > moves)
@@ -219,9 +275,9 @@ int weave_make(weft_exec *x, struct program *p)
     for (uint32_t i = 0; i < w->n && !err; i++) {
         struct weave_stream *s = &w->streams[i];
         if (s->kind == PLAN_SEND)
-            err = mark(p, p->outs[s->index].steps, p->outs[s->index].n, WAY_PUSH, &seen, &s->quantum);
+            err = mark(p, p->outs[s->index].steps, p->outs[s->index].n, &way_push, &seen, &s->quantum);
         else
-            err = mark(p, p->ins[s->index].steps, p->ins[s->index].n, WAY_PULL, &seen, &s->quantum);
+            err = mark(p, p->ins[s->index].steps, p->ins[s->index].n, &way_pull, &seen, &s->quantum);
     }
     if (!err)
         err = add_copies(p, &w->streams[w->n], &seen);
@@ -240,9 +296,8 @@ int weave_make(weft_exec *x, struct program *p)
     return 0;
 }
 
-void weave_start(struct program *p)
+void weave_start(struct weave *w)
 {
-    struct weave *w = &p->weave;
     w->left = w->n;
     for (uint32_t i = 0; i < w->n; i++) {
         struct weave_stream *s = &w->streams[i];
@@ -266,7 +321,7 @@ static uint32_t current(const weft_exec *x, const struct weave_stream *s, bool *
         struct exec_out *out = &p->outs[s->index];
         *through = out->posted == out->n;
         uint32_t step = *through ? PLAN_NONE : out->steps[out->posted];
-        if (*through || p->steps[step].way != WAY_PUSH || p->open[step])
+        if (*through || !p->steps[step].way->pushed || p->open[step])
             return PLAN_NONE;
         if (out->seen_done <= out->base + out->posted)
             out->seen_done = atomic_load_explicit(out->done, memory_order_seq_cst);
@@ -275,7 +330,7 @@ static uint32_t current(const weft_exec *x, const struct weave_stream *s, bool *
     const struct exec_in *in = &p->ins[s->index];
     *through = in->taken == in->n;
     uint32_t step = *through ? PLAN_NONE : in->steps[in->taken];
-    if (*through || !p->steps[step].woven || p->open[step])
+    if (*through || p->steps[step].order != ORDER_WEAVE || p->open[step])
         return PLAN_NONE;
     return atomic_load_explicit(in->ready, memory_order_seq_cst) > in->base + in->taken ? step : PLAN_NONE;
 }
@@ -284,9 +339,9 @@ static void end_step(weft_exec *x, struct weave_stream *s)
 {
     s->move = 0;
     switch (s->kind) {
-    case PLAN_SEND: engine_pushed(x, &x->program->outs[s->index]); break;
-    case PLAN_RECV: engine_pulled(x, &x->program->ins[s->index]); break;
-    default: engine_copied(x, s->steps[s->at++]);
+    case PLAN_SEND: channel_pushed(x, &x->program->outs[s->index]); break;
+    case PLAN_RECV: channel_pulled(x, &x->program->ins[s->index]); break;
+    default: channel_copied(x, s->steps[s->at++]);
     }
 }
 
@@ -318,12 +373,12 @@ static int64_t move_rows(const struct exec_move *m, int64_t *row, int64_t bytes)
     int64_t to, from;
     if (!m->tile) {
         int64_t n = least((bytes + CHUNK - 1) / CHUNK * CHUNK, m->bytes - *row);
-        engine_bytes(m, m->dst + *row, m->src + *row, (size_t)n);
+        work_bytes(m, m->dst + *row, m->src + *row, (size_t)n);
         *row = *row + n == m->bytes ? 0 : *row + n;
         return n;
     }
     if (!m->tile->loops) {
-        engine_move(m, m->dst, m->src);
+        work_move(m, m->dst, m->src);
         return m->bytes;
     }
     int64_t left = place_row(m, *row, &to, &from), n = least((bytes + r->bytes - 1) / r->bytes, left);
@@ -361,7 +416,7 @@ static int64_t turn(weft_exec *x, struct weave_stream *s)
 /* Can all streams that are not through go on? Those that wait have no credit. */
 static bool all_ready(weft_exec *x, bool *any)
 {
-    struct weave *w = &x->program->weave;
+    struct weave *w = x->program->weave;
     bool all = true;
     *any = false;
     w->left = 0;
@@ -394,7 +449,7 @@ static const struct exec_move *move_at(const weft_exec *x, const struct weave_st
 /* Fills the lanes. Returns how many rows they have left in common; 0: they are not alike. */
 static int64_t line_up(weft_exec *x, uint32_t *n)
 {
-    struct weave *w = &x->program->weave;
+    struct weave *w = x->program->weave;
     int64_t rows = INT64_MAX;
     *n = 0;
     for (uint32_t i = 0; i < w->n; i++) {
@@ -478,7 +533,7 @@ static const struct weave_line *lines_at(const weft_exec *x, const struct weave_
     *n = step->nwork - s->move;
     if (s->kind == PLAN_COPY)
         *n = s->lined ? s->n - s->at : 1;
-    return *n ? &p->weave.lines[step->work + s->move] : NULL;
+    return *n ? &p->weave->lines[step->work + s->move] : NULL;
 }
 
 static void pass_lines(weft_exec *x, struct weave_stream *s, uint32_t n)
@@ -501,7 +556,7 @@ static void pass_lines(weft_exec *x, struct weave_stream *s, uint32_t n)
  * Returns the bytes; 0: there are none. */
 static int64_t line_by_line(weft_exec *x)
 {
-    struct weave *w = &x->program->weave;
+    struct weave *w = x->program->weave;
     uint32_t n = 0, count = UINT32_MAX, done = 0;
     int64_t bytes = 0;
     for (uint32_t i = 0; i < w->n; i++) {
@@ -539,7 +594,7 @@ static int64_t line_by_line(weft_exec *x)
 /* All streams row by row, as far as they are alike. Returns the bytes; 0: they are not. */
 static int64_t abreast(weft_exec *x)
 {
-    struct weave *w = &x->program->weave;
+    struct weave *w = x->program->weave;
     uint32_t n;
     int64_t rows = line_up(x, &n);
     if (!rows)
@@ -567,7 +622,7 @@ static int64_t abreast(weft_exec *x)
 
 bool weave_pass(weft_exec *x, bool eager)
 {
-    struct weave *w = &x->program->weave;
+    struct weave *w = x->program->weave;
     bool any, moved = false;
     for (int64_t room = PASS; w->left && room > 0;) {
         bool all = all_ready(x, &any);

@@ -1,20 +1,23 @@
-/* Messages out of private memory that the receiver reads where they are, with the system's help: one
- * copy instead of the two of staging. The system's copies are slower than a program's own, so senders
- * measure at bind, on the memory itself, how long a piece has to be to be worth it, and receivers ask
- * whether they are permitted. Each shows it to the other, and both come to the same answer.
+/* Messages out of private memory that the receiver reads where they are, with the system's help (cross-memory attach):
+ * one copy instead of the two of staging. The system's copies are slower than a program's own, so senders measure at
+ * bind, on the memory itself, how long a piece has to be to be worth it, and receivers ask whether they are permitted.
+ * Each shows it to the other.
  *
- * The engine treats such a message as a pull: the sender lets it be read from its launch until the
- * receiver has told that it was, and no longer. After a failure nobody begins a read, and one that is
- * under way harms nobody: it changes nothing at the sender's, and what it has read is thrown away.
- * Messages that are cast or shared by several receivers stay with staging. */
+ * To the sender such a message is a pull: it lets the message be read from its launch until the receiver has told that
+ * it was, and no longer. After a failure nobody begins a read, and one that is under way harms nobody: it changes
+ * nothing at the sender's, and what it has read is thrown away. Messages that are cast or go to several receivers stay
+ * with staging. */
 #include <sys/uio.h>
 
 #include "base/error.h"
-#include "engine/block.h"
+#include "engine/channel.h"
+#include "engine/shape.h"
+#include "engine/ways/eager.h"
 
 #define LEAST (64 << 10) /* bytes of a message for which it is worth measuring */
 
-bool cross_may(const weft_comm *c, int peer)
+/* May this rank read the peer's private memory? */
+static bool may(const weft_comm *c, int peer)
 {
     return c->transport->can.crosses && !c->staged && c->opts.cross >= 0 && c->transport->crosses(c->link, peer);
 }
@@ -26,8 +29,8 @@ static const struct plan_part *sample(const weft_exec *x, const struct program *
     int64_t most = 0;
     for (uint32_t s = 0; s < p->nsteps; s++) {
         const struct plan_step *st = &x->plan->steps[s];
-        if (st->kind != PLAN_SEND || p->steps[s].way != WAY_STAGED || st->bytes <= most ||
-            p->shares[p->steps[s].letter].nouts > 1)
+        if (st->kind != PLAN_SEND || p->steps[s].offer != OFFER_STAGED || st->bytes <= most ||
+            p->multicasts[p->steps[s].multicast].nouts > 1)
             continue;
         most = st->bytes;
         found = &x->plan->parts[st->part];
@@ -35,50 +38,59 @@ static const struct plan_part *sample(const weft_exec *x, const struct program *
     return most >= LEAST ? found : NULL;
 }
 
-/* Messages that flow are better off so. */
-int64_t cross_worth(const weft_exec *x, const struct program *p)
+/* The least bytes in one piece with which the messages of this rank's private memory should be read there; INT64_MAX:
+ * none. Messages that stream are better off so. */
+static int64_t worth(const weft_exec *x, const struct program *p)
 {
     const weft_comm *c = x->comm;
     if (!c->transport->can.crosses || c->opts.cross || !p->staged)
         return c->opts.cross > 0 && !c->staged ? 1 : INT64_MAX;
     const struct plan_part *part = sample(x, p);
-    if (!part || c->staged || flow_one_way(x, p))
+    if (!part || c->staged || p->one_way)
         return INT64_MAX;
     const struct plan_buf *buf = &x->plan->bufs[part->buf];
     const struct exec_place *at = &p->places[part->buf];
     int64_t n[MEMORY_LOOPS], stride[MEMORY_LOOPS], first;
-    tile_loops(x->plan, part, at->stride, n, stride, &first);
+    shape_loops(x->plan, part, at->stride, n, stride, &first);
     int64_t bytes = view_extent(plan_ndim(x->plan, part), x->plan->shapes + buf->shape, at->stride,
                                 (int64_t)weft_dtype_size(buf->dtype));
     return c->transport->worth(c->link, at->base + first, (size_t)(bytes - first));
 }
 
-/* Bytes in one piece on both sides, in the order of the merged loops: each piece is one of the system's. */
-static int64_t piece_bytes(const struct memory_tile *t, int64_t size)
+static void survey(weft_exec *x, struct program *p)
 {
-    int last = t->loops - 1;
-    return last >= 0 && t->stride[0][last] == size && t->stride[1][last] == size ? t->n[last] * size : size;
+    p->cross_least = worth(x, p);
+    for (uint32_t i = 0; i < p->nins; i++) {
+        int64_t most = 0;
+        for (uint32_t k = 0; k < p->ins[i].n; k++) {
+            int64_t bytes = x->plan->steps[p->ins[i].steps[k]].bytes;
+            most = bytes > most ? bytes : most;
+        }
+        bool asks = most > EAGER_MOST || x->comm->opts.cross > 0; /* otherwise all of them are eager */
+        block_ins(x->block)[i].crosses = asks && may(x->comm, p->ins[i].peer);
+    }
 }
 
-bool cross_fits(const struct block *from, const struct block_message *send, const struct block *to,
-                const struct block_message *recv, bool may)
+static void describe(weft_exec *x, struct program *p, uint32_t s, struct block_message *m)
 {
-    int64_t least = send->least;
-    if (!may || send->way != WAY_STAGED || send->bytes < least || send->nparts != recv->nparts)
+    (void)x;
+    bool one = m->offer == OFFER_STAGED && p->multicasts[p->steps[s].multicast].nouts == 1;
+    m->least = one ? p->cross_least : INT64_MAX;
+}
+
+/* A piece in one piece on both sides, in the order of the merged loops, is one of the system's. */
+static bool fits(const struct way_ends *e)
+{
+    const struct block_message *send = e->send, *recv = e->recv;
+    if (!e->crosses || send->offer != OFFER_STAGED || send->bytes < send->least || send->nparts != recv->nparts)
         return false;
     for (uint32_t q = 0; q < send->nparts; q++) {
-        const struct block_part *src = &block_parts(from)[send->part + q], *dst = &block_parts(to)[recv->part + q];
-        int64_t size = (int64_t)weft_dtype_size(src->dtype);
-        struct memory_tile t = {0};
+        const struct block_part *src = &block_parts(e->from)[send->part + q],
+                                *dst = &block_parts(e->to)[recv->part + q];
         if (src->dtype != src->wire || dst->dtype != src->wire || src->nloops != dst->nloops)
             return false;
-        for (int i = 0; i < src->nloops; i++) {
-            t.n[i] = block_loops(from)[src->loop + (uint32_t)i].n;
-            t.stride[0][i] = block_loops(to)[dst->loop + (uint32_t)i].stride;
-            t.stride[1][i] = block_loops(from)[src->loop + (uint32_t)i].stride;
-        }
-        t.loops = tile_merge(src->nloops, t.n, t.stride, 2);
-        if (piece_bytes(&t, size) < least)
+        struct shape s = shape_pair(e->from, src, e->to, dst);
+        if (s.length * (int64_t)weft_dtype_size(src->dtype) < send->least)
             return false;
     }
     return true;
@@ -122,8 +134,10 @@ static int read_move(struct batch *b, const struct exec_move *m)
     const struct memory_tile *t = m->tile;
     if (!t)
         return add(b, m->dst, m->src, m->bytes);
-    int64_t size = (int64_t)weft_dtype_size(m->to), piece = piece_bytes(t, size), turn[MEMORY_LOOPS] = {0};
-    int outer = piece > size || t->loops == 0 ? t->loops - 1 : t->loops, err = 0;
+    bool span = shape_tile_span(t, m->to, m->from);
+    int64_t size = (int64_t)weft_dtype_size(m->to), piece = span ? t->n[t->loops - 1] * size : size;
+    int64_t turn[MEMORY_LOOPS] = {0};
+    int outer = t->loops - span, err = 0;
     char *dst = m->dst;
     const char *src = m->src;
     for (int i = 0; i >= 0 && !err;) {
@@ -142,7 +156,7 @@ static int read_move(struct batch *b, const struct exec_move *m)
 }
 
 /* A rank that is still there when all has been read was there all the time. */
-bool cross_take(weft_exec *x, const struct exec_in *in, const struct exec_step *step)
+static enum way_state take(weft_exec *x, struct exec_in *in, const struct exec_step *step, int64_t *bytes)
 {
     weft_comm *c = x->comm;
     struct batch b;
@@ -151,6 +165,7 @@ bool cross_take(weft_exec *x, const struct exec_in *in, const struct exec_step *
     b.peer = in->peer;
     b.n = b.bytes = 0;
     int err = 0;
+    *bytes = step->bytes;
     for (uint32_t k = 0; k < step->nwork && !err; k++)
         err = read_move(&b, &x->program->moves[step->work + k]);
     if (!err)
@@ -160,6 +175,19 @@ bool cross_take(weft_exec *x, const struct exec_in *in, const struct exec_step *
     else if (err)
         comm_fail(c, err, "%s: %s; it was rank %d that tried", comm_who(c, in->peer, who), weft_errmsg(), c->rank);
     else
-        return true;
-    return false;
+        return WAY_OVER;
+    *bytes = INT64_MAX; /* the comm has failed: nothing more in this pass */
+    return WAY_BEGUN;
 }
+
+const struct way way_cross = {
+    .name = "cross",
+    .what = "the receiver copies out of the sender's private memory, with the system's help",
+    .why = "private memory in pieces that are long enough",
+    .told = true,
+    .recv_moves = WAY_MOVES_PRIVATE,
+    .fits = fits,
+    .survey = survey,
+    .describe = describe,
+    .take = take,
+};

@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "engine/channel.h"
+#include "engine/work.h"
 
 #define PIECE 2048      /* bytes of a piece on average from which on messages travel in lists of them */
 #define SLICE (1 << 20) /* bytes that one pass packs and unpacks in each channel, and one message more */
@@ -50,7 +52,8 @@ static int make_channels(const weft_exec *x, struct program *p, int kind, const 
             continue;
         struct far_channel *ch = of[st->peer];
         ch->messages[ch->n++].step = s;
-        p->steps[s].way = WAY_WIRE;
+        p->steps[s].offer = OFFER_WIRE;
+        p->steps[s].way = &way_wire;
     }
     return 0;
 }
@@ -304,7 +307,7 @@ static bool begin(weft_exec *x, struct far_channel *ch)
         if (p->open[m->step] || !slot_free(ch, m))
             break;
         if (ch->sends && m->slot) {
-            engine_pack(p, step, m->slot);
+            work_pack(p, step, m->slot);
             room -= step->bytes;
         }
         int err = wire->ops->start(m->wire);
@@ -313,7 +316,7 @@ static bool begin(weft_exec *x, struct far_channel *ch)
         ch->begun++;
         ch->slots_begun += m->slot != NULL;
         if (ch->sends && m->slot)
-            engine_opened(p, step); /* what it was packed from may change */
+            channel_release(p, step); /* what it was packed from may change */
     }
     return moved;
 }
@@ -334,7 +337,7 @@ static bool end(weft_exec *x, struct far_channel *ch)
             break;
         }
         if (!ch->sends && m->slot) {
-            engine_unpack(p, step, m->slot);
+            work_unpack(p, step, m->slot);
             room -= step->bytes;
         }
         ch->ended++;
@@ -344,7 +347,7 @@ static bool end(weft_exec *x, struct far_channel *ch)
         if (!ch->sends)
             ch->peer_run = x->run; /* or it would not have come */
         if (!ch->sends || !m->slot)
-            engine_opened(p, step);
+            channel_release(p, step);
         if (!ch->sends && x->arrivals)
             arrivals_step(x, m->step);
     }
@@ -411,3 +414,19 @@ void far_freed(weft_exec *x, int peer, uint64_t run)
         ch->last_run = run;
     }
 }
+
+static bool fits(const struct way_ends *e)
+{
+    return e->send->offer == OFFER_WIRE;
+}
+
+/* Its channels have no counters and no place in the blocks: the pipeline passes them on their own (far.h). */
+const struct way way_wire = {
+    .name = "wire",
+    .what = "a message of a wire, to a rank on another host",
+    .why = "the peer is on another host",
+    .basic = true,
+    .send_moves = WAY_MOVES_MESSAGE,
+    .recv_moves = WAY_MOVES_MESSAGE,
+    .fits = fits,
+};

@@ -218,7 +218,7 @@ static const struct row table[] = {
 };
 #define ROWS (sizeof table / sizeof *table)
 
-const char *weft_algorithm_name(int i)
+const char *weft_algorithm_name(size_t i)
 {
     if (i == 0)
         return "direct";

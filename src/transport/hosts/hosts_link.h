@@ -1,4 +1,4 @@
-/* What the files of groups on several hosts share: hosts.c joins them, hosts_split.c splits them. */
+/* What the files of groups on several hosts share. */
 #ifndef WEFT_TRANSPORT_HOSTS_HOSTS_LINK_H
 #define WEFT_TRANSPORT_HOSTS_HOSTS_LINK_H
 #include <pthread.h>
@@ -8,17 +8,33 @@
 struct hosts_link {
     struct transport_link base;
     struct transport_hosts hosts;
-    bool reading; /* the first early mail has been given out */
+    bool reading; /* the caller has the first early mail */
 
-    /* Wakes this rank, which sleeps on its bell, when something comes by the wire. */
+    /* The thread that wakes this rank, which sleeps on its bell, when the wire brings something. */
     pthread_t sentinel;
     bool watched;
-    int events, stop; /* an epoll with the wire, each time once, and with `stop`, an eventfd */
+    int events, stop; /* events: an epoll of the wire (one shot) and of `stop`, an eventfd */
 };
 
-int hosts_tables(struct transport_hosts *h, int size); /* zeroed, for so many ranks */
-int hosts_post_sentinel(struct hosts_link *l);         /* for a link that has its wire */
-void hosts_link_free(struct hosts_link *l);            /* also one that is half made, with events and stop at -1 */
+/* ---- hosts_link.c ---- */
+int hosts_link_tables(struct transport_hosts *h, int size); /* zeroed, for that many ranks */
+void hosts_link_free(struct hosts_link *l);                 /* also one that is half made, with events and stop at -1 */
+
+/* ---- hosts_sleep.c ---- */
+int hosts_sleep_post(struct hosts_link *l);     /* starts the sentinel of a link that has its wire */
+void hosts_sleep_dismiss(struct hosts_link *l); /* ends it, if there is one */
+
+/* ---- hosts_early.c ---- */
+int hosts_early_keep(struct transport_hosts *h, int peer, const void *bytes,
+                     size_t n); /* mail, for hosts_early_fetch */
+void hosts_early_free(struct transport_hosts *h);
+
+/* ---- hosts_join.c ---- */
+/* As `join` of struct transport, for transport t and a wire of this URL. alone: every rank is a host of its own. */
+int hosts_join(const struct transport_ask *ask, const struct transport *t, const char *url, bool alone,
+               struct transport_link **out);
+
+/* ---- hosts_split.c ---- */
 int hosts_split(struct transport_link *l, const int *ranks, int size, int rank, uint64_t *place,
                 struct transport_link **out); /* as in struct transport */
 #endif

@@ -1,13 +1,13 @@
-/* Groups that are split from one on several hosts. Where all ranks of the new group are on one host it is one of the
- * host's own, as if the host's group had been split. Else it is like the one that it was split from: the ranks of each
- * host are a group of the host's, in whose memory is the core of the whole one, and it has a wire of its own. So what
- * fails in one of them, connections that are ended included, is nothing to the others. */
+/* Groups that are split from a group on several hosts. If all ranks of the new group are on one host, it is split from
+ * that host's group. Otherwise it is like the group that it was split from: the ranks of each host are a group of that
+ * host, the core of the whole group is in that group's memory, and it has a wire of its own. So a failure in one group,
+ * which may end connections, does not touch the others. */
 #include <stdlib.h>
 
 #include "base/error.h"
 #include "transport/hosts/hosts_link.h"
 
-/* What the first rank of each host makes: where the host's group is, and behind it the core of the whole one. */
+/* What the first rank of each host makes: the place of the host's group, and behind it the core of the whole group. */
 struct ground {
     _Alignas(CORE_LINE) uint64_t home;
 };
@@ -33,7 +33,7 @@ static void sort_out(struct transport_hosts *h, const struct transport_hosts *of
     }
 }
 
-/* The numbers in the host's group of the listed ranks that are here; *n of them. NULL: no memory. */
+/* The listed ranks that are on this host, by their numbers in the host's group; *n says how many. NULL: no memory. */
 static int *near_ones(const struct transport_hosts *of, const int *ranks, int size, int *n)
 {
     int *list = malloc((size_t)size * sizeof *list);
@@ -44,12 +44,12 @@ static int *near_ones(const struct transport_hosts *of, const int *ranks, int si
     return list;
 }
 
-/* A group of this host alone. People know its ranks by those of the one that was opened. */
+/* Splits a group of this host alone. Messages name its ranks by their ranks in the group that was opened. */
 static int split_home(struct transport_link *l, const int *ranks, const int *near, int size, int rank, uint64_t *place,
                       struct transport_link **out)
 {
     struct transport_link *home = l->hosts->home;
-    int *origin = transport_origin(l, ranks, size);
+    int *origin = transport_link_origin(l, ranks, size);
     int err = origin ? home->transport->split(home, near, size, rank, place, out) : error_nomem();
     if (err) {
         free(origin);
@@ -94,12 +94,12 @@ int hosts_split(struct transport_link *l, const int *ranks, int size, int rank, 
         goto out;
     k->events = k->stop = -1;
     k->base = (struct transport_link){.transport = l->transport, .rank = rank, .size = size, .hosts = &k->hosts};
-    k->base.origin = transport_origin(l, ranks, size);
-    err = k->base.origin ? hosts_tables(&k->hosts, size) : error_nomem();
+    k->base.origin = transport_link_origin(l, ranks, size);
+    err = k->base.origin ? hosts_link_tables(&k->hosts, size) : error_nomem();
     if (err)
         goto out;
     sort_out(&k->hosts, l->hosts, ranks, size);
-    int first = transport_founder(l, ranks, size);
+    int first = hosts_link_founder(l, ranks, size);
     uint64_t home_place = 0;
     struct ground *g = first == rank ? NULL : home->transport->reach(home, near[0], *place);
     if (g)
@@ -118,11 +118,11 @@ out:
     return err;
 }
 
-int hosts_connect(struct transport_link *base, const struct transport_link *of, const int *ranks,
-                  const struct wire_boot *how)
+int hosts_split_connect(struct transport_link *base, const struct transport_link *of, const int *ranks,
+                        const struct wire_boot *how)
 {
     struct hosts_link *l = (struct hosts_link *)base;
     struct wire *parent = of->hosts->wire;
     int err = parent->ops->split(parent, ranks, how, &l->hosts.wire);
-    return err ? err : hosts_post_sentinel(l);
+    return err ? err : hosts_sleep_post(l);
 }

@@ -1,145 +1,12 @@
-/* The transport shm:NAME: the file that the ranks share, memory in it, and whether a peer is alive. */
+/* The transport shm:NAME: joining, and memory that all ranks reach. */
 #define _GNU_SOURCE
 #include "transport/shm/shm.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/error.h"
-#include "base/process.h"
-
-#define MAGIC UINT64_C(0x0331746665770a00) /* with the version of the layout of all that is shared */
-
-#define LEAST (SHM_PAGE << 4) /* bytes of a file that would not be worth it */
-
-/* ---- the file ---- */
-
-/* A file without a name, for this user alone. Where there are no memfds, /dev/shm has such files, too. */
-static int file_open(void)
-{
-    int fd = memfd_create("weft", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0)
-        fd = open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (fd >= 0 && fchmod(fd, 0600)) {
-        close(fd);
-        fd = -1;
-    }
-    return fd;
-}
-
-/* Maps the whole file at a multiple of the huge page. It is address space alone, and no part of a core dump. */
-static char *map_file(int fd, uint64_t total)
-{
-    char *room = mmap(NULL, total + SHM_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (room == MAP_FAILED)
-        return NULL;
-    char *at = (char *)(((uintptr_t)room + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE);
-    size_t before = (size_t)(at - room);
-    if (before)
-        munmap(room, before);
-    if (SHM_PAGE - before)
-        munmap(at + total, SHM_PAGE - before);
-    if (mmap(at, total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, 0) == MAP_FAILED) {
-        munmap(at, total);
-        return NULL;
-    }
-    madvise(at, total, MADV_DONTDUMP);
-    return at;
-}
-
-/* Four times the memory that there is: parts that were given back may be scattered. A process that makes a file longer
- * than it may is killed for it. */
-static uint64_t total_bytes(void)
-{
-    uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE), total = SHM_PAGE << 10;
-    struct rlimit most = {.rlim_cur = RLIM_INFINITY};
-    getrlimit(RLIMIT_FSIZE, &most);
-    while (total / 4 < memory)
-        total *= 2;
-    while (most.rlim_cur != RLIM_INFINITY && total > most.rlim_cur)
-        total /= 2;
-    return total;
-}
-
-void shm_unmap(struct shm_link *l)
-{
-    if (l->home->map)
-        munmap(l->home->map, l->home->head->total);
-    if (l->home->file >= 0)
-        close(l->home->file);
-    l->home->map = NULL;
-    l->home->head = NULL;
-    l->home->file = -1;
-    l->base.group = NULL;
-}
-
-static int no_room(struct shm_link *l, const char *what, int err)
-{
-    shm_unmap(l);
-    return error_set(WEFT_ENOMEM, "shm:%s: %s: %s", l->name, what, strerror(err));
-}
-
-int shm_create(struct shm_link *l)
-{
-    int size = l->base.size;
-    uint64_t total = total_bytes();
-    uint64_t core =
-        (sizeof(struct shm_head) + (uint64_t)size * sizeof(struct shm_process) + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
-    l->home->file = file_open();
-    if (l->home->file < 0)
-        return no_room(l, "a memfd cannot be made", errno);
-    while (total > LEAST && !(l->home->map = map_file(l->home->file, total)))
-        total /= 2;
-    if (total <= LEAST)
-        return no_room(l, "no address space, or no file of the size (ulimit -v, ulimit -f)", ENOMEM);
-    l->home->head = (struct shm_head *)(void *)l->home->map; /* not touched before it is backed */
-    int err = ftruncate(l->home->file, (off_t)total) || !shm_heap_back(l, 0, core + core_bytes(size)) ? errno : 0;
-    if (err) {
-        munmap(l->home->map, total);
-        l->home->map = NULL;
-        return no_room(l, "no memory for the group", err);
-    }
-    /* Nobody can make the file shorter, so nobody's access can end beyond it. A file of /dev/shm has no such seals. */
-    fcntl(l->home->file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-    l->home->head->magic = MAGIC;
-    l->home->head->total = total;
-    l->home->head->core = core;
-    atomic_store_explicit(&l->home->head->top, (core + core_bytes(size) + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE,
-                          memory_order_relaxed); /* published by the sockets */
-    l->base.group = (struct core_group *)(void *)(l->home->map + core);
-    core_init(l->base.group, size, true);
-    return 0;
-}
-
-int shm_attach(struct shm_link *l)
-{
-    struct stat s;
-    if (fstat(l->home->file, &s))
-        return no_room(l, "the group's file cannot be looked at", errno);
-    l->home->map = map_file(l->home->file, (uint64_t)s.st_size);
-    if (!l->home->map)
-        return no_room(l, "the group's file cannot be mapped (ulimit -v)", errno);
-    l->home->head = (struct shm_head *)(void *)l->home->map;
-    if (l->home->head->magic != MAGIC || l->home->head->total != (uint64_t)s.st_size) {
-        munmap(l->home->map, (size_t)s.st_size);
-        l->home->map = NULL;
-        shm_unmap(l);
-        return error_set(WEFT_EMISMATCH, "shm:%s: the others use another version of weft", l->name);
-    }
-    l->base.group = (struct core_group *)(void *)(l->home->map + l->home->head->core);
-    l->home->head->process[l->base.rank].map = (uintptr_t)l->home->map;
-    return 0;
-}
 
 /* ---- joining ---- */
 
@@ -186,7 +53,7 @@ static int shm_join(const struct transport_ask *ask, struct transport_link **out
     l->home = home_new(size);
     int err = l->home ? shm_meet(l, ask->wait_ns) : error_nomem();
     if (err)
-        shm_link_free(l);
+        shm_leave_free(l);
     else
         *out = &l->base;
     return err;
@@ -197,7 +64,7 @@ static int shm_join(const struct transport_ask *ask, struct transport_link **out
 static void *shm_room(struct transport_link *base, size_t bytes, uint64_t *place)
 {
     struct shm_link *l = (struct shm_link *)base;
-    shm_sweep(l->home);
+    shm_leave_sweep(l->home);
     *place = shm_heap_take(l, bytes);
     return *place ? l->home->map + *place : NULL;
 }
@@ -223,7 +90,8 @@ static void *shm_alloc(struct transport_link *base, size_t bytes, uint64_t *plac
         return NULL;
     }
     if (memory && shm_heap_small(bytes))
-        memset(memory, 0, bytes); /* others have been there; in a large one there is a hole */
+        memset(memory, 0,
+               bytes); /* it may have been used before; a large block is a hole in the file, which reads as zeros */
     return memory;
 }
 
@@ -243,45 +111,14 @@ static void *shm_reach(struct transport_link *base, int rank, uint64_t place)
     return ((struct shm_link *)base)->home->map + place;
 }
 
-/* ---- who is alive ---- */
-
-/* Asks /proc, which costs more than a pidfd: when that is made, so that it is of the right process, and where there is
- * none to be had. */
-static bool has_ended(const struct shm_process *p)
-{
-    bool zombie = false;
-    uint64_t start = process_start(p->pid, &zombie);
-    if (start)
-        return zombie || (p->start && start != p->start);
-    return kill((pid_t)p->pid, 0) && errno == ESRCH;
-}
-
-bool shm_has_died(struct shm_link *l, int rank)
-{
-    const struct shm_process *p = &l->home->head->process[shm_process_of(l, rank)];
-    int *fd = &l->home->watch[shm_process_of(l, rank)];
-    if (*fd == -1) {
-        int found = (int)syscall(SYS_pidfd_open, (pid_t)p->pid, 0);
-        bool ended = has_ended(p);
-        if (ended && found >= 0) /* of whoever has the number now; /proc tells them apart */
-            close(found);
-        *fd = ended || found < 0 ? -2 : found;
-        return ended;
-    }
-    if (*fd == -2)
-        return has_ended(p);
-    struct pollfd ask = {.fd = *fd, .events = POLLIN};
-    return poll(&ask, 1, 0) > 0 && ask.revents & POLLIN;
-}
-
 static enum transport_fate shm_gone(struct transport_link *base, int rank)
 {
     const _Atomic uint32_t *state = &base->group->ranks[rank].state;
     if (atomic_load_explicit(state, memory_order_seq_cst) >= CORE_LEFT)
         return TRANSPORT_LEFT;
-    if (!shm_has_died((struct shm_link *)base, rank))
+    if (!shm_process_died((struct shm_link *)base, rank))
         return TRANSPORT_HERE;
-    /* It may have left before it ended. */
+    /* It may have left just before it ended. */
     return atomic_load_explicit(state, memory_order_seq_cst) >= CORE_LEFT ? TRANSPORT_LEFT : TRANSPORT_DIED;
 }
 
@@ -297,7 +134,7 @@ const struct transport transport_shm = {.scheme = "shm",
                                         .release = shm_release,
                                         .offer = shm_offer,
                                         .reach = shm_reach,
-                                        .crosses = shm_crosses,
-                                        .worth = shm_worth,
+                                        .crosses = shm_cross_permitted,
+                                        .worth = shm_cross_worth,
                                         .cross = shm_cross,
                                         .gone = shm_gone};

@@ -1,35 +1,38 @@
-/* Ranks that are processes of one machine. All they share is one file without a name (a memfd), which
- * every rank maps whole: a place is an offset in it. The file is sparse and far larger than what is
- * used of it; a part is backed with memory, for good, before anybody touches it. It goes with the
- * last process that has it open, however that ends.
+/* Ranks that are processes of one machine. They share one file without a name (a memfd), which every rank maps whole: a
+ * place is an offset in it. The file is sparse and far larger than what is used of it. A part gets its memory, for
+ * good, before any rank touches it. The kernel frees the file with the last process that has it open, however that
+ * ends.
  *
- *   shm_meet.c   how ranks find each other and get the file: sockets whose names the kernel forgets
- *   shm_heap.c   who has which part of the file
- *   shm_split.c  smaller groups in the same file, and leaving
- *   shm_cross.c  reading what is not in it, but a peer's own
- *   shm.c        the transport, and whether a peer is alive */
+ *   shm_meet.c     how ranks find each other and get the file: sockets whose names the kernel forgets
+ *   shm_file.c     making and mapping the file
+ *   shm_heap.c     which rank has which part of the file
+ *   shm_process.c  whether the process of a peer is alive
+ *   shm_split.c    smaller groups in the same file
+ *   shm_leave.c    leaving a group, and giving back its memory
+ *   shm_cross.c    reading a peer's own memory, which is not in the file
+ *   shm.c          the transport */
 #ifndef WEFT_TRANSPORT_SHM_SHM_H
 #define WEFT_TRANSPORT_SHM_SHM_H
 #include <sys/types.h>
 
 #include "transport/transport.h"
 
-#define SHM_PAGE ((uint64_t)2 << 20) /* a huge page: parts of the file that ranks take are multiples of it */
+#define SHM_PAGE ((uint64_t)2 << 20) /* a huge page: ranks take parts of the file in multiples of it */
 #define SHM_NAME 80                  /* letters of a group's name */
 #define SHM_RANKS 4096
 
-/* A process, so that another one with the same number is not taken for it. */
+/* Identifies a process: its number alone may have been given to another process. */
 struct shm_process {
     int64_t pid;
-    uint64_t start; /* when it began, in the kernel's ticks; 0: unknown */
-    uint64_t map;   /* where it has the file */
+    uint64_t start; /* when it began, in ticks of the kernel; 0: unknown */
+    uint64_t map;   /* where it has mapped the file */
 };
 
 /* The front of the file. */
 struct shm_head {
     uint64_t magic, total;                    /* bytes of the file */
     uint64_t core;                            /* where the core_group is */
-    _Alignas(CORE_LINE) _Atomic uint64_t top; /* parts below it are taken */
+    _Alignas(CORE_LINE) _Atomic uint64_t top; /* all below it is taken */
     struct shm_process process[];
 };
 
@@ -41,29 +44,29 @@ struct shm_extents {
     size_t n, cap;
 };
 
-/* What the group that was opened and those split from it have in common on one rank. */
+/* What a group that was opened and the groups split from it have in common, on one rank. */
 struct shm_home {
     int file; /* the memfd */
     char *map;
     struct shm_head *head;
     struct shm_extents small, large; /* free parts of the file */
     int ranks;                       /* of the group that was opened */
-    int *watch;                      /* a pidfd of each: -1 for none yet, -2 for none to be had */
-    int links;                       /* that have not left */
-    struct shm_link *left;           /* that have, and whose memory others may still look at */
+    int *watch;                      /* a pidfd for each; -1: not made yet; -2: it cannot be made */
+    int links;                       /* how many links have not left */
+    struct shm_link *left;           /* links that have left, and whose memory other ranks may still look at */
 };
 
 struct shm_link {
     struct transport_link base;
     struct shm_home *home;
-    int *process; /* of a group that was split: each rank's number among the processes of the file; else NULL */
-    struct shm_extents used; /* parts of the file that it has taken */
-    uint64_t core;           /* that one of them which is the core of its group; 0: none is */
-    struct shm_link *next;   /* of home->left */
-    bool settled;            /* has left, and given back all but the core */
-    int claim;               /* the socket that says that this rank is here */
+    int *process; /* of a group that was split: each rank's number among the processes of the file; otherwise NULL */
+    struct shm_extents used; /* the parts of the file that it has taken */
+    uint64_t core;           /* the one of them that is the core of its group; 0: none is */
+    struct shm_link *next;   /* in home->left */
+    bool settled;            /* it has left, and has given back all parts except the core */
+    int claim;               /* the socket whose name says that this rank is here */
     char name[SHM_NAME + 1];
-    char late[256]; /* why a host gave up */
+    char late[256]; /* why a host has given up */
 };
 
 /* ---- shm_meet.c ---- */
@@ -71,39 +74,41 @@ struct shm_link {
 /* Claims the rank, finds the others within wait_ns and maps the file. On an error nothing is held. */
 int shm_meet(struct shm_link *l, int64_t wait_ns);
 
-/* ---- shm.c ---- */
+/* ---- shm_file.c ---- */
 
-/* Makes the file for a group of l->base.size ranks and maps it; or maps the one in l->home->file. */
-int shm_create(struct shm_link *l);
-int shm_attach(struct shm_link *l);
-void shm_unmap(struct shm_link *l); /* and closes the file */
-bool shm_has_died(struct shm_link *l, int rank);
+int shm_file_create(struct shm_link *l); /* makes the file for a group of l->base.size ranks, and maps it */
+int shm_file_attach(struct shm_link *l); /* maps the file l->home->file, which another rank has made */
+void shm_file_unmap(struct shm_link *l); /* and closes it */
+
+/* ---- shm_process.c ---- */
+
+bool shm_process_died(struct shm_link *l, int rank);
+/* The rank's number among the processes of the file. */
 static inline int shm_process_of(const struct shm_link *l, int rank)
 {
     return l->process ? l->process[rank] : rank;
 }
 
-/* ---- shm_cross.c ---- */
+/* ---- shm_cross.c, shm_split.c, shm_leave.c: as in struct transport ---- */
 
-bool shm_crosses(struct transport_link *base, int rank);
-int64_t shm_worth(struct transport_link *base, const void *memory, size_t bytes);
+bool shm_cross_permitted(struct transport_link *base, int rank);
+int64_t shm_cross_worth(struct transport_link *base, const void *memory, size_t bytes);
 int shm_cross(struct transport_link *base, int rank, const struct iovec *to, const struct iovec *from, size_t n);
-
-/* ---- shm_split.c ---- */
-
 int shm_split(struct transport_link *base, const int *ranks, int size, int rank, uint64_t *place,
               struct transport_link **out);
 void shm_leave(struct transport_link *base);
-void shm_link_free(struct shm_link *l); /* and its home, if no other link has it */
+
+void shm_leave_free(struct shm_link *l); /* frees the link, and its home if no other link has it */
 /* Gives back the memory of links that have left groups which all ranks have left. */
-void shm_sweep(struct shm_home *home);
+void shm_leave_sweep(struct shm_home *home);
 
 /* ---- shm_heap.c ---- */
 
-/* A part of the file that is nobody's, aligned to CORE_LINE, from a huge page on to that; 0: none. Not backed. */
+/* Takes a free part of the file, aligned to CORE_LINE, from SHM_PAGE bytes on to SHM_PAGE; 0: there is none. The part
+ * has no memory yet. */
 uint64_t shm_heap_take(struct shm_link *l, uint64_t bytes);
-/* Backs a part with memory, zeroed if it was not backed. False: there is none. */
+/* Gives memory to a part, zeroed if it had none. False: memory is out. */
 bool shm_heap_back(struct shm_link *l, uint64_t at, uint64_t bytes);
-void shm_heap_give(struct shm_link *l, uint64_t at);
-bool shm_heap_small(uint64_t bytes); /* does it stand among others in a page? */
+void shm_heap_give(struct shm_link *l, uint64_t at); /* frees a part */
+bool shm_heap_small(uint64_t bytes);                 /* does a part of this size share its page with others? */
 #endif

@@ -1,5 +1,5 @@
-/* Reading a peer's own memory, which is not in the file: one copy, by the kernel (process_vm_readv), where it is
- * permitted. */
+/* Reading a peer's own memory, which is not in the file: one copy, by the kernel (process_vm_readv), if the system
+ * permits it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -11,10 +11,10 @@
 #include "base/error.h"
 #include "transport/shm/shm.h"
 
-#define SAMPLE ((size_t)1 << 20) /* bytes, more than the first caches have */
+#define SAMPLE ((size_t)1 << 20) /* bytes, more than the first-level caches hold */
 #define SMALL ((size_t)4096)
 #define TRIES 3
-#define NEVER (INT64_MAX / 4) /* nanoseconds of a copy that is not permitted */
+#define NEVER (INT64_MAX / 4) /* stands for the time of a copy that is not permitted */
 
 static const struct shm_process *process_of(const struct shm_link *l, int rank)
 {
@@ -27,7 +27,7 @@ static bool kernel_copies(pid_t pid, void *to, uint64_t from, size_t bytes)
     return process_vm_readv(pid, &here, 1, &there, 1, 0) == (ssize_t)bytes;
 }
 
-/* Nanoseconds of one copy, by the kernel or by ourselves. */
+/* How many nanoseconds one copy takes, by the kernel or by this process. */
 static int64_t time_of(bool kernel, char *to, const void *from, size_t bytes)
 {
     int64_t begin = core_now();
@@ -35,7 +35,7 @@ static int64_t time_of(bool kernel, char *to, const void *from, size_t bytes)
         memcpy(to, from, bytes);
     else if (!kernel_copies(getpid(), to, (uintptr_t)from, bytes))
         return NEVER;
-    __asm__ volatile("" : : "r"(to) : "memory"); /* else the copy could be left out */
+    __asm__ volatile("" : : "r"(to) : "memory"); /* otherwise the compiler could leave out the copy */
     return core_now() - begin;
 }
 
@@ -57,10 +57,10 @@ static bool resident(const void *memory, size_t bytes)
     return true;
 }
 
-/* One copy by the kernel takes a + b n for n bytes, two of our own 2 m n; they are equal at n = a / (2 m - b). What the
- * kernel takes depends on the size of the pages that the memory has, so it is measured there; what nobody has touched
- * yet tells nothing. */
-int64_t shm_worth(struct transport_link *base, const void *memory, size_t bytes)
+/* One copy of n bytes by the kernel takes a + b n; two copies by this process take 2 m n. They are equal at
+ * n = a / (2 m - b). The time of the kernel depends on the page size of the memory, so it is measured on that memory.
+ * Memory that has not been touched yet cannot be measured. */
+int64_t shm_cross_worth(struct transport_link *base, const void *memory, size_t bytes)
 {
     (void)base;
     bytes = bytes < SAMPLE ? bytes : SAMPLE;
@@ -81,8 +81,8 @@ int64_t shm_worth(struct transport_link *base, const void *memory, size_t bytes)
     return gain > 0 ? call * (int64_t)bytes / gain + 1 : INT64_MAX;
 }
 
-/* What the peer has at the front of its file shows that it is the right process, and that it can be read. */
-bool shm_crosses(struct transport_link *base, int rank)
+/* Reads the magic number at the front of the peer's mapping: then it is the right process, and it can be read. */
+bool shm_cross_permitted(struct transport_link *base, int rank)
 {
     struct shm_link *l = (struct shm_link *)base;
     const struct shm_process *p = process_of(l, rank);
@@ -99,7 +99,8 @@ int shm_cross(struct transport_link *base, int rank, const struct iovec *to, con
     ssize_t got = process_vm_readv((pid_t)p->pid, to, n, from, n, 0);
     if (got >= 0 && (size_t)got == all)
         return 0;
-    /* A process that ends gives up its memory before its files, by which others see that it has died. */
+    /* A process that ends loses its memory before its files, by which others see that it has died. So a read may fail
+     * before the death is seen. */
     return error_set(got < 0 && errno == ESRCH ? WEFT_EPEER : WEFT_ETRANSPORT, "its memory cannot be read: %s",
                      strerror(got < 0 ? errno : EFAULT));
 }

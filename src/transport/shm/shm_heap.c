@@ -1,7 +1,7 @@
-/* Who has which part of the group's file. A rank takes huge pages from the file's top, which all ranks
- * move with one atomic addition; what it gives back it keeps for itself and the other groups that it is
- * in. So nobody else ever writes to a rank's lists, and they need not be shared. Small pieces stand among others in
- * pages that stay backed, large ones have theirs to themselves and hand the memory back with a hole in the file. */
+/* Which rank has which part of the group's file. A rank takes huge pages from the file's top, which all ranks move with
+ * an atomic addition. Parts that a rank frees stay its own, for later use in all its groups. So no other rank writes to
+ * its lists, and they are not shared. Small blocks share pages, which keep their memory. Large blocks have pages of
+ * their own, and give the memory back by a hole in the file. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -46,7 +46,8 @@ static void erase(struct shm_extents *e, size_t i)
     memmove(e->item + i, e->item + i + 1, (e->n - i) * sizeof *e->item);
 }
 
-/* Adds a free extent, joined with its neighbours. Without memory for the list it is lost until the group ends. */
+/* Adds a free extent, and joins it with its neighbours. Without memory for the list the extent is lost until the group
+ * ends. */
 static void put(struct shm_extents *e, struct shm_extent what)
 {
     size_t i = 0;
@@ -63,7 +64,8 @@ static void put(struct shm_extents *e, struct shm_extent what)
     }
 }
 
-/* The first that is large enough; 0: none. All extents and sizes of a list are multiples of one unit. */
+/* Takes from the first extent that is large enough; 0: there is none. All extents and sizes of a list are multiples of
+ * one unit. */
 static uint64_t cut(struct shm_extents *e, uint64_t bytes)
 {
     for (size_t i = 0; i < e->n; i++) {
@@ -85,7 +87,7 @@ static uint64_t from_top(struct shm_link *l, uint64_t bytes)
     do {
         if (bytes > l->home->head->total - top)
             return 0;
-        /* Relaxed: it hands out numbers and publishes nothing. */
+        /* Relaxed: this only hands out offsets and publishes nothing. */
     } while (!atomic_compare_exchange_weak_explicit(&l->home->head->top, &top, top + bytes, memory_order_relaxed,
                                                     memory_order_relaxed));
     return top;
@@ -118,7 +120,7 @@ bool shm_heap_back(struct shm_link *l, uint64_t at, uint64_t bytes)
     int err;
     if (!bytes)
         return true;
-    if (!transport_affords(bytes)) {
+    if (!transport_afford(bytes)) {
         errno = ENOMEM;
         return false;
     }

@@ -1,14 +1,13 @@
-/* How the processes of a group find each other. Each rank holds a socket with an abstract name made of
- * the group's and its number for as long as it is a member: a second one is refused. The first to
- * come binds the group's own name, too, and is the host until all are there: it makes the file and
- * hands it to each rank that connects. The kernel forgets abstract names with the process, so
- * nothing is left behind however a rank ends.
+/* How the processes of a group find each other. As long as a rank is a member, it holds a socket with an abstract name,
+ * made of the group's name and the rank: a second process with the same rank is refused. The first process that comes
+ * also binds the group's own name. It is the host until all are there: it makes the file and hands it to each rank that
+ * connects. The kernel forgets abstract names with the process, so nothing is left behind however a rank ends.
  *
  *   rank: HELLO    host: WELCOME with the file, or REFUSED
- *   rank: READY    host: GO when all are
+ *   rank: READY    host: GO when all ranks are ready
  *
- * Either may say BYE, when its time has run out: a rank is then awaited again, a host makes room for
- * another. A connection that ends without one is a process that ended. */
+ * Either may send BYE when its time has run out. After a rank's BYE the host waits for that rank again. After the
+ * host's BYE another rank can be the host. If a connection ends without BYE, its process has ended. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -26,13 +25,13 @@
 #include "transport/shm/shm.h"
 
 enum kind { HELLO = 1, WELCOME, REFUSED, READY, GO, BYE };
-#define PROTOCOL (UINT32_C(0x77660000) | (uint32_t)sizeof(struct core_rank)) /* and of what the core looks like */
+#define PROTOCOL (UINT32_C(0x77660000) | (uint32_t)sizeof(struct core_rank)) /* changes with the layout of the core */
 #define AGAIN 1 /* not an error: try to find the group once more */
 
 struct message {
     uint32_t protocol, kind;
     int32_t rank, size, code;
-    uint64_t start; /* of the process; its number comes from the kernel */
+    uint64_t start; /* of the process; the kernel says its number */
     int64_t pid;
     char text[256];
 };
@@ -48,7 +47,8 @@ struct host {
 
 /* ---- sockets ---- */
 
-/* "weft:NAME", or "weft-rank:RANK:NAME" for a rank's own: a name may end in a colon and a number, too. */
+/* The group's name is "weft:NAME", a rank's is "weft-rank:RANK:NAME". The rank comes first because NAME may itself end
+ * in a colon and a number. */
 static socklen_t address(const struct shm_link *l, int rank, struct sockaddr_un *a)
 {
     *a = (struct sockaddr_un){.sun_family = AF_UNIX};
@@ -62,7 +62,7 @@ static int new_socket(void)
     return forks_own(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
-/* A listening socket; negative errno if there is none to be had. */
+/* Makes a listening socket, or returns a negative errno. */
 static int listen_at(const struct shm_link *l, int rank)
 {
     struct sockaddr_un a;
@@ -107,7 +107,7 @@ static int milliseconds(int64_t until)
 
 /* ---- messages ---- */
 
-/* Best effort: who is gone is found out by reading. */
+/* Errors are ignored: the next read finds out whether the other end is gone. */
 static void tell(int fd, const struct message *m, int file)
 {
     struct iovec part = {.iov_base = (void *)(uintptr_t)m, .iov_len = sizeof *m};
@@ -133,14 +133,15 @@ static void say(int fd, enum kind kind, const char *text)
     tell(fd, &m, -1);
 }
 
-/* 1: *m, and *file if one came, -EMFILE if it could not be taken; 0: the other end is closed; -1: nothing has come. */
+/* Returns 1 if a message has come: *m, and if it carries a file *file, which is -EMFILE if this process could not take
+ * it. Returns 0 if the other end is closed, -1 if nothing has come. */
 static int hear(int fd, struct message *m, int *file)
 {
     struct iovec part = {.iov_base = m, .iov_len = sizeof *m};
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
     struct msghdr h = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
     ssize_t n;
-    do /* an end that was closed before it had read all is told once, ahead of its last words */
+    do /* if the other end closed before it had read all, ECONNRESET is reported once, before its last message */
         n = recvmsg(fd, &h, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     while (n < 0 && (errno == EINTR || errno == ECONNRESET));
     if (n < 0)
@@ -157,7 +158,7 @@ static int hear(int fd, struct message *m, int *file)
         *file = -EMFILE;
     }
     if (n != (ssize_t)sizeof *m)
-        memset(m, 0, sizeof *m); /* of something else than weft, or of another version */
+        memset(m, 0, sizeof *m); /* from another program, or another version of weft */
     m->text[sizeof m->text - 1] = 0;
     return n > 0;
 }
@@ -194,7 +195,7 @@ static void refuse(int fd, int code, const char *text)
     forks_close(fd);
 }
 
-/* Why this one cannot be a member; 0 and the thread's error text. */
+/* Returns 0, or the error for which this process cannot be a member. */
 static int examine(const struct host *h, const struct message *m, const struct ucred *who)
 {
     const struct shm_link *l = h->link;
@@ -211,7 +212,8 @@ static int examine(const struct host *h, const struct message *m, const struct u
     return 0;
 }
 
-/* A rank says hello as soon as it is connected. An error: this process can take none. */
+/* Accepts a connection; a rank sends its hello as soon as it is connected. An error means that this process has no
+ * file descriptor or memory for it. */
 static int admit(struct host *h)
 {
     struct ucred who;
@@ -238,7 +240,7 @@ static int admit(struct host *h)
     return 0;
 }
 
-/* A member has said something, or ended. */
+/* A member has sent something, or has ended. */
 static int attend(struct host *h, int rank)
 {
     struct message m;
@@ -280,7 +282,7 @@ static int gather(struct host *h, int64_t wait_ns, int64_t until)
     return 0;
 }
 
-/* Tells all members how it ended. Only where time ran out may they try again: then this one may come back, too. */
+/* Tells all members how it ended. Only if time ran out may they try again, since this rank may come back, too. */
 static void dismiss(struct host *h, int err)
 {
     for (int r = 0; r < h->link->base.size; r++) {
@@ -300,7 +302,7 @@ static void come_in(struct shm_link *l)
     bool zombie;
     l->home->head->process[l->base.rank] =
         (struct shm_process){getpid(), process_start(getpid(), &zombie), (uintptr_t)l->home->map};
-    transport_enter(&l->base);
+    transport_link_enter(&l->base);
 }
 
 static int host(struct shm_link *l, int listener, int64_t wait_ns, int64_t until)
@@ -312,13 +314,13 @@ static int host(struct shm_link *l, int listener, int64_t wait_ns, int64_t until
     h.polls = calloc(size + 1, sizeof *h.polls);
     for (size_t r = 0; h.peers && r < size; r++)
         h.peers[r] = -1;
-    int err = h.peers && h.ready && h.polls ? shm_create(l) : error_nomem();
+    int err = h.peers && h.ready && h.polls ? shm_file_create(l) : error_nomem();
     if (!err) {
         come_in(l);
         err = gather(&h, wait_ns, until);
         dismiss(&h, err);
         if (err)
-            shm_unmap(l);
+            shm_file_unmap(l);
     }
     forks_close(listener);
     free(h.peers);
@@ -329,7 +331,7 @@ static int host(struct shm_link *l, int listener, int64_t wait_ns, int64_t until
 
 /* ---- the other ranks ---- */
 
-/* The host has not said a word. Which rank it is shows whose claim is its process's. */
+/* The host has not answered. The socket names of the ranks show which rank its process is. */
 static int no_answer(const struct shm_link *l, const struct ucred *host, int64_t wait_ns)
 {
     char name[40] = "the rank";
@@ -348,7 +350,7 @@ static int no_answer(const struct shm_link *l, const struct ucred *host, int64_t
                      l->name, name, (int)host->pid, (long long)(wait_ns / 1000000));
 }
 
-/* Waits for the host's next word: 0; AGAIN when the host is gone; WEFT_ETIMEOUT, without a text. */
+/* Waits for the host's next message. Returns 0, AGAIN if the host is gone, or WEFT_ETIMEOUT without a text. */
 static int await(int fd, int64_t until, struct message *m, int *file)
 {
     struct pollfd wait = {.fd = fd, .events = POLLIN};
@@ -361,7 +363,7 @@ static int await(int fd, int64_t until, struct message *m, int *file)
     return n < 0 ? WEFT_ETIMEOUT : n ? 0 : AGAIN;
 }
 
-/* The host's time has run out; if ours has, too, what it said is the reason. */
+/* The host's time has run out. If this rank's time has run out, too, the host's text is the reason. */
 static int bye(struct shm_link *l, const struct message *m)
 {
     snprintf(l->late, sizeof l->late, "%s", m->text);
@@ -390,15 +392,15 @@ static int enlist(struct shm_link *l, int fd, const struct ucred *host, int64_t 
     if (m.protocol != PROTOCOL || m.kind != WELCOME || l->home->file < 0)
         return error_set(WEFT_EMISMATCH, "shm:%s: the others use another version of weft", l->name);
     int hosted_by = m.rank;
-    err = shm_attach(l);
+    err = shm_file_attach(l);
     if (err)
         return err;
-    transport_enter(&l->base);
+    transport_link_enter(&l->base);
     say(fd, READY, "");
     err = await(fd, until, &m, NULL);
     if (err == AGAIN)
         return error_set(WEFT_EPEER, "shm:%s: rank %d ended while the ranks were joining", l->name, hosted_by);
-    if (err) { /* should the host count on us all the same, we are gone */
+    if (err) { /* in case the host has counted this rank, it is marked as left */
         err = missing(l, wait_ns);
         atomic_store_explicit(&l->base.group->ranks[l->base.rank].state, CORE_LEFT, memory_order_seq_cst);
         return err;
@@ -414,7 +416,7 @@ static int visit(struct shm_link *l, int fd, const struct ucred *who, int64_t wa
                   ? error_set(WEFT_EBUSY, "shm:%s: the name is in use by another user (uid %u)", l->name, who->uid)
                   : enlist(l, fd, who, wait_ns, until);
     if (err)
-        shm_unmap(l);
+        shm_file_unmap(l);
     if (err)
         say(fd, BYE, "");
     forks_close(fd);
@@ -461,6 +463,6 @@ int shm_meet(struct shm_link *l, int64_t wait_ns)
         if (core_now() >= until)
             return error_set(WEFT_ETIMEOUT, "shm:%s: the group did not form within %lld ms", l->name,
                              (long long)(wait_ns / 1000000));
-        poll(NULL, 0, 1); /* a host that is about to listen, or has just gone */
+        poll(NULL, 0, 1); /* a host may be about to listen, or has just gone */
     }
 }

@@ -4,7 +4,7 @@
  * the core needs libc and pthreads alone.
  *
  *   wire_tcp*.c   sockets of TCP (part of the core)
- *   wire_load.c   finds the module of a URL and loads it (part of the core)
+ *   wire.c        finds the module of a URL and loads it (part of the core)
  *   wire_ucx*.c   weft_ucx.so
  *   wire_mpi*.c   weft_mpi_openmpi.so and weft_mpi_mpich.so: the same source, compiled against each
  *
@@ -154,12 +154,12 @@ struct wire_wish {
 };
 
 /* asked: "tcp", "ucx" or NULL. WEFT_EINVAL for others. */
-int wire_wish(const char *asked, const char *modules, struct wire_wish *out);
+int wire_choose_wish(const char *asked, const char *modules, struct wire_wish *out);
 /* The wire for `size` ranks that wish so, each `stride` bytes behind the one before; the same on all. What one asked
  * for is for all: WEFT_EMISMATCH where two differ, WEFT_EUNSUPPORTED where a rank cannot. */
 int wire_choose(const struct wire_wish *first, size_t stride, int size, const char **url);
 
 /* The modules that are there, from 0 on, by the name of their URL; NULL after the last. Looks for files, loads nothing.
  */
-const char *wire_module(const char *modules, int i);
+const char *wire_module(const char *modules, size_t i);
 #endif

@@ -21,11 +21,11 @@ static bool has_rdma(void)
     return some;
 }
 
-int wire_wish(const char *asked, const char *modules, struct wire_wish *out)
+int wire_choose_wish(const char *asked, const char *modules, struct wire_wish *out)
 {
     *out = (struct wire_wish){.able = 1u << TCP, .rdma = has_rdma()};
     const char *module;
-    for (int i = 0; (module = wire_module(modules, i)); i++)
+    for (size_t i = 0; (module = wire_module(modules, i)); i++)
         for (uint32_t k = 0; k < WIRES; k++)
             out->able |= (uint32_t)!strcmp(module, wires[k]) << k;
     for (uint32_t k = 0; k < WIRES && asked; k++)

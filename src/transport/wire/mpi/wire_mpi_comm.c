@@ -15,28 +15,17 @@
 
 /* ---- MPI itself ---- */
 
-static pid_t began;  /* this process started MPI; 0: the program did */
-static bool trouble; /* some rank may be gone */
-
-void wire_mpi_trouble(void)
-{
-    trouble = true;
-}
-
-bool wire_mpi_troubled(void)
-{
-    return trouble;
-}
+static pid_t began; /* this process started MPI; 0: the program did */
 
 static void end(void)
 {
     int over;
     MPI_Finalized(&over);
-    if (!over && !trouble && began == getpid())
+    if (!over && !wire_mpi_error_troubled() && began == getpid())
         MPI_Finalize();
 }
 
-int wire_mpi_begin(const struct wire_boot *boot)
+int wire_mpi_comm_begin(const struct wire_boot *boot)
 {
     int there, over, level, main_thread;
     MPI_Initialized(&there);
@@ -104,7 +93,7 @@ static int finish(const struct wire_boot *boot, MPI_Request *request, int64_t de
         if (MPI_Test(request, &done, MPI_STATUS_IGNORE))
             return boot->error(WEFT_ETRANSPORT, "mpi: the communicator cannot be duplicated");
         if (!done && wire_mpi_now() > deadline) {
-            wire_mpi_trouble();
+            wire_mpi_error_trouble();
             return boot->error(WEFT_ETIMEOUT, "mpi: not all ranks of the communicator have opened it in time");
         }
         if (!done)
@@ -124,7 +113,7 @@ static int free_over(const struct wire_boot *boot, MPI_Comm parent, struct past 
     int err = mine && all ? 0 : boot->error(WEFT_ENOMEM, "out of memory");
     MPI_Request request;
     for (struct past *p = *list; p && !err; p = p->next)
-        mine[i++] = wire_mpi_over(p->wire);
+        mine[i++] = wire_mpi_end_over(p->wire);
     if (!err && MPI_Iallreduce(mine, all, n, MPI_UNSIGNED_CHAR, MPI_BAND, parent, &request))
         err = boot->error(WEFT_ETRANSPORT, "mpi: the ranks cannot agree");
     if (!err)
@@ -136,7 +125,7 @@ static int free_over(const struct wire_boot *boot, MPI_Comm parent, struct past 
         struct past *p = *at;
         if (all[i]) {
             *at = p->next;
-            wire_mpi_free(p->wire);
+            wire_mpi_end_free(p->wire);
             free(p);
         } else {
             at = &p->next;
@@ -147,7 +136,7 @@ static int free_over(const struct wire_boot *boot, MPI_Comm parent, struct past 
     return err;
 }
 
-int wire_mpi_duplicate(const struct wire_boot *boot, MPI_Comm of, struct wire_mpi *w)
+int wire_mpi_comm_duplicate(const struct wire_boot *boot, MPI_Comm of, struct wire_mpi *w)
 {
     int64_t deadline = wire_mpi_now() + boot->wait_ns;
     struct past *p = calloc(1, sizeof *p), **list = pasts(of);

@@ -1,4 +1,5 @@
 /* Messages by MPI that are set up once: persistent requests. */
+#define _GNU_SOURCE
 #include <limits.h>
 #include <stdlib.h>
 
@@ -64,8 +65,8 @@ static int init(struct message *m)
     return code ? code : MPI_Ssend_init(b->memory, count, type, b->peer, tag, w->comm, &m->sync);
 }
 
-int wire_mpi_make(struct wire *base, int peer, uint64_t tag, void *memory, size_t bytes, bool send,
-                  struct wire_message **out)
+int wire_mpi_data_make(struct wire *base, int peer, uint64_t tag, void *memory, size_t bytes, bool send,
+                       struct wire_message **out)
 {
     if (peer < 0 || peer >= base->size)
         return base->error(WEFT_EINVAL, "there is no rank %d among %d", peer, base->size);
@@ -87,7 +88,7 @@ int wire_mpi_make(struct wire *base, int peer, uint64_t tag, void *memory, size_
     int code = init(m);
     if (code) {
         int err = wire_mpi_error(base, code, "a message with", peer);
-        wire_mpi_drop(&m->base);
+        wire_mpi_data_drop(&m->base);
         return err;
     }
     wire_of(m)->peers[peer].used = true;
@@ -107,7 +108,7 @@ static int start_loose(struct message *m, bool sync)
                 : MPI_Isend(b->memory, n, MPI_BYTE, b->peer, tag, comm, m->active);
 }
 
-int wire_mpi_start(struct wire_message *base)
+int wire_mpi_data_start(struct wire_message *base)
 {
     struct message *m = (struct message *)base;
     if (m->active || !m->settled)
@@ -135,7 +136,7 @@ static int result(const struct message *m)
     return 1;
 }
 
-int wire_mpi_test(struct wire_message *base)
+int wire_mpi_data_test(struct wire_message *base)
 {
     struct message *m = (struct message *)base;
     MPI_Status status;
@@ -152,13 +153,13 @@ int wire_mpi_test(struct wire_message *base)
     return result(m);
 }
 
-bool wire_mpi_cancel(struct wire_message *base)
+bool wire_mpi_data_cancel(struct wire_message *base)
 {
     struct message *m = (struct message *)base;
     if (!m->active)
         return m->settled;
     if (base->send || base->wire->failed)
-        wire_mpi_trouble();
+        wire_mpi_error_trouble();
     if (!base->send)
         MPI_Cancel(m->active);
     int done = 0;
@@ -166,17 +167,17 @@ bool wire_mpi_cancel(struct wire_message *base)
         if (MPI_Test(m->active, &done, MPI_STATUS_IGNORE))
             done = 1;
     if (!done)
-        wire_mpi_trouble();
+        wire_mpi_error_trouble();
     m->settled = done;
     m->active = NULL;
     return done;
 }
 
 /* What MPI still knows stays; freeing a request that is under way would not end it either. */
-void wire_mpi_drop(struct wire_message *base)
+void wire_mpi_data_drop(struct wire_message *base)
 {
     struct message *m = (struct message *)base;
-    if (!m || !wire_mpi_cancel(base))
+    if (!m || !wire_mpi_data_cancel(base))
         return;
     if (m->plain != MPI_REQUEST_NULL)
         MPI_Request_free(&m->plain);

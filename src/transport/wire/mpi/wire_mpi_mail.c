@@ -1,5 +1,6 @@
 /* Mail by MPI. A ring of receives that take mail from anybody is always posted: MPI fills them in the order in which
  * they were posted, and keeps the messages of one sender in order. */
+#define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,20 +11,20 @@
 
 /* ---- in ---- */
 
-static int start(struct wire_mpi_letter *l)
+static int start(struct wire_mpi_packet *l)
 {
     int code = MPI_Start(&l->request);
     l->open = !code;
     return code;
 }
 
-int wire_mpi_letters_open(struct wire_mpi *w)
+int wire_mpi_mail_open(struct wire_mpi *w)
 {
     int code = 0;
-    for (int i = 0; i < MPI_LETTERS; i++)
+    for (int i = 0; i < MPI_MAILS; i++)
         w->in[i].request = MPI_REQUEST_NULL;
-    for (int i = 0; i < MPI_LETTERS && !code; i++) {
-        struct wire_mpi_letter *l = &w->in[i];
+    for (int i = 0; i < MPI_MAILS && !code; i++) {
+        struct wire_mpi_packet *l = &w->in[i];
         code = MPI_Recv_init(l->bytes, WIRE_MAIL, MPI_BYTE, MPI_ANY_SOURCE, w->mail_tag, w->comm, &l->request);
         if (!code)
             code = start(l);
@@ -31,14 +32,14 @@ int wire_mpi_letters_open(struct wire_mpi *w)
     return code;
 }
 
-static struct wire_mpi_letter *letter(struct wire_mpi *w, unsigned i)
+static struct wire_mpi_packet *letter(struct wire_mpi *w, unsigned i)
 {
-    return &w->in[i % MPI_LETTERS];
+    return &w->in[i % MPI_MAILS];
 }
 
 static bool receive(struct wire_mpi *w)
 {
-    struct wire_mpi_letter *l = letter(w, w->next_in);
+    struct wire_mpi_packet *l = letter(w, w->next_in);
     int done = 0;
     if (!w->came && l->open && !MPI_Test(&l->request, &done, &w->arrived) && done) {
         w->came = true;
@@ -47,7 +48,7 @@ static bool receive(struct wire_mpi *w)
     return done;
 }
 
-bool wire_mpi_fetch(struct wire *base, int *peer, const void **bytes, size_t *n)
+bool wire_mpi_mail_fetch(struct wire *base, int *peer, const void **bytes, size_t *n)
 {
     struct wire_mpi *w = (struct wire_mpi *)base;
     for (;;) {
@@ -82,7 +83,7 @@ static bool sweep(struct wire_mpi *w)
 {
     bool moved = false;
     for (int done = 1; w->posts && done;) {
-        struct wire_mpi_letter *l = w->posts;
+        struct wire_mpi_packet *l = w->posts;
         if (MPI_Test(&l->request, &done, MPI_STATUS_IGNORE))
             done = 1; /* lost: the peer is, too */
         if (!done)
@@ -95,15 +96,15 @@ static bool sweep(struct wire_mpi *w)
     return moved;
 }
 
-bool wire_mpi_move(struct wire_mpi *w)
+bool wire_mpi_mail_move(struct wire_mpi *w)
 {
     bool out = sweep(w);
     return receive(w) || out;
 }
 
-static int send_letter(struct wire_mpi *w, int peer, const void *bytes, size_t n)
+static int send_packet(struct wire_mpi *w, int peer, const void *bytes, size_t n)
 {
-    struct wire_mpi_letter *l = w->spare;
+    struct wire_mpi_packet *l = w->spare;
     if (l)
         w->spare = l->next;
     else if (!(l = malloc(sizeof *l)))
@@ -135,15 +136,15 @@ int wire_mpi_mail(struct wire *base, int peer, const void *bytes, size_t n)
         return base->error(WEFT_EINVAL, "there is no rank %d among %d", peer, base->size);
     if (((struct wire_mpi *)base)->peers[peer].left)
         return base->error(WEFT_EPEER, "rank %d has left", peer);
-    return send_letter((struct wire_mpi *)base, peer, bytes, n);
+    return send_packet((struct wire_mpi *)base, peer, bytes, n);
 }
 
-int wire_mpi_bye(struct wire_mpi *w, int peer)
+int wire_mpi_mail_bye(struct wire_mpi *w, int peer)
 {
-    return send_letter(w, peer, NULL, 0);
+    return send_packet(w, peer, NULL, 0);
 }
 
-bool wire_mpi_letters_leave(struct wire_mpi *w)
+bool wire_mpi_mail_leave(struct wire_mpi *w)
 {
     for (int64_t end = wire_mpi_now() + CLOSE_NS; w->posts && wire_mpi_now() < end;)
         sweep(w);
@@ -151,13 +152,13 @@ bool wire_mpi_letters_leave(struct wire_mpi *w)
 }
 
 /* What MPI does not give back in time stays where it is: MPI may still look at it. */
-void wire_mpi_letters_close(struct wire_mpi *w)
+void wire_mpi_mail_close(struct wire_mpi *w)
 {
     int64_t end = wire_mpi_now() + CLOSE_NS;
-    if (!wire_mpi_letters_leave(w))
-        wire_mpi_trouble();
-    for (int i = 0; i < MPI_LETTERS; i++) {
-        struct wire_mpi_letter *l = &w->in[i];
+    if (!wire_mpi_mail_leave(w))
+        wire_mpi_error_trouble();
+    for (int i = 0; i < MPI_MAILS; i++) {
+        struct wire_mpi_packet *l = &w->in[i];
         int done = 0;
         if (l->open)
             MPI_Cancel(&l->request);
@@ -167,14 +168,14 @@ void wire_mpi_letters_close(struct wire_mpi *w)
         if (l->request != MPI_REQUEST_NULL)
             MPI_Request_free(&l->request);
     }
-    for (struct wire_mpi_letter *l = w->spare, *next; l; l = next) {
+    for (struct wire_mpi_packet *l = w->spare, *next; l; l = next) {
         next = l->next;
         free(l);
     }
     w->spare = NULL;
 }
 
-bool wire_mpi_flushed(struct wire *w)
+bool wire_mpi_mail_flushed(struct wire *w)
 {
     return !((struct wire_mpi *)w)->posts;
 }

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/forks.h"
@@ -22,13 +21,6 @@
 #define BUFFER_LEAST (16 << 10) /* with less than a packet has TCP does not move */
 #define BUFFER_MOST (1 << 30)
 
-int64_t tcp_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static struct tcp_wire *tcp(struct wire *w)
 {
     return (struct tcp_wire *)w;
@@ -39,21 +31,21 @@ static struct tcp_wire *tcp(struct wire *w)
 static void destroy(struct tcp_wire *w)
 {
     for (int i = w->used; i >= 0; i = w->peers[i].next_used)
-        tcp_lost(w, &w->peers[i], TRANSPORT_LEFT, 0);
-    for (struct tcp_guest *g = w->guests, *next; g; g = next) {
+        tcp_link_lost(w, &w->peers[i], TRANSPORT_LEFT, 0);
+    for (struct tcp_newcomer *g = w->newcomers, *next; g; g = next) {
         next = g->next;
         if (g->fd >= 0)
             forks_close(g->fd);
         free(g);
     }
     while (w->inbox) {
-        struct tcp_letter *l = w->inbox;
+        struct tcp_mail *l = w->inbox;
         w->inbox = l->next;
         if (l->fate == TRANSPORT_HERE)
             free(l);
     }
     free(w->reading);
-    tcp_lanes_free(w);
+    tcp_lane_free_all(w);
     forks_close(w->listener);
     if (w->base.fd >= 0)
         close(w->base.fd);
@@ -86,14 +78,14 @@ static int open_wire(const struct wire_boot *boot, struct wire **out)
         return boot->error(WEFT_ENOMEM, "out of memory");
     w->base = (struct wire){&wire_tcp, boot->error, boot->rank, boot->size, UINT64_C(1) << TCP_TAG_BITS, -1, false};
     w->used = w->listener = -1;
-    w->who = TCP_LISTENER;
+    w->source = TCP_LISTENER;
     w->inbox_last = &w->inbox;
     w->cards = calloc((size_t)boot->size, sizeof *w->cards);
     w->peers = calloc((size_t)boot->size, sizeof *w->peers);
     int err = w->cards && w->peers ? settle_buffer(w, boot) : boot->error(WEFT_ENOMEM, "out of memory");
     for (int i = 0; i < boot->size && w->peers; i++) {
         struct tcp_peer *p = &w->peers[i];
-        p->who = TCP_PEER;
+        p->source = TCP_PEER;
         p->rank = i;
         p->fd = p->reserve = -1;
         p->last = &p->first;
@@ -104,7 +96,7 @@ static int open_wire(const struct wire_boot *boot, struct wire **out)
     if (!err)
         err = tcp_card_fill(boot, &card);
     if (!err)
-        err = tcp_listen(w, boot, &card.port);
+        err = tcp_meet_listen(w, boot, &card.port);
     if (!err)
         err = boot->gather(boot->arg, &card, sizeof card, w->cards);
     if (err) {
@@ -128,21 +120,21 @@ static int split_wire(struct wire *base, const int *ranks, const struct wire_boo
 
 static void happened(struct tcp_wire *w, const struct epoll_event *e)
 {
-    enum tcp_who *who = e->data.ptr;
-    if (*who == TCP_LISTENER) {
-        tcp_accept(w);
-    } else if (*who == TCP_GUEST) {
-        tcp_guest_event(w, (struct tcp_guest *)(void *)who);
+    enum tcp_source *source = e->data.ptr;
+    if (*source == TCP_LISTENER) {
+        tcp_meet_accept(w);
+    } else if (*source == TCP_NEWCOMER) {
+        tcp_meet_newcomer(w, (struct tcp_newcomer *)(void *)source);
     } else {
-        struct tcp_peer *p = (struct tcp_peer *)(void *)who;
+        struct tcp_peer *p = (struct tcp_peer *)(void *)source;
         if (p->link == TCP_CALLING || p->link == TCP_ASKING) {
-            tcp_call_event(w, p);
+            tcp_meet_event(w, p);
             return;
         }
         if (p->link == TCP_OPEN && e->events & EPOLLOUT)
-            tcp_push(w, p);
+            tcp_out_push(w, p);
         if (p->link == TCP_OPEN && e->events & ~(uint32_t)EPOLLOUT)
-            tcp_pull(w, p);
+            tcp_in_pull(w, p);
     }
 }
 
@@ -150,12 +142,12 @@ static bool progress(struct wire *base)
 {
     struct tcp_wire *w = tcp(base);
     struct epoll_event e[EVENTS];
-    bool moved = tcp_push_dirty(w);
+    bool moved = tcp_out_push_dirty(w);
     int n = epoll_wait(base->fd, e, EVENTS, 0);
     for (int i = 0; i < n; i++)
         happened(w, &e[i]);
-    tcp_sweep(w);
-    tcp_look(w);
+    tcp_meet_sweep(w);
+    tcp_meet_look(w);
     return n > 0 || moved;
 }
 
@@ -167,8 +159,32 @@ static bool arm(struct wire *base)
 
 static enum transport_fate gone(struct wire *base, int rank)
 {
-    tcp_look(tcp(base));
+    tcp_meet_look(tcp(base));
     return tcp(base)->peers[rank].fate;
+}
+
+/* ---- mail ---- */
+
+static int send_mail(struct wire *base, int peer, const void *bytes, size_t n)
+{
+    struct tcp_wire *w = (struct tcp_wire *)base;
+    if (n < 1 || n > WIRE_MAIL)
+        return base->error(WEFT_EINVAL, "a mail of %zu bytes; it can have 1 to %d", n, WIRE_MAIL);
+    int err = tcp_meet_use(w, peer);
+    if (err)
+        return err;
+    struct tcp_peer *p = &w->peers[peer];
+    const struct tcp_head head = {.kind = TCP_MAIL, .bytes = (uint32_t)n};
+    if (!tcp_queue_copy(w, p, &head, bytes, n))
+        return base->error(WEFT_ENOMEM, "out of memory");
+    if (!p->blocked)
+        tcp_out_push(w, p);
+    return 0;
+}
+
+static bool flushed(struct wire *base)
+{
+    return ((struct tcp_wire *)base)->mails == 0;
 }
 
 /* ---- closing ---- */
@@ -194,16 +210,16 @@ static bool all_told(const struct tcp_wire *w)
 static void close_wire(struct wire *base)
 {
     struct tcp_wire *w = tcp(base);
-    int64_t end = tcp_now() + (base->failed ? FAILED_NS : LEAVE_NS);
+    int64_t end = core_now() + (base->failed ? FAILED_NS : LEAVE_NS);
     base->failed = true; /* what comes is not wanted any more */
     w->leaves = true;
     for (int i = w->used; i >= 0; i = w->peers[i].next_used)
-        tcp_bye(w, &w->peers[i]);
-    for (bool moved = true; !all_told(w) && tcp_now() < end; moved = progress(base))
+        tcp_out_bye(w, &w->peers[i]);
+    for (bool moved = true; !all_told(w) && core_now() < end; moved = progress(base))
         if (!moved && arm(base))
             poll(&(struct pollfd){.fd = base->fd, .events = POLLIN}, 1, 1);
     for (int i = w->used; i >= 0; i = w->peers[i].next_used)
-        tcp_farewell(w, &w->peers[i]);
+        tcp_meet_farewell(w, &w->peers[i]);
     destroy(w);
 }
 
@@ -215,15 +231,15 @@ const struct wire_ops wire_tcp = {
     .split = split_wire,
     .close = close_wire,
     .progress = progress,
-    .mail = tcp_mail,
-    .flushed = tcp_flushed,
-    .fetch = tcp_fetch,
-    .make = tcp_make,
-    .start = tcp_start,
-    .test = tcp_test,
-    .cancel = tcp_cancel,
-    .drop = tcp_drop,
+    .mail = send_mail,
+    .flushed = flushed,
+    .fetch = tcp_inbox_fetch,
+    .make = tcp_data_make,
+    .start = tcp_data_start,
+    .test = tcp_data_test,
+    .cancel = tcp_data_cancel,
+    .drop = tcp_data_drop,
     .gone = gone,
     .arm = arm,
-    .make_list = tcp_make_list,
+    .make_list = tcp_data_make_list,
 };

@@ -1,19 +1,30 @@
-/* The wire of the core's own: sockets of TCP, one connection between two ranks that use each other.
+/* The library's own wire: TCP sockets, one connection between two ranks that use each other. Each file uses only those
+ * above it:
  *
- *   wire_tcp.c        open and close, progress and sleep, who is gone
- *   wire_tcp_card.c   addresses: this rank's, and the order in which a peer's are tried
- *   wire_tcp_meet.c   connecting and being connected, hello and welcome
- *   wire_tcp_out.c    what leaves: a queue of short frames, and the messages that are being sent, frame by frame
- *   wire_tcp_in.c     what comes, frame by frame, into its place where it is known
- *   wire_tcp_data.c   messages that are set up once and started many times
+ *   wire_tcp_card.c    addresses: this rank's, and the order in which a peer's are tried
+ *   wire_tcp_memory.c  the memory of a message, in pieces
+ *   wire_tcp_lane.c    where messages of one tag meet what has come for them
+ *   wire_tcp_inbox.c   mail that has come
+ *   wire_tcp_queue.c   what is to leave: short frames, and messages that are being sent
+ *   wire_tcp_link.c    the connection with one peer, and its end
+ *   wire_tcp_out.c     writing to the socket
+ *   wire_tcp_meet.c    connecting and being connected, hello and welcome
+ *   wire_tcp_data.c    messages that are set up once and started many times
+ *   wire_tcp_in.c      reading from the socket, frame by frame, into the right place where it is known
+ *   wire_tcp.c         open and close, progress and sleep, which peer is gone
+ *
+ * Prefix of wire_tcp_card.c: tcp_card_. Prefix of wire_tcp_memory.c: tcp_memory_. Prefix of wire_tcp_lane.c: tcp_lane_.
+ * Prefix of wire_tcp_inbox.c: tcp_inbox_. Prefix of wire_tcp_queue.c: tcp_queue_. Prefix of wire_tcp_link.c: tcp_link_.
+ * Prefix of wire_tcp_out.c: tcp_out_. Prefix of wire_tcp_meet.c: tcp_meet_. Prefix of wire_tcp_data.c: tcp_data_.
+ * Prefix of wire_tcp_in.c: tcp_in_.
  *
  * A connection carries frames: a head and bytes. The bytes of a message go from its memory to the socket, and from the
- * socket into the memory of the receive that was started for it, without a copy between. So that nothing that nobody
- * waits for gets in the way of what comes behind it, a message of more than TCP_EAGER bytes needs the receiver's leave,
- * a GRANT; so does each WIRE_AHEAD-th start of a small one. The receiver gives it when it starts the receive, or, where
- * it cannot know that it is asked for, when the sender's OFFER comes. Small messages that nobody waits for yet are kept
- * until somebody does. Both ends count the starts of a message: a grant is for one of them. Byte order is that of the
- * machines, which is the same. */
+ * socket into the memory of the receive that was started for it, without a copy between. A message that no receive
+ * waits for must not hold up what comes behind it. So a message of more than TCP_EAGER bytes needs the receiver's
+ * permission, a GRANT; so does each WIRE_AHEAD-th start of a small one. The receiver sends the grant when it starts the
+ * receive. Where it cannot know that one is needed, it sends the grant when the sender's OFFER comes. Small messages
+ * that no receive waits for yet are kept until one is started. Both ends count the starts of a message: a grant is for
+ * one start. Byte order is that of the machines, which is the same. */
 #ifndef WEFT_TRANSPORT_WIRE_TCP_WIRE_TCP_H
 #define WEFT_TRANSPORT_WIRE_TCP_WIRE_TCP_H
 #include <netinet/in.h>
@@ -21,12 +32,14 @@
 
 #include "transport/wire/wire.h"
 
-#define TCP_EAGER ((size_t)8 << 10)   /* bytes of a message that may come without leave */
-#define TCP_FRAME ((size_t)256 << 10) /* bytes of a message in a frame: others get their turn after it */
-#define TCP_STAGE ((size_t)16 << 10)  /* bytes that are read before it is known where they belong */
-#define TCP_TURN ((size_t)1 << 20)    /* bytes that one connection moves before others get their turn */
-#define TCP_PIECES 1024               /* of memory in one call of the system: its IOV_MAX */
-#define TCP_ADDRESSES 16              /* of a rank; those beyond are not tried */
+#define TCP_EAGER ((size_t)8 << 10) /* a message of at most this many bytes needs no grant */
+#define TCP_FRAME                                                                                                    \
+    ((size_t)256 << 10)              /* bytes of a message in one frame; after a frame other messages get their turn \
+                                      */
+#define TCP_STAGE ((size_t)16 << 10) /* bytes that are read before their place is known */
+#define TCP_TURN ((size_t)1 << 20)   /* bytes that one connection moves before other connections get their turn */
+#define TCP_PIECES 1024              /* of memory in one call of the system: its IOV_MAX */
+#define TCP_ADDRESSES 16             /* of a rank, at most; others are not tried */
 #define TCP_TAG_BITS 62
 
 enum tcp_kind { TCP_MAIL = 1, TCP_DATA, TCP_OFFER, TCP_GRANT, TCP_ABORT, TCP_BYE, TCP_HERE };
@@ -34,26 +47,27 @@ enum tcp_kind { TCP_MAIL = 1, TCP_DATA, TCP_OFFER, TCP_GRANT, TCP_ABORT, TCP_BYE
 struct tcp_head {
     uint32_t kind, bytes; /* that follow */
     uint64_t tag;
-    uint64_t value; /* DATA: bytes of the whole message; OFFER and GRANT: which start */
+    uint64_t value; /* DATA: bytes of the whole message; OFFER and GRANT: the number of the start */
 };
 
-/* Short bytes on their way out: a head, with or without a mail, or the rest of a frame whose memory was taken back. */
+/* Short bytes on their way out: a head with or without a mail, or the copied rest of a frame whose message was
+ * cancelled. */
 struct tcp_out {
     struct tcp_out *next;
     const void *bytes;
     size_t n;
-    struct tcp_head head; /* of a message's own */
-    bool queued, owned;   /* owned: freed when it has left */
+    struct tcp_head head; /* of the offer or grant of a message */
+    bool queued, owned;   /* owned: it is freed when it has left */
     bool mail;
 };
 
 /* A mail that has come, or word that a peer is gone. */
-struct tcp_letter {
-    struct tcp_letter *next;
+struct tcp_mail {
+    struct tcp_mail *next;
     int peer;
-    enum transport_fate fate; /* HERE: a mail */
+    enum transport_fate fate; /* HERE: this is a mail */
     size_t n;
-    unsigned char *bytes; /* which stand behind it */
+    unsigned char *bytes; /* stand behind the struct */
 };
 
 /* A message that has come, or is coming, before its receive was started. */
@@ -66,22 +80,22 @@ struct tcp_arrival {
 
 enum tcp_into { TCP_NOWHERE, TCP_MEMORY, TCP_STASH, TCP_DISCARD };
 
-/* The messages of one tag, one way, with one peer: there is one as long as there is a message or something has come for
- * it. */
+/* The messages of one tag in one direction with one peer. The lane exists as long as there is such a message or
+ * something has come for one. */
 struct tcp_lane {
     struct tcp_lane *next; /* of the same bucket */
     uint64_t tag;
     int peer;
     bool send;
-    struct tcp_message
-        *message; /* the one that was made last: it may take the place of others that are dropped later */
+    struct tcp_message *message; /* the one that was made last; older ones, which it replaces, may be dropped later */
     uint64_t starts;
-    int64_t granted; /* send: the start that may begin, though nobody waits for leave; -1: none */
+    int64_t granted; /* send: the start for which a grant came before it was needed; -1: none */
     /* receive: */
-    bool offered, large; /* the sender waits for leave to begin its start number `offer`; it needed leave last time */
+    bool offered, large; /* offered: the sender waits for a grant for its start number `offer`; large: the last
+                            message needed one */
     uint64_t offer;
-    enum tcp_into into; /* where the message goes that is coming; NOWHERE: none is */
-    bool unfit;         /* it is discarded since it is larger than the receive */
+    enum tcp_into into; /* where the message that is coming goes; NOWHERE: none is coming */
+    bool unfit;         /* that message is discarded because it is larger than the receive */
     size_t total, left;
     struct tcp_arrival *first, *last;
 };
@@ -91,13 +105,13 @@ enum tcp_state { TCP_IDLE, TCP_WAITS, TCP_MOVES, TCP_DONE, TCP_UNFIT };
 struct tcp_message {
     struct wire_message base;
     struct tcp_lane *lane;
-    struct tcp_message *next;  /* of those that are being sent to the peer */
-    struct tcp_message *under; /* whose place it takes on the lane */
-    enum tcp_state state; /* WAITS: a send for its leave. A receive that was started MOVES. UNFIT: what came is too long
-                             or too short. */
-    int64_t granted;      /* receive: what this start gave leave for; -1: nothing */
+    struct tcp_message *next;  /* in the list of messages that are being sent to the peer */
+    struct tcp_message *under; /* the message that it replaces on the lane */
+    enum tcp_state state; /* WAITS: a send waits for its grant. A receive that was started MOVES. UNFIT: what came is
+                             too long or too short. */
+    int64_t granted;      /* receive: the start that this one has granted; -1: none */
     struct tcp_out note;  /* the offer or the grant */
-    size_t part, offset;  /* where the next byte is taken from or put to */
+    size_t part, offset;  /* where the next byte is read or written */
     size_t left;          /* send: bytes that have not left */
     size_t nparts;
     struct wire_part parts[];
@@ -105,58 +119,59 @@ struct tcp_message {
 
 enum tcp_link { TCP_UNUSED, TCP_CALLING, TCP_ASKING, TCP_OPEN, TCP_LOST };
 
-/* What stands at the other end of a file that epoll tells of. */
-enum tcp_who { TCP_LISTENER, TCP_GUEST, TCP_PEER };
+/* What a file that epoll reports is. */
+enum tcp_source { TCP_LISTENER, TCP_NEWCOMER, TCP_PEER };
 
 struct tcp_hello {
-    uint64_t magic, nonce[2]; /* of the one that it is said to */
+    uint64_t magic, nonce[2]; /* nonce: of the rank that is greeted */
     uint32_t from, to;
 };
 
 struct tcp_peer {
-    enum tcp_who who;
+    enum tcp_source source;
     enum tcp_link link;
     int rank, next_used, fd;
     enum transport_fate fate;
-    int why; /* it is LOST: an errno, or 0 */
+    int why; /* why it is LOST: an errno, or 0 */
 
     /* calling it */
     int address, rounds; /* of its addresses, in the order in which they are tried */
-    bool turned_away;    /* somebody answered, but not as it would */
+    bool turned_away;    /* somebody answered, but not as the peer would */
     int64_t since;
     struct tcp_hello hello;
     size_t hello_got;
-    int reserve; /* a connection that it made meanwhile; -1: none */
-    bool unsure; /* it made the connection, and may have given it up before it was welcomed: nothing is sent yet */
+    int reserve; /* a connection that the peer made meanwhile; -1: none */
+    bool
+        unsure; /* the peer made the connection, and may have given it up before it was welcomed: nothing is sent yet */
 
     /* out */
     struct tcp_out *first, **last;
-    size_t first_sent; /* of the first one's bytes */
+    size_t first_sent; /* bytes of the first one that have left */
     struct tcp_message *sends, **sends_last;
     struct tcp_head frame; /* of the first of `sends` */
-    size_t frame_sent;     /* of head and bytes; 0: it is not begun */
-    bool blocked;          /* the socket is full: epoll tells when it is not */
+    size_t frame_sent;     /* bytes of head and body that have left; 0: the frame is not begun */
+    bool blocked;          /* the socket is full: epoll reports when it has room */
     bool dirty;            /* something waits for the next progress */
-    bool mute;             /* it cannot be written to any more; what it sent is still read */
+    bool mute;             /* nothing can be written any more; what the peer has sent is still read */
     struct tcp_peer *next_dirty;
 
     /* in */
     struct tcp_head head;
-    size_t head_got; /* of it; all: inside a frame */
+    size_t head_got; /* bytes of the head that have come; all of them: inside a frame */
     size_t frame_left;
-    bool bulk; /* a large frame is likely to come: its head is read alone, so that its bytes need not be copied */
-    struct tcp_lane *lane;   /* of a DATA frame */
-    struct tcp_letter *mail; /* of a MAIL frame */
-    struct tcp_letter end;   /* for the word that it is gone; no bytes */
+    bool bulk; /* a large frame is likely to come next: its head is read alone, so that its bytes need no copy */
+    struct tcp_lane *lane; /* of a DATA frame */
+    struct tcp_mail *mail; /* of a MAIL frame */
+    struct tcp_mail end;   /* for the word that the peer is gone; it has no bytes */
 
-    int64_t awaits_since; /* an answer of its kernel; 0: it does not */
+    int64_t awaits_since; /* since when the peer's kernel owes an answer; 0: it owes none */
 };
 
-/* A connection that has come and has not said who it is. */
-struct tcp_guest {
-    enum tcp_who who;
-    struct tcp_guest *next;
-    int fd; /* -1: it is gone */
+/* An incoming connection that has not said yet which rank it is. */
+struct tcp_newcomer {
+    enum tcp_source source;
+    struct tcp_newcomer *next;
+    int fd; /* -1: the connection is over or has become a peer's */
     int64_t since;
     struct tcp_hello hello;
     size_t got;
@@ -169,10 +184,10 @@ struct tcp_address {
     unsigned char bytes[16];
 };
 
-/* What all ranks know of each. */
+/* What all ranks know of each other. */
 struct tcp_card {
     uint64_t nonce[2];
-    uint64_t net; /* the same: they share a network namespace */
+    uint64_t net; /* equal on ranks that share a network namespace */
     uint32_t port, n;
     struct tcp_address at[TCP_ADDRESSES];
 };
@@ -181,88 +196,110 @@ struct tcp_wire {
     struct wire base;
     struct tcp_card *cards; /* of all ranks */
     struct tcp_peer *peers;
-    int used;         /* the first peer that was used; -1: none */
-    enum tcp_who who; /* what epoll knows the listener by */
+    int used;               /* the first peer that was used; -1: none */
+    enum tcp_source source; /* TCP_LISTENER: epoll reports the listener with its address */
     int listener;
-    bool deaf; /* there are no more files for those who call */
-    struct tcp_guest *guests;
-    int nguests;
-    bool gone_guests; /* some are to be freed */
+    bool deaf; /* no files are left for newcomers: the listener is not watched for a while */
+    struct tcp_newcomer *newcomers;
+    int nnewcomers;
+    bool gone_newcomers; /* some newcomers are to be freed */
     struct tcp_peer *dirty;
     struct tcp_lane **buckets;
     size_t nbuckets, nlanes; /* a power of two */
-    struct tcp_letter *inbox, **inbox_last, *reading;
-    int64_t mails;     /* that have not left */
-    int64_t looked_at; /* the connections */
-    int buffer;        /* SO_SNDBUF and SO_RCVBUF; 0: as the kernel likes */
-    bool leaves;       /* it is being closed */
+    struct tcp_mail *inbox, **inbox_last, *reading;
+    int64_t mails;     /* in queues: they have not left yet */
+    int64_t looked_at; /* when the connections were last looked at */
+    int buffer;        /* SO_SNDBUF and SO_RCVBUF; 0: the kernel chooses */
+    bool leaves;       /* this wire is being closed */
     unsigned char stage[TCP_STAGE];
 };
 
-int64_t tcp_now(void);
-
-/* ---- addresses ---- */
+/* ---- wire_tcp_card.c ---- */
 int tcp_card_fill(const struct wire_boot *boot, struct tcp_card *card); /* all but the port */
 /* The ith address at which rank `me` tries to reach the peer, from 0 on; false: there are no more. */
 bool tcp_card_address(const struct tcp_card *me, const struct tcp_card *peer, int i, struct sockaddr_storage *to,
                       socklen_t *n);
 
-/* ---- connections ---- */
-int tcp_listen(struct tcp_wire *w, const struct wire_boot *boot, uint32_t *port);
-/* Begins to call the peer if it was not used before. */
-int tcp_use(struct tcp_wire *w, int peer);
-bool tcp_accept(struct tcp_wire *w); /* true: there may be more */
-void tcp_guest_event(struct tcp_wire *w, struct tcp_guest *g);
-void tcp_call_event(struct tcp_wire *w, struct tcp_peer *p); /* of one that is CALLING or ASKING */
-void tcp_open_peer(struct tcp_wire *w, struct tcp_peer *p);  /* its connection is sure */
-void tcp_call_back(struct tcp_wire *w, struct tcp_peer *p);  /* of one that is unsure: its connection has ended */
-void tcp_sweep(struct tcp_wire *w);                          /* frees guests that are gone */
-void tcp_look(struct tcp_wire *w); /* every so often: calls that take too long, hosts that have vanished */
-/* Ends the connection. HERE: it is not known whether the peer left. */
-void tcp_lost(struct tcp_wire *w, struct tcp_peer *p, enum transport_fate fate, int why);
-/* Who leaves, and has called a peer that is busy, says all that it has to say behind its hello, where the peer finds
- * it. */
-void tcp_farewell(struct tcp_wire *w, struct tcp_peer *p);
-int tcp_lost_error(const struct tcp_wire *w, int peer); /* of one whose fate is known */
+/* ---- wire_tcp_memory.c ---- */
+/* Writes down where the next bytes of the message are: at most n bytes, in at most cap pieces. Returns the pieces. */
+size_t tcp_memory_pieces(const struct tcp_message *m, size_t n, struct iovec *out, size_t cap);
+void tcp_memory_advance(struct tcp_message *m, size_t n);                /* goes n bytes on */
+void tcp_memory_put(struct tcp_message *m, const void *bytes, size_t n); /* copies n bytes there, and goes on */
 
-/* ---- out ---- */
-void tcp_queue(struct tcp_wire *w, struct tcp_peer *p, struct tcp_out *o);
+/* ---- wire_tcp_lane.c ---- */
+/* Finds or makes a lane; NULL: no memory. */
+struct tcp_lane *tcp_lane(struct tcp_wire *w, int peer, uint64_t tag, bool send);
+/* Frees a lane that has no message any more, unless something has come that its next message gets. */
+void tcp_lane_leave(struct tcp_wire *w, struct tcp_lane *l);
+void tcp_lane_free_all(struct tcp_wire *w);
+/* Gives the first message that came before its receive was started to the receive, which is started now. */
+void tcp_lane_deliver(struct tcp_lane *l);
+void tcp_lane_arrived(struct tcp_lane *l); /* the message that was coming is whole */
+void tcp_lane_aborted(struct tcp_lane *l); /* its sender has taken it back */
+
+/* ---- wire_tcp_inbox.c ---- */
+void tcp_inbox_post(struct tcp_wire *w, struct tcp_mail *m);
+bool tcp_inbox_fetch(struct wire *w, int *peer, const void **bytes, size_t *n); /* wire_ops.fetch */
+
+/* ---- wire_tcp_queue.c ---- */
+void tcp_queue(struct tcp_wire *w, struct tcp_peer *p,
+               struct tcp_out *o); /* o is freed, or is its owner's again, when sent */
 /* Queues a copy; false: no memory. */
 bool tcp_queue_copy(struct tcp_wire *w, struct tcp_peer *p, const struct tcp_head *head, const void *bytes, size_t n);
-void tcp_push(struct tcp_wire *w, struct tcp_peer *p);                        /* writes what the socket takes */
-bool tcp_push_dirty(struct tcp_wire *w);                                      /* true: there was something */
-void tcp_withdraw(struct tcp_wire *w, struct tcp_peer *p, struct tcp_out *o); /* its memory is not used any more */
-/* The message is not sent any further; its memory is not used any more. */
-void tcp_stop(struct tcp_wire *w, struct tcp_peer *p, struct tcp_message *m);
-void tcp_begin(struct tcp_peer *p, struct tcp_message *m); /* it may be sent from now on */
-void tcp_out_clear(struct tcp_wire *w, struct tcp_peer *p);
-void tcp_bye(struct tcp_wire *w, struct tcp_peer *p); /* queues it */
-int tcp_mail(struct wire *w, int peer, const void *bytes, size_t n);
-bool tcp_flushed(struct wire *w);
+struct tcp_out *tcp_queue_room(size_t n);                    /* an owned one, with n bytes behind it; NULL: no memory */
+void tcp_queue_first(struct tcp_peer *p, struct tcp_out *o); /* queues it before all others */
+void tcp_queue_pop(struct tcp_wire *w, struct tcp_peer *p);  /* the first of the queue has left */
+void tcp_queue_dirty(struct tcp_wire *w, struct tcp_peer *p);     /* the next progress writes to this peer */
+void tcp_queue_begin(struct tcp_peer *p, struct tcp_message *m);  /* the message is sent from now on, in its turn */
+void tcp_queue_unlink(struct tcp_peer *p, struct tcp_message *m); /* it is not sent any more */
+void tcp_queue_end_frame(struct tcp_peer *p);                     /* the frame of the first message has left */
+void tcp_queue_clear(struct tcp_wire *w, struct tcp_peer *p);     /* nothing more is sent to this peer */
 
-/* ---- in ---- */
-void tcp_pull(struct tcp_wire *w, struct tcp_peer *p); /* reads what is there */
-bool tcp_fetch(struct wire *w, int *peer, const void **bytes, size_t *n);
-void tcp_post(struct tcp_wire *w, struct tcp_letter *l);
+/* ---- wire_tcp_link.c ---- */
+bool tcp_link_watch(const struct tcp_wire *w, int op, int fd, uint32_t events, void *source); /* epoll_ctl */
+void tcp_link_end(int fd);                                           /* ends a connection that epoll does not watch */
+void tcp_link_shut(const struct tcp_wire *w, int fd);                /* ends one that it watches */
+void tcp_link_hang_up(const struct tcp_wire *w, struct tcp_peer *p); /* ends the peer's, if there is one */
+/* Ends the connection with a peer for good. HERE: it is not known whether the peer left. */
+void tcp_link_lost(struct tcp_wire *w, struct tcp_peer *p, enum transport_fate fate, int why);
+int tcp_link_error(const struct tcp_wire *w, int peer); /* of a peer whose fate is known */
 
-/* ---- messages ---- */
-struct tcp_lane *tcp_lane(struct tcp_wire *w, int peer, uint64_t tag,
-                          bool send); /* made where there is none; NULL: no memory */
-/* Notes where the next bytes of the message are, n at most, in at most cap pieces; the number of pieces. */
-size_t tcp_pieces(const struct tcp_message *m, size_t n, struct iovec *out, size_t cap);
-void tcp_advance(struct tcp_message *m, size_t n);                /* over so many of them */
-void tcp_put(struct tcp_message *m, const void *bytes, size_t n); /* copies there */
-void tcp_offered(struct tcp_wire *w, struct tcp_lane *l, uint64_t number);
-void tcp_granted(struct tcp_wire *w, struct tcp_lane *l, uint64_t number);
-/* The message that came on the lane is whole, or its sender took it back. */
-void tcp_arrived(struct tcp_lane *l);
-void tcp_aborted(struct tcp_lane *l);
-void tcp_lanes_free(struct tcp_wire *w);
-int tcp_make(struct wire *w, int peer, uint64_t tag, void *memory, size_t bytes, bool send, struct wire_message **out);
-int tcp_make_list(struct wire *w, int peer, uint64_t tag, const struct wire_part *parts, size_t n, bool send,
+/* ---- wire_tcp_out.c ---- */
+void tcp_out_push(struct tcp_wire *w, struct tcp_peer *p); /* writes what the socket takes */
+bool tcp_out_push_dirty(struct tcp_wire *w);               /* true: there was something to write */
+/* The memory of a queued one, or of a message, is not used any more. What of it must still leave is copied. */
+void tcp_out_withdraw(struct tcp_wire *w, struct tcp_peer *p, struct tcp_out *o);
+void tcp_out_stop(struct tcp_wire *w, struct tcp_peer *p, struct tcp_message *m);
+void tcp_out_bye(struct tcp_wire *w, struct tcp_peer *p); /* queues the word that this rank leaves */
+
+/* ---- wire_tcp_meet.c ---- */
+int tcp_meet_listen(struct tcp_wire *w, const struct wire_boot *boot, uint32_t *port);
+/* Begins to call the peer if it was not used before. */
+int tcp_meet_use(struct tcp_wire *w, int peer);
+bool tcp_meet_accept(struct tcp_wire *w); /* true: there may be more */
+void tcp_meet_newcomer(struct tcp_wire *w, struct tcp_newcomer *g);
+void tcp_meet_event(struct tcp_wire *w, struct tcp_peer *p);     /* of one that is CALLING or ASKING */
+void tcp_meet_open(struct tcp_wire *w, struct tcp_peer *p);      /* its connection is sure */
+void tcp_meet_call_back(struct tcp_wire *w, struct tcp_peer *p); /* of one that is unsure: its connection has ended */
+void tcp_meet_sweep(struct tcp_wire *w);                         /* frees newcomers that are gone */
+void tcp_meet_look(struct tcp_wire *w); /* now and then: calls that take too long, hosts that have vanished */
+/* This rank leaves, and the peer, which it has called, is busy and has not answered: sends all that there is to send
+ * behind the hello, where the peer finds it. */
+void tcp_meet_farewell(struct tcp_wire *w, struct tcp_peer *p);
+
+/* ---- wire_tcp_data.c ---- */
+void tcp_data_offered(struct tcp_wire *w, struct tcp_lane *l, uint64_t number);
+void tcp_data_granted(struct tcp_wire *w, struct tcp_lane *l, uint64_t number);
+/* As in wire_ops. */
+int tcp_data_make(struct wire *w, int peer, uint64_t tag, void *memory, size_t bytes, bool send,
                   struct wire_message **out);
-int tcp_start(struct wire_message *m);
-int tcp_test(struct wire_message *m);
-bool tcp_cancel(struct wire_message *m);
-void tcp_drop(struct wire_message *m);
+int tcp_data_make_list(struct wire *w, int peer, uint64_t tag, const struct wire_part *parts, size_t n, bool send,
+                       struct wire_message **out);
+int tcp_data_start(struct wire_message *m);
+int tcp_data_test(struct wire_message *m);
+bool tcp_data_cancel(struct wire_message *m);
+void tcp_data_drop(struct wire_message *m);
+
+/* ---- wire_tcp_in.c ---- */
+void tcp_in_pull(struct tcp_wire *w, struct tcp_peer *p); /* reads what is there */
 #endif

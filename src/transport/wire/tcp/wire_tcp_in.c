@@ -13,38 +13,6 @@
 #define DIRECT 2048          /* bytes of a frame that are worth a call of the system of their own */
 #define BULK (2 * TCP_EAGER) /* and those that are worth another one for the next head */
 
-/* ---- mail ---- */
-
-void tcp_post(struct tcp_wire *w, struct tcp_letter *l)
-{
-    l->next = NULL;
-    *w->inbox_last = l;
-    w->inbox_last = &l->next;
-}
-
-/* That a peer is gone is learnt when all mail of it has been read. */
-bool tcp_fetch(struct wire *base, int *peer, const void **bytes, size_t *n)
-{
-    struct tcp_wire *w = (struct tcp_wire *)base;
-    free(w->reading);
-    w->reading = NULL;
-    for (struct tcp_letter *l; (l = w->inbox);) {
-        w->inbox = l->next;
-        if (!w->inbox)
-            w->inbox_last = &w->inbox;
-        if (l->fate != TRANSPORT_HERE) { /* it is part of the peer */
-            w->peers[l->peer].fate = l->fate;
-            continue;
-        }
-        w->reading = l;
-        *peer = l->peer;
-        *bytes = l->bytes;
-        *n = l->n;
-        return true;
-    }
-    return false;
-}
-
 /* ---- frames ---- */
 
 /* Where the message goes whose first frame has come. */
@@ -89,7 +57,7 @@ static int open_frame(struct tcp_wire *w, struct tcp_peer *p)
             return EPROTO;
         p->mail = malloc(sizeof *p->mail + h->bytes);
         if (p->mail)
-            *p->mail = (struct tcp_letter){
+            *p->mail = (struct tcp_mail){
                 .peer = p->rank, .fate = TRANSPORT_HERE, .n = h->bytes, .bytes = (unsigned char *)(p->mail + 1)};
         return p->mail ? 0 : ENOMEM;
     }
@@ -101,11 +69,11 @@ static int open_frame(struct tcp_wire *w, struct tcp_peer *p)
     if (!l)
         return ENOMEM;
     if (h->kind == TCP_OFFER)
-        tcp_offered(w, l, h->value);
+        tcp_data_offered(w, l, h->value);
     if (h->kind == TCP_GRANT)
-        tcp_granted(w, l, h->value);
+        tcp_data_granted(w, l, h->value);
     if (h->kind == TCP_ABORT)
-        tcp_aborted(l);
+        tcp_lane_aborted(l);
     if (h->kind != TCP_DATA)
         return 0;
     p->lane = l;
@@ -120,11 +88,11 @@ static void close_frame(struct tcp_wire *w, struct tcp_peer *p)
     struct tcp_lane *l = p->lane;
     p->head_got = 0;
     if (p->mail)
-        tcp_post(w, p->mail);
+        tcp_inbox_post(w, p->mail);
     p->mail = NULL;
     p->lane = NULL;
     if (l && !l->left)
-        tcp_arrived(l);
+        tcp_lane_arrived(l);
 }
 
 /* ---- bytes of frames ---- */
@@ -147,7 +115,7 @@ static void put(struct tcp_peer *p, const unsigned char *bytes, size_t n)
     if (p->mail)
         memcpy(p->mail->bytes + (p->mail->n - p->frame_left), bytes, n);
     else if (l->into == TCP_MEMORY)
-        tcp_put(l->message, bytes, n);
+        tcp_memory_put(l->message, bytes, n);
     else if (l->into == TCP_STASH)
         memcpy(stash_end(l), bytes, n);
     took(p, n);
@@ -165,7 +133,7 @@ static bool take(struct tcp_wire *w, struct tcp_peer *p, const unsigned char *by
             n -= some;
             int why = p->head_got == sizeof p->head ? open_frame(w, p) : 0;
             if (why || (p->head_got == sizeof p->head && p->head.kind == TCP_BYE)) {
-                tcp_lost(w, p, why ? TRANSPORT_HERE : TRANSPORT_LEFT, why);
+                tcp_link_lost(w, p, why ? TRANSPORT_HERE : TRANSPORT_LEFT, why);
                 return false;
             }
             continue;
@@ -191,7 +159,7 @@ static size_t aim(struct tcp_wire *w, struct tcp_peer *p, struct iovec *v, size_
     *all = p->bulk && p->head_got < sizeof p->head ? sizeof p->head - p->head_got : TCP_STAGE;
     if (p->head_got == sizeof p->head && l && p->frame_left >= DIRECT && l->into != TCP_DISCARD) {
         if (l->into == TCP_MEMORY)
-            n = tcp_pieces(l->message, p->frame_left, v, TCP_PIECES - 1);
+            n = tcp_memory_pieces(l->message, p->frame_left, v, TCP_PIECES - 1);
         else
             v[n++] = (struct iovec){stash_end(l), p->frame_left};
         for (size_t i = 0; i < n; i++)
@@ -204,7 +172,7 @@ static size_t aim(struct tcp_wire *w, struct tcp_peer *p, struct iovec *v, size_
     return n;
 }
 
-void tcp_pull(struct tcp_wire *w, struct tcp_peer *p)
+void tcp_in_pull(struct tcp_wire *w, struct tcp_peer *p)
 {
     struct iovec v[TCP_PIECES];
     for (size_t room = TCP_TURN; p->link == TCP_OPEN;) {
@@ -216,18 +184,18 @@ void tcp_pull(struct tcp_wire *w, struct tcp_peer *p)
         if (got < 0 && errno == EAGAIN)
             return;
         if (got <= 0 && p->unsure && !w->leaves) {
-            tcp_call_back(w, p);
+            tcp_meet_call_back(w, p);
             return;
         }
         if (got <= 0) {
-            tcp_lost(w, p, TRANSPORT_HERE, got < 0 ? errno : p->why);
+            tcp_link_lost(w, p, TRANSPORT_HERE, got < 0 ? errno : p->why);
             return;
         }
         if (p->unsure)
-            tcp_open_peer(w, p);
+            tcp_meet_open(w, p);
         size_t n = (size_t)got, placed = n < direct ? n : direct;
         if (placed && p->lane->into == TCP_MEMORY)
-            tcp_advance(p->lane->message, placed);
+            tcp_memory_advance(p->lane->message, placed);
         took(p, placed);
         if (!take(w, p, w->stage, n - placed))
             return;

@@ -27,9 +27,9 @@
 #define ACCEPTS 64                         /* at a time */
 #define SECOND INT64_C(1000000000)
 #define ANSWER_NS (10 * SECOND) /* for a welcome, if there are other addresses; a process may be busy */
-#define GUEST_NS (60 * SECOND)
+#define NEWCOMER_NS (60 * SECOND)
 #define ROUNDS 3 /* times that all addresses are tried, if somebody answered at one of them */
-#define GUESTS(size) (2 * (size) + 64)
+#define NEWCOMERS(size) (2 * (size) + 64)
 
 static void tune(const struct tcp_wire *w, int fd)
 {
@@ -40,11 +40,6 @@ static void tune(const struct tcp_wire *w, int fd)
         setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &w->buffer, sizeof w->buffer);
         setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &w->buffer, sizeof w->buffer);
     }
-}
-
-static bool watch(const struct tcp_wire *w, int op, int fd, uint32_t events, void *who)
-{
-    return !epoll_ctl(w->base.fd, op, fd, &(struct epoll_event){.events = events, .data.ptr = who});
 }
 
 static struct tcp_hello greeting(const struct tcp_wire *w, int peer)
@@ -79,27 +74,6 @@ static int read_hello(int fd, struct tcp_hello *h, size_t *got)
     return *got == sizeof *h;
 }
 
-/* A child of this process may have the file, too: then the other end would see no end. */
-static void end_call(int fd)
-{
-    shutdown(fd, SHUT_RDWR);
-    forks_close(fd);
-}
-
-/* ... and epoll would go on telling of it. */
-static void shut(const struct tcp_wire *w, int fd)
-{
-    watch(w, EPOLL_CTL_DEL, fd, 0, NULL);
-    end_call(fd);
-}
-
-static void hang_up(const struct tcp_wire *w, struct tcp_peer *p)
-{
-    if (p->fd >= 0)
-        shut(w, p->fd);
-    p->fd = -1;
-}
-
 /* Whoever called got no answer for so long that it has hung up, and calls again. Behind its hello it says nothing
  * before it is welcomed, unless it leaves; else its end is all that there can be. */
 static bool has_hung_up(int fd)
@@ -110,22 +84,22 @@ static bool has_hung_up(int fd)
 }
 
 /* The one in reserve is not needed any more. */
-void tcp_open_peer(struct tcp_wire *w, struct tcp_peer *p)
+void tcp_meet_open(struct tcp_wire *w, struct tcp_peer *p)
 {
     if (p->reserve >= 0)
-        end_call(p->reserve);
+        tcp_link_end(p->reserve);
     p->reserve = -1;
     p->unsure = false;
     p->link = TCP_OPEN;
-    tcp_push(w, p);
+    tcp_out_push(w, p);
 }
 
 /* Takes a connection that the peer made; it is known to epoll already, or not. False: it is of no use. */
 static bool adopt(struct tcp_wire *w, struct tcp_peer *p, int fd, bool known)
 {
-    if (!greet(w, fd, p->rank) || !watch(w, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, EPOLLIN, p))
+    if (!greet(w, fd, p->rank) || !tcp_link_watch(w, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, EPOLLIN, p))
         return false;
-    hang_up(w, p);
+    tcp_link_hang_up(w, p);
     p->fd = fd;
     p->link = TCP_OPEN;
     p->unsure = true;
@@ -140,7 +114,7 @@ static bool adopt_reserve(struct tcp_wire *w, struct tcp_peer *p)
     if (fd >= 0 && !has_hung_up(fd) && adopt(w, p, fd, false))
         return true;
     if (fd >= 0)
-        end_call(fd);
+        tcp_link_end(fd);
     return false;
 }
 
@@ -153,24 +127,24 @@ static bool dial(struct tcp_wire *w, struct tcp_peer *p, const struct sockaddr_s
     if (fd >= 0) {
         tune(w, fd);
         if (!connect(fd, (const struct sockaddr *)to, n) || errno == EINPROGRESS) {
-            p->since = tcp_now();
+            p->since = core_now();
             p->hello_got = 0;
-            if (watch(w, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLOUT, p))
+            if (tcp_link_watch(w, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLOUT, p))
                 return true;
         }
     }
     p->why = errno;
-    hang_up(w, p);
+    tcp_link_hang_up(w, p);
     return false;
 }
 
 /* Those who have called and were not looked at yet. */
-static void hear_guests(struct tcp_wire *w)
+static void hear_newcomers(struct tcp_wire *w)
 {
-    for (int i = 0; i < BACKLOG / ACCEPTS && tcp_accept(w); i++)
+    for (int i = 0; i < BACKLOG / ACCEPTS && tcp_meet_accept(w); i++)
         ;
-    for (struct tcp_guest *g = w->guests; g; g = g->next)
-        tcp_guest_event(w, g);
+    for (struct tcp_newcomer *g = w->newcomers; g; g = g->next)
+        tcp_meet_newcomer(w, g);
 }
 
 /* Tries the next address. When all are through: what the peer made itself, or all of them again. One that has left may
@@ -179,15 +153,15 @@ static void call_next(struct tcp_wire *w, struct tcp_peer *p)
 {
     struct sockaddr_storage to;
     socklen_t n;
-    hang_up(w, p);
+    tcp_link_hang_up(w, p);
     p->link = TCP_CALLING;
     for (;;) {
         if (!tcp_card_address(&w->cards[w->base.rank], &w->cards[p->rank], p->address, &to, &n)) {
-            hear_guests(w);
+            hear_newcomers(w);
             if (p->link == TCP_OPEN || adopt_reserve(w, p))
                 return;
             if (!p->turned_away || ++p->rounds >= ROUNDS) {
-                tcp_lost(w, p, TRANSPORT_HERE, p->why ? p->why : EADDRNOTAVAIL);
+                tcp_link_lost(w, p, TRANSPORT_HERE, p->why ? p->why : EADDRNOTAVAIL);
                 return;
             }
             p->address = 0;
@@ -200,7 +174,7 @@ static void call_next(struct tcp_wire *w, struct tcp_peer *p)
     }
 }
 
-int tcp_use(struct tcp_wire *w, int peer)
+int tcp_meet_use(struct tcp_wire *w, int peer)
 {
     if (peer < 0 || peer >= w->base.size)
         return w->base.error(WEFT_EINVAL, "there is no rank %d among %d", peer, w->base.size);
@@ -208,7 +182,7 @@ int tcp_use(struct tcp_wire *w, int peer)
         return w->base.error(WEFT_EINVAL, "tcp: rank %d sends nothing to itself", peer);
     struct tcp_peer *p = &w->peers[peer];
     if (p->fate != TRANSPORT_HERE)
-        return tcp_lost_error(w, peer);
+        return tcp_link_error(w, peer);
     if (p->link == TCP_UNUSED) {
         p->next_used = w->used;
         w->used = peer;
@@ -217,9 +191,9 @@ int tcp_use(struct tcp_wire *w, int peer)
     return 0;
 }
 
-void tcp_call_back(struct tcp_wire *w, struct tcp_peer *p)
+void tcp_meet_call_back(struct tcp_wire *w, struct tcp_peer *p)
 {
-    hang_up(w, p);
+    tcp_link_hang_up(w, p);
     p->unsure = p->turned_away = false;
     p->address = p->rounds = 0;
     if (!adopt_reserve(w, p))
@@ -233,7 +207,7 @@ static void turned_away(struct tcp_wire *w, struct tcp_peer *p, int why)
     call_next(w, p);
 }
 
-void tcp_call_event(struct tcp_wire *w, struct tcp_peer *p)
+void tcp_meet_event(struct tcp_wire *w, struct tcp_peer *p)
 {
     if (p->link == TCP_CALLING) {
         struct sockaddr_storage at;
@@ -249,8 +223,8 @@ void tcp_call_event(struct tcp_wire *w, struct tcp_peer *p)
             return;
         }
         p->link = TCP_ASKING;
-        p->since = tcp_now();
-        if (!greet(w, p->fd, p->rank) || !watch(w, EPOLL_CTL_MOD, p->fd, EPOLLIN, p))
+        p->since = core_now();
+        if (!greet(w, p->fd, p->rank) || !tcp_link_watch(w, EPOLL_CTL_MOD, p->fd, EPOLLIN, p))
             turned_away(w, p, errno);
         return;
     }
@@ -259,14 +233,14 @@ void tcp_call_event(struct tcp_wire *w, struct tcp_peer *p)
     if (whole < 0 || (whole && (!greets_me(w, &p->hello) || p->hello.from != (uint32_t)p->rank)))
         turned_away(w, p, ECONNREFUSED);
     else if (whole && !p->first && !tcp_queue_copy(w, p, &here, NULL, 0))
-        tcp_lost(w, p, TRANSPORT_HERE, ENOMEM);
+        tcp_link_lost(w, p, TRANSPORT_HERE, ENOMEM);
     else if (whole)
-        tcp_open_peer(w, p);
+        tcp_meet_open(w, p);
 }
 
 /* ---- being called ---- */
 
-int tcp_listen(struct tcp_wire *w, const struct wire_boot *boot, uint32_t *port)
+int tcp_meet_listen(struct tcp_wire *w, const struct wire_boot *boot, uint32_t *port)
 {
     union {
         struct sockaddr any;
@@ -293,65 +267,66 @@ int tcp_listen(struct tcp_wire *w, const struct wire_boot *boot, uint32_t *port)
     if (fd >= 0)
         tune(w, fd); /* what comes inherits it */
     w->listener = forks_own(fd);
-    if (fd < 0 || listen(fd, BACKLOG) || getsockname(fd, &at.any, &n) || !watch(w, EPOLL_CTL_ADD, fd, EPOLLIN, &w->who))
+    if (fd < 0 || listen(fd, BACKLOG) || getsockname(fd, &at.any, &n) ||
+        !tcp_link_watch(w, EPOLL_CTL_ADD, fd, EPOLLIN, &w->source))
         return boot->error(WEFT_ETRANSPORT, "tcp: no socket to listen on: %s", strerror(errno));
     *port = ntohs(at.any.sa_family == AF_INET6 ? at.v6.sin6_port : at.v4.sin_port);
     return 0;
 }
 
 /* Is its connection of no use? Else it has become a peer's. */
-static void dismiss(struct tcp_wire *w, struct tcp_guest *g, bool useless)
+static void dismiss(struct tcp_wire *w, struct tcp_newcomer *g, bool useless)
 {
     if (useless)
-        shut(w, g->fd);
+        tcp_link_shut(w, g->fd);
     g->fd = -1;
-    w->nguests--;
-    w->gone_guests = true;
+    w->nnewcomers--;
+    w->gone_newcomers = true;
 }
 
 /* Those that came last stand first. What the oldest may have said meanwhile is heard before it has to go. */
 static void dismiss_oldest(struct tcp_wire *w)
 {
-    struct tcp_guest *oldest = NULL;
-    for (struct tcp_guest *g = w->guests; g; g = g->next)
+    struct tcp_newcomer *oldest = NULL;
+    for (struct tcp_newcomer *g = w->newcomers; g; g = g->next)
         if (g->fd >= 0)
             oldest = g;
     if (oldest)
-        tcp_guest_event(w, oldest);
+        tcp_meet_newcomer(w, oldest);
     if (oldest && oldest->fd >= 0)
         dismiss(w, oldest, true);
 }
 
-bool tcp_accept(struct tcp_wire *w)
+bool tcp_meet_accept(struct tcp_wire *w)
 {
     for (int i = 0; i < ACCEPTS; i++) {
         int fd = accept4(w->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
-            if (w->nguests)
+            if (w->nnewcomers)
                 dismiss_oldest(w); /* maybe one that calls is of the group */
-            w->deaf = watch(w, EPOLL_CTL_MOD, w->listener, 0, &w->who);
+            w->deaf = tcp_link_watch(w, EPOLL_CTL_MOD, w->listener, 0, &w->source);
             return false;
         }
         if (fd < 0)
             return false;
         forks_own(fd);
-        if (w->nguests >= GUESTS(w->base.size))
+        if (w->nnewcomers >= NEWCOMERS(w->base.size))
             dismiss_oldest(w);
-        struct tcp_guest *g = malloc(sizeof *g);
+        struct tcp_newcomer *g = malloc(sizeof *g);
         if (g)
-            *g = (struct tcp_guest){.who = TCP_GUEST, .next = w->guests, .fd = fd, .since = tcp_now()};
-        if (!g || !watch(w, EPOLL_CTL_ADD, fd, EPOLLIN, g)) {
+            *g = (struct tcp_newcomer){.source = TCP_NEWCOMER, .next = w->newcomers, .fd = fd, .since = core_now()};
+        if (!g || !tcp_link_watch(w, EPOLL_CTL_ADD, fd, EPOLLIN, g)) {
             free(g);
             forks_close(fd);
             return false;
         }
-        w->guests = g;
-        w->nguests++;
+        w->newcomers = g;
+        w->nnewcomers++;
     }
     return true;
 }
 
-void tcp_guest_event(struct tcp_wire *w, struct tcp_guest *g)
+void tcp_meet_newcomer(struct tcp_wire *w, struct tcp_newcomer *g)
 {
     if (g->fd < 0)
         return;
@@ -368,9 +343,9 @@ void tcp_guest_event(struct tcp_wire *w, struct tcp_guest *g)
      * known. */
     if (p->unsure || (!first && p->rank > w->base.rank)) {
         if (p->reserve >= 0)
-            end_call(p->reserve);
+            tcp_link_end(p->reserve);
         p->reserve = g->fd;
-        watch(w, EPOLL_CTL_DEL, g->fd, 0, NULL);
+        tcp_link_watch(w, EPOLL_CTL_DEL, g->fd, 0, NULL);
         dismiss(w, g, false);
         return;
     }
@@ -380,17 +355,17 @@ void tcp_guest_event(struct tcp_wire *w, struct tcp_guest *g)
         p->next_used = w->used;
         w->used = p->rank;
         if (w->leaves)
-            tcp_bye(w, p);
+            tcp_out_bye(w, p);
     }
 }
 
-void tcp_sweep(struct tcp_wire *w)
+void tcp_meet_sweep(struct tcp_wire *w)
 {
-    if (!w->gone_guests)
+    if (!w->gone_newcomers)
         return;
-    w->gone_guests = false;
-    for (struct tcp_guest **at = &w->guests; *at;) {
-        struct tcp_guest *g = *at;
+    w->gone_newcomers = false;
+    for (struct tcp_newcomer **at = &w->newcomers; *at;) {
+        struct tcp_newcomer *g = *at;
         if (g->fd >= 0) {
             at = &g->next;
             continue;
@@ -428,7 +403,7 @@ static void look_at(struct tcp_wire *w, struct tcp_peer *p, int64_t now)
     struct tcp_info info = {0};
     socklen_t n = sizeof info;
     if (takes_too_long(p, now))
-        tcp_call_event(w, p); /* it may be this rank that was busy: the answer is there, and nobody has looked */
+        tcp_meet_event(w, p); /* it may be this rank that was busy: the answer is there, and nobody has looked */
     if (takes_too_long(p, now)) {
         give_up(w, p);
         return;
@@ -442,61 +417,31 @@ static void look_at(struct tcp_wire *w, struct tcp_peer *p, int64_t now)
     if (!p->awaits_since)
         p->awaits_since = now;
     if (keep_silent(&info, now - p->awaits_since))
-        tcp_lost(w, p, TRANSPORT_HERE, ETIMEDOUT);
+        tcp_link_lost(w, p, TRANSPORT_HERE, ETIMEDOUT);
 }
 
-void tcp_look(struct tcp_wire *w)
+void tcp_meet_look(struct tcp_wire *w)
 {
-    int64_t now = tcp_now();
+    int64_t now = core_now();
     if (now - w->looked_at < KEEP_LOOK_NS)
         return;
     w->looked_at = now;
     if (w->deaf)
-        w->deaf = !watch(w, EPOLL_CTL_MOD, w->listener, EPOLLIN, &w->who);
+        w->deaf = !tcp_link_watch(w, EPOLL_CTL_MOD, w->listener, EPOLLIN, &w->source);
     for (int i = w->used; i >= 0; i = w->peers[i].next_used)
         look_at(w, &w->peers[i], now);
-    for (struct tcp_guest *g = w->guests; g; g = g->next)
-        if (g->fd >= 0 && now - g->since >= GUEST_NS)
+    for (struct tcp_newcomer *g = w->newcomers; g; g = g->next)
+        if (g->fd >= 0 && now - g->since >= NEWCOMER_NS)
             dismiss(w, g, true);
-    tcp_sweep(w);
+    tcp_meet_sweep(w);
 }
 
 /* ---- the end ---- */
 
-void tcp_farewell(struct tcp_wire *w, struct tcp_peer *p)
+void tcp_meet_farewell(struct tcp_wire *w, struct tcp_peer *p)
 {
     if (p->link != TCP_ASKING)
         return;
     p->link = TCP_OPEN;
-    tcp_push(w, p);
-}
-
-void tcp_lost(struct tcp_wire *w, struct tcp_peer *p, enum transport_fate fate, int why)
-{
-    if (p->link == TCP_LOST)
-        return;
-    tcp_out_clear(w, p);
-    if (why && p->fd >= 0) /* what is on its way to a host that does not answer is not kept */
-        setsockopt(p->fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
-    hang_up(w, p);
-    if (p->reserve >= 0)
-        end_call(p->reserve);
-    p->reserve = -1;
-    p->unsure = false;
-    p->link = TCP_LOST;
-    p->why = why;
-    free(p->mail);
-    p->mail = NULL;
-    p->lane = NULL;
-    p->end = (struct tcp_letter){.peer = p->rank, .fate = fate == TRANSPORT_LEFT ? TRANSPORT_LEFT : TRANSPORT_DIED};
-    tcp_post(w, &p->end);
-}
-
-int tcp_lost_error(const struct tcp_wire *w, int peer)
-{
-    const struct tcp_peer *p = &w->peers[peer];
-    if (p->fate == TRANSPORT_LEFT)
-        return w->base.error(WEFT_EPEER, "rank %d has left", peer);
-    return w->base.error(WEFT_EPEER, "rank %d has ended or cannot be reached: %s", peer,
-                         p->why ? strerror(p->why) : "its connection was closed");
+    tcp_out_push(w, p);
 }

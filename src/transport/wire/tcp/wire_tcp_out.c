@@ -3,120 +3,14 @@
  * not take is known by first_sent and frame_sent, and by where the message stands. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
 #include "transport/wire/tcp/wire_tcp.h"
-#include "weft.h"
 
 #define SHORT 64 /* queued ones in one call */
-
-static void soil(struct tcp_wire *w, struct tcp_peer *p)
-{
-    if (p->dirty)
-        return;
-    p->dirty = true;
-    p->next_dirty = w->dirty;
-    w->dirty = p;
-}
-
-/* To a peer that takes nothing any more nothing is sent. */
-void tcp_queue(struct tcp_wire *w, struct tcp_peer *p, struct tcp_out *o)
-{
-    if (p->link == TCP_LOST || p->mute) {
-        if (o->owned)
-            free(o);
-        return;
-    }
-    o->next = NULL;
-    o->queued = true;
-    *p->last = o;
-    p->last = &o->next;
-    w->mails += o->mail;
-    soil(w, p);
-}
-
-static struct tcp_out *room_for(size_t n)
-{
-    struct tcp_out *o = malloc(sizeof *o + n);
-    if (o)
-        *o = (struct tcp_out){.bytes = o + 1, .n = n, .owned = true};
-    return o;
-}
-
-bool tcp_queue_copy(struct tcp_wire *w, struct tcp_peer *p, const struct tcp_head *head, const void *bytes, size_t n)
-{
-    struct tcp_out *o = room_for(sizeof *head + n);
-    if (!o)
-        return false;
-    memcpy(o + 1, head, sizeof *head);
-    if (n)
-        memcpy((unsigned char *)(o + 1) + sizeof *head, bytes, n);
-    o->mail = head->kind == TCP_MAIL;
-    tcp_queue(w, p, o);
-    return true;
-}
-
-static void queue_first(struct tcp_peer *p, struct tcp_out *o)
-{
-    o->queued = true;
-    o->next = p->first;
-    if (!p->first)
-        p->last = &o->next;
-    p->first = o;
-}
-
-/* The first of the queue is over. */
-static void unqueue(struct tcp_wire *w, struct tcp_peer *p)
-{
-    struct tcp_out *o = p->first;
-    p->first = o->next;
-    if (!p->first)
-        p->last = &p->first;
-    p->first_sent = 0;
-    w->mails -= o->mail;
-    o->queued = false;
-    if (o->owned)
-        free(o);
-}
-
-/* ---- messages ---- */
-
-void tcp_begin(struct tcp_peer *p, struct tcp_message *m)
-{
-    m->state = TCP_MOVES;
-    m->next = NULL;
-    *p->sends_last = m;
-    p->sends_last = &m->next;
-}
-
-static void unlink_send(struct tcp_peer *p, struct tcp_message *m)
-{
-    struct tcp_message **at = &p->sends;
-    while (*at && *at != m)
-        at = &(*at)->next;
-    if (!*at)
-        return;
-    *at = m->next;
-    if (!*at)
-        p->sends_last = at;
-    m->next = NULL;
-}
-
-/* The frame of the first message has left. */
-static void end_frame(struct tcp_peer *p)
-{
-    struct tcp_message *m = p->sends;
-    p->frame_sent = 0;
-    unlink_send(p, m);
-    if (m->left)
-        tcp_begin(p, m);
-    else
-        m->state = TCP_DONE;
-}
 
 /* ---- the socket ---- */
 
@@ -135,7 +29,7 @@ static void wrote(struct tcp_wire *w, struct tcp_peer *p, size_t n)
         p->first_sent += some;
         n -= some;
         if (some == rest)
-            unqueue(w, p);
+            tcp_queue_pop(w, p);
     }
     struct tcp_message *m = p->sends;
     if (!m || (!n && !p->frame_sent))
@@ -144,9 +38,9 @@ static void wrote(struct tcp_wire *w, struct tcp_peer *p, size_t n)
     size_t body = n > head ? n - head : 0;
     p->frame_sent += n;
     m->left -= body;
-    tcp_advance(m, body);
+    tcp_memory_advance(m, body);
     if (p->frame_sent == sizeof p->frame + p->frame.bytes)
-        end_frame(p);
+        tcp_queue_end_frame(p);
 }
 
 /* What to write next; the number of pieces. */
@@ -173,7 +67,7 @@ static size_t gather(struct tcp_peer *p, struct iovec *v, size_t *bytes)
     if (head)
         v[n++] = (struct iovec){(unsigned char *)&p->frame + p->frame_sent, head};
     size_t from = n;
-    n += tcp_pieces(m, body, v + n, TCP_PIECES - n);
+    n += tcp_memory_pieces(m, body, v + n, TCP_PIECES - n);
     *bytes += head;
     for (size_t i = from; i < n; i++)
         *bytes += v[i].iov_len;
@@ -197,7 +91,7 @@ static void fall_mute(struct tcp_wire *w, struct tcp_peer *p)
     watch_room(w, p, false);
     p->mute = true;
     shutdown(p->fd, SHUT_WR);
-    tcp_out_clear(w, p);
+    tcp_queue_clear(w, p);
 }
 
 /* Who leaves does not wait for one that may be busy for long, and takes the risk that it is not heard. */
@@ -206,7 +100,7 @@ static bool may_send(const struct tcp_wire *w, const struct tcp_peer *p)
     return !p->unsure || w->leaves;
 }
 
-void tcp_push(struct tcp_wire *w, struct tcp_peer *p)
+void tcp_out_push(struct tcp_wire *w, struct tcp_peer *p)
 {
     struct iovec v[TCP_PIECES];
     for (size_t room = TCP_TURN; p->link == TCP_OPEN && !p->mute && may_send(w, p) && (p->first || p->sends);) {
@@ -229,7 +123,7 @@ void tcp_push(struct tcp_wire *w, struct tcp_peer *p)
             return;
         }
         if ((size_t)n >= room) {
-            soil(w, p);
+            tcp_queue_dirty(w, p);
             return;
         }
         room -= (size_t)n;
@@ -238,7 +132,7 @@ void tcp_push(struct tcp_wire *w, struct tcp_peer *p)
         watch_room(w, p, false);
 }
 
-bool tcp_push_dirty(struct tcp_wire *w)
+bool tcp_out_push_dirty(struct tcp_wire *w)
 {
     struct tcp_peer *p = w->dirty;
     bool some = false;
@@ -249,26 +143,26 @@ bool tcp_push_dirty(struct tcp_wire *w)
         if (p->link != TCP_OPEN || !may_send(w, p) || p->blocked || !(p->first || p->sends))
             continue;
         some = true;
-        tcp_push(w, p);
+        tcp_out_push(w, p);
     }
     return some;
 }
 
 /* ---- taking back ---- */
 
-void tcp_withdraw(struct tcp_wire *w, struct tcp_peer *p, struct tcp_out *o)
+void tcp_out_withdraw(struct tcp_wire *w, struct tcp_peer *p, struct tcp_out *o)
 {
     if (!o->queued)
         return;
     if (o == p->first && p->first_sent) { /* its beginning has left, so its end must */
-        struct tcp_out *rest = room_for(o->n - p->first_sent);
+        struct tcp_out *rest = tcp_queue_room(o->n - p->first_sent);
         if (!rest) {
-            tcp_lost(w, p, TRANSPORT_HERE, ENOMEM);
+            tcp_link_lost(w, p, TRANSPORT_HERE, ENOMEM);
             return;
         }
         memcpy(rest + 1, (const unsigned char *)o->bytes + p->first_sent, rest->n);
-        unqueue(w, p);
-        queue_first(p, rest);
+        tcp_queue_pop(w, p);
+        tcp_queue_first(p, rest);
         return;
     }
     struct tcp_out **at = &p->first;
@@ -285,75 +179,41 @@ static bool keep_frame(struct tcp_peer *p, struct tcp_message *m)
 {
     size_t head, body;
     frame_rest(p, &head, &body);
-    struct tcp_out *rest = room_for(head + body);
+    struct tcp_out *rest = tcp_queue_room(head + body);
     if (!rest)
         return false;
     unsigned char *to = (unsigned char *)(rest + 1);
     memcpy(to, (const unsigned char *)&p->frame + p->frame_sent, head);
     for (to += head; body;) {
         struct iovec v;
-        tcp_pieces(m, body, &v, 1);
+        tcp_memory_pieces(m, body, &v, 1);
         memcpy(to, v.iov_base, v.iov_len);
         to += v.iov_len;
         body -= v.iov_len;
         m->left -= v.iov_len;
-        tcp_advance(m, v.iov_len);
+        tcp_memory_advance(m, v.iov_len);
     }
     p->frame_sent = 0;
-    queue_first(p, rest); /* nothing of the others has left since the frame was begun */
+    tcp_queue_first(p, rest); /* nothing of the others has left since the frame was begun */
     return true;
 }
 
-void tcp_stop(struct tcp_wire *w, struct tcp_peer *p, struct tcp_message *m)
+void tcp_out_stop(struct tcp_wire *w, struct tcp_peer *p, struct tcp_message *m)
 {
     bool begun = p->sends == m && p->frame_sent;
     const struct tcp_head abort = {.kind = TCP_ABORT, .tag = m->base.tag};
     if (begun && !keep_frame(p, m)) {
-        tcp_lost(w, p, TRANSPORT_HERE, ENOMEM);
+        tcp_link_lost(w, p, TRANSPORT_HERE, ENOMEM);
         return;
     }
-    unlink_send(p, m);
+    tcp_queue_unlink(p, m);
     if ((begun || m->left < m->base.bytes) && m->left && !tcp_queue_copy(w, p, &abort, NULL, 0))
-        tcp_lost(w, p, TRANSPORT_HERE, ENOMEM);
-    soil(w, p);
+        tcp_link_lost(w, p, TRANSPORT_HERE, ENOMEM);
+    tcp_queue_dirty(w, p);
 }
 
-/* Nothing of it will leave. */
-void tcp_out_clear(struct tcp_wire *w, struct tcp_peer *p)
-{
-    while (p->first)
-        unqueue(w, p);
-    while (p->sends)
-        unlink_send(p, p->sends);
-    p->frame_sent = 0;
-}
-
-void tcp_bye(struct tcp_wire *w, struct tcp_peer *p)
+void tcp_out_bye(struct tcp_wire *w, struct tcp_peer *p)
 {
     const struct tcp_head bye = {.kind = TCP_BYE};
     tcp_queue_copy(w, p, &bye, NULL, 0);
-}
-
-/* ---- mail ---- */
-
-int tcp_mail(struct wire *base, int peer, const void *bytes, size_t n)
-{
-    struct tcp_wire *w = (struct tcp_wire *)base;
-    if (n < 1 || n > WIRE_MAIL)
-        return base->error(WEFT_EINVAL, "a mail of %zu bytes; it can have 1 to %d", n, WIRE_MAIL);
-    int err = tcp_use(w, peer);
-    if (err)
-        return err;
-    struct tcp_peer *p = &w->peers[peer];
-    const struct tcp_head head = {.kind = TCP_MAIL, .bytes = (uint32_t)n};
-    if (!tcp_queue_copy(w, p, &head, bytes, n))
-        return base->error(WEFT_ENOMEM, "out of memory");
-    if (!p->blocked)
-        tcp_push(w, p);
-    return 0;
-}
-
-bool tcp_flushed(struct wire *base)
-{
-    return ((struct tcp_wire *)base)->mails == 0;
 }

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "transport/wire/wire_keepalive.h"
 #include "weft.h"
@@ -19,159 +18,12 @@
 #define LITERAL(x) #x
 #define STRING(x) LITERAL(x) /* of a macro's value */
 #define MS INT64_C(1000000)
-#define GRACE_NS (100 * MS)  /* from a broken connection on: what the peer sent before may come by another one */
 #define LEAVE_NS (5000 * MS) /* for what was sent to leave this process; to connect takes seconds where all is busy */
 #define FAILED_NS (50 * MS)  /* the same after a failure, when peers may look at it no more */
-#define CLOSE_NS (1000 * MS) /* for connections that are ended at once */
-
-int64_t ucx_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 static struct ucx_wire *ucx(struct wire *w)
 {
     return (struct ucx_wire *)w;
-}
-
-void *ucx_request_alloc(const struct ucx_wire *w, size_t bytes)
-{
-    unsigned char *block = malloc(w->request_bytes + bytes);
-    return block ? block + w->request_bytes : NULL;
-}
-
-void ucx_request_free(const struct ucx_wire *w, void *request)
-{
-    if (request)
-        free((unsigned char *)request - w->request_bytes);
-}
-
-/* ---- peers ---- */
-
-static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
-{
-    struct ucx_wire *w = arg;
-    for (int i = w->used; i >= 0; i = w->peers[i].next) {
-        struct ucx_peer *p = &w->peers[i];
-        if (p->ep == ep && !p->lost_ns) {
-            p->lost_ns = ucx_now();
-            p->status = status;
-            w->last_lost = i;
-        }
-    }
-}
-
-int ucx_connect(struct ucx_wire *w, int peer)
-{
-    if (peer < 0 || peer >= w->base.size)
-        return w->base.error(WEFT_EINVAL, "there is no rank %d among %d", peer, w->base.size);
-    struct ucx_peer *p = &w->peers[peer];
-    if (!w->worker)
-        return w->base.error(WEFT_ETRANSPORT, "ucx: this end was shut down after a failure");
-    if (ucx_lost(w, peer))
-        return ucx_lost_error(w, peer);
-    if (p->ep)
-        return 0;
-    ucp_ep_params_t params = {
-        .field_mask =
-            UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER,
-        .address = (const ucp_address_t *)(w->addresses + (size_t)peer * w->address_bytes),
-        .err_mode = UCP_ERR_HANDLING_MODE_PEER,
-        .err_handler = {.cb = on_error, .arg = w},
-    };
-    ucs_status_t status = ucp_ep_create(w->worker, &params, &p->ep);
-    if (status) {
-        p->ep = NULL;
-        return w->base.error(status == UCS_ERR_NO_MEMORY ? WEFT_ENOMEM : WEFT_ETRANSPORT,
-                             "ucx: rank %d cannot be reached: %s", peer, ucs_status_string(status));
-    }
-    if (!p->used) {
-        p->used = true;
-        p->next = w->used;
-        w->used = peer;
-    }
-    return 0;
-}
-
-/* A peer that leaves says so before its connection breaks, but the word may come by another connection than the one
- * that breaks first; so a broken one counts a little later. */
-static enum transport_fate fate(const struct ucx_wire *w, int peer)
-{
-    const struct ucx_peer *p = &w->peers[peer];
-    if (p->left)
-        return TRANSPORT_LEFT;
-    return p->lost_ns && ucx_now() - p->lost_ns >= GRACE_NS ? TRANSPORT_DIED : TRANSPORT_HERE;
-}
-
-bool ucx_lost(const struct ucx_wire *w, int peer)
-{
-    return w->peers[peer].cut || fate(w, peer) != TRANSPORT_HERE;
-}
-
-int ucx_lost_error(const struct ucx_wire *w, int peer)
-{
-    const struct ucx_peer *p = &w->peers[peer];
-    if (p->left)
-        return w->base.error(WEFT_EPEER, "rank %d has left", peer);
-    if (p->lost_ns)
-        return w->base.error(WEFT_EPEER, "rank %d has ended or cannot be reached: %s", peer,
-                             ucs_status_string(p->status));
-    return w->base.error(WEFT_EPEER, "the connection with rank %d was ended after a failure", peer);
-}
-
-static enum transport_fate gone(struct wire *base, int rank)
-{
-    ucx_look(ucx(base));
-    return fate(ucx(base), rank);
-}
-
-/* Moves things until *left is 0 or time is up. */
-static void drain(struct ucx_wire *w, const int64_t *left, int64_t ns)
-{
-    for (int64_t end = ucx_now() + ns; *left > 0 && ucx_now() < end;)
-        ucp_worker_progress(w->worker);
-}
-
-static void close_now(struct ucx_wire *w, struct ucx_peer *p, int64_t end)
-{
-    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
-    ucs_status_ptr_t request = ucp_ep_close_nbx(p->ep, &param);
-    if (UCS_PTR_IS_PTR(request)) {
-        while (ucp_request_check_status(request) == UCS_INPROGRESS && ucx_now() < end)
-            ucp_worker_progress(w->worker);
-        ucp_request_free(request);
-    }
-    p->ep = NULL;
-}
-
-void ucx_cut(struct ucx_wire *w, int peer, int64_t ns)
-{
-    struct ucx_peer *p = &w->peers[peer];
-    if (!p->ep)
-        return;
-    int64_t began = ucx_now();
-    if (!p->lost_ns && !ucx_bye(w, peer))
-        drain(w, &w->posts, ucx_patience(w, ns));
-    w->waited_ns += ucx_now() - began;
-    p->cut = true;
-    close_now(w, p, ucx_now() + CLOSE_NS);
-}
-
-/* Worker and connections first: nobody calls back or touches memory after that. */
-void ucx_shut(struct ucx_wire *w)
-{
-    if (!w->worker)
-        return;
-    int64_t end = ucx_now() + CLOSE_NS;
-    ucx_letters_close(w);
-    for (int i = w->used; i >= 0; i = w->peers[i].next)
-        if (w->peers[i].ep)
-            close_now(w, &w->peers[i], end);
-    ucp_worker_destroy(w->worker);
-    w->worker = NULL;
-    ucx_letters_free(w);
 }
 
 /* ---- opening ---- */
@@ -258,12 +110,12 @@ static ucs_status_t open_worker(struct ucx_wire *w, const struct wire_boot *boot
     ucp_worker_params_t worker = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
                                   .thread_mode = UCS_THREAD_MODE_SERIALIZED};
     int listeners[UCX_LISTENERS];
-    size_t n = ucx_listeners(listeners, UCX_LISTENERS);
+    size_t n = ucx_keepalive_listeners(listeners, UCX_LISTENERS);
     if (!status)
         status = ucp_worker_create(w->context, &worker, &w->worker);
     w->watch.on = !getenv("UCX_TCP_KEEPIDLE");
     if (!status && w->watch.on)
-        ucx_keep_alive(listeners, n);
+        ucx_keepalive_inherit(listeners, n);
     return status ? status : ucp_worker_get_efd(w->worker, &w->base.fd);
 }
 
@@ -295,8 +147,8 @@ out:
 
 static void destroy(struct ucx_wire *w)
 {
-    ucx_shut(w);
-    ucx_look_no_more(w);
+    ucx_end_shut(w);
+    ucx_keepalive_end(w);
     if (w->context)
         ucp_cleanup(w->context);
     for (struct ucx_message *m = w->kept, *next; m; m = next) {
@@ -329,7 +181,7 @@ static int open_wire(const struct wire_boot *boot, struct wire **out)
         status = ucp_worker_get_address(w->worker, &address, &bytes);
     if (status)
         err = boot->error(WEFT_ETRANSPORT, "ucx: cannot be opened: %s", ucs_status_string(status));
-    else if (!ucx_letters_open(w))
+    else if (!ucx_mail_open(w))
         err = boot->error(WEFT_ENOMEM, "out of memory");
     if (!err)
         err = share_address(w, boot, address, bytes);
@@ -354,6 +206,12 @@ static int split_wire(struct wire *base, const int *ranks, const struct wire_boo
 
 /* ---- the rest ---- */
 
+static enum transport_fate gone(struct wire *base, int rank)
+{
+    ucx_keepalive_look(ucx(base));
+    return ucx_peer_fate(ucx(base), rank);
+}
+
 static void on_flushed(void *request, ucs_status_t status, void *arg)
 {
     (void)status;
@@ -368,8 +226,8 @@ static void leave(struct ucx_wire *w)
     int64_t open = 0, end = ucx_now() + (w->base.failed ? FAILED_NS : LEAVE_NS);
     for (int i = w->used; i >= 0; i = w->peers[i].next)
         if (w->peers[i].ep && !w->peers[i].lost_ns && !w->peers[i].left)
-            ucx_bye(w, i);
-    drain(w, &w->posts, end - ucx_now());
+            ucx_mail_bye(w, i);
+    ucx_end_drain(w, &w->posts, end - ucx_now());
     /* A flush that does not come to its end is cancelled with its connection, which calls on_flushed, while `open`
      * lives. */
     for (int i = w->used; i >= 0; i = w->peers[i].next) {
@@ -379,8 +237,8 @@ static void leave(struct ucx_wire *w)
         if (w->peers[i].ep && !w->peers[i].lost_ns)
             open += UCS_PTR_IS_PTR(ucp_ep_flush_nbx(w->peers[i].ep, &param));
     }
-    drain(w, &open, end - ucx_now());
-    ucx_shut(w);
+    ucx_end_drain(w, &open, end - ucx_now());
+    ucx_end_shut(w);
 }
 
 static void close_wire(struct wire *base)
@@ -396,17 +254,17 @@ static bool progress(struct wire *base)
     struct ucx_wire *w = ucx(base);
     bool moved = w->worker && ucp_worker_progress(w->worker);
     if (w->worker && base->failed)
-        ucx_discard(w);
+        ucx_data_discard(w);
     return moved;
 }
 
 static bool arm(struct wire *base)
 {
     struct ucx_wire *w = ucx(base);
-    if (!w->worker || w->in[w->next_in % UCX_LETTERS]->done)
+    if (!w->worker || w->in[w->next_in % UCX_MAILS]->done)
         return false;
     /* Whoever sleeps is not woken when a grace ends. */
-    if (w->last_lost >= 0 && ucx_now() - w->peers[w->last_lost].lost_ns < GRACE_NS)
+    if (w->last_lost >= 0 && ucx_now() - w->peers[w->last_lost].lost_ns < UCX_GRACE_NS)
         return false;
     /* A call that comes while UCX arms is noted by its thread for the next progress, which nobody would be woken for.
      */
@@ -422,14 +280,14 @@ __attribute__((visibility("default"))) const struct wire_ops weft_wire = {
     .close = close_wire,
     .progress = progress,
     .mail = ucx_mail,
-    .flushed = ucx_flushed,
-    .fetch = ucx_fetch,
-    .make = ucx_make,
-    .start = ucx_start,
-    .test = ucx_test,
-    .cancel = ucx_cancel,
-    .drop = ucx_drop,
+    .flushed = ucx_mail_flushed,
+    .fetch = ucx_mail_fetch,
+    .make = ucx_data_make,
+    .start = ucx_data_start,
+    .test = ucx_data_test,
+    .cancel = ucx_data_cancel,
+    .drop = ucx_data_drop,
     .gone = gone,
     .arm = arm,
-    .make_list = ucx_make_list,
+    .make_list = ucx_data_make_list,
 };

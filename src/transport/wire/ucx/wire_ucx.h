@@ -1,14 +1,22 @@
-/* The UCX module: tagged messages of UCP between workers whose addresses all ranks know.
+/* The UCX module: tagged messages of UCP between workers whose addresses all ranks know. Each file uses only those
+ * above it:
  *
- *   wire_ucx.c        open and close, connecting peers, who is gone
- *   wire_ucx_mail.c   mail
- *   wire_ucx_keep.c   hosts that vanish: keepalive, and connections that are not answered
- *   wire_ucx_data.c   messages that are set up once and started many times
+ *   wire_ucx_peer.c       connecting peers, which of them are gone
+ *   wire_ucx_mail.c       mail
+ *   wire_ucx_end.c        ending connections
+ *   wire_ucx_keepalive.c  hosts that vanish: keepalive, and connections that are not answered
+ *   wire_ucx_data.c       messages that are set up once and started many times
+ *   wire_ucx.c            open and close
  *
- * A tag of UCX has 64 bits and does not say who sent: the sender's rank is part of it, the highest bit is set for mail.
- */
+ * Prefix of wire_ucx_peer.c: ucx_peer_. Prefix of wire_ucx_mail.c: ucx_mail_. Prefix of wire_ucx_end.c: ucx_end_.
+ * Prefix of wire_ucx_keepalive.c: ucx_keepalive_. Prefix of wire_ucx_data.c: ucx_data_.
+ *
+ * A tag of UCX has 64 bits and does not say which rank has sent. So the sender's rank is part of the tag; the highest
+ * bit is set for mail. */
 #ifndef WEFT_TRANSPORT_WIRE_UCX_WIRE_UCX_H
 #define WEFT_TRANSPORT_WIRE_UCX_WIRE_UCX_H
+#include <stdlib.h>
+#include <time.h>
 #include <ucp/api/ucp.h>
 
 #include "transport/wire/wire.h"
@@ -18,7 +26,9 @@
 #define UCX_MAIL (UINT64_C(1) << 63)
 #define UCX_LISTENERS 64                    /* sockets of this process that are looked at */
 #define UCX_PATIENCE_NS INT64_C(1000000000) /* after a failure, for all peers that are silent */
-#define UCX_LETTERS 32                      /* mails that are received without UCX's queue of unexpected messages */
+#define UCX_GRACE_NS \
+    INT64_C(100000000) /* after a connection broke: what the peer sent before may come by another one */
+#define UCX_MAILS 32   /* mails that are received without UCX's queue of unexpected messages */
 
 /* What is known of a peer that was used. */
 struct ucx_peer {
@@ -31,8 +41,8 @@ struct ucx_peer {
 };
 
 /* A mail on its way out, or room for one to come in. UCX's part of the request stands before it. */
-struct ucx_letter {
-    struct ucx_letter *next;
+struct ucx_packet {
+    struct ucx_packet *next;
     struct ucx_wire *wire;
     bool done;
     ucs_status_t status;
@@ -84,7 +94,7 @@ struct ucx_wire {
     struct ucx_peer *peers;
     int used;      /* the first of them that is used; -1: none */
     int last_lost; /* whose connection broke last; -1: none */
-    struct ucx_letter *in[UCX_LETTERS],
+    struct ucx_packet *in[UCX_MAILS],
         *spare; /* rooms for mail, in the order in which they are filled; letters to send */
     unsigned next_in;
     bool read;          /* the letter before next_in is being looked at */
@@ -97,47 +107,71 @@ struct ucx_wire {
     struct ucx_watch watch;
 };
 
-int64_t ucx_now(void);
-/* Memory with room for UCX's part of a request before it; NULL: none. */
-void *ucx_request_alloc(const struct ucx_wire *w, size_t bytes);
-void ucx_request_free(const struct ucx_wire *w, void *request);
+static inline int64_t ucx_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
 
-/* Connects the peer if it is not. */
-int ucx_connect(struct ucx_wire *w, int peer);
-bool ucx_lost(const struct ucx_wire *w, int peer); /* it left, or its connection is broken for good */
-int ucx_lost_error(const struct ucx_wire *w, int peer);
-/* How long to wait, `ns` at most, for a peer to let go of something after a failure; w->waited_ns is what was waited
- * before for this one and others, so that many silent peers take no longer than a few. */
+/* Memory with room for UCX's part of a request before it; NULL: none. */
+static inline void *ucx_request_alloc(const struct ucx_wire *w, size_t bytes)
+{
+    unsigned char *block = malloc(w->request_bytes + bytes);
+    return block ? block + w->request_bytes : NULL;
+}
+
+static inline void ucx_request_free(const struct ucx_wire *w, void *request)
+{
+    if (request)
+        free((unsigned char *)request - w->request_bytes);
+}
+
+/* How long to wait, `ns` at most, for a peer to let go of something after a failure. w->waited_ns is the time that was
+ * spent on this peer and others before, so that many silent peers take no longer than a few. */
 static inline int64_t ucx_patience(const struct ucx_wire *w, int64_t ns)
 {
     int64_t left = w->waited_ns < UCX_PATIENCE_NS ? UCX_PATIENCE_NS - w->waited_ns : 0;
     return ns < left ? ns : left;
 }
-/* Ends the connection with a peer, at once: what is under way with it fails. */
-void ucx_cut(struct ucx_wire *w, int peer, int64_t ns);
-void ucx_shut(struct ucx_wire *w); /* ends all of them and the worker */
 
-/* The sockets that listen; what peers connect to those that were not there before is kept alive. */
-size_t ucx_listeners(int *fds, size_t cap);
-void ucx_keep_alive(const int *before, size_t n);
-/* Ends connections with hosts that have vanished; looks only every so often. */
-void ucx_look(struct ucx_wire *w);
-void ucx_look_no_more(struct ucx_wire *w);
+/* ---- wire_ucx_peer.c ---- */
+int ucx_peer_connect(struct ucx_wire *w, int peer); /* unless it is connected */
+enum transport_fate ucx_peer_fate(const struct ucx_wire *w, int peer);
+bool ucx_peer_lost(const struct ucx_wire *w, int peer); /* it left, or its connection is broken for good */
+int ucx_peer_error(const struct ucx_wire *w, int peer); /* of one that is lost */
 
-bool ucx_letters_open(struct ucx_wire *w);  /* false: no memory, or UCX refuses */
-void ucx_letters_close(struct ucx_wire *w); /* takes the rooms back from UCX */
-void ucx_letters_free(struct ucx_wire *w);  /* when there is no worker any more */
+/* ---- wire_ucx_mail.c ---- */
+bool ucx_mail_open(struct ucx_wire *w);  /* false: no memory, or UCX refuses */
+void ucx_mail_close(struct ucx_wire *w); /* takes the rooms back from UCX */
+void ucx_mail_free(struct ucx_wire *w);  /* when there is no worker any more */
 int ucx_mail(struct wire *w, int peer, const void *bytes, size_t n);
-int ucx_bye(struct ucx_wire *w, int peer); /* a mail of no bytes says that this rank leaves */
-bool ucx_flushed(struct wire *w);
-bool ucx_fetch(struct wire *w, int *peer, const void **bytes, size_t *n);
+int ucx_mail_bye(struct ucx_wire *w, int peer); /* a mail of no bytes says that this rank leaves */
+bool ucx_mail_flushed(struct wire *w);
+bool ucx_mail_fetch(struct wire *w, int *peer, const void **bytes, size_t *n);
 
-int ucx_make(struct wire *w, int peer, uint64_t tag, void *memory, size_t bytes, bool send, struct wire_message **out);
-int ucx_make_list(struct wire *w, int peer, uint64_t tag, const struct wire_part *parts, size_t n, bool send,
+/* ---- wire_ucx_end.c ---- */
+void ucx_end_drain(struct ucx_wire *w, const int64_t *left,
+                   int64_t ns); /* makes progress until *left is 0, for ns at most */
+/* Ends the connection with a peer, at once: what is under way with it fails. */
+void ucx_end_cut(struct ucx_wire *w, int peer, int64_t ns);
+void ucx_end_shut(struct ucx_wire *w); /* ends all of them and the worker */
+
+/* ---- wire_ucx_keepalive.c ---- */
+size_t ucx_keepalive_listeners(int *fds, size_t cap); /* the sockets of this process that listen */
+/* Connections that come to sockets which listen now, and were not among the n before, are kept alive. */
+void ucx_keepalive_inherit(const int *before, size_t n);
+void ucx_keepalive_look(struct ucx_wire *w); /* now and then: ends connections with hosts that have vanished */
+void ucx_keepalive_end(struct ucx_wire *w);  /* looks no more */
+
+/* ---- wire_ucx_data.c: as in wire_ops ---- */
+int ucx_data_make(struct wire *w, int peer, uint64_t tag, void *memory, size_t bytes, bool send,
                   struct wire_message **out);
-int ucx_start(struct wire_message *m);
-int ucx_test(struct wire_message *m);
-void ucx_discard(struct ucx_wire *w);
-bool ucx_cancel(struct wire_message *m);
-void ucx_drop(struct wire_message *m);
+int ucx_data_make_list(struct wire *w, int peer, uint64_t tag, const struct wire_part *parts, size_t n, bool send,
+                       struct wire_message **out);
+int ucx_data_start(struct wire_message *m);
+int ucx_data_test(struct wire_message *m);
+bool ucx_data_cancel(struct wire_message *m);
+void ucx_data_drop(struct wire_message *m);
+void ucx_data_discard(struct ucx_wire *w); /* after a failure: receives, and forgets, what no receive was started for */
 #endif

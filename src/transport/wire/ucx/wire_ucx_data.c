@@ -1,5 +1,6 @@
 /* Messages by UCX that are set up once: the request, its memory and its parameters are made with the message, so that a
  * start is one call. */
+#define _GNU_SOURCE
 #include <stdlib.h>
 
 #include "transport/wire/ucx/wire_ucx.h"
@@ -32,13 +33,13 @@ static void on_received(void *request, ucs_status_t status, const ucp_tag_recv_i
     finish(m, status);
 }
 
-int ucx_make_list(struct wire *base, int peer, uint64_t tag, const struct wire_part *parts, size_t n, bool send,
-                  struct wire_message **out)
+int ucx_data_make_list(struct wire *base, int peer, uint64_t tag, const struct wire_part *parts, size_t n, bool send,
+                       struct wire_message **out)
 {
     struct ucx_wire *w = (struct ucx_wire *)base;
     if (tag >= base->tags)
         return base->error(WEFT_EINVAL, "ucx: no tag %llu", (unsigned long long)tag);
-    int err = ucx_connect(w, peer);
+    int err = ucx_peer_connect(w, peer);
     if (err)
         return err;
     struct ucx_message *m = ucx_request_alloc(w, sizeof *m + n * sizeof *m->pieces);
@@ -73,13 +74,13 @@ int ucx_make_list(struct wire *base, int peer, uint64_t tag, const struct wire_p
     return 0;
 }
 
-int ucx_make(struct wire *base, int peer, uint64_t tag, void *memory, size_t bytes, bool send,
-             struct wire_message **out)
+int ucx_data_make(struct wire *base, int peer, uint64_t tag, void *memory, size_t bytes, bool send,
+                  struct wire_message **out)
 {
-    return ucx_make_list(base, peer, tag, &(struct wire_part){memory, bytes}, 1, send, out);
+    return ucx_data_make_list(base, peer, tag, &(struct wire_part){memory, bytes}, 1, send, out);
 }
 
-int ucx_start(struct wire_message *base)
+int ucx_data_start(struct wire_message *base)
 {
     struct ucx_message *m = (struct ucx_message *)base;
     struct ucx_wire *w = wire_of(m);
@@ -90,8 +91,8 @@ int ucx_start(struct wire_message *base)
     if (m->state == UCX_ACTIVE || m->state == UCX_KEPT)
         return base->wire->error(WEFT_EBUSY, "a message with rank %d is started twice", base->peer);
     /* What a peer sent before it left can still be received. */
-    if (base->send && ucx_lost(w, base->peer))
-        return ucx_lost_error(w, base->peer);
+    if (base->send && ucx_peer_lost(w, base->peer))
+        return ucx_peer_error(w, base->peer);
     if (base->send && p->lost_ns) { /* whether it left or ended is not known yet: test will tell */
         finish(m, p->status);
         return 0;
@@ -121,15 +122,15 @@ static int failed(const struct ucx_message *m)
                               b->bytes);
     if (m->status == UCS_ERR_NO_MEMORY)
         return b->wire->error(WEFT_ENOMEM, "out of memory");
-    if (ucx_lost(w, b->peer))
-        return ucx_lost_error(w, b->peer);
+    if (ucx_peer_lost(w, b->peer))
+        return ucx_peer_error(w, b->peer);
     if (w->peers[b->peer].lost_ns)
         return 0; /* whether it left or ended is not known yet */
     return b->wire->error(WEFT_ETRANSPORT, "a message %s rank %d: %s", b->send ? "to" : "from", b->peer,
                           ucs_status_string(m->status));
 }
 
-int ucx_test(struct wire_message *base)
+int ucx_data_test(struct wire_message *base)
 {
     const struct ucx_message *m = (const struct ucx_message *)base;
     const struct ucx_wire *w = wire_of(m);
@@ -138,7 +139,7 @@ int ucx_test(struct wire_message *base)
         if (!w->worker)
             return base->wire->error(WEFT_ETRANSPORT, "ucx: this end was shut down after a failure");
         const struct ucx_peer *p = &w->peers[base->peer];
-        return (p->lost_ns || p->left || p->cut) && ucx_lost(w, base->peer) ? ucx_lost_error(w, base->peer) : 0;
+        return (p->lost_ns || p->left || p->cut) && ucx_peer_lost(w, base->peer) ? ucx_peer_error(w, base->peer) : 0;
     }
     if (m->state == UCX_FAILED)
         return failed(m);
@@ -150,7 +151,7 @@ int ucx_test(struct wire_message *base)
 
 /* After a failure nobody asks for what has come, and a sender that waits for that would have to end the connection,
  * which looks as if it had left. A receive of no bytes tells it that its message was met. */
-void ucx_discard(struct ucx_wire *w)
+void ucx_data_discard(struct ucx_wire *w)
 {
     ucp_tag_recv_info_t info;
     ucp_tag_message_h message;
@@ -169,7 +170,7 @@ static bool settle(struct ucx_message *m, int64_t ns)
     for (int64_t end = began + ucx_patience(w, ns); m->state == UCX_ACTIVE && ucx_now() < end;) {
         ucp_worker_progress(w->worker);
         if (w->base.failed)
-            ucx_discard(w);
+            ucx_data_discard(w);
     }
     w->waited_ns += ucx_now() - began;
     return m->state != UCX_ACTIVE;
@@ -179,7 +180,7 @@ static bool settle(struct ucx_message *m, int64_t ns)
  * the peer is at work, else with the connection. What remains is a receive of which a first part came: UCX keeps it.
  * Where the peer's end of the connection is closed the rest cannot come and the request is kept until the worker ends;
  * where the peer only was silent it might, so the worker ends now. */
-bool ucx_cancel(struct wire_message *base)
+bool ucx_data_cancel(struct wire_message *base)
 {
     struct ucx_message *m = (struct ucx_message *)base;
     struct ucx_wire *w = wire_of(m);
@@ -196,26 +197,26 @@ bool ucx_cancel(struct wire_message *base)
                       ? 0
                       : UCX_PATIENCE_NS / 2)) /* a machine may be busy, and a cut looks like leaving */
         return true;
-    ucx_cut(w, base->peer, 100 * MS);
+    ucx_end_cut(w, base->peer, 100 * MS);
     if (settle(m, 20 * MS))
         return true;
     if (!base->send && (p->left || p->status == UCS_ERR_CONNECTION_RESET)) {
         m->state = UCX_KEPT;
         return true;
     }
-    ucx_shut(w);
+    ucx_end_shut(w);
     m->state = UCX_IDLE;
     return true;
 }
 
-void ucx_drop(struct wire_message *base)
+void ucx_data_drop(struct wire_message *base)
 {
     struct ucx_message *m = (struct ucx_message *)base;
     if (!m)
         return;
     struct ucx_wire *w = wire_of(m);
     if (m->state == UCX_ACTIVE)
-        ucx_cancel(base);
+        ucx_data_cancel(base);
     if (m->state == UCX_KEPT && w->worker) {
         m->next = w->kept;
         w->kept = m;

@@ -24,7 +24,7 @@ static bool listens(int fd)
     return !getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &kind, &n) && (kind == AF_INET || kind == AF_INET6);
 }
 
-size_t ucx_listeners(int *fds, size_t cap)
+size_t ucx_keepalive_listeners(int *fds, size_t cap)
 {
     size_t n = 0;
     DIR *d = opendir("/proc/self/fd");
@@ -38,10 +38,10 @@ size_t ucx_listeners(int *fds, size_t cap)
     return n;
 }
 
-void ucx_keep_alive(const int *before, size_t n)
+void ucx_keepalive_inherit(const int *before, size_t n)
 {
     int now[UCX_LISTENERS];
-    size_t m = ucx_listeners(now, UCX_LISTENERS);
+    size_t m = ucx_keepalive_listeners(now, UCX_LISTENERS);
     for (size_t i = 0; i < m; i++) {
         size_t k = 0;
         while (k < n && before[k] != now[i])
@@ -104,7 +104,7 @@ static void look_in(struct ucx_watch *w, int set, int64_t now, int depth)
         fclose(f);
 }
 
-void ucx_look(struct ucx_wire *wire)
+void ucx_keepalive_look(struct ucx_wire *wire)
 {
     struct ucx_watch *w = &wire->watch;
     int64_t now = ucx_now();
@@ -120,7 +120,7 @@ void ucx_look(struct ucx_wire *wire)
     look_in(w, wire->base.fd, now, DEPTH);
 }
 
-void ucx_look_no_more(struct ucx_wire *wire)
+void ucx_keepalive_end(struct ucx_wire *wire)
 {
     free(wire->watch.awaits);
     free(wire->watch.before);

@@ -1,5 +1,6 @@
 /* Mail by UCX. A ring of receives that take mail from anybody is always posted; UCX fills them in the order in which it
  * matches, and keeps the messages of one sender in order. Mail that finds the ring full waits in UCX's queue. */
+#define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,14 +13,14 @@
 
 static void on_mail(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info, void *arg)
 {
-    struct ucx_letter *l = arg;
+    struct ucx_packet *l = arg;
     (void)request;
     l->status = status;
     l->info = *info;
     l->done = true;
 }
 
-static bool post(struct ucx_wire *w, struct ucx_letter *l)
+static bool post(struct ucx_wire *w, struct ucx_packet *l)
 {
     ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
@@ -34,29 +35,29 @@ static bool post(struct ucx_wire *w, struct ucx_letter *l)
     return !UCS_PTR_IS_ERR(r);
 }
 
-bool ucx_letters_open(struct ucx_wire *w)
+bool ucx_mail_open(struct ucx_wire *w)
 {
-    for (unsigned i = 0; i < UCX_LETTERS; i++)
+    for (unsigned i = 0; i < UCX_MAILS; i++)
         if (!(w->in[i] = ucx_request_alloc(w, sizeof *w->in[i])))
             return false;
-    for (unsigned i = 0; i < UCX_LETTERS; i++)
+    for (unsigned i = 0; i < UCX_MAILS; i++)
         if (!post(w, w->in[i]))
             return false;
     return true;
 }
 
-void ucx_letters_close(struct ucx_wire *w)
+void ucx_mail_close(struct ucx_wire *w)
 {
-    for (unsigned i = 0; i < UCX_LETTERS; i++)
+    for (unsigned i = 0; i < UCX_MAILS; i++)
         if (w->in[i] && !w->in[i]->done)
             ucp_request_cancel(w->worker, w->in[i]);
 }
 
-void ucx_letters_free(struct ucx_wire *w)
+void ucx_mail_free(struct ucx_wire *w)
 {
-    for (unsigned i = 0; i < UCX_LETTERS; i++)
+    for (unsigned i = 0; i < UCX_MAILS; i++)
         ucx_request_free(w, w->in[i]);
-    for (struct ucx_letter *l = w->spare, *next; l; l = next) {
+    for (struct ucx_packet *l = w->spare, *next; l; l = next) {
         next = l->next;
         ucx_request_free(w, l);
     }
@@ -64,16 +65,16 @@ void ucx_letters_free(struct ucx_wire *w)
     w->spare = NULL;
 }
 
-bool ucx_fetch(struct wire *base, int *peer, const void **bytes, size_t *n)
+bool ucx_mail_fetch(struct wire *base, int *peer, const void **bytes, size_t *n)
 {
     struct ucx_wire *w = (struct ucx_wire *)base;
     while (w->worker) {
         if (w->read) { /* the letter that was handed out last is room again */
-            if (!post(w, w->in[(w->next_in - 1) % UCX_LETTERS]))
+            if (!post(w, w->in[(w->next_in - 1) % UCX_MAILS]))
                 return false;
             w->read = false;
         }
-        struct ucx_letter *l = w->in[w->next_in % UCX_LETTERS];
+        struct ucx_packet *l = w->in[w->next_in % UCX_MAILS];
         if (!l->done)
             return false;
         int from = (int)(l->info.sender_tag & ((UINT64_C(1) << UCX_RANK_BITS) - 1));
@@ -97,7 +98,7 @@ bool ucx_fetch(struct wire *base, int *peer, const void **bytes, size_t *n)
 
 static void on_sent(void *request, ucs_status_t status, void *arg)
 {
-    struct ucx_letter *l = arg;
+    struct ucx_packet *l = arg;
     (void)request;
     (void)status; /* a mail that is lost is lost with its peer, of which the error handler tells */
     l->wire->posts--;
@@ -105,12 +106,12 @@ static void on_sent(void *request, ucs_status_t status, void *arg)
     l->wire->spare = l;
 }
 
-static int send_letter(struct ucx_wire *w, int peer, const void *bytes, size_t n)
+static int send_packet(struct ucx_wire *w, int peer, const void *bytes, size_t n)
 {
-    int err = ucx_connect(w, peer);
+    int err = ucx_peer_connect(w, peer);
     if (err)
         return err;
-    struct ucx_letter *l = w->spare;
+    struct ucx_packet *l = w->spare;
     if (l)
         w->spare = l->next;
     else if (!(l = ucx_request_alloc(w, sizeof *l)))
@@ -138,7 +139,7 @@ int ucx_mail(struct wire *base, int peer, const void *bytes, size_t n)
 {
     if (n < 1 || n > WIRE_MAIL)
         return base->error(WEFT_EINVAL, "a mail of %zu bytes; it can have 1 to %d", n, WIRE_MAIL);
-    return send_letter((struct ucx_wire *)base, peer, bytes, n);
+    return send_packet((struct ucx_wire *)base, peer, bytes, n);
 }
 
 static void on_flushed(void *request, ucs_status_t status, void *arg)
@@ -154,7 +155,7 @@ static void on_flushed(void *request, ucs_status_t status, void *arg)
  * vain. So would be the flush itself over TCP, for which the peer has to answer. But then a mail is only held up where
  * the connection is full of messages that the peer does not take, and whoever has such messages on their way makes
  * calls of weft: a flush is not waited for any longer than FLUSH_NS. */
-bool ucx_flushed(struct wire *base)
+bool ucx_mail_flushed(struct wire *base)
 {
     struct ucx_wire *w = (struct ucx_wire *)base;
     if (!w->worker)
@@ -175,7 +176,7 @@ bool ucx_flushed(struct wire *base)
     return !w->flushes || ucx_now() - w->flushed_ns > FLUSH_NS;
 }
 
-int ucx_bye(struct ucx_wire *w, int peer)
+int ucx_mail_bye(struct ucx_wire *w, int peer)
 {
-    return send_letter(w, peer, NULL, 0);
+    return send_packet(w, peer, NULL, 0);
 }

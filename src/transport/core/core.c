@@ -1,6 +1,6 @@
-/* Doorbells, meetings and the failure of a group, in words that threads and processes share. */
+/* Bells, meetings and the failure of a group, in words that threads and processes share. */
 #define _GNU_SOURCE
-#include "transport/core.h"
+#include "transport/core/core.h"
 
 #include <limits.h>
 #include <linux/futex.h>
@@ -29,7 +29,7 @@ void core_arrive(struct core_group *g, int rank)
     if (!sched_getaffinity(0, sizeof set, &set))
         for (size_t i = 0; i < CORE_CORES && i < CPU_SETSIZE; i++)
             r->cores[i / 64] |= (uint64_t)(CPU_ISSET(i, &set) != 0) << i % 64;
-    atomic_store_explicit(&r->state, CORE_HERE, memory_order_seq_cst); /* releases the cores */
+    atomic_store_explicit(&r->state, CORE_HERE, memory_order_seq_cst); /* also releases r->cores */
 }
 
 int core_cores(const struct core_group *g)
@@ -58,18 +58,18 @@ void core_knock(struct core_rank *r, bool shared)
     syscall(SYS_futex, &r->bell, shared ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* No wake-up is lost, and none is made when nobody sleeps: the waker stores the counter and then
- * loads `awaits`; the sleeper stores `awaits` (core_arm) and then loads the counter once more.
- * All four are seq_cst, so they have one order that all agree on, and in it one of the two loads
- * comes after the other side's store: the sleeper sees the counter and does not sleep, or the waker
- * sees the sleeper. In that case it changes the bell, which the sleeper has read before it stored
- * `awaits`: the futex either does not begin to sleep or is woken.
+/* Why no wake-up is lost, and no system call is made when nobody sleeps: the waker stores the counter and then loads
+ * `awaits`; the sleeper stores `awaits` (core_arm) and then loads the counter once more. All four are seq_cst, so there
+ * is one order of them that all threads agree on. In this order one of the two loads comes after the other side's
+ * store: either the sleeper sees the new counter and does not sleep, or the waker sees that the sleeper is armed. In
+ * the second case the waker changes the bell. The sleeper has read the bell before it stored `awaits`, so the futex
+ * either does not begin to sleep or is woken.
  *
- * A rank that can do nothing before n signals have come is not woken before. It arms with MANY,
- * counts the n counters that have not come, and takes MANY - n off. Each of the n is stored after
- * the rank looked at it, so whoever stores it sees the rank armed and takes off one: the last of them
- * comes to 0 and wakes. Others that take off one (their counter was seen, or is of no interest, or
- * was stored before an earlier sleep ended) wake the rank early, which is harmless. */
+ * A rank that can do nothing before n signals have come is not woken before. It arms with MANY, counts the n counters
+ * that have not advanced, and subtracts MANY - n from `awaits`. Each of these n counters is stored after the rank has
+ * looked at it, so the waker that stores it sees the rank armed and subtracts 1. The waker that reaches 0 wakes the
+ * rank. Other wakers may also subtract 1: their counter was seen already, or the rank does not wait for it, or it was
+ * stored before an earlier sleep ended. They wake the rank too early, which is harmless. */
 #define MANY (1 << 30)
 
 void core_signal(struct core_group *g, int rank, _Atomic uint64_t *counter, uint64_t value)
@@ -104,13 +104,14 @@ uint32_t core_arm(struct core_group *g, int rank)
     struct core_rank *r = core_door(g, rank);
     uint32_t bell = atomic_load_explicit(&r->bell, memory_order_seq_cst);
     atomic_store_explicit(&r->awaits, MANY, memory_order_seq_cst);
-    core_fence_all(); /* the looks that follow may then be relaxed */
+    core_fence_all(); /* the loads that follow may then be relaxed */
     return bell;
 }
 
 void core_disarm(struct core_group *g, int rank)
 {
-    atomic_store_explicit(&core_door(g, rank)->awaits, 0, memory_order_relaxed); /* seen late, it costs a wake-up */
+    atomic_store_explicit(&core_door(g, rank)->awaits, 0,
+                          memory_order_relaxed); /* a waker that sees it late makes a needless wake-up */
 }
 
 bool core_expect(struct core_group *g, int rank, int lacking)
@@ -154,7 +155,8 @@ void core_fail(struct core_group *g, int rank, int code, const char *text)
     uint32_t none = 0;
     if (atomic_load_explicit(&g->failed, memory_order_seq_cst))
         return;
-    if (atomic_exchange_explicit(&r->failing, 1, memory_order_relaxed)) { /* a failure is about to be told */
+    if (atomic_exchange_explicit(
+            &r->failing, 1, memory_order_relaxed)) { /* another thread of this rank is about to publish a failure */
         while (!atomic_load_explicit(&g->failed, memory_order_seq_cst))
             sched_yield();
         return;
@@ -176,9 +178,9 @@ int core_failure(const struct core_group *g, const char **text)
     return g->ranks[who - 1].code;
 }
 
-/* A meeting is complete when all ranks have entered it. Two votes a rank are enough: it writes the
- * vote of meeting m + 2 only after meeting m + 1 was complete, and every rank had left meeting m, and
- * its votes, before it entered m + 1. The store of `entered` releases the vote. */
+/* A meeting is complete when all ranks have entered it. Two votes a rank are enough: a rank writes its vote of meeting
+ * m + 2 only after meeting m + 1 was complete, and every rank had finished with meeting m and its votes before it
+ * entered meeting m + 1. The store of `entered` releases the vote. */
 uint64_t core_enter(struct core_group *g, int rank, const struct core_vote *vote)
 {
     uint64_t meeting = g->ranks[rank].meetings++;

@@ -1,14 +1,14 @@
-/* Whether the system has so much memory. Neither a memfd nor an anonymous mapping has a limit of its own, and a system
- * that runs out kills; so what is plainly not there is not asked for. */
+/* Whether the system has that much memory. Neither a memfd nor an anonymous mapping has a limit of its own, and a
+ * system that runs out of memory kills processes. So memory that is plainly not there is not asked for. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "transport/transport.h"
 
-#define ASK_FROM ((uint64_t)16 << 20) /* bytes from which on it is asked */
+#define ASK_FROM ((uint64_t)16 << 20) /* smaller requests are not checked */
 
-/* A number of kilobytes or bytes in a file of the system; UINT64_MAX if it does not say. */
+/* A number in a file of the system, times `unit`; UINT64_MAX if the file does not have it. */
 static uint64_t system_says(const char *path, const char *field, uint64_t unit)
 {
     char line[256];
@@ -27,7 +27,7 @@ static uint64_t system_says(const char *path, const char *field, uint64_t unit)
     return n;
 }
 
-bool transport_affords(uint64_t bytes)
+bool transport_afford(uint64_t bytes)
 {
     if (bytes < ASK_FROM)
         return true;

@@ -76,7 +76,7 @@ static bool find(const struct module *m, const char *asked, char *path, size_t c
     return false;
 }
 
-const char *wire_module(const char *modules, int i)
+const char *wire_module(const char *modules, size_t i)
 {
     char path[PATH_MAX];
     for (int k = 0; k < MODULES; k++)

@@ -1,21 +1,22 @@
 /* What post.c and post_pull.c have in common: the state of a program that is driven in one pass. */
-#ifndef WEFT_ENGINE_DRIVERS_POST_H
-#define WEFT_ENGINE_DRIVERS_POST_H
+#ifndef WEFT_ENGINE_DRIVERS_ONEPASS_H
+#define WEFT_ENGINE_DRIVERS_ONEPASS_H
 #include "engine/driver.h"
+#include "engine/way.h"
 
 /* A letter to write. */
-struct post_letter {
+struct onepass_eager {
     char *slot;
     const char *src; /* the message, in one piece; NULL: its step packs it */
-    uint32_t slot_bytes, slots, bytes, letter;
-    uint32_t number; /* 0: it has none of its own */
+    uint32_t slot_bytes, slots, bytes, eager;
+    uint32_t stamp; /* 0: it has none of its own */
 };
 
 /* A letter that is due. */
-struct post_due {
+struct onepass_due {
     const char *slot;
     char *dst; /* where the message goes, or is put together, in one piece; NULL: a fold reads it, or by moves */
-    uint32_t slot_bytes, slots, bytes, number;
+    uint32_t slot_bytes, slots, bytes, stamp;
     uint32_t move, nmoves; /* when all have come */
 };
 
@@ -46,16 +47,16 @@ struct pulls {
     uint32_t got, read; /* that were shown; those before it have been read */
 };
 
-struct post {
+struct onepass {
     bool written; /* the letters of this run */
     bool calls;   /* those who sleep have yet to be woken for them */
     bool moves;   /* some message is moved when all have come */
     bool rested;  /* nothing is left to do but to wait for those who read */
-    struct post_letter *letters;
-    struct post_due *dues;
+    struct onepass_eager *eagers;
+    struct onepass_due *dues;
     uint32_t *rest; /* COPY and REDUCE steps */
     int *peers;     /* that letters go to */
-    uint32_t nletters, ndues, nrest, npeers;
+    uint32_t neagers, ndues, nrest, npeers;
     uint32_t next;       /* dues before it are there */
     uint64_t free_until; /* letters of runs before it have free slots */
     struct pulls pulls;

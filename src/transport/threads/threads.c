@@ -1,6 +1,8 @@
-/* Ranks that are threads of this process: threads:N/NAME, and self: for a group of one. A place is
- * an address. Groups are found by name in a list under one lock, which is taken to join, to split, to
- * leave and to allocate, never to run. A group stays as long as one that was split from it. */
+/* Ranks that are threads of this process: threads:N/NAME, and self: for a group of one. A place is an address. Groups
+ * are found by name in a list. One lock guards it; ranks take it to join, to split, to leave and to allocate, never to
+ * run. A group stays as long as a group that was split from it.
+ *
+ * Prefix of threads.c: transport_self_. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -15,21 +17,23 @@
 #include "transport/transport.h"
 
 #define MAX_RANKS 65536
-#define MAP_FROM ((size_t)1 << 20) /* blocks from this size on are mapped: zeroed, and without cost until touched */
+#define MAP_FROM \
+    ((size_t)1   \
+     << 20) /* blocks of this size or more are mapped: they are zeroed, and cost nothing until they are touched */
 
 struct block {
     struct block *next, **link;
-    void *map; /* what is to be unmapped; NULL: the block is from the heap */
+    void *map; /* the mapping to unmap; NULL: the block is from malloc */
     size_t mapped;
     _Alignas(CORE_LINE) unsigned char data[];
 };
 
 struct group {
-    struct group *next;                    /* with names */
-    struct group *parent, *kids, *sibling; /* split from, into */
+    struct group *next;                    /* in `groups` */
+    struct group *parent, *kids, *sibling; /* the group it was split from, and groups split from it */
     char *name;
-    int size, present; /* links: ranks that joined and have not left */
-    bool complete;     /* all ranks were there once */
+    int size, present; /* present: links of ranks that have joined and not left */
+    bool complete;     /* all ranks have joined */
     pthread_cond_t changed;
     struct block *blocks;
     struct core_group *core;
@@ -41,7 +45,7 @@ struct link {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct group *groups; /* that can be found by name */
+static struct group *groups; /* those that can be found by name */
 
 static struct core_rank *rank_of(struct group *g, int rank)
 {
@@ -55,7 +59,7 @@ static enum core_state state_of(struct group *g, int rank)
 
 /* ---- memory ---- */
 
-/* A mapping with room for the block's head before its data, which begin at a huge page. */
+/* Maps a block: its head, and then its data, which begin at a huge page. */
 static struct block *block_map(size_t bytes)
 {
     if (bytes > SIZE_MAX - 3 * TRANSPORT_HUGE)
@@ -139,7 +143,7 @@ static void *threads_reach(struct transport_link *l, int rank, uint64_t place)
     return (void *)(uintptr_t)place;
 }
 
-/* The kernel backs it when it is touched. */
+/* The kernel gives it memory when it is touched. */
 static bool threads_back(struct transport_link *l, const void *memory, size_t bytes)
 {
     (void)l, (void)memory, (void)bytes;
@@ -210,8 +214,8 @@ static void group_remove(struct group *g)
     group_free(g);
 }
 
-/* A name may be used again while ranks of an earlier, complete group of that name have yet to leave it: those who
- * have left form the next one. */
+/* A name may be used again before all ranks of an earlier, complete group of that name have left it: the ranks that
+ * have left form the next group. */
 static int group_find(const char *name, int size, int rank, struct group **out)
 {
     struct group *forming = NULL;
@@ -367,7 +371,7 @@ static int threads_split(struct transport_link *l, const int *ranks, int size, i
 {
     struct group *parent = ((struct link *)l)->group, *g = NULL;
     struct link *k = calloc(1, sizeof *k);
-    int *origin = transport_origin(l, ranks, size);
+    int *origin = transport_link_origin(l, ranks, size);
     if (k && origin) {
         pthread_mutex_lock(&lock);
         g = rank ? group_kid(parent, *place) : group_split(parent, ranks, size);

@@ -10,19 +10,19 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "engine/block.h"
-#include "engine/drivers/post.h"
+#include "engine/drivers/onepass.h"
+#include "engine/work.h"
 
 #define PULLS (512 << 10) /* bytes of all pulls: a pass takes all that are there */
 
 static bool fits_send(const struct program *p, const struct exec_step *step)
 {
-    return step->way == WAY_PULL && !step->helped && !step->nnext && p->outs[step->channel].n == 1;
+    return step->way == &way_pull && !step->nnext && p->outs[step->channel].n == 1;
 }
 
 static bool fits_recv(const struct program *p, const struct exec_step *step)
 {
-    return step->way == WAY_PULL && !step->helped && !step->woven && p->ins[step->channel].n == 1;
+    return step->way == &way_pull && step->order != ORDER_WEAVE && p->ins[step->channel].n == 1;
 }
 
 bool pull_fits(const struct program *p, const struct exec_step *step, int64_t *bytes)
@@ -44,7 +44,7 @@ int pull_make(struct program *p, struct pulls *q)
         const struct exec_step *step = &p->steps[in->steps[0]];
         const struct exec_move *m = &p->moves[step->work];
         bool plain = step->nwork == 1 && !m->tile;
-        if (step->way != WAY_PULL)
+        if (step->way != &way_pull)
             continue;
         q->in[q->nins++] = (struct pull_in){.ready = in->ready,
                                             .done = in->done,
@@ -56,7 +56,7 @@ int pull_make(struct program *p, struct pulls *q)
                                             .stays = p->readers0[in->steps[0]] > 0};
     }
     for (uint32_t i = 0; i < p->nouts; i++)
-        if (p->steps[p->outs[i].steps[0]].way == WAY_PULL)
+        if (p->steps[p->outs[i].steps[0]].way == &way_pull)
             q->out[q->nouts++] = (struct pull_out){p->outs[i].ready, p->outs[i].done, p->outs[i].peer};
     return 0;
 }
@@ -65,7 +65,7 @@ int pull_make(struct program *p, struct pulls *q)
 
 static struct pulls *pulls_of(const weft_exec *x)
 {
-    return &((struct post *)driver_state(x))->pulls;
+    return &((struct onepass *)driver_state(x))->pulls;
 }
 
 void pull_start(weft_exec *x)
@@ -89,7 +89,7 @@ static void take(weft_exec *x, struct pull_in *in)
     if (in->dst)
         memcpy(in->dst, in->src, (size_t)in->bytes);
     else
-        engine_unpack(x->program, &x->program->steps[in->step], NULL);
+        work_unpack(x->program, &x->program->steps[in->step], NULL);
     if (x->arrivals)
         arrivals_step(x, in->step);
 }

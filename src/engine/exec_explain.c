@@ -1,0 +1,216 @@
+/* What bind has chosen for an exec, as text and as JSON: the driver, the way of each message with the reason, what is
+ * staged, and the cores that were assumed. */
+#include <inttypes.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "comm/lock.h"
+#include "engine/driver.h"
+#include "engine/way.h"
+#include "engine/ways/far.h"
+
+/* ---- what there is to tell ---- */
+
+/* Messages of one channel that go the same way for the same reason. */
+struct group {
+    const char *way, *why;
+    uint32_t n;
+    int64_t bytes;
+    const char *order;
+    bool own_slots;
+};
+
+/* Messages with one peer, in one direction. */
+struct side {
+    int peer;
+    bool sends;
+    uint32_t n;
+    const uint32_t *steps; /* NULL: far has them */
+    const struct far_channel *far;
+};
+
+static uint32_t step_of(const struct side *d, uint32_t k)
+{
+    return d->far ? d->far->messages[k].step : d->steps[k];
+}
+
+/* Why a message is staged; its sender knows it best. */
+static const char *why_staged(const weft_exec *x, uint32_t s)
+{
+    const struct plan_step *st = &x->plan->steps[s];
+    if (x->comm->staged)
+        return "the comm asks for staging";
+    for (uint32_t k = 0; k < st->nparts && st->kind == PLAN_SEND; k++)
+        if (!x->program->places[x->plan->parts[st->part + k].buf].reached)
+            return "peers cannot reach the memory";
+    return st->kind == PLAN_SEND ? "its elements lie far apart on both sides" : "the sender stages it";
+}
+
+static struct group group_of(const weft_exec *x, uint32_t s)
+{
+    const struct exec_step *step = &x->program->steps[s];
+    const struct driver *d = x->program->driver;
+    if (d->copies)
+        return (struct group){.way = d->name, .why = "the driver copies it", .n = 1, .bytes = x->plan->steps[s].bytes};
+    return (struct group){.way = step->way->name,
+                          .why = step->way->why ? step->way->why : why_staged(x, s),
+                          .n = 1,
+                          .bytes = x->plan->steps[s].bytes,
+                          .order = step->order == ORDER_WEAVE  ? "weave"
+                                   : step->order == ORDER_COMB ? "comb"
+                                                               : NULL,
+                          .own_slots = step->own_slots};
+}
+
+static bool same_group(const struct group *a, const struct group *b)
+{
+    return a->way == b->way && a->why == b->why && a->order == b->order && a->own_slots == b->own_slots;
+}
+
+#define GROUPS 16 /* of a channel: more than there are ways */
+
+/* Groups the messages of a channel; returns how many groups there are. */
+static int groups_of(const weft_exec *x, const struct side *d, struct group groups[GROUPS])
+{
+    int n = 0;
+    for (uint32_t k = 0; k < d->n; k++) {
+        struct group g = group_of(x, step_of(d, k));
+        int i = 0;
+        while (i < n && !same_group(&groups[i], &g))
+            i++;
+        if (i == n && n < GROUPS)
+            groups[n++] = g;
+        else if (i < n) {
+            groups[i].n++;
+            groups[i].bytes += g.bytes;
+        }
+    }
+    return n;
+}
+
+static int64_t staged_bytes(const weft_exec *x)
+{
+    const struct program *p = x->program;
+    int64_t bytes = 0;
+    for (uint32_t s = 0; s < p->nsteps && !p->driver->copies; s++)
+        if (p->steps[s].kind == PLAN_SEND && p->steps[s].way->send_moves == WAY_MOVES_MESSAGE &&
+            p->steps[s].way != &way_wire)
+            bytes += x->plan->steps[s].bytes;
+    return bytes;
+}
+
+/* Why a driver that stands before the chosen one is not it. */
+static const char *why_not(const weft_exec *x, int i)
+{
+    if (x->off & driver_bit(driver_at(i)))
+        return "switched off";
+    return x->program->drivers >> i & 1 ? "not all ranks can be driven so" : "this program does not fit";
+}
+
+/* Calls put for each channel: those that receive, those that send, those with other hosts. */
+typedef void put_side(const weft_exec *x, const struct side *d, struct text *t, bool *first);
+static void each_side(const weft_exec *x, put_side *put, struct text *t)
+{
+    bool first = true;
+    const struct program *p = x->program;
+    for (uint32_t i = 0; i < p->nins; i++)
+        put(x, &(struct side){.peer = p->ins[i].peer, .n = p->ins[i].n, .steps = p->ins[i].steps}, t, &first);
+    for (uint32_t i = 0; i < p->nouts; i++)
+        put(x, &(struct side){p->outs[i].peer, true, p->outs[i].n, p->outs[i].steps, NULL}, t, &first);
+    for (uint32_t i = 0; i < p->far.n; i++) {
+        const struct far_channel *ch = &p->far.channels[i];
+        put(x, &(struct side){ch->peer, ch->sends, ch->n, NULL, ch}, t, &first);
+    }
+}
+
+/* ---- text ---- */
+
+static void text_side(const weft_exec *x, const struct side *d, struct text *t, bool *first)
+{
+    (void)first;
+    struct group groups[GROUPS];
+    int n = groups_of(x, d, groups);
+    for (int i = 0; i < n; i++) {
+        const struct group *g = &groups[i];
+        text_printf(t, "%s rank %d: %" PRIu32 " message%s, %" PRId64 " bytes, %s%s%s%s: %s\n",
+                    d->sends ? "to  " : "from", d->peer, g->n, g->n == 1 ? "" : "s", g->bytes, g->way,
+                    g->own_slots ? " in slots of its own" : "", g->order ? ", order " : "", g->order ? g->order : "",
+                    g->why);
+    }
+}
+
+static void text_exec(const weft_exec *x, struct text *t)
+{
+    const struct program *p = x->program;
+    text_printf(t, "rank %d of %d: %s, algorithm %s\n", x->comm->rank, x->comm->size, x->plan->kind,
+                x->plan->algorithm);
+    text_printf(t, "cores: %s\n", x->comm->dedicated_cores ? "each rank has one" : "ranks share them");
+    text_printf(t, "driver %s: %s\n", p->driver->name, p->driver->what);
+    for (int i = 0; driver_at(i) != p->driver; i++)
+        text_printf(t, "  not %s: %s\n", driver_at(i)->name, why_not(x, i));
+    text_printf(t,
+                "packed in a run: %" PRId64 " bytes; eager slots: %" PRId64 " bytes; staging pool: %" PRId64
+                " of %" PRId64 " bytes\n",
+                staged_bytes(x), p->eager_bytes + p->room, x->comm->staging.taken, x->comm->staging.limit);
+    if (x->off) {
+        text_put(t, "switched off:");
+        for (int i = 0; toggle_name(i); i++)
+            if (toggle_is_off(x->off, toggle_name(i)))
+                text_printf(t, " %s", toggle_name(i));
+        text_put(t, "\n");
+    }
+    each_side(x, text_side, t);
+}
+
+/* ---- JSON ---- */
+
+static void json_side(const weft_exec *x, const struct side *d, struct text *t, bool *first)
+{
+    struct group groups[GROUPS];
+    int n = groups_of(x, d, groups);
+    for (int i = 0; i < n; i++) {
+        const struct group *g = &groups[i];
+        text_put(t, *first ? "\n  " : ",\n  ");
+        *first = false;
+        text_printf(t, "{\"%s\": %d, \"messages\": %" PRIu32 ", \"bytes\": %" PRId64 ", \"way\": \"%s\"",
+                    d->sends ? "to" : "from", d->peer, g->n, g->bytes, g->way);
+        text_printf(t, ", \"order\": %s%s%s, \"own_slots\": %s, \"why\": \"%s\"}", g->order ? "\"" : "",
+                    g->order ? g->order : "null", g->order ? "\"" : "", g->own_slots ? "true" : "false", g->why);
+    }
+}
+
+static void json_exec(const weft_exec *x, struct text *t)
+{
+    const struct program *p = x->program;
+    text_printf(t, "{\"rank\": %d, \"ranks\": %d, \"kind\": \"%s\", \"algorithm\": \"%s\", \"dedicated_cores\": %s",
+                x->comm->rank, x->comm->size, x->plan->kind, x->plan->algorithm,
+                x->comm->dedicated_cores ? "true" : "false");
+    text_printf(t, ",\n \"driver\": \"%s\", \"packed_bytes\": %" PRId64 ", \"eager_slot_bytes\": %" PRId64,
+                p->driver->name, staged_bytes(x), p->eager_bytes + p->room);
+    text_printf(t, ", \"staging_bytes\": %" PRId64 ", \"staging_limit\": %" PRId64 ",\n \"passed_over\": {",
+                x->comm->staging.taken, x->comm->staging.limit);
+    for (int i = 0; driver_at(i) != p->driver; i++)
+        text_printf(t, "%s\"%s\": \"%s\"", i ? ", " : "", driver_at(i)->name, why_not(x, i));
+    text_put(t, "}, \"off\": [");
+    for (int i = 0, n = 0; toggle_name(i); i++)
+        if (toggle_is_off(x->off, toggle_name(i)))
+            text_printf(t, "%s\"%s\"", n++ ? ", " : "", toggle_name(i));
+    text_put(t, "],\n \"channels\": [");
+    each_side(x, json_side, t);
+    text_put(t, "]}\n");
+}
+
+int weft_exec_explain(const weft_exec *x, bool json, char *buf, size_t cap, size_t *len)
+{
+    if (!x || !len || (cap && !buf))
+        return error_set(WEFT_EINVAL, "weft_exec_explain: arguments must not be NULL");
+    struct text t = text_start(buf, cap);
+    struct comm_family *f = comm_enter(x->comm);
+    if (json)
+        json_exec(x, &t);
+    else
+        text_exec(x, &t);
+    comm_leave(f);
+    *len = t.len;
+    return 0;
+}

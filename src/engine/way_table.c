@@ -1,0 +1,14 @@
+/* The table of ways: the first that fits a message is taken. */
+#include "engine/way.h"
+
+const struct way *const ways[] = {
+    &way_wire, &way_eager, &way_cross, &way_stream, &way_staged, &way_push, &way_assist, &way_pull, NULL,
+};
+
+uint64_t way_bit(const struct way *w)
+{
+    int i = 0;
+    while (ways[i] != w)
+        i++;
+    return UINT64_C(1) << (16 + i);
+}

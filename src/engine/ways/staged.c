@@ -1,0 +1,201 @@
+/* Messages that go through staging memory: the sender packs them into a slot, the receiver unpacks them from there. The
+ * slot is free when all its readers have told that they have read it.
+ *
+ * Elements that lie far apart on both sides are packed by choice (program.c): whoever read them where they are would
+ * have a line of the other's cache come for each, and it is the line in which the other writes next (a ghost beside a
+ * cell). */
+#include "engine/ways/staged.h"
+
+#include "base/error.h"
+#include "engine/channel.h"
+#include "engine/ways/eager.h"
+#include "engine/work.h"
+
+/* ---- multicasts ---- */
+
+/* The same data to several ranks is packed once. That needs all of them to be ready for it, so it is done only for
+ * messages of one stage that have the same number before them in their channels, and none of a later stage among those:
+ * of the messages of the earliest stage, those that have the fewest before them wait for nothing but earlier stages. */
+static uint32_t find_multicast(const weft_plan *plan, const struct program *p, uint32_t first, uint32_t step)
+{
+    uint32_t i = first;
+    while (i < p->nmulticasts &&
+           (p->multicasts[i].alone || plan->steps[p->multicasts[i].step].stage != plan->steps[step].stage ||
+            !program_same_data(plan, &plan->steps[p->multicasts[i].step], &plan->steps[step])))
+        i++;
+    return i;
+}
+
+/* The multicasts of all messages that have `index` before them. latest[] is the latest stage so far of each channel. */
+static void multicast_at(const weft_plan *plan, struct program *p, uint32_t index, int32_t *latest)
+{
+    uint32_t first = p->nmulticasts;
+    for (uint32_t i = 0; i < p->nouts; i++) {
+        if (index >= p->outs[i].n)
+            continue;
+        uint32_t s = p->outs[i].steps[index];
+        bool in_order = plan->steps[s].stage >= latest[i];
+        if (in_order)
+            latest[i] = plan->steps[s].stage;
+        if (p->steps[s].offer != OFFER_STAGED)
+            continue;
+        uint32_t multicast = in_order ? find_multicast(plan, p, first, s) : p->nmulticasts;
+        if (multicast == p->nmulticasts)
+            p->multicasts[p->nmulticasts++] = (struct exec_multicast){.step = s, .index = index, .alone = !in_order};
+        p->multicasts[multicast].nouts++;
+        p->steps[s].multicast = multicast;
+    }
+}
+
+int staged_multicasts(const weft_exec *x, struct program *p)
+{
+    uint32_t sends = 0, most = 0, at = 0;
+    for (uint32_t i = 0; i < p->nouts; i++) {
+        sends += p->outs[i].n;
+        most = p->outs[i].n > most ? p->outs[i].n : most;
+    }
+    int32_t *latest = program_take(p, p->nouts, sizeof *latest);
+    p->multicasts = program_take(p, sends, sizeof *p->multicasts);
+    p->multicast_outs = program_take(p, sends, sizeof *p->multicast_outs);
+    if (!latest || !p->multicasts || !p->multicast_outs)
+        return error_nomem();
+    for (uint32_t index = 0; index < most; index++)
+        multicast_at(x->plan, p, index, latest);
+    for (uint32_t k = 0; k < p->nmulticasts; k++) {
+        p->multicasts[k].outs = at;
+        at += p->multicasts[k].nouts;
+        p->multicasts[k].nouts = 0;
+    }
+    for (uint32_t i = 0; i < p->nouts; i++)
+        for (uint32_t k = 0; k < p->outs[i].n; k++) {
+            const struct exec_step *step = &p->steps[p->outs[i].steps[k]];
+            struct exec_multicast *multicast = &p->multicasts[step->multicast];
+            if (step->offer == OFFER_STAGED)
+                p->multicast_outs[multicast->outs + multicast->nouts++] = i;
+        }
+    return 0;
+}
+
+/* ---- sending ---- */
+
+/* Are all channels of a message at it, with room in flight? */
+static bool all_at(const weft_exec *x, const struct exec_multicast *m)
+{
+    const struct program *p = x->program;
+    for (uint32_t i = 0; i < m->nouts; i++) {
+        const struct exec_out *out = &p->outs[p->multicast_outs[m->outs + i]];
+        if (out->posted != m->index || p->open[out->steps[out->posted]] ||
+            out->posted - out->retired >= (uint32_t)x->comm->channel_buckets)
+            return false;
+    }
+    return true;
+}
+
+bool staged_slot(weft_exec *x, struct exec_multicast *m)
+{
+    struct program *p = x->program;
+    if (!all_at(x, m))
+        return false;
+    if (m->own_slots) {
+        m->message = m->own + eager_offset(x->run, EAGER_SLOTS_UNACKED, m->slot_bytes);
+    } else {
+        if (!staging_take(&x->comm->staging, &p->reserve, x->plan->steps[m->step].bytes, &m->slot))
+            return false;
+        m->message = x->comm->staging.base + m->slot;
+    }
+    m->run = x->run;
+    m->readers = m->nouts;
+    return true;
+}
+
+void staged_show(weft_exec *x, struct exec_out *out, const struct exec_step *step)
+{
+    if (!step->own_slots) /* otherwise it is where it always is */
+        out->sends[out->posted].slot = (uint64_t)x->program->multicasts[step->multicast].slot;
+    channel_release(x->program, step);
+}
+
+static bool launch(weft_exec *x, struct exec_out *out, const struct exec_step *step)
+{
+    struct exec_multicast *m = &x->program->multicasts[step->multicast];
+    if (m->run != x->run) {
+        if (!staged_slot(x, m))
+            return false;
+        work_pack(x->program, step, m->message);
+    }
+    staged_show(x, out, step);
+    return true;
+}
+
+void staged_retire(weft_exec *x, struct exec_out *out, const struct exec_step *step)
+{
+    struct program *p = x->program;
+    const struct block_message *send = &out->sends[out->retired];
+    if (--p->multicasts[step->multicast].readers == 0)
+        staging_give(&x->comm->staging, &p->reserve, send->bytes, (int64_t)send->slot);
+}
+
+/* ---- receiving ---- */
+
+const char *staged_message(const weft_exec *x, const struct exec_in *in)
+{
+    const struct exec_step *step = &x->program->steps[in->steps[in->taken]];
+    return step->own_slots ? eager_slot(x, step) : in->staging + in->sends[in->taken].slot;
+}
+
+static enum way_state take(weft_exec *x, struct exec_in *in, const struct exec_step *step, int64_t *bytes)
+{
+    work_unpack(x->program, step, staged_message(x, in));
+    *bytes = step->nwork ? step->bytes : 0;
+    return WAY_OVER;
+}
+
+/* ---- bind ---- */
+
+static bool fits(const struct way_ends *e)
+{
+    return e->send->offer == OFFER_STAGED;
+}
+
+void staged_describe(weft_exec *x, struct program *p, uint32_t s, struct block_message *m)
+{
+    if (m->offer == OFFER_STAGED && p->steps[s].own_slots)
+        eager_large_describe(x, p, &p->multicasts[p->steps[s].multicast], m);
+}
+
+int staged_accept(weft_exec *x, struct program *p, const struct exec_in *in, uint32_t k, struct exec_step *step)
+{
+    const struct block_message *send = &in->sends[k];
+    (void)x, (void)p;
+    step->own_slots = send->own_slots;
+    step->packed = &send->packed;
+    if (send->own_slots) {
+        step->slot = (const char *)in->block + send->slot;
+        step->slots = send->slots;
+        step->slot_bytes = send->slot_bytes;
+        step->packed = eager_large_packed(step->slot);
+    }
+    return 0;
+}
+
+static void complete(weft_exec *x, struct program *p)
+{
+    eager_large_open(x, p);
+}
+
+const struct way way_staged = {
+    .name = "staged",
+    .what = "packed into staging memory and unpacked from there",
+    .basic = true,
+    .told = true,
+    .in_turn = true,
+    .send_moves = WAY_MOVES_MESSAGE,
+    .recv_moves = WAY_MOVES_MESSAGE,
+    .fits = fits,
+    .describe = staged_describe,
+    .accept = staged_accept,
+    .complete = complete,
+    .launch = launch,
+    .retire = staged_retire,
+    .take = take,
+};

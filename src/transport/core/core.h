@@ -1,0 +1,154 @@
+/* The shared words on which ranks meet: a bell and a pulse for each rank, meetings with a vote, and the one failure of
+ * a group. Threads and processes use the same core; nothing in it is a pointer.
+ *
+ * A bell is a futex word: a rank that has nothing to do sleeps on its bell, and its peers ring it.
+ *
+ * core_signal advances the counters that a peer waits for. Every such store and every poll is seq_cst, for the reason
+ * that stands at core_signal. This implies the release and the acquire that make the data behind a counter visible. On
+ * both of weft's machines such a poll costs as much as an acquire. */
+#ifndef WEFT_TRANSPORT_CORE_H
+#define WEFT_TRANSPORT_CORE_H
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CORE_LINE 128 /* bytes between words of different writers: two cache lines, since some machines fetch pairs */
+/* Memory orders for loads and stores that get their order from a separate fence: CORE_LOOK, several loads and then one
+ * fence; CORE_TELL_FENCED, one fence and then several stores. ThreadSanitizer does not understand fences; for it the
+ * loads and stores have the order themselves. */
+#if defined(__SANITIZE_THREAD__)
+#define CORE_TSAN 1
+#elif defined(__has_feature)
+#define CORE_TSAN __has_feature(thread_sanitizer)
+#else
+#define CORE_TSAN 0
+#endif
+#if CORE_TSAN
+#define CORE_LOOK memory_order_seq_cst
+#define CORE_TELL memory_order_seq_cst
+#define CORE_TELL_FENCED memory_order_seq_cst
+#define core_fence_looks() ((void)0)
+#define core_fence_tells() ((void)0)
+#define core_fence_all() ((void)0)
+#else
+#define CORE_LOOK memory_order_relaxed
+#define CORE_TELL memory_order_release
+#define CORE_TELL_FENCED memory_order_relaxed
+#define core_fence_looks() atomic_thread_fence(memory_order_acquire)
+#define core_fence_tells() atomic_thread_fence(memory_order_release)
+#define core_fence_all() atomic_thread_fence(memory_order_seq_cst)
+#endif
+
+#define CORE_TEXT 640
+#define CORE_CORES 1024
+
+enum core_state { CORE_ABSENT, CORE_HERE, CORE_LEFT, CORE_SETTLED /* left, and does not look at the group any more */ };
+
+/* A rank's vote in a meeting: which call it is in, whether it failed there, and values that must be equal on all ranks
+ * or that the others must know. */
+struct core_vote {
+    _Alignas(CORE_LINE) _Atomic uint64_t entered; /* the number of the meeting, plus 1 */
+    uint32_t call;
+    int32_t code; /* 0, or the error for which the rank cannot go on; `text` is its text */
+    uint64_t object, digest;
+    uint64_t place;
+    uint64_t note; /* for other things that a call lets ranks tell each other */
+    char text[CORE_TEXT];
+};
+
+struct core_rank {
+    _Alignas(CORE_LINE) _Atomic uint32_t bell; /* futex word: changes when the owner is to wake */
+    _Atomic int32_t awaits;                    /* how many signals are to wake it; 0 or less: it does not sleep */
+    int64_t door; /* bytes from here to the core_rank whose bell is used instead; 0: this one's */
+    _Alignas(CORE_LINE) _Atomic uint64_t pulse; /* changes with every pass of the owner: it is alive and at work */
+    _Atomic uint32_t state;                     /* enum core_state */
+    uint64_t cores[CORE_CORES / 64];            /* CPU cores that the owner may run on; set before state is HERE */
+    _Atomic uint32_t survives;                  /* after a failure: how often it has asked which other ranks survive */
+    _Atomic uint32_t answers;                   /* how many answers it has given to that */
+    uint64_t meetings;                          /* how many it has entered; only the owner uses it */
+    _Atomic uint32_t
+        failing;  /* a thread of this rank has found a failure and reports it; other threads wait for that */
+    int32_t code; /* of that failure */
+    char text[CORE_TEXT];
+    struct core_vote votes[2]; /* the vote of meeting m is votes[m % 2] */
+};
+
+struct core_group {
+    int32_t size;
+    int32_t shared;                              /* between processes: its futexes are not private */
+    _Alignas(CORE_LINE) _Atomic uint32_t failed; /* 0, or the rank that has the failure's code and text, plus 1 */
+    struct core_rank ranks[];
+};
+
+/* The core_rank whose bell the rank uses. */
+static inline struct core_rank *core_door(const struct core_group *g, int rank)
+{
+    const struct core_rank *r = &g->ranks[rank];
+    return (struct core_rank *)((uintptr_t)r + (uintptr_t)r->door);
+}
+
+size_t core_bytes(int size);
+void core_init(struct core_group *g, int size, bool shared); /* in zeroed memory of core_bytes(size) */
+/* The same for a group g whose ranks are `ranks` of another group (-1: a rank that is not in it, and never sleeps on a
+ * bell). The distance between the two groups is the same in all processes. A rank has one bell for all its groups: it
+ * sleeps in one of them and is woken by signals of all. The other group must outlive this one. */
+void core_init_split(struct core_group *g, const struct core_group *of, const int *ranks, int size);
+
+void core_arrive(struct core_group *g, int rank); /* sets the rank's cores, and its state to HERE */
+int core_cores(const struct core_group *g);       /* how many CPU cores the ranks that are here may use together */
+
+/* A signal: stores a new value where the rank polls it, and wakes the rank if it sleeps and this is the last signal
+ * that it waits for. */
+void core_signal(struct core_group *g, int rank, _Atomic uint64_t *counter, uint64_t value);
+void core_call(struct core_group *g,
+               int rank); /* the wake-up of a signal; the caller has stored the value with seq_cst */
+/* Several signals at once: core_fence_tells, the stores (core_tell), core_fence_all, and a call for each of them. */
+static inline void core_tell(_Atomic uint64_t *counter, uint64_t value)
+{
+    atomic_store_explicit(counter, value, CORE_TELL_FENCED);
+}
+static inline void core_call_fenced(struct core_group *g, int rank)
+{
+    if (atomic_load_explicit(&core_door(g, rank)->awaits, CORE_LOOK) > 0)
+        core_call(g, rank);
+}
+void core_ring(struct core_group *g, int rank); /* wakes the rank if it sleeps, whatever it waits for */
+void core_ring_all(struct core_group *g);
+
+/* How to sleep: arm; look once more at everything that could have changed (seq_cst loads) and count the signals that
+ * are lacking; then doze until that many have come, or disarm. */
+uint32_t core_arm(struct core_group *g, int rank);
+void core_disarm(struct core_group *g, int rank);
+void core_doze(struct core_group *g, int rank, uint32_t bell, int lacking, int64_t ns); /* and then disarms */
+/* The parts of core_doze, for a thread that sleeps while another thread may arm and disarm the bell for it. core_expect
+ * sets how many signals are lacking (false: they have come). core_sleep sleeps on a bell until it is rung or ns are
+ * over (negative: without limit). core_knock rings it whether or not it is armed. */
+bool core_expect(struct core_group *g, int rank, int lacking);
+void core_sleep(struct core_rank *door, bool shared, uint32_t bell, int64_t ns);
+void core_knock(struct core_rank *door, bool shared);
+void core_relax(void);  /* a pause within a spin loop */
+int64_t core_now(void); /* nanoseconds of a clock that only goes forward */
+
+/* Records a failure of the group and wakes all ranks. Only the first one counts. `rank` is the caller's. */
+void core_fail(struct core_group *g, int rank, int code, const char *text);
+int core_failure(const struct core_group *g, const char **text); /* 0: none */
+static inline bool core_failed(const struct core_group *g)
+{
+    return atomic_load_explicit(&g->failed, memory_order_seq_cst) != 0;
+}
+
+/* Enters the rank's next meeting with its vote. Returns the number of the meeting. */
+uint64_t core_enter(struct core_group *g, int rank, const struct core_vote *vote);
+/* Enters the vote of a rank on another host, from which it came by mail. */
+void core_put_vote(struct core_group *g, int rank, uint64_t meeting, const struct core_vote *vote);
+static inline bool core_entered(const struct core_group *g, int rank, uint64_t meeting)
+{
+    return atomic_load_explicit(&g->ranks[rank].votes[meeting % 2].entered, memory_order_seq_cst) > meeting;
+}
+/* A rank's vote in a meeting that is complete. It is valid until the caller enters the next meeting. */
+static inline const struct core_vote *core_vote_of(const struct core_group *g, int rank, uint64_t meeting)
+{
+    return &g->ranks[rank].votes[meeting % 2];
+}
+#endif

@@ -1,0 +1,57 @@
+#include "transport/hosts/hosts_link.h"
+
+#include <stdlib.h>
+
+#include "base/error.h"
+
+int hosts_link_tables(struct transport_hosts *h, int size)
+{
+    size_t n = (size_t)size;
+    h->near = calloc(n, sizeof *h->near);
+    h->host = calloc(n, sizeof *h->host);
+    h->firsts = calloc(n, sizeof *h->firsts);
+    h->told = calloc(n, sizeof *h->told);
+    h->tags_in = calloc(n, sizeof *h->tags_in);
+    h->tags_out = calloc(n, sizeof *h->tags_out);
+    return h->near && h->host && h->firsts && h->told && h->tags_in && h->tags_out ? 0 : error_nomem();
+}
+
+void hosts_link_free(struct hosts_link *l)
+{
+    struct transport_hosts *h = &l->hosts;
+    /* The group's memory is freed with `home`, so the failure is read before. A link of a split that has failed was
+     * never entered: then nobody needs the mail that was sent. */
+    bool failed = l->base.inside ? core_failed(l->base.group) : l->base.origin != NULL;
+    hosts_sleep_dismiss(l);
+    if (h->home)
+        h->home->transport->leave(h->home);
+    if (h->wire) {
+        h->wire->failed = failed;
+        h->wire->ops->close(h->wire);
+    }
+    hosts_early_free(h);
+    free(h->near);
+    free(h->host);
+    free(h->firsts);
+    free(h->names);
+    free(h->told);
+    free(h->tags_in);
+    free(h->tags_out);
+    free(l->base.origin);
+    free(l);
+}
+
+void hosts_link_enter(struct transport_link *l)
+{
+    if (l->hosts && !l->hosts->home->inside)
+        transport_link_enter(l->hosts->home);
+    transport_link_enter(l);
+}
+
+int hosts_link_founder(const struct transport_link *l, const int *ranks, int size)
+{
+    for (int r = 0; r < size; r++)
+        if (!transport_far(l, ranks[r]))
+            return r;
+    return 0;
+}

@@ -1,0 +1,110 @@
+/* The end of wires.
+ *
+ * To close a wire waits for nobody, and others may still send to it: at least their word that they leave. Who does not
+ * receive that loses it to MPI, which knows a communicator by a number that is used again when it is freed: it would
+ * come to the next wire with that number, where it says that a peer has left that has not. (Some libraries also warn of
+ * it when they end.) So two ranks with anything between them tell each other when they close, and each goes on to
+ * receive until it was told.
+ *
+ * A split wire has a communicator of its ranks' own. To free that is collective by the letter; in both libraries each
+ * rank frees its own and none waits. There all ranks tell all, so that who was told by all knows that nothing can come
+ * any more. It is looked at when the next one is made. */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdlib.h>
+
+#include "transport/wire/mpi/wire_mpi.h"
+
+#define END_NS INT64_C(30000000000) /* for others to come to the end of MPI, which would wait for them for ever */
+
+static struct wire_mpi *wires;
+
+static bool concerns(const struct wire_mpi *w, int peer)
+{
+    return peer != w->base.rank && (w->split || w->peers[peer].used);
+}
+
+void wire_mpi_end_bye(struct wire_mpi *w)
+{
+    for (int i = 0; i < w->base.size; i++)
+        if (concerns(w, i) && !w->peers[i].told)
+            w->peers[i].told = !wire_mpi_mail_bye(w, i);
+}
+
+bool wire_mpi_end_settled(struct wire_mpi *w)
+{
+    const void *bytes;
+    size_t n;
+    int peer;
+    if (!w->closed)
+        return false;
+    while (wire_mpi_mail_fetch(&w->base, &peer, &bytes, &n))
+        ;                /* nobody wants it any more */
+    wire_mpi_end_bye(w); /* to those of whom this is the first that was heard */
+    wire_mpi_mail_move(w);
+    for (int i = 0; i < w->base.size; i++)
+        if (concerns(w, i) && !w->peers[i].left)
+            return false;
+    return !w->posts;
+}
+
+bool wire_mpi_end_over(struct wire_mpi *w)
+{
+    int left = 1;
+    return wire_mpi_end_settled(w) && !MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, w->comm, &left, MPI_STATUS_IGNORE) &&
+           !left;
+}
+
+void wire_mpi_end_free(struct wire_mpi *w)
+{
+    struct wire_mpi **at = &wires;
+    while (*at != w)
+        at = &(*at)->next;
+    *at = w->next;
+    wire_mpi_mail_close(w);
+    MPI_Comm_free(&w->comm);
+    free(w->peers);
+    free(w);
+}
+
+void wire_mpi_end_free_splits(void)
+{
+    for (struct wire_mpi *w = wires, *next; w && !wire_mpi_error_troubled(); w = next) {
+        next = w->next;
+        if (w->split && wire_mpi_end_over(w))
+            wire_mpi_end_free(w);
+    }
+}
+
+/* But for those that have failed, whose peers may be gone. */
+static bool all_settled(void)
+{
+    bool all = true;
+    for (struct wire_mpi *w = wires; w; w = w->next)
+        all &= w->base.failed || wire_mpi_end_settled(w);
+    return all;
+}
+
+/* MPI is about to end, whoever ends it: it calls this for what hangs on MPI_COMM_SELF. Wires that are open end with it,
+ * since others may wait to be told. */
+static int forget(MPI_Comm comm, int key, void *value, void *extra)
+{
+    (void)comm, (void)key, (void)value, (void)extra;
+    for (struct wire_mpi *w = wires; w; w = w->next)
+        w->closed = true;
+    for (int64_t until = wire_mpi_now() + END_NS;
+         !wire_mpi_error_troubled() && !all_settled() && wire_mpi_now() < until;)
+        sched_yield();
+    for (struct wire_mpi *w = wires; w; w = w->next)
+        wire_mpi_mail_close(w);
+    return MPI_SUCCESS;
+}
+
+void wire_mpi_end_list(struct wire_mpi *w)
+{
+    static int keyval = MPI_KEYVAL_INVALID;
+    if (keyval == MPI_KEYVAL_INVALID && !MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &keyval, NULL))
+        MPI_Comm_set_attr(MPI_COMM_SELF, keyval, NULL);
+    w->next = wires;
+    wires = w;
+}

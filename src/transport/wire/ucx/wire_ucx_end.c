@@ -1,0 +1,52 @@
+/* Ending connections, and the worker. */
+#define _GNU_SOURCE
+#include "transport/wire/ucx/wire_ucx.h"
+
+#define CLOSE_NS INT64_C(1000000000) /* for connections that are ended at once */
+
+/* Moves things until *left is 0 or time is up. */
+void ucx_end_drain(struct ucx_wire *w, const int64_t *left, int64_t ns)
+{
+    for (int64_t end = ucx_now() + ns; *left > 0 && ucx_now() < end;)
+        ucp_worker_progress(w->worker);
+}
+
+static void close_now(struct ucx_wire *w, struct ucx_peer *p, int64_t end)
+{
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
+    ucs_status_ptr_t request = ucp_ep_close_nbx(p->ep, &param);
+    if (UCS_PTR_IS_PTR(request)) {
+        while (ucp_request_check_status(request) == UCS_INPROGRESS && ucx_now() < end)
+            ucp_worker_progress(w->worker);
+        ucp_request_free(request);
+    }
+    p->ep = NULL;
+}
+
+void ucx_end_cut(struct ucx_wire *w, int peer, int64_t ns)
+{
+    struct ucx_peer *p = &w->peers[peer];
+    if (!p->ep)
+        return;
+    int64_t began = ucx_now();
+    if (!p->lost_ns && !ucx_mail_bye(w, peer))
+        ucx_end_drain(w, &w->posts, ucx_patience(w, ns));
+    w->waited_ns += ucx_now() - began;
+    p->cut = true;
+    close_now(w, p, ucx_now() + CLOSE_NS);
+}
+
+/* Worker and connections first: nobody calls back or touches memory after that. */
+void ucx_end_shut(struct ucx_wire *w)
+{
+    if (!w->worker)
+        return;
+    int64_t end = ucx_now() + CLOSE_NS;
+    ucx_mail_close(w);
+    for (int i = w->used; i >= 0; i = w->peers[i].next)
+        if (w->peers[i].ep)
+            close_now(w, &w->peers[i], end);
+    ucp_worker_destroy(w->worker);
+    w->worker = NULL;
+    ucx_mail_free(w);
+}
