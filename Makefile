@@ -18,7 +18,7 @@ configure = found=$$(cmake -S . -B $(BUILD) $(CMAKE_ARGS)) || exit 1; echo "$$fo
 # The inner make runs its own jobs, so it must not inherit our flags.
 build = MAKEFLAGS=--no-print-directory cmake --build $(BUILD) --parallel $(JOBS)
 
-.PHONY: all demo check test test-python bench install uninstall asan tsan fuzz soak coverage clean format help
+.PHONY: all demo check test test-python bench ablation install uninstall asan tsan fuzz soak coverage clean format help
 
 all: ## build build/weft, build/libweft.so, build/libweft.a, the examples and the benchmarks
 	@bash cmake/setup.sh build
@@ -68,6 +68,12 @@ bench: ## install the peers, measure beside them (15 minutes), write bench/resul
 	@$(configure)
 	@$(build)
 	@BENCH_ARGS="$(BENCH_ARGS)" bash cmake/bench.sh
+
+ablation: ## measure what each driver and way is worth (10 minutes a table; goes on where it ended), write docs/ways.md
+	@bash cmake/setup.sh build
+	@$(configure)
+	@$(build)
+	@python3 bench/ablation.py --weft $(BUILD)/weft $(ABLATION_ARGS)
 
 install: all ## install below PREFIX (/usr/local); DESTDIR stands before it
 	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD) --prefix "$(PREFIX)"

@@ -21,6 +21,7 @@ document()
 {
     local others=() f
     for f in "$results"/*.json; do
+        [[ $f != "$results"/ablation-* ]] || continue # bench/ablation.py
         [ "$f" = "$results/$machine.json" ] || [ ! -f "$f" ] || others+=("$f")
     done
     [ ! -f "$results/$machine.json" ] || others=("$results/$machine.json" "${others[@]}")

@@ -78,6 +78,29 @@ static bool algorithm_here(const char *wanted)
     return false;
 }
 
+/* weft without each of the drivers and ways that a list names; all: without each that the library has. */
+static int read_without(const struct args_verb *verb, const char *list, struct bench_options *o)
+{
+    const char *name;
+    bool all = !strcmp(list, "all");
+    for (const char *p = list; p;) {
+        size_t n = strcspn(p, ",");
+        bool found = false;
+        for (size_t i = 0; (name = weft_way_name(i)); i++)
+            if (all || (strlen(name) == n && !strncmp(name, p, n))) {
+                found = true;
+                if (o->nwithout == BENCH_WITHOUT_MAX)
+                    return args_complain(verb, "--without takes up to %d names", BENCH_WITHOUT_MAX);
+                o->without[o->nwithout] = o->weft;
+                o->without[o->nwithout++].without = name;
+            }
+        if (!found)
+            return args_complain(verb, "--without: weft has no driver or way '%.*s'; weft info lists them", (int)n, p);
+        p = p[n] ? p + n + 1 : NULL;
+    }
+    return 0;
+}
+
 /* Is the name, of n letters, among those of a list with commas between? */
 static bool among(const char *list, const char *name, size_t n)
 {
@@ -118,7 +141,7 @@ int bench_check_file(const struct args_verb *verb, const char *option, const cha
 }
 
 static int check(const struct args_verb *verb, const char *ranks, const char *sizes, const char *names,
-                 struct bench_options *o, bool window)
+                 const char *without, struct bench_options *o, bool window)
 {
     int64_t n[BENCH_RANKS_MAX];
     o->nranks = read_list(ranks, n, BENCH_RANKS_MAX);
@@ -143,7 +166,11 @@ static int check(const struct args_verb *verb, const char *ranks, const char *si
         return args_complain(verb, "--window and --private exclude each other");
     if (o->json && o->csv)
         return args_complain(verb, "--json and --csv exclude each other");
-    int code = bench_check_only(verb, o->only, names);
+    if (without && o->peers)
+        return args_complain(verb, "--without and --peers exclude each other");
+    int code = without ? read_without(verb, without, o) : 0;
+    if (!code)
+        code = bench_check_only(verb, o->only, names);
     if (!code)
         code = bench_check_file(verb, "--save", o->save);
     return code ? code : bench_check_file(verb, "--plot", o->plot);
@@ -154,6 +181,7 @@ int bench_options(const char *name, const char *about, const char *ranks, const 
 {
     int64_t ms = 100, rounds = 5;
     bool window = false;
+    const char *without = NULL;
     *out = (struct bench_options){.weft.on = transport_here("shm:") ? "shm:" : "threads:"};
     char numbers[64], lengths[128], some[128] = "";
     snprintf(numbers, sizeof numbers, "ranks (%s)", ranks);
@@ -169,6 +197,10 @@ int bench_options(const char *name, const char *about, const char *ranks, const 
         {"private", ARGS_FLAG, NULL, "tensors in private memory", &out->weft.private_, 0, 0},
         {"on", ARGS_TEXT, "URL", "threads: or shm: (default: processes if this build has them)", &out->weft.on, 0, 0},
         {"algorithm", ARGS_TEXT, "NAME", "force one of weft's algorithms", &out->weft.algorithm, 0, 0},
+        {"without", ARGS_TEXT, "NAMES", "also weft without each of these drivers and ways; all: each of them", &without,
+         0, 0},
+        {"explain", ARGS_FLAG, NULL, "print how weft runs each line: driver, and the ways on rank 0",
+         &out->measure.explain, 0, 0},
         {"ms", ARGS_INT, "N", "milliseconds for each contender in each line (100)", &ms, 1, 60000},
         {"rounds", ARGS_INT, "N", "rounds in which the contenders take turns (5); repeated if they differ much",
          &rounds, 1, MEASURE_ROUNDS},
@@ -180,9 +212,12 @@ int bench_options(const char *name, const char *about, const char *ranks, const 
     bool sized = sizes != NULL;
     struct args_option rows[sizeof all / sizeof *all];
     int nrows = 0;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) /* without names there are no peers, either */
-        if ((sized || all[i].out != &sizes) && (names || (all[i].out != &out->only && all[i].out != &out->peers)))
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) { /* what has no names moves nothing between ranks */
+        const void *to = all[i].out;
+        bool moves = to == &out->only || to == &out->peers || to == &without || to == &out->measure.explain;
+        if ((sized || to != &sizes) && (names || !moves))
             rows[nrows++] = all[i];
+    }
     char usage[160];
     snprintf(usage, sizeof usage, "[-n N,N]%s%s [--window|--private] [--json|--csv] [--plot out.svg]",
              sized ? " [--sizes LIST]" : "", names ? " [--peers]" : "");
@@ -191,11 +226,19 @@ int bench_options(const char *name, const char *about, const char *ranks, const 
     int n, code = args_parse(&verb, argc, argv, words, &n);
     if (code)
         return code;
-    out->measure = (struct measure){.seconds = (double)ms * 1e-3, .rounds = (int)rounds};
-    return check(&verb, ranks, sizes, names, out, window);
+    out->measure =
+        (struct measure){.seconds = (double)ms * 1e-3, .rounds = (int)rounds, .explain = out->measure.explain};
+    return check(&verb, ranks, sizes, names, without, out, window);
 }
 
 bool bench_wants(const struct bench_options *o, const char *name)
 {
     return !o->only || among(o->only, name, strlen(name));
+}
+
+void bench_add_weft(const struct bench_options *o, struct contenders *f, int ranks)
+{
+    contenders_add_weft(f, &o->weft, ranks);
+    for (int i = 0; i < o->nwithout; i++)
+        contenders_add_weft(f, &o->without[i], ranks);
 }

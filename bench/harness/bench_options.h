@@ -5,7 +5,7 @@
 #include "tool/args.h"
 #include "tool/failure.h"
 
-enum { BENCH_RANKS_MAX = 16, BENCH_SIZES_MAX = 64 };
+enum { BENCH_RANKS_MAX = 16, BENCH_SIZES_MAX = 64, BENCH_WITHOUT_MAX = 31 };
 
 struct bench_options {
     int ranks[BENCH_RANKS_MAX], nranks;
@@ -15,6 +15,8 @@ struct bench_options {
     const char *only;        /* what to measure, by names with commas between; NULL: all */
     const char *plot, *save; /* files to write: SVG, JSON */
     struct weft_setup weft;
+    struct weft_setup without[BENCH_WITHOUT_MAX]; /* the same with one driver or way switched off each */
+    int nwithout;
     struct measure measure;
 };
 
@@ -25,6 +27,8 @@ struct bench_options {
 int bench_options(const char *name, const char *about, const char *ranks, const char *sizes, const char *names,
                   int argc, char **argv, struct bench_options *out);
 bool bench_wants(const struct bench_options *o, const char *name);
+/* Adds weft, and weft without each of the drivers and ways that --without names. */
+void bench_add_weft(const struct bench_options *o, struct contenders *f, int ranks);
 
 /* What --only says is all among the names, and the files (NULL: none) can be written: said before anything is measured.
  * 0 or CLI_BAD. */

@@ -17,7 +17,7 @@
 #include "tool/signals.h"
 #include "weft.h"
 
-#define ORDER_LIMIT 30.0 /* s: who takes longer for one order is ended */
+#define ORDER_LIMIT 30.0 /* s: a contender that takes longer for one order is ended */
 #define POLL 0.05
 #define QUIT 5.0 /* s for ranks to end by themselves; a launcher may take some more to end its own */
 
@@ -94,11 +94,26 @@ static void serve_threads(const struct weft_setup *how, int ranks, struct orders
         pthread_join(id[r], NULL);
 }
 
+/* In the process of a rank, before its comm is opened: what the user has switched off stays so. */
+static void switch_off(const char *name)
+{
+    const char *others = getenv("WEFT_WAYS");
+    char list[256];
+    if (!name)
+        return;
+    snprintf(list, sizeof list, "%s%s-%s", others ? others : "", others && *others ? "," : "", name);
+    setenv("WEFT_WAYS", list, 1);
+}
+
 void contenders_add_weft(struct contenders *f, const struct weft_setup *how, int ranks)
 {
-    struct contender *c = contenders_add(f, "weft", WORK_WEFT, ranks);
+    char name[40];
+    snprintf(name, sizeof name, how->without ? "weft -%s" : "weft", how->without);
+    struct contender *c = contenders_add(f, name, WORK_WEFT, ranks);
+    c->without = how->without;
     if (!strcmp(how->on, "threads:")) {
         if (!c->out && !contender_spawn(c)) {
+            switch_off(how->without);
             serve_threads(how, ranks, c->orders);
             _exit(0);
         }
@@ -111,6 +126,7 @@ void contenders_add_weft(struct contenders *f, const struct weft_setup *how, int
         if (!contender_spawn(c)) {
             if (how->link && !link_enter(how->link, link_host(how->link, r, ranks)))
                 _exit(1);
+            switch_off(how->without);
             rank_weft_serve(how, url, r, c->orders);
             _exit(0);
         }

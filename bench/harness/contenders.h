@@ -1,4 +1,4 @@
-/* Who is measured: weft, the floor and the MPI libraries, each a group of ranks that stands ready and sleeps until its
+/* The contenders: weft, the floor and the MPI libraries, each a group of ranks that stands ready and sleeps until its
  * turn. Ranks are processes (or the threads of one), driven through struct orders. */
 #ifndef WEFT_BENCH_HARNESS_CONTENDERS_H
 #define WEFT_BENCH_HARNESS_CONTENDERS_H
@@ -13,11 +13,12 @@ struct contender {
     int fd, log;             /* of the orders' memory; of what a peer says on stderr */
     pid_t pid[ORDERS_RANKS]; /* of its processes, or of its launcher; 0: ended */
     int npids;
-    bool out; /* could not be started, or failed: not asked any more */
+    bool out;            /* could not be started, or failed: not asked any more */
+    const char *without; /* weft: the driver or way that is switched off; NULL: none */
     char why[300];
 };
 
-enum { CONTENDERS_MAX = 24 };
+enum { CONTENDERS_MAX = 48 };
 
 /* All that are measured together. */
 struct contenders {

@@ -11,7 +11,7 @@
 #include "tool/signals.h"
 
 #define TOO_SLOW 4.0 /* times the best of its kind */
-#define TOO_LONG 2.0 /* likewise, from LONG on: what takes long is seen well at first look */
+#define TOO_LONG 2.0 /* the same from LONG on: one look at a long call is enough to judge it */
 #define LONG 0.002   /* s */
 #define FAR 20.0     /* in its first call */
 #define LOOK 0.002   /* s for a first look */
@@ -119,7 +119,7 @@ static int open_all(struct contender *c, const struct work_cell *cell, struct ro
         return 0;
     struct order o = {.verb = ORDER_OPEN, .cell = *cell};
     if (contender_do(c, &o)) {
-        if (c->kind == WORK_WEFT && !c->out)
+        if (c->kind == WORK_WEFT && !c->without && !c->out)
             snprintf(row->refused, sizeof row->refused, "%s", c->why);
         return 0;
     }
@@ -138,7 +138,15 @@ static int open_all(struct contender *c, const struct work_cell *cell, struct ro
     return n;
 }
 
-/* The checked call is the first look, with all that a first call costs; who is far off is not asked for more. */
+/* How weft does the cell that it has open: malloc'ed; NULL where it does not say. */
+static char *explain(struct contender *c, bool json)
+{
+    struct order o = {.verb = ORDER_EXPLAIN, .json = json};
+    return c->out || contender_do(c, &o) || !*c->orders->text ? NULL : strdup(c->orders->text);
+}
+
+/* The checked call is the first look, with all that a first call costs. A contender that is far off is not looked at
+ * again. */
 static void look_at_all(struct entry *e, int n, const struct measure *m, const struct row *row)
 {
     double best[WORK_MEMORY + 1] = {0}, time = m->seconds / 10 < LOOK ? m->seconds / 10 : LOOK;
@@ -181,7 +189,8 @@ static void one_round(struct entry *e, const struct measure *m, bool first, enum
 static void all_rounds(struct entry *e, int n, const struct measure *m, const struct row *row, int pass)
 {
     for (int r = 0; r < m->rounds; r++)
-        for (int i = 0; i < n; i++) {
+        for (int k = 0; k < n; k++) {
+            int i = (k + r) % n; /* each round begins with another one */
             char round[32];
             snprintf(round, sizeof round, "round %d of %d", r + 1 + pass * m->rounds, (pass + 1) * m->rounds);
             tell(row, e[i].c->name, round);
@@ -190,8 +199,8 @@ static void all_rounds(struct entry *e, int n, const struct measure *m, const st
         }
 }
 
-/* Do the rounds of weft, of the floor or of the best peer differ so much that their medians say little? Who is ahead
- * does not matter here. */
+/* Do the rounds of weft, of the floor or of the best peer differ so much that their medians say little? Which one is
+ * ahead does not matter here. */
 static bool unsteady(struct entry *e, int n, enum work_op op)
 {
     double best[WORK_MEMORY + 1] = {0}, spread[WORK_MEMORY + 1] = {0}, most = 0;
@@ -215,8 +224,12 @@ static void keep(struct entry *e, const struct work_cell *cell, struct row *row)
         return;
     struct figure *f = &row->f[row->n++];
     const char *way = work_variant(e->c->kind, cell, e->variant);
-    *f = (struct figure){
-        .kind = e->c->kind, .variant = e->variant, .wrong = e->wrong, .brief = e->brief, .made = e->made};
+    *f = (struct figure){.kind = e->c->kind,
+                         .without = e->c->without,
+                         .variant = e->variant,
+                         .wrong = e->wrong,
+                         .brief = e->brief,
+                         .made = e->made};
     snprintf(f->who, sizeof f->who, "%s%s%s", e->c->name, *way ? ", " : "", way);
     if (e->brief) {
         f->each = f->least = f->single = f->tail = e->look;
@@ -237,7 +250,7 @@ int measure_row(struct contenders *f, const struct measure *m, struct row *row, 
     if (row->cell.op == WORK_RESHARD || row->cell.op == WORK_MANY) /* as much as it moves */
         copy.bytes = (int64_t)work_moved(&row->cell, row->ranks) / row->workers;
     row->n = 0;
-    for (int i = 0; i < f->n; i++) { /* launchers at work would disturb those who are measured first */
+    for (int i = 0; i < f->n; i++) { /* launchers at work would disturb the contenders that are measured first */
         tell(row, f->c[i].name, "start");
         contender_do(&f->c[i], &(struct order){.verb = ORDER_READY});
     }
@@ -247,6 +260,10 @@ int measure_row(struct contenders *f, const struct measure *m, struct row *row, 
     }
     if (*row->refused)
         return 0;
+    if (m->explain && f->n && f->c[0].kind == WORK_WEFT) {
+        row->explain = explain(&f->c[0], false);
+        row->explain_json = explain(&f->c[0], true);
+    }
     for (int i = 0; i < n; i++)
         e[i].single = singles[i];
     look_at_all(e, n, m, row);
@@ -261,7 +278,7 @@ int measure_row(struct contenders *f, const struct measure *m, struct row *row, 
             row->copy = (double)row->workers * (double)copy.bytes / row->f[--row->n].each;
     }
     for (int i = 0; i < f->n; i++)
-        if (f->c[i].kind == WORK_WEFT && f->c[i].out)
+        if (f->c[i].kind == WORK_WEFT && !f->c[i].without && f->c[i].out)
             return failure_set(why, CLI_WRONG, "%s", f->c[i].why);
     return 0;
 }

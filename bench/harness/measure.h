@@ -4,17 +4,19 @@
 #include "bench/harness/contenders.h"
 #include "tool/failure.h"
 
-enum { MEASURE_ROUNDS = 25, MEASURE_PASSES = 3, MEASURE_FIGURES = 40 };
+enum { MEASURE_ROUNDS = 25, MEASURE_PASSES = 3, MEASURE_FIGURES = 96 };
 
 struct measure {
     double seconds; /* for each contender */
     int rounds;
+    bool explain; /* ask weft how it does each cell */
 };
 
 /* What one contender took, in one of its ways; seconds. */
 struct figure {
     char who[64];
     enum work_kind kind;
+    const char *without; /* weft: what is switched off; NULL: nothing */
     int variant;
     double each;         /* a call of many back to back, slowest rank: median over rounds */
     double least;        /* the same, of the best round */
@@ -27,11 +29,12 @@ struct figure {
 struct row {
     char label[64];
     struct work_cell cell;
-    int ranks, workers; /* workers: who copied memory */
+    int ranks, workers; /* workers: the processes that copied memory */
     struct figure f[MEASURE_FIGURES];
     int n;
-    double aim_share, aim_ratio; /* of memcpy; best peer over weft; 0: none */
-    char refused[300];           /* weft cannot do the cell as it is asked to: nothing was measured */
+    double aim_share, aim_ratio;  /* of memcpy; best peer over weft; 0: none */
+    char refused[300];            /* weft cannot do the cell as it is asked to: nothing was measured */
+    char *explain, *explain_json; /* how weft does it, where that was asked for; owned by the report */
     double copy; /* bytes a second of memcpy by the workers, about as much as the cell moves; 0: not measured */
 };
 

@@ -47,7 +47,8 @@ static struct aim find_aim(const struct report *r, int ranks, bool large)
     return (struct aim){0};
 }
 
-/* 8 bytes from one to three ranks on two cores: it depends on who happens to run, and no program measures it fairly. */
+/* 8 bytes from one to three ranks on two cores: it depends on which of them happens to run, and no program measures it
+ * fairly. */
 static bool set_aside(const struct row *row)
 {
     return row->cell.op == WORK_BROADCAST && row->cell.bytes <= 8 && row->ranks == 4;

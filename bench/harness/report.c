@@ -13,7 +13,7 @@ void report_out(struct report *r, const struct contenders *f, int ranks)
 {
     for (int i = 0; i < f->n && !signals_caught(); i++) {
         size_t n = strlen(r->left_out);
-        if (f->c[i].out && f->c[i].kind != WORK_WEFT) /* whose failure is the benchmark's */
+        if (f->c[i].out && (f->c[i].kind != WORK_WEFT || f->c[i].without)) /* whose failure is the benchmark's */
             snprintf(r->left_out + n, sizeof r->left_out - n, "%s on %d ranks: %s\n", f->c[i].name, ranks, f->c[i].why);
     }
 }
@@ -70,16 +70,63 @@ static void print_head(const struct report *r, int width)
            "", "memcpy", "us", "floor", "us");
 }
 
+/* ---- the same of weft without some of its drivers and ways: their times over that of weft with all ---- */
+
+static void print_ratio(const struct row *row, const struct figure *weft, const char *without)
+{
+    int width = (int)strlen(without) + 1 > 6 ? (int)strlen(without) + 1 : 6;
+    for (int k = 0; k < row->n; k++)
+        if (row->f[k].without == without && row->f[k].variant == weft->variant) {
+            printf(" %*.2f", width, row_time(row, &row->f[k]) / row_time(row, weft));
+            return;
+        }
+    printf(" %*s", width, "-"); /* which cannot do it */
+}
+
+static void print_without(const struct report *r, const struct row *row)
+{
+    const struct bench_options *o = r->options;
+    int label = row->cell.op == WORK_RESHARD ? 39 : row->cell.op == WORK_MANY ? 46 : 14;
+    if (r->n == 1) {
+        printf("%5s  %-*s %7s %11s  time without it over time with all:\n", "ranks", label, r->name, "size", "time us");
+        printf("%*s", label + 27, "");
+        for (int i = 0; i < o->nwithout; i++)
+            printf(" %*s%s", 5 - (int)strlen(o->without[i].without) > 0 ? 6 - (int)strlen(o->without[i].without) : 1,
+                   "-", o->without[i].without);
+        putchar('\n');
+    }
+    for (int k = 0; k < row->n; k++) {
+        const struct figure *weft = &row->f[k];
+        char size[32], text[80];
+        if (weft->kind != WORK_WEFT || weft->without)
+            continue;
+        snprintf(text, sizeof text, "%s%s", row->label, weft->who + strlen("weft"));
+        printf("%5d  %-*s %7s %11.2f", row->ranks, label, text, report_size(row->cell.bytes, size, sizeof size),
+               row_time(row, weft) * 1e6);
+        for (int i = 0; i < o->nwithout; i++)
+            print_ratio(row, weft, o->without[i].without);
+        putchar('\n');
+    }
+    fflush(stdout);
+}
+
 /* The last row, where a table is asked for. */
 static void print_row(const struct report *r)
 {
     int width = r->rows[0].cell.op == WORK_RESHARD ? 39 : 14;
-    if (r->options->json || r->options->csv || r->print)
+    const struct row *row = &r->rows[r->n - 1];
+    if (r->options->json || r->options->csv)
         return;
     progress_line_end();
-    if (r->n == 1)
-        print_head(r, width);
-    print_line(&r->rows[r->n - 1], width);
+    if (r->options->nwithout) {
+        print_without(r, row);
+    } else if (!r->print) {
+        if (r->n == 1)
+            print_head(r, width);
+        print_line(row, width);
+    }
+    if (row->explain)
+        printf("%s\n", row->explain);
     fflush(stdout);
 }
 
@@ -134,11 +181,11 @@ static int put_out(const struct report *r, struct failure *why)
     else if (o->csv)
         report_csv(r, stdout);
     else {
-        if (r->print)
+        if (r->print && !o->nwithout)
             r->print(r);
         if (r->incomplete)
             printf("\nincomplete: %s\n", r->incomplete);
-        else
+        else if (!o->nwithout)
             print_remarks(r);
     }
     fflush(stdout);
@@ -161,7 +208,8 @@ int report_end(struct report *r, int code, const struct failure *why)
     if (!code && !r->n && r->refused)
         code = failure_set(&none, CLI_WRONG, "nothing could be measured: %s", r->left_out), why = &none;
     else if (!code && !r->n)
-        code = failure_set(&none, CLI_BAD, "nothing that --only names is measured on so many ranks"), why = &none;
+        code = failure_set(&none, CLI_BAD, "nothing that --only names is measured on this number of ranks"),
+        why = &none;
     r->incomplete = code ? why->text : NULL;
     if (r->n && put_out(r, &other))
         code = failure_print(&other, verb);
@@ -171,6 +219,10 @@ int report_end(struct report *r, int code, const struct failure *why)
         for (int k = 0; k < r->rows[i].n; k++)
             if (r->rows[i].f[k].kind == WORK_WEFT && r->rows[i].f[k].wrong)
                 code = CLI_WRONG;
+    for (int i = 0; i < r->n; i++) {
+        free(r->rows[i].explain);
+        free(r->rows[i].explain_json);
+    }
     free(r->rows);
     signals_obey();
     return code;

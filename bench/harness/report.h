@@ -31,7 +31,7 @@ struct report {
 /* Adds the row (label, cell, ranks, workers and aims are given), measures it on the contenders and prints it. What weft
  * cannot do is an error, or, where an algorithm was forced, noted and left out. */
 int report_measure(struct report *r, struct contenders *f, const struct row *what, struct failure *why);
-void report_out(struct report *r, const struct contenders *f, int ranks); /* notes who is out */
+void report_out(struct report *r, const struct contenders *f, int ranks); /* notes the contenders that are out */
 /* Prints, saves and draws what was asked for; where the code is not 0 or a signal came, what was measured until then,
  * marked as incomplete, without remarks and not drawn, and why. Frees the rows. Returns the exit code: CLI_WRONG if a
  * result of weft was wrong. Does not return if a signal came. */

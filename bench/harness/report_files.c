@@ -38,7 +38,7 @@ static void json_figure(struct json *j, const struct row *row, const struct figu
 static void json_remarks(struct json *j, const struct report *r)
 {
     struct remarks said = {0};
-    if (r->remark && !r->incomplete) /* of all rows, or of none */
+    if (r->remark && !r->incomplete && !r->options->nwithout) /* of all rows, or of none */
         r->remark(r, &said);
     json_open(j, "summary", '[', false);
     for (int i = 0; i < said.n; i++) {
@@ -83,6 +83,8 @@ void report_json(const struct report *r, FILE *to)
         json_text(&j, "best_peer", l.peer ? l.peer->who : NULL);
         json_real(&j, "best_peer_us", l.peer ? row_time(row, l.peer) * 1e6 : 0);
         json_real(&j, "ratio", l.ratio);
+        if (row->explain_json)
+            json_raw(&j, "explain", row->explain_json);
         json_open(&j, "figures", '[', false);
         for (int k = 0; k < row->n; k++)
             json_figure(&j, row, &row->f[k]);

@@ -18,7 +18,7 @@
 #include "bench/work/matrix.h"
 
 enum { SMALL = 4096, LINE = 128, YIELDS = 20, BLOCK = 8192 };
-#define SPINS 10000 /* who spins for longer waits for a rank that has no core: other programs run */
+#define SPINS 10000 /* a rank that spins for longer waits for one that has no core, because other programs run */
 
 struct line {
     _Alignas(LINE) _Atomic uint32_t v;
@@ -68,7 +68,7 @@ static void relax(void)
 #endif
 }
 
-/* Until *a is no longer `old`; the acquire pairs with the release of who changes it. */
+/* Until *a is no longer `old`; the acquire pairs with the release of the rank that changes it. */
 static void await_change(struct floor *f, _Atomic uint32_t *a, uint32_t old)
 {
     for (unsigned i = 0; atomic_load_explicit(a, memory_order_acquire) == old; i++) {

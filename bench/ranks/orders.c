@@ -104,6 +104,10 @@ void orders_serve(struct orders *b, const struct subject *s)
             err = check_call(s, b);
         if (verb == ORDER_TIME)
             err = time_calls(s, b);
+        if (verb == ORDER_EXPLAIN && s->rank == 0) {
+            b->text[0] = 0;
+            err = s->explain ? s->explain(s->self, b->order.json, b->text, sizeof b->text) : 0;
+        }
         if (err && !mine->why[0])
             snprintf(mine->why, sizeof mine->why, "%s", s->words ? s->words() : "a call failed");
         mine->err = err;

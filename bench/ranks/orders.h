@@ -7,13 +7,14 @@
 
 #include "bench/work/work.h"
 
-enum { ORDERS_RANKS = 64, ORDERS_SINGLES = 2000, ORDERS_WAYS = 3 };
+enum { ORDERS_RANKS = 64, ORDERS_SINGLES = 2000, ORDERS_WAYS = 3, ORDERS_TEXT = 1 << 20 };
 
 enum order_verb {
-    ORDER_READY, /* nothing: who has done it has started up */
+    ORDER_READY, /* nothing: a rank that answers has started up */
     ORDER_OPEN,  /* make ready for the cell */
     ORDER_CHECK, /* run it once on known values and count what is wrong */
     ORDER_TIME,
+    ORDER_EXPLAIN, /* rank 0 writes how it does the cell */
     ORDER_QUIT
 };
 
@@ -23,6 +24,7 @@ struct order {
     int variant;           /* check, time */
     int warm, runs;        /* time: calls not timed, then calls back to back */
     int singles;           /* and then calls with a barrier before each */
+    bool json;             /* explain: as JSON, not as text */
 };
 
 struct orders {
@@ -39,6 +41,7 @@ struct orders {
         double made[ORDERS_WAYS]; /* open: seconds that making each way ready took; 0: not said */
     } report[ORDERS_RANKS];
     double from[ORDERS_RANKS][ORDERS_SINGLES], to[ORDERS_RANKS][ORDERS_SINGLES]; /* of the single calls */
+    char text[ORDERS_TEXT]; /* explain; empty where there is nothing to say */
 };
 
 /* One rank of what is measured. Functions return 0, or say in *why what is wrong. */
@@ -51,6 +54,7 @@ struct subject {
     int64_t (*check)(void *self, int variant);
     int (*barrier)(void *self);
     int (*call)(void *self, int variant);
+    int (*explain)(void *self, bool json, char *buf, size_t cap); /* NULL: nothing to say */
     void (*idle)(void *self);   /* now and then while other ranks still work; NULL: not needed */
     const char *(*words)(void); /* of the last call or barrier that failed; NULL: none */
 };

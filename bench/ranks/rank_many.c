@@ -1,8 +1,8 @@
-/* See bench_many.h. */
+/* See rank_many.h. */
+#include "bench/ranks/rank_many.h"
+
 #include <stdio.h>
 #include <stdlib.h>
-
-#include "bench/ranks/rank_many.h"
 
 enum { SHAPES = 7 }; /* tensors have as many sizes, by turns */
 
@@ -127,4 +127,9 @@ void rank_many_free(struct rank_many *m)
     free(m->plan);
     free(m->each);
     free(m);
+}
+
+const weft_exec *rank_many_exec(const struct rank_many *m)
+{
+    return m->whole;
 }

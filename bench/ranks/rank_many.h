@@ -13,4 +13,5 @@ int rank_many_open(weft_comm *comm, const char *algorithm, const struct work_cel
 /* way 0: the one plan; 1: one each, all started, then all waited for; 2: one each, one after another. */
 int rank_many_run(struct rank_many *m, int way);
 void rank_many_free(struct rank_many *m);
+const weft_exec *rank_many_exec(const struct rank_many *m); /* of the one plan */
 #endif

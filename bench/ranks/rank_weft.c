@@ -289,6 +289,18 @@ static int do_call(void *self, int variant)
     return err;
 }
 
+/* The first exec of the cell. What has none (a barrier, an exchange) says nothing. */
+static int do_explain(void *self, bool json, char *buf, size_t cap)
+{
+    struct rank_weft *w = self;
+    const weft_exec *exec = w->many ? rank_many_exec(w->many) : w->nmoves ? w->move[0].exec : NULL;
+    size_t n;
+    int err = exec ? weft_exec_explain(exec, json, buf, cap, &n) : 0;
+    if (exec && !err && n >= cap)
+        snprintf(buf, cap, json ? "null" : "(too long)\n");
+    return err;
+}
+
 static int do_barrier(void *self)
 {
     struct rank_weft *w = self;
@@ -433,6 +445,7 @@ void rank_weft_serve(const struct weft_setup *how, const char *url, int rank, st
                         .check = do_check,
                         .barrier = do_barrier,
                         .call = do_call,
+                        .explain = do_explain,
                         .words = weft_errmsg};
     bool threads = !strcmp(how->on, "threads:"); /* whose memory is private only if they stage */
     weft_comm_opts opts = {

@@ -10,6 +10,7 @@ struct weft_setup {
     const struct bench_link *link; /* the hosts that the ranks are on; NULL: this one */
     bool private_;                 /* tensors in private memory: staged on threads */
     const char *algorithm;         /* NULL: the chooser's */
+    const char *without;           /* a driver or way that is switched off; NULL: none */
 };
 
 /* One rank of weft, until an order says to quit. */

@@ -27,7 +27,7 @@ static int measure_cells(struct report *r, struct contenders *f, const struct wo
     for (int i = 0; i < n; i++) {
         struct row row = {.cell = cells[i], .ranks = ranks, .workers = workers};
         snprintf(row.label, sizeof row.label, "%s", work_name(cells[i].op));
-        if (cells[i].bytes >= MEMORY_FROM && f->n == memory)
+        if (cells[i].bytes >= MEMORY_FROM && f->n == memory && !r->options->nwithout)
             contenders_add_memory(f, workers);
         struct contenders all = *f;
         if (cells[i].bytes < MEMORY_FROM)
@@ -50,8 +50,9 @@ static int run(const char *name, const struct bench_options *o, const enum work_
     int n = list_cells(o, ops, nops, cells), code = CLI_OK;
     signals_watch();
     for (int i = 0; i < o->nranks && !code; i++) {
-        contenders_add_weft(&f, &o->weft, o->ranks[i]);
-        contenders_add_floors(&f, o->ranks[i], o->weft.private_, cells, n);
+        bench_add_weft(o, &f, o->ranks[i]);
+        if (!o->nwithout)
+            contenders_add_floors(&f, o->ranks[i], o->weft.private_, cells, n);
         if (o->peers && !contenders_add_peers(&f, o->ranks[i], NULL) && !i)
             fputs("weft bench: no MPI library was found when this was built, or its launcher is not there\n", stderr);
         code = measure_cells(&r, &f, cells, n, o->ranks[i], &why);

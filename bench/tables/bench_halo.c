@@ -23,7 +23,7 @@ static const struct shape {
               {"exchange", "exchange", 0, false}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-/* The largest side with a square of at most so many, up to most. */
+/* The largest side, up to `most`, whose square has at most that number of floats. */
 static int64_t side_of(int64_t floats, int64_t most)
 {
     int64_t side = 1;
@@ -57,7 +57,7 @@ static int run_ranks(struct report *r, int ranks, struct failure *why)
     static struct contenders f;
     const struct bench_options *o = r->options;
     int code = CLI_OK;
-    contenders_add_weft(&f, &o->weft, ranks);
+    bench_add_weft(o, &f, ranks);
     if (o->peers && !contenders_add_peers(&f, ranks, NULL) && !r->n)
         fputs("weft bench: no MPI library was found when this was built, or its launcher is not there\n", stderr);
     for (int i = 0; i < SHAPES; i++)

@@ -114,7 +114,7 @@ static int open_cell(struct contender *c, const struct work_cell *cell, int64_t 
     return CLI_OK;
 }
 
-/* Seconds a call, of so many back to back, slowest rank. */
+/* Seconds for each of `runs` calls back to back, on the slowest rank. */
 static int time_cell(struct contender *c, int runs, double *seconds, struct failure *why)
 {
     struct order time = {.verb = ORDER_TIME, .warm = runs / 10 + 1, .runs = runs};

@@ -106,9 +106,11 @@ static int run_ranks(struct report *r, int ranks, struct failure *why)
             cells[n++] = (struct work_cell){
                 .op = WORK_MANY, .tensors = cases[i].tensors, .bytes = work_tensor(cases[i].tensors).before * 4};
         }
-    contenders_add_weft(&f, &o->weft, ranks);
-    contenders_add_floors(&f, ranks, o->weft.private_, cells, n);
-    contenders_add_memory(&f, workers);
+    bench_add_weft(o, &f, ranks);
+    if (!o->nwithout) {
+        contenders_add_floors(&f, ranks, o->weft.private_, cells, n);
+        contenders_add_memory(&f, workers);
+    }
     if (o->peers)
         contenders_add_peers(&f, ranks, NULL);
     for (int i = 0; i < n && !code; i++) {

@@ -16,8 +16,8 @@
 #include "weft.h"
 
 enum { MOST_ROUNDS = 1000, BEST = 9 };
-#define TWO_CORES 1.05 /* at most so many times the sum of both alone */
-#define FOUR_CORES 80  /* at least so many per cent are hidden */
+#define TWO_CORES 1.05 /* at most this many times the sum of both alone */
+#define FOUR_CORES 80  /* at least this many per cent are hidden */
 
 struct times {
     double exchange[MOST_ROUNDS], compute[MOST_ROUNDS], both[MOST_ROUNDS];

@@ -48,7 +48,7 @@ static void set_aims(struct row *row, const struct reshard *c, int ranks, int64_
     row->aim_ratio = c->ratio[same && ranks == 4];
 }
 
-/* The largest square with sides in steps, in at most so many floats; one step at least. */
+/* The largest square with sides in steps, with at most that number of floats; one step at least. */
 static int64_t side_of(int64_t floats, int64_t step)
 {
     int64_t side = step;
@@ -107,9 +107,11 @@ static int run_ranks(struct report *r, int ranks, struct failure *why)
         }
     if (!n)
         return CLI_OK;
-    contenders_add_weft(&f, &o->weft, ranks);
-    contenders_add_floors(&f, ranks, o->weft.private_, cells, n);
-    contenders_add_memory(&f, workers);
+    bench_add_weft(o, &f, ranks);
+    if (!o->nwithout) {
+        contenders_add_floors(&f, ranks, o->weft.private_, cells, n);
+        contenders_add_memory(&f, workers);
+    }
     if (o->peers)
         contenders_add_peers(&f, ranks, NULL);
     for (int i = 0; i < n && !code; i++) {

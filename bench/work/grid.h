@@ -30,6 +30,6 @@ void grid_fill(const struct grid *g, float *cells);
 int64_t grid_check(const struct grid *g, const float *cells);
 double grid_moved(const struct work_grid *cell); /* bytes that all ranks together get */
 
-/* A box of so many ranks each way, as near to a cube as can be; first dims have the more. */
+/* Divides the ranks into a box that is as near to a cube as possible; the first dims have more. */
 void grid_deal(int ranks, int dims, int out[WORK_DIMS]);
 #endif

@@ -17,7 +17,7 @@ struct matrix {
 struct matrix matrix_of(const struct work_cell *cell, int ranks);
 struct matrix matrix_of_tensor(int i, int ranks);                          /* one of many */
 size_t matrix_row(const struct matrix *m, size_t source, size_t local);    /* of the whole, from a source's own */
-size_t matrix_column(const struct matrix *m, size_t target, size_t local); /* likewise of a destination */
+size_t matrix_column(const struct matrix *m, size_t target, size_t local); /* the same of a destination */
 
 /* All that one source has for one destination, from its place to its place. */
 void matrix_move(const struct matrix *m, size_t source, size_t target, const float *in, void *out);

@@ -34,7 +34,7 @@ const char *work_variant(enum work_kind kind, const struct work_cell *cell, int 
 {
     static const char *const one[] = {""}, *const sides[] = {"pull", "push"};
     static const char *const reshard[] = {"alltoallw", "pack+alltoallv"}, *const halo[] = {"isend", "persistent"};
-    static const char *const scatter[] = {"", "allreduce"}; /* who allreduces has reduce-scattered */
+    static const char *const scatter[] = {"", "allreduce"}; /* an allreduce contains a reduce-scatter */
     static const char *const grid[] = {"neighbor_alltoallw", "persistent", "persistent, dim by dim"};
     static const char *const exchange[] = {"isend, probe, recv"};
     static const char *const many[] = {"one plan", "one plan each, started together", "one plan each, in turn"};

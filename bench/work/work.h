@@ -18,7 +18,7 @@ enum work_op {
     WORK_PING, /* from rank 0 to rank 1 and back */
     WORK_RESHARD,
     WORK_MANY,     /* small tensors from rows to columns */
-    WORK_EXCHANGE, /* a message to either neighbour, who does not know its size */
+    WORK_EXCHANGE, /* a message to either neighbour, which does not know its size */
     WORK_GRID,     /* halos of a grid, ghosts around each rank's cells; in place */
     WORK_COPY,     /* memory: each rank by itself, in memory of its own */
     WORK_READ,
@@ -51,10 +51,10 @@ struct work_grid {
 struct work_cell {
     enum work_op op;
     int64_t bytes;
-    int tensors;           /* many; reshard: so many alike, 0 is one */
+    int tensors;           /* many: how many; reshard: how many of the same shape, 0 is one */
     char src[64], dst[64]; /* reshard: the layouts; all that follows says the same as they do */
     int64_t rows, columns; /* of a matrix that goes from rows to columns */
-    int64_t block;         /* both in blocks of so many, dealt round-robin; 0: in one piece a rank */
+    int64_t block;         /* both in blocks of this many, dealt round-robin; 0: in one piece a rank */
     bool apart;            /* the first half of the ranks sends to the other half */
     bool turned;           /* the destination is bound with its strides in column order */
     bool casts;            /* to bf16 */
@@ -93,7 +93,8 @@ double work_moved(const struct work_cell *cell, int ranks);
 double work_bus(const struct work_cell *cell, int ranks);
 
 double work_now(void); /* seconds, the same clock in all processes */
-/* To a core, in turn: where ranks are more than cores, who gets which is else a matter of luck that lasts. */
+/* Binds this process to a core, in turn. With more ranks than cores it would otherwise be luck, for the whole run,
+ * which ranks share a core. */
 void work_pin(int rank);
 int work_cores(void);
 #endif

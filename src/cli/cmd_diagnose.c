@@ -27,7 +27,7 @@ static void list_missing(struct diagnosis *d)
             d->list[d->n++] = r;
 }
 
-/* Who waits for the rank. */
+/* The ranks that wait for this one. */
 static void list_waiting(struct diagnosis *d, int on)
 {
     d->n = 0;
@@ -335,7 +335,7 @@ static void print_json(struct diagnosis *d)
 
 /* ---- the verb ---- */
 
-/* The waits in order of whom they are for, and among those of who waits. */
+/* The waits, sorted by the rank that is waited for, and then by the rank that waits. */
 static void index_waits(struct diagnosis *d)
 {
     for (size_t i = 0; i < d->fl.nwaits; i++)

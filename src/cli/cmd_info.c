@@ -122,6 +122,7 @@ static const struct list lists[] = {{"dtypes", dtype_at},
                                     {"ops", op_at},
                                     {"algorithms", weft_algorithm_name},
                                     {"transports", weft_transport_name},
+                                    {"ways", weft_way_name},
                                     {"modules", weft_module_name}};
 #define LISTS (sizeof lists / sizeof *lists)
 

@@ -2,7 +2,7 @@
 #ifndef WEFT_TOOL_SIGNALS_H
 #define WEFT_TOOL_SIGNALS_H
 
-void signals_watch(void); /* from now on SIGINT, SIGTERM and SIGHUP are noted, but for those that were ignored */
+void signals_watch(void); /* from now on SIGINT, SIGTERM and SIGHUP are noted, unless they were ignored */
 int signals_caught(void); /* the last one that came; 0: none */
 void signals_obey(void);  /* ends this process by it, if one came, after what is printed is written */
 #endif

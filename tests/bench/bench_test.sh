@@ -89,7 +89,25 @@ refuse "nothing that --only names" reshard -n 2 --only cast --sizes 256K
 refuse "--save $work/none/a.json: its folder: No such file" coll -n 2 --sizes 8 --save "$work/none/a.json"
 refuse "--plot $work: it is a folder" coll -n 2 --sizes 8 --plot "$work"
 
-# Two builds, of which one is a weft whose figures are known: SLOW names what takes twice as long as it was measured, all else
+# Drivers and ways that are switched off, one at a time, beside weft with all of them.
+read -ra ways < <("$WEFT_BIN" info | sed -n 's/^ways *//p')
+[ ${#ways[@]} -ge 2 ] || complain "weft info lists ${#ways[@]} drivers and ways"
+run coll -n 2 --sizes 8 --only halo,allreduce --without all "${quick[@]}" --csv; rows weft $((2 * (1 + ${#ways[@]}))); rows floor 0
+run many -n 2 --only 25 --without "${ways[0]},${ways[1]}" "${quick[@]}" --csv; rows weft 9; rows "weft -${ways[0]}," 3
+run halo -n 2 --only 1d --sizes 64 --without "${ways[1]}" "${quick[@]}"
+[ "$(grep -c '^ *2  1d .* [0-9.]* *[0-9.]*$' "$work/out")" -eq 1 ] || complain "$what: not one line"
+refuse "weft has no driver or way 'foo'" coll --without "${ways[0]},foo"
+refuse "--without and --peers exclude each other" coll --without all --peers
+refuse "there is no option '--without'" memory --without all
+run coll -n 2 --sizes 8 --only halo --explain "${quick[@]}"
+grep -q driver "$work/out" || complain "$what: it does not say which driver"
+if [ -n "${WEFT_PYTHON:-}" ]; then
+    run coll -n 2 --sizes 8 --only halo,barrier --explain "${quick[@]}" --json
+    "$WEFT_PYTHON" -c 'import json, sys; r = json.load(open(sys.argv[1]))["rows"]; assert "explain" not in r[0] and "driver" in r[1]["explain"]' \
+        "$work/out" || complain "$what: not the JSON that was expected"
+fi
+
+# Both tools that compare, with a weft whose figures are known: SLOW names what takes twice as long as it was measured, all else
 # takes as long as weft itself.
 if [ -n "${WEFT_PYTHON:-}" ]; then
     cat >"$work/slow" <<'END'
@@ -132,6 +150,22 @@ END
     "$WEFT_PYTHON" "$WEFT_SOURCE_DIR/bench/compare.py" "$WEFT_BIN" "$WEFT_BIN" --tables private,reshard,halo,memory --only halo,square,x \
         --ranks 2 --sizes 256K --ms 1 --rounds 1 --again 0 --json "$work/two.json" >"$work/out" 2>"$work/err" || complain "bench/compare.py"
     compared 'all(c["old_us"] > 0 and c["new_us"] > 0 for x in t.values() for c in x["cells"]) and len(t) == 4'
+
+    mkdir -p "$work/docs"
+    ablation()
+    {
+        SLOW="weft -${ways[0]}" "$WEFT_PYTHON" "$WEFT_SOURCE_DIR/bench/ablation.py" --weft "$work/slow" --root "$work" --ways "${ways[0]},${ways[1]}" \
+            "${small[@]}" "$@" >"$work/out" 2>"$work/err" || complain "bench/ablation.py $*"
+    }
+    ablation --tables coll,many --only halo,25
+    grep -q "^| ${ways[0]} | 2.00, 1 of 1 | 2.00, 3 of 3 | yes |" "$work/docs/ways.md" || complain "docs/ways.md: ${ways[0]} is worth something else"
+    grep -q "^| ${ways[1]} | 1.00, 0 of 1 | 1.00, 0 of 3 | no |" "$work/docs/ways.md" || complain "docs/ways.md: ${ways[1]} is worth something else"
+    grep -q "^| ${ways[0]} | Collectives in windows | 2 | halo | 8 | 2.00 |" "$work/docs/ways.md" || complain "docs/ways.md: no such cell"
+    kept=$(cksum "$work"/bench/results/ablation-*.json)
+    ablation --tables coll,many --only halo,25
+    [ "$(cksum "$work"/bench/results/ablation-*.json)" = "$kept" ] || complain "bench/ablation.py: a second call measures again"
+    ablation --tables reshard --only square --sizes 256K
+    grep -q "^| ${ways[0]} | 2.00, 1 of 1 | 2.00, 1 of 1 | 2.00, 3 of 3 | yes |" "$work/docs/ways.md" || complain "bench/ablation.py: it does not go on"
 fi
 
 run coll -n 2 --sizes 8:64:4,1K --only allreduce "${quick[@]}" --plot "$work/a.svg"

@@ -150,11 +150,12 @@ if [ "$commands" -lt 9 ] || [ "$programs" -lt 1 ] || [ "$pairs" -lt 7 ]; then
 fi
 
 # limit FILE SOURCE-LINE WORDS [DOCUMENT]: the source still has this line, and docs/limits.md (or DOCUMENT) says so. The
-# name of a file is enough: no two files of src/ have the same one.
+# name of a file of src/ is enough: no two have the same one.
 limit()
 {
     local file document=${4:-docs/limits.md}
-    file=$(find "$WEFT_SOURCE_DIR/include" "$WEFT_SOURCE_DIR/src" -name "$(basename "$1")")
+    file=$WEFT_SOURCE_DIR/$1
+    [ -f "$file" ] || file=$(find "$WEFT_SOURCE_DIR/src" -name "$(basename "$1")")
     # A formatter may put a backslash and a new line where a blank was.
     sed -z 's/\\\n */ /g; s/  */ /g' "$file" | grep -qF -- "$2" || complain "$document: $1 no longer has '$2'"
     grep -qF -- "$3" "$WEFT_SOURCE_DIR/$document" || complain "$document does not say '$3'"

@@ -280,7 +280,8 @@ static union scalar fold_terms(const struct side *s, const struct oracle_term *t
     return sum[top];
 }
 
-/* Elements that one piece owns have the same terms but for the slot, unless ghosts are summands: kept by mesh offset.
+/* Elements that one piece owns have the same terms except for the slot, unless ghosts are summands: kept by mesh
+ * offset.
  */
 struct term_cache {
     struct oracle_term **by_piece;

@@ -39,7 +39,7 @@ int64_t oracle_dst_bytes(const struct oracle *o, int rank);
  * stand for nothing) is garbage. */
 void oracle_fill(const struct oracle *o, uint64_t seed, enum oracle_values values, int rank, void *buf);
 /* The rank whose source buffer stands for this one's: the replica at coordinate 0 of all free axes. oracle_fill gives
- * both the same data but for what is never read. */
+ * both the same data, except for what is never read. */
 int oracle_replica_of(const struct oracle *o, int rank);
 /* Computes the value of every element from the source buffers, one for each rank (NULL where it holds nothing). */
 int oracle_take(struct oracle *o, const void *const *src);

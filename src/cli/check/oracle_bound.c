@@ -1,5 +1,5 @@
-/* The lower bound on what must cross between ranks, by brute force: for each element, who holds which summand and who
- * needs the value.
+/* The lower bound on what must cross between ranks, by brute force: for each element, the ranks that hold its
+ * summands and the ranks that need the value.
  *
  * Positions along a dim that the same pieces hold, on both sides, form a class. All elements of one combination of
  * classes cost the same, so that one of them is counted for all. */

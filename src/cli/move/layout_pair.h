@@ -15,7 +15,7 @@ struct layout_pair_totals {
     const char *kind, *algorithm;
     int64_t sent, received, copied, folded, bound, stated, steps, buckets, scratch;
     int64_t chunks;                         /* each counts at its sender and at its receiver */
-    int64_t busiest_sent, busiest_received; /* bytes, and the first rank that has so many */
+    int64_t busiest_sent, busiest_received; /* bytes; below, the first rank with that number */
     int busiest_sender, busiest_receiver;
     int holders, receivers; /* ranks of the source's and of the destination's mesh */
 };
