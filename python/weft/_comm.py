@@ -33,7 +33,9 @@ DEADLINE: float = lib.WEFT_DEADLINE  #: a timeout: the deadline of the comm
 
 def nanoseconds(seconds: float) -> int:
     """A time in seconds as weft.h has it."""
-    if seconds != seconds or seconds < 0:
+    if seconds != seconds:
+        raise InvalidError("a time in seconds cannot be NaN")
+    if seconds < 0:
         raise InvalidError(f"a time of {seconds} seconds: it must be 0 or more, weft.FOREVER or weft.DEADLINE")
     return int(min(seconds * 1e9, 2e18))  # infinity becomes 63 years, which weft.h accepts
 
@@ -54,12 +56,16 @@ class Closing:
 SLICE = 100_000_000  # ns; between two of them Python looks for signals, so that Ctrl-C ends a wait
 
 
+def limit_of(timeout: Optional[float], comm: "CommHandle") -> int:
+    """A timeout in nanoseconds; -1: no limit."""
+    if timeout is None or timeout == FOREVER:
+        return -1
+    return nanoseconds(comm.deadline if timeout == DEADLINE else timeout)
+
+
 def in_slices(wait: Callable[[int], int], timeout: Optional[float], comm: "CommHandle") -> int:
     """Calls wait(ns) until it has another answer than a timeout, or until this timeout is over."""
-    if timeout is None or timeout == FOREVER:
-        left = -1
-    else:
-        left = nanoseconds(comm.deadline if timeout == DEADLINE else timeout)
+    left = limit_of(timeout, comm)
     while True:
         code = wait(SLICE if left < 0 else min(left, SLICE))
         if code != lib.WEFT_ETIMEOUT or 0 <= left <= SLICE:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generator, List, Mapping, NamedTuple, Opt
 from ._aio import Flight, Poller, forget
 from ._arrays import Memory, memory_for
 from ._arrivals import Arrival, Arrivals, boxes_of
-from ._comm import SLICE, ChildHandle, Closing, Comm, in_slices, nanoseconds
+from ._comm import SLICE, ChildHandle, Closing, Comm, in_slices, limit_of, nanoseconds
 from ._errors import ArrayError, InvalidError, check, failure
 from ._weft import ffi, lib
 
@@ -141,6 +141,8 @@ class Bound(Closing):
 
     def run(self, timeout: Optional[float] = None) -> None:
         """Starts a run and waits for it."""
+        if timeout is not None:
+            limit_of(timeout, self._still_open().comm)  # nothing starts if it is wrong
         self.start().wait(timeout)
 
     def rebind(self, src: Any = None, dst: Any = None) -> None:

@@ -43,11 +43,11 @@ static bool add(struct reader *r, uint32_t *out)
     struct json_doc *d = r->doc;
     if (d->n == d->cap) {
         if (d->cap > UINT32_MAX / 2)
-            return fails(r, "there is too much in it");
+            return fails(r, "it has too many values");
         uint32_t cap = d->cap ? 2 * d->cap : 64;
         struct json_value *more = realloc(d->values, cap * sizeof *more);
         if (!more)
-            return fails(r, "memory is out");
+            return fails(r, "out of memory");
         d->values = more;
         d->cap = cap;
     }
@@ -68,7 +68,7 @@ static bool hex4(struct reader *r, uint32_t *out)
                     : c >= 'A' && c <= 'F' ? c - 'A' + 10
                                            : -1;
         if (digit < 0)
-            return fails(r, "\\u lacks its four digits");
+            return fails(r, "\\u without four digits");
         *out = *out << 4 | (uint32_t)digit;
     }
     return true;
@@ -99,7 +99,7 @@ static bool escaped(struct reader *r, char **to)
         return true;
     }
     if (c != 'u')
-        return fails(r, "a backslash before what it cannot stand before");
+        return fails(r, "a backslash before a character that cannot be escaped");
     if (!hex4(r, &u))
         return false;
     if (u >= 0xd800 && u < 0xdc00) {
@@ -115,7 +115,7 @@ static bool escaped(struct reader *r, char **to)
         return fails(r, "half of a pair of surrogates");
     }
     if (!u)
-        return fails(r, "a zero in a text");
+        return fails(r, "a zero byte in a string");
     *to = put_utf8(*to, u);
     return true;
 }
@@ -127,7 +127,7 @@ static bool text(struct reader *r, const char **out)
     *out = to;
     while (r->at < r->end && *r->at != '"') {
         if ((unsigned char)*r->at < 0x20)
-            return fails(r, "a control character in a text");
+            return fails(r, "a control character in a string");
         if (*r->at == '\\') {
             r->at++;
             if (!escaped(r, &to))
@@ -136,13 +136,13 @@ static bool text(struct reader *r, const char **out)
         }
         size_t n = utf8_length((const unsigned char *)r->at); /* the zero behind the end keeps it inside */
         if (!n)
-            return fails(r, "what is not UTF-8");
+            return fails(r, "bytes that are not UTF-8");
         memmove(to, r->at, n);
         to += n;
         r->at += n;
     }
     if (r->at == r->end)
-        return fails(r, "a text without its end");
+        return fails(r, "a string that does not end");
     r->at++;
     *to = 0;
     return true;
@@ -170,7 +170,7 @@ static bool number(struct reader *r, struct json_value *v)
         r->at++;
         v->kind = JSON_REAL;
         if (!digits(r))
-            return fails(r, "a number without its digits");
+            return fails(r, "a number without digits");
     }
     if (r->at < r->end && (*r->at == 'e' || *r->at == 'E')) {
         r->at++;
@@ -178,7 +178,7 @@ static bool number(struct reader *r, struct json_value *v)
         if (r->at < r->end && (*r->at == '+' || *r->at == '-'))
             r->at++;
         if (!digits(r))
-            return fails(r, "a number without its digits");
+            return fails(r, "a number without digits");
     }
     if (v->kind == JSON_INT) {
         errno = 0;
@@ -209,7 +209,7 @@ static bool inside(struct reader *r, uint32_t self, char close)
 {
     uint32_t last = 0, v;
     if (r->depth == JSON_READ_DEPTH)
-        return fails(r, "it is nested too deep");
+        return fails(r, "it is nested too deeply");
     r->depth++;
     for (bool more = !skip(r, close); more; more = skip(r, ',')) {
         const char *key = NULL;
@@ -225,7 +225,7 @@ static bool inside(struct reader *r, uint32_t self, char close)
     }
     r->depth--;
     if (last && !skip(r, close))
-        return fails(r, close == '}' ? "an object without its end" : "an array without its end");
+        return fails(r, close == '}' ? "an object that does not end" : "an array that does not end");
     return true;
 }
 

@@ -17,7 +17,8 @@ static int check_opts(const weft_checkpoint_opts *o)
 {
     if (o->dtype && (!dtype_is_float((int)o->dtype) || weft_dtype_size((int)o->dtype) < 2))
         return error_set(WEFT_EINVAL, "checkpoint: floats are cast to f16, bf16, f32 or f64, not to %s",
-                         weft_dtype_name((int)o->dtype) ? weft_dtype_name((int)o->dtype) : "a dtype that is none");
+                         weft_dtype_name((int)o->dtype) ? weft_dtype_name((int)o->dtype)
+                                                        : "a value that is not a dtype");
     if ((int)o->fused < WEFT_FUSED_KEEP || o->fused > WEFT_FUSED_SPLIT)
         return error_set(WEFT_EINVAL, "checkpoint: opts.fused is %d", (int)o->fused);
     if ((o->nset && !o->set) || o->shard < 0)

@@ -76,8 +76,8 @@ int checkpoint_read_text(const char *path, size_t most, char **out, size_t *len)
     else if (!S_ISREG(st.st_mode))
         rc = error_set(WEFT_EINVAL, "%s: it is not a regular file", path);
     else if ((uintmax_t)st.st_size > most)
-        rc = error_set(WEFT_EUNSUPPORTED, "%s: it has %lld bytes: up to %zu are read", path, (long long)st.st_size,
-                       most);
+        rc = error_set(WEFT_EUNSUPPORTED, "%s: it has %lld bytes, but at most %zu can be read", path,
+                       (long long)st.st_size, most);
     else if (!(text = malloc((size_t)st.st_size + 1)))
         rc = error_nomem();
     else

@@ -165,10 +165,10 @@ static int threads_of(const weft_checkpoint_opts *o)
 int checkpoint_move_check(const weft_checkpoint_opts *o)
 {
     if (memory_of(o) < MEMORY_LEAST || memory_of(o) > INT64_MAX / 2)
-        return error_set(WEFT_EINVAL, "memory: %lld bytes, and %lld are the least", (long long)o->memory,
+        return error_set(WEFT_EINVAL, "memory is %lld bytes: it must be at least %lld", (long long)o->memory,
                          (long long)MEMORY_LEAST);
     if (threads_of(o) < 1 || threads_of(o) > THREADS_MOST)
-        return error_set(WEFT_EINVAL, "threads: %d, and 1 to %d are possible", o->threads, THREADS_MOST);
+        return error_set(WEFT_EINVAL, "threads is %d: it must be 1 to %d", o->threads, THREADS_MOST);
     return 0;
 }
 

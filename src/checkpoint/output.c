@@ -48,7 +48,7 @@ static int check_folder(const char *path, bool force, bool *empty)
             rc = error_set(WEFT_EINVAL, "%s: it exists and is not empty (force replaces a checkpoint)", path);
         else if (!is_checkpoint_name(e->d_name))
             rc = error_set(WEFT_EINVAL,
-                           "%s: it is not replaced, since it has '%.100s' in it, which is no part of a checkpoint",
+                           "%s: it is not replaced, because it contains '%.100s', which is not part of a checkpoint",
                            path, e->d_name);
     }
     closedir(d);
@@ -89,12 +89,12 @@ int checkpoint_output_check(struct checkpoint *c, struct checkpoint_output *o, c
     if (!*name || !strcmp(name, ".") || !strcmp(name, "..")) /* nothing can be put in the place of these */
         return error_set(WEFT_EINVAL, "%s: give the output by its own name", o->place);
     if (o->one && c->dst.mesh->mesh > 1)
-        return error_set(WEFT_EINVAL, "%s: the output has several ranks, so it is a folder and not a file", out);
+        return error_set(WEFT_EINVAL, "%s: the output has several ranks, so it must be a folder, not a file", out);
     if (lstat(o->place, &st))
         return errno == ENOENT || errno == ENOTDIR ? check_parent(o) : failed(o->place);
     if (o->one ? !S_ISREG(st.st_mode) : !S_ISDIR(st.st_mode))
         return error_set(WEFT_EINVAL, "%s: it exists and is %s", o->place,
-                         S_ISLNK(st.st_mode) ? "a symbolic link: give what it points to"
+                         S_ISLNK(st.st_mode) ? "a symbolic link: name the file or folder that it points to"
                          : o->one            ? "not a regular file"
                                              : "not a folder");
     if (o->one && !force)

@@ -37,8 +37,7 @@ int checkpoint_mesh(const char *what, const char *text, weft_layout **out)
 int checkpoint_mesh_used(const struct checkpoint *c, const weft_layout *mesh, const char *what, const char *text)
 {
     if (mesh->mesh > 1 && !c->rules.nrules)
-        return error_set(WEFT_EINVAL,
-                         "%s: '%s' has %" PRId64 " ranks, and there are no rules that say how tensors are split", what,
+        return error_set(WEFT_EINVAL, "%s: '%s' has %" PRId64 " ranks, but no rules say how tensors are split", what,
                          text, mesh->mesh);
     for (int a = 0; a < mesh->naxes; a++)
         if (mesh->axis[a].size > 1 && !rules_mention(&c->rules, mesh->axis[a].name))
@@ -213,7 +212,8 @@ static int split_dim(struct placing *p, const struct rules_dim *from, weft_dim *
                 return rc;
             if (size > most ? size % most : most % size)
                 return error_set(WEFT_EINVAL,
-                                 "tensor '%.100s': %" PRId64 " pieces and %s of %" PRId64 " do not divide (%s:%d)",
+                                 "tensor '%.100s': %" PRId64 " pieces and %s of %" PRId64
+                                 ": neither number divides the other (%s:%d)",
                                  p->name, most, split->axis, size, p->c->rules.path, p->m.rule->line);
             p->most[a] = min64(size, most);
         }

@@ -109,7 +109,7 @@ static int join_members(struct checkpoint *c, struct member *m, size_t n, struct
         if (rc)
             return rc;
         if (k - i != (size_t)m[i].fuse->nparts)
-            return wrong(m[i].name, "more than its parts are to be joined in it");
+            return wrong(m[i].name, "more tensors than its parts would be joined in it");
         struct checkpoint_entry *e = add_entry(c, m[i].name, m[i].fuse->nparts, m[i].fuse->dim);
         if (!e)
             return error_nomem();

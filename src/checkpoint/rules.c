@@ -97,7 +97,7 @@ static int value(struct parser *p, struct rules_value *out)
         return out->variable ? 0 : error_nomem();
     }
     int rc = number(p, &out->number);
-    return rc ? rc : out->number ? 0 : wrong(p, "0 is no share and no number of pieces");
+    return rc ? rc : out->number ? 0 : wrong(p, "0 is neither a proportion nor a number of pieces");
 }
 
 /* Is the axis in the rule already? It stands in one place at most. */
@@ -120,7 +120,7 @@ static int split(struct parser *p, struct rules_rule *r, struct rules_dim *d)
     if (rc)
         return rc;
     if (used(r, s.axis))
-        return wrong(p, "an axis stands in two places");
+        return wrong(p, "an axis is used in two places");
     if (d->n == WEFT_MAX_AXES)
         return wrong(p, "a dim has more than 8 splits");
     if (take(p, ":")) {
@@ -144,7 +144,7 @@ static int dims(struct parser *p, struct rules_rule *r)
     for (;;) {
         if (take(p, "...")) {
             if (r->more >= 0)
-                return wrong(p, "'...' stands there twice");
+                return wrong(p, "'...' is there twice");
             r->more = r->ndim;
         } else {
             if (r->ndim == WEFT_MAX_DIMS)
@@ -173,7 +173,7 @@ static int pins(struct parser *p, struct rules_rule *r)
         if (!take(p, "="))
             return wrong(p, "expected '=' and a coordinate after the axis");
         if (used(r, pin.axis))
-            return wrong(p, "an axis stands in two places");
+            return wrong(p, "an axis is used in two places");
         if (r->npins == WEFT_MAX_AXES)
             return wrong(p, "more than 8 coordinates");
         if (take(p, "first"))
@@ -210,7 +210,7 @@ static int check_pattern(struct parser *p, const struct rules_rule *r)
         for (int i = 0; i < n; i++)
             twice |= !strcmp(seen[i], seen[n]);
         if (twice)
-            return wrong(p, "an axis stands in two places");
+            return wrong(p, "an axis is used in two places");
         n++;
         s += len;
     }

@@ -95,7 +95,7 @@ static int read_dtype(struct reading *r, const struct json_value *v, struct safe
 {
     char shown[SAFETENSORS_SHOWN], name[SAFETENSORS_SHOWN];
     if (v->kind != JSON_TEXT)
-        return wrong(r, t->name, "its dtype is no text");
+        return wrong(r, t->name, "its dtype is not a string");
     for (size_t i = 0; i < DTYPES; i++)
         if (!strcmp(dtypes[i].name, v->text)) {
             t->dtype = dtypes[i].dtype;
@@ -108,12 +108,12 @@ static int read_dtype(struct reading *r, const struct json_value *v, struct safe
 static int read_shape(struct reading *r, const struct json_value *v, struct safetensors_tensor *t)
 {
     if (v->kind != JSON_ARRAY)
-        return wrong(r, t->name, "its shape is no array");
+        return wrong(r, t->name, "its shape is not an array");
     for (v = json_first(&r->doc, v); v; v = json_next(&r->doc, v)) {
         if (t->ndim == WEFT_MAX_DIMS)
             return wrong(r, t->name, "it has more than 8 dims");
         if (v->kind != JSON_INT || v->number < 0)
-            return wrong(r, t->name, "its shape has what is no extent");
+            return wrong(r, t->name, "its shape has an element that is not an extent");
         t->shape[t->ndim++] = v->number;
     }
     return 0;
@@ -143,7 +143,7 @@ static int check_bytes(const struct reading *r, const struct safetensors_tensor 
     for (int d = 0; d < t->ndim; d++) {
         zero |= !t->shape[d];
         if (__builtin_mul_overflow(count, t->shape[d] ? t->shape[d] : 1, &count))
-            return wrong(r, t->name, "its shape has more elements than there can be");
+            return wrong(r, t->name, "its shape has more elements than can be counted");
     }
     if ((zero ? 0 : count) != t->bytes)
         return wrong(r, t->name, "its data_offsets do not span what its shape and dtype need");
@@ -161,15 +161,15 @@ static int read_tensor(struct reading *r, const struct json_value *v)
     if (!t->name)
         return error_nomem();
     if (v->kind != JSON_OBJECT)
-        return wrong(r, t->name, "it is no object");
+        return wrong(r, t->name, "it is not an object");
     for (v = json_first(&r->doc, v); v && !rc; v = json_next(&r->doc, v)) {
         int k = 0;
         while (k < 3 && strcmp(v->key, keys[k]))
             k++;
         if (k == 3)
-            rc = wrong(r, t->name, "it has members beside dtype, shape and data_offsets");
+            rc = wrong(r, t->name, "it has members other than dtype, shape and data_offsets");
         else if (seen[k]++)
-            rc = wrong(r, t->name, "a member of it stands there twice");
+            rc = wrong(r, t->name, "one of its members is there twice");
         else
             rc = k == 0 ? read_dtype(r, v, t) : k == 1 ? read_shape(r, v, t) : read_offsets(r, v, t);
     }
@@ -182,9 +182,9 @@ static int read_notes(struct reading *r, const struct json_value *v, struct safe
 {
     size_t n = 0;
     if (out->notes)
-        return error_set(WEFT_EINVAL, "%s: \"__metadata__\" stands there twice", r->path);
+        return error_set(WEFT_EINVAL, "%s: \"__metadata__\" is there twice", r->path);
     if (v->kind != JSON_OBJECT)
-        return error_set(WEFT_EINVAL, "%s: \"__metadata__\" is no object", r->path);
+        return error_set(WEFT_EINVAL, "%s: \"__metadata__\" is not an object", r->path);
     for (const struct json_value *m = json_first(&r->doc, v); m; m = json_next(&r->doc, m))
         n++;
     out->notes = arena_alloc(r->arena, (n + 1) * sizeof *out->notes);
@@ -192,7 +192,7 @@ static int read_notes(struct reading *r, const struct json_value *v, struct safe
         return error_nomem();
     for (v = json_first(&r->doc, v); v; v = json_next(&r->doc, v)) {
         if (v->kind != JSON_TEXT)
-            return error_set(WEFT_EINVAL, "%s: \"__metadata__\" has what is no text", r->path);
+            return error_set(WEFT_EINVAL, "%s: \"__metadata__\" has a value that is not a string", r->path);
         struct safetensors_note *note = &out->notes[out->nnotes++];
         *note = (struct safetensors_note){keep(r, v->key), keep(r, v->text)};
         if (!note->key || !note->value)
@@ -232,12 +232,12 @@ static int check_all(struct reading *r, struct safetensors_header *h)
         qsort(t, n, sizeof *t, order_by_name);
     for (size_t i = 1; i < n; i++)
         if (!strcmp(t[i].name, t[i - 1].name))
-            return wrong(r, t[i].name, "it stands there twice");
+            return wrong(r, t[i].name, "it is there twice");
     if (h->nnotes)
         qsort(h->notes, h->nnotes, sizeof *h->notes, order_notes);
     for (size_t i = 1; i < h->nnotes; i++)
         if (!strcmp(h->notes[i].key, h->notes[i - 1].key))
-            return error_set(WEFT_EINVAL, "%s: \"__metadata__\" says something twice", r->path);
+            return error_set(WEFT_EINVAL, "%s: \"__metadata__\" has a key twice", r->path);
     if (n)
         qsort(t, n, sizeof *t, order_by_place);
     int64_t at = 0;
@@ -248,7 +248,7 @@ static int check_all(struct reading *r, struct safetensors_header *h)
         at += t[i].bytes;
     }
     if (at != r->data)
-        return error_set(WEFT_EINVAL, "%s: its tensors have %lld bytes, and its data has %lld", r->path, (long long)at,
+        return error_set(WEFT_EINVAL, "%s: its tensors have %lld bytes, but its data has %lld", r->path, (long long)at,
                          (long long)r->data);
     return 0;
 }
@@ -263,7 +263,7 @@ int safetensors_read(const char *path, char *bytes, size_t length, int64_t data,
     if (json_read(&r.doc, bytes, length, why))
         rc = error_set(WEFT_EINVAL, "%s: its header is not JSON: %s", path, why);
     else if (r.doc.values[1].kind != JSON_OBJECT)
-        rc = error_set(WEFT_EINVAL, "%s: its header is no object", path);
+        rc = error_set(WEFT_EINVAL, "%s: its header is not an object", path);
     for (const struct json_value *v = rc ? NULL : json_first(&r.doc, &r.doc.values[1]); v && !rc;
          v = json_next(&r.doc, v))
         rc = strcmp(v->key, "__metadata__") ? read_tensor(&r, v) : read_notes(&r, v, out);

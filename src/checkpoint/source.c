@@ -94,14 +94,14 @@ static int read_index(const char *path, struct json_doc *doc, struct listed **ou
         return error_nomem();
     for (const struct json_value *v = json_first(doc, map); v; v = json_next(doc, v)) {
         if (v->kind != JSON_TEXT || !*v->text || strchr(v->text, '/') || v->text[0] == '.')
-            return error_set(WEFT_EINVAL, "%s: tensor %s is not said to be in a file of the same folder", path,
+            return error_set(WEFT_EINVAL, "%s: tensor %s is mapped to something other than a file of this folder", path,
                              safetensors_show(v->key, shown));
         (*out)[(*n)++] = (struct listed){v->key, v->text};
     }
     qsort(*out, *n, sizeof **out, order_by_file);
     for (size_t i = 1; i < *n; i++)
         if (!order_by_file(&(*out)[i], &(*out)[i - 1]))
-            return error_set(WEFT_EINVAL, "%s: tensor %s stands there twice", path,
+            return error_set(WEFT_EINVAL, "%s: tensor %s is there twice", path,
                              safetensors_show((*out)[i].name, shown));
     return 0;
 }
@@ -127,7 +127,7 @@ static int check_listed(const struct checkpoint_file *f, const struct listed *l,
     for (size_t i = 0; (i < k || i < n) && !rc; i++) {
         int order = i == k ? 1 : i == n ? -1 : strcmp(by_name[i]->name, l[i].name);
         if (order > 0)
-            rc = error_set(WEFT_EINVAL, "%s: tensor %s, which %s says is there, is not", f->path,
+            rc = error_set(WEFT_EINVAL, "%s: tensor %s is missing, although %s lists it", f->path,
                            safetensors_show(l[i].name, shown), index);
         else if (order < 0)
             rc = error_set(WEFT_EINVAL, "%s: tensor %s is not in %s", f->path,
@@ -229,13 +229,14 @@ static int learn_mesh(struct checkpoint *c, const char *in, bool set, bool *by_r
     if (!set && from && !note) {
         int rc = checkpoint_mesh("from", from, &c->src.mesh);
         if (!rc && c->src.mesh->mesh > 1)
-            rc = error_set(WEFT_EINVAL, "%s: it is one rank's part, and '%s' has several: name their files with %%r",
-                           in, from);
+            rc = error_set(WEFT_EINVAL,
+                           "%s: it is the file of one rank, but '%s' has several ranks: name their files with %%r", in,
+                           from);
         return rc;
     }
     int rc = checkpoint_mesh(note ? f->path : "from", note ? note : from ? from : "x1", &c->src.mesh);
     if (!rc && note && !set && c->src.mesh->mesh > 1)
-        rc = error_set(WEFT_EINVAL, "%s: it is one rank's part of a set over '%.100s': give the folder", in, note);
+        rc = error_set(WEFT_EINVAL, "%s: it is the file of one rank of a set over '%.100s': give the folder", in, note);
     if (!rc && !note)
         rc = checkpoint_mesh_used(c, c->src.mesh, "from", from ? from : "x1");
     return rc;
@@ -252,7 +253,7 @@ static int open_set(struct checkpoint *c, const char *in, const char *pattern, i
     if (!rc)
         rc = learn_mesh(c, in, true, by_rules);
     if (!rc && ranks && ranks != c->src.mesh->mesh)
-        rc = error_set(WEFT_EINVAL, "%s: there are files of %d ranks, and the mesh has %lld", in, ranks,
+        rc = error_set(WEFT_EINVAL, "%s: there are files of %d ranks, but the mesh has %lld ranks", in, ranks,
                        (long long)c->src.mesh->mesh);
     for (int r = 1; !rc && r < c->src.mesh->mesh; r++) {
         snprintf(name, sizeof name, CHECKPOINT_RANK, r, ranks);

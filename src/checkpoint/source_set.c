@@ -106,7 +106,7 @@ static int new_entry(struct checkpoint *c, const struct item *items, size_t n, i
         if (i && items[i].rank == items[i - 1].rank)
             return wrong(c, &items[i], "another file has it, too");
         if (t->dtype != e->dtype || t->ndim != e->ndim)
-            return wrong(c, &items[i], "its dtype or its number of dims is another one than on other ranks");
+            return wrong(c, &items[i], "its dtype or its number of dims differs from that on other ranks");
         e->holds[i] = (struct checkpoint_hold){.rank = items[i].rank, .file = items[i].file, .begin = t->begin};
         memcpy(e->holds[i].shape, t->shape, sizeof t->shape);
     }
@@ -149,7 +149,7 @@ static int check_ranks(const struct checkpoint *c, const struct checkpoint_entry
     char shown[SAFETENSORS_SHOWN];
     for (size_t i = 0; i < e->nholds; i++)
         if (mesh_index(l, e->holds[i].rank) < 0)
-            return error_set(WEFT_EINVAL, "%s: tensor %s: rank %d has it, and its layout does not say so",
+            return error_set(WEFT_EINVAL, "%s: tensor %s: rank %d has it, but its layout does not include that rank",
                              c->src.files.v[e->holds[i].file].path, safetensors_show(e->name, shown), e->holds[i].rank);
     for (int64_t i = 0; i < l->mesh && (size_t)l->mesh != e->nholds; i++) {
         size_t k = 0;
@@ -202,7 +202,7 @@ static int sum_pieces(const struct checkpoint_entry *e, const weft_layout *l, in
     for (int64_t p = 0; p < l->dim[dim].pieces; p++)
         if (__builtin_add_overflow(
                 *out, checkpoint_hold_of(e, mesh_rank(l, layout_piece_offset(l, dim, p)))->shape[dim], out))
-            return error_set(WEFT_EINVAL, "tensor '%.100s': its ranks' arrays together are too large", e->name);
+            return error_set(WEFT_EINVAL, "tensor '%.100s': the arrays of its ranks are too large together", e->name);
     return 0;
 }
 
@@ -349,7 +349,7 @@ static int by_notes(struct checkpoint *c, const struct item *items, size_t n)
     int rc = note ? 0 : wrong(c, items, "weft's notes in the file do not say its layout");
     for (size_t i = 1; i < n && !rc; i++)
         if (!(other = note_of(c, &items[i], key)) || strcmp(note, other))
-            rc = wrong(c, &items[i], "weft's note of its layout is another one than in the first file");
+            rc = wrong(c, &items[i], "weft's note of its layout differs from that in the first file");
     if (!rc)
         rc = entry_by_note(c, items, n, note);
     free(key);

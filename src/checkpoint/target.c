@@ -54,7 +54,8 @@ static int hold_shape(const struct checkpoint_entry *e, struct checkpoint_hold *
             if (!k)
                 h->shape[d] = local.shape[d];
             else if (d != e->cat && h->shape[d] != local.shape[d])
-                return error_set(WEFT_EINVAL, "tensor %s: its parts are split in different ways, so it cannot be one",
+                return error_set(WEFT_EINVAL,
+                                 "tensor %s: its parts are split in different ways, so they cannot be fused",
                                  safetensors_show(e->name, shown));
         if (e->ndim)
             along += local.shape[e->cat];
@@ -82,7 +83,7 @@ static int list_holds(struct checkpoint *c, struct checkpoint_entry *e)
     for (int k = 1; k < e->nparts; k++)
         for (int64_t i = 0; i < l->mesh; i++)
             if (e->parts[k]->dst.layout->mesh != l->mesh || mesh_index(e->parts[k]->dst.layout, mesh_rank(l, i)) < 0)
-                return error_set(WEFT_EINVAL, "tensor %s: its parts are on different ranks, so it cannot be one",
+                return error_set(WEFT_EINVAL, "tensor %s: its parts are on different ranks, so they cannot be fused",
                                  safetensors_show(e->name, shown));
     for (int64_t i = 0; i < l->mesh; i++) {
         e->holds[i] = (struct checkpoint_hold){.rank = mesh_rank(l, i)};

@@ -381,7 +381,7 @@ int weft_exchange_fd(weft_exchange *x, int *fd)
     }
     *fd = x->fd;
     pthread_mutex_unlock(&x->lock);
-    return *fd < 0 ? error_set(WEFT_EIO, "weft_exchange_fd: no descriptor is to be had") : 0;
+    return *fd < 0 ? error_set(WEFT_EIO, "weft_exchange_fd: no file descriptor can be made") : 0;
 }
 
 /* ---- taking ---- */

@@ -421,6 +421,6 @@ int exchange_timeout(weft_exchange *x)
     for (int i = 0; i < n; i++)
         comm_name(&names, x->comm, votes[i], " (for its vote)");
     if (!names.n)
-        return error_set(WEFT_ETIMEOUT, "time ran out: there is work of this rank's own left");
+        return error_set(WEFT_ETIMEOUT, "time ran out: this rank has work of its own left");
     return error_set(WEFT_ETIMEOUT, "time ran out: waiting for %s", comm_named(&names));
 }

@@ -76,7 +76,7 @@ static int send(weft_halo *h, enum side side, const weft_message *m)
     if (m->bytes && x->buffer)
         copy->is.payload = x->buffer(x->buffer_arg, copy->is.from, copy->is.meta, m->meta_bytes, m->bytes);
     if (m->bytes && !copy->is.payload)
-        return error_set(WEFT_ENOMEM, "weft_halo_start: the hook has no memory for %zu bytes", m->bytes);
+        return error_set(WEFT_ENOMEM, "weft_halo_start: the buffer hook returned no memory for %zu bytes", m->bytes);
     if (m->bytes)
         memcpy(copy->is.payload, m->payload, m->bytes);
     return 0;
@@ -85,7 +85,7 @@ static int send(weft_halo *h, enum side side, const weft_message *m)
 static int check(const weft_halo *h, enum side side, const weft_message *m)
 {
     if (m && ((m->meta_bytes && !m->meta) || (m->bytes && !m->payload)))
-        return error_set(WEFT_EINVAL, "weft_halo_start: a message of %zu and %zu bytes has one of them at NULL",
+        return error_set(WEFT_EINVAL, "weft_halo_start: a message of %zu and %zu bytes has a NULL pointer",
                          m->meta_bytes, m->bytes);
     return m && h->peers[side] >= 0 && h->peers[side] != h->exchange->comm->rank
                ? exchange_fits(h->exchange, m, "weft_halo_start")
@@ -110,7 +110,7 @@ int weft_halo_start(weft_halo *h, const weft_message *send_left, const weft_mess
     if (!err)
         err = check(h, RIGHT, send_right);
     if (!err && h->took + (h->gone[LEFT] || h->gone[RIGHT]) != begun)
-        err = error_set(WEFT_EBUSY, "weft_halo_start: what the round before brings was not taken");
+        err = error_set(WEFT_EBUSY, "weft_halo_start: the messages of the round before were not taken");
     if (err)
         return err;
     err = send(h, LEFT, send_left);
@@ -133,7 +133,7 @@ int weft_halo_take(weft_halo *h, weft_message **from_left, weft_message **from_r
     weft_message *got[2] = {NULL, NULL}, *m;
     if (atomic_load_explicit(&x->state, memory_order_acquire) != EXCHANGE_OPEN ||
         h->took == atomic_load_explicit(&x->rounds, memory_order_acquire))
-        return error_set(WEFT_EINVAL, "weft_halo_take: there is no complete round that was not taken");
+        return error_set(WEFT_EINVAL, "weft_halo_take: there is no complete round to take");
     while (!weft_exchange_take(x, -1, &m) && m)
         got[((struct message *)m)->tag] = m;
     for (int side = LEFT; side <= RIGHT; side++)

@@ -39,9 +39,10 @@ static int take_axes(weft_layout *l, const weft_layout_desc *d, const struct car
         if (n > WEFT_MAX_NAME)
             return caret_fail(w, AT(axis[a]), "an axis name has at most %d characters", WEFT_MAX_NAME);
         if (find_axis(l, name) >= 0)
-            return caret_fail(w, AT(axis[a]), "axis '%s' stands twice in the mesh", name);
+            return caret_fail(w, AT(axis[a]), "axis '%s' is twice in the mesh", name);
         if (d->axes[a].size < 1)
-            return caret_fail(w, AT(axis[a]), "axis '%s' has size %lld: at least 1", name, (long long)d->axes[a].size);
+            return caret_fail(w, AT(axis[a]), "axis '%s' has size %lld: it must be at least 1", name,
+                              (long long)d->axes[a].size);
         if (__builtin_mul_overflow(l->mesh, d->axes[a].size, &l->mesh) || l->mesh > INT32_MAX)
             return caret_fail(w, AT(axis[a]), "the mesh has more than %d ranks", INT32_MAX);
         memcpy(l->axis[a].name, name, n + 1);
@@ -63,7 +64,7 @@ static int use_axis(weft_layout *l, const char *name, int role, const struct car
     if (a < 0)
         return caret_fail(w, at, "axis '%.40s' is not in the mesh", name);
     if (l->axis[a].role != LAYOUT_FREE)
-        return caret_fail(w, at, "axis '%s' stands in two places", name);
+        return caret_fail(w, at, "axis '%s' is used in two places", name);
     l->axis[a].role = role;
     return 0;
 }
@@ -71,8 +72,8 @@ static int use_axis(weft_layout *l, const char *name, int role, const struct car
 static int take_ghosts(struct layout_dim *o, const weft_dim *in, const struct caret *w, int d)
 {
     if (in->lo < 0 || in->hi < 0)
-        return caret_fail(w, AT(ghost[d]), "dim %d: ghosts are %lld and %lld wide: at least 0", d, (long long)in->lo,
-                          (long long)in->hi);
+        return caret_fail(w, AT(ghost[d]), "dim %d: ghosts are %lld and %lld wide: widths must be at least 0", d,
+                          (long long)in->lo, (long long)in->hi);
     o->lo = in->lo;
     o->hi = in->hi;
     o->wrap = in->wrap && (in->lo || in->hi); /* without ghosts there is nothing to wrap */
@@ -98,9 +99,10 @@ static int take_dims(weft_layout *l, const weft_layout_desc *d, const struct car
         const weft_dim *in = &d->dims[i];
         struct layout_dim *o = &l->dim[i];
         if (in->extent < 0)
-            return caret_fail(w, AT(dim[i]), "dim %d has extent %lld: at least 0", i, (long long)in->extent);
+            return caret_fail(w, AT(dim[i]), "dim %d has extent %lld: it must be at least 0", i, (long long)in->extent);
         if (in->nsplits < 0 || in->nsplits > WEFT_MAX_AXES)
-            return caret_fail(w, AT(dim[i]), "dim %d has %d splits: 0 to %d", i, in->nsplits, WEFT_MAX_AXES);
+            return caret_fail(w, AT(dim[i]), "dim %d has %d splits: 0 to %d are possible", i, in->nsplits,
+                              WEFT_MAX_AXES);
         o->extent = in->extent;
         o->pieces = 1;
         for (int s = 0; s < in->nsplits; s++) {
@@ -110,7 +112,7 @@ static int take_dims(weft_layout *l, const weft_layout_desc *d, const struct car
             if (rc)
                 return rc;
             if (in->splits[s].block < 0)
-                return caret_fail(w, AT(split[i][s]), "dim %d: a block of %lld: at least 1", i,
+                return caret_fail(w, AT(split[i][s]), "dim %d: a block has size %lld: it must be at least 1", i,
                                   (long long)in->splits[s].block);
             o->split[s].block = in->splits[s].block;
             o->pieces *= l->axis[o->split[s].axis].size;
@@ -153,9 +155,9 @@ static int take_folds(weft_layout *l, const weft_layout_desc *d, const struct ca
                 return caret_fail(w, -1, "folds[%d].over[%d] is NULL", f, k);
             if (!strcmp(in->over[k], "~")) {
                 if (l->ghost_terms)
-                    return caret_fail(w, AT(over[f][k]), "'~' stands in two places");
+                    return caret_fail(w, AT(over[f][k]), "'~' is used in two places");
                 if (!any)
-                    return caret_fail(w, AT(over[f][k]), "'~' folds over ghosts, and no dim has any");
+                    return caret_fail(w, AT(over[f][k]), "'~' folds over ghosts, but no dim has ghosts");
                 l->fold[f].ghosts = l->ghost_terms = true;
                 continue;
             }

@@ -18,7 +18,7 @@ int weft_layout_create(const weft_layout_desc *desc, weft_layout **out)
         return rc;
     if ((d->ndim > 0 && !d->dims) || (d->naxes > 0 && !d->axes) || (d->nfolds > 0 && !d->folds)) {
         const char *what = d->ndim > 0 && !d->dims ? "dims" : d->naxes > 0 && !d->axes ? "axes" : "folds";
-        return error_set(WEFT_EINVAL, "layout: desc.%s is NULL, and there should be some", what);
+        return error_set(WEFT_EINVAL, "layout: desc.%s is NULL, but its count is not 0", what);
     }
     if (!d->ranks || d->naxes < 1 || d->naxes > WEFT_MAX_AXES)
         return layout_build(d, NULL, 0, NULL, out);
@@ -31,7 +31,8 @@ int weft_layout_create(const weft_layout_desc *desc, weft_layout **out)
         return error_nomem();
     for (int64_t i = 0; i < mesh && !rc; i++) {
         if (d->ranks[i] < 0 || d->ranks[i] == INT32_MAX)
-            rc = error_set(WEFT_EINVAL, "layout: ranks[%lld] is %d: 0 to %d", (long long)i, d->ranks[i], INT32_MAX - 1);
+            rc = error_set(WEFT_EINVAL, "layout: ranks[%lld] is %d: a rank is 0 to %d", (long long)i, d->ranks[i],
+                           INT32_MAX - 1);
         segs[i] = (struct layout_seg){.index = i, .n = 1, .rank = d->ranks[i]};
     }
     if (!rc)
@@ -146,7 +147,7 @@ int weft_layout_dual(const weft_layout *l, weft_layout **out)
     bool ghosts = false;
     for (int f = 0; f < l->nfolds; f++)
         if (l->fold[f].op != WEFT_SUM)
-            return error_set(WEFT_EINVAL, "dual: only sum has an adjoint here, and this layout folds by %s",
+            return error_set(WEFT_EINVAL, "dual: only sum has an adjoint, but this layout folds by %s",
                              weft_op_name(l->fold[f].op));
     for (int i = 0; i < l->ndim; i++)
         ghosts = ghosts || l->dim[i].lo || l->dim[i].hi;
@@ -156,7 +157,7 @@ int weft_layout_dual(const weft_layout *l, weft_layout **out)
     if (ghosts && !l->ghost_terms)
         sum.over[sum.nover++] = "~";
     if (sum.nover && !dtype_foldable(WEFT_SUM, l->dtype))
-        return error_set(WEFT_EINVAL, "dual: copies that are equal become terms of a sum, and sum does not fold %s",
+        return error_set(WEFT_EINVAL, "dual: equal copies become terms of a sum, but sum does not fold %s",
                          weft_dtype_name(l->dtype));
     d.folds = &sum;
     d.nfolds = sum.nover ? 1 : 0;

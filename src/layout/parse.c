@@ -94,7 +94,7 @@ static int used_name(struct scan *t, char *out)
 {
     int rc = axis_name(t, out);
     if (!rc && is_digit(t->s[t->pos]))
-        return caret_fail(&t->w, t->pos, "in the name of an axis digits need a '_' before them");
+        return caret_fail(&t->w, t->pos, "in an axis name, digits must follow a '_'");
     return rc;
 }
 
@@ -148,7 +148,7 @@ static int dim(struct scan *t, int i)
             int at = t->pos;
             rc = number(t, "the size of a block", &s->block);
             if (!rc && !s->block)
-                return caret_fail(&t->w, at, "a block of 0: at least 1");
+                return caret_fail(&t->w, at, "a block has size 0: it must be at least 1");
         }
     }
     bool ghosted = !rc && eat(t, '~');
@@ -157,7 +157,7 @@ static int dim(struct scan *t, int i)
     if (rc || peek(t, ',') || peek(t, ']'))
         return rc;
     if (ghosted && peek(t, '/'))
-        return caret_fail(&t->w, t->pos, "splits stand before ghosts, as in 8/x~1");
+        return caret_fail(&t->w, t->pos, "splits come before ghosts, as in 8/x~1");
     return expected(t, ghosted ? "',' or ']'" : "'/' and an axis, '~' and ghosts, ',' or ']'");
 }
 

@@ -11,10 +11,10 @@ static int grow(struct arena *arena, void **v, size_t n, size_t *cap, size_t siz
     if (n < *cap)
         return 0;
     if (n >= RUNS_MOST)
-        return error_set(WEFT_EUNSUPPORTED,
-                         "layout: blocks meet in more than %d ways along a dim; sizes with a common "
-                         "factor meet in fewer",
-                         RUNS_MOST);
+        return error_set(
+            WEFT_EUNSUPPORTED,
+            "layout: blocks meet in more than %d ways along a dim: block sizes with a common factor meet in fewer",
+            RUNS_MOST);
     size_t c = *cap ? *cap * 2 : 4;
     void *p = arena_alloc(arena, c * size);
     if (!p)

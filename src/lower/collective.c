@@ -67,7 +67,7 @@ int weft_collective_layouts(const weft_collective *given, weft_layout **src, wef
     if (c->n < 1 || c->n > INT32_MAX)
         return error_set(WEFT_EINVAL, "collective: %s in a group of %zu ranks", c->kind, c->n);
     if (row->dst == MOVED && !c->to)
-        return error_set(WEFT_EINVAL, "collective: permute needs to say where each piece goes");
+        return error_set(WEFT_EINVAL, "collective: permute needs to know where each piece goes: set `to`");
     weft_layout *a, *b;
     rc = make(c, row, row->src, &a);
     if (rc)

@@ -23,14 +23,16 @@ static int check_move(const weft_move *m, size_t i)
         char a[200], b[200];
         weft_layout_format(m->src, a, sizeof a, NULL);
         weft_layout_format(m->dst, b, sizeof b, NULL);
-        return error_set(WEFT_EINVAL, "lower: tensor %zu '%s' has another shape on the other side: %s -> %s", i, name,
-                         a, b);
+        return error_set(
+            WEFT_EINVAL,
+            "lower: tensor %zu '%s' has two different shapes: %s -> %s (a move cannot reshape or transpose)", i, name,
+            a, b);
     }
     for (int f = 0; f < m->dst->nfolds; f++)
         if (m->dst->fold[f].op == WEFT_AVG)
-            return error_set(
-                WEFT_EINVAL,
-                "lower: tensor %zu '%s': a destination cannot be left as terms of avg, which has no identity", i, name);
+            return error_set(WEFT_EINVAL,
+                             "lower: tensor %zu '%s': a destination cannot have +avg, because avg has no identity", i,
+                             name);
     return 0;
 }
 

@@ -301,7 +301,7 @@ static int read_prefix(struct cursor *c, size_t len)
     code_field(c, version);
     code_field(c, total);
     if (memcmp(magic, MAGIC, sizeof magic) != 0)
-        return error_set(WEFT_EINVAL, "plan: this is no saved plan, it does not start with \"" MAGIC "\"");
+        return error_set(WEFT_EINVAL, "plan: this is not a saved plan: it does not start with \"" MAGIC "\"");
     if (mark != ORDER_MARK)
         return error_set(WEFT_EINVAL, "plan: saved on a machine of another byte order");
     if (version != FORMAT)
@@ -311,7 +311,7 @@ static int read_prefix(struct cursor *c, size_t len)
                          total > len ? "truncated" : "too long", len, total);
     memcpy(&sum, buf + len - TAIL, sizeof sum);
     if (sum != hash_bytes(FORMAT, buf, len - TAIL))
-        return error_set(WEFT_EINVAL, "plan: damaged: its bytes do not give its checksum");
+        return error_set(WEFT_EINVAL, "plan: damaged: its checksum is wrong");
     return 0;
 }
 
@@ -326,7 +326,7 @@ static int read_counts(struct cursor *c, size_t len, uint64_t counts[COUNTS])
         left -= counts[s] * sections[s].bytes;
     }
     if (left)
-        return error_set(WEFT_EINVAL, "plan: %zu bytes belong to nothing", left);
+        return error_set(WEFT_EINVAL, "plan: %zu bytes are not used by anything", left);
     if (counts[LAYOUTS] > counts[LAYOUT_TEXT])
         return error_set(WEFT_EINVAL, "plan: %" PRIu64 " layouts do not fit into %" PRIu64 " bytes", counts[LAYOUTS],
                          counts[LAYOUT_TEXT]);

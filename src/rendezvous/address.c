@@ -31,7 +31,7 @@ int address_parse(const char *text, struct address *out)
         host++;
         n -= 2;
     } else if (memchr(host, ':', n)) {
-        return error_set(WEFT_EINVAL, "tcp:%s: an address with colons stands in brackets, as in tcp:[::1]:5000", text);
+        return error_set(WEFT_EINVAL, "tcp:%s: put an address with colons into brackets, as in tcp:[::1]:5000", text);
     }
     if (n >= sizeof out->host)
         return error_set(WEFT_EINVAL, "tcp:%.40s...: the name of the host is too long", text);

@@ -83,7 +83,7 @@ int file_read(const struct file_store *s, int folder, const char *name, void *by
     if (fstat(fd, &st))
         err = errno == ESTALE ? FILE_NONE : file_failed(s, "cannot look at", name);
     else if (!S_ISREG(st.st_mode) || st.st_uid != geteuid())
-        err = error_set(WEFT_ETRANSPORT, "file:%s: %s is no file of this user's", s->dir, name);
+        err = error_set(WEFT_ETRANSPORT, "file:%s: %s is not a file of this user", s->dir, name);
     size_t want = err ? 0 : (size_t)st.st_size < cap ? (size_t)st.st_size : cap;
     for (size_t at = 0; at < want && !err;) {
         ssize_t got = read(fd, (char *)bytes + at, want - at);

@@ -286,7 +286,7 @@ static int gather_all(struct file_store *s, const char *lead, char (*admitted)[F
             close(folder);
         close(dir);
         if (err || here == s->base.size)
-            return err == FILE_NONE ? error_set(WEFT_ETRANSPORT, "file:%s: somebody has removed the room", s->dir)
+            return err == FILE_NONE ? error_set(WEFT_ETRANSPORT, "file:%s: the folder of the store was removed", s->dir)
                                     : err;
     }
 }

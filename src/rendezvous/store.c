@@ -16,7 +16,7 @@
 
 int store_late(const struct store *s, const char *key)
 {
-    return error_set(WEFT_ETIMEOUT, "%s: nobody has set '%s' in time", s->url, key);
+    return error_set(WEFT_ETIMEOUT, "%s: no rank has set '%s' in time", s->url, key);
 }
 
 bool store_word(const char *text, size_t len, size_t most)
@@ -142,8 +142,8 @@ int store_get(struct store *s, const char *key, void *value, size_t cap, size_t 
         return err;
     *bytes = n;
     return n <= cap ? 0
-                    : error_set(WEFT_EINVAL, "%s: the value of '%s' has %zu bytes, the room is for %zu", s->url, key, n,
-                                cap);
+                    : error_set(WEFT_EINVAL, "%s: the value of '%s' has %zu bytes, but the buffer has %zu", s->url, key,
+                                n, cap);
 }
 
 int store_wait(struct store *s, const char *key, int64_t timeout_ns)
@@ -177,7 +177,7 @@ static int parts_late(struct store *s, const char *prefix)
 {
     char missing[192];
     store_missing(missing, sizeof missing, s->size, part_here, &(struct gathering){s, prefix});
-    return error_set(WEFT_ETIMEOUT, "%s: no '%s' of %s in time", s->url, prefix, missing);
+    return error_set(WEFT_ETIMEOUT, "%s: '%s' of %s did not come in time", s->url, prefix, missing);
 }
 
 /* Appends what a store has packed. */

@@ -26,7 +26,7 @@ static int room(const struct file_store *s, int *fd)
 {
     int err = file_folder(s, s->room, fd);
     return err == FILE_NONE
-               ? error_set(WEFT_ETRANSPORT, "file:%s: somebody has removed the store's folder %s", s->dir, s->room)
+               ? error_set(WEFT_ETRANSPORT, "file:%s: the folder %s of the store was removed", s->dir, s->room)
                : err;
 }
 

@@ -223,7 +223,7 @@ static int ask(const char *key, char *card)
     if (v->type == PMIX_STRING)
         free(v->data.string);
     free(v);
-    return fine ? 0 : error_set(WEFT_ETRANSPORT, "pmix: what rank 0 has put is no text");
+    return fine ? 0 : error_set(WEFT_ETRANSPORT, "pmix: the value of rank 0 is not text");
 }
 
 /* ---- opening and closing ---- */
@@ -251,8 +251,8 @@ static int meet(const struct store_opts *o, int64_t until, struct store **out)
     int listener = STORE_TCP_CONNECT, err = 0;
     if (self.rank != (pmix_rank_t)o->rank)
         return error_set(WEFT_EINVAL,
-                         "pmix: rank %d of the store is rank %u of the launcher; all ranks of the job, as they are, "
-                         "open it",
+                         "pmix: rank %d of the store is rank %u of the launcher: all ranks of the job must open it, "
+                         "with the launcher's ranks",
                          o->rank, self.rank);
     snprintf(key, sizeof key, "weft.store.%d.%s", atomic_fetch_add_explicit(&opens, 1, memory_order_relaxed),
              o->name ? o->name : "");
@@ -275,7 +275,7 @@ static int meet(const struct store_opts *o, int64_t until, struct store **out)
 static int open_store(const char *place, const struct store_opts *o, int64_t until, struct store **out)
 {
     if (*place)
-        return error_set(WEFT_EINVAL, "pmix:%s: pmix: stands alone", place);
+        return error_set(WEFT_EINVAL, "pmix:%s: nothing may follow pmix:", place);
     if (!sodium_find())
         return WEFT_EUNSUPPORTED;
     pthread_once(&once, load);

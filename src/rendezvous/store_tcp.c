@@ -117,7 +117,7 @@ static int take_reply(struct tcp_store *t, int64_t until, struct frame_reply *r)
     if (why)
         return lost(t, why);
     if (!n || !frame_open(&t->end, t->frame, n) || !frame_take_reply(t->frame, n - SODIUM_TAG, r))
-        return gone(t, "sent something that cannot be its own");
+        return gone(t, "sent bytes that do not fit the protocol");
     return 0;
 }
 
@@ -197,7 +197,7 @@ int store_tcp_parts(struct store *s, const char *prefix, int first, unsigned cha
     if (err)
         return err;
     if (r.number < 1 || r.number > s->size - first || !well_packed(r.value, r.bytes, r.number))
-        return gone(t, "sent something that cannot be its own");
+        return gone(t, "sent bytes that do not fit the protocol");
     memcpy(packed, r.value, r.bytes);
     *count = (int)r.number;
     return 0;
@@ -216,7 +216,7 @@ static int shake_hands(struct tcp_store *t, const struct sodium *na, int64_t unt
     if ((*why = send_all(t->fd, hello, sizeof hello, until)) || (*why = recv_all(t->fd, hello, sizeof hello, until)))
         return AGAIN;
     if (!frame_meet(&t->end, hello))
-        return error_set(WEFT_ETRANSPORT, "%s: what listens there is no store of weft's", t->base.url);
+        return error_set(WEFT_ETRANSPORT, "%s: the server there is not a store of weft", t->base.url);
     frame_prove(&t->end, proof);
     if ((*why = send_all(t->fd, proof, sizeof proof, until)) ||
         (*why = recv_all(t->fd, decision, sizeof decision, until)))
@@ -228,7 +228,7 @@ static int shake_hands(struct tcp_store *t, const struct sodium *na, int64_t unt
             "WEFT_TOKEN_FILE differ?",
             t->base.url, t->base.rank);
     if (!frame_believe(&t->end, decision + 1))
-        return error_set(WEFT_ETRANSPORT, "%s: what listens there cannot prove that it has the token", t->base.url);
+        return error_set(WEFT_ETRANSPORT, "%s: the server there cannot prove that it has the token", t->base.url);
     return 0;
 }
 

@@ -75,7 +75,7 @@ static void take(weft_comm *c, int rank, const void *bytes, size_t n)
     memcpy(&m, bytes, n);
     struct remote_peer *p = remote_peer(r, rank);
     if (!p) {
-        comm_fail(c, WEFT_ENOMEM, "rank %d has no memory for what rank %d puts to it", c->rank, rank);
+        comm_fail(c, WEFT_ENOMEM, "rank %d has no memory for the puts of rank %d", c->rank, rank);
         return;
     }
     p->heard_at = core_now();
@@ -226,7 +226,7 @@ static void watch(struct comm_task *t, int64_t now)
             remote_forget(r, p);
         else if (fate == TRANSPORT_DIED)
             comm_fail(c, WEFT_EPEER, "%s has died, rank %d was %s", comm_who(c, p->rank, who), c->rank,
-                      sends ? "putting to it" : "waiting for what it puts");
+                      sends ? "putting to it" : "waiting for its puts");
     }
 }
 

@@ -137,7 +137,7 @@ void remote_in_take(struct remote *r, struct remote_peer *p, const struct remote
 {
     char who[COMM_WHO];
     if (!is_sound(r, m, n)) {
-        comm_fail(r->comm, WEFT_ETRANSPORT, "rank %d got mail for a window from %s that makes no sense", r->comm->rank,
+        comm_fail(r->comm, WEFT_ETRANSPORT, "rank %d got a malformed message for a window from %s", r->comm->rank,
                   comm_who(r->comm, p->rank, who));
         return;
     }

@@ -68,8 +68,8 @@ static int silent(struct remote *r, const struct remote_peer *p)
     weft_comm *c = r->comm;
     const char *late = p ? comm_who(c, p->rank, who) : name_late(r, &names);
     return comm_fail(c, WEFT_EPEER,
-                     "%s took nothing of what rank %d puts and notifies for %lld ms: it has to make calls on its comm, "
-                     "or to have a progress thread",
+                     "%s has taken no put or signal of rank %d for %lld ms: it has to make calls on its comm, or to "
+                     "have a progress thread",
                      late ? late : "a rank", c->rank, (long long)(c->deadline_ns / 1000000));
 }
 

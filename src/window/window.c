@@ -57,8 +57,8 @@ static int check_buffer(const weft_buffer *all, size_t i)
         return error_set(WEFT_EINVAL, "weft_window_open: buffer '%s' has %lld elements", b->name, (long long)b->count);
     if (b->align > WINDOW_PAGE || (b->align & (b->align - 1)))
         return error_set(WEFT_EINVAL,
-                         "weft_window_open: buffer '%s' is to be aligned to %zu: give a power of two up to %d", b->name,
-                         b->align, WINDOW_PAGE);
+                         "weft_window_open: the alignment of buffer '%s' is %zu: it must be a power of two up to %d",
+                         b->name, b->align, WINDOW_PAGE);
     char what[96];
     snprintf(what, sizeof what, "weft_window_open: buffer '%.60s'", b->name);
     int err = domain_check(what, b->memory, b->device);

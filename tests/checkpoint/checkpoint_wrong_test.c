@@ -133,7 +133,7 @@ static void test_files_that_lie(void **state)
         const char *says;
     } rows[] = {
         {ok, sizeof ok - 1, 3, "x.safetensors: tensor 'a': its data lies beyond the end of the file"},
-        {ok, sizeof ok - 1, 5, "x.safetensors: its tensors have 4 bytes, and its data has 5"},
+        {ok, sizeof ok - 1, 5, "x.safetensors: its tensors have 4 bytes, but its data has 5"},
         {ok, 1000, 4, "x.safetensors: its header would have 1000 bytes"},
         {ok, UINT64_C(1) << 63, 4, "x.safetensors: its header would have 9223372036854775808 bytes"},
         {ok, sizeof ok - 2, 5, "x.safetensors: its header is not JSON"},
@@ -166,15 +166,17 @@ static void test_folders(void **state)
     } rows[] = {
         {"{", "index.json: it is not JSON"},
         {"{}", "no object \"weight_map\""},
-        {"{\"weight_map\": {\"e\": 7}}", "tensor 'e' is not said to be in a file of the same folder"},
+        {"{\"weight_map\": {\"e\": 7}}", "tensor 'e' is mapped to something other than a file of this folder"},
         {"{\"weight_map\": {\"e\": \"../a.safetensors\"}}",
-         "tensor 'e' is not said to be in a file of the same folder"},
-        {"{\"weight_map\": {\"e\": \"/etc/passwd\"}}", "tensor 'e' is not said to be in a file of the same folder"},
-        {"{\"weight_map\": {\"e\": \"..\"}}", "tensor 'e' is not said to be in a file of the same folder"},
+         "tensor 'e' is mapped to something other than a file of this folder"},
+        {"{\"weight_map\": {\"e\": \"/etc/passwd\"}}",
+         "tensor 'e' is mapped to something other than a file of this folder"},
+        {"{\"weight_map\": {\"e\": \"..\"}}", "tensor 'e' is mapped to something other than a file of this folder"},
         {"{\"weight_map\": {\"e\": \"b.safetensors\"}}", "b.safetensors: No such file"},
-        {"{\"weight_map\": {\"e\": \"a.safetensors\", \"e\": \"a.safetensors\"}}", "tensor 'e' stands there twice"},
+        {"{\"weight_map\": {\"e\": \"a.safetensors\", \"e\": \"a.safetensors\"}}", "tensor 'e' is there twice"},
         {"{\"weight_map\": {\"e\": \"a.safetensors\"}}", "a.safetensors: tensor 'l.0.o' is not in"},
-        {"{\"weight_map\": {\"a\": \"a.safetensors\", \"e\": \"a.safetensors\"}}", "a.safetensors: tensor 'a', which"},
+        {"{\"weight_map\": {\"a\": \"a.safetensors\", \"e\": \"a.safetensors\"}}",
+         "a.safetensors: tensor 'a' is missing, although"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         scratch_write_text(index, rows[i].index);
@@ -190,7 +192,7 @@ static void test_sets(void **state)
     taken(in, "tp2.pp2", &opts);
     rename(out, scratch_place(folder, "%s/set", scratch));
     refused(scratch_place(path, "%s/rank-00001-of-00004.safetensors", folder), "tp1", &opts, WEFT_EINVAL,
-            "one rank's part of a set over 'tp2.pp2'");
+            "the file of one rank of a set over 'tp2.pp2'");
     opts.from = "tp4";
     refused(folder, "tp1", &opts, WEFT_EINVAL, "sharded over 'tp2.pp2', not over 'tp4'");
     opts.from = NULL;
@@ -243,7 +245,7 @@ static void test_notes(void **state)
         {"u8[4/tp] @tp2.x2", "not that of a checkpoint's tensor"},
         {"u8[4] @tp2 +sum(tp)", "not that of a checkpoint's tensor"},
         {"u8[5/tp] @tp2", "its shape is [2], and the layout gives rank 0 [3]"},
-        {"u8[2] @tp1", "rank 1 has it, and its layout does not say so"},
+        {"u8[2] @tp1", "rank 1 has it, but its layout does not include that rank"},
         {"u8[4/tp,1] @tp2", "not that of a checkpoint's tensor"},
     };
     char folder[PATH], path[PATH], header[600];
@@ -284,9 +286,11 @@ static void test_requests(void **state)
         {"tp2", NULL, "e [/tp]\n* [...]", NULL, "tensor 'e': it has another number of dims than its rule (RULES:1)"},
         {"tp2", NULL, "e [/tp<=$h, ]\n* [...]", NULL, "RULES:1: $h has no value: there is no config.json"},
         {"tp2", NULL, "e [/tp<=$h, ]\n* [...]", "h=x", "'h=x': a number"},
-        {"tp2", NULL, "e [/tp<=$h, ]\n* [...]", "h=3", "tensor 'e': 3 pieces and tp of 2 do not divide"},
+        {"tp2", NULL, "e [/tp<=$h, ]\n* [...]", "h=3",
+         "tensor 'e': 3 pieces and tp of 2: neither number divides the other"},
         {"tp2", NULL, "e [/tp<=$h, ]\n* [...]", "hh=2", "'hh=2': no rule of RULES asks for that number"},
-        {"tp3", NULL, "e [/tp<=2, ]\n* [...]", NULL, "tensor 'e': 2 pieces and tp of 3 do not divide"},
+        {"tp3", NULL, "e [/tp<=2, ]\n* [...]", NULL,
+         "tensor 'e': 2 pieces and tp of 3: neither number divides the other"},
         {"tp2", NULL, "l.0.o [/tp<=2, ]\n* [...]", NULL, "tensor 'l.0.o': a dim of 3 is not 2 pieces of whole heads"},
         {"tp2", NULL, "e [/tp, ] pp=3\n* [...]", NULL, NULL},
         {"tp2.pp2", NULL, "e [/tp, ] pp=3\n* [...]", NULL, "tensor 'e': it is placed beyond the end of an axis"},
@@ -296,7 +300,7 @@ static void test_requests(void **state)
          "tensor 'e': its parts are split in different ways"},
         {"pp2", NULL, "fuse e = f + g\nf [...] pp=0\ng [...] pp=1\n* [...]", NULL,
          "tensor 'e': its parts are on different ranks"},
-        {"tp2", "tp4", "* [/tp, ...]", NULL, "it is one rank's part, and 'tp4' has several"},
+        {"tp2", "tp4", "* [/tp, ...]", NULL, "it is the file of one rank, but 'tp4' has several"},
         {"tp70000", NULL, "* [/tp, ...]", NULL, "65536 ranks at most"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -321,15 +325,15 @@ static void test_requests(void **state)
     opts.rules = "no-such-rules";
     refused(in, "tp2", &opts, WEFT_EINVAL, "no-such-rules: No such file");
     opts.rules = NULL;
-    refused(in, "tp2", &opts, WEFT_EINVAL, "there are no rules");
+    refused(in, "tp2", &opts, WEFT_EINVAL, "no rules say");
     opts.size = 3;
     refused(in, "tp1", &opts, WEFT_EINVAL, "the size in weft_checkpoint_opts is 3");
     opts = options();
     opts.memory = 1000;
-    refused(in, "tp1", &opts, WEFT_EINVAL, "memory: 1000 bytes");
+    refused(in, "tp1", &opts, WEFT_EINVAL, "memory is 1000 bytes");
     opts = options();
     opts.threads = 65;
-    refused(in, "tp1", &opts, WEFT_EINVAL, "threads: 65");
+    refused(in, "tp1", &opts, WEFT_EINVAL, "threads is 65");
     opts = options();
     opts.dtype = WEFT_I8;
     refused(in, "tp1", &opts, WEFT_EINVAL, "not to i8");
@@ -373,12 +377,12 @@ static void test_output(void **state)
     taken(out, "tp2", &opts); /* onto itself */
     assert_int_equal(access(scratch_place(path, "%s/rank-00001-of-00002.safetensors", out), R_OK), 0);
     scratch_write_text(scratch_place(path, "%s/thesis.tex", out), "all of it");
-    refused(in, "tp2", &opts, WEFT_EINVAL, "it has 'thesis.tex' in it");
+    refused(in, "tp2", &opts, WEFT_EINVAL, "it contains 'thesis.tex'");
     assert_int_equal(count_files(), 3);
     scratch_place(out, "%s/sub/none/x", scratch);
     refused(in, "tp2", &opts, WEFT_EINVAL, "sub/none: No such file");
     scratch_place(out, "%s/one.safetensors", scratch);
-    refused(in, "tp2", &opts, WEFT_EINVAL, "so it is a folder");
+    refused(in, "tp2", &opts, WEFT_EINVAL, "so it must be a folder");
     opts.force = false;
     taken(in, "tp1", &opts);
     refused(in, "tp1", &opts, WEFT_EINVAL, "one.safetensors: it exists");
@@ -516,12 +520,12 @@ static void test_memory_runs_out(void **state)
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, finish)
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_files_that_lie),  TEST(test_folders), TEST(test_sets),   TEST(test_notes), TEST(test_requests),
         TEST(test_config),          TEST(test_output),  TEST(test_shards), TEST(test_stop),  TEST(test_calls_fail),
         TEST(test_memory_runs_out),
     };
-    return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
+    return SUITE_MAIN(argc, argv, SUITE_FIXTURE(tests, scratch_make, scratch_drop));
 }

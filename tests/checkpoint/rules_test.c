@@ -83,10 +83,10 @@ static void test_refused(void **state)
         {"a.{tp}.{tp} []", "two places"},
         {"a [/tp] tp=0", "two places"},
         {"a [/tp:0]", "a block of 0"},
-        {"a [/tp<=0]", "0 is no share"},
+        {"a [/tp<=0]", "0 is neither a proportion"},
         {"a [/tp<=$]", "a name is missing after $"},
         {"a [/tp<=9999999999]", "larger than 999999999"},
-        {"a [..., ...]", "'...' stands there twice"},
+        {"a [..., ...]", "'...' is there twice"},
         {"a [,,,,,,,,]", "more than 8 dims"},
         {"a [] pp", "expected '='"},
         {"a [] pp=middle", "a number is missing"},
@@ -103,7 +103,7 @@ static void test_refused(void **state)
         {"fuse a = b + b", "two parts have one name"},
         {"fuse a = b + c dim 8", "dims are 0 to 7"},
         {"fuse a = b + c x", "expected 'fuse NAME"},
-        {"fuse a = b:0 + c", "0 is no share"},
+        {"fuse a = b:0 + c", "0 is neither a proportion"},
         {"fuse a = b+c+d+e+f+g+h+i+j", "more than 8 parts"},
         {"a [/abcdefghijklmnopqrstuvwxyzabcdefghi]", "longer than 31"},
     };
@@ -228,12 +228,12 @@ static void test_shipped(void **state)
     assert_null(weft_checkpoint_rules_name(99));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_parse, reset), cmocka_unit_test_teardown(test_refused, reset),
         cmocka_unit_test_teardown(test_match, reset), cmocka_unit_test_teardown(test_first_rule_counts, reset),
         cmocka_unit_test_teardown(test_fused, reset), cmocka_unit_test_teardown(test_shipped, reset),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

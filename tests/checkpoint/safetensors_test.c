@@ -27,22 +27,24 @@ static void test_refused(void **state)
         const char *says;
     } rows[] = {
         {"", 0, "not JSON"},
-        {"[]", 0, "no object"},
+        {"[]", 0, "not an object"},
         {"{\"a\":" T, 8, "not JSON"},
         {"{\"a\":" T "} x", 8, "something follows"},
-        {"{\"a\":" T ",\"a\":" T "}", 8, "'a': it stands there twice"},
-        {"{\"a\":[]}", 0, "'a': it is no object"},
+        {"{\"a\":" T ",\"a\":" T "}", 8, "'a': it is there twice"},
+        {"{\"a\":[]}", 0, "'a': it is not an object"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, "'a': it lacks"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "'a': a member of it"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"x\":1,\"data_offsets\":[0,8]}}", 8, "'a': it has members beside"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"shape\":[2],\"data_offsets\":[0,8]}}", 8,
+         "'a': one of its members"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"x\":1,\"data_offsets\":[0,8]}}", 8,
+         "'a': it has members other than"},
         {"{\"a\":{\"dtype\":\"F31\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "'a': its dtype is 'F31'"},
-        {"{\"a\":{\"dtype\":7,\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "'a': its dtype is no text"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":2,\"data_offsets\":[0,8]}}", 8, "'a': its shape is no array"},
+        {"{\"a\":{\"dtype\":7,\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "'a': its dtype is not a string"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":2,\"data_offsets\":[0,8]}}", 8, "'a': its shape is not an array"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}", 8,
-         "'a': its shape has what is no extent"},
+         "'a': its shape has an element that is not an extent"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2.0],\"data_offsets\":[0,8]}}", 8,
-         "'a': its shape has what is no extent"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[99999999999999999999],\"data_offsets\":[0,8]}}", 8, "no extent"},
+         "'a': its shape has an element that is not an extent"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[99999999999999999999],\"data_offsets\":[0,8]}}", 8, "not an extent"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,8]}}", 8,
          "'a': its shape has more"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4,0],\"data_offsets\":[0,0]}}", 0,
@@ -56,17 +58,19 @@ static void test_refused(void **state)
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,9223372036854775808]}}", 8,
          "'a': its data_offsets are not two"},
         {"{\"a\":" T "}", 4, "'a': its data lies beyond the end of the file"},
-        {"{\"a\":" T "}", 12, "its tensors have 8 bytes, and its data has 12"},
+        {"{\"a\":" T "}", 12, "its tensors have 8 bytes, but its data has 12"},
         {"{\"a\":" T ",\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[4,8]}}", 8, "'b': its data overlaps"},
         {"{\"a\":" T ",\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[9,10]}}", 10, "'b': there is a gap"},
-        {"{\"__metadata__\":[]}", 0, "\"__metadata__\" is no object"},
-        {"{\"__metadata__\":{\"a\":1}}", 0, "\"__metadata__\" has what is no text"},
-        {"{\"__metadata__\":{\"a\":\"1\",\"a\":\"2\"}}", 0, "\"__metadata__\" says something twice"},
-        {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, "\"__metadata__\" stands there twice"},
+        {"{\"__metadata__\":[]}", 0, "\"__metadata__\" is not an object"},
+        {"{\"__metadata__\":{\"a\":1}}", 0, "\"__metadata__\" has a value that is not a string"},
+        {"{\"__metadata__\":{\"a\":\"1\",\"a\":\"2\"}}", 0, "\"__metadata__\" has a key twice"},
+        {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, "\"__metadata__\" is there twice"},
         {"{\"a\":[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]}", 0, "nested too deep"},
         {"{\"a\xff\":" T "}", 8, "not UTF-8"},
-        {"{\"a\\u0000\":" T "}", 8, "a zero in a text"},
-        {"{\"\\u001b[2J\\n\":[]}", 0, "'\\x1b[2J\\n': it is no object"},
+        {"{\"a\\u0000\":" T "}", 8, "a zero byte in a string"},
+        {"{\"\\u001b[2J\\n\":[]}", 0,
+         "'\\x1b[2J\\n"
+         "': it is not an object"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct arena arena = {0};
@@ -186,10 +190,10 @@ static void test_long_names_are_cut(void **state)
     assert_string_equal(safetensors_show("a\n", shown), "'a\\n'");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused), cmocka_unit_test(test_length),
                                        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_escapes),
                                        cmocka_unit_test(test_long_names_are_cut)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

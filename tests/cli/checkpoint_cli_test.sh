@@ -37,7 +37,7 @@ run 2 checkpoint in.safetensors; err "two places are needed"
 run 2 checkpoint in.safetensors out.d; err "--to is missing"
 run 2 checkpoint in.safetensors out.d --to tp2 --rules my.rules --fuse --separate; err "exclude each other"
 run 2 checkpoint in.safetensors out.d --to tp2 --rules my.rules --dtype f17; err "there is no dtype 'f17'"
-run 2 checkpoint in.safetensors out.d --to tp2; err "there are no rules"
+run 2 checkpoint in.safetensors out.d --to tp2; err "no rules say"
 run 2 checkpoint none out.d --to tp1; err "none: No such file"
 run 0 checkpoint in.safetensors out.d --to tp2 --rules my.rules
 out "1 file, 16 B -> 2 files, 16 B: 1 tensor on tp2"
@@ -52,7 +52,7 @@ cp out.d/rank-00000-of-00008.safetensors out.d/rank-00000-of-00004.safetensors
 run 2 checkpoint out.d sets.d --to tp1; err "out.d: it has the files of several sets of ranks"
 mkdir empty.d; ln -s empty.d link.d; mkfifo pipe.safetensors
 run 2 checkpoint in.safetensors empty.d/. --to tp1; err "empty.d/.: give the output by its own name"
-run 2 checkpoint in.safetensors link.d --to tp1; err "link.d: it exists and is a symbolic link: give what it points to"
+run 2 checkpoint in.safetensors link.d --to tp1; err "link.d: it exists and is a symbolic link: name the file or folder that it points to"
 run 2 checkpoint pipe.safetensors pipe.d --to tp1; err "pipe.safetensors: it is not a regular file"
 run 2 checkpoint in.safetensors none/out.d --to tp2 --rules my.rules; err "checkpoint: none: No such file"
 run 2 checkpoint in.safetensors in.safetensors/out.d --to tp2 --rules my.rules; err "checkpoint: in.safetensors"

@@ -85,7 +85,7 @@ sed 1d err >rest
 same want rest
 run 2 check 'f32[8] @x4' 'f32[8/y] @x4'; err "DST: layout: axis 'y' is not in the mesh"; err '  f32[8/y] @x4'; err '        ^'
 run 2 reshard 'f33[8] @x4' 'f32[8] @x4' --in a.%r.npy --out b.%r.npy; err "SRC: layout:"; err '  f33[8] @x4'
-run 2 plan 'f32[8] @x4' 'f32[9] @x4'; err "another shape"
+run 2 plan 'f32[8] @x4' 'f32[9] @x4'; err "different shapes"
 run 2 plan 'f32[8] @x4' 'f32[8] @x4' --algorithm magic; err "magic"
 
 # ---- plan ----

@@ -52,12 +52,12 @@ static void wrong_texts(void **state)
         {"f32[8/] @x2", "expected the name of an axis, not ']'", 6},
         {"f32[8/2] @x2", "expected the name of an axis, not '2'", 6},
         {"f32[8/y] @x2", "axis 'y' is not in the mesh", 6},
-        {"f32[8/x/x] @x2", "axis 'x' stands in two places", 8},
-        {"f32[8/x,8/x] @x2", "axis 'x' stands in two places", 10},
-        {"f32[8/x] @x2 +sum(x)", "axis 'x' stands in two places", 18},
-        {"f32[8] @x2 +sum(x) +sum(x)", "axis 'x' stands in two places", 24},
+        {"f32[8/x/x] @x2", "axis 'x' is used in two places", 8},
+        {"f32[8/x,8/x] @x2", "axis 'x' is used in two places", 10},
+        {"f32[8/x] @x2 +sum(x)", "axis 'x' is used in two places", 18},
+        {"f32[8] @x2 +sum(x) +sum(x)", "axis 'x' is used in two places", 24},
         {"f32[8/x:] @x2", "expected the size of a block, not ']'", 8},
-        {"f32[8/x:0] @x2", "a block of 0: at least 1", 8},
+        {"f32[8/x:0] @x2", "a block has size 0: it must be at least 1", 8},
         {"f32[8/x:y] @x2", "expected the size of a block, not 'y'", 8},
         {"f32[8/x~] @x2", "expected the number of ghosts, not ']'", 8},
         {"f32[8/x~-1] @x2", "expected the number of ghosts, not '-'", 8},
@@ -65,15 +65,15 @@ static void wrong_texts(void **state)
         {"f32[8/x~1p] @x2", "expected ',' or ']', not 'p'", 9},
         {"f32[8/x~o] @x2", "expected the number of ghosts, not 'o'", 8},
         {"f32[8/x:2~1] @x2", "dim 0: ghosts need contiguous pieces, and ':2' deals blocks", 9},
-        {"f32[8~1/x] @x2", "splits stand before ghosts, as in 8/x~1", 7},
+        {"f32[8~1/x] @x2", "splits come before ghosts, as in 8/x~1", 7},
         {"f32[3~4000o] @x2", "dim 0: ghosts wrap round an extent of 3 more than 1024 times", 5},
         {"f32[8/x] @", "expected the name of an axis, and the text ends", 10},
         {"f32[8/x] @2", "expected the name of an axis, not '2'", 10},
         {"f32[8/x] @x", "expected the size of the axis, and the text ends", 11},
-        {"f32[8/x] @x0", "axis 'x' has size 0: at least 1", 10},
+        {"f32[8/x] @x0", "axis 'x' has size 0: it must be at least 1", 10},
         {"f32[8/x] @x-2", "expected the size of the axis, not '-'", 11},
         {"f32[8/x] @x2x2", "expected " AFTER_MESH ", not 'x'", 12},
-        {"f32[8/x] @x2.x2", "axis 'x' stands twice in the mesh", 13},
+        {"f32[8/x] @x2.x2", "axis 'x' is twice in the mesh", 13},
         {"f32[8/x] @x2.", "expected the name of an axis, and the text ends", 13},
         {"f32[8/x] @x2,y2", "expected " AFTER_MESH ", not ','", 12},
         {"f32[8] @a1.b1.c1.d1.e1.f1.g1.h1.i1", "a mesh has at most 8 axes", 32},
@@ -99,20 +99,20 @@ static void wrong_texts(void **state)
         {"f32[8] @x2 +sum(y)", "axis 'y' is not in the mesh", 16},
         {"f32[8] @x2 +sum(x", "expected ',' or ')', and the text ends", 17},
         {"f32[8] @x2 +sum(x) @y2", "expected '+' and an op, or the end, not '@'", 19},
-        {"f32[8] @x2 +sum(~)", "'~' folds over ghosts, and no dim has any", 16},
-        {"f32[8~1] @x2 +sum(~,~)", "'~' stands in two places", 20},
-        {"f32[8~1] @x2 +sum(~) +max(~)", "'~' stands in two places", 26},
+        {"f32[8] @x2 +sum(~)", "'~' folds over ghosts, but no dim has ghosts", 16},
+        {"f32[8~1] @x2 +sum(~,~)", "'~' is used in two places", 20},
+        {"f32[8~1] @x2 +sum(~) +max(~)", "'~' is used in two places", 26},
         {"f32[8] @x2 +band(x)", "band does not fold f32: bit ops take integers and bool", 12},
         {"bool[8] @x2 +sum(x)", "sum does not fold bool: min, max, band, bor and bxor do", 13},
         {"f32[8/abcdefghijklmnopqrstuvwxyzabcdef] @x2", "an axis name has at most 31 characters", 6},
         {"f32[8/x] @abcdefghijklmnopqrstuvwxyzabcdef2", "an axis name has at most 31 characters", 10},
-        {"f32[8/x1] @x1 2", "in the name of an axis digits need a '_' before them", 7},
+        {"f32[8/x1] @x1 2", "in an axis name, digits must follow a '_'", 7},
         {"f32[8/_x] @_x2", "expected the name of an axis, not '_'", 6},
         {"f32[8/x_1] @x_12", "axis 'x_12' has no size: digits after a '_' belong to the name, write 'x_1 4'", 16},
         {"f32[8/x] @x2;", "expected " AFTER_MESH ", not ';'", 12},
         {"f32(8/x) @x2", "expected '[', not '('", 3},
         {"f32[8/a] @a4 -> f32[8] @a4", "expected " AFTER_MESH ", not '-'", 13},
-        {"f32[8/x] @x2.y2=0..3 +sum(y) +max(y)", "axis 'y' stands in two places", 34},
+        {"f32[8/x] @x2.y2=0..3 +sum(y) +max(y)", "axis 'y' is used in two places", 34},
         {"f8[8] @x2", "'f8' is not a dtype: " DTYPES, 0},
         {"f32[8/x/x/x/x/x/x/x/x/x] @x2", "a dim has at most 8 splits", 21},
         {"f32[8/a/b/c/d/e/f/g/h,8/a/b/c/d/e/f/g/h,8/a/b/c/d/e/f/g/h,8/a] @x2",
@@ -202,9 +202,9 @@ static void right(struct form *f)
 #define CASES                                                                                                     \
     SPOIL(f.desc.dtype = 0, "dtype is 0, which is not a dtype")                                                   \
     SPOIL(f.desc.dtype = 16, "dtype is 16, which is not a dtype")                                                 \
-    SPOIL(f.desc.dims = NULL, "desc.dims is NULL, and there should be some")                                      \
-    SPOIL(f.desc.axes = NULL, "desc.axes is NULL, and there should be some")                                      \
-    SPOIL(f.desc.folds = NULL, "desc.folds is NULL, and there should be some")                                    \
+    SPOIL(f.desc.dims = NULL, "desc.dims is NULL, but its count is not 0")                                        \
+    SPOIL(f.desc.axes = NULL, "desc.axes is NULL, but its count is not 0")                                        \
+    SPOIL(f.desc.folds = NULL, "desc.folds is NULL, but its count is not 0")                                      \
     SPOIL(f.desc.ndim = -1, "a tensor has 0 to 8 dims, not -1")                                                   \
     SPOIL(f.desc.ndim = 9, "a tensor has 0 to 8 dims, not 9")                                                     \
     SPOIL(f.desc.naxes = 0, "a mesh has 1 to 8 axes, not 0")                                                      \
@@ -217,21 +217,21 @@ static void right(struct form *f)
     SPOIL(f.axes[1].name = "y2", "'y2' is not an axis name: a letter, then letters, '_', and digits after a '_'") \
     SPOIL(f.axes[1].name = "~", "'~' is not an axis name: a letter, then letters, '_', and digits after a '_'")   \
     SPOIL(f.axes[1].name = "abcdefghijklmnopqrstuvwxyzabcdef", "an axis name has at most 31 characters")          \
-    SPOIL(f.axes[1].name = "x", "axis 'x' stands twice in the mesh")                                              \
-    SPOIL(f.axes[1].size = 0, "axis 'y' has size 0: at least 1")                                                  \
-    SPOIL(f.axes[1].size = -2, "axis 'y' has size -2: at least 1")                                                \
+    SPOIL(f.axes[1].name = "x", "axis 'x' is twice in the mesh")                                                  \
+    SPOIL(f.axes[1].size = 0, "axis 'y' has size 0: it must be at least 1")                                       \
+    SPOIL(f.axes[1].size = -2, "axis 'y' has size -2: it must be at least 1")                                     \
     SPOIL(f.axes[1].size = INT64_MAX, "the mesh has more than 2147483647 ranks")                                  \
-    SPOIL(f.dims[1].extent = -4, "dim 1 has extent -4: at least 0")                                               \
+    SPOIL(f.dims[1].extent = -4, "dim 1 has extent -4: it must be at least 0")                                    \
     SPOIL(f.dims[1].extent = INT64_MAX, "the tensor with its ghosts has more than 2^62 bytes")                    \
-    SPOIL(f.dims[1].nsplits = -1, "dim 1 has -1 splits: 0 to 8")                                                  \
-    SPOIL(f.dims[1].nsplits = 9, "dim 1 has 9 splits: 0 to 8")                                                    \
+    SPOIL(f.dims[1].nsplits = -1, "dim 1 has -1 splits: 0 to 8 are possible")                                     \
+    SPOIL(f.dims[1].nsplits = 9, "dim 1 has 9 splits: 0 to 8 are possible")                                       \
     SPOIL(f.dims[1].nsplits = 1, "dims[1].splits[0].axis is NULL")                                                \
     SPOIL(f.dims[0].splits[0].axis = "z", "axis 'z' is not in the mesh")                                          \
-    SPOIL(f.dims[0].splits[0].axis = "y", "axis 'y' stands in two places")                                        \
-    SPOIL(f.dims[0].splits[0].block = -1, "dim 0: a block of -1: at least 1")                                     \
+    SPOIL(f.dims[0].splits[0].axis = "y", "axis 'y' is used in two places")                                       \
+    SPOIL(f.dims[0].splits[0].block = -1, "dim 0: a block has size -1: it must be at least 1")                    \
     SPOIL(f.dims[0].splits[0].block = 3, "dim 0: ghosts need contiguous pieces, and ':3' deals blocks")           \
-    SPOIL(f.dims[0].lo = -1, "dim 0: ghosts are -1 and 1 wide: at least 0")                                       \
-    SPOIL(f.dims[0].hi = -7, "dim 0: ghosts are 1 and -7 wide: at least 0")                                       \
+    SPOIL(f.dims[0].lo = -1, "dim 0: ghosts are -1 and 1 wide: widths must be at least 0")                        \
+    SPOIL(f.dims[0].hi = -7, "dim 0: ghosts are 1 and -7 wide: widths must be at least 0")                        \
     SPOIL(f.dims[0].hi = INT64_MAX, "the tensor with its ghosts has more than 2^62 bytes")                        \
     SPOIL((f.dims[0].wrap = true, f.dims[0].lo = 8193),                                                           \
           "dim 0: ghosts wrap round an extent of 8 more than 1024 times")                                         \
@@ -242,9 +242,9 @@ static void right(struct form *f)
     SPOIL(f.folds[0].nover = 10, "sum folds over 1 to 9 axes, not 10")                                            \
     SPOIL(f.folds[0].over[0] = NULL, "folds[0].over[0] is NULL")                                                  \
     SPOIL(f.folds[0].over[0] = "z", "axis 'z' is not in the mesh")                                                \
-    SPOIL(f.folds[0].over[0] = "x", "axis 'x' stands in two places")                                              \
-    SPOIL(f.ranks[2] = -1, "ranks[2] is -1: 0 to 2147483646")                                                     \
-    SPOIL(f.ranks[2] = INT32_MAX, "ranks[2] is 2147483647: 0 to 2147483646")                                      \
+    SPOIL(f.folds[0].over[0] = "x", "axis 'x' is used in two places")                                             \
+    SPOIL(f.ranks[2] = -1, "ranks[2] is -1: a rank is 0 to 2147483646")                                           \
+    SPOIL(f.ranks[2] = INT32_MAX, "ranks[2] is 2147483647: a rank is 0 to 2147483646")                            \
     SPOIL(f.ranks[2] = 1, "rank 1 is listed twice")
 
 static void wrong_structs(void **state)
@@ -299,7 +299,7 @@ static void wrong_calls(void **state)
     REFUSED(weft_layout_describe(l, NULL), "layout: out is NULL");
     REFUSED(weft_layout_dual(NULL, &out), "dual: layout is NULL");
     REFUSED(weft_layout_dual(l, NULL), "dual: out is NULL");
-    REFUSED(weft_layout_dual(l, &out), "dual: only sum has an adjoint here, and this layout folds by min");
+    REFUSED(weft_layout_dual(l, &out), "dual: only sum has an adjoint, but this layout folds by min");
     REFUSED(weft_layout_format(NULL, NULL, 0, &n), "layout: layout is NULL");
     REFUSED(weft_layout_format(l, NULL, 9, &n), "layout: buf is NULL");
     REFUSED(weft_layout_local(NULL, 0, &local), "layout: layout is NULL");
@@ -314,18 +314,17 @@ static void wrong_calls(void **state)
     weft_layout_free(l);
     weft_layout *gate = NULL;
     assert_int_equal(weft_layout_parse("bool[8] @x2", &gate), 0);
-    REFUSED(weft_layout_dual(gate, &out),
-            "dual: copies that are equal become terms of a sum, and sum does not fold bool");
+    REFUSED(weft_layout_dual(gate, &out), "dual: equal copies become terms of a sum, but sum does not fold bool");
     weft_layout_free(gate);
 #undef REFUSED
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_texts),        cmocka_unit_test(odd_bytes_keep_the_caret_in_place),
         cmocka_unit_test(long_texts_are_cut), cmocka_unit_test(wrong_structs),
         cmocka_unit_test(wrong_calls),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

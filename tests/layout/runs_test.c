@@ -354,8 +354,9 @@ static void join_beyond_the_limit_is_refused(void **state)
     runs_add(&a, (struct run){.len = 1000000007, .n = 1 << 30, .step = 2000000014, .tostep = 1000000007});
     runs_add(&b, (struct run){.len = 1000000009, .n = 1 << 30, .step = 2000000018, .tostep = 1000000009});
     assert_int_equal(runs_join(&a, &b, &out), WEFT_EUNSUPPORTED);
-    assert_string_equal(weft_errmsg(), "layout: blocks meet in more than 4194304 ways along a dim; "
-                                       "sizes with a common factor meet in fewer");
+    assert_string_equal(
+        weft_errmsg(),
+        "layout: blocks meet in more than 4194304 ways along a dim: block sizes with a common factor meet in fewer");
     arena_free(&arena);
 }
 
@@ -451,7 +452,7 @@ static void add_keeps_elements(void **state)
     arena_free(&arena);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(join_of_random_lists),
@@ -465,5 +466,5 @@ int main(void)
         cmocka_unit_test(cut_of_many_repeats),
         cmocka_unit_test(add_keeps_elements),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

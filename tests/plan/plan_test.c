@@ -341,7 +341,7 @@ static void bad_bytes_are_named(void **state)
     unsigned char *bytes = save(p, &len);
     weft_plan *q = NULL;
     char message[128];
-    refuses(p, 0, "WEFTPLAM", 8, "plan: this is no saved plan, it does not start with \"WEFTPLAN\"");
+    refuses(p, 0, "WEFTPLAM", 8, "plan: this is not a saved plan: it does not start with \"WEFTPLAN\"");
     refuses(p, 8, "\1\2\3\4", 4, "plan: saved on a machine of another byte order");
     refuses(p, 12, &(uint32_t){7}, 4, "plan: format version 7, this library reads 2");
     snprintf(message, sizeof message, "plan: truncated: %zu bytes, header says 99999", len);
@@ -350,7 +350,7 @@ static void bad_bytes_are_named(void **state)
     refuses(p, 16, &(uint64_t){300}, 8, message);
     bytes[len - 20] ^= 4;
     assert_int_equal(weft_plan_load(bytes, len, &q), WEFT_EINVAL);
-    assert_string_equal(weft_errmsg(), "plan: damaged: its bytes do not give its checksum");
+    assert_string_equal(weft_errmsg(), "plan: damaged: its checksum is wrong");
     assert_int_equal(weft_plan_load(bytes, 120, &q), WEFT_EINVAL);
     assert_string_equal(weft_errmsg(), "plan: truncated: 120 bytes, a plan has at least 257");
     assert_null(q);
@@ -364,7 +364,7 @@ static void bad_bytes_are_named(void **state)
             snprintf(message, sizeof message, "plan: %" PRIu64 " %s do not fit into the ", large[k], what[i]);
             refuses_count(p, i, large[k], message);
         }
-    refuses_count(p, 7, p->ndeps - 1, "plan: 4 bytes belong to nothing");
+    refuses_count(p, 7, p->ndeps - 1, "plan: 4 bytes are not used by anything");
     refuses_count(p, 10, UINT64_MAX, "layouts do not fit into");
     refuses_count(p, 10, 3, "plan: layout 2 is cut off");
     refuses_count(p, 10, 1, "bytes after the last layout");
@@ -560,5 +560,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(large_plans_are_no_trouble),
         cmocka_unit_test(the_corpus_is_up_to_date),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -148,7 +148,7 @@ static void ghosts_are_not_read(void **state)
             STEP(p, .kind = PLAN_REDUCE, .op = WEFT_SUM);
         }
         struct set s = {.p = {p}, .n = 1};
-        expect(&s, ghost ? "'w'[0:2] does not stand at 4 of dim 0 of rank 0's source" : NULL);
+        expect(&s, ghost ? "'w'[0:2] is not at 4 of dim 0 of rank 0's source" : NULL);
     }
 }
 
@@ -244,7 +244,7 @@ static void wrong_plans_are_explained(void **state)
         const char *text;
     } edits[] = {
         {edit_digest, "verify: rank 1's plan was made for another problem than rank 0's"},
-        {edit_place, "verify: the plan at place 0 is rank 1's"},
+        {edit_place, "verify: plans[0] is the plan of rank 1"},
         {edit_name, "verify: tensor 0 is 'Gradient/0' on rank 2, 'gradient/0' on rank 0"},
         {edit_in_place, "verify: rank 1's plan is for use in place, rank 0's is not"},
         {edit_stated, "verify: 96 B are sent in all, the plans state 98 B"},
@@ -265,8 +265,7 @@ static void wrong_plans_are_explained(void **state)
          "rank 0) takes 'gradient/0'[4:8]"},
         {edit_length, "verify: rank 0 step 0 (send to rank 1) sends 6 B to rank 1, which receives 8 B in step 1"},
         {edit_spot,
-         "verify: rank 0 step 6 (receive from rank 1): 'gradient/0'[4:8] does not stand at 3 of dim 0 of rank "
-         "0's destination"},
+         "verify: rank 0 step 6 (receive from rank 1): 'gradient/0'[4:8] is not at 3 of dim 0 of rank 0's destination"},
         {edit_read_spot,
          "verify: rank 0 step 5 (send to rank 1) reads 'gradient/0'[0:4], not all of which one step has "
          "written, at this place, before it"},
@@ -424,7 +423,7 @@ static void size_does_not_count(void **state)
     assert_true(t < 20);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(samples_pass),
@@ -439,5 +438,5 @@ int main(void)
         cmocka_unit_test(lowered_pairs_pass),
         cmocka_unit_test(size_does_not_count),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -132,7 +132,7 @@ def test_many_tensors():
         weft.lower({"a": "f32[1] @x1", "b": "f32[1] @x1"}, {"a": "f32[1] @x1"})
     with pytest.raises(weft.InvalidError, match="no source layout for 'b', 'c'"):
         weft.lower({"a": "f32[1] @x1"}, {"a": "f32[1] @x1", "b": "f32[1] @x1", "c": "f32[1] @x1"})
-    with pytest.raises(weft.InvalidError, match="'w'.*another shape"):
+    with pytest.raises(weft.InvalidError, match="'w'.*different shapes"):
         weft.lower({"w": ("f32[8] @x1", "f32[9] @x1")})
     for wrong in ({"a": "f32[1] @x1"}, {"a": ("f32[1] @x1",)}):
         with pytest.raises(weft.InvalidError, match="pair of layouts"):

@@ -336,6 +336,44 @@ def resident():
         return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def test_timeouts_mean_the_same_everywhere():
+    """Rank 1 does nothing for two deadlines: DEADLINE ends before, FOREVER and None do not."""
+
+    def rank(comm):
+        x, other = np.zeros(4, np.float32), 1 - comm.rank
+        plan = weft.lower("f32[4] @x1=1", "f32[4] @x1=0")
+        with plan.bind(comm, x if comm.rank else None, None if comm.rank else x) as bound:
+            with comm.window({}, signals=1) as window, comm.exchange([other], [other]) as exchange:
+                if comm.rank:
+                    time.sleep(2)
+                    bound.run(weft.FOREVER)
+                    exchange.finish().wait(None)
+                    window.notify(0, 0)
+                else:
+                    work, round_ = bound.start(), exchange.finish()
+                    waits = (work.wait, round_.wait, lambda t: window.wait(0, ">=", 1, t))
+                    for wait in waits:
+                        for bad in (-3, -0.5):
+                            with pytest.raises(weft.InvalidError, match="weft.FOREVER or weft.DEADLINE"):
+                                wait(bad)
+                        with pytest.raises(weft.TimeoutError):
+                            wait(0)
+                        before = time.monotonic()
+                        with pytest.raises(weft.TimeoutError):
+                            wait(weft.DEADLINE)
+                        assert time.monotonic() - before >= 0.2
+                    with pytest.raises(weft.TimeoutError):
+                        window.barrier()
+                    for wait, limit in zip(waits, (weft.FOREVER, None, weft.FOREVER)):
+                        wait(limit)
+                window.barrier(timeout=weft.FOREVER)
+                window.barrier([other], timeout=None)
+                comm.barrier(weft.FOREVER)
+        return True
+
+    assert weft.spawn(rank, 2, deadline=0.2) == [True, True]
+
+
 def test_odd_numbers():
     comm = weft.open("self:", deadline=float("inf"))
     x = np.zeros(4, np.float32)
@@ -344,6 +382,8 @@ def test_odd_numbers():
     comm.barrier(timeout=1e12)
     with pytest.raises(weft.InvalidError, match="NaN"):
         bound.run(timeout=float("nan"))
+    with pytest.raises(weft.InvalidError, match="a time of -3 seconds"):
+        bound.run(timeout=-3)
     for shape in ((1 << 33, (1 << 31) + 1), (-2, -3), -1):
         with pytest.raises(weft.InvalidError, match="the buffer 'a' cannot have the shape"):
             comm.window({"a": ("u8", shape)})

@@ -106,8 +106,8 @@ static void check_large_gather(struct stores_rank *r)
     if (r->rank || r->size == 1)
         return;
     STORES_CHECK(r, store_gather(r->s, "alone", "x", 1, 20 * MS, &all) == WEFT_ETIMEOUT);
-    STORES_CHECK(r,
-                 strstr(weft_errmsg(), r->size == 2 ? "no 'alone' of rank 1 in time" : "no 'alone' of ranks 1, 2, "));
+    STORES_CHECK(
+        r, strstr(weft_errmsg(), r->size == 2 ? "'alone' of rank 1 did not come in time" : "'alone' of ranks 1, 2, "));
 }
 
 static void laws_body(struct stores_rank *r)
@@ -339,11 +339,11 @@ static void test_two_jobs(void **state)
     each(two_jobs);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_laws),     cmocka_unit_test(test_refused), cmocka_unit_test(test_missing),
         cmocka_unit_test(test_mismatch), cmocka_unit_test(test_repeat),  cmocka_unit_test(test_two_jobs),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

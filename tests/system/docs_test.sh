@@ -174,6 +174,7 @@ limit src/engine/ways/eager.c '#define EAGER_LIMIT (512 << 10)' 'at most 512 KiB
 limit src/engine/ways/eager.c 'x->comm->staging.limit / 4' 'a quarter of `inflight_bytes`'
 limit src/engine/outline.c '#define CHOICE_POOL 4' 'no more than a quarter of it is taken'
 limit src/engine/outline.c '#define CHOICE_MESSAGE 64' 'up to a 64th of it'
+limit src/base/sized.h '#define SIZED_MOST 4096' '4,096 bytes; bytes that the library does not know must be zero'
 limit src/engine/ways/eager.h '#define EAGER_MOST 4096' 'messages of up to 4,096 bytes'
 limit src/engine/ways/eager.h '#define EAGER_SLOTS 16' '16 runs ahead'
 limit src/comm/wait.c '#define PATIENCE_NS 1000000' 'after 1 ms' docs/running.md
@@ -203,8 +204,8 @@ limit src/rendezvous/store_pmix.c '#define PLACES 16 ' '16, IPv4'
 limit src/layout/build.c 'ghosts need contiguous pieces' 'ghosts with blocks'
 limit src/layout/parse.c 'runs backwards' '`3..0` is refused'
 limit src/layout/layout.c 'only sum has an adjoint' 'layouts whose folds are all `sum`'
-limit src/lower/lower.c 'cannot be left as terms of avg' '`avg` in a destination'
-limit src/lower/lower.c 'has another shape on the other side' 'the same shape'
+limit src/lower/lower.c 'a destination cannot have +avg' '`avg` in a destination'
+limit src/lower/lower.c 'has two different shapes' 'the same shape'
 limit src/lower/draft.c 'the plan needs more than 2^32' '2^32 each'
 limit src/lower/rows/rows.c "the group's size is not a power of two" 'a power of two'
 limit src/lower/rows/rows.c '{"one_phase", "allreduce", false' '`one_phase` on an allreduce | not with `in_place`'
@@ -235,7 +236,7 @@ drawn()
         "$WEFT_SOURCE_DIR/$file" >"$work/want"
     "$@" | sed 's/^/    /' >"$work/got"
     [ -s "$work/got" ] || complain "$file: $* prints nothing"
-    diff "$work/want" "$work/got" || complain "$file: between '$begin' and '$end' should be what '$*' prints"
+    diff "$work/want" "$work/got" || complain "$file: between '$begin' and '$end' should be what '$*' prints (include_direction.sh --write)"
 }
 layers=$(find "$WEFT_SOURCE_DIR/tests" -name include_direction.sh)
 drawn 'layers:' 'end of layers' docs/architecture.md bash "$layers" --draw

@@ -334,7 +334,8 @@ static int force(const struct job *j, const struct recognised *r, const weft_low
         *row = &table[k];
         return 0;
     }
-    return error_set(WEFT_EINVAL, "lower: '%s' is not for this pair, which is of the kind '%s'", o->algorithm, r->kind);
+    return error_set(WEFT_EINVAL, "lower: '%s' is not an algorithm for this pair of layouts, which is of the kind '%s'",
+                     o->algorithm, r->kind);
 }
 
 static int by_number(const void *a, const void *b)

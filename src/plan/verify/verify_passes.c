@@ -12,7 +12,7 @@
 static int agree(const weft_plan *a, const weft_plan *p, size_t r)
 {
     if (p->rank != (int32_t)r)
-        return disagree("the plan at place %zu is rank %d's", r, (int)p->rank);
+        return disagree("plans[%zu] is the plan of rank %d", r, (int)p->rank);
     if (p->world != a->world)
         return disagree("rank %zu's world has %d ranks, rank 0's %d", r, (int)p->world, (int)a->world);
     if (p->digest != a->digest)
@@ -41,7 +41,7 @@ static int check_all(const weft_plan *const *all, size_t ranks)
         return disagree("no plans");
     for (size_t r = 0; r < ranks; r++) {
         if (!all[r])
-            return disagree("there is no plan at place %zu", r);
+            return disagree("plans[%zu] is NULL", r);
         int rc = plan_check(all[r]);
         if (!rc)
             rc = agree(all[0], all[r], r);

@@ -86,7 +86,7 @@ static int check_side(struct places *x, size_t s, const struct plan_part *part, 
         int in = verify_place_within(&r, m->dim[d].v, m->dim[d].n, &x->v->work);
         char step[VERIFY_TEXT], what[VERIFY_TEXT];
         if (in == 0)
-            return verify_refuse("%s: %s does not stand at %" PRId64 " of dim %d of rank %zu's %s",
+            return verify_refuse("%s: %s is not at %" PRId64 " of dim %d of rank %zu's %s",
                                  verify_text_step(x->v, x->r, s, step), verify_text_part(x->p, part, what), r.to, d,
                                  x->r, src ? "source" : "destination");
         rc = in < 0 ? in : 0;

@@ -167,7 +167,7 @@ static int run_reduce(struct verify *v, size_t r, size_t s)
             return rc;
         if (x.form != VERIFY_EXACT || !verify_value_cast(&x, t, t->acc)) {
             char text[VERIFY_TEXT];
-            return verify_refuse("%s folds what was rounded before", verify_text_step(v, r, s, text));
+            return verify_refuse("%s folds a value that was rounded before", verify_text_step(v, r, s, text));
         }
         verify_value_fold_add(&f, &x);
     }
