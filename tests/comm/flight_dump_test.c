@@ -92,11 +92,11 @@ struct shape {
 };
 
 static const struct shape shapes[] = {
-    {"f32[4] @x1=1", "f32[4] @x1=0", "letter", false, false, WEFT_PROGRESS_CALLER},
+    {"f32[4] @x1=1", "f32[4] @x1=0", "eager", false, false, WEFT_PROGRESS_CALLER},
     {"f32[60000] @x1=1", "f32[60000] @x1=0", "staged", true, false, WEFT_PROGRESS_CALLER},
     {"f32[60000] @x1=1", "f32[60000] @x1=0", "pull", false, true, WEFT_PROGRESS_CALLER},
     {"f32[256,256] @x1=1", "f32[256,256] @x1=0", "staged", true, false, WEFT_PROGRESS_THREAD},
-    {"f32[4] @x1=1", "f32[4] @x1=0", "letter", false, false, WEFT_PROGRESS_THREAD},
+    {"f32[4] @x1=1", "f32[4] @x1=0", "eager", false, false, WEFT_PROGRESS_THREAD},
 };
 
 static void late_sender(struct ranks_rank *r)
