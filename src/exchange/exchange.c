@@ -474,7 +474,7 @@ static bool drained(void *arg)
 {
     const weft_exchange *x = arg;
     int refuses;
-    return pipe_far_drained(&x->pipes, &refuses);
+    return pipe_wire_drained(&x->pipes, &refuses);
 }
 
 /* What this rank sent to other hosts in rounds that are complete here leaves its memory. */
@@ -492,7 +492,7 @@ static void drain(weft_exchange *x)
         mail_move(c);
         exchange_pass(&x->task, true);
     }
-    bool all = pipe_far_drained(&x->pipes, &refuses);
+    bool all = pipe_wire_drained(&x->pipes, &refuses);
     if (core_failed(c->group))
         return;
     if (refuses >= 0)

@@ -218,7 +218,7 @@ static bool pump(weft_exchange *x)
     bool busy = atomic_load_explicit(&x->state, memory_order_relaxed) == EXCHANGE_FLYING ||
                 atomic_load_explicit(&x->putters, memory_order_relaxed) > 0;
     pthread_mutex_lock(&x->lock);
-    bool moved = pipe_far_pump(&x->pipes, busy);
+    bool moved = pipe_wire_pump(&x->pipes, busy);
     pthread_mutex_unlock(&x->lock);
     return moved;
 }

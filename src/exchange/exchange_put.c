@@ -73,7 +73,7 @@ static bool flush(weft_exchange *x, struct exchange_out *out)
         free(s);
     }
     if (out->ends && pipe_end(&x->pipes, out->pipe)) {
-        pipe_far_ended(out->pipe);
+        pipe_wire_ended(out->pipe);
         out->ends = false;
         add_sends(x, -1);
     }

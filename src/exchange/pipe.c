@@ -231,7 +231,7 @@ static const struct head *next_head(const struct pipe_in *in)
 
 const void *pipe_read(struct pipe_in *in, size_t *bytes)
 {
-    while (!in->wire || pipe_far_some(in)) {
+    while (!in->wire || pipe_wire_some(in)) {
         const struct head *h = next_head(in);
         if (atomic_load_explicit(&h->seal, memory_order_acquire) != in->read + 1)
             return NULL;
@@ -256,7 +256,7 @@ bool pipe_pop(struct pipe_in *in)
 
 void pipe_tell(struct pipes *p, struct pipe_in *in)
 {
-    if (in->read - in->told < in->bytes / 4 || in->wire) /* a far writer is told by pipe_far_pump */
+    if (in->read - in->told < in->bytes / 4 || in->wire) /* pipe_wire_pump tells a writer on another host */
         return;
     in->told = in->read;
     atomic_store_explicit(&in->ring->read, in->read, memory_order_seq_cst);
@@ -334,8 +334,8 @@ static bool cast(const struct pipe_ballot *b, uint64_t votes, bool *yes)
 
 static void tell_vote(struct pipes *p, int rank, struct pipe_ballot *at, uint64_t word)
 {
-    if (pipe_far_of(p, rank))
-        pipe_far_vote(p, rank, word);
+    if (pipe_wire_peer(p, rank))
+        pipe_wire_vote(p, rank, word);
     else
         core_signal(p->comm->group, rank, &at->word, word);
 }
@@ -376,7 +376,7 @@ enum transport_fate pipe_fate(const struct pipes *p, int rank, const struct pipe
     const weft_comm *c = p->comm;
     if (atomic_load_explicit(&head->freed, memory_order_seq_cst))
         return TRANSPORT_LEFT;
-    return pipe_far_of(p, rank) ? pipe_far_fate(p, rank) : c->transport->gone(c->link, rank);
+    return pipe_wire_peer(p, rank) ? pipe_wire_fate(p, rank) : c->transport->gone(c->link, rank);
 }
 
 bool pipe_finished(const struct pipe_head *head, uint64_t round)

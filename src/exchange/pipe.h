@@ -1,8 +1,9 @@
 /* Pipes: one-way connections from a rank to its neighbours that carry frames in order, hold a bounded number of bytes
- * and never wait. Above them nobody knows how ranks reach each other: frames go whole into a pipe and come whole out of
- * it, a payload that is not to be copied through it is offered and then loaded by the other end if that can, and a vote
- * of all ranks goes beside them. All of it is memory that ranks share; between hosts a pipe is two rings, of which the
- * reader's becomes what the writer's is, over the wire, and what the ends tell each other goes by mail (pipe_far.c).
+ * and never wait. The code above them does not know how ranks reach each other. Frames go whole into a pipe and come
+ * whole out of it. A payload that is not to be copied through the pipe is offered, and the other end loads it if it
+ * can. A vote of all ranks goes beside the pipes. All of it is memory that ranks share. Between hosts a pipe is two
+ * rings: the wire carries what the writer puts into its ring to the reader's ring, and what the ends tell each other
+ * goes by mail (pipe_wire.c).
  *
  * The writer's end of a pipe belongs to one thread at a time, and so does the reader's; the two need no lock between
  * them. */
@@ -54,25 +55,25 @@ struct pipe_wire {
     bool ends;                                /* it is broken */
 };
 
-/* What is known of a far rank that this one has pipes or votes with. */
-struct pipe_far {
+/* What is known of a rank of another host that this one has pipes or votes with. */
+struct pipe_remote {
     int peer;
     struct pipe_head *head;     /* stands for the peer's: what it mails is put there */
     bool answered;              /* and says that it */
     bool sends, receives;       /* to this rank, from it */
     uint64_t ring_bytes;        /* of its pipe to this rank */
     bool closed;                /* it has closed its end, after it had written */
-    uint64_t written, received; /* so much to this rank and from it */
+    uint64_t written, received; /* bytes to this rank and from it */
 };
 
 /* What is mailed about pipes. */
 struct pipe_mail {
-    uint32_t kind;     /* of pipe_far.c */
+    uint32_t kind;     /* of pipe_wire.c */
     uint64_t exchange; /* the number of the meeting that opened it */
     uint64_t a, b;
 };
 
-/* What was seen of a peer while it was waited for, in one round: what that says of the next is nothing. */
+/* What was seen of a peer while it was waited for, in one round. It says nothing of the next round. */
 struct pipe_seen {
     uint64_t pulse, round;
     int64_t at;
@@ -131,8 +132,8 @@ struct pipes {
     bool wide;
     uint64_t number;
     struct pipes *next; /* of the comm */
-    struct pipe_far *fars;
-    int nfars; /* ascending in rank */
+    struct pipe_remote *remotes;
+    int nremotes; /* ascending in rank */
     int64_t pulsed_at;
 };
 
@@ -195,7 +196,7 @@ bool pipe_finished(const struct pipe_head *head, uint64_t round);        /* has 
 int pipes_vote_lacks(const struct pipes *p, uint64_t round, int *ranks); /* the up to 3 that are waited for; how many */
 const struct pipe_head *pipes_voter(struct pipes *p, int rank, struct pipe_seen **seen); /* of one of those */
 
-/* ---- for pipe_far.c, from pipe.c and pipe_open.c ---- */
+/* ---- for pipe_wire.c, from pipe.c and pipe_open.c ---- */
 
 /* Whole frames of a ring from one position to another, of `most` bytes at most, up to and with the one that says that
  * the rest of the ring is empty: how many bytes they are, and where it goes on behind them. */
@@ -205,28 +206,30 @@ const int32_t *pipe_from_list(const struct pipe_head *h);
 const int32_t *pipe_to_list(const struct pipe_head *h);
 int pipe_find(const int32_t *list, int n, int rank); /* where the rank is in a sorted list; -1: nowhere */
 
-/* ---- pipe_far.c: between hosts. All but the last two with the progress lock. ---- */
+/* ---- pipe_wire.c: between hosts. All but the last two with the progress lock. ---- */
 
-/* Before the first meeting, with the lists: all far ranks there are. From here on they may speak of it. */
-int pipe_far_prepare(struct pipes *p);
-int pipe_far_greet(struct pipes *p);                           /* after it: hears from all of them */
-struct pipe_far *pipe_far_of(const struct pipes *p, int rank); /* NULL: not far, or of no concern */
-int pipe_far_connect_in(struct pipes *p, struct pipe_in *in);  /* when the lists are known to match */
-int pipe_far_connect_out(struct pipes *p, struct pipe_out *o);
+/* Before the first meeting, with the lists: all ranks of other hosts there are. From here on they may speak of it. */
+int pipe_wire_prepare(struct pipes *p);
+int pipe_wire_greet(struct pipes *p); /* after it: hears from all of them */
+struct pipe_remote *pipe_wire_peer(const struct pipes *p,
+                                   int rank); /* NULL: it is on this host, or has nothing to do with this rank */
+int pipe_wire_connect_in(struct pipes *p, struct pipe_in *in); /* when the lists are known to match */
+int pipe_wire_connect_out(struct pipes *p, struct pipe_out *o);
 /* Moves what is in the rings on: true if something moved. `busy`: peers may wait for this rank, and hear that it is at
  * work. By the one thread that reads and writes the pipes. */
-bool pipe_far_pump(struct pipes *p, bool busy);
+bool pipe_wire_pump(struct pipes *p, bool busy);
 /* All that belongs to complete rounds has left this rank's memory, or will not since *refuses has closed its end; -1:
  * none has. */
-bool pipe_far_drained(const struct pipes *p, int *refuses);
-/* Of a far rank. One that has closed its end is here as long as not all that it wrote has come: mail may overtake it.
+bool pipe_wire_drained(const struct pipes *p, int *refuses);
+/* Of a rank of another host. One that has closed its end is here as long as not all that it wrote has come: mail may
+ * overtake it.
  */
-enum transport_fate pipe_far_fate(const struct pipes *p, int rank);
-void pipe_far_vote(struct pipes *p, int rank, uint64_t word);
-/* Tells far ranks that this end is closed, unless `silent`, and frees all of it. False: the wire may still read the
- * rings. */
-bool pipe_far_close(struct pipes *p, bool silent);
+enum transport_fate pipe_wire_fate(const struct pipes *p, int rank);
+void pipe_wire_vote(struct pipes *p, int rank, uint64_t word);
+/* Tells ranks of other hosts that this end is closed, unless `silent`, and frees all of it. False: the wire may still
+ * read the rings. */
+bool pipe_wire_close(struct pipes *p, bool silent);
 /* From any thread. */
-void pipe_far_ended(struct pipe_out *o);      /* a round is, by what was written last; with the writer's end */
-bool pipe_far_some(const struct pipe_in *in); /* is there something to read? With the reader's end */
+void pipe_wire_ended(struct pipe_out *o);      /* a round is, by what was written last; with the writer's end */
+bool pipe_wire_some(const struct pipe_in *in); /* is there something to read? With the reader's end */
 #endif

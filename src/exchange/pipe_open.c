@@ -46,7 +46,7 @@ static int check_list(const weft_comm *c, const int *list, size_t n, const char 
 {
     if (n && !list)
         return error_set(WEFT_EINVAL, "weft_exchange_open: it %s %zu ranks at NULL", what, n);
-    if (n > (size_t)c->size) /* and so at least one twice: said before a table of them is made */
+    if (n > (size_t)c->size) /* so at least one is listed twice: refused before a table of them is made */
         return error_set(WEFT_EINVAL, "weft_exchange_open: it %s %zu ranks, the comm has %d", what, n, c->size);
     for (size_t i = 0; i < n; i++) {
         if (list[i] < 0 || list[i] >= c->size)
@@ -127,14 +127,14 @@ static int prepare(struct pipes *p, const int *from, int nfrom, const int *to, i
     int err = check_twice(pipe_from_list(h), nfrom, FROM);
     if (!err)
         err = check_twice(pipe_to_list(h), nto, TO);
-    return err || !p->wide ? err : pipe_far_prepare(p);
+    return err || !p->wide ? err : pipe_wire_prepare(p);
 }
 
 static struct pipe_head *reach(const struct pipes *p, int rank, uint64_t meeting)
 {
     weft_comm *c = p->comm;
     if (transport_far(c->link, rank))
-        return pipe_far_of(p, rank)->head;
+        return pipe_wire_peer(p, rank)->head;
     return c->transport->reach(c->link, rank, core_vote_of(c->group, rank, meeting)->place);
 }
 
@@ -150,14 +150,14 @@ static int connect_in(struct pipes *p, int i, uint64_t meeting)
     in->head = reach(p, in->peer, meeting);
     if (!in->head)
         return unreachable(in->peer);
-    const struct pipe_far *far = pipe_far_of(p, in->peer);
-    int at = far ? -1 : pipe_find(pipe_to_list(in->head), in->head->nto, p->comm->rank);
-    if (far ? !far->sends : at < 0)
+    const struct pipe_remote *remote = pipe_wire_peer(p, in->peer);
+    int at = remote ? -1 : pipe_find(pipe_to_list(in->head), in->head->nto, p->comm->rank);
+    if (remote ? !remote->sends : at < 0)
         return error_set(WEFT_EMISMATCH,
                          "weft_exchange_open: it receives from rank %d, but rank %d does not send to rank %d", in->peer,
                          in->peer, p->comm->rank);
-    if (far)
-        return pipe_far_connect_in(p, in);
+    if (remote)
+        return pipe_wire_connect_in(p, in);
     in->ring = ring_of(in->head, at);
     in->bytes = in->head->ring_bytes;
     return 0;
@@ -170,21 +170,21 @@ static int connect_out(struct pipes *p, int i, uint64_t meeting)
     o->head = reach(p, o->peer, meeting);
     if (!o->head)
         return unreachable(o->peer);
-    const struct pipe_far *far = pipe_far_of(p, o->peer);
-    if (far ? !far->receives : pipe_find(pipe_from_list(o->head), o->head->nfrom, p->comm->rank) < 0)
+    const struct pipe_remote *remote = pipe_wire_peer(p, o->peer);
+    if (remote ? !remote->receives : pipe_find(pipe_from_list(o->head), o->head->nfrom, p->comm->rank) < 0)
         return error_set(WEFT_EMISMATCH,
                          "weft_exchange_open: it sends to rank %d, but rank %d does not receive from rank %d", o->peer,
                          o->peer, p->comm->rank);
     o->ring = ring_of(p->head, i);
     o->bytes = p->ring_bytes;
-    return far ? pipe_far_connect_out(p, o) : 0;
+    return remote ? pipe_wire_connect_out(p, o) : 0;
 }
 
 static int connect_ranks(struct pipes *p, uint64_t meeting)
 {
     const weft_comm *c = p->comm;
     bool zero = core_vote_of(c->group, 0, meeting)->note;
-    int err = p->wide ? pipe_far_greet(p) : 0;
+    int err = p->wide ? pipe_wire_greet(p) : 0;
     if (!err && zero != p->votes)
         err = error_set(WEFT_EMISMATCH, "weft_exchange_open: its rounds end %s a vote, those of rank 0 %s one",
                         p->votes ? "with" : "without", zero ? "with" : "without");
@@ -216,7 +216,7 @@ static void free_parts(struct pipes *p)
 static void discard(struct pipes *p)
 {
     const char *text;
-    bool ours = !p->wide || pipe_far_close(p, true);
+    bool ours = !p->wide || pipe_wire_close(p, true);
     if (p->head && ours && !core_failure(p->comm->group, &text))
         p->comm->transport->release(p->comm->link, p->head);
     free(p->deferred);
@@ -251,10 +251,10 @@ int pipes_open(struct pipes *p, weft_comm *c, const int *from, int nfrom, const 
     return err;
 }
 
-/* Lets go of a near rank's head; release: pairs with the owner's look before it frees the memory. */
+/* Lets go of the head of a rank on this host; release: pairs with the owner's look before it frees the memory. */
 static void drop(const struct pipes *p, int rank, struct pipe_head *h)
 {
-    if (!h || pipe_far_of(p, rank))
+    if (!h || pipe_wire_peer(p, rank))
         return;
     core_ring(p->comm->group, rank);
     atomic_fetch_sub_explicit(&h->refcount, 1, memory_order_release);
@@ -274,7 +274,7 @@ void pipes_close(struct pipes *p)
     for (int k = 0; k < 2; k++)
         drop(p, 2 * rank + 1 + k, p->kids[k]);
     drop(p, rank, p->head);
-    if (!p->wide || pipe_far_close(p, core_failed(c->group)))
+    if (!p->wide || pipe_wire_close(p, core_failed(c->group)))
         comm_free_later(c, p->deferred, &p->head->refcount, p->head);
     else
         free(p->deferred); /* the rings stay */

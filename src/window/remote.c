@@ -4,8 +4,8 @@
  * where it belongs when the last has arrived. The first rank of a host tells the first ranks of the others which have
  * arrived, counts those of all hosts, and says in its head when all have; the ranks of its host look there.
  *
- * The end of a window: a rank that has freed its own tells all far ranks, and keeps its memory until all of them have
- * told it, so that what they put finds it. */
+ * The end of a window: a rank that has closed its own tells all ranks of other hosts, and keeps its memory until all of
+ * them have told it, so that what they put finds it. */
 #define _GNU_SOURCE
 #include "window/remote.h"
 
@@ -62,8 +62,8 @@ static void take_freed(struct remote *r, int rank, const struct remote_mail *m)
     weft_window *w = remote_window(r, m);
     if (!w || remote_freed(w, rank))
         return;
-    atomic_store_explicit(&w->far->freed[rank], m->value + 1, memory_order_seq_cst);
-    w->far->nfreed++;
+    atomic_store_explicit(&w->remote->freed[rank], m->value + 1, memory_order_seq_cst);
+    w->remote->nfreed++;
 }
 
 static void take(weft_comm *c, int rank, const void *bytes, size_t n)
@@ -90,14 +90,14 @@ static void take(weft_comm *c, int rank, const void *bytes, size_t n)
 
 /* ---- barriers of the group ---- */
 
-/* Word of a rank that has freed its window comes straight from it, and may be here before the first rank of this host
+/* Word of a rank that has closed its window comes straight from it, and may be here before the first rank of this host
  * has heard of its last barrier. */
 uint64_t remote_entered(const weft_window *w, int rank)
 {
     if (w->heads[rank])
         return atomic_load_explicit(&w->heads[rank]->entered, memory_order_seq_cst);
     uint64_t came = atomic_load_explicit(&window_came(w->heads[w->chair])[rank], memory_order_seq_cst);
-    uint64_t freed = atomic_load_explicit(&w->far->freed[rank], memory_order_seq_cst);
+    uint64_t freed = atomic_load_explicit(&w->remote->freed[rank], memory_order_seq_cst);
     return freed > came + 1 ? freed - 1 : came;
 }
 
@@ -112,7 +112,7 @@ static void post_entries(struct remote *r, struct remote_mail *m, size_t bytes)
 /* The first rank of a host: those of its ranks of which the other hosts have yet to hear. */
 static bool tell_entries(struct remote *r, weft_window *w)
 {
-    struct remote_mail m = {.kind = REMOTE_ENTERED, .window = w->far->id};
+    struct remote_mail m = {.kind = REMOTE_ENTERED, .window = w->remote->id};
     size_t bytes = 0;
     bool moved = false;
     for (int i = 0; i < r->comm->size; i++) {
@@ -120,7 +120,7 @@ static bool tell_entries(struct remote *r, weft_window *w)
             continue;
         /* seq_cst: with the ring of the rank that enters, nobody sleeps on it; acquires what that rank has stored. */
         struct remote_entry e = {(uint64_t)i, atomic_load_explicit(&w->heads[i]->entered, memory_order_seq_cst)};
-        if (e.generation <= w->far->told[i])
+        if (e.generation <= w->remote->told[i])
             continue;
         if (bytes + sizeof e > REMOTE_INLINE) {
             post_entries(r, &m, bytes);
@@ -128,7 +128,7 @@ static bool tell_entries(struct remote *r, weft_window *w)
         }
         memcpy(m.bytes + bytes, &e, sizeof e);
         bytes += sizeof e;
-        w->far->told[i] = e.generation;
+        w->remote->told[i] = e.generation;
         moved = true;
     }
     post_entries(r, &m, bytes);
@@ -140,11 +140,11 @@ static bool move_barrier(struct remote *r, weft_window *w)
     struct window_head *mine = w->heads[r->comm->rank];
     bool moved = tell_entries(r, w);
     uint64_t next = atomic_load_explicit(&mine->met, memory_order_relaxed) + 1;
-    while (w->far->entered < r->comm->size && remote_entered(w, w->far->entered) >= next)
-        w->far->entered++;
-    if (w->far->entered < r->comm->size)
+    while (w->remote->entered < r->comm->size && remote_entered(w, w->remote->entered) >= next)
+        w->remote->entered++;
+    if (w->remote->entered < r->comm->size)
         return moved;
-    w->far->entered = 0;
+    w->remote->entered = 0;
     /* Passes on what all ranks have stored, each of which was acquired above; pairs with the load in all_came. */
     atomic_store_explicit(&mine->met, next, memory_order_seq_cst);
     core_ring_all(r->comm->group);
@@ -156,15 +156,15 @@ static bool move_barrier(struct remote *r, weft_window *w)
 void remote_add(weft_window *w)
 {
     struct remote *r = w->comm->remote;
-    w->far->next = r->windows;
+    w->remote->next = r->windows;
     r->windows = w;
 }
 
 void remote_remove(weft_window *w)
 {
-    for (weft_window **at = &w->comm->remote->windows; *at; at = &(*at)->far->next)
+    for (weft_window **at = &w->comm->remote->windows; *at; at = &(*at)->remote->next)
         if (*at == w) {
-            *at = w->far->next;
+            *at = w->remote->next;
             return;
         }
 }
@@ -173,8 +173,8 @@ static bool end_windows(struct remote *r)
 {
     bool moved = false;
     for (weft_window *w = r->windows, *next; w; w = next) {
-        next = w->far->next;
-        if (!w->far->parted || w->far->nfreed < r->far)
+        next = w->remote->next;
+        if (!w->remote->parted || w->remote->nfreed < r->nremote)
             continue;
         remote_remove(w);
         window_end(w);
@@ -190,7 +190,7 @@ static bool move(struct remote *r)
         return false;
     bool moved = remote_in_move(r);
     moved |= remote_out_move(r);
-    for (weft_window *w = r->windows; w; w = w->far->next)
+    for (weft_window *w = r->windows; w; w = w->remote->next)
         if (w->chair == c->rank)
             moved |= move_barrier(r, w);
     return end_windows(r) || moved;
@@ -198,7 +198,7 @@ static bool move(struct remote *r)
 
 void remote_free(weft_window *w)
 {
-    w->far->gone = true;
+    w->remote->gone = true;
     remote_part(w);
     move(w->comm->remote);
 }
@@ -267,7 +267,7 @@ static void end(struct comm_task *t)
     remote_out_end(r);
     remote_in_end(r);
     for (weft_window *w = r->windows, *next; w; w = next) {
-        next = w->far->next;
+        next = w->remote->next;
         window_end(w);
     }
     for (struct remote_peer *p = r->used, *next; p; p = next) {
@@ -300,7 +300,7 @@ int remote_open(weft_comm *c)
     r->budget = c->staging.limit / 8 < REMOTE_BUDGET ? c->staging.limit / 8 : REMOTE_BUDGET;
     r->budget = r->budget < LEAST ? LEAST : r->budget;
     for (int i = 0; i < c->size; i++)
-        r->far += transport_far(c->link, i);
+        r->nremote += transport_far(c->link, i);
     int err = r->peers && r->tags_in ? 0 : error_nomem();
     if (!err && !staging_charge(&c->staging, r->budget))
         err = error_set(WEFT_ENOMEM,

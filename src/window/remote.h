@@ -5,15 +5,16 @@
  *   remote_out.c   what goes: puts, and releases: notifies, arrivals at barriers and all else that tells others of puts
  *   remote_in.c    what comes
  *
- * Operations on one rank's window by another are done in the order in which they were asked for. Each is a mail; what
- * does not fit into one is a message of the wire beside it, straight from place to place, or for an add through memory
- * of the receiver's. The owner acknowledges puts as soon as they are done. A rank has REMOTE_OPS operations, and of
- * them REMOTE_TAGS messages, on the way to another at most; what is copied at either end is charged to the comm's
- * staging.
+ * Operations on one rank's window by another are done in the order in which they were asked for. Each is a packet;
+ * bytes that do not fit into it are a message of the wire beside it, straight from place to place, or for an add
+ * through memory of the receiver. The owner acknowledges puts as soon as they are done. A rank has REMOTE_OPS
+ * operations, and of them REMOTE_TAGS messages, on the way to another at most; what is copied at either end is charged
+ * to the comm's staging.
  *
  * Releases. A rank that sees one, or anything that was done by a rank that has seen it, also sees all puts of this rank
  * before it, as where all share memory. Puts to the same rank are done before it anyway; those to others must have been
- * acknowledged, so until then releases wait, in order, near ones too, and go when this rank makes progress.
+ * acknowledged, so until then releases wait, in order, those to ranks of this host too, and go when this rank makes
+ * progress.
  *
  * Everything here is done with the progress lock of the comm's family, and never calls back to the user. */
 #ifndef WEFT_WINDOW_REMOTE_H
@@ -70,7 +71,7 @@ struct remote_send {
     uint64_t op;
 };
 
-/* A mail that came and cannot be done yet. */
+/* A packet that came and cannot be done yet. */
 struct remote_item {
     struct remote_item *next;
     struct wire_message *wire; /* NULL: has not begun, or has none */
@@ -97,16 +98,16 @@ struct remote_peer {
 struct remote {
     struct comm_task task; /* first: a task is its remote */
     weft_comm *comm;
-    weft_window *windows;       /* that this rank, or a far one, has not freed yet */
+    weft_window *windows;       /* that this rank, or one of another host, has not closed yet */
     struct remote_peer **peers; /* of each rank, or NULL */
     struct remote_peer *used;   /* a list of those that are there */
     uint64_t *tags_in,
-        *tags_out; /* of each far rank: the first of REMOTE_TAGS; both NULL until the first window is made */
+        *tags_out; /* of each rank of other hosts: the first of REMOTE_TAGS; both NULL until the first window is made */
     struct remote_release *first, **last;
     _Atomic int releases;           /* of them; also looked at without the progress lock */
     uint64_t puts;                  /* of this rank, all in all */
     int64_t budget, copied, roomed; /* bytes: allowed for copies here and rooms, half each; taken */
-    int far;                        /* ranks */
+    int nremote;                    /* ranks of other hosts */
 };
 
 struct remote_release {
@@ -118,21 +119,21 @@ struct remote_release {
     bool embedded;        /* in the window */
 };
 
-/* What a window has beside, on a comm of several hosts. */
-struct window_far {
-    weft_window *next; /* of the comm's */
-    uint64_t id;       /* the same on all ranks */
-    uint64_t bytes;    /* of its data */
-    uint64_t digest;   /* of what was asked for */
-    _Atomic uint64_t
-        *freed; /* of each far rank: 0, or one more than the barriers of the group that it had entered then */
+/* What a window has in addition on a comm of several hosts. */
+struct window_remote {
+    weft_window *next;       /* of the comm's */
+    uint64_t id;             /* the same on all ranks */
+    uint64_t bytes;          /* of its data */
+    uint64_t digest;         /* of what was asked for */
+    _Atomic uint64_t *freed; /* of each rank of other hosts: 0, or one more than the barriers of the group that it had
+                              * entered when it closed its window */
     int nfreed;
     bool gone;   /* the user has freed it, */
     bool parted; /* and the others were told */
     bool stuck;  /* the wire could not be made to let go of its memory */
     struct remote_release part;
     /* kept by the first rank of a host */
-    uint64_t *told; /* of each near rank: barriers of the group that the other hosts were told of */
+    uint64_t *told; /* of each rank of this host: barriers of the group that the other hosts were told of */
     int entered;    /* all ranks before it have entered the barrier of the group that is not complete yet */
 };
 
@@ -149,12 +150,13 @@ int remote_open(weft_comm *c);
 int remote_tags(weft_comm *c);      /* when all ranks have; in the same order of calls on all */
 void remote_add(weft_window *w);    /* from here on others' operations find it */
 void remote_remove(weft_window *w); /* it was refused */
-void remote_free(weft_window *w);   /* by the user; it goes when all far ranks have freed theirs, or with the comm */
+void remote_free(
+    weft_window *w); /* by the user; it goes when all ranks of other hosts have closed theirs, or with the comm */
 
 uint64_t remote_entered(const weft_window *w, int rank); /* barriers of the group, as far as is known here */
 static inline bool remote_freed(const weft_window *w, int rank)
 {
-    return atomic_load_explicit(&w->far->freed[rank], memory_order_seq_cst) != 0;
+    return atomic_load_explicit(&w->remote->freed[rank], memory_order_seq_cst) != 0;
 }
 
 /* ---- remote_peers.c ---- */
@@ -172,13 +174,13 @@ int remote_late(const struct remote *r,
 /* ---- remote_out.c ---- */
 
 int remote_put(weft_window *w, int rank, uint64_t at, const void *src, size_t bytes, int add /* dtype; 0: store */);
-/* Does it, or has it wait; the rank is near or far, not this one's own. */
+/* Does it, or has it wait; for a rank of any host, but not this rank itself. */
 int remote_release(weft_window *w, int rank, uint32_t kind, uint32_t signal, uint64_t value);
 void remote_part(weft_window *w); /* the release that says that the window is freed; cannot fail */
 void remote_acked(struct remote_peer *p, uint64_t ops);
 void remote_forget(struct remote *r, struct remote_peer *p); /* it has left: nothing is waited for */
 bool remote_out_move(struct remote *r);
-bool remote_quiet(const struct remote *r); /* nothing waits or is to be acknowledged but signals */
+bool remote_quiet(const struct remote *r); /* nothing waits, and only signals are to be acknowledged */
 bool remote_sent(const struct remote *r);  /* nothing waits, and the wire is done with all messages */
 void remote_out_end(struct remote *r);     /* gives up what is on its way */
 

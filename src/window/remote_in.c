@@ -26,7 +26,7 @@ static bool is_sound(const struct remote *r, const struct remote_mail *m, size_t
     if (!is_put(m))
         return m->kind == REMOTE_TURN || m->signal < (uint32_t)w->signals;
     size_t size = m->kind == REMOTE_ADD ? weft_dtype_size((int)m->dtype) : 1;
-    return size && m->value % size == 0 && m->at <= w->far->bytes && m->value <= w->far->bytes - m->at &&
+    return size && m->value % size == 0 && m->at <= w->remote->bytes && m->value <= w->remote->bytes - m->at &&
            m->slot < REMOTE_TAGS && (m->slot >= 0 || m->value == n);
 }
 
@@ -195,7 +195,7 @@ void remote_in_end(struct remote *r)
             bool ours = !i->wire || i->wire->wire->ops->cancel(i->wire);
             weft_window *w = remote_window(r, &i->mail);
             if (!ours && w)
-                w->far->stuck = true;
+                w->remote->stuck = true;
             give_back(r, i, ours);
             free(i);
         }

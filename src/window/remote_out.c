@@ -199,8 +199,8 @@ int remote_put(weft_window *w, int rank, uint64_t at, const void *src, size_t by
     int err = p ? 0 : error_nomem();
     for (size_t done = 0, n; !err && done < bytes; done += n) {
         n = bytes - done < most ? bytes - done : most;
-        err = put_piece(r, p,
-                        &(struct piece){w->far->id, at + done, (const char *)src + done, n, add, bytes <= REMOTE_COPY});
+        err = put_piece(
+            r, p, &(struct piece){w->remote->id, at + done, (const char *)src + done, n, add, bytes <= REMOTE_COPY});
     }
     if (!err)
         err = remote_wait(r, p, have_gone, p);
@@ -224,14 +224,14 @@ static bool can_go(const struct remote *r, const struct remote_release *e)
 
 static void part(struct remote *r, weft_window *w)
 {
-    struct remote_mail m = {.kind = REMOTE_FREED, .window = w->far->id, .value = w->generation};
+    struct remote_mail m = {.kind = REMOTE_FREED, .window = w->remote->id, .value = w->generation};
     /* Orders all that this rank ever signalled before it; pairs with the loads in window_sync.c. */
     atomic_store_explicit(&w->heads[r->comm->rank]->freed, 1, memory_order_seq_cst);
     core_ring_all(r->comm->group);
     for (int i = 0; i < r->comm->size; i++)
         if (!w->heads[i])
             remote_post(r, i, &m, 0);
-    w->far->parted = true;
+    w->remote->parted = true;
 }
 
 static void go(struct remote *r, const struct remote_release *e)
@@ -239,7 +239,7 @@ static void go(struct remote *r, const struct remote_release *e)
     weft_comm *c = r->comm;
     weft_window *w = e->w;
     if (e->rank >= 0 && !w->heads[e->rank]) {
-        struct remote_mail m = {.kind = e->kind, .window = w->far->id, .value = e->value, .signal = e->signal};
+        struct remote_mail m = {.kind = e->kind, .window = w->remote->id, .value = e->value, .signal = e->signal};
         post_op(r, r->peers[e->rank], &m, 0, false);
         return;
     }
@@ -309,8 +309,9 @@ int remote_release(weft_window *w, int rank, uint32_t kind, uint32_t signal, uin
 void remote_part(weft_window *w)
 {
     struct remote *r = w->comm->remote;
-    w->far->part = (struct remote_release){.w = w, .rank = -1, .kind = REMOTE_FREED, .puts = r->puts, .embedded = true};
-    append(r, &w->far->part);
+    w->remote->part =
+        (struct remote_release){.w = w, .rank = -1, .kind = REMOTE_FREED, .puts = r->puts, .embedded = true};
+    append(r, &w->remote->part);
 }
 
 /* ---- all of it ---- */

@@ -36,8 +36,8 @@ int remote_post(struct remote *r, int rank, const struct remote_mail *m, size_t 
 weft_window *remote_window(const struct remote *r, const struct remote_mail *m)
 {
     weft_window *w = r->windows;
-    while (w && w->far->id != m->window)
-        w = w->far->next;
+    while (w && w->remote->id != m->window)
+        w = w->remote->next;
     return w;
 }
 

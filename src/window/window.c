@@ -4,14 +4,14 @@
  * Three words order them, and all are written and polled seq_cst (core.h says why), which includes:
  *
  *   signals   notify is a release, by a store or by a read-modify-write; a wait that finds its comparison true has
- *             acquired it, and with it all that the notifier stored before, into whichever rank's memory. Adds keep
- *             the release sequence of the adds before them: who waits until n ranks have added one each has acquired
- *             all n. A set from another rank ends that sequence: do not mix them on one signal without an order.
- *   group     each rank's arrival is one read-modify-write of one chain, so the last has acquired all; its store of
- *             `met` passes that on to each rank that loads it.
- *   pairs     a word for each two ranks and each way: `turns` of rank a at rank b counts the barriers that a has
- *             entered with b. b leaves when the words of all its neighbours have reached its own count with them, and
- *             has acquired each. Other barriers, of one of the two with a third, do not touch these words.
+ *             acquired it, and with it all that the notifier stored before, into any rank's memory. Adds keep
+ *             the release sequence of the adds before them: a rank that waits until n ranks have added one each has
+ *             acquired all n. A set from another rank ends that sequence: do not mix them on one signal without an
+ * order. group     each rank's arrival is one read-modify-write of one chain, so the last has acquired all; its store
+ * of `met` passes that on to each rank that loads it. pairs     a word for each two ranks and each way: `turns` of rank
+ * a at rank b counts the barriers that a has entered with b. b leaves when the words of all its neighbours have reached
+ * its own count with them, and has acquired each. Other barriers, of one of the two with a third, do not touch these
+ * words.
  *
  * Why nothing is cleared: counts only grow, 2^64 is not reached, and a rank can be ahead of another by one barrier at
  * most in what they share, so "at least my count" is exact.
@@ -19,8 +19,8 @@
  * The memory is zeroed before its place is in a vote; the meeting that makes the place known orders the zeroes before
  * any access. A second meeting stands between the looks at each other's descriptions and the first use.
  *
- * The end: each rank lets go of every rank's head (a release), and the owner frees the memory when it finds that nobody
- * holds it (an acquire), so no one's store can meet memory that is gone. */
+ * The end: each rank drops its reference to every rank's head (a release), and the owner frees the memory when it finds
+ * that the refcount is 0 (an acquire), so no rank's store can meet memory that is gone. */
 #include "window/window.h"
 
 #include <limits.h>
@@ -143,7 +143,7 @@ static int build(weft_window *w, const weft_buffer *buffers, uint64_t *place)
         names += strlen(w->buffers[i].name) + 1;
     uint64_t words = (uint64_t)w->signals + (uint64_t)c->size;
     uint64_t came = sizeof(struct window_head) + words * sizeof(struct window_word);
-    uint64_t describe = came + (w->far ? (uint64_t)c->size * sizeof(uint64_t) : 0);
+    uint64_t describe = came + (w->remote ? (uint64_t)c->size * sizeof(uint64_t) : 0);
     uint64_t front = describe + (uint64_t)w->n * sizeof(struct window_desc) + names;
     uint64_t bytes = front + WINDOW_PAGE + round_up(data, WINDOW_PAGE);
     struct window_head *h = c->transport->alloc(c->link, bytes, place);
@@ -169,15 +169,15 @@ static int build(weft_window *w, const weft_buffer *buffers, uint64_t *place)
         memcpy((char *)h + name, buffers[i].name, len);
         name += len;
     }
-    if (w->far) {
-        w->far->bytes = data;
-        w->far->digest = digest(w, h);
+    if (w->remote) {
+        w->remote->bytes = data;
+        w->remote->digest = digest(w, h);
     }
     return 0;
 }
 
-/* What a comm on several hosts has beside. */
-static int prepare_far(weft_window *w)
+/* What a window has in addition on a comm of several hosts. */
+static int prepare_remote(weft_window *w)
 {
     const struct transport_hosts *hosts = w->comm->link->hosts;
     size_t size = (size_t)w->comm->size;
@@ -185,8 +185,9 @@ static int prepare_far(weft_window *w)
     if (err)
         return err;
     w->chair = hosts->firsts[hosts->host[w->comm->rank]];
-    struct window_far *far = w->far = take(w, 1, sizeof *far);
-    if (!far || !(far->freed = take(w, size, sizeof *far->freed)) || !(far->told = take(w, size, sizeof *far->told)))
+    struct window_remote *remote = w->remote = take(w, 1, sizeof *remote);
+    if (!remote || !(remote->freed = take(w, size, sizeof *remote->freed)) ||
+        !(remote->told = take(w, size, sizeof *remote->told)))
         return error_nomem();
     return 0;
 }
@@ -211,7 +212,7 @@ static int prepare(weft_comm *c, const weft_buffer *buffers, size_t n, int signa
     w->deferred = malloc(sizeof *w->deferred);
     if (!w->buffers || !w->heads || !w->data || !w->turns || !w->with || !w->deferred)
         return error_nomem();
-    if (remote_wide(c) && (err = prepare_far(w)))
+    if (remote_wide(c) && (err = prepare_remote(w)))
         return err;
     return build(w, buffers, place);
 }
@@ -248,9 +249,9 @@ static int connect_ranks(weft_window *w, uint64_t meeting)
             return error_set(WEFT_ETRANSPORT, "weft_window_open: the window of rank %d cannot be reached", r);
         w->data[r] = (char *)w->heads[r] + w->heads[r]->data;
     }
-    if (!w->far)
+    if (!w->remote)
         return compare(w->heads[c->rank], w->heads[0]);
-    w->far->id = meeting + 1; /* the digests were equal */
+    w->remote->id = meeting + 1; /* the digests were equal */
     remote_add(w);
     return remote_tags(c);
 }
@@ -262,7 +263,7 @@ static void discard(weft_window *w)
     const char *text;
     if (!w)
         return;
-    if (w->far && w->far->id)
+    if (w->remote && w->remote->id)
         remote_remove(w);
     if (w->heads && !core_failure(w->comm->group, &text))
         w->comm->transport->release(w->comm->link, w->heads[w->comm->rank]);
@@ -282,8 +283,8 @@ static int create(weft_comm *c, const weft_buffer *buffers, size_t n, int signal
                   : error_set(WEFT_EUNSUPPORTED, "weft_window_open: ranks of %s: cannot reach each other's memory",
                               c->transport->scheme);
     struct core_vote vote = {.call = COMM_WINDOW, .place = place, .code = err};
-    if (!err && w->far)
-        vote.digest = w->far->digest;
+    if (!err && w->remote)
+        vote.digest = w->remote->digest;
     err = comm_agree(c, &vote, c->deadline_ns, &meeting);
     if (!err) {
         err = connect_ranks(w, meeting);
@@ -364,8 +365,8 @@ static int check_put(weft_window *w, int buffer, int rank, int64_t offset, const
     return comm_failure(w->comm);
 }
 
-static int put_far(weft_window *w, const struct window_buffer *b, int rank, int64_t offset, const void *src,
-                   int64_t count, int add)
+static int put_remote(weft_window *w, const struct window_buffer *b, int rank, int64_t offset, const void *src,
+                      int64_t count, int add)
 {
     struct comm_family *f = comm_enter(w->comm);
     int err = remote_put(w, rank, b->at + (uint64_t)offset * b->size, src, (size_t)count * b->size, add);
@@ -380,7 +381,7 @@ int weft_window_put(weft_window *w, int buffer, int rank, int64_t offset, const 
         return err;
     const struct window_buffer *b = &w->buffers[buffer];
     if (!w->data[rank])
-        return put_far(w, b, rank, offset, src, count, 0);
+        return put_remote(w, b, rank, offset, src, count, 0);
     memmove(w->data[rank] + b->at + (size_t)offset * b->size, src, (size_t)count * b->size);
     return 0;
 }
@@ -395,7 +396,7 @@ int weft_window_put_add(weft_window *w, int buffer, int rank, int64_t offset, co
         return error_set(WEFT_EINVAL, "weft_window_put_add: buffer '%s' is %s, which cannot be added", b->name,
                          weft_dtype_name(b->dtype));
     if (!w->data[rank])
-        return put_far(w, b, rank, offset, src, count, b->dtype);
+        return put_remote(w, b, rank, offset, src, count, b->dtype);
     memory_add(w->data[rank] + b->at + (size_t)offset * b->size, src, b->dtype, (size_t)count);
     return 0;
 }
@@ -408,7 +409,7 @@ void weft_window_close(weft_window *w)
         return;
     weft_comm *c = w->comm;
     struct comm_family *f = comm_enter(c);
-    if (w->far) {
+    if (w->remote) {
         remote_free(w);
     } else {
         /* Orders all that this rank ever signalled before it; pairs with the loads in window_sync.c. */

@@ -47,8 +47,8 @@ struct weft_window {
     struct window_buffer *buffers;
     struct window_head **heads; /* of each rank, mapped here; NULL: it is on another host */
     char **data;                /* in the same way: the buffers of each rank */
-    int chair;              /* in whose head barriers of the group are counted: rank 0, or the first rank of the host */
-    struct window_far *far; /* of remote.h; NULL: all ranks share memory */
+    int chair; /* in whose head barriers of the group are counted: rank 0, or the first rank of the host */
+    struct window_remote *remote;   /* of remote.h; NULL: all ranks share memory */
     struct comm_deferred *deferred; /* for the memory's end, kept so that free cannot fail */
     unsigned polls;
 

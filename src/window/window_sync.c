@@ -133,7 +133,7 @@ int weft_window_notify(weft_window *w, int rank, int signal, enum weft_notify ho
         return err;
     if (how != WEFT_NOTIFY_SET && how != WEFT_NOTIFY_ADD)
         return error_set(WEFT_EINVAL, "weft_window_notify: there is no way %d to notify", (int)how);
-    if (w->far && rank != c->rank)
+    if (w->remote && rank != c->rank)
         return release(w, rank, how == WEFT_NOTIFY_SET ? REMOTE_SET : REMOTE_PLUS, (uint32_t)signal, value);
     window_notify(w, rank, (uint32_t)signal, how, value);
     return 0;
@@ -233,7 +233,7 @@ int weft_window_signal(const weft_window *w, int signal, uint64_t *value)
         return err;
     if (!value)
         return error_set(WEFT_EINVAL, "weft_window_signal: value must not be NULL");
-    if (w->far && !lock_in_callback(w->comm))
+    if (w->remote && !lock_in_callback(w->comm))
         poll(w->comm);
     /* seq_cst: a caller that polls instead of waiting acquires as much. */
     *value = atomic_load_explicit(&window_signals(w->heads[w->comm->rank])[signal].value, memory_order_seq_cst);
@@ -254,7 +254,7 @@ struct barrier {
 static bool is_missing(const struct barrier *b, int rank)
 {
     weft_window *w = b->w;
-    if (b->group && w->far)
+    if (b->group && w->remote)
         return remote_entered(w, rank) < w->generation;
     if (b->group) /* relaxed: for texts, and after a load of `freed` that orders it */
         return atomic_load_explicit(&w->heads[rank]->entered, memory_order_relaxed) < w->generation;
@@ -277,7 +277,7 @@ static bool all_came(void *arg)
     for (int i = 0; i < w->nwith; i++)
         if (is_missing(b, w->with[i]))
             return false;
-    return !w->far || !waits_itself(w);
+    return !w->remote || !waits_itself(w);
 }
 
 /* A rank that has died may have gone halfway in, or been about to tell the group that all are there: it is to blame
@@ -302,7 +302,7 @@ static int barrier_late(const struct barrier *b)
     weft_window *w = b->w;
     struct comm_names names = {0};
     int n = b->group ? w->comm->size : w->nwith;
-    if (w->far && waits_itself(w)) {
+    if (w->remote && waits_itself(w)) {
         struct comm_family *f = comm_enter(w->comm);
         int err = remote_late(w->comm->remote, b->call);
         comm_leave(f);
@@ -335,7 +335,7 @@ static int barrier_wait(struct barrier *b, int64_t timeout_ns)
             flight_late(w->comm);
         return err;
     }
-    if (w->far && !err) /* it may be long before the next call, and others wait for what this rank has passed on */
+    if (w->remote && !err) /* it may be long before the next call, and others wait for what this rank has passed on */
         flush(w->comm);
     if (b->group)
         w->open = false;
@@ -348,7 +348,7 @@ static int enter_group(weft_window *w)
 {
     weft_comm *c = w->comm;
     struct window_head *zero = w->heads[0];
-    if (w->far) {
+    if (w->remote) {
         int err = release(w, -1, REMOTE_ARRIVE, 0, w->generation + 1);
         w->generation += !err;
         return err;
@@ -420,7 +420,7 @@ static int enter_with(weft_window *w, const int *ranks, size_t n)
         int r = ranks[i];
         if (r == c->rank)
             continue;
-        if (w->far)
+        if (w->remote)
             err = release(w, r, REMOTE_TURN, 0, w->turns[r] + 1);
         else
             window_turn(w, r, c->rank, w->turns[r] + 1);

@@ -21,11 +21,13 @@ static void report_case(const struct property_case *c)
     report.len = t.len < sizeof report.line ? t.len : sizeof report.line - 1;
 }
 
+#if !defined(__SANITIZE_THREAD__)
 static void report_crash(void)
 {
     if (write(STDERR_FILENO, report.line, report.len) < 0)
         _exit(1);
 }
+#endif
 
 #if defined(__SANITIZE_ADDRESS__)
 void __asan_on_error(void);

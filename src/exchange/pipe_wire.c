@@ -1,12 +1,12 @@
-/* Pipes between hosts. The writer's ring is as ever, in its own memory; the reader has a ring of the same size, in
- * which every frame comes to stand at the same place. Frames that are sealed go over the wire in pieces of whole
- * frames, of a quarter ring at most, each into its place. The reader has room for them: the writer never has more in
- * its ring than fits. So the reader always receives the next piece into what is free behind the last, once a piece of
- * any size fits there: as much as a quarter ring, or what is left up to the ring's end, beyond which no piece goes.
+/* Pipes between hosts. The writer's ring is in its own memory, as within a host; the reader has a ring of the same
+ * size, in which every frame comes to stand at the same place. Frames that are sealed go over the wire in pieces of
+ * whole frames, of a quarter ring at most, each into its place. The reader has room for them: the writer never has more
+ * in its ring than fits. So the reader always receives the next piece into what is free behind the last, once a piece
+ * of any size fits there: as much as a quarter ring, or what is left up to the ring's end, beyond which no piece goes.
  *
  * By mail goes what in shared memory is a word: how far the reader has read, votes, that a rank is at work, that it has
- * closed. When ranks open pipes, each asks its far neighbours what they have in their lists, and each is answered,
- * also by ranks that do not have it in theirs: so both ends can say what does not match. */
+ * closed. When ranks open pipes, each asks its neighbours on other hosts what they have in their lists, and each is
+ * answered, also by ranks that do not have it in theirs: so both ends can say what does not match. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,34 +38,34 @@ static void send_to(const struct pipes *p, int peer, uint32_t kind, uint64_t a, 
     (void)mail_send(p->comm, peer, &m, sizeof m);
 }
 
-struct pipe_far *pipe_far_of(const struct pipes *p, int rank)
+struct pipe_remote *pipe_wire_peer(const struct pipes *p, int rank)
 {
-    int lo = 0, hi = p->nfars;
+    int lo = 0, hi = p->nremotes;
     while (lo < hi) {
         int mid = lo + (hi - lo) / 2;
-        if (p->fars[mid].peer < rank)
+        if (p->remotes[mid].peer < rank)
             lo = mid + 1;
         else
             hi = mid;
     }
-    return lo < p->nfars && p->fars[lo].peer == rank ? &p->fars[lo] : NULL;
+    return lo < p->nremotes && p->remotes[lo].peer == rank ? &p->remotes[lo] : NULL;
 }
 
 /* ---- opening ---- */
 
 static int by_peer(const void *a, const void *b)
 {
-    const struct pipe_far *x = a, *y = b;
+    const struct pipe_remote *x = a, *y = b;
     return (x->peer > y->peer) - (x->peer < y->peer);
 }
 
 static void add(struct pipes *p, int rank)
 {
     if (rank < p->comm->size && transport_far(p->comm->link, rank))
-        p->fars[p->nfars++].peer = rank;
+        p->remotes[p->nremotes++].peer = rank;
 }
 
-static int make_head(struct pipe_far *f)
+static int make_head(struct pipe_remote *f)
 {
     size_t bytes = (sizeof *f->head + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
     f->head = aligned_alloc(CORE_LINE, bytes);
@@ -76,12 +76,12 @@ static int make_head(struct pipe_far *f)
 
 static mail_handler take;
 
-int pipe_far_prepare(struct pipes *p)
+int pipe_wire_prepare(struct pipes *p)
 {
     weft_comm *c = p->comm;
     const struct pipe_head *h = p->head;
-    p->fars = calloc((size_t)h->nfrom + (size_t)h->nto + 3, sizeof *p->fars);
-    if (!p->fars)
+    p->remotes = calloc((size_t)h->nfrom + (size_t)h->nto + 3, sizeof *p->remotes);
+    if (!p->remotes)
         return error_nomem();
     for (int i = 0; i < h->nfrom + h->nto; i++)
         add(p, h->lists[i]);
@@ -89,15 +89,15 @@ int pipe_far_prepare(struct pipes *p)
         add(p, (c->rank - 1) / 2);
     for (int k = 1; k <= 2 && p->votes; k++)
         add(p, 2 * c->rank + k);
-    qsort(p->fars, (size_t)p->nfars, sizeof *p->fars, by_peer);
+    qsort(p->remotes, (size_t)p->nremotes, sizeof *p->remotes, by_peer);
     int n = 0, err = 0;
-    for (int i = 0; i < p->nfars; i++)
-        if (!n || p->fars[n - 1].peer != p->fars[i].peer)
-            p->fars[n++] = p->fars[i];
-    p->nfars = n;
+    for (int i = 0; i < p->nremotes; i++)
+        if (!n || p->remotes[n - 1].peer != p->remotes[i].peer)
+            p->remotes[n++] = p->remotes[i];
+    p->nremotes = n;
     for (int i = 0; i < n && !err; i++)
-        err = make_head(&p->fars[i]);
-    p->memory += (int64_t)((size_t)n * (sizeof *p->fars + sizeof *h));
+        err = make_head(&p->remotes[i]);
+    p->memory += (int64_t)((size_t)n * (sizeof *p->remotes + sizeof *h));
     mail_handle(c, MAIL_PIPE, take);
     p->next = c->pipes;
     c->pipes = p;
@@ -107,19 +107,19 @@ int pipe_far_prepare(struct pipes *p)
 static bool lacks_answer(void *arg, int i)
 {
     const struct pipes *p = arg;
-    return !p->fars[i].answered;
+    return !p->remotes[i].answered;
 }
 
-int pipe_far_greet(struct pipes *p)
+int pipe_wire_greet(struct pipes *p)
 {
-    int *ranks = malloc((size_t)(p->nfars + 1) * sizeof *ranks);
+    int *ranks = malloc((size_t)(p->nremotes + 1) * sizeof *ranks);
     if (!ranks)
         return error_nomem();
-    for (int i = 0; i < p->nfars; i++) {
-        ranks[i] = p->fars[i].peer;
+    for (int i = 0; i < p->nremotes; i++) {
+        ranks[i] = p->remotes[i].peer;
         send_to(p, ranks[i], ASK, 0, 0);
     }
-    int err = comm_await(p->comm, &(struct comm_await){ranks, p->nfars, lacks_answer, p, "weft_exchange_open"});
+    int err = comm_await(p->comm, &(struct comm_await){ranks, p->nremotes, lacks_answer, p, "weft_exchange_open"});
     free(ranks);
     return err;
 }
@@ -149,9 +149,9 @@ static int make_pieces(struct pipes *p, int peer, bool send, struct pipe_wire **
     return err;
 }
 
-int pipe_far_connect_in(struct pipes *p, struct pipe_in *in)
+int pipe_wire_connect_in(struct pipes *p, struct pipe_in *in)
 {
-    uint64_t bytes = pipe_far_of(p, in->peer)->ring_bytes;
+    uint64_t bytes = pipe_wire_peer(p, in->peer)->ring_bytes;
     size_t all = sizeof *in->ring + bytes;
     in->bytes = bytes;
     in->ring = aligned_alloc(CORE_LINE, all);
@@ -163,7 +163,7 @@ int pipe_far_connect_in(struct pipes *p, struct pipe_in *in)
     return err;
 }
 
-int pipe_far_connect_out(struct pipes *p, struct pipe_out *o)
+int pipe_wire_connect_out(struct pipes *p, struct pipe_out *o)
 {
     return make_pieces(p, o->peer, true, &o->wire);
 }
@@ -245,13 +245,13 @@ static bool receive_pieces(struct pipes *p, struct pipe_in *in)
             break;
         w->ended++;
         pipe_span(in->ring, in->bytes, at, at + m->got, m->got, &next);
-        atomic_store_explicit(&w->at, next, memory_order_release); /* pairs with pipe_far_some */
+        atomic_store_explicit(&w->at, next, memory_order_release); /* pairs with pipe_wire_some */
         moved = true;
     }
     return err < 0 ? broken(p, w, in->peer, "waiting for", err) : moved;
 }
 
-bool pipe_far_some(const struct pipe_in *in)
+bool pipe_wire_some(const struct pipe_in *in)
 {
     return at_of(in->wire) > in->read;
 }
@@ -265,7 +265,7 @@ static void tell_read(struct pipes *p, struct pipe_in *in)
 }
 
 /* One that has closed is gone when all that it wrote has come. */
-static void settle(struct pipes *p, struct pipe_far *f)
+static void settle(struct pipes *p, struct pipe_remote *f)
 {
     const struct pipe_in *in = pipes_in(p, f->peer);
     if (f->closed && (!in || at_of(in->wire) >= f->written))
@@ -275,13 +275,13 @@ static void settle(struct pipes *p, struct pipe_far *f)
 /* Has it closed, and is some of what it wrote on its way? */
 static bool comes(const struct pipes *p, int rank)
 {
-    const struct pipe_far *f = pipe_far_of(p, rank);
+    const struct pipe_remote *f = pipe_wire_peer(p, rank);
     const struct pipe_in *in = f && f->closed ? pipes_in(p, rank) : NULL;
     return in && !in->wire->ends && at_of(in->wire) < f->written;
 }
 
 /* Word that a rank left may come by others, too, before what it sent: by the wire it comes behind that. */
-enum transport_fate pipe_far_fate(const struct pipes *p, int rank)
+enum transport_fate pipe_wire_fate(const struct pipes *p, int rank)
 {
     struct wire *wire = p->comm->link->hosts->wire;
     enum transport_fate fate = wire->ops->gone(wire, rank);
@@ -294,11 +294,11 @@ static void pulse(struct pipes *p)
     if (now - p->pulsed_at < every)
         return;
     p->pulsed_at = now;
-    for (int i = 0; i < p->nfars; i++)
-        send_to(p, p->fars[i].peer, PULSE, p->finished, 0);
+    for (int i = 0; i < p->nremotes; i++)
+        send_to(p, p->remotes[i].peer, PULSE, p->finished, 0);
 }
 
-bool pipe_far_pump(struct pipes *p, bool busy)
+bool pipe_wire_pump(struct pipes *p, bool busy)
 {
     bool moved = false;
     for (int i = 0; i < p->nouts; i++)
@@ -309,20 +309,20 @@ bool pipe_far_pump(struct pipes *p, bool busy)
             moved |= receive_pieces(p, &p->ins[i]);
             tell_read(p, &p->ins[i]);
         }
-    for (int i = 0; i < p->nfars; i++)
-        settle(p, &p->fars[i]);
+    for (int i = 0; i < p->nremotes; i++)
+        settle(p, &p->remotes[i]);
     if (busy)
         pulse(p);
     return moved;
 }
 
-void pipe_far_ended(struct pipe_out *o)
+void pipe_wire_ended(struct pipe_out *o)
 {
     if (o->wire)
         o->wire->round = o->written;
 }
 
-void pipe_far_vote(struct pipes *p, int rank, uint64_t word)
+void pipe_wire_vote(struct pipes *p, int rank, uint64_t word)
 {
     send_to(p, rank, BALLOT, word, 0);
 }
@@ -343,7 +343,7 @@ static void hear(struct pipes *p, int peer, const struct pipe_mail *m)
 {
     if (m->kind == ASK)
         answer(p, peer);
-    struct pipe_far *f = pipe_far_of(p, peer);
+    struct pipe_remote *f = pipe_wire_peer(p, peer);
     struct pipe_out *o = pipes_out(p, peer);
     if (!f)
         return;
@@ -388,14 +388,14 @@ static void take(weft_comm *c, int peer, const void *packet, size_t n)
 
 /* ---- the end ---- */
 
-bool pipe_far_drained(const struct pipes *p, int *refuses)
+bool pipe_wire_drained(const struct pipes *p, int *refuses)
 {
     *refuses = -1;
     for (int i = 0; i < p->nouts; i++) {
         const struct pipe_wire *w = p->outs[i].wire;
         if (!w || w->ends || (w->begun == w->ended && at_of(w) >= w->round))
             continue;
-        const struct pipe_far *f = pipe_far_of(p, p->outs[i].peer);
+        const struct pipe_remote *f = pipe_wire_peer(p, p->outs[i].peer);
         if (!f->closed || f->received >= at_of(w))
             return false;
         *refuses = f->peer;
@@ -418,29 +418,29 @@ static bool free_wire(struct pipe_wire *w)
     return ours;
 }
 
-bool pipe_far_close(struct pipes *p, bool silent)
+bool pipe_wire_close(struct pipes *p, bool silent)
 {
     weft_comm *c = p->comm;
     bool ours = true;
-    for (int i = 0; i < p->nfars; i++)
-        mail_failure_to(c, p->fars[i].peer);
-    for (int i = 0; i < p->nfars && !silent; i++) {
-        const struct pipe_out *o = pipes_out(p, p->fars[i].peer);
-        const struct pipe_in *in = pipes_in(p, p->fars[i].peer);
-        send_to(p, p->fars[i].peer, CLOSED, o ? at_of(o->wire) : 0, in ? at_of(in->wire) : 0);
+    for (int i = 0; i < p->nremotes; i++)
+        mail_failure_to(c, p->remotes[i].peer);
+    for (int i = 0; i < p->nremotes && !silent; i++) {
+        const struct pipe_out *o = pipes_out(p, p->remotes[i].peer);
+        const struct pipe_in *in = pipes_in(p, p->remotes[i].peer);
+        send_to(p, p->remotes[i].peer, CLOSED, o ? at_of(o->wire) : 0, in ? at_of(in->wire) : 0);
     }
     for (int i = 0; i < p->nouts; i++)
         ours &= free_wire(p->outs[i].wire);
     for (int i = 0; i < p->nins; i++) {
         struct pipe_in *in = &p->ins[i];
-        if (pipe_far_of(p, in->peer) && free_wire(in->wire))
+        if (pipe_wire_peer(p, in->peer) && free_wire(in->wire))
             free(in->ring);
     }
-    for (int i = 0; i < p->nfars; i++)
-        free(p->fars[i].head);
-    free(p->fars);
-    p->fars = NULL;
-    p->nfars = 0;
+    for (int i = 0; i < p->nremotes; i++)
+        free(p->remotes[i].head);
+    free(p->remotes);
+    p->remotes = NULL;
+    p->nremotes = 0;
     for (struct pipes **at = &c->pipes; *at; at = &(*at)->next)
         if (*at == p) {
             *at = p->next;
