@@ -90,7 +90,7 @@ struct checkpoint {
 /* ---- files.c: what all that deal with files use ---- */
 
 char *checkpoint_path(struct arena *arena, const char *folder, const char *name); /* NULL: memory is out */
-char *checkpoint_keep(struct arena *arena, const char *text);                     /* likewise */
+char *checkpoint_keep(struct arena *arena, const char *text);                     /* the same */
 int checkpoint_read_all(int fd, void *to, size_t n, int64_t at, const char *path);
 int checkpoint_write_all(int fd, const void *from, size_t n, int64_t at, const char *path);
 /* A text file as a whole, malloc'd with a zero behind it; beyond `most` bytes it is refused. */
@@ -155,6 +155,6 @@ void checkpoint_output_end(struct checkpoint_output *o); /* removes what did not
 
 /* ---- move.c ---- */
 
-int checkpoint_move_check(const weft_checkpoint_opts *opts); /* can it be done with so many threads and bytes? */
+int checkpoint_move_check(const weft_checkpoint_opts *opts); /* are the numbers of threads and bytes possible? */
 int checkpoint_move(struct checkpoint *c, weft_checkpoint_info *info);
 #endif

@@ -182,7 +182,7 @@ static int pin_axes(struct placing *p)
     }
     for (int i = 0; i < p->m.n; i++) {
         int a = number_axis(p->mesh, &p->m.number[i]);
-        if (a >= 0) /* the chunk that a dim of so many positions would be cut into */
+        if (a >= 0) /* the piece into which a dim with this many positions would be cut */
             p->at[a] = p->m.number[i].at / ceil_div(p->c->count[a], p->mesh->axis[a].size);
     }
     for (int i = 0; i < p->m.rule->npins; i++) {

@@ -10,7 +10,7 @@ struct cell_term {
     bool ghost;
 };
 struct cell_dest {
-    int64_t piece, b, bstep; /* of the destination, likewise: its first slot */
+    int64_t piece, b, bstep; /* the same of the destination: its first slot */
 };
 struct cell {
     int64_t at, len, n, step;

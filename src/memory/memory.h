@@ -29,10 +29,10 @@ int64_t memory_tile_count(const struct memory_tile *t); /* elements; 0 if some l
  * becomes an infinity, or NaN in f8e4m3, which has no infinity. */
 void memory_copy(const struct memory_tile *t, void *dst, int to, const void *src, int from);
 
-/* Moves n units of so many bytes, which are `step` bytes apart on either side: for short turns of what is one loop. */
+/* Moves n units of `unit` bytes each, which are dstep and sstep bytes apart: for short turns of what is one loop. */
 void memory_copy_units(void *dst, int64_t dstep, const void *src, int64_t sstep, int64_t n, size_t unit);
 /* The same for two lists of them with the same steps, side by side: what goes into one line is written at once. The
- * lines that are written are asked for so many units ahead; 0: they are in the cache. */
+ * lines that are written are prefetched `ahead` units ahead; 0: they are in the cache. */
 void memory_copy_pairs(void *const dst[2], int64_t dstep, const void *const src[2], int64_t sstep, int64_t n,
                        size_t unit, int64_t ahead);
 

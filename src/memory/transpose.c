@@ -253,7 +253,7 @@ typedef void turn_columns(unsigned char *to, int64_t across, const unsigned char
 typedef void turn_whole(const struct block *k, int64_t row);
 
 /* All full blocks but the last one, strip by strip of RUN bytes of the rows, from the first row to the last: each is
- * read into `in` while the one before, in `out`, is written, a row and some columns in turn, in so many parts; then the
+ * read into `in` while the one before, in `out`, is written, a row and some columns in turn, in several parts; then the
  * two are exchanged. The first has been read.
  *
  * Nothing else may be stored meanwhile: a register that is put on the stack is a part of a line among the whole ones

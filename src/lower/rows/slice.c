@@ -104,7 +104,7 @@ int block_places(struct block *b)
     return 0;
 }
 
-/* The part-th of so many even cuts of the runs, as boxes. */
+/* Part number `part` of `pieces` even cuts of the runs, as boxes. */
 static int open_part(struct block *b, struct pair_runs *runs, int64_t part, int64_t pieces)
 {
     const struct job *j = b->j;

@@ -23,7 +23,8 @@ struct block {
     uint32_t *node;   /* one a box, DRAFT_NONE for the source's own */
 };
 
-/* Makes block (i, k), in the source buffer if i is this rank. With pieces > 1 only the part-th of so many even cuts. */
+/* Makes block (i, k), in the source buffer if i is this rank. With pieces > 1 only cut number `part` of `pieces` even
+ * cuts. */
 int block_open(const struct group *g, int64_t i, int64_t k, int64_t part, int64_t pieces, struct block *out);
 /* The whole tensor, where neither side is split: in the source buffer if it is here. */
 int block_whole(const struct job *j, bool here, int64_t part, int64_t pieces, struct block *out);
