@@ -31,6 +31,8 @@ TABLES = {
     "halo": (["halo"], "1d 2d 3d x".split()),
     "many": (["many"], ["25", "2000"]),
 }
+CORES = len(os.sched_getaffinity(0))
+RESHARD = "256M" if CORES >= 16 else "64M"  # larger than the caches, and small enough for ten minutes
 TITLES = {
     "coll": "Collectives in windows",
     "private": "Collectives in private memory",
@@ -62,7 +64,7 @@ def sources():
 
 
 def machine_of():
-    return f"{os.uname().machine}-{len(os.sched_getaffinity(0))}"
+    return f"{os.uname().machine}-{CORES}"
 
 
 def cell_name(row, figure):
@@ -125,8 +127,9 @@ def bench(weft, table, ranks, only, ways, options):
     """One call; None where the table has no such line on this number of ranks."""
     command = [weft, "bench", *TABLES[table][0], "-n", str(ranks), "--only", only, "--without", ",".join(ways),
                "--ms", str(options.ms), "--rounds", str(options.rounds), "--json"]
-    if options.sizes and table != "many":
-        command += ["--sizes", options.sizes]
+    sizes = options.sizes or (RESHARD if table == "reshard" else None)
+    if sizes and table != "many":
+        command += ["--sizes", sizes]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
     if done.returncode == 2 and "nothing that --only names" in done.stderr:
         return None
@@ -252,11 +255,10 @@ def write_document(root):
 
 
 def options_of(argv):
-    cores = len(os.sched_getaffinity(0))
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--weft", default=os.path.join(ROOT, "build/weft"), help="the command (%(default)s)")
     p.add_argument("--tables", default=",".join(TABLES), help="tables (%(default)s)")
-    p.add_argument("--ranks", "-n", default="8,16" if cores >= 16 else "4,8", help="ranks (%(default)s)")
+    p.add_argument("--ranks", "-n", default="8,16" if CORES >= 16 else "4,8", help="ranks (%(default)s)")
     p.add_argument("--ways", help="these drivers and ways only")
     p.add_argument("--only", help="lines with these names only, as --only of weft bench has them")
     p.add_argument("--sizes", help="sizes, as --sizes of weft bench has them (that table's)")

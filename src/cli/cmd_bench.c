@@ -31,7 +31,9 @@ int cmd_bench(int argc, char **argv)
         puts("usage: weft bench WHAT [options]\n");
         for (size_t i = 0; i < WHATS; i++)
             printf("  %-9s %s\n", whats[i].name, whats[i].about);
-        puts("\nweft bench WHAT --help tells more about each.");
+        puts("\nweft bench WHAT --help tells more about each. --without measures weft without some of its drivers and\n"
+             "ways; --explain prints how it runs each line. In the source tree, make ablation measures what each\n"
+             "driver and way is worth, and bench/compare.py measures two builds of weft in turns.");
         return CLI_OK;
     }
     for (size_t i = 0; i < WHATS; i++)

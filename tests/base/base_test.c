@@ -247,7 +247,7 @@ static void version_is_the_headers(void **state)
     assert_int_equal(weft_version(), WEFT_VERSION);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(arena_gives_separate_pieces),
@@ -265,5 +265,5 @@ int main(void)
         cmocka_unit_test(error_codes_have_words_of_their_own),
         cmocka_unit_test(version_is_the_headers),
     };
-    return cmocka_run_group_tests_name("base", tests, NULL, NULL) != 0;
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -49,12 +49,12 @@ static void test_strangers(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dtypes),
         cmocka_unit_test(test_ops),
         cmocka_unit_test(test_strangers),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -211,7 +211,7 @@ static void a_child_does_not_hide_a_death(void **state)
     munmap(s, sizeof *s);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(children_free_nothing),
@@ -219,5 +219,5 @@ int main(void)
         cmocka_unit_test(names_are_free_again),
         cmocka_unit_test(a_child_does_not_hide_a_death),
     };
-    return cmocka_run_group_tests(tests, hosts_setup, hosts_teardown);
+    return SUITE_MAIN(argc, argv, SUITE_FIXTURE(tests, hosts_setup, hosts_teardown));
 }

@@ -2,8 +2,6 @@
  * newer program passes it. The rule stands at the top of weft.h and in base/sized.h. */
 #define _GNU_SOURCE
 #include <ctype.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -11,9 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/sized.h"
+#include "support/suite.h"
 #include "weft/checkpoint.h"
 
 #define BEYOND 64 /* bytes that a newer program's struct has and this library's has not */
@@ -412,7 +409,7 @@ static void initialisers_set_the_size_and_nothing_else(void **state)
     assert_true(!strcmp(named.name, "b") && named.dtype == WEFT_I8 && named.count == 3 && !named.reserved[0]);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(missing_fields_have_their_defaults),
@@ -424,5 +421,5 @@ int main(void)
         cmocka_unit_test(outputs_of_impossible_sizes_are_left_alone),
         cmocka_unit_test(initialisers_set_the_size_and_nothing_else),
     };
-    return cmocka_run_group_tests(tests, open_all, close_all);
+    return SUITE_MAIN(argc, argv, SUITE_FIXTURE(tests, open_all, close_all));
 }

@@ -90,7 +90,7 @@ static void json_is_always_utf8(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_capacity),
@@ -98,5 +98,5 @@ int main(void)
         cmocka_unit_test(pad_always_parts),
         cmocka_unit_test(json_is_always_utf8),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

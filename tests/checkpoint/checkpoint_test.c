@@ -187,10 +187,9 @@ static void one_model(uint64_t seed)
 static void test_law(void **state)
 {
     (void)state;
-    int64_t n = test_share(50, 3000);
-    for (int64_t i = 0; i < n; i++) {
-        print_message("model %d\n", (int)i);
-        one_model((uint64_t)i + 1);
+    for (int64_t seed = 1; suite_seed(&seed, 1, test_share(50, 3000)); seed++) {
+        print_message("model %d\n", (int)seed);
+        one_model((uint64_t)seed);
     }
 }
 
@@ -224,11 +223,11 @@ static void test_slabs(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_law),
         cmocka_unit_test(test_slabs),
     };
-    return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
+    return SUITE_MAIN(argc, argv, SUITE_FIXTURE(tests, scratch_make, scratch_drop));
 }

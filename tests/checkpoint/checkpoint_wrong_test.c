@@ -520,12 +520,12 @@ static void test_memory_runs_out(void **state)
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, finish)
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_files_that_lie),  TEST(test_folders), TEST(test_sets),   TEST(test_notes), TEST(test_requests),
         TEST(test_config),          TEST(test_output),  TEST(test_shards), TEST(test_stop),  TEST(test_calls_fail),
         TEST(test_memory_runs_out),
     };
-    return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
+    return SUITE_MAIN(argc, argv, SUITE_FIXTURE(tests, scratch_make, scratch_drop));
 }

@@ -228,12 +228,12 @@ static void test_shipped(void **state)
     assert_null(weft_checkpoint_rules_name(99));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_parse, reset), cmocka_unit_test_teardown(test_refused, reset),
         cmocka_unit_test_teardown(test_match, reset), cmocka_unit_test_teardown(test_first_rule_counts, reset),
         cmocka_unit_test_teardown(test_fused, reset), cmocka_unit_test_teardown(test_shipped, reset),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -190,10 +190,10 @@ static void test_long_names_are_cut(void **state)
     assert_string_equal(safetensors_show("a\n", shown), "'a\\n'");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused), cmocka_unit_test(test_length),
                                        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_escapes),
                                        cmocka_unit_test(test_long_names_are_cut)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -411,12 +411,12 @@ static void test_outputs_undone(void **state)
     unlink("out.0.bin");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip), cmocka_unit_test(test_accepted),       cmocka_unit_test(test_refused),
         cmocka_unit_test(test_preludes),   cmocka_unit_test(test_names),          cmocka_unit_test(test_inputs),
         cmocka_unit_test(test_outputs),    cmocka_unit_test(test_outputs_undone),
     };
-    return cmocka_run_group_tests(tests, enter_folder, leave_folder);
+    return SUITE_MAIN(argc, argv, SUITE_FIXTURE(tests, enter_folder, leave_folder));
 }

@@ -506,7 +506,7 @@ static void test_agrees_with_layout(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_splits),
@@ -525,5 +525,5 @@ int main(void)
         cmocka_unit_test(test_compare),
         cmocka_unit_test(test_agrees_with_layout),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -261,9 +261,9 @@ static void moved(void **state)
     move_big(src, dst, side);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lowered_and_verified), cmocka_unit_test(beyond_64_bits),
                                        cmocka_unit_test(refused), cmocka_unit_test(moved)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

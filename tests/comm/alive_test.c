@@ -294,12 +294,12 @@ static void a_job_that_is_stopped_goes_on(void **state)
     suspend(false, 1);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_process_outlives_its_first_thread),
         cmocka_unit_test(a_number_is_not_a_process),
         cmocka_unit_test(a_job_that_is_stopped_goes_on),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -540,7 +540,7 @@ static void freed_without_an_end(void **state)
     ranks_run(2, &(weft_comm_opts){.deadline_ns = deadline_ms() * MS}, run_never, NULL, NULL);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest urls[] = {
         cmocka_unit_test(bad_urls),
@@ -561,7 +561,5 @@ int main(void)
         cmocka_unit_test(freed_in_flight),
         cmocka_unit_test(freed_without_an_end),
     };
-    if (conformance_on_hosts()) /* without what is refused of URLs, which needs no ranks */
-        return CONFORMANCE_HOSTS(tests);
-    return cmocka_run_group_tests(urls, NULL, NULL) + CONFORMANCE_RUN(tests);
+    return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_alone, urls), SUITE_AT(&conformance_everywhere, tests));
 }

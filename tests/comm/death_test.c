@@ -203,10 +203,11 @@ static int by_size(const void *a, const void *b)
 static void killed_at_random(void **state)
 {
     (void)state;
-    struct random rng = {7};
     int64_t n = test_share(40, 500);
-    for (int i = 0; i < n; i++)
-        kill_one(&rng, i);
+    for (int64_t i = 0; suite_seed(&i, 0, n); i++) {
+        struct random rng = random_of(7, i);
+        kill_one(&rng, (int)i);
+    }
     qsort(delays.us, (size_t)delays.n, sizeof *delays.us, by_size);
     print_message(
         "%lld kills, %d survivors knew it after %lld us (half of them), %lld us (nine of ten), %lld us (all)\n",
@@ -413,7 +414,7 @@ static void stopped_for_too_long(void **state)
     munmap(s, sizeof *s);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(killed_at_random),
@@ -421,5 +422,5 @@ int main(void)
         cmocka_unit_test(stopped_and_continued),
         cmocka_unit_test(stopped_for_too_long),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -178,8 +178,8 @@ static void all_hear_the_same(void **state)
     munmap(said, RANKS * sizeof *said);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(all_hear_the_same)};
-    return CONFORMANCE_RUN(tests);
+    return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests));
 }

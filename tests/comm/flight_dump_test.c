@@ -201,11 +201,11 @@ static void test_failure(void **state)
     ranks_run(3, NULL, closes_early, NULL, NULL);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_arguments), cmocka_unit_test(test_ring),    cmocka_unit_test(test_late_sender),
         cmocka_unit_test(test_split),     cmocka_unit_test(test_failure),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -259,10 +259,10 @@ static void what_was_sent_comes_beside_a_put(void **state)
     play(hosts_wire(), "abc", put_meanwhile);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(who_leaves_has_voted), cmocka_unit_test(execs_are_bound_again),
                                        cmocka_unit_test(what_was_sent_comes), cmocka_unit_test(a_freed_exec_is_seen),
                                        cmocka_unit_test(what_was_sent_comes_beside_a_put)};
-    return cmocka_run_group_tests(tests, hosts_setup, hosts_teardown);
+    return SUITE_MAIN(argc, argv, SUITE_FIXTURE(tests, hosts_setup, hosts_teardown));
 }

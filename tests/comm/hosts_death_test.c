@@ -241,9 +241,9 @@ static void survivors_go_on(void **state)
 {
     (void)state;
     hosts_need_wire();
-    struct random r = {.state = 20261115};
     int64_t slowest = 0, lives = test_share(20, 200);
-    for (int64_t i = 0; i < lives; i++) {
+    for (int64_t i = 0; suite_seed(&i, 0, lives); i++) {
+        struct random r = random_of(20261115, i);
         struct life l = {.ranks = (int)random_in(&r, 2, MOST), .deadline_ns = 10 * SECOND};
         l.hosts = i % 3 == 0 ? l.ranks : (int)random_in(&r, 2, l.ranks < 3 ? l.ranks : 3);
         l.victim = (int)random_in(&r, 0, l.ranks - 1);
@@ -274,12 +274,12 @@ static void nothing_is_left(void **state)
     process_nothing_left(name);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     /* A rank that is stopped is still there when the others end, and so its place in the folder is: that test comes
      * last. */
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_store_is_served_again), cmocka_unit_test(survivors_go_on),
                                        cmocka_unit_test(nothing_is_left),
                                        cmocka_unit_test(survivors_do_not_wait_for_ever)};
-    return cmocka_run_group_tests(tests, hosts_setup, hosts_teardown);
+    return SUITE_MAIN(argc, argv, SUITE_FIXTURE(tests, hosts_setup, hosts_teardown));
 }

@@ -622,10 +622,8 @@ static const struct CMUnitTest on_hosts[] = {
     cmocka_unit_test(one_thread_that_sleeps),
 };
 
-int main(void)
+int main(int argc, char **argv)
 {
-    if (conformance_on_hosts())
-        return CONFORMANCE_HOSTS(on_hosts);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(completes_without_a_call),
         cmocka_unit_test(with_the_callers_calls),
@@ -637,5 +635,5 @@ int main(void)
         cmocka_unit_test(one_thread_that_sleeps),
         cmocka_unit_test(options),
     };
-    return CONFORMANCE_RUN(tests);
+    return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests), SUITE_AT(&conformance_hosts, on_hosts));
 }

@@ -147,7 +147,8 @@ static int rank_of_killing(struct killing *k, int rank)
 
 static void see_deaths(int n)
 {
-    for (int i = 0; i < n; i++) {
+    for (int64_t seed = 0; suite_seed(&seed, 0, n); seed++) {
+        int i = (int)seed;
         struct killing *k = ranks_shared(sizeof *k);
         pid_t pids[MOST];
         k->ranks = 3 + i % (MOST - 2);
@@ -216,8 +217,9 @@ static void rank_of_splitting(struct killing *k, int rank)
 
 static void kill_some(int64_t n)
 {
-    struct random rng = {3};
-    for (int i = 0; i < n; i++) {
+    for (int64_t seed = 0; suite_seed(&seed, 0, n); seed++) {
+        struct random rng = random_of(3, seed);
+        int i = (int)seed;
         struct killing *k = ranks_shared(sizeof *k);
         pid_t pids[MOST];
         k->ranks = (int)random_in(&rng, 2, MOST);
@@ -270,12 +272,12 @@ static void the_same_on_several_hosts(void **state)
     on_hosts = NULL;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_death_is_seen_in_all_groups),
         cmocka_unit_test(killed_while_splitting),
         cmocka_unit_test_setup_teardown(the_same_on_several_hosts, hosts_setup, hosts_teardown),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -122,8 +122,9 @@ static void run_random(struct ranks_rank *r)
 static void random_groups(void **state)
 {
     (void)state;
-    uint64_t most = conformance_on_hosts() ? (uint64_t)test_share(1, 60) : CONFORMANCE_ON < 3 ? 8 : 24;
-    for (uint64_t seed = 1; seed <= most; seed++) {
+    int64_t n = conformance_on_hosts() ? test_share(1, 60) : CONFORMANCE_ON < 3 ? 8 : 24;
+    for (int64_t i = 1; suite_seed(&i, 1, n); i++) {
+        uint64_t seed = (uint64_t)i;
         sums_count = seed % 2 ? SUMS_SMALL : SUMS_COUNT;
         ranks_run(2 + (int)(seed % 5), &(weft_comm_opts){.staged = seed % 3 == 0}, run_random, &seed, NULL);
     }
@@ -338,14 +339,12 @@ static const struct CMUnitTest on_hosts[] = {
     cmocka_unit_test(waiting_in_another_is_no_stall),
 };
 
-int main(void)
+int main(int argc, char **argv)
 {
-    if (conformance_on_hosts())
-        return CONFORMANCE_HOSTS(on_hosts);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(overlapping_groups_work_at_once), cmocka_unit_test(random_groups),
         cmocka_unit_test(whoever_waits_in_one_moves_all),  cmocka_unit_test(all_waits_move_all),
         cmocka_unit_test(waiting_in_another_is_no_stall),  cmocka_unit_test(callbacks_of_kin),
     };
-    return CONFORMANCE_RUN(tests);
+    return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests), SUITE_AT(&conformance_hosts, on_hosts));
 }

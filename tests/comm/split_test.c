@@ -444,10 +444,8 @@ static const struct CMUnitTest on_hosts[] = {
     cmocka_unit_test(groups_outlive_a_failed_parent),
 };
 
-int main(void)
+int main(int argc, char **argv)
 {
-    if (conformance_on_hosts())
-        return CONFORMANCE_HOSTS(on_hosts);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(odd_and_even),
         cmocka_unit_test(some_are_in_none),
@@ -462,6 +460,6 @@ int main(void)
     const struct CMUnitTest alone[] = {
         cmocka_unit_test(self_can_be_split),
     };
-    int failed = CONFORMANCE_RUN(tests);
-    return failed + cmocka_run_group_tests(alone, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests), SUITE_AT(&conformance_hosts, on_hosts),
+                      SUITE_AT(&conformance_alone, alone));
 }

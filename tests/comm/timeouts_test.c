@@ -1,19 +1,16 @@
 /* A timeout means the same in every call that takes one: 0 polls once, WEFT_DEADLINE waits as long as the comm's
  * deadline, WEFT_FOREVER longer than that, and other negative values are refused. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "support/clock.h"
 #include "support/conformance.h"
 #include "support/processes.h"
+#include "support/suite.h"
 
 #define DEADLINE_NS (100 * MS)
 
@@ -103,8 +100,8 @@ static void timeouts_mean_the_same_in_all_calls(void **state)
                   run_timeouts, NULL, NULL);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(timeouts_mean_the_same_in_all_calls)};
-    return CONFORMANCE_RUN(tests);
+    return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests));
 }

@@ -277,11 +277,11 @@ static void refusals(void **state)
     ranks_run(2, NULL, run_refused, NULL, NULL);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(boxes_cover_the_destination),
         cmocka_unit_test(refusals),
     };
-    return conformance_on_hosts() ? CONFORMANCE_HOSTS(tests) : CONFORMANCE_RUN(tests);
+    return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_everywhere, tests));
 }

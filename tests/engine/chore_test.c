@@ -106,9 +106,8 @@ static void others_do_the_copies(void **state)
 static bool untouched(const struct model *m)
 {
     for (int i = 0; i < m->n; i++)
-        for (size_t k = 0; k < m->out[i].bytes; k++)
-            if (((unsigned char *)m->out[i].data)[k] != 0x5a)
-                return false;
+        if (values_bytes(m->out[i].data, m->out[i].bytes, 0x5a))
+            return false;
     return true;
 }
 
@@ -300,7 +299,7 @@ static void given_up(void **state)
     ranks_run(3, &(weft_comm_opts){.deadline_ns = 3 * SECOND / 2}, run_given_up, NULL, NULL);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(others_do_the_copies, crowd),
@@ -310,5 +309,5 @@ int main(void)
         cmocka_unit_test(all_boxes_arrive),
         cmocka_unit_test(given_up),
     };
-    return CONFORMANCE_RUN(tests);
+    return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests));
 }

@@ -217,10 +217,10 @@ static void the_dead_are_named(void **state)
     munmap(s, sizeof *s);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(private_memory_is_read), cmocka_unit_test(forbidden_is_staged),
                                        cmocka_unit_test(measured_is_right), cmocka_unit_test(refused_is_staged),
                                        cmocka_unit_test(the_dead_are_named)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

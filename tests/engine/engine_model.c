@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "support/ranks.h"
+#include "support/values.h"
 
 static int model_view(struct model *m, const weft_layout *l, bool ours, weft_view *v)
 {
@@ -67,11 +68,13 @@ void model_fill(struct model *m, int seed)
 
 int64_t model_wrong(struct model *m, int seed)
 {
-    int64_t wrong = 0;
-    for (int i = 0; i < m->n; i++)
+    values_begin();
+    for (int i = 0; i < m->n; i++) {
+        values_tensor(m->n > 1 ? i : -1);
         if (m->out[i].bytes)
-            wrong += tensors_wrong(m->src[i], m->dst[i], m->r->rank, m->out[i].data, seed + i);
-    return wrong;
+            tensors_check(m->src[i], m->dst[i], m->r->rank, m->out[i].data, seed + i);
+    }
+    return values_wrong();
 }
 
 void model_free(struct model *m)

@@ -162,8 +162,7 @@ static void run_given_up(struct ranks_rank *r)
         memset(m.out[0].data, 0x77, m.out[0].bytes);
         ranks_meet(r);
         ranks_meet(r);
-        for (size_t i = 0; i < m.out[0].bytes; i++)
-            RANKS_CHECK(r, ((unsigned char *)m.out[0].data)[i] == 0x77);
+        RANKS_CHECK(r, !values_bytes(m.out[0].data, m.out[0].bytes, 0x77));
     } else {
         ranks_meet(r);
         int err = weft_exec_run(m.exec);
@@ -300,10 +299,9 @@ static void run_mix(struct ranks_rank *r)
             struct model *at = &m[(i + back) % mix->execs];
             linger(&rnd);
             RANKS_OK(r, end_run(&rnd, at));
-            int64_t wrong = model_wrong(at, run);
-            if (wrong)
-                ranks_note(r, __FILE__, __LINE__, "seed %lld, exec %d, run %d: %lld wrong", (long long)mix->seed,
-                           (int)(at - m), run, (long long)wrong);
+            if (model_wrong(at, run))
+                ranks_note(r, __FILE__, __LINE__, "seed %lld, exec %d, run %d", (long long)mix->seed, (int)(at - m),
+                           run);
         }
     }
     for (int x = 0; x < mix->execs; x++)
@@ -314,11 +312,11 @@ static void mixtures(void **state)
 {
     (void)state;
     static const int buckets[] = {1, 2, 256}, few[] = {1, 2, 8};
-    for (uint64_t seed = 1; seed <= (uint64_t)test_share(5, 100); seed++) {
-        struct random rnd = {seed};
+    for (int64_t seed = 1; suite_seed(&seed, 1, test_share(5, 100)); seed++) {
+        struct random rnd = {(uint64_t)seed};
         if (!conformance_takes((int)seed))
             continue;
-        struct mix mix = {.seed = seed, .execs = (int)random_in(&rnd, 1, EXECS)};
+        struct mix mix = {.seed = (uint64_t)seed, .execs = (int)random_in(&rnd, 1, EXECS)};
         for (int x = 0; x < mix.execs; x++) {
             static const int64_t bytes[] = {0, 1, 64, 4096};
             mix.n[x] = (int)random_in(&rnd, 1, TENSORS);
@@ -547,7 +545,7 @@ static void folded_and_copied(void **state)
     ranks_run(3, NULL, run_two_ways, NULL, NULL);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(short_waits_suffice),
@@ -561,5 +559,5 @@ int main(void)
         cmocka_unit_test(refused_and_helped),
         cmocka_unit_test(folded_and_copied),
     };
-    return conformance_on_hosts() ? CONFORMANCE_HOSTS(tests) : CONFORMANCE_RUN(tests);
+    return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_everywhere, tests));
 }

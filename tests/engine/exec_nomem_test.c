@@ -162,7 +162,7 @@ static void splits_together(void **state)
 #endif
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(open_alone),
@@ -170,5 +170,5 @@ int main(void)
         cmocka_unit_test(windows_together),
         cmocka_unit_test(splits_together),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -103,10 +103,9 @@ static void run_some(struct ranks_rank *r)
     for (int seed = 0; seed < 4; seed++) {
         job_seed(&j, r->rank, seed);
         RANKS_OK(r, weft_exec_run(j.exec));
-        int64_t wrong = job_wrong(&j, r->rank, seed);
-        if (wrong)
-            ranks_note(r, __FILE__, __LINE__, "%s -> %s, bucket %lld, staged %d, run %d: %lld wrong", m->src, m->dst,
-                       (long long)m->bucket, r->opts.staged, seed, (long long)wrong);
+        if (job_wrong(&j, r->rank, seed))
+            ranks_note(r, __FILE__, __LINE__, "%s -> %s, bucket %lld, staged %d, run %d", m->src, m->dst,
+                       (long long)m->bucket, r->opts.staged, seed);
     }
     job_free(&j);
 }
@@ -174,10 +173,12 @@ static void run_halo(struct ranks_rank *r)
             ((float *)from.data)[i] = (float)(100 * run + r->rank * N + i);
         out[0] = out[N + 1] = -1;
         RANKS_OK(r, weft_exec_run(x));
+        values_begin();
         for (int i = 0; i < N + 2; i++) {
             bool edge = (r->rank == 0 && i == 0) || (r->rank == r->size - 1 && i == N + 1);
-            RANKS_CHECK(r, out[i] == (edge ? -1.0f : (float)(100 * run + r->rank * N + i - 1)));
+            VALUES_CHECK(i, out[i], edge ? -1.0f : (float)(100 * run + r->rank * N + i - 1));
         }
+        RANKS_VALUES(r);
     }
     weft_exec_close(x);
     weft_plan_free(p);
@@ -214,10 +215,11 @@ static void run_strided(struct ranks_rank *r)
               to = {.data = out, .bytes = sizeof out, .strides = out_strides};
     RANKS_OK(r, weft_bind(p, r->comm, &from, &to, NULL, &x));
     RANKS_OK(r, weft_exec_run(x));
-    for (int row = 0; row < R; row++) {
-        RANKS_CHECK(r, out[row][0] == row * 100 + r->rank * 2 && out[row][1] == row * 100 + r->rank * 2 + 1);
-        RANKS_CHECK(r, out[row][2] == 0x11111111);
-    }
+    values_begin();
+    for (int row = 0; row < R; row++)
+        for (int col = 0; col < 3; col++)
+            VALUES_CHECK(row * 3 + col, out[row][col], col == 2 ? 0x11111111 : row * 100 + r->rank * 2 + col);
+    RANKS_VALUES(r);
     weft_exec_close(x);
     weft_plan_free(p);
     weft_layout_free(a);
@@ -552,8 +554,10 @@ static void run_stress(struct ranks_rank *r)
         for (int i = 0; i < 8; i++)
             in[i] = (int32_t)run * (r->rank + 1) + i;
         RANKS_OK(r, weft_exec_run(j.exec));
+        values_begin();
         for (int i = 0; i < 8; i++)
-            RANKS_CHECK(r, out[i] == (int32_t)run * 10 + 4 * i);
+            VALUES_CHECK(i, out[i], (int32_t)run * 10 + 4 * i);
+        RANKS_VALUES(r);
     }
     job_free(&j);
 }
@@ -575,10 +579,8 @@ static const struct CMUnitTest on_hosts[] = {
     cmocka_unit_test(many_small_runs),
 };
 
-int main(void)
+int main(int argc, char **argv)
 {
-    if (conformance_on_hosts())
-        return CONFORMANCE_HOSTS(on_hosts);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(moves_are_right),
         cmocka_unit_test(one_rank_alone),
@@ -592,5 +594,5 @@ int main(void)
         cmocka_unit_test(many_tensors),
         cmocka_unit_test(many_small_runs),
     };
-    return CONFORMANCE_RUN(tests);
+    return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests), SUITE_AT(&conformance_hosts, on_hosts));
 }

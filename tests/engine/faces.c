@@ -5,6 +5,7 @@
 
 #include "base/hash.h"
 #include "engine/exec.h"
+#include "support/values.h"
 
 static int64_t faces_value(int64_t global, int64_t salt)
 {
@@ -56,20 +57,19 @@ void faces_fill(struct mine *m, int64_t salt)
 
 int64_t faces_wrong(const struct mine *m, int64_t salt)
 {
-    int64_t n = 0;
     bool own;
+    values_begin();
     for (int64_t i = 0; i < m->at.slots; i++) {
         int64_t global = grid_slot(&m->of->grid, &m->at, i, &own);
-        n += m->buffer[i] != (global == EDGE ? -7 : faces_value(global, salt));
+        grid_check(&m->of->grid, i, global, global == EDGE ? -7 : faces_value(global, salt), m->buffer[i]);
     }
-    return n;
+    return values_wrong();
 }
 
 void faces_check(struct ranks_rank *r, const struct mine *m, int64_t salt)
 {
-    int64_t n = faces_wrong(m, salt);
-    if (n)
-        ranks_note(r, __FILE__, __LINE__, "%s, salt %d: %lld slots are wrong", m->of->what, (int)salt, (long long)n);
+    if (faces_wrong(m, salt))
+        ranks_note(r, __FILE__, __LINE__, "%s, salt %d", m->of->what, (int)salt);
 }
 
 void faces_deserted(struct ranks_rank *r)

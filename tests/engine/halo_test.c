@@ -12,6 +12,7 @@
 #include "support/halo_grid.h"
 #include "support/share.h"
 #include "support/suite.h"
+#include "support/values.h"
 
 static int64_t value(int64_t global, int64_t salt)
 {
@@ -102,13 +103,13 @@ static void halo_fill(struct halo *h, int64_t salt, int64_t spoil)
 /* Slots that are not as the definitions say after an exchange. */
 static int64_t halo_wrong(const struct halo *h, int64_t salt, int64_t spoil)
 {
-    int64_t wrong = 0;
     bool own;
+    values_begin();
     for (int64_t i = 0; i < h->mine.slots; i++) {
         int64_t global = grid_slot(&h->grid, &h->mine, i, &own);
-        wrong += h->buffer[i] != (global == EDGE ? spoil : value(global, salt));
+        grid_check(&h->grid, i, global, global == EDGE ? spoil : value(global, salt), h->buffer[i]);
     }
-    return wrong;
+    return values_wrong();
 }
 
 /* What all ranks' numbers come to; everyone has its own line in `sums`. */
@@ -160,10 +161,8 @@ static void run_exchanges(struct ranks_rank *r)
         for (int64_t run = 0; run < 2; run++) {
             halo_fill(&h, run, -7);
             RANKS_OK(r, weft_exec_run(h.exec));
-            int64_t wrong = halo_wrong(&h, run, -7);
-            if (wrong)
-                ranks_note(r, __FILE__, __LINE__, "%s, window %d, in place %d: %lld slots are wrong", text, h.window,
-                           h.in_place, (long long)wrong);
+            if (halo_wrong(&h, run, -7))
+                ranks_note(r, __FILE__, __LINE__, "%s, window %d, in place %d", text, h.window, h.in_place);
             bool holds = adjoint_holds(&h, r, r->arg, run, &err);
             RANKS_CHECK(r, !err);
             if (!holds)
@@ -235,7 +234,9 @@ static void run_fields(struct ranks_rank *r)
     RANKS_OK(r, weft_bind(plan, r->comm, src, dst, NULL, &x));
     for (int run = 0; run < 3; run++) {
         for (int pass = 0; pass < 2; pass++) { /* fill, then compare */
+            values_begin();
             for (int i = 0; i < FIELDS; i++) {
+                values_tensor(i);
                 struct grid_rank mine = grid_rank(&f->grid[i], r->rank);
                 for (int64_t k = 0; k < mine.slots; k++) {
                     bool is_own;
@@ -245,10 +246,14 @@ static void run_fields(struct ranks_rank *r)
                     char *slot = (char *)dst[i].data + (size_t)k * f->size[i];
                     if (!pass)
                         memcpy(slot, &v, f->size[i]); /* the low bytes: both machines are little endian */
-                    else
-                        RANKS_CHECK(r, !memcmp(slot, &v, f->size[i]));
+                    else if (memcmp(slot, &v, f->size[i])) {
+                        int64_t found = 0;
+                        memcpy(&found, slot, f->size[i]);
+                        grid_check(&f->grid[i], k, global, v, found);
+                    }
                 }
             }
+            RANKS_VALUES(r);
             if (!pass)
                 RANKS_OK(r, weft_exec_run(x));
         }
@@ -329,12 +334,13 @@ static int compute(const struct halo *h, int rank, enum weft_halo_part part, int
 static bool own_untouched(const struct halo *h, int64_t salt)
 {
     bool own;
+    values_begin();
     for (int64_t i = 0; i < h->mine.slots; i++) {
         int64_t global = grid_slot(&h->grid, &h->mine, i, &own);
-        if (own && h->buffer[i] != value(global, salt))
-            return false;
+        if (own)
+            grid_check(&h->grid, i, global, value(global, salt), h->buffer[i]);
     }
-    return true;
+    return !values_wrong();
 }
 
 /* In place: start, compute what needs no ghosts, wait, compute the rim. */
@@ -359,9 +365,11 @@ static void run_overlap(struct ranks_rank *r)
             RANKS_OK(r, compute(&h, r->rank, WEFT_HALO_RIM, out));
             RANKS_CHECK(r, !halo_wrong(&h, run, -7));
             for (int64_t i = 0; i < h.mine.slots; i++) {
-                grid_slot(&h.grid, &h.mine, i, &own);
-                RANKS_CHECK(r, !own || out[i] == stencil(&h, i, true, run, -7));
+                int64_t global = grid_slot(&h.grid, &h.mine, i, &own);
+                if (own)
+                    grid_check(&h.grid, i, global, stencil(&h, i, true, run, -7), out[i]);
             }
+            RANKS_VALUES(r);
         }
         halo_free(&h, r);
         free(out);
@@ -421,7 +429,7 @@ static void faces_are_packed_where_there_is_room(void **state)
               NULL); /* a 64th is less than both faces */
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest runs[] = {
         cmocka_unit_test(exchanges_of_any_shape),
@@ -429,7 +437,5 @@ int main(void)
         cmocka_unit_test(the_interior_is_computed_meanwhile),
         cmocka_unit_test(faces_are_packed_where_there_is_room),
     };
-    if (conformance_on_hosts())
-        return CONFORMANCE_HOSTS(runs);
-    return CONFORMANCE_RUN(runs);
+    return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_everywhere, runs));
 }

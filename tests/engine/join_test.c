@@ -38,12 +38,12 @@ static void run_transposed(struct ranks_rank *r)
             if (run % 2)
                 RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE));
             RANKS_OK(r, weft_exec_run(x));
-            int64_t wrong = 0;
+            values_begin();
             for (int64_t i = 0; i < column * W; i++) {
                 int64_t row = i % column, col = r->rank * W + i / column;
-                wrong += ((int32_t *)out)[i] != (row < R ? (run << 24) + row * C + col : 0x11111111);
+                VALUES_CHECK(row * C + col, ((int32_t *)out)[i], row < R ? (run << 24) + row * C + col : 0x11111111);
             }
-            RANKS_CHECK(r, !wrong);
+            RANKS_VALUES(r);
         }
         weft_exec_close(x);
         weft_plan_free(p);
@@ -61,10 +61,10 @@ static void transposed_buckets(void **state)
     ranks_run(4, &(weft_comm_opts){.staged = true}, run_transposed, NULL, NULL);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(transposed_buckets),
     };
-    return CONFORMANCE_RUN(tests);
+    return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests));
 }

@@ -76,11 +76,12 @@ static void fill(const struct move *m, int rank, int run, int e)
 
 static bool is_right(const struct move *m, int rank, int run, int e)
 {
+    values_begin();
+    values_tensor(e);
     for (int from = 0; from < RANKS; from++)
         for (int i = 0; i < ELEMENTS; i++)
-            if (m->out[from * ELEMENTS + i] != value(from, rank, i, run, e))
-                return false;
-    return true;
+            VALUES_CHECK(from * ELEMENTS + i, m->out[from * ELEMENTS + i], value(from, rank, i, run, e));
+    return !values_wrong();
 }
 
 /* The execs that can be bound, all but between hosts, where the next one is refused on all ranks with one text. */
@@ -152,8 +153,8 @@ static void many_channels_one_budget(void **state)
     assert_true(least > BUDGET / 2); /* and it was used */
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(many_channels_one_budget)};
-    return conformance_on_hosts() ? CONFORMANCE_HOSTS(tests) : CONFORMANCE_RUN(tests);
+    return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_everywhere, tests));
 }

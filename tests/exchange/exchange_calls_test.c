@@ -368,7 +368,7 @@ static void memory_goes_with_neighbours(void **state)
             assert_int_equal(sixteen[r].code, three[0].code);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(misuse_is_refused),
@@ -379,5 +379,5 @@ int main(void)
         cmocka_unit_test(memory_goes_with_neighbours),
         cmocka_unit_test(leaving_is_told),
     };
-    return conformance_on_hosts() ? CONFORMANCE_HOSTS(tests) : CONFORMANCE_RUN(tests);
+    return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_everywhere, tests));
 }

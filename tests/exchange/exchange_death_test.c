@@ -172,9 +172,10 @@ static void deaths_are_told(void **state)
 static void deaths_at_any_moment(void **state)
 {
     (void)state;
-    int n = (int)test_share(12, 300);
-    for (int i = 0; i < n; i++)
+    for (int64_t seed = 0; suite_seed(&seed, 0, test_share(12, 300)); seed++) {
+        int i = (int)seed;
         one_death(2 + i % 4, i % (2 + i % 4), AT_ANY_MOMENT, 1000 + i);
+    }
     soon_judge();
 }
 
@@ -184,8 +185,8 @@ static void deaths_on_other_hosts(void **state)
     static const char *const hosts[] = {"abcdefgh", "aabbccdd", "abababab"};
     (void)state;
     hosts_need_wire();
-    int n = (int)test_share(10, 100);
-    for (int i = 0; i < n; i++) {
+    for (int64_t seed = 0; suite_seed(&seed, 0, test_share(10, 100)); seed++) {
+        int i = (int)seed;
         on_hosts = hosts[i % 3];
         one_death(2 + i % 4, i / 2 % (2 + i % 4), (enum when)(i % WHENS), 2000 + i);
     }
@@ -193,12 +194,12 @@ static void deaths_on_other_hosts(void **state)
     soon_judge();
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(deaths_are_told),
         cmocka_unit_test(deaths_at_any_moment),
         cmocka_unit_test_setup_teardown(deaths_on_other_hosts, hosts_setup, hosts_teardown),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

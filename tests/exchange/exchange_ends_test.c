@@ -227,7 +227,7 @@ static void a_callback_does_not_wait_for_room(void **state)
     ranks_run(2, &(weft_comm_opts){.progress = WEFT_PROGRESS_THREAD}, fill_in_a_callback, NULL, NULL);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pause_between_rounds_is_no_stall),
@@ -236,5 +236,5 @@ int main(void)
         cmocka_unit_test(a_stopped_peer_is_not_waited_for_for_ever),
         cmocka_unit_test(a_callback_does_not_wait_for_room),
     };
-    return conformance_on_hosts() ? CONFORMANCE_HOSTS(tests) : CONFORMANCE_RUN(tests);
+    return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_everywhere, tests));
 }

@@ -25,10 +25,13 @@ void flow_fill(unsigned char *to, size_t bytes, uint64_t key, uint64_t number)
 bool flow_same(const unsigned char *is, size_t bytes, uint64_t key, uint64_t number)
 {
     uint64_t word = number;
-    for (size_t i = 0; i < bytes; i += 8, word = key += UINT64_C(0x9e3779b97f4a7c15))
-        if (memcmp(is + i, &word, bytes - i < 8 ? bytes - i : 8))
-            return false;
-    return true;
+    values_begin();
+    for (size_t i = 0; i < bytes; i += 8, word = key += UINT64_C(0x9e3779b97f4a7c15)) {
+        size_t n = bytes - i < 8 ? bytes - i : 8;
+        for (size_t k = 0; k < n && memcmp(is + i, &word, n); k++)
+            VALUES_CHECK(i + k, is[i + k], ((const unsigned char *)&word)[k]);
+    }
+    return !values_wrong();
 }
 
 struct flow_rank {

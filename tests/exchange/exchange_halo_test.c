@@ -205,12 +205,12 @@ static void a_start_that_is_refused_leaves_the_round(void **state)
     ranks_run(sizes[i], NULL, refused_starts, NULL, NULL);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(neighbours_and_absent_ones),
         cmocka_unit_test(rounds_until_all_have_enough),
         cmocka_unit_test(a_start_that_is_refused_leaves_the_round),
     };
-    return conformance_on_hosts() ? CONFORMANCE_HOSTS(tests) : CONFORMANCE_RUN(tests);
+    return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_everywhere, tests));
 }

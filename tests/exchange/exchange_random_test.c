@@ -70,22 +70,19 @@ static void one_flow(uint64_t seed)
         f.window = false; /* a comm's memory is for the thread that has the comm */
     weft_comm_opts o = {.staged = random_once_in(&rng, 4),
                         .progress = random_once_in(&rng, 3) ? WEFT_PROGRESS_THREAD : WEFT_PROGRESS_CALLER};
-    print_message("WEFT_TEST_SEED=%llu: %d ranks, %d rounds, %d threads\n", (unsigned long long)seed, n, f.rounds,
-                  f.threads);
+    print_message("seed %llu: %d ranks, %d rounds, %d threads\n", (unsigned long long)seed, n, f.rounds, f.threads);
     ranks_run(n, &o, flow_body, &f, NULL);
 }
 
 static void random_flows(void **state)
 {
     (void)state;
-    const char *text = getenv("WEFT_TEST_SEED");
-    int64_t n = text ? 1 : test_share(12, 1000);
-    for (int64_t i = 0; i < n; i++)
-        one_flow(text ? strtoull(text, NULL, 10) : 1 + (uint64_t)i);
+    for (int64_t seed = 1; suite_seed(&seed, 1, test_share(12, 1000)); seed++)
+        one_flow((uint64_t)seed);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(random_flows)};
-    return conformance_on_hosts() ? CONFORMANCE_HOSTS(tests) : CONFORMANCE_RUN(tests);
+    return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_everywhere, tests));
 }

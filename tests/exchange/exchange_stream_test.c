@@ -250,12 +250,9 @@ static void cost_goes_with_neighbours(void **state)
         fail_msg("among 64 ranks a round costs each of them %.2f times what it costs among 8", sixty_four / eight);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(many_small_messages), cmocka_unit_test(rounds_end_everywhere)};
     const struct CMUnitTest alone[] = {cmocka_unit_test(cost_goes_with_neighbours)};
-    if (conformance_on_hosts())
-        return CONFORMANCE_HOSTS(tests);
-    int failed = CONFORMANCE_RUN(tests);
-    return failed + cmocka_run_group_tests(alone, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_everywhere, tests), SUITE_AT(&conformance_alone, alone));
 }

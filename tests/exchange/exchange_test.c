@@ -234,7 +234,7 @@ static void two_at_once(void **state)
     ranks_run(sizes[i], NULL, two_exchanges, NULL, NULL);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ring_of_three_messages),
@@ -247,5 +247,5 @@ int main(void)
         cmocka_unit_test(more_than_the_budget),
         cmocka_unit_test(two_at_once),
     };
-    return conformance_on_hosts() ? CONFORMANCE_HOSTS(tests) : CONFORMANCE_RUN(tests);
+    return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_everywhere, tests));
 }

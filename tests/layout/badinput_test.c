@@ -319,12 +319,12 @@ static void wrong_calls(void **state)
 #undef REFUSED
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_texts),        cmocka_unit_test(odd_bytes_keep_the_caret_in_place),
         cmocka_unit_test(long_texts_are_cut), cmocka_unit_test(wrong_structs),
         cmocka_unit_test(wrong_calls),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -169,12 +169,12 @@ static void what_is_no_part_is_refused(void **state)
     weft_layout_free(l);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_slot_is_in_one_part),
         cmocka_unit_test(parts_of_a_plane),
         cmocka_unit_test(what_is_no_part_is_refused),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -245,11 +245,11 @@ static void some_calls_take_no_memory(void **state)
     weft_layout_free(other);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_allocation_can_fail),
         cmocka_unit_test(some_calls_take_no_memory),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -475,7 +475,7 @@ static void limits(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_holds_what_the_definitions_say),
@@ -487,5 +487,5 @@ int main(void)
         cmocka_unit_test(boxes_beyond_memory),
         cmocka_unit_test(limits),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

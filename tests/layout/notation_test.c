@@ -313,12 +313,12 @@ static void different_layouts_have_different_hashes(void **state)
         weft_layout_free(all[i]);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_and_struct_say_the_same),    cmocka_unit_test(printed_form),
         cmocka_unit_test(different_layouts_are_different), cmocka_unit_test(layouts_in_the_docs_are_right),
         cmocka_unit_test(errors_in_the_docs_are_right),    cmocka_unit_test(different_layouts_have_different_hashes),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -300,7 +300,7 @@ static void small_questions_in_a_large_world(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_piece_that_holds_is_visited),
@@ -308,5 +308,5 @@ int main(void)
         cmocka_unit_test(owners_in_large_tensors),
         cmocka_unit_test(small_questions_in_a_large_world),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -452,7 +452,7 @@ static void add_keeps_elements(void **state)
     arena_free(&arena);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(join_of_random_lists),
@@ -466,5 +466,5 @@ int main(void)
         cmocka_unit_test(cut_of_many_repeats),
         cmocka_unit_test(add_keeps_elements),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -194,9 +194,9 @@ static void small_pieces_take_turns(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(published), cmocka_unit_test(one_mesh),
                                        cmocka_unit_test(whole_benchmark), cmocka_unit_test(small_pieces_take_turns)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

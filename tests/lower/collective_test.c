@@ -107,12 +107,12 @@ static void plans_know_what_they_are(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_pairs),
         cmocka_unit_test(wrong_ones_are_refused),
         cmocka_unit_test(plans_know_what_they_are),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

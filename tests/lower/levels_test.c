@@ -283,7 +283,7 @@ static void hosts_of_a_gather(void **state)
     free(host);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_host_first),
@@ -297,5 +297,5 @@ int main(void)
         cmocka_unit_test(hosts_of_a_gather),
         cmocka_unit_test(groups_on_one_host_stay_there),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

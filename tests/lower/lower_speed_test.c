@@ -99,8 +99,8 @@ static void many_tensors(void **state)
     weft_layout_free(dst);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(large_worlds), cmocka_unit_test(many_tensors)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

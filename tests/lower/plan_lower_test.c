@@ -168,9 +168,9 @@ static void all_pairs_at_once(void **state)
         weft_layout_free(held[i]);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(each_pair), cmocka_unit_test(each_algorithm),
                                        cmocka_unit_test(all_pairs_at_once)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

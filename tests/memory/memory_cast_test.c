@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "memory/memory.h"
+#include "memory_levels.h"
 #include "memory_ref.h"
 #include "support/suite.h"
 
@@ -216,16 +217,11 @@ static void test_known(void **state)
     assert_int_equal(code, 0x3c01);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_known), cmocka_unit_test(test_small_sources), cmocka_unit_test(test_f32_by_halves),
         cmocka_unit_test(test_ties),  cmocka_unit_test(test_wide_integers), cmocka_unit_test(test_wide_floats),
     };
-    int failed = 0;
-    for (int level = memory_level(-1); level >= 0; level--) {
-        print_message("level %s\n", memory_level_name(memory_level(level)));
-        failed += cmocka_run_group_tests(tests, NULL, NULL);
-    }
-    return failed;
+    return SUITE_MAIN(argc, argv, SUITE_AT(&memory_levels, tests));
 }

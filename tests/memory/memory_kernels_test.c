@@ -276,11 +276,11 @@ static void test_divisions(void **state)
             }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_casts), cmocka_unit_test(test_odd),          cmocka_unit_test(test_narrow_casts),
         cmocka_unit_test(test_folds), cmocka_unit_test(test_narrow_folds), cmocka_unit_test(test_divisions),
     };
-    return cmocka_run_group_tests(tests, find_levels, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_FIXTURE(tests, find_levels, NULL));
 }

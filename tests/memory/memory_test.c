@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "memory_levels.h"
 #include "memory_nests.h"
 #include "memory_ref.h"
 #include "support/suite.h"
@@ -534,7 +535,7 @@ static void test_one_rounding(void **state)
     assert_true(got == 260);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_merge),
@@ -550,10 +551,5 @@ int main(void)
         cmocka_unit_test(test_fold),
         cmocka_unit_test(test_one_rounding),
     };
-    int failed = 0;
-    for (int level = memory_level(-1); level >= 0; level--) {
-        print_message("level %s\n", memory_level_name(memory_level(level)));
-        failed += cmocka_run_group_tests(tests, NULL, NULL);
-    }
-    return failed;
+    return SUITE_MAIN(argc, argv, SUITE_AT(&memory_levels, tests));
 }

@@ -92,12 +92,12 @@ static void test_copy_pairs(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_copy_units),
         cmocka_unit_test(test_copy_nontemporal),
         cmocka_unit_test(test_copy_pairs),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

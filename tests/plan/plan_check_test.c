@@ -462,12 +462,12 @@ static void random_changes_do_no_harm(void **state)
         free(pool.v[k].bytes);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(samples_pass),
         cmocka_unit_test(breakages_are_refused),
         cmocka_unit_test(random_changes_do_no_harm),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -137,12 +137,12 @@ static void explain_fits_any_buffer(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(explain_is_a_readable_program),
         cmocka_unit_test(explain_json_has_it_all),
         cmocka_unit_test(explain_fits_any_buffer),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

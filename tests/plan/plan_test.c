@@ -560,5 +560,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(large_plans_are_no_trouble),
         cmocka_unit_test(the_corpus_is_up_to_date),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

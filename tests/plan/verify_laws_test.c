@@ -338,7 +338,7 @@ static void folds_are_sets(void **state)
                  verify_value_same_terms(&closed, &abc));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_below),           cmocka_unit_test(covers_are_found),
@@ -346,5 +346,5 @@ int main(void)
         cmocka_unit_test(within_is_found),        cmocka_unit_test(casts_agree_with_kernels),
         cmocka_unit_test(folds_are_sets),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -423,7 +423,7 @@ static void size_does_not_count(void **state)
     assert_true(t < 20);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(samples_pass),
@@ -438,5 +438,5 @@ int main(void)
         cmocka_unit_test(lowered_pairs_pass),
         cmocka_unit_test(size_does_not_count),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -291,8 +291,8 @@ static void mutants_are_refused(void **state)
         assert_true(n.wrong + n.hang + n.broken - n.alone >= 2000);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(mutants_are_refused)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -49,11 +49,11 @@ static void campaign(void **state)
 int main(int argc, char **argv)
 {
     program = argv[0];
-    if (argc > 2) {
+    if (argc == 3 && argv[1][0] >= '0' && argv[1][0] <= '9') {
         int code = report_range(argv, one_case);
         trial_close(&engine);
         return code;
     }
     const struct CMUnitTest tests[] = {cmocka_unit_test(campaign)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

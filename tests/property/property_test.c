@@ -85,8 +85,8 @@ static void giants(void **state)
 int main(int argc, char **argv)
 {
     program = argv[0];
-    if (argc > 2)
+    if (argc == 3 && argv[1][0] >= '0' && argv[1][0] <= '9')
         return report_range(argv, one_case);
     const struct CMUnitTest tests[] = {cmocka_unit_test(campaign), cmocka_unit_test(giants)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

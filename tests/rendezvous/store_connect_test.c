@@ -156,12 +156,12 @@ static void test_oneself(void **state)
     assert_int_equal(status, 0);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_silent_places),
         cmocka_unit_test(test_signals),
         cmocka_unit_test(test_oneself),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -351,7 +351,7 @@ static void test_survivors_refused(void **state)
     stores_end(&p);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_killed_job),     cmocka_unit_test(test_killed_rank),
@@ -359,5 +359,5 @@ int main(void)
         cmocka_unit_test(test_folder_gone),    cmocka_unit_test(test_child_left),
         cmocka_unit_test(test_survivors),      cmocka_unit_test(test_survivors_refused),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

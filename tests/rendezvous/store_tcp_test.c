@@ -500,7 +500,7 @@ static void test_full(void **state)
     stores_free(r, 1);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_tokens, begin, end),
@@ -514,5 +514,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_server_ends, begin, end),
         cmocka_unit_test_setup_teardown(test_full, begin, end),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

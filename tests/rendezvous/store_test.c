@@ -339,11 +339,11 @@ static void test_two_jobs(void **state)
     each(two_jobs);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_laws),     cmocka_unit_test(test_refused), cmocka_unit_test(test_missing),
         cmocka_unit_test(test_mismatch), cmocka_unit_test(test_repeat),  cmocka_unit_test(test_two_jobs),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

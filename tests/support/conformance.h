@@ -23,13 +23,9 @@ enum {
 
 extern size_t conformance_row; /* of the list of places with several hosts; or which MPI it is */
 
-/* How many tests failed, over all transports of one host. */
-int conformance_run(const char *suite, const struct CMUnitTest *tests, size_t n);
-#define CONFORMANCE_RUN(tests) conformance_run(__FILE__, tests, sizeof tests / sizeof *tests)
-
-/* The same on several hosts (the tests NAME_hosts), on the transports that the environment asks for. */
-int conformance_wide(const char *suite, const struct CMUnitTest *tests, size_t n);
-#define CONFORMANCE_HOSTS(tests) conformance_wide(__FILE__, tests, sizeof tests / sizeof *tests)
+/* Places for SUITE_AT: on one host, on several (the tests NAME_hosts), on both; and tests that have no ranks, once, but
+ * not where the program is run again for several hosts. */
+extern const struct suite_places conformance_one_host, conformance_hosts, conformance_everywhere, conformance_alone;
 
 /* The ranks are launched ones of MPI (conformance_mpi.sh). */
 bool conformance_on_mpi(void);

@@ -6,6 +6,7 @@
 
 #include "suite.h"
 #include "tensors.h"
+#include "values.h"
 
 #define COPIES 40
 
@@ -57,10 +58,12 @@ void job_seed(struct job *j, int rank, int seed)
 
 int64_t job_wrong(struct job *j, int rank, int seed)
 {
-    int64_t wrong = 0;
-    for (int i = 0; i < j->tensors; i++)
-        wrong += tensors_wrong(j->src, j->dst, rank, j->out + (size_t)i * j->out_bytes, seed + i);
-    return wrong;
+    values_begin();
+    for (int i = 0; i < j->tensors; i++) {
+        values_tensor(j->tensors > 1 ? i : -1);
+        tensors_check(j->src, j->dst, rank, j->out + (size_t)i * j->out_bytes, seed + i);
+    }
+    return values_wrong();
 }
 
 int64_t job_largest(const struct move *m, int world)

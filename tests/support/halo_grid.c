@@ -1,6 +1,8 @@
 #define _GNU_SOURCE
 #include "halo_grid.h"
 
+#include "values.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -98,4 +100,13 @@ void grid_view(const struct grid *g, const struct grid_rank *r, void *buffer, si
     out->own =
         r->slots ? (weft_view){.data = (char *)buffer + first, .bytes = bytes - (size_t)first, .strides = out->strides}
                  : (weft_view){0};
+}
+
+void grid_check(const struct grid *g, int64_t slot, int64_t global, int64_t expected, int64_t found)
+{
+    int64_t extents[GRID_DIMS];
+    for (int d = 0; d < g->ndim; d++)
+        extents[d] = g->dim[d].extent;
+    if (found != expected)
+        values_slot_differs(slot, global, g->ndim, extents, (long double)expected, (long double)found);
 }

@@ -7,7 +7,7 @@
 
 #include "suite.h"
 
-char hosts_folder[] = "/dev/shm/hosts-XXXXXX"; /* its name is mkdtemp's to complete */
+char hosts_folder[sizeof "/dev/shm/hosts-XXXXXX"];
 
 const char *hosts_wire(void)
 {
@@ -19,6 +19,7 @@ int hosts_setup(void **state)
 {
     char at[80];
     (void)state;
+    strcpy(hosts_folder, "/dev/shm/hosts-XXXXXX"); /* mkdtemp completes it */
     if (!mkdtemp(hosts_folder))
         return -1;
     snprintf(at, sizeof at, "file:%s", hosts_folder);

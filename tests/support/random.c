@@ -5,6 +5,11 @@
 
 #include "base/hash.h"
 
+struct random random_of(uint64_t campaign, int64_t number)
+{
+    return (struct random){hash_u64(campaign, (uint64_t)number)};
+}
+
 uint64_t random_next(struct random *r)
 {
     r->state += UINT64_C(0x9e3779b97f4a7c15);

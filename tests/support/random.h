@@ -7,6 +7,8 @@
 struct random {
     uint64_t state;
 };
+/* Of case `number` of a campaign, so that it can be run alone. */
+struct random random_of(uint64_t campaign, int64_t number);
 uint64_t random_next(struct random *r);
 
 /* lo <= x <= hi */

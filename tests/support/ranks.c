@@ -15,6 +15,7 @@
 
 #include "launched.h"
 #include "suite.h"
+#include "values.h"
 
 const char *ranks_on = "threads";
 
@@ -71,8 +72,10 @@ void ranks_note(struct ranks_rank *r, const char *file, int line, const char *fm
     int n = snprintf(r->failed, sizeof r->failed, "%s:%d: rank %d: ", file, line, r->rank);
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(r->failed + n, sizeof r->failed - (size_t)n, fmt, ap);
+    n += vsnprintf(r->failed + n, sizeof r->failed - (size_t)n, fmt, ap);
     va_end(ap);
+    if (values_wrong() && (size_t)n < sizeof r->failed)
+        snprintf(r->failed + n, sizeof r->failed - (size_t)n, "; %s", values_text());
 }
 
 void ranks_meet(struct ranks_rank *r)

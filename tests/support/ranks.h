@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "values.h"
 #include "weft.h"
 
 #define RANKS_MAX 16
@@ -57,6 +58,8 @@ void ranks_note(struct ranks_rank *r, const char *file, int line, const char *fm
             return;                                                                                \
         }                                                                                          \
     } while (0)
+/* Nothing was wrong in the check of values that ends here (values.h). */
+#define RANKS_VALUES(r) RANKS_CHECK(r, values_wrong() == 0)
 #define RANKS_OK(r, call) RANKS_CHECK(r, (call) == WEFT_OK)
 void ranks_meet(struct ranks_rank *r);
 

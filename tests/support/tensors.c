@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "memory/memory.h"
+#include "values.h"
 
 int tensors_visit(const weft_layout *l, int rank, void (*visit)(void *arg, int64_t global, int64_t local), void *arg)
 {
@@ -52,8 +53,8 @@ struct tensors_side {
     unsigned char *data;
     double *global; /* expected, by global index */
     bool *set;
-    int64_t wrong;
-    double got, want;
+    int ndim;
+    int64_t extent[WEFT_MAX_DIMS];
 };
 
 static void tensors_put(void *arg, int64_t global, int64_t local)
@@ -82,22 +83,20 @@ static void tensors_compare(void *arg, int64_t global, int64_t local)
     struct tensors_side *s = arg;
     double v;
     memory_cast1(&v, WEFT_F64, s->data + (size_t)local * weft_dtype_size(s->dtype), s->dtype);
-    if (v != s->global[global] && !s->wrong++) {
-        s->got = v;
-        s->want = s->global[global];
-    }
+    if (v != s->global[global])
+        values_differ(global, s->ndim, s->extent, s->global[global], v);
 }
 
 static struct tensors_side tensors_of(const weft_layout *l, int rank, void *data, int seed)
 {
     weft_layout_desc d = {.size = sizeof d};
     weft_layout_describe(l, &d);
-    return (struct tensors_side){.l = l,
-                                 .dtype = (int)d.dtype,
-                                 .rank = rank,
-                                 .seed = seed,
-                                 .data = data,
-                                 .op = d.nfolds ? (int)d.folds[0].op : 0};
+    struct tensors_side s = {
+        .l = l, .dtype = (int)d.dtype, .rank = rank, .seed = seed, .data = data, .ndim = (int)d.ndim};
+    s.op = d.nfolds ? (int)d.folds[0].op : 0;
+    for (int i = 0; i < s.ndim; i++)
+        s.extent[i] = d.dims[i].extent;
+    return s;
 }
 
 void tensors_fill(const weft_layout *l, int rank, void *data, int seed)
@@ -116,7 +115,7 @@ static int64_t tensors_count(const weft_layout *l)
     return n;
 }
 
-int64_t tensors_wrong(const weft_layout *src, const weft_layout *dst, int rank, void *data, int seed)
+void tensors_check(const weft_layout *src, const weft_layout *dst, int rank, void *data, int seed)
 {
     size_t n = (size_t)tensors_count(src);
     struct tensors_side s = tensors_of(src, 0, NULL, seed), d = tensors_of(dst, rank, data, seed);
@@ -127,5 +126,11 @@ int64_t tensors_wrong(const weft_layout *src, const weft_layout *dst, int rank, 
     tensors_visit(dst, rank, tensors_compare, &d);
     free(s.global);
     free(s.set);
-    return d.wrong;
+}
+
+int64_t tensors_wrong(const weft_layout *src, const weft_layout *dst, int rank, void *data, int seed)
+{
+    values_begin();
+    tensors_check(src, dst, rank, data, seed);
+    return values_wrong();
 }

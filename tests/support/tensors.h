@@ -12,6 +12,9 @@ int tensors_visit(const weft_layout *l, int rank, void (*visit)(void *arg, int64
 double tensors_value(int64_t global, int rank, int seed);
 void tensors_fill(const weft_layout *l, int rank, void *data, int seed);
 
-/* How many of the rank's elements are wrong. */
+/* Adds the rank's elements to the check of values that has begun (values.h). */
+void tensors_check(const weft_layout *src, const weft_layout *dst, int rank, void *data, int seed);
+
+/* How many of the rank's elements are wrong: a check of its own. */
 int64_t tensors_wrong(const weft_layout *src, const weft_layout *dst, int rank, void *data, int seed);
 #endif

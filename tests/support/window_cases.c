@@ -40,8 +40,7 @@ int window_store(weft_window *w, int buffer, int rank, int64_t offset, const voi
 
 static bool window_is_all(const void *data, size_t n, int byte)
 {
-    const unsigned char *p = data;
-    return n == 0 || (*p == (unsigned char)byte && !memcmp(p, p + 1, n - 1));
+    return !values_bytes(data, n, byte);
 }
 
 /* Has the last call for a pointer said that the rank is on another host? */
@@ -173,7 +172,7 @@ void window_add(struct ranks_rank *r)
                 RANKS_OK(r, weft_window_put_add(w, 0, q, 1, t % 2 ? minus : plus, N));
         RANKS_OK(r, weft_window_barrier(w, WINDOW_LONG));
         const char *mine = weft_window_pointer(w, 0, r->rank);
-        if (memcmp(mine + size, want, N * size) || !window_is_all(mine, size, 0) ||
+        if (values_memory(mine + size, want, N * size) || !window_is_all(mine, size, 0) ||
             !window_is_all(mine + (N + 1) * size, size, 0)) {
             ranks_note(r, __FILE__, __LINE__, "put_add of %s", weft_dtype_name(dtype));
             return;
@@ -477,8 +476,10 @@ void window_generations(struct ranks_rank *r)
             RANKS_OK(r, window_store(w, 0, q, r->rank, &turn, 1, sizeof turn));
         window_skew(&rnd);
         RANKS_OK(r, weft_window_barrier(w, WINDOW_LONG));
+        values_begin();
         for (int q = 0; q < r->size; q++)
-            RANKS_CHECK(r, mine[q] == turn);
+            VALUES_CHECK(q, mine[q], turn);
+        RANKS_VALUES(r);
         window_skew(&rnd);
         RANKS_OK(r, weft_window_barrier(w, WINDOW_LONG));
     }
@@ -499,8 +500,10 @@ void window_neighbours(struct ranks_rank *r)
             RANKS_OK(r, window_store(w, 0, beside[i], r->rank, &turn, 1, sizeof turn));
         window_skew(&rnd);
         RANKS_OK(r, weft_window_barrier_with(w, beside, (size_t)n, WINDOW_LONG));
+        values_begin();
         for (int i = 0; i < n; i++)
-            RANKS_CHECK(r, mine[beside[i]] == turn);
+            VALUES_CHECK(beside[i], mine[beside[i]], turn);
+        RANKS_VALUES(r);
         window_skew(&rnd);
         RANKS_OK(r, weft_window_barrier_with(w, beside, (size_t)n, WINDOW_LONG));
     }
@@ -519,8 +522,10 @@ static void window_pair(struct ranks_rank *r, weft_window *w, int other, int tur
         mine[i] = (float)(i + 100 * r->rank + turn);
     RANKS_OK(r, window_store(w, window_number(w, name), other, 0, mine, N, sizeof *mine));
     RANKS_OK(r, weft_window_barrier_with(w, &other, 1, WINDOW_LONG));
+    values_begin();
     for (int i = 0; i < N; i++)
-        RANKS_CHECK(r, mine[i] + theirs[i] == (float)(2 * i + 100 * (r->rank + other) + 2 * turn));
+        VALUES_CHECK(i, mine[i] + theirs[i], (float)(2 * i + 100 * (r->rank + other) + 2 * turn));
+    RANKS_VALUES(r);
     RANKS_OK(r, weft_window_barrier_with(w, &other, 1, WINDOW_LONG));
 }
 

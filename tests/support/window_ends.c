@@ -98,8 +98,10 @@ void window_progress(struct ranks_rank *r)
         RANKS_OK(r, weft_exec_start(x));
         if (r->rank == 0) {
             RANKS_OK(r, weft_exec_wait(x, WINDOW_LONG));
+            values_begin();
             for (int i = 0; i < N; i++)
-                RANKS_CHECK(r, data[i] == (float)(i + turn));
+                VALUES_CHECK(i, data[i], (float)(i + turn));
+            RANKS_VALUES(r);
             for (int q = 1; q < r->size; q++)
                 RANKS_OK(r, weft_window_notify(w, q, 0, WEFT_NOTIFY_ADD, 1));
         } else {

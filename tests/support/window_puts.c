@@ -87,9 +87,16 @@ void puts_random_body(struct ranks_rank *r)
         for (int q = 0; q < r->size; q++) { /* signal, then all that it put */
             RANKS_OK(r, weft_window_wait(w, q, WEFT_EQ, (uint64_t)round + 1, PUTS_LONG_NS));
             const int32_t *got = (const int32_t *)weft_window_pointer(w, WORDS, r->rank) + q * REGION;
-            RANKS_CHECK(r, !memcmp(got, words + q * REGION, REGION * sizeof *got));
+            values_begin();
+            for (int i = 0; i < REGION; i++)
+                VALUES_CHECK(q * REGION + i, got[i], words[q * REGION + i]);
+            RANKS_VALUES(r);
         }
-        RANKS_CHECK(r, !memcmp(weft_window_pointer(w, TOTALS, r->rank), totals, SUMS * sizeof *totals));
+        const int32_t *sums = weft_window_pointer(w, TOTALS, r->rank);
+        values_begin();
+        for (int i = 0; i < SUMS; i++)
+            VALUES_CHECK(i, sums[i], totals[i]);
+        RANKS_VALUES(r);
         RANKS_OK(r, weft_window_barrier(w, PUTS_LONG_NS));
     }
     weft_window_close(w);
@@ -137,8 +144,10 @@ void puts_third_body(struct ranks_rank *r)
         }
         if (r->rank == to) {
             RANKS_OK(r, weft_window_wait(w, 1, WEFT_EQ, turn, PUTS_LONG_NS));
+            values_begin();
             for (int64_t i = n; i-- > 0;)
-                RANKS_CHECK(r, mine[i] == (int64_t)turn * N + i);
+                VALUES_CHECK(i, mine[i], (int64_t)turn * N + i);
+            RANKS_VALUES(r);
         }
         if (random_once_in(&common, 2))
             RANKS_OK(r, weft_comm_barrier(r->comm, PUTS_LONG_NS));
@@ -161,8 +170,11 @@ void puts_barrier_body(struct ranks_rank *r)
         for (int q = 0; q < r->size; q++)
             RANKS_OK(r, weft_window_put(w, 0, q, 20000 * r->rank, work, turn % 2 ? 100 : 20000));
         RANKS_OK(r, weft_comm_barrier(r->comm, PUTS_LONG_NS));
+        values_begin();
         for (int i = 0; i < 20000 * r->size; i++)
-            RANKS_CHECK(r, i % 20000 >= (turn % 2 ? 100 : 20000) || mine[i] == turn * 100 + i / 20000);
+            if (i % 20000 < (turn % 2 ? 100 : 20000))
+                VALUES_CHECK(i, mine[i], turn * 100 + i / 20000);
+        RANKS_VALUES(r);
         RANKS_OK(r, weft_comm_barrier(r->comm, PUTS_LONG_NS));
     }
     weft_window_close(w);
@@ -188,11 +200,14 @@ void puts_large_body(struct ranks_rank *r)
     RANKS_OK(r, weft_window_wait(w, 0, WEFT_EQ, (uint64_t)r->size - 1, PUTS_LONG_NS));
     const int64_t *words = weft_window_pointer(w, 0, r->rank), *sums = weft_window_pointer(w, 1, r->rank);
     int64_t others = r->size * (r->size - 1) / 2 - r->rank;
+    values_begin();
     for (int q = 0; q < r->size; q++)
         for (int64_t i = 0; i < n && q != r->rank; i++)
-            RANKS_CHECK(r, words[q * n + i] == i * 3 + q);
+            VALUES_CHECK(q * n + i, words[q * n + i], i * 3 + q);
+    RANKS_VALUES(r);
     for (int64_t i = 0; i < n; i++)
-        RANKS_CHECK(r, sums[i] == (r->size - 1) * i * 3 + others);
+        VALUES_CHECK(i, sums[i], (r->size - 1) * i * 3 + others);
+    RANKS_VALUES(r);
     weft_window_close(w);
     free(work);
 }
@@ -235,8 +250,10 @@ void puts_callback_body(struct ranks_rank *r)
     RANKS_CHECK(r, f.err == 0);
     RANKS_OK(r, weft_window_wait(f.w, 0, WEFT_EQ, 1, PUTS_LONG_NS));
     const int32_t *got = weft_window_pointer(f.w, 0, r->rank);
+    values_begin();
     for (int i = 0; i < N; i++)
-        RANKS_CHECK(r, got[i] == i + (r->rank + r->size - 1) % r->size);
+        VALUES_CHECK(i, got[i], i + (r->rank + r->size - 1) % r->size);
+    RANKS_VALUES(r);
     weft_window_close(f.w);
     pair_release(&p);
     free(f.work);

@@ -41,8 +41,10 @@ static void stress_barrier(struct stress *s)
         STRESS_CHECK(s, !stress_stamp(s, q));
     stress_skew(s);
     STRESS_CHECK(s, !weft_window_barrier(s->w, WINDOW_LONG));
+    values_begin();
     for (int q = 0; q < s->r->size; q++)
-        STRESS_CHECK(s, s->stamps[q] == s->round);
+        VALUES_CHECK(q, s->stamps[q], s->round);
+    STRESS_CHECK(s, !values_wrong());
     STRESS_CHECK(s, !weft_window_barrier(s->w, WINDOW_LONG));
 }
 
@@ -55,8 +57,10 @@ static void stress_neighbours(struct stress *s)
         STRESS_CHECK(s, !stress_stamp(s, beside[i]));
     stress_skew(s);
     STRESS_CHECK(s, !weft_window_barrier_with(s->w, beside, (size_t)n, WINDOW_LONG));
+    values_begin();
     for (int i = 0; i < n; i++)
-        STRESS_CHECK(s, s->stamps[beside[i]] == s->round);
+        VALUES_CHECK(beside[i], s->stamps[beside[i]], s->round);
+    STRESS_CHECK(s, !values_wrong());
     STRESS_CHECK(s, !weft_window_barrier_with(s->w, beside, (size_t)n, WINDOW_LONG));
 }
 
@@ -131,10 +135,12 @@ static void stress_receive(struct stress *s, int from, uint64_t turn, uint64_t s
 {
     const int64_t *here = weft_window_pointer(s->w, STRESS_BULK, s->r->rank);
     STRESS_CHECK(s, !weft_window_wait(s->w, STRESS_PING, WEFT_GE, signal, WINDOW_LONG));
+    values_begin();
     for (int n = stress_words(turn), k = 0; k < n; k++) {
         int i = turn % 2 ? n - 1 - k : k; /* what was written last comes first: it had the least time */
-        STRESS_CHECK(s, here[i] == stress_word(s, from, turn, i));
+        VALUES_CHECK(i, here[i], stress_word(s, from, turn, i));
     }
+    STRESS_CHECK(s, !values_wrong());
 }
 
 /* Two ranks, back and forth; the others have the time to sleep. */
@@ -198,8 +204,10 @@ static void stress_finish(struct stress *s, const struct stress_exec *e)
 {
     int p = s->r->size;
     STRESS_CHECK(s, !weft_exec_wait(e->x, WINDOW_LONG));
+    values_begin();
     for (int i = 0; i < STRESS_FLOATS; i++)
-        STRESS_CHECK(s, e->out[i] == (float)(p * (s->round % 1000 + i) + p * (p - 1) / 2));
+        VALUES_CHECK(i, e->out[i], (float)(p * (s->round % 1000 + i) + p * (p - 1) / 2));
+    STRESS_CHECK(s, !values_wrong());
 }
 
 static void stress_rounds(struct stress *s, const struct stress_exec *e, int64_t ns)

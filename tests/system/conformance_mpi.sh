@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The conformance programs on mpi:, conformance_mpi.sh openmpi|mpich PROGRAM...: each is started as 16 ranks by that library's
-# launcher, and each of its runs takes as many of them as it needs (tests/support/launched.h). But for make soak, each library has every
-# other program.
+# launcher, and each of its runs takes as many of them as it needs (tests/support/launched.h). Each library has every other
+# program; in make soak it has all of them. `PROGRAM -- TEST...` runs these tests of one program.
 set -u
 : "${WEFT_BUILD_DIR:?}" "${WEFT_BIN:?}"
 library=$1
@@ -17,13 +17,17 @@ export WEFT_TEST_MPI=$module WEFT_TEST_LAUNCHED=$work
 limit=300 every=2 number=0
 [ "$library" = mpich ] && number=1
 [ "${WEFT_TEST_SHARE:-}" = full ] && limit=3000 every=1
-failed=0
+failed=0 tests=()
+if [ "${2:-}" = -- ]; then
+    tests=("${@:3}") every=1
+    set -- "$1"
+fi
 
 for program; do
     [ $((number++ % every)) -eq 0 ] || continue
     start=$SECONDS
-    timeout "$limit" "$launcher" -n 16 sh -c 'exec "$0" >"$WEFT_TEST_LAUNCHED/out-${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" 2>&1' \
-        "$WEFT_BUILD_DIR/tests/${program}_test" >"$work/launcher" 2>&1
+    timeout "$limit" "$launcher" -n 16 sh -c 'exec "$0" "$@" >"$WEFT_TEST_LAUNCHED/out-${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" 2>&1' \
+        "$WEFT_BUILD_DIR/tests/${program}_test" "${tests[@]}" >"$work/launcher" 2>&1
     status=$?
     if [ $status -ne 0 ]; then
         failed=1

@@ -126,11 +126,11 @@ static void bells_wrap_round(void **state)
     free(g);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failure_is_of_one),
         cmocka_unit_test(bells_wrap_round),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -338,13 +338,11 @@ static void run_windows(struct ranks_rank *r)
             p[i] = memory;
             RANKS_CHECK(r, (uintptr_t)p[i] % 128 == 0);
             RANKS_CHECK(r, sizes[i] < (2 << 20) || (uintptr_t)p[i] % (2 << 20) == 0);
-            for (size_t k = 0; k < sizes[i]; k++)
-                RANKS_CHECK(r, p[i][k] == 0);
+            RANKS_CHECK(r, !values_bytes(p[i], sizes[i], 0));
             memset(p[i], r->rank + 1, sizes[i]); /* for the next round, and for the others */
         }
         for (int i = 0; i < N; i++)
-            for (size_t k = 0; k < sizes[i]; k++)
-                RANKS_CHECK(r, p[i][k] == r->rank + 1);
+            RANKS_CHECK(r, !values_bytes(p[i], sizes[i], r->rank + 1));
         for (int i = 0; i < N; i++)
             weft_comm_free(r->comm, p[(i * 3 + 1) % N]);
     }
@@ -579,7 +577,7 @@ static void window_and_private(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_names),
@@ -595,5 +593,5 @@ int main(void)
         cmocka_unit_test(segments_are_private),
         cmocka_unit_test(window_and_private),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

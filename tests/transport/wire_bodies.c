@@ -8,6 +8,7 @@
 
 #include "support/random.h"
 #include "support/share.h"
+#include "support/values.h"
 
 /* ---- mail: all of it, unchanged, in order for each peer ---- */
 
@@ -333,8 +334,10 @@ void wire_huge_body(struct wire_rank *r)
         WIRE_OK(r, o->start(m));
         WIRE_UNTIL(r, o->test(m) != 0);
         WIRE_CHECK(r, o->test(m) == 1);
+        values_begin();
         for (size_t i = 0; i < n; i += 4096)
-            WIRE_CHECK(r, memory[i] == wire_byte(7, i / 4096));
+            VALUES_CHECK(i, memory[i], wire_byte(7, i / 4096));
+        WIRE_CHECK(r, !values_wrong());
         munmap(memory, n);
     }
     wire_barrier(r);

@@ -14,21 +14,18 @@
 #include "support/random.h"
 #include "support/share.h"
 #include "support/suite.h"
+#include "support/values.h"
 #include "wire_ranks.h"
 
 #define LARGE ((size_t)64 << 20)
 #define SEEN_NS (2 * SECOND)   /* after which a death must have been seen ... */
 #define LOADED_NS (8 * SECOND) /* ... on a machine that is not busy with other things */
 
-/* The state of a test is the URL that it is for. */
-static void run(void **state, int n, int victim, void (*body)(struct wire_rank *), void *arg)
+/* On the wire of this place. */
+static void run(int n, int victim, void (*body)(struct wire_rank *), void *arg)
 {
-    const char *url = *state, *module = wire_module(getenv("WEFT_MODULES"), 0);
-    if (!strcmp(url, "ucx:") && (!module || strcmp(module, url))) {
-        print_message("skip: this build has no module for ucx:\n");
-        skip();
-    }
-    const char *failed = wire_run(url, n, victim, body, arg);
+    wire_need(wire_url);
+    const char *failed = wire_run(wire_url, n, victim, body, arg);
     if (failed)
         fail_msg("%s", failed);
 }
@@ -108,8 +105,10 @@ static void survive(struct wire_rank *r, const struct moment *m, struct wire_mes
         take_back(r, with[i], memory + (size_t)i * m->bytes, m->bytes);
     WIRE_CHECK(r, o->mail(r->w, 2, "x", 1) == WEFT_EPEER);
     survivors_talk(r);
-    for (size_t i = 0; i < 2 * m->bytes; i++) /* nobody has written there */
-        WIRE_CHECK(r, memory[i] == 0x77 || (!m->send && i < m->bytes) || (!m->recv && i >= m->bytes));
+    values_begin();
+    for (size_t i = m->send ? 0 : m->bytes; i < (m->recv ? 2 : 1) * m->bytes; i++) /* nobody has written there */
+        VALUES_CHECK(i, memory[i], 0x77);
+    WIRE_CHECK(r, !values_wrong());
     for (int i = 0; i < 2; i++)
         o->drop(with[i]);
 }
@@ -153,9 +152,10 @@ static void kill_body(struct wire_rank *r)
 
 static void killed(void **state)
 {
+    (void)state;
     static const size_t sizes[] = {8, 5000, 30000, 300000, LARGE};
-    struct random rng = {2};
-    for (int i = 0; i < (int)test_share(12, 200); i++) {
+    for (int64_t i = 0; suite_seed(&i, 0, test_share(12, 200)); i++) {
+        struct random rng = random_of(2, i);
         int what = (int)random_in(&rng, 1, 3);
         struct moment m = {.bytes = sizes[random_in(&rng, 0, 4)],
                            .progress = (int)random_in(&rng, 0, random_once_in(&rng, 2) ? 20 : 2000),
@@ -165,7 +165,7 @@ static void killed(void **state)
             m.progress *= 10;
         print_message("kill: %zu bytes,%s%s after %d\n", m.bytes, m.send ? " sends" : "", m.recv ? " receives" : "",
                       m.progress);
-        run(state, 3, 2, kill_body, &m);
+        run(3, 2, kill_body, &m);
     }
 }
 
@@ -192,7 +192,8 @@ static void idle_body(struct wire_rank *r)
 
 static void killed_idle(void **state)
 {
-    run(state, 3, 2, idle_body, NULL);
+    (void)state;
+    run(3, 2, idle_body, NULL);
 }
 
 /* ---- a peer that stands still ---- */
@@ -226,8 +227,7 @@ static void stop_body(struct wire_rank *r)
         kill(r->job->pids[1], SIGCONT);
         for (int i = 0; i < 2000; i++)
             o->progress(r->w);
-        for (size_t i = 0; i < 2 * LARGE; i++)
-            WIRE_CHECK(r, memory[i] == 0x77);
+        WIRE_CHECK(r, !values_bytes(memory, 2 * LARGE, 0x77));
     }
     o->drop(send);
     o->drop(recv);
@@ -237,7 +237,8 @@ static void stop_body(struct wire_rank *r)
 
 static void stopped(void **state)
 {
-    run(state, 2, -1, stop_body, NULL);
+    (void)state;
+    run(2, -1, stop_body, NULL);
 }
 
 /* ---- receives that are taken back while the peer lives ---- */
@@ -269,15 +270,15 @@ static void cancel_body(struct wire_rank *r)
     }
     wire_barrier(r);
     if (r->rank == 1)
-        for (size_t i = 0; i < sizeof memory; i++)
-            WIRE_CHECK(r, memory[i] == 2);
+        WIRE_CHECK(r, !values_bytes(memory, sizeof memory, 2));
     o->drop(m[0]);
     o->drop(m[1]);
 }
 
 static void cancelled(void **state)
 {
-    run(state, 2, -1, cancel_body, NULL);
+    (void)state;
+    run(2, -1, cancel_body, NULL);
 }
 
 /* ---- leaving ---- */
@@ -320,8 +321,9 @@ static void leave_body(struct wire_rank *r)
 
 static void left(void **state)
 {
+    (void)state;
     for (int i = 0; i < (int)test_share(5, 100); i++)
-        run(state, 2, -1, leave_body, NULL);
+        run(2, -1, leave_body, NULL);
 }
 
 /* ---- memory that cannot be read ---- */
@@ -347,18 +349,16 @@ static void unreadable_body(struct wire_rank *r)
 
 static void unreadable(void **state)
 {
-    run(state, 2, -1, unreadable_body, NULL);
+    (void)state;
+    run(2, -1, unreadable_body, NULL);
 }
 
 int main(int argc, char **argv)
 {
-#define ON(url, test)                                             \
-    {                                                             \
-        url " " #test, test, NULL, NULL, (void *)(uintptr_t)(url) \
-    }
-#define ALL_ON(url) ON(url, cancelled), ON(url, left), ON(url, killed_idle), ON(url, killed), ON(url, stopped)
-    const struct CMUnitTest tests[] = {ALL_ON("tcp:"), ON("tcp:", unreadable), ALL_ON("ucx:")};
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cancelled), cmocka_unit_test(left),    cmocka_unit_test(killed_idle),
+        cmocka_unit_test(killed),    cmocka_unit_test(stopped),
+    };
+    const struct CMUnitTest on_tcp[] = {cmocka_unit_test(unreadable)};
+    return SUITE_MAIN(argc, argv, SUITE_AT(&wire_places, tests), SUITE_ONCE(on_tcp));
 }

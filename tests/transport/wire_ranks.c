@@ -18,6 +18,7 @@
 
 #include "base/hash.h"
 #include "support/random.h"
+#include "support/values.h"
 #include "weft.h"
 
 bool wire_leaks; /* rank 0 of 2 looks for leaks when it ends, which takes seconds */
@@ -37,8 +38,10 @@ __attribute__((format(printf, 4, 5))) void wire_note(struct wire_rank *r, const 
     int n = snprintf(r->failed, sizeof r->failed, "%s:%d: rank %d of %d: ", file, line, r->rank, r->size);
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(r->failed + n, sizeof r->failed - (size_t)n, fmt, ap);
+    n += vsnprintf(r->failed + n, sizeof r->failed - (size_t)n, fmt, ap);
     va_end(ap);
+    if (values_wrong() && (size_t)n < sizeof r->failed)
+        snprintf(r->failed + n, sizeof r->failed - (size_t)n, "; %s", values_text());
 }
 
 /* ---- moving things ---- */
@@ -109,10 +112,15 @@ void wire_fill(void *memory, size_t bytes, uint64_t seed)
 
 size_t wire_differs(const void *memory, size_t bytes, uint64_t seed)
 {
-    size_t i = 0;
-    while (i < bytes && ((const unsigned char *)memory)[i] == wire_byte(seed, i))
-        i++;
-    return i;
+    const unsigned char *is = memory;
+    size_t first = bytes;
+    values_begin();
+    for (size_t i = bytes; i-- > 0;)
+        if (is[i] != wire_byte(seed, i))
+            first = i;
+    for (size_t i = first; i < bytes; i++)
+        VALUES_CHECK(i, is[i], wire_byte(seed, i));
+    return first;
 }
 
 /* ---- processes ---- */
@@ -193,4 +201,45 @@ const char *wire_run(const char *url, int n, int victim, void (*body)(struct wir
     }
     munmap(job, sizeof *job);
     return result;
+}
+
+/* ---- wires as places ---- */
+
+const char *wire_url = "tcp:";
+
+static const char *wire_place_name(size_t i)
+{
+    static const char *const names[] = {"tcp", "ucx", NULL};
+    return names[i];
+}
+
+static int wire_place_enter(size_t i)
+{
+    wire_url = i ? "ucx:" : "tcp:";
+    return 0;
+}
+
+static void wire_place_leave(size_t i, bool failed)
+{
+    (void)i, (void)failed;
+    wire_url = "tcp:";
+}
+
+const struct suite_places wire_places = {wire_place_name, NULL, wire_place_enter, wire_place_leave, NULL};
+
+bool wire_have(const char *url)
+{
+    const char *name;
+    for (size_t i = 0; (name = wire_module(getenv("WEFT_MODULES"), i)); i++)
+        if (!strcmp(name, url))
+            return true;
+    return !strcmp(url, "tcp:");
+}
+
+void wire_need(const char *url)
+{
+    if (wire_have(url))
+        return;
+    print_message("skip: this build has no module for %s\n", url);
+    skip();
 }

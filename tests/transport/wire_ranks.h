@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "support/suite.h"
 #include "transport/wire/wire.h"
 #include "weft.h"
 
@@ -81,4 +82,14 @@ int wire_rank_open(struct wire_rank *r, const char *url);
 /* Runs body on n processes that have a wire of this URL. The rank `victim` (-1: none) is expected to be killed. The
  * body may set r->w to NULL when it has closed it. What the ranks that failed say, or NULL. */
 const char *wire_run(const char *url, int n, int victim, void (*body)(struct wire_rank *), void *arg);
+
+/* The wires as places where tests run, and the URL of the one where they run now: tcp: if they run once. */
+extern const struct suite_places wire_places;
+extern const char *wire_url;
+
+/* Is there a module for that URL? */
+bool wire_have(const char *url);
+
+/* Leaves a test out where there is no module for that URL. */
+void wire_need(const char *url);
 #endif

@@ -15,31 +15,13 @@
 #include "wire_calls.h"
 #include "wire_strangers.h"
 
-static bool have(const char *url)
-{
-    const char *name;
-    for (size_t i = 0; (name = wire_module(getenv("WEFT_MODULES"), i)); i++)
-        if (!strcmp(name, url))
-            return true;
-    return false;
-}
-
-static void need(const char *url)
-{
-    if (!strcmp(url, "tcp:") || have(url))
-        return;
-    print_message("skip: this build has no module for %s\n", url);
-    skip();
-}
-
-/* The state of a test is the URL that it is for. */
-static void on(void **state, void (*body)(struct wire_rank *))
+/* On the wire of this place. */
+static void on(void (*body)(struct wire_rank *))
 {
     static const int sizes[] = {2, 3, 5};
-    const char *url = *state;
-    need(url);
+    wire_need(wire_url);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        const char *failed = wire_run(url, sizes[i], -1, body, NULL);
+        const char *failed = wire_run(wire_url, sizes[i], -1, body, NULL);
         if (failed)
             fail_msg("%s", failed);
     }
@@ -47,41 +29,48 @@ static void on(void **state, void (*body)(struct wire_rank *))
 
 static void mail(void **state)
 {
-    on(state, wire_mail_body);
+    (void)state;
+    on(wire_mail_body);
 }
 
 static void all_sizes(void **state)
 {
-    on(state, wire_sizes_body);
+    (void)state;
+    on(wire_sizes_body);
 }
 
 static void crowd(void **state)
 {
+    (void)state;
     wire_leaks = true;
-    on(state, wire_crowd_body);
+    on(wire_crowd_body);
     wire_leaks = false;
 }
 
 static void ahead(void **state)
 {
-    on(state, wire_ahead_body);
+    (void)state;
+    on(wire_ahead_body);
 }
 
 static void remake(void **state)
 {
-    on(state, wire_remake_body);
+    (void)state;
+    on(wire_remake_body);
 }
 
 static void mismatch(void **state)
 {
+    (void)state;
     wire_leaks = true;
-    on(state, wire_mismatch_body);
+    on(wire_mismatch_body);
     wire_leaks = false;
 }
 
 static void asleep(void **state)
 {
-    on(state, wire_sleep_body);
+    (void)state;
+    on(wire_sleep_body);
 }
 
 static bool full(void)
@@ -91,12 +80,13 @@ static bool full(void)
 
 static void huge(void **state)
 {
+    (void)state;
     if (!full()) {
         print_message("more than 2^31 bytes: with WEFT_TEST_SHARE=full only\n");
         return;
     }
-    need(*state);
-    const char *failed = wire_run(*state, 2, -1, wire_huge_body, NULL);
+    wire_need(wire_url);
+    const char *failed = wire_run(wire_url, 2, -1, wire_huge_body, NULL);
     if (failed)
         fail_msg("%s", failed);
 }
@@ -131,7 +121,8 @@ static void reopen_body(struct wire_rank *r)
 
 static void reopen(void **state)
 {
-    on(state, reopen_body);
+    (void)state;
+    on(reopen_body);
 }
 
 static void refused(void **state)
@@ -146,7 +137,7 @@ static void refused(void **state)
     assert_non_null(strstr(weft_errmsg(), "mpi:mpich"));
     boot.size = 0;
     assert_int_equal(wire_open("tcp:", &boot, &w), WEFT_EINVAL);
-    if (have("ucx:")) {
+    if (wire_have("ucx:")) {
         assert_int_equal(wire_open("ucx:", &boot, &w), WEFT_EINVAL);
         boot.size = 2, boot.rank = 2;
         assert_int_equal(wire_open("ucx:", &boot, &w), WEFT_EINVAL);
@@ -166,15 +157,17 @@ static void refused(void **state)
 
 static void strangers(void **state)
 {
-    on(state, strangers_body);
+    (void)state;
+    on(strangers_body);
 }
 
 /* As few bytes at a time as can be: all that is written or read stops somewhere in between. */
 static void small_buffers(void **state)
 {
+    (void)state;
     setenv("WEFT_TCP_BUFFER", "16384", 1);
-    on(state, wire_sizes_body);
-    on(state, wire_crowd_body);
+    on(wire_sizes_body);
+    on(wire_crowd_body);
     unsetenv("WEFT_TCP_BUFFER");
 }
 
@@ -341,7 +334,7 @@ static int mpi_rank(const char *library, const char *only)
 static void on_mpi(const char *url, const char *launcher, const char *library)
 {
     char command[1200], line[600], self[512], failed[600] = "";
-    need(url);
+    wire_need(url);
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     assert_true(n > 0);
     self[n] = 0;
@@ -379,36 +372,37 @@ int main(int argc, char **argv)
 {
     if (argc >= 3 && !strcmp(argv[1], "--mpi"))
         return mpi_rank(argv[2], argv[3]);
-#define ON(url, test)                                             \
-    {                                                             \
-        url " " #test, test, NULL, NULL, (void *)(uintptr_t)(url) \
-    }
-#define ALL_ON(url)                                                                                        \
-    ON(url, mail), ON(url, all_sizes), ON(url, crowd), ON(url, ahead), ON(url, remake), ON(url, mismatch), \
-        ON(url, asleep), ON(url, huge), ON(url, reopen)
-    const struct CMUnitTest tests[] = {cmocka_unit_test(refused),
-                                       cmocka_unit_test(settings),
-                                       cmocka_unit_test(chosen),
-                                       ALL_ON("tcp:"),
-                                       ON("tcp:", strangers),
-                                       ON("tcp:", small_buffers),
-                                       cmocka_unit_test(caller_is_busy),
-                                       cmocka_unit_test(called_is_busy),
-                                       cmocka_unit_test(call_given_up_and_taken),
-                                       cmocka_unit_test(left_before_the_welcome),
-                                       cmocka_unit_test(called_has_no_files),
-                                       cmocka_unit_test(no_answer),
-                                       cmocka_unit_test(peer_among_strangers),
-                                       cmocka_unit_test(called_while_leaving),
-                                       ALL_ON("ucx:"),
-                                       cmocka_unit_test(openmpi),
-                                       cmocka_unit_test(mpich)};
+    const struct CMUnitTest calls[] = {
+        cmocka_unit_test(refused),
+        cmocka_unit_test(settings),
+        cmocka_unit_test(chosen),
+    };
+    const struct CMUnitTest on_all[] = {
+        cmocka_unit_test(mail),   cmocka_unit_test(all_sizes), cmocka_unit_test(crowd),
+        cmocka_unit_test(ahead),  cmocka_unit_test(remake),    cmocka_unit_test(mismatch),
+        cmocka_unit_test(asleep), cmocka_unit_test(huge),      cmocka_unit_test(reopen),
+    };
+    const struct CMUnitTest on_tcp[] = {
+        cmocka_unit_test(strangers),
+        cmocka_unit_test(small_buffers),
+        cmocka_unit_test(caller_is_busy),
+        cmocka_unit_test(called_is_busy),
+        cmocka_unit_test(call_given_up_and_taken),
+        cmocka_unit_test(left_before_the_welcome),
+        cmocka_unit_test(called_has_no_files),
+        cmocka_unit_test(no_answer),
+        cmocka_unit_test(peer_among_strangers),
+        cmocka_unit_test(called_while_leaving),
+    };
+    const struct CMUnitTest on_launchers[] = {
+        cmocka_unit_test(openmpi),
+        cmocka_unit_test(mpich),
+    };
     /* Open MPI wants to be asked before it runs as root, and more ranks than cores. */
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
     setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0);
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(calls), SUITE_AT(&wire_places, on_all), SUITE_ONCE(on_tcp),
+                      SUITE_ONCE(on_launchers));
 }

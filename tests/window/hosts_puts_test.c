@@ -259,14 +259,14 @@ static void deaths_are_seen(void **state)
         print_message("skip: under sanitizers ranks are threads, and only processes can be killed\n");
         skip();
     }
-    struct random rnd = {20261115};
-    int64_t n = test_share(12, 200);
-    for (int i = 0; i < n; i++)
-        one_death(&rnd, i);
+    for (int64_t i = 0; suite_seed(&i, 0, test_share(12, 200)); i++) {
+        struct random rnd = random_of(20261115, i);
+        one_death(&rnd, (int)i);
+    }
     soon_judge();
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_operations),         cmocka_unit_test(order_through_others),
@@ -275,5 +275,5 @@ int main(void)
         cmocka_unit_test(barriers_name_who_is_late), cmocka_unit_test(puts_in_callbacks),
         cmocka_unit_test(deaths_are_seen),
     };
-    return cmocka_run_group_tests(tests, hosts_setup, hosts_teardown);
+    return SUITE_MAIN(argc, argv, SUITE_FIXTURE(tests, hosts_setup, hosts_teardown));
 }

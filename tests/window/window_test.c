@@ -204,12 +204,12 @@ static void kill_one(struct random *rnd, int number)
 static void killed(void **state)
 {
     (void)state;
-    struct random rnd = {3};
     if (!ranks_forked) /* processes alone can be killed */
         return;
-    int64_t n = test_share(15, 200);
-    for (int i = 0; i < n; i++)
-        kill_one(&rnd, i);
+    for (int64_t i = 0; suite_seed(&i, 0, test_share(15, 200)); i++) {
+        struct random rnd = random_of(3, i);
+        kill_one(&rnd, (int)i);
+    }
     soon_judge();
 }
 
@@ -270,13 +270,11 @@ static const struct CMUnitTest on_hosts[] = {
     cmocka_unit_test(stress_between_hosts),
 };
 
-int main(void)
+int main(int argc, char **argv)
 {
-    if (conformance_on_hosts())
-        return CONFORMANCE_HOSTS(on_hosts);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cases),  cmocka_unit_test(barriers),    cmocka_unit_test(forms),
         cmocka_unit_test(stress), cmocka_unit_test(in_callback), cmocka_unit_test(killed),
     };
-    return CONFORMANCE_RUN(tests);
+    return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests), SUITE_AT(&conformance_hosts, on_hosts));
 }

@@ -84,13 +84,12 @@ static void move_fill(struct move *m, const struct window *w, struct ranks_rank 
         m->in[i] = w->in(r->size, r->rank, i) + (float)run;
 }
 
-/* The first element that is wrong, or -1. */
-static int move_wrong(const struct move *m, const struct window *w, const struct ranks_rank *r, int run)
+static int64_t move_wrong(const struct move *m, const struct window *w, const struct ranks_rank *r, int run)
 {
+    values_begin();
     for (int i = 0; i < m->to.count; i++)
-        if (m->out[i] != w->out(r->size, r->rank, i) + (float)(run * w->per_run))
-            return i;
-    return -1;
+        VALUES_CHECK(i, m->out[i], w->out(r->size, r->rank, i) + (float)(run * w->per_run));
+    return values_wrong();
 }
 
 static void run_window(struct ranks_rank *r, const struct window *w)
@@ -100,11 +99,9 @@ static void run_window(struct ranks_rank *r, const struct window *w)
     for (int run = 0; run < w->runs; run++) {
         move_fill(&m, w, r, run);
         RANKS_OK(r, weft_exec_run(m.exec));
-        int at = move_wrong(&m, w, r, run);
-        if (at >= 0) {
-            ranks_note(r, __FILE__, __LINE__, "weft check '%s' '%s'%s%s: run %d: element %d is %g", w->src, w->dst,
-                       w->algorithm ? " --algorithm " : "", w->algorithm ? w->algorithm : "", run, at,
-                       (double)m.out[at]);
+        if (move_wrong(&m, w, r, run)) {
+            ranks_note(r, __FILE__, __LINE__, "weft check '%s' '%s'%s%s: run %d", w->src, w->dst,
+                       w->algorithm ? " --algorithm " : "", w->algorithm ? w->algorithm : "", run);
             return;
         }
     }
@@ -257,8 +254,11 @@ static void run_groups(struct ranks_rank *r)
             RANKS_OK(r, weft_exec_wait(m[(k + run) % 3].exec, WEFT_FOREVER));
         for (int g = 0; g < 3; g++) {
             int both = groups[g][0] - '0' + groups[g][2] - '0'; /* the sum of their numbers */
+            values_begin();
+            values_tensor(g);
             for (int i = 0; i < m[g].to.count; i++)
-                RANKS_CHECK(r, m[g].out[i] == (float)(2 * i + 100 * both + 2 * run));
+                VALUES_CHECK(i, m[g].out[i], (float)(2 * i + 100 * both + 2 * run));
+            RANKS_VALUES(r);
         }
     }
     for (int g = 0; g < 3; g++)
@@ -276,11 +276,11 @@ static void test_groups(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_allgather), cmocka_unit_test(test_reduce_scatter), cmocka_unit_test(test_broadcast),
         cmocka_unit_test(test_alltoall),  cmocka_unit_test(test_allreduce),      cmocka_unit_test(test_groups),
     };
-    return conformance_on_hosts() ? CONFORMANCE_HOSTS(tests) : CONFORMANCE_RUN(tests);
+    return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_everywhere, tests));
 }
