@@ -44,8 +44,8 @@ static int find_group(const char *url, weft_comm_opts *o, struct environment_job
     o->rank = job->rank;
     o->ranks = job->size;
     if (job->spans && !(*t)->can.wide)
-        return error_set(WEFT_EUNSUPPORTED, "%s: the job spans several machines, %s: one; auto: joins them", job->url,
-                         (*t)->scheme);
+        return error_set(WEFT_EUNSUPPORTED,
+                         "%s: the job spans several machines, but %s: is for one: use auto:", job->url, (*t)->scheme);
     return 0;
 }
 

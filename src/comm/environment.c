@@ -59,7 +59,8 @@ static int settle_progress(weft_comm_opts *o)
 {
     const char *text = getenv("WEFT_PROGRESS");
     if (o->progress != WEFT_PROGRESS_CALLER && o->progress != WEFT_PROGRESS_THREAD)
-        return error_set(WEFT_EINVAL, "progress is %d: there is no such way", (int)o->progress);
+        return error_set(WEFT_EINVAL, "progress is %d: it must be WEFT_PROGRESS_CALLER or WEFT_PROGRESS_THREAD",
+                         (int)o->progress);
     if (o->progress || !text || !*text || !strcmp(text, "caller"))
         return 0;
     if (strcmp(text, "thread"))
@@ -207,7 +208,7 @@ static int number(const char *name, int64_t min, int64_t max, int *out)
     errno = 0;
     long long n = text ? strtoll(text, &end, 10) : 0;
     if (!text)
-        return error_set(WEFT_EINVAL, "%s is not set, as it would be in a whole job", name);
+        return error_set(WEFT_EINVAL, "%s is not set, although other variables of its launcher are", name);
     if (errno || *end || !isdigit((unsigned char)*text) || n < min || n > max)
         return error_set(WEFT_EINVAL, "%s=%s: expected a number from %lld to %lld", name, text, (long long)min,
                          (long long)max);
@@ -330,9 +331,9 @@ static int read_token(const char *path, char token[SERVER_TOKEN_MAX + 2])
     int err = 0;
     ssize_t n = 0;
     if (fstat(fd, &st) || !S_ISREG(st.st_mode))
-        err = error_set(WEFT_EINVAL, "WEFT_TOKEN_FILE=%s: it is no file", path);
+        err = error_set(WEFT_EINVAL, "WEFT_TOKEN_FILE=%s: it is not a file", path);
     else if ((st.st_uid != geteuid() && st.st_uid) || (st.st_mode & 077))
-        err = error_set(WEFT_EINVAL, "WEFT_TOKEN_FILE=%s: others may read it; 'chmod 600' it", path);
+        err = error_set(WEFT_EINVAL, "WEFT_TOKEN_FILE=%s: other users can read it: chmod 600 it", path);
     else if ((n = read(fd, token, SERVER_TOKEN_MAX + 1)) < 0)
         err = error_set(WEFT_EINVAL, "WEFT_TOKEN_FILE=%s: %s", path, strerror(errno));
     close(fd);

@@ -100,7 +100,7 @@ static int thread_begin(struct comm_family *f)
     int err = pthread_create(&l->thread, NULL, thread_main, f);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (err)
-        return error_set(WEFT_ENOMEM, "the system has no progress thread to give (error %d)", err);
+        return error_set(WEFT_ENOMEM, "no progress thread can be started (error %d)", err);
     pthread_setname_np(l->thread, "weft-progress");
     return 0;
 }

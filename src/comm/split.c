@@ -76,13 +76,14 @@ int split_compare(const struct split_card *mine, int rank, const struct split_ca
     if (!other)
         return error_set(WEFT_EMISMATCH, "weft_comm_split: it lists rank %d, whose own list is empty", rank);
     if (mine->n != other->n)
-        return error_set(WEFT_EMISMATCH, "weft_comm_split: it lists %d ranks, rank %d, one of them, lists %d", mine->n,
-                         rank, other->n);
+        return error_set(WEFT_EMISMATCH, "weft_comm_split: it lists %d ranks, but rank %d, one of them, lists %d",
+                         mine->n, rank, other->n);
     for (int i = 0; i < mine->n; i++)
         if (mine->ranks[i] != other->ranks[i])
-            return error_set(WEFT_EMISMATCH,
-                             "weft_comm_split: number %d of its list is rank %d, of the list of rank %d it is rank %d",
-                             i, mine->ranks[i], rank, other->ranks[i]);
+            return error_set(
+                WEFT_EMISMATCH,
+                "weft_comm_split: entry %d of its list is rank %d, but in the list of rank %d it is rank %d", i,
+                mine->ranks[i], rank, other->ranks[i]);
     return 0;
 }
 

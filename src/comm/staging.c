@@ -30,7 +30,7 @@ static int pool_open(struct staging *s, struct transport_link *l)
     if (!s->base) {
         free(s->slots);
         s->slots = NULL;
-        return error_set(WEFT_ENOMEM, "no room for %lld bytes of staging", (long long)s->room);
+        return error_set(WEFT_ENOMEM, "no address space for %lld bytes of staging memory", (long long)s->room);
     }
     return 0;
 }
@@ -99,7 +99,7 @@ static bool take_high(struct staging *s, int64_t bytes, int64_t *offset)
 
 static int out_of_memory(int64_t bytes)
 {
-    return error_set(WEFT_ENOMEM, "no memory for %lld bytes of staging", (long long)bytes);
+    return error_set(WEFT_ENOMEM, "no memory for %lld bytes of staging memory", (long long)bytes);
 }
 
 /* Memory for what the execs can have in flight, and no more than the pool has. */
@@ -117,7 +117,9 @@ int staging_reserve(struct staging *s, struct transport_link *l, int64_t bytes, 
                     struct staging_reserve *out)
 {
     if (bytes > s->limit)
-        return error_set(WEFT_ENOMEM, "the largest bucket needs %lld bytes of staging, the comm's limit is %lld",
+        return error_set(WEFT_ENOMEM,
+                         "the largest message needs %lld bytes of staging memory, but the comm's limit is %lld: raise "
+                         "inflight_bytes, or lower with a smaller bucket",
                          (long long)bytes, (long long)s->limit);
     if (!s->base) {
         int err = pool_open(s, l);
@@ -125,13 +127,14 @@ int staging_reserve(struct staging *s, struct transport_link *l, int64_t bytes, 
             return err;
     }
     if (s->nslots >= s->buckets)
-        return error_set(WEFT_ENOMEM, "one more bucket of staging is needed, the comm's limit of %d is in use",
+        return error_set(WEFT_ENOMEM,
+                         "one more staging slot is needed, but all %d of the comm are in use: raise inflight_buckets",
                          s->buckets);
     if (!fits(s, bytes) || !take_high(s, bytes, &out->offset))
-        return error_set(
-            WEFT_ENOMEM,
-            "the largest bucket needs %lld bytes of staging, of the comm's limit of %lld other execs hold %lld",
-            (long long)bytes, (long long)s->limit, (long long)s->taken);
+        return error_set(WEFT_ENOMEM,
+                         "the largest message needs %lld bytes of staging memory, but of the comm's limit of %lld "
+                         "other execs have %lld: raise inflight_bytes",
+                         (long long)bytes, (long long)s->limit, (long long)s->taken);
     wanted = wanted < s->room ? wanted : s->room;
     int err = l->transport->back(l, s->base + out->offset, (size_t)bytes) ? back(s, l, wanted) : out_of_memory(bytes);
     if (err) {

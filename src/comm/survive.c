@@ -140,7 +140,7 @@ static int agree(weft_comm *c, uint32_t times, unsigned char *list)
         if (heard(c, times, list) || (from == c->rank && answer(c, times, late, list)))
             return 0;
         if (now >= until + c->deadline_ns)
-            return error_set(WEFT_ETIMEOUT, "weft_comm_survivors: %s has not said who is left within %lld ms",
+            return error_set(WEFT_ETIMEOUT, "weft_comm_survivors: %s has not sent the list of survivors within %lld ms",
                              comm_who(c, from, who), (long long)(2 * c->deadline_ns / 1000000));
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }

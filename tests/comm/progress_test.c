@@ -594,7 +594,7 @@ static void options(void **state)
     weft_comm *c;
     weft_comm_opts o = {.size = sizeof o, .progress = (enum weft_progress)7};
     assert_int_equal(weft_comm_open("self:", &o, &c), WEFT_EINVAL);
-    assert_string_equal(weft_errmsg(), "progress is 7: there is no such way");
+    assert_string_equal(weft_errmsg(), "progress is 7: it must be WEFT_PROGRESS_CALLER or WEFT_PROGRESS_THREAD");
     o.progress = WEFT_PROGRESS_CALLER;
     setenv("WEFT_PROGRESS", "sometimes", 1);
     assert_int_equal(weft_comm_open("self:", &o, &c), WEFT_EINVAL);

@@ -123,14 +123,14 @@ static const struct {
     {{NONE, NONE, {NULL, SIZE_MAX}}, WEFT_EINVAL, "rank 2: weft_comm_split: 18446744073709551615 ranks at NULL"},
     {{LIST(0, 1), LIST(0, 1, 2), LIST(2)},
      WEFT_EMISMATCH,
-     "rank 0: weft_comm_split: it lists 2 ranks, rank 1, one of them, lists 3"},
+     "rank 0: weft_comm_split: it lists 2 ranks, but rank 1, one of them, lists 3"},
     {{LIST(0, 1, 2), LIST(0, 1, 2), LIST(0, 2, 1)},
      WEFT_EMISMATCH,
-     "rank 0: weft_comm_split: number 1 of its list is rank 1, of the list of rank 2 it is rank 2"},
+     "rank 0: weft_comm_split: entry 1 of its list is rank 1, but in the list of rank 2 it is rank 2"},
     {{LIST(0), LIST(1, 2), NONE}, WEFT_EMISMATCH, "rank 1: weft_comm_split: it lists rank 2, whose own list is empty"},
     {{LIST(0), LIST(1, 2), LIST(2)},
      WEFT_EMISMATCH,
-     "rank 1: weft_comm_split: it lists 2 ranks, rank 2, one of them, lists 1"},
+     "rank 1: weft_comm_split: it lists 2 ranks, but rank 2, one of them, lists 1"},
 };
 
 static void run_refusals(struct ranks_rank *r)

@@ -384,7 +384,9 @@ static void limits_hold(void **state)
     assert_true(out[0].code <= 7 * one);
     ranks_run(8, &(weft_comm_opts){.staged = true, .inflight_bytes = one - 1}, run_too_tight, NULL, out);
     char text[200];
-    snprintf(text, sizeof text, "rank 0: the largest bucket needs %lld bytes of staging, the comm's limit is %lld",
+    snprintf(text, sizeof text,
+             "rank 0: the largest message needs %lld bytes of staging memory, but the comm's limit is %lld: raise "
+             "inflight_bytes, or lower with a smaller bucket",
              (long long)one, (long long)one - 1);
     for (int i = 0; i < 8; i++) {
         assert_int_equal(out[i].code, WEFT_ENOMEM);

@@ -95,7 +95,7 @@ static int make_all(struct move *m, struct ranks_rank *r)
         return n;
     move_free(&m[n]);
     snprintf(r->text, sizeof r->text, "%s", ranks_said());
-    return conformance_on_hosts() && err == WEFT_ENOMEM && strstr(r->text, " bytes of staging, ") ? n : 0;
+    return conformance_on_hosts() && err == WEFT_ENOMEM && strstr(r->text, " bytes of staging") ? n : 0;
 }
 
 /* All ranks have started all their execs before any of them makes progress: every channel has its first bucket in

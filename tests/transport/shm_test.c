@@ -49,7 +49,7 @@ static void bad_names(void **state)
     assert_non_null(strstr(weft_errmsg(), "the name has more than 80 letters"));
     assert_int_equal(process_open("shm:", 0, 1, 0, &c), WEFT_EINVAL);
     assert_int_equal(process_open("shm:a", 0, 0, 0, &c), WEFT_EINVAL);
-    assert_non_null(strstr(weft_errmsg(), "how many ranks there are is not known"));
+    assert_non_null(strstr(weft_errmsg(), "the number of ranks is not known"));
     assert_int_equal(process_open("shm:a", 2, 2, 0, &c), WEFT_EINVAL);
     assert_int_equal(process_open("shm:a", -1, 2, 0, &c), WEFT_EINVAL);
     assert_int_equal(process_open("shm:a", 0, 5000, 0, &c), WEFT_EUNSUPPORTED);

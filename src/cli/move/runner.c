@@ -188,13 +188,13 @@ static int close_rank(void *arg, int rank)
 /* ---- all ranks together ---- */
 
 /* What one process of a job came to. */
-struct verdict {
+struct outcome {
     int32_t err;
     char text[1020];
 };
 
-/* Every process of the job learns what all came to: an allgather of verdicts, on the job's own comm. */
-static int share_verdicts(weft_comm *job, const struct verdict *mine, struct verdict *all)
+/* Every process of the job learns what all came to: an allgather of outcomes, on the job's own comm. */
+static int share_outcomes(weft_comm *job, const struct outcome *mine, struct outcome *all)
 {
     char src[64], dst[64];
     int n = weft_comm_size(job);
@@ -209,7 +209,7 @@ static int share_verdicts(weft_comm *job, const struct verdict *mine, struct ver
     if (!err)
         err = weft_layout_parse(dst, &b);
     if (!err)
-        err = weft_lower(&(weft_move){.name = "verdict", .src = a, .dst = b}, 1, weft_comm_rank(job), NULL, &plan);
+        err = weft_lower(&(weft_move){.name = "outcome", .src = a, .dst = b}, 1, weft_comm_rank(job), NULL, &plan);
     if (!err)
         err = weft_bind(plan, job, &from, &to, NULL, &exec);
     if (!err)
@@ -231,11 +231,11 @@ static int say(struct failure *why, int rank, int err, const char *text)
 }
 
 /* The first code of all that is not 0, by rank, and its text. */
-static int job_agree(const struct runner_place *p, const struct verdict *mine, struct failure *why)
+static int job_agree(const struct runner_place *p, const struct outcome *mine, struct failure *why)
 {
     int rank = weft_comm_rank(p->job);
-    struct verdict *all = calloc((size_t)p->ranks, sizeof *all);
-    int err = all ? share_verdicts(p->job, mine, all) : WEFT_ENOMEM;
+    struct outcome *all = calloc((size_t)p->ranks, sizeof *all);
+    int err = all ? share_outcomes(p->job, mine, all) : WEFT_ENOMEM;
     if (err)
         err = say(why, rank, err, mine->err ? mine->text : weft_errmsg());
     for (int i = 0; i < p->ranks && !err; i++)
@@ -249,7 +249,7 @@ int runner_agree(const struct runner_place *p, int code, struct failure *why)
 {
     if (!p->job)
         return code;
-    struct verdict mine = {.err = code};
+    struct outcome mine = {.err = code};
     if (code)
         snprintf(mine.text, sizeof mine.text, "%.1019s", why->text);
     return job_agree(p, &mine, why) ? CLI_WRONG : CLI_OK;
@@ -257,7 +257,7 @@ int runner_agree(const struct runner_place *p, int code, struct failure *why)
 
 static int job_do(struct runner *r, worker_work *work, struct failure *why)
 {
-    struct verdict mine = {.err = work(r, weft_comm_rank(r->place->job))};
+    struct outcome mine = {.err = work(r, weft_comm_rank(r->place->job))};
     if (mine.err)
         snprintf(mine.text, sizeof mine.text, "%.1019s", weft_errmsg());
     return job_agree(r->place, &mine, why);

@@ -39,7 +39,7 @@ static int auto_join(const struct transport_ask *ask, struct transport_link **ou
     int err = hosts_join(ask, &transport_auto, "mpi:", false, out);
     char why[512];
     snprintf(why, sizeof why, "%s", err ? weft_errmsg() : "");
-    return err ? error_set(err, "auto: without a place to meet (WEFT_AT) by MPI: %s", why) : 0;
+    return err ? error_set(err, "auto: there is no place to meet (WEFT_AT), and MPI cannot be used: %s", why) : 0;
 }
 
 static void hosts_leave(struct transport_link *l)

@@ -74,7 +74,7 @@ static int collect(struct hosts_link *l, uint32_t kind, struct record *records, 
                 continue;
             }
             if (note.n < 0 || note.first < 0 || note.n > (int)RECORDS || note.first > w->size - note.n)
-                return error_set(WEFT_ETRANSPORT, "rank %d sent mail that makes no sense while joining", peer);
+                return error_set(WEFT_ETRANSPORT, "rank %d sent malformed mail while the ranks were joining", peer);
             for (int i = 0; i < note.n; i++) {
                 have += !there[note.first + i];
                 there[note.first + i] = true;
@@ -116,9 +116,10 @@ static int gather(struct hosts_link *l, struct record mine, struct record *all, 
         err = w->rank ? collect(l, LIST, all, there, 0, w->size, until)
                       : collect(l, NAMES, all, there, 1, w->size, until);
     if (err == WEFT_ETIMEOUT)
-        err = w->rank ? error_set(WEFT_ETIMEOUT, "rank 0 has not told rank %d who is on which host within %lld ms",
-                                  w->rank, (long long)(wait_ns / 1000000))
-                      : did_not_come(there, w->size, wait_ns);
+        err = w->rank
+                  ? error_set(WEFT_ETIMEOUT, "rank 0 has not told rank %d which rank is on which host within %lld ms",
+                              w->rank, (long long)(wait_ns / 1000000))
+                  : did_not_come(there, w->size, wait_ns);
     for (int r = 1; r < w->size && !w->rank && !err; r++)
         for (int first = 0; first < w->size && !err; first += (int)RECORDS) {
             int n = w->size - first < (int)RECORDS ? w->size - first : (int)RECORDS;
@@ -209,7 +210,7 @@ static int make_core(struct hosts_link *l, int64_t until)
     if (h->near[w->rank] == 0) {
         struct core_group *g = h->home->transport->alloc(h->home, core_bytes(w->size), &core.host);
         if (!g)
-            return error_set(WEFT_ENOMEM, "no memory for the words of %d ranks", w->size);
+            return error_set(WEFT_ENOMEM, "no memory for the control words of %d ranks", w->size);
         core_init_split(g, h->home->group, h->near, w->size);
         for (int r = 0; r < w->size; r++)
             if (h->near[r] < 0)

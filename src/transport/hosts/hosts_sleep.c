@@ -42,13 +42,13 @@ int hosts_sleep_post(struct hosts_link *l)
     wire.data.fd = w->fd;
     if (l->events < 0 || l->stop < 0 || epoll_ctl(l->events, EPOLL_CTL_ADD, l->stop, &stop) ||
         epoll_ctl(l->events, EPOLL_CTL_ADD, w->fd, &wire))
-        return error_set(WEFT_EIO, "no epoll to wait for the network with: %s", strerror(errno));
+        return error_set(WEFT_EIO, "cannot make an epoll set to wait for the network: %s", strerror(errno));
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int err = pthread_create(&l->sentinel, NULL, sentinel, l);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     l->watched = !err;
-    return err ? error_set(WEFT_EIO, "no thread to wait for the network with: %s", strerror(err)) : 0;
+    return err ? error_set(WEFT_EIO, "cannot start a thread to wait for the network: %s", strerror(err)) : 0;
 }
 
 void hosts_sleep_dismiss(struct hosts_link *l)

@@ -66,7 +66,7 @@ static int make_ground(struct hosts_link *k, uint64_t home_place, uint64_t *plac
     int size = k->base.size;
     struct ground *g = h->home->transport->alloc(h->home, sizeof *g + core_bytes(size), place);
     if (!g)
-        return error_set(WEFT_ENOMEM, "no memory for the words of %d ranks", size);
+        return error_set(WEFT_ENOMEM, "no memory for the control words of %d ranks", size);
     g->home = home_place;
     k->base.group = core_on(g);
     core_init_split(k->base.group, h->home->group, h->near, size);

@@ -38,8 +38,7 @@ static int shm_join(const struct transport_ask *ask, struct transport_link **out
         return error_set(WEFT_EINVAL, "shm: has no name here; weft run makes one for the ranks that it starts");
     if (size < 1)
         return error_set(WEFT_EINVAL,
-                         "shm:%s: how many ranks there are is not known: set ranks and rank, or start with weft run",
-                         place);
+                         "shm:%s: the number of ranks is not known: set ranks and rank, or start with weft run", place);
     if (size > SHM_RANKS)
         return error_set(WEFT_EUNSUPPORTED, "shm:%s: at most %d ranks, not %d", place, SHM_RANKS, size);
     if (rank < 0 || rank >= size)

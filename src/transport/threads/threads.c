@@ -318,7 +318,7 @@ static int threads_join(const struct transport_ask *ask, struct transport_link *
     if (rank < 0 || rank >= n)
         return error_set(WEFT_EINVAL, "threads:%s: there is no rank %d in it", place, rank);
     if (ask->size && ask->size != n)
-        return error_set(WEFT_EINVAL, "threads:%s: there are to be %d ranks", place, ask->size);
+        return error_set(WEFT_EINVAL, "threads:%s: it has another number of ranks than %d", place, ask->size);
     struct group *g = NULL;
     pthread_mutex_lock(&lock);
     int err = group_find(*name ? name + 1 : name, (int)n, rank, &g);

@@ -140,7 +140,7 @@ static int choose(const char *url, int *which)
         return 0;
     if (!strncmp(url, "mpi:", 4))
         return mpi_choose(url + 4, which);
-    return error_set(WEFT_EINVAL, "%s: no module is of that name", url);
+    return error_set(WEFT_EINVAL, "%s: there is no module of that name", url);
 }
 
 /* ---- loading ---- */
@@ -152,11 +152,10 @@ static int missing(const struct module *m, const char *asked)
     for (int i = 0; i < PLACES; i++)
         if (folder(asked, i, dir, sizeof dir))
             text_printf(&t, "%s%s", t.len ? ", " : "", dir);
-    return error_set(
-        WEFT_EUNSUPPORTED,
-        "%s this weft has no module for %s (%s is not in %s): build and install it where %s is installed, or "
-        "name its folder in WEFT_MODULES",
-        m->url, m->library, m->file, text, m->package);
+    return error_set(WEFT_EUNSUPPORTED,
+                     "%s is not possible: this weft has no module for %s (%s is not in %s): build and install it where "
+                     "%s is installed, or name its folder in WEFT_MODULES",
+                     m->url, m->library, m->file, text, m->package);
 }
 
 static int load(const struct module *m, const char *asked, const struct wire_ops **out)

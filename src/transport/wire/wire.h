@@ -101,7 +101,7 @@ struct wire_ops {
     /* Mail: 1 to WIRE_MAIL bytes, copied, in order for each peer, never waits for it. Errors: WEFT_ENOMEM, WEFT_EPEER,
      * WEFT_ETRANSPORT. */
     int (*mail)(struct wire *w, int peer, const void *bytes, size_t n);
-    bool (*flushed)(struct wire *w); /* has all that was mailed left this process, but for what is lost? */
+    bool (*flushed)(struct wire *w); /* has all mail left this process, except mail that is lost? */
     /* The next mail, in the order in which they came; the bytes are valid until the next fetch. False: there is none.
      */
     bool (*fetch)(struct wire *w, int *peer, const void **bytes, size_t *n);

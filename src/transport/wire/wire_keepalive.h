@@ -20,7 +20,7 @@
 #include <sys/socket.h>
 
 #define KEEP_IDLE 1     /* seconds without a word before the kernel asks whether the other host is there ... */
-#define KEEP_INTERVAL 1 /* ... again after so many ... */
+#define KEEP_INTERVAL 1 /* ... again after this many seconds ... */
 #define KEEP_COUNT 9    /* ... so often; who waits does not wait for that: */
 #define KEEP_SILENT_NS INT64_C(4000000000) /* without an answer of the other host's kernel */
 #define KEEP_LOOK_NS INT64_C(100000000)    /* between two looks at the connections */

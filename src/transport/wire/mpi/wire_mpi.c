@@ -80,7 +80,7 @@ static int open_wire(const struct wire_boot *boot, struct wire **out)
     MPI_Comm_rank(of, &rank);
     MPI_Comm_size(of, &size);
     if (between)
-        return boot->error(WEFT_EINVAL, "mpi: an intercommunicator is no group of ranks");
+        return boot->error(WEFT_EINVAL, "mpi: an intercommunicator is not a group of ranks");
     if ((err = check_size(boot, rank, size)))
         return err;
     struct wire_mpi *w = wire_new(boot, size);

@@ -26,7 +26,7 @@ static struct wire_mpi *wire_of(const struct message *m)
     return (struct wire_mpi *)m->base.wire;
 }
 
-/* A type of so many bytes: pieces, and what is left of them. */
+/* A type of this many bytes: whole pieces, and the rest. */
 static int large_type(size_t bytes, MPI_Datatype *out)
 {
     size_t pieces = bytes / PIECE;

@@ -76,7 +76,7 @@ void wire_mpi_end_free_splits(void)
     }
 }
 
-/* But for those that have failed, whose peers may be gone. */
+/* Except those that have failed, whose peers may be gone. */
 static bool all_settled(void)
 {
     bool all = true;
