@@ -29,7 +29,7 @@ int64_t memory_tile_count(const struct memory_tile *t); /* elements; 0 if some l
  * becomes an infinity, or NaN in f8e4m3, which has no infinity. */
 void memory_copy(const struct memory_tile *t, void *dst, int to, const void *src, int from);
 
-/* Moves n units of so many bytes, which are `step` bytes apart on either side: for short turns of what is one loop. */
+/* Moves n units of `unit` bytes, which are dstep and sstep bytes apart: for short stretches of one loop. */
 void memory_copy_units(void *dst, int64_t dstep, const void *src, int64_t sstep, int64_t n, size_t unit);
 /* The same for two lists with the same steps, side by side: units that go into one line are written together. The lines
  * that are written are prefetched `ahead` units ahead; 0: they are in the cache. */
@@ -47,7 +47,7 @@ void memory_cast(void *dst, int to, const void *src, int from, size_t n, int64_t
 
 /* Fills with the identity of op for this dtype: sum 0, prod 1, min +inf or the largest, max -inf or the
  * smallest, band all ones (bool: true), bor and bxor 0. f8e4m3 has no infinity: its largest and smallest. Uses
- * operand 0's strides. Sum's is +0: folds start from their first term, so a sum of -0 alone stays -0. */
+ * operand 0's strides. The identity of sum is +0; a fold starts with its first term, so a sum of -0 alone stays -0. */
 void memory_fill_identity(const struct memory_tile *t, void *dst, int dtype, int op);
 
 struct memory_term {
@@ -58,8 +58,8 @@ struct memory_term {
 /* dst[...] = cast(cast(fold(op, terms in order) / div, via), to) with n >= 1 terms, folded in acc. The tile gives the
  * loops and operand 0's strides; each term has its own strides. div <= 1: none; via 0: none. dst may be the same
  * addresses as any term element by element, when their dtypes have one size. Reads each term once, writes once.
- * Bools are written as 0 or 1, a NaN that sum or prod of two terms or more gives is always the positive quiet one.
- * Merges the loops as all operands allow: the tile need not be merged. */
+ * Bools are written as 0 or 1. A NaN that is the sum or product of two or more terms is always the positive quiet one.
+ * The loops are merged as far as all operands allow, so the tile need not be merged. */
 void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int acc, int op, int64_t div,
                  const struct memory_term *terms, size_t n);
 

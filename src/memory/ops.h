@@ -22,12 +22,13 @@ typedef void ops_divide_loop(void *dst, const void *src, int64_t div, size_t n);
 
 /* NULL if op does not fold dtype. avg folds as sum. */
 ops_loop *ops_find(int op, int dtype);
-/* NULL where there is no such loop: then casts and ops_find's loop do it. */
+/* NULL: there is no such loop; casts and the loop of ops_find do it then. */
 ops_narrow_loop *ops_find_narrow(int op, int dtype);
 
-/* dst[i] = src[i] / div; integers toward zero, whatever fits div or not. dst may be src. */
+/* dst[i] = src[i] / div; integers are rounded toward zero, also if div does not fit into their dtype. dst may be src.
+ */
 void ops_divide(void *dst, const void *src, int dtype, int64_t div, size_t n);
 
-/* The value that changes nothing, in any dtype that op folds. */
+/* The identity of op, in any dtype that op folds. */
 void ops_identity(void *value, int dtype, int op);
 #endif

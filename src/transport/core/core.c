@@ -171,11 +171,11 @@ void core_fail(struct core_group *g, int rank, int code, const char *text)
 
 int core_failure(const struct core_group *g, const char **text)
 {
-    uint32_t who = atomic_load_explicit(&g->failed, memory_order_seq_cst);
-    if (!who)
+    uint32_t rank = atomic_load_explicit(&g->failed, memory_order_seq_cst);
+    if (!rank)
         return 0;
-    *text = g->ranks[who - 1].text;
-    return g->ranks[who - 1].code;
+    *text = g->ranks[rank - 1].text;
+    return g->ranks[rank - 1].code;
 }
 
 /* A meeting is complete when all ranks have entered it. Two votes a rank are enough: a rank writes its vote of meeting

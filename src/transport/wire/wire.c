@@ -1,5 +1,5 @@
-/* Which wire a URL asks for: the core's own, or a module's; where that is, and loading it. A module stays loaded: the
- * libraries behind it do not bear being unloaded. */
+/* Which wire a URL asks for: the library's own, or a module's; where the module is, and loading it. A module stays
+ * loaded, because the libraries behind it cannot be unloaded safely. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <limits.h>
@@ -19,7 +19,7 @@
 
 struct module {
     const char *url, *file;
-    const char *library, *package; /* what it needs, and what brings that where it is built */
+    const char *library, *package; /* the library that it needs, and the package with which it can be built */
 };
 
 static const struct module modules_known[] = {
@@ -33,11 +33,11 @@ enum { UCX, OPENMPI, MPICH, MODULES };
 
 #define PLACES 4
 
-/* The file that has this code. The system knows a program by the word that it was called with, which need not say where
- * it is: where it stands without a folder, that would be whichever somebody works in. */
+/* The file that contains this code. For a program, the system reports the name by which it was called. This may lack
+ * the folder, so the path of the running program is used instead. */
 static bool own_file(char *out, size_t cap)
 {
-    static const char here = 0; /* is in the same object */
+    static const char here = 0; /* an address inside the file */
     Dl_info self;
     struct link_map *object = NULL;
     if (!dladdr1(&here, &self, (void **)&object, RTLD_DL_LINKMAP) || !object)
@@ -51,8 +51,9 @@ static bool own_file(char *out, size_t cap)
     return true;
 }
 
-/* The ith folder where modules are looked for, from 0 on: the one that was asked for, beside this code, below that, and
- * where they are installed as seen from the folder of the programs. False: that one does not exist. */
+/* The ith folder where modules are looked for, from 0 on: the one that the caller asks for; the folder of this code;
+ * its subfolder weft; and where modules are installed, relative to the folder of the programs. False: there is no ith
+ * one. */
 static bool folder(const char *asked, int i, char *out, size_t cap)
 {
     static const char *const below[PLACES] = {"", "", "/weft", WEFT_MODULE_DIR};
@@ -95,7 +96,7 @@ static bool loaded(const char *library, const char *symbol)
     return there || dlsym(RTLD_DEFAULT, symbol);
 }
 
-/* The MPI library that is in this process already; -1: none. */
+/* The MPI library that this process has loaded already; -1: none. */
 static int mpi_loaded(void)
 {
     if (loaded("libmpi.so.40", "ompi_mpi_comm_world"))

@@ -1,6 +1,6 @@
-/* Which wire a group on several hosts has, where the user's URL leaves that open: what was asked for, else UCX where
- * all have its module and there is a device for RDMA, else sockets, which over TCP are faster than UCX by a copy at
- * each end. All ranks come to the same by the same list of what each of them knows. */
+/* Which wire a group on several hosts has, if the user's URL does not say: the one that a rank has asked for; otherwise
+ * UCX, if all ranks have its module and some rank has a device for RDMA; otherwise sockets, which over TCP save a copy
+ * at each end compared with UCX. All ranks choose the same, because all have the same list of wishes. */
 #include <dirent.h>
 #include <string.h>
 

@@ -39,7 +39,7 @@ static int abandon(struct wire_mpi *w, int err)
 static void close_wire(struct wire *base)
 {
     struct wire_mpi *w = (struct wire_mpi *)base;
-    if (w->closed) /* MPI has ended */
+    if (w->closed) /* MPI has ended, and the wire with it */
         return;
     if (base->failed)
         wire_mpi_error_trouble();
@@ -52,13 +52,13 @@ static void close_wire(struct wire *base)
 
 /* ---- opening ---- */
 
-/* With its communicator. */
+/* Begins a wire that has its communicator. */
 static int begin(struct wire_mpi *w, const struct wire_boot *boot, int rank, struct wire **out)
 {
     int tagged, *highest;
     MPI_Comm_set_errhandler(w->comm, MPI_ERRORS_RETURN);
     MPI_Comm_get_attr(w->comm, MPI_TAG_UB, &highest, &tagged);
-    w->mail_tag = tagged ? *highest : 32767; /* what MPI promises */
+    w->mail_tag = tagged ? *highest : 32767; /* the least that MPI guarantees */
     w->base = (struct wire){&weft_wire, boot->error, rank, w->base.size, (uint64_t)w->mail_tag, -1, false};
     wire_mpi_end_list(w);
     int code = wire_mpi_mail_open(w);

@@ -17,18 +17,18 @@
 
 #include "transport/wire/wire.h"
 
-#define MPI_MAILS 16 /* mails that are received without MPI's queue of unexpected messages */
+#define MPI_MAILS 16 /* how many mails can come without using MPI's queue of unexpected messages */
 
 /* Room for a mail, and the request that fills or sends it. */
 struct wire_mpi_packet {
     struct wire_mpi_packet *next;
     MPI_Request request;
-    bool open; /* a receive that is started and not done */
+    bool open; /* it is a receive that is started and not done */
     unsigned char bytes[WIRE_MAIL];
 };
 
 struct wire_mpi_peer {
-    bool used; /* there is something with it: it will be told when this rank leaves, and will tell, too */
+    bool used; /* there were messages or mail with it: both ranks tell each other when they leave */
     bool told, left;
 };
 
@@ -36,15 +36,15 @@ struct wire_mpi {
     struct wire base;
     MPI_Comm comm;
     bool split, closed;
-    struct wire_mpi *next; /* of those that are not freed */
+    struct wire_mpi *next; /* in the list of wires that are not freed */
     int mail_tag;
     struct wire_mpi_peer *peers;
     struct wire_mpi_packet in[MPI_MAILS];
-    MPI_Status arrived;                   /* of the letter next_in, where came */
-    struct wire_mpi_packet *posts, *last; /* on their way out, oldest first */
+    MPI_Status arrived;                   /* the status of mail next_in, if `came` */
+    struct wire_mpi_packet *posts, *last; /* mail that is being sent, oldest first */
     struct wire_mpi_packet *spare;
     unsigned next_in;
-    bool came, read; /* the letter next_in is here; the one before it is being looked at */
+    bool came, read; /* came: mail next_in has come; read: the caller has the one before it */
 };
 
 static inline int64_t wire_mpi_now(void)

@@ -1,9 +1,9 @@
 /* Starting and ending MPI, and the communicators of wires.
  *
- * Each wire has a duplicate of the communicator that it was opened on, so that its messages meet none of the program's.
- * To free one is collective, to close a wire is not; MPI has room for some thousand. So a duplicate is remembered with
- * its parent when it is made (in the same order on all ranks), and the next open on that parent, which is collective,
- * frees those that are over on all ranks. */
+ * Each wire has a duplicate of the communicator that it was opened on, so that its messages do not meet the program's.
+ * Freeing a duplicate is collective, closing a wire is not, and MPI has room for some thousand duplicates. So each
+ * duplicate is remembered with its parent when it is made (in the same order on all ranks), and the next open on that
+ * parent, which is collective, frees those that are over on all ranks. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 /* ---- MPI itself ---- */
 
-static pid_t began; /* this process started MPI; 0: the program did */
+static pid_t began; /* the process that started MPI, if weft did; 0: the program did */
 
 static void end(void)
 {
@@ -60,7 +60,7 @@ struct past {
 
 static int keyval = MPI_KEYVAL_INVALID;
 
-/* The parent is freed. Wires on its duplicates stay until MPI ends. */
+/* The parent is being freed. Wires on its duplicates stay until MPI ends. */
 static int forget(MPI_Comm comm, int key, void *value, void *extra)
 {
     (void)comm, (void)key, (void)extra;

@@ -1,4 +1,4 @@
-/* Messages by MPI that are set up once: persistent requests. */
+/* Messages over MPI that are set up once: persistent requests. */
 #define _GNU_SOURCE
 #include <limits.h>
 #include <stdlib.h>
@@ -7,18 +7,19 @@
 #include "weft.h"
 
 #define CANCEL_NS INT64_C(200000000)
-#define PIECE (INT64_C(1) << 30) /* bytes of a type of which large messages are made: counts of MPI are ints */
+#define PIECE (INT64_C(1) << 30) /* bytes of the type of which large messages are made, since counts in MPI are ints \
+                                  */
 
 struct message {
     struct wire_message base;
-    MPI_Request plain, sync; /* sync: every WIRE_AHEAD-th start of a send; else null */
-    MPI_Request once;        /* of a loose one */
+    MPI_Request plain, sync; /* sync: for every WIRE_AHEAD-th start of a send; otherwise null */
+    MPI_Request once;        /* of a loose message */
     MPI_Request *active;     /* the one that is started; NULL: none */
-    MPI_Datatype large;      /* else null */
+    MPI_Datatype large;      /* the type of a large message; otherwise null */
     unsigned starts;
     int code;           /* of a start or a test that failed */
     MPI_Count received; /* bytes of the last run of a receive */
-    bool settled;       /* false: MPI may still know the request */
+    bool settled;       /* false: MPI may still use the request */
 };
 
 static struct wire_mpi *wire_of(const struct message *m)
@@ -26,7 +27,7 @@ static struct wire_mpi *wire_of(const struct message *m)
     return (struct wire_mpi *)m->base.wire;
 }
 
-/* A type of this many bytes: whole pieces, and the rest. */
+/* Makes a type of that many bytes: pieces, and the rest. */
 static int large_type(size_t bytes, MPI_Datatype *out)
 {
     size_t pieces = bytes / PIECE;
@@ -173,7 +174,7 @@ bool wire_mpi_data_cancel(struct wire_message *base)
     return done;
 }
 
-/* What MPI still knows stays; freeing a request that is under way would not end it either. */
+/* A message that MPI may still use is not freed; freeing a request that is under way would not end it either. */
 void wire_mpi_data_drop(struct wire_message *base)
 {
     struct message *m = (struct message *)base;

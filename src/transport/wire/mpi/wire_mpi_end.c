@@ -1,21 +1,22 @@
 /* The end of wires.
  *
- * To close a wire waits for nobody, and others may still send to it: at least their word that they leave. Who does not
- * receive that loses it to MPI, which knows a communicator by a number that is used again when it is freed: it would
- * come to the next wire with that number, where it says that a peer has left that has not. (Some libraries also warn of
- * it when they end.) So two ranks with anything between them tell each other when they close, and each goes on to
- * receive until it was told.
+ * Closing a wire does not wait for other ranks, and they may still send to it: at least their word that they leave. If
+ * this rank did not receive that word, it would stay with MPI. MPI knows a communicator by a number, which it uses
+ * again when the communicator is freed. So the word would come to the next wire with that number, and say wrongly that
+ * a peer has left. (Some libraries also warn of such messages when they end.) So two ranks that had messages or mail
+ * tell each other when they close, and each goes on receiving until it was told.
  *
- * A split wire has a communicator of its ranks' own. To free that is collective by the letter; in both libraries each
- * rank frees its own and none waits. There all ranks tell all, so that who was told by all knows that nothing can come
- * any more. It is looked at when the next one is made. */
+ * A split wire has a communicator of its own. By the standard, freeing it is collective; in both libraries each rank
+ * frees its own end and does not wait. On such a wire every rank tells every other rank, so that a rank that was told
+ * by all knows that nothing more can come. This is checked when the next wire is made. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdlib.h>
 
 #include "transport/wire/mpi/wire_mpi.h"
 
-#define END_NS INT64_C(30000000000) /* for others to come to the end of MPI, which would wait for them for ever */
+#define END_NS \
+    INT64_C(30000000000) /* for other ranks to come to the end of MPI, which itself would wait for them for ever */
 
 static struct wire_mpi *wires;
 
@@ -39,8 +40,8 @@ bool wire_mpi_end_settled(struct wire_mpi *w)
     if (!w->closed)
         return false;
     while (wire_mpi_mail_fetch(&w->base, &peer, &bytes, &n))
-        ;                /* nobody wants it any more */
-    wire_mpi_end_bye(w); /* to those of whom this is the first that was heard */
+        ;                /* the mail is not wanted any more */
+    wire_mpi_end_bye(w); /* also to peers that have sent something only now */
     wire_mpi_mail_move(w);
     for (int i = 0; i < w->base.size; i++)
         if (concerns(w, i) && !w->peers[i].left)
@@ -76,7 +77,7 @@ void wire_mpi_end_free_splits(void)
     }
 }
 
-/* Except those that have failed, whose peers may be gone. */
+/* Wires that have failed do not count, because their peers may be gone. */
 static bool all_settled(void)
 {
     bool all = true;
@@ -85,8 +86,8 @@ static bool all_settled(void)
     return all;
 }
 
-/* MPI is about to end, whoever ends it: it calls this for what hangs on MPI_COMM_SELF. Wires that are open end with it,
- * since others may wait to be told. */
+/* MPI is about to end, by weft or by the program: it calls this because it is an attribute of MPI_COMM_SELF. Open wires
+ * are closed, since other ranks may wait to be told. */
 static int forget(MPI_Comm comm, int key, void *value, void *extra)
 {
     (void)comm, (void)key, (void)value, (void)extra;

@@ -1,4 +1,4 @@
-/* Mail by MPI. A ring of receives that take mail from anybody is always posted: MPI fills them in the order in which
+/* Mail over MPI. A ring of receives that take mail from any rank is always posted. MPI fills them in the order in which
  * they were posted, and keeps the messages of one sender in order. */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "transport/wire/mpi/wire_mpi.h"
 #include "weft.h"
 
-#define CLOSE_NS INT64_C(5000000000) /* for what was mailed to leave this process */
+#define CLOSE_NS INT64_C(5000000000) /* within which mail must leave this process */
 
 /* ---- in ---- */
 
@@ -52,7 +52,7 @@ bool wire_mpi_mail_fetch(struct wire *base, int *peer, const void **bytes, size_
 {
     struct wire_mpi *w = (struct wire_mpi *)base;
     for (;;) {
-        if (w->read) { /* the letter that was handed out last is room again */
+        if (w->read) { /* the caller is done with the last mail: its room is posted again */
             if (start(letter(w, w->next_in - 1)))
                 return false;
             w->read = false;
@@ -78,14 +78,14 @@ bool wire_mpi_mail_fetch(struct wire *base, int *peer, const void **bytes, size_
 
 /* ---- out ---- */
 
-/* Letters leave in order, so the oldest is looked at; others that are done before it wait for it. */
+/* Mail leaves in order, so only the oldest is tested; mail that is done before it waits for it. */
 static bool sweep(struct wire_mpi *w)
 {
     bool moved = false;
     for (int done = 1; w->posts && done;) {
         struct wire_mpi_packet *l = w->posts;
         if (MPI_Test(&l->request, &done, MPI_STATUS_IGNORE))
-            done = 1; /* lost: the peer is, too */
+            done = 1; /* the mail is lost, and its peer is, too */
         if (!done)
             break;
         w->posts = l->next;
@@ -151,7 +151,7 @@ bool wire_mpi_mail_leave(struct wire_mpi *w)
     return !w->posts;
 }
 
-/* What MPI does not give back in time stays where it is: MPI may still look at it. */
+/* Memory that MPI does not give back in time is not freed: MPI may still use it. */
 void wire_mpi_mail_close(struct wire_mpi *w)
 {
     int64_t end = wire_mpi_now() + CLOSE_NS;

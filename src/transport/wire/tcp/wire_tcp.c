@@ -1,4 +1,4 @@
-/* Opening and closing a wire of sockets, moving things, and sleeping until there is something to move. */
+/* Opening and closing a wire of sockets, progress, and sleeping until there is something to do. */
 #define _GNU_SOURCE
 #include "transport/wire/tcp/wire_tcp.h"
 
@@ -15,10 +15,10 @@
 #include "weft.h"
 
 #define MS INT64_C(1000000)
-#define LEAVE_NS (5000 * MS) /* for what was sent to reach the peers' kernels */
-#define FAILED_NS (50 * MS)  /* the same after a failure, when peers may look at it no more */
+#define LEAVE_NS (5000 * MS) /* within which what was sent must reach the peers' kernels */
+#define FAILED_NS (50 * MS)  /* the same after a failure, when peers may not read it any more */
 #define EVENTS 64
-#define BUFFER_LEAST (16 << 10) /* with less than a packet has TCP does not move */
+#define BUFFER_LEAST (16 << 10) /* with less than one packet TCP stalls */
 #define BUFFER_MOST (1 << 30)
 
 static struct tcp_wire *tcp(struct wire *w)
@@ -107,7 +107,7 @@ static int open_wire(const struct wire_boot *boot, struct wire **out)
     return 0;
 }
 
-/* Connections of its own: what happens to those of one wire is nothing to the other. */
+/* The new wire has connections of its own, so that a failure of one wire does not touch the other. */
 static int split_wire(struct wire *base, const int *ranks, const struct wire_boot *boot, struct wire **out)
 {
     struct wire_boot own = *boot;
@@ -189,7 +189,7 @@ static bool flushed(struct wire *base)
 
 /* ---- closing ---- */
 
-/* Has all that was sent to it come as far as its kernel, which keeps it whatever this process does then? */
+/* Has all that was sent to the peer reached its kernel? The kernel keeps it, whatever this process does then. */
 static bool is_told(const struct tcp_peer *p)
 {
     int unsent = 0;
@@ -206,12 +206,12 @@ static bool all_told(const struct tcp_wire *w)
     return true;
 }
 
-/* What comes meanwhile is read, so that peers which are sending themselves can take it. */
+/* It reads what comes meanwhile: peers that are sending themselves can then read what this rank sends. */
 static void close_wire(struct wire *base)
 {
     struct tcp_wire *w = tcp(base);
     int64_t end = core_now() + (base->failed ? FAILED_NS : LEAVE_NS);
-    base->failed = true; /* what comes is not wanted any more */
+    base->failed = true; /* incoming data is not wanted any more */
     w->leaves = true;
     for (int i = w->used; i >= 0; i = w->peers[i].next_used)
         tcp_out_bye(w, &w->peers[i]);

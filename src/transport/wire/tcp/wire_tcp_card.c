@@ -1,9 +1,9 @@
-/* By which addresses a rank can be reached, and in which order a peer tries them.
+/* At which addresses a rank can be reached, and in which order a peer tries them.
  *
- * Ranks that share a network namespace take the loopback. Others try first the addresses that are in a network of this
- * machine's own, then the rest; a loopback address, or one that this machine has itself (bridges of containers have the
- * same one on every machine), is not the peer's. A call that reaches somebody else all the same is found out by the
- * hello, and the next address is tried. */
+ * Ranks that share a network namespace use the loopback. Other ranks first try the addresses in networks that this
+ * machine is in, then the rest. They skip loopback addresses and addresses that this machine has itself (bridges of
+ * containers have the same one on every machine), since these are not the peer's. If a call reaches another process all
+ * the same, the hello shows it, and the next address is tried. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <ifaddrs.h>
@@ -28,7 +28,7 @@ static unsigned char bits(const unsigned char *mask, size_t n)
     return all;
 }
 
-/* False: not one that others could use. Link-local ones of IPv6 mean nothing without an interface of the caller's. */
+/* False: peers cannot use this address. A link-local address of IPv6 has no meaning on another machine. */
 static bool read_address(const struct ifaddrs *i, struct tcp_address *a)
 {
     *a = (struct tcp_address){.loopback = (i->ifa_flags & IFF_LOOPBACK) != 0};
@@ -50,7 +50,7 @@ static bool read_address(const struct ifaddrs *i, struct tcp_address *a)
     return !IN6_IS_ADDR_LINKLOCAL(&at->sin6_addr);
 }
 
-/* Is the name in the list, which has commas between? */
+/* Is the name in the list, whose names are separated by commas? */
 static bool is_listed(const char *list, const char *name)
 {
     size_t n = strlen(name);
@@ -110,7 +110,7 @@ static bool same_network(const struct tcp_address *a, const struct tcp_address *
            (!rest || !((a->bytes[whole] ^ b->bytes[whole]) >> (8 - rest)));
 }
 
-/* How soon it is tried: 0 first; -1: not at all. */
+/* When the address is tried: 0 first; -1: not at all. */
 static int turn_of(const struct tcp_card *me, const struct tcp_address *a, bool together)
 {
     int turn = 1;

@@ -1,6 +1,5 @@
-/* Messages that are set up once, and the lanes on which they meet: by tag, way and peer. A start is one call of the
- * system for a send, if the socket has room, and none for a receive, whose grant leaves with the next thing that goes
- * to the peer. */
+/* Messages that are set up once and started many times. The start of a send is one system call, if the socket has room.
+ * The start of a receive needs none: its grant leaves with the next bytes that go to the peer. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -20,9 +19,9 @@ static bool is_active(const struct tcp_message *m)
     return m->state == TCP_WAITS || m->state == TCP_MOVES;
 }
 
-/* ---- leave to send ---- */
+/* ---- offers and grants ---- */
 
-/* The note of a message is in the queue once at a time; another one is a copy. */
+/* A message's own note can be in the queue once at a time; a second note is a copy. */
 static bool send_note(struct tcp_wire *w, struct tcp_message *m, enum tcp_kind kind, uint64_t number)
 {
     struct tcp_peer *p = &w->peers[m->base.peer];
@@ -35,8 +34,8 @@ static bool send_note(struct tcp_wire *w, struct tcp_message *m, enum tcp_kind k
     return true;
 }
 
-/* Where there is no memory for a copy the grant is given with the next offer, or not: then the deadline of the comm
- * ends it. */
+/* If there is no memory for a copy, the grant is sent with the next offer. If no offer comes, the deadline of the comm
+ * ends the wait. */
 static void grant(struct tcp_wire *w, struct tcp_message *m, uint64_t number)
 {
     if (send_note(w, m, TCP_GRANT, number))
@@ -51,7 +50,7 @@ void tcp_data_offered(struct tcp_wire *w, struct tcp_lane *l, uint64_t number)
     l->offered = true;
     l->offer = number;
     if (m && m->state == TCP_MOVES && m->granted == (int64_t)number)
-        l->offered = false; /* the two have crossed */
+        l->offered = false; /* the grant and the offer have crossed */
     else if (m && m->state == TCP_MOVES && !l->first && l->into == TCP_NOWHERE)
         grant(w, m, number);
 }
@@ -114,14 +113,14 @@ static void start_send(struct tcp_wire *w, struct tcp_peer *p, struct tcp_messag
 {
     bool granted = m->lane->granted == (int64_t)number;
     m->left = m->base.bytes;
-    m->lane->granted = -1;                /* it is for this start, or for one that needed none */
+    m->lane->granted = -1;                /* the grant is for this start, or for an earlier one that needed none */
     if (p->link == TCP_LOST || p->mute) { /* whether it left or ended is not known yet: test will tell */
         m->state = TCP_MOVES;
         return;
     }
     if ((m->base.bytes > TCP_EAGER || number % WIRE_AHEAD == WIRE_AHEAD - 1) && !granted) {
         m->state = TCP_WAITS;
-        send_note(w, m, TCP_OFFER, number); /* its note is free: it is sent before the grant comes */
+        send_note(w, m, TCP_OFFER, number); /* its note is free: the last offer has left, since its grant has come */
     } else {
         tcp_queue_begin(p, m);
     }
@@ -138,7 +137,7 @@ static void start_receive(struct tcp_wire *w, struct tcp_message *m, uint64_t nu
     if (l->first && l->first->whole)
         tcp_lane_deliver(l);
     else if (l->first || l->into != TCP_NOWHERE)
-        return; /* it is on its way */
+        return; /* the message is coming already */
     else if (l->offered)
         grant(w, m, l->offer);
     else if (large || number % WIRE_AHEAD == WIRE_AHEAD - 1)
@@ -207,8 +206,8 @@ void tcp_data_drop(struct wire_message *base)
         at = &(*at)->under;
     *at = m->under;
     if (base->loose)
-        m->lane->granted =
-            -1; /* for a start that needed none: of the first one of a loose message the receiver knows no size */
+        m->lane->granted = -1; /* a grant for a start that needed none: before the first message the receiver does not
+                                  know the size of a loose one */
     if (!m->lane->message)
         tcp_lane_leave(w, m->lane);
     free(m);

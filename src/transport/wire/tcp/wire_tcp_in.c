@@ -1,6 +1,6 @@
-/* What comes from a peer: heads, mail, and messages. What is in the socket when nothing is known of it is read into the
- * stage and taken from there; once the head of a large frame is known its bytes are read into their place, and the head
- * of the next frame with them. */
+/* What comes from a peer: heads, mail and messages. Bytes whose place is not known yet are read into the stage and
+ * taken from there. Once the head of a large frame is known, its bytes are read straight into their place, together
+ * with the head of the next frame. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -10,12 +10,12 @@
 
 #include "transport/wire/tcp/wire_tcp.h"
 
-#define DIRECT 2048          /* bytes of a frame that are worth a call of the system of their own */
-#define BULK (2 * TCP_EAGER) /* and those that are worth another one for the next head */
+#define DIRECT 2048          /* bytes of a frame from which on a system call of its own is worth it */
+#define BULK (2 * TCP_EAGER) /* and from which on the next head is read by a call of its own */
 
 /* ---- frames ---- */
 
-/* Where the message goes whose first frame has come. */
+/* The first frame of a message has come: decides where the message goes. */
 static bool open_message(struct tcp_wire *w, struct tcp_lane *l, size_t total)
 {
     struct tcp_message *m = l->message;
@@ -44,7 +44,7 @@ static bool open_message(struct tcp_wire *w, struct tcp_lane *l, size_t total)
     return true;
 }
 
-/* A head is there. 0, or the errno for which the connection ends. */
+/* A head has come. Returns 0, or the errno with which the connection ends. */
 static int open_frame(struct tcp_wire *w, struct tcp_peer *p)
 {
     const struct tcp_head *h = &p->head;
@@ -121,7 +121,7 @@ static void put(struct tcp_peer *p, const unsigned char *bytes, size_t n)
     took(p, n);
 }
 
-/* Takes bytes in their order. False: the connection is over. */
+/* Takes bytes in the order in which they came. False: the connection is over. */
 static bool take(struct tcp_wire *w, struct tcp_peer *p, const unsigned char *bytes, size_t n)
 {
     while (n || (p->head_got == sizeof p->head && !p->frame_left)) {
@@ -149,8 +149,8 @@ static bool take(struct tcp_wire *w, struct tcp_peer *p, const unsigned char *by
     return true;
 }
 
-/* Where to read to; the number of pieces. *direct: bytes of the frame that go into their place, before those for the
- * stage. */
+/* Decides where the next bytes are read to, and returns the number of pieces. *direct of them are bytes of the frame
+ * that go straight into their place; the rest goes to the stage. */
 static size_t aim(struct tcp_wire *w, struct tcp_peer *p, struct iovec *v, size_t *direct, size_t *all)
 {
     const struct tcp_lane *l = p->lane;
@@ -164,7 +164,7 @@ static size_t aim(struct tcp_wire *w, struct tcp_peer *p, struct iovec *v, size_
             v[n++] = (struct iovec){stash_end(l), p->frame_left};
         for (size_t i = 0; i < n; i++)
             *direct += v[i].iov_len;
-        *all = *direct < p->frame_left ? 0 : sizeof p->head; /* with the head of the next one, and no more */
+        *all = *direct < p->frame_left ? 0 : sizeof p->head; /* with the head of the next frame, and no more */
     }
     if (*all)
         v[n++] = (struct iovec){w->stage, *all};
@@ -199,7 +199,7 @@ void tcp_in_pull(struct tcp_wire *w, struct tcp_peer *p)
         took(p, placed);
         if (!take(w, p, w->stage, n - placed))
             return;
-        if (n < all || n >= room) /* there is no more now, or others have their turn */
+        if (n < all || n >= room) /* there is no more now, or other connections get their turn */
             return;
         room -= n;
     }

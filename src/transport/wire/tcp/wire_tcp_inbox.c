@@ -10,7 +10,7 @@ void tcp_inbox_post(struct tcp_wire *w, struct tcp_mail *l)
     w->inbox_last = &l->next;
 }
 
-/* That a peer is gone is learnt when all mail of it has been read. */
+/* The word that a peer is gone takes effect when all mail of that peer has been read. */
 bool tcp_inbox_fetch(struct wire *base, int *peer, const void **bytes, size_t *n)
 {
     struct tcp_wire *w = (struct tcp_wire *)base;
@@ -20,7 +20,7 @@ bool tcp_inbox_fetch(struct wire *base, int *peer, const void **bytes, size_t *n
         w->inbox = l->next;
         if (!w->inbox)
             w->inbox_last = &w->inbox;
-        if (l->fate != TRANSPORT_HERE) { /* it is part of the peer */
+        if (l->fate != TRANSPORT_HERE) { /* it is a part of struct tcp_peer, and is not freed */
             w->peers[l->peer].fate = l->fate;
             continue;
         }

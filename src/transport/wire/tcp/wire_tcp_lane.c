@@ -1,4 +1,4 @@
-/* Lanes: where the messages of one tag, way and peer meet what has come for them. */
+/* Lanes: where messages of one tag, direction and peer meet what has come for them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ static void rehash(struct tcp_wire *w)
     size_t n = w->nbuckets ? 2 * w->nbuckets : 64;
     struct tcp_lane **more = calloc(n, sizeof(struct tcp_lane *));
     if (!more)
-        return; /* longer chains do it, too */
+        return; /* the table works with longer chains, too */
     for (size_t i = 0; i < w->nbuckets; i++)
         for (struct tcp_lane *l = w->buckets[i], *next; l; l = next) {
             struct tcp_lane **at = &more[bucket_of(n, l->peer, l->tag, l->send)];
@@ -54,8 +54,7 @@ static void free_lane(struct tcp_lane *l)
     free(l);
 }
 
-/* Of a lane that has no message any more: it goes, unless something has come that the next one gets. Leave to send may
- * have: the receiver has the next one already. */
+/* What has come may also be a grant: then the receiver has made its next message already. */
 void tcp_lane_leave(struct tcp_wire *w, struct tcp_lane *l)
 {
     if (l->first || l->into != TCP_NOWHERE || l->offered || l->granted >= 0)
@@ -86,7 +85,8 @@ static void finish(struct tcp_message *m, size_t got, bool fits)
     m->state = fits && (got == m->base.bytes || m->base.loose) ? TCP_DONE : TCP_UNFIT;
 }
 
-/* Gives a receive that was started the first message that came before. */
+/* The message may be of another size than the receive. */
+
 void tcp_lane_deliver(struct tcp_lane *l)
 {
     struct tcp_message *m = l->message;
@@ -114,7 +114,7 @@ void tcp_lane_arrived(struct tcp_lane *l)
     }
 }
 
-/* Whoever waits for it goes on waiting: the sender, which has failed, says why by mail, or leaves. */
+/* The receive goes on waiting: the sender has failed, and says why by mail, or leaves. */
 void tcp_lane_aborted(struct tcp_lane *l)
 {
     struct tcp_arrival **at = &l->first, *before = NULL;

@@ -15,14 +15,14 @@ bool tcp_link_watch(const struct tcp_wire *w, int op, int fd, uint32_t events, v
     return !epoll_ctl(w->base.fd, op, fd, &(struct epoll_event){.events = events, .data.ptr = who});
 }
 
-/* A child of this process may have the file, too: then the other end would see no end. */
+/* A forked child may have the file, too; without the shutdown the other end would then see no end. */
 void tcp_link_end(int fd)
 {
     shutdown(fd, SHUT_RDWR);
     forks_close(fd);
 }
 
-/* ... and epoll would go on telling of it. */
+/* For the same reason epoll would go on reporting the file. */
 void tcp_link_shut(const struct tcp_wire *w, int fd)
 {
     tcp_link_watch(w, EPOLL_CTL_DEL, fd, 0, NULL);
@@ -41,7 +41,7 @@ void tcp_link_lost(struct tcp_wire *w, struct tcp_peer *p, enum transport_fate f
     if (p->link == TCP_LOST)
         return;
     tcp_queue_clear(w, p);
-    if (why && p->fd >= 0) /* what is on its way to a host that does not answer is not kept */
+    if (why && p->fd >= 0) /* the kernel need not keep data for a host that does not answer */
         setsockopt(p->fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
     tcp_link_hang_up(w, p);
     if (p->reserve >= 0)

@@ -1,14 +1,16 @@
-/* How two ranks come to have one connection. Whoever uses a peer first calls it, address by address, and says hello
- * with the number that only ranks of this group know of the one that it calls; it is welcomed with its own, so that
- * both know whom they talk to before anything else is said. Who calls may give up before the welcome comes, and call
- * again; so whoever is called sends nothing before something comes by that connection, be it that the caller is HERE,
- * and if its end comes first nothing is lost with it. When two call each other at the same time, the call of the lower
- * rank counts: the higher one takes that and gives up its own, and the lower one keeps the other in reserve until its
- * own has come to something.
+/* How two ranks come to have one connection. The rank that uses a peer first is the caller. It calls the peer, address
+ * by address, and sends a hello with the peer's nonce, which only ranks of this group know. The peer answers with a
+ * welcome that has the caller's nonce. So both know which rank is at the other end before anything else is sent. The
+ * caller may give up before the welcome comes, and call again. So the peer sends nothing on a connection before
+ * something comes by it (the caller sends HERE if it has nothing else), and if the connection ends before that, nothing
+ * is lost with it. When two ranks call each other at the same time, the call of the lower rank counts: the higher rank
+ * takes that connection and gives up its own call, and the lower rank keeps the other connection in reserve until its
+ * own call has succeeded.
  *
- * Connections of strangers, who say something else, nothing, or too little, cost a file each until they are closed: at
- * once, after a minute, or when there are more of them than could be of this group, or no more files. Where there are
- * none left at all those who call wait: they are looked at again after a while. */
+ * Strangers are connections that send another hello, or none, or a part of one. Each costs a file until it is closed:
+ * at once if the hello is wrong, after a minute, when there are more newcomers than this group could have, or when no
+ * files are left. If no file is left at all, callers wait in the kernel's queue, and the listener is looked at again
+ * after a while. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -26,9 +28,9 @@
 #define BACKLOG 4096                       /* the system has a limit of its own */
 #define ACCEPTS 64                         /* at a time */
 #define SECOND INT64_C(1000000000)
-#define ANSWER_NS (10 * SECOND) /* for a welcome, if there are other addresses; a process may be busy */
+#define ANSWER_NS (10 * SECOND) /* to wait for a welcome, if there are other addresses; a process may be busy */
 #define NEWCOMER_NS (60 * SECOND)
-#define ROUNDS 3 /* times that all addresses are tried, if somebody answered at one of them */
+#define ROUNDS 3 /* how often all addresses are tried, if somebody answered at one of them */
 #define NEWCOMERS(size) (2 * (size) + 64)
 
 static void tune(const struct tcp_wire *w, int fd)
@@ -55,14 +57,14 @@ static bool greets_me(const struct tcp_wire *w, const struct tcp_hello *h)
            h->to == (uint32_t)w->base.rank && h->from < (uint32_t)w->base.size && h->from != h->to;
 }
 
-/* A new connection takes so few bytes at once. */
+/* A new connection takes these few bytes at once. */
 static bool greet(const struct tcp_wire *w, int fd, int peer)
 {
     const struct tcp_hello h = greeting(w, peer);
     return send(fd, &h, sizeof h, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof h;
 }
 
-/* 1: the hello is whole; 0: not yet; -1: it will not be. */
+/* Returns 1 when the hello is complete, 0 if not yet, -1 if it never will be. */
 static int read_hello(int fd, struct tcp_hello *h, size_t *got)
 {
     ssize_t n = recv(fd, (unsigned char *)h + *got, sizeof *h - *got, MSG_DONTWAIT);
@@ -74,8 +76,8 @@ static int read_hello(int fd, struct tcp_hello *h, size_t *got)
     return *got == sizeof *h;
 }
 
-/* Whoever called got no answer for so long that it has hung up, and calls again. Behind its hello it says nothing
- * before it is welcomed, unless it leaves; else its end is all that there can be. */
+/* A caller that gets no answer for long hangs up and calls again. Before it is welcomed it sends nothing after its
+ * hello, unless it leaves. So the only thing that can be read otherwise is the end of the connection. */
 static bool has_hung_up(int fd)
 {
     char byte;
@@ -83,7 +85,7 @@ static bool has_hung_up(int fd)
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-/* The one in reserve is not needed any more. */
+/* The connection in reserve is not needed any more. */
 void tcp_meet_open(struct tcp_wire *w, struct tcp_peer *p)
 {
     if (p->reserve >= 0)
@@ -94,7 +96,7 @@ void tcp_meet_open(struct tcp_wire *w, struct tcp_peer *p)
     tcp_out_push(w, p);
 }
 
-/* Takes a connection that the peer made; it is known to epoll already, or not. False: it is of no use. */
+/* Takes a connection that the peer made. known: epoll watches it already. False: the connection is of no use. */
 static bool adopt(struct tcp_wire *w, struct tcp_peer *p, int fd, bool known)
 {
     if (!greet(w, fd, p->rank) || !tcp_link_watch(w, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, EPOLLIN, p))
@@ -106,7 +108,7 @@ static bool adopt(struct tcp_wire *w, struct tcp_peer *p, int fd, bool known)
     return true;
 }
 
-/* Takes the one that is in reserve. False: there is none of use. */
+/* Takes the connection in reserve. False: there is none, or it is of no use. */
 static bool adopt_reserve(struct tcp_wire *w, struct tcp_peer *p)
 {
     int fd = p->reserve;
@@ -120,7 +122,7 @@ static bool adopt_reserve(struct tcp_wire *w, struct tcp_peer *p)
 
 /* ---- calling ---- */
 
-/* False: that address is no good. */
+/* Begins to connect to an address. False: it cannot be used. */
 static bool dial(struct tcp_wire *w, struct tcp_peer *p, const struct sockaddr_storage *to, socklen_t n)
 {
     int fd = p->fd = forks_own(socket(to->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -138,7 +140,7 @@ static bool dial(struct tcp_wire *w, struct tcp_peer *p, const struct sockaddr_s
     return false;
 }
 
-/* Those who have called and were not looked at yet. */
+/* Looks at the callers that wait in the kernel's queue, and at newcomers. */
 static void hear_newcomers(struct tcp_wire *w)
 {
     for (int i = 0; i < BACKLOG / ACCEPTS && tcp_meet_accept(w); i++)
@@ -147,8 +149,8 @@ static void hear_newcomers(struct tcp_wire *w)
         tcp_meet_newcomer(w, g);
 }
 
-/* Tries the next address. When all are through: what the peer made itself, or all of them again. One that has left may
- * have called before, and its last words be here. */
+/* Tries the next address. After the last one it takes a connection that the peer made, or begins with the first address
+ * again. A peer that has left may have called before it left, and its last words may wait here. */
 static void call_next(struct tcp_wire *w, struct tcp_peer *p)
 {
     struct sockaddr_storage to;
@@ -265,7 +267,7 @@ int tcp_meet_listen(struct tcp_wire *w, const struct wire_boot *boot, uint32_t *
         }
     }
     if (fd >= 0)
-        tune(w, fd); /* what comes inherits it */
+        tune(w, fd); /* accepted connections inherit it */
     w->listener = forks_own(fd);
     if (fd < 0 || listen(fd, BACKLOG) || getsockname(fd, &at.any, &n) ||
         !tcp_link_watch(w, EPOLL_CTL_ADD, fd, EPOLLIN, &w->source))
@@ -274,7 +276,7 @@ int tcp_meet_listen(struct tcp_wire *w, const struct wire_boot *boot, uint32_t *
     return 0;
 }
 
-/* Is its connection of no use? Else it has become a peer's. */
+/* Forgets a newcomer. useless: its connection is closed; otherwise it has become a peer's. */
 static void dismiss(struct tcp_wire *w, struct tcp_newcomer *g, bool useless)
 {
     if (useless)
@@ -284,7 +286,8 @@ static void dismiss(struct tcp_wire *w, struct tcp_newcomer *g, bool useless)
     w->gone_newcomers = true;
 }
 
-/* Those that came last stand first. What the oldest may have said meanwhile is heard before it has to go. */
+/* Newcomers that came last stand first in the list. The hello of the oldest one may have come meanwhile, so it is read
+ * before the connection is closed. */
 static void dismiss_oldest(struct tcp_wire *w)
 {
     struct tcp_newcomer *oldest = NULL;
@@ -303,7 +306,7 @@ bool tcp_meet_accept(struct tcp_wire *w)
         int fd = accept4(w->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
             if (w->nnewcomers)
-                dismiss_oldest(w); /* maybe one that calls is of the group */
+                dismiss_oldest(w); /* a caller that waits may be of this group */
             w->deaf = tcp_link_watch(w, EPOLL_CTL_MOD, w->listener, 0, &w->source);
             return false;
         }
@@ -339,8 +342,8 @@ void tcp_meet_newcomer(struct tcp_wire *w, struct tcp_newcomer *g)
         return;
     }
     bool first = p->link == TCP_UNUSED;
-    /* The own call counts, if it comes to something; so does the peer's that was taken: which it made first is not
-     * known. */
+    /* This rank's own call counts, if it succeeds. A connection of the peer that was taken before counts, too: which of
+     * the two the peer made first is not known. */
     if (p->unsure || (!first && p->rank > w->base.rank)) {
         if (p->reserve >= 0)
             tcp_link_end(p->reserve);
@@ -350,7 +353,7 @@ void tcp_meet_newcomer(struct tcp_wire *w, struct tcp_newcomer *g)
         return;
     }
     bool taken = adopt(w, p, g->fd, true);
-    dismiss(w, g, !taken); /* who hung up just now calls again */
+    dismiss(w, g, !taken); /* if the peer has just hung up, it calls again */
     if (taken && first) {
         p->next_used = w->used;
         w->used = p->rank;
@@ -383,8 +386,8 @@ static bool takes_too_long(const struct tcp_peer *p, int64_t now)
            (p->link == TCP_ASKING && now - p->since >= ANSWER_NS);
 }
 
-/* Who takes the call and does not answer is busy, or a stranger: if there is another way it is tried, and this one
- * again after it, as often as need be, since nobody has said no. */
+/* A process that accepts the call and does not answer is a busy peer or a stranger. If there is another address, that
+ * is tried, and this one again after it, as often as necessary, since no peer has refused. */
 static void give_up(struct tcp_wire *w, struct tcp_peer *p)
 {
     struct sockaddr_storage to;
@@ -403,7 +406,7 @@ static void look_at(struct tcp_wire *w, struct tcp_peer *p, int64_t now)
     struct tcp_info info = {0};
     socklen_t n = sizeof info;
     if (takes_too_long(p, now))
-        tcp_meet_event(w, p); /* it may be this rank that was busy: the answer is there, and nobody has looked */
+        tcp_meet_event(w, p); /* this rank itself may have been busy: then the answer has come, and was not read yet */
     if (takes_too_long(p, now)) {
         give_up(w, p);
         return;

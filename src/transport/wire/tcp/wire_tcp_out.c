@@ -1,6 +1,6 @@
-/* What leaves a rank for a peer. Short bytes go first, in their order: mail, and the heads by which messages are
- * offered and granted. Messages share what is left in turns of a frame. Both go to the socket in one call; what it did
- * not take is known by first_sent and frame_sent, and by where the message stands. */
+/* Writing to a peer's socket. Short frames go first, in their order: mail, offers and grants. Then messages take turns,
+ * a frame each. Both go to the socket in one call. first_sent, frame_sent and the position in the message say what the
+ * socket has not taken yet. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 #include "transport/wire/tcp/wire_tcp.h"
 
-#define SHORT 64 /* queued ones in one call */
+#define SHORT 64 /* short frames in one call, at most */
 
 /* ---- the socket ---- */
 
@@ -21,7 +21,7 @@ static void frame_rest(const struct tcp_peer *p, size_t *head, size_t *body)
     *body = sizeof p->frame + p->frame.bytes - p->frame_sent - *head;
 }
 
-/* Takes n bytes that were written off what was to be written: the queued ones first, unless a frame was begun. */
+/* n bytes were written: takes them off the queue first, unless a frame was begun, then off the frame. */
 static void wrote(struct tcp_wire *w, struct tcp_peer *p, size_t n)
 {
     while (n && p->first && !p->frame_sent) {
@@ -43,7 +43,7 @@ static void wrote(struct tcp_wire *w, struct tcp_peer *p, size_t n)
         tcp_queue_end_frame(p);
 }
 
-/* What to write next; the number of pieces. */
+/* Lists what to write next. Returns the number of pieces. */
 static size_t gather(struct tcp_peer *p, struct iovec *v, size_t *bytes)
 {
     size_t n = 0, sent = p->first_sent;
@@ -82,9 +82,9 @@ static void watch_room(struct tcp_wire *w, struct tcp_peer *p, bool on)
     p->blocked = on;
 }
 
-/* After an error nothing can be written. What the peer sent before is still there, with its goodbye maybe. Where it is
- * not the connection that broke (memory that cannot be read, no memory in the kernel) the peer sees the end of what
- * comes, and ends it. */
+/* After an error nothing more can be written. What the peer sent before can still be read; a goodbye may be among it.
+ * If the connection itself is intact (memory that cannot be read, no memory in the kernel), the peer sees the end of
+ * the stream and ends the connection. */
 static void fall_mute(struct tcp_wire *w, struct tcp_peer *p)
 {
     p->why = errno;
@@ -94,7 +94,8 @@ static void fall_mute(struct tcp_wire *w, struct tcp_peer *p)
     tcp_queue_clear(w, p);
 }
 
-/* Who leaves does not wait for one that may be busy for long, and takes the risk that it is not heard. */
+/* A rank that leaves does not wait for a peer that may be busy for long. It takes the risk that its last words are
+ * lost. */
 static bool may_send(const struct tcp_wire *w, const struct tcp_peer *p)
 {
     return !p->unsure || w->leaves;
@@ -118,7 +119,7 @@ void tcp_out_push(struct tcp_wire *w, struct tcp_peer *p)
             return;
         }
         wrote(w, p, (size_t)n);
-        if ((size_t)n < bytes) { /* it is full: the next call would say so */
+        if ((size_t)n < bytes) { /* the socket is full: the next call would fail */
             watch_room(w, p, true);
             return;
         }
@@ -154,7 +155,7 @@ void tcp_out_withdraw(struct tcp_wire *w, struct tcp_peer *p, struct tcp_out *o)
 {
     if (!o->queued)
         return;
-    if (o == p->first && p->first_sent) { /* its beginning has left, so its end must */
+    if (o == p->first && p->first_sent) { /* its first bytes have left, so the others must follow */
         struct tcp_out *rest = tcp_queue_room(o->n - p->first_sent);
         if (!rest) {
             tcp_link_lost(w, p, TRANSPORT_HERE, ENOMEM);
@@ -174,7 +175,7 @@ void tcp_out_withdraw(struct tcp_wire *w, struct tcp_peer *p, struct tcp_out *o)
     o->queued = false;
 }
 
-/* The rest of a frame that was begun is copied, so that the peer finds the next one where it looks for it. */
+/* Copies the rest of a frame that was begun, so that the peer finds the next frame where it expects it. */
 static bool keep_frame(struct tcp_peer *p, struct tcp_message *m)
 {
     size_t head, body;
@@ -194,7 +195,7 @@ static bool keep_frame(struct tcp_peer *p, struct tcp_message *m)
         tcp_memory_advance(m, v.iov_len);
     }
     p->frame_sent = 0;
-    tcp_queue_first(p, rest); /* nothing of the others has left since the frame was begun */
+    tcp_queue_first(p, rest); /* no other bytes have left since the frame was begun */
     return true;
 }
 

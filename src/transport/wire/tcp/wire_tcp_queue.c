@@ -1,4 +1,4 @@
-/* What is to leave for a peer, in lists: short bytes in their order, and the messages that are being sent in turns of a
+/* What is to be sent to a peer, in two lists: short frames in their order, and messages, which are sent in turns of a
  * frame. */
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ void tcp_queue_dirty(struct tcp_wire *w, struct tcp_peer *p)
     w->dirty = p;
 }
 
-/* To a peer that takes nothing any more nothing is sent. */
+/* Nothing is queued for a peer to which nothing can be written any more. */
 void tcp_queue(struct tcp_wire *w, struct tcp_peer *p, struct tcp_out *o)
 {
     if (p->link == TCP_LOST || p->mute) {
@@ -60,7 +60,6 @@ void tcp_queue_first(struct tcp_peer *p, struct tcp_out *o)
     p->first = o;
 }
 
-/* The first of the queue is over. */
 void tcp_queue_pop(struct tcp_wire *w, struct tcp_peer *p)
 {
     struct tcp_out *o = p->first;
@@ -95,7 +94,6 @@ void tcp_queue_unlink(struct tcp_peer *p, struct tcp_message *m)
     m->next = NULL;
 }
 
-/* The frame of the first message has left. */
 void tcp_queue_end_frame(struct tcp_peer *p)
 {
     struct tcp_message *m = p->sends;

@@ -1,8 +1,4 @@
-/* Opening and closing a wire of UCX, connections with peers, and word of those that are gone.
- *
- * Peers that end are seen because each end connects itself (UCP_ERR_HANDLING_MODE_PEER): when a process ends, the
- * kernel closes its connections, and the next progress calls the error handler. wire_ucx_keep.c is for hosts that
- * vanish without a word. */
+/* Opening and closing a wire of UCX. */
 #define _GNU_SOURCE
 #include "transport/wire/ucx/wire_ucx.h"
 
@@ -18,8 +14,9 @@
 #define LITERAL(x) #x
 #define STRING(x) LITERAL(x) /* of a macro's value */
 #define MS INT64_C(1000000)
-#define LEAVE_NS (5000 * MS) /* for what was sent to leave this process; to connect takes seconds where all is busy */
-#define FAILED_NS (50 * MS)  /* the same after a failure, when peers may look at it no more */
+#define LEAVE_NS \
+    (5000 * MS) /* within which what was sent must leave this process; on a busy machine connecting takes seconds */
+#define FAILED_NS (50 * MS) /* the same after a failure, when peers may not read it any more */
 
 static struct ucx_wire *ucx(struct wire *w)
 {
@@ -33,8 +30,9 @@ struct setting {
     bool tcp;
 };
 
-/* Sets what the user's own variable UCX_NAME, or UCX_TCP_NAME, does not. Names of the TCP transport are with UCX's core
- * in some versions and with the transport in others, so both forms are given; one that is not known is left aside. */
+/* Sets a variable of UCX, unless the user has set UCX_NAME, or UCX_TCP_NAME. Some versions of UCX know the variables of
+ * the TCP transport by their short names, others by their long names, so both are set; UCX ignores one that it does not
+ * know. */
 static ucs_status_t set(ucp_config_t *config, const struct setting *s)
 {
     char name[64];
@@ -45,17 +43,17 @@ static ucs_status_t set(ucp_config_t *config, const struct setting *s)
     return status || !s->tcp ? status : ucp_config_modify(config, name + strlen("UCX_"), s->value);
 }
 
-/* MAX_IOV 0: TCP sends from buffers of UCX's. When a connection breaks while it sends from the caller's memory, UCX up
- * to 1.13 at least may end that send twice and then the process, by an assertion (comp->count > 0). With buffers of
- * TX_SEG_SIZE, which stay in cache, it is faster besides: 4.8 GB/s instead of 4.0 between two network namespaces.
- * MAX_POLL 1: one event at a time, since the first of several may close the connection that another one is about, at
- * which an assertion (conn_state) ends the process, too. It costs nothing that can be measured. PROTO_ENABLE n: the
- * protocols that are the default since 1.16 end a sender whose receiver was killed amid a large message by an assertion
- * (ucp_memh_is_user_memh); those of before do not. */
+/* MAX_IOV 0: TCP sends from UCX's own buffers. If a connection breaks while UCX sends from the caller's memory, UCX (at
+ * least up to 1.13) may end that send twice, and an assertion (comp->count > 0) then ends the process. It is also
+ * faster with buffers of TX_SEG_SIZE, which stay in the cache: 4.8 GB/s instead of 4.0 between two network namespaces.
+ * MAX_POLL 1: one event at a time. The first of several events may close the connection of another one, and then an
+ * assertion (conn_state) ends the process, too. This costs nothing that can be measured. PROTO_ENABLE n: with the
+ * protocols that are the default since 1.16, an assertion (ucp_memh_is_user_memh) ends a sender whose receiver was
+ * killed in the middle of a large message; with the older ones it does not. */
 static ucs_status_t configure(const struct wire_boot *boot, ucp_config_t **config)
 {
     static const struct setting settings[] = {
-        {"CONN_NB", "y", true}, /* connecting a host that is not there must not block */
+        {"CONN_NB", "y", true}, /* connecting to a host that is not there must not block */
         {"PROTO_ENABLE", "n", false},
         {"MAX_IOV", "0", true},
         {"MAX_POLL", "1", true},
@@ -63,7 +61,7 @@ static ucs_status_t configure(const struct wire_boot *boot, ucp_config_t **confi
         {"KEEPIDLE", STRING(KEEP_IDLE) "s", true},
         {"KEEPINTVL", STRING(KEEP_INTERVAL) "s", true},
         {"KEEPCNT", STRING(KEEP_COUNT), true},
-        {"RX_SEG_SIZE", "256K", true}, /* a fifth more bytes a second than with 64K: fewer calls of the system */
+        {"RX_SEG_SIZE", "256K", true}, /* a fifth more bytes a second than with 64K: fewer system calls */
     };
     static const struct setting no_shm = {"TLS", "^sysv,posix,cma,knem,xpmem", false};
     ucs_status_t status = ucp_config_read(NULL, NULL, config);
@@ -72,8 +70,8 @@ static ucs_status_t configure(const struct wire_boot *boot, ucp_config_t **confi
     return status || !boot->no_shm ? status : set(*config, &no_shm);
 }
 
-/* UCX prints its warnings and catches SIGSEGV and the like; in somebody's program it shall do neither unasked. The
- * declarations are of libucs, whose headers are not installed everywhere. */
+/* UCX prints warnings and catches SIGSEGV and the like. In a user's program it shall do neither without being asked.
+ * These functions are of libucs, whose headers are not installed everywhere. */
 void ucs_debug_disable_signal(int signum) __attribute__((weak));
 ucs_status_t ucs_global_opts_set_value(const char *name, const char *value) __attribute__((weak));
 
@@ -119,7 +117,7 @@ static ucs_status_t open_worker(struct ucx_wire *w, const struct wire_boot *boot
     return status ? status : ucp_worker_get_efd(w->worker, &w->base.fd);
 }
 
-/* Addresses have different lengths on different machines: the longest counts. */
+/* Addresses have different lengths on different machines: all are padded to the longest one. */
 static int share_address(struct ucx_wire *w, const struct wire_boot *boot, const ucp_address_t *address, size_t bytes)
 {
     size_t size = (size_t)boot->size;
@@ -195,7 +193,8 @@ static int open_wire(const struct wire_boot *boot, struct wire **out)
     return 0;
 }
 
-/* A worker of its own: when a connection has to be ended after a failure, others are not touched. */
+/* The new wire has a worker of its own: if a connection has to be ended after a failure, other wires are not touched.
+ */
 static int split_wire(struct wire *base, const int *ranks, const struct wire_boot *boot, struct wire **out)
 {
     struct wire_boot own = *boot;
@@ -219,8 +218,8 @@ static void on_flushed(void *request, ucs_status_t status, void *arg)
     ucp_request_free(request);
 }
 
-/* What was sent leaves this process before the connections are closed; the kernel delivers it then. Mail that UCX has
- * not finished with and connections that it has not flushed are counted alike. */
+/* What was sent leaves this process before the connections are closed; the kernel then delivers it. First it waits for
+ * mail that UCX has not finished sending, then for connections that UCX has not flushed. */
 static void leave(struct ucx_wire *w)
 {
     int64_t open = 0, end = ucx_now() + (w->base.failed ? FAILED_NS : LEAVE_NS);
@@ -228,8 +227,8 @@ static void leave(struct ucx_wire *w)
         if (w->peers[i].ep && !w->peers[i].lost_ns && !w->peers[i].left)
             ucx_mail_bye(w, i);
     ucx_end_drain(w, &w->posts, end - ucx_now());
-    /* A flush that does not come to its end is cancelled with its connection, which calls on_flushed, while `open`
-     * lives. */
+    /* A flush that does not end in time is cancelled with its connection, which calls on_flushed while `open` still
+     * exists. */
     for (int i = w->used; i >= 0; i = w->peers[i].next) {
         ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
                                      .cb.send = on_flushed,
@@ -263,11 +262,11 @@ static bool arm(struct wire *base)
     struct ucx_wire *w = ucx(base);
     if (!w->worker || w->in[w->next_in % UCX_MAILS]->done)
         return false;
-    /* Whoever sleeps is not woken when a grace ends. */
+    /* A rank that sleeps is not woken when the grace time of a broken connection ends. */
     if (w->last_lost >= 0 && ucx_now() - w->peers[w->last_lost].lost_ns < UCX_GRACE_NS)
         return false;
-    /* A call that comes while UCX arms is noted by its thread for the next progress, which nobody would be woken for.
-     */
+    /* If a connection comes while UCX arms, UCX's thread notes it for the next progress, and nothing would wake this
+     * rank for that. */
     return ucp_worker_arm(w->worker) == UCS_OK && !ucp_worker_progress(w->worker);
 }
 

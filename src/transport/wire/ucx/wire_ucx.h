@@ -24,23 +24,23 @@
 #define UCX_TAG_BITS 40
 #define UCX_RANK_BITS 23
 #define UCX_MAIL (UINT64_C(1) << 63)
-#define UCX_LISTENERS 64                    /* sockets of this process that are looked at */
-#define UCX_PATIENCE_NS INT64_C(1000000000) /* after a failure, for all peers that are silent */
+#define UCX_LISTENERS 64                    /* listening sockets of this process that are looked at, at most */
+#define UCX_PATIENCE_NS INT64_C(1000000000) /* after a failure, for all silent peers together */
 #define UCX_GRACE_NS \
     INT64_C(100000000) /* after a connection broke: what the peer sent before may come by another one */
-#define UCX_MAILS 32   /* mails that are received without UCX's queue of unexpected messages */
+#define UCX_MAILS 32   /* how many mails can come without using UCX's queue of unexpected messages */
 
-/* What is known of a peer that was used. */
+/* A peer. */
 struct ucx_peer {
-    ucp_ep_h ep;         /* NULL: not connected yet, or cut off */
+    ucp_ep_h ep;         /* NULL: not connected yet, or the connection was ended */
     int64_t lost_ns;     /* when its connection broke; 0: it did not */
-    ucs_status_t status; /* and how */
-    int next;            /* of those that were used; -1: the last */
+    ucs_status_t status; /* with which it broke */
+    int next;            /* the next peer that was used; -1: this is the last */
     bool used, left, cut;
-    bool unsent; /* there was mail to it since the last flush */
+    bool unsent; /* mail was sent to it since the last flush */
 };
 
-/* A mail on its way out, or room for one to come in. UCX's part of the request stands before it. */
+/* A mail that is being sent, or room for one that comes. UCX's part of the request stands before the struct. */
 struct ucx_packet {
     struct ucx_packet *next;
     struct ucx_wire *wire;
@@ -50,14 +50,14 @@ struct ucx_packet {
     unsigned char bytes[WIRE_MAIL];
 };
 
-/* Connections that have sent something which the other end's kernel has yet to acknowledge. */
+/* Connections on which the other end's kernel has not acknowledged yet what was sent. */
 struct ucx_watch {
     bool on;
-    int64_t at; /* of the last look */
+    int64_t at; /* when they were last looked at */
     struct ucx_awaits {
         uint64_t cookie; /* of the socket */
         int64_t since;
-    } * awaits, *before; /* of this look, and of the one before */
+    } * awaits, *before; /* at this look, and at the one before */
     size_t n, room, nbefore;
 };
 
@@ -66,20 +66,20 @@ enum ucx_state {
     UCX_ACTIVE,
     UCX_DONE,
     UCX_FAILED,
-    UCX_KEPT /* cancelled, but UCX knows the request still */
+    UCX_KEPT /* cancelled, but UCX still uses the request */
 };
 
-/* UCX's part of the request stands before it, too. */
+/* UCX's part of the request stands before this struct, too. */
 struct ucx_message {
     struct wire_message base;
-    struct ucx_message *next; /* of those that UCX may know until the worker ends */
+    struct ucx_message *next; /* in the list of messages that UCX may use until the worker ends */
     enum ucx_state state;
     ucs_status_t status;
     unsigned starts;
     ucp_tag_t tag;
     ucp_tag_recv_info_t info;
     ucp_request_param_t param;
-    const void *from; /* what a start gives to UCX: memory and bytes, or pieces */
+    const void *from; /* what a start hands to UCX: memory and bytes, or pieces */
     size_t count;
     ucp_dt_iov_t pieces[];
 };
@@ -87,22 +87,22 @@ struct ucx_message {
 struct ucx_wire {
     struct wire base;
     ucp_context_h context;
-    ucp_worker_h worker;  /* NULL: shut down */
-    size_t request_bytes; /* before a request of ours */
+    ucp_worker_h worker;  /* NULL: it was shut down */
+    size_t request_bytes; /* that UCX needs before a request */
     unsigned char *addresses;
     size_t address_bytes; /* of each */
     struct ucx_peer *peers;
-    int used;      /* the first of them that is used; -1: none */
-    int last_lost; /* whose connection broke last; -1: none */
+    int used;      /* the first peer that was used; -1: none */
+    int last_lost; /* the peer whose connection broke last; -1: none */
     struct ucx_packet *in[UCX_MAILS],
-        *spare; /* rooms for mail, in the order in which they are filled; letters to send */
+        *spare; /* in: rooms for mail, in the order in which they are filled; spare: for mail to send */
     unsigned next_in;
-    bool read;          /* the letter before next_in is being looked at */
-    int64_t posts;      /* mails that UCX has not finished with */
-    int64_t waited_ns;  /* for peers that did not let go of messages, all together */
-    bool unsent;        /* there was mail since the last flush */
-    int64_t flushes;    /* that are under way, */
-    int64_t flushed_ns; /* the last of them since then */
+    bool read;          /* the caller has the mail before next_in */
+    int64_t posts;      /* mails that UCX has not finished sending */
+    int64_t waited_ns;  /* time spent so far on peers that did not let go of messages */
+    bool unsent;        /* mail was sent since the last flush */
+    int64_t flushes;    /* that are under way */
+    int64_t flushed_ns; /* when the last of them began */
     struct ucx_message *kept;
     struct ucx_watch watch;
 };

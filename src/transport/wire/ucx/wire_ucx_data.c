@@ -1,5 +1,5 @@
-/* Messages by UCX that are set up once: the request, its memory and its parameters are made with the message, so that a
- * start is one call. */
+/* Messages over UCX that are set up once: the request, its memory and its parameters are made with the message, so that
+ * a start is one call of UCX. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 
@@ -68,7 +68,7 @@ int ucx_data_make_list(struct wire *base, int peer, uint64_t tag, const struct w
         m->param.cb.send = on_sent;
     } else {
         m->param.cb.recv = on_received;
-        m->param.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL; /* the length comes with the call back alone */
+        m->param.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL; /* only the callback gets the length */
     }
     *out = &m->base;
     return 0;
@@ -104,7 +104,8 @@ int ucx_data_start(struct wire_message *base)
     }
     if (!base->send)
         r = ucp_tag_recv_nbx(w->worker, (void *)(uintptr_t)m->from, m->count, m->tag, UINT64_MAX, &m->param);
-    else if (++m->starts % WIRE_AHEAD) /* the others are done when they are with the receiver's UCX or on the way */
+    else if (++m->starts %
+             WIRE_AHEAD) /* the others are done when the receiver's UCX has them, or they are on the way */
         r = ucp_tag_send_nbx(p->ep, m->from, m->count, m->tag, &m->param);
     else
         r = ucp_tag_send_sync_nbx(p->ep, m->from, m->count, m->tag, &m->param);
@@ -149,8 +150,8 @@ int ucx_data_test(struct wire_message *base)
     return 1;
 }
 
-/* After a failure nobody asks for what has come, and a sender that waits for that would have to end the connection,
- * which looks as if it had left. A receive of no bytes tells it that its message was met. */
+/* After a failure no receive is started for messages that have come. A sender that waits for one would have to end the
+ * connection, which looks as if it had left. A receive of no bytes tells the sender that its message was received. */
 void ucx_data_discard(struct ucx_wire *w)
 {
     ucp_tag_recv_info_t info;
@@ -176,10 +177,10 @@ static bool settle(struct ucx_message *m, int64_t ns)
     return m->state != UCX_ACTIVE;
 }
 
-/* A receive that no message has met yet is taken back at once. One that is being filled, or a send, ends by itself if
- * the peer is at work, else with the connection. What remains is a receive of which a first part came: UCX keeps it.
- * Where the peer's end of the connection is closed the rest cannot come and the request is kept until the worker ends;
- * where the peer only was silent it might, so the worker ends now. */
+/* A receive that no message has met yet is cancelled at once. A receive that is being filled, or a send, ends by itself
+ * if the peer is at work, otherwise with the connection. What remains is a receive of which a first part has come: UCX
+ * keeps it. If the peer's end of the connection is closed, the rest cannot come, and the request is kept until the
+ * worker ends. If the peer was only silent, the rest might still come, so the worker is ended now. */
 bool ucx_data_cancel(struct wire_message *base)
 {
     struct ucx_message *m = (struct ucx_message *)base;
@@ -193,9 +194,8 @@ bool ucx_data_cancel(struct wire_message *base)
     const struct ucx_peer *p = &w->peers[base->peer];
     if (!base->send)
         ucp_request_cancel(w->worker, m);
-    if (settle(m, p->lost_ns || p->left
-                      ? 0
-                      : UCX_PATIENCE_NS / 2)) /* a machine may be busy, and a cut looks like leaving */
+    if (settle(m, p->lost_ns || p->left ? 0 : UCX_PATIENCE_NS / 2)) /* a machine may be busy, and to the peer a cut
+                                                                       connection looks as if this rank had left */
         return true;
     ucx_end_cut(w, base->peer, 100 * MS);
     if (settle(m, 20 * MS))

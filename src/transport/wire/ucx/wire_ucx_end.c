@@ -4,7 +4,6 @@
 
 #define CLOSE_NS INT64_C(1000000000) /* for connections that are ended at once */
 
-/* Moves things until *left is 0 or time is up. */
 void ucx_end_drain(struct ucx_wire *w, const int64_t *left, int64_t ns)
 {
     for (int64_t end = ucx_now() + ns; *left > 0 && ucx_now() < end;)
@@ -36,7 +35,7 @@ void ucx_end_cut(struct ucx_wire *w, int peer, int64_t ns)
     close_now(w, p, ucx_now() + CLOSE_NS);
 }
 
-/* Worker and connections first: nobody calls back or touches memory after that. */
+/* Connections and the worker are ended first: after that UCX calls nothing back and touches no memory. */
 void ucx_end_shut(struct ucx_wire *w)
 {
     if (!w->worker)

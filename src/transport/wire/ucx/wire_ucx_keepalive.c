@@ -1,10 +1,10 @@
-/* Hosts that vanish without a word, over TCP (wire_keep.h); over other networks UCX sees that itself.
+/* Hosts that vanish without a word, over TCP (wire_keepalive.h); over other networks UCX notices this itself.
  *
- * UCX asks for the keepalive on connections that it opens itself alone; Linux lets those that come in inherit it from
- * the socket that listens. Those sockets are UCX's: they are found as the ones that listen when the worker has been
- * created and did not before. When a connection is ended here UCX reads its end. The sockets are those in the epoll
- * sets of the worker, so no other ones of the process are touched. Who sets UCX_TCP_KEEPIDLE decides alone: then the
- * deadline of the comm remains for what is on its way. */
+ * UCX switches the keepalive on only for connections that it opens itself. Accepted connections inherit it from the
+ * listening socket, which is UCX's: it is found as a socket that listens after the worker was created and did not
+ * before. When a connection is ended here, UCX reads its end. Only sockets in the epoll sets of the worker are looked
+ * at, so no other sockets of the process are touched. If the user sets UCX_TCP_KEEPIDLE, none of this is done: only the
+ * deadline of the comm then ends a wait for data in flight. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <stdio.h>
@@ -55,7 +55,7 @@ void ucx_keepalive_inherit(const int *before, size_t n)
 
 #define DEPTH 3 /* of epoll sets in epoll sets */
 
-/* When it was first seen to await an answer without a pause. False: no memory to remember it. */
+/* Since when the connection has awaited an answer without a pause. False: there is no memory to remember it. */
 static bool since(struct ucx_watch *w, uint64_t cookie, int64_t now, int64_t *out)
 {
     *out = now;
@@ -84,7 +84,7 @@ static bool look_at(struct ucx_watch *w, int fd, int64_t now)
         return false;
     if (!keep_awaits(&info) || getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &m) || !since(w, cookie, now, &from))
         return true;
-    if (keep_silent(&info, now - from)) { /* UCX reads its end, and its close resets it */
+    if (keep_silent(&info, now - from)) { /* UCX reads the end, and its close resets the connection */
         setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
         shutdown(fd, SHUT_RDWR);
     }

@@ -1,5 +1,6 @@
-/* Mail by UCX. A ring of receives that take mail from anybody is always posted; UCX fills them in the order in which it
- * matches, and keeps the messages of one sender in order. Mail that finds the ring full waits in UCX's queue. */
+/* Mail over UCX. A ring of receives that take mail from any rank is always posted. UCX fills them in the order in which
+ * it matches messages, and keeps the messages of one sender in order. If the ring is full, mail waits in UCX's queue.
+ */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,7 @@ static bool post(struct ucx_wire *w, struct ucx_packet *l)
 {
     ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                        UCP_OP_ATTR_FLAG_NO_IMM_CMPL, /* the length comes with the call back alone */
+                        UCP_OP_ATTR_FLAG_NO_IMM_CMPL, /* only the callback gets the length */
         .request = l,
         .cb.recv = on_mail,
         .user_data = l,
@@ -69,7 +70,7 @@ bool ucx_mail_fetch(struct wire *base, int *peer, const void **bytes, size_t *n)
 {
     struct ucx_wire *w = (struct ucx_wire *)base;
     while (w->worker) {
-        if (w->read) { /* the letter that was handed out last is room again */
+        if (w->read) { /* the caller is done with the last mail: its room is posted again */
             if (!post(w, w->in[(w->next_in - 1) % UCX_MAILS]))
                 return false;
             w->read = false;
@@ -100,7 +101,7 @@ static void on_sent(void *request, ucs_status_t status, void *arg)
 {
     struct ucx_packet *l = arg;
     (void)request;
-    (void)status; /* a mail that is lost is lost with its peer, of which the error handler tells */
+    (void)status; /* if a mail is lost, its peer is, too; the error handler reports that */
     l->wire->posts--;
     l->next = l->wire->spare;
     l->wire->spare = l;
@@ -150,11 +151,11 @@ static void on_flushed(void *request, ucs_status_t status, void *arg)
     ucp_request_free(request);
 }
 
-/* A mail that UCX is done with may still be in its own buffers, until its connection is flushed. Connections without
- * mail are let alone: one that is being made with a peer that makes no call of weft just now would be waited for in
- * vain. So would be the flush itself over TCP, for which the peer has to answer. But then a mail is only held up where
- * the connection is full of messages that the peer does not take, and whoever has such messages on their way makes
- * calls of weft: a flush is not waited for any longer than FLUSH_NS. */
+/* When UCX is done with a mail, the mail may still be in UCX's own buffers until its connection is flushed. Connections
+ * without mail are not flushed: a flush of a connection that is being made with a peer that makes no call of weft just
+ * now would wait in vain. Over TCP the flush itself would wait in vain, too, because the peer has to answer it. But
+ * mail is held up only if the connection is full of messages that the peer does not take, and a rank that has such
+ * messages in flight makes calls of weft. So a flush is waited for no longer than FLUSH_NS. */
 bool ucx_mail_flushed(struct wire *base)
 {
     struct ucx_wire *w = (struct ucx_wire *)base;

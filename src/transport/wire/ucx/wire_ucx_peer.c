@@ -52,8 +52,8 @@ int ucx_peer_connect(struct ucx_wire *w, int peer)
     return 0;
 }
 
-/* A peer that leaves says so before its connection breaks, but the word may come by another connection than the one
- * that breaks first; so a broken one counts a little later. */
+/* A peer that leaves says so before its connection breaks. But the word may come by another connection than the one
+ * that breaks first. So a broken connection counts only after UCX_GRACE_NS. */
 enum transport_fate ucx_peer_fate(const struct ucx_wire *w, int peer)
 {
     const struct ucx_peer *p = &w->peers[peer];
