@@ -89,7 +89,7 @@ static void run_idle(struct ranks_rank *r)
     model_free(&m);
 }
 
-static void others_do_the_copies(void **state)
+static void idle_rank_gets_its_data_without_a_call(void **state)
 {
     (void)state;
     for (int idle = 0; idle < 4; idle++)
@@ -138,7 +138,7 @@ static void run_late(struct ranks_rank *r)
     model_free(&m);
 }
 
-static void nothing_of_the_late(void **state)
+static void late_rank_memory_is_untouched(void **state)
 {
     (void)state;
     for (int n = 2; n <= 4; n += 2)
@@ -174,7 +174,7 @@ static void run_hurried(struct ranks_rank *r)
         model_free(&m[i]);
 }
 
-static void runs_in_flight(void **state)
+static void two_runs_in_flight_are_right(void **state)
 {
     (void)state;
     for (int n = FEWEST; n < FEWEST + CROWDS; n++)
@@ -231,7 +231,7 @@ static void run_rebound(struct ranks_rank *r)
     }
 }
 
-static void bound_again(void **state)
+static void rebind_to_private_memory_and_back_is_right(void **state)
 {
     (void)state;
     ranks_run(4, NULL, run_rebound, NULL, NULL);
@@ -261,7 +261,7 @@ static void run_boxes(struct ranks_rank *r)
     model_free(&m);
 }
 
-static void all_boxes_arrive(void **state)
+static void all_boxes_are_told(void **state)
 {
     (void)state;
     ranks_run(3, NULL, run_boxes, NULL, NULL);
@@ -293,7 +293,7 @@ static void run_given_up(struct ranks_rank *r)
     model_free(&m);
 }
 
-static void given_up(void **state)
+static void memory_of_a_closed_run_is_untouched(void **state)
 {
     (void)state;
     ranks_run(3, &(weft_comm_opts){.deadline_ns = 3 * SECOND / 2}, run_given_up, NULL, NULL);
@@ -302,12 +302,12 @@ static void given_up(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(others_do_the_copies, crowd),
-        cmocka_unit_test(nothing_of_the_late),
-        cmocka_unit_test(runs_in_flight),
-        cmocka_unit_test(bound_again),
-        cmocka_unit_test(all_boxes_arrive),
-        cmocka_unit_test(given_up),
+        cmocka_unit_test_setup(idle_rank_gets_its_data_without_a_call, crowd),
+        cmocka_unit_test(late_rank_memory_is_untouched),
+        cmocka_unit_test(two_runs_in_flight_are_right),
+        cmocka_unit_test(rebind_to_private_memory_and_back_is_right),
+        cmocka_unit_test(all_boxes_are_told),
+        cmocka_unit_test(memory_of_a_closed_run_is_untouched),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests));
 }

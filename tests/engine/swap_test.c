@@ -81,7 +81,7 @@ static void run_case(struct ranks_rank *r)
     faces_drop(&m, r);
 }
 
-static void faces_arrive(void **state)
+static void swapped_faces_arrive(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -114,7 +114,7 @@ static void run_idle(struct ranks_rank *r)
     faces_drop(&m, r);
 }
 
-static void others_do_the_copies(void **state)
+static void idle_rank_gets_its_faces_without_a_call(void **state)
 {
     (void)state;
     for (int idle = 0; idle < 4; idle++)
@@ -167,7 +167,7 @@ static void run_late(struct ranks_rank *r)
     faces_drop(&m, r);
 }
 
-static void nothing_of_the_late(void **state)
+static void late_rank_memory_is_untouched(void **state)
 {
     (void)state;
     for (int late = 0; late < 4; late++)
@@ -204,7 +204,7 @@ static void run_hurried(struct ranks_rank *r)
         faces_drop(&m[i], r);
 }
 
-static void runs_in_flight(void **state)
+static void two_runs_in_flight_are_right(void **state)
 {
     (void)state;
     ranks_run(4, NULL, run_hurried, (void *)(uintptr_t)&row, NULL);
@@ -229,7 +229,7 @@ static void run_polled(struct ranks_rank *r)
     faces_drop(&m, r);
 }
 
-static void far_ranks_are_not_waited_for(void **state)
+static void run_ends_before_far_ranks_begin(void **state)
 {
     (void)state;
     ranks_run(4, NULL, run_polled, (void *)(uintptr_t)&row, NULL);
@@ -270,7 +270,7 @@ static void run_rebound(struct ranks_rank *r)
     free(private);
 }
 
-static void bound_again(void **state)
+static void rebind_to_private_memory_and_back_is_right(void **state)
 {
     (void)state;
     ranks_run(4, NULL, run_rebound, (void *)(uintptr_t)&row, NULL);
@@ -308,7 +308,7 @@ static void run_left_behind(struct ranks_rank *r)
 }
 
 /* Who has begun and dies has done its part, unless it has a share; in the next run it is missed. */
-static void deaths_are_noticed(void **state)
+static void rank_that_dies_fails_the_next_run(void **state)
 {
     (void)state;
     if (!ranks_forked) {
@@ -341,7 +341,7 @@ static void run_given_up(struct ranks_rank *r)
     faces_drop(&m, r);
 }
 
-static void given_up(void **state)
+static void memory_of_a_closed_run_is_untouched(void **state)
 {
     (void)state;
     ranks_run(3, &(weft_comm_opts){.deadline_ns = 3 * SECOND / 2}, run_given_up, (void *)(uintptr_t)&cases[8], NULL);
@@ -350,10 +350,14 @@ static void given_up(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(faces_arrive, crowd),    cmocka_unit_test(others_do_the_copies),
-        cmocka_unit_test(nothing_of_the_late),          cmocka_unit_test(runs_in_flight),
-        cmocka_unit_test(far_ranks_are_not_waited_for), cmocka_unit_test(bound_again),
-        cmocka_unit_test(deaths_are_noticed),           cmocka_unit_test(given_up),
+        cmocka_unit_test_setup(swapped_faces_arrive, crowd),
+        cmocka_unit_test(idle_rank_gets_its_faces_without_a_call),
+        cmocka_unit_test(late_rank_memory_is_untouched),
+        cmocka_unit_test(two_runs_in_flight_are_right),
+        cmocka_unit_test(run_ends_before_far_ranks_begin),
+        cmocka_unit_test(rebind_to_private_memory_and_back_is_right),
+        cmocka_unit_test(rank_that_dies_fails_the_next_run),
+        cmocka_unit_test(memory_of_a_closed_run_is_untouched),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests));
 }

@@ -70,7 +70,7 @@ static void pause_between(struct ranks_rank *r)
 }
 
 /* What rank 0 saw of rank 1 in the first round says nothing of the next. */
-static void a_pause_between_rounds_is_no_stall(void **state)
+static void pause_between_rounds_is_no_stall(void **state)
 {
     (void)state;
     if (conformance_on_hosts()) {
@@ -105,7 +105,7 @@ static void desert_the_vote(struct ranks_rank *r)
     ranks_meet(r); /* its comm stays open */
 }
 
-static void who_frees_instead_of_voting_is_named(void **state)
+static void rank_that_closes_instead_of_voting_is_named(void **state)
 {
     (void)state;
     for (int n = 2; n <= 6; n++)
@@ -132,7 +132,7 @@ static void stall_in_the_vote(struct ranks_rank *r)
     weft_exchange_close(x);
 }
 
-static void who_stalls_in_the_vote_is_named(void **state)
+static void rank_that_stalls_in_the_vote_is_named(void **state)
 {
     (void)state;
     static const struct {
@@ -170,7 +170,7 @@ static void stop_while_loading(struct ranks_rank *r)
     ranks_meet(r);
 }
 
-static void a_stopped_peer_is_not_waited_for_for_ever(void **state)
+static void peer_stopped_while_loading_is_not_waited_for_for_ever(void **state)
 {
     (void)state;
     if (!ranks_forked || conformance_on_hosts()) {
@@ -220,7 +220,7 @@ static void fill_in_a_callback(struct ranks_rank *r)
     pair_release(&p);
 }
 
-static void a_callback_does_not_wait_for_room(void **state)
+static void put_in_a_callback_without_room_is_busy(void **state)
 {
     (void)state;
     ranks_run(2, NULL, fill_in_a_callback, NULL, NULL);
@@ -230,11 +230,11 @@ static void a_callback_does_not_wait_for_room(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_pause_between_rounds_is_no_stall),
-        cmocka_unit_test(who_frees_instead_of_voting_is_named),
-        cmocka_unit_test(who_stalls_in_the_vote_is_named),
-        cmocka_unit_test(a_stopped_peer_is_not_waited_for_for_ever),
-        cmocka_unit_test(a_callback_does_not_wait_for_room),
+        cmocka_unit_test(pause_between_rounds_is_no_stall),
+        cmocka_unit_test(rank_that_closes_instead_of_voting_is_named),
+        cmocka_unit_test(rank_that_stalls_in_the_vote_is_named),
+        cmocka_unit_test(peer_stopped_while_loading_is_not_waited_for_for_ever),
+        cmocka_unit_test(put_in_a_callback_without_room_is_busy),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_everywhere, tests));
 }

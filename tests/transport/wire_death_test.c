@@ -150,7 +150,7 @@ static void kill_body(struct wire_rank *r)
         close_fast(r);
 }
 
-static void killed(void **state)
+static void death_amid_messages_is_seen_and_memory_returned(void **state)
 {
     (void)state;
     static const size_t sizes[] = {8, 5000, 30000, 300000, LARGE};
@@ -190,7 +190,7 @@ static void idle_body(struct wire_rank *r)
         close_fast(r);
 }
 
-static void killed_idle(void **state)
+static void death_of_an_idle_peer_is_seen(void **state)
 {
     (void)state;
     run(3, 2, idle_body, NULL);
@@ -235,7 +235,7 @@ static void stop_body(struct wire_rank *r)
     close_fast(r);
 }
 
-static void stopped(void **state)
+static void memory_taken_back_from_a_stopped_peer_is_untouched(void **state)
 {
     (void)state;
     run(2, -1, stop_body, NULL);
@@ -275,7 +275,7 @@ static void cancel_body(struct wire_rank *r)
     o->drop(m[1]);
 }
 
-static void cancelled(void **state)
+static void cancelled_messages_leave_memory_alone(void **state)
 {
     (void)state;
     run(2, -1, cancel_body, NULL);
@@ -319,7 +319,7 @@ static void leave_body(struct wire_rank *r)
         o->drop(m[i]);
 }
 
-static void left(void **state)
+static void messages_of_a_rank_that_left_arrive(void **state)
 {
     (void)state;
     for (int i = 0; i < (int)test_share(5, 100); i++)
@@ -347,7 +347,7 @@ static void unreadable_body(struct wire_rank *r)
     close_fast(r);
 }
 
-static void unreadable(void **state)
+static void send_from_unreadable_memory_fails_at_both_ends(void **state)
 {
     (void)state;
     run(2, -1, unreadable_body, NULL);
@@ -356,9 +356,12 @@ static void unreadable(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cancelled), cmocka_unit_test(left),    cmocka_unit_test(killed_idle),
-        cmocka_unit_test(killed),    cmocka_unit_test(stopped),
+        cmocka_unit_test(cancelled_messages_leave_memory_alone),
+        cmocka_unit_test(messages_of_a_rank_that_left_arrive),
+        cmocka_unit_test(death_of_an_idle_peer_is_seen),
+        cmocka_unit_test(death_amid_messages_is_seen_and_memory_returned),
+        cmocka_unit_test(memory_taken_back_from_a_stopped_peer_is_untouched),
     };
-    const struct CMUnitTest on_tcp[] = {cmocka_unit_test(unreadable)};
+    const struct CMUnitTest on_tcp[] = {cmocka_unit_test(send_from_unreadable_memory_fails_at_both_ends)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&wire_places, tests), SUITE_ONCE(on_tcp));
 }

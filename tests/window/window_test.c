@@ -22,7 +22,7 @@
 #include "support/window_forms.h"
 #include "support/window_stress.h"
 
-static void cases(void **state)
+static void windows_do_what_the_header_says(void **state)
 {
     (void)state;
     static const struct {
@@ -44,7 +44,7 @@ static void cases(void **state)
         }
 }
 
-static void barriers(void **state)
+static void barriers_hold_over_many_turns(void **state)
 {
     (void)state;
     int turns = (int)test_share(10000, 10000), fewer = turns / 4;
@@ -56,7 +56,7 @@ static void barriers(void **state)
     ranks_run(3, NULL, window_overlap, &fewer, NULL);
 }
 
-static void forms(void **state)
+static void collectives_written_on_windows_are_right(void **state)
 {
     (void)state;
     static const int sizes[] = {2, 3, 4, 5, 8};
@@ -75,7 +75,7 @@ static void over_sizes(void (*body)(struct ranks_rank *), int least, int most, v
             ranks_run(n, o, body, arg, NULL);
 }
 
-static void barriers_between_hosts(void **state)
+static void barriers_between_hosts_hold_over_many_turns(void **state)
 {
     (void)state;
     int turns = (int)test_share(60, 5000);
@@ -84,7 +84,7 @@ static void barriers_between_hosts(void **state)
     ranks_run(3, NULL, window_overlap, &turns, NULL);
 }
 
-static void forms_between_hosts(void **state)
+static void collectives_written_on_windows_between_hosts_are_right(void **state)
 {
     (void)state;
     const weft_comm_opts by_thread = {.progress = WEFT_PROGRESS_THREAD};
@@ -93,7 +93,7 @@ static void forms_between_hosts(void **state)
     over_sizes(forms_body, 3, 5, &fewer, &by_thread);
 }
 
-static void stress_between_hosts(void **state)
+static void random_signals_and_barriers_between_hosts_are_right(void **state)
 {
     (void)state;
     const weft_comm_opts by_thread = {.progress = WEFT_PROGRESS_THREAD};
@@ -102,7 +102,7 @@ static void stress_between_hosts(void **state)
     ranks_run(3, &by_thread, stress_body, &ns, NULL);
 }
 
-static void stress(void **state)
+static void random_signals_and_barriers_are_right(void **state)
 {
     (void)state;
     static const int sizes[] = {2, 3, 6};
@@ -201,7 +201,7 @@ static void kill_one(struct random *rnd, int number)
     munmap(k, sizeof *k);
 }
 
-static void killed(void **state)
+static void rank_killed_in_a_window_is_named(void **state)
 {
     (void)state;
     if (!ranks_forked) /* processes alone can be killed */
@@ -232,7 +232,7 @@ static void callback(void *arg, int err)
     f->notify = weft_window_notify(w, 0, 0, WEFT_NOTIFY_ADD, 1);
 }
 
-static void in_callback(void **state)
+static void blocking_window_calls_are_refused_in_callbacks(void **state)
 {
     (void)state;
     weft_comm *c;
@@ -264,17 +264,21 @@ static void in_callback(void **state)
 }
 
 static const struct CMUnitTest on_hosts[] = {
-    cmocka_unit_test(cases),
-    cmocka_unit_test(barriers_between_hosts),
-    cmocka_unit_test(forms_between_hosts),
-    cmocka_unit_test(stress_between_hosts),
+    cmocka_unit_test(windows_do_what_the_header_says),
+    cmocka_unit_test(barriers_between_hosts_hold_over_many_turns),
+    cmocka_unit_test(collectives_written_on_windows_between_hosts_are_right),
+    cmocka_unit_test(random_signals_and_barriers_between_hosts_are_right),
 };
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cases),  cmocka_unit_test(barriers),    cmocka_unit_test(forms),
-        cmocka_unit_test(stress), cmocka_unit_test(in_callback), cmocka_unit_test(killed),
+        cmocka_unit_test(windows_do_what_the_header_says),
+        cmocka_unit_test(barriers_hold_over_many_turns),
+        cmocka_unit_test(collectives_written_on_windows_are_right),
+        cmocka_unit_test(random_signals_and_barriers_are_right),
+        cmocka_unit_test(blocking_window_calls_are_refused_in_callbacks),
+        cmocka_unit_test(rank_killed_in_a_window_is_named),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests), SUITE_AT(&conformance_hosts, on_hosts));
 }
