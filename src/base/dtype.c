@@ -65,7 +65,7 @@ int dtype_parse(const char *text, size_t len)
     return 0;
 }
 
-int op_parse(const char *text, size_t len)
+int dtype_parse_op(const char *text, size_t len)
 {
     for (int o = 1; o <= OP_COUNT; o++)
         if (same(ops[o], text, len))

@@ -12,7 +12,7 @@
 
 /* The dtype or op whose name is these len letters (no closing zero needed); 0 for none. */
 int dtype_parse(const char *text, size_t len);
-int op_parse(const char *text, size_t len);
+int dtype_parse_op(const char *text, size_t len);
 
 /* False for numbers that are no dtype. Bool is neither a float nor signed; floats are signed. */
 bool dtype_is_float(int dtype);

@@ -1,5 +1,5 @@
-/* The error of a thread: a code that the function returns and a text, written where the error
- * was first known. Everyone above passes the code on and leaves the text alone. */
+/* The error of a thread: a code that the function returns, and a text. The function that first notices the error writes
+ * the text. Its callers return the code and leave the text as it is. */
 #ifndef WEFT_BASE_ERROR_H
 #define WEFT_BASE_ERROR_H
 #include "weft.h"

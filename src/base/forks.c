@@ -1,4 +1,5 @@
-/* The files of this process alone are in a list, which is whole whenever a child begins: fork waits for its lock. */
+/* A list has the files that belong to this process alone. fork waits for the list's lock, so the list is consistent
+ * when a child begins. */
 #include "base/forks.h"
 
 #include <pthread.h>
@@ -31,7 +32,7 @@ static void in_child(void)
 
 static void prepare(void)
 {
-    pthread_atfork(before, in_parent, in_child); /* what cannot be had is done without */
+    pthread_atfork(before, in_parent, in_child); /* if this fails, children keep the files */
 }
 
 int forks_own(int fd)
@@ -62,7 +63,7 @@ void forks_close(int fd)
         i++;
     if (i < n)
         files[i] = files[--n];
-    close(fd); /* with the lock: no child finds another's file by this number */
+    close(fd); /* under the lock: otherwise a child could find another file under this number */
     if (!n) {
         free(files);
         files = NULL;

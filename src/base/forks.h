@@ -1,14 +1,14 @@
-/* What a child that was forked has of its parent and must not have: files, by which it would keep names and connections
- * alive after the parent's end; and comms, which are the parent's. A child that executes a program has none of it
- * anyway. */
+/* What a forked child inherits from its parent and must not keep: files, by which it would keep names and connections
+ * alive after the parent has ended; and comms, which belong to the parent. A child that executes a program has neither.
+ */
 #ifndef WEFT_BASE_FORKS_H
 #define WEFT_BASE_FORKS_H
 
-/* A file that a forked child shall not have; returns it, also -1 for none. Without memory for the list the child has
- * it. */
+/* Marks a file that a forked child shall not have, and returns it; -1 (no file) is allowed. Without memory for the list
+ * the child keeps the file. */
 int forks_own(int fd);
-void forks_close(int fd); /* here; takes -1 */
+void forks_close(int fd); /* in this process; -1 is allowed */
 
-/* Forks between the process that first used weft and this one. */
+/* How many forks lie between the process that first used weft and this one. */
 unsigned forks_count(void);
 #endif

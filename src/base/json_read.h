@@ -1,5 +1,7 @@
-/* Reading JSON (RFC 8259), strictly: one value of UTF-8 and nothing else, at most JSON_READ_DEPTH deep. Texts may hold
- * no zero, numbers that are not whole or do not fit 64 bits are JSON_REAL and their value is not kept. */
+/* Reading JSON (RFC 8259), strictly: one value in UTF-8 and nothing else, at most JSON_READ_DEPTH deep. Texts may hold
+ * no zero. Numbers that are not whole or do not fit into 64 bits are JSON_REAL, and their value is not kept.
+ *
+ * Prefix of json_read.c: json_. */
 #ifndef WEFT_BASE_JSON_READ_H
 #define WEFT_BASE_JSON_READ_H
 #include <stddef.h>
@@ -11,10 +13,10 @@ enum json_kind { JSON_NULL, JSON_FALSE, JSON_TRUE, JSON_INT, JSON_REAL, JSON_TEX
 
 struct json_value {
     enum json_kind kind;
-    const char *key;      /* in an object; else NULL */
+    const char *key;      /* of a member of an object; otherwise NULL */
     const char *text;     /* JSON_TEXT */
     int64_t number;       /* JSON_INT */
-    uint32_t first, next; /* of the values inside, and beside; 0: none */
+    uint32_t first, next; /* the first value inside, and the next one beside it; 0: none */
 };
 
 /* A document; values[1] is all of it, values[0] is none. */
@@ -24,8 +26,9 @@ struct json_doc {
     uint32_t n, cap;
 };
 
-/* Takes over bytes (malloc'd, len of them and a zero), also on failure. NULL; or what is wrong and where, in
- * a buffer of JSON_WRONG bytes. The caller frees the document in both cases. */
+/* Reads `len` bytes, which are malloc'd and followed by a zero; it takes them over, also on failure. Returns NULL, or a
+ * text in the buffer of JSON_WRONG bytes that says what is wrong and where. The caller frees the document in both
+ * cases. */
 #define JSON_WRONG 160
 const char *json_read(struct json_doc *doc, char *bytes, size_t len, char *wrong);
 void json_free(struct json_doc *doc);

@@ -34,7 +34,7 @@ uint64_t process_start(int64_t pid, bool *zombie)
         if (at && field + 1 == 20)
             threads = strtol(at, NULL, 10);
     }
-    *zombie = ended && threads <= 1; /* the state is that of its first thread, which others may outlive */
+    *zombie = ended && threads <= 1; /* the state is that of the first thread, and other threads may outlive it */
     return at ? strtoull(at, NULL, 10) : 0;
 }
 

@@ -1,13 +1,14 @@
-/* Which process this is, in words that another process can judge: is that one still there? */
+/* An identity of a process, by which another process can tell whether it is still there. */
 #ifndef WEFT_BASE_PROCESS_H
 #define WEFT_BASE_PROCESS_H
 #include <stdbool.h>
 #include <stdint.h>
 
-/* When a process began, in ticks since boot; 0: there is none, or it cannot be told. */
+/* When a process began, in ticks since boot; 0: there is no such process, or it cannot be told. */
 uint64_t process_start(int64_t pid, bool *zombie);
 
-/* A process among those of all machines. Numbers of processes mean something within one boot and one namespace. */
+/* Identifies a process among those of all machines. A process number is unique only within one boot and one namespace.
+ */
 struct process_id {
     char boot[40], host[64];
     uint64_t space, start; /* of the numbers, and of the process */
@@ -15,6 +16,6 @@ struct process_id {
 };
 
 void process_self(struct process_id *out);
-enum process_fate { PROCESS_HERE, PROCESS_GONE, PROCESS_ELSEWHERE /* nobody here can tell */ };
+enum process_fate { PROCESS_HERE, PROCESS_GONE, PROCESS_ELSEWHERE /* it cannot be told from here */ };
 enum process_fate process_judge(const struct process_id *p);
 #endif

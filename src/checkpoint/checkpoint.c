@@ -39,7 +39,7 @@ static int load_rules(struct checkpoint *c)
     const char *own = weft_checkpoint_rules(rules);
     char *text = NULL;
     size_t len = own ? strlen(own) : 0;
-    int rc = own ? 0 : checkpoint_read_text(rules, RULES_MOST, &text, &len);
+    int rc = own ? 0 : checkpoint_files_read_text(rules, RULES_MOST, &text, &len);
     if (!rc)
         rc = rules_parse(rules, own ? own : text, len, &c->arena, &c->rules);
     free(text);
@@ -51,7 +51,7 @@ static int check_set(const struct checkpoint *c)
 {
     for (size_t i = 0; i < c->opts->nset && c->opts->rules; i++) {
         const char *text = c->opts->set[i];
-        if (!rules_ask(&c->rules, text, strcspn(text, "=")))
+        if (!rules_match_ask(&c->rules, text, strcspn(text, "=")))
             return error_set(WEFT_EINVAL, "'%.100s': no rule of %s asks for that number", text, c->rules.path);
     }
     return 0;
@@ -90,9 +90,9 @@ static int reshard(struct checkpoint *c, struct checkpoint_output *o, const char
     if (!rc)
         rc = check_set(c);
     if (!rc)
-        rc = checkpoint_mesh("to", to, &c->dst.mesh);
+        rc = checkpoint_place_mesh("to", to, &c->dst.mesh);
     if (!rc)
-        rc = checkpoint_mesh_used(c, c->dst.mesh, "to", to);
+        rc = checkpoint_place_mesh_used(c, c->dst.mesh, "to", to);
     if (!rc)
         rc = checkpoint_output_check(c, o, out);
     if (!rc)

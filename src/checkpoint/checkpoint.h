@@ -64,7 +64,7 @@ struct checkpoint_end {
     weft_layout *layout;
 };
 struct checkpoint_part {
-    const char *name; /* NULL: a part that nothing but its entry names */
+    const char *name; /* NULL: the part has no name of its own, only its entry has */
     int ndim;
     int64_t shape[WEFT_MAX_DIMS];
     struct checkpoint_end src, dst;
@@ -89,42 +89,48 @@ struct checkpoint {
 
 /* ---- files.c: what all that deal with files use ---- */
 
-char *checkpoint_path(struct arena *arena, const char *folder, const char *name); /* NULL: memory is out */
-char *checkpoint_keep(struct arena *arena, const char *text);                     /* likewise */
-int checkpoint_read_all(int fd, void *to, size_t n, int64_t at, const char *path);
-int checkpoint_write_all(int fd, const void *from, size_t n, int64_t at, const char *path);
+char *checkpoint_files_path(struct arena *arena, const char *folder, const char *name); /* NULL: memory is out */
+char *checkpoint_files_keep(struct arena *arena, const char *text);                     /* NULL: memory is out */
+int checkpoint_files_read_all(int fd, void *to, size_t n, int64_t at, const char *path);
+int checkpoint_files_write_all(int fd, const void *from, size_t n, int64_t at, const char *path);
 /* A text file as a whole, malloc'd with a zero behind it; beyond `most` bytes it is refused. */
-int checkpoint_read_text(const char *path, size_t most, char **out, size_t *len);
+int checkpoint_files_read_text(const char *path, size_t most, char **out, size_t *len);
 
 /* ---- source.c ---- */
 
 /* Opens the input and fills c->src and c->parts. */
 int checkpoint_source(struct checkpoint *c, const char *in);
 /* Opens one safetensors file and reads its header; the file's number. */
-int checkpoint_open(struct checkpoint *c, const char *path, int rank, size_t *out);
+int checkpoint_source_open(struct checkpoint *c, const char *path, int rank, size_t *out);
 /* source_set.c: layouts of what the ranks' files hold, by their notes or by rules. */
 int checkpoint_source_set(struct checkpoint *c, bool by_rules);
-/* A new entry, without parts and holds, or part; NULL when memory is out. */
+
+/* ---- entry.c ---- */
+
+/* A new entry, without parts and holds, or a new part; NULL: memory is out. */
 struct checkpoint_entry *checkpoint_entry_new(struct checkpoint *c, struct checkpoint_side *side, const char *name,
                                               int nparts, size_t nholds);
-struct checkpoint_part *checkpoint_part_new(struct checkpoint *c);
+struct checkpoint_part *checkpoint_entry_new_part(struct checkpoint *c);
 /* The array of a rank that has the entry. */
-const struct checkpoint_hold *checkpoint_hold_of(const struct checkpoint_entry *e, int rank);
+const struct checkpoint_hold *checkpoint_entry_hold(const struct checkpoint_entry *e, int rank);
 
 /* ---- place.c ---- */
 
 /* "tp4.pp2" as the layout of a scalar on that mesh. */
-int checkpoint_mesh(const char *what, const char *text, weft_layout **out);
+int checkpoint_place_mesh(const char *what, const char *text, weft_layout **out);
 /* Every axis of more than one rank must be one that some rule uses. */
-int checkpoint_mesh_used(const struct checkpoint *c, const weft_layout *mesh, const char *what, const char *text);
+int checkpoint_place_mesh_used(const struct checkpoint *c, const weft_layout *mesh, const char *what, const char *text);
 /* Learns how many numbers each axis of the mesh deals, before the first layout: count starts at zero. */
-int checkpoint_count(struct checkpoint *c, const weft_layout *mesh, const char *name);
-/* The layout of a part by its name. shape NULL: every dim as long as it has pieces, to learn who holds what. */
+int checkpoint_place_count(struct checkpoint *c, const weft_layout *mesh, const char *name);
+/* The layout of a part by its name. shape NULL: every dim is as long as it has pieces; this tells which rank holds
+ * what.
+ */
 int checkpoint_place(struct checkpoint *c, const weft_layout *mesh, const char *name, int dtype, int ndim,
                      const int64_t *shape, weft_layout **out);
-int checkpoint_value(struct checkpoint *c, int line, const struct rules_value *v, int64_t *out);
+int checkpoint_place_value(struct checkpoint *c, int line, const struct rules_value *v, int64_t *out);
 /* The extents of the parts of a fused dim of n, by their shares. */
-int checkpoint_shares(struct checkpoint *c, const struct rules_fuse *f, const char *name, int64_t n, int64_t *out);
+int checkpoint_place_shares(struct checkpoint *c, const struct rules_fuse *f, const char *name, int64_t n,
+                            int64_t *out);
 
 /* ---- regroup.c ---- */
 
@@ -136,8 +142,8 @@ int checkpoint_regroup(struct checkpoint *c);
 /* The output's files with their headers, and where everything stands in them; `one`: in a single file. Nothing is
  * written. */
 int checkpoint_target(struct checkpoint *c, const char *to, bool one);
-int checkpoint_name_files(struct checkpoint *c, const char *folder,
-                          bool one); /* folder: the file itself, if it is one */
+int checkpoint_target_name_files(struct checkpoint *c, const char *folder,
+                                 bool one); /* folder: the file itself, if it is one */
 
 struct checkpoint_output {
     char *place;      /* where the output goes: a folder, or one file */
@@ -151,10 +157,11 @@ int checkpoint_output_check(struct checkpoint *c, struct checkpoint_output *o, c
 int checkpoint_output_begin(struct checkpoint *c, struct checkpoint_output *o);
 /* Everything is written: sees to it that it is on the disk, and puts it in its place at once. */
 int checkpoint_output_commit(struct checkpoint *c, struct checkpoint_output *o);
-void checkpoint_output_end(struct checkpoint_output *o); /* removes what did not get there, or what was replaced */
+void checkpoint_output_end(
+    struct checkpoint_output *o); /* removes an unfinished output, or the one that was replaced */
 
 /* ---- move.c ---- */
 
-int checkpoint_move_check(const weft_checkpoint_opts *opts); /* can it be done with so many threads and bytes? */
+int checkpoint_move_check(const weft_checkpoint_opts *opts); /* can it be done with that many threads and bytes? */
 int checkpoint_move(struct checkpoint *c, weft_checkpoint_info *info);
 #endif

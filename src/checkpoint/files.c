@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
 
-char *checkpoint_path(struct arena *arena, const char *folder, const char *name)
+char *checkpoint_files_path(struct arena *arena, const char *folder, const char *name)
 {
     size_t n = strlen(folder), k = strlen(name);
     char *path = arena_alloc(arena, n + k + 2);
@@ -23,14 +23,14 @@ char *checkpoint_path(struct arena *arena, const char *folder, const char *name)
     return path;
 }
 
-char *checkpoint_keep(struct arena *arena, const char *text)
+char *checkpoint_files_keep(struct arena *arena, const char *text)
 {
     size_t n = strlen(text) + 1;
     char *copy = arena_alloc(arena, n);
     return copy ? memcpy(copy, text, n) : NULL;
 }
 
-int checkpoint_read_all(int fd, void *to, size_t n, int64_t at, const char *path)
+int checkpoint_files_read_all(int fd, void *to, size_t n, int64_t at, const char *path)
 {
     char *p = to;
     while (n) {
@@ -48,7 +48,7 @@ int checkpoint_read_all(int fd, void *to, size_t n, int64_t at, const char *path
     return 0;
 }
 
-int checkpoint_write_all(int fd, const void *from, size_t n, int64_t at, const char *path)
+int checkpoint_files_write_all(int fd, const void *from, size_t n, int64_t at, const char *path)
 {
     const char *p = from;
     while (n) {
@@ -64,10 +64,10 @@ int checkpoint_write_all(int fd, const void *from, size_t n, int64_t at, const c
     return 0;
 }
 
-int checkpoint_read_text(const char *path, size_t most, char **out, size_t *len)
+int checkpoint_files_read_text(const char *path, size_t most, char **out, size_t *len)
 {
     struct stat st;
-    int rc = 0, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is not waited for, but refused */
+    int rc = 0, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not block; it is refused below */
     char *text = NULL;
     if (fd < 0)
         return error_set(WEFT_EINVAL, "%s: %s", path, strerror(errno));
@@ -81,7 +81,7 @@ int checkpoint_read_text(const char *path, size_t most, char **out, size_t *len)
     else if (!(text = malloc((size_t)st.st_size + 1)))
         rc = error_nomem();
     else
-        rc = checkpoint_read_all(fd, text, (size_t)st.st_size, 0, path);
+        rc = checkpoint_files_read_all(fd, text, (size_t)st.st_size, 0, path);
     close(fd);
     if (rc) {
         free(text);

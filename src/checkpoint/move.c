@@ -1,7 +1,7 @@
 /* Moving all parts: threads that take slab after slab, in the order of the input's files, so that reads and writes go
  * through the files from front to back. Each thread has its own buffers; a part is made ready when its first slab is
- * taken and dropped behind its last one, so memory does not grow with the checkpoint. The caller's thread waits, says
- * how far it is, and may be told to stop. */
+ * taken and dropped behind its last one, so memory does not grow with the checkpoint. The caller's thread waits and
+ * calls the progress callback, which may ask to stop. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -17,7 +17,7 @@
 #define MEMORY_LEAST (INT64_C(1) << 20)
 #define THREADS 4
 #define THREADS_MOST 64
-#define BEAT_NS 50000000 /* between two words about progress */
+#define BEAT_NS 50000000 /* between two calls of the progress callback */
 
 /* A part that some threads work on. */
 struct work {

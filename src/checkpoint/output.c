@@ -55,7 +55,7 @@ static int check_folder(const char *path, bool force, bool *empty)
     return rc;
 }
 
-/* The folder that it will stand in: said before the work, and by its own name. */
+/* Checks the folder that the output will stand in before the work begins, so that the error names that folder. */
 static int check_parent(const struct checkpoint_output *o)
 {
     struct stat st;
@@ -76,7 +76,8 @@ int checkpoint_output_check(struct checkpoint *c, struct checkpoint_output *o, c
 {
     struct stat st;
     bool force = c->opts->force, empty = false;
-    *o = (struct checkpoint_output){.place = checkpoint_keep(&c->arena, out), .one = ends_with(out, ".safetensors")};
+    *o = (struct checkpoint_output){.place = checkpoint_files_keep(&c->arena, out),
+                                    .one = ends_with(out, ".safetensors")};
     size_t n = strlen(out);
     o->aside = arena_alloc(&c->arena, n + 64);
     if (!o->place || !o->aside)
@@ -106,7 +107,8 @@ int checkpoint_output_check(struct checkpoint *c, struct checkpoint_output *o, c
 
 /* ---- writing aside ---- */
 
-/* A name that nobody has, beside the place. Made by mkdir and open, so that the user's umask counts. */
+/* Makes a file or folder with an unused name beside the place. mkdir and open make it, so that the user's umask counts.
+ */
 static int make_aside(struct checkpoint_output *o, int *fd)
 {
     for (int i = 0; i < 1000; i++) {
@@ -136,7 +138,7 @@ static int create_file(struct checkpoint_file *f)
         return rc;
     f->data = (int64_t)len;
     off_t size = (off_t)(f->data + (last ? last->begin + last->bytes : 0));
-    rc = checkpoint_write_all(f->fd, head, len, 0, f->path);
+    rc = checkpoint_files_write_all(f->fd, head, len, 0, f->path);
     free(head);
     /* The room is taken now, so that a full disk is known before the work. */
     if (!rc && fallocate(f->fd, 0, 0, size) && (errno == ENOSPC || errno == EFBIG || errno == EDQUOT))
@@ -169,13 +171,13 @@ static void put_index(struct text *t, const struct checkpoint *c)
 static int write_text(struct checkpoint *c, const struct checkpoint_output *o, const char *name, const char *text,
                       size_t n)
 {
-    char *path = checkpoint_path(&c->arena, o->aside, name);
+    char *path = checkpoint_files_path(&c->arena, o->aside, name);
     if (!path)
         return error_nomem();
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0)
         return failed(path);
-    int rc = checkpoint_write_all(fd, text, n, 0, path);
+    int rc = checkpoint_files_write_all(fd, text, n, 0, path);
     if (!rc && fsync(fd))
         rc = failed(path);
     close(fd);
@@ -202,7 +204,7 @@ static int copy_config(struct checkpoint *c, const struct checkpoint_output *o)
 {
     char *text;
     size_t n;
-    int rc = checkpoint_read_text(c->config, CHECKPOINT_CONFIG_MOST, &text, &n);
+    int rc = checkpoint_files_read_text(c->config, CHECKPOINT_CONFIG_MOST, &text, &n);
     if (rc)
         return rc;
     rc = write_text(c, o, CHECKPOINT_CONFIG, text, n);
@@ -214,7 +216,7 @@ int checkpoint_output_begin(struct checkpoint *c, struct checkpoint_output *o)
 {
     int fd, rc = make_aside(o, &fd);
     if (!rc)
-        rc = checkpoint_name_files(c, o->aside, o->one);
+        rc = checkpoint_target_name_files(c, o->aside, o->one);
     if (!rc && o->one)
         c->dst.files.v[0].fd = fd;
     for (size_t i = 0; i < c->dst.files.n && !rc; i++)

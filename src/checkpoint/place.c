@@ -11,7 +11,7 @@
 
 /* ---- meshes ---- */
 
-int checkpoint_mesh(const char *what, const char *text, weft_layout **out)
+int checkpoint_place_mesh(const char *what, const char *text, weft_layout **out)
 {
     size_t n = strlen(text);
     char *whole = malloc(n + 8);
@@ -34,13 +34,13 @@ int checkpoint_mesh(const char *what, const char *text, weft_layout **out)
     return rc;
 }
 
-int checkpoint_mesh_used(const struct checkpoint *c, const weft_layout *mesh, const char *what, const char *text)
+int checkpoint_place_mesh_used(const struct checkpoint *c, const weft_layout *mesh, const char *what, const char *text)
 {
     if (mesh->mesh > 1 && !c->rules.nrules)
         return error_set(WEFT_EINVAL, "%s: '%s' has %" PRId64 " ranks, but no rules say how tensors are split", what,
                          text, mesh->mesh);
     for (int a = 0; a < mesh->naxes; a++)
-        if (mesh->axis[a].size > 1 && !rules_mention(&c->rules, mesh->axis[a].name))
+        if (mesh->axis[a].size > 1 && !rules_match_mention(&c->rules, mesh->axis[a].name))
             return error_set(WEFT_EINVAL, "%s: no rule of %s splits or places anything over '%s'", what, c->rules.path,
                              mesh->axis[a].name);
     return 0;
@@ -60,10 +60,10 @@ static int number_axis(const weft_layout *mesh, const struct rules_pin *number)
     return mesh_axis(mesh, number->axis, strcspn(number->axis, "}"));
 }
 
-int checkpoint_count(struct checkpoint *c, const weft_layout *mesh, const char *name)
+int checkpoint_place_count(struct checkpoint *c, const weft_layout *mesh, const char *name)
 {
     struct rules_match m;
-    if (!rules_find(&c->rules, name, &m))
+    if (!rules_match_find(&c->rules, name, &m))
         return 0;
     for (int i = 0; i < m.n; i++) {
         int a = number_axis(mesh, &m.number[i]);
@@ -84,7 +84,7 @@ static int load_config(struct checkpoint *c)
 {
     char *text, why[JSON_WRONG];
     size_t len;
-    int rc = checkpoint_read_text(c->config, CHECKPOINT_CONFIG_MOST, &text, &len);
+    int rc = checkpoint_files_read_text(c->config, CHECKPOINT_CONFIG_MOST, &text, &len);
     if (rc)
         return rc;
     struct json_doc *doc = calloc(1, sizeof *doc);
@@ -98,7 +98,7 @@ static int load_config(struct checkpoint *c)
     return 0;
 }
 
-int checkpoint_value(struct checkpoint *c, int line, const struct rules_value *v, int64_t *out)
+int checkpoint_place_value(struct checkpoint *c, int line, const struct rules_value *v, int64_t *out)
 {
     if (!v->variable) {
         *out = v->number;
@@ -132,11 +132,11 @@ int checkpoint_value(struct checkpoint *c, int line, const struct rules_value *v
     return 0;
 }
 
-int checkpoint_shares(struct checkpoint *c, const struct rules_fuse *f, const char *name, int64_t n, int64_t *out)
+int checkpoint_place_shares(struct checkpoint *c, const struct rules_fuse *f, const char *name, int64_t n, int64_t *out)
 {
     int64_t share[RULES_PARTS], all = 0;
     for (int i = 0; i < f->nparts; i++) {
-        int rc = checkpoint_value(c, f->line, &f->share[i], &share[i]);
+        int rc = checkpoint_place_value(c, f->line, &f->share[i], &share[i]);
         if (rc)
             return rc;
         all += share[i];
@@ -160,7 +160,8 @@ struct placing {
     const char *name;
     struct rules_match m;
     int64_t at[WEFT_MAX_AXES];   /* coordinate along an axis that is pinned; -1: free */
-    int64_t most[WEFT_MAX_AXES]; /* pieces along it, where the rest are copies; else its size */
+    int64_t most[WEFT_MAX_AXES]; /* how many pieces there are along it, if the other ranks have copies; otherwise its
+                                    size */
     char copy[WEFT_MAX_AXES][WEFT_MAX_NAME + 8];
     weft_axis axes[2 * WEFT_MAX_AXES];
     int naxes;
@@ -182,7 +183,7 @@ static int pin_axes(struct placing *p)
     }
     for (int i = 0; i < p->m.n; i++) {
         int a = number_axis(p->mesh, &p->m.number[i]);
-        if (a >= 0) /* the chunk that a dim of so many positions would be cut into */
+        if (a >= 0) /* as a dim of that many positions would be cut into chunks */
             p->at[a] = p->m.number[i].at / ceil_div(p->c->count[a], p->mesh->axis[a].size);
     }
     for (int i = 0; i < p->m.rule->npins; i++) {
@@ -207,7 +208,7 @@ static int split_dim(struct placing *p, const struct rules_dim *from, weft_dim *
             continue;
         int64_t size = p->mesh->axis[a].size, most = size;
         if (split->most.number || split->most.variable) {
-            int rc = checkpoint_value(p->c, p->m.rule->line, &split->most, &most);
+            int rc = checkpoint_place_value(p->c, p->m.rule->line, &split->most, &most);
             if (rc)
                 return rc;
             if (size > most ? size % most : most % size)
@@ -309,7 +310,7 @@ int checkpoint_place(struct checkpoint *c, const weft_layout *mesh, const char *
     static const struct rules_rule whole = {.more = 0};
     char shown[SAFETENSORS_SHOWN];
     int *ranks = NULL;
-    if (!rules_find(&c->rules, name, &p.m)) {
+    if (!rules_match_find(&c->rules, name, &p.m)) {
         if (mesh->mesh > 1)
             return error_set(WEFT_EINVAL, "tensor %s: no rule of %s matches its name", safetensors_show(name, shown),
                              c->rules.path);

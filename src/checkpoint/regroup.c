@@ -91,7 +91,7 @@ static int check_members(struct checkpoint *c, const struct member *m, size_t n)
         if (!same || __builtin_add_overflow(sum, q->shape[f->dim], &sum))
             return wrong(q->name, "its dtype or its shape does not fit the parts that it is to be joined with");
     }
-    int rc = checkpoint_shares(c, f, m->name, sum, share);
+    int rc = checkpoint_place_shares(c, f, m->name, sum, share);
     for (int k = 0; k < f->nparts && !rc; k++)
         if (share[k] != m[k].part->shape[f->dim])
             rc = wrong(m[k].part->name, "its length is not its share of the fused tensor");
@@ -131,10 +131,11 @@ static int join_entries(struct checkpoint *c)
     for (size_t i = 0; i < n && !rc; i++) {
         struct checkpoint_entry *e = c->src.entries.v[i];
         int k;
-        const struct rules_fuse *f = e->nparts == 1 ? rules_part(&c->rules, e->name, &k) : NULL;
+        const struct rules_fuse *f = e->nparts == 1 ? rules_match_part(&c->rules, e->name, &k) : NULL;
         if (!f)
             continue;
-        m[nmembers] = (struct member){rules_renamed(e->name, f->part[k], f->fused, &c->arena), f, k, i, e->parts[0]};
+        m[nmembers] =
+            (struct member){rules_match_renamed(e->name, f->part[k], f->fused, &c->arena), f, k, i, e->parts[0]};
         rc = m[nmembers++].name ? 0 : error_nomem();
         taken[i] = true;
     }

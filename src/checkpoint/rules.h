@@ -76,13 +76,13 @@ struct rules_match {
 /* len bytes of text. An error names the path and the line. */
 int rules_parse(const char *path, const char *text, size_t len, struct arena *arena, struct rules *out);
 /* False: no rule matches. */
-bool rules_find(const struct rules *r, const char *name, struct rules_match *out);
+bool rules_match_find(const struct rules *r, const char *name, struct rules_match *out);
 /* The fuse line whose fused name stands in `name` as whole words between dots; NULL: none. */
-const struct rules_fuse *rules_fused(const struct rules *r, const char *name);
+const struct rules_fuse *rules_match_fused(const struct rules *r, const char *name);
 /* The same for one of its parts, *part being which. */
-const struct rules_fuse *rules_part(const struct rules *r, const char *name, int *part);
+const struct rules_fuse *rules_match_part(const struct rules *r, const char *name, int *part);
 /* `name` with the words `from` in it replaced by `to`; NULL when memory is out. from stands in it. */
-char *rules_renamed(const char *name, const char *from, const char *to, struct arena *arena);
-bool rules_mention(const struct rules *r, const char *axis);         /* does any rule split or place over it? */
-bool rules_ask(const struct rules *r, const char *name, size_t len); /* is there a $name in them? */
+char *rules_match_renamed(const char *name, const char *from, const char *to, struct arena *arena);
+bool rules_match_mention(const struct rules *r, const char *axis);         /* does any rule split or place over it? */
+bool rules_match_ask(const struct rules *r, const char *name, size_t len); /* is there a $name in them? */
 #endif

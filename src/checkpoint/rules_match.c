@@ -60,7 +60,7 @@ static bool match(const char *pattern, const char *name, struct rules_match *m)
     return at == limit;
 }
 
-bool rules_find(const struct rules *r, const char *name, struct rules_match *out)
+bool rules_match_find(const struct rules *r, const char *name, struct rules_match *out)
 {
     for (size_t i = 0; i < r->nrules; i++)
         if (match(r->rule[i].pattern, name, out)) {
@@ -82,7 +82,7 @@ static const char *find_words(const char *name, const char *words)
     return NULL;
 }
 
-const struct rules_fuse *rules_fused(const struct rules *r, const char *name)
+const struct rules_fuse *rules_match_fused(const struct rules *r, const char *name)
 {
     for (size_t i = 0; i < r->nfuses; i++)
         if (find_words(name, r->fuse[i].fused))
@@ -90,7 +90,7 @@ const struct rules_fuse *rules_fused(const struct rules *r, const char *name)
     return NULL;
 }
 
-const struct rules_fuse *rules_part(const struct rules *r, const char *name, int *part)
+const struct rules_fuse *rules_match_part(const struct rules *r, const char *name, int *part)
 {
     for (size_t i = 0; i < r->nfuses; i++)
         for (int k = 0; k < r->fuse[i].nparts; k++)
@@ -101,7 +101,7 @@ const struct rules_fuse *rules_part(const struct rules *r, const char *name, int
     return NULL;
 }
 
-char *rules_renamed(const char *name, const char *from, const char *to, struct arena *arena)
+char *rules_match_renamed(const char *name, const char *from, const char *to, struct arena *arena)
 {
     const char *at = find_words(name, from);
     size_t before = (size_t)(at - name), n = strlen(to), after = strlen(at + strlen(from));
@@ -114,7 +114,7 @@ char *rules_renamed(const char *name, const char *from, const char *to, struct a
     return s;
 }
 
-bool rules_mention(const struct rules *r, const char *axis)
+bool rules_match_mention(const struct rules *r, const char *axis)
 {
     size_t n = strlen(axis);
     for (size_t i = 0; i < r->nrules; i++) {
@@ -138,7 +138,7 @@ static bool asks(const struct rules_value *v, const char *name, size_t len)
     return v->variable && strlen(v->variable) == len && !memcmp(v->variable, name, len);
 }
 
-bool rules_ask(const struct rules *r, const char *name, size_t len)
+bool rules_match_ask(const struct rules *r, const char *name, size_t len)
 {
     for (size_t i = 0; i < r->nrules; i++)
         for (int d = 0; d < r->rule[i].ndim; d++)

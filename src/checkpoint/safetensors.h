@@ -36,7 +36,7 @@ struct safetensors_header {
 /* The length of the header from the first 8 bytes of a file of `size` bytes. path is for messages, here and below. */
 int safetensors_length(const char *path, const unsigned char *prelude, int64_t size, int64_t *length);
 /* Reads the header: `bytes` (malloc'd, length of them and a zero) are taken over, also on failure. `data` is how many
- * bytes follow it. What it gives lives in the arena. Everything is checked: who has read it may trust it. */
+ * bytes follow it. The result lives in the arena. Everything is checked, so the caller may trust it. */
 int safetensors_read(const char *path, char *bytes, size_t length, int64_t data, struct arena *arena,
                      struct safetensors_header *out);
 /* The first bytes of a file, up to its data: the prelude and the header, padded so that the data is aligned to 8. begin

@@ -10,7 +10,9 @@
 #include "base/math.h"
 #include "memory/memory.h"
 
-#define DIRECT_LEAST 65536 /* bytes of a piece on average from which it is read where it goes, without a copy */
+#define DIRECT_LEAST                                                                                                  \
+    65536 /* if the runs of a piece have at least this many bytes on average, they are read straight into their place \
+           */
 
 /* The slab at hand. */
 struct slab {
@@ -101,8 +103,8 @@ static int read_ranges(const struct slab_place *place, const struct ranges *r, u
 {
     int rc = 0;
     for (int64_t i = 0; i < r->n && !rc; i++)
-        rc = checkpoint_read_all(place->file->fd, to + i * r->bytes, (size_t)r->bytes, r->at + i * r->step,
-                                 place->file->path);
+        rc = checkpoint_files_read_all(place->file->fd, to + i * r->bytes, (size_t)r->bytes, r->at + i * r->step,
+                                       place->file->path);
     return rc;
 }
 
@@ -110,8 +112,8 @@ static int write_ranges(const struct slab_place *place, const struct ranges *r, 
 {
     int rc = 0;
     for (int64_t i = 0; i < r->n && !rc; i++)
-        rc = checkpoint_write_all(place->file->fd, from + i * r->bytes, (size_t)r->bytes, r->at + i * r->step,
-                                  place->file->path);
+        rc = checkpoint_files_write_all(place->file->fd, from + i * r->bytes, (size_t)r->bytes, r->at + i * r->step,
+                                        place->file->path);
     if (!rc && r->n == 1 && r->bytes >= DIRECT_LEAST) /* the disk may begin, so that the sync at the end is short */
         sync_file_range(place->file->fd, (off_t)r->at, (off_t)r->bytes, SYNC_FILE_RANGE_WRITE);
     return rc;
@@ -227,7 +229,8 @@ static int64_t run_bytes(const struct memory_tile *t, int64_t size)
     return t->loops == 1 && t->stride[0][0] == size && t->stride[1][0] == size ? t->n[0] * size : 0;
 }
 
-/* Long runs are read where they go; else all that the piece has is read at once and copied from there. */
+/* Long runs are read straight into their place. Otherwise all that the piece has of the slab is read at once and copied
+ * from there. */
 static int move_source(const struct slab *s, const struct clip *a, const struct steps *steps, struct slab_buffers *b,
                        int64_t *read)
 {
@@ -242,8 +245,8 @@ static int move_source(const struct slab *s, const struct clip *a, const struct 
     for (size_t i = 0; i < steps->n && !rc; i++) {
         const struct step *step = &steps->v[i];
         if (direct)
-            rc = checkpoint_read_all(place->file->fd, step->to, (size_t)run_bytes(&step->tile, size), r.at + step->from,
-                                     place->file->path);
+            rc = checkpoint_files_read_all(place->file->fd, step->to, (size_t)run_bytes(&step->tile, size),
+                                           r.at + step->from, place->file->path);
         else
             memory_copy(&step->tile, step->to, s->p->dst.dtype, b->read + step->from, src->dtype);
     }

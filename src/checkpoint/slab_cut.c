@@ -85,7 +85,7 @@ static int fill_side(struct slab_cut *p, const struct checkpoint_end *end, const
         if (!piece || (src && first != i)) /* one of the source's equal copies is enough */
             continue;
         int rank = mesh_rank(l, i);
-        const struct checkpoint_hold *h = checkpoint_hold_of(end->entry, rank);
+        const struct checkpoint_hold *h = checkpoint_entry_hold(end->entry, rank);
         piece->places[piece->nplaces++] =
             (struct slab_place){&side->files.v[h->file], h, part_begin(end->entry, end->index, rank, src)};
     }

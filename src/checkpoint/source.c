@@ -29,7 +29,7 @@ static int read_header(struct checkpoint *c, struct checkpoint_file *f)
     if (!S_ISREG(st.st_mode))
         return error_set(WEFT_EINVAL, "%s: it is not a regular file", f->path);
     int64_t size = st.st_size;
-    int rc = size < SAFETENSORS_PRELUDE ? 0 : checkpoint_read_all(f->fd, prelude, sizeof prelude, 0, f->path);
+    int rc = size < SAFETENSORS_PRELUDE ? 0 : checkpoint_files_read_all(f->fd, prelude, sizeof prelude, 0, f->path);
     if (!rc)
         rc = safetensors_length(f->path, prelude, size, &length);
     if (rc)
@@ -37,7 +37,7 @@ static int read_header(struct checkpoint *c, struct checkpoint_file *f)
     char *bytes = malloc((size_t)length + 1);
     if (!bytes)
         return error_nomem();
-    rc = checkpoint_read_all(f->fd, bytes, (size_t)length, SAFETENSORS_PRELUDE, f->path);
+    rc = checkpoint_files_read_all(f->fd, bytes, (size_t)length, SAFETENSORS_PRELUDE, f->path);
     if (rc) {
         free(bytes);
         return rc;
@@ -47,15 +47,15 @@ static int read_header(struct checkpoint *c, struct checkpoint_file *f)
     return safetensors_read(f->path, bytes, (size_t)length, size - f->data, &c->arena, &f->header);
 }
 
-int checkpoint_open(struct checkpoint *c, const char *path, int rank, size_t *out)
+int checkpoint_source_open(struct checkpoint *c, const char *path, int rank, size_t *out)
 {
     struct checkpoint_file *f = vec_push(&c->src.files);
     if (!f)
         return error_nomem();
-    *f = (struct checkpoint_file){.fd = -1, .rank = rank, .path = checkpoint_keep(&c->arena, path)};
+    *f = (struct checkpoint_file){.fd = -1, .rank = rank, .path = checkpoint_files_keep(&c->arena, path)};
     if (!f->path)
         return error_nomem();
-    f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is not waited for, but refused */
+    f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not block; it is refused below */
     if (f->fd < 0)
         return error_set(errno == EMFILE ? WEFT_EIO : WEFT_EINVAL, "%s: %s", path, strerror(errno));
     posix_fadvise(f->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
@@ -80,7 +80,7 @@ static int read_index(const char *path, struct json_doc *doc, struct listed **ou
 {
     char *text, why[JSON_WRONG], shown[SAFETENSORS_SHOWN];
     size_t len;
-    int rc = checkpoint_read_text(path, INDEX_MOST, &text, &len);
+    int rc = checkpoint_files_read_text(path, INDEX_MOST, &text, &len);
     if (rc)
         return rc;
     if (json_read(doc, text, len, why))
@@ -146,8 +146,8 @@ static int open_indexed(struct checkpoint *c, const char *folder, const char *in
     for (size_t i = 0, k; !rc && i < n; i = k) {
         for (k = i + 1; k < n && !strcmp(l[k].file, l[i].file); k++) {
         }
-        char *path = checkpoint_path(&c->arena, folder, l[i].file);
-        rc = path ? checkpoint_open(c, path, rank, &file) : error_nomem();
+        char *path = checkpoint_files_path(&c->arena, folder, l[i].file);
+        rc = path ? checkpoint_source_open(c, path, rank, &file) : error_nomem();
         if (!rc)
             rc = check_listed(&c->src.files.v[file], l + i, k - i, index);
     }
@@ -174,15 +174,15 @@ static int open_unit(struct checkpoint *c, const char *path, int rank)
 {
     size_t file;
     if (!is_folder(path))
-        return checkpoint_open(c, path, rank, &file);
-    char *index = checkpoint_path(&c->arena, path, CHECKPOINT_INDEX);
-    char *one = checkpoint_path(&c->arena, path, CHECKPOINT_ONE);
+        return checkpoint_source_open(c, path, rank, &file);
+    char *index = checkpoint_files_path(&c->arena, path, CHECKPOINT_INDEX);
+    char *one = checkpoint_files_path(&c->arena, path, CHECKPOINT_ONE);
     if (!index || !one)
         return error_nomem();
     if (exists(index))
         return open_indexed(c, path, index, rank);
     if (exists(one))
-        return checkpoint_open(c, one, rank, &file);
+        return checkpoint_source_open(c, one, rank, &file);
     return error_set(WEFT_EINVAL, "%s: the folder has no %s, no %s and no rank-00000-of-N.safetensors", path,
                      CHECKPOINT_INDEX, CHECKPOINT_ONE);
 }
@@ -227,18 +227,18 @@ static int learn_mesh(struct checkpoint *c, const char *in, bool set, bool *by_r
     if (note && from && strcmp(note, from))
         return error_set(WEFT_EINVAL, "%s: the files are sharded over '%.100s', not over '%s'", in, note, from);
     if (!set && from && !note) {
-        int rc = checkpoint_mesh("from", from, &c->src.mesh);
+        int rc = checkpoint_place_mesh("from", from, &c->src.mesh);
         if (!rc && c->src.mesh->mesh > 1)
             rc = error_set(WEFT_EINVAL,
                            "%s: it is the file of one rank, but '%s' has several ranks: name their files with %%r", in,
                            from);
         return rc;
     }
-    int rc = checkpoint_mesh(note ? f->path : "from", note ? note : from ? from : "x1", &c->src.mesh);
+    int rc = checkpoint_place_mesh(note ? f->path : "from", note ? note : from ? from : "x1", &c->src.mesh);
     if (!rc && note && !set && c->src.mesh->mesh > 1)
         rc = error_set(WEFT_EINVAL, "%s: it is the file of one rank of a set over '%.100s': give the folder", in, note);
     if (!rc && !note)
-        rc = checkpoint_mesh_used(c, c->src.mesh, "from", from ? from : "x1");
+        rc = checkpoint_place_mesh_used(c, c->src.mesh, "from", from ? from : "x1");
     return rc;
 }
 
@@ -247,7 +247,7 @@ static int open_set(struct checkpoint *c, const char *in, const char *pattern, i
     char name[64], *path = pattern ? rank_name(c, pattern, 0) : NULL;
     if (!pattern) {
         snprintf(name, sizeof name, CHECKPOINT_RANK, 0, ranks);
-        path = checkpoint_path(&c->arena, in, name);
+        path = checkpoint_files_path(&c->arena, in, name);
     }
     int rc = path ? open_unit(c, path, 0) : error_nomem();
     if (!rc)
@@ -257,7 +257,7 @@ static int open_set(struct checkpoint *c, const char *in, const char *pattern, i
                        (long long)c->src.mesh->mesh);
     for (int r = 1; !rc && r < c->src.mesh->mesh; r++) {
         snprintf(name, sizeof name, CHECKPOINT_RANK, r, ranks);
-        path = pattern ? rank_name(c, pattern, r) : checkpoint_path(&c->arena, in, name);
+        path = pattern ? rank_name(c, pattern, r) : checkpoint_files_path(&c->arena, in, name);
         rc = path ? open_unit(c, path, r) : error_nomem();
     }
     return rc;
@@ -266,7 +266,7 @@ static int open_set(struct checkpoint *c, const char *in, const char *pattern, i
 /* config.json of the folder that the input is, or is in. */
 static int find_config(struct checkpoint *c, const char *in)
 {
-    char *folder = checkpoint_keep(&c->arena, in);
+    char *folder = checkpoint_files_keep(&c->arena, in);
     if (!folder)
         return error_nomem();
     while (!is_folder(folder)) {
@@ -278,7 +278,7 @@ static int find_config(struct checkpoint *c, const char *in)
         if (!slash || slash == folder)
             break;
     }
-    char *path = checkpoint_path(&c->arena, folder, CHECKPOINT_CONFIG);
+    char *path = checkpoint_files_path(&c->arena, folder, CHECKPOINT_CONFIG);
     if (!path)
         return error_nomem();
     c->config = exists(path) ? path : NULL;

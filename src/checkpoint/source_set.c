@@ -46,44 +46,6 @@ static int list_items(const struct checkpoint *c, struct item **out, size_t *n)
 
 /* ---- entries and parts ---- */
 
-struct checkpoint_part *checkpoint_part_new(struct checkpoint *c)
-{
-    struct checkpoint_part **at = vec_push(&c->parts);
-    if (!at)
-        return NULL;
-    *at = arena_alloc(&c->arena, sizeof **at);
-    if (!*at) {
-        c->parts.n--;
-        return NULL;
-    }
-    **at = (struct checkpoint_part){0};
-    return *at;
-}
-
-struct checkpoint_entry *checkpoint_entry_new(struct checkpoint *c, struct checkpoint_side *side, const char *name,
-                                              int nparts, size_t nholds)
-{
-    struct checkpoint_entry *e = arena_alloc(&c->arena, sizeof *e), **at;
-    if (!e)
-        return NULL;
-    *e = (struct checkpoint_entry){.name = name, .nparts = nparts, .nholds = nholds};
-    e->parts = arena_alloc(&c->arena, (size_t)nparts * sizeof *e->parts);
-    e->holds = arena_alloc(&c->arena, (nholds + 1) * sizeof *e->holds);
-    if (!e->parts || !e->holds || !(at = vec_push(&side->entries)))
-        return NULL;
-    return *at = e;
-}
-
-const struct checkpoint_hold *checkpoint_hold_of(const struct checkpoint_entry *e, int rank)
-{
-    size_t lo = 0, hi = e->nholds;
-    while (hi - lo > 1) {
-        size_t mid = (lo + hi) / 2;
-        *(e->holds[mid].rank <= rank ? &lo : &hi) = mid;
-    }
-    return &e->holds[lo];
-}
-
 static int wrong(const struct checkpoint *c, const struct item *i, const char *why)
 {
     char shown[SAFETENSORS_SHOWN];
@@ -111,7 +73,7 @@ static int new_entry(struct checkpoint *c, const struct item *items, size_t n, i
         memcpy(e->holds[i].shape, t->shape, sizeof t->shape);
     }
     for (int k = 0; k < nparts; k++) {
-        struct checkpoint_part *p = checkpoint_part_new(c);
+        struct checkpoint_part *p = checkpoint_entry_new_part(c);
         if (!p)
             return error_nomem();
         p->ndim = e->ndim;
@@ -201,7 +163,7 @@ static int sum_pieces(const struct checkpoint_entry *e, const weft_layout *l, in
     *out = 0;
     for (int64_t p = 0; p < l->dim[dim].pieces; p++)
         if (__builtin_add_overflow(
-                *out, checkpoint_hold_of(e, mesh_rank(l, layout_piece_offset(l, dim, p)))->shape[dim], out))
+                *out, checkpoint_entry_hold(e, mesh_rank(l, layout_piece_offset(l, dim, p)))->shape[dim], out))
             return error_set(WEFT_EINVAL, "tensor '%.100s': the arrays of its ranks are too large together", e->name);
     return 0;
 }
@@ -213,7 +175,7 @@ static int fused_extents(struct checkpoint *c, const struct rules_fuse *f, const
     int64_t share[RULES_PARTS], all = 1, sum = 0;
     for (int k = 0; k < f->nparts; k++) {
         int64_t pieces = who[k]->dim[e->cat].pieces;
-        int rc = checkpoint_value(c, f->line, &f->share[k], &share[k]);
+        int rc = checkpoint_place_value(c, f->line, &f->share[k], &share[k]);
         if (rc)
             return rc;
         all = all / gcd64(all, pieces) *
@@ -222,7 +184,7 @@ static int fused_extents(struct checkpoint *c, const struct rules_fuse *f, const
     wide total = 0;
     for (int k = 0; k < f->nparts; k++)
         total += (wide)share[k] * (all / who[k]->dim[e->cat].pieces);
-    wide have = (wide)checkpoint_hold_of(e, mesh_rank(who[0], 0))->shape[e->cat] * all;
+    wide have = (wide)checkpoint_entry_hold(e, mesh_rank(who[0], 0))->shape[e->cat] * all;
     sum = total > INT64_MAX ? 0 : (int64_t)total;
     if (!sum || have % sum || have / sum > INT64_MAX / RULES_NUMBER_MAX)
         return error_set(WEFT_EINVAL, "tensor '%.100s': dim %d does not divide into the shares of its parts (%s:%d)",
@@ -239,7 +201,7 @@ static int entry_by_rules(struct checkpoint *c, struct checkpoint_entry *e, cons
     int rc = 0;
     for (int k = 0; k < e->nparts && !rc; k++) {
         struct checkpoint_part *p = e->parts[k];
-        p->name = f ? rules_renamed(e->name, f->fused, f->part[k], &c->arena) : e->name;
+        p->name = f ? rules_match_renamed(e->name, f->fused, f->part[k], &c->arena) : e->name;
         rc = !p->name ? error_nomem() : checkpoint_place(c, c->src.mesh, p->name, e->dtype, e->ndim, NULL, &who[k]);
         if (!rc)
             rc = check_ranks(c, e, who[k]);
@@ -264,7 +226,7 @@ static int entry_by_rules(struct checkpoint *c, struct checkpoint_entry *e, cons
 
 static int by_rules(struct checkpoint *c, const struct item *items, size_t n)
 {
-    const struct rules_fuse *f = rules_fused(&c->rules, items->tensor->name);
+    const struct rules_fuse *f = rules_match_fused(&c->rules, items->tensor->name);
     struct checkpoint_entry *e;
     int rc = new_entry(c, items, n, f ? f->nparts : 1, &e);
     if (rc)
@@ -319,7 +281,7 @@ static int entry_by_note(struct checkpoint *c, const struct item *items, size_t 
     if (nparts > RULES_PARTS)
         return wrong(c, items, "weft's note of its parts has more than 8");
     struct checkpoint_entry *e;
-    const struct rules_fuse *f = rules_fused(&c->rules, items->tensor->name);
+    const struct rules_fuse *f = rules_match_fused(&c->rules, items->tensor->name);
     int rc = new_entry(c, items, n, nparts, &e);
     if (rc)
         return rc;
@@ -333,7 +295,7 @@ static int entry_by_note(struct checkpoint *c, const struct item *items, size_t 
         note += len + (note[len] == '|');
         for (int d = 0; d < e->ndim && !rc; d++)
             p->shape[d] = p->src.layout->dim[d].extent;
-        p->name = f ? rules_renamed(e->name, f->fused, f->part[k], &c->arena) : nparts > 1 ? NULL : e->name;
+        p->name = f ? rules_match_renamed(e->name, f->fused, f->part[k], &c->arena) : nparts > 1 ? NULL : e->name;
         if (f && !p->name)
             rc = error_nomem();
     }
@@ -395,10 +357,10 @@ int checkpoint_source_set(struct checkpoint *c, bool rules)
         rc = list_items(c, &items, &n);
     memset(c->count, 0, sizeof c->count);
     for (size_t i = 0; i < n && !rc && rules; i++) { /* parts of a fused tensor have the numbers of its name */
-        const struct rules_fuse *f = rules_fused(&c->rules, items[i].tensor->name);
+        const struct rules_fuse *f = rules_match_fused(&c->rules, items[i].tensor->name);
         const char *name =
-            f ? rules_renamed(items[i].tensor->name, f->fused, f->part[0], &c->arena) : items[i].tensor->name;
-        rc = name ? checkpoint_count(c, c->src.mesh, name) : error_nomem();
+            f ? rules_match_renamed(items[i].tensor->name, f->fused, f->part[0], &c->arena) : items[i].tensor->name;
+        rc = name ? checkpoint_place_count(c, c->src.mesh, name) : error_nomem();
     }
     for (size_t i = 0, k; i < n && !rc; i = k) {
         for (k = i + 1; k < n && !strcmp(items[k].tensor->name, items[i].tensor->name); k++) {

@@ -1,4 +1,4 @@
-/* The output's files: who holds which pieces, the headers, and where everything stands. */
+/* The output's files: which rank holds which pieces, the headers, and where everything stands. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static int place_parts(struct checkpoint *c)
 {
     memset(c->count, 0, sizeof c->count);
     for (size_t i = 0; i < c->parts.n; i++) {
-        int rc = c->parts.v[i]->name ? checkpoint_count(c, c->dst.mesh, c->parts.v[i]->name) : 0;
+        int rc = c->parts.v[i]->name ? checkpoint_place_count(c, c->dst.mesh, c->parts.v[i]->name) : 0;
         if (rc)
             return rc;
     }
@@ -39,7 +39,7 @@ static int place_parts(struct checkpoint *c)
     return 0;
 }
 
-/* ---- who holds what ---- */
+/* ---- which rank holds what ---- */
 
 static int hold_shape(const struct checkpoint_entry *e, struct checkpoint_hold *h)
 {
@@ -137,7 +137,7 @@ static int assign_files(struct checkpoint *c, bool one)
     return 0;
 }
 
-int checkpoint_name_files(struct checkpoint *c, const char *folder, bool one)
+int checkpoint_target_name_files(struct checkpoint *c, const char *folder, bool one)
 {
     int n = (int)c->dst.files.n;
     for (int i = 0; i < n; i++) {
@@ -149,7 +149,7 @@ int checkpoint_name_files(struct checkpoint *c, const char *folder, bool one)
         else
             snprintf(name, sizeof name, "%s", CHECKPOINT_ONE);
         struct checkpoint_file *f = &c->dst.files.v[i];
-        f->path = one ? folder : checkpoint_path(&c->arena, folder, name);
+        f->path = one ? folder : checkpoint_files_path(&c->arena, folder, name);
         if (!f->path)
             return error_nomem();
     }
@@ -217,7 +217,7 @@ static int layout_note(struct checkpoint *c, const struct checkpoint_entry *e, s
     return 0;
 }
 
-/* What others noted in the first file goes into all files; weft's own notes are made anew. */
+/* Notes of other programs in the first file go into all files; weft's own notes are made anew. */
 static int add_notes(struct checkpoint *c, const char *to)
 {
     static const struct safetensors_header none;

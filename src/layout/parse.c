@@ -272,7 +272,7 @@ static int fold(struct scan *t)
         return caret_fail(&t->w, t->pos - 1, "a layout has at most %d folds", WEFT_MAX_AXES + 1);
     size_t n = word(t);
     t->w.fold[f] = t->pos;
-    int op = op_parse(t->s + t->pos, n);
+    int op = dtype_parse_op(t->s + t->pos, n);
     if (!op)
         return not_a_word(t, n, "an op", "sum prod min max avg band bor bxor");
     weft_fold *o = &t->fold[f];

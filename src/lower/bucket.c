@@ -65,7 +65,7 @@ static void sort_slots(const struct draft *d, struct slot *v, struct slot *tmp, 
         v[k++] = j < n && order_slots(d, &v[j], &tmp[i]) < 0 ? v[j++] : tmp[i++];
 }
 
-/* Peers are numbered from this rank on, so that not everyone sends to rank 0 first. */
+/* Peers are numbered from this rank on, so that not all ranks send to rank 0 first. */
 static int32_t turn(const struct draft *d, int32_t peer)
 {
     return peer > d->rank ? peer - d->rank - 1 : peer - d->rank - 1 + d->world;
@@ -171,7 +171,7 @@ static int pack(struct packing *k)
 
 #define GIVE(plan, list, count, from) ((plan)->list = (from).v, (plan)->count = (from).n, (from).v = NULL, (from).n = 0)
 
-int draft_finish(struct draft *d, weft_plan **out)
+int bucket_pack(struct draft *d, weft_plan **out)
 {
     weft_plan *p = calloc(1, sizeof *p);
     if (!p)

@@ -65,9 +65,9 @@ static int take_piece(void *arg, int64_t piece)
     bool *ghost = NULL;
     int rc;
     if (g->source) {
-        rc = job_terms(g->j, g->dim, piece, &terms, &ghost);
+        rc = intersect_terms(g->j, g->dim, piece, &terms, &ghost);
     } else {
-        rc = job_slots(g->j, g->dim, piece, &slots);
+        rc = intersect_slots(g->j, g->dim, piece, &slots);
         runs = &slots.first;
     }
     for (size_t i = 0; i < runs->n && !rc; i++)
@@ -146,7 +146,7 @@ static int put_interval(const struct job *j, struct cells *out, int64_t lo, int6
         struct pair_run r = {.at = lo, .len = hi - lo, .n = 1};
         return put_cell(j, out, &r, NULL, NULL, src, dst, lo, hi);
     }
-    /* The side without ghosts: this rank's own run where it is this rank's side, else every run that meets e. */
+    /* The side without ghosts: this rank's own run if it is this rank's side, otherwise every run that meets e. */
     const struct owned_list *side = sg ? dst : src;
     bool own = source ? !sg : !dg;
     for (size_t i = 0; i < (own ? 1 : side->n); i++) {
@@ -207,11 +207,11 @@ static int plain(const struct job *j, int dim, bool source, int64_t piece, struc
     if (source) {
         rc = layout_piece_interior(j->src, dim, piece, &mine);
         if (!rc)
-            rc = job_hits_src(j, dim, &mine, &hits);
+            rc = intersect_src(j, dim, &mine, &hits);
     } else {
-        rc = job_slots(j, dim, piece, &slots);
+        rc = intersect_slots(j, dim, piece, &slots);
         if (!rc)
-            rc = job_hits_dst(j, dim, &slots, &hits);
+            rc = intersect_dst(j, dim, &slots, &hits);
     }
     for (size_t i = 0; i < hits.n && !rc; i++)
         for (size_t k = 0; k < hits.v[i].j.n && !rc; k++) {

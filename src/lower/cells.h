@@ -1,6 +1,6 @@
 /* Cells: with folds, the positions of a dim are cut so that within one cell the set of source
- * slots that are terms, and the set of destination pieces that want the value, do not change. The
- * cut depends on the two layouts alone, so that all who take part in a cell see the same one. */
+ * slots that are terms, and the set of destination pieces that want the value, do not change. The cut depends on the
+ * two layouts alone, so that all ranks that take part in a cell see the same one. */
 #ifndef WEFT_LOWER_CELLS_H
 #define WEFT_LOWER_CELLS_H
 #include "lower/job.h"
@@ -10,7 +10,7 @@ struct cell_term {
     bool ghost;
 };
 struct cell_dest {
-    int64_t piece, b, bstep; /* of the destination, likewise: its first slot */
+    int64_t piece, b, bstep; /* of the destination, and where the cell's first slot stands there */
 };
 struct cell {
     int64_t at, len, n, step;

@@ -1,17 +1,18 @@
-/* Collectives by name: each is a row that says how the tensor lies on either side. Nothing else
- * knows these names; what the pair is lowered to is the same as if it had been written out. */
+/* Collectives by name: each is a row that says how the tensor is placed on either side. Only this file knows these
+ * names: the pair of layouts is lowered like any other pair. */
 #include <string.h>
 
 #include "base/error.h"
 #include "base/sized.h"
 #include "layout/layout.h"
 
-/* How a side lies: on the root alone; on the group, whole on each; split along the first dim; along the second. */
-enum lies { ROOT, WHOLE, TERMS, FIRST, SECOND, MOVED };
+/* How a side is placed: whole on the root alone; whole on each rank; a term on each rank; split along the first dim;
+ * split along the second dim; split along the first dim, on the ranks of `to`. */
+enum placement { ROOT, WHOLE, TERMS, FIRST, SECOND, MOVED };
 
 static const struct named {
     const char *kind;
-    enum lies src, dst;
+    enum placement src, dst;
     int dims; /* 1: [count]; 2: [n, count]; 3: [n, n, count] */
 } table[] = {
     {"broadcast", ROOT, WHOLE, 1},  {"scatter", ROOT, FIRST, 2},      {"gather", FIRST, ROOT, 2},
@@ -21,17 +22,17 @@ static const struct named {
 };
 #define NAMED (sizeof table / sizeof *table)
 
-static int make(const weft_collective *c, const struct named *row, enum lies lies, weft_layout **out)
+static int make(const weft_collective *c, const struct named *row, enum placement placement, weft_layout **out)
 {
     weft_dim dims[3] = {{0}};
     for (int d = 0; d < row->dims; d++)
         dims[d].extent = d == row->dims - 1 ? c->count : (int64_t)c->n;
-    int split = lies == FIRST || lies == MOVED ? 0 : lies == SECOND ? 1 : -1;
+    int split = placement == FIRST || placement == MOVED ? 0 : placement == SECOND ? 1 : -1;
     if (split >= 0) {
         dims[split].nsplits = 1;
         dims[split].splits[0].axis = "x";
     }
-    weft_axis x = {"x", lies == ROOT ? 1 : (int64_t)c->n};
+    weft_axis x = {"x", placement == ROOT ? 1 : (int64_t)c->n};
     weft_fold fold = {.op = c->op ? c->op : WEFT_SUM, .over = {"x"}, .nover = 1};
     weft_layout_desc d = {.size = sizeof d,
                           .dtype = c->dtype,
@@ -39,11 +40,11 @@ static int make(const weft_collective *c, const struct named *row, enum lies lie
                           .ndim = row->dims,
                           .axes = &x,
                           .naxes = 1,
-                          .ranks = lies == ROOT    ? &c->root
-                                   : lies == MOVED ? c->to
-                                                   : c->ranks,
+                          .ranks = placement == ROOT    ? &c->root
+                                   : placement == MOVED ? c->to
+                                                        : c->ranks,
                           .folds = &fold,
-                          .nfolds = lies == TERMS};
+                          .nfolds = placement == TERMS};
     return weft_layout_create(&d, out);
 }
 

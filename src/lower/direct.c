@@ -1,20 +1,20 @@
-/* Lowering without folds: every element goes from one holder to all that need it and lack it;
- * whoever has it copies. */
+/* Lowering without folds: every element goes from one holder to all ranks that need it and lack it. A rank that has it
+ * already copies it. */
 #include "base/error.h"
-#include "lower/assign.h"
+#include "lower/feed.h"
 
 /* One pair of pieces under way: the joined runs of each dim. */
 struct pair {
     const struct job *j;
-    const struct slots *slots; /* as a destination */
+    const struct slots *slots; /* if this rank is the destination */
     const struct pair_runs *runs[WEFT_MAX_DIMS];
     struct pair_runs cut;    /* the cut dim's runs within the stretch at hand */
-    struct feed_cut stretch; /* who is at the other end */
+    struct feed_cut stretch; /* with the rank at the other end */
     bool local;
 };
 
-/* Receives a box and hands it on to this rank's mates. What travels on in another dtype than the destination's is
- * kept as it came. */
+/* Receives a box and hands it on to this rank's mates. If it is sent on in another dtype than the destination's, it is
+ * also kept as it came. */
 static int put_relay(const struct pair *p, const struct span *box)
 {
     const struct job *j = p->j;
@@ -60,7 +60,7 @@ static int walk_runs(struct pair *p, int dim, struct span *box)
         return p->local ? emit_local(p->j, p->slots, box) : emit_cut(p->j, box, put_box, p);
     const struct pair_runs *r = p->runs[dim];
     for (size_t i = 0; i < r->n; i++) {
-        span_of(&r->v[i], &box[dim]);
+        emit_span_of(&r->v[i], &box[dim]);
         int rc = walk_runs(p, dim + 1, box);
         if (rc)
             return rc;
@@ -86,8 +86,8 @@ static int take_cut(void *arg, const struct feed_cut *c)
     return walk_runs(&p, 0, box);
 }
 
-int lower_pair(const struct job *j, const struct slots *slots, const struct pair_runs *const *runs, int64_t s,
-               int64_t t, int64_t s_piece)
+int lower_direct_pair(const struct job *j, const struct slots *slots, const struct pair_runs *const *runs, int64_t s,
+                      int64_t t, int64_t s_piece)
 {
     struct pair p = {.j = j, .slots = slots};
     int64_t other = 1;
@@ -128,7 +128,7 @@ static int meet_pair(const struct job *j, const struct slots *slots, const struc
     }
     if (j->cut >= 0)
         s_piece = slots ? hit[j->cut]->piece : layout_piece(j->src, j->si, j->cut);
-    return lower_pair(j, slots, runs, s, t, s_piece);
+    return lower_direct_pair(j, slots, runs, s, t, s_piece);
 }
 
 static int walk_hits(const struct job *j, const struct slots *slots, const struct hits *hits, int dim,
@@ -151,9 +151,9 @@ static int as_destination(const struct job *j)
     struct hits hits[WEFT_MAX_DIMS] = {0};
     const struct hit *pick[WEFT_MAX_DIMS];
     for (int d = 0; d < j->ndim; d++) {
-        int rc = job_slots(j, d, layout_piece(j->dst, j->di, d), &slots[d]);
+        int rc = intersect_slots(j, d, layout_piece(j->dst, j->di, d), &slots[d]);
         if (!rc)
-            rc = job_hits_dst(j, d, &slots[d], &hits[d]);
+            rc = intersect_dst(j, d, &slots[d], &hits[d]);
         if (rc)
             return rc;
     }
@@ -168,14 +168,14 @@ static int as_source(const struct job *j)
         struct runs mine = {.arena = j->arena};
         int rc = layout_piece_interior(j->src, d, layout_piece(j->src, j->si, d), &mine);
         if (!rc)
-            rc = job_hits_src(j, d, &mine, &hits[d]);
+            rc = intersect_src(j, d, &mine, &hits[d]);
         if (rc)
             return rc;
     }
     return walk_hits(j, NULL, hits, 0, pick);
 }
 
-int lower_copy(const struct job *j)
+int lower_direct(const struct job *j)
 {
     int rc = 0;
     if (j->si >= 0)

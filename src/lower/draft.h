@@ -1,5 +1,5 @@
 /* A plan under construction. The passes put down nodes (one part sent, received, copied, or
- * folded); draft_finish packs the parts of each channel into buckets, orders the steps and makes
+ * folded); bucket_pack packs the parts of each channel into buckets, orders the steps and makes
  * the plan.
  *
  * Both ends of a channel must come to the same buckets without talking: within a stage the parts
@@ -21,7 +21,7 @@ struct draft_node {
     int32_t peer, stage;
     uint32_t part, nparts; /* parts[] */
     uint32_t dep, ndeps;   /* deps[], of nodes */
-    uint32_t tensor, step; /* step: set by draft_finish */
+    uint32_t tensor, step; /* step: set by bucket_pack */
     int64_t div, tie;
 };
 
@@ -61,7 +61,9 @@ int draft_reduce(struct draft *d, int32_t stage, int op, int64_t div, int via, c
 int draft_send(struct draft *d, int32_t stage, int peer, int wire, int64_t tie, uint32_t dep, uint32_t *node);
 int draft_recv(struct draft *d, int32_t stage, int peer, int wire, int64_t tie, uint32_t *node);
 
+/* ---- bucket.c ---- */
+
 /* Moves everything into a new plan, of which kind, algorithm, digest, bound and the like are still to be set. */
-int draft_finish(struct draft *d, weft_plan **out);
-void draft_drop(struct draft *d); /* frees whatever is left; also after draft_finish */
+int bucket_pack(struct draft *d, weft_plan **out);
+void draft_drop(struct draft *d); /* frees whatever is left; also after bucket_pack */
 #endif

@@ -3,7 +3,7 @@
 #include "base/math.h"
 #include "lower/job.h"
 
-void span_of(const struct pair_run *r, struct span *o)
+void emit_span_of(const struct pair_run *r, struct span *o)
 {
     *o = (struct span){r->at, r->len, r->n, r->step, r->a, r->astep, r->b, r->bstep};
 }
@@ -40,7 +40,7 @@ int emit_temp(const struct job *j, int dtype, const struct span *box, uint32_t *
     return draft_temp(j->d, dtype, extents, buf);
 }
 
-struct span span_from(const struct span *s, int64_t p, int64_t hi)
+struct span emit_span_from(const struct span *s, int64_t p, int64_t hi)
 {
     int64_t i = p / s->len, o = p % s->len, len = min64(s->len - o, hi - p), n = 1;
     if (o == 0 && len == s->len)
@@ -66,7 +66,7 @@ static int cut_from(const struct job *j, struct span *box, int dim, int64_t most
     int rc = 0;
     for (int64_t k = 0; k < pieces; k++)
         for (int64_t p = mul_div(k, extent, pieces), hi = mul_div(k + 1, extent, pieces); p < hi && !rc;) {
-            box[dim] = span_from(&whole, p, hi);
+            box[dim] = emit_span_from(&whole, p, hi);
             p += box[dim].len * box[dim].n;
             rc = rest > most ? cut_from(j, box, dim + 1, most, put, arg) : put(arg, box);
         }

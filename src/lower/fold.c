@@ -1,7 +1,7 @@
-/* Lowering with folds. Each box of elements is folded once, by a destination that holds as many
- * terms as any, and handed on finished: the terms that it lacks travel, then D - 1 values. Where
- * several destinations could fold a box they share it. A box of one term is no fold: it is copied.
- * Terms of one box come together in a fixed order: owners before ghosts, then by rank, then by slot. */
+/* Lowering with folds. Each box of elements is folded once, by a destination that holds as many terms as any other, and
+ * the finished value is handed on: the terms that it lacks are sent to it, then D - 1 values are sent. If several
+ * destinations could fold a box, they share it. A box of one term is not folded but copied. Terms of one box are folded
+ * in a fixed order: owners before ghosts, then by rank, then by slot. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -426,7 +426,7 @@ static int cut_stretch(struct stretch *s, int d, int64_t lo, int64_t hi)
     }
     struct span whole = v[d];
     for (int64_t p = lo; p < hi && !rc;) {
-        v[d] = span_from(&whole, p, hi);
+        v[d] = emit_span_from(&whole, p, hi);
         p += v[d].len * v[d].n;
         rc = emit_cut(s->x->j, v, do_piece, s);
     }
@@ -438,7 +438,7 @@ static int64_t box_extent(const struct box *x, int d)
     return x->span[d].len * x->span[d].n;
 }
 
-/* Which dim to cut into k: the first that comes out even, or nearly so, else the longest. */
+/* Which dim to cut into k: the first that comes out even, or nearly so, otherwise the longest. */
 static int cut_dim(const struct box *x, int64_t k)
 {
     int best = 0;
@@ -485,7 +485,7 @@ static int copy_box(const struct box *x)
         }
         if (!x->source && t != axes_part(j->dst, j->d_split, j->di))
             continue;
-        int rc = lower_pair(j, x->slots, runs, owner->index, t, s_piece);
+        int rc = lower_direct_pair(j, x->slots, runs, owner->index, t, s_piece);
         if (rc)
             return rc;
     }
@@ -515,7 +515,7 @@ static int do_box(struct box *x)
     struct stretch s = {.x = x};
     int d = j->ndim ? cut_dim(x, cuts) : 0;
     int64_t length = j->ndim ? box_extent(x, d) : 1;
-    if (cuts > length) { /* not enough to share: one position each, and others' turn with other boxes */
+    if (cuts > length) { /* not enough to share: one position each; other folders get their turn with other boxes */
         per = 1;
         cuts = k < length ? k : length;
     }
@@ -559,7 +559,7 @@ int lower_fold(const struct job *j)
         for (int d = 0; d < j->ndim && !rc; d++) {
             rc = cells_dst(j, d, &cells[d]);
             if (!rc)
-                rc = job_slots(j, d, layout_piece(j->dst, j->di, d), &slots[d]);
+                rc = intersect_slots(j, d, layout_piece(j->dst, j->di, d), &slots[d]);
         }
         if (!rc)
             rc = walk_cells(&x, cells, 0);

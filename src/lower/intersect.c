@@ -49,7 +49,7 @@ static int add_ghost(const struct job *j, struct slots *s, const struct run *g)
     return 0;
 }
 
-int job_slots(const struct job *j, int dim, int64_t piece, struct slots *out)
+int intersect_slots(const struct job *j, int dim, int64_t piece, struct slots *out)
 {
     const struct layout_dim *d = &j->dst->dim[dim];
     *out = (struct slots){.first = {.arena = j->arena}};
@@ -66,7 +66,7 @@ int job_slots(const struct job *j, int dim, int64_t piece, struct slots *out)
     return rc;
 }
 
-int job_terms(const struct job *j, int dim, int64_t piece, struct runs *out, bool **ghost)
+int intersect_terms(const struct job *j, int dim, int64_t piece, struct runs *out, bool **ghost)
 {
     const struct layout_dim *d = &j->src->dim[dim];
     if (ghost)
@@ -117,8 +117,8 @@ static int take_hit(void *arg, int64_t piece)
     *h = (struct hit){.piece = piece, .j = {.arena = s->j->arena}};
     struct slots slots;
     struct runs terms = {.arena = s->j->arena};
-    int rc =
-        s->slots ? layout_piece_interior(s->j->src, s->dim, piece, &terms) : job_slots(s->j, s->dim, piece, &slots);
+    int rc = s->slots ? layout_piece_interior(s->j->src, s->dim, piece, &terms)
+                      : intersect_slots(s->j, s->dim, piece, &slots);
     if (!rc)
         rc = runs_join(s->terms ? s->terms : &terms, s->slots ? &s->slots->first : &slots.first, &h->j);
     h->count = runs_pair_count(&h->j);
@@ -127,13 +127,13 @@ static int take_hit(void *arg, int64_t piece)
     return rc;
 }
 
-int job_hits_dst(const struct job *j, int dim, const struct slots *mine, struct hits *out)
+int intersect_dst(const struct job *j, int dim, const struct slots *mine, struct hits *out)
 {
     struct search s = {.j = j, .dim = dim, .slots = mine, .out = out};
     return layout_pieces_at(j->src, dim, &mine->first, false, j->arena, take_hit, &s);
 }
 
-int job_hits_src(const struct job *j, int dim, const struct runs *mine, struct hits *out)
+int intersect_src(const struct job *j, int dim, const struct runs *mine, struct hits *out)
 {
     struct search s = {.j = j, .dim = dim, .terms = mine, .out = out};
     return layout_pieces_at(j->dst, dim, mine, !j->dst->ghost_terms, j->arena, take_hit, &s);

@@ -2,45 +2,7 @@
 
 #include "base/dtype.h"
 #include "base/math.h"
-#include "lower/assign.h"
-
-int64_t axes_count(const weft_layout *l, uint32_t set)
-{
-    int64_t n = 1;
-    for (int a = 0; a < l->naxes; a++)
-        if (set & 1u << a)
-            n *= l->axis[a].size;
-    return n;
-}
-
-int64_t axes_number(const weft_layout *l, uint32_t set, int64_t index)
-{
-    int64_t n = 0;
-    for (int a = 0; a < l->naxes; a++)
-        if (set & 1u << a)
-            n = n * l->axis[a].size + layout_coord(l, index, a);
-    return n;
-}
-
-int64_t axes_offset(const weft_layout *l, uint32_t set, int64_t number)
-{
-    int64_t off = 0;
-    for (int a = l->naxes - 1; a >= 0; a--)
-        if (set & 1u << a) {
-            off += number % l->axis[a].size * l->axis[a].stride;
-            number /= l->axis[a].size;
-        }
-    return off;
-}
-
-int64_t axes_part(const weft_layout *l, uint32_t set, int64_t index)
-{
-    int64_t off = 0;
-    for (int a = 0; a < l->naxes; a++)
-        if (set & 1u << a)
-            off += layout_coord(l, index, a) * l->axis[a].stride;
-    return off;
-}
+#include "lower/feed.h"
 
 static void sort_axes(const weft_layout *l, uint32_t *split, uint32_t *replicate, uint32_t *fold)
 {
@@ -66,8 +28,8 @@ static bool apart(const weft_layout *a, const weft_layout *b)
     return true;
 }
 
-/* The dim along which replicas share: where the destination has most pieces, so that a share is a whole piece of
- * somebody's as often as it can be; among equals the longest. */
+/* The dim along which replicas share the work: the one in which the destination has most pieces, so that a share is a
+ * whole piece of some rank as often as possible; among equals the longest. */
 static int choose_cut(const struct job *j)
 {
     int best = -1;
@@ -81,21 +43,6 @@ static int choose_cut(const struct job *j)
         }
     }
     return best;
-}
-
-bool job_hosts(const weft_machine *m, int world)
-{
-    if (!m->host)
-        return m->ranks_per_host > 0 && m->ranks_per_host < world;
-    for (int r = 1; r < world; r++)
-        if (m->host[r] != m->host[0])
-            return true;
-    return false;
-}
-
-int job_host(const weft_machine *m, int rank)
-{
-    return m->host ? m->host[rank] : m->ranks_per_host > 0 ? rank / m->ranks_per_host : 0;
 }
 
 int job_open(struct job *j, struct draft *d, const weft_move *m, const weft_machine *machine)
@@ -114,7 +61,7 @@ int job_open(struct job *j, struct draft *d, const weft_move *m, const weft_mach
     int64_t widest = (int64_t)weft_dtype_size(j->fold ? dtype_acc(m->src->dtype) : j->wire);
     j->most = d->bucket == 1 ? INT64_MAX : max64(1, d->bucket / widest);
     j->cut = choose_cut(j);
-    bool hosts = job_hosts(machine, d->world);
+    bool hosts = machine_hosts(machine, d->world);
     if (apart(m->src, m->dst) && !hosts)
         j->meet = JOB_APART;
     else if (layout_same_mesh(m->src, m->dst) && layout_same_sizes(m->src, m->dst) && !hosts)
@@ -122,4 +69,16 @@ int job_open(struct job *j, struct draft *d, const weft_move *m, const weft_mach
     else
         j->meet = JOB_WALK;
     return j->meet == JOB_WALK ? feed_walk_open(j) : 0;
+}
+
+int job_fold_op(const struct job *j)
+{
+    int op = 0;
+    for (int f = 0; f < j->src->nfolds; f++)
+        if (axes_count(j->src, j->src->fold[f].axes) > 1) {
+            if (op)
+                return 0;
+            op = j->src->fold[f].op;
+        }
+    return op;
 }

@@ -1,9 +1,11 @@
-/* One move being lowered for one rank: the two layouts, where this rank stands in them, and what
- * all passes ask of them. */
+/* One move that is being lowered for one rank: the two layouts, where this rank stands in them, and what all passes ask
+ * of them. */
 #ifndef WEFT_LOWER_JOB_H
 #define WEFT_LOWER_JOB_H
 #include "layout/layout.h"
+#include "lower/axes.h"
 #include "lower/draft.h"
+#include "lower/machine.h"
 
 /* How the ranks of the two meshes relate: it decides how replicas that lack an element are counted. */
 enum job_meet {
@@ -22,7 +24,7 @@ struct job {
     int wire;  /* dtype of finished values on the wire: the narrower side's */
     bool fold; /* some element has more than one term */
     enum job_meet meet;
-    struct walk *walk; /* JOB_WALK: replicas that were walked last, see assign.c */
+    struct walk *walk; /* JOB_WALK: replicas that were walked last, see feed.c */
     int64_t most;      /* elements that one part of a message may have */
     int cut;           /* the dim along which replicas share the work, -1 for none (0-d) */
     /* Sets of axes, bit a for axis a. */
@@ -31,16 +33,8 @@ struct job {
 };
 
 int job_open(struct job *j, struct draft *d, const weft_move *m, const weft_machine *machine);
-/* Are the ranks of the world on more than one host, and on which is each? */
-bool job_hosts(const weft_machine *m, int world);
-int job_host(const weft_machine *m, int rank);
-
-/* Numbers 0, 1, ... of the coordinates on a set of axes (row-major in mesh order), to and from mesh positions. */
-int64_t axes_count(const weft_layout *l, uint32_t set);
-int64_t axes_number(const weft_layout *l, uint32_t set, int64_t index);
-int64_t axes_offset(const weft_layout *l, uint32_t set, int64_t number);
-/* The part of a mesh position that comes of these axes. */
-int64_t axes_part(const weft_layout *l, uint32_t set, int64_t index);
+/* The op of the one fold that has more than one term, avg included; 0: there is no such fold, or several. */
+int job_fold_op(const struct job *j);
 
 /* ---- intersect.c: along one dim ---- */
 
@@ -54,9 +48,9 @@ struct slots {
     size_t ndup, cap;
 };
 /* The slots of a destination's piece that take values. */
-int job_slots(const struct job *j, int dim, int64_t piece, struct slots *out);
+int intersect_slots(const struct job *j, int dim, int64_t piece, struct slots *out);
 /* The source's piece: interior, and the ghosts if they are terms; ghost[i] says which runs are ghosts (NULL: none). */
-int job_terms(const struct job *j, int dim, int64_t piece, struct runs *out, bool **ghost);
+int intersect_terms(const struct job *j, int dim, int64_t piece, struct runs *out, bool **ghost);
 
 /* A piece of the other side that meets this rank's, and how: a is the source's place, b the destination's. */
 struct hit {
@@ -69,8 +63,8 @@ struct hits {
     size_t n, cap;
 };
 /* As a destination: the source's pieces. As a source: the destination's. Interior terms only. */
-int job_hits_dst(const struct job *j, int dim, const struct slots *mine, struct hits *out);
-int job_hits_src(const struct job *j, int dim, const struct runs *mine, struct hits *out);
+int intersect_dst(const struct job *j, int dim, const struct slots *mine, struct hits *out);
+int intersect_src(const struct job *j, int dim, const struct runs *mine, struct hits *out);
 
 /* ---- emit.c: what is put down for a box ---- */
 
@@ -78,12 +72,12 @@ int job_hits_src(const struct job *j, int dim, const struct runs *mine, struct h
 struct span {
     int64_t at, len, n, step, a, astep, b, bstep;
 };
-void span_of(const struct pair_run *r, struct span *out);
+void emit_span_of(const struct pair_run *r, struct span *out);
 /* The run that starts at position p of a span, numbered i before o, and ends before hi: whole repetitions, or a part of
  * one. */
-struct span span_from(const struct span *s, int64_t p, int64_t hi);
-/* Calls put for the box, or for pieces of it of at most j->most elements each, in order; of a very large box for so
- * many pieces and no more. */
+struct span emit_span_from(const struct span *s, int64_t p, int64_t hi);
+/* Calls put for the box, or for pieces of it of at most j->most elements each, in order. A very large box is cut into a
+ * limited number of larger pieces. */
 int emit_cut(const struct job *j, const struct span *box, int (*put)(void *arg, const struct span *box), void *arg);
 /* The destination's slots of a box beyond the first: copied from the source buffer (from_src) or from the first
  * slot, which node `dep` fills, at stage `stage`. */
@@ -98,12 +92,13 @@ int emit_part_temp(const struct job *j, uint32_t buf,
 int emit_temp(const struct job *j, int dtype, const struct span *box, uint32_t *buf);
 int emit_identity(const struct job *j); /* what the destination's folds leave to the identity on this rank */
 
-/* ---- the passes ---- */
-int lower_copy(const struct job *j); /* no folds: every element has one term */
+/* ---- direct.c, fold.c: the passes ---- */
+
+int lower_direct(const struct job *j); /* no folds: every element has one term */
 int lower_fold(const struct job *j);
 /* What a piece of the source and one of the destination (at mesh positions s and t where all other coordinates are 0)
  * have in common, or some of it: elements of one term each. slots: of this rank as the destination; NULL: as the
  * source. s_piece: the source's coordinate along the cut dim. */
-int lower_pair(const struct job *j, const struct slots *slots, const struct pair_runs *const *runs, int64_t s,
-               int64_t t, int64_t s_piece);
+int lower_direct_pair(const struct job *j, const struct slots *slots, const struct pair_runs *const *runs, int64_t s,
+                      int64_t t, int64_t s_piece);
 #endif

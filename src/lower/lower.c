@@ -1,4 +1,4 @@
-/* weft_lower: the list of passes. Pure: integers decide, ties are broken by rank. */
+/* weft_lower: the list of passes. It is pure: all decisions are made with integers, and ties are broken by rank. */
 #include <string.h>
 
 #include "base/error.h"
@@ -113,7 +113,7 @@ static int lower_one(struct draft *d, const weft_move *m, const weft_lower_opts 
         return rc;
     note(&t->algorithm, row ? row->name : "direct");
     int64_t before = d->received;
-    rc = row ? row->lower(&j, &r) : j.fold ? lower_fold(&j) : lower_copy(&j);
+    rc = row ? row->lower(&j, &r) : j.fold ? lower_fold(&j) : lower_direct(&j);
     if (rc)
         return rc;
     /* The general lowering meets the bound: what it receives is this rank's share. */
@@ -157,7 +157,7 @@ int weft_lower(const weft_move *moves, size_t n, int rank, const weft_lower_opts
         rc = lower_one(&d, &moves[i], &o, &t);
     weft_plan *p;
     if (!rc)
-        rc = draft_finish(&d, &p);
+        rc = bucket_pack(&d, &p);
     draft_drop(&d);
     if (rc)
         return rc;

@@ -1,4 +1,4 @@
-/* What a pair of layouts is, in the words of people who think in collectives. */
+/* Which collective a pair of layouts is. */
 #ifndef WEFT_LOWER_RECOGNISE_H
 #define WEFT_LOWER_RECOGNISE_H
 #include "lower/job.h"

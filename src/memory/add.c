@@ -53,12 +53,12 @@ ADD_FLOAT(add_f64, double, 64, (double)NAN)
         cell_##BITS *d = dst;                                                                                \
         for (size_t i = 0; i < n; i++) {                                                                     \
             float x, sum;                                                                                    \
-            memory_cast1(&x, WEFT_F32, src + i * sizeof *d, dtype);                                          \
+            memory_cast_one(&x, WEFT_F32, src + i * sizeof *d, dtype);                                       \
             uint##BITS##_t old = __atomic_load_n(&d[i], __ATOMIC_RELAXED), new;                              \
             do {                                                                                             \
-                memory_cast1(&sum, WEFT_F32, &old, dtype);                                                   \
-                memory_fold1(&sum, &x, WEFT_F32, WEFT_SUM);                                                  \
-                memory_cast1(&new, dtype, &sum, WEFT_F32);                                                   \
+                memory_cast_one(&sum, WEFT_F32, &old, dtype);                                                \
+                memory_ops_fold_one(&sum, &x, WEFT_F32, WEFT_SUM);                                           \
+                memory_cast_one(&new, dtype, &sum, WEFT_F32);                                                \
             } while (!__atomic_compare_exchange_n(&d[i], &old, new, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED)); \
         }                                                                                                    \
     }

@@ -1,5 +1,6 @@
-/* Casts of runs. Where no loop goes from one dtype to the other, f16, bf16 or f8 take part in it: then it goes through
- * a block of f32 that stays in the first cache, rounded to odd where f32 cannot hold the source (see half.h). */
+/* Casts of runs. If there is no loop from one dtype to the other, one of them is f16, bf16 or f8. Then the cast goes
+ * through a block of f32 that stays in the first-level cache, rounded to odd where f32 cannot hold the source (see
+ * half.h). */
 #include "memory/cast.h"
 
 #include <string.h>
@@ -22,7 +23,7 @@ static void cast_twice(unsigned char *dst, size_t dsize, cast_loop *second, cons
 
 void cast_run(void *dst, int to, const void *src, int from, size_t n)
 {
-    const struct kernels *k = kernels();
+    const struct kernels *k = memory_level_kernels();
     if (k->cast[from][to]) {
         k->cast[from][to](dst, src, n);
     } else if (to == from) {
@@ -34,8 +35,8 @@ void cast_run(void *dst, int to, const void *src, int from, size_t n)
     }
 }
 
-/* One run is a stream that the hardware reads ahead, but not far enough for memory's full speed: a piece of what comes
- * next is asked for, into the second cache, with each piece of this one. */
+/* The hardware prefetches a run, but not far enough ahead for the full speed of memory. So with each piece of this run
+ * a piece of what comes next is prefetched into the second-level cache. */
 void memory_cast(void *dst, int to, const void *src, int from, size_t n, int64_t ahead)
 {
     const size_t dsize = weft_dtype_size(to), ssize = weft_dtype_size(from), most = 1024 / ssize;
@@ -61,7 +62,7 @@ bool cast_is_move(int to, int from)
            weft_dtype_size(to) == weft_dtype_size(from);
 }
 
-void memory_cast1(void *dst, int to, const void *src, int from)
+void memory_cast_one(void *dst, int to, const void *src, int from)
 {
     if (to == from)
         memmove(dst, src, weft_dtype_size(to));

@@ -1,7 +1,8 @@
-/* Copies without a cast. What is contiguous on both sides moves as one unit. The loops of a nest that are nearest in
- * the memory of either side make a grid. If it is one loop that is nearest in both, units are copied in order; if not,
- * some units of src that follow each other are read at once and go to as many places of dst, which are filled side by
- * side: both sides are walked in runs. Units of 16 bytes or less that are contiguous in both are transposed. */
+/* Copies without a cast. Bytes that are contiguous on both sides move as one unit. The loops of a nest that have the
+ * smallest steps on either side make a grid. If one loop has the smallest step on both sides, units are copied in
+ * order. Otherwise some units that follow each other in src are read at once and go to as many places of dst, which are
+ * filled side by side: both sides are walked in runs. If the units are contiguous along one loop in src and along the
+ * other in dst, and have 16 bytes or less, the grid is transposed. */
 #include "memory/copy.h"
 
 #include <stdbool.h>
@@ -23,20 +24,21 @@ struct grid {
 
 #define LINE 64 /* bytes of a cache line */
 
-/* Straight-line code for what is at least a line. */
+/* Straight-line code for units of at least one line. */
 #define COPY_LINES(to, from, bytes)                           \
     RAW_UNROLL for (int line = 0; line < bytes; line += LINE) \
         memcpy((to) + line, (from) + line, bytes < LINE ? bytes : LINE)
 
-/* The grid with `together` turns at a time. Returns the turns that are done. Across: all rows have their part before
- * any has the next one. */
+/* Walks the grid, `together` turns at a time. Returns the turns that are done. Across: all rows get their part before
+ * any row gets its next one. */
 #define STRIPS(bytes, together)                                                                                    \
     static int64_t strips_##bytes(const struct grid *g, bool across, unsigned char *dst, const unsigned char *src) \
     {                                                                                                              \
         const int64_t strips = g->turns / together, n[2] = {g->rows, strips};                                      \
         const int64_t d[2] = {g->drow, together * g->dturn}, s[2] = {g->srow, together * g->sturn};                \
         const int outer = across, inner = !across;                                                                 \
-        const int64_t ahead = g->sturn == bytes ? 0 : 2 * s[inner]; /* what is near is seen coming by itself */    \
+        const int64_t ahead =                                                                                      \
+            g->sturn == bytes ? 0 : 2 * s[inner]; /* the hardware prefetches what is near by itself */             \
         for (int64_t i = 0; i < n[outer]; i++)                                                                     \
             for (int64_t j = 0; j < n[inner]; j++) {                                                               \
                 unsigned char *to = dst + i * d[outer] + j * d[inner];                                             \
@@ -82,8 +84,8 @@ static void copy_vectors(const struct grid *g, unsigned char *dst, const unsigne
         }
 }
 
-/* Long units with gaps between those that are read: some of them side by side, piece by piece, lest memory wait for the
- * begin of each. Returns the turns that are done, of one row. */
+/* Long units with gaps between them in src: some units are copied side by side, piece by piece, so that memory does not
+ * wait for the beginning of each. Returns the turns of one row that are done. */
 #define STREAMS(count, piece)                                                                           \
     static int64_t streams_##count(const struct grid *g, unsigned char *dst, const unsigned char *src)  \
     {                                                                                                   \
@@ -108,7 +110,7 @@ static void copy_long(const struct grid *g, unsigned char *dst, const unsigned c
 {
     const int64_t cached = 1 << 20, unit = (int64_t)g->unit, step = g->sturn < 0 ? -g->sturn : g->sturn;
     bool gaps = g->sturn != unit && unit >= 2048 && unit <= 65536, large = g->rows * g->turns * unit > cached;
-    bool far = step - unit >= 512; /* the hardware begins anew with each */
+    bool far = step - unit >= 512; /* the hardware's prefetch begins anew with each unit */
     for (int64_t r = 0; r < g->rows; r++) {
         unsigned char *to = dst + r * g->drow;
         const unsigned char *from = src + r * g->srow;
@@ -120,7 +122,7 @@ static void copy_long(const struct grid *g, unsigned char *dst, const unsigned c
     }
 }
 
-/* Some are read before they are written, so that as many lines as can be are waited for together. */
+/* Several units are read before they are written, so that the waits for their lines overlap. */
 #define EIGHT(dstep, sstep, bytes)                                                                   \
     for (; i + 8 <= g->turns; i += 8) {                                                              \
         unsigned char unit[8 * bytes], *write = to + i * (dstep);                                    \
@@ -129,7 +131,7 @@ static void copy_long(const struct grid *g, unsigned char *dst, const unsigned c
         RAW_UNROLL for (int k = 0; k < 8; k++) memcpy(write + k * (dstep), unit + k * bytes, bytes); \
     }
 
-/* Units on a side that is dense, up or down, are moved together. */
+/* Units on a side that is dense, in either direction, are moved together. */
 #define COPY_UNITS(bytes)                                    \
     for (int64_t r = 0; r < g->rows; r++) {                  \
         const int64_t dturn = g->dturn, sturn = g->sturn;    \
@@ -179,7 +181,7 @@ static bool share_lines(const unsigned char *a, const unsigned char *b, int64_t 
     return between < LINE / 2 || step - between < LINE / 2;
 }
 
-/* Four of each list are read before they are written; `from` is the step of what is read. */
+/* Four units of each list are read before they are written; `from` is the step in src. */
 #define FOUR_PAIRS(bytes, from)                                                                          \
     for (; i + 4 <= n; i += 4) {                                                                         \
         unsigned char unit_a[4 * bytes], unit_b[4 * bytes];                                              \
@@ -241,7 +243,7 @@ static void copy_grid(struct grid g, unsigned char *dst, const unsigned char *sr
     copy_units(&g, dst + done * g.dturn, src + done * g.sturn);
 }
 
-/* A grid that is a transpose and large enough to gain by it. */
+/* Transposes a grid, if it is a transpose that is large enough to gain by it. */
 static bool grid_transpose(const struct grid *g, unsigned char *dst, const unsigned char *src)
 {
     int64_t unit = (int64_t)g->unit;
@@ -258,8 +260,8 @@ static bool grid_transpose(const struct grid *g, unsigned char *dst, const unsig
     return true;
 }
 
-/* The loop, of those before the last, that goes best with the last one in a grid: the nearest one of src, or of dst
- * if the last is src's; else the one just before. */
+/* Which of the loops before the last one makes the best grid with it: the one with the smallest step in src, or, if
+ * that is the last one, in dst; otherwise the one just before the last. */
 static int partner(int last, const int64_t *n, const int64_t *ds, const int64_t *ss)
 {
     int s = last, d = last;

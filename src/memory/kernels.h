@@ -1,6 +1,6 @@
-/* The loops that do the work, in one table a level of the processor. The same sources are compiled once a level
- * (kernels_body.h, with that level's instructions) and give the same bits at every one; `plain` is scalar C and is what
- * the others are tested against. The level is chosen when the first table is asked for. */
+/* The loops that do the work, in one table for each level of the processor. The same sources are compiled once for each
+ * level (kernels_body.h, with the instructions of that level) and give the same bits at every level. `plain` is scalar
+ * C; the others are tested against it. The level is chosen when a table is first asked for. */
 #ifndef WEFT_MEMORY_KERNELS_H
 #define WEFT_MEMORY_KERNELS_H
 #include "base/dtype.h"
@@ -31,5 +31,5 @@ extern const struct kernels kernels_bf16;
 extern const struct kernels kernels_avx2, kernels_avx512;
 #endif
 
-const struct kernels *kernels(void); /* the table in use; any thread */
+const struct kernels *memory_level_kernels(void); /* the table in use; any thread */
 #endif

@@ -1,4 +1,4 @@
-/* The kernels in scalar C: the compiler is kept from vectorising, so that they can tell what the others should give. */
+/* The kernels in scalar C, which the compiler must not vectorise: tests compare the others with them. */
 #include "memory/kernels.h"
 
 #define KERNELS kernels_plain

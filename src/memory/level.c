@@ -1,4 +1,4 @@
-/* Which level of kernels runs: the best that the processor has, unless a test asks for less. */
+/* Which level of kernels is used: the best that the processor has, unless a test asks for a lower one. */
 #include <stdatomic.h>
 #include <stdbool.h>
 #if defined(__aarch64__)
@@ -21,7 +21,9 @@ static const struct kernels *const tables[] = {
 #endif
 };
 
-/* Tables are constant data, so a relaxed pointer is enough; threads that meet here at first all store the same. */
+/* Tables are constant data, so a relaxed pointer is enough. Threads that come here at the same time store the same
+ * value.
+ */
 static _Atomic(const struct kernels *) in_use;
 
 #if defined(__aarch64__)
@@ -31,7 +33,7 @@ static int best(void)
     return (getauxval(AT_HWCAP) & fhm) && (getauxval(AT_HWCAP2) & bf16) ? KERNELS_BF16 : KERNELS_BASE;
 }
 #elif defined(__x86_64__)
-/* __builtin_cpu_supports also asks whether the system keeps the registers; it does not know F16C by name everywhere. */
+/* __builtin_cpu_supports also checks that the system saves the registers. Not every compiler knows F16C by name. */
 static int best(void)
 {
     unsigned a, b, c, d;
@@ -49,7 +51,7 @@ static int best(void)
 }
 #endif
 
-const struct kernels *kernels(void)
+const struct kernels *memory_level_kernels(void)
 {
     const struct kernels *k = atomic_load_explicit(&in_use, memory_order_relaxed);
     if (!k) {

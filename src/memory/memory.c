@@ -1,7 +1,6 @@
-/* Tiles under the kernels: copy, cast, fold and fill. All but the plain copy walk spans that stay
- * in the first cache. A fold takes up to OPS_WAYS terms at a time and writes the destination in
- * its last step, when the span's elements of all terms have been read, so that the destination
- * may be any of them. */
+/* Kernels over tiles: copy, cast, fold and fill. All except the plain copy walk spans that stay in the first-level
+ * cache. A fold takes up to OPS_WAYS terms at a time. It writes the destination in its last step, when the span's
+ * elements of all terms have been read, so that the destination may be one of the terms. */
 #include "memory/memory.h"
 
 #include <string.h>
@@ -14,9 +13,9 @@
 #include "memory/transpose.h"
 
 #define BLOCK 4096 /* bytes of one buffer */
-#define ROW 512    /* bytes of a row that is worth a call */
-#define AHEAD 8192 /* bytes that a cast asks for before it reads them */
-#define GATHERS 4  /* terms at a time if they need buffers: with the others these fill the cache */
+#define ROW 512    /* bytes of a row from which on it is worth a call */
+#define AHEAD 8192 /* how many bytes ahead a cast prefetches */
+#define GATHERS 4  /* terms at a time if they need buffers: with the other buffers these fill the cache */
 
 struct fold {
     struct span_nest nest;
@@ -24,9 +23,10 @@ struct fold {
     const struct memory_term *terms;
     size_t n;
     int acc;
-    int native;     /* dtype in which the terms are folded as they are: acc, or a narrow one with its own loop */
-    int first;      /* the same of terms[0], which may be acc when the others are narrow */
-    ops_loop *loop; /* of acc */
+    int native; /* the dtype in which the terms are folded as they are: acc, or a narrow one that has a loop of its own
+                 */
+    int first;  /* the same for terms[0], which may be acc when the others are narrow */
+    ops_loop *loop;          /* of acc */
     ops_narrow_loop *narrow; /* of native, if that is not acc */
     /* A span has no more elements than fit a buffer in the widest dtype that is in use. */
     _Alignas(64) unsigned char terms_buf[GATHERS][BLOCK], acc_buf[BLOCK], raw_buf[BLOCK], out_buf[BLOCK];
@@ -48,7 +48,7 @@ static void fold_choose(struct fold *f, int op)
     }
 }
 
-/* The span of a term in a dtype: where it lies if that will do, else in buf. */
+/* The span of a term in a dtype: in place if that is possible, otherwise in buf. */
 static const void *fold_term(struct fold *f, const struct memory_term *term, int dtype, void *buf)
 {
     bool as_is = term->dtype == dtype && dtype != WEFT_BOOL;
@@ -92,7 +92,7 @@ static const void *fold_terms(struct fold *f, void *out, int as, bool lies)
     return out;
 }
 
-/* Does every term lie contiguous throughout, in a dtype that is folded as it is? */
+/* Is every term contiguous throughout, in a dtype that is folded as it is? */
 static bool fold_lies(const struct fold *f)
 {
     if (f->nest.loops > 1 || f->acc == WEFT_BOOL)
@@ -140,7 +140,7 @@ void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int ac
     }
     size_t size = weft_dtype_size(to);
     bool contiguous = f.nest.loops == 1 && (f.nest.n[0] == 1 || t->stride[0][f.nest.of[0]] == (int64_t)size);
-    /* What needs no buffer at all is one call of a loop, however long. */
+    /* If no buffer is needed, one call of a loop does all, however long it is. */
     bool at_once = contiguous && lies && !divides && !(stops && casts) &&
                    (n == 1 || (!stops && !casts && fold_ways(&f, n - 1, true) == n));
     int64_t most = at_once ? INT64_MAX : span_most(terms, n, to, via, acc);

@@ -31,8 +31,8 @@ void memory_copy(const struct memory_tile *t, void *dst, int to, const void *src
 
 /* Moves n units of so many bytes, which are `step` bytes apart on either side: for short turns of what is one loop. */
 void memory_copy_units(void *dst, int64_t dstep, const void *src, int64_t sstep, int64_t n, size_t unit);
-/* The same for two lists of them with the same steps, side by side: what goes into one line is written at once. The
- * lines that are written are asked for so many units ahead; 0: they are in the cache. */
+/* The same for two lists with the same steps, side by side: units that go into one line are written together. The lines
+ * that are written are prefetched `ahead` units ahead; 0: they are in the cache. */
 void memory_copy_pairs(void *const dst[2], int64_t dstep, const void *const src[2], int64_t sstep, int64_t n,
                        size_t unit, int64_t ahead);
 
@@ -41,8 +41,8 @@ void memory_copy_pairs(void *const dst[2], int64_t dstep, const void *const src[
  */
 void memory_copy_nontemporal(void *dst, const void *src, size_t bytes);
 
-/* memory_copy for n elements in one piece on both sides. What stands `ahead` bytes behind each that is read will be
- * read soon. */
+/* memory_copy for n elements that are contiguous on both sides. The bytes `ahead` after each element that is read will
+ * be read soon. */
 void memory_cast(void *dst, int to, const void *src, int from, size_t n, int64_t ahead);
 
 /* Fills with the identity of op for this dtype: sum 0, prod 1, min +inf or the largest, max -inf or the
@@ -76,6 +76,6 @@ int memory_level(int level);
 const char *memory_level_name(int level); /* NULL if the processor has no such level */
 
 /* One value, for oracles and tests: exact scalar forms of the same rules. */
-void memory_cast1(void *dst, int to, const void *src, int from);
-void memory_fold1(void *acc_value, const void *term_value, int acc, int op); /* both of dtype acc */
+void memory_cast_one(void *dst, int to, const void *src, int from);
+void memory_ops_fold_one(void *acc_value, const void *term_value, int acc, int op); /* both of dtype acc */
 #endif

@@ -10,15 +10,15 @@
 
 ops_loop *ops_find(int op, int acc)
 {
-    return op >= 1 && op <= OP_COUNT && acc >= 1 && acc <= DTYPE_COUNT ? kernels()->ops[op][acc] : NULL;
+    return op >= 1 && op <= OP_COUNT && acc >= 1 && acc <= DTYPE_COUNT ? memory_level_kernels()->ops[op][acc] : NULL;
 }
 
 ops_narrow_loop *ops_find_narrow(int op, int dtype)
 {
-    return kernels()->narrow[op][dtype];
+    return memory_level_kernels()->narrow[op][dtype];
 }
 
-void memory_fold1(void *acc_value, const void *term_value, int acc, int op)
+void memory_ops_fold_one(void *acc_value, const void *term_value, int acc, int op)
 {
     uint64_t a, b; /* room for one value each */
     const void *in[2] = {&a, &b};
@@ -29,7 +29,7 @@ void memory_fold1(void *acc_value, const void *term_value, int acc, int op)
 
 void ops_divide(void *dst, const void *src, int dtype, int64_t div, size_t n)
 {
-    const struct kernels *k = kernels();
+    const struct kernels *k = memory_level_kernels();
     ops_divide_loop *loop = (div & (div - 1)) == 0 && k->scale[dtype] ? k->scale[dtype] : k->divide[dtype];
     loop(dst, src, div, n);
 }

@@ -1,7 +1,7 @@
 /* Loops of folds and divisions, compiled once a level (see kernels.h): op by dtype. Sum, prod and the bit ops are the
  * same for signed and unsigned integers of a size and are computed unsigned, where wrapping is defined. No expression
  * here holds a product and a sum, so that nothing can be contracted to a fused one: a vector lane, a loop's tail and
- * memory_fold1 give the same bits. */
+ * memory_ops_fold_one give the same bits. */
 #ifndef WEFT_MEMORY_OPS_LOOPS_H
 #define WEFT_MEMORY_OPS_LOOPS_H
 #include <math.h>

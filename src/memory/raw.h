@@ -28,7 +28,7 @@ typedef uint8_t RAW_ANYWHERE raw_f8e5m2;
 #elif defined(RAW_SCALAR)
 #define RAW_LOOP
 #elif defined(__clang__)
-#pragma clang diagnostic ignored "-Wpass-failed" /* the promise is not a wish: not every loop is worth it */
+#pragma clang diagnostic ignored "-Wpass-failed" /* the pragma allows vectors, it does not demand them */
 #define RAW_LOOP _Pragma("clang loop vectorize(assume_safety)")
 #elif defined(__GNUC__)
 #define RAW_LOOP _Pragma("GCC ivdep")
@@ -36,8 +36,8 @@ typedef uint8_t RAW_ANYWHERE raw_f8e5m2;
 #define RAW_LOOP
 #endif
 
-/* Before a loop of few turns, their number a constant: code without a loop. Where one load instruction walks through
- * memory, the hardware takes it for the begin of a long run and reads far ahead; short runs are read faster without. */
+/* Before a loop with a small constant number of turns: unrolls it. If one load instruction walks through memory, the
+ * hardware takes this for the beginning of a long run and prefetches far ahead; short runs are read faster without. */
 #if defined(__clang__)
 #define RAW_UNROLL _Pragma("clang loop unroll(full)")
 #elif defined(__GNUC__)

@@ -1,6 +1,6 @@
-/* Spans: a nest of loops cut into stretches of consecutive turns that fit a small buffer, for
- * kernels that want contiguous elements. An operand whose elements of a span are contiguous is
- * used where it lies; any other is gathered to or scattered from a buffer. */
+/* Spans: a nest of loops, cut into stretches of consecutive turns that fit into a small buffer, for kernels that need
+ * contiguous elements. An operand whose elements of a span are contiguous is used in place; any other operand is
+ * gathered into a buffer or scattered from it. */
 #ifndef WEFT_MEMORY_SPAN_H
 #define WEFT_MEMORY_SPAN_H
 #include <stdbool.h>
@@ -27,7 +27,7 @@ bool span_nest_make(struct span_nest *nest, const struct memory_tile *t, const s
 /* The first span has len 0 before the call; false after the last. No span is longer than most. */
 bool span_next(const struct span_nest *nest, struct span *s, int64_t most);
 
-/* Where the span's elements lie contiguous, or NULL if they do not. Strides are the tile's. */
+/* The address of the span's elements if they are contiguous, otherwise NULL. Strides are the tile's. */
 void *span_direct(const struct span_nest *nest, const struct span *s, const void *base, const int64_t *stride,
                   size_t size);
 void span_gather(const struct span_nest *nest, const struct span *s, void *buf, const void *base, const int64_t *stride,

@@ -1,15 +1,17 @@
 /* Transposes: one side is contiguous along one loop, the other side along another. Some rows of src at a time are
- * turned in registers, vector by vector, so that lines of dst are written whole, and the next rows are those whose
+ * transposed in registers, vector by vector, so that whole lines of dst are written. The next rows are those whose
  * elements follow in the same columns of dst.
  *
- * That needs a line of each of these rows to stay in the first cache until all its vectors are read. Where rows meet in
- * the same sets of it, since their distance is a multiple of a large power of two, and where elements are cast or so
- * small that lines are not written whole, rows are first read in runs of some lines into a block, and the block is
- * written out turned, in runs of dst. Memory is slow when it waits: so the rows of the next block are read while this
- * one is written, a row and some columns in turn. A cast happens on the way into the block.
+ * For this, a line of each of these rows must stay in the first-level cache until all its vectors are read. That fails
+ * where the distance of rows is a multiple of a large power of two, since they then share the same sets of the cache.
+ * There, and where elements are cast or so small that lines are not written whole, rows are first read in runs of some
+ * lines into a block, and the block is written out transposed, in runs of dst. The rows of the next block are read
+ * while this one is written, a row and some columns in turn, so that memory does not wait. A cast happens on the way
+ * into the block.
  *
- * A processor that reads each line before it writes it, though it will be written whole, loses half of what memory
- * gives and more, as many columns are open at a time. So x86-64 writes the lines of a large dst past the caches. */
+ * Some processors read each line before they write it, even if it will be written whole. With many columns open at a
+ * time this costs half of the memory bandwidth or more. So x86-64 writes the lines of a large dst with nontemporal
+ * stores. */
 #include "memory/transpose.h"
 
 #include <string.h>
@@ -24,11 +26,12 @@
 #define LINE 64          /* bytes of a cache line */
 #define ROWS 32          /* of a block */
 #define RUN 512          /* bytes of each */
-#define ROW (RUN + LINE) /* and their distance: no power of two, lest they meet in the same sets of the cache */
-#define AHEAD 4          /* rows: far enough for memory; with more the hardware, too, begins to read ahead, in vain */
+#define ROW (RUN + LINE) /* and their distance: no power of two, so that they do not share the same sets of the cache \
+                          */
+#define AHEAD 4          /* rows: far enough for memory; with more the hardware also begins to prefetch, in vain */
 #define BAND 256         /* bytes of a row that are read before the next rows: as many columns are open in dst */
 #define LARGE (1 << 20)  /* bytes of dst that are more than the caches keep */
-#define MEET 4096        /* rows that are a multiple of it apart meet in the cache */
+#define MEET 4096        /* rows that are a multiple of it apart share the same sets of the cache */
 
 static int64_t least(int64_t a, int64_t b)
 {
@@ -37,7 +40,7 @@ static int64_t least(int64_t a, int64_t b)
 
 struct block {
     const unsigned char *data;
-    unsigned char *to;          /* where its first column goes, the next `across` bytes on */
+    unsigned char *to;          /* where its first column goes; the next column is `across` bytes further on */
     int64_t across, high, wide; /* rows, and elements of each */
 };
 
@@ -53,8 +56,8 @@ struct block {
         memcpy(x, y, sizeof y);                                                   \
     } while (0)
 
-/* Two vectors, one behind the other, and four, which are a line. Stores go out in the order in which they stand in the
- * code; a line whose parts come in another one is not merged as well, and compilers reorder them. */
+/* Stores of two vectors, one behind the other, and of four, which are a line. Stores leave the processor in the order
+ * of the code. A line whose parts come in another order is not merged as well, and compilers would reorder them. */
 #if defined __aarch64__
 #define STORE_PAIR(to, a, b) __asm__ volatile("stp %q1, %q2, [%0]" : : "r"(to), "w"(a), "w"(b) : "memory")
 #define STORE_LINE(to, a, b, c, d)                                  \
@@ -75,7 +78,7 @@ struct block {
     } while (0)
 #endif
 
-/* Past the caches, to whole lines. Such stores are in order with others only after STREAMED. */
+/* Nontemporal stores of whole lines. They are ordered with other stores only after STREAMED. */
 #if defined __x86_64__
 #define STREAM_PAIR(to, a, b)                                           \
     do {                                                                \
@@ -90,7 +93,8 @@ struct block {
 #define STREAMED() _mm_sfence()
 #endif
 
-/* Keeps compilers from knowing an address by another one, lest they hold all that a loop needs in as many registers. */
+/* Hides from compilers that one address follows from another one. Otherwise they would keep every address that a loop
+ * needs in a register of its own. */
 #define HIDE(pointer) __asm__("" : "+r"(pointer))
 
 /* Turns a tile: 16 bytes of as many rows as `squares` side by side have; row r is read at `source`. They are held in
@@ -195,8 +199,8 @@ COLUMNS(streams_8, 8, 4, uint64_t, TURN_8, STREAM)
 COLUMNS(streams_16, 16, 4, uint64_t, TURN_16, STREAM)
 #endif
 
-/* Four lines, and as many that come later are asked for: after the loads, before the stores. In the orders that
- * compilers find, a row costs more. */
+/* Copies four lines, and prefetches as many that come later: after the loads, before the stores. In the orders that
+ * compilers choose, a row costs more. */
 static inline __attribute__((always_inline)) void copy_lines(unsigned char *to, const unsigned char *from,
                                                              const unsigned char *ahead)
 {
@@ -219,13 +223,13 @@ static inline __attribute__((always_inline)) void copy_lines(unsigned char *to, 
 #endif
 }
 
-/* What is asked for may be beyond src. */
+/* The address that is prefetched may be beyond src. */
 static inline const unsigned char *later_row(const unsigned char *from, int64_t srow)
 {
     return (const void *)((uintptr_t)from + (uintptr_t)(AHEAD * srow));
 }
 
-/* Row `from` of src into the block; one that comes later is asked for. */
+/* Reads row `from` of src into the block, and prefetches a row that comes later. */
 static inline __attribute__((always_inline)) void read_row(const struct transpose *t, unsigned char *to,
                                                            const unsigned char *from, int64_t size, int64_t wide)
 {
@@ -252,13 +256,13 @@ static inline __attribute__((always_inline)) void read_block(const struct transp
 typedef void turn_columns(unsigned char *to, int64_t across, const unsigned char *from, int rows);
 typedef void turn_whole(const struct block *k, int64_t row);
 
-/* All full blocks but the last one, strip by strip of RUN bytes of the rows, from the first row to the last: each is
- * read into `in` while the one before, in `out`, is written, a row and some columns in turn, in so many parts; then the
- * two are exchanged. The first has been read.
+/* Moves all full blocks except the last one, in strips of RUN bytes of the rows, from the first row to the last. Each
+ * block is read into `in` while the one before, in `out`, is written: a row and some columns in turn. Then the two are
+ * exchanged. The first block has been read already.
  *
- * Nothing else may be stored meanwhile: a register that is put on the stack is a part of a line among the whole ones
- * that go past the first cache, and with every second place of the stack all then take a sixth longer. So moves have a
- * function by themselves, once for all blocks, and HIDE lets it get along with the registers that there are. */
+ * Nothing else may be stored meanwhile: a register that is spilled to the stack writes a part of a line among the whole
+ * lines that bypass the first-level cache, and at every second position of the stack all then takes a sixth longer. So
+ * these moves have a function of their own, for all blocks, and with HIDE its registers suffice. */
 static inline __attribute__((always_inline)) void pace(const struct transpose *t, unsigned char *dst,
                                                        const unsigned char *src, unsigned char *in, unsigned char *out,
                                                        const int64_t size, const int parts, bool casts,
@@ -373,7 +377,7 @@ static void walk_straight(const struct transpose *t, unsigned char *dst, const u
     }
 }
 
-/* Past the caches, where dst is more than they keep and a block's columns are whole lines. */
+/* With nontemporal stores, if dst is larger than the caches and a block's columns are whole lines. */
 static bool walk_streaming(const struct transpose *t, unsigned char *dst, const unsigned char *src, size_t size)
 {
 #ifdef STREAM_PAIR

@@ -6,7 +6,8 @@
 #include <stdint.h>
 
 /* dst[b * drow + a * size] = src[a * srow + b * ssize] for a < high, b < wide: in bytes, for elements of `size` in dst
- * and of ssize in src. They are cast from dtype `from` to `to`; the same, or 0 and 0: moved. */
+ * and of ssize in src. They are cast from dtype `from` to `to`. If the two are equal, or both 0, elements are moved as
+ * they are. */
 struct transpose {
     int64_t high, wide;
     int64_t drow, srow, ssize;

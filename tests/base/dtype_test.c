@@ -31,10 +31,10 @@ static void ops_have_names_both_ways(void **state)
     static const char *const names[] = {"sum", "prod", "min", "max", "avg", "band", "bor", "bxor"};
     for (int o = 1; o <= OP_COUNT; o++) {
         assert_string_equal(weft_op_name(o), names[o - 1]);
-        assert_int_equal(op_parse(names[o - 1], strlen(names[o - 1])), o);
+        assert_int_equal(dtype_parse_op(names[o - 1], strlen(names[o - 1])), o);
     }
-    assert_int_equal(op_parse("summ", 4), 0);
-    assert_int_equal(op_parse("", 0), 0);
+    assert_int_equal(dtype_parse_op("summ", 4), 0);
+    assert_int_equal(dtype_parse_op("", 0), 0);
 }
 
 static void unknown_dtypes_and_ops_have_no_name(void **state)

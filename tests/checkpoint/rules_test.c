@@ -63,8 +63,8 @@ static void rules_parse_to_what_they_say(void **state)
     assert_int_equal(r.rule[1].more, -1);
     assert_int_equal(r.rule[2].more, 0);
     assert_int_equal(r.rule[2].dim[0].split[0].most.number, 4);
-    assert_true(rules_mention(&r, "pp") && rules_mention(&r, "dp") && rules_mention(&r, "y"));
-    assert_false(rules_mention(&r, "p") || rules_mention(&r, "ppp"));
+    assert_true(rules_match_mention(&r, "pp") && rules_match_mention(&r, "dp") && rules_match_mention(&r, "y"));
+    assert_false(rules_match_mention(&r, "p") || rules_match_mention(&r, "ppp"));
 }
 
 static void bad_rules_are_refused_with_their_line(void **state)
@@ -167,7 +167,7 @@ static void patterns_match_like_brute_force(void **state)
         struct rules_match m;
         long want = -1;
         assert_int_equal(parse(text, &rules), 0);
-        bool slow = slow_match(pattern, name, name, &want), fast = rules_find(&rules, name, &m);
+        bool slow = slow_match(pattern, name, name, &want), fast = rules_match_find(&rules, name, &m);
         if (slow != fast)
             fail_msg("%s against %s: %d, should be %d", name, pattern, fast, slow);
         if (fast && number)
@@ -185,11 +185,11 @@ static void first_rule_that_matches_counts(void **state)
     struct rules r;
     struct rules_match m;
     assert_int_equal(parse("a.*.b []\na.{pp}.c []\n* []\n", &r), 0);
-    assert_true(rules_find(&r, "a.7.b", &m) && m.rule == &r.rule[0] && m.n == 0);
-    assert_true(rules_find(&r, "a.12.c", &m) && m.rule == &r.rule[1] && m.n == 1 && m.number[0].at == 12);
-    assert_true(rules_find(&r, "a.99999999999.c", &m) && m.rule == &r.rule[2]);
+    assert_true(rules_match_find(&r, "a.7.b", &m) && m.rule == &r.rule[0] && m.n == 0);
+    assert_true(rules_match_find(&r, "a.12.c", &m) && m.rule == &r.rule[1] && m.n == 1 && m.number[0].at == 12);
+    assert_true(rules_match_find(&r, "a.99999999999.c", &m) && m.rule == &r.rule[2]);
     assert_int_equal(parse("a []\n", &r), 0);
-    assert_false(rules_find(&r, "ab", &m) || rules_find(&r, "", &m));
+    assert_false(rules_match_find(&r, "ab", &m) || rules_match_find(&r, "", &m));
 }
 
 static void fused_names_are_found_and_renamed(void **state)
@@ -198,14 +198,14 @@ static void fused_names_are_found_and_renamed(void **state)
     struct rules r;
     int k;
     assert_int_equal(parse("fuse attn.qkv = attn.q + attn.kv\n", &r), 0);
-    const struct rules_fuse *f = rules_fused(&r, "l.0.attn.qkv.weight");
+    const struct rules_fuse *f = rules_match_fused(&r, "l.0.attn.qkv.weight");
     assert_ptr_equal(f, &r.fuse[0]);
-    assert_string_equal(rules_renamed("l.0.attn.qkv.weight", f->fused, f->part[1], &arena), "l.0.attn.kv.weight");
-    assert_string_equal(rules_renamed("attn.qkv", f->fused, "x", &arena), "x");
-    assert_null(rules_fused(&r, "l.0.attn.qkvx.weight"));
-    assert_null(rules_fused(&r, "l.0.xattn.qkv.weight"));
-    assert_ptr_equal(rules_fused(&r, "xattn.qkv.attn.qkv"), f);
-    assert_ptr_equal(rules_part(&r, "attn.kv", &k), f);
+    assert_string_equal(rules_match_renamed("l.0.attn.qkv.weight", f->fused, f->part[1], &arena), "l.0.attn.kv.weight");
+    assert_string_equal(rules_match_renamed("attn.qkv", f->fused, "x", &arena), "x");
+    assert_null(rules_match_fused(&r, "l.0.attn.qkvx.weight"));
+    assert_null(rules_match_fused(&r, "l.0.xattn.qkv.weight"));
+    assert_ptr_equal(rules_match_fused(&r, "xattn.qkv.attn.qkv"), f);
+    assert_ptr_equal(rules_match_part(&r, "attn.kv", &k), f);
     assert_int_equal(k, 1);
 }
 
@@ -219,7 +219,7 @@ static void shipped_rules_parse(void **state)
         assert_non_null(text);
         if (rules_parse(name, text, strlen(text), &arena, &r))
             fail_msg("%s", weft_errmsg());
-        assert_true(r.nrules > 5 && r.nfuses > 1 && rules_mention(&r, "tp") && rules_mention(&r, "pp"));
+        assert_true(r.nrules > 5 && r.nfuses > 1 && rules_match_mention(&r, "tp") && rules_match_mention(&r, "pp"));
     }
     assert_int_equal(n, 2);
     assert_null(weft_checkpoint_rules("none"));

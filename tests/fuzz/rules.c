@@ -19,16 +19,16 @@ static void use(const struct rules *r, const char *name, struct arena *arena)
 {
     struct rules_match m;
     int part;
-    if (rules_find(r, name, &m)) {
+    if (rules_match_find(r, name, &m)) {
         must(m.rule >= r->rule && m.rule < r->rule + r->nrules && m.n >= 0 && m.n <= WEFT_MAX_AXES);
         for (int i = 0; i < m.n; i++)
             must(m.number[i].at >= 0 && m.number[i].at <= RULES_NUMBER_MAX);
     }
-    const struct rules_fuse *f = rules_fused(r, name);
+    const struct rules_fuse *f = rules_match_fused(r, name);
     if (f) {
-        char *other = rules_renamed(name, f->fused, f->part[0], arena);
+        char *other = rules_match_renamed(name, f->fused, f->part[0], arena);
         must(other && strlen(other) + strlen(f->fused) == strlen(name) + strlen(f->part[0]));
-        must(rules_part(r, other, &part) != NULL);
+        must(rules_match_part(r, other, &part) != NULL);
     }
 }
 

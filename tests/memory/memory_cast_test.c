@@ -23,7 +23,7 @@ static void check(int to, int from, const void *src, size_t n)
         const unsigned char *s = (const unsigned char *)src + i * ssize;
         uint64_t one = 0, got = ref_load(to, dst + i * dsize);
         uint64_t want = to == from ? ref_load(from, s) : ref_encode(to, ref_decode(from, s));
-        memory_cast1(&one, to, s, from);
+        memory_cast_one(&one, to, s, from);
         if (!ref_same(to, got, want) || one != got)
             fail_msg("%s to %s: %#llx gives %#llx, alone %#llx, and should give %#llx", weft_dtype_name(from),
                      weft_dtype_name(to), (unsigned long long)ref_load(from, s), (unsigned long long)got,
@@ -205,15 +205,15 @@ static void known_values_have_their_codes(void **state)
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         uint16_t code = 0;
-        memory_cast1(&code, known[i].to, &known[i].x, WEFT_F32);
+        memory_cast_one(&code, known[i].to, &known[i].x, WEFT_F32);
         assert_int_equal(code, known[i].code);
     }
     int64_t big = (INT64_C(1) << 40) + (INT64_C(1) << 32) + 1; /* bf16: a tie in f32, above it in truth */
     uint16_t code;
-    memory_cast1(&code, WEFT_BF16, &big, WEFT_I64);
+    memory_cast_one(&code, WEFT_BF16, &big, WEFT_I64);
     assert_int_equal(code, 0x5381);
     double d = 1 + 0x1p-11 + 0x1p-40; /* f16: the same */
-    memory_cast1(&code, WEFT_F16, &d, WEFT_F64);
+    memory_cast_one(&code, WEFT_F16, &d, WEFT_F64);
     assert_int_equal(code, 0x3c01);
 }
 

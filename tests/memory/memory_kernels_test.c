@@ -28,13 +28,13 @@ static int find_levels(void **state)
     int most = memory_level(-1);
     for (int level = 1; level <= most; level++) {
         assert_int_equal(memory_level(level), level);
-        levels[nlevels++] = kernels();
-        assert_string_equal(memory_level_name(level), kernels()->name);
-        print_message("level %d: %s\n", level, kernels()->name);
+        levels[nlevels++] = memory_level_kernels();
+        assert_string_equal(memory_level_name(level), memory_level_kernels()->name);
+        print_message("level %d: %s\n", level, memory_level_kernels()->name);
     }
     assert_int_equal(memory_level(most + 1), most);
     assert_int_equal(memory_level(0), 0);
-    assert_ptr_equal(kernels(), &kernels_plain);
+    assert_ptr_equal(memory_level_kernels(), &kernels_plain);
     memory_level(-1);
     return 0;
 }
@@ -56,8 +56,8 @@ static void random_values(void *data, int dtype, size_t n)
         uint64_t word = ref_random(&seed), value = word;
         double x = ldexp((double)(int64_t)word, (int)upto(40) - 83);
         switch (plain == 0 ? 0 : upto(4)) {
-        case 0: memory_cast1(&value, dtype, &x, WEFT_F64); break;
-        case 1: memory_cast1(&value, dtype, &special[upto(sizeof special / sizeof *special)], WEFT_F64); break;
+        case 0: memory_cast_one(&value, dtype, &x, WEFT_F64); break;
+        case 1: memory_cast_one(&value, dtype, &special[upto(sizeof special / sizeof *special)], WEFT_F64); break;
         case 2: value = UINT64_C(0x7f7f7f7f7f7f7f7f) & word; /* fall through: often NaN */
         default: break;
         }

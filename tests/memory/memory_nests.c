@@ -84,9 +84,9 @@ uint64_t nests_value(int dtype)
     uint64_t word = ref_random(&nests_seed), value = 0;
     double small = (double)(int64_t)(word % 200) - 100;
     switch (nests_below(4)) {
-    case 0: memory_cast1(&value, dtype, &special[nests_below(15)], WEFT_F64); return value;
+    case 0: memory_cast_one(&value, dtype, &special[nests_below(15)], WEFT_F64); return value;
     case 1: return weft_dtype_size(dtype) == 8 ? word : word & (UINT64_MAX >> (64 - 8 * weft_dtype_size(dtype)));
-    default: memory_cast1(&value, dtype, &small, WEFT_F64); return value;
+    default: memory_cast_one(&value, dtype, &small, WEFT_F64); return value;
     }
 }
 

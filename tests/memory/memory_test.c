@@ -63,8 +63,8 @@ static void check_copy(struct memory_tile *t, int to, int from)
     memcpy(t->stride[1], s.stride, sizeof s.stride);
     unsigned char *want = nests_twin(&d);
     for (int64_t i = 0; i < memory_tile_count(t); i++)
-        memory_cast1(want + d.first + nests_offset(t, d.stride, i), to, s.data + s.first + nests_offset(t, s.stride, i),
-                     from);
+        memory_cast_one(want + d.first + nests_offset(t, d.stride, i), to,
+                        s.data + s.first + nests_offset(t, s.stride, i), from);
     if (nests_below(2))
         memory_tile_merge(t);
     memory_copy(t, d.data + d.first, to, s.data + s.first, from);
@@ -156,7 +156,8 @@ static void large_transposes_match_and_touch_nothing_else(void **state)
         memset(dst, 0x5a, bytes);
         memset(want, 0x5a, bytes);
         for (int64_t i = 0; i < high * wide; i++)
-            memory_cast1(want + off + i % wide * drow + i / wide * d, to, src + i / wide * srow + i % wide * s, from);
+            memory_cast_one(want + off + i % wide * drow + i / wide * d, to, src + i / wide * srow + i % wide * s,
+                            from);
         memory_copy(&t, dst + off, to, src, from);
         assert_memory_equal(dst, want, bytes);
         free(src);
@@ -183,7 +184,7 @@ static void transposes_with_casts_match_a_naive_walk(void **state)
             memcpy(src + i * (size_t)s, &v, (size_t)s);
         }
         for (int64_t i = 0; i < memory_tile_count(&t); i++)
-            memory_cast1(want + nests_offset(&t, t.stride[0], i), to, src + nests_offset(&t, t.stride[1], i), from);
+            memory_cast_one(want + nests_offset(&t, t.stride[0], i), to, src + nests_offset(&t, t.stride[1], i), from);
         memory_tile_merge(&t);
         memory_copy(&t, dst, to, src, from);
         assert_memory_equal(dst, want, n * (size_t)d);
@@ -262,7 +263,7 @@ static void casts_in_place_match_a_naive_walk(void **state)
                 unsigned char *want = nests_twin(&o);
                 for (int64_t i = 0; i < memory_tile_count(&t); i++) {
                     int64_t off = o.first + nests_offset(&t, o.stride, i);
-                    memory_cast1(want + off, to, o.data + off, from);
+                    memory_cast_one(want + off, to, o.data + off, from);
                 }
                 memory_copy(&t, o.data + o.first, to, o.data + o.first, from);
                 assert_memory_equal(o.data, want, (size_t)o.bytes);
@@ -378,17 +379,17 @@ static void fold_of_two_values_matches_the_definition(void **state)
                 continue;
             for (int i = 0; i < 3000; i++) {
                 uint64_t a = nests_value(acc), b = nests_value(acc), want = one_op(acc, a, b, op);
-                memory_fold1(&a, &b, acc, op);
+                memory_ops_fold_one(&a, &b, acc, op);
                 if (a != want)
                     fail_msg("%s of %s: %#llx, should be %#llx", weft_op_name(op), weft_dtype_name(acc),
                              (unsigned long long)a, (unsigned long long)want);
             }
         }
     float zero = 0, minus = -0.0f; /* -0 stands below +0 whichever comes first */
-    memory_fold1(&zero, &minus, WEFT_F32, WEFT_MIN);
+    memory_ops_fold_one(&zero, &minus, WEFT_F32, WEFT_MIN);
     assert_true(signbit(zero));
     zero = 0;
-    memory_fold1(&minus, &zero, WEFT_F32, WEFT_MAX);
+    memory_ops_fold_one(&minus, &zero, WEFT_F32, WEFT_MAX);
     assert_false(signbit(minus));
 }
 
@@ -417,12 +418,12 @@ static void identity_leaves_values_unchanged(void **state)
             for (int i = 0; i < 500; i++) { /* it changes nothing: e op x is x */
                 int acc = dtype_acc(dtype);
                 uint64_t x = nests_value(dtype), a = 0, b = 0;
-                memory_cast1(&a, acc, &e, dtype);
-                memory_cast1(&b, acc, &x, dtype);
+                memory_cast_one(&a, acc, &e, dtype);
+                memory_cast_one(&b, acc, &x, dtype);
                 struct ref v = ref_decode(acc, &b);
                 if (v.nan || (op == WEFT_SUM && v.x == 0) || (dtype == WEFT_BOOL && x > 1))
                     continue;
-                memory_fold1(&a, &b, acc, op);
+                memory_ops_fold_one(&a, &b, acc, op);
                 assert_int_equal(a, b);
             }
             free(want);
@@ -441,7 +442,7 @@ static void naive_fold(const struct memory_tile *t, int64_t i, void *out, int to
     uint64_t value = 0, term = 0;
     for (size_t k = 0; k < n; k++) {
         const unsigned char *p = (const unsigned char *)terms[k].data + nests_offset(t, terms[k].stride, i);
-        memory_cast1(k ? &term : &value, acc, p, terms[k].dtype);
+        memory_cast_one(k ? &term : &value, acc, p, terms[k].dtype);
         if (k)
             value = one_op(acc, value, term, op);
     }
@@ -450,8 +451,8 @@ static void naive_fold(const struct memory_tile *t, int64_t i, void *out, int to
     if (div > 1)
         value = one_division(acc, value, div);
     if (via)
-        memory_cast1(&term, via, &value, acc);
-    memory_cast1(out, to, via ? &term : &value, via ? via : acc);
+        memory_cast_one(&term, via, &value, acc);
+    memory_cast_one(out, to, via ? &term : &value, via ? via : acc);
 }
 
 static void check_fold(int dtype, int op)
@@ -523,15 +524,15 @@ static void narrow_sums_are_rounded_once(void **state)
     struct memory_tile one = {0};
     float big = 256, small = 1;
     uint16_t t[5], sum;
-    memory_cast1(&t[0], WEFT_BF16, &big, WEFT_F32); /* 256 + 1 is 256 in bf16 */
+    memory_cast_one(&t[0], WEFT_BF16, &big, WEFT_F32); /* 256 + 1 is 256 in bf16 */
     for (int i = 1; i < 5; i++)
-        memory_cast1(&t[i], WEFT_BF16, &small, WEFT_F32);
+        memory_cast_one(&t[i], WEFT_BF16, &small, WEFT_F32);
     struct memory_term terms[5];
     for (int i = 0; i < 5; i++)
         terms[i] = (struct memory_term){&t[i], WEFT_BF16, NULL};
     memory_fold(&one, &sum, WEFT_BF16, 0, WEFT_F32, WEFT_SUM, 0, terms, 5);
     float got;
-    memory_cast1(&got, WEFT_F32, &sum, WEFT_BF16);
+    memory_cast_one(&got, WEFT_F32, &sum, WEFT_BF16);
     assert_true(got == 260);
 }
 

@@ -242,7 +242,7 @@ static void casts_agree_with_kernels(void **state)
         int at = src.dtype, steps = (int)random_in(&g, 1, 4), base = src.dtype;
         if (random_once_in(&g, 2)) { /* a number with few digits, whole or not */
             double few = (double)random_in(&g, -300, 300) / (random_once_in(&g, 2) ? 1 : 8);
-            memory_cast1(&raw, base, &few, WEFT_F64);
+            memory_cast_one(&raw, base, &few, WEFT_F64);
         } else {
             memcpy(&raw, &bits, weft_dtype_size(base));
             raw = base == WEFT_BOOL ? raw & 1 : raw;
@@ -253,7 +253,7 @@ static void casts_agree_with_kernels(void **state)
             verify_value_fold_add(&f, &x);
             verify_value_fold_add(&f, &x);
             x = verify_value_fold_end(&f, 0, t.acc);
-            memory_cast1(value, t.acc, &raw, base);
+            memory_cast_one(value, t.acc, &raw, base);
             at = base = t.acc;
             if (base == WEFT_F32) { /* a fold has more digits than its terms */
                 memcpy(value, &bits, 4);
@@ -261,8 +261,8 @@ static void casts_agree_with_kernels(void **state)
             }
         }
         memcpy(value, &raw, sizeof raw);
-        memory_cast1(want, t.fin, &raw, base);
-        memory_cast1(&want[1], dst.dtype, want, t.fin);
+        memory_cast_one(want, t.fin, &raw, base);
+        memory_cast_one(&want[1], dst.dtype, want, t.fin);
         struct verify_value expected = x;
         bool ok = true;
         for (int k = 0; k < steps && ok; k++) {
@@ -270,7 +270,7 @@ static void casts_agree_with_kernels(void **state)
             int to = k + 1 == steps ? dst.dtype : choice[random_in(&g, 0, 4)];
             uint64_t out = 0;
             ok = verify_value_cast(&x, &t, to);
-            memory_cast1(&out, to, value, at);
+            memory_cast_one(&out, to, value, at);
             value[0] = out;
             at = to;
         }
@@ -279,8 +279,8 @@ static void casts_agree_with_kernels(void **state)
         taken++;
         /* NaN may lose its payload on a longer way. */
         double a = 0, b = 0;
-        memory_cast1(&a, WEFT_F64, value, dst.dtype);
-        memory_cast1(&b, WEFT_F64, &want[1], dst.dtype);
+        memory_cast_one(&a, WEFT_F64, value, dst.dtype);
+        memory_cast_one(&b, WEFT_F64, &want[1], dst.dtype);
         if (dtype_is_float(dst.dtype) && a != a && b != b)
             continue;
         if (memcmp(value, &want[1], weft_dtype_size(dst.dtype)) != 0)

@@ -104,7 +104,7 @@ static void interp_copy(struct interp *x, size_t r, const struct plan_step *s)
         return;
     }
     for (int64_t k = 0; k < to.count; k++)
-        memory_cast1(interp_at(&to, k), to.dtype, interp_at(&from, k), from.dtype);
+        memory_cast_one(interp_at(&to, k), to.dtype, interp_at(&from, k), from.dtype);
 }
 
 static void interp_reduce(struct interp *x, size_t r, const struct plan_step *s)
@@ -151,9 +151,9 @@ static void interp_pack_part(struct interp *x, size_t r, const struct plan_step 
     for (int64_t k = 0; k < p.count; k++) {
         unsigned char *wire = data + part->offset + k * size;
         if (out)
-            memory_cast1(wire, part->wire, interp_at(&p, k), p.dtype);
+            memory_cast_one(wire, part->wire, interp_at(&p, k), p.dtype);
         else
-            memory_cast1(interp_at(&p, k), p.dtype, wire, part->wire);
+            memory_cast_one(interp_at(&p, k), p.dtype, wire, part->wire);
     }
 }
 

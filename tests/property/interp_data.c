@@ -33,9 +33,9 @@ static void interp_number(unsigned char *out, int dtype, bool prod, uint64_t h)
     double f = prod ? (double)(1 << (h >> 8) % 2) : (double)((h >> 8) % (weft_dtype_size(dtype) > 2 ? 4096 : 8));
     f = h & 1 ? -f : f;
     if (dtype_is_float(dtype))
-        memory_cast1(out, dtype, &f, WEFT_F64);
+        memory_cast_one(out, dtype, &f, WEFT_F64);
     else
-        memory_cast1(out, dtype, &h, WEFT_U64);
+        memory_cast_one(out, dtype, &h, WEFT_U64);
 }
 
 static void interp_view_of(struct interp_view *v, const weft_layout *l, int rank)

@@ -61,7 +61,7 @@ static void tensors_put(void *arg, int64_t global, int64_t local)
 {
     struct tensors_side *s = arg;
     double v = tensors_value(global, s->op ? s->rank : 0, s->seed);
-    memory_cast1(s->data + (size_t)local * weft_dtype_size(s->dtype), s->dtype, &v, WEFT_F64);
+    memory_cast_one(s->data + (size_t)local * weft_dtype_size(s->dtype), s->dtype, &v, WEFT_F64);
 }
 
 static void tensors_expect(void *arg, int64_t global, int64_t local)
@@ -82,7 +82,7 @@ static void tensors_compare(void *arg, int64_t global, int64_t local)
 {
     struct tensors_side *s = arg;
     double v;
-    memory_cast1(&v, WEFT_F64, s->data + (size_t)local * weft_dtype_size(s->dtype), s->dtype);
+    memory_cast_one(&v, WEFT_F64, s->data + (size_t)local * weft_dtype_size(s->dtype), s->dtype);
     if (v != s->global[global])
         values_differ(global, s->ndim, s->extent, s->global[global], v);
 }

@@ -149,8 +149,8 @@ static void window_terms(void *terms, int dtype, int n, int sign)
         int64_t whole = sign;
         double real = sign;
         bool is_float = dtype_is_float(dtype);
-        memory_cast1((char *)terms + (size_t)i * weft_dtype_size(dtype), dtype, is_float ? (void *)&real : &whole,
-                     is_float ? WEFT_F64 : WEFT_I64);
+        memory_cast_one((char *)terms + (size_t)i * weft_dtype_size(dtype), dtype, is_float ? (void *)&real : &whole,
+                        is_float ? WEFT_F64 : WEFT_I64);
     }
 }
 
@@ -193,7 +193,7 @@ void window_add_ends(struct ranks_rank *r)
     double d = -(double)NAN;
     int8_t big = 100;
     for (int i = 0; i < 3; i++)
-        memory_cast1(&h[i], WEFT_F16, &f[i], WEFT_F32);
+        memory_cast_one(&h[i], WEFT_F16, &f[i], WEFT_F32);
     RANKS_OK(r, weft_window_put_add(w, 0, 0, 0, f, 3));
     RANKS_OK(r, weft_window_put_add(w, 1, 0, 0, h, 3));
     RANKS_OK(r, weft_window_put_add(w, 2, 0, 0, &big, 1));

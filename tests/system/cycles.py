@@ -22,7 +22,7 @@ import sys
 
 MOST = 3
 ALLOWED = {}  # folder: more than MOST, where an argument stands beside it
-NOT_YET = {"bench", "cli", "comm", "engine", "exchange", "window"}  # folders that are not checked yet
+PREFIXES_LATER = {"bench", "cli", "comm", "engine", "exchange", "tool", "window"}  # whose names are not checked yet
 EXCEPTIONS = {}  # a name that does not begin as its file does: why
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -46,11 +46,14 @@ def layers():
         return {line.split()[0] for line in table if line.strip() and not line.startswith("#")}
 
 
-def names(path):
-    defined, used = set(), set()
-    for line in subprocess.run(["nm", "-g", path], capture_output=True, text=True, check=True).stdout.splitlines():
-        kind, name = line.split()[-2:]
-        (used if kind in "Uwv" else defined).add(name)
+def names(paths):
+    """Of each object file the names that it defines, and those that it uses."""
+    defined, used = collections.defaultdict(set), collections.defaultdict(set)
+    said = subprocess.run(["nm", "-g", "-A", *paths], capture_output=True, text=True, check=True).stdout
+    for line in said.splitlines():
+        path, rest = line.split(":", 1)
+        kind, name = rest.split()[-2:]
+        (used if kind in "Uwv" else defined)[path].add(name)
     return defined, used
 
 
@@ -85,11 +88,12 @@ def circles(graph):
 def read(build):
     defined, used = collections.defaultdict(set), collections.defaultdict(set)
     owner = {}
-    for name, path in objects(build):
-        here, wanted = names(path)
-        defined[name] |= here
-        used[name] |= wanted
-        for symbol in here:
+    found = list(objects(build))
+    here, wanted = names([path for _, path in found]) if found else ({}, {})
+    for name, path in found:
+        defined[name] |= here[path]
+        used[name] |= wanted[path]
+        for symbol in here[path]:
             owner[symbol] = name
     uses = collections.defaultdict(lambda: collections.defaultdict(list))
     for name in used:
@@ -110,8 +114,6 @@ def top(name):
     return folder
 
 
-def not_yet(folder):
-    return folder.split("/")[0] in NOT_YET
 
 
 def check_circles(defined, uses, show_all):
@@ -122,23 +124,21 @@ def check_circles(defined, uses, show_all):
             if top(a) != top(b):
                 folders[top(a)].add(top(b))
     for part in circles(collections.defaultdict(set, {f: folders[f] for f in {top(n) for n in defined}})):
-        late = all(not_yet(folder) for folder in part)
-        failed |= not late
-        print(f"folders in a circle{' (not checked yet)' if late else ''}: {' '.join(part)}")
+        failed = True
+        print(f"folders in a circle: {' '.join(part)}")
         for a in sorted(uses):
             for b in sorted(uses[a]):
-                if top(a) in part and top(b) in part and top(a) != top(b) and (show_all or not late):
+                if top(a) in part and top(b) in part and top(a) != top(b):
                     print(f"  {a} uses {' '.join(uses[a][b])} of {b}")
     largest = 0
     for folder in sorted({top(n) for n in defined}):
         inside = {n: {m for m in uses[n] if top(m) == folder} for n in defined if top(n) == folder}
         for part in circles(inside):
             largest = max(largest, len(part))
-            many, late = len(part) > ALLOWED.get(folder, MOST), not_yet(folder)
-            failed |= many and not late
+            many = len(part) > ALLOWED.get(folder, MOST)
+            failed |= many
             if many or show_all:
-                note = " (not checked yet)" if many and late else " (too many)" if many else ""
-                print(f"{len(part)} files in a circle{note}: {' '.join(part)}")
+                print(f"{len(part)} files in a circle{' (too many)' if many else ''}: {' '.join(part)}")
     print(f"cycles: {len(defined)} files, the largest circle inside a folder has {largest} files")
     return failed
 
@@ -157,7 +157,7 @@ def stated_prefixes(folder):
 def check_prefixes(defined):
     failed, count, unused = False, 0, set(EXCEPTIONS)
     for name in sorted(defined):
-        if not_yet(name):
+        if name.split("/")[0] in PREFIXES_LATER:
             continue
         folder, base = os.path.split(name)
         mine = [base] + [f"{part}_{base}" for part in folder.split("/")] + stated_prefixes(folder).get(base, [])

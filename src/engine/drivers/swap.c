@@ -113,7 +113,7 @@ struct face {
     uint32_t n;
 };
 
-static int64_t span_of(const struct swap_pair *pair, const int64_t *step)
+static int64_t emit_span_of(const struct swap_pair *pair, const int64_t *step)
 {
     int64_t span = 0;
     for (int i = 0; i < OUTER; i++) {
@@ -159,8 +159,8 @@ static bool add_line(const weft_exec *x, struct swap_pair *pair, const struct fa
     pair->n[0] = turns[0];
     pair->n[1] = turns[1];
     pair->nlines++;
-    return alike &&
-           (!x->comm->dedicated_cores || (span_of(pair, line->dstep) >= SPAN && span_of(pair, line->sstep) >= SPAN));
+    return alike && (!x->comm->dedicated_cores ||
+                     (emit_span_of(pair, line->dstep) >= SPAN && emit_span_of(pair, line->sstep) >= SPAN));
 }
 
 static uint32_t parts_of(const struct face *f)

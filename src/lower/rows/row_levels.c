@@ -1,10 +1,10 @@
-/* Folds in two levels, for groups on several hosts: what a host's ranks have is folded inside it, so that one partial
- * value of each host crosses the network, and what comes of it enters a host once and is handed on inside.
+/* Folds in two levels, for groups on several hosts: the terms of a host's ranks are folded inside the host, so that one
+ * partial value of each host crosses the network. The result enters a host once and is handed on inside.
  *
- * A block is folded by its owner. On the owner's host its terms go to it directly; on every other one they go to a
- * leader, which folds them and sends the partial value. For an allreduce the piece is cut so that all ranks of all
- * hosts own and lead as much: each host sends 2 (H - 1) / H of the piece. Copies need no row for this: the general
- * lowering sends what a host needs to it once (assign.h). */
+ * A slice is folded by its owner. On the owner's host its terms go to the owner directly. On every other host they go
+ * to a leader, which folds them and sends the partial value. For an allreduce the piece is cut so that all ranks of all
+ * hosts own and lead equally much: each host sends 2 (H - 1) / H of the piece. Copies need no row for this: the general
+ * lowering sends what a host needs to it once (feed.h). */
 #include <string.h>
 
 #include "base/dtype.h"
@@ -16,18 +16,18 @@
 struct levels {
     const struct job *j;
     struct group g;      /* of kinds with axes */
-    bool rooted;         /* else: all of the source's ranks */
+    bool rooted;         /* kinds without axes: all of the source's ranks */
     int64_t size;        /* members */
     int64_t *member;     /* their numbers in the group, or on the source's mesh */
     int64_t *first;      /* members first[h] to first[h + 1] - 1 are on host h */
     int64_t hosts, most; /* the most of one host */
-    int64_t me, home;    /* this rank's place among the members, and its host; -1: it is none */
+    int64_t me, home;    /* this rank's place among the members, and its host; -1: it is not a member */
 };
 
-/* A block on its way to its owner. */
+/* A slice on its way to its owner. */
 struct share {
-    int64_t owner; /* its place; -1: a root that is no member */
-    int64_t host;  /* the owner's; -1: one without members */
+    int64_t owner; /* the owner's place; -1: a root that is not a member */
+    int64_t host;  /* the owner's host; -1: one without members */
     int rank;      /* the owner's */
     int64_t turn;  /* which of a host's members leads */
     int64_t part, pieces;
@@ -35,14 +35,14 @@ struct share {
 
 static int rank_of(const struct levels *l, int64_t place)
 {
-    return l->rooted ? mesh_rank(l->j->src, l->member[place]) : group_rank(&l->g, l->member[place]);
+    return l->rooted ? mesh_rank(l->j->src, l->member[place]) : slice_group_rank(&l->g, l->member[place]);
 }
 
 static int levels_open(const struct job *j, const struct recognised *r, bool rooted, struct levels *l)
 {
     *l = (struct levels){.j = j, .rooted = rooted, .me = -1, .home = -1};
     if (!rooted)
-        group_open(j, r, &l->g);
+        slice_group_open(j, r, &l->g);
     int64_t n = l->size = rooted ? j->src->mesh : l->g.size, mine = rooted ? j->si : l->g.me;
     l->member = arena_alloc(j->arena, (size_t)n * sizeof *l->member);
     l->first = arena_alloc(j->arena, (size_t)(n + 1) * sizeof *l->first);
@@ -51,7 +51,7 @@ static int levels_open(const struct job *j, const struct recognised *r, bool roo
         return error_nomem();
     for (int64_t k = 0; k < n; k++) {
         l->member[k] = k; /* for rank_of */
-        host[k] = job_host(j->machine, rank_of(l, k));
+        host[k] = machine_host(j->machine, rank_of(l, k));
     }
     for (int64_t k = 0, done = 0; done < n; k++) {
         int on = host[k]; /* -1: placed already */
@@ -84,7 +84,7 @@ static int64_t leader(const struct levels *l, const struct share *s, int64_t hos
     return l->first[host] + s->turn % members_on(l, host);
 }
 
-/* Of a host with one member the term itself crosses. */
+/* If a host has one member, its term itself crosses the network. */
 static int partial_dtype(const struct levels *l, int64_t host)
 {
     int raw = l->j->src->dtype;
@@ -92,50 +92,50 @@ static int partial_dtype(const struct levels *l, int64_t host)
 }
 
 /* The term of the member at a place, as its owner or this rank places it. */
-static int open_term(const struct levels *l, const struct share *s, int64_t place, int64_t to, struct block *out)
+static int open_term(const struct levels *l, const struct share *s, int64_t place, int64_t to, struct slice *out)
 {
     if (l->rooted)
-        return block_whole(l->j, place == l->me, s->part, s->pieces, out);
-    return block_open(&l->g, l->member[place], l->member[to], s->part, s->pieces, out);
+        return slice_whole(l->j, place == l->me, s->part, s->pieces, out);
+    return slice_open(&l->g, l->member[place], l->member[to], s->part, s->pieces, out);
 }
 
-/* The terms of a host's members, at one of them or at the owner: this rank's own, and all others'. */
-static int take_terms(const struct levels *l, const struct share *s, int64_t host, struct block *term)
+/* Takes the terms of a host's members, at one of them or at the owner: this rank's own, and those of the others. */
+static int take_terms(const struct levels *l, const struct share *s, int64_t host, struct slice *term)
 {
     int rc = 0;
     for (int64_t k = l->first[host]; k < l->first[host + 1] && !rc; k++, term++) {
         rc = open_term(l, s, k, s->owner, term);
         if (!rc && k != l->me)
-            rc = block_recv_temp(term, 0, rank_of(l, k), l->j->src->dtype);
+            rc = slice_recv_temp(term, 0, rank_of(l, k), l->j->src->dtype);
     }
     return rc;
 }
 
 static int send_up(const struct levels *l, const struct share *s)
 {
-    struct block own, sum;
+    struct slice own, sum;
     int64_t n = members_on(l, l->home), lead = leader(l, s, l->home);
     if (l->home == s->host || lead != l->me) {
         int rc = open_term(l, s, l->me, s->owner, &own);
-        return rc ? rc : block_send(&own, 0, l->home == s->host ? s->rank : rank_of(l, lead), l->j->src->dtype);
+        return rc ? rc : slice_send(&own, 0, l->home == s->host ? s->rank : rank_of(l, lead), l->j->src->dtype);
     }
-    struct block *term = arena_alloc(l->j->arena, (size_t)n * sizeof *term);
+    struct slice *term = arena_alloc(l->j->arena, (size_t)n * sizeof *term);
     if (!term)
         return error_nomem();
     int rc = take_terms(l, s, l->home, term);
     sum = term[0];
     if (!rc && n > 1)
-        rc = block_fold(term, (size_t)n, 0, false, false, 0, &sum);
-    return rc ? rc : block_send(&sum, 1, s->rank, partial_dtype(l, l->home));
+        rc = slice_fold(term, (size_t)n, 0, false, false, 0, &sum);
+    return rc ? rc : slice_send(&sum, 1, s->rank, partial_dtype(l, l->home));
 }
 
-/* Folds the block at its owner; every other rank does its part of that. */
-static int fold_up(const struct levels *l, const struct share *s, bool keep, struct block *out)
+/* Folds the slice at its owner; every other rank does its part of that. */
+static int fold_up(const struct levels *l, const struct share *s, bool keep, struct slice *out)
 {
     const struct job *j = l->j;
     if (s->rank != j->d->rank)
         return l->me < 0 ? 0 : send_up(l, s);
-    struct block *term = arena_alloc(j->arena, (size_t)l->size * sizeof *term);
+    struct slice *term = arena_alloc(j->arena, (size_t)l->size * sizeof *term);
     size_t n = 0;
     int rc = term ? 0 : error_nomem();
     for (int64_t h = 0; h < l->hosts && !rc; h++) {
@@ -147,29 +147,29 @@ static int fold_up(const struct levels *l, const struct share *s, bool keep, str
         int64_t lead = leader(l, s, h);
         rc = open_term(l, s, lead, s->owner, &term[n]);
         if (!rc)
-            rc = block_recv_temp(&term[n++], 1, rank_of(l, lead), partial_dtype(l, h));
+            rc = slice_recv_temp(&term[n++], 1, rank_of(l, lead), partial_dtype(l, h));
     }
-    return rc ? rc : block_fold(term, n, 1, true, keep, row_div(j, l->size), out);
+    return rc ? rc : slice_fold(term, n, 1, true, keep, row_div(j, l->size), out);
 }
 
-static int send_to_mates(const struct levels *l, const struct block *b, int32_t stage)
+static int send_to_mates(const struct levels *l, const struct slice *b, int32_t stage)
 {
     int rc = 0;
     for (int64_t k = l->first[l->home]; k < l->first[l->home + 1] && !rc; k++)
         if (k != l->me)
-            rc = block_send(b, stage, rank_of(l, k), l->j->wire);
+            rc = slice_send(b, stage, rank_of(l, k), l->j->wire);
     return rc;
 }
 
 /* Spreads what the owner has folded. */
-static int hand_down(const struct levels *l, const struct share *s, const struct block *done)
+static int hand_down(const struct levels *l, const struct share *s, const struct slice *done)
 {
-    struct block b;
+    struct slice b;
     int wire = l->j->wire, rc = 0;
     if (l->me == s->owner) {
         for (int64_t h = 0; h < l->hosts && !rc; h++)
             if (h != s->host)
-                rc = block_send(done, 2, rank_of(l, leader(l, s, h)), wire);
+                rc = slice_send(done, 2, rank_of(l, leader(l, s, h)), wire);
         return rc ? rc : send_to_mates(l, done, 2);
     }
     int64_t lead = leader(l, s, l->home);
@@ -177,10 +177,10 @@ static int hand_down(const struct levels *l, const struct share *s, const struct
     if (rc)
         return rc;
     if (l->home == s->host)
-        return block_recv_dst(&b, 2, s->rank, wire);
+        return slice_recv_dst(&b, 2, s->rank, wire);
     if (l->me != lead)
-        return block_recv_dst(&b, 3, rank_of(l, lead), wire);
-    rc = block_recv_on(&b, 2, s->rank, wire);
+        return slice_recv_dst(&b, 3, rank_of(l, lead), wire);
+    rc = slice_recv_on(&b, 2, s->rank, wire);
     return rc ? rc : send_to_mates(l, &b, 3);
 }
 
@@ -196,7 +196,7 @@ static struct share piece(const struct levels *l, int64_t i)
 int row_levels_allreduce(const struct job *j, const struct recognised *r)
 {
     struct levels l;
-    struct block done;
+    struct slice done;
     if (j->si < 0)
         return 0;
     int rc = levels_open(j, r, false, &l);
@@ -217,7 +217,7 @@ static struct share piece_of_member(const struct levels *l, int64_t host, int64_
 int row_levels_reduce_scatter(const struct job *j, const struct recognised *r)
 {
     struct levels l;
-    struct block done;
+    struct slice done;
     if (j->si < 0)
         return 0;
     int rc = levels_open(j, r, false, &l);
@@ -229,14 +229,14 @@ int row_levels_reduce_scatter(const struct job *j, const struct recognised *r)
     return rc;
 }
 
-/* Cut so that all ranks of a host lead as much. */
+/* It is cut so that all ranks of a host lead equally much. */
 static struct share piece_of_root(const struct levels *l, int64_t i)
 {
     const struct job *j = l->j;
     struct share s = {.owner = -1, .host = -1, .rank = mesh_rank(j->dst, 0), .turn = i, .part = i, .pieces = l->most};
-    int on = job_host(j->machine, s.rank);
+    int on = machine_host(j->machine, s.rank);
     for (int64_t h = 0; h < l->hosts; h++)
-        if (job_host(j->machine, rank_of(l, l->first[h])) == on)
+        if (machine_host(j->machine, rank_of(l, l->first[h])) == on)
             s.host = h;
     for (int64_t k = 0; k < l->size; k++)
         if (rank_of(l, k) == s.rank)
@@ -247,7 +247,7 @@ static struct share piece_of_root(const struct levels *l, int64_t i)
 int row_levels_reduce(const struct job *j, const struct recognised *r)
 {
     struct levels l;
-    struct block done;
+    struct slice done;
     if (j->si < 0 && j->di < 0)
         return 0;
     int rc = levels_open(j, r, true, &l);
@@ -260,9 +260,9 @@ int row_levels_reduce(const struct job *j, const struct recognised *r)
 
 /* ---- where it fits ---- */
 
-/* Hosts of one group and of another that were found at the same members. */
+/* Which hosts of one group and of another have the same members. */
 struct likeness {
-    int *there, *here; /* of each host of the one, that of the other, and back; -1: not seen */
+    int *there, *here; /* of each host of one group, the host of the other, and back; -1: not seen yet */
 };
 
 static bool pair_up(const struct likeness *x, int a, int b)
@@ -274,7 +274,7 @@ static bool pair_up(const struct likeness *x, int a, int b)
     return x->there[a] == b && x->here[b] == a;
 }
 
-/* Members at the same numbers are together on a host here if they are there. */
+/* Are members with the same numbers together on a host in both groups? */
 static bool groups_alike(const struct job *j, uint32_t axes, int64_t one, int64_t other, const struct likeness *x)
 {
     const weft_layout *l = j->src;
@@ -282,18 +282,18 @@ static bool groups_alike(const struct job *j, uint32_t axes, int64_t one, int64_
     bool alike = true;
     for (int64_t k = 0; k < n && alike; k++) {
         int64_t off = axes_offset(l, axes, k);
-        alike =
-            pair_up(x, job_host(j->machine, mesh_rank(l, one + off)), job_host(j->machine, mesh_rank(l, other + off)));
+        alike = pair_up(x, machine_host(j->machine, mesh_rank(l, one + off)),
+                        machine_host(j->machine, mesh_rank(l, other + off)));
     }
     for (int64_t k = 0; k < n; k++) {
         int64_t off = axes_offset(l, axes, k);
-        x->there[job_host(j->machine, mesh_rank(l, one + off))] = -1;
-        x->here[job_host(j->machine, mesh_rank(l, other + off))] = -1;
+        x->there[machine_host(j->machine, mesh_rank(l, one + off))] = -1;
+        x->here[machine_host(j->machine, mesh_rank(l, other + off))] = -1;
     }
     return alike;
 }
 
-int levels_alike(const struct job *j, const struct recognised *r, bool *alike)
+int row_levels_alike(const struct job *j, const struct recognised *r, bool *alike)
 {
     *alike = true;
     if (!r->axes || !j->fold || j->s_replicas == 1) /* below, the axes are folded ones and split nothing */
@@ -328,56 +328,56 @@ static int64_t bytes_up(const struct levels *l, const struct share *s)
     return bytes;
 }
 
-int64_t levels_stated_allreduce(const struct job *j, const struct recognised *r)
+int64_t row_levels_stated_allreduce(const struct job *j, const struct recognised *r)
 {
     struct levels l;
     int64_t bytes = 0;
     int rc = j->si < 0 ? 0 : levels_open(j, r, false, &l);
-    if (j->si < 0 || rc || l.g.me != 0) /* the first of the group answers for it */
+    if (j->si < 0 || rc || l.g.me != 0) /* the first member counts for the group */
         return rc;
     for (int64_t i = 0; i < l.most * l.hosts; i++) {
         struct share s = piece(&l, i);
-        struct block b;
-        rc = block_open(&l.g, 0, 0, s.part, s.pieces, &b);
+        struct slice b;
+        rc = slice_open(&l.g, 0, 0, s.part, s.pieces, &b);
         if (rc)
             return rc;
-        bytes += block_count(&b) * (bytes_up(&l, &s) + (l.size - 1) * (int64_t)weft_dtype_size(j->wire));
+        bytes += slice_count(&b) * (bytes_up(&l, &s) + (l.size - 1) * (int64_t)weft_dtype_size(j->wire));
     }
     return bytes;
 }
 
-int64_t levels_stated_reduce_scatter(const struct job *j, const struct recognised *r)
+int64_t row_levels_stated_reduce_scatter(const struct job *j, const struct recognised *r)
 {
     struct levels l;
-    struct block b;
+    struct slice b;
     if (j->si < 0)
         return 0;
     int rc = levels_open(j, r, false, &l);
     if (!rc)
-        rc = block_open(&l.g, l.g.me, l.g.me, 0, 1, &b);
+        rc = slice_open(&l.g, l.g.me, l.g.me, 0, 1, &b);
     if (rc)
         return rc;
     struct share s = piece_of_member(&l, l.home, l.me);
-    return block_count(&b) * bytes_up(&l, &s);
+    return slice_count(&b) * bytes_up(&l, &s);
 }
 
-int64_t levels_stated_reduce(const struct job *j, const struct recognised *r)
+int64_t row_levels_stated_reduce(const struct job *j, const struct recognised *r)
 {
     struct levels l;
-    struct block b;
+    struct slice b;
     if (j->di < 0)
         return 0;
     int rc = levels_open(j, r, true, &l);
     if (!rc)
-        rc = block_whole(j, false, 0, 1, &b);
+        rc = slice_whole(j, false, 0, 1, &b);
     if (rc)
         return rc;
     struct share s = piece_of_root(&l, 0);
-    return block_count(&b) * bytes_up(&l, &s);
+    return slice_count(&b) * bytes_up(&l, &s);
 }
 
-void levels_cost(const char *kind, int64_t hosts, int64_t p, int64_t bytes, struct row_cost *between,
-                 struct row_cost *inside)
+void row_levels_cost(const char *kind, int64_t hosts, int64_t p, int64_t bytes, struct row_cost *between,
+                     struct row_cost *inside)
 {
     int64_t n = ceil_div(p, hosts), far = hosts - 1, near = n - 1;
     if (!strcmp(kind, "allreduce")) {

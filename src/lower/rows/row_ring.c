@@ -1,11 +1,11 @@
-/* Rings. A block goes round the group, member to member: gathered as it is, or folded with each
- * member's term on its way to its owner. In both directions (ring2) half of each block goes either
- * way, so that both sides of every link are busy. */
+/* Rings. A slice goes round the group, from member to member: it is gathered as it is, or folded with each member's
+ * term on its way to its owner. In both directions (ring2) half of each slice goes either way, so that both directions
+ * of every link are busy. */
 #include "base/dtype.h"
 #include "base/error.h"
 #include "lower/rows/rows.h"
 
-/* One way round: which half of the blocks, and in which direction. */
+/* One way round: which half of the slices, and in which direction. */
 struct way {
     struct group g;
     int dir;
@@ -18,61 +18,61 @@ static int64_t member(const struct way *w, int64_t steps)
     return ((w->g.me + w->dir * steps) % n + n) % n;
 }
 
-/* Blocks for the allgather half: block k of the group, finished at member k. */
-static int gather_round(const struct way *w, struct block *have, int32_t stage, int wire)
+/* Slices for the allgather half: slice k of the group, finished at member k. */
+static int gather_round(const struct way *w, struct slice *have, int32_t stage, int wire)
 {
     int64_t n = w->g.size;
-    int next = group_rank(&w->g, member(w, 1)), prev = group_rank(&w->g, member(w, -1)), rc = 0;
+    int next = slice_group_rank(&w->g, member(w, 1)), prev = slice_group_rank(&w->g, member(w, -1)), rc = 0;
     for (int64_t s = 0; s < n - 1 && !rc; s++) {
-        rc = block_send(&have[member(w, -s)], stage + (int32_t)s, next, wire);
+        rc = slice_send(&have[member(w, -s)], stage + (int32_t)s, next, wire);
         if (!rc)
-            rc = block_recv_on(&have[member(w, -s - 1)], stage + (int32_t)s, prev, wire);
+            rc = slice_recv_on(&have[member(w, -s - 1)], stage + (int32_t)s, prev, wire);
     }
     return rc;
 }
 
-/* Folds block k towards member k: it starts behind its owner and comes to it last. */
-static int reduce_round(const struct way *w, struct block *mine, bool keep, struct block *out)
+/* Folds slice k towards member k, its owner: it starts at the member behind the owner and comes to the owner last. */
+static int reduce_round(const struct way *w, struct slice *mine, bool keep, struct slice *out)
 {
     int64_t n = w->g.size;
     const struct job *j = w->g.j;
-    int next = group_rank(&w->g, member(w, 1)), prev = group_rank(&w->g, member(w, -1)), rc = 0;
+    int next = slice_group_rank(&w->g, member(w, 1)), prev = slice_group_rank(&w->g, member(w, -1)), rc = 0;
     int raw = j->src->dtype, acc = raw;
-    struct block sum = mine[member(w, -1)];
+    struct slice sum = mine[member(w, -1)];
     for (int64_t s = 0; s < n - 1 && !rc; s++) {
-        struct block in[2];
+        struct slice in[2];
         int64_t k = member(w, -s - 2);
         bool last = s == n - 2;
-        rc = block_send(&sum, (int32_t)s, next, acc);
+        rc = slice_send(&sum, (int32_t)s, next, acc);
         in[0] = mine[k]; /* the same boxes, received into scratch of its own */
         if (!rc)
-            rc = block_places(&in[0]);
+            rc = slice_places(&in[0]);
         if (!rc)
-            rc = block_recv_temp(&in[0], (int32_t)s, prev, acc);
+            rc = slice_recv_temp(&in[0], (int32_t)s, prev, acc);
         in[1] = mine[k];
         int64_t div = last ? row_div(j, n) : 0;
         if (!rc)
-            rc = block_fold(in, 2, (int32_t)s, last, keep, div, &sum);
+            rc = slice_fold(in, 2, (int32_t)s, last, keep, div, &sum);
         acc = dtype_acc(j->src->dtype);
     }
     *out = sum;
     return rc;
 }
 
-static int open_blocks(const struct way *w, int how, struct block **out)
+static int open_blocks(const struct way *w, int how, struct slice **out)
 {
     int64_t n = w->g.size;
-    struct block *b = *out = arena_alloc(w->g.j->arena, (size_t)n * sizeof *b);
+    struct slice *b = *out = arena_alloc(w->g.j->arena, (size_t)n * sizeof *b);
     if (!b)
         return error_nomem();
     for (int64_t k = 0; k < n; k++) {
         int rc;
-        if (how == PLAN_SRC) /* what I have of each member's destination piece */
-            rc = block_open(&w->g, w->g.me, k, w->part, w->pieces, &b[k]);
-        else if (how == PLAN_DST) /* what each member's source piece is to my destination */
-            rc = block_open(&w->g, k, w->g.me, w->part, w->pieces, &b[k]);
+        if (how == PLAN_SRC) /* what this rank has of each member's destination piece */
+            rc = slice_open(&w->g, w->g.me, k, w->part, w->pieces, &b[k]);
+        else if (how == PLAN_DST) /* what each member's source piece has of this rank's destination */
+            rc = slice_open(&w->g, k, w->g.me, w->part, w->pieces, &b[k]);
         else /* even cuts of one piece that all have */
-            rc = block_open(&w->g, w->g.me, w->g.me, k * w->pieces + w->part, n * w->pieces, &b[k]);
+            rc = slice_open(&w->g, w->g.me, w->g.me, k * w->pieces + w->part, n * w->pieces, &b[k]);
         if (rc)
             return rc;
     }
@@ -82,19 +82,19 @@ static int open_blocks(const struct way *w, int how, struct block **out)
 static int allgather(const struct job *j, const struct recognised *r, int dir, int64_t part, int64_t pieces)
 {
     struct way w = {.dir = dir, .part = part, .pieces = pieces};
-    struct block *b;
-    group_open(j, r, &w.g);
+    struct slice *b;
+    slice_group_open(j, r, &w.g);
     int rc = open_blocks(&w, PLAN_DST, &b);
     if (!rc)
-        rc = block_copy_dst(&b[w.g.me], 0);
+        rc = slice_copy_dst(&b[w.g.me], 0);
     return rc ? rc : gather_round(&w, b, 0, j->wire);
 }
 
 static int reduce_scatter(const struct job *j, const struct recognised *r, int dir, int64_t part, int64_t pieces)
 {
     struct way w = {.dir = dir, .part = part, .pieces = pieces};
-    struct block *b, done;
-    group_open(j, r, &w.g);
+    struct slice *b, done;
+    slice_group_open(j, r, &w.g);
     int rc = open_blocks(&w, PLAN_SRC, &b);
     return rc ? rc : reduce_round(&w, b, false, &done);
 }
@@ -102,8 +102,8 @@ static int reduce_scatter(const struct job *j, const struct recognised *r, int d
 static int allreduce(const struct job *j, const struct recognised *r, int dir, int64_t part, int64_t pieces)
 {
     struct way w = {.dir = dir, .part = part, .pieces = pieces};
-    struct block *b, done;
-    group_open(j, r, &w.g);
+    struct slice *b, done;
+    slice_group_open(j, r, &w.g);
     int rc = open_blocks(&w, 0, &b);
     if (!rc)
         rc = reduce_round(&w, b, true, &done);
@@ -133,15 +133,15 @@ int row_ring_allreduce(const struct job *j, const struct recognised *r)
 {
     return j->si < 0 ? 0 : allreduce(j, r, 1, 0, 1);
 }
-int row_ring2_allgather(const struct job *j, const struct recognised *r)
+int row_ring_both_allgather(const struct job *j, const struct recognised *r)
 {
     return j->si < 0 ? 0 : both_ways(allgather, j, r);
 }
-int row_ring2_reduce_scatter(const struct job *j, const struct recognised *r)
+int row_ring_both_reduce_scatter(const struct job *j, const struct recognised *r)
 {
     return j->si < 0 ? 0 : both_ways(reduce_scatter, j, r);
 }
-int row_ring2_allreduce(const struct job *j, const struct recognised *r)
+int row_ring_both_allreduce(const struct job *j, const struct recognised *r)
 {
     return j->si < 0 ? 0 : both_ways(allreduce, j, r);
 }

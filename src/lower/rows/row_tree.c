@@ -40,21 +40,21 @@ static int levels(int64_t v) /* bits of v */
 int row_tree_broadcast(const struct job *j, const struct recognised *r)
 {
     struct tree t;
-    struct block b;
+    struct slice b;
     (void)r;
     tree_open(j->dst, mesh_rank(j->src, 0), j->d->rank, &t);
     if (t.me < 0)
         return 0;
-    int rc = block_whole(j, t.me == 0, 0, 1, &b);
+    int rc = slice_whole(j, t.me == 0, 0, 1, &b);
     int mine = levels(t.me); /* received at stage mine - 1, sent on from stage mine */
     if (!rc && t.me == 0 && j->di >= 0)
-        rc = block_copy_dst(&b, 0);
+        rc = slice_copy_dst(&b, 0);
     if (!rc && t.me > 0) {
         int parent = tree_rank(&t, t.me - ((int64_t)1 << (mine - 1)));
-        rc = block_recv_on(&b, mine - 1, parent, j->wire);
+        rc = slice_recv_on(&b, mine - 1, parent, j->wire);
     }
     for (int s = mine; !rc && t.me + ((int64_t)1 << s) < t.size; s++)
-        rc = block_send(&b, s, tree_rank(&t, t.me + ((int64_t)1 << s)), j->wire);
+        rc = slice_send(&b, s, tree_rank(&t, t.me + ((int64_t)1 << s)), j->wire);
     return rc;
 }
 
@@ -69,19 +69,19 @@ int row_tree_reduce(const struct job *j, const struct recognised *r)
         return 0;
     int mine = levels(t.me), last = levels(t.size - 1) - 1, acc = dtype_acc(j->src->dtype);
     int64_t terms = j->src->mesh, div = row_div(j, terms);
-    struct block sum;
-    int rc = block_whole(j, j->si >= 0, 0, 1, &sum);
+    struct slice sum;
+    int rc = slice_whole(j, j->si >= 0, 0, 1, &sum);
     bool have = j->si >= 0, folded = false;
     for (int s = last; s >= mine && !rc; s--) {
         int64_t child = t.me + ((int64_t)1 << s);
         if (child >= t.size)
             continue;
-        struct block in[2] = {sum, sum};
+        struct slice in[2] = {sum, sum};
         bool leaf = child + ((int64_t)1 << (s + 1)) >= t.size; /* it has no children: it sends its own term */
         int wire = leaf ? j->src->dtype : acc;
-        rc = block_whole(j, false, 0, 1, &in[1]);
+        rc = slice_whole(j, false, 0, 1, &in[1]);
         if (!rc)
-            rc = block_recv_temp(&in[1], last - s, tree_rank(&t, child), wire);
+            rc = slice_recv_temp(&in[1], last - s, tree_rank(&t, child), wire);
         bool end = t.me == 0 && s == 0; /* child 1 comes last at the root */
         if (!rc && !have && !end) {
             sum = in[1];
@@ -90,11 +90,11 @@ int row_tree_reduce(const struct job *j, const struct recognised *r)
             continue;
         }
         if (!rc)
-            rc = block_fold(have ? in : in + 1, have ? 2 : 1, last - s, end, false, end ? div : 0, &sum);
+            rc = slice_fold(have ? in : in + 1, have ? 2 : 1, last - s, end, false, end ? div : 0, &sum);
         have = folded = true;
     }
     if (rc || t.me == 0)
         return rc;
     int parent = tree_rank(&t, t.me - ((int64_t)1 << (mine - 1)));
-    return block_send(&sum, last - (mine - 1), parent, folded ? acc : j->src->dtype);
+    return slice_send(&sum, last - (mine - 1), parent, folded ? acc : j->src->dtype);
 }

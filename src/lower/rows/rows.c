@@ -33,7 +33,7 @@ static int64_t members(const struct job *j, const struct recognised *r)
 {
     return axes_count(j->src, r->axes);
 }
-/* An allreduce's slices add up to the piece; whoever is first in its group answers for all of it. */
+/* An allreduce's slices add up to the piece; the first member of its group counts all of it. */
 static int64_t piece_once(const struct job *j, const struct recognised *r)
 {
     return j->si >= 0 && axes_number(j->src, r->axes, j->si) == 0 ? local_count(j->src, j->si) : 0;
@@ -96,24 +96,24 @@ static int64_t stated_tree_reduce(const struct job *j, const struct recognised *
 static int64_t stated_pairwise(const struct job *j, const struct recognised *r)
 {
     struct group g;
-    struct block own;
+    struct slice own;
     if (j->si < 0)
         return 0;
-    group_open(j, r, &g);
-    int rc = block_open(&g, g.me, g.me, 0, 1, &own);
-    return rc ? rc : (local_count(j->src, j->si) - block_count(&own)) * value_size(j);
+    slice_group_open(j, r, &g);
+    int rc = slice_open(&g, g.me, g.me, 0, 1, &own);
+    return rc ? rc : (local_count(j->src, j->si) - slice_count(&own)) * value_size(j);
 }
 static int64_t stated_bruck(const struct job *j, const struct recognised *r)
 {
     struct group g;
     int64_t total = 0;
-    group_open(j, r, &g);
+    slice_group_open(j, r, &g);
     for (int64_t d = 1; d < g.size && j->si >= 0; d++) {
-        struct block b;
-        int rc = block_open(&g, g.me, (g.me + d) % g.size, 0, 1, &b);
+        struct slice b;
+        int rc = slice_open(&g, g.me, (g.me + d) % g.size, 0, 1, &b);
         if (rc)
             return rc;
-        total += block_count(&b) * __builtin_popcountll((unsigned long long)d) * value_size(j);
+        total += slice_count(&b) * __builtin_popcountll((unsigned long long)d) * value_size(j);
     }
     return total;
 }
@@ -125,19 +125,19 @@ int64_t rows_bound(const struct job *j, const struct recognised *r)
         return 0;
     if (!strcmp(r->kind, "reduce"))
         return n * (j->s_terms - (j->si >= 0)) * term_size(j);
-    if (j->fold) /* all destinations hold a term; the first of each piece answers for it */
+    if (j->fold) /* all destinations hold a term; the first of each piece counts it */
         return axes_number(j->dst, j->d_free, j->di)
                    ? 0
                    : n * ((j->s_terms - 1) * term_size(j) + (j->d_replicas - 1) * value_size(j));
     int64_t have = j->si >= 0 ? n : 0;
     struct group g;
-    struct block own;
+    struct slice own;
     if (have && r->axes) {
-        group_open(j, r, &g);
-        int rc = block_open(&g, g.me, g.me, 0, 1, &own);
+        slice_group_open(j, r, &g);
+        int rc = slice_open(&g, g.me, g.me, 0, 1, &own);
         if (rc)
             return rc;
-        have = block_count(&own);
+        have = slice_count(&own);
     }
     return (n - have) * value_size(j);
 }
@@ -154,7 +154,7 @@ static int64_t log2_up(int64_t n)
 
 static void cost_one_phase(int64_t p, int64_t bytes, struct row_cost *c)
 {
-    *c = (struct row_cost){1, p - 1, p * bytes}; /* and all of it is folded by everyone */
+    *c = (struct row_cost){1, p - 1, p * bytes}; /* and every rank folds all of it */
 }
 static void cost_collect(int64_t p, int64_t bytes, struct row_cost *c)
 {
@@ -194,27 +194,29 @@ static void cost_bruck(int64_t p, int64_t bytes, struct row_cost *c)
 }
 
 static const struct row table[] = {
-    {"one_phase", "allreduce", false, false, false, true, row_one_phase, stated_one_phase, cost_one_phase},
-    {"one_phase", "reduce_scatter", true, false, false, true, row_one_phase, stated_one_phase, cost_collect},
-    {"two_phase", "allreduce", true, false, false, true, row_two_phase, stated_two_phase, cost_two_phase},
+    {"one_phase", "allreduce", false, false, false, true, row_phases_one, stated_one_phase, cost_one_phase},
+    {"one_phase", "reduce_scatter", true, false, false, true, row_phases_one, stated_one_phase, cost_collect},
+    {"two_phase", "allreduce", true, false, false, true, row_phases_two, stated_two_phase, cost_two_phase},
     {"ring", "allgather", true, false, false, false, row_ring_allgather, stated_gather, cost_ring},
     {"ring", "reduce_scatter", true, false, false, false, row_ring_reduce_scatter, stated_ring_scatter, cost_ring},
     {"ring", "allreduce", true, false, false, false, row_ring_allreduce, stated_ring_allreduce, cost_ring_allreduce},
-    {"ring2", "allgather", true, false, false, false, row_ring2_allgather, stated_gather, cost_ring},
-    {"ring2", "reduce_scatter", true, false, false, false, row_ring2_reduce_scatter, stated_ring_scatter, cost_ring},
-    {"ring2", "allreduce", true, false, false, false, row_ring2_allreduce, stated_ring_allreduce, cost_ring_allreduce},
+    {"ring2", "allgather", true, false, false, false, row_ring_both_allgather, stated_gather, cost_ring},
+    {"ring2", "reduce_scatter", true, false, false, false, row_ring_both_reduce_scatter, stated_ring_scatter,
+     cost_ring},
+    {"ring2", "allreduce", true, false, false, false, row_ring_both_allreduce, stated_ring_allreduce,
+     cost_ring_allreduce},
     {"doubling", "allgather", true, true, false, true, row_doubling_allgather, stated_gather, cost_doubling},
     {"doubling", "reduce_scatter", true, true, false, true, row_doubling_reduce_scatter, stated_halving, cost_doubling},
     {"doubling", "allreduce", true, true, false, true, row_doubling_allreduce, stated_doubling_allreduce,
      cost_doubling_allreduce},
     {"tree", "broadcast", true, false, false, true, row_tree_broadcast, stated_broadcast, cost_tree},
     {"tree", "reduce", true, false, false, true, row_tree_reduce, stated_tree_reduce, cost_tree},
-    {"pairwise", "all_to_all", true, false, false, true, row_pairwise, stated_pairwise, cost_pairwise},
-    {"bruck", "all_to_all", true, false, false, true, row_bruck, stated_bruck, cost_bruck},
-    {"two_level", "allreduce", true, false, true, false, row_levels_allreduce, levels_stated_allreduce, NULL},
-    {"two_level", "reduce_scatter", true, false, true, false, row_levels_reduce_scatter, levels_stated_reduce_scatter,
-     NULL},
-    {"two_level", "reduce", true, false, true, false, row_levels_reduce, levels_stated_reduce, NULL},
+    {"pairwise", "all_to_all", true, false, false, true, row_alltoall_pairwise, stated_pairwise, cost_pairwise},
+    {"bruck", "all_to_all", true, false, false, true, row_alltoall_bruck, stated_bruck, cost_bruck},
+    {"two_level", "allreduce", true, false, true, false, row_levels_allreduce, row_levels_stated_allreduce, NULL},
+    {"two_level", "reduce_scatter", true, false, true, false, row_levels_reduce_scatter,
+     row_levels_stated_reduce_scatter, NULL},
+    {"two_level", "reduce", true, false, true, false, row_levels_reduce, row_levels_stated_reduce, NULL},
 };
 #define ROWS (sizeof table / sizeof *table)
 
@@ -228,10 +230,10 @@ const char *weft_algorithm_name(size_t i)
     return NULL;
 }
 
-/* The general lowering, seen as a row. It serves the replicas outside the group too (m of each piece): terms are folded
- * once for all of them. Within a host everyone reads the root's memory at once; over a network its link carries a copy
- * for each host, or a term of each rank, and what all ranks of a host gather enters it once. hosts: how many there are.
- */
+/* The general lowering, seen as a row. It also serves the replicas outside the group (m of each piece): terms are
+ * folded once for all of them. Within a host all ranks read the root's memory at once. Over a network the root's link
+ * carries a copy for each host, or a term of each rank; data that all ranks of a host gather enters the host once.
+ * hosts: how many there are. */
 static void cost_direct(const char *kind, int64_t hosts, int64_t p, int64_t m, int64_t bytes, struct row_cost *c)
 {
     int64_t all = p * m;
@@ -242,15 +244,15 @@ static void cost_direct(const char *kind, int64_t hosts, int64_t p, int64_t m, i
     else if (!strcmp(kind, "broadcast"))
         *c = (struct row_cost){hosts > 1 ? 2 : 1, p - 1, hosts * bytes};
     else if (!strcmp(kind, "reduce"))
-        *c = (struct row_cost){1, p - 1, p * bytes}; /* and all of it is folded by the root */
+        *c = (struct row_cost){1, p - 1, p * bytes}; /* and the root folds all of it */
     else if (!strcmp(kind, "allgather") && hosts > 1)
         *c = (struct row_cost){2, p - 1, bytes - bytes / hosts};
     else
         *c = (struct row_cost){1, p - 1, bytes - bytes / p};
 }
 
-/* How some ranks lie on hosts, and how many sets of ranks like it share the link of one of them. */
-struct lie {
+/* How some ranks are placed on hosts, and how many sets of ranks like it share the link of one of them. */
+struct placement {
     int64_t ranks, hosts, sets;
 };
 
@@ -259,16 +261,16 @@ static int64_t cap(wide bytes)
     return bytes > INT64_MAX / 4096 ? INT64_MAX / 4096 : (int64_t)bytes;
 }
 
-/* What a host's link carries where all its ranks send to all others at once, as the cost says of one. */
-static int64_t on_link(const struct lie *l, int64_t bytes)
+/* The bytes on a host's link when all its ranks send to all others at once; `bytes` is what one rank sends. */
+static int64_t on_link(const struct placement *l, int64_t bytes)
 {
     int64_t n = ceil_div(l->ranks, l->hosts);
     return cap((wide)bytes * (n * (l->ranks - n)) / (l->ranks - 1));
 }
 
-/* And where the general lowering folds p terms of each element once, on any of these ranks, and spreads the value to
- * `values` of them. */
-static int64_t on_link_folded(const struct lie *l, int64_t p, int64_t values, int64_t bytes)
+/* The same when the general lowering folds p terms of each element once, on any of these ranks, and spreads the value
+ * to `values` of them. */
+static int64_t on_link_folded(const struct placement *l, int64_t p, int64_t values, int64_t bytes)
 {
     int64_t n = ceil_div(l->ranks, l->hosts);
     return cap(wide_mul((wide)bytes * (p + values - 2), l->ranks - n) / (l->ranks - 1) / l->hosts);
@@ -280,7 +282,7 @@ static int64_t price(const struct job *j, bool hosts, const struct row_cost *c)
     int64_t latency = hosts ? j->machine->latency_ns : 2000, each = hosts ? 500 : 100;
     int64_t rate = hosts ? j->machine->bytes_per_us : 10000;
     wide ns = (wide)c->depth * latency + c->messages * each + (wide)c->bytes * 1000 / rate;
-    return ns > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)ns; /* what stands for ever can still be added up */
+    return ns > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)ns; /* a cost of "for ever" can still be added up */
 }
 
 /* Volumes and costs of a group of p are products of these: do they fit into 64 bits, with room? */
@@ -291,7 +293,7 @@ static bool countable(const struct job *j, int64_t p)
            all <= INT64_MAX / 32;
 }
 
-/* alike: see levels_alike. */
+/* alike: see row_levels_alike. */
 static const char *unfit(const struct row *row, const struct job *j, int64_t p, bool in_place, bool alike)
 {
     if (!countable(j, p))
@@ -300,11 +302,11 @@ static const char *unfit(const struct row *row, const struct job *j, int64_t p, 
         return "the group's size is not a power of two";
     if (in_place && !row->in_place)
         return "it cannot run in place";
-    if (row->hosts && !job_hosts(j->machine, j->d->world))
+    if (row->hosts && !machine_hosts(j->machine, j->d->world))
         return "all ranks are on one host";
     if (row->hosts && !alike)
         return "groups that hold replicas lie on hosts in different ways";
-    if (j->fold && !fold_op(j))
+    if (j->fold && !job_fold_op(j))
         return "it takes one fold, and the source has several";
     return NULL;
 }
@@ -325,7 +327,7 @@ static int force(const struct job *j, const struct recognised *r, const weft_low
         if (strcmp(table[k].name, o->algorithm) || strcmp(table[k].kind, r->kind))
             continue;
         bool alike = true;
-        int rc = table[k].hosts ? levels_alike(j, r, &alike) : 0;
+        int rc = table[k].hosts ? row_levels_alike(j, r, &alike) : 0;
         if (rc)
             return rc;
         const char *why = unfit(&table[k], j, group_size(j, r), o->in_place, alike);
@@ -344,9 +346,9 @@ static int by_number(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* How the ranks lie that differ from mesh position 0 on these axes; others that differ on these lie like them, or
- * nearly. */
-static int lie_of(const struct job *j, const weft_layout *l, uint32_t axes, struct lie *out)
+/* How the ranks that differ from mesh position 0 on these axes are placed. Other sets of ranks that differ on these
+ * axes are placed like them, or nearly. */
+static int placement_of(const struct job *j, const weft_layout *l, uint32_t axes, struct placement *out)
 {
     const weft_machine *m = j->machine;
     int64_t n = axes_count(l, axes), hosts = 1, world = 0;
@@ -355,7 +357,7 @@ static int lie_of(const struct job *j, const weft_layout *l, uint32_t axes, stru
         return error_nomem();
     bool sorted = true;
     for (int64_t k = 0; k < n; k++) {
-        host[k] = job_host(m, mesh_rank(l, axes_offset(l, axes, k)));
+        host[k] = machine_host(m, mesh_rank(l, axes_offset(l, axes, k)));
         sorted = sorted && (!k || host[k - 1] <= host[k]);
     }
     if (!sorted)
@@ -366,7 +368,7 @@ static int lie_of(const struct job *j, const weft_layout *l, uint32_t axes, stru
         world = max64(world, m->host[r] + 1);
     int64_t each =
         min64(l->mesh, m->host ? ceil_div(j->d->world, world) : m->ranks_per_host); /* of the mesh, on a host */
-    *out = (struct lie){n, hosts, max64(1, each / ceil_div(n, hosts))};
+    *out = (struct placement){n, hosts, max64(1, each / ceil_div(n, hosts))};
     return 0;
 }
 
@@ -379,8 +381,8 @@ static int64_t price_hosts(const struct job *j, const struct row_cost *link, con
     return begin + end + max64(a - begin, b - end);
 }
 
-/* Where all ranks send at once a host's link carries more than one rank's messages; memory does those. */
-static int64_t price_flat(const struct job *j, const struct lie *l, const struct row_cost *c, bool shares)
+/* When all ranks send at once, a host's link carries the messages of several ranks; inside a host, memory does. */
+static int64_t price_flat(const struct job *j, const struct placement *l, const struct row_cost *c, bool shares)
 {
     struct row_cost link = *c, memory = {0, 0, c->bytes};
     if (l->hosts == 1)
@@ -389,22 +391,23 @@ static int64_t price_flat(const struct job *j, const struct lie *l, const struct
     return price_hosts(j, &link, &memory);
 }
 
-/* lie: NULL on one host. */
-static int64_t price_row(const struct job *j, const struct row *row, const struct lie *lie, int64_t p, int64_t bytes)
+/* placement: NULL on one host. */
+static int64_t price_row(const struct job *j, const struct row *row, const struct placement *placement, int64_t p,
+                         int64_t bytes)
 {
     struct row_cost c, inside;
     if (!row->cost) {
-        levels_cost(row->kind, lie->hosts, p, bytes, &c, &inside);
-        c.bytes = cap((wide)c.bytes * lie->sets);
+        row_levels_cost(row->kind, placement->hosts, p, bytes, &c, &inside);
+        c.bytes = cap((wide)c.bytes * placement->sets);
         return price_hosts(j, &c, &inside);
     }
     row->cost(p, bytes, &c);
-    return lie ? price_flat(j, lie, &c, row->shares) : price(j, false, &c);
+    return placement ? price_flat(j, placement, &c, row->shares) : price(j, false, &c);
 }
 
-/* group: how the group's ranks lie; all: with those that hold replicas. Both NULL on one host. */
-static int64_t price_direct(const struct job *j, const struct recognised *r, const struct lie *group,
-                            const struct lie *all, int64_t p, int64_t bytes)
+/* group: how the group's ranks are placed; all: these and those that hold replicas. Both are NULL on one host. */
+static int64_t price_direct(const struct job *j, const struct recognised *r, const struct placement *group,
+                            const struct placement *all, int64_t p, int64_t bytes)
 {
     int64_t m = r->axes ? j->d_replicas / axes_count(j->dst, r->axes & j->d_free) : 1;
     struct row_cost c, memory;
@@ -420,14 +423,15 @@ static int64_t price_direct(const struct job *j, const struct recognised *r, con
     return price_hosts(j, &c, &memory);
 }
 
-/* How the group lies on hosts, and all that holds replicas of what it holds. */
-static int lies_of(const struct job *j, const struct recognised *r, struct lie *group, struct lie *all)
+/* How the group is placed on hosts, and how all ranks that hold the same pieces are. */
+static int placements_of(const struct job *j, const struct recognised *r, struct placement *group,
+                         struct placement *all)
 {
     const weft_layout *many = r->axes || j->src->mesh > 1 ? j->src : j->dst;
     uint32_t every = (1u << many->naxes) - 1;
-    int rc = lie_of(j, many, r->axes ? r->axes : every, group);
+    int rc = placement_of(j, many, r->axes ? r->axes : every, group);
     *all = *group;
-    return rc || !r->axes || !j->fold ? rc : lie_of(j, many, r->axes | j->s_free, all);
+    return rc || !r->axes || !j->fold ? rc : placement_of(j, many, r->axes | j->s_free, all);
 }
 
 int rows_choose(const struct job *j, const struct recognised *r, const weft_lower_opts *o, const struct row **row)
@@ -441,11 +445,11 @@ int rows_choose(const struct job *j, const struct recognised *r, const weft_lowe
     int64_t p = any ? group_size(j, r) : 1;
     if (p < 2 || !countable(j, p))
         return 0;
-    bool hosts = job_hosts(j->machine, j->d->world), alike = true;
-    struct lie group, all;
-    int rc = hosts ? levels_alike(j, r, &alike) : 0;
+    bool hosts = machine_hosts(j->machine, j->d->world), alike = true;
+    struct placement group, all;
+    int rc = hosts ? row_levels_alike(j, r, &alike) : 0;
     if (!rc && hosts)
-        rc = lies_of(j, r, &group, &all);
+        rc = placements_of(j, r, &group, &all);
     if (rc)
         return rc;
     /* The largest piece of either side, by mesh position 0 of each: the same number on every rank. */

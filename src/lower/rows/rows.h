@@ -5,7 +5,7 @@
 #define WEFT_LOWER_ROWS_ROWS_H
 #include "lower/rows/slice.h"
 
-/* What an algorithm takes: how many messages must follow each other, how many pass through the busiest rank, and how
+/* The cost of an algorithm: how many messages must follow each other, how many pass through the busiest rank, and how
  * many bytes. */
 struct row_cost {
     int64_t depth, messages, bytes;
@@ -14,15 +14,15 @@ struct row_cost {
 struct row {
     const char *name;
     const char *kind; /* of recognise */
-    bool in_place;    /* right also when source and destination share their memory */
+    bool in_place;    /* it is also right when source and destination share their memory */
     bool power_of_two;
     bool hosts;  /* for ranks on several hosts */
     bool shares; /* all ranks of a host use its link at once */
     int (*lower)(const struct job *j, const struct recognised *r);
-    /* This rank's share of the bytes that it moves: summed over all ranks, what crosses. Or an error, which is
-     * negative. */
+    /* This rank's share of the bytes that the algorithm moves; the sum over all ranks is all that it sends. Negative:
+     * an error. */
     int64_t (*stated)(const struct job *j, const struct recognised *r);
-    /* bytes: of one rank's larger side. NULL: see levels_cost. */
+    /* bytes: of one rank's larger side. cost may be NULL: see row_levels_cost. */
     void (*cost)(int64_t members, int64_t bytes, struct row_cost *out);
 };
 
@@ -32,21 +32,20 @@ int rows_choose(const struct job *j, const struct recognised *r, const weft_lowe
 /* Divisor of the finished value for n terms. */
 static inline int64_t row_div(const struct job *j, int64_t n)
 {
-    return fold_op(j) == WEFT_AVG ? n : 0;
+    return job_fold_op(j) == WEFT_AVG ? n : 0;
 }
 
-/* This rank's share of the fewest bytes that a pair of one of the rows' kinds must move. Or an error, which is
- * negative. */
+/* This rank's share of the fewest bytes that a pair of one of the rows' kinds must move. Negative: an error. */
 int64_t rows_bound(const struct job *j, const struct recognised *r);
 
-int row_one_phase(const struct job *j, const struct recognised *r);
-int row_two_phase(const struct job *j, const struct recognised *r);
+int row_phases_one(const struct job *j, const struct recognised *r);
+int row_phases_two(const struct job *j, const struct recognised *r);
 int row_ring_allgather(const struct job *j, const struct recognised *r);
 int row_ring_reduce_scatter(const struct job *j, const struct recognised *r);
 int row_ring_allreduce(const struct job *j, const struct recognised *r);
-int row_ring2_allgather(const struct job *j, const struct recognised *r);
-int row_ring2_reduce_scatter(const struct job *j, const struct recognised *r);
-int row_ring2_allreduce(const struct job *j, const struct recognised *r);
+int row_ring_both_allgather(const struct job *j, const struct recognised *r);
+int row_ring_both_reduce_scatter(const struct job *j, const struct recognised *r);
+int row_ring_both_allreduce(const struct job *j, const struct recognised *r);
 int row_doubling_allgather(const struct job *j, const struct recognised *r);
 int row_doubling_reduce_scatter(const struct job *j, const struct recognised *r);
 int row_doubling_allreduce(const struct job *j, const struct recognised *r);
@@ -55,15 +54,15 @@ int row_tree_reduce(const struct job *j, const struct recognised *r);
 int row_levels_allreduce(const struct job *j, const struct recognised *r);
 int row_levels_reduce_scatter(const struct job *j, const struct recognised *r);
 int row_levels_reduce(const struct job *j, const struct recognised *r);
-int64_t levels_stated_allreduce(const struct job *j, const struct recognised *r);
-int64_t levels_stated_reduce_scatter(const struct job *j, const struct recognised *r);
-int64_t levels_stated_reduce(const struct job *j, const struct recognised *r);
-/* Whether all groups that fold the same elements lie on hosts in the same way: else they would do it in different
+int64_t row_levels_stated_allreduce(const struct job *j, const struct recognised *r);
+int64_t row_levels_stated_reduce_scatter(const struct job *j, const struct recognised *r);
+int64_t row_levels_stated_reduce(const struct job *j, const struct recognised *r);
+/* Do all groups that fold the same elements lie on hosts in the same way? Otherwise they would fold them in different
  * orders. */
-int levels_alike(const struct job *j, const struct recognised *r, bool *alike);
-/* What they take between hosts, and inside one. */
-void levels_cost(const char *kind, int64_t hosts, int64_t members, int64_t bytes, struct row_cost *between,
-                 struct row_cost *inside);
-int row_pairwise(const struct job *j, const struct recognised *r);
-int row_bruck(const struct job *j, const struct recognised *r);
+int row_levels_alike(const struct job *j, const struct recognised *r, bool *alike);
+/* The costs of the levels' algorithms between hosts, and inside one. */
+void row_levels_cost(const char *kind, int64_t hosts, int64_t members, int64_t bytes, struct row_cost *between,
+                     struct row_cost *inside);
+int row_alltoall_pairwise(const struct job *j, const struct recognised *r);
+int row_alltoall_bruck(const struct job *j, const struct recognised *r);
 #endif

@@ -6,13 +6,13 @@
 #include "base/error.h"
 #include "base/math.h"
 
-void group_open(const struct job *j, const struct recognised *r, struct group *g)
+void slice_group_open(const struct job *j, const struct recognised *r, struct group *g)
 {
     *g = (struct group){.j = j, .axes = r->axes, .size = axes_count(j->src, r->axes)};
     g->me = j->si < 0 ? -1 : axes_number(j->src, r->axes, j->si);
 }
 
-int group_rank(const struct group *g, int64_t member)
+int slice_group_rank(const struct group *g, int64_t member)
 {
     const struct job *j = g->j;
     return mesh_rank(j->src, j->si - axes_part(j->src, g->axes, j->si) + axes_offset(j->src, g->axes, member));
@@ -38,7 +38,7 @@ static int join_members(const struct group *g, int64_t i, int64_t k, struct pair
     return 0;
 }
 
-/* The dim to cut into `pieces`: the first that comes out even or nearly so, else the longest. */
+/* The dim to cut into `pieces`: the first that comes out even or nearly so, otherwise the longest. */
 static int cut_dim(const struct job *j, const struct pair_runs *runs, int64_t pieces)
 {
     int best = 0;
@@ -54,7 +54,7 @@ static int cut_dim(const struct job *j, const struct pair_runs *runs, int64_t pi
 
 static int add_box(void *arg, const struct span *box)
 {
-    struct block *b = arg;
+    struct slice *b = arg;
     size_t nd = (size_t)b->j->ndim;
     if (b->n == b->cap) {
         size_t cap = b->cap ? 2 * b->cap : 4;
@@ -72,7 +72,7 @@ static int add_box(void *arg, const struct span *box)
     return 0;
 }
 
-int block_boxes(struct block *b, const struct pair_runs *runs)
+int slice_boxes(struct slice *b, const struct pair_runs *runs)
 {
     const struct job *j = b->j;
     size_t n = 1;
@@ -83,15 +83,15 @@ int block_boxes(struct block *b, const struct pair_runs *runs)
         struct span box[WEFT_MAX_DIMS];
         size_t rest = x;
         for (int d = j->ndim - 1; d >= 0; d--) {
-            span_of(&runs[d].v[rest % runs[d].n], &box[d]);
+            emit_span_of(&runs[d].v[rest % runs[d].n], &box[d]);
             rest /= runs[d].n;
         }
         rc = emit_cut(j, box, add_box, b);
     }
-    return rc ? rc : block_places(b);
+    return rc ? rc : slice_places(b);
 }
 
-int block_places(struct block *b)
+int slice_places(struct slice *b)
 {
     b->buf = arena_alloc(b->j->arena, b->n * sizeof *b->buf + 1);
     b->node = arena_alloc(b->j->arena, b->n * sizeof *b->node + 1);
@@ -104,13 +104,13 @@ int block_places(struct block *b)
     return 0;
 }
 
-/* The part-th of so many even cuts of the runs, as boxes. */
-static int open_part(struct block *b, struct pair_runs *runs, int64_t part, int64_t pieces)
+/* Number `part` of `pieces` even cuts of the runs, as boxes. */
+static int open_part(struct slice *b, struct pair_runs *runs, int64_t part, int64_t pieces)
 {
     const struct job *j = b->j;
     int rc = 0;
     if (pieces > 1 && !j->ndim && part > 0) /* one element: it is the first cut's */
-        return block_places(b);
+        return slice_places(b);
     if (pieces > 1 && j->ndim) {
         int d = cut_dim(j, runs, pieces);
         int64_t n = runs_pair_count(&runs[d]);
@@ -118,22 +118,22 @@ static int open_part(struct block *b, struct pair_runs *runs, int64_t part, int6
         rc = runs_pair_cut(&runs[d], mul_div(part, n, pieces), mul_div(part + 1, n, pieces), &cut);
         runs[d] = cut;
     }
-    return rc ? rc : block_boxes(b, runs);
+    return rc ? rc : slice_boxes(b, runs);
 }
 
-int block_open(const struct group *g, int64_t i, int64_t k, int64_t part, int64_t pieces, struct block *b)
+int slice_open(const struct group *g, int64_t i, int64_t k, int64_t part, int64_t pieces, struct slice *b)
 {
     struct pair_runs runs[WEFT_MAX_DIMS];
-    *b = (struct block){.j = g->j, .space = i == g->me ? PLAN_SRC : 0};
+    *b = (struct slice){.j = g->j, .space = i == g->me ? PLAN_SRC : 0};
     int rc = join_members(g, i, k, runs);
     return rc ? rc : open_part(b, runs, part, pieces);
 }
 
-int block_whole(const struct job *j, bool here, int64_t part, int64_t pieces, struct block *b)
+int slice_whole(const struct job *j, bool here, int64_t part, int64_t pieces, struct slice *b)
 {
     struct pair_run run[WEFT_MAX_DIMS];
     struct pair_runs runs[WEFT_MAX_DIMS];
-    *b = (struct block){.j = j, .space = here ? PLAN_SRC : 0};
+    *b = (struct slice){.j = j, .space = here ? PLAN_SRC : 0};
     for (int d = 0; d < j->ndim; d++) {
         int64_t n = j->src->dim[d].extent;
         run[d] = (struct pair_run){.len = n, .n = 1};
@@ -142,12 +142,12 @@ int block_whole(const struct job *j, bool here, int64_t part, int64_t pieces, st
     return open_part(b, runs, part, pieces);
 }
 
-static const struct span *box_at(const struct block *b, size_t x)
+static const struct span *box_at(const struct slice *b, size_t x)
 {
     return b->box + x * (size_t)b->j->ndim;
 }
 
-int64_t block_count(const struct block *b)
+int64_t slice_count(const struct slice *b)
 {
     int64_t total = 0;
     for (size_t x = 0; x < b->n; x++) {
@@ -159,7 +159,7 @@ int64_t block_count(const struct block *b)
     return total;
 }
 
-static int part_at(const struct block *b, size_t x)
+static int part_at(const struct slice *b, size_t x)
 {
     switch (b->space) {
     case PLAN_SRC: return emit_part_src(b->j, box_at(b, x));
@@ -168,7 +168,7 @@ static int part_at(const struct block *b, size_t x)
     }
 }
 
-int block_send(const struct block *b, int32_t stage, int peer, int wire)
+int slice_send(const struct slice *b, int32_t stage, int peer, int wire)
 {
     int rc = 0;
     for (size_t x = 0; x < b->n && !rc; x++) {
@@ -179,7 +179,7 @@ int block_send(const struct block *b, int32_t stage, int peer, int wire)
     return rc;
 }
 
-static int receive(struct block *b, int32_t stage, int peer, int wire, int space)
+static int receive(struct slice *b, int32_t stage, int peer, int wire, int space)
 {
     int rc = 0;
     b->space = space;
@@ -194,25 +194,25 @@ static int receive(struct block *b, int32_t stage, int peer, int wire, int space
     return rc;
 }
 
-int block_recv_temp(struct block *b, int32_t stage, int peer, int wire)
+int slice_recv_temp(struct slice *b, int32_t stage, int peer, int wire)
 {
     return receive(b, stage, peer, wire, PLAN_TEMP);
 }
 
-int block_recv_dst(struct block *b, int32_t stage, int peer, int wire)
+int slice_recv_dst(struct slice *b, int32_t stage, int peer, int wire)
 {
     return receive(b, stage, peer, wire, PLAN_DST);
 }
 
-int block_recv_on(struct block *b, int32_t stage, int peer, int wire)
+int slice_recv_on(struct slice *b, int32_t stage, int peer, int wire)
 {
     if (wire == b->j->dst->dtype)
-        return block_recv_dst(b, stage, peer, wire);
-    int rc = block_recv_temp(b, stage, peer, wire);
-    return rc ? rc : block_copy_dst(b, stage);
+        return slice_recv_dst(b, stage, peer, wire);
+    int rc = slice_recv_temp(b, stage, peer, wire);
+    return rc ? rc : slice_copy_dst(b, stage);
 }
 
-int block_copy_dst(const struct block *b, int32_t stage)
+int slice_copy_dst(const struct slice *b, int32_t stage)
 {
     int rc = 0;
     for (size_t x = 0; x < b->n && !rc; x++) {
@@ -225,30 +225,18 @@ int block_copy_dst(const struct block *b, int32_t stage)
     return rc;
 }
 
-int fold_op(const struct job *j)
-{
-    int op = 0;
-    for (int f = 0; f < j->src->nfolds; f++)
-        if (axes_count(j->src, j->src->fold[f].axes) > 1) {
-            if (op)
-                return 0;
-            op = j->src->fold[f].op;
-        }
-    return op;
-}
-
-int block_fold(const struct block *terms, size_t n, int32_t stage, bool last, bool keep, int64_t div, struct block *out)
+int slice_fold(const struct slice *terms, size_t n, int32_t stage, bool last, bool keep, int64_t div, struct slice *out)
 {
     const struct job *j = terms->j;
-    struct block b = terms[0];
-    int acc = dtype_acc(j->src->dtype), op = fold_op(j), rc = 0;
+    struct slice b = terms[0];
+    int acc = dtype_acc(j->src->dtype), op = job_fold_op(j), rc = 0;
     op = op == WEFT_AVG ? WEFT_SUM : op;
     keep = last && keep && j->wire != j->dst->dtype;
     b.space = last && !keep ? PLAN_DST : PLAN_TEMP;
     uint32_t *deps = arena_alloc(j->arena, n * sizeof *deps);
     if (!deps)
         return error_nomem();
-    rc = block_places(&b);
+    rc = slice_places(&b);
     int to = !last ? acc : keep ? j->wire : j->dst->dtype, via = last && to != j->wire ? j->wire : 0;
     for (size_t x = 0; x < b.n && !rc; x++) {
         if (b.space == PLAN_TEMP)
@@ -263,7 +251,7 @@ int block_fold(const struct block *terms, size_t n, int32_t stage, bool last, bo
             rc = draft_reduce(j->d, stage, op, div, via, deps, n, &b.node[x]);
     }
     if (!rc && keep)
-        rc = block_copy_dst(&b, stage);
+        rc = slice_copy_dst(&b, stage);
     *out = b;
     return rc;
 }

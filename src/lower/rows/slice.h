@@ -1,6 +1,5 @@
-/* Blocks: what the algorithms of the table move about. In a group of ranks (those that differ on
- * the axes that change their role) block (i, k) is what member i's source piece and member k's
- * destination piece have in common. */
+/* Slices: what the algorithms of the table move. In a group of ranks (those that differ on the axes that change their
+ * role) slice (i, k) is what member i's source piece and member k's destination piece have in common. */
 #ifndef WEFT_LOWER_ROWS_SLICE_H
 #define WEFT_LOWER_ROWS_SLICE_H
 #include "lower/recognise.h"
@@ -8,42 +7,43 @@
 struct group {
     const struct job *j;
     uint32_t axes;
-    int64_t size, me; /* members, and which one this rank is */
+    int64_t size, me; /* number of members, and which of them this rank is */
 };
-void group_open(const struct job *j, const struct recognised *r, struct group *g);
-int group_rank(const struct group *g, int64_t member);
+void slice_group_open(const struct job *j, const struct recognised *r, struct group *g);
+int slice_group_rank(const struct group *g, int64_t member);
 
-/* Where a block is on this rank: the parts of its boxes, and the nodes that put them there. */
-struct block {
+/* Where a slice is on this rank: the parts of its boxes, and the nodes that put them there. */
+struct slice {
     const struct job *j;
     size_t n, cap;    /* boxes */
     struct span *box; /* n * ndim */
     int space;        /* enum plan_space, 0: not here */
     uint32_t *buf;    /* TEMP: one a box */
-    uint32_t *node;   /* one a box, DRAFT_NONE for the source's own */
+    uint32_t *node;   /* one a box; DRAFT_NONE where the slice is in the source buffer */
 };
 
-/* Makes block (i, k), in the source buffer if i is this rank. With pieces > 1 only the part-th of so many even cuts. */
-int block_open(const struct group *g, int64_t i, int64_t k, int64_t part, int64_t pieces, struct block *out);
-/* The whole tensor, where neither side is split: in the source buffer if it is here. */
-int block_whole(const struct job *j, bool here, int64_t part, int64_t pieces, struct block *out);
-/* The boxes of a product of runs, cut to what a message may have; and no place for them yet. */
-int block_boxes(struct block *b, const struct pair_runs *runs);
-int block_places(struct block *b);
-int64_t block_count(const struct block *b); /* elements */
-int block_send(const struct block *b, int32_t stage, int peer, int wire);
-/* Into scratch of the wire's dtype, or straight into the destination. */
-int block_recv_temp(struct block *b, int32_t stage, int peer, int wire);
-int block_recv_dst(struct block *b, int32_t stage, int peer, int wire);
-/* Finished value that goes on to others: into the destination, and kept as it travels where the dtypes differ. */
-int block_recv_on(struct block *b, int32_t stage, int peer, int wire);
-/* Copies what this rank holds of the block into the destination; the block stays where it is. */
-int block_copy_dst(const struct block *b, int32_t stage);
-/* Folds terms[0..n) of the same block, in this order, into *out. last: the finished value, divided by div, into the
- * destination (keep: and where the wire's dtype is another, into scratch from which it can travel on); else a partial
- * value into scratch of the accumulation dtype. */
-/* The op of the one fold that has more than one term, avg included; 0 when there are none or several. */
-int fold_op(const struct job *j);
-int block_fold(const struct block *terms, size_t n, int32_t stage, bool last, bool keep, int64_t div,
-               struct block *out);
+/* Makes slice (i, k). It is in the source buffer if i is this rank. With pieces > 1 it is only number `part` of that
+ * many even cuts. */
+int slice_open(const struct group *g, int64_t i, int64_t k, int64_t part, int64_t pieces, struct slice *out);
+/* Makes a slice of the whole tensor, where neither side is split. It is in the source buffer if `here`. */
+int slice_whole(const struct job *j, bool here, int64_t part, int64_t pieces, struct slice *out);
+/* slice_boxes: the boxes of a product of runs, cut to what a message may have, without a place. slice_places: room for
+ * their places. */
+int slice_boxes(struct slice *b, const struct pair_runs *runs);
+int slice_places(struct slice *b);
+int64_t slice_count(const struct slice *b); /* elements */
+int slice_send(const struct slice *b, int32_t stage, int peer, int wire);
+/* Receive into scratch of the wire's dtype, or straight into the destination. */
+int slice_recv_temp(struct slice *b, int32_t stage, int peer, int wire);
+int slice_recv_dst(struct slice *b, int32_t stage, int peer, int wire);
+/* Receives a finished value that this rank sends on: into the destination and, where the wire's dtype is another, also
+ * into scratch as it came. */
+int slice_recv_on(struct slice *b, int32_t stage, int peer, int wire);
+/* Copies the slice into the destination; the slice itself stays where it is. */
+int slice_copy_dst(const struct slice *b, int32_t stage);
+/* Folds terms[0..n), which are the same slice, in this order, into *out. last: *out is the finished value, divided by
+ * div, in the destination; with `keep`, and where the wire's dtype is another, it is also in scratch, from which it can
+ * be sent on. Otherwise *out is a partial value in scratch of the accumulation dtype. */
+int slice_fold(const struct slice *terms, size_t n, int32_t stage, bool last, bool keep, int64_t div,
+               struct slice *out);
 #endif

@@ -1,4 +1,4 @@
-#include "lower/assign.h"
+#include "lower/feed.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/math.h"
 
-#define GRAIN 16384 /* bytes: a stretch is cut below what one taker needs only down to this */
+#define GRAIN 16384 /* bytes: the stretch of one taker is not cut into parts smaller than this */
 
 /* Which piece of the source a rank has, as the mesh position of its replica 0, or -1. */
 static int64_t piece_of(const struct job *j, int rank)
@@ -172,7 +172,7 @@ static int walk_side(const struct job *j, bool source, int64_t at, struct walk_s
         return error_nomem();
     bool sorted = true;
     for (int64_t r = 0; r < n; r++) {
-        v[r] = (struct walk_replica){job_host(j->machine, mesh_rank(l, at + axes_offset(l, set, r))), r};
+        v[r] = (struct walk_replica){machine_host(j->machine, mesh_rank(l, at + axes_offset(l, set, r))), r};
         sorted = sorted && (!r || v[r - 1].host <= v[r].host);
     }
     if (!sorted)
@@ -212,7 +212,7 @@ static int walk_mesh(struct feed *f)
         int64_t first = w->dst.first[h], end = w->dst.first[h + 1];
         while (g < w->src.hosts && w->src.host[g] < w->dst.host[h])
             g++;
-        if (g == w->src.hosts || w->src.host[g] != w->dst.host[h]) { /* nobody here has it */
+        if (g == w->src.hosts || w->src.host[g] != w->dst.host[h]) { /* no replica of the source is on this host */
             w->far_host[hosts++] = far;
             memcpy(w->far + far, w->dst.number + first, (size_t)(end - first) * sizeof *w->far);
             far += end - first;

@@ -1,19 +1,18 @@
 /* Which replica of a source sends which stretch to which replica of a destination.
  *
- * For one pair of pieces (s of the source, t of the destination) the ranks that need it and lack
- * it stand on a line, each as long as the stretch it needs, and the replicas of s take equal
- * parts of the line. Everything is integer arithmetic on the two layouts, so that the sender and
- * the receiver cut at the same places without looking at anyone else:
+ * For one pair of pieces (s of the source, t of the destination) the ranks that need it and lack it, the takers, stand
+ * on a line. Each is as long as the stretch that it needs. The replicas of s, the givers, take equal parts of the line.
+ * All this is integer arithmetic on the two layouts, so the sender and the receiver cut at the same places without
+ * communication:
  *
- *   apart   all replicas of t lack it, and the line runs over the whole of s along the cut dim,
- *           through all destination pieces that it feeds: each replica feeds few of them.
- *   same    the two meshes are one: those that have it are counted digit by digit.
- *   walk    the replicas of t are looked at one by one. With several hosts, ranks are fed from
- *           their own host where it holds a replica. Into a host that holds none a stretch goes
- *           once, to one of those that need it, which hands it on to the others there; they share
- *           that work, and it goes bucket by bucket, so that the two hops overlap. */
-#ifndef WEFT_LOWER_ASSIGN_H
-#define WEFT_LOWER_ASSIGN_H
+ *   apart   all replicas of t lack it, and the line runs over the whole of s along the cut dim, through all destination
+ *           pieces that it feeds: each replica feeds few of them.
+ *   same    the two meshes are one: the replicas that have it are counted digit by digit.
+ *   walk    the replicas of t are looked at one by one. With several hosts, ranks are fed from their own host if it
+ * holds a replica. Into a host that holds none a stretch goes once, to one of the takers, which hands it on to the
+ *           others there. The takers share that work, and it goes bucket by bucket, so that the two hops overlap. */
+#ifndef WEFT_LOWER_FEED_H
+#define WEFT_LOWER_FEED_H
 #include "base/math.h"
 #include "lower/job.h"
 
@@ -44,20 +43,21 @@ struct feed {
 struct feed_cut {
     int64_t from, to;
     int rank;
-    int32_t stage;    /* 0: of the source; 1: handed on */
-    const int *mates; /* as a destination: to whom this rank hands it on */
+    int32_t stage;    /* 0: sent by the source; 1: handed on inside a host */
+    const int *mates; /* as a destination: the ranks to which this rank hands it on */
     size_t nmates;
 };
 
-/* Room for what is walked, kept until the move is lowered; for JOB_WALK, before the first feed_open. */
+/* For JOB_WALK, before the first feed_open: room for the replicas that are walked, kept until the move is lowered. */
 int feed_walk_open(struct job *j);
 /* first: the source's place of the pair's first position along the cut dim, counted from the interior; other: elements
  * of the pair in all other dims; s_piece: the source's coordinate along the cut dim. */
 int feed_open(const struct job *j, int64_t s, int64_t t, int64_t length, int64_t first, int64_t other, int64_t s_piece,
               struct feed *out);
-/* This rank as the destination: calls visit for each stretch, with who sends it. Must lack the piece. */
+/* For this rank as the destination, which must lack the piece: calls visit for each stretch, with the rank that sends
+ * it. */
 int feed_receive(const struct feed *f, int (*visit)(void *arg, const struct feed_cut *c), void *arg);
-/* This rank as the source: each stretch that it sends, with who gets it. */
+/* For this rank as the source: calls visit for each stretch that it sends, with the rank that gets it. */
 int feed_send(const struct feed *f, int (*visit)(void *arg, const struct feed_cut *c), void *arg);
 /* Does this rank of the destination's mesh hold piece s in the source? */
 bool feed_has(const struct job *j, int64_t s, int rank);
