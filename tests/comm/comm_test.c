@@ -12,12 +12,11 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "support/clock.h"
 #include "support/conformance.h"
 #include "support/ranks.h"
 #include "support/suite.h"
 #include "support/tensors.h"
-
-#define MS INT64_C(1000000)
 
 /* Where one rank is late: the others open and bind within it, and must not be late though they may have to wait for a
  * core. Longer where they have to connect, too. */

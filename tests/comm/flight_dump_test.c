@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/clock.h"
 #include "support/json_syntax.h"
 #include "support/ranks.h"
 #include "support/suite.h"
 
-#define MS INT64_C(1000000)
 #define EVENTS 256 /* that are kept */
 
 /* The dump, in memory that the caller frees; NULL: it is not as weft.h says, or not JSON. */

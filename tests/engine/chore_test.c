@@ -1,7 +1,6 @@
 /* Copies that any rank may do, where ranks share cores and where they do not: a rank that has begun a run needs to do
  * no more for the others to end it, and one that has not begun has nothing of its own read or written. */
 #define _GNU_SOURCE
-#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -11,28 +10,15 @@
 
 #include "engine/block.h"
 #include "engine_model.h"
+#include "support/clock.h"
 #include "support/conformance.h"
+#include "support/exec_job.h"
 #include "support/random.h"
 #include "support/share.h"
 #include "support/suite.h"
 
-#define SECOND INT64_C(1000000000)
 #define LONG (20 * SECOND) /* beyond it something is stuck, on a busy machine, too */
 #define WINDOWS 0xffffffff
-
-/* Two cores at most, so that three ranks share them, and two do not. */
-static int crowd(void **state)
-{
-    (void)state;
-    cpu_set_t may, few;
-    CPU_ZERO(&few);
-    if (sched_getaffinity(0, sizeof may, &may))
-        return -1;
-    for (size_t i = 0; i < CPU_SETSIZE && CPU_COUNT(&few) < 2; i++)
-        if (CPU_ISSET(i, &may))
-            CPU_SET(i, &few);
-    return sched_setaffinity(0, sizeof few, &few);
-}
 
 /* Rows to columns and the other way, and one in pieces that all ranks get: from 2 to 8 ranks no message is a letter. */
 #define CROWD(n)                                                                                                    \
@@ -156,17 +142,9 @@ static void run_hurried(struct ranks_rank *r)
     for (int i = 0; i < 2; i++)
         RANKS_OK(r, make(&m[i], r));
     for (int seed = 0; seed < runs; seed++) {
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < 2; i++)
             model_fill(&m[i], seed + i);
-            if (random_once_in(&rng, 3))
-                sched_yield();
-            RANKS_OK(r, weft_exec_start(m[i].exec));
-        }
-        bool done = false;
-        while (!random_once_in(&rng, 4) && !done)
-            RANKS_OK(r, weft_exec_test(m[1].exec, &done));
-        for (int i = 1; i >= 0; i--)
-            RANKS_OK(r, weft_exec_wait(m[i].exec, LONG));
+        RANKS_OK(r, job_run_two(m[0].exec, m[1].exec, &rng, LONG));
         for (int i = 0; i < 2; i++)
             RANKS_CHECK(r, !model_wrong(&m[i], seed + i));
     }
@@ -301,13 +279,14 @@ static void memory_of_a_closed_run_is_untouched(void **state)
 
 int main(int argc, char **argv)
 {
+    /* So that three ranks share cores, and two do not. */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(idle_rank_gets_its_data_without_a_call, crowd),
-        cmocka_unit_test(late_rank_memory_is_untouched),
-        cmocka_unit_test(two_runs_in_flight_are_right),
-        cmocka_unit_test(rebind_to_private_memory_and_back_is_right),
-        cmocka_unit_test(all_boxes_are_told),
-        cmocka_unit_test(memory_of_a_closed_run_is_untouched),
+        cmocka_unit_test_setup(idle_rank_gets_its_data_without_a_call, ranks_on_two_cores),
+        cmocka_unit_test_setup(late_rank_memory_is_untouched, ranks_on_two_cores),
+        cmocka_unit_test_setup(two_runs_in_flight_are_right, ranks_on_two_cores),
+        cmocka_unit_test_setup(rebind_to_private_memory_and_back_is_right, ranks_on_two_cores),
+        cmocka_unit_test_setup(all_boxes_are_told, ranks_on_two_cores),
+        cmocka_unit_test_setup(memory_of_a_closed_run_is_untouched, ranks_on_two_cores),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests));
 }

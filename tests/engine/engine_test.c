@@ -8,23 +8,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "engine_model.h"
+#include "support/clock.h"
 #include "support/conformance.h"
 #include "support/random.h"
 #include "support/share.h"
 #include "support/suite.h"
 
-#define SECOND INT64_C(1000000000)
 #define LONG (20 * SECOND) /* beyond it something is stuck, on a busy machine, too */
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * SECOND + t.tv_nsec;
-}
 
 /* ---- waits in small pieces ---- */
 
@@ -51,9 +43,9 @@ static void run_impatient(struct ranks_rank *r)
         RANKS_OK(r, weft_window_notify(w, 0, 0, WEFT_NOTIFY_SET, 1));
     }
     if (r->rank == 0) {
-        int64_t until = now_ns() + LONG;
+        int64_t until = clock_now() + LONG;
         int err = weft_exec_start(m.exec);
-        for (bool done = false; !err && !done && now_ns() < until;) {
+        for (bool done = false; !err && !done && clock_now() < until;) {
             if (how == BY_TEST) {
                 err = weft_exec_test(m.exec, &done);
                 continue;
@@ -65,7 +57,7 @@ static void run_impatient(struct ranks_rank *r)
             err = err == WEFT_ETIMEOUT ? 0 : err;
         }
         RANKS_OK(r, err);
-        RANKS_CHECK(r, now_ns() < until);
+        RANKS_CHECK(r, clock_now() < until);
         RANKS_OK(r, weft_exec_wait(m.exec, LONG));
     }
     if (how == BY_BARRIER && r->rank)
@@ -528,7 +520,7 @@ static void run_two_ways(struct ranks_rank *r)
             ranks_meet(r);
         RANKS_OK(r, weft_exec_start(m.exec));
         bool done = false;
-        for (int64_t until = now_ns() + SECOND / 20; r->rank == 0 && !done && now_ns() < until;)
+        for (int64_t until = clock_now() + SECOND / 20; r->rank == 0 && !done && clock_now() < until;)
             RANKS_OK(r, weft_exec_test(m.exec, &done));
         RANKS_CHECK(r, !done || conformance_on_hosts()); /* a wire has a copy */
         if (r->rank < 2)

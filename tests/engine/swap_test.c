@@ -2,7 +2,6 @@
  * has begun holds up nobody and one which has not is not touched, that ranks who are not at it go on, and who is to
  * blame. */
 #define _GNU_SOURCE
-#include <sched.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,11 +12,12 @@
 #include "engine/block.h"
 #include "engine/drivers/swap.h"
 #include "faces.h"
+#include "support/clock.h"
 #include "support/conformance.h"
+#include "support/exec_job.h"
 #include "support/share.h"
 #include "support/suite.h"
 
-#define SECOND INT64_C(1000000000)
 #define LONG (20 * SECOND) /* beyond it something is stuck, on a busy machine, too */
 
 /* `large`: they are swapped where ranks share cores; `strips`: also where each has its own, since they span enough. */
@@ -39,20 +39,6 @@ static const struct faces cases[] = {
     {.what = "a ring of five", .grid = {3, 5, {PLANE(8, 1027), {24, 5, 3, 3, true}}}, .large = true},
 };
 static const struct faces row = {.what = "a row", .grid = {3, 4, {PLANE(93, 89), {12, 4, 1, 1, false}}}, .large = true};
-
-/* Two cores at most, so that three ranks share them. */
-static int crowd(void **state)
-{
-    (void)state;
-    cpu_set_t may, few;
-    CPU_ZERO(&few);
-    if (sched_getaffinity(0, sizeof may, &may))
-        return -1;
-    for (size_t i = 0; i < CPU_SETSIZE && CPU_COUNT(&few) < 2; i++)
-        if (CPU_ISSET(i, &may))
-            CPU_SET(i, &few);
-    return sched_setaffinity(0, sizeof few, &few);
-}
 
 static bool swaps(const struct mine *m)
 {
@@ -186,17 +172,9 @@ static void run_hurried(struct ranks_rank *r)
         RANKS_OK(r, faces_make(&m[i], r));
     }
     for (int run = 0; run < runs; run++) {
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < 2; i++)
             faces_fill(&m[i], run + i);
-            if (random_once_in(&rng, 3))
-                sched_yield();
-            RANKS_OK(r, weft_exec_start(m[i].exec));
-        }
-        bool done = false;
-        while (!random_once_in(&rng, 4) && !done)
-            RANKS_OK(r, weft_exec_test(m[1].exec, &done));
-        for (int i = 1; i >= 0; i--)
-            RANKS_OK(r, weft_exec_wait(m[i].exec, LONG));
+        RANKS_OK(r, job_run_two(m[0].exec, m[1].exec, &rng, LONG));
         for (int i = 0; i < 2; i++)
             faces_check(r, &m[i], run + i);
     }
@@ -349,15 +327,16 @@ static void memory_of_a_closed_run_is_untouched(void **state)
 
 int main(int argc, char **argv)
 {
+    /* So that three ranks share cores, and two do not. */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(swapped_faces_arrive, crowd),
-        cmocka_unit_test(idle_rank_gets_its_faces_without_a_call),
-        cmocka_unit_test(late_rank_memory_is_untouched),
-        cmocka_unit_test(two_runs_in_flight_are_right),
-        cmocka_unit_test(run_ends_before_far_ranks_begin),
-        cmocka_unit_test(rebind_to_private_memory_and_back_is_right),
-        cmocka_unit_test(rank_that_dies_fails_the_next_run),
-        cmocka_unit_test(memory_of_a_closed_run_is_untouched),
+        cmocka_unit_test_setup(swapped_faces_arrive, ranks_on_two_cores),
+        cmocka_unit_test_setup(idle_rank_gets_its_faces_without_a_call, ranks_on_two_cores),
+        cmocka_unit_test_setup(late_rank_memory_is_untouched, ranks_on_two_cores),
+        cmocka_unit_test_setup(two_runs_in_flight_are_right, ranks_on_two_cores),
+        cmocka_unit_test_setup(run_ends_before_far_ranks_begin, ranks_on_two_cores),
+        cmocka_unit_test_setup(rebind_to_private_memory_and_back_is_right, ranks_on_two_cores),
+        cmocka_unit_test_setup(rank_that_dies_fails_the_next_run, ranks_on_two_cores),
+        cmocka_unit_test_setup(memory_of_a_closed_run_is_untouched, ranks_on_two_cores),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests));
 }

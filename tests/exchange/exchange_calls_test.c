@@ -11,6 +11,7 @@
 
 #include "exchange/pipe.h"
 #include "exchange_flow.h"
+#include "support/clock.h"
 #include "support/conformance.h"
 #include "support/suite.h"
 #include "weft/halo.h"
@@ -128,7 +129,7 @@ static void times_out(struct ranks_rank *r)
         RANKS_OK(r, weft_exchange_finish(x, false));
         snprintf(words, sizeof words, "time ran out: waiting for rank %d (has not finished)", prev);
         RANKS_REFUSED(r, weft_exchange_wait(x, 0), WEFT_ETIMEOUT, words);
-        RANKS_REFUSED(r, weft_exchange_wait(x, FLOW_MS), WEFT_ETIMEOUT, words);
+        RANKS_REFUSED(r, weft_exchange_wait(x, MS), WEFT_ETIMEOUT, words);
     }
     ranks_meet(r);
     if (r->rank != 0)
@@ -262,7 +263,7 @@ static void slow_receiver(struct ranks_rank *r)
     bool complete = false;
     RANKS_OK(r, weft_exchange_open(r->comm, &prev, (size_t)nfrom, &next, (size_t)nto, &o, &x));
     if (r->rank == r->size - 1) {
-        struct timespec half = {.tv_nsec = 500 * FLOW_MS};
+        struct timespec half = {.tv_nsec = 500 * MS};
         nanosleep(&half, NULL);
         RANKS_OK(r, weft_exchange_stats(x, &info));
         RANKS_CHECK(r, info.untaken <= SLOW_BUDGET && info.received < SLOW);

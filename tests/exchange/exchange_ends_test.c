@@ -56,7 +56,7 @@ static void pause_between(struct ranks_rank *r)
         if (round || r->rank == 0)
             ranks_meet(r);
         if (r->rank == 0)
-            RANKS_CHECK(r, weft_exchange_wait(x, 20 * FLOW_MS) == WEFT_ETIMEOUT);
+            RANKS_CHECK(r, weft_exchange_wait(x, 20 * MS) == WEFT_ETIMEOUT);
         if (round || r->rank == 0)
             ranks_meet(r);
         RANKS_OK(r, weft_exchange_wait(x, WEFT_FOREVER));
@@ -64,7 +64,7 @@ static void pause_between(struct ranks_rank *r)
         RANKS_CHECK(r, (m != NULL) == (r->rank == 1));
         weft_message_free(m);
         if (!round)
-            nanosleep(&(struct timespec){.tv_sec = DEADLINE_MS / 1000, .tv_nsec = 50 * FLOW_MS}, NULL);
+            nanosleep(&(struct timespec){.tv_sec = DEADLINE_MS / 1000, .tv_nsec = 50 * MS}, NULL);
     }
     weft_exchange_close(x);
 }
@@ -77,7 +77,7 @@ static void pause_between_rounds_is_no_stall(void **state)
         print_message("skip: between hosts nobody waits until a payload was loaded\n");
         skip();
     }
-    ranks_run(2, &(weft_comm_opts){.deadline_ns = DEADLINE_MS * FLOW_MS}, pause_between, NULL, NULL);
+    ranks_run(2, &(weft_comm_opts){.deadline_ns = DEADLINE_MS * MS}, pause_between, NULL, NULL);
 }
 
 /* ---- votes that will not come ---- */
@@ -141,8 +141,7 @@ static void rank_that_stalls_in_the_vote_is_named(void **state)
     for (int i = 0; i < 3; i++) {
         int sleeper = who[i].sleeper;
         if (conformance_takes(i))
-            ranks_run(who[i].n, &(weft_comm_opts){.deadline_ns = DEADLINE_MS * FLOW_MS}, stall_in_the_vote, &sleeper,
-                      NULL);
+            ranks_run(who[i].n, &(weft_comm_opts){.deadline_ns = DEADLINE_MS * MS}, stall_in_the_vote, &sleeper, NULL);
     }
 }
 
@@ -165,7 +164,7 @@ static void stop_while_loading(struct ranks_rank *r)
     for (int i = 0; i < 3; i++)
         RANKS_CHECK(r, weft_exchange_wait(x, WEFT_FOREVER) == WEFT_EPEER);
     int64_t took = clock_now() - begin;
-    RANKS_CHECK(r, took >= DEADLINE_MS * FLOW_MS && took < 10 * SECOND);
+    RANKS_CHECK(r, took >= DEADLINE_MS * MS && took < 10 * SECOND);
     weft_exchange_close(x);
     ranks_meet(r);
 }
@@ -177,7 +176,7 @@ static void peer_stopped_while_loading_is_not_waited_for_for_ever(void **state)
         print_message("skip: for processes of one host\n");
         skip();
     }
-    ranks_run(2, &(weft_comm_opts){.deadline_ns = DEADLINE_MS * FLOW_MS}, stop_while_loading, NULL, NULL);
+    ranks_run(2, &(weft_comm_opts){.deadline_ns = DEADLINE_MS * MS}, stop_while_loading, NULL, NULL);
 }
 
 /* ---- no room inside a callback ---- */

@@ -59,9 +59,9 @@ static void take_back(struct wire_rank *r, struct wire_message *m, unsigned char
     WIRE_CHECK(r, state == 1 || state == WEFT_EPEER);
     if (state < 0)
         WIRE_CHECK(r, strstr(weft_errmsg(), "rank 2"));
-    int64_t began = wire_now();
+    int64_t began = clock_now();
     WIRE_CHECK(r, o->cancel(m));
-    WIRE_CHECK(r, wire_now() - began < LOADED_NS);
+    WIRE_CHECK(r, clock_now() - began < LOADED_NS);
     memset(memory, 0x77, bytes);
     if (m->send)
         WIRE_CHECK(r, o->start(m) == WEFT_EPEER);
@@ -94,9 +94,9 @@ static void survive(struct wire_rank *r, const struct moment *m, struct wire_mes
         if (with[i] && o->start(with[i]))
             WIRE_CHECK(r, o->gone(r->w, 2) == TRANSPORT_DIED);
     WIRE_UNTIL(r, atomic_load(&r->job->signs[0]));
-    int64_t dead = wire_now();
+    int64_t dead = clock_now();
     WIRE_UNTIL(r, o->gone(r->w, 2) != TRANSPORT_HERE);
-    int64_t took = wire_now() - dead;
+    int64_t took = clock_now() - dead;
     if (took > SEEN_NS)
         fprintf(stderr, "rank %d saw it after %lld ms\n", r->rank, (long long)(took / MS));
     WIRE_CHECK(r, took < LOADED_NS && o->gone(r->w, 2) == TRANSPORT_DIED);
@@ -115,10 +115,10 @@ static void survive(struct wire_rank *r, const struct moment *m, struct wire_mes
 
 static void close_fast(struct wire_rank *r)
 {
-    int64_t began = wire_now();
+    int64_t began = clock_now();
     r->w->ops->close(r->w);
     r->w = NULL;
-    WIRE_CHECK(r, wire_now() - began < LOADED_NS);
+    WIRE_CHECK(r, clock_now() - began < LOADED_NS);
 }
 
 /* Ranks 0 and 1 have messages with rank 2, which dies. */
@@ -220,9 +220,9 @@ static void stop_body(struct wire_rank *r)
         WIRE_CHECK(r, o->cancel(recv) && o->cancel(send));
     } else {
         WIRE_UNTIL(r, atomic_load(&r->job->signs[0]));
-        int64_t began = wire_now();
+        int64_t began = clock_now();
         WIRE_CHECK(r, o->cancel(recv) && o->cancel(send));
-        WIRE_CHECK(r, wire_now() - began < LOADED_NS);
+        WIRE_CHECK(r, clock_now() - began < LOADED_NS);
         memset(memory, 0x77, 2 * LARGE);
         kill(r->job->pids[1], SIGCONT);
         for (int i = 0; i < 2000; i++)

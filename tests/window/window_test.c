@@ -97,7 +97,7 @@ static void random_signals_and_barriers_between_hosts_are_right(void **state)
 {
     (void)state;
     const weft_comm_opts by_thread = {.progress = WEFT_PROGRESS_THREAD};
-    int64_t ns = test_share(200, 20000) * WINDOW_MS;
+    int64_t ns = test_share(200, 20000) * MS;
     over_sizes(stress_body, 2, 6, &ns, NULL);
     ranks_run(3, &by_thread, stress_body, &ns, NULL);
 }
@@ -106,7 +106,7 @@ static void random_signals_and_barriers_are_right(void **state)
 {
     (void)state;
     static const int sizes[] = {2, 3, 6};
-    int64_t ns = test_share(1700, 60000) * WINDOW_MS / 3; /* on each transport: 5 s in all, or a minute each */
+    int64_t ns = test_share(1700, 60000) * MS / 3; /* on each transport: 5 s in all, or a minute each */
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
         struct ranks_rank left[RANKS_MAX];
         ranks_run(sizes[k], NULL, stress_body, &ns, left);
@@ -127,13 +127,6 @@ struct killing {
         char text[300];
     } end[RANKS_MAX];
 };
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 /* Barriers of the group and of neighbours and a token that goes round, until something fails. */
 static int work_until_failure(weft_window *w, int rank, int ranks)
@@ -162,7 +155,7 @@ static void rank_of_killing(struct killing *k, int rank)
         _exit(1);
     atomic_fetch_add(&k->ready, 1);
     k->end[rank].code = work_until_failure(w, rank, k->ranks);
-    k->end[rank].at = now_ns();
+    k->end[rank].at = clock_now();
     snprintf(k->end[rank].text, sizeof k->end[rank].text, "%s", weft_errmsg());
     weft_window_close(w);
     weft_comm_close(c);
@@ -188,15 +181,14 @@ static void kill_one(struct random *rnd, int number)
     while (atomic_load(&k->ready) < k->ranks)
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
     nanosleep(&(struct timespec){.tv_nsec = random_in(rnd, 0, 3000000)}, NULL);
-    int64_t killed = now_ns();
+    int64_t killed = clock_now();
     kill(pids[victim], SIGKILL);
     for (int r = 0; r < k->ranks; r++) {
         assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
         if (r != victim && (status || k->end[r].code != WEFT_EPEER || strncmp(k->end[r].text, text, strlen(text)) ||
                             !soon_enough(k->end[r].at - killed)))
             fail_msg("kill %d: rank %d of %d was killed, rank %d ended with %d, %d after %lld ms: %s", number, victim,
-                     k->ranks, r, status, k->end[r].code, (long long)((k->end[r].at - killed) / WINDOW_MS),
-                     k->end[r].text);
+                     k->ranks, r, status, k->end[r].code, (long long)((k->end[r].at - killed) / MS), k->end[r].text);
     }
     munmap(k, sizeof *k);
 }
