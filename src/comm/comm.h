@@ -4,7 +4,7 @@
  * and its attention: each has its own meetings, staging and failure, and a wait in one makes progress in all.
  *
  *   comm.c       opening and closing; open.c how ranks find each other; environment.c; serve.c the rendezvous server
- *   failure.c    the failure of a comm; names.c how ranks are named in texts
+ *   fail.c       the failure of a comm; names.c how ranks are named in texts
  *   lock.c       the progress lock: one thread at a time drives a family of siblings; family.c the family and its
  * thread task.c       what is moved along: execs in flight, exchanges, windows and mail of comms on several hosts
  *   progress.c   one pass over all of that; liveness.c peers that are gone or silent
@@ -140,7 +140,7 @@ void comm_windows_free(weft_comm *c);
  */
 void comm_memory_ready(char *memory, size_t bytes);
 
-/* ---- failure.c ---- */
+/* ---- fail.c ---- */
 
 /* Fails the comm for all its ranks; returns the failure that stays, with this thread's error text set. */
 int comm_fail(weft_comm *c, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

@@ -6,7 +6,7 @@
 #include "base/dtype.h"
 #include "support/suite.h"
 
-static void test_dtypes(void **state)
+static void dtypes_have_names_and_sizes_both_ways(void **state)
 {
     (void)state;
     static const char *const names[] = {"bool", "u8",  "i8",   "u16", "i16", "u32",    "i32",   "u64",
@@ -25,7 +25,7 @@ static void test_dtypes(void **state)
     assert_int_equal(dtype_parse("", 0), 0);
 }
 
-static void test_ops(void **state)
+static void ops_have_names_both_ways(void **state)
 {
     (void)state;
     static const char *const names[] = {"sum", "prod", "min", "max", "avg", "band", "bor", "bxor"};
@@ -37,7 +37,7 @@ static void test_ops(void **state)
     assert_int_equal(dtype_parse_op("", 0), 0);
 }
 
-static void test_strangers(void **state)
+static void unknown_dtypes_and_ops_have_no_name(void **state)
 {
     (void)state;
     static const int none[] = {0, -1, DTYPE_COUNT + 1, INT32_MAX, INT32_MIN};
@@ -52,9 +52,9 @@ static void test_strangers(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dtypes),
-        cmocka_unit_test(test_ops),
-        cmocka_unit_test(test_strangers),
+        cmocka_unit_test(dtypes_have_names_and_sizes_both_ways),
+        cmocka_unit_test(ops_have_names_both_ways),
+        cmocka_unit_test(unknown_dtypes_and_ops_have_no_name),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

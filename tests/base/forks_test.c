@@ -91,7 +91,7 @@ static void child_frees(struct ranks_rank *r)
     pair_release(&t.p);
 }
 
-static void children_free_nothing(void **state)
+static void child_that_closes_leaves_the_parents_comm_alone(void **state)
 {
     (void)state;
     ranks_on = "shm";
@@ -116,7 +116,7 @@ static int stop_in_child(void *store)
     return lost;
 }
 
-static void children_stop_no_store(void **state)
+static void child_that_stops_a_store_leaves_the_parents_alone(void **state)
 {
     (void)state;
     weft_store *s;
@@ -164,7 +164,7 @@ static int open_and_die(void *arg)
     return 1;
 }
 
-static void names_are_free_again(void **state)
+static void name_is_free_when_its_owner_died_and_a_child_lives(void **state)
 {
     (void)state;
     struct survivor *s = ranks_shared(sizeof *s);
@@ -197,7 +197,7 @@ static void miss_the_parent(struct ranks_rank *r)
     pair_release(&p);
 }
 
-static void a_child_does_not_hide_a_death(void **state)
+static void child_does_not_hide_the_death_of_its_parent(void **state)
 {
     (void)state;
     struct survivor *s = ranks_shared(sizeof *s);
@@ -214,10 +214,10 @@ static void a_child_does_not_hide_a_death(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(children_free_nothing),
-        cmocka_unit_test(children_stop_no_store),
-        cmocka_unit_test(names_are_free_again),
-        cmocka_unit_test(a_child_does_not_hide_a_death),
+        cmocka_unit_test(child_that_closes_leaves_the_parents_comm_alone),
+        cmocka_unit_test(child_that_stops_a_store_leaves_the_parents_alone),
+        cmocka_unit_test(name_is_free_when_its_owner_died_and_a_child_lives),
+        cmocka_unit_test(child_does_not_hide_the_death_of_its_parent),
     };
     return SUITE_MAIN(argc, argv, SUITE_FIXTURE(tests, hosts_setup, hosts_teardown));
 }

@@ -21,7 +21,7 @@ static void write_all(struct text *t)
 static const char expected[] = "ab-42key=7;         q\\\"\\\\\\n\\t\\x01\\x7f"
                                "\"q\\\"\\\\\\u000a\\u0001\\u007f\xc3\xa9\\ufffd\"end";
 
-static void every_capacity(void **state)
+static void every_capacity_keeps_the_same_prefix(void **state)
 {
     (void)state;
     size_t len = strlen(expected);
@@ -39,7 +39,7 @@ static void every_capacity(void **state)
     }
 }
 
-static void ints_like_printf(void **state)
+static void ints_are_written_like_printf(void **state)
 {
     (void)state;
     static const long long values[] = {0, 1, -1, 9, 10, 1234567890123, INT64_MAX, INT64_MIN};
@@ -52,7 +52,7 @@ static void ints_like_printf(void **state)
     }
 }
 
-static void pad_always_parts(void **state)
+static void pad_always_separates(void **state)
 {
     (void)state;
     char buf[16];
@@ -93,9 +93,9 @@ static void json_is_always_utf8(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_capacity),
-        cmocka_unit_test(ints_like_printf),
-        cmocka_unit_test(pad_always_parts),
+        cmocka_unit_test(every_capacity_keeps_the_same_prefix),
+        cmocka_unit_test(ints_are_written_like_printf),
+        cmocka_unit_test(pad_always_separates),
         cmocka_unit_test(json_is_always_utf8),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));

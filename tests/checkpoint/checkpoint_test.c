@@ -184,7 +184,7 @@ static void one_model(uint64_t seed)
     scratch_clear();
 }
 
-static void test_law(void **state)
+static void random_models_resharded_match_a_straight_split(void **state)
 {
     (void)state;
     for (int64_t seed = 1; suite_seed(&seed, 1, test_share(50, 3000)); seed++) {
@@ -194,7 +194,7 @@ static void test_law(void **state)
 }
 
 /* Larger tensors in slabs of 4 KiB: rows, parts of rows, several dims deep. */
-static void test_slabs(void **state)
+static void tensors_in_small_slabs_match_a_straight_split(void **state)
 {
     (void)state;
     struct random r = {77};
@@ -226,8 +226,8 @@ static void test_slabs(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_law),
-        cmocka_unit_test(test_slabs),
+        cmocka_unit_test(random_models_resharded_match_a_straight_split),
+        cmocka_unit_test(tensors_in_small_slabs_match_a_straight_split),
     };
     return SUITE_MAIN(argc, argv, SUITE_FIXTURE(tests, scratch_make, scratch_drop));
 }

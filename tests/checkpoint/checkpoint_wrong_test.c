@@ -122,7 +122,7 @@ static void taken(const char *from, const char *to, const weft_checkpoint_opts *
 
 /* ---- inputs ---- */
 
-static void test_files_that_lie(void **state)
+static void files_that_lie_are_refused(void **state)
 {
     (void)state;
     static const char ok[] = "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}";
@@ -153,7 +153,7 @@ static void test_files_that_lie(void **state)
     refused("/dev/null", "tp1", NULL, WEFT_EINVAL, "/dev/null: it is not a regular file");
 }
 
-static void test_folders(void **state)
+static void bad_folders_are_refused(void **state)
 {
     (void)state;
     char folder[PATH], path[PATH], index[PATH];
@@ -184,7 +184,7 @@ static void test_folders(void **state)
     }
 }
 
-static void test_sets(void **state)
+static void incomplete_sets_are_refused(void **state)
 {
     (void)state;
     char folder[PATH], path[PATH], other[PATH];
@@ -226,7 +226,7 @@ static void test_sets(void **state)
 }
 
 /* Notes that do not tell the truth. */
-static void test_notes(void **state)
+static void wrong_notes_are_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -271,7 +271,7 @@ static void test_notes(void **state)
 
 /* ---- what is asked for ---- */
 
-static void test_requests(void **state)
+static void bad_requests_are_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -340,7 +340,7 @@ static void test_requests(void **state)
     refused(NULL, "tp1", NULL, WEFT_EINVAL, "in is NULL");
 }
 
-static void test_config(void **state)
+static void bad_configs_are_refused(void **state)
 {
     (void)state;
     char config[PATH];
@@ -359,7 +359,7 @@ static void test_config(void **state)
 
 /* ---- outputs ---- */
 
-static void test_output(void **state)
+static void outputs_in_the_way_are_refused(void **state)
 {
     (void)state;
     char path[PATH];
@@ -391,7 +391,7 @@ static void test_output(void **state)
     assert_int_equal(count_files(), 4);
 }
 
-static void test_shards(void **state)
+static void shards_are_written_and_read_again(void **state)
 {
     (void)state;
     char path[PATH], again[PATH];
@@ -412,7 +412,7 @@ static int stop(void *arg, int64_t done, int64_t all)
     return WEFT_EBUSY;
 }
 
-static void test_stop(void **state)
+static void stopped_reshard_leaves_nothing(void **state)
 {
     (void)state;
     /* Beats come when threads end or 50 ms are over: with this much to do some beat comes before the end. */
@@ -456,7 +456,7 @@ static int once(bool force, const char *from, const char *to, long *reached, int
 }
 
 /* Every call fails once; then the output is absent, or what it was before. fallocate alone may fail without harm. */
-static void test_calls_fail(void **state)
+static void failed_system_calls_leave_nothing(void **state)
 {
     (void)state;
     char set_path[PATH], path[PATH];
@@ -496,7 +496,7 @@ static void test_calls_fail(void **state)
     }
 }
 
-static void test_memory_runs_out(void **state)
+static void failed_allocations_leave_nothing(void **state)
 {
     (void)state;
     long n = 0;
@@ -523,9 +523,12 @@ static void test_memory_runs_out(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_files_that_lie),  TEST(test_folders), TEST(test_sets),   TEST(test_notes), TEST(test_requests),
-        TEST(test_config),          TEST(test_output),  TEST(test_shards), TEST(test_stop),  TEST(test_calls_fail),
-        TEST(test_memory_runs_out),
+        TEST(files_that_lie_are_refused),       TEST(bad_folders_are_refused),
+        TEST(incomplete_sets_are_refused),      TEST(wrong_notes_are_refused),
+        TEST(bad_requests_are_refused),         TEST(bad_configs_are_refused),
+        TEST(outputs_in_the_way_are_refused),   TEST(shards_are_written_and_read_again),
+        TEST(stopped_reshard_leaves_nothing),   TEST(failed_system_calls_leave_nothing),
+        TEST(failed_allocations_leave_nothing),
     };
     return SUITE_MAIN(argc, argv, SUITE_FIXTURE(tests, scratch_make, scratch_drop));
 }

@@ -25,7 +25,7 @@ static int reset(void **state)
     return 0;
 }
 
-static void test_parse(void **state)
+static void rules_parse_to_what_they_say(void **state)
 {
     (void)state;
     struct rules r;
@@ -67,7 +67,7 @@ static void test_parse(void **state)
     assert_false(rules_match_mention(&r, "p") || rules_match_mention(&r, "ppp"));
 }
 
-static void test_refused(void **state)
+static void bad_rules_are_refused_with_their_line(void **state)
 {
     (void)state;
     static const struct {
@@ -143,7 +143,7 @@ static bool slow_match(const char *p, const char *name, const char *s, long *num
     return *p == *s && (!*p || slow_match(p + 1, name, s + 1, number));
 }
 
-static void test_match(void **state)
+static void patterns_match_like_brute_force(void **state)
 {
     (void)state;
     struct random r = {9};
@@ -179,7 +179,7 @@ static void test_match(void **state)
     assert_in_range(matched, 300, 29000);
 }
 
-static void test_first_rule_counts(void **state)
+static void first_rule_that_matches_counts(void **state)
 {
     (void)state;
     struct rules r;
@@ -192,7 +192,7 @@ static void test_first_rule_counts(void **state)
     assert_false(rules_match_find(&r, "ab", &m) || rules_match_find(&r, "", &m));
 }
 
-static void test_fused(void **state)
+static void fused_names_are_found_and_renamed(void **state)
 {
     (void)state;
     struct rules r;
@@ -209,7 +209,7 @@ static void test_fused(void **state)
     assert_int_equal(k, 1);
 }
 
-static void test_shipped(void **state)
+static void shipped_rules_parse(void **state)
 {
     (void)state;
     int n = 0;
@@ -231,9 +231,12 @@ static void test_shipped(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_parse, reset), cmocka_unit_test_teardown(test_refused, reset),
-        cmocka_unit_test_teardown(test_match, reset), cmocka_unit_test_teardown(test_first_rule_counts, reset),
-        cmocka_unit_test_teardown(test_fused, reset), cmocka_unit_test_teardown(test_shipped, reset),
+        cmocka_unit_test_teardown(rules_parse_to_what_they_say, reset),
+        cmocka_unit_test_teardown(bad_rules_are_refused_with_their_line, reset),
+        cmocka_unit_test_teardown(patterns_match_like_brute_force, reset),
+        cmocka_unit_test_teardown(first_rule_that_matches_counts, reset),
+        cmocka_unit_test_teardown(fused_names_are_found_and_renamed, reset),
+        cmocka_unit_test_teardown(shipped_rules_parse, reset),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

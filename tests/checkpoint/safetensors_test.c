@@ -18,7 +18,7 @@ static int read_text(const char *header, int64_t data, struct arena *arena, stru
 
 #define T "{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}"
 
-static void test_refused(void **state)
+static void bad_headers_are_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -82,7 +82,7 @@ static void test_refused(void **state)
     }
 }
 
-static void test_length(void **state)
+static void bad_lengths_are_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -111,7 +111,7 @@ static void test_length(void **state)
 }
 
 /* Any names, any shapes, any notes: written, read, equal. */
-static void test_round_trip(void **state)
+static void written_headers_read_back_equal(void **state)
 {
     (void)state;
     static const char *const names[] = {"a", "", "a.b\n\"\\\x01", "\xe2\x82\xac", "__metadata", "x/y/../z", " "};
@@ -163,7 +163,7 @@ static void test_round_trip(void **state)
 }
 
 /* \u of one to four bytes of UTF-8, and the short escapes. */
-static void test_escapes(void **state)
+static void escapes_are_understood(void **state)
 {
     (void)state;
     struct arena arena = {0};
@@ -178,7 +178,7 @@ static void test_escapes(void **state)
     arena_free(&arena);
 }
 
-static void test_long_names_are_cut(void **state)
+static void long_names_are_cut(void **state)
 {
     (void)state;
     char name[500], shown[SAFETENSORS_SHOWN];
@@ -192,8 +192,9 @@ static void test_long_names_are_cut(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused), cmocka_unit_test(test_length),
-                                       cmocka_unit_test(test_round_trip), cmocka_unit_test(test_escapes),
-                                       cmocka_unit_test(test_long_names_are_cut)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(bad_headers_are_refused),
+                                       cmocka_unit_test(bad_lengths_are_refused),
+                                       cmocka_unit_test(written_headers_read_back_equal),
+                                       cmocka_unit_test(escapes_are_understood), cmocka_unit_test(long_names_are_cut)};
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

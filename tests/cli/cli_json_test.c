@@ -1,4 +1,4 @@
-/* Every verb's --json is JSON, whatever the layouts; and the writer itself. */
+/* Every verb's --json is JSON, whatever the layouts. */
 #define _GNU_SOURCE
 #include <stddef.h>
 #include <stdint.h>
@@ -9,7 +9,6 @@
 
 #include "support/json_syntax.h"
 #include "support/suite.h"
-#include "tool/json_write.h"
 
 /* What `weft ARGS` prints to stdout; the caller frees it. */
 static char *run(const char *args, int want_code)
@@ -34,7 +33,7 @@ static char *run(const char *args, int want_code)
     return text;
 }
 
-static void test_verbs(void **state)
+static void json_of_every_verb_is_valid(void **state)
 {
     (void)state;
     static const struct {
@@ -64,41 +63,8 @@ static void test_verbs(void **state)
     }
 }
 
-static void test_writer(void **state)
-{
-    (void)state;
-    char *text = NULL;
-    size_t n = 0;
-    struct json j = {.to = open_memstream(&text, &n)};
-    assert_non_null(j.to);
-    json_open(&j, NULL, '{', false);
-    json_open(&j, "none", '[', false);
-    json_close(&j, ']');
-    json_open(&j, "flat", '{', true);
-    json_open(&j, "inner", '[', false);
-    json_int(&j, NULL, INT64_MIN);
-    json_text(&j, NULL, NULL);
-    json_close(&j, ']');
-    json_bool(&j, "no", false);
-    json_real(&j, "none", 1 / 0.0);
-    json_close(&j, '}');
-    json_text(&j, "te\"xt", "a\\b\n\x7f\xc0\xaf\xf0\x9f\x98\x80\xf4\x90\x80\x80\xe2\x82");
-    json_raw(&j, "raw", "{\"x\": 1}");
-    json_close(&j, '}');
-    fclose(j.to);
-    assert_true(json_is_valid(text));
-    assert_string_equal(text, "{\n"
-                              "  \"none\": [],\n"
-                              "  \"flat\": {\"inner\": [-9223372036854775808, null], \"no\": false, \"none\": null},\n"
-                              "  \"te\\\"xt\": \"a\\\\b\\n\\u007f\\ufffd\\ufffd\xf0\x9f\x98\x80"
-                              "\\ufffd\\ufffd\\ufffd\\ufffd\\ufffd\\ufffd\",\n"
-                              "  \"raw\": {\"x\": 1}\n"
-                              "}\n");
-    free(text);
-}
-
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_writer), cmocka_unit_test(test_verbs)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(json_of_every_verb_is_valid)};
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -38,7 +38,7 @@ static int parse(int version, const char *dict, struct npy *out, char *why)
     return err;
 }
 
-static void test_round_trip(void **state)
+static void written_headers_read_back_equal(void **state)
 {
     (void)state;
     static const int64_t shapes[][WEFT_MAX_DIMS] = {
@@ -75,7 +75,7 @@ static void test_round_trip(void **state)
     assert_int_equal(seen, 12 * (int)(sizeof dims / sizeof *dims)); /* bf16 and f8 have none */
 }
 
-static void test_accepted(void **state)
+static void headers_of_numpy_are_accepted(void **state)
 {
     (void)state;
     static const struct {
@@ -104,7 +104,7 @@ static void test_accepted(void **state)
 }
 
 /* Each with words of the message it gets. */
-static void test_refused(void **state)
+static void bad_headers_are_refused_with_the_reason(void **state)
 {
     (void)state;
     static const char *const bad[][2] = {
@@ -156,7 +156,7 @@ static void test_refused(void **state)
         }
 }
 
-static void test_preludes(void **state)
+static void bad_preludes_are_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -244,7 +244,7 @@ static weft_local local_of(const char *text, int rank)
     return out;
 }
 
-static void test_names(void **state)
+static void bad_patterns_of_names_are_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -270,7 +270,7 @@ static void test_names(void **state)
     free(name);
 }
 
-static void test_inputs(void **state)
+static void inputs_are_checked_and_read(void **state)
 {
     (void)state;
     struct rank_files_pattern npy, bin;
@@ -330,7 +330,7 @@ static void test_inputs(void **state)
     unlink("in.2.npy");
 }
 
-static void test_outputs(void **state)
+static void outputs_replace_old_files_when_committed(void **state)
 {
     (void)state;
     struct rank_files_pattern p;
@@ -377,7 +377,7 @@ static void test_outputs(void **state)
 }
 
 /* The last of three cannot be put in its place: the first two are as before. */
-static void test_outputs_undone(void **state)
+static void failed_commit_restores_the_old_files(void **state)
 {
     (void)state;
     struct rank_files_pattern p;
@@ -414,9 +414,14 @@ static void test_outputs_undone(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_accepted),       cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_preludes),   cmocka_unit_test(test_names),          cmocka_unit_test(test_inputs),
-        cmocka_unit_test(test_outputs),    cmocka_unit_test(test_outputs_undone),
+        cmocka_unit_test(written_headers_read_back_equal),
+        cmocka_unit_test(headers_of_numpy_are_accepted),
+        cmocka_unit_test(bad_headers_are_refused_with_the_reason),
+        cmocka_unit_test(bad_preludes_are_refused),
+        cmocka_unit_test(bad_patterns_of_names_are_refused),
+        cmocka_unit_test(inputs_are_checked_and_read),
+        cmocka_unit_test(outputs_replace_old_files_when_committed),
+        cmocka_unit_test(failed_commit_restores_the_old_files),
     };
     return SUITE_MAIN(argc, argv, SUITE_FIXTURE(tests, enter_folder, leave_folder));
 }

@@ -113,7 +113,7 @@ static void expect(const char *src, const char *dst, const double *in, size_t ni
 
 #define LIST(...) (const double[]){__VA_ARGS__}, sizeof((const double[]){__VA_ARGS__}) / sizeof(double)
 
-static void test_splits(void **state)
+static void splits_match_results_by_hand(void **state)
 {
     (void)state;
     /* ceil(7/2) = 4, then each piece by the same rule */
@@ -132,7 +132,7 @@ static void test_splits(void **state)
     expect("f64[0,3/x] @x2", "f64[0/x,3] @x2", NULL, 0, NULL, 0);
 }
 
-static void test_block_cyclic(void **state)
+static void block_cyclic_splits_match_results_by_hand(void **state)
 {
     (void)state;
     expect("f32[7] @x1", "f32[7/x:2] @x2", LIST(0, 1, 2, 3, 4, 5, 6), LIST(0, 1, 4, 5, 2, 3, 6));
@@ -146,7 +146,7 @@ static void test_block_cyclic(void **state)
     expect("f32[3] @x1", "f32[3/x:2] @x3", LIST(0, 1, 2), LIST(0, 1, 2));
 }
 
-static void test_ghosts(void **state)
+static void ghosts_match_results_by_hand(void **state)
 {
     (void)state;
     expect("f32[6/x] @x3", "f32[6/x~1] @x3", LIST(0, 1, 2, 3, 4, 5), LIST(U, 0, 1, 2, 1, 2, 3, 4, 3, 4, 5, U));
@@ -164,7 +164,7 @@ static void test_ghosts(void **state)
     expect("f32[4/x~1] @x2", "f32[4] @x1", LIST(-1, 10, 11, -2, -3, 12, 13, -4), LIST(10, 11, 12, 13));
 }
 
-static void test_ghost_terms(void **state)
+static void folded_ghosts_match_results_by_hand(void **state)
 {
     (void)state;
     expect("f32[4/x~1] @x2 +sum(~)", "f32[4/x] @x2", LIST(100, 1, 2, 3, 10, 20, 30, 200), LIST(1, 12, 23, 30));
@@ -179,7 +179,7 @@ static void test_ghost_terms(void **state)
     expect("f32[2/x~1o] @x2=1,0 +sum(~)", "f32[2] @x1", LIST(-1e8, -1e8, 1, 1e8, 1e8, 1), LIST(1, 1));
 }
 
-static void test_fold_order(void **state)
+static void folds_go_in_the_order_of_ranks(void **state)
 {
     (void)state;
     /* in f32, 1e8 + 1 == 1e8: the order shows. By rank, not by place in the mesh. */
@@ -199,7 +199,7 @@ static void test_fold_order(void **state)
     expect("f32[2~0:1o] @a2 +sum(a,~)", "f32[2] @x1", LIST(1, 2, 5, 10, 20, 7), LIST(23, 22));
 }
 
-static void test_partial_destination(void **state)
+static void partial_destinations_get_identities(void **state)
 {
     (void)state;
     expect("f32[2] @x1", "f32[2] @x3 +sum(x)", LIST(5, 6), LIST(5, 6, 0, 0, 0, 0));
@@ -220,7 +220,7 @@ static void test_partial_destination(void **state)
     expect("f32[1] @x2 +sum(x)", "f32[1] @x2 +sum(x)", LIST(3, 4), LIST(7, 0));
 }
 
-static void test_casts(void **state)
+static void casts_match_results_by_hand(void **state)
 {
     (void)state;
     expect("f32[4] @x1", "i32[4] @x1", LIST(2.9, -2.9, 3e9, NANV), LIST(2, -2, 2147483647, 0));
@@ -241,7 +241,7 @@ static void test_casts(void **state)
 }
 
 /* Through double, 2^60 + 2^36 + 1 would be 2^60 + 2^36: a tie in f32, and rounded down. */
-static void test_cast_rounds_once(void **state)
+static void integer_casts_round_once(void **state)
 {
     (void)state;
     int64_t v = (INT64_C(1) << 60) + (INT64_C(1) << 36) + 1;
@@ -251,7 +251,7 @@ static void test_cast_rounds_once(void **state)
     assert_true(scalar_cast(WEFT_U64, WEFT_F64, scalar_load(WEFT_U64, &u)).f == 0x1p64);
 }
 
-static void test_fold_arithmetic(void **state)
+static void narrow_folds_round_once(void **state)
 {
     (void)state;
     /* f16 folds in f32 and rounds once: 2048 + 1 + 1 */
@@ -338,7 +338,7 @@ static double out_alltoall(int p, int r, int i)
     return 1000 * (i / 64) + 100 * r + i % 64;
 }
 
-static void test_windows(void **state)
+static void window_collectives_have_the_closed_form(void **state)
 {
     (void)state;
     const int sizes[] = {2, 3, 4, 5, 8};
@@ -370,7 +370,7 @@ static void bound(const char *src, const char *dst, int64_t want)
     weft_layout_free(b);
 }
 
-static void test_bound(void **state)
+static void lower_bound_matches_results_by_hand(void **state)
 {
     (void)state;
     bound("f32[8/x] @x4", "f32[8] @x4", 8 * 3 * 4);
@@ -400,7 +400,7 @@ static void test_bound(void **state)
 
 /* ---- data ---- */
 
-static void test_fill(void **state)
+static void fill_gives_equal_replicas_and_different_terms(void **state)
 {
     (void)state;
     struct move m;
@@ -426,7 +426,7 @@ static void test_fill(void **state)
 }
 
 /* Exact data give the same bits in every order: the mesh reversed has the fold reversed. */
-static void test_exact_is_exact(void **state)
+static void exact_data_fold_alike_in_every_order(void **state)
 {
     (void)state;
     const char *const types[] = {"f8e4m3", "f8e5m2", "f16", "bf16", "f32", "f64"}, *const ops[] = {"sum", "prod",
@@ -453,7 +453,7 @@ static void test_exact_is_exact(void **state)
         }
 }
 
-static void test_compare(void **state)
+static void compare_finds_the_first_difference(void **state)
 {
     (void)state;
     struct move m;
@@ -477,7 +477,7 @@ static void test_compare(void **state)
 }
 
 /* The library says the same about every rank's buffer. */
-static void test_agrees_with_layout(void **state)
+static void buffers_agree_with_the_library(void **state)
 {
     (void)state;
     const char *const texts[] = {"f32[7/a/b,5/c] @a2.b3.c2", "u8[13/b:2/a,6] @a2.b2", "f64[9/x~2:1,4~1o] @x4=3,1,0,2",
@@ -509,21 +509,21 @@ static void test_agrees_with_layout(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_splits),
-        cmocka_unit_test(test_block_cyclic),
-        cmocka_unit_test(test_ghosts),
-        cmocka_unit_test(test_ghost_terms),
-        cmocka_unit_test(test_fold_order),
-        cmocka_unit_test(test_partial_destination),
-        cmocka_unit_test(test_casts),
-        cmocka_unit_test(test_cast_rounds_once),
-        cmocka_unit_test(test_fold_arithmetic),
-        cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_bound),
-        cmocka_unit_test(test_fill),
-        cmocka_unit_test(test_exact_is_exact),
-        cmocka_unit_test(test_compare),
-        cmocka_unit_test(test_agrees_with_layout),
+        cmocka_unit_test(splits_match_results_by_hand),
+        cmocka_unit_test(block_cyclic_splits_match_results_by_hand),
+        cmocka_unit_test(ghosts_match_results_by_hand),
+        cmocka_unit_test(folded_ghosts_match_results_by_hand),
+        cmocka_unit_test(folds_go_in_the_order_of_ranks),
+        cmocka_unit_test(partial_destinations_get_identities),
+        cmocka_unit_test(casts_match_results_by_hand),
+        cmocka_unit_test(integer_casts_round_once),
+        cmocka_unit_test(narrow_folds_round_once),
+        cmocka_unit_test(window_collectives_have_the_closed_form),
+        cmocka_unit_test(lower_bound_matches_results_by_hand),
+        cmocka_unit_test(fill_gives_equal_replicas_and_different_terms),
+        cmocka_unit_test(exact_data_fold_alike_in_every_order),
+        cmocka_unit_test(compare_finds_the_first_difference),
+        cmocka_unit_test(buffers_agree_with_the_library),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

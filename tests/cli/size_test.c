@@ -50,7 +50,7 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void lowered_and_verified(void **state)
+static void huge_pairs_lower_and_verify_quickly(void **state)
 {
     (void)state;
     for (int i = 0; i < PAIRS; i++) {
@@ -78,7 +78,7 @@ static void lowered_and_verified(void **state)
 
 /* Lines of replicas, periods of blocks, costs and bounds that do not fit into 64 bits, though what each rank moves
  * does: plans are made as ever, and are right. The sanitizer build sees numbers that wrap. */
-static void beyond_64_bits(void **state)
+static void numbers_beyond_64_bits_do_not_wrap(void **state)
 {
     (void)state;
     static const struct {
@@ -111,7 +111,7 @@ static void beyond_64_bits(void **state)
 }
 
 /* What cannot be counted is refused. */
-static void refused(void **state)
+static void sizes_that_cannot_be_counted_are_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -244,7 +244,7 @@ static int64_t available(void)
 }
 
 /* 550,000,000 units are 4.4e9 bytes, more than 2^32; a share below 100 makes it less. */
-static void moved(void **state)
+static void moves_beyond_4_gib_are_right(void **state)
 {
     (void)state;
     int64_t n = test_share(550000000, 550000000), side = test_share(23500, 23500);
@@ -263,7 +263,8 @@ static void moved(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(lowered_and_verified), cmocka_unit_test(beyond_64_bits),
-                                       cmocka_unit_test(refused), cmocka_unit_test(moved)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(huge_pairs_lower_and_verify_quickly), cmocka_unit_test(numbers_beyond_64_bits_do_not_wrap),
+        cmocka_unit_test(sizes_that_cannot_be_counted_are_refused), cmocka_unit_test(moves_beyond_4_gib_are_right)};
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -97,7 +97,7 @@ static int open_and_meet(void *arg)
     return 0;
 }
 
-static void a_process_outlives_its_first_thread(void **state)
+static void process_without_its_first_thread_counts_as_alive(void **state)
 {
     (void)state;
     struct job *j = job_new("first");
@@ -158,7 +158,7 @@ static int open_and_look(struct job *j)
     return 0;
 }
 
-static void a_number_is_not_a_process(void **state)
+static void reused_process_id_does_not_hide_a_death(void **state)
 {
     (void)state;
     struct job *j = job_new("number");
@@ -287,7 +287,7 @@ static void suspend(bool votes, int first)
     munmap(s, sizeof *s);
 }
 
-static void a_job_that_is_stopped_goes_on(void **state)
+static void job_that_was_stopped_as_a_whole_goes_on(void **state)
 {
     (void)state;
     suspend(true, 1);
@@ -297,9 +297,9 @@ static void a_job_that_is_stopped_goes_on(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_process_outlives_its_first_thread),
-        cmocka_unit_test(a_number_is_not_a_process),
-        cmocka_unit_test(a_job_that_is_stopped_goes_on),
+        cmocka_unit_test(process_without_its_first_thread_counts_as_alive),
+        cmocka_unit_test(reused_process_id_does_not_hide_a_death),
+        cmocka_unit_test(job_that_was_stopped_as_a_whole_goes_on),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

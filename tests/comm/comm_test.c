@@ -12,12 +12,11 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "support/clock.h"
 #include "support/conformance.h"
 #include "support/ranks.h"
 #include "support/suite.h"
 #include "support/tensors.h"
-
-#define MS INT64_C(1000000)
 
 /* Where one rank is late: the others open and bind within it, and must not be late though they may have to wait for a
  * core. Longer where they have to connect, too. */
@@ -37,7 +36,7 @@ static int open_one(const char *url, int rank, int64_t deadline_ns)
     return err;
 }
 
-static void bad_urls(void **state)
+static void bad_urls_are_refused_with_the_reason(void **state)
 {
     (void)state;
     static const struct {
@@ -77,7 +76,7 @@ static void bad_urls(void **state)
     assert_string_equal(weft_errmsg(), "deadline_ns is -5: it must not be negative");
 }
 
-static void settings_of_the_environment(void **state)
+static void environment_variables_are_obeyed_and_options_win(void **state)
 {
     (void)state;
     weft_comm *c;
@@ -123,7 +122,7 @@ static void run_twice(struct ranks_rank *r)
     }
 }
 
-static void names_are_used_again(void **state)
+static void name_in_use_is_busy_and_free_after_close(void **state)
 {
     (void)state;
     ranks_run(3, NULL, run_twice, NULL, NULL);
@@ -140,7 +139,7 @@ static void *open_later(void *arg)
 }
 
 /* Ranks that do not agree on how many they are. */
-static void sizes_differ(void **state)
+static void ranks_with_different_sizes_are_refused(void **state)
 {
     (void)state;
     pthread_t t;
@@ -171,7 +170,7 @@ static void run_barriers(struct ranks_rank *r)
     }
 }
 
-static void barriers_hold(void **state)
+static void no_rank_leaves_a_barrier_before_all_have_come(void **state)
 {
     (void)state;
     for (int n = 1; n <= 8; n += n > 1 ? 3 : 1) {
@@ -198,7 +197,7 @@ static void run_late_barrier(struct ranks_rank *r)
     RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE));
 }
 
-static void a_barrier_can_be_entered_again(void **state)
+static void barrier_that_timed_out_can_be_entered_again(void **state)
 {
     (void)state;
     ranks_run(3, NULL, run_late_barrier, NULL, NULL);
@@ -213,7 +212,7 @@ static void run_leaver(struct ranks_rank *r)
     RANKS_CHECK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE) == WEFT_EPEER);
 }
 
-static void a_rank_that_left_never_comes(void **state)
+static void barrier_fails_when_a_rank_has_closed_its_comm(void **state)
 {
     (void)state;
     struct ranks_rank out[3];
@@ -293,7 +292,7 @@ static void run_late_start(struct ranks_rank *r)
     pair_release(&p);
 }
 
-static void late_starters_are_waited_for(void **state)
+static void wait_for_a_late_rank_names_it_and_goes_on(void **state)
 {
     (void)state;
     for (int staged = 0; staged < 2; staged++)
@@ -343,7 +342,7 @@ static void run_stall(struct ranks_rank *r)
     pair_release(&q);
 }
 
-static void a_stalled_rank_is_named(void **state)
+static void rank_that_started_and_stalls_is_named(void **state)
 {
     (void)state;
     struct ranks_rank out[4];
@@ -397,7 +396,7 @@ static void run_pause(struct ranks_rank *r)
     pair_release(&p);
 }
 
-static void a_pause_between_runs_is_no_stall(void **state)
+static void pause_between_runs_is_no_stall(void **state)
 {
     (void)state;
     if (!strcmp(ranks_on, "threads")) /* where it is pulled: what is packed has been read before boxes are told */
@@ -427,7 +426,7 @@ static void run_deserter(struct ranks_rank *r)
     pair_release(&p);
 }
 
-static void a_deserter_is_named(void **state)
+static void rank_that_closes_before_the_others_run_is_named(void **state)
 {
     (void)state;
     struct ranks_rank out[4];
@@ -463,7 +462,7 @@ static void run_early_leaver(struct ranks_rank *r)
     }
 }
 
-static void who_is_done_may_go(void **state)
+static void rank_that_did_its_part_may_leave(void **state)
 {
     (void)state;
     for (int i = 0; i < (conformance_on_hosts() ? 1 : 50);
@@ -487,7 +486,7 @@ static void run_absent(struct ranks_rank *r)
     pair_release(&p);
 }
 
-static void an_absent_rank_is_named(void **state)
+static void rank_that_misses_a_bind_is_named(void **state)
 {
     (void)state;
     struct ranks_rank out[3];
@@ -517,7 +516,7 @@ static void run_free_in_flight(struct ranks_rank *r)
     pair_release(&p);
 }
 
-static void freed_in_flight(void **state)
+static void closing_an_exec_in_flight_completes_the_run(void **state)
 {
     (void)state;
     ranks_run(4, NULL, run_free_in_flight, NULL, NULL);
@@ -534,7 +533,7 @@ static void run_never(struct ranks_rank *r)
     pair_release(&p);
 }
 
-static void freed_without_an_end(void **state)
+static void closing_a_run_that_cannot_end_returns_at_the_deadline(void **state)
 {
     (void)state;
     ranks_run(2, &(weft_comm_opts){.deadline_ns = deadline_ms() * MS}, run_never, NULL, NULL);
@@ -543,23 +542,23 @@ static void freed_without_an_end(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest urls[] = {
-        cmocka_unit_test(bad_urls),
-        cmocka_unit_test(settings_of_the_environment),
-        cmocka_unit_test(sizes_differ),
+        cmocka_unit_test(bad_urls_are_refused_with_the_reason),
+        cmocka_unit_test(environment_variables_are_obeyed_and_options_win),
+        cmocka_unit_test(ranks_with_different_sizes_are_refused),
     };
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_used_again),
-        cmocka_unit_test(barriers_hold),
-        cmocka_unit_test(a_barrier_can_be_entered_again),
-        cmocka_unit_test(a_rank_that_left_never_comes),
-        cmocka_unit_test(late_starters_are_waited_for),
-        cmocka_unit_test(a_stalled_rank_is_named),
-        cmocka_unit_test(a_pause_between_runs_is_no_stall),
-        cmocka_unit_test(a_deserter_is_named),
-        cmocka_unit_test(who_is_done_may_go),
-        cmocka_unit_test(an_absent_rank_is_named),
-        cmocka_unit_test(freed_in_flight),
-        cmocka_unit_test(freed_without_an_end),
+        cmocka_unit_test(name_in_use_is_busy_and_free_after_close),
+        cmocka_unit_test(no_rank_leaves_a_barrier_before_all_have_come),
+        cmocka_unit_test(barrier_that_timed_out_can_be_entered_again),
+        cmocka_unit_test(barrier_fails_when_a_rank_has_closed_its_comm),
+        cmocka_unit_test(wait_for_a_late_rank_names_it_and_goes_on),
+        cmocka_unit_test(rank_that_started_and_stalls_is_named),
+        cmocka_unit_test(pause_between_runs_is_no_stall),
+        cmocka_unit_test(rank_that_closes_before_the_others_run_is_named),
+        cmocka_unit_test(rank_that_did_its_part_may_leave),
+        cmocka_unit_test(rank_that_misses_a_bind_is_named),
+        cmocka_unit_test(closing_an_exec_in_flight_completes_the_run),
+        cmocka_unit_test(closing_a_run_that_cannot_end_returns_at_the_deadline),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_alone, urls), SUITE_AT(&conformance_everywhere, tests));
 }

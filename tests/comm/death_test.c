@@ -200,7 +200,7 @@ static int by_size(const void *a, const void *b)
     return *x < *y ? -1 : *x > *y;
 }
 
-static void killed_at_random(void **state)
+static void survivors_of_a_random_kill_name_the_dead_rank(void **state)
 {
     (void)state;
     int64_t n = test_share(40, 500);
@@ -301,7 +301,7 @@ static int64_t time_to_know(enum waiting in, int number)
 }
 
 /* In every kind of wait. The quickest of a few counts: what a busy machine adds is not weft's. */
-static void sleepers_know_soon(void **state)
+static void every_kind_of_wait_learns_of_a_death_within_50_ms(void **state)
 {
     (void)state;
     for (int in = 0; in < WAITINGS; in++) {
@@ -390,7 +390,7 @@ static void stop_one(struct stopping *s, bool in_time)
     }
 }
 
-static void stopped_and_continued(void **state)
+static void run_completes_after_a_stopped_rank_continues(void **state)
 {
     (void)state;
     struct stopping *s = ranks_shared(sizeof *s);
@@ -402,7 +402,7 @@ static void stopped_and_continued(void **state)
     munmap(s, sizeof *s);
 }
 
-static void stopped_for_too_long(void **state)
+static void rank_stopped_beyond_the_deadline_is_named(void **state)
 {
     (void)state;
     struct stopping *s = ranks_shared(sizeof *s);
@@ -417,10 +417,10 @@ static void stopped_for_too_long(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(killed_at_random),
-        cmocka_unit_test(sleepers_know_soon),
-        cmocka_unit_test(stopped_and_continued),
-        cmocka_unit_test(stopped_for_too_long),
+        cmocka_unit_test(survivors_of_a_random_kill_name_the_dead_rank),
+        cmocka_unit_test(every_kind_of_wait_learns_of_a_death_within_50_ms),
+        cmocka_unit_test(run_completes_after_a_stopped_rank_continues),
+        cmocka_unit_test(rank_stopped_beyond_the_deadline_is_named),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

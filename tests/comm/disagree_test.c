@@ -168,7 +168,7 @@ static void run_steps(struct ranks_rank *r)
     unmake(&m);
 }
 
-static void all_hear_the_same(void **state)
+static void ranks_in_different_calls_all_get_one_error(void **state)
 {
     (void)state;
     struct said *said = ranks_shared(RANKS * sizeof *said);
@@ -180,6 +180,6 @@ static void all_hear_the_same(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(all_hear_the_same)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_in_different_calls_all_get_one_error)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests));
 }

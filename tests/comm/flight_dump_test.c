@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/clock.h"
 #include "support/json_syntax.h"
 #include "support/ranks.h"
 #include "support/suite.h"
 
-#define MS INT64_C(1000000)
 #define EVENTS 256 /* that are kept */
 
 /* The dump, in memory that the caller frees; NULL: it is not as weft.h says, or not JSON. */
@@ -48,7 +48,7 @@ static bool says(weft_comm *c, const char *what)
 
 /* ---- a comm alone ---- */
 
-static void test_arguments(void **state)
+static void dump_refuses_bad_arguments_and_fits_any_buffer(void **state)
 {
     (void)state;
     weft_comm *c;
@@ -65,7 +65,7 @@ static void test_arguments(void **state)
     weft_comm_close(c);
 }
 
-static void test_ring(void **state)
+static void dump_keeps_the_last_events_and_counts_the_others(void **state)
 {
     (void)state;
     weft_comm *c;
@@ -152,7 +152,7 @@ static void late_sender(struct ranks_rank *r)
     weft_layout_free(dst);
 }
 
-static void test_late_sender(void **state)
+static void dump_names_the_late_sender_and_the_tensor(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
@@ -180,7 +180,7 @@ static void split_and_wait(struct ranks_rank *r)
     weft_comm_close(part);
 }
 
-static void test_split(void **state)
+static void dump_of_a_split_comm_has_the_opened_ranks(void **state)
 {
     (void)state;
     ranks_run(3, NULL, split_and_wait, NULL, NULL);
@@ -196,7 +196,7 @@ static void closes_early(struct ranks_rank *r)
     RANKS_CHECK(r, says(r->comm, "{\"event\": \"failed\", \"code\": -7}"));
 }
 
-static void test_failure(void **state)
+static void dump_after_a_failure_has_its_text(void **state)
 {
     (void)state;
     ranks_run(3, NULL, closes_early, NULL, NULL);
@@ -205,8 +205,11 @@ static void test_failure(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_arguments), cmocka_unit_test(test_ring),    cmocka_unit_test(test_late_sender),
-        cmocka_unit_test(test_split),     cmocka_unit_test(test_failure),
+        cmocka_unit_test(dump_refuses_bad_arguments_and_fits_any_buffer),
+        cmocka_unit_test(dump_keeps_the_last_events_and_counts_the_others),
+        cmocka_unit_test(dump_names_the_late_sender_and_the_tensor),
+        cmocka_unit_test(dump_of_a_split_comm_has_the_opened_ranks),
+        cmocka_unit_test(dump_after_a_failure_has_its_text),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -111,7 +111,7 @@ static int leave_early(weft_comm *c, struct scene *s)
     return err;
 }
 
-static void who_leaves_has_voted(void **state)
+static void rank_that_leaves_after_a_barrier_counts_as_come(void **state)
 {
     (void)state;
     play("auto", "abb", leave_early);
@@ -154,7 +154,7 @@ static int bind_again(weft_comm *c, struct scene *s)
     return err;
 }
 
-static void execs_are_bound_again(void **state)
+static void rebinding_one_exec_leaves_the_others_right(void **state)
 {
     (void)state;
     play(hosts_wire(), "abc", bind_again);
@@ -181,7 +181,7 @@ static int send_and_leave(weft_comm *c, struct scene *s)
     return err;
 }
 
-static void what_was_sent_comes(void **state)
+static void data_of_a_rank_that_left_after_sending_arrives(void **state)
 {
     (void)state;
     play(hosts_wire(), "abc", send_and_leave);
@@ -209,7 +209,7 @@ static int free_instead(weft_comm *c, struct scene *s)
     return err;
 }
 
-static void a_freed_exec_is_seen(void **state)
+static void exec_closed_instead_of_run_fails_the_peers_run(void **state)
 {
     (void)state;
     play(hosts_wire(), "ab", free_instead);
@@ -253,7 +253,7 @@ static int put_meanwhile(weft_comm *c, struct scene *s)
     return err;
 }
 
-static void what_was_sent_comes_beside_a_put(void **state)
+static void data_of_a_rank_that_left_arrives_during_a_put(void **state)
 {
     (void)state;
     play(hosts_wire(), "abc", put_meanwhile);
@@ -261,8 +261,10 @@ static void what_was_sent_comes_beside_a_put(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(who_leaves_has_voted), cmocka_unit_test(execs_are_bound_again),
-                                       cmocka_unit_test(what_was_sent_comes), cmocka_unit_test(a_freed_exec_is_seen),
-                                       cmocka_unit_test(what_was_sent_comes_beside_a_put)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rank_that_leaves_after_a_barrier_counts_as_come),
+                                       cmocka_unit_test(rebinding_one_exec_leaves_the_others_right),
+                                       cmocka_unit_test(data_of_a_rank_that_left_after_sending_arrives),
+                                       cmocka_unit_test(exec_closed_instead_of_run_fails_the_peers_run),
+                                       cmocka_unit_test(data_of_a_rank_that_left_arrives_during_a_put)};
     return SUITE_MAIN(argc, argv, SUITE_FIXTURE(tests, hosts_setup, hosts_teardown));
 }

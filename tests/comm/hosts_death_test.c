@@ -197,7 +197,7 @@ static void one_life(const struct life *l, int64_t *slowest)
 }
 
 /* The lowest rank, which gives the list, is the one that is silent: near it, and far from it. */
-static void survivors_do_not_wait_for_ever(void **state)
+static void survivors_agree_when_the_lowest_rank_is_silent(void **state)
 {
     (void)state;
     hosts_need_wire();
@@ -220,7 +220,7 @@ static int free_port(void)
 }
 
 /* Rank 0, which serves the store that they met by, is the one that ends: the lowest survivor serves it again. */
-static void the_store_is_served_again(void **state)
+static void lowest_survivor_serves_the_store_again(void **state)
 {
     (void)state;
     hosts_need_wire();
@@ -237,7 +237,7 @@ static void the_store_is_served_again(void **state)
     soon_judge();
 }
 
-static void survivors_go_on(void **state)
+static void survivors_of_a_random_kill_agree_and_open_again(void **state)
 {
     (void)state;
     hosts_need_wire();
@@ -256,7 +256,7 @@ static void survivors_go_on(void **state)
 }
 
 /* Of all jobs before this, in the folder that they met in, in shared memory and among sockets. */
-static void nothing_is_left(void **state)
+static void no_files_memory_or_sockets_are_left(void **state)
 {
     (void)state;
     int files = 0;
@@ -278,8 +278,9 @@ int main(int argc, char **argv)
 {
     /* A rank that is stopped is still there when the others end, and so its place in the folder is: that test comes
      * last. */
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_store_is_served_again), cmocka_unit_test(survivors_go_on),
-                                       cmocka_unit_test(nothing_is_left),
-                                       cmocka_unit_test(survivors_do_not_wait_for_ever)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(lowest_survivor_serves_the_store_again),
+                                       cmocka_unit_test(survivors_of_a_random_kill_agree_and_open_again),
+                                       cmocka_unit_test(no_files_memory_or_sockets_are_left),
+                                       cmocka_unit_test(survivors_agree_when_the_lowest_rank_is_silent)};
     return SUITE_MAIN(argc, argv, SUITE_FIXTURE(tests, hosts_setup, hosts_teardown));
 }

@@ -123,7 +123,7 @@ static void poll_until_told(struct ranks_rank *r)
     pair_release(&e.p);
 }
 
-static void whoever_polls_is_told(void **state)
+static void rank_that_only_polls_learns_of_a_death(void **state)
 {
     (void)state;
     ranks_on = "shm";
@@ -137,6 +137,6 @@ static void whoever_polls_is_told(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(whoever_polls_is_told)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rank_that_only_polls_learns_of_a_death)};
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -121,7 +121,7 @@ static void run_alone(struct ranks_rank *r)
     }
 }
 
-static void completes_without_a_call(void **state)
+static void runs_complete_without_a_call_of_their_owner(void **state)
 {
     (void)state;
     ranks_run(4, &by_thread, run_alone, NULL, NULL);
@@ -211,7 +211,7 @@ static void run_mixed(struct ranks_rank *r)
         job_free(&j[i]);
 }
 
-static void with_the_callers_calls(void **state)
+static void calls_of_the_owner_and_the_thread_mix(void **state)
 {
     (void)state;
     ranks_run(4, &by_thread, run_mixed, NULL, NULL);
@@ -299,7 +299,7 @@ static void run_nudged(struct ranks_rank *r)
     sem_destroy(&c.each);
 }
 
-static void tasks_are_moved_along(void **state)
+static void nudged_task_is_passed_by_thread_or_waiter(void **state)
 {
     (void)state;
     ranks_run(2, &by_thread, run_nudged, NULL, NULL);
@@ -354,7 +354,7 @@ static void run_left_to_the_thread(struct ranks_rank *r)
     sem_destroy(&p.end);
 }
 
-static void nothing_has_come_of_a_run_that_waits(void **state)
+static void run_left_to_the_thread_has_no_arrivals_yet(void **state)
 {
     (void)state;
     ranks_run(4, &by_thread, run_left_to_the_thread, NULL, NULL);
@@ -431,7 +431,7 @@ static void run_and_count_late(struct ranks_rank *r)
     sem_destroy(&e.started);
 }
 
-static void a_wait_is_for_the_last_start(void **state)
+static void wait_is_for_the_run_started_last(void **state)
 {
     (void)state;
     ranks_run(4, &by_thread, run_and_count_late, NULL, NULL);
@@ -467,7 +467,7 @@ static void run_left_alone(struct ranks_rank *r)
     job_free(&j);
 }
 
-static void errors_reach_the_owner(void **state)
+static void failure_that_the_thread_sees_reaches_the_owner(void **state)
 {
     (void)state;
     struct ranks_rank out[4];
@@ -526,7 +526,7 @@ static void run_closed_in_callback(struct ranks_rank *r)
     job_free(&j);
 }
 
-static void closing(void **state)
+static void comm_closes_in_flight_and_in_callbacks(void **state)
 {
     (void)state;
     for (int i = 0; i < (conformance_on_hosts() ? 2 : 10); i++) {
@@ -576,7 +576,7 @@ static void run_idle(struct ranks_rank *r)
     job_free(&j);
 }
 
-static void one_thread_that_sleeps(void **state)
+static void one_progress_thread_a_comm_family_and_it_sleeps(void **state)
 {
     (void)state;
     if (conformance_on_mpi()) { /* which cannot be slept on: docs/limits.md */
@@ -588,7 +588,7 @@ static void one_thread_that_sleeps(void **state)
 
 /* ---- options ---- */
 
-static void options(void **state)
+static void bad_progress_options_are_refused(void **state)
 {
     (void)state;
     weft_comm *c;
@@ -612,28 +612,28 @@ static void options(void **state)
 
 /* Without the options, which are the same everywhere. */
 static const struct CMUnitTest on_hosts[] = {
-    cmocka_unit_test(completes_without_a_call),
-    cmocka_unit_test(with_the_callers_calls),
-    cmocka_unit_test(tasks_are_moved_along),
-    cmocka_unit_test(errors_reach_the_owner),
-    cmocka_unit_test(nothing_has_come_of_a_run_that_waits),
-    cmocka_unit_test(a_wait_is_for_the_last_start),
-    cmocka_unit_test(closing),
-    cmocka_unit_test(one_thread_that_sleeps),
+    cmocka_unit_test(runs_complete_without_a_call_of_their_owner),
+    cmocka_unit_test(calls_of_the_owner_and_the_thread_mix),
+    cmocka_unit_test(nudged_task_is_passed_by_thread_or_waiter),
+    cmocka_unit_test(failure_that_the_thread_sees_reaches_the_owner),
+    cmocka_unit_test(run_left_to_the_thread_has_no_arrivals_yet),
+    cmocka_unit_test(wait_is_for_the_run_started_last),
+    cmocka_unit_test(comm_closes_in_flight_and_in_callbacks),
+    cmocka_unit_test(one_progress_thread_a_comm_family_and_it_sleeps),
 };
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(completes_without_a_call),
-        cmocka_unit_test(with_the_callers_calls),
-        cmocka_unit_test(tasks_are_moved_along),
-        cmocka_unit_test(errors_reach_the_owner),
-        cmocka_unit_test(nothing_has_come_of_a_run_that_waits),
-        cmocka_unit_test(a_wait_is_for_the_last_start),
-        cmocka_unit_test(closing),
-        cmocka_unit_test(one_thread_that_sleeps),
-        cmocka_unit_test(options),
+        cmocka_unit_test(runs_complete_without_a_call_of_their_owner),
+        cmocka_unit_test(calls_of_the_owner_and_the_thread_mix),
+        cmocka_unit_test(nudged_task_is_passed_by_thread_or_waiter),
+        cmocka_unit_test(failure_that_the_thread_sees_reaches_the_owner),
+        cmocka_unit_test(run_left_to_the_thread_has_no_arrivals_yet),
+        cmocka_unit_test(wait_is_for_the_run_started_last),
+        cmocka_unit_test(comm_closes_in_flight_and_in_callbacks),
+        cmocka_unit_test(one_progress_thread_a_comm_family_and_it_sleeps),
+        cmocka_unit_test(bad_progress_options_are_refused),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests), SUITE_AT(&conformance_hosts, on_hosts));
 }

@@ -172,7 +172,7 @@ static void see_deaths(int n)
     }
 }
 
-static void a_death_is_seen_in_all_groups(void **state)
+static void death_is_seen_in_all_groups_of_the_rank(void **state)
 {
     (void)state;
     see_deaths(12);
@@ -253,13 +253,13 @@ static void kill_some(int64_t n)
     }
 }
 
-static void killed_while_splitting(void **state)
+static void kill_during_splits_reaches_all_ranks(void **state)
 {
     (void)state;
     kill_some(test_share(12, 200));
 }
 
-static void the_same_on_several_hosts(void **state)
+static void deaths_in_groups_on_several_hosts_are_seen(void **state)
 {
     static const char *const hosts[] = {"abcdef", "aabbcc", "ababab"};
     (void)state;
@@ -275,9 +275,9 @@ static void the_same_on_several_hosts(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_death_is_seen_in_all_groups),
-        cmocka_unit_test(killed_while_splitting),
-        cmocka_unit_test_setup_teardown(the_same_on_several_hosts, hosts_setup, hosts_teardown),
+        cmocka_unit_test(death_is_seen_in_all_groups_of_the_rank),
+        cmocka_unit_test(kill_during_splits_reaches_all_ranks),
+        cmocka_unit_test_setup_teardown(deaths_in_groups_on_several_hosts_are_seen, hosts_setup, hosts_teardown),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -52,7 +52,7 @@ static void run_ring(struct ranks_rank *r)
     weft_comm_close(c[1]);
 }
 
-static void overlapping_groups_work_at_once(void **state)
+static void sums_in_overlapping_groups_complete_in_any_order(void **state)
 {
     (void)state;
     ranks_run(4, NULL, run_ring, NULL, NULL);
@@ -119,7 +119,7 @@ static void run_random(struct ranks_rank *r)
     free(s);
 }
 
-static void random_groups(void **state)
+static void sums_in_random_groups_are_right(void **state)
 {
     (void)state;
     int64_t n = conformance_on_hosts() ? test_share(1, 60) : CONFORMANCE_ON < 3 ? 8 : 24;
@@ -180,7 +180,7 @@ static void run_chain(struct ranks_rank *r)
     weft_comm_close(c);
 }
 
-static void whoever_waits_in_one_moves_all(void **state)
+static void wait_in_one_group_progresses_the_others(void **state)
 {
     (void)state;
     ranks_run(3, NULL, run_chain, NULL, NULL);
@@ -228,7 +228,7 @@ static void run_deaf(struct ranks_rank *r)
     weft_comm_close(a);
 }
 
-static void all_waits_move_all(void **state)
+static void window_barrier_and_split_waits_progress_other_groups(void **state)
 {
     (void)state;
     ranks_run(3, NULL, run_deaf, NULL, NULL);
@@ -266,7 +266,7 @@ static void run_patient(struct ranks_rank *r)
     weft_comm_close(b);
 }
 
-static void waiting_in_another_is_no_stall(void **state)
+static void wait_in_another_group_is_no_stall(void **state)
 {
     (void)state;
     if (conformance_on_mpi()) { /* docs/limits.md */
@@ -326,7 +326,7 @@ static void run_callback(struct ranks_rank *r)
     weft_comm_close(a);
 }
 
-static void callbacks_of_kin(void **state)
+static void callback_may_close_its_group_while_another_is_waited_for(void **state)
 {
     (void)state;
     for (int i = 0; i < 20; i++)
@@ -334,17 +334,20 @@ static void callbacks_of_kin(void **state)
 }
 
 static const struct CMUnitTest on_hosts[] = {
-    cmocka_unit_test(overlapping_groups_work_at_once),
-    cmocka_unit_test(random_groups),
-    cmocka_unit_test(waiting_in_another_is_no_stall),
+    cmocka_unit_test(sums_in_overlapping_groups_complete_in_any_order),
+    cmocka_unit_test(sums_in_random_groups_are_right),
+    cmocka_unit_test(wait_in_another_group_is_no_stall),
 };
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(overlapping_groups_work_at_once), cmocka_unit_test(random_groups),
-        cmocka_unit_test(whoever_waits_in_one_moves_all),  cmocka_unit_test(all_waits_move_all),
-        cmocka_unit_test(waiting_in_another_is_no_stall),  cmocka_unit_test(callbacks_of_kin),
+        cmocka_unit_test(sums_in_overlapping_groups_complete_in_any_order),
+        cmocka_unit_test(sums_in_random_groups_are_right),
+        cmocka_unit_test(wait_in_one_group_progresses_the_others),
+        cmocka_unit_test(window_barrier_and_split_waits_progress_other_groups),
+        cmocka_unit_test(wait_in_another_group_is_no_stall),
+        cmocka_unit_test(callback_may_close_its_group_while_another_is_waited_for),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests), SUITE_AT(&conformance_hosts, on_hosts));
 }

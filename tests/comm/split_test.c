@@ -39,7 +39,7 @@ static void run_odd_and_even(struct ranks_rank *r)
     RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE));
 }
 
-static void odd_and_even(void **state)
+static void groups_have_the_order_of_their_lists(void **state)
 {
     (void)state;
     ranks_run(6, NULL, run_odd_and_even, NULL, NULL);
@@ -69,13 +69,13 @@ static void run_some(struct ranks_rank *r)
     weft_comm_close(c);
 }
 
-static void some_are_in_none(void **state)
+static void ranks_in_no_list_get_no_comm(void **state)
 {
     (void)state;
     ranks_run(4, NULL, run_some, NULL, NULL);
 }
 
-static void self_can_be_split(void **state)
+static void self_comm_can_be_split(void **state)
 {
     (void)state;
     weft_comm *c, *k, *kk;
@@ -152,7 +152,7 @@ static void run_refusals(struct ranks_rank *r)
     weft_comm_close(c);
 }
 
-static void lists_are_refused_on_all_ranks(void **state)
+static void bad_lists_are_refused_on_all_ranks(void **state)
 {
     (void)state;
     ranks_run(3, NULL, run_refusals, NULL, NULL);
@@ -185,7 +185,7 @@ static void run_other_call(struct ranks_rank *r)
     RANKS_CHECK(r, !strcmp(ranks_said(), text));
 }
 
-static void who_does_not_come_is_named(void **state)
+static void rank_that_misses_a_split_is_named(void **state)
 {
     (void)state;
     ranks_run(3, &(weft_comm_opts){.deadline_ns = deadline_ms() * MS}, run_other_call, NULL, NULL);
@@ -238,7 +238,7 @@ static void run_memory(struct ranks_rank *r)
     weft_comm_close(k);
 }
 
-static void memory_is_for_all_of_the_family(void **state)
+static void memory_of_one_comm_is_reached_in_its_siblings(void **state)
 {
     (void)state;
     sums_count = SUMS_COUNT;
@@ -287,7 +287,7 @@ static void run_many(struct ranks_rank *r)
     }
 }
 
-static void groups_come_and_go(void **state)
+static void many_groups_leave_no_memory_and_no_files(void **state)
 {
     (void)state;
     int files = process_files();
@@ -340,7 +340,7 @@ static void run_orders(struct ranks_rank *r)
     }
 }
 
-static void closed_in_any_order(void **state)
+static void parents_and_groups_close_in_any_order(void **state)
 {
     (void)state;
     ranks_run(3, NULL, run_orders, NULL, NULL);
@@ -394,7 +394,7 @@ static void run_isolation(struct ranks_rank *r)
     }
 }
 
-static void a_failure_stays_in_its_group(void **state)
+static void failure_of_a_group_stays_in_it(void **state)
 {
     (void)state;
     ranks_run(4, NULL, run_isolation, NULL, NULL);
@@ -427,38 +427,34 @@ static void run_failed_parent(struct ranks_rank *r)
     weft_comm_close(c);
 }
 
-static void groups_outlive_a_failed_parent(void **state)
+static void groups_go_on_when_their_parent_fails(void **state)
 {
     (void)state;
     ranks_run(3, NULL, run_failed_parent, NULL, NULL);
 }
 
 static const struct CMUnitTest on_hosts[] = {
-    cmocka_unit_test(odd_and_even),
-    cmocka_unit_test(some_are_in_none),
-    cmocka_unit_test(lists_are_refused_on_all_ranks),
-    cmocka_unit_test(who_does_not_come_is_named),
-    cmocka_unit_test(groups_come_and_go),
-    cmocka_unit_test(closed_in_any_order),
-    cmocka_unit_test(a_failure_stays_in_its_group),
-    cmocka_unit_test(groups_outlive_a_failed_parent),
+    cmocka_unit_test(groups_have_the_order_of_their_lists),     cmocka_unit_test(ranks_in_no_list_get_no_comm),
+    cmocka_unit_test(bad_lists_are_refused_on_all_ranks),       cmocka_unit_test(rank_that_misses_a_split_is_named),
+    cmocka_unit_test(many_groups_leave_no_memory_and_no_files), cmocka_unit_test(parents_and_groups_close_in_any_order),
+    cmocka_unit_test(failure_of_a_group_stays_in_it),           cmocka_unit_test(groups_go_on_when_their_parent_fails),
 };
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(odd_and_even),
-        cmocka_unit_test(some_are_in_none),
-        cmocka_unit_test(lists_are_refused_on_all_ranks),
-        cmocka_unit_test(who_does_not_come_is_named),
-        cmocka_unit_test(memory_is_for_all_of_the_family),
-        cmocka_unit_test(groups_come_and_go),
-        cmocka_unit_test(closed_in_any_order),
-        cmocka_unit_test(a_failure_stays_in_its_group),
-        cmocka_unit_test(groups_outlive_a_failed_parent),
+        cmocka_unit_test(groups_have_the_order_of_their_lists),
+        cmocka_unit_test(ranks_in_no_list_get_no_comm),
+        cmocka_unit_test(bad_lists_are_refused_on_all_ranks),
+        cmocka_unit_test(rank_that_misses_a_split_is_named),
+        cmocka_unit_test(memory_of_one_comm_is_reached_in_its_siblings),
+        cmocka_unit_test(many_groups_leave_no_memory_and_no_files),
+        cmocka_unit_test(parents_and_groups_close_in_any_order),
+        cmocka_unit_test(failure_of_a_group_stays_in_it),
+        cmocka_unit_test(groups_go_on_when_their_parent_fails),
     };
     const struct CMUnitTest alone[] = {
-        cmocka_unit_test(self_can_be_split),
+        cmocka_unit_test(self_comm_can_be_split),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests), SUITE_AT(&conformance_hosts, on_hosts),
                       SUITE_AT(&conformance_alone, alone));

@@ -214,7 +214,7 @@ static void campaign(uint64_t seed, const weft_comm_opts *opts)
     lowered += out[0].code;
 }
 
-static void boxes_cover_the_destination(void **state)
+static void told_boxes_are_the_plans_boxes_once_each(void **state)
 {
     (void)state;
     lowered = 0;
@@ -271,7 +271,7 @@ static void run_refused(struct ranks_rank *r)
     weft_layout_free(dst);
 }
 
-static void refusals(void **state)
+static void bad_arrival_calls_are_refused(void **state)
 {
     (void)state;
     ranks_run(2, NULL, run_refused, NULL, NULL);
@@ -280,8 +280,8 @@ static void refusals(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(boxes_cover_the_destination),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(told_boxes_are_the_plans_boxes_once_each),
+        cmocka_unit_test(bad_arrival_calls_are_refused),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_everywhere, tests));
 }

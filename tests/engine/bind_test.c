@@ -143,7 +143,7 @@ static void run_refusal(struct ranks_rank *r)
     pair_release(&other);
 }
 
-static void refused_alike_on_all_ranks(void **state)
+static void bad_binds_are_refused_with_one_text_on_all_ranks(void **state)
 {
     (void)state;
     struct ranks_rank out[4];
@@ -180,7 +180,7 @@ static void run_sizes(struct ranks_rank *r)
     pair_release(&p);
 }
 
-static void sizes_of_plan_and_comm(void **state)
+static void plan_for_more_ranks_than_the_comm_is_refused(void **state)
 {
     (void)state;
     struct ranks_rank out[2];
@@ -279,7 +279,7 @@ static void run_sharing(struct ranks_rank *r)
     pair_release(&p);
 }
 
-static void sharing_memory(void **state)
+static void overlapping_views_are_refused_unless_in_place(void **state)
 {
     (void)state;
     struct ranks_rank out[4];
@@ -322,7 +322,7 @@ static int two_tensors(int64_t a_src, int64_t a_dst, int64_t b_src, int64_t b_ds
     return err;
 }
 
-static void two_tensors_apart(void **state)
+static void destinations_of_two_tensors_may_not_overlap(void **state)
 {
     (void)state;
     static const int64_t wide[] = {64, 4}, spread[] = {64, 8};
@@ -395,7 +395,7 @@ static void run_rebind(struct ranks_rank *r)
     pair_release(&p);
 }
 
-static void binding_again(void **state)
+static void rebound_exec_uses_the_new_memory(void **state)
 {
     (void)state;
     ranks_run(4, NULL, run_rebind, NULL, NULL);
@@ -405,22 +405,22 @@ static void binding_again(void **state)
               NULL);
 }
 
-/* Without two_tensors_apart, which is about self: alone. */
+/* Without destinations_of_two_tensors_may_not_overlap, which is about self: alone. */
 static const struct CMUnitTest on_hosts[] = {
-    cmocka_unit_test(refused_alike_on_all_ranks),
-    cmocka_unit_test(sizes_of_plan_and_comm),
-    cmocka_unit_test(sharing_memory),
-    cmocka_unit_test(binding_again),
+    cmocka_unit_test(bad_binds_are_refused_with_one_text_on_all_ranks),
+    cmocka_unit_test(plan_for_more_ranks_than_the_comm_is_refused),
+    cmocka_unit_test(overlapping_views_are_refused_unless_in_place),
+    cmocka_unit_test(rebound_exec_uses_the_new_memory),
 };
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused_alike_on_all_ranks),
-        cmocka_unit_test(sizes_of_plan_and_comm),
-        cmocka_unit_test(sharing_memory),
-        cmocka_unit_test(two_tensors_apart),
-        cmocka_unit_test(binding_again),
+        cmocka_unit_test(bad_binds_are_refused_with_one_text_on_all_ranks),
+        cmocka_unit_test(plan_for_more_ranks_than_the_comm_is_refused),
+        cmocka_unit_test(overlapping_views_are_refused_unless_in_place),
+        cmocka_unit_test(destinations_of_two_tensors_may_not_overlap),
+        cmocka_unit_test(rebound_exec_uses_the_new_memory),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests), SUITE_AT(&conformance_hosts, on_hosts));
 }

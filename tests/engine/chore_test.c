@@ -1,7 +1,6 @@
 /* Copies that any rank may do, where ranks share cores and where they do not: a rank that has begun a run needs to do
  * no more for the others to end it, and one that has not begun has nothing of its own read or written. */
 #define _GNU_SOURCE
-#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -11,28 +10,15 @@
 
 #include "engine/block.h"
 #include "engine_model.h"
+#include "support/clock.h"
 #include "support/conformance.h"
+#include "support/exec_job.h"
 #include "support/random.h"
 #include "support/share.h"
 #include "support/suite.h"
 
-#define SECOND INT64_C(1000000000)
 #define LONG (20 * SECOND) /* beyond it something is stuck, on a busy machine, too */
 #define WINDOWS 0xffffffff
-
-/* Two cores at most, so that three ranks share them, and two do not. */
-static int crowd(void **state)
-{
-    (void)state;
-    cpu_set_t may, few;
-    CPU_ZERO(&few);
-    if (sched_getaffinity(0, sizeof may, &may))
-        return -1;
-    for (size_t i = 0; i < CPU_SETSIZE && CPU_COUNT(&few) < 2; i++)
-        if (CPU_ISSET(i, &may))
-            CPU_SET(i, &few);
-    return sched_setaffinity(0, sizeof few, &few);
-}
 
 /* Rows to columns and the other way, and one in pieces that all ranks get: from 2 to 8 ranks no message is a letter. */
 #define CROWD(n)                                                                                                    \
@@ -89,7 +75,7 @@ static void run_idle(struct ranks_rank *r)
     model_free(&m);
 }
 
-static void others_do_the_copies(void **state)
+static void idle_rank_gets_its_data_without_a_call(void **state)
 {
     (void)state;
     for (int idle = 0; idle < 4; idle++)
@@ -138,7 +124,7 @@ static void run_late(struct ranks_rank *r)
     model_free(&m);
 }
 
-static void nothing_of_the_late(void **state)
+static void late_rank_memory_is_untouched(void **state)
 {
     (void)state;
     for (int n = 2; n <= 4; n += 2)
@@ -156,17 +142,9 @@ static void run_hurried(struct ranks_rank *r)
     for (int i = 0; i < 2; i++)
         RANKS_OK(r, make(&m[i], r));
     for (int seed = 0; seed < runs; seed++) {
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < 2; i++)
             model_fill(&m[i], seed + i);
-            if (random_once_in(&rng, 3))
-                sched_yield();
-            RANKS_OK(r, weft_exec_start(m[i].exec));
-        }
-        bool done = false;
-        while (!random_once_in(&rng, 4) && !done)
-            RANKS_OK(r, weft_exec_test(m[1].exec, &done));
-        for (int i = 1; i >= 0; i--)
-            RANKS_OK(r, weft_exec_wait(m[i].exec, LONG));
+        RANKS_OK(r, job_run_two(m[0].exec, m[1].exec, &rng, LONG));
         for (int i = 0; i < 2; i++)
             RANKS_CHECK(r, !model_wrong(&m[i], seed + i));
     }
@@ -174,7 +152,7 @@ static void run_hurried(struct ranks_rank *r)
         model_free(&m[i]);
 }
 
-static void runs_in_flight(void **state)
+static void two_runs_in_flight_are_right(void **state)
 {
     (void)state;
     for (int n = FEWEST; n < FEWEST + CROWDS; n++)
@@ -231,7 +209,7 @@ static void run_rebound(struct ranks_rank *r)
     }
 }
 
-static void bound_again(void **state)
+static void rebind_to_private_memory_and_back_is_right(void **state)
 {
     (void)state;
     ranks_run(4, NULL, run_rebound, NULL, NULL);
@@ -261,7 +239,7 @@ static void run_boxes(struct ranks_rank *r)
     model_free(&m);
 }
 
-static void all_boxes_arrive(void **state)
+static void all_boxes_are_told(void **state)
 {
     (void)state;
     ranks_run(3, NULL, run_boxes, NULL, NULL);
@@ -293,7 +271,7 @@ static void run_given_up(struct ranks_rank *r)
     model_free(&m);
 }
 
-static void given_up(void **state)
+static void memory_of_a_closed_run_is_untouched(void **state)
 {
     (void)state;
     ranks_run(3, &(weft_comm_opts){.deadline_ns = 3 * SECOND / 2}, run_given_up, NULL, NULL);
@@ -301,13 +279,14 @@ static void given_up(void **state)
 
 int main(int argc, char **argv)
 {
+    /* So that three ranks share cores, and two do not. */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(others_do_the_copies, crowd),
-        cmocka_unit_test(nothing_of_the_late),
-        cmocka_unit_test(runs_in_flight),
-        cmocka_unit_test(bound_again),
-        cmocka_unit_test(all_boxes_arrive),
-        cmocka_unit_test(given_up),
+        cmocka_unit_test_setup(idle_rank_gets_its_data_without_a_call, ranks_on_two_cores),
+        cmocka_unit_test_setup(late_rank_memory_is_untouched, ranks_on_two_cores),
+        cmocka_unit_test_setup(two_runs_in_flight_are_right, ranks_on_two_cores),
+        cmocka_unit_test_setup(rebind_to_private_memory_and_back_is_right, ranks_on_two_cores),
+        cmocka_unit_test_setup(all_boxes_are_told, ranks_on_two_cores),
+        cmocka_unit_test_setup(memory_of_a_closed_run_is_untouched, ranks_on_two_cores),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests));
 }

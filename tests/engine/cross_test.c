@@ -116,7 +116,7 @@ static int staging_ranks(int number, int cross, bool refuse)
 
 #define CASES ((int)(sizeof cases / sizeof *cases))
 
-static void private_memory_is_read(void **state)
+static void private_memory_is_read_where_permitted(void **state)
 {
     (void)state;
     bool may = permitted();
@@ -126,7 +126,7 @@ static void private_memory_is_read(void **state)
         assert_int_equal(staging_ranks(i, 1, false), may && !cases[i].casts ? 0 : 4);
 }
 
-static void forbidden_is_staged(void **state)
+static void forbidden_reads_are_staged(void **state)
 {
     (void)state;
     for (int i = 0; i < CASES; i++)
@@ -134,7 +134,7 @@ static void forbidden_is_staged(void **state)
 }
 
 /* Where it is measured either way may be chosen. */
-static void measured_is_right(void **state)
+static void measured_choice_gives_right_values(void **state)
 {
     (void)state;
     for (int i = 0; i < CASES; i++)
@@ -142,7 +142,7 @@ static void measured_is_right(void **state)
 }
 
 /* Ranks 1 and 3 are refused, and what is sent to them is staged. */
-static void refused_is_staged(void **state)
+static void refused_ranks_get_staged_data(void **state)
 {
     (void)state;
     for (int i = 0; i < CASES; i++)
@@ -196,7 +196,7 @@ static void play(struct stage *s, int rank)
     _exit(0);
 }
 
-static void the_dead_are_named(void **state)
+static void rank_that_dies_while_read_is_named(void **state)
 {
     (void)state;
     struct stage *s = ranks_shared(sizeof *s);
@@ -219,8 +219,9 @@ static void the_dead_are_named(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(private_memory_is_read), cmocka_unit_test(forbidden_is_staged),
-                                       cmocka_unit_test(measured_is_right), cmocka_unit_test(refused_is_staged),
-                                       cmocka_unit_test(the_dead_are_named)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(private_memory_is_read_where_permitted), cmocka_unit_test(forbidden_reads_are_staged),
+        cmocka_unit_test(measured_choice_gives_right_values), cmocka_unit_test(refused_ranks_get_staged_data),
+        cmocka_unit_test(rank_that_dies_while_read_is_named)};
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -8,23 +8,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "engine_model.h"
+#include "support/clock.h"
 #include "support/conformance.h"
 #include "support/random.h"
 #include "support/share.h"
 #include "support/suite.h"
 
-#define SECOND INT64_C(1000000000)
 #define LONG (20 * SECOND) /* beyond it something is stuck, on a busy machine, too */
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * SECOND + t.tv_nsec;
-}
 
 /* ---- waits in small pieces ---- */
 
@@ -51,9 +43,9 @@ static void run_impatient(struct ranks_rank *r)
         RANKS_OK(r, weft_window_notify(w, 0, 0, WEFT_NOTIFY_SET, 1));
     }
     if (r->rank == 0) {
-        int64_t until = now_ns() + LONG;
+        int64_t until = clock_now() + LONG;
         int err = weft_exec_start(m.exec);
-        for (bool done = false; !err && !done && now_ns() < until;) {
+        for (bool done = false; !err && !done && clock_now() < until;) {
             if (how == BY_TEST) {
                 err = weft_exec_test(m.exec, &done);
                 continue;
@@ -65,7 +57,7 @@ static void run_impatient(struct ranks_rank *r)
             err = err == WEFT_ETIMEOUT ? 0 : err;
         }
         RANKS_OK(r, err);
-        RANKS_CHECK(r, now_ns() < until);
+        RANKS_CHECK(r, clock_now() < until);
         RANKS_OK(r, weft_exec_wait(m.exec, LONG));
     }
     if (how == BY_BARRIER && r->rank)
@@ -75,7 +67,7 @@ static void run_impatient(struct ranks_rank *r)
     weft_window_close(w);
 }
 
-static void short_waits_suffice(void **state)
+static void sender_that_waits_in_short_pieces_completes(void **state)
 {
     (void)state;
     for (int how = BY_WAIT; how <= BY_WINDOW; how++)
@@ -107,7 +99,7 @@ static void run_scene(struct ranks_rank *r)
 
 /* Each rank's only slot goes to a message behind one that a fold of the receiver's reads where it is; and each fold
  * needs another one that has to wait for the slot. */
-static void slots_behind_what_folds_read(void **state)
+static void folds_that_need_one_slot_each_do_not_block(void **state)
 {
     (void)state;
     static const struct pair pulled[] = {
@@ -130,7 +122,7 @@ static void slots_behind_what_folds_read(void **state)
 }
 
 /* What two roots send at once to ranks of several stages would wait for what each has to pass on of the other's. */
-static void trees_that_cross(void **state)
+static void crossing_trees_do_not_block(void **state)
 {
     (void)state;
     static const struct pair pairs[] = {
@@ -175,7 +167,7 @@ static void run_given_up(struct ranks_rank *r)
     model_free(&m);
 }
 
-static void given_up_memory_is_left_alone(void **state)
+static void memory_of_a_closed_run_is_untouched(void **state)
 {
     (void)state;
     static const struct pair pushed = {"f32[64,200] @x1=1", "f32[64,200/x] @x2=0,2", 0xffffffff},
@@ -308,7 +300,7 @@ static void run_mix(struct ranks_rank *r)
         model_free(&m[x]);
 }
 
-static void mixtures(void **state)
+static void random_mixtures_of_execs_are_right(void **state)
 {
     (void)state;
     static const int buckets[] = {1, 2, 256}, few[] = {1, 2, 8};
@@ -356,7 +348,7 @@ static void run_ahead(struct ranks_rank *r)
     model_free(&m);
 }
 
-static void far_ahead(void **state)
+static void sender_far_ahead_of_a_late_rank_is_right(void **state)
 {
     (void)state;
     for (int n = 1; n <= 3; n++)
@@ -432,7 +424,7 @@ static void run_turned(struct ranks_rank *r)
     model_free(&m);
 }
 
-static void flowing(void **state)
+static void streamed_messages_are_right(void **state)
 {
     (void)state;
     for (int k = 0; k < 4; k += CONFORMANCE_ON < 3 ? 3 : 1) /* sanitizers: the first and the last */
@@ -476,7 +468,7 @@ static void run_helped(struct ranks_rank *r)
     model_free(&m);
 }
 
-static void helped(void **state)
+static void assisted_copies_are_right(void **state)
 {
     (void)state;
     for (int64_t bucket = 0; bucket <= 1 << 18; bucket += 1 << 17)
@@ -506,7 +498,7 @@ static void run_refused(struct ranks_rank *r)
     free(private);
 }
 
-static void refused_and_helped(void **state)
+static void assisted_run_goes_on_after_a_refused_rebind(void **state)
 {
     (void)state;
     ranks_run(2, NULL, run_refused, NULL, NULL);
@@ -528,7 +520,7 @@ static void run_two_ways(struct ranks_rank *r)
             ranks_meet(r);
         RANKS_OK(r, weft_exec_start(m.exec));
         bool done = false;
-        for (int64_t until = now_ns() + SECOND / 20; r->rank == 0 && !done && now_ns() < until;)
+        for (int64_t until = clock_now() + SECOND / 20; r->rank == 0 && !done && clock_now() < until;)
             RANKS_OK(r, weft_exec_test(m.exec, &done));
         RANKS_CHECK(r, !done || conformance_on_hosts()); /* a wire has a copy */
         if (r->rank < 2)
@@ -539,7 +531,7 @@ static void run_two_ways(struct ranks_rank *r)
     model_free(&m);
 }
 
-static void folded_and_copied(void **state)
+static void message_is_kept_until_its_fold_and_copy_are_done(void **state)
 {
     (void)state;
     ranks_run(3, NULL, run_two_ways, NULL, NULL);
@@ -548,16 +540,16 @@ static void folded_and_copied(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(short_waits_suffice),
-        cmocka_unit_test(slots_behind_what_folds_read),
-        cmocka_unit_test(trees_that_cross),
-        cmocka_unit_test(given_up_memory_is_left_alone),
-        cmocka_unit_test(mixtures),
-        cmocka_unit_test(far_ahead),
-        cmocka_unit_test(flowing),
-        cmocka_unit_test(helped),
-        cmocka_unit_test(refused_and_helped),
-        cmocka_unit_test(folded_and_copied),
+        cmocka_unit_test(sender_that_waits_in_short_pieces_completes),
+        cmocka_unit_test(folds_that_need_one_slot_each_do_not_block),
+        cmocka_unit_test(crossing_trees_do_not_block),
+        cmocka_unit_test(memory_of_a_closed_run_is_untouched),
+        cmocka_unit_test(random_mixtures_of_execs_are_right),
+        cmocka_unit_test(sender_far_ahead_of_a_late_rank_is_right),
+        cmocka_unit_test(streamed_messages_are_right),
+        cmocka_unit_test(assisted_copies_are_right),
+        cmocka_unit_test(assisted_run_goes_on_after_a_refused_rebind),
+        cmocka_unit_test(message_is_kept_until_its_fold_and_copy_are_done),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_everywhere, tests));
 }

@@ -36,7 +36,7 @@ char *__wrap_strdup(const char *s)
     return nomem_fails() ? NULL : __real_strdup(s);
 }
 
-static void open_alone(void **state)
+static void open_reports_every_failed_allocation(void **state)
 {
     (void)state;
     static const char *const urls[] = {"self:", "threads:1/nomem"};
@@ -96,7 +96,7 @@ static void run_binds(struct ranks_rank *r)
     weft_layout_free(b);
 }
 
-static void bind_together(void **state)
+static void bind_reports_every_failed_allocation_on_all_ranks(void **state)
 {
     (void)state;
     ranks_run(3, NULL, run_binds, NULL, NULL);
@@ -123,7 +123,7 @@ static void run_windows(struct ranks_rank *r)
     RANKS_CHECK(r, n > 3);
 }
 
-static void windows_together(void **state)
+static void window_open_reports_every_failed_allocation_on_all_ranks(void **state)
 {
     (void)state;
     ranks_run(3, NULL, run_windows, NULL, NULL);
@@ -151,7 +151,7 @@ static void run_splits(struct ranks_rank *r)
     }
 }
 
-static void splits_together(void **state)
+static void split_reports_every_failed_allocation_on_all_ranks(void **state)
 {
     (void)state;
     ranks_run(3, NULL, run_splits, NULL, NULL);
@@ -165,10 +165,10 @@ static void splits_together(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(open_alone),
-        cmocka_unit_test(bind_together),
-        cmocka_unit_test(windows_together),
-        cmocka_unit_test(splits_together),
+        cmocka_unit_test(open_reports_every_failed_allocation),
+        cmocka_unit_test(bind_reports_every_failed_allocation_on_all_ranks),
+        cmocka_unit_test(window_open_reports_every_failed_allocation_on_all_ranks),
+        cmocka_unit_test(split_reports_every_failed_allocation_on_all_ranks),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -110,7 +110,7 @@ static void run_some(struct ranks_rank *r)
     job_free(&j);
 }
 
-static void moves_are_right(void **state)
+static void moves_of_all_kinds_are_right(void **state)
 {
     (void)state;
     static const int64_t buckets[] = {1, 64, 0};
@@ -134,7 +134,7 @@ static void moves_are_right(void **state)
     }
 }
 
-static void one_rank_alone(void **state)
+static void move_on_one_rank_is_right(void **state)
 {
     (void)state;
     struct move m = {.src = "f32[7,5] @x1", .dst = "bf16[7,5] @x1"};
@@ -186,7 +186,7 @@ static void run_halo(struct ranks_rank *r)
     weft_layout_free(b);
 }
 
-static void halo_with_and_without_a_copy(void **state)
+static void halo_in_place_and_not_is_right(void **state)
 {
     (void)state;
     for (int mode = 0; mode < 4; mode++) {
@@ -226,7 +226,7 @@ static void run_strided(struct ranks_rank *r)
     weft_layout_free(b);
 }
 
-static void strided_views(void **state)
+static void strided_views_are_right(void **state)
 {
     (void)state;
     ranks_run(4, NULL, run_strided, NULL, NULL);
@@ -267,7 +267,7 @@ static void run_opposite(struct ranks_rank *r)
     job_free(&b);
 }
 
-static void two_in_opposite_order(void **state)
+static void execs_started_in_opposite_orders_do_not_block(void **state)
 {
     (void)state;
     ranks_run(2, NULL, run_opposite, NULL, NULL);
@@ -323,7 +323,7 @@ static void run_ten(struct ranks_rank *r)
         job_free(&j[i]);
 }
 
-static void ten_in_flight(void **state)
+static void ten_execs_in_flight_are_right(void **state)
 {
     (void)state;
     ranks_run(4, NULL, run_ten, NULL, NULL);
@@ -368,7 +368,7 @@ static void run_too_tight(struct ranks_rank *r)
     job_free(&j);
 }
 
-static void limits_hold(void **state)
+static void staging_stays_within_the_limits(void **state)
 {
     (void)state;
     struct ranks_rank out[8];
@@ -429,7 +429,7 @@ static void run_frugal(struct ranks_rank *r)
     job_free(&j[1]);
 }
 
-static void nothing_is_allocated(void **state)
+static void runs_allocate_nothing(void **state)
 {
     (void)state;
     weft_comm *c;
@@ -481,7 +481,7 @@ static void run_chain(struct ranks_rank *r)
     job_free(&j);
 }
 
-static void callbacks_may_start(void **state)
+static void callbacks_may_start_the_next_run(void **state)
 {
     (void)state;
     ranks_run(3, NULL, run_chain, NULL, NULL);
@@ -534,7 +534,7 @@ static void run_model(struct ranks_rank *r)
     }
 }
 
-static void many_tensors(void **state)
+static void many_tensors_in_one_exec_are_right(void **state)
 {
     (void)state;
     for (int64_t bucket = 1; bucket <= 4096; bucket *= 4096) {
@@ -564,7 +564,7 @@ static void run_stress(struct ranks_rank *r)
     job_free(&j);
 }
 
-static void many_small_runs(void **state)
+static void many_small_runs_are_right(void **state)
 {
     (void)state;
     int64_t runs = conformance_on_hosts() ? test_share(300, 20000) : test_share(10000, 1000000);
@@ -574,27 +574,27 @@ static void many_small_runs(void **state)
 
 /* Without self:, which is no wire, and the limits, which mean something else there: limits_test.c. */
 static const struct CMUnitTest on_hosts[] = {
-    cmocka_unit_test(moves_are_right),     cmocka_unit_test(halo_with_and_without_a_copy),
-    cmocka_unit_test(strided_views),       cmocka_unit_test(two_in_opposite_order),
-    cmocka_unit_test(ten_in_flight),       cmocka_unit_test(nothing_is_allocated),
-    cmocka_unit_test(callbacks_may_start), cmocka_unit_test(many_tensors),
-    cmocka_unit_test(many_small_runs),
+    cmocka_unit_test(moves_of_all_kinds_are_right),     cmocka_unit_test(halo_in_place_and_not_is_right),
+    cmocka_unit_test(strided_views_are_right),          cmocka_unit_test(execs_started_in_opposite_orders_do_not_block),
+    cmocka_unit_test(ten_execs_in_flight_are_right),    cmocka_unit_test(runs_allocate_nothing),
+    cmocka_unit_test(callbacks_may_start_the_next_run), cmocka_unit_test(many_tensors_in_one_exec_are_right),
+    cmocka_unit_test(many_small_runs_are_right),
 };
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(moves_are_right),
-        cmocka_unit_test(one_rank_alone),
-        cmocka_unit_test(halo_with_and_without_a_copy),
-        cmocka_unit_test(strided_views),
-        cmocka_unit_test(two_in_opposite_order),
-        cmocka_unit_test(ten_in_flight),
-        cmocka_unit_test(limits_hold),
-        cmocka_unit_test(nothing_is_allocated),
-        cmocka_unit_test(callbacks_may_start),
-        cmocka_unit_test(many_tensors),
-        cmocka_unit_test(many_small_runs),
+        cmocka_unit_test(moves_of_all_kinds_are_right),
+        cmocka_unit_test(move_on_one_rank_is_right),
+        cmocka_unit_test(halo_in_place_and_not_is_right),
+        cmocka_unit_test(strided_views_are_right),
+        cmocka_unit_test(execs_started_in_opposite_orders_do_not_block),
+        cmocka_unit_test(ten_execs_in_flight_are_right),
+        cmocka_unit_test(staging_stays_within_the_limits),
+        cmocka_unit_test(runs_allocate_nothing),
+        cmocka_unit_test(callbacks_may_start_the_next_run),
+        cmocka_unit_test(many_tensors_in_one_exec_are_right),
+        cmocka_unit_test(many_small_runs_are_right),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests), SUITE_AT(&conformance_hosts, on_hosts));
 }

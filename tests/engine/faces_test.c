@@ -78,7 +78,7 @@ static void run_case(struct ranks_rank *r)
     faces_drop(&m, r);
 }
 
-static void faces_arrive(void **state)
+static void scattered_faces_arrive(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -144,7 +144,7 @@ static void run_ahead(struct ranks_rank *r)
     faces_drop(&m, r);
 }
 
-static void runs_end_before_they_are_read(void **state)
+static void run_ends_before_its_data_is_read_and_stays_readable(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
@@ -152,7 +152,7 @@ static void runs_end_before_they_are_read(void **state)
 }
 
 /* A reader that dies has let a run end, and no other. */
-static void deaths_are_noticed(void **state)
+static void reader_that_dies_fails_the_next_run(void **state)
 {
     (void)state;
     if (!ranks_forked) {
@@ -192,7 +192,7 @@ static void run_limited(struct ranks_rank *r)
     faces_drop(&m, r);
 }
 
-static void limits_hold(void **state)
+static void kept_slots_stay_within_the_limits(void **state)
 {
     (void)state;
     static const weft_comm_opts opts[] = {{.staged = false},           {.staged = true},
@@ -204,7 +204,8 @@ static void limits_hold(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(faces_arrive), cmocka_unit_test(runs_end_before_they_are_read),
-                                       cmocka_unit_test(deaths_are_noticed), cmocka_unit_test(limits_hold)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(scattered_faces_arrive), cmocka_unit_test(run_ends_before_its_data_is_read_and_stays_readable),
+        cmocka_unit_test(reader_that_dies_fails_the_next_run), cmocka_unit_test(kept_slots_stay_within_the_limits)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests));
 }

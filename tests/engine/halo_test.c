@@ -173,7 +173,7 @@ static void run_exchanges(struct ranks_rank *r)
     }
 }
 
-static void exchanges_of_any_shape(void **state)
+static void random_halos_and_their_adjoints_are_right(void **state)
 {
     (void)state;
     static const int sizes[] = {1, 2, 3, 4, 6, 8};
@@ -267,7 +267,7 @@ static void run_fields(struct ranks_rank *r)
     }
 }
 
-static void fields_share_messages(void **state)
+static void fields_of_one_plan_share_messages(void **state)
 {
     (void)state;
     static const struct {
@@ -376,7 +376,7 @@ static void run_overlap(struct ranks_rank *r)
     }
 }
 
-static void the_interior_is_computed_meanwhile(void **state)
+static void interior_is_untouched_while_ghosts_are_in_flight(void **state)
 {
     (void)state;
     struct grid grids[] = {
@@ -417,7 +417,7 @@ static void run_scattered(struct ranks_rank *r)
     halo_free(&h, r);
 }
 
-static void faces_are_packed_where_there_is_room(void **state)
+static void scattered_faces_are_staged_only_where_there_is_room(void **state)
 {
     (void)state;
     bool packed = true, not = false;
@@ -432,10 +432,10 @@ static void faces_are_packed_where_there_is_room(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest runs[] = {
-        cmocka_unit_test(exchanges_of_any_shape),
-        cmocka_unit_test(fields_share_messages),
-        cmocka_unit_test(the_interior_is_computed_meanwhile),
-        cmocka_unit_test(faces_are_packed_where_there_is_room),
+        cmocka_unit_test(random_halos_and_their_adjoints_are_right),
+        cmocka_unit_test(fields_of_one_plan_share_messages),
+        cmocka_unit_test(interior_is_untouched_while_ghosts_are_in_flight),
+        cmocka_unit_test(scattered_faces_are_staged_only_where_there_is_room),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_everywhere, runs));
 }

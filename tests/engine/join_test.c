@@ -54,7 +54,7 @@ static void run_transposed(struct ranks_rank *r)
     weft_layout_free(b);
 }
 
-static void transposed_buckets(void **state)
+static void transposed_buckets_are_right(void **state)
 {
     (void)state;
     ranks_run(4, NULL, run_transposed, NULL, NULL);
@@ -64,7 +64,7 @@ static void transposed_buckets(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(transposed_buckets),
+        cmocka_unit_test(transposed_buckets_are_right),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests));
 }

@@ -140,7 +140,7 @@ static void peaks(int64_t limit, bool all_fit, int *least, int *most)
     }
 }
 
-static void many_channels_one_budget(void **state)
+static void many_channels_stay_within_one_budget(void **state)
 {
     (void)state;
     int least, most;
@@ -155,6 +155,6 @@ static void many_channels_one_budget(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(many_channels_one_budget)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(many_channels_stay_within_one_budget)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_everywhere, tests));
 }

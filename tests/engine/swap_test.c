@@ -2,7 +2,6 @@
  * has begun holds up nobody and one which has not is not touched, that ranks who are not at it go on, and who is to
  * blame. */
 #define _GNU_SOURCE
-#include <sched.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,11 +12,12 @@
 #include "engine/block.h"
 #include "engine/drivers/swap.h"
 #include "faces.h"
+#include "support/clock.h"
 #include "support/conformance.h"
+#include "support/exec_job.h"
 #include "support/share.h"
 #include "support/suite.h"
 
-#define SECOND INT64_C(1000000000)
 #define LONG (20 * SECOND) /* beyond it something is stuck, on a busy machine, too */
 
 /* `large`: they are swapped where ranks share cores; `strips`: also where each has its own, since they span enough. */
@@ -39,20 +39,6 @@ static const struct faces cases[] = {
     {.what = "a ring of five", .grid = {3, 5, {PLANE(8, 1027), {24, 5, 3, 3, true}}}, .large = true},
 };
 static const struct faces row = {.what = "a row", .grid = {3, 4, {PLANE(93, 89), {12, 4, 1, 1, false}}}, .large = true};
-
-/* Two cores at most, so that three ranks share them. */
-static int crowd(void **state)
-{
-    (void)state;
-    cpu_set_t may, few;
-    CPU_ZERO(&few);
-    if (sched_getaffinity(0, sizeof may, &may))
-        return -1;
-    for (size_t i = 0; i < CPU_SETSIZE && CPU_COUNT(&few) < 2; i++)
-        if (CPU_ISSET(i, &may))
-            CPU_SET(i, &few);
-    return sched_setaffinity(0, sizeof few, &few);
-}
 
 static bool swaps(const struct mine *m)
 {
@@ -81,7 +67,7 @@ static void run_case(struct ranks_rank *r)
     faces_drop(&m, r);
 }
 
-static void faces_arrive(void **state)
+static void swapped_faces_arrive(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -114,7 +100,7 @@ static void run_idle(struct ranks_rank *r)
     faces_drop(&m, r);
 }
 
-static void others_do_the_copies(void **state)
+static void idle_rank_gets_its_faces_without_a_call(void **state)
 {
     (void)state;
     for (int idle = 0; idle < 4; idle++)
@@ -167,7 +153,7 @@ static void run_late(struct ranks_rank *r)
     faces_drop(&m, r);
 }
 
-static void nothing_of_the_late(void **state)
+static void late_rank_memory_is_untouched(void **state)
 {
     (void)state;
     for (int late = 0; late < 4; late++)
@@ -186,17 +172,9 @@ static void run_hurried(struct ranks_rank *r)
         RANKS_OK(r, faces_make(&m[i], r));
     }
     for (int run = 0; run < runs; run++) {
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < 2; i++)
             faces_fill(&m[i], run + i);
-            if (random_once_in(&rng, 3))
-                sched_yield();
-            RANKS_OK(r, weft_exec_start(m[i].exec));
-        }
-        bool done = false;
-        while (!random_once_in(&rng, 4) && !done)
-            RANKS_OK(r, weft_exec_test(m[1].exec, &done));
-        for (int i = 1; i >= 0; i--)
-            RANKS_OK(r, weft_exec_wait(m[i].exec, LONG));
+        RANKS_OK(r, job_run_two(m[0].exec, m[1].exec, &rng, LONG));
         for (int i = 0; i < 2; i++)
             faces_check(r, &m[i], run + i);
     }
@@ -204,7 +182,7 @@ static void run_hurried(struct ranks_rank *r)
         faces_drop(&m[i], r);
 }
 
-static void runs_in_flight(void **state)
+static void two_runs_in_flight_are_right(void **state)
 {
     (void)state;
     ranks_run(4, NULL, run_hurried, (void *)(uintptr_t)&row, NULL);
@@ -229,7 +207,7 @@ static void run_polled(struct ranks_rank *r)
     faces_drop(&m, r);
 }
 
-static void far_ranks_are_not_waited_for(void **state)
+static void run_ends_before_far_ranks_begin(void **state)
 {
     (void)state;
     ranks_run(4, NULL, run_polled, (void *)(uintptr_t)&row, NULL);
@@ -270,7 +248,7 @@ static void run_rebound(struct ranks_rank *r)
     free(private);
 }
 
-static void bound_again(void **state)
+static void rebind_to_private_memory_and_back_is_right(void **state)
 {
     (void)state;
     ranks_run(4, NULL, run_rebound, (void *)(uintptr_t)&row, NULL);
@@ -308,7 +286,7 @@ static void run_left_behind(struct ranks_rank *r)
 }
 
 /* Who has begun and dies has done its part, unless it has a share; in the next run it is missed. */
-static void deaths_are_noticed(void **state)
+static void rank_that_dies_fails_the_next_run(void **state)
 {
     (void)state;
     if (!ranks_forked) {
@@ -341,7 +319,7 @@ static void run_given_up(struct ranks_rank *r)
     faces_drop(&m, r);
 }
 
-static void given_up(void **state)
+static void memory_of_a_closed_run_is_untouched(void **state)
 {
     (void)state;
     ranks_run(3, &(weft_comm_opts){.deadline_ns = 3 * SECOND / 2}, run_given_up, (void *)(uintptr_t)&cases[8], NULL);
@@ -349,11 +327,16 @@ static void given_up(void **state)
 
 int main(int argc, char **argv)
 {
+    /* So that three ranks share cores, and two do not. */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(faces_arrive, crowd),    cmocka_unit_test(others_do_the_copies),
-        cmocka_unit_test(nothing_of_the_late),          cmocka_unit_test(runs_in_flight),
-        cmocka_unit_test(far_ranks_are_not_waited_for), cmocka_unit_test(bound_again),
-        cmocka_unit_test(deaths_are_noticed),           cmocka_unit_test(given_up),
+        cmocka_unit_test_setup(swapped_faces_arrive, ranks_on_two_cores),
+        cmocka_unit_test_setup(idle_rank_gets_its_faces_without_a_call, ranks_on_two_cores),
+        cmocka_unit_test_setup(late_rank_memory_is_untouched, ranks_on_two_cores),
+        cmocka_unit_test_setup(two_runs_in_flight_are_right, ranks_on_two_cores),
+        cmocka_unit_test_setup(run_ends_before_far_ranks_begin, ranks_on_two_cores),
+        cmocka_unit_test_setup(rebind_to_private_memory_and_back_is_right, ranks_on_two_cores),
+        cmocka_unit_test_setup(rank_that_dies_fails_the_next_run, ranks_on_two_cores),
+        cmocka_unit_test_setup(memory_of_a_closed_run_is_untouched, ranks_on_two_cores),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests));
 }

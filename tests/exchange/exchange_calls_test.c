@@ -11,6 +11,7 @@
 
 #include "exchange/pipe.h"
 #include "exchange_flow.h"
+#include "support/clock.h"
 #include "support/conformance.h"
 #include "support/suite.h"
 #include "weft/halo.h"
@@ -128,7 +129,7 @@ static void times_out(struct ranks_rank *r)
         RANKS_OK(r, weft_exchange_finish(x, false));
         snprintf(words, sizeof words, "time ran out: waiting for rank %d (has not finished)", prev);
         RANKS_REFUSED(r, weft_exchange_wait(x, 0), WEFT_ETIMEOUT, words);
-        RANKS_REFUSED(r, weft_exchange_wait(x, FLOW_MS), WEFT_ETIMEOUT, words);
+        RANKS_REFUSED(r, weft_exchange_wait(x, MS), WEFT_ETIMEOUT, words);
     }
     ranks_meet(r);
     if (r->rank != 0)
@@ -137,7 +138,7 @@ static void times_out(struct ranks_rank *r)
     weft_exchange_close(x);
 }
 
-static void timeouts_name_ranks(void **state)
+static void timeout_names_the_ranks_waited_for(void **state)
 {
     (void)state;
     ranks_run(2, NULL, times_out, NULL, NULL);
@@ -198,7 +199,7 @@ static void callbacks(struct ranks_rank *r)
     weft_exchange_close(t.x);
 }
 
-static void callbacks_go_on(void **state)
+static void callbacks_may_begin_the_next_round(void **state)
 {
     (void)state;
     EACH_SIZE(i, 0)
@@ -239,7 +240,7 @@ static void descriptors(struct ranks_rank *r)
     weft_exchange_close(x);
 }
 
-static void descriptors_poll(void **state)
+static void descriptor_becomes_readable_when_a_round_ends(void **state)
 {
     (void)state;
     EACH_SIZE(i, 0)
@@ -262,7 +263,7 @@ static void slow_receiver(struct ranks_rank *r)
     bool complete = false;
     RANKS_OK(r, weft_exchange_open(r->comm, &prev, (size_t)nfrom, &next, (size_t)nto, &o, &x));
     if (r->rank == r->size - 1) {
-        struct timespec half = {.tv_nsec = 500 * FLOW_MS};
+        struct timespec half = {.tv_nsec = 500 * MS};
         nanosleep(&half, NULL);
         RANKS_OK(r, weft_exchange_stats(x, &info));
         RANKS_CHECK(r, info.untaken <= SLOW_BUDGET && info.received < SLOW);
@@ -290,7 +291,7 @@ static void slow_receiver(struct ranks_rank *r)
     weft_exchange_close(x);
 }
 
-static void slow_receivers_slow_senders(void **state)
+static void slow_receiver_slows_its_sender(void **state)
 {
     (void)state;
     EACH_SIZE(i, 0)
@@ -332,7 +333,7 @@ static void one_leaves(struct ranks_rank *r)
     free(payload);
 }
 
-static void leaving_is_told(void **state)
+static void rank_that_leaves_is_named(void **state)
 {
     (void)state;
     EACH_SIZE(i, 1)
@@ -354,7 +355,7 @@ static void note_memory(struct ranks_rank *r)
     weft_exchange_close(x);
 }
 
-static void memory_goes_with_neighbours(void **state)
+static void memory_grows_with_neighbours_not_with_ranks(void **state)
 {
     (void)state;
     struct ranks_rank three[3], sixteen[16];
@@ -372,12 +373,12 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(misuse_is_refused),
-        cmocka_unit_test(timeouts_name_ranks),
-        cmocka_unit_test(callbacks_go_on),
-        cmocka_unit_test(descriptors_poll),
-        cmocka_unit_test(slow_receivers_slow_senders),
-        cmocka_unit_test(memory_goes_with_neighbours),
-        cmocka_unit_test(leaving_is_told),
+        cmocka_unit_test(timeout_names_the_ranks_waited_for),
+        cmocka_unit_test(callbacks_may_begin_the_next_round),
+        cmocka_unit_test(descriptor_becomes_readable_when_a_round_ends),
+        cmocka_unit_test(slow_receiver_slows_its_sender),
+        cmocka_unit_test(memory_grows_with_neighbours_not_with_ranks),
+        cmocka_unit_test(rank_that_leaves_is_named),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_everywhere, tests));
 }

@@ -157,7 +157,7 @@ static void one_death(int ranks, int victim, enum when when, int number)
     munmap(d, sizeof *d);
 }
 
-static void deaths_are_told(void **state)
+static void death_at_each_moment_is_told_to_all(void **state)
 {
     (void)state;
     int number = 0;
@@ -169,7 +169,7 @@ static void deaths_are_told(void **state)
     }
 }
 
-static void deaths_at_any_moment(void **state)
+static void death_at_a_random_moment_is_told_to_all(void **state)
 {
     (void)state;
     for (int64_t seed = 0; suite_seed(&seed, 0, test_share(12, 300)); seed++) {
@@ -180,7 +180,7 @@ static void deaths_at_any_moment(void **state)
 }
 
 /* Each moment once or twice, with the victim on a host of its own and on one with others. */
-static void deaths_on_other_hosts(void **state)
+static void death_on_another_host_is_told_to_all(void **state)
 {
     static const char *const hosts[] = {"abcdefgh", "aabbccdd", "abababab"};
     (void)state;
@@ -197,9 +197,9 @@ static void deaths_on_other_hosts(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(deaths_are_told),
-        cmocka_unit_test(deaths_at_any_moment),
-        cmocka_unit_test_setup_teardown(deaths_on_other_hosts, hosts_setup, hosts_teardown),
+        cmocka_unit_test(death_at_each_moment_is_told_to_all),
+        cmocka_unit_test(death_at_a_random_moment_is_told_to_all),
+        cmocka_unit_test_setup_teardown(death_on_another_host_is_told_to_all, hosts_setup, hosts_teardown),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

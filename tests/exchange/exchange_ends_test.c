@@ -56,7 +56,7 @@ static void pause_between(struct ranks_rank *r)
         if (round || r->rank == 0)
             ranks_meet(r);
         if (r->rank == 0)
-            RANKS_CHECK(r, weft_exchange_wait(x, 20 * FLOW_MS) == WEFT_ETIMEOUT);
+            RANKS_CHECK(r, weft_exchange_wait(x, 20 * MS) == WEFT_ETIMEOUT);
         if (round || r->rank == 0)
             ranks_meet(r);
         RANKS_OK(r, weft_exchange_wait(x, WEFT_FOREVER));
@@ -64,20 +64,20 @@ static void pause_between(struct ranks_rank *r)
         RANKS_CHECK(r, (m != NULL) == (r->rank == 1));
         weft_message_free(m);
         if (!round)
-            nanosleep(&(struct timespec){.tv_sec = DEADLINE_MS / 1000, .tv_nsec = 50 * FLOW_MS}, NULL);
+            nanosleep(&(struct timespec){.tv_sec = DEADLINE_MS / 1000, .tv_nsec = 50 * MS}, NULL);
     }
     weft_exchange_close(x);
 }
 
 /* What rank 0 saw of rank 1 in the first round says nothing of the next. */
-static void a_pause_between_rounds_is_no_stall(void **state)
+static void pause_between_rounds_is_no_stall(void **state)
 {
     (void)state;
     if (conformance_on_hosts()) {
         print_message("skip: between hosts nobody waits until a payload was loaded\n");
         skip();
     }
-    ranks_run(2, &(weft_comm_opts){.deadline_ns = DEADLINE_MS * FLOW_MS}, pause_between, NULL, NULL);
+    ranks_run(2, &(weft_comm_opts){.deadline_ns = DEADLINE_MS * MS}, pause_between, NULL, NULL);
 }
 
 /* ---- votes that will not come ---- */
@@ -105,7 +105,7 @@ static void desert_the_vote(struct ranks_rank *r)
     ranks_meet(r); /* its comm stays open */
 }
 
-static void who_frees_instead_of_voting_is_named(void **state)
+static void rank_that_closes_instead_of_voting_is_named(void **state)
 {
     (void)state;
     for (int n = 2; n <= 6; n++)
@@ -132,7 +132,7 @@ static void stall_in_the_vote(struct ranks_rank *r)
     weft_exchange_close(x);
 }
 
-static void who_stalls_in_the_vote_is_named(void **state)
+static void rank_that_stalls_in_the_vote_is_named(void **state)
 {
     (void)state;
     static const struct {
@@ -141,8 +141,7 @@ static void who_stalls_in_the_vote_is_named(void **state)
     for (int i = 0; i < 3; i++) {
         int sleeper = who[i].sleeper;
         if (conformance_takes(i))
-            ranks_run(who[i].n, &(weft_comm_opts){.deadline_ns = DEADLINE_MS * FLOW_MS}, stall_in_the_vote, &sleeper,
-                      NULL);
+            ranks_run(who[i].n, &(weft_comm_opts){.deadline_ns = DEADLINE_MS * MS}, stall_in_the_vote, &sleeper, NULL);
     }
 }
 
@@ -165,19 +164,19 @@ static void stop_while_loading(struct ranks_rank *r)
     for (int i = 0; i < 3; i++)
         RANKS_CHECK(r, weft_exchange_wait(x, WEFT_FOREVER) == WEFT_EPEER);
     int64_t took = clock_now() - begin;
-    RANKS_CHECK(r, took >= DEADLINE_MS * FLOW_MS && took < 10 * SECOND);
+    RANKS_CHECK(r, took >= DEADLINE_MS * MS && took < 10 * SECOND);
     weft_exchange_close(x);
     ranks_meet(r);
 }
 
-static void a_stopped_peer_is_not_waited_for_for_ever(void **state)
+static void peer_stopped_while_loading_is_not_waited_for_for_ever(void **state)
 {
     (void)state;
     if (!ranks_forked || conformance_on_hosts()) {
         print_message("skip: for processes of one host\n");
         skip();
     }
-    ranks_run(2, &(weft_comm_opts){.deadline_ns = DEADLINE_MS * FLOW_MS}, stop_while_loading, NULL, NULL);
+    ranks_run(2, &(weft_comm_opts){.deadline_ns = DEADLINE_MS * MS}, stop_while_loading, NULL, NULL);
 }
 
 /* ---- no room inside a callback ---- */
@@ -220,7 +219,7 @@ static void fill_in_a_callback(struct ranks_rank *r)
     pair_release(&p);
 }
 
-static void a_callback_does_not_wait_for_room(void **state)
+static void put_in_a_callback_without_room_is_busy(void **state)
 {
     (void)state;
     ranks_run(2, NULL, fill_in_a_callback, NULL, NULL);
@@ -230,11 +229,11 @@ static void a_callback_does_not_wait_for_room(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_pause_between_rounds_is_no_stall),
-        cmocka_unit_test(who_frees_instead_of_voting_is_named),
-        cmocka_unit_test(who_stalls_in_the_vote_is_named),
-        cmocka_unit_test(a_stopped_peer_is_not_waited_for_for_ever),
-        cmocka_unit_test(a_callback_does_not_wait_for_room),
+        cmocka_unit_test(pause_between_rounds_is_no_stall),
+        cmocka_unit_test(rank_that_closes_instead_of_voting_is_named),
+        cmocka_unit_test(rank_that_stalls_in_the_vote_is_named),
+        cmocka_unit_test(peer_stopped_while_loading_is_not_waited_for_for_ever),
+        cmocka_unit_test(put_in_a_callback_without_room_is_busy),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_everywhere, tests));
 }

@@ -8,8 +8,6 @@
 
 #include "support/ranks.h"
 
-#define FLOW_MS INT64_C(1000000)
-
 struct flow {
     uint64_t seed;
     int rounds;

@@ -82,7 +82,7 @@ static void round_trips(struct ranks_rank *r)
     weft_halo_close(h);
 }
 
-static void neighbours_and_absent_ones(void **state)
+static void messages_go_left_and_right_and_absent_neighbours_get_none(void **state)
 {
     (void)state;
     EACH_SIZE(i, 0)
@@ -140,7 +140,7 @@ static void look_back(struct ranks_rank *r)
     (void)at_edge;
 }
 
-static void rounds_until_all_have_enough(void **state)
+static void rounds_go_on_until_all_ranks_have_enough(void **state)
 {
     (void)state;
     static const int backs[] = {0, 1, 5, 1000};
@@ -198,7 +198,7 @@ static void refused_starts(struct ranks_rank *r)
     free(meta);
 }
 
-static void a_start_that_is_refused_leaves_the_round(void **state)
+static void refused_start_leaves_the_round_as_it_was(void **state)
 {
     (void)state;
     EACH_SIZE(i, 0)
@@ -208,9 +208,9 @@ static void a_start_that_is_refused_leaves_the_round(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(neighbours_and_absent_ones),
-        cmocka_unit_test(rounds_until_all_have_enough),
-        cmocka_unit_test(a_start_that_is_refused_leaves_the_round),
+        cmocka_unit_test(messages_go_left_and_right_and_absent_neighbours_get_none),
+        cmocka_unit_test(rounds_go_on_until_all_ranks_have_enough),
+        cmocka_unit_test(refused_start_leaves_the_round_as_it_was),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_everywhere, tests));
 }

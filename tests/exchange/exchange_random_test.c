@@ -74,7 +74,7 @@ static void one_flow(uint64_t seed)
     ranks_run(n, &o, flow_body, &f, NULL);
 }
 
-static void random_flows(void **state)
+static void random_flows_arrive_in_order(void **state)
 {
     (void)state;
     for (int64_t seed = 1; suite_seed(&seed, 1, test_share(12, 1000)); seed++)
@@ -83,6 +83,6 @@ static void random_flows(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(random_flows)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_flows_arrive_in_order)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_everywhere, tests));
 }

@@ -79,7 +79,7 @@ static void stream(struct ranks_rank *r)
     weft_exchange_close(x);
 }
 
-static void many_small_messages(void **state)
+static void many_small_messages_arrive_in_order(void **state)
 {
     (void)state;
     int64_t *total = ranks_shared(sizeof *total);
@@ -158,7 +158,7 @@ static void full_rounds(struct ranks_rank *r)
     weft_exchange_close(x);
 }
 
-static void rounds_end_everywhere(void **state)
+static void many_rounds_end_on_all_ranks(void **state)
 {
     (void)state;
     ranks_run(2, NULL, full_rounds, NULL, NULL);
@@ -234,7 +234,7 @@ static double cost_of(int ranks, int number)
 
 /* Of a core's time, of which what others do meanwhile takes nothing; it does cost cold caches, so the best of several
  * counts. */
-static void cost_goes_with_neighbours(void **state)
+static void cost_grows_with_neighbours_not_with_ranks(void **state)
 {
     (void)state;
     if (CONFORMANCE_ON < CONFORMANCE_ALL)
@@ -252,7 +252,8 @@ static void cost_goes_with_neighbours(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(many_small_messages), cmocka_unit_test(rounds_end_everywhere)};
-    const struct CMUnitTest alone[] = {cmocka_unit_test(cost_goes_with_neighbours)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(many_small_messages_arrive_in_order),
+                                       cmocka_unit_test(many_rounds_end_on_all_ranks)};
+    const struct CMUnitTest alone[] = {cmocka_unit_test(cost_grows_with_neighbours_not_with_ranks)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_everywhere, tests), SUITE_AT(&conformance_alone, alone));
 }

@@ -35,7 +35,7 @@ static int zero(const struct flow *f, int from, int to, int round)
     return 0;
 }
 
-static void ring_of_three_messages(void **state)
+static void three_messages_round_a_ring_arrive(void **state)
 {
     (void)state;
     struct flow f = {.seed = 1, .rounds = 3, .edge = flow_ring, .count = three, .bytes = flow_small, .meta = flow_word};
@@ -44,7 +44,7 @@ static void ring_of_three_messages(void **state)
     on_all_sizes(&f);
 }
 
-static void no_messages(void **state)
+static void rounds_without_messages_end(void **state)
 {
     (void)state;
     struct flow f = {.seed = 2, .rounds = 5, .edge = flow_all, .count = zero, .bytes = flow_small, .meta = flow_word};
@@ -65,7 +65,7 @@ static int pair_number(const struct flow *f, int from, int to, int round)
     return from + 2 * to + round;
 }
 
-static void asymmetric(void **state)
+static void asymmetric_neighbourhoods_arrive(void **state)
 {
     (void)state;
     struct flow f = {
@@ -92,7 +92,7 @@ static size_t meta_of_kind(const struct flow *f, int from, int to, int round, in
     return h & 2 ? h / 4 % 300 + 1 : 0;
 }
 
-static void line_of_all_kinds(void **state)
+static void messages_of_all_kinds_along_a_line_arrive(void **state)
 {
     (void)state;
     struct flow f = {.seed = 4,
@@ -111,7 +111,7 @@ static size_t of_any_size(const struct flow *f, int from, int to, int round, int
     return all[flow_hash(f->seed, from, to, round, k) % (round < 3 ? 4 : 8)];
 }
 
-static void sizes_by_rank_and_round(void **state)
+static void sizes_that_vary_by_rank_and_round_arrive(void **state)
 {
     (void)state;
     struct flow f = {
@@ -132,7 +132,7 @@ static int sixty_four(const struct flow *f, int from, int to, int round)
     return 64;
 }
 
-static void four_threads_put(void **state)
+static void messages_of_four_threads_arrive_in_order(void **state)
 {
     (void)state;
     struct flow f = {.seed = 6,
@@ -151,7 +151,7 @@ static int one(const struct flow *f, int from, int to, int round)
     return 1;
 }
 
-static void a_thousand_rounds(void **state)
+static void a_thousand_rounds_complete(void **state)
 {
     (void)state;
     int rounds = CONFORMANCE_ON == 1 || conformance_on_hosts() ? 100 : 1000; /* TSan is slow */
@@ -178,7 +178,7 @@ static int a_hundred(const struct flow *f, int from, int to, int round)
     return 100;
 }
 
-static void more_than_the_budget(void **state)
+static void more_bytes_than_the_budget_arrive(void **state)
 {
     (void)state;
     struct flow f = {.seed = 8,
@@ -227,7 +227,7 @@ static void two_exchanges(struct ranks_rank *r)
         weft_exchange_close(x[i]);
 }
 
-static void two_at_once(void **state)
+static void two_exchanges_at_once_are_right(void **state)
 {
     (void)state;
     EACH_SIZE(i, 0)
@@ -237,15 +237,15 @@ static void two_at_once(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ring_of_three_messages),
-        cmocka_unit_test(no_messages),
-        cmocka_unit_test(asymmetric),
-        cmocka_unit_test(line_of_all_kinds),
-        cmocka_unit_test(sizes_by_rank_and_round),
-        cmocka_unit_test(four_threads_put),
-        cmocka_unit_test(a_thousand_rounds),
-        cmocka_unit_test(more_than_the_budget),
-        cmocka_unit_test(two_at_once),
+        cmocka_unit_test(three_messages_round_a_ring_arrive),
+        cmocka_unit_test(rounds_without_messages_end),
+        cmocka_unit_test(asymmetric_neighbourhoods_arrive),
+        cmocka_unit_test(messages_of_all_kinds_along_a_line_arrive),
+        cmocka_unit_test(sizes_that_vary_by_rank_and_round_arrive),
+        cmocka_unit_test(messages_of_four_threads_arrive_in_order),
+        cmocka_unit_test(a_thousand_rounds_complete),
+        cmocka_unit_test(more_bytes_than_the_budget_arrive),
+        cmocka_unit_test(two_exchanges_at_once_are_right),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_everywhere, tests));
 }

@@ -21,7 +21,7 @@ static void assert_refused(const char *text, const char *message)
     assert_string_equal(weft_errmsg(), message);
 }
 
-static void wrong_texts(void **state)
+static void wrong_texts_get_their_message_and_caret(void **state)
 {
     (void)state;
     static const struct {
@@ -247,7 +247,7 @@ static void right(struct form *f)
     SPOIL(f.ranks[2] = INT32_MAX, "ranks[2] is 2147483647: a rank is 0 to 2147483646")                            \
     SPOIL(f.ranks[2] = 1, "rank 1 is listed twice")
 
-static void wrong_structs(void **state)
+static void wrong_structs_get_their_message(void **state)
 {
     (void)state;
     struct form f;
@@ -276,7 +276,7 @@ static void wrong_structs(void **state)
 
 /* ---- calls ---- */
 
-static void wrong_calls(void **state)
+static void wrong_calls_get_their_message(void **state)
 {
     (void)state;
     weft_layout *l = NULL, *out = NULL;
@@ -322,9 +322,11 @@ static void wrong_calls(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_texts),        cmocka_unit_test(odd_bytes_keep_the_caret_in_place),
-        cmocka_unit_test(long_texts_are_cut), cmocka_unit_test(wrong_structs),
-        cmocka_unit_test(wrong_calls),
+        cmocka_unit_test(wrong_texts_get_their_message_and_caret),
+        cmocka_unit_test(odd_bytes_keep_the_caret_in_place),
+        cmocka_unit_test(long_texts_are_cut),
+        cmocka_unit_test(wrong_structs_get_their_message),
+        cmocka_unit_test(wrong_calls_get_their_message),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -109,7 +109,7 @@ static void every_slot_is_in_one_part(void **state)
 }
 
 /* By hand: rows wrap round, columns do not; two ghosts above, one below, one at either side. */
-static void parts_of_a_plane(void **state)
+static void parts_of_a_plane_match_results_by_hand(void **state)
 {
     (void)state;
     static const struct {
@@ -146,7 +146,7 @@ static void parts_of_a_plane(void **state)
     weft_layout_free(l);
 }
 
-static void what_is_no_part_is_refused(void **state)
+static void bad_part_calls_are_refused(void **state)
 {
     (void)state;
     weft_layout *l;
@@ -173,8 +173,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_slot_is_in_one_part),
-        cmocka_unit_test(parts_of_a_plane),
-        cmocka_unit_test(what_is_no_part_is_refused),
+        cmocka_unit_test(parts_of_a_plane_match_results_by_hand),
+        cmocka_unit_test(bad_part_calls_are_refused),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

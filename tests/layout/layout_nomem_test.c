@@ -194,7 +194,7 @@ static const struct {
     {"slots", slots, 8},
 };
 
-static void every_allocation_can_fail(void **state)
+static void every_failed_allocation_is_reported(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -226,7 +226,7 @@ static void every_allocation_can_fail(void **state)
 }
 
 /* Printing, asking for a local buffer and comparing take no memory at all. */
-static void some_calls_take_no_memory(void **state)
+static void format_local_and_equal_take_no_memory(void **state)
 {
     (void)state;
     weft_layout *l = sample(), *other = sample();
@@ -248,8 +248,8 @@ static void some_calls_take_no_memory(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_allocation_can_fail),
-        cmocka_unit_test(some_calls_take_no_memory),
+        cmocka_unit_test(every_failed_allocation_is_reported),
+        cmocka_unit_test(format_local_and_equal_take_no_memory),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -191,7 +191,7 @@ static void every_rank_holds_what_the_definitions_say(void **state)
 
 /* ---- meshes ---- */
 
-static void meshes_of_any_ranks(void **state)
+static void meshes_of_any_ranks_find_their_index(void **state)
 {
     (void)state;
     struct random g = {2};
@@ -301,7 +301,7 @@ static void dual_of_dual_merges_sums(void **state)
     assert_true(tried > 4 * refused && refused > 0);
 }
 
-static void dual_examples(void **state)
+static void duals_match_examples(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
@@ -331,7 +331,7 @@ struct by_hand {
     int64_t len[8], at[8];
 };
 
-static void chunk_rule_by_hand(void **state)
+static void splits_match_results_by_hand(void **state)
 {
     (void)state;
     static const struct by_hand cases[] = {
@@ -373,7 +373,7 @@ static void chunk_rule_by_hand(void **state)
 
 /* ---- sizes ---- */
 
-static void large_sizes(void **state)
+static void sizes_beyond_32_bits_are_right(void **state)
 {
     (void)state;
     weft_layout *l = parse("f64[6000000000/x,3/y:1~0] @x2.y3=2..7");
@@ -402,7 +402,7 @@ static void large_sizes(void **state)
 }
 
 /* A rank with more boxes than memory has room for can still be counted, and its first boxes read. */
-static void boxes_beyond_memory(void **state)
+static void more_boxes_than_memory_can_be_counted(void **state)
 {
     (void)state;
     static const struct {
@@ -429,7 +429,7 @@ static void boxes_beyond_memory(void **state)
     }
 }
 
-static void limits(void **state)
+static void sizes_beyond_the_limits_are_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -479,13 +479,13 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_holds_what_the_definitions_say),
-        cmocka_unit_test(meshes_of_any_ranks),
+        cmocka_unit_test(meshes_of_any_ranks_find_their_index),
         cmocka_unit_test(dual_of_dual_merges_sums),
-        cmocka_unit_test(dual_examples),
-        cmocka_unit_test(chunk_rule_by_hand),
-        cmocka_unit_test(large_sizes),
-        cmocka_unit_test(boxes_beyond_memory),
-        cmocka_unit_test(limits),
+        cmocka_unit_test(duals_match_examples),
+        cmocka_unit_test(splits_match_results_by_hand),
+        cmocka_unit_test(sizes_beyond_32_bits_are_right),
+        cmocka_unit_test(more_boxes_than_memory_can_be_counted),
+        cmocka_unit_test(sizes_beyond_the_limits_are_refused),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -133,7 +133,7 @@ static void text_and_struct_say_the_same(void **state)
 }
 
 /* Texts that are printed as they were written, and texts with a shorter form. */
-static void printed_form(void **state)
+static void texts_print_in_their_shortest_form(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
@@ -171,7 +171,7 @@ static void printed_form(void **state)
 }
 
 /* Each of these differs from each other one. */
-static void different_layouts_are_different(void **state)
+static void different_layouts_are_not_equal(void **state)
 {
     (void)state;
     static const char *const texts[] = {
@@ -316,8 +316,8 @@ static void different_layouts_have_different_hashes(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text_and_struct_say_the_same),    cmocka_unit_test(printed_form),
-        cmocka_unit_test(different_layouts_are_different), cmocka_unit_test(layouts_in_the_docs_are_right),
+        cmocka_unit_test(text_and_struct_say_the_same),    cmocka_unit_test(texts_print_in_their_shortest_form),
+        cmocka_unit_test(different_layouts_are_not_equal), cmocka_unit_test(layouts_in_the_docs_are_right),
         cmocka_unit_test(errors_in_the_docs_are_right),    cmocka_unit_test(different_layouts_have_different_hashes),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));

@@ -141,7 +141,7 @@ static void every_piece_that_holds_is_visited(void **state)
     assert_true(t.extra * 50 <= t.held);
 }
 
-static void a_visit_can_stop(void **state)
+static void visit_stops_when_told(void **state)
 {
     (void)state;
     static const char *const texts[] = {"u8[64/x] @x16", "u8[64/x/y] @x4.y4", "u8[64/x:2] @x16",
@@ -219,7 +219,7 @@ static void check_owner(const weft_layout *l, int dim, int64_t x)
     arena_free(&arena);
 }
 
-static void owners_in_large_tensors(void **state)
+static void owners_in_large_tensors_match_the_formula(void **state)
 {
     (void)state;
     static const struct sample_options shapes[] = {
@@ -264,7 +264,7 @@ struct cost {
 };
 
 /* 65,536 pieces and a small question: few are visited, and little memory is used to find them. */
-static void small_questions_in_a_large_world(void **state)
+static void small_questions_visit_few_pieces(void **state)
 {
     (void)state;
     static const struct cost cases[] = {
@@ -304,9 +304,9 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_piece_that_holds_is_visited),
-        cmocka_unit_test(a_visit_can_stop),
-        cmocka_unit_test(owners_in_large_tensors),
-        cmocka_unit_test(small_questions_in_a_large_world),
+        cmocka_unit_test(visit_stops_when_told),
+        cmocka_unit_test(owners_in_large_tensors_match_the_formula),
+        cmocka_unit_test(small_questions_visit_few_pieces),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

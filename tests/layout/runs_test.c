@@ -145,7 +145,7 @@ static bool join_is_right(const struct runs *a, const struct runs *b, const stru
     return k == out->n;
 }
 
-static void join_of_random_lists(void **state)
+static void join_of_random_lists_matches_sets(void **state)
 {
     (void)state;
     struct random g = {1};
@@ -168,7 +168,7 @@ static void join_of_random_lists(void **state)
 }
 
 /* Every pair of two strides and lengths, so that all the ways to meet occur. */
-static void join_of_all_small_strides(void **state)
+static void join_of_all_small_strides_matches_sets(void **state)
 {
     (void)state;
     struct arena arena = {0};
@@ -204,7 +204,7 @@ static void add_stretched(struct runs *l, struct run r, int64_t unit, int64_t of
 }
 
 /* Positions stretched by a large unit and moved far out meet as the small ones do. */
-static void join_of_large_numbers(void **state)
+static void join_of_large_numbers_matches_small_ones(void **state)
 {
     (void)state;
     struct random g = {2};
@@ -243,7 +243,7 @@ static void join_of_large_numbers(void **state)
 }
 
 /* Two runs that repeat very often, looked at through a small window: only what lies there counts. */
-static void join_of_many_repeats_in_a_window(void **state)
+static void join_of_many_repeats_in_a_window_matches_sets(void **state)
 {
     (void)state;
     struct random g = {3};
@@ -288,7 +288,7 @@ static void join_of_many_repeats_in_a_window(void **state)
 }
 
 /* Two runs over the same 2^40 positions and more: every period holds what the first holds. */
-static void join_of_two_endless_runs(void **state)
+static void join_of_two_endless_runs_repeats_its_first_period(void **state)
 {
     (void)state;
     struct random g = {4};
@@ -362,7 +362,7 @@ static void join_beyond_the_limit_is_refused(void **state)
 
 /* ---- cuts ---- */
 
-static void cut_of_random_joins(void **state)
+static void cuts_of_random_joins_match_sets(void **state)
 {
     (void)state;
     struct random g = {5};
@@ -389,7 +389,7 @@ static void cut_of_random_joins(void **state)
 }
 
 /* Cuts of a run with 2^40 repeats: neighbours end and start next to each other and lose nothing. */
-static void cut_of_many_repeats(void **state)
+static void cuts_of_many_repeats_lose_nothing(void **state)
 {
     (void)state;
     struct random g = {6};
@@ -455,15 +455,15 @@ static void add_keeps_elements(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(join_of_random_lists),
-        cmocka_unit_test(join_of_all_small_strides),
-        cmocka_unit_test(join_of_large_numbers),
-        cmocka_unit_test(join_of_many_repeats_in_a_window),
-        cmocka_unit_test(join_of_two_endless_runs),
+        cmocka_unit_test(join_of_random_lists_matches_sets),
+        cmocka_unit_test(join_of_all_small_strides_matches_sets),
+        cmocka_unit_test(join_of_large_numbers_matches_small_ones),
+        cmocka_unit_test(join_of_many_repeats_in_a_window_matches_sets),
+        cmocka_unit_test(join_of_two_endless_runs_repeats_its_first_period),
         cmocka_unit_test(join_of_long_and_short_blocks_is_small),
         cmocka_unit_test(join_beyond_the_limit_is_refused),
-        cmocka_unit_test(cut_of_random_joins),
-        cmocka_unit_test(cut_of_many_repeats),
+        cmocka_unit_test(cuts_of_random_joins_match_sets),
+        cmocka_unit_test(cuts_of_many_repeats_lose_nothing),
         cmocka_unit_test(add_keeps_elements),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));

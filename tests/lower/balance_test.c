@@ -136,7 +136,7 @@ static void check_all(int size, bool apart, bool even)
         }
 }
 
-static void published(void **state)
+static void published_pairs_are_balanced(void **state)
 {
     (void)state;
     check_all(4096, true, true);
@@ -145,13 +145,13 @@ static void published(void **state)
 }
 
 /* On the same ranks some need nothing from others: only the volume must be right. */
-static void one_mesh(void **state)
+static void pairs_on_one_mesh_move_the_least(void **state)
 {
     (void)state;
     check_all(4096, false, false);
 }
 
-static void whole_benchmark(void **state)
+static void benchmark_in_one_plan_is_balanced(void **state)
 {
     (void)state;
     for (int i = 0; i < MESHES; i++)
@@ -173,7 +173,7 @@ static void whole_benchmark(void **state)
 }
 
 /* Pieces too small to be cut further, and more replicas than pieces: no replica sends two. */
-static void small_pieces_take_turns(void **state)
+static void no_replica_sends_two_small_pieces(void **state)
 {
     static const char *const to[] = {"f32[4/a,8/b] @a2.b2=8..11", "f32[4/a,8/b] @a2.b4=8..15",
                                      "f32[4/b,8/a] @a4.b2=8..15"};
@@ -196,7 +196,8 @@ static void small_pieces_take_turns(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(published), cmocka_unit_test(one_mesh),
-                                       cmocka_unit_test(whole_benchmark), cmocka_unit_test(small_pieces_take_turns)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(published_pairs_are_balanced), cmocka_unit_test(pairs_on_one_mesh_move_the_least),
+        cmocka_unit_test(benchmark_in_one_plan_is_balanced), cmocka_unit_test(no_replica_sends_two_small_pieces)};
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -22,7 +22,7 @@ static void assert_pair(weft_collective c, const char *src, const char *dst)
     weft_layout_free(y);
 }
 
-static void names_are_pairs(void **state)
+static void collectives_are_their_pairs_of_layouts(void **state)
 {
     (void)state;
     const int group[] = {4, 2, 7}, to[] = {2, 7, 4}, two[] = {5};
@@ -59,7 +59,7 @@ static void names_are_pairs(void **state)
     assert_pair(c, "f32[10] @x1=0", "f32[10] @x1=5");
 }
 
-static void wrong_ones_are_refused(void **state)
+static void wrong_collectives_are_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -88,7 +88,7 @@ static void wrong_ones_are_refused(void **state)
     assert_int_equal(weft_lower_collective(&(weft_collective){.size = 3}, 0, NULL, &p), WEFT_EINVAL);
 }
 
-static void plans_know_what_they_are(void **state)
+static void plans_of_collectives_have_their_kind(void **state)
 {
     (void)state;
     static const char *const kinds[] = {"broadcast", "scatter",        "gather",    "reduce",
@@ -110,9 +110,9 @@ static void plans_know_what_they_are(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_pairs),
-        cmocka_unit_test(wrong_ones_are_refused),
-        cmocka_unit_test(plans_know_what_they_are),
+        cmocka_unit_test(collectives_are_their_pairs_of_layouts),
+        cmocka_unit_test(wrong_collectives_are_refused),
+        cmocka_unit_test(plans_of_collectives_have_their_kind),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

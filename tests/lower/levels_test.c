@@ -63,7 +63,7 @@ static void assert_near(int64_t got, int64_t want)
         fail_msg("%lld bytes, should be %lld", (long long)got, (long long)want);
 }
 
-static void same_host_first(void **state)
+static void replicas_on_the_same_host_are_taken_first(void **state)
 {
     struct job j;
     (void)state;
@@ -75,7 +75,7 @@ static void same_host_first(void **state)
     drop(&j);
 }
 
-static void source_hosts_share(void **state)
+static void source_hosts_share_the_sending(void **state)
 {
     struct job j;
     (void)state;
@@ -91,7 +91,7 @@ static void source_hosts_share(void **state)
     drop(&j);
 }
 
-static void fan_out_enters_once(void **state)
+static void fan_out_enters_each_host_once(void **state)
 {
     struct job j;
     (void)state;
@@ -118,7 +118,7 @@ static uint32_t handed_on(const struct job *j, int r, const struct plan_step *st
 }
 
 /* Each message is handed on by itself, so the first goes on while later ones are still on the link. */
-static void fan_out_is_a_pipeline(void **state)
+static void fan_out_is_handed_on_bucket_by_bucket(void **state)
 {
     struct job j;
     (void)state;
@@ -173,7 +173,7 @@ static void folds_send_one_value_a_host(void **state)
 
 /* A root that is no member, on a host of its own and beside members; narrow terms, whose partial values are wide; avg.
  */
-static void odd_ones(void **state)
+static void odd_roots_and_narrow_terms_cross_once(void **state)
 {
     struct job j;
     (void)state;
@@ -208,7 +208,7 @@ static void groups_on_one_host_stay_there(void **state)
     }
 }
 
-static void refused(void **state)
+static void two_level_that_does_not_fit_is_refused(void **state)
 {
     weft_layout *a = NULL, *b = NULL;
     weft_plan *p = NULL;
@@ -232,7 +232,7 @@ static void refused(void **state)
 }
 
 /* The machine knows of more ranks than take part, and numbers hosts among those. */
-static void hosts_beyond_the_world(void **state)
+static void hosts_of_absent_ranks_are_ignored(void **state)
 {
     enum { ENTRIES = 10000 };
     static int host[ENTRIES];
@@ -255,7 +255,7 @@ static void hosts_beyond_the_world(void **state)
 }
 
 /* The chooser looks at the hosts of the ranks that there are, and of no others: the sanitizer build sees it. */
-static void hosts_of_a_gather(void **state)
+static void chooser_reads_hosts_of_present_ranks_only(void **state)
 {
     static const char *const pairs[][2] = {
         {"f32[256/x] @x64.y32", "f32[256] @x64.y32"},
@@ -286,15 +286,15 @@ static void hosts_of_a_gather(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_host_first),
-        cmocka_unit_test(source_hosts_share),
-        cmocka_unit_test(fan_out_enters_once),
-        cmocka_unit_test(fan_out_is_a_pipeline),
+        cmocka_unit_test(replicas_on_the_same_host_are_taken_first),
+        cmocka_unit_test(source_hosts_share_the_sending),
+        cmocka_unit_test(fan_out_enters_each_host_once),
+        cmocka_unit_test(fan_out_is_handed_on_bucket_by_bucket),
         cmocka_unit_test(folds_send_one_value_a_host),
-        cmocka_unit_test(odd_ones),
-        cmocka_unit_test(refused),
-        cmocka_unit_test(hosts_beyond_the_world),
-        cmocka_unit_test(hosts_of_a_gather),
+        cmocka_unit_test(odd_roots_and_narrow_terms_cross_once),
+        cmocka_unit_test(two_level_that_does_not_fit_is_refused),
+        cmocka_unit_test(hosts_of_absent_ranks_are_ignored),
+        cmocka_unit_test(chooser_reads_hosts_of_present_ranks_only),
         cmocka_unit_test(groups_on_one_host_stay_there),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));

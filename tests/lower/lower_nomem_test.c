@@ -47,7 +47,7 @@ static const struct {
 enum { LARGE = sizeof large / sizeof *large };
 
 /* Each pair by each algorithm that takes it, on one host and on several. */
-static void every_allocation_may_fail(void **state)
+static void every_failed_allocation_is_reported(void **state)
 {
     (void)state;
     long calls = 0, made = 0;
@@ -78,6 +78,6 @@ static void every_allocation_may_fail(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_allocation_may_fail)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_failed_allocation_is_reported)};
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

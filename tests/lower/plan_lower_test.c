@@ -97,7 +97,7 @@ static void check_moves(const weft_move *moves, size_t n, const weft_lower_opts 
 
 static const int64_t buckets[] = {1, 32, 0};
 
-static void each_pair(void **state)
+static void each_pair_lowers_to_a_valid_plan(void **state)
 {
     (void)state;
     for (int i = 0; i < PAIRS; i++) {
@@ -116,7 +116,7 @@ static void each_pair(void **state)
 }
 
 /* Whatever can be forced, where it fits; each algorithm fits somewhere. */
-static void each_algorithm(void **state)
+static void each_algorithm_lowers_to_valid_plans(void **state)
 {
     (void)state;
     const char *name;
@@ -150,7 +150,7 @@ static void each_algorithm(void **state)
 }
 
 /* All of them in one plan. */
-static void all_pairs_at_once(void **state)
+static void all_pairs_lower_to_one_valid_plan(void **state)
 {
     (void)state;
     weft_move moves[PAIRS];
@@ -170,7 +170,8 @@ static void all_pairs_at_once(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_pair), cmocka_unit_test(each_algorithm),
-                                       cmocka_unit_test(all_pairs_at_once)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(each_pair_lowers_to_a_valid_plan),
+                                       cmocka_unit_test(each_algorithm_lowers_to_valid_plans),
+                                       cmocka_unit_test(all_pairs_lower_to_one_valid_plan)};
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -38,7 +38,7 @@ static void check_all(int from, const void *src, size_t n)
         check(to, from, src, n);
 }
 
-static void test_small_sources(void **state)
+static void all_values_of_small_dtypes_are_cast_by_the_definition(void **state)
 {
     (void)state;
     static uint16_t wide[65536];
@@ -55,7 +55,7 @@ static void test_small_sources(void **state)
     }
 }
 
-static void test_f32_by_halves(void **state)
+static void f32_of_all_upper_halves_is_cast_by_the_definition(void **state)
 {
     (void)state;
     static const uint32_t low[] = {0, 1, 0x0fff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001, 0xf000, 0xffff};
@@ -70,7 +70,7 @@ static void test_f32_by_halves(void **state)
 }
 
 /* Halfway between neighbours of a narrow float, and a last place of f32 and of f64 to either side. */
-static void test_ties(void **state)
+static void ties_of_narrow_floats_are_cast_by_the_definition(void **state)
 {
     (void)state;
     static const int narrow[] = {WEFT_F16, WEFT_BF16, WEFT_F8E4M3, WEFT_F8E5M2};
@@ -100,7 +100,7 @@ static void test_ties(void **state)
 }
 
 /* Around every power of two and around half of a last place above it, for each precision there is. */
-static void test_wide_integers(void **state)
+static void wide_integers_are_cast_by_the_definition(void **state)
 {
     (void)state;
     static const int precision[] = {3, 4, 8, 11, 24, 53};
@@ -127,7 +127,7 @@ static void test_wide_integers(void **state)
     check_all(WEFT_F32, w, n);
 }
 
-static void test_wide_floats(void **state)
+static void wide_floats_are_cast_by_the_definition(void **state)
 {
     (void)state;
     enum { N = 20000 };
@@ -164,7 +164,7 @@ static void test_wide_floats(void **state)
 }
 
 /* Values known from the formats' descriptions, so that the reference itself is held to something. */
-static void test_known(void **state)
+static void known_values_have_their_codes(void **state)
 {
     (void)state;
     static const struct {
@@ -220,8 +220,12 @@ static void test_known(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known), cmocka_unit_test(test_small_sources), cmocka_unit_test(test_f32_by_halves),
-        cmocka_unit_test(test_ties),  cmocka_unit_test(test_wide_integers), cmocka_unit_test(test_wide_floats),
+        cmocka_unit_test(known_values_have_their_codes),
+        cmocka_unit_test(all_values_of_small_dtypes_are_cast_by_the_definition),
+        cmocka_unit_test(f32_of_all_upper_halves_is_cast_by_the_definition),
+        cmocka_unit_test(ties_of_narrow_floats_are_cast_by_the_definition),
+        cmocka_unit_test(wide_integers_are_cast_by_the_definition),
+        cmocka_unit_test(wide_floats_are_cast_by_the_definition),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&memory_levels, tests));
 }

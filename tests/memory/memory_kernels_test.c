@@ -99,7 +99,7 @@ static void plain_twice(void *dst, const void *src, size_t n)
     kernels_plain.cast[WEFT_F32][twice_to](dst, block, n);
 }
 
-static void test_casts(void **state)
+static void casts_match_the_plain_kernels(void **state)
 {
     (void)state;
     seed = 101;
@@ -118,7 +118,7 @@ static void test_casts(void **state)
             }
 }
 
-static void test_odd(void **state)
+static void odd_casts_match_the_plain_kernels(void **state)
 {
     (void)state;
     seed = 102;
@@ -131,7 +131,7 @@ static void test_odd(void **state)
 }
 
 /* Every f16, bf16 and f8, and f32 around every one of them, in vectors and in tails. */
-static void test_narrow_casts(void **state)
+static void all_narrow_floats_match_the_plain_kernels(void **state)
 {
     (void)state;
     static const int narrow[] = {WEFT_F16, WEFT_BF16, WEFT_F8E4M3, WEFT_F8E5M2};
@@ -174,7 +174,7 @@ static void test_narrow_casts(void **state)
 
 /* ---- folds ---- */
 
-static void test_folds(void **state)
+static void folds_match_the_plain_kernels(void **state)
 {
     (void)state;
     seed = 103;
@@ -210,7 +210,7 @@ static void test_folds(void **state)
             }
 }
 
-static void test_narrow_folds(void **state)
+static void narrow_folds_match_the_plain_kernels(void **state)
 {
     (void)state;
     seed = 104;
@@ -249,7 +249,7 @@ static void test_narrow_folds(void **state)
             }
 }
 
-static void test_divisions(void **state)
+static void divisions_match_the_plain_kernels(void **state)
 {
     (void)state;
     seed = 105;
@@ -279,8 +279,12 @@ static void test_divisions(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_casts), cmocka_unit_test(test_odd),          cmocka_unit_test(test_narrow_casts),
-        cmocka_unit_test(test_folds), cmocka_unit_test(test_narrow_folds), cmocka_unit_test(test_divisions),
+        cmocka_unit_test(casts_match_the_plain_kernels),
+        cmocka_unit_test(odd_casts_match_the_plain_kernels),
+        cmocka_unit_test(all_narrow_floats_match_the_plain_kernels),
+        cmocka_unit_test(folds_match_the_plain_kernels),
+        cmocka_unit_test(narrow_folds_match_the_plain_kernels),
+        cmocka_unit_test(divisions_match_the_plain_kernels),
     };
     return SUITE_MAIN(argc, argv, SUITE_FIXTURE(tests, find_levels, NULL));
 }

@@ -15,7 +15,7 @@
 
 /* ---- tiles ---- */
 
-static void test_merge(void **state)
+static void merged_tiles_visit_the_same_elements(void **state)
 {
     (void)state;
     nests_seed = 11;
@@ -74,7 +74,7 @@ static void check_copy(struct memory_tile *t, int to, int from)
     free(s.data);
 }
 
-static void test_copy(void **state)
+static void copies_match_a_naive_walk(void **state)
 {
     (void)state;
     nests_seed = 22;
@@ -87,7 +87,7 @@ static void test_copy(void **state)
 }
 
 /* dst[b][a][unit] = src[a][.][b][unit], whole and broken blocks, loops in any order. */
-static void test_transpose(void **state)
+static void transposes_match_a_naive_walk(void **state)
 {
     (void)state;
     nests_seed = 33;
@@ -134,7 +134,7 @@ static void test_transpose(void **state)
 
 /* dst[b][a] = cast(src[a][b]), beyond the caches: lines of dst that begin where lines of memory do, and others; blocks
  * that are whole and broken; nothing between the columns is touched. */
-static void test_transpose_large(void **state)
+static void large_transposes_match_and_touch_nothing_else(void **state)
 {
     (void)state;
     nests_seed = 36;
@@ -167,7 +167,7 @@ static void test_transpose_large(void **state)
 }
 
 /* The same with a cast: dst[c][b][a] = cast(src[a][b][c]). */
-static void test_transpose_cast(void **state)
+static void transposes_with_casts_match_a_naive_walk(void **state)
 {
     (void)state;
     nests_seed = 34;
@@ -196,7 +196,7 @@ static void test_transpose_cast(void **state)
 
 /* Runs of bytes, rows and turns of them, walked in the same order on both sides or across, with gaps or without: every
  * length that has its own loop, and others. Tiles of long runs are larger than the caches. */
-static void test_runs(void **state)
+static void runs_of_bytes_match_a_naive_walk(void **state)
 {
     (void)state;
     nests_seed = 35;
@@ -244,7 +244,7 @@ static void test_runs(void **state)
 }
 
 /* Every cast between dtypes of one size may happen where the values lie. */
-static void test_copy_in_place(void **state)
+static void casts_in_place_match_a_naive_walk(void **state)
 {
     (void)state;
     nests_seed = 44;
@@ -350,7 +350,7 @@ static uint64_t one_division(int dtype, uint64_t a, int64_t div)
     return ref_encode(dtype, r);
 }
 
-static void test_foldable(void **state)
+static void foldable_pairs_are_those_of_the_table(void **state)
 {
     (void)state;
     for (int d = 0; d <= DTYPE_COUNT + 1; d++)
@@ -369,7 +369,7 @@ static void test_foldable(void **state)
     assert_int_equal(dtype_acc(WEFT_BOOL), WEFT_BOOL);
 }
 
-static void test_fold1(void **state)
+static void fold_of_two_values_matches_the_definition(void **state)
 {
     (void)state;
     nests_seed = 55;
@@ -393,7 +393,7 @@ static void test_fold1(void **state)
     assert_false(signbit(minus));
 }
 
-static void test_identity(void **state)
+static void identity_leaves_values_unchanged(void **state)
 {
     (void)state;
     nests_seed = 66;
@@ -504,7 +504,7 @@ static void check_fold(int dtype, int op)
         free(s[k].data);
 }
 
-static void test_fold(void **state)
+static void folds_match_a_naive_walk(void **state)
 {
     (void)state;
     nests_seed = 77;
@@ -518,7 +518,7 @@ static void test_fold(void **state)
 }
 
 /* Sums of f16, bf16 and f8 are rounded once, after the last term. */
-static void test_one_rounding(void **state)
+static void narrow_sums_are_rounded_once(void **state)
 {
     (void)state;
     struct memory_tile one = {0};
@@ -539,18 +539,18 @@ static void test_one_rounding(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_merge),
-        cmocka_unit_test(test_copy),
-        cmocka_unit_test(test_transpose),
-        cmocka_unit_test(test_transpose_cast),
-        cmocka_unit_test(test_transpose_large),
-        cmocka_unit_test(test_copy_in_place),
-        cmocka_unit_test(test_runs),
-        cmocka_unit_test(test_foldable),
-        cmocka_unit_test(test_fold1),
-        cmocka_unit_test(test_identity),
-        cmocka_unit_test(test_fold),
-        cmocka_unit_test(test_one_rounding),
+        cmocka_unit_test(merged_tiles_visit_the_same_elements),
+        cmocka_unit_test(copies_match_a_naive_walk),
+        cmocka_unit_test(transposes_match_a_naive_walk),
+        cmocka_unit_test(transposes_with_casts_match_a_naive_walk),
+        cmocka_unit_test(large_transposes_match_and_touch_nothing_else),
+        cmocka_unit_test(casts_in_place_match_a_naive_walk),
+        cmocka_unit_test(runs_of_bytes_match_a_naive_walk),
+        cmocka_unit_test(foldable_pairs_are_those_of_the_table),
+        cmocka_unit_test(fold_of_two_values_matches_the_definition),
+        cmocka_unit_test(identity_leaves_values_unchanged),
+        cmocka_unit_test(folds_match_a_naive_walk),
+        cmocka_unit_test(narrow_sums_are_rounded_once),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&memory_levels, tests));
 }

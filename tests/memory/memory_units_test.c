@@ -16,7 +16,7 @@ static int64_t upto(int64_t n) /* 0 .. n - 1 */
 }
 
 /* Units in one loop, up or down on either side, dense or not. */
-static void test_copy_units(void **state)
+static void copied_units_match_memcpy(void **state)
 {
     (void)state;
     static const int64_t units[] = {1, 2, 4, 8, 16, 24, 32, 100, 256};
@@ -45,7 +45,7 @@ static void test_copy_units(void **state)
 }
 
 /* Any begins and lengths; nothing beside them is written. */
-static void test_copy_nontemporal(void **state)
+static void nontemporal_copies_match_memcpy(void **state)
 {
     (void)state;
     enum { ROOM = 1200 };
@@ -63,7 +63,7 @@ static void test_copy_nontemporal(void **state)
 }
 
 /* Two lists of units, which share lines or are apart. */
-static void test_copy_pairs(void **state)
+static void pairs_of_units_match_memcpy(void **state)
 {
     (void)state;
     static const int64_t units[] = {1, 2, 4, 8, 16, 12, 24};
@@ -95,9 +95,9 @@ static void test_copy_pairs(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_copy_units),
-        cmocka_unit_test(test_copy_nontemporal),
-        cmocka_unit_test(test_copy_pairs),
+        cmocka_unit_test(copied_units_match_memcpy),
+        cmocka_unit_test(nontemporal_copies_match_memcpy),
+        cmocka_unit_test(pairs_of_units_match_memcpy),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -433,7 +433,7 @@ static void pool_fill(struct pool *pool)
     }
 }
 
-static void random_changes_do_no_harm(void **state)
+static void randomly_changed_plans_are_refused_or_harmless(void **state)
 {
     (void)state;
     static struct pool pool;
@@ -467,7 +467,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(samples_pass),
         cmocka_unit_test(breakages_are_refused),
-        cmocka_unit_test(random_changes_do_no_harm),
+        cmocka_unit_test(randomly_changed_plans_are_refused_or_harmless),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

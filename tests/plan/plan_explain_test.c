@@ -75,7 +75,7 @@ static void explain_is_a_readable_program(void **state)
     }
 }
 
-static void explain_json_has_it_all(void **state)
+static void explain_json_has_all_fields(void **state)
 {
     (void)state;
     weft_plan *p = sample_allreduce(0);
@@ -141,7 +141,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(explain_is_a_readable_program),
-        cmocka_unit_test(explain_json_has_it_all),
+        cmocka_unit_test(explain_json_has_all_fields),
         cmocka_unit_test(explain_fits_any_buffer),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));

@@ -68,7 +68,7 @@ static long exhaust(int (*f)(const struct input *), const struct input *in)
     }
 }
 
-static void every_allocation_may_fail(void **state)
+static void every_failed_allocation_is_reported(void **state)
 {
     (void)state;
     for (int i = 0; i < SAMPLES; i++) {
@@ -88,6 +88,6 @@ static void every_allocation_may_fail(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_allocation_may_fail)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_failed_allocation_is_reported)};
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

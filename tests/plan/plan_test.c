@@ -37,7 +37,7 @@ static weft_stats stats(const weft_plan *p)
 
 /* ---- the object ---- */
 
-static void what_a_plan_was_made_of(void **state)
+static void plan_tells_rank_world_digest_and_tensors(void **state)
 {
     (void)state;
     weft_plan *p = sample_bucket(1);
@@ -58,7 +58,7 @@ static void what_a_plan_was_made_of(void **state)
     weft_plan_free(NULL);
 }
 
-static void words_are_from_the_lists(void **state)
+static void kinds_and_algorithms_come_from_the_lists(void **state)
 {
     (void)state;
     const char *kind = plan_kind_text("allreduce...", 9);
@@ -471,7 +471,7 @@ static void stats_respect_the_size(void **state)
 /* ---- size ---- */
 
 /* A hundred thousand parts and more: nothing here may take time in the square of it. */
-static void large_plans_are_no_trouble(void **state)
+static void large_plans_take_no_square_time(void **state)
 {
     (void)state;
     enum { STEPS = 1000, EACH = 120 };
@@ -544,8 +544,8 @@ int main(int argc, char **argv)
     if (argc == 3 && !strcmp(argv[1], "--corpus"))
         return write_corpus(argv[2]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_a_plan_was_made_of),
-        cmocka_unit_test(words_are_from_the_lists),
+        cmocka_unit_test(plan_tells_rank_world_digest_and_tensors),
+        cmocka_unit_test(kinds_and_algorithms_come_from_the_lists),
         cmocka_unit_test(equal_sees_every_field),
         cmocka_unit_test(samples_differ),
         cmocka_unit_test(load_gives_what_was_saved),
@@ -557,7 +557,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(null_arguments_are_refused),
         cmocka_unit_test(stats_count_the_steps),
         cmocka_unit_test(stats_respect_the_size),
-        cmocka_unit_test(large_plans_are_no_trouble),
+        cmocka_unit_test(large_plans_take_no_square_time),
         cmocka_unit_test(the_corpus_is_up_to_date),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));

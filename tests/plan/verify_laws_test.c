@@ -44,7 +44,7 @@ static void paint(const struct run *box, int ndim, int *cells)
             cells[y * SIDE + x] += in_run(&box[0], x) && (ndim < 2 || in_run(&box[1], y));
 }
 
-static void counts_below(void **state)
+static void counts_below_a_position_match_brute_force(void **state)
 {
     (void)state;
     struct random g = {1};
@@ -70,7 +70,7 @@ static size_t tile(struct random *g, struct run *box, int64_t x, int64_t y, int6
     return 1;
 }
 
-static void covers_are_found(void **state)
+static void exact_covers_are_told_from_others(void **state)
 {
     (void)state;
     struct random g = {2};
@@ -105,7 +105,7 @@ static void covers_are_found(void **state)
     assert_true(exact > 500 && wrong > 500);
 }
 
-static void covers_of_strided_maps(void **state)
+static void covers_of_strided_maps_are_found(void **state)
 {
     (void)state;
     struct run odd = {.to = 1, .len = 1, .n = 3, .tostep = 2}, even = {.to = 0, .len = 1, .n = 3, .tostep = 2};
@@ -146,7 +146,7 @@ static int count_hit(void *arg, size_t i, size_t j)
     return 0;
 }
 
-static void overlaps_are_found(void **state)
+static void all_overlaps_are_found(void **state)
 {
     (void)state;
     struct random g = {3};
@@ -174,7 +174,7 @@ static void overlaps_are_found(void **state)
 }
 
 /* Positions to places, the same in both? */
-static void within_is_found(void **state)
+static void runs_within_maps_match_brute_force(void **state)
 {
     (void)state;
     struct random g = {4};
@@ -308,7 +308,7 @@ static struct verify_value fold2(int op, struct verify_value a, struct verify_va
     return verify_value_fold_end(&f, div, WEFT_F32);
 }
 
-static void folds_are_sets(void **state)
+static void folds_compare_as_sets_of_terms(void **state)
 {
     (void)state;
     struct verify_value a = term(1), b = term(2), c = term(3);
@@ -341,10 +341,13 @@ static void folds_are_sets(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counts_below),           cmocka_unit_test(covers_are_found),
-        cmocka_unit_test(covers_of_strided_maps), cmocka_unit_test(overlaps_are_found),
-        cmocka_unit_test(within_is_found),        cmocka_unit_test(casts_agree_with_kernels),
-        cmocka_unit_test(folds_are_sets),
+        cmocka_unit_test(counts_below_a_position_match_brute_force),
+        cmocka_unit_test(exact_covers_are_told_from_others),
+        cmocka_unit_test(covers_of_strided_maps_are_found),
+        cmocka_unit_test(all_overlaps_are_found),
+        cmocka_unit_test(runs_within_maps_match_brute_force),
+        cmocka_unit_test(casts_agree_with_kernels),
+        cmocka_unit_test(folds_compare_as_sets_of_terms),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -26,7 +26,7 @@ static long exhaust(const weft_plan *const *all, size_t n, int result)
     }
 }
 
-static void every_allocation_may_fail(void **state)
+static void every_failed_allocation_is_reported(void **state)
 {
     (void)state;
     static const struct {
@@ -64,6 +64,6 @@ static void every_allocation_may_fail(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_allocation_may_fail)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_failed_allocation_is_reported)};
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

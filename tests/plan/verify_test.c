@@ -90,7 +90,7 @@ static void expect(struct set *s, const char *text)
     free_set(s);
 }
 
-static void same_bits_for_floats(void **state)
+static void floats_folded_in_different_orders_are_refused(void **state)
 {
     (void)state;
     struct set s = exchange_set("f32[4] @x2 +sum(x)", "f32[4] @x2", WEFT_F32, false, false);
@@ -101,7 +101,7 @@ static void same_bits_for_floats(void **state)
     expect(&s, NULL); /* integers wrap: any order gives the same bits */
 }
 
-static void in_place_needs_waits(void **state)
+static void in_place_without_waits_is_refused(void **state)
 {
     (void)state;
     for (int wait = 0; wait < 2; wait++) {
@@ -114,7 +114,7 @@ static void in_place_needs_waits(void **state)
 }
 
 /* A tensor that is averaged by another op, divisor or path than its layout says. */
-static void folds_must_be_the_layouts(void **state)
+static void folds_unlike_the_layout_are_refused(void **state)
 {
     (void)state;
     struct set s = exchange_set("f32[4] @x2 +avg(x)", "f32[4] @x2", WEFT_F32, false, false);
@@ -128,7 +128,7 @@ static void folds_must_be_the_layouts(void **state)
     expect(&s, "is in it several times");
 }
 
-static void ghosts_are_not_read(void **state)
+static void reads_of_ghosts_are_refused(void **state)
 {
     (void)state;
     for (int ghost = 0; ghost < 2; ghost++) { /* rank 0 holds 0..3 and a ghost of 4, rank 1 holds 4..7 */
@@ -286,7 +286,7 @@ static void wrong_plans_are_explained(void **state)
     free_set(&s);
 }
 
-static void every_slot_once(void **state)
+static void slots_written_never_or_twice_are_refused(void **state)
 {
     (void)state;
     struct set s = make_set(sample_permute, 2);
@@ -320,7 +320,7 @@ static void every_slot_once(void **state)
     }
 }
 
-static void waits_must_end(void **state)
+static void circular_waits_are_refused(void **state)
 {
     (void)state;
     struct set s = {.n = 2};
@@ -357,7 +357,7 @@ static struct set left_as_terms(int op0, int op1)
     return s;
 }
 
-static void identities_must_be_right(void **state)
+static void wrong_identities_are_refused(void **state)
 {
     (void)state;
     struct set s = left_as_terms(0, WEFT_BAND);
@@ -412,7 +412,7 @@ static void lowered_pairs_pass(void **state)
 }
 
 /* Boxes, never elements: what counts is the number of parts. The limits are ten times what it takes and more. */
-static void size_does_not_count(void **state)
+static void time_does_not_depend_on_size(void **state)
 {
     (void)state;
     double t = verify_pair("f32[100000/a,100000/b] @a4.b2", "bf16[100000,100000/x] @x8=8..15", NULL);
@@ -427,16 +427,16 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(samples_pass),
-        cmocka_unit_test(same_bits_for_floats),
-        cmocka_unit_test(in_place_needs_waits),
-        cmocka_unit_test(folds_must_be_the_layouts),
-        cmocka_unit_test(ghosts_are_not_read),
+        cmocka_unit_test(floats_folded_in_different_orders_are_refused),
+        cmocka_unit_test(in_place_without_waits_is_refused),
+        cmocka_unit_test(folds_unlike_the_layout_are_refused),
+        cmocka_unit_test(reads_of_ghosts_are_refused),
         cmocka_unit_test(wrong_plans_are_explained),
-        cmocka_unit_test(every_slot_once),
-        cmocka_unit_test(waits_must_end),
-        cmocka_unit_test(identities_must_be_right),
+        cmocka_unit_test(slots_written_never_or_twice_are_refused),
+        cmocka_unit_test(circular_waits_are_refused),
+        cmocka_unit_test(wrong_identities_are_refused),
         cmocka_unit_test(lowered_pairs_pass),
-        cmocka_unit_test(size_does_not_count),
+        cmocka_unit_test(time_does_not_depend_on_size),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -35,7 +35,7 @@ static void one_case(int64_t number)
     report_law(program, law_run, c);
 }
 
-static void campaign(void **state)
+static void random_cases_run_right_on_threads(void **state)
 {
     (void)state;
     int64_t n = test_share(50000, 1000000);
@@ -54,6 +54,6 @@ int main(int argc, char **argv)
         trial_close(&engine);
         return code;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(campaign)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_cases_run_right_on_threads)};
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

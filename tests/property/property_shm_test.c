@@ -48,7 +48,7 @@ static void one_case(int64_t number)
     report_law(program, law_run, c);
 }
 
-static void campaign(void **state)
+static void random_cases_run_right_on_processes(void **state)
 {
     (void)state;
     int64_t n = test_share(5000, 50000);
@@ -75,6 +75,6 @@ int main(int argc, char **argv)
         crews_close(&crews);
         return code;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(campaign)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_cases_run_right_on_processes)};
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

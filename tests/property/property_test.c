@@ -51,7 +51,7 @@ static void one_case(int64_t number)
         }
 }
 
-static void campaign(void **state)
+static void random_cases_keep_the_laws(void **state)
 {
     (void)state;
     int64_t n = test_share(50000, 1000000);
@@ -68,7 +68,7 @@ static void campaign(void **state)
 }
 
 /* Sizes up to the limits: no data, only plans. */
-static void giants(void **state)
+static void giant_cases_keep_the_laws_of_size(void **state)
 {
     (void)state;
     int64_t n = test_share(1000, 20000);
@@ -87,6 +87,7 @@ int main(int argc, char **argv)
     program = argv[0];
     if (argc == 3 && argv[1][0] >= '0' && argv[1][0] <= '9')
         return report_range(argv, one_case);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(campaign), cmocka_unit_test(giants)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_cases_keep_the_laws),
+                                       cmocka_unit_test(giant_cases_keep_the_laws_of_size)};
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

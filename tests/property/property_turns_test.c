@@ -520,7 +520,7 @@ static void one_case(int64_t number)
     free(e);
 }
 
-static void campaign(void **state)
+static void execs_in_any_order_are_right_over_many_runs(void **state)
 {
     (void)state;
     int64_t n = test_share(1500, 100000);
@@ -545,6 +545,6 @@ int main(int argc, char **argv)
                       (long long)wrong_cases);
         return wrong_cases > 0;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(campaign)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(execs_in_any_order_are_right_over_many_runs)};
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -58,7 +58,7 @@ static void deaf_end(struct deaf *d)
 /* ---- places that do not answer ---- */
 
 /* Of several places one is the store's: the others must not take its time. */
-static void test_silent_places(void **state)
+static void silent_addresses_do_not_take_the_stores_time(void **state)
 {
     (void)state;
     if (!stores_sodium())
@@ -91,7 +91,7 @@ static void nothing(int number)
 }
 
 /* A program that is profiled gets signals all the time: none of them ends a call that is under way. */
-static void test_signals(void **state)
+static void signals_do_not_end_a_call(void **state)
 {
     (void)state;
     struct deaf deaf;
@@ -140,7 +140,7 @@ static int call_oneself(void)
 
 /* TCP lets a socket connect itself: who calls again and again until somebody listens would do so one day, and then
  * nobody could listen there. */
-static void test_oneself(void **state)
+static void socket_that_connects_itself_is_given_up(void **state)
 {
     (void)state;
     int status;
@@ -159,9 +159,9 @@ static void test_oneself(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_silent_places),
-        cmocka_unit_test(test_signals),
-        cmocka_unit_test(test_oneself),
+        cmocka_unit_test(silent_addresses_do_not_take_the_stores_time),
+        cmocka_unit_test(signals_do_not_end_a_call),
+        cmocka_unit_test(socket_that_connects_itself_is_given_up),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -61,7 +61,7 @@ static void killed_body(struct stores_rank *r)
 }
 
 /* All ranks were killed: the next job sees nothing of them and clears them away. */
-static void test_killed_job(void **state)
+static void next_job_clears_a_killed_one_away(void **state)
 {
     (void)state;
     struct stores_place p;
@@ -94,7 +94,7 @@ static void one_killed_body(struct stores_rank *r)
     store_close(r->s, LONG);
 }
 
-static void test_killed_rank(void **state)
+static void survivors_of_a_killed_rank_leave_nothing(void **state)
 {
     (void)state;
     struct stores_place p;
@@ -122,7 +122,7 @@ static void test_killed_rank(void **state)
 
 /* Killed while they were still looking for each other: hello and lead are left, which name processes that are gone; or
  * processes of another machine; or are no cards at all. */
-static void test_leftover_cards(void **state)
+static void leftover_cards_are_ignored(void **state)
 {
     (void)state;
     static const char id[] = "00112233445566778899aabbccddeeff";
@@ -170,7 +170,7 @@ static bool appears(const char *dir, const char *name)
 }
 
 /* A rank that is waiting is not pushed aside: the second is refused, and told by whom. */
-static void test_taken(void **state)
+static void second_holder_of_a_rank_is_refused(void **state)
 {
     (void)state;
     static const char *const names[] = {"weft.lead", "weft.hello.1"};
@@ -197,7 +197,7 @@ static void test_taken(void **state)
 }
 
 /* Somebody removes the folder under the ranks' feet. */
-static void test_folder_gone(void **state)
+static void removed_folder_is_reported(void **state)
 {
     (void)state;
     struct stores_place p;
@@ -237,7 +237,7 @@ static void parent_body(struct stores_rank *r)
 }
 
 /* The next job can be served at the same port. */
-static void test_child_left(void **state)
+static void port_of_a_dead_server_is_free_though_its_child_lives(void **state)
 {
     (void)state;
     if (!stores_sodium())
@@ -313,7 +313,7 @@ static void survivor_body(struct stores_rank *r)
     store_close(r->s, LONG);
 }
 
-static void test_survivors(void **state)
+static void survivors_meet_again_and_go_on(void **state)
 {
     (void)state;
     struct fate *f = ranks_shared(sizeof *f);
@@ -334,7 +334,7 @@ static void test_survivors(void **state)
 }
 
 /* A list that is none. */
-static void test_survivors_refused(void **state)
+static void bad_lists_of_survivors_are_refused(void **state)
 {
     (void)state;
     struct stores_place p;
@@ -354,10 +354,14 @@ static void test_survivors_refused(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed_job),     cmocka_unit_test(test_killed_rank),
-        cmocka_unit_test(test_leftover_cards), cmocka_unit_test(test_taken),
-        cmocka_unit_test(test_folder_gone),    cmocka_unit_test(test_child_left),
-        cmocka_unit_test(test_survivors),      cmocka_unit_test(test_survivors_refused),
+        cmocka_unit_test(next_job_clears_a_killed_one_away),
+        cmocka_unit_test(survivors_of_a_killed_rank_leave_nothing),
+        cmocka_unit_test(leftover_cards_are_ignored),
+        cmocka_unit_test(second_holder_of_a_rank_is_refused),
+        cmocka_unit_test(removed_folder_is_reported),
+        cmocka_unit_test(port_of_a_dead_server_is_free_though_its_child_lives),
+        cmocka_unit_test(survivors_meet_again_and_go_on),
+        cmocka_unit_test(bad_lists_of_survivors_are_refused),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

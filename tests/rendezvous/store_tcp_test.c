@@ -175,7 +175,7 @@ static void leave(struct hand *h)
 
 /* ---- tokens ---- */
 
-static void test_tokens(void **state)
+static void wrong_tokens_are_refused(void **state)
 {
     (void)state;
     if (!place.server)
@@ -207,7 +207,7 @@ static void *answer(void *arg)
     return NULL;
 }
 
-static void test_no_store(void **state)
+static void address_without_a_store_is_reported(void **state)
 {
     (void)state;
     if (!place.server)
@@ -236,7 +236,7 @@ static void test_no_store(void **state)
 
 /* ---- recorded bytes ---- */
 
-static void test_replay(void **state)
+static void replayed_frames_are_refused(void **state)
 {
     (void)state;
     if (!place.server)
@@ -274,7 +274,7 @@ static void test_replay(void **state)
 
 /* ---- frames ---- */
 
-static void test_frames(void **state)
+static void damaged_frames_are_refused(void **state)
 {
     (void)state;
     if (!place.server)
@@ -313,7 +313,7 @@ static void test_frames(void **state)
 }
 
 /* What is sealed well and says what it may not. */
-static void test_messages(void **state)
+static void forbidden_messages_are_refused(void **state)
 {
     (void)state;
     if (!place.server)
@@ -360,7 +360,7 @@ static void test_messages(void **state)
     leave(h);
 }
 
-static void test_random_bytes(void **state)
+static void random_bytes_are_refused(void **state)
 {
     (void)state;
     if (!place.server)
@@ -399,7 +399,7 @@ static void room_for_files(rlim_t want)
 }
 
 /* 1,000 who have the token, all inside at once. */
-static void test_thousand(void **state)
+static void a_thousand_clients_are_served(void **state)
 {
     (void)state;
     if (!place.server)
@@ -422,7 +422,7 @@ static void test_thousand(void **state)
 
 /* 2,000 connections that say nothing, and some that say a byte: a rank that comes behind them gets in, those inside
  * notice nothing, and the crowd is sent away. */
-static void test_flood(void **state)
+static void flood_of_silent_connections_is_survived(void **state)
 {
     (void)state;
     if (!place.server)
@@ -455,7 +455,7 @@ static void *wait_for_ever(void *arg)
     return NULL;
 }
 
-static void test_server_ends(void **state)
+static void clients_hear_that_the_server_ends(void **state)
 {
     (void)state;
     if (!place.server)
@@ -477,7 +477,7 @@ static void test_server_ends(void **state)
 
 /* ---- the limits of what is held ---- */
 
-static void test_full(void **state)
+static void full_store_says_so(void **state)
 {
     (void)state;
     if (!place.server)
@@ -503,16 +503,16 @@ static void test_full(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_tokens, begin, end),
-        cmocka_unit_test_setup_teardown(test_no_store, begin, end),
-        cmocka_unit_test_setup_teardown(test_replay, begin, end),
-        cmocka_unit_test_setup_teardown(test_frames, begin, end),
-        cmocka_unit_test_setup_teardown(test_messages, begin, end),
-        cmocka_unit_test_setup_teardown(test_random_bytes, begin, end),
-        cmocka_unit_test_setup_teardown(test_thousand, begin, end),
-        cmocka_unit_test_setup_teardown(test_flood, begin, end),
-        cmocka_unit_test_setup_teardown(test_server_ends, begin, end),
-        cmocka_unit_test_setup_teardown(test_full, begin, end),
+        cmocka_unit_test_setup_teardown(wrong_tokens_are_refused, begin, end),
+        cmocka_unit_test_setup_teardown(address_without_a_store_is_reported, begin, end),
+        cmocka_unit_test_setup_teardown(replayed_frames_are_refused, begin, end),
+        cmocka_unit_test_setup_teardown(damaged_frames_are_refused, begin, end),
+        cmocka_unit_test_setup_teardown(forbidden_messages_are_refused, begin, end),
+        cmocka_unit_test_setup_teardown(random_bytes_are_refused, begin, end),
+        cmocka_unit_test_setup_teardown(a_thousand_clients_are_served, begin, end),
+        cmocka_unit_test_setup_teardown(flood_of_silent_connections_is_survived, begin, end),
+        cmocka_unit_test_setup_teardown(clients_hear_that_the_server_ends, begin, end),
+        cmocka_unit_test_setup_teardown(full_store_says_so, begin, end),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -138,7 +138,7 @@ static void laws(enum stores_kind kind, bool forked)
     }
 }
 
-static void test_laws(void **state)
+static void keys_counters_and_gathers_keep_their_laws(void **state)
 {
     (void)state;
     each(laws);
@@ -180,7 +180,7 @@ static void refused(enum stores_kind kind, bool forked)
     stores_end(&p);
 }
 
-static void test_refused(void **state)
+static void bad_calls_are_refused(void **state)
 {
     (void)state;
     struct store *s;
@@ -241,7 +241,7 @@ static void missing(enum stores_kind kind, bool forked)
     stores_end(&p);
 }
 
-static void test_missing(void **state)
+static void missing_rank_is_named_and_may_come_later(void **state)
 {
     (void)state;
     each(missing);
@@ -269,7 +269,7 @@ static void mismatch(enum stores_kind kind, bool forked)
     stores_end(&p);
 }
 
-static void test_mismatch(void **state)
+static void ranks_with_different_sizes_are_told(void **state)
 {
     (void)state;
     each(mismatch);
@@ -311,7 +311,7 @@ static void repeat(enum stores_kind kind, bool forked)
     stores_end(&p);
 }
 
-static void test_repeat(void **state)
+static void reopened_store_has_nothing_of_before(void **state)
 {
     (void)state;
     each(repeat);
@@ -333,7 +333,7 @@ static void two_jobs(enum stores_kind kind, bool forked)
     stores_end(&p);
 }
 
-static void test_two_jobs(void **state)
+static void two_jobs_at_one_place_do_not_meet(void **state)
 {
     (void)state;
     each(two_jobs);
@@ -342,8 +342,12 @@ static void test_two_jobs(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_laws),     cmocka_unit_test(test_refused), cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_mismatch), cmocka_unit_test(test_repeat),  cmocka_unit_test(test_two_jobs),
+        cmocka_unit_test(keys_counters_and_gathers_keep_their_laws),
+        cmocka_unit_test(bad_calls_are_refused),
+        cmocka_unit_test(missing_rank_is_named_and_may_come_later),
+        cmocka_unit_test(ranks_with_different_sizes_are_told),
+        cmocka_unit_test(reopened_store_has_nothing_of_before),
+        cmocka_unit_test(two_jobs_at_one_place_do_not_meet),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

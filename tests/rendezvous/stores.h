@@ -5,10 +5,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "support/clock.h"
 #include "support/ranks.h"
 
-#define MS INT64_C(1000000)
-#define SECOND (1000 * MS)
 #define LONG (60 * SECOND) /* what is waited for comes, on a loaded machine, too */
 #define TOKEN "0123456789abcdef-a-token-for-tests"
 

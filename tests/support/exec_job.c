@@ -66,6 +66,22 @@ int64_t job_wrong(struct job *j, int rank, int seed)
     return values_wrong();
 }
 
+int job_run_two(weft_exec *first, weft_exec *second, struct random *rng, int64_t timeout_ns)
+{
+    weft_exec *both[] = {first, second};
+    int err = 0;
+    for (int i = 0; i < 2 && !err; i++) {
+        if (random_once_in(rng, 3))
+            sched_yield();
+        err = weft_exec_start(both[i]);
+    }
+    for (bool done = false; !err && !done && !random_once_in(rng, 4);)
+        err = weft_exec_test(second, &done);
+    for (int i = 1; i >= 0 && !err; i--)
+        err = weft_exec_wait(both[i], timeout_ns);
+    return err;
+}
+
 int64_t job_largest(const struct move *m, int world)
 {
     int64_t largest = 0;

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "random.h"
 #include "ranks.h"
 
 struct move {
@@ -25,6 +26,9 @@ int job_bind(struct job *j, weft_comm *c);
 int job_make(struct job *j, const struct move *m, struct ranks_rank *r);
 void job_seed(struct job *j, int rank, int seed);
 int64_t job_wrong(struct job *j, int rank, int seed);
+
+/* Starts two execs, at moments that differ between ranks, and ends both, the second one first. */
+int job_run_two(weft_exec *first, weft_exec *second, struct random *rng, int64_t timeout_ns);
 
 /* The largest message that any rank sends. */
 int64_t job_largest(const struct move *m, int world);

@@ -1,10 +1,10 @@
 #define _GNU_SOURCE
 #include "halo_grid.h"
 
-#include "values.h"
-
 #include <stdio.h>
 #include <string.h>
+
+#include "values.h"
 
 struct grid_rank grid_rank(const struct grid *g, int rank)
 {

@@ -233,3 +233,16 @@ void ranks_run_but(int n, const weft_comm_opts *opts, void (*body)(struct ranks_
 {
     ranks_run_all(n, opts, body, arg, NULL, dies);
 }
+
+int ranks_on_two_cores(void **state)
+{
+    (void)state;
+    cpu_set_t may, few;
+    CPU_ZERO(&few);
+    if (sched_getaffinity(0, sizeof may, &may))
+        return -1;
+    for (size_t i = 0; i < CPU_SETSIZE && CPU_COUNT(&few) < 2; i++)
+        if (CPU_ISSET(i, &may))
+            CPU_SET(i, &few);
+    return sched_setaffinity(0, sizeof few, &few);
+}

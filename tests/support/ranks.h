@@ -63,6 +63,9 @@ void ranks_note(struct ranks_rank *r, const char *file, int line, const char *fm
 #define RANKS_OK(r, call) RANKS_CHECK(r, (call) == WEFT_OK)
 void ranks_meet(struct ranks_rank *r);
 
+/* A fixture of tests: from here on all ranks share two cores. */
+int ranks_on_two_cores(void **state);
+
 /* The text that a rank has handed over has this part in it. */
 void ranks_assert_text(const struct ranks_rank *r, const char *part);
 

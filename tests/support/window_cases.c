@@ -270,7 +270,7 @@ void window_timeouts(struct ranks_rank *r)
         all[i] = i;
     RANKS_OK(r, weft_window_open(r->comm, NULL, 0, 4, &w));
     RANKS_OK(r, weft_window_notify(w, r->rank, 3, WEFT_NOTIFY_SET, 5));
-    for (int64_t t = 0; t <= 3 * WINDOW_MS; t += WINDOW_MS) {
+    for (int64_t t = 0; t <= 3 * MS; t += MS) {
         RANKS_CHECK(r, weft_window_wait(w, 3, WEFT_GE, 6, t) == WEFT_ETIMEOUT);
         RANKS_CHECK(r, !strcmp(weft_errmsg(), "weft_window_wait: time ran out: signal 3 is 5, waiting for >= 6"));
     }
@@ -279,11 +279,11 @@ void window_timeouts(struct ranks_rank *r)
         snprintf(text, sizeof text, ": time ran out, rank%s %s", r->size > 2 ? "s" : "",
                  r->size == 2 ? "1 not there yet" : "1, ");
         for (int i = 0; i < 3; i++) {
-            RANKS_CHECK(r, weft_window_barrier(w, i * WINDOW_MS) == WEFT_ETIMEOUT);
+            RANKS_CHECK(r, weft_window_barrier(w, i * MS) == WEFT_ETIMEOUT);
             RANKS_CHECK(r, strstr(ranks_said(), text) && !strncmp(weft_errmsg(), "weft_window_barrier", 19));
         }
         for (int i = 0; i < 3; i++)
-            RANKS_CHECK(r, weft_window_barrier_with(w, pair + 1, 1, i * WINDOW_MS) == WEFT_ETIMEOUT);
+            RANKS_CHECK(r, weft_window_barrier_with(w, pair + 1, 1, i * MS) == WEFT_ETIMEOUT);
         snprintf(text, sizeof text, "weft_window_barrier_with: time ran out, rank %d not there yet", last);
         RANKS_CHECK(r, !strcmp(ranks_said(), text));
         RANKS_CHECK(r, weft_window_barrier_with(w, pair, 2, 0) == WEFT_ETIMEOUT); /* oneself may be listed */
@@ -300,8 +300,8 @@ void window_timeouts(struct ranks_rank *r)
     /* Had a barrier counted more than once, this rank would find the others there before they came. */
     RANKS_OK(r, weft_window_barrier(w, WINDOW_LONG));
     if (r->rank == 0) {
-        RANKS_CHECK(r, weft_window_barrier(w, 5 * WINDOW_MS) == WEFT_ETIMEOUT);
-        RANKS_CHECK(r, weft_window_barrier_with(w, pair, 2, 5 * WINDOW_MS) == WEFT_ETIMEOUT);
+        RANKS_CHECK(r, weft_window_barrier(w, 5 * MS) == WEFT_ETIMEOUT);
+        RANKS_CHECK(r, weft_window_barrier_with(w, pair, 2, 5 * MS) == WEFT_ETIMEOUT);
         for (int q = 1; q < r->size; q++)
             RANKS_OK(r, weft_window_notify(w, q, 0, WEFT_NOTIFY_SET, 2));
     }

@@ -5,11 +5,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "clock.h"
 #include "random.h"
 #include "ranks.h"
 
-#define WINDOW_MS INT64_C(1000000)
-#define WINDOW_LONG (60000 * WINDOW_MS) /* beyond it something is stuck */
+#define WINDOW_LONG (60000 * MS) /* beyond it something is stuck */
 
 /* The buffer's number; -1, which no call takes, if there is none. */
 int window_number(const weft_window *w, const char *name);

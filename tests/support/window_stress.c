@@ -173,9 +173,7 @@ static bool stress_goes_on(struct stress *s, int64_t until)
     struct ranks_rank *r = s->r;
     uint64_t value = (uint64_t)s->round * 2;
     if (r->rank == 0) {
-        struct timespec t;
-        clock_gettime(CLOCK_MONOTONIC, &t);
-        value += (int64_t)t.tv_sec * 1000000000 + t.tv_nsec < until;
+        value += clock_now() < until;
         for (int q = 1; q < r->size; q++)
             if (weft_window_notify(s->w, q, STRESS_GO, WEFT_NOTIFY_SET, value))
                 return false;
@@ -214,9 +212,7 @@ static void stress_rounds(struct stress *s, const struct stress_exec *e, int64_t
 {
     static void (*const kinds[])(struct stress *) = {stress_barrier, stress_neighbours, stress_token, stress_add,
                                                      stress_ping};
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    int64_t until = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec + ns;
+    int64_t until = clock_now() + ns;
     do {
         s->round++;
         bool run = random_once_in(&s->common, 4);

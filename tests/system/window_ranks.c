@@ -17,7 +17,7 @@
 int main(void)
 {
     int turns = (int)test_share(20, 1000), runs = (int)test_share(5, 200), rounds = (int)test_share(2, 40);
-    int64_t ns = test_share(200, 10000) * WINDOW_MS, bytes = 9000008;
+    int64_t ns = test_share(200, 10000) * MS, bytes = 9000008;
     const struct {
         const char *name;
         void (*body)(struct ranks_rank *r);

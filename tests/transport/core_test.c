@@ -56,7 +56,7 @@ static void *find(void *arg)
     return NULL;
 }
 
-static void a_failure_is_of_one(void **state)
+static void one_of_several_failures_at_once_is_kept(void **state)
 {
     (void)state;
     pthread_barrier_t all;
@@ -110,7 +110,7 @@ static void *take_turns(void *arg)
     return NULL;
 }
 
-static void bells_wrap_round(void **state)
+static void bells_that_wrap_round_wake_sleepers(void **state)
 {
     (void)state;
     struct core_group *g = group_new(2);
@@ -129,8 +129,8 @@ static void bells_wrap_round(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_failure_is_of_one),
-        cmocka_unit_test(bells_wrap_round),
+        cmocka_unit_test(one_of_several_failures_at_once_is_kept),
+        cmocka_unit_test(bells_that_wrap_round_wake_sleepers),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

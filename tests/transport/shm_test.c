@@ -39,7 +39,7 @@ int __wrap_memfd_create(const char *name, unsigned flags)
 
 /* ---- names ---- */
 
-static void bad_names(void **state)
+static void bad_names_are_refused(void **state)
 {
     (void)state;
     weft_comm *c;
@@ -98,7 +98,7 @@ static void refuse_names(bool only_user)
     process_nothing_left(url + 4);
 }
 
-static void names_are_refused(void **state)
+static void name_of_another_job_is_refused(void **state)
 {
     (void)state;
     refuse_names(false);
@@ -134,7 +134,7 @@ static int join_forming(void *arg)
 }
 
 /* Ranks that do not agree, or do not belong together, while the group forms: the waiting one is found by its socket. */
-static void forming_groups_refuse(void **state)
+static void rank_that_does_not_belong_is_refused_while_a_group_forms(void **state)
 {
     (void)state;
     for (int user = 0; user < (geteuid() == 0 ? 2 : 1); user++) {
@@ -173,7 +173,7 @@ static int hold_rank_1(void *url)
     return err ? -err : -weft_comm_barrier(c, 60 * SECOND);
 }
 
-static void names_do_not_collide(void **state)
+static void name_of_a_rank_does_not_collide_with_a_job(void **state)
 {
     (void)state;
     weft_comm *c[2];
@@ -233,7 +233,7 @@ static int open_with_few(struct fewer *f, int rank)
 
 /* Whatever file a rank lacks, it says so at once: nobody else is to blame, and nobody waits for it until time runs out.
  */
-static void files_run_out(void **state)
+static void rank_without_file_descriptors_says_so_at_once(void **state)
 {
     (void)state;
     bool enough = false;
@@ -288,7 +288,7 @@ static int open_job(void *arg)
     return 100 + size;
 }
 
-static void jobs_are_found(void **state)
+static void launchers_environments_are_understood(void **state)
 {
     (void)state;
     static const struct {
@@ -354,7 +354,7 @@ static void run_windows(struct ranks_rank *r)
     RANKS_CHECK(r, weft_comm_alloc(NULL, 8, WEFT_MEMORY_HOST, 0, &none) == WEFT_EINVAL);
 }
 
-static void window_memory(void **state)
+static void window_memory_is_zeroed_aligned_and_returned(void **state)
 {
     (void)state;
     for (int i = 0; i < 3; i++) {
@@ -377,7 +377,7 @@ static void run_too_much(struct ranks_rank *r)
     RANKS_OK(r, weft_comm_alloc(r->comm, 1 << 20, WEFT_MEMORY_HOST, 0, &memory));
 }
 
-static void more_than_there_is(void **state)
+static void more_memory_than_the_machine_has_is_refused(void **state)
 {
     (void)state;
     ranks_on = "shm";
@@ -517,7 +517,7 @@ static int two_on_small_dev_shm(void *arg)
     return code;
 }
 
-static void a_small_dev_shm(void **state)
+static void allocations_beyond_a_small_dev_shm_are_refused(void **state)
 {
     (void)state;
     int (*const all[])(void *) = {on_small_dev_shm, beside_small_dev_shm, two_on_small_dev_shm};
@@ -539,7 +539,7 @@ static void run_mode(struct ranks_rank *r)
     RANKS_CHECK(r, private_files("/memfd:weft") == 1);
 }
 
-static void segments_are_private(void **state)
+static void segment_is_readable_by_its_owner_only(void **state)
 {
     (void)state;
     ranks_on = "shm";
@@ -566,7 +566,7 @@ static void run_kinds(struct ranks_rank *r)
 }
 
 /* Window memory is read where it is; private memory comes through staging. */
-static void window_and_private(void **state)
+static void window_memory_is_read_in_place_and_private_memory_staged(void **state)
 {
     (void)state;
     ranks_on = "shm";
@@ -580,18 +580,18 @@ static void window_and_private(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bad_names),
-        cmocka_unit_test(names_are_refused),
+        cmocka_unit_test(bad_names_are_refused),
+        cmocka_unit_test(name_of_another_job_is_refused),
         cmocka_unit_test(other_users_are_refused),
-        cmocka_unit_test(forming_groups_refuse),
-        cmocka_unit_test(names_do_not_collide),
-        cmocka_unit_test(files_run_out),
-        cmocka_unit_test(jobs_are_found),
-        cmocka_unit_test(window_memory),
-        cmocka_unit_test(more_than_there_is),
-        cmocka_unit_test(a_small_dev_shm),
-        cmocka_unit_test(segments_are_private),
-        cmocka_unit_test(window_and_private),
+        cmocka_unit_test(rank_that_does_not_belong_is_refused_while_a_group_forms),
+        cmocka_unit_test(name_of_a_rank_does_not_collide_with_a_job),
+        cmocka_unit_test(rank_without_file_descriptors_says_so_at_once),
+        cmocka_unit_test(launchers_environments_are_understood),
+        cmocka_unit_test(window_memory_is_zeroed_aligned_and_returned),
+        cmocka_unit_test(more_memory_than_the_machine_has_is_refused),
+        cmocka_unit_test(allocations_beyond_a_small_dev_shm_are_refused),
+        cmocka_unit_test(segment_is_readable_by_its_owner_only),
+        cmocka_unit_test(window_memory_is_read_in_place_and_private_memory_staged),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -199,9 +199,9 @@ static void ahead_send(struct wire_rank *r, struct wire_message *m, uint64_t *va
 {
     const struct wire_ops *o = r->w->ops;
     int sent = 0;
-    int64_t end = wire_now() + 100 * MS;
+    int64_t end = clock_now() + 100 * MS;
     WIRE_OK(r, o->start(m));
-    while (wire_now() < end) { /* the receiver has not been told to begin */
+    while (clock_now() < end) { /* the receiver has not been told to begin */
         wire_pump(r);
         int done = o->test(m);
         WIRE_CHECK(r, done >= 0);
@@ -354,9 +354,9 @@ static void sleep_take(struct wire_rank *r, int peer, const unsigned char *bytes
 
 static void sleep_until(struct wire_rank *r, const int *count, int value)
 {
-    for (int64_t end = wire_now() + PATIENCE; *count < value;) {
+    for (int64_t end = clock_now() + PATIENCE; *count < value;) {
         struct pollfd p = {.fd = r->w->fd, .events = POLLIN};
-        if (wire_now() >= end)
+        if (clock_now() >= end)
             wire_note(r, __FILE__, __LINE__, "asleep: mail number %d did not come, %d did", value, *count);
         if (r->failed[0])
             return;

@@ -62,8 +62,8 @@ static void calls_sign(struct wire_rank *r, int i)
 
 static void calls_await(struct wire_rank *r, int i)
 {
-    int64_t end = wire_now() + PATIENCE;
-    while (!atomic_load(&r->job->signs[i]) && wire_now() < end)
+    int64_t end = clock_now() + PATIENCE;
+    while (!atomic_load(&r->job->signs[i]) && clock_now() < end)
         sched_yield();
     WIRE_CHECK(r, atomic_load(&r->job->signs[i]));
 }
@@ -202,7 +202,7 @@ void calls_files_body(struct wire_rank *r)
         WIRE_CHECK(r, !setrlimit(RLIMIT_NOFILE, &none) && dup(0) < 0);
         calls_sign(r, 0);
         WIRE_UNTIL(r, atomic_load(&r->job->signs[1]));
-        for (int64_t end = wire_now() + 250 * MS; wire_now() < end;) /* often enough to lose what can be lost */
+        for (int64_t end = clock_now() + 250 * MS; clock_now() < end;) /* often enough to lose what can be lost */
             wire_pump(r);
         WIRE_CHECK(r, !setrlimit(RLIMIT_NOFILE, &before));
     } else {

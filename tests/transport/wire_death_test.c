@@ -59,9 +59,9 @@ static void take_back(struct wire_rank *r, struct wire_message *m, unsigned char
     WIRE_CHECK(r, state == 1 || state == WEFT_EPEER);
     if (state < 0)
         WIRE_CHECK(r, strstr(weft_errmsg(), "rank 2"));
-    int64_t began = wire_now();
+    int64_t began = clock_now();
     WIRE_CHECK(r, o->cancel(m));
-    WIRE_CHECK(r, wire_now() - began < LOADED_NS);
+    WIRE_CHECK(r, clock_now() - began < LOADED_NS);
     memset(memory, 0x77, bytes);
     if (m->send)
         WIRE_CHECK(r, o->start(m) == WEFT_EPEER);
@@ -94,9 +94,9 @@ static void survive(struct wire_rank *r, const struct moment *m, struct wire_mes
         if (with[i] && o->start(with[i]))
             WIRE_CHECK(r, o->gone(r->w, 2) == TRANSPORT_DIED);
     WIRE_UNTIL(r, atomic_load(&r->job->signs[0]));
-    int64_t dead = wire_now();
+    int64_t dead = clock_now();
     WIRE_UNTIL(r, o->gone(r->w, 2) != TRANSPORT_HERE);
-    int64_t took = wire_now() - dead;
+    int64_t took = clock_now() - dead;
     if (took > SEEN_NS)
         fprintf(stderr, "rank %d saw it after %lld ms\n", r->rank, (long long)(took / MS));
     WIRE_CHECK(r, took < LOADED_NS && o->gone(r->w, 2) == TRANSPORT_DIED);
@@ -115,10 +115,10 @@ static void survive(struct wire_rank *r, const struct moment *m, struct wire_mes
 
 static void close_fast(struct wire_rank *r)
 {
-    int64_t began = wire_now();
+    int64_t began = clock_now();
     r->w->ops->close(r->w);
     r->w = NULL;
-    WIRE_CHECK(r, wire_now() - began < LOADED_NS);
+    WIRE_CHECK(r, clock_now() - began < LOADED_NS);
 }
 
 /* Ranks 0 and 1 have messages with rank 2, which dies. */
@@ -150,7 +150,7 @@ static void kill_body(struct wire_rank *r)
         close_fast(r);
 }
 
-static void killed(void **state)
+static void death_amid_messages_is_seen_and_memory_returned(void **state)
 {
     (void)state;
     static const size_t sizes[] = {8, 5000, 30000, 300000, LARGE};
@@ -190,7 +190,7 @@ static void idle_body(struct wire_rank *r)
         close_fast(r);
 }
 
-static void killed_idle(void **state)
+static void death_of_an_idle_peer_is_seen(void **state)
 {
     (void)state;
     run(3, 2, idle_body, NULL);
@@ -220,9 +220,9 @@ static void stop_body(struct wire_rank *r)
         WIRE_CHECK(r, o->cancel(recv) && o->cancel(send));
     } else {
         WIRE_UNTIL(r, atomic_load(&r->job->signs[0]));
-        int64_t began = wire_now();
+        int64_t began = clock_now();
         WIRE_CHECK(r, o->cancel(recv) && o->cancel(send));
-        WIRE_CHECK(r, wire_now() - began < LOADED_NS);
+        WIRE_CHECK(r, clock_now() - began < LOADED_NS);
         memset(memory, 0x77, 2 * LARGE);
         kill(r->job->pids[1], SIGCONT);
         for (int i = 0; i < 2000; i++)
@@ -235,7 +235,7 @@ static void stop_body(struct wire_rank *r)
     close_fast(r);
 }
 
-static void stopped(void **state)
+static void memory_taken_back_from_a_stopped_peer_is_untouched(void **state)
 {
     (void)state;
     run(2, -1, stop_body, NULL);
@@ -275,7 +275,7 @@ static void cancel_body(struct wire_rank *r)
     o->drop(m[1]);
 }
 
-static void cancelled(void **state)
+static void cancelled_messages_leave_memory_alone(void **state)
 {
     (void)state;
     run(2, -1, cancel_body, NULL);
@@ -319,7 +319,7 @@ static void leave_body(struct wire_rank *r)
         o->drop(m[i]);
 }
 
-static void left(void **state)
+static void messages_of_a_rank_that_left_arrive(void **state)
 {
     (void)state;
     for (int i = 0; i < (int)test_share(5, 100); i++)
@@ -347,7 +347,7 @@ static void unreadable_body(struct wire_rank *r)
     close_fast(r);
 }
 
-static void unreadable(void **state)
+static void send_from_unreadable_memory_fails_at_both_ends(void **state)
 {
     (void)state;
     run(2, -1, unreadable_body, NULL);
@@ -356,9 +356,12 @@ static void unreadable(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cancelled), cmocka_unit_test(left),    cmocka_unit_test(killed_idle),
-        cmocka_unit_test(killed),    cmocka_unit_test(stopped),
+        cmocka_unit_test(cancelled_messages_leave_memory_alone),
+        cmocka_unit_test(messages_of_a_rank_that_left_arrive),
+        cmocka_unit_test(death_of_an_idle_peer_is_seen),
+        cmocka_unit_test(death_amid_messages_is_seen_and_memory_returned),
+        cmocka_unit_test(memory_taken_back_from_a_stopped_peer_is_untouched),
     };
-    const struct CMUnitTest on_tcp[] = {cmocka_unit_test(unreadable)};
+    const struct CMUnitTest on_tcp[] = {cmocka_unit_test(send_from_unreadable_memory_fails_at_both_ends)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&wire_places, tests), SUITE_ONCE(on_tcp));
 }

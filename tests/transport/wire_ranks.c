@@ -23,13 +23,6 @@
 
 bool wire_leaks; /* rank 0 of 2 looks for leaks when it ends, which takes seconds */
 
-int64_t wire_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * SECOND + t.tv_nsec;
-}
-
 __attribute__((format(printf, 4, 5))) void wire_note(struct wire_rank *r, const char *file, int line, const char *fmt,
                                                      ...)
 {

@@ -9,14 +9,13 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "support/clock.h"
 #include "support/suite.h"
 #include "transport/wire/wire.h"
 #include "weft.h"
 
 #define WIRE_RANKS 8
-#define WIRE_CARD 8192 /* bytes of an address at most */
-#define MS INT64_C(1000000)
-#define SECOND (1000 * MS)
+#define WIRE_CARD 8192         /* bytes of an address at most */
 #define PATIENCE (60 * SECOND) /* after which something hangs */
 
 extern bool wire_leaks; /* rank 0 of 2 looks for leaks when it ends, which takes seconds */
@@ -41,7 +40,6 @@ struct wire_rank {
     void *arg;
     char failed[512];
 };
-int64_t wire_now(void);
 __attribute__((format(printf, 4, 5))) void wire_note(struct wire_rank *r, const char *file, int line, const char *fmt,
                                                      ...);
 
@@ -59,12 +57,12 @@ bool wire_pump(struct wire_rank *r);
 /* Moves things until the condition holds; notes what hangs and leaves the body. */
 #define WIRE_UNTIL(r, condition)                                                                \
     do {                                                                                        \
-        int64_t until_ = wire_now() + PATIENCE;                                                 \
+        int64_t until_ = clock_now() + PATIENCE;                                                \
         while (!(condition)) {                                                                  \
             wire_pump(r);                                                                       \
             if ((r)->failed[0])                                                                 \
                 return;                                                                         \
-            if (wire_now() > until_) {                                                          \
+            if (clock_now() > until_) {                                                         \
                 wire_note((r), __FILE__, __LINE__, "hangs: %s does not come true", #condition); \
                 return;                                                                         \
             }                                                                                   \

@@ -25,10 +25,10 @@ static int gather(void *arg, const void *mine, size_t bytes, void *all)
     if (!f || fwrite(mine, 1, bytes, f) != bytes || fclose(f) || rename(part, name))
         return WEFT_EIO;
     for (int i = 0; i < r->size; i++) {
-        int64_t end = wire_now() + PATIENCE;
+        int64_t end = clock_now() + PATIENCE;
         snprintf(name, sizeof name, "%s/%d.%d", folder, meeting, i);
         while (!(f = fopen(name, "rb")))
-            if (wire_now() > end)
+            if (clock_now() > end)
                 return WEFT_ETIMEOUT;
         size_t n = fread((unsigned char *)all + (size_t)i * bytes, 1, bytes, f);
         fclose(f);
@@ -60,7 +60,7 @@ static double latency(struct wire_rank *r, int runs)
     int64_t began = 0;
     for (int i = -runs / 10; i < runs && !r->failed[0]; i++) {
         if (i == 0)
-            began = wire_now();
+            began = clock_now();
         o->start(recv);
         if (r->rank == 0) {
             out = (uint64_t)i;
@@ -75,7 +75,7 @@ static double latency(struct wire_rank *r, int runs)
         }
         wait_for(r, send);
     }
-    double ns = (double)(wire_now() - began) / (2 * runs);
+    double ns = (double)(clock_now() - began) / (2 * runs);
     o->drop(send);
     o->drop(recv);
     return ns / 1000;
@@ -97,11 +97,11 @@ static double bandwidth(struct wire_rank *r, size_t bytes, int runs)
     int64_t began = 0;
     for (int i = -2; i < runs && !r->failed[0]; i++) {
         if (i == 0)
-            began = wire_now();
+            began = clock_now();
         r->w->ops->start(m);
         wait_for(r, m);
     }
-    int64_t ns = wire_now() - began;
+    int64_t ns = clock_now() - began;
     if (wire_differs(memory, bytes, 5) != bytes)
         wire_note(r, __FILE__, __LINE__, "wrong bytes");
     wire_barrier(r);
@@ -119,10 +119,10 @@ static void watch(struct wire_rank *r)
     FILE *f = r->rank == 0 ? fopen(name, "wb") : NULL;
     if (f)
         fclose(f);
-    int64_t began = wire_now();
+    int64_t began = clock_now();
     WIRE_UNTIL(r, r->w->ops->gone(r->w, 1 - r->rank) != TRANSPORT_HERE);
     if (r->rank == 0)
-        printf("gone_ms %lld\n", (long long)((wire_now() - began) / MS));
+        printf("gone_ms %lld\n", (long long)((clock_now() - began) / MS));
 }
 
 int main(int argc, char **argv)

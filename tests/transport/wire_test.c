@@ -27,19 +27,19 @@ static void on(void (*body)(struct wire_rank *))
     }
 }
 
-static void mail(void **state)
+static void mail_arrives_in_order(void **state)
 {
     (void)state;
     on(wire_mail_body);
 }
 
-static void all_sizes(void **state)
+static void messages_of_all_sizes_arrive(void **state)
 {
     (void)state;
     on(wire_sizes_body);
 }
 
-static void crowd(void **state)
+static void many_messages_between_all_pairs_arrive(void **state)
 {
     (void)state;
     wire_leaks = true;
@@ -47,19 +47,19 @@ static void crowd(void **state)
     wire_leaks = false;
 }
 
-static void ahead(void **state)
+static void sender_runs_ahead_but_not_far(void **state)
 {
     (void)state;
     on(wire_ahead_body);
 }
 
-static void remake(void **state)
+static void tag_can_be_used_again(void **state)
 {
     (void)state;
     on(wire_remake_body);
 }
 
-static void mismatch(void **state)
+static void sizes_that_differ_are_told(void **state)
 {
     (void)state;
     wire_leaks = true;
@@ -67,7 +67,7 @@ static void mismatch(void **state)
     wire_leaks = false;
 }
 
-static void asleep(void **state)
+static void mail_wakes_a_sleeping_rank(void **state)
 {
     (void)state;
     on(wire_sleep_body);
@@ -78,7 +78,7 @@ static bool full(void)
     return test_share(1, 1000000) == 1000000;
 }
 
-static void huge(void **state)
+static void message_beyond_2_gib_arrives(void **state)
 {
     (void)state;
     if (!full()) {
@@ -119,13 +119,13 @@ static void reopen_body(struct wire_rank *r)
     WIRE_CHECK(r, files() <= before);
 }
 
-static void reopen(void **state)
+static void reopened_wires_leave_nothing_open(void **state)
 {
     (void)state;
     on(reopen_body);
 }
 
-static void refused(void **state)
+static void bad_wires_are_refused(void **state)
 {
     (void)state;
     struct wire_boot boot = {.rank = 0, .size = 1, .wait_ns = SECOND, .modules = getenv("WEFT_MODULES")};
@@ -155,14 +155,14 @@ static void refused(void **state)
 
 /* ---- sockets ---- */
 
-static void strangers(void **state)
+static void strangers_lose_their_connection_and_harm_nobody(void **state)
 {
     (void)state;
     on(strangers_body);
 }
 
 /* As few bytes at a time as can be: all that is written or read stops somewhere in between. */
-static void small_buffers(void **state)
+static void messages_arrive_through_small_buffers(void **state)
 {
     (void)state;
     setenv("WEFT_TCP_BUFFER", "16384", 1);
@@ -178,13 +178,13 @@ static void between(int n, void (*body)(struct wire_rank *), void *arg)
         fail_msg("%s", failed);
 }
 
-static void caller_is_busy(void **state)
+static void busy_caller_counts_what_has_come(void **state)
 {
     (void)state;
     between(2, calls_busy_body, NULL);
 }
 
-static void called_is_busy(void **state)
+static void busy_peer_that_is_called_again_is_reached(void **state)
 {
     (void)state;
     between(2, calls_again_body, &(struct calls_case){.nobody = false});
@@ -192,45 +192,45 @@ static void called_is_busy(void **state)
     between(2, calls_again_body, &(struct calls_case){.child = true});
 }
 
-static void call_given_up_and_taken(void **state)
+static void call_taken_as_it_is_given_up_connects_again(void **state)
 {
     (void)state;
     between(2, calls_crossed_body, NULL);
     between(2, calls_taken_and_left_body, NULL);
 }
 
-static void left_before_the_welcome(void **state)
+static void caller_that_left_before_the_welcome_is_heard(void **state)
 {
     (void)state;
     for (int rank = 0; rank < 2; rank++)
         between(2, calls_farewell_body, &rank);
 }
 
-static void called_has_no_files(void **state)
+static void peer_without_file_descriptors_is_waited_for(void **state)
 {
     (void)state;
     between(2, calls_files_body, NULL);
 }
 
-static void no_answer(void **state)
+static void call_of_the_peer_replaces_one_without_an_answer(void **state)
 {
     (void)state;
     between(2, calls_reserve_body, NULL);
 }
 
-static void peer_among_strangers(void **state)
+static void peer_among_strangers_is_found(void **state)
 {
     (void)state;
     between(2, calls_crowd_body, NULL);
 }
 
-static void called_while_leaving(void **state)
+static void peer_that_is_called_while_leaving_has_left(void **state)
 {
     (void)state;
     between(3, calls_leave_body, NULL);
 }
 
-static void settings(void **state)
+static void bad_settings_of_the_environment_are_refused(void **state)
 {
     struct wire_boot boot = {.rank = 0, .size = 1, .wait_ns = SECOND};
     struct wire *w;
@@ -246,7 +246,7 @@ static void settings(void **state)
 }
 
 /* What all ranks know of each other decides, the same on all. */
-static void chosen(void **state)
+static void all_ranks_choose_the_same_wire(void **state)
 {
     struct wire_wish w[3];
     const char *url = NULL;
@@ -356,13 +356,13 @@ static void on_mpi(const char *url, const char *launcher, const char *library)
     }
 }
 
-static void openmpi(void **state)
+static void wire_suite_passes_on_open_mpi(void **state)
 {
     (void)state;
     on_mpi("mpi:openmpi", "mpirun.openmpi", "Open MPI");
 }
 
-static void mpich(void **state)
+static void wire_suite_passes_on_mpich(void **state)
 {
     (void)state;
     on_mpi("mpi:mpich", "mpiexec.hydra", "MPICH");
@@ -373,30 +373,36 @@ int main(int argc, char **argv)
     if (argc >= 3 && !strcmp(argv[1], "--mpi"))
         return mpi_rank(argv[2], argv[3]);
     const struct CMUnitTest calls[] = {
-        cmocka_unit_test(refused),
-        cmocka_unit_test(settings),
-        cmocka_unit_test(chosen),
+        cmocka_unit_test(bad_wires_are_refused),
+        cmocka_unit_test(bad_settings_of_the_environment_are_refused),
+        cmocka_unit_test(all_ranks_choose_the_same_wire),
     };
     const struct CMUnitTest on_all[] = {
-        cmocka_unit_test(mail),   cmocka_unit_test(all_sizes), cmocka_unit_test(crowd),
-        cmocka_unit_test(ahead),  cmocka_unit_test(remake),    cmocka_unit_test(mismatch),
-        cmocka_unit_test(asleep), cmocka_unit_test(huge),      cmocka_unit_test(reopen),
+        cmocka_unit_test(mail_arrives_in_order),
+        cmocka_unit_test(messages_of_all_sizes_arrive),
+        cmocka_unit_test(many_messages_between_all_pairs_arrive),
+        cmocka_unit_test(sender_runs_ahead_but_not_far),
+        cmocka_unit_test(tag_can_be_used_again),
+        cmocka_unit_test(sizes_that_differ_are_told),
+        cmocka_unit_test(mail_wakes_a_sleeping_rank),
+        cmocka_unit_test(message_beyond_2_gib_arrives),
+        cmocka_unit_test(reopened_wires_leave_nothing_open),
     };
     const struct CMUnitTest on_tcp[] = {
-        cmocka_unit_test(strangers),
-        cmocka_unit_test(small_buffers),
-        cmocka_unit_test(caller_is_busy),
-        cmocka_unit_test(called_is_busy),
-        cmocka_unit_test(call_given_up_and_taken),
-        cmocka_unit_test(left_before_the_welcome),
-        cmocka_unit_test(called_has_no_files),
-        cmocka_unit_test(no_answer),
-        cmocka_unit_test(peer_among_strangers),
-        cmocka_unit_test(called_while_leaving),
+        cmocka_unit_test(strangers_lose_their_connection_and_harm_nobody),
+        cmocka_unit_test(messages_arrive_through_small_buffers),
+        cmocka_unit_test(busy_caller_counts_what_has_come),
+        cmocka_unit_test(busy_peer_that_is_called_again_is_reached),
+        cmocka_unit_test(call_taken_as_it_is_given_up_connects_again),
+        cmocka_unit_test(caller_that_left_before_the_welcome_is_heard),
+        cmocka_unit_test(peer_without_file_descriptors_is_waited_for),
+        cmocka_unit_test(call_of_the_peer_replaces_one_without_an_answer),
+        cmocka_unit_test(peer_among_strangers_is_found),
+        cmocka_unit_test(peer_that_is_called_while_leaving_has_left),
     };
     const struct CMUnitTest on_launchers[] = {
-        cmocka_unit_test(openmpi),
-        cmocka_unit_test(mpich),
+        cmocka_unit_test(wire_suite_passes_on_open_mpi),
+        cmocka_unit_test(wire_suite_passes_on_mpich),
     };
     /* Open MPI wants to be asked before it runs as root, and more ranks than cores. */
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);

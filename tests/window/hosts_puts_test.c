@@ -49,7 +49,7 @@ static void everywhere(void (*body)(struct ranks_rank *), int least, int most, v
         }
 }
 
-static void random_operations(void **state)
+static void random_puts_and_adds_are_right(void **state)
 {
     (void)state;
     int rounds = (int)test_share(3, 60), tight = rounds < 20 ? 20 : rounds; /* some sizes meet after 17 rounds only */
@@ -58,20 +58,20 @@ static void random_operations(void **state)
     everywhere(puts_random_body, 3, 3, &tight, &(weft_comm_opts){.inflight_bytes = 1 << 20});
 }
 
-static void order_through_others(void **state)
+static void puts_are_seen_through_a_third_ranks_signal(void **state)
 {
     (void)state;
     int turns = (int)test_share(60, 3000);
     everywhere(puts_third_body, 3, 6, &turns, NULL);
 }
 
-static void barriers_of_the_comm(void **state)
+static void puts_are_seen_after_a_comm_barrier(void **state)
 {
     (void)state;
     everywhere(puts_barrier_body, 2, 4, NULL, NULL);
 }
 
-static void large_against_each_other(void **state)
+static void large_puts_in_both_directions_complete(void **state)
 {
     (void)state;
     int64_t bytes = INT64_C(100) << 20, fewer = INT64_C(9000008);
@@ -83,7 +83,7 @@ static void large_against_each_other(void **state)
     everywhere(puts_large_body, 2, 4, &fewer, NULL);
 }
 
-static void puts_in_callbacks(void **state)
+static void callbacks_may_put(void **state)
 {
     (void)state;
     everywhere(puts_callback_body, 2, 4, NULL, NULL);
@@ -116,7 +116,7 @@ static void idle_body(struct ranks_rank *r)
     free(work);
 }
 
-static void a_thread_takes_it(void **state)
+static void progress_thread_takes_puts_for_an_idle_rank(void **state)
 {
     (void)state;
     everywhere(idle_body, 2, 3, NULL, &(weft_comm_opts){.progress = WEFT_PROGRESS_THREAD});
@@ -141,7 +141,7 @@ static void silent_body(struct ranks_rank *r)
     free(work);
 }
 
-static void a_silent_target_is_named(void **state)
+static void target_silent_beyond_the_deadline_is_named(void **state)
 {
     (void)state;
     everywhere(silent_body, 2, 2, NULL, &(weft_comm_opts){.deadline_ns = 4 * SECOND});
@@ -174,7 +174,7 @@ static void late_body(struct ranks_rank *r)
     weft_window_close(w);
 }
 
-static void barriers_name_who_is_late(void **state)
+static void barrier_names_the_late_rank_and_goes_on(void **state)
 {
     (void)state;
     everywhere(late_body, 2, 3, NULL, NULL);
@@ -251,7 +251,7 @@ static void one_death(struct random *rnd, int number)
     munmap(k, sizeof *k);
 }
 
-static void deaths_are_seen(void **state)
+static void rank_killed_during_puts_is_named(void **state)
 {
     (void)state;
     hosts_need_wire();
@@ -269,11 +269,15 @@ static void deaths_are_seen(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_operations),         cmocka_unit_test(order_through_others),
-        cmocka_unit_test(barriers_of_the_comm),      cmocka_unit_test(large_against_each_other),
-        cmocka_unit_test(a_thread_takes_it),         cmocka_unit_test(a_silent_target_is_named),
-        cmocka_unit_test(barriers_name_who_is_late), cmocka_unit_test(puts_in_callbacks),
-        cmocka_unit_test(deaths_are_seen),
+        cmocka_unit_test(random_puts_and_adds_are_right),
+        cmocka_unit_test(puts_are_seen_through_a_third_ranks_signal),
+        cmocka_unit_test(puts_are_seen_after_a_comm_barrier),
+        cmocka_unit_test(large_puts_in_both_directions_complete),
+        cmocka_unit_test(progress_thread_takes_puts_for_an_idle_rank),
+        cmocka_unit_test(target_silent_beyond_the_deadline_is_named),
+        cmocka_unit_test(barrier_names_the_late_rank_and_goes_on),
+        cmocka_unit_test(callbacks_may_put),
+        cmocka_unit_test(rank_killed_during_puts_is_named),
     };
     return SUITE_MAIN(argc, argv, SUITE_FIXTURE(tests, hosts_setup, hosts_teardown));
 }

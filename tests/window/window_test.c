@@ -22,7 +22,7 @@
 #include "support/window_forms.h"
 #include "support/window_stress.h"
 
-static void cases(void **state)
+static void windows_do_what_the_header_says(void **state)
 {
     (void)state;
     static const struct {
@@ -44,7 +44,7 @@ static void cases(void **state)
         }
 }
 
-static void barriers(void **state)
+static void barriers_hold_over_many_turns(void **state)
 {
     (void)state;
     int turns = (int)test_share(10000, 10000), fewer = turns / 4;
@@ -56,7 +56,7 @@ static void barriers(void **state)
     ranks_run(3, NULL, window_overlap, &fewer, NULL);
 }
 
-static void forms(void **state)
+static void collectives_written_on_windows_are_right(void **state)
 {
     (void)state;
     static const int sizes[] = {2, 3, 4, 5, 8};
@@ -75,7 +75,7 @@ static void over_sizes(void (*body)(struct ranks_rank *), int least, int most, v
             ranks_run(n, o, body, arg, NULL);
 }
 
-static void barriers_between_hosts(void **state)
+static void barriers_between_hosts_hold_over_many_turns(void **state)
 {
     (void)state;
     int turns = (int)test_share(60, 5000);
@@ -84,7 +84,7 @@ static void barriers_between_hosts(void **state)
     ranks_run(3, NULL, window_overlap, &turns, NULL);
 }
 
-static void forms_between_hosts(void **state)
+static void collectives_written_on_windows_between_hosts_are_right(void **state)
 {
     (void)state;
     const weft_comm_opts by_thread = {.progress = WEFT_PROGRESS_THREAD};
@@ -93,20 +93,20 @@ static void forms_between_hosts(void **state)
     over_sizes(forms_body, 3, 5, &fewer, &by_thread);
 }
 
-static void stress_between_hosts(void **state)
+static void random_signals_and_barriers_between_hosts_are_right(void **state)
 {
     (void)state;
     const weft_comm_opts by_thread = {.progress = WEFT_PROGRESS_THREAD};
-    int64_t ns = test_share(200, 20000) * WINDOW_MS;
+    int64_t ns = test_share(200, 20000) * MS;
     over_sizes(stress_body, 2, 6, &ns, NULL);
     ranks_run(3, &by_thread, stress_body, &ns, NULL);
 }
 
-static void stress(void **state)
+static void random_signals_and_barriers_are_right(void **state)
 {
     (void)state;
     static const int sizes[] = {2, 3, 6};
-    int64_t ns = test_share(1700, 60000) * WINDOW_MS / 3; /* on each transport: 5 s in all, or a minute each */
+    int64_t ns = test_share(1700, 60000) * MS / 3; /* on each transport: 5 s in all, or a minute each */
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
         struct ranks_rank left[RANKS_MAX];
         ranks_run(sizes[k], NULL, stress_body, &ns, left);
@@ -127,13 +127,6 @@ struct killing {
         char text[300];
     } end[RANKS_MAX];
 };
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 /* Barriers of the group and of neighbours and a token that goes round, until something fails. */
 static int work_until_failure(weft_window *w, int rank, int ranks)
@@ -162,7 +155,7 @@ static void rank_of_killing(struct killing *k, int rank)
         _exit(1);
     atomic_fetch_add(&k->ready, 1);
     k->end[rank].code = work_until_failure(w, rank, k->ranks);
-    k->end[rank].at = now_ns();
+    k->end[rank].at = clock_now();
     snprintf(k->end[rank].text, sizeof k->end[rank].text, "%s", weft_errmsg());
     weft_window_close(w);
     weft_comm_close(c);
@@ -188,20 +181,19 @@ static void kill_one(struct random *rnd, int number)
     while (atomic_load(&k->ready) < k->ranks)
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
     nanosleep(&(struct timespec){.tv_nsec = random_in(rnd, 0, 3000000)}, NULL);
-    int64_t killed = now_ns();
+    int64_t killed = clock_now();
     kill(pids[victim], SIGKILL);
     for (int r = 0; r < k->ranks; r++) {
         assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
         if (r != victim && (status || k->end[r].code != WEFT_EPEER || strncmp(k->end[r].text, text, strlen(text)) ||
                             !soon_enough(k->end[r].at - killed)))
             fail_msg("kill %d: rank %d of %d was killed, rank %d ended with %d, %d after %lld ms: %s", number, victim,
-                     k->ranks, r, status, k->end[r].code, (long long)((k->end[r].at - killed) / WINDOW_MS),
-                     k->end[r].text);
+                     k->ranks, r, status, k->end[r].code, (long long)((k->end[r].at - killed) / MS), k->end[r].text);
     }
     munmap(k, sizeof *k);
 }
 
-static void killed(void **state)
+static void rank_killed_in_a_window_is_named(void **state)
 {
     (void)state;
     if (!ranks_forked) /* processes alone can be killed */
@@ -232,7 +224,7 @@ static void callback(void *arg, int err)
     f->notify = weft_window_notify(w, 0, 0, WEFT_NOTIFY_ADD, 1);
 }
 
-static void in_callback(void **state)
+static void blocking_window_calls_are_refused_in_callbacks(void **state)
 {
     (void)state;
     weft_comm *c;
@@ -264,17 +256,21 @@ static void in_callback(void **state)
 }
 
 static const struct CMUnitTest on_hosts[] = {
-    cmocka_unit_test(cases),
-    cmocka_unit_test(barriers_between_hosts),
-    cmocka_unit_test(forms_between_hosts),
-    cmocka_unit_test(stress_between_hosts),
+    cmocka_unit_test(windows_do_what_the_header_says),
+    cmocka_unit_test(barriers_between_hosts_hold_over_many_turns),
+    cmocka_unit_test(collectives_written_on_windows_between_hosts_are_right),
+    cmocka_unit_test(random_signals_and_barriers_between_hosts_are_right),
 };
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cases),  cmocka_unit_test(barriers),    cmocka_unit_test(forms),
-        cmocka_unit_test(stress), cmocka_unit_test(in_callback), cmocka_unit_test(killed),
+        cmocka_unit_test(windows_do_what_the_header_says),
+        cmocka_unit_test(barriers_hold_over_many_turns),
+        cmocka_unit_test(collectives_written_on_windows_are_right),
+        cmocka_unit_test(random_signals_and_barriers_are_right),
+        cmocka_unit_test(blocking_window_calls_are_refused_in_callbacks),
+        cmocka_unit_test(rank_killed_in_a_window_is_named),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests), SUITE_AT(&conformance_hosts, on_hosts));
 }

@@ -201,31 +201,31 @@ static float out_alltoall(int p, int r, int i)
     return (float)(1000 * (i / C) + 100 * r + i % C);
 }
 
-static void test_allgather(void **state)
+static void allgather_has_the_closed_form(void **state)
 {
     (void)state;
     all_sizes("f32[%2$d/x] @x%1$d", "f32[%2$d] @x%1$d", in_gather, out_gather, false, 2);
 }
 
-static void test_reduce_scatter(void **state)
+static void reduce_scatter_has_the_closed_form(void **state)
 {
     (void)state;
     all_sizes("f32[%2$d] @x%1$d +sum(x)", "f32[%2$d/x] @x%1$d", in_reduce, out_scatter, true, 2);
 }
 
-static void test_broadcast(void **state)
+static void broadcast_has_the_closed_form(void **state)
 {
     (void)state;
     all_sizes("f32[256] @x1=0", "f32[256] @x%1$d", in_broadcast, in_broadcast, false, 2);
 }
 
-static void test_alltoall(void **state)
+static void alltoall_has_the_closed_form(void **state)
 {
     (void)state;
     all_sizes("f32[%1$d/x,%1$d,64] @x%1$d", "f32[%1$d,%1$d/x,64] @x%1$d", in_alltoall, out_alltoall, false, 2);
 }
 
-static void test_allreduce(void **state)
+static void allreduce_has_the_closed_form(void **state)
 {
     (void)state;
     all_sizes("f32[%2$d] @x%1$d +sum(x)", "f32[%2$d] @x%1$d", in_reduce, out_reduce, true, 4);
@@ -265,7 +265,7 @@ static void run_groups(struct ranks_rank *r)
         move_free(&m[g], &w[g], r);
 }
 
-static void test_groups(void **state)
+static void allreduces_of_overlapping_groups_are_right(void **state)
 {
     (void)state;
     for (int private = 0; private < 2; private ++) {
@@ -279,8 +279,9 @@ static void test_groups(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_allgather), cmocka_unit_test(test_reduce_scatter), cmocka_unit_test(test_broadcast),
-        cmocka_unit_test(test_alltoall),  cmocka_unit_test(test_allreduce),      cmocka_unit_test(test_groups),
+        cmocka_unit_test(allgather_has_the_closed_form), cmocka_unit_test(reduce_scatter_has_the_closed_form),
+        cmocka_unit_test(broadcast_has_the_closed_form), cmocka_unit_test(alltoall_has_the_closed_form),
+        cmocka_unit_test(allreduce_has_the_closed_form), cmocka_unit_test(allreduces_of_overlapping_groups_are_right),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_everywhere, tests));
 }
