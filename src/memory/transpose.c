@@ -23,15 +23,16 @@
 #include "memory/cast.h"
 #include "memory/raw.h"
 
-#define LINE 64          /* bytes of a cache line */
-#define ROWS 32          /* of a block */
-#define RUN 512          /* bytes of each */
-#define ROW (RUN + LINE) /* and their distance: no power of two, so that they do not share the same sets of the cache \
-                          */
-#define AHEAD 4          /* rows: far enough for memory; with more the hardware also begins to prefetch, in vain */
-#define BAND 256         /* bytes of a row that are read before the next rows: as many columns are open in dst */
-#define LARGE (1 << 20)  /* bytes of dst that are more than the caches keep */
-#define MEET 4096        /* rows that are a multiple of it apart share the same sets of the cache */
+#define LINE 64 /* bytes of a cache line */
+#define ROWS 32 /* of a block */
+#define RUN 512 /* bytes of each */
+#define ROW                                                                                                          \
+    (RUN + LINE)        /* and their distance: no power of two, so that they do not share the same sets of the cache \
+                         */
+#define AHEAD 4         /* rows: far enough for memory; with more the hardware also begins to prefetch, in vain */
+#define BAND 256        /* bytes of a row that are read before the next rows: as many columns are open in dst */
+#define LARGE (1 << 20) /* bytes of dst that are more than the caches keep */
+#define MEET 4096       /* rows that are a multiple of it apart share the same sets of the cache */
 
 static int64_t least(int64_t a, int64_t b)
 {

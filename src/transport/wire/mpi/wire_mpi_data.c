@@ -7,8 +7,9 @@
 #include "weft.h"
 
 #define CANCEL_NS INT64_C(200000000)
-#define PIECE (INT64_C(1) << 30) /* bytes of the type of which large messages are made, since counts in MPI are ints \
-                                  */
+#define PIECE                                                                                              \
+    (INT64_C(1) << 30) /* bytes of the type of which large messages are made, since counts in MPI are ints \
+                        */
 
 struct message {
     struct wire_message base;
