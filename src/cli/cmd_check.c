@@ -267,6 +267,8 @@ int cmd_check(int argc, char **argv)
         {"in-place", ARGS_FLAG, NULL, "put source and destination into one buffer if one lies inside the other",
          &o.in_place, 0, 0},
         {"private", ARGS_FLAG, NULL, "on shm: use private memory instead of window memory", &o.private, 0, 0},
+        {"explain", ARGS_FLAG, NULL, "print which driver and ways bind has chosen on rank 0, and why", &o.explain, 0,
+         0},
         {"json", ARGS_FLAG, NULL, "print the result as JSON", &json, 0, 0},
         {0}};
     const struct args_verb verb = {
@@ -284,6 +286,8 @@ int cmd_check(int argc, char **argv)
         return args_complain(&verb, "--values is exact or wild, not '%s'", values);
     if (values)
         o.values = *values == 'e' ? ORACLE_EXACT : ORACLE_WILD;
+    if (o.explain && json)
+        return args_complain(&verb, "--explain prints text: leave out --json");
     if (cases && n)
         return args_complain(&verb, "--cases takes its layouts from the file: '%s' is one argument too many", words[0]);
     if (!cases && n < 2)

@@ -41,6 +41,9 @@ done
 run 0 help; out "usage: weft VERB"
 run 0 help plan; out "usage: weft plan"
 run 0 help bench coll; out "usage: weft bench coll"
+run 0 check 'f32[64/x] @x2' 'f32[64] @x2' --explain; out "driver onepass: all messages at once"; out "eager: the message is small"
+run 0 check 'f32[99999/x] @x2' 'f32[99999] @x2' --staged --explain; out "staged: the comm asks for staging"
+run 2 check 'f32[64/x] @x2' 'f32[64] @x2' --explain --json; err "leave out --json"
 run 2 help plam; err "there is no verb 'plam'"
 run 0 run -n2 -- true
 run 2 run -nx -- true; err "not 'x'"

@@ -256,7 +256,7 @@ int check_pair(const char *src, const char *dst, const struct check_opts *opts, 
                struct failure *why)
 {
     struct check c = {.opts = opts};
-    struct runner runner = {.place = &c.place, .staged = opts->staged};
+    struct runner runner = {.place = &c.place, .staged = opts->staged, .explain = opts->explain};
     *out = (struct check_result){0};
     int code = layout_pair_parse(&c.pair, src, dst, why);
     if (code)

@@ -14,6 +14,7 @@ struct check_opts {
     const char *algorithm; /* NULL: the library chooses */
     int64_t per_host;      /* ranks of a host; 0: one host */
     bool staged, in_place;
+    bool explain;   /* print what bind has chosen on rank 0 */
     bool private;   /* ranks that are processes have their buffers in private memory, not in window memory */
     weft_comm *job; /* that this process is a rank of and that does the check together; NULL: none */
     int values;     /* enum oracle_values; 0: wild for even seeds of the algorithm "direct", else exact */

@@ -150,12 +150,27 @@ static int make_windows(weft_comm *c, struct runner_window *w, weft_view *src, w
     return 0;
 }
 
+static int explain(const weft_exec *x)
+{
+    size_t len, again;
+    int err = weft_exec_explain(x, false, NULL, 0, &len);
+    char *text = err ? NULL : malloc(len + 1);
+    if (text && !weft_exec_explain(x, false, text, len + 1, &again)) {
+        fputs(text, stdout);
+        fflush(stdout); /* the rank may be a process of its own */
+    }
+    free(text);
+    return err;
+}
+
 static int bind_rank(void *arg, int rank)
 {
     struct runner *r = arg;
     weft_view src = r->src[rank], dst = r->dst[rank];
     int err = r->window ? make_windows(r->comms[rank], &r->windows[2 * rank], &src, &dst) : 0;
-    return err ? err : weft_bind(r->plans[rank], r->comms[rank], &src, &dst, NULL, &r->execs[rank]);
+    if (!err)
+        err = weft_bind(r->plans[rank], r->comms[rank], &src, &dst, NULL, &r->execs[rank]);
+    return !err && r->explain && !rank ? explain(r->execs[rank]) : err;
 }
 
 static int run_rank(void *arg, int rank)

@@ -30,7 +30,8 @@ struct runner {
     weft_plan *const *plans;
     const weft_view *src, *dst; /* one a rank */
     bool staged;
-    bool window; /* of processes: data is copied to window memory, moved, and copied back */
+    bool explain; /* rank 0 prints what bind has chosen for it */
+    bool window;  /* of processes: data is copied to window memory, moved, and copied back */
     struct worker_processes *processes;
     weft_comm **comms;
     weft_exec **execs;
