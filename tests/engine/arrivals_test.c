@@ -183,7 +183,8 @@ static void one_case(struct ranks_rank *r, const char *from, const char *to, con
 
 static int64_t all_cases(void)
 {
-    return conformance_on_hosts() ? test_share(40, 600) : test_share(150, 6000);
+    int64_t n = conformance_on_hosts() ? test_share(40, 600) : test_share(150, 6000);
+    return n < 6 ? 6 : n; /* of fewer it may be that no algorithm fits any */
 }
 
 /* A case is refused on all ranks or on none, so they stay together. */
