@@ -5,8 +5,9 @@
  *
  *   comm.c       opening and closing; open.c how ranks find each other; environment.c; serve.c the rendezvous server
  *   fail.c       the failure of a comm; names.c how ranks are named in texts
- *   lock.c       the progress lock: one thread at a time drives a family of siblings; family.c the family and its
- * thread task.c       what is moved along: execs in flight, exchanges, windows and mail of comms on several hosts
+ *   lock.c       the progress lock: one thread at a time drives a family of siblings
+ *   family.c     the family and its progress thread
+ *   task.c       what is moved along: execs in flight, exchanges, windows and mail of comms on several hosts
  *   progress.c   one pass over all of that; liveness.c peers that are gone or silent
  *   wait.c       waiting; meeting.c meetings of all ranks: barriers and agreement
  *   mail.c       what ranks on different hosts tell each other; split.c, split_hosts.c, survive.c
