@@ -79,7 +79,7 @@ struct way {
 
     /* The receiver: is there something to take of the channel's next message? NULL: when `ready` says so. */
     bool (*arrived)(const weft_exec *x, const struct exec_in *in, const struct exec_step *step);
-    /* Takes of it what is there. *bytes: about so many were copied. */
+    /* Takes of it what is there. Sets *bytes to about the number of bytes that it copied. */
     enum way_state (*take)(weft_exec *x, struct exec_in *in, const struct exec_step *step, int64_t *bytes);
 };
 

@@ -12,7 +12,8 @@ struct temp_folder {
 };
 
 /* Makes PLACE/weft-KIND-UID- and six letters at random, with mode 0700, after removing those whose owners are dead.
- * Place NULL: TMPDIR, else /tmp. False: `why` says what is wrong. Children that do not exec share the lock. */
+ * Place NULL: TMPDIR if it is set, otherwise /tmp. False: `why` says what is wrong. Children that do not exec share the
+ * lock. */
 bool temp_folder_make(const char *place, const char *kind, struct temp_folder *out, char *why, size_t cap);
 void temp_folder_remove(struct temp_folder *f); /* with all that is in it */
 #endif

@@ -17,6 +17,6 @@ extern const struct mutation_kind {
 } mutations[MUTATIONS];
 
 /* What is stated follows what is sent, so that the sum of all bytes gives nothing away.
- * out[r] is a new plan where rank r's was changed, else NULL. False: nothing to break here. */
+ * out[r] is a new plan where rank r's was changed, otherwise NULL. False: nothing to break here. */
 bool mutate_plans(const weft_plan *const *all, size_t ranks, int kind, uint64_t seed, weft_plan **out, char text[256]);
 #endif

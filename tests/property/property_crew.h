@@ -41,7 +41,7 @@ struct crews {
 int crew_way(const struct property_case *c);
 void crews_close(struct crews *s);
 
-/* The crew of so many, started when it is first needed, and again after it failed. */
+/* The worker processes for n ranks, started when they are first needed, and again after they failed. */
 struct worker_processes *crews_get(struct crews *s, int size, struct why *why);
 
 /* As trial_run, on processes. */

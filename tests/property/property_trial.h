@@ -47,7 +47,7 @@ struct trial_job {
 void trial_close(struct trial_teams *e);
 int trial_team_number(int world);
 
-/* The smallest team for so many ranks, opened when it is first needed, and again after it failed. */
+/* The fewest worker threads for n ranks, opened when they are first needed, and again after they failed. */
 struct trial_team *trial_team_for(struct trial_teams *e, int world, struct why *why);
 
 enum trial_legal { TRIAL_LEGAL, TRIAL_UNCLEAR, TRIAL_ILLEGAL };

@@ -33,7 +33,7 @@ bool conformance_on_mpi(void);
 /* Do the ranks reach each other by a wire? */
 bool conformance_on_hosts(void);
 
-/* Is a run to be done here that has so many ranks, or is number i of several? To connect takes its time: unless all is
+/* Is a run to be done here that has i ranks, or is number i of several? To connect takes its time: unless all is
  * asked for, each row has its share. */
 bool conformance_takes(int i);
 

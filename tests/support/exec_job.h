@@ -10,7 +10,7 @@
 struct move {
     const char *src, *dst;
     int64_t bucket;
-    int tensors; /* the pair so many times in one plan; 0 is 1 */
+    int tensors; /* how often the pair stands in one plan; 0 is 1 */
 };
 
 struct job {

@@ -32,7 +32,7 @@ int64_t grid_slot(const struct grid *g, const struct grid_rank *r, int64_t slot,
 /* Adds a slot to the check of values that has begun (values.h): global is what grid_slot says. */
 void grid_check(const struct grid *g, int64_t slot, int64_t global, int64_t expected, int64_t found);
 
-/* Any grid for so many ranks: uneven and empty pieces, ghosts of any width, wider than pieces too. */
+/* Any grid for n ranks: uneven and empty pieces, ghosts of any width, wider than pieces too. */
 void grid_random(struct random *g, int ranks, struct grid *out);
 
 /* The layout of its elements, with ghosts or without. */
