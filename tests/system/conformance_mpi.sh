@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The conformance programs on mpi:, conformance_mpi.sh openmpi|mpich PROGRAM...: each is started as 16 ranks by that library's
 # launcher, and each of its runs takes as many of them as it needs (tests/support/launched.h). Each library has every other
-# program; in make soak it has all of them. `PROGRAM -- TEST...` runs these tests of one program.
+# program; in make soak it has all of them. `PROGRAM -- TEST...` runs these tests of one program. WEFT_TEST_PRELOAD: a library
+# that is loaded into each rank before that of MPI.
 set -u
 : "${WEFT_BUILD_DIR:?}" "${WEFT_BIN:?}"
 library=$1
@@ -26,7 +27,7 @@ fi
 for program; do
     [ $((number++ % every)) -eq 0 ] || continue
     start=$SECONDS
-    timeout "$limit" "$launcher" -n 16 sh -c 'exec "$0" "$@" >"$WEFT_TEST_LAUNCHED/out-${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" 2>&1' \
+    timeout "$limit" "$launcher" -n 16 sh -c '[ -z "${WEFT_TEST_PRELOAD:-}" ] || export LD_PRELOAD=$WEFT_TEST_PRELOAD; exec "$0" "$@" >"$WEFT_TEST_LAUNCHED/out-${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" 2>&1' \
         "$WEFT_BUILD_DIR/tests/${program}_test" "${tests[@]}" >"$work/launcher" 2>&1
     status=$?
     if [ $status -ne 0 ]; then

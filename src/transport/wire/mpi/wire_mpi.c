@@ -8,6 +8,8 @@
 
 extern const struct wire_ops weft_wire;
 
+#define LEFT_NS INT64_C(100000000)
+
 static int check_size(const struct wire_boot *boot, int rank, int size)
 {
     if (!boot->size || (boot->size == size && boot->rank == rank))
@@ -116,9 +118,12 @@ static bool progress(struct wire *base)
     return wire_mpi_mail_move((struct wire_mpi *)base);
 }
 
-static enum transport_fate gone(struct wire *base, int rank)
+/* A peer that has done its part may leave. MPI does not say that this rank learns of the end of their last message
+ * before the peer's word comes that it leaves. So what ends within LEFT_NS of that word has ended well. */
+enum transport_fate wire_mpi_gone(struct wire *base, int rank)
 {
-    return ((struct wire_mpi *)base)->peers[rank].left ? TRANSPORT_LEFT : TRANSPORT_HERE;
+    int64_t at = ((struct wire_mpi *)base)->peers[rank].left_at;
+    return at && wire_mpi_now() - at >= LEFT_NS ? TRANSPORT_LEFT : TRANSPORT_HERE;
 }
 
 static bool arm(struct wire *base)
@@ -153,6 +158,6 @@ __attribute__((visibility("default"))) const struct wire_ops weft_wire = {
     .test = wire_mpi_data_test,
     .cancel = wire_mpi_data_cancel,
     .drop = wire_mpi_data_drop,
-    .gone = gone,
+    .gone = wire_mpi_gone,
     .arm = arm,
 };

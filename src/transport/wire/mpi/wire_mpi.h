@@ -29,7 +29,8 @@ struct wire_mpi_packet {
 
 struct wire_mpi_peer {
     bool used; /* there were messages or mail with it: both ranks tell each other when they leave */
-    bool told, left;
+    bool told;
+    int64_t left_at; /* when its word came that it leaves; 0: it has not come */
 };
 
 struct wire_mpi {
@@ -53,6 +54,9 @@ static inline int64_t wire_mpi_now(void)
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
+
+/* ---- wire_mpi.c ---- */
+enum transport_fate wire_mpi_gone(struct wire *base, int rank);
 
 /* ---- wire_mpi_error.c ---- */
 int wire_mpi_error(const struct wire *w, int code, const char *what, int peer); /* an error of MPI as one of weft */

@@ -115,7 +115,7 @@ int wire_mpi_data_start(struct wire_message *base)
     struct message *m = (struct message *)base;
     if (m->active || !m->settled)
         return base->wire->error(WEFT_EBUSY, "a message with rank %d is started twice", base->peer);
-    if (base->send && wire_of(m)->peers[base->peer].left)
+    if (base->send && wire_of(m)->peers[base->peer].left_at)
         return base->wire->error(WEFT_EPEER, "rank %d has left", base->peer);
     bool sync = base->send && ++m->starts % WIRE_AHEAD == 0;
     if (base->loose && base->bytes > INT_MAX)
@@ -147,7 +147,9 @@ int wire_mpi_data_test(struct wire_message *base)
         return result(m);
     m->code = MPI_Test(m->active, &done, &status);
     if (!m->code && !done)
-        return wire_of(m)->peers[base->peer].left ? base->wire->error(WEFT_EPEER, "rank %d has left", base->peer) : 0;
+        return wire_mpi_gone(base->wire, base->peer)
+                   ? base->wire->error(WEFT_EPEER, "rank %d has left", base->peer)
+                   : 0;
     m->active = NULL;
     if (!m->code && !base->send)
         MPI_Get_elements_x(&status, m->large == MPI_DATATYPE_NULL ? MPI_BYTE : m->large, &m->received);

@@ -44,7 +44,7 @@ bool wire_mpi_end_settled(struct wire_mpi *w)
     wire_mpi_end_bye(w); /* also to peers that have sent something only now */
     wire_mpi_mail_move(w);
     for (int i = 0; i < w->base.size; i++)
-        if (concerns(w, i) && !w->peers[i].left)
+        if (concerns(w, i) && !w->peers[i].left_at)
             return false;
     return !w->posts;
 }

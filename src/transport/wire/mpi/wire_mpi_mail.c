@@ -72,7 +72,7 @@ bool wire_mpi_mail_fetch(struct wire *base, int *peer, const void **bytes, size_
             *n = (size_t)count;
             return true;
         }
-        w->peers[from].left = true;
+        w->peers[from].left_at = wire_mpi_now();
     }
 }
 
@@ -134,7 +134,7 @@ int wire_mpi_mail(struct wire *base, int peer, const void *bytes, size_t n)
         return base->error(WEFT_EINVAL, "a mail of %zu bytes; it can have 1 to %d", n, WIRE_MAIL);
     if (peer < 0 || peer >= base->size)
         return base->error(WEFT_EINVAL, "there is no rank %d among %d", peer, base->size);
-    if (((struct wire_mpi *)base)->peers[peer].left)
+    if (((struct wire_mpi *)base)->peers[peer].left_at)
         return base->error(WEFT_EPEER, "rank %d has left", peer);
     return send_packet((struct wire_mpi *)base, peer, bytes, n);
 }
