@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/hash.h"
+#include "engine/way.h"
 #include "tool/worker_threads.h"
 
 const int trial_size[TRIAL_TEAMS] = {4, 8, CASE_RANKS};
@@ -242,12 +243,34 @@ bool trial_untouched(const struct trial_job *j, int m, int rank)
     return ok;
 }
 
+/* Adds the ways of a channel's messages: a sum that does not depend on the order of channels. */
+static void trial_add_ways(struct trial_job *j, int side, const struct program *p, int from, int to,
+                           const uint32_t *steps, uint32_t n)
+{
+    for (uint32_t k = 0; k < n; k++) {
+        const char *way = p->steps[steps[k]].way->name;
+        uint64_t h = hash_u64(hash_u64(hash_u64((uint64_t)from, (uint64_t)to), k), 0);
+        atomic_fetch_add(&j->ways[side], hash_bytes(h, way, strlen(way)));
+    }
+}
+
+static void trial_note_ways(struct trial_job *j, int rank, const weft_exec *x)
+{
+    const struct program *p = x->program;
+    for (uint32_t i = 0; i < p->nouts; i++)
+        trial_add_ways(j, 0, p, rank, p->outs[i].peer, p->outs[i].steps, p->outs[i].n);
+    for (uint32_t i = 0; i < p->nins; i++)
+        trial_add_ways(j, 1, p, p->ins[i].peer, rank, p->ins[i].steps, p->ins[i].n);
+}
+
 static int trial_run_rank(void *arg, int rank)
 {
     struct trial_job *j = arg;
     struct lab *l = j->lab;
     weft_exec *x = NULL;
     int rc = weft_bind(l->plans[rank], j->team->comm[j->way][rank], j->view[0][rank], j->view[1][rank], NULL, &x);
+    if (!rc)
+        trial_note_ways(j, rank, x);
     for (int turn = 0; turn < 2 && !rc; turn++) {
         trial_fill(j, rank);
         rc = weft_exec_run(x);
@@ -281,6 +304,7 @@ bool trial_run(struct trial_teams *e, struct trial_job *j, bool *refused, struct
     struct failure f;
     struct lab *l = j->lab;
     trial_expect(j);
+    j->ways[0] = j->ways[1] = 0;
     int rc = worker_threads_do(j->team->team, trial_run_rank, j, &f);
     *refused = rc == WEFT_EINVAL && strstr(f.text, "overlap");
     if (*refused)
@@ -295,5 +319,7 @@ bool trial_run(struct trial_teams *e, struct trial_job *j, bool *refused, struct
     for (int r = 0; r < l->world; r++)
         if (j->wrong[r][0])
             return lab_broken(why, "rank %d: %s", r, j->wrong[r]);
+    if (j->ways[0] != j->ways[1])
+        return lab_broken(why, "a sender and its receiver have chosen different ways");
     return lab_compare(l, why);
 }

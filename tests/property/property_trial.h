@@ -2,6 +2,7 @@
  * for each of a few sizes, one comm for each way to move. */
 #ifndef WEFT_TESTS_PROPERTY_TRIAL_H
 #define WEFT_TESTS_PROPERTY_TRIAL_H
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -43,6 +44,7 @@ struct trial_job {
     struct trial_tensor tensor[CASE_MOVES][CASE_RANKS];
     weft_view view[2][CASE_RANKS][CASE_MOVES];
     char wrong[CASE_RANKS][200]; /* what a rank saw that it should not have */
+    _Atomic uint64_t ways[2]; /* the ways of all messages, as their senders and as their receivers have chosen them */
 };
 void trial_close(struct trial_teams *e);
 int trial_team_number(int world);
