@@ -346,8 +346,6 @@ typedef struct weft_comm_opts {
     bool staged;                 /* use staging memory even between ranks that reach each other's memory */
     int ranks;                   /* number of ranks, for shm:NAME; 0: rank and ranks come from the launcher */
     enum weft_progress progress; /* which thread makes progress */
-    int cross;                   /* system calls that copy from the private memory of another process. 0: where they
-                                    are faster than staging; 1: wherever they are permitted; -1: never */
     const void *communicator;    /* mpi: points to an MPI_Comm, which is duplicated; NULL: MPI_COMM_WORLD */
 } weft_comm_opts;
 #define WEFT_COMM_OPTS_INIT WEFT_SIZED(weft_comm_opts)

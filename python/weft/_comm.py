@@ -315,7 +315,6 @@ def open(
     channel_buckets: int = 0,
     staged: bool = False,
     progress: str = "caller",
-    cross: int = 0,
     communicator: Any = None,
 ) -> Comm:
     """Joins a comm. All of its ranks call this, and wait for each other.
@@ -335,7 +334,6 @@ def open(
     opts.deadline_ns = 0 if deadline is None else max(1, nanoseconds(deadline))
     opts.inflight_bytes, opts.inflight_buckets = inflight_bytes, inflight_buckets
     opts.channel_buckets, opts.staged, opts.progress = channel_buckets, staged, _PROGRESS[progress]
-    opts.cross = cross
     if communicator is not None:
         from mpi4py import MPI
 

@@ -6,9 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
 #include <sys/utsname.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -22,7 +20,6 @@ struct machine {
     struct utsname uname;
     char cpu[320];
     int64_t cores, memory;
-    bool crosses; /* processes that one parent has started may read each other's memory */
 };
 
 /* The model as /proc/cpuinfo names it; AArch64 has numbers for maker and part instead. */
@@ -44,34 +41,6 @@ static void read_cpu(char *out, size_t cap)
         snprintf(out, cap, "%s", found[0]);
     else if (found[1][0])
         snprintf(out, cap, "implementer %s, part %s", found[1], found[2]);
-}
-
-/* One child reads what another has. */
-static bool try_crossing(void)
-{
-    static const int word = 1;
-    int fd[2], status = 1;
-    if (pipe(fd))
-        return false;
-    pid_t first = fork();
-    if (!first) {
-        char byte;
-        close(fd[1]);
-        _exit(read(fd[0], &byte, 1) < 0); /* until the parent closes it */
-    }
-    pid_t second = first > 0 ? fork() : -1;
-    if (!second) {
-        int got = 0;
-        struct iovec to = {&got, sizeof got}, from = {(void *)(uintptr_t)&word, sizeof word};
-        _exit(process_vm_readv(first, &to, 1, &from, 1, 0) != sizeof got || got != word);
-    }
-    if (second > 0 && waitpid(second, &status, 0) < 0)
-        status = 1;
-    close(fd[0]);
-    close(fd[1]);
-    if (first > 0)
-        waitpid(first, NULL, 0);
-    return status == 0;
 }
 
 /* What auto: takes between hosts, if all machines are like this one. */
@@ -100,7 +69,6 @@ static void read_machine(struct machine *m)
     uname(&m->uname);
     m->memory = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
     read_cpu(m->cpu, sizeof m->cpu);
-    m->crosses = try_crossing();
 }
 
 static const char *dtype_at(size_t i)
@@ -149,7 +117,6 @@ static void print_json(const struct machine *m, const char *version)
     json_text(&j, "cpu", m->cpu[0] ? m->cpu : NULL);
     json_int(&j, "cores", m->cores);
     json_int(&j, "memory", m->memory);
-    json_bool(&j, "cross", m->crosses);
     json_close(&j, '}');
     json_close(&j, '}');
 }
@@ -169,8 +136,6 @@ static void print_text(const struct machine *m, const char *version)
     printf("%-12s%s %s%s%s\n", "cpu", m->uname.sysname, m->uname.machine, m->cpu[0] ? ", " : "", m->cpu);
     printf("%-12s%" PRId64 "\n", "cores", m->cores);
     printf("%-12s%s\n", "memory", readable_bytes(m->memory, a, sizeof a));
-    printf("%-12s%s\n", "private",
-           m->crosses ? "processes may read each other's memory" : "is not read by other processes");
 }
 
 int cmd_info(int argc, char **argv)

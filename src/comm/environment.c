@@ -97,14 +97,6 @@ int environment_settle(weft_comm_opts *o)
             err = error_set(WEFT_EINVAL, "WEFT_STAGED=%s: expected 0 or 1", text);
         staged = text[0] == '1';
     }
-    text = getenv("WEFT_CROSS");
-    if (!err && (o->cross < -1 || o->cross > 1))
-        err = error_set(WEFT_EINVAL, "cross is %d: it must be -1, 0 or 1", o->cross);
-    if (!err && !o->cross && text && *text) {
-        if (strcmp(text, "0") && strcmp(text, "1"))
-            err = error_set(WEFT_EINVAL, "WEFT_CROSS=%s: expected 0 or 1", text);
-        o->cross = text[0] == '1' ? 1 : -1;
-    }
     o->inflight_buckets = (int)buckets;
     o->channel_buckets = (int)channel;
     o->staged = staged;

@@ -47,7 +47,6 @@ static int outline(weft_exec *x, const weft_view *src, const weft_view *dst, str
     if (!p)
         return error_nomem();
     p->reserve.offset = -1;
-    p->room = x->program->room; /* binding again: it stays as it is; at first there is none yet */
     p->places = program_take(p, x->plan->nbufs, sizeof *p->places);
     if (!p->places)
         return error_nomem();
@@ -191,8 +190,6 @@ static int rebind_exec(weft_exec *x, const weft_view *src, const weft_view *dst)
     struct program *goes = err ? p : x->program, *stays = err ? x->program : p;
     if (goes && goes->reserve.offset == stays->reserve.offset)
         goes->reserve.offset = -1;
-    if (goes)
-        goes->room = 0; /* it is the block's, and stays charged */
     x->program = stays;
     x->binding = false;
     outline_free(x, goes);

@@ -45,7 +45,7 @@ int block_make(weft_exec *x, const struct program *p, uint64_t *place)
                    head.nmessages * sizeof(struct block_message) + head.nparts * sizeof(struct block_part) +
                    head.nloops * sizeof(struct block_loop);
     bytes = (bytes + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
-    size_t eagers = ((size_t)(p->eager_bytes + p->room) + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
+    size_t eagers = ((size_t)p->eager_bytes + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
     uint64_t rooms = driver_rooms(x, p, bytes + eagers, head.rooms, &head.shown);
     struct block *b = x->comm->transport->alloc(x->comm->link, bytes + eagers + rooms, place);
     if (!b)
@@ -98,14 +98,12 @@ static void describe(weft_exec *x, struct program *p, uint32_t s, struct block_m
     for (const struct way *const *w = ways; *w && st->kind == PLAN_SEND; w++)
         if ((*w)->describe)
             (*w)->describe(x, p, s, m);
-    bool staged = st->kind == PLAN_SEND && step->offer == OFFER_STAGED;
     for (uint32_t q = 0; q < st->nparts; q++) {
         const struct plan_part *pp = &plan->parts[st->part + q];
         const struct exec_place *at = &p->places[pp->buf];
         int64_t n[MEMORY_LOOPS], stride[MEMORY_LOOPS], first;
         int loops = shape_loops(plan, pp, at->stride, n, stride, &first);
-        block_parts(b)[c->part++] = (struct block_part){.at = (staged ? (uintptr_t)at->base : at->at) + (uint64_t)first,
-                                                        .place = at->at + (uint64_t)first,
+        block_parts(b)[c->part++] = (struct block_part){.at = at->at + (uint64_t)first,
                                                         .reached = at->reached,
                                                         .offset = pp->offset,
                                                         .count = pp->count,
@@ -126,9 +124,6 @@ void block_describe(weft_exec *x, struct program *p)
     x->block->staging = x->comm->staging.place;
     for (uint32_t i = 0; i < p->neagers; i++)
         p->eagers[i].slot = (char *)x->block + x->block->eagers + p->eagers[i].at;
-    for (const struct way *const *w = ways; *w; w++)
-        if ((*w)->survey)
-            (*w)->survey(x, p);
     for (uint32_t i = 0; i < p->nouts; i++)
         for (uint32_t k = 0; k < p->outs[i].n; k++)
             describe(x, p, p->outs[i].steps[k], message++, &c);
@@ -182,7 +177,6 @@ int block_connect(weft_exec *x, struct program *p, const uint64_t *block_at)
         out->done = &block_outs(x->block)[i].done;
         out->sends = block_messages(x->block) + block_outs(x->block)[i].message;
         out->recvs = block_messages(b) + block_ins(b)[k].message;
-        out->crosses = block_ins(b)[k].crosses;
     }
     return 0;
 }

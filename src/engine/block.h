@@ -26,7 +26,6 @@ struct block_in {
         CORE_LINE) _Atomic uint64_t ready; /* by the peer: buckets that may be read, or were pushed, over all runs */
     int32_t peer;
     uint32_t n, message; /* buckets a run; into messages */
-    bool crosses;        /* cross_may */
 };
 
 struct block_out {
@@ -45,27 +44,18 @@ struct block_message {
     int32_t device; /* and the device, for memory of one */
     bool watched;   /* SEND: a step waits until it has been read: the reader must not wait for others before it reads */
     bool open;      /* RECV: peers can write it from the start of a run on */
-    bool streams;   /* SEND that is staged: it is shown before it is packed (stream.c) */
     bool assists;   /* SEND in place: its sender has the time to copy some of it (assist.c) */
-    bool own_slots; /* SEND that is staged: in slots of its own; readers have noted where when they were bound */
     bool unacked;   /* SEND that is eager: nobody has to say that it was read */
-    int64_t least;  /* SEND that is staged for one reader: bytes in one piece with which it may be read where it is
-                     * (cross.c); otherwise INT64_MAX */
-    uint64_t slot; /* staged: where in the pool the message of this run is; eager, own slots: from the head to slot 0 */
-    int64_t slot_bytes, stamp; /* eager, own slots */
+    uint64_t slot;  /* staged: where in the pool the message of this run is; eager: from the head to slot 0 */
+    int64_t slot_bytes, stamp; /* eager */
     uint32_t slots;
-    union {
-        _Atomic uint64_t packed;   /* SEND that streams: bytes, over all runs */
-        _Atomic uint64_t unpacked; /* RECV of one that streams: bytes, over all runs */
-        _Atomic uint64_t copied;   /* SEND that assists: pieces that its sender has copied (assist.c) */
-    };
-    _Atomic int64_t straight; /* SEND that streams: from which byte on it stands where it belongs, not in the ring */
-    _Atomic uint64_t claimed; /* SEND that assists: pieces that either end has taken, over all runs */
+    /* SEND that assists (assist.c): */
+    _Atomic uint64_t copied;  /* pieces that its sender has copied, over all runs */
+    _Atomic uint64_t claimed; /* pieces that either end has taken, over all runs */
 };
 
 struct block_part {
-    uint64_t at;    /* of its first element: a place, or in a staged message the owner's address */
-    uint64_t place; /* if peers can reach it */
+    uint64_t at; /* of its first element: a place, if peers can reach it */
     bool reached;
     int64_t offset, count;
     uint32_t loop; /* into loops */

@@ -44,7 +44,7 @@ void channel_settle(weft_exec *x, struct exec_in *in)
         const struct way *way = p->steps[s].way;
         if (!way->own_signal && p->readers[s])
             break;
-        tell |= way->told && !p->steps[s].own_slots;
+        tell |= way->told;
     }
     if (tell)
         core_signal(x->comm->group, in->peer, in->done, in->base + in->settled);

@@ -17,7 +17,6 @@ struct group {
     uint32_t n;
     int64_t bytes;
     const char *order;
-    bool own_slots;
 };
 
 /* Messages with one peer, in one direction. */
@@ -56,15 +55,12 @@ static struct group group_of(const weft_exec *x, uint32_t s)
                           .why = step->way->why ? step->way->why : why_staged(x, s),
                           .n = 1,
                           .bytes = x->plan->steps[s].bytes,
-                          .order = step->order == ORDER_WEAVE  ? "weave"
-                                   : step->order == ORDER_COMB ? "comb"
-                                                               : NULL,
-                          .own_slots = step->own_slots};
+                          .order = step->order == ORDER_WEAVE ? "weave" : NULL};
 }
 
 static bool same_group(const struct group *a, const struct group *b)
 {
-    return a->way == b->way && a->why == b->why && a->order == b->order && a->own_slots == b->own_slots;
+    return a->way == b->way && a->why == b->why && a->order == b->order;
 }
 
 #define GROUPS 16 /* of a channel: more than there are ways */
@@ -132,10 +128,9 @@ static void text_side(const weft_exec *x, const struct side *d, struct text *t, 
     int n = groups_of(x, d, groups);
     for (int i = 0; i < n; i++) {
         const struct group *g = &groups[i];
-        text_printf(t, "%s rank %d: %" PRIu32 " message%s, %" PRId64 " bytes, %s%s%s%s: %s\n",
-                    d->sends ? "to  " : "from", d->peer, g->n, g->n == 1 ? "" : "s", g->bytes, g->way,
-                    g->own_slots ? " in slots of its own" : "", g->order ? ", order " : "", g->order ? g->order : "",
-                    g->why);
+        text_printf(t, "%s rank %d: %" PRIu32 " message%s, %" PRId64 " bytes, %s%s%s: %s\n", d->sends ? "to  " : "from",
+                    d->peer, g->n, g->n == 1 ? "" : "s", g->bytes, g->way, g->order ? ", order " : "",
+                    g->order ? g->order : "", g->why);
     }
 }
 
@@ -151,7 +146,7 @@ static void text_exec(const weft_exec *x, struct text *t)
     text_printf(t,
                 "packed in a run: %" PRId64 " bytes; eager slots: %" PRId64 " bytes; staging pool: %" PRId64
                 " of %" PRId64 " bytes\n",
-                staged_bytes(x), p->eager_bytes + p->room, x->comm->staging.taken, x->comm->staging.limit);
+                staged_bytes(x), p->eager_bytes, x->comm->staging.taken, x->comm->staging.limit);
     if (x->off) {
         text_put(t, "switched off:");
         for (int i = 0; toggle_name(i); i++)
@@ -174,8 +169,8 @@ static void json_side(const weft_exec *x, const struct side *d, struct text *t, 
         *first = false;
         text_printf(t, "{\"%s\": %d, \"messages\": %" PRIu32 ", \"bytes\": %" PRId64 ", \"way\": \"%s\"",
                     d->sends ? "to" : "from", d->peer, g->n, g->bytes, g->way);
-        text_printf(t, ", \"order\": %s%s%s, \"own_slots\": %s, \"why\": \"%s\"}", g->order ? "\"" : "",
-                    g->order ? g->order : "null", g->order ? "\"" : "", g->own_slots ? "true" : "false", g->why);
+        text_printf(t, ", \"order\": %s%s%s, \"why\": \"%s\"}", g->order ? "\"" : "", g->order ? g->order : "null",
+                    g->order ? "\"" : "", g->why);
     }
 }
 
@@ -186,7 +181,7 @@ static void json_exec(const weft_exec *x, struct text *t)
                 x->comm->rank, x->comm->size, x->plan->kind, x->plan->algorithm,
                 x->comm->dedicated_cores ? "true" : "false");
     text_printf(t, ",\n \"driver\": \"%s\", \"packed_bytes\": %" PRId64 ", \"eager_slot_bytes\": %" PRId64,
-                p->driver->name, staged_bytes(x), p->eager_bytes + p->room);
+                p->driver->name, staged_bytes(x), p->eager_bytes);
     text_printf(t, ", \"staging_bytes\": %" PRId64 ", \"staging_limit\": %" PRId64 ",\n \"passed_over\": {",
                 x->comm->staging.taken, x->comm->staging.limit);
     for (int i = 0; driver_at(i) != p->driver; i++)

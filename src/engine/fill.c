@@ -6,7 +6,6 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/hash.h"
-#include "engine/order/comb.h"
 #include "engine/order/weave.h"
 #include "engine/shape.h"
 #include "engine/ways/eager.h"
@@ -17,7 +16,6 @@ struct operand {
     char *base;
     int64_t stride[MEMORY_LOOPS];
     int dtype;
-    bool far; /* base is an address of another process */
 };
 
 #define SEEN 64 /* tiles that are compared with: many moves, of other peers and other tensors, have the same */
@@ -39,7 +37,6 @@ struct filler {
 
 static int own_operand(const struct filler *f, uint32_t part, int64_t *n, struct operand *o)
 {
-    o->far = false;
     const struct plan_part *pp = &f->plan->parts[part];
     const struct exec_place *at = &f->p->places[pp->buf];
     int64_t first;
@@ -53,7 +50,6 @@ static void peer_operand(const struct filler *f, int peer, const struct block *b
                          struct operand *o)
 {
     struct transport_link *l = f->x->comm->link;
-    o->far = false;
     o->base = l->transport->reach(l, peer, part->at);
     o->dtype = part->dtype;
     for (int i = 0; i < part->nloops; i++)
@@ -98,7 +94,7 @@ static int add_move(struct filler *f, int loops, const int64_t *n, const struct 
         count *= n[i];
     }
     t.loops = shape_merge(loops, t.n, t.stride, 2);
-    bool same = dst->base == src->base && dst->dtype == src->dtype && !src->far;
+    bool same = dst->base == src->base && dst->dtype == src->dtype;
     for (int i = 0; same && i < t.loops; i++)
         same = t.stride[0][i] == t.stride[1][i];
     if (same || !count)
@@ -140,17 +136,6 @@ static int direct_part(struct filler *f, int loops, const int64_t *n, const stru
     shape_dense(loops, n, (int64_t)weft_dtype_size(wire), mid.stride);
     int err = add_move(f, loops, n, &mid, src, 0);
     return err ? err : add_move(f, loops, n, dst, &mid, 0);
-}
-
-/* One part out of the peer's private memory. */
-static int crossed_part(struct filler *f, const struct block *b, const struct block_part *theirs, uint32_t part)
-{
-    struct operand own, other = {.base = (char *)(uintptr_t)theirs->at, .dtype = theirs->dtype, .far = true};
-    int64_t n[MEMORY_LOOPS];
-    int loops = own_operand(f, part, n, &own);
-    for (int i = 0; i < theirs->nloops; i++)
-        other.stride[i] = block_loops(b)[theirs->loop + (uint32_t)i].stride;
-    return add_move(f, loops, n, &own, &other, 0);
 }
 
 /* One part between its place here and its place at the peer's. */
@@ -227,7 +212,6 @@ static int message_part(struct filler *f, enum way_moves moves, int peer, const 
     switch (moves) {
     case WAY_MOVES_MESSAGE: return staged_part(f, part, send);
     case WAY_MOVES_PLACES: return shared_part(f, peer, b, theirs, part, send);
-    case WAY_MOVES_PRIVATE: return crossed_part(f, b, theirs, part);
     case WAY_MOVES_NONE: break;
     }
     return 0;
@@ -241,7 +225,7 @@ static int fill_recv(struct filler *f, const struct exec_in *in, uint32_t k, boo
     int err = block_compare(f->x, in, k);
     if (err)
         return err;
-    struct way_ends ends = way_ends_in(f->x, f->p, in, k);
+    struct way_ends ends = way_ends_in(f->x, in, k);
     step->way = way_choose(&ends);
     if (step->way->accept)
         err = step->way->accept(f->x, f->p, in, k, step);
@@ -271,7 +255,6 @@ static int fill_send(struct filler *f, const struct exec_out *out, uint32_t k)
     struct way_ends ends = way_ends_out(f->x, out, k);
     int err = 0;
     step->way = way_choose(&ends);
-    step->own_slots &= step->way == &way_staged || step->way == &way_stream;
     if (step->way->assist)
         f->p->assists = step->way;
     step->work = f->nmoves;
@@ -548,9 +531,7 @@ int fill_program(weft_exec *x, struct program *p, const uint64_t *block_at)
     if (err)
         return err;
     mark_nontemporal(&f);
-    err = comb_make(x, p);
-    if (!err)
-        err = weave_make(x, p);
+    err = weave_make(x, p);
     for (const struct way *const *w = ways; *w && !err; w++)
         if ((*w)->complete)
             (*w)->complete(x, p);

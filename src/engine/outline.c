@@ -181,7 +181,7 @@ static void staging_needs(const weft_exec *x, const struct program *p, int64_t *
         int64_t most = 0, staged = 0;
         for (uint32_t k = 0; k < out->n; k++) {
             int64_t bytes = x->plan->steps[out->steps[k]].bytes;
-            if (p->steps[out->steps[k]].offer != OFFER_STAGED || p->steps[out->steps[k]].own_slots)
+            if (p->steps[out->steps[k]].offer != OFFER_STAGED)
                 continue;
             most = bytes > most ? bytes : most;
             staged++;
@@ -195,11 +195,10 @@ static void staging_needs(const weft_exec *x, const struct program *p, int64_t *
     }
 }
 
-/* Room in the pool, and what goes into it; own_slots: some messages may have slots of their own. */
-static int reserve(weft_exec *x, struct program *p, bool own_slots)
+/* Room in the pool, and what goes into it. */
+static int reserve(weft_exec *x, struct program *p)
 {
     int64_t largest, wanted;
-    eager_large_none(x, p);
     p->may_block = p->staged || p->neagers;
     p->nmulticasts = 0;
     if (!p->staged)
@@ -207,8 +206,6 @@ static int reserve(weft_exec *x, struct program *p, bool own_slots)
     int err = staged_multicasts(x, p);
     if (err)
         return err;
-    if (own_slots)
-        eager_large_choose(x, p);
     staging_needs(x, p, &largest, &wanted);
     if (x->program && x->program->reserve.offset >= 0 && largest <= x->program->reserve.bytes) {
         p->reserve = x->program->reserve; /* binding again: the one that stays keeps it */
@@ -259,12 +256,10 @@ int outline_program(weft_exec *x, struct program *p)
     if (err)
         return err;
     bool chosen = choose_staging(x, p, !stay);
-    err = reserve(x, p, true);
-    if (err && p->room) /* then no slots of their own, */
-        err = reserve(x, p, false);
-    if (err && chosen) { /* and not by choice */
+    err = reserve(x, p);
+    if (err && chosen) { /* then not by choice */
         choose_staging(x, p, false);
-        err = reserve(x, p, false);
+        err = reserve(x, p);
     }
     return err;
 }
@@ -275,7 +270,7 @@ void outline_free(weft_exec *x, struct program *p)
         return;
     bool ours = far_free(x, p);
     staging_unreserve(&x->comm->staging, &p->reserve);
-    staging_uncharge(&x->comm->staging, p->far.slot_bytes + p->room);
+    staging_uncharge(&x->comm->staging, p->far.slot_bytes);
     if (ours) /* else its memory stays, after a failure: better lost than written by others */
         arena_free(&p->arena);
     free(p);

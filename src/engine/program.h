@@ -29,7 +29,7 @@ enum exec_offer {
 };
 
 /* Which file of order/ copies a step together with steps of other channels. */
-enum exec_order { ORDER_NONE, ORDER_WEAVE, ORDER_COMB };
+enum exec_order { ORDER_NONE, ORDER_WEAVE };
 
 /* One part read and written, cast on the way. */
 struct exec_move {
@@ -65,12 +65,10 @@ struct exec_fold {
 };
 
 struct exec_step {
-    uint8_t kind;   /* enum plan_kind */
-    uint8_t offer;  /* SEND: enum exec_offer */
-    uint8_t order;  /* enum exec_order */
-    bool urgent;    /* COPY, REDUCE: other steps wait for it */
-    bool own_slots; /* SEND, RECV that is staged: in slots of its own, not in those of the pool (eager_large.c) */
-    bool continues; /* RECV that is pulled: the next one of the channel goes on where it ends (pull.c) */
+    uint8_t kind;  /* enum plan_kind */
+    uint8_t offer; /* SEND: enum exec_offer */
+    uint8_t order; /* enum exec_order */
+    bool urgent;   /* COPY, REDUCE: other steps wait for it */
     uint32_t channel;
     union {
         uint32_t eager;     /* SEND that is eager: which of program.eagers */
@@ -81,13 +79,12 @@ struct exec_step {
     uint32_t next, nnext;  /* into program.next: the steps that wait for this one */
     uint32_t hold, nholds; /* REDUCE: into program.holds, the RECVs whose messages it reads where they are */
     int64_t bytes;         /* that are read */
-    /* RECV that is eager, or has slots of its own: */
+    /* RECV that is eager: */
     const char *slot; /* slot 0 */
     uint32_t slots;
     int64_t slot_bytes, eager_bytes;
-    int64_t stamp;                  /* where the run's number stands in a slot; not of an inline message */
-    char *inlined;                  /* where an inline message is put together; NULL: it is none */
-    const _Atomic uint64_t *packed; /* RECV that is streamed: how far its sender is */
+    int64_t stamp; /* where the run's number stands in a slot; not of an inline message */
+    char *inlined; /* where an inline message is put together; NULL: it is none */
 };
 
 /* An eager message of this rank's: one or more SENDs of the same data. */
@@ -110,14 +107,8 @@ struct exec_multicast {
     uint32_t outs, nouts; /* into program.multicast_outs */
     uint64_t run;         /* the last that it was packed in */
     int64_t slot;
-    char *message;    /* in its slot of this run */
     uint32_t readers; /* that have yet to read it */
     bool alone;       /* no other SEND may join it */
-    bool ring;        /* it can go through a ring at the front of its slot (stream.c) */
-    /* Slots of its own in the block (eager_large.c): */
-    bool own_slots;
-    int64_t slot_bytes, room; /* room: where they are behind the eager slots */
-    char *own;                /* slot 0 */
 };
 
 /* Of a peer that is waited for, by watch.c: the pulse that it had, since when, in which run. */
@@ -142,18 +133,11 @@ struct exec_in {
     const struct block_message *sends;
     struct block_message *recvs; /* in our block */
     const char *staging;         /* the peer's pool */
-    /* How far the message is that is being taken; zero between two messages. */
-    union {
-        struct {
-            uint32_t move;    /* that unpacking is at, */
-            int64_t at, seen; /* bytes of that move, and bytes that were packed when it last looked */
-            int64_t turns;    /* comb.c: turns of the outermost loop that were unpacked */
-        } stream;
-        struct {
-            uint64_t copied; /* pieces, by this end */
-            bool none_left;  /* to take */
-        } assist;
-    };
+    /* Its way's own: how far the message is that is being taken. Zero between two messages. */
+    struct {
+        uint64_t copied; /* pieces, by this end */
+        bool none_left;  /* to copy, here */
+    } begun;
     struct exec_seen watched;
 };
 
@@ -174,7 +158,6 @@ struct exec_out {
     const struct block *block;
     struct block_message *sends;       /* in our block */
     const struct block_message *recvs; /* in the peer's */
-    bool crosses;                      /* the peer may read our private memory */
     struct exec_seen watched;
 };
 
@@ -210,16 +193,13 @@ struct program {
     int64_t eager_bytes; /* of all their slots */
     struct exec_multicast *multicasts;
     uint32_t nmulticasts, *multicast_outs;
-    struct weave *weave;     /* of order/weave.c; NULL: no copies are woven */
-    struct comb_lane *lanes; /* of order/comb.c: one a channel, outs first */
+    struct weave *weave; /* of order/weave.c; NULL: no copies are woven */
     struct far far;
     const struct driver *driver; /* of its runs, NULL: not chosen yet */
     void *state;                 /* the driver's own, one of states */
     void *states[DRIVERS];
-    uint32_t drivers;    /* that could drive it: a bit for each row of the table */
-    int64_t cross_least; /* bytes in one piece with which private memory may be read where it is (cross.c) */
+    uint32_t drivers; /* that could drive it: a bit for each row of the table */
     struct staging_reserve reserve;
-    int64_t room; /* bytes in the block for staged messages with slots of their own: charged to the staging */
 
     /* the run */
     uint32_t *open;          /* steps that a step still waits for */

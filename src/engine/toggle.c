@@ -8,7 +8,7 @@
 #include "engine/driver.h"
 #include "engine/way.h"
 
-static const char *const extras[TOGGLE_EXTRAS] = {"weave", "comb", "own_slots", "continued"};
+static const char *const extras[TOGGLE_EXTRAS] = {"weave"};
 
 /* Name i of all; *bit: its own, 0: it cannot be switched off. */
 static const char *name_of(int i, uint64_t *bit)

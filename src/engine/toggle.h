@@ -1,5 +1,5 @@
 /* Drivers, ways and orders can be switched off, to see what each is worth and to look for a fault: by
- * weft_bind_opts.ways or WEFT_WAYS, "-stream,-comb". Each has a bit. What one end of a message has switched off is off
+ * weft_bind_opts.ways or WEFT_WAYS, "-eager,-weave". Each has a bit. What one end of a message has switched off is off
  * for the message, so both ends still choose alike; whether it is eager is its sender's decision. driver_bit and
  * way_bit have the bits of rows. */
 #ifndef WEFT_ENGINE_TOGGLE_H
@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /* What is no row of a table and can be switched off all the same. */
-enum toggle_extra { TOGGLE_WEAVE, TOGGLE_COMB, TOGGLE_OWN_SLOTS, TOGGLE_CONTINUED, TOGGLE_EXTRAS };
+enum toggle_extra { TOGGLE_WEAVE, TOGGLE_EXTRAS };
 
 static inline uint64_t toggle_extra(enum toggle_extra e)
 {

@@ -5,13 +5,12 @@
 
 #include "engine/shape.h"
 
-struct way_ends way_ends_in(const weft_exec *x, const struct program *p, const struct exec_in *in, uint32_t k)
+struct way_ends way_ends_in(const weft_exec *x, const struct exec_in *in, uint32_t k)
 {
     return (struct way_ends){.from = in->block,
                              .to = x->block,
                              .send = &in->sends[k],
                              .recv = &in->recvs[k],
-                             .crosses = block_ins(x->block)[in - p->ins].crosses,
                              .pushes = in->pushed,
                              .woven = in->woven};
 }
@@ -22,7 +21,6 @@ struct way_ends way_ends_out(const weft_exec *x, const struct exec_out *out, uin
                              .to = out->block,
                              .send = &out->sends[k],
                              .recv = &out->recvs[k],
-                             .crosses = out->crosses,
                              .pushes = out->pushed,
                              .woven = out->woven};
 }

@@ -16,9 +16,8 @@
 struct way_ends {
     const struct block *from, *to;
     const struct block_message *send, *recv;
-    bool crosses; /* the receiver may read private memory of the sender's */
-    bool pushes;  /* the channel is better copied by its sender */
-    bool woven;   /* whoever copies should walk through the memory of all its peers' messages at once */
+    bool pushes; /* the channel is better copied by its sender */
+    bool woven;  /* whoever copies should walk through the memory of all its peers' messages at once */
 };
 
 /* What `take` has done. */
@@ -31,8 +30,7 @@ enum way_state {
 enum way_moves {
     WAY_MOVES_NONE,
     WAY_MOVES_MESSAGE, /* between its places and a dense message */
-    WAY_MOVES_PLACES,  /* between its places here and its places at the peer's */
-    WAY_MOVES_PRIVATE  /* from private memory of the peer's, by addresses that only the peer can load from */
+    WAY_MOVES_PLACES   /* between its places here and its places at the peer's */
 };
 
 /* Can a fold read the message where it is, instead of a copy? */
@@ -58,9 +56,7 @@ struct way {
 
     bool (*fits)(const struct way_ends *e);
 
-    /* Bind, each may be NULL. Before this rank describes its messages in its block: */
-    void (*survey)(weft_exec *x, struct program *p);
-    /* The SEND s is described in m: adds what this way has to say of it. */
+    /* Bind, each may be NULL. The SEND s is described in m: adds what this way has to say of it. */
     void (*describe)(weft_exec *x, struct program *p, uint32_t s, struct block_message *m);
     /* This way was chosen for message k of the channel: notes what it needs to receive it. */
     int (*accept)(weft_exec *x, struct program *p, const struct exec_in *in, uint32_t k, struct exec_step *step);
@@ -85,7 +81,7 @@ struct way {
 
 /* ---- way_table.c ---- */
 
-extern const struct way way_eager, way_wire, way_cross, way_stream, way_staged, way_push, way_assist, way_pull;
+extern const struct way way_eager, way_wire, way_staged, way_push, way_assist, way_pull;
 extern const struct way *const ways[]; /* in order; NULL after the last */
 uint64_t way_bit(const struct way *w); /* of toggle.h */
 
@@ -97,6 +93,6 @@ bool way_pushes(const struct block *from, const struct block_message *sends, con
 /* The way of a message: the first row that fits. */
 const struct way *way_choose(const struct way_ends *e);
 /* The channel's message, to the sender and to the receiver. */
-struct way_ends way_ends_in(const weft_exec *x, const struct program *p, const struct exec_in *in, uint32_t k);
+struct way_ends way_ends_in(const weft_exec *x, const struct exec_in *in, uint32_t k);
 struct way_ends way_ends_out(const weft_exec *x, const struct exec_out *out, uint32_t k);
 #endif

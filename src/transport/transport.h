@@ -14,18 +14,13 @@
 #include "transport/core/core.h"
 
 #define TRANSPORT_HUGE ((size_t)2 << 20)
-#define TRANSPORT_PIECES 256
-#define TRANSPORT_CROSS ((size_t)1 << 30)
-
-struct iovec;
 
 struct transport_can {
-    bool loads;   /* ranks load from and store to memory that their peers allocate or offer */
-    bool deaths;  /* `gone` also reports ranks that ended without leaving */
-    bool sized;   /* the URL says how many ranks there are */
-    bool wide;    /* ranks may be on several hosts */
-    bool meets;   /* the ranks need a store to find each other */
-    bool crosses; /* `cross` reads memory that peers have not offered, where the system permits it */
+    bool loads;  /* ranks load from and store to memory that their peers allocate or offer */
+    bool deaths; /* `gone` also reports ranks that ended without leaving */
+    bool sized;  /* the URL says how many ranks there are */
+    bool wide;   /* ranks may be on several hosts */
+    bool meets;  /* the ranks need a store to find each other */
 };
 
 /* One rank's end of a group. A transport embeds it first in a struct of its own. */
@@ -91,17 +86,6 @@ struct transport {
     bool (*offer)(struct transport_link *l, const void *memory, size_t bytes, uint64_t *place);
     /* The address, in this process, of a place that `rank` has allocated or offered. */
     void *(*reach)(struct transport_link *l, int rank, uint64_t place);
-    /* May this rank `cross` out of the own memory of `rank`? This and the next two exist only where can.crosses. */
-    bool (*crosses)(struct transport_link *l, int rank);
-    /* From how many contiguous bytes on a peer's `cross` out of this memory, the caller's own, takes less time than two
-     * ordinary copies. It is measured on the memory itself. INT64_MAX: never, or the memory has not been touched yet.
-     */
-    int64_t (*worth)(struct transport_link *l, const void *memory, size_t bytes);
-    /* Reads n pieces, at most TRANSPORT_PIECES, at addresses of `rank`'s own memory into pieces here of the same
-     * lengths, of TRANSPORT_CROSS bytes at most together. Errors: WEFT_EPEER when the rank has ended, WEFT_ETRANSPORT
-     * with what the system says. The caller must check afterwards that the rank was not gone meanwhile: its process
-     * number may then be another process's. */
-    int (*cross)(struct transport_link *l, int rank, const struct iovec *to, const struct iovec *from, size_t n);
     /* Has the rank left the group, or (where deaths are seen) ended without leaving? */
     enum transport_fate (*gone)(struct transport_link *l, int rank);
 };

@@ -250,8 +250,7 @@ fi
 
 # ---- info ----
 run 0 info; out "version     0."; out "bf16"; out "avg"; out "threads:N/NAME"; out "direct"; out "8 dims, 8 axes"
-out "private     "
-run 0 info --json; out '"cores":'; out '"cross":'
+run 0 info --json; out '"cores":'
 mkdir -p modules && touch modules/weft_ucx.so modules/weft_mpi_mpich.so # looks for files alone
 WEFT_MODULES=$PWD/modules run 0 info; out "modules     ucx: mpi:"; out "mpi:mpich"
 # Modules are where the program is, wherever that was found, and never in the folder in which somebody works.

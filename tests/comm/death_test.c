@@ -112,7 +112,6 @@ static int work_until_failure(struct killing *k, int rank)
 {
     struct random rng = {k->seed};
     weft_comm *c;
-    setenv("WEFT_CROSS", k->seed >> 32 & 1 ? "1" : "0", 1); /* private memory is read by the system, or staged */
     int err = process_open(k->url, rank, k->ranks, k->deadline_ns, &c);
     bool open = !err;
     atomic_fetch_add(&k->joined, 1);

@@ -355,16 +355,15 @@ static void sender_far_ahead_of_a_late_rank_is_right(void **state)
         ranks_run(4, NULL, run_ahead, &n, NULL);
 }
 
-/* ---- messages that flow ---- */
+/* ---- one rank sends, the others receive ---- */
 
-struct flowing {
+struct one_way {
     int64_t bucket;
     int pairs; /* 2: those in one piece; more: some behind them that are strided or cast */
 };
 
-/* One rank sends, the others follow: in one piece, in rows, with a cast, what all of them get, and what goes round in a
- * ring, unless those who follow begin late. That needs a core for each, else the messages are staged as usual. */
-static void run_flowing(struct ranks_rank *r)
+/* In one piece, in rows, with a cast, and what all of them get. Some begin late. */
+static void run_one_way(struct ranks_rank *r)
 {
     static const struct pair all[2][7] = {{{"u8[300007] @x1=0", "u8[300007] @x1=1", 0},
                                            {"f32[80001] @x1=0", "f32[80001] @x2", 0},
@@ -380,7 +379,7 @@ static void run_flowing(struct ranks_rank *r)
                                            {"f32[90,401] @x1=0", "f32[90,401/x] @x4=1,0,3,2", 0},
                                            {"f64[9000] @x1=0", "f32[9000] @x2=3,1", 0},
                                            {"i32[20001] @x1=0", "i32[20001] @x3=3,2,1", 0}}};
-    const struct flowing *how = r->arg;
+    const struct one_way *how = r->arg;
     struct model m;
     RANKS_OK(r, model_make(&m, r, all[r->size == 4], how->pairs, &(weft_lower_opts){.bucket = how->bucket}));
     for (int seed = 0; seed < 6; seed++) {
@@ -424,19 +423,19 @@ static void run_turned(struct ranks_rank *r)
     model_free(&m);
 }
 
-static void streamed_messages_are_right(void **state)
+static void messages_of_one_sender_are_right(void **state)
 {
     (void)state;
     for (int k = 0; k < 4; k += CONFORMANCE_ON < 3 ? 3 : 1) /* sanitizers: the first and the last */
         for (int staged = 0; staged < 2; staged++)
             for (int size = 2; size <= 4; size += 2) {
-                struct flowing how = {.bucket = k % 2 << 18, .pairs = k < 2 ? 2 : 7};
+                struct one_way how = {.bucket = k % 2 << 18, .pairs = k < 2 ? 2 : 7};
                 if (conformance_takes(size / 2 + staged + k / 2))
-                    ranks_run(size, &(weft_comm_opts){.staged = staged, .cross = -1}, run_flowing, &how, NULL);
+                    ranks_run(size, &(weft_comm_opts){.staged = staged}, run_one_way, &how, NULL);
             }
     for (int staged = 0; staged < 2; staged++)
         if (conformance_takes(2 + staged))
-            ranks_run(2, &(weft_comm_opts){.staged = staged, .cross = -1}, run_turned, NULL, NULL);
+            ranks_run(2, &(weft_comm_opts){.staged = staged}, run_turned, NULL, NULL);
 }
 
 /* ---- messages that both ends copy ---- */
@@ -546,7 +545,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(memory_of_a_closed_run_is_untouched),
         cmocka_unit_test(random_mixtures_of_execs_are_right),
         cmocka_unit_test(sender_far_ahead_of_a_late_rank_is_right),
-        cmocka_unit_test(streamed_messages_are_right),
+        cmocka_unit_test(messages_of_one_sender_are_right),
         cmocka_unit_test(assisted_copies_are_right),
         cmocka_unit_test(assisted_run_goes_on_after_a_refused_rebind),
         cmocka_unit_test(message_is_kept_until_its_fold_and_copy_are_done),

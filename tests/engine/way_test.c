@@ -131,7 +131,7 @@ static void all_can_be_switched_off_together(void **state)
 /* Threads have one environment, so the ranks differ in their bind options. */
 static void run_differently(struct ranks_rank *r)
 {
-    weft_bind_opts opts = {.size = sizeof opts, .ways = r->rank % 2 ? "-eager,-weave,-stream" : "-assist,-comb"};
+    weft_bind_opts opts = {.size = sizeof opts, .ways = r->rank % 2 ? "-eager,-weave" : "-assist,-push"};
     struct model m = {.r = r};
     RANKS_OK(r, model_make(&m, r, sets[(size_t)(uintptr_t)r->arg], pairs_of((size_t)(uintptr_t)r->arg),
                            &(weft_lower_opts){0}));
@@ -158,8 +158,8 @@ static void run_refused(struct ranks_rank *r)
     static const struct {
         const char *ways, *text;
     } wrong[] = {{"-nothing", "there is no driver or way 'nothing'"},
-                 {"stream", "there is no driver or way 'stream'"},
-                 {"-stream,-pull", "pull cannot be switched off"},
+                 {"eager", "there is no driver or way 'eager'"},
+                 {"-eager,-pull", "pull cannot be switched off"},
                  {"-pipeline", "pipeline cannot be switched off"}};
     struct model m = {.r = r};
     RANKS_OK(r, model_make(&m, r, sets[0], pairs_of(0), &(weft_lower_opts){0}));

@@ -7,12 +7,12 @@
 
 #include "tool/worker_processes.h"
 
-#define CREW_SCARCE (128 << 10)       /* bytes of staging, so that few messages are letters */
+#define CREW_SCARCE (128 << 10)       /* bytes of staging, so that few messages are eager */
 #define CREW_ROOM (INT64_C(64) << 20) /* bytes of data of a case, in both directions */
 
 /* ---- what a rank does, in its process ---- */
 
-static weft_comm *crew_comm[CREW_WAYS]; /* direct, staged, and direct where private memory is read by the system */
+static weft_comm *crew_comm[CREW_WAYS]; /* direct, staged, and with little staging memory */
 
 int crew_way(const struct property_case *c)
 {
@@ -24,10 +24,9 @@ static int crew_open_rank(void *arg, int rank)
     struct crew_errand *e = arg;
     int rc = 0;
     for (int way = 0; way < CREW_WAYS && !rc; way++) {
-        weft_comm_opts o = {
-            .size = sizeof o, .rank = rank, .ranks = e->size, .staged = way == 1, .cross = way == 2 ? 1 : -1};
+        weft_comm_opts o = {.size = sizeof o, .rank = rank, .ranks = e->size, .staged = way == 1};
         if (way == 2)
-            o.inflight_bytes = CREW_SCARCE; /* a quarter of it for letters */
+            o.inflight_bytes = CREW_SCARCE; /* a quarter of it for eager messages */
         rc = weft_comm_open(e->url[way], &o, &crew_comm[way]);
     }
     return rc;

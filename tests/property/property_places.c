@@ -20,12 +20,12 @@ const struct places_way places_ways[] = {
     {"threads", false, false, {.inflight_bytes = 1}}, /* no letters: all is pulled or pushed */
     {"threads", false, true, {.inflight_bytes = 1}},
     {"threads", false, false, {.progress = WEFT_PROGRESS_THREAD}},
-    {"shm", false, false, {.cross = -1}},
-    {"shm", false, true, {.cross = -1, .inflight_bytes = 2 << 20, .channel_buckets = 2}},
-    {"shm", false, false, {.cross = -1, .inflight_bytes = 24 << 10, .channel_buckets = 1}},
-    {"shm", false, false, {.cross = 1, .inflight_bytes = 128 << 10}},
-    {"shm", true, false, {.cross = 0}},
-    {"shm", true, true, {.cross = 0}},
+    {"shm", false, false, {.staged = false}},
+    {"shm", false, true, {.inflight_bytes = 2 << 20, .channel_buckets = 2}},
+    {"shm", false, false, {.inflight_bytes = 24 << 10, .channel_buckets = 1}},
+    {"shm", false, false, {.inflight_bytes = 128 << 10}},
+    {"shm", true, false, {.staged = false}},
+    {"shm", true, true, {.staged = false}},
     {"shm", true, false, {.inflight_bytes = 1}},
 };
 

@@ -15,7 +15,7 @@
 
 static const char *program;
 static struct crews crews;
-static int64_t of_size[CREW_RANKS + 1], in_windows, crossing;
+static int64_t of_size[CREW_RANKS + 1], in_windows, scarce;
 
 static bool run_on_processes(struct trial_job *j, bool *refused, struct why *why)
 {
@@ -43,7 +43,7 @@ static void one_case(int64_t number)
     c.on = size > world ? size : 0;
     runs_seen.cases++;
     in_windows += !c.private;
-    crossing += crew_way(&c) == 2;
+    scarce += crew_way(&c) == 2;
     of_size[size > world ? size : world]++;
     report_law(program, law_run, c);
 }
@@ -56,9 +56,9 @@ static void random_cases_run_right_on_processes(void **state)
     for (int64_t i = 0; runs_seen.cases < n && !report.broken; i++)
         one_case(i);
     runs_judge("processes");
-    print_message("%lld in window memory, %lld read out of private memory; crews of", (long long)in_windows,
-                  (long long)crossing);
-    assert_true(crossing > n / 50);
+    print_message("%lld in window memory, %lld with little staging memory; crews of", (long long)in_windows,
+                  (long long)scarce);
+    assert_true(scarce > n / 50);
     for (int size = 1; size <= CREW_RANKS; size++)
         print_message(" %d: %lld", size, (long long)of_size[size]);
     print_message("\n");

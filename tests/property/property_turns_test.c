@@ -277,9 +277,6 @@ static void age(weft_exec *x, uint64_t runs)
         for (uint32_t k = 0; k < out->n; k++)
             atomic_store(&out->sends[k].claimed, assist_claimed(runs, out->sends[k].bytes));
     }
-    for (uint32_t k = 0; k < p->nmulticasts; k++)
-        if (p->multicasts[k].own_slots)
-            atomic_store(eager_large_packed(p->multicasts[k].own), runs * (uint64_t)EAGER_LARGE_MOST);
     for (int k = 1; k < 3 && p->driver == &driver_chore && !x->comm->rank; k++) /* who has begun, and what is over */
         atomic_store((_Atomic uint64_t *)(void *)((char *)driver_room(p->driver, x->block) + k * CORE_LINE),
                      runs * (uint64_t)x->comm->size);

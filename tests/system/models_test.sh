@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The models of wake-ups, barriers, channels, letters, shared copies, chores, swaps, flows and the seat, checked by spin in all orders in which ranks can act: nothing
+# The models of wake-ups, barriers, channels, letters, shared copies, chores, swaps and the seat, checked by spin in all orders in which ranks can act: nothing
 # is found in them, and what is broken on purpose is found. With WEFT_TEST_SHARE=full larger ones, too, and with another share
 # a third of what is broken.
 set -u
@@ -70,8 +70,6 @@ right chores -DDIES=1 -DRUNS=1
 right swaps -DSHARES=1
 right swaps -DN=2 -DRUNS=3
 right swaps -DDIES=1 -DRUNS=1
-right flow
-right flow -DREADERS=1 -DPIECES=5 -DRUNS=3
 optimise=-O1 # for more states, worth the time to compile
 right barrier -DPAIRS -DAPART -DROUNDS=1
 right barrier -DVOTES -DROUNDS=1
@@ -91,7 +89,6 @@ if [ "${WEFT_TEST_SHARE:-}" = full ]; then
     right slots -DSTAR -DN=3 -DAWAKE -DSHARE -DSLOTS=2 -DMESSAGES=3 -DRUNS=3
     right slots -DSLOTS=3 -DMESSAGES=3
     right letters -DN=3 -DLETTERS=2 -DRUNS=3
-    right flow -DPIECES=6 -DRING=3 -DRUNS=3
     right letters -DN=3 -DTINY -DMUTUAL -DANSWERED -DRUNS=2
     right slots -DPULL
     right seat
@@ -150,10 +147,6 @@ for fault in TWO_STEPS TOO_EARLY EARLY_OVER; do
 done
 broken "$stuck" chores -DDIES=1 -DDONE_FIRST -DRUNS=1
 broken "$stuck" swaps -DDIES=1 -DDONE_FIRST -DRUNS=1
-for fault in EARLY_PACKED EARLY_UNPACKED LATE_STRAIGHT ONE_ASKED NO_BASE; do
-    broken "$wrong" flow -D$fault
-done
-broken "$stuck" flow -DPATIENT
 for fault in NO_RECHECK PARK_BLIND NO_CALL NO_DISTURB LATE_ASLEEP DISARM_AWAY COUNT_FIRST WANT_LATE; do
     broken "$stuck" seat -D$fault
 done

@@ -5,8 +5,8 @@
  * one counter each way says all.
  *
  * Counters only grow. Bucket k of run r (from 0) of a channel with n buckets a run is:
- *   pulled, staged   launched when `ready` reaches r*n + k + 1, read when `done` does; one that streams (stream.c) is
- *                    launched before it is packed; of one that is assisted (assist.c) both ends are readers
+ *   pulled, staged   launched when `ready` reaches r*n + k + 1, read when `done` does; of one that is assisted
+ *                    (assist.c) both ends are readers
  *   pushed           open for writing when `done` reaches r*n + k + 1, written when `ready` does
  *   eager            launched when its slot has the number of the run; `done` says every few runs that the messages of
  *                    all runs before have been read
@@ -18,8 +18,7 @@
  * retired. So when it returns, no peer will touch its memory for this run any more: the caller may change the source,
  * and the next run may overwrite DST and TEMP. A peer that is a run ahead only raises its counter beyond what is asked
  * for. Eager messages are in memory of their own: a rank may be EAGER_SLOTS runs ahead of their readers before it must
- * wait for them. So are staged messages with slots of their own (eager_large.c): like eager ones they are retired when
- * they are launched.
+ * wait for them.
  *
  * Why staging cannot block for ever: a staged RECV is unpacked as soon as it is launched and first in its channel, and
  * frees the slot. A SEND that waits for a slot therefore waits for receivers that have yet to start at the worst; and
@@ -32,7 +31,6 @@
 
 #include "engine/channel.h"
 #include "engine/driver.h"
-#include "engine/order/comb.h"
 #include "engine/order/weave.h"
 #include "engine/ways/eager.h"
 #include "engine/ways/far.h"
@@ -41,19 +39,6 @@
 #define SLICE (256 << 10) /* bytes that one pass moves in each of its parts, and one step more */
 
 /* ---- sending ---- */
-
-/* Is the SEND retired when it is launched? */
-static bool at_launch(const struct exec_step *step)
-{
-    return step->way->at_launch || step->own_slots;
-}
-
-static bool launch_one(weft_exec *x, struct exec_out *out, const struct exec_step *step)
-{
-    if (step->order == ORDER_COMB)
-        return comb_launch(x, out, step);
-    return !step->way->launch || step->way->launch(x, out, step);
-}
 
 /* Launches what can go: of a staged channel one bucket, so that channels take turns, of others all. */
 static bool launch(weft_exec *x)
@@ -66,15 +51,16 @@ static bool launch(weft_exec *x)
         uint32_t before = out->posted, told = before;
         while (out->posted < out->n && !p->open[out->steps[out->posted]]) {
             const struct exec_step *step = &p->steps[out->steps[out->posted]];
-            if ((step->way->in_turn && told != before) || !launch_one(x, out, step))
+            const struct way *way = step->way;
+            if ((way->in_turn && told != before) || (way->launch && !way->launch(x, out, step)))
                 break;
             out->posted++;
-            if (at_launch(step)) {
+            if (way->at_launch) {
                 if (out->retired == out->posted - 1)
                     out->retired++;
                 p->left--;
             }
-            if (!step->way->own_signal)
+            if (!way->own_signal)
                 told = out->posted;
         }
         if (out->posted == before)
@@ -98,7 +84,7 @@ static bool retire(weft_exec *x)
         out->seen_done = atomic_load_explicit(out->done, memory_order_seq_cst);
         for (; out->retired < out->posted; out->retired++) {
             const struct exec_step *step = &p->steps[out->steps[out->retired]];
-            if (at_launch(step)) /* it was retired then */
+            if (step->way->at_launch) /* it was retired then */
                 continue;
             if (out->base + out->retired >= out->seen_done)
                 break;
@@ -140,14 +126,12 @@ static int64_t take(weft_exec *x, struct exec_in *in)
 {
     const struct exec_step *step = &x->program->steps[in->steps[in->taken]];
     int64_t bytes = 0;
-    if (step->order == ORDER_COMB)
-        return comb_take(x, in);
     if (step->way->take(x, in, step, &bytes) == WAY_OVER)
         channel_pulled(x, in);
     return bytes;
 }
 
-static bool receive(weft_exec *x, bool eager)
+static bool receive(weft_exec *x)
 {
     struct program *p = x->program;
     int64_t room = SLICE;
@@ -157,7 +141,7 @@ static bool receive(weft_exec *x, bool eager)
     }
     for (uint32_t i = first; i < p->nins && room > 0; i++) {
         struct exec_in *in = &p->ins[i];
-        while (room > 0 && channel_can_take(x, in) && (eager || !comb_waits(x, in))) {
+        while (room > 0 && channel_can_take(x, in)) {
             core_fence_looks(); /* pairs with the store that channel_arrived() has seen */
             room -= take(x, in);
             moved = true;
@@ -240,7 +224,7 @@ static bool pass(weft_exec *x, bool eager)
     moved |= drain(x, p->urgent, &p->urgent_head, &p->urgent_tail);
     if (p->unposted && (p->launchable || p->may_block)) /* what holds it up may be freed by others, too */
         moved |= launch(x);
-    if (receive(x, eager)) {
+    if (receive(x)) {
         drain(x, p->urgent, &p->urgent_head, &p->urgent_tail);
         moved = true;
     }

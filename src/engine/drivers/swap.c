@@ -83,7 +83,7 @@ static bool fits(const weft_exec *x, const struct program *p)
 {
     const weft_comm *c = x->comm;
     bool few = c->dedicated_cores ? p->nouts == 1 : c->size <= RANKS_MOST;
-    bool fit = few && !c->staged && c->opts.cross <= 0 && p->nouts && p->nouts == p->nins;
+    bool fit = few && !c->staged && p->nouts && p->nouts == p->nins;
     for (int r = 0; r < c->size && fit; r++)
         fit = !transport_far(c->link, r);
     for (uint32_t i = 0; i < p->nouts && fit; i++)
@@ -145,8 +145,8 @@ static bool add_line(const weft_exec *x, struct swap_pair *pair, const struct fa
     int outer = loops - run, first = OUTER - outer;
     if (outer < 1 || outer > OUTER)
         return false;
-    *line = (struct swap_line){.dst = link->transport->reach(link, x->comm->rank, dst->place),
-                               .src = link->transport->reach(link, x->comm->rank, src->place)};
+    *line = (struct swap_line){.dst = link->transport->reach(link, x->comm->rank, dst->at),
+                               .src = link->transport->reach(link, x->comm->rank, src->at)};
     int64_t turns[OUTER] = {1, 1};
     for (int i = 0; i < outer; i++) {
         turns[first + i] = n[i];

@@ -102,13 +102,13 @@ static bool assist(weft_exec *x)
 static bool complete(const weft_exec *x, const struct exec_in *in)
 {
     const struct block_message *send = &in->sends[in->taken];
-    return sent(x, send) + in->assist.copied == pieces(send->bytes);
+    return sent(x, send) + in->begun.copied == pieces(send->bytes);
 }
 
 static bool arrived(const weft_exec *x, const struct exec_in *in, const struct exec_step *step)
 {
     (void)step;
-    return channel_ready(in) && (!in->assist.none_left || complete(x, in));
+    return channel_ready(in) && (!in->begun.none_left || complete(x, in));
 }
 
 static enum way_state take(weft_exec *x, struct exec_in *in, const struct exec_step *step, int64_t *bytes)
@@ -116,19 +116,19 @@ static enum way_state take(weft_exec *x, struct exec_in *in, const struct exec_s
     struct block_message *send = (struct block_message *)&in->sends[in->taken];
     uint64_t piece;
     *bytes = 0;
-    while (!in->assist.none_left && *bytes < ROOM) {
+    while (!in->begun.none_left && *bytes < ROOM) {
         if (!claim(x, send, true, &piece)) {
-            in->assist.none_left = true; /* from here on it is the sender's pieces that are waited for */
+            in->begun.none_left = true; /* from here on it is the sender's pieces that are waited for */
             break;
         }
         if (!piece)
             core_ring(x->comm->group, in->peer);
         *bytes += copy(x, step, piece);
-        in->assist.copied++;
+        in->begun.copied++;
     }
-    if (!in->assist.none_left || !complete(x, in))
+    if (!in->begun.none_left || !complete(x, in))
         return WAY_BEGUN;
-    memset(&in->assist, 0, sizeof in->assist);
+    memset(&in->begun, 0, sizeof in->begun);
     return WAY_OVER;
 }
 

@@ -150,20 +150,4 @@ void eager_stamp_joint(const weft_exec *x);                               /* the
 const char *eager_slot(const weft_exec *x, const struct exec_step *step); /* RECV of an eager one: this run's slot */
 /* At the start of a run, when all that can be launched is: stamps the joint ones and wakes their readers. */
 void eager_launch_joint(weft_exec *x);
-
-/* ---- eager_large.c: staged messages that have slots of their own ---- */
-
-#define EAGER_LARGE_MOST (INT64_C(1) << 32) /* bytes of a message */
-
-/* Which staged messages have slots of their own; room in *p for these, unless it is bound again. */
-void eager_large_choose(weft_exec *x, struct program *p);
-void eager_large_none(weft_exec *x, struct program *p); /* takes that back */
-void eager_large_describe(const weft_exec *x, const struct program *p, const struct exec_multicast *m,
-                          struct block_message *message);
-void eager_large_open(const weft_exec *x, struct program *p); /* between the meetings of bind: no peer is in a run */
-/* How far a message is that streams: before its slot 0. */
-static inline _Atomic uint64_t *eager_large_packed(const char *slot)
-{
-    return (_Atomic uint64_t *)(uintptr_t)(slot - CORE_LINE);
-}
 #endif

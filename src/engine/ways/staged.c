@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "engine/channel.h"
-#include "engine/ways/eager.h"
 #include "engine/work.h"
 
 /* ---- multicasts ---- */
@@ -91,43 +90,31 @@ static bool all_at(const weft_exec *x, const struct exec_multicast *m)
     return true;
 }
 
-bool staged_slot(weft_exec *x, struct exec_multicast *m)
+/* Takes a slot for a message of this run; false: not now. */
+static bool take_slot(weft_exec *x, struct exec_multicast *m)
 {
     struct program *p = x->program;
-    if (!all_at(x, m))
+    if (!all_at(x, m) || !staging_take(&x->comm->staging, &p->reserve, x->plan->steps[m->step].bytes, &m->slot))
         return false;
-    if (m->own_slots) {
-        m->message = m->own + eager_offset(x->run, EAGER_SLOTS_UNACKED, m->slot_bytes);
-    } else {
-        if (!staging_take(&x->comm->staging, &p->reserve, x->plan->steps[m->step].bytes, &m->slot))
-            return false;
-        m->message = x->comm->staging.base + m->slot;
-    }
     m->run = x->run;
     m->readers = m->nouts;
     return true;
-}
-
-void staged_show(weft_exec *x, struct exec_out *out, const struct exec_step *step)
-{
-    if (!step->own_slots) /* otherwise it is where it always is */
-        out->sends[out->posted].slot = (uint64_t)x->program->multicasts[step->multicast].slot;
-    channel_release(x->program, step);
 }
 
 static bool launch(weft_exec *x, struct exec_out *out, const struct exec_step *step)
 {
     struct exec_multicast *m = &x->program->multicasts[step->multicast];
     if (m->run != x->run) {
-        if (!staged_slot(x, m))
+        if (!take_slot(x, m))
             return false;
-        work_pack(x->program, step, m->message);
+        work_pack(x->program, step, x->comm->staging.base + m->slot);
     }
-    staged_show(x, out, step);
+    out->sends[out->posted].slot = (uint64_t)m->slot;
+    channel_release(x->program, step);
     return true;
 }
 
-void staged_retire(weft_exec *x, struct exec_out *out, const struct exec_step *step)
+static void retire(weft_exec *x, struct exec_out *out, const struct exec_step *step)
 {
     struct program *p = x->program;
     const struct block_message *send = &out->sends[out->retired];
@@ -137,15 +124,9 @@ void staged_retire(weft_exec *x, struct exec_out *out, const struct exec_step *s
 
 /* ---- receiving ---- */
 
-const char *staged_message(const weft_exec *x, const struct exec_in *in)
-{
-    const struct exec_step *step = &x->program->steps[in->steps[in->taken]];
-    return step->own_slots ? eager_slot(x, step) : in->staging + in->sends[in->taken].slot;
-}
-
 static enum way_state take(weft_exec *x, struct exec_in *in, const struct exec_step *step, int64_t *bytes)
 {
-    work_unpack(x->program, step, staged_message(x, in));
+    work_unpack(x->program, step, in->staging + in->sends[in->taken].slot);
     *bytes = step->nwork ? step->bytes : 0;
     return WAY_OVER;
 }
@@ -157,32 +138,6 @@ static bool fits(const struct way_ends *e)
     return e->send->offer == OFFER_STAGED;
 }
 
-void staged_describe(weft_exec *x, struct program *p, uint32_t s, struct block_message *m)
-{
-    if (m->offer == OFFER_STAGED && p->steps[s].own_slots)
-        eager_large_describe(x, p, &p->multicasts[p->steps[s].multicast], m);
-}
-
-int staged_accept(weft_exec *x, struct program *p, const struct exec_in *in, uint32_t k, struct exec_step *step)
-{
-    const struct block_message *send = &in->sends[k];
-    (void)x, (void)p;
-    step->own_slots = send->own_slots;
-    step->packed = &send->packed;
-    if (send->own_slots) {
-        step->slot = (const char *)in->block + send->slot;
-        step->slots = send->slots;
-        step->slot_bytes = send->slot_bytes;
-        step->packed = eager_large_packed(step->slot);
-    }
-    return 0;
-}
-
-static void complete(weft_exec *x, struct program *p)
-{
-    eager_large_open(x, p);
-}
-
 const struct way way_staged = {
     .name = "staged",
     .what = "packed into staging memory and unpacked from there",
@@ -192,10 +147,7 @@ const struct way way_staged = {
     .send_moves = WAY_MOVES_MESSAGE,
     .recv_moves = WAY_MOVES_MESSAGE,
     .fits = fits,
-    .describe = staged_describe,
-    .accept = staged_accept,
-    .complete = complete,
     .launch = launch,
-    .retire = staged_retire,
+    .retire = retire,
     .take = take,
 };

@@ -123,7 +123,7 @@ static enum transport_fate shm_gone(struct transport_link *base, int rank)
 
 const struct transport transport_shm = {.scheme = "shm",
                                         .form = "shm:NAME",
-                                        .can = {.loads = true, .deaths = true, .crosses = true},
+                                        .can = {.loads = true, .deaths = true},
                                         .join = shm_join,
                                         .split = shm_split,
                                         .leave = shm_leave,
@@ -133,7 +133,4 @@ const struct transport transport_shm = {.scheme = "shm",
                                         .release = shm_release,
                                         .offer = shm_offer,
                                         .reach = shm_reach,
-                                        .crosses = shm_cross_permitted,
-                                        .worth = shm_cross_worth,
-                                        .cross = shm_cross,
                                         .gone = shm_gone};

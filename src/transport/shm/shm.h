@@ -9,7 +9,6 @@
  *   shm_process.c  whether the process of a peer is alive
  *   shm_split.c    smaller groups in the same file
  *   shm_leave.c    leaving a group, and giving back its memory
- *   shm_cross.c    reading a peer's own memory, which is not in the file
  *   shm.c          the transport */
 #ifndef WEFT_TRANSPORT_SHM_SHM_H
 #define WEFT_TRANSPORT_SHM_SHM_H
@@ -25,7 +24,6 @@
 struct shm_process {
     int64_t pid;
     uint64_t start; /* when it began, in ticks of the kernel; 0: unknown */
-    uint64_t map;   /* where it has mapped the file */
 };
 
 /* The front of the file. */
@@ -89,11 +87,8 @@ static inline int shm_process_of(const struct shm_link *l, int rank)
     return l->process ? l->process[rank] : rank;
 }
 
-/* ---- shm_cross.c, shm_split.c, shm_leave.c: as in struct transport ---- */
+/* ---- shm_split.c, shm_leave.c: as in struct transport ---- */
 
-bool shm_cross_permitted(struct transport_link *base, int rank);
-int64_t shm_cross_worth(struct transport_link *base, const void *memory, size_t bytes);
-int shm_cross(struct transport_link *base, int rank, const struct iovec *to, const struct iovec *from, size_t n);
 int shm_split(struct transport_link *base, const int *ranks, int size, int rank, uint64_t *place,
               struct transport_link **out);
 void shm_leave(struct transport_link *base);
