@@ -5,7 +5,7 @@
 #include "engine/block.h"
 
 /* The first that can is taken. */
-static const struct driver *const drivers[DRIVERS] = {&driver_chore, &driver_swap, &driver_onepass, &driver_pipeline};
+static const struct driver *const drivers[DRIVERS] = {&driver_lists, &driver_faces, &driver_onepass, &driver_pipeline};
 
 const struct driver *driver_at(int i)
 {

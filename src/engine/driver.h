@@ -54,7 +54,7 @@ struct driver {
     struct driver_count (*out_count)(const weft_exec *x, const struct exec_out *out);
 };
 
-extern const struct driver driver_chore, driver_swap, driver_onepass, driver_pipeline;
+extern const struct driver driver_lists, driver_faces, driver_onepass, driver_pipeline;
 
 const struct driver *driver_at(int i); /* the rows from 0 on; NULL after the last */
 /* The state of a driver in the program it drives. */

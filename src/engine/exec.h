@@ -22,7 +22,7 @@ struct weft_exec {
     weft_comm *comm;
     const weft_plan *plan;
     struct block *block;
-    const struct block **held; /* of ranks that are no peers: swap.c */
+    const struct block **held; /* of ranks that are no peers: faces.c */
     uint32_t nheld;
     uint64_t place;                 /* of the block */
     struct comm_deferred *deferred; /* for the block's end, kept so that free cannot fail */

@@ -162,7 +162,7 @@ struct exec_out {
 };
 
 /* The rows of the table in driver.c, in its order. */
-enum driver_id { DRIVER_CHORE, DRIVER_SWAP, DRIVER_ONEPASS, DRIVER_PIPELINE, DRIVERS };
+enum driver_id { DRIVER_LISTS, DRIVER_FACES, DRIVER_ONEPASS, DRIVER_PIPELINE, DRIVERS };
 
 /* Channels with ranks on other hosts (ways/far.h). */
 struct far_channel;

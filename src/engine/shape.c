@@ -72,7 +72,8 @@ int shape_merge(int loops, int64_t *n, int64_t (*stride)[MEMORY_LOOPS], size_t k
 
 /* ---- shapes ---- */
 
-void shape_settle(struct shape *s, int sides, const int64_t size[2])
+/* Merges the loops that stand in s, and finds the span. size: bytes of an element on each side. */
+static void settle(struct shape *s, int sides, const int64_t size[2])
 {
     s->loops = shape_merge(s->loops, s->n, s->stride, (size_t)sides);
     int last = s->loops - 1;
@@ -83,12 +84,13 @@ void shape_settle(struct shape *s, int sides, const int64_t size[2])
     s->length = s->span ? s->n[last] : 1;
 }
 
-struct shape shape_own(const weft_exec *x, const struct program *p, const struct plan_part *part)
+/* Of a part of the plan in this rank's memory. */
+static struct shape own(const weft_exec *x, const struct program *p, const struct plan_part *part)
 {
     struct shape s;
     int64_t at, size[2] = {(int64_t)weft_dtype_size(x->plan->bufs[part->buf].dtype)};
     s.loops = shape_loops(x->plan, part, p->places[part->buf].stride, s.n, s.stride[0], &at);
-    shape_settle(&s, 1, size);
+    settle(&s, 1, size);
     return s;
 }
 
@@ -107,7 +109,7 @@ struct shape shape_side(const struct block *b, const struct block_part *part)
     struct shape s;
     int64_t size[2] = {(int64_t)weft_dtype_size(part->dtype)};
     add_side(&s, 0, b, part);
-    shape_settle(&s, 1, size);
+    settle(&s, 1, size);
     return s;
 }
 
@@ -118,7 +120,7 @@ struct shape shape_pair(const struct block *from, const struct block_part *src, 
     int64_t size[2] = {(int64_t)weft_dtype_size(dst->dtype), (int64_t)weft_dtype_size(src->dtype)};
     add_side(&s, 0, to, dst);
     add_side(&s, 1, from, src);
-    shape_settle(&s, 2, size);
+    settle(&s, 2, size);
     return s;
 }
 
@@ -133,7 +135,7 @@ bool shape_scattered(const weft_exec *x, const struct program *p, const uint32_t
         for (uint32_t k = 0; k < st->nparts; k++) {
             const struct plan_part *part = &plan->parts[st->part + k];
             int64_t size = (int64_t)weft_dtype_size(plan->bufs[part->buf].dtype);
-            struct shape s = shape_own(x, p, part);
+            struct shape s = own(x, p, part);
             int64_t step = s.outer ? s.stride[0][s.outer - 1] : 0;
             all += part->count * size;
             if (step && s.length * size <= (step < FAR ? SCATTERED : SCATTERED_FAR))
@@ -150,7 +152,7 @@ int64_t shape_spans(const weft_exec *x, const struct program *p, uint32_t step)
     int64_t spans = 0;
     for (uint32_t k = 0; k < st->nparts; k++) {
         const struct plan_part *part = &plan->parts[st->part + k];
-        spans += part->count ? part->count / shape_own(x, p, part).length : 0;
+        spans += part->count ? part->count / own(x, p, part).length : 0;
     }
     return spans;
 }

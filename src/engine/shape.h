@@ -28,10 +28,6 @@ int shape_merge(int loops, int64_t *n, int64_t (*stride)[MEMORY_LOOPS], size_t k
 
 /* ---- shapes ---- */
 
-/* Merges the loops that stand in s, and finds the span. size: bytes of an element on each side. */
-void shape_settle(struct shape *s, int sides, const int64_t size[2]);
-/* Of a part of the plan in this rank's memory. */
-struct shape shape_own(const weft_exec *x, const struct program *p, const struct plan_part *part);
 /* Of a part that a block describes. */
 struct shape shape_side(const struct block *b, const struct block_part *part);
 /* Of both ends of a part, which have the same loops: to be read at src and written at dst. */

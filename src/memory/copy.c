@@ -171,63 +171,6 @@ void memory_copy_units(void *dst, int64_t dstep, const void *src, int64_t sstep,
     copy_units(&(struct grid){1, n, 0, 0, dstep, sstep, unit}, dst, src);
 }
 
-/* Do units of the one list mostly share lines with those of the other? */
-static bool share_lines(const unsigned char *a, const unsigned char *b, int64_t step)
-{
-    int64_t between = (int64_t)((intptr_t)a - (intptr_t)b);
-    step = step < 0 ? -step : step;
-    between = step ? between % step : between;
-    between = between < 0 ? -between : between;
-    return between < LINE / 2 || step - between < LINE / 2;
-}
-
-/* Four units of each list are read before they are written; `from` is the step in src. */
-#define FOUR_PAIRS(bytes, from)                                                                          \
-    for (; i + 4 <= n; i += 4) {                                                                         \
-        unsigned char unit_a[4 * bytes], unit_b[4 * bytes];                                              \
-        unsigned char *write_a = to_a + i * dstep, *write_b = to_b + i * dstep;                          \
-        const unsigned char *read_a = from_a + i * (from), *read_b = from_b + i * (from);                \
-        if (ahead)                                                                                       \
-            RAW_UNROLL for (int k = 0; k < 4; k++) __builtin_prefetch(write_a + (k + ahead) * dstep, 1); \
-        if (ahead && !shared)                                                                            \
-            RAW_UNROLL for (int k = 0; k < 4; k++) __builtin_prefetch(write_b + (k + ahead) * dstep, 1); \
-        RAW_UNROLL for (int k = 0; k < 4; k++)                                                           \
-        {                                                                                                \
-            memcpy(unit_a + k * bytes, read_a + k * (from), bytes);                                      \
-            memcpy(unit_b + k * bytes, read_b + k * (from), bytes);                                      \
-        }                                                                                                \
-        RAW_UNROLL for (int k = 0; k < 4; k++)                                                           \
-        {                                                                                                \
-            memcpy(write_a + k * dstep, unit_a + k * bytes, bytes);                                      \
-            memcpy(write_b + k * dstep, unit_b + k * bytes, bytes);                                      \
-        }                                                                                                \
-    }
-
-#define COPY_PAIRS(bytes)         \
-    if (sstep == -bytes)          \
-        FOUR_PAIRS(bytes, -bytes) \
-    else                          \
-        FOUR_PAIRS(bytes, sstep)
-
-void memory_copy_pairs(void *const dst[2], int64_t dstep, const void *const src[2], int64_t sstep, int64_t n,
-                       size_t unit, int64_t ahead)
-{
-    unsigned char *to_a = dst[0], *to_b = dst[1];
-    const unsigned char *from_a = src[0], *from_b = src[1];
-    const bool shared = share_lines(to_a, to_b, dstep);
-    int64_t i = 0;
-    switch (unit) {
-    case 1: COPY_PAIRS(1) break;
-    case 2: COPY_PAIRS(2) break;
-    case 4: COPY_PAIRS(4) break;
-    case 8: COPY_PAIRS(8) break;
-    case 16: COPY_PAIRS(16) break;
-    default: break;
-    }
-    memory_copy_units(to_a + i * dstep, dstep, from_a + i * sstep, sstep, n - i, unit);
-    memory_copy_units(to_b + i * dstep, dstep, from_b + i * sstep, sstep, n - i, unit);
-}
-
 static bool nearer(int64_t a, int64_t b)
 {
     return (a < 0 ? -a : a) < (b < 0 ? -b : b);

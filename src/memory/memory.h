@@ -31,10 +31,6 @@ void memory_copy(const struct memory_tile *t, void *dst, int to, const void *src
 
 /* Moves n units of `unit` bytes, which are dstep and sstep bytes apart: for short stretches of one loop. */
 void memory_copy_units(void *dst, int64_t dstep, const void *src, int64_t sstep, int64_t n, size_t unit);
-/* The same for two lists with the same steps, side by side: units that go into one line are written together. The lines
- * that are written are prefetched `ahead` units ahead; 0: they are in the cache. */
-void memory_copy_pairs(void *const dst[2], int64_t dstep, const void *const src[2], int64_t sstep, int64_t n,
-                       size_t unit, int64_t ahead);
 
 /* memcpy with nontemporal stores, for bytes that are not read again soon. They bypass the caches on processors that
  * would otherwise read each line before they write it. Stores after this call are seen after the stores of this call.

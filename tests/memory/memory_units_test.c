@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "memory/line.h"
 #include "memory/memory.h"
 #include "memory_ref.h"
 #include "support/suite.h"
@@ -62,19 +63,17 @@ static void nontemporal_copies_match_memcpy(void **state)
     }
 }
 
-/* Two lists of units, which share lines or are apart. */
-static void pairs_of_units_match_memcpy(void **state)
+/* Lines of one run and of many, upwards and downwards, with addresses behind a base and without one. */
+static void copied_lines_match_memcpy(void **state)
 {
     (void)state;
-    static const int64_t units[] = {1, 2, 4, 8, 16, 12, 24};
     enum { ROOM = 40 * 300 + 400 };
     static unsigned char src[ROOM], dst[ROOM], want[ROOM];
+    static const uint32_t runs[] = {1, 2, 4, 8, 12, 16, 24, 32, 64, 100, 128};
     for (int round = 0; round < 1000; round++) {
-        int64_t unit = units[upto(sizeof units / sizeof *units)], n = upto(40), other[2];
-        int64_t step[2] = {2 * unit + upto(301 - 2 * unit), upto(2) ? unit : unit + upto(301 - unit)};
+        uint32_t bytes = runs[upto(sizeof runs / sizeof *runs)], n = (uint32_t)upto(40);
+        int64_t step[2] = {bytes + upto(301 - bytes), upto(301)};
         bool down[2] = {upto(2), upto(2)};
-        other[0] = unit + upto(step[0] - 2 * unit + 1); /* where the second list begins, between units of the first */
-        other[1] = upto(300);
         for (int i = 0; i < ROOM; i++) {
             src[i] = (unsigned char)ref_random(&seed);
             dst[i] = want[i] = 0;
@@ -82,12 +81,12 @@ static void pairs_of_units_match_memcpy(void **state)
         int64_t to = down[0] && n ? (n - 1) * step[0] : 0, from = down[1] && n ? (n - 1) * step[1] : 0;
         for (int k = 0; k < 2; k++)
             step[k] = down[k] ? -step[k] : step[k];
-        memory_copy_pairs((void *[]){dst + to, dst + to + other[0]}, step[0],
-                          (const void *[]){src + from, src + from + other[1]}, step[1], n, (size_t)unit, upto(2) * 16);
-        for (int64_t i = 0; i < n; i++) {
-            memcpy(want + to + i * step[0], src + from + i * step[1], (size_t)unit);
-            memcpy(want + to + other[0] + i * step[0], src + from + other[1] + i * step[1], (size_t)unit);
-        }
+        uintptr_t base = upto(2) ? (uintptr_t)dst : 0;
+        struct memory_line line = {
+            (uintptr_t)(dst + to) - base, (uintptr_t)(src + from) - base, step[0], step[1], n, bytes};
+        memory_copy_line(base, &line);
+        for (int64_t i = 0; i < n; i++)
+            memcpy(want + to + i * step[0], src + from + i * step[1], bytes);
         assert_memory_equal(dst, want, ROOM);
     }
 }
@@ -97,7 +96,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copied_units_match_memcpy),
         cmocka_unit_test(nontemporal_copies_match_memcpy),
-        cmocka_unit_test(pairs_of_units_match_memcpy),
+        cmocka_unit_test(copied_lines_match_memcpy),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

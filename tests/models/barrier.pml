@@ -1,4 +1,4 @@
-/* The barriers of src/exec/window_sync.c and the meetings of src/exec/meet.c, of N ranks over ROUNDS rounds: nobody
+/* The barriers of src/window/window_sync.c and the meetings of src/comm/meeting.c, of N ranks over ROUNDS rounds: nobody
  * leaves before all have come, nobody is left behind, and nothing is cleared between rounds. Each rank writes the
  * number of the round into its stamp, enters, and looks at the stamps of the others when it has left.
  *

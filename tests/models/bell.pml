@@ -4,7 +4,7 @@
  * wake it early, which every model here must bear.
  *
  * A sleep has no time limit here, as it has there, so that a wake-up that is lost ends in a deadlock, which spin finds.
- * -DPATIENCE gives waits for several signals the short limit that they have in src/exec/meet.c.
+ * -DPATIENCE gives waits for several signals the short limit that they have in src/comm/meeting.c.
  *
  * spin's memory is one order that all agree on. The code's words are seq_cst, or have a seq_cst fence between a store
  * and the looks that follow it; without the fence looks can come first, which is what COUNT_FIRST and EARLY_LOOK do.

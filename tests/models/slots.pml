@@ -1,4 +1,4 @@
-/* The channels of src/exec/engine.c, but for letters: N ranks that each send MESSAGES a run to each other, in RUNS
+/* The channels of src/engine/drivers/pipeline.c, without eager messages: N ranks that each send MESSAGES a run to each other, in RUNS
  * runs. `ready` and `done` count messages over all runs. Nothing is overwritten before it was read, nothing is read
  * before it is written, and all runs end.
  *

@@ -14,7 +14,7 @@
 #include "base/hash.h"
 #include "comm/lock.h"
 #include "engine/block.h"
-#include "engine/driver.h"
+#include "engine/drivers/jobs.h"
 #include "engine/ways/assist.h"
 #include "engine/ways/eager.h"
 #include "property_places.h"
@@ -277,9 +277,8 @@ static void age(weft_exec *x, uint64_t runs)
         for (uint32_t k = 0; k < out->n; k++)
             atomic_store(&out->sends[k].claimed, assist_claimed(runs, out->sends[k].bytes));
     }
-    for (int k = 1; k < 3 && p->driver == &driver_chore && !x->comm->rank; k++) /* who has begun, and what is over */
-        atomic_store((_Atomic uint64_t *)(void *)((char *)driver_room(p->driver, x->block) + k * CORE_LINE),
-                     runs * (uint64_t)x->comm->size);
+    if (p->driver == &driver_lists && !x->comm->rank)
+        jobs_reset(x, ((const struct jobs_state *)p->state)->groups);
 }
 
 static int bind_all(struct errand *e, int thread)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The models of wake-ups, barriers, channels, letters, shared copies, chores, swaps and the seat, checked by spin in all orders in which ranks can act: nothing
-# is found in them, and what is broken on purpose is found. With WEFT_TEST_SHARE=full larger ones, too, and with another share
+# The models of wake-ups, barriers, channels, eager messages, assisted pulls, shared work and the progress lock, checked by spin in all
+# orders in which ranks can act: nothing is found in them, and what is broken on purpose is found. With WEFT_TEST_SHARE=full larger ones, too, and with another share
 # a third of what is broken.
 set -u
 : "${WEFT_SOURCE_DIR:?}" "${WEFT_BUILD_DIR:?}"
@@ -55,31 +55,31 @@ right barrier -DVOTES -DN=2 -DROUNDS=4
 right slots -DSTAR -DN=3 -DMESSAGES=1 -DRUNS=1
 right slots -DSTAR -DN=3 -DAWAKE
 right slots -DSTAR -DN=3 -DAWAKE -DSHARE
-right letters
-right letters -DTINY
-right letters -DMUTUAL
-right letters -DTINY -DMUTUAL
-right letters -DMIXED -DLETTERS=2 -DRUNS=4
-right letters -DMUTUAL -DANSWERED -DRUNS=4
-right letters -DTINY -DMUTUAL -DANSWERED -DRUNS=4
-right help
-right help -DPIECES=1
-right chores
-right chores -DN=2 -DRUNS=3
-right chores -DDIES=1 -DRUNS=1
-right swaps -DSHARES=1
-right swaps -DN=2 -DRUNS=3
-right swaps -DDIES=1 -DRUNS=1
+right eager
+right eager -DTINY
+right eager -DMUTUAL
+right eager -DTINY -DMUTUAL
+right eager -DMIXED -DSLOTS=2 -DRUNS=4
+right eager -DMUTUAL -DANSWERED -DRUNS=4
+right eager -DTINY -DMUTUAL -DANSWERED -DRUNS=4
+right assist
+right assist -DPIECES=1
+right jobs
+right jobs -DN=2 -DRUNS=3
+right jobs -DDIES=1 -DRUNS=1
+right jobs_pairs -DSHARES=1
+right jobs_pairs -DN=2 -DRUNS=3
+right jobs_pairs -DDIES=1 -DRUNS=1
 optimise=-O1 # for more states, worth the time to compile
 right barrier -DPAIRS -DAPART -DROUNDS=1
 right barrier -DVOTES -DROUNDS=1
 right slots
 right slots -DPUSH
-right letters -DN=3 -DLETTERS=1 -DTELLS=1 -DRUNS=2
-right seat -DRUNS=1
+right eager -DN=3 -DSLOTS=1 -DTELLS=1 -DRUNS=2
+right progress_lock -DRUNS=1
 if [ "${WEFT_TEST_SHARE:-}" = full ]; then
     right wake -DN=4 -DLATE_DISARM
-    right swaps
+    right jobs_pairs
     right barrier -DROUNDS=3
     right barrier -DN=4
     right barrier -DPAIRS -DROUNDS=1
@@ -88,11 +88,11 @@ if [ "${WEFT_TEST_SHARE:-}" = full ]; then
     right slots -DSTAR -DN=3 -DAWAKE -DSHARE -DSLOTS=2 -DLIMIT=1
     right slots -DSTAR -DN=3 -DAWAKE -DSHARE -DSLOTS=2 -DMESSAGES=3 -DRUNS=3
     right slots -DSLOTS=3 -DMESSAGES=3
-    right letters -DN=3 -DLETTERS=2 -DRUNS=3
-    right letters -DN=3 -DTINY -DMUTUAL -DANSWERED -DRUNS=2
+    right eager -DN=3 -DSLOTS=2 -DRUNS=3
+    right eager -DN=3 -DTINY -DMUTUAL -DANSWERED -DRUNS=2
     right slots -DPULL
-    right seat
-    right seat -DRUNS=3
+    right progress_lock
+    right progress_lock -DRUNS=3
 fi
 
 optimise=-O0
@@ -121,34 +121,34 @@ broken "$wrong" slots -DPUSH -DNOT_ASKED
 broken "$stuck" slots -DNO_RECEIVE
 broken "$wrong" slots -DSTAR -DN=3 -DAWAKE -DSHARE -DFIRST_FREES
 for layout in LARGE TINY; do
-    broken "$stuck" letters -D$layout -DNO_FENCE
-    broken "$wrong" letters -D$layout -DNO_ACQUIRE
-    broken "$wrong" letters -D$layout -DSHORT_NUMBER
-    broken "$wrong" letters -D$layout -DAHEAD=5
+    broken "$stuck" eager -D$layout -DNO_FENCE
+    broken "$wrong" eager -D$layout -DNO_ACQUIRE
+    broken "$wrong" eager -D$layout -DSHORT_NUMBER
+    broken "$wrong" eager -D$layout -DAHEAD=5
 done
-broken "$stuck" letters -DMUTUAL -DANSWERED -DLETTERS=1 -DRUNS=4
-broken "$wrong" letters -DTINY -DMUTUAL -DANSWERED -DLATE_READ -DRUNS=4
-broken "$wrong" letters -DANSWERED -DRUNS=4
-broken "$stuck" letters -DCOUNT_FIRST
-broken "$stuck" letters -DTELLS=5
-broken "$wrong" letters -DEARLY_DONE
-broken "$stuck" letters -DMUTUAL -DNO_FENCE
-broken "$wrong" letters -DMIXED -DLETTERS=1 -DTELLS=1
-broken "$wrong" letters -DNO_RELEASE
-broken "$wrong" letters -DTINY -DONE_NUMBER
-broken "$wrong" letters -DN=3 -DLETTERS=1 -DTELLS=1 -DRUNS=2 -DONE_ASKED
+broken "$stuck" eager -DMUTUAL -DANSWERED -DSLOTS=1 -DRUNS=4
+broken "$wrong" eager -DTINY -DMUTUAL -DANSWERED -DLATE_READ -DRUNS=4
+broken "$wrong" eager -DANSWERED -DRUNS=4
+broken "$stuck" eager -DCOUNT_FIRST
+broken "$stuck" eager -DTELLS=5
+broken "$wrong" eager -DEARLY_DONE
+broken "$stuck" eager -DMUTUAL -DNO_FENCE
+broken "$wrong" eager -DMIXED -DSLOTS=1 -DTELLS=1
+broken "$wrong" eager -DNO_RELEASE
+broken "$wrong" eager -DTINY -DONE_NUMBER
+broken "$wrong" eager -DN=3 -DSLOTS=1 -DTELLS=1 -DRUNS=2 -DONE_ASKED
 for fault in SENDER_FIRST TWO_STEPS EARLY_DONE; do
-    broken "$wrong" help -D$fault
+    broken "$wrong" assist -D$fault
 done
-broken "$stuck" help -DNO_BASE
+broken "$stuck" assist -DNO_BASE
 for fault in TWO_STEPS TOO_EARLY EARLY_OVER; do
-    broken "$wrong" chores -D$fault
-    broken "$wrong" swaps -D$fault
+    broken "$wrong" jobs -D$fault
+    broken "$wrong" jobs_pairs -D$fault
 done
-broken "$stuck" chores -DDIES=1 -DDONE_FIRST -DRUNS=1
-broken "$stuck" swaps -DDIES=1 -DDONE_FIRST -DRUNS=1
+broken "$stuck" jobs -DDIES=1 -DDONE_FIRST -DRUNS=1
+broken "$stuck" jobs_pairs -DDIES=1 -DDONE_FIRST -DRUNS=1
 for fault in NO_RECHECK PARK_BLIND NO_CALL NO_DISTURB LATE_ASLEEP DISARM_AWAY COUNT_FIRST WANT_LATE; do
-    broken "$stuck" seat -D$fault
+    broken "$stuck" progress_lock -D$fault
 done
-broken "$wrong" seat -DTWO_STEPS
+broken "$wrong" progress_lock -DTWO_STEPS
 exit "$failed"

@@ -16,6 +16,7 @@
 #include "engine/channel.h"
 #include "engine/shape.h"
 #include "engine/work.h"
+#include "memory/line.h"
 
 #define TURN (32 << 10) /* bytes of all streams together in a turn */
 #define PASS (8 << 20)  /* bytes of a pass: half a millisecond */
@@ -57,24 +58,17 @@ struct weave_lane {
     int64_t dstep, sstep;
     struct weave_stream *stream;
     struct weave_rows *rows;
-    const struct weave_line *line;
+    const struct memory_line *line;
     uint8_t to, from;
-};
-
-/* A move that is plain rows in one loop, in a small space: with many tensors, what there is to know about their moves
- * is as large as the tensors. */
-struct weave_line {
-    char *dst;
-    const char *src;
-    int64_t dstep, sstep, n; /* n rows; 0: the move is none such */
-    int64_t bytes;           /* of a row */
 };
 
 struct weave {
     struct weave_stream *streams;
     struct weave_lane *lanes;
-    struct weave_line *lines; /* one for each move of the program */
-    uint32_t n, left;         /* left: streams that are not through */
+    /* One for each move of the program, without rows unless the move is plain rows in one loop. In a small space: with
+     * many tensors, what there is to know about their moves is as large as the tensors. */
+    struct memory_line *lines;
+    uint32_t n, left; /* left: streams that are not through */
 };
 
 /* ---- making ---- */
@@ -138,12 +132,13 @@ static int cut(struct program *p, struct exec_move *m, struct seen *seen)
     return 0;
 }
 
-static struct weave_line line_of(const struct exec_move *m)
+static struct memory_line line_of(const struct exec_move *m)
 {
     const struct weave_rows *r = m->rows;
-    if (!m->tile || !r->plain || r->cut)
-        return (struct weave_line){.n = 0};
-    return (struct weave_line){m->dst, m->src, m->tile->stride[0][0], m->tile->stride[1][0], r->n, r->bytes};
+    if (!m->tile || !r->plain || r->cut || r->n > UINT32_MAX || r->bytes > UINT32_MAX)
+        return (struct memory_line){.n = 0};
+    return (struct memory_line){(uintptr_t)m->dst,     (uintptr_t)m->src, m->tile->stride[0][0],
+                                m->tile->stride[1][0], (uint32_t)r->n,    (uint32_t)r->bytes};
 }
 
 /* Takes the steps that travel this way into the weave. *bytes: what they move. */
@@ -522,7 +517,7 @@ static void cast_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
 }
 
 /* The line that a stream is at, and how many can go, with it; NULL: none, or it is within a move. */
-static const struct weave_line *lines_at(const weft_exec *x, const struct weave_stream *s, uint32_t *n)
+static const struct memory_line *lines_at(const weft_exec *x, const struct weave_stream *s, uint32_t *n)
 {
     const struct program *p = x->program;
     bool through;
@@ -564,27 +559,28 @@ static int64_t line_by_line(weft_exec *x)
         uint32_t left = 0;
         if (s->kind == PLAN_COPY && s->at == s->n)
             continue;
-        const struct weave_line *line = lines_at(x, s, &left);
+        const struct memory_line *line = lines_at(x, s, &left);
         if (!line || !line->n)
             return 0;
         w->lanes[n++] = (struct weave_lane){.stream = s, .line = line};
         count = left < count ? left : count;
     }
     for (bool alike = n > 0; done < count; done++) {
-        const struct weave_line *first = w->lanes[0].line + done;
+        const struct memory_line *first = w->lanes[0].line + done;
         for (uint32_t i = 0; i < n; i++) {
             struct weave_lane *lane = &w->lanes[i];
-            const struct weave_line *l = lane->line + done;
+            const struct memory_line *l = lane->line + done;
             alike &= l->n == first->n && l->bytes == first->bytes;
-            lane->dst = l->dst;
-            lane->src = l->src;
+            lane->dst = (char *)(uintptr_t)l->dst;
+            lane->src = (const char *)(uintptr_t)l->src;
             lane->dstep = l->dstep;
             lane->sstep = l->sstep;
         }
-        if (!alike || !first->n || bytes + first->n * first->bytes * n > PASS)
+        int64_t more = (int64_t)first->n * first->bytes * n;
+        if (!alike || !more || bytes + more > PASS)
             break;
-        plain_rows(w->lanes, n, first->n, (size_t)first->bytes);
-        bytes += first->n * first->bytes * n;
+        plain_rows(w->lanes, n, first->n, first->bytes);
+        bytes += more;
     }
     for (uint32_t i = 0; i < n && done; i++)
         pass_lines(x, w->lanes[i].stream, done);

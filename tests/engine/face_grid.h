@@ -1,7 +1,7 @@
 /* Grids whose faces lie far apart, in memory that all ranks reach: made, filled, checked. For tests of the ways that
  * such faces are copied. */
-#ifndef WEFT_TESTS_FACES_H
-#define WEFT_TESTS_FACES_H
+#ifndef WEFT_TESTS_FACE_GRID_H
+#define WEFT_TESTS_FACE_GRID_H
 #include <stdbool.h>
 #include <stdint.h>
 

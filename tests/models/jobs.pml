@@ -1,12 +1,13 @@
-/* The copies of src/exec/chore.c: in each of RUNS runs each of N ranks begins, and who finds that all have begun takes the
- * chores that nobody has. A chore reads its rank's memory and writes that of all: they must be in that run from its begin
- * to its end. Each is done once, and all are when a rank goes on.
+/* The jobs of src/engine/drivers/jobs.c, for a group of all ranks (lists.c): in each of RUNS runs each of N ranks begins,
+ * and a rank that finds that all have begun claims the jobs that no rank has. A job reads its rank's memory and writes that
+ * of all ranks: all must be in that run from the begin of the job to its end. Each job is done once, and all jobs are done
+ * when a rank goes on.
  *
  * Broken on purpose:
- *   TWO_STEPS   a chore is looked for and taken in two steps
+ *   TWO_STEPS   a job is looked for and taken in two steps
  *   TOO_EARLY   all have begun when one lacks
- *   EARLY_OVER  a rank goes on when all chores are taken
- *   DONE_FIRST  with DIES: a chore is marked as done before it is counted */
+ *   EARLY_OVER  a rank goes on when all jobs are taken
+ *   DONE_FIRST  with DIES: a job is marked as done before it is counted */
 #ifndef N
 #define N 3
 #endif
@@ -20,8 +21,8 @@
 
 byte begun, over;   /* over all runs */
 byte in_run[N];     /* the run that a rank is in; 0: its caller has its memory */
-byte taken[N], who[N]; /* of each chore: the run, and one more than the rank that has it, or DONE */
-byte got[N];        /* the last run that a chore was done in */
+byte taken[N], who[N]; /* of each job: the run, and one more than the rank that has it, or DONE */
+byte got[N];        /* the last run that a job was done in */
 byte dead;          /* one more than the rank that has died */
 
 #ifdef TOO_EARLY
@@ -75,7 +76,7 @@ inline may_die()
     fi
 }
 
-inline do_chore(i, turn)
+inline do_job(i, turn)
 {
     take(i, turn);
     if
@@ -100,7 +101,7 @@ inline do_chore(i, turn)
     fi
 }
 
-/* Who is to blame if the run cannot end: the rank that has died, if it has not begun or has a chore. */
+/* Who is to blame if the run cannot end: the rank that has died, if it has not begun or has a job. */
 #define BLAMED(turn)                                                                                              \
     (dead && (!ALL_BEGUN(turn) && in_run[dead - 1] < turn ||                                                      \
               taken[0] == turn && who[0] == dead || taken[1] == turn && who[1] == dead || taken[N - 1] == turn && \
@@ -119,7 +120,7 @@ active [N] proctype rank()
         :: ALL_BEGUN(turn) && !ALL_OVER(turn) && (taken[0] < turn || taken[1] < turn || taken[N - 1] < turn) ->
             k = 0;
             do
-            :: k < N -> do_chore((_pid + k) % N, turn); k++
+            :: k < N -> do_job((_pid + k) % N, turn); k++
             :: else -> break
             od
         :: !ALL_OVER(turn) && BLAMED(turn) -> goto end

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "faces.h"
+#include "face_grid.h"
 
 #include <unistd.h>
 

@@ -1,6 +1,7 @@
-/* The copies of src/exec/swap.c: N ranks in a row, each pair of neighbours with SHARES shares of its faces, which any rank may
- * copy when both of the pair have begun its run. A share reads and writes the memory of both: they must be in that run from
- * its begin to its end. Each is done once, and those of a rank are when it goes on; the others may be in other runs.
+/* The jobs of src/engine/drivers/jobs.c, for groups of two ranks (faces.c): N ranks in a row, each pair of neighbours with
+ * SHARES jobs, which any rank may do when both of the pair have begun its run. A job reads and writes the memory of both:
+ * they must be in that run from the begin of the job to its end. Each job is done once, and those of a rank are done when it
+ * goes on; other pairs may be in other runs.
  *
  * Broken on purpose:
  *   TWO_STEPS   a share is looked for and taken in two steps

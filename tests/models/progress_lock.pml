@@ -1,18 +1,18 @@
-/* The seat of src/exec/progress.c: a caller and the progress thread drive one after the other, and a peer signals. The
+/* The progress lock of src/comm/lock.c: a caller and the progress thread drive one after the other, and a peer signals. The
  * caller starts RUNS runs one after another; each ends when somebody has passed after its signal has come. What the caller
- * does after a start is its choice in each run: nothing at all, test, wait, or ask for the seat and give up. Sleeps have no
+ * does after a start is its choice in each run: nothing at all, test, wait, or ask for the lock and give up. Sleeps have no
  * time limit here, so that a wake-up that is lost ends in a deadlock; pass() asserts that nobody else drives.
  *
  * Who sleeps on the bell lacks one signal; wake.pml has counts. What can be broken to see that spin finds it:
- *   TWO_STEPS     the seat is looked at and then taken
+ *   TWO_STEPS     the lock is looked at and then taken
  *   NO_RECHECK    who leaves does not look for runs that were submitted meanwhile
- *   PARK_BLIND    the thread parks without a second look at the seat
+ *   PARK_BLIND    the thread parks without a second look at the lock
  *   NO_CALL       who leaves does not look for a thread that has parked
- *   NO_DISTURB    a start in the seat does not count as work that the thread has not seen
- *   LATE_ASLEEP   the thread says that it sleeps after it has left the seat
- *   DISARM_AWAY   the thread disarms the bell as it wakes, though another may be in the seat
+ *   NO_DISTURB    a start in the lock does not count as work that the thread has not seen
+ *   LATE_ASLEEP   the thread says that it sleeps after it has left the lock
+ *   DISARM_AWAY   the thread disarms the bell as it wakes, though another may be in the lock
  *   COUNT_FIRST   it looks before it arms
- *   WANT_LATE     who leaves looks whether the seat is wanted before it is free */
+ *   WANT_LATE     who leaves looks whether the lock is wanted before it is free */
 #ifndef RUNS
 #define RUNS 2
 #endif
@@ -22,13 +22,13 @@
 #define CALLER 0
 #define THREAD 1
 
-bit seat, submitted, disturbed;
+bit lock, submitted, disturbed;
 byte wanted, asleep, drivers;
 byte begun, came, ended; /* runs */
 bit armed;
 bit rung[2], in_bell[2];     /* the bell has changed since this one read it; it is in the futex */
 bit called, in_calls;        /* the thread's other futex */
-bit in_seat;                 /* the caller is in the futex of the seat */
+bit in_lock;                 /* the caller is in the futex of the lock */
 
 inline knock()
 {
@@ -40,13 +40,13 @@ inline take(got)
 {
 #ifdef TWO_STEPS
     if
-    :: !seat -> seat = 1; got = 1
-    :: seat -> got = 0
+    :: !lock -> lock = 1; got = 1
+    :: lock -> got = 0
     fi
 #else
     if
-    :: d_step { !seat -> seat = 1; got = 1 }
-    :: d_step { seat -> got = 0 }
+    :: d_step { !lock -> lock = 1; got = 1 }
+    :: d_step { lock -> got = 0 }
     fi
 #endif
 }
@@ -65,13 +65,13 @@ inline pass()
     assert(drivers == 1);
     moved = 0;
     if
-    :: ended < begun && came == begun -> ended = begun; moved = 1; in_seat = 0 /* progress_ended wakes who waits */
+    :: ended < begun && came == begun -> ended = begun; moved = 1; in_lock = 0 /* progress_ended wakes who waits */
     :: else
     fi;
     drivers--
 }
 
-/* Leaves the seat; began: a run was begun in it. */
+/* Leaves the lock; began: a run was begun in it. */
 inline release()
 {
     got = 1;
@@ -80,13 +80,13 @@ inline release()
         begin_submitted();
 #ifdef WANT_LATE
         if
-        :: wanted -> seat = 0; in_seat = 0
-        :: else -> seat = 0
+        :: wanted -> lock = 0; in_lock = 0
+        :: else -> lock = 0
         fi;
 #else
-        seat = 0;
+        lock = 0;
         if
-        :: wanted -> in_seat = 0
+        :: wanted -> in_lock = 0
         :: else
         fi;
 #endif
@@ -151,7 +151,7 @@ inline start()
     fi
 }
 
-/* Makes progress once if the seat is free. */
+/* Makes progress once if the lock is free. */
 inline test()
 {
     take(got);
@@ -165,8 +165,8 @@ inline test()
     fi
 }
 
-/* In the seat, as comm_wait is, until the run has ended. */
-inline wait_in_seat()
+/* In the lock, as comm_wait is, until the run has ended. */
+inline wait_in_lock()
 {
     do
     :: rung[CALLER] = 0;
@@ -192,12 +192,12 @@ inline wait()
     do
     :: take(got);
         if
-        :: got -> wanted--; begin_submitted(); wait_in_seat(); break
+        :: got -> wanted--; begin_submitted(); wait_in_lock(); break
         :: !got && ended == round -> wanted--; gave_up(); break
         :: else ->
             if
-            :: d_step { seat && ended < round -> in_seat = 1 } -> !in_seat
-            :: !seat || ended == round
+            :: d_step { lock && ended < round -> in_lock = 1 } -> !in_lock
+            :: !lock || ended == round
             fi
         fi
     od
@@ -269,7 +269,7 @@ sit:
     look = 1;
 #else
     if
-    :: seat || wanted -> look = 1
+    :: lock || wanted -> look = 1
     :: else -> look = 0
     fi;
 #endif

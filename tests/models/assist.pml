@@ -1,4 +1,4 @@
-/* The pieces of src/exec/help.c: in each of RUNS runs a message of PIECES pieces, which its sender (1) and its receiver (0)
+/* The pieces of src/engine/ways/assist.c: in each of RUNS runs a message of PIECES pieces, which its sender (1) and its receiver (0)
  * take from one count. Nobody writes the destination but in the run that the receiver is in, each piece is written once, and
  * all of them are there when the receiver goes on.
  *

@@ -1,14 +1,14 @@
-/* The letters of src/exec/letter.h and post.c: ranks write a message of WORDS words in each of RUNS runs into the
- * slot of that run, of LETTERS in all. That the number of the run stands there is the signal. Readers say that they are
- * done with all runs before every TELLS runs only, and who writes may be LETTERS runs ahead of them. No slot is written
+/* Eager messages, src/engine/ways/eager.c and drivers/onepass.c: ranks write a message of WORDS words in each of RUNS runs into the
+ * slot of that run, of SLOTS in all. That the number of the run stands there is the signal. Readers say that they are
+ * done with all runs before every TELLS runs only, and who writes may be SLOTS runs ahead of them. No slot is written
  * before all have read it, none is read before it is written, and all runs end.
  *
  *   (default)  rank 0 writes to all others
  *   -DMUTUAL   all write, and all read all others
- *   -DMIXED    with N=2: the channel has a message that is pulled, too, after the letter. That it was read is told at
- *              once, and says the same of the letter, which is read later: nobody minds, as nobody is two runs ahead.
- *              Needs LETTERS of 2 at least.
- *   -DANSWERED with MUTUAL: nobody says that it is done, nor asks; LETTERS is 2. Who has a letter of all others in a run knows
+ *   -DMIXED    with N=2: the channel has a message that is pulled, too, after the message. That it was read is told at
+ *              once, and says the same of the message, which is read later: nobody minds, as nobody is two runs ahead.
+ *              Needs SLOTS of 2 at least.
+ *   -DANSWERED with MUTUAL: nobody says that it is done, nor asks; SLOTS is 2. Who has a message of all others in a run knows
  *              that they have read its own of the run before
  *   -DTINY     each word has its part of the message and the number of the run, and stores have no order among them;
  *              else one number stands in front and is stored last, which its order (release) says
@@ -17,35 +17,35 @@
  * leave.
  *
  * Broken on purpose, besides what bell.pml has:
- *   NO_FENCE      the writer looks for sleepers while its letter may still be in its core
+ *   NO_FENCE      the writer looks for sleepers while its message may still be in its core
  *   NO_RELEASE    the number can come out before the message
  *   NO_ACQUIRE    the reader may have read the message before it saw the number
  *   ONE_NUMBER    TINY: only the first word has a number
- *   SHORT_NUMBER  the number is that of the slot, which the letter before had, too
- *   ONE_ASKED     the writer of a letter for several asks one of them whether the slot is free
- *   TELLS         > LETTERS: readers say too rarely that they are done
- *   AHEAD         > LETTERS: the writer may be that many runs ahead
+ *   SHORT_NUMBER  the number is that of the slot, which the message before had, too
+ *   ONE_ASKED     the writer of a message for several asks one of them whether the slot is free
+ *   TELLS         > SLOTS: readers say too rarely that they are done
+ *   AHEAD         > SLOTS: the writer may be that many runs ahead
  *   EARLY_DONE    a reader says that it is done before it is
- *   LATE_READ     ANSWERED: a letter is read after the next one of the reader has come out, for want of release
- *   ANSWERED without MUTUAL, or with LETTERS of 1 */
+ *   LATE_READ     ANSWERED: a message is read after the next one of the reader has come out, for want of release
+ *   ANSWERED without MUTUAL, or with SLOTS of 1 */
 #ifndef N
 #define N 2
 #endif
-#ifndef LETTERS
+#ifndef SLOTS
 #ifdef ANSWERED
-#define LETTERS 2
+#define SLOTS 2
 #else
-#define LETTERS 4
+#define SLOTS 4
 #endif
 #endif
 #ifndef TELLS
-#define TELLS (LETTERS / 2)
+#define TELLS (SLOTS / 2)
 #endif
 #ifndef AHEAD
-#define AHEAD LETTERS
+#define AHEAD SLOTS
 #endif
 #ifndef RUNS
-#define RUNS (2 * LETTERS)
+#define RUNS (2 * SLOTS)
 #endif
 #define WORDS 2
 #include "bell.pml"
@@ -58,14 +58,14 @@
 #define READS(r, from) ((r) != (from) && WRITES(from))
 
 #ifdef SHORT_NUMBER
-#define NUMBER(turn) (1 + (turn) % LETTERS)
+#define NUMBER(turn) (1 + (turn) % SLOTS)
 #else
 #define NUMBER(turn) (turn)
 #endif
 
-#define WORD(from, turn, w) (((from) * LETTERS + (turn) % LETTERS) * WORDS + (w))
-byte part[N * LETTERS * WORDS];   /* of the message: the number of the run that wrote it */
-byte number[N * LETTERS * WORDS]; /* in words if TINY, else the first stands for the slot */
+#define WORD(from, turn, w) (((from) * SLOTS + (turn) % SLOTS) * WORDS + (w))
+byte part[N * SLOTS * WORDS];   /* of the message: the number of the run that wrote it */
+byte number[N * SLOTS * WORDS]; /* in words if TINY, else the first stands for the slot */
 bit stored[N * WORDS], sealed[N]; /* by the program, not out yet */
 byte writes[N];                   /* the run of these */
 byte done[N * N];                 /* [from * N + by] */
@@ -105,7 +105,7 @@ end:
     od
 }
 
-/* letter_there, in ok; and what the rank awaits. All looks are relaxed, each a step of its own. */
+/* there, in ok; and what the rank awaits. All looks are relaxed, each a step of its own. */
 inline look_at(from)
 {
     ok = number[WORD(from, turn, 0)] == NUMBER(turn);
@@ -129,7 +129,7 @@ inline look_at(from)
 #endif
 #endif
 
-/* Before its letter is written a rank awaits those who have not let go of its slot, then the letters that are due. */
+/* Before its message is written a rank awaits those who have not let go of its slot, then the messages that are due. */
 inline look()
 {
     lacks = 0;
@@ -158,7 +158,7 @@ inline look()
     ok = lacks == 0
 }
 
-inline read_letter(from)
+inline read_message(from)
 {
     assert(part[WORD(from, turn, 0)] == turn);
     assert(part[WORD(from, turn, 1)] == turn)
@@ -202,7 +202,7 @@ inline call_readers()
     od
 }
 
-inline write_letter()
+inline write_message()
 {
     written = 0;
     await(); /* slots_free */
@@ -222,7 +222,7 @@ inline write_letter()
     call_readers()
 }
 
-inline read_letters()
+inline read_messages()
 {
     q = 0;
     do
@@ -231,9 +231,9 @@ inline read_letters()
         :: READS(me, q) ->
 #ifdef EARLY_DONE
             tell(q);
-            read_letter(q)
+            read_message(q)
 #else
-            read_letter(q);
+            read_message(q);
             tell(q)
 #endif
         :: else
@@ -244,16 +244,16 @@ inline read_letters()
 }
 
 #ifdef LATE_READ
-/* What was seen in this run is read when the letter of the next one is on its way, or when there is none. */
+/* What was seen in this run is read when the message of the next one is on its way, or when there is none. */
 inline read_late()
 {
     turn++;
     if
-    :: turn <= RUNS -> write_letter(); early_written = 1
+    :: turn <= RUNS -> write_message(); early_written = 1
     :: else
     fi;
     turn--;
-    read_letters();
+    read_messages();
 }
 #endif
 
@@ -292,9 +292,9 @@ proctype rank(byte me)
         if
 #ifdef LATE_READ
         :: early_written -> early_written = 0
-        :: !early_written && WRITES(me) -> write_letter()
+        :: !early_written && WRITES(me) -> write_message()
 #else
-        :: WRITES(me) -> write_letter()
+        :: WRITES(me) -> write_message()
 #endif
         :: else
         fi;
@@ -311,7 +311,7 @@ proctype rank(byte me)
 #ifdef LATE_READ
         read_late();
 #else
-        read_letters();
+        read_messages();
 #endif
         turn++
     :: else -> break
