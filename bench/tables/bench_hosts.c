@@ -385,37 +385,37 @@ static int run_matches(struct hosts_bench *b, struct failure *why)
 static void put_json(const struct hosts_bench *b, FILE *to)
 {
     struct json j = {.to = to};
-    json_open(&j, NULL, '{', false);
-    json_text(&j, "bench", "hosts");
-    json_int(&j, "hosts", HOSTS);
-    json_int(&j, "cores", work_cores());
-    json_int(&j, "rounds", b->measure.rounds);
-    json_text(&j, "slow_link", b->rate);
-    json_open(&j, "lines", '[', false);
+    json_write_open(&j, NULL, '{', false);
+    json_write_text(&j, "bench", "hosts");
+    json_write_int(&j, "hosts", HOSTS);
+    json_write_int(&j, "cores", work_cores());
+    json_write_int(&j, "rounds", b->measure.rounds);
+    json_write_text(&j, "slow_link", b->rate);
+    json_write_open(&j, "lines", '[', false);
     for (int i = 0; i < b->n; i++) {
         const struct outcome *o = &b->line[i];
-        json_open(&j, NULL, '{', true);
-        json_text(&j, "what", o->what);
-        json_int(&j, "ranks", o->ranks);
-        json_int(&j, "bytes", o->bytes);
+        json_write_open(&j, NULL, '{', true);
+        json_write_text(&j, "what", o->what);
+        json_write_int(&j, "ranks", o->ranks);
+        json_write_int(&j, "bytes", o->bytes);
         if (o->crossing) {
-            json_int(&j, "crossed", (int64_t)o->time);
-            json_int(&j, "must", (int64_t)o->rival);
+            json_write_int(&j, "crossed", (int64_t)o->time);
+            json_write_int(&j, "must", (int64_t)o->rival);
         } else {
-            json_real(&j, "time_us", o->time * 1e6);
-            json_real(&j, "other_us", o->rival * 1e6);
+            json_write_real(&j, "time_us", o->time * 1e6);
+            json_write_real(&j, "other_us", o->rival * 1e6);
         }
-        json_text(&j, "other", o->other);
-        json_real(&j, "ratio", o->ratio);
+        json_write_text(&j, "other", o->other);
+        json_write_real(&j, "ratio", o->ratio);
         if (o->aim > 0)
-            json_real(&j, "aim", o->aim);
-        json_int(&j, "wrong", o->wrong);
-        json_close(&j, '}');
+            json_write_real(&j, "aim", o->aim);
+        json_write_int(&j, "wrong", o->wrong);
+        json_write_close(&j, '}');
     }
-    json_close(&j, ']');
-    json_text(&j, "left_out", b->left_out);
-    json_text(&j, "incomplete", b->incomplete);
-    json_close(&j, '}');
+    json_write_close(&j, ']');
+    json_write_text(&j, "left_out", b->left_out);
+    json_write_text(&j, "incomplete", b->incomplete);
+    json_write_close(&j, '}');
 }
 
 static int put_out(const struct hosts_bench *b, struct failure *why)
