@@ -4,7 +4,7 @@
 #include "bench/harness/report.h"
 #include "tool/json_write.h"
 
-void report_csv(const struct report *r, FILE *to)
+void report_files_csv(const struct report *r, FILE *to)
 {
     fputs("bench,ranks,what,bytes,who,time_us,back_to_back_us,least_us,median_us,p95_us,wrong,brief,memcpy_GBps\n", to);
     for (int i = 0; i < r->n; i++)
@@ -12,7 +12,7 @@ void report_csv(const struct report *r, FILE *to)
             const struct row *row = &r->rows[i];
             const struct figure *f = &row->f[k];
             fprintf(to, "%s,%d,\"%s\",%" PRId64 ",\"%s\",%.3f,%.3f,%.3f,%.3f,%.3f,%" PRId64 ",%d,%.2f\n", r->name,
-                    row->ranks, row->label, row->cell.bytes, f->who, row_time(row, f) * 1e6, f->each * 1e6,
+                    row->ranks, row->label, row->cell.bytes, f->who, measure_time(row, f) * 1e6, f->each * 1e6,
                     f->least * 1e6, f->single * 1e6, f->tail * 1e6, f->wrong, f->brief, row->copy / 1e9);
         }
     if (r->incomplete)
@@ -23,7 +23,7 @@ static void json_figure(struct json *j, const struct row *row, const struct figu
 {
     json_write_open(j, NULL, '{', true);
     json_write_text(j, "who", f->who);
-    json_write_real(j, "time_us", row_time(row, f) * 1e6);
+    json_write_real(j, "time_us", measure_time(row, f) * 1e6);
     json_write_real(j, "back_to_back_us", f->each * 1e6);
     json_write_real(j, "least_us", f->least * 1e6);
     json_write_real(j, "median_us", f->single * 1e6);
@@ -51,7 +51,7 @@ static void json_remarks(struct json *j, const struct report *r)
     json_write_close(j, ']');
 }
 
-void report_json(const struct report *r, FILE *to)
+void report_files_json(const struct report *r, FILE *to)
 {
     struct json j = {.to = to};
     json_write_open(&j, NULL, '{', false);
@@ -78,10 +78,10 @@ void report_json(const struct report *r, FILE *to)
         json_write_int(&j, "wrong", l.weft ? l.weft->wrong : -1);
         json_write_real(&j, "memcpy_GBps", row->copy / 1e9);
         json_write_real(&j, "share_of_memcpy", l.copy_share);
-        json_write_real(&j, "floor_us", l.floor ? row_time(row, l.floor) * 1e6 : 0);
+        json_write_real(&j, "floor_us", l.floor ? measure_time(row, l.floor) * 1e6 : 0);
         json_write_real(&j, "share_of_floor", l.floor_share);
         json_write_text(&j, "best_peer", l.peer ? l.peer->who : NULL);
-        json_write_real(&j, "best_peer_us", l.peer ? row_time(row, l.peer) * 1e6 : 0);
+        json_write_real(&j, "best_peer_us", l.peer ? measure_time(row, l.peer) * 1e6 : 0);
         json_write_real(&j, "ratio", l.ratio);
         if (row->explain_json)
             json_write_raw(&j, "explain", row->explain_json);
