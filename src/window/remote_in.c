@@ -101,9 +101,9 @@ static void do_it(struct remote *r, struct remote_peer *p, const struct remote_m
             memcpy(to, bytes, m->value);
         break;
     case REMOTE_ADD: memory_add(to, bytes, (int)m->dtype, m->value / weft_dtype_size((int)m->dtype)); break;
-    case REMOTE_TURN: window_turn(w, me, p->rank, m->value); break;
-    case REMOTE_SET: window_notify(w, me, m->signal, WEFT_NOTIFY_SET, m->value); break;
-    default: window_notify(w, me, m->signal, WEFT_NOTIFY_ADD, m->value); break;
+    case REMOTE_TURN: window_head_turn(w, me, p->rank, m->value); break;
+    case REMOTE_SET: window_head_notify(w, me, m->signal, WEFT_NOTIFY_SET, m->value); break;
+    default: window_head_notify(w, me, m->signal, WEFT_NOTIFY_ADD, m->value); break;
     }
     p->done++;
     p->owes |= is_put(m);
@@ -173,7 +173,7 @@ static void acknowledge(struct remote *r, struct remote_peer *p)
     struct remote_mail m = {.kind = REMOTE_ACK, .value = p->done};
     p->told = p->done;
     p->owes = false;
-    remote_post(r, p->rank, &m, 0);
+    remote_peer_post(r, p->rank, &m, 0);
 }
 
 bool remote_in_move(struct remote *r)

@@ -369,7 +369,7 @@ static int put_remote(weft_window *w, const struct window_buffer *b, int rank, i
                       int64_t count, int add)
 {
     struct comm_family *f = comm_enter(w->comm);
-    int err = remote_put(w, rank, b->at + (uint64_t)offset * b->size, src, (size_t)count * b->size, add);
+    int err = remote_out_put(w, rank, b->at + (uint64_t)offset * b->size, src, (size_t)count * b->size, add);
     comm_leave(f);
     return err;
 }
@@ -415,7 +415,7 @@ void weft_window_close(weft_window *w)
         /* Orders all that this rank ever signalled before it; pairs with the loads in window_sync.c. */
         atomic_store_explicit(&w->heads[c->rank]->freed, 1, memory_order_seq_cst);
         core_ring_all(c->group);
-        window_end(w);
+        window_head_end(w);
     }
     comm_drop(c);
     comm_leave(f);

@@ -113,7 +113,7 @@ static int check_call(const weft_window *w, const char *call)
 static int release(weft_window *w, int rank, uint32_t kind, uint32_t signal, uint64_t value)
 {
     struct comm_family *f = comm_enter(w->comm);
-    int err = remote_release(w, rank, kind, signal, value);
+    int err = remote_out_release(w, rank, kind, signal, value);
     comm_leave(f);
     return err;
 }
@@ -135,7 +135,7 @@ int weft_window_notify(weft_window *w, int rank, int signal, enum weft_notify ho
         return error_set(WEFT_EINVAL, "weft_window_notify: there is no way %d to notify", (int)how);
     if (w->remote && rank != c->rank)
         return release(w, rank, how == WEFT_NOTIFY_SET ? REMOTE_SET : REMOTE_PLUS, (uint32_t)signal, value);
-    window_notify(w, rank, (uint32_t)signal, how, value);
+    window_head_notify(w, rank, (uint32_t)signal, how, value);
     return 0;
 }
 
@@ -304,7 +304,7 @@ static int barrier_late(const struct barrier *b)
     int n = b->group ? w->comm->size : w->nwith;
     if (w->remote && waits_itself(w)) {
         struct comm_family *f = comm_enter(w->comm);
-        int err = remote_late(w->comm->remote, b->call);
+        int err = remote_peer_late(w->comm->remote, b->call);
         comm_leave(f);
         return err;
     }
@@ -423,7 +423,7 @@ static int enter_with(weft_window *w, const int *ranks, size_t n)
         if (w->remote)
             err = release(w, r, REMOTE_TURN, 0, w->turns[r] + 1);
         else
-            window_turn(w, r, c->rank, w->turns[r] + 1);
+            window_head_turn(w, r, c->rank, w->turns[r] + 1);
         if (err && w->nwith) /* some have been told */
             return comm_fail(c, err, "rank %d has no memory to enter a barrier", c->rank);
         w->turns[r] += !err;

@@ -22,7 +22,7 @@ struct remote_peer *remote_peer(struct remote *r, int rank)
     return p;
 }
 
-int remote_post(struct remote *r, int rank, const struct remote_mail *m, size_t n)
+int remote_peer_post(struct remote *r, int rank, const struct remote_mail *m, size_t n)
 {
     char who[COMM_WHO];
     int err = mail_send(r->comm, rank, m, REMOTE_HEAD + n);
@@ -31,14 +31,6 @@ int remote_post(struct remote *r, int rank, const struct remote_mail *m, size_t 
     char text[CORE_TEXT / 2];
     snprintf(text, sizeof text, "%s", weft_errmsg());
     return comm_fail(r->comm, err, "rank %d, mail to %s: %s", r->comm->rank, comm_who(r->comm, rank, who), text);
-}
-
-weft_window *remote_window(const struct remote *r, const struct remote_mail *m)
-{
-    weft_window *w = r->windows;
-    while (w && w->remote->id != m->window)
-        w = w->remote->next;
-    return w;
 }
 
 /* ---- waiting ---- */
@@ -51,7 +43,7 @@ static const char *name_late(const struct remote *r, struct comm_names *names)
     return names->n ? comm_named(names) : NULL;
 }
 
-int remote_late(const struct remote *r, const char *call)
+int remote_peer_late(const struct remote *r, const char *call)
 {
     struct comm_names names = {0};
     const char *who = name_late(r, &names);
@@ -84,7 +76,7 @@ static void sleep_on_wires(weft_comm *c, uint32_t bell)
 }
 
 /* Like comm_wait, but for the wires alone: put may be called where a callback must not run. */
-int remote_wait(struct remote *r, const struct remote_peer *p, bool (*met)(void *arg), void *arg)
+int remote_peer_wait(struct remote *r, const struct remote_peer *p, bool (*met)(void *arg), void *arg)
 {
     weft_comm *c = r->comm;
     int64_t began = met(arg) ? 0 : core_now();
