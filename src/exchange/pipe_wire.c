@@ -127,8 +127,8 @@ int pipe_wire_greet(struct pipes *p)
 static void answer(const struct pipes *p, int peer)
 {
     const struct pipe_head *h = p->head;
-    bool sends = pipe_find(pipe_to_list(h), h->nto, peer) >= 0,
-         receives = pipe_find(pipe_from_list(h), h->nfrom, peer) >= 0;
+    bool sends = pipes_find(pipes_to_list(h), h->nto, peer) >= 0,
+         receives = pipes_find(pipes_from_list(h), h->nfrom, peer) >= 0;
     send_to(p, peer, ANSWER, (sends ? SENDS : 0) | (receives ? RECEIVES : 0), p->ring_bytes);
 }
 
