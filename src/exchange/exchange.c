@@ -194,7 +194,7 @@ int weft_exchange_finish(weft_exchange *x, bool done)
     if (!err)
         exchange_move_post(x);
     if (!err && x->comm->has_lock)
-        comm_nudge(x->comm);
+        comm_task_nudge(x->comm);
     return err;
 }
 
@@ -271,7 +271,7 @@ static bool test_locked(weft_exchange *x)
         return false;
     bool moved = comm_progress(c, x->tests % 64 == 63);
     if (state_of(x) == EXCHANGE_FLYING && ++x->tests % 64 == 0)
-        comm_watch(c, core_now(), false);
+        liveness_watch(c, core_now(), false);
     return moved;
 }
 
@@ -303,7 +303,7 @@ static bool landed(void *arg)
 static int lacking(void *arg)
 {
     weft_exchange *x = arg;
-    return comm_tasks_lack(x->comm, &x->task) ? 1 : exchange_watch_lacking(&x->task);
+    return comm_task_any_lacks(x->comm, &x->task) ? 1 : exchange_watch_lacking(&x->task);
 }
 
 static int wait_locked(weft_exchange *x, int64_t timeout_ns)
@@ -318,7 +318,7 @@ static int wait_locked(weft_exchange *x, int64_t timeout_ns)
         comm_progress(c, true);
         err = landed(x) ? 0 : COMM_LATE;
         if (err) /* a caller that only polls must miss the dead, too */
-            comm_watch(c, core_now(), false);
+            liveness_watch(c, core_now(), false);
     } else {
         int64_t now = timeout_ns > 0 ? core_now() : 0;
         struct comm_need need = {landed, lacking, x,
@@ -488,7 +488,7 @@ static void drain(weft_exchange *x)
 {
     weft_comm *c = x->comm;
     struct comm_need need = {drained, NULL, x, core_now() + c->deadline_ns};
-    char who[COMM_WHO];
+    char who[NAMES_RANK];
     int refuses = -1;
     if (!x->pipes.wide || core_failed(c->group))
         return;
@@ -503,7 +503,7 @@ static void drain(weft_exchange *x)
         return;
     if (refuses >= 0)
         comm_fail(c, WEFT_EPEER, "%s freed its exchange before it had received what rank %d sent to it",
-                  comm_who(c, refuses, who), c->rank);
+                  names_rank(c, refuses, who), c->rank);
     else if (!all)
         comm_fail(c, WEFT_EPEER, "rank %d freed its exchange: what it had sent was not taken within %lld ms", c->rank,
                   (long long)(c->deadline_ns / 1000000));
@@ -518,8 +518,8 @@ static void free_locked(weft_exchange *x)
     }
     struct comm_need need = {landed, lacking, x, core_now() + c->deadline_ns};
     int err = state_of(x) == EXCHANGE_FLYING ? comm_wait(c, &need) : 0;
-    char who[COMM_WHO];
-    comm_who(c, c->rank, who);
+    char who[NAMES_RANK];
+    names_rank(c, c->rank, who);
     if (err == COMM_LATE)
         comm_fail(c, WEFT_EPEER, "%s gave up a round and freed its exchange: the round did not end within %lld ms", who,
                   (long long)(c->deadline_ns / 1000000));

@@ -267,7 +267,7 @@ static int wait_for_room(weft_exchange *x, int64_t cost, const char *call)
 {
     const struct timespec nap = {.tv_nsec = NAP_NS};
     int err = 0, turn = 0;
-    if (comm_in_callback())
+    if (comm_callback_active())
         return error_set(WEFT_EBUSY, "%s: there is no room now, and a callback must not wait for it", call);
     atomic_fetch_add_explicit(&x->putters, 1, memory_order_seq_cst);
     for (bool fits = false; !fits && !err;) {
@@ -340,7 +340,7 @@ int exchange_put(weft_exchange *x, int to, uint32_t tag, const weft_message *m, 
             count(x, out, &s);
         pthread_mutex_unlock(&x->lock);
         if (end == PUT_QUEUED) /* a thread that sleeps may have been called for the room before this was queued */
-            comm_nudge(x->comm);
+            comm_task_nudge(x->comm);
         if (err || end != PUT_NO_ROOM)
             return err;
         err = wait_for_room(x, cost_of(&s), call);

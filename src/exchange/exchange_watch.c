@@ -105,16 +105,16 @@ static void watch_vote(weft_exchange *x, int64_t now, struct blame *b)
 static void tell(weft_exchange *x, const struct blame *b)
 {
     weft_comm *c = x->comm;
-    char who[COMM_WHO];
+    char who[NAMES_RANK];
     if (b->died >= 0)
-        comm_fail(c, WEFT_EPEER, "%s %s, rank %d was waiting for it in an exchange", comm_who(c, b->died, who),
-                  comm_ended(c, b->died), c->rank);
+        comm_fail(c, WEFT_EPEER, "%s %s, rank %d was waiting for it in an exchange", names_rank(c, b->died, who),
+                  names_gone(c, b->died), c->rank);
     else if (b->left >= 0)
         comm_fail(c, WEFT_EPEER, "%s closed its comm or freed its exchange, rank %d was waiting for it",
-                  comm_who(c, b->left, who), c->rank);
+                  names_rank(c, b->left, who), c->rank);
     else if (b->stalled >= 0)
         comm_fail(c, WEFT_EPEER, "%s finished a round and made no progress for %lld ms, rank %d was waiting for it",
-                  comm_who(c, b->stalled, who), (long long)(c->deadline_ns / 1000000), c->rank);
+                  names_rank(c, b->stalled, who), (long long)(c->deadline_ns / 1000000), c->rank);
 }
 
 void exchange_watch(struct comm_task *t, int64_t now)
@@ -144,7 +144,7 @@ void exchange_watch_putter(weft_exchange *x)
     if (now - last < LOOK_NS || !atomic_compare_exchange_strong_explicit(&x->watched_at, &last, now,
                                                                          memory_order_relaxed, memory_order_relaxed))
         return;
-    comm_looks(x->comm, now);
+    liveness_look(x->comm, now);
     exchange_watch(&x->task, now);
 }
 
@@ -156,17 +156,17 @@ int exchange_watch_timeout(weft_exchange *x)
     uint64_t begun = atomic_load_explicit(&x->begun, memory_order_relaxed);
     for (int i = 0; i < x->pipes.nins; i++)
         if (exchange_in_ends(&x->ins[i]) < begun)
-            comm_name(&names, x->comm, x->ins[i].pipe->peer,
+            names_add(&names, x->comm, x->ins[i].pipe->peer,
                       pipe_finished(x->ins[i].pipe->head, begun - 1) ? "" : " (has not finished)");
     for (int i = 0, named = names.n; i < x->pipes.nouts && !named; i++)
         if (out_waits(&x->outs[i]))
-            comm_name(&names, x->comm, x->outs[i].pipe->peer, "");
+            names_add(&names, x->comm, x->outs[i].pipe->peer, "");
     if (!names.n)
         n = pipes_vote_lacks(&x->pipes, begun - 1, votes);
     pthread_mutex_unlock(&x->lock);
     for (int i = 0; i < n; i++)
-        comm_name(&names, x->comm, votes[i], " (for its vote)");
+        names_add(&names, x->comm, votes[i], " (for its vote)");
     if (!names.n)
         return error_set(WEFT_ETIMEOUT, "time ran out: this rank has work of its own left");
-    return error_set(WEFT_ETIMEOUT, "time ran out: waiting for %s", comm_named(&names));
+    return error_set(WEFT_ETIMEOUT, "time ran out: waiting for %s", names_text(&names));
 }

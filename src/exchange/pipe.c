@@ -331,5 +331,5 @@ bool pipe_stalled(const struct pipes *p, int rank, const struct pipe_head *head,
     uint64_t pulse = atomic_load_explicit(&p->comm->group->ranks[rank].pulse, memory_order_relaxed);
     if (!seen->at || seen->round != round || !pipe_finished(head, round) || pulse != seen->pulse)
         *seen = (struct pipe_seen){pulse, round, now};
-    return comm_silence(p->comm, seen->at, now) >= p->comm->deadline_ns;
+    return liveness_silence(p->comm, seen->at, now) >= p->comm->deadline_ns;
 }

@@ -240,11 +240,11 @@ int pipes_open(struct pipes *p, weft_comm *c, const int *from, int nfrom, const 
     if (!err)
         err = prepare(p, from, nfrom, to, nto);
     struct core_vote vote = {.call = COMM_EXCHANGE, .place = p->place, .note = votes, .code = err};
-    err = comm_agree(c, &vote, c->deadline_ns, &meeting);
+    err = meeting_agree(c, &vote, c->deadline_ns, &meeting);
     if (!err) {
         err = connect_ranks(p, meeting);
         vote = (struct core_vote){.call = COMM_EXCHANGE_DONE, .object = meeting, .code = err};
-        err = comm_agree(c, &vote, c->deadline_ns, &meeting);
+        err = meeting_agree(c, &vote, c->deadline_ns, &meeting);
     }
     if (err)
         discard(p);
@@ -275,7 +275,7 @@ void pipes_close(struct pipes *p)
         drop(p, 2 * rank + 1 + k, p->kids[k]);
     drop(p, rank, p->head);
     if (!p->wide || pipe_wire_close(p, core_failed(c->group)))
-        comm_free_later(c, p->deferred, &p->head->refcount, p->head);
+        comm_deferred_add(c, p->deferred, &p->head->refcount, p->head);
     else
         free(p->deferred); /* the rings stay */
     free_parts(p);

@@ -215,7 +215,7 @@ static void watch(struct comm_task *t, int64_t now)
 {
     struct remote *r = (struct remote *)t;
     weft_comm *c = r->comm;
-    char who[COMM_WHO];
+    char who[NAMES_RANK];
     (void)now;
     for (struct remote_peer *p = r->used; p && !core_failed(c->group); p = p->next) {
         bool sends = p->acked < p->sent;
@@ -225,7 +225,7 @@ static void watch(struct comm_task *t, int64_t now)
         if (fate == TRANSPORT_LEFT && sends) /* nobody will look at what it gets, as where ranks share memory */
             remote_out_forget(r, p);
         else if (fate == TRANSPORT_DIED)
-            comm_fail(c, WEFT_EPEER, "%s has died, rank %d was %s", comm_who(c, p->rank, who), c->rank,
+            comm_fail(c, WEFT_EPEER, "%s has died, rank %d was %s", names_rank(c, p->rank, who), c->rank,
                       sends ? "putting to it" : "waiting for its puts");
     }
 }

@@ -39,9 +39,9 @@ static bool overlap(const struct remote_mail *a, const struct remote_mail *b)
 
 static void broken(struct remote *r, const struct remote_peer *p, int err)
 {
-    char who[COMM_WHO], text[CORE_TEXT / 2];
+    char who[NAMES_RANK], text[CORE_TEXT / 2];
     snprintf(text, sizeof text, "%s", weft_errmsg()); /* the wire's, or no memory */
-    comm_fail(r->comm, err, "rank %d, to which %s was putting: %s", r->comm->rank, comm_who(r->comm, p->rank, who),
+    comm_fail(r->comm, err, "rank %d, to which %s was putting: %s", r->comm->rank, names_rank(r->comm, p->rank, who),
               text);
 }
 
@@ -135,10 +135,10 @@ static bool do_first(struct remote *r, struct remote_peer *p)
 
 void remote_in_take(struct remote *r, struct remote_peer *p, const struct remote_mail *m, size_t n)
 {
-    char who[COMM_WHO];
+    char who[NAMES_RANK];
     if (!is_sound(r, m, n)) {
         comm_fail(r->comm, WEFT_ETRANSPORT, "rank %d got a malformed message for a window from %s", r->comm->rank,
-                  comm_who(r->comm, p->rank, who));
+                  names_rank(r->comm, p->rank, who));
         return;
     }
     bool here = !is_put(m) || m->slot < 0;

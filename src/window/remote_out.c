@@ -67,10 +67,10 @@ void remote_out_forget(struct remote *r, struct remote_peer *p)
 
 static int broken(struct remote *r, const struct remote_peer *p, int err)
 {
-    char who[COMM_WHO], text[CORE_TEXT / 2];
+    char who[NAMES_RANK], text[CORE_TEXT / 2];
     snprintf(text, sizeof text, "%s", weft_errmsg()); /* the wire's */
     return comm_fail(r->comm, err, "rank %d, which was putting to %s: %s", r->comm->rank,
-                     comm_who(r->comm, p->rank, who), text);
+                     names_rank(r->comm, p->rank, who), text);
 }
 
 static bool has_left(const struct remote *r, const struct remote_peer *p)

@@ -150,7 +150,7 @@ static int build(weft_window *w, const weft_buffer *buffers, uint64_t *place)
     if (!h)
         return error_set(WEFT_ENOMEM, "weft_window_open: no memory for a window of %llu bytes",
                          (unsigned long long)data);
-    comm_memory_ready((char *)h, bytes);
+    comm_alloc_populate((char *)h, bytes);
     w->heads[c->rank] = h;
     h->buffers = w->n;
     h->signals = w->signals;
@@ -285,11 +285,11 @@ static int create(weft_comm *c, const weft_buffer *buffers, size_t n, int signal
     struct core_vote vote = {.call = COMM_WINDOW, .place = place, .code = err};
     if (!err && w->remote)
         vote.digest = w->remote->digest;
-    err = comm_agree(c, &vote, c->deadline_ns, &meeting);
+    err = meeting_agree(c, &vote, c->deadline_ns, &meeting);
     if (!err) {
         err = connect_ranks(w, meeting);
         vote = (struct core_vote){.call = COMM_WINDOW_DONE, .object = meeting, .code = err};
-        err = comm_agree(c, &vote, c->deadline_ns, &meeting);
+        err = meeting_agree(c, &vote, c->deadline_ns, &meeting);
     }
     if (err) {
         discard(w);

@@ -31,7 +31,7 @@ void window_head_end(weft_window *w)
     if (w->remote && w->remote->stuck) /* better lost than written when it is another's */
         free(w->deferred);
     else
-        comm_free_later(c, w->deferred, &mine->refcount, mine);
+        comm_deferred_add(c, w->deferred, &mine->refcount, mine);
     arena_free(&w->arena);
     free(w);
 }

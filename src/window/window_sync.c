@@ -80,9 +80,9 @@ static enum transport_fate fate_for_sure(const weft_window *w, int rank, int64_t
 
 static int fail_for(weft_window *w, int rank, bool died, const char *call)
 {
-    char who[COMM_WHO];
-    return comm_fail(w->comm, WEFT_EPEER, "%s %s, rank %d was waiting for it in %s", comm_who(w->comm, rank, who),
-                     died ? comm_ended(w->comm, rank) : "freed its window or closed its comm", w->comm->rank, call);
+    char who[NAMES_RANK];
+    return comm_fail(w->comm, WEFT_EPEER, "%s %s, rank %d was waiting for it in %s", names_rank(w->comm, rank, who),
+                     died ? names_gone(w->comm, rank) : "freed its window or closed its comm", w->comm->rank, call);
 }
 
 static bool has_freed(const weft_window *w, int rank)
@@ -179,7 +179,7 @@ static int signal_lost(void *arg)
             return compares(s) ? 0 : fail_for(w, r, fate == TRANSPORT_DIED, "weft_window_wait");
         left++;
     }
-    if (left || comm_tasks_lack(w->comm, NULL) || comm_siblings_lack(w->comm) || compares(s))
+    if (left || comm_task_any_lacks(w->comm, NULL) || comm_task_sibling_lacks(w->comm) || compares(s))
         return 0;
     int err = comm_failure(w->comm); /* it may be why they have gone */
     return err ? err
@@ -311,11 +311,11 @@ static int barrier_late(const struct barrier *b)
     for (int i = 0; i < n; i++) {
         int r = b->group ? i : w->with[i];
         if (is_missing(b, r))
-            comm_name(&names, w->comm, r, "");
+            names_add(&names, w->comm, r, "");
     }
     if (!names.n) /* the last came between two looks */
         return error_set(WEFT_ETIMEOUT, "%s: time ran out", b->call);
-    return error_set(WEFT_ETIMEOUT, "%s: time ran out, %s not there yet", b->call, comm_named(&names));
+    return error_set(WEFT_ETIMEOUT, "%s: time ran out, %s not there yet", b->call, names_text(&names));
 }
 
 static void flush(weft_comm *c)

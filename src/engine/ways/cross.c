@@ -160,7 +160,7 @@ static enum way_state take(weft_exec *x, struct exec_in *in, const struct exec_s
 {
     weft_comm *c = x->comm;
     struct batch b;
-    char who[COMM_WHO];
+    char who[NAMES_RANK];
     b.link = c->link;
     b.peer = in->peer;
     b.n = b.bytes = 0;
@@ -171,9 +171,9 @@ static enum way_state take(weft_exec *x, struct exec_in *in, const struct exec_s
     if (!err)
         err = flush(&b);
     if (err == WEFT_EPEER || c->transport->gone(c->link, in->peer) == TRANSPORT_DIED)
-        comm_fail(c, WEFT_EPEER, "%s has died, rank %d was reading from it", comm_who(c, in->peer, who), c->rank);
+        comm_fail(c, WEFT_EPEER, "%s has died, rank %d was reading from it", names_rank(c, in->peer, who), c->rank);
     else if (err)
-        comm_fail(c, err, "%s: %s; it was rank %d that tried", comm_who(c, in->peer, who), weft_errmsg(), c->rank);
+        comm_fail(c, err, "%s: %s; it was rank %d that tried", names_rank(c, in->peer, who), weft_errmsg(), c->rank);
     else
         return WAY_OVER;
     *bytes = INT64_MAX; /* the comm has failed: nothing more in this pass */
