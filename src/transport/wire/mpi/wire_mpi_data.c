@@ -147,9 +147,8 @@ int wire_mpi_data_test(struct wire_message *base)
         return result(m);
     m->code = MPI_Test(m->active, &done, &status);
     if (!m->code && !done)
-        return wire_mpi_gone(base->wire, base->peer)
-                   ? base->wire->error(WEFT_EPEER, "rank %d has left", base->peer)
-                   : 0;
+        return wire_mpi_gone(base->wire, base->peer) ? base->wire->error(WEFT_EPEER, "rank %d has left", base->peer)
+                                                     : 0;
     m->active = NULL;
     if (!m->code && !base->send)
         MPI_Get_elements_x(&status, m->large == MPI_DATATYPE_NULL ? MPI_BYTE : m->large, &m->received);
