@@ -110,7 +110,7 @@ static bool among(const char *list, const char *name, size_t n)
     return false;
 }
 
-int bench_check_only(const struct args_verb *verb, const char *only, const char *names)
+int bench_options_check_only(const struct args_verb *verb, const char *only, const char *names)
 {
     for (const char *p = only; p;) {
         size_t n = strcspn(p, ",");
@@ -121,7 +121,7 @@ int bench_check_only(const struct args_verb *verb, const char *only, const char 
     return 0;
 }
 
-int bench_check_file(const struct args_verb *verb, const char *option, const char *path)
+int bench_options_check_file(const struct args_verb *verb, const char *option, const char *path)
 {
     struct stat st;
     if (!path)
@@ -170,10 +170,10 @@ static int check(const struct args_verb *verb, const char *ranks, const char *si
         return args_complain(verb, "--without and --peers exclude each other");
     int code = without ? read_without(verb, without, o) : 0;
     if (!code)
-        code = bench_check_only(verb, o->only, names);
+        code = bench_options_check_only(verb, o->only, names);
     if (!code)
-        code = bench_check_file(verb, "--save", o->save);
-    return code ? code : bench_check_file(verb, "--plot", o->plot);
+        code = bench_options_check_file(verb, "--save", o->save);
+    return code ? code : bench_options_check_file(verb, "--plot", o->plot);
 }
 
 int bench_options(const char *name, const char *about, const char *ranks, const char *sizes, const char *names,
@@ -231,12 +231,12 @@ int bench_options(const char *name, const char *about, const char *ranks, const 
     return check(&verb, ranks, sizes, names, without, out, window);
 }
 
-bool bench_wants(const struct bench_options *o, const char *name)
+bool bench_options_wants(const struct bench_options *o, const char *name)
 {
     return !o->only || among(o->only, name, strlen(name));
 }
 
-void bench_add_weft(const struct bench_options *o, struct contenders *f, int ranks)
+void bench_options_add_weft(const struct bench_options *o, struct contenders *f, int ranks)
 {
     contenders_add_weft(f, &o->weft, ranks);
     for (int i = 0; i < o->nwithout; i++)

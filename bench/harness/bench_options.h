@@ -26,12 +26,12 @@ struct bench_options {
  * after saying what is wrong. */
 int bench_options(const char *name, const char *about, const char *ranks, const char *sizes, const char *names,
                   int argc, char **argv, struct bench_options *out);
-bool bench_wants(const struct bench_options *o, const char *name);
+bool bench_options_wants(const struct bench_options *o, const char *name);
 /* Adds weft, and weft without each of the drivers and ways that --without names. */
-void bench_add_weft(const struct bench_options *o, struct contenders *f, int ranks);
+void bench_options_add_weft(const struct bench_options *o, struct contenders *f, int ranks);
 
 /* What --only says is all among the names, and the files (NULL: none) can be written: said before anything is measured.
  * 0 or CLI_BAD. */
-int bench_check_only(const struct args_verb *verb, const char *only, const char *names);
-int bench_check_file(const struct args_verb *verb, const char *option, const char *path);
+int bench_options_check_only(const struct args_verb *verb, const char *only, const char *names);
+int bench_options_check_file(const struct args_verb *verb, const char *option, const char *path);
 #endif

@@ -43,7 +43,7 @@ static void give_up(struct contender *c, const char *why)
     snprintf(c->why, sizeof c->why, "%s", why);
 }
 
-pid_t contender_spawn(struct contender *c)
+pid_t contenders_spawn(struct contender *c)
 {
     pid_t parent = getpid();
     fflush(NULL);
@@ -112,7 +112,7 @@ void contenders_add_weft(struct contenders *f, const struct weft_setup *how, int
     struct contender *c = contenders_add(f, name, WORK_WEFT, ranks);
     c->without = how->without;
     if (!strcmp(how->on, "threads:")) {
-        if (!c->out && !contender_spawn(c)) {
+        if (!c->out && !contenders_spawn(c)) {
             switch_off(how->without);
             serve_threads(how, ranks, c->orders);
             _exit(0);
@@ -123,7 +123,7 @@ void contenders_add_weft(struct contenders *f, const struct weft_setup *how, int
     char url[128];
     snprintf(url, sizeof url, "%sbench-%ld-%d-%d", how->on, (long)getpid(), ranks, number++);
     for (int r = 0; r < ranks && !c->out; r++)
-        if (!contender_spawn(c)) {
+        if (!contenders_spawn(c)) {
             if (how->link && !link_enter(how->link, link_host(how->link, r, ranks)))
                 _exit(1);
             switch_off(how->without);
@@ -142,7 +142,7 @@ static void add_floor(struct contenders *f, const char *name, enum work_kind kin
     if (!fl && !c->out)
         give_up(c, "no memory for its windows");
     for (int r = 0; r < ranks && !c->out; r++)
-        if (!contender_spawn(c)) {
+        if (!contenders_spawn(c)) {
             floor_serve(fl, r, c->orders);
             _exit(0);
         }
@@ -232,7 +232,7 @@ static void say_log(struct contender *c, const char *how)
     give_up(c, why);
 }
 
-int contender_do(struct contender *c, const struct order *order)
+int contenders_do(struct contender *c, const struct order *order)
 {
     if (c->out)
         return -1;

@@ -33,14 +33,14 @@ void contenders_add_floors(struct contenders *f, int ranks, bool staged, const s
 void contenders_add_memory(struct contenders *f, int workers); /* a floor for copies, reads and writes alone */
 /* The MPI libraries that bench/peer_mpi was built for and whose launcher is there, on the hosts of a link if there is
  * one; returns how many. */
-int contenders_add_peers(struct contenders *f, int ranks, const struct bench_link *link);
+int contenders_peers_add(struct contenders *f, int ranks, const struct bench_link *link);
 /* The next contender, with orders of its own; out already if there is none to be had. */
 struct contender *contenders_add(struct contenders *f, const char *name, enum work_kind kind, int ranks);
 /* A child that dies with this process; 0 in it. */
-pid_t contender_spawn(struct contender *c);
+pid_t contenders_spawn(struct contender *c);
 void contenders_close(struct contenders *f);
 
 /* Gives one order and waits for it; a signal (signals_watch) ends that. 0; or c->why says what is wrong, and the
  * contender is out from now on unless the order was to open a cell, which it then cannot do. */
-int contender_do(struct contender *c, const struct order *order);
+int contenders_do(struct contender *c, const struct order *order);
 #endif

@@ -247,7 +247,7 @@ static void keep(const struct contender *c, const struct setting *s, const struc
     _exit(0);
 }
 
-int contenders_add_peers(struct contenders *f, int ranks, const struct bench_link *link)
+int contenders_peers_add(struct contenders *f, int ranks, const struct bench_link *link)
 {
     enum fits now = ranks <= work_cores() ? FITS : OVER;
     const struct setting *list = link ? between : settings;
@@ -259,7 +259,7 @@ int contenders_add_peers(struct contenders *f, int ranks, const struct bench_lin
             continue;
         struct contender *c = contenders_add(f, list[i].name, WORK_PEER, ranks);
         c->log = memfd_create("weft-bench-log", 0);
-        if (!c->out && !contender_spawn(c))
+        if (!c->out && !contenders_spawn(c))
             keep(c, &list[i], link, program);
         n++;
     }

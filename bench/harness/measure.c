@@ -95,7 +95,7 @@ static double single(const struct orders *b, int i, enum span how)
 static double look(struct entry *e, int calls)
 {
     struct order o = {.verb = ORDER_TIME, .variant = e->variant, .warm = calls / 2 + 1, .runs = calls};
-    return contender_do(e->c, &o) ? 0 : slowest(e->c->orders);
+    return contenders_do(e->c, &o) ? 0 : slowest(e->c->orders);
 }
 
 static const struct work_cell *cell_of(const struct contender *c, const struct row *row, const struct work_cell *copy)
@@ -118,7 +118,7 @@ static int open_all(struct contender *c, const struct work_cell *cell, struct ro
     if (c->out || !work_variant(c->kind, cell, 0))
         return 0;
     struct order o = {.verb = ORDER_OPEN, .cell = *cell};
-    if (contender_do(c, &o)) {
+    if (contenders_do(c, &o)) {
         if (c->kind == WORK_WEFT && !c->without && !c->out)
             snprintf(row->refused, sizeof row->refused, "%s", c->why);
         return 0;
@@ -128,7 +128,7 @@ static int open_all(struct contender *c, const struct work_cell *cell, struct ro
         made[v] = longest_made(c->orders, v);
     for (int v = 0; work_variant(c->kind, cell, v); v++) {
         o = (struct order){.verb = ORDER_CHECK, .variant = v};
-        if (contender_do(c, &o))
+        if (contenders_do(c, &o))
             return n;
         e[n] = (struct entry){.c = c, .variant = v, .look = slowest(c->orders), .made = v < ORDERS_WAYS ? made[v] : 0};
         for (uint32_t r = 0; r < c->orders->ranks; r++)
@@ -142,7 +142,7 @@ static int open_all(struct contender *c, const struct work_cell *cell, struct ro
 static char *explain(struct contender *c, bool json)
 {
     struct order o = {.verb = ORDER_EXPLAIN, .json = json};
-    return c->out || contender_do(c, &o) || !*c->orders->text ? NULL : strdup(c->orders->text);
+    return c->out || contenders_do(c, &o) || !*c->orders->text ? NULL : strdup(c->orders->text);
 }
 
 /* The checked call is the first look, with all that a first call costs. A contender that is far off is not looked at
@@ -179,7 +179,7 @@ static void one_round(struct entry *e, const struct measure *m, bool first, enum
                       .runs = alone ? 1 : between(part / 2 / t, 2, 20000),
                       .singles = between(part / (alone ? 1 : 2) / (t + barrier), 2, ORDERS_SINGLES / m->rounds)};
     o.warm = alone ? 1 : o.runs / (first ? 2 : 10) + 1;
-    if (e->c->out || contender_do(e->c, &o))
+    if (e->c->out || contenders_do(e->c, &o))
         return;
     e->each[e->rounds++] = slowest(e->c->orders);
     for (int i = 0; i < o.singles; i++)
@@ -252,7 +252,7 @@ int measure_row(struct contenders *f, const struct measure *m, struct row *row, 
     row->n = 0;
     for (int i = 0; i < f->n; i++) { /* launchers at work would disturb the contenders that are measured first */
         tell(row, f->c[i].name, "start");
-        contender_do(&f->c[i], &(struct order){.verb = ORDER_READY});
+        contenders_do(&f->c[i], &(struct order){.verb = ORDER_READY});
     }
     for (int i = 0; i < f->n && n + ORDERS_WAYS <= MEASURE_FIGURES && !*row->refused; i++) {
         tell(row, f->c[i].name, "open");
@@ -283,7 +283,7 @@ int measure_row(struct contenders *f, const struct measure *m, struct row *row, 
     return 0;
 }
 
-double row_time(const struct row *row, const struct figure *f)
+double measure_time(const struct row *row, const struct figure *f)
 {
     if (timed_alone(row->cell.op))
         return f->single;
@@ -292,12 +292,12 @@ double row_time(const struct row *row, const struct figure *f)
     return row->cell.op == WORK_BROADCAST && f->single > f->each ? f->single : f->each;
 }
 
-const struct figure *row_best(const struct row *row, enum work_kind kind)
+const struct figure *measure_best(const struct row *row, enum work_kind kind)
 {
     const struct figure *best = NULL;
     for (int i = 0; i < row->n; i++) {
         const struct figure *f = &row->f[i];
-        if (f->kind == kind && !f->wrong && (!best || row_time(row, f) < row_time(row, best)))
+        if (f->kind == kind && !f->wrong && (!best || measure_time(row, f) < measure_time(row, best)))
             best = f;
     }
     return best;

@@ -44,7 +44,7 @@ int measure_row(struct contenders *f, const struct measure *m, struct row *row, 
 /* The time that counts: back to back; for a broadcast, whose calls overlap, not less than a single one (with more ranks
  * than cores from the root's start to the last rank's end); for a reshard and many tensors the single call, from the
  * first rank's start to the last one's end. */
-double row_time(const struct row *row, const struct figure *f);
+double measure_time(const struct row *row, const struct figure *f);
 /* The fastest right one of a kind, NULL if there is none. */
-const struct figure *row_best(const struct row *row, enum work_kind kind);
+const struct figure *measure_best(const struct row *row, enum work_kind kind);
 #endif

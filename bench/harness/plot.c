@@ -43,7 +43,7 @@ static int end(FILE *to, const char *path, struct failure *why)
 
 static const struct figure *figure_of(const struct row *row, enum work_kind kind)
 {
-    return kind == WORK_WEFT ? report_line(row).weft : row_best(row, kind);
+    return kind == WORK_WEFT ? report_line(row).weft : measure_best(row, kind);
 }
 
 /* ---- curves ---- */
@@ -95,7 +95,7 @@ static void draw_panel(FILE *to, const struct report *r, const char *label, int 
     for (int i = 0; i < r->n; i++)
         for (int k = 0; k < LINES && in_panel(&r->rows[i], label, ranks); k++) {
             const struct figure *v = figure_of(&r->rows[i], lines[k].kind);
-            double s = log2((double)r->rows[i].cell.bytes), t = v ? log10(row_time(&r->rows[i], v) * 1e6) : 0;
+            double s = log2((double)r->rows[i].cell.bytes), t = v ? log10(measure_time(&r->rows[i], v) * 1e6) : 0;
             f.x0 = s < f.x0 ? s : f.x0;
             f.x1 = s > f.x1 ? s : f.x1;
             f.y0 = v && t - 0.1 < f.y0 ? t - 0.1 : f.y0;
@@ -108,7 +108,7 @@ static void draw_panel(FILE *to, const struct report *r, const char *label, int 
             const struct figure *v = in_panel(&r->rows[i], label, ranks) ? figure_of(&r->rows[i], lines[k].kind) : NULL;
             if (v)
                 fprintf(to, "%.1f,%.1f ", at_x(&f, (double)r->rows[i].cell.bytes),
-                        at_y(&f, row_time(&r->rows[i], v) * 1e6));
+                        at_y(&f, measure_time(&r->rows[i], v) * 1e6));
         }
         fputs("\"/>\n", to);
     }
@@ -152,7 +152,7 @@ int plot_bars(const struct report *r, const char *path, struct failure *why)
     for (int i = 0; i < r->n; i++)
         for (int k = 0; k < LINES; k++) {
             const struct figure *v = figure_of(&r->rows[i], lines[k].kind);
-            double speed = v ? work_moved(&r->rows[i].cell, r->rows[i].ranks) / row_time(&r->rows[i], v) / 1e9 : 0;
+            double speed = v ? work_moved(&r->rows[i].cell, r->rows[i].ranks) / measure_time(&r->rows[i], v) / 1e9 : 0;
             most = speed > most ? speed : most;
             most = r->rows[i].copy / 1e9 > most ? r->rows[i].copy / 1e9 : most;
         }
@@ -167,7 +167,7 @@ int plot_bars(const struct report *r, const char *path, struct failure *why)
                 row->ranks);
         for (int k = 0; k < LINES; k++) {
             const struct figure *v = figure_of(row, lines[k].kind);
-            double speed = v ? work_moved(&row->cell, row->ranks) / row_time(row, v) / 1e9 : 0;
+            double speed = v ? work_moved(&row->cell, row->ranks) / measure_time(row, v) / 1e9 : 0;
             if (v)
                 fprintf(to,
                         "<rect x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"%d\" fill=\"%s\"/><text x=\"%d\" y=\"%d\" "

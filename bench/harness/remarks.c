@@ -19,12 +19,12 @@ static const struct aim private_large[] = {{2, 1.15, 0.8}, {4, 1.5, 0.8}, {8, 1.
 enum { AIMS = 3 };
 static const struct aim floor_aim = {0, 1.05, 1.2}; /* weft over floor, not more than these */
 
-bool report_has_aims(const struct report *r)
+bool remarks_have_aims(const struct report *r)
 {
     return work_cores() == 2 && !r->options->weft.algorithm && !strcmp(r->options->weft.on, "shm:");
 }
 
-void remark_add(struct remarks *out, int met, const char *fmt, ...)
+void remarks_add(struct remarks *out, int met, const char *fmt, ...)
 {
     va_list ap;
     if (out->n == REMARKS_MAX)
@@ -41,7 +41,7 @@ static struct aim find_aim(const struct report *r, int ranks, bool large)
 {
     bool private_ = r->options->weft.private_;
     const struct aim *list = private_ ? (large ? private_large : NULL) : large ? window_large : window_small;
-    for (int i = 0; i < AIMS && list && report_has_aims(r) && !strcmp(r->name, "coll"); i++)
+    for (int i = 0; i < AIMS && list && remarks_have_aims(r) && !strcmp(r->name, "coll"); i++)
         if (list[i].ranks == ranks)
             return list[i];
     return (struct aim){0};
@@ -104,9 +104,9 @@ static void remark_mean(struct remarks *out, int ranks, const char *sizes, const
     int met_cell = say_aim(one, sizeof one, "; ", m->value, m->aim, high);
     int met = met_mean < 0 && met_cell < 0 ? -1 : met_mean != 0 && met_cell != 0;
     if (m->where->cell.bytes)
-        report_size(m->where->cell.bytes, size, sizeof size);
-    remark_add(out, met, "%d ranks, %s: %s %.2f (geometric mean of %d%s), worst %.2f (%s%s%s%s)", ranks, sizes, what,
-               mean, m->n, all, m->value, m->where->label, *size ? " " : "", size, one);
+        report_line_size(m->where->cell.bytes, size, sizeof size);
+    remarks_add(out, met, "%d ranks, %s: %s %.2f (geometric mean of %d%s), worst %.2f (%s%s%s%s)", ranks, sizes, what,
+                mean, m->n, all, m->value, m->where->label, *size ? " " : "", size, one);
 }
 
 static void remark_peers(const struct report *r, int ranks, bool large, struct remarks *out)
@@ -125,7 +125,7 @@ static void remark_peers(const struct report *r, int ranks, bool large, struct r
 static void remark_floor(const struct report *r, int ranks, struct remarks *out)
 {
     struct mean m = {0};
-    bool aims = report_has_aims(r) && !strcmp(r->name, "coll") && !r->options->weft.private_;
+    bool aims = remarks_have_aims(r) && !strcmp(r->name, "coll") && !r->options->weft.private_;
     for (int k = 0; k < r->n; k++) {
         struct line l = report_line(&r->rows[k]);
         if (r->rows[k].ranks == ranks && l.floor_share > 0)
@@ -134,7 +134,7 @@ static void remark_floor(const struct report *r, int ranks, struct remarks *out)
     remark_mean(out, ranks, "all sizes", "weft / floor", &m, aims ? floor_aim.mean : 0, false);
 }
 
-void remark_sizes(const struct report *r, struct remarks *out)
+void remarks_sizes(const struct report *r, struct remarks *out)
 {
     for (int i = 0; i < r->options->nranks; i++) {
         int ranks = r->options->ranks[i];
@@ -144,9 +144,9 @@ void remark_sizes(const struct report *r, struct remarks *out)
     }
 }
 
-void remark_cases(const struct report *r, struct remarks *out)
+void remarks_cases(const struct report *r, struct remarks *out)
 {
-    bool aims = report_has_aims(r) && !r->options->weft.private_;
+    bool aims = remarks_have_aims(r) && !r->options->weft.private_;
     for (int i = 0; i < r->n; i++) {
         const struct row *row = &r->rows[i];
         struct line l = report_line(row);
@@ -159,7 +159,7 @@ void remark_cases(const struct report *r, struct remarks *out)
         if (l.peer)
             snprintf(peers, sizeof peers, "; best peer / weft %.2f%s", l.ratio, ratio);
         met = met < 0 ? met_ratio : met_ratio < 0 ? met : met && met_ratio;
-        remark_add(out, met, "%d ranks, %s: %.2f of memcpy%s%s", row->ranks, row->label, l.copy_share, share, peers);
+        remarks_add(out, met, "%d ranks, %s: %.2f of memcpy%s%s", row->ranks, row->label, l.copy_share, share, peers);
     }
 }
 
@@ -182,9 +182,9 @@ static int group_of(const struct row *row)
     return row->cell.bytes < LARGE ? (row->cell.bytes == 4096 ? 1 : 2) : strided ? 3 : 0;
 }
 
-void remark_halos(const struct report *r, struct remarks *out)
+void remarks_halos(const struct report *r, struct remarks *out)
 {
-    bool aims = report_has_aims(r) && !r->options->weft.private_;
+    bool aims = remarks_have_aims(r) && !r->options->weft.private_;
     for (int i = 0; i < r->options->nranks * GROUPS; i++) {
         int ranks = r->options->ranks[i / GROUPS], which = ranks == 2 ? 0 : ranks == 4 ? 1 : ranks == 8 ? 2 : AIMS;
         double aim = aims && which < AIMS ? groups[i % GROUPS].least[which] : 0;

@@ -46,16 +46,16 @@ static void print_line(const struct row *row, int width)
     if (!l.weft)
         return;
     printf("%5d  %-*s %7s %11.2f %11.2f %8.2f %8.2f %6" PRId64, row->ranks, width, row->label,
-           report_size(row->cell.bytes, size, sizeof size), l.time * 1e6, l.weft->single * 1e6, l.algbw / 1e9,
+           report_line_size(row->cell.bytes, size, sizeof size), l.time * 1e6, l.weft->single * 1e6, l.algbw / 1e9,
            l.busbw / 1e9, l.weft->wrong);
     print_share(l.copy_share);
     if (l.floor)
-        printf(" %11.2f", row_time(row, l.floor) * 1e6);
+        printf(" %11.2f", measure_time(row, l.floor) * 1e6);
     else
         printf(" %11s", "-");
     print_share(l.floor_share);
     if (l.peer)
-        printf(" %11.2f %7.2f  %s\n", row_time(row, l.peer) * 1e6, l.ratio, l.peer->who);
+        printf(" %11.2f %7.2f  %s\n", measure_time(row, l.peer) * 1e6, l.ratio, l.peer->who);
     else
         printf(" %11s %7s\n", "-", "-");
 }
@@ -77,7 +77,7 @@ static void print_ratio(const struct row *row, const struct figure *weft, const 
     int width = (int)strlen(without) + 1 > 6 ? (int)strlen(without) + 1 : 6;
     for (int k = 0; k < row->n; k++)
         if (row->f[k].without == without && row->f[k].variant == weft->variant) {
-            printf(" %*.2f", width, row_time(row, &row->f[k]) / row_time(row, weft));
+            printf(" %*.2f", width, measure_time(row, &row->f[k]) / measure_time(row, weft));
             return;
         }
     printf(" %*s", width, "-"); /* which cannot do it */
@@ -101,8 +101,8 @@ static void print_without(const struct report *r, const struct row *row)
         if (weft->kind != WORK_WEFT || weft->without)
             continue;
         snprintf(text, sizeof text, "%s%s", row->label, weft->who + strlen("weft"));
-        printf("%5d  %-*s %7s %11.2f", row->ranks, label, text, report_size(row->cell.bytes, size, sizeof size),
-               row_time(row, weft) * 1e6);
+        printf("%5d  %-*s %7s %11.2f", row->ranks, label, text, report_line_size(row->cell.bytes, size, sizeof size),
+               measure_time(row, weft) * 1e6);
         for (int i = 0; i < o->nwithout; i++)
             print_ratio(row, weft, o->without[i].without);
         putchar('\n');
@@ -165,7 +165,7 @@ static int save(const struct report *r, struct failure *why)
     FILE *to = fopen(r->options->save, "w");
     if (!to)
         return failure_set(why, CLI_WRONG, "%s: %s", r->options->save, strerror(errno));
-    report_json(r, to);
+    report_files_json(r, to);
     bool bad = ferror(to);
     if (fclose(to) || bad)
         return failure_set(why, CLI_WRONG, "%s could not be written", r->options->save);
@@ -177,9 +177,9 @@ static int put_out(const struct report *r, struct failure *why)
     const struct bench_options *o = r->options;
     int code = CLI_OK;
     if (o->json)
-        report_json(r, stdout);
+        report_files_json(r, stdout);
     else if (o->csv)
-        report_csv(r, stdout);
+        report_files_csv(r, stdout);
     else {
         if (r->print && !o->nwithout)
             r->print(r);

@@ -37,17 +37,17 @@ void report_out(struct report *r, const struct contenders *f, int ranks); /* not
  * result of weft was wrong. Does not return if a signal came. */
 int report_end(struct report *r, int code, const struct failure *why);
 
-void report_csv(const struct report *r, FILE *to);
-void report_json(const struct report *r, FILE *to);
+void report_files_csv(const struct report *r, FILE *to);
+void report_files_json(const struct report *r, FILE *to);
 int plot_curves(const struct report *r, const char *path,
                 struct failure *why);                                         /* time by size, for each op and group */
 int plot_bars(const struct report *r, const char *path, struct failure *why); /* speed of each row */
 
 /* Remarks of what is measured by size and ranks, of large tensors, and of halos. */
-void remark_sizes(const struct report *r, struct remarks *out);
-void remark_cases(const struct report *r, struct remarks *out);
-void remark_halos(const struct report *r, struct remarks *out);
+void remarks_sizes(const struct report *r, struct remarks *out);
+void remarks_cases(const struct report *r, struct remarks *out);
+void remarks_halos(const struct report *r, struct remarks *out);
 /* One more remark; met: 1, 0, or -1 where there is no aim. */
-void remark_add(struct remarks *out, int met, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-bool report_has_aims(const struct report *r); /* they are for two cores, and for what the chooser chose */
+void remarks_add(struct remarks *out, int met, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+bool remarks_have_aims(const struct report *r); /* they are for two cores, and for what the chooser chose */
 #endif

@@ -10,5 +10,5 @@ struct line {
     double floor_share, ratio, copy_share; /* 0: none */
 };
 struct line report_line(const struct row *row);
-const char *report_size(int64_t bytes, char *buf, size_t cap); /* "64K" */
+const char *report_line_size(int64_t bytes, char *buf, size_t cap); /* "64K" */
 #endif

@@ -14,7 +14,7 @@ static int list_cells(const struct bench_options *o, const enum work_op *ops, in
 {
     int n = 0;
     for (int i = 0; i < nops; i++)
-        for (int k = 0; k < (ops[i] == WORK_BARRIER ? 1 : o->nsizes) && bench_wants(o, work_name(ops[i])); k++)
+        for (int k = 0; k < (ops[i] == WORK_BARRIER ? 1 : o->nsizes) && bench_options_wants(o, work_name(ops[i])); k++)
             cells[n++] = (struct work_cell){.op = ops[i], .bytes = ops[i] == WORK_BARRIER ? 0 : o->sizes[k]};
     return n;
 }
@@ -45,15 +45,15 @@ static int run(const char *name, const struct bench_options *o, const enum work_
 {
     static struct work_cell cells[BENCH_SIZES_MAX * WORK_OPS];
     static struct contenders f;
-    struct report r = {.name = name, .options = o, .remark = remark_sizes};
+    struct report r = {.name = name, .options = o, .remark = remarks_sizes};
     struct failure why = {0};
     int n = list_cells(o, ops, nops, cells), code = CLI_OK;
     signals_watch();
     for (int i = 0; i < o->nranks && !code; i++) {
-        bench_add_weft(o, &f, o->ranks[i]);
+        bench_options_add_weft(o, &f, o->ranks[i]);
         if (!o->nwithout)
             contenders_add_floors(&f, o->ranks[i], o->weft.private_, cells, n);
-        if (o->peers && !contenders_add_peers(&f, o->ranks[i], NULL) && !i)
+        if (o->peers && !contenders_peers_add(&f, o->ranks[i], NULL) && !i)
             fputs("weft bench: no MPI library was found when this was built, or its launcher is not there\n", stderr);
         code = measure_cells(&r, &f, cells, n, o->ranks[i], &why);
         report_out(&r, &f, o->ranks[i]);
@@ -76,7 +76,7 @@ int bench_coll(int argc, char **argv)
     return code ? (code < 0 ? CLI_OK : code) : run("coll", &o, colls, sizeof colls / sizeof *colls);
 }
 
-int bench_latency(int argc, char **argv)
+int bench_coll_latency(int argc, char **argv)
 {
     struct bench_options o;
     int code =

@@ -57,11 +57,11 @@ static int run_ranks(struct report *r, int ranks, struct failure *why)
     static struct contenders f;
     const struct bench_options *o = r->options;
     int code = CLI_OK;
-    bench_add_weft(o, &f, ranks);
-    if (o->peers && !contenders_add_peers(&f, ranks, NULL) && !r->n)
+    bench_options_add_weft(o, &f, ranks);
+    if (o->peers && !contenders_peers_add(&f, ranks, NULL) && !r->n)
         fputs("weft bench: no MPI library was found when this was built, or its launcher is not there\n", stderr);
     for (int i = 0; i < SHAPES; i++)
-        for (int s = 0; s < o->nsizes && bench_wants(o, shapes[i].name) && !code; s++) {
+        for (int s = 0; s < o->nsizes && bench_options_wants(o, shapes[i].name) && !code; s++) {
             struct row row = {.cell = make_cell(&shapes[i], ranks, o->sizes[s]), .ranks = ranks, .workers = 1};
             snprintf(row.label, sizeof row.label, "%s", shapes[i].label);
             code = report_measure(r, &f, &row, why);
@@ -87,7 +87,7 @@ int bench_halo(int argc, char **argv)
                              "2,4,8", "64,4K,64K,1M", "1d,2d,3d,x,exchange", argc, argv, &o);
     if (code)
         return code < 0 ? CLI_OK : code;
-    struct report r = {.name = "halo", .options = &o, .remark = remark_halos};
+    struct report r = {.name = "halo", .options = &o, .remark = remarks_halos};
     struct failure why = {0};
     for (int i = 0; i < o.nsizes; i++)
         if (o.sizes[i] > MOST)

@@ -50,7 +50,7 @@ static void leave_out(struct hosts_bench *b, const char *what, const char *why)
 
 static bool wants(const struct hosts_bench *b, const char *name)
 {
-    return bench_wants(&(struct bench_options){.only = b->only}, name);
+    return bench_options_wants(&(struct bench_options){.only = b->only}, name);
 }
 
 static void print_outcome(const struct hosts_bench *b, const struct outcome *o)
@@ -64,7 +64,7 @@ static void print_outcome(const struct hosts_bench *b, const struct outcome *o)
                "other us", "ratio", "aim", "beside");
     if (o->aim > 0)
         snprintf(aim, sizeof aim, "%.2f", o->aim);
-    printf("%5d  %-34s %6s ", o->ranks, o->what, report_size(o->bytes, size, sizeof size));
+    printf("%5d  %-34s %6s ", o->ranks, o->what, report_line_size(o->bytes, size, sizeof size));
     if (o->crossing)
         printf("%9.2f MiB %9s %8.2f MiB", o->time / 1048576, "-", o->rival / 1048576);
     else
@@ -108,7 +108,7 @@ static int64_t wrong_of(const struct contender *c)
 static int open_cell(struct contender *c, const struct work_cell *cell, int64_t *wrong, struct failure *why)
 {
     struct order open = {.verb = ORDER_OPEN, .cell = *cell}, check = {.verb = ORDER_CHECK};
-    if (contender_do(c, &open) || contender_do(c, &check))
+    if (contenders_do(c, &open) || contenders_do(c, &check))
         return failure_set(why, CLI_WRONG, "%s", c->why);
     *wrong = wrong_of(c);
     return CLI_OK;
@@ -118,7 +118,7 @@ static int open_cell(struct contender *c, const struct work_cell *cell, int64_t 
 static int time_cell(struct contender *c, int runs, double *seconds, struct failure *why)
 {
     struct order time = {.verb = ORDER_TIME, .warm = runs / 10 + 1, .runs = runs};
-    if (contender_do(c, &time))
+    if (contenders_do(c, &time))
         return failure_set(why, CLI_WRONG, "%s", c->why);
     *seconds = 0;
     for (uint32_t r = 0; r < c->orders->ranks; r++)
@@ -265,7 +265,7 @@ static int count_crossing(struct hosts_bench *b, struct contender *c, bool both,
     for (int h = both ? 0 : HOSTS - 1; h < HOSTS; h++)
         got -= link_received(&b->link, h);
     struct order run = {.verb = ORDER_TIME, .runs = RUNS};
-    if (contender_do(c, &run))
+    if (contenders_do(c, &run))
         return failure_set(why, CLI_WRONG, "%s", c->why);
     for (int h = both ? 0 : HOSTS - 1; h < HOSTS; h++)
         got += link_received(&b->link, h);
@@ -332,13 +332,15 @@ static void add_match(struct hosts_bench *b, const struct match *m, const struct
     const struct figure *weft = &row->f[0], *peer = NULL;
     for (int i = 0; i < row->n; i++) {
         const struct figure *f = &row->f[i];
-        if (f->kind == WORK_PEER && f->variant == way && !f->wrong && (!peer || row_time(row, f) < row_time(row, peer)))
+        if (f->kind == WORK_PEER && f->variant == way && !f->wrong &&
+            (!peer || measure_time(row, f) < measure_time(row, peer)))
             peer = f;
     }
-    struct outcome o = {.ranks = m->ranks, .bytes = m->cell.bytes, .time = row_time(row, weft), .wrong = weft->wrong};
+    struct outcome o = {
+        .ranks = m->ranks, .bytes = m->cell.bytes, .time = measure_time(row, weft), .wrong = weft->wrong};
     snprintf(o.what, sizeof o.what, "%s", m->what);
     snprintf(o.other, sizeof o.other, "%s", peer ? peer->who : "-");
-    o.rival = peer ? row_time(row, peer) : 0;
+    o.rival = peer ? measure_time(row, peer) : 0;
     o.aim = peer && !way ? m->aim : 0;
     add(b, o);
 }
@@ -350,7 +352,7 @@ static int run_match(struct hosts_bench *b, const struct match *m, struct failur
     snprintf(row.label, sizeof row.label, "%s", m->what);
     add_weft(b, &f, m->ranks);
     if (b->peers)
-        contenders_add_peers(&f, m->ranks, &b->link);
+        contenders_peers_add(&f, m->ranks, &b->link);
     int code = measure_row(&f, &b->measure, &row, why);
     if (!code && *row.refused)
         code = failure_set(why, CLI_WRONG, "%s", row.refused);
@@ -385,37 +387,37 @@ static int run_matches(struct hosts_bench *b, struct failure *why)
 static void put_json(const struct hosts_bench *b, FILE *to)
 {
     struct json j = {.to = to};
-    json_open(&j, NULL, '{', false);
-    json_text(&j, "bench", "hosts");
-    json_int(&j, "hosts", HOSTS);
-    json_int(&j, "cores", work_cores());
-    json_int(&j, "rounds", b->measure.rounds);
-    json_text(&j, "slow_link", b->rate);
-    json_open(&j, "lines", '[', false);
+    json_write_open(&j, NULL, '{', false);
+    json_write_text(&j, "bench", "hosts");
+    json_write_int(&j, "hosts", HOSTS);
+    json_write_int(&j, "cores", work_cores());
+    json_write_int(&j, "rounds", b->measure.rounds);
+    json_write_text(&j, "slow_link", b->rate);
+    json_write_open(&j, "lines", '[', false);
     for (int i = 0; i < b->n; i++) {
         const struct outcome *o = &b->line[i];
-        json_open(&j, NULL, '{', true);
-        json_text(&j, "what", o->what);
-        json_int(&j, "ranks", o->ranks);
-        json_int(&j, "bytes", o->bytes);
+        json_write_open(&j, NULL, '{', true);
+        json_write_text(&j, "what", o->what);
+        json_write_int(&j, "ranks", o->ranks);
+        json_write_int(&j, "bytes", o->bytes);
         if (o->crossing) {
-            json_int(&j, "crossed", (int64_t)o->time);
-            json_int(&j, "must", (int64_t)o->rival);
+            json_write_int(&j, "crossed", (int64_t)o->time);
+            json_write_int(&j, "must", (int64_t)o->rival);
         } else {
-            json_real(&j, "time_us", o->time * 1e6);
-            json_real(&j, "other_us", o->rival * 1e6);
+            json_write_real(&j, "time_us", o->time * 1e6);
+            json_write_real(&j, "other_us", o->rival * 1e6);
         }
-        json_text(&j, "other", o->other);
-        json_real(&j, "ratio", o->ratio);
+        json_write_text(&j, "other", o->other);
+        json_write_real(&j, "ratio", o->ratio);
         if (o->aim > 0)
-            json_real(&j, "aim", o->aim);
-        json_int(&j, "wrong", o->wrong);
-        json_close(&j, '}');
+            json_write_real(&j, "aim", o->aim);
+        json_write_int(&j, "wrong", o->wrong);
+        json_write_close(&j, '}');
     }
-    json_close(&j, ']');
-    json_text(&j, "left_out", b->left_out);
-    json_text(&j, "incomplete", b->incomplete);
-    json_close(&j, '}');
+    json_write_close(&j, ']');
+    json_write_text(&j, "left_out", b->left_out);
+    json_write_text(&j, "incomplete", b->incomplete);
+    json_write_close(&j, '}');
 }
 
 static int put_out(const struct hosts_bench *b, struct failure *why)
@@ -485,9 +487,9 @@ int bench_hosts(int argc, char **argv)
     int n, code = args_parse(&verb, argc, argv, words, &n);
     if (code)
         return code < 0 ? CLI_OK : code;
-    code = bench_check_only(&verb, b.only, "move,ping,slow,many,fanout,allreduce,reshard");
+    code = bench_options_check_only(&verb, b.only, "move,ping,slow,many,fanout,allreduce,reshard");
     if (!code)
-        code = bench_check_file(&verb, "--save", b.save);
+        code = bench_options_check_file(&verb, "--save", b.save);
     if (code)
         return code;
     struct failure why = {0};

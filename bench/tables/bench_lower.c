@@ -353,44 +353,44 @@ static void print_text(const struct results *r)
 
 static void print_figure(struct json *j, const char *key, const struct figure *f)
 {
-    json_open(j, key, '{', true);
-    json_real(j, "us", f->us);
-    json_int(j, "peers", f->peers);
-    json_int(j, "plan_bytes", f->plan);
-    json_int(j, "peak_bytes", f->peak);
-    json_close(j, '}');
+    json_write_open(j, key, '{', true);
+    json_write_real(j, "us", f->us);
+    json_write_int(j, "peers", f->peers);
+    json_write_int(j, "plan_bytes", f->plan);
+    json_write_int(j, "peak_bytes", f->peak);
+    json_write_close(j, '}');
 }
 
 static void print_json(const struct results *r)
 {
     struct json j = {.to = stdout};
-    json_open(&j, NULL, '{', false);
-    json_open(&j, "worlds", '[', false);
+    json_write_open(&j, NULL, '{', false);
+    json_write_open(&j, "worlds", '[', false);
     for (int s = 0; s < r->nshapes; s++)
         for (int w = 0; w < WORLDS; w++) {
-            json_open(&j, NULL, '{', true);
-            json_text(&j, "name", shapes[s].name);
-            json_int(&j, "world", worlds[w]);
-            json_real(&j, "us", r->figures[s][w].us);
-            json_int(&j, "peers", r->figures[s][w].peers);
-            json_int(&j, "plan_bytes", r->figures[s][w].plan);
-            json_int(&j, "peak_bytes", r->figures[s][w].peak);
-            json_close(&j, '}');
+            json_write_open(&j, NULL, '{', true);
+            json_write_text(&j, "name", shapes[s].name);
+            json_write_int(&j, "world", worlds[w]);
+            json_write_real(&j, "us", r->figures[s][w].us);
+            json_write_int(&j, "peers", r->figures[s][w].peers);
+            json_write_int(&j, "plan_bytes", r->figures[s][w].plan);
+            json_write_int(&j, "peak_bytes", r->figures[s][w].peak);
+            json_write_close(&j, '}');
         }
-    json_close(&j, ']');
-    json_open(&j, "model", '[', false);
+    json_write_close(&j, ']');
+    json_write_open(&j, "model", '[', false);
     for (int i = 0; i < r->nmodels; i++) {
         const struct model *m = &r->models[i];
-        json_open(&j, NULL, '{', false);
-        json_int(&j, "layers", m->layers);
-        json_int(&j, "tensors", (int64_t)m->tensors);
+        json_write_open(&j, NULL, '{', false);
+        json_write_int(&j, "layers", m->layers);
+        json_write_int(&j, "tensors", (int64_t)m->tensors);
         print_figure(&j, "inference_rank", &m->receiver);
         print_figure(&j, "training_rank", &m->sender);
-        json_close(&j, '}');
+        json_write_close(&j, '}');
     }
-    json_close(&j, ']');
-    json_text(&j, "incomplete", r->incomplete);
-    json_close(&j, '}');
+    json_write_close(&j, ']');
+    json_write_text(&j, "incomplete", r->incomplete);
+    json_write_close(&j, '}');
 }
 
 static int measure_all(int layers, struct results *r, struct failure *why)

@@ -25,14 +25,14 @@ static const struct figure *find_way(const struct row *row, enum way way)
 
 static double us(const struct row *row, const struct figure *f)
 {
-    return f ? row_time(row, f) * 1e6 : 0;
+    return f ? measure_time(row, f) * 1e6 : 0;
 }
 
 /* The better way with one plan each. */
 static const struct figure *best_each(const struct row *row)
 {
     const struct figure *a = find_way(row, TOGETHER), *b = find_way(row, IN_TURN);
-    return a && b && row_time(row, b) < row_time(row, a) ? b : a;
+    return a && b && measure_time(row, b) < measure_time(row, a) ? b : a;
 }
 
 /* Its time over that of one plan: of a run, and of making the plans and one run. */
@@ -41,8 +41,8 @@ static double gain(const struct row *row, bool with_making)
     const struct figure *one = find_way(row, ONE), *each = best_each(row);
     if (!one || !each)
         return 0;
-    return (row_time(row, each) + (with_making ? each->made : 0)) /
-           (row_time(row, one) + (with_making ? one->made : 0));
+    return (measure_time(row, each) + (with_making ? each->made : 0)) /
+           (measure_time(row, one) + (with_making ? one->made : 0));
 }
 
 static void print_text(const struct report *r)
@@ -67,7 +67,7 @@ static void print_text(const struct report *r)
         for (int k = 0; k < row->n; k++)
             wrong += row->f[k].kind == WORK_WEFT ? row->f[k].wrong : 0;
         printf("%5d %7d %7s | %9.1f %9.1f | %9.1f %9.1f %9.1f | %6.2f %6.2f %5" PRId64 " %9.1f %5.0f%% %s\n",
-               row->ranks, row->cell.tensors, report_size(row->cell.bytes, size, sizeof size), us(row, one),
+               row->ranks, row->cell.tensors, report_line_size(row->cell.bytes, size, sizeof size), us(row, one),
                one ? one->made * 1e6 : 0, us(row, each), us(row, turn), each ? each->made * 1e6 : 0, gain(row, false),
                gain(row, true), wrong, us(row, l.floor), 100 * l.floor_share, peer);
     }
@@ -75,7 +75,7 @@ static void print_text(const struct report *r)
 
 static void remark(const struct report *r, struct remarks *out)
 {
-    bool aims = report_has_aims(r) && !r->options->weft.private_;
+    bool aims = remarks_have_aims(r) && !r->options->weft.private_;
     for (int i = 0; i < r->n; i++) {
         const struct row *row = &r->rows[i];
         double ratio = gain(row, false);
@@ -88,8 +88,8 @@ static void remark(const struct report *r, struct remarks *out)
                      ratio / l.copy_share);
         if (l.floor && best_each(row))
             snprintf(floor, sizeof floor, " (the floor: %.2f)", us(row, best_each(row)) / us(row, l.floor));
-        remark_add(out, aims ? ratio >= AIM : -1, "%d ranks, %s: one plan runs %.2f times as fast as one each%s%s%s",
-                   row->ranks, row->label, ratio, floor, share, aim);
+        remarks_add(out, aims ? ratio >= AIM : -1, "%d ranks, %s: one plan runs %.2f times as fast as one each%s%s%s",
+                    row->ranks, row->label, ratio, floor, share, aim);
     }
 }
 
@@ -101,18 +101,18 @@ static int run_ranks(struct report *r, int ranks, struct failure *why)
     const char *labels[CASES];
     int n = 0, workers = work_cores() < ranks ? work_cores() : ranks, code = CLI_OK;
     for (int i = 0; i < CASES; i++)
-        if (bench_wants(o, cases[i].name)) {
+        if (bench_options_wants(o, cases[i].name)) {
             labels[n] = cases[i].label;
             cells[n++] = (struct work_cell){
                 .op = WORK_MANY, .tensors = cases[i].tensors, .bytes = work_tensor(cases[i].tensors).before * 4};
         }
-    bench_add_weft(o, &f, ranks);
+    bench_options_add_weft(o, &f, ranks);
     if (!o->nwithout) {
         contenders_add_floors(&f, ranks, o->weft.private_, cells, n);
         contenders_add_memory(&f, workers);
     }
     if (o->peers)
-        contenders_add_peers(&f, ranks, NULL);
+        contenders_peers_add(&f, ranks, NULL);
     for (int i = 0; i < n && !code; i++) {
         struct row row = {.cell = cells[i], .ranks = ranks, .workers = workers};
         snprintf(row.label, sizeof row.label, "%s", labels[i]);

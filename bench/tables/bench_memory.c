@@ -21,9 +21,9 @@ static void print_text(const struct report *r)
     printf("%7s %12s %9s %9s %9s %9s  %s\n", "workers", "bytes", "memcpy", "read", "write", "weft", "of memcpy");
     for (int i = 0; i + OPS <= r->n; i += OPS) {
         const struct row *row = &r->rows[i];
-        double v[OPS], weft = rate(row, row_best(row, WORK_WEFT));
+        double v[OPS], weft = rate(row, measure_best(row, WORK_WEFT));
         for (int k = 0; k < OPS; k++)
-            v[k] = rate(row + k, row_best(row + k, WORK_MEMORY));
+            v[k] = rate(row + k, measure_best(row + k, WORK_MEMORY));
         printf("%7d %12" PRId64 " %9.2f %9.2f %9.2f %9.2f %8.0f%%\n", row->ranks, row->cell.bytes, v[0], v[1], v[2],
                weft, v[0] > 0 ? 100 * weft / v[0] : 0);
     }

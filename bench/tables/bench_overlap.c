@@ -260,28 +260,28 @@ static void print_json(const struct overlap *o, const struct line *lines, int n,
 {
     struct json j = {.to = stdout};
     char text[64];
-    json_open(&j, NULL, '{', false);
-    json_text(&j, "bench", "overlap");
-    json_int(&j, "ranks", o->ranks);
-    json_int(&j, "bytes", o->bytes);
-    json_int(&j, "cores", work_cores());
-    json_bool(&j, "private", o->private_);
-    json_open(&j, "lines", '[', false);
+    json_write_open(&j, NULL, '{', false);
+    json_write_text(&j, "bench", "overlap");
+    json_write_int(&j, "ranks", o->ranks);
+    json_write_int(&j, "bytes", o->bytes);
+    json_write_int(&j, "cores", work_cores());
+    json_write_bool(&j, "private", o->private_);
+    json_write_open(&j, "lines", '[', false);
     for (int i = 0; i < n; i++) {
-        json_open(&j, NULL, '{', true);
-        json_text(&j, "progress", lines[i].progress);
-        json_real(&j, "exchange_us", lines[i].exchange * 1e6);
-        json_real(&j, "compute_us", lines[i].compute * 1e6);
-        json_real(&j, "both_us", lines[i].both * 1e6);
-        json_real(&j, "of_sum", of_sum(&lines[i]));
-        json_real(&j, "hidden_percent", hidden(&lines[i]));
-        json_int(&j, "wrong", lines[i].wrong);
-        json_close(&j, '}');
+        json_write_open(&j, NULL, '{', true);
+        json_write_text(&j, "progress", lines[i].progress);
+        json_write_real(&j, "exchange_us", lines[i].exchange * 1e6);
+        json_write_real(&j, "compute_us", lines[i].compute * 1e6);
+        json_write_real(&j, "both_us", lines[i].both * 1e6);
+        json_write_real(&j, "of_sum", of_sum(&lines[i]));
+        json_write_real(&j, "hidden_percent", hidden(&lines[i]));
+        json_write_int(&j, "wrong", lines[i].wrong);
+        json_write_close(&j, '}');
     }
-    json_close(&j, ']');
-    json_text(&j, "aim", !incomplete && aim(o, &lines[1], text, sizeof text) ? text : NULL);
-    json_text(&j, "incomplete", incomplete);
-    json_close(&j, '}');
+    json_write_close(&j, ']');
+    json_write_text(&j, "aim", !incomplete && aim(o, &lines[1], text, sizeof text) ? text : NULL);
+    json_write_text(&j, "incomplete", incomplete);
+    json_write_close(&j, '}');
     putchar('\n');
 }
 

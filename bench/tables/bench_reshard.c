@@ -100,20 +100,20 @@ static int run_ranks(struct report *r, int ranks, struct failure *why)
     int n = 0, workers = work_cores() < ranks ? work_cores() : ranks, code = CLI_OK;
     char label[64];
     for (int i = 0; i < CASES; i++)
-        for (int s = 0; s < o->nsizes && fits(&cases[i], ranks) && bench_wants(o, cases[i].name); s++, n++) {
+        for (int s = 0; s < o->nsizes && fits(&cases[i], ranks) && bench_options_wants(o, cases[i].name); s++, n++) {
             cells[n] = make_cell(&cases[i], ranks, o->sizes[s], label, sizeof label);
             list[n] = &cases[i];
             asked[n] = o->sizes[s];
         }
     if (!n)
         return CLI_OK;
-    bench_add_weft(o, &f, ranks);
+    bench_options_add_weft(o, &f, ranks);
     if (!o->nwithout) {
         contenders_add_floors(&f, ranks, o->weft.private_, cells, n);
         contenders_add_memory(&f, workers);
     }
     if (o->peers)
-        contenders_add_peers(&f, ranks, NULL);
+        contenders_peers_add(&f, ranks, NULL);
     for (int i = 0; i < n && !code; i++) {
         struct row row = {.ranks = ranks, .workers = workers};
         row.cell = make_cell(list[i], ranks, asked[i], row.label, sizeof row.label);
@@ -139,7 +139,7 @@ int bench_reshard(int argc, char **argv)
                              "2,4,8", "256M", "square,thin,3d,cast,transpose,cyclic", argc, argv, &o);
     if (code)
         return code < 0 ? CLI_OK : code;
-    struct report r = {.name = "reshard", .options = &o, .remark = remark_cases, .bars = true};
+    struct report r = {.name = "reshard", .options = &o, .remark = remarks_cases, .bars = true};
     struct failure why = {0};
     for (int i = 0; i < o.nsizes && !code; i++)
         if (o.sizes[i] < LEAST)

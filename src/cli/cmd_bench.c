@@ -16,7 +16,7 @@ static const struct {
     {"reshard", bench_reshard, "large tensors from one layout to another, beside the floor and MPI"},
     {"halo", bench_halo, "ghosts of grids in one, two and three dims, beside MPI"},
     {"many", bench_many, "small tensors in one plan, against one plan each"},
-    {"latency", bench_latency, "a barrier, and a small move between two ranks"},
+    {"latency", bench_coll_latency, "a barrier, and a small move between two ranks"},
     {"memory", bench_memory, "speed of memory, with plain loops and with weft's copies"},
     {"lower", bench_lower, "the lowering of one rank: worlds of 64 to 65,536 ranks, and a whole model"},
     {"overlap", bench_overlap, "how much of an exchange hides behind computation"},

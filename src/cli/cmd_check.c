@@ -49,35 +49,35 @@ static void json_reproduce(struct json *j, const char *src, const char *dst, con
         print_reproduce(f, src, dst, o);
         fclose(f);
     }
-    json_text(j, "reproduce", line);
+    json_write_text(j, "reproduce", line);
     free(line);
 }
 
 static void json_result(struct json *j, const char *name, const char *src, const char *dst, const struct check_opts *o,
                         int code, const struct check_result *r, const struct failure *why)
 {
-    json_open(j, NULL, '{', name != NULL);
+    json_write_open(j, NULL, '{', name != NULL);
     if (name)
-        json_text(j, "name", name);
-    json_bool(j, "ok", !code);
-    json_text(j, "src", src);
-    json_text(j, "dst", dst);
+        json_write_text(j, "name", name);
+    json_write_bool(j, "ok", !code);
+    json_write_text(j, "src", src);
+    json_write_text(j, "dst", dst);
     if (r->totals.kind) {
-        json_int(j, "world", r->world);
-        json_text(j, "kind", r->totals.kind);
-        json_text(j, "algorithm", r->totals.algorithm);
-        json_int(j, "moved", r->totals.sent);
-        json_int(j, "bound", r->totals.bound);
-        json_int(j, "elements", r->elements);
-        json_int(j, "runs", r->runs);
+        json_write_int(j, "world", r->world);
+        json_write_text(j, "kind", r->totals.kind);
+        json_write_text(j, "algorithm", r->totals.algorithm);
+        json_write_int(j, "moved", r->totals.sent);
+        json_write_int(j, "bound", r->totals.bound);
+        json_write_int(j, "elements", r->elements);
+        json_write_int(j, "runs", r->runs);
     }
     if (code) {
-        json_int(j, "exit", code);
-        json_text(j, "error", why->text);
+        json_write_int(j, "exit", code);
+        json_write_text(j, "error", why->text);
         if (code == CLI_WRONG)
             json_reproduce(j, src, dst, o);
     }
-    json_close(j, '}');
+    json_write_close(j, '}');
 }
 
 static void print_right(const struct check_result *r)
@@ -190,8 +190,8 @@ static int check_cases(const char *path, const struct check_opts *o, bool as_jso
         return CLI_BAD;
     }
     if (as_json) {
-        json_open(&c.json, NULL, '{', false);
-        json_open(&c.json, "cases", '[', false);
+        json_write_open(&c.json, NULL, '{', false);
+        json_write_open(&c.json, "cases", '[', false);
     }
     char *text = NULL;
     size_t cap = 0;
@@ -204,10 +204,10 @@ static int check_cases(const char *path, const struct check_opts *o, bool as_jso
     if (f != stdin)
         fclose(f);
     if (as_json) {
-        json_close(&c.json, ']');
-        json_int(&c.json, "passed", c.passed);
-        json_int(&c.json, "failed", c.failed);
-        json_close(&c.json, '}');
+        json_write_close(&c.json, ']');
+        json_write_int(&c.json, "passed", c.passed);
+        json_write_int(&c.json, "failed", c.failed);
+        json_write_close(&c.json, '}');
     } else {
         printf("%" PRId64 " passed, %" PRId64 " failed\n", c.passed, c.failed);
     }

@@ -67,16 +67,16 @@ static void print_result(const char *in, const char *out, const char *to, const 
         return;
     }
     struct json w = {.to = stdout};
-    json_open(&w, NULL, '{', false);
-    json_text(&w, "in", in);
-    json_text(&w, "out", out);
-    json_text(&w, "to", to);
-    json_int(&w, "tensors", info->tensors);
-    json_int(&w, "files_in", info->files_in);
-    json_int(&w, "bytes_in", info->bytes_in);
-    json_int(&w, "files_out", info->files_out);
-    json_int(&w, "bytes_out", info->bytes_out);
-    json_close(&w, '}');
+    json_write_open(&w, NULL, '{', false);
+    json_write_text(&w, "in", in);
+    json_write_text(&w, "out", out);
+    json_write_text(&w, "to", to);
+    json_write_int(&w, "tensors", info->tensors);
+    json_write_int(&w, "files_in", info->files_in);
+    json_write_int(&w, "bytes_in", info->bytes_in);
+    json_write_int(&w, "files_out", info->files_out);
+    json_write_int(&w, "bytes_out", info->bytes_out);
+    json_write_close(&w, '}');
 }
 
 static int reshard(const char *in, const char *out, const char *to, weft_checkpoint_opts *opts, bool json)

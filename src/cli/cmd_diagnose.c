@@ -98,11 +98,11 @@ static bool print_list(const struct diagnosis *d)
 
 static void json_list(struct json *j, const char *key, const struct diagnosis *d)
 {
-    json_open(j, key, '[', true);
+    json_write_open(j, key, '[', true);
     for (int i = 0; i < d->n; i++)
         if (!i || d->list[i] != d->list[i - 1])
-            json_int(j, NULL, d->list[i]);
-    json_close(j, ']');
+            json_write_int(j, NULL, d->list[i]);
+    json_write_close(j, ']');
 }
 
 /* ---- findings ---- */
@@ -249,79 +249,79 @@ static void print_text(struct diagnosis *d)
 
 static void json_wait(struct json *j, const struct flight_wait *w)
 {
-    json_open(j, NULL, '{', true);
-    json_int(j, "rank", w->rank);
-    json_int(j, "for", w->on);
-    json_text(j, "peer", w->peer);
-    json_text(j, "comm", w->comm);
-    json_text(j, "call", w->call);
+    json_write_open(j, NULL, '{', true);
+    json_write_int(j, "rank", w->rank);
+    json_write_int(j, "for", w->on);
+    json_write_text(j, "peer", w->peer);
+    json_write_text(j, "comm", w->comm);
+    json_write_text(j, "call", w->call);
     if (w->call) {
-        json_int(j, "meeting", w->meeting);
+        json_write_int(j, "meeting", w->meeting);
     } else {
-        json_bool(j, "started", w->started);
-        json_text(j, "way", w->sends ? "to" : "from");
-        json_int(j, "exec", w->exec);
-        json_int(j, "run", w->run);
-        json_text(j, "plan", w->plan);
-        json_int(j, "message", w->message);
-        json_int(j, "messages", w->messages);
-        json_int(j, "bytes", w->bytes);
-        json_int(j, "tensor", w->tensor);
-        json_text(j, "name", w->name);
+        json_write_bool(j, "started", w->started);
+        json_write_text(j, "way", w->sends ? "to" : "from");
+        json_write_int(j, "exec", w->exec);
+        json_write_int(j, "run", w->run);
+        json_write_text(j, "plan", w->plan);
+        json_write_int(j, "message", w->message);
+        json_write_int(j, "messages", w->messages);
+        json_write_int(j, "bytes", w->bytes);
+        json_write_int(j, "tensor", w->tensor);
+        json_write_text(j, "name", w->name);
     }
-    json_close(j, '}');
+    json_write_close(j, '}');
 }
 
 static void json_files(struct json *j, const struct flight_files *fl)
 {
-    json_open(j, "files", '[', false);
+    json_write_open(j, "files", '[', false);
     for (int i = 0; i < fl->n; i++) {
         const struct flight_file *file = &fl->files[i], *other = disagrees(fl, i);
-        json_open(j, NULL, '{', true);
-        json_text(j, "path", file->path);
-        json_text(j, "comm", file->comm);
-        json_int(j, "rank", file->rank);
-        json_text(j, "host", file->host);
-        json_text(j, "why", file->why);
-        json_text(j, "failure", *file->failure ? file->failure : NULL);
-        json_text(j, "timeout", *file->timeout ? file->timeout : NULL);
-        json_text(j, "call", file->call);
+        json_write_open(j, NULL, '{', true);
+        json_write_text(j, "path", file->path);
+        json_write_text(j, "comm", file->comm);
+        json_write_int(j, "rank", file->rank);
+        json_write_text(j, "host", file->host);
+        json_write_text(j, "why", file->why);
+        json_write_text(j, "failure", *file->failure ? file->failure : NULL);
+        json_write_text(j, "timeout", *file->timeout ? file->timeout : NULL);
+        json_write_text(j, "call", file->call);
         if (other)
-            json_int(j, "differs_from", other->rank);
-        json_close(j, '}');
+            json_write_int(j, "differs_from", other->rank);
+        json_write_close(j, '}');
     }
-    json_close(j, ']');
+    json_write_close(j, ']');
 }
 
 static void print_json(struct diagnosis *d)
 {
     const struct flight_files *fl = &d->fl;
     struct json j = {.to = stdout};
-    json_open(&j, NULL, '{', false);
-    json_text(&j, "job", fl->files[0].job);
-    json_int(&j, "ranks", fl->ranks);
+    json_write_open(&j, NULL, '{', false);
+    json_write_text(&j, "job", fl->files[0].job);
+    json_write_int(&j, "ranks", fl->ranks);
     list_missing(d);
     json_list(&j, "missing", d);
     json_files(&j, fl);
-    json_open(&j, "waits", '[', false);
+    json_write_open(&j, "waits", '[', false);
     for (size_t i = 0; i < fl->nwaits; i++)
         json_wait(&j, &fl->waits[i]);
-    json_close(&j, ']');
-    json_open(&j, "culprits", '[', false);
+    json_write_close(&j, ']');
+    json_write_open(&j, "culprits", '[', false);
     for (int r = 0; r < fl->ranks; r++) {
         int s = d->ends.set[r];
         if (!d->ends.is_end[s] || d->ends.size[s] > 1)
             continue;
-        json_open(&j, NULL, '{', true);
-        json_int(&j, "rank", r);
-        json_text(&j, "host", d->fl.hosts[r]);
-        json_text(&j, "state", state_of(d, r));
+        json_write_open(&j, NULL, '{', true);
+        json_write_int(&j, "rank", r);
+        json_write_text(&j, "host", d->fl.hosts[r]);
+        json_write_text(&j, "state", state_of(d, r));
         list_waiting(d, r);
         json_list(&j, "waiting", d);
-        json_close(&j, '}');
+        json_write_close(&j, '}');
     }
-    json_close(&j, ']');
-    json_open(&j, "circles", '[', true);
+    json_write_close(&j, ']');
+    json_write_open(&j, "circles", '[', true);
     for (int r = 0; r < fl->ranks; r++) {
         if (!d->ends.is_end[d->ends.set[r]] || d->ends.size[d->ends.set[r]] == 1)
             continue;
@@ -329,8 +329,8 @@ static void print_json(struct diagnosis *d)
         json_list(&j, NULL, d);
         d->ends.is_end[d->ends.set[r]] = false;
     }
-    json_close(&j, ']');
-    json_close(&j, '}');
+    json_write_close(&j, ']');
+    json_write_close(&j, '}');
 }
 
 /* ---- the verb ---- */

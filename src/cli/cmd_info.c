@@ -97,28 +97,28 @@ static const struct list lists[] = {{"dtypes", dtype_at},
 static void print_json(const struct machine *m, const char *version)
 {
     struct json j = {.to = stdout};
-    json_open(&j, NULL, '{', false);
-    json_text(&j, "version", version);
+    json_write_open(&j, NULL, '{', false);
+    json_write_text(&j, "version", version);
     for (size_t k = 0; k < LISTS; k++) {
-        json_open(&j, lists[k].name, '[', true);
+        json_write_open(&j, lists[k].name, '[', true);
         for (size_t i = 0; lists[k].get(i); i++)
-            json_text(&j, NULL, lists[k].get(i));
-        json_close(&j, ']');
+            json_write_text(&j, NULL, lists[k].get(i));
+        json_write_close(&j, ']');
     }
-    json_text(&j, "between_hosts", wire_here());
-    json_open(&j, "limits", '{', true);
-    json_int(&j, "dims", WEFT_MAX_DIMS);
-    json_int(&j, "axes", WEFT_MAX_AXES);
-    json_int(&j, "axis_name", WEFT_MAX_NAME);
-    json_close(&j, '}');
-    json_open(&j, "machine", '{', true);
-    json_text(&j, "system", m->uname.sysname);
-    json_text(&j, "architecture", m->uname.machine);
-    json_text(&j, "cpu", m->cpu[0] ? m->cpu : NULL);
-    json_int(&j, "cores", m->cores);
-    json_int(&j, "memory", m->memory);
-    json_close(&j, '}');
-    json_close(&j, '}');
+    json_write_text(&j, "between_hosts", wire_here());
+    json_write_open(&j, "limits", '{', true);
+    json_write_int(&j, "dims", WEFT_MAX_DIMS);
+    json_write_int(&j, "axes", WEFT_MAX_AXES);
+    json_write_int(&j, "axis_name", WEFT_MAX_NAME);
+    json_write_close(&j, '}');
+    json_write_open(&j, "machine", '{', true);
+    json_write_text(&j, "system", m->uname.sysname);
+    json_write_text(&j, "architecture", m->uname.machine);
+    json_write_text(&j, "cpu", m->cpu[0] ? m->cpu : NULL);
+    json_write_int(&j, "cores", m->cores);
+    json_write_int(&j, "memory", m->memory);
+    json_write_close(&j, '}');
+    json_write_close(&j, '}');
 }
 
 static void print_text(const struct machine *m, const char *version)

@@ -146,43 +146,43 @@ static void json_totals(struct json *j, const struct survey *s, const char *src,
     const struct layout_pair_totals *t = &s->totals;
     char digest[32];
     snprintf(digest, sizeof digest, "0x%016" PRIx64, s->digest);
-    json_text(j, "src", src);
-    json_text(j, "dst", dst);
-    json_int(j, "world", s->pair.world);
-    json_text(j, "digest", digest);
-    json_text(j, "kind", t->kind);
-    json_text(j, "algorithm", t->algorithm);
-    json_int(j, "moved", t->sent);
-    json_int(j, "bound", t->bound);
-    json_int(j, "stated", t->stated);
-    json_open(j, "busiest_sender", '{', true);
-    json_int(j, "rank", t->busiest_sender);
-    json_int(j, "bytes", t->busiest_sent);
-    json_int(j, "mean", t->holders ? t->sent / t->holders : 0);
-    json_int(j, "of", t->holders);
-    json_close(j, '}');
-    json_open(j, "busiest_receiver", '{', true);
-    json_int(j, "rank", t->busiest_receiver);
-    json_int(j, "bytes", t->busiest_received);
-    json_int(j, "mean", t->receivers ? t->received / t->receivers : 0);
-    json_int(j, "of", t->receivers);
-    json_close(j, '}');
-    json_int(j, "copied", t->copied);
-    json_int(j, "folded", t->folded);
-    json_int(j, "steps", t->steps);
-    json_int(j, "buckets", t->buckets);
-    json_int(j, "chunks", t->chunks / 2);
-    json_int(j, "scratch", t->scratch);
-    json_open(j, "traffic", '[', false);
+    json_write_text(j, "src", src);
+    json_write_text(j, "dst", dst);
+    json_write_int(j, "world", s->pair.world);
+    json_write_text(j, "digest", digest);
+    json_write_text(j, "kind", t->kind);
+    json_write_text(j, "algorithm", t->algorithm);
+    json_write_int(j, "moved", t->sent);
+    json_write_int(j, "bound", t->bound);
+    json_write_int(j, "stated", t->stated);
+    json_write_open(j, "busiest_sender", '{', true);
+    json_write_int(j, "rank", t->busiest_sender);
+    json_write_int(j, "bytes", t->busiest_sent);
+    json_write_int(j, "mean", t->holders ? t->sent / t->holders : 0);
+    json_write_int(j, "of", t->holders);
+    json_write_close(j, '}');
+    json_write_open(j, "busiest_receiver", '{', true);
+    json_write_int(j, "rank", t->busiest_receiver);
+    json_write_int(j, "bytes", t->busiest_received);
+    json_write_int(j, "mean", t->receivers ? t->received / t->receivers : 0);
+    json_write_int(j, "of", t->receivers);
+    json_write_close(j, '}');
+    json_write_int(j, "copied", t->copied);
+    json_write_int(j, "folded", t->folded);
+    json_write_int(j, "steps", t->steps);
+    json_write_int(j, "buckets", t->buckets);
+    json_write_int(j, "chunks", t->chunks / 2);
+    json_write_int(j, "scratch", t->scratch);
+    json_write_open(j, "traffic", '[', false);
     for (size_t i = 0; i < s->nflow; i++) {
-        json_open(j, NULL, '{', true);
-        json_int(j, "from", s->flow[i].from);
-        json_int(j, "to", s->flow[i].to);
-        json_int(j, "bytes", s->flow[i].bytes);
-        json_int(j, "messages", s->flow[i].messages);
-        json_close(j, '}');
+        json_write_open(j, NULL, '{', true);
+        json_write_int(j, "from", s->flow[i].from);
+        json_write_int(j, "to", s->flow[i].to);
+        json_write_int(j, "bytes", s->flow[i].bytes);
+        json_write_int(j, "messages", s->flow[i].messages);
+        json_write_close(j, '}');
     }
-    json_close(j, ']');
+    json_write_close(j, ']');
 }
 
 static int print_all(const struct survey *s, const struct options *o, const char *src, const char *dst,
@@ -191,9 +191,9 @@ static int print_all(const struct survey *s, const struct options *o, const char
     struct json j = {.to = stdout};
     int first = o->all ? 0 : (int)o->rank, last = o->all ? s->pair.world - 1 : (int)o->rank, code = CLI_OK;
     if (o->json) {
-        json_open(&j, NULL, '{', false);
+        json_write_open(&j, NULL, '{', false);
         json_totals(&j, s, src, dst);
-        json_open(&j, "plans", '[', false);
+        json_write_open(&j, "plans", '[', false);
     } else {
         print_totals(s, src, dst);
         print_flows(s);
@@ -204,14 +204,14 @@ static int print_all(const struct survey *s, const struct options *o, const char
         if (code)
             break;
         if (o->json)
-            json_raw(&j, NULL, text);
+            json_write_raw(&j, NULL, text);
         else
             printf("\n%s", text);
         free(text);
     }
     if (o->json && !code) {
-        json_close(&j, ']');
-        json_close(&j, '}');
+        json_write_close(&j, ']');
+        json_write_close(&j, '}');
     }
     return code;
 }

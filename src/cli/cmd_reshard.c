@@ -157,18 +157,18 @@ static void print_result(const struct job *j, const char *src, const char *dst, 
         return;
     }
     struct json w = {.to = stdout};
-    json_open(&w, NULL, '{', false);
-    json_text(&w, "src", src);
-    json_text(&w, "dst", dst);
-    json_text(&w, "kind", j->totals.kind);
-    json_text(&w, "algorithm", j->totals.algorithm);
-    json_int(&w, "moved", j->totals.sent);
-    json_int(&w, "bound", j->totals.bound);
-    json_int(&w, "files_in", j->in.files);
-    json_int(&w, "bytes_in", j->in.bytes);
-    json_int(&w, "files_out", j->out.files);
-    json_int(&w, "bytes_out", j->out.bytes);
-    json_close(&w, '}');
+    json_write_open(&w, NULL, '{', false);
+    json_write_text(&w, "src", src);
+    json_write_text(&w, "dst", dst);
+    json_write_text(&w, "kind", j->totals.kind);
+    json_write_text(&w, "algorithm", j->totals.algorithm);
+    json_write_int(&w, "moved", j->totals.sent);
+    json_write_int(&w, "bound", j->totals.bound);
+    json_write_int(&w, "files_in", j->in.files);
+    json_write_int(&w, "bytes_in", j->in.bytes);
+    json_write_int(&w, "files_out", j->out.files);
+    json_write_int(&w, "bytes_out", j->out.bytes);
+    json_write_close(&w, '}');
 }
 
 static int reshard(const char *src, const char *dst, const char *in, const char *out, weft_lower_opts *lower_opts,

@@ -24,7 +24,7 @@ static void touch(volatile char *memory, size_t bytes)
         memory[i] = 0;
 }
 
-void comm_memory_ready(char *memory, size_t bytes)
+void comm_alloc_populate(char *memory, size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), huge = bytes / TRANSPORT_HUGE * TRANSPORT_HUGE;
     if (huge) { /* memory of processes mostly gets no huge pages by itself, but Linux 6.1 can collapse it into them */
@@ -56,7 +56,7 @@ int weft_comm_alloc(weft_comm *c, size_t bytes, enum weft_memory memory, int dev
     w->next = c->windows;
     c->windows = w;
     comm_leave(f);
-    comm_memory_ready(w->memory, bytes);
+    comm_alloc_populate(w->memory, bytes);
     *out = w->memory;
     return 0;
 }
@@ -71,14 +71,14 @@ void weft_comm_free(weft_comm *c, void *ptr)
         at = &w->next;
     if (w) {
         *at = w->next;
-        if (!comm_tainted(c)) /* otherwise peers may still read it: the group frees it in the end */
+        if (!comm_fail_tainted(c)) /* otherwise peers may still read it: the group frees it in the end */
             c->transport->release(c->link, ptr);
         free(w);
     }
     comm_leave(f);
 }
 
-void comm_windows_free(weft_comm *c)
+void comm_alloc_free_windows(weft_comm *c)
 {
     while (c->windows) {
         struct comm_window *w = c->windows;

@@ -243,13 +243,13 @@ static void leave_siblings(weft_comm *c)
 
 static void comm_free(weft_comm *c)
 {
-    comm_tasks_close(c);
+    comm_task_close_all(c);
     leave_siblings(c);
     if (--c->family->comms == 0) /* before its bell goes */
         family_close(c->family);
-    comm_free_deferred(c);
+    comm_deferred_close(c);
     staging_close(&c->staging);
-    comm_windows_free(c);
+    comm_alloc_free_windows(c);
     bool failed = core_failed(c->group); /* then some will never close theirs, and nobody waits for them */
     c->transport->leave(c->link);
     free(c->survivors);

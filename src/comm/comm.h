@@ -9,6 +9,7 @@
  *   family.c     the family and its progress thread
  *   task.c       what is moved along: execs in flight, exchanges, windows and mail of comms on several hosts
  *   progress.c   one pass over all of that; liveness.c peers that are gone or silent
+ *   callback.c   functions of the user, in which no comm of the family may wait
  *   wait.c       waiting; meeting.c meetings of all ranks: barriers and agreement
  *   mail.c       what ranks on different hosts tell each other; split.c, split_hosts.c, survive.c
  *   flight.c     the flight recorder; flight_text.c its text
@@ -93,7 +94,7 @@ struct weft_comm {
     bool in_callback;
     bool barrier_open; /* a barrier's timeout ran out in this meeting */
     uint64_t barrier;
-    int64_t watched_at; /* when comm_watch last looked */
+    int64_t watched_at; /* when liveness_watch last looked */
     int64_t missed_at;  /* when a meeting last looked for ranks that are gone */
     unsigned tests;     /* that found a run in flight */
     struct comm_deferred *deferred;
@@ -121,6 +122,13 @@ static inline bool comm_inherited(const weft_comm *c)
 {
     return c->family->forks != forks_count();
 }
+/* Reads a timeout of the interface: puts the comm's deadline in place of WEFT_DEADLINE, and leaves -1 for no limit.
+ * WEFT_EINVAL for other negative values; `call` is for the text. */
+int comm_timeout_named(const weft_comm *c, const char *call, int64_t *timeout_ns);
+static inline int comm_timeout(const weft_comm *c, const char *call, int64_t *timeout_ns)
+{
+    return *timeout_ns >= WEFT_FOREVER ? 0 : comm_timeout_named(c, call, timeout_ns);
+}
 
 /* ---- deferred.c ---- */
 
@@ -131,36 +139,36 @@ struct comm_deferred {
     void *memory;
 };
 /* Releases shared memory once its refcount is 0; d, which the caller has allocated, is freed then. */
-void comm_free_later(weft_comm *c, struct comm_deferred *d, const _Atomic uint32_t *refcount, void *memory);
-void comm_free_deferred(weft_comm *c); /* the end: the group keeps what is still looked at */
+void comm_deferred_add(weft_comm *c, struct comm_deferred *d, const _Atomic uint32_t *refcount, void *memory);
+void comm_deferred_close(weft_comm *c); /* the end: the group keeps what is still looked at */
 
 /* ---- alloc.c ---- */
 
-void comm_windows_free(weft_comm *c);
+void comm_alloc_free_windows(weft_comm *c); /* what weft_comm_alloc has noted: the memory goes with the group */
 /* Touches memory that the transport has just given, before others know of it, in huge pages where the system has them.
  */
-void comm_memory_ready(char *memory, size_t bytes);
+void comm_alloc_populate(char *memory, size_t bytes);
 
 /* ---- fail.c ---- */
 
 /* Fails the comm for all its ranks; returns the failure that stays, with this thread's error text set. */
 int comm_fail(weft_comm *c, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-int comm_told(weft_comm *c); /* the failure of a comm that has failed, with this thread's error text set */
-static inline int comm_failure(weft_comm *c) /* 0, or comm_told */
+int comm_fail_error(weft_comm *c); /* the failure of a comm that has failed, with this thread's error text set */
+static inline int comm_failure(weft_comm *c) /* 0, or comm_fail_error */
 {
-    return core_failed(c->group) ? comm_told(c) : 0;
+    return core_failed(c->group) ? comm_fail_error(c) : 0;
 }
 /* May peers, after a failure of the comm or of a sibling, still touch memory that was bound there? */
-bool comm_tainted(const weft_comm *c);
+bool comm_fail_tainted(const weft_comm *c);
 
 /* ---- names.c ---- */
 
-const char *comm_call_name(uint32_t call); /* the function of weft.h */
+const char *names_call(uint32_t call); /* the function of weft.h */
 /* "rank 1", and for a comm that was split "rank 1 (opened as rank 5)"; on several hosts " on host NAME" follows. In a
- * buffer of COMM_WHO bytes. */
-#define COMM_WHO 128
-const char *comm_who(const weft_comm *c, int rank, char *buf);
-const char *comm_ended(const weft_comm *c, int rank); /* what is known of one that is gone without a word */
+ * buffer of NAMES_RANK bytes. */
+#define NAMES_RANK 128
+const char *names_rank(const weft_comm *c, int rank, char *buf);
+const char *names_gone(const weft_comm *c, int rank); /* what is known of one that is gone without a word */
 
 /* A list of ranks for a text, each with a note of up to 40 letters: "rank 3", "ranks 1 on host a, 2 on host b and 5
  * more". Start with {0}. */
@@ -169,28 +177,30 @@ struct comm_names {
     size_t len;
     int n, left;
 };
-void comm_name(struct comm_names *names, const weft_comm *c, int rank, const char *note);
-const char *comm_named(struct comm_names *names);
+void names_add(struct comm_names *names, const weft_comm *c, int rank, const char *note);
+const char *names_text(struct comm_names *names);
 
 /* ---- progress.c ---- */
 
 /* One pass over all tasks of the comm and its siblings; tasks of a comm that has failed end. True if something moved.
  * `eager`: the rank has nothing better to do, so that work which might go better later is done now. */
 bool comm_progress(weft_comm *c, bool eager);
-bool comm_siblings_lack(const weft_comm *c); /* does a task of a sibling lack signals? */
-void comm_callback(weft_comm *c, bool is);   /* around a function of the user: all siblings refuse to wait in it */
-bool comm_in_callback(void);                 /* is this thread in one? For calls that several threads may make */
+
+/* ---- callback.c ---- */
+
+void comm_callback(weft_comm *c, bool is); /* around a function of the user: all siblings refuse to wait in it */
+bool comm_callback_active(void);           /* is this thread in one? For calls that several threads may make */
 
 /* ---- liveness.c ---- */
 
 /* Fails the comm, or a sibling, if a peer that is waited for there is gone or stalled. Unless it must, it looks only
  * once in a while. */
-void comm_watch(weft_comm *c, int64_t now, bool must);
+void liveness_watch(weft_comm *c, int64_t now, bool must);
 /* For code that watches peers: this rank looks at them now. From any thread. */
-void comm_looks(weft_comm *c, int64_t now);
+void liveness_look(weft_comm *c, int64_t now);
 /* For how long a peer has shown nothing while this rank looked. A rank that was stopped itself, maybe with all others,
  * cannot say what they did meanwhile: they have their time again. */
-int64_t comm_silence(const weft_comm *c, int64_t seen_at, int64_t now);
+int64_t liveness_silence(const weft_comm *c, int64_t seen_at, int64_t now);
 
 /* ---- wait.c ---- */
 
@@ -206,26 +216,19 @@ struct comm_need {
  * thread's error text set, when it fails first. */
 #define COMM_LATE 1
 int comm_wait(weft_comm *c, const struct comm_need *need);
-/* Reads a timeout of the interface: puts the comm's deadline in place of WEFT_DEADLINE, and leaves -1 for no limit.
- * WEFT_EINVAL for other negative values; `call` is for the text. */
-int comm_timeout_named(const weft_comm *c, const char *call, int64_t *timeout_ns);
-static inline int comm_timeout(const weft_comm *c, const char *call, int64_t *timeout_ns)
-{
-    return *timeout_ns >= WEFT_FOREVER ? 0 : comm_timeout_named(c, call, timeout_ns);
-}
 /* Spins, or yields, for a short time without a look at the clock and without progress; true: met(arg). */
-bool comm_spin(const weft_comm *c, bool (*met)(void *arg), void *arg);
+bool comm_wait_spin(const weft_comm *c, bool (*met)(void *arg), void *arg);
 
 /* In the middle of a call of all ranks: makes progress until none of these is lacked, numbered from 0 on. When one of
  * them goes first, or the deadline runs out, the comm has failed. */
-struct comm_await {
+struct comm_wait_ranks {
     const int *ranks;
     int n;
     bool (*lacks)(void *arg, int i);
     void *arg;
     const char *call; /* of weft.h */
 };
-int comm_await(weft_comm *c, const struct comm_await *a);
+int comm_wait_ranks(weft_comm *c, const struct comm_wait_ranks *a);
 
 /* ---- meeting.c ---- */
 
@@ -233,5 +236,5 @@ int comm_await(weft_comm *c, const struct comm_await *a);
  * failure; otherwise every rank gets the same code and the same text, which names the first rank that is to blame. vote
  * needs call, object, digest, place and code; its text is taken from this thread's error. On 0, *meeting says where the
  * votes are. When the deadline runs out the comm has failed. */
-int comm_agree(weft_comm *c, struct core_vote *vote, int64_t deadline_ns, uint64_t *meeting);
+int meeting_agree(weft_comm *c, struct core_vote *vote, int64_t deadline_ns, uint64_t *meeting);
 #endif

@@ -18,14 +18,14 @@ static void sweep(weft_comm *c)
     }
 }
 
-void comm_free_later(weft_comm *c, struct comm_deferred *d, const _Atomic uint32_t *refcount, void *memory)
+void comm_deferred_add(weft_comm *c, struct comm_deferred *d, const _Atomic uint32_t *refcount, void *memory)
 {
     *d = (struct comm_deferred){.next = c->deferred, .refcount = refcount, .memory = memory};
     c->deferred = d;
     sweep(c);
 }
 
-void comm_free_deferred(weft_comm *c)
+void comm_deferred_close(weft_comm *c)
 {
     sweep(c);
     while (c->deferred) {

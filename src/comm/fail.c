@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "comm/mail.h"
 
-int comm_told(weft_comm *c)
+int comm_fail_error(weft_comm *c)
 {
     const char *text;
     int code = core_failure(c->group, &text);
@@ -14,7 +14,7 @@ int comm_told(weft_comm *c)
     return code ? error_set(code, "%s", text) : 0;
 }
 
-bool comm_tainted(const weft_comm *c)
+bool comm_fail_tainted(const weft_comm *c)
 {
     const char *text;
     bool tainted = c->tainted;

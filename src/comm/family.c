@@ -32,21 +32,21 @@ static bool sleep_on_bell(struct comm_family *f)
     struct core_group *g = f->any->group;
     int rank = f->any->rank;
     uint32_t bell = core_arm(g, rank);
-    atomic_load_explicit(&f->nudges, memory_order_seq_cst); /* pairs with comm_nudge */
+    atomic_load_explicit(&f->nudges, memory_order_seq_cst); /* pairs with comm_task_nudge */
     bool moved = pass(f, true);
     if (!f->comms)
         return false;
     g = f->any->group;
     rank = f->any->rank;
     if (!moved)
-        comm_watch(f->any, core_now(), true); /* a peer that went before we sleep rings no more */
+        liveness_watch(f->any, core_now(), true); /* a peer that went before we sleep rings no more */
     int64_t nap = f->any->beat_ns;
     bool wired = false;
     if (moved || !mail_listen(f->any, &wired, &nap) || !core_expect(g, rank, 1)) {
         core_disarm(g, rank);
         return false;
     }
-    if (!comm_tasks_lack(f->any, NULL) && !comm_siblings_lack(f->any))
+    if (!comm_task_any_lacks(f->any, NULL) && !comm_task_sibling_lacks(f->any))
         nap = f->any->beat_ns; /* nothing is in flight: what comes by a wire that cannot wake us can wait */
     lock_thread_sleep(f->lock, bell, nap);
     return true;

@@ -83,7 +83,8 @@ void flight_look(weft_comm *c);   /* has there been a signal? */
 /* All that there is to say, as one JSON object; docs/flight.md tells what stands in it. */
 void flight_text(const weft_comm *c, const char *why, struct text *t);
 /* For tasks that describe themselves: */
-int flight_rank(const weft_comm *c, int rank);                          /* its number in the comm that was opened */
-void flight_member(struct text *t, const char *key, const char *value); /* of an object, not the first; NULL: null */
-void flight_fate(const weft_comm *c, int peer, struct text *t);         /* a member: is the peer here? */
+int flight_text_rank(const weft_comm *c, int rank); /* its number in the comm that was opened */
+void flight_text_member(struct text *t, const char *key,
+                        const char *value);                          /* of an object, not the first; NULL: null */
+void flight_text_fate(const weft_comm *c, int peer, struct text *t); /* a member: is the peer here? */
 #endif

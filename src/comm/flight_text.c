@@ -8,12 +8,12 @@
 #include "comm/task.h"
 #include "transport/hosts/hosts.h"
 
-int flight_rank(const weft_comm *c, int rank)
+int flight_text_rank(const weft_comm *c, int rank)
 {
     return c->link->origin ? c->link->origin[rank] : rank;
 }
 
-void flight_member(struct text *t, const char *key, const char *value)
+void flight_text_member(struct text *t, const char *key, const char *value)
 {
     text_printf(t, ", \"%s\": ", key);
     if (value)
@@ -22,10 +22,10 @@ void flight_member(struct text *t, const char *key, const char *value)
         text_put(t, "null");
 }
 
-void flight_fate(const weft_comm *c, int peer, struct text *t)
+void flight_text_fate(const weft_comm *c, int peer, struct text *t)
 {
     enum transport_fate fate = c->transport->gone(c->link, peer);
-    flight_member(t, "peer", fate == TRANSPORT_DIED ? "died" : fate == TRANSPORT_LEFT ? "left" : "here");
+    flight_text_member(t, "peer", fate == TRANSPORT_DIED ? "died" : fate == TRANSPORT_LEFT ? "left" : "here");
 }
 
 static void put_execs(const weft_comm *c, struct text *t)
@@ -48,12 +48,12 @@ static void put_meeting(const weft_comm *c, struct text *t)
         return;
     }
     text_printf(t, "{\"call\": \"%s\", \"number\": %" PRIu64 ", \"plan\": \"%016" PRIx64 "\", \"missing\": [",
-                comm_call_name(f->call), f->meeting, f->digest);
+                names_call(f->call), f->meeting, f->digest);
     for (int r = 0; r < c->size; r++) {
         if (core_entered(c->group, r, f->meeting))
             continue;
-        text_printf(t, "%s{\"rank\": %d", first ? "" : ", ", flight_rank(c, r));
-        flight_fate(c, r, t);
+        text_printf(t, "%s{\"rank\": %d", first ? "" : ", ", flight_text_rank(c, r));
+        flight_text_fate(c, r, t);
         text_put(t, "}");
         first = false;
     }
@@ -65,7 +65,7 @@ static void put_event(const struct flight_event *e, struct text *t)
     switch (e->kind) {
     case FLIGHT_MET:
         text_printf(t, "{\"event\": \"met\", \"call\": \"%s\", \"meeting\": %" PRIu64 ", \"plan\": \"%016" PRIx64 "\"",
-                    comm_call_name(e->call), e->number, e->digest);
+                    names_call(e->call), e->number, e->digest);
         break;
     case FLIGHT_FREED:
         text_printf(t, "{\"event\": \"freed\", \"exec\": %" PRIu64 ", \"started\": %" PRIu64, e->number, e->digest);
@@ -91,8 +91,8 @@ static void put_hosts(const weft_comm *c, struct text *t)
 {
     text_put(t, ",\n  \"hosts\": [");
     for (int r = 0; r < c->size && hosts_name(c->link, 0); r++) {
-        text_printf(t, "%s{\"rank\": %d", r ? ", " : "", flight_rank(c, r));
-        flight_member(t, "host", hosts_name(c->link, r));
+        text_printf(t, "%s{\"rank\": %d", r ? ", " : "", flight_text_rank(c, r));
+        flight_text_member(t, "host", hosts_name(c->link, r));
         text_put(t, "}");
     }
     text_put(t, "]");
@@ -109,20 +109,20 @@ void flight_text(const weft_comm *c, const char *why, struct text *t)
     const char *name = hosts_name(c->link, c->rank);
     clock_gettime(CLOCK_REALTIME, &now);
     text_put(t, "{\n  \"weft_flight\": 1");
-    flight_member(t, "job", f->job);
-    flight_member(t, "comm", f->name);
-    text_printf(t, ",\n  \"rank\": %d, \"ranks\": %d, \"members\": %d, \"pid\": %ld", flight_rank(c, c->rank), f->ranks,
-                c->size, (long)getpid());
-    flight_member(t, "host", name ? name : host);
+    flight_text_member(t, "job", f->job);
+    flight_text_member(t, "comm", f->name);
+    text_printf(t, ",\n  \"rank\": %d, \"ranks\": %d, \"members\": %d, \"pid\": %ld", flight_text_rank(c, c->rank),
+                f->ranks, c->size, (long)getpid());
+    flight_text_member(t, "host", name ? name : host);
     text_printf(t, ", \"seconds\": %" PRId64, (int64_t)now.tv_sec);
-    flight_member(t, "why", why);
+    flight_text_member(t, "why", why);
     text_put(t, ",\n  \"transport\": ");
     text_json(t, c->transport->scheme);
     text_printf(t, ", \"deadline_ms\": %" PRId64, c->deadline_ns / 1000000);
     text_put(t, ",\n  \"timeout\": ");
     text_json(t, why[0] == 't' ? f->late : "");
     text_printf(t, ",\n  \"failure\": {\"code\": %d", code);
-    flight_member(t, "text", code ? failure : "");
+    flight_text_member(t, "text", code ? failure : "");
     text_put(t, "}");
     put_hosts(c, t);
     put_meeting(c, t);

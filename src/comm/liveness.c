@@ -3,7 +3,7 @@
 
 #define LOOK_NS 1000000 /* at most once in this time */
 
-void comm_looks(weft_comm *c, int64_t now)
+void liveness_look(weft_comm *c, int64_t now)
 {
     struct comm_family *f = c->family;
     bool away = now - atomic_load_explicit(&f->looked_at, memory_order_relaxed) >= c->deadline_ns / 2;
@@ -14,21 +14,21 @@ void comm_looks(weft_comm *c, int64_t now)
     atomic_store_explicit(&f->looked_at, now, memory_order_relaxed);
 }
 
-int64_t comm_silence(const weft_comm *c, int64_t seen_at, int64_t now)
+int64_t liveness_silence(const weft_comm *c, int64_t seen_at, int64_t now)
 {
     int64_t back_at = atomic_load_explicit(&c->family->back_at, memory_order_relaxed);
     return now - (seen_at > back_at ? seen_at : back_at);
 }
 
-void comm_watch(weft_comm *c, int64_t now, bool must)
+void liveness_watch(weft_comm *c, int64_t now, bool must)
 {
     if (!must && now - c->watched_at < LOOK_NS)
         return;
     c->watched_at = now;
-    comm_looks(c, now);
+    liveness_look(c, now);
     weft_comm *k = c;
     do {
-        comm_tasks_watch(k, now);
+        comm_task_watch_all(k, now);
         if (*k->flight.dir)
             flight_look(k);
     } while ((k = k->sibling) != c);

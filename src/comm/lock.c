@@ -22,7 +22,7 @@
  *       it if PARKED, what was started, moved or disarmed since (`disturbed`) if ON_BELL. An armed bell that nobody has
  *       touched still rings for the signals that the progress thread looked for. A call changes the word that the
  *       progress thread sleeps on (`calls`, or the bell), which it has read before it stored `asleep`: the futex does
- *       not begin to sleep, or is woken. comm_nudge and peers' signals ring the bell, as core_signal says, for the
+ *       not begin to sleep, or is woken. comm_task_nudge and peers' signals ring the bell, as core_signal says, for the
  *       thread that has armed it; a progress thread that they wake and that finds the lock taken parks as above.
  *
  * The lock is taken with acquire and left with release (by seq_cst), so all that one driver wrote is there for the

@@ -28,7 +28,7 @@ static int absent(void *arg)
     int n = 0;
     for (int r = m->next; r < m->comm->size; r++)
         n += !core_entered(m->comm->group, r, m->number);
-    return comm_tasks_lack(m->comm, NULL) || !n ? 1 : n; /* a run in flight needs every signal */
+    return comm_task_any_lacks(m->comm, NULL) || !n ? 1 : n; /* a run in flight needs every signal */
 }
 
 /* The ranks that have not entered the meeting. */
@@ -37,8 +37,8 @@ static const char *missing(weft_comm *c, uint64_t meeting, struct comm_names *na
     *names = (struct comm_names){0};
     for (int r = 0; r < c->size; r++)
         if (!core_entered(c->group, r, meeting))
-            comm_name(names, c, r, "");
-    return comm_named(names);
+            names_add(names, c, r, "");
+    return names_text(names);
 }
 
 static bool unanimous(const weft_comm *c, uint64_t meeting)
@@ -58,32 +58,32 @@ static int decide(weft_comm *c, uint64_t meeting)
     if (unanimous(c, meeting))
         return 0;
     const struct core_vote *zero = core_vote_of(c->group, 0, meeting);
-    char who[COMM_WHO];
+    char who[NAMES_RANK];
     for (int r = 1; r < c->size; r++) {
         const struct core_vote *v = core_vote_of(c->group, r, meeting);
         if (v->call != zero->call)
             return error_set(WEFT_EMISMATCH,
                              "rank 0 is in %s, %s in %s: all ranks must make the same calls in one order",
-                             comm_call_name(zero->call), comm_who(c, r, who), comm_call_name(v->call));
+                             names_call(zero->call), names_rank(c, r, who), names_call(v->call));
         if (v->object != zero->object)
             return error_set(WEFT_EMISMATCH, "%s: rank 0 means exec %" PRIu64 ", %s exec %" PRIu64,
-                             comm_call_name(zero->call), zero->object, comm_who(c, r, who), v->object);
+                             names_call(zero->call), zero->object, names_rank(c, r, who), v->object);
     }
     for (int r = 0; r < c->size; r++) {
         const struct core_vote *v = core_vote_of(c->group, r, meeting);
         if (v->code)
-            return error_set(v->code, "%s: %s", comm_who(c, r, who), v->text);
+            return error_set(v->code, "%s: %s", names_rank(c, r, who), v->text);
     }
     for (int r = 1; r < c->size; r++) {
         const struct core_vote *v = core_vote_of(c->group, r, meeting);
         if (v->digest != zero->digest && v->call == COMM_WINDOW)
             return error_set(WEFT_EMISMATCH, "%s: its window has other buffers or signals than rank 0's",
-                             comm_who(c, r, who));
+                             names_rank(c, r, who));
         if (v->digest != zero->digest)
             return error_set(WEFT_EMISMATCH,
                              "%s: its plan differs from rank 0's (digests %016" PRIx64 " and %016" PRIx64
                              "): all ranks must give the same layouts, names and options",
-                             comm_who(c, r, who), v->digest, zero->digest);
+                             names_rank(c, r, who), v->digest, zero->digest);
     }
     return 0;
 }
@@ -102,15 +102,15 @@ static bool is_spoken_for(const weft_comm *c, int rank)
 static int someone_left(struct meeting *m, const char *call)
 {
     weft_comm *c = m->comm;
-    char who[COMM_WHO];
+    char who[NAMES_RANK];
     for (int r = 0; r < c->size; r++) {
         enum transport_fate fate = r == c->rank ? TRANSPORT_HERE : c->transport->gone(c->link, r);
         if (!fate || met(m))
             continue;
         if (fate == TRANSPORT_DIED)
-            return comm_fail(c, WEFT_EPEER, "%s %s, others are in %s", comm_who(c, r, who), comm_ended(c, r), call);
+            return comm_fail(c, WEFT_EPEER, "%s %s, others are in %s", names_rank(c, r, who), names_gone(c, r), call);
         if (!core_entered(c->group, r, m->number) && !is_spoken_for(c, r))
-            return comm_fail(c, WEFT_EPEER, "%s closed its comm, others are in %s", comm_who(c, r, who), call);
+            return comm_fail(c, WEFT_EPEER, "%s closed its comm, others are in %s", names_rank(c, r, who), call);
     }
     return 0;
 }
@@ -138,11 +138,11 @@ static int wait_for(weft_comm *c, struct meeting *m, int64_t until, const char *
     }
 }
 
-int comm_agree(weft_comm *c, struct core_vote *vote, int64_t deadline_ns, uint64_t *meeting)
+int meeting_agree(weft_comm *c, struct core_vote *vote, int64_t deadline_ns, uint64_t *meeting)
 {
     if (c->barrier_open)
         return error_set(WEFT_EBUSY, "%s: a barrier that ran out of time is still open: enter it again first",
-                         comm_call_name(vote->call));
+                         names_call(vote->call));
     if (vote->code)
         snprintf(vote->text, sizeof vote->text, "%s", weft_errmsg());
     int err = comm_failure(c);
@@ -150,10 +150,10 @@ int comm_agree(weft_comm *c, struct core_vote *vote, int64_t deadline_ns, uint64
         return err;
     struct meeting m = {c, core_enter(c->group, c->rank, vote), 0};
     flight_meets(&c->flight, vote->call, m.number, vote->digest);
-    err = wait_for(c, &m, core_now() + deadline_ns, comm_call_name(vote->call));
+    err = wait_for(c, &m, core_now() + deadline_ns, names_call(vote->call));
     if (err == COMM_LATE) {
         struct comm_names names;
-        err = comm_fail(c, WEFT_ETIMEOUT, "%s: %s did not take part within %lld ms", comm_call_name(vote->call),
+        err = comm_fail(c, WEFT_ETIMEOUT, "%s: %s did not take part within %lld ms", names_call(vote->call),
                         missing(c, m.number, &names), (long long)(deadline_ns / 1000000));
     }
     *meeting = m.number;
@@ -171,7 +171,7 @@ static int barrier(weft_comm *c, int64_t timeout_ns)
     if (err)
         return err;
     /* What was put into windows on other hosts is there before the barrier is entered. */
-    if (!c->barrier_open && (err = comm_tasks_drain(c, timeout_ns, "weft_comm_barrier")))
+    if (!c->barrier_open && (err = comm_task_drain(c, timeout_ns, "weft_comm_barrier")))
         return err;
     if (!c->barrier_open) {
         struct core_vote vote = {.call = COMM_BARRIER};
@@ -180,7 +180,7 @@ static int barrier(weft_comm *c, int64_t timeout_ns)
         flight_meets(&c->flight, COMM_BARRIER, c->barrier, 0);
     }
     struct meeting m = {c, c->barrier, 0};
-    bool all = met(&m) || (!c->tasks && comm_spin(c, met, &m)); /* most end here: no clock is read */
+    bool all = met(&m) || (!c->tasks && comm_wait_spin(c, met, &m)); /* most end here: no clock is read */
     if (all) {
         mail_flush(c, c->deadline_ns);
     } else {

@@ -5,7 +5,7 @@
 #include "comm/comm.h"
 #include "transport/hosts/hosts.h"
 
-const char *comm_call_name(uint32_t call)
+const char *names_call(uint32_t call)
 {
     switch (call) {
     case COMM_BARRIER: return "weft_comm_barrier";
@@ -22,9 +22,9 @@ const char *comm_call_name(uint32_t call)
     }
 }
 
-const char *comm_who(const weft_comm *c, int rank, char *buf)
+const char *names_rank(const weft_comm *c, int rank, char *buf)
 {
-    struct text t = text_start(buf, COMM_WHO);
+    struct text t = text_start(buf, NAMES_RANK);
     const char *host = hosts_name(c->link, rank);
     text_printf(&t, "rank %d", rank);
     if (c->link->origin)
@@ -34,14 +34,14 @@ const char *comm_who(const weft_comm *c, int rank, char *buf)
     return buf;
 }
 
-const char *comm_ended(const weft_comm *c, int rank)
+const char *names_gone(const weft_comm *c, int rank)
 {
     return transport_far(c->link, rank) ? "has died or cannot be reached" : "has died";
 }
 
 #define PREFIX 6 /* room for "ranks " */
 
-void comm_name(struct comm_names *names, const weft_comm *c, int rank, const char *note)
+void names_add(struct comm_names *names, const weft_comm *c, int rank, const char *note)
 {
     enum { ONE = 24 + HOSTS_NAME + 40, MORE = 24 };
     char *end = names->text + PREFIX + names->len;
@@ -54,7 +54,7 @@ void comm_name(struct comm_names *names, const weft_comm *c, int rank, const cha
                                    host ? host : "", note);
 }
 
-const char *comm_named(struct comm_names *names)
+const char *names_text(struct comm_names *names)
 {
     if (names->left)
         snprintf(names->text + PREFIX + names->len, 24, " and %d more", names->left);

@@ -52,30 +52,3 @@ bool comm_progress(weft_comm *c, bool eager)
         moved |= pass_siblings(c, eager);
     return moved;
 }
-
-bool comm_siblings_lack(const weft_comm *c)
-{
-    for (const weft_comm *k = c->sibling; k != c; k = k->sibling)
-        if (comm_tasks_lack(k, NULL))
-            return true;
-    return false;
-}
-
-/* ---- callbacks ---- */
-
-static _Thread_local int callbacks; /* that this thread is in */
-
-bool comm_in_callback(void)
-{
-    return callbacks > 0;
-}
-
-/* For siblings, too: their waits would pass the same tasks. */
-void comm_callback(weft_comm *c, bool is)
-{
-    weft_comm *k = c;
-    callbacks += is ? 1 : -1;
-    do
-        k->in_callback = is;
-    while ((k = k->sibling) != c);
-}

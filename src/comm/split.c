@@ -67,7 +67,7 @@ static int prepare(struct split *s, size_t nranks)
     s->founder = hosts_link_founder(c->link, s->ranks, s->n);
     if (s->rank != s->founder)
         return 0;
-    err = s->wide ? split_table_make(s, &s->card->table) : 0;
+    err = s->wide ? split_hosts_table_make(s, &s->card->table) : 0;
     return err ? err : c->transport->split(c->link, s->ranks, s->n, s->rank, &s->card->group, &s->link);
 }
 
@@ -89,9 +89,9 @@ int split_compare(const struct split_card *mine, int rank, const struct split_ca
 
 static int compare_far(struct split *s, int rank, uint64_t note)
 {
-    if (note == split_note(s->ranks, s->n))
+    if (note == split_hosts_note(s->ranks, s->n))
         return 0;
-    return note ? split_ask(s, rank) : split_compare(s->card, rank, NULL);
+    return note ? split_hosts_ask(s, rank) : split_compare(s->card, rank, NULL);
 }
 
 static int connect_ranks(struct split *s, uint64_t meeting)
@@ -115,7 +115,7 @@ static int connect_ranks(struct split *s, uint64_t meeting)
         return 0;
     uint64_t group = founder->group;
     if (s->wide)
-        split_table_find(s, founder->table);
+        split_hosts_table_find(s, founder->table);
     return c->transport->split(c->link, s->ranks, s->n, s->rank, &group, &s->link);
 }
 
@@ -143,18 +143,18 @@ static int agree(struct split *s, size_t nranks, uint64_t *meeting)
     int err = prepare(s, nranks);
     struct core_vote vote = {.call = COMM_SPLIT, .place = s->place, .code = err};
     if (!err)
-        vote.note = split_note(s->ranks, s->n);
-    err = comm_agree(c, &vote, c->deadline_ns, meeting);
+        vote.note = split_hosts_note(s->ranks, s->n);
+    err = meeting_agree(c, &vote, c->deadline_ns, meeting);
     if (err)
         return err;
     err = connect_ranks(s, *meeting);
     vote = (struct core_vote){.call = COMM_SPLIT_GROUPS, .object = *meeting, .code = err};
-    err = comm_agree(c, &vote, c->deadline_ns, meeting);
+    err = meeting_agree(c, &vote, c->deadline_ns, meeting);
     if (err || !c->link->hosts)
         return err;
-    err = s->wide ? split_wire(s) : 0;
+    err = s->wide ? split_hosts_wire(s) : 0;
     vote = (struct core_vote){.call = COMM_SPLIT_DONE, .object = *meeting, .code = err};
-    return comm_agree(c, &vote, c->deadline_ns, meeting);
+    return meeting_agree(c, &vote, c->deadline_ns, meeting);
 }
 
 static int split(weft_comm *c, const int *ranks, size_t n, weft_comm **out)
@@ -169,7 +169,7 @@ static int split(weft_comm *c, const int *ranks, size_t n, weft_comm **out)
     split_hosts_begin(&s);
     err = agree(&s, n, &meeting);
     split_hosts_end(&s);
-    split_table_drop(&s);
+    split_hosts_table_drop(&s);
     if (err) {
         discard(&s);
         return err;

@@ -54,16 +54,16 @@ int split_compare(const struct split_card *mine, int rank, const struct split_ca
 /* ---- split_hosts.c ---- */
 
 /* What ranks of other hosts see of a list: 0 if it is empty. */
-uint64_t split_note(const int *ranks, int n);
+uint64_t split_hosts_note(const int *ranks, int n);
 /* Asks a rank of another host, whose note differs, for its list and compares. */
-int split_ask(struct split *s, int rank);
+int split_hosts_ask(struct split *s, int rank);
 /* The founder, before the first meeting: the table, and where it is. */
-int split_table_make(struct split *s, uint64_t *place);
-void split_table_find(struct split *s, uint64_t place); /* the others, after it */
+int split_hosts_table_make(struct split *s, uint64_t *place);
+void split_hosts_table_find(struct split *s, uint64_t place); /* the others, after it */
 /* After the second: opens the wire of the new group. When it fails on one rank it does on all, sooner or later, so that
  * all come to the third. */
-int split_wire(struct split *s);
-void split_table_drop(struct split *s); /* after the last meeting; takes what was not made */
+int split_hosts_wire(struct split *s);
+void split_hosts_table_drop(struct split *s); /* after the last meeting; takes what was not made */
 
 /* While this rank is in a split of a comm on several hosts: hears what others mail about it, and passes on what the
  * ranks of its host give. */

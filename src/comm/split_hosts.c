@@ -49,7 +49,7 @@ static void send_to(const struct split *s, int peer, struct split_mail *m, const
 
 /* ---- lists ---- */
 
-uint64_t split_note(const int *ranks, int n)
+uint64_t split_hosts_note(const int *ranks, int n)
 {
     return n > 0 ? hash_bytes((uint64_t)n, ranks, (size_t)n * sizeof *ranks) | 1 : 0;
 }
@@ -82,7 +82,7 @@ static bool lacks_list(void *arg, int i)
     return !s->theirs->n || s->have < s->theirs->n;
 }
 
-int split_ask(struct split *s, int rank)
+int split_hosts_ask(struct split *s, int rank)
 {
     struct split_mail m = {.kind = ASK};
     size_t most = (size_t)s->parent->size;
@@ -92,7 +92,7 @@ int split_ask(struct split *s, int rank)
     s->asked = rank;
     s->have = 0;
     send_to(s, rank, &m, NULL);
-    int err = comm_await(s->parent, &(struct comm_await){&rank, 1, lacks_list, s, "weft_comm_split"});
+    int err = comm_wait_ranks(s->parent, &(struct comm_wait_ranks){&rank, 1, lacks_list, s, "weft_comm_split"});
     if (!err)
         err = split_compare(s->card, rank, s->theirs);
     free(s->theirs);
@@ -102,7 +102,7 @@ int split_ask(struct split *s, int rank)
 
 /* ---- giving ---- */
 
-int split_table_make(struct split *s, uint64_t *place)
+int split_hosts_table_make(struct split *s, uint64_t *place)
 {
     weft_comm *c = s->parent;
     size_t bytes = ROUNDS * (size_t)s->n * sizeof(struct share);
@@ -111,13 +111,13 @@ int split_table_make(struct split *s, uint64_t *place)
     return s->passed && s->table ? 0 : error_nomem();
 }
 
-void split_table_find(struct split *s, uint64_t place)
+void split_hosts_table_find(struct split *s, uint64_t place)
 {
     weft_comm *c = s->parent;
     s->table = c->transport->reach(c->link, s->ranks[s->founder], place);
 }
 
-void split_table_drop(struct split *s)
+void split_hosts_table_drop(struct split *s)
 {
     weft_comm *c = s->parent;
     if (s->rank == s->founder && s->table && !core_failed(c->group))
@@ -242,7 +242,7 @@ static int gather(void *arg, const void *mine, size_t bytes, void *all)
         return error_set(WEFT_EUNSUPPORTED, "weft_comm_split: ranks can tell each other %d bytes, not %zu", SHARE_MOST,
                          bytes);
     give(s, mine, bytes, 0);
-    int err = comm_await(s->parent, &(struct comm_await){s->ranks, s->n, lacks_share, s, "weft_comm_split"});
+    int err = comm_wait_ranks(s->parent, &(struct comm_wait_ranks){s->ranks, s->n, lacks_share, s, "weft_comm_split"});
     for (int r = 0; r < s->n && !err; r++) {
         const struct share *sh = share_of(s, round, r);
         if (sh->code)
@@ -253,7 +253,7 @@ static int gather(void *arg, const void *mine, size_t bytes, void *all)
     return err;
 }
 
-int split_wire(struct split *s)
+int split_hosts_wire(struct split *s)
 {
     const struct wire_boot boot = {
         .rank = s->rank, .size = s->n, .gather = gather, .arg = s, .wait_ns = s->parent->deadline_ns, .no_shm = true};

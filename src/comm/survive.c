@@ -131,7 +131,7 @@ static bool heard(const weft_comm *c, uint32_t times, unsigned char *list)
 static int agree(weft_comm *c, uint32_t times, unsigned char *list)
 {
     int64_t until = core_now() + c->deadline_ns;
-    char who[COMM_WHO];
+    char who[NAMES_RANK];
     for (;;) {
         int64_t now = core_now();
         bool late = now >= until;
@@ -141,7 +141,7 @@ static int agree(weft_comm *c, uint32_t times, unsigned char *list)
             return 0;
         if (now >= until + c->deadline_ns)
             return error_set(WEFT_ETIMEOUT, "weft_comm_survivors: %s has not sent the list of survivors within %lld ms",
-                             comm_who(c, from, who), (long long)(2 * c->deadline_ns / 1000000));
+                             names_rank(c, from, who), (long long)(2 * c->deadline_ns / 1000000));
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
 }

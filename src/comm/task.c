@@ -22,20 +22,20 @@ void comm_task_remove(weft_comm *c, struct comm_task *t)
 
 /* A thread that is about to sleep arms the bell and then loads `nudges` before it looks at tasks: either it sees this
  * nudge, and with it the work, or the ring here sees it armed. */
-void comm_nudge(weft_comm *c)
+void comm_task_nudge(weft_comm *c)
 {
     atomic_fetch_add_explicit(&c->family->nudges, 1, memory_order_seq_cst);
     core_ring(c->group, c->rank);
 }
 
-void comm_tasks_watch(weft_comm *c, int64_t now)
+void comm_task_watch_all(weft_comm *c, int64_t now)
 {
     for (struct comm_task *t = c->tasks; t; t = t->next)
         if (t->ops->watch && !t->failed)
             t->ops->watch(t, now);
 }
 
-bool comm_tasks_lack(const weft_comm *c, const struct comm_task *except)
+bool comm_task_any_lacks(const weft_comm *c, const struct comm_task *except)
 {
     for (struct comm_task *t = c->tasks; t; t = t->next)
         if (t != except && !t->failed && t->ops->lacking && t->ops->lacking(t) > 0)
@@ -43,7 +43,15 @@ bool comm_tasks_lack(const weft_comm *c, const struct comm_task *except)
     return false;
 }
 
-int comm_tasks_drain(weft_comm *c, int64_t timeout_ns, const char *call)
+bool comm_task_sibling_lacks(const weft_comm *c)
+{
+    for (const weft_comm *k = c->sibling; k != c; k = k->sibling)
+        if (comm_task_any_lacks(k, NULL))
+            return true;
+    return false;
+}
+
+int comm_task_drain(weft_comm *c, int64_t timeout_ns, const char *call)
 {
     for (struct comm_task *t = c->tasks; t; t = t->next)
         if (t->ops->drain)
@@ -51,7 +59,7 @@ int comm_tasks_drain(weft_comm *c, int64_t timeout_ns, const char *call)
     return 0;
 }
 
-void comm_tasks_close(weft_comm *c)
+void comm_task_close_all(weft_comm *c)
 {
     while (c->last_task)
         c->last_task->ops->close(c->last_task);

@@ -69,12 +69,13 @@ void comm_task_remove(weft_comm *c, struct comm_task *t);
 /* There is new work for a task: from any thread, after the work was made visible (at least release). A thread that
  * sleeps on behalf of the comm wakes and passes; without a progress thread and a wait nobody does before the next call.
  */
-void comm_nudge(weft_comm *c);
-void comm_tasks_watch(weft_comm *c, int64_t now);
+void comm_task_nudge(weft_comm *c);
+void comm_task_watch_all(weft_comm *c, int64_t now);
 /* Does any task but `except` (may be NULL) lack signals? Then a wait for several signals must hear each. */
-bool comm_tasks_lack(const weft_comm *c, const struct comm_task *except);
-int comm_tasks_drain(weft_comm *c, int64_t timeout_ns, const char *call);
-void comm_tasks_close(weft_comm *c); /* those added last first */
+bool comm_task_any_lacks(const weft_comm *c, const struct comm_task *except);
+bool comm_task_sibling_lacks(const weft_comm *c); /* does a task of a sibling? */
+int comm_task_drain(weft_comm *c, int64_t timeout_ns, const char *call);
+void comm_task_close_all(weft_comm *c); /* those added last first */
 
 /* What the flight recorder describes; unlist may be called for a task that is not listed. */
 void comm_task_list(weft_comm *c, struct comm_task *t);

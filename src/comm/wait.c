@@ -4,6 +4,7 @@
 
 #include "comm/lock.h"
 #include "comm/mail.h"
+#include "comm/task.h"
 
 #define YIELDS 20
 
@@ -74,10 +75,10 @@ static int idle(weft_comm *c, const struct comm_need *need, struct sleep *s, uin
             core_disarm(c->group, c->rank);
         return COMM_LATE;
     }
-    comm_watch(c, now, armed); /* a peer that went before we sleep rings no more */
+    liveness_watch(c, now, armed); /* a peer that went before we sleep rings no more */
     if (armed) {
         /* What siblings have in flight may need every signal. */
-        int lacking = need->lacking && !comm_siblings_lack(c) ? need->lacking(need->arg) : 1;
+        int lacking = need->lacking && !comm_task_sibling_lacks(c) ? need->lacking(need->arg) : 1;
         int64_t ns = need->until >= 0 ? least(need->until - now, c->beat_ns) : c->beat_ns;
         if (lacking > 1) {
             ns = least(ns, s->patience);
@@ -102,7 +103,7 @@ int comm_wait(weft_comm *c, const struct comm_need *need)
         bool armed = s.turn >= turns;
         uint32_t bell = armed ? core_arm(c->group, c->rank) : 0;
         if (armed) {
-            atomic_load_explicit(&c->family->nudges, memory_order_seq_cst); /* pairs with comm_nudge */
+            atomic_load_explicit(&c->family->nudges, memory_order_seq_cst); /* pairs with comm_task_nudge */
             lock_disturb(c->family);
         }
         /* From here to the doze everything is looked at once more: core_signal says why. */
@@ -133,7 +134,7 @@ int comm_wait(weft_comm *c, const struct comm_need *need)
     }
 }
 
-bool comm_spin(const weft_comm *c, bool (*met)(void *arg), void *arg)
+bool comm_wait_spin(const weft_comm *c, bool (*met)(void *arg), void *arg)
 {
     int turns = c->dedicated_cores ? c->spin_turns / 4 : YIELDS / 4;
     bool is = false;
@@ -148,7 +149,7 @@ bool comm_spin(const weft_comm *c, bool (*met)(void *arg), void *arg)
 
 static bool nobody_lacks(void *arg)
 {
-    const struct comm_await *a = arg;
+    const struct comm_wait_ranks *a = arg;
     for (int i = 0; i < a->n; i++)
         if (a->lacks(a->arg, i))
             return false;
@@ -156,23 +157,23 @@ static bool nobody_lacks(void *arg)
 }
 
 /* A rank that has left is still waited for while what it sent before may come. */
-static int await_check(weft_comm *c, const struct comm_await *a)
+static int await_check(weft_comm *c, const struct comm_wait_ranks *a)
 {
-    char who[COMM_WHO];
+    char who[NAMES_RANK];
     for (int i = 0; i < a->n; i++) {
         int r = a->ranks[i];
         enum transport_fate fate = r == c->rank ? TRANSPORT_HERE : c->transport->gone(c->link, r);
         if (fate && a->lacks(a->arg, i))
-            return comm_fail(c, WEFT_EPEER, "%s %s, others are in %s", comm_who(c, r, who),
+            return comm_fail(c, WEFT_EPEER, "%s %s, others are in %s", names_rank(c, r, who),
                              fate == TRANSPORT_DIED ? "has died" : "closed its comm", a->call);
     }
     return 0;
 }
 
-int comm_await(weft_comm *c, const struct comm_await *a)
+int comm_wait_ranks(weft_comm *c, const struct comm_wait_ranks *a)
 {
     int64_t until = core_now() + c->deadline_ns;
-    struct comm_await wait = *a;
+    struct comm_wait_ranks wait = *a;
     for (;;) {
         int64_t now = core_now();
         struct comm_need need = {nobody_lacks, NULL, &wait, until - now < c->beat_ns ? until : now + c->beat_ns};
@@ -188,8 +189,8 @@ int comm_await(weft_comm *c, const struct comm_await *a)
         struct comm_names names = {0};
         for (int i = 0; i < a->n; i++)
             if (a->lacks(a->arg, i))
-                comm_name(&names, c, a->ranks[i], "");
-        return comm_fail(c, WEFT_ETIMEOUT, "%s: %s did not take part within %lld ms", a->call, comm_named(&names),
+                names_add(&names, c, a->ranks[i], "");
+        return comm_fail(c, WEFT_ETIMEOUT, "%s: %s did not take part within %lld ms", a->call, names_text(&names),
                          (long long)(c->deadline_ns / 1000000));
     }
 }

@@ -94,7 +94,7 @@ static int complete(weft_exec *x, struct program *p, uint64_t meeting, uint32_t 
     if (!err)
         err = driver_make(x, p, block_at, &drivers);
     struct core_vote vote = {.call = call, .object = x->task.id, .code = err, .note = drivers};
-    err = comm_agree(c, &vote, deadline_ns, &meeting);
+    err = meeting_agree(c, &vote, deadline_ns, &meeting);
     if (!err)
         driver_open(x, p, block_at, meeting);
     free(block_at);
@@ -145,7 +145,7 @@ static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, con
         err = prepare(x, src, dst);
     struct core_vote vote = {.call = COMM_BIND, .digest = p ? p->digest : 0, .place = x ? x->place : 0, .code = err};
     uint64_t meeting;
-    err = comm_agree(c, &vote, deadline_ns, &meeting);
+    err = meeting_agree(c, &vote, deadline_ns, &meeting);
     if (!err) {
         x->task.id = meeting;
         comm_task_list(c, &x->task); /* from here on ranks of other hosts may speak of it */
@@ -184,7 +184,7 @@ static int rebind_exec(weft_exec *x, const weft_view *src, const weft_view *dst)
     struct core_vote vote = {
         .call = COMM_REBIND, .object = x->task.id, .digest = x->plan->digest, .place = x->place, .code = err};
     uint64_t meeting;
-    err = comm_agree(c, &vote, c->deadline_ns, &meeting);
+    err = meeting_agree(c, &vote, c->deadline_ns, &meeting);
     if (!err)
         err = complete(x, p, meeting, COMM_REBIND_DONE, c->deadline_ns);
     struct program *goes = err ? p : x->program, *stays = err ? x->program : p;

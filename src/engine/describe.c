@@ -68,16 +68,16 @@ static void put_channel(const weft_exec *x, const struct channel *ch, bool *firs
     text_printf(t,
                 "{\"%s\": %d, \"messages\": %" PRIu32 ", \"begun\": %" PRIu32 ", \"done\": %" PRIu32
                 ", \"waits\": %s, \"peer_started\": %s",
-                ch->sends ? "to" : "from", flight_rank(x->comm, ch->peer), ch->n, ch->begun, ch->done,
+                ch->sends ? "to" : "from", flight_text_rank(x->comm, ch->peer), ch->n, ch->begun, ch->done,
                 ch->waits ? "true" : "false", ch->peer_started ? "true" : "false");
     if (ch->waits) {
         const struct plan_step *st = &p->steps[ch->step];
         uint32_t tensor = st->nparts ? p->bufs[p->parts[st->part].buf].tensor : 0;
-        flight_fate(x->comm, ch->peer, t);
+        flight_text_fate(x->comm, ch->peer, t);
         text_printf(t, ", \"bytes\": %" PRId64, st->bytes);
-        flight_member(t, "way", x->program->steps[ch->step].way->name);
+        flight_text_member(t, "way", x->program->steps[ch->step].way->name);
         text_printf(t, ", \"parts\": %" PRIu32 ", \"tensor\": %" PRIu32, st->nparts, tensor);
-        flight_member(t, "name", p->names + p->tensors[tensor].name);
+        flight_text_member(t, "name", p->names + p->tensors[tensor].name);
     }
     text_put(t, "}");
 }
@@ -112,16 +112,16 @@ void describe_exec(const struct comm_task *task, struct text *t)
     int64_t ended = atomic_load_explicit(&x->ended, memory_order_relaxed);
     bool begun = state == EXEC_IN_FLIGHT && x->run > (uint64_t)ended; /* otherwise it waits for the progress lock */
     text_printf(t, "{\"exec\": %" PRIu64 ", \"plan\": \"%016" PRIx64 "\"", task->id, x->plan->digest);
-    flight_member(t, "kind", x->plan->kind);
-    flight_member(t, "algorithm", x->plan->algorithm);
+    flight_text_member(t, "kind", x->plan->kind);
+    flight_text_member(t, "algorithm", x->plan->algorithm);
     text_printf(t, ", \"started\": %" PRIu64 ", \"ended\": %" PRId64 ", \"failed\": %" PRId64, x->run, ended,
                 atomic_load_explicit(&x->failed, memory_order_relaxed));
-    flight_member(t, "state",
-                  begun                     ? "in flight"
-                  : state == EXEC_IN_FLIGHT ? "submitted"
-                  : state < 0               ? "failed"
-                  : x->run                  ? "complete"
-                                            : "bound");
+    flight_text_member(t, "state",
+                       begun                     ? "in flight"
+                       : state == EXEC_IN_FLIGHT ? "submitted"
+                       : state < 0               ? "failed"
+                       : x->run                  ? "complete"
+                                                 : "bound");
     if (begun)
         put_channels(x, t);
     text_put(t, "}");

@@ -190,7 +190,7 @@ static inline __attribute__((always_inline)) bool test_locked(weft_exec *x)
         return false;
     bool moved = comm_progress(c, c->tests % 64 == 63);
     if (exec_in_flight(x) && ++c->tests % 64 == 0)
-        comm_watch(c, core_now(), false);
+        liveness_watch(c, core_now(), false);
     return moved;
 }
 
@@ -245,7 +245,7 @@ static int lacking(void *arg)
 {
     const struct waiting *w = arg;
     const weft_comm *c = w->x->comm;
-    return comm_tasks_lack(c, &w->x->task) ? 1 : w->x->program->driver->lacking(w->x);
+    return comm_task_any_lacks(c, &w->x->task) ? 1 : w->x->program->driver->lacking(w->x);
 }
 
 __attribute__((noinline)) static int late(weft_exec *x, int64_t timeout_ns)
@@ -268,7 +268,7 @@ static int wait_locked(weft_exec *x, struct waiting *w, int64_t timeout_ns)
         comm_progress(c, true);
         err = over(w) ? 0 : COMM_LATE;
         if (err) /* a caller that only polls must miss the dead, too */
-            comm_watch(c, core_now(), false);
+            liveness_watch(c, core_now(), false);
     } else {
         int64_t now = timeout_ns > 0 ? core_now() : 0;
         struct comm_need need = {over, lacking, w,
@@ -391,11 +391,11 @@ static void free_locked(weft_exec *x)
     }
     struct waiting w = wait_for(x);
     struct comm_need need = {over, lacking, &w, core_now() + c->deadline_ns};
-    char who[COMM_WHO];
+    char who[NAMES_RANK];
     if (exec_in_flight(x) &&
         comm_wait(c, &need) == COMM_LATE) /* peers that come later must not find memory that is gone */
         comm_fail(c, WEFT_EPEER, "%s gave up a run and freed its exec: the run did not end within %lld ms",
-                  comm_who(c, c->rank, who), (long long)(c->deadline_ns / 1000000));
+                  names_rank(c, c->rank, who), (long long)(c->deadline_ns / 1000000));
     const char *text;
     bool clean = !atomic_load_explicit(&x->state, memory_order_relaxed) && !core_failure(c->group, &text);
     if (exec_in_flight(x))
@@ -405,7 +405,7 @@ static void free_locked(weft_exec *x)
     comm_task_unlist(c, &x->task);
     part_from_peers(x);
     exec_mail_freed(x);
-    comm_free_later(c, x->deferred, &x->block->holders, x->block);
+    comm_deferred_add(c, x->deferred, &x->block->holders, x->block);
     if (clean)
         c->transport->release(c->link, x->scratch);
     else

@@ -28,7 +28,7 @@ static bool has_stalled(const weft_exec *x, int peer, const struct block *b, str
     uint64_t pulse = atomic_load_explicit(&x->comm->group->ranks[peer].pulse, memory_order_relaxed);
     if (!seen->at || seen->run != x->run || !has_started(x, b) || pulse != seen->pulse)
         *seen = (struct exec_seen){pulse, x->run, now};
-    return comm_silence(x->comm, seen->at, now) >= x->comm->deadline_ns;
+    return liveness_silence(x->comm, seen->at, now) >= x->comm->deadline_ns;
 }
 
 /* The worst that is known of the peers that are waited for. */
@@ -83,7 +83,7 @@ static void watch_far(const weft_exec *x, struct far_channel *ch, int64_t now, s
         return;
     if (!ch->heard_at || (ch->peer_run < x->run && wire->ops->can.deaths))
         ch->heard_at = now;
-    else if (comm_silence(x->comm, ch->heard_at, now) >= x->comm->deadline_ns)
+    else if (liveness_silence(x->comm, ch->heard_at, now) >= x->comm->deadline_ns)
         *(ch->peer_run < x->run ? &b->absent : &b->stalled) = ch->peer;
 }
 
@@ -105,7 +105,7 @@ void watch_exec(struct comm_task *t, int64_t now)
     weft_comm *c = x->comm;
     struct program *p = x->program;
     struct blame b = {-1, -1, -1, -1};
-    char who[COMM_WHO];
+    char who[NAMES_RANK];
     for (uint32_t i = 0; i < p->nins; i++)
         watch_in(x, &p->ins[i], now, &b);
     for (uint32_t i = 0; i < p->nouts; i++)
@@ -115,23 +115,23 @@ void watch_exec(struct comm_task *t, int64_t now)
     if (p->driver->rank_waits)
         watch_helpers(x, &b);
     if (b.died >= 0)
-        comm_fail(c, WEFT_EPEER, "%s %s, rank %d was waiting for it", comm_who(c, b.died, who), comm_ended(c, b.died),
+        comm_fail(c, WEFT_EPEER, "%s %s, rank %d was waiting for it", names_rank(c, b.died, who), names_gone(c, b.died),
                   c->rank);
     else if (b.left >= 0)
         comm_fail(c, WEFT_EPEER, "%s closed its comm or freed its exec, rank %d was waiting for it",
-                  comm_who(c, b.left, who), c->rank);
+                  names_rank(c, b.left, who), c->rank);
     else if (b.stalled >= 0)
         comm_fail(c, WEFT_EPEER, "%s started a run and made no progress for %lld ms, rank %d was waiting for it",
-                  comm_who(c, b.stalled, who), (long long)(c->deadline_ns / 1000000), c->rank);
+                  names_rank(c, b.stalled, who), (long long)(c->deadline_ns / 1000000), c->rank);
     else if (b.absent >= 0)
         comm_fail(c, WEFT_EPEER, "%s has not started a run for %lld ms and may have died, rank %d was waiting for it",
-                  comm_who(c, b.absent, who), (long long)(c->deadline_ns / 1000000), c->rank);
+                  names_rank(c, b.absent, who), (long long)(c->deadline_ns / 1000000), c->rank);
     exec_mail_pulse(x, now);
 }
 
 static void add_name(const weft_exec *x, struct comm_names *names, int peer, const struct block *b)
 {
-    comm_name(names, x->comm, peer, has_started(x, b) ? "" : " (has not started)");
+    names_add(names, x->comm, peer, has_started(x, b) ? "" : " (has not started)");
 }
 
 int watch_timeout(const weft_exec *x)
@@ -154,9 +154,9 @@ int watch_timeout(const weft_exec *x)
         for (uint32_t k = 0; k < i && !named; k++)
             named = p->far.channels[k].peer == ch->peer && far_waits(&p->far.channels[k]);
         if (!named && far_waits(ch))
-            comm_name(&names, x->comm, ch->peer, ch->peer_run < x->run ? " (has not started)" : "");
+            names_add(&names, x->comm, ch->peer, ch->peer_run < x->run ? " (has not started)" : "");
     }
     if (!names.n)
         return error_set(WEFT_ETIMEOUT, "time ran out: there is work of this rank's own left");
-    return error_set(WEFT_ETIMEOUT, "time ran out: waiting for %s", comm_named(&names));
+    return error_set(WEFT_ETIMEOUT, "time ran out: waiting for %s", names_text(&names));
 }

@@ -70,8 +70,14 @@ static void unmake(weft_exchange *x)
     free(x);
 }
 
+static void fail(struct comm_task *t)
+{
+    weft_exchange *x = (weft_exchange *)t;
+    exchange_complete(x, exchange_failure(x));
+}
+
 static const struct comm_task_ops exchange_task = {
-    .pass = exchange_pass, .lacking = exchange_lacking, .watch = exchange_watch, .fail = exchange_fail};
+    .pass = exchange_move_pass, .lacking = exchange_watch_lacking, .watch = exchange_watch, .fail = fail};
 
 static void begin(weft_exchange *x, size_t bytes)
 {
@@ -115,7 +121,7 @@ int exchange_open(weft_comm *c, const int *from, size_t nfrom, const int *to, si
     }
     x->comm = c;
     begin(x, bytes);
-    exchange_join(x);
+    exchange_put_join(x);
     comm_task_add(c, &x->task);
     comm_hold(c);
     *out = x;
@@ -142,10 +148,10 @@ int exchange_failure(weft_exchange *x)
         return 0;
     pthread_mutex_lock(&x->lock);
     if (!x->failed)
-        exchange_drop_sends(x);
+        exchange_put_drop(x);
     x->failed = true;
     pthread_mutex_unlock(&x->lock);
-    pipes_fence(&x->pipes);
+    pipe_fence(&x->pipes);
     return err;
 }
 
@@ -180,15 +186,15 @@ int weft_exchange_finish(weft_exchange *x, bool done)
     pthread_mutex_lock(&x->lock);
     err = exchange_begin(x, "weft_exchange_finish");
     if (!err) {
-        pipes_round(&x->pipes, atomic_load_explicit(&x->begun, memory_order_relaxed), done);
-        exchange_end(x);
+        pipes_vote_round(&x->pipes, atomic_load_explicit(&x->begun, memory_order_relaxed), done);
+        exchange_put_end(x);
         set_state(x, EXCHANGE_FLYING);
     }
     pthread_mutex_unlock(&x->lock);
     if (!err)
-        exchange_post(x);
+        exchange_move_post(x);
     if (!err && x->comm->has_lock)
-        comm_nudge(x->comm);
+        comm_task_nudge(x->comm);
     return err;
 }
 
@@ -265,7 +271,7 @@ static bool test_locked(weft_exchange *x)
         return false;
     bool moved = comm_progress(c, x->tests % 64 == 63);
     if (state_of(x) == EXCHANGE_FLYING && ++x->tests % 64 == 0)
-        comm_watch(c, core_now(), false);
+        liveness_watch(c, core_now(), false);
     return moved;
 }
 
@@ -297,7 +303,7 @@ static bool landed(void *arg)
 static int lacking(void *arg)
 {
     weft_exchange *x = arg;
-    return comm_tasks_lack(x->comm, &x->task) ? 1 : exchange_lacking(&x->task);
+    return comm_task_any_lacks(x->comm, &x->task) ? 1 : exchange_watch_lacking(&x->task);
 }
 
 static int wait_locked(weft_exchange *x, int64_t timeout_ns)
@@ -312,7 +318,7 @@ static int wait_locked(weft_exchange *x, int64_t timeout_ns)
         comm_progress(c, true);
         err = landed(x) ? 0 : COMM_LATE;
         if (err) /* a caller that only polls must miss the dead, too */
-            comm_watch(c, core_now(), false);
+            liveness_watch(c, core_now(), false);
     } else {
         int64_t now = timeout_ns > 0 ? core_now() : 0;
         struct comm_need need = {landed, lacking, x,
@@ -321,7 +327,7 @@ static int wait_locked(weft_exchange *x, int64_t timeout_ns)
     }
     if (err != COMM_LATE)
         return result(x);
-    err = exchange_timeout(x);
+    err = exchange_watch_timeout(x);
     if (timeout_ns)
         flight_late(c);
     return err;
@@ -340,7 +346,7 @@ static int wait_shared(weft_exchange *x, int64_t timeout_ns)
         lock_leave(f);
         return err;
     }
-    return err == COMM_LATE ? exchange_timeout(x) : result(x);
+    return err == COMM_LATE ? exchange_watch_timeout(x) : result(x);
 }
 
 int weft_exchange_wait(weft_exchange *x, int64_t timeout_ns)
@@ -482,7 +488,7 @@ static void drain(weft_exchange *x)
 {
     weft_comm *c = x->comm;
     struct comm_need need = {drained, NULL, x, core_now() + c->deadline_ns};
-    char who[COMM_WHO];
+    char who[NAMES_RANK];
     int refuses = -1;
     if (!x->pipes.wide || core_failed(c->group))
         return;
@@ -490,14 +496,14 @@ static void drain(weft_exchange *x)
         comm_wait(c, &need);
     while (!drained(x) && !core_failed(c->group) && core_now() < need.until) { /* a callback must not wait for others */
         mail_move(c);
-        exchange_pass(&x->task, true);
+        exchange_move_pass(&x->task, true);
     }
     bool all = pipe_wire_drained(&x->pipes, &refuses);
     if (core_failed(c->group))
         return;
     if (refuses >= 0)
         comm_fail(c, WEFT_EPEER, "%s freed its exchange before it had received what rank %d sent to it",
-                  comm_who(c, refuses, who), c->rank);
+                  names_rank(c, refuses, who), c->rank);
     else if (!all)
         comm_fail(c, WEFT_EPEER, "rank %d freed its exchange: what it had sent was not taken within %lld ms", c->rank,
                   (long long)(c->deadline_ns / 1000000));
@@ -512,8 +518,8 @@ static void free_locked(weft_exchange *x)
     }
     struct comm_need need = {landed, lacking, x, core_now() + c->deadline_ns};
     int err = state_of(x) == EXCHANGE_FLYING ? comm_wait(c, &need) : 0;
-    char who[COMM_WHO];
-    comm_who(c, c->rank, who);
+    char who[NAMES_RANK];
+    names_rank(c, c->rank, who);
     if (err == COMM_LATE)
         comm_fail(c, WEFT_EPEER, "%s gave up a round and freed its exchange: the round did not end within %lld ms", who,
                   (long long)(c->deadline_ns / 1000000));
@@ -522,9 +528,9 @@ static void free_locked(weft_exchange *x)
     else if (!err)
         drain(x);
     comm_task_remove(c, &x->task);
-    exchange_part(x);
+    exchange_put_leave(x);
     exchange_failure(x);
-    exchange_drop_sends(x);
+    exchange_put_drop(x);
     free_messages(x);
     pipes_close(&x->pipes);
     unmake(x);

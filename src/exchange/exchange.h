@@ -1,9 +1,10 @@
 /* An exchange: rounds of messages to and from neighbours, over pipes.
  *
- *   exchange.c          the calls: opening, rounds, completion, the end
- *   exchange_put.c      what goes: frames, the queue behind a pipe that is full, waiting for room
- *   exchange_move.c     what comes, when a round is complete, and which ranks are waited for
- *   exchange_message.c  messages that came
+ *   exchange.c        the calls: opening, rounds, completion, the end
+ *   exchange_put.c    what goes: frames, the queue behind a pipe that is full, waiting for room
+ *   exchange_move.c   what comes, and when a round is complete
+ *   exchange_watch.c  which ranks are waited for, and which of them will not come
+ *   message.c         messages that came; pipe.h what they go through
  *
  * A message is a head and a stream of bytes, its metadata and its payload one after the other, cut into frames; a small
  * one is one frame. A large payload that the other end can load is not in the stream: the head says where it is. The
@@ -16,7 +17,7 @@
 #include <pthread.h>
 
 #include "comm/task.h"
-#include "exchange/exchange_message.h"
+#include "exchange/message.h"
 #include "exchange/pipe.h"
 
 enum exchange_kind { EXCHANGE_STREAM = 1, EXCHANGE_PLACED };
@@ -101,6 +102,12 @@ struct weft_exchange {
     int looked_at; /* the rank that a vote's wait looked at last */
 };
 
+/* Rounds that the sender has ended. Written by the thread that has set `moving`; others only guess by it. */
+static inline uint64_t exchange_in_ends(const struct exchange_in *in)
+{
+    return atomic_load_explicit(&in->ends, memory_order_relaxed);
+}
+
 /* Relaxed: it is seen a little later, without waiting for what this rank has stored. */
 static inline bool exchange_has_failed(const weft_exchange *x)
 {
@@ -126,27 +133,28 @@ void exchange_complete(weft_exchange *x, int err);
 
 int exchange_put(weft_exchange *x, int to, uint32_t tag, const weft_message *m, const char *call);
 /* WEFT_ENOMEM: it never will be put, since its metadata are more than the queue has room for. */
-int exchange_fits(const weft_exchange *x, const weft_message *m, const char *call);
-void exchange_seal(weft_exchange *x); /* with the lock: what is in the pipes can be seen */
-void exchange_end(weft_exchange *x);  /* with the lock: the end of the round to everyone */
-bool exchange_flush(
-    weft_exchange *x); /* with the lock: what is queued, as far as there is room; true: something went */
-void exchange_drop_sends(weft_exchange *x); /* with the lock */
+int exchange_put_fits(const weft_exchange *x, const weft_message *m, const char *call);
+/* These four with the lock. */
+void exchange_put_seal(weft_exchange *x);  /* what is in the pipes can be seen */
+void exchange_put_end(weft_exchange *x);   /* the end of the round to everyone */
+bool exchange_put_flush(weft_exchange *x); /* what is queued, as far as there is room; true: something went */
+void exchange_put_drop(weft_exchange *x);  /* throws away what is queued */
 /* A put that waits for room in one exchange receives in all of the family, so that no two ranks wait for each other. */
-void exchange_join(weft_exchange *x);
-void exchange_part(weft_exchange *x);
+void exchange_put_join(weft_exchange *x);
+void exchange_put_leave(weft_exchange *x);
 
 /* ---- exchange_move.c ---- */
 
 /* Receives what came and sends what is queued; true: something moved. From any thread. */
 bool exchange_move(weft_exchange *x);
 /* On several hosts: puts what is in the pipes on the wire now, unless another thread drives the comm: that one will. */
-void exchange_post(weft_exchange *x);
+void exchange_move_post(weft_exchange *x);
+bool exchange_move_pass(struct comm_task *t, bool eager); /* of the task */
+
+/* ---- exchange_watch.c ---- */
+
+int exchange_watch_lacking(struct comm_task *t);       /* of the task */
+void exchange_watch(struct comm_task *t, int64_t now); /* of the task */
 void exchange_watch_putter(weft_exchange *x); /* fails the comm if room will not come; looks only every so often */
-int exchange_timeout(weft_exchange *x);       /* WEFT_ETIMEOUT, with the ranks that are waited for */
-/* The task's functions. */
-bool exchange_pass(struct comm_task *t, bool eager);
-int exchange_lacking(struct comm_task *t);
-void exchange_watch(struct comm_task *t, int64_t now);
-void exchange_fail(struct comm_task *t);
+int exchange_watch_timeout(weft_exchange *x); /* WEFT_ETIMEOUT, with the ranks that are waited for */
 #endif

@@ -80,7 +80,7 @@ static bool flush(weft_exchange *x, struct exchange_out *out)
     return !out->ends;
 }
 
-bool exchange_flush(weft_exchange *x)
+bool exchange_put_flush(weft_exchange *x)
 {
     bool moved = false;
     for (int i = 0; i < x->pipes.nouts && atomic_load_explicit(&x->sends, memory_order_relaxed); i++) {
@@ -89,29 +89,29 @@ bool exchange_flush(weft_exchange *x)
         moved |= x->outs[i].pipe->written != written;
     }
     if (moved)
-        pipes_call(&x->pipes);
+        pipe_call_readers(&x->pipes);
     return moved;
 }
 
-void exchange_seal(weft_exchange *x)
+void exchange_put_seal(weft_exchange *x)
 {
     for (int i = 0; i < x->pipes.nouts; i++)
         pipe_seal(x->outs[i].pipe);
     atomic_store_explicit(&x->holds, false, memory_order_relaxed);
 }
 
-void exchange_end(weft_exchange *x)
+void exchange_put_end(weft_exchange *x)
 {
     add_sends(x, x->pipes.nouts);
     for (int i = 0; i < x->pipes.nouts; i++) {
         x->outs[i].ends = true;
         flush(x, &x->outs[i]);
     }
-    exchange_seal(x);
-    pipes_call(&x->pipes);
+    exchange_put_seal(x);
+    pipe_call_readers(&x->pipes);
 }
 
-void exchange_drop_sends(weft_exchange *x)
+void exchange_put_drop(weft_exchange *x)
 {
     for (int i = 0; i < x->pipes.nouts; i++) {
         for (struct exchange_send *s; (s = x->outs[i].first);) {
@@ -156,7 +156,7 @@ static int64_t cost_of(const struct exchange_send *s)
     return cost(s->head.meta_bytes, s->head.bytes);
 }
 
-int exchange_fits(const weft_exchange *x, const weft_message *m, const char *call)
+int exchange_put_fits(const weft_exchange *x, const weft_message *m, const char *call)
 {
     return m->meta_bytes <= (uint64_t)x->queue_limit && cost(m->meta_bytes, m->bytes) <= x->queue_limit
                ? 0
@@ -209,7 +209,7 @@ static void walk_end(struct comm_family *f)
     atomic_store_explicit(&f->walked, 0, memory_order_release);
 }
 
-void exchange_join(weft_exchange *x)
+void exchange_put_join(weft_exchange *x)
 {
     struct comm_family *f = x->comm->family;
     while (!walk_try(f))
@@ -219,7 +219,7 @@ void exchange_join(weft_exchange *x)
     walk_end(f);
 }
 
-void exchange_part(weft_exchange *x)
+void exchange_put_leave(weft_exchange *x)
 {
     struct comm_family *f = x->comm->family;
     while (!walk_try(f))
@@ -267,7 +267,7 @@ static int wait_for_room(weft_exchange *x, int64_t cost, const char *call)
 {
     const struct timespec nap = {.tv_nsec = NAP_NS};
     int err = 0, turn = 0;
-    if (comm_in_callback())
+    if (comm_callback_active())
         return error_set(WEFT_EBUSY, "%s: there is no room now, and a callback must not wait for it", call);
     atomic_fetch_add_explicit(&x->putters, 1, memory_order_seq_cst);
     for (bool fits = false; !fits && !err;) {
@@ -321,7 +321,7 @@ int exchange_put(weft_exchange *x, int to, uint32_t tag, const weft_message *m, 
 {
     int err = check(x, to, m, call);
     if (!err)
-        err = exchange_fits(x, m, call);
+        err = exchange_put_fits(x, m, call);
     if (err)
         return err;
     struct exchange_out *out = &x->outs[pipes_out(&x->pipes, to) - x->pipes.outs];
@@ -340,7 +340,7 @@ int exchange_put(weft_exchange *x, int to, uint32_t tag, const weft_message *m, 
             count(x, out, &s);
         pthread_mutex_unlock(&x->lock);
         if (end == PUT_QUEUED) /* a thread that sleeps may have been called for the room before this was queued */
-            comm_nudge(x->comm);
+            comm_task_nudge(x->comm);
         if (err || end != PUT_NO_ROOM)
             return err;
         err = wait_for_room(x, cost_of(&s), call);

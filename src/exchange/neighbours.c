@@ -88,7 +88,7 @@ static int check(const weft_halo *h, enum side side, const weft_message *m)
         return error_set(WEFT_EINVAL, "weft_halo_start: a message of %zu and %zu bytes has a NULL pointer",
                          m->meta_bytes, m->bytes);
     return m && h->peers[side] >= 0 && h->peers[side] != h->exchange->comm->rank
-               ? exchange_fits(h->exchange, m, "weft_halo_start")
+               ? exchange_put_fits(h->exchange, m, "weft_halo_start")
                : 0;
 }
 

@@ -1,4 +1,4 @@
-/* Pipes in shared memory: frames in rings, payloads that the reader loads, votes, and ranks that are gone.
+/* Pipes in shared memory: frames in rings, payloads that the reader loads, and ranks that are gone.
  *
  * A ring holds frames one after the other, each a head of HEAD bytes and its body, in a multiple of HEAD bytes without
  * a break: where the rest of the ring is too short, a head that says so fills it. The last frame of a round is filled
@@ -18,14 +18,14 @@
  *
  * Why a payload may change after it was loaded: `loaded` is the same pair again, stored after the copy.
  *
- * Why nobody sleeps for ever. Readers: a write alone wakes nobody, so the writer calls (pipes_call, a fence and then
- * the look at `awaits` that core_signal explains) when its rank has finished its round, and every quarter of a ring. A
- * reader that sleeps in between lacks the end of the round anyhow. Writers: one that finds no room stores `hungry` and
- * looks at `read` once more; the reader stores `read` and then looks at `hungry`. All four are seq_cst, so one of the
- * two sees the other. A writer that goes to sleep after that has made itself known before, and the call finds it as
- * core_signal says. The reader tells every quarter of a ring only: what it has read and not told is less than that, a
- * frame with what is skipped before it less than half a ring, so when all was read there is room as far as the writer
- * knows, and it was called. */
+ * Why nobody sleeps for ever. Readers: a write alone wakes nobody, so the writer calls (pipe_call_readers, a fence and
+ * then the look at `awaits` that core_signal explains) when its rank has finished its round, and every quarter of a
+ * ring. A reader that sleeps in between lacks the end of the round anyhow. Writers: one that finds no room stores
+ * `hungry` and looks at `read` once more; the reader stores `read` and then looks at `hungry`. All four are seq_cst, so
+ * one of the two sees the other. A writer that goes to sleep after that has made itself known before, and the call
+ * finds it as core_signal says. The reader tells every quarter of a ring only: what it has read and not told is less
+ * than that, a frame with what is skipped before it less than half a ring, so when all was read there is room as far as
+ * the writer knows, and it was called. */
 #define _GNU_SOURCE
 #include "exchange/pipe.h"
 
@@ -197,7 +197,7 @@ bool pipe_end(struct pipes *p, struct pipe_out *o)
     return true;
 }
 
-void pipes_call(struct pipes *p)
+void pipe_call_readers(struct pipes *p)
 {
     bool fenced = false;
     for (int i = 0; i < p->nouts; i++) {
@@ -284,7 +284,7 @@ bool pipe_load(struct pipes *p, struct pipe_in *in, void *dst, uint64_t place, s
     bool can = !core_failed(c->group);
     if (can)
         memcpy(dst, c->transport->reach(c->link, in->peer, place), bytes);
-    atomic_store_explicit(&in->ring->loading, 0, memory_order_release); /* pairs with pipes_fence */
+    atomic_store_explicit(&in->ring->loading, 0, memory_order_release); /* pairs with pipe_fence */
     can = can && !core_failed(c->group);
     if (can)
         core_signal(c->group, in->peer, &in->ring->loaded, ++in->loaded);
@@ -296,7 +296,7 @@ bool pipe_offers_taken(const struct pipe_out *o)
     return atomic_load_explicit(&o->ring->loaded, memory_order_seq_cst) == o->offers;
 }
 
-void pipes_fence(struct pipes *p)
+void pipe_fence(struct pipes *p)
 {
     weft_comm *c = p->comm;
     if (atomic_load_explicit(&p->fenced, memory_order_acquire))
@@ -308,65 +308,6 @@ void pipes_fence(struct pipes *p)
                (!c->group->shared || core_now() < until)) /* a thread is not stopped alone */
             sched_yield();
     atomic_store_explicit(&p->fenced, true, memory_order_release);
-}
-
-/* ---- rounds and votes ----
- *
- * Ranks form a tree: r votes through (r - 1) / 2. A rank that has voted and has the votes of those below it passes
- * theirs and its own on; the outcome comes back the same way. A word is not written again before it was read: its
- * writer casts the next vote only after the outcome of this one, which rests on all of them. */
-
-void pipes_round(struct pipes *p, uint64_t finished, bool yes)
-{
-    p->finished = finished;
-    p->yes = yes;
-    atomic_store_explicit(&p->head->finished, finished, memory_order_relaxed); /* for ranks that watch */
-}
-
-static bool cast(const struct pipe_ballot *b, uint64_t votes, bool *yes)
-{
-    uint64_t word = atomic_load_explicit(&b->word, memory_order_seq_cst);
-    if (word >> 1 < votes)
-        return false;
-    *yes &= word & 1;
-    return true;
-}
-
-static void tell_vote(struct pipes *p, int rank, struct pipe_ballot *at, uint64_t word)
-{
-    if (pipe_wire_peer(p, rank))
-        pipe_wire_vote(p, rank, word);
-    else
-        core_signal(p->comm->group, rank, &at->word, word);
-}
-
-bool pipes_vote(struct pipes *p, uint64_t round)
-{
-    int rank = p->comm->rank;
-    uint64_t votes = round + 1;
-    bool yes = p->yes;
-    if (p->ballot >= votes)
-        return true;
-    if (p->finished < votes)
-        return false;
-    for (int k = 0; k < 2; k++)
-        if (p->kids[k] && !cast(&p->head->up[k], votes, &yes))
-            return false;
-    if (p->up) {
-        if (!p->passed)
-            tell_vote(p, (rank - 1) / 2, &p->up->up[(rank - 1) % 2], votes << 1 | yes);
-        p->passed = true;
-        yes = true;
-        if (!cast(&p->head->down, votes, &yes))
-            return false;
-    }
-    for (int k = 0; k < 2; k++)
-        if (p->kids[k])
-            tell_vote(p, 2 * rank + 1 + k, &p->kids[k]->down, votes << 1 | yes);
-    p->ballot = votes;
-    p->passed = false;
-    p->all = yes;
-    return true;
 }
 
 /* ---- watching ---- */
@@ -390,26 +331,5 @@ bool pipe_stalled(const struct pipes *p, int rank, const struct pipe_head *head,
     uint64_t pulse = atomic_load_explicit(&p->comm->group->ranks[rank].pulse, memory_order_relaxed);
     if (!seen->at || seen->round != round || !pipe_finished(head, round) || pulse != seen->pulse)
         *seen = (struct pipe_seen){pulse, round, now};
-    return comm_silence(p->comm, seen->at, now) >= p->comm->deadline_ns;
-}
-
-int pipes_vote_lacks(const struct pipes *p, uint64_t round, int *ranks)
-{
-    int n = 0, rank = p->comm->rank;
-    bool yes = true;
-    if (!p->votes || p->ballot > round || p->finished <= round)
-        return 0;
-    for (int k = 0; k < 2; k++)
-        if (p->kids[k] && !cast(&p->head->up[k], round + 1, &yes))
-            ranks[n++] = 2 * rank + 1 + k;
-    if (p->up && p->passed && !cast(&p->head->down, round + 1, &yes))
-        ranks[n++] = (rank - 1) / 2;
-    return n;
-}
-
-const struct pipe_head *pipes_voter(struct pipes *p, int rank, struct pipe_seen **seen)
-{
-    int kid = rank - (2 * p->comm->rank + 1);
-    *seen = kid < 0 ? &p->up_seen : &p->kids_seen[kid];
-    return kid < 0 ? p->up : p->kids[kid];
+    return liveness_silence(p->comm, seen->at, now) >= p->comm->deadline_ns;
 }

@@ -5,6 +5,11 @@
  * rings: the wire carries what the writer puts into its ring to the reader's ring, and what the ends tell each other
  * goes by mail (pipe_wire.c).
  *
+ *   pipe.c        frames and payloads of one pipe, and peers that are gone
+ *   pipes.c       all pipes of one rank: making them, and their end
+ *   pipes_vote.c  the vote of all ranks at the end of a round
+ *   pipe_wire.c   between hosts
+ *
  * The writer's end of a pipe belongs to one thread at a time, and so does the reader's; the two need no lock between
  * them. */
 #ifndef WEFT_EXCHANGE_PIPE_H
@@ -119,7 +124,7 @@ struct pipes {
     struct comm_deferred *deferred; /* for the memory's end, kept so that closing cannot fail */
     struct pipe_head *up, *kids[2]; /* of the ranks that it votes with; NULL: none */
     struct pipe_seen up_seen, kids_seen[2];
-    atomic_bool fenced; /* pipes_fence is through */
+    atomic_bool fenced; /* pipe_fence is through */
     bool votes;
     uint64_t finished; /* rounds of this rank */
     bool yes;          /* its vote in the last of them */
@@ -137,12 +142,14 @@ struct pipes {
     int64_t pulsed_at;
 };
 
-/* Collective and ends in an agreement, as bind does: pipes from the ranks of one list and to those of the other, which
- * need not be sorted, with `bytes` a pipe out of this rank; votes must be equal on all ranks. `code` is 0 or the error,
- * with this thread's text, that keeps this rank from taking part: then all get it. p is zeroed before. */
+/* ---- pipes.c: all ends of one rank ---- */
+
 /* The lists of weft_exchange_open, as far as one rank can check them; that no rank is in one twice is left to
  * pipes_open. */
 int pipes_check(const weft_comm *c, const int *from, size_t nfrom, const int *to, size_t nto);
+/* Collective and ends in an agreement, as bind does: pipes from the ranks of one list and to those of the other, which
+ * need not be sorted, with `bytes` a pipe out of this rank; votes must be equal on all ranks. `code` is 0 or the error,
+ * with this thread's text, that keeps this rank from taking part: then all get it. p is zeroed before. */
 int pipes_open(struct pipes *p, weft_comm *c, const int *from, int nfrom, const int *to, int nto, size_t bytes,
                bool votes, int code);
 /* Not collective: peers may look at their ends until they close theirs. Takes what pipes_open did not make. */
@@ -150,7 +157,7 @@ void pipes_close(struct pipes *p);
 struct pipe_out *pipes_out(const struct pipes *p, int rank); /* NULL: none */
 struct pipe_in *pipes_in(const struct pipes *p, int rank);
 
-/* ---- frames ---- */
+/* ---- pipe.c: frames ---- */
 
 /* Puts one frame of the parts into the pipe, at most p->frame bytes. False: there is no room now, and the reader will
  * call when there is. The reader finds the frame if it looks; it is woken once there is a good deal to read, or by a
@@ -159,7 +166,7 @@ bool pipe_write(struct pipes *p, struct pipe_out *o, const struct pipe_part *par
 /* Ends the round, with the frame that is held or otherwise an empty one; false as before. */
 bool pipe_end(struct pipes *p, struct pipe_out *o);
 void pipe_seal(struct pipe_out *o);
-void pipes_call(struct pipes *p);                    /* a signal to each reader that had none since the last write */
+void pipe_call_readers(struct pipes *p);             /* a signal to each reader that had none since the last write */
 void pipe_ring(struct pipes *p, struct pipe_out *o); /* wakes the reader if it sleeps */
 /* The next frame, in the pipe's memory; NULL: none yet. Pop lets go of it and says whether it was the last of its
  * round; tell lets the writer know, by and by. */
@@ -168,7 +175,7 @@ bool pipe_pop(struct pipe_in *in);
 void pipe_tell(struct pipes *p, struct pipe_in *in);
 int64_t pipe_held(const struct pipe_out *o); /* bytes that were written and not read, or read and not told */
 
-/* ---- payloads that do not go through the pipe ---- */
+/* ---- pipe.c: payloads that do not go through the pipe ---- */
 
 /* Can the peer load this memory? Then *place is what it needs to know. */
 bool pipe_offer(struct pipes *p, const void *memory, size_t bytes, uint64_t *place);
@@ -177,34 +184,34 @@ bool pipe_load(struct pipes *p, struct pipe_in *in, void *dst, uint64_t place, s
 bool pipe_offers_taken(const struct pipe_out *o);
 /* After a failure: returns when no peer is in the middle of loading from this rank, so that payloads may go. A process
  * that was stopped there has the deadline: what it loads after that it throws away. */
-void pipes_fence(struct pipes *p);
+void pipe_fence(struct pipes *p);
 
-/* ---- rounds and votes ---- */
-
-void pipes_round(struct pipes *p, uint64_t finished,
-                 bool yes); /* rounds that this rank has finished; its vote in the last */
-/* Moves the vote of round number `round` (from 0 on) on; true when it is complete: then p->all says what came out. */
-bool pipes_vote(struct pipes *p, uint64_t round);
-
-/* ---- watching: what is waited for is passed in, since only the exchange knows it ---- */
+/* ---- pipe.c: watching. What is waited for is passed in, since only the exchange knows it. ---- */
 
 enum transport_fate pipe_fate(const struct pipes *p, int rank, const struct pipe_head *head);
 /* Has a peer that finished its round number `round` shown no pulse for the whole deadline? */
 bool pipe_stalled(const struct pipes *p, int rank, const struct pipe_head *head, uint64_t round, struct pipe_seen *seen,
                   int64_t now);
-bool pipe_finished(const struct pipe_head *head, uint64_t round);        /* has the peer finished that round? */
-int pipes_vote_lacks(const struct pipes *p, uint64_t round, int *ranks); /* the up to 3 that are waited for; how many */
-const struct pipe_head *pipes_voter(struct pipes *p, int rank, struct pipe_seen **seen); /* of one of those */
+bool pipe_finished(const struct pipe_head *head, uint64_t round); /* has the peer finished that round? */
 
-/* ---- for pipe_wire.c, from pipe.c and pipe_open.c ---- */
+/* ---- pipes_vote.c: the ends of rounds ---- */
+
+/* The rounds that this rank has finished, and its vote in the last of them. */
+void pipes_vote_round(struct pipes *p, uint64_t finished, bool yes);
+/* Moves the vote of round number `round` (from 0 on) on; true when it is complete: then p->all says what came out. */
+bool pipes_vote(struct pipes *p, uint64_t round);
+int pipes_vote_lacks(const struct pipes *p, uint64_t round, int *ranks); /* the up to 3 that are waited for; how many */
+const struct pipe_head *pipes_vote_peer(struct pipes *p, int rank, struct pipe_seen **seen); /* of one of those */
+
+/* ---- for pipe_wire.c, from pipe.c and pipes.c ---- */
 
 /* Whole frames of a ring from one position to another, of `most` bytes at most, up to and with the one that says that
  * the rest of the ring is empty: how many bytes they are, and where it goes on behind them. */
 uint64_t pipe_span(struct pipe_ring *ring, size_t bytes, uint64_t from, uint64_t to, uint64_t most, uint64_t *next);
 uint64_t pipe_sealed(const struct pipe_out *o); /* bytes that may be read */
-const int32_t *pipe_from_list(const struct pipe_head *h);
-const int32_t *pipe_to_list(const struct pipe_head *h);
-int pipe_find(const int32_t *list, int n, int rank); /* where the rank is in a sorted list; -1: nowhere */
+const int32_t *pipes_from_list(const struct pipe_head *h);
+const int32_t *pipes_to_list(const struct pipe_head *h);
+int pipes_find(const int32_t *list, int n, int rank); /* where the rank is in a sorted list; -1: nowhere */
 
 /* ---- pipe_wire.c: between hosts. All but the last two with the progress lock. ---- */
 

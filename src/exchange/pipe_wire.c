@@ -119,7 +119,8 @@ int pipe_wire_greet(struct pipes *p)
         ranks[i] = p->remotes[i].peer;
         send_to(p, ranks[i], ASK, 0, 0);
     }
-    int err = comm_await(p->comm, &(struct comm_await){ranks, p->nremotes, lacks_answer, p, "weft_exchange_open"});
+    int err =
+        comm_wait_ranks(p->comm, &(struct comm_wait_ranks){ranks, p->nremotes, lacks_answer, p, "weft_exchange_open"});
     free(ranks);
     return err;
 }
@@ -127,8 +128,8 @@ int pipe_wire_greet(struct pipes *p)
 static void answer(const struct pipes *p, int peer)
 {
     const struct pipe_head *h = p->head;
-    bool sends = pipe_find(pipe_to_list(h), h->nto, peer) >= 0,
-         receives = pipe_find(pipe_from_list(h), h->nfrom, peer) >= 0;
+    bool sends = pipes_find(pipes_to_list(h), h->nto, peer) >= 0,
+         receives = pipes_find(pipes_from_list(h), h->nfrom, peer) >= 0;
     send_to(p, peer, ANSWER, (sends ? SENDS : 0) | (receives ? RECEIVES : 0), p->ring_bytes);
 }
 
@@ -186,14 +187,14 @@ static uint64_t at_of(const struct pipe_wire *w)
  * does finds out by watching. */
 static bool broken(struct pipes *p, struct pipe_wire *w, int peer, const char *what, int err)
 {
-    char who[COMM_WHO], text[CORE_TEXT / 2];
+    char who[NAMES_RANK], text[CORE_TEXT / 2];
     w->ends = true;
     if (err == WEFT_EPEER)
         return false;
     strncpy(text, weft_errmsg(), sizeof text - 1); /* the wire's */
     text[sizeof text - 1] = 0;
     comm_fail(p->comm, err, "rank %d, which was %s %s in an exchange: %s", p->comm->rank, what,
-              comm_who(p->comm, peer, who), text);
+              names_rank(p->comm, peer, who), text);
     return true;
 }
 

@@ -43,7 +43,7 @@ static void start(struct json *j, const char *key)
     }
 }
 
-void json_open(struct json *j, const char *key, char bracket, bool flat)
+void json_write_open(struct json *j, const char *key, char bracket, bool flat)
 {
     start(j, key);
     putc(bracket, j->to);
@@ -52,7 +52,7 @@ void json_open(struct json *j, const char *key, char bracket, bool flat)
     j->depth++;
 }
 
-void json_close(struct json *j, char bracket)
+void json_write_close(struct json *j, char bracket)
 {
     j->depth--;
     if (j->some[j->depth] && !j->inline_[j->depth])
@@ -62,7 +62,7 @@ void json_close(struct json *j, char bracket)
         putc('\n', j->to);
 }
 
-void json_text(struct json *j, const char *key, const char *value)
+void json_write_text(struct json *j, const char *key, const char *value)
 {
     start(j, key);
     if (value)
@@ -71,13 +71,13 @@ void json_text(struct json *j, const char *key, const char *value)
         fputs("null", j->to);
 }
 
-void json_int(struct json *j, const char *key, int64_t value)
+void json_write_int(struct json *j, const char *key, int64_t value)
 {
     start(j, key);
     fprintf(j->to, "%" PRId64, value);
 }
 
-void json_real(struct json *j, const char *key, double value)
+void json_write_real(struct json *j, const char *key, double value)
 {
     start(j, key);
     if (isfinite(value))
@@ -86,13 +86,13 @@ void json_real(struct json *j, const char *key, double value)
         fputs("null", j->to);
 }
 
-void json_bool(struct json *j, const char *key, bool value)
+void json_write_bool(struct json *j, const char *key, bool value)
 {
     start(j, key);
     fputs(value ? "true" : "false", j->to);
 }
 
-void json_raw(struct json *j, const char *key, const char *value)
+void json_write_raw(struct json *j, const char *key, const char *value)
 {
     start(j, key);
     fputs(value, j->to);

@@ -16,11 +16,11 @@ struct json {
 };
 
 /* key is NULL inside an array and at the top. `flat` keeps a value on one line. */
-void json_open(struct json *j, const char *key, char bracket, bool flat);
-void json_close(struct json *j, char bracket);
-void json_text(struct json *j, const char *key, const char *value); /* NULL: null */
-void json_int(struct json *j, const char *key, int64_t value);
-void json_real(struct json *j, const char *key, double value); /* null if it is not finite */
-void json_bool(struct json *j, const char *key, bool value);
-void json_raw(struct json *j, const char *key, const char *value); /* JSON already */
+void json_write_open(struct json *j, const char *key, char bracket, bool flat);
+void json_write_close(struct json *j, char bracket);
+void json_write_text(struct json *j, const char *key, const char *value); /* NULL: null */
+void json_write_int(struct json *j, const char *key, int64_t value);
+void json_write_real(struct json *j, const char *key, double value); /* null if it is not finite */
+void json_write_bool(struct json *j, const char *key, bool value);
+void json_write_raw(struct json *j, const char *key, const char *value); /* JSON already */
 #endif

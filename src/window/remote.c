@@ -81,7 +81,7 @@ static void take(weft_comm *c, int rank, const void *bytes, size_t n)
     p->heard_at = core_now();
     n -= REMOTE_HEAD;
     switch (m.kind) {
-    case REMOTE_ACK: remote_acked(p, m.value); break;
+    case REMOTE_ACK: remote_out_acked(p, m.value); break;
     case REMOTE_ENTERED: take_entered(r, &m, n); break;
     case REMOTE_FREED: take_freed(r, rank, &m); break;
     default: remote_in_take(r, p, &m, n); break;
@@ -106,7 +106,7 @@ static void post_entries(struct remote *r, struct remote_mail *m, size_t bytes)
     const struct transport_hosts *hosts = r->comm->link->hosts;
     for (int h = 0; bytes && h < hosts->nhosts; h++)
         if (hosts->firsts[h] != r->comm->rank)
-            remote_post(r, hosts->firsts[h], m, bytes);
+            remote_peer_post(r, hosts->firsts[h], m, bytes);
 }
 
 /* The first rank of a host: those of its ranks of which the other hosts have yet to hear. */
@@ -177,7 +177,7 @@ static bool end_windows(struct remote *r)
         if (!w->remote->parted || w->remote->nfreed < r->nremote)
             continue;
         remote_remove(w);
-        window_end(w);
+        window_head_end(w);
         moved = true;
     }
     return moved;
@@ -199,7 +199,7 @@ static bool move(struct remote *r)
 void remote_free(weft_window *w)
 {
     w->remote->gone = true;
-    remote_part(w);
+    remote_out_part(w);
     move(w->comm->remote);
 }
 
@@ -215,7 +215,7 @@ static void watch(struct comm_task *t, int64_t now)
 {
     struct remote *r = (struct remote *)t;
     weft_comm *c = r->comm;
-    char who[COMM_WHO];
+    char who[NAMES_RANK];
     (void)now;
     for (struct remote_peer *p = r->used; p && !core_failed(c->group); p = p->next) {
         bool sends = p->acked < p->sent;
@@ -223,9 +223,9 @@ static void watch(struct comm_task *t, int64_t now)
             continue;
         enum transport_fate fate = c->transport->gone(c->link, p->rank);
         if (fate == TRANSPORT_LEFT && sends) /* nobody will look at what it gets, as where ranks share memory */
-            remote_forget(r, p);
+            remote_out_forget(r, p);
         else if (fate == TRANSPORT_DIED)
-            comm_fail(c, WEFT_EPEER, "%s has died, rank %d was %s", comm_who(c, p->rank, who), c->rank,
+            comm_fail(c, WEFT_EPEER, "%s has died, rank %d was %s", names_rank(c, p->rank, who), c->rank,
                       sends ? "putting to it" : "waiting for its puts");
     }
 }
@@ -240,7 +240,7 @@ static void fail(struct comm_task *t)
 
 static bool quiet(void *arg)
 {
-    return remote_quiet(arg);
+    return remote_out_quiet(arg);
 }
 
 /* Until all puts so far were acknowledged and no release waits. */
@@ -249,8 +249,8 @@ static int drain(struct comm_task *t, int64_t timeout_ns, const char *call)
     struct remote *r = (struct remote *)t;
     int64_t now = core_now();
     struct comm_need need = {quiet, NULL, r, timeout_ns >= 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1};
-    int err = remote_quiet(r) ? 0 : comm_wait(r->comm, &need);
-    return err == COMM_LATE ? remote_late(r, call) : err;
+    int err = remote_out_quiet(r) ? 0 : comm_wait(r->comm, &need);
+    return err == COMM_LATE ? remote_peer_late(r, call) : err;
 }
 
 static void end(struct comm_task *t)
@@ -258,7 +258,7 @@ static void end(struct comm_task *t)
     struct remote *r = (struct remote *)t;
     weft_comm *c = r->comm;
     int64_t until = core_now() + (c->deadline_ns < CLOSE_NS ? c->deadline_ns : CLOSE_NS);
-    while (!remote_sent(r) && !core_failed(c->group) && core_now() < until) {
+    while (!remote_out_sent(r) && !core_failed(c->group) && core_now() < until) {
         watch(t, 0);
         if (!mail_move(c))
             sched_yield();
@@ -268,7 +268,7 @@ static void end(struct comm_task *t)
     remote_in_end(r);
     for (weft_window *w = r->windows, *next; w; w = next) {
         next = w->remote->next;
-        window_end(w);
+        window_head_end(w);
     }
     for (struct remote_peer *p = r->used, *next; p; p = next) {
         next = p->next;

@@ -1,7 +1,7 @@
 /* Windows between hosts: where ranks share no memory, what they put and notify goes to the owner, which does it.
  *
  *   remote.c       the state of a comm, barriers of the group, peers that are gone, the end
- *   remote_peers.c peers, mail to them, and waiting for them
+ *   remote_peer.c  peers, mail to them, and waiting for them
  *   remote_out.c   what goes: puts, and releases: notifies, arrivals at barriers and all else that tells others of puts
  *   remote_in.c    what comes
  *
@@ -159,30 +159,37 @@ static inline bool remote_freed(const weft_window *w, int rank)
     return atomic_load_explicit(&w->remote->freed[rank], memory_order_seq_cst) != 0;
 }
 
-/* ---- remote_peers.c ---- */
+/* The window that a mail is for; NULL: there is none. */
+static inline weft_window *remote_window(const struct remote *r, const struct remote_mail *m)
+{
+    weft_window *w = r->windows;
+    while (w && w->remote->id != m->window)
+        w = w->remote->next;
+    return w;
+}
+
+/* ---- remote_peer.c ---- */
 
 struct remote_peer *remote_peer(struct remote *r, int rank); /* NULL: no memory */
-weft_window *remote_window(const struct remote *r,
-                           const struct remote_mail *m); /* that it is for; NULL: there is none */
-int remote_post(struct remote *r, int rank, const struct remote_mail *m, size_t n);
+int remote_peer_post(struct remote *r, int rank, const struct remote_mail *m, size_t n);
 /* Moves mail until met(arg). p: the peer to blame if it does nothing for the deadline; NULL: all that have puts to
  * acknowledge. */
-int remote_wait(struct remote *r, const struct remote_peer *p, bool (*met)(void *arg), void *arg);
-int remote_late(const struct remote *r,
-                const char *call); /* WEFT_ETIMEOUT, with the ranks that have puts to acknowledge */
+int remote_peer_wait(struct remote *r, const struct remote_peer *p, bool (*met)(void *arg), void *arg);
+/* WEFT_ETIMEOUT, with the ranks that have puts to acknowledge. */
+int remote_peer_late(const struct remote *r, const char *call);
 
 /* ---- remote_out.c ---- */
 
-int remote_put(weft_window *w, int rank, uint64_t at, const void *src, size_t bytes, int add /* dtype; 0: store */);
+int remote_out_put(weft_window *w, int rank, uint64_t at, const void *src, size_t bytes, int add /* dtype; 0: store */);
 /* Does it, or has it wait; for a rank of any host, but not this rank itself. */
-int remote_release(weft_window *w, int rank, uint32_t kind, uint32_t signal, uint64_t value);
-void remote_part(weft_window *w); /* the release that says that the window is freed; cannot fail */
-void remote_acked(struct remote_peer *p, uint64_t ops);
-void remote_forget(struct remote *r, struct remote_peer *p); /* it has left: nothing is waited for */
+int remote_out_release(weft_window *w, int rank, uint32_t kind, uint32_t signal, uint64_t value);
+void remote_out_part(weft_window *w); /* the release that says that the window is freed; cannot fail */
+void remote_out_acked(struct remote_peer *p, uint64_t ops);
+void remote_out_forget(struct remote *r, struct remote_peer *p); /* it has left: nothing is waited for */
 bool remote_out_move(struct remote *r);
-bool remote_quiet(const struct remote *r); /* nothing waits, and only signals are to be acknowledged */
-bool remote_sent(const struct remote *r);  /* nothing waits, and the wire is done with all messages */
-void remote_out_end(struct remote *r);     /* gives up what is on its way */
+bool remote_out_quiet(const struct remote *r); /* nothing waits, and only signals are to be acknowledged */
+bool remote_out_sent(const struct remote *r);  /* nothing waits, and the wire is done with all messages */
+void remote_out_end(struct remote *r);         /* gives up what is on its way */
 
 /* ---- remote_in.c ---- */
 

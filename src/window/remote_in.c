@@ -39,9 +39,9 @@ static bool overlap(const struct remote_mail *a, const struct remote_mail *b)
 
 static void broken(struct remote *r, const struct remote_peer *p, int err)
 {
-    char who[COMM_WHO], text[CORE_TEXT / 2];
+    char who[NAMES_RANK], text[CORE_TEXT / 2];
     snprintf(text, sizeof text, "%s", weft_errmsg()); /* the wire's, or no memory */
-    comm_fail(r->comm, err, "rank %d, to which %s was putting: %s", r->comm->rank, comm_who(r->comm, p->rank, who),
+    comm_fail(r->comm, err, "rank %d, to which %s was putting: %s", r->comm->rank, names_rank(r->comm, p->rank, who),
               text);
 }
 
@@ -101,9 +101,9 @@ static void do_it(struct remote *r, struct remote_peer *p, const struct remote_m
             memcpy(to, bytes, m->value);
         break;
     case REMOTE_ADD: memory_add(to, bytes, (int)m->dtype, m->value / weft_dtype_size((int)m->dtype)); break;
-    case REMOTE_TURN: window_turn(w, me, p->rank, m->value); break;
-    case REMOTE_SET: window_notify(w, me, m->signal, WEFT_NOTIFY_SET, m->value); break;
-    default: window_notify(w, me, m->signal, WEFT_NOTIFY_ADD, m->value); break;
+    case REMOTE_TURN: window_head_turn(w, me, p->rank, m->value); break;
+    case REMOTE_SET: window_head_notify(w, me, m->signal, WEFT_NOTIFY_SET, m->value); break;
+    default: window_head_notify(w, me, m->signal, WEFT_NOTIFY_ADD, m->value); break;
     }
     p->done++;
     p->owes |= is_put(m);
@@ -135,10 +135,10 @@ static bool do_first(struct remote *r, struct remote_peer *p)
 
 void remote_in_take(struct remote *r, struct remote_peer *p, const struct remote_mail *m, size_t n)
 {
-    char who[COMM_WHO];
+    char who[NAMES_RANK];
     if (!is_sound(r, m, n)) {
         comm_fail(r->comm, WEFT_ETRANSPORT, "rank %d got a malformed message for a window from %s", r->comm->rank,
-                  comm_who(r->comm, p->rank, who));
+                  names_rank(r->comm, p->rank, who));
         return;
     }
     bool here = !is_put(m) || m->slot < 0;
@@ -173,7 +173,7 @@ static void acknowledge(struct remote *r, struct remote_peer *p)
     struct remote_mail m = {.kind = REMOTE_ACK, .value = p->done};
     p->told = p->done;
     p->owes = false;
-    remote_post(r, p->rank, &m, 0);
+    remote_peer_post(r, p->rank, &m, 0);
 }
 
 bool remote_in_move(struct remote *r)

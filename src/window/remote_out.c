@@ -46,7 +46,7 @@ static void cancel(struct remote *r, struct remote_send *s)
     let_go(r, s, ours);
 }
 
-void remote_acked(struct remote_peer *p, uint64_t ops)
+void remote_out_acked(struct remote_peer *p, uint64_t ops)
 {
     if (ops > p->acked && ops <= p->sent)
         p->acked = ops;
@@ -59,7 +59,7 @@ static void cancel_all(struct remote *r, struct remote_peer *p)
             cancel(r, &p->sends[i]);
 }
 
-void remote_forget(struct remote *r, struct remote_peer *p)
+void remote_out_forget(struct remote *r, struct remote_peer *p)
 {
     cancel_all(r, p);
     p->acked = p->sent;
@@ -67,10 +67,10 @@ void remote_forget(struct remote *r, struct remote_peer *p)
 
 static int broken(struct remote *r, const struct remote_peer *p, int err)
 {
-    char who[COMM_WHO], text[CORE_TEXT / 2];
+    char who[NAMES_RANK], text[CORE_TEXT / 2];
     snprintf(text, sizeof text, "%s", weft_errmsg()); /* the wire's */
     return comm_fail(r->comm, err, "rank %d, which was putting to %s: %s", r->comm->rank,
-                     comm_who(r->comm, p->rank, who), text);
+                     names_rank(r->comm, p->rank, who), text);
 }
 
 static bool has_left(const struct remote *r, const struct remote_peer *p)
@@ -139,7 +139,7 @@ static bool have_gone(void *arg)
 static int post_op(struct remote *r, struct remote_peer *p, const struct remote_mail *m, size_t n, bool put)
 {
     p->puts[p->sent++ % REMOTE_OPS] = put ? ++r->puts : 0;
-    return remote_post(r, p->rank, m, n);
+    return remote_peer_post(r, p->rank, m, n);
 }
 
 static int start_send(struct remote *r, struct remote_peer *p, int slot, const void *src, size_t bytes, bool copy)
@@ -175,7 +175,7 @@ static int put_piece(struct remote *r, struct remote_peer *p, const struct piece
 {
     bool fits = t->bytes <= REMOTE_INLINE;
     struct want want = {p, !fits};
-    int err = remote_wait(r, p, has_room, &want);
+    int err = remote_peer_wait(r, p, has_room, &want);
     if (err || has_left(r, p))
         return err;
     struct remote_mail m = {.kind = t->add ? REMOTE_ADD : REMOTE_PUT,
@@ -191,7 +191,7 @@ static int put_piece(struct remote *r, struct remote_peer *p, const struct piece
     return err ? err : post_op(r, p, &m, fits ? t->bytes : 0, true);
 }
 
-int remote_put(weft_window *w, int rank, uint64_t at, const void *src, size_t bytes, int add)
+int remote_out_put(weft_window *w, int rank, uint64_t at, const void *src, size_t bytes, int add)
 {
     struct remote *r = w->comm->remote;
     struct remote_peer *p = remote_peer(r, rank);
@@ -203,7 +203,7 @@ int remote_put(weft_window *w, int rank, uint64_t at, const void *src, size_t by
             r, p, &(struct piece){w->remote->id, at + done, (const char *)src + done, n, add, bytes <= REMOTE_COPY});
     }
     if (!err)
-        err = remote_wait(r, p, have_gone, p);
+        err = remote_peer_wait(r, p, have_gone, p);
     for (int i = 0; p && err && i < REMOTE_TAGS; i++)
         if (is_read(&p->sends[i])) {
             r->comm->link->hosts->wire->failed = core_failed(r->comm->group);
@@ -230,7 +230,7 @@ static void part(struct remote *r, weft_window *w)
     core_ring_all(r->comm->group);
     for (int i = 0; i < r->comm->size; i++)
         if (!w->heads[i])
-            remote_post(r, i, &m, 0);
+            remote_peer_post(r, i, &m, 0);
     w->remote->parted = true;
 }
 
@@ -250,8 +250,9 @@ static void go(struct remote *r, const struct remote_release *e)
         core_ring(c->group, w->chair);
         break;
     case REMOTE_FREED: part(r, w); break;
-    case REMOTE_TURN: window_turn(w, e->rank, c->rank, e->value); break;
-    default: window_notify(w, e->rank, e->signal, e->kind == REMOTE_SET ? WEFT_NOTIFY_SET : WEFT_NOTIFY_ADD, e->value);
+    case REMOTE_TURN: window_head_turn(w, e->rank, c->rank, e->value); break;
+    default:
+        window_head_notify(w, e->rank, e->signal, e->kind == REMOTE_SET ? WEFT_NOTIFY_SET : WEFT_NOTIFY_ADD, e->value);
     }
 }
 
@@ -285,7 +286,7 @@ static bool has_place(void *arg)
     return atomic_load_explicit(&((const struct remote *)arg)->releases, memory_order_relaxed) < REMOTE_RELEASES;
 }
 
-int remote_release(weft_window *w, int rank, uint32_t kind, uint32_t signal, uint64_t value)
+int remote_out_release(weft_window *w, int rank, uint32_t kind, uint32_t signal, uint64_t value)
 {
     struct remote *r = w->comm->remote;
     struct remote_release *e,
@@ -296,7 +297,7 @@ int remote_release(weft_window *w, int rank, uint32_t kind, uint32_t signal, uin
         go(r, &now);
         return 0;
     }
-    int err = remote_wait(r, NULL, has_place, r);
+    int err = remote_peer_wait(r, NULL, has_place, r);
     if (err)
         return err;
     if (!(e = malloc(sizeof *e)))
@@ -306,7 +307,7 @@ int remote_release(weft_window *w, int rank, uint32_t kind, uint32_t signal, uin
     return 0;
 }
 
-void remote_part(weft_window *w)
+void remote_out_part(weft_window *w)
 {
     struct remote *r = w->comm->remote;
     w->remote->part =
@@ -324,12 +325,12 @@ bool remote_out_move(struct remote *r)
     return !core_failed(r->comm->group) && move_releases(r) ? true : moved;
 }
 
-bool remote_quiet(const struct remote *r)
+bool remote_out_quiet(const struct remote *r)
 {
     return !r->first && have_landed(r, UINT64_MAX - 1, -1);
 }
 
-bool remote_sent(const struct remote *r)
+bool remote_out_sent(const struct remote *r)
 {
     bool sent = !r->first;
     for (const struct remote_peer *p = r->used; p; p = p->next)

@@ -150,7 +150,7 @@ static int build(weft_window *w, const weft_buffer *buffers, uint64_t *place)
     if (!h)
         return error_set(WEFT_ENOMEM, "weft_window_open: no memory for a window of %llu bytes",
                          (unsigned long long)data);
-    comm_memory_ready((char *)h, bytes);
+    comm_alloc_populate((char *)h, bytes);
     w->heads[c->rank] = h;
     h->buffers = w->n;
     h->signals = w->signals;
@@ -285,11 +285,11 @@ static int create(weft_comm *c, const weft_buffer *buffers, size_t n, int signal
     struct core_vote vote = {.call = COMM_WINDOW, .place = place, .code = err};
     if (!err && w->remote)
         vote.digest = w->remote->digest;
-    err = comm_agree(c, &vote, c->deadline_ns, &meeting);
+    err = meeting_agree(c, &vote, c->deadline_ns, &meeting);
     if (!err) {
         err = connect_ranks(w, meeting);
         vote = (struct core_vote){.call = COMM_WINDOW_DONE, .object = meeting, .code = err};
-        err = comm_agree(c, &vote, c->deadline_ns, &meeting);
+        err = meeting_agree(c, &vote, c->deadline_ns, &meeting);
     }
     if (err) {
         discard(w);
@@ -369,7 +369,7 @@ static int put_remote(weft_window *w, const struct window_buffer *b, int rank, i
                       int64_t count, int add)
 {
     struct comm_family *f = comm_enter(w->comm);
-    int err = remote_put(w, rank, b->at + (uint64_t)offset * b->size, src, (size_t)count * b->size, add);
+    int err = remote_out_put(w, rank, b->at + (uint64_t)offset * b->size, src, (size_t)count * b->size, add);
     comm_leave(f);
     return err;
 }
@@ -415,7 +415,7 @@ void weft_window_close(weft_window *w)
         /* Orders all that this rank ever signalled before it; pairs with the loads in window_sync.c. */
         atomic_store_explicit(&w->heads[c->rank]->freed, 1, memory_order_seq_cst);
         core_ring_all(c->group);
-        window_end(w);
+        window_head_end(w);
     }
     comm_drop(c);
     comm_leave(f);

@@ -75,8 +75,8 @@ static inline _Atomic uint64_t *window_came(struct window_head *h)
 /* ---- window_head.c ---- */
 
 /* In a head that is here: the signal of a rank; and the turn of rank `of` at rank `at`. */
-void window_notify(weft_window *w, int rank, uint32_t signal, enum weft_notify how, uint64_t value);
-void window_turn(weft_window *w, int at, int of, uint64_t value);
+void window_head_notify(weft_window *w, int rank, uint32_t signal, enum weft_notify how, uint64_t value);
+void window_head_turn(weft_window *w, int at, int of, uint64_t value);
 
-void window_end(weft_window *w); /* lets go of all memory; nobody finds it any more */
+void window_head_end(weft_window *w); /* lets go of all memory; nobody finds it any more */
 #endif

@@ -3,7 +3,7 @@
 
 #include "window/remote.h"
 
-void window_notify(weft_window *w, int rank, uint32_t signal, enum weft_notify how, uint64_t value)
+void window_head_notify(weft_window *w, int rank, uint32_t signal, enum weft_notify how, uint64_t value)
 {
     struct core_group *g = w->comm->group;
     _Atomic uint64_t *word = &window_signals(w->heads[rank])[signal].value;
@@ -16,12 +16,12 @@ void window_notify(weft_window *w, int rank, uint32_t signal, enum weft_notify h
     core_ring(g, rank);
 }
 
-void window_turn(weft_window *w, int at, int of, uint64_t value)
+void window_head_turn(weft_window *w, int at, int of, uint64_t value)
 {
     core_signal(w->comm->group, at, &window_turns(w->heads[at])[of].value, value);
 }
 
-void window_end(weft_window *w)
+void window_head_end(weft_window *w)
 {
     weft_comm *c = w->comm;
     struct window_head *mine = w->heads[c->rank];
@@ -31,7 +31,7 @@ void window_end(weft_window *w)
     if (w->remote && w->remote->stuck) /* better lost than written when it is another's */
         free(w->deferred);
     else
-        comm_free_later(c, w->deferred, &mine->refcount, mine);
+        comm_deferred_add(c, w->deferred, &mine->refcount, mine);
     arena_free(&w->arena);
     free(w);
 }

@@ -80,9 +80,9 @@ static enum transport_fate fate_for_sure(const weft_window *w, int rank, int64_t
 
 static int fail_for(weft_window *w, int rank, bool died, const char *call)
 {
-    char who[COMM_WHO];
-    return comm_fail(w->comm, WEFT_EPEER, "%s %s, rank %d was waiting for it in %s", comm_who(w->comm, rank, who),
-                     died ? comm_ended(w->comm, rank) : "freed its window or closed its comm", w->comm->rank, call);
+    char who[NAMES_RANK];
+    return comm_fail(w->comm, WEFT_EPEER, "%s %s, rank %d was waiting for it in %s", names_rank(w->comm, rank, who),
+                     died ? names_gone(w->comm, rank) : "freed its window or closed its comm", w->comm->rank, call);
 }
 
 static bool has_freed(const weft_window *w, int rank)
@@ -113,7 +113,7 @@ static int check_call(const weft_window *w, const char *call)
 static int release(weft_window *w, int rank, uint32_t kind, uint32_t signal, uint64_t value)
 {
     struct comm_family *f = comm_enter(w->comm);
-    int err = remote_release(w, rank, kind, signal, value);
+    int err = remote_out_release(w, rank, kind, signal, value);
     comm_leave(f);
     return err;
 }
@@ -135,7 +135,7 @@ int weft_window_notify(weft_window *w, int rank, int signal, enum weft_notify ho
         return error_set(WEFT_EINVAL, "weft_window_notify: there is no way %d to notify", (int)how);
     if (w->remote && rank != c->rank)
         return release(w, rank, how == WEFT_NOTIFY_SET ? REMOTE_SET : REMOTE_PLUS, (uint32_t)signal, value);
-    window_notify(w, rank, (uint32_t)signal, how, value);
+    window_head_notify(w, rank, (uint32_t)signal, how, value);
     return 0;
 }
 
@@ -179,7 +179,7 @@ static int signal_lost(void *arg)
             return compares(s) ? 0 : fail_for(w, r, fate == TRANSPORT_DIED, "weft_window_wait");
         left++;
     }
-    if (left || comm_tasks_lack(w->comm, NULL) || comm_siblings_lack(w->comm) || compares(s))
+    if (left || comm_task_any_lacks(w->comm, NULL) || comm_task_sibling_lacks(w->comm) || compares(s))
         return 0;
     int err = comm_failure(w->comm); /* it may be why they have gone */
     return err ? err
@@ -304,18 +304,18 @@ static int barrier_late(const struct barrier *b)
     int n = b->group ? w->comm->size : w->nwith;
     if (w->remote && waits_itself(w)) {
         struct comm_family *f = comm_enter(w->comm);
-        int err = remote_late(w->comm->remote, b->call);
+        int err = remote_peer_late(w->comm->remote, b->call);
         comm_leave(f);
         return err;
     }
     for (int i = 0; i < n; i++) {
         int r = b->group ? i : w->with[i];
         if (is_missing(b, r))
-            comm_name(&names, w->comm, r, "");
+            names_add(&names, w->comm, r, "");
     }
     if (!names.n) /* the last came between two looks */
         return error_set(WEFT_ETIMEOUT, "%s: time ran out", b->call);
-    return error_set(WEFT_ETIMEOUT, "%s: time ran out, %s not there yet", b->call, comm_named(&names));
+    return error_set(WEFT_ETIMEOUT, "%s: time ran out, %s not there yet", b->call, names_text(&names));
 }
 
 static void flush(weft_comm *c)
@@ -423,7 +423,7 @@ static int enter_with(weft_window *w, const int *ranks, size_t n)
         if (w->remote)
             err = release(w, r, REMOTE_TURN, 0, w->turns[r] + 1);
         else
-            window_turn(w, r, c->rank, w->turns[r] + 1);
+            window_head_turn(w, r, c->rank, w->turns[r] + 1);
         if (err && w->nwith) /* some have been told */
             return comm_fail(c, err, "rank %d has no memory to enter a barrier", c->rank);
         w->turns[r] += !err;

@@ -264,7 +264,7 @@ static void *ask(void *arg)
     struct counter *c = arg;
     for (int i = 0; i < (int)test_share(300, 30000); i++) {
         atomic_fetch_add_explicit(&c->asked, 1, memory_order_release);
-        comm_nudge(c->comm);
+        comm_task_nudge(c->comm);
         if (!posted(&c->each))
             return "nobody passed after a nudge";
     }

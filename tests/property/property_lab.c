@@ -153,24 +153,24 @@ bool lab_compare(const struct lab *l, struct why *why)
     return true;
 }
 
-int64_t *lab_slots(const struct side *s, int rank, int64_t *count)
+int64_t *lab_slots(const struct oracle_side *s, int rank, int64_t *count)
 {
-    *count = side_count(s, rank);
+    *count = oracle_side_count(s, rank);
     int64_t *out = lab_buffer((*count + 1) * (int64_t)sizeof *out), at[WEFT_MAX_DIMS] = {0}, shape[WEFT_MAX_DIMS];
     int64_t piece[WEFT_MAX_DIMS];
     int ndim = s->desc.ndim;
     for (int d = 0; d < ndim && *count; d++) {
-        piece[d] = side_piece(s, s->index[rank], d);
-        shape[d] = side_extent(&s->dim[d], piece[d]);
+        piece[d] = oracle_side_piece(s, s->index[rank], d);
+        shape[d] = oracle_side_extent(&s->dim[d], piece[d]);
     }
     for (int64_t i = 0; i < *count; i++) {
         int64_t element = 0;
         bool ghost = false, nothing = false;
         for (int d = 0; d < ndim; d++) {
-            const struct side_dim *q = &s->dim[d];
+            const struct oracle_side_dim *q = &s->dim[d];
             int64_t p = q->pos[q->first[piece[d]] + at[d]];
             nothing = nothing || p < 0;
-            ghost = ghost || side_ghost(q, piece[d], at[d]);
+            ghost = ghost || oracle_side_ghost(q, piece[d], at[d]);
             element = element * q->extent + p;
         }
         out[i] = nothing ? -1 : 2 * element + ghost;

@@ -47,5 +47,5 @@ bool lab_compare(const struct lab *l, struct why *why);
 
 /* What each slot of a rank's buffer stands for: twice the element's number, and 1 more in a ghost; -1 for nothing. The
  * caller frees it. */
-int64_t *lab_slots(const struct side *s, int rank, int64_t *count);
+int64_t *lab_slots(const struct oracle_side *s, int rank, int64_t *count);
 #endif

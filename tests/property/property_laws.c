@@ -30,7 +30,7 @@ static bool law_save(const weft_plan *p, struct why *why)
 }
 
 /* Some position of the run is this piece's own. */
-static bool owns_some(const struct side_dim *d, int64_t piece, const struct plan_run *r)
+static bool owns_some(const struct oracle_side_dim *d, int64_t piece, const struct plan_run *r)
 {
     for (int64_t i = 0; i < r->n; i++)
         for (int64_t o = 0; o < r->len; o++)
@@ -47,12 +47,13 @@ static bool law_nothing_twice(const struct lab *l, int rank, struct why *why)
         for (uint32_t k = 0; k < p->steps[i].nparts && p->steps[i].kind == PLAN_RECV; k++) {
             const struct plan_part *part = &p->parts[p->steps[i].part + k];
             uint32_t m = p->bufs[part->buf].tensor;
-            const struct side *s = &l->oracle[m]->src;
+            const struct oracle_side *s = &l->oracle[m]->src;
             if (l->c->side[m][0].nfolds || rank >= s->world || s->index[rank] < 0)
                 continue;
             bool has = true;
             for (int d = 0; d < s->desc.ndim && has; d++)
-                has = owns_some(&s->dim[d], side_piece(s, s->index[rank], d), &p->runs[part->runs + (uint32_t)d]);
+                has =
+                    owns_some(&s->dim[d], oracle_side_piece(s, s->index[rank], d), &p->runs[part->runs + (uint32_t)d]);
             if (has)
                 return lab_broken(why, "step %zu on rank %d receives what the rank has", i, rank);
         }
@@ -135,7 +136,7 @@ bool laws_of_size(const struct property_case *c, struct why *why)
 
 bool law_same_bits(const struct lab *l, int m, struct why *why)
 {
-    const struct side *s = &l->oracle[m]->dst;
+    const struct oracle_side *s = &l->oracle[m]->dst;
     size_t width = s->width;
     if (!l->c->side[m][0].nfolds || !dtype_is_float(s->dtype))
         return true;
@@ -145,7 +146,7 @@ bool law_same_bits(const struct lab *l, int m, struct why *why)
     bool ok = true;
     for (int r = 0; r < s->world && ok; r++) {
         int64_t n, *slot = lab_slots(s, r, &n);
-        bool value = n && !side_combo(s, s->index[r]);
+        bool value = n && !oracle_side_combo(s, s->index[r]);
         for (int64_t i = 0; i < n && ok && value; i++) {
             if (slot[i] < 0 || (slot[i] & 1 && s->ghost_terms))
                 continue;
@@ -220,7 +221,7 @@ static bool lossless(int from, int to)
 
 static bool same_owned(const struct lab *l, void *const *came, struct why *why)
 {
-    const struct side *s = &l->oracle[0]->src;
+    const struct oracle_side *s = &l->oracle[0]->src;
     bool cast = l->c->side[0][0].dtype != l->c->side[0][1].dtype, ok = true;
     for (int r = 0; r < s->world && ok; r++) {
         int64_t n, *slot = lab_slots(s, r, &n);

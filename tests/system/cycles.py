@@ -22,7 +22,7 @@ import sys
 
 MOST = 3
 ALLOWED = {}  # folder: more than MOST, where an argument stands beside it
-PREFIXES_LATER = {"bench", "cli", "comm", "engine", "exchange", "tool", "window"}  # whose names are not checked yet
+PREFIXES_LATER = {"engine"}  # whose names are not checked yet
 EXCEPTIONS = {}  # a name that does not begin as its file does: why
 
 HERE = os.path.dirname(os.path.abspath(__file__))

@@ -12,10 +12,10 @@ int oracle_open(const weft_layout *src, const weft_layout *dst, struct oracle **
     struct oracle *o = calloc(1, sizeof *o);
     if (!o)
         return WEFT_ENOMEM;
-    int err = side_open(&o->src, src);
+    int err = oracle_side_open(&o->src, src);
     if (err)
         goto fail;
-    if ((err = side_open(&o->dst, dst)))
+    if ((err = oracle_side_open(&o->dst, dst)))
         goto fail;
     err = WEFT_EINVAL;
     if (o->src.desc.ndim != o->dst.desc.ndim)
@@ -28,7 +28,7 @@ int oracle_open(const weft_layout *src, const weft_layout *dst, struct oracle **
         o->extent[k] = o->src.dim[k].extent;
         o->elements *= o->extent[k];
     }
-    if (o->src.ghost_terms && (err = side_index(&o->src)))
+    if (o->src.ghost_terms && (err = oracle_side_index(&o->src)))
         goto fail;
     o->world = o->src.world > o->dst.world ? o->src.world : o->dst.world;
     o->strict = !o->src.nlevels && o->src.dtype == o->dst.dtype;
@@ -45,8 +45,8 @@ void oracle_free(struct oracle *o)
 {
     if (!o)
         return;
-    side_close(&o->src);
-    side_close(&o->dst);
+    oracle_side_close(&o->src);
+    oracle_side_close(&o->dst);
     free(o->value);
     free(o);
 }
@@ -63,12 +63,12 @@ int64_t oracle_elements(const struct oracle *o)
 
 int64_t oracle_src_bytes(const struct oracle *o, int rank)
 {
-    return side_count(&o->src, rank) * (int64_t)o->src.width;
+    return oracle_side_count(&o->src, rank) * (int64_t)o->src.width;
 }
 
 int64_t oracle_dst_bytes(const struct oracle *o, int rank)
 {
-    return side_count(&o->dst, rank) * (int64_t)o->dst.width;
+    return oracle_side_count(&o->dst, rank) * (int64_t)o->dst.width;
 }
 
 /* ---- walking a rank's buffer ---- */
@@ -76,7 +76,7 @@ int64_t oracle_dst_bytes(const struct oracle *o, int rank)
 /* A walk over all slots of a rank in order. Outer dims are worked out when they change, the last one by the caller's
  * loop over `row` slots: slot i stands for element base + pos[i], or for nothing if pos[i] or base is negative. */
 struct walk {
-    const struct side *s;
+    const struct oracle_side *s;
     const int64_t *extent;
     int64_t index, piece[WEFT_MAX_DIMS], shape[WEFT_MAX_DIMS], at[WEFT_MAX_DIMS];
     int64_t slot, row, base, piece_offset;
@@ -92,9 +92,9 @@ static void walk_row(struct walk *w)
     w->base = 0;
     w->ghost = false;
     for (int k = 0; k < last; k++) {
-        const struct side_dim *d = &w->s->dim[k];
+        const struct oracle_side_dim *d = &w->s->dim[k];
         int64_t p = d->pos[d->first[w->piece[k]] + w->at[k]];
-        w->ghost = w->ghost || side_ghost(d, w->piece[k], w->at[k]);
+        w->ghost = w->ghost || oracle_side_ghost(d, w->piece[k], w->at[k]);
         w->base = w->base < 0 || p < 0 ? -1 : (w->base * w->extent[k]) + p;
     }
     if (last >= 0 && w->base > 0)
@@ -102,15 +102,15 @@ static void walk_row(struct walk *w)
 }
 
 /* false if the rank has no slots. */
-static bool walk_start(struct walk *w, const struct side *s, const int64_t *extent, int rank)
+static bool walk_start(struct walk *w, const struct oracle_side *s, const int64_t *extent, int rank)
 {
-    if (!side_count(s, rank))
+    if (!oracle_side_count(s, rank))
         return false;
     *w = (struct walk){.s = s, .extent = extent, .index = s->index[rank], .row = 1, .pos = no_dims_pos};
     int last = s->desc.ndim - 1;
     for (int k = 0; k <= last; k++) {
-        w->piece[k] = side_piece(s, w->index, k);
-        w->shape[k] = side_extent(&s->dim[k], w->piece[k]);
+        w->piece[k] = oracle_side_piece(s, w->index, k);
+        w->shape[k] = oracle_side_extent(&s->dim[k], w->piece[k]);
         w->piece_offset += s->dim[k].offset[w->piece[k]];
     }
     if (last >= 0) {
@@ -134,7 +134,7 @@ static bool walk_next(struct walk *w)
 static bool walk_ghost(const struct walk *w, int64_t i)
 {
     int last = w->s->desc.ndim - 1;
-    return w->ghost || (last >= 0 && side_ghost(&w->s->dim[last], w->piece[last], i));
+    return w->ghost || (last >= 0 && oracle_side_ghost(&w->s->dim[last], w->piece[last], i));
 }
 
 /* ---- source data ---- */
@@ -209,12 +209,12 @@ static uint64_t make_integer(const struct taste *t, uint64_t element, uint64_t t
 
 void oracle_fill(const struct oracle *o, uint64_t seed, enum oracle_values values, int rank, void *buf)
 {
-    const struct side *s = &o->src;
+    const struct oracle_side *s = &o->src;
     struct taste taste = taste_of(o, values);
     struct walk w;
     if (!walk_start(&w, s, o->extent, rank))
         return;
-    int64_t combo = side_combo(s, w.index);
+    int64_t combo = oracle_side_combo(s, w.index);
     do {
         unsigned char *p = (unsigned char *)buf + (size_t)w.slot * s->width;
         for (int64_t i = 0; i < w.row; i++, p += s->width) {
@@ -238,20 +238,20 @@ void oracle_fill(const struct oracle *o, uint64_t seed, enum oracle_values value
 
 int oracle_replica_of(const struct oracle *o, int rank)
 {
-    const struct side *s = &o->src;
+    const struct oracle_side *s = &o->src;
     if (rank >= s->world || s->index[rank] < 0)
         return rank;
     int64_t at = 0;
     for (int k = 0; k < s->desc.ndim; k++)
-        at += s->dim[k].offset[side_piece(s, s->index[rank], k)];
-    return s->desc.ranks[at + s->fold[side_combo(s, s->index[rank])]];
+        at += s->dim[k].offset[oracle_side_piece(s, s->index[rank], k)];
+    return s->desc.ranks[at + s->fold[oracle_side_combo(s, s->index[rank])]];
 }
 
 /* ---- values ---- */
 
 /* Folds terms that are in order, one accumulator a level. All terms stand at `slot`, or at their own if that is
  * negative. */
-static union scalar fold_terms(const struct side *s, const struct oracle_term *term, size_t n, int64_t slot,
+static union scalar fold_terms(const struct oracle_side *s, const struct oracle_term *term, size_t n, int64_t slot,
                                const void *const *src)
 {
     int acc = scalar_acc(s->dtype), top = s->nlevels - 1;
@@ -288,7 +288,7 @@ struct term_cache {
     struct oracle_terms scratch;
 };
 
-static const struct oracle_term *cached_terms(const struct side *s, struct term_cache *c, int64_t piece,
+static const struct oracle_term *cached_terms(const struct oracle_side *s, struct term_cache *c, int64_t piece,
                                               const int64_t *index)
 {
     if (!c->by_piece[piece]) {
@@ -303,7 +303,7 @@ static const struct oracle_term *cached_terms(const struct side *s, struct term_
 }
 
 /* Has the element more copies than its owners'? */
-static bool has_ghosts(const struct side *s, const int64_t *index)
+static bool has_ghosts(const struct oracle_side *s, const int64_t *index)
 {
     bool more = false;
     for (int k = 0; k < s->desc.ndim && s->ghost_terms; k++)
@@ -314,13 +314,13 @@ static bool has_ghosts(const struct side *s, const int64_t *index)
 static int take_one(const struct oracle *o, const int64_t *index, const void *const *src, struct term_cache *c,
                     unsigned char *out)
 {
-    const struct side *s = &o->src;
+    const struct oracle_side *s = &o->src;
     int64_t piece = 0, slot = 0;
     for (int k = 0; k < o->ndim; k++) {
-        const struct side_dim *d = &s->dim[k];
+        const struct oracle_side_dim *d = &s->dim[k];
         int64_t p = d->owner_piece[index[k]];
         piece += d->offset[p];
-        slot = slot * side_extent(d, p) + d->owner_slot[index[k]];
+        slot = slot * oracle_side_extent(d, p) + d->owner_slot[index[k]];
     }
     if (!s->nlevels) {
         const void *p = (const unsigned char *)src[s->desc.ranks[piece]] + (size_t)slot * s->width;
@@ -369,7 +369,7 @@ int oracle_take(struct oracle *o, const void *const *src)
 /* ---- the destination ---- */
 
 /* The op that gives the identity to copies with these fold coordinates, or 0 for those that carry the value. */
-static int identity_op(const struct side *s, int64_t combo, bool ghost)
+static int identity_op(const struct oracle_side *s, int64_t combo, bool ghost)
 {
     for (int l = 0; l < s->nlevels; l++)
         if (s->coord[combo * s->nlevels + l] || (s->level[l].ghosts && ghost))
@@ -379,11 +379,11 @@ static int identity_op(const struct side *s, int64_t combo, bool ghost)
 
 void oracle_expect(const struct oracle *o, int rank, void *buf)
 {
-    const struct side *s = &o->dst;
+    const struct oracle_side *s = &o->dst;
     struct walk w;
     if (!walk_start(&w, s, o->extent, rank))
         return;
-    int64_t combo = side_combo(s, w.index);
+    int64_t combo = oracle_side_combo(s, w.index);
     int op[2] = {identity_op(s, combo, false), identity_op(s, combo, true)};
     unsigned char identity[2][8];
     for (int g = 0; g < 2; g++)
@@ -403,7 +403,7 @@ void oracle_expect(const struct oracle *o, int rank, void *buf)
 
 int64_t oracle_compare(const struct oracle *o, int rank, const void *got, const void *want)
 {
-    int64_t n = side_count(&o->dst, rank);
+    int64_t n = oracle_side_count(&o->dst, rank);
     size_t width = o->dst.width;
     if (!n || memcmp(got, want, (size_t)n * width) == 0)
         return -1;
@@ -418,10 +418,10 @@ int64_t oracle_compare(const struct oracle *o, int rank, const void *got, const 
 
 bool oracle_locate(const struct oracle *o, int rank, int64_t slot, int64_t *index)
 {
-    const struct side *s = &o->dst;
+    const struct oracle_side *s = &o->dst;
     bool inside = true;
     for (int k = o->ndim - 1; k >= 0; k--) {
-        int64_t piece = side_piece(s, s->index[rank], k), n = side_extent(&s->dim[k], piece);
+        int64_t piece = oracle_side_piece(s, s->index[rank], k), n = oracle_side_extent(&s->dim[k], piece);
         index[k] = s->dim[k].pos[s->dim[k].first[piece] + slot % n];
         inside = inside && index[k] >= 0;
         slot /= n;

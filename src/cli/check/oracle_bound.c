@@ -18,20 +18,20 @@ struct classes {
     int64_t n;
 };
 
-static bool same_slots(const struct side_dim *d, int64_t p, int64_t q)
+static bool same_slots(const struct oracle_side_dim *d, int64_t p, int64_t q)
 {
     int64_t n = d->at[p + 1] - d->at[p];
     if (n != d->at[q + 1] - d->at[q])
         return false;
     for (int64_t i = 0; i < n; i++) {
-        const struct side_slot *a = &d->where[d->at[p] + i], *b = &d->where[d->at[q] + i];
+        const struct oracle_side_slot *a = &d->where[d->at[p] + i], *b = &d->where[d->at[q] + i];
         if (a->piece != b->piece || a->ghost != b->ghost)
             return false;
     }
     return true;
 }
 
-static int classify(const struct side_dim *src, const struct side_dim *dst, struct classes *out)
+static int classify(const struct oracle_side_dim *src, const struct oracle_side_dim *dst, struct classes *out)
 {
     int64_t cap = 0, last = 0;
     *out = (struct classes){0};
@@ -67,7 +67,7 @@ struct count {
 /* Marks the ranks that must end with the value, and returns how many. */
 static int64_t mark_needs(struct count *c, const int64_t *index)
 {
-    const struct side *s = &c->o->dst;
+    const struct oracle_side *s = &c->o->dst;
     int64_t slots[WEFT_MAX_DIMS], pick[WEFT_MAX_DIMS] = {0}, n = 0;
     for (int k = 0; k < s->desc.ndim; k++) /* the owner's slot comes first: without the ghosts it is the only one */
         slots[k] = s->ghost_terms ? 1 : s->dim[k].at[index[k] + 1] - s->dim[k].at[index[k]];
@@ -89,7 +89,7 @@ static int64_t mark_needs(struct count *c, const int64_t *index)
 
 static int64_t bytes_of(struct count *c, const int64_t *index)
 {
-    const struct side *s = &c->o->src;
+    const struct oracle_side *s = &c->o->src;
     int64_t src = (int64_t)s->width, dst = (int64_t)c->o->dst.width, narrow = src < dst ? src : dst;
     c->number++;
     if (oracle_terms_of(s, index, &c->terms))
@@ -116,7 +116,7 @@ int64_t oracle_bound(struct oracle *o)
     struct count c = {.o = o};
     c.needs = calloc((size_t)o->world, sizeof *c.needs);
     c.held = calloc((size_t)o->world, sizeof *c.held);
-    if (!c.needs || !c.held || side_index(&o->src) || side_index(&o->dst))
+    if (!c.needs || !c.held || oracle_side_index(&o->src) || oracle_side_index(&o->dst))
         goto out;
     for (int k = 0; k < o->ndim; k++) {
         if (classify(&o->src.dim[k], &o->dst.dim[k], &classes[k]))

@@ -5,7 +5,7 @@
 #include "cli/check/oracle_side.h"
 
 struct oracle {
-    struct side src, dst;
+    struct oracle_side src, dst;
     int ndim;
     int64_t extent[WEFT_MAX_DIMS];
     int64_t elements;
@@ -33,9 +33,17 @@ struct oracle_terms {
 };
 
 /* All terms of the element at `index`, in the order in which they are folded; out is reused, the caller frees out->v.
- * 0 or WEFT_ENOMEM. If ghosts are summands side_index must have been called on the source. */
-int oracle_terms_of(const struct side *s, const int64_t *index, struct oracle_terms *out);
+ * 0 or WEFT_ENOMEM. If ghosts are summands oracle_side_index must have been called on the source. */
+int oracle_terms_of(const struct oracle_side *s, const int64_t *index, struct oracle_terms *out);
 
 /* The next index in row-major order; false after the last. */
-bool oracle_step(int ndim, const int64_t *extent, int64_t *index);
+static inline bool oracle_step(int ndim, const int64_t *extent, int64_t *index)
+{
+    for (int k = ndim - 1; k >= 0; k--) {
+        if (++index[k] < extent[k])
+            return true;
+        index[k] = 0;
+    }
+    return false;
+}
 #endif

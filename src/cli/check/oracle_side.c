@@ -25,7 +25,7 @@ static int axis_number(const weft_layout_desc *l, const char *name)
 struct dealing {
     const weft_layout_desc *l;
     const weft_dim *dim;
-    struct side_dim *d;
+    struct oracle_side_dim *d;
     int64_t piece, used;
 };
 
@@ -59,7 +59,7 @@ static int deal(struct dealing *g, int level, const int64_t *list, int64_t n)
     return (int)err;
 }
 
-static void find_owners(struct side_dim *d)
+static void find_owners(struct oracle_side_dim *d)
 {
     for (int64_t c = 0; c < d->pieces; c++)
         for (int64_t i = d->first[c]; i < d->first[c + 1]; i++) {
@@ -69,7 +69,7 @@ static void find_owners(struct side_dim *d)
 }
 
 /* Ghosts go before and after each piece that is not empty; pieces with ghosts are contiguous. */
-static int add_ghosts(struct side_dim *d, bool wrap)
+static int add_ghosts(struct oracle_side_dim *d, bool wrap)
 {
     int64_t full = 0;
     for (int64_t c = 0; c < d->pieces; c++)
@@ -97,11 +97,11 @@ static int add_ghosts(struct side_dim *d, bool wrap)
     return 0;
 }
 
-static int open_dim(struct side *s, int k)
+static int open_dim(struct oracle_side *s, int k)
 {
-    struct side_dim *d = &s->dim[k];
+    struct oracle_side_dim *d = &s->dim[k];
     const weft_dim *w = &s->desc.dims[k];
-    *d = (struct side_dim){.extent = w->extent, .lo = w->lo, .hi = w->hi, .pieces = 1};
+    *d = (struct oracle_side_dim){.extent = w->extent, .lo = w->lo, .hi = w->hi, .pieces = 1};
     for (int i = 0; i < w->nsplits; i++)
         d->pieces *= s->desc.axes[axis_number(&s->desc, w->splits[i].axis)].size;
     d->first = numbers(d->pieces);
@@ -135,7 +135,7 @@ static int open_dim(struct side *s, int k)
 }
 
 /* All combinations of coordinates of the n axes in list: what each adds to the mesh position, the last axis fastest. */
-static int64_t *combinations(const struct side *s, const int *list, int n, int64_t *count)
+static int64_t *combinations(const struct oracle_side *s, const int *list, int n, int64_t *count)
 {
     *count = 1;
     for (int i = 0; i < n; i++)
@@ -153,7 +153,7 @@ static int64_t *combinations(const struct side *s, const int *list, int n, int64
 }
 
 /* What each axis that splits no dim does. */
-static int open_folds(struct side *s)
+static int open_folds(struct oracle_side *s)
 {
     int free_axes[WEFT_MAX_AXES], nfree = 0;
     bool used[WEFT_MAX_AXES] = {false};
@@ -163,7 +163,7 @@ static int open_folds(struct side *s)
     s->nlevels = s->desc.nfolds;
     for (int i = 0; i < s->nlevels; i++) {
         const weft_fold *f = &s->desc.folds[i];
-        s->level[i] = (struct side_level){.op = (int)f->op, .terms = 1};
+        s->level[i] = (struct oracle_side_level){.op = (int)f->op, .terms = 1};
         for (int j = 0; j < f->nover; j++) {
             if (!strcmp(f->over[j], "~")) {
                 s->level[i].ghosts = s->ghost_terms = true;
@@ -193,9 +193,9 @@ static int open_folds(struct side *s)
     return 0;
 }
 
-int side_open(struct side *s, const weft_layout *l)
+int oracle_side_open(struct oracle_side *s, const weft_layout *l)
 {
-    *s = (struct side){.desc = {.size = sizeof s->desc}};
+    *s = (struct oracle_side){.desc = {.size = sizeof s->desc}};
     int err = weft_layout_describe(l, &s->desc);
     if (err)
         return err;
@@ -223,14 +223,14 @@ int side_open(struct side *s, const weft_layout *l)
         goto fail;
     return 0;
 fail:
-    side_close(s);
+    oracle_side_close(s);
     return err;
 }
 
-void side_close(struct side *s)
+void oracle_side_close(struct oracle_side *s)
 {
     for (int k = 0; k < WEFT_MAX_DIMS; k++) {
-        struct side_dim *d = &s->dim[k];
+        struct oracle_side_dim *d = &s->dim[k];
         free(d->first);
         free(d->pos);
         free(d->offset);
@@ -243,10 +243,10 @@ void side_close(struct side *s)
     free(s->fold);
     free(s->coord);
     free(s->replica);
-    *s = (struct side){.mesh = 0};
+    *s = (struct oracle_side){.mesh = 0};
 }
 
-static int index_dim(struct side_dim *d)
+static int index_dim(struct oracle_side_dim *d)
 {
     int64_t slots = d->first[d->pieces];
     d->at = numbers(d->extent + 1);
@@ -261,15 +261,15 @@ static int index_dim(struct side_dim *d)
         d->at[p] += d->at[p - 1];
     for (int ghosts = 0; ghosts < 2; ghosts++)
         for (int64_t c = 0; c < d->pieces; c++)
-            for (int64_t i = 0; i < side_extent(d, c); i++) {
+            for (int64_t i = 0; i < oracle_side_extent(d, c); i++) {
                 int64_t p = d->pos[d->first[c] + i];
-                if (p >= 0 && side_ghost(d, c, i) == (ghosts == 1))
-                    d->where[d->at[p + 1]++] = (struct side_slot){c, i, ghosts == 1};
+                if (p >= 0 && oracle_side_ghost(d, c, i) == (ghosts == 1))
+                    d->where[d->at[p + 1]++] = (struct oracle_side_slot){c, i, ghosts == 1};
             }
     return 0;
 }
 
-int side_index(struct side *s)
+int oracle_side_index(struct oracle_side *s)
 {
     for (int k = 0; k < s->desc.ndim; k++)
         if (!s->dim[k].at && index_dim(&s->dim[k]))
@@ -277,7 +277,7 @@ int side_index(struct side *s)
     return 0;
 }
 
-int64_t side_piece(const struct side *s, int64_t index, int dim)
+int64_t oracle_side_piece(const struct oracle_side *s, int64_t index, int dim)
 {
     const weft_dim *w = &s->desc.dims[dim];
     int64_t piece = 0;
@@ -288,7 +288,7 @@ int64_t side_piece(const struct side *s, int64_t index, int dim)
     return piece;
 }
 
-int64_t side_combo(const struct side *s, int64_t index)
+int64_t oracle_side_combo(const struct oracle_side *s, int64_t index)
 {
     int64_t combo = 0;
     for (int i = 0; i < s->nfold_axes; i++) {
@@ -298,12 +298,12 @@ int64_t side_combo(const struct side *s, int64_t index)
     return combo;
 }
 
-int64_t side_count(const struct side *s, int rank)
+int64_t oracle_side_count(const struct oracle_side *s, int rank)
 {
     if (rank < 0 || rank >= s->world || s->index[rank] < 0)
         return 0;
     int64_t n = 1;
     for (int k = 0; k < s->desc.ndim; k++)
-        n *= side_extent(&s->dim[k], side_piece(s, s->index[rank], k));
+        n *= oracle_side_extent(&s->dim[k], oracle_side_piece(s, s->index[rank], k));
     return n;
 }

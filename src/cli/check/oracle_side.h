@@ -9,13 +9,13 @@
 #include "weft.h"
 
 /* A slot that stands for a position. */
-struct side_slot {
+struct oracle_side_slot {
     int64_t piece, slot;
     bool ghost;
 };
 
 /* One dim. Piece c has slots first[c] .. first[c + 1] - 1 of pos, ghosts included; an empty piece has none. */
-struct side_dim {
+struct oracle_side_dim {
     int64_t extent, lo, hi;
     int64_t pieces;
     int64_t *first;
@@ -23,28 +23,28 @@ struct side_dim {
     int64_t *offset;      /* of each piece: what it adds to the mesh position */
     int64_t *owner_piece; /* of each position: the piece whose interior holds it, and the slot there */
     int64_t *owner_slot;
-    int64_t *at;             /* the slots of position p are where[at[p]] .. where[at[p + 1] - 1], owner first */
-    struct side_slot *where; /* both NULL until side_index */
+    int64_t *at;                    /* the slots of position p are where[at[p]] .. where[at[p + 1] - 1], owner first */
+    struct oracle_side_slot *where; /* both NULL until oracle_side_index */
 };
 
 /* The summands of one element, apart from its ghosts: one for each combination of coordinates of the fold axes. */
-struct side_level {
+struct oracle_side_level {
     int op;
     bool ghosts;
     int64_t terms; /* combinations of its own axes */
 };
 
-struct side {
+struct oracle_side {
     weft_layout_desc desc;
     int dtype;
     size_t width; /* bytes of an element */
-    struct side_dim dim[WEFT_MAX_DIMS];
+    struct oracle_side_dim dim[WEFT_MAX_DIMS];
     int64_t stride[WEFT_MAX_AXES]; /* of an axis in the mesh's numbering */
     int64_t mesh;
     int world;      /* one more than the largest rank */
     int64_t *index; /* of each rank: its mesh position, or -1 */
     int nlevels;    /* folds, in the order written */
-    struct side_level level[WEFT_MAX_AXES + 1];
+    struct oracle_side_level level[WEFT_MAX_AXES + 1];
     bool ghost_terms; /* ghosts are summands */
     int64_t folds;    /* combinations of all fold axes */
     int fold_axis[WEFT_MAX_AXES], nfold_axes;
@@ -55,19 +55,19 @@ struct side {
 };
 
 /* 0 or WEFT_ENOMEM. The layout must outlive the side. On an error there is nothing to close. */
-int side_open(struct side *s, const weft_layout *l);
-void side_close(struct side *s);
-int side_index(struct side *s); /* builds at and where of all dims; 0 or WEFT_ENOMEM */
+int oracle_side_open(struct oracle_side *s, const weft_layout *l);
+void oracle_side_close(struct oracle_side *s);
+int oracle_side_index(struct oracle_side *s); /* builds at and where of all dims; 0 or WEFT_ENOMEM */
 
-int64_t side_piece(const struct side *s, int64_t index, int dim);          /* of a mesh position */
-int64_t side_combo(const struct side *s, int64_t index);                   /* its combination of the fold axes */
-static inline int64_t side_extent(const struct side_dim *d, int64_t piece) /* slots */
+int64_t oracle_side_piece(const struct oracle_side *s, int64_t index, int dim); /* of a mesh position */
+int64_t oracle_side_combo(const struct oracle_side *s, int64_t index);          /* its combination of the fold axes */
+static inline int64_t oracle_side_extent(const struct oracle_side_dim *d, int64_t piece) /* slots */
 {
     return d->first[piece + 1] - d->first[piece];
 }
-static inline bool side_ghost(const struct side_dim *d, int64_t piece, int64_t slot)
+static inline bool oracle_side_ghost(const struct oracle_side_dim *d, int64_t piece, int64_t slot)
 {
-    return slot < d->lo || slot >= side_extent(d, piece) - d->hi;
+    return slot < d->lo || slot >= oracle_side_extent(d, piece) - d->hi;
 }
-int64_t side_count(const struct side *s, int rank); /* slots of the rank's buffer */
+int64_t oracle_side_count(const struct oracle_side *s, int rank); /* slots of the rank's buffer */
 #endif

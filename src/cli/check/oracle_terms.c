@@ -7,16 +7,6 @@
 
 #include "cli/check/oracle_impl.h"
 
-bool oracle_step(int ndim, const int64_t *extent, int64_t *index)
-{
-    for (int k = ndim - 1; k >= 0; k--) {
-        if (++index[k] < extent[k])
-            return true;
-        index[k] = 0;
-    }
-    return false;
-}
-
 static struct oracle_term *push(struct oracle_terms *t)
 {
     if (t->n == t->cap) {
@@ -31,13 +21,13 @@ static struct oracle_term *push(struct oracle_terms *t)
 }
 
 /* Adds the terms of one slot of one piece, one for each combination of the fold axes. */
-static int add_slot(const struct side *s, const struct side_slot *const *at, struct oracle_terms *out)
+static int add_slot(const struct oracle_side *s, const struct oracle_side_slot *const *at, struct oracle_terms *out)
 {
     int64_t piece = 0, slot = 0;
     bool ghost = false;
     for (int k = 0; k < s->desc.ndim; k++) {
         piece += s->dim[k].offset[at[k]->piece];
-        slot = slot * side_extent(&s->dim[k], at[k]->piece) + at[k]->slot;
+        slot = slot * oracle_side_extent(&s->dim[k], at[k]->piece) + at[k]->slot;
         ghost = ghost || at[k]->ghost;
     }
     for (int64_t c = 0; c < s->folds; c++) {
@@ -50,14 +40,14 @@ static int add_slot(const struct side *s, const struct side_slot *const *at, str
     return 0;
 }
 
-static int collect(const struct side *s, const int64_t *index, struct oracle_terms *out)
+static int collect(const struct oracle_side *s, const int64_t *index, struct oracle_terms *out)
 {
-    struct side_slot owner[WEFT_MAX_DIMS];
-    const struct side_slot *list[WEFT_MAX_DIMS], *at[WEFT_MAX_DIMS];
+    struct oracle_side_slot owner[WEFT_MAX_DIMS];
+    const struct oracle_side_slot *list[WEFT_MAX_DIMS], *at[WEFT_MAX_DIMS];
     int64_t count[WEFT_MAX_DIMS], pick[WEFT_MAX_DIMS] = {0};
     for (int k = 0; k < s->desc.ndim; k++) {
-        const struct side_dim *d = &s->dim[k];
-        owner[k] = (struct side_slot){d->owner_piece[index[k]], d->owner_slot[index[k]], false};
+        const struct oracle_side_dim *d = &s->dim[k];
+        owner[k] = (struct oracle_side_slot){d->owner_piece[index[k]], d->owner_slot[index[k]], false};
         list[k] = s->ghost_terms ? d->where + d->at[index[k]] : &owner[k];
         count[k] = s->ghost_terms ? d->at[index[k] + 1] - d->at[index[k]] : 1;
     }
@@ -89,7 +79,7 @@ static int by_group(const void *a, const void *b)
     return 0;
 }
 
-static bool same_group(const struct side *s, const struct oracle_term *x, const struct oracle_term *y, int level)
+static bool same_group(const struct oracle_side *s, const struct oracle_term *x, const struct oracle_term *y, int level)
 {
     for (int l = level; l < s->nlevels; l++) {
         if (s->coord[x->combo * s->nlevels + l] != s->coord[y->combo * s->nlevels + l])
@@ -101,7 +91,7 @@ static bool same_group(const struct side *s, const struct oracle_term *x, const 
     return true;
 }
 
-int oracle_terms_of(const struct side *s, const int64_t *index, struct oracle_terms *out)
+int oracle_terms_of(const struct oracle_side *s, const int64_t *index, struct oracle_terms *out)
 {
     out->n = 0;
     if (collect(s, index, out))

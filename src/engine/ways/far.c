@@ -284,10 +284,10 @@ bool far_free(const weft_exec *x, struct program *p)
 
 static bool broken(weft_exec *x, const struct far_channel *ch, int err)
 {
-    char who[COMM_WHO], text[CORE_TEXT / 3];
+    char who[NAMES_RANK], text[CORE_TEXT / 3];
     snprintf(text, sizeof text, "%s", weft_errmsg()); /* the wire's */
     comm_fail(x->comm, err, "rank %d, which was %s %s: %s", x->comm->rank, ch->sends ? "sending to" : "waiting for",
-              comm_who(x->comm, ch->peer, who), text);
+              names_rank(x->comm, ch->peer, who), text);
     return true;
 }
 

@@ -1,5 +1,5 @@
 /* Messages and the pool of their blocks: free lists by power of two under one lock. */
-#include "exchange/exchange_message.h"
+#include "exchange/message.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* Messages that came, and the memory they are in: one block each, kept for the next message of about its size when it
  * is freed, since the first touch of fresh memory costs more than the copy into it. A pool lives as long as its
  * exchange or one of its messages. */
-#ifndef WEFT_EXCHANGE_EXCHANGE_MESSAGE_H
-#define WEFT_EXCHANGE_EXCHANGE_MESSAGE_H
+#ifndef WEFT_EXCHANGE_MESSAGE_H
+#define WEFT_EXCHANGE_MESSAGE_H
 #include "weft.h"
 
 struct message_pool;

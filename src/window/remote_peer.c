@@ -22,23 +22,15 @@ struct remote_peer *remote_peer(struct remote *r, int rank)
     return p;
 }
 
-int remote_post(struct remote *r, int rank, const struct remote_mail *m, size_t n)
+int remote_peer_post(struct remote *r, int rank, const struct remote_mail *m, size_t n)
 {
-    char who[COMM_WHO];
+    char who[NAMES_RANK];
     int err = mail_send(r->comm, rank, m, REMOTE_HEAD + n);
     if (!err || err == WEFT_EPEER) /* a wait for it sees that it is gone */
         return 0;
     char text[CORE_TEXT / 2];
     snprintf(text, sizeof text, "%s", weft_errmsg());
-    return comm_fail(r->comm, err, "rank %d, mail to %s: %s", r->comm->rank, comm_who(r->comm, rank, who), text);
-}
-
-weft_window *remote_window(const struct remote *r, const struct remote_mail *m)
-{
-    weft_window *w = r->windows;
-    while (w && w->remote->id != m->window)
-        w = w->remote->next;
-    return w;
+    return comm_fail(r->comm, err, "rank %d, mail to %s: %s", r->comm->rank, names_rank(r->comm, rank, who), text);
 }
 
 /* ---- waiting ---- */
@@ -47,11 +39,11 @@ static const char *name_late(const struct remote *r, struct comm_names *names)
 {
     for (const struct remote_peer *p = r->used; p; p = p->next)
         if (p->acked < p->sent)
-            comm_name(names, r->comm, p->rank, "");
-    return names->n ? comm_named(names) : NULL;
+            names_add(names, r->comm, p->rank, "");
+    return names->n ? names_text(names) : NULL;
 }
 
-int remote_late(const struct remote *r, const char *call)
+int remote_peer_late(const struct remote *r, const char *call)
 {
     struct comm_names names = {0};
     const char *who = name_late(r, &names);
@@ -64,9 +56,9 @@ int remote_late(const struct remote *r, const char *call)
 static int silent(struct remote *r, const struct remote_peer *p)
 {
     struct comm_names names = {0};
-    char who[COMM_WHO];
+    char who[NAMES_RANK];
     weft_comm *c = r->comm;
-    const char *late = p ? comm_who(c, p->rank, who) : name_late(r, &names);
+    const char *late = p ? names_rank(c, p->rank, who) : name_late(r, &names);
     return comm_fail(c, WEFT_EPEER,
                      "%s has taken no put or signal of rank %d for %lld ms: it has to make calls on its comm, or to "
                      "have a progress thread",
@@ -84,7 +76,7 @@ static void sleep_on_wires(weft_comm *c, uint32_t bell)
 }
 
 /* Like comm_wait, but for the wires alone: put may be called where a callback must not run. */
-int remote_wait(struct remote *r, const struct remote_peer *p, bool (*met)(void *arg), void *arg)
+int remote_peer_wait(struct remote *r, const struct remote_peer *p, bool (*met)(void *arg), void *arg)
 {
     weft_comm *c = r->comm;
     int64_t began = met(arg) ? 0 : core_now();
@@ -97,8 +89,8 @@ int remote_wait(struct remote *r, const struct remote_peer *p, bool (*met)(void 
         int64_t now = core_now(), heard = p && p->heard_at > began ? p->heard_at : began;
         int err = 0;
         if (!done && !moved) {
-            comm_watch(c, now, armed);
-            err = !core_failed(c->group) && comm_silence(c, heard, now) >= c->deadline_ns ? silent(r, p) : 0;
+            liveness_watch(c, now, armed);
+            err = !core_failed(c->group) && liveness_silence(c, heard, now) >= c->deadline_ns ? silent(r, p) : 0;
             done = met(arg); /* a peer that has left is waited for no more */
         }
         if (!err && !done)

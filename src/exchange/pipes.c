@@ -15,17 +15,17 @@ static int by_rank(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-const int32_t *pipe_from_list(const struct pipe_head *h)
+const int32_t *pipes_from_list(const struct pipe_head *h)
 {
     return h->lists;
 }
 
-const int32_t *pipe_to_list(const struct pipe_head *h)
+const int32_t *pipes_to_list(const struct pipe_head *h)
 {
     return h->lists + h->nfrom;
 }
 
-int pipe_find(const int32_t *list, int n, int rank)
+int pipes_find(const int32_t *list, int n, int rank)
 {
     int lo = 0, hi = n;
     while (lo < hi) {
@@ -124,9 +124,9 @@ static int prepare(struct pipes *p, const int *from, int nfrom, const int *to, i
         h->lists[nfrom + i] = to[i];
     qsort(h->lists, (size_t)nfrom, sizeof *h->lists, by_rank);
     qsort(h->lists + nfrom, (size_t)nto, sizeof *h->lists, by_rank);
-    int err = check_twice(pipe_from_list(h), nfrom, FROM);
+    int err = check_twice(pipes_from_list(h), nfrom, FROM);
     if (!err)
-        err = check_twice(pipe_to_list(h), nto, TO);
+        err = check_twice(pipes_to_list(h), nto, TO);
     return err || !p->wide ? err : pipe_wire_prepare(p);
 }
 
@@ -146,12 +146,12 @@ static int unreachable(int rank)
 static int connect_in(struct pipes *p, int i, uint64_t meeting)
 {
     struct pipe_in *in = &p->ins[i];
-    in->peer = pipe_from_list(p->head)[i];
+    in->peer = pipes_from_list(p->head)[i];
     in->head = reach(p, in->peer, meeting);
     if (!in->head)
         return unreachable(in->peer);
     const struct pipe_remote *remote = pipe_wire_peer(p, in->peer);
-    int at = remote ? -1 : pipe_find(pipe_to_list(in->head), in->head->nto, p->comm->rank);
+    int at = remote ? -1 : pipes_find(pipes_to_list(in->head), in->head->nto, p->comm->rank);
     if (remote ? !remote->sends : at < 0)
         return error_set(WEFT_EMISMATCH,
                          "weft_exchange_open: it receives from rank %d, but rank %d does not send to rank %d", in->peer,
@@ -166,12 +166,12 @@ static int connect_in(struct pipes *p, int i, uint64_t meeting)
 static int connect_out(struct pipes *p, int i, uint64_t meeting)
 {
     struct pipe_out *o = &p->outs[i];
-    o->peer = pipe_to_list(p->head)[i];
+    o->peer = pipes_to_list(p->head)[i];
     o->head = reach(p, o->peer, meeting);
     if (!o->head)
         return unreachable(o->peer);
     const struct pipe_remote *remote = pipe_wire_peer(p, o->peer);
-    if (remote ? !remote->receives : pipe_find(pipe_from_list(o->head), o->head->nfrom, p->comm->rank) < 0)
+    if (remote ? !remote->receives : pipes_find(pipes_from_list(o->head), o->head->nfrom, p->comm->rank) < 0)
         return error_set(WEFT_EMISMATCH,
                          "weft_exchange_open: it sends to rank %d, but rank %d does not receive from rank %d", o->peer,
                          o->peer, p->comm->rank);
@@ -240,11 +240,11 @@ int pipes_open(struct pipes *p, weft_comm *c, const int *from, int nfrom, const 
     if (!err)
         err = prepare(p, from, nfrom, to, nto);
     struct core_vote vote = {.call = COMM_EXCHANGE, .place = p->place, .note = votes, .code = err};
-    err = comm_agree(c, &vote, c->deadline_ns, &meeting);
+    err = meeting_agree(c, &vote, c->deadline_ns, &meeting);
     if (!err) {
         err = connect_ranks(p, meeting);
         vote = (struct core_vote){.call = COMM_EXCHANGE_DONE, .object = meeting, .code = err};
-        err = comm_agree(c, &vote, c->deadline_ns, &meeting);
+        err = meeting_agree(c, &vote, c->deadline_ns, &meeting);
     }
     if (err)
         discard(p);
@@ -275,7 +275,7 @@ void pipes_close(struct pipes *p)
         drop(p, 2 * rank + 1 + k, p->kids[k]);
     drop(p, rank, p->head);
     if (!p->wide || pipe_wire_close(p, core_failed(c->group)))
-        comm_free_later(c, p->deferred, &p->head->refcount, p->head);
+        comm_deferred_add(c, p->deferred, &p->head->refcount, p->head);
     else
         free(p->deferred); /* the rings stay */
     free_parts(p);
@@ -283,12 +283,12 @@ void pipes_close(struct pipes *p)
 
 struct pipe_out *pipes_out(const struct pipes *p, int rank)
 {
-    int i = pipe_find(pipe_to_list(p->head), p->nouts, rank);
+    int i = pipes_find(pipes_to_list(p->head), p->nouts, rank);
     return i < 0 ? NULL : &p->outs[i];
 }
 
 struct pipe_in *pipes_in(const struct pipes *p, int rank)
 {
-    int i = pipe_find(pipe_from_list(p->head), p->nins, rank);
+    int i = pipes_find(pipes_from_list(p->head), p->nins, rank);
     return i < 0 ? NULL : &p->ins[i];
 }
