@@ -62,7 +62,7 @@ int mail_send(weft_comm *c, int peer, const void *packet, size_t bytes)
 void mail_send_all(weft_comm *c, const void *packet, size_t bytes)
 {
     for (int r = 0; c->mail && r < c->size; r++)
-        if (transport_far(c->link, r) && c->transport->gone(c->link, r) == TRANSPORT_HERE)
+        if (transport_elsewhere(c->link, r) && c->transport->gone(c->link, r) == TRANSPORT_HERE)
             (void)mail_send(c, r, packet, bytes);
 }
 
@@ -104,7 +104,7 @@ static bool pass_on_votes(weft_comm *c)
     if (c->link->hosts->near[c->rank] != 0)
         return false;
     for (int r = 0; r < c->size; r++) {
-        if (transport_far(c->link, r))
+        if (transport_elsewhere(c->link, r))
             continue;
         for (; core_entered(c->group, r, c->link->hosts->told[r]); moved = true)
             pass_on(c, r, c->link->hosts->told[r]++);
@@ -119,7 +119,7 @@ static bool is_sound(const weft_comm *c, const struct mail_packet *m, size_t n)
 {
     size_t text = n - offsetof(struct mail_packet, text);
     return n > offsetof(struct mail_packet, text) && n <= sizeof *m && m->rank >= 0 && m->rank < c->size &&
-           transport_far(c->link, m->rank) && memchr(m->text, 0, text) != NULL;
+           transport_elsewhere(c->link, m->rank) && memchr(m->text, 0, text) != NULL;
 }
 
 static void take(weft_comm *c, int peer, const void *packet, size_t n)

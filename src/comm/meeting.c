@@ -93,7 +93,7 @@ static int decide(weft_comm *c, uint64_t meeting)
 static bool is_spoken_for(const weft_comm *c, int rank)
 {
     const struct transport_hosts *hosts = c->link->hosts;
-    return transport_far(c->link, rank) &&
+    return transport_elsewhere(c->link, rank) &&
            (hosts->firsts[hosts->host[rank]] != rank || hosts->firsts[hosts->host[c->rank]] != c->rank);
 }
 

@@ -36,7 +36,7 @@ const char *names_rank(const weft_comm *c, int rank, char *buf)
 
 const char *names_gone(const weft_comm *c, int rank)
 {
-    return transport_far(c->link, rank) ? "has died or cannot be reached" : "has died";
+    return transport_elsewhere(c->link, rank) ? "has died or cannot be reached" : "has died";
 }
 
 #define PREFIX 6 /* room for "ranks " */

@@ -60,7 +60,7 @@ static int prepare(struct split *s, size_t nranks)
     s->card->n = s->n;
     for (int i = 0; i < s->n; i++) {
         s->card->ranks[i] = s->ranks[i];
-        s->wide |= transport_far(c->link, s->ranks[i]);
+        s->wide |= transport_elsewhere(c->link, s->ranks[i]);
     }
     if (s->wide && !(s->mail = mail_new()))
         return error_nomem();
@@ -101,7 +101,7 @@ static int connect_ranks(struct split *s, uint64_t meeting)
     for (int i = 0; i < s->n; i++) {
         int r = s->ranks[i], err;
         const struct core_vote *vote = core_vote_of(c->group, r, meeting);
-        if (transport_far(c->link, r)) {
+        if (transport_elsewhere(c->link, r)) {
             err = compare_far(s, r, vote->note);
         } else {
             const struct split_card *other = vote->place ? c->transport->reach(c->link, r, vote->place) : NULL;

@@ -129,7 +129,7 @@ static void call_near(const struct split *s)
 {
     const weft_comm *c = s->parent;
     for (int i = 0; i < s->n; i++)
-        if (!transport_far(c->link, s->ranks[i]))
+        if (!transport_elsewhere(c->link, s->ranks[i]))
             core_ring(c->group, s->ranks[i]);
 }
 
@@ -168,7 +168,7 @@ static bool pass(struct comm_task *t, bool eager)
     if (!s->passed || !s->link)
         return false;
     for (int r = 0; r < s->n; r++) {
-        if (transport_far(c->link, s->ranks[r]))
+        if (transport_elsewhere(c->link, s->ranks[r]))
             continue;
         for (; s->passed[r] < ROUNDS && is_there(share_of(s, s->passed[r], r)); moved = true)
             send_share(s, r, s->passed[r]++);
@@ -180,7 +180,7 @@ static bool pass(struct comm_task *t, bool eager)
 static void take_share(struct split *s, const struct split_mail *m)
 {
     if (!s->passed || m->rank < 0 || m->rank >= s->n || m->round >= ROUNDS || m->total > SHARE_MOST ||
-        m->bytes > m->total || m->at > m->total - m->bytes || !transport_far(s->parent->link, s->ranks[m->rank]))
+        m->bytes > m->total || m->at > m->total - m->bytes || !transport_elsewhere(s->parent->link, s->ranks[m->rank]))
         return;
     struct share *sh = share_of(s, m->round, m->rank);
     memcpy(sh->data + m->at, m->data, m->bytes);

@@ -10,7 +10,7 @@
 #include "engine/block.h"
 #include "engine/driver.h"
 #include "engine/exec_mail.h"
-#include "engine/ways/far.h"
+#include "engine/ways/way_wire.h"
 
 static int check_plan(const weft_plan *p, const weft_comm *c)
 {
@@ -84,7 +84,7 @@ static int complete(weft_exec *x, struct program *p, uint64_t meeting, uint32_t 
     int err = block_at ? 0 : error_nomem();
     for (int r = 0; r < c->size && !err; r++)
         block_at[r] = core_vote_of(c->group, r, meeting)->place;
-    int untagged = far_tags(x, p); /* whatever else fails: the other ends count, too */
+    int untagged = way_wire_tags(x, p); /* whatever else fails: the other ends count, too */
     err = err ? err : untagged;
     if (!err)
         err = fill_program(x, p, block_at);
@@ -136,7 +136,7 @@ static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, con
         err = x ? 0 : error_nomem();
     }
     if (!err) {
-        x->task.ops = &exec_task;
+        x->task.ops = &run_task;
         x->comm = c;
         x->plan = p;
         err = toggle_parse(ways_text ? ways_text : getenv("WEFT_WAYS"), &x->off);

@@ -95,7 +95,7 @@ static void describe(weft_exec *x, struct program *p, uint32_t s, struct block_m
                                 .offer = step->offer,
                                 .watched = step->nnext > 0,
                                 .open = st->kind == PLAN_RECV && !st->ndeps};
-    for (const struct way *const *w = ways; *w && st->kind == PLAN_SEND; w++)
+    for (const struct way *const *w = way_table; *w && st->kind == PLAN_SEND; w++)
         if ((*w)->describe)
             (*w)->describe(x, p, s, m);
     for (uint32_t q = 0; q < st->nparts; q++) {
@@ -214,7 +214,7 @@ int block_hold(weft_exec *x, const struct program *p, const uint64_t *block_at)
     if (!x->held)
         return error_nomem();
     for (int r = 0; r < c->size; r++) {
-        bool known = r == c->rank || transport_far(c->link, r) || program_hears(p, r);
+        bool known = r == c->rank || transport_elsewhere(c->link, r) || program_hears(p, r);
         for (uint32_t i = 0; i < p->nouts && !known; i++)
             known = p->outs[i].peer == r;
         const struct block *b = known ? NULL : c->transport->reach(c->link, r, block_at[r]);

@@ -4,7 +4,7 @@
 #include "engine/block.h"
 #include "engine/driver.h"
 #include "engine/way.h"
-#include "engine/ways/far.h"
+#include "engine/ways/way_wire.h"
 
 /* ---- channels ---- */
 
@@ -48,16 +48,16 @@ static struct channel of_out(const weft_exec *x, const struct exec_out *out)
                             .step = count.next < out->n ? out->steps[count.next] : 0};
 }
 
-static struct channel of_far(const weft_exec *x, const struct far_channel *ch)
+static struct channel of_wired(const weft_exec *x, const struct wire_channel *ch)
 {
     return (struct channel){.peer = ch->peer,
                             .sends = ch->sends,
-                            .waits = far_waits(ch),
+                            .waits = way_wire_waits(ch),
                             .peer_started = ch->peer_run >= x->run,
                             .n = ch->n,
                             .begun = ch->begun,
                             .done = ch->ended,
-                            .step = far_waits(ch) ? ch->messages[ch->ended].step : 0};
+                            .step = way_wire_waits(ch) ? ch->messages[ch->ended].step : 0};
 }
 
 static void put_channel(const weft_exec *x, const struct channel *ch, bool *first, struct text *t)
@@ -96,8 +96,8 @@ static void put_channels(const weft_exec *x, struct text *t)
         ch = of_out(x, &p->outs[i]);
         put_channel(x, &ch, &first, t);
     }
-    for (uint32_t i = 0; i < p->far.n; i++) {
-        ch = of_far(x, &p->far.channels[i]);
+    for (uint32_t i = 0; i < p->wired.n; i++) {
+        ch = of_wired(x, &p->wired.channels[i]);
         put_channel(x, &ch, &first, t);
     }
     text_put(t, "]");

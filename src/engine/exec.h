@@ -50,7 +50,7 @@ static inline bool exec_in_flight(const weft_exec *x)
 {
     return atomic_load_explicit(&x->state, memory_order_acquire) == EXEC_IN_FLIGHT;
 }
-extern const struct comm_task_ops exec_task;
+extern const struct comm_task_ops run_task;
 
 /* ---- describe.c ---- */
 

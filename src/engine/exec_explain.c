@@ -7,7 +7,7 @@
 #include "comm/lock.h"
 #include "engine/driver.h"
 #include "engine/way.h"
-#include "engine/ways/far.h"
+#include "engine/ways/way_wire.h"
 
 /* ---- what there is to tell ---- */
 
@@ -24,13 +24,13 @@ struct side {
     int peer;
     bool sends;
     uint32_t n;
-    const uint32_t *steps; /* NULL: far has them */
-    const struct far_channel *far;
+    const uint32_t *steps; /* NULL: wired has them */
+    const struct wire_channel *wired;
 };
 
 static uint32_t step_of(const struct side *d, uint32_t k)
 {
-    return d->far ? d->far->messages[k].step : d->steps[k];
+    return d->wired ? d->wired->messages[k].step : d->steps[k];
 }
 
 /* Why a message is staged; its sender knows it best. */
@@ -113,8 +113,8 @@ static void each_side(const weft_exec *x, put_side *put, struct text *t)
         put(x, &(struct side){.peer = p->ins[i].peer, .n = p->ins[i].n, .steps = p->ins[i].steps}, t, &first);
     for (uint32_t i = 0; i < p->nouts; i++)
         put(x, &(struct side){p->outs[i].peer, true, p->outs[i].n, p->outs[i].steps, NULL}, t, &first);
-    for (uint32_t i = 0; i < p->far.n; i++) {
-        const struct far_channel *ch = &p->far.channels[i];
+    for (uint32_t i = 0; i < p->wired.n; i++) {
+        const struct wire_channel *ch = &p->wired.channels[i];
         put(x, &(struct side){ch->peer, ch->sends, ch->n, NULL, ch}, t, &first);
     }
 }

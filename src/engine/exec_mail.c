@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "comm/mail.h"
-#include "engine/ways/far.h"
+#include "engine/ways/way_wire.h"
 
 #define PULSE_NS INT64_C(250000000)
 
@@ -24,8 +24,8 @@ static void tell_peers(const weft_exec *x, uint32_t kind)
     m.kind = kind;
     m.exec = x->task.id;
     m.run = x->run;
-    for (uint32_t i = 0; i < x->program->far.n; i++)
-        (void)mail_send(x->comm, x->program->far.channels[i].peer, &m, sizeof m);
+    for (uint32_t i = 0; i < x->program->wired.n; i++)
+        (void)mail_send(x->comm, x->program->wired.channels[i].peer, &m, sizeof m);
 }
 
 static void take(weft_comm *c, int peer, const void *packet, size_t n)
@@ -36,9 +36,9 @@ static void take(weft_comm *c, int peer, const void *packet, size_t n)
     memcpy(&m, packet, n);
     weft_exec *x = (weft_exec *)comm_task_find(c, m.exec);
     if (x && m.kind == FREED)
-        far_freed(x, peer, m.run);
+        way_wire_freed(x, peer, m.run);
     else if (x && exec_in_flight(x))
-        far_heard(x, peer, m.run, core_now());
+        way_wire_heard(x, peer, m.run, core_now());
 }
 
 void exec_mail_open(weft_comm *c)
@@ -49,7 +49,7 @@ void exec_mail_open(weft_comm *c)
 void exec_mail_pulse(weft_exec *x, int64_t now)
 {
     int64_t eighth = x->comm->deadline_ns / 8;
-    if (!x->program->far.n || now - x->pulsed_at < (eighth < PULSE_NS ? eighth : PULSE_NS))
+    if (!x->program->wired.n || now - x->pulsed_at < (eighth < PULSE_NS ? eighth : PULSE_NS))
         return;
     x->pulsed_at = now;
     tell_peers(x, PULSE);

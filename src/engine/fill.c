@@ -9,7 +9,7 @@
 #include "engine/order/weave.h"
 #include "engine/shape.h"
 #include "engine/ways/eager.h"
-#include "engine/ways/far.h"
+#include "engine/ways/way_wire.h"
 
 /* One operand of a tile. */
 struct operand {
@@ -266,7 +266,7 @@ static int fill_send(struct filler *f, const struct exec_out *out, uint32_t k)
 }
 
 /* Between its places and a message of the wire. */
-static int fill_far(struct filler *f, uint32_t s)
+static int fill_wired(struct filler *f, uint32_t s)
 {
     struct exec_step *step = &f->p->steps[s];
     const struct plan_step *st = &f->plan->steps[s];
@@ -491,10 +491,10 @@ static int fill_channels(struct filler *f)
         for (uint32_t k = 0; k < out->n && !err; k++)
             err = fill_send(f, out, k);
     }
-    for (uint32_t i = 0; i < p->far.n && !err; i++)
-        for (uint32_t k = 0; k < p->far.channels[i].n && !err; k++)
-            err = fill_far(f, p->far.channels[i].messages[k].step);
-    return err ? err : far_fill(f->x, p);
+    for (uint32_t i = 0; i < p->wired.n && !err; i++)
+        for (uint32_t k = 0; k < p->wired.channels[i].n && !err; k++)
+            err = fill_wired(f, p->wired.channels[i].messages[k].step);
+    return err ? err : way_wire_fill(f->x, p);
 }
 
 /* Of a run that writes more than the caches of a core keep, what was written first is no longer in them when it ends.
@@ -532,7 +532,7 @@ int fill_program(weft_exec *x, struct program *p, const uint64_t *block_at)
         return err;
     mark_nontemporal(&f);
     err = weave_make(x, p);
-    for (const struct way *const *w = ways; *w && !err; w++)
+    for (const struct way *const *w = way_table; *w && !err; w++)
         if ((*w)->complete)
             (*w)->complete(x, p);
     return err;

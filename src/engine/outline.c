@@ -8,8 +8,8 @@
 #include "engine/driver.h"
 #include "engine/shape.h"
 #include "engine/ways/eager.h"
-#include "engine/ways/far.h"
 #include "engine/ways/staged.h"
+#include "engine/ways/way_wire.h"
 
 static bool allocate(const weft_plan *plan, struct program *p)
 {
@@ -67,7 +67,7 @@ static void group(const weft_exec *x, int kind, uint32_t *at, uint32_t *buckets)
 {
     for (uint32_t s = 0; s < x->plan->nsteps; s++) {
         const struct plan_step *st = &x->plan->steps[s];
-        if (st->kind == kind && !transport_far(x->comm->link, st->peer))
+        if (st->kind == kind && !transport_elsewhere(x->comm->link, st->peer))
             buckets[at[st->peer]++] = s;
     }
 }
@@ -117,7 +117,7 @@ static int channels(const weft_exec *x, struct program *p)
             continue;
         if (st->peer < 0 || st->peer >= x->comm->size || st->peer == x->comm->rank)
             return error_set(WEFT_EINVAL, "step %zu of the plan has rank %d as its peer", s, st->peer);
-        if (transport_far(x->comm->link, st->peer))
+        if (transport_elsewhere(x->comm->link, st->peer))
             continue;
         if (st->kind == PLAN_SEND)
             nouts += !t.sends[st->peer]++;
@@ -248,9 +248,9 @@ int outline_program(weft_exec *x, struct program *p)
     }
     int err = channels(x, p);
     if (!err)
-        err = far_outline(x, p);
+        err = way_wire_outline(x, p);
     bool stay = !err && driver_prefers(x, p);
-    bool eager = !(x->off & way_bit(&way_eager));
+    bool eager = !(x->off & way_table_bit(&way_eager));
     if (!err && eager && (!stay || x->program != p))
         err = eager_choose(x, p);
     if (err)
@@ -268,9 +268,9 @@ void outline_free(weft_exec *x, struct program *p)
 {
     if (!p)
         return;
-    bool ours = far_free(x, p);
+    bool ours = way_wire_free(x, p);
     staging_unreserve(&x->comm->staging, &p->reserve);
-    staging_uncharge(&x->comm->staging, p->far.slot_bytes);
+    staging_uncharge(&x->comm->staging, p->wired.slot_bytes);
     if (ours) /* else its memory stays, after a failure: better lost than written by others */
         arena_free(&p->arena);
     free(p);

@@ -164,12 +164,12 @@ struct exec_out {
 /* The rows of the table in driver.c, in its order. */
 enum driver_id { DRIVER_LISTS, DRIVER_FACES, DRIVER_ONEPASS, DRIVER_PIPELINE, DRIVERS };
 
-/* Channels with ranks on other hosts (ways/far.h). */
-struct far_channel;
-struct far {
+/* Channels with ranks on other hosts (ways/way_wire.h). */
+struct wire_channel;
+struct wire_channels {
     uint32_t n;
-    struct far_channel *channels; /* those that receive first */
-    int64_t slot_bytes;           /* of all of them: counts against the comm's limit */
+    struct wire_channel *channels; /* those that receive first */
+    int64_t slot_bytes;            /* of all of them: counts against the comm's limit */
 };
 
 struct program {
@@ -194,7 +194,7 @@ struct program {
     struct exec_multicast *multicasts;
     uint32_t nmulticasts, *multicast_outs;
     struct weave *weave; /* of order/weave.c; NULL: no copies are woven */
-    struct far far;
+    struct wire_channels wired;
     const struct driver *driver; /* of its runs, NULL: not chosen yet */
     void *state;                 /* the driver's own, one of states */
     void *states[DRIVERS];

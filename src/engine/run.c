@@ -142,12 +142,12 @@ static void begin_submitted(struct comm_task *t)
     driver_call(x);
 }
 
-const struct comm_task_ops exec_task = {.pass = pass,
-                                        .lacking = task_lacking,
-                                        .watch = watch_exec,
-                                        .fail = fail,
-                                        .begin = begin_submitted,
-                                        .describe = describe_exec};
+const struct comm_task_ops run_task = {.pass = pass,
+                                       .lacking = task_lacking,
+                                       .watch = watch_exec,
+                                       .fail = fail,
+                                       .begin = begin_submitted,
+                                       .describe = describe_exec};
 
 /* With a progress lock. If another thread has it, that thread does the rest. */
 __attribute__((noinline)) static int start_shared(weft_exec *x)

@@ -18,10 +18,10 @@ static const char *name_of(int i, uint64_t *bit)
             *bit = driver_at(k)->basic ? 0 : driver_bit(driver_at(k));
             return driver_at(k)->name;
         }
-    for (int k = 0; ways[k]; k++, i--)
+    for (int k = 0; way_table[k]; k++, i--)
         if (!i) {
-            *bit = ways[k]->basic ? 0 : way_bit(ways[k]);
-            return ways[k]->name;
+            *bit = way_table[k]->basic ? 0 : way_table_bit(way_table[k]);
+            return way_table[k]->name;
         }
     *bit = i >= 0 && i < TOGGLE_EXTRAS ? toggle_extra((enum toggle_extra)i) : 0;
     return *bit ? extras[i] : NULL;

@@ -1,7 +1,7 @@
 /* Drivers, ways and orders can be switched off, to see what each is worth and to look for a fault: by
  * weft_bind_opts.ways or WEFT_WAYS, "-eager,-weave". Each has a bit. What one end of a message has switched off is off
  * for the message, so both ends still choose alike; whether it is eager is its sender's decision. driver_bit and
- * way_bit have the bits of rows. */
+ * way_table_bit have the bits of rows. */
 #ifndef WEFT_ENGINE_TOGGLE_H
 #define WEFT_ENGINE_TOGGLE_H
 #include <stdbool.h>

@@ -10,7 +10,7 @@
 #include "engine/block.h"
 #include "engine/driver.h"
 #include "engine/exec_mail.h"
-#include "engine/ways/far.h"
+#include "engine/ways/way_wire.h"
 
 static enum transport_fate fate_of(const weft_comm *c, int peer, const struct block *b)
 {
@@ -64,9 +64,9 @@ static void watch_out(const weft_exec *x, struct exec_out *out, int64_t now, str
         b->stalled = out->peer;
 }
 
-static void watch_far(const weft_exec *x, struct far_channel *ch, int64_t now, struct blame *b)
+static void watch_wired(const weft_exec *x, struct wire_channel *ch, int64_t now, struct blame *b)
 {
-    if (!far_waits(ch)) {
+    if (!way_wire_waits(ch)) {
         ch->heard_at = 0;
         ch->gone = false;
         return;
@@ -110,8 +110,8 @@ void watch_exec(struct comm_task *t, int64_t now)
         watch_in(x, &p->ins[i], now, &b);
     for (uint32_t i = 0; i < p->nouts; i++)
         watch_out(x, &p->outs[i], now, &b);
-    for (uint32_t i = 0; i < p->far.n; i++)
-        watch_far(x, &p->far.channels[i], now, &b);
+    for (uint32_t i = 0; i < p->wired.n; i++)
+        watch_wired(x, &p->wired.channels[i], now, &b);
     if (p->driver->rank_waits)
         watch_helpers(x, &b);
     if (b.died >= 0)
@@ -148,12 +148,12 @@ int watch_timeout(const weft_exec *x)
         if (!named && x->program->driver->out_waits(x, &p->outs[i]))
             add_name(x, &names, p->outs[i].peer, p->outs[i].block);
     }
-    for (uint32_t i = 0; i < p->far.n; i++) {
-        const struct far_channel *ch = &p->far.channels[i];
+    for (uint32_t i = 0; i < p->wired.n; i++) {
+        const struct wire_channel *ch = &p->wired.channels[i];
         bool named = false;
         for (uint32_t k = 0; k < i && !named; k++)
-            named = p->far.channels[k].peer == ch->peer && far_waits(&p->far.channels[k]);
-        if (!named && far_waits(ch))
+            named = p->wired.channels[k].peer == ch->peer && way_wire_waits(&p->wired.channels[k]);
+        if (!named && way_wire_waits(ch))
             names_add(&names, x->comm, ch->peer, ch->peer_run < x->run ? " (has not started)" : "");
     }
     if (!names.n)

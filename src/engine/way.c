@@ -27,10 +27,10 @@ struct way_ends way_ends_out(const weft_exec *x, const struct exec_out *out, uin
 
 const struct way *way_choose(const struct way_ends *e)
 {
-    const struct way *const *w = ways;
+    const struct way *const *w = way_table;
     for (;; w++) { /* pull, the last, always fits */
         uint64_t off = e->from->off | ((*w)->offered ? 0 : e->to->off);
-        if (!(off & way_bit(*w)) && (*w)->fits(e))
+        if (!(off & way_table_bit(*w)) && (*w)->fits(e))
             return *w;
     }
 }
@@ -40,7 +40,7 @@ bool way_pushes(const struct block *from, const struct block_message *sends, con
 {
     const uint64_t off = from->off | to->off;
     int64_t all = 0, push = 0, pull = 0;
-    bool open = !(off & way_bit(&way_push));
+    bool open = !(off & way_table_bit(&way_push));
     *woven = false;
     if (off & toggle_extra(TOGGLE_WEAVE)) /* which does the pushes */
         return false;

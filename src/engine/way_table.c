@@ -5,17 +5,17 @@
 extern const struct way TABLE_FIRST;
 #endif
 
-const struct way *const ways[] = {
+const struct way *const way_table[] = {
 #ifdef TABLE_FIRST
     &TABLE_FIRST,
 #endif
     &way_wire,    &way_eager, &way_staged, &way_push, &way_assist, &way_pull, NULL,
 };
 
-uint64_t way_bit(const struct way *w)
+uint64_t way_table_bit(const struct way *w)
 {
     int i = 0;
-    while (ways[i] != w)
+    while (way_table[i] != w)
         i++;
     return UINT64_C(1) << (16 + i);
 }

@@ -61,7 +61,7 @@ static int by_peer(const void *a, const void *b)
 
 static void add(struct pipes *p, int rank)
 {
-    if (rank < p->comm->size && transport_far(p->comm->link, rank))
+    if (rank < p->comm->size && transport_elsewhere(p->comm->link, rank))
         p->remotes[p->nremotes++].peer = rank;
 }
 

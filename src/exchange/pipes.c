@@ -82,7 +82,7 @@ static uint32_t near_ones(const weft_comm *c, const int *ranks, int n)
 {
     uint32_t near = 0;
     for (int i = 0; i < n; i++)
-        near += ranks[i] >= 0 && ranks[i] < c->size && !transport_far(c->link, ranks[i]);
+        near += ranks[i] >= 0 && ranks[i] < c->size && !transport_elsewhere(c->link, ranks[i]);
     return near;
 }
 
@@ -133,7 +133,7 @@ static int prepare(struct pipes *p, const int *from, int nfrom, const int *to, i
 static struct pipe_head *reach(const struct pipes *p, int rank, uint64_t meeting)
 {
     weft_comm *c = p->comm;
-    if (transport_far(c->link, rank))
+    if (transport_elsewhere(c->link, rank))
         return pipe_wire_peer(p, rank)->head;
     return c->transport->reach(c->link, rank, core_vote_of(c->group, rank, meeting)->place);
 }

@@ -28,7 +28,7 @@ int remote_tags(weft_comm *c)
         return 0;
     r->tags_out = r->tags_in + c->size;
     for (int i = 0; i < c->size; i++) {
-        if (!transport_far(c->link, i))
+        if (!transport_elsewhere(c->link, i))
             continue;
         r->tags_in[i] = hosts->tags_in[i];
         r->tags_out[i] = hosts->tags_out[i];
@@ -300,7 +300,7 @@ int remote_open(weft_comm *c)
     r->budget = c->staging.limit / 8 < REMOTE_BUDGET ? c->staging.limit / 8 : REMOTE_BUDGET;
     r->budget = r->budget < LEAST ? LEAST : r->budget;
     for (int i = 0; i < c->size; i++)
-        r->nremote += transport_far(c->link, i);
+        r->nremote += transport_elsewhere(c->link, i);
     int err = r->peers && r->tags_in ? 0 : error_nomem();
     if (!err && !staging_charge(&c->staging, r->budget))
         err = error_set(WEFT_ENOMEM,

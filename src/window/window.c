@@ -159,7 +159,7 @@ static int build(weft_window *w, const weft_buffer *buffers, uint64_t *place)
     h->data = round_up((uintptr_t)h + front, WINDOW_PAGE) - (uintptr_t)h;
     uint32_t refcount = 0;
     for (int r = 0; r < c->size; r++)
-        refcount += !transport_far(c->link, r);
+        refcount += !transport_elsewhere(c->link, r);
     atomic_store_explicit(&h->refcount, refcount, memory_order_relaxed); /* published by the meeting */
     struct window_desc *d = (struct window_desc *)(void *)((char *)h + describe);
     uint64_t name = describe + (uint64_t)w->n * sizeof *d;
@@ -241,7 +241,7 @@ static int connect_ranks(weft_window *w, uint64_t meeting)
 {
     weft_comm *c = w->comm;
     for (int r = 0; r < c->size; r++) {
-        if (transport_far(c->link, r))
+        if (transport_elsewhere(c->link, r))
             continue;
         if (r != c->rank)
             w->heads[r] = c->transport->reach(c->link, r, core_vote_of(c->group, r, meeting)->place);

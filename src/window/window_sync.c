@@ -68,7 +68,7 @@ static enum transport_fate fate_for_sure(const weft_window *w, int rank, int64_t
 {
     const weft_comm *c = w->comm;
     enum transport_fate fate = fate_of(w, rank);
-    if (fate != TRANSPORT_LEFT || !transport_far(c->link, rank))
+    if (fate != TRANSPORT_LEFT || !transport_elsewhere(c->link, rank))
         return fate;
     struct wire *wire = c->link->hosts->wire;
     if (wire->ops->gone(wire, rank) != TRANSPORT_HERE)

@@ -7,7 +7,7 @@ it uses a name that the other one defines. Folders are those of layers.txt.
   cycles.py BUILD_DIR --all        also lists the circles that are allowed
   cycles.py BUILD_DIR --prefixes   also fails if a name does not begin with the name of its file: shm_heap_take is
                                    defined in shm_heap.c. The folder's name may stand before it: src/memory/tile.c may
-                                   define memory_tile_count. Names of the interface, weft_*, may stand anywhere. A file
+                                   define memory_tile_count, and src/engine/ways/pull.c way_pull. Names of the interface, weft_*, may stand anywhere. A file
                                    whose names begin otherwise says so in a comment of its folder, as in
                                    "Prefix of json_read.c: json_."
   cycles.py BUILD_DIR --exports FOLDER...
@@ -22,7 +22,6 @@ import sys
 
 MOST = 3
 ALLOWED = {}  # folder: more than MOST, where an argument stands beside it
-PREFIXES_LATER = {"engine"}  # whose names are not checked yet
 EXCEPTIONS = {}  # a name that does not begin as its file does: why
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -157,10 +156,8 @@ def stated_prefixes(folder):
 def check_prefixes(defined):
     failed, count, unused = False, 0, set(EXCEPTIONS)
     for name in sorted(defined):
-        if name.split("/")[0] in PREFIXES_LATER:
-            continue
         folder, base = os.path.split(name)
-        mine = [base] + [f"{part}_{base}" for part in folder.split("/")] + stated_prefixes(folder).get(base, [])
+        mine = [base] + [f"{part}_{base}" for parts in folder.split("/") for part in (parts, parts.removesuffix("s"))] + stated_prefixes(folder).get(base, [])
         for symbol in sorted(defined[name]):
             count += 1
             if symbol in EXCEPTIONS:

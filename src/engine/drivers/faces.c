@@ -72,7 +72,7 @@ static bool fits(const weft_exec *x, const struct program *p)
     bool few = c->dedicated_cores ? p->nouts == 1 : c->size <= JOBS_RANKS;
     bool fit = few && !c->staged && p->nouts && p->nouts == p->nins;
     for (int r = 0; r < c->size && fit; r++)
-        fit = !transport_far(c->link, r);
+        fit = !transport_elsewhere(c->link, r);
     for (uint32_t i = 0; i < p->nouts && fit; i++)
         fit = program_hears(p, p->outs[i].peer);
     for (uint32_t s = 0; s < p->nsteps && fit; s++)

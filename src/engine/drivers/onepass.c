@@ -24,7 +24,7 @@ static bool fits(const weft_plan *plan, const struct program *p)
     for (uint32_t s = 0; s < p->nsteps; s++) {
         const struct plan_step *st = &plan->steps[s];
         bool message = is_message(&p->steps[s]);
-        if (message ? p->steps[s].way != &way_eager && !pull_fits(p, &p->steps[s], &pulled)
+        if (message ? p->steps[s].way != &way_eager && !onepass_pull_fits(p, &p->steps[s], &pulled)
                     : p->steps[s].order == ORDER_WEAVE || (rest += p->steps[s].bytes) > REST)
             return false;
         for (uint32_t k = 0; k < st->ndeps; k++) {
@@ -126,7 +126,7 @@ static int make(weft_exec *x, struct program *p, const uint64_t *block_at, void 
     for (uint32_t s = 0; s < p->nsteps; s++)
         if (!is_message(&p->steps[s]))
             post->rest[post->nrest++] = s;
-    return pull_make(p, &post->pulls);
+    return onepass_pull_make(p, &post->pulls);
 }
 
 /* ---- the run ---- */
@@ -178,7 +178,7 @@ static bool write_all(weft_exec *x)
     if (p->joint)
         eager_stamp_joint(x);
     if (post->pulls.nouts)
-        pull_show(x);
+        onepass_pull_show(x);
     post->written = post->calls = true;
     return true;
 }
@@ -189,14 +189,14 @@ static bool write_all(weft_exec *x)
 static void call(weft_exec *x)
 {
     struct onepass *post = driver_state(x);
-    bool told = post->pulls.nins && pull_tell(x, post->rested);
+    bool told = post->pulls.nins && onepass_pull_tell(x, post->rested);
     if (!post->calls && !told)
         return;
     core_fence_all();
     for (uint32_t i = 0, n = post->calls ? post->npeers : 0; i < n; i++)
         core_call_fenced(x->comm->group, post->peers[i]);
     if (told)
-        pull_call(x);
+        onepass_pull_call(x);
     post->calls = false;
 }
 
@@ -220,7 +220,7 @@ static void start(weft_exec *x)
     post->next = 0;
     post->written = post->rested = false;
     if (post->pulls.nins || post->pulls.nouts)
-        pull_start(x);
+        onepass_pull_start(x);
     write_all(x);
 }
 
@@ -294,7 +294,7 @@ static inline bool receive(weft_exec *x, bool *moved)
         next++;
     post->next = next;
     if (post->pulls.got < post->pulls.nins) {
-        *moved |= pull_take(x);
+        *moved |= onepass_pull_take(x);
         if (post->pulls.got < post->pulls.nins)
             return false;
     }
@@ -310,7 +310,7 @@ static bool pass(weft_exec *x, bool eager)
         finish(x);
         moved = true;
     }
-    if (post->rested && (!post->pulls.nouts || pull_read(x))) {
+    if (post->rested && (!post->pulls.nouts || onepass_pull_read(x))) {
         x->program->left = 0;
         return true;
     }

@@ -65,12 +65,13 @@ struct onepass {
 /* ---- post_pull.c ---- */
 
 /* Can the message be pulled in a post? Adds to the bytes that are. */
-bool pull_fits(const struct program *p, const struct exec_step *step, int64_t *bytes);
-int pull_make(struct program *p, struct pulls *q);
-void pull_start(weft_exec *x);
-void pull_show(weft_exec *x);           /* this rank's to its peers; pull_call and a fence follow */
-bool pull_take(weft_exec *x);           /* those that are shown; true: there were some */
-bool pull_tell(weft_exec *x, bool all); /* that they were read, unless a fold is yet to do so; true: there were some */
-void pull_call(weft_exec *x);           /* behind core_fence_all: wakes those who were told */
-bool pull_read(weft_exec *x);           /* have peers read all of this rank's? */
+bool onepass_pull_fits(const struct program *p, const struct exec_step *step, int64_t *bytes);
+int onepass_pull_make(struct program *p, struct pulls *q);
+void onepass_pull_start(weft_exec *x);
+void onepass_pull_show(weft_exec *x); /* this rank's to its peers; pull_call and a fence follow */
+bool onepass_pull_take(weft_exec *x); /* those that are shown; true: there were some */
+bool onepass_pull_tell(weft_exec *x,
+                       bool all);     /* that they were read, unless a fold is yet to do so; true: there were some */
+void onepass_pull_call(weft_exec *x); /* behind core_fence_all: wakes those who were told */
+bool onepass_pull_read(weft_exec *x); /* have peers read all of this rank's? */
 #endif

@@ -25,7 +25,7 @@ static bool fits_recv(const struct program *p, const struct exec_step *step)
     return step->way == &way_pull && step->order != ORDER_WEAVE && p->ins[step->channel].n == 1;
 }
 
-bool pull_fits(const struct program *p, const struct exec_step *step, int64_t *bytes)
+bool onepass_pull_fits(const struct program *p, const struct exec_step *step, int64_t *bytes)
 {
     if (step->kind == PLAN_SEND)
         return fits_send(p, step);
@@ -33,7 +33,7 @@ bool pull_fits(const struct program *p, const struct exec_step *step, int64_t *b
     return fits_recv(p, step) && *bytes <= PULLS;
 }
 
-int pull_make(struct program *p, struct pulls *q)
+int onepass_pull_make(struct program *p, struct pulls *q)
 {
     q->in = program_take(p, p->nins, sizeof *q->in);
     q->out = program_take(p, p->nouts, sizeof *q->out);
@@ -68,7 +68,7 @@ static struct pulls *pulls_of(const weft_exec *x)
     return &((struct onepass *)driver_state(x))->pulls;
 }
 
-void pull_start(weft_exec *x)
+void onepass_pull_start(weft_exec *x)
 {
     struct pulls *q = pulls_of(x);
     q->got = q->read = 0;
@@ -76,7 +76,7 @@ void pull_start(weft_exec *x)
         q->in[i].state = PULL_DUE;
 }
 
-void pull_show(weft_exec *x)
+void onepass_pull_show(weft_exec *x)
 {
     struct pulls *q = pulls_of(x);
     core_fence_tells();
@@ -94,7 +94,7 @@ static void take(weft_exec *x, struct pull_in *in)
         arrivals_step(x, in->step);
 }
 
-bool pull_take(weft_exec *x)
+bool onepass_pull_take(weft_exec *x)
 {
     struct pulls *q = pulls_of(x);
     uint32_t before = q->got;
@@ -114,7 +114,7 @@ bool pull_take(weft_exec *x)
     return true;
 }
 
-bool pull_tell(weft_exec *x, bool all)
+bool onepass_pull_tell(weft_exec *x, bool all)
 {
     struct pulls *q = pulls_of(x);
     bool any = false;
@@ -131,7 +131,7 @@ bool pull_tell(weft_exec *x, bool all)
     return any;
 }
 
-void pull_call(weft_exec *x)
+void onepass_pull_call(weft_exec *x)
 {
     struct pulls *q = pulls_of(x);
     for (uint32_t i = 0; i < q->nins; i++)
@@ -141,7 +141,7 @@ void pull_call(weft_exec *x)
         }
 }
 
-bool pull_read(weft_exec *x)
+bool onepass_pull_read(weft_exec *x)
 {
     struct pulls *q = pulls_of(x);
     while (q->read < q->nouts && atomic_load_explicit(q->out[q->read].done, CORE_LOOK) >= x->run)

@@ -33,7 +33,7 @@
 #include "engine/driver.h"
 #include "engine/order/weave.h"
 #include "engine/ways/eager.h"
-#include "engine/ways/far.h"
+#include "engine/ways/way_wire.h"
 #include "engine/work.h"
 
 #define SLICE (256 << 10) /* bytes that one pass moves in each of its parts, and one step more */
@@ -212,8 +212,8 @@ static void start(weft_exec *x)
         launch(x);
     if (p->joint)
         eager_launch_joint(x);
-    if (p->far.n)
-        far_start(x);
+    if (p->wired.n)
+        way_wire_start(x);
 }
 
 /* Others wait for what is launched, folded and received; copies that only this rank needs come last. */
@@ -228,8 +228,8 @@ static bool pass(weft_exec *x, bool eager)
         drain(x, p->urgent, &p->urgent_head, &p->urgent_tail);
         moved = true;
     }
-    if (p->far.n)
-        moved |= far_pass(x);
+    if (p->wired.n)
+        moved |= way_wire_pass(x);
     if (p->weave)
         moved |= weave_pass(x, eager);
     if (!moved)
@@ -269,7 +269,7 @@ static int lacking(const weft_exec *x)
 {
     const struct program *p = x->program;
     int ins = 0, outs = 0, opens = 0;
-    if (p->far.n)
+    if (p->wired.n)
         return 1;
     for (uint32_t i = 0; i < p->nins; i++)
         ins += in_waits(x, &p->ins[i]);

@@ -87,7 +87,7 @@ static enum transport_fate hosts_gone(struct transport_link *l, int rank)
 {
     if (atomic_load_explicit(&l->group->ranks[rank].state, memory_order_seq_cst) == CORE_LEFT)
         return TRANSPORT_LEFT;
-    if (!transport_far(l, rank))
+    if (!transport_elsewhere(l, rank))
         return home(l)->transport->gone(home(l), l->hosts->near[rank]);
     return l->hosts->wire->ops->gone(l->hosts->wire, rank);
 }

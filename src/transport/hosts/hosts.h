@@ -25,7 +25,7 @@ struct transport_hosts {
 };
 
 /* Is the rank on another host? */
-static inline bool transport_far(const struct transport_link *l, int rank)
+static inline bool transport_elsewhere(const struct transport_link *l, int rank)
 {
     return l->hosts && l->hosts->near[rank] < 0;
 }

@@ -51,7 +51,7 @@ void hosts_link_enter(struct transport_link *l)
 int hosts_link_founder(const struct transport_link *l, const int *ranks, int size)
 {
     for (int r = 0; r < size; r++)
-        if (!transport_far(l, ranks[r]))
+        if (!transport_elsewhere(l, ranks[r]))
             return r;
     return 0;
 }

@@ -2,7 +2,7 @@
  * its memory. A RECV is started as soon as its memory is free, which is at the start of a run unless
  * it has to wait for a slot; it is over when it has come and has been unpacked. Nothing is counted
  * between the ends: the wire matches the messages of a channel in the order in which they are started. */
-#include "engine/ways/far.h"
+#include "engine/ways/way_wire.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,28 +17,28 @@
 
 /* ---- bind ---- */
 
-/* How many messages of one kind there are with each far rank. Returns the number of such ranks. */
+/* How many messages of one kind there are with each rank of another host. Returns the number of such ranks. */
 static uint32_t tally(const weft_exec *x, int kind, uint32_t *count)
 {
     uint32_t channels = 0;
     for (size_t s = 0; s < x->plan->nsteps; s++) {
         const struct plan_step *st = &x->plan->steps[s];
-        if (st->kind == kind && transport_far(x->comm->link, st->peer))
+        if (st->kind == kind && transport_elsewhere(x->comm->link, st->peer))
             channels += !count[st->peer]++;
     }
     return channels;
 }
 
 static int make_channels(const weft_exec *x, struct program *p, int kind, const uint32_t *count,
-                         struct far_channel **of)
+                         struct wire_channel **of)
 {
     const weft_comm *c = x->comm;
-    struct far *far = &p->far;
+    struct wire_channels *wired = &p->wired;
     for (int i = 1; i < c->size; i++) { /* from the next rank on, as for the near ones */
         int r = (c->rank + i) % c->size;
         if (!count[r])
             continue;
-        struct far_channel *ch = &far->channels[far->n++];
+        struct wire_channel *ch = &wired->channels[wired->n++];
         ch->peer = r;
         ch->sends = kind == PLAN_SEND;
         ch->messages = program_take(p, count[r], sizeof *ch->messages);
@@ -48,9 +48,9 @@ static int make_channels(const weft_exec *x, struct program *p, int kind, const 
     }
     for (uint32_t s = 0; s < x->plan->nsteps; s++) {
         const struct plan_step *st = &x->plan->steps[s];
-        if (st->kind != kind || !transport_far(c->link, st->peer))
+        if (st->kind != kind || !transport_elsewhere(c->link, st->peer))
             continue;
-        struct far_channel *ch = of[st->peer];
+        struct wire_channel *ch = of[st->peer];
         ch->messages[ch->n++].step = s;
         p->steps[s].offer = OFFER_WIRE;
         p->steps[s].way = &way_wire;
@@ -58,32 +58,32 @@ static int make_channels(const weft_exec *x, struct program *p, int kind, const 
     return 0;
 }
 
-int far_outline(weft_exec *x, struct program *p)
+int way_wire_outline(weft_exec *x, struct program *p)
 {
     size_t size = (size_t)x->comm->size;
     if (!x->comm->link->hosts)
         return 0;
     uint32_t *recvs = program_take(p, size, sizeof *recvs), *sends = program_take(p, size, sizeof *sends);
-    struct far_channel **of = program_take(p, size, sizeof *of);
+    struct wire_channel **of = program_take(p, size, sizeof *of);
     if (!recvs || !sends || !of)
         return error_nomem();
     uint32_t n = tally(x, PLAN_RECV, recvs) + tally(x, PLAN_SEND, sends);
-    p->far.channels = program_take(p, n, sizeof *p->far.channels);
-    if (!p->far.channels)
+    p->wired.channels = program_take(p, n, sizeof *p->wired.channels);
+    if (!p->wired.channels)
         return error_nomem();
     int err = make_channels(x, p, PLAN_RECV, recvs, of);
     return err ? err : make_channels(x, p, PLAN_SEND, sends, of);
 }
 
-int far_tags(weft_exec *x, struct program *p)
+int way_wire_tags(weft_exec *x, struct program *p)
 {
     struct transport_hosts *hosts = x->comm->link->hosts;
     int err = 0;
-    for (uint32_t i = 0; i < p->far.n; i++) {
-        struct far_channel *ch = &p->far.channels[i];
+    for (uint32_t i = 0; i < p->wired.n; i++) {
+        struct wire_channel *ch = &p->wired.channels[i];
         uint64_t *next = &(ch->sends ? hosts->tags_out : hosts->tags_in)[ch->peer];
         if (x->program != p) { /* of the same plan, so with the same channels */
-            ch->tag = x->program->far.channels[i].tag;
+            ch->tag = x->program->wired.channels[i].tag;
             continue;
         }
         ch->tag = *next;
@@ -98,8 +98,8 @@ int far_tags(weft_exec *x, struct program *p)
 }
 
 /* A message of one move that changes nothing about its bytes travels from or to their place. */
-static char *direct(const weft_exec *x, const struct program *p, const struct far_channel *ch,
-                    const struct far_message *m)
+static char *direct(const weft_exec *x, const struct program *p, const struct wire_channel *ch,
+                    const struct wire_bucket *m)
 {
     const struct exec_step *step = &p->steps[m->step];
     const struct exec_move *move = &p->moves[step->work];
@@ -142,8 +142,8 @@ static int64_t pieces(const struct exec_move *move, bool sends, struct wire_part
 
 /* How many pieces the message travels in, without a slot, where the wire takes lists: if they are so long that the
  * wire's own copy of each is worth it. 0: it does not. */
-static int64_t listed(const weft_exec *x, const struct program *p, const struct far_channel *ch,
-                      const struct far_message *m)
+static int64_t listed(const weft_exec *x, const struct program *p, const struct wire_channel *ch,
+                      const struct wire_bucket *m)
 {
     const struct exec_step *step = &p->steps[m->step];
     int64_t bytes = 0, all = 0;
@@ -160,8 +160,8 @@ static int64_t listed(const weft_exec *x, const struct program *p, const struct 
     return all && bytes == x->plan->steps[m->step].bytes && bytes / all >= PIECE ? all : 0;
 }
 
-static int make_list(weft_exec *x, struct program *p, const struct far_channel *ch, struct far_message *m, uint64_t tag,
-                     int64_t n)
+static int make_list(weft_exec *x, struct program *p, const struct wire_channel *ch, struct wire_bucket *m,
+                     uint64_t tag, int64_t n)
 {
     struct wire *wire = x->comm->link->hosts->wire;
     const struct exec_step *step = &p->steps[m->step];
@@ -175,7 +175,7 @@ static int make_list(weft_exec *x, struct program *p, const struct far_channel *
     return err;
 }
 
-static int64_t slot_size(const weft_exec *x, const struct program *p, const struct far_channel *ch, uint32_t *staged)
+static int64_t slot_size(const weft_exec *x, const struct program *p, const struct wire_channel *ch, uint32_t *staged)
 {
     int64_t most = 0;
     *staged = 0;
@@ -193,15 +193,15 @@ static int64_t slot_size(const weft_exec *x, const struct program *p, const stru
 static int64_t all_slots(const weft_exec *x, const struct program *p, uint32_t slots)
 {
     int64_t all = 0;
-    for (uint32_t i = 0; i < p->far.n; i++) {
+    for (uint32_t i = 0; i < p->wired.n; i++) {
         uint32_t staged;
-        int64_t bytes = slot_size(x, p, &p->far.channels[i], &staged);
+        int64_t bytes = slot_size(x, p, &p->wired.channels[i], &staged);
         all += bytes * (staged < slots ? staged : slots);
     }
     return all;
 }
 
-static int make_messages(weft_exec *x, struct program *p, struct far_channel *ch, char **room)
+static int make_messages(weft_exec *x, struct program *p, struct wire_channel *ch, char **room)
 {
     struct wire *wire = x->comm->link->hosts->wire;
     uint32_t staged = 0;
@@ -209,7 +209,7 @@ static int make_messages(weft_exec *x, struct program *p, struct far_channel *ch
     ch->slots = staged < ch->slots ? staged : ch->slots;
     staged = 0;
     for (uint32_t k = 0; k < ch->n; k++) {
-        struct far_message *m = &ch->messages[k];
+        struct wire_bucket *m = &ch->messages[k];
         struct exec_step *step = &p->steps[m->step];
         char *memory = direct(x, p, ch, m);
         int64_t n = memory ? 0 : listed(x, p, ch, m);
@@ -233,12 +233,12 @@ static int make_messages(weft_exec *x, struct program *p, struct far_channel *ch
     return 0;
 }
 
-int far_fill(weft_exec *x, struct program *p)
+int way_wire_fill(weft_exec *x, struct program *p)
 {
-    struct far *far = &p->far;
+    struct wire_channels *wired = &p->wired;
     weft_comm *c = x->comm;
     uint32_t slots = (uint32_t)c->channel_buckets;
-    if (!far->n)
+    if (!wired->n)
         return 0;
     while (slots > 1 && all_slots(x, p, slots) > (c->staging.limit - c->staging.taken) / 2)
         slots--;
@@ -247,28 +247,28 @@ int far_fill(weft_exec *x, struct program *p)
         return error_set(WEFT_ENOMEM,
                          "%u channels with other hosts need %lld bytes of staging, %lld of %lld are left: raise "
                          "inflight_bytes, or lower with a smaller bucket",
-                         far->n, (long long)bytes, (long long)(c->staging.limit - c->staging.taken),
+                         wired->n, (long long)bytes, (long long)(c->staging.limit - c->staging.taken),
                          (long long)c->staging.limit);
-    far->slot_bytes = bytes;
-    char *room = arena_alloc(&p->arena, (size_t)far->slot_bytes + STAGING_ALIGN);
+    wired->slot_bytes = bytes;
+    char *room = arena_alloc(&p->arena, (size_t)wired->slot_bytes + STAGING_ALIGN);
     if (!room)
         return error_nomem();
     room = (char *)(((uintptr_t)room + STAGING_ALIGN - 1) / STAGING_ALIGN * STAGING_ALIGN);
     int err = 0;
-    for (uint32_t i = 0; i < far->n && !err; i++) {
-        far->channels[i].slots = slots;
-        err = make_messages(x, p, &far->channels[i], &room);
+    for (uint32_t i = 0; i < wired->n && !err; i++) {
+        wired->channels[i].slots = slots;
+        err = make_messages(x, p, &wired->channels[i], &room);
     }
     return err;
 }
 
-bool far_free(const weft_exec *x, struct program *p)
+bool way_wire_free(const weft_exec *x, struct program *p)
 {
     bool ours = true;
-    if (p->far.n)
+    if (p->wired.n)
         x->comm->link->hosts->wire->failed = core_failed(x->comm->group);
-    for (uint32_t i = 0; i < p->far.n; i++) {
-        const struct far_channel *ch = &p->far.channels[i];
+    for (uint32_t i = 0; i < p->wired.n; i++) {
+        const struct wire_channel *ch = &p->wired.channels[i];
         for (uint32_t k = 0; ch->messages && k < ch->n; k++) {
             struct wire_message *m = ch->messages[k].wire;
             if (!m)
@@ -282,7 +282,7 @@ bool far_free(const weft_exec *x, struct program *p)
 
 /* ---- the run ---- */
 
-static bool broken(weft_exec *x, const struct far_channel *ch, int err)
+static bool broken(weft_exec *x, const struct wire_channel *ch, int err)
 {
     char who[NAMES_RANK], text[CORE_TEXT / 3];
     snprintf(text, sizeof text, "%s", weft_errmsg()); /* the wire's */
@@ -291,18 +291,18 @@ static bool broken(weft_exec *x, const struct far_channel *ch, int err)
     return true;
 }
 
-static bool slot_free(const struct far_channel *ch, const struct far_message *m)
+static bool slot_free(const struct wire_channel *ch, const struct wire_bucket *m)
 {
     return !m->slot || ch->slots_begun - ch->slots_ended < ch->slots;
 }
 
-static bool begin(weft_exec *x, struct far_channel *ch)
+static bool begin(weft_exec *x, struct wire_channel *ch)
 {
     struct program *p = x->program;
     struct wire *wire = x->comm->link->hosts->wire;
     bool moved = false;
     for (int64_t room = SLICE; ch->begun < ch->n && room > 0; moved = true) {
-        struct far_message *m = &ch->messages[ch->begun];
+        struct wire_bucket *m = &ch->messages[ch->begun];
         const struct exec_step *step = &p->steps[m->step];
         if (p->open[m->step] || !slot_free(ch, m))
             break;
@@ -321,13 +321,13 @@ static bool begin(weft_exec *x, struct far_channel *ch)
     return moved;
 }
 
-static bool end(weft_exec *x, struct far_channel *ch)
+static bool end(weft_exec *x, struct wire_channel *ch)
 {
     struct program *p = x->program;
     struct wire *wire = x->comm->link->hosts->wire;
     bool moved = false;
     for (int64_t room = SLICE; ch->ended < ch->begun && room > 0; moved = true) {
-        struct far_message *m = &ch->messages[ch->ended];
+        struct wire_bucket *m = &ch->messages[ch->ended];
         const struct exec_step *step = &p->steps[m->step];
         int done = wire->ops->test(m->wire);
         if (done < 0)
@@ -354,30 +354,30 @@ static bool end(weft_exec *x, struct far_channel *ch)
     return moved;
 }
 
-void far_start(weft_exec *x)
+void way_wire_start(weft_exec *x)
 {
-    struct far *far = &x->program->far;
-    for (uint32_t i = 0; i < far->n; i++) {
-        struct far_channel *ch = &far->channels[i];
+    struct wire_channels *wired = &x->program->wired;
+    for (uint32_t i = 0; i < wired->n; i++) {
+        struct wire_channel *ch = &wired->channels[i];
         ch->begun = ch->ended = ch->slots_begun = ch->slots_ended = 0;
         ch->heard_at = 0;
         ch->gone = false;
     }
-    for (uint32_t i = 0; i < far->n && !core_failed(x->comm->group); i++)
-        begin(x, &far->channels[i]);
-    if (far->n &&
-        !far->channels[0].sends) { /* leave to send, which peers may wait for, goes out before the next call */
+    for (uint32_t i = 0; i < wired->n && !core_failed(x->comm->group); i++)
+        begin(x, &wired->channels[i]);
+    if (wired->n &&
+        !wired->channels[0].sends) { /* leave to send, which peers may wait for, goes out before the next call */
         struct wire *wire = x->comm->link->hosts->wire;
         wire->ops->progress(wire);
     }
 }
 
-bool far_pass(weft_exec *x)
+bool way_wire_pass(weft_exec *x)
 {
-    struct far *far = &x->program->far;
+    struct wire_channels *wired = &x->program->wired;
     bool moved = false;
-    for (uint32_t i = 0; i < far->n && !core_failed(x->comm->group); i++) {
-        struct far_channel *ch = &far->channels[i];
+    for (uint32_t i = 0; i < wired->n && !core_failed(x->comm->group); i++) {
+        struct wire_channel *ch = &wired->channels[i];
         if (ch->ended == ch->n)
             continue;
         moved |= end(x, ch);
@@ -388,15 +388,15 @@ bool far_pass(weft_exec *x)
 
 /* ---- waiting ---- */
 
-bool far_waits(const struct far_channel *ch)
+bool way_wire_waits(const struct wire_channel *ch)
 {
     return ch->ended < ch->begun;
 }
 
-void far_heard(weft_exec *x, int peer, uint64_t run, int64_t now)
+void way_wire_heard(weft_exec *x, int peer, uint64_t run, int64_t now)
 {
-    for (uint32_t i = 0; i < x->program->far.n; i++) {
-        struct far_channel *ch = &x->program->far.channels[i];
+    for (uint32_t i = 0; i < x->program->wired.n; i++) {
+        struct wire_channel *ch = &x->program->wired.channels[i];
         if (ch->peer != peer)
             continue;
         ch->peer_run = run;
@@ -404,10 +404,10 @@ void far_heard(weft_exec *x, int peer, uint64_t run, int64_t now)
     }
 }
 
-void far_freed(weft_exec *x, int peer, uint64_t run)
+void way_wire_freed(weft_exec *x, int peer, uint64_t run)
 {
-    for (uint32_t i = 0; i < x->program->far.n; i++) {
-        struct far_channel *ch = &x->program->far.channels[i];
+    for (uint32_t i = 0; i < x->program->wired.n; i++) {
+        struct wire_channel *ch = &x->program->wired.channels[i];
         if (ch->peer != peer)
             continue;
         ch->freed = true;
