@@ -258,7 +258,7 @@ def options_of(argv):
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--weft", default=os.path.join(ROOT, "build/weft"), help="the command (%(default)s)")
     p.add_argument("--tables", default=",".join(TABLES), help="tables (%(default)s)")
-    p.add_argument("--ranks", "-n", default="8,16" if CORES >= 16 else "4,8", help="ranks (%(default)s)")
+    p.add_argument("--ranks", "-n", default="2,8,16" if CORES >= 16 else "2,4,8", help="ranks (%(default)s)")
     p.add_argument("--ways", help="these drivers and ways only")
     p.add_argument("--only", help="lines with these names only, as --only of weft bench has them")
     p.add_argument("--sizes", help="sizes, as --sizes of weft bench has them (that table's)")
