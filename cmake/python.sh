@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Python package as a user would, into a virtual environment below the build tree, with PyTorch and JAX
 # (their builds for the CPU), mpi4py and abi3audit beside it, and runs the package's tests. What cannot be installed is said, and skipped.
+# FRAMEWORKS=no: the package alone. PYTEST_ARGS: for pytest.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
@@ -20,14 +21,18 @@ install()
 
 echo "python: installing the package into $venv"
 install -C "build-dir=$build/pip" . pytest mypy build || exit 1
-# The plain wheel of PyTorch has a GPU's libraries in it on x86-64.
-[ "$(uname -m)" = x86_64 ] && index=(--index-url https://download.pytorch.org/whl/cpu) || index=()
-"$python" -c 'import torch' 2>/dev/null || install "${index[@]}" torch || install torch ||
-    echo "skip: PyTorch cannot be installed; what compares with it is skipped"
-"$python" -c 'import safetensors' 2>/dev/null || install safetensors ||
-    echo "skip: safetensors cannot be installed; what compares checkpoints with it is skipped"
-"$python" -c 'import mpi4py' 2>/dev/null || install mpi4py || echo "skip: mpi4py cannot be installed; its communicators are not tried"
-"$python" -c 'import abi3audit' 2>/dev/null || install abi3audit || echo "skip: abi3audit cannot be installed; the limited API is checked less"
-"$python" -c 'import jax' 2>/dev/null || install jax || echo "skip: JAX cannot be installed; what compares with it is skipped"
+frameworks()
+{
+    # The plain wheel of PyTorch has a GPU's libraries in it on x86-64.
+    [ "$(uname -m)" = x86_64 ] && index=(--index-url https://download.pytorch.org/whl/cpu) || index=()
+    "$python" -c 'import torch' 2>/dev/null || install "${index[@]}" torch || install torch ||
+        echo "skip: PyTorch cannot be installed; what compares with it is skipped"
+    "$python" -c 'import safetensors' 2>/dev/null || install safetensors ||
+        echo "skip: safetensors cannot be installed; what compares checkpoints with it is skipped"
+    "$python" -c 'import mpi4py' 2>/dev/null || install mpi4py || echo "skip: mpi4py cannot be installed; its communicators are not tried"
+    "$python" -c 'import abi3audit' 2>/dev/null || install abi3audit || echo "skip: abi3audit cannot be installed; the limited API is checked less"
+    "$python" -c 'import jax' 2>/dev/null || install jax || echo "skip: JAX cannot be installed; what compares with it is skipped"
+}
+[ "${FRAMEWORKS:-yes}" = no ] || frameworks
 
-WEFT_TEST_BUILD=1 exec "$python" -m pytest "$@"
+WEFT_TEST_BUILD=1 exec "$python" -m pytest ${PYTEST_ARGS:-} "$@"

@@ -419,10 +419,10 @@ typedef struct weft_view {
 typedef struct weft_bind_opts {
     size_t size;
     int64_t deadline_ns; /* for the ranks to meet in this call; 0: that of the comm */
-    const char *ways;    /* drivers and ways not to use, "-stream,-comb" (weft_way_name); NULL: those of WEFT_WAYS */
+    const char *ways;    /* drivers and ways not to use, "-eager,-weave" (weft_way_name); NULL: those of WEFT_WAYS */
 } weft_bind_opts;
 #define WEFT_BIND_OPTS_INIT WEFT_SIZED(weft_bind_opts)
-/* The drivers and ways that can be switched off, from index 0 on; NULL after the last. */
+/* The drivers, ways and orders of copying that can be switched off, from index 0 on; NULL after the last. */
 WEFT_API const char *weft_way_name(size_t i);
 
 /* Collective, in the same order on all ranks. src and dst have one view for each tensor; either may be NULL if the rank

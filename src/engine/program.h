@@ -87,7 +87,7 @@ struct exec_step {
     char *inlined; /* where an inline message is put together; NULL: it is none */
 };
 
-/* An eager message of this rank's: one or more SENDs of the same data. */
+/* Eager slots that this rank writes: for one message, or for several of the same data, whose readers all read them. */
 struct exec_eager {
     char *slot;                    /* slot 0 */
     int64_t at, slot_bytes, bytes; /* at: where slot 0 is behind the first of all */

@@ -20,8 +20,8 @@ static int check_head(const weft_plan *p)
         return check_refuse("rank %d in a world of %d", (int)p->rank, (int)p->world);
     if (!plan_kind_text(p->kind, strlen(p->kind)))
         return check_refuse("kind \"%.40s\" is unknown", p->kind);
-    if (!plan_algorithm_text(p->algorithm, strlen(p->algorithm)))
-        return check_refuse("algorithm \"%.40s\" is unknown", p->algorithm);
+    if (!plan_is_word(p->algorithm))
+        return check_refuse("\"%.40s\" cannot be the name of an algorithm", p->algorithm);
     if (p->in_place > 1)
         return check_refuse("in_place is %d, not 0 or 1", p->in_place);
     if (p->scratch < 0 || p->bound < 0 || p->stated < 0 || p->bucket < 0)

@@ -1,5 +1,4 @@
-/* The plan as an object: its life, what it was made of, when two are equal, and the fixed lists
- * of words that a plan uses for what it is. */
+/* The plan as an object: its life, what it was made of, when two are equal, and the words for what it is. */
 #include "plan/plan.h"
 
 #include <stdlib.h>
@@ -12,26 +11,19 @@ static const char *const kinds[] = {
     "gather", "reduce",       "allgather", "reduce_scatter", "allreduce", "all_to_all",
     "halo",   "reverse_halo", "slice",     "identity",       "mixed",
 };
-static const char *const algorithms[] = {
-    "direct", "one_phase", "two_phase", "ring", "ring2", "doubling", "tree", "pairwise", "bruck", "two_level", "mixed",
-};
-
-static const char *find(const char *const *list, size_t n, const char *text, size_t len)
-{
-    for (size_t i = 0; i < n; i++)
-        if (strlen(list[i]) == len && memcmp(list[i], text, len) == 0)
-            return list[i];
-    return NULL;
-}
 
 const char *plan_kind_text(const char *text, size_t len)
 {
-    return find(kinds, sizeof kinds / sizeof *kinds, text, len);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strlen(kinds[i]) == len && memcmp(kinds[i], text, len) == 0)
+            return kinds[i];
+    return NULL;
 }
 
-const char *plan_algorithm_text(const char *text, size_t len)
+bool plan_is_word(const char *text)
 {
-    return find(algorithms, sizeof algorithms / sizeof *algorithms, text, len);
+    size_t len = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_");
+    return len && len < PLAN_WORD && !text[len];
 }
 
 void weft_plan_free(weft_plan *p)

@@ -78,12 +78,15 @@ struct plan_tensor {
     uint8_t ndim;
 };
 #define PLAN_NONE UINT32_MAX
+#define PLAN_WORD 32 /* bytes of a kind or an algorithm, with the 0 behind it */
 
 struct weft_plan {
     int32_t rank, world;
     uint64_t digest;
-    const char *kind, *algorithm; /* static texts */
-    int64_t scratch;              /* bytes of all TEMP buffers */
+    const char *kind;      /* a static text */
+    const char *algorithm; /* a static text, or `word` */
+    char word[PLAN_WORD];  /* the algorithm of a plan that was loaded */
+    int64_t scratch;       /* bytes of all TEMP buffers */
     int64_t bound, stated;
     int64_t bucket; /* options, for explain and save */
     uint8_t in_place;
@@ -105,10 +108,11 @@ static inline int plan_ndim(const weft_plan *p, const struct plan_part *part)
     return p->tensors[p->bufs[part->buf].tensor].ndim;
 }
 
-/* The static text equal to the first len letters of text, for weft_plan.kind and .algorithm; NULL
- * when there is no such kind or algorithm. */
+/* The static text equal to the first len letters of text, for weft_plan.kind; NULL when there is no such kind. */
 const char *plan_kind_text(const char *text, size_t len);
-const char *plan_algorithm_text(const char *text, size_t len);
+/* Can it be the name of an algorithm? Which ones there are is known to lowering alone; a plan of one that this version
+ * does not know can still be loaded and run. */
+bool plan_is_word(const char *text);
 
 /* Checks all that can be checked of one plan alone: every index, every bound, order of deps,
  * dtypes and ops that exist, sizes that do not overflow, places inside their buffers, buffers

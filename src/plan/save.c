@@ -30,7 +30,7 @@
 enum section { TENSORS, BUFS, PARTS, STEPS, RUNS, SPOTS, SHAPES, DEPS, NAMES, LAYOUT_TEXT, SECTIONS };
 /* The count of layouts comes after those of the sections; their bytes are in LAYOUT_TEXT. */
 enum { LAYOUTS = SECTIONS, COUNTS };
-enum { WORD = 32, PREFIX = 24, FIXED = 73 + 2 * WORD, HEAD = PREFIX + 8 * COUNTS + FIXED, TAIL = 8 };
+enum { WORD = PLAN_WORD, PREFIX = 24, FIXED = 73 + 2 * WORD, HEAD = PREFIX + 8 * COUNTS + FIXED, TAIL = 8 };
 
 static const struct {
     const char *what;
@@ -333,12 +333,13 @@ static int read_counts(struct cursor *c, size_t len, uint64_t counts[COUNTS])
     return 0;
 }
 
-static int unknown_word(const char *what, const char *word)
+/* format: has a place for the word. */
+__attribute__((format(printf, 1, 0))) static int wrong_word(const char *format, const char *word)
 {
     char shown[4 * WORD + 1];
     struct text t = text_start(shown, sizeof shown);
     text_escaped(&t, word);
-    return error_set(WEFT_EINVAL, "plan: %s \"%s\" is unknown", what, shown);
+    return error_set(WEFT_EINVAL, format, shown);
 }
 
 static int read_fixed(struct cursor *c, weft_plan *p)
@@ -347,11 +348,12 @@ static int read_fixed(struct cursor *c, weft_plan *p)
     code_fixed(c, p, kind, algorithm);
     p->machine.size = sizeof p->machine;
     p->kind = plan_kind_text(kind, strlen(kind));
-    p->algorithm = plan_algorithm_text(algorithm, strlen(algorithm));
     if (!p->kind)
-        return unknown_word("kind", kind);
-    if (!p->algorithm)
-        return unknown_word("algorithm", algorithm);
+        return wrong_word("plan: kind \"%s\" is unknown", kind);
+    if (!plan_is_word(algorithm))
+        return wrong_word("plan: \"%s\" cannot be the name of an algorithm", algorithm);
+    memcpy(p->word, algorithm, strlen(algorithm) + 1);
+    p->algorithm = p->word;
     return 0;
 }
 

@@ -18,8 +18,9 @@
 #define JUNK 0xA5 /* as a number negative, as a pointer not to be followed */
 
 /* A struct grows at its end. With padding there, a new field could begin in bytes that older programs never set. */
-#define ENDS_WITH(type, field) \
-    _Static_assert(sizeof(type) == offsetof(type, field) + sizeof(((type *)NULL)->field), #type " ends with padding")
+#define ENDS_WITH(type, field)                                                            \
+    _Static_assert(sizeof(type) == offsetof(type, field) + sizeof(((type *)NULL)->field), \
+                   #type " ends with padding, or a field was added: its last one stands here")
 ENDS_WITH(weft_layout_desc, folds);
 ENDS_WITH(weft_machine, host);
 ENDS_WITH(weft_lower_opts, machine);

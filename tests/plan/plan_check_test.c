@@ -56,7 +56,7 @@ BREAK(rank_negative, p->rank = -1)
 BREAK(rank_beyond, p->rank = 3)
 BREAK(world_empty, p->world = 0)
 BREAK(kind_unknown, p->kind = "allreduction")
-BREAK(algorithm_unknown, p->algorithm = "allreduce")
+BREAK(algorithm_no_name, p->algorithm = "all reduce")
 BREAK(in_place_two, p->in_place = 2)
 BREAK(scratch_negative, p->scratch = -64)
 BREAK(bound_negative, p->bound = -1)
@@ -183,7 +183,7 @@ static const struct {
     A(rank_beyond, "plan: rank 3 in a world of 3"),
     A(world_empty, "plan: rank 0 in a world of 0"),
     A(kind_unknown, "plan: kind \"allreduction\" is unknown"),
-    A(algorithm_unknown, "plan: algorithm \"allreduce\" is unknown"),
+    A(algorithm_no_name, "plan: \"all reduce\" cannot be the name of an algorithm"),
     A(in_place_two, "plan: in_place is 2, not 0 or 1"),
     A(scratch_negative, "plan: a size is negative: scratch -64, bound 32, stated 32, bucket 1048576"),
     A(bound_negative, "plan: a size is negative: scratch 72, bound -1, stated 32, bucket 1048576"),

@@ -208,7 +208,7 @@ limit src/lower/lower.c 'a destination cannot have +avg' '`avg` in a destination
 limit src/lower/lower.c 'has two different shapes' 'the same shape'
 limit src/lower/draft.c 'the plan needs more than 2^32' '2^32 each'
 limit src/lower/rows/rows.c "the group's size is not a power of two" 'a power of two'
-limit src/lower/rows/rows.c '{"one_phase", "allreduce", false' '`one_phase` on an allreduce | not with `in_place`'
+limit src/lower/rows/rows.c '{"one_phase", "allreduce", ROW_SHARES_LINK,' '`one_phase` on an allreduce | not with `in_place`'
 limit src/lower/rows/rows.c 'it takes one fold, and the source has several' 'a source with one fold at most'
 limit src/engine/overlap.c "a fold in place needs weft_lower's in_place option" 'a fold needs `in_place` when lowering'
 limit src/checkpoint/safetensors.h '#define SAFETENSORS_HEADER_MAX 100000000 ' '| 100,000,000 bytes |'

@@ -8,12 +8,14 @@ cd "$WEFT_SOURCE_DIR" || exit 1
 # check ROOT: prints what is wrong below a root.
 check()
 {
-    local file name pattern found rows
+    local file folder name pattern found rows
     cd "$1" || return
     rows=$(sed -n 's/^| \(`.*\) | \(.*\) |$/\1 | \2/p' tests/README.md)
     find src -name '*.c' | sort | while read -r file; do
         name=$(basename "$file" .c)
-        found=$(find tests -name "${name}_test.c" -o -name "${name}_test.sh")
+        folder=${file#src/}
+        folder=${folder%%/*}
+        found=$(find "tests/$folder" \( -name "${name}_test.c" -o -name "${name}_test.sh" \) 2>/dev/null)
         [ -n "$found" ] && continue
         for pattern in $(cut -d '|' -f 1 <<<"$rows" | grep -o '`[^`]*`' | tr -d '`'); do
             # shellcheck disable=SC2053  # it is a pattern

@@ -5,21 +5,21 @@
 #include "base/error.h"
 #include "lower/rows/rows.h"
 
-/* One way round: which half of the slices, and in which direction. */
-struct way {
+/* A turn round the group: which half of the slices, and in which direction. */
+struct turn {
     struct group g;
     int dir;
     int64_t part, pieces;
 };
 
-static int64_t member(const struct way *w, int64_t steps)
+static int64_t member(const struct turn *w, int64_t steps)
 {
     int64_t n = w->g.size;
     return ((w->g.me + w->dir * steps) % n + n) % n;
 }
 
 /* Slices for the allgather half: slice k of the group, finished at member k. */
-static int gather_round(const struct way *w, struct slice *have, int32_t stage, int wire)
+static int gather_round(const struct turn *w, struct slice *have, int32_t stage, int wire)
 {
     int64_t n = w->g.size;
     int next = slice_group_rank(&w->g, member(w, 1)), prev = slice_group_rank(&w->g, member(w, -1)), rc = 0;
@@ -32,7 +32,7 @@ static int gather_round(const struct way *w, struct slice *have, int32_t stage, 
 }
 
 /* Folds slice k towards member k, its owner: it starts at the member behind the owner and comes to the owner last. */
-static int reduce_round(const struct way *w, struct slice *mine, bool keep, struct slice *out)
+static int reduce_round(const struct turn *w, struct slice *mine, bool keep, struct slice *out)
 {
     int64_t n = w->g.size;
     const struct job *j = w->g.j;
@@ -59,7 +59,7 @@ static int reduce_round(const struct way *w, struct slice *mine, bool keep, stru
     return rc;
 }
 
-static int open_blocks(const struct way *w, int how, struct slice **out)
+static int open_blocks(const struct turn *w, int how, struct slice **out)
 {
     int64_t n = w->g.size;
     struct slice *b = *out = arena_alloc(w->g.j->arena, (size_t)n * sizeof *b);
@@ -81,7 +81,7 @@ static int open_blocks(const struct way *w, int how, struct slice **out)
 
 static int allgather(const struct job *j, const struct recognised *r, int dir, int64_t part, int64_t pieces)
 {
-    struct way w = {.dir = dir, .part = part, .pieces = pieces};
+    struct turn w = {.dir = dir, .part = part, .pieces = pieces};
     struct slice *b;
     slice_group_open(j, r, &w.g);
     int rc = open_blocks(&w, PLAN_DST, &b);
@@ -92,7 +92,7 @@ static int allgather(const struct job *j, const struct recognised *r, int dir, i
 
 static int reduce_scatter(const struct job *j, const struct recognised *r, int dir, int64_t part, int64_t pieces)
 {
-    struct way w = {.dir = dir, .part = part, .pieces = pieces};
+    struct turn w = {.dir = dir, .part = part, .pieces = pieces};
     struct slice *b, done;
     slice_group_open(j, r, &w.g);
     int rc = open_blocks(&w, PLAN_SRC, &b);
@@ -101,7 +101,7 @@ static int reduce_scatter(const struct job *j, const struct recognised *r, int d
 
 static int allreduce(const struct job *j, const struct recognised *r, int dir, int64_t part, int64_t pieces)
 {
-    struct way w = {.dir = dir, .part = part, .pieces = pieces};
+    struct turn w = {.dir = dir, .part = part, .pieces = pieces};
     struct slice *b, done;
     slice_group_open(j, r, &w.g);
     int rc = open_blocks(&w, 0, &b);

@@ -1,3 +1,4 @@
+/* The table of algorithms: what each states to send, what it costs, the rows, and the choice among them. */
 #include "lower/rows/rows.h"
 
 #include <stdlib.h>
@@ -193,39 +194,48 @@ static void cost_bruck(int64_t p, int64_t bytes, struct row_cost *c)
     *c = (struct row_cost){log2_up(p), log2_up(p), log2_up(p) * (bytes / 2)};
 }
 
+/* Of rows with the same cost the first is taken. So ring2, which costs as much as ring, runs only if it is forced. */
 static const struct row table[] = {
-    {"one_phase", "allreduce", false, false, false, true, row_phases_one, stated_one_phase, cost_one_phase},
-    {"one_phase", "reduce_scatter", true, false, false, true, row_phases_one, stated_one_phase, cost_collect},
-    {"two_phase", "allreduce", true, false, false, true, row_phases_two, stated_two_phase, cost_two_phase},
-    {"ring", "allgather", true, false, false, false, row_ring_allgather, stated_gather, cost_ring},
-    {"ring", "reduce_scatter", true, false, false, false, row_ring_reduce_scatter, stated_ring_scatter, cost_ring},
-    {"ring", "allreduce", true, false, false, false, row_ring_allreduce, stated_ring_allreduce, cost_ring_allreduce},
-    {"ring2", "allgather", true, false, false, false, row_ring_both_allgather, stated_gather, cost_ring},
-    {"ring2", "reduce_scatter", true, false, false, false, row_ring_both_reduce_scatter, stated_ring_scatter,
-     cost_ring},
-    {"ring2", "allreduce", true, false, false, false, row_ring_both_allreduce, stated_ring_allreduce,
-     cost_ring_allreduce},
-    {"doubling", "allgather", true, true, false, true, row_doubling_allgather, stated_gather, cost_doubling},
-    {"doubling", "reduce_scatter", true, true, false, true, row_doubling_reduce_scatter, stated_halving, cost_doubling},
-    {"doubling", "allreduce", true, true, false, true, row_doubling_allreduce, stated_doubling_allreduce,
-     cost_doubling_allreduce},
-    {"tree", "broadcast", true, false, false, true, row_tree_broadcast, stated_broadcast, cost_tree},
-    {"tree", "reduce", true, false, false, true, row_tree_reduce, stated_tree_reduce, cost_tree},
-    {"pairwise", "all_to_all", true, false, false, true, row_alltoall_pairwise, stated_pairwise, cost_pairwise},
-    {"bruck", "all_to_all", true, false, false, true, row_alltoall_bruck, stated_bruck, cost_bruck},
-    {"two_level", "allreduce", true, false, true, false, row_levels_allreduce, row_levels_stated_allreduce, NULL},
-    {"two_level", "reduce_scatter", true, false, true, false, row_levels_reduce_scatter,
+    {"one_phase", "allreduce", ROW_SHARES_LINK, row_phases_one, stated_one_phase, cost_one_phase},
+    {"one_phase", "reduce_scatter", ROW_IN_PLACE | ROW_SHARES_LINK, row_phases_one, stated_one_phase, cost_collect},
+    {"two_phase", "allreduce", ROW_IN_PLACE | ROW_SHARES_LINK, row_phases_two, stated_two_phase, cost_two_phase},
+    {"ring", "allgather", ROW_IN_PLACE, row_ring_allgather, stated_gather, cost_ring},
+    {"ring", "reduce_scatter", ROW_IN_PLACE, row_ring_reduce_scatter, stated_ring_scatter, cost_ring},
+    {"ring", "allreduce", ROW_IN_PLACE, row_ring_allreduce, stated_ring_allreduce, cost_ring_allreduce},
+    {"ring2", "allgather", ROW_IN_PLACE, row_ring_both_allgather, stated_gather, cost_ring},
+    {"ring2", "reduce_scatter", ROW_IN_PLACE, row_ring_both_reduce_scatter, stated_ring_scatter, cost_ring},
+    {"ring2", "allreduce", ROW_IN_PLACE, row_ring_both_allreduce, stated_ring_allreduce, cost_ring_allreduce},
+    {"doubling", "allgather", ROW_IN_PLACE | ROW_POWER_OF_TWO | ROW_SHARES_LINK, row_doubling_allgather, stated_gather,
+     cost_doubling},
+    {"doubling", "reduce_scatter", ROW_IN_PLACE | ROW_POWER_OF_TWO | ROW_SHARES_LINK, row_doubling_reduce_scatter,
+     stated_halving, cost_doubling},
+    {"doubling", "allreduce", ROW_IN_PLACE | ROW_POWER_OF_TWO | ROW_SHARES_LINK, row_doubling_allreduce,
+     stated_doubling_allreduce, cost_doubling_allreduce},
+    {"tree", "broadcast", ROW_IN_PLACE | ROW_SHARES_LINK, row_tree_broadcast, stated_broadcast, cost_tree},
+    {"tree", "reduce", ROW_IN_PLACE | ROW_SHARES_LINK, row_tree_reduce, stated_tree_reduce, cost_tree},
+    {"pairwise", "all_to_all", ROW_IN_PLACE | ROW_SHARES_LINK, row_alltoall_pairwise, stated_pairwise, cost_pairwise},
+    {"bruck", "all_to_all", ROW_IN_PLACE | ROW_SHARES_LINK, row_alltoall_bruck, stated_bruck, cost_bruck},
+    {"two_level", "allreduce", ROW_IN_PLACE | ROW_HOSTS, row_levels_allreduce, row_levels_stated_allreduce, NULL},
+    {"two_level", "reduce_scatter", ROW_IN_PLACE | ROW_HOSTS, row_levels_reduce_scatter,
      row_levels_stated_reduce_scatter, NULL},
-    {"two_level", "reduce", true, false, true, false, row_levels_reduce, row_levels_stated_reduce, NULL},
+    {"two_level", "reduce", ROW_IN_PLACE | ROW_HOSTS, row_levels_reduce, row_levels_stated_reduce, NULL},
 };
 #define ROWS (sizeof table / sizeof *table)
+
+static bool first_of_its_name(size_t row)
+{
+    size_t k = 0;
+    while (strcmp(table[k].name, table[row].name))
+        k++;
+    return k == row;
+}
 
 const char *weft_algorithm_name(size_t i)
 {
     if (i == 0)
         return "direct";
-    for (size_t k = 0; i > 0 && k < ROWS; k++)
-        if ((!k || strcmp(table[k].name, table[k - 1].name)) && --i == 0)
+    for (size_t k = 0; k < ROWS; k++)
+        if (first_of_its_name(k) && --i == 0)
             return table[k].name;
     return NULL;
 }
@@ -298,13 +308,13 @@ static const char *unfit(const struct row *row, const struct job *j, int64_t p, 
 {
     if (!countable(j, p))
         return "the group would move more bytes than can be counted";
-    if (row->power_of_two && (p & (p - 1)))
+    if ((row->is & ROW_POWER_OF_TWO) && (p & (p - 1)))
         return "the group's size is not a power of two";
-    if (in_place && !row->in_place)
+    if (in_place && !(row->is & ROW_IN_PLACE))
         return "it cannot run in place";
-    if (row->hosts && !machine_hosts(j->machine, j->d->world))
+    if ((row->is & ROW_HOSTS) && !machine_hosts(j->machine, j->d->world))
         return "all ranks are on one host";
-    if (row->hosts && !alike)
+    if ((row->is & ROW_HOSTS) && !alike)
         return "groups that hold replicas lie on hosts in different ways";
     if (j->fold && !job_fold_op(j))
         return "it takes one fold, and the source has several";
@@ -319,15 +329,23 @@ static int64_t group_size(const struct job *j, const struct recognised *r)
     return many->mesh + (mesh_index(many, mesh_rank(one, 0)) < 0);
 }
 
+static bool is_known(const char *algorithm)
+{
+    size_t i = 0;
+    while (weft_algorithm_name(i) && strcmp(weft_algorithm_name(i), algorithm))
+        i++;
+    return weft_algorithm_name(i);
+}
+
 static int force(const struct job *j, const struct recognised *r, const weft_lower_opts *o, const struct row **row)
 {
-    if (!plan_algorithm_text(o->algorithm, strlen(o->algorithm)) || !strcmp(o->algorithm, "mixed"))
+    if (!is_known(o->algorithm))
         return error_set(WEFT_EINVAL, "lower: there is no algorithm '%.40s': see weft info", o->algorithm);
     for (size_t k = 0; k < ROWS; k++) {
         if (strcmp(table[k].name, o->algorithm) || strcmp(table[k].kind, r->kind))
             continue;
         bool alike = true;
-        int rc = table[k].hosts ? row_levels_alike(j, r, &alike) : 0;
+        int rc = (table[k].is & ROW_HOSTS) ? row_levels_alike(j, r, &alike) : 0;
         if (rc)
             return rc;
         const char *why = unfit(&table[k], j, group_size(j, r), o->in_place, alike);
@@ -402,7 +420,7 @@ static int64_t price_row(const struct job *j, const struct row *row, const struc
         return price_hosts(j, &c, &inside);
     }
     row->cost(p, bytes, &c);
-    return placement ? price_flat(j, placement, &c, row->shares) : price(j, false, &c);
+    return placement ? price_flat(j, placement, &c, (row->is & ROW_SHARES_LINK)) : price(j, false, &c);
 }
 
 /* group: how the group's ranks are placed; all: these and those that hold replicas. Both are NULL on one host. */

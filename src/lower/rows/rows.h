@@ -1,6 +1,12 @@
-/* The table of algorithms for pairs that are known collectives, and the chooser over it. The
- * general lowering ("direct") fits everything; a row fits some kinds, may move more than the
- * bound, and says how much. */
+/* The table of algorithms for pairs that are known collectives, and the chooser over it. The general lowering
+ * ("direct") fits every pair. A row fits one kind, and it may move more bytes than the bound.
+ *
+ * A new algorithm is one file, its functions here, and one row for each kind in the table of rows.c. The names that
+ * weft info, weft_lower_opts and the tests know come from the table. What remains is its line in docs/limits.md and in
+ * the output of weft info in docs/cli.md. The campaigns of random cases take it by themselves; test `plan_lower` checks
+ * that all ranks together send what `stated` says.
+ *
+ * The chooser takes the row with the lowest cost. Of equal costs "direct" is taken, then the row that stands first. */
 #ifndef WEFT_LOWER_ROWS_ROWS_H
 #define WEFT_LOWER_ROWS_ROWS_H
 #include "lower/rows/slice.h"
@@ -11,18 +17,24 @@ struct row_cost {
     int64_t depth, messages, bytes;
 };
 
+/* What a row is. */
+enum row_is {
+    ROW_IN_PLACE = 1,     /* right also when source and destination share their memory */
+    ROW_POWER_OF_TWO = 2, /* for groups of 2, 4, 8, ... members only */
+    ROW_HOSTS = 4,        /* for ranks on several hosts only */
+    ROW_SHARES_LINK = 8   /* one in which all ranks of a host send to other hosts at the same time, so that each has a
+                             part of the host's link; in the others one rank of a host does */
+};
+
 struct row {
     const char *name;
-    const char *kind; /* of recognise */
-    bool in_place;    /* it is also right when source and destination share their memory */
-    bool power_of_two;
-    bool hosts;  /* for ranks on several hosts */
-    bool shares; /* all ranks of a host use its link at once */
+    const char *kind; /* the kind of pair that it is for, as recognise.h names them */
+    unsigned is;      /* of enum row_is */
     int (*lower)(const struct job *j, const struct recognised *r);
     /* This rank's share of the bytes that the algorithm moves; the sum over all ranks is all that it sends. Negative:
      * an error. */
     int64_t (*stated)(const struct job *j, const struct recognised *r);
-    /* bytes: of one rank's larger side. cost may be NULL: see row_levels_cost. */
+    /* bytes: of the larger of one rank's source and destination pieces. NULL: row_levels_cost says it. */
     void (*cost)(int64_t members, int64_t bytes, struct row_cost *out);
 };
 
@@ -43,6 +55,7 @@ int row_phases_two(const struct job *j, const struct recognised *r);
 int row_ring_allgather(const struct job *j, const struct recognised *r);
 int row_ring_reduce_scatter(const struct job *j, const struct recognised *r);
 int row_ring_allreduce(const struct job *j, const struct recognised *r);
+/* "ring2": in both directions. */
 int row_ring_both_allgather(const struct job *j, const struct recognised *r);
 int row_ring_both_reduce_scatter(const struct job *j, const struct recognised *r);
 int row_ring_both_allreduce(const struct job *j, const struct recognised *r);
