@@ -41,7 +41,7 @@ TITLES = {
     "many": "Many small tensors",
 }
 GAIN = 1.10  # from here on a cell counts
-CELLS = 3  # so many cells of a table, or all cells of one case, earn a way its place
+CELLS = 3  # cells of a table that earn a way its place, unless all cells of one case do
 RECHECK = (0.93, 1.07)  # a gain outside is measured again
 MEASUREMENTS = 3
 BATCH = 6  # variants in one call: they have their buffers at the same time

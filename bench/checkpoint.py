@@ -26,7 +26,7 @@ import numpy as np
 
 
 def model(gigabytes):
-    """Names, global shapes and the dim that tensor parallelism splits (None: whole), for about so many bytes of bf16."""
+    """Names, global shapes and the dim that tensor parallelism splits (None: whole), for about that many gigabytes of bf16."""
     big = gigabytes >= 1
     hidden, inner, vocab = (4096, 14336, 32000) if big else (64, 192, 512)
     heads, kv, head = (32, 8, 128) if big else (8, 8, 8)

@@ -78,7 +78,7 @@ struct layer {
     int rank, ranks;
     weft_exchange *x;
     struct route *routes; /* for each rank up to TOKENS * TOP of them */
-    float *rows;          /* likewise */
+    float *rows;          /* for each rank as many */
     int *counts;          /* of each rank */
     float *answers;       /* [TOKENS][TOP][WIDTH] */
 };

@@ -18,7 +18,7 @@ from ._errors import ArrayError, InvalidError
 
 _SMALL = 16 << 20  # bytes on either side of one rank: up to here arrays are kept for it
 _KEPT_BYTES = 256 << 20  # of all that are kept; the same on all ranks, so that all forget the same ones
-_KEPT = 64  # of each kind; likewise
+_KEPT = 64  # of each kind; also the same on all ranks
 _UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
 

@@ -175,8 +175,8 @@ class Comm(Collectives, Closing):
         self._bound: "weakref.WeakSet[Any]" = weakref.WeakSet()  # execs, windows: close() closes them
         self._poller: Any = None
         self._plans: "OrderedDict[Any, Any]" = OrderedDict()  # of the collectives
-        self._known: Any = {}  # likewise
-        self._unsettled: Any = None  # likewise
+        self._known: Any = {}  # of the collectives
+        self._unsettled: Any = None  # of the collectives
         self._rank: int = lib.weft_comm_rank(handle.ptr)
         self._size: int = lib.weft_comm_size(handle.ptr)
         if handle.threaded:

@@ -10,7 +10,7 @@ from ._arrays import Memory, memory_of
 from ._errors import ArrayError
 from ._weft import ffi
 
-Buffer = Callable[[int, bytes, int], Any]  #: (source, meta, bytes) to an array of so many bytes or more; None: ask again later
+Buffer = Callable[[int, bytes, int], Any]  #: (source, meta, bytes) to an array of `bytes` bytes or more; None: ask again later
 
 
 class Hook:

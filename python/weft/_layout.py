@@ -38,7 +38,7 @@ class Box(NamedTuple):
 
 
 def box_of(box: Any, ndim: int) -> Box:
-    """A weft_box of so many dims."""
+    """A weft_box of `ndim` dims."""
     return Box(*(tuple(ffi.unpack(part, ndim)) if ndim else () for part in (box.at, box.len, box.local)))
 
 

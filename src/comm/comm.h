@@ -1,7 +1,8 @@
 /* A comm: this rank's end of a group, its limits, what it has in flight, and how it waits.
  *
- * A comm that was opened and the comms that were split from it are siblings. They share nothing but this rank, its bell
- * and its attention: each has its own meetings, staging and failure, and a wait in one makes progress in all.
+ * A comm that was opened and the comms that were split from it are a family, and sibling comms of each other. They
+ * share only this rank, its bell and their progress: each has its own meetings, staging and failure, and a wait in one
+ * makes progress in all.
  *
  *   comm.c       opening and closing; open.c how ranks find each other; environment.c; serve.c the rendezvous server
  *   fail.c       the failure of a comm; names.c how ranks are named in texts

@@ -1,5 +1,7 @@
-/* Arrivals: which boxes of the destination are complete while a run is in flight. Told step by step, as the engine does
- * them, to a callback and to who polls. An exec that nobody asked this of pays one look a step for it. */
+/* Arrivals: which boxes of the destination are complete while a run is in flight. Each destination element is written
+ * once in a run, so a step that has written its elements has completed them. The drivers call arrivals_step for each
+ * step that is done. A caller learns it by a callback, or by polling. An exec without arrivals pays one branch for each
+ * step. */
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -9,10 +11,10 @@
 struct arrivals {
     void (*arrived)(void *arg, size_t i, const weft_arrival *a);
     void *arg;
-    size_t *first;         /* of each step: the number of its first box */
+    size_t *first;         /* for each step: the number of its first box */
     size_t n;              /* boxes */
-    _Atomic size_t *order; /* their numbers as they came in this run */
-    _Atomic size_t come;
+    _Atomic size_t *order; /* the numbers of the boxes, as they came in this run */
+    _Atomic size_t come;   /* how many have come */
 };
 
 static struct arrivals *make(const weft_plan *p)

@@ -1,6 +1,6 @@
-/* Binding and binding again: each rank checks and prepares for itself, all meet; each looks at its
- * peers' blocks and makes its tiles, all meet again. At both meetings all ranks come to the same
- * decision, so that an exec exists on all of them or on none. */
+/* Binding and binding again. Each rank checks its arguments and describes its messages in its control block. Then all
+ * ranks meet. Each rank looks at its peers' blocks and makes its program. Then all ranks meet again. At both meetings
+ * all ranks come to the same decision, so that an exec exists on all of them or on none. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +25,7 @@ static int check_plan(const weft_plan *p, const weft_comm *c)
     return 0;
 }
 
-/* *deadline_ns stays as it is where opts say nothing, or something wrong. */
+/* *deadline_ns stays as it is if opts do not set it, or are wrong. */
 static int read_opts(const weft_bind_opts *opts, int64_t *deadline_ns, const char **ways_text)
 {
     weft_bind_opts o;
@@ -40,7 +40,7 @@ static int read_opts(const weft_bind_opts *opts, int64_t *deadline_ns, const cha
     return 0;
 }
 
-/* What one rank can do alone. On an error *out is to be freed all the same. */
+/* What one rank can do alone. The caller frees *out, also after an error. */
 static int outline(weft_exec *x, const weft_view *src, const weft_view *dst, struct program **out)
 {
     struct program *p = *out = calloc(1, sizeof *p);
@@ -76,7 +76,7 @@ static int prepare(weft_exec *x, const weft_view *src, const weft_view *dst)
     return err;
 }
 
-/* The second half: tiles from the peers' blocks, whose places stand in the votes of the first meeting. */
+/* The second half, with the peers' blocks, whose places are in the votes of the first meeting. */
 static int complete(weft_exec *x, struct program *p, uint64_t meeting, uint32_t call, int64_t deadline_ns)
 {
     weft_comm *c = x->comm;
@@ -84,7 +84,7 @@ static int complete(weft_exec *x, struct program *p, uint64_t meeting, uint32_t 
     int err = block_at ? 0 : error_nomem();
     for (int r = 0; r < c->size && !err; r++)
         block_at[r] = core_vote_of(c->group, r, meeting)->place;
-    int untagged = way_wire_tags(x, p); /* whatever else fails: the other ends count, too */
+    int untagged = way_wire_tags(x, p); /* even if something has failed: the other ends count their tags, too */
     err = err ? err : untagged;
     if (!err)
         err = fill_program(x, p, block_at);
@@ -101,8 +101,8 @@ static int complete(weft_exec *x, struct program *p, uint64_t meeting, uint32_t 
     return err;
 }
 
-/* After a refusal all ranks are past looking at each other's blocks. After a failure of the comm some may not be: the
- * group then keeps what they could look at. */
+/* After a refusal no rank looks at the blocks of others any more. After a failure of the comm some rank may still do
+ * so: then the block and the scratch memory are not freed before the group is. */
 static void discard(weft_exec *x)
 {
     const char *text;
@@ -148,7 +148,7 @@ static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, con
     err = meeting_agree(c, &vote, deadline_ns, &meeting);
     if (!err) {
         x->task.id = meeting;
-        comm_task_list(c, &x->task); /* from here on ranks of other hosts may speak of it */
+        comm_task_list(c, &x->task); /* from here on mail from other hosts may be about it */
         err = complete(x, x->program, meeting, COMM_BIND_DONE, deadline_ns);
     }
     if (err) {

@@ -1,4 +1,4 @@
-/* Making a rank's block, describing its messages in it, and comparing a peer's with one's own plan. */
+/* Making a rank's control block, describing its messages in it, and comparing a peer's block with this rank's plan. */
 #include "engine/block.h"
 
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 #include "engine/way.h"
 #include "transport/hosts/hosts.h"
 
-/* Adds up what the messages need. */
+/* Counts the entries of the tables. */
 static void count(const weft_plan *plan, struct block *head)
 {
     for (size_t s = 0; s < plan->nsteps; s++) {
@@ -78,7 +78,7 @@ int block_make(weft_exec *x, const struct program *p, uint64_t *place)
     return 0;
 }
 
-/* Where in the tables the next part and loop go. */
+/* The next free entries of the tables of parts and loops. */
 struct cursor {
     uint32_t part, loop;
 };

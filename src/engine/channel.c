@@ -9,7 +9,7 @@ void channel_release(struct program *p, const struct exec_step *step)
             continue;
         switch (p->steps[s].kind) {
         case PLAN_SEND: p->launchable = true; break;
-        case PLAN_RECV: break; /* receive looks at the first of each channel */
+        case PLAN_RECV: break; /* the pipeline looks at the next one of each channel */
         default:
             if (p->steps[s].urgent)
                 p->urgent[p->urgent_tail++] = s;
@@ -32,9 +32,10 @@ bool channel_can_take(const weft_exec *x, const struct exec_in *in)
            channel_arrived(x, in);
 }
 
-/* Messages of slots that nobody tells of do not count: a fold may read one when others have come that need what is
- * behind it. That eager slots are free is told by the pipeline at the end of some runs; here it is told too early, but
- * where there is something else to tell, the sender cannot get more than a run ahead. */
+/* An eager message (own_signal) counts as settled even if a fold has yet to read it: that fold may wait for other
+ * messages that are sent only when those behind this one are settled. The pipeline says at the end of some runs that
+ * eager slots are free. Here that is said too early, which does no harm: on a channel with other messages to settle,
+ * the sender cannot get more than one run ahead. */
 void channel_settle(weft_exec *x, struct exec_in *in)
 {
     struct program *p = x->program;
@@ -60,7 +61,7 @@ void channel_pushed(weft_exec *x, struct exec_out *out)
     p->left--;
     core_signal(x->comm->group, out->peer, out->ready, out->base + out->posted);
     channel_release(p, step);
-    p->launchable |= out->posted < out->n; /* an eager message may be next */
+    p->launchable |= out->posted < out->n; /* the next one may be eager */
 }
 
 void channel_pulled(weft_exec *x, struct exec_in *in)

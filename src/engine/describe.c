@@ -1,4 +1,4 @@
-/* What the flight recorder says of an exec: its runs, and of one in flight where each of its channels is. */
+/* What the flight recorder says about an exec: its runs and, for a run in flight, how far each channel is. */
 #include <inttypes.h>
 
 #include "engine/block.h"
@@ -8,12 +8,12 @@
 
 /* ---- channels ---- */
 
-/* A channel, whichever it is. */
+/* A channel of any kind. */
 struct channel {
     int peer;
     bool sends, waits, peer_started;
-    uint32_t n, begun, done; /* messages: of the run, posted by a sender or taken by a receiver, over */
-    uint32_t step;           /* of the message that is next; only where it waits */
+    uint32_t n, begun, done; /* messages: of the run, begun (posted by a sender or taken by a receiver), done */
+    uint32_t step;           /* the step of the next message, if the channel waits */
 };
 
 static bool peer_started(const weft_exec *x, const struct block *b)

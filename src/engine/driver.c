@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "engine/block.h"
 
-/* The first that can is taken. */
+/* The first that can drive a program is taken. */
 static const struct driver *const drivers[DRIVERS] = {&driver_lists, &driver_faces, &driver_onepass, &driver_pipeline};
 
 const struct driver *driver_at(int i)

@@ -1,18 +1,18 @@
 /* Drivers: how a whole run is driven. Each is a file in drivers/ that exports one struct driver, and a row of the table
- * in driver.c. At bind every rank asks the rows in order; the first that can drive the program is the exec's. A row
- * that is `agreed` drives the runs of all ranks or of none: each rank votes for it at the second meeting of bind. The
- * other rows are each rank's own choice, since they signal their peers in the same way.
+ * in driver.c. At bind every rank asks the rows in order and takes the first that can drive its program. A row that is
+ * `agreed` drives the runs of all ranks or of none: each rank votes for it at the second meeting of bind. Each rank
+ * chooses among the other rows by itself, since they signal their peers in the same way.
  *
- * Functions that may be NULL say so. `make` and `open` run at bind, the others while a run is in flight, by whoever
- * makes progress on the comm. */
+ * The comment of a function that may be NULL says so. `make` and `open` run at bind, the others while a run is in
+ * flight, in the thread that makes progress on the comm. */
 #ifndef WEFT_ENGINE_DRIVER_H
 #define WEFT_ENGINE_DRIVER_H
 #include "engine/block.h"
 
-/* How far a channel is, for the flight recorder. */
+/* How far the messages of a channel are, for the flight recorder. */
 struct driver_count {
     uint32_t begun, done; /* messages */
-    uint32_t next;        /* the message that it is at */
+    uint32_t next;        /* the first message that is not done */
 };
 
 struct driver {
@@ -24,31 +24,31 @@ struct driver {
     bool copies;      /* it copies messages itself, whatever their ways are */
     size_t state;     /* bytes of its own in the program, zeroed: driver_state */
 
-    /* Before the ways of messages are chosen: would it drive the program best if messages stayed where they are? May be
-     * NULL: it has no opinion. */
+    /* Asked before messages are offered. True: it drives the program best if all messages stay in place, neither eager
+     * nor packed by choice. NULL: false. */
     bool (*prefers)(const weft_exec *x, const struct program *p);
-    /* Bytes that it needs in this rank's block, 0: it will not drive this program. *shown is set if ranks that are no
-     * peers look at them. May be NULL: none. */
+    /* Bytes that it needs in this rank's control block; 0: it will not drive this program. Sets *shown if ranks that
+     * are not peers look at them. NULL: it needs none. */
     uint64_t (*room)(const weft_exec *x, const struct program *p, bool *shown);
-    /* With the peers' blocks: makes its state. *can: it can drive the program, which is this rank's vote. */
+    /* Makes its state, with the peers' blocks at hand. Sets *can if it can drive the program: this rank's vote. */
     int (*make)(weft_exec *x, struct program *p, const uint64_t *block_at, void *state, bool *can);
     /* It has been chosen. May be NULL. */
     void (*open)(weft_exec *x, struct program *p, const uint64_t *block_at);
 
-    void (*start)(weft_exec *x); /* begins a run; a pass or `call` follows */
+    void (*start)(weft_exec *x); /* begins a run; the caller then makes a pass, or calls `call` */
     /* Puts a whole run on a stream of a device, without the host in it. NULL: its runs need the host. */
     int (*enqueue)(weft_exec *x, void *stream);
-    /* Does what can be done, within bounds; true if something moved. `eager`: also what might go better later. Sets
-     * program->left to 0 at the end of the run. */
+    /* Does what can be done now, within bounds. Returns whether anything moved. `eager`: also does what would be faster
+     * later, because the rank has nothing else to do. Sets program->left to 0 at the end of the run. */
     bool (*pass)(weft_exec *x, bool eager);
-    void (*call)(weft_exec *x); /* wakes those who sleep and are to see what the start has sent; may be NULL */
+    void (*call)(weft_exec *x); /* wakes the ranks that sleep and wait for what `start` has sent; may be NULL */
 
-    /* What the run waits for: has the peer of the channel yet to do something? */
+    /* Does the run wait for the peer of the channel? */
     bool (*in_waits)(const weft_exec *x, const struct exec_in *in);
     bool (*out_waits)(const weft_exec *x, const struct exec_out *out);
-    /* Has a rank that may be no peer yet to do something? NULL: runs wait for peers only. */
+    /* Does the run wait for this rank, which need not be a peer? NULL: runs wait for peers only. */
     bool (*rank_waits)(const weft_exec *x, int rank);
-    int (*lacking)(const weft_exec *x); /* signals without which the run cannot go on, at least 1 */
+    int (*lacking)(const weft_exec *x); /* how many signals must come before the run can go on, at least 1 */
 
     struct driver_count (*in_count)(const weft_exec *x, const struct exec_in *in);
     struct driver_count (*out_count)(const weft_exec *x, const struct exec_out *out);
@@ -56,18 +56,18 @@ struct driver {
 
 extern const struct driver driver_lists, driver_faces, driver_onepass, driver_pipeline;
 
-const struct driver *driver_at(int i); /* the rows from 0 on; NULL after the last */
+const struct driver *driver_at(int i); /* row i of the table; NULL after the last */
 /* The state of a driver in the program it drives. */
 static inline void *driver_state(const weft_exec *x)
 {
     return x->program->state;
 }
-/* The same of any driver, whether or not it drives the program; NULL: it has not been made. */
+/* The state of any driver, whether or not it drives the program; NULL: it has not been made. */
 static inline void *driver_state_of(const struct program *p, const struct driver *d)
 {
     return p->states[d->id];
 }
-/* What the driver has in a block, NULL: nothing. */
+/* The driver's bytes in a block; NULL: it has none. */
 static inline void *driver_room(const struct driver *d, const struct block *b)
 {
     return b->rooms[d->id] ? (char *)(uintptr_t)b + b->rooms[d->id] : NULL;
@@ -80,11 +80,12 @@ static inline uint64_t driver_bit(const struct driver *d) /* of toggle.h */
 /* ---- bind ---- */
 
 bool driver_prefers(const weft_exec *x, const struct program *p);
-/* Bytes that drivers need in the block from `from` on; at[i]: where driver i's are, 0: it has none. */
+/* How many bytes all drivers need in the block, where they begin at `from`. Sets at[i] to where those of driver i are;
+ * 0: it has none. */
 uint64_t driver_rooms(const weft_exec *x, const struct program *p, uint64_t from, uint64_t at[DRIVERS], bool *shown);
-/* Makes the states; *vote has a bit for each agreed row that can drive the program. */
+/* Makes the states. Sets a bit of *vote for each agreed row that can drive the program. */
 int driver_make(weft_exec *x, struct program *p, const uint64_t *block_at, uint32_t *vote);
-/* Chooses the program's driver, with the votes of all ranks at the meeting. */
+/* Chooses the program's driver, from what this rank can do and the votes of all ranks at the meeting. */
 void driver_open(weft_exec *x, struct program *p, const uint64_t *block_at, uint64_t meeting);
 
 /* ---- the run ---- */

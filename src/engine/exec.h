@@ -3,12 +3,13 @@
  *   view.c      the caller's views become places: an address and strides for each buffer of the plan
  *   overlap.c   which places may share memory
  *   shape.c     the geometry of parts
- *   block.c     what a rank shows its peers: counters, and where its messages are
- *   program.c   steps and channels, from the plan alone; fill.c the moves, with the peers' blocks at hand
+ *   block.c     the control block, which a rank shows its peers: counters, and where its messages are
+ *   outline.c   the program's steps and channels, from the plan alone; fill.c its moves, with the peers' blocks
  *   way.c       how one message travels: the choice among the rows of way_table.c; ways/ has a file for each
  *   driver.c    how a whole run is driven: the table and the choice; drivers/ has a file for each
  *   channel.c   what a run knows of a channel, and of the steps that wait for each other; work.c the copies and folds
- *   order/      copies of several channels in one walk
+ *   order/      copies of several channels in one walk through memory
+ *   toggle.c    switching drivers, ways and orders off
  *   run.c       the calls around a run; arrivals.c which boxes of the destination are complete
  *   watch.c     peers that are gone or stalled */
 #ifndef WEFT_ENGINE_EXEC_H
@@ -18,34 +19,35 @@
 #include "engine/toggle.h"
 
 struct weft_exec {
-    struct comm_task task; /* first: a task is its exec. In the comm's list while a run is in flight */
+    struct comm_task task; /* first, so that a task is its exec; in the comm's list while a run is in flight */
     weft_comm *comm;
     const weft_plan *plan;
     struct block *block;
-    const struct block **held; /* of ranks that are no peers: faces.c */
+    const struct block **held; /* blocks of ranks that are not peers: block_hold */
     uint32_t nheld;
-    uint64_t place;                 /* of the block */
-    struct comm_deferred *deferred; /* for the block's end, kept so that free cannot fail */
+    uint64_t place; /* of the block */
+    struct comm_deferred
+        *deferred; /* for the deferred free of the block; allocated at bind, so that close cannot fail */
     char *scratch;
     struct program *program;
     uint64_t off;      /* drivers, ways and orders that are switched off: toggle.h */
     int64_t pulsed_at; /* exec_mail.c: when peers on other hosts last heard that this rank is at work */
-    /* These four are also for threads without the progress lock: */
+    /* Threads without the progress lock may use these four, too: */
     _Atomic int state;                    /* EXEC_IN_FLIGHT, or how its last run ended: 0 or a failure */
-    _Atomic int64_t asked, ended, failed; /* runs; asked: for which start was called, with a progress thread */
-    bool binding;                         /* in rebind: callbacks that run meanwhile must not start it */
+    _Atomic int64_t asked, ended, failed; /* numbers of runs; asked: those that were started, if there is a lock */
+    bool binding;                         /* it is being bound again: a callback must not start it */
     bool orphan;                          /* freed in a callback while in flight */
-    uint64_t run;                         /* started so far */
+    uint64_t run;                         /* how many were started, which is the number of the last one */
     void (*done)(void *arg, int err);
     void *arg;
-    struct arrivals *arrivals; /* NULL: nobody asks for them */
+    struct arrivals *arrivals; /* NULL: the caller has not asked for them */
 };
 
 /* ---- run.c ---- */
 
 #define EXEC_IN_FLIGHT 1
 
-/* Has it a run in flight? Acquire: if not, all that the last one wrote is there. */
+/* Has it a run in flight? Acquire: if not, the caller sees all that the last run wrote. */
 static inline bool exec_in_flight(const weft_exec *x)
 {
     return atomic_load_explicit(&x->state, memory_order_acquire) == EXEC_IN_FLIGHT;
@@ -58,19 +60,19 @@ void describe_exec(const struct comm_task *t, struct text *text); /* for the fli
 
 /* ---- view.c ---- */
 
-/* Fills places of SRC, DST and TEMP buffers; refuses views that are missing, too small or not aligned. */
+/* Fills the places of SRC, DST and TEMP buffers. Refuses views that are missing, too small or not aligned. */
 int view_places(const weft_exec *x, const weft_view *src, const weft_view *dst, struct exec_place *places);
-/* Bytes from the first element's address to the last one's end; shape without a 0. */
+/* Bytes from the first element to the end of the last one. No dim of the shape is 0. */
 int64_t view_extent(int ndim, const int64_t *shape, const int64_t *stride, int64_t size);
-/* "tensor 'w'" or, without a name, "tensor 3"; in a buffer of VIEW_NAME bytes. */
-#define VIEW_NAME 96
+/* "tensor 'w'" or, without a name, "tensor 3", in a buffer of VIEW_NAME bytes. */
+#define VIEW_NAME 96 /* bytes */
 const char *view_tensor(const weft_plan *p, uint32_t tensor, char *buf);
 
 /* ---- overlap.c ---- */
 
 int overlap_check(const weft_plan *p, const struct exec_place *places);
 
-/* ---- arrivals.c: only where x->arrivals ---- */
+/* ---- arrivals.c, only with x->arrivals ---- */
 
 void arrivals_reset(struct arrivals *a);         /* a run begins */
 void arrivals_step(weft_exec *x, uint32_t step); /* a COPY, REDUCE or RECV is done */

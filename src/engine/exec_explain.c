@@ -1,5 +1,5 @@
-/* What bind has chosen for an exec, as text and as JSON: the driver, the way of each message with the reason, what is
- * staged, and the cores that were assumed. */
+/* What bind has chosen for an exec, as text and as JSON: the driver, the way of each message and why, what is staged,
+ * and whether each rank is assumed to have a core. */
 #include <inttypes.h>
 
 #include "base/error.h"
@@ -9,9 +9,9 @@
 #include "engine/way.h"
 #include "engine/ways/way_wire.h"
 
-/* ---- what there is to tell ---- */
+/* ---- what is told ---- */
 
-/* Messages of one channel that go the same way for the same reason. */
+/* The messages of one channel that travel the same way for the same reason. */
 struct group {
     const char *way, *why;
     uint32_t n;
@@ -19,12 +19,12 @@ struct group {
     const char *order;
 };
 
-/* Messages with one peer, in one direction. */
+/* The messages with one peer in one direction. */
 struct side {
     int peer;
     bool sends;
     uint32_t n;
-    const uint32_t *steps; /* NULL: wired has them */
+    const uint32_t *steps; /* NULL: `wired` has them */
     const struct wire_channel *wired;
 };
 
@@ -33,7 +33,7 @@ static uint32_t step_of(const struct side *d, uint32_t k)
     return d->wired ? d->wired->messages[k].step : d->steps[k];
 }
 
-/* Why a message is staged; its sender knows it best. */
+/* Why a message is staged, as far as this rank knows. */
 static const char *why_staged(const weft_exec *x, uint32_t s)
 {
     const struct plan_step *st = &x->plan->steps[s];
@@ -63,9 +63,9 @@ static bool same_group(const struct group *a, const struct group *b)
     return a->way == b->way && a->why == b->why && a->order == b->order;
 }
 
-#define GROUPS 16 /* of a channel: more than there are ways */
+#define GROUPS 16 /* groups of a channel: more than there are ways */
 
-/* Groups the messages of a channel; returns how many groups there are. */
+/* Groups the messages of a channel. Returns how many groups there are. */
 static int groups_of(const weft_exec *x, const struct side *d, struct group groups[GROUPS])
 {
     int n = 0;
@@ -95,7 +95,7 @@ static int64_t staged_bytes(const weft_exec *x)
     return bytes;
 }
 
-/* Why a driver that stands before the chosen one is not it. */
+/* Why driver i, which comes before the chosen one, was not chosen. */
 static const char *why_not(const weft_exec *x, int i)
 {
     if (x->off & driver_bit(driver_at(i)))
@@ -103,7 +103,7 @@ static const char *why_not(const weft_exec *x, int i)
     return x->program->drivers >> i & 1 ? "not all ranks can be driven so" : "this program does not fit";
 }
 
-/* Calls put for each channel: those that receive, those that send, those with other hosts. */
+/* Calls `put` for each channel: first those that receive, then those that send, then those with other hosts. */
 typedef void put_side(const weft_exec *x, const struct side *d, struct text *t, bool *first);
 static void each_side(const weft_exec *x, put_side *put, struct text *t)
 {

@@ -7,7 +7,7 @@
 #include "comm/mail.h"
 #include "engine/ways/way_wire.h"
 
-#define PULSE_NS INT64_C(250000000)
+#define PULSE_NS INT64_C(250000000) /* nanoseconds between two pulses; less if the deadline is short */
 
 enum { PULSE = MAIL_KIND(MAIL_EXEC, 1), FREED = MAIL_KIND(MAIL_EXEC, 2) };
 
@@ -16,7 +16,7 @@ struct exec_packet {
     uint64_t exec, run;
 };
 
-/* Where a peer has channels both ways it is told twice, which does no harm. */
+/* A peer with channels in both directions is told twice, which does no harm. */
 static void tell_peers(const weft_exec *x, uint32_t kind)
 {
     struct exec_packet m;

@@ -1,6 +1,6 @@
-/* The tiles of a program. With the peers' blocks at hand, a message that can be read where it is
- * becomes one copy from its place to its place; a message that feeds a fold and nothing else is not
- * copied at all, the fold reads it at the peer's. */
+/* The moves and folds of a program, made with the peers' blocks at hand. A message that one side can read or write in
+ * the other's memory is one copy from its place to its place (zero-copy). A message that only a fold needs is not
+ * copied at all: the fold reads it in the peer's memory. */
 #include <string.h>
 
 #include "base/dtype.h"
@@ -18,7 +18,7 @@ struct operand {
     int dtype;
 };
 
-#define SEEN 64 /* tiles that are compared with: many moves, of other peers and other tensors, have the same */
+#define SEEN 64 /* tiles that a new one is compared with: moves of other peers and tensors often have the same */
 
 struct filler {
     weft_exec *x;
@@ -27,11 +27,11 @@ struct filler {
     uint32_t nmoves, nfolds, nterms, nholds, neager_terms;
     struct memory_term *terms;
     struct exec_eager_term *eager_terms;
-    const struct block_part **direct; /* of each part that a fold reads at a peer's: the peer's part */
-    uint32_t *direct_step;            /* and the RECV step it stands for */
-    uint32_t *reader_at, *readers;    /* of each buffer: the parts that are read from it */
-    bool *folded;                     /* of each part: a fold reads it */
-    char *bounce;
+    const struct block_part **direct; /* for each part that a fold reads in a peer's memory: the peer's part */
+    uint32_t *direct_step;            /* and the RECV step for which it does so */
+    uint32_t *reader_at, *readers;    /* for each buffer: the parts that are read from it */
+    bool *folded;                     /* for each part: a fold reads it */
+    char *bounce;                     /* between the two casts of a part */
     const struct memory_tile *seen[SEEN];
 };
 
@@ -69,7 +69,7 @@ static bool tile_same(const struct memory_tile *a, const struct memory_tile *b)
            !memcmp(a->stride[1], b->stride[1], bytes);
 }
 
-/* A tile that lives as long as the program; NULL: no memory. */
+/* The same tile in memory that lives as long as the program; NULL: there is no memory. */
 static const struct memory_tile *keep(struct filler *f, const struct memory_tile *t)
 {
     const struct memory_tile **seen = &f->seen[tile_hash(t) % SEEN];
@@ -81,7 +81,7 @@ static const struct memory_tile *keep(struct filler *f, const struct memory_tile
     return *seen = tile;
 }
 
-/* Writes a move; one that would change nothing (in place, and no cast) is left out. */
+/* Adds a move, unless it would change nothing (in place and without a cast). */
 static int add_move(struct filler *f, int loops, const int64_t *n, const struct operand *dst, const struct operand *src,
                     int64_t offset)
 {
@@ -114,7 +114,7 @@ static int add_move(struct filler *f, int loops, const int64_t *n, const struct 
 
 /* ---- messages ---- */
 
-/* One part between its place and the staged message. */
+/* One part, between its place and a dense message. */
 static int staged_part(struct filler *f, uint32_t part, bool pack)
 {
     const struct plan_part *pp = &f->plan->parts[part];
@@ -125,8 +125,8 @@ static int staged_part(struct filler *f, uint32_t part, bool pack)
     return pack ? add_move(f, loops, n, &message, &own, pp->offset) : add_move(f, loops, n, &own, &message, pp->offset);
 }
 
-/* One part straight from its place to its place. If neither has the message's dtype there are two casts, the first
- * into the bounce buffer. */
+/* One part, from its place to its place. If neither has the message's dtype, there are two casts with the bounce buffer
+ * between them. */
 static int direct_part(struct filler *f, int loops, const int64_t *n, const struct operand *dst,
                        const struct operand *src, int wire)
 {
@@ -138,7 +138,7 @@ static int direct_part(struct filler *f, int loops, const int64_t *n, const stru
     return err ? err : add_move(f, loops, n, dst, &mid, 0);
 }
 
-/* One part between its place here and its place at the peer's. */
+/* One part, between its place here and its place in the peer's memory. */
 static int shared_part(struct filler *f, int peer, const struct block *b, const struct block_part *theirs,
                        uint32_t part, bool push)
 {
@@ -170,7 +170,8 @@ static bool boxes_apart(const weft_plan *p, const struct plan_part *a, const str
     return false;
 }
 
-/* The one part of a fold that reads all of what this part of a message brings, if nothing else reads any of it. */
+/* The part of a fold that reads all of this part of a message, if no other part reads any of it; otherwise
+ * PLAN_NONE. */
 static uint32_t only_reader(const struct filler *f, uint32_t part)
 {
     const struct plan_part *pp = &f->plan->parts[part];
@@ -188,7 +189,8 @@ static uint32_t only_reader(const struct filler *f, uint32_t part)
     return found;
 }
 
-/* Messages from which on nobody waits to have one read: they follow all that hold a slot or that a step waits for. */
+/* The first message of a channel from which on no message holds a staging slot, and no step of the sender waits until
+ * one has been read. */
 static uint32_t unwatched_from(const struct exec_in *in)
 {
     uint32_t k = in->n;
@@ -198,8 +200,8 @@ static uint32_t unwatched_from(const struct exec_in *in)
     return k;
 }
 
-/* Can a fold read the part where it is? Not if someone waits to have it read, or one behind it: the fold may wait for
- * others. */
+/* Can a fold read the part without a copy? Not if the sender waits until this message, or one behind it, has been read:
+ * the fold may have to wait for other messages first. */
 static bool stays(const struct way *way, bool watched, const struct block_part *theirs)
 {
     return way->folds == WAY_FOLDS_SLOT || (way->folds == WAY_FOLDS_PLACE && !watched && theirs->dtype == theirs->wire);
@@ -265,7 +267,7 @@ static int fill_send(struct filler *f, const struct exec_out *out, uint32_t k)
     return err;
 }
 
-/* Between its places and a message of the wire. */
+/* The moves between the places of a message and the message of the wire. */
 static int fill_wired(struct filler *f, uint32_t s)
 {
     struct exec_step *step = &f->p->steps[s];
@@ -294,7 +296,7 @@ static int fill_copy(struct filler *f, uint32_t s)
     return err;
 }
 
-/* Term k of the fold is in an eager slot: dense, in another slot in each run unless it is put together elsewhere. */
+/* Term k of the fold is an eager message: dense, and in another slot in each run unless it is inline. */
 static void eager_operand(struct filler *f, uint32_t recv, uint32_t k, const struct block_part *part, int loops,
                           const int64_t *n, struct operand *o)
 {
@@ -345,7 +347,8 @@ static int fill_fold(struct filler *f, uint32_t s)
         }
         memcpy(stride[k + 1], o.stride, sizeof o.stride);
         f->terms[f->nterms++] = (struct memory_term){.data = o.base, .dtype = o.dtype, .stride = stride[k + 1]};
-        fold->acc = (uint8_t)dtype_acc(o.dtype); /* the same for all: of the source's dtype, or that already */
+        fold->acc =
+            (uint8_t)dtype_acc(o.dtype); /* the same for all terms: they have the source's dtype or its accumulator's */
     }
     step->nholds = f->nholds - step->hold;
     fold->neager_terms = f->neager_terms - (uint32_t)(fold->eager_terms - f->eager_terms);
@@ -393,7 +396,7 @@ static void list_readers(struct filler *f)
     f->reader_at[0] = 0;
 }
 
-/* Bytes of the largest part that takes two casts, among the messages with one peer. */
+/* Bytes of the largest part with two casts, among the messages with one peer. */
 static size_t bounce_of(const struct filler *f, const uint32_t *steps, uint32_t n, const struct block *b,
                         const struct block_message *theirs)
 {
@@ -427,7 +430,7 @@ static size_t largest_bounce(const struct filler *f)
     return most;
 }
 
-/* Room for all moves, folds and terms there can be. */
+/* Allocates room for as many moves, folds and terms as there can be. */
 static int make_room(struct filler *f)
 {
     size_t moves = 0, folds = 0, terms = 0;
@@ -468,8 +471,8 @@ static int64_t bytes_read(const weft_plan *plan, const struct plan_step *st)
     return bytes;
 }
 
-/* Both ends of every channel: how its messages travel, and the moves. RECVs come before the folds, which ask what they
- * can read in place. */
+/* Chooses the way of each message and makes its moves. RECVs come before the folds, since they decide what folds read
+ * in place. */
 static int fill_channels(struct filler *f)
 {
     struct program *p = f->p;
@@ -497,11 +500,12 @@ static int fill_channels(struct filler *f)
     return err ? err : way_wire_fill(f->x, p);
 }
 
-/* Of a run that writes more than the caches of a core keep, what was written first is no longer in them when it ends.
- */
+/* x86-64 reads each cache line before it writes it, even if it is written whole. That is a third of the traffic of a
+ * copy, and nontemporal stores avoid it. They are used for pieces of 64 KiB or more of a run that writes 8 MiB or more:
+ * what that run writes first has left the caches of the core anyway when it ends. */
 static void mark_nontemporal(struct filler *f)
 {
-    const int64_t run = 8 << 20, piece = 64 << 10;
+    const int64_t run = 8 << 20, piece = 64 << 10; /* bytes */
     int64_t bytes = 0;
     for (uint32_t i = 0; i < f->nmoves; i++)
         bytes += f->p->moves[i].dst ? f->p->moves[i].bytes : 0;

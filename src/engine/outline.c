@@ -1,5 +1,5 @@
-/* The outline of a program: steps with those who wait for them, and channels. It depends on the plan
- * and on whether peers can reach the places, on nothing else. */
+/* The outline of a program: its steps, which step waits for which, its channels, and how it offers its messages. A rank
+ * makes it alone: it depends on the plan, on the comm, and on whether peers can reach the places. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ static bool allocate(const weft_plan *plan, struct program *p)
            p->urgent && p->lazy;
 }
 
-/* deps lists what a step waits for; next lists who waits for a step. */
+/* The plan lists the steps for which a step waits (deps). The program lists the steps that wait for a step (next). */
 static void turn_deps(const weft_plan *plan, struct program *p)
 {
     for (size_t s = 0; s < plan->nsteps; s++)
@@ -49,8 +49,8 @@ static void turn_deps(const weft_plan *plan, struct program *p)
     }
 }
 
-/* The peers of one kind of step, from the next higher rank on round the world, so that ranks do not all turn to the
- * same peer first. count[r] buckets with rank r. Returns how many there are, in order[]. */
+/* Writes the peers with which there are messages (count[r] with rank r) into order[], and returns how many there are.
+ * They begin with the next higher rank, so that ranks do not all turn to the same peer first. */
 static uint32_t peers_in_order(const weft_comm *c, const uint32_t *count, int *order)
 {
     uint32_t n = 0;
@@ -62,7 +62,7 @@ static uint32_t peers_in_order(const weft_comm *c, const uint32_t *count, int *o
     return n;
 }
 
-/* Groups the steps of one kind by their peers, in plan order: buckets[at[r]] on are those of rank r. */
+/* Groups the steps of one kind by peer, in the order of the plan: those of rank r stand from buckets[at[r]] on. */
 static void group(const weft_exec *x, int kind, uint32_t *at, uint32_t *buckets)
 {
     for (uint32_t s = 0; s < x->plan->nsteps; s++) {
@@ -73,7 +73,7 @@ static void group(const weft_exec *x, int kind, uint32_t *at, uint32_t *buckets)
 }
 
 struct tally {
-    uint32_t *sends, *recvs, *at; /* of each rank */
+    uint32_t *sends, *recvs, *at; /* for each rank */
     int *order;
 };
 
@@ -132,12 +132,12 @@ static int channels(const weft_exec *x, struct program *p)
     return 0;
 }
 
-/* Packing by choice takes no more than a part of the pool, in each message and in all: others may depend on it. */
-#define CHOICE_MESSAGE 64
-#define CHOICE_POOL 4
+/* Packing by choice takes only a part of the pool, since other messages may need it. */
+#define CHOICE_MESSAGE 64 /* 1/64 of the pool for each message, at most */
+#define CHOICE_POOL 4     /* not if more than 1/4 of the pool is taken */
 
-/* Is a message better packed that peers could reach, since it is scattered on both sides? The receiver's is not known
- * yet; what comes from there stands for it. */
+/* Is a message that the peer could reach better packed, because it is scattered at both ends? This rank does not know
+ * the receiver's memory yet. It assumes that it is like its own memory into which that peer sends. */
 static bool better_packed(const weft_exec *x, const struct program *p, uint32_t step)
 {
     const struct staging *pool = &x->comm->staging;
@@ -150,8 +150,8 @@ static bool better_packed(const weft_exec *x, const struct program *p, uint32_t 
     return false;
 }
 
-/* A message that is not eager goes through staging memory when the comm says so, when peers cannot reach some part of
- * it, or, if choice is set, when it is better packed. True: some does for that alone. */
+/* A message that is neither eager nor on the wire is staged if the comm is to stage all, if peers cannot reach a part
+ * of it, or, with `choice`, if it is better packed. True: some message is staged for the last reason. */
 static bool choose_staging(const weft_exec *x, struct program *p, bool choice)
 {
     const weft_plan *plan = x->plan;
@@ -172,7 +172,7 @@ static bool choose_staging(const weft_exec *x, struct program *p, bool choice)
     return chosen;
 }
 
-/* The largest message that needs the pool, and what all channels can have in flight there together. */
+/* The bytes of the largest staged message, and those that all channels together can have in the pool. */
 static void staging_needs(const weft_exec *x, const struct program *p, int64_t *largest, int64_t *wanted)
 {
     *largest = *wanted = 0;
@@ -195,7 +195,7 @@ static void staging_needs(const weft_exec *x, const struct program *p, int64_t *
     }
 }
 
-/* Room in the pool, and what goes into it. */
+/* Reserves room in the pool, and finds the multicasts. */
 static int reserve(weft_exec *x, struct program *p)
 {
     int64_t largest, wanted;
@@ -208,13 +208,13 @@ static int reserve(weft_exec *x, struct program *p)
         return err;
     staging_needs(x, p, &largest, &wanted);
     if (x->program && x->program->reserve.offset >= 0 && largest <= x->program->reserve.bytes) {
-        p->reserve = x->program->reserve; /* binding again: the one that stays keeps it */
+        p->reserve = x->program->reserve; /* binding again: the program that stays keeps it */
         return 0;
     }
     return staging_reserve(&x->comm->staging, x->comm->link, largest ? largest : 1, wanted, &p->reserve);
 }
 
-/* Has this rank a core for itself, and more to send than to receive? */
+/* Has this rank a core of its own, and receives less than half of what it sends? */
 static bool one_way(const weft_exec *x)
 {
     int64_t sent = 0, received = 0;
@@ -257,7 +257,7 @@ int outline_program(weft_exec *x, struct program *p)
         return err;
     bool chosen = choose_staging(x, p, !stay);
     err = reserve(x, p);
-    if (err && chosen) { /* then not by choice */
+    if (err && chosen) { /* the pool is too small to pack by choice */
         choose_staging(x, p, false);
         err = reserve(x, p);
     }
@@ -271,7 +271,7 @@ void outline_free(weft_exec *x, struct program *p)
     bool ours = way_wire_free(x, p);
     staging_unreserve(&x->comm->staging, &p->reserve);
     staging_uncharge(&x->comm->staging, p->wired.slot_bytes);
-    if (ours) /* else its memory stays, after a failure: better lost than written by others */
+    if (ours) /* otherwise, after a failure, its memory is lost rather than written by the wire while others use it */
         arena_free(&p->arena);
     free(p);
 }

@@ -1,16 +1,16 @@
-/* Which of a rank's buffers may share memory. Sources may share as they like. A destination may share
- * with the source of its own tensor where a shared address stands for the same global element on both
- * sides, and with nothing else.
+/* Which buffers of a rank may share memory. Sources may share memory with each other. A destination may share memory
+ * with the source of its own tensor if each shared address is the same global element on both sides. It may not share
+ * memory with any other buffer.
  *
- * Two strided boxes with the same strides share addresses in few ways: going from the outermost stride
- * inwards, rows of one can lie over rows of the other at one or two shifts only. What a slot of a
- * buffer stands for along a dim the plan says; one at an edge that stands for nothing may be shared. */
+ * Two strided boxes with the same strides can share addresses in few ways: from the outermost stride inwards, rows of
+ * one can lie over rows of the other at one or two shifts only. The plan says which global position each slot of a
+ * buffer holds along a dim. A slot at an edge that holds none may be shared. */
 #include <stdlib.h>
 
 #include "base/error.h"
 #include "engine/exec.h"
 
-#define MAX_SLOTS ((size_t)1 << 22) /* runs of slots along one dim that are looked at */
+#define MAX_SLOTS ((size_t)1 << 22) /* runs of slots along one dim, at most */
 
 struct region {
     const struct exec_place *place;
@@ -22,7 +22,7 @@ struct region {
     bool written;
 };
 
-/* One stride of two boxes, with how often each steps. */
+/* One stride of two boxes a and b, and how many steps each has of it. */
 struct level {
     int64_t stride, na, nb;
     int dim;
@@ -36,7 +36,7 @@ struct overlap {
     int found;                    /* shifts at which elements lie exactly on each other */
     bool partial;                 /* elements share some of their bytes only */
     int64_t k[2 * WEFT_MAX_DIMS]; /* while walking: a's index minus b's at each level */
-    int64_t shift[WEFT_MAX_DIMS]; /* the same for each dim of the first overlap that was found */
+    int64_t shift[WEFT_MAX_DIMS]; /* the same for each dim, of the first overlap that was found */
 };
 
 /* ---- where two boxes meet ---- */
@@ -49,7 +49,7 @@ static void add_level(struct overlap *o, int64_t stride, int64_t na, int64_t nb,
     o->levels[i] = (struct level){stride, na, nb, dim};
 }
 
-/* The boxes of one tensor's two sides, dim by dim. */
+/* The source and destination of one tensor, dim by dim. */
 static void levels_by_dim(struct overlap *o, const struct region *a, const struct region *b)
 {
     o->same_strides = true;
@@ -62,7 +62,7 @@ static void levels_by_dim(struct overlap *o, const struct region *a, const struc
     }
 }
 
-/* Any two boxes: a stride that one of them has not is one that it steps once. */
+/* Any two boxes. A box without a stride of the other has one step of it. */
 static void levels_by_stride(struct overlap *o, const struct region *a, const struct region *b)
 {
     o->same_strides = true;
@@ -82,7 +82,7 @@ static void levels_by_stride(struct overlap *o, const struct region *a, const st
     }
 }
 
-/* Bytes that the levels inside `level` take of each box. */
+/* Bytes that the levels inside `level` span in box a or b. */
 static int64_t inside(const struct overlap *o, int level, bool of_a)
 {
     int64_t w = of_a ? o->size_a : o->size_b;
@@ -104,7 +104,7 @@ static int64_t floor_div(int64_t a, int64_t b)
     return a / b - (a % b < 0);
 }
 
-/* b starts `off` bytes after a. */
+/* Finds the overlaps from `level` on, where b starts `off` bytes behind a. */
 static void walk(struct overlap *o, int level, int64_t off)
 {
     if (level == o->n) {
@@ -128,7 +128,7 @@ static void walk(struct overlap *o, int level, int64_t off)
     }
 }
 
-/* False when it cannot be told: strides that differ or do not nest. */
+/* Finds where a and b overlap. False: this cannot be told, since their strides differ or do not nest. */
 static bool meet(struct overlap *o, const struct region *a, const struct region *b, bool by_dim)
 {
     *o = (struct overlap){.size_a = a->size, .size_b = b->size};
@@ -142,11 +142,11 @@ static bool meet(struct overlap *o, const struct region *a, const struct region 
     return true;
 }
 
-/* ---- what slots stand for ---- */
+/* ---- what slots hold ---- */
 
 enum sameness { SHARE_NOTHING, SHARE_THE_SAME, SHARE_OTHERS };
 
-/* In the range of source slots [lo, hi), source slot i lies on destination slot i - k: are they the same position? */
+/* Source slot i lies on destination slot i - k. Do both hold the same position, for all i in [lo, hi)? */
 static enum sameness compare(const struct plan_slots *src, size_t ns, const struct plan_slots *dst, size_t nd,
                              int64_t lo, int64_t hi, int64_t k)
 {
@@ -167,7 +167,7 @@ static enum sameness compare(const struct plan_slots *src, size_t ns, const stru
     return found;
 }
 
-/* The two buffers along one dim, the destination's slot 0 on the source's slot k. */
+/* Compares the two buffers along one dim. Slot 0 of the destination lies on slot k of the source. */
 static int compare_dim(const weft_plan *p, const struct region *src, const struct region *dst, int dim, int64_t k,
                        enum sameness *out)
 {
@@ -209,14 +209,14 @@ static int in_place(const weft_plan *p, const struct region *src, const struct r
         return error_set(WEFT_EINVAL,
                          "%s: source and destination overlap: a fold in place needs weft_lower's in_place option", who);
     bool same = o.found == 1 && !o.partial;
-    bool nothing = false; /* what is shared stands for nothing on one side: at an edge */
+    bool nothing = false; /* the shared slots hold no position on one side: they are at an edge */
     for (int d = 0; d < src->ndim && o.found == 1 && !nothing; d++) {
-        enum sameness multicast;
-        int err = compare_dim(p, src, dst, d, o.shift[d], &multicast);
+        enum sameness shared;
+        int err = compare_dim(p, src, dst, d, o.shift[d], &shared);
         if (err)
             return err;
-        nothing = multicast == SHARE_NOTHING;
-        same = same && multicast != SHARE_OTHERS;
+        nothing = shared == SHARE_NOTHING;
+        same = same && shared != SHARE_OTHERS;
     }
     if (!same && (!nothing || o.partial))
         return error_set(WEFT_EINVAL,

@@ -1,4 +1,4 @@
-/* What programs are made with. */
+/* Helpers for making a program. */
 #include "engine/program.h"
 
 #include <string.h>

@@ -15,32 +15,32 @@ struct way;
 /* Where a buffer of the plan stands in memory. */
 struct exec_place {
     char *base;
-    uint64_t at;                   /* where peers find base */
-    bool reached;                  /* they can */
+    uint64_t at;                   /* the place of base, for peers */
+    bool reached;                  /* peers can reach it */
     int64_t stride[WEFT_MAX_DIMS]; /* in bytes */
 };
 
-/* How a sender offers a message, before it knows its peers. */
+/* How a sender offers a message, before it sees the blocks of its peers. */
 enum exec_offer {
-    OFFER_PLACE,  /* where it is: peers can reach it */
+    OFFER_PLACE,  /* in place: peers can reach it */
     OFFER_STAGED, /* packed into staging memory */
-    OFFER_EAGER,  /* packed into a slot of the sender's block that carries its own signal */
-    OFFER_WIRE    /* by a wire, to a rank on another host */
+    OFFER_EAGER,  /* packed into a slot of the sender's control block that carries its own signal */
+    OFFER_WIRE    /* over a wire, to a rank on another host */
 };
 
 /* Which file of order/ copies a step together with steps of other channels. */
 enum exec_order { ORDER_NONE, ORDER_WEAVE };
 
-/* One part read and written, cast on the way. */
+/* A copy of one part, with a cast if the dtypes differ. */
 struct exec_move {
-    char *dst;       /* packing: dst is the message at offset */
-    const char *src; /* unpacking: src is */
+    char *dst;       /* NULL when it packs: the message at `offset` */
+    const char *src; /* NULL when it unpacks: the message at `offset` */
     int64_t offset;
     const struct memory_tile *tile; /* NULL: bytes in one piece, no cast */
     int64_t bytes;                  /* that are written */
-    struct weave_rows *rows;        /* where weave.c cuts it */
+    struct weave_rows *rows;        /* how order/weave.c cuts it */
     uint8_t to, from;
-    bool nontemporal; /* stored around the caches: contiguous, in a run that writes more than caches keep */
+    bool nontemporal; /* with stores that bypass the caches: mark_nontemporal in fill.c */
 };
 
 /* A term of a fold that is read out of an eager slot. */
@@ -59,8 +59,8 @@ struct exec_fold {
     const struct exec_eager_term *eager_terms;
     uint32_t neager_terms;
     uint8_t to, via, acc, op;
-    memory_runs *runs; /* NULL: memory_fold does it */
-    const void **in;   /* for runs */
+    memory_runs *runs; /* a kernel for dense terms; NULL: memory_fold does it */
+    const void **in;   /* the terms of `runs` */
     size_t count;
 };
 
@@ -71,93 +71,93 @@ struct exec_step {
     bool urgent;   /* COPY, REDUCE: other steps wait for it */
     uint32_t channel;
     union {
-        uint32_t eager;     /* SEND that is eager: which of program.eagers */
-        uint32_t multicast; /* SEND that is staged: which of program.multicasts */
+        uint32_t eager;     /* eager SEND: its index in program.eagers */
+        uint32_t multicast; /* staged SEND: its index in program.multicasts */
     };
     const struct way *way; /* SEND, RECV: chosen with the peer's block */
-    uint32_t work, nwork;  /* moves; for REDUCE the fold's number */
-    uint32_t next, nnext;  /* into program.next: the steps that wait for this one */
-    uint32_t hold, nholds; /* REDUCE: into program.holds, the RECVs whose messages it reads where they are */
-    int64_t bytes;         /* that are read */
-    /* RECV that is eager: */
+    uint32_t work, nwork;  /* its first move in program.moves, and how many; REDUCE: its index in program.folds */
+    uint32_t next, nnext;  /* in program.next: the steps that wait for this one */
+    uint32_t hold, nholds; /* REDUCE, in program.holds: the RECVs whose messages it reads without a copy */
+    int64_t bytes;         /* that it reads */
+    /* eager RECV: */
     const char *slot; /* slot 0 */
     uint32_t slots;
     int64_t slot_bytes, eager_bytes;
-    int64_t stamp; /* where the run's number stands in a slot; not of an inline message */
-    char *inlined; /* where an inline message is put together; NULL: it is none */
+    int64_t stamp; /* offset of the stamp in a slot; an inline message has none */
+    char *inlined; /* where an inline message is put together; NULL: it is not inline */
 };
 
 /* Eager slots that this rank writes: for one message, or for several of the same data, whose readers all read them. */
 struct exec_eager {
     char *slot;                    /* slot 0 */
-    int64_t at, slot_bytes, bytes; /* at: where slot 0 is behind the first of all */
-    int64_t stamp;                 /* where the run's number stands in a slot; not of an inline message */
+    int64_t at, slot_bytes, bytes; /* at: offset of slot 0 from the first eager slot of the block */
+    int64_t stamp;                 /* offset of the stamp in a slot; an inline message has none */
     uint32_t slots;
-    bool unacked;         /* no reader has to say that it has read the message */
-    bool joint;           /* it has its stamp in common with others, all of which are written when a run starts */
+    bool unacked;         /* its receivers do not say that they have read it */
+    bool joint;           /* it shares its stamp with others; all of them are written when a run starts */
     uint32_t step;        /* one of the SENDs */
-    uint32_t outs, nouts; /* into program.eager_outs: the channels that it goes to */
-    uint64_t run;         /* the last that it was written in */
+    uint32_t outs, nouts; /* in program.eager_outs: the channels that it goes to */
+    uint64_t run;         /* the last run in which it was written */
 };
 
-/* A staged message: one SEND, or several of the same data that stand at the same place in their channels and are packed
- * once for all readers. */
+/* A staged message: one SEND, or a multicast: several SENDs of the same data that stand at the same position of their
+ * channels and are packed once for all readers. */
 struct exec_multicast {
-    uint32_t step, index; /* one of the SENDs; how many of its channel are before it */
-    uint32_t outs, nouts; /* into program.multicast_outs */
-    uint64_t run;         /* the last that it was packed in */
+    uint32_t step, index; /* one of the SENDs; its position in the channel */
+    uint32_t outs, nouts; /* in program.multicast_outs: the channels that it goes to */
+    uint64_t run;         /* the last run in which it was packed */
     int64_t slot;
-    uint32_t readers; /* that have yet to read it */
+    uint32_t readers; /* how many have yet to read it */
     bool alone;       /* no other SEND may join it */
 };
 
-/* Of a peer that is waited for, by watch.c: the pulse that it had, since when, in which run. */
+/* For watch.c: the pulse of a peer for which this rank waits, since when it has not changed, and in which run. */
 struct exec_seen {
     uint64_t pulse, run;
-    int64_t at; /* 0: it was not waited for */
+    int64_t at; /* nanoseconds; 0: this rank did not wait for it */
 };
 
-/* Messages from one peer, first in first out. Counts are of this run, counters of all runs. */
+/* The messages from one peer, first in, first out. Counts are of this run, counters of all runs. */
 struct exec_in {
     int peer;
-    uint32_t n;                    /* buckets a run */
+    uint32_t n;                    /* messages of a run */
     const uint32_t *steps;         /* their RECV steps */
-    uint64_t base;                 /* buckets of all runs before this one */
-    const _Atomic uint64_t *ready; /* in our block: buckets that may be read, or were pushed */
-    _Atomic uint64_t *done;        /* in the peer's block: buckets that have been read, or may be pushed */
-    uint32_t taken;                /* arrived, and copied where they are not read in place */
-    uint32_t settled;              /* read to the end, told to the peer */
-    bool acks;                     /* some message is eager, and its slot is free when this rank says so */
-    bool pushed, woven;            /* way_pushes */
+    uint64_t base;                 /* messages of all runs before this one */
+    const _Atomic uint64_t *ready; /* in this rank's block: messages that may be read, or were pushed */
+    _Atomic uint64_t *done;        /* in the peer's block: messages that have been read, or may be pushed */
+    uint32_t taken;                /* messages that have arrived and were copied, unless a fold reads them in place */
+    uint32_t settled;              /* messages that were read to the end */
+    bool acks;                     /* some eager message has slots that are free when this rank says so */
+    bool pushed, woven;            /* what way_pushes said */
     const struct block *block;     /* the peer's */
     const struct block_message *sends;
-    struct block_message *recvs; /* in our block */
+    struct block_message *recvs; /* in this rank's block */
     const char *staging;         /* the peer's pool */
-    /* Its way's own: how far the message is that is being taken. Zero between two messages. */
+    /* For ways/assist.c: how far the message is that is being taken. Zero between two messages. */
     struct {
-        uint64_t copied; /* pieces, by this end */
-        bool none_left;  /* to copy, here */
+        uint64_t copied; /* pieces that this end has copied */
+        bool none_left;  /* all pieces are claimed */
     } begun;
     struct exec_seen watched;
 };
 
-/* Messages to one peer. */
+/* The messages to one peer, in the same way. */
 struct exec_out {
     int peer;
     uint32_t n;
     const uint32_t *steps;
     uint64_t base;
     _Atomic uint64_t *ready;      /* in the peer's block */
-    const _Atomic uint64_t *done; /* in ours */
-    uint64_t seen_done;           /* what it was when we last looked */
-    uint32_t posted;              /* may be read, or has been pushed */
-    uint32_t retired;             /* have been read */
-    bool unacked;       /* its eager messages are: the peer sends something in each run, and ranks share cores */
-    bool acks;          /* some message is eager, and its slot is free when the peer says so */
-    bool pushed, woven; /* way_pushes */
+    const _Atomic uint64_t *done; /* in this rank's block */
+    uint64_t seen_done;           /* `done` when this rank last looked */
+    uint32_t posted;              /* messages that may be read, or have been pushed */
+    uint32_t retired;             /* messages that have been read */
+    bool unacked;       /* eager messages need no acknowledgement: the peer sends in each run, and ranks share cores */
+    bool acks;          /* some eager message has slots that are free when the peer says so */
+    bool pushed, woven; /* what way_pushes said */
     const struct block *block;
-    struct block_message *sends;       /* in our block */
-    const struct block_message *recvs; /* in the peer's */
+    struct block_message *sends;       /* in this rank's block */
+    const struct block_message *recvs; /* in the peer's block */
     struct exec_seen watched;
 };
 
@@ -168,62 +168,63 @@ enum driver_id { DRIVER_LISTS, DRIVER_FACES, DRIVER_ONEPASS, DRIVER_PIPELINE, DR
 struct wire_channel;
 struct wire_channels {
     uint32_t n;
-    struct wire_channel *channels; /* those that receive first */
-    int64_t slot_bytes;            /* of all of them: counts against the comm's limit */
+    struct wire_channel *channels; /* first those that receive, then those that send */
+    int64_t slot_bytes;            /* of all their slots: counts against the comm's staging limit */
 };
 
 struct program {
     struct arena arena;
-    struct exec_place *places; /* one a buffer of the plan */
+    struct exec_place *places; /* one for each buffer of the plan */
     uint32_t nsteps, nins, nouts, nfirst;
-    bool staged;               /* some SEND is */
-    bool may_block;            /* some SEND may have to wait for what peers do: it is staged or eager */
-    bool pushed;               /* some RECV is */
-    bool one_way;              /* this rank has a core for itself, and more to send than to receive */
-    const struct way *assists; /* a way of some SEND whose sender helps to copy; NULL: there is none */
+    bool staged;               /* some SEND is staged */
+    bool may_block;            /* some SEND is staged or eager, so that it may have to wait for peers to free a slot */
+    bool pushed;               /* some RECV is pushed */
+    bool one_way;              /* this rank has a core of its own, and receives less than half of what it sends */
+    const struct way *assists; /* the way of SENDs whose sender assists; NULL: there are none */
     struct exec_step *steps;
     uint32_t *next, *holds, *buckets, *first; /* first: COPY and REDUCE steps that wait for nothing */
     uint32_t *open0, *readers0;               /* what open and readers are at the start of a run */
-    struct exec_in *ins;                      /* from the next higher rank on, round the world */
+    struct exec_in *ins;                      /* from the next higher rank on, then from rank 0 on */
     struct exec_out *outs;
     struct exec_move *moves;
     struct exec_fold *folds;
-    struct exec_eager *eagers, *joint; /* joint: one of those that are, if any */
+    struct exec_eager *eagers, *joint; /* joint: one of the joint ones; NULL: there are none */
     uint32_t neagers, *eager_outs;
     int64_t eager_bytes; /* of all their slots */
     struct exec_multicast *multicasts;
     uint32_t nmulticasts, *multicast_outs;
-    struct weave *weave; /* of order/weave.c; NULL: no copies are woven */
+    struct weave *weave; /* of order/weave.c; NULL: no copies are interleaved */
     struct wire_channels wired;
-    const struct driver *driver; /* of its runs, NULL: not chosen yet */
-    void *state;                 /* the driver's own, one of states */
+    const struct driver *driver; /* of its runs; NULL: not chosen yet */
+    void *state;                 /* the driver's, one of states */
     void *states[DRIVERS];
-    uint32_t drivers; /* that could drive it: a bit for each row of the table */
+    uint32_t drivers; /* a bit for each driver that could drive it */
     struct staging_reserve reserve;
 
     /* the run */
-    uint32_t *open;          /* steps that a step still waits for */
-    uint32_t *readers;       /* RECV: folds that have yet to read its message where it is */
-    uint32_t *urgent, *lazy; /* steps that can go */
+    uint32_t *open;          /* for each step: how many steps it still waits for */
+    uint32_t *readers;       /* for each RECV: how many folds have yet to read its message in place */
+    uint32_t *urgent, *lazy; /* queues of COPY and REDUCE steps that wait for nothing */
     uint32_t urgent_head, urgent_tail, lazy_head, lazy_tail;
     uint32_t left;     /* steps to do */
     uint32_t unposted; /* SENDs to post */
-    bool launchable;   /* a SEND has opened since launch looked */
+    bool launchable;   /* since `launch` looked, a SEND has nothing to wait for any more */
 };
 
-void *program_take(struct program *p, size_t n, size_t size); /* zeroed memory that lives as long as p; NULL: none */
-bool program_hears(const struct program *p, int peer);        /* does the peer send something in each run? */
+void *program_take(struct program *p, size_t n,
+                   size_t size);                       /* zeroed memory that lives as long as p; NULL: there is none */
+bool program_hears(const struct program *p, int peer); /* does the peer send something in each run? */
 /* Do two SENDs send the same data? */
 bool program_same_data(const weft_plan *plan, const struct plan_step *a, const struct plan_step *b);
 
 /* ---- outline.c ---- */
 
-/* Steps, channels and places: all that needs no peer. */
+/* Steps, channels and places: everything for which this rank needs no peer. */
 int outline_program(weft_exec *x, struct program *p);
 void outline_free(weft_exec *x, struct program *p);
 
 /* ---- fill.c ---- */
 
-/* The rest, with the peers' blocks: block_at[r] is where rank r's is. */
+/* Everything else, with the peers' blocks; block_at[r] is the place of rank r's block. */
 int fill_program(weft_exec *x, struct program *p, const uint64_t *block_at);
 #endif

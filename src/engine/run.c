@@ -24,7 +24,7 @@ static int64_t count(const _Atomic int64_t *runs)
     return atomic_load_explicit(runs, memory_order_acquire);
 }
 
-/* By the thread that has the progress lock, or that starts: no other thread counts. Release: pairs with count. */
+/* Only the thread that holds the progress lock, or that calls start, counts. Release: pairs with count. */
 static void count_one(_Atomic int64_t *runs)
 {
     atomic_store_explicit(runs, atomic_load_explicit(runs, memory_order_relaxed) + 1, memory_order_release);
@@ -42,8 +42,8 @@ static void link_out(weft_exec *x, int err)
     set_state(x, err);
 }
 
-/* Tells those that the end of a run concerns. The callback may start this exec again, or free it: it is not touched
- * after that. */
+/* Tells the threads that wait and the callback that a run has ended. The callback may start this exec again, or free
+ * it, so the exec is not touched after it. */
 static __attribute__((noinline)) void tell(weft_exec *x, int err, bool orphan)
 {
     weft_comm *c = x->comm;
@@ -131,12 +131,12 @@ static inline __attribute__((always_inline)) int start(weft_exec *x)
     return 0;
 }
 
-/* Of a run whose start found another thread with the progress lock. */
+/* Begins a run that was started while another thread held the progress lock. */
 static void begin_submitted(struct comm_task *t)
 {
     weft_exec *x = (weft_exec *)t;
     begin(x);
-    if (core_failed(x->comm->group)) /* since the start: the next pass ends it */
+    if (core_failed(x->comm->group)) /* the next pass ends the run */
         return;
     driver_start(x);
     driver_call(x);
@@ -149,7 +149,7 @@ const struct comm_task_ops run_task = {.pass = pass,
                                        .begin = begin_submitted,
                                        .describe = describe_exec};
 
-/* With a progress lock. If another thread has it, that thread does the rest. */
+/* With a progress lock. If another thread holds it, that thread does the rest. */
 __attribute__((noinline)) static int start_shared(weft_exec *x)
 {
     struct comm_family *f = x->comm->family;
@@ -163,7 +163,7 @@ __attribute__((noinline)) static int start_shared(weft_exec *x)
         }
         lock_leave(f);
     } else if (!(err = check_start(x))) {
-        if (x->arrivals) /* a caller that polls must not find those of the last run */
+        if (x->arrivals) /* a caller that polls must not see those of the last run */
             arrivals_reset(x->arrivals);
         count_one(&x->asked);
         set_state(x, EXEC_IN_FLIGHT);
@@ -178,11 +178,11 @@ int weft_exec_start(weft_exec *x)
         return start_shared(x);
     int err = start(x);
     if (!err)
-        driver_call(x); /* it may be long before the next call here */
+        driver_call(x); /* the next call for this comm may be much later */
     return err;
 }
 
-/* True: something moved. */
+/* Makes progress. Returns whether something moved. */
 static inline __attribute__((always_inline)) bool test_locked(weft_exec *x)
 {
     weft_comm *c = x->comm;
@@ -194,7 +194,7 @@ static inline __attribute__((always_inline)) bool test_locked(weft_exec *x)
     return moved;
 }
 
-/* Never waits for the lock: if it is taken, another thread makes progress. */
+/* Does not wait for the lock: if it is taken, another thread makes progress. */
 __attribute__((noinline)) static void test_shared(weft_exec *x)
 {
     struct comm_family *f = x->comm->family;
@@ -225,10 +225,10 @@ int weft_exec_test(weft_exec *x, bool *done)
 
 struct waiting {
     const weft_exec *x;
-    int64_t runs; /* with the one that is waited for */
+    int64_t runs; /* that have ended when the one that is waited for has */
 };
 
-/* For the run in flight. Where a thread ends runs, the one before may be yet to be counted. */
+/* For the run in flight. If another thread ends runs, the one before may not be counted yet. */
 static struct waiting wait_for(const weft_exec *x)
 {
     return (struct waiting){x, x->comm->has_lock ? count(&x->asked) : count(&x->ended) + 1};
@@ -240,7 +240,7 @@ static bool over(void *arg)
     return count(&w->x->ended) >= w->runs;
 }
 
-/* With others in flight every signal may be of use. */
+/* If other tasks wait for signals, any signal may be of use. */
 static int lacking(void *arg)
 {
     const struct waiting *w = arg;
@@ -267,7 +267,7 @@ static int wait_locked(weft_exec *x, struct waiting *w, int64_t timeout_ns)
     if (timeout_ns == 0) {
         comm_progress(c, true);
         err = over(w) ? 0 : COMM_LATE;
-        if (err) /* a caller that only polls must miss the dead, too */
+        if (err) /* a caller that only polls must also find out that a peer has died */
             liveness_watch(c, core_now(), false);
     } else {
         int64_t now = timeout_ns > 0 ? core_now() : 0;
@@ -280,7 +280,7 @@ static int wait_locked(weft_exec *x, struct waiting *w, int64_t timeout_ns)
     return err ? err : result(x);
 }
 
-/* With a progress lock: takes it, unless another thread ends the run first. */
+/* With a progress lock: takes it, unless another thread ends the run before. */
 static int wait_shared(weft_exec *x, struct waiting *w, int64_t timeout_ns)
 {
     struct comm_family *f = x->comm->family;
@@ -321,7 +321,8 @@ int weft_exec_start_on(weft_exec *x, void *stream)
 
 int weft_exec_run(weft_exec *x)
 {
-    struct comm_family *f = x ? comm_enter(x->comm) : NULL; /* the thread is not called: this one waits */
+    struct comm_family *f =
+        x ? comm_enter(x->comm) : NULL; /* the progress thread is not woken: this thread waits itself */
     int err = x && x->comm->in_callback ? error_set(WEFT_EBUSY, "weft_exec_run: not inside a callback") : start(x);
     if (!err && f)
         count_one(&x->asked);
@@ -361,11 +362,11 @@ int weft_exec_stats(const weft_exec *x, weft_exec_info *out)
 
 /* ---- the end ---- */
 
-/* Tells the peers, and lets go of their blocks. */
+/* Tells the peers that this exec is freed, and lets go of their blocks. */
 static void part_from_peers(weft_exec *x)
 {
     struct program *p = x->program;
-    /* Orders all that this rank ever signalled before it; pairs with the load in watch.c. */
+    /* Comes after all signals of this rank; pairs with the load in watch.c. */
     atomic_store_explicit(&x->block->freed, 1, memory_order_seq_cst);
     for (uint32_t i = 0; i < p->nins; i++) {
         core_ring(x->comm->group, p->ins[i].peer);
@@ -393,7 +394,7 @@ static void free_locked(weft_exec *x)
     struct comm_need need = {over, lacking, &w, core_now() + c->deadline_ns};
     char who[NAMES_RANK];
     if (exec_in_flight(x) &&
-        comm_wait(c, &need) == COMM_LATE) /* peers that come later must not find memory that is gone */
+        comm_wait(c, &need) == COMM_LATE) /* a peer that starts later must not use memory that is freed */
         comm_fail(c, WEFT_EPEER, "%s gave up a run and freed its exec: the run did not end within %lld ms",
                   names_rank(c, c->rank, who), (long long)(c->deadline_ns / 1000000));
     const char *text;
@@ -409,7 +410,8 @@ static void free_locked(weft_exec *x)
     if (clean)
         c->transport->release(c->link, x->scratch);
     else
-        x->program->reserve.offset = -1; /* peers may still read scratch and staging: the group frees them in the end */
+        x->program->reserve.offset =
+            -1; /* peers may still read scratch and staging memory: the group frees it when it ends */
     outline_free(x, x->program);
     arrivals_free(x->arrivals);
     free(x->held);

@@ -1,9 +1,10 @@
 /* Loops over parts, from the plan's runs and spots to strides in bytes, and what they look like. */
 #include "engine/shape.h"
 
-#define SCATTERED 32     /* bytes of spans that are worth packing: half of a cache's line, most often */
-#define SCATTERED_FAR 64 /* and of those that stand FAR apart, each on a page of its own */
-#define FAR 4096
+/* A message is scattered, and better packed, if its spans have at most this many bytes. */
+#define SCATTERED 32     /* bytes: half of a cache line, on most machines */
+#define SCATTERED_FAR 64 /* bytes, if each span is on a page of its own */
+#define PAGE 4096        /* bytes between two spans that are on different pages */
 
 int shape_loops(const weft_plan *p, const struct plan_part *part, const int64_t *dim_stride, int64_t *n,
                 int64_t *stride, int64_t *at)
@@ -72,7 +73,7 @@ int shape_merge(int loops, int64_t *n, int64_t (*stride)[MEMORY_LOOPS], size_t k
 
 /* ---- shapes ---- */
 
-/* Merges the loops that stand in s, and finds the span. size: bytes of an element on each side. */
+/* Merges the loops of s and finds the span. size: bytes of an element on each side. */
 static void settle(struct shape *s, int sides, const int64_t size[2])
 {
     s->loops = shape_merge(s->loops, s->n, s->stride, (size_t)sides);
@@ -84,7 +85,7 @@ static void settle(struct shape *s, int sides, const int64_t size[2])
     s->length = s->span ? s->n[last] : 1;
 }
 
-/* Of a part of the plan in this rank's memory. */
+/* One side: a part of the plan in this rank's memory. */
 static struct shape own(const weft_exec *x, const struct program *p, const struct plan_part *part)
 {
     struct shape s;
@@ -138,7 +139,7 @@ bool shape_scattered(const weft_exec *x, const struct program *p, const uint32_t
             struct shape s = own(x, p, part);
             int64_t step = s.outer ? s.stride[0][s.outer - 1] : 0;
             all += part->count * size;
-            if (step && s.length * size <= (step < FAR ? SCATTERED : SCATTERED_FAR))
+            if (step && s.length * size <= (step < PAGE ? SCATTERED : SCATTERED_FAR))
                 scattered += part->count * size;
         }
     }

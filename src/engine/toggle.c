@@ -10,7 +10,7 @@
 
 static const char *const extras[TOGGLE_EXTRAS] = {"weave"};
 
-/* Name i of all; *bit: its own, 0: it cannot be switched off. */
+/* The i-th of all names. Sets *bit to its bit; 0: it cannot be switched off. */
 static const char *name_of(int i, uint64_t *bit)
 {
     for (int k = 0; driver_at(k); k++, i--)

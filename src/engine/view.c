@@ -1,4 +1,4 @@
-/* From the caller's views to places in memory, refusing what could not be moved safely. */
+/* From the caller's views to places in memory. Refuses views that could not be moved safely. */
 #include <stdio.h>
 #include <string.h>
 
@@ -41,7 +41,8 @@ static bool is_empty(int ndim, const int64_t *shape)
     return false;
 }
 
-/* Could two elements of a destination share bytes? Sorted by stride, each dim must step over all that is inside it. */
+/* Could two elements of a destination share bytes? They cannot if, from the smallest stride on, the stride of each dim
+ * is at least the extent of the dims before. */
 static bool folds_onto_itself(int ndim, const int64_t *shape, const int64_t *stride, int64_t size)
 {
     bool taken[WEFT_MAX_DIMS] = {false};

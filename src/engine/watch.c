@@ -1,9 +1,9 @@
-/* A rank waits for a peer when the next message of a channel has not come, or one of its own not been
- * read or not been let in. A peer that has left or has freed its exec will do neither: the comm fails. A
- * peer that has started the run must show a pulse (it makes progress, or tries to) within the
- * deadline; one that has not started may take its time, if the wire sees deaths: else it may be dead, and has the
- * deadline, too. A peer that waits for a third rank has a pulse, so blame falls on the rank at the end of the chain, by
- * the one who waits for that. */
+/* A rank waits for a peer if the next message from it has not arrived, if it has not read a message of this rank, or if
+ * it does not yet let this rank push one. A peer that has left or has freed its exec will do none of these, so the comm
+ * fails. A peer that has started the run must show a pulse (it makes progress, or tries to) within the deadline. A peer
+ * that has not started may take its time. One exception: if the wire cannot tell that a peer has died, a peer that has
+ * not started has the deadline, too. A peer that waits for a third rank has a pulse. So only the rank that waits for
+ * the last one of the chain finds a fault, and it blames that one. */
 #include "engine/watch.h"
 
 #include "base/error.h"
@@ -31,13 +31,14 @@ static bool has_stalled(const weft_exec *x, int peer, const struct block *b, str
     return liveness_silence(x->comm, seen->at, now) >= x->comm->deadline_ns;
 }
 
-/* The worst that is known of the peers that are waited for. */
+/* The ranks to blame, among those for which this rank waits; -1: none. */
 struct blame {
     int left, died, stalled;
-    int absent; /* it has not started the run, and nobody could tell if it had died */
+    int absent; /* has not started the run, and the wire could not tell if it had died */
 };
 
-/* What a peer did before it went is seen after its going was: only then is it sure that it will not come. */
+/* A peer may have sent something just before it went. So this rank looks for that once more after it has seen that the
+ * peer is gone. */
 static void watch_in(const weft_exec *x, struct exec_in *in, int64_t now, struct blame *b)
 {
     if (!x->program->driver->in_waits(x, in)) {
@@ -73,9 +74,10 @@ static void watch_wired(const weft_exec *x, struct wire_channel *ch, int64_t now
     }
     struct wire *wire = x->comm->link->hosts->wire;
     enum transport_fate fate =
-        wire->ops->gone(wire, ch->peer); /* known when all that it sent has come, maybe just now */
+        wire->ops->gone(wire, ch->peer); /* known when all that it sent has come, which may be just now */
     bool gone = fate || (ch->freed && ch->last_run < x->run);
-    if (gone && ch->gone && ch->looked) /* a put, too, watches, and does not look */
+    if (gone && ch->gone &&
+        ch->looked) /* looked: a put into an exchange watches, too, but does not look for messages */
         *(fate == TRANSPORT_DIED ? &b->died : &b->left) = ch->peer;
     ch->looked &= gone && ch->gone;
     ch->gone = gone;
@@ -87,14 +89,14 @@ static void watch_wired(const weft_exec *x, struct wire_channel *ch, int64_t now
         *(ch->peer_run < x->run ? &b->absent : &b->stalled) = ch->peer;
 }
 
-/* A rank that copies for others need not be a peer. */
+/* With work sharing, a rank that has a job need not be a peer. */
 static void watch_helpers(const weft_exec *x, struct blame *b)
 {
     for (int r = 0; r < x->comm->size; r++) {
         if (r == x->comm->rank || !x->program->driver->rank_waits(x, r))
             continue;
         enum transport_fate fate = x->comm->transport->gone(x->comm->link, r);
-        if (fate && x->program->driver->rank_waits(x, r)) /* as in watch_in */
+        if (fate && x->program->driver->rank_waits(x, r)) /* twice, as in watch_in */
             *(fate == TRANSPORT_DIED ? &b->died : &b->left) = r;
     }
 }

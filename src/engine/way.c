@@ -1,6 +1,19 @@
-/* The choice among ways. Of messages that are read and written where they are, one side copies straight from memory to
- * memory. It should be the side whose memory is walked in shorter spans: it goes through that in the order of its
- * addresses, all channels together (order/weave.c), and the spans of the other sides are open streams. */
+/* The choice among ways. Both ends of a message ask the rows of way_table.c in order and take the first that fits:
+ *
+ *   wire     the peer is on another host
+ *   eager    the message has 4 KiB or less, and the eager slots of the exec have room for it (ways/eager.c)
+ *   staged   the peer cannot reach the memory, the comm is to stage all messages, or the elements lie far apart at both
+ *            ends (ways/staged.c)
+ *   push     most bytes of the channel are in shorter spans at the sender than at the receiver
+ *   assist   the message has 128 KiB or more, in one piece at both ends, and the sender has a core of its own and much
+ *            less to receive than to send (ways/assist.c)
+ *   pull     all others
+ *
+ * The last three are zero-copy: the data goes from its place to its place. Push or pull: the side that copies walks
+ * through its own memory in the order of addresses, for all its channels together (order/weave.c); each span of the
+ * other side is a stream of its own. So the side with the shorter spans should be the one that walks. A channel pushes
+ * if that is the sender for more than half of its bytes, and if the destination may be written from the start of a run
+ * on. */
 #include "engine/way.h"
 
 #include "engine/shape.h"

@@ -1,4 +1,4 @@
-/* The table of ways: the first that fits a message is taken. */
+/* The table of ways, in the order in which they are asked: way.c. */
 #include "engine/way.h"
 
 #ifdef TABLE_FIRST /* a way of the tests, which stands before all others: tests/engine/toy_way.c */

@@ -1,4 +1,4 @@
-/* Moves and folds of a step. */
+/* The moves and folds of steps. */
 #include "engine/work.h"
 
 #include <string.h>

@@ -7,7 +7,7 @@
 struct memory_line {
     uint64_t dst, src; /* addresses, or places behind a base */
     int64_t dstep, sstep;
-    uint32_t n, bytes; /* n runs of so many bytes */
+    uint32_t n, bytes; /* n runs of `bytes` bytes each */
 };
 
 #define MEMORY_LINE_COPY(bytes)                \

@@ -11,7 +11,7 @@ run() { what="weft bench $*"; timeout 300 "$WEFT_BIN" bench "$@" >"$work/out" 2>
 # The CSV with bars between its fields, and no commas or quotes inside them.
 fields() { awk -F'"' -v OFS='' '{ for (i = 1; i <= NF; i += 2) gsub(",", "|", $i) } 1' "$work/out"; }
 
-# rows WHO N: so many lines of the CSV are of that contender, each with a time and nothing wrong.
+# rows WHO N: N lines of the CSV are of that contender, each with a time and nothing wrong.
 rows()
 {
     local n

@@ -305,13 +305,13 @@ static void nudged_task_is_passed_by_thread_or_waiter(void **state)
     ranks_run(2, &by_thread, run_nudged, NULL, NULL);
 }
 
-/* ---- a start that finds the seat taken ---- */
+/* ---- a start that finds the progress lock taken ---- */
 
 struct pause {
     sem_t begun, end;
 };
 
-static void hold_the_seat(void *arg, int err)
+static void hold_the_lock(void *arg, int err)
 {
     struct pause *p = arg;
     (void)err;
@@ -332,7 +332,7 @@ static void run_left_to_the_thread(struct ranks_rank *r)
     RANKS_OK(r, job_make(&own, &(struct move){.src = "i32[4/x] @x4", .dst = "i32[4/x] @x4"}, r));
     RANKS_OK(r, weft_plan_arrivals(j.plan, NULL, 0, &all));
     RANKS_OK(r, weft_exec_on_arrival(j.exec, NULL, NULL));
-    RANKS_OK(r, weft_exec_on_done(own.exec, hold_the_seat, &p));
+    RANKS_OK(r, weft_exec_on_done(own.exec, hold_the_lock, &p));
     for (int seed = 0; seed < 5; seed++) {
         job_seed(&j, r->rank, seed);
         RANKS_OK(r, weft_exec_start(own.exec));
@@ -379,8 +379,8 @@ static void run_on_its_heels(struct ranks_rank *r)
     job_free(&j);
 }
 
-/* The same for sure: another thread is in the seat, and counts the end of the first run only when the second is waited
- * for. */
+/* The same for sure: another thread holds the progress lock, and counts the end of the first run only when the second
+ * is waited for. */
 struct slow_end {
     weft_exec *x;
     sem_t seated, started;

@@ -19,7 +19,7 @@ static int64_t value(int64_t global, int64_t salt)
     return (int64_t)(hash_mix((uint64_t)global * 31 + (uint64_t)salt) % 1000) + 1;
 }
 
-/* A buffer of so many bytes, in window memory or private. */
+/* A buffer of `bytes` bytes, in window memory or private. */
 static void *take(struct ranks_rank *r, bool window, size_t bytes)
 {
     void *p = NULL;

@@ -81,7 +81,7 @@ void lab_again(const struct property_case *c, const weft_layout *src, const weft
 
 void *lab_buffer(int64_t bytes)
 {
-    void *p = malloc(bytes > 0 ? (size_t)bytes : 1); /* exactly so many, so that sanitizers see what goes beyond */
+    void *p = malloc(bytes > 0 ? (size_t)bytes : 1); /* exactly that many, so that sanitizers see what goes beyond */
     if (!p)
         abort();
     return p;

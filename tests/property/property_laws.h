@@ -34,7 +34,7 @@ bool law_return(const struct property_case *c, struct why *why);
  * E(v) the buffers that a destination gets for v (v in all copies, and in a sum v in the term at coordinate 0 and 0 in
  * the others). lower(A, B) is E_B V_A. In dual B copies are what in B are terms, and the reverse, so <E_B v, y> sums y
  * over B's copies, at coordinate 0 of its sums: that is <v, V_dualB y>, since y is the same along what B sums over.
- * Likewise <x, E_dualA w> = <V_A x, w>. Both sides of the law are <V_A x, V_dualB y>.
+ * In the same way, <x, E_dualA w> = <V_A x, w>. Both sides of the law are <V_A x, V_dualB y>.
  *
  * Slots that stand for nothing are 0 in a result and so do not count. All is linear over the integers modulo 2^64, so
  * that any bits will do for data. */

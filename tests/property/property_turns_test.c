@@ -264,7 +264,7 @@ static int one_round(struct errand *e, struct random *all, struct random *own, i
     return err;
 }
 
-/* As if so many runs had been before. */
+/* As if there had been `runs` runs before. */
 static void age(weft_exec *x, uint64_t runs)
 {
     struct program *p = x->program;

@@ -12,9 +12,9 @@
 enum { SAMPLE_RANKS = 256 }; /* a sample with a larger mesh has no list of ranks */
 
 struct sample_options {
-    int dims, axes;       /* at most so many */
-    int64_t mesh, extent; /* at most so large; beyond SAMPLE_RANKS ranks are 0, 1, 2, ... */
-    int64_t ghosts;       /* at most so wide */
+    int dims, axes;       /* how many, at most */
+    int64_t mesh, extent; /* how large, at most; beyond SAMPLE_RANKS ranks are 0, 1, 2, ... */
+    int64_t ghosts;       /* how wide, at most */
     bool split;           /* every axis splits a dim */
 };
 

@@ -40,7 +40,7 @@ static int64_t random_block(struct random *g)
     return random_once_in(g, 3) ? random_in(g, 1, random_once_in(g, 5) ? 20 : 4) : 0;
 }
 
-/* Mostly below 500 elements, some a few thousand; a few so many that replicas cut what they send. */
+/* Mostly below 500 elements, some a few thousand; a few with enough that replicas share the sending. */
 static void random_shape(struct random *g, struct side_spec *s)
 {
     static const int64_t most[3][CASE_DIMS + 1] = {

@@ -14,7 +14,7 @@ enum { MOST_NAMES = 64, MOST_TESTS = 256 };
 
 static struct {
     char program[PATH_MAX]; /* as the line that runs a test again has it */
-    char variables[2000];   /* of the environment, likewise: each with a space behind it */
+    char variables[2000];   /* of the environment, for the same line: each with a space behind it */
     const char *names[MOST_NAMES], *on[MOST_NAMES];
     int nnames, non;
     bool list;

@@ -108,7 +108,7 @@ void window_progress(struct ranks_rank *r)
             RANKS_OK(r, weft_window_wait(w, 0, WEFT_EQ, (uint64_t)turn, WINDOW_LONG));
             RANKS_OK(r, weft_exec_wait(x, WINDOW_LONG));
         }
-        /* Likewise in a barrier. */
+        /* The same in a barrier. */
         RANKS_OK(r, weft_exec_start(x));
         if (r->rank == 0)
             RANKS_OK(r, weft_exec_wait(x, WINDOW_LONG));

@@ -224,7 +224,7 @@ static void forms_ring2(struct forms *f)
     forms_rings(f, ways, 2, "allreduce in rings both ways");
 }
 
-/* One form, so many times on one window. */
+/* One form, `runs` times on one window. */
 static void forms_run(struct ranks_rank *r, void (*form)(struct forms *), int runs)
 {
     int whole = r->size * FORMS_C > FORMS_N ? r->size * FORMS_C : FORMS_N;

@@ -102,7 +102,7 @@ static void stress_add(struct stress *s)
     STRESS_CHECK(s, !weft_window_barrier(s->w, WINDOW_LONG));
 }
 
-/* What travels with a signal: so many words, each of its own value, of rank `from`. */
+/* What travels with a signal: how many words, and the value of each, of rank `from`. */
 static int stress_words(uint64_t turn)
 {
     return 1 + (int)(hash_mix(turn) % STRESS_WORDS);

@@ -2,7 +2,8 @@
  * have nothing else, whose faces have each cell in a cache line of its own, beside the cell that is received (the x
  * faces of a 3-d array). Packed and unpacked, each line would be fetched twice, and by then the first cells of a long
  * face have left the cache. Here one walk along both faces does both directions: it reads and writes a line of either
- * rank once. The faces of two ranks are cut into SHARES jobs; the control words stand in the block of the lower rank.
+ * rank once. The faces of two ranks are cut into SHARES jobs; the words of jobs.h stand in the control block of the
+ * lower rank.
  *
  * Where every rank has a core, both ranks of a pair walk, from either end, until they meet. A rank that comes late, or
  * computes, finds it done. Half of each face is then fetched by the other core. That costs nothing extra if the owner's
@@ -13,7 +14,7 @@
  * is not in, row by row, so that the line of a rank between two others is fetched once. Each core has an end of its
  * own, so that it finds in its cache what it left there. It is worth waiting until all have begun, but not sleeping.
  *
- * Until all ranks have voted for it at bind, messages are staged ones like others of their kind. They remain so if one
+ * Until all ranks have voted for it at bind, the messages are staged, as scattered messages are. They remain so if one
  * rank votes against it. */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -23,11 +24,11 @@
 #include "engine/shape.h"
 #include "transport/hosts/hosts.h"
 
-#define RUNS_LEAST 8192 /* of a message: those of a shorter one stay in the cache until it is unpacked */
-#define SPAN (4 << 20)  /* bytes of memory that a face is spread over: more than a core's own cache */
+#define RUNS_LEAST 8192 /* runs of a message: a shorter one stays in the cache between packing and unpacking */
+#define SPAN (4 << 20)  /* bytes of memory over which a face is spread: more than a core's own cache */
 #define SHARES 16       /* jobs of a pair */
-#define BLOCK 64        /* runs of each line in turn: their lines stay in the smallest cache */
-#define PASS (64 << 10) /* runs of a pass, a fraction of a millisecond */
+#define BLOCK 64        /* runs of each line in turn, whose cache lines stay in the smallest cache */
+#define PASS (64 << 10) /* runs of a pass: a fraction of a millisecond */
 #define OUTER 2         /* loops over runs */
 
 /* Runs of one part of a face, in OUTER loops. */
@@ -40,9 +41,9 @@ struct face_line {
 struct face_pair {
     struct face_line *lines; /* those that the lower rank sends and those that it receives, in turn */
     uint32_t nlines;
-    int64_t n[OUTER]; /* runs, of all lines alike */
+    int64_t n[OUTER]; /* runs, the same for all lines */
     size_t unit;      /* bytes of a run */
-    int share;        /* that this rank is at, -1: none */
+    int share;        /* the job that this rank is at; -1: none */
 };
 
 struct faces {
@@ -58,7 +59,7 @@ static bool fits_step(const weft_exec *x, const struct program *p, uint32_t s)
     if (st->ndeps || st->kind == PLAN_REDUCE)
         return false;
     if (st->kind == PLAN_COPY)
-        return true; /* `make`, which knows, takes those that change nothing */
+        return true; /* a copy onto itself fits; `make` refuses the others */
     for (uint32_t k = 0; k < st->nparts; k++)
         if (!p->places[x->plan->parts[st->part + k].buf].reached)
             return false;
@@ -81,7 +82,7 @@ static bool fits(const weft_exec *x, const struct program *p)
 }
 
 /* Do all ranks walk along the faces of all pairs? */
-static bool all_help(const weft_exec *x)
+static bool all_assist(const weft_exec *x)
 {
     return !x->comm->dedicated_cores;
 }
@@ -94,7 +95,7 @@ static uint64_t words_bytes(void)
 static uint64_t room(const weft_exec *x, const struct program *p, bool *shown)
 {
     bool fit = fits(x, p);
-    *shown |= fit && all_help(x);
+    *shown |= fit && all_assist(x);
     return fit ? p->nouts * words_bytes() : 0;
 }
 
@@ -116,7 +117,7 @@ static int64_t span_of(const struct face_pair *pair, const int64_t *step)
     return span;
 }
 
-/* Part q of message k becomes a line; false: it is none, or not like those before. */
+/* Makes a line of part q of message k. False: it cannot be one, or differs from those before. */
 static bool add_line(const weft_exec *x, struct face_pair *pair, const struct face *f, uint32_t k, uint32_t q,
                      struct face_line *line)
 {
@@ -163,7 +164,7 @@ static uint32_t parts_of(const struct face *f)
     return n;
 }
 
-/* Every other line from this one on. */
+/* Makes every other line from `line` on. */
 static bool add_face(const weft_exec *x, struct face_pair *pair, const struct face *f, struct face_line *line)
 {
     bool fit = true;
@@ -173,7 +174,7 @@ static bool add_face(const weft_exec *x, struct face_pair *pair, const struct fa
     return fit;
 }
 
-/* What rank a, whose block is `from`, sends to rank b; *i: its channel. */
+/* What rank a, whose block is `from`, sends to rank b. Sets *i to its channel. */
 static bool find_face(const struct block *from, int a, const struct block *to, int b, struct face *f, uint32_t *i)
 {
     uint32_t k = 0;
@@ -207,7 +208,7 @@ static bool make_pair(weft_exec *x, struct program *p, const struct block *low, 
     return true;
 }
 
-/* The pairs of a rank with higher ones, if this rank is in them or helps. */
+/* The pairs of rank `low` with higher ranks, if this rank is in them or may do their jobs. */
 static bool make_pairs(weft_exec *x, struct program *p, struct faces *f, int low, const uint64_t *block_at)
 {
     const weft_comm *c = x->comm;
@@ -235,7 +236,7 @@ static int make(weft_exec *x, struct program *p, const uint64_t *block_at, void 
     uint32_t most = 0;
     for (uint32_t s = 0; s < p->nsteps && fit; s++)
         fit = p->steps[s].kind != PLAN_COPY || !p->steps[s].nwork;
-    f->shared.all = all_help(x);
+    f->shared.all = all_assist(x);
     for (int r = 0; r < c->size && fit; r++)
         most += ((const struct block *)c->transport->reach(c->link, r, block_at[r]))->nouts;
     f->pairs = fit ? program_take(p, most, sizeof *f->pairs) : NULL;
@@ -249,7 +250,7 @@ static int make(weft_exec *x, struct program *p, const uint64_t *block_at, void 
 
 /* ---- the run ---- */
 
-/* Runs `first` to `end` - 1 of all lines. */
+/* Copies runs `first` to `end` - 1 of all lines. */
 static void copy(const struct face_pair *pair, int64_t first, int64_t end)
 {
     for (int64_t at = first, n; at < end; at += n) {
@@ -263,7 +264,7 @@ static void copy(const struct face_pair *pair, int64_t first, int64_t end)
     }
 }
 
-/* Claims a share, the first or the last that is left; -1: there is none. */
+/* Claims the first share that is left, or the last if `back`; -1: there is none. */
 static int claim(weft_exec *x, const struct jobs *jobs, bool back)
 {
     for (int i = 0; i < SHARES; i++) {
@@ -279,7 +280,7 @@ static int64_t first_of(const struct face_pair *pair, int share)
     return pair->n[0] * pair->n[1] * share / SHARES;
 }
 
-/* Claims a share of each pair that has begun, and copies these side by side. Returns the runs. */
+/* Claims a share of each pair that has begun, and copies these side by side. Returns the number of runs. */
 static int64_t do_shares(weft_exec *x, bool back)
 {
     const struct faces *f = driver_state(x);
@@ -340,7 +341,7 @@ static bool pass(weft_exec *x, bool eager)
     return true;
 }
 
-/* A rank that copies for others need not be a peer. */
+/* A rank that does a job of this one need not be a peer. */
 static bool rank_waits(const weft_exec *x, int rank)
 {
     const struct jobs_state *s = driver_state(x);

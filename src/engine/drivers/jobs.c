@@ -1,4 +1,4 @@
-/* Groups of ranks that share their copies: who has begun, who has which job, what is over. */
+/* Groups of ranks that share their copies: which have begun, which rank has which job, what is over. */
 #define _GNU_SOURCE
 #include "engine/drivers/jobs.h"
 
@@ -97,7 +97,7 @@ void jobs_call(weft_exec *x)
     if (!s->calls)
         return;
     s->calls = false;
-    core_fence_all(); /* between what was added and the looks at who sleeps, as in core_signal */
+    core_fence_all(); /* between the stores and the looks at which ranks sleep, as in core_signal */
     for (int i = 1; i < x->comm->size && s->all; i++)
         core_call_fenced(x->comm->group, (x->comm->rank + i) % x->comm->size);
     for (uint32_t i = 0; i < x->program->nouts && !s->all; i++)
@@ -115,7 +115,7 @@ static bool has_job(const weft_exec *x, const struct jobs *j, int rank)
     return false;
 }
 
-/* For the rank to begin, or to do a job that it has claimed. */
+/* Does this rank wait for `rank` to begin, or to do a job that it has claimed? */
 bool jobs_rank_waits(const weft_exec *x, int rank)
 {
     const struct jobs_state *s = driver_state(x);
@@ -153,7 +153,7 @@ int jobs_lacking(const weft_exec *x)
     return n ? (int)n : 1;
 }
 
-/* Messages between this rank and the peer: all of them, or none. */
+/* Of the messages between this rank and the peer either all are done or none is. */
 static struct driver_count count(const weft_exec *x, int peer, uint32_t messages)
 {
     const struct jobs_state *s = driver_state(x);

@@ -2,32 +2,33 @@
  *
  * The copies of a run are cut into jobs. A group of ranks, all or two of them, has begun a run when each of its ranks
  * has; from then on any rank that can reach the memory may claim a job and do it. The run is over when all jobs are
- * done. So a rank that has begun and then computes holds up nobody, and a rank that comes late finds its copies done.
+ * done. So a rank that has begun and then computes holds up no other rank, and a rank that comes late finds its copies
+ * done.
  *
- * The group's control words stand in the block of one of its ranks. `begun` counts the ranks that have begun and
+ * The words of a group stand in the control block of one of its ranks. `begun` counts the ranks that have begun and
  * `over` the jobs that are done, both over all runs: run r has begun at r * ranks and is over at r * n. Neither is
  * there too early, since no rank begins run r + 1 before run r is over. Adding to either releases what the rank wrote
  * before, and the adds form one chain; so a rank that reads the sum acquires what all of them have written.
  *
  * A rank claims a job by changing its word from an earlier run's to this run's, with its own rank in it. So a word of
- * an earlier run is that of a job which nobody has, and nobody is at a job of run r when run r is over. The word says
- * whom to blame for a job that is not done. It is set to JOBS_DONE after `over` was added to: a rank that dies between
- * the two has done its part. */
+ * an earlier run is that of a job which no rank has claimed, and no rank is at a job of run r when run r is over. The
+ * word says which rank to blame for a job that is not done. It is set to JOBS_DONE after `over` was advanced: a rank
+ * that dies between the two has done its part. */
 #ifndef WEFT_ENGINE_DRIVERS_JOBS_H
 #define WEFT_ENGINE_DRIVERS_JOBS_H
 #include "engine/driver.h"
 
-#define JOBS_WHO_BITS 8
+#define JOBS_WHO_BITS 8 /* bits of a word that say which rank has the job */
 #define JOBS_DONE ((1 << JOBS_WHO_BITS) - 1)
-#define JOBS_RANKS 64 /* of a group at most: they have to fit into a word with JOBS_DONE */
+#define JOBS_RANKS 64 /* ranks of a group, at most: their numbers and JOBS_DONE have to fit into JOBS_WHO_BITS */
 
-/* In a block. */
+/* In a control block. */
 struct jobs_words {
     _Alignas(CORE_LINE) _Atomic uint64_t begun;
     _Alignas(CORE_LINE) _Atomic uint64_t over;
     struct jobs_word {
         _Alignas(CORE_LINE) _Atomic uint64_t here; /* the last run that rank i of the group has begun, */
-        _Atomic int64_t core;                      /* and the core on which it did */
+        _Atomic int64_t core;                      /* and the core on which it did so */
         _Atomic uint64_t taken; /* job i: run << JOBS_WHO_BITS | one more than the rank that has it, or JOBS_DONE */
     } word[];
 };
@@ -43,14 +44,14 @@ struct jobs {
 
 /* At the beginning of the state of a driver that shares work. */
 struct jobs_state {
-    bool all;   /* ranks that are in none of a group's ranks may do its jobs, so all of them are woken for it */
+    bool all;   /* ranks that are not in a group may do its jobs, too, so all ranks are woken for it */
     bool calls; /* ranks that sleep have yet to be woken for what was begun or done here */
     uint32_t n;
     struct jobs *groups; /* those of this rank, and those whose jobs it may do */
 };
 
-uint64_t jobs_bytes(uint32_t ranks, uint32_t n); /* of the words of a group */
-/* Bind, by the rank in whose block the words are: as after the exec's last run. */
+uint64_t jobs_bytes(uint32_t ranks, uint32_t n); /* size of the words of a group */
+/* At bind, the rank in whose block the words are sets them to what they are after the exec's last run. */
 void jobs_reset(const weft_exec *x, struct jobs *j);
 
 bool jobs_ready(const weft_exec *x, const struct jobs *j); /* has the group begun the run? */

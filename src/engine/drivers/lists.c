@@ -1,13 +1,13 @@
 /* The driver "lists": all ranks share their copies (jobs.h). For programs in which every rank sends to every other, no
- * step waits for another, and all memory can be reached by all. The copies of a rank, what it sends and its own, are a
- * list of lines in its block and one job. A rank that finds that all have begun does its own list, and then those that
- * no rank has claimed, whosesoever they are.
+ * step waits for another, and all memory can be reached by all. The copies of a rank, those that it sends and those to
+ * itself, are a list of lines in its control block and one job. A rank that finds that all have begun does its own
+ * list, and then those of any ranks that no rank has claimed.
  *
- * Where ranks share cores, context switches cost more than the copies of many small pieces. Without shared work each
+ * Where ranks share cores, context switches cost more than the copies of many small pieces. Without work sharing each
  * rank is scheduled three times in a run: to begin, to copy when all have begun, and to find that the others have
  * copied, too. With it, the rank that is running when the last one has begun does all lists, first those of ranks that
- * ran on its own core; nothing is left to do for the others. Where every rank has a core, each does its own list, most
- * often. What is gained there is that many small pieces are copied once, tensor by tensor, instead of being packed for
+ * ran on its own core; nothing is left to do for the others. Where every rank has a core, each mostly does its own
+ * list. What is gained there is that many small pieces are copied once, tensor by tensor, instead of being packed for
  * one peer after another and unpacked, and that there are two signals for all peers. But nothing is copied before the
  * last rank has begun, so it is done only for what is short, or in many pieces. */
 #define _GNU_SOURCE
@@ -18,25 +18,26 @@
 #include "engine/shape.h"
 #include "memory/line.h"
 
-#define LINES_MOST 65536      /* which is 5 MiB for both lists */
-#define BYTES_MOST (8 << 20)  /* of a list, and after which a pass takes no other one: half a millisecond */
-#define ROWS_MOST (128 << 10) /* bytes of a tensor in rows: more are better walked row by row (weave.c) */
-#define SPUN_MOST (256 << 10) /* bytes of a list where every rank has a core and pieces are larger */
-#define PIECES 4              /* in a message, at least, */
-#define PIECE 1024            /* of so many bytes in the mean, at most: they are small and many, */
-#define PIECES_LARGE 16       /* or larger, but as many as that, and no more than SPUN_MOST in all */
-#define PIECES_ALL 64         /* to all peers, for which it is better to wait for all than to pack */
-#define SHARED (256 << 10)    /* bytes of a list: ranks that sleep are woken before it is done, not after */
-#define LINGER 100            /* turns for which lists that others are at are waited for before the core is given up */
+#define LINES_MOST 65536      /* lines of a list: 5 MiB for both lists */
+#define BYTES_MOST (8 << 20)  /* bytes of a list, and those after which a pass begins no other: half a millisecond */
+#define ROWS_MOST (128 << 10) /* bytes of a tensor in rows: more are better walked row by row (order/weave.c) */
+/* Where every rank has a core, messages must have many pieces: */
+#define PIECES 4                      /* pieces of a message at least, if they are small: */
+#define PIECE 1024                    /* bytes of a small piece on average, at most; */
+#define PIECES_LARGE 16               /* or pieces of a message at least, if they are larger: */
+#define PIECES_LARGE_MOST (256 << 10) /* bytes of a list then */
+#define PIECES_ALL 64                 /* small pieces to all peers, from which on waiting for all beats packing */
+#define SHARED (256 << 10)            /* bytes of a list from which on ranks that sleep are woken before it is done */
+#define LINGER 100                    /* turns of waiting for the lists of other ranks before the core is given up */
 
-/* In the block; two, so that what was bound before stays as it is should binding again be refused. */
+/* In the control block. There are two, so that the list of the last bind is still there if binding again is refused. */
 struct list {
     uint64_t n;
     int64_t bytes;              /* of all lines */
     struct memory_line lines[]; /* with places as addresses */
 };
 
-/* In the block, before the lists: the control words, of which those of rank 0 count, and this. */
+/* In the control block, before the lists and behind the words of jobs.h, of which those of rank 0 are used. */
 struct lists_head {
     _Alignas(CORE_LINE) uint64_t list_bytes; /* of each list */
 };
@@ -44,9 +45,9 @@ struct lists_head {
 struct lists {
     struct jobs_state shared; /* one group of all ranks */
     struct jobs jobs;
-    bool side; /* which lists are of this program */
+    bool side; /* which of the two lists is this program's */
     uintptr_t base;
-    const struct list **of; /* of all ranks from this one on, round the world */
+    const struct list **of; /* the lists of all ranks, this rank's first, then those of the next higher ones */
 };
 
 /* ---- making ---- */
@@ -64,7 +65,7 @@ static bool fits_way(const struct exec_step *step)
     return step->kind != PLAN_SEND || step->offer == OFFER_PLACE;
 }
 
-/* Is it one that has no part but in memory that all can reach, and waits for nothing? */
+/* Are all parts of the step in memory that all ranks can reach, and does it wait for nothing? */
 static bool fits_step(const weft_plan *plan, const struct program *p, uint32_t s)
 {
     const struct plan_step *st = &plan->steps[s];
@@ -76,11 +77,11 @@ static bool fits_step(const weft_plan *plan, const struct program *p, uint32_t s
     return true;
 }
 
-/* What it has to copy. */
+/* What a rank has to copy. */
 struct load {
-    int64_t bytes;          /* of all that it sends, and of its own copies */
-    int64_t sent;           /* of the first alone, */
-    uint64_t sends, pieces; /* messages and their parts */
+    int64_t bytes;          /* that it sends, and of its own copies */
+    int64_t sent;           /* bytes that it sends */
+    uint64_t sends, pieces; /* messages, and their parts */
 };
 
 static struct load load_of(const weft_plan *plan)
@@ -108,7 +109,7 @@ static bool small_and_many(const struct load *l)
 
 static bool large_but_many(const struct load *l)
 {
-    return l->pieces >= PIECES_LARGE * l->sends && l->bytes <= SPUN_MOST;
+    return l->pieces >= PIECES_LARGE * l->sends && l->bytes <= PIECES_LARGE_MOST;
 }
 
 static bool fits(const weft_exec *x, const struct program *p)
@@ -125,13 +126,13 @@ static bool fits(const weft_exec *x, const struct program *p)
            (!x->comm->dedicated_cores || small_and_many(&all) || large_but_many(&all));
 }
 
-/* Are `turns` runs of so many bytes, in `outer` loops, a line? */
+/* Are `turns` runs of `bytes` bytes each, in `outer` loops, a line? */
 static bool is_line(const weft_exec *x, int outer, int64_t turns, int64_t bytes)
 {
     return outer <= 1 && (!outer || turns * bytes <= ROWS_MOST / x->comm->size);
 }
 
-/* Is this rank's side of all messages such that they can be lines? */
+/* Can all messages be lines, as far as this rank's side of them tells? */
 static bool lines_here(const weft_exec *x, const struct program *p)
 {
     const weft_plan *plan = x->plan;
@@ -180,7 +181,7 @@ static struct list *list_of(const weft_exec *x, const struct block *b, uint64_t 
     return (struct list *)(void *)((char *)(head + 1) + side * head->list_bytes);
 }
 
-/* Adds what is read at src and written at dst, with the strides of dst in stride[0]; false: it is no line. */
+/* Adds the copy from src to dst, with the strides of dst in stride[0]. False: it is not a line. */
 static bool add_line(const weft_exec *x, struct list *list, uint64_t dst, uint64_t src, int loops, int64_t *n,
                      int64_t (*stride)[MEMORY_LOOPS], int64_t size)
 {
@@ -222,12 +223,13 @@ static bool add_copy(const weft_exec *x, const struct program *p, uint32_t s, st
         return false;
     shape_loops(plan, src, from->stride, n, stride[1], &first[1]);
     int loops = shape_loops(plan, dst, to->stride, n, stride[0], &first[0]);
-    return !p->steps[s].nwork || /* it would change nothing */
+    return !p->steps[s].nwork || /* a copy onto itself */
            add_line(x, list, to->at + (uint64_t)first[0], from->at + (uint64_t)first[1], loops, n, stride,
                     (int64_t)weft_dtype_size(plan->bufs[src->buf].dtype));
 }
 
-/* Of all channels the first parts, then the second ones: what stands side by side in this rank's memory is read so. */
+/* First the first parts of all channels, then the second parts, and so on: so parts that are neighbours in this rank's
+ * memory are read one after the other. */
 static bool list_sends(const weft_exec *x, const struct program *p, struct list *list)
 {
     bool more = true;
@@ -285,7 +287,7 @@ static void open(weft_exec *x, struct program *p, const uint64_t *block_at)
 
 /* ---- the run ---- */
 
-/* Does the list of the i-th rank from this one on, if there is room; false: it does not, or another rank has it. */
+/* Does the list of the i-th rank from this one on. False: *room is used up, or another rank has the list. */
 static bool do_list(weft_exec *x, int i, int64_t *room)
 {
     struct lists *l = driver_state(x);
@@ -300,7 +302,7 @@ static bool do_list(weft_exec *x, int i, int64_t *room)
     return true;
 }
 
-/* First the lists of the ranks that were on this core: what they have written is in its cache. */
+/* First the lists of the ranks that began the run on this core: its cache has what they wrote. */
 static bool do_all(weft_exec *x)
 {
     const struct lists *l = driver_state(x);
@@ -326,7 +328,7 @@ static bool pass(weft_exec *x, bool eager)
             jobs_call(x);
         moved = do_all(x);
         over = jobs_over(x, &l->jobs);
-        for (int turn = 0; turn < LINGER && !over; turn++) { /* most often they run on another core */
+        for (int turn = 0; turn < LINGER && !over; turn++) { /* the ranks that have them mostly run on other cores */
             core_relax();
             over = jobs_over(x, &l->jobs);
         }

@@ -1,17 +1,23 @@
-/* Programs in which no message waits for another one to come, of eager messages and a few pulls, and with little else
- * to do. They are most of what programs send when they wait for each other, so they have a driver of their own that
- * keeps no state of channels: it writes all eager messages, looks for all that are due, then does the rest of the steps
- * in the order of the plan, all in one pass. Pulls are in onepass_pull.c.
+/* The driver "onepass": small exchanges, in one pass and without the state of channels.
  *
- * Messages are packed before anything else is written, so nothing in place can be lost; and nobody waits for what this
- * rank does with the messages that have come, since their slots are its peers' for some runs. */
+ * It is chosen for programs in which no message waits for another one to arrive, each message is eager or the one pull
+ * of its channel (at most 512 KiB of pulls), and the other steps read at most 256 KiB. Most small collectives, for
+ * which latency matters, are of this kind. A run writes all eager messages and shows all pulls, looks for all messages
+ * that are due, does the other steps in the order of the plan, and waits until its pulls have been read. Pulls are in
+ * onepass_pull.c.
+ *
+ * Where there are more ranks than cores, the time of a run is what a rank does, and how many cache lines it needs, each
+ * time it is scheduled. This driver needs one cache line or less for each message, and sends all its signals together.
+ *
+ * This rank packs its messages before it writes anything else, so an exchange in place loses nothing. No peer waits for
+ * what this rank does with the messages that have arrived, since their slots are used again only some runs later. */
 #include "engine/drivers/onepass.h"
 
 #include "base/error.h"
 #include "engine/ways/eager.h"
 #include "engine/work.h"
 
-#define REST (256 << 10) /* bytes that the rest may read */
+#define REST (256 << 10) /* bytes that the COPY and REDUCE steps may read */
 
 static bool is_message(const struct exec_step *step)
 {
@@ -36,7 +42,6 @@ static bool fits(const weft_plan *plan, const struct program *p)
     return p->nouts || p->nins;
 }
 
-/* Whom a letter wakes, each once. */
 static uint32_t list_peers(const struct program *p, int *peers)
 {
     uint32_t n = 0;
@@ -45,7 +50,7 @@ static uint32_t list_peers(const struct program *p, int *peers)
     return n;
 }
 
-/* The one piece of memory that a step's message is moved from or to; NULL: there is none such. */
+/* The one move of a step whose message is one piece of memory; NULL: it is not in one piece. */
 static const struct exec_move *one_move(const struct program *p, const struct exec_step *step)
 {
     const struct exec_move *m = &p->moves[step->work];
@@ -65,16 +70,16 @@ static struct onepass_eager eager_of(const struct program *p, uint32_t k)
                                   .eager = k};
 }
 
-/* Joint letters that follow each other, in memory and in the slot, are written as one. */
-static void add_eager(struct onepass *post, struct onepass_eager l)
+/* Joint messages that follow each other, in memory and in the slot, are written as one. */
+static void add_eager(struct onepass *one, struct onepass_eager e)
 {
-    struct onepass_eager *last = post->neagers ? &post->eagers[post->neagers - 1] : NULL;
-    bool large = last && l.bytes > EAGER_INLINE && last->bytes > EAGER_INLINE;
-    if (large && l.src && last->src && !l.stamp && !last->stamp && last->src + last->bytes == l.src &&
-        last->slot + last->bytes == l.slot)
-        last->bytes += l.bytes;
+    struct onepass_eager *last = one->neagers ? &one->eagers[one->neagers - 1] : NULL;
+    bool large = last && e.bytes > EAGER_INLINE && last->bytes > EAGER_INLINE;
+    if (large && e.src && last->src && !e.stamp && !last->stamp && last->src + last->bytes == e.src &&
+        last->slot + last->bytes == e.slot)
+        last->bytes += e.bytes;
     else
-        post->eagers[post->neagers++] = l;
+        one->eagers[one->neagers++] = e;
 }
 
 static struct onepass_due due_of(const struct program *p, const struct exec_step *step)
@@ -91,18 +96,18 @@ static struct onepass_due due_of(const struct program *p, const struct exec_step
                                 .nmoves = plain ? 0 : step->nwork};
 }
 
-static bool take_room(struct program *p, struct onepass *post, uint32_t recvs, uint32_t rest)
+static bool take_room(struct program *p, struct onepass *one, uint32_t recvs, uint32_t rest)
 {
-    post->eagers = program_take(p, p->neagers, sizeof *post->eagers);
-    post->dues = program_take(p, recvs, sizeof *post->dues);
-    post->rest = program_take(p, rest, sizeof *post->rest);
-    post->peers = program_take(p, p->nouts, sizeof *post->peers);
-    return post->eagers && post->dues && post->rest && post->peers;
+    one->eagers = program_take(p, p->neagers, sizeof *one->eagers);
+    one->dues = program_take(p, recvs, sizeof *one->dues);
+    one->rest = program_take(p, rest, sizeof *one->rest);
+    one->peers = program_take(p, p->nouts, sizeof *one->peers);
+    return one->eagers && one->dues && one->rest && one->peers;
 }
 
 static int make(weft_exec *x, struct program *p, const uint64_t *block_at, void *state, bool *can)
 {
-    struct onepass *post = state;
+    struct onepass *one = state;
     (void)block_at;
     *can = fits(x->plan, p);
     if (!*can)
@@ -112,32 +117,32 @@ static int make(weft_exec *x, struct program *p, const uint64_t *block_at, void 
         recvs += p->steps[s].kind == PLAN_RECV;
         rest += !is_message(&p->steps[s]);
     }
-    if (!take_room(p, post, recvs, rest))
+    if (!take_room(p, one, recvs, rest))
         return error_nomem();
-    post->npeers = list_peers(p, post->peers);
+    one->npeers = list_peers(p, one->peers);
     for (uint32_t k = 0; k < p->neagers; k++)
-        add_eager(post, eager_of(p, k));
+        add_eager(one, eager_of(p, k));
     for (uint32_t i = 0; i < p->nins; i++)
         for (uint32_t k = 0; k < p->ins[i].n && p->steps[p->ins[i].steps[k]].way == &way_eager; k++) {
-            struct onepass_due *due = &post->dues[post->ndues++];
+            struct onepass_due *due = &one->dues[one->ndues++];
             *due = due_of(p, &p->steps[p->ins[i].steps[k]]);
-            post->moves |= due->nmoves || (due->dst && due->bytes > EAGER_INLINE);
+            one->moves |= due->nmoves || (due->dst && due->bytes > EAGER_INLINE);
         }
     for (uint32_t s = 0; s < p->nsteps; s++)
         if (!is_message(&p->steps[s]))
-            post->rest[post->nrest++] = s;
-    return onepass_pull_make(p, &post->pulls);
+            one->rest[one->nrest++] = s;
+    return onepass_pull_make(p, &one->pulls);
 }
 
 /* ---- the run ---- */
 
-/* A run of small messages is short; what many of them do not need is kept out of its way. */
+/* A run of small messages is short. What most runs do not need is not inlined into it. */
 #define APART __attribute__((noinline))
 
-/* Of letters that readers answer the slots are free anyway. */
+/* Are the slots of this run free? Those of unacknowledged messages always are. */
 APART static bool slots_free(const weft_exec *x, const struct program *p)
 {
-    struct onepass *post = driver_state(x);
+    struct onepass *one = driver_state(x);
     uint64_t least = UINT64_MAX;
     for (uint32_t i = 0; i < p->nouts; i++) {
         if (!p->outs[i].acks)
@@ -145,59 +150,59 @@ APART static bool slots_free(const weft_exec *x, const struct program *p)
         uint64_t runs = atomic_load_explicit(p->outs[i].done, memory_order_seq_cst) / p->outs[i].n;
         least = runs < least ? runs : least;
     }
-    post->free_until = least > UINT64_MAX - EAGER_SLOTS - 1 ? UINT64_MAX : least + EAGER_SLOTS + 1;
-    return x->run < post->free_until;
+    one->free_until = least > UINT64_MAX - EAGER_SLOTS - 1 ? UINT64_MAX : least + EAGER_SLOTS + 1;
+    return x->run < one->free_until;
 }
 
-APART static void write_large(char *slot, uint64_t run, const struct onepass_eager *l)
+APART static void write_large(char *slot, uint64_t run, const struct onepass_eager *e)
 {
-    memcpy(slot, l->src, l->bytes);
-    if (l->stamp)
-        eager_stamp(slot, run, l->stamp);
+    memcpy(slot, e->src, e->bytes);
+    if (e->stamp)
+        eager_stamp(slot, run, e->stamp);
 }
 
 static bool write_all(weft_exec *x)
 {
     const struct program *p = x->program;
-    struct onepass *post = driver_state(x);
-    const struct onepass_eager *eagers = post->eagers;
+    struct onepass *one = driver_state(x);
+    const struct onepass_eager *eagers = one->eagers;
     const uint64_t run = x->run;
-    const uint32_t n = post->neagers;
-    if (run >= post->free_until && !slots_free(x, p))
+    const uint32_t n = one->neagers;
+    if (run >= one->free_until && !slots_free(x, p))
         return false;
     for (uint32_t i = 0; i < n; i++) {
-        const struct onepass_eager *l = &eagers[i];
-        char *slot = l->slot + eager_offset(run, l->slots, l->slot_bytes);
-        if (!l->src)
-            eager_write(x, &p->eagers[l->eager]);
-        else if (l->bytes <= EAGER_INLINE)
-            eager_store_inline(slot, run, l->src, l->bytes);
+        const struct onepass_eager *e = &eagers[i];
+        char *slot = e->slot + eager_offset(run, e->slots, e->slot_bytes);
+        if (!e->src)
+            eager_write(x, &p->eagers[e->eager]);
+        else if (e->bytes <= EAGER_INLINE)
+            eager_store_inline(slot, run, e->src, e->bytes);
         else
-            write_large(slot, run, l);
+            write_large(slot, run, e);
     }
     if (p->joint)
         eager_stamp_joint(x);
-    if (post->pulls.nouts)
+    if (one->pulls.nouts)
         onepass_pull_show(x);
-    post->written = post->calls = true;
+    one->written = one->calls = true;
     return true;
 }
 
-/* Wakes those who sleep and are to see the letters, and what was shown or told of pulls. The fence between these and
- * the looks, as in core_signal, would wait for them to be out; so where a pass follows it comes when there is nothing
- * left to do beside. */
+/* Wakes the ranks that sleep and wait for the eager messages, or for a signal about pulls. As in core_signal, there is
+ * a fence between these stores and the looks at which ranks sleep. The fence waits until the stores are visible. So a
+ * pass does all its other work before it calls this. */
 static void call(weft_exec *x)
 {
-    struct onepass *post = driver_state(x);
-    bool told = post->pulls.nins && onepass_pull_tell(x, post->rested);
-    if (!post->calls && !told)
+    struct onepass *one = driver_state(x);
+    bool told = one->pulls.nins && onepass_pull_tell(x, one->rested);
+    if (!one->calls && !told)
         return;
     core_fence_all();
-    for (uint32_t i = 0, n = post->calls ? post->npeers : 0; i < n; i++)
-        core_call_fenced(x->comm->group, post->peers[i]);
+    for (uint32_t i = 0, n = one->calls ? one->npeers : 0; i < n; i++)
+        core_call_fenced(x->comm->group, one->peers[i]);
     if (told)
         onepass_pull_call(x);
-    post->calls = false;
+    one->calls = false;
 }
 
 static const char *slot_of(const weft_exec *x, const struct onepass_due *due)
@@ -205,7 +210,7 @@ static const char *slot_of(const weft_exec *x, const struct onepass_due *due)
     return due->slot + eager_offset(x->run, due->slots, due->slot_bytes);
 }
 
-/* A tiny letter is read where it is looked at; of others it is seen that they are there. */
+/* Has the message come? An inline one is also read. */
 static bool get(const weft_exec *x, const struct onepass_due *due)
 {
     if (due->bytes <= EAGER_INLINE)
@@ -215,22 +220,22 @@ static bool get(const weft_exec *x, const struct onepass_due *due)
 
 static void start(weft_exec *x)
 {
-    struct onepass *post = driver_state(x);
+    struct onepass *one = driver_state(x);
     x->program->left = 1;
-    post->next = 0;
-    post->written = post->rested = false;
-    if (post->pulls.nins || post->pulls.nouts)
+    one->next = 0;
+    one->written = one->rested = false;
+    if (one->pulls.nins || one->pulls.nouts)
         onepass_pull_start(x);
     write_all(x);
 }
 
-/* What get has left to do. */
+/* Copies what `get` has not. */
 APART static void move_all(weft_exec *x)
 {
     const struct program *p = x->program;
-    const struct onepass *post = driver_state(x);
-    for (uint32_t i = 0; i < post->ndues; i++) {
-        const struct onepass_due *due = &post->dues[i];
+    const struct onepass *one = driver_state(x);
+    for (uint32_t i = 0; i < one->ndues; i++) {
+        const struct onepass_due *due = &one->dues[i];
         bool inlined = due->bytes <= EAGER_INLINE;
         const char *message = inlined ? due->dst : slot_of(x, due);
         if (due->dst && !inlined)
@@ -245,13 +250,13 @@ APART static void move_all(weft_exec *x)
 APART static void do_rest(weft_exec *x)
 {
     const struct program *p = x->program;
-    const struct onepass *post = driver_state(x);
-    for (uint32_t i = 0; i < post->nrest; i++)
-        work_local(x, &p->steps[post->rest[i]]);
+    const struct onepass *one = driver_state(x);
+    for (uint32_t i = 0; i < one->nrest; i++)
+        work_local(x, &p->steps[one->rest[i]]);
 }
 
-/* The letters of all runs up to this one have been read; those who sent one back know. */
-APART static void let_go(weft_exec *x)
+/* Says that the eager messages of all runs up to this one have been read, to the senders that need to be told. */
+APART static void free_slots(weft_exec *x)
 {
     const struct program *p = x->program;
     for (uint32_t i = 0; i < p->nins; i++)
@@ -259,7 +264,7 @@ APART static void let_go(weft_exec *x)
             core_signal(x->comm->group, p->ins[i].peer, p->ins[i].done, x->run * p->ins[i].n);
 }
 
-/* All but pulls, which have come already. */
+/* Reports the arrivals of all steps. Those of pulls were reported before. */
 APART static void arrive(weft_exec *x)
 {
     const struct program *p = x->program;
@@ -270,32 +275,32 @@ APART static void arrive(weft_exec *x)
 
 static inline void finish(weft_exec *x)
 {
-    struct onepass *post = driver_state(x);
+    struct onepass *one = driver_state(x);
     core_fence_looks(); /* pairs with the stores that get has seen */
-    if (post->moves)
+    if (one->moves)
         move_all(x);
-    if (post->nrest)
+    if (one->nrest)
         do_rest(x);
-    post->rested = true;
-    if (post->calls || post->pulls.nins)
+    one->rested = true;
+    if (one->calls || one->pulls.nins)
         call(x);
     if (x->run % (EAGER_SLOTS / 2) == 0)
-        let_go(x);
+        free_slots(x);
     if (x->arrivals)
         arrive(x);
 }
 
-/* What has come of messages; true: all. */
+/* Takes the messages that have come; true: all have. */
 static inline bool receive(weft_exec *x, bool *moved)
 {
-    struct onepass *post = driver_state(x);
-    uint32_t next = post->next, n = post->ndues;
-    while (next < n && get(x, &post->dues[next]))
+    struct onepass *one = driver_state(x);
+    uint32_t next = one->next, n = one->ndues;
+    while (next < n && get(x, &one->dues[next]))
         next++;
-    post->next = next;
-    if (post->pulls.got < post->pulls.nins) {
+    one->next = next;
+    if (one->pulls.got < one->pulls.nins) {
         *moved |= onepass_pull_take(x);
-        if (post->pulls.got < post->pulls.nins)
+        if (one->pulls.got < one->pulls.nins)
             return false;
     }
     return next == n;
@@ -303,14 +308,14 @@ static inline bool receive(weft_exec *x, bool *moved)
 
 static bool pass(weft_exec *x, bool eager)
 {
-    struct onepass *post = driver_state(x);
+    struct onepass *one = driver_state(x);
     (void)eager;
-    bool moved = !post->written && write_all(x);
-    if (post->written && !post->rested && receive(x, &moved)) {
+    bool moved = !one->written && write_all(x);
+    if (one->written && !one->rested && receive(x, &moved)) {
         finish(x);
         moved = true;
     }
-    if (post->rested && (!post->pulls.nouts || onepass_pull_read(x))) {
+    if (one->rested && (!one->pulls.nouts || onepass_pull_read(x))) {
         x->program->left = 0;
         return true;
     }
@@ -340,24 +345,24 @@ static bool in_waits(const weft_exec *x, const struct exec_in *in)
 
 static bool out_waits(const weft_exec *x, const struct exec_out *out)
 {
-    const struct onepass *post = driver_state(x);
+    const struct onepass *one = driver_state(x);
     uint64_t done = atomic_load_explicit(out->done, memory_order_seq_cst);
-    if (post->written)
+    if (one->written)
         return x->program->steps[out->steps[0]].way == &way_pull && done < x->run;
     return out->acks && done / out->n + EAGER_SLOTS < x->run;
 }
 
-/* As in the pipeline: arrivals, or those who read or let go of slots, whichever comes last. */
+/* As in the pipeline: the messages that have yet to come, or the peers that have yet to read or to free slots. */
 static int lacking(const weft_exec *x)
 {
     const struct program *p = x->program;
-    const struct onepass *post = driver_state(x);
+    const struct onepass *one = driver_state(x);
     int ins = 0, outs = 0;
     for (uint32_t i = 0; i < p->nins; i++)
         ins += in_waits(x, &p->ins[i]);
     for (uint32_t i = 0; i < p->nouts; i++)
         outs += out_waits(x, &p->outs[i]);
-    return outs && !post->written ? outs : ins ? ins : outs ? outs : 1;
+    return outs && !one->written ? outs : ins ? ins : outs ? outs : 1;
 }
 
 static struct driver_count in_count(const weft_exec *x, const struct exec_in *in)
@@ -374,8 +379,8 @@ static struct driver_count in_count(const weft_exec *x, const struct exec_in *in
 
 static struct driver_count out_count(const weft_exec *x, const struct exec_out *out)
 {
-    const struct onepass *post = driver_state(x);
-    uint32_t written = post->written ? out->n : 0, read = written && !out_waits(x, out) ? written : 0;
+    const struct onepass *one = driver_state(x);
+    uint32_t written = one->written ? out->n : 0, read = written && !out_waits(x, out) ? written : 0;
     return (struct driver_count){written, read, read};
 }
 

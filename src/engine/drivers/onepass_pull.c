@@ -1,19 +1,20 @@
-/* Pulls in a post: messages that are read where they are, in programs in which none waits for another one (post.c). All
- * are shown at the start of a run and taken as they are shown by others; the run is over when peers have read this
- * rank's. What the engine keeps of a channel is many lines of cache, and copies have driven them out before the next
- * run; what is kept here is one line for each message.
+/* Pulls of the driver onepass: messages that their receiver reads in place, in programs in which no message waits for
+ * another one. At the start of a run a rank says that its messages may be read, and then reads those of its peers as
+ * they say so. The run is over when the peers have read this rank's messages. What the pipeline keeps of a channel is
+ * many cache lines, and the copies of a run drive them out of the cache before the next one. What is kept here is one
+ * line for each message.
  *
- * A channel has one such message and no other, so `ready` and `done` are numbers of runs. Signals are stored together:
- * the fence before them releases what was written for the peers, or read of theirs, and the one behind them stands
- * between the stores and the looks at who sleeps, as core_signal says. Between two copies there is no store that would
- * wait for the first. */
+ * A channel that is pulled has one message, so `ready` and `done` are numbers of runs. Signals are stored together. The
+ * fence before them releases what this rank wrote for its peers, or has read of theirs. The fence behind them stands
+ * between the stores and the looks at which ranks sleep, as in core_signal. Between two copies there is no store that
+ * would wait for the first copy. */
 #include <string.h>
 
 #include "base/error.h"
 #include "engine/drivers/onepass.h"
 #include "engine/work.h"
 
-#define PULLS (512 << 10) /* bytes of all pulls: a pass takes all that are there */
+#define PULLS (512 << 10) /* bytes of all pulls at most, since a pass copies all that may be read */
 
 static bool fits_send(const struct program *p, const struct exec_step *step)
 {
@@ -105,7 +106,7 @@ bool onepass_pull_take(weft_exec *x)
         }
     if (q->got == before)
         return false;
-    core_fence_looks(); /* pairs with the stores of pull_show */
+    core_fence_looks(); /* pairs with the stores of onepass_pull_show */
     for (uint32_t i = 0; i < q->nins; i++)
         if (q->in[i].state == PULL_SHOWN) {
             take(x, &q->in[i]);
@@ -148,6 +149,6 @@ bool onepass_pull_read(weft_exec *x)
         q->read++;
     if (q->read < q->nouts)
         return false;
-    core_fence_looks(); /* pairs with the stores of pull_tell: the caller may write again */
+    core_fence_looks(); /* pairs with the stores of onepass_pull_tell: the caller may write again */
     return true;
 }

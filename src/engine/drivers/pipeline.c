@@ -1,32 +1,35 @@
-/* The driver for every program: one pipeline for all messages. A SEND is launched (the peer can see it) and retired
- * when its memory is this rank's own again. A RECV is taken when it is the next of its channel, has been launched and
- * waits for nothing; it is settled, which the sender sees, when nobody here will look at the message again. How a
- * message is launched, retired and taken is its way's business (way.h). Channels are first in first out both ways, so
- * one counter each way says all.
+/* The driver "pipeline": one pipeline for all messages. It drives every program, so it is taken when no other driver
+ * can. A SEND is launched, which means that the peer can see it, and retired when this rank may use its memory again. A
+ * RECV is taken when its message is the next of its channel, has been launched, and waits for no other step. It is
+ * settled, which the sender sees, when this rank will not look at the message again. The way of a message says how it
+ * is launched, retired and taken (way.h). Channels are first in, first out, so one counter in each direction is enough.
  *
- * Counters only grow. Bucket k of run r (from 0) of a channel with n buckets a run is:
- *   pulled, staged   launched when `ready` reaches r*n + k + 1, read when `done` does; of one that is assisted
- *                    (assist.c) both ends are readers
- *   pushed           open for writing when `done` reaches r*n + k + 1, written when `ready` does
- *   eager            launched when its slot has the number of the run; `done` says every few runs that the messages of
- *                    all runs before have been read
- * core_signal's store of a counter, and that of a stamp in an eager slot, release what the one side wrote or has read;
- * the load on the other side acquires it.
+ * A pass does first what other ranks wait for: sends, folds that feed sends, receives. Copies that only this rank needs
+ * come last. Each part of a pass moves about 256 KiB, so that no part holds up the others.
  *
- * Why runs need nothing else between them: peers read a rank's SRC, DST and TEMP memory through its SENDs only, and
- * write its DST through its RECVs only. A run of a rank is over when all its steps are done and all its SENDs are
- * retired. So when it returns, no peer will touch its memory for this run any more: the caller may change the source,
- * and the next run may overwrite DST and TEMP. A peer that is a run ahead only raises its counter beyond what is asked
- * for. Eager messages are in memory of their own: a rank may be EAGER_SLOTS runs ahead of their readers before it must
- * wait for them.
+ * Counters only grow. Message k of run r (both from 0) of a channel with n messages in a run:
+ *   pulled, staged   is launched when `ready` reaches r*n + k + 1, and has been read when `done` does; both ends read a
+ *                    message that is assisted (ways/assist.c)
+ *   pushed           may be written when `done` reaches r*n + k + 1, and has been written when `ready` does
+ *   eager            is launched when its slot has the number of the run; every EAGER_SLOTS / 2 runs `done` says that
+ *                    the messages of all runs before have been read
  *
- * Why staging cannot block for ever: a staged RECV is unpacked as soon as it is launched and first in its channel, and
- * frees the slot. A SEND that waits for a slot therefore waits for receivers that have yet to start at the worst; and
- * the slot that its exec has reserved can only be held by a SEND of the same run, which its receivers take for this
- * SEND's run to end at all.
+ * The store of a counter (core_signal), and that of a stamp in an eager slot, release what this side wrote or has read.
+ * The load on the other side acquires it.
  *
- * What a step that depends on a SEND waits for is that the memory behind it has been read: by the packing if it is
- * staged or eager, by this rank if it is pushed, by the peer if it is pulled. */
+ * Why runs need nothing else between them: peers read the SRC, DST and TEMP memory of a rank through its SENDs only,
+ * and write its DST through its RECVs only. A run of a rank is over when all its steps are done and all its SENDs are
+ * retired. From then on no peer touches its memory for this run. So the caller may change the source, and the next run
+ * may overwrite DST and TEMP. A peer that is one run ahead only raises its counter further than this rank needs. Eager
+ * messages are in memory of their own: a rank may be EAGER_SLOTS runs ahead of their readers before it must wait.
+ *
+ * Why staging cannot block for ever: a receiver unpacks a staged message as soon as it is launched and is the next of
+ * its channel, and that frees the slot. So a SEND that waits for a slot waits, at worst, for receivers that have yet to
+ * start. Each exec has one slot that no other exec can take. Only a SEND of the same run can hold that slot, and its
+ * receivers take that one before this run can end.
+ *
+ * A step that waits for a SEND waits until the memory of the message has been read: by the packing if it is staged or
+ * eager, by this rank if it is pushed, by the peer if it is pulled. */
 #include <string.h>
 
 #include "engine/channel.h"
@@ -36,11 +39,11 @@
 #include "engine/ways/way_wire.h"
 #include "engine/work.h"
 
-#define SLICE (256 << 10) /* bytes that one pass moves in each of its parts, and one step more */
+#define SLICE (256 << 10) /* bytes that each part of a pass moves at most; the last step may go beyond that */
 
 /* ---- sending ---- */
 
-/* Launches what can go: of a staged channel one bucket, so that channels take turns, of others all. */
+/* Launches all messages that wait for nothing; of those that go in turn (way.h) one for each channel. */
 static bool launch(weft_exec *x)
 {
     struct program *p = x->program;
@@ -84,7 +87,7 @@ static bool retire(weft_exec *x)
         out->seen_done = atomic_load_explicit(out->done, memory_order_seq_cst);
         for (; out->retired < out->posted; out->retired++) {
             const struct exec_step *step = &p->steps[out->steps[out->retired]];
-            if (step->way->at_launch) /* it was retired then */
+            if (step->way->at_launch) /* it was retired when it was launched */
                 continue;
             if (out->base + out->retired >= out->seen_done)
                 break;
@@ -101,7 +104,7 @@ static bool retire(weft_exec *x)
 
 /* ---- receiving ---- */
 
-/* At the end of a run all eager messages have been read. */
+/* At the end of a run all eager messages have been read: tells the senders that need to know. */
 static void free_slots(weft_exec *x)
 {
     for (uint32_t i = 0; i < x->program->nins; i++) {
@@ -111,7 +114,7 @@ static void free_slots(weft_exec *x)
     }
 }
 
-/* Opens what peers push into. */
+/* Tells the peers that push that they may write. */
 static void open_pushed(weft_exec *x)
 {
     for (uint32_t i = 0; i < x->program->nins; i++) {
@@ -121,7 +124,7 @@ static void open_pushed(weft_exec *x)
     }
 }
 
-/* Returns about how many bytes were copied. */
+/* Returns about how many bytes it copied. */
 static int64_t take(weft_exec *x, struct exec_in *in)
 {
     const struct exec_step *step = &x->program->steps[in->steps[in->taken]];
@@ -216,13 +219,12 @@ static void start(weft_exec *x)
         way_wire_start(x);
 }
 
-/* Others wait for what is launched, folded and received; copies that only this rank needs come last. */
 static bool pass(weft_exec *x, bool eager)
 {
     struct program *p = x->program;
     bool moved = retire(x);
     moved |= drain(x, p->urgent, &p->urgent_head, &p->urgent_tail);
-    if (p->unposted && (p->launchable || p->may_block)) /* what holds it up may be freed by others, too */
+    if (p->unposted && (p->launchable || p->may_block)) /* a slot that it waits for may have been freed by a peer */
         moved |= launch(x);
     if (receive(x)) {
         drain(x, p->urgent, &p->urgent_head, &p->urgent_tail);
@@ -257,14 +259,15 @@ static bool out_waits(const weft_exec *x, const struct exec_out *out)
     if (out->posted == out->n)
         return false;
     if (out->acks && x->run > EAGER_SLOTS &&
-        done < (x->run - EAGER_SLOTS) * out->n) /* a rank gets that far ahead by eager messages alone */
+        done < (x->run - EAGER_SLOTS) * out->n) /* only eager messages let a rank get that far ahead */
         return true;
     uint32_t s = out->steps[out->posted];
     return !p->open[s] && p->steps[s].way->pushed && out->base + out->posted >= done;
 }
 
-/* A rank that waits for arrivals and has read all that has come needs all of them to end its run; the same holds for
- * the peers that have yet to read or to open what they are sent. Which of the two comes last is not known. */
+/* A rank that waits for messages and has read all that have come needs all others before its run can end. In the same
+ * way it needs all peers that have yet to read a message, or to let one be pushed. Which of the two comes last is not
+ * known. */
 static int lacking(const weft_exec *x)
 {
     const struct program *p = x->program;

@@ -1,12 +1,18 @@
-/* Copies of several channels at once. A rank that sends columns of its rows to many peers walks
- * through its rows once and serves all peers from them, itself included, rather than once for each.
- * Streams (what a channel has to copy, or this rank's own copies) stand in the order of their
- * addresses on the strided side. Where their rows are alike they take turns row by row, so that this
- * side is walked from end to end as one stream that the hardware sees coming; else in proportion to
- * their bytes, in pieces that stay in cache.
+/* The order "weave": the strided copies of several channels in one walk through memory. It interleaves them row by row,
+ * as a loom weaves its threads. A rank that sends columns of its rows to many peers then walks through its rows once,
+ * for all peers and itself, and not once for each peer.
  *
- * The streams start when all can. Should some peer be late, what can go goes when the rank has
- * nothing better to do: others may wait for it before they start. */
+ * It does all pushes. It does the pulls of a rank that pushes nothing, for channels whose bytes are mostly strided at
+ * the receiver (way_pushes). If a run writes less than half of the destination, as an exchange of halos in place does,
+ * pulls are not interleaved: nothing lies between the rows of one channel, so its message is better copied as a whole.
+ *
+ * A stream is what one channel has to copy, or this rank's own copies. The streams are sorted by their addresses on the
+ * strided side. If their rows are alike, they take turns row by row: the strided side is then walked from end to end,
+ * which the hardware can prefetch. Otherwise they take turns in proportion to their bytes, in pieces that stay in the
+ * cache (32 KiB for all streams together).
+ *
+ * The streams start when all of them can. If some peer is late, those that can start do so once the rank has nothing
+ * else to do, since a peer may wait for them before it starts. */
 #include "engine/order/weave.h"
 
 #include <string.h>
@@ -20,38 +26,38 @@
 
 #define TURN (32 << 10) /* bytes of all streams together in a turn */
 #define PASS (8 << 20)  /* bytes of a pass: half a millisecond */
-#define CHUNK 4096      /* of bytes in one piece */
-#define ROW 8192        /* bytes of a row, at most where loops allow it */
+#define CHUNK 4096      /* bytes: a dense move is cut at multiples of it */
+#define ROW 8192        /* bytes of a row: longer ones are cut if there is a loop to cut */
 #define RUN 64          /* bytes in one piece that are worth a turn */
-#define CAST_ROWS 2048  /* bytes for which a call of the kernel pays */
-#define CAST_RUN 256    /* the same of a row in one piece */
-#define CAST_AHEAD 8192 /* bytes that are asked for before they are read */
+#define CAST_ROWS 2048  /* bytes of rows for which a call of the cast kernel pays */
+#define CAST_RUN 256    /* bytes of a row in one piece for which it pays */
+#define CAST_AHEAD 8192 /* bytes that are prefetched ahead of the reads */
 
-/* A tile whose outer loops 0 to cut are walked by the weave: n rows of `bytes` bytes. */
+/* A tile as n rows of `bytes` bytes: loops 0 to `cut` are walked here, and `inner` is copied by the kernel. */
 struct weave_rows {
     struct memory_tile inner;
     int cut;
-    bool plain; /* a row is bytes in one piece, on both sides, */
-    bool casts; /* or such a run and cast */
+    bool plain; /* a row is one piece on both sides, and is not cast */
+    bool casts; /* a row is one piece on both sides, and is cast */
     int64_t n, bytes;
 };
 
-/* Copies that take turns. */
+/* The copies of one channel, or local copies. */
 struct weave_stream {
     uint8_t kind; /* PLAN_SEND: pushes of channel `index`; PLAN_RECV: pulls of it; PLAN_COPY: local steps */
     uint32_t index;
     const uint32_t *steps; /* COPY */
     uint32_t n;
-    bool lined;      /* COPY: their moves follow each other */
-    int64_t quantum; /* bytes a turn */
+    bool lined;      /* COPY: their moves follow each other in program.moves */
+    int64_t quantum; /* bytes of a turn */
 
-    int64_t credit; /* of this turn */
-    uint32_t at;    /* COPY: the step */
-    uint32_t move;  /* of the step */
-    int64_t row;    /* of the move */
+    int64_t credit; /* bytes that are left of this turn */
+    uint32_t at;    /* COPY: the step at which it is */
+    uint32_t move;  /* the move of that step */
+    int64_t row;    /* the row of that move */
 };
 
-/* Where a stream is that goes row by row with the others. */
+/* The position of a stream that goes row by row with the others. */
 struct weave_lane {
     char *dst;
     const char *src;
@@ -65,10 +71,10 @@ struct weave_lane {
 struct weave {
     struct weave_stream *streams;
     struct weave_lane *lanes;
-    /* One for each move of the program, without rows unless the move is plain rows in one loop. In a small space: with
-     * many tensors, what there is to know about their moves is as large as the tensors. */
+    /* One for each move of the program; it has no rows unless the move is plain rows in one loop. Lines are small: with
+     * many tensors, the descriptions of their moves are as large as the tensors. */
     struct memory_line *lines;
-    uint32_t n, left; /* left: streams that are not through */
+    uint32_t n, left; /* streams; left: those that are not at their end */
 };
 
 /* ---- making ---- */
@@ -78,14 +84,14 @@ static bool woven_copy(const struct program *p, uint32_t s)
     return p->steps[s].kind == PLAN_COPY && !p->open0[s] && !p->steps[s].nnext && p->steps[s].nwork;
 }
 
-/* Is loop i the last of the tile, and walks elements that follow each other on both sides? */
+/* Is loop i the last of the tile, over elements that follow each other on both sides? */
 static bool is_span(const struct exec_move *m, int i)
 {
     return i == m->tile->loops - 1 && shape_tile_span(m->tile, m->to, m->from);
 }
 
-/* Moves that have rows, to be compared with: others with the same tile have the same. */
-#define SEEN 64
+/* Moves whose rows are known: a move with the same tile has the same rows. */
+#define SEEN 64 /* moves */
 struct seen {
     const struct exec_move *moves[SEEN];
 };
@@ -95,8 +101,8 @@ static bool same_rows(const struct exec_move *a, const struct exec_move *b)
     return a->tile == b->tile && a->bytes == b->bytes && a->to == b->to && a->from == b->from;
 }
 
-/* Cuts a move into rows, the turns of its outer loops: of as many as make a row small, and of all but the last where
- * rows are then bytes in one piece. */
+/* Cuts a move into rows, which are the turns of its outer loops. It cuts as many loops as make a row at most ROW bytes,
+ * and all but the last if rows are then one piece. */
 static int cut(struct program *p, struct exec_move *m, struct seen *seen)
 {
     const struct exec_move **like = &seen->moves[hash_u64((uintptr_t)m->tile, (uint64_t)m->bytes) % SEEN];
@@ -141,7 +147,7 @@ static struct memory_line line_of(const struct exec_move *m)
                                 m->tile->stride[1][0], (uint32_t)r->n,    (uint32_t)r->bytes};
 }
 
-/* Takes the steps that travel this way into the weave. *bytes: what they move. */
+/* Takes the steps that travel this way into the weave. Sets *bytes to what they move. */
 static int mark(struct program *p, const uint32_t *steps, uint32_t n, const struct way *way, struct seen *seen,
                 int64_t *bytes)
 {
@@ -175,7 +181,7 @@ static int add_copies(struct program *p, struct weave_stream *s, struct seen *se
             p->first[kept++] = p->first[k];
     }
     p->nfirst = kept;
-    s->lined = true; /* a copy is one move; their moves stand in the order of the plan, others may be between them */
+    s->lined = true; /* each copy is one move; there may be moves of other steps between them */
     for (uint32_t k = 1; k < s->n; k++)
         s->lined &= p->steps[steps[k]].work == p->steps[steps[k - 1]].work + 1;
     return mark(p, steps, s->n, NULL, seen, &s->quantum);
@@ -186,8 +192,7 @@ static void add_channel(struct weave *w, int kind, uint32_t index)
     w->streams[w->n++] = (struct weave_stream){.kind = (uint8_t)kind, .index = index};
 }
 
-/* Does a run write most of the destination? Then rows of one channel stand between those of others. Else, as with the
- * faces of a halo, there is nothing between them, and each channel is better copied by itself. */
+/* Does a run write at least half of the destination, so that the rows of one channel lie between those of others? */
 static bool fills(const weft_exec *x, const struct program *p)
 {
     const weft_plan *plan = x->plan;
@@ -210,7 +215,7 @@ static bool fills(const weft_exec *x, const struct program *p)
     return written >= room / 2;
 }
 
-/* Pushes if there are any, else pulls; a rank with both leaves its pulls to the engine. */
+/* Takes pushes if there are any, and pulls otherwise. A rank that has both leaves its pulls to the pipeline. */
 static void choose(const weft_exec *x, const struct program *p, struct weave *w)
 {
     bool pulls = fills(x, p);
@@ -222,7 +227,7 @@ static void choose(const weft_exec *x, const struct program *p, struct weave *w)
             add_channel(w, PLAN_RECV, i);
 }
 
-/* The address on the strided side that a stream begins with: where pushes read and pulls write. */
+/* The first address of a stream on the strided side, which is the one that pushes read and pulls write. */
 static uintptr_t begins(const struct program *p, const struct weave_stream *s, bool pushes)
 {
     const uint32_t *steps = s->kind == PLAN_SEND   ? p->outs[s->index].steps
@@ -303,7 +308,7 @@ void weave_start(struct weave *w)
 
 /* ---- running ---- */
 
-/* The step that the stream is at; PLAN_NONE if it has none (*through: nor will have). */
+/* The step at which the stream is. PLAN_NONE: none can go on now; with *through, the stream is at its end. */
 static uint32_t current(const weft_exec *x, const struct weave_stream *s, bool *through)
 {
     const struct program *p = x->program;
@@ -345,7 +350,8 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Where a row is, and how many are left with it in the loop that is cut last. */
+/* Sets *to and *from to the offsets of a row. Returns how many rows, with this one, are left in the innermost cut
+ * loop. */
 static int64_t place_row(const struct exec_move *m, int64_t row, int64_t *to, int64_t *from)
 {
     const struct memory_tile *t = m->tile;
@@ -361,7 +367,8 @@ static int64_t place_row(const struct exec_move *m, int64_t row, int64_t *to, in
     return t->n[at] - in_loop;
 }
 
-/* Some rows of a move, about so many bytes. Returns how many, *row is then the next. */
+/* Copies rows of a move, about `bytes` bytes from *row on. Returns the bytes that it copied. *row is then the next, or
+ * 0 at the end. */
 static int64_t move_rows(const struct exec_move *m, int64_t *row, int64_t bytes)
 {
     struct weave_rows *r = m->rows;
@@ -383,7 +390,7 @@ static int64_t move_rows(const struct exec_move *m, int64_t *row, int64_t bytes)
     return n * r->bytes;
 }
 
-/* One turn of a stream. Returns the bytes that it moved. */
+/* One turn of a stream. Returns the bytes that it copied. */
 static int64_t turn(weft_exec *x, struct weave_stream *s)
 {
     struct program *p = x->program;
@@ -408,7 +415,7 @@ static int64_t turn(weft_exec *x, struct weave_stream *s)
     return moved;
 }
 
-/* Can all streams that are not through go on? Those that wait have no credit. */
+/* Can all streams that are not at their end go on? A stream that waits loses its credit. */
 static bool all_ready(weft_exec *x, bool *any)
 {
     struct weave *w = x->program->weave;
@@ -430,7 +437,7 @@ static bool all_ready(weft_exec *x, bool *any)
 
 /* ---- row by row ---- */
 
-/* The move that a stream is at, if it can go on and has rows. */
+/* The move at which a stream is, if it can go on and has rows; otherwise NULL. */
 static const struct exec_move *move_at(const weft_exec *x, const struct weave_stream *s)
 {
     bool through;
@@ -441,7 +448,7 @@ static const struct exec_move *move_at(const weft_exec *x, const struct weave_st
     return m->tile && m->tile->loops ? m : NULL;
 }
 
-/* Fills the lanes. Returns how many rows they have left in common; 0: they are not alike. */
+/* Fills the lanes. Returns how many rows all of them have left; 0: their rows are not alike. */
 static int64_t line_up(weft_exec *x, uint32_t *n)
 {
     struct weave *w = x->program->weave;
@@ -503,7 +510,7 @@ static void kernel_rows(struct weave_lane *lanes, uint32_t n, int64_t rows)
     }
 }
 
-/* Rows that are cast, each in one piece. */
+/* For rows that are cast, each in one piece. */
 static void cast_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
 {
     int to = lanes[0].to, from = lanes[0].from;
@@ -516,7 +523,7 @@ static void cast_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
         }
 }
 
-/* The line that a stream is at, and how many can go, with it; NULL: none, or it is within a move. */
+/* The line at which a stream is. Sets *n to how many can go from it on. NULL: none can, or it is within a move. */
 static const struct memory_line *lines_at(const weft_exec *x, const struct weave_stream *s, uint32_t *n)
 {
     const struct program *p = x->program;
@@ -535,7 +542,7 @@ static void pass_lines(weft_exec *x, struct weave_stream *s, uint32_t n)
 {
     struct program *p = x->program;
     bool through;
-    if (s->kind == PLAN_COPY) { /* no step waits for them: woven_copy */
+    if (s->kind == PLAN_COPY) { /* no step waits for these copies: woven_copy */
         for (uint32_t k = 0; k < n && x->arrivals; k++)
             arrivals_step(x, s->steps[s->at + k]);
         s->at += n;
@@ -547,8 +554,8 @@ static void pass_lines(weft_exec *x, struct weave_stream *s, uint32_t n)
         end_step(x, s);
 }
 
-/* Whole moves of all streams, as long as they are lines that are alike, without a look at anything else between them.
- * Returns the bytes; 0: there are none. */
+/* Copies whole moves of all streams, as long as these are lines that are alike, without looking at anything else in
+ * between. Returns the bytes that it copied; 0: there are none. */
 static int64_t line_by_line(weft_exec *x)
 {
     struct weave *w = x->program->weave;
@@ -587,7 +594,7 @@ static int64_t line_by_line(weft_exec *x)
     return bytes;
 }
 
-/* All streams row by row, as far as they are alike. Returns the bytes; 0: they are not. */
+/* Copies all streams row by row, as long as their rows are alike. Returns the bytes that it copied; 0: they are not. */
 static int64_t abreast(weft_exec *x)
 {
     struct weave *w = x->program->weave;

@@ -1,15 +1,18 @@
-/* Pulled messages that both ends copy. Where every rank has a core and a rank sends more than it receives, it would
- * wait while its receivers copy; so both ends take pieces of the message, from one count, until none is left.
+/* Assisted pulls: large messages that both ends copy, from place to place. If every rank has a core, a rank that sends
+ * much more than it receives would wait while its receivers copy. Instead both ends claim pieces of the message, by one
+ * count, until none is left. A large broadcast to one rank then takes half the time. It is chosen for messages of 128
+ * KiB or more that are one piece of memory at both ends and are not cast, if the sender receives less than half of what
+ * it sends.
  *
- * `claimed` counts the pieces of a message that were taken, over all runs: run r has those from (r - 1) * pieces on.
- * `copied` is (r - 1) * pieces for the last run r in which the sender has copied any, and how many it has. The receiver
- * alone takes the first piece of a run: from that the sender knows that the destination may be written, since the RECV
- * has begun. What was claimed is copied by the end that has claimed it and by nobody else. The message is complete when
- * the pieces that each end has copied are all; only then is it told to be read, so no end begins a run while the other
- * is still at the one before.
+ * `claimed` counts the pieces of a message that were claimed, over all runs: run r has those from (r - 1) * pieces on.
+ * `copied` is (r - 1) * pieces plus the number of pieces that the sender has copied in run r, the last in which it
+ * copied any. Only the receiver claims the first piece of a run. That tells the sender that the RECV has begun, so that
+ * it may write the destination. The end that has claimed a piece copies it, and no other rank does. The message is
+ * complete when the pieces that the two ends have copied are all pieces. Only then does the receiver say that it was
+ * read, so no end begins a run while the other is still in the one before.
  *
- * Order: claiming acquires and releases, so what the receiver did with the destination before its run comes before
- * what the sender writes there; `copied` is advanced by core_signal, behind what was written. */
+ * Memory order: a claim acquires and releases. So what the receiver did with the destination before its run comes
+ * before what the sender writes there. The sender advances `copied` by core_signal, behind what it has written. */
 #include "engine/ways/assist.h"
 
 #include <string.h>
@@ -18,10 +21,10 @@
 #include "engine/shape.h"
 #include "engine/work.h"
 
-#define LEAST (128 << 10) /* bytes of a message that is worth it */
-#define PIECES 8          /* of a message, unless that makes them larger than */
-#define PIECE_MOST (128 << 10)
-#define ROOM (256 << 10) /* bytes that a receiver copies in one pass */
+#define LEAST (128 << 10)      /* bytes of a message that is worth it */
+#define PIECES 8               /* pieces of a message; more if these would be larger than PIECE_MOST */
+#define PIECE_MOST (128 << 10) /* bytes */
+#define ROOM (256 << 10)       /* bytes that a receiver copies in one pass */
 
 static int64_t piece_bytes(int64_t bytes)
 {
@@ -51,7 +54,7 @@ static uint64_t sent(const weft_exec *x, const struct block_message *send)
     return copied > base ? copied - base : 0;
 }
 
-/* Takes the next piece of this run; false: there is none. Unless `first`, the first is left to the receiver. */
+/* Claims the next piece of this run; false: there is none. Only with `first` may it be the first piece. */
 static bool claim(const weft_exec *x, struct block_message *send, bool first, uint64_t *piece)
 {
     uint64_t n = pieces(send->bytes), base = base_of(x, send);
@@ -118,7 +121,7 @@ static enum way_state take(weft_exec *x, struct exec_in *in, const struct exec_s
     *bytes = 0;
     while (!in->begun.none_left && *bytes < ROOM) {
         if (!claim(x, send, true, &piece)) {
-            in->begun.none_left = true; /* from here on it is the sender's pieces that are waited for */
+            in->begun.none_left = true; /* from here on the receiver waits for the sender's pieces */
             break;
         }
         if (!piece)
@@ -134,7 +137,7 @@ static enum way_state take(weft_exec *x, struct exec_in *in, const struct exec_s
 
 /* ---- bind ---- */
 
-/* The one part of the message must be bytes in one piece on both sides, which stay as they are. */
+/* The message must be one part, in one piece at both ends and without a cast. */
 static bool fits(const struct way_ends *e)
 {
     if (e->woven || !e->send->assists || !e->recv->open || e->recv->nparts != 1)
@@ -150,8 +153,8 @@ static void describe(weft_exec *x, struct program *p, uint32_t s, struct block_m
 {
     const struct plan_step *st = &x->plan->steps[s];
     m->assists = m->offer == OFFER_PLACE && p->one_way && st->bytes >= LEAST && st->nparts == 1;
-    /* Binding again writes it whether or not the message is to be assisted then: if that is refused, what was bound
-     * before goes on. */
+    /* Binding again writes this even if the message is not to be assisted from now on: if it is refused, the exec goes
+     * on as it was bound before. */
     atomic_store_explicit(&m->claimed, assist_claimed(x->run, st->bytes), memory_order_relaxed);
 }
 

@@ -1,20 +1,30 @@
-/* Small messages: the sender packs one into a slot of its block and stamps it with the number of the run, which is all
- * the signal there is (eager.h). SENDs of the same data to several ranks are one message that all of them read.
+/* Small messages, for which a separate signal would cost more than the copy. eager.h says how the message carries its
+ * own signal.
  *
- * They are retired when they are launched. A rank may be EAGER_SLOTS runs ahead of the readers before it must wait for
- * them; every few runs `done` says that the messages of all runs before have been read. */
+ * It is chosen for messages of up to 4 KiB, as long as all slots of the exec take at most 512 KiB and a quarter of the
+ * comm's staging limit. A comm that was opened with `staged` has none. If every rank has a core, and a run would pack
+ * more than 8 KiB for peers that could pull it and send something back, then of these messages only the inline ones are
+ * eager. This rank waits for those peers anyway, so they may as well pull the others.
+ *
+ * The same data for several ranks is one message, which all of them read. Inline messages to several peers stand side
+ * by side, several in a cache line. Larger ones that are all written when a run starts may be joint: they share one
+ * stamp.
+ *
+ * A SEND is done when it is written. A rank may be 16 runs ahead of its receivers, which say every 8 runs (`done`) that
+ * they have read all messages before. If ranks share cores and the receiver sends something back in each run, it says
+ * nothing, and inline messages have two slots. */
 #include "engine/ways/eager.h"
 
 #include "base/error.h"
 #include "engine/channel.h"
 #include "engine/work.h"
 
-#define EAGER_LIMIT (512 << 10) /* bytes of all eager messages of an exec */
-#define EAGER_ONCE (8 << 10)    /* bytes of those of a run to peers that could pull them; see eager_choose */
+#define EAGER_LIMIT (512 << 10) /* bytes of all eager slots of an exec */
+#define EAGER_ONCE (8 << 10)    /* bytes of messages of a run that peers could pull: if there are more, they do */
 
 /* ---- choosing ---- */
 
-/* SENDs of the same data are one message for all readers that send something back, and one for the others. */
+/* The message of the same data, if there is one already. Receivers that acknowledge it have one of their own. */
 static uint32_t find_eager(const weft_plan *plan, const struct program *p, uint32_t step, bool unacked)
 {
     uint32_t i = 0;
@@ -24,12 +34,11 @@ static uint32_t find_eager(const weft_plan *plan, const struct program *p, uint3
     return i;
 }
 
-/* The inline messages that have the same number of slots stand side by side, run by run: so one line has several of
- * them, and neither their writer nor a reader of one has more than that line to get. Larger ones have lines of their
- * own. */
+/* The inline messages that have the same number of slots stand side by side, run by run. So one cache line has several
+ * of them, and neither the sender nor a receiver needs more than that line. Larger ones have lines of their own. */
 struct room {
-    int64_t unacked, others; /* bytes of inline ones in one run */
-    int64_t large;           /* of all others, in all runs */
+    int64_t unacked, others; /* bytes of the inline messages of one run */
+    int64_t large;           /* bytes of all slots of the other messages */
 };
 
 static int64_t room_bytes(const struct room *r)
@@ -47,7 +56,7 @@ static void add_eager(struct room *r, const struct exec_eager *eager)
         r->unacked += eager_inline_bytes(eager->bytes);
 }
 
-/* Can its peer pull a message, and does it send one, so that this rank waits for it anyway? */
+/* Can the peer pull the message, and does it send something, so that this rank waits for it anyway? */
 static bool could_be_pulled(const weft_exec *x, const struct program *p, uint32_t step)
 {
     const struct plan_step *st = &x->plan->steps[step];
@@ -57,9 +66,9 @@ static bool could_be_pulled(const weft_exec *x, const struct program *p, uint32_
     return all;
 }
 
-/* Makes every small SEND eager while the limit lasts, but those of more than `most` bytes that could be pulled; returns
- * how many bytes of the chosen ones could be. A rank that binds again keeps those that there were: the block has their
- * slots. */
+/* Makes every small SEND eager until the limit is reached, except those of more than `most` bytes that could be pulled.
+ * Returns how many bytes of the chosen ones could be pulled. A rank that binds again makes the same SENDs eager as
+ * before, because the block has slots for these. */
 static int64_t choose(const weft_exec *x, struct program *p, int64_t limit, int64_t most, struct room *room)
 {
     const struct program *was = x->program == p ? NULL : x->program;
@@ -103,7 +112,7 @@ static void choose_none(struct program *p, struct room *room)
     *room = (struct room){0};
 }
 
-/* Are all SENDs eager, and wait for nothing? Then those whose slots are free are written together. */
+/* Are all SENDs eager, and do they wait for nothing? Then all of them are written when a run starts. */
 static bool all_at_once(const weft_plan *plan, const struct program *p)
 {
     for (uint32_t s = 0; s < p->nsteps; s++)
@@ -112,8 +121,8 @@ static bool all_at_once(const weft_plan *plan, const struct program *p)
     return true;
 }
 
-/* Messages that are unacked and not inline can be joint: their slots are free whenever a run starts. Returns the bytes
- * of all messages, in lines; 0: they are not. */
+/* Makes messages joint that are unacked and not inline, because their slots are free whenever a run starts. Returns the
+ * bytes of all joint messages, in whole cache lines; 0: there are none. */
 static int64_t join(const weft_plan *plan, struct program *p)
 {
     int64_t bytes = 0;
@@ -133,7 +142,7 @@ static int64_t join(const weft_plan *plan, struct program *p)
     return bytes;
 }
 
-/* Where the slots of all messages are. */
+/* Places the slots of all messages. */
 static void lay_out(const weft_plan *plan, struct program *p, const struct room *room)
 {
     struct room used = {0};
@@ -173,14 +182,12 @@ int eager_choose(const weft_exec *x, struct program *p)
     p->eager_outs = program_take(p, sends, sizeof *p->eager_outs);
     if (!p->eagers || !p->eager_outs)
         return error_nomem();
-    /* Fewer slots are for ranks that share cores and drive each other's lines out of the cache, and for what is tiny: a
-     * line that its reader's core still has takes longer to write than one that has left it since. */
+    /* Two slots are better only if ranks share cores and drive each other's cache lines out: a line that is still in
+     * the cache of the receiver's core takes longer to write than one that has left it. */
     for (uint32_t i = 0; i < p->nouts; i++)
         p->outs[i].unacked = !x->comm->dedicated_cores && program_hears(p, p->outs[i].peer);
     limit = limit < EAGER_LIMIT ? limit : EAGER_LIMIT;
-    /* Where every rank has a core, many messages take longer to pack than their readers to say that they have read
-     * them.
-     */
+    /* If every rank has a core, packing many messages takes longer than waiting until the peers have pulled them. */
     if (choose(x, p, limit, EAGER_MOST, &room) > EAGER_ONCE && x->comm->dedicated_cores) {
         choose_none(p, &room);
         choose(x, p, limit, EAGER_INLINE, &room);
@@ -201,7 +208,7 @@ int eager_choose(const weft_exec *x, struct program *p)
 
 /* ---- sending ---- */
 
-/* Have the readers on a channel let go of the slot that a message of this run goes into? */
+/* Has the receiver of a channel said that it has read the message that was last in the slot of this run? */
 static bool slot_free(const weft_exec *x, struct exec_out *out)
 {
     uint64_t need = x->run > EAGER_SLOTS ? (x->run - EAGER_SLOTS) * out->n : 0;
@@ -232,11 +239,11 @@ void eager_stamp_joint(const weft_exec *x)
         eager_stamp(joint->slot + eager_offset(x->run, joint->slots, joint->slot_bytes), x->run, joint->stamp);
 }
 
-/* Wakes the readers that sleep. */
+/* Wakes the receivers that sleep. */
 static void call_readers(const weft_exec *x, const struct exec_eager *e)
 {
     const struct program *p = x->program;
-    core_fence_all(); /* between the message and the looks at who sleeps, as in core_signal */
+    core_fence_all(); /* between the message and the looks at which ranks sleep, as in core_signal */
     for (uint32_t i = 0; i < e->nouts; i++)
         core_call_fenced(x->comm->group, p->outs[p->eager_outs[e->outs + i]].peer);
 }

@@ -1,8 +1,8 @@
-/* Eager messages: small ones, which the sender packs into a slot of its block that carries its own signal. The number
- * of the run, its stamp, stands behind the message and is stored when the message is there. A message of up to
- * EAGER_INLINE bytes is inline: each word of the slot has four bytes of it and the low half of the run's number, so
- * that nothing needs an order among its stores, and a reader that polls cannot take the line away between the message
- * and its signal. */
+/* Eager messages: small messages that the sender packs into a slot of its control block. The message and its signal
+ * travel together: the sender stores the number of the run, the stamp, behind the message when it is complete, and the
+ * receiver polls the stamp. A message of up to EAGER_INLINE bytes is inline: each word of the slot has four bytes of it
+ * and the low half of the run's number. So its stores need no order, and a receiver that polls cannot take the cache
+ * line away between the message and its signal. */
 #ifndef WEFT_ENGINE_WAYS_EAGER_H
 #define WEFT_ENGINE_WAYS_EAGER_H
 #include <stdatomic.h>
@@ -13,18 +13,19 @@
 #include "engine/exec.h"
 #include "transport/core/core.h"
 
-/* A message has slots that runs use in turn: of EAGER_SLOTS, run r's is r % EAGER_SLOTS. Readers say that they are done
- * every EAGER_SLOTS / 2 runs only.
+/* A message has several slots, which runs use in turn: run r uses slot r % EAGER_SLOTS. Receivers say only every
+ * EAGER_SLOTS / 2 runs that they have read their messages.
  *
- * Where every reader sends something back in each run, nothing has to be acknowledged and two slots are enough. The
- * rank that ends run r has got what its readers send in run r; so these had ended run r - 1 and read all of its
- * messages, whose slots are those of run r + 1. Sending releases what was read before, getting it acquires that. */
-#define EAGER_SLOTS 16
-#define EAGER_SLOTS_UNACKED 2
-#define EAGER_MOST 4096 /* bytes of a message */
-#define EAGER_INLINE 32 /* bytes of a message that is laid out in words */
+ * If every receiver sends something back in each run, nothing has to be acknowledged, and two slots are enough. A rank
+ * that ends run r has got what its receivers sent in run r. So these had ended run r - 1 and read all its messages, and
+ * the slots of run r - 1 are those of run r + 1. The message back releases what was read before; the rank that gets it
+ * acquires that. */
+#define EAGER_SLOTS 16        /* slots of a message */
+#define EAGER_SLOTS_UNACKED 2 /* slots of an inline message that is not acknowledged */
+#define EAGER_MOST 4096       /* bytes of a message */
+#define EAGER_INLINE 32       /* bytes of an inline message */
 
-/* Where the slot of a run is, of `slots`, a power of 2. */
+/* The offset of the slot of a run. `slots` is a power of 2. */
 static inline int64_t eager_offset(uint64_t run, uint32_t slots, int64_t slot_bytes)
 {
     return (int64_t)(run & (slots - 1)) * slot_bytes;
@@ -35,7 +36,7 @@ static inline _Atomic uint64_t *eager_words(const char *slot)
     return (_Atomic uint64_t *)(uintptr_t)slot;
 }
 
-/* The sizes that small messages mostly have, without a call. */
+/* memcpy without a call for the most frequent sizes. */
 static inline void eager_copy(void *dst, const void *src, int64_t bytes)
 {
     switch (bytes) {
@@ -46,14 +47,14 @@ static inline void eager_copy(void *dst, const void *src, int64_t bytes)
     }
 }
 
-/* Where the stamp stands in a slot of its own. The message comes first, and so is aligned like the slot. Messages that
- * are always written together have one stamp behind the last of them. */
+/* The offset of the stamp in a slot. The message comes first, so that it is aligned as the slot is. Joint messages,
+ * which are always written together, have one stamp behind the last of them. */
 static inline int64_t eager_stamp_offset(int64_t message)
 {
     return (message + 7) / 8 * 8;
 }
 
-/* The message, or all that have the stamp in common, is complete. Release: pairs with the reader's fence. */
+/* The message, or all messages that share the stamp, are complete. Release: pairs with the receiver's fence. */
 static inline void eager_stamp(char *slot, uint64_t run, int64_t stamp)
 {
     atomic_store_explicit(eager_words(slot + stamp), run, CORE_TELL);
@@ -64,7 +65,7 @@ static inline bool eager_stamped(const char *slot, uint64_t run, int64_t stamp)
     return atomic_load_explicit(eager_words(slot + stamp), CORE_LOOK) == run;
 }
 
-/* Release: whoever sees this word may write again into the slots that were read before it. */
+/* Release: a rank that sees this word may write again into the slots that this rank read before. */
 static inline void eager_store_word(char *slot, uint64_t run, int64_t word, uint32_t part)
 {
     atomic_store_explicit(&eager_words(slot)[word], run << 32 | part, CORE_TELL);
@@ -90,7 +91,7 @@ static inline void eager_store_part(char *slot, uint64_t run, int64_t word, cons
 static inline void eager_store_inline(char *slot, uint64_t run, const char *message, int64_t bytes)
 {
     int64_t whole = bytes / 4;
-    if (bytes == 8) { /* what most of them are, without a loop */
+    if (bytes == 8) { /* the most frequent size, without a loop */
         eager_store_part(slot, run, 0, message, 4);
         eager_store_part(slot, run, 1, message, 4);
         return;
@@ -101,7 +102,7 @@ static inline void eager_store_inline(char *slot, uint64_t run, const char *mess
         eager_store_part(slot, run, whole, message, (size_t)(bytes % 4));
 }
 
-/* The message, if that of this run is there. Each word proves itself, so it needs no fence. */
+/* Reads the message; false: that of this run is not there. Each word has its own stamp, so no fence is needed. */
 static inline bool eager_load_inline(const char *slot, uint64_t run, void *message, int64_t bytes)
 {
     uint32_t part[EAGER_INLINE / 4];
@@ -124,7 +125,7 @@ static inline bool eager_load_inline(const char *slot, uint64_t run, void *messa
     return true;
 }
 
-/* Is the message of this run there? The caller fences the look from what it then reads (core_fence_looks). */
+/* Is the message of this run there? Before the caller reads it, it calls core_fence_looks. */
 static inline bool eager_there(const char *slot, uint64_t run, int64_t bytes, int64_t stamp)
 {
     if (bytes > EAGER_INLINE)
@@ -135,7 +136,7 @@ static inline bool eager_there(const char *slot, uint64_t run, int64_t bytes, in
     return true;
 }
 
-/* Bytes in whole lines of cache. */
+/* Rounds up to whole cache lines. */
 static inline int64_t eager_lines(int64_t bytes)
 {
     return (bytes + STAGING_ALIGN - 1) / STAGING_ALIGN * STAGING_ALIGN;
@@ -143,11 +144,11 @@ static inline int64_t eager_lines(int64_t bytes)
 
 /* ---- eager.c ---- */
 
-/* Which SENDs are eager, from the plan alone; room for all in *p. */
+/* Chooses the SENDs that are eager and lays out their slots. It needs no peer. */
 int eager_choose(const weft_exec *x, struct program *p);
-void eager_write(const weft_exec *x, const struct exec_eager *e);         /* does not stamp a joint one */
-void eager_stamp_joint(const weft_exec *x);                               /* the joint ones, if any */
-const char *eager_slot(const weft_exec *x, const struct exec_step *step); /* RECV of an eager one: this run's slot */
-/* At the start of a run, when all that can be launched is: stamps the joint ones and wakes their readers. */
+void eager_write(const weft_exec *x, const struct exec_eager *e);         /* without the stamp of a joint one */
+void eager_stamp_joint(const weft_exec *x);                               /* stamps the joint ones, if there are any */
+const char *eager_slot(const weft_exec *x, const struct exec_step *step); /* eager RECV: the slot of this run */
+/* At the start of a run, after `launch`: stamps the joint ones and wakes their receivers. */
 void eager_launch_joint(weft_exec *x);
 #endif

@@ -1,4 +1,6 @@
-/* Messages that the receiver reads where they are and writes where they belong: one copy, and the fewest signals. */
+/* Zero-copy by the receiver: it reads the message in the sender's memory and writes it to its own. This takes one copy
+ * and the fewest signals. A message that only a fold needs is not copied at all: the fold reads it in the sender's
+ * memory (fill.c). It is what is left for messages that have no better way (way.c). */
 #include "engine/way.h"
 #include "engine/work.h"
 

@@ -1,6 +1,7 @@
-/* Messages that the sender writes where they belong: where its memory is walked in shorter spans than the receiver's
- * (way_pushes), it goes through that once for all its peers (order/weave.c, which does the copies). The counters change
- * roles: `done` says what may be written, from the start of a run on, and `ready` what has been. */
+/* Zero-copy by the sender: it writes the message into the receiver's memory. It is chosen if the spans of the sender's
+ * memory are shorter than the receiver's (way.c): the sender then walks through its own memory once, for all its peers.
+ * order/weave.c does the copies. The counters change their roles: `done` says which messages may be written, from the
+ * start of a run on, and `ready` which have been written. */
 #include "engine/channel.h"
 
 static bool fits(const struct way_ends *e)
@@ -8,7 +9,7 @@ static bool fits(const struct way_ends *e)
     return e->pushes;
 }
 
-/* The weave posts it. */
+/* order/weave.c does it. */
 static bool launch(weft_exec *x, struct exec_out *out, const struct exec_step *step)
 {
     (void)x, (void)out, (void)step;

@@ -1,9 +1,14 @@
-/* Messages that go through staging memory: the sender packs them into a slot, the receiver unpacks them from there. The
- * slot is free when all its readers have told that they have read it.
+/* Messages that go through staging memory. The sender packs one into a slot of its pool, and the receiver unpacks it
+ * from there. The slot is free when all its receivers have said that they have read it. The pool is bounded, and each
+ * exec has one slot that no other exec can take (comm/staging.h); pipeline.c says why this cannot block for ever.
  *
- * Elements that lie far apart on both sides are packed by choice (program.c): whoever read them where they are would
- * have a line of the other's cache come for each, and it is the line in which the other writes next (a ghost beside a
- * cell). */
+ * It is for memory that the peer cannot reach, which is the private memory of processes, and for all messages of a comm
+ * that was opened with `staged`. The sender also packs by choice if the elements lie far apart at both ends
+ * (outline.c): in spans of at most 32 bytes, as the x faces of a 3-d array, or of at most 64 bytes if each is on a page
+ * of its own. A receiver that read them in place would fetch, for each span, a cache line from the sender's core (the
+ * line in which that core writes a ghost next) and need a TLB entry for the sender's page. The sender decides by its
+ * own memory, and by where it puts what that peer sends. It does not pack by choice if more than a quarter of the pool
+ * is taken, or if the message has more than 1/64 of it. */
 #include "engine/ways/staged.h"
 
 #include "base/error.h"
@@ -12,9 +17,10 @@
 
 /* ---- multicasts ---- */
 
-/* The same data to several ranks is packed once. That needs all of them to be ready for it, so it is done only for
- * messages of one stage that have the same number before them in their channels, and none of a later stage among those:
- * of the messages of the earliest stage, those that have the fewest before them wait for nothing but earlier stages. */
+/* The same data to several ranks is packed once. For that, all their channels must be at the message at the same time.
+ * So only messages of one stage are joined that have the same position in their channels, with no message of a later
+ * stage before them. Then no ranks can wait in a circle: of the messages of the earliest stage, those with the lowest
+ * position wait only for earlier stages. */
 static uint32_t find_multicast(const weft_plan *plan, const struct program *p, uint32_t first, uint32_t step)
 {
     uint32_t i = first;
@@ -25,7 +31,7 @@ static uint32_t find_multicast(const weft_plan *plan, const struct program *p, u
     return i;
 }
 
-/* The multicasts of all messages that have `index` before them. latest[] is the latest stage so far of each channel. */
+/* Makes the multicasts of all messages at position `index`. latest[]: the latest stage so far of each channel. */
 static void multicast_at(const weft_plan *plan, struct program *p, uint32_t index, int32_t *latest)
 {
     uint32_t first = p->nmulticasts;
@@ -77,7 +83,7 @@ int staged_multicasts(const weft_exec *x, struct program *p)
 
 /* ---- sending ---- */
 
-/* Are all channels of a message at it, with room in flight? */
+/* Are all channels of the message at it, and below their limit of messages in flight? */
 static bool all_at(const weft_exec *x, const struct exec_multicast *m)
 {
     const struct program *p = x->program;
@@ -90,7 +96,7 @@ static bool all_at(const weft_exec *x, const struct exec_multicast *m)
     return true;
 }
 
-/* Takes a slot for a message of this run; false: not now. */
+/* Takes a slot for the message of this run; false: it cannot be had now. */
 static bool take_slot(weft_exec *x, struct exec_multicast *m)
 {
     struct program *p = x->program;

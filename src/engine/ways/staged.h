@@ -1,8 +1,8 @@
-/* Staged messages: packed into a slot of the sender's pool, and unpacked from there. */
+/* Staged messages: staged.c. */
 #ifndef WEFT_ENGINE_WAYS_STAGED_H
 #define WEFT_ENGINE_WAYS_STAGED_H
 #include "engine/way.h"
 
-/* Which staged SENDs are packed once for several readers. */
+/* Finds the staged SENDs of the same data, which are packed once for several receivers. */
 int staged_multicasts(const weft_exec *x, struct program *p);
 #endif

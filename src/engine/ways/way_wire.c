@@ -1,7 +1,15 @@
-/* Channels over a wire. A SEND is packed if it has to be, started, and over when the wire has let go of
- * its memory. A RECV is started as soon as its memory is free, which is at the start of a run unless
- * it has to wait for a slot; it is over when it has come and has been unpacked. Nothing is counted
- * between the ends: the wire matches the messages of a channel in the order in which they are started. */
+/* Messages between ranks that share no memory. A wire carries them. Bind makes a message of the wire for each, and
+ * every run starts it. There are no counters between the ends: each message has a tag, and the wire matches the nth
+ * start at one end with the nth start at the other, so it cannot confuse two runs.
+ *
+ * A message goes straight from or to its place if that is dense and has the message's dtype. It goes as a list of
+ * pieces if the wire takes lists and the pieces have 2 KiB or more on average. Otherwise it goes through a slot: a
+ * channel has `channel_buckets` slots, or fewer if all slots together would take more than half of the staging memory
+ * that is left.
+ *
+ * A SEND is packed if it has a slot, then started, and is over when the wire does not need its memory any more. A RECV
+ * is started as soon as its memory is free, which is at the start of a run unless it waits for a slot. It is over when
+ * the message has come and has been unpacked. */
 #include "engine/ways/way_wire.h"
 
 #include <stdio.h>
@@ -12,12 +20,12 @@
 #include "engine/channel.h"
 #include "engine/work.h"
 
-#define PIECE 2048      /* bytes of a piece on average from which on messages travel in lists of them */
-#define SLICE (1 << 20) /* bytes that one pass packs and unpacks in each channel, and one message more */
+#define PIECE 2048      /* bytes of a piece on average from which on a message goes as a list of pieces */
+#define SLICE (1 << 20) /* bytes that one pass packs or unpacks in each channel; its last message may go beyond */
 
 /* ---- bind ---- */
 
-/* How many messages of one kind there are with each rank of another host. Returns the number of such ranks. */
+/* Counts the messages of one kind with each rank on another host. Returns the number of these ranks. */
 static uint32_t tally(const weft_exec *x, int kind, uint32_t *count)
 {
     uint32_t channels = 0;
@@ -34,7 +42,7 @@ static int make_channels(const weft_exec *x, struct program *p, int kind, const 
 {
     const weft_comm *c = x->comm;
     struct wire_channels *wired = &p->wired;
-    for (int i = 1; i < c->size; i++) { /* from the next rank on, as for the near ones */
+    for (int i = 1; i < c->size; i++) { /* from the next rank on, as for ranks of this host */
         int r = (c->rank + i) % c->size;
         if (!count[r])
             continue;
@@ -82,7 +90,7 @@ int way_wire_tags(weft_exec *x, struct program *p)
     for (uint32_t i = 0; i < p->wired.n; i++) {
         struct wire_channel *ch = &p->wired.channels[i];
         uint64_t *next = &(ch->sends ? hosts->tags_out : hosts->tags_in)[ch->peer];
-        if (x->program != p) { /* of the same plan, so with the same channels */
+        if (x->program != p) { /* binding again: the same plan has the same channels */
             ch->tag = x->program->wired.channels[i].tag;
             continue;
         }
@@ -97,7 +105,7 @@ int way_wire_tags(weft_exec *x, struct program *p)
     return err;
 }
 
-/* A message of one move that changes nothing about its bytes travels from or to their place. */
+/* The place of a message that needs no slot: it is one piece and is not cast. NULL: it needs one. */
 static char *direct(const weft_exec *x, const struct program *p, const struct wire_channel *ch,
                     const struct wire_bucket *m)
 {
@@ -108,8 +116,8 @@ static char *direct(const weft_exec *x, const struct program *p, const struct wi
     return ch->sends ? (char *)(uintptr_t)move->src : move->dst;
 }
 
-/* Dense pieces that a move takes from, or brings to, its place, in the order of the message; 0: it changes the bytes,
- * or has them in the message in another order. out: where to note them; NULL: they are counted only. */
+/* The number of dense pieces of a move at its place, in the order of the message. 0: it casts, or the message has them
+ * in another order. If `out` is not NULL, writes them there. */
 static int64_t pieces(const struct exec_move *move, bool sends, struct wire_part *out)
 {
     const struct memory_tile *t = move->tile;
@@ -140,8 +148,8 @@ static int64_t pieces(const struct exec_move *move, bool sends, struct wire_part
     return n;
 }
 
-/* How many pieces the message travels in, without a slot, where the wire takes lists: if they are so long that the
- * wire's own copy of each is worth it. 0: it does not. */
+/* The number of pieces of a message that goes as a list. 0: it does not, since the wire takes no lists, or the pieces
+ * are too short. */
 static int64_t listed(const weft_exec *x, const struct program *p, const struct wire_channel *ch,
                       const struct wire_bucket *m)
 {
@@ -189,7 +197,7 @@ static int64_t slot_size(const weft_exec *x, const struct program *p, const stru
     return (most + STAGING_ALIGN - 1) / STAGING_ALIGN * STAGING_ALIGN;
 }
 
-/* What all channels need with at most `slots` each. */
+/* Bytes that all channels need with at most `slots` slots each. */
 static int64_t all_slots(const weft_exec *x, const struct program *p, uint32_t slots)
 {
     int64_t all = 0;
@@ -285,7 +293,7 @@ bool way_wire_free(const weft_exec *x, struct program *p)
 static bool broken(weft_exec *x, const struct wire_channel *ch, int err)
 {
     char who[NAMES_RANK], text[CORE_TEXT / 3];
-    snprintf(text, sizeof text, "%s", weft_errmsg()); /* the wire's */
+    snprintf(text, sizeof text, "%s", weft_errmsg()); /* the wire's text */
     comm_fail(x->comm, err, "rank %d, which was %s %s: %s", x->comm->rank, ch->sends ? "sending to" : "waiting for",
               names_rank(x->comm, ch->peer, who), text);
     return true;
@@ -316,7 +324,7 @@ static bool begin(weft_exec *x, struct wire_channel *ch)
         ch->begun++;
         ch->slots_begun += m->slot != NULL;
         if (ch->sends && m->slot)
-            channel_release(p, step); /* what it was packed from may change */
+            channel_release(p, step); /* the memory that it was packed from may change */
     }
     return moved;
 }
@@ -345,7 +353,7 @@ static bool end(weft_exec *x, struct wire_channel *ch)
         ch->heard_at = 0;
         p->left--;
         if (!ch->sends)
-            ch->peer_run = x->run; /* or it would not have come */
+            ch->peer_run = x->run; /* otherwise the message would not have come */
         if (!ch->sends || !m->slot)
             channel_release(p, step);
         if (!ch->sends && x->arrivals)
@@ -366,7 +374,7 @@ void way_wire_start(weft_exec *x)
     for (uint32_t i = 0; i < wired->n && !core_failed(x->comm->group); i++)
         begin(x, &wired->channels[i]);
     if (wired->n &&
-        !wired->channels[0].sends) { /* leave to send, which peers may wait for, goes out before the next call */
+        !wired->channels[0].sends) { /* peers may wait until this rank can receive: tell them before the next call */
         struct wire *wire = x->comm->link->hosts->wire;
         wire->ops->progress(wire);
     }
@@ -420,7 +428,7 @@ static bool fits(const struct way_ends *e)
     return e->send->offer == OFFER_WIRE;
 }
 
-/* Its channels have no counters and no place in the blocks: the pipeline passes them on their own (far.h). */
+/* Its channels have no counters and are not in the control blocks: the pipeline calls way_wire_pass for them. */
 const struct way way_wire = {
     .name = "wire",
     .what = "a message of a wire, to a rank on another host",

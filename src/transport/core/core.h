@@ -1,5 +1,5 @@
-/* The shared words on which ranks meet: a bell and a pulse for each rank, meetings with a vote, and the one failure of
- * a group. Threads and processes use the same core; nothing in it is a pointer.
+/* The control words of a group, on which its ranks meet: a bell and a pulse for each rank, meetings with a vote, and
+ * the one failure of a group. Threads and processes use the same core; nothing in it is a pointer.
  *
  * A bell is a futex word: a rank that has nothing to do sleeps on its bell, and its peers ring it.
  *
