@@ -184,8 +184,8 @@ const char *names_text(struct comm_names *names);
 /* ---- progress.c ---- */
 
 /* One pass over all tasks of the comm and its siblings; tasks of a comm that has failed end. True if something moved.
- * `eager`: the rank has nothing better to do, so that work which might go better later is done now. */
-bool comm_progress(weft_comm *c, bool eager);
+ * `idle`: the rank has nothing better to do, so that work which might go better later is done now. */
+bool comm_progress(weft_comm *c, bool idle);
 
 /* ---- callback.c ---- */
 

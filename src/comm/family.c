@@ -16,12 +16,12 @@
 /* ---- the thread ---- */
 
 /* One pass over all that the family has in flight. A callback in it may close any comm, even the last. */
-static bool pass(struct comm_family *f, bool eager)
+static bool pass(struct comm_family *f, bool idle)
 {
     weft_comm *c = f->any;
     bool moved = lock_begin_submitted(f->lock);
     comm_hold(c);
-    moved |= comm_progress(c, eager);
+    moved |= comm_progress(c, idle);
     comm_drop(c);
     return moved;
 }

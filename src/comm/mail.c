@@ -186,9 +186,9 @@ void mail_receive(weft_comm *c)
 /* ---- the task ---- */
 
 /* What it waits for comes by the wire, which wakes the thread that sleeps for it: it lacks no signal. */
-static bool pass(struct comm_task *t, bool eager)
+static bool pass(struct comm_task *t, bool idle)
 {
-    (void)eager;
+    (void)idle;
     weft_comm *c = ((struct mail *)t)->comm;
     bool moved = receive(c);
     return pass_on_votes(c) || moved;

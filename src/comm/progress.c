@@ -14,7 +14,7 @@ static __attribute__((noinline)) bool fail_task(weft_comm *c, struct comm_task *
 
 /* The comm keeps the place of the walk, so that a task may remove itself or any other. A failure is looked for before
  * each task is passed: peers that have failed may have let go of their memory. */
-static inline __attribute__((always_inline)) bool pass(weft_comm *c, bool eager)
+static inline __attribute__((always_inline)) bool pass(weft_comm *c, bool idle)
 {
     struct core_rank *me = &c->group->ranks[c->rank];
     bool moved = false;
@@ -22,14 +22,14 @@ static inline __attribute__((always_inline)) bool pass(weft_comm *c, bool eager)
     atomic_store_explicit(&me->pulse, atomic_load_explicit(&me->pulse, memory_order_relaxed) + 1, memory_order_relaxed);
     for (struct comm_task *t = c->tasks; t; t = c->task_at) {
         c->task_at = t->next;
-        moved |= core_failed(c->group) ? fail_task(c, t) : t->ops->pass(t, eager);
+        moved |= core_failed(c->group) ? fail_task(c, t) : t->ops->pass(t, idle);
     }
     return moved;
 }
 
 /* A callback may free what is in flight and close comms, but not the one whose siblings are walked: the caller is in
  * it. */
-static __attribute__((noinline)) bool pass_siblings(weft_comm *c, bool eager)
+static __attribute__((noinline)) bool pass_siblings(weft_comm *c, bool idle)
 {
     bool moved = false;
     for (weft_comm *k = c->sibling, *next; k != c; k = next) {
@@ -38,17 +38,17 @@ static __attribute__((noinline)) bool pass_siblings(weft_comm *c, bool eager)
             continue;
         }
         comm_hold(k);
-        moved |= pass(k, eager);
+        moved |= pass(k, idle);
         next = k->sibling;
         comm_drop(k);
     }
     return moved;
 }
 
-bool comm_progress(weft_comm *c, bool eager)
+bool comm_progress(weft_comm *c, bool idle)
 {
-    bool moved = pass(c, eager);
+    bool moved = pass(c, idle);
     if (c->sibling != c)
-        moved |= pass_siblings(c, eager);
+        moved |= pass_siblings(c, idle);
     return moved;
 }

@@ -159,12 +159,12 @@ static void send_share(const struct split *s, int rank, uint32_t round)
 }
 
 /* The founder: what ranks of its host have given and other hosts have yet to hear of. */
-static bool pass(struct comm_task *t, bool eager)
+static bool pass(struct comm_task *t, bool idle)
 {
     struct split *s = (struct split *)t;
     const weft_comm *c = s->parent;
     bool moved = false;
-    (void)eager;
+    (void)idle;
     if (!s->passed || !s->link)
         return false;
     for (int r = 0; r < s->n; r++) {

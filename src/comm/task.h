@@ -10,7 +10,7 @@
 struct comm_task_ops {
     /* Does what can be done without waiting; true: something moved. It may add and remove tasks, and call back to the
      * user between comm_callback(c, true) and comm_callback(c, false). */
-    bool (*pass)(struct comm_task *t, bool eager);
+    bool (*pass)(struct comm_task *t, bool idle);
     bool wire; /* its pass moves what comes and goes by a wire, and calls nobody back: mail_move passes it, too */
 
     /* These may be NULL: */

@@ -125,7 +125,7 @@ int comm_wait(weft_comm *c, const struct comm_need *need)
             continue;
         }
         err = idle(c, need, &s, bell, armed);
-        if (err) { /* a caller that only ever waits for short times has to be eager, too */
+        if (err) { /* a caller that only ever waits for short times has to be idle, too */
             if (!armed)
                 comm_progress(c, true);
             return need->met(need->arg) ? 0 : err;

@@ -38,9 +38,9 @@ struct driver {
     void (*start)(weft_exec *x); /* begins a run; the caller then makes a pass, or calls `call` */
     /* Puts a whole run on a stream of a device, without the host in it. NULL: its runs need the host. */
     int (*enqueue)(weft_exec *x, void *stream);
-    /* Does what can be done now, within bounds. Returns whether anything moved. `eager`: also does what would be faster
+    /* Does what can be done now, within bounds. Returns whether anything moved. `idle`: also does what would be faster
      * later, because the rank has nothing else to do. Sets program->left to 0 at the end of the run. */
-    bool (*pass)(weft_exec *x, bool eager);
+    bool (*pass)(weft_exec *x, bool idle);
     void (*call)(weft_exec *x); /* wakes the ranks that sleep and wait for what `start` has sent; may be NULL */
 
     /* Does the run wait for the peer of the channel? */
@@ -95,9 +95,9 @@ static inline void driver_start(weft_exec *x)
     x->program->driver->start(x);
 }
 
-static inline bool driver_pass(weft_exec *x, bool eager)
+static inline bool driver_pass(weft_exec *x, bool idle)
 {
-    return x->program->driver->pass(x, eager);
+    return x->program->driver->pass(x, idle);
 }
 
 static inline void driver_call(weft_exec *x)

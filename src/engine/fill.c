@@ -257,8 +257,6 @@ static int fill_send(struct filler *f, const struct exec_out *out, uint32_t k)
     struct way_ends ends = way_ends_out(f->x, out, k);
     int err = 0;
     step->way = way_choose(&ends);
-    if (step->way->assist)
-        f->p->assists = step->way;
     step->work = f->nmoves;
     for (uint32_t q = 0; q < st->nparts && !err; q++)
         err = message_part(f, step->way->send_moves, out->peer, out->block,
@@ -535,9 +533,5 @@ int fill_program(weft_exec *x, struct program *p, const uint64_t *block_at)
     if (err)
         return err;
     mark_nontemporal(&f);
-    err = weave_make(x, p);
-    for (const struct way *const *w = way_table; *w && !err; w++)
-        if ((*w)->complete)
-            (*w)->complete(x, p);
-    return err;
+    return weave_make(x, p);
 }

@@ -133,11 +133,7 @@ struct exec_in {
     const struct block_message *sends;
     struct block_message *recvs; /* in this rank's block */
     const char *staging;         /* the peer's pool */
-    /* For ways/assist.c: how far the message is that is being taken. Zero between two messages. */
-    struct {
-        uint64_t copied; /* pieces that this end has copied */
-        bool none_left;  /* all pieces are claimed */
-    } begun;
+    uint64_t begun;              /* for a way whose `take` has begun a message: how far it is; 0 between two messages */
     struct exec_seen watched;
 };
 
@@ -176,11 +172,9 @@ struct program {
     struct arena arena;
     struct exec_place *places; /* one for each buffer of the plan */
     uint32_t nsteps, nins, nouts, nfirst;
-    bool staged;               /* some SEND is staged */
-    bool may_block;            /* some SEND is staged or eager, so that it may have to wait for peers to free a slot */
-    bool pushed;               /* some RECV is pushed */
-    bool one_way;              /* this rank has a core of its own, and receives less than half of what it sends */
-    const struct way *assists; /* the way of SENDs whose sender assists; NULL: there are none */
+    bool staged;    /* some SEND is staged */
+    bool may_block; /* some SEND is staged or eager, so that it may have to wait for peers to free a slot */
+    bool pushed;    /* some RECV is pushed */
     struct exec_step *steps;
     uint32_t *next, *holds, *buckets, *first; /* first: COPY and REDUCE steps that wait for nothing */
     uint32_t *open0, *readers0;               /* what open and readers are at the start of a run */

@@ -69,10 +69,10 @@ static inline void finish(weft_exec *x, int err)
 
 /* ---- the task ---- */
 
-static bool pass(struct comm_task *t, bool eager)
+static bool pass(struct comm_task *t, bool idle)
 {
     weft_exec *x = (weft_exec *)t;
-    bool moved = driver_pass(x, eager);
+    bool moved = driver_pass(x, idle);
     if (x->program->left)
         return moved;
     if (!x->comm->mail || !mail_doubts(x->comm)) /* otherwise the comm has failed, and the next pass ends the run */

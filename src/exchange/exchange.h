@@ -149,7 +149,7 @@ void exchange_put_leave(weft_exchange *x);
 bool exchange_move(weft_exchange *x);
 /* On several hosts: puts what is in the pipes on the wire now, unless another thread drives the comm: that one will. */
 void exchange_move_post(weft_exchange *x);
-bool exchange_move_pass(struct comm_task *t, bool eager); /* of the task */
+bool exchange_move_pass(struct comm_task *t, bool idle); /* of the task */
 
 /* ---- exchange_watch.c ---- */
 

@@ -221,10 +221,10 @@ void exchange_move_post(weft_exchange *x)
     lock_leave(f);
 }
 
-bool exchange_move_pass(struct comm_task *t, bool eager)
+bool exchange_move_pass(struct comm_task *t, bool idle)
 {
     weft_exchange *x = (weft_exchange *)t;
-    (void)eager;
+    (void)idle;
     if (atomic_flag_test_and_set_explicit(&x->moving, memory_order_acquire))
         return true; /* the thread that has set it may be past what a signal has just brought: do not sleep yet */
     bool moved = pump(x);

@@ -205,9 +205,9 @@ void remote_free(weft_window *w)
 
 /* ---- the task ---- */
 
-static bool pass(struct comm_task *t, bool eager)
+static bool pass(struct comm_task *t, bool idle)
 {
-    (void)eager;
+    (void)idle;
     return move((struct remote *)t);
 }
 

@@ -438,11 +438,10 @@ static void messages_of_one_sender_are_right(void **state)
             ranks_run(2, &(weft_comm_opts){.staged = staged}, run_turned, NULL, NULL);
 }
 
-/* ---- messages that both ends copy ---- */
+/* ---- a sender that waits, receivers that come late ---- */
 
-/* Rank 0 sends and has nothing else to do, so that it helps those who have begun, with a core for each rank; who comes
- * late is different in each run. */
-static void run_helped(struct ranks_rank *r)
+/* Rank 0 sends and has nothing else to do. Which rank comes late is different in each run. */
+static void run_sender_waits(struct ranks_rank *r)
 {
     static const struct pair pairs[] = {{"u8[400003] @x1=0", "u8[400003] @x1=1", ~0U},
                                         {"f32[50001] @x1=0", "f32[50001] @x2", ~0U},
@@ -467,14 +466,14 @@ static void run_helped(struct ranks_rank *r)
     model_free(&m);
 }
 
-static void assisted_copies_are_right(void **state)
+static void messages_of_a_waiting_sender_are_right(void **state)
 {
     (void)state;
     for (int64_t bucket = 0; bucket <= 1 << 18; bucket += 1 << 17)
         for (int progress = 0; progress < 2; progress++)
             if (conformance_takes((int)(bucket >> 17) + progress))
-                ranks_run(2, &(weft_comm_opts){.progress = progress ? WEFT_PROGRESS_THREAD : 0}, run_helped, &bucket,
-                          NULL);
+                ranks_run(2, &(weft_comm_opts){.progress = progress ? WEFT_PROGRESS_THREAD : 0}, run_sender_waits,
+                          &bucket, NULL);
 }
 
 /* Binding again to memory that must be staged is refused, by the other rank's view; what was bound before goes on. */
@@ -497,7 +496,7 @@ static void run_refused(struct ranks_rank *r)
     free(private);
 }
 
-static void assisted_run_goes_on_after_a_refused_rebind(void **state)
+static void run_goes_on_after_a_refused_rebind(void **state)
 {
     (void)state;
     ranks_run(2, NULL, run_refused, NULL, NULL);
@@ -546,8 +545,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(random_mixtures_of_execs_are_right),
         cmocka_unit_test(sender_far_ahead_of_a_late_rank_is_right),
         cmocka_unit_test(messages_of_one_sender_are_right),
-        cmocka_unit_test(assisted_copies_are_right),
-        cmocka_unit_test(assisted_run_goes_on_after_a_refused_rebind),
+        cmocka_unit_test(messages_of_a_waiting_sender_are_right),
+        cmocka_unit_test(run_goes_on_after_a_refused_rebind),
         cmocka_unit_test(message_is_kept_until_its_fold_and_copy_are_done),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_everywhere, tests));

@@ -45,8 +45,8 @@ static enum way_state take(weft_exec *x, struct exec_in *in, const struct exec_s
 {
     const struct block_message *send = &in->sends[in->taken];
     *bytes = send->bytes / 2;
-    if (!in->begun.copied) { /* the first pass over it */
-        in->begun.copied = 1;
+    if (!in->begun) { /* the first pass over it */
+        in->begun = 1;
         return WAY_BEGUN;
     }
     char name[64], *message = malloc((size_t)send->bytes);
@@ -58,7 +58,7 @@ static enum way_state take(weft_exec *x, struct exec_in *in, const struct exec_s
     unlink(name);
     work_unpack(x->program, step, message);
     free(message);
-    in->begun.copied = 0;
+    in->begun = 0;
     toy_messages++;
     return WAY_OVER;
 }

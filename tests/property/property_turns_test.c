@@ -15,7 +15,6 @@
 #include "comm/lock.h"
 #include "engine/block.h"
 #include "engine/drivers/jobs.h"
-#include "engine/ways/assist.h"
 #include "engine/ways/eager.h"
 #include "property_places.h"
 #include "property_trial.h"
@@ -274,8 +273,6 @@ static void age(weft_exec *x, uint64_t runs)
     for (uint32_t i = 0; i < p->nouts; i++) {
         struct exec_out *out = &p->outs[i];
         atomic_store((_Atomic uint64_t *)(uintptr_t)out->done, runs * out->n);
-        for (uint32_t k = 0; k < out->n; k++)
-            atomic_store(&out->sends[k].claimed, assist_claimed(runs, out->sends[k].bytes));
     }
     if (p->driver == &driver_lists && !x->comm->rank)
         jobs_reset(x, ((const struct jobs_state *)p->state)->groups);

@@ -82,7 +82,7 @@ static bool fits(const weft_exec *x, const struct program *p)
 }
 
 /* Do all ranks walk along the faces of all pairs? */
-static bool all_assist(const weft_exec *x)
+static bool all_help(const weft_exec *x)
 {
     return !x->comm->dedicated_cores;
 }
@@ -95,7 +95,7 @@ static uint64_t words_bytes(void)
 static uint64_t room(const weft_exec *x, const struct program *p, bool *shown)
 {
     bool fit = fits(x, p);
-    *shown |= fit && all_assist(x);
+    *shown |= fit && all_help(x);
     return fit ? p->nouts * words_bytes() : 0;
 }
 
@@ -236,7 +236,7 @@ static int make(weft_exec *x, struct program *p, const uint64_t *block_at, void 
     uint32_t most = 0;
     for (uint32_t s = 0; s < p->nsteps && fit; s++)
         fit = p->steps[s].kind != PLAN_COPY || !p->steps[s].nwork;
-    f->shared.all = all_assist(x);
+    f->shared.all = all_help(x);
     for (int r = 0; r < c->size && fit; r++)
         most += ((const struct block *)c->transport->reach(c->link, r, block_at[r]))->nouts;
     f->pairs = fit ? program_take(p, most, sizeof *f->pairs) : NULL;
@@ -330,10 +330,10 @@ static bool all_ready(const weft_exec *x)
     return true;
 }
 
-static bool pass(weft_exec *x, bool eager)
+static bool pass(weft_exec *x, bool idle)
 {
     const struct jobs_state *s = driver_state(x);
-    bool moved = (eager || !s->all || all_ready(x)) && work(x);
+    bool moved = (idle || !s->all || all_ready(x)) && work(x);
     jobs_call(x);
     if (!jobs_all_over(x))
         return moved;

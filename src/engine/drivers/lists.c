@@ -318,10 +318,10 @@ static bool do_all(weft_exec *x)
     return any;
 }
 
-static bool pass(weft_exec *x, bool eager)
+static bool pass(weft_exec *x, bool idle)
 {
     const struct lists *l = driver_state(x);
-    (void)eager;
+    (void)idle;
     bool over = jobs_over(x, &l->jobs), moved = false;
     if (!over && jobs_ready(x, &l->jobs)) {
         if (l->of[0]->bytes >= SHARED)

@@ -306,10 +306,10 @@ static inline bool receive(weft_exec *x, bool *moved)
     return next == n;
 }
 
-static bool pass(weft_exec *x, bool eager)
+static bool pass(weft_exec *x, bool idle)
 {
     struct onepass *one = driver_state(x);
-    (void)eager;
+    (void)idle;
     bool moved = !one->written && write_all(x);
     if (one->written && !one->rested && receive(x, &moved)) {
         finish(x);

@@ -8,8 +8,7 @@
  * come last. Each part of a pass moves about 256 KiB, so that no part holds up the others.
  *
  * Counters only grow. Message k of run r (both from 0) of a channel with n messages in a run:
- *   pulled, staged   is launched when `ready` reaches r*n + k + 1, and has been read when `done` does; both ends read a
- *                    message that is assisted (ways/assist.c)
+ *   pulled, staged   is launched when `ready` reaches r*n + k + 1, and has been read when `done` does
  *   pushed           may be written when `done` reaches r*n + k + 1, and has been written when `ready` does
  *   eager            is launched when its slot has the number of the run; every EAGER_SLOTS / 2 runs `done` says that
  *                    the messages of all runs before have been read
@@ -219,7 +218,7 @@ static void start(weft_exec *x)
         way_wire_start(x);
 }
 
-static bool pass(weft_exec *x, bool eager)
+static bool pass(weft_exec *x, bool idle)
 {
     struct program *p = x->program;
     bool moved = retire(x);
@@ -233,11 +232,9 @@ static bool pass(weft_exec *x, bool eager)
     if (p->wired.n)
         moved |= way_wire_pass(x);
     if (p->weave)
-        moved |= weave_pass(x, eager);
+        moved |= weave_pass(x, idle);
     if (!moved)
         moved = drain(x, p->lazy, &p->lazy_head, &p->lazy_tail);
-    if (!moved && p->assists)
-        moved = p->assists->assist(x);
     if (!p->left && x->run % (EAGER_SLOTS / 2) == 0)
         free_slots(x);
     return moved;

@@ -623,13 +623,13 @@ static int64_t abreast(weft_exec *x)
     return rows * bytes * n;
 }
 
-bool weave_pass(weft_exec *x, bool eager)
+bool weave_pass(weft_exec *x, bool idle)
 {
     struct weave *w = x->program->weave;
     bool any, moved = false;
     for (int64_t room = PASS; w->left && room > 0;) {
         bool all = all_ready(x, &any);
-        if (!any || !(all || eager))
+        if (!any || !(all || idle))
             break;
         moved = true;
         int64_t bytes = all ? line_by_line(x) : 0;

@@ -5,6 +5,6 @@
 
 /* Chooses the pushes, pulls and local copies that are interleaved. Makes program.weave if there are any. */
 int weave_make(weft_exec *x, struct program *p);
-void weave_start(struct weave *w);         /* a run begins */
-bool weave_pass(weft_exec *x, bool eager); /* as driver.pass */
+void weave_start(struct weave *w);        /* a run begins */
+bool weave_pass(weft_exec *x, bool idle); /* as driver.pass */
 #endif
