@@ -98,8 +98,8 @@ static bool take(struct progress_lock *l)
     if (atomic_load_explicit(&l->taken, memory_order_seq_cst) || /* a thread that polls needs no compare-exchange */
         !atomic_compare_exchange_strong_explicit(&l->taken, &is_free, 1, memory_order_seq_cst, memory_order_seq_cst))
         return false;
-    atomic_store_explicit(&l->holder, self(),
-                          memory_order_relaxed); /* a thread finds its own value there only if it stored it itself */
+    /* Relaxed: a thread finds its own value there only if it stored it itself. */
+    atomic_store_explicit(&l->holder, self(), memory_order_relaxed);
     l->depth = 1;
     return true;
 }

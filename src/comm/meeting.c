@@ -123,8 +123,7 @@ static int wait_for(weft_comm *c, struct meeting *m, int64_t until, const char *
         struct comm_need need = {met, absent, m, until >= 0 && until < next ? until : next};
         int err = comm_wait(c, &need);
         if (!err)
-            mail_flush(c,
-                       c->deadline_ns); /* the next call may come late, and ranks of other hosts wait for these votes */
+            mail_flush(c, c->deadline_ns); /* the next call may come late, and other hosts wait for these votes */
         if (err != COMM_LATE)
             return err;
         now = core_now();

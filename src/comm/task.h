@@ -14,9 +14,8 @@ struct comm_task_ops {
     bool wire; /* its pass moves what goes over a wire and calls no callback, so that mail_move may pass it, too */
 
     /* These may be NULL: */
-    int (*lacking)(struct comm_task *t); /* signals that must come before it can go on; 0 or NULL: none */
-    void (*watch)(struct comm_task *t,
-                  int64_t now);         /* fails the comm if the task waits for a peer that will not come */
+    int (*lacking)(struct comm_task *t);             /* signals that must come before it can go on; 0 or NULL: none */
+    void (*watch)(struct comm_task *t, int64_t now); /* fails the comm if a peer that it waits for will not come */
     void (*fail)(struct comm_task *t);  /* the comm has failed: called once, and pass is not called again */
     void (*begin)(struct comm_task *t); /* adds the task; for tasks that are given to lock_submit */
     /* Before a barrier of the comm: waits until all that this rank has put has arrived. On failure the error text is
