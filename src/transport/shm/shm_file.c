@@ -15,7 +15,7 @@
 
 #define LEAST (SHM_PAGE << 4) /* a file of this size or less is of no use */
 
-/* Makes a file without a name, for this user alone: a memfd, or where there are none a file of /dev/shm. */
+/* Makes a file without a name, for this user alone: a memfd, or a file of /dev/shm if the system has no memfd. */
 static int file_open(void)
 {
     int fd = memfd_create("weft", MFD_CLOEXEC | MFD_ALLOW_SEALING);
