@@ -1,5 +1,5 @@
-/* The plan as an object: its life, what it was made of, when two are equal, and the fixed lists
- * of words that a plan uses for what it is. */
+/* The plan as an object: freeing it, its tensors and digest, comparing two plans, and the fixed lists of kinds and
+ * algorithms. */
 #include "plan/plan.h"
 
 #include <stdlib.h>
