@@ -4,7 +4,7 @@
 #define WEFT_LOWER_AXES_H
 #include "layout/layout.h"
 
-int64_t axes_count(const weft_layout *l, uint32_t set); /* how many numbers there are */
+int64_t axes_count(const weft_layout *l, uint32_t set); /* how many numbers there are for the set */
 int64_t axes_number(const weft_layout *l, uint32_t set, int64_t index);
 int64_t axes_offset(const weft_layout *l, uint32_t set, int64_t number);
 /* The part of a mesh position that comes from these axes. */

@@ -1,6 +1,5 @@
-/* The table of algorithms for pairs that are known collectives, and the chooser over it. The
- * general lowering ("direct") fits everything; a row fits some kinds, may move more than the
- * bound, and says how much. */
+/* The table of algorithms for pairs that are known collectives, and the chooser over it. The general lowering
+ * ("direct") fits everything. A row fits some kinds; it may move more bytes than the bound, and states how many. */
 #ifndef WEFT_LOWER_ROWS_ROWS_H
 #define WEFT_LOWER_ROWS_ROWS_H
 #include "lower/rows/slice.h"
@@ -14,13 +13,13 @@ struct row_cost {
 struct row {
     const char *name;
     const char *kind; /* of recognise */
-    bool in_place;    /* it is also right when source and destination share their memory */
+    bool in_place;    /* it is also right if source and destination share their memory */
     bool power_of_two;
     bool hosts;  /* for ranks on several hosts */
     bool shares; /* all ranks of a host use its link at once */
     int (*lower)(const struct job *j, const struct recognised *r);
-    /* This rank's share of the bytes that the algorithm moves; the sum over all ranks is all that it sends. Negative:
-     * an error. */
+    /* This rank's share of the bytes that the algorithm moves; the sum over all ranks is what all of them send.
+     * Negative: an error. */
     int64_t (*stated)(const struct job *j, const struct recognised *r);
     /* bytes: of one rank's larger side. cost may be NULL: see row_levels_cost. */
     void (*cost)(int64_t members, int64_t bytes, struct row_cost *out);
@@ -57,8 +56,8 @@ int row_levels_reduce(const struct job *j, const struct recognised *r);
 int64_t row_levels_stated_allreduce(const struct job *j, const struct recognised *r);
 int64_t row_levels_stated_reduce_scatter(const struct job *j, const struct recognised *r);
 int64_t row_levels_stated_reduce(const struct job *j, const struct recognised *r);
-/* Do all groups that fold the same elements lie on hosts in the same way? Otherwise they would fold them in different
- * orders. */
+/* Are all groups that fold the same elements placed on hosts in the same way? Otherwise they would fold them in
+ * different orders. */
 int row_levels_alike(const struct job *j, const struct recognised *r, bool *alike);
 /* The costs of the levels' algorithms between hosts, and inside one. */
 void row_levels_cost(const char *kind, int64_t hosts, int64_t members, int64_t bytes, struct row_cost *between,
