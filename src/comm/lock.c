@@ -20,8 +20,8 @@
  *   wait for the lock   add `wanted`, futex looks at `taken` | leave: store `taken`, load `wanted`
  *   park or sleep with the lock: `asleep` is stored before the lock is left, so a thread that has it later sees that
  *       through the lock; it calls the progress thread if it leaves work that the progress thread has not seen: all of
- *       it if PARKED, what was started, moved or disarmed since (`disturbed`) if ON_BELL. An armed bell that nobody has
- *       touched still rings for the signals that the progress thread looked for. A call changes the word that the
+ *       it if PARKED, what was started, moved or disarmed since (`disturbed`) if ON_BELL. An armed bell that no thread
+ *       has touched still rings for the signals that the progress thread looked for. A call changes the word that the
  *       progress thread sleeps on (`calls`, or the bell), which it has read before it stored `asleep`: the futex does
  *       not begin to sleep, or is woken. comm_task_nudge and peers' signals ring the bell, as core_signal says, for the
  *       thread that has armed it; a progress thread that they wake and that finds the lock taken parks as above.

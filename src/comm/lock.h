@@ -20,7 +20,7 @@ int lock_enter_unless(struct comm_family *f, bool (*over)(void *arg), void *arg,
 /* Called once for each time that the lock was taken. Wakes the progress thread if there is work for it. Frees the
  * family if the last comm is gone. */
 void lock_leave(struct comm_family *f);
-bool lock_held(const struct comm_family *f); /* by the calling thread? */
+bool lock_held(const struct comm_family *f); /* does the calling thread hold the lock? */
 
 /* A progress thread that sleeps has to look again when the lock is left. The caller holds the lock, or the family has
  * none. */

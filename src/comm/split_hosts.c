@@ -26,7 +26,7 @@ struct share {
 };
 
 struct split_table {
-    struct share shares[ROUNDS][1]; /* in each round one for each rank */
+    struct share shares[ROUNDS][1]; /* one for each rank, in each round */
 };
 
 static struct share *share_of(const struct split *s, uint32_t round, int rank)

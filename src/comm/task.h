@@ -63,7 +63,7 @@ static inline void comm_task_unlink(weft_comm *c, struct comm_task *t)
 }
 
 /* Only from threads that may make calls on the comm. Remove returns when no function of the task runs any more, unless
- * such a function calls it. It may be called for a task that was never added (zeroed links). */
+ * one of these functions calls it. It may be called for a task that was never added (zeroed links). */
 void comm_task_add(weft_comm *c, struct comm_task *t);
 void comm_task_remove(weft_comm *c, struct comm_task *t);
 /* Says that there is new work for a task. Any thread may call it, after it made the work visible (at least release). A
@@ -76,7 +76,7 @@ void comm_task_watch_all(weft_comm *c, int64_t now);
 bool comm_task_any_lacks(const weft_comm *c, const struct comm_task *except);
 bool comm_task_sibling_lacks(const weft_comm *c); /* does a task of a sibling lack signals? */
 int comm_task_drain(weft_comm *c, int64_t timeout_ns, const char *call);
-void comm_task_close_all(weft_comm *c); /* those added last first */
+void comm_task_close_all(weft_comm *c); /* in the opposite order of adding */
 
 /* The list of tasks that the flight recorder describes. Unlist may be called for a task that is not listed. */
 void comm_task_list(weft_comm *c, struct comm_task *t);
