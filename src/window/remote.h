@@ -3,7 +3,7 @@
  *
  *   remote.c       the state of a comm, barriers of the group, peers that are gone, the end
  *   remote_peer.c  peers, mail to them, and waiting for them
- *   remote_out.c   what goes: puts, and releases: notifies, arrivals at barriers and all else that tells others of puts
+ *   remote_out.c   what goes: puts, and releases: notifies, arrivals at barriers and whatever else tells others of puts
  *   remote_in.c    what comes
  *
  * The owner carries out the operations of one rank in the order in which that rank asked for them. Each operation is a
@@ -13,9 +13,9 @@
  * messages. What is copied at either end is charged to the comm's staging.
  *
  * Releases. A rank that sees a release of this rank also sees all puts that this rank did before it, as within a host.
- * So does a rank that sees what such a rank did afterwards. Puts to the same rank are done before the release anyway.
- * Puts to other ranks must have been acknowledged. Until then releases wait in a queue, also those to ranks of this
- * host; they go, in order, when this rank makes progress.
+ * So does a rank that sees something that was done after the release was seen. Puts to the same rank are done before
+ * the release anyway. Puts to other ranks must have been acknowledged. Until then releases wait in a queue, also those
+ * to ranks of this host; they go, in order, when this rank makes progress.
  *
  * The caller of everything here holds the progress lock of the comm's family. Nothing here calls a callback of the
  * user. */

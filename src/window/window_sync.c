@@ -61,8 +61,8 @@ static enum transport_fate fate_of(const weft_window *w, int rank)
     return rank == w->comm->rank ? TRANSPORT_HERE : w->comm->transport->gone(w->comm->link, rank);
 }
 
-/* The first rank of this host hears that a rank of another host has left. Mail that the latter sent to this rank
- * before, such as a signal or word that it has freed its window, may still be on its way. The wire reports the end of a
+/* The first rank of this host hears that a rank of another host has left. Mail that this rank of another host sent here
+ * before may still be on its way: a signal, or a notice that it has freed its window. The wire reports the end of a
  * rank after its mail, but only for ranks that have sent anything here. For the others this rank waits for some time.
  * doubted_at: when that began, 0 at first. */
 static enum transport_fate fate_for_sure(const weft_window *w, int rank, int64_t *doubted_at)
