@@ -17,7 +17,7 @@ struct hosts_link {
 };
 
 /* ---- hosts_link.c ---- */
-int hosts_link_tables(struct transport_hosts *h, int size); /* zeroed, for that many ranks */
+int hosts_link_tables(struct transport_hosts *h, int size); /* zeroed, for `size` ranks */
 /* Also for a link that is half made, with events and stop at -1. */
 void hosts_link_free(struct hosts_link *l);
 

@@ -65,7 +65,7 @@ struct wire_part {
 struct wire_boot {
     int rank, size; /* size 0: the launcher says both (can.sized) */
     /* Collective: gives the bytes of every rank, in order of rank, to all ranks, within wait_ns. `bytes` is the same on
-     * all ranks, and `all` has room for size times as many. Not used where can.sized. */
+     * all ranks, and `all` has room for size times as many. Not used if can.sized. */
     int (*gather)(void *arg, const void *mine, size_t bytes, void *all);
     void *arg;
     int64_t wait_ns;

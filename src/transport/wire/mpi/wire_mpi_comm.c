@@ -54,7 +54,7 @@ int wire_mpi_comm_begin(const struct wire_boot *boot)
 
 struct past {
     MPI_Comm comm;
-    struct wire_mpi *wire; /* that uses it */
+    struct wire_mpi *wire; /* the wire that uses the duplicate */
     struct past *next;
 };
 

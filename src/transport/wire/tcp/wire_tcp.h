@@ -61,13 +61,13 @@ struct tcp_out {
     bool mail;
 };
 
-/* A mail that has come, or word that a peer is gone. */
+/* A mail that has come, or a notice that a peer is gone. */
 struct tcp_mail {
     struct tcp_mail *next;
     int peer;
     enum transport_fate fate; /* HERE: this is a mail */
     size_t n;
-    unsigned char *bytes; /* stand behind the struct */
+    unsigned char *bytes; /* follow the struct in memory */
 };
 
 /* A message that has come, or is coming, before its receive was started. */
@@ -80,8 +80,8 @@ struct tcp_arrival {
 
 enum tcp_into { TCP_NOWHERE, TCP_MEMORY, TCP_STASH, TCP_DISCARD };
 
-/* The messages of one tag in one direction with one peer. The lane exists as long as there is such a message or
- * something has come for one. */
+/* The messages of one tag in one direction with one peer. The lane exists as long as it has a message, or as something
+ * has come for its next message. */
 struct tcp_lane {
     struct tcp_lane *next; /* of the same bucket */
     uint64_t tag;
@@ -162,7 +162,7 @@ struct tcp_peer {
     bool bulk; /* a large frame is likely to come next: its head is read alone, so that its bytes need no copy */
     struct tcp_lane *lane; /* of a DATA frame */
     struct tcp_mail *mail; /* of a MAIL frame */
-    struct tcp_mail end;   /* for the word that the peer is gone; it has no bytes */
+    struct tcp_mail end;   /* for the notice that the peer is gone; it has no bytes */
 
     int64_t awaits_since; /* since when the peer's kernel owes an answer; 0: it owes none */
 };
@@ -207,7 +207,7 @@ struct tcp_wire {
     struct tcp_lane **buckets;
     size_t nbuckets, nlanes; /* a power of two */
     struct tcp_mail *inbox, **inbox_last, *reading;
-    int64_t mails;     /* in queues: they have not left yet */
+    int64_t mails;     /* mails in queues, which have not left yet */
     int64_t looked_at; /* when the connections were last looked at */
     int buffer;        /* SO_SNDBUF and SO_RCVBUF; 0: the kernel chooses */
     bool leaves;       /* this wire is being closed */
@@ -270,7 +270,7 @@ bool tcp_out_push_dirty(struct tcp_wire *w);               /* true: there was so
 /* The memory of a queued frame, or of a message, will not be used any more. Copies what must still be sent. */
 void tcp_out_withdraw(struct tcp_wire *w, struct tcp_peer *p, struct tcp_out *o);
 void tcp_out_stop(struct tcp_wire *w, struct tcp_peer *p, struct tcp_message *m);
-void tcp_out_bye(struct tcp_wire *w, struct tcp_peer *p); /* queues the word that this rank leaves */
+void tcp_out_bye(struct tcp_wire *w, struct tcp_peer *p); /* queues the farewell of this rank */
 
 /* ---- wire_tcp_meet.c ---- */
 int tcp_meet_listen(struct tcp_wire *w, const struct wire_boot *boot, uint32_t *port);

@@ -287,7 +287,7 @@ static void dismiss(struct tcp_wire *w, struct tcp_newcomer *g, bool useless)
     w->gone_newcomers = true;
 }
 
-/* Newcomers that came last stand first in the list. The hello of the oldest one may have come meanwhile, so it is read
+/* Newcomers that came last are first in the list. The hello of the oldest one may have come meanwhile, so it is read
  * before the connection is closed. */
 static void dismiss_oldest(struct tcp_wire *w)
 {
