@@ -37,7 +37,7 @@ struct server_socket {
     struct connection connection;
     struct server_socket *next, *previous; /* in the order in which they were accepted */
     int fd;
-    uint32_t events; /* that epoll watches for */
+    uint32_t events; /* events that epoll watches for */
     bool over;
 };
 
