@@ -24,7 +24,7 @@ struct check {
     const struct check_opts *opts;
     struct runner_place place;
     struct layout_pair pair;
-    const char *algorithm; /* that was chosen */
+    const char *algorithm; /* the algorithm that was chosen */
     struct oracle *oracle;
     struct rank *ranks;
     const void **sources;

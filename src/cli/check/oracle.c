@@ -81,7 +81,7 @@ struct walk {
     int64_t index, piece[WEFT_MAX_DIMS], shape[WEFT_MAX_DIMS], at[WEFT_MAX_DIMS];
     int64_t slot, row, base, piece_offset;
     const int64_t *pos;
-    bool ghost; /* in some outer dim */
+    bool ghost; /* the slot is a ghost in some outer dim */
 };
 
 static const int64_t no_dims_pos[1] = {0};

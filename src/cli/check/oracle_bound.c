@@ -60,7 +60,7 @@ static int classify(const struct oracle_side_dim *src, const struct oracle_side_
 struct count {
     struct oracle *o;
     struct oracle_terms terms;
-    int64_t *needs, *held; /* a mark for each rank; how many terms it holds (valid where it needs the value) */
+    int64_t *needs, *held; /* a mark for each rank; how many terms it holds (valid if it needs the value) */
     int64_t number;
 };
 
