@@ -3,7 +3,7 @@
  *     source.c, source_set.c   what the input's files hold, and by which layouts
  *     rules.c, place.c         how the target wants each tensor: rules and a mesh give a layout
  *     regroup.c                which tensors are fused with which in the output
- *     target.c, output.c       the output's files: what stands where in them; written aside, then put in place at once
+ *     target.c, output.c       the output's files: what is where in them; written aside, then put in place at once
  *     slab.c, move.c           slabs of tensors from file to file, by several threads with bounded buffers
  *
  * An entry is what one side's files store under one name: one part, or several parts one behind the other along a dim.

@@ -1,4 +1,4 @@
-/* The output's files: which rank holds which pieces, the headers, and where everything stands. */
+/* The output's files: which rank holds which pieces, the headers, and where everything is in the files. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
