@@ -26,9 +26,8 @@
 #define LINE 64 /* bytes of a cache line */
 #define ROWS 32 /* of a block */
 #define RUN 512 /* bytes of each */
-#define ROW                                                                                                   \
-    (RUN + LINE) /* and their distance: no power of two, so that they do not share the same sets of the cache \
-                  */
+/* The distance of rows in a block: no power of two, so that they do not share the same sets of the cache. */
+#define ROW (RUN + LINE)
 /* Rows: far enough for memory; with more the hardware also begins to prefetch, which does not help. */
 #define AHEAD 4
 #define BAND 256        /* bytes of a row that are read before the next rows: as many columns are open in dst */
@@ -201,8 +200,8 @@ COLUMNS(streams_8, 8, 4, uint64_t, TURN_8, STREAM)
 COLUMNS(streams_16, 16, 4, uint64_t, TURN_16, STREAM)
 #endif
 
-/* Copies four lines, and prefetches as many that come later: after the loads, before the stores. In the orders that
- * compilers choose, a row costs more. */
+/* Copies four lines, and prefetches four later ones: after the loads, before the stores. In the orders that compilers
+ * choose, a row costs more. */
 static inline __attribute__((always_inline)) void copy_lines(unsigned char *to, const unsigned char *from,
                                                              const unsigned char *ahead)
 {

@@ -313,7 +313,7 @@ WIDE_FOLDS(bf16, load_any_bf16)
 WIDE_FOLDS(f8e4m3, load_f8e4m3)
 WIDE_FOLDS(f8e5m2, load_f8e5m2)
 
-/* f32 itself, if there are such instructions for min and max. */
+/* The same for f32, if min and max have these instructions. */
 #ifdef WIDE_QUICK
 #define WIDE_F32_END(op)                                                        \
     WIDE_END(op, f32, load_f32)                                                 \

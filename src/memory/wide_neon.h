@@ -94,7 +94,7 @@ static inline bool wide_any_nan(const wide_f *x)
     return vminvq_u32(vceqq_f32((float32x4_t)m, (float32x4_t)m)) == 0;
 }
 
-/* Not by intrinsics: compilers offer these only when the whole file is for such processors. */
+/* Not by intrinsics: compilers offer these only if the whole file is compiled for these processors. */
 #if KERNELS_LEVEL == KERNELS_BF16
 #define WIDE_TO_BF16
 static inline void wide_to_bf16(wide_h *h, const wide_f *x)
