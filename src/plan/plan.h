@@ -18,11 +18,11 @@
  *   COPY    part 0 is read, part 1 is written, cast on the way.
  *   REDUCE  parts 1.. are read and folded by `op` in this order in the accumulation dtype of the
  *           tensor's source (f32 for f16, bf16 and f8, otherwise the source's own), divided by `div`
- *           if div > 1, cast to `via` and then to part 0's dtype, written to part 0. `via` 0: no
- *           such stop. Without inputs part 0 is filled with the identity of `op`.
- *   SEND    all parts are read, cast to `wire` each, packed at `offset` each and sent to `peer`.
+ *           if div > 1, cast to `via` and then to part 0's dtype, written to part 0. If `via`
+ *           is 0 there is only the second cast. Without inputs part 0 is filled with the identity of `op`.
+ *   SEND    all parts are read, each cast to its `wire`, packed at its `offset`, and sent to `peer`.
  *   RECV    the k-th RECV from a peer takes the k-th SEND of that peer to this rank (plan order,
- *           one channel a pair of ranks). Parts, wires and offsets equal the sender's. It has no
+ *           one channel for each pair of ranks). Parts, wires and offsets equal the sender's. It has no
  *           deps: what was sent can be taken at once, so that no message holds up another. */
 #ifndef WEFT_PLAN_PLAN_H
 #define WEFT_PLAN_PLAN_H
@@ -115,7 +115,7 @@ const char *plan_algorithm_text(const char *text, size_t len);
  *   - a field that has no meaning for a step's kind is 0 (peer: -1);
  *   - a buffer of a side is its tensor's src_buf or dst_buf, and there is one exactly where this rank is in that mesh;
  *   - no two TEMP buffers overlap, and the scratch ends less than 64 bytes after the last of them;
- *   - the parts of a message stand in order of their offsets, less than 64 bytes of padding before each, and the
+ *   - the parts of a message are in order of their offsets, less than 64 bytes of padding before each, and the
  *     message ends with its last part;
  *   - names, parts and deps are not shared: all steps together have nparts parts and ndeps deps, all names
  *     together at most nnames bytes (so that walking a plan takes time in proportion to its size). */

@@ -1,7 +1,7 @@
 /* Places: each part of one rank against the layouts and against what was written before.
  *
- *   SRC   read only, and what is read stands there (in the interior, or in ghosts that are terms)
- *   DST   what is written stands there, and every slot that stands for an element is written once
+ *   SRC   read only, and what is read is there (in the interior, or in ghosts that are terms)
+ *   DST   what is written belongs there, and every slot that has an element is written once
  *   TEMP  no two writes overlap
  *   a read of DST or TEMP lies in one part that a direct dep wrote, with the same positions at the same places */
 #include <inttypes.h>

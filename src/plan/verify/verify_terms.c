@@ -146,7 +146,7 @@ int verify_terms_tensor(struct verify *v, struct verify_tensor *t, const struct 
     return t->ghosts ? 0 : verify_terms_expected(v, t, NULL, &t->expected);
 }
 
-/* ---- the slots that stand for a run of positions ---- */
+/* ---- the slots that have a run of positions ---- */
 
 struct covering {
     struct verify *v;
