@@ -1,5 +1,5 @@
 /* Sets of axes of a mesh, bit a for axis a. Coordinates on a set of axes have numbers 0, 1, ..., row-major in the order
- * of the mesh; these functions turn mesh positions into such numbers and back. */
+ * of the mesh; these functions turn mesh positions into these numbers and back. */
 #ifndef WEFT_LOWER_AXES_H
 #define WEFT_LOWER_AXES_H
 #include "layout/layout.h"
