@@ -62,7 +62,7 @@ struct weft_layout {
 };
 
 bool layout_same_mesh(const weft_layout *a, const weft_layout *b);  /* the same ranks in the same order */
-bool layout_same_sizes(const weft_layout *a, const weft_layout *b); /* as many axes, of the same sizes */
+bool layout_same_sizes(const weft_layout *a, const weft_layout *b); /* the same number of axes, of the same sizes */
 const weft_layout *layout_hold(const weft_layout *l); /* takes one more reference, which weft_layout_free drops */
 
 /* The coordinate of a mesh position along an axis. */
