@@ -47,7 +47,7 @@ int grid_faces(const struct grid *g, struct grid_face out[GRID_NEIGHBOURS])
         for (int d = g->dims - 1; d >= 0; d--, rest /= 3)
             side[d] = rest % 3 - 1;
         int rank = rank_at(g, side);
-        if (rank < 0 || i == all / 2) /* that one is itself */
+        if (rank < 0 || i == all / 2) /* the one in the middle is the rank itself */
             continue;
         struct grid_face f = {.rank = rank};
         for (int d = 0; d < g->dims; d++)
