@@ -7,8 +7,8 @@
 /* For a comm that is to be opened: with a progress thread and a lock (threaded), or with a lock alone (locked). The
  * caller holds the lock afterwards. */
 int family_open(bool threaded, bool locked, struct comm_family **out);
-void family_unlock(
-    struct comm_family *f); /* removes the lock of a family that has no thread and that no other thread knows yet */
+/* Removes the lock of a family that has no thread and that no other thread knows yet. */
+void family_unlock(struct comm_family *f);
 void family_settle(struct comm_family *f); /* when it has its first comm */
 /* The last comm is about to be freed: ends the thread, if there is one, and frees the family. A family with a lock is
  * freed when the lock is left. If the thread itself calls this, it ends when it is back from its pass. */

@@ -180,8 +180,8 @@ static int barrier(weft_comm *c, int64_t timeout_ns)
         flight_meets(&c->flight, COMM_BARRIER, c->barrier, 0);
     }
     struct meeting m = {c, c->barrier, 0};
-    bool all =
-        met(&m) || (!c->tasks && comm_wait_spin(c, met, &m)); /* most meetings end here, without a look at the clock */
+    /* Most meetings end here, without a look at the clock. */
+    bool all = met(&m) || (!c->tasks && comm_wait_spin(c, met, &m));
     if (all) {
         mail_flush(c, c->deadline_ns);
     } else {

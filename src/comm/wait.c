@@ -113,8 +113,7 @@ int comm_wait(weft_comm *c, const struct comm_need *need)
         if (done || moved || err) {
             if (armed)
                 core_disarm(c->group, c->rank);
-            if (err) { /* the comm may have failed since the last pass: end what is in flight before the caller is told
-                          why */
+            if (err) { /* the comm may have failed since the last pass: end what is in flight first */
                 comm_progress(c, armed);
                 return comm_failure(c);
             }
