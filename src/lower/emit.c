@@ -49,8 +49,8 @@ struct span emit_span_from(const struct span *s, int64_t p, int64_t hi)
                          s->b + i * s->bstep + o, s->bstep};
 }
 
-#define MOST_PIECES 256 /* most pieces of one box, so that a plan does not grow further with the size of its tensors \
-                         */
+/* Most pieces of one box, so that a plan does not grow further with the size of its tensors. */
+#define MOST_PIECES 256
 
 static int cut_from(const struct job *j, struct span *box, int dim, int64_t most,
                     int (*put)(void *, const struct span *), void *arg)

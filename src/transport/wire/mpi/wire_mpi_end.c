@@ -15,9 +15,8 @@
 
 #include "transport/wire/mpi/wire_mpi.h"
 
-#define END_NS                                                                                                        \
-    INT64_C(30000000000) /* time for other ranks to come to the end of MPI, which itself would wait for them for ever \
-                          */
+/* Time for other ranks to come to the end of MPI, which itself would wait for them for ever. */
+#define END_NS INT64_C(30000000000)
 
 static struct wire_mpi *wires;
 

@@ -11,8 +11,7 @@
 #include "transport/wire/tcp/wire_tcp.h"
 
 #define DIRECT 2048          /* bytes: a frame of this size or more is read by a system call of its own */
-#define BULK (2 * TCP_EAGER) /* bytes: after a frame of this size or more the next head is read by a call of its own \
-                              */
+#define BULK (2 * TCP_EAGER) /* bytes: after a frame of this size or more the next head is read alone */
 
 /* ---- frames ---- */
 
