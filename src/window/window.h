@@ -13,9 +13,9 @@ struct window_word {
 };
 
 struct window_head {
-    /* Rank 0's counts: arrivals of all ranks at all barriers of the group. */
+    /* Only in rank 0's head, on one host: arrivals of all ranks at all barriers of the group. */
     _Alignas(CORE_LINE) _Atomic uint64_t arrivals;
-    _Alignas(CORE_LINE) _Atomic uint64_t met;     /* rank 0's is used: barriers of the group that are complete */
+    _Alignas(CORE_LINE) _Atomic uint64_t met; /* only in the chair's head: barriers of the group that are complete */
     _Alignas(CORE_LINE) _Atomic uint64_t entered; /* barriers of the group that the owner has entered, for texts */
     _Atomic uint32_t freed;                       /* the owner has freed its window */
     _Atomic uint32_t refcount;                    /* ranks that have not closed their window */
