@@ -60,7 +60,7 @@ struct exchange_in {
 
 enum exchange_state {
     EXCHANGE_OPEN,    /* puts are allowed */
-    EXCHANGE_FLYING,  /* finished */
+    EXCHANGE_FLYING,  /* this rank has finished the round, which is not complete */
     EXCHANGE_COMPLETE /* complete, and the caller does not know yet */
 };
 

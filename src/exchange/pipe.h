@@ -107,7 +107,7 @@ struct pipe_in {
     struct pipe_ring *ring;
     struct pipe_head *head;
     uint64_t read, told; /* bytes that were read; of these, bytes that the writer was told of */
-    uint64_t loaded;     /* payloads */
+    uint64_t loaded;     /* payloads that were loaded */
     size_t bytes;        /* of the ring */
     struct pipe_wire *wire;
     struct pipe_seen seen;
