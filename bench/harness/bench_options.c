@@ -10,7 +10,7 @@
 
 #include "weft.h"
 
-/* "16M" as bytes; *end is what follows. -1 if it is none. */
+/* Reads "16M" as bytes; *end is what follows. -1: it is not a size. */
 static int64_t read_size(const char *text, char **end)
 {
     errno = 0;
@@ -26,7 +26,8 @@ static int64_t read_size(const char *text, char **end)
     return n;
 }
 
-/* One item: a size, or first:last with a factor that may follow (2). Returns how many there are in out, or -1. */
+/* Reads one item: a size, or first:last and an optional factor (otherwise 2). Returns how many there are in out, or
+ * -1. */
 static int read_range(const char **text, int64_t *out, int n, int cap)
 {
     char *end;
@@ -78,7 +79,7 @@ static bool algorithm_here(const char *wanted)
     return false;
 }
 
-/* weft without each of the drivers and ways that a list names; all: without each that the library has. */
+/* Notes the drivers and ways that a list names, each to be switched off in turn; "all": each that the library has. */
 static int read_without(const struct args_verb *verb, const char *list, struct bench_options *o)
 {
     const char *name;
@@ -101,7 +102,7 @@ static int read_without(const struct args_verb *verb, const char *list, struct b
     return 0;
 }
 
-/* Is the name, of n letters, among those of a list with commas between? */
+/* Is the name, of n letters, in a list that is separated by commas? */
 static bool among(const char *list, const char *name, size_t n)
 {
     for (const char *p = list; *p; p += strcspn(p, ","), p += *p == ',')
@@ -212,7 +213,7 @@ int bench_options(const char *name, const char *about, const char *ranks, const 
     bool sized = sizes != NULL;
     struct args_option rows[sizeof all / sizeof *all];
     int nrows = 0;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) { /* what has no names moves nothing between ranks */
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) { /* a benchmark without names moves nothing between ranks */
         const void *to = all[i].out;
         bool moves = to == &out->only || to == &out->peers || to == &without || to == &out->measure.explain;
         if ((sized || to != &sizes) && (names || !moves))

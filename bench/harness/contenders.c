@@ -19,7 +19,7 @@
 
 #define ORDER_LIMIT 30.0 /* s: a contender that takes longer for one order is ended */
 #define POLL 0.05
-#define QUIT 5.0 /* s for ranks to end by themselves; a launcher may take some more to end its own */
+#define QUIT 5.0 /* s for ranks to end by themselves; a launcher may take longer to end its ranks */
 
 struct contender *contenders_add(struct contenders *f, const char *name, enum work_kind kind, int ranks)
 {
@@ -52,7 +52,7 @@ pid_t contenders_spawn(struct contender *c)
         c->pid[c->npids++] = pid;
     } else if (!pid) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        signal(SIGINT, SIG_IGN); /* of the terminal: the command ends its ranks */
+        signal(SIGINT, SIG_IGN); /* from the terminal: the command itself ends its ranks */
         signal(SIGHUP, SIG_IGN);
         signal(SIGTERM, SIG_DFL);
         if (getppid() != parent)
@@ -94,7 +94,7 @@ static void serve_threads(const struct weft_setup *how, int ranks, struct orders
         pthread_join(id[r], NULL);
 }
 
-/* In the process of a rank, before its comm is opened: what the user has switched off stays so. */
+/* Called in the process of a rank, before its comm is opened. What the user has switched off stays off. */
 static void switch_off(const char *name)
 {
     const char *others = getenv("WEFT_WAYS");
@@ -119,7 +119,7 @@ void contenders_add_weft(struct contenders *f, const struct weft_setup *how, int
         }
         return;
     }
-    static int number; /* of groups: those before may not have left yet */
+    static int number; /* number of the group: earlier groups may not have left yet */
     char url[128];
     snprintf(url, sizeof url, "%sbench-%ld-%d-%d", how->on, (long)getpid(), ranks, number++);
     for (int r = 0; r < ranks && !c->out; r++)
@@ -146,7 +146,7 @@ static void add_floor(struct contenders *f, const char *name, enum work_kind kin
             floor_serve(fl, r, c->orders);
             _exit(0);
         }
-    floor_free(fl); /* the ranks have it */
+    floor_free(fl); /* the ranks have the memory */
 }
 
 void contenders_add_floors(struct contenders *f, int ranks, bool staged, const struct work_cell *cells, int ncells)
@@ -199,7 +199,7 @@ static void reap(struct contender *c)
     c->npids = 0;
 }
 
-/* One of its processes has ended: says which, and how. */
+/* Has one of its processes ended? Says which, and how. */
 static bool one_ended(struct contender *c, char *how, size_t cap)
 {
     for (int i = 0; i < c->npids; i++) {
@@ -218,7 +218,7 @@ static bool one_ended(struct contender *c, char *how, size_t cap)
     return false;
 }
 
-/* How it ended, and what a peer said on stderr, its first words. */
+/* Notes how it ended, and the first words of a peer on stderr. */
 static void say_log(struct contender *c, const char *how)
 {
     char text[200];
@@ -253,7 +253,7 @@ int contenders_do(struct contender *c, const struct order *order)
             snprintf(c->why, sizeof c->why, "rank %u: %s", r, c->orders->report[r].why);
             refused = true;
         }
-    if (refused && order->verb != ORDER_OPEN) /* else it may do other cells */
+    if (refused && order->verb != ORDER_OPEN) /* otherwise it may still do other cells */
         c->out = true;
     if (c->out)
         kill_all(c);

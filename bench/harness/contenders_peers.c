@@ -1,5 +1,5 @@
-/* The MPI libraries as contenders. Each launcher has a keeper: a process that holds what the library leaves in a folder
- * of its own and, when the launcher has ended or this command is gone, ends every rank and removes the folder. */
+/* The MPI libraries as contenders. Each launcher has a keeper: a process that makes a folder for the files of the
+ * library. When the launcher has ended or this command is gone, the keeper ends every rank and removes the folder. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -44,7 +44,7 @@ static const struct setting {
 };
 #define SETTINGS (sizeof settings / sizeof *settings)
 
-/* Between hosts: shared memory inside each where the library has its own (that of UCX takes all hosts for one). */
+/* Between hosts: shared memory inside each host if the library has its own (UCX takes all hosts for one). */
 #define TCP "--mca", "pml", "ob1", "--mca", "btl", "tcp,vader,self", "--mca", "btl_tcp_if_include", "eth0"
 
 static const struct setting between[] = {
@@ -132,11 +132,11 @@ static void exec_peer(const struct contender *c, const struct setting *s, const 
 
 /* ---- keeping ---- */
 
-#define STARTING \
-    8           /* s: ranks that are starting up are left to it for so long: MPICH has a file in the open until then */
+/* s for which ranks that are starting up are left alone: until then MPICH may have a file outside the folder. */
+#define STARTING 8
 #define GRACE 3 /* s for a launcher to end its ranks */
 
-/* In shared memory where that is a folder, as the libraries would have it. */
+/* In /dev/shm if that is a folder, as the libraries do by default. */
 static bool make_folder(struct temp_folder *out)
 {
     char why[400];
@@ -172,7 +172,7 @@ static pid_t parent_of(pid_t pid)
     return name_end && sscanf(name_end, ") %*c %ld", &ppid) == 1 ? (pid_t)ppid : -1;
 }
 
-/* All whose parent is this process: its own, and those whose parent ended before them. */
+/* Kills all children of this process: its own, and those that it inherited because their parent has ended. */
 static void kill_children(void)
 {
     DIR *d = opendir("/proc");
@@ -185,7 +185,7 @@ static void kill_children(void)
         closedir(d);
 }
 
-/* True once the launcher has ended. */
+/* Waits until the ranks have started. True: the launcher has ended. */
 static bool await_started(const struct contender *c, pid_t launcher)
 {
     double from = work_now();
@@ -198,7 +198,7 @@ static bool await_started(const struct contender *c, pid_t launcher)
     return false;
 }
 
-/* Until the launcher has ended, or is told to and does not in time. */
+/* Waits until the launcher has ended, or was told to end and did not in time. */
 static void await_launcher(const struct contender *c, pid_t launcher, const sigset_t *set)
 {
     struct timespec tick = {GRACE, 0};
@@ -216,7 +216,7 @@ static void await_launcher(const struct contender *c, pid_t launcher, const sigs
     }
 }
 
-/* Does not return. Signals of the terminal do not come here; the command's end comes as SIGTERM. */
+/* Does not return. The keeper gets no signals of the terminal. It gets SIGTERM when the command ends. */
 static void keep(const struct contender *c, const struct setting *s, const struct bench_link *link, const char *program)
 {
     struct temp_folder folder;

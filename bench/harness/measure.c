@@ -10,10 +10,10 @@
 #include "tool/progress_line.h"
 #include "tool/signals.h"
 
-#define TOO_SLOW 4.0 /* times the best of its kind */
-#define TOO_LONG 2.0 /* the same from LONG on: one look at a long call is enough to judge it */
+#define TOO_SLOW 4.0 /* a contender that is slower than this times the best of its kind is not measured further */
+#define TOO_LONG 2.0 /* the same for calls of LONG or more: one look at a long call is enough */
 #define LONG 0.002   /* s */
-#define FAR 20.0     /* in its first call */
+#define FAR 20.0     /* the same for its first call */
 #define LOOK 0.002   /* s for a first look */
 #define STEADY 1.15  /* the upper quartile of rounds over the lower one */
 
@@ -36,7 +36,7 @@ static bool timed_alone(enum work_op op)
     return op == WORK_RESHARD || op == WORK_MANY;
 }
 
-/* On a terminal: what goes on. */
+/* Shows on a terminal what is being measured. */
 static void tell(const struct row *row, const char *who, const char *what)
 {
     char text[160];
@@ -138,7 +138,7 @@ static int open_all(struct contender *c, const struct work_cell *cell, struct ro
     return n;
 }
 
-/* How weft does the cell that it has open: malloc'ed; NULL where it does not say. */
+/* How weft does the cell that it has open: malloc'ed; NULL if it does not say. */
 static char *explain(struct contender *c, bool json)
 {
     struct order o = {.verb = ORDER_EXPLAIN, .json = json};
@@ -199,8 +199,8 @@ static void all_rounds(struct entry *e, int n, const struct measure *m, const st
         }
 }
 
-/* Do the rounds of weft, of the floor or of the best peer differ so much that their medians say little? Which one is
- * ahead does not matter here. */
+/* Do the rounds of weft, of the floor or of the best peer differ too much for their medians to be of use? This does not
+ * depend on which one is faster. */
 static bool unsteady(struct entry *e, int n, enum work_op op)
 {
     double best[WORK_MEMORY + 1] = {0}, spread[WORK_MEMORY + 1] = {0}, most = 0;

@@ -12,7 +12,7 @@ struct measure {
     bool explain; /* ask weft how it does each cell */
 };
 
-/* What one contender took, in one of its ways; seconds. */
+/* The times of one contender, in one of its ways, in seconds. */
 struct figure {
     char who[64];
     enum work_kind kind;
@@ -22,8 +22,8 @@ struct figure {
     double least;        /* the same, of the best round */
     double single, tail; /* a call after a barrier: median and 95th percentile */
     int64_t wrong;       /* elements */
-    double made;         /* making it ready, slowest rank; 0: not said */
-    bool brief;          /* so slow beside the others of its kind that it was not measured further */
+    double made;         /* time to prepare it, slowest rank; 0: not known */
+    bool brief;          /* too slow, compared with the others of its kind, to be measured further */
 };
 
 struct row {
@@ -32,18 +32,18 @@ struct row {
     int ranks, workers; /* workers: the processes that copied memory */
     struct figure f[MEASURE_FIGURES];
     int n;
-    double aim_share, aim_ratio;  /* of memcpy; best peer over weft; 0: none */
-    char refused[300];            /* weft cannot do the cell as it is asked to: nothing was measured */
-    char *explain, *explain_json; /* how weft does it, where that was asked for; owned by the report */
+    double aim_share, aim_ratio;  /* aims: share of memcpy; best peer over weft; 0: none */
+    char refused[300];            /* why weft cannot do the cell; then nothing was measured */
+    char *explain, *explain_json; /* how weft does it, if that was asked for; owned by the report */
     double copy; /* bytes a second of memcpy by the workers, about as much as the cell moves; 0: not measured */
 };
 
-/* Measures the cell on all contenders. Where the rounds of one contender differ all of them are done again, twice at
- * most. Contenders that fail are out afterwards; what they took is left out. */
+/* Measures the cell on all contenders. If the rounds of one contender differ too much, all rounds are done again, at
+ * most twice. Contenders that fail are out afterwards, and have no figures. */
 int measure_row(struct contenders *f, const struct measure *m, struct row *row, struct failure *why);
-/* The time that counts: back to back; for a broadcast, whose calls overlap, not less than a single one (with more ranks
- * than cores from the root's start to the last rank's end); for a reshard and many tensors the single call, from the
- * first rank's start to the last one's end. */
+/* The time that counts. In general it is that of calls back to back. The calls of a broadcast overlap, so there it is
+ * at least that of a single call (with more ranks than cores, from the root's start to the last rank's end). For a
+ * reshard and for many tensors it is that of a single call, from the first rank's start to the last one's end. */
 double measure_time(const struct row *row, const struct figure *f);
 /* The fastest right one of a kind, NULL if there is none. */
 const struct figure *measure_best(const struct row *row, enum work_kind kind);

@@ -1,5 +1,5 @@
-/* What the figures come to, beside what is aimed at: means and the worst of ratios against the best peer and the floor.
- * Aims are for a machine with two cores. */
+/* Summaries of the figures, compared with the aims: means and worst ratios against the best peer and the floor. Aims
+ * are for a machine with two cores. */
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
@@ -47,14 +47,14 @@ static struct aim find_aim(const struct report *r, int ranks, bool large)
     return (struct aim){0};
 }
 
-/* 8 bytes from one to three ranks on two cores: it depends on which of them happens to run, and no program measures it
- * fairly. */
+/* 8 bytes from one to three ranks on two cores: the time depends on which ranks happen to run, and no program measures
+ * it fairly. */
 static bool set_aside(const struct row *row)
 {
     return row->cell.op == WORK_BROADCAST && row->cell.bytes <= 8 && row->ranks == 4;
 }
 
-/* The least ratio that this cell should have: for some small ones what the floor reaches, where that is less. */
+/* The least ratio that this cell should have. For some small cells it is the floor's ratio, if that is less. */
 static double cell_aim(const struct aim *a, const struct row *row, const struct line *l)
 {
     enum work_op op = row->cell.op;
@@ -65,7 +65,7 @@ static double cell_aim(const struct aim *a, const struct row *row, const struct 
     return a->cell;
 }
 
-/* Of ratios that should be high (or low): their geometric mean and the one furthest from its aim. */
+/* The geometric mean of ratios that should be high (or low), and the one furthest from its aim. */
 struct mean {
     double log, value, aim;
     const struct row *where;
@@ -83,7 +83,7 @@ static void mean_add(struct mean *m, double v, double aim, const struct row *row
     }
 }
 
-/* "; aim 2.30: met", or nothing without one. */
+/* "; aim 2.30: met", or nothing without an aim. */
 static int say_aim(char *buf, size_t cap, const char *before, double v, double aim, bool high)
 {
     int met = aim <= 0 ? -1 : high ? v >= aim : v <= aim;

@@ -13,7 +13,8 @@ void report_out(struct report *r, const struct contenders *f, int ranks)
 {
     for (int i = 0; i < f->n && !signals_caught(); i++) {
         size_t n = strlen(r->left_out);
-        if (f->c[i].out && (f->c[i].kind != WORK_WEFT || f->c[i].without)) /* whose failure is the benchmark's */
+        /* A failure of weft itself is not noted here: it fails the benchmark. */
+        if (f->c[i].out && (f->c[i].kind != WORK_WEFT || f->c[i].without))
             snprintf(r->left_out + n, sizeof r->left_out - n, "%s on %d ranks: %s\n", f->c[i].name, ranks, f->c[i].why);
     }
 }
@@ -70,7 +71,7 @@ static void print_head(const struct report *r, int width)
            "", "memcpy", "us", "floor", "us");
 }
 
-/* ---- the same of weft without some of its drivers and ways: their times over that of weft with all ---- */
+/* ---- weft without some of its drivers and ways: its time over that of weft with all of them ---- */
 
 static void print_ratio(const struct row *row, const struct figure *weft, const char *without)
 {
@@ -80,7 +81,7 @@ static void print_ratio(const struct row *row, const struct figure *weft, const 
             printf(" %*.2f", width, measure_time(row, &row->f[k]) / measure_time(row, weft));
             return;
         }
-    printf(" %*s", width, "-"); /* which cannot do it */
+    printf(" %*s", width, "-"); /* this one cannot do it */
 }
 
 static void print_without(const struct report *r, const struct row *row)
@@ -110,7 +111,7 @@ static void print_without(const struct report *r, const struct row *row)
     fflush(stdout);
 }
 
-/* The last row, where a table is asked for. */
+/* Prints the last row, if a table is asked for. */
 static void print_row(const struct report *r)
 {
     int width = r->rows[0].cell.op == WORK_RESHARD ? 39 : 14;

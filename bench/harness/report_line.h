@@ -1,4 +1,4 @@
-/* What one line of a table says of a row. */
+/* What one line of a table says about a row. */
 #ifndef WEFT_BENCH_HARNESS_REPORT_LINE_H
 #define WEFT_BENCH_HARNESS_REPORT_LINE_H
 #include "bench/harness/measure.h"

@@ -1,7 +1,7 @@
 /* Collectives by hand; see floor.h.
  *
- * A collective is: everyone ready, pull from the owners, everyone done. Small ones (4 KiB) go through slots that
- * alternate and need one synchronisation only. */
+ * A collective has three steps: all ranks are ready, each rank pulls from the owners, all ranks are done. Small ones (4
+ * KiB) go through slots that alternate and need only one synchronisation. */
 #define _GNU_SOURCE
 #include "bench/ranks/floor.h"
 
@@ -18,7 +18,7 @@
 #include "bench/work/matrix.h"
 
 enum { SMALL = 4096, LINE = 128, YIELDS = 20, BLOCK = 8192 };
-#define SPINS 10000 /* a rank that spins for longer waits for one that has no core, because other programs run */
+#define SPINS 10000 /* a rank that spins for longer waits for a rank that has no core, because other programs run */
 
 struct line {
     _Alignas(LINE) _Atomic uint32_t v;
@@ -68,7 +68,7 @@ static void relax(void)
 #endif
 }
 
-/* Until *a is no longer `old`; the acquire pairs with the release of the rank that changes it. */
+/* Waits until *a is no longer `old`. The acquire pairs with the release of the rank that changes it. */
 static void await_change(struct floor *f, _Atomic uint32_t *a, uint32_t old)
 {
     for (unsigned i = 0; atomic_load_explicit(a, memory_order_acquire) == old; i++) {
@@ -84,8 +84,8 @@ static void await_change(struct floor *f, _Atomic uint32_t *a, uint32_t old)
     }
 }
 
-/* The store and the load of sleepers are sequentially consistent, as is the sleeper's add: either it is seen here, or
- * the kernel finds the word changed. */
+/* The store and the load of sleepers are sequentially consistent, and so is the sleeper's add: either this rank sees
+ * the sleeper, or the kernel finds that the word has changed. */
 static void change(struct floor *f, _Atomic uint32_t *a, uint32_t v)
 {
     atomic_store_explicit(a, v, memory_order_seq_cst);
@@ -347,7 +347,7 @@ static int do_open(void *self, const struct work_cell *cell, char *why, size_t c
         snprintf(why, cap, "the windows are too small");
         return -1;
     }
-    madvise(f->in[f->me], f->in_cap, MADV_REMOVE); /* what larger cells had */
+    madvise(f->in[f->me], f->in_cap, MADV_REMOVE); /* frees memory that larger cells used */
     madvise(f->out[f->me], f->out_cap, MADV_REMOVE);
     memset(f->in[f->me], 0, need_in);
     memset(f->out[f->me], 0, out);

@@ -19,14 +19,14 @@ void link_remove(struct bench_link *l);
 
 int link_host(const struct bench_link *l, int rank, int ranks); /* an equal number of ranks on each, in order */
 const char *link_address(int host, char *buf, size_t cap);
-/* This process is on that host from now on; ranks of weft that it opens meet those of the others. */
+/* This process is on the host from now on. Ranks of weft that it opens meet those of the other hosts. */
 bool link_enter(const struct bench_link *l, int host);
-/* The same for what is not weft: a name of its own, too, by which MPI knows hosts, and no shared memory for UCX, which
- * would take all hosts for one. */
+/* The same for programs other than weft. It also sets a host name, by which MPI knows hosts, and switches off shared
+ * memory in UCX, which would take all hosts for one. */
 bool link_enter_peer(const struct bench_link *l, int host);
 
 int64_t link_received(const struct bench_link *l, int host); /* bytes, since the link was made; -1: not known */
-/* Limits what each host sends, by tc: "1gbit"; NULL: not any more. */
+/* Limits what each host sends, by tc: "1gbit"; NULL: removes the limit. */
 bool link_limit(const struct bench_link *l, const char *rate, char *why, size_t cap);
 
 /* ucx_perftest from host 0 to host 1. */
@@ -34,8 +34,9 @@ struct perftest {
     const char *test; /* "tag_bw", "tag_lat" */
     int64_t bytes;
     int runs;
-    bool written; /* of memory that was written, as programs send it; else as it comes, which is one page of zeros */
+    /* Sends memory that was written, as programs do; otherwise fresh memory, which is one page of zeros. */
+    bool written;
 };
-/* Seconds a message takes; 0: `why` says why there is no answer. */
+/* Seconds for one message; 0: `why` says why there is no result. */
 double link_perftest(const struct bench_link *l, const struct perftest *p, char *why, size_t cap);
 #endif

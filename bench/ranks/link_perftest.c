@@ -1,4 +1,4 @@
-/* ucx_perftest between two hosts: the server is started, and the client when it listens; see link.h. */
+/* ucx_perftest between two hosts: starts the server, and the client when the server listens; see link.h. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <signal.h>
@@ -12,10 +12,10 @@
 #include "bench/ranks/link.h"
 #include "bench/work/work.h"
 
-#define PORT 13337    /* its own */
+#define PORT 13337    /* its default */
 #define PATIENCE 20.0 /* s */
 
-/* One end; the client's output goes to `out`. Bound to a core as ranks of weft are. */
+/* Starts one end, bound to a core as ranks of weft are. The client's output goes to `out`. */
 static pid_t start(const struct bench_link *l, const struct perftest *p, int host, int out)
 {
     pid_t parent = getpid(), pid = fork();
@@ -50,7 +50,7 @@ static pid_t start(const struct bench_link *l, const struct perftest *p, int hos
     _exit(127);
 }
 
-/* In the list of sockets of that process's network; the state 0A is that it listens. */
+/* Looks into the list of sockets of the process's network; state 0A means that a socket listens. */
 static bool listens(pid_t pid)
 {
     char path[64], line[256], want[16];

@@ -1,5 +1,5 @@
-/* How the command drives the ranks it measures, whatever they are made of: struct orders in shared memory, into which
- * it writes an order and the ranks write their reports. Idle ranks sleep, so that several groups stand ready and take
+/* How the command drives the ranks that it measures, of any kind. It writes an order into struct orders in shared
+ * memory, and the ranks write their reports there. Idle ranks sleep, so that several groups can be ready and take
  * turns. */
 #ifndef WEFT_BENCH_RANKS_ORDERS_H
 #define WEFT_BENCH_RANKS_ORDERS_H
@@ -11,7 +11,7 @@ enum { ORDERS_RANKS = 64, ORDERS_SINGLES = 2000, ORDERS_WAYS = 3, ORDERS_TEXT = 
 
 enum order_verb {
     ORDER_READY, /* nothing: a rank that answers has started up */
-    ORDER_OPEN,  /* make ready for the cell */
+    ORDER_OPEN,  /* prepare the cell */
     ORDER_CHECK, /* run it once on known values and count what is wrong */
     ORDER_TIME,
     ORDER_EXPLAIN, /* rank 0 writes how it does the cell */
@@ -38,30 +38,31 @@ struct orders {
         int64_t wrong;
         int err; /* 0, or the rank could not, and says why */
         char why[236];
-        double made[ORDERS_WAYS]; /* open: seconds that making each way ready took; 0: not said */
+        double made[ORDERS_WAYS]; /* open: seconds to prepare each way; 0: not known */
     } report[ORDERS_RANKS];
     double from[ORDERS_RANKS][ORDERS_SINGLES], to[ORDERS_RANKS][ORDERS_SINGLES]; /* of the single calls */
-    char text[ORDERS_TEXT]; /* explain; empty where there is nothing to say */
+    char text[ORDERS_TEXT]; /* explain; empty if there is nothing to say */
 };
 
-/* One rank of what is measured. Functions return 0, or say in *why what is wrong. */
+/* One rank that is measured. Functions return 0, or say in *why what is wrong. */
 struct subject {
     void *self;
     int rank, ranks;
-    int (*open)(void *self, const struct work_cell *cell, char *why, size_t cap); /* in the place of what was open */
-    double made[ORDERS_WAYS];                                                     /* what open took, where it says so */
+    int (*open)(void *self, const struct work_cell *cell, char *why, size_t cap); /* replaces the cell that was open */
+    /* Seconds that open took, if it says so. */
+    double made[ORDERS_WAYS];
     void (*fill)(void *self, int variant);
     int64_t (*check)(void *self, int variant);
     int (*barrier)(void *self);
     int (*call)(void *self, int variant);
     int (*explain)(void *self, bool json, char *buf, size_t cap); /* NULL: nothing to say */
-    void (*idle)(void *self);   /* now and then while other ranks still work; NULL: not needed */
-    const char *(*words)(void); /* of the last call or barrier that failed; NULL: none */
+    void (*idle)(void *self);   /* called now and then while other ranks still work; NULL: not needed */
+    const char *(*words)(void); /* error text of the last call or barrier that failed; NULL: none */
 };
 
-/* Does orders until told to quit. */
+/* Does orders until an order says to quit. */
 void orders_serve(struct orders *b, const struct subject *s);
-/* The other end: writes the order. Then waits for at most `seconds`, true once all ranks have done it. */
+/* The other end. The first writes the order. The second waits for at most `seconds`; true: all ranks have done it. */
 void orders_give(struct orders *b, const struct order *order);
 bool orders_await(struct orders *b, double seconds);
 #endif

@@ -59,7 +59,7 @@ static int halo(struct peer *p, bool persistent)
     return MPI_Waitall(n, q, MPI_STATUSES_IGNORE);
 }
 
-/* Messages as they come: their sizes are known by looking at them. */
+/* Takes messages as they come; a probe tells their sizes. */
 static int exchange(struct peer *p)
 {
     MPI_Request q[2];
@@ -96,7 +96,7 @@ static int ping(struct peer *p)
 
 /* ---- rows to columns ---- */
 
-/* With derived types, from place to place; a cast comes behind. */
+/* With derived types, from place to place; a cast follows. */
 static int reshard_typed(struct peer *p)
 {
     bool casts = p->matrix.size == 2;
@@ -108,7 +108,7 @@ static int reshard_typed(struct peer *p)
     return err;
 }
 
-/* Packed by hand, cast on the way, and unpacked where it does not land in its place. */
+/* Packed by hand, cast while packing, and unpacked if it does not land in its place. */
 static int reshard_packed(struct peer *p)
 {
     const struct matrix *m = &p->matrix;
@@ -192,8 +192,8 @@ static void release(struct peer *p)
     p->nhalo = 0;
 }
 
-/* What a source has for a destination, from the first of its columns on; how it lands, from the first of its rows on.
- */
+/* Makes the types of what a source has for a destination, relative to the first of its columns, and of where it lands,
+ * relative to the first of its rows. */
 static void make_types(struct peer *p)
 {
     const struct matrix *m = &p->matrix;
@@ -307,7 +307,7 @@ static int do_barrier(void *self)
     return MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Lets the library go on with what other ranks still wait for. */
+/* Lets the library make progress with what other ranks still wait for. */
 static void do_idle(void *self)
 {
     int some;
@@ -321,7 +321,7 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &p.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &p.ranks);
-    if (work_cores() > 1) /* else the launcher has bound it */
+    if (work_cores() > 1) /* otherwise the launcher has bound it */
         work_pin(p.rank);
     int fd = argc == 2 ? open(argv[1], O_RDWR) : -1;
     struct orders *b = MAP_FAILED;

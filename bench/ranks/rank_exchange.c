@@ -5,7 +5,7 @@
 
 struct rank_exchange {
     weft_exchange *rounds;
-    int rank, n, neighbour[2]; /* those that are there, left before right */
+    int rank, n, neighbour[2]; /* the neighbours that exist, left before right */
     float *in, *out;
     size_t bytes;
 };

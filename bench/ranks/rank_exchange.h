@@ -1,4 +1,4 @@
-/* One rank of weft that exchanges messages with its neighbours, which do not know the sizes. */
+/* One rank of weft that exchanges messages with its neighbours, which do not know the sizes before. */
 #ifndef WEFT_BENCH_RANKS_RANK_EXCHANGE_H
 #define WEFT_BENCH_RANKS_RANK_EXCHANGE_H
 #include "bench/work/work.h"

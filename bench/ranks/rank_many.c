@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SHAPES = 7 }; /* tensors have as many sizes, by turns */
+enum { SHAPES = 7 }; /* tensors have this many sizes, in turn */
 
 struct rank_many {
     int n;

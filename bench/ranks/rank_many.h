@@ -7,7 +7,8 @@
 
 struct rank_many;
 
-/* Lowers and binds both; the buffers are as work_sizes() says. made[] is what it took, for each of the ways to run. */
+/* Lowers and binds both; the buffers are as work_sizes() says. made[] has the seconds it took, for each of the ways to
+ * run. */
 int rank_many_open(weft_comm *comm, const char *algorithm, const struct work_cell *cell, void *in, void *out,
                    double made[ORDERS_WAYS], struct rank_many **result);
 /* way 0: the one plan; 1: one each, all started, then all waited for; 2: one each, one after another. */

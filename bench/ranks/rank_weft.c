@@ -30,7 +30,7 @@ struct rank_weft {
     int nmoves;
     struct rank_many *many;
     struct rank_exchange *exchange;
-    double *made; /* where to say what opening took */
+    double *made; /* where to write the seconds that opening took */
 };
 
 static void *take(struct rank_weft *w, size_t bytes)
@@ -89,7 +89,7 @@ static int take_buffers(struct rank_weft *w, size_t in, size_t out, char *why, s
     return WEFT_ENOMEM;
 }
 
-/* n tensors, each behind the one before; the views are the first one's. */
+/* Binds n tensors, each behind the one before in memory; the views are those of the first. */
 static int bind_alike(struct rank_weft *w, const weft_layout *src, const weft_layout *dst, weft_view from, weft_view to,
                       int n)
 {
@@ -152,7 +152,7 @@ static int open_collective(struct rank_weft *w)
     int err = weft_collective_layouts(&what, &src, &dst);
     if (err)
         return err;
-    /* A broadcast's root has the value where it belongs. */
+    /* The root of a broadcast has the value in its output already. */
     weft_view from = root ? (weft_view){.data = w->rank ? NULL : w->out, .bytes = w->rank ? 0 : w->out_bytes}
                           : (weft_view){.data = w->in, .bytes = w->in_bytes};
     err = bind_move(w, src, dst, from, (weft_view){.data = w->out, .bytes = w->out_bytes});
@@ -183,7 +183,7 @@ static int open_ping(struct rank_weft *w)
     return err ? err : bind_texts(w, one, zero, w->rank == 1 ? out : none, w->rank == 0 ? out : none);
 }
 
-/* In place: a rank's cells are the source where they stand, and ghosts around them are all that moves. */
+/* In place: the source is a rank's cells in the same buffer, and only the ghosts around them move. */
 static int open_grid(struct rank_weft *w)
 {
     struct grid g = grid_of(&w->cell.grid, w->rank);
@@ -215,7 +215,7 @@ static int open_copy(struct rank_weft *w)
                       (weft_view){.data = w->out, .bytes = w->out_bytes});
 }
 
-/* That a reshard has: all alike. */
+/* The number of equal tensors of a reshard. */
 static size_t tensors_of(const struct rank_weft *w)
 {
     return w->cell.tensors ? (size_t)w->cell.tensors : 1;
@@ -289,7 +289,7 @@ static int do_call(void *self, int variant)
     return err;
 }
 
-/* The first exec of the cell. What has none (a barrier, an exchange) says nothing. */
+/* Explains the first exec of the cell. A cell without an exec (a barrier, an exchange) has no text. */
 static int do_explain(void *self, bool json, char *buf, size_t cap)
 {
     struct rank_weft *w = self;
@@ -336,7 +336,7 @@ static bool walk_next(struct walk *k)
     return false;
 }
 
-/* f32 fills and both types are read: of bf16 only the upper half of an f32 is there. */
+/* Buffers are filled as f32; both types are read. bf16 is the upper half of an f32. */
 static float load(const void *p, int64_t i, enum weft_dtype type)
 {
     float v;
@@ -447,7 +447,7 @@ void rank_weft_serve(const struct weft_setup *how, const char *url, int rank, st
                         .call = do_call,
                         .explain = do_explain,
                         .words = weft_errmsg};
-    bool threads = !strcmp(how->on, "threads:"); /* whose memory is private only if they stage */
+    bool threads = !strcmp(how->on, "threads:"); /* their memory counts as private only if they stage */
     weft_comm_opts opts = {
         .size = sizeof opts, .rank = rank, .ranks = threads ? 0 : w.ranks, .staged = threads && how->private_};
     char why[300];

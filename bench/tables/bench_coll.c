@@ -4,7 +4,7 @@
 #include "tool/failure.h"
 #include "tool/signals.h"
 
-#define MEMORY_FROM 65536 /* below, what counts is latency and memcpy says nothing */
+#define MEMORY_FROM 65536 /* for smaller cells latency counts, and memcpy says nothing */
 
 static const enum work_op colls[] = {WORK_BARRIER,   WORK_BROADCAST,  WORK_ALLGATHER, WORK_REDUCE_SCATTER,
                                      WORK_ALLREDUCE, WORK_ALL_TO_ALL, WORK_HALO};
@@ -23,7 +23,7 @@ static int measure_cells(struct report *r, struct contenders *f, const struct wo
                          struct failure *why)
 {
     int workers = ranks < work_cores() ? ranks : work_cores();
-    int memory = f->n; /* joins for the larger cells */
+    int memory = f->n; /* the contenders before memory, which joins only for the larger cells */
     for (int i = 0; i < n; i++) {
         struct row row = {.cell = cells[i], .ranks = ranks, .workers = workers};
         snprintf(row.label, sizeof row.label, "%s", work_name(cells[i].op));

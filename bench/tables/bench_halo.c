@@ -32,7 +32,7 @@ static int64_t side_of(int64_t floats, int64_t most)
     return side;
 }
 
-/* Sides grow with the face until memory would; from there on ghosts get wider. */
+/* Sides grow with the face until they have reached their limit; from there on ghosts get wider. */
 static struct work_cell make_cell(const struct shape *s, int ranks, int64_t bytes)
 {
     struct work_cell c = {.op = WORK_GRID, .grid.dims = s->dims};

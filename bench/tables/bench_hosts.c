@@ -18,8 +18,8 @@
 
 enum { LINES = 24, HOSTS = 2 };
 
-/* What came of one comparison. Ratios above 1 are in weft's favour: the other's time over weft's, or the bytes that
- * must cross over those that did. */
+/* The result of one comparison. Ratios above 1 are in weft's favour: the other's time over weft's, or the bytes that
+ * must cross over the bytes that did. */
 struct outcome {
     char what[64], other[64];
     int ranks;
@@ -144,7 +144,8 @@ struct duel {
     const char *rate; /* of the link; NULL: as it is */
 };
 
-/* One rank on either host. In each round weft, then ucx_perftest on written memory, then as it comes. */
+/* One rank on either host. Each round measures weft, then ucx_perftest with written memory, then ucx_perftest with
+ * fresh memory. */
 static int run_duel(struct hosts_bench *b, const struct duel *d, struct failure *why)
 {
     enum { WEFT, WRITTEN, PLAIN, ALL };
@@ -326,7 +327,7 @@ static struct work_cell rows_to_columns(int64_t bytes, int k, bool apart)
     return c;
 }
 
-/* Beside the best of the peers in one of their ways; the aim is for the first of these. */
+/* Compares with the best peer in one of its ways; the aim is for the first way. */
 static void add_match(struct hosts_bench *b, const struct match *m, const struct row *row, int way)
 {
     const struct figure *weft = &row->f[0], *peer = NULL;

@@ -1,5 +1,5 @@
-/* weft bench lower: what one rank's lowering costs as the world grows while its peers stay as many,
- * and as the number of tensors grows. Worlds are interleaved, figures are medians. */
+/* weft bench lower: the cost of one rank's lowering as the world grows while the number of its peers stays the same,
+ * and as the number of tensors grows. Worlds are interleaved, and figures are medians. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@
 static const int worlds[] = {64, 256, 1024, 4096, 16384, 65536};
 enum { WORLDS = sizeof worlds / sizeof *worlds, BASE = 2, ROUNDS = 51, BATCH = 8 };
 
-/* Pairs whose ranks have as many peers in a world of any size. */
+/* Pairs whose ranks have the same number of peers in a world of any size. */
 struct shape {
     const char *name, *src, *dst;
     int per;    /* the texts' argument is world / per */
@@ -184,7 +184,7 @@ struct pool {
     size_t nmoves, cmoves;
 };
 
-/* The entry of a text, or the free one where it belongs. */
+/* The entry of a text, or the free entry for it. */
 static struct entry *pool_find(struct entry *v, size_t cap, const char *text)
 {
     size_t h = 5381;

@@ -1,6 +1,6 @@
 /* weft bench overlap: how much of an exchange hides behind computation, by the progress thread and without one. Each
- * rank gives its bytes to the next and computes in registers for as long as the exchange takes alone: alone, the one
- * and the other, and then both at once (start, compute, wait), one after another in every round. */
+ * rank gives its bytes to the next and computes in registers for as long as the exchange takes alone. Every round
+ * measures the exchange alone, the computation alone, and both at once (start, compute, wait). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,7 @@ struct overlap {
     enum weft_progress progress;
     int64_t wrong;
     double best;          /* written by rank 0 between barriers */
-    volatile double sink; /* so that computing is not left out */
+    volatile double sink; /* so that the compiler does not remove the computation */
     struct times times;   /* of rank 0, from one barrier to the next */
 };
 
@@ -106,7 +106,7 @@ static void close_side(struct side *s, const struct overlap *o)
     weft_comm_close(s->comm);
 }
 
-/* One part of a round, from the time when all ranks are there to the time when all are through. */
+/* One part of a round, from the time when all ranks have arrived to the time when all have finished. */
 static int part(struct side *s, struct overlap *o, bool exchange, int64_t turns, double *took)
 {
     int err = weft_comm_barrier(s->comm, WEFT_DEADLINE);
@@ -123,7 +123,7 @@ static int part(struct side *s, struct overlap *o, bool exchange, int64_t turns,
     return err;
 }
 
-/* The best of some, since the others were held up; rank 0's, so that all go on alike. */
+/* The best of several, since others were disturbed. All ranks use rank 0's, so that they go on in the same way. */
 static int best(struct side *s, struct overlap *o, bool exchange, int64_t turns, double *took)
 {
     double each, least = 1e9;
@@ -146,7 +146,7 @@ static int calibrate(struct side *s, struct overlap *o, int64_t *turns)
     double exchange, took = 0;
     int err = best(s, o, true, 0, &exchange);
     if (!err)
-        err = best(s, o, true, 0, &exchange); /* now that all is warm */
+        err = best(s, o, true, 0, &exchange); /* again, now that caches are warm */
     for (*turns = 1000; !err && took < 0.002; *turns *= 2)
         err = best(s, o, false, *turns, &took);
     *turns = (int64_t)((double)*turns / 2 * exchange / took) + 1;
@@ -213,7 +213,7 @@ static double hidden(const struct line *l) /* per cent of the exchange */
     return 100 * (l->exchange + l->compute - l->both) / l->exchange;
 }
 
-/* What is aimed at with a progress thread, and whether it is met. False: nothing, on so few cores. */
+/* The aim with a progress thread, and whether it is met. False: there is no aim for this number of cores. */
 static bool aim(const struct overlap *o, const struct line *l, char *text, size_t cap)
 {
     if (work_cores() >= 2 * o->ranks)
@@ -238,7 +238,7 @@ static int run(struct overlap *o, enum weft_progress progress, struct line *out,
     return !code && o->wrong ? failure_set(why, CLI_WRONG, "wrong bytes came") : code;
 }
 
-/* incomplete: why there are less than two lines; NULL where there are two. */
+/* incomplete: why there are fewer than two lines; NULL if there are two. */
 static void print_text(const struct overlap *o, const struct line *lines, int n, const char *incomplete)
 {
     char text[64];

@@ -17,9 +17,9 @@ static const struct reshard {
     enum shape shape;
     bool apart, casts, turned; /* see struct work_cell */
     int block;
-    int from;        /* as few ranks as this */
-    double share;    /* aimed at for 256 MiB: of memcpy; 0: none */
-    double ratio[2]; /* and best peer over weft, on 2 and 4 ranks, or to 4 others */
+    int from;        /* least number of ranks */
+    double share;    /* aim for 256 MiB: share of memcpy; 0: none */
+    double ratio[2]; /* aim: best peer over weft, on 2 and 4 ranks, or to 4 others */
 } cases[] = {
     {"square", "rows to columns", SQUARE, false, false, false, 0, 1, 0.85, {2.5, 3}},
     {"thin", "rows to columns", THIN, false, false, false, 0, 1, 0, {2.5, 3.5}},
@@ -32,8 +32,8 @@ static const struct reshard {
 };
 enum { CASES = sizeof cases / sizeof *cases, ROWS_MAX = CASES * BENCH_SIZES_MAX };
 
-/* More than four ranks reshard among themselves where there are cores for them; else half of them to the others only.
- */
+/* More than four ranks reshard among themselves only if there are cores for them. Otherwise only cases in which half of
+ * them send to the others are measured. */
 static bool fits(const struct reshard *c, int ranks)
 {
     return ranks >= c->from && (c->apart || ranks <= 4 || ranks <= work_cores());
@@ -48,7 +48,7 @@ static void set_aims(struct row *row, const struct reshard *c, int ranks, int64_
     row->aim_ratio = c->ratio[same && ranks == 4];
 }
 
-/* The largest square with sides in steps, with at most that number of floats; one step at least. */
+/* The side of the largest square with at most `floats` floats, a multiple of `step`; at least one step. */
 static int64_t side_of(int64_t floats, int64_t step)
 {
     int64_t side = step;
@@ -89,7 +89,7 @@ static struct work_cell make_cell(const struct reshard *c, int ranks, int64_t by
     return cell;
 }
 
-/* All cases on that number of ranks, with the same contenders. */
+/* Measures all cases on this number of ranks, with the same contenders. */
 static int run_ranks(struct report *r, int ranks, struct failure *why)
 {
     static struct contenders f;

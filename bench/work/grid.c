@@ -47,7 +47,7 @@ int grid_faces(const struct grid *g, struct grid_face out[GRID_NEIGHBOURS])
         for (int d = g->dims - 1; d >= 0; d--, rest /= 3)
             side[d] = rest % 3 - 1;
         int rank = rank_at(g, side);
-        if (rank < 0 || i == all / 2) /* that one is itself */
+        if (rank < 0 || i == all / 2) /* the one in the middle is the rank itself */
             continue;
         struct grid_face f = {.rank = rank};
         for (int d = 0; d < g->dims; d++)
@@ -81,7 +81,7 @@ int grid_faces_along(const struct grid *g, int dim, struct grid_face out[2])
 
 static const float spoilt = -1;
 
-/* Calls on each slot; its place in the whole grid, or -1 beyond the ends of it. */
+/* Visits each slot, with its place in the whole grid, or -1 beyond the ends of the grid. */
 static int64_t visit(const struct grid *g, float *fill, const float *check)
 {
     int64_t wrong = 0, at[WORK_DIMS] = {0};
@@ -140,7 +140,7 @@ void grid_deal(int ranks, int dims, int out[WORK_DIMS])
             primes[n++] = p;
     for (int d = 0; d < WORK_DIMS; d++)
         out[d] = 1;
-    while (n > 0) { /* the largest first, to the dim that has the fewest */
+    while (n > 0) { /* deals out the largest factor first, to the dim that has the fewest ranks */
         int least = 0;
         for (int d = 1; d < dims; d++)
             least = out[d] < out[least] ? d : least;

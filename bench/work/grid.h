@@ -1,5 +1,5 @@
-/* A grid of cells that is cut into equal boxes, one a rank, each with ghosts around it: what an exchange of halos
- * moves, by hand. Rows are along the last dim; the ends of the grid do not wrap round. */
+/* A grid of cells that is cut into equal boxes, one for each rank, each with ghosts around it: what an exchange of
+ * halos moves, computed by hand. Rows are along the last dim; the ends of the grid do not wrap round. */
 #ifndef WEFT_BENCH_WORK_GRID_H
 #define WEFT_BENCH_WORK_GRID_H
 #include "bench/work/work.h"
@@ -22,10 +22,11 @@ struct grid_face {
 struct grid grid_of(const struct work_grid *cell, int rank);
 /* All neighbours, at edges and corners too. Returns how many. */
 int grid_faces(const struct grid *g, struct grid_face out[GRID_NEIGHBOURS]);
-/* Those along a dim, if the dims before have been exchanged already: corners come along. */
+/* The neighbours along a dim, if the dims before it have been exchanged already, so that corners are included. */
 int grid_faces_along(const struct grid *g, int dim, struct grid_face out[2]);
 
-/* Cells get their values, all other slots are spoilt; then those that are not as an exchange leaves them. */
+/* The first gives cells their values and spoils all other slots. The second counts the slots that are not as an
+ * exchange leaves them. */
 void grid_fill(const struct grid *g, float *cells);
 int64_t grid_check(const struct grid *g, const float *cells);
 double grid_moved(const struct work_grid *cell); /* bytes that all ranks together get */

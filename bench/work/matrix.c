@@ -84,7 +84,7 @@ static void turn_four(float *to, size_t step, const float *from, size_t row)
     *(four *)(to + 3 * step) = MIX(f, h, 2, 3, 6, 7);
 }
 
-/* A tile is turned in the first cache and goes out in whole lines: rows are far apart on both sides. */
+/* Turns a tile in the first-level cache and writes it in whole lines, since rows are far apart on both sides. */
 static void turn_tile(float *to, size_t step, const float *from, size_t row, size_t height, size_t width)
 {
     float tile[WIDE][TALL + 4];

@@ -9,10 +9,10 @@ enum { Q_RANK = 1536, KV_RANK = 512, HEADS = 128, NOPE = 128, ROPE = 64, V_HEAD 
 struct out {
     int (*put)(void *arg, const char *name, const char *src, const char *dst);
     void *arg;
-    int first; /* rank of the pipeline stage at hand */
+    int first; /* first rank of the current pipeline stage */
 };
 
-/* split: which dim inference splits over tp, -1 for none. */
+/* split: the dim that inference splits over tp, -1 for none. */
 static void dst_text(char *to, size_t cap, int rows, int cols, int split)
 {
     if (!cols)
@@ -22,8 +22,8 @@ static void dst_text(char *to, size_t cap, int rows, int cols, int split)
                  split == 1 ? "/tp" : "");
 }
 
-/* Everything but experts: replicated over data and expert ranks of its stage, rows sharded over data where there are
- * columns (as FSDP does it). */
+/* Everything except experts: replicated over the data and expert ranks of its stage. Tensors with columns have their
+ * rows sharded over data, as in FSDP. */
 static int put_shared(const struct out *o, const char *name, int rows, int cols, int split)
 {
     char src[128], dst[128];

@@ -7,7 +7,7 @@
 
 enum { MODEL_LAYERS = 61, MODEL_RANKS = 256 };
 
-/* Calls put for every tensor of the first `layers` layers, and of what stands around them; stops when it returns
- * non-zero and returns that. */
+/* Calls put for every tensor of the first `layers` layers, and for those before and after the layers. Stops if put
+ * returns non-zero, and returns that. */
 int model_moves(int layers, int (*put)(void *arg, const char *name, const char *src, const char *dst), void *arg);
 #endif

@@ -41,7 +41,7 @@ const char *work_variant(enum work_kind kind, const struct work_cell *cell, int 
     bool memory = cell->op >= WORK_COPY, local = kind == WORK_MEMORY || (kind == WORK_WEFT && cell->op == WORK_COPY);
     if (memory ? !local : kind == WORK_MEMORY)
         return NULL;
-    if (cell->op == WORK_GRID && kind == WORK_PEER) /* dim by dim is the same where one dim is cut */
+    if (cell->op == WORK_GRID && kind == WORK_PEER) /* if only one dim is cut, dim by dim is the same */
         return pick(grid, split_dims(&cell->grid) > 1 ? 3 : 2, i);
     if (cell->op == WORK_EXCHANGE && kind == WORK_PEER)
         return pick(exchange, 1, i);
@@ -136,7 +136,7 @@ static void fill_rows(const struct matrix *m, size_t source, int64_t salt, float
     }
 }
 
-/* A run of what a destination has against the places from `place` on, `far` apart. */
+/* Compares a run of a destination with the values of the places from `place` on, `far` apart. */
 static int64_t check_run(const void *out, size_t at, size_t size, size_t n, int64_t place, size_t far)
 {
     const float *f = (const float *)out + at;
@@ -145,7 +145,7 @@ static int64_t check_run(const void *out, size_t at, size_t size, size_t n, int6
     for (size_t i = 0; i < n; i++) {
         float want = work_value(place + (int64_t)(i * far));
         uint32_t bits;
-        memcpy(&bits, &want, sizeof bits); /* bf16 is the upper half, and holds it exactly */
+        memcpy(&bits, &want, sizeof bits); /* bf16 is the upper half, and holds the value exactly */
         wrong += size == 4 ? f[i] != want : h[i] != bits >> 16;
     }
     return wrong;

@@ -1,6 +1,6 @@
-/* The work that is measured: what a collective's size means, what its buffers hold, whether the result is right, and
- * what peers do beside weft. Shared by the command and by the programs it measures against; needs neither weft nor MPI.
- */
+/* The work that is measured: what a collective's size means, what its buffers hold, whether the result is right, and in
+ * which ways peers do it. The command and the programs that it measures share this file; it needs neither weft nor
+ * MPI. */
 #ifndef WEFT_BENCH_WORK_WORK_H
 #define WEFT_BENCH_WORK_WORK_H
 #include <stdbool.h>
@@ -54,23 +54,23 @@ struct work_cell {
     int tensors;           /* many: how many; reshard: how many of the same shape, 0 is one */
     char src[64], dst[64]; /* reshard: the layouts; all that follows says the same as they do */
     int64_t rows, columns; /* of a matrix that goes from rows to columns */
-    int64_t block;         /* both in blocks of this many, dealt round-robin; 0: in one piece a rank */
+    int64_t block;         /* both in blocks of this many, dealt round-robin; 0: in one piece for each rank */
     bool apart;            /* the first half of the ranks sends to the other half */
     bool turned;           /* the destination is bound with its strides in column order */
     bool casts;            /* to bf16 */
     struct work_grid grid; /* grid */
 };
 
-/* One of many: rows * columns floats, 1 to 64 KiB, in a rank's buffer behind those of the tensors before. Both sizes
+/* One of many tensors: rows * columns floats, 1 to 64 KiB, in a rank's buffer behind the tensors before it. Both sizes
  * are multiples of 16. */
 struct work_tensor {
     int64_t rows, columns;
-    int64_t before; /* floats of the tensors before it, whole */
+    int64_t before; /* floats of the whole tensors before it */
 };
 struct work_tensor work_tensor(int i);
 
 const char *work_name(enum work_op op);
-/* The ways in which this kind does the op, from 0 on; NULL past the last. "" where there is one. */
+/* The name of the i-th way in which this kind does the op, from 0 on; NULL after the last. "" if there is only one. */
 const char *work_variant(enum work_kind kind, const struct work_cell *cell, int i);
 
 int64_t work_count(const struct work_cell *cell);            /* floats in bytes */
@@ -85,15 +85,15 @@ struct work_memory {
 /* Fills the input and spoils the output. A broadcast's root has its values in out. */
 void work_fill(const struct work_cell *cell, int rank, int ranks, const struct work_memory *m);
 int64_t work_check(const struct work_cell *cell, int rank, int ranks, const struct work_memory *m); /* wrong elements */
-/* What the element at a place of a resharded tensor holds: exact in bf16 too. */
+/* The value of the element at a place of a resharded tensor; it is exact in bf16, too. */
 float work_value(int64_t place);
 /* Half of the bytes that all ranks together must read and write, as a memcpy counts them. */
 double work_moved(const struct work_cell *cell, int ranks);
-/* What nccl-tests call the bus bandwidth, over bytes / time. */
+/* The factor from bytes / time to what nccl-tests call the bus bandwidth. */
 double work_bus(const struct work_cell *cell, int ranks);
 
 double work_now(void); /* seconds, the same clock in all processes */
-/* Binds this process to a core, in turn. With more ranks than cores it would otherwise be luck, for the whole run,
+/* Binds this process to a core, in turn. Otherwise, with more ranks than cores, chance would decide for the whole run
  * which ranks share a core. */
 void work_pin(int rank);
 int work_cores(void);

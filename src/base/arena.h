@@ -1,5 +1,5 @@
-/* An arena: memory that is taken piece by piece and dies at once. Used where a whole object
- * (a lowering, a verification) is built and dropped, so that no path has to free the parts. */
+/* An arena: memory that is taken piece by piece and freed all at once. Used for whole objects (a lowering, a
+ * verification), so that no code path has to free the parts. */
 #ifndef WEFT_BASE_ARENA_H
 #define WEFT_BASE_ARENA_H
 #include <stddef.h>
@@ -14,7 +14,7 @@ struct arena {
 
 /* Aligned for any object; NULL when memory is out. The memory is not zeroed. */
 void *arena_alloc(struct arena *a, size_t bytes);
-/* Forgets everything but keeps the largest block for reuse. */
+/* Frees everything, but keeps the largest block for reuse. */
 void arena_reset(struct arena *a);
 void arena_free(struct arena *a);
 #endif

@@ -1,4 +1,4 @@
-/* What there is to know of a dtype or an op by its number or its name, in one table each. */
+/* The properties of a dtype or an op, by its number or its name: one table for each. */
 #ifndef WEFT_BASE_DTYPE_H
 #define WEFT_BASE_DTYPE_H
 #include <stdbool.h>

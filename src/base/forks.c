@@ -1,5 +1,5 @@
-/* A list has the files that belong to this process alone. fork waits for the list's lock, so the list is consistent
- * when a child begins. */
+/* A list of the files that belong to this process alone. fork waits for the list's lock, so the list is consistent when
+ * a child begins. */
 #include "base/forks.h"
 
 #include <pthread.h>

@@ -1,6 +1,5 @@
-/* What a forked child inherits from its parent and must not keep: files, by which it would keep names and connections
- * alive after the parent has ended; and comms, which belong to the parent. A child that executes a program has neither.
- */
+/* What a forked child inherits from its parent and must not keep. Open files would keep names and connections alive
+ * after the parent has ended. Comms belong to the parent. A child that executes a program has neither. */
 #ifndef WEFT_BASE_FORKS_H
 #define WEFT_BASE_FORKS_H
 

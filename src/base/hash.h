@@ -1,5 +1,5 @@
-/* A 64-bit hash of bytes, stable between machines of one byte order (weft's targets are all
- * little-endian), good enough to tell problems apart; it is not a defence against an adversary. */
+/* A 64-bit hash of bytes. It is the same on all machines of one byte order (weft's targets are all little-endian). It
+ * is good enough to tell problems apart, but no defence against an adversary. */
 #ifndef WEFT_BASE_HASH_H
 #define WEFT_BASE_HASH_H
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Reading JSON; see json_read.h. Texts are decoded where they stand, since that never makes them longer. */
+/* Reading JSON; see json_read.h. Texts are decoded in place, since that never makes them longer. */
 #include "base/json_read.h"
 
 #include <errno.h>

@@ -35,6 +35,6 @@ void json_free(struct json_doc *doc);
 /* The first value inside v, or the one beside it; NULL: none. */
 const struct json_value *json_first(const struct json_doc *doc, const struct json_value *v);
 const struct json_value *json_next(const struct json_doc *doc, const struct json_value *v);
-/* The member of an object; NULL where there is none, or v is NULL or no object. */
+/* The member of an object; NULL if there is none, or if v is NULL or not an object. */
 const struct json_value *json_member(const struct json_doc *doc, const struct json_value *v, const char *key);
 #endif

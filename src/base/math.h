@@ -6,7 +6,8 @@
 __extension__ typedef __int128 wide;
 __extension__ typedef unsigned __int128 wide_bits;
 
-/* A product that fits. Of bits, since clang's check of a signed one needs a library that is not there by itself. */
+/* The product must fit. It is computed unsigned, since clang's overflow check of a signed one needs a
+ * library that is not linked by default. */
 static inline wide wide_mul(wide a, wide b)
 {
     return (wide)((wide_bits)a * (wide_bits)b);

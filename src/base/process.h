@@ -1,10 +1,10 @@
-/* An identity of a process, by which another process can tell whether it is still there. */
+/* An identity of a process, by which another process can tell whether it still runs. */
 #ifndef WEFT_BASE_PROCESS_H
 #define WEFT_BASE_PROCESS_H
 #include <stdbool.h>
 #include <stdint.h>
 
-/* When a process began, in ticks since boot; 0: there is no such process, or it cannot be told. */
+/* When a process began, in ticks since boot; 0: the process does not exist, or this is not known. */
 uint64_t process_start(int64_t pid, bool *zombie);
 
 /* Identifies a process among those of all machines. A process number is unique only within one boot and one namespace.
@@ -16,6 +16,6 @@ struct process_id {
 };
 
 void process_self(struct process_id *out);
-enum process_fate { PROCESS_HERE, PROCESS_GONE, PROCESS_ELSEWHERE /* it cannot be told from here */ };
+enum process_fate { PROCESS_HERE, PROCESS_GONE, PROCESS_ELSEWHERE /* not known from here */ };
 enum process_fate process_judge(const struct process_id *p);
 #endif

@@ -1,6 +1,5 @@
-/* A text that is written piece by piece into a buffer of the caller's, which may be too small.
- * What fits is kept and closed by a zero, all of it is counted: the rule that weft.h states for
- * functions that fill a text. */
+/* A text that is written piece by piece into a buffer of the caller, which may be too small. What fits is kept and ends
+ * with a zero; the length counts all of it. This is the rule that weft.h states for functions that fill a text. */
 #ifndef WEFT_BASE_TEXT_H
 #define WEFT_BASE_TEXT_H
 #include <stddef.h>
@@ -16,11 +15,12 @@ void text_bytes(struct text *t, const char *s, size_t n);
 void text_put(struct text *t, const char *s);
 void text_int(struct text *t, long long value);
 void text_printf(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Adds spaces until the text has len characters; one space where it has that many already. */
+/* Adds spaces until the text has len characters; one space if it has that many already. */
 void text_pad(struct text *t, size_t len);
 
-/* s inside a text: bytes that would break a line or a quote come as \n, \t, \", \\ or \xNN. */
+/* Appends s. Bytes that would break a line or a quote become \n, \t, \", \\ or \xNN. */
 void text_escaped(struct text *t, const char *s);
-/* s as a JSON string with its quotes. What is not UTF-8 in s comes as U+FFFD, so that the result always is. */
+/* Appends s as a JSON string with its quotes. Bytes of s that are not UTF-8 become U+FFFD, so that the result is always
+ * UTF-8. */
 void text_json(struct text *t, const char *s);
 #endif

@@ -3,8 +3,8 @@
 #define WEFT_BASE_UTF8_H
 #include <stddef.h>
 
-/* Bytes of the character at s, or 0 where there is none: overlong forms, surrogates and numbers beyond U+10FFFF are
- * none (RFC 3629, section 4). s ends with a zero, which no character reaches across. */
+/* Bytes of the character at s, or 0 if there is none: overlong forms, surrogates and numbers beyond U+10FFFF are not
+ * characters (RFC 3629, section 4). s ends with a zero, which no character reaches across. */
 static inline size_t utf8_length(const unsigned char *s)
 {
     unsigned lo = 0x80, hi = 0xbf;

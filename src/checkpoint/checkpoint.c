@@ -46,7 +46,7 @@ static int load_rules(struct checkpoint *c)
     return rc;
 }
 
-/* A number that no rule asks for is a name that is written wrongly. */
+/* A variable that no rule uses is an error: its name is probably misspelt. */
 static int check_set(const struct checkpoint *c)
 {
     for (size_t i = 0; i < c->opts->nset && c->opts->rules; i++) {

@@ -3,11 +3,11 @@
  *     source.c, source_set.c   what the input's files hold, and by which layouts
  *     rules.c, place.c         how the target wants each tensor: rules and a mesh give a layout
  *     regroup.c                which tensors are fused with which in the output
- *     target.c, output.c       the output's files: what stands where in them; written aside, then put in place at once
+ *     target.c, output.c       the output's files: what is where in them; written aside, then put in place at once
  *     slab.c, move.c           slabs of tensors from file to file, by several threads with bounded buffers
  *
- * What is stored under one name in the files of one side is an entry: one or several parts, one behind the other along
- * a dim, each a piece of a global tensor by a layout. Parts are what both sides have in common. */
+ * An entry is what one side's files store under one name: one part, or several parts one behind the other along a dim.
+ * A part is a global tensor with a layout. Both sides have the same parts. */
 #ifndef WEFT_CHECKPOINT_CHECKPOINT_H
 #define WEFT_CHECKPOINT_CHECKPOINT_H
 #include <stdbool.h>
@@ -26,8 +26,8 @@
 #define CHECKPOINT_INDEX "model.safetensors.index.json"
 #define CHECKPOINT_ONE "model.safetensors"
 #define CHECKPOINT_RANK "rank-%05d-of-%05d.safetensors"
-/* Notes that weft writes: the mesh and the rank of a file, and "weft.layout:NAME" for each tensor, its layout; or, for
- * a fused one, "cat DIM: LAYOUT | LAYOUT ...". */
+/* Notes that weft writes: the mesh and the rank of a file, and for each tensor its layout as "weft.layout:NAME". For a
+ * fused tensor that is "cat DIM: LAYOUT | LAYOUT ...". */
 #define CHECKPOINT_MESH_NOTE "weft.mesh"
 #define CHECKPOINT_RANK_NOTE "weft.rank"
 #define CHECKPOINT_LAYOUT_NOTE "weft.layout:"
@@ -79,28 +79,28 @@ struct checkpoint_side {
 struct checkpoint {
     struct arena arena; /* names, entries, parts */
     const weft_checkpoint_opts *opts;
-    struct rules rules; /* empty where none were given */
+    struct rules rules; /* empty if none were given */
     const char *config; /* the path of the model's config.json, for variables; NULL: none */
     struct json_doc *config_doc;
     struct checkpoint_side src, dst;
     VEC(struct checkpoint_part *) parts;
-    int64_t count[WEFT_MAX_AXES]; /* of the rules' numbers over the mesh's axes, for the side at hand */
+    int64_t count[WEFT_MAX_AXES]; /* how many numbers each axis of the mesh deals out, for the current side */
 };
 
-/* ---- files.c: what all that deal with files use ---- */
+/* ---- files.c: shared by all code that reads or writes files ---- */
 
 char *checkpoint_files_path(struct arena *arena, const char *folder, const char *name); /* NULL: memory is out */
 char *checkpoint_files_keep(struct arena *arena, const char *text);                     /* NULL: memory is out */
 int checkpoint_files_read_all(int fd, void *to, size_t n, int64_t at, const char *path);
 int checkpoint_files_write_all(int fd, const void *from, size_t n, int64_t at, const char *path);
-/* A text file as a whole, malloc'd with a zero behind it; beyond `most` bytes it is refused. */
+/* Reads a whole text file into malloc'd memory with a zero behind it. A file of more than `most` bytes is refused. */
 int checkpoint_files_read_text(const char *path, size_t most, char **out, size_t *len);
 
 /* ---- source.c ---- */
 
 /* Opens the input and fills c->src and c->parts. */
 int checkpoint_source(struct checkpoint *c, const char *in);
-/* Opens one safetensors file and reads its header; the file's number. */
+/* Opens one safetensors file and reads its header. *out is the file's number. */
 int checkpoint_source_open(struct checkpoint *c, const char *path, int rank, size_t *out);
 /* source_set.c: layouts of what the ranks' files hold, by their notes or by rules. */
 int checkpoint_source_set(struct checkpoint *c, bool by_rules);
@@ -118,13 +118,12 @@ const struct checkpoint_hold *checkpoint_entry_hold(const struct checkpoint_entr
 
 /* "tp4.pp2" as the layout of a scalar on that mesh. */
 int checkpoint_place_mesh(const char *what, const char *text, weft_layout **out);
-/* Every axis of more than one rank must be one that some rule uses. */
+/* Checks that some rule uses each axis of more than one rank. */
 int checkpoint_place_mesh_used(const struct checkpoint *c, const weft_layout *mesh, const char *what, const char *text);
-/* Learns how many numbers each axis of the mesh deals, before the first layout: count starts at zero. */
+/* Learns how many numbers each axis of the mesh deals out. Called before the first layout; count starts at zero. */
 int checkpoint_place_count(struct checkpoint *c, const weft_layout *mesh, const char *name);
-/* The layout of a part by its name. shape NULL: every dim is as long as it has pieces; this tells which rank holds
- * what.
- */
+/* The layout of a part, by its name. shape NULL: each dim has one position for each piece, which is enough to tell
+ * which rank holds what. */
 int checkpoint_place(struct checkpoint *c, const weft_layout *mesh, const char *name, int dtype, int ndim,
                      const int64_t *shape, weft_layout **out);
 int checkpoint_place_value(struct checkpoint *c, int line, const struct rules_value *v, int64_t *out);
@@ -139,29 +138,29 @@ int checkpoint_regroup(struct checkpoint *c);
 
 /* ---- target.c, output.c ---- */
 
-/* The output's files with their headers, and where everything stands in them; `one`: in a single file. Nothing is
- * written. */
+/* Plans the output's files: their headers, and where everything is in them. `one`: a single file. Writes nothing. */
 int checkpoint_target(struct checkpoint *c, const char *to, bool one);
 int checkpoint_target_name_files(struct checkpoint *c, const char *folder,
-                                 bool one); /* folder: the file itself, if it is one */
+                                 bool one); /* one: the output is a single file, and folder is its path */
 
 struct checkpoint_output {
     char *place;      /* where the output goes: a folder, or one file */
-    char *aside;      /* where it is written: beside it */
-    bool one;         /* a file */
-    bool there, made; /* is something in its place, and something aside? */
+    char *aside;      /* where it is written first: beside its place */
+    bool one;         /* the output is one file */
+    bool there, made; /* there: something is in its place; made: something is aside */
 };
-/* May the output stand there? Chooses the name aside. */
+/* Checks that the output may be put there. Chooses the name aside. */
 int checkpoint_output_check(struct checkpoint *c, struct checkpoint_output *o, const char *out);
 /* Creates the files aside, with their headers and their full length, the index and config.json. */
 int checkpoint_output_begin(struct checkpoint *c, struct checkpoint_output *o);
-/* Everything is written: sees to it that it is on the disk, and puts it in its place at once. */
+/* Called when everything is written: syncs the output to the disk and puts it in its place at once. */
 int checkpoint_output_commit(struct checkpoint *c, struct checkpoint_output *o);
 void checkpoint_output_end(
     struct checkpoint_output *o); /* removes an unfinished output, or the one that was replaced */
 
 /* ---- move.c ---- */
 
-int checkpoint_move_check(const weft_checkpoint_opts *opts); /* can it be done with that many threads and bytes? */
+/* Can the move be done with the threads and bytes of opts? */
+int checkpoint_move_check(const weft_checkpoint_opts *opts);
 int checkpoint_move(struct checkpoint *c, weft_checkpoint_info *info);
 #endif

@@ -1,7 +1,7 @@
 /* Moving all parts: threads that take slab after slab, in the order of the input's files, so that reads and writes go
- * through the files from front to back. Each thread has its own buffers; a part is made ready when its first slab is
- * taken and dropped behind its last one, so memory does not grow with the checkpoint. The caller's thread waits and
- * calls the progress callback, which may ask to stop. */
+ * through the files from front to back. Each thread has its own buffers. A part is prepared when its first slab is
+ * taken and freed after its last one, so memory does not grow with the checkpoint. The caller's thread waits and calls
+ * the progress callback, which may ask to stop. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -22,7 +22,7 @@
 /* A part that some threads work on. */
 struct work {
     struct slab_cut part;
-    int64_t next; /* slab */
+    int64_t next; /* slab to take */
     int users;
 };
 
@@ -31,12 +31,12 @@ struct mover {
     size_t size; /* of a buffer */
     pthread_mutex_t lock;
     pthread_cond_t beat;
-    /* below: under the lock */
+    /* guarded by the lock: */
     struct work *work;
-    size_t next; /* part */
-    int threads; /* at work */
+    size_t next; /* part to begin */
+    int threads; /* threads that are at work */
     int64_t read, written;
-    int rc; /* the first error, and its words */
+    int rc; /* the first error, and its text */
     char why[1024];
 };
 
@@ -85,7 +85,7 @@ static struct work *take(struct mover *m, int64_t *slab)
     return m->work;
 }
 
-/* Pages come as they are used: a small checkpoint does not take the whole of the memory. */
+/* The system allocates pages when they are first used, so a small checkpoint does not take all of the memory. */
 static unsigned char *map_buffer(size_t size)
 {
     void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -121,7 +121,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* Until all threads are done. The lock is held, but not while the caller is told. */
+/* Waits until all threads are done. The caller holds the lock, which is released during the progress callback. */
 static void watch(struct mover *m, int64_t total)
 {
     const weft_checkpoint_opts *o = m->c->opts;

@@ -1,5 +1,5 @@
-/* The output on the disk. It is written under a name beside its place and renamed when all of it is there, so that it
- * is complete or absent; what it replaces changes places with it in one step. */
+/* The output on the disk. It is written under a name beside its place and renamed when it is complete, so that it is
+ * complete or absent. If it replaces something, the two are exchanged in one step. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -25,14 +25,14 @@ static bool ends_with(const char *text, const char *end)
     return n >= k && !strcmp(text + n - k, end);
 }
 
-/* ---- may it stand there? ---- */
+/* ---- may the output be put there? ---- */
 
 static bool is_checkpoint_name(const char *name)
 {
     return ends_with(name, ".safetensors") || !strcmp(name, CHECKPOINT_INDEX) || !strcmp(name, CHECKPOINT_CONFIG);
 }
 
-/* Only a folder that has nothing but a checkpoint in it is ever replaced. */
+/* A folder is replaced only if it has nothing in it except a checkpoint. */
 static int check_folder(const char *path, bool force, bool *empty)
 {
     DIR *d = opendir(path);
@@ -55,7 +55,7 @@ static int check_folder(const char *path, bool force, bool *empty)
     return rc;
 }
 
-/* Checks the folder that the output will stand in before the work begins, so that the error names that folder. */
+/* Checks the parent folder of the output before the work begins, so that the error names that folder. */
 static int check_parent(const struct checkpoint_output *o)
 {
     struct stat st;
@@ -87,7 +87,7 @@ int checkpoint_output_check(struct checkpoint *c, struct checkpoint_output *o, c
     if (!n)
         return error_set(WEFT_EINVAL, "the output has no name");
     const char *slash = strrchr(o->place, '/'), *name = slash ? slash + 1 : o->place;
-    if (!*name || !strcmp(name, ".") || !strcmp(name, "..")) /* nothing can be put in the place of these */
+    if (!*name || !strcmp(name, ".") || !strcmp(name, "..")) /* these cannot be replaced */
         return error_set(WEFT_EINVAL, "%s: give the output by its own name", o->place);
     if (o->one && c->dst.mesh->mesh > 1)
         return error_set(WEFT_EINVAL, "%s: the output has several ranks, so it must be a folder, not a file", out);
@@ -140,7 +140,7 @@ static int create_file(struct checkpoint_file *f)
     off_t size = (off_t)(f->data + (last ? last->begin + last->bytes : 0));
     rc = checkpoint_files_write_all(f->fd, head, len, 0, f->path);
     free(head);
-    /* The room is taken now, so that a full disk is known before the work. */
+    /* Disk space is reserved now, so that a full disk is noticed before the work. */
     if (!rc && fallocate(f->fd, 0, 0, size) && (errno == ENOSPC || errno == EFBIG || errno == EDQUOT))
         rc = failed(f->path);
     if (!rc && ftruncate(f->fd, size))
@@ -199,7 +199,7 @@ static int write_index(struct checkpoint *c, const struct checkpoint_output *o)
     return rc;
 }
 
-/* The model's numbers go with it, so that the output can be an input. */
+/* Copies the model's config.json, so that the output can be an input. */
 static int copy_config(struct checkpoint *c, const struct checkpoint_output *o)
 {
     char *text;
@@ -234,7 +234,7 @@ static void sync_folder(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0) {
-        fsync(fd); /* some file systems cannot: the files themselves are on the disk */
+        fsync(fd); /* some file systems cannot sync a folder; the files themselves are on the disk */
         close(fd);
     }
 }
@@ -251,7 +251,7 @@ static void sync_parent(const struct checkpoint_output *o)
     }
 }
 
-/* *swapped: what was there is aside now. Not all file systems know the flags. */
+/* *swapped: what was there is aside now. Not all file systems know the flags of renameat2. */
 static int put_in_place(const struct checkpoint_output *o, bool *swapped)
 {
     *swapped = o->there && !o->one;
@@ -270,7 +270,7 @@ static int put_in_place(const struct checkpoint_output *o, bool *swapped)
             return link(o->aside, o->place) || unlink(o->aside) ? failed(o->place) : 0;
         return failed(o->place);
     }
-    /* A folder that came there meanwhile stays, unless it is empty. */
+    /* A folder that was made there meanwhile stays, unless it is empty. */
     return rename(o->aside, o->place) ? failed(o->place) : 0;
 }
 

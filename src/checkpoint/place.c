@@ -54,7 +54,7 @@ static int mesh_axis(const weft_layout *mesh, const char *name, size_t len)
     return -1;
 }
 
-/* A number in a pattern is named by what stands up to the brace. */
+/* The axis of a number in a pattern is the text up to the closing brace. */
 static int number_axis(const weft_layout *mesh, const struct rules_pin *number)
 {
     return mesh_axis(mesh, number->axis, strcspn(number->axis, "}"));
@@ -121,7 +121,7 @@ int checkpoint_place_value(struct checkpoint *c, int line, const struct rules_va
     int rc = c->config_doc ? 0 : load_config(c);
     if (rc)
         return rc;
-    /* Models that see or hear keep what the language part has in an object of its own. */
+    /* Models for images or sound have the numbers of their language part in an object of its own. */
     const struct json_value *all = &c->config_doc->values[1];
     const struct json_value *found = json_member(c->config_doc, all, v->variable);
     if (!found)
@@ -153,15 +153,14 @@ int checkpoint_place_shares(struct checkpoint *c, const struct rules_fuse *f, co
 
 /* ---- layouts ---- */
 
-/* A layout in the making: the axes of the mesh that the tensor is not pinned along. */
+/* A layout that is being made: the axes of the mesh along which the tensor is not pinned. */
 struct placing {
     struct checkpoint *c;
     const weft_layout *mesh;
     const char *name;
     struct rules_match m;
     int64_t at[WEFT_MAX_AXES];   /* coordinate along an axis that is pinned; -1: free */
-    int64_t most[WEFT_MAX_AXES]; /* how many pieces there are along it, if the other ranks have copies; otherwise its
-                                    size */
+    int64_t most[WEFT_MAX_AXES]; /* pieces along the axis: fewer than its size if some ranks have copies */
     char copy[WEFT_MAX_AXES][WEFT_MAX_NAME + 8];
     weft_axis axes[2 * WEFT_MAX_AXES];
     int naxes;
@@ -183,7 +182,7 @@ static int pin_axes(struct placing *p)
     }
     for (int i = 0; i < p->m.n; i++) {
         int a = number_axis(p->mesh, &p->m.number[i]);
-        if (a >= 0) /* as a dim of that many positions would be cut into chunks */
+        if (a >= 0) /* in the same way as a dim with `count` positions is cut into chunks */
             p->at[a] = p->m.number[i].at / ceil_div(p->c->count[a], p->mesh->axis[a].size);
     }
     for (int i = 0; i < p->m.rule->npins; i++) {
@@ -198,7 +197,7 @@ static int pin_axes(struct placing *p)
     return 0;
 }
 
-/* One dim of a rule onto one dim of the tensor. */
+/* Applies one dim of a rule to one dim of the tensor. */
 static int split_dim(struct placing *p, const struct rules_dim *from, weft_dim *to)
 {
     for (int s = 0; s < from->n; s++) {
@@ -223,7 +222,7 @@ static int split_dim(struct placing *p, const struct rules_dim *from, weft_dim *
     return 0;
 }
 
-/* Pieces of whole heads are of one length: a dim that has no such pieces has no heads. */
+/* Pieces of whole heads have the same length. A dim that cannot be cut that way has no heads. */
 static int check_heads(const struct placing *p, const struct rules_dim *from, const weft_dim *to)
 {
     for (int s = 0; s < from->n && to->nsplits == 1; s++) {
@@ -263,7 +262,8 @@ static int split_dims(struct placing *p, int ndim, const int64_t *shape)
     return 0;
 }
 
-/* Free axes in the mesh's order; one with fewer pieces than ranks becomes two, the inner one of copies. */
+/* Lists the free axes in the mesh's order. An axis with fewer pieces than ranks becomes two: the inner one has the
+ * copies. */
 static int list_axes(struct placing *p)
 {
     for (int a = 0; a < p->mesh->naxes; a++) {
@@ -333,7 +333,7 @@ int checkpoint_place(struct checkpoint *c, const weft_layout *mesh, const char *
                                  .ranks = ranks};
         rc = weft_layout_create(&desc, out);
         if (rc == WEFT_EINVAL) {
-            char why[256]; /* the text is where the next one is written */
+            char why[256]; /* weft_errmsg's text is overwritten by the next error */
             struct text t = text_start(why, sizeof why);
             text_put(&t, weft_errmsg());
             rc = wrong(&p, why);

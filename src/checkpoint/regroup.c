@@ -1,5 +1,5 @@
-/* Which parts stand together under which name in the output: as in the input, joined where the rules know how, or each
- * by itself. */
+/* Which parts are stored together under which name in the output: as in the input, joined by fuse rules, or each by
+ * itself. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,7 +59,7 @@ struct member {
     const char *name;
     const struct rules_fuse *fuse;
     int k;
-    size_t order; /* of the entry in the input */
+    size_t order; /* position of the entry in the input */
     struct checkpoint_part *part;
 };
 
@@ -70,7 +70,7 @@ static int order_members(const void *a, const void *b)
     return order ? order : x->k - y->k;
 }
 
-/* Are these all the parts of one tensor, alike in all but the dim along which they follow one another? */
+/* Are these all the parts of one tensor, with equal extents in all dims except the one along which they are joined? */
 static int check_members(struct checkpoint *c, const struct member *m, size_t n)
 {
     const struct rules_fuse *f = m->fuse;
@@ -113,7 +113,7 @@ static int join_members(struct checkpoint *c, struct member *m, size_t n, struct
         struct checkpoint_entry *e = add_entry(c, m[i].name, m[i].fuse->nparts, m[i].fuse->dim);
         if (!e)
             return error_nomem();
-        c->dst.entries.n--; /* it stands where its first part stood */
+        c->dst.entries.n--; /* the joined entry takes the position of its first part */
         for (int p = 0; p < e->nparts; p++)
             put_part(e, p, m[i + (size_t)p].part);
         at[first] = e;

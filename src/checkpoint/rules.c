@@ -47,7 +47,7 @@ static const char *keep(struct parser *p, const char *from, size_t n)
     return s;
 }
 
-/* What stands up to white space, or up to one of `ends`. */
+/* Reads the text up to white space, or up to one of `ends`. */
 static int word(struct parser *p, const char *ends, const char **out)
 {
     skip_space(p);
@@ -100,7 +100,7 @@ static int value(struct parser *p, struct rules_value *out)
     return rc ? rc : out->number ? 0 : wrong(p, "0 is neither a proportion nor a number of pieces");
 }
 
-/* Is the axis in the rule already? It stands in one place at most. */
+/* Does the rule use the axis already? It may use an axis only once. */
 static bool used(const struct rules_rule *r, const char *axis)
 {
     for (int d = 0; d < r->ndim; d++)
@@ -135,7 +135,7 @@ static int split(struct parser *p, struct rules_rule *r, struct rules_dim *d)
     return rc;
 }
 
-/* After the opening bracket. Of "[]" there are no dims: a scalar. */
+/* Called after the opening bracket. "[]" has no dims: a scalar. */
 static int dims(struct parser *p, struct rules_rule *r)
 {
     r->more = -1;
@@ -189,7 +189,7 @@ static int pins(struct parser *p, struct rules_rule *r)
     return 0;
 }
 
-/* Each `{axis}` is an axis that nothing else in the rule uses. */
+/* Checks that nothing else in the rule uses the axis of an `{axis}`. */
 static int check_pattern(struct parser *p, const struct rules_rule *r)
 {
     int n = 0;

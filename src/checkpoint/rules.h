@@ -7,14 +7,14 @@
  *     model.embed_tokens.weight                   [/tp, ]     pp=first
  *     *                                           [...]
  *
- * The first pattern that matches counts. `*` is any run of characters; `{axis}` is a number, by which tensors are
- * dealt over the axis as positions of a dim would be. Brackets have a dim's splits as in the notation, without
- * extents; `...` stands for any dims that are not split; `/tp<=8` splits in 8 pieces at most, whole heads, and ranks
- * beyond share them. `axis=first`, `=last` or `=N` puts a tensor at one coordinate. A fuse line says that a tensor is
- * several, one behind the other along dim 0 (or `dim N`, at the end of the line), in these shares; patterns speak of
- * the parts. `$name` is a number that is given elsewhere.
+ * The first pattern that matches counts. `*` is any run of characters. `{axis}` is a number: tensors are dealt out over
+ * the axis by this number, as positions of a dim would be. Brackets have the splits of each dim as in the notation,
+ * without extents. `...` stands for any dims that are not split. `/tp<=8` splits into at most 8 pieces of whole heads;
+ * if the axis has more ranks, several ranks hold copies of a piece. `axis=first`, `=last` or `=N` puts a tensor at one
+ * coordinate. A fuse line says that a tensor is several parts, one behind the other along dim 0 (or `dim N`, at the end
+ * of the line), in these shares. Patterns match the names of the parts. `$name` is a number that is given elsewhere.
  *
- * Pure: texts in, data out. What it gives lives in the arena. */
+ * Pure functions: texts in, data out. Results live in the arena. */
 #ifndef WEFT_CHECKPOINT_RULES_H
 #define WEFT_CHECKPOINT_RULES_H
 #include <stdbool.h>
@@ -24,11 +24,11 @@
 #include "base/arena.h"
 #include "weft.h"
 
-#define RULES_PARTS 8              /* of a fused tensor, at most */
+#define RULES_PARTS 8              /* most parts of a fused tensor */
 #define RULES_NUMBER_MAX 999999999 /* any number in a rule, a name or a variable */
 
 struct rules_value {
-    int64_t number;       /* where variable is NULL; 0: none */
+    int64_t number;       /* used if variable is NULL; 0: none */
     const char *variable; /* "heads" for $heads */
 };
 struct rules_split {
@@ -48,7 +48,7 @@ struct rules_pin {
 struct rules_rule {
     int line;
     const char *pattern;
-    int ndim, more; /* dims written; before which of them "..." stands, or -1 */
+    int ndim, more; /* dims that are written; the one before which "..." is, or -1 */
     struct rules_dim dim[WEFT_MAX_DIMS];
     int npins;
     struct rules_pin pin[WEFT_MAX_AXES];
@@ -73,16 +73,17 @@ struct rules_match {
     struct rules_pin number[WEFT_MAX_AXES];
 };
 
-/* len bytes of text. An error names the path and the line. */
+/* Parses len bytes of text. An error names the path and the line. */
 int rules_parse(const char *path, const char *text, size_t len, struct arena *arena, struct rules *out);
 /* False: no rule matches. */
 bool rules_match_find(const struct rules *r, const char *name, struct rules_match *out);
-/* The fuse line whose fused name stands in `name` as whole words between dots; NULL: none. */
+/* The fuse line whose fused name is in `name` as whole words between dots; NULL: none. */
 const struct rules_fuse *rules_match_fused(const struct rules *r, const char *name);
-/* The same for one of its parts, *part being which. */
+/* The same for the name of a part; *part says which part. */
 const struct rules_fuse *rules_match_part(const struct rules *r, const char *name, int *part);
-/* `name` with the words `from` in it replaced by `to`; NULL when memory is out. from stands in it. */
+/* `name` with the words `from`, which must be in it, replaced by `to`; NULL if memory is out. */
 char *rules_match_renamed(const char *name, const char *from, const char *to, struct arena *arena);
-bool rules_match_mention(const struct rules *r, const char *axis);         /* does any rule split or place over it? */
-bool rules_match_ask(const struct rules *r, const char *name, size_t len); /* is there a $name in them? */
+/* Does any rule split or place over the axis? */
+bool rules_match_mention(const struct rules *r, const char *axis);
+bool rules_match_ask(const struct rules *r, const char *name, size_t len); /* does any rule use $name? */
 #endif

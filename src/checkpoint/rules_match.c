@@ -1,4 +1,4 @@
-/* Which rule is a name's; see rules.h. */
+/* Which rule applies to a name; see rules.h. */
 #include <string.h>
 
 #include "checkpoint/rules.h"
@@ -9,8 +9,9 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Matches what stands in a pattern up to its next `*` or its end, at `at` in a name; *end is behind it. A number is
- * all the digits there are, so there is one way at most, and one that begins later never ends earlier. */
+/* Matches the pattern up to its next `*` or its end with the name at `at`; *end is behind the match. A number takes all
+ * digits that follow, so there is at most one match at each position, and a match that begins later never ends
+ * earlier. */
 static bool match_stretch(const char *pattern, const char *name, const char *at, const char **end,
                           struct rules_match *m)
 {
@@ -21,7 +22,7 @@ static bool match_stretch(const char *pattern, const char *name, const char *at,
             continue;
         }
         struct rules_pin *number = &m->number[m->n];
-        number->axis = ++pattern; /* up to the brace: the name is compared by its length */
+        number->axis = ++pattern; /* up to the brace: the axis is compared by its length */
         number->at = 0;
         if (!is_digit(*at) || (at > name && is_digit(at[-1])))
             return false;
@@ -37,7 +38,7 @@ static bool match_stretch(const char *pattern, const char *name, const char *at,
     return true;
 }
 
-/* Stretches between stars are looked for from left to right, each as early as it can be; the last one stands at the
+/* Looks for the stretches between stars from left to right, each as early as possible. The last one must be at the
  * end. */
 static bool match(const char *pattern, const char *name, struct rules_match *m)
 {
@@ -72,7 +73,7 @@ bool rules_match_find(const struct rules *r, const char *name, struct rules_matc
 
 /* ---- fused tensors ---- */
 
-/* Where `words` stand in a name, with a dot or an end on either side. */
+/* Finds `words` in a name, with a dot or an end on either side. */
 static const char *find_words(const char *name, const char *words)
 {
     size_t n = strlen(words);

@@ -134,8 +134,8 @@ static int read_offsets(struct reading *r, const struct json_value *v, struct sa
     return 0;
 }
 
-/* Are the bytes those of the shape? An extent of 0 hides no overflow of the others: a layout has to bear the shape,
- * too. */
+/* Does the tensor have as many bytes as its shape needs? The product of the other extents must not overflow even if one
+ * extent is 0, since a layout needs the shape, too. */
 static int check_bytes(const struct reading *r, const struct safetensors_tensor *t)
 {
     int64_t size = (int64_t)weft_dtype_size(t->dtype), count = size;
@@ -207,7 +207,7 @@ static int order_by_name(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* Tensors without bytes stand before the one that begins where they do. */
+/* Tensors without bytes come before the one that begins at the same offset. */
 static int order_by_place(const void *a, const void *b)
 {
     const struct safetensors_tensor *x = a, *y = b;

@@ -14,19 +14,20 @@
     65536 /* if the runs of a piece have at least this many bytes on average, they are read straight into their place \
            */
 
-/* The slab at hand. */
+/* The current slab. */
 struct slab {
     const struct slab_cut *p;
     int64_t at[WEFT_MAX_DIMS]; /* index, in the dims before p->dim */
     int64_t lo, hi;            /* in p->dim */
 };
 
-/* What a piece has of it: places in the dims before, rows lo .. hi of its array in p->dim, and how many elements. */
+/* The part of a slab that a piece has: positions in the dims before p->dim, rows lo .. hi of its array in p->dim, and
+ * the number of elements. */
 struct clip {
     const struct slab_piece *piece;
     int64_t at[WEFT_MAX_DIMS];
     int64_t lo, hi, count;
-    unsigned char *data; /* of a destination: where it stands in the buffer */
+    unsigned char *data; /* for a destination: its address in the buffer */
 };
 
 /* ---- what a piece has of a slab ---- */
@@ -114,14 +115,15 @@ static int write_ranges(const struct slab_place *place, const struct ranges *r, 
     for (int64_t i = 0; i < r->n && !rc; i++)
         rc = checkpoint_files_write_all(place->file->fd, from + i * r->bytes, (size_t)r->bytes, r->at + i * r->step,
                                         place->file->path);
-    if (!rc && r->n == 1 && r->bytes >= DIRECT_LEAST) /* the disk may begin, so that the sync at the end is short */
+    /* Lets the system begin to write, so that the sync at the end is short. */
+    if (!rc && r->n == 1 && r->bytes >= DIRECT_LEAST)
         sync_file_range(place->file->fd, (off_t)r->at, (off_t)r->bytes, SYNC_FILE_RANGE_WRITE);
     return rc;
 }
 
 /* ---- from piece to piece ---- */
 
-/* A copy out of a source piece's part of the slab: by loops from one offset to one address. */
+/* A copy from a source piece's part of the slab: a nest of loops from one offset to one address. */
 struct step {
     struct memory_tile tile;
     int64_t from;
@@ -148,7 +150,7 @@ static int add_step(struct steps *l, const struct step *s, struct arena *arena)
     return 0;
 }
 
-/* A piece's positions of [lo, hi) in p->dim, by their rows from the first of them on. */
+/* The positions in [lo, hi) of p->dim that a piece has, as rows counted from the first of them. */
 static int clip_runs(const struct slab *s, const struct clip *k, struct runs *out)
 {
     struct runs window = {.arena = out->arena};
@@ -163,7 +165,7 @@ static int clip_runs(const struct slab *s, const struct clip *k, struct runs *ou
     return rc;
 }
 
-/* All combinations of one run a dim, each a nest of loops: two a dim. */
+/* Lists all combinations of one run for each dim. Each is a nest of two loops for each dim. */
 static int list_steps(const struct slab *s, const struct clip *a, const struct clip *b, const struct pair_runs *joined,
                       struct steps *out, struct arena *arena)
 {
@@ -221,7 +223,7 @@ static int meet(const struct slab *s, const struct clip *a, const struct clip *b
     return list_steps(s, a, b, joined, out, arena);
 }
 
-/* Bytes of a step that is one run on both sides; 0: it is not. */
+/* Bytes of a step that is one run on both sides; 0: the step is not one run. */
 static int64_t run_bytes(const struct memory_tile *t, int64_t size)
 {
     if (!t->loops)

@@ -1,8 +1,9 @@
 /* Slabs: a part is moved slab by slab. A slab is a box of the global tensor: one index in each dim before `dim`, a
- * range in it, all of the dims behind it. Local arrays are in ascending order of the global index, so what a piece has
- * of a slab is one range of its array, whichever way it is split, and so is one range of its file (several, where
- * parts are fused along a dim behind `dim`). Source pieces cover a slab once, and so do destination pieces: each byte
- * is read once and written once to each file that has it, and a buffer of the slab's size on either side is enough. */
+ * range in `dim`, and all of the dims behind it. Local arrays are in ascending order of the global index. So the
+ * elements of a slab that a piece has are one range of its array, in whichever way it is split, and one range of its
+ * file. (If parts are fused along a dim behind `dim`, they are several ranges of the file.) Source pieces cover a slab
+ * once, and so do destination pieces. So each byte is read once and written once to each file that has it, and a buffer
+ * of the slab's size on either side is enough. */
 #ifndef WEFT_CHECKPOINT_SLAB_H
 #define WEFT_CHECKPOINT_SLAB_H
 #include "checkpoint/checkpoint.h"
@@ -29,14 +30,14 @@ struct slab_side {
     size_t npieces;
 };
 
-/* A part cut into slabs: its pieces on both sides, and how large the slabs are. It has its own memory. */
+/* A part cut into slabs: its pieces on both sides, and how large the slabs are. It owns its memory. */
 struct slab_cut {
     struct arena arena;
     const struct checkpoint_part *part;
     int ndim; /* a scalar has one dim of 1 here */
     int64_t shape[WEFT_MAX_DIMS];
     int dim;
-    int64_t rows; /* of a slab, in dim */
+    int64_t rows; /* rows of a slab, in dim */
     int64_t per;  /* slabs for each combination of indices in the dims before */
     int64_t slabs;
     struct slab_side src, dst;
@@ -45,11 +46,11 @@ struct slab_cut {
 /* What one thread works with. */
 struct slab_buffers {
     unsigned char *read, *write;
-    size_t size; /* of each */
+    size_t size; /* bytes of each buffer */
     struct arena arena;
 };
 
-/* Slabs of at most `size` bytes on either side. slabs is 0 where the part has no elements. */
+/* Cuts a part into slabs of at most `size` bytes on either side. slabs is 0 if the part has no elements. */
 int slab_cut_make(const struct checkpoint *c, const struct checkpoint_part *p, size_t size, struct slab_cut *out);
 void slab_cut_free(struct slab_cut *p);
 /* Reads, copies and writes slab number i; *written counts bytes in all files, *read those of the source. */

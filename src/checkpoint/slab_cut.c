@@ -40,7 +40,8 @@ static bool is_empty(const struct slab_cut *p, const struct slab_piece *piece)
     return false;
 }
 
-/* Mesh positions that differ along axes that copy have one piece: the number of the position where those are 0. */
+/* Mesh positions that differ only along axes of copies have the same piece. Returns the number of the position where
+ * these coordinates are 0. */
 static int64_t original(const weft_layout *l, int64_t index)
 {
     for (int a = 0; a < l->naxes; a++)

@@ -1,5 +1,5 @@
-/* The input: which of its forms it is, and its files. One rank's part of it is a file, or a folder with one file or an
- * index of several; the input is such a part, or one for each rank. */
+/* The input: which form it has, and its files. The input of one rank is a file, or a folder with one file or with an
+ * index of several. The whole input is that of one rank, or one for each rank. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -112,7 +112,7 @@ static int order_by_name(const void *a, const void *b)
     return strcmp((*x)->name, (*y)->name);
 }
 
-/* The tensors of a file are those that the index lists for it, in order of their names. */
+/* Checks that a file has exactly the tensors that the index lists for it; both are in order of their names. */
 static int check_listed(const struct checkpoint_file *f, const struct listed *l, size_t n, const char *index)
 {
     size_t k = f->header.ntensors;
@@ -200,7 +200,7 @@ static char *rank_name(struct checkpoint *c, const char *pattern, int rank)
     return name;
 }
 
-/* How many files of ranks a folder that weft wrote has; 0: none; -1: there are several sets. */
+/* How many rank files a folder that weft wrote has; 0: none; -1: there are several sets. */
 static int folder_ranks(const char *folder)
 {
     int ranks = 0, n, end;
@@ -215,7 +215,7 @@ static int folder_ranks(const char *folder)
     return ranks;
 }
 
-/* The mesh: what the first file says, or what the caller does. */
+/* Takes the mesh from the first file, or from the caller. */
 static int learn_mesh(struct checkpoint *c, const char *in, bool set, bool *by_rules)
 {
     const char *from = c->opts->from;

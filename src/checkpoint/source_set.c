@@ -1,5 +1,5 @@
-/* What the input's files hold: entries, and the layouts of their parts, as weft's notes in the files say or by rules.
- * Either way the arrays must be the ones that the layouts give their ranks. */
+/* What the input's files hold: entries, and the layouts of their parts, which come from weft's notes in the files or
+ * from rules. In both cases each rank's arrays must have the shapes that the layouts give. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +53,7 @@ static int wrong(const struct checkpoint *c, const struct item *i, const char *w
                      safetensors_show(i->tensor->name, shown), why);
 }
 
-/* The arrays of one name, one a rank. */
+/* Makes an entry of the arrays of one name, one for each rank. */
 static int new_entry(struct checkpoint *c, const struct item *items, size_t n, int nparts,
                      struct checkpoint_entry **out)
 {
@@ -105,7 +105,7 @@ static int wrong_shape(const struct checkpoint *c, const struct checkpoint_entry
                      c->src.files.v[h->file].path, safetensors_show(e->name, shown), a, h->rank, b);
 }
 
-/* Are these ranks the layout's, all of them? */
+/* Are the ranks that have the entry exactly the ranks of the layout? */
 static int check_ranks(const struct checkpoint *c, const struct checkpoint_entry *e, const weft_layout *l)
 {
     char shown[SAFETENSORS_SHOWN];
@@ -157,7 +157,7 @@ static int check_entry(const struct checkpoint *c, const struct checkpoint_entry
 
 /* ---- by rules ---- */
 
-/* The extent of a dim is that of its pieces together. */
+/* The extent of a dim is the sum of the extents of its pieces. */
 static int sum_pieces(const struct checkpoint_entry *e, const weft_layout *l, int dim, int64_t *out)
 {
     *out = 0;
@@ -318,7 +318,7 @@ static int by_notes(struct checkpoint *c, const struct item *items, size_t n)
     return rc;
 }
 
-/* Each file of a set says the same mesh, and its own rank. */
+/* Checks that each file of a set has the same mesh in its notes, and its own rank. */
 static int check_notes(const struct checkpoint *c)
 {
     const char *mesh = safetensors_note(&c->src.files.v[0].header, CHECKPOINT_MESH_NOTE);
@@ -336,7 +336,7 @@ static int check_notes(const struct checkpoint *c)
     return 0;
 }
 
-/* In the order in which they stand in the files of the first rank that has them. */
+/* Orders entries as in the files of the first rank that has them. */
 static int order_entries(const void *a, const void *b)
 {
     const struct checkpoint_entry *const *x = a, *const *y = b;
@@ -356,7 +356,7 @@ int checkpoint_source_set(struct checkpoint *c, bool rules)
     if (!rc)
         rc = list_items(c, &items, &n);
     memset(c->count, 0, sizeof c->count);
-    for (size_t i = 0; i < n && !rc && rules; i++) { /* parts of a fused tensor have the numbers of its name */
+    for (size_t i = 0; i < n && !rc && rules; i++) { /* parts of a fused tensor have the same numbers in their names */
         const struct rules_fuse *f = rules_match_fused(&c->rules, items[i].tensor->name);
         const char *name =
             f ? rules_match_renamed(items[i].tensor->name, f->fused, f->part[0], &c->arena) : items[i].tensor->name;

@@ -1,4 +1,4 @@
-/* The output's files: which rank holds which pieces, the headers, and where everything stands. */
+/* The output's files: which rank holds which pieces, the headers, and where everything is in the files. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,7 +113,7 @@ static struct checkpoint_file *add_file(struct checkpoint *c, int rank)
     return f;
 }
 
-/* Each rank has a file; one rank alone has several of them where they would be larger than a shard. */
+/* Each rank has one file. If there is only one rank, it has several files if one would be larger than a shard. */
 static int assign_files(struct checkpoint *c, bool one)
 {
     int64_t most = one ? INT64_MAX : c->opts->shard > 0 ? c->opts->shard : SHARD, bytes = 0;
@@ -217,7 +217,7 @@ static int layout_note(struct checkpoint *c, const struct checkpoint_entry *e, s
     return 0;
 }
 
-/* Notes of other programs in the first file go into all files; weft's own notes are made anew. */
+/* Notes of other programs in the first input file are copied into all files; weft's own notes are made anew. */
 static int add_notes(struct checkpoint *c, const char *to)
 {
     static const struct safetensors_header none;

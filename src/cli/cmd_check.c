@@ -117,7 +117,7 @@ struct cases {
     bool as_json;
     struct json json;
     int64_t line, passed, failed;
-    int code; /* wrong counts more than bad */
+    int code; /* the worst so far; wrong is worse than bad */
 };
 
 static char *trim(char *s)
@@ -219,8 +219,8 @@ static int check_cases(const char *path, const struct check_opts *o, bool as_jso
     return c.code;
 }
 
-/* In a job, the ranks for a URL without a name are its processes. All do the same and come to the same end; rank 0
- * tells it. For shm: processes are started here if there is no job. */
+/* In a job, the ranks for a URL without a name are the job's processes. All do the same and get the same result; rank 0
+ * prints it. For shm: without a job, processes are started here. */
 static int join_job(struct check_opts *o)
 {
     weft_comm_opts opts = {.size = sizeof opts, .staged = o->staged};
@@ -297,9 +297,9 @@ int cmd_check(int argc, char **argv)
         return code;
     code = cases ? check_cases(cases, &o, json) : check_one(words[0], words[1], &o, json);
     fflush(NULL);
+    /* A launcher ends the others when a rank fails, so no rank ends before rank 0 has said why. */
     if (o.job)
-        weft_comm_barrier(
-            o.job, WEFT_DEADLINE); /* a launcher ends the others when a rank fails: not before rank 0 has told why */
+        weft_comm_barrier(o.job, WEFT_DEADLINE);
     weft_comm_close(o.job);
     return code;
 }

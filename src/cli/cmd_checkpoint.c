@@ -14,7 +14,7 @@
 #include "tool/signals.h"
 #include "weft/checkpoint.h"
 
-/* ---- an interrupt stops the work, which then removes what is not complete ---- */
+/* ---- after an interrupt the work stops and removes what is not complete ---- */
 
 #define BAR 40
 

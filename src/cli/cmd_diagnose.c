@@ -1,4 +1,5 @@
-/* weft diagnose: who waits for whom in a job that hung or failed, and who is missing, from the files of its ranks. */
+/* weft diagnose: which ranks wait for which in a job that hung or failed, and which are missing, from the files of its
+ * ranks. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +14,8 @@
 struct diagnosis {
     struct flight_files fl;
     struct wait_ends ends;
-    size_t *by_on, *first_on; /* the waits in order of whom they are for; where those for each rank begin */
-    int *list, n;             /* ranks to be shown, ascending; one may stand there several times */
+    size_t *by_on, *first_on; /* the waits, sorted by the rank that is waited for; where those for each rank begin */
+    int *list, n;             /* ranks to be shown, ascending; a rank may be there several times */
 };
 
 /* ---- lists of ranks ---- */
@@ -52,7 +53,7 @@ static void list_telling(struct diagnosis *d, const char *failure)
             d->list[d->n++] = d->fl.files[i].rank;
 }
 
-/* The waits of one rank in one meeting stand together. */
+/* The waits of one rank in one meeting follow each other. */
 static bool same_meeting(const struct flight_wait *w, const struct flight_wait *v)
 {
     return w->call && v->call && w->rank == v->rank && !strcmp(w->comm, v->comm);
@@ -65,7 +66,7 @@ static void list_missed(struct diagnosis *d, const struct flight_wait *w)
         d->list[d->n++] = v->on;
 }
 
-/* "rank 3", or where there are several hosts "rank 3 on host b" */
+/* "rank 3", or with several hosts "rank 3 on host b". */
 static void print_rank(const struct diagnosis *d, int rank)
 {
     printf("rank %d", rank);
@@ -73,7 +74,7 @@ static void print_rank(const struct diagnosis *d, int rank)
         printf(" on host %s", d->fl.hosts[rank]);
 }
 
-/* The same for one, "ranks 0, 2-5" for several; true: there is one only. */
+/* The same for one rank, "ranks 0, 2-5" for several; true: there is only one. */
 static bool print_list(const struct diagnosis *d)
 {
     bool one = d->list[0] == d->list[d->n - 1];
@@ -130,7 +131,7 @@ static const struct flight_file *disagrees(const struct flight_files *fl, int i)
     return NULL;
 }
 
-/* What is known of a rank that holds up others and waits for nobody. */
+/* What is known of a rank that holds up others and waits for none. */
 static const char *state_of(const struct diagnosis *d, int rank)
 {
     bool unstarted = false;
@@ -208,7 +209,7 @@ static void print_ends(struct diagnosis *d)
             list_set(d, r);
             print_list(d);
             puts(" wait for each other and for nobody else");
-            d->ends.is_end[s] = false; /* it has been told */
+            d->ends.is_end[s] = false; /* it has been printed */
         }
     }
 }

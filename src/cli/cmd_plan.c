@@ -1,4 +1,5 @@
-/* weft plan: totals over all ranks, then who sends what to whom, then the steps of the ranks that were asked for. */
+/* weft plan: totals over all ranks, then what each rank sends to which rank, then the steps of the ranks that were
+ * asked for. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -61,7 +61,7 @@ static struct rank_files_piece piece_of(const struct side_files *s, int rank)
     return (struct rank_files_piece){.rank = rank, .dtype = s->dtype, .local = &s->local[rank]};
 }
 
-/* All that can be wrong with names and headers is said before anything is read or moved. */
+/* Reports all that is wrong with names and headers before anything is read or moved. */
 static int check_files(const struct job *j, struct failure *why)
 {
     int code = CLI_OK;

@@ -1,6 +1,6 @@
-/* weft run: starts the ranks of a program on this machine and stays with them until all have ended. One loop over one
- * signalfd and the pipes of the ranks; nothing outlives it, since ranks end with their launcher, and a watchdog ends
- * what they have started. */
+/* weft run: starts the ranks of a program on this machine and stays with them until all have ended. It is one loop over
+ * one signalfd and the pipes of the ranks. Nothing outlives it: ranks end with their launcher, and a watchdog ends what
+ * they have started. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -31,23 +31,23 @@
 struct job {
     char **argv;
     const char *url;
-    const char *at, *token; /* where the ranks meet, if need be; NULL: not told */
+    const char *at, *token; /* where the ranks meet, if they need to; NULL: not given */
     int64_t ranks, hosts;   /* hosts 0: none are played */
     struct netns netns;
-    struct temp_folder folder; /* made for the ranks to meet in, if need be */
+    struct temp_folder folder; /* made for the ranks to meet in, if they need it */
     struct watchdog watchdog;
     bool bind, tag;
-    bool terminal; /* rank 0 reads from one: it stays in the launcher's process group */
+    bool terminal; /* rank 0 reads from a terminal, so it stays in the launcher's process group */
     pid_t launcher;
     cpu_set_t cores;
-    sigset_t mask;            /* of signals, as it was */
+    sigset_t mask;            /* the signal mask as it was before */
     int signals;              /* the signalfd */
     pid_t *pids;              /* 0: has ended */
-    struct rank_output *tags; /* two a rank */
+    struct rank_output *tags; /* two for each rank */
     struct pollfd *polls;
     int left, code;      /* ranks that run; the first exit code that is not 0 */
-    bool ending, unread; /* unread: nobody reads what is printed any more */
-    int64_t kill_at;     /* in ms; 0: not */
+    bool ending, unread; /* unread: the reader of this command's output is gone */
+    int64_t kill_at;     /* in ms; 0: no kill is planned */
 };
 
 static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT, SIGWINCH};
@@ -62,7 +62,7 @@ static int64_t now_ms(void)
 
 /* ---- a rank ---- */
 
-/* The i-th of the cores that the launcher may use, round and round. */
+/* Pins a rank to one of the cores that the launcher may use, in turn. */
 static void pin(const struct job *j, int rank)
 {
     int want = rank % CPU_COUNT(&j->cores);
@@ -127,7 +127,7 @@ static void become_rank(const struct job *j, int rank, int out, int err)
     _exit(code);
 }
 
-/* A rank and what it has started, as kill() takes it. */
+/* A rank and what it has started, as an argument of kill(). */
 static pid_t target(const struct job *j, int rank)
 {
     return rank || !j->terminal ? -j->pids[rank] : j->pids[rank];
@@ -151,7 +151,7 @@ static int start_rank(struct job *j, int rank)
     if (pid < 0)
         return -1;
     if (rank || !j->terminal)
-        setpgid(pid, pid); /* here, too, so that it is done for both */
+        setpgid(pid, pid); /* also in the parent, so that it is done before either goes on */
     j->pids[rank] = pid;
     j->watchdog.ends[rank] = target(j, rank);
     j->left++;
@@ -174,7 +174,7 @@ static void end_all(struct job *j)
     j->ending = true;
     j->kill_at = now_ms() + GRACE_MS;
     send_all(j, SIGTERM);
-    send_all(j, SIGCONT); /* a stopped one would not hear it */
+    send_all(j, SIGCONT); /* a stopped rank would not get the signal */
 }
 
 static void note_end(struct job *j, int rank, const siginfo_t *how)
@@ -192,14 +192,14 @@ static void note_end(struct job *j, int rank, const siginfo_t *how)
         end_all(j);
     }
     if (j->ending)
-        kill(target(j, rank), SIGKILL); /* what it has started and left behind */
+        kill(target(j, rank), SIGKILL); /* ends what the rank has started and left behind */
     j->watchdog.ends[rank] = 0;
     waitpid(j->pids[rank], NULL, 0);
     j->pids[rank] = 0;
     j->left--;
 }
 
-/* A rank that has ended is reaped last: until then nobody else can have its number. */
+/* A rank that has ended is reaped last: until then no other process can get its number. */
 static void reap(struct job *j)
 {
     for (int r = 0; r < j->ranks; r++) {
@@ -209,7 +209,7 @@ static void reap(struct job *j)
     }
 }
 
-/* What a terminal sends goes to all of the launcher's process group already. */
+/* A terminal sends its signals to the whole process group of the launcher already. */
 static void read_signals(struct job *j)
 {
     struct signalfd_siginfo s;
@@ -277,7 +277,7 @@ static int fresh_url(char *url, size_t cap, const char *scheme)
     return 0;
 }
 
-/* Ranks that do not meet in shared memory and were not told where get a folder of their own. */
+/* Ranks that do not meet in shared memory and were not told where to meet get a folder of their own. */
 static int make_folder(struct job *j, char *at, size_t cap)
 {
     char why[400];
@@ -290,7 +290,7 @@ static int make_folder(struct job *j, char *at, size_t cap)
     return CLI_OK;
 }
 
-/* Also in the watchdog, in place of a launcher that was killed. */
+/* Called by the launcher, or by the watchdog if the launcher was killed. */
 static void clean_up(void *arg)
 {
     struct job *j = arg;
@@ -343,8 +343,8 @@ static int serve_and_launch(struct job *j)
     return code;
 }
 
-/* From now on signals are read, not obeyed: those that come before the ranks are there wait for them, and none ends the
- * launcher before it has removed what it made. */
+/* From now on signals are read and do not end the launcher. Signals that come before the ranks are started are handled
+ * afterwards. No signal ends the launcher before it has removed what it made. */
 static int watch_signals(struct job *j)
 {
     sigset_t set;
@@ -353,7 +353,7 @@ static int watch_signals(struct job *j)
     sigaddset(&set, SIGPIPE);
     for (size_t i = 0; i < FORWARDED; i++)
         sigaddset(&set, forwarded[i]);
-    signal(SIGCHLD, SIG_DFL); /* where it is ignored, ends of ranks would not be told */
+    signal(SIGCHLD, SIG_DFL); /* if it is ignored, the system does not report that ranks have ended */
     sigprocmask(SIG_BLOCK, &set, &j->mask);
     j->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (j->signals >= 0)
@@ -362,12 +362,12 @@ static int watch_signals(struct job *j)
     return CLI_WRONG;
 }
 
-/* What has come meanwhile is obeyed now. */
+/* Signals that have come meanwhile take effect now. */
 static void obey_signals(const struct job *j)
 {
     close(j->signals);
     if (j->unread)
-        raise(SIGPIPE); /* the end of a writer without a reader */
+        raise(SIGPIPE); /* ends like any writer without a reader */
     sigprocmask(SIG_SETMASK, &j->mask, NULL);
 }
 
@@ -382,7 +382,7 @@ static int watch_and_launch(struct job *j)
     return code;
 }
 
-/* With hosts to play, and what must be gone afterwards. */
+/* Makes the hosts to play, and removes afterwards what it made. */
 static int set_up_and_launch(struct job *j, bool wide)
 {
     char at[sizeof j->folder.path + 8], why[256];

@@ -1,5 +1,5 @@
-/* Window memory: what the transport allocates, made ready so that no run waits for the kernel. A page
- * that is touched for the first time costs many times a copy of it. */
+/* Window memory: the transport allocates it, and its pages are touched here, so that no run waits for the kernel. The
+ * first touch of a page costs many times a copy of it. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -27,7 +27,7 @@ static void touch(volatile char *memory, size_t bytes)
 void comm_alloc_populate(char *memory, size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), huge = bytes / TRANSPORT_HUGE * TRANSPORT_HUGE;
-    if (huge) { /* memory of processes mostly gets no huge pages by itself, but Linux 6.1 can collapse it into them */
+    if (huge) { /* shared memory rarely gets huge pages by itself, but Linux 6.1 can collapse it into them */
         madvise(memory, huge, MADV_HUGEPAGE);
         madvise(memory, huge, MADV_COLLAPSE);
     }
@@ -83,6 +83,6 @@ void comm_alloc_free_windows(weft_comm *c)
     while (c->windows) {
         struct comm_window *w = c->windows;
         c->windows = w->next;
-        free(w); /* the memory goes with the group */
+        free(w); /* the memory is freed with the group */
     }
 }

@@ -1,7 +1,7 @@
-/* Functions of the user that a pass calls: which thread is in one, and which comms refuse to wait meanwhile. */
+/* Functions of the user that a pass calls: which thread is in one, and which comms refuse to wait until it returns. */
 #include "comm/comm.h"
 
-static _Thread_local int callbacks; /* that this thread is in */
+static _Thread_local int callbacks; /* how many this thread is in */
 
 bool comm_callback_active(void)
 {

@@ -17,10 +17,10 @@
 
 #define SPIN_TURNS 2000
 #define BEAT_NS \
-    INT64_C(20000000) /* a rank that sleeps sees a death within this time; an idle one wakes fifty times a second */
+    INT64_C(20000000) /* a rank that sleeps sees the death of a peer within this time, and wakes 50 times a second */
 
-/* What the caller's options and URL leave open is taken from the launcher's environment: the URL, or the name behind
- * its scheme, and rank and size. */
+/* Takes from the launcher's environment what the caller's options and URL leave open: the URL, or the name behind its
+ * scheme, and rank and size. */
 static int find_group(const char *url, weft_comm_opts *o, struct environment_job *job, const struct transport **t,
                       const char **place)
 {
@@ -83,7 +83,7 @@ void comm_begin_mail(weft_comm *c, struct mail *mail)
 
 static void comm_free(weft_comm *c);
 
-/* Joins the group; b is the comm's on success and freed otherwise. */
+/* Joins the group. On success the comm owns b; otherwise b is freed. */
 static int open_comm(struct opening *b, const weft_comm_opts *o, weft_comm **out)
 {
     weft_comm *c = calloc(1, sizeof *c);
@@ -245,12 +245,12 @@ static void comm_free(weft_comm *c)
 {
     comm_task_close_all(c);
     leave_siblings(c);
-    if (--c->family->comms == 0) /* before its bell goes */
+    if (--c->family->comms == 0) /* before its bell is freed */
         family_close(c->family);
     comm_deferred_close(c);
     staging_close(&c->staging);
     comm_alloc_free_windows(c);
-    bool failed = core_failed(c->group); /* then some will never close theirs, and nobody waits for them */
+    bool failed = core_failed(c->group); /* then some ranks will never close theirs, and no rank waits for them */
     c->transport->leave(c->link);
     free(c->survivors);
     open_free(c->opening, failed ? 0 : c->deadline_ns);

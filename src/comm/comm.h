@@ -25,7 +25,7 @@
 #include "transport/transport.h"
 #include "weft.h"
 
-/* What a meeting is about. A call of all ranks that takes several meetings has a name for each. */
+/* What a meeting is about. A collective call that takes several meetings has a name for each. */
 enum comm_call {
     COMM_BARRIER = 1,
     COMM_BIND,
@@ -35,8 +35,8 @@ enum comm_call {
     COMM_WINDOW,
     COMM_WINDOW_DONE,
     COMM_SPLIT,
-    COMM_SPLIT_GROUPS, /* the new groups are there */
-    COMM_SPLIT_DONE,   /* on several hosts: their wires are, too */
+    COMM_SPLIT_GROUPS, /* the new groups exist */
+    COMM_SPLIT_DONE,   /* on several hosts: their wires exist, too */
     COMM_EXCHANGE,
     COMM_EXCHANGE_DONE
 };
@@ -48,18 +48,18 @@ struct comm_window {
     void *memory;
 };
 
-/* What siblings share, for as long as one of them is there. */
+/* What siblings share, for as long as one of them is open. */
 struct comm_family {
     int comms;
-    unsigned forks; /* of forks.h, when it was made */
-    weft_comm *any; /* one of them */
+    unsigned forks; /* forks_count() when the family was made */
+    weft_comm *any; /* one comm of the family */
     int spin_turns; /* turns that find nothing before the progress thread sleeps */
     _Atomic uint32_t nudges;
-    _Atomic int64_t looked_at;       /* liveness.c: when this rank last looked at its peers, */
-    _Atomic int64_t back_at;         /* and when it did so after a break */
+    _Atomic int64_t looked_at;       /* liveness.c: when this rank last looked at its peers */
+    _Atomic int64_t back_at;         /* when it last did so after a break */
     atomic_bool away;                /* the last look came after a break */
-    struct progress_lock *lock;      /* lock.c; NULL: all calls are of one thread at a time */
-    _Atomic uint32_t walked;         /* exchange_put.c: somebody is in the list of exchanges */
+    struct progress_lock *lock;      /* lock.c; NULL: one thread at a time makes all calls */
+    _Atomic uint32_t walked;         /* exchange_put.c: a thread walks the list of exchanges */
     struct weft_exchange *exchanges; /* of all the comms; only src/exchange looks into it */
 };
 
@@ -86,45 +86,44 @@ struct weft_comm {
     struct opening *opening;     /* how it was opened; NULL: split from another */
     struct split *splitting;     /* of split.c, while this rank is in it; otherwise NULL */
     struct survivors *survivors; /* of survive.c: what ranks of other hosts have said; otherwise NULL */
-    struct remote *remote;       /* src/window's, and nobody else looks into it: windows on several hosts */
-    struct pipes
-        *pipes;    /* src/exchange's, and nobody else looks into it: pipes that ranks of other hosts may speak of */
-    bool has_lock; /* its family has a progress lock: it has a progress thread, or is on several hosts */
-    int refcount;  /* execs, windows and exchanges that are not freed, and passes that are under way */
-    bool closed;   /* by the caller; freed with the last reference */
+    struct remote *remote;       /* windows on several hosts; only src/window looks into it */
+    struct pipes *pipes;         /* pipes that mail of other hosts may name; only src/exchange looks into it */
+    bool has_lock;               /* its family has a progress lock, because of a progress thread or of several hosts */
+    int refcount; /* one for each exec, window and exchange that is not freed, and for each pass under way */
+    bool closed;  /* the caller has closed it; it is freed with the last reference */
     bool in_callback;
     bool barrier_open; /* a barrier's timeout ran out in this meeting */
     uint64_t barrier;
     int64_t watched_at; /* when liveness_watch last looked */
     int64_t missed_at;  /* when a meeting last looked for ranks that are gone */
-    unsigned tests;     /* that found a run in flight */
+    unsigned tests;     /* tests that found a run in flight */
     struct comm_deferred *deferred;
-    struct comm_window *windows; /* that weft_comm_alloc has given out */
+    struct comm_window *windows; /* memory that weft_comm_alloc has given out */
     weft_comm *sibling;          /* a ring of the comms of this rank */
     bool tainted;                /* a sibling had failed when it was closed */
     struct flight_recorder flight;
 };
 
-#define COMM_DEADLINE_MOST (INT64_MAX / 4) /* ns: the clock and it do not overflow */
+#define COMM_DEADLINE_MOST (INT64_MAX / 4) /* ns: added to the clock it does not overflow */
 
 /* ---- comm.c ---- */
 
-/* Fills a zeroed comm over a link; it is its only sibling then. The family counts it. */
+/* Fills a zeroed comm over a link, without siblings at first. The family counts it. */
 void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o, bool dedicated_cores,
                 struct comm_family *f);
-void comm_begin_mail(weft_comm *c, struct mail *mail); /* for one on several hosts */
+void comm_begin_mail(weft_comm *c, struct mail *mail); /* for a comm on several hosts */
 static inline void comm_hold(weft_comm *c)
 {
     c->refcount++;
 }
 void comm_drop(weft_comm *c); /* frees a closed comm with its last reference */
-/* Was it made before this process was forked from its parent? Then it is the parent's to free and to close. */
+/* Was the comm made before this process was forked? Then the parent frees and closes it. */
 static inline bool comm_inherited(const weft_comm *c)
 {
     return c->family->forks != forks_count();
 }
-/* Reads a timeout of the interface: puts the comm's deadline in place of WEFT_DEADLINE, and leaves -1 for no limit.
- * WEFT_EINVAL for other negative values; `call` is for the text. */
+/* Checks a timeout of the interface. WEFT_DEADLINE becomes the comm's deadline; -1 stays and means no limit. Other
+ * negative values are WEFT_EINVAL, with `call` in the error text. */
 int comm_timeout_named(const weft_comm *c, const char *call, int64_t *timeout_ns);
 static inline int comm_timeout(const weft_comm *c, const char *call, int64_t *timeout_ns)
 {
@@ -139,15 +138,15 @@ struct comm_deferred {
     const _Atomic uint32_t *refcount;
     void *memory;
 };
-/* Releases shared memory once its refcount is 0; d, which the caller has allocated, is freed then. */
+/* Releases shared memory once its refcount is 0. The caller has allocated d, which is freed at the same time. */
 void comm_deferred_add(weft_comm *c, struct comm_deferred *d, const _Atomic uint32_t *refcount, void *memory);
-void comm_deferred_close(weft_comm *c); /* the end: the group keeps what is still looked at */
+void comm_deferred_close(weft_comm *c); /* when the comm ends: the group keeps what peers still look at */
 
 /* ---- alloc.c ---- */
 
-void comm_alloc_free_windows(weft_comm *c); /* what weft_comm_alloc has noted: the memory goes with the group */
-/* Touches memory that the transport has just given, before others know of it, in huge pages where the system has them.
- */
+void comm_alloc_free_windows(weft_comm *c); /* frees the list only: the memory is freed with the group */
+/* Touches memory that the transport has just allocated, before peers know of it. Uses huge pages where the system has
+ * them. */
 void comm_alloc_populate(char *memory, size_t bytes);
 
 /* ---- fail.c ---- */
@@ -159,7 +158,7 @@ static inline int comm_failure(weft_comm *c) /* 0, or comm_fail_error */
 {
     return core_failed(c->group) ? comm_fail_error(c) : 0;
 }
-/* May peers, after a failure of the comm or of a sibling, still touch memory that was bound there? */
+/* Has the comm or a sibling failed, so that peers may still touch memory that was bound there? */
 bool comm_fail_tainted(const weft_comm *c);
 
 /* ---- names.c ---- */
@@ -169,7 +168,7 @@ const char *names_call(uint32_t call); /* the function of weft.h */
  * buffer of NAMES_RANK bytes. */
 #define NAMES_RANK 128
 const char *names_rank(const weft_comm *c, int rank, char *buf);
-const char *names_gone(const weft_comm *c, int rank); /* what is known of one that is gone without a word */
+const char *names_gone(const weft_comm *c, int rank); /* what is known of a rank that is gone without a farewell */
 
 /* A list of ranks for a text, each with a note of up to 40 letters: "rank 3", "ranks 1 on host a, 2 on host b and 5
  * more". Start with {0}. */
@@ -183,24 +182,25 @@ const char *names_text(struct comm_names *names);
 
 /* ---- progress.c ---- */
 
-/* One pass over all tasks of the comm and its siblings; tasks of a comm that has failed end. True if something moved.
- * `idle`: the rank has nothing better to do, so that work which might go better later is done now. */
+/* One pass over all tasks of the comm and its siblings. It ends the tasks of a comm that has failed. True if something
+ * moved. `idle`: the rank has nothing else to do, so tasks do now what they would otherwise postpone. */
 bool comm_progress(weft_comm *c, bool idle);
 
 /* ---- callback.c ---- */
 
-void comm_callback(weft_comm *c, bool is); /* around a function of the user: all siblings refuse to wait in it */
-bool comm_callback_active(void);           /* is this thread in one? For calls that several threads may make */
+/* Called before (true) and after (false) a function of the user, in which no sibling may wait. */
+void comm_callback(weft_comm *c, bool is);
+bool comm_callback_active(void); /* is this thread in a callback? For calls that several threads may make */
 
 /* ---- liveness.c ---- */
 
-/* Fails the comm, or a sibling, if a peer that is waited for there is gone or stalled. Unless it must, it looks only
- * once in a while. */
+/* Fails the comm, or a sibling, if a task there waits for a peer that is gone or stalled. Without `must` it looks at
+ * most once a millisecond. */
 void liveness_watch(weft_comm *c, int64_t now, bool must);
 /* For code that watches peers: this rank looks at them now. From any thread. */
 void liveness_look(weft_comm *c, int64_t now);
-/* For how long a peer has shown nothing while this rank looked. A rank that was stopped itself, maybe with all others,
- * cannot say what they did meanwhile: they have their time again. */
+/* For how long a peer has shown nothing while this rank looked. A rank that was stopped does not count that time, since
+ * it did not look: its peers get the whole deadline again. */
 int64_t liveness_silence(const weft_comm *c, int64_t seen_at, int64_t now);
 
 /* ---- wait.c ---- */
@@ -208,20 +208,20 @@ int64_t liveness_silence(const weft_comm *c, int64_t seen_at, int64_t now);
 /* What a wait is for. */
 struct comm_need {
     bool (*met)(void *arg);
-    int (*lacking)(void *arg); /* signals without which nothing can be done, at least 1; NULL: 1 */
+    int (*lacking)(void *arg); /* signals that must come before anything can be done, at least 1; NULL: 1 */
     void *arg;
-    int64_t until; /* core_now() at which it has waited long enough; negative: never */
+    int64_t until; /* core_now() at which the time runs out; negative: never */
 };
 
-/* Makes progress until the need is met: 0. COMM_LATE when its time runs out first; the comm's failure, with this
- * thread's error text set, when it fails first. */
+/* Makes progress until the need is met, and returns 0. Returns COMM_LATE if the time runs out first. Returns the comm's
+ * failure, with this thread's error text set, if the comm fails first. */
 #define COMM_LATE 1
 int comm_wait(weft_comm *c, const struct comm_need *need);
-/* Spins, or yields, for a short time without a look at the clock and without progress; true: met(arg). */
+/* Spins, or yields, for a short time. It reads no clock and makes no progress. True: met(arg). */
 bool comm_wait_spin(const weft_comm *c, bool (*met)(void *arg), void *arg);
 
-/* In the middle of a call of all ranks: makes progress until none of these is lacked, numbered from 0 on. When one of
- * them goes first, or the deadline runs out, the comm has failed. */
+/* In the middle of a collective call: makes progress until lacks(arg, i) is false for each i, the index of a rank in
+ * `ranks`. The comm fails if one of them is gone first, or if the deadline runs out. */
 struct comm_wait_ranks {
     const int *ranks;
     int n;
@@ -233,9 +233,9 @@ int comm_wait_ranks(weft_comm *c, const struct comm_wait_ranks *a);
 
 /* ---- meeting.c ---- */
 
-/* One meeting of all ranks: 0 when all are in the same call about the same object with equal digests and none voted a
- * failure; otherwise every rank gets the same code and the same text, which names the first rank that is to blame. vote
- * needs call, object, digest, place and code; its text is taken from this thread's error. On 0, *meeting says where the
- * votes are. When the deadline runs out the comm has failed. */
+/* One meeting of all ranks. Returns 0 if all are in the same call about the same object with equal digests and none
+ * voted a failure. Otherwise every rank gets the same code and the same text, which names the first rank that is to
+ * blame. The caller fills in call, object, digest, place and code of its vote; the text comes from this thread's error.
+ * On 0, *meeting says where the votes are. If the deadline runs out the comm has failed. */
 int meeting_agree(weft_comm *c, struct core_vote *vote, int64_t deadline_ns, uint64_t *meeting);
 #endif

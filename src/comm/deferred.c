@@ -7,7 +7,7 @@ static void sweep(weft_comm *c)
 {
     for (struct comm_deferred **at = &c->deferred; *at;) {
         struct comm_deferred *d = *at;
-        /* Acquire: pairs with the release of the last peer that lets go; it looks at the memory no more. */
+        /* Acquire: pairs with the release of the last peer, which does not look at the memory after it. */
         if (atomic_load_explicit(d->refcount, memory_order_acquire)) {
             at = &d->next;
             continue;

@@ -1,5 +1,5 @@
-/* The one place that reads the environment. weft run sets WEFT_RANK, WEFT_SIZE and WEFT_URL, and with --at WEFT_AT; of
- * other launchers a row of a table says which variables have the rank, the size and something that no other job on this
+/* The one place that reads the environment. weft run sets WEFT_RANK, WEFT_SIZE and WEFT_URL, and with --at WEFT_AT. For
+ * other launchers a row of a table says which variables hold the rank, the size and something that no other job on this
  * machine has. */
 #define _GNU_SOURCE
 #include "comm/environment.h"
@@ -28,7 +28,7 @@ static const char *variable(const char *name)
     return text && *text ? text : NULL;
 }
 
-/* A whole number of the environment that stands for an option which was left at 0. */
+/* Reads a whole number from the environment for an option that was left at 0. */
 static int from_environment(const char *name, int64_t scale, int64_t max, int64_t *value)
 {
     const char *text = getenv(name);
@@ -74,7 +74,7 @@ const char *weft_module_name(size_t i)
     return wire_module(environment_modules(), i);
 }
 
-/* A program that runs with more rights than its user's loads no code that the user names. */
+/* A program that runs with more rights than its user loads no code that the user names. */
 const char *environment_modules(void)
 {
     return secure_getenv("WEFT_MODULES");
@@ -105,7 +105,7 @@ int environment_settle(weft_comm_opts *o)
 
 /* ---- the flight recorder ---- */
 
-/* A program that runs with more rights than its user's writes nothing where the user says. */
+/* A program that runs with more rights than its user writes no files where the user says. */
 int environment_flight(struct environment_flight *out)
 {
     const char *dir = secure_getenv("WEFT_FLIGHT"), *name = variable("WEFT_FLIGHT_SIGNAL");
@@ -163,9 +163,9 @@ void environment_place(struct environment_place *p)
 
 struct launcher {
     const char *name, *rank, *size;
-    const char *local;     /* how many ranks are on this machine; NULL: not told */
-    const char *machines;  /* how many there are; NULL: not told */
-    const char *unique[3]; /* together they name the job; where none is set, the parent process does */
+    const char *local;     /* variable with the number of ranks on this machine; NULL: none */
+    const char *machines;  /* variable with the number of machines; NULL: none */
+    const char *unique[3]; /* together they name the job; if none is set, the parent process does */
 };
 
 enum { TORCHRUN = 3 };
@@ -186,8 +186,8 @@ static const struct launcher launchers[] = {
                   {"TORCHELASTIC_RUN_ID", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"}},
 };
 
-/* torchrun is itself a task of srun's or mpirun's where there are several machines, and its ranks all have that task's
- * variables: its own count. */
+/* On several machines torchrun itself is a task of srun or mpirun, and its ranks inherit that task's variables:
+ * torchrun's own variables have priority. */
 static bool by_torchrun(void)
 {
     return variable("TORCHELASTIC_RUN_ID") && variable("RANK") && variable("WORLD_SIZE");
@@ -214,7 +214,7 @@ static int place_in(const char *rank, const char *size, struct environment_job *
     return err ? err : number(rank, 0, job->size - 1, &job->rank);
 }
 
-/* Only letters that names may have; a name that is too long is cut and gets a number made of all of it. */
+/* Replaces characters that names may not have. A name that is too long is cut, and a hash of all of it is appended. */
 static void name_job(struct environment_job *job, const char *scheme, const char *name)
 {
     char clean[64];
@@ -241,7 +241,7 @@ static int spans(const struct launcher *l, struct environment_job *job)
     return err;
 }
 
-/* What no other job has; on several machines the same on all of them. */
+/* A name that no other job has and that is the same on all machines of the job. */
 static void unique_name(const struct launcher *l, const struct environment_job *job, char *name, size_t cap)
 {
     struct text t = text_start(name, cap);
@@ -348,7 +348,7 @@ int environment_token(char token[SERVER_TOKEN_MAX + 2])
     return 0;
 }
 
-/* torchrun's own store listens at MASTER_PORT; ours is at the next port, or at WEFT_PORT. */
+/* torchrun's own store listens at MASTER_PORT; weft's listens at the next port, or at WEFT_PORT. */
 static int beside_torch(char *at, size_t cap)
 {
     int port, err;

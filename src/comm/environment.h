@@ -1,5 +1,5 @@
-/* What the environment says: settings of a comm that the caller left open, and the job that a launcher started this
- * process in. It is read here and nowhere else, when a comm is opened. */
+/* The environment: settings of a comm that the caller left open, and the job in which a launcher started this process.
+ * Only environment.c reads the environment, when a comm is opened. */
 #ifndef WEFT_COMM_ENVIRONMENT_H
 #define WEFT_COMM_ENVIRONMENT_H
 #include "comm/flight.h"
@@ -7,23 +7,23 @@
 #include "weft.h"
 
 struct environment_job {
-    char url[160]; /* with a name */
+    char url[160]; /* scheme and name */
     int rank, size;
-    bool spans; /* several machines, as the launcher says */
+    bool spans; /* the launcher says that the job has several machines */
 };
 
 /* On which host this rank is, and where modules are. */
 struct environment_place {
     const char *modules; /* WEFT_MODULES: a folder */
     const char *wire;    /* WEFT_WIRE: tcp or ucx; NULL: not said */
-    uint64_t machine;    /* which boot of which system */
+    uint64_t machine;    /* identifies the system and its boot */
     char host[160];      /* WEFT_HOST; otherwise the boot of the system and the network namespace */
-    char name[64];       /* what people call it: WEFT_HOST, otherwise the system's name */
+    char name[64];       /* for texts: WEFT_HOST, otherwise the system's name */
 };
 void environment_place(struct environment_place *p);
 
 /* Where the flight recorder writes (WEFT_FLIGHT: a folder; empty: nowhere) and after which signal (WEFT_FLIGHT_SIGNAL;
- * 0: none). WEFT_EINVAL if that is no folder that can be written, or no such signal. */
+ * 0: none). WEFT_EINVAL if the folder cannot be written or the signal does not exist. */
 struct environment_flight {
     char dir[FLIGHT_DIR];
     int signal;
@@ -32,8 +32,8 @@ int environment_flight(struct environment_flight *out);
 
 /* Fills in what the caller left open: first from WEFT_*, then the defaults. */
 int environment_settle(weft_comm_opts *o);
-/* The job this process is a rank of. Its URL is WEFT_URL. Without that it is auto: where the job spans several machines
- * or was told where to meet, and shm: otherwise. WEFT_EINVAL if the launcher's variables make no sense. */
+/* The job that this process is a rank of. Its URL is WEFT_URL. Without WEFT_URL it is auto: if the job spans several
+ * machines or was told where to meet, otherwise shm:. WEFT_EINVAL if the launcher's variables make no sense. */
 int environment_job(struct environment_job *job, bool *found);
 /* Where the ranks of the job meet, for store_open. */
 struct environment_store {
@@ -42,8 +42,8 @@ struct environment_store {
     char token[SERVER_TOKEN_MAX + 2]; /* empty: none is set */
 };
 
-/* `at`; without it WEFT_AT; without both what the launcher has: PMIx, or torchrun's master. WEFT_EINVAL if there is
- * nothing, or the token or its file cannot be used. */
+/* Takes `at`; without it WEFT_AT; without both what the launcher offers: PMIx, or torchrun's master. WEFT_EINVAL if
+ * there is none of these, or if the token or its file cannot be used. */
 int environment_store(const char *at, struct environment_store *out);
 int environment_token(char token[SERVER_TOKEN_MAX + 2]); /* of WEFT_TOKEN or WEFT_TOKEN_FILE; empty: neither is set */
 

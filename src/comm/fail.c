@@ -1,4 +1,4 @@
-/* The failure of a comm: told to all its ranks, and the same for all of them. */
+/* The failure of a comm: all its ranks hear of it, and it is the same for all of them. */
 #include <stdarg.h>
 #include <stdio.h>
 

@@ -11,11 +11,11 @@
 #include "comm/mail.h"
 #include "comm/task.h"
 
-#define THREAD_TURNS 16 /* of the thread that find nothing before it sleeps, where there is no core for it */
+#define THREAD_TURNS 16 /* turns that find nothing before the thread sleeps, if there is no core for it */
 
 /* ---- the thread ---- */
 
-/* One pass over all that the family has in flight. A callback in it may close any comm, even the last. */
+/* One pass over all that the family has in flight. A callback in the pass may close any comm, even the last. */
 static bool pass(struct comm_family *f, bool idle)
 {
     weft_comm *c = f->any;
@@ -26,7 +26,7 @@ static bool pass(struct comm_family *f, bool idle)
     return moved;
 }
 
-/* Sleeps until peers ring, unless something moves when all has been looked at once more. True: it has left the lock. */
+/* Looks at everything once more and sleeps until peers ring if nothing moved. True: it has left the lock. */
 static bool sleep_on_bell(struct comm_family *f)
 {
     struct core_group *g = f->any->group;
@@ -39,7 +39,7 @@ static bool sleep_on_bell(struct comm_family *f)
     g = f->any->group;
     rank = f->any->rank;
     if (!moved)
-        liveness_watch(f->any, core_now(), true); /* a peer that went before we sleep rings no more */
+        liveness_watch(f->any, core_now(), true); /* a peer that left before we sleep will not ring */
     int64_t nap = f->any->beat_ns;
     bool wired = false;
     if (moved || !mail_listen(f->any, &wired, &nap) || !core_expect(g, rank, 1)) {
@@ -52,7 +52,8 @@ static bool sleep_on_bell(struct comm_family *f)
     return true;
 }
 
-/* With the lock, until there is nothing to do or a caller wants it. True: it has left the lock. */
+/* Makes progress, with the lock, until there is nothing to do or a caller wants the lock. True: it has left the
+ * lock. */
 static bool drive(struct comm_family *f)
 {
     core_disarm(f->any->group, f->any->rank);
@@ -61,7 +62,7 @@ static bool drive(struct comm_family *f)
             turn = 0;
         if (!f->comms)
             return false;
-        if (lock_wanted(f->lock)) { /* it then parks, unless that caller is through already */
+        if (lock_wanted(f->lock)) { /* the thread then parks, unless the caller has left already */
             lock_thread_leave(f->lock);
             return true;
         }
@@ -81,7 +82,7 @@ static void *thread_main(void *arg)
 {
     struct comm_family *f = arg;
     while (lock_thread_enter(f->lock))
-        if (!drive(f)) { /* a callback has closed the last comm: nobody else knows the family any more */
+        if (!drive(f)) { /* a callback has closed the last comm: no other thread knows the family any more */
             pthread_detach(pthread_self());
             lock_free_family(f);
             break;

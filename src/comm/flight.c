@@ -19,8 +19,8 @@
 
 #define AGAIN_NS INT64_C(1000000000) /* a caller that polls with short timeouts writes no more often */
 
-static _Atomic uint32_t signals; /* that have come */
-static _Atomic int opened;       /* comms of this process */
+static _Atomic uint32_t signals; /* number of signals that have come */
+static _Atomic int opened;       /* number of comms that this process has opened */
 
 static void on_signal(int number)
 {
@@ -28,7 +28,7 @@ static void on_signal(int number)
     atomic_fetch_add_explicit(&signals, 1, memory_order_relaxed); /* a count: it publishes nothing else */
 }
 
-/* A program that handles the signal itself keeps it. */
+/* A program that handles the signal itself keeps its handler. */
 static void listen_to(int number)
 {
     struct sigaction now, ours = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
@@ -75,8 +75,8 @@ void flight_split(weft_comm *c, const weft_comm *of, uint64_t meeting)
 
 /* ---- files ---- */
 
-/* The text in memory that the caller frees; NULL: no memory. Peers go on meanwhile, so it may grow between two tries.
- */
+/* Returns the text in memory that the caller frees; NULL: no memory. Peers go on meanwhile, so the text may grow
+ * between two tries. */
 static char *compose(const weft_comm *c, const char *why, size_t *len)
 {
     char *buf = NULL;
@@ -114,7 +114,7 @@ static bool write_all(const char *path, const char *bytes, size_t n)
     return !close(fd) && !n;
 }
 
-/* The process and its count of comms keep files of other jobs, and of others of the same name, apart. */
+/* The process id and its count of comms tell apart files of other jobs and of comms of the same name. */
 static void file_name(const weft_comm *c, char *buf, size_t cap)
 {
     char clean[81];
@@ -126,7 +126,7 @@ static void file_name(const weft_comm *c, char *buf, size_t cap)
              (long)getpid(), c->flight.opened);
 }
 
-/* A file that cannot be written is given up: the caller is told another error already. */
+/* A file that cannot be written is given up: the caller gets another error already. */
 static void write_file(weft_comm *c, const char *why)
 {
     char name[200], path[FLIGHT_DIR + 208], fresh[FLIGHT_DIR + 208];
@@ -143,7 +143,7 @@ static void write_file(weft_comm *c, const char *why)
     free(text);
 }
 
-/* What one comm waits for a sibling may hold up. */
+/* A sibling may hold up what one comm waits for, so all siblings write. */
 static void write_siblings(weft_comm *c, const char *why)
 {
     weft_comm *k = c;
@@ -177,7 +177,7 @@ void flight_failed(weft_comm *c)
 {
     struct flight_recorder *f = &c->flight;
     const char *text;
-    if (!may_look(c) || f->failed) /* only a thread that may look at it touches it */
+    if (!may_look(c) || f->failed) /* only a thread that may look at the comm touches it */
         return;
     f->failed = true;
     flight_record(f, FLIGHT_FAILED, 0, core_failure(c->group, &text), 0, 0);

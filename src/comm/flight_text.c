@@ -1,5 +1,5 @@
-/* The flight recorder's text, from what the comm and its tasks hold. Ranks in it are those of the comm that was opened,
- * so that the texts of a comm and of those split from it speak of the same ranks. */
+/* The flight recorder's text, from what the comm and its tasks hold. Its rank numbers are those of the comm that was
+ * opened, so that the texts of a comm and of comms split from it name the same ranks. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <time.h>
@@ -86,7 +86,7 @@ static void put_events(const struct flight_recorder *f, struct text *t)
     text_put(t, "]");
 }
 
-/* Of a rank that has left no file the others know at least where it was. */
+/* If a rank has written no file, the files of the others still say on which host it was. */
 static void put_hosts(const weft_comm *c, struct text *t)
 {
     text_put(t, ",\n  \"hosts\": [");

@@ -7,7 +7,7 @@ void liveness_look(weft_comm *c, int64_t now)
 {
     struct comm_family *f = c->family;
     bool away = now - atomic_load_explicit(&f->looked_at, memory_order_relaxed) >= c->deadline_ns / 2;
-    /* A rank that always looks so seldom is not away: what it sees between two looks counts. */
+    /* A rank that always looks this seldom is not away: the time between two looks counts. */
     if (away && !atomic_load_explicit(&f->away, memory_order_relaxed))
         atomic_store_explicit(&f->back_at, now, memory_order_relaxed);
     atomic_store_explicit(&f->away, away, memory_order_relaxed);

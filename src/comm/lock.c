@@ -10,7 +10,8 @@
  * everything once more, and left the lock. PARKED: there is nothing in flight, or another thread has the lock.
  *
  * Why nothing is lost. Every pair below is a store and then a load on either side, all four seq_cst (the atomic
- * read-modify-writes, too), so in the one order that all agree on one of the loads comes after the other side's store.
+ * read-modify-writes, too), so in the total order of these operations one of the loads comes after the other side's
+ * store.
  *   start, lock taken   store `submitted`, load `taken`  | leave: store `taken`, load `submitted`
  *       the starter finds the lock free and begins the run itself, or the thread that leaves finds the run.
  *   park, lock taken    store `asleep`, load `taken` and `wanted` | leave: store `taken`, load `asleep`
@@ -19,8 +20,8 @@
  *   wait for the lock   add `wanted`, futex looks at `taken` | leave: store `taken`, load `wanted`
  *   park or sleep with the lock: `asleep` is stored before the lock is left, so a thread that has it later sees that
  *       through the lock; it calls the progress thread if it leaves work that the progress thread has not seen: all of
- *       it if PARKED, what was started, moved or disarmed since (`disturbed`) if ON_BELL. An armed bell that nobody has
- *       touched still rings for the signals that the progress thread looked for. A call changes the word that the
+ *       it if PARKED, what was started, moved or disarmed since (`disturbed`) if ON_BELL. An armed bell that no thread
+ *       has touched still rings for the signals that the progress thread looked for. A call changes the word that the
  *       progress thread sleeps on (`calls`, or the bell), which it has read before it stored `asleep`: the futex does
  *       not begin to sleep, or is woken. comm_task_nudge and peers' signals ring the bell, as core_signal says, for the
  *       thread that has armed it; a progress thread that they wake and that finds the lock taken parks as above.
@@ -73,8 +74,8 @@ void lock_free_family(struct comm_family *f)
 
 /* ---- taking and leaving ---- */
 
-/* A call begins and ends to look at the family. While a start is about to return, a callback on the progress thread may
- * close the last comm: it waits for calls that are inside. */
+/* A call says when it begins and ends to look at the family. While a start is about to return, a callback on the
+ * progress thread may close the last comm. The progress thread then waits for calls that are inside. */
 static void come_in(struct progress_lock *l)
 {
     atomic_fetch_add_explicit(&l->inside, 1, memory_order_relaxed);
@@ -97,7 +98,8 @@ static bool take(struct progress_lock *l)
     if (atomic_load_explicit(&l->taken, memory_order_seq_cst) || /* a thread that polls needs no compare-exchange */
         !atomic_compare_exchange_strong_explicit(&l->taken, &is_free, 1, memory_order_seq_cst, memory_order_seq_cst))
         return false;
-    atomic_store_explicit(&l->holder, self(), memory_order_relaxed); /* only equal for the thread that stored it */
+    /* Relaxed: a thread finds its own value there only if it stored it itself. */
+    atomic_store_explicit(&l->holder, self(), memory_order_relaxed);
     l->depth = 1;
     return true;
 }
@@ -119,7 +121,7 @@ bool lock_held(const struct comm_family *f)
     return atomic_load_explicit(&f->lock->holder, memory_order_relaxed) == self();
 }
 
-/* In the order in which they were submitted. */
+/* Begins the tasks in the order in which they were submitted. */
 bool lock_begin_submitted(struct progress_lock *l)
 {
     if (!atomic_load_explicit(&l->submitted, memory_order_seq_cst))
@@ -140,7 +142,7 @@ bool lock_begin_submitted(struct progress_lock *l)
     return true;
 }
 
-/* Leaves the lock for good: when it is free no task is left that was submitted. True: one was begun here. */
+/* Leaves the lock. When the lock is free no submitted task is left. True: a submitted task was begun here. */
 static bool release(struct progress_lock *l)
 {
     bool began = false;
@@ -181,7 +183,7 @@ bool lock_try(struct comm_family *f)
     return true;
 }
 
-/* No longer wants it. The progress thread may have parked because of that. */
+/* The caller no longer wants the lock. The progress thread may have parked because it did. */
 static void give_up(struct progress_lock *l)
 {
     atomic_fetch_sub_explicit(&l->wanted, 1, memory_order_seq_cst);

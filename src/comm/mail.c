@@ -1,16 +1,17 @@
-/* Every host has a core of the whole group in its own shared memory. What it has of ranks of other hosts came by mail.
+/* Every host has a core of the whole group in its own shared memory. What the core says about ranks of other hosts came
+ * by mail.
  *
- * Votes: the first rank of a host passes on what the ranks of its host have voted to the first ranks of the other
- * hosts. What it gets from these it puts into the core, where all ranks of its host find it. It is in the same meeting
- * as the ranks that it does this for, so it is there as long as it is needed. A vote of meeting m + 2 takes the place
- * of that of m: a rank that has entered m + 2 knew all votes of m + 1, and so every rank here has left m.
+ * Votes: the first rank of a host sends the votes of its host's ranks to the first ranks of the other hosts. It puts
+ * the votes that it gets from these into the core, where all ranks of its host find them. It is in the same meeting as
+ * the ranks that it does this for, so it does not leave while they need it. A vote of meeting m + 2 replaces that of m:
+ * a rank that has entered m + 2 knew all votes of m + 1, and so every rank here has left m.
  *
- * Failures go from the rank that has one to every rank of other hosts: the first rank of a host may be the one that is
- * gone. Farewells go the way of votes, and so come after those. They are of the first ranks only: that any other rank
- * has left is seen by the first rank of its host, in the same meeting. A rank that waits for messages of a rank on
- * another host asks the wire whether that has left.
+ * Failures: a rank that has failed tells every rank of other hosts itself, since the first rank of a host may be the
+ * one that is gone. Farewells go the way of votes, and so come after them. Only first ranks send farewells: the first
+ * rank of a host sees, in the same meeting, that another rank of its host has left. A rank that waits for messages of a
+ * rank on another host asks the wire whether that rank has left.
  *
- * A vote is written into the core as by the rank that it is of, a failure as by the rank that got the packet. */
+ * A vote is written into the core in the name of its rank, a failure in the name of the rank that got the packet. */
 #include "comm/mail.h"
 
 #include <sched.h>
@@ -29,7 +30,7 @@ enum {
 
 struct mail_packet {
     uint32_t kind;
-    int32_t rank; /* that it speaks of */
+    int32_t rank; /* the rank that the packet is about */
     union {
         struct {
             uint64_t meeting, object, digest, place, note;
@@ -40,11 +41,11 @@ struct mail_packet {
             int32_t code;
         } failure;
     };
-    char text[CORE_TEXT]; /* of a vote or a failure that has one; what is mailed ends with it */
+    char text[CORE_TEXT]; /* text of a vote or a failure, if any; the packet ends with the text */
 };
 
 struct mail {
-    struct comm_task task; /* first: a task is its mail */
+    struct comm_task task; /* first member: a pointer to it is one to the mail */
     weft_comm *comm;
     mail_handler *handlers[MAIL_OWNERS];
 };
@@ -97,7 +98,7 @@ static void pass_on(weft_comm *c, int rank, uint64_t meeting)
     send_to_hosts(c, &m);
 }
 
-/* The first rank of a host: votes of its ranks that the other hosts have yet to hear of. */
+/* Called by the first rank of a host: passes on votes of its ranks that the other hosts do not know yet. */
 static bool pass_on_votes(weft_comm *c)
 {
     bool moved = false;
@@ -114,7 +115,7 @@ static bool pass_on_votes(weft_comm *c)
 
 /* ---- what comes ---- */
 
-/* Is it a packet at all, and of a rank that may speak of that rank? */
+/* Is the packet well formed, and may its sender say something about that rank? */
 static bool is_sound(const weft_comm *c, const struct mail_packet *m, size_t n)
 {
     size_t text = n - offsetof(struct mail_packet, text);
@@ -145,7 +146,7 @@ static void take(weft_comm *c, int peer, const void *packet, size_t n)
         atomic_store_explicit(&c->group->ranks[peer].state, CORE_LEFT, memory_order_seq_cst);
         core_ring_all(c->group);
         break;
-    default: break; /* the same version is at the other end; bytes that are not ours cannot come */
+    default: break; /* cannot happen: the other end has the same version */
     }
 }
 
@@ -185,7 +186,7 @@ void mail_receive(weft_comm *c)
 
 /* ---- the task ---- */
 
-/* What it waits for comes by the wire, which wakes the thread that sleeps for it: it lacks no signal. */
+/* The mail lacks no signal: what it waits for comes by the wire, which wakes the thread that sleeps. */
 static bool pass(struct comm_task *t, bool idle)
 {
     (void)idle;
@@ -200,7 +201,7 @@ static void mail_close(struct comm_task *t)
     struct mail_packet m = {.kind = GOODBYE, .rank = c->rank};
     if (c->link->hosts->near[c->rank] == 0) {
         pass_on_votes(c);
-        send_to_hosts(c, &m); /* the wire's close sees to it that it leaves */
+        send_to_hosts(c, &m); /* closing the wire flushes it */
     }
     comm_task_remove(c, t);
     free(c->mail);

@@ -1,47 +1,49 @@
-/* What ranks on different hosts tell each other beside data. It comes by the mail of the wire as packets. Each packet
- * has an owner, which has registered a handler for it.
+/* Small control messages between ranks on different hosts. The wire carries them as packets. Each packet has an owner,
+ * which has registered a handler for it.
  *
- * The mail's own packets are votes, failures and farewells. They are put where ranks of one host look for them: into
- * the core of the group, of which each host has its own. */
+ * The mail's own packets are votes, failures and farewells. The rank that receives them puts them into the core of the
+ * group, of which each host has its own, and there all ranks of the host find them. */
 #ifndef WEFT_COMM_MAIL_H
 #define WEFT_COMM_MAIL_H
 #include "comm/comm.h"
 
 enum mail_owner { MAIL_COMM = 1, MAIL_SURVIVE, MAIL_SPLIT, MAIL_EXEC, MAIL_PIPE, MAIL_WINDOW, MAIL_OWNERS };
-/* A packet begins with a uint32_t: its owner, and which of the owner's packets it is. */
+/* A packet begins with a uint32_t: its owner, and the number of the packet's kind among the owner's. */
 #define MAIL_KIND(owner, number) ((uint32_t)(owner) | (uint32_t)(number) << 8)
 
 struct mail *mail_new(void); /* NULL: no memory */
-/* Makes the mail of a comm on several hosts one of its tasks. It moves the wire, hands what has come to its owners and
- * passes on what this host's ranks have voted. It ends with the comm, and says goodbye first. */
+/* Makes the mail of a comm on several hosts one of its tasks. The task moves the wire, hands packets that came to their
+ * owners and passes on the votes of this host's ranks. It ends with the comm, and sends a farewell first. */
 void mail_open(weft_comm *c, struct mail *mail);
 
 /* The calls below do nothing for a comm on one host. */
 
-/* From here on the owner's packets go to this function; without one they are thrown away. The packet is not aligned,
- * has at least 4 bytes, and is there until the handler returns. */
+/* From here on the owner's packets go to this function. Packets without a handler are thrown away. The packet is not
+ * aligned, has at least 4 bytes, and is valid until the handler returns. */
 typedef void mail_handler(weft_comm *c, int peer, const void *packet, size_t bytes);
 void mail_handle(weft_comm *c, enum mail_owner owner, mail_handler *handler);
-/* To one rank of another host, at most WIRE_MAIL bytes. The wire's error code, with this thread's text set; a caller
- * that waits for the peer learns from that wait that it is gone, and need not look at it. */
+/* Sends at most WIRE_MAIL bytes to one rank of another host. Returns the wire's error code, with this thread's text
+ * set. A caller that waits for the peer afterwards may ignore it: that wait finds out that the peer is gone. */
 int mail_send(weft_comm *c, int peer, const void *packet, size_t bytes);
-void mail_send_all(weft_comm *c, const void *packet, size_t bytes); /* to all ranks of other hosts that are here */
+void mail_send_all(weft_comm *c, const void *packet, size_t bytes); /* to all ranks of other hosts that have not left */
 
-/* Passes the tasks of the comm and its siblings that move a wire, and nothing else; calls nobody back. */
+/* Passes only those tasks of the comm and its siblings that move a wire. Calls no callback. */
 bool mail_move(weft_comm *c);
-/* Before a sleep, with the bell armed: from here on it rings also for what comes by the wires of the comm and its
- * siblings, and *ns is at most as long as one may sleep without a look at them. False: something has come. *wired is
+/* Called before a sleep, with the bell armed: from here on the bell also rings for what comes by the wires of the comm
+ * and its siblings. *ns is reduced to the longest sleep that these wires allow. False: something has come. *wired is
  * set if there is a wire. */
 bool mail_listen(const weft_comm *c, bool *wired, int64_t *ns);
-/* May what has come be wrong? A wire that cannot cancel delivers what its sender has given up, from memory that may be
- * another thing by then. Word that the sender gave up was sent before that, and is looked for. */
+/* May a message that has come be wrong? A wire that cannot cancel still delivers a message that its sender has given
+ * up, from memory that may have been reused. The sender has mailed before that it gave up; this call looks for that
+ * mail. */
 bool mail_doubts(weft_comm *c);
-/* Sees to it that all mail, and what this host's ranks have voted, is on its way; gives up after ns. */
+/* Makes progress until all mail and the votes of this host's ranks are sent. Gives up after ns. */
 void mail_flush(weft_comm *c, int64_t ns);
 void mail_failure(weft_comm *c, int code, const char *text);
-/* To one rank of another host, with which this one has been in touch: why the comm has failed. A rank that leaves a
- * comm that has failed tells the ranks that wait for it: they may hear that it left before others tell them why. */
+/* Tells one rank of another host, with which this one has exchanged messages, why the comm has failed. A rank that
+ * leaves a failed comm tells the ranks that wait for it. Otherwise they might hear that it left before they hear
+ * why. */
 void mail_failure_to(weft_comm *c, int peer);
-/* For survive.c, when the comm has failed and its tasks no longer pass: takes what has come. */
+/* For survive.c, when the comm has failed and its tasks are no longer passed: handles the mail that has come. */
 void mail_receive(weft_comm *c);
 #endif

@@ -11,7 +11,7 @@
 struct meeting {
     weft_comm *comm;
     uint64_t number;
-    int next; /* all ranks before it have entered */
+    int next; /* all ranks with a lower number have entered */
 };
 
 static bool met(void *arg)
@@ -52,7 +52,7 @@ static bool unanimous(const weft_comm *c, uint64_t meeting)
     return true;
 }
 
-/* All ranks look at the same votes, so all come to the same end. */
+/* All ranks look at the same votes, so all get the same result. */
 static int decide(weft_comm *c, uint64_t meeting)
 {
     if (unanimous(c, meeting))
@@ -88,8 +88,8 @@ static int decide(weft_comm *c, uint64_t meeting)
     return 0;
 }
 
-/* The vote of a rank of another host comes by the first rank of its host to the first rank of this one. Its farewell
- * may come before its vote: those first ranks, in the same meeting, see whether it has voted. */
+/* The vote of a rank of another host comes from the first rank of that host to the first rank of this one. The rank's
+ * farewell may come before its vote: only those first ranks, in the same meeting, know whether it has voted. */
 static bool is_spoken_for(const weft_comm *c, int rank)
 {
     const struct transport_hosts *hosts = c->link->hosts;
@@ -97,8 +97,8 @@ static bool is_spoken_for(const weft_comm *c, int rank)
            (hosts->firsts[hosts->host[rank]] != rank || hosts->firsts[hosts->host[c->rank]] != c->rank);
 }
 
-/* A rank that left before it entered will never come. A rank that has died may have entered and not told all: it is to
- * blame whenever the meeting is not complete after its death. */
+/* A rank that left before it entered will never come. A rank that has died may have entered without all others hearing
+ * of it: it is to blame if the meeting is not complete after its death. */
 static int someone_left(struct meeting *m, const char *call)
 {
     weft_comm *c = m->comm;
@@ -123,7 +123,7 @@ static int wait_for(weft_comm *c, struct meeting *m, int64_t until, const char *
         struct comm_need need = {met, absent, m, until >= 0 && until < next ? until : next};
         int err = comm_wait(c, &need);
         if (!err)
-            mail_flush(c, c->deadline_ns); /* it may be long before the next call, and others wait for these votes */
+            mail_flush(c, c->deadline_ns); /* the next call may come late, and other hosts wait for these votes */
         if (err != COMM_LATE)
             return err;
         now = core_now();
@@ -170,7 +170,7 @@ static int barrier(weft_comm *c, int64_t timeout_ns)
     int err = comm_failure(c);
     if (err)
         return err;
-    /* What was put into windows on other hosts is there before the barrier is entered. */
+    /* What this rank has put into windows on other hosts arrives before the rank enters the barrier. */
     if (!c->barrier_open && (err = comm_task_drain(c, timeout_ns, "weft_comm_barrier")))
         return err;
     if (!c->barrier_open) {
@@ -180,7 +180,8 @@ static int barrier(weft_comm *c, int64_t timeout_ns)
         flight_meets(&c->flight, COMM_BARRIER, c->barrier, 0);
     }
     struct meeting m = {c, c->barrier, 0};
-    bool all = met(&m) || (!c->tasks && comm_wait_spin(c, met, &m)); /* most end here: no clock is read */
+    /* Most meetings end here, without a look at the clock. */
+    bool all = met(&m) || (!c->tasks && comm_wait_spin(c, met, &m));
     if (all) {
         mail_flush(c, c->deadline_ns);
     } else {

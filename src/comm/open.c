@@ -1,4 +1,4 @@
-/* Opening: what a transport is asked, and the store through which ranks on several hosts exchange addresses. */
+/* Opening: what the transport needs to know, and the store through which ranks on several hosts exchange addresses. */
 #define _POSIX_C_SOURCE 200809L
 #include "comm/open.h"
 
@@ -12,7 +12,7 @@
 static int open_store(struct opening *b)
 {
     char name[STORE_NAME_MAX + 1];
-    /* Several comms of a job are several stores. */
+    /* Each comm of a job has a store of its own. */
     snprintf(name, sizeof name, "%.40s-%016llx", b->meet->name,
              (unsigned long long)hash_bytes(0, b->place, strlen(b->place)));
     struct store_opts opts = {.name = name,
@@ -23,7 +23,7 @@ static int open_store(struct opening *b)
     return store_open(b->meet->at, &opts, &b->store);
 }
 
-/* For the wire: every rank's bytes, as many from each, to all. */
+/* For the wire: gathers the same number of bytes from every rank and gives them to all. */
 static int gather(void *arg, const void *mine, size_t bytes, void *all)
 {
     struct opening *b = arg;

@@ -5,20 +5,20 @@ static __attribute__((noinline)) bool fail_task(weft_comm *c, struct comm_task *
 {
     if (t->failed)
         return false;
-    flight_failed(c); /* while everything that was in flight still is */
+    flight_failed(c); /* before the tasks that are in flight end */
     t->failed = true;
     if (t->ops->fail)
         t->ops->fail(t);
     return true;
 }
 
-/* The comm keeps the place of the walk, so that a task may remove itself or any other. A failure is looked for before
- * each task is passed: peers that have failed may have let go of their memory. */
+/* The comm remembers the next task of the walk, so that a task may remove itself or any other. The walk checks for a
+ * failure before it passes each task: peers that have failed may have freed their memory. */
 static inline __attribute__((always_inline)) bool pass(weft_comm *c, bool idle)
 {
     struct core_rank *me = &c->group->ranks[c->rank];
     bool moved = false;
-    /* Relaxed: peers only look whether it changes. */
+    /* Relaxed: peers only check whether the pulse changes. */
     atomic_store_explicit(&me->pulse, atomic_load_explicit(&me->pulse, memory_order_relaxed) + 1, memory_order_relaxed);
     for (struct comm_task *t = c->tasks; t; t = c->task_at) {
         c->task_at = t->next;
@@ -27,8 +27,8 @@ static inline __attribute__((always_inline)) bool pass(weft_comm *c, bool idle)
     return moved;
 }
 
-/* A callback may free what is in flight and close comms, but not the one whose siblings are walked: the caller is in
- * it. */
+/* A callback may free what is in flight and close comms. It may not close the comm whose siblings are walked, since the
+ * caller is in a call on it. */
 static __attribute__((noinline)) bool pass_siblings(weft_comm *c, bool idle)
 {
     bool moved = false;

@@ -1,4 +1,4 @@
-/* Stores that a launcher serves for its ranks: server.h with a token of the environment's, or a fresh one. */
+/* Stores that a launcher serves for its ranks: server.h with the token of the environment, or with a fresh one. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 struct weft_store {
     struct server *server;
     char at[ADDRESS_TEXT + 8], token[SERVER_TOKEN_MAX + 2];
-    unsigned forks; /* as counted by the process that serves */
+    unsigned forks; /* forks_count() of the process that serves */
 };
 
 static int fresh_token(char *token)
@@ -84,7 +84,7 @@ const char *weft_store_token(const weft_store *s)
 
 void weft_store_close(weft_store *s)
 {
-    if (!s || s->forks != forks_count()) /* a child's parent serves on */
+    if (!s || s->forks != forks_count()) /* in a forked child: the parent still serves */
         return;
     server_stop(s->server, 0);
     explicit_bzero(s->token, sizeof s->token);

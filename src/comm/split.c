@@ -1,8 +1,9 @@
 /* Splitting a comm. Each rank shows its list on a card, and all meet. Each rank compares its list with the cards of the
- * ranks in it and makes its end of the new group, and all meet again: the comms exist in all groups or in none. The
- * first rank of a list, its founder, makes what its group shares before the first meeting, and says on its card where.
- * On several hosts each host has a founder, the first rank of the list there; cards are seen inside a host; and there
- * is a third meeting, after new groups across hosts have opened their wires (split_hosts.c). */
+ * ranks in it and makes its end of the new group. Then all meet again: the comms exist in all groups or in none. The
+ * first rank of a list, its founder, makes the shared memory of its group before the first meeting, and says on its
+ * card where it is. On several hosts each host has a founder: the first rank of the list on that host. Ranks see only
+ * the cards of their own host. A third meeting follows after new groups across hosts have opened their wires
+ * (split_hosts.c). */
 #include "comm/split.h"
 
 #include <stdlib.h>
@@ -18,7 +19,7 @@ static int check(struct split *s, size_t nranks)
     const weft_comm *c = s->parent;
     if (nranks && !s->ranks)
         return error_set(WEFT_EINVAL, "weft_comm_split: %zu ranks at NULL", nranks);
-    if (nranks > (size_t)c->size) /* so at least one is listed twice: refused before a table of them is made */
+    if (nranks > (size_t)c->size) /* at least one rank is listed twice: refuse before allocating a table */
         return error_set(WEFT_EINVAL, "weft_comm_split: %zu ranks, the comm has %d", nranks, c->size);
     s->n = (int)nranks;
     if (!s->n)
@@ -46,7 +47,7 @@ static int check(struct split *s, size_t nranks)
     return err;
 }
 
-/* What one rank can do alone. */
+/* What a rank does alone, before the meetings. */
 static int prepare(struct split *s, size_t nranks)
 {
     weft_comm *c = s->parent;
@@ -120,8 +121,9 @@ static int connect_ranks(struct split *s, uint64_t meeting)
 }
 
 /* After a refusal no rank looks at another's card or at the groups of this split. After a failure of the comm some
- * ranks may, or may even be in such a group. Then the parent's group keeps the card, and the founder leaves the new
- * group where all can see it, so that it stays. The others must not touch it: the founder may have seen a refusal. */
+ * ranks may still look, or may even be in a new group. Then the parent's group keeps the card, and the founder leaves
+ * the new group in a way that all can see, so that its memory stays. The other ranks must not touch it: the founder may
+ * have seen a refusal. */
 static void discard(struct split *s)
 {
     const char *text;
@@ -178,7 +180,7 @@ static int split(weft_comm *c, const int *ranks, size_t n, weft_comm **out)
         c->transport->release(c->link, s.card);
         hosts_link_enter(s.link);
         comm_begin(s.comm, s.link, &c->opts, c->dedicated_cores,
-                   c->family); /* the ranks that are not in it want cores, too */
+                   c->family); /* ranks outside the new group need cores, too */
         flight_split(s.comm, c, meeting);
         s.comm->tainted = c->tainted;
         s.comm->sibling = c->sibling;

@@ -1,4 +1,4 @@
-/* A split under way, and what ranks on different hosts tell each other in it.
+/* A split under way, and what ranks on different hosts mail each other in it.
  *
  *   split.c        the call: lists, agreement, the new comm
  *   split_hosts.c  lists that differ, and the wire of the new group, which ranks of several hosts make together
@@ -7,7 +7,7 @@
 #define WEFT_COMM_SPLIT_H
 #include "comm/task.h"
 
-/* What a rank shows the others of the parent that are on its host. */
+/* What a rank shows the other ranks of the parent comm on its host. */
 struct split_card {
     uint64_t group; /* the founder's: where the group is */
     uint64_t table; /* the founder's: where the gathering's table is; 0: none is needed */
@@ -22,51 +22,51 @@ struct split {
     weft_comm *parent, *comm;
     const int *ranks;
     int n, rank;      /* of the new comm */
-    int founder;      /* which of them makes what it needs on this host */
-    bool wide;        /* they are on several hosts */
+    int founder;      /* the rank that makes the group's shared memory on this host */
+    bool wide;        /* its ranks are on several hosts */
     uint64_t meeting; /* its number, in the parent's meetings */
     struct split_card *card;
     uint64_t place; /* of the card */
     struct transport_link *link;
     struct mail *mail;         /* for the new comm, if it is wide */
-    struct split_card *theirs; /* the list of a rank of another host that was asked for it; */
-    int asked, have;           /* that rank, and how many of its list are here */
-    struct split_table *table; /* what the ranks of the new group give each other */
-    uint32_t gathered;         /* times that this rank has given something */
-    uint32_t *passed;          /* the founder: of each rank, times that other hosts were told */
+    struct split_card *theirs; /* the list that a rank of another host has sent when asked */
+    int asked, have;           /* that rank, and how many entries of its list have come */
+    struct split_table *table; /* bytes that the ranks of the new group give each other */
+    uint32_t gathered;         /* rounds in which this rank has given something */
+    uint32_t *passed;          /* of the founder: for each rank, rounds that were passed on to other hosts */
 };
 
 /* What is mailed about a split. */
 #define SPLIT_BYTES 640
 struct split_mail {
     uint32_t kind; /* of split_hosts.c */
-    int32_t rank;  /* of the new group: whose share it is */
+    int32_t rank;  /* rank of the new group that gives these bytes */
     uint64_t meeting;
     uint32_t round;
     int32_t code;
-    uint32_t total, at, bytes; /* of all of it; where these bytes are in it; how many follow */
+    uint32_t total, at, bytes; /* bytes in all; offset of these bytes; how many follow */
     unsigned char data[SPLIT_BYTES];
 };
 
-/* Does the rank list the same ranks in the same order? other: NULL if it lists none. */
+/* Compares this rank's list with that of `rank`: the same ranks in the same order? other: NULL if the list is empty. */
 int split_compare(const struct split_card *mine, int rank, const struct split_card *other);
 
 /* ---- split_hosts.c ---- */
 
-/* What ranks of other hosts see of a list: 0 if it is empty. */
+/* A hash of a list, for ranks of other hosts: 0 if the list is empty. */
 uint64_t split_hosts_note(const int *ranks, int n);
 /* Asks a rank of another host, whose note differs, for its list and compares. */
 int split_hosts_ask(struct split *s, int rank);
-/* The founder, before the first meeting: the table, and where it is. */
+/* Called by the founder before the first meeting: makes the table and says where it is. */
 int split_hosts_table_make(struct split *s, uint64_t *place);
-void split_hosts_table_find(struct split *s, uint64_t place); /* the others, after it */
-/* After the second: opens the wire of the new group. When it fails on one rank it does on all, sooner or later, so that
- * all come to the third. */
+void split_hosts_table_find(struct split *s, uint64_t place); /* called by the others after the first meeting */
+/* After the second meeting: opens the wire of the new group. If it fails on one rank it fails on all, sooner or later,
+ * so that all come to the third meeting. */
 int split_hosts_wire(struct split *s);
-void split_hosts_table_drop(struct split *s); /* after the last meeting; takes what was not made */
+void split_hosts_table_drop(struct split *s); /* after the last meeting; also for a table that was not made */
 
-/* While this rank is in a split of a comm on several hosts: hears what others mail about it, and passes on what the
- * ranks of its host give. */
+/* While this rank is in a split of a comm on several hosts: receives mail about the split, and passes on what the ranks
+ * of its host give. */
 void split_hosts_begin(struct split *s);
 void split_hosts_end(struct split *s);
 #endif

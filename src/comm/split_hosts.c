@@ -1,8 +1,8 @@
 /* Splits of comms on several hosts, where ranks do not all see each other's cards. Lists are compared by a hash in the
- * votes; only where that differs is the list asked for, so that the error can say how. All ranks of a new group open
- * its wire together. For that they give each other bytes, as ranks that open a comm do in a store: each puts its bytes
- * into a table in the memory of its host. The founder of each host mails the others what its own ranks have put, and
- * puts what comes from them into the table. */
+ * votes. Only if the hash differs does a rank ask for the list, so that the error can say how the lists differ. All
+ * ranks of a new group open its wire together. For that they exchange bytes, as ranks that open a comm do through a
+ * store: each rank puts its bytes into a table in the memory of its host. The founder of each host mails the bytes of
+ * its host's ranks to the other founders, and puts what these send into the table. */
 #include "comm/split.h"
 
 #include <stdlib.h>
@@ -15,18 +15,18 @@
 
 enum { ASK = MAIL_KIND(MAIL_SPLIT, 1), LIST = MAIL_KIND(MAIL_SPLIT, 2), SHARE = MAIL_KIND(MAIL_SPLIT, 3) };
 
-#define ROUNDS 2 /* of giving, each in a part of its own: nobody writes where others may still read */
+#define ROUNDS 2 /* each round has its own part of the table, so that no rank writes where others may still read */
 #define SHARE_MOST 4096
 
 struct share {
-    _Alignas(CORE_LINE) _Atomic uint32_t there; /* released after the rest */
-    int32_t code;                               /* of a rank that has failed and gives nothing */
+    _Alignas(CORE_LINE) _Atomic uint32_t there; /* stored (release) after the other members */
+    int32_t code;                               /* the error of a rank that has failed and gives nothing */
     uint32_t bytes;
     unsigned char data[SHARE_MOST];
 };
 
 struct split_table {
-    struct share shares[ROUNDS][1]; /* in each round one a rank */
+    struct share shares[ROUNDS][1]; /* one for each rank, in each round */
 };
 
 static struct share *share_of(const struct split *s, uint32_t round, int rank)
@@ -158,7 +158,7 @@ static void send_share(const struct split *s, int rank, uint32_t round)
     }
 }
 
-/* The founder: what ranks of its host have given and other hosts have yet to hear of. */
+/* Called by the founder: mails what ranks of its host have given and other hosts do not have yet. */
 static bool pass(struct comm_task *t, bool idle)
 {
     struct split *s = (struct split *)t;
@@ -200,7 +200,7 @@ static void take(weft_comm *c, int peer, const void *packet, size_t n)
         return;
     memcpy(&m, packet, n);
     if (!s || s->meeting != m.meeting || m.bytes > n - offsetof(struct split_mail, data))
-        return; /* of one that came to nothing here */
+        return; /* for a split that has failed here */
     switch (m.kind) {
     case ASK: send_list(s, peer); break;
     case LIST: take_list(s, peer, &m); break;

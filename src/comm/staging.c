@@ -1,6 +1,6 @@
-/* The staging pool: slots in order of their offsets, found by first fit. Their number is bounded by
- * the limit in buckets, so walking them is cheap beside the copies that fill them. The
- * pool is addresses first; memory comes behind them as execs are bound that can use it. */
+/* The staging pool: slots in order of their offsets, found by first fit. Their number is bounded by the limit in
+ * buckets, so walking them costs little compared to the copies that fill them. At first the pool is only address space;
+ * bind adds memory as execs need it. */
 #include "comm/staging.h"
 
 #include <stdlib.h>
@@ -65,7 +65,8 @@ static bool fits(const struct staging *s, int64_t bytes)
     return s->nslots < s->buckets && bytes <= s->limit - s->taken;
 }
 
-/* The lowest gap. Slots that pass by stand low, reserved ones high, so that the two do not cut each other's room. */
+/* The lowest gap. Temporary slots are placed low and reserved ones high, so that they do not fragment each other's
+ * room. */
 static bool take_low(struct staging *s, int64_t bytes, int64_t *offset)
 {
     int64_t at = 0;
@@ -102,7 +103,7 @@ static int out_of_memory(int64_t bytes)
     return error_set(WEFT_ENOMEM, "no memory for %lld bytes of staging memory", (long long)bytes);
 }
 
-/* Memory for what the execs can have in flight, and no more than the pool has. */
+/* Adds memory for what the execs can have in flight, at most the size of the pool. */
 static int back(struct staging *s, struct transport_link *l, int64_t wanted)
 {
     int64_t all = s->wanted > s->room - wanted ? s->room : s->wanted + wanted;

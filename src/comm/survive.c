@@ -1,14 +1,14 @@
-/* Survivor agreement: which ranks are left of a comm that has failed. Each rank that asks says so to all: on its host
- * by a word in the core, to ranks of other hosts by mail. The lowest rank that is not gone answers. It waits until all
- * ranks that are not gone have asked, or until the deadline runs out for the rest, and then says which ranks are on the
- * list. The others wait for its answer, or for its end, or until the deadline runs out and it has not asked: then the
- * next rank takes its place. So all get the same list, unless the rank that answers goes, or asks at last, while the
- * next one answers. A rank that is on a list and gone is missed when the survivors open their comm, and they can ask
- * again.
+/* Survivor agreement: which ranks are left of a comm that has failed. Each rank that asks tells all others: on its host
+ * by a word in the core, on other hosts by mail. The lowest rank that is not gone answers. It waits until all ranks
+ * that are not gone have asked, or until the deadline runs out for the rest. Then it answers with the list of
+ * survivors. The others wait for its answer. If it goes, or if it has not asked when the deadline runs out, the next
+ * rank takes its place. So all get the same list, with one exception: the rank that should answer goes, or asks at
+ * last, while the next one answers. If a rank on the list is gone, the survivors miss it when they open their comm, and
+ * can ask again.
  *
  * Words: `survives` and `answers` count how often a rank has asked and answered, so that an old answer is not taken for
- * a new one. The list stands in the answering rank's vote, which nobody uses after a failure; the store of `answers`
- * releases it. */
+ * a new one. The list is stored in the answering rank's vote, which no meeting uses after a failure; the store of
+ * `answers` releases it. */
 #define _GNU_SOURCE
 #include "comm/survive.h"
 
@@ -21,14 +21,14 @@
 #include "comm/mail.h"
 
 #define NAP_NS 200000
-#define MOST (8 * (CORE_TEXT - 1)) /* ranks that a list has room for, by mail, too */
+#define MOST (8 * (CORE_TEXT - 1)) /* ranks that a list has room for, in the core and by mail */
 
 enum { ASKS = MAIL_KIND(MAIL_SURVIVE, 1), ANSWERS = MAIL_KIND(MAIL_SURVIVE, 2) };
 
 struct survive_mail {
     uint32_t kind;
-    uint32_t times;                /* that its sender has asked, or answered */
-    unsigned char list[CORE_TEXT]; /* ANSWERS: a bit for each rank, as many bytes as there are */
+    uint32_t times;                /* how often its sender has asked, or answered */
+    unsigned char list[CORE_TEXT]; /* ANSWERS: a bit for each rank; the packet ends with the last byte */
 };
 
 /* The newest answer that came from another host. */
@@ -50,7 +50,7 @@ static bool has_asked(const weft_comm *c, int rank, uint32_t times)
 static void take_answer(weft_comm *c, uint32_t times, const unsigned char *list, size_t bytes)
 {
     if (!c->survivors && !(c->survivors = calloc(1, sizeof *c->survivors)))
-        return; /* the caller runs into the deadline */
+        return; /* the caller's deadline will run out */
     if (times <= c->survivors->times)
         return;
     c->survivors->times = times;
@@ -83,7 +83,7 @@ static void mail_all(weft_comm *c, uint32_t kind, uint32_t times, const unsigned
     mail_send_all(c, &m, offsetof(struct survive_mail, list) + bytes);
 }
 
-/* The lowest rank that may still answer. `late`: of those that have asked. */
+/* The lowest rank that may still answer. `late`: only ranks that have asked count. */
 static int who_answers(const weft_comm *c, uint32_t times, bool late)
 {
     int r = 0;
@@ -92,7 +92,7 @@ static int who_answers(const weft_comm *c, uint32_t times, bool late)
     return r;
 }
 
-/* Gives the answer once all that are not gone have asked, or `late`. */
+/* Answers once all ranks that are not gone have asked, or if `late`. */
 static bool answer(weft_comm *c, uint32_t times, bool late, unsigned char *list)
 {
     memset(list, 0, CORE_TEXT);
@@ -107,12 +107,12 @@ static bool answer(weft_comm *c, uint32_t times, bool late, unsigned char *list)
     memcpy(me->votes[0].text, list, CORE_TEXT);
     atomic_store_explicit(&me->answers, times, memory_order_seq_cst);
     mail_all(c, ANSWERS, times, list, ((size_t)c->size + 7) / 8);
-    mail_flush(c,
-               late ? c->deadline_ns / 8 : c->deadline_ns); /* what is for a silent one stays; the others go on now */
+    /* If late, mail to silent ranks may stay unsent: the others must not wait for it. */
+    mail_flush(c, late ? c->deadline_ns / 8 : c->deadline_ns);
     return true;
 }
 
-/* Has someone answered? It may be gone since, or may have taken this rank for one that does not ask. */
+/* Has a rank answered? It may be gone since then, or its list may lack this rank because this rank asked too late. */
 static bool heard(const weft_comm *c, uint32_t times, unsigned char *list)
 {
     if (c->survivors && c->survivors->times >= times) {

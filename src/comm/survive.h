@@ -3,5 +3,6 @@
 #define WEFT_COMM_SURVIVE_H
 #include "comm/comm.h"
 
-void survive_open(weft_comm *c); /* from here on it hears ranks of other hosts that ask before this one does */
+/* From here on this rank receives the questions of ranks of other hosts, also before it asks itself. */
+void survive_open(weft_comm *c);
 #endif

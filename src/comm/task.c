@@ -20,8 +20,8 @@ void comm_task_remove(weft_comm *c, struct comm_task *t)
     comm_leave(f);
 }
 
-/* A thread that is about to sleep arms the bell and then loads `nudges` before it looks at tasks: either it sees this
- * nudge, and with it the work, or the ring here sees it armed. */
+/* A thread that is about to sleep arms the bell and then loads `nudges` before it looks at tasks. Either it sees this
+ * nudge, and with it the work, or the ring here sees that the bell is armed. */
 void comm_task_nudge(weft_comm *c)
 {
     atomic_fetch_add_explicit(&c->family->nudges, 1, memory_order_seq_cst);

@@ -1,8 +1,8 @@
-/* Tasks: what the waits, tests and the progress thread of a comm move along. An exec is one while it has a run in
- * flight, an exchange while it is open, and so are the mail and the windows of a comm on several hosts.
+/* Tasks: what the waits, the tests and the progress thread of a comm move along. An exec is a task while it has a run
+ * in flight, and an exchange while it is open. The mail and the windows of a comm on several hosts are tasks, too.
  *
- * Its owner embeds a struct comm_task and fills in `ops`. The functions are called by the thread that makes progress,
- * which holds the progress lock, one at a time, and may not wait. */
+ * The owner of a task embeds a struct comm_task and fills in `ops`. The thread that makes progress and holds the
+ * progress lock calls these functions, one at a time. They must not wait. */
 #ifndef WEFT_COMM_TASK_H
 #define WEFT_COMM_TASK_H
 #include "comm/comm.h"
@@ -11,17 +11,17 @@ struct comm_task_ops {
     /* Does what can be done without waiting; true: something moved. It may add and remove tasks, and call back to the
      * user between comm_callback(c, true) and comm_callback(c, false). */
     bool (*pass)(struct comm_task *t, bool idle);
-    bool wire; /* its pass moves what comes and goes by a wire, and calls nobody back: mail_move passes it, too */
+    bool wire; /* its pass moves what goes over a wire and calls no callback, so that mail_move may pass it, too */
 
     /* These may be NULL: */
-    int (*lacking)(struct comm_task *t);             /* signals without which it cannot go on; 0, as NULL: none */
-    void (*watch)(struct comm_task *t, int64_t now); /* fails the comm if a peer that is waited for will not come */
-    void (*fail)(struct comm_task *t);               /* the comm has failed: called once, pass no more */
-    void (*begin)(struct comm_task *t);              /* adds itself: for those that lock_submit is told of */
-    /* Before a barrier of the comm: waits until what this rank did before is where it belongs, or fails with the error
-     * text set, in which `call` is named. At most one task of a comm has this. */
+    int (*lacking)(struct comm_task *t);             /* signals that must come before it can go on; 0 or NULL: none */
+    void (*watch)(struct comm_task *t, int64_t now); /* fails the comm if a peer that it waits for will not come */
+    void (*fail)(struct comm_task *t);  /* the comm has failed: called once, and pass is not called again */
+    void (*begin)(struct comm_task *t); /* adds the task; for tasks that are given to lock_submit */
+    /* Before a barrier of the comm: waits until all that this rank has put has arrived. On failure the error text is
+     * set and names `call`. At most one task of a comm has this function. */
     int (*drain)(struct comm_task *t, int64_t timeout_ns, const char *call);
-    void (*close)(struct comm_task *t);                             /* the comm is being freed: removes itself */
+    void (*close)(struct comm_task *t);                             /* the comm is being freed: removes the task */
     void (*describe)(const struct comm_task *t, struct text *text); /* as JSON, for the flight recorder */
 };
 
@@ -29,14 +29,14 @@ struct comm_task {
     struct comm_task *next, *prev; /* of the comm's tasks */
     const struct comm_task_ops *ops;
     bool failed;                 /* fail has been called */
-    struct comm_task *submitted; /* the next one that lock_submit was told of */
-    /* Where the flight recorder describes it, whether or not it is in the list of tasks: */
-    uint64_t id; /* number of the meeting that made it: the same on all ranks, and no other has it on this comm */
+    struct comm_task *submitted; /* the next task that was given to lock_submit */
+    /* For the flight recorder, which describes it whether or not it is in the list of tasks: */
+    uint64_t id; /* number of the meeting that made it: the same on all ranks, and unique on this comm */
     struct comm_task *described_next, *described_prev;
 };
 
-/* With the progress lock; the caller sees to it that the progress thread wakes (lock_disturb). Not for a task that has
- * failed: neither does its comm ever work again. */
+/* With the progress lock. The caller wakes the progress thread (lock_disturb). Not for a task that has failed, whose
+ * comm has failed for good. */
 static inline void comm_task_link(weft_comm *c, struct comm_task *t)
 {
     t->next = NULL;
@@ -62,23 +62,24 @@ static inline void comm_task_unlink(weft_comm *c, struct comm_task *t)
     t->next = t->prev = NULL;
 }
 
-/* Not from another thread than those that may make calls on the comm. Remove returns when no function of the task runs
- * any more, unless it is called by one of them; it may be called for a task that was never added (zeroed links). */
+/* Only from threads that may make calls on the comm. Remove returns when no function of the task runs any more, unless
+ * one of these functions calls it. It may be called for a task that was never added (zeroed links). */
 void comm_task_add(weft_comm *c, struct comm_task *t);
 void comm_task_remove(weft_comm *c, struct comm_task *t);
-/* There is new work for a task: from any thread, after the work was made visible (at least release). A thread that
- * sleeps on behalf of the comm wakes and passes; without a progress thread and a wait nobody does before the next call.
- */
+/* Says that there is new work for a task. Any thread may call it, after it made the work visible (at least release). A
+ * thread that sleeps on behalf of the comm wakes and passes the task. If no thread sleeps there, the task is passed in
+ * the next call. */
 void comm_task_nudge(weft_comm *c);
 void comm_task_watch_all(weft_comm *c, int64_t now);
-/* Does any task but `except` (may be NULL) lack signals? Then a wait for several signals must hear each. */
+/* Does any task other than `except` (may be NULL) lack signals? Then a rank that waits for several signals must be
+ * woken by each. */
 bool comm_task_any_lacks(const weft_comm *c, const struct comm_task *except);
-bool comm_task_sibling_lacks(const weft_comm *c); /* does a task of a sibling? */
+bool comm_task_sibling_lacks(const weft_comm *c); /* does a task of a sibling lack signals? */
 int comm_task_drain(weft_comm *c, int64_t timeout_ns, const char *call);
-void comm_task_close_all(weft_comm *c); /* those added last first */
+void comm_task_close_all(weft_comm *c); /* in the opposite order of adding */
 
-/* What the flight recorder describes; unlist may be called for a task that is not listed. */
+/* The list of tasks that the flight recorder describes. Unlist may be called for a task that is not listed. */
 void comm_task_list(weft_comm *c, struct comm_task *t);
 void comm_task_unlist(weft_comm *c, struct comm_task *t);
-struct comm_task *comm_task_find(const weft_comm *c, uint64_t id); /* among those; NULL: there is none */
+struct comm_task *comm_task_find(const weft_comm *c, uint64_t id); /* in that list; NULL: there is none */
 #endif

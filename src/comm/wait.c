@@ -1,4 +1,4 @@
-/* Waiting: until a need is met, with progress meanwhile, asleep where nothing is to be done. */
+/* Waiting until a need is met: makes progress, and sleeps while there is nothing to do. */
 #define _GNU_SOURCE
 #include <sched.h>
 
@@ -8,14 +8,14 @@
 
 #define YIELDS 20
 
-/* A rank that waits for several signals is woken by the last of them. One of them may need an answer to what has come
- * already, so a timer wakes the rank, too; it doubles while nothing comes. */
+/* A rank that waits for several signals is woken by the last of them. A peer may need an answer before it sends its
+ * signal, so a timer wakes the rank, too. The timer doubles while nothing comes. */
 #define PATIENCE_NS 1000000
 
-/* Where waking takes longer than a rank spins, a rank that sleeps makes the ranks that wait for it sleep, too, and
- * these their neighbours: it does not end by itself. So after a short sleep a rank spins longer the next time, and
- * yields now and then in case another rank has no core. After a long sleep it spins as at first: to sleep was right. It
- * does the same when its core was taken while it spun: others need the core. */
+/* If waking takes longer than a rank spins, a rank that sleeps makes the ranks that wait for it sleep, too, and these
+ * make their neighbours sleep: this does not end by itself. So after a short sleep a rank spins longer the next time,
+ * and yields now and then in case another rank has no core. After a long sleep it spins as at first: sleeping was
+ * right. It also does so if it lost its core while it spun: others need the core. */
 #define STRETCH 16
 #define SHORT_NS 2000000
 #define TAKEN_NS 1000000
@@ -36,7 +36,7 @@ static int turns_before_yields(const weft_comm *c)
     return c->spin_turns * c->stretch;
 }
 
-/* A turn that lets time pass and no more. */
+/* A turn that only lets time pass. */
 static void pause_for(const weft_comm *c, int turn)
 {
     if (turn < turns_before_yields(c) && turn % c->spin_turns != c->spin_turns - 1)
@@ -48,7 +48,7 @@ static void pause_for(const weft_comm *c, int turn)
 static void doze(weft_comm *c, uint32_t bell, int lacking, int64_t ns, int64_t now)
 {
     core_doze(c->group, c->rank, bell, lacking, ns);
-    if (!c->dedicated_cores || c->mail) /* it may have to look at a wire now and then */
+    if (!c->dedicated_cores || c->mail) /* the rank may have to look at a wire now and then */
         return;
     int64_t slept = core_now() - now;
     if (slept >= c->beat_ns / 2)
@@ -75,9 +75,9 @@ static int idle(weft_comm *c, const struct comm_need *need, struct sleep *s, uin
             core_disarm(c->group, c->rank);
         return COMM_LATE;
     }
-    liveness_watch(c, now, armed); /* a peer that went before we sleep rings no more */
+    liveness_watch(c, now, armed); /* a peer that left before we sleep will not ring */
     if (armed) {
-        /* What siblings have in flight may need every signal. */
+        /* Tasks of siblings may need every signal. */
         int lacking = need->lacking && !comm_task_sibling_lacks(c) ? need->lacking(need->arg) : 1;
         int64_t ns = need->until >= 0 ? least(need->until - now, c->beat_ns) : c->beat_ns;
         if (lacking > 1) {
@@ -113,7 +113,7 @@ int comm_wait(weft_comm *c, const struct comm_need *need)
         if (done || moved || err) {
             if (armed)
                 core_disarm(c->group, c->rank);
-            if (err) { /* it may have failed since progress looked: end what is in flight, then say why */
+            if (err) { /* the comm may have failed since the last pass: end what is in flight first */
                 comm_progress(c, armed);
                 return comm_failure(c);
             }
@@ -125,7 +125,7 @@ int comm_wait(weft_comm *c, const struct comm_need *need)
             continue;
         }
         err = idle(c, need, &s, bell, armed);
-        if (err) { /* a caller that only ever waits for short times has to be idle, too */
+        if (err) { /* a caller whose waits are all short must do what was postponed, too */
             if (!armed)
                 comm_progress(c, true);
             return need->met(need->arg) ? 0 : err;
@@ -156,7 +156,7 @@ static bool nobody_lacks(void *arg)
     return true;
 }
 
-/* A rank that has left is still waited for while what it sent before may come. */
+/* The wait goes on for a rank that has left as long as its last messages may still come. */
 static int await_check(weft_comm *c, const struct comm_wait_ranks *a)
 {
     char who[NAMES_RANK];

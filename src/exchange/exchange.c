@@ -247,13 +247,13 @@ void exchange_complete(weft_exchange *x, int err)
 
 /* ---- completion ---- */
 
-/* What a round that does not fly any more came to. */
+/* The result of a round that is no longer in flight. */
 static int result(weft_exchange *x)
 {
     int err = exchange_failure(x);
     if (state_of(x) != EXCHANGE_COMPLETE)
         return err;
-    if (x->fd < 0) { /* only this thread goes on from here */
+    if (x->fd < 0) { /* no other thread touches the round from here on */
         set_state(x, EXCHANGE_OPEN);
         return err;
     }
@@ -299,7 +299,7 @@ static bool landed(void *arg)
     return state_of(arg) != EXCHANGE_FLYING;
 }
 
-/* With others in flight every signal may be of use. */
+/* If other tasks are in flight every signal may be of use. */
 static int lacking(void *arg)
 {
     weft_exchange *x = arg;
@@ -317,7 +317,7 @@ static int wait_locked(weft_exchange *x, int64_t timeout_ns)
     if (timeout_ns == 0) {
         comm_progress(c, true);
         err = landed(x) ? 0 : COMM_LATE;
-        if (err) /* a caller that only polls must miss the dead, too */
+        if (err) /* a caller that only polls must notice dead peers, too */
             liveness_watch(c, core_now(), false);
     } else {
         int64_t now = timeout_ns > 0 ? core_now() : 0;
@@ -333,7 +333,7 @@ static int wait_locked(weft_exchange *x, int64_t timeout_ns)
     return err;
 }
 
-/* With a progress lock: takes it, unless another thread ends the round first. */
+/* For a family with a progress lock: takes it, unless another thread ends the round first. */
 static int wait_shared(weft_exchange *x, int64_t timeout_ns)
 {
     struct comm_family *f = x->comm->family;
@@ -402,7 +402,8 @@ static struct message *take_from(weft_exchange *x, struct exchange_in *in)
     if (!in->first)
         in->last = &in->first;
     int64_t untaken = atomic_load_explicit(&x->untaken, memory_order_relaxed);
-    atomic_store_explicit(&x->untaken, untaken - (int64_t)m->held, memory_order_relaxed); /* others only guess by it */
+    /* For other threads it is a hint. */
+    atomic_store_explicit(&x->untaken, untaken - (int64_t)m->held, memory_order_relaxed);
     return m;
 }
 
@@ -483,7 +484,7 @@ static bool drained(void *arg)
     return pipe_wire_drained(&x->pipes, &refuses);
 }
 
-/* What this rank sent to other hosts in rounds that are complete here leaves its memory. */
+/* Waits until what this rank sent to other hosts in complete rounds has left its memory. */
 static void drain(weft_exchange *x)
 {
     weft_comm *c = x->comm;
@@ -523,7 +524,7 @@ static void free_locked(weft_exchange *x)
     if (err == COMM_LATE)
         comm_fail(c, WEFT_EPEER, "%s gave up a round and freed its exchange: the round did not end within %lld ms", who,
                   (long long)(c->deadline_ns / 1000000));
-    else if (!err && !all_taken(x)) /* peers that come later must not find memory that is gone */
+    else if (!err && !all_taken(x)) /* peers that look later must not find memory that was freed */
         comm_fail(c, WEFT_EPEER, "%s freed its exchange in the middle of a round", who);
     else if (!err)
         drain(x);

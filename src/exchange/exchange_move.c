@@ -1,5 +1,5 @@
-/* What comes: frames become messages, in the order of each pipe and no further than the round that this rank is in. It
- * is also seen here when a round is complete. */
+/* Receiving: frames become messages, in the order of each pipe and only for the round that this rank is in. This file
+ * also decides when a round is complete. */
 #include <string.h>
 
 #include "comm/lock.h"
@@ -7,8 +7,8 @@
 
 /* ---- receiving ---- */
 
-/* What came and was not taken is bounded, unless the caller can do nothing about it: it waits for room, or it has
- * finished and needs the whole round. */
+/* Messages that were not taken are bounded. There is no bound while the caller cannot take them: when it waits for
+ * room, or has finished and needs the whole round. */
 static bool may_receive(const weft_exchange *x)
 {
     return atomic_load_explicit(&x->untaken, memory_order_relaxed) < x->budget ||
@@ -52,7 +52,7 @@ static bool has_buffer(weft_exchange *x, weft_message *m)
     return m->payload || !m->bytes;
 }
 
-/* Goes on with a message; true: it is complete. Otherwise the frame is used up or *stuck. */
+/* Goes on with a message; true: it is complete. Otherwise the frame is used up, or *stuck is set. */
 static bool receive(weft_exchange *x, struct exchange_in *in, const char *frame, size_t bytes, bool *stuck)
 {
     weft_message *m = &in->building->is;
@@ -114,11 +114,11 @@ static void deliver(weft_exchange *x, struct exchange_in *in, const struct batch
     in->last = b->last;
     x->received += b->n;
     int64_t untaken = atomic_load_explicit(&x->untaken, memory_order_relaxed) + b->bytes;
-    atomic_store_explicit(&x->untaken, untaken, memory_order_relaxed); /* others only guess by it */
+    atomic_store_explicit(&x->untaken, untaken, memory_order_relaxed); /* for other threads it is a hint */
     x->untaken_peak = untaken > x->untaken_peak ? untaken : x->untaken_peak;
 }
 
-/* All that one pipe has for this round, but at most about what it holds. */
+/* Receives what one pipe has for this round, at most about the size of the ring. */
 static bool receive_from(weft_exchange *x, struct exchange_in *in)
 {
     struct batch b = {.last = &b.first};
@@ -179,7 +179,7 @@ static bool is_complete(weft_exchange *x)
 {
     uint64_t begun = atomic_load_explicit(&x->begun, memory_order_relaxed);
     bool voted = true;
-    if (x->pipes.votes) { /* goes on whatever else is lacking */
+    if (x->pipes.votes) { /* the vote makes progress even if other things are missing */
         pthread_mutex_lock(&x->lock);
         voted = pipes_vote(&x->pipes, begun - 1);
         pthread_mutex_unlock(&x->lock);
@@ -226,13 +226,13 @@ bool exchange_move_pass(struct comm_task *t, bool idle)
     weft_exchange *x = (weft_exchange *)t;
     (void)idle;
     if (atomic_flag_test_and_set_explicit(&x->moving, memory_order_acquire))
-        return true; /* the thread that has set it may be past what a signal has just brought: do not sleep yet */
+        return true; /* the thread that moves may have looked before the newest signal came: do not sleep yet */
     bool moved = pump(x);
     if (move(x)) {
         moved = true;
-        pump(x); /* what was queued has gone into rings, what was read made room */
+        pump(x); /* queued messages have gone into rings, and reads have made room */
     }
-    /* Acquire: pairs with finish, after which what is looked at only changes here. */
+    /* Acquire: pairs with finish. After finish only this thread changes what is_complete looks at. */
     bool complete = atomic_load_explicit(&x->state, memory_order_acquire) == EXCHANGE_FLYING && is_complete(x);
     atomic_flag_clear_explicit(&x->moving, memory_order_release);
     if (complete)

@@ -1,6 +1,6 @@
-/* What goes: a message is written into its pipe at once if nothing is before it and there is room. Otherwise it is
- * queued, with copies of what the caller may change, as long as the budget has room for them. A caller that finds none
- * waits, and receives meanwhile: whatever others do, the ranks that it waits for can go on. */
+/* Sending: a message is written into its pipe at once if no message is queued before it and there is room. Otherwise it
+ * is queued, with copies of what the caller may change, if the budget has room for them. If it has none, the caller
+ * waits and receives meanwhile, so that the ranks that it waits for can go on. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 
 /* ---- frames ---- */
 
-/* The part of the stream from s->at on, at most `most` bytes, as up to two parts; how many. */
+/* Cuts at most `most` bytes of the stream, from s->at on, as up to two parts. Returns the number of parts. */
 static int cut(const struct exchange_send *s, uint64_t most, struct pipe_part *parts)
 {
     uint64_t n = s->stream - s->at < most ? s->stream - s->at : most, meta = s->head.meta_bytes;
@@ -31,8 +31,9 @@ static int cut(const struct exchange_send *s, uint64_t most, struct pipe_part *p
     return k;
 }
 
-/* Writes as much of it as there is room for; true: all of it is in the pipe. The end of the round often follows a small
- * message at once: with `hold` that is held back for it. */
+/* Writes as much of the message as there is room for; true: all of it is in the pipe. The end of the round often
+ * follows a small message at once: with `hold` the message is held back, so that its frame can be marked as the
+ * last. */
 static bool advance(weft_exchange *x, struct exchange_out *out, struct exchange_send *s, bool hold)
 {
     while (!s->begun || s->at < s->stream) {
@@ -48,7 +49,7 @@ static bool advance(weft_exchange *x, struct exchange_out *out, struct exchange_
     return true;
 }
 
-/* Under the lock; others only guess by it. */
+/* Under the lock. For threads without the lock the value is a hint. */
 static void add_sends(weft_exchange *x, int n)
 {
     atomic_store_explicit(&x->sends, atomic_load_explicit(&x->sends, memory_order_relaxed) + n, memory_order_relaxed);
@@ -59,7 +60,7 @@ static bool one_frame(const weft_exchange *x, const struct exchange_send *s)
     return s->stream + sizeof s->head <= x->pipes.frame;
 }
 
-/* Sends what is queued behind a pipe, and the end of the round after it; true: nothing is left. */
+/* Sends what is queued behind a pipe, and then the end of the round; true: nothing is left. */
 static bool flush(weft_exchange *x, struct exchange_out *out)
 {
     for (struct exchange_send *s; (s = out->first);) {
@@ -178,7 +179,7 @@ static int check(const weft_exchange *x, int to, const weft_message *m, const ch
     return 0;
 }
 
-/* In s, which is zeroed. */
+/* Fills s, which the caller has zeroed. */
 static void outline(weft_exchange *x, const struct exchange_out *out, uint32_t tag, const weft_message *m,
                     struct exchange_send *s)
 {
@@ -231,9 +232,9 @@ void exchange_put_leave(weft_exchange *x)
     walk_end(f);
 }
 
-/* Where there is a progress lock, a thread that waits may drive all that its family has in flight. Otherwise only the
- * comm's owner may, and exchanges are what any thread can move. On several hosts they go over the wire, which is for
- * the thread that has the lock. */
+/* With a progress lock, a thread that waits may drive all tasks of its family. Without one only the thread that makes
+ * the calls may, and other threads move only exchanges. On several hosts exchanges use the wire, which only the thread
+ * that has the lock may touch. */
 static bool drive(weft_exchange *x)
 {
     struct comm_family *f = x->comm->family;
@@ -256,13 +257,13 @@ static void watch(weft_exchange *x)
     struct comm_family *f = x->comm->family;
     if (!x->pipes.wide) {
         exchange_watch_putter(x);
-    } else if (lock_try(f)) { /* otherwise the thread that has the lock watches */
+    } else if (lock_try(f)) { /* otherwise the thread that has the lock looks for ranks that are gone */
         exchange_watch_putter(x);
         lock_leave(f);
     }
 }
 
-/* Until the queue has room for so much. */
+/* Waits until the queue has room for `cost` bytes. */
 static int wait_for_room(weft_exchange *x, int64_t cost, const char *call)
 {
     const struct timespec nap = {.tv_nsec = NAP_NS};
@@ -307,14 +308,14 @@ static int put(weft_exchange *x, struct exchange_out *out, struct exchange_send 
     return can_queue ? enqueue(x, out, s, cost) : 0;
 }
 
-/* With the lock: it is on its way. */
+/* With the lock: counts a message that was sent or queued. */
 static void count(weft_exchange *x, struct exchange_out *out, const struct exchange_send *s)
 {
     x->sent++;
     if (s->head.kind != EXCHANGE_PLACED)
         return;
     out->pipe->offers++;
-    pipe_ring(&x->pipes, out->pipe); /* it can be loaded while the caller goes on */
+    pipe_ring(&x->pipes, out->pipe); /* the reader can load it while the caller goes on */
 }
 
 int exchange_put(weft_exchange *x, int to, uint32_t tag, const weft_message *m, const char *call)
@@ -339,7 +340,8 @@ int exchange_put(weft_exchange *x, int to, uint32_t tag, const weft_message *m, 
         if (!err && end != PUT_NO_ROOM)
             count(x, out, &s);
         pthread_mutex_unlock(&x->lock);
-        if (end == PUT_QUEUED) /* a thread that sleeps may have been called for the room before this was queued */
+        /* The reader may have called a sleeping thread about room before this message was queued. */
+        if (end == PUT_QUEUED)
             comm_task_nudge(x->comm);
         if (err || end != PUT_NO_ROOM)
             return err;

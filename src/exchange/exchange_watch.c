@@ -1,8 +1,8 @@
-/* What a round lacks, and which rank is to blame if that will not come. */
+/* What a round waits for, and which rank is to blame if it will not come. */
 #include "base/error.h"
 #include "exchange/exchange.h"
 
-#define LOOK_NS 1000000 /* putters that wait look at most once in this time for ranks that are gone */
+#define LOOK_NS 1000000 /* threads that wait for room look for ranks that are gone at most once in this time */
 
 static bool out_waits(const struct exchange_out *out)
 {
@@ -15,7 +15,7 @@ int exchange_watch_lacking(struct comm_task *t)
     int n = 0;
     if (atomic_load_explicit(&x->state, memory_order_acquire) != EXCHANGE_FLYING)
         return atomic_load_explicit(&x->putters, memory_order_relaxed) > 0 ? 1 : 0;
-    /* A vote that comes up must go on at once, and so must what waits for room. */
+    /* A rank must pass on votes and send queued messages at once. */
     if (x->pipes.votes || atomic_load_explicit(&x->sends, memory_order_relaxed) ||
         atomic_flag_test_and_set_explicit(&x->moving, memory_order_acquire))
         return 1;
@@ -28,7 +28,7 @@ int exchange_watch_lacking(struct comm_task *t)
     return n > 0 ? n : 1;
 }
 
-/* The worst that is known of the ranks that are waited for. */
+/* The worst that is known of the ranks that the round waits for. */
 struct blame {
     int left, died, stalled;
 };
@@ -39,7 +39,7 @@ static void blame_fate(struct blame *b, int rank, enum transport_fate fate)
         *(fate == TRANSPORT_DIED ? &b->died : &b->left) = rank;
 }
 
-/* What a peer did before it went is seen after its going was: only then is it sure that no more comes. */
+/* Once a peer is seen to be gone, all that it did before can be seen. So the pipe is checked again after that. */
 static void watch_in(weft_exchange *x, struct exchange_in *in, int64_t now, struct blame *b)
 {
     uint64_t begun = atomic_load_explicit(&x->begun, memory_order_relaxed);
@@ -79,8 +79,8 @@ static bool lacks_vote(const weft_exchange *x, uint64_t round, int rank)
     return n > 0;
 }
 
-/* A vote waits for all ranks: beside those from which it comes next, one rank after the other is looked at. One that
- * has closed its exchange or its comm after it voted is not missed. */
+/* A vote waits for all ranks. So this looks at the ranks whose votes come here next, and at one further rank in each
+ * call. A rank that has closed its exchange or its comm after it voted is not missed. */
 static void watch_vote(weft_exchange *x, int64_t now, struct blame *b)
 {
     weft_comm *c = x->comm;

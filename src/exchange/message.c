@@ -10,7 +10,7 @@
 
 struct message_pool {
     pthread_mutex_t lock;
-    size_t users; /* the exchange and its messages */
+    size_t users; /* references: the exchange and its messages */
     int64_t kept, keep;
     struct message *free[CLASSES];
 };
@@ -34,7 +34,7 @@ static size_t class_bytes(uint32_t class)
     return (size_t)1 << (class + SMALLEST);
 }
 
-/* Called with the lock, which it gives back. */
+/* Called with the lock; releases the lock. */
 static void leave(struct message_pool *p)
 {
     size_t users = --p->users;

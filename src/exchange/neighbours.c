@@ -1,6 +1,6 @@
-/* The 1-D halo: an exchange with the ranks before and after this one, in which each sends one message each way in a
- * round. On two ranks of a ring left and right are one peer: the tag in a message's head says which way it went. A ring
- * of one rank sends to itself: its messages are copied here. */
+/* The 1-D halo: an exchange with the ranks before and after this one. In each round every rank sends one message each
+ * way. In a ring of two ranks left and right are the same peer: the tag in a message's head says which way it went. In
+ * a ring of one rank the rank sends to itself: its messages are copied here. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,9 +13,9 @@ enum side { LEFT, RIGHT };
 
 struct weft_halo {
     weft_exchange *exchange;
-    int peers[2];              /* by side; -1: none, the own rank: itself */
-    struct message *itself[2]; /* what comes to that side of a ring of one */
-    bool gone[2];              /* was put in a start that then failed */
+    int peers[2];              /* by side; -1: none; may be this rank itself */
+    struct message *itself[2]; /* messages to itself, by side, in a ring of one */
+    bool gone[2];              /* the message was put in a start that then failed */
     uint64_t took;             /* rounds that were taken */
 };
 

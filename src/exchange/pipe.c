@@ -1,31 +1,32 @@
 /* Pipes in shared memory: frames in rings, payloads that the reader loads, and ranks that are gone.
  *
- * A ring holds frames one after the other, each a head of HEAD bytes and its body, in a multiple of HEAD bytes without
- * a break: where the rest of the ring is too short, a head that says so fills it. The last frame of a round is filled
- * up to a multiple of LINE bytes, so that the next round's begin with a line of cache. A frame is known by where it
- * begins, counted in all bytes that were ever written: its head has that number, plus one, in `seal`.
+ * A ring holds frames one after the other, each a head of HEAD bytes and its body, padded to a multiple of HEAD bytes.
+ * A frame does not wrap: if the rest of the ring is too short, a head that says so fills it. The last frame of a round
+ * is padded to a multiple of LINE bytes, so that the next round begins with a cache line. A frame is identified by its
+ * position, counted in all bytes that were ever written: its head has that number, plus one, in `seal`.
  *
- * Why what is read was written. The writer stores the body and then the seal (release); the reader, which looks at the
- * head of the frame that comes next, loads the seal (acquire) and only then the rest. What stood there before is never
- * taken for a seal: before a frame is sealed the seal of the head behind it is cleared, and the reader looks there only
- * after it saw the frame. So the signal is in the line of the message, and the seal of a frame may be held back until
- * it is known whether it is the last of its round: then its head says so, and the end needs no frame of its own. On
- * AArch64 it is stlr and ldar or ldapr, and nothing rests on the order of other stores.
+ * Why the reader sees whole frames. The writer stores the body and then the seal (release). The reader loads the seal
+ * of the next head (acquire) and only then the rest. Old bytes are never taken for a seal: before the writer seals a
+ * frame it clears the seal of the head behind it, and the reader looks there only after it saw the frame. So the signal
+ * is in the cache line of the message. The writer may hold back the seal of a frame until it knows whether the frame is
+ * the last of its round: then its head says so, and the end needs no frame of its own. On AArch64 these are stlr and
+ * ldar or ldapr, and nothing depends on the order of other stores.
  *
- * Why nothing is overwritten that is still to be read. The reader has loaded all of a frame before it stores `read` (a
- * release orders loads before it, too); the writer loads `read` (acquire) before it stores into what that frees. What
- * it clears behind a frame must be free, too.
+ * Why the writer overwrites nothing that is still to be read. The reader has loaded all of a frame before it stores
+ * `read` (a release orders loads before it, too). The writer loads `read` (acquire) before it stores into the bytes
+ * that this frees. The seal that it clears behind a frame must be in free bytes, too.
  *
- * Why a payload may change after it was loaded: `loaded` is the same pair again, stored after the copy.
+ * Why the writer may change a payload after it was loaded: the reader stores `loaded` after the copy, with the same
+ * pair of release and acquire.
  *
- * Why nobody sleeps for ever. Readers: a write alone wakes nobody, so the writer calls (pipe_call_readers, a fence and
- * then the look at `awaits` that core_signal explains) when its rank has finished its round, and every quarter of a
- * ring. A reader that sleeps in between lacks the end of the round anyhow. Writers: one that finds no room stores
- * `hungry` and looks at `read` once more; the reader stores `read` and then looks at `hungry`. All four are seq_cst, so
- * one of the two sees the other. A writer that goes to sleep after that has made itself known before, and the call
- * finds it as core_signal says. The reader tells every quarter of a ring only: what it has read and not told is less
- * than that, a frame with what is skipped before it less than half a ring, so when all was read there is room as far as
- * the writer knows, and it was called. */
+ * Why no rank sleeps for ever. Readers: a write alone wakes no reader. The writer calls its readers (pipe_call_readers,
+ * a fence and then the look at `awaits` that core_signal explains) when its rank has finished its round, and every
+ * quarter of a ring. A reader that sleeps in between waits for the end of the round anyway. Writers: a writer that
+ * finds no room stores `hungry` and looks at `read` once more; the reader stores `read` and then looks at `hungry`. All
+ * four are seq_cst, so one of the two sees the other. A writer that goes to sleep after that has stored `hungry`
+ * before, and the reader's call wakes it as core_signal says. The reader tells the writer only every quarter of a ring,
+ * so the bytes that it has read and not told are less than that. A frame and what is skipped before it are less than
+ * half a ring. So when the reader has read everything, the writer knows of enough room, and was called. */
 #define _GNU_SOURCE
 #include "exchange/pipe.h"
 
@@ -37,7 +38,7 @@
 #define FETCHED 4 /* lines */
 
 enum mark {
-    SKIP = 1, /* no body: all up to the ring's end is empty */
+    SKIP = 1, /* no body: the rest of the ring is empty */
     LAST = 2  /* of its round */
 };
 
@@ -82,13 +83,13 @@ static bool has_room(struct pipe_out *o, uint64_t need)
     return o->bytes - (o->written - o->read) >= need;
 }
 
-/* Nothing is behind what was written up to `at`. Ordered by the seal that follows. */
+/* Clears the seal at `at`, behind what was written. The seal that is stored next orders this store. */
 static void clear(struct pipe_out *o, uint64_t at)
 {
     atomic_store_explicit(&head_at(o->ring, o->bytes, at)->seal, 0, memory_order_relaxed);
 }
 
-/* The frame that begins at `at`, complete except for its seal. */
+/* Writes the frame that begins at `at`, complete except for its seal. */
 static struct head *fill(struct pipe_out *o, uint64_t at, const struct pipe_part *parts, int n, uint32_t body,
                          uint32_t marks)
 {
@@ -142,7 +143,7 @@ static bool write_frame(struct pipes *p, struct pipe_out *o, const struct pipe_p
     for (int i = 0; i < n; i++)
         body += parts[i].bytes;
     uint64_t need = frame_bytes(body), skip = rest < need ? rest : 0, end = at + skip + need;
-    if (!has_room(o, line_up(end) - at + HEAD)) { /* it may become the last of its round */
+    if (!has_room(o, line_up(end) - at + HEAD)) { /* the frame may become the last of its round, which is padded */
         pipe_ring(p, o);
         return false;
     }
@@ -150,7 +151,7 @@ static bool write_frame(struct pipes *p, struct pipe_out *o, const struct pipe_p
     o->tail = at + skip;
     o->written = marks & LAST ? line_up(end) : end;
     clear(o, o->written);
-    if (skip) { /* a reader that sees that all before it is skipped sees the frame */
+    if (skip) { /* a reader that sees the skip also sees the frame behind it */
         atomic_store_explicit(&h->seal, at + skip + 1, memory_order_relaxed);
         h = head_at(o->ring, o->bytes, at);
         h->marks = SKIP;
@@ -191,7 +192,7 @@ bool pipe_end(struct pipes *p, struct pipe_out *o)
         return false;
     }
     pipe_seal(o);
-    /* The next round's second line; the first is here, since its seal was cleared. */
+    /* The second cache line of the next round. The first is in the cache, since its seal was cleared. */
     __builtin_prefetch((const char *)head_at(o->ring, o->bytes, o->written) + LINE, 1);
     note_peak(o);
     return true;
@@ -220,7 +221,7 @@ void pipe_ring(struct pipes *p, struct pipe_out *o)
     core_ring(p->comm->group, o->peer);
 }
 
-/* What comes from another core's cache takes long: the first lines of a frame are asked for with its seal. */
+/* A line from another core's cache takes long, so the first lines of a frame are prefetched together with its seal. */
 static const struct head *next_head(const struct pipe_in *in)
 {
     const struct head *h = head_at(in->ring, in->bytes, in->read);
@@ -274,9 +275,9 @@ bool pipe_offer(struct pipes *p, const void *memory, size_t bytes, uint64_t *pla
     return !c->staged && c->transport->offer(c->link, memory, bytes, place);
 }
 
-/* The flag and the failure are stored and looked at crosswise, all seq_cst: this end sees the failure and does not
- * begin, or the other, which looks after the failure, sees the flag and waits until the copy is over. Should it not
- * wait any longer, the failure is seen after the copy. */
+/* The reader stores its flag and then loads the failure. The writer loads the flag after the failure was stored. All
+ * are seq_cst, so either the reader sees the failure and does not begin, or the writer sees the flag and waits until
+ * the copy is over. If the writer stops waiting, the reader sees the failure after the copy. */
 bool pipe_load(struct pipes *p, struct pipe_in *in, void *dst, uint64_t place, size_t bytes)
 {
     weft_comm *c = p->comm;
@@ -302,10 +303,11 @@ void pipe_fence(struct pipes *p)
     if (atomic_load_explicit(&p->fenced, memory_order_acquire))
         return;
     int64_t until = core_now() + c->deadline_ns;
+    /* Ranks that are threads of one process are not stopped alone. */
     for (int i = 0; i < p->nouts; i++)
         while (atomic_load_explicit(&p->outs[i].ring->loading, memory_order_seq_cst) &&
                c->transport->gone(c->link, p->outs[i].peer) != TRANSPORT_DIED &&
-               (!c->group->shared || core_now() < until)) /* a thread is not stopped alone */
+               (!c->group->shared || core_now() < until))
             sched_yield();
     atomic_store_explicit(&p->fenced, true, memory_order_release);
 }

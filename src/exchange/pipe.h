@@ -1,9 +1,9 @@
 /* Pipes: one-way connections from a rank to its neighbours that carry frames in order, hold a bounded number of bytes
  * and never wait. The code above them does not know how ranks reach each other. Frames go whole into a pipe and come
- * whole out of it. A payload that is not to be copied through the pipe is offered, and the other end loads it if it
- * can. A vote of all ranks goes beside the pipes. All of it is memory that ranks share. Between hosts a pipe is two
- * rings: the wire carries what the writer puts into its ring to the reader's ring, and what the ends tell each other
- * goes by mail (pipe_wire.c).
+ * whole out of it. The writer may offer a large payload instead of copying it through the pipe, and the reader loads
+ * it. A vote of all ranks goes beside the pipes. Within a host all of it is shared memory. Between hosts a pipe is two
+ * rings: the wire carries what the writer puts into its ring to the reader's ring, and the ends send each other control
+ * messages by mail (pipe_wire.c).
  *
  *   pipe.c        frames and payloads of one pipe, and peers that are gone
  *   pipes.c       all pipes of one rank: making them, and their end
@@ -21,27 +21,28 @@
 
 /* What is shared of one pipe, in memory of its writer. */
 struct pipe_ring {
-    _Alignas(CORE_LINE) _Atomic uint32_t hungry; /* by both: the writer wants to be called when there is room */
-    _Alignas(CORE_LINE) _Atomic uint64_t read;   /* bytes, by the reader */
-    _Atomic uint64_t loaded;                     /* offers, by the reader */
-    _Atomic uint32_t loading;                    /* by the reader: it is in the middle of it */
+    _Alignas(CORE_LINE) _Atomic uint32_t hungry; /* written by both: the writer wants to be called when there is room */
+    _Alignas(CORE_LINE) _Atomic uint64_t read;   /* bytes that were read; written by the reader */
+    _Atomic uint64_t loaded;                     /* offers that were loaded; written by the reader */
+    _Atomic uint32_t loading;                    /* written by the reader: it is loading one now */
     _Alignas(CORE_LINE) unsigned char data[];
 };
 
 struct pipe_ballot {
-    _Alignas(CORE_LINE) _Atomic uint64_t word; /* twice the votes that were cast, and one more if the last was a yes */
+    _Alignas(CORE_LINE) _Atomic uint64_t word; /* 2 * the number of votes that were cast, + 1 if the last was a yes */
 };
 
-/* What is shared of one rank's ends. Its lists, those it reads from first, and then its rings follow. */
+/* What is shared of one rank's ends. Behind it are its lists, first the ranks that it reads from, and then its
+ * rings. */
 struct pipe_head {
-    _Alignas(CORE_LINE) _Atomic uint64_t finished; /* rounds, by the owner */
+    _Alignas(CORE_LINE) _Atomic uint64_t finished; /* rounds that the owner has finished */
     _Atomic uint32_t freed;                        /* the owner has closed its ends */
-    _Atomic uint32_t refcount;                     /* of the owner, and of each peer once for each relation */
+    _Atomic uint32_t refcount;                     /* one for the owner, and one for each pipe from or to each peer */
     int32_t nfrom, nto;
     bool votes;
     uint64_t ring_bytes, first; /* bytes from the head to the first ring */
-    struct pipe_ballot up[2];   /* by the ranks that vote through this one */
-    struct pipe_ballot down;    /* by the rank that this one votes through */
+    struct pipe_ballot up[2];   /* written by the ranks that vote through this one */
+    struct pipe_ballot down;    /* written by the rank that this one votes through */
     int32_t lists[];
 };
 
@@ -51,24 +52,25 @@ struct pipe_part {
 };
 
 /* One end of a pipe between hosts. */
-#define PIPE_PIECES 8 /* of a ring that may be on the wire at a time; of a quarter ring at most each */
+#define PIPE_PIECES 8 /* most pieces of a ring on the wire at a time; each has at most a quarter ring */
 struct pipe_wire {
     struct wire_message *pieces[PIPE_PIECES]; /* used in turn */
     uint64_t begun, ended;                    /* pieces */
-    _Atomic uint64_t at;                      /* bytes: the writer's that are on the wire, or came to the reader */
-    uint64_t round;                           /* the writer: what was written when the last round ended */
-    bool ends;                                /* it is broken */
+    /* Bytes that the writer has given to the wire, or that came to the reader. */
+    _Atomic uint64_t at;
+    uint64_t round; /* the writer: what was written when the last round ended */
+    bool ends;      /* the pipe is broken */
 };
 
-/* What is known of a rank of another host that this one has pipes or votes with. */
+/* What is known of a rank of another host with which this one has pipes or votes. */
 struct pipe_remote {
     int peer;
-    struct pipe_head *head;     /* stands for the peer's: what it mails is put there */
-    bool answered;              /* and says that it */
-    bool sends, receives;       /* to this rank, from it */
+    struct pipe_head *head;     /* a copy of the peer's head: the peer's mail is put there */
+    bool answered;              /* the peer has answered, and says that it */
+    bool sends, receives;       /* sends to this rank, receives from this rank */
     uint64_t ring_bytes;        /* of its pipe to this rank */
-    bool closed;                /* it has closed its end, after it had written */
-    uint64_t written, received; /* bytes to this rank and from it */
+    bool closed;                /* it has closed its end, after it had written and received */
+    uint64_t written, received; /* bytes to this rank; bytes from this rank */
 };
 
 /* What is mailed about pipes. */
@@ -78,7 +80,7 @@ struct pipe_mail {
     uint64_t a, b;
 };
 
-/* What was seen of a peer while it was waited for, in one round. It says nothing of the next round. */
+/* What was seen of a peer in a wait for it, in one round. It says nothing about the next round. */
 struct pipe_seen {
     uint64_t pulse, round;
     int64_t at;
@@ -88,14 +90,14 @@ struct pipe_out {
     int peer;
     struct pipe_ring *ring;
     struct pipe_head *head; /* the peer's */
-    uint64_t written, read; /* bytes: of this end, and as far as is known of the other */
+    uint64_t written, read; /* bytes that were written; bytes that were read, as far as this end knows */
     uint64_t peak;          /* the most that were written and not read */
-    uint64_t called;        /* written when the peer was last called or woken */
+    uint64_t called;        /* `written` when the peer was last called or woken */
     size_t bytes;           /* of the ring */
-    void *held;             /* the head that the last frame waits for and that is not sealed yet; NULL: none */
-    uint64_t seal;          /* and what its seal will be */
+    void *held;             /* the head of the last frame if it is held back and not sealed yet; NULL: none */
+    uint64_t seal;          /* the value of its seal */
     uint64_t tail;          /* where the last frame begins */
-    uint64_t offers;        /* payloads that the peer was told of and has to say when it has loaded them */
+    uint64_t offers;        /* payloads that were offered to the peer, which it confirms when it has loaded them */
     struct pipe_wire *wire; /* NULL: the reader shares this rank's memory */
     struct pipe_seen seen;
 };
@@ -104,14 +106,14 @@ struct pipe_in {
     int peer;
     struct pipe_ring *ring;
     struct pipe_head *head;
-    uint64_t read, told; /* bytes: of this end, and what the other was told of it */
-    uint64_t loaded;     /* payloads */
+    uint64_t read, told; /* bytes that were read; of these, bytes that the writer was told of */
+    uint64_t loaded;     /* payloads that were loaded */
     size_t bytes;        /* of the ring */
     struct pipe_wire *wire;
     struct pipe_seen seen;
 };
 
-/* All ends of one rank. `memory` stands for what the transport gave, which is more by its own rounding. */
+/* All ends of one rank. `memory` counts the bytes that were asked of the transport, which may round them up. */
 struct pipes {
     weft_comm *comm;
     int nouts, nins;
@@ -121,22 +123,22 @@ struct pipes {
     size_t frame;          /* the largest frame on them */
     struct pipe_head *head;
     uint64_t place;
-    struct comm_deferred *deferred; /* for the memory's end, kept so that closing cannot fail */
-    struct pipe_head *up, *kids[2]; /* of the ranks that it votes with; NULL: none */
+    struct comm_deferred *deferred; /* for the deferred free, allocated early so that closing cannot fail */
+    struct pipe_head *up, *kids[2]; /* heads of the ranks that it votes with; NULL: none */
     struct pipe_seen up_seen, kids_seen[2];
-    atomic_bool fenced; /* pipe_fence is through */
+    atomic_bool fenced; /* pipe_fence has returned */
     bool votes;
-    uint64_t finished; /* rounds of this rank */
+    uint64_t finished; /* rounds that this rank has finished */
     bool yes;          /* its vote in the last of them */
-    bool passed;       /* that and the votes below it went up */
+    bool passed;       /* this vote and the votes below it were passed up */
     uint64_t ballot;   /* votes that are complete here */
-    bool all;          /* the outcome of the last of them */
+    bool all;          /* the result of the last of them */
     int64_t memory;    /* bytes of all of it */
 
     /* on several hosts */
     bool wide;
     uint64_t number;
-    struct pipes *next; /* of the comm */
+    struct pipes *next; /* of the comm's list */
     struct pipe_remote *remotes;
     int nremotes; /* ascending in rank */
     int64_t pulsed_at;
@@ -144,99 +146,103 @@ struct pipes {
 
 /* ---- pipes.c: all ends of one rank ---- */
 
-/* The lists of weft_exchange_open, as far as one rank can check them; that no rank is in one twice is left to
- * pipes_open. */
+/* Checks the lists of weft_exchange_open as far as one rank can. pipes_open checks that no rank is listed twice. */
 int pipes_check(const weft_comm *c, const int *from, size_t nfrom, const int *to, size_t nto);
-/* Collective and ends in an agreement, as bind does: pipes from the ranks of one list and to those of the other, which
- * need not be sorted, with `bytes` a pipe out of this rank; votes must be equal on all ranks. `code` is 0 or the error,
- * with this thread's text, that keeps this rank from taking part: then all get it. p is zeroed before. */
+/* Collective; ends in an agreement, as bind does. Makes pipes from the ranks of one list and to those of the other,
+ * with `bytes` for each pipe out of this rank. The lists need not be sorted. votes must be equal on all ranks. `code`
+ * is 0, or the error for which this rank cannot take part, with this thread's text set: then all ranks get it. The
+ * caller has zeroed p. */
 int pipes_open(struct pipes *p, weft_comm *c, const int *from, int nfrom, const int *to, int nto, size_t bytes,
                bool votes, int code);
-/* Not collective: peers may look at their ends until they close theirs. Takes what pipes_open did not make. */
+/* Not collective: peers may look at their ends until they close theirs. Accepts pipes that pipes_open has refused. */
 void pipes_close(struct pipes *p);
 struct pipe_out *pipes_out(const struct pipes *p, int rank); /* NULL: none */
 struct pipe_in *pipes_in(const struct pipes *p, int rank);
 
 /* ---- pipe.c: frames ---- */
 
-/* Puts one frame of the parts into the pipe, at most p->frame bytes. False: there is no room now, and the reader will
- * call when there is. The reader finds the frame if it looks; it is woken once there is a good deal to read, or by a
- * call. With `hold` it finds it only after the next write, or after it was sealed or ended. */
+/* Puts the parts into the pipe as one frame, of at most p->frame bytes. False: there is no room now, and the reader
+ * will call when there is. The reader finds the frame if it looks. It is woken once there is a quarter ring to read, or
+ * by pipe_call_readers. With `hold` it finds the frame only after the next write, seal or end. */
 bool pipe_write(struct pipes *p, struct pipe_out *o, const struct pipe_part *parts, int n, bool hold);
-/* Ends the round, with the frame that is held or otherwise an empty one; false as before. */
+/* Ends the round, with the frame that is held or otherwise with an empty one. False: as in pipe_write. */
 bool pipe_end(struct pipes *p, struct pipe_out *o);
 void pipe_seal(struct pipe_out *o);
-void pipe_call_readers(struct pipes *p);             /* a signal to each reader that had none since the last write */
+void pipe_call_readers(struct pipes *p);             /* signals each reader that had no signal since the last write */
 void pipe_ring(struct pipes *p, struct pipe_out *o); /* wakes the reader if it sleeps */
-/* The next frame, in the pipe's memory; NULL: none yet. Pop lets go of it and says whether it was the last of its
- * round; tell lets the writer know, by and by. */
+/* Returns the next frame, in the pipe's memory; NULL: none yet. Pop removes the frame and says whether it was the last
+ * of its round. Tell informs the writer, once for each quarter ring. */
 const void *pipe_read(struct pipe_in *in, size_t *bytes);
 bool pipe_pop(struct pipe_in *in);
 void pipe_tell(struct pipes *p, struct pipe_in *in);
-int64_t pipe_held(const struct pipe_out *o); /* bytes that were written and not read, or read and not told */
+int64_t pipe_held(const struct pipe_out *o); /* bytes that were written and, as far as the writer was told, not read */
 
 /* ---- pipe.c: payloads that do not go through the pipe ---- */
 
-/* Can the peer load this memory? Then *place is what it needs to know. */
+/* Can the peer load this memory? If so, *place is what it needs to find it. */
 bool pipe_offer(struct pipes *p, const void *memory, size_t bytes, uint64_t *place);
-/* Copies it here and says so. False: the comm has failed, nothing was looked at. */
+/* Copies a payload here and tells the writer. False: the comm has failed, and nothing was read. */
 bool pipe_load(struct pipes *p, struct pipe_in *in, void *dst, uint64_t place, size_t bytes);
 bool pipe_offers_taken(const struct pipe_out *o);
-/* After a failure: returns when no peer is in the middle of loading from this rank, so that payloads may go. A process
- * that was stopped there has the deadline: what it loads after that it throws away. */
+/* After a failure: returns when no peer is loading from this rank, so that the caller may free its payloads. For a peer
+ * process that was stopped while it loads, the wait ends with the deadline; the peer discards what it loads after
+ * that. */
 void pipe_fence(struct pipes *p);
 
 /* ---- pipe.c: watching. What is waited for is passed in, since only the exchange knows it. ---- */
 
 enum transport_fate pipe_fate(const struct pipes *p, int rank, const struct pipe_head *head);
-/* Has a peer that finished its round number `round` shown no pulse for the whole deadline? */
+/* Has a peer that has finished round number `round` shown no pulse for the whole deadline? */
 bool pipe_stalled(const struct pipes *p, int rank, const struct pipe_head *head, uint64_t round, struct pipe_seen *seen,
                   int64_t now);
 bool pipe_finished(const struct pipe_head *head, uint64_t round); /* has the peer finished that round? */
 
 /* ---- pipes_vote.c: the ends of rounds ---- */
 
-/* The rounds that this rank has finished, and its vote in the last of them. */
+/* Sets the rounds that this rank has finished, and its vote in the last of them. */
 void pipes_vote_round(struct pipes *p, uint64_t finished, bool yes);
-/* Moves the vote of round number `round` (from 0 on) on; true when it is complete: then p->all says what came out. */
+/* Makes progress with the vote of round number `round` (from 0 on). True: it is complete, and p->all is the result. */
 bool pipes_vote(struct pipes *p, uint64_t round);
-int pipes_vote_lacks(const struct pipes *p, uint64_t round, int *ranks); /* the up to 3 that are waited for; how many */
-const struct pipe_head *pipes_vote_peer(struct pipes *p, int rank, struct pipe_seen **seen); /* of one of those */
+/* Finds the up to 3 ranks whose votes are missing; returns how many. */
+int pipes_vote_lacks(const struct pipes *p, uint64_t round, int *ranks);
+/* The head of one of those. */
+const struct pipe_head *pipes_vote_peer(struct pipes *p, int rank, struct pipe_seen **seen);
 
 /* ---- for pipe_wire.c, from pipe.c and pipes.c ---- */
 
-/* Whole frames of a ring from one position to another, of `most` bytes at most, up to and with the one that says that
- * the rest of the ring is empty: how many bytes they are, and where it goes on behind them. */
+/* Finds whole frames of a ring between two positions: at most `most` bytes, and at most up to the head that says that
+ * the rest of the ring is empty, which is included. Returns how many bytes they are, and sets the position behind
+ * them. */
 uint64_t pipe_span(struct pipe_ring *ring, size_t bytes, uint64_t from, uint64_t to, uint64_t most, uint64_t *next);
 uint64_t pipe_sealed(const struct pipe_out *o); /* bytes that may be read */
 const int32_t *pipes_from_list(const struct pipe_head *h);
 const int32_t *pipes_to_list(const struct pipe_head *h);
-int pipes_find(const int32_t *list, int n, int rank); /* where the rank is in a sorted list; -1: nowhere */
+int pipes_find(const int32_t *list, int n, int rank); /* index of the rank in a sorted list; -1: it is not there */
 
-/* ---- pipe_wire.c: between hosts. All but the last two with the progress lock. ---- */
+/* ---- pipe_wire.c: between hosts. All except the last two need the progress lock. ---- */
 
-/* Before the first meeting, with the lists: all ranks of other hosts there are. From here on they may speak of it. */
+/* Before the first meeting, when the lists are known: notes all ranks of other hosts in them. From here on mail of
+ * these ranks finds the pipes. */
 int pipe_wire_prepare(struct pipes *p);
-int pipe_wire_greet(struct pipes *p); /* after it: hears from all of them */
-struct pipe_remote *pipe_wire_peer(const struct pipes *p,
-                                   int rank); /* NULL: it is on this host, or has nothing to do with this rank */
-int pipe_wire_connect_in(struct pipes *p, struct pipe_in *in); /* when the lists are known to match */
+int pipe_wire_greet(struct pipes *p); /* after the first meeting: waits for an answer of each of them */
+/* NULL: the rank is on this host, or has no pipe or vote with this rank. */
+struct pipe_remote *pipe_wire_peer(const struct pipes *p, int rank);
+int pipe_wire_connect_in(struct pipes *p, struct pipe_in *in); /* after the lists were found to match */
 int pipe_wire_connect_out(struct pipes *p, struct pipe_out *o);
-/* Moves what is in the rings on: true if something moved. `busy`: peers may wait for this rank, and hear that it is at
- * work. By the one thread that reads and writes the pipes. */
+/* Moves frames between the rings and the wire; true: something moved. `busy`: peers may wait for this rank, so it tells
+ * them that it is at work. Called by the one thread that reads and writes the pipes. */
 bool pipe_wire_pump(struct pipes *p, bool busy);
-/* All that belongs to complete rounds has left this rank's memory, or will not since *refuses has closed its end; -1:
- * none has. */
+/* Have all frames of complete rounds left this rank's memory? If some never will, because a peer has closed its end,
+ * *refuses is that peer, otherwise -1. */
 bool pipe_wire_drained(const struct pipes *p, int *refuses);
-/* Of a rank of another host. One that has closed its end is here as long as not all that it wrote has come: mail may
- * overtake it.
- */
+/* For a rank of another host. A rank that has closed its end counts as here until all that it wrote has come, since
+ * mail may overtake its frames. */
 enum transport_fate pipe_wire_fate(const struct pipes *p, int rank);
 void pipe_wire_vote(struct pipes *p, int rank, uint64_t word);
-/* Tells ranks of other hosts that this end is closed, unless `silent`, and frees all of it. False: the wire may still
- * read the rings. */
+/* Frees this end, and tells ranks of other hosts so unless `silent`. False: the wire may still read the rings. */
 bool pipe_wire_close(struct pipes *p, bool silent);
 /* From any thread. */
-void pipe_wire_ended(struct pipe_out *o);      /* a round is, by what was written last; with the writer's end */
-bool pipe_wire_some(const struct pipe_in *in); /* is there something to read? With the reader's end */
+/* The last write has ended a round; called by the owner of the writer's end. */
+void pipe_wire_ended(struct pipe_out *o);
+bool pipe_wire_some(const struct pipe_in *in); /* is there something to read? Called by the owner of the reader's end */
 #endif

@@ -1,12 +1,12 @@
-/* Pipes between hosts. The writer's ring is in its own memory, as within a host; the reader has a ring of the same
- * size, in which every frame comes to stand at the same place. Frames that are sealed go over the wire in pieces of
- * whole frames, of a quarter ring at most, each into its place. The reader has room for them: the writer never has more
- * in its ring than fits. So the reader always receives the next piece into what is free behind the last, once a piece
- * of any size fits there: as much as a quarter ring, or what is left up to the ring's end, beyond which no piece goes.
+/* Pipes between hosts. The writer's ring is in its own memory, as within a host. The reader has a ring of the same
+ * size, in which every frame has the same position. Sealed frames go over the wire in pieces. A piece is some whole
+ * frames, at most a quarter ring, and is received at its position. The reader always has room for them, since the
+ * writer never has more in its ring than fits. The reader starts to receive the next piece behind the last one as soon
+ * as the largest possible piece fits there: a quarter ring, or the rest up to the ring's end, which no piece crosses.
  *
- * By mail goes what in shared memory is a word: how far the reader has read, votes, that a rank is at work, that it has
- * closed. When ranks open pipes, each asks its neighbours on other hosts what they have in their lists, and each is
- * answered, also by ranks that do not have it in theirs: so both ends can say what does not match. */
+ * What is a word in shared memory goes by mail: how far the reader has read, votes, that a rank is at work, that it has
+ * closed. When ranks open pipes, each asks its neighbours on other hosts whether it is in their lists. All of them
+ * answer, also those that do not list it, so that both ends can say what does not match. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -159,7 +159,7 @@ int pipe_wire_connect_in(struct pipes *p, struct pipe_in *in)
     int err = make_pieces(p, in->peer, false, &in->wire);
     if (!in->ring)
         return error_nomem();
-    memset(in->ring, 0, all); /* the first touch of a page is what costs: it is made here */
+    memset(in->ring, 0, all); /* the first touch of a page is expensive, so it is done here */
     p->memory += (int64_t)all;
     return err;
 }
@@ -171,7 +171,7 @@ int pipe_wire_connect_out(struct pipes *p, struct pipe_out *o)
 
 /* ---- moving ---- */
 
-/* The nearest of a quarter ring and the ring's end. */
+/* A quarter ring, or the bytes up to the ring's end if these are fewer. */
 static uint64_t most_at(size_t bytes, uint64_t at)
 {
     uint64_t rest = bytes - (at & (bytes - 1));
@@ -183,15 +183,15 @@ static uint64_t at_of(const struct pipe_wire *w)
     return atomic_load_explicit(&w->at, memory_order_acquire);
 }
 
-/* The pipe is at its end. That the peer is gone does not concern a rank that waits for nothing of it; a rank that
- * does finds out by watching. */
+/* The pipe ends. If the peer is gone, the comm does not fail here: a rank that waits for the peer finds out when it
+ * watches. */
 static bool broken(struct pipes *p, struct pipe_wire *w, int peer, const char *what, int err)
 {
     char who[NAMES_RANK], text[CORE_TEXT / 2];
     w->ends = true;
     if (err == WEFT_EPEER)
         return false;
-    strncpy(text, weft_errmsg(), sizeof text - 1); /* the wire's */
+    strncpy(text, weft_errmsg(), sizeof text - 1); /* the wire's text */
     text[sizeof text - 1] = 0;
     comm_fail(p->comm, err, "rank %d, which was %s %s in an exchange: %s", p->comm->rank, what,
               names_rank(p->comm, peer, who), text);
@@ -265,7 +265,7 @@ static void tell_read(struct pipes *p, struct pipe_in *in)
     send_to(p, in->peer, READ, in->read, 0);
 }
 
-/* One that has closed is gone when all that it wrote has come. */
+/* A peer that has closed counts as gone when all that it wrote has come. */
 static void settle(struct pipes *p, struct pipe_remote *f)
 {
     const struct pipe_in *in = pipes_in(p, f->peer);
@@ -273,7 +273,7 @@ static void settle(struct pipes *p, struct pipe_remote *f)
         atomic_store_explicit(&f->head->freed, 1, memory_order_seq_cst);
 }
 
-/* Has it closed, and is some of what it wrote on its way? */
+/* Has the rank closed while some of what it wrote is still on the way? */
 static bool comes(const struct pipes *p, int rank)
 {
     const struct pipe_remote *f = pipe_wire_peer(p, rank);
@@ -281,7 +281,8 @@ static bool comes(const struct pipes *p, int rank)
     return in && !in->wire->ends && at_of(in->wire) < f->written;
 }
 
-/* Word that a rank left may come by others, too, before what it sent: by the wire it comes behind that. */
+/* Other ranks may report that a rank has left before its frames have come. The wire's own report comes after the
+ * frames. */
 enum transport_fate pipe_wire_fate(const struct pipes *p, int rank)
 {
     struct wire *wire = p->comm->link->hosts->wire;
@@ -383,7 +384,7 @@ static void take(weft_comm *c, int peer, const void *packet, size_t n)
     struct pipes *p = c->pipes;
     while (p && p->number != m.exchange)
         p = p->next;
-    if (p) /* otherwise it is closed */
+    if (p) /* otherwise the exchange is closed here */
         hear(p, peer, &m);
 }
 

@@ -1,7 +1,8 @@
-/* Making pipes and their end. Each rank makes its head and its rings, all meet; each finds its ends in its peers'
- * memory and compares lists, all meet again: pipes exist on all ranks or on none. The lists must match: a
- * rank that reads from another is in that one's list of ranks it writes to. A rank looks at its peers' heads alone, or
- * asks them if they are on other hosts, so the cost is theirs and not the comm's. */
+/* Making pipes and closing them. Each rank makes its head and its rings, and all meet. Then each rank finds its ends in
+ * its peers' memory and compares lists, and all meet again: pipes exist on all ranks or on none. The lists must match:
+ * if rank a reads from rank b, then b's list of ranks that it writes to has a. A rank looks only at the heads of its
+ * peers, or asks them if they are on other hosts, so the cost grows with the number of peers and not with the size of
+ * the comm. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,7 +39,7 @@ int pipes_find(const int32_t *list, int n, int rank)
     return lo < n && list[lo] == rank ? lo : -1;
 }
 
-/* What a rank does with those of a list, in texts. */
+/* What a rank does with the ranks of a list, for texts. */
 #define FROM "receives from"
 #define TO "sends to"
 
@@ -46,7 +47,7 @@ static int check_list(const weft_comm *c, const int *list, size_t n, const char 
 {
     if (n && !list)
         return error_set(WEFT_EINVAL, "weft_exchange_open: it %s %zu ranks at NULL", what, n);
-    if (n > (size_t)c->size) /* so at least one is listed twice: refused before a table of them is made */
+    if (n > (size_t)c->size) /* at least one rank is listed twice: refuse before allocating a table */
         return error_set(WEFT_EINVAL, "weft_exchange_open: it %s %zu ranks, the comm has %d", what, n, c->size);
     for (size_t i = 0; i < n; i++) {
         if (list[i] < 0 || list[i] >= c->size)
@@ -86,7 +87,7 @@ static uint32_t near_ones(const weft_comm *c, const int *ranks, int n)
     return near;
 }
 
-/* References to a head: the owner, and each peer of this host once for each relation. */
+/* References to a head: one for the owner, and one for each pipe from or to a peer on this host. */
 static uint32_t count_references(const struct pipes *p, const int *from, int nfrom, const int *to, int nto)
 {
     const weft_comm *c = p->comm;
@@ -94,7 +95,7 @@ static uint32_t count_references(const struct pipes *p, const int *from, int nfr
     return 1 + near_ones(c, from, nfrom) + near_ones(c, to, nto) + (p->votes ? near_ones(c, relatives, 3) : 0);
 }
 
-/* What one rank can do alone. */
+/* What a rank does alone, before the meetings. */
 static int prepare(struct pipes *p, const int *from, int nfrom, const int *to, int nto)
 {
     weft_comm *c = p->comm;
@@ -109,7 +110,7 @@ static int prepare(struct pipes *p, const int *from, int nfrom, const int *to, i
     struct pipe_head *h = p->head = c->transport->alloc(c->link, bytes, &p->place);
     if (!h)
         return error_set(WEFT_ENOMEM, "weft_exchange_open: no memory for %zu bytes that peers can reach", bytes);
-    memset(h, 0, bytes); /* the first touch of a page is what costs: it is made here */
+    memset(h, 0, bytes); /* the first touch of a page is expensive, so it is done here */
     p->nins = h->nfrom = nfrom;
     p->nouts = h->nto = nto;
     p->memory += (int64_t)(bytes + ((size_t)nto + 1) * sizeof *p->outs + ((size_t)nfrom + 1) * sizeof *p->ins);
@@ -211,8 +212,8 @@ static void free_parts(struct pipes *p)
     *p = (struct pipes){0};
 }
 
-/* After a refusal no rank looks at another's memory any more. After a failure of the comm some may: the group then
- * keeps it. */
+/* After a refusal no rank looks at another's memory any more. After a failure of the comm some ranks may, so the group
+ * keeps the memory. */
 static void discard(struct pipes *p)
 {
     const char *text;
@@ -251,7 +252,8 @@ int pipes_open(struct pipes *p, weft_comm *c, const int *from, int nfrom, const 
     return err;
 }
 
-/* Lets go of the head of a rank on this host; release: pairs with the owner's look before it frees the memory. */
+/* Drops the reference to the head of a rank on this host. Release: pairs with the owner's load before it frees the
+ * memory. */
 static void drop(const struct pipes *p, int rank, struct pipe_head *h)
 {
     if (!h || pipe_wire_peer(p, rank))
@@ -264,7 +266,7 @@ void pipes_close(struct pipes *p)
 {
     weft_comm *c = p->comm;
     int rank = c->rank;
-    /* Orders all that this rank ever signalled before it; pairs with the load in pipe_fate. */
+    /* All signals of this rank are ordered before this store; pairs with the load in pipe_fate. */
     atomic_store_explicit(&p->head->freed, 1, memory_order_seq_cst);
     for (int i = 0; i < p->nins; i++)
         drop(p, p->ins[i].peer, p->ins[i].head);
@@ -277,7 +279,7 @@ void pipes_close(struct pipes *p)
     if (!p->wide || pipe_wire_close(p, core_failed(c->group)))
         comm_deferred_add(c, p->deferred, &p->head->refcount, p->head);
     else
-        free(p->deferred); /* the rings stay */
+        free(p->deferred); /* the rings are not freed */
     free_parts(p);
 }
 

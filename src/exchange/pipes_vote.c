@@ -1,8 +1,8 @@
 /* The vote of all ranks at the end of a round, beside the pipes.
  *
- * Ranks form a tree: r votes through (r - 1) / 2. A rank that has voted and has the votes of those below it passes
- * theirs and its own on; the outcome comes back the same way. A word is not written again before it was read: its
- * writer casts the next vote only after the outcome of this one, which rests on all of them. */
+ * Ranks form a tree: r votes through (r - 1) / 2. A rank that has voted and has the votes of the ranks below it passes
+ * its own and theirs up. The result comes back the same way. A word is not written again before it was read: its writer
+ * casts the next vote only after the result of this one, which depends on all votes. */
 #include "exchange/pipe.h"
 
 void pipes_vote_round(struct pipes *p, uint64_t finished, bool yes)

@@ -170,7 +170,7 @@ static int take_folds(weft_layout *l, const weft_layout_desc *d, const struct ca
     return 0;
 }
 
-/* The struct form that weft_layout_describe hands out, in the order in which the text form is printed. */
+/* Makes the struct form that weft_layout_describe returns, in the order in which the text form is printed. */
 static void describe(weft_layout *l)
 {
     for (int i = 0; i < l->ndim; i++) {
@@ -208,7 +208,8 @@ static uint64_t hash_layout(const weft_layout *l)
     for (int i = 0; i < l->ndim; i++) {
         const struct layout_dim *d = &l->dim[i];
         bool ghosts = d->lo || d->hi;
-        h = hash_u64(hash_u64(h, (uint64_t)d->extent), (uint64_t)d->nsplits * 2 + ghosts); /* what follows, then that */
+        /* First how many splits there are and whether there are ghosts, then these. */
+        h = hash_u64(hash_u64(h, (uint64_t)d->extent), (uint64_t)d->nsplits * 2 + ghosts);
         if (ghosts)
             h = hash_u64(hash_u64(h, (uint64_t)d->lo), (uint64_t)d->hi * 2 + d->wrap);
         for (int s = 0; s < d->nsplits; s++)

@@ -1,5 +1,6 @@
 /* How a layout is made: the parser and weft_layout_create fill a description, layout_build checks it and makes the
- * object. The parser also says where in the text each thing stood (caret.h), so that an error of the check shows it. */
+ * object. The parser also says where in the text each thing was (caret.h), so that an error of the check can show
+ * it. */
 #ifndef WEFT_LAYOUT_BUILD_H
 #define WEFT_LAYOUT_BUILD_H
 #include "layout/caret.h"

@@ -16,7 +16,7 @@ int caret_fail(const struct caret *w, int at, const char *fmt, ...)
     va_end(ap);
     if (!w || at < 0)
         return error_set(WEFT_EINVAL, "layout: %s", words);
-    /* A long text is shown around the caret only. */
+    /* Of a long text only the part around the caret is shown. */
     int len = (int)strlen(w->text), from = at > 90 ? at - 60 : 0, to = len - from > 120 ? from + 120 : len;
     const char *head = from ? "..." : "", *tail = to < len ? "..." : "";
     char shown[130];

@@ -1,4 +1,4 @@
-/* Errors of layouts that show the text: where in it each thing stood, and a message with a caret under that place. */
+/* Errors of layouts that show the text: where in it each thing was, and a message with a caret under that place. */
 #ifndef WEFT_LAYOUT_CARET_H
 #define WEFT_LAYOUT_CARET_H
 #include "weft.h"
@@ -9,7 +9,8 @@ struct caret {
     int dim[WEFT_MAX_DIMS], ghost[WEFT_MAX_DIMS], split[WEFT_MAX_DIMS][WEFT_MAX_AXES];
     int axis[WEFT_MAX_AXES];
     int fold[WEFT_MAX_AXES + 1], over[WEFT_MAX_AXES + 1][WEFT_MAX_AXES + 1];
-    /* Where in the text a rank is listed for the second time: the parser's, which reads the list again. */
+    /* Finds where in the text a rank is listed for the second time. The parser provides it, and reads the list
+     * again. */
     int (*rank_again)(const struct caret *w, int rank);
 };
 

@@ -1,13 +1,14 @@
-/* The parts of a rank's buffer that a stencil treats apart: own elements that need no ghost, the rim, ghosts, edges.
+/* The parts of a rank's buffer that a stencil handles separately: own elements that need no ghost, the rim, ghosts,
+ * edges.
  *
- * Along each dim the slots of a piece are lists of runs. A part is a union of products of them, one a dim: what is
- * decided in dim d has A's runs in the dims before it, B's in d and C's behind it, so no slot is in two products, and a
- * dim that has no runs of B costs nothing. */
+ * Along each dim the slots of a piece are lists of runs. A part is a union of products of these lists, one product for
+ * each dim d: it has list A in the dims before d, list B in d and list C in the dims behind d. So no slot is in two
+ * products, and a dim in which B has no runs costs nothing. */
 #include "base/error.h"
 #include "base/math.h"
 #include "layout/layout.h"
 
-/* The slots of one piece: own ones first, then ghosts, then edges. Own ones are inner and rim, too. */
+/* The slots of one piece: own ones first, then ghosts, then edges. Inner and rim are subsets of the own slots. */
 struct line {
     struct runs slots, inner, rim;
     size_t own, ghosts;
@@ -15,7 +16,7 @@ struct line {
 
 enum set { INNER, RIM, OWN, GHOSTS, EDGES, FILLED, ALL };
 
-/* How a part is put together; see above. The inner part is A's product alone. */
+/* Which lists make a part; see above. The inner part is only the product of A. */
 static const struct scheme {
     enum set a, b, c;
 } schemes[] = {[WEFT_HALO_INNER] = {INNER, INNER, INNER},
@@ -25,14 +26,14 @@ static const struct scheme {
 
 struct list {
     const struct run *v;
-    size_t n, boxes; /* boxes: repeats of a run count */
+    size_t n, boxes; /* runs; boxes: each repeat of a run counts */
 };
 
 static struct list list_of(const struct line *l, enum set set)
 {
     size_t filled = l->own + l->ghosts;
     struct list r = {l->slots.v, 0, 0};
-    if (!l->slots.n) /* there is no memory behind the list then */
+    if (!l->slots.n) /* the list may have no memory then */
         return r;
     switch (set) {
     case INNER: r = (struct list){l->inner.v, l->inner.n, 0}; break;
@@ -48,8 +49,8 @@ static struct list list_of(const struct line *l, enum set set)
     return r;
 }
 
-/* Own elements of a piece with ghosts, in one run: those at its ends that a stencil of these widths would read filled
- * ghosts for, and the rest. Next to an edge there are none. */
+/* Splits the own elements of a piece with ghosts, which are one run: the rim, for which a stencil of these widths would
+ * read filled ghosts, and the rest. There is no rim next to an edge. */
 static int cut_rim(const struct layout_dim *d, const struct run *own, struct line *out)
 {
     bool before = d->wrap || own->at > 0, behind = d->wrap || own->at + own->len < d->extent;
@@ -108,7 +109,7 @@ static void place(const struct list *l, size_t k, int dim, weft_box *out)
     out->local[dim] = r->to + (int64_t)k * r->tostep;
 }
 
-/* Appends the boxes of one product to the *n that there are, out to cap. */
+/* Appends the boxes of one product. *n counts all boxes; at most cap of them are stored. */
 static void multiply(const struct list *lists, int ndim, weft_box *out, size_t cap, size_t *n)
 {
     size_t total = 1;

@@ -48,7 +48,7 @@ int weft_layout_describe(const weft_layout *l, weft_layout_desc *out)
     int rc = sized_check("weft_layout_describe", "weft_layout_desc", out);
     if (rc)
         return rc;
-    /* The list of ranks is written out at the first call. Several threads may make it at once: one list wins. */
+    /* The list of ranks is made at the first call. Several threads may make it at once: one list is kept. */
     weft_layout *m = (weft_layout *)l;
     int *ranks = atomic_load_explicit(&m->desc_ranks, memory_order_acquire);
     if (!ranks) {
@@ -79,7 +79,7 @@ const weft_layout *layout_hold(const weft_layout *l)
 
 void weft_layout_free(weft_layout *l)
 {
-    /* acq_rel: the thread that frees sees all that other threads did before they gave back their references. */
+    /* acq_rel: the thread that frees sees all that other threads did before they dropped their references. */
     if (!l || atomic_fetch_sub_explicit(&l->refs, 1, memory_order_acq_rel) != 1)
         return;
     free(l->by_index);
@@ -197,7 +197,7 @@ static int order_by_place(const void *a, const void *b)
     return x->to < y->to ? -1 : x->to > y->to;
 }
 
-/* Writes out at least the first `most`: there may be more intervals than memory. */
+/* Makes at least the first `most` intervals. Not all, since they may not fit into memory. */
 static int write_out(const weft_layout *l, int dim, int64_t piece, size_t most, struct arena *arena, struct spans *out)
 {
     struct runs r = {.arena = arena};
@@ -241,8 +241,9 @@ int weft_layout_boxes(const weft_layout *l, int rank, weft_box *out, size_t cap,
             return rc;
         }
         total *= s[d].n;
+        /* In the next dim fewer are needed: each of its intervals is combined with all of these. */
         if (s[d].n)
-            most = most / s[d].n + (most % s[d].n > 0); /* of the next dim: each goes with all of these */
+            most = most / s[d].n + (most % s[d].n > 0);
     }
     for (size_t k = 0; k < total && k < cap; k++) {
         size_t rest = k;

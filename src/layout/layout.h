@@ -53,17 +53,17 @@ struct weft_layout {
     bool ghost_terms; /* some fold is over the ghosts */
     size_t nsegs;
     struct layout_seg *by_index, *by_rank; /* the same segments in two orders */
-    uint64_t hash;                         /* of all that is meant, names of axes included */
+    uint64_t hash;                         /* of all that the layout means, with the names of axes */
     weft_layout_desc desc;                 /* the struct form, for weft_layout_describe */
     weft_dim desc_dim[WEFT_MAX_DIMS];
     weft_axis desc_axis[WEFT_MAX_AXES];
     weft_fold desc_fold[WEFT_MAX_AXES + 1];
-    _Atomic(int *) desc_ranks; /* written out when first asked for */
+    _Atomic(int *) desc_ranks; /* made when first asked for */
 };
 
 bool layout_same_mesh(const weft_layout *a, const weft_layout *b);  /* the same ranks in the same order */
-bool layout_same_sizes(const weft_layout *a, const weft_layout *b); /* as many axes, of the same sizes */
-const weft_layout *layout_hold(const weft_layout *l); /* one more reference; weft_layout_free gives it back */
+bool layout_same_sizes(const weft_layout *a, const weft_layout *b); /* the same number of axes, of the same sizes */
+const weft_layout *layout_hold(const weft_layout *l); /* takes one more reference, which weft_layout_free drops */
 
 /* The coordinate of a mesh position along an axis. */
 static inline int64_t layout_coord(const weft_layout *l, int64_t index, int axis)
@@ -83,15 +83,15 @@ int64_t layout_piece_offset(const weft_layout *l, int dim, int64_t piece);
 
 /* The interior of a piece: global positions to places in the local buffer (ghosts before it count). */
 int layout_piece_interior(const weft_layout *l, int dim, int64_t piece, struct runs *out);
-/* All slots of a piece that stand for an element, ghosts included, in order of place. Runs out->v[*first .. *first +
+/* All slots of a piece that have an element, ghosts included, in order of place. Runs out->v[*first .. *first +
  * *ninner) are the interior. Periodic ghosts may repeat a position. */
 int layout_piece_slots(const weft_layout *l, int dim, int64_t piece, struct runs *out, size_t *first, size_t *ninner);
 /* Extent of the local buffer along a dim (0 for an empty piece: it has no ghosts), and of the interior. */
 int64_t layout_piece_extent(const weft_layout *l, int dim, int64_t piece, int64_t *inner);
 
-/* Calls visit for each piece along a dim that holds some position of q (with ghosts: in any slot; otherwise in the
- * interior), ascending, each once, without walking the others, until visit returns non-zero. Where q is strided, a few
- * pieces that hold none, between its repeats, may be among them. */
+/* Calls visit for each piece along a dim that holds some position of q, until visit returns non-zero. With `ghosts` any
+ * slot counts, otherwise only the interior. The pieces come in ascending order, each once, and other pieces are not
+ * walked. If q is strided, a few pieces between its repeats that hold no position of q may be among them. */
 int layout_pieces_at(const weft_layout *l, int dim, const struct runs *q, bool ghosts, struct arena *arena,
                      int (*visit)(void *arg, int64_t piece), void *arg);
 #endif

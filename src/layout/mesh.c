@@ -1,5 +1,5 @@
-/* The mesh: ranks by position and positions by rank, kept as segments of consecutive ranks so
- * that a world of any size costs what its list of ranks costs to write down. */
+/* The mesh: ranks by position and positions by rank, kept as segments of consecutive ranks, so that the cost is that of
+ * the list of ranks as it is written, whatever the size of the world. */
 #include "layout/mesh.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@ size_t mesh_axis_name_length(const char *s)
     if (!is_letter(*s))
         return 0;
     size_t n = 1;
-    int digits = 0; /* may a digit stand here? */
+    int digits = 0; /* may a digit follow here? */
     for (;; n++) {
         if (s[n] == '_')
             digits = 1;
@@ -39,7 +39,7 @@ int mesh_set_ranks(weft_layout *l, const struct layout_seg *segs, size_t n, cons
     l->by_rank = malloc(n * sizeof *l->by_rank);
     if (!l->by_index || !l->by_rank)
         return error_nomem();
-    size_t k = 0; /* neighbours that go on from each other become one, so that equal lists have equal segments */
+    size_t k = 0; /* neighbouring segments that are consecutive are joined, so that equal lists have equal segments */
     for (size_t i = 0; i < n; i++) {
         struct layout_seg *last = k ? &l->by_index[k - 1] : NULL;
         if (last && segs[i].rank == last->rank + last->n)

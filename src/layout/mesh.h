@@ -1,4 +1,4 @@
-/* What the makers of layouts need of the mesh; mesh_index and mesh_rank stand in layout.h. */
+/* What code that makes layouts needs of the mesh; mesh_index and mesh_rank are in layout.h. */
 #ifndef WEFT_LAYOUT_MESH_H
 #define WEFT_LAYOUT_MESH_H
 #include "layout/caret.h"

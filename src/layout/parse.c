@@ -1,5 +1,5 @@
-/* The text form of a layout: one pass, no look-ahead beyond a character, an error shows the
- * place. The grammar stands in docs/notation.md; what it means is checked in build.c. */
+/* Parses the text form of a layout in one pass, with a look-ahead of one character. An error shows the place. The
+ * grammar is in docs/notation.md; build.c checks the meaning. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,7 +89,7 @@ static int axis_name(struct scan *t, char *out)
     return 0;
 }
 
-/* An axis that is used in a dim or a fold, where no number may follow. */
+/* Reads an axis that is used in a dim or a fold, where no number may follow. */
 static int used_name(struct scan *t, char *out)
 {
     int rc = axis_name(t, out);
@@ -98,7 +98,8 @@ static int used_name(struct scan *t, char *out)
     return rc;
 }
 
-/* The length of the word here. Words of the grammar are lower case; others are taken whole to be shown. */
+/* The length of the next word. Words of the grammar are lower case; other words are read whole, to show them in an
+ * error. */
 static size_t word(struct scan *t)
 {
     space(t);
@@ -125,7 +126,7 @@ static int ghosts(struct scan *t, weft_dim *d, int *where)
     return rc;
 }
 
-/* Ends before a ',' or a ']'. */
+/* Reads one dim, up to a ',' or a ']'. */
 static int dim(struct scan *t, int i)
 {
     weft_dim *d = &t->dim[i];
@@ -138,7 +139,8 @@ static int dim(struct scan *t, int i)
             return caret_fail(&t->w, t->pos - 1, "a dim has at most %d splits", WEFT_MAX_AXES);
         space(t);
         t->w.split[i][d->nsplits] = t->pos;
-        if (t->nused == (int)(sizeof t->used / sizeof *t->used)) /* more than there are axes: some stands twice */
+        /* More uses than there are axes: some axis is used twice. */
+        if (t->nused == (int)(sizeof t->used / sizeof *t->used))
             return caret_fail(&t->w, t->pos, "more axes are used than a mesh can have (%d)", WEFT_MAX_AXES);
         weft_split *s = &d->splits[d->nsplits++];
         char *name = t->used[t->nused++];

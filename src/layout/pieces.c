@@ -1,5 +1,5 @@
-/* Pieces of one dim: which positions a coordinate holds, and which coordinates hold a position.
- * Splits nest: each one deals out the positions of the piece at hand, numbered from 0. */
+/* Pieces of one dim: which positions a coordinate holds, and which coordinates hold a position. Splits nest: each one
+ * deals out the positions of the piece that the splits before it have made, numbered from 0. */
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -42,7 +42,7 @@ static int64_t share(int64_t n, int64_t p, int64_t block, int64_t c)
     return mine * block - ((blocks - 1) % p == c ? tail : 0);
 }
 
-/* Of n positions those of coordinate c, numbered anew. */
+/* The positions, of n, that coordinate c gets, numbered anew. */
 static int select_share(int64_t n, int64_t p, int64_t block, int64_t c, struct runs *out)
 {
     int64_t mine = share(n, p, block, c);
@@ -50,7 +50,7 @@ static int select_share(int64_t n, int64_t p, int64_t block, int64_t c, struct r
         return 0;
     if (!block || p == 1)
         return runs_add(out, (struct run){.at = block ? 0 : c * ceil_div(n, p), .len = mine, .n = 1});
-    /* Products only where they stay below n: a block may be far larger than what there is to deal. */
+    /* Multiplies only if the product stays below n: a block may be far larger than n. */
     int64_t whole = mine / block, rest = mine % block, turn = whole > 1 ? p * block : 0;
     int rc = runs_add(out, (struct run){.at = c * block, .len = block, .n = whole, .step = turn, .tostep = block});
     if (!rc && rest)
@@ -58,7 +58,7 @@ static int select_share(int64_t n, int64_t p, int64_t block, int64_t c, struct r
     return rc;
 }
 
-/* The coordinate of each split of a dim that a piece number stands for. */
+/* The coordinates of a piece number on each split of a dim. */
 static void piece_coords(const weft_layout *l, const struct layout_dim *d, int64_t piece, int64_t *c)
 {
     for (int s = d->nsplits - 1; s >= 0; s--) {
@@ -90,7 +90,8 @@ int layout_piece_interior(const weft_layout *l, int dim, int64_t piece, struct r
     int s = chunk_prefix(l, d, c, &at, &len);
     if (s == d->nsplits)
         return runs_add(out, (struct run){.at = at, .len = len, .n = 1, .to = d->lo});
-    /* From here on the piece at hand is a list of runs: places to positions, joined with the next split's share. */
+    /* From here on the current piece is a list of runs, places to positions, which is joined with the next split's
+     * share. */
     struct runs hand = {.arena = out->arena};
     int rc = runs_add(&hand, (struct run){.at = 0, .len = len, .n = 1, .to = at});
     for (; s < d->nsplits && !rc; s++) {
@@ -114,7 +115,7 @@ int layout_piece_interior(const weft_layout *l, int dim, int64_t piece, struct r
     return rc;
 }
 
-/* Ghost slots [from, to) before or behind a piece, whose slot 0 stands for position `zero`. */
+/* Adds ghost slots [from, to) before or behind a piece, whose slot 0 has position `zero`. */
 static int add_ghosts(const struct layout_dim *d, int64_t zero, int64_t from, int64_t to, struct runs *out)
 {
     int64_t n = d->extent;
@@ -197,7 +198,7 @@ static int order_spans(const void *a, const void *b)
     return x->lo < y->lo ? -1 : x->lo > y->lo;
 }
 
-/* Sorts and joins what touches. */
+/* Sorts spans and joins those that touch. */
 static void tidy_spans(span_list *v)
 {
     if (v->n > 1)
@@ -254,7 +255,7 @@ static int pieces_of_chunks(const weft_layout *l, int dim, const struct runs *q,
     int rc = 0;
     for (size_t i = 0; i < q->n && !rc; i++) {
         const struct run *r = &q->v[i];
-        if (r->step - size <= size) /* few pieces lie in the gaps: take the hull */
+        if (r->step - size <= size) /* few pieces lie in the gaps: take the whole range */
             rc = reach(d, ghosts, r->at, r->at + (r->n - 1) * r->step + r->len, &spans);
         else
             for (int64_t k = 0; k < r->n && !rc; k++)
@@ -269,7 +270,7 @@ static int pieces_of_chunks(const weft_layout *l, int dim, const struct runs *q,
     return rc;
 }
 
-/* Coordinates of one split that hold a position of q (positions of the piece at hand, n of them, n > 0). */
+/* Coordinates of one split that hold a position of q; positions are those of the current piece, which has n > 0. */
 static int candidates(const struct runs *q, int64_t n, int64_t p, int64_t block, span_list *out)
 {
     int64_t unit = block ? min64(block, n) : ceil_div(n, p);
@@ -277,7 +278,7 @@ static int candidates(const struct runs *q, int64_t n, int64_t p, int64_t block,
     for (size_t i = 0; i < q->n; i++) {
         const struct run *r = &q->v[i];
         int64_t last = r->n, len = r->len;
-        if (r->step - r->len < unit) { /* no unit fits into a gap: take the hull */
+        if (r->step - r->len < unit) { /* no unit fits into a gap: take the whole range */
             len += (r->n - 1) * r->step;
             last = 1;
         } else if (turn) { /* after a common period the same coordinates come again */

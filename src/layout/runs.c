@@ -5,7 +5,8 @@
 #include "base/error.h"
 #include "base/math.h"
 
-/* Room for one more; *v moves. Blocks of odd sizes that go round very often could fill all memory: refused in time. */
+/* Makes room for one more; *v may move. Block sizes that share no factor could make lists that fill all memory, so long
+ * lists are refused. */
 static int grow(struct arena *arena, void **v, size_t n, size_t *cap, size_t size)
 {
     if (n < *cap)
@@ -107,7 +108,7 @@ static int emit(const struct run *a, int64_t i, int64_t da, const struct run *b,
     return swap ? add_overlap(b, j, db, a, i, da, n, step, out) : add_overlap(a, i, da, b, j, db, n, step, out);
 }
 
-/* a is one interval, b repeats (or not): the repetitions that lie inside a whole stay one run. */
+/* a is one interval; b may repeat. The repetitions of b that lie completely inside a stay one run. */
 static int join_one(const struct run *a, const struct run *b, struct pair_runs *out, int swap)
 {
     int64_t s = b->n > 1 ? b->step : b->len;
@@ -116,7 +117,7 @@ static int join_one(const struct run *a, const struct run *b, struct pair_runs *
     if (first > last)
         return 0;
     int rc = 0;
-    if (b->at + first * b->step < a->at || first == last) { /* cut at the front, or all there is */
+    if (b->at + first * b->step < a->at || first == last) { /* cut at the front, or the only one */
         rc = emit(a, 0, 0, b, first, 0, 1, 0, out, swap);
         first++;
     }
@@ -124,7 +125,7 @@ static int join_one(const struct run *a, const struct run *b, struct pair_runs *
     if (first <= last && b->at + last * b->step + b->len > a->at + a->len)
         whole--;
     if (!rc && first <= whole) {
-        /* In a the repetitions stand b->step apart: they are positions of one interval. */
+        /* In a the repetitions are b->step apart, since a is one interval. */
         struct run r = *a;
         r.tostep = r.step = b->step;
         rc = emit(&r, 0, 1, b, first, 1, whole - first + 1, b->step, out, swap);
@@ -134,7 +135,7 @@ static int join_one(const struct run *a, const struct run *b, struct pair_runs *
     return rc;
 }
 
-/* The repetitions of a that may meet b: *from .. *to - 1. Returns how many. */
+/* The repetitions of a that may overlap b: *from .. *to - 1. Returns how many. */
 static int64_t near_reps(const struct run *a, const struct run *b, int64_t *from, int64_t *to)
 {
     *from = max64(0, floor_div(b->at - a->at - a->len, a->step) + 1);
@@ -142,7 +143,7 @@ static int64_t near_reps(const struct run *a, const struct run *b, int64_t *from
     return max64(0, *to - *from);
 }
 
-/* Both repeat, and a few times only: one repetition of a after the other. */
+/* Both repeat, but only a few times: joins one repetition of a after the other. */
 static int join_each(const struct run *a, const struct run *b, struct pair_runs *out, int swap)
 {
     int64_t from, to;
@@ -156,12 +157,12 @@ static int join_each(const struct run *a, const struct run *b, struct pair_runs 
     return 0;
 }
 
-/* Both repeat. Repetition i of a and j of b meet the same way again after one common period: da of a's
- * repetitions, db of b's. For each of the first da repetitions of a, look which of b's it meets. */
+/* Both repeat. The overlaps of repetition i of a and j of b come again after one common period: da repetitions of a, db
+ * of b. So for each of the first da repetitions of a, this looks which repetitions of b it overlaps. */
 static int join_many(const struct run *a, const struct run *b, struct pair_runs *out, int swap)
 {
     int64_t g = gcd64(a->step, b->step), da = b->step / g, db = a->step / g, from, to;
-    if (near_reps(a, b, &from, &to) > da) { /* otherwise no period comes twice */
+    if (near_reps(a, b, &from, &to) > da) { /* otherwise there is no second period */
         from = 0;
         to = da;
     }
@@ -187,12 +188,12 @@ static int64_t times(int64_t a, int64_t b)
     return __builtin_mul_overflow(a, b, &c) ? INT64_MAX : c;
 }
 
-/* Both repeat: by period or by repetition, from either side, whichever looks at less. */
+/* Both repeat: joins by period or by repetition, from either side, whichever is the least work. */
 static int join_strided(const struct run *x, const struct run *y, struct pair_runs *out)
 {
     int64_t g = gcd64(x->step, y->step), from, to;
     int64_t xs = near_reps(x, y, &from, &to), ys = near_reps(y, x, &from, &to);
-    int64_t ymeets = (x->len + y->len - 2) / y->step + 1; /* repetitions of y that one of x can meet */
+    int64_t ymeets = (x->len + y->len - 2) / y->step + 1; /* repetitions of y that one of x can overlap */
     int64_t xmeets = (x->len + y->len - 2) / x->step + 1;
     int64_t by_x = times(min64(xs, y->step / g), ymeets), by_y = times(min64(ys, x->step / g), xmeets);
     int64_t each_x = times(xs, min64(ymeets, 3)), each_y = times(ys, min64(xmeets, 3));

@@ -1,10 +1,10 @@
 /* Sets of axes of a mesh, bit a for axis a. Coordinates on a set of axes have numbers 0, 1, ..., row-major in the order
- * of the mesh; these functions turn mesh positions into such numbers and back. */
+ * of the mesh; these functions turn mesh positions into these numbers and back. */
 #ifndef WEFT_LOWER_AXES_H
 #define WEFT_LOWER_AXES_H
 #include "layout/layout.h"
 
-int64_t axes_count(const weft_layout *l, uint32_t set); /* how many numbers there are */
+int64_t axes_count(const weft_layout *l, uint32_t set); /* how many numbers there are for the set */
 int64_t axes_number(const weft_layout *l, uint32_t set, int64_t index);
 int64_t axes_offset(const weft_layout *l, uint32_t set, int64_t number);
 /* The part of a mesh position that comes from these axes. */

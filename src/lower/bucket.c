@@ -1,10 +1,10 @@
-/* The last pass: parts of a channel into buckets, nodes into steps, everything into a plan. */
+/* The last pass: packs parts of a channel into buckets, turns nodes into steps, and makes the plan. */
 #include <string.h>
 
 #include "base/error.h"
 #include "lower/draft.h"
 
-/* Sorting key of a node: which block of steps it goes into, and where in there. */
+/* Sorting key of a node: the block of steps that it goes into, and its position in the block. */
 struct slot {
     int32_t stage, class, peer;
     uint32_t node;
@@ -46,10 +46,10 @@ static int order_slots(const struct draft *d, const struct slot *a, const struct
         if (c)
             return c;
     }
-    return a->node < b->node ? -1 : a->node > b->node; /* nodes were put down in order of their deps */
+    return a->node < b->node ? -1 : a->node > b->node; /* nodes were added in order of their deps */
 }
 
-/* Merge sort: stable, needs no context pointer, and linear for what is in order already. */
+/* Merge sort: stable, needs no context pointer, and linear if the nodes are in order already. */
 static void sort_slots(const struct draft *d, struct slot *v, struct slot *tmp, size_t n)
 {
     if (n < 2)
@@ -76,7 +76,7 @@ struct packing {
     VEC(struct plan_step) steps;
     VEC(struct plan_part) parts;
     VEC(uint32_t) deps;
-    uint32_t *waits; /* of each step: how many steps there were when one waited for it last */
+    uint32_t *waits; /* for each step: the number of steps when a step last waited for it */
 };
 
 static int start_step(struct packing *k, const struct draft_node *n)
@@ -97,7 +97,7 @@ static int start_step(struct packing *k, const struct draft_node *n)
 
 static int add_dep(struct packing *k, struct plan_step *s, uint32_t step)
 {
-    if (k->waits[step] == k->steps.n) /* this one does already */
+    if (k->waits[step] == k->steps.n) /* the current step waits for it already */
         return 0;
     uint32_t *p = vec_push(&k->deps);
     if (!p)
@@ -108,7 +108,7 @@ static int add_dep(struct packing *k, struct plan_step *s, uint32_t step)
     return 0;
 }
 
-/* Adds a node's parts and deps to the step under way. */
+/* Adds a node's parts and deps to the current step. */
 static int add_to_step(struct packing *k, struct draft_node *n)
 {
     struct plan_step *s = &k->steps.v[k->steps.n - 1];
@@ -133,7 +133,7 @@ static int add_to_step(struct packing *k, struct draft_node *n)
     return 0;
 }
 
-/* Does the part go into the bucket under way? */
+/* Does the part go into the current bucket? */
 static bool fits(const struct packing *k, const struct slot *prev, const struct slot *next)
 {
     if (!prev || (next->class != SENDS && next->class != RECVS) || prev->stage != next->stage ||

@@ -101,8 +101,8 @@ static bool covers(const struct owned *o, int64_t lo, int64_t hi)
     return o->r.at <= lo && hi <= o->r.at + o->r.len;
 }
 
-/* The terms and destinations of one run of positions inside the elementary interval [lo, hi). A side without ghosts
- * gives `own`, with its place; the other all its runs that cover the interval. */
+/* Adds the terms and destinations of one run of positions inside the elementary interval [lo, hi). A side without
+ * ghosts has one run, `own`, with its place. The other side has all its runs that cover the interval. */
 static int put_cell(const struct job *j, struct cells *out, const struct pair_run *r, const struct owned *term,
                     const struct owned *dest, const struct owned_list *src, const struct owned_list *dst, int64_t lo,
                     int64_t hi)
@@ -136,7 +136,8 @@ static int join_two(const struct job *j, const struct run *a, const struct run *
     return runs_join(&x, &y, out);
 }
 
-/* One elementary interval of a dim where a side has ghosts. sg, dg: which sides have; mine: this rank's run. */
+/* Handles one elementary interval of a dim in which a side has ghosts. sg, dg: which sides have ghosts; mine: this
+ * rank's run. */
 static int put_interval(const struct job *j, struct cells *out, int64_t lo, int64_t hi, const struct owned *mine,
                         bool source, const struct owned_list *src, const struct owned_list *dst, bool sg, bool dg)
 {
@@ -146,7 +147,7 @@ static int put_interval(const struct job *j, struct cells *out, int64_t lo, int6
         struct pair_run r = {.at = lo, .len = hi - lo, .n = 1};
         return put_cell(j, out, &r, NULL, NULL, src, dst, lo, hi);
     }
-    /* The side without ghosts: this rank's own run if it is this rank's side, otherwise every run that meets e. */
+    /* The side without ghosts: this rank's own run if it is this rank's side, otherwise every run that overlaps e. */
     const struct owned_list *side = sg ? dst : src;
     bool own = source ? !sg : !dg;
     for (size_t i = 0; i < (own ? 1 : side->n); i++) {
@@ -160,7 +161,7 @@ static int put_interval(const struct job *j, struct cells *out, int64_t lo, int6
     return 0;
 }
 
-/* This rank's i-th run. Where the positions stand in an earlier one too, that one has made the cell. */
+/* Handles this rank's i-th run. If positions are also in an earlier run, that run has made their cell. */
 static int with_ghosts(const struct job *j, int dim, bool source, const struct owned_list *own, size_t which, bool sg,
                        bool dg, struct cells *out)
 {

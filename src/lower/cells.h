@@ -1,16 +1,16 @@
-/* Cells: with folds, the positions of a dim are cut so that within one cell the set of source
- * slots that are terms, and the set of destination pieces that want the value, do not change. The cut depends on the
- * two layouts alone, so that all ranks that take part in a cell see the same one. */
+/* Cells: with folds, the positions of a dim are cut into cells. Within one cell the set of source slots that are terms
+ * is the same for all positions, and so is the set of destination pieces that need the value. The cut depends only on
+ * the two layouts, so all ranks that take part in a cell see the same cell. */
 #ifndef WEFT_LOWER_CELLS_H
 #define WEFT_LOWER_CELLS_H
 #include "lower/job.h"
 
 struct cell_term {
-    int64_t piece, a, astep; /* of the source, and where the cell stands there */
+    int64_t piece, a, astep; /* a piece of the source, and where the cell is in it */
     bool ghost;
 };
 struct cell_dest {
-    int64_t piece, b, bstep; /* of the destination, and where the cell's first slot stands there */
+    int64_t piece, b, bstep; /* a piece of the destination, and where the cell's first slot is in it */
 };
 struct cell {
     int64_t at, len, n, step;

@@ -1,5 +1,5 @@
-/* Collectives by name: each is a row that says how the tensor is placed on either side. Only this file knows these
- * names: the pair of layouts is lowered like any other pair. */
+/* Collectives by name: each is a row that says how the tensor is placed on either side. The pair of layouts is then
+ * lowered like any other pair; only this file knows the names. */
 #include <string.h>
 
 #include "base/error.h"

@@ -3,17 +3,17 @@
 #include "base/error.h"
 #include "lower/feed.h"
 
-/* One pair of pieces under way: the joined runs of each dim. */
+/* One pair of pieces that is being lowered: the joined runs of each dim. */
 struct pair {
     const struct job *j;
     const struct slots *slots; /* if this rank is the destination */
     const struct pair_runs *runs[WEFT_MAX_DIMS];
-    struct pair_runs cut;    /* the cut dim's runs within the stretch at hand */
-    struct feed_cut stretch; /* with the rank at the other end */
+    struct pair_runs cut;    /* the cut dim's runs within the current stretch */
+    struct feed_cut stretch; /* the current stretch, with the rank at the other end */
     bool local;
 };
 
-/* Receives a box and hands it on to this rank's mates. If it is sent on in another dtype than the destination's, it is
+/* Receives a box and passes it on to this rank's mates. If it is sent on in another dtype than the destination's, it is
  * also kept as it came. */
 static int put_relay(const struct pair *p, const struct span *box)
 {
@@ -113,7 +113,7 @@ int lower_direct_pair(const struct job *j, const struct slots *slots, const stru
     return slots ? feed_receive(&f, take_cut, &p) : feed_send(&f, take_cut, &p);
 }
 
-/* The pair of this rank's piece with one of the other side's. */
+/* Lowers the pair of this rank's piece and a piece of the other side. */
 static int meet_pair(const struct job *j, const struct slots *slots, const struct hit *const *hit)
 {
     const struct pair_runs *runs[WEFT_MAX_DIMS];

@@ -73,7 +73,7 @@ int draft_temp(struct draft *d, int dtype, const int64_t *extents, uint32_t *buf
     int n = d->tensors.v[d->tensor].ndim;
     int64_t bytes = (int64_t)weft_dtype_size(dtype);
     bool fits = true;
-    for (int i = 0; i < n; i++) /* the tensor's bytes can be counted, but partial values may be wider */
+    for (int i = 0; i < n; i++) /* the tensor's bytes do not overflow, but partial values may be wider */
         fits = fits && !__builtin_mul_overflow(bytes, extents[i], &bytes);
     struct plan_buf b = {.space = PLAN_TEMP, .dtype = (uint8_t)dtype, .tensor = d->tensor, .offset = d->scratch};
     if (!fits || __builtin_add_overflow(bytes, 63, &bytes) ||
@@ -101,7 +101,7 @@ int draft_part(struct draft *d, uint32_t buf, const struct draft_dim *dims)
         d->spots.v[d->spots.n++] = (struct plan_spot){x.to, x.tostep};
         p->count *= x.len * x.n;
     }
-    /* No wire is wider than its buffer, so that what is sent and received can be counted too. */
+    /* No wire dtype is wider than the buffer's, so the bytes that are sent and received do not overflow either. */
     int64_t bytes = p->count * (int64_t)weft_dtype_size(d->bufs.v[buf].dtype);
     if (__builtin_add_overflow(d->bytes, bytes, &d->bytes))
         return error_set(WEFT_EUNSUPPORTED, "lower: rank %d would read and write more than 2^63 bytes in one run",

@@ -1,17 +1,16 @@
-/* A plan under construction. The passes put down nodes (one part sent, received, copied, or
- * folded); bucket_pack packs the parts of each channel into buckets, orders the steps and makes
- * the plan.
+/* A plan under construction. The passes add nodes (one part that is sent, received, copied or folded). Then bucket_pack
+ * packs the parts of each channel into buckets, orders the steps and makes the plan.
  *
- * Both ends of a channel must come to the same buckets without talking: within a stage the parts
- * of a channel are ordered by tensor and global box (and `tie`, where one box travels twice), not
- * by the order in which a pass found them. */
+ * Both ends of a channel must make the same buckets without communication. So within a stage the parts of a channel are
+ * ordered by tensor and global box (and by `tie` if one box is sent twice), not by the order in which a pass found
+ * them. */
 #ifndef WEFT_LOWER_DRAFT_H
 #define WEFT_LOWER_DRAFT_H
 #include "base/arena.h"
 #include "base/vec.h"
 #include "plan/plan.h"
 
-/* One dim of a part: the run of positions and where it stands in the buffer. */
+/* One dim of a part: the run of positions and where it is in the buffer. */
 struct draft_dim {
     int64_t at, len, n, step, to, tostep;
 };
@@ -27,7 +26,7 @@ struct draft_node {
 
 struct draft {
     int32_t rank, world;
-    uint32_t tensor;  /* the one being lowered: parts and nodes are its */
+    uint32_t tensor;  /* the tensor that is being lowered, to which new parts and nodes belong */
     uint32_t first;   /* its first node */
     bool in_place;    /* source and destination may share their memory */
     int64_t received; /* bytes, by all RECV nodes */
@@ -47,14 +46,14 @@ struct draft {
 
 #define DRAFT_NONE UINT32_MAX
 
-int draft_tensor(struct draft *d, const weft_move *m); /* becomes the one being lowered */
+int draft_tensor(struct draft *d, const weft_move *m); /* adds a tensor, which becomes the one that is being lowered */
 /* A dense scratch buffer with these extents. */
 int draft_temp(struct draft *d, int dtype, const int64_t *extents, uint32_t *buf);
-/* A part: a box and its place in a buffer. It belongs to the node that is put down next. */
+/* Adds a part: a box and its place in a buffer. It belongs to the node that is added next. */
 int draft_part(struct draft *d, uint32_t buf, const struct draft_dim *dims);
 
-/* Each takes the parts that were put down since the last node, in the order that plan.h asks for, and depends on
- * `ndeps` nodes (DRAFT_NONE among them is left out). *node may be NULL. */
+/* Each of these adds a node. The node has the parts that were added since the last node, in the order that plan.h
+ * requires, and depends on `ndeps` nodes (DRAFT_NONE among them is left out). node may be NULL. */
 int draft_copy(struct draft *d, int32_t stage, const uint32_t *deps, size_t ndeps, uint32_t *node);
 int draft_reduce(struct draft *d, int32_t stage, int op, int64_t div, int via, const uint32_t *deps, size_t ndeps,
                  uint32_t *node);
@@ -63,7 +62,7 @@ int draft_recv(struct draft *d, int32_t stage, int peer, int wire, int64_t tie, 
 
 /* ---- bucket.c ---- */
 
-/* Moves everything into a new plan, of which kind, algorithm, digest, bound and the like are still to be set. */
+/* Moves everything into a new plan. The caller sets its kind, algorithm, digest, bound and other totals. */
 int bucket_pack(struct draft *d, weft_plan **out);
 void draft_drop(struct draft *d); /* frees whatever is left; also after bucket_pack */
 #endif

@@ -1,4 +1,4 @@
-/* What is put down for one box: parts in each buffer, local copies, further slots, identities. */
+/* The nodes of one box: parts in each buffer, local copies, further slots, identities. */
 #include "base/error.h"
 #include "base/math.h"
 #include "lower/job.h"
@@ -49,7 +49,8 @@ struct span emit_span_from(const struct span *s, int64_t p, int64_t hi)
                          s->b + i * s->bstep + o, s->bstep};
 }
 
-#define MOST_PIECES 256 /* of one box: a plan does not grow with the size of its tensors beyond that */
+/* Most pieces of one box, so that a plan does not grow further with the size of its tensors. */
+#define MOST_PIECES 256
 
 static int cut_from(const struct job *j, struct span *box, int dim, int64_t most,
                     int (*put)(void *, const struct span *), void *arg)
@@ -94,7 +95,8 @@ static int put_dup(const struct job *j, const struct span *from, const struct sp
     return rc ? rc : draft_copy(j->d, stage, &dep, 1, NULL);
 }
 
-/* All ways to take, in each dim, the first slot or one of the others; `moved`: some dim took another. */
+/* Walks through all ways to take, in each dim, the first slot or one of the others. `moved`: some dim took another slot
+ * than the first. */
 static int walk_dups(const struct job *j, const struct slots *slots, int dim, struct span *from, struct span *to,
                      bool moved, bool from_src, uint32_t dep, int32_t stage)
 {
@@ -158,7 +160,8 @@ struct fill {
     size_t first[WEFT_MAX_DIMS], ninner[WEFT_MAX_DIMS];
 };
 
-/* Fills the product of the chosen runs: dims before `edge` take the interior, `edge` the ghosts, later ones all. */
+/* Fills the product of the chosen runs: the interior in dims before `edge`, the ghosts in `edge`, and all slots in
+ * later dims. */
 static int fill_boxes(const struct fill *f, int dim, int edge, struct span *box)
 {
     if (dim == f->j->ndim) {
@@ -179,7 +182,7 @@ static int fill_boxes(const struct fill *f, int dim, int edge, struct span *box)
     return 0;
 }
 
-/* In place the identity would overwrite terms: it waits for all that reads them. */
+/* In place the identity would overwrite terms, so it waits for all steps that read them. */
 static int wait_for_all(struct fill *f)
 {
     const struct draft *d = f->j->d;
@@ -198,7 +201,8 @@ int emit_identity(const struct job *j)
     const weft_layout *l = j->dst;
     if (j->di < 0 || !l->nfolds)
         return 0;
-    int by_axes = l->nfolds, by_ghosts = l->nfolds; /* the first fold in which this rank (a ghost of it) is not at 0 */
+    /* The first fold in which this rank, or a ghost of it, is not at coordinate 0. */
+    int by_axes = l->nfolds, by_ghosts = l->nfolds;
     for (int k = l->nfolds - 1; k >= 0; k--) {
         if (axes_part(l, l->fold[k].axes, j->di))
             by_axes = k;

@@ -22,7 +22,7 @@ bool feed_has(const struct job *j, int64_t s, int rank)
 
 /* ---- same mesh: which replicas of t have s ---- */
 
-/* Of the first n replicas of t, those whose coordinates on the fixed axes are s's. */
+/* How many of the first n replicas of t have the same coordinates on the fixed axes as s. */
 static int64_t count_having(const struct feed *f, int64_t n)
 {
     const weft_layout *l = f->j->dst;
@@ -62,7 +62,7 @@ static void same_mesh(struct feed *f, struct feed_line *line)
     line->takers = j->d_replicas - count_having(f, j->d_replicas);
 }
 
-/* The replica of t that stands k-th on the line, and back (the replica must lack s). */
+/* The replica of t that is k-th on the line; and the position of a replica, which must lack s. */
 static int64_t feed_taker(const struct feed *f, const struct feed_line *l, int64_t k)
 {
     if (l->taker)
@@ -102,8 +102,8 @@ static int s_rank(const struct feed *f, int64_t replica)
     return mesh_rank(f->j->src, f->s + axes_offset(f->j->src, f->j->s_free, replica));
 }
 
-/* Would it be cheaper to send once and hand on within the host? Nanoseconds by the machine's figures: each further copy
- * on the link, against one more hop inside. */
+/* Is it cheaper to send once and pass on within the host? Compares, in nanoseconds by the machine's figures, the
+ * further copies on the link with one more hop inside the host. */
 static bool hand_on(const struct feed *f, int64_t takers)
 {
     const weft_machine *m = f->j->machine;
@@ -115,17 +115,19 @@ static bool hand_on(const struct feed *f, int64_t takers)
 struct walk_side {
     int64_t at;      /* mesh position of the piece's replica 0 */
     int64_t n;       /* replicas; 0: nothing was walked yet */
-    int64_t *number; /* of the replicas: by host, ascending on each */
-    int64_t *has; /* the piece of the source that it has, as a mesh position, or -1; NULL for the source's own side */
-    int64_t hosts, *first; /* replicas first[h] to first[h + 1] - 1 of that order are on one host, */
-    int *host;             /* which is this one, ascending */
+    int64_t *number; /* numbers of the replicas, by host and ascending on each host */
+    /* For each replica: the piece of the source that its rank has, as a mesh position, or -1; NULL for the source's own
+     * side. */
+    int64_t *has;
+    int64_t hosts, *first; /* replicas first[h] to first[h + 1] - 1 of that order are on one host */
+    int *host;             /* the number of that host, ascending */
 };
 
 struct walk {
     struct walk_side src, dst;
     struct feed_line *line;
-    int64_t *near, *far,
-        *far_host; /* takers on hosts that hold the piece, and on others, with where each of those starts */
+    /* Takers on hosts that hold the piece; takers on other hosts, and where each of these hosts starts. */
+    int64_t *near, *far, *far_host;
 };
 
 struct walk_replica {
@@ -193,7 +195,8 @@ static int walk_side(const struct job *j, bool source, int64_t at, struct walk_s
     return 0;
 }
 
-/* Lines by host: one for each that holds replicas and needs more, then one of all others, fed by all replicas. */
+/* Makes lines by host: one for each host that holds replicas and needs more, then one for all other hosts, fed by all
+ * replicas. */
 static int walk_mesh(struct feed *f)
 {
     const struct job *j = f->j;
@@ -273,7 +276,7 @@ int feed_open(const struct job *j, int64_t s, int64_t t, int64_t length, int64_t
         same_mesh(f, f->line);
     int rc = j->meet == JOB_WALK ? walk_mesh(f) : 0;
     int64_t chunk = j->cut >= 0 ? chunk_size(j->dst, j->cut) : 0;
-    uint32_t tell = j->d_split; /* axes that tell lines of s apart: pieces along the cut dim may be on one */
+    uint32_t tell = j->d_split; /* axes that distinguish the lines of s; pieces along the cut dim may be on one line */
     for (int a = 0; a < j->dst->naxes && j->meet == JOB_APART && chunk; a++)
         tell &= ~(j->dst->axis[a].role == j->cut ? 1u << a : 0);
     int64_t number = axes_number(j->dst, tell, t);
@@ -300,20 +303,20 @@ int feed_open(const struct job *j, int64_t s, int64_t t, int64_t length, int64_t
     return rc;
 }
 
-/* Where on the line giver i's part starts. */
+/* The position on the line at which giver i's part starts. */
 static wide part_start(const struct feed_line *l, int64_t i)
 {
     return (wide_mul(i, l->total) + l->used - 1) / l->used;
 }
 
-/* Of a distance on the line, what lies within 0 to most. */
+/* Clips a distance on the line to the range 0 to most. */
 static int64_t clip(wide x, int64_t most)
 {
     return x < 0 ? 0 : x > most ? most : (int64_t)x;
 }
 
-/* How long the stretch is that starts at p of a taker (or a host) whose part of the line starts at `start`: to where
- * another giver sends, or another of the `share` ranks of the host receives. */
+/* The length of the stretch that starts at p of a taker (or a host) whose part of the line starts at `start`. It ends
+ * where another giver sends, or where another of the `share` ranks of the host receives. */
 static int64_t cut_end(const struct feed *f, const struct feed_line *l, wide start, int64_t p, int64_t share,
                        int64_t *giver, int64_t *member)
 {
@@ -426,7 +429,7 @@ int feed_send(const struct feed *f, int (*visit)(void *arg, const struct feed_cu
         int64_t g = (who - l->turn + l->givers) % l->givers;
         if (g >= l->used)
             continue;
-        /* The takers that this part of the line meets; the last part has what ghosts reach beyond it too. */
+        /* The takers that this part of the line overlaps. The last part also has what ghosts need beyond the line. */
         int64_t k = clip((part_start(l, g) - l->base) / f->length, n), end = n;
         if (g < l->used - 1)
             end = clip((part_start(l, g + 1) - l->base + f->length - 1) / f->length, n);

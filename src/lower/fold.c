@@ -1,5 +1,5 @@
-/* Lowering with folds. Each box of elements is folded once, by a destination that holds as many terms as any other, and
- * the finished value is handed on: the terms that it lacks are sent to it, then D - 1 values are sent. If several
+/* Lowering with folds. Each box of elements is folded once, by a destination that holds the most terms. The other ranks
+ * send it the terms that it lacks, and it sends the finished value to the other D - 1 destinations. If several
  * destinations could fold a box, they share it. A box of one term is not folded but copied. Terms of one box are folded
  * in a fixed order: owners before ghosts, then by rank, then by slot. */
 #include <stdlib.h>
@@ -10,11 +10,11 @@
 #include "base/math.h"
 #include "lower/cells.h"
 
-#define GRAIN 16384 /* bytes: below this a stretch is not cut for the sake of more senders */
+#define GRAIN 16384 /* bytes: a smaller stretch is not cut further for more senders */
 
 struct term {
     bool ghost;
-    int rank;                         /* of its copy at coordinate 0 of the free axes */
+    int rank;                         /* the rank of the term's copy at coordinate 0 of the free axes */
     int64_t slot;                     /* where the box starts in that rank's buffer */
     int64_t index;                    /* mesh position of that copy */
     int64_t group[WEFT_MAX_AXES + 1]; /* coordinates on each fold, as one number */
@@ -39,7 +39,7 @@ struct box {
     size_t nterms, ndests, nfolders; /* the first nfolders destinations fold */
     uint32_t *mine;                  /* terms that this rank holds, as a source */
     size_t nmine;
-    const struct dest *me; /* this rank among them, as a destination */
+    const struct dest *me; /* this rank among the destinations */
 };
 
 static int order_terms(const void *a, const void *b)
@@ -60,7 +60,7 @@ static int order_dests(const void *a, const void *b)
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-/* The k-th way to pick one entry in each dim: base-n digits of k. */
+/* The k-th way to pick one entry in each dim: the digits of k. */
 static void pick(const struct box *x, bool terms, size_t k, size_t *digit)
 {
     for (int d = x->j->ndim - 1; d >= 0; d--) {
@@ -132,7 +132,7 @@ static int order_index(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* How many terms of the box a rank holds; the terms' mesh positions stand sorted in at. */
+/* How many terms of the box a rank holds; `at` has the terms' mesh positions, sorted. */
 static size_t count_held(const struct job *j, int rank, const int64_t *at, size_t n)
 {
     int64_t index = mesh_index(j->src, rank);
@@ -193,7 +193,7 @@ static int fill_dests(struct box *x)
 
 struct stretch {
     struct box *x;
-    struct span span[WEFT_MAX_DIMS]; /* a and b are set when a part is put down */
+    struct span span[WEFT_MAX_DIMS]; /* a and b are set when a part is added */
     int64_t shift[WEFT_MAX_DIMS];    /* how far into the box it starts, in positions of each dim */
     const struct dest *folder;
     int64_t giver; /* which replica of the source sends */
@@ -204,7 +204,7 @@ static int part_of_term(const struct stretch *s, const struct term *t)
     struct span v[WEFT_MAX_DIMS];
     for (int d = 0; d < s->x->j->ndim; d++) {
         v[d] = s->span[d];
-        /* A stretch of a run that repeats starts some repetitions in; of one that does not, some positions. */
+        /* In a run that repeats a stretch starts after some repetitions, otherwise after some positions. */
         int64_t len = s->x->span[d].len;
         v[d].a = t->a[d] + s->shift[d] / len * t->astep[d] + s->shift[d] % len;
         v[d].astep = t->astep[d];
@@ -222,10 +222,10 @@ static void place_dest(const struct stretch *s, const struct dest *t, struct spa
     }
 }
 
-/* What a fold hands on: a part in some buffer. */
+/* The result of a fold: a part in some buffer. */
 struct value {
     bool src;      /* a term on this rank */
-    uint32_t term; /* src: which */
+    uint32_t term; /* src: which term */
     uint32_t buf, node;
 };
 
@@ -234,7 +234,7 @@ static int part_of_value(const struct stretch *s, const struct value *v)
     return v->src ? part_of_term(s, &s->x->term[v->term]) : emit_part_temp(s->x->j, v->buf, s->span);
 }
 
-/* Where the finished value goes: into the destination, or into a temp as well when it travels on in another dtype. */
+/* Where the finished value goes: into the destination, and also into a temp if it is sent on in another dtype. */
 struct goal {
     bool temp;
     uint32_t buf;
@@ -268,7 +268,7 @@ static int fold_level(const struct stretch *s, const uint32_t *terms, size_t n, 
     while (n) {
         int64_t key = t[rest[0]].group[level];
         size_t k = 0, left = 0;
-        if (level == 0) { /* nothing else tells these terms apart: each is a group */
+        if (level == 0) { /* nothing else distinguishes these terms, so each is a group */
             group = rest++;
             k = 1;
             left = n - 1;
@@ -313,7 +313,7 @@ static int sender_of(const struct stretch *s, const struct term *t)
     return mesh_rank(j->src, t->index + axes_offset(j->src, j->s_free, s->giver));
 }
 
-/* This rank folds the stretch: collect the terms, fold, hand on. */
+/* This rank folds the stretch: it collects the terms, folds them and sends the value on. */
 static int fold_here(struct stretch *s)
 {
     struct box *x = s->x;
@@ -414,7 +414,8 @@ static int do_piece(void *arg, const struct span *piece)
     return do_stretch(s);
 }
 
-/* Positions [lo, hi) of the box along dim d, numbered i before o, in pieces that a message may have. */
+/* Handles positions [lo, hi) of the box along dim d, numbered repetition by repetition, in pieces that fit into a part
+ * of a message. */
 static int cut_stretch(struct stretch *s, int d, int64_t lo, int64_t hi)
 {
     struct span v[WEFT_MAX_DIMS];
@@ -438,7 +439,7 @@ static int64_t box_extent(const struct box *x, int d)
     return x->span[d].len * x->span[d].n;
 }
 
-/* Which dim to cut into k: the first that comes out even, or nearly so, otherwise the longest. */
+/* The dim to cut into k: the first that can be cut evenly, or nearly so, otherwise the longest. */
 static int cut_dim(const struct box *x, int64_t k)
 {
     int best = 0;
@@ -460,7 +461,8 @@ static int64_t turn_of(const struct box *x)
     return turn;
 }
 
-/* A box of one term, which is its owner's, with all destinations (as the source) or with this rank. */
+/* A box of one term, the owner's: lowers the pairs with all destinations if this rank is the source, otherwise the pair
+ * with this rank. */
 static int copy_box(const struct box *x)
 {
     const struct job *j = x->j;
@@ -507,7 +509,7 @@ static int do_box(struct box *x)
     int64_t k = (int64_t)x->nfolders, replicas = j->s_replicas, bytes = (int64_t)weft_dtype_size(j->src->dtype);
     for (int d = 0; d < j->ndim; d++)
         bytes *= box_extent(x, d);
-    /* Each folder's stretch is cut further where the source has more replicas than there are folders. */
+    /* Each folder's stretch is cut further if the source has more replicas than there are folders. */
     int64_t per = (replicas + k - 1) / k, most = bytes / k / GRAIN;
     per = per > most ? most : per;
     per = per < 1 ? 1 : per;

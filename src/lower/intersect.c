@@ -1,4 +1,4 @@
-/* Along one dim: what this rank holds, and which pieces of the other side meet it. */
+/* Along one dim: what this rank holds, and which pieces of the other side overlap it. */
 #include <string.h>
 
 #include "base/error.h"
@@ -20,7 +20,7 @@ static int add_dup(const struct job *j, struct slots *s, struct dup u)
     return 0;
 }
 
-/* Adds a ghost run: what no earlier run covers is first there, the rest stands again. All runs are intervals. */
+/* Adds a ghost run. Positions that no earlier run covers go to `first`, the others to `dup`. All runs are intervals. */
 static int add_ghost(const struct job *j, struct slots *s, const struct run *g)
 {
     int64_t end = g->at + g->len;
@@ -103,8 +103,8 @@ static struct hit *add_hit(const struct job *j, struct hits *h)
 struct search {
     const struct job *j;
     int dim;
-    const struct slots *slots; /* mine as a destination, or NULL */
-    const struct runs *terms;  /* mine as a source, or NULL */
+    const struct slots *slots; /* this rank's as a destination, or NULL */
+    const struct runs *terms;  /* this rank's as a source, or NULL */
     struct hits *out;
 };
 

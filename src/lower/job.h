@@ -1,5 +1,5 @@
-/* One move that is being lowered for one rank: the two layouts, where this rank stands in them, and what all passes ask
- * of them. */
+/* One move that is being lowered for one rank: the two layouts, the positions of this rank in them, and what all passes
+ * need to know of them. */
 #ifndef WEFT_LOWER_JOB_H
 #define WEFT_LOWER_JOB_H
 #include "layout/layout.h"
@@ -11,7 +11,7 @@
 enum job_meet {
     JOB_APART, /* no rank is in both */
     JOB_SAME,  /* the same ranks in the same order, the same sizes of axes: counted digit by digit */
-    JOB_WALK   /* anything else, or several hosts: the replicas of a piece are walked */
+    JOB_WALK   /* everything else, or several hosts: the replicas of a piece are walked */
 };
 
 struct job {
@@ -33,26 +33,29 @@ struct job {
 };
 
 int job_open(struct job *j, struct draft *d, const weft_move *m, const weft_machine *machine);
-/* The op of the one fold that has more than one term, avg included; 0: there is no such fold, or several. */
+/* The op of the only fold that has more than one term, avg included; 0: no fold has more than one term, or several
+ * have. */
 int job_fold_op(const struct job *j);
 
 /* ---- intersect.c: along one dim ---- */
 
-/* Positions of ghosts that stand in the buffer once more: `to` is filled from `from`. */
+/* Positions of ghosts that are in the buffer a second time: `to` is filled from `from`. */
 struct dup {
     int64_t at, len, to, from;
 };
 struct slots {
-    struct runs first; /* every position once: to places of the buffer */
+    struct runs first; /* every position once, with its place in the buffer */
     struct dup *dup;   /* further places of the same positions */
     size_t ndup, cap;
 };
-/* The slots of a destination's piece that take values. */
+/* The slots of a destination's piece that get values. */
 int intersect_slots(const struct job *j, int dim, int64_t piece, struct slots *out);
-/* The source's piece: interior, and the ghosts if they are terms; ghost[i] says which runs are ghosts (NULL: none). */
+/* The source's piece: its interior, and its ghosts if they are terms. ghost[i] says whether run i is of ghosts (NULL:
+ * none is). */
 int intersect_terms(const struct job *j, int dim, int64_t piece, struct runs *out, bool **ghost);
 
-/* A piece of the other side that meets this rank's, and how: a is the source's place, b the destination's. */
+/* A piece of the other side that overlaps this rank's, and the overlap: a is the source's place, b the
+ * destination's. */
 struct hit {
     int64_t piece;
     struct pair_runs j;
@@ -62,25 +65,25 @@ struct hits {
     struct hit *v;
     size_t n, cap;
 };
-/* As a destination: the source's pieces. As a source: the destination's. Interior terms only. */
+/* For this rank as a destination: the source's pieces. As a source: the destination's. Interior terms only. */
 int intersect_dst(const struct job *j, int dim, const struct slots *mine, struct hits *out);
 int intersect_src(const struct job *j, int dim, const struct runs *mine, struct hits *out);
 
-/* ---- emit.c: what is put down for a box ---- */
+/* ---- emit.c: the nodes of a box ---- */
 
 /* One dim of a box in both buffers. */
 struct span {
     int64_t at, len, n, step, a, astep, b, bstep;
 };
 void emit_span_of(const struct pair_run *r, struct span *out);
-/* The run that starts at position p of a span, numbered i before o, and ends before hi: whole repetitions, or a part of
- * one. */
+/* The run that starts at position p of a span and ends before hi: whole repetitions, or a part of one. Positions are
+ * numbered repetition by repetition. */
 struct span emit_span_from(const struct span *s, int64_t p, int64_t hi);
 /* Calls put for the box, or for pieces of it of at most j->most elements each, in order. A very large box is cut into a
  * limited number of larger pieces. */
 int emit_cut(const struct job *j, const struct span *box, int (*put)(void *arg, const struct span *box), void *arg);
-/* The destination's slots of a box beyond the first: copied from the source buffer (from_src) or from the first
- * slot, which node `dep` fills, at stage `stage`. */
+/* Fills the destination's further slots of a box: copies them from the source buffer (from_src) or from the first slot,
+ * which node `dep` fills, at stage `stage`. */
 int emit_dups(const struct job *j, const struct slots *slots, const struct span *box, bool from_src, uint32_t dep,
               int32_t stage);
 int emit_local(const struct job *j, const struct slots *slots,
@@ -90,15 +93,15 @@ int emit_part_dst(const struct job *j, const struct span *box);
 int emit_part_temp(const struct job *j, uint32_t buf,
                    const struct span *box); /* the whole of a temp that has the box's extents */
 int emit_temp(const struct job *j, int dtype, const struct span *box, uint32_t *buf);
-int emit_identity(const struct job *j); /* what the destination's folds leave to the identity on this rank */
+int emit_identity(const struct job *j); /* fills the destination slots of this rank that must hold an identity */
 
 /* ---- direct.c, fold.c: the passes ---- */
 
 int lower_direct(const struct job *j); /* no folds: every element has one term */
 int lower_fold(const struct job *j);
-/* What a piece of the source and one of the destination (at mesh positions s and t where all other coordinates are 0)
- * have in common, or some of it: elements of one term each. slots: of this rank as the destination; NULL: as the
- * source. s_piece: the source's coordinate along the cut dim. */
+/* Lowers what a piece of the source and a piece of the destination have in common, or a part of it; each element has
+ * one term. s and t are the mesh positions of the pieces with all other coordinates 0. slots: this rank is the
+ * destination, and these are its slots; NULL: it is the source. s_piece: the source's coordinate along the cut dim. */
 int lower_direct_pair(const struct job *j, const struct slots *slots, const struct pair_runs *const *runs, int64_t s,
                       int64_t t, int64_t s_piece);
 #endif

@@ -65,7 +65,7 @@ static int check_options(const weft_lower_opts *in, weft_lower_opts *o, weft_mac
     return 0;
 }
 
-/* Of the whole problem, so that it is the same on every rank and differs wherever plans could. */
+/* A digest of the whole problem: it is the same on every rank, and differs if plans could differ. */
 static uint64_t digest(const weft_move *m, size_t n, const weft_lower_opts *o, int world)
 {
     uint64_t h = hash_u64(WEFT_VERSION, n);

@@ -45,8 +45,8 @@ static uint32_t axes_with(const weft_layout *l, bool split, bool replicate, bool
     return set;
 }
 
-/* A dim's splits without those of the axes in `but`: are they the same on both sides, and do the axes of `but` stand
- * innermost? Then the pieces of the others are cut further, whole, by them. */
+/* Are the splits of a dim without the axes in `but` the same on both sides, and are the axes of `but` innermost? Then
+ * these axes only cut the pieces of the other axes further. */
 static bool same_outer(const struct layout_dim *a, const struct layout_dim *b, uint32_t but)
 {
     int na = 0, nb = 0;
@@ -90,7 +90,7 @@ static const char *role_change(const weft_layout *src, const weft_layout *dst, s
             return "reshard";
     if (!axes || to == LAYOUT_FOLD)
         return "reshard";
-    /* Folds that stay as they are would have to be folded and spread again: not one of the named ones. */
+    /* A fold that stays as it is would have to be folded and spread again: this is not a named collective. */
     for (int a = 0; a < src->naxes; a++)
         if (src->axis[a].size > 1 && !(axes & 1u << a) &&
             (src->axis[a].role <= LAYOUT_FOLD || dst->axis[a].role <= LAYOUT_FOLD))

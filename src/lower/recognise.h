@@ -4,8 +4,8 @@
 #include "lower/job.h"
 
 struct recognised {
-    const char *kind; /* one of plan_kind_text's */
-    /* Where both meshes are one and one set of axes changes its role: these axes; 0 otherwise. */
+    const char *kind; /* a text of plan_kind_text */
+    /* If both meshes are the same and one set of axes changes its role: these axes; otherwise 0. */
     uint32_t axes;
     int src_dim, dst_dim; /* the dim that they split on either side, -1 for none */
 };

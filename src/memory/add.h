@@ -3,9 +3,9 @@
 #define WEFT_MEMORY_ADD_H
 #include <stddef.h>
 
-/* dst[i] += src[i] for n elements, each add atomic among all that are made by this function. dst is aligned to its
- * element. Integers wrap; floats are added in their accumulation dtype and rounded after each add, and a NaN is
- * always the positive quiet one. The adds are relaxed: the signal that follows orders the results. The dtype is one
- * that sum folds. */
+/* dst[i] += src[i] for n elements. Each add is atomic with respect to other adds of this function. dst is aligned to
+ * its element. Integers wrap. Floats are added in their accumulation dtype and rounded after each add. A NaN is always
+ * the positive quiet one. The adds are relaxed: the signal that follows orders the results. The dtype must be one that
+ * sum can fold. */
 void memory_add(void *dst, const void *src, int dtype, size_t n);
 #endif

@@ -7,8 +7,8 @@
 /* dst[i] = cast(src[i]) for n elements: the loop of one pair of dtypes. */
 typedef void cast_loop(void *dst, const void *src, size_t n);
 
-/* dst[i] = cast(src[i]) for n elements, at any alignment. The runs are disjoint, or one run where
- * both dtypes have one size. to == from is right too; for bool it writes 0 or 1. */
+/* dst[i] = cast(src[i]) for n elements, at any alignment. The runs are disjoint. If both dtypes have the same size they
+ * may also be the same run. to == from is allowed; for bool it writes 0 or 1. */
 void cast_run(void *dst, int to, const void *src, int from, size_t n);
 
 /* Does the cast leave every bit pattern as it is? True of equal dtypes other than bool, and of

@@ -1,6 +1,6 @@
-/* Loops of casts, compiled once a level (see kernels.h). Between the eleven types that machines compute with every
- * pair has its own loop; f16, bf16 and f8 have loops to and from f32, and among each other where vectors can hold
- * them (wide_loops.h). */
+/* Loops of casts, compiled once for each level (see kernels.h). Each pair of the eleven types that machines compute
+ * with has its own loop. f16, bf16 and f8 have loops to and from f32, and among each other if vectors can hold them
+ * (wide_loops.h). */
 #ifndef WEFT_MEMORY_CAST_LOOPS_H
 #define WEFT_MEMORY_CAST_LOOPS_H
 #include "memory/half.h"

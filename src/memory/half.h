@@ -1,10 +1,9 @@
-/* Conversions of one value, written so that a loop over them vectorises: selects instead of
- * branches, no tables, no arithmetic on f32 subnormals where a narrow float has them.
+/* Conversions of one value, written so that a loop over them vectorises: selects instead of branches, no tables, no
+ * arithmetic on f32 subnormals where a narrow float has them.
  *
- * f16, bf16 and f8 meet every other type through f32, which holds all their values. A wider
- * source is first rounded to f32 *to odd*: an inexact result gets its last bit set, so that the
- * second rounding, at least two bits shorter, sees on which side of a tie the value was and the
- * two together round once. */
+ * f16, bf16 and f8 meet every other type through f32, which holds all their values. A wider source is first rounded to
+ * f32 *to odd*: an inexact result gets its last bit set, so that the second rounding, to at least two bits less, sees
+ * on which side of a tie the value was. The two together then give the result of a single rounding. */
 #ifndef WEFT_MEMORY_HALF_H
 #define WEFT_MEMORY_HALF_H
 #include <stdint.h>
@@ -41,10 +40,10 @@ static inline uint32_t half_pick(int ok, uint32_t a, uint32_t b)
 /* A float format of one sign bit, an exponent with this bias and `mant` bits of mantissa. */
 struct half_format {
     int mant, bias;
-    int gap;       /* bits that f32 has more */
-    uint32_t inf;  /* code of infinity, or of NaN where there is none */
+    int gap;       /* mantissa bits that f32 has more */
+    uint32_t inf;  /* code of infinity, or of NaN if the format has no infinity */
     uint32_t nan;  /* code of the NaN that is written */
-    uint32_t keep; /* bits of a NaN's payload that are written too, as processors do */
+    uint32_t keep; /* bits of a NaN's payload that are kept, as processors do */
     uint32_t over; /* the least f32, as bits, that rounds beyond the largest value */
 };
 
@@ -172,8 +171,8 @@ static inline float half_i64_to_f32(int64_t x)
     return half_signed(half_u64_to_f32(x < 0 ? -(uint64_t)x : (uint64_t)x), x < 0);
 }
 
-/* Float to integer: truncates, saturates, NaN gives 0. `hi` is the largest float that the integer
- * holds; where that is not the integer's own largest value, `sat` differs from it. */
+/* Float to integer: truncates, saturates, NaN gives 0. `hi` is the largest float that fits into the integer, `sat` the
+ * integer's own largest value, which may be larger. */
 #define HALF_SATURATE(f, F, i, I, W, lo, hi, sat) \
     static inline I half_##f##_to_##i(F x)        \
     {                                             \

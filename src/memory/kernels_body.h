@@ -1,5 +1,5 @@
-/* One level's kernels: included by kernels_*.c, which say the level (KERNELS_LEVEL), the table's name (KERNELS) and
- * what it is called (KERNELS_NAME), and which instructions may be used. */
+/* One level's kernels, included by kernels_*.c. Each of these defines the level (KERNELS_LEVEL), the table's variable
+ * (KERNELS), its name in texts (KERNELS_NAME) and the instructions that may be used. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,11 +1,11 @@
-/* A line: runs of the same length, each a step behind the one before on either side. */
+/* A line: runs of the same length at equal steps, with a step of its own on either side. */
 #ifndef WEFT_MEMORY_LINE_H
 #define WEFT_MEMORY_LINE_H
 #include <stdint.h>
 #include <string.h>
 
 struct memory_line {
-    uint64_t dst, src; /* addresses, or places behind a base */
+    uint64_t dst, src; /* addresses, or offsets from a base */
     int64_t dstep, sstep;
     uint32_t n, bytes; /* n runs of `bytes` bytes each */
 };
@@ -14,7 +14,7 @@ struct memory_line {
     for (; n; n--, dst += dstep, src += sstep) \
         memcpy(dst, src, bytes);
 
-/* In variables of its own: the compiler must assume that what is written could be the line. */
+/* Copies the line into local variables: otherwise the compiler must assume that the copy could overwrite the line. */
 static inline void memory_copy_line(uintptr_t base, const struct memory_line *l)
 {
     char *dst = (char *)(base + l->dst);

@@ -71,7 +71,8 @@ static size_t fold_ways(const struct fold *f, size_t left, bool lies)
     return f->narrow || ways <= 4 || ways == OPS_WAYS ? ways : 4;
 }
 
-/* All terms folded: in `out`, which is of dtype `as`, or where the only term lies. as is acc, or native. */
+/* Folds all terms into `out`, of dtype `as`, which is acc or native. If there is only one term the result may be the
+ * term in place. */
 static const void *fold_terms(struct fold *f, void *out, int as, bool lies)
 {
     if (f->n == 1)
@@ -140,7 +141,7 @@ void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int ac
     }
     size_t size = weft_dtype_size(to);
     bool contiguous = f.nest.loops == 1 && (f.nest.n[0] == 1 || t->stride[0][f.nest.of[0]] == (int64_t)size);
-    /* If no buffer is needed, one call of a loop does all, however long it is. */
+    /* If no buffer is needed, one call of a loop does everything, whatever its length. */
     bool at_once = contiguous && lies && !divides && !(stops && casts) &&
                    (n == 1 || (!stops && !casts && fold_ways(&f, n - 1, true) == n));
     int64_t most = at_once ? INT64_MAX : span_most(terms, n, to, via, acc);
@@ -193,7 +194,7 @@ static int unit_loop(const struct memory_tile *t, int operand, size_t size)
     return -1;
 }
 
-/* The next turn of the loops that are not in `skip`, a bit each. False: there is none. */
+/* The next turn of the loops that are not in `skip`, which has a bit for each loop. False: there is none. */
 static bool next_turn(const struct memory_tile *t, unsigned skip, int64_t *at, int64_t *doff, int64_t *soff)
 {
     for (int i = t->loops - 1; i >= 0; i--) {

@@ -18,8 +18,8 @@ struct memory_tile {
     int64_t stride[MEMORY_OPERANDS][MEMORY_LOOPS];
 };
 
-/* Drops loops of one turn and joins neighbours that walk as one on both sides, so that the
- * innermost loop is as long as it can be. Does not reorder. A tile without loops is one element. */
+/* Drops loops of one turn and joins neighbouring loops that can be one loop on both sides, so that the innermost loop
+ * is as long as possible. Does not reorder. A tile without loops is one element. */
 void memory_tile_merge(struct memory_tile *t);
 int64_t memory_tile_count(const struct memory_tile *t); /* elements; 0 if some loop has none */
 
@@ -41,33 +41,34 @@ void memory_copy_nontemporal(void *dst, const void *src, size_t bytes);
  * be read soon. */
 void memory_cast(void *dst, int to, const void *src, int from, size_t n, int64_t ahead);
 
-/* Fills with the identity of op for this dtype: sum 0, prod 1, min +inf or the largest, max -inf or the
- * smallest, band all ones (bool: true), bor and bxor 0. f8e4m3 has no infinity: its largest and smallest. Uses
- * operand 0's strides. The identity of sum is +0; a fold starts with its first term, so a sum of -0 alone stays -0. */
+/* Fills with the identity of op for this dtype: sum 0, prod 1, min +inf or the largest integer, max -inf or the
+ * smallest, band all ones (bool: true), bor and bxor 0. f8e4m3 has no infinity: its largest and smallest values are
+ * used. Uses operand 0's strides. The identity of sum is +0; a fold starts with its first term, so a sum of -0 alone
+ * stays -0. */
 void memory_fill_identity(const struct memory_tile *t, void *dst, int dtype, int op);
 
 struct memory_term {
     const void *data;
     int dtype;             /* the source's dtype or its accumulation dtype */
-    const int64_t *stride; /* bytes, one a loop of the tile */
+    const int64_t *stride; /* bytes, one for each loop of the tile */
 };
 /* dst[...] = cast(cast(fold(op, terms in order) / div, via), to) with n >= 1 terms, folded in acc. The tile gives the
- * loops and operand 0's strides; each term has its own strides. div <= 1: none; via 0: none. dst may be the same
- * addresses as any term element by element, when their dtypes have one size. Reads each term once, writes once.
+ * loops and operand 0's strides; each term has its own strides. div <= 1: none; via 0: none. dst may have the same
+ * address as a term in each element, if their dtypes have the same size. Reads each term once and writes dst once.
  * Bools are written as 0 or 1. A NaN that is the sum or product of two or more terms is always the positive quiet one.
  * The loops are merged as far as all operands allow, so the tile need not be merged. */
 void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int acc, int op, int64_t div,
                  const struct memory_term *terms, size_t n);
 
 /* The same for contiguous runs of one dtype, looked up once: dst[i] = in[0][i] op in[1][i] op ... for n elements of
- * `ways` runs. memory_fold_runs gives NULL where memory_fold is needed. */
+ * `ways` runs. memory_fold_runs returns NULL if memory_fold is needed. */
 typedef void memory_runs(void *dst, const void *const *in, int ways, size_t n);
 memory_runs *memory_fold_runs(const struct memory_tile *t, int to, int via, int acc, int op, int64_t div,
                               const struct memory_term *terms, size_t n);
 
-/* For tests: use the kernels of this level from now on, or of the best that the processor has if level is negative or
- * beyond it; returns the level. 0 is plain C, 1 what every processor of the architecture has; all give the same bits.
- * No kernel runs meanwhile. */
+/* For tests: uses the kernels of this level from now on, or of the best level of the processor if `level` is negative
+ * or higher than that. Returns the level. 0 is plain C, 1 is what every processor of the architecture has; all give the
+ * same bits. No kernel may run during the call. */
 int memory_level(int level);
 const char *memory_level_name(int level); /* NULL if the processor has no such level */
 

@@ -1,4 +1,4 @@
-/* What is known of folds by op and dtype, beside their loops. */
+/* Folds by op and dtype: finding loops, dividing, identities. */
 #include "memory/ops.h"
 
 #include <math.h>

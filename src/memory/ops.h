@@ -22,7 +22,7 @@ typedef void ops_divide_loop(void *dst, const void *src, int64_t div, size_t n);
 
 /* NULL if op does not fold dtype. avg folds as sum. */
 ops_loop *ops_find(int op, int dtype);
-/* NULL: there is no such loop; casts and the loop of ops_find do it then. */
+/* NULL: there is none, and the caller uses casts and the loop of ops_find. */
 ops_narrow_loop *ops_find_narrow(int op, int dtype);
 
 /* dst[i] = src[i] / div; integers are rounded toward zero, also if div does not fit into their dtype. dst may be src.

@@ -1,7 +1,7 @@
-/* Loops of folds and divisions, compiled once a level (see kernels.h): op by dtype. Sum, prod and the bit ops are the
- * same for signed and unsigned integers of a size and are computed unsigned, where wrapping is defined. No expression
- * here holds a product and a sum, so that nothing can be contracted to a fused one: a vector lane, a loop's tail and
- * memory_ops_fold_one give the same bits. */
+/* Loops of folds and divisions, compiled once for each level (see kernels.h), by op and dtype. Sum, prod and the bit
+ * ops are the same for signed and unsigned integers of one size. They are computed unsigned, for which C defines
+ * wrapping. No expression here has both a product and a sum, so the compiler cannot contract them to a fused
+ * multiply-add: a vector lane, a loop's tail and memory_ops_fold_one give the same bits. */
 #ifndef WEFT_MEMORY_OPS_LOOPS_H
 #define WEFT_MEMORY_OPS_LOOPS_H
 #include <math.h>
@@ -108,8 +108,8 @@ INTEGER_ENDS(i32)
 INTEGER_ENDS(u64)
 INTEGER_ENDS(i64)
 
-/* Min and max of floats: the first NaN stays; of equal values, which differ in bits only if they
- * are -0 and +0, min takes any sign bit that is set and max only one that both have. */
+/* Min and max of floats: the first NaN stays. Equal values differ in bits only if they are -0 and +0: min then gives
+ * -0, and max gives +0. */
 #define FLOAT_OPS(T, F, U)                                          \
     static inline U T##_bits(F x)                                   \
     {                                                               \
@@ -192,8 +192,8 @@ NARROW_OPS(f8e5m2)
             d[i] = expr;                                                \
         }                                                               \
     }
-/* Integers up to 32 bits: a quotient that is no integer is at least 1/div away from one, and f64 is
- * off by less than that, so truncation sees the right side. With div >= 2 it fits an int32. */
+/* Integers up to 32 bits: a quotient that is not an integer is at least 1/div away from one, and the error of f64 is
+ * less than that, so truncation gives the right integer. With div >= 2 it fits into an int32. */
 #define DIVIDE_SMALL(T) DIVIDE(divide_##T, T, double, div, (raw_##T)(int32_t)(s[i] / by))
 DIVIDE_SMALL(u8)
 DIVIDE_SMALL(i8)

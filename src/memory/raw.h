@@ -1,6 +1,5 @@
-/* Elements as they lie in memory: at any alignment, under any type. Loops over them may be
- * vectorised also when the written and the read run are the same run, which RAW_LOOP promises:
- * turn i touches element i alone. */
+/* Elements as they lie in memory: at any alignment, under any type. RAW_LOOP promises the compiler that turn i touches
+ * only element i, so that a loop is vectorised even if the written and the read run are the same run. */
 #ifndef WEFT_MEMORY_RAW_H
 #define WEFT_MEMORY_RAW_H
 #include <stdint.h>
@@ -28,7 +27,7 @@ typedef uint8_t RAW_ANYWHERE raw_f8e5m2;
 #elif defined(RAW_SCALAR)
 #define RAW_LOOP
 #elif defined(__clang__)
-#pragma clang diagnostic ignored "-Wpass-failed" /* the pragma allows vectors, it does not demand them */
+#pragma clang diagnostic ignored "-Wpass-failed" /* the pragma allows vectors but does not require them */
 #define RAW_LOOP _Pragma("clang loop vectorize(assume_safety)")
 #elif defined(__GNUC__)
 #define RAW_LOOP _Pragma("GCC ivdep")
@@ -37,7 +36,8 @@ typedef uint8_t RAW_ANYWHERE raw_f8e5m2;
 #endif
 
 /* Before a loop with a small constant number of turns: unrolls it. If one load instruction walks through memory, the
- * hardware takes this for the beginning of a long run and prefetches far ahead; short runs are read faster without. */
+ * hardware takes this for the beginning of a long run and prefetches far ahead. Short runs are read faster without
+ * that. */
 #if defined(__clang__)
 #define RAW_UNROLL _Pragma("clang loop unroll(full)")
 #elif defined(__GNUC__)

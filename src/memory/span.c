@@ -104,8 +104,8 @@ void *span_direct(const struct span_nest *nest, const struct span *s, const void
     return (unsigned char *)(uintptr_t)base + offset(nest, s->at, stride);
 }
 
-/* Between the operand and a contiguous buffer, box by box: as many whole inner loops at once as the
- * span still covers. */
+/* Copies between the operand and a contiguous buffer, box by box. A box is as many whole inner loops as the span still
+ * covers. */
 static void transfer(const struct span_nest *nest, const struct span *s, unsigned char *base, const int64_t *stride,
                      unsigned char *buf, size_t size, bool scatter)
 {

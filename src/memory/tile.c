@@ -1,4 +1,4 @@
-/* Tiles as such: counting and merging their loops. */
+/* Tiles: counting and merging their loops. */
 #include <stdbool.h>
 
 #include "memory/memory.h"

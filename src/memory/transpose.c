@@ -3,8 +3,8 @@
  * elements follow in the same columns of dst.
  *
  * For this, a line of each of these rows must stay in the first-level cache until all its vectors are read. That fails
- * where the distance of rows is a multiple of a large power of two, since they then share the same sets of the cache.
- * There, and where elements are cast or so small that lines are not written whole, rows are first read in runs of some
+ * if the distance of rows is a multiple of a large power of two, since they then share the same sets of the cache. In
+ * this case, and if elements are cast or so small that lines are not written whole, rows are first read in runs of some
  * lines into a block, and the block is written out transposed, in runs of dst. The rows of the next block are read
  * while this one is written, a row and some columns in turn, so that memory does not wait. A cast happens on the way
  * into the block.
@@ -26,10 +26,10 @@
 #define LINE 64 /* bytes of a cache line */
 #define ROWS 32 /* of a block */
 #define RUN 512 /* bytes of each */
-#define ROW                                                                                                          \
-    (RUN + LINE)        /* and their distance: no power of two, so that they do not share the same sets of the cache \
-                         */
-#define AHEAD 4         /* rows: far enough for memory; with more the hardware also begins to prefetch, in vain */
+/* The distance of rows in a block: no power of two, so that they do not share the same sets of the cache. */
+#define ROW (RUN + LINE)
+/* Rows: far enough for memory; with more the hardware also begins to prefetch, which does not help. */
+#define AHEAD 4
 #define BAND 256        /* bytes of a row that are read before the next rows: as many columns are open in dst */
 #define LARGE (1 << 20) /* bytes of dst that are more than the caches keep */
 #define MEET 4096       /* rows that are a multiple of it apart share the same sets of the cache */
@@ -200,8 +200,8 @@ COLUMNS(streams_8, 8, 4, uint64_t, TURN_8, STREAM)
 COLUMNS(streams_16, 16, 4, uint64_t, TURN_16, STREAM)
 #endif
 
-/* Copies four lines, and prefetches as many that come later: after the loads, before the stores. In the orders that
- * compilers choose, a row costs more. */
+/* Copies four lines, and prefetches four later ones: after the loads, before the stores. In the orders that compilers
+ * choose, a row costs more. */
 static inline __attribute__((always_inline)) void copy_lines(unsigned char *to, const unsigned char *from,
                                                              const unsigned char *ahead)
 {

@@ -1,4 +1,5 @@
-/* Copies, with a cast or without, between a side that is contiguous along rows and one that is so along columns. */
+/* Copies, with or without a cast, between a side that is contiguous along rows and a side that is contiguous along
+ * columns. */
 #ifndef WEFT_MEMORY_TRANSPOSE_H
 #define WEFT_MEMORY_TRANSPOSE_H
 #include <stdbool.h>

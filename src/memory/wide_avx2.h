@@ -55,7 +55,7 @@ static inline void wide_upper(wide_h *h, const wide_u *x)
     h[0] = (wide_h)_mm256_permute4x64_epi64(_mm256_packus_epi32((__m256i)(x[0] >> 16), (__m256i)(x[1] >> 16)), 0xd8);
 }
 
-/* f16: exact; to nearest even. NaNs become quiet and keep what of their payload fits. */
+/* f16: exact; to nearest even. NaNs become quiet and keep as much of their payload as fits. */
 static inline void wide_from_f16(wide_f *x, const wide_h *h)
 {
     x[0] = (wide_f)_mm256_cvtph_ps(_mm256_castsi256_si128((__m256i)h[0]));

@@ -52,7 +52,7 @@ static inline void wide_upper(wide_h *h, const wide_u *x)
     h[0] = (wide_h)_mm512_cvtepi32_epi16((__m512i)(x[0] >> 16));
 }
 
-/* f16: exact; to nearest even. NaNs become quiet and keep what of their payload fits. */
+/* f16: exact; to nearest even. NaNs become quiet and keep as much of their payload as fits. */
 static inline void wide_from_f16(wide_f *x, const wide_h *h)
 {
     x[0] = (wide_f)_mm512_cvtph_ps((__m256i)h[0]);

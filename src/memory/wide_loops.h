@@ -1,5 +1,5 @@
 /* Narrow floats sixteen at a time: casts among them and f32, and folds in f32 that read and write them as they are.
- * Every step works on whole vectors; what is left at the end goes through a padded one. The rules are half.h's. */
+ * Every step works on whole vectors; the rest at the end goes through a padded one. The rules are those of half.h. */
 #ifndef WEFT_MEMORY_WIDE_LOOPS_H
 #define WEFT_MEMORY_WIDE_LOOPS_H
 #include <string.h>
@@ -81,7 +81,8 @@ static inline void store_bf16(unsigned char *p, const wide_f *x)
 }
 #endif
 
-/* f8e5m2 is f16 cut short. NaNs are made quiet here: a compiler may leave out the way to f32 and back. */
+/* f8e5m2 is the upper byte of f16. NaNs are made quiet here, since a compiler may remove the conversion to f32 and
+ * back. */
 static inline void load_f8e5m2(wide_f *x, const unsigned char *p)
 {
     wide_h h[WIDE_HALVES];
@@ -91,7 +92,7 @@ static inline void load_f8e5m2(wide_f *x, const unsigned char *p)
     wide_from_f16(x, h);
 }
 
-/* Exponent and mantissa of f8e4m3, taken for f16's, are those of a value 2^8 times as small. */
+/* Exponent and mantissa of f8e4m3, read as those of f16, are those of a value that is 2^8 times smaller. */
 static inline void load_f8e4m3(wide_f *x, const unsigned char *p)
 {
     wide_h h[WIDE_HALVES];
@@ -105,8 +106,8 @@ static inline void load_f8e4m3(wide_f *x, const unsigned char *p)
         x[i] *= 256.0f;
 }
 
-/* As half_narrow does it. What is too large, or NaN, has a normal code beyond the last one; `nan` is the bits that make
- * a NaN of infinity. */
+/* As in half_narrow. A value that is too large, or NaN, gets a code beyond the last one. `nan` has the bits that turn
+ * infinity into a NaN. */
 static inline void store_f8(unsigned char *p, const wide_f *x, struct half_format f, uint32_t nan)
 {
     const int drop = 23 - f.mant;
@@ -223,7 +224,7 @@ static inline wide_f wide_max(wide_f a, wide_f b)
             store_##T(d + at * size_##T, r);                                                                       \
     }
 
-/* The same with an instruction that is right unless there is a NaN, which it hands on. */
+/* The same with an instruction that is right unless there is a NaN, which it passes on. */
 #define WIDE_QUICK_STEP(op, T, load)                                                                                \
     static inline void op##_##T##_quick(unsigned char *d, bool wide_out, const unsigned char *const *in, size_t at, \
                                         bool wide_first, int ways)                                                  \
@@ -267,8 +268,8 @@ static inline wide_f wide_max(wide_f a, wide_f b)
         memcpy(d + at * dsize, pad[0], (n - at) * dsize);                                                      \
     }
 
-/* In a sum or product a NaN need not become quiet first: the result's is always the same. `any` loads NaNs as they
- * are, or quiet. */
+/* In a sum or product a NaN need not become quiet first: the NaN of the result is always the same. `any` loads NaNs as
+ * they are, or quiet. */
 #define WIDE_SUM(T, any)                 \
     WIDE_STEP(sum, T, any, wide_one_nan) \
     WIDE_FOLD(sum, T, step)
@@ -312,7 +313,7 @@ WIDE_FOLDS(bf16, load_any_bf16)
 WIDE_FOLDS(f8e4m3, load_f8e4m3)
 WIDE_FOLDS(f8e5m2, load_f8e5m2)
 
-/* f32 itself, where minima and maxima have such instructions. */
+/* The same for f32, if min and max have these instructions. */
 #ifdef WIDE_QUICK
 #define WIDE_F32_END(op)                                                        \
     WIDE_END(op, f32, load_f32)                                                 \

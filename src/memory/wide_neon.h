@@ -61,7 +61,7 @@ static inline void wide_upper(wide_h *h, const wide_u *x)
         h[i] = (wide_h)vuzp2q_u16((uint16x8_t)x[2 * i], (uint16x8_t)x[2 * i + 1]);
 }
 
-/* f16: exact; to nearest even. NaNs become quiet and keep what of their payload fits. */
+/* f16: exact; to nearest even. NaNs become quiet and keep as much of their payload as fits. */
 static inline void wide_from_f16(wide_f *x, const wide_h *h)
 {
     for (int i = 0; i < 2; i++) {
@@ -76,7 +76,7 @@ static inline void wide_to_f16(wide_h *h, const wide_f *x)
         h[i] = (wide_h)vcvt_high_f16_f32(vcvt_f16_f32((float32x4_t)x[2 * i]), (float32x4_t)x[2 * i + 1]);
 }
 
-/* These order -0 below +0, and give a NaN if there is one; not the one that weft says. */
+/* These order -0 below +0 and give a NaN if there is one, but not the NaN that weft defines. */
 #define WIDE_QUICK
 static inline wide_f wide_quick_min(wide_f a, wide_f b)
 {
@@ -94,7 +94,7 @@ static inline bool wide_any_nan(const wide_f *x)
     return vminvq_u32(vceqq_f32((float32x4_t)m, (float32x4_t)m)) == 0;
 }
 
-/* Not by intrinsics: compilers offer these only when the whole file is for such processors. */
+/* Not by intrinsics: compilers offer these only if the whole file is compiled for these processors. */
 #if KERNELS_LEVEL == KERNELS_BF16
 #define WIDE_TO_BF16
 static inline void wide_to_bf16(wide_h *h, const wide_f *x)

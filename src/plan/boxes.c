@@ -1,4 +1,4 @@
-/* The boxes of the destination as a run completes them: what each step that writes there adds, in their order. */
+/* The boxes of the destination that each step of a run completes, in order. */
 #include <string.h>
 
 #include "base/error.h"

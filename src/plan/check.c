@@ -1,7 +1,6 @@
-/* What one plan must fulfil by itself. It may come from any file: a plan that was loaded may hold anything.
- * Nothing here needs more than n log n time in the size of the plan, and nothing is read through
- * an index that was not checked before. What the plans of all ranks must fulfil together, and
- * that each step reads what was written before, is verify's. */
+/* Checks of one plan by itself. A plan that was loaded may hold anything. The checks take at most n log n time in the
+ * size of the plan, and read nothing through an index that was not checked before. Verify checks the rest: what the
+ * plans of all ranks must fulfil together, and that each step reads what was written before. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +38,7 @@ static int check_head(const weft_plan *p)
     return 0;
 }
 
-/* The buffer that a tensor names for one side: there exactly where the rank holds that side. */
+/* Checks the buffer that a tensor names for one side: it must exist exactly if the rank holds that side. */
 static int check_side(const weft_plan *p, size_t i, enum plan_space space)
 {
     const struct plan_tensor *t = &p->tensors[i];
@@ -90,7 +89,7 @@ static int check_tensors(const weft_plan *p)
     return 0;
 }
 
-/* Bytes of a buffer, or -1 where an extent is negative or the product too large. */
+/* Bytes of a buffer, or -1 if an extent is negative or the product is too large. */
 static int64_t buf_bytes(const weft_plan *p, const struct plan_buf *b)
 {
     int64_t bytes = size_of(b->dtype);
@@ -198,7 +197,7 @@ static int check_scratch(const weft_plan *p)
     return err;
 }
 
-/* One dim of a part: the run inside [0, extent), its spot inside [0, room). */
+/* Checks one dim of a part: the run must be inside [0, extent), its spot inside [0, room). */
 static int check_dim(size_t part, int d, const struct plan_run *r, const struct plan_spot *s, int64_t extent,
                      int64_t room)
 {
@@ -248,7 +247,7 @@ static int check_part(const weft_plan *p, size_t i)
     return 0;
 }
 
-/* Every part by itself, and that the bytes of all of them can be counted. */
+/* Checks every part by itself, and that the sum of their bytes does not overflow. */
 static int check_parts(const weft_plan *p)
 {
     int64_t total = 0, bytes;

@@ -5,8 +5,8 @@
 #include "plan/plan.h"
 
 #define check_refuse(...) error_set(WEFT_EINVAL, "plan: " __VA_ARGS__)
-#define CHECK_PAD 64 /* padding in messages and scratch stays below it; TEMP buffers are aligned to it */
+#define CHECK_PAD 64 /* padding in messages and scratch is less than this; TEMP buffers are aligned to it */
 
-/* The steps of a plan whose tensors, buffers and parts are right. */
+/* Checks the steps of a plan whose tensors, buffers and parts are right. */
 int check_steps(const weft_plan *p);
 #endif

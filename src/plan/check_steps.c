@@ -1,6 +1,5 @@
-/* The second half of plan_check: the steps, once tensors, buffers and parts are known to be
- * right. What each kind of step may read and write, how a message is laid out, and that steps
- * wait for earlier ones only. */
+/* The second half of plan_check: the steps, after tensors, buffers and parts were found right. It checks what each kind
+ * of step may read and write, how a message is laid out, and that steps wait only for earlier ones. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -53,7 +52,7 @@ static int check_message(const weft_plan *p, size_t i)
     return 0;
 }
 
-/* What COPY and REDUCE share: part `to` is written, all parts are one box, nothing of a message is in them. */
+/* What COPY and REDUCE share: part `to` is written, all parts are the same box, and fields for messages are 0. */
 static int check_local(const weft_plan *p, size_t i, uint32_t to)
 {
     const struct plan_step *s = &p->steps[i];
@@ -92,7 +91,7 @@ static int check_reduce(const weft_plan *p, size_t i)
         return err;
     const struct plan_buf *out = buf_of(p, &p->parts[s->part]);
     int src = p->tensors[out->tensor].src->dtype;
-    int folded = s->nparts > 1 ? src : out->dtype; /* without inputs the written dtype's identity is asked for */
+    int folded = s->nparts > 1 ? src : out->dtype; /* without inputs it is the identity of the written dtype */
     if (s->op == WEFT_AVG || !dtype_foldable(s->op, folded))
         return check_refuse("step %zu: op %s (%d) cannot fold %s", i, weft_op_name(s->op) ? weft_op_name(s->op) : "?",
                             s->op, weft_dtype_name(folded));
@@ -152,7 +151,8 @@ static int check_step(const weft_plan *p, size_t i)
 
 int check_steps(const weft_plan *p)
 {
-    size_t parts = 0, deps = 0; /* so far; a step is walked only if it fits, so that all walks together are linear */
+    /* Counts so far. A step is walked only while they stay within the plan's, so that all walks together are linear. */
+    size_t parts = 0, deps = 0;
     for (size_t i = 0; i < p->nsteps; i++) {
         int err = check_ranges(p, i);
         if (err)

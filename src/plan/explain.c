@@ -1,5 +1,5 @@
-/* A plan as a text for readers: totals, then the program, a line a step and one more for each
- * further part of a message.
+/* A plan as a text for readers: totals, then the steps, one line for each step and one more for each further part of a
+ * message.
  *
  *   plan of rank 1 of 2: reduce_scatter by direct, digest 0x1f0a..., 1 tensor
  *     #0 w: f32[1024] @x2 +sum(x) -> f32[1024/x] @x2
@@ -10,12 +10,11 @@
  *   1  recv    from 0      2048 B  w[512:1024] into temp 0 at [0]
  *   2  reduce  sum                 w[512:1024] from temp 0 at [0], src at [512] into dst at [0]  after 1
  *
- * A box has for each dim first:end, of global positions. first:end+step*n stands for n such runs,
- * the next always step further on: 0:4+16*8 is 0:4, 16:20, ... 112:116. Where it stands in a
- * buffer is given by the place of its first element, with +step where the runs' places are step
- * apart. "as bf16" tells the dtype on the wire where it is not the buffer's. A tensor is called by
- * its name, in quotes where that is not made of letters, digits and _ . - / : alone, and by its number,
- * #i, where the name is empty or longer than 60 bytes. */
+ * A box has for each dim first:end, of global positions. first:end+step*n is n runs, each `step` further on than the
+ * one before: 0:4+16*8 is 0:4, 16:20, ... 112:116. The place of its first element says where the box is in a buffer,
+ * with +step if the runs' places are step apart. "as bf16" is the dtype on the wire if it is not the buffer's. A tensor
+ * is called by its name, in quotes if the name has characters other than letters, digits and _ . - / : in it. If the
+ * name is empty or longer than 60 bytes, the tensor is called by its number, #i. */
 #include "plan/explain.h"
 
 #include <inttypes.h>

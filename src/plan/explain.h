@@ -7,9 +7,9 @@
 struct explain {
     const weft_plan *p;
     weft_stats stats;
-    const uint32_t *temps; /* of each buffer: its number among the TEMP buffers */
+    const uint32_t *temps; /* for each buffer: its number among the TEMP buffers */
     struct text t;
-    int err; /* the first failure; what is written after it does not count */
+    int err; /* the first failure; text that is written after it is ignored */
 };
 
 void explain_layout(struct explain *e, const weft_layout *l);

@@ -41,7 +41,7 @@ static void put_word(struct text *t, const char *key, const char *word, const ch
     text_put(t, after);
 }
 
-/* The integer where it has a meaning, or null. */
+/* The integer if it has a meaning, otherwise null. */
 static void put_some(struct text *t, const char *key, bool there, int64_t value, const char *after)
 {
     if (there)

@@ -1,31 +1,29 @@
-/* The plan: one rank's program, plain data in flat arrays, and the only bridge between the half
- * that compiles and the half that runs.
+/* The plan: the steps of one rank, as plain data in flat arrays. It is the only thing that the half that compiles hands
+ * to the half that runs.
  *
- * A *part* is a box of one tensor together with its place in one buffer.
- * Along each dim the box is one strided run of global positions: at + i*step + o for 0 <= i < n,
- * 0 <= o < len. The place says where it stands in the buffer, along the same dim: to + i*tostep
- * + o. An ordinary box has n = 1. A 0-d tensor has no runs and one element.
+ * A *part* is a box of one tensor together with its place in one buffer. Along each dim the box is one strided run of
+ * global positions: at + i*step + o for 0 <= i < n, 0 <= o < len. The place says where it is in the buffer, along the
+ * same dim: to + i*tostep + o. An ordinary box has n = 1. A 0-d tensor has no runs and one element.
  *
- * Order of elements: whenever a part is packed (in a message, or counted) its elements go row by
- * row, the last dim fastest, and along a dim i before o. Two parts with the same box therefore
- * correspond element by element, whatever their places are.
+ * Order of elements: whenever a part is packed (in a message, or counted) its elements go row by row, the last dim
+ * fastest, and along a dim i before o. Two parts with the same box therefore correspond element by element, whatever
+ * their places are.
  *
- * Steps stand in an order that respects their dependencies; deps of a step are indices of earlier
- * steps. The one rule that makes plans checkable: whatever a step reads from a DST or TEMP buffer
- * was written by exactly one step, that step is among its direct deps, and the part that it wrote
- * contains the part that is read. Nothing in DST or TEMP is written twice in one run. A step that
- * depends on a SEND waits until the message has been read, so that its memory may change.
+ * Steps are in an order that respects their dependencies: deps of a step are indices of earlier steps. One rule makes
+ * plans checkable: what a step reads from a DST or TEMP buffer was written by exactly one step, that step is among the
+ * direct deps of the reader, and the part that it wrote contains the part that is read. Nothing in DST or TEMP is
+ * written twice in one run. A step that depends on a SEND waits until the message has been read, so that its memory may
+ * change.
  *
  *   COPY    part 0 is read, part 1 is written, cast on the way.
  *   REDUCE  parts 1.. are read and folded by `op` in this order in the accumulation dtype of the
  *           tensor's source (f32 for f16, bf16 and f8, otherwise the source's own), divided by `div`
- *           if div > 1, cast to `via` and then to part 0's dtype, written to part 0. `via` 0: no
- *           such stop. Without inputs part 0 is filled with the identity of `op`.
- *   SEND    all parts are read, cast to `wire` each, packed at `offset` each and sent to `peer`.
+ *           if div > 1, cast to `via` and then to part 0's dtype, written to part 0. If `via`
+ *           is 0 there is only the second cast. Without inputs part 0 is filled with the identity of `op`.
+ *   SEND    all parts are read, each cast to its `wire`, packed at its `offset`, and sent to `peer`.
  *   RECV    the k-th RECV from a peer takes the k-th SEND of that peer to this rank (plan order,
- *           one channel a pair of ranks). Parts, wires and offsets equal the sender's. It has no
- *           deps: what was sent can be taken at once, so that no message holds up another.
- */
+ *           one channel for each pair of ranks). Parts, wires and offsets equal the sender's. It has no
+ *           deps: what was sent can be taken at once, so that no message holds up another. */
 #ifndef WEFT_PLAN_PLAN_H
 #define WEFT_PLAN_PLAN_H
 #include "weft.h"
@@ -37,7 +35,7 @@ enum plan_space { PLAN_SRC = 1, PLAN_DST, PLAN_TEMP };
 struct plan_run {
     int64_t at, len, n, step;
 };
-/* Where a run stands along the same dim of a buffer. tostep is 0 when n is 1, otherwise at least len. */
+/* Where a run is along the same dim of a buffer. tostep is 0 if n is 1, otherwise at least len. */
 struct plan_spot {
     int64_t to, tostep;
 };
@@ -64,7 +62,7 @@ struct plan_step {
     uint8_t op;    /* REDUCE: enum weft_op, never avg (that is sum with div) */
     uint8_t via;   /* REDUCE: dtype or 0 */
     int32_t peer;  /* SEND, RECV: rank; otherwise -1 */
-    int32_t stage; /* how many messages deep: all deps of a SEND at stage k come of stages below k */
+    int32_t stage; /* how many messages deep the step is: all deps of a SEND at stage k are of stages below k */
     uint32_t part, nparts;
     uint32_t dep, ndeps; /* into deps */
     int64_t div;         /* REDUCE: 0 or the divisor */
@@ -72,9 +70,9 @@ struct plan_step {
 };
 
 struct plan_tensor {
-    const weft_layout *src, *dst; /* held: plan_free releases them */
+    const weft_layout *src, *dst; /* references that plan_free drops */
     uint32_t name;                /* index into names, a zero-terminated text */
-    uint32_t src_buf, dst_buf;    /* index into bufs, or PLAN_NONE where this rank is not in that mesh */
+    uint32_t src_buf, dst_buf;    /* index into bufs, or PLAN_NONE if this rank is not in that mesh */
     uint8_t ndim;
 };
 #define PLAN_NONE UINT32_MAX
@@ -121,29 +119,29 @@ bool plan_is_word(const char *text);
  *   - a field that has no meaning for a step's kind is 0 (peer: -1);
  *   - a buffer of a side is its tensor's src_buf or dst_buf, and there is one exactly where this rank is in that mesh;
  *   - no two TEMP buffers overlap, and the scratch ends less than 64 bytes after the last of them;
- *   - the parts of a message stand in order of their offsets, less than 64 bytes of padding before each, and the
+ *   - the parts of a message are in order of their offsets, less than 64 bytes of padding before each, and the
  *     message ends with its last part;
  *   - names, parts and deps are not shared: all steps together have nparts parts and ndeps deps, all names
  *     together at most nnames bytes (so that walking a plan takes time in proportion to its size). */
 int plan_check(const weft_plan *p);
 
-/* How many boxes of the destination a step completes, and one after the other: COPY, REDUCE and RECV write destination
- * elements once, with their final values. A part whose runs repeat is several boxes. Start with a zeroed place; do not
- * ask for more boxes than there are. */
+/* How many boxes of the destination a step completes, and these boxes one by one. COPY, REDUCE and RECV write
+ * destination elements once, with their final values. A part whose runs repeat is several boxes. Start with a zeroed
+ * place; do not ask for more boxes than there are. */
 struct plan_place {
-    uint32_t part; /* of those that are written */
+    uint32_t part; /* among the parts that are written */
     size_t box;
 };
 size_t plan_boxes_count(const weft_plan *p, const struct plan_step *st);
 void plan_boxes_next(const weft_plan *p, const struct plan_step *st, struct plan_place *at, weft_arrival *out);
 
-/* Slots to .. to+len-1 of a buffer along one dim stand for global positions at .. at+len-1. */
+/* Slots to .. to+len-1 of a buffer along one dim have the global positions at .. at+len-1. */
 struct plan_slots {
     int64_t to, len, at;
 };
-/* What the slots of a source's or a destination's buffer stand for along a dim, ghosts too, in order of slots; those at
- * an edge that stand for nothing are left out. WEFT_EUNSUPPORTED when there are more than `most` runs. The caller frees
- * *out. */
+/* The global positions of the slots of a source's or a destination's buffer along a dim, with ghosts, in order of
+ * slots. Slots at an edge that have no position are left out. WEFT_EUNSUPPORTED if there are more than `most` runs. The
+ * caller frees *out. */
 int plan_slots(const weft_plan *p, uint32_t buf, int dim, size_t most, struct plan_slots **out, size_t *n);
 
 #endif

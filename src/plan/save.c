@@ -1,6 +1,5 @@
-/* Plans as bytes: save and load. What the bytes say is trusted in nothing: lengths are checked
- * against the bytes that are there before anything is allocated, then the checksum, then the
- * plan itself by plan_check.
+/* Plans as bytes: save and load. Load trusts nothing in the bytes: it checks lengths against the bytes that are there
+ * before it allocates anything, then the checksum, and then the plan itself by plan_check.
  *
  * The form, in the byte order of the machine (a mark tells which), without padding:
  *
@@ -34,7 +33,7 @@ enum { WORD = PLAN_WORD, PREFIX = 24, FIXED = 73 + 2 * WORD, HEAD = PREFIX + 8 *
 
 static const struct {
     const char *what;
-    size_t bytes; /* of one in the saved form */
+    size_t bytes; /* of one element in the saved form */
 } sections[SECTIONS] = {
     [TENSORS] = {"tensors", 21},
     [BUFS] = {"buffers", 18},
@@ -152,8 +151,8 @@ static void code_arrays(struct cursor *c, weft_plan *p)
 struct pool {
     const weft_layout **layouts;
     uint32_t n;
-    uint32_t *of;    /* two a tensor: the numbers of its source and its destination */
-    uint32_t *table; /* open addressing by the layouts' hashes; PLAN_NONE where it is free */
+    uint32_t *of;    /* two for each tensor: the numbers of its source and its destination */
+    uint32_t *table; /* open addressing by the layouts' hashes; PLAN_NONE: free */
     size_t mask;
 };
 
@@ -256,7 +255,7 @@ static int write_all(const weft_plan *p, const struct pool *pool, const uint64_t
     return 0;
 }
 
-/* A buffer that is too small is left as it was: there is no use for half a plan. */
+/* A buffer that is too small is left as it was: half a plan is of no use. */
 int weft_plan_save(const weft_plan *p, void *buf, size_t cap, size_t *len)
 {
     if (!p || !len || (cap && !buf))
@@ -409,7 +408,7 @@ static int read_tensors(struct cursor *c, weft_plan *p, weft_layout **layouts, s
     return 0;
 }
 
-/* All sections: the tensors last, for they need the layouts. */
+/* Reads all sections: the tensors last, since they need the layouts. */
 static int read_sections(struct cursor *c, weft_plan *p, const uint64_t counts[COUNTS])
 {
     weft_layout **layouts = malloc((size_t)counts[LAYOUTS] * sizeof *layouts + 1);

@@ -1,4 +1,4 @@
-/* What the slots of a buffer stand for: for callers that have memory and a plan but no layouts. */
+/* The global positions of a buffer's slots, for callers that have memory and a plan but no layouts. */
 #include <stdlib.h>
 
 #include "base/error.h"

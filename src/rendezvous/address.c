@@ -121,7 +121,7 @@ static int await_connected(int fd, int64_t until)
     return getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &len) ? errno : why;
 }
 
-/* The system may give this socket, as its own port, the port that it connects to. If nobody listens there, TCP then
+/* The system may give this socket, as its own port, the port that it connects to. If no process listens there, TCP then
  * connects the socket to itself. */
 static bool is_oneself(int fd)
 {

@@ -20,8 +20,8 @@ void address_format(const struct address *a, char text[ADDRESS_TEXT]);
 int address_listen(struct address *a, int *fd);
 /* Makes a connected, non-blocking socket. A positive result is the errno that says why there is none (yet). */
 int address_connect(const struct address *a, int64_t until, int *fd);
-/* Until when one of several addresses is tried: an address that does not answer must not use up the time of the
- * others. */
+/* The time until which one of several addresses is tried: an address that does not answer must not use up the time of
+ * the others. */
 int64_t address_turn(int64_t until);
 int address_here(int fd, struct address *out); /* this end's address, as a number */
 #endif

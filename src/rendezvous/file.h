@@ -1,5 +1,5 @@
 /* The store file:DIR: whole files in a folder (file.c), how ranks find each other in it (file_join.c), and keys and
- * values in a subfolder that these ranks have for themselves (store_file.c). */
+ * values in a subfolder that belongs to these ranks alone (store_file.c). */
 #ifndef WEFT_RENDEZVOUS_FILE_H
 #define WEFT_RENDEZVOUS_FILE_H
 #include "base/process.h"
@@ -11,7 +11,7 @@
 struct file_store {
     struct store base;
     char *dir;        /* of the URL */
-    char *room;       /* the subfolder that these ranks have for themselves */
+    char *room;       /* the subfolder that belongs to these ranks alone */
     char prefix[96];  /* of the names of files by which ranks find each other in dir */
     char id[FILE_ID]; /* random, of this open: no other open has it */
     struct process_id self;
@@ -33,5 +33,5 @@ int file_failed(const struct file_store *s, const char *what, const char *name);
 /* ---- file_join.c ---- */
 
 int file_join(struct file_store *s, int64_t until); /* makes or finds s->room */
-void file_join_leave(struct file_store *s);         /* the last one removes it */
+void file_join_leave(struct file_store *s);         /* the last rank removes s->room */
 #endif

@@ -31,7 +31,8 @@
 #define LOOK_NS INT64_C(500000)
 #define LOOK_MOST_NS INT64_C(20000000)
 
-/* What such a file holds: the rank's number, its process, how many ranks it expects and, from rank 0, its room. */
+/* What each of these files holds: the rank's number, its process, how many ranks it expects and, from rank 0, its
+ * room. */
 struct card {
     char id[FILE_ID], room[FILE_NAME];
     int size;

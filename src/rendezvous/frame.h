@@ -88,8 +88,9 @@ void frame_begin(struct frame_end *e, const struct sodium *na, bool server, cons
 /* Takes the other end's hello and makes all keys. False: it is not of this protocol. */
 bool frame_meet(struct frame_end *e, const unsigned char hello[FRAME_HELLO]);
 void frame_prove(const struct frame_end *e, unsigned char proof[FRAME_PROOF]);
-bool frame_believe(const struct frame_end *e, const unsigned char proof[FRAME_PROOF]); /* is the other end's right? */
-void frame_forget(struct frame_end *e);                                                /* the keys */
+/* Is the other end's proof right? */
+bool frame_believe(const struct frame_end *e, const unsigned char proof[FRAME_PROOF]);
+void frame_forget(struct frame_end *e); /* wipes the keys */
 
 /* Writes the frame of a message, n + FRAME_LENGTH + SODIUM_TAG bytes, and returns their number. */
 size_t frame_seal(struct frame_end *e, const unsigned char *message, size_t n, unsigned char *frame);

@@ -37,7 +37,7 @@ struct server_socket {
     struct connection connection;
     struct server_socket *next, *previous; /* in the order in which they were accepted */
     int fd;
-    uint32_t events; /* that epoll watches for */
+    uint32_t events; /* events that epoll watches for */
     bool over;
 };
 
@@ -47,7 +47,7 @@ struct server {
     struct server_state state;
     int epoll, wake, listener;
     bool listens;      /* epoll watches the listener */
-    int64_t listen_at; /* accept nobody before this time */
+    int64_t listen_at; /* accept no connection before this time */
     int strangers;
     struct server_socket *first, *last;
     pthread_t thread;
@@ -72,7 +72,7 @@ int server_check_token(const char *token, const char *url)
 
 /* ---- connections ---- */
 
-/* A child that was forked meanwhile also has the socket, until it executes a program. So closing it would not end the
+/* A child that was forked meanwhile also has the socket, until it executes a program. So close alone would not end the
  * connection; shutdown does. */
 static void drop(struct server *s, struct server_socket *c)
 {

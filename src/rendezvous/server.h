@@ -7,9 +7,9 @@
 #define SERVER_TOKEN_MAX 1024
 
 /* Strangers are connections that have not proved yet that they have the token. */
-#define SERVER_STRANGERS 256                /* at once */
+#define SERVER_STRANGERS 256                /* most strangers at once */
 #define SERVER_PROVE_NS INT64_C(5000000000) /* within which a stranger must have proved itself */
-#define SERVER_STAY_NS INT64_C(250000000)   /* for which it need not make room for another one */
+#define SERVER_STAY_NS INT64_C(250000000)   /* time for which a stranger is not closed to make room for another one */
 #define SERVER_FRAME_NS \
     INT64_C(10000000000) /* within which a message that has begun must end, and a reply must be read */
 

@@ -9,7 +9,7 @@ struct server_client {
     struct server_session *session; /* NULL: it has not joined one */
     struct server_client *next;     /* in the session */
     int rank;
-    bool waits; /* for a reply: without a key, to its JOIN; with a key, until that key is set */
+    bool waits; /* it waits for a reply: with a key until that key is set, without one for the reply to its JOIN */
     int64_t until;
     char key[STORE_KEY_MAX + 1];
     size_t prefix;   /* GATHER: letters of the key before the rank; otherwise 0 */
@@ -17,7 +17,7 @@ struct server_client {
 };
 
 struct server_state {
-    int served_by; /* a rank; -1: by none of them */
+    int served_by; /* the rank that serves; -1: the server is not a rank */
     /* Sends a reply. It must not call back into the state. */
     void (*answer)(struct server_client *c, const struct frame_reply *r);
     struct server_session *sessions; /* oldest first */
@@ -32,5 +32,5 @@ bool server_state_ask(struct server_state *d, struct server_client *c, const str
 void server_state_leave(struct server_state *d, struct server_client *c);
 /* Answers the clients whose time is over. Returns when to call it again. */
 int64_t server_state_expire(struct server_state *d, int64_t now);
-bool server_state_joining(const struct server_client *c); /* does it wait for other ranks to join? */
+bool server_state_joining(const struct server_client *c); /* does the client wait for other ranks to join? */
 #endif

@@ -21,10 +21,11 @@ struct sodium {
     int (*open)(unsigned char *m, unsigned long long *mlen, unsigned char *nothing, const unsigned char *c,
                 unsigned long long clen, const unsigned char *ad, unsigned long long adlen, const unsigned char *nonce,
                 const unsigned char *key);
-    int (*same)(const void *a, const void *b, size_t n); /* 0 or -1, in a time that does not tell where they differ */
+    /* 0 or -1, in a time that does not depend on where they differ. */
+    int (*same)(const void *a, const void *b, size_t n);
     void (*wipe)(void *bytes, size_t n);
 };
 
-/* NULL, with WEFT_EUNSUPPORTED set, where the library is not installed. */
+/* NULL, with WEFT_EUNSUPPORTED set, if the library is not installed. */
 const struct sodium *sodium_find(void);
 #endif

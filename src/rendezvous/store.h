@@ -80,7 +80,7 @@ struct store {
 /* store.c has checked keys, values and options before it calls these; `until` is a time of deadline_now(). */
 struct store_kind {
     const char *scheme;
-    const char *form; /* how such a URL looks, for messages */
+    const char *form; /* what the URLs of this kind look like, for messages */
     int (*open)(const char *place, const struct store_opts *opts, int64_t until, struct store **out);
     int (*set)(struct store *s, const char *key, const void *value, size_t bytes, int64_t until);
     int (*get)(struct store *s, const char *key, void *value, size_t cap, size_t *bytes, int64_t until);

@@ -3,7 +3,7 @@
  * commit, fence and get. If all ranks are on one machine, the server listens on loopback. Otherwise it listens on all
  * addresses, and the other ranks try them in turn, since only they can know which of them they reach.
  *
- * libpmix is loaded when such a store is first opened. Its header must have been there when weft was built. */
+ * libpmix is loaded when a pmix: store is first opened. Its header must be installed when weft is built. */
 #define _GNU_SOURCE
 #include <stddef.h>
 

@@ -276,8 +276,8 @@ static int try_open(struct tcp_store *t, const struct sodium *na, const struct a
     return err;
 }
 
-/* Begins to serve if this process may and nobody listens there. It is tried again and again, since the process that
- * listens may be another job's and may end before all ranks of this job have come. */
+/* Begins to serve if this process may and no process listens there. The caller tries it again and again, since the
+ * process that listens may belong to another job and end before all ranks of this job have come. */
 static int serve_if_free(struct tcp_store *t)
 {
     int listener, err = t->may_serve && !t->server ? address_listen(&t->at[0], &listener) : EADDRINUSE;

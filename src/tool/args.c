@@ -96,7 +96,7 @@ static bool is_option(const struct args_option *o, const char *arg, size_t n)
     return !strncmp(arg, dashes(o), dash) && strlen(o->name) == n - dash && !strncmp(arg + dash, o->name, n - dash);
 }
 
-/* "-n4": an option of one letter with its value; the end of the list if it is none. */
+/* "-n4": an option of one letter with its value. Returns the end of the list if it is not an option. */
 static const struct args_option *find_joined(const struct args_option *o, const char *arg)
 {
     while (o->name && (o->kind == ARGS_FLAG || !is_option(o, arg, 2)))

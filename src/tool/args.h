@@ -1,4 +1,4 @@
-/* The options of a verb as a table: parsing and --help come of the same rows. */
+/* The options of a verb as a table: parsing and --help use the same rows. */
 #ifndef WEFT_TOOL_ARGS_H
 #define WEFT_TOOL_ARGS_H
 #include "tool/failure.h"
@@ -13,7 +13,7 @@ enum args_kind {
 };
 
 struct args_option {
-    const char *name; /* without the dashes; one of one letter has one dash */
+    const char *name; /* without the dashes; a name of one letter has one dash */
     enum args_kind kind;
     const char *value; /* what the help calls its value */
     const char *help;
@@ -30,8 +30,8 @@ struct args_verb {
 };
 #define ARGS_COMMAND (-1) /* the first word, or what follows "--", begins a command, whose options are its own */
 
-/* Reads argv[0..argc). Words that are not options go to words[0..*nwords); before a command, *nwords is where it
- * begins. 0; or -1 after printing the help (exit 0); or CLI_BAD after saying what is wrong. */
+/* Reads argv[0..argc). Words that are not options go to words[0..*nwords). For a command, *nwords is where it begins.
+ * Returns 0, -1 after it has printed the help (exit 0), or CLI_BAD after it has said what is wrong. */
 int args_parse(const struct args_verb *verb, int argc, char **argv, const char **words, int *nwords);
 /* Says what is wrong with the usage, points at --help, returns CLI_BAD. */
 int args_complain(const struct args_verb *verb, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -1,5 +1,5 @@
-/* Writing JSON to a stream: commas and indentation are kept here. Values nest at most JSON_DEPTH deep. Texts that are
- * not UTF-8 get U+FFFD in place of what is wrong. */
+/* Writing JSON to a stream, with commas and indentation. Values nest at most JSON_DEPTH deep. Bytes of a text that are
+ * not UTF-8 are replaced by U+FFFD. */
 #ifndef WEFT_TOOL_JSON_WRITE_H
 #define WEFT_TOOL_JSON_WRITE_H
 #include <stdbool.h>

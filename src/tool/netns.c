@@ -1,6 +1,6 @@
-/* Namespaces are made by ip(8), which is told what to do on its standard input. Their names have the number of this
- * process in them, so that what a killed run has left can be told from what is in use. Nothing of it can be reached
- * from the machine's own network. */
+/* Namespaces are made by ip(8), which gets its commands on its standard input. Their names have the number of this
+ * process in them, so that namespaces that a killed run has left can be told from those in use. The machine's own
+ * network cannot reach them. */
 #define _GNU_SOURCE
 #include "tool/netns.h"
 
@@ -18,7 +18,7 @@
 
 #define FOLDER "/run/netns"
 
-/* Feeds commands to ip, in a namespace or in none. False: it failed; what it said first is in `why`. */
+/* Gives commands to ip, in a namespace or in none. False: it failed, and its first message is in `why`. */
 static bool ip(const char *inside, const char *commands, char *why, size_t cap)
 {
     int in[2], out[2];
@@ -43,7 +43,7 @@ static bool ip(const char *inside, const char *commands, char *why, size_t cap)
     }
     close(out[1]);
     ssize_t told = pid > 0 ? write(in[1], commands, strlen(commands)) : -1; /* a pipe holds more than that */
-    close(in[0]); /* now: without an ip that reads, the write would end this process */
+    close(in[0]); /* only now: without an open reading end the write would end this process */
     close(in[1]);
     char text[256] = "";
     size_t n = 0;
@@ -68,7 +68,7 @@ static void remove_named(const char *name)
     ip(NULL, command, why, sizeof why);
 }
 
-/* Those of runs that are no more, or of this one. */
+/* Removes namespaces of runs that have ended, or of this one. */
 static void sweep(pid_t of)
 {
     DIR *d = opendir(FOLDER);

@@ -8,7 +8,7 @@
 #define NETNS_HOSTS 64
 
 struct netns {
-    pid_t owner; /* whose number their names have */
+    pid_t owner; /* the process whose number is in their names */
     int hosts;
     int *files; /* one open namespace each */
 };
@@ -17,5 +17,5 @@ struct netns {
  * permission, no ip command). Namespaces that a killed run has left behind are removed first. */
 bool netns_make(int hosts, struct netns *out, char *why, size_t cap);
 bool netns_enter(const struct netns *n, int host); /* the calling process is on that host from now on */
-void netns_remove(struct netns *n);                /* also by a child of the owner's */
+void netns_remove(struct netns *n);                /* a child of the owner may call it, too */
 #endif

@@ -19,7 +19,7 @@ void progress_line_text(const char *text)
     clock_gettime(CLOCK_MONOTONIC, &now);
     int64_t ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
     if (!last)
-        last = ms; /* what is done at once shows nothing */
+        last = ms; /* work that ends at once shows nothing */
     if (ms - last < PROGRESS_MS || !isatty(STDERR_FILENO))
         return;
     last = ms;

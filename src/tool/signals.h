@@ -1,8 +1,8 @@
-/* Signals that end a command are noted, so that it can end what it has started, say what it has, and only then obey. */
+/* Signals that end a command are noted, so that it can first end what it has started and print what it has. */
 #ifndef WEFT_TOOL_SIGNALS_H
 #define WEFT_TOOL_SIGNALS_H
 
 void signals_watch(void); /* from now on SIGINT, SIGTERM and SIGHUP are noted, unless they were ignored */
 int signals_caught(void); /* the last one that came; 0: none */
-void signals_obey(void);  /* ends this process by it, if one came, after what is printed is written */
+void signals_obey(void);  /* if a signal came: flushes the output and ends this process by the signal */
 #endif

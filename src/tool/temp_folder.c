@@ -1,4 +1,5 @@
-/* See folder.h. The lock is flock(2)'s on the folder itself: the system drops it with its owner, whatever ends that. */
+/* See temp_folder.h. The lock is a flock(2) on the folder itself: the system drops it when its owner ends, also if the
+ * owner is killed. */
 #define _GNU_SOURCE
 #include "tool/temp_folder.h"
 
@@ -13,13 +14,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define RANDOM "XXXXXX" /* which mkdtemp puts other letters for */
+#define RANDOM "XXXXXX" /* mkdtemp replaces these letters */
 
 static int remove_one(const char *path, const struct stat *s, int kind, struct FTW *where)
 {
     (void)s, (void)kind, (void)where;
     remove(path);
-    return 0; /* what others have removed meanwhile is no reason to stop */
+    return 0; /* go on if other processes have removed something meanwhile */
 }
 
 static void remove_all(const char *path)
@@ -32,7 +33,7 @@ static int open_folder(const char *path)
     return open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/* Of this user, and its owner is dead: nobody has the lock. */
+/* Removes a folder of this user whose owner is dead: no process has the lock. */
 static void remove_dead(const char *path)
 {
     struct stat st;
@@ -43,7 +44,7 @@ static void remove_dead(const char *path)
         close(fd);
 }
 
-/* Those in the place whose names begin like the pattern and are as long. */
+/* Removes dead folders in the place whose names begin like the pattern and have its length. */
 static void sweep(const char *place, const char *pattern)
 {
     size_t n = strlen(pattern), fixed = n - strlen(RANDOM);
@@ -59,8 +60,8 @@ static void sweep(const char *place, const char *pattern)
         closedir(d);
 }
 
-/* Takes the lock of a folder that was just made. False: somebody took it for a dead one's and has removed it. Where the
- * file system has no such locks nobody can remove it, either. */
+/* Takes the lock of a folder that was just made. False: another process took it for a dead owner's folder and has
+ * removed it. If the file system has no locks, no process removes it either. */
 static bool take(struct temp_folder *f)
 {
     struct stat st;

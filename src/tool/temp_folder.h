@@ -1,6 +1,5 @@
-/* Folders for the files of a job, which are gone when the job is: its owner removes its folder, and what an owner that
- * was killed has left is removed by the next one of the same kind and user. A folder is locked as long as its owner
- * lives. */
+/* Temporary folders for the files of a job. The owner of a folder removes it. If the owner was killed, the next owner
+ * of the same kind and user removes it. A folder is locked as long as its owner lives. */
 #ifndef WEFT_TOOL_TEMP_FOLDER_H
 #define WEFT_TOOL_TEMP_FOLDER_H
 #include <stdbool.h>

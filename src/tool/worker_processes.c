@@ -1,4 +1,5 @@
-/* Processes that wait for work; see worker_processes.h. Orders and answers go through a socket for each. */
+/* Processes that wait for work; see worker_processes.h. Each process gets its orders and answers them through a
+ * socket. */
 #define _GNU_SOURCE
 #include "tool/worker_processes.h"
 
@@ -17,7 +18,7 @@
 #include "tool/signals.h"
 #include "weft.h"
 
-#define LOOK_MS 50 /* for signals, while work is done */
+#define LOOK_MS 50 /* how often signals are looked for while work is done */
 
 struct order {
     worker_work *work;
@@ -153,7 +154,7 @@ int worker_processes_do(struct worker_processes *c, worker_work *work, void *arg
         return WEFT_EPEER;
     }
     int first = -1;
-    for (int r = 0; r < c->ranks; r++) /* one that has ended is the cause of what others say */
+    for (int r = 0; r < c->ranks; r++) /* a rank that has ended is the cause of the errors of the others */
         if (c->member[r].answer.err && (first < 0 || (c->member[first].pid && !c->member[r].pid)))
             first = r;
     if (first < 0)

@@ -20,7 +20,7 @@ struct worker_threads {
     pthread_mutex_t lock;
     pthread_cond_t go, done;
     int ranks, started, busy;
-    uint64_t turn; /* of the work at hand */
+    uint64_t turn; /* number of the current work */
     bool over;
     worker_work *work;
     void *arg;

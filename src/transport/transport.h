@@ -55,7 +55,7 @@ enum transport_fate { TRANSPORT_HERE, TRANSPORT_LEFT, TRANSPORT_DIED };
 
 struct transport {
     const char *scheme; /* the URL up to its colon */
-    const char *form;   /* how such a URL looks, for messages */
+    const char *form;   /* what the transport's URLs look like, for messages */
     struct transport_can can;
 
     /* Joins the group that `place` names, as rank `rank`, and waits for all its ranks, at most wait_ns. Errors:
@@ -94,7 +94,7 @@ struct transport {
 
 /* Peers see this rank as one of the group from here on. A group on several hosts: hosts_link_enter. */
 void transport_link_enter(struct transport_link *l);
-/* The ranks of a group to be split from l's, as they are in the one that was opened; NULL: no memory. */
+/* For ranks of l's group that are to be split from it: their ranks in the group that was opened. NULL: no memory. */
 int *transport_link_origin(const struct transport_link *l, const int *ranks, int size);
 
 extern const struct transport transport_self, transport_threads, transport_shm, transport_tcp, transport_ucx,
@@ -102,11 +102,12 @@ extern const struct transport transport_self, transport_threads, transport_shm, 
 
 /* ---- core/afford.c ---- */
 
-/* Has the system, or the part of it that this process may use, that much memory left? */
+/* Does the system, or the part of it that this process may use, have this much memory left? */
 bool transport_afford(uint64_t bytes);
 
 /* ---- transport.c ---- */
 
-/* The transport of a URL, and the part of the URL after the colon; NULL (WEFT_EINVAL is set) for none. */
+/* The transport of a URL, and the part of the URL after the colon; NULL, with WEFT_EINVAL set, if no transport has this
+ * scheme. */
 const struct transport *transport_find(const char *url, const char **place);
 #endif

@@ -1,11 +1,12 @@
 /* What the windows of a comm on several hosts have in common, barriers of the group, and the end of windows.
  *
- * Barriers of the group: a rank arrives when all that it has put was acknowledged, so what was put before a barrier is
- * where it belongs when the last has arrived. The first rank of a host tells the first ranks of the others which have
- * arrived, counts those of all hosts, and says in its head when all have; the ranks of its host look there.
+ * Barriers of the group: a rank arrives when all its puts were acknowledged, so all puts before a barrier are in place
+ * when the last rank has arrived. The first rank of a host tells the first ranks of the other hosts which of its ranks
+ * have arrived, and counts the arrivals of all hosts. When all have arrived it says so in its head, where the ranks of
+ * its host look.
  *
- * The end of a window: a rank that has closed its own tells all ranks of other hosts, and keeps its memory until all of
- * them have told it, so that what they put finds it. */
+ * The end of a window: a rank that has closed its window tells all ranks of other hosts. It keeps its memory until all
+ * of them have told it the same, so that their puts find the memory. */
 #define _GNU_SOURCE
 #include "window/remote.h"
 
@@ -17,8 +18,8 @@
 #include "base/error.h"
 #include "comm/lock.h"
 
-#define CLOSE_NS INT64_C(5000000000)       /* for what was put to leave */
-#define LEAST ((int64_t)(2 * REMOTE_COPY)) /* of the budget */
+#define CLOSE_NS INT64_C(5000000000)       /* time for puts to be sent */
+#define LEAST ((int64_t)(2 * REMOTE_COPY)) /* least bytes of the budget */
 
 int remote_tags(weft_comm *c)
 {
@@ -90,8 +91,8 @@ static void take(weft_comm *c, int rank, const void *bytes, size_t n)
 
 /* ---- barriers of the group ---- */
 
-/* Word of a rank that has closed its window comes straight from it, and may be here before the first rank of this host
- * has heard of its last barrier. */
+/* A rank that has closed its window says so itself. That mail may be here before the first rank of this host has heard
+ * of the rank's last barrier. */
 uint64_t remote_entered(const weft_window *w, int rank)
 {
     if (w->heads[rank])
@@ -109,7 +110,7 @@ static void post_entries(struct remote *r, struct remote_mail *m, size_t bytes)
             remote_peer_post(r, hosts->firsts[h], m, bytes);
 }
 
-/* The first rank of a host: those of its ranks of which the other hosts have yet to hear. */
+/* Called by the first rank of a host: tells the other hosts which of its ranks have newly entered. */
 static bool tell_entries(struct remote *r, weft_window *w)
 {
     struct remote_mail m = {.kind = REMOTE_ENTERED, .window = w->remote->id};
@@ -118,7 +119,8 @@ static bool tell_entries(struct remote *r, weft_window *w)
     for (int i = 0; i < r->comm->size; i++) {
         if (!w->heads[i])
             continue;
-        /* seq_cst: with the ring of the rank that enters, nobody sleeps on it; acquires what that rank has stored. */
+        /* seq_cst: together with the ring of the rank that enters, so that no entry is missed in a sleep. Acquires what
+         * that rank has stored. */
         struct remote_entry e = {(uint64_t)i, atomic_load_explicit(&w->heads[i]->entered, memory_order_seq_cst)};
         if (e.generation <= w->remote->told[i])
             continue;
@@ -222,7 +224,7 @@ static void watch(struct comm_task *t, int64_t now)
         if (!sends && !p->first)
             continue;
         enum transport_fate fate = c->transport->gone(c->link, p->rank);
-        if (fate == TRANSPORT_LEFT && sends) /* nobody will look at what it gets, as where ranks share memory */
+        if (fate == TRANSPORT_LEFT && sends) /* a rank that has left will not look at what it gets, as within a host */
             remote_out_forget(r, p);
         else if (fate == TRANSPORT_DIED)
             comm_fail(c, WEFT_EPEER, "%s has died, rank %d was %s", names_rank(c, p->rank, who), c->rank,
@@ -243,7 +245,7 @@ static bool quiet(void *arg)
     return remote_out_quiet(arg);
 }
 
-/* Until all puts so far were acknowledged and no release waits. */
+/* Waits until all puts so far were acknowledged and no release waits. */
 static int drain(struct comm_task *t, int64_t timeout_ns, const char *call)
 {
     struct remote *r = (struct remote *)t;

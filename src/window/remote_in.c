@@ -1,7 +1,8 @@
-/* What ranks of other hosts do to this rank's windows. The operations of each are done in its order, at once where that
- * is possible. One whose bytes come as a message of the wire holds up those behind it until they are there. A receive
- * is begun as soon as its memory is known to be free: that of a put when nothing before it in the queue is for the same
- * bytes, that of an add when there is room for it. The queue is bounded by what the sender may have on its way. */
+/* What ranks of other hosts do to this rank's windows. The operations of each rank are done in the order of that rank,
+ * at once if possible. An operation whose bytes come as a message of the wire holds up those behind it until the bytes
+ * are here. Its receive begins as soon as its memory is free. For a put that is when no operation before it in the
+ * queue is for the same bytes. For an add that is when there is room for it. The queue is bounded by the number of
+ * operations that a sender may have on the way. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@ static bool is_put(const struct remote_mail *m)
     return m->kind == REMOTE_PUT || m->kind == REMOTE_ADD;
 }
 
-/* Does it speak of something that is there? The same version of weft is at the other end: otherwise something is
+/* Does the packet name things that exist? The other end has the same version of weft, so if it does not, something is
  * broken. */
 static bool is_sound(const struct remote *r, const struct remote_mail *m, size_t n)
 {
@@ -40,20 +41,20 @@ static bool overlap(const struct remote_mail *a, const struct remote_mail *b)
 static void broken(struct remote *r, const struct remote_peer *p, int err)
 {
     char who[NAMES_RANK], text[CORE_TEXT / 2];
-    snprintf(text, sizeof text, "%s", weft_errmsg()); /* the wire's, or no memory */
+    snprintf(text, sizeof text, "%s", weft_errmsg()); /* the text of the wire, or of a lack of memory */
     comm_fail(r->comm, err, "rank %d, to which %s was putting: %s", r->comm->rank, names_rank(r->comm, p->rank, who),
               text);
 }
 
-/* Is there room for an add? The first of a queue must get it sooner or later, or nothing behind it goes on, so those
- * behind, which keep theirs until they are first, leave enough for one. */
+/* Is there room for an add? The first operation of a queue must get room sooner or later, otherwise the queue is stuck.
+ * Operations behind it keep their room until they are first, so they leave enough for one more. */
 static bool has_room(const struct remote *r, const struct remote_peer *p, const struct remote_item *i)
 {
     int64_t left = r->budget / 2 - r->roomed - (i == p->first ? 0 : (int64_t)REMOTE_COPY);
     return (int64_t)i->mail.value <= left;
 }
 
-/* Begins to receive, unless it has or there is no room for it now. */
+/* Begins to receive, unless it has begun or there is no room now. */
 static void begin(struct remote *r, const struct remote_peer *p, struct remote_item *i)
 {
     struct wire *wire = r->comm->link->hosts->wire;
@@ -164,8 +165,8 @@ void remote_in_take(struct remote *r, struct remote_peer *p, const struct remote
         begin(r, p, i);
 }
 
-/* Puts are acknowledged at once, since releases may wait for it; signals when half of what may be on its way was done.
- */
+/* Puts are acknowledged at once, since releases of the sender may wait for that. Signals are acknowledged when half of
+ * the operations that may be on the way were done. */
 static void acknowledge(struct remote *r, struct remote_peer *p)
 {
     if (!p->owes && p->done - p->told < REMOTE_OPS / 2)

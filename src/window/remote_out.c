@@ -1,7 +1,8 @@
-/* What goes to windows on other hosts. A put that fits into a packet is copied there. A larger one is a message of the
- * wire. Up to REMOTE_COPY bytes are copied, as far as the budget reaches, so that the call need not wait for the other
- * end. Otherwise they go from the caller's memory in pieces, several at a time, and the call waits until the wire has
- * let go of them. It moves what comes meanwhile, so two ranks that put to each other do not wait in a circle. */
+/* What goes to windows on other hosts. A put that fits into a packet is copied into it. A larger one is a message of
+ * the wire. If it has at most REMOTE_COPY bytes and the budget has room, it is copied, so that the call need not wait
+ * for the other end. Otherwise the wire reads the caller's memory in pieces, several at a time, and the call waits
+ * until the wire is done with them. It handles incoming mail meanwhile, so two ranks that put to each other do not wait
+ * in a circle. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,7 @@ static void let_go(struct remote *r, struct remote_send *s, bool ours)
 {
     if (s->copy)
         r->copied -= (int64_t)s->bytes;
-    if (s->copy && ours) /* otherwise it stays: better lost than read when it is another's */
+    if (s->copy && ours) /* otherwise the wire may still read the copy: leak it rather than reuse it */
         free(s->copy);
     s->wire = NULL;
     s->copy = NULL;
@@ -68,7 +69,7 @@ void remote_out_forget(struct remote *r, struct remote_peer *p)
 static int broken(struct remote *r, const struct remote_peer *p, int err)
 {
     char who[NAMES_RANK], text[CORE_TEXT / 2];
-    snprintf(text, sizeof text, "%s", weft_errmsg()); /* the wire's */
+    snprintf(text, sizeof text, "%s", weft_errmsg()); /* the wire's text */
     return comm_fail(r->comm, err, "rank %d, which was putting to %s: %s", r->comm->rank,
                      names_rank(r->comm, p->rank, who), text);
 }
@@ -135,7 +136,7 @@ static bool have_gone(void *arg)
     return true;
 }
 
-/* One more operation; `put`: it is one that releases wait for. */
+/* Sends one more operation; `put`: releases wait for it. */
 static int post_op(struct remote *r, struct remote_peer *p, const struct remote_mail *m, size_t n, bool put)
 {
     p->puts[p->sent++ % REMOTE_OPS] = put ? ++r->puts : 0;
@@ -168,7 +169,7 @@ struct piece {
     const char *src;
     size_t bytes;
     int add;
-    bool copy; /* it is all of the put, and may be copied */
+    bool copy; /* the message is the whole put, and may be copied */
 };
 
 static int put_piece(struct remote *r, struct remote_peer *p, const struct piece *t)
@@ -225,7 +226,7 @@ static bool can_go(const struct remote *r, const struct remote_release *e)
 static void part(struct remote *r, weft_window *w)
 {
     struct remote_mail m = {.kind = REMOTE_FREED, .window = w->remote->id, .value = w->generation};
-    /* Orders all that this rank ever signalled before it; pairs with the loads in window_sync.c. */
+    /* All signals of this rank are ordered before this store; pairs with the loads in window_sync.c. */
     atomic_store_explicit(&w->heads[r->comm->rank]->freed, 1, memory_order_seq_cst);
     core_ring_all(r->comm->group);
     for (int i = 0; i < r->comm->size; i++)

@@ -26,7 +26,7 @@ int remote_peer_post(struct remote *r, int rank, const struct remote_mail *m, si
 {
     char who[NAMES_RANK];
     int err = mail_send(r->comm, rank, m, REMOTE_HEAD + n);
-    if (!err || err == WEFT_EPEER) /* a wait for it sees that it is gone */
+    if (!err || err == WEFT_EPEER) /* a wait for the peer sees that it is gone */
         return 0;
     char text[CORE_TEXT / 2];
     snprintf(text, sizeof text, "%s", weft_errmsg());
@@ -47,12 +47,12 @@ int remote_peer_late(const struct remote *r, const char *call)
 {
     struct comm_names names = {0};
     const char *who = name_late(r, &names);
-    if (!who) /* the last came between two looks */
+    if (!who) /* the last one came between two looks */
         return error_set(WEFT_ETIMEOUT, "%s: time ran out", call);
     return error_set(WEFT_ETIMEOUT, "%s: time ran out, %s yet to take what was put", call, who);
 }
 
-/* The peer, or all that have puts to acknowledge, have shown nothing for the deadline. */
+/* Fails the comm: the peer, or all peers with puts to acknowledge, have shown nothing for the deadline. */
 static int silent(struct remote *r, const struct remote_peer *p)
 {
     struct comm_names names = {0};
@@ -75,7 +75,7 @@ static void sleep_on_wires(weft_comm *c, uint32_t bell)
         core_disarm(c->group, c->rank);
 }
 
-/* Like comm_wait, but for the wires alone: put may be called where a callback must not run. */
+/* Like comm_wait, but moves only the wires: put may be called where a callback must not run. */
 int remote_peer_wait(struct remote *r, const struct remote_peer *p, bool (*met)(void *arg), void *arg)
 {
     weft_comm *c = r->comm;
@@ -91,7 +91,7 @@ int remote_peer_wait(struct remote *r, const struct remote_peer *p, bool (*met)(
         if (!done && !moved) {
             liveness_watch(c, now, armed);
             err = !core_failed(c->group) && liveness_silence(c, heard, now) >= c->deadline_ns ? silent(r, p) : 0;
-            done = met(arg); /* a peer that has left is waited for no more */
+            done = met(arg); /* no wait goes on for a peer that has left */
         }
         if (!err && !done)
             err = comm_failure(c);

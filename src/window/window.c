@@ -1,26 +1,27 @@
-/* Windows: making them, finding one's way in them, storing into them, and their end. What waits is in window_sync.c.
+/* Windows: making them, finding buffers in them, storing into them, and closing them. Calls that wait are in
+ * window_sync.c.
  *
  * Why what was put is seen. Buffers are plain memory: put and the caller's own stores have no order among themselves.
- * Three words order them, and all are written and polled seq_cst (core.h says why), which includes:
+ * Three kinds of words order them. All are written and polled seq_cst (core.h says why):
  *
- *   signals   notify is a release, by a store or by a read-modify-write; a wait that finds its comparison true has
- *             acquired it, and with it all that the notifier stored before, into any rank's memory. Adds keep
- *             the release sequence of the adds before them: a rank that waits until n ranks have added one each has
- *             acquired all n. A set from another rank ends that sequence: do not mix them on one signal without an
- * order. group     each rank's arrival is one read-modify-write of one chain, so the last has acquired all; its store
- * of `met` passes that on to each rank that loads it. pairs     a word for each two ranks and each way: `turns` of rank
- * a at rank b counts the barriers that a has entered with b. b leaves when the words of all its neighbours have reached
- * its own count with them, and has acquired each. Other barriers, of one of the two with a third, do not touch these
- * words.
+ *   signals   notify is a release, by a store or by a read-modify-write. A wait that finds its comparison true has
+ *             acquired it, and with it all that the notifier stored before, into any rank's memory. Adds keep the
+ *             release sequence of the adds before them: a rank that waits until n ranks have added one each has
+ *             acquired all n. A set from another rank ends that sequence: do not mix the two on one signal.
+ *   group     each rank's arrival is one read-modify-write of one chain, so the last has acquired all. Its store of
+ *             `met` passes that on to each rank that loads it.
+ *   pairs     a word for each two ranks and each way: `turns` of rank a at rank b counts the barriers that a has
+ *             entered with b. b leaves when the words of all its neighbours have reached its own count with them,
+ *             and has acquired each. Barriers of one of the two with a third rank do not touch these words.
  *
- * Why nothing is cleared: counts only grow, 2^64 is not reached, and a rank can be ahead of another by one barrier at
- * most in what they share, so "at least my count" is exact.
+ * Why nothing is cleared: counts only grow, 2^64 is not reached, and a rank is at most one barrier ahead of another
+ * that it shares the word with, so "at least my count" is exact.
  *
  * The memory is zeroed before its place is in a vote; the meeting that makes the place known orders the zeroes before
- * any access. A second meeting stands between the looks at each other's descriptions and the first use.
+ * any access. A second meeting comes after all ranks have compared descriptions and before the first use.
  *
  * The end: each rank drops its reference to every rank's head (a release), and the owner frees the memory when it finds
- * that the refcount is 0 (an acquire), so no rank's store can meet memory that is gone. */
+ * that the refcount is 0 (an acquire), so no rank can store into memory that was freed. */
 #include "window/window.h"
 
 #include <limits.h>
@@ -117,7 +118,7 @@ static int place_buffers(weft_window *w, const weft_buffer *buffers, uint64_t *b
     return 0;
 }
 
-/* Of all that was asked for. */
+/* Of all that the user asked for. */
 static uint64_t digest(const weft_window *w, const struct window_head *h)
 {
     const struct window_desc *d = (const void *)((const char *)h + h->describe);
@@ -131,7 +132,7 @@ static uint64_t digest(const weft_window *w, const struct window_head *h)
     return all;
 }
 
-/* This rank's memory, with all that others will see in it. */
+/* Makes this rank's memory, with all that others will see in it. */
 static int build(weft_window *w, const weft_buffer *buffers, uint64_t *place)
 {
     weft_comm *c = w->comm;
@@ -217,7 +218,7 @@ static int prepare(weft_comm *c, const weft_buffer *buffers, size_t n, int signa
     return build(w, buffers, place);
 }
 
-/* Is what this rank asked for what rank 0 asked for? */
+/* Did this rank ask for the same as rank 0? */
 static int compare(const struct window_head *mine, const struct window_head *zero)
 {
     if (mine->buffers != zero->buffers || mine->signals != zero->signals)
@@ -256,8 +257,8 @@ static int connect_ranks(weft_window *w, uint64_t meeting)
     return remote_tags(c);
 }
 
-/* After a refusal no rank looks at another's memory any more. After a failure of the comm some may: the group then
- * keeps it. */
+/* After a refusal no rank looks at another's memory any more. After a failure of the comm some ranks may, so the group
+ * keeps the memory. */
 static void discard(weft_window *w)
 {
     const char *text;
@@ -412,7 +413,7 @@ void weft_window_close(weft_window *w)
     if (w->remote) {
         remote_free(w);
     } else {
-        /* Orders all that this rank ever signalled before it; pairs with the loads in window_sync.c. */
+        /* All signals of this rank are ordered before this store; pairs with the loads in window_sync.c. */
         atomic_store_explicit(&w->heads[c->rank]->freed, 1, memory_order_seq_cst);
         core_ring_all(c->group);
         window_head_end(w);

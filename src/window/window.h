@@ -1,34 +1,36 @@
-/* A window: what each rank shows the others, in one piece of memory that the transport lets them reach. A head with
- * the words of the barriers, then the signals, then the words that neighbours meet on, one pair of lines each, then
- * the description of the buffers, and from the next page on the buffers. Offsets only, no pointers. */
+/* A window: one piece of memory of each rank that the transport lets the others reach. It holds a head with the words
+ * of the barriers, then the signals, then the words for barriers with neighbours (one pair of cache lines each), then
+ * the description of the buffers. The buffers follow from the next page on. It has offsets only, no pointers. */
 #ifndef WEFT_WINDOW_WINDOW_H
 #define WEFT_WINDOW_WINDOW_H
 #include "base/arena.h"
 #include "comm/comm.h"
 
-#define WINDOW_PAGE 4096 /* what ranks' mappings are aligned to at least */
+#define WINDOW_PAGE 4096 /* the least alignment of a rank's mapping */
 
 struct window_word {
     _Alignas(CORE_LINE) _Atomic uint64_t value;
 };
 
 struct window_head {
-    _Alignas(CORE_LINE) _Atomic uint64_t arrivals; /* rank 0's counts: at all barriers of the group by all ranks */
-    _Alignas(CORE_LINE) _Atomic uint64_t met;      /* rank 0's counts: barriers of the group that are complete */
-    _Alignas(CORE_LINE) _Atomic uint64_t entered;  /* barriers of the group that the owner has entered, for texts */
-    _Atomic uint32_t freed;                        /* the owner has freed its window */
-    _Atomic uint32_t refcount;                     /* ranks that have not closed theirs */
+    /* Only in rank 0's head, on one host: arrivals of all ranks at all barriers of the group. */
+    _Alignas(CORE_LINE) _Atomic uint64_t arrivals;
+    _Alignas(CORE_LINE) _Atomic uint64_t met; /* only in the chair's head: barriers of the group that are complete */
+    _Alignas(CORE_LINE) _Atomic uint64_t entered; /* barriers of the group that the owner has entered, for texts */
+    _Atomic uint32_t freed;                       /* the owner has freed its window */
+    _Atomic uint32_t refcount;                    /* ranks that have not closed their window */
     int32_t buffers, signals;
     uint64_t describe, data; /* offsets from the head */
-    uint64_t came;           /* offset, on several hosts: barriers of the group that each rank of other hosts has
-                              * entered, as the first rank of the host has heard */
+    /* offset; on several hosts: barriers of the group that each rank of other hosts has entered, as the first rank of
+     * the host knows. */
+    uint64_t came;
 };
 
 /* One buffer, as its rank asked for it; its name follows the last of them. */
 struct window_desc {
     int64_t count;
     uint64_t align;
-    uint64_t name; /* offset from the head; closed by a zero */
+    uint64_t name; /* offset from the head; the name ends with a zero */
     uint32_t dtype;
 };
 
@@ -42,27 +44,27 @@ struct window_buffer {
 
 struct weft_window {
     weft_comm *comm;
-    struct arena arena; /* of all below */
+    struct arena arena; /* memory of all members below */
     int n, signals;
     struct window_buffer *buffers;
-    struct window_head **heads; /* of each rank, mapped here; NULL: it is on another host */
-    char **data;                /* in the same way: the buffers of each rank */
-    int chair; /* in whose head barriers of the group are counted: rank 0, or the first rank of the host */
+    struct window_head **heads; /* by rank, mapped here; NULL: the rank is on another host */
+    char **data;                /* in the same way: the buffers */
+    int chair; /* the rank whose head counts barriers of the group: rank 0, or the first rank of the host */
     struct window_remote *remote;   /* of remote.h; NULL: all ranks share memory */
-    struct comm_deferred *deferred; /* for the memory's end, kept so that free cannot fail */
+    struct comm_deferred *deferred; /* for the deferred free, allocated early so that close cannot fail */
     unsigned polls;
 
     uint64_t generation; /* barriers of the group that this rank has entered */
-    bool open;           /* the time of the last of them ran out */
+    bool open;           /* the last of them ran out of time and is not complete */
     uint64_t *turns;     /* barriers that this rank has entered with each rank */
-    int *with, nwith;    /* ranks of the barrier whose time ran out; 0: none is open */
+    int *with, nwith;    /* ranks of a barrier that ran out of time and is not complete; 0: there is none */
 };
 
 static inline struct window_word *window_signals(struct window_head *h)
 {
     return (struct window_word *)(h + 1);
 }
-/* Turns of the owner's barriers with each rank, written by that rank. */
+/* For each rank, the barriers that it has entered with the owner. That rank writes the word. */
 static inline struct window_word *window_turns(struct window_head *h)
 {
     return window_signals(h) + h->signals;
@@ -74,9 +76,9 @@ static inline _Atomic uint64_t *window_came(struct window_head *h)
 
 /* ---- window_head.c ---- */
 
-/* In a head that is here: the signal of a rank; and the turn of rank `of` at rank `at`. */
+/* These write to the head of a rank on this host: its signal; and, at rank `at`, the turn of rank `of`. */
 void window_head_notify(weft_window *w, int rank, uint32_t signal, enum weft_notify how, uint64_t value);
 void window_head_turn(weft_window *w, int at, int of, uint64_t value);
 
-void window_head_end(weft_window *w); /* lets go of all memory; nobody finds it any more */
+void window_head_end(weft_window *w); /* frees all memory of a window that no list has any more */
 #endif

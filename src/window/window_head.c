@@ -28,7 +28,7 @@ void window_head_end(weft_window *w)
     for (int r = 0; r < c->size; r++) /* release: pairs with the owner's look before it frees the memory */
         if (w->heads[r])
             atomic_fetch_sub_explicit(&w->heads[r]->refcount, 1, memory_order_release);
-    if (w->remote && w->remote->stuck) /* better lost than written when it is another's */
+    if (w->remote && w->remote->stuck) /* the wire may still write there: leak it rather than reuse it */
         free(w->deferred);
     else
         comm_deferred_add(c, w->deferred, &mine->refcount, mine);

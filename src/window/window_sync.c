@@ -1,10 +1,10 @@
-/* What waits in a window: signals, and barriers of the group and of neighbours. All waits make progress with the execs
- * of the comm (comm_wait), and none is for ever: a rank that others wait for and that is gone fails the comm. */
+/* Calls of a window that wait: signals, and barriers of the group and of neighbours. All waits make progress in the
+ * comm (comm_wait). No wait lasts for ever: the comm fails if a rank that others wait for is gone. */
 #include "base/error.h"
 #include "comm/lock.h"
 #include "window/remote.h"
 
-/* Says whether a wait can still end; an error if not. Called when a beat has passed. */
+/* Returns 0 if a wait can still end, otherwise an error. Called when a beat has passed. */
 typedef int lost_check(void *arg);
 
 static int wait_locked(weft_window *w, bool (*met)(void *arg), lost_check *lost, void *arg, int64_t timeout_ns)
@@ -40,7 +40,7 @@ static int wait_locked(weft_window *w, bool (*met)(void *arg), lost_check *lost,
     }
 }
 
-/* 0 when met(arg), COMM_LATE when time runs out first, or the error that ends the wait. */
+/* Returns 0 when met(arg), COMM_LATE if the time runs out first, or the error that ends the wait. */
 static int wait_until(weft_window *w, bool (*met)(void *arg), lost_check *lost, void *arg, int64_t timeout_ns)
 {
     weft_comm *c = w->comm;
@@ -61,9 +61,10 @@ static enum transport_fate fate_of(const weft_window *w, int rank)
     return rank == w->comm->rank ? TRANSPORT_HERE : w->comm->transport->gone(w->comm->link, rank);
 }
 
-/* That a rank of another host has left is heard by the first rank of this host: what it sent straight to this one
- * before, as a signal or that it has freed its window, may still be on its way. The wire's own word comes after that,
- * but only of ranks that have sent anything here: for others time has to do. doubted_at: since when, 0 at first. */
+/* The first rank of this host hears that a rank of another host has left. Mail that this rank of another host sent here
+ * before may still be on its way: a signal, or a notice that it has freed its window. The wire reports the end of a
+ * rank after its mail, but only for ranks that have sent anything here. For the others this rank waits for some time.
+ * doubted_at: when that began, 0 at first. */
 static enum transport_fate fate_for_sure(const weft_window *w, int rank, int64_t *doubted_at)
 {
     const weft_comm *c = w->comm;
@@ -164,8 +165,8 @@ static bool compares(void *arg)
     }
 }
 
-/* Any rank may notify, so the wait is in vain only when no other is left. A rank that has gone without freeing its
- * window did not mean to. What a rank did before it went is seen after its going was. */
+/* Any rank may notify, so the wait cannot end only if no other rank is left. A rank that is gone without freeing its
+ * window has failed. Once a rank is seen to be gone, all that it did before can be seen. */
 static int signal_lost(void *arg)
 {
     struct signal_wait *s = arg;
@@ -181,7 +182,7 @@ static int signal_lost(void *arg)
     }
     if (left || comm_task_any_lacks(w->comm, NULL) || comm_task_sibling_lacks(w->comm) || compares(s))
         return 0;
-    int err = comm_failure(w->comm); /* it may be why they have gone */
+    int err = comm_failure(w->comm); /* a failure may be why they are gone */
     return err ? err
                : error_set(WEFT_EPEER, "weft_window_wait: signal %d: no other rank is left that could notify",
                            s->signal);
@@ -212,8 +213,8 @@ int weft_window_wait(weft_window *w, int signal, enum weft_compare compare, uint
     return err;
 }
 
-/* A caller that polls a signal must get what other hosts notify. If the progress lock is taken, another thread makes
- * progress. */
+/* A caller that only polls a signal must see notifies of other hosts, too. If the progress lock is taken, another
+ * thread makes progress. */
 static void poll(weft_comm *c)
 {
     if (c->has_lock && !lock_try(c->family))
@@ -235,14 +236,14 @@ int weft_window_signal(const weft_window *w, int signal, uint64_t *value)
         return error_set(WEFT_EINVAL, "weft_window_signal: value must not be NULL");
     if (w->remote && !lock_in_callback(w->comm))
         poll(w->comm);
-    /* seq_cst: a caller that polls instead of waiting acquires as much. */
+    /* seq_cst: a caller that polls acquires the same as one that waits. */
     *value = atomic_load_explicit(&window_signals(w->heads[w->comm->rank])[signal].value, memory_order_seq_cst);
     return 0;
 }
 
 /* ---- barriers ---- */
 
-/* One that this rank has entered: of the group, or with the ranks of w->with. */
+/* A barrier that this rank has entered: of the group, or with the ranks of w->with. */
 struct barrier {
     weft_window *w;
     const char *call;
@@ -250,19 +251,19 @@ struct barrier {
     int64_t doubted_at;
 };
 
-/* Has this rank, of those that the barrier is for, yet to come? */
+/* Has the rank, which is in the barrier, not entered it yet? */
 static bool is_missing(const struct barrier *b, int rank)
 {
     weft_window *w = b->w;
     if (b->group && w->remote)
         return remote_entered(w, rank) < w->generation;
-    if (b->group) /* relaxed: for texts, and after a load of `freed` that orders it */
+    if (b->group) /* relaxed: only for texts, and after a load of `freed` that orders it */
         return atomic_load_explicit(&w->heads[rank]->entered, memory_order_relaxed) < w->generation;
     return atomic_load_explicit(&window_turns(w->heads[w->comm->rank])[rank].value, memory_order_seq_cst) <
            w->turns[rank];
 }
 
-/* Has this rank yet to tell others that it came, since what it put before has not landed? */
+/* Is the arrival of this rank itself delayed, because its puts were not acknowledged yet? */
 static bool waits_itself(const weft_window *w)
 {
     return atomic_load_explicit(&w->comm->remote->releases, memory_order_seq_cst) > 0;
@@ -280,8 +281,8 @@ static bool all_came(void *arg)
     return !w->remote || !waits_itself(w);
 }
 
-/* A rank that has died may have gone halfway in, or been about to tell the group that all are there: it is to blame
- * whenever that barrier is not complete after its death. */
+/* A rank that has died may have been halfway into the barrier, or about to tell the group that it is complete. It is to
+ * blame if the barrier is not complete after its death. */
 static int barrier_lost(void *arg)
 {
     struct barrier *b = arg;
@@ -313,7 +314,7 @@ static int barrier_late(const struct barrier *b)
         if (is_missing(b, r))
             names_add(&names, w->comm, r, "");
     }
-    if (!names.n) /* the last came between two looks */
+    if (!names.n) /* the last one came between two looks */
         return error_set(WEFT_ETIMEOUT, "%s: time ran out", b->call);
     return error_set(WEFT_ETIMEOUT, "%s: time ran out, %s not there yet", b->call, names_text(&names));
 }
@@ -335,7 +336,7 @@ static int barrier_wait(struct barrier *b, int64_t timeout_ns)
             flight_late(w->comm);
         return err;
     }
-    if (w->remote && !err) /* it may be long before the next call, and others wait for what this rank has passed on */
+    if (w->remote && !err) /* the next call may come late, and others wait for what this rank passes on */
         flush(w->comm);
     if (b->group)
         w->open = false;
@@ -355,7 +356,8 @@ static int enter_group(weft_window *w)
     }
     w->generation++;
     atomic_store_explicit(&w->heads[c->rank]->entered, w->generation, memory_order_relaxed);
-    /* Release for ranks that come later, acquire of those that came: the last passes on what all have stored. */
+    /* Releases to ranks that come later and acquires from ranks that came before: the last one passes on what all have
+     * stored. */
     uint64_t n = atomic_fetch_add_explicit(&zero->arrivals, 1, memory_order_acq_rel) + 1;
     if (n == w->generation * (uint64_t)c->size) {
         atomic_store_explicit(&zero->met, w->generation, memory_order_seq_cst);
@@ -395,7 +397,7 @@ static int check_ranks(const weft_window *w, const int *ranks, size_t n)
     return 0;
 }
 
-/* Are these the ranks of the barrier that is open, in any order, with or without this rank? */
+/* Are these the ranks of the barrier that is not complete, in any order, with or without this rank? */
 static bool same_ranks(const weft_window *w, const int *ranks, size_t n)
 {
     int others = 0;
@@ -424,7 +426,7 @@ static int enter_with(weft_window *w, const int *ranks, size_t n)
             err = release(w, r, REMOTE_TURN, 0, w->turns[r] + 1);
         else
             window_head_turn(w, r, c->rank, w->turns[r] + 1);
-        if (err && w->nwith) /* some have been told */
+        if (err && w->nwith) /* some ranks have been told already */
             return comm_fail(c, err, "rank %d has no memory to enter a barrier", c->rank);
         w->turns[r] += !err;
         w->with[w->nwith] = r;

@@ -12,24 +12,24 @@
 
 #define UNTOUCHED 0x5a /* what a destination holds before a run; not a NaN in any dtype */
 
-/* A rank's memory. With one buffer for both sides, src and dst are dense copies of what stands in it. */
+/* A rank's memory. With one buffer for both sides, src and dst are dense copies of its contents. */
 struct rank {
     unsigned char *src, *dst, *want, *both;
     int64_t src_bytes, dst_bytes;
     struct inplace in_place;
-    int64_t wrong; /* the first slot that is, or -1 */
+    int64_t wrong; /* the first slot that is wrong, or -1 */
 };
 
 struct check {
     const struct check_opts *opts;
     struct runner_place place;
     struct layout_pair pair;
-    const char *algorithm; /* that was chosen */
+    const char *algorithm; /* the algorithm that was chosen */
     struct oracle *oracle;
     struct rank *ranks;
     const void **sources;
     weft_view *src_views, *dst_views;
-    uint64_t seed; /* of the run at hand */
+    uint64_t seed; /* of the current run */
     enum oracle_values values;
 };
 

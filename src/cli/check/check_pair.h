@@ -16,8 +16,8 @@ struct check_opts {
     bool staged, in_place;
     bool explain;   /* print what bind has chosen on rank 0 */
     bool private;   /* ranks that are processes have their buffers in private memory, not in window memory */
-    weft_comm *job; /* that this process is a rank of and that does the check together; NULL: none */
-    int values;     /* enum oracle_values; 0: wild for even seeds of the algorithm "direct", else exact */
+    weft_comm *job; /* the job that this process is a rank of and that does the check together; NULL: none */
+    int values;     /* enum oracle_values; 0: wild for even seeds of the algorithm "direct", otherwise exact */
 };
 
 struct check_result {

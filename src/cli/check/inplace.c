@@ -27,7 +27,7 @@ static int held_open(const weft_layout *l, int rank, struct held *h)
     return h->box ? weft_layout_boxes(l, rank, h->box, h->n, &h->n) : WEFT_ENOMEM;
 }
 
-/* Where the first element of a's interior stands in b, minus where it stands in a; false if b does not hold it. */
+/* The position of the first element of a's interior in b, minus its position in a; false if b does not hold it. */
 static bool shift_of(const struct held *a, const struct held *b, int64_t *shift)
 {
     for (size_t i = 0; i < b->n; i++) {

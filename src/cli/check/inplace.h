@@ -1,5 +1,5 @@
-/* A rank's source and destination in one buffer, where one of them stands inside the other: the slice of an allgather,
- * the interior of a halo. Whether a move may run so is for bind to say. */
+/* A rank's source and destination in one buffer, one of them inside the other: the slice of an allgather, the interior
+ * of a halo. Bind decides whether a move may run in this way. */
 #ifndef WEFT_CLI_CHECK_INPLACE_H
 #define WEFT_CLI_CHECK_INPLACE_H
 #include <stdbool.h>
@@ -19,11 +19,12 @@ struct inplace {
     struct inplace_view src, dst;
 };
 
-/* How the rank's two sides stand in one buffer. shared is false where the rank does not hold both, where they have no
- * element in common or neither fits into the other, and where their elements differ in size. 0 or a WEFT_E code. */
+/* Places the rank's two sides in one buffer. shared is false if the rank does not hold both sides, if they have no
+ * element in common, if neither fits into the other, or if their elements differ in size. Returns 0 or a WEFT_E
+ * code. */
 int inplace_fit(const weft_layout *src, const weft_layout *dst, int rank, struct inplace *out);
 
-/* Between a view of a buffer and a dense copy of it. */
+/* Copy between a view of a buffer and a dense copy of it. */
 void inplace_gather(const struct inplace_view *v, const void *buffer, void *dense);
 void inplace_scatter(const struct inplace_view *v, void *buffer, const void *dense);
 #endif

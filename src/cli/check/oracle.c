@@ -74,14 +74,14 @@ int64_t oracle_dst_bytes(const struct oracle *o, int rank)
 /* ---- walking a rank's buffer ---- */
 
 /* A walk over all slots of a rank in order. Outer dims are worked out when they change, the last one by the caller's
- * loop over `row` slots: slot i stands for element base + pos[i], or for nothing if pos[i] or base is negative. */
+ * loop over `row` slots: slot i has element base + pos[i], or none if pos[i] or base is negative. */
 struct walk {
     const struct oracle_side *s;
     const int64_t *extent;
     int64_t index, piece[WEFT_MAX_DIMS], shape[WEFT_MAX_DIMS], at[WEFT_MAX_DIMS];
     int64_t slot, row, base, piece_offset;
     const int64_t *pos;
-    bool ghost; /* in some outer dim */
+    bool ghost; /* the slot is a ghost in some outer dim */
 };
 
 static const int64_t no_dims_pos[1] = {0};
@@ -249,8 +249,8 @@ int oracle_replica_of(const struct oracle *o, int rank)
 
 /* ---- values ---- */
 
-/* Folds terms that are in order, one accumulator a level. All terms stand at `slot`, or at their own if that is
- * negative. */
+/* Folds terms that are in order, with one accumulator for each level. All terms are at `slot`, or at their own slots if
+ * `slot` is negative. */
 static union scalar fold_terms(const struct oracle_side *s, const struct oracle_term *term, size_t n, int64_t slot,
                                const void *const *src)
 {
@@ -280,9 +280,8 @@ static union scalar fold_terms(const struct oracle_side *s, const struct oracle_
     return sum[top];
 }
 
-/* Elements that one piece owns have the same terms except for the slot, unless ghosts are summands: kept by mesh
- * offset.
- */
+/* Elements that one piece owns have the same terms except for the slot, unless ghosts are summands. So terms are cached
+ * by mesh offset. */
 struct term_cache {
     struct oracle_term **by_piece;
     struct oracle_terms scratch;
@@ -302,7 +301,7 @@ static const struct oracle_term *cached_terms(const struct oracle_side *s, struc
     return c->by_piece[piece];
 }
 
-/* Has the element more copies than its owners'? */
+/* Does the element have copies other than those of its owners? */
 static bool has_ghosts(const struct oracle_side *s, const int64_t *index)
 {
     bool more = false;

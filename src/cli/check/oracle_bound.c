@@ -1,8 +1,8 @@
-/* The lower bound on what must cross between ranks, by brute force: for each element, the ranks that hold its
- * summands and the ranks that need the value.
+/* The lower bound on what must cross between ranks, by brute force: for each element, the ranks that hold its summands
+ * and the ranks that need the value.
  *
  * Positions along a dim that the same pieces hold, on both sides, form a class. All elements of one combination of
- * classes cost the same, so that one of them is counted for all. */
+ * classes cost the same, so only one of them is computed. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,7 +36,7 @@ static int classify(const struct oracle_side_dim *src, const struct oracle_side_
     int64_t cap = 0, last = 0;
     *out = (struct classes){0};
     for (int64_t p = 0; p < src->extent; p++) {
-        int64_t c = last; /* neighbours mostly agree */
+        int64_t c = last; /* neighbours are mostly in the same class */
         for (int64_t tried = 0; tried < out->n; tried++, c = (c + 1) % out->n)
             if (same_slots(src, out->v[c].example, p) && same_slots(dst, out->v[c].example, p))
                 goto found;
@@ -60,7 +60,7 @@ static int classify(const struct oracle_side_dim *src, const struct oracle_side_
 struct count {
     struct oracle *o;
     struct oracle_terms terms;
-    int64_t *needs, *held; /* a mark for each rank; how many terms it holds (valid where it needs the value) */
+    int64_t *needs, *held; /* a mark for each rank; how many terms it holds (valid if it needs the value) */
     int64_t number;
 };
 

@@ -17,8 +17,8 @@ struct oracle {
 
 /* One summand of an element. */
 struct oracle_term {
-    int64_t at; /* its mesh position where all free coordinates are 0 */
-    int rank;   /* there */
+    int64_t at; /* the mesh position that has it and whose free coordinates are 0 */
+    int rank;   /* the rank at that position */
     bool ghost;
     int64_t slot;  /* in that rank's buffer */
     int64_t piece; /* mesh offset of its piece: with slot, tells ghosts apart */
@@ -32,8 +32,8 @@ struct oracle_terms {
     size_t n, cap;
 };
 
-/* All terms of the element at `index`, in the order in which they are folded; out is reused, the caller frees out->v.
- * 0 or WEFT_ENOMEM. If ghosts are summands oracle_side_index must have been called on the source. */
+/* All terms of the element at `index`, in the order in which they are folded. out is reused; the caller frees out->v.
+ * Returns 0 or WEFT_ENOMEM. If ghosts are summands, oracle_side_index must have been called on the source. */
 int oracle_terms_of(const struct oracle_side *s, const int64_t *index, struct oracle_terms *out);
 
 /* The next index in row-major order; false after the last. */

@@ -1,4 +1,4 @@
-/* Taking one layout apart; see oracle_side.h. */
+/* See oracle_side.h. */
 #include "cli/check/oracle_side.h"
 
 #include <stdlib.h>
@@ -19,9 +19,8 @@ static int axis_number(const weft_layout_desc *l, const char *name)
     return -1;
 }
 
-/* Deals the positions list[0..n) out over the splits from `level` on, outermost first, into piece after piece. Each
- * piece that comes out is written to d->pos and its end to d->first[piece + 1]; *piece and *used count what was
- * written. */
+/* Deals out the positions list[0..n) over the splits from `level` on, outermost first, piece by piece. Each piece is
+ * written to d->pos and its end to d->first[piece + 1]; *piece and *used count what was written. */
 struct dealing {
     const weft_layout_desc *l;
     const weft_dim *dim;

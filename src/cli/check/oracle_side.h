@@ -1,6 +1,6 @@
-/* One side of a pair, taken apart by brute force from the struct form of its layout: which position each slot of each
- * piece stands for, along each dim, and which mesh positions hold which piece and which summand. Built straight from
- * the definitions (positions are dealt out split by split), without the library's layout arithmetic. */
+/* One side of a pair, computed by brute force from the struct form of its layout: along each dim the position of each
+ * slot of each piece, and which mesh positions hold which piece and which summand. It follows the definitions
+ * (positions are dealt out split by split) and does not use the library's layout arithmetic. */
 #ifndef WEFT_CLI_CHECK_ORACLE_SIDE_H
 #define WEFT_CLI_CHECK_ORACLE_SIDE_H
 #include <stdbool.h>
@@ -8,7 +8,7 @@
 
 #include "weft.h"
 
-/* A slot that stands for a position. */
+/* A slot that has a position. */
 struct oracle_side_slot {
     int64_t piece, slot;
     bool ghost;
@@ -19,7 +19,7 @@ struct oracle_side_dim {
     int64_t extent, lo, hi;
     int64_t pieces;
     int64_t *first;
-    int64_t *pos;         /* of each slot; -1 where it stands for nothing */
+    int64_t *pos;         /* of each slot; -1: it has none */
     int64_t *offset;      /* of each piece: what it adds to the mesh position */
     int64_t *owner_piece; /* of each position: the piece whose interior holds it, and the slot there */
     int64_t *owner_slot;
@@ -49,7 +49,7 @@ struct oracle_side {
     int64_t folds;    /* combinations of all fold axes */
     int fold_axis[WEFT_MAX_AXES], nfold_axes;
     int64_t *fold;    /* of each: what it adds to the mesh position */
-    int64_t *coord;   /* of each: nlevels coordinates, one a level */
+    int64_t *coord;   /* of each: nlevels coordinates, one for each level */
     int64_t replicas; /* combinations of the free axes */
     int64_t *replica; /* of each: what it adds to the mesh position */
 };

@@ -1,6 +1,6 @@
 /* The summands of one element and the order of the fold.
  *
- * Level l is the l-th fold written; level 0 is folded first. Two terms stand in one group of level l when they have the
+ * Level l is the l-th fold written; level 0 is folded first. Two terms are in one group of level l if they have the
  * same coordinates at all levels from l on; the fold at level l combines groups of level l into groups of level l + 1.
  * Groups, like single terms, are taken in the order of their first term: owners before ghosts, by rank, by slot. */
 #include <stdlib.h>

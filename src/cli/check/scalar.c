@@ -1,5 +1,5 @@
-/* The arithmetic of one value; see scalar.h. All rounding goes through round_parts: an exact integer mantissa and an
- * exponent in, the nearest value of the format out, ties to even, once. */
+/* The arithmetic of one value; see scalar.h. All rounding goes through round_parts, which takes an exact integer
+ * mantissa and an exponent and returns the nearest value of the format, ties to even. */
 #include "cli/check/scalar.h"
 
 #include <inttypes.h>
@@ -143,7 +143,7 @@ static double round_double(const struct format *f, double v)
     return round_parts(f, signbit(v), (uint64_t)ldexp(frac, 53), exp - 53);
 }
 
-/* Toward zero, to the nearest end where it does not fit, NaN to 0. */
+/* Rounds toward zero, and to the nearest end of the range if the value does not fit. NaN gives 0. */
 static uint64_t truncate_to(int dtype, double v)
 {
     if (isnan(v))

@@ -19,8 +19,8 @@ union scalar {
 
 bool scalar_is_float(int dtype);
 int scalar_acc(int dtype); /* the dtype in which values of dtype are folded */
-/* The dtype in which a finished fold travels from a side of dtype src to one of dtype dst: the narrower, src's if
- * equal. */
+/* The dtype in which a finished fold is sent from a side of dtype src to one of dtype dst: the narrower one, or src if
+ * both have the same size. */
 int scalar_finished(int src, int dst);
 
 union scalar scalar_load(int dtype, const void *p);

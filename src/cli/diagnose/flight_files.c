@@ -15,7 +15,7 @@
 static int read_bytes(const char *path, char **out, size_t *len, struct failure *f)
 {
     struct stat st;
-    if (!stat(path, &st) && !S_ISREG(st.st_mode)) { /* before it is opened: a pipe would have to be waited for */
+    if (!stat(path, &st) && !S_ISREG(st.st_mode)) { /* before it is opened: to open a pipe would wait for a writer */
         failure_set(f, CLI_BAD, "%s: it is not a regular file", path);
         return CLI_BAD;
     }
@@ -46,7 +46,7 @@ static int read_bytes(const char *path, char **out, size_t *len, struct failure 
     return err;
 }
 
-/* Terminals must not obey what stands in a file: no control characters, neither ASCII's nor U+0080 to U+009F. */
+/* Terminals must not obey the contents of a file: removes control characters, those of ASCII and U+0080 to U+009F. */
 static void tame(char *bytes, size_t len)
 {
     for (size_t i = 0; i < len; i++) {
@@ -258,8 +258,8 @@ static int check_job(struct flight_files *fl, struct failure *f)
     return 0;
 }
 
-/* Where ranks were, as the others know it. Files of comms on one host say nothing, those of before there were hosts
- * neither. */
+/* On which hosts the ranks were, as the others know. Files of comms on one host do not say it, and neither do files of
+ * older versions. */
 static int read_hosts(struct flight_files *fl, struct failure *f)
 {
     fl->hosts = calloc((size_t)fl->ranks, sizeof *fl->hosts);

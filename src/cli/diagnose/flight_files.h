@@ -1,5 +1,5 @@
-/* What ranks wrote when a job hung or failed (the flight recorder's files), read and checked for weft diagnose. Nothing
- * in a file is trusted; what it says is shown without control characters. */
+/* The flight recorder's files, which ranks wrote when a job hung or failed, read and checked for weft diagnose. Nothing
+ * in a file is trusted; its texts are shown without control characters. */
 #ifndef WEFT_CLI_DIAGNOSE_FLIGHT_FILES_H
 #define WEFT_CLI_DIAGNOSE_FLIGHT_FILES_H
 #include <stdbool.h>
@@ -14,7 +14,7 @@ struct flight_wait {
     int rank, on;
     const char *comm;
     const char *peer; /* what the rank knows of it: "here", "left", "died" */
-    const char *call; /* the meeting that it is missed in; NULL: a message of a run */
+    const char *call; /* the meeting in which it is missing; NULL: a message of a run */
     int64_t meeting;
     /* of a run: */
     int64_t exec, run;
@@ -38,8 +38,8 @@ struct flight_files {
     struct flight_file *files;
     int n;
     int ranks;          /* of the job */
-    bool *here;         /* of which there are files */
-    const char **hosts; /* of each rank, where there are several; NULL: not told */
+    bool *here;         /* ranks that have files */
+    const char **hosts; /* of each rank, if there are several; NULL: not known */
     struct flight_wait *waits;
     size_t nwaits, cap;
 };

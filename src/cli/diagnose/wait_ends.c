@@ -6,11 +6,11 @@
 
 struct walk {
     const struct flight_files *fl;
-    size_t *first;      /* of each rank, into the waits, which stand in order of their ranks */
-    int *order, *low;   /* when a rank was first seen, from 1 on; the earliest that it reaches */
+    size_t *first;      /* of each rank, into the waits, which are sorted by rank */
+    int *order, *low;   /* when a rank was first seen, from 1 on; the earliest rank that it reaches */
     bool *open;         /* its set is not known yet */
     size_t *at;         /* the next of its waits */
-    int *path, npath;   /* ranks that are walked through */
+    int *path, npath;   /* ranks on the path of the walk */
     int *stack, nstack; /* ranks whose set is not known yet */
     int seen;
 };
@@ -30,7 +30,7 @@ static void lower(struct walk *w, int rank, int to)
         w->low[rank] = to;
 }
 
-/* A rank and all that it reaches. */
+/* Walks through a rank and all that it reaches. */
 static void walk_from(struct walk *w, int start, struct wait_ends *e)
 {
     see(w, start);
@@ -62,7 +62,7 @@ static void walk_from(struct walk *w, int start, struct wait_ends *e)
 
 static void find_ends(const struct flight_files *fl, struct wait_ends *e)
 {
-    for (size_t i = 0; i < fl->nwaits; i++) /* somebody waits for it */
+    for (size_t i = 0; i < fl->nwaits; i++) /* a rank waits for it */
         e->is_end[e->set[fl->waits[i].on]] = true;
     for (size_t i = 0; i < fl->nwaits; i++)
         if (e->set[fl->waits[i].rank] != e->set[fl->waits[i].on])

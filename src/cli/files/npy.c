@@ -1,5 +1,5 @@
 /* The header of a .npy file: a magic text, a version, a length, and a Python dict with 'descr', 'fortran_order' and
- * 'shape'. It is read by a scanner for just that dict; everything else is refused with a reason. */
+ * 'shape'. A scanner reads only this dict; everything else is refused with a reason. */
 #include "cli/files/npy.h"
 
 #include <inttypes.h>

@@ -7,9 +7,9 @@
 
 #include "weft.h"
 
-#define NPY_PRELUDE 12           /* bytes that tell how long the header is; version 1 needs 10 of them */
+#define NPY_PRELUDE 12           /* bytes that say how long the header is; version 1 needs 10 of them */
 #define NPY_HEADER_MAX (1 << 20) /* longer headers are refused: those of plain arrays have a hundred bytes */
-#define NPY_WHY 256              /* room for the words of an error */
+#define NPY_WHY 256              /* room for the text of an error */
 
 struct npy {
     int dtype; /* enum weft_dtype */
@@ -24,10 +24,10 @@ int npy_header_length(const void *start, size_t n, int64_t *length, char why[NPY
 /* Reads a whole header of n bytes (npy_header_length's, prelude included). 0, or -1 with the reason in why. */
 int npy_parse(const void *header, size_t n, struct npy *out, char why[NPY_WHY]);
 
-/* Writes a header (version 1) for a dense array, a multiple of 64 bytes long. The length, or 0 if numpy has no such
- * dtype or cap is too small; 512 bytes are always enough. */
+/* Writes a header (version 1) for a dense array, a multiple of 64 bytes long. Returns the length, or 0 if numpy does
+ * not have the dtype or cap is too small; 512 bytes are always enough. */
 size_t npy_write_header(int dtype, int ndim, const int64_t *shape, void *buf, size_t cap);
-const char *npy_descr(int dtype); /* "<f4"; NULL where numpy has none */
+const char *npy_descr(int dtype); /* "<f4"; NULL if numpy does not have the dtype */
 /* "(3, 4)", "(5,)", "()"; returns buf. 256 bytes are always enough. */
 char *npy_shape_text(int ndim, const int64_t *shape, char *buf, size_t cap);
 #endif

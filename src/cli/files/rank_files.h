@@ -16,19 +16,20 @@ struct rank_files_pattern {
     const char *text;
     enum rank_files_format format;
 };
-/* Exit code. Several files (ranks > 1) need a %r; the format is the end of the name and must be able to hold dtype. */
+/* Returns an exit code. Several files (ranks > 1) need a %r. The end of the name is the format, which must be able to
+ * hold dtype. */
 int rank_files_pattern(struct rank_files_pattern *out, const char *option, const char *text, int64_t ranks, int dtype,
                        struct failure *why);
 char *rank_files_name(const struct rank_files_pattern *p, int rank); /* malloc'ed; NULL when memory is out */
 
-/* What stands in one file: the dense local buffer of a rank. */
+/* The contents of one file: the dense local buffer of a rank. */
 struct rank_files_piece {
     int rank, dtype;
     const weft_local *local;
 };
-/* Is the file what the layout says? Reads its header only. */
+/* Checks the file against the layout. Reads only its header. */
 int rank_files_check(const struct rank_files_pattern *p, const struct rank_files_piece *piece, struct failure *why);
-/* Reads it into data (local->bytes); checks it again. */
+/* Reads the file into data (local->bytes) and checks it again. */
 int rank_files_read(const struct rank_files_pattern *p, const struct rank_files_piece *piece, void *data,
                     struct failure *why);
 #endif

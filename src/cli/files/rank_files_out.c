@@ -1,5 +1,5 @@
 /* Outputs that appear together; see rank_files_out.h. Each file is written under a name of its own beside its place,
- * and renamed when all are complete. What stood in its place is kept under a third name until the last file is in
+ * and renamed when all are complete. The file that it replaces is kept under a third name until the last file is in
  * place. */
 #define _GNU_SOURCE
 #include "cli/files/rank_files_out.h"
@@ -41,7 +41,7 @@ static void watch(struct rank_files_out *o)
     watching = true;
 }
 
-/* The set changes with the signals held back, so that the handler sees it whole. */
+/* Signals are blocked while the set changes, so that the handler sees a consistent set. */
 static void hold_signals(bool hold)
 {
     sigset_t set;
@@ -159,13 +159,13 @@ int rank_files_out_add(struct rank_files_out *o, const struct rank_files_pattern
 
 /* ---- all of them ---- */
 
-/* Keeps what stands in the target's place under another name. false with errno. */
+/* Keeps the file in the target's place under another name. False: errno says why. */
 static bool keep_old(struct rank_files_out *o, size_t i)
 {
     struct stat st;
     if (lstat(o->target[i], &st))
         return errno == ENOENT;
-    if (!S_ISREG(st.st_mode)) { /* it came there since it was checked */
+    if (!S_ISREG(st.st_mode)) { /* it was put there after the check */
         errno = EEXIST;
         return false;
     }
@@ -188,7 +188,7 @@ static void sync_folder(const char *name)
     char *copy = strdup(name);
     int fd = copy ? open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     if (fd >= 0) {
-        fsync(fd); /* some file systems cannot: the files themselves are on disk */
+        fsync(fd); /* some file systems cannot sync a folder; the files themselves are on disk */
         close(fd);
     }
     free(copy);

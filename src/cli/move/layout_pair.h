@@ -7,15 +7,15 @@
 struct layout_pair {
     weft_layout *src, *dst;
     int world;         /* ranks: as many as the layouts use, or more if the transport has more */
-    weft_plan **plans; /* one a rank after layout_pair_lower */
+    weft_plan **plans; /* one for each rank after layout_pair_lower */
 };
 
 /* Sums over all ranks. */
 struct layout_pair_totals {
     const char *kind, *algorithm;
     int64_t sent, received, copied, folded, bound, stated, steps, buckets, scratch;
-    int64_t chunks;                         /* each counts at its sender and at its receiver */
-    int64_t busiest_sent, busiest_received; /* bytes; below, the first rank with that number */
+    int64_t chunks;                         /* each is counted at its sender and at its receiver */
+    int64_t busiest_sent, busiest_received; /* bytes; below, the first rank that has this number */
     int busiest_sender, busiest_receiver;
     int holders, receivers; /* ranks of the source's and of the destination's mesh */
 };

@@ -57,7 +57,7 @@ void runner_free(const struct runner_place *p, void *memory, size_t bytes)
         free(memory);
 }
 
-/* Said before all plans are made. */
+/* Checked before all plans are made. */
 static int check_number(const char *url, const struct runner_place *p, int world, struct failure *why)
 {
     if (p->ranks > RANKS_MAX || world > RANKS_MAX)
@@ -125,7 +125,7 @@ static int move_inside(weft_comm *c, struct runner_window *w)
     return err;
 }
 
-/* Puts a rank's two views into window memory; where they share a buffer, so do the copies. */
+/* Puts a rank's two views into window memory. If they share a buffer, the copies do, too. */
 static int make_windows(weft_comm *c, struct runner_window *w, weft_view *src, weft_view *dst)
 {
     w[0] = (struct runner_window){.outside = src->data, .bytes = src->bytes};
@@ -202,13 +202,13 @@ static int close_rank(void *arg, int rank)
 
 /* ---- all ranks together ---- */
 
-/* What one process of a job came to. */
+/* The result of one process of a job. */
 struct outcome {
     int32_t err;
     char text[1020];
 };
 
-/* Every process of the job learns what all came to: an allgather of outcomes, on the job's own comm. */
+/* Gives the results of all processes to every process of the job: an allgather on the job's own comm. */
 static int share_outcomes(weft_comm *job, const struct outcome *mine, struct outcome *all)
 {
     char src[64], dst[64];
@@ -245,7 +245,7 @@ static int say(struct failure *why, int rank, int err, const char *text)
     return err;
 }
 
-/* The first code of all that is not 0, by rank, and its text. */
+/* The code of the first rank whose code is not 0, and its text. */
 static int job_agree(const struct runner_place *p, const struct outcome *mine, struct failure *why)
 {
     int rank = weft_comm_rank(p->job);

@@ -51,7 +51,7 @@ void rank_output_read(struct rank_output *t)
 
 void rank_output_close(struct rank_output *t)
 {
-    int left = 0; /* now: what the rank has left behind may write for ever */
+    int left = 0; /* only what is there now: processes that the rank has left behind may write for ever */
     if (t->fd >= 0 && ioctl(t->fd, FIONREAD, &left))
         left = 0;
     while (left > 0) {

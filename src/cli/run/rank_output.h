@@ -12,6 +12,6 @@ struct rank_output {
 };
 
 void rank_output_open(struct rank_output *t, int fd, FILE *to, int rank);
-void rank_output_read(struct rank_output *t);  /* what has come; closes at the end */
+void rank_output_read(struct rank_output *t);  /* reads and prints what has come; closes at the end of the output */
 void rank_output_close(struct rank_output *t); /* reads what is left without waiting */
 #endif

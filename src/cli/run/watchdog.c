@@ -1,4 +1,5 @@
-/* See watchdog.h. Signals to the launcher's process group do not come here; its end comes as SIGTERM. */
+/* See watchdog.h. The watchdog does not get signals to the launcher's process group. It gets SIGTERM when the launcher
+ * ends. */
 #define _GNU_SOURCE
 #include "cli/run/watchdog.h"
 
@@ -10,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The watchdog must not keep open what the launcher prints into: readers wait for its end. */
+/* The watchdog must not keep the launcher's output open: readers wait for its end. */
 static void leave_output(void)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);

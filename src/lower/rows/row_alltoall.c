@@ -1,6 +1,6 @@
-/* Every member to every member. Pairwise: one partner a stage, so that no rank is sent to by all at once. Bruck: log2
- * stages for small slices. A slice for the member d further on travels by the bits of d, through scratch of other
- * members: more bytes move in fewer messages. */
+/* Every member sends to every member. Pairwise: one partner in each stage, so that not all ranks send to one at once.
+ * Bruck: log2 stages for small slices. A slice for the member d further on moves once for each bit of d, through
+ * scratch of other members: more bytes in fewer messages. */
 #include "base/error.h"
 #include "lower/rows/rows.h"
 
@@ -34,7 +34,7 @@ int row_alltoall_bruck(const struct job *j, const struct recognised *r)
     struct group g;
     slice_group_open(j, r, &g);
     int64_t n = g.size;
-    struct slice *at = arena_alloc(j->arena, (size_t)n * sizeof *at); /* the slice with d still to travel */
+    struct slice *at = arena_alloc(j->arena, (size_t)n * sizeof *at); /* the slice that still has to move by d */
     if (!at)
         return error_nomem();
     int rc = 0;
@@ -51,8 +51,8 @@ int row_alltoall_bruck(const struct job *j, const struct recognised *r)
         for (int64_t d = 0; d < n && !rc; d++) {
             if (!(d & bit))
                 continue;
-            /* It comes from the member that is behind by d's lower bits, this bit included; the higher bits are still
-             * to go. */
+            /* It comes from the member that is behind by d's lower bits, with this bit. The higher bits are still to
+             * come. */
             int64_t low = d & (2 * bit - 1), origin = (g.me - low + n) % n, to = (origin + d) % n;
             rc = slice_open(&g, origin, to, 0, 1, &at[d]);
             if (!rc)

@@ -1,5 +1,5 @@
 /* Folds in two levels, for groups on several hosts: the terms of a host's ranks are folded inside the host, so that one
- * partial value of each host crosses the network. The result enters a host once and is handed on inside.
+ * partial value of each host crosses the network. The result enters a host once and is passed on inside.
  *
  * A slice is folded by its owner. On the owner's host its terms go to the owner directly. On every other host they go
  * to a leader, which folds them and sends the partial value. For an allreduce the piece is cut so that all ranks of all
@@ -15,7 +15,7 @@
 /* The group's members, host by host in the order of their first members. */
 struct levels {
     const struct job *j;
-    struct group g;      /* of kinds with axes */
+    struct group g;      /* for kinds with axes */
     bool rooted;         /* kinds without axes: all of the source's ranks */
     int64_t size;        /* members */
     int64_t *member;     /* their numbers in the group, or on the source's mesh */
@@ -24,7 +24,7 @@ struct levels {
     int64_t me, home;    /* this rank's place among the members, and its host; -1: it is not a member */
 };
 
-/* A slice on its way to its owner. */
+/* A slice that goes to its owner. */
 struct share {
     int64_t owner; /* the owner's place; -1: a root that is not a member */
     int64_t host;  /* the owner's host; -1: one without members */
@@ -91,7 +91,7 @@ static int partial_dtype(const struct levels *l, int64_t host)
     return members_on(l, host) > 1 ? dtype_acc(raw) : raw;
 }
 
-/* The term of the member at a place, as its owner or this rank places it. */
+/* The term of the member at a place. */
 static int open_term(const struct levels *l, const struct share *s, int64_t place, int64_t to, struct slice *out)
 {
     if (l->rooted)
@@ -99,7 +99,7 @@ static int open_term(const struct levels *l, const struct share *s, int64_t plac
     return slice_open(&l->g, l->member[place], l->member[to], s->part, s->pieces, out);
 }
 
-/* Takes the terms of a host's members, at one of them or at the owner: this rank's own, and those of the others. */
+/* Collects the terms of a host's members, at one of them or at the owner: this rank's own, and those of the others. */
 static int take_terms(const struct levels *l, const struct share *s, int64_t host, struct slice *term)
 {
     int rc = 0;
@@ -161,7 +161,7 @@ static int send_to_mates(const struct levels *l, const struct slice *b, int32_t 
     return rc;
 }
 
-/* Spreads what the owner has folded. */
+/* Sends what the owner has folded to all members. */
 static int hand_down(const struct levels *l, const struct share *s, const struct slice *done)
 {
     struct slice b;
@@ -258,7 +258,7 @@ int row_levels_reduce(const struct job *j, const struct recognised *r)
     return rc;
 }
 
-/* ---- where it fits ---- */
+/* ---- when it can be used ---- */
 
 /* Which hosts of one group and of another have the same members. */
 struct likeness {
@@ -298,7 +298,7 @@ int row_levels_alike(const struct job *j, const struct recognised *r, bool *alik
     *alike = true;
     if (!r->axes || !j->fold || j->s_replicas == 1) /* below, the axes are folded ones and split nothing */
         return 0;
-    /* Hosts are numbered below the entries of the machine, of which there may be more than ranks in the world. */
+    /* Host numbers are less than the number of the machine's ranks, which may be more than the ranks of the world. */
     size_t hosts = (size_t)(j->machine->host ? j->machine->ranks : j->d->world);
     struct likeness x = {arena_alloc(j->arena, hosts * sizeof *x.there), arena_alloc(j->arena, hosts * sizeof *x.here)};
     if (!x.there || !x.here)

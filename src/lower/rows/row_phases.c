@@ -1,12 +1,12 @@
-/* Folds among the members of a group, each with all others at once. One phase: each member that wants a value gets all
+/* Folds among the members of a group, each with all others at once. One phase: each member that needs a value gets all
  * its terms and folds them itself. Two phases, for an allreduce: each member folds one slice and sends it to all.
  * Replicas outside the group do the same among themselves; the general lowering would fold once for all of them and
  * spread the result. */
 #include "base/error.h"
 #include "lower/rows/rows.h"
 
-/* Member `to` gets slice `part` of `pieces` of what it wants from all members, and folds them; the others send theirs.
- */
+/* Member `to` gets slice `part` of `pieces` of what it needs from all members and folds them. The others send
+ * theirs. */
 static int collect(const struct group *g, int64_t to, int64_t part, int64_t pieces, bool keep, struct slice *out)
 {
     const struct job *j = g->j;

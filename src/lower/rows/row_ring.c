@@ -1,4 +1,4 @@
-/* Rings. A slice goes round the group, from member to member: it is gathered as it is, or folded with each member's
+/* Rings. A slice goes round the group, from member to member. A gather passes it on as it is; a fold adds each member's
  * term on its way to its owner. In both directions (ring2) half of each slice goes either way, so that both directions
  * of every link are busy. */
 #include "base/dtype.h"

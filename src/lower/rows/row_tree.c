@@ -1,5 +1,5 @@
-/* Binomial trees between one root and many: log2 stages. Members are numbered from the root on;
- * member v's parent is v without its highest bit. The root may stand outside the mesh. */
+/* Binomial trees between one root and many: log2 stages. Members are numbered from the root on; member v's parent is v
+ * without its highest bit. The root may be outside the mesh. */
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/math.h"
@@ -11,7 +11,7 @@ struct tree {
     int root;
     int64_t at;   /* the root's position in the mesh, or -1 */
     int64_t size; /* members */
-    int64_t me;   /* -1: not one of them */
+    int64_t me;   /* -1: this rank is not a member */
 };
 
 static void tree_open(const weft_layout *mesh, int root, int rank, struct tree *t)
@@ -58,8 +58,8 @@ int row_tree_broadcast(const struct job *j, const struct recognised *r)
     return rc;
 }
 
-/* Stage s of the reduction is the broadcast's stage (last - s) with its arrows turned. A root outside the mesh has no
- * term of its own. */
+/* Stage s of the reduction is the broadcast's stage (last - s) in the opposite direction. A root outside the mesh has
+ * no term of its own. */
 int row_tree_reduce(const struct job *j, const struct recognised *r)
 {
     struct tree t;

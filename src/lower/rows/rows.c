@@ -9,7 +9,7 @@
 #include "base/math.h"
 #include "plan/plan.h"
 
-/* ---- stated volumes: formulas, not counts of what the lowering put down ---- */
+/* ---- stated volumes: formulas, not counts of the nodes that the lowering made ---- */
 
 static int64_t local_count(const weft_layout *l, int64_t index)
 {
@@ -261,7 +261,7 @@ static void cost_direct(const char *kind, int64_t hosts, int64_t p, int64_t m, i
         *c = (struct row_cost){1, p - 1, bytes - bytes / p};
 }
 
-/* How some ranks are placed on hosts, and how many sets of ranks like it share the link of one of them. */
+/* How a set of ranks is placed on hosts, and how many sets with the same placement share the link of one host. */
 struct placement {
     int64_t ranks, hosts, sets;
 };
@@ -292,10 +292,12 @@ static int64_t price(const struct job *j, bool hosts, const struct row_cost *c)
     int64_t latency = hosts ? j->machine->latency_ns : 2000, each = hosts ? 500 : 100;
     int64_t rate = hosts ? j->machine->bytes_per_us : 10000;
     wide ns = (wide)c->depth * latency + c->messages * each + (wide)c->bytes * 1000 / rate;
-    return ns > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)ns; /* a cost of "for ever" can still be added up */
+    /* Bounded, so that costs can be added without overflow. */
+    return ns > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)ns;
 }
 
-/* Volumes and costs of a group of p are products of these: do they fit into 64 bits, with room? */
+/* Do the volumes and costs of a group of p, which are products of these numbers, fit into 64 bits with room to
+ * spare? */
 static bool countable(const struct job *j, int64_t p)
 {
     int64_t all, ranks = max64(p, j->d_replicas);

@@ -31,8 +31,8 @@ struct row {
     const char *kind; /* the kind of pair that it is for, as recognise.h names them */
     unsigned is;      /* of enum row_is */
     int (*lower)(const struct job *j, const struct recognised *r);
-    /* This rank's share of the bytes that the algorithm moves; the sum over all ranks is all that it sends. Negative:
-     * an error. */
+    /* This rank's share of the bytes that the algorithm moves; the sum over all ranks is what all of them send.
+     * Negative: an error. */
     int64_t (*stated)(const struct job *j, const struct recognised *r);
     /* bytes: of the larger of one rank's source and destination pieces. NULL: row_levels_cost says it. */
     void (*cost)(int64_t members, int64_t bytes, struct row_cost *out);
@@ -70,8 +70,8 @@ int row_levels_reduce(const struct job *j, const struct recognised *r);
 int64_t row_levels_stated_allreduce(const struct job *j, const struct recognised *r);
 int64_t row_levels_stated_reduce_scatter(const struct job *j, const struct recognised *r);
 int64_t row_levels_stated_reduce(const struct job *j, const struct recognised *r);
-/* Do all groups that fold the same elements lie on hosts in the same way? Otherwise they would fold them in different
- * orders. */
+/* Are all groups that fold the same elements placed on hosts in the same way? Otherwise they would fold them in
+ * different orders. */
 int row_levels_alike(const struct job *j, const struct recognised *r, bool *alike);
 /* The costs of the levels' algorithms between hosts, and inside one. */
 void row_levels_cost(const char *kind, int64_t hosts, int64_t members, int64_t bytes, struct row_cost *between,

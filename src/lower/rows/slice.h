@@ -12,23 +12,23 @@ struct group {
 void slice_group_open(const struct job *j, const struct recognised *r, struct group *g);
 int slice_group_rank(const struct group *g, int64_t member);
 
-/* Where a slice is on this rank: the parts of its boxes, and the nodes that put them there. */
+/* Where a slice is on this rank: the parts of its boxes, and the nodes that write them. */
 struct slice {
     const struct job *j;
     size_t n, cap;    /* boxes */
     struct span *box; /* n * ndim */
     int space;        /* enum plan_space, 0: not here */
-    uint32_t *buf;    /* TEMP: one a box */
-    uint32_t *node;   /* one a box; DRAFT_NONE where the slice is in the source buffer */
+    uint32_t *buf;    /* TEMP: one for each box */
+    uint32_t *node;   /* one for each box; DRAFT_NONE if the slice is in the source buffer */
 };
 
-/* Makes slice (i, k). It is in the source buffer if i is this rank. With pieces > 1 it is only number `part` of that
- * many even cuts. */
+/* Makes slice (i, k). It is in the source buffer if i is this rank. With pieces > 1 it is only number `part` of
+ * `pieces` even cuts. */
 int slice_open(const struct group *g, int64_t i, int64_t k, int64_t part, int64_t pieces, struct slice *out);
-/* Makes a slice of the whole tensor, where neither side is split. It is in the source buffer if `here`. */
+/* Makes a slice of the whole tensor, for pairs in which neither side is split. It is in the source buffer if `here`. */
 int slice_whole(const struct job *j, bool here, int64_t part, int64_t pieces, struct slice *out);
-/* slice_boxes: the boxes of a product of runs, cut to what a message may have, without a place. slice_places: room for
- * their places. */
+/* slice_boxes makes the boxes of a product of runs, cut to the most elements of a part of a message, without places.
+ * slice_places makes room for their places. */
 int slice_boxes(struct slice *b, const struct pair_runs *runs);
 int slice_places(struct slice *b);
 int64_t slice_count(const struct slice *b); /* elements */
@@ -36,14 +36,14 @@ int slice_send(const struct slice *b, int32_t stage, int peer, int wire);
 /* Receive into scratch of the wire's dtype, or straight into the destination. */
 int slice_recv_temp(struct slice *b, int32_t stage, int peer, int wire);
 int slice_recv_dst(struct slice *b, int32_t stage, int peer, int wire);
-/* Receives a finished value that this rank sends on: into the destination and, where the wire's dtype is another, also
+/* Receives a finished value that this rank sends on: into the destination and, if the wire's dtype is another, also
  * into scratch as it came. */
 int slice_recv_on(struct slice *b, int32_t stage, int peer, int wire);
 /* Copies the slice into the destination; the slice itself stays where it is. */
 int slice_copy_dst(const struct slice *b, int32_t stage);
-/* Folds terms[0..n), which are the same slice, in this order, into *out. last: *out is the finished value, divided by
- * div, in the destination; with `keep`, and where the wire's dtype is another, it is also in scratch, from which it can
- * be sent on. Otherwise *out is a partial value in scratch of the accumulation dtype. */
+/* Folds terms[0..n), which are the same slice, in this order, into *out. With `last`, *out is the finished value,
+ * divided by div, in the destination. With `keep`, and if the wire's dtype is another, it is also in scratch, from
+ * which it can be sent on. Without `last`, *out is a partial value in scratch of the accumulation dtype. */
 int slice_fold(const struct slice *terms, size_t n, int32_t stage, bool last, bool keep, int64_t div,
                struct slice *out);
 #endif

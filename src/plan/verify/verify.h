@@ -1,4 +1,4 @@
-/* What the files of verify share. Verify never sees an element: it follows boxes.
+/* What the files of verify share. Verify never looks at single elements: it follows boxes.
  *
  *   verify_passes.c the passes in order, and what all plans must have in common
  *   verify_graph.c  messages to their receives, an order of all steps, which step waits for which
@@ -9,8 +9,7 @@
  *   verify_run.c    the steps of all ranks in order, on values; the same bits everywhere
  *   verify_alias.c  in place: reads before writes
  *   verify_text.c   words for errors
- *   verify.c        lookups that all of them share
- */
+ *   verify.c        lookups that all of them share */
 #ifndef WEFT_PLAN_VERIFY_VERIFY_H
 #define WEFT_PLAN_VERIFY_VERIFY_H
 #include <stdbool.h>
@@ -23,13 +22,13 @@
 
 #define verify_refuse(...) error_set(WEFT_EINVAL, "verify: " __VA_ARGS__)
 
-/* What a part holds, the same for each element of its box: a term of the source, a fold of terms, or an op's
- * identity. `set` names it up to the order of terms, `order` with it; a fold that is open can take in more terms. */
+/* What a part holds, the same for each element of its box: a term of the source, a fold of terms, or an op's identity.
+ * `set` identifies it without the order of terms, `order` with the order. An open fold can take in more terms. */
 enum verify_kind { VERIFY_TERM = 1, VERIFY_OPEN, VERIFY_CLOSED, VERIFY_IDENTITY };
 enum verify_form {
     VERIFY_EXACT,   /* as it was read or folded, or in a dtype that holds all its values */
     VERIFY_ROUNDED, /* cast to the dtype of finished values */
-    VERIFY_FINAL    /* cast to the destination's dtype besides, and there is no way back */
+    VERIFY_FINAL    /* also cast to the destination's dtype, which cannot be undone */
 };
 struct verify_value {
     uint64_t set[2];
@@ -38,7 +37,7 @@ struct verify_value {
     uint8_t kind, op, form, dtype;
 };
 struct verify_fold {
-    struct verify_value first; /* while count is 1 this is all there is */
+    struct verify_value first; /* if count is 1, the only value */
     uint64_t set[2], order;
     int64_t count, inputs;
     int op;
@@ -49,23 +48,25 @@ struct verify_tensor {
     int ndim;
     int acc, fin;                 /* dtypes: of folds, of finished values */
     bool folds, ghosts;           /* some level of the source has several terms; ghosts are terms */
-    struct verify_value expected; /* unless ghosts are terms: then it depends on the box */
-    bool seen, differ;            /* folds of floats: some box was delivered, in this order; or in several */
+    struct verify_value expected; /* not if ghosts are terms: then it depends on the box */
+    /* Folds of floats: a box was delivered, in this order; boxes came in several orders. */
+    bool seen, differ;
     uint64_t order;
 };
 
 struct verify {
     const weft_plan *const *all;
     size_t ranks;
-    struct arena arena;         /* lives as long as this */
-    struct arena work;          /* for one question at a time: the function that asks it resets it */
-    size_t *step0, *part0;      /* rank r's steps and parts are numbered from step0[r], part0[r] on */
-    size_t *match;              /* SEND: its RECV, RECV: its SEND, by number */
-    size_t *next, *prev;        /* the messages of a channel in order, on either side; SIZE_MAX at the ends */
-    size_t *order, *at;         /* all steps, each after what it waits for; and where each stands in it */
-    uint32_t *writer;           /* of a part: the step that writes it, or PLAN_NONE */
-    uint32_t *origin;           /* of a part read from DST or TEMP: the part of this rank that it reads of */
-    struct verify_value *value; /* of a written part */
+    struct arena arena;    /* memory that lives as long as this struct */
+    struct arena work;     /* working memory of one check: the function that uses it resets it */
+    size_t *step0, *part0; /* rank r's steps and parts are numbered from step0[r], part0[r] on */
+    size_t *match;         /* SEND: its RECV, RECV: its SEND, by number */
+    size_t *next, *prev;   /* the messages of a channel in order, on either side; SIZE_MAX at the ends */
+    size_t *order, *at;    /* all steps, each after what it waits for; and the position of each in this order */
+    uint32_t *writer;      /* for each part: the step that writes it, or PLAN_NONE */
+    /* For each part that is read from DST or TEMP: the written part of this rank that contains it. */
+    uint32_t *origin;
+    struct verify_value *value; /* for each written part */
     struct verify_tensor *tensors;
 };
 
@@ -94,9 +95,9 @@ int verify_graph_match(struct verify *v); /* fills match, next, prev */
 int verify_graph_sort(struct verify *v);  /* fills order, at */
 
 /* ---- places ---- */
-/* Of one rank: fills writer and origin. */
+/* Fills writer and origin for one rank. */
 int verify_place(struct verify *v, size_t r);
-/* Does every position of r stand in one of the n runs of list, at the same place? 1, 0 or an error. */
+/* Is every position of r in one of the n runs of list, at the same place? Returns 1, 0 or an error. */
 int verify_place_within(const struct run *r, const struct run *list, size_t n, struct arena *work);
 
 /* ---- cover ---- */
@@ -106,14 +107,14 @@ struct verify_boxes {
     size_t n;
     const struct run *run;
 };
-/* Is each cell of the product of the maps' places in exactly one box? 1, 0 or an error; for 0 cell is one that is in
- * none or in several. Boxes lie inside of the maps. */
+/* Is each cell of the product of the maps' places in exactly one box? Returns 1, 0 or an error. For 0, `cell` is one
+ * that is in no box or in several. Boxes lie inside the maps. */
 int verify_cover(const struct verify_boxes *b, const struct runs *maps, int64_t *cell);
-/* Calls hit for pairs of boxes that share a cell, until it returns non-zero: that is handed on. */
+/* Calls hit for pairs of boxes that share a cell, until it returns non-zero, and returns that value. */
 int verify_cover_overlaps(const struct verify_boxes *b, struct arena *work, int (*hit)(void *arg, size_t i, size_t j),
                           void *arg);
 bool verify_cover_holds(const struct run *box, int ndim, const int64_t *cell);
-/* Elements of a run below x. */
+/* Number of elements of a run below x. */
 int64_t verify_cover_below(const struct run *r, int64_t x);
 
 /* ---- values ---- */
@@ -123,7 +124,7 @@ void verify_value_fold_start(struct verify_fold *f, int op);
 void verify_value_fold_add(struct verify_fold *f, const struct verify_value *x);
 /* With at least one input; div <= 1: no division. */
 struct verify_value verify_value_fold_end(const struct verify_fold *f, int64_t div, int acc);
-/* False when the value would be rounded where it must not be. */
+/* False if the cast would round the value where it must not be rounded. */
 bool verify_value_cast(struct verify_value *x, const struct verify_tensor *t, int dtype);
 /* Is x the value to be delivered, given what is expected? */
 bool verify_value_delivered(const struct verify_value *x, const struct verify_tensor *t,
@@ -134,12 +135,13 @@ bool verify_value_same_terms(const struct verify_value *a, const struct verify_v
 int verify_terms_tensor(struct verify *v, struct verify_tensor *t, const struct plan_tensor *from);
 /* The term that a part of a source buffer holds. */
 int verify_terms_leaf(struct verify *v, size_t r, const struct plan_part *part, struct verify_value *out);
-/* What the elements of a box have for a value in the source; 1 if not all have the same, 0 or an error. */
+/* The value that the elements of a box have in the source. Returns 0, 1 if not all have the same value, or an error. */
 int verify_terms_expected(struct verify *v, const struct verify_tensor *t, const struct plan_run *box,
                           struct verify_value *out);
-/* The op whose identity a destination part must hold, 0 if it must hold the value, -1 if some of it this, some that. */
+/* The op whose identity a destination part must hold, 0 if it must hold the value, -1 if some elements must hold the
+ * one and some the other. */
 int verify_terms_dst_op(const struct verify *v, size_t r, const struct plan_part *part);
-/* Words for what is wrong with terms (as values, sorted by set[0]) in a box: "the term of x=2 is missing". */
+/* The text for what is wrong with terms (as values, sorted by set[0]) in a box: "the term of x=2 is missing". */
 int verify_terms_compare(struct verify *v, const struct verify_tensor *t, const struct plan_run *box,
                          const struct verify_value *have, size_t n, struct text *out);
 

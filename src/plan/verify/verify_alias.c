@@ -1,10 +1,10 @@
-/* In place: a slot of the source and a slot of the destination that stand for the same element may
- * be one place in memory. Then every read of the element's source on a rank must have happened
- * before its destination is written there: the write must be reached from the read by waits. That
- * a channel is first in first out does not count.
+/* In place: a slot of the source and a slot of the destination that have the same element may be one place in memory.
+ * Then every read of the element's source on a rank must happen before its destination is written there: a chain of
+ * waits must lead from the write back to the read. That a channel is first in first out is not enough.
  *
- * When has a SEND read? Once a step that waits for it runs. If none does, its message may be taken
- * from the sender's memory as late as its RECV runs, and what feeds folds only as late as they. */
+ * When has a SEND read its parts? When a step that waits for it runs. If no step waits for it, the receiver may read
+ * the message from the sender's memory as late as its RECV runs, or, for parts that only folds read, as late as these
+ * folds run. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ struct access {
 /* A read that must come before a write on the same rank. */
 struct before {
     size_t write, read;
-    uint32_t part; /* that is read */
+    uint32_t part; /* the part that is read */
 };
 struct accesses {
     struct verify *v;
@@ -27,20 +27,20 @@ struct accesses {
     size_t n;
     struct before *before;
     size_t nbefore, cap;
-    size_t *seen, *queue; /* seen, of a step: in the past of the write at hand if it is `mark` */
+    size_t *seen, *queue; /* seen, for each step: `mark` if it comes before the current write */
     size_t mark;
-    bool *watched;           /* of a SEND: a step waits for it */
-    uint32_t *reader, *more; /* of a written part: a part that is read of it; of that: the next one */
-    uint32_t *reads;         /* of a read part: its step */
+    bool *watched;           /* for each SEND: a step waits for it */
+    uint32_t *reader, *more; /* reader, for each written part: the first part that reads it; more: the next one */
+    uint32_t *reads;         /* for each read part: its step */
 };
 
-/* Without folds, what is copied to a shared slot is there already; what is cast may not share. */
+/* Without folds, a copy writes the value that a shared slot has already. A tensor that is cast may not share slots. */
 static bool may_share(const struct verify_tensor *t)
 {
     return (t->folds || t->dst->nfolds > 0) && t->src->dtype == t->dst->dtype;
 }
 
-/* Does the part write another value to a shared slot than the source has there? */
+/* Does the part write a value to a shared slot that differs from the source's? */
 static bool changes(const struct verify *v, size_t r, uint32_t part)
 {
     return v->value[v->part0[r] + part].kind != VERIFY_TERM;
@@ -71,7 +71,7 @@ static int by_write(const void *a, const void *b)
     return (x->write > y->write) - (x->write < y->write);
 }
 
-/* Marks all that comes before step w and not before the place `floor` in the order of all steps. */
+/* Marks all steps that must come before step w, as far back as position `floor` in the order of all steps. */
 static void mark_past(struct accesses *x, size_t w, size_t floor)
 {
     const struct verify *v = x->v;
@@ -95,7 +95,7 @@ static void mark_past(struct accesses *x, size_t w, size_t floor)
     }
 }
 
-/* Have the folds, if nothing but folds reads part k of RECV i's rank, run before the write? */
+/* For part k on the rank of RECV i: is it read only by folds, and do all of these run before the write? */
 static bool folds_ran(const struct accesses *x, size_t i, uint32_t k)
 {
     const struct verify *v = x->v;
@@ -109,7 +109,7 @@ static bool folds_ran(const struct accesses *x, size_t i, uint32_t k)
     return ran || !folds;
 }
 
-/* Has the read been done when the write is, given the write's past? */
+/* Is the read done before the write, given the steps that come before the write? */
 static bool has_read(const struct accesses *x, const struct before *b)
 {
     const struct verify *v = x->v;
@@ -154,7 +154,7 @@ static int check_tensor(struct accesses *x, uint32_t tensor)
     for (size_t i = 0; i < x->n; i++)
         for (int d = 0; d < ndim; d++) {
             struct run a = verify_run_of(p, &p->parts[x->a[i].part], d);
-            a.to = a.at; /* the same element, wherever it stands */
+            a.to = a.at; /* compare elements, not places */
             a.tostep = a.step;
             run[i * (size_t)ndim + (size_t)d] = a;
         }

@@ -1,9 +1,8 @@
-/* Are slots written exactly once? Boxes may be strided and come in any number, so no grid is laid
- * over them. Instead each cell (t0, t1, ...) counts as the product of g0^t0, g1^t1, ... in the
- * field of 2^61 - 1: the sum over a box is a product of geometric sums, and boxes that cover every
- * cell once have the sum of the whole. (Two different sets of cells are two different polynomials
- * in g0, g1, ...; they agree at few points, and g is nothing that plans are made with.) Where the
- * sums differ, halving the region finds a cell that is wrong: it costs no more than the sum. */
+/* Are slots written exactly once? Boxes may be strided and numerous, so a grid of cells would cost too much. Instead
+ * each cell (t0, t1, ...) has the value g0^t0 * g1^t1 * ... in the field of 2^61 - 1. The sum over a box is a product
+ * of geometric sums, and boxes that cover every cell once have the sum of the whole. (Two different sets of cells are
+ * two different polynomials in g0, g1, ...; they agree at few points, and plans are made without knowledge of g.) If
+ * the sums differ, halving the region finds a cell that is wrong, which costs no more than the sum. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,7 +65,7 @@ static int64_t blocks_below(const struct run *r, int64_t x)
     return m < r->n ? m : r->n;
 }
 
-/* Of the block after m whole ones, how much lies below x. */
+/* How much of the block after m whole blocks lies below x. */
 static int64_t rest_below(const struct run *r, int64_t m, int64_t x)
 {
     int64_t rest = m < r->n ? x - (r->to + m * r->tostep) : 0;
@@ -235,7 +234,7 @@ static void sort_by_dim(const struct verify_boxes *b, int d, struct entry *e)
     qsort(e, b->n, sizeof *e, by_lo);
 }
 
-/* The dim in which the boxes overlap least: where most of them start at places of their own. */
+/* The dim in which the boxes overlap least: the one with the most different starts. */
 static int best_dim(const struct verify_boxes *b, struct entry *e)
 {
     int best = 0;
@@ -253,7 +252,7 @@ static int best_dim(const struct verify_boxes *b, struct entry *e)
     return best;
 }
 
-/* A sweep along one dim; `live` has the boxes that the sweep is in. */
+/* A sweep along one dim; `live` has the boxes that contain the current position. */
 int verify_cover_overlaps(const struct verify_boxes *b, struct arena *work, int (*hit)(void *arg, size_t i, size_t j),
                           void *arg)
 {

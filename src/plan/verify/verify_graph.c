@@ -1,7 +1,7 @@
-/* Which step waits for which. A step waits for its deps; a RECV waits for its SEND; the messages of a
- * channel go and come in the order of the plans. If some order of all steps respects all this,
- * no run can hang, whatever order the ranks take. A RECV has no deps: what has been sent can be
- * taken at once, so that messages under way never fill the room that others need to get there. */
+/* Which step waits for which. A step waits for its deps; a RECV waits for its SEND; the messages of a channel go and
+ * come in the order of the plans. If some order of all steps respects all this, no run can hang, whatever order the
+ * ranks take. A RECV has no deps: a message that was sent can be taken at once, so that messages in flight never fill
+ * the room that others need. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ struct message {
     int32_t peer;
     uint32_t step;
 };
-struct mail { /* of one rank and way, by peer and then in order of the plan */
+struct mail { /* the messages of one rank in one direction, by peer and then in order of the plan */
     struct message *v;
     size_t n;
 };
@@ -132,10 +132,10 @@ static int match_channel(struct verify *v, size_t a, const struct mail *sends, s
     return 0;
 }
 
-/* The wire's bytes of all messages are those that the algorithm says it moves. */
+/* Checks that all messages together have the bytes that the algorithm states. */
 static int check_volume(const struct verify *v)
 {
-    wide sent = 0, stated = 0; /* of one rank they fit into 64 bits */
+    wide sent = 0, stated = 0; /* wide: only the sum of one rank is known to fit into 64 bits */
     for (size_t r = 0; r < v->ranks; r++) {
         const weft_plan *p = v->all[r];
         stated += p->stated;
@@ -176,7 +176,7 @@ int verify_graph_match(struct verify *v)
 
 struct graph {
     size_t *after, *first; /* steps that have step i among their deps: after[first[i] .. first[i+1]) */
-    uint32_t *waits;       /* for how many a step waits still */
+    uint32_t *waits;       /* for how many steps each step still waits */
 };
 
 static int graph_init(struct verify *v, struct graph *g)
@@ -208,7 +208,7 @@ static int graph_init(struct verify *v, struct graph *g)
     return 0;
 }
 
-/* Of what step i waits for, something that never ran. */
+/* A step that step i waits for and that never ran. */
 static size_t stuck_on(const struct verify *v, const struct graph *g, size_t i)
 {
     size_t r = verify_rank_of(v, i);
@@ -228,12 +228,13 @@ static int refuse_cycle(struct verify *v, const struct graph *g)
     char one[VERIFY_TEXT], two[VERIFY_TEXT];
     while (!g->waits[i])
         i++;
-    for (size_t k = 0; k < n; k++) /* after n turns back it is in the cycle */
+    for (size_t k = 0; k < n; k++) /* after n steps back it is in the cycle */
         i = stuck_on(v, g, i);
     size_t a = verify_rank_of(v, i), j = i;
     do
         j = stuck_on(v, g, j);
-    while (verify_rank_of(v, j) == a); /* a cycle goes through two ranks: inside of one, steps wait for earlier ones */
+    /* A cycle goes through at least two ranks: inside one rank, steps wait only for earlier ones. */
+    while (verify_rank_of(v, j) == a);
     size_t b = verify_rank_of(v, j);
     return verify_refuse("a cycle of waits: %s and %s wait for each other",
                          verify_text_step(v, a, i - v->step0[a], one), verify_text_step(v, b, j - v->step0[b], two));

@@ -1,6 +1,6 @@
-/* Proves the plans of all ranks right, without data and without asking how they were made: from
- * the layouts follows what each destination slot must hold, from the steps what it will hold. Cost:
- * near linear in the parts of all plans, whatever the number of elements. */
+/* Proves that the plans of all ranks are right, without data and without knowledge of how they were made. The layouts
+ * say what each destination slot must hold, and the steps say what it will hold. The cost is nearly linear in the parts
+ * of all plans, and does not depend on the number of elements. */
 #include "plan/verify/verify.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Places: each part of one rank against the layouts and against what was written before.
  *
- *   SRC   read only, and what is read stands there (in the interior, or in ghosts that are terms)
- *   DST   what is written stands there, and every slot that stands for an element is written once
+ *   SRC   read only, and what is read is there (in the interior, or in ghosts that are terms)
+ *   DST   what is written belongs there, and every slot that has an element is written once
  *   TEMP  no two writes overlap
  *   a read of DST or TEMP lies in one part that a direct dep wrote, with the same positions at the same places */
 #include <inttypes.h>
@@ -19,18 +19,18 @@ struct places {
     size_t r;
     uint32_t *writer, *origin; /* of this rank's parts */
     struct arena arena;
-    struct map **src, **dst; /* one a tensor, once asked for */
-    /* Written parts: by buffer, newest first, and by their hash. */
+    struct map **src, **dst; /* one for each tensor, made when it is first needed */
+    /* Written parts, by buffer (newest first) and by hash. */
     uint32_t *head, *older, *nwritten;
     uint32_t *table;
     size_t mask;
-    size_t *waited; /* of a step: the last step, plus one, that has it among its deps */
+    size_t *waited; /* for each step: 1 + the last step that has it among its deps */
 };
 
 int verify_place_within(const struct run *r, const struct run *list, size_t n, struct arena *work)
 {
     int64_t end = r->at + (r->n - 1) * r->step + r->len;
-    for (size_t i = 0; i < n; i++) { /* mostly one interval holds it all */
+    for (size_t i = 0; i < n; i++) { /* in most cases one interval holds all of it */
         const struct run *m = &list[i];
         if (m->n == 1 && r->at >= m->at && end <= m->at + m->len && r->to - r->at == m->to - m->at &&
             r->step == r->tostep)
@@ -51,7 +51,7 @@ int verify_place_within(const struct run *r, const struct run *list, size_t n, s
     return rc ? rc : same == r->n * r->len;
 }
 
-/* The positions and places of this rank's buffer on one side. Of a source only what may be read. */
+/* The positions and places of this rank's buffer on one side. For a source only what may be read. */
 static int map_of(struct places *x, uint32_t tensor, bool src, struct map **out)
 {
     struct map **m = src ? &x->src[tensor] : &x->dst[tensor];
@@ -154,7 +154,7 @@ static int part_meets(void *arg, size_t i, size_t j)
     return 1;
 }
 
-/* Does what is read touch what was written, positions aside? */
+/* Do the places that are read overlap the places that were written? Positions are ignored. */
 static int part_touches(struct places *x, const struct plan_part *a, const struct plan_part *b)
 {
     struct run run[2 * WEFT_MAX_DIMS];
@@ -182,7 +182,7 @@ static int refuse_read(struct places *x, size_t s, const struct plan_part *part)
     return verify_refuse("%s reads %s, %s", step, what, words);
 }
 
-/* The written part that k lies in, whose step must be among the direct deps. */
+/* Finds the written part that contains part k. The step that wrote it must be among the direct deps. */
 static int find_origin(struct places *x, size_t s, uint32_t k)
 {
     const struct plan_part *part = &x->p->parts[k];
@@ -289,7 +289,7 @@ static int check_dst(struct places *x, uint32_t tensor)
         cells *= runs_count(&m->dim[d]);
     uint32_t head = x->head[buf];
     if (x->nwritten[buf] == 1 ? x->p->parts[head].count == cells : x->nwritten[buf] == 0 && cells == 0)
-        return 0; /* one part has it all, and stands where it should */
+        return 0; /* one part has all of it, at the right place */
     rc = boxes_of(x, buf, &b, &parts);
     if (!rc)
         rc = verify_cover(&b, m->dim, cell);

@@ -1,6 +1,6 @@
-/* Runs the plans of all ranks on values instead of numbers: every step once, in an order that
- * respects all waits. What is read was settled before (verify_place.c), so any such order gives
- * the same values. What comes to a destination is compared with what must be there. */
+/* Runs the plans of all ranks on values instead of numbers: every step once, in an order that respects all waits.
+ * verify_place.c has found which written part each read gets, so any order that respects the waits gives the same
+ * values. What is written to a destination is compared with what must be there. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,9 +22,9 @@ static int read_part(struct verify *v, size_t r, uint32_t k, struct verify_value
 /* ---- words for a wrong value ---- */
 
 typedef VEC(struct verify_value) terms;
-enum { EXPLAIN_TERMS = 1 << 16 }; /* beyond it a text says less */
+enum { EXPLAIN_TERMS = 1 << 16 }; /* with more terms the error text is shorter */
 
-/* The terms that came into a written part, each as often as it did. */
+/* The terms that went into a written part, each as often as it did. */
 static int gather(struct verify *v, size_t r, uint32_t k, terms *out)
 {
     const weft_plan *p = v->all[r];
@@ -88,7 +88,7 @@ static int refuse_cast(struct verify *v, size_t r, size_t s, const struct plan_p
                          weft_dtype_name(t->fin), weft_dtype_name(t->dst->dtype));
 }
 
-/* The order of a fold of floats is part of its bits. Boxes are compared later, if there are several orders at all. */
+/* The bits of a fold of floats depend on its order. Boxes are compared later, if there are several orders. */
 static void note_order(struct verify_tensor *t, const struct verify_value *x)
 {
     if (!t->folds || !dtype_is_float(t->src->dtype) || x->kind == VERIFY_TERM)
@@ -288,7 +288,7 @@ static int by_tensor(const void *a, const void *b)
     return (x->tensor > y->tensor) - (x->tensor < y->tensor);
 }
 
-/* Of the tensors that come in several orders, every two boxes that meet have one. */
+/* For tensors that were folded in several orders: checks that any two boxes that overlap have the same order. */
 static int check_bits(struct verify *v)
 {
     VEC(struct copy) all = {0};
@@ -328,7 +328,7 @@ int verify_run(struct verify *v)
         case PLAN_COPY: rc = run_copy(v, r, s); break;
         case PLAN_REDUCE: rc = run_reduce(v, r, s); break;
         case PLAN_RECV: rc = run_recv(v, r, s); break;
-        default: /* what a SEND carries is read with its RECV: it cannot change in between */ break;
+        default: /* a SEND is evaluated with its RECV: its parts cannot change in between */ break;
         }
     }
     return rc ? rc : check_bits(v);

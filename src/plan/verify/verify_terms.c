@@ -1,11 +1,10 @@
 /* Which terms an element has, and what a destination must hold.
  *
- * A term is known by what tells the copies of an element apart in the source's folds: the
- * coordinates on the fold axes, and, when ghosts are terms, for each dim with ghosts the piece
- * that holds the slot and how far the slot is from the position (which tells turns of a periodic
- * dim apart). Free axes do not count: replicas are the same term. Along a box these names stay
- * the same, and the terms of an element are all combinations: of coordinates, and of the slots
- * that stand for its position in each dim. */
+ * A term is identified by what distinguishes the copies of an element in the source's folds: the coordinates on the
+ * fold axes. If ghosts are terms, the identity also has, for each dim with ghosts, the piece that holds the slot and
+ * the distance of the slot from the position (which distinguishes turns of a periodic dim). Free axes do not count:
+ * replicas are the same term. The identity is the same along a box. The terms of an element are all combinations of
+ * coordinates and of the slots that have its position in each dim. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -75,7 +74,7 @@ struct expect {
     const weft_layout *l;
     struct cover cover[WEFT_MAX_DIMS];
     int64_t coord[WEFT_MAX_AXES], pick[WEFT_MAX_DIMS];
-    /* With a visitor the terms are handed to it one by one instead. */
+    /* If there is a visitor, it gets the terms one by one instead. */
     bool (*visit)(void *arg, const struct expect *e, const uint64_t id[2]);
     void *arg;
     bool stop;
@@ -147,7 +146,7 @@ int verify_terms_tensor(struct verify *v, struct verify_tensor *t, const struct 
     return t->ghosts ? 0 : verify_terms_expected(v, t, NULL, &t->expected);
 }
 
-/* ---- the slots that stand for a run of positions ---- */
+/* ---- the slots that have a run of positions ---- */
 
 struct covering {
     struct verify *v;
@@ -187,8 +186,8 @@ static int cover_piece(void *arg, int64_t piece)
     return rc;
 }
 
-/* The slots of the first position; 1 if another position of the box has others. Terms of a part are there for all of
- * its positions, so it is enough that no position has more slots than the first. */
+/* Finds the slots of the first position; returns 1 if another position of the box has other slots. The terms of a part
+ * exist for all of its positions, so it is enough that no position has more slots than the first. */
 static int cover_dim(struct verify *v, const weft_layout *l, int dim, const struct plan_run *box, struct cover *out)
 {
     struct covering c = {.v = v,
@@ -229,7 +228,7 @@ int verify_terms_expected(struct verify *v, const struct verify_tensor *t, const
 
 /* ---- what a destination holds ---- */
 
-/* 1: all slots of the part are ghosts, 0: none is, -1: some are. A slot is one if it is one in any dim. */
+/* 1: all slots of the part are ghosts, 0: none is, -1: some are. A slot is a ghost if it is one in any dim. */
 static int all_ghosts(const weft_plan *p, const struct plan_part *part, const weft_layout *l, int64_t index)
 {
     bool some = false;

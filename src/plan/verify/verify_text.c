@@ -1,4 +1,4 @@
-/* Words for verify's errors: which step, which box, which element. */
+/* Texts for verify's errors: which step, which box, which element. */
 #include <inttypes.h>
 
 #include "base/text.h"
@@ -52,7 +52,7 @@ const char *verify_text_step(const struct verify *v, size_t r, size_t s, char bu
     return buf;
 }
 
-/* The position that stands at a place. */
+/* The position that is at a place. */
 static int64_t position(const struct runs *map, int64_t place)
 {
     for (size_t i = 0; i < map->n; i++) {

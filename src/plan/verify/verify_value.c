@@ -1,12 +1,11 @@
-/* The algebra of values. A value is known by its terms, not by numbers: two hashes of the set of
- * terms (sums over the terms, so that order and grouping do not count, but how often one is in it
- * does) and one hash of the order in which they are folded.
+/* The algebra of values. A value is identified by its terms, not by numbers: two hashes of the multiset of terms (sums
+ * over the terms, which do not depend on order and grouping) and one hash of the order in which they are folded.
  *
- * Folding is associative here: an open fold that goes into a fold of the same op is taken apart.
- * A division closes a fold; a fold of another op goes in as one term. One term alone is itself.
+ * Folding is associative here: an open fold that goes into a fold of the same op is merged into it. A division closes a
+ * fold. A fold of another op goes in as one term. A fold of one term is that term.
  *
- * Dtypes: a value is exact until it is cast to the dtype of finished values (the narrower side),
- * then to the destination's. Any other cast that can lose something is refused. */
+ * Dtypes: a value is exact until it is cast to the dtype of finished values (the narrower side), then to the
+ * destination's. Any other cast that can lose something is refused. */
 #include "base/dtype.h"
 #include "base/hash.h"
 #include "plan/verify/verify.h"
@@ -85,7 +84,7 @@ bool verify_value_same_terms(const struct verify_value *a, const struct verify_v
            (a->kind != VERIFY_OPEN || (a->op == b->op && a->count == b->count));
 }
 
-/* Binary digits that a dtype keeps of an integer; of integers themselves, those beside the sign. */
+/* How many bits of an integer a dtype keeps; for integer dtypes, the bits without the sign. */
 static int digits(int dtype)
 {
     switch (dtype) {
@@ -100,7 +99,7 @@ static int digits(int dtype)
     }
 }
 
-/* Has `to` every value of `from`? */
+/* Can `to` hold every value of `from`? */
 static bool lossless(int from, int to)
 {
     if (from == to)
@@ -112,7 +111,8 @@ static bool lossless(int from, int to)
     return digits(from) <= digits(to) && (dtype_is_signed(to) || !dtype_is_signed(from));
 }
 
-/* Lossless, and every later cast gives what it would have given before. Integers wrap where floats saturate. */
+/* Is the cast lossless, and does every later cast give the same result as without it? (Integers wrap, but floats
+ * saturate.) */
 static bool keeps(int from, int to)
 {
     return lossless(from, to) && dtype_is_float(from) == dtype_is_float(to);

@@ -1,5 +1,5 @@
-/* Whether the system has that much memory. Neither a memfd nor an anonymous mapping has a limit of its own, and a
- * system that runs out of memory kills processes. So memory that is plainly not there is not asked for. */
+/* Whether the system has enough memory. Neither a memfd nor an anonymous mapping has a limit of its own, and a system
+ * that runs out of memory kills processes. So weft does not ask for memory that the system plainly does not have. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

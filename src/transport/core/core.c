@@ -58,7 +58,7 @@ void core_knock(struct core_rank *r, bool shared)
     syscall(SYS_futex, &r->bell, shared ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Why no wake-up is lost, and no system call is made when nobody sleeps: the waker stores the counter and then loads
+/* Why no wake-up is lost, and no system call is made if no rank sleeps: the waker stores the counter and then loads
  * `awaits`; the sleeper stores `awaits` (core_arm) and then loads the counter once more. All four are seq_cst, so there
  * is one order of them that all threads agree on. In this order one of the two loads comes after the other side's
  * store: either the sleeper sees the new counter and does not sleep, or the waker sees that the sleeper is armed. In

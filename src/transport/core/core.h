@@ -3,9 +3,9 @@
  *
  * A bell is a futex word: a rank that has nothing to do sleeps on its bell, and its peers ring it.
  *
- * core_signal advances the counters that a peer waits for. Every such store and every poll is seq_cst, for the reason
- * that stands at core_signal. This implies the release and the acquire that make the data behind a counter visible. On
- * both of weft's machines such a poll costs as much as an acquire. */
+ * core_signal advances the counters that a peer waits for. Each of these stores and each poll is seq_cst, for the
+ * reason that core.c gives at core_signal. This implies the release and the acquire that make the data behind a counter
+ * visible. On x86-64 and AArch64 a seq_cst load costs as much as an acquire. */
 #ifndef WEFT_TRANSPORT_CORE_H
 #define WEFT_TRANSPORT_CORE_H
 #include <stdatomic.h>
@@ -53,7 +53,7 @@ struct core_vote {
     int32_t code; /* 0, or the error for which the rank cannot go on; `text` is its text */
     uint64_t object, digest;
     uint64_t place;
-    uint64_t note; /* for other things that a call lets ranks tell each other */
+    uint64_t note; /* another value that ranks tell each other in some calls */
     char text[CORE_TEXT];
 };
 
@@ -66,10 +66,10 @@ struct core_rank {
     uint64_t cores[CORE_CORES / 64];            /* CPU cores that the owner may run on; set before state is HERE */
     _Atomic uint32_t survives;                  /* after a failure: how often it has asked which other ranks survive */
     _Atomic uint32_t answers;                   /* how many answers it has given to that */
-    uint64_t meetings;                          /* how many it has entered; only the owner uses it */
+    uint64_t meetings;                          /* meetings that the owner has entered; only the owner uses it */
     _Atomic uint32_t
         failing;  /* a thread of this rank has found a failure and reports it; other threads wait for that */
-    int32_t code; /* of that failure */
+    int32_t code; /* the code of that failure */
     char text[CORE_TEXT];
     struct core_vote votes[2]; /* the vote of meeting m is votes[m % 2] */
 };

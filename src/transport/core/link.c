@@ -1,4 +1,4 @@
-/* What all transports do alike with their links. */
+/* What all transports do in the same way with their links. */
 #include <stdlib.h>
 
 #include "transport/transport.h"

@@ -16,11 +16,11 @@ struct transport_hosts {
     int *host;                   /* each rank's host; hosts are numbered in the order of their first ranks */
     int *firsts, nhosts;         /* the first rank of each host */
     char (*names)[HOSTS_NAME];   /* of the hosts, for messages; all different, unless every rank is a host of its own */
-    int crowd, cores; /* how many ranks are on this machine, which may stand for several hosts, and how many cores they
-                         have at least */
+    /* How many ranks are on this machine, which may play several hosts, and how many cores they have at least. */
+    int crowd, cores;
     uint64_t
-        *told; /* of each rank of this host: how many of its votes other hosts have been told; kept by the first rank */
-    uint64_t *tags_in, *tags_out; /* of each rank: how many tags messages with it have used; the same at both ends */
+        *told; /* for each rank of this host: how many of its votes were sent to other hosts; the first rank keeps it */
+    uint64_t *tags_in, *tags_out; /* for each rank: how many tags its messages have used; the same at both ends */
     struct hosts_early *early;
 };
 

@@ -1,7 +1,7 @@
-/* Joining a group on several hosts. All ranks learn which rank is on which host: from the store, before they open the
- * wire, which they do only if there are several hosts; or, where there is no store but MPI, over the wire, by mail to
- * rank 0 and back. The ranks of a host then meet in shared memory, and the first of them makes the core and mails the
- * others where it is. */
+/* Joining a group on several hosts. First all ranks learn which rank is on which host. With a store they learn it from
+ * there, and open the wire only if there are several hosts. Without a store (MPI) they learn it over the wire, by mail
+ * to rank 0 and back. The ranks of a host then meet in shared memory, and the first of them makes the core and mails
+ * the others where it is. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sched.h>
@@ -22,8 +22,8 @@ enum kind { NAMES = UINT32_C(0x686f7374), LIST, PLACE }; /* different from the k
 /* What ranks tell each other about themselves. */
 struct record {
     uint64_t host;    /* a hash of the host's name; in a PLACE: where the core is */
-    uint64_t machine; /* one machine may stand for several hosts */
-    uint64_t cores;   /* that the rank may run on; bit i: a core whose number is i modulo 64 */
+    uint64_t machine; /* one machine may play several hosts */
+    uint64_t cores;   /* cores that the rank may run on; bit i: a core whose number is i modulo 64 */
     uint64_t random;  /* rank 0's is part of the group's name, so that no other group has it */
     struct wire_wish wish;
     char name[HOSTS_NAME - 16]; /* of the host, for messages */
@@ -164,8 +164,8 @@ static void sort_out(struct transport_hosts *h, const struct record *all, int ra
     h->cores = __builtin_popcountll(cores);
 }
 
-/* Hosts may have the same name, as containers do: they become "node", "node/2". If every rank is a host of its own, the
- * same name means the same machine. */
+/* Several hosts may have the same name, for example containers: they become "node", "node/2". If every rank is a host
+ * of its own, the same name means the same machine. */
 static int name_hosts(struct transport_hosts *h, const struct record *all, bool alone)
 {
     h->names = calloc((size_t)h->nhosts, sizeof *h->names);

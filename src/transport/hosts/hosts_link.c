@@ -20,7 +20,7 @@ void hosts_link_free(struct hosts_link *l)
 {
     struct transport_hosts *h = &l->hosts;
     /* The group's memory is freed with `home`, so the failure is read before. A link of a split that has failed was
-     * never entered: then nobody needs the mail that was sent. */
+     * never entered: then no rank needs the mail that was sent. */
     bool failed = l->base.inside ? core_failed(l->base.group) : l->base.origin != NULL;
     hosts_sleep_dismiss(l);
     if (h->home)

@@ -17,12 +17,13 @@ struct hosts_link {
 };
 
 /* ---- hosts_link.c ---- */
-int hosts_link_tables(struct transport_hosts *h, int size); /* zeroed, for that many ranks */
-void hosts_link_free(struct hosts_link *l);                 /* also one that is half made, with events and stop at -1 */
+int hosts_link_tables(struct transport_hosts *h, int size); /* zeroed, for `size` ranks */
+/* Also for a link that is half made, with events and stop at -1. */
+void hosts_link_free(struct hosts_link *l);
 
 /* ---- hosts_sleep.c ---- */
 int hosts_sleep_post(struct hosts_link *l);     /* starts the sentinel of a link that has its wire */
-void hosts_sleep_dismiss(struct hosts_link *l); /* ends it, if there is one */
+void hosts_sleep_dismiss(struct hosts_link *l); /* ends the sentinel, if there is one */
 
 /* ---- hosts_early.c ---- */
 int hosts_early_keep(struct transport_hosts *h, int peer, const void *bytes,

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "transport/hosts/hosts_link.h"
 
-/* What the first rank of each host makes: the place of the host's group, and behind it the core of the whole group. */
+/* What the first rank of each host makes: first the place of the host's group, then the core of the whole group. */
 struct ground {
     _Alignas(CORE_LINE) uint64_t home;
 };

@@ -1,7 +1,7 @@
 /* Ranks that are processes of one machine. They share one file without a name (a memfd), which every rank maps whole: a
  * place is an offset in it. The file is sparse and far larger than what is used of it. A part gets its memory, for
- * good, before any rank touches it. The kernel frees the file with the last process that has it open, however that
- * ends.
+ * good, before any rank touches it. The kernel frees the file with the last process that has it open, also if that
+ * process is killed.
  *
  *   shm_meet.c     how ranks find each other and get the file: sockets whose names the kernel forgets
  *   shm_file.c     making and mapping the file
@@ -76,7 +76,7 @@ int shm_meet(struct shm_link *l, int64_t wait_ns);
 
 int shm_file_create(struct shm_link *l); /* makes the file for a group of l->base.size ranks, and maps it */
 int shm_file_attach(struct shm_link *l); /* maps the file l->home->file, which another rank has made */
-void shm_file_unmap(struct shm_link *l); /* and closes it */
+void shm_file_unmap(struct shm_link *l); /* unmaps and closes the file */
 
 /* ---- shm_process.c ---- */
 

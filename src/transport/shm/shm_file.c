@@ -15,7 +15,7 @@
 
 #define LEAST (SHM_PAGE << 4) /* a file of this size or less is of no use */
 
-/* Makes a file without a name, for this user alone: a memfd, or where there are none a file of /dev/shm. */
+/* Makes a file without a name, for this user alone: a memfd, or a file of /dev/shm if the system has no memfd. */
 static int file_open(void)
 {
     int fd = memfd_create("weft", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -100,7 +100,7 @@ int shm_file_create(struct shm_link *l)
         l->home->map = NULL;
         return no_room(l, "no memory for the group", err);
     }
-    /* No rank can make the file shorter, so no access can end beyond it. A file of /dev/shm has no such seals. */
+    /* No rank can make the file shorter, so no access can end beyond it. A file of /dev/shm cannot be sealed. */
     fcntl(l->home->file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
     l->home->head->magic = MAGIC;
     l->home->head->total = total;

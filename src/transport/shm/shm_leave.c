@@ -1,7 +1,7 @@
 /* Leaving a group. Any rank of the group may still look at memory that another one has taken of the file. So this
  * memory stays until all ranks have left the group. Each rank gives back its own when it finds that they have
  * (shm_leave_sweep), and says that it is settled. The core of a split group is given back last, by the rank that made
- * it, when all ranks are settled. The file with all that is in it goes with the rank's last group. */
+ * it, when all ranks are settled. The rank unmaps the file when it has left its last group. */
 #include <stdlib.h>
 #include <unistd.h>
 

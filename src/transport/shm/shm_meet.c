@@ -1,7 +1,7 @@
 /* How the processes of a group find each other. As long as a rank is a member, it holds a socket with an abstract name,
  * made of the group's name and the rank: a second process with the same rank is refused. The first process that comes
  * also binds the group's own name. It is the host until all are there: it makes the file and hands it to each rank that
- * connects. The kernel forgets abstract names with the process, so nothing is left behind however a rank ends.
+ * connects. The kernel drops abstract names with the process, so nothing is left behind, also if a rank is killed.
  *
  *   rank: HELLO    host: WELCOME with the file, or REFUSED
  *   rank: READY    host: GO when all ranks are ready
@@ -282,7 +282,7 @@ static int gather(struct host *h, int64_t wait_ns, int64_t until)
     return 0;
 }
 
-/* Tells all members how it ended. Only if time ran out may they try again, since this rank may come back, too. */
+/* Tells all members how joining ended. They may try again only if time ran out, since this rank may come back, too. */
 static void dismiss(struct host *h, int err)
 {
     for (int r = 0; r < h->link->base.size; r++) {

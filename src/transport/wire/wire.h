@@ -1,7 +1,7 @@
 /* Messages between ranks that do not share memory: small ordered mail for control, and messages that are set up once
  * and started many times. A wire is one rank's end. It uses sockets, which are part of the library, or it comes from a
  * module (UCX, or one of the MPI libraries). A module is a shared object of its own, which is loaded when its URL is
- * opened. So the library itself needs libc and pthreads alone.
+ * opened. So the library itself needs only libc and pthreads.
  *
  *   wire_tcp*.c   TCP sockets (part of the library)
  *   wire.c        finds the module of a URL and loads it (part of the library)
@@ -25,7 +25,7 @@
 #define WIRE_NAME "weft_wire" /* the one symbol that a module exports: its struct wire_ops */
 
 struct wire_can {
-    bool deaths;  /* `gone` reports peers that ended without a word, and messages with them fail */
+    bool deaths;  /* `gone` reports peers that ended without closing the wire, and messages with them fail */
     bool cancels; /* `cancel` always gives the memory back */
     bool sized;   /* the launcher says rank and size: boot need not (size 0) */
 };
@@ -49,8 +49,8 @@ struct wire_message {
     uint64_t tag;
     int peer;
     bool send;
-    /* Set after make: memory and bytes may be changed before a start, and a receive may get fewer bytes than it has
-     * room for. */
+    /* The caller sets it after make: then memory and bytes may be changed before a start, and a receive may get fewer
+     * bytes than it has room for. */
     bool loose;
     size_t got; /* bytes that a loose receive has got */
 };
@@ -65,7 +65,7 @@ struct wire_part {
 struct wire_boot {
     int rank, size; /* size 0: the launcher says both (can.sized) */
     /* Collective: gives the bytes of every rank, in order of rank, to all ranks, within wait_ns. `bytes` is the same on
-     * all ranks, and `all` has room for size times as many. Not used where can.sized. */
+     * all ranks, and `all` has room for size times as many. Not used if can.sized. */
     int (*gather)(void *arg, const void *mine, size_t bytes, void *all);
     void *arg;
     int64_t wait_ns;
@@ -82,13 +82,13 @@ struct wire_ops {
     const char *name; /* for messages: "UCX 1.13.1", "Open MPI 4.1.4" */
     struct wire_can can;
 
-    /* Collective over the ranks of boot. Peers are connected when they are first used, so a large world costs its
-     * addresses only, and a rank costs its peers. Errors: WEFT_EINVAL, WEFT_EUNSUPPORTED, WEFT_ENOMEM,
-     * WEFT_ETIMEOUT, WEFT_ETRANSPORT, and those of gather. */
+    /* Collective over the ranks of boot. Peers are connected when they are first used: a large world costs only its
+     * addresses, and the rest of the cost grows with the peers that a rank uses. Errors: WEFT_EINVAL,
+     * WEFT_EUNSUPPORTED, WEFT_ENOMEM, WEFT_ETIMEOUT, WEFT_ETRANSPORT, and those of gather. */
     int (*open)(const struct wire_boot *boot, struct wire **out);
     /* Opens another wire, which shares nothing with w, for boot->size of the ranks of w; this rank is number
-     * boot->rank. Collective over these ranks, and boot->gather is theirs. It is bounded as far as the calls of UCX or
-     * MPI are. Errors as open. */
+     * boot->rank. Collective over these ranks, and boot->gather is theirs. Its time is bounded as far as that of the
+     * calls of UCX or MPI is. Errors as open. */
     int (*split)(struct wire *w, const int *ranks, const struct wire_boot *boot, struct wire **out);
     /* Not collective, and bounded in time, also after failures: some 6 s at most, and only if peers do not take what
      * was sent. Tells the peers that this rank has left. Mail and sends that are done still reach them. The caller
@@ -119,8 +119,8 @@ struct wire_ops {
      * sizes differ), WEFT_ETRANSPORT. A message that has failed may use its memory until it is cancelled. */
     int (*test)(struct wire_message *m);
     /* Ends a send or a receive that was started, after a failure of the comm. True: the wire will not read or write the
-     * memory any more. Peers may lose messages of this rank by it. Takes some 1 s at most. False, only where
-     * !can.cancels: UCX or MPI may use the memory as long as the process lives. */
+     * memory any more. Peers may lose messages of this rank. Takes some 1 s at most. False (only if can.cancels is
+     * false): UCX or MPI may use the memory as long as the process lives. */
     bool (*cancel)(struct wire_message *m);
     /* Frees a message that is done, cancelled or was never started; NULL is allowed. */
     void (*drop)(struct wire_message *m);

@@ -1,6 +1,7 @@
-/* Which wire a group on several hosts has, if the user's URL does not say: the one that a rank has asked for; otherwise
- * UCX, if all ranks have its module and some rank has a device for RDMA; otherwise sockets, which over TCP save a copy
- * at each end compared with UCX. All ranks choose the same, because all have the same list of wishes. */
+/* Which wire a group on several hosts has, if the user's URL does not say. It is the wire that a rank has asked for.
+ * Otherwise it is UCX, if all ranks have its module and some rank has a device for RDMA. Otherwise it is sockets, which
+ * over TCP save a copy at each end compared with UCX. All ranks choose the same, because all have the same list of
+ * wishes. */
 #include <dirent.h>
 #include <string.h>
 

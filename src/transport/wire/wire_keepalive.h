@@ -1,4 +1,4 @@
-/* Hosts that vanish without a word, so that not even a reset comes: how the wires over TCP notice this.
+/* How the wires over TCP notice that a host has vanished without even a reset.
  *
  * If no data is in flight, the keepalive of TCP asks every second whether the other host is there. If data is in
  * flight, the kernel sends it again, for a quarter of an hour. So a rank that waits looks at what the kernel knows of

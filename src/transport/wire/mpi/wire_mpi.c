@@ -118,8 +118,8 @@ static bool progress(struct wire *base)
     return wire_mpi_mail_move((struct wire_mpi *)base);
 }
 
-/* A peer that has done its part may leave. MPI does not say that this rank learns of the end of their last message
- * before the peer's word comes that it leaves. So what ends within LEFT_NS of that word has ended well. */
+/* A peer that has done its part may leave. MPI does not guarantee that this rank learns of the end of their last
+ * message before the peer says that it leaves. So a message that ends within LEFT_NS after that has ended well. */
 enum transport_fate wire_mpi_gone(struct wire *base, int rank)
 {
     int64_t at = ((struct wire_mpi *)base)->peers[rank].left_at;

@@ -30,7 +30,7 @@ struct wire_mpi_packet {
 struct wire_mpi_peer {
     bool used; /* there were messages or mail with it: both ranks tell each other when they leave */
     bool told;
-    int64_t left_at; /* when its word came that it leaves; 0: it has not come */
+    int64_t left_at; /* when it said that it leaves; 0: it has not said so */
 };
 
 struct wire_mpi {
@@ -76,13 +76,13 @@ bool wire_mpi_mail_fetch(struct wire *w, int *peer, const void **bytes, size_t *
 /* ---- wire_mpi_end.c ---- */
 void wire_mpi_end_list(struct wire_mpi *w); /* remembers a wire until wire_mpi_end_free or the end of MPI */
 void wire_mpi_end_bye(struct wire_mpi *w);  /* tells all peers that this rank leaves */
-/* Is it closed, and has all come that peers send it? Looks after its mail. */
+/* Is the wire closed, and has it received all that peers send it? Makes progress with its mail. */
 bool wire_mpi_end_settled(struct wire_mpi *w);
-/* Is it settled, and without a message that was never received, as of a run that was given up? Such a message would
- * come to the next communicator with the same number. */
+/* Is the wire settled, and has it no message that was never received? A run that was given up may leave one, and the
+ * next communicator with the same number would receive it. */
 bool wire_mpi_end_over(struct wire_mpi *w);
-void wire_mpi_end_free(struct wire_mpi *w); /* one that is over, with its communicator */
-void wire_mpi_end_free_splits(void);        /* all wires that were split and are over */
+void wire_mpi_end_free(struct wire_mpi *w); /* frees a wire that is over, with its communicator */
+void wire_mpi_end_free_splits(void);        /* frees all wires that were split and are over */
 
 /* ---- wire_mpi_comm.c ---- */
 /* Starts MPI if the program has not, and checks that it can be used from here. */

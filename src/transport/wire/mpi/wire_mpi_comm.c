@@ -1,9 +1,9 @@
 /* Starting and ending MPI, and the communicators of wires.
  *
  * Each wire has a duplicate of the communicator that it was opened on, so that its messages do not meet the program's.
- * Freeing a duplicate is collective, closing a wire is not, and MPI has room for some thousand duplicates. So each
- * duplicate is remembered with its parent when it is made (in the same order on all ranks), and the next open on that
- * parent, which is collective, frees those that are over on all ranks. */
+ * Freeing a duplicate is collective, but closing a wire is not, and MPI has room for only some thousand duplicates. So
+ * each duplicate is remembered with its parent when it is made (in the same order on all ranks), and the next open on
+ * that parent, which is collective, frees those that are over on all ranks. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdlib.h>
@@ -54,7 +54,7 @@ int wire_mpi_comm_begin(const struct wire_boot *boot)
 
 struct past {
     MPI_Comm comm;
-    struct wire_mpi *wire; /* that uses it */
+    struct wire_mpi *wire; /* the wire that uses the duplicate */
     struct past *next;
 };
 

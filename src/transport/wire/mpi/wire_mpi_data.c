@@ -28,7 +28,7 @@ static struct wire_mpi *wire_of(const struct message *m)
     return (struct wire_mpi *)m->base.wire;
 }
 
-/* Makes a type of that many bytes: pieces, and the rest. */
+/* Makes a type of `bytes` bytes: pieces, and the rest. */
 static int large_type(size_t bytes, MPI_Datatype *out)
 {
     size_t pieces = bytes / PIECE;

@@ -1,22 +1,22 @@
 /* The end of wires.
  *
- * Closing a wire does not wait for other ranks, and they may still send to it: at least their word that they leave. If
- * this rank did not receive that word, it would stay with MPI. MPI knows a communicator by a number, which it uses
- * again when the communicator is freed. So the word would come to the next wire with that number, and say wrongly that
- * a peer has left. (Some libraries also warn of such messages when they end.) So two ranks that had messages or mail
- * tell each other when they close, and each goes on receiving until it was told.
+ * Closing a wire does not wait for other ranks, and they may still send to it: at least a farewell. If this rank did
+ * not receive a farewell, the message would stay in MPI. MPI knows a communicator by a number, which it uses again when
+ * the communicator is freed. So the farewell would come to the next wire with that number, and say wrongly that a peer
+ * has left. (Some libraries also warn of messages that were not received when they end.) So two ranks that had messages
+ * or mail send each other a farewell when they close, and each goes on receiving until it has the other's.
  *
  * A split wire has a communicator of its own. By the standard, freeing it is collective; in both libraries each rank
- * frees its own end and does not wait. On such a wire every rank tells every other rank, so that a rank that was told
- * by all knows that nothing more can come. This is checked when the next wire is made. */
+ * frees its own end and does not wait. On a split wire every rank sends a farewell to every other rank. So a rank that
+ * has the farewells of all knows that nothing more can come. This is checked when the next wire is made. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdlib.h>
 
 #include "transport/wire/mpi/wire_mpi.h"
 
-#define END_NS \
-    INT64_C(30000000000) /* for other ranks to come to the end of MPI, which itself would wait for them for ever */
+/* Time for other ranks to come to the end of MPI, which itself would wait for them for ever. */
+#define END_NS INT64_C(30000000000)
 
 static struct wire_mpi *wires;
 
@@ -87,7 +87,7 @@ static bool all_settled(void)
 }
 
 /* MPI is about to end, by weft or by the program: it calls this because it is an attribute of MPI_COMM_SELF. Open wires
- * are closed, since other ranks may wait to be told. */
+ * are closed, since other ranks may wait for the farewell. */
 static int forget(MPI_Comm comm, int key, void *value, void *extra)
 {
     (void)comm, (void)key, (void)value, (void)extra;

@@ -189,7 +189,7 @@ static bool flushed(struct wire *base)
 
 /* ---- closing ---- */
 
-/* Has all that was sent to the peer reached its kernel? The kernel keeps it, whatever this process does then. */
+/* Has all that was sent to the peer reached its kernel? From then on the peer can read it even if this process ends. */
 static bool is_told(const struct tcp_peer *p)
 {
     int unsent = 0;
@@ -206,7 +206,7 @@ static bool all_told(const struct tcp_wire *w)
     return true;
 }
 
-/* It reads what comes meanwhile: peers that are sending themselves can then read what this rank sends. */
+/* It reads what comes meanwhile, so that peers that are sending get on and can read what this rank sends. */
 static void close_wire(struct wire *base)
 {
     struct tcp_wire *w = tcp(base);

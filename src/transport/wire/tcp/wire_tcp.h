@@ -22,9 +22,9 @@
  * socket into the memory of the receive that was started for it, without a copy between. A message that no receive
  * waits for must not hold up what comes behind it. So a message of more than TCP_EAGER bytes needs the receiver's
  * permission, a GRANT; so does each WIRE_AHEAD-th start of a small one. The receiver sends the grant when it starts the
- * receive. Where it cannot know that one is needed, it sends the grant when the sender's OFFER comes. Small messages
- * that no receive waits for yet are kept until one is started. Both ends count the starts of a message: a grant is for
- * one start. Byte order is that of the machines, which is the same. */
+ * receive. If it cannot know that one is needed, it sends the grant when the sender's OFFER comes. Small messages that
+ * no receive waits for yet are kept until one is started. Both ends count the starts of a message: a grant is for one
+ * start. Byte order is that of the machines, which is the same. */
 #ifndef WEFT_TRANSPORT_WIRE_TCP_WIRE_TCP_H
 #define WEFT_TRANSPORT_WIRE_TCP_WIRE_TCP_H
 #include <netinet/in.h>
@@ -38,14 +38,14 @@
                                       */
 #define TCP_STAGE ((size_t)16 << 10) /* bytes that are read before their place is known */
 #define TCP_TURN ((size_t)1 << 20)   /* bytes that one connection moves before other connections get their turn */
-#define TCP_PIECES 1024              /* of memory in one call of the system: its IOV_MAX */
-#define TCP_ADDRESSES 16             /* of a rank, at most; others are not tried */
+#define TCP_PIECES 1024              /* most pieces of memory in one system call: the system's IOV_MAX */
+#define TCP_ADDRESSES 16             /* most addresses of a rank; others are not tried */
 #define TCP_TAG_BITS 62
 
 enum tcp_kind { TCP_MAIL = 1, TCP_DATA, TCP_OFFER, TCP_GRANT, TCP_ABORT, TCP_BYE, TCP_HERE };
 
 struct tcp_head {
-    uint32_t kind, bytes; /* that follow */
+    uint32_t kind, bytes; /* bytes: how many follow */
     uint64_t tag;
     uint64_t value; /* DATA: bytes of the whole message; OFFER and GRANT: the number of the start */
 };
@@ -61,13 +61,13 @@ struct tcp_out {
     bool mail;
 };
 
-/* A mail that has come, or word that a peer is gone. */
+/* A mail that has come, or a notice that a peer is gone. */
 struct tcp_mail {
     struct tcp_mail *next;
     int peer;
     enum transport_fate fate; /* HERE: this is a mail */
     size_t n;
-    unsigned char *bytes; /* stand behind the struct */
+    unsigned char *bytes; /* follow the struct in memory */
 };
 
 /* A message that has come, or is coming, before its receive was started. */
@@ -80,8 +80,8 @@ struct tcp_arrival {
 
 enum tcp_into { TCP_NOWHERE, TCP_MEMORY, TCP_STASH, TCP_DISCARD };
 
-/* The messages of one tag in one direction with one peer. The lane exists as long as there is such a message or
- * something has come for one. */
+/* The messages of one tag in one direction with one peer. The lane exists as long as it has a message, or as something
+ * has come for its next message. */
 struct tcp_lane {
     struct tcp_lane *next; /* of the same bucket */
     uint64_t tag;
@@ -136,7 +136,7 @@ struct tcp_peer {
 
     /* calling it */
     int address, rounds; /* of its addresses, in the order in which they are tried */
-    bool turned_away;    /* somebody answered, but not as the peer would */
+    bool turned_away;    /* a process answered, but not as the peer would */
     int64_t since;
     struct tcp_hello hello;
     size_t hello_got;
@@ -162,7 +162,7 @@ struct tcp_peer {
     bool bulk; /* a large frame is likely to come next: its head is read alone, so that its bytes need no copy */
     struct tcp_lane *lane; /* of a DATA frame */
     struct tcp_mail *mail; /* of a MAIL frame */
-    struct tcp_mail end;   /* for the word that the peer is gone; it has no bytes */
+    struct tcp_mail end;   /* for the notice that the peer is gone; it has no bytes */
 
     int64_t awaits_since; /* since when the peer's kernel owes an answer; 0: it owes none */
 };
@@ -207,7 +207,7 @@ struct tcp_wire {
     struct tcp_lane **buckets;
     size_t nbuckets, nlanes; /* a power of two */
     struct tcp_mail *inbox, **inbox_last, *reading;
-    int64_t mails;     /* in queues: they have not left yet */
+    int64_t mails;     /* mails in queues, which have not left yet */
     int64_t looked_at; /* when the connections were last looked at */
     int buffer;        /* SO_SNDBUF and SO_RCVBUF; 0: the kernel chooses */
     bool leaves;       /* this wire is being closed */
@@ -267,10 +267,10 @@ int tcp_link_error(const struct tcp_wire *w, int peer); /* of a peer whose fate 
 /* ---- wire_tcp_out.c ---- */
 void tcp_out_push(struct tcp_wire *w, struct tcp_peer *p); /* writes what the socket takes */
 bool tcp_out_push_dirty(struct tcp_wire *w);               /* true: there was something to write */
-/* The memory of a queued one, or of a message, is not used any more. What of it must still leave is copied. */
+/* The memory of a queued frame, or of a message, will not be used any more. Copies what must still be sent. */
 void tcp_out_withdraw(struct tcp_wire *w, struct tcp_peer *p, struct tcp_out *o);
 void tcp_out_stop(struct tcp_wire *w, struct tcp_peer *p, struct tcp_message *m);
-void tcp_out_bye(struct tcp_wire *w, struct tcp_peer *p); /* queues the word that this rank leaves */
+void tcp_out_bye(struct tcp_wire *w, struct tcp_peer *p); /* queues the farewell of this rank */
 
 /* ---- wire_tcp_meet.c ---- */
 int tcp_meet_listen(struct tcp_wire *w, const struct wire_boot *boot, uint32_t *port);
@@ -278,11 +278,12 @@ int tcp_meet_listen(struct tcp_wire *w, const struct wire_boot *boot, uint32_t *
 int tcp_meet_use(struct tcp_wire *w, int peer);
 bool tcp_meet_accept(struct tcp_wire *w); /* true: there may be more */
 void tcp_meet_newcomer(struct tcp_wire *w, struct tcp_newcomer *g);
-void tcp_meet_event(struct tcp_wire *w, struct tcp_peer *p);     /* of one that is CALLING or ASKING */
-void tcp_meet_open(struct tcp_wire *w, struct tcp_peer *p);      /* its connection is sure */
-void tcp_meet_call_back(struct tcp_wire *w, struct tcp_peer *p); /* of one that is unsure: its connection has ended */
-void tcp_meet_sweep(struct tcp_wire *w);                         /* frees newcomers that are gone */
-void tcp_meet_look(struct tcp_wire *w); /* now and then: calls that take too long, hosts that have vanished */
+void tcp_meet_event(struct tcp_wire *w, struct tcp_peer *p); /* for a peer that is CALLING or ASKING */
+void tcp_meet_open(struct tcp_wire *w, struct tcp_peer *p);  /* the connection with the peer is sure */
+/* For a peer that is unsure: its connection has ended. */
+void tcp_meet_call_back(struct tcp_wire *w, struct tcp_peer *p);
+void tcp_meet_sweep(struct tcp_wire *w); /* frees newcomers that are gone */
+void tcp_meet_look(struct tcp_wire *w);  /* now and then: calls that take too long, hosts that have vanished */
 /* This rank leaves, and the peer, which it has called, is busy and has not answered: sends all that there is to send
  * behind the hello, where the peer finds it. */
 void tcp_meet_farewell(struct tcp_wire *w, struct tcp_peer *p);

@@ -10,8 +10,8 @@
 
 #include "transport/wire/tcp/wire_tcp.h"
 
-#define DIRECT 2048          /* bytes of a frame from which on a system call of its own is worth it */
-#define BULK (2 * TCP_EAGER) /* and from which on the next head is read by a call of its own */
+#define DIRECT 2048          /* bytes: a frame of this size or more is read by a system call of its own */
+#define BULK (2 * TCP_EAGER) /* bytes: after a frame of this size or more the next head is read alone */
 
 /* ---- frames ---- */
 

@@ -1,4 +1,4 @@
-/* Mail that has come, and word that a peer is gone, in the order in which they came. */
+/* Mail that has come, and notices that a peer is gone, in the order in which they came. */
 #include <stdlib.h>
 
 #include "transport/wire/tcp/wire_tcp.h"
@@ -10,7 +10,7 @@ void tcp_inbox_post(struct tcp_wire *w, struct tcp_mail *l)
     w->inbox_last = &l->next;
 }
 
-/* The word that a peer is gone takes effect when all mail of that peer has been read. */
+/* The notice that a peer is gone takes effect when all mail of that peer has been read. */
 bool tcp_inbox_fetch(struct wire *base, int *peer, const void **bytes, size_t *n)
 {
     struct tcp_wire *w = (struct tcp_wire *)base;

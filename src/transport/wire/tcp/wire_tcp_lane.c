@@ -1,4 +1,4 @@
-/* Lanes: where messages of one tag, direction and peer meet what has come for them. */
+/* Lanes: a lane joins the messages of one tag, direction and peer with the data that has come for them. */
 #include <stdlib.h>
 #include <string.h>
 

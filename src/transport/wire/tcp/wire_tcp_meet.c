@@ -7,10 +7,10 @@
  * takes that connection and gives up its own call, and the lower rank keeps the other connection in reserve until its
  * own call has succeeded.
  *
- * Strangers are connections that send another hello, or none, or a part of one. Each costs a file until it is closed:
- * at once if the hello is wrong, after a minute, when there are more newcomers than this group could have, or when no
- * files are left. If no file is left at all, callers wait in the kernel's queue, and the listener is looked at again
- * after a while. */
+ * Strangers are connections that send another hello, or none, or a part of one. Each costs a file until it is closed.
+ * It is closed at once if the hello is wrong, otherwise after a minute. The oldest ones are closed earlier if there are
+ * more newcomers than this group could have, or if no files are left. If no file is left at all, callers wait in the
+ * kernel's queue, and the listener is looked at again after a while. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@
 #define SECOND INT64_C(1000000000)
 #define ANSWER_NS (10 * SECOND) /* to wait for a welcome, if there are other addresses; a process may be busy */
 #define NEWCOMER_NS (60 * SECOND)
-#define ROUNDS 3 /* how often all addresses are tried, if somebody answered at one of them */
+#define ROUNDS 3 /* how often all addresses are tried, if a process answered at one of them */
 #define NEWCOMERS(size) (2 * (size) + 64)
 
 static void tune(const struct tcp_wire *w, int fd)
@@ -76,8 +76,9 @@ static int read_hello(int fd, struct tcp_hello *h, size_t *got)
     return *got == sizeof *h;
 }
 
-/* A caller that gets no answer for long hangs up and calls again. Before it is welcomed it sends nothing after its
- * hello, unless it leaves. So the only thing that can be read otherwise is the end of the connection. */
+/* A caller that gets no answer for a long time hangs up and calls again. Before it is welcomed it sends nothing after
+ * its hello, unless it leaves. So if it does not leave, the only thing that can be read is the end of the
+ * connection. */
 static bool has_hung_up(int fd)
 {
     char byte;
@@ -286,7 +287,7 @@ static void dismiss(struct tcp_wire *w, struct tcp_newcomer *g, bool useless)
     w->gone_newcomers = true;
 }
 
-/* Newcomers that came last stand first in the list. The hello of the oldest one may have come meanwhile, so it is read
+/* Newcomers that came last are first in the list. The hello of the oldest one may have come meanwhile, so it is read
  * before the connection is closed. */
 static void dismiss_oldest(struct tcp_wire *w)
 {

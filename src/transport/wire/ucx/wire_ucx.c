@@ -14,8 +14,8 @@
 #define LITERAL(x) #x
 #define STRING(x) LITERAL(x) /* of a macro's value */
 #define MS INT64_C(1000000)
-#define LEAVE_NS \
-    (5000 * MS) /* within which what was sent must leave this process; on a busy machine connecting takes seconds */
+/* Time within which what was sent must leave this process; on a busy machine connecting takes seconds. */
+#define LEAVE_NS (5000 * MS)
 #define FAILED_NS (50 * MS) /* the same after a failure, when peers may not read it any more */
 
 static struct ucx_wire *ucx(struct wire *w)
@@ -70,8 +70,8 @@ static ucs_status_t configure(const struct wire_boot *boot, ucp_config_t **confi
     return status || !boot->no_shm ? status : set(*config, &no_shm);
 }
 
-/* UCX prints warnings and catches SIGSEGV and the like. In a user's program it shall do neither without being asked.
- * These functions are of libucs, whose headers are not installed everywhere. */
+/* UCX prints warnings and catches SIGSEGV and similar signals. In a user's program it shall do neither unless the user
+ * asks for it. These functions are of libucs, whose headers are not installed everywhere. */
 void ucs_debug_disable_signal(int signum) __attribute__((weak));
 ucs_status_t ucs_global_opts_set_value(const char *name, const char *value) __attribute__((weak));
 

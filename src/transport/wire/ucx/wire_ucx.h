@@ -40,7 +40,7 @@ struct ucx_peer {
     bool unsent; /* mail was sent to it since the last flush */
 };
 
-/* A mail that is being sent, or room for one that comes. UCX's part of the request stands before the struct. */
+/* A mail that is being sent, or room for one that comes. UCX's part of the request is in memory before the struct. */
 struct ucx_packet {
     struct ucx_packet *next;
     struct ucx_wire *wire;
@@ -69,7 +69,7 @@ enum ucx_state {
     UCX_KEPT /* cancelled, but UCX still uses the request */
 };
 
-/* UCX's part of the request stands before this struct, too. */
+/* UCX's part of the request is in memory before this struct, too. */
 struct ucx_message {
     struct wire_message base;
     struct ucx_message *next; /* in the list of messages that UCX may use until the worker ends */
@@ -88,7 +88,7 @@ struct ucx_wire {
     struct wire base;
     ucp_context_h context;
     ucp_worker_h worker;  /* NULL: it was shut down */
-    size_t request_bytes; /* that UCX needs before a request */
+    size_t request_bytes; /* bytes that UCX needs before a request */
     unsigned char *addresses;
     size_t address_bytes; /* of each */
     struct ucx_peer *peers;
@@ -99,9 +99,9 @@ struct ucx_wire {
     unsigned next_in;
     bool read;          /* the caller has the mail before next_in */
     int64_t posts;      /* mails that UCX has not finished sending */
-    int64_t waited_ns;  /* time spent so far on peers that did not let go of messages */
+    int64_t waited_ns;  /* time spent so far on peers that did not release messages */
     bool unsent;        /* mail was sent since the last flush */
-    int64_t flushes;    /* that are under way */
+    int64_t flushes;    /* flushes that are under way */
     int64_t flushed_ns; /* when the last of them began */
     struct ucx_message *kept;
     struct ucx_watch watch;
@@ -127,7 +127,7 @@ static inline void ucx_request_free(const struct ucx_wire *w, void *request)
         free((unsigned char *)request - w->request_bytes);
 }
 
-/* How long to wait, `ns` at most, for a peer to let go of something after a failure. w->waited_ns is the time that was
+/* How long to wait, `ns` at most, for a peer to release something after a failure. w->waited_ns is the time that was
  * spent on this peer and others before, so that many silent peers take no longer than a few. */
 static inline int64_t ucx_patience(const struct ucx_wire *w, int64_t ns)
 {

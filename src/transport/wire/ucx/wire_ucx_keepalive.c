@@ -1,7 +1,7 @@
-/* Hosts that vanish without a word, over TCP (wire_keepalive.h); over other networks UCX notices this itself.
+/* Hosts that vanish without a reset, over TCP (wire_keepalive.h). Over other networks UCX notices this itself.
  *
  * UCX switches the keepalive on only for connections that it opens itself. Accepted connections inherit it from the
- * listening socket, which is UCX's: it is found as a socket that listens after the worker was created and did not
+ * listening socket, which belongs to UCX: it is found as a socket that listens after the worker was created and did not
  * before. When a connection is ended here, UCX reads its end. Only sockets in the epoll sets of the worker are looked
  * at, so no other sockets of the process are touched. If the user sets UCX_TCP_KEEPIDLE, none of this is done: only the
  * deadline of the comm then ends a wait for data in flight. */

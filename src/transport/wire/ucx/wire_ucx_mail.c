@@ -154,8 +154,8 @@ static void on_flushed(void *request, ucs_status_t status, void *arg)
 /* When UCX is done with a mail, the mail may still be in UCX's own buffers until its connection is flushed. Connections
  * without mail are not flushed: a flush of a connection that is being made with a peer that makes no call of weft just
  * now would wait in vain. Over TCP the flush itself would wait in vain, too, because the peer has to answer it. But
- * mail is held up only if the connection is full of messages that the peer does not take, and a rank that has such
- * messages in flight makes calls of weft. So a flush is waited for no longer than FLUSH_NS. */
+ * mail is held up only if the connection is full of messages that the peer does not take, and a peer with messages in
+ * flight makes calls of weft. So this rank waits for a flush no longer than FLUSH_NS. */
 bool ucx_mail_flushed(struct wire *base)
 {
     struct ucx_wire *w = (struct ucx_wire *)base;

@@ -2,7 +2,7 @@
  *
  * A peer that ends is noticed because each end makes a connection of its own (UCP_ERR_HANDLING_MODE_PEER): when a
  * process ends, the kernel closes its connections, and the next progress calls the error handler. wire_ucx_keepalive.c
- * is for hosts that vanish without a word. */
+ * is for hosts that vanish without a reset. */
 #define _GNU_SOURCE
 #include "transport/wire/ucx/wire_ucx.h"
 #include "weft.h"
