@@ -88,7 +88,7 @@ int split_compare(const struct split_card *mine, int rank, const struct split_ca
     return 0;
 }
 
-static int compare_far(struct split *s, int rank, uint64_t note)
+static int compare_elsewhere(struct split *s, int rank, uint64_t note)
 {
     if (note == split_hosts_note(s->ranks, s->n))
         return 0;
@@ -103,7 +103,7 @@ static int connect_ranks(struct split *s, uint64_t meeting)
         int r = s->ranks[i], err;
         const struct core_vote *vote = core_vote_of(c->group, r, meeting);
         if (transport_elsewhere(c->link, r)) {
-            err = compare_far(s, r, vote->note);
+            err = compare_elsewhere(s, r, vote->note);
         } else {
             const struct split_card *other = vote->place ? c->transport->reach(c->link, r, vote->place) : NULL;
             err = split_compare(s->card, r, other);

@@ -84,7 +84,7 @@ static void mail_all(weft_comm *c, uint32_t kind, uint32_t times, const unsigned
 }
 
 /* The lowest rank that may still answer. `late`: only ranks that have asked count. */
-static int who_answers(const weft_comm *c, uint32_t times, bool late)
+static int answering(const weft_comm *c, uint32_t times, bool late)
 {
     int r = 0;
     while (r < c->rank && (c->transport->gone(c->link, r) || (late && !has_asked(c, r, times))))
@@ -135,7 +135,7 @@ static int agree(weft_comm *c, uint32_t times, unsigned char *list)
     for (;;) {
         int64_t now = core_now();
         bool late = now >= until;
-        int from = who_answers(c, times, late);
+        int from = answering(c, times, late);
         mail_receive(c);
         if (heard(c, times, list) || (from == c->rank && answer(c, times, late, list)))
             return 0;

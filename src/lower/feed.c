@@ -127,7 +127,7 @@ struct walk {
     struct walk_side src, dst;
     struct feed_line *line;
     /* Takers on hosts that hold the piece; takers on other hosts, and where each of these hosts starts. */
-    int64_t *near, *far, *far_host;
+    int64_t *near, *far, *other_host;
 };
 
 struct walk_replica {
@@ -156,9 +156,9 @@ static int walk_room(const struct job *j, struct walk *w)
     w->dst.has = arena_alloc(j->arena, nd * sizeof *w->dst.has);
     w->near = arena_alloc(j->arena, nd * sizeof *w->near);
     w->far = arena_alloc(j->arena, nd * sizeof *w->far);
-    w->far_host = arena_alloc(j->arena, (nd + 1) * sizeof *w->far_host);
+    w->other_host = arena_alloc(j->arena, (nd + 1) * sizeof *w->other_host);
     w->line = arena_alloc(j->arena, ((ns < nd ? ns : nd) + 1) * sizeof *w->line);
-    return w->dst.has && w->near && w->far && w->far_host && w->line ? 0 : error_nomem();
+    return w->dst.has && w->near && w->far && w->other_host && w->line ? 0 : error_nomem();
 }
 
 static int walk_side(const struct job *j, bool source, int64_t at, struct walk_side *w)
@@ -216,7 +216,7 @@ static int walk_mesh(struct feed *f)
         while (g < w->src.hosts && w->src.host[g] < w->dst.host[h])
             g++;
         if (g == w->src.hosts || w->src.host[g] != w->dst.host[h]) { /* no replica of the source is on this host */
-            w->far_host[hosts++] = far;
+            w->other_host[hosts++] = far;
             memcpy(w->far + far, w->dst.number + first, (size_t)(end - first) * sizeof *w->far);
             far += end - first;
             most = max64(most, end - first);
@@ -231,12 +231,12 @@ static int walk_mesh(struct feed *f)
         near += l->takers;
         f->nlines += l->takers > 0;
     }
-    w->far_host[hosts] = far;
+    w->other_host[hosts] = far;
     if (far)
         f->line[f->nlines++] = (struct feed_line){.takers = far,
                                                   .givers = j->s_replicas,
                                                   .taker = w->far,
-                                                  .host = w->far_host,
+                                                  .host = w->other_host,
                                                   .hosts = hand_on(f, most) ? hosts : 0};
     return 0;
 }

@@ -68,10 +68,10 @@ static int place_close_rank(void *arg, int rank)
 void place_close(struct place *p)
 {
     struct failure f;
-    if (p->team)
-        worker_threads_do(p->team, place_close_rank, p, &f);
-    worker_threads_close(p->team);
-    p->team = NULL;
+    if (p->threads)
+        worker_threads_do(p->threads, place_close_rank, p, &f);
+    worker_threads_close(p->threads);
+    p->threads = NULL;
 }
 
 struct place *place_get(int way, int size, struct why *why)
@@ -80,14 +80,14 @@ struct place *place_get(int way, int size, struct why *why)
     struct place *p = &places[way][size];
     struct places_opening o = {.at = p, .way = &places_ways[way], .size = places_size[size]};
     struct failure f;
-    if (p->team)
+    if (p->threads)
         return p;
     p->size = o.size;
     if (!strcmp(o.way->scheme, "shm"))
         snprintf(o.url, sizeof o.url, "shm:turns-%ld-%d", (long)getpid(), opened++);
     else
         snprintf(o.url, sizeof o.url, "threads:%d/turns-%d", o.size, opened++);
-    if (worker_threads_open(o.size, &p->team, &f) || worker_threads_do(p->team, place_open_rank, &o, &f)) {
+    if (worker_threads_open(o.size, &p->threads, &f) || worker_threads_do(p->threads, place_open_rank, &o, &f)) {
         lab_broken(why, "%s", f.text);
         return NULL;
     }

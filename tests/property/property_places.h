@@ -1,4 +1,4 @@
-/* Where the ranks of property_turns are: teams of threads with comms that stay open over the whole campaign, one for
+/* Where the ranks of property_turns are: groups of threads with comms that stay open over the whole campaign, one for
  * each size and each way to open a comm; beside each a comm of the same ranks that is split from it, in reverse order.
  */
 #ifndef WEFT_TESTS_PROPERTY_PLACES_H
@@ -25,7 +25,7 @@ enum { PLACES_ON = PLACES_WAYS };
 #endif
 
 struct place {
-    struct worker_threads *team;
+    struct worker_threads *threads;
     int size;
     weft_comm *comm[2][PLACES_RANKS]; /* the one that was opened, the one that was split */
 };

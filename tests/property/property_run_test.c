@@ -12,7 +12,7 @@
 #include "support/suite.h"
 
 static const char *program;
-static struct trial_teams engine;
+static struct trial_groups engine;
 
 static bool run_on_threads(struct trial_job *j, bool *refused, struct why *why)
 {
@@ -21,8 +21,8 @@ static bool run_on_threads(struct trial_job *j, bool *refused, struct why *why)
 
 static bool law_run(const struct property_case *c, struct why *why)
 {
-    struct trial_team *team = trial_team_for(&engine, case_world(c), why);
-    return team && runs_law(c, team->size, team, run_on_threads, why);
+    struct trial_group *group = trial_group_for(&engine, case_world(c), why);
+    return group && runs_law(c, group->size, group, run_on_threads, why);
 }
 
 static void one_case(int64_t number)
@@ -30,7 +30,7 @@ static void one_case(int64_t number)
     struct property_case c;
     random_case(RUNS_SEED, number, &c);
     runs_pick_algorithm(&c);
-    c.on = trial_size[trial_team_number(case_world(&c))];
+    c.on = trial_size[trial_group_number(case_world(&c))];
     runs_seen.cases++;
     report_law(program, law_run, c);
 }

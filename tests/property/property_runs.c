@@ -32,7 +32,7 @@ static bool runs_job(struct trial_job *j, runs_run *run, struct why *why)
     return ok;
 }
 
-bool runs_law(const struct property_case *c, int size, struct trial_team *team, runs_run *run, struct why *why)
+bool runs_law(const struct property_case *c, int size, struct trial_group *group, runs_run *run, struct why *why)
 {
     struct trial_job *j = calloc(1, sizeof *j);
     struct lab l;
@@ -41,7 +41,7 @@ bool runs_law(const struct property_case *c, int size, struct trial_team *team, 
         free(j);
         return false;
     }
-    *j = (struct trial_job){.team = team, .lab = &l, .way = c->staged};
+    *j = (struct trial_job){.group = group, .lab = &l, .way = c->staged};
     bool fits = lab_fits(&l, why);
     ok = !why->text[0];
     if (fits && ok && (ok = lab_lower(&l, why))) {

@@ -19,7 +19,7 @@ extern struct runs_seen {
 typedef bool runs_run(struct trial_job *j, bool *refused, struct why *why);
 
 /* On a comm of `size` ranks. */
-bool runs_law(const struct property_case *c, int size, struct trial_team *team, runs_run *run, struct why *why);
+bool runs_law(const struct property_case *c, int size, struct trial_group *group, runs_run *run, struct why *why);
 
 /* The chooser's, the general one, or any by name; where that does not do the case, the chooser's again. */
 void runs_pick_algorithm(struct property_case *c);

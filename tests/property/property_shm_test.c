@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "property_crew.h"
+#include "property_processes.h"
 #include "property_report.h"
 #include "property_runs.h"
 #include "support/property_random.h"
@@ -14,28 +14,28 @@
 #include "support/suite.h"
 
 static const char *program;
-static struct crews crews;
-static int64_t of_size[CREW_RANKS + 1], in_windows, scarce;
+static struct process_groups groups;
+static int64_t of_size[PROCESSES_RANKS + 1], in_windows, scarce;
 
 static bool run_on_processes(struct trial_job *j, bool *refused, struct why *why)
 {
-    return crew_run(&crews, j, refused, why);
+    return processes_run(&groups, j, refused, why);
 }
 
 static bool law_run(const struct property_case *c, struct why *why)
 {
     int size = c->on > case_world(c) ? c->on : case_world(c); /* shrinking may have left fewer */
-    return crews_get(&crews, size, why) && runs_law(c, size, NULL, run_on_processes, why);
+    return processes_get(&groups, size, why) && runs_law(c, size, NULL, run_on_processes, why);
 }
 
-/* Cases of more ranks are left out. Where there is room, a case gets idle ranks, so that there are crews of all sizes.
+/* Cases of more ranks are left out. Where there is room, a case gets idle ranks, so that there are groups of all sizes.
  */
 static void one_case(int64_t number)
 {
     struct property_case c;
     random_case(RUNS_SEED, number, &c);
-    int world = case_world(&c), size = 1 + (int)(c.seed % CREW_RANKS);
-    if (world > CREW_RANKS)
+    int world = case_world(&c), size = 1 + (int)(c.seed % PROCESSES_RANKS);
+    if (world > PROCESSES_RANKS)
         return;
     runs_pick_algorithm(&c);
     c.processes = true;
@@ -43,7 +43,7 @@ static void one_case(int64_t number)
     c.on = size > world ? size : 0;
     runs_seen.cases++;
     in_windows += !c.private;
-    scarce += crew_way(&c) == 2;
+    scarce += processes_way(&c) == 2;
     of_size[size > world ? size : world]++;
     report_law(program, law_run, c);
 }
@@ -56,15 +56,15 @@ static void random_cases_run_right_on_processes(void **state)
     for (int64_t i = 0; runs_seen.cases < n && !report.broken; i++)
         one_case(i);
     runs_judge("processes");
-    print_message("%lld in window memory, %lld with little staging memory; crews of", (long long)in_windows,
+    print_message("%lld in window memory, %lld with little staging memory; groups of", (long long)in_windows,
                   (long long)scarce);
     assert_true(scarce > n / 50);
-    for (int size = 1; size <= CREW_RANKS; size++)
+    for (int size = 1; size <= PROCESSES_RANKS; size++)
         print_message(" %d: %lld", size, (long long)of_size[size]);
     print_message("\n");
-    for (int size = 1; size <= CREW_RANKS && n >= 1000; size++)
+    for (int size = 1; size <= PROCESSES_RANKS && n >= 1000; size++)
         assert_true(of_size[size] > 0);
-    crews_close(&crews);
+    processes_close(&groups);
 }
 
 int main(int argc, char **argv)
@@ -72,7 +72,7 @@ int main(int argc, char **argv)
     program = argv[0];
     if (argc == 3 && argv[1][0] >= '0' && argv[1][0] <= '9') {
         int code = report_range(argv, one_case);
-        crews_close(&crews);
+        processes_close(&groups);
         return code;
     }
     const struct CMUnitTest tests[] = {cmocka_unit_test(random_cases_run_right_on_processes)};

@@ -7,12 +7,12 @@
 #include "engine/way.h"
 #include "tool/worker_threads.h"
 
-const int trial_size[TRIAL_TEAMS] = {4, 8, CASE_RANKS};
+const int trial_size[TRIAL_GROUPS] = {4, 8, CASE_RANKS};
 
-/* ---- teams ---- */
+/* ---- groups ---- */
 
 struct trial_opening {
-    struct trial_team *team;
+    struct trial_group *group;
     char url[64];
     int way;
 };
@@ -22,12 +22,12 @@ static int trial_open_rank(void *arg, int rank)
     struct trial_opening *o = arg;
     weft_comm_opts opts = {
         .size = sizeof opts, .rank = rank, .staged = o->way == 1, .deadline_ns = INT64_C(20000000000)};
-    return weft_comm_open(o->url, &opts, &o->team->comm[o->way][rank]);
+    return weft_comm_open(o->url, &opts, &o->group->comm[o->way][rank]);
 }
 
 static int trial_close_rank(void *arg, int rank)
 {
-    struct trial_team *t = arg;
+    struct trial_group *t = arg;
     for (int way = 0; way < 2; way++) {
         weft_comm_close(t->comm[way][rank]);
         t->comm[way][rank] = NULL;
@@ -35,37 +35,37 @@ static int trial_close_rank(void *arg, int rank)
     return 0;
 }
 
-static bool trial_team_open(struct trial_teams *e, struct trial_team *t, int size, struct why *why)
+static bool trial_group_open(struct trial_groups *e, struct trial_group *t, int size, struct why *why)
 {
     struct failure f;
-    *t = (struct trial_team){.size = size};
-    if (worker_threads_open(size, &t->team, &f))
+    *t = (struct trial_group){.size = size};
+    if (worker_threads_open(size, &t->threads, &f))
         return lab_broken(why, "%s", f.text);
     for (int way = 0; way < 2; way++) {
-        struct trial_opening o = {.team = t, .way = way};
+        struct trial_opening o = {.group = t, .way = way};
         snprintf(o.url, sizeof o.url, "threads:%d/property.%d.%d", size, e->generation++, way);
-        if (worker_threads_do(t->team, trial_open_rank, &o, &f))
+        if (worker_threads_do(t->threads, trial_open_rank, &o, &f))
             return lab_broken(why, "%s", f.text);
     }
     return true;
 }
 
-static void trial_team_close(struct trial_team *t)
+static void trial_group_close(struct trial_group *t)
 {
     struct failure f;
-    if (t->team)
-        worker_threads_do(t->team, trial_close_rank, t, &f);
-    worker_threads_close(t->team);
-    t->team = NULL;
+    if (t->threads)
+        worker_threads_do(t->threads, trial_close_rank, t, &f);
+    worker_threads_close(t->threads);
+    t->threads = NULL;
 }
 
-void trial_close(struct trial_teams *e)
+void trial_close(struct trial_groups *e)
 {
-    for (int i = 0; i < TRIAL_TEAMS; i++)
-        trial_team_close(&e->teams[i]);
+    for (int i = 0; i < TRIAL_GROUPS; i++)
+        trial_group_close(&e->groups[i]);
 }
 
-int trial_team_number(int world)
+int trial_group_number(int world)
 {
     int i = 0;
     while (trial_size[i] < world)
@@ -73,12 +73,12 @@ int trial_team_number(int world)
     return i;
 }
 
-struct trial_team *trial_team_for(struct trial_teams *e, int world, struct why *why)
+struct trial_group *trial_group_for(struct trial_groups *e, int world, struct why *why)
 {
-    int i = trial_team_number(world);
-    if (!e->teams[i].team && !trial_team_open(e, &e->teams[i], trial_size[i], why))
+    int i = trial_group_number(world);
+    if (!e->groups[i].threads && !trial_group_open(e, &e->groups[i], trial_size[i], why))
         return NULL;
-    return &e->teams[i];
+    return &e->groups[i];
 }
 
 /* ---- memory ---- */
@@ -268,7 +268,7 @@ static int trial_run_rank(void *arg, int rank)
     struct trial_job *j = arg;
     struct lab *l = j->lab;
     weft_exec *x = NULL;
-    int rc = weft_bind(l->plans[rank], j->team->comm[j->way][rank], j->view[0][rank], j->view[1][rank], NULL, &x);
+    int rc = weft_bind(l->plans[rank], j->group->comm[j->way][rank], j->view[0][rank], j->view[1][rank], NULL, &x);
     if (!rc)
         trial_note_ways(j, rank, x);
     for (int turn = 0; turn < 2 && !rc; turn++) {
@@ -299,21 +299,21 @@ void trial_expect(struct trial_job *j)
         }
 }
 
-bool trial_run(struct trial_teams *e, struct trial_job *j, bool *refused, struct why *why)
+bool trial_run(struct trial_groups *e, struct trial_job *j, bool *refused, struct why *why)
 {
     struct failure f;
     struct lab *l = j->lab;
     trial_expect(j);
     j->ways[0] = j->ways[1] = 0;
-    int rc = worker_threads_do(j->team->team, trial_run_rank, j, &f);
+    int rc = worker_threads_do(j->group->threads, trial_run_rank, j, &f);
     *refused = rc == WEFT_EINVAL && strstr(f.text, "overlap");
     if (*refused)
         return true;
     if (rc) {
         int i = 0;
-        while (&e->teams[i] != j->team)
+        while (&e->groups[i] != j->group)
             i++;
-        trial_team_close(&e->teams[i]); /* it may have failed for good */
+        trial_group_close(&e->groups[i]); /* it may have failed for good */
         return lab_broken(why, "%s", f.text);
     }
     for (int r = 0; r < l->world; r++)

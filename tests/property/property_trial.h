@@ -1,5 +1,5 @@
-/* Runs the plans of a case on the real engine: teams of threads whose comms stay open over the whole campaign, one team
- * for each of a few sizes, one comm for each way to move. */
+/* Runs the plans of a case on the real engine: groups of threads whose comms stay open over the whole campaign, one
+ * group for each of a few sizes, one comm for each way to move. */
 #ifndef WEFT_TESTS_PROPERTY_TRIAL_H
 #define WEFT_TESTS_PROPERTY_TRIAL_H
 #include <stdatomic.h>
@@ -9,18 +9,18 @@
 #include "cli/check/inplace.h"
 #include "property_lab.h"
 
-enum { TRIAL_TEAMS = 3 };
+enum { TRIAL_GROUPS = 3 };
 
-extern const int trial_size[TRIAL_TEAMS];
+extern const int trial_size[TRIAL_GROUPS];
 
-struct trial_team {
-    struct worker_threads *team;
+struct trial_group {
+    struct worker_threads *threads;
     int size;
     weft_comm *comm[2][CASE_RANKS]; /* direct, staged */
 };
 
-struct trial_teams {
-    struct trial_team teams[TRIAL_TEAMS];
+struct trial_groups {
+    struct trial_group groups[TRIAL_GROUPS];
     int generation; /* names of comms are not used again */
 };
 
@@ -38,7 +38,7 @@ struct trial_tensor {
 };
 
 struct trial_job {
-    struct trial_team *team;
+    struct trial_group *group;
     struct lab *lab;
     int way;
     struct trial_tensor tensor[CASE_MOVES][CASE_RANKS];
@@ -46,11 +46,11 @@ struct trial_job {
     char wrong[CASE_RANKS][200]; /* what a rank saw that it should not have */
     _Atomic uint64_t ways[2]; /* the ways of all messages, as their senders and as their receivers have chosen them */
 };
-void trial_close(struct trial_teams *e);
-int trial_team_number(int world);
+void trial_close(struct trial_groups *e);
+int trial_group_number(int world);
 
 /* The fewest worker threads for n ranks, opened when they are first needed, and again after they failed. */
-struct trial_team *trial_team_for(struct trial_teams *e, int world, struct why *why);
+struct trial_group *trial_group_for(struct trial_groups *e, int world, struct why *why);
 
 enum trial_legal { TRIAL_LEGAL, TRIAL_UNCLEAR, TRIAL_ILLEGAL };
 
@@ -71,5 +71,5 @@ bool trial_untouched(const struct trial_job *j, int m, int rank);
 void trial_expect(struct trial_job *j);
 
 /* Binds and runs twice. *refused: bind said that the memory overlaps in a way that is not legal. */
-bool trial_run(struct trial_teams *e, struct trial_job *j, bool *refused, struct why *why);
+bool trial_run(struct trial_groups *e, struct trial_job *j, bool *refused, struct why *why);
 #endif

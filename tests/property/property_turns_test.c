@@ -495,7 +495,7 @@ static void one_case(int64_t number)
     for (int k = 0; k < e->n && ok; k++)
         expect(&e->x[k], places_size[e->size]);
     e->at = ok ? place_get(e->way, e->size, &why) : NULL;
-    if (e->at && worker_threads_do(e->at->team, run_rank, e, &f)) {
+    if (e->at && worker_threads_do(e->at->threads, run_rank, e, &f)) {
         lab_broken(&why, "%s", f.text);
         place_close(e->at);
     }

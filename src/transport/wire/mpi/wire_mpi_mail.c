@@ -32,14 +32,14 @@ int wire_mpi_mail_open(struct wire_mpi *w)
     return code;
 }
 
-static struct wire_mpi_packet *letter(struct wire_mpi *w, unsigned i)
+static struct wire_mpi_packet *packet(struct wire_mpi *w, unsigned i)
 {
     return &w->in[i % MPI_MAILS];
 }
 
 static bool receive(struct wire_mpi *w)
 {
-    struct wire_mpi_packet *l = letter(w, w->next_in);
+    struct wire_mpi_packet *l = packet(w, w->next_in);
     int done = 0;
     if (!w->came && l->open && !MPI_Test(&l->request, &done, &w->arrived) && done) {
         w->came = true;
@@ -53,7 +53,7 @@ bool wire_mpi_mail_fetch(struct wire *base, int *peer, const void **bytes, size_
     struct wire_mpi *w = (struct wire_mpi *)base;
     for (;;) {
         if (w->read) { /* the caller is done with the last mail: its room is posted again */
-            if (start(letter(w, w->next_in - 1)))
+            if (start(packet(w, w->next_in - 1)))
                 return false;
             w->read = false;
         }
@@ -62,7 +62,7 @@ bool wire_mpi_mail_fetch(struct wire *base, int *peer, const void **bytes, size_
             return false;
         int count = 0, from = w->arrived.MPI_SOURCE;
         MPI_Get_count(&w->arrived, MPI_BYTE, &count);
-        *bytes = letter(w, w->next_in)->bytes;
+        *bytes = packet(w, w->next_in)->bytes;
         w->next_in++;
         w->came = false;
         w->read = true;

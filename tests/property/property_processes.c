@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "property_crew.h"
+#include "property_processes.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,32 +7,32 @@
 
 #include "tool/worker_processes.h"
 
-#define CREW_SCARCE (128 << 10)       /* bytes of staging, so that few messages are eager */
-#define CREW_ROOM (INT64_C(64) << 20) /* bytes of data of a case, in both directions */
+#define PROCESSES_SCARCE (128 << 10)       /* bytes of staging, so that few messages are eager */
+#define PROCESSES_ROOM (INT64_C(64) << 20) /* bytes of data of a case, in both directions */
 
 /* ---- what a rank does, in its process ---- */
 
-static weft_comm *crew_comm[CREW_WAYS]; /* direct, staged, and with little staging memory */
+static weft_comm *processes_comm[PROCESSES_WAYS]; /* direct, staged, and with little staging memory */
 
-int crew_way(const struct property_case *c)
+int processes_way(const struct property_case *c)
 {
     return c->staged ? 1 : c->private && c->seed / 24 % 2 ? 2 : 0;
 }
 
-static int crew_open_rank(void *arg, int rank)
+static int processes_open_rank(void *arg, int rank)
 {
-    struct crew_errand *e = arg;
+    struct processes_errand *e = arg;
     int rc = 0;
-    for (int way = 0; way < CREW_WAYS && !rc; way++) {
+    for (int way = 0; way < PROCESSES_WAYS && !rc; way++) {
         weft_comm_opts o = {.size = sizeof o, .rank = rank, .ranks = e->size, .staged = way == 1};
         if (way == 2)
-            o.inflight_bytes = CREW_SCARCE; /* a quarter of it for eager messages */
-        rc = weft_comm_open(e->url[way], &o, &crew_comm[way]);
+            o.inflight_bytes = PROCESSES_SCARCE; /* a quarter of it for eager messages */
+        rc = weft_comm_open(e->url[way], &o, &processes_comm[way]);
     }
     return rc;
 }
 
-static int crew_memory(weft_comm *c, bool private, int64_t bytes, unsigned char **out)
+static int processes_memory(weft_comm *c, bool private, int64_t bytes, unsigned char **out)
 {
     void *memory = NULL;
     int rc = private ? 0 : weft_comm_alloc(c, (size_t)bytes, WEFT_MEMORY_HOST, 0, &memory);
@@ -41,10 +41,10 @@ static int crew_memory(weft_comm *c, bool private, int64_t bytes, unsigned char 
 }
 
 /* Memory of a rank, as in trial_place. */
-static int crew_place(struct crew_errand *e, weft_comm *c, int m, int rank, struct trial_tensor *t,
-                      weft_view (*view)[CASE_MOVES])
+static int processes_place(struct processes_errand *e, weft_comm *c, int m, int rank, struct trial_tensor *t,
+                           weft_view (*view)[CASE_MOVES])
 {
-    struct crew_tensor *from = &e->tensor[m][rank];
+    struct processes_tensor *from = &e->tensor[m][rank];
     t->shared = from->shared;
     for (int k = 0; k < 2; k++) {
         struct trial_side *s = &t->side[k];
@@ -53,7 +53,7 @@ static int crew_place(struct crew_errand *e, weft_comm *c, int m, int rank, stru
         if (k && t->shared) {
             s->memory = t->side[0].memory;
         } else if (s->bytes || t->shared) {
-            int rc = crew_memory(c, e->c.private, s->bytes, &s->memory);
+            int rc = processes_memory(c, e->c.private, s->bytes, &s->memory);
             if (rc)
                 return rc;
         }
@@ -64,7 +64,7 @@ static int crew_place(struct crew_errand *e, weft_comm *c, int m, int rank, stru
     return 0;
 }
 
-static void crew_unplace(struct crew_errand *e, weft_comm *c, struct trial_tensor *t)
+static void processes_unplace(struct processes_errand *e, weft_comm *c, struct trial_tensor *t)
 {
     for (int k = 0; k < (t->shared ? 1 : 2); k++)
         if (e->c.private)
@@ -73,7 +73,7 @@ static void crew_unplace(struct crew_errand *e, weft_comm *c, struct trial_tenso
             weft_comm_free(c, t->side[k].memory);
 }
 
-static void crew_fill(const struct crew_tensor *from, struct trial_tensor *t)
+static void processes_fill(const struct processes_tensor *from, struct trial_tensor *t)
 {
     for (int k = 1; k >= 0; k--)
         if (t->side[k].bytes && (k || !t->shared))
@@ -84,7 +84,7 @@ static void crew_fill(const struct crew_tensor *from, struct trial_tensor *t)
 
 /* Takes the result of a run; the second must have the bits of the first. Neither the source nor what lies between the
  * rows of the destination may have changed. */
-static void crew_take(struct crew_tensor *from, struct trial_tensor *t, int turn, char *wrong, size_t cap)
+static void processes_take(struct processes_tensor *from, struct trial_tensor *t, int turn, char *wrong, size_t cap)
 {
     int64_t n = from->dst_bytes > from->src_bytes ? from->dst_bytes : from->src_bytes;
     unsigned char *dense = lab_buffer(n);
@@ -111,79 +111,79 @@ static void crew_take(struct crew_tensor *from, struct trial_tensor *t, int turn
     free(dense);
 }
 
-static int crew_run_rank(void *arg, int rank)
+static int processes_run_rank(void *arg, int rank)
 {
-    struct crew_errand *e = arg;
+    struct processes_errand *e = arg;
     struct why why = {"", ""};
     struct lab l;
     struct trial_tensor t[CASE_MOVES] = {{.shared = false}};
     weft_view view[2][CASE_MOVES];
-    weft_comm *c = crew_comm[crew_way(&e->c)];
+    weft_comm *c = processes_comm[processes_way(&e->c)];
     weft_plan *plan = NULL;
     weft_exec *x = NULL;
     int rc = lab_layouts(&l, &e->c, e->size, &why) ? 0 : WEFT_EINVAL;
     if (!rc)
         rc = weft_lower(l.moves, (size_t)e->c.moves, rank, &l.opts, &plan);
     for (int m = 0; m < e->c.moves && !rc; m++)
-        rc = crew_place(e, c, m, rank, &t[m], view);
+        rc = processes_place(e, c, m, rank, &t[m], view);
     if (!rc)
         rc = weft_bind(plan, c, view[0], view[1], NULL, &x);
     for (int turn = 0; turn < 3 && !rc; turn++) {
         for (int m = 0; m < e->c.moves; m++) {
-            crew_fill(&e->tensor[m][rank], &t[m]);
+            processes_fill(&e->tensor[m][rank], &t[m]);
             if (turn == 1 && t[m].side[0].bytes) /* what is left of this run would be seen in the next */
                 memset(t[m].side[0].memory, 0, (size_t)t[m].side[0].bytes);
         }
         rc = weft_exec_run(x);
         for (int m = 0; m < e->c.moves && !rc && turn != 1; m++)
-            crew_take(&e->tensor[m][rank], &t[m], turn, e->wrong[rank], sizeof e->wrong[rank]);
+            processes_take(&e->tensor[m][rank], &t[m], turn, e->wrong[rank], sizeof e->wrong[rank]);
     }
     weft_exec_close(x);
     weft_plan_free(plan);
     for (int m = 0; m < e->c.moves; m++)
-        crew_unplace(e, c, &t[m]);
+        processes_unplace(e, c, &t[m]);
     lab_close(&l);
     return rc;
 }
 
 /* ---- the parent ---- */
 
-static void crews_drop(struct crews *s, int size)
+static void processes_drop(struct process_groups *s, int size)
 {
-    worker_processes_close(s->crew[size]);
-    s->crew[size] = NULL;
+    worker_processes_close(s->workers[size]);
+    s->workers[size] = NULL;
 }
 
-void crews_close(struct crews *s)
+void processes_close(struct process_groups *s)
 {
-    for (int n = 1; n <= CREW_RANKS; n++)
-        crews_drop(s, n);
-    worker_processes_free(s->errand, sizeof *s->errand + CREW_ROOM);
+    for (int n = 1; n <= PROCESSES_RANKS; n++)
+        processes_drop(s, n);
+    worker_processes_free(s->errand, sizeof *s->errand + PROCESSES_ROOM);
 }
 
-struct worker_processes *crews_get(struct crews *s, int size, struct why *why)
+struct worker_processes *processes_get(struct process_groups *s, int size, struct why *why)
 {
     struct failure f;
     if (!s->errand)
-        s->errand = worker_processes_alloc(sizeof *s->errand + CREW_ROOM);
-    if (s->crew[size] || !s->errand)
-        return s->crew[size];
-    if (worker_processes_open(size, &s->crew[size], &f)) {
+        s->errand = worker_processes_alloc(sizeof *s->errand + PROCESSES_ROOM);
+    if (s->workers[size] || !s->errand)
+        return s->workers[size];
+    if (worker_processes_open(size, &s->workers[size], &f)) {
         lab_broken(why, "%s", f.text);
         return NULL;
     }
     s->errand->size = size;
-    for (int way = 0; way < CREW_WAYS; way++)
+    for (int way = 0; way < PROCESSES_WAYS; way++)
         snprintf(s->errand->url[way], sizeof s->errand->url[way], "shm:property-%ld-%d", (long)getpid(), s->opened++);
-    if (worker_processes_do(s->crew[size], crew_open_rank, s->errand, &f)) {
+    if (worker_processes_do(s->workers[size], processes_open_rank, s->errand, &f)) {
         lab_broken(why, "%s", f.text);
-        crews_drop(s, size);
+        processes_drop(s, size);
     }
-    return s->crew[size];
+    return s->workers[size];
 }
 
 /* Writes down what the ranks need of the job's tensors, which trial_place has laid out. */
-static bool crew_pack(struct crew_errand *e, const struct trial_job *j, struct why *why)
+static bool processes_pack(struct processes_errand *e, const struct trial_job *j, struct why *why)
 {
     const struct lab *l = j->lab;
     int64_t used = 0;
@@ -192,16 +192,16 @@ static bool crew_pack(struct crew_errand *e, const struct trial_job *j, struct w
     for (int m = 0; m < e->c.moves; m++)
         for (int r = 0; r < e->size; r++) {
             const struct trial_tensor *t = &j->tensor[m][r];
-            struct crew_tensor *to = &e->tensor[m][r];
-            *to = (struct crew_tensor){.shared = t->shared,
-                                       .src_bytes = oracle_src_bytes(l->oracle[m], r),
-                                       .dst_bytes = oracle_dst_bytes(l->oracle[m], r)};
+            struct processes_tensor *to = &e->tensor[m][r];
+            *to = (struct processes_tensor){.shared = t->shared,
+                                            .src_bytes = oracle_src_bytes(l->oracle[m], r),
+                                            .dst_bytes = oracle_dst_bytes(l->oracle[m], r)};
             for (int k = 0; k < 2; k++) {
                 to->side[k].bytes = t->side[k].bytes;
                 to->side[k].view = t->side[k].view;
                 to->side[k].strided = j->view[k][r][m].strides != NULL;
             }
-            if (used + to->src_bytes + to->dst_bytes > CREW_ROOM)
+            if (used + to->src_bytes + to->dst_bytes > PROCESSES_ROOM)
                 return lab_broken(why, "the case is too large for its shared mapping");
             to->src = e->room + used;
             to->dst = to->src + to->src_bytes;
@@ -212,20 +212,20 @@ static bool crew_pack(struct crew_errand *e, const struct trial_job *j, struct w
     return true;
 }
 
-bool crew_run(struct crews *s, struct trial_job *j, bool *refused, struct why *why)
+bool processes_run(struct process_groups *s, struct trial_job *j, bool *refused, struct why *why)
 {
     struct failure f;
     struct lab *l = j->lab;
-    struct crew_errand *e = s->errand;
-    if (!crew_pack(e, j, why))
+    struct processes_errand *e = s->errand;
+    if (!processes_pack(e, j, why))
         return false;
     trial_expect(j);
-    int rc = worker_processes_do(s->crew[e->size], crew_run_rank, e, &f);
+    int rc = worker_processes_do(s->workers[e->size], processes_run_rank, e, &f);
     *refused = rc == WEFT_EINVAL && strstr(f.text, "overlap");
     if (*refused)
         return true;
     if (rc) {
-        crews_drop(s, e->size); /* it may have failed for good */
+        processes_drop(s, e->size); /* it may have failed for good */
         return lab_broken(why, "%s", f.text);
     }
     for (int r = 0; r < e->size; r++) {
