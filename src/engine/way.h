@@ -81,7 +81,7 @@ uint64_t way_table_bit(const struct way *w); /* of toggle.h */
 /* ---- way.c ---- */
 
 /* Are the messages of a channel that are neither eager nor staged pushed? Both ends come to the same answer. *woven:
- * see way_ends. */
+ * they are better copied together with those of other channels (order/weave.c). */
 bool way_pushes(const struct block *from, const struct block_message *sends, const struct block *to,
                 const struct block_message *recvs, uint32_t n, bool *woven);
 /* The way of a message: the first row that fits. */
