@@ -71,7 +71,8 @@ def test_version():
 def test_all_is_all():
     for name in weft.__all__:
         assert hasattr(weft, name)
-    public = {n for n, t in vars(weft).items() if not n.startswith("_") and getattr(t, "__module__", "").startswith("weft.")}
+    public = {n for n, t in vars(weft).items()
+              if not n.startswith("_") and (n.isupper() or getattr(t, "__module__", "").startswith("weft."))}
     assert public == set(weft.__all__)
 
 
