@@ -72,6 +72,21 @@ void faces_check(struct ranks_rank *r, const struct mine *m, int64_t salt)
         ranks_note(r, __FILE__, __LINE__, "%s, salt %d", m->of->what, (int)salt);
 }
 
+void faces_run(struct ranks_rank *r, struct mine *m, int64_t run)
+{
+    bool late = run > 3 && r->rank == run % 2;
+    faces_fill(m, run);
+    if (run == 3)
+        RANKS_OK(r, weft_exec_rebind(m->exec, &m->src, &m->view.all));
+    if (late)
+        ranks_meet(r);
+    RANKS_OK(r, weft_exec_start(m->exec));
+    if (run > 3 && !late)
+        ranks_meet(r);
+    RANKS_OK(r, weft_exec_wait(m->exec, WEFT_FOREVER));
+    faces_check(r, m, run);
+}
+
 void faces_deserted(struct ranks_rank *r)
 {
     struct mine m = {.of = r->arg};

@@ -12,8 +12,8 @@ struct faces {
     const char *what;
     struct grid grid;
     bool apart;  /* the source is memory of its own, without ghosts */
-    bool large;  /* messages flow where ranks have cores */
-    bool strips; /* and are unpacked in strips: one piece of the box to each peer */
+    bool shared; /* the driver faces drives it where ranks share cores, */
+    bool spans;  /* and also where each rank has a core, since the faces span enough memory */
     bool mixed;  /* faces along other dims are not far apart */
 };
 
@@ -39,6 +39,9 @@ void faces_drop(struct mine *m, struct ranks_rank *r);
 void faces_fill(struct mine *m, int64_t salt);
 int64_t faces_wrong(const struct mine *m, int64_t salt);
 void faces_check(struct ranks_rank *r, const struct mine *m, int64_t salt);
+/* One run, of six that follow each other: bound again before run 3; in runs 4 and 5 one rank starts when the others
+ * have started. */
+void faces_run(struct ranks_rank *r, struct mine *m, int64_t run);
 
 /* Rank 1 dies when it has begun a run, which ends all the same; the next one does not. */
 void faces_deserted(struct ranks_rank *r);

@@ -20,29 +20,29 @@
 
 #define LONG (20 * SECOND) /* beyond it something is stuck, on a busy machine, too */
 
-/* `large`: they are shared where ranks share cores; `strips`: also where each has its own, since they span enough. */
 static const struct faces cases[] = {
-    {.what = "two", .grid = {3, 2, {PLANE(93, 97), {120, 2, 1, 1, false}}}, .large = true, .strips = true},
-    {.what = "two in a ring", .grid = {3, 2, {PLANE(93, 97), {120, 2, 1, 1, true}}}, .large = true, .strips = true},
+    {.what = "two", .grid = {3, 2, {PLANE(93, 97), {120, 2, 1, 1, false}}}, .shared = true, .spans = true},
+    {.what = "two in a ring", .grid = {3, 2, {PLANE(93, 97), {120, 2, 1, 1, true}}}, .shared = true, .spans = true},
     {.what = "nested loops",
      .grid = {3, 2, {{101, 1, 0, 0, false}, {97, 1, 1, 2, false}, {120, 2, 1, 1, false}}},
-     .large = true,
-     .strips = true},
-    {.what = "two at a time", .grid = {3, 2, {PLANE(93, 97), {120, 2, 2, 2, false}}}, .large = true, .strips = true},
-    {.what = "near", .grid = {3, 2, {PLANE(93, 97), {10, 2, 1, 1, false}}}, .large = true},
+     .shared = true,
+     .spans = true},
+    {.what = "two at a time", .grid = {3, 2, {PLANE(93, 97), {120, 2, 2, 2, false}}}, .shared = true, .spans = true},
+    {.what = "near", .grid = {3, 2, {PLANE(93, 97), {10, 2, 1, 1, false}}}, .shared = true},
     {.what = "more one way", .grid = {3, 3, {PLANE(93, 97), {15, 3, 1, 2, false}}}},
     {.what = "few", .grid = {3, 3, {PLANE(63, 65), {15, 3, 1, 1, false}}}},
     {.what = "apart", .grid = {3, 3, {PLANE(93, 97), {15, 3, 1, 1, false}}}, .apart = true},
-    {.what = "a row of three", .grid = {3, 3, {PLANE(93, 97), {15, 3, 1, 1, false}}}, .large = true},
-    {.what = "a ring of three", .grid = {3, 3, {PLANE(97, 93), {15, 3, 1, 1, true}}}, .large = true},
-    {.what = "a row of four", .grid = {3, 4, {PLANE(83, 101), {20, 4, 1, 1, false}}}, .large = true},
-    {.what = "a ring of five", .grid = {3, 5, {PLANE(8, 1027), {24, 5, 3, 3, true}}}, .large = true},
+    {.what = "a row of three", .grid = {3, 3, {PLANE(93, 97), {15, 3, 1, 1, false}}}, .shared = true},
+    {.what = "a ring of three", .grid = {3, 3, {PLANE(97, 93), {15, 3, 1, 1, true}}}, .shared = true},
+    {.what = "a row of four", .grid = {3, 4, {PLANE(83, 101), {20, 4, 1, 1, false}}}, .shared = true},
+    {.what = "a ring of five", .grid = {3, 5, {PLANE(8, 1027), {24, 5, 3, 3, true}}}, .shared = true},
 };
-static const struct faces row = {.what = "a row", .grid = {3, 4, {PLANE(93, 89), {12, 4, 1, 1, false}}}, .large = true};
+static const struct faces row = {
+    .what = "a row", .grid = {3, 4, {PLANE(93, 89), {12, 4, 1, 1, false}}}, .shared = true};
 
 static bool shared(const struct mine *m)
 {
-    return m->exec->comm->dedicated_cores ? m->of->strips : m->of->large;
+    return m->exec->comm->dedicated_cores ? m->of->spans : m->of->shared;
 }
 
 static void run_case(struct ranks_rank *r)
@@ -50,19 +50,9 @@ static void run_case(struct ranks_rank *r)
     struct mine m = {.of = r->arg};
     RANKS_OK(r, faces_make(&m, r));
     for (int64_t run = 0; run < 6; run++) {
-        bool late = run > 3 && r->rank == run % 2;
         if ((m.exec->program->driver == &driver_faces) != shared(&m))
             ranks_note(r, __FILE__, __LINE__, "%s: driver %s", m.of->what, m.exec->program->driver->name);
-        faces_fill(&m, run);
-        if (run == 3)
-            RANKS_OK(r, weft_exec_rebind(m.exec, &m.src, &m.view.all));
-        if (late)
-            ranks_meet(r);
-        RANKS_OK(r, weft_exec_start(m.exec));
-        if (run > 3 && !late)
-            ranks_meet(r);
-        RANKS_OK(r, weft_exec_wait(m.exec, LONG));
-        faces_check(r, &m, run);
+        faces_run(r, &m, run);
     }
     faces_drop(&m, r);
 }

@@ -3,9 +3,11 @@
 #define _GNU_SOURCE
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "engine/driver.h"
 #include "engine/way.h"
 #include "face_grid.h"
 #include "plan/plan.h"
@@ -13,20 +15,13 @@
 #include "support/suite.h"
 
 static const struct faces cases[] = {
-    {.what = "one neighbour", .grid = {3, 2, {PLANE(93, 97), {10, 2, 1, 1, false}}}, .large = true, .strips = true},
-    {.what = "apart",
-     .grid = {3, 2, {PLANE(93, 97), {9, 2, 1, 2, false}}},
-     .apart = true,
-     .large = true,
-     .strips = true},
-    {.what = "nested loops",
-     .grid = {3, 2, {{95, 1, 0, 0, false}, {97, 1, 1, 2, true}, {8, 2, 1, 1, false}}},
-     .large = true,
-     .strips = true},
-    {.what = "both sides are one", .grid = {3, 2, {PLANE(93, 97), {6, 2, 1, 1, true}}}, .large = true},
+    {.what = "one neighbour", .grid = {3, 2, {PLANE(93, 97), {10, 2, 1, 1, false}}}},
+    {.what = "apart", .grid = {3, 2, {PLANE(93, 97), {9, 2, 1, 2, false}}}, .apart = true},
+    {.what = "nested loops", .grid = {3, 2, {{95, 1, 0, 0, false}, {97, 1, 1, 2, true}, {8, 2, 1, 1, false}}}},
+    {.what = "both sides are one", .grid = {3, 2, {PLANE(93, 97), {6, 2, 1, 1, true}}}},
     {.what = "below", .grid = {3, 2, {PLANE(63, 65), {10, 2, 1, 1, false}}}},
     {.what = "two neighbours", .grid = {3, 3, {PLANE(33, 31), {19, 3, 1, 3, true}}}},
-    {.what = "a row", .grid = {3, 4, {PLANE(93, 97), {17, 4, 2, 1, false}}}, .large = true, .strips = true},
+    {.what = "a row", .grid = {3, 4, {PLANE(93, 97), {17, 4, 2, 1, false}}}},
     {.what = "a torus",
      .grid = {3, 4, {{67, 1, 0, 0, false}, {31, 2, 1, 1, true}, {18, 2, 1, 1, true}}},
      .apart = true,
@@ -38,6 +33,7 @@ static void check_ways(const struct mine *m, struct ranks_rank *r)
 {
     const struct program *p = m->exec->program;
     uint32_t messages = 0;
+    RANKS_CHECK(r, !p->driver->copies);
     for (uint32_t s = 0; s < p->nsteps; s++) {
         const struct exec_step *step = &p->steps[s];
         if ((step->kind != PLAN_SEND && step->kind != PLAN_RECV) || step->way == &way_eager ||
@@ -55,20 +51,8 @@ static void run_case(struct ranks_rank *r)
     struct mine m = {.of = r->arg};
     RANKS_OK(r, faces_make(&m, r));
     check_ways(&m, r);
-    for (int64_t run = 0; run < 6; run++) {
-        bool late = run > 3 && r->rank == run % 2; /* than all others, which have packed by then */
-        faces_fill(&m, run);
-        if (run == 3)
-            RANKS_OK(r, weft_exec_rebind(m.exec, &m.src, &m.view.all));
-        if (late)
-            ranks_meet(r);
-        RANKS_OK(r, weft_exec_start(m.exec));
-        if (run > 3 && !late)
-            ranks_meet(r);
-        RANKS_OK(r, weft_exec_wait(m.exec, WEFT_FOREVER));
-        if (faces_wrong(&m, run))
-            ranks_note(r, __FILE__, __LINE__, "%s, run %d", m.of->what, (int)run);
-    }
+    for (int64_t run = 0; run < 6; run++)
+        faces_run(r, &m, run);
     faces_drop(&m, r);
 }
 
@@ -82,5 +66,6 @@ static void scattered_faces_arrive(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(scattered_faces_arrive)};
+    setenv("WEFT_WAYS", "-faces", 1); /* which would drive the larger ones */
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests));
 }
