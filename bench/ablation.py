@@ -221,7 +221,8 @@ def document(paths):
             f"*Gain* is the time without it over the time with all: {GAIN:.2f} means that it takes 10 % longer without. Below 1 weft would be faster "
             "without it. For each table: the geometric mean of the gain over all cells, and the number of cells with a gain of "
             f"{GAIN:.2f} or more. A cell is one size of one case on one number of ranks. A driver or way earns its place if {CELLS} cells of one "
-            f"table gain {GAIN:.2f} or more, or all cells of one case do (one collective, reshard or halo on one number of ranks).", ""]
+            f"table gain {GAIN:.2f} or more, or all cells of one case do (one collective, reshard or halo on one number of ranks). A name that "
+            "`weft info` does not list has been deleted since that machine was measured.", ""]
     for path in paths:
         with open(path) as f:
             results = json.load(f)
