@@ -51,7 +51,15 @@ struct transport_ask {
     const char *wire;         /* how auto: reaches other hosts: "tcp" or "ucx"; NULL: it chooses */
 };
 
-enum transport_fate { TRANSPORT_HERE, TRANSPORT_LEFT, TRANSPORT_DIED };
+/* What is known of a peer. DIED is never a guess: its process has ended. LOST: it cannot be reached, and whether it
+ * lives is not known. */
+enum transport_fate { TRANSPORT_HERE, TRANSPORT_LEFT, TRANSPORT_DIED, TRANSPORT_LOST };
+
+/* Is the peer gone without a farewell, or out of reach? Both fail whatever waits for it. */
+static inline bool transport_failed(enum transport_fate fate)
+{
+    return fate == TRANSPORT_DIED || fate == TRANSPORT_LOST;
+}
 
 struct transport {
     const char *scheme; /* the URL up to its colon */
@@ -86,7 +94,7 @@ struct transport {
     bool (*offer)(struct transport_link *l, const void *memory, size_t bytes, uint64_t *place);
     /* The address, in this process, of a place that `rank` has allocated or offered. */
     void *(*reach)(struct transport_link *l, int rank, uint64_t place);
-    /* Has the rank left the group, or (where deaths are seen) ended without leaving? */
+    /* Has the rank left the group, or (where deaths are seen) ended without leaving, or can it not be reached? */
     enum transport_fate (*gone)(struct transport_link *l, int rank);
 };
 
