@@ -234,7 +234,7 @@ static int admit(struct host *h)
         refuse(fd, err, weft_errmsg());
         return 0;
     }
-    h->link->home->head->process[m.rank] = (struct shm_process){who.pid, m.start};
+    h->link->home->head->process[m.rank] = (struct shm_process){who.pid, m.start, 0};
     h->peers[m.rank] = fd;
     tell(fd, &(struct message){.protocol = PROTOCOL, .kind = WELCOME, .rank = h->link->base.rank}, h->link->home->file);
     return 0;
@@ -300,7 +300,8 @@ static void dismiss(struct host *h, int err)
 static void come_in(struct shm_link *l)
 {
     bool zombie;
-    l->home->head->process[l->base.rank] = (struct shm_process){getpid(), process_start(getpid(), &zombie)};
+    l->home->head->process[l->base.rank] =
+        (struct shm_process){getpid(), process_start(getpid(), &zombie), (uintptr_t)l->home->map};
     transport_link_enter(&l->base);
 }
 
