@@ -53,7 +53,21 @@ void tcp_link_lost(struct tcp_wire *w, struct tcp_peer *p, enum transport_fate f
     free(p->mail);
     p->mail = NULL;
     p->lane = NULL;
-    p->end = (struct tcp_mail){.peer = p->rank, .fate = fate == TRANSPORT_LEFT ? TRANSPORT_LEFT : TRANSPORT_DIED};
+    /* A connection may have been ended on its way, so its end says nothing about the peer. */
+    if (fate == TRANSPORT_HERE && !w->leaves) {
+        p->broken = true;
+        tcp_sensor_end(w, p);
+        tcp_sensor_begin(w, p);
+        return;
+    }
+    tcp_link_settle(w, p, fate == TRANSPORT_HERE ? TRANSPORT_DIED : fate);
+}
+
+void tcp_link_settle(struct tcp_wire *w, struct tcp_peer *p, enum transport_fate fate)
+{
+    tcp_sensor_end(w, p);
+    p->broken = false;
+    p->end = (struct tcp_mail){.peer = p->rank, .fate = fate};
     tcp_inbox_post(w, &p->end);
 }
 
