@@ -7,6 +7,7 @@
  *   shm_file.c     making and mapping the file
  *   shm_heap.c     which rank has which part of the file
  *   shm_process.c  whether the process of a peer is alive
+ *   shm_read.c     reading a peer's private memory, which is not in the file
  *   shm_split.c    smaller groups in the same file
  *   shm_leave.c    leaving a group, and giving back its memory
  *   shm.c          the transport */
@@ -24,6 +25,7 @@
 struct shm_process {
     int64_t pid;
     uint64_t start; /* when it began, in ticks of the kernel; 0: unknown */
+    uint64_t map;   /* the address at which it has mapped the file */
 };
 
 /* The front of the file. */
@@ -87,7 +89,11 @@ static inline int shm_process_of(const struct shm_link *l, int rank)
     return l->process ? l->process[rank] : rank;
 }
 
-/* ---- shm_split.c, shm_leave.c: as in struct transport ---- */
+/* ---- shm_read.c, shm_split.c, shm_leave.c: as in struct transport ---- */
+
+bool shm_read_permitted(struct transport_link *base, int rank);
+int64_t shm_read_worth(const void *memory, size_t bytes);
+int shm_read(struct transport_link *base, int rank, const struct iovec *to, const struct iovec *from, size_t n);
 
 int shm_split(struct transport_link *base, const int *ranks, int size, int rank, uint64_t *place,
               struct transport_link **out);
