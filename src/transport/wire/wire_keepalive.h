@@ -39,7 +39,7 @@ static inline void keep_alive(int fd)
 }
 
 /* The same with another time of silence, in whole seconds, and as many questions as the kernel permits: for a caller
- * that gives its verdict itself. */
+ * that decides itself. */
 #define KEEP_COUNT_MOST 127
 static inline void keep_alive_after(int fd, int idle)
 {

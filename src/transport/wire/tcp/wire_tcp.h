@@ -149,6 +149,7 @@ struct tcp_peer {
     /* calling it */
     int address, rounds; /* of its addresses, in the order in which they are tried */
     bool turned_away;    /* a process answered, but not as the peer would */
+    bool unclear;        /* a call failed other than by a refusal: whether the peer lives is not known */
     int64_t since;
     struct tcp_hello hello;
     size_t hello_got;
@@ -179,6 +180,7 @@ struct tcp_peer {
     /* does it live? */
     int64_t awaits_since; /* since when the peer's kernel owes an answer; 0: it owes none */
     int64_t alive_at;     /* when it was last asked and answered */
+    bool probed;          /* the keepalive asks on its connection */
     bool broken;          /* it is LOST, and not known yet whether its process lives */
     struct tcp_sensor sensor;
 };
@@ -210,7 +212,7 @@ struct tcp_card {
 
 /* Ranks that share a network namespace: one kernel answers for all of them. */
 struct tcp_host {
-    int probed;  /* the rank whose connection the keepalive asks; -1: none */
+    int probed;  /* the rank whose connection the keepalive asks, or asked before it ended; -1: none */
     bool silent; /* that one has not answered for too long */
 };
 

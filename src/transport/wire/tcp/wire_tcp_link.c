@@ -34,6 +34,7 @@ void tcp_link_hang_up(const struct tcp_wire *w, struct tcp_peer *p)
     if (p->fd >= 0)
         tcp_link_shut(w, p->fd);
     p->fd = -1;
+    p->probed = false;
 }
 
 void tcp_link_lost(struct tcp_wire *w, struct tcp_peer *p, enum transport_fate fate, int why)
@@ -60,7 +61,7 @@ void tcp_link_lost(struct tcp_wire *w, struct tcp_peer *p, enum transport_fate f
         tcp_sensor_begin(w, p);
         return;
     }
-    tcp_link_settle(w, p, fate == TRANSPORT_HERE ? TRANSPORT_DIED : fate);
+    tcp_link_settle(w, p, fate == TRANSPORT_HERE ? TRANSPORT_LOST : fate);
 }
 
 void tcp_link_settle(struct tcp_wire *w, struct tcp_peer *p, enum transport_fate fate)
@@ -76,6 +77,8 @@ int tcp_link_error(const struct tcp_wire *w, int peer)
     const struct tcp_peer *p = &w->peers[peer];
     if (p->fate == TRANSPORT_LEFT)
         return w->base.error(WEFT_EPEER, "rank %d has left", peer);
-    return w->base.error(WEFT_EPEER, "rank %d has ended or cannot be reached: %s", peer,
+    if (p->fate == TRANSPORT_DIED)
+        return w->base.error(WEFT_EPEER, "rank %d has ended", peer);
+    return w->base.error(WEFT_EPEER, "rank %d cannot be reached: %s", peer,
                          p->why ? strerror(p->why) : "its connection was closed");
 }

@@ -152,6 +152,13 @@ static bool adopt_reserve(struct tcp_wire *w, struct tcp_peer *p)
 
 /* ---- calling ---- */
 
+/* A call has failed. If all addresses refuse, no process listens there; otherwise it is not known. */
+static void failed(struct tcp_peer *p, int why)
+{
+    p->why = why;
+    p->unclear |= why != ECONNREFUSED;
+}
+
 /* Begins to connect to an address. False: it cannot be used. */
 static bool dial(struct tcp_wire *w, struct tcp_peer *p, const struct sockaddr_storage *to, socklen_t n)
 {
@@ -165,7 +172,7 @@ static bool dial(struct tcp_wire *w, struct tcp_peer *p, const struct sockaddr_s
                 return true;
         }
     }
-    p->why = errno;
+    failed(p, errno);
     tcp_link_hang_up(w, p);
     return false;
 }
@@ -193,11 +200,12 @@ static void call_next(struct tcp_wire *w, struct tcp_peer *p)
             if (p->link == TCP_OPEN || adopt_reserve(w, p))
                 return;
             if (!p->turned_away || ++p->rounds >= ROUNDS) {
-                tcp_link_lost(w, p, TRANSPORT_HERE, p->why ? p->why : EADDRNOTAVAIL);
+                tcp_link_lost(w, p, p->unclear || !p->why ? TRANSPORT_LOST : TRANSPORT_DIED,
+                              p->why ? p->why : EADDRNOTAVAIL);
                 return;
             }
             p->address = 0;
-            p->turned_away = false;
+            p->turned_away = p->unclear = false;
             continue;
         }
         p->address++;
@@ -226,7 +234,7 @@ int tcp_meet_use(struct tcp_wire *w, int peer)
 void tcp_meet_call_back(struct tcp_wire *w, struct tcp_peer *p)
 {
     tcp_link_hang_up(w, p);
-    p->unsure = p->turned_away = false;
+    p->unsure = p->turned_away = p->unclear = false;
     p->address = p->rounds = 0;
     if (!adopt_reserve(w, p))
         call_next(w, p);
@@ -234,7 +242,7 @@ void tcp_meet_call_back(struct tcp_wire *w, struct tcp_peer *p)
 
 static void turned_away(struct tcp_wire *w, struct tcp_peer *p, int why)
 {
-    p->turned_away = true;
+    p->turned_away = p->unclear = true;
     p->why = why;
     call_next(w, p);
 }
@@ -249,11 +257,12 @@ void tcp_meet_event(struct tcp_wire *w, struct tcp_peer *p)
             why = errno;
         if (!why && getpeername(p->fd, (struct sockaddr *)&at, &m))
             return; /* not yet */
-        p->why = why;
         if (why) {
+            failed(p, why);
             call_next(w, p);
             return;
         }
+        p->why = 0;
         p->link = TCP_ASKING;
         p->since = core_now();
         if (!greet(w, p->fd, p->rank) || !tcp_link_watch(w, EPOLL_CTL_MOD, p->fd, EPOLLIN, p))
@@ -426,7 +435,7 @@ static void give_up(struct tcp_wire *w, struct tcp_peer *p)
     struct sockaddr_storage to;
     socklen_t n;
     if (p->link == TCP_CALLING) {
-        p->why = ETIMEDOUT;
+        failed(p, ETIMEDOUT);
         call_next(w, p);
     } else if (p->reserve >= 0 || tcp_card_address(&w->cards[w->base.rank], &w->cards[p->rank], p->address, &to, &n)) {
         p->rounds = 0;

@@ -4,8 +4,8 @@
  *
  *   refused    the process has ended: the peer DIED
  *   taken      the peer lives. If its connection was only silent, it goes on. If it has ended, what was on its way is
- *              lost, and the peer cannot be reached any more
- *   no answer  the peer cannot be reached, whether it lives or not
+ *              lost: the peer is LOST
+ *   no answer  the peer cannot be reached, whether it lives or not: it is LOST
  *
  * Peers in this rank's network namespace are not probed: the kernel itself ends their connections when their process
  * ends. Of the connections to ranks of one other host only one is probed by the keepalive of TCP, since one kernel
@@ -78,11 +78,12 @@ static bool is_connected(const struct tcp_peer *p)
 static void probe(struct tcp_wire *w, struct tcp_peer *p)
 {
     struct tcp_host *h = &w->hosts[w->host[p->rank]];
-    if (h->probed >= 0 && is_connected(&w->peers[h->probed]))
+    if (h->probed >= 0 && w->peers[h->probed].probed)
         return;
     int spread = w->nprobed < MANY ? 2 : 3;
     w->nprobed += h->probed < 0;
     h->probed = p->rank;
+    p->probed = true;
     keep_alive_after(p->fd, KEEP_IDLE + (int)(hash_u64(w->luck, (uint64_t)p->rank) % (uint64_t)spread));
 }
 
@@ -91,7 +92,7 @@ static void probe(struct tcp_wire *w, struct tcp_peer *p)
 /* All connected ranks of the host are asked. */
 static void doubt(struct tcp_wire *w, const struct tcp_peer *p)
 {
-    bool all = w->hosts[w->host[p->rank]].probed == p->rank;
+    bool all = p->probed;
     for (int i = w->used; i >= 0; i = w->peers[i].next_used)
         if (i == p->rank || (all && w->host[i] == w->host[p->rank] && is_connected(&w->peers[i])))
             tcp_sensor_begin(w, &w->peers[i]);
@@ -115,8 +116,8 @@ static void clear_up(struct tcp_wire *w, struct tcp_peer *p, bool silent, int64_
         h->silent = false;
         tcp_sensor_end(w, p);
     } else if (now - s->began >= ASK_NS && (silent || h->silent)) {
-        h->silent |= h->probed == p->rank;
-        tcp_link_lost(w, p, TRANSPORT_DIED, ETIMEDOUT);
+        h->silent |= p->probed;
+        tcp_link_lost(w, p, TRANSPORT_LOST, ETIMEDOUT);
     } else if (now - s->began >= 2 * ASK_NS && !silent) {
         tcp_sensor_end(w, p); /* the connection itself has answered meanwhile */
     }
@@ -137,7 +138,7 @@ static void look_at(struct tcp_wire *w, struct tcp_peer *p, int64_t now)
         clear_up(w, p, awaits && keep_doubted(&info, awaited, KEEP_SILENT_NS), now);
     } else if (awaits && keep_doubted(&info, awaited, DOUBT_NS) && now - p->alive_at >= DOUBT_NS) {
         if (info.tcpi_unacked && awaited >= CUT_NS)
-            tcp_link_lost(w, p, TRANSPORT_DIED, ETIMEDOUT);
+            tcp_link_lost(w, p, TRANSPORT_LOST, ETIMEDOUT);
         else
             doubt(w, p);
     }
@@ -152,7 +153,7 @@ static void settle(struct tcp_wire *w, struct tcp_peer *p, int64_t now)
     tcp_sensor_event(w, p);
     bool lives = has_answered(s) && now - s->began >= HOLD_NS && (!s->answered || now - s->answered >= HOLD_NS);
     if (s->refused || lives || now - s->began >= ASK_NS)
-        tcp_link_settle(w, p, TRANSPORT_DIED);
+        tcp_link_settle(w, p, s->refused ? TRANSPORT_DIED : TRANSPORT_LOST);
 }
 
 void tcp_watch_sensed(struct tcp_wire *w, struct tcp_peer *p)
