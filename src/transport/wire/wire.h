@@ -19,7 +19,7 @@
 
 #include "transport/transport.h"
 
-#define WIRE_ABI 2     /* of this header, between the library and its modules */
+#define WIRE_ABI 3     /* of this header, between the library and its modules */
 #define WIRE_MAIL 2048 /* bytes of a mail at most */
 #define WIRE_AHEAD 8   /* how many starts of a send may be done before the receiver has begun the first of them */
 #define WIRE_NAME "weft_wire" /* the one symbol that a module exports: its struct wire_ops */
@@ -129,6 +129,8 @@ struct wire_ops {
      * It is known 100 ms after the connection broke, when it is clear which of the two it is. Until then messages are
      * not done either. LEFT is reported after `fetch` has delivered all mail of the peer. */
     enum transport_fate (*gone)(struct wire *w, int rank);
+
+    bool (*used)(struct wire *w, int rank); /* were there messages or mail with the peer? */
 
     /* To be called before sleeping on fd (poll for reading). True: fd will be readable when something comes. False:
      * something has come, or this wire has no fd: call progress again. After waking, call progress until nothing moves.
