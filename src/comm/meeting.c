@@ -107,7 +107,7 @@ static int someone_left(struct meeting *m, const char *call)
         enum transport_fate fate = r == c->rank ? TRANSPORT_HERE : c->transport->gone(c->link, r);
         if (!fate || met(m))
             continue;
-        if (fate == TRANSPORT_DIED)
+        if (transport_failed(fate))
             return comm_fail(c, WEFT_EPEER, "%s %s, others are in %s", names_rank(c, r, who), names_gone(c, r), call);
         if (!core_entered(c->group, r, m->number) && !is_spoken_for(c, r))
             return comm_fail(c, WEFT_EPEER, "%s closed its comm, others are in %s", names_rank(c, r, who), call);

@@ -56,7 +56,15 @@ struct transport_ask {
     const char *wire;         /* how auto: reaches other hosts: "tcp" or "ucx"; NULL: it chooses */
 };
 
-enum transport_fate { TRANSPORT_HERE, TRANSPORT_LEFT, TRANSPORT_DIED };
+/* What is known of a peer. DIED is never a guess: its process has ended. LOST: it cannot be reached, and whether it
+ * lives is not known. */
+enum transport_fate { TRANSPORT_HERE, TRANSPORT_LEFT, TRANSPORT_DIED, TRANSPORT_LOST };
+
+/* Is the peer gone without a farewell, or out of reach? Both fail whatever waits for it. */
+static inline bool transport_failed(enum transport_fate fate)
+{
+    return fate == TRANSPORT_DIED || fate == TRANSPORT_LOST;
+}
 
 struct transport {
     const char *scheme; /* the URL up to its colon */
@@ -100,7 +108,7 @@ struct transport {
      * when the rank has ended, WEFT_ETRANSPORT with what the system says. The caller must check afterwards that the
      * rank is not gone: its process number may then be another process's. */
     int (*read)(struct transport_link *l, int rank, const struct iovec *to, const struct iovec *from, size_t n);
-    /* Has the rank left the group, or (where deaths are seen) ended without leaving? */
+    /* Has the rank left the group, or (where deaths are seen) ended without leaving, or can it not be reached? */
     enum transport_fate (*gone)(struct transport_link *l, int rank);
 };
 
