@@ -126,6 +126,8 @@ extern const struct transport transport_self, transport_threads, transport_shm, 
 
 /* Does the system, or the part of it that this process may use, have this much memory left? */
 bool transport_afford(uint64_t bytes);
+/* How many bytes are left. `root` is put before the names of all files of the system: empty, except in tests. */
+uint64_t transport_afford_left(const char *root);
 
 /* ---- transport.c ---- */
 
