@@ -41,7 +41,7 @@
 #endif
 
 #define CORE_TEXT 640
-#define CORE_FLAT 16 /* up to so many ranks look at each other's votes; more of them meet by a tree */
+#define CORE_FLAT 16 /* up to 16 ranks look at the votes of all; more ranks meet by a tree */
 #define CORE_CORES 1024
 
 enum core_state { CORE_ABSENT, CORE_HERE, CORE_LEFT, CORE_SETTLED /* left, and does not look at the group any more */ };

@@ -334,8 +334,7 @@ static int gather(struct host *h, int64_t wait_ns, int64_t until)
 static void come_in(struct shm_link *l)
 {
     bool zombie;
-    l->home->head->process[l->base.rank] =
-        (struct shm_process){
+    l->home->head->process[l->base.rank] = (struct shm_process){
         .pid = getpid(), .start = process_start(getpid(), &zombie), .map = (uintptr_t)l->home->map};
     transport_link_enter(&l->base);
 }
