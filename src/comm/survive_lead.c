@@ -6,7 +6,8 @@
 #include "comm/survive_state.h"
 #include "transport/hosts/hosts.h"
 
-#define ANSWER_NS INT64_C(500000000) /* a rank that seems lost, or has been silent, may still answer within this time */
+#define ANSWER_NS INT64_C(500000000) /* a rank that seems lost, or has been silent, may still answer within this time \
+                                      */
 #define REPEAT_NS INT64_C(300000000) /* after which a word that is not answered is mailed again */
 
 static int64_t answer_ns(const struct survivors *s)
