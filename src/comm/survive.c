@@ -13,20 +13,21 @@
  *             with its ballot, and the dead that it knows. The leader waits for all ranks that are not dead, for lost
  *             ones half a second, and for silent ones until its deadline.
  *   PROPOSES  If a rank has reported a list, the leader proposes the one with the highest ballot. Otherwise it proposes
- *             all ranks that have promised. A rank on the list accepts it, unless it has promised a higher ballot.
+ *             all ranks that have promised. Before that each rank must have promised that is not dead, or more than
+ *             half of all ranks, and among them each rank on the list that is not dead. A rank on the list accepts it,
+ *             unless it has promised a higher ballot.
  *   COMMITS   The leader tells the list to all as soon as each rank on it has accepted or is dead, and, if the list
  *             leaves out a rank that is not dead, more than half of all ranks have accepted.
  *
  * Why two lists are never committed: let ballot b be committed, A the ranks that have accepted it, and b' the next
- * higher ballot with another list, proposed to ranks P' that have promised b'. A rank in both A and P' has accepted b
- * before it promised b', since it does not accept b later; so it has reported b's list, and the leader of b' has
- * proposed that. So no rank is in both.
- *   - If b' leaves out a rank that is not dead, P' has more than half of all ranks. If b does so, too, A has more than
- *     half, and there is a rank in both. If b does not, all ranks outside A were dead when b was committed. So all of
- * P' are dead.
- *   - If b' leaves out only dead ranks, P' has all others. So all of A are dead.
- * Either way only ranks that are dead can have got one of the two lists. It is not enough to count the ranks of the
- * list: those that died before they accepted may have promised b'. tests/models/survive.pml checks this.
+ * higher ballot with another list, P' the ranks that have promised b'. A rank in both A and P' has accepted b before it
+ * promised b', since it does not accept b later. So it has reported b's list, and the leader of b' has proposed that.
+ * So no rank is in both.
+ *   - If P' has more than half of all ranks, A has not. So all ranks outside A were dead when b was committed, also all
+ *     of P'. Only ranks of P' accept b'.
+ *   - Otherwise P' has all ranks that were not dead when b' was proposed. So all of A were.
+ * Either way only ranks that are dead can have got one of the two lists. It is not enough to count the ranks of a list:
+ * those that died before they accepted it may have promised b'. tests/models/survive.pml checks this.
  *
  * If a rank of the list dies, the survivors miss it when they open their comm, and ask again: that is the next
  * agreement. A rank that hears of a newer agreement than the one that it is in joins the newer one. Ranks that have

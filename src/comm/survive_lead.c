@@ -6,7 +6,8 @@
 #include "comm/survive_state.h"
 #include "transport/hosts/hosts.h"
 
-#define ANSWER_NS INT64_C(500000000) /* a rank that seems lost, or has been silent, may still answer within this time \
+#define ANSWER_NS                                                                                                     \
+    INT64_C(500000000)               /* a rank that seems lost, or has been silent, may still answer within this time \
                                       */
 #define REPEAT_NS INT64_C(300000000) /* after which a word that is not answered is mailed again */
 
@@ -111,7 +112,7 @@ static void give_up(struct survivors *s, int64_t now)
 
 static void try_to_propose(struct survivors *s, int64_t now)
 {
-    bool late = survive_late(s, now);
+    bool late = survive_late(s, now), lacks = false, unheard = false;
     int n = 0;
     for (int r = 0; r < s->comm->size; r++) {
         bool in = has_promised(s, r) && !survive_in(s->dead, r);
@@ -123,9 +124,13 @@ static void try_to_propose(struct survivors *s, int64_t now)
     s->fresh = !s->best.ballot;
     if (!s->fresh)
         memcpy(s->view.list, s->best.list, s->words * sizeof *s->best.list);
-    for (int r = 0; r < s->comm->size; r++)
-        n += survive_in(s->view.list, r) && has_promised(s, r) && !survive_in(s->dead, r);
-    if (leaves_out(s, s->view.list) && 2 * n <= s->comm->size) {
+    for (int r = 0; r < s->comm->size; r++) {
+        bool dead = survive_in(s->dead, r), promised = has_promised(s, r) && !dead;
+        n += promised;
+        unheard |= !promised && !dead;
+        lacks |= survive_in(s->view.list, r) && !promised && !dead;
+    }
+    if (lacks || (unheard && 2 * n <= s->comm->size)) {
         if (late)
             give_up(s, now);
         return;

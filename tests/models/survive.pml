@@ -12,6 +12,7 @@
  *   LOWEST       of several accepted lists a leader takes the one with the lowest ballot
  *   NO_MAJORITY  ranks are left out without a majority
  *   COUNT_LIST   the majority is counted among the ranks of the list, not among those that have accepted it
+ *   UNHEARD      a list that was accepted before is proposed when ranks of it have not promised
  *   EARLY        a list is committed when ranks of it have not accepted it
  *   GUESSES      a rank that does not answer is taken for dead */
 #ifndef N
@@ -53,9 +54,14 @@ bit done[BALLOTS + 1];        /* committed */
 #define GONE(b) dead
 #endif
 #ifdef NO_MAJORITY
-#define ENOUGH(b, l, n) true
+#define ENOUGH(b, set, n) true
 #else
-#define ENOUGH(b, l, n) (!(ALL & ~(l) & ~GONE(b)) || 2 * (n) > N)
+#define ENOUGH(b, set, n) (!(ALL & ~(set) & ~GONE(b)) || 2 * (n) > N)
+#endif
+#ifdef UNHEARD
+#define HEARD(b) (ENOUGH(b, CHOICE(b), COUNT(CHOICE(b) & reported[b] & ~dead)))
+#else
+#define HEARD(b) (!(CHOICE(b) & ~reported[b] & ~dead) && ENOUGH(b, reported[b], COUNT(reported[b] & ~dead)))
 #endif
 #ifdef COUNT_LIST
 #define SUPPORT(b) COUNT(list[b])
@@ -107,7 +113,7 @@ inline act(me, b)
         fi }
     :: d_step { LIVES(me) && !got[me] && b <= ballots && b > promised[me] -> promised[me] = b } /* not heard */
     :: d_step { LIVES(me) && b <= ballots && led_by[b] == me && !list[b] && reported[b] & BIT(me) && CHOICE(b) &&
-                ENOUGH(b, CHOICE(b), COUNT(CHOICE(b) & reported[b] & ~dead)) ->
+                HEARD(b) ->
         list[b] = CHOICE(b) }
     :: d_step { LIVES(me) && !got[me] && list[b] & BIT(me) && accepted[me] != b && KEEPS(me, b) ->
         promised[me] = (b > promised[me] -> b : promised[me]);

@@ -94,6 +94,7 @@ if [ "${WEFT_TEST_SHARE:-}" = full ]; then
     right progress_lock -DRUNS=3
     right survive -DDEATHS=2
     right survive -DN=4
+    right survive -DBALLOTS=3
 fi
 
 optimise=-O0
@@ -152,4 +153,5 @@ for fault in NO_PROMISE FORGETS NO_MAJORITY COUNT_LIST EARLY GUESSES; do
     broken "$wrong" survive -D$fault
 done
 broken "$wrong" survive -DLOWEST -DBALLOTS=3
+broken "$wrong" survive -DUNHEARD -DBALLOTS=3
 exit "$failed"
