@@ -122,6 +122,8 @@ static int go_on(const struct life *l, struct told *told, int rank, weft_comm *c
         LOG(t, " %d", origin[list[i]]);
     if (err) {
         LOG(t, " %s", weft_errmsg());
+        *next = c;
+        t->code = err;
         return err;
     }
     for (size_t i = 0; i < n; i++)
@@ -166,7 +168,7 @@ static void live(const struct life *l, int rank, struct told *told)
     c = first;
     for (int i = 0; i < TRIES && err; i++) {
         err = go_on(l, told, rank, c, origin, &next);
-        if (err == WEFT_EPEER && next != c && c != first)
+        if (next != c && c != first)
             weft_comm_close(c);
         c = next;
     }
