@@ -16,6 +16,12 @@ static int64_t answer_ns(const struct survivors *s)
     return s->comm->deadline_ns / 4 < ANSWER_NS ? s->comm->deadline_ns / 4 : ANSWER_NS;
 }
 
+/* May there be no result any more? Ranks that did not ask before the deadline get half as much time again to answer. */
+static bool is_over(const struct survivors *s, int64_t now)
+{
+    return survive_late(s, now - s->comm->deadline_ns / 2);
+}
+
 /* ---- telling ---- */
 
 static bool has_answered(const struct survivors *s, int rank)
@@ -131,7 +137,7 @@ static void try_to_propose(struct survivors *s, int64_t now)
         lacks |= survive_in(s->view.list, r) && !promised && !dead;
     }
     if (lacks || (unheard && 2 * n <= s->comm->size)) {
-        if (late)
+        if (is_over(s, now))
             give_up(s, now);
         return;
     }
@@ -162,7 +168,7 @@ static void try_to_commit(struct survivors *s, int64_t now)
         say(s, SURVIVE_COMMITS, now);
     if (stuck && s->fresh)
         begin_next(s, now);
-    else if (stuck && now >= s->began + s->comm->deadline_ns / 2 * 3)
+    else if (stuck && is_over(s, now))
         give_up(s, now);
 }
 

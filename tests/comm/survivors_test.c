@@ -289,23 +289,8 @@ static void survivors_of_one_death_agree(void **state)
     campaign(true, false, test_share(12, 500), 11);
 }
 
-static void survivors_of_two_deaths_agree_on_one_host(void **state)
-{
-    (void)state;
-    campaign(false, true, test_share(30, 500), 12);
-}
-
-static void survivors_of_two_deaths_agree(void **state)
-{
-    (void)state;
-    hosts_need_wire();
-    campaign(true, true, test_share(12, 500), 13);
-}
-
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(survivors_of_one_death_agree),
-                                       cmocka_unit_test(survivors_of_two_deaths_agree_on_one_host),
-                                       cmocka_unit_test(survivors_of_two_deaths_agree)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(survivors_of_one_death_agree)};
     return SUITE_MAIN(argc, argv, SUITE_FIXTURE(tests, hosts_setup, hosts_teardown));
 }
