@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ended.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/math.h"
@@ -17,6 +18,14 @@
 int store_late(const struct store *s, const char *key)
 {
     return error_set(WEFT_ETIMEOUT, "%s: no rank has set '%s' in time", s->url, key);
+}
+
+int store_look(const struct store *s, int ended)
+{
+    char how[80];
+    return ended > 0 && ended_look(ended, how, sizeof how)
+               ? error_set(WEFT_EPEER, "%s: %s before all ranks had opened the store", s->url, how)
+               : 0;
 }
 
 bool store_word(const char *text, size_t len, size_t most)
@@ -153,7 +162,30 @@ int store_wait(struct store *s, const char *key, int64_t timeout_ns)
     return err ? err : s->kind->get(s, key, NULL, 0, &n, deadline_in(timeout_ns));
 }
 
-/* ---- gather ---- */
+/* ---- a value of each rank ---- */
+
+int store_offer(struct store *s, const char *prefix, const void *mine, size_t bytes, int64_t timeout_ns)
+{
+    char key[STORE_KEY_MAX + 1];
+    int err = store_part_key(s, prefix, STORE_RANKS_MAX, key); /* the longest one */
+    if (!err)
+        err = store_part_key(s, prefix, s->rank, key);
+    return err ? err : store_set(s, key, mine, bytes, timeout_ns);
+}
+
+int store_part(struct store *s, const char *prefix, int rank, void *value, size_t cap, size_t *bytes,
+               int64_t timeout_ns)
+{
+    char key[STORE_KEY_MAX + 1];
+    if (rank < 0 || rank >= s->size)
+        return error_set(WEFT_EINVAL, "%s: there is no rank %d among %d", s->url, rank, s->size);
+    int err = store_part_key(s, prefix, rank, key);
+    if (!err)
+        err = store_get(s, key, value, cap, bytes, timeout_ns);
+    return err == WEFT_ETIMEOUT
+               ? error_set(WEFT_ETIMEOUT, "%s: '%s' of rank %d did not come in time", s->url, prefix, rank)
+               : err;
+}
 
 struct gathering {
     struct store *s;
@@ -173,7 +205,7 @@ static bool part_here(void *arg, int rank)
     return !store_part_key(g->s, g->prefix, rank, key) && !store_wait(g->s, key, 0);
 }
 
-static int parts_late(struct store *s, const char *prefix)
+int store_parts_late(struct store *s, const char *prefix)
 {
     char missing[192];
     store_missing(missing, sizeof missing, s->size, part_here, &(struct gathering){s, prefix});
@@ -204,14 +236,9 @@ static int parts_append(struct store_parts *p, size_t *cap, int *rank, const uns
 int store_gather(struct store *s, const char *prefix, const void *mine, size_t bytes, int64_t timeout_ns,
                  struct store_parts *out)
 {
-    char key[STORE_KEY_MAX + 1];
     int64_t until = deadline_in(timeout_ns);
     size_t cap = (bytes + 16) * (size_t)s->size;
-    int err = store_part_key(s, prefix, STORE_RANKS_MAX, key);
-    if (!err)
-        err = store_part_key(s, prefix, s->rank, key);
-    if (!err)
-        err = store_set(s, key, mine, bytes, timeout_ns);
+    int err = store_offer(s, prefix, mine, bytes, timeout_ns);
     if (err)
         return err;
     struct store_parts p = {.bytes = malloc(cap), .at = calloc((size_t)s->size + 1, sizeof *p.at)};
@@ -225,7 +252,7 @@ int store_gather(struct store *s, const char *prefix, const void *mine, size_t b
     free(packed);
     if (err) {
         store_parts_free(&p);
-        return err == WEFT_ETIMEOUT ? parts_late(s, prefix) : err;
+        return err;
     }
     *out = p;
     return 0;
