@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/blake2s.h"
 #include "base/error.h"
 #include "base/hash.h"
 
@@ -21,6 +22,21 @@ static int open_store(struct opening *b)
                               .token = *b->meet->token ? b->meet->token : NULL,
                               .timeout_ns = b->ask.wait_ns};
     return store_open(b->meet->at, &opts, &b->store);
+}
+
+/* The key of the token, for sockets. Each comm has its own. */
+static void set_key(struct opening *b)
+{
+    static const char what[] = "weft comm key";
+    struct blake2s h;
+    b->ask.key = NULL;
+    if (!b->meet || !*b->meet->token)
+        return;
+    blake2s_begin(&h, sizeof b->key, what, sizeof what);
+    blake2s_add(&h, b->meet->token, strlen(b->meet->token) + 1);
+    blake2s_add(&h, b->place, strlen(b->place));
+    blake2s_end(&h, b->key);
+    b->ask.key = b->key;
 }
 
 /* For the wire: gathers the same number of bytes from every rank and gives them to all. */
@@ -78,6 +94,7 @@ static void set_ask(struct opening *b, int rank, int size, int64_t wait_ns, uint
                                     .gather_arg = b,
                                     .modules = b->modules,
                                     .wire = b->wire};
+    set_key(b);
 }
 
 int open_new(const struct transport *t, const char *place, const weft_comm_opts *o, struct opening **out)
@@ -135,6 +152,7 @@ void open_free(struct opening *b, int64_t linger_ns)
     if (!b)
         return;
     store_close(b->store, linger_ns);
+    blake2s_wipe(b->key, sizeof b->key);
     free(b->place);
     free(b->meet);
     free(b->modules);
