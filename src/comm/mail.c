@@ -124,8 +124,9 @@ static bool is_sound(const weft_comm *c, int peer, const struct mail_packet *m, 
     if (n <= offsetof(struct mail_packet, text) || n > sizeof *m || m->rank < 0 || m->rank >= c->size ||
         !transport_elsewhere(c->link, m->rank) || !memchr(m->text, 0, text))
         return false;
-    return m->rank == peer ||
-           (m->kind == VOTE && h->host[peer] == h->host[m->rank] && h->firsts[h->host[peer]] == peer);
+    if (m->kind == VOTE)
+        return h->host[peer] == h->host[m->rank] && h->firsts[h->host[peer]] == peer;
+    return m->rank == peer;
 }
 
 static void take(weft_comm *c, int peer, const void *packet, size_t n)
