@@ -106,8 +106,7 @@ struct transport {
      * ordinary copies. It is measured on the memory itself. INT64_MAX: never, or the memory was not touched yet. */
     int64_t (*read_worth)(const void *memory, size_t bytes);
     /* Reads n pieces at addresses of `rank`'s private memory into pieces here of the same lengths. Errors: WEFT_EPEER
-     * when the rank has ended, WEFT_ETRANSPORT with what the system says. The caller must check afterwards that the
-     * rank is not gone: its process number may then be another process's. */
+     * when the rank has ended, WEFT_ETRANSPORT with what the system says. */
     int (*read)(struct transport_link *l, int rank, const struct iovec *to, const struct iovec *from, size_t n);
     /* Has the rank left the group, or (where deaths are seen) ended without leaving, or can it not be reached? */
     enum transport_fate (*gone)(struct transport_link *l, int rank);
@@ -127,6 +126,8 @@ extern const struct transport transport_self, transport_threads, transport_shm, 
 
 /* Does the system, or the part of it that this process may use, have this much memory left? */
 bool transport_afford(uint64_t bytes);
+/* How many bytes are left. `root` is put before the names of all files of the system: empty, except in tests. */
+uint64_t transport_afford_left(const char *root);
 
 /* ---- transport.c ---- */
 

@@ -11,7 +11,7 @@ enum { PLACES_RANKS = 8, PLACES_SIZES = 4, PLACES_WAYS = 16 };
 extern const int places_size[PLACES_SIZES];
 
 /* How a comm is opened. Those with `spins` work as if each rank had a core for itself. With
- * `cma_least` private memory is read in pieces of at least so many bytes. */
+ * `cma_least` private memory is read in pieces of at least that many bytes. */
 extern const struct places_way {
     const char *scheme;
     bool windows, spins;

@@ -142,7 +142,6 @@ static int read_move(struct batch *b, const struct exec_move *m)
     return err;
 }
 
-/* A sender that is still there when all has been read was there all the time. */
 static enum way_state take(weft_exec *x, struct exec_in *in, const struct exec_step *step, int64_t *bytes)
 {
     weft_comm *c = x->comm;
@@ -157,7 +156,7 @@ static enum way_state take(weft_exec *x, struct exec_in *in, const struct exec_s
         err = read_move(&b, &x->program->moves[step->work + k]);
     if (!err)
         err = flush(&b);
-    if (err == WEFT_EPEER || c->transport->gone(c->link, in->peer) == TRANSPORT_DIED)
+    if (err == WEFT_EPEER)
         comm_fail(c, WEFT_EPEER, "%s has died, rank %d was reading from it", names_rank(c, in->peer, who), c->rank);
     else if (err)
         comm_fail(c, err, "rank %d cannot read the memory of %s: %s", c->rank, names_rank(c, in->peer, who),

@@ -13,16 +13,16 @@
 static struct shm_home *home_new(int size)
 {
     struct shm_home *h = calloc(1, sizeof *h);
-    int *watch = malloc((size_t)size * sizeof *watch);
-    if (!h || !watch) {
+    int *pidfd = malloc((size_t)size * sizeof *pidfd);
+    if (!h || !pidfd) {
         free(h);
-        free(watch);
+        free(pidfd);
         return NULL;
     }
     for (int r = 0; r < size; r++)
-        watch[r] = -1;
+        pidfd[r] = -1;
     h->ranks = size;
-    h->watch = watch;
+    h->pidfd = pidfd;
     h->file = -1;
     h->links = 1;
     return h;

@@ -250,7 +250,7 @@ static int admit(struct host *h)
                  h->link->name, m.rank, m.size, h->link->base.rank, h->link->base.size);
         return error_set(WEFT_EMISMATCH, "%s", h->differ);
     }
-    h->link->home->head->process[m.rank] = (struct shm_process){who.pid, m.start, 0};
+    h->link->home->head->process[m.rank] = (struct shm_process){.pid = who.pid, .start = m.start};
     h->peers[m.rank] = fd;
     tell(fd, &(struct message){.protocol = PROTOCOL, .kind = WELCOME, .rank = h->link->base.rank}, h->link->home->file);
     return 0;
@@ -334,8 +334,8 @@ static int gather(struct host *h, int64_t wait_ns, int64_t until)
 static void come_in(struct shm_link *l)
 {
     bool zombie;
-    l->home->head->process[l->base.rank] =
-        (struct shm_process){getpid(), process_start(getpid(), &zombie), (uintptr_t)l->home->map};
+    l->home->head->process[l->base.rank] = (struct shm_process){
+        .pid = getpid(), .start = process_start(getpid(), &zombie), .map = (uintptr_t)l->home->map};
     transport_link_enter(&l->base);
 }
 

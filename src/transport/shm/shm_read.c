@@ -91,13 +91,18 @@ bool shm_read_permitted(struct transport_link *base, int rank)
 
 int shm_read(struct transport_link *base, int rank, const struct iovec *to, const struct iovec *from, size_t n)
 {
-    const struct shm_process *p = process_of((struct shm_link *)base, rank);
+    struct shm_link *l = (struct shm_link *)base;
+    const struct shm_process *p = process_of(l, rank);
     size_t all = 0;
     for (size_t i = 0; i < n; i++)
         all += from[i].iov_len;
     ssize_t got = process_vm_readv((pid_t)p->pid, to, n, from, n, 0);
-    if (got >= 0 && (size_t)got == all)
+    bool whole = got >= 0 && (size_t)got == all;
+    /* A process that is there after the read was there all the time, so its number was no other process's. */
+    if (whole && !shm_process_died_now(l, rank))
         return 0;
+    if (whole)
+        return error_set(WEFT_EPEER, "it has ended");
     /* A process that ends loses its memory before its files, by which others see that it has died. So a read may fail
      * before the death is seen. */
     return error_set(got < 0 && errno == ESRCH ? WEFT_EPEER : WEFT_ETRANSPORT, "its memory cannot be read: %s",
