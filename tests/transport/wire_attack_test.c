@@ -1,6 +1,7 @@
 /* Attacks on a wire of sockets. A stranger that has recorded connections and repeats them, as they were or changed,
  * does not get in. A rank of the group that sends nonsense costs its own connection, and no memory. */
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -148,15 +149,59 @@ static void stranger_that_overtakes_a_rank_has_no_proof(void **state)
     run(2, overtaken_body);
 }
 
-/* ---- a rank that sends nonsense ---- */
+/* ---- opening ---- */
+
+static bool is_inside(int fd)
+{
+    struct sockaddr_storage at;
+    socklen_t n = sizeof at;
+    assert_false(getsockname(fd, (struct sockaddr *)&at, &n));
+    if (at.ss_family == AF_INET)
+        return (ntohl(((struct sockaddr_in *)&at)->sin_addr.s_addr) >> 24) == 127;
+    return IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)&at)->sin6_addr);
+}
 
 static int alone_gather(void *arg, const void *mine, size_t bytes, void *all)
 {
-    (void)arg;
     memcpy(all, mine, bytes);
     memcpy((char *)all + bytes, mine, bytes);
+    if (arg) /* rank 1 has another key */
+        ((struct tcp_card *)all)[1].check[0] ^= 1;
     return 0;
 }
+
+static void sockets_listen_no_wider_than_needed(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) { /* all ranks are on this machine; one interface was chosen */
+        struct wire_boot boot = {.size = 2, .gather = alone_gather, .local = i == 0};
+        struct wire *w;
+        if (i)
+            setenv("WEFT_TCP_INTERFACE", "lo", 1);
+        assert_int_equal(wire_open("tcp:", &boot, &w), 0);
+        unsetenv("WEFT_TCP_INTERFACE");
+        const struct tcp_wire *t = (const struct tcp_wire *)w;
+        assert_true(t->nlisteners > 0);
+        for (int k = 0; k < t->nlisteners; k++)
+            assert_true(is_inside(t->listeners[k]));
+        w->ops->close(w);
+    }
+}
+
+static void ranks_with_different_tokens_are_told(void **state)
+{
+    (void)state;
+    const unsigned char key[WIRE_KEY] = {1, 2, 3};
+    struct wire_boot boot = {.size = 2, .gather = alone_gather, .arg = &boot, .key = key};
+    struct wire *w;
+    assert_int_equal(wire_open("tcp:", &boot, &w), WEFT_EMISMATCH);
+    assert_non_null(strstr(weft_errmsg(), "WEFT_TOKEN"));
+    boot.arg = NULL;
+    assert_int_equal(wire_open("tcp:", &boot, &w), 0);
+    w->ops->close(w);
+}
+
+/* ---- a rank that sends nonsense ---- */
 
 static size_t kept(const struct tcp_wire *w)
 {
@@ -254,6 +299,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recorded_connections_cannot_be_replayed),
         cmocka_unit_test(stranger_that_overtakes_a_rank_has_no_proof),
+        cmocka_unit_test(sockets_listen_no_wider_than_needed),
+        cmocka_unit_test(ranks_with_different_tokens_are_told),
         cmocka_unit_test(hostile_frames_cost_a_connection_and_no_memory),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
